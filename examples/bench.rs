@@ -22,11 +22,11 @@ use std::time::{Duration, Instant};
 use fabricast_planner::algorithm::{Algorithm, Shape, generator};
 use fabricast_planner::bound::Bounds;
 use fabricast_sim::engine::Watch;
-use fabricast_sim::lower::Setting;
+use fabricast_sim::lower::Environment;
 use fabricast_sim::profile::Profile;
 use fabricast_sim::schedule::{BufferUse, Call, Collective, Protocol, Rank, Schedule};
 use fabricast_sim::verify::{VerifyOptions, verify};
-use fabricast_sim::{Folding, LaunchMode, Surroundings, flows, simulate};
+use fabricast_sim::{Folding, LaunchMode, SimulationOptions, flows, simulate};
 use fabricast_topologies::route::{Ecmp, RouteOptions, Router};
 use fabricast_topologies::{Bytes, Fabric, FabricRequest, Picos, load};
 
@@ -205,10 +205,10 @@ impl Case {
 
     fn load(&self, folder: &Path) -> Result<Fabric, Box<dyn Error>> {
         let request = match self.fabric {
-            Network::Switch(_) => FabricRequest::of(&spec_file(folder).to_string_lossy()),
+            Network::Switch(_) => FabricRequest::new(&spec_file(folder).to_string_lossy()),
             Network::Hosts(nodes, network) => {
                 let network = (nodes > 1).then(|| network.parse()).transpose()?;
-                FabricRequest { nodes: Some(nodes), network, ..FabricRequest::of("hgx-h200") }
+                FabricRequest { nodes: Some(nodes), network, ..FabricRequest::new("hgx-h200") }
             }
         };
         Ok(load(&request)?)
@@ -224,17 +224,18 @@ impl Case {
                 let router =
                     Router::new(&fabric, RouteOptions { ecmp: Ecmp::Hashed { seed: SEED }, ..Default::default() });
                 let given = flows::parse(&std::fs::read_to_string(flow_file(folder))?, "flows", &fabric)?;
-                let setting = Setting { fabric: &fabric, router: &router, placement, profile: &profile, delays: &[] };
+                let setting =
+                    Environment { fabric: &fabric, router: &router, placement, profile: &profile, delays: &[] };
                 Ok(flows::simulate(&given, setting, Watch::default())?.ends.len() as u64)
             }
             Traffic::Bound => {
                 let router = Router::new(&fabric, RouteOptions::default());
                 let ranks = placement.len() as u32;
                 let bounds = Bounds::new(&fabric, &router, placement, 0);
-                let sized = Collective::ALL.into_iter().filter(|collective| collective.has_sizes());
+                let sized = Collective::ALL.into_iter().filter(|collective| collective.has_variable_size());
                 let bound = |collective| {
                     let bytes = Bytes(1 << 30);
-                    bounds.of(&Call { collective, bytes, ranks, root: Rank(0), buffers: BufferUse::OutOfPlace })
+                    bounds.bound(&Call { collective, bytes, ranks, root: Rank(0), buffers: BufferUse::OutOfPlace })
                 };
                 Ok(sized.map(bound).filter(|bound| bound.time > Picos::ZERO).count() as u64)
             }
@@ -245,8 +246,9 @@ impl Case {
                 let written = generator(algorithm, &Shape::new(call, Protocol::Simple))?;
                 let schedule = Schedule::build(written.as_ref())?;
                 verify(&schedule, &VerifyOptions::default()).map_err(|fault| fault.to_string())?;
-                let setting = Setting { fabric: &fabric, router: &router, placement, profile: &profile, delays: &[] };
-                let surroundings = Surroundings { folding: Folding::Off, ..Surroundings::default() };
+                let setting =
+                    Environment { fabric: &fabric, router: &router, placement, profile: &profile, delays: &[] };
+                let surroundings = SimulationOptions { folding: Folding::Off, ..SimulationOptions::default() };
                 Ok(simulate(&schedule, setting, LaunchMode::default(), surroundings, Watch::default())?.operations)
             }
             Traffic::Collective { collective, algorithm, bytes, folding, start } => {
@@ -263,11 +265,11 @@ impl Case {
                     Start::Skewed => (0..u64::from(ranks)).map(|r| Picos(random(r) % 1_000_000_000)).collect(),
                 };
                 let setting =
-                    Setting { fabric: &fabric, router: &router, placement, profile: &profile, delays: &delays };
+                    Environment { fabric: &fabric, router: &router, placement, profile: &profile, delays: &delays };
                 let mode = LaunchMode { gpus_per_host: ranks_per_node, ..LaunchMode::default() };
-                let surroundings = Surroundings { folding, ..Surroundings::default() };
+                let surroundings = SimulationOptions { folding, ..SimulationOptions::default() };
                 let timeline = simulate(schedule.as_ref(), setting, mode, surroundings, Watch::default())?;
-                let bound = Bounds::new(&fabric, &router, placement, 0).of(&call);
+                let bound = Bounds::new(&fabric, &router, placement, 0).bound(&call);
                 if timeline.time < bound.time {
                     return Err(format!("{} is below its bound of {}", timeline.time, bound.time).into());
                 }

@@ -1,6 +1,6 @@
 //! Excerpts of input around an error, cut to the width of a terminal. A file may be a single line of megabytes.
 
-use fabricast_topologies::Place;
+use fabricast_topologies::SourceLocation;
 use fabricast_topologies::visible::{is_hidden, visible};
 use miette::{MietteError, MietteSpanContents, SourceCode, SourceSpan, SpanContents};
 
@@ -16,45 +16,45 @@ pub struct Excerpt {
     /// Number of the first shown line, from 0.
     first_line: usize,
     /// Line and column of the error in the whole text, from 0.
-    at: (usize, usize),
+    position: (usize, usize),
     /// Underlined range in `text`.
     span: SourceSpan,
 }
 
 impl Excerpt {
     /// Creates the excerpt around a source location in `text`; `None` if the text has no such line.
-    pub fn new(text: &str, place: &Place) -> Option<Self> {
-        let number = usize::try_from(place.line).ok()?.checked_sub(1)?;
-        let column = usize::try_from(place.column).ok()?.saturating_sub(1);
+    pub fn new(text: &str, location: &SourceLocation) -> Option<Self> {
+        let number = usize::try_from(location.line).ok()?.checked_sub(1)?;
+        let column = usize::try_from(location.column).ok()?.saturating_sub(1);
         let first_line = number.saturating_sub(1);
         let mut lines = text.lines().skip(first_line).take(number - first_line + 2).peekable();
         // The text may end with the line break before the location.
         lines.peek()?;
-        let mut shown = String::new();
+        let mut excerpt_text = String::new();
         let mut span = None;
         for (line, content) in (first_line..).zip(lines) {
             if line != number {
-                shown.push_str(&cut(content, 0).0);
+                excerpt_text.push_str(&cut(content, 0).0);
             } else {
-                let marked = text.get(place.bytes.clone()).unwrap_or_default();
+                let marked = text.get(location.bytes.clone()).unwrap_or_default();
                 let marked = marked.lines().next().unwrap_or_default().chars().count();
                 let (window, skipped) = cut(content, column);
-                let letters: Vec<char> = window.chars().collect();
-                let from = (column - skipped.min(column)).min(letters.len());
-                let to = (from + marked).min(letters.len());
-                let bytes = |letters: &[char]| letters.iter().map(|c| c.len_utf8()).sum::<usize>();
-                let start = shown.len() + bytes(letters.get(..from).unwrap_or_default());
-                span = Some((start, bytes(letters.get(from..to).unwrap_or_default())));
-                shown.push_str(&window);
+                let characters: Vec<char> = window.chars().collect();
+                let from = (column - skipped.min(column)).min(characters.len());
+                let to = (from + marked).min(characters.len());
+                let bytes = |characters: &[char]| characters.iter().map(|c| c.len_utf8()).sum::<usize>();
+                let start = excerpt_text.len() + bytes(characters.get(..from).unwrap_or_default());
+                span = Some((start, bytes(characters.get(from..to).unwrap_or_default())));
+                excerpt_text.push_str(&window);
             }
-            shown.push('\n');
+            excerpt_text.push('\n');
         }
         let span = span?;
         Some(Self {
-            name: visible(&place.source).into_owned(),
-            text: shown,
+            name: visible(&location.source).into_owned(),
+            text: excerpt_text,
             first_line,
-            at: (number, column),
+            position: (number, column),
             span: span.into(),
         })
     }
@@ -69,13 +69,13 @@ impl Excerpt {
 /// less the ellipsis. Tabs become blanks and hidden characters U+FFFD, so that columns keep their positions.
 fn cut(line: &str, column: usize) -> (String, usize) {
     let start = if column < WIDTH * 3 / 4 { 0 } else { column - WIDTH / 2 };
-    let mut letters = line.chars().skip(start).map(|c| match c {
+    let mut characters = line.chars().skip(start).map(|c| match c {
         '\t' => ' ',
         hidden if is_hidden(hidden) => '\u{fffd}',
         other => other,
     });
-    let mut window: String = letters.by_ref().take(WIDTH).collect();
-    if letters.next().is_some() {
+    let mut window: String = characters.by_ref().take(WIDTH).collect();
+    if characters.next().is_some() {
         window.push('…');
     }
     if start == 0 { (window, 0) } else { (format!("…{window}"), start - 1) }
@@ -89,11 +89,11 @@ impl SourceCode for Excerpt {
         _lines_after: usize,
     ) -> Result<Box<dyn SpanContents<'a> + 'a>, MietteError> {
         // Without context lines, miette requests only the position; with them, the retained lines.
-        let (line, column) = if lines_before == 0 { self.at } else { (self.first_line, 0) };
-        let whole = if lines_before == 0 { *span } else { (0, self.text.len()).into() };
-        let data = self.text.as_bytes().get(whole.offset()..whole.offset() + whole.len()).unwrap_or_default();
+        let (line, column) = if lines_before == 0 { self.position } else { (self.first_line, 0) };
+        let range = if lines_before == 0 { *span } else { (0, self.text.len()).into() };
+        let data = self.text.as_bytes().get(range.offset()..range.offset() + range.len()).unwrap_or_default();
         let count = self.text.lines().count();
-        Ok(Box::new(MietteSpanContents::new_named(self.name.clone(), data, whole, line, column, count)))
+        Ok(Box::new(MietteSpanContents::new_named(self.name.clone(), data, range, line, column, count)))
     }
 }
 
@@ -102,7 +102,7 @@ mod tests {
     use super::*;
 
     fn excerpt(text: &str, bytes: std::ops::Range<usize>) -> Excerpt {
-        Excerpt::new(text, &Place::in_text("f", text, bytes)).unwrap()
+        Excerpt::new(text, &SourceLocation::locate("f", text, bytes)).unwrap()
     }
 
     fn marked(excerpt: &Excerpt) -> &str {
@@ -111,18 +111,18 @@ mod tests {
 
     #[test]
     fn adjacent_lines_are_shown_and_the_error_is_marked() {
-        let found = excerpt("one\ntwo\nthree words here\nfour\nfive", 14..19);
-        assert_eq!((found.text.as_str(), marked(&found)), ("two\nthree words here\nfour\n", "words"));
-        assert_eq!((found.first_line, found.at), (1, (2, 6)));
+        let result = excerpt("one\ntwo\nthree words here\nfour\nfive", 14..19);
+        assert_eq!((result.text.as_str(), marked(&result)), ("two\nthree words here\nfour\n", "words"));
+        assert_eq!((result.first_line, result.position), (1, (2, 6)));
     }
 
     #[test]
     fn long_lines_are_cut_around_the_error() {
         let line = format!("{}bad{}", "ü".repeat(1_000_000), "y".repeat(1_000_000));
-        let found = excerpt(&line, 2_000_000..2_000_003);
-        assert_eq!(marked(&found), "bad");
-        assert!(found.text.chars().count() < WIDTH + 4 && found.text.starts_with('…'), "{}", found.text);
-        assert_eq!(found.at, (0, 1_000_000));
+        let result = excerpt(&line, 2_000_000..2_000_003);
+        assert_eq!(marked(&result), "bad");
+        assert!(result.text.chars().count() < WIDTH + 4 && result.text.starts_with('…'), "{}", result.text);
+        assert_eq!(result.position, (0, 1_000_000));
         // The marked range may be very long as well.
         assert!(excerpt(&line, 0..line.len()).text.chars().count() < WIDTH + 4);
     }
@@ -130,10 +130,10 @@ mod tests {
     #[test]
     fn locations_at_and_beyond_the_end_are_handled() {
         assert_eq!(marked(&excerpt("a\nb", 3..3)), "");
-        assert!(Excerpt::new("", &Place::in_text("f", "", 0..0)).is_none());
-        let gone = Place { source: "f".to_owned(), line: 9, column: 3, bytes: 40..44 };
-        assert!(Excerpt::new("shorter\nnow", &gone).is_none());
-        let whole = Place { source: "f".to_owned(), line: 0, column: 0, bytes: 0..0 };
-        assert!(Excerpt::new("text", &whole).is_none());
+        assert!(Excerpt::new("", &SourceLocation::locate("f", "", 0..0)).is_none());
+        let missing_line = SourceLocation { source: "f".to_owned(), line: 9, column: 3, bytes: 40..44 };
+        assert!(Excerpt::new("shorter\nnow", &missing_line).is_none());
+        let no_line = SourceLocation { source: "f".to_owned(), line: 0, column: 0, bytes: 0..0 };
+        assert!(Excerpt::new("text", &no_line).is_none());
     }
 }

@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use fabricast_topologies::Place;
-use fabricast_topologies::read::{Limit, text_of_file};
+use fabricast_topologies::SourceLocation;
+use fabricast_topologies::read::{Limit, read_text_file};
 use fabricast_topologies::visible::visible_lines;
 use miette::Diagnostic;
 
@@ -29,32 +29,32 @@ pub enum Failure {
     #[error("{0}")]
     NoGpu(String),
     /// Stopped by Ctrl-C or SIGTERM, after resources were released: exit code 130 or 143, by shell convention.
-    #[error("{}", crate::watch::stopped_by())]
+    #[error("{}", crate::watch::stop_message())]
     Interrupted,
 }
 
 impl Failure {
     /// Creates an input failure without a source location.
     pub fn input(message: impl Into<String>) -> Self {
-        Self::Input { message: shortened(&message.into()), help: None, excerpt: None }
+        Self::Input { message: shorten_words(&message.into()), help: None, excerpt: None }
     }
 
     /// Creates an input failure with a suggested fix.
     pub fn input_with_help(message: impl Into<String>, help: impl Into<String>) -> Self {
-        Self::Input { message: shortened(&message.into()), help: Some(help.into()), excerpt: None }
+        Self::Input { message: shorten_words(&message.into()), help: Some(help.into()), excerpt: None }
     }
 
     /// Creates an input failure with a source location, whose line is shown if the file can be read again.
-    pub fn at(message: impl Into<String>, help: Option<String>, place: Option<&Place>) -> Self {
-        let excerpt = place.filter(|place| place.line > 0).and_then(|place| {
-            let text = text_of_file(Path::new(&place.source), Limit::SCHEDULE).ok()?;
-            Excerpt::new(&text, place).map(Box::new)
+    pub fn input_at(message: impl Into<String>, help: Option<String>, location: Option<&SourceLocation>) -> Self {
+        let excerpt = location.filter(|location| location.line > 0).and_then(|location| {
+            let text = read_text_file(Path::new(&location.source), Limit::SCHEDULE).ok()?;
+            Excerpt::new(&text, location).map(Box::new)
         });
-        Self::Input { message: shortened(&message.into()), help, excerpt }
+        Self::Input { message: shorten_words(&message.into()), help, excerpt }
     }
 
     /// Adds a suggested fix, unless there is one.
-    pub fn or_help(mut self, advice: &str) -> Self {
+    pub fn or_with_help(mut self, advice: &str) -> Self {
         if let Self::Input { help: help @ None, .. } = &mut self {
             *help = Some(advice.to_owned());
         }
@@ -62,7 +62,7 @@ impl Failure {
     }
 
     /// Prefixes the message with the file name, unless it contains it.
-    pub fn of_file(mut self, path: &Path) -> Self {
+    pub fn with_file(mut self, path: &Path) -> Self {
         let name = path.display().to_string();
         match &mut self {
             Self::Failed(message) | Self::Input { message, .. } if !message.contains(&name) => {
@@ -79,26 +79,26 @@ impl Failure {
             Self::Failed(_) => 1,
             Self::Input { .. } => 2,
             Self::NoGpu(_) => 3,
-            Self::Interrupted => crate::watch::stopped(),
+            Self::Interrupted => crate::watch::stop_exit_code(),
         }
     }
 }
 
 /// Maximum length of a word in a message, in bytes. Longer words come from files and are cut.
-const LONGEST_WORD: usize = 300;
+const MAX_WORD_LENGTH: usize = 300;
 
 /// Returns the message with overlong words cut in the middle.
-fn shortened(message: &str) -> String {
-    if message.len() <= LONGEST_WORD {
+fn shorten_words(message: &str) -> String {
+    if message.len() <= MAX_WORD_LENGTH {
         return message.to_owned();
     }
     let words = message.split(' ').map(|word| {
-        let letters = word.chars().count();
-        if letters <= LONGEST_WORD {
+        let length = word.chars().count();
+        if length <= MAX_WORD_LENGTH {
             return word.to_owned();
         }
-        let head: String = word.chars().take(LONGEST_WORD / 2).collect();
-        let tail: String = word.chars().skip(letters - LONGEST_WORD / 4).collect();
+        let head: String = word.chars().take(MAX_WORD_LENGTH / 2).collect();
+        let tail: String = word.chars().skip(length - MAX_WORD_LENGTH / 4).collect();
         format!("{head}…{tail}")
     });
     words.collect::<Vec<_>>().join(" ")
@@ -107,13 +107,13 @@ fn shortened(message: &str) -> String {
 /// Displayable failure: control characters from files, names and other software are made visible.
 #[derive(Debug, thiserror::Error)]
 #[error("{message}")]
-pub struct Shown<'a> {
+pub struct DisplayedFailure<'a> {
     message: String,
     help: Option<String>,
     excerpt: Option<&'a Excerpt>,
 }
 
-impl<'a> Shown<'a> {
+impl<'a> DisplayedFailure<'a> {
     /// Creates the displayable form of a failure.
     pub fn new(failure: &'a Failure) -> Self {
         let message = visible_lines(&failure.to_string()).into_owned();
@@ -127,7 +127,7 @@ impl<'a> Shown<'a> {
     }
 }
 
-impl Diagnostic for Shown<'_> {
+impl Diagnostic for DisplayedFailure<'_> {
     fn help<'b>(&'b self) -> Option<Box<dyn std::fmt::Display + 'b>> {
         self.help.as_ref().map(|help| Box::new(help) as Box<dyn std::fmt::Display>)
     }
@@ -144,13 +144,13 @@ impl Diagnostic for Shown<'_> {
 
 impl From<fabricast_topologies::Error> for Failure {
     fn from(error: fabricast_topologies::Error) -> Self {
-        Self::at(error.to_string(), error.help().map(str::to_owned), error.place())
+        Self::input_at(error.to_string(), error.help().map(str::to_owned), error.location())
     }
 }
 
 impl From<fabricast_sim::profile::ProfileError> for Failure {
     fn from(error: fabricast_sim::profile::ProfileError) -> Self {
-        Self::at(error.to_string(), None, error.place())
+        Self::input_at(error.to_string(), None, error.location())
     }
 }
 
@@ -162,7 +162,7 @@ impl From<fabricast_sim::SimulateError> for Failure {
         match error {
             E::Engine(deadlock @ EngineError::Deadlock { .. }) => Self::Failed(deadlock.to_string()),
             E::Lower(LowerError::Unreachable(error)) => Self::from(error)
-                .or_help("`fabricast fabric check` lists what is not joined; --fail takes links and devices away"),
+                .or_with_help("`fabricast fabric check` lists what is not joined; --fail takes links and devices away"),
             other => Self::input(other.to_string()),
         }
     }
@@ -183,7 +183,7 @@ impl From<fabricast_planner::plan::PlanError> for Failure {
 
 impl From<fabricast_planner::job::JobError> for Failure {
     fn from(error: fabricast_planner::job::JobError) -> Self {
-        Self::at(error.to_string(), error.help.clone(), Some(&error.place))
+        Self::input_at(error.to_string(), error.help.clone(), Some(&error.location))
     }
 }
 
@@ -202,7 +202,7 @@ impl From<fabricast_planner::study::StudyError> for Failure {
         use fabricast_planner::study::StudyError as E;
         match &error {
             E::Study(job) | E::Job { error: job, .. } => {
-                Self::at(error.to_string(), job.help.clone(), Some(&job.place))
+                Self::input_at(error.to_string(), job.help.clone(), Some(&job.location))
             }
             E::Plan { .. } | E::Profile { .. } => Self::input(error.to_string()),
         }
@@ -211,7 +211,7 @@ impl From<fabricast_planner::study::StudyError> for Failure {
 
 impl From<fabricast_validate::measured::MeasuredError> for Failure {
     fn from(error: fabricast_validate::measured::MeasuredError) -> Self {
-        Self::at(error.to_string(), error.help().map(str::to_owned), error.place())
+        Self::input_at(error.to_string(), error.help().map(str::to_owned), error.location())
     }
 }
 
@@ -220,7 +220,7 @@ impl From<fabricast_validate::compare::CompareError> for Failure {
         use fabricast_validate::compare::CompareError as E;
         match error {
             E::Profile(error) => error.into(),
-            E::Plan { place, source } => Self::at(format!("{place}: {source}"), None, Some(&place)),
+            E::Plan { location: place, source } => Self::input_at(format!("{place}: {source}"), None, Some(&place)),
             E::NoRows => Self::input(error.to_string()),
         }
     }
@@ -259,6 +259,6 @@ impl From<fabricast_validate::gpu::bench::BenchError> for Failure {
 
 impl From<fabricast_validate::gpu::bench::BenchFileError> for Failure {
     fn from(error: fabricast_validate::gpu::bench::BenchFileError) -> Self {
-        Self::at(error.to_string(), None, error.place())
+        Self::input_at(error.to_string(), None, error.location())
     }
 }

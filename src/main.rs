@@ -20,7 +20,7 @@ use fabricast_topologies::visible::is_hidden;
 use miette::{GraphicalReportHandler, GraphicalTheme};
 
 use args::{Cli, Command, PlanCommand};
-use failure::{Failure, Shown};
+use failure::{DisplayedFailure, Failure};
 use output::Output;
 use terminal::Colours;
 
@@ -29,7 +29,7 @@ fn main() -> ExitCode {
     let parsed = definition.try_get_matches().and_then(|matches| Cli::from_arg_matches(&matches));
     let cli = match parsed {
         Ok(cli) => cli,
-        Err(error) => return refused(&error, colours),
+        Err(error) => return report_clap_error(&error, colours),
     };
     if matches!(cli.command, Command::Gpu(_)) {
         // Must precede the start of any thread. A failure is reported by the code that needs the reservation.
@@ -41,7 +41,7 @@ fn main() -> ExitCode {
             let code = failure.code();
             files::discard();
             report(&failure);
-            fabricast_validate::cuda::leave_what_hangs(code);
+            fabricast_validate::cuda::exit_if_hanging(code);
             ExitCode::from(code)
         }
     }
@@ -56,7 +56,7 @@ fn run(cli: &Cli) -> Result<(), Failure> {
     }
     watch::stop_on_signals();
     let started = Instant::now();
-    let output = Output::new(&cli.global, cli.command.place())?;
+    let output = Output::new(&cli.global, cli.command.output_kind())?;
     match &cli.command {
         Command::Fabric(command) => commands::fabric::run(command, &output),
         Command::Simulate(args) => commands::simulate::run(args, &output),
@@ -89,10 +89,10 @@ fn definition() -> (clap::Command, Colours) {
 
 /// Prints clap's message, which quotes arguments verbatim. Help texts go to standard output as results, errors to
 /// standard error.
-fn refused(error: &clap::Error, colours: Colours) -> ExitCode {
+fn report_clap_error(error: &clap::Error, colours: Colours) -> ExitCode {
     let text = error.render().ansi().to_string();
     if error.use_stderr() {
-        terminal::note_with(text.trim_end(), colours);
+        terminal::write_stderr_coloured(text.trim_end(), colours);
         return ExitCode::from(2);
     }
     // A failure to print cannot be reported.
@@ -109,10 +109,10 @@ fn report(failure: &Failure) {
         .with_width(terminal::width().map_or(110, usize::from))
         .with_wrap_lines(terminal)
         .with_links(false);
-    let failure = Shown::new(failure);
+    let failure = DisplayedFailure::new(failure);
     let mut text = String::new();
     if handler.render_report(&mut text, &failure).is_err() {
         text = failure.to_string();
     }
-    terminal::note_with(text.trim_end(), if terminal { Colours::Own } else { Colours::None });
+    terminal::write_stderr_coloured(text.trim_end(), if terminal { Colours::Own } else { Colours::None });
 }

@@ -4,13 +4,13 @@ use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 
 use clap::ValueEnum;
-use fabricast_reports::table::{Look, Style};
+use fabricast_reports::table::{Style, TextOptions};
 use fabricast_topologies::visible::{visible_in_strings, visible_lines};
 
 use crate::args::GlobalArgs;
 use crate::failure::Failure;
 use crate::files::{self, Replace, Staged};
-use crate::terminal::{self, Colours, note};
+use crate::terminal::{self, Colours, write_stderr};
 
 /// Format of a result.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
@@ -26,7 +26,7 @@ pub enum Format {
 
 /// Verbosity of messages on standard error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Talk {
+pub enum Verbosity {
     /// Errors only.
     Quiet,
     /// Also warnings, and progress on a terminal.
@@ -43,14 +43,14 @@ pub struct Output {
     /// Output file; standard output if `None`.
     pub file: Option<PathBuf>,
     /// Verbosity.
-    pub talk: Talk,
+    pub verbosity: Verbosity,
     /// Existing files that may be replaced.
     pub replace: Replace,
 }
 
 /// Kind of path that `-o` names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum PathKind {
     /// A file.
     File,
     /// A folder, created if missing.
@@ -59,23 +59,23 @@ pub enum Place {
 
 impl Output {
     /// Creates the output from the flags. A file that cannot be written is reported before any work.
-    pub fn new(flags: &GlobalArgs, place: Place) -> Result<Self, Failure> {
-        match (&flags.output, place) {
-            (Some(path), Place::File) => files::check(path)?,
-            (Some(path), Place::Folder) if path.is_dir() => files::sweep(path),
-            (Some(path), Place::Folder) if path.exists() && !path.is_dir() => {
+    pub fn new(flags: &GlobalArgs, kind: PathKind) -> Result<Self, Failure> {
+        match (&flags.output, kind) {
+            (Some(path), PathKind::File) => files::check(path)?,
+            (Some(path), PathKind::Folder) if path.is_dir() => files::sweep(path),
+            (Some(path), PathKind::Folder) if path.exists() && !path.is_dir() => {
                 let message = format!("cannot write to {}: it is a file; expected a folder", path.display());
                 return Err(Failure::input(message));
             }
             _ => {}
         }
-        let talk = match (flags.quiet, flags.verbose) {
-            (true, _) => Talk::Quiet,
-            (_, true) => Talk::Verbose,
-            _ => Talk::Normal,
+        let verbosity = match (flags.quiet, flags.verbose) {
+            (true, _) => Verbosity::Quiet,
+            (_, true) => Verbosity::Verbose,
+            _ => Verbosity::Normal,
         };
         let replace = if flags.force { Replace::All } else { Replace::Own };
-        Ok(Self { format: flags.format, file: flags.output.clone(), talk, replace })
+        Ok(Self { format: flags.format, file: flags.output.clone(), verbosity, replace })
     }
 
     /// Variant of this output on standard output.
@@ -85,33 +85,33 @@ impl Output {
 
     /// Writes a warning to standard error, unless quiet.
     pub fn warn(&self, message: &str) {
-        if self.talk > Talk::Quiet {
-            note(&format!("warning: {message}"));
+        if self.verbosity > Verbosity::Quiet {
+            write_stderr(&format!("warning: {message}"));
         }
     }
 
     /// Writes a detail to standard error, if verbose.
     pub fn detail(&self, message: &str) {
-        if self.talk == Talk::Verbose {
-            note(message);
+        if self.verbosity == Verbosity::Verbose {
+            write_stderr(message);
         }
     }
 
     /// Returns true if progress may be shown: on a terminal, unless quiet.
     pub fn shows_progress(&self) -> bool {
-        self.talk > Talk::Quiet && terminal::is_error_shown()
+        self.verbosity > Verbosity::Quiet && terminal::is_error_shown()
     }
 
     /// Style of tables: colours and the terminal's width on a terminal, plain and unlimited elsewhere.
-    pub fn look(&self) -> Look {
+    pub fn text_options(&self) -> TextOptions {
         if self.file.is_some() || !terminal::is_output_shown() {
-            return Look::default();
+            return TextOptions::default();
         }
-        Look { style: Style::Colour, width: terminal::width(), ..Look::default() }
+        TextOptions { style: Style::Colour, width: terminal::width(), ..TextOptions::default() }
     }
 
     /// Returns an error if an additional output file cannot be written, or is the result's own file.
-    pub fn check_beside(&self, path: &Path) -> Result<(), Failure> {
+    pub fn check_additional_file(&self, path: &Path) -> Result<(), Failure> {
         if self.file.as_deref() == Some(path) {
             return Err(Failure::input(format!("{} is named twice: expected two files", path.display())));
         }
@@ -130,25 +130,25 @@ impl Output {
     }
 
     /// Writes a result and an additional file, or neither.
-    pub fn write_with(&self, text: &str, beside: Option<(&Path, &[u8])>) -> Result<(), Failure> {
-        self.write_beside(text, beside.as_slice())
+    pub fn write_with(&self, text: &str, additional_file: Option<(&Path, &[u8])>) -> Result<(), Failure> {
+        self.write_with_files(text, additional_file.as_slice())
     }
 
     /// Writes a result and additional files: all of them, or none.
-    pub fn write_beside(&self, text: &str, beside: &[(&Path, &[u8])]) -> Result<(), Failure> {
-        self.write_all(text, beside, Vec::new(), files::commit)
+    pub fn write_with_files(&self, text: &str, additional_files: &[(&Path, &[u8])]) -> Result<(), Failure> {
+        self.write_all(text, additional_files, Vec::new(), files::commit)
     }
 
     /// Writes a result, additional files and files that are already staged: all of them, or none. `commit` moves them.
     pub fn write_all(
         &self,
         text: &str,
-        beside: &[(&Path, &[u8])],
+        additional_files: &[(&Path, &[u8])],
         mut staged: Vec<Staged>,
         commit: impl FnOnce(&[Staged]) -> Result<(), Failure>,
     ) -> Result<(), Failure> {
         let text = format!("{}\n", text.trim_end_matches('\n'));
-        let coloured = self.format == Format::Text && self.look().style == Style::Colour;
+        let coloured = self.format == Format::Text && self.text_options().style == Style::Colour;
         // Files may be shown on a terminal, so control characters are made visible. JSON uses its own escapes, which
         // parsers decode.
         let text = match text.trim_start().starts_with(['{', '[']) || self.format == Format::Json {
@@ -159,7 +159,7 @@ impl Output {
         let result = self.file.as_deref().map(|path| (path, text.as_bytes()));
         let files = result
             .into_iter()
-            .chain(beside.iter().copied())
+            .chain(additional_files.iter().copied())
             .map(|(path, bytes)| Staged::new(path, bytes, self.replace));
         staged.extend(files.collect::<Result<Vec<_>, _>>()?);
         commit(&staged)?;

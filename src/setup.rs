@@ -4,13 +4,13 @@ use std::path::Path;
 
 use fabricast_planner::bound::InNetwork;
 use fabricast_planner::library::nccl::Settings;
-use fabricast_planner::library::{Chooser, Conditions, Library, Offer};
+use fabricast_planner::library::{Chooser, Conditions, Library, LibraryCapabilities};
 use fabricast_planner::strategy::Restriction;
 use fabricast_sim::flows::{self, Flow};
 use fabricast_sim::profile::{self, MeasuredNetwork, Profile, Software};
-use fabricast_sim::{LaunchMode, lower::Setting};
+use fabricast_sim::{LaunchMode, lower::Environment};
 use fabricast_topologies::read::Limit;
-use fabricast_topologies::route::{BufferPlace, GpuDirect, PeerAccess, RouteOptions, Router};
+use fabricast_topologies::route::{BufferLocation, GpuDirect, PeerAccess, RouteOptions, Router};
 use fabricast_topologies::{Fabric, FabricRequest, NodeId, Picos, partition};
 use rustc_hash::FxHashMap;
 
@@ -30,19 +30,19 @@ pub fn fabric(name: &str, size: &ClusterArgs, what_if: &WhatIfArgs, output: &Out
         network: size.network.clone(),
         gpu: size.gpu_model.clone(),
     };
-    let whole = if name == "auto" { auto(&request)? } else { fabricast_topologies::load(&request)? };
-    let mut fabric = partition::apply(whole, &size.mig)?;
-    let whole = fabric.gpus().len();
+    let loaded = if name == "auto" { detect_fabric(&request)? } else { fabricast_topologies::load(&request)? };
+    let mut fabric = partition::apply(loaded, &size.mig)?;
+    let total = fabric.gpus().len();
     for failed in &what_if.fail {
-        fabric = fabric.without(failed)?;
+        fabric = fabric.with_failed(failed)?;
     }
-    let left = fabric.gpus().len();
-    if left < whole {
-        output.warn(&format!("{left} of {whole} GPUs are left, and ranks are numbered over those"));
+    let remaining = fabric.gpus().len();
+    if remaining < total {
+        output.warn(&format!("{remaining} of {total} GPUs are left, and ranks are numbered over those"));
     }
     for slow in &what_if.slow {
         let (link, factor) = slow_link(slow)?;
-        fabric = fabric.slowed(link, factor)?;
+        fabric = fabric.with_slowed(link, factor)?;
     }
     for warning in fabric.warnings() {
         output.warn(warning);
@@ -51,9 +51,9 @@ pub fn fabric(name: &str, size: &ClusterArgs, what_if: &WhatIfArgs, output: &Out
 }
 
 /// Detects the fabric of this machine, which needs its GPUs.
-fn auto(request: &FabricRequest) -> Result<Fabric, Failure> {
-    let found = fabricast_validate::gpu::probe(&fabricast_validate::gpu::Choices::default())?;
-    Ok(fabricast_topologies::expand(&found.fabric()?, request)?)
+fn detect_fabric(request: &FabricRequest) -> Result<Fabric, Failure> {
+    let probe = fabricast_validate::gpu::probe(&fabricast_validate::gpu::Choices::default())?;
+    Ok(fabricast_topologies::expand(&probe.fabric()?, request)?)
 }
 
 /// Reports the sources of fabric and profile parameters, if verbose.
@@ -90,21 +90,21 @@ pub fn route_options(size: &ClusterArgs) -> RouteOptions {
 /// Routing options of calls, including the location of their buffers.
 pub fn call_options(flags: &FabricArgs, fabric: &Fabric) -> Result<RouteOptions, Failure> {
     let buffers = match &flags.buffers {
-        Buffers::Place(place) => *place,
+        Buffers::Place(location) => *location,
         Buffers::Peer(name) => {
-            let failed = |why: String| Failure::input(format!("--buffers peer={name}: {why}"));
+            let failed = |reason: String| Failure::input(format!("--buffers peer={name}: {reason}"));
             let peer = fabric.device(name).map_err(|error| failed(error.to_string()))?;
             if !fabric.node(peer).kind.is_rank() {
                 return Err(failed(format!("{name} has no memory for buffers: expected a GPU")));
             }
-            BufferPlace::Peer(peer)
+            BufferLocation::Peer(peer)
         }
     };
     let options = RouteOptions { buffers, ..route_options(&flags.size) };
-    if buffers != BufferPlace::Device {
+    if buffers != BufferLocation::Device {
         let router = Router::new(fabric, options);
         for &gpu in fabric.gpus() {
-            router.place_of_buffers(gpu)?;
+            router.buffer_device(gpu)?;
         }
     }
     Ok(options)
@@ -130,7 +130,7 @@ pub fn kernels_profile(flags: &CostArgs, fabric: &Fabric) -> Result<Profile, Fai
 
 /// Variant of [`profile()`] for commands with `--library`. The default for Open MPI is the best match among MPI
 /// profiles.
-pub fn profile_of(library: &LibraryArgs, flags: &CostArgs, fabric: &Fabric) -> Result<Profile, Failure> {
+pub fn library_profile(library: &LibraryArgs, flags: &CostArgs, fabric: &Fabric) -> Result<Profile, Failure> {
     let software = match library.library {
         Some(LibraryChoice::One(Library::OpenMpi(_))) => Software::Mpi,
         _ => Software::Nccl,
@@ -152,7 +152,7 @@ pub fn named_profile(name: &str) -> Result<Profile, Failure> {
     if Profile::names().all(|known| known != name)
         && (fabricast_topologies::read::can_be_read(path) || name.contains(['/', '\\']))
     {
-        return Ok(Profile::parse(&fabricast_topologies::read::text_of_file(path, Limit::PROFILE)?, name)?);
+        return Ok(Profile::parse(&fabricast_topologies::read::read_text_file(path, Limit::PROFILE)?, name)?);
     }
     Ok(Profile::named(name)?)
 }
@@ -184,13 +184,13 @@ pub fn library(flags: &LibraryArgs, profile: &Profile) -> Option<Library> {
 }
 
 /// Library that picks are restricted to: the named one, or that of an MPI profile, which is valid for its library only.
-pub fn restricting_library(flags: &LibraryArgs, profile: &Profile) -> Option<Offer> {
-    let own = profile.messages.and_then(|_| profile.library.parse().ok());
+pub fn restricting_library(flags: &LibraryArgs, profile: &Profile) -> Option<LibraryCapabilities> {
+    let profile_library = profile.messages.and_then(|_| profile.library.parse().ok());
     let library = match flags.library {
         Some(LibraryChoice::One(library)) => Some(library),
-        Some(LibraryChoice::None) | None => own,
+        Some(LibraryChoice::None) | None => profile_library,
     };
-    library.map(|library| Offer::new(library, flags.registered.into()))
+    library.map(|library| LibraryCapabilities::new(library, flags.registered.into()))
 }
 
 /// Creates the predictor of a library's default choices on a fabric.
@@ -203,10 +203,10 @@ pub fn chooser(
     strategy: &StrategyArgs,
 ) -> Chooser {
     // Settings made by the network plugin.
-    let plugin = MeasuredNetwork::of(router.fabric()).ok().flatten().and_then(|network| network.settings);
-    let set = plugin.and_then(|words| Settings::parse(&words).ok()).map(|(settings, _)| settings);
+    let plugin = MeasuredNetwork::measured_for(router.fabric()).ok().flatten().and_then(|network| network.settings);
+    let plugin_settings = plugin.and_then(|text| Settings::parse(&text).ok()).map(|(settings, _)| settings);
     let conditions = Conditions {
-        settings: set.unwrap_or_default(),
+        settings: plugin_settings.unwrap_or_default(),
         dtype: call.dtype.unwrap_or_default(),
         op: call.op,
         registered: flags.registered.into(),
@@ -226,7 +226,7 @@ pub fn launch_mode(flags: &CostArgs, fabric: &Fabric, placement: &[NodeId]) -> L
             Processes::PerGpu => profile::Processes::PerGpu,
             Processes::Single => profile::Processes::Single,
         },
-        gpus_per_host: fabric.most_on_a_host(placement),
+        gpus_per_host: fabric.max_devices_per_host(placement),
     }
 }
 
@@ -245,10 +245,10 @@ pub fn delays(stragglers: &[String], fabric: &Fabric, placement: &[NodeId]) -> R
             Failure::input(format!("--straggler {text}: expected GPU=TIME, as in gpu5=20us: {error}"))
         })?;
         let device = fabric.device(name).map_err(|error| Failure::input(format!("--straggler {text}: {error}")))?;
-        let late = ranks.get(&device).ok_or_else(|| {
+        let device_ranks = ranks.get(&device).ok_or_else(|| {
             Failure::input(format!("--straggler {text}: {name} is not a rank: expected one of the fabric's GPUs"))
         })?;
-        for &rank in late {
+        for &rank in device_ranks {
             if let Some(delay) = delays.get_mut(rank) {
                 *delay = time;
             }
@@ -260,8 +260,9 @@ pub fn delays(stragglers: &[String], fabric: &Fabric, placement: &[NodeId]) -> R
 /// Reads a flow file.
 pub fn flows(path: &Path, fabric: &Fabric) -> Result<Vec<Flow>, Failure> {
     let name = path.display().to_string();
-    let text = fabricast_topologies::read::text_of_file(path, Limit::FLOWS)?;
-    flows::parse(&text, &name, fabric).map_err(|error| Failure::at(error.to_string(), None, Some(&error.place)))
+    let text = fabricast_topologies::read::read_text_file(path, Limit::FLOWS)?;
+    flows::parse(&text, &name, fabric)
+        .map_err(|error| Failure::input_at(error.to_string(), None, Some(&error.location)))
 }
 
 /// Background flows from a file; none without a file.
@@ -270,12 +271,12 @@ pub fn background(path: Option<&Path>, fabric: &Fabric) -> Result<Vec<Flow>, Fai
 }
 
 /// Combines the inputs of a simulation.
-pub fn setting<'a>(
+pub fn environment<'a>(
     fabric: &'a Fabric,
     router: &'a Router<'a>,
     placement: &'a [NodeId],
     profile: &'a Profile,
     delays: &'a [Picos],
-) -> Setting<'a> {
-    Setting { fabric, router, placement, profile, delays }
+) -> Environment<'a> {
+    Environment { fabric, router, placement, profile, delays }
 }

@@ -33,13 +33,13 @@ pub fn print(text: &str, colours: Colours) -> std::io::Result<()> {
 }
 
 /// Writes a line to standard error. Errors are ignored.
-pub fn note(text: &str) {
-    note_with(text, Colours::None);
+pub fn write_stderr(text: &str) {
+    write_stderr_coloured(text, Colours::None);
 }
 
-/// Variant of [`note`] with colours.
+/// Variant of [`write_stderr`] with colours.
 #[expect(clippy::disallowed_methods, reason = "this module is where output passes")]
-pub fn note_with(text: &str, colours: Colours) {
+pub fn write_stderr_coloured(text: &str, colours: Colours) {
     let mut out = std::io::stderr().lock();
     let _ = match colours {
         Colours::None => writeln!(out, "{}", visible_lines(text)),

@@ -8,7 +8,7 @@ use fabricast_topologies::visible::visible;
 use fabricast_validate::cuda::interrupt;
 
 use crate::output::Output;
-use crate::terminal::note;
+use crate::terminal::write_stderr;
 
 /// Exit code after Ctrl-C: 128 + SIGINT, by shell convention.
 const INTERRUPTED: u8 = 130;
@@ -19,13 +19,13 @@ const TERMINATED: u8 = 143;
 static STOPPED: AtomicU8 = AtomicU8::new(INTERRUPTED);
 
 /// Exit code of a stopped run.
-pub fn stopped() -> u8 {
+pub fn stop_exit_code() -> u8 {
     STOPPED.load(Ordering::Relaxed)
 }
 
 /// Message on standard error for a stopped run.
-pub fn stopped_by() -> &'static str {
-    if stopped() == TERMINATED { "terminated" } else { "interrupted" }
+pub fn stop_message() -> &'static str {
+    if stop_exit_code() == TERMINATED { "terminated" } else { "interrupted" }
 }
 
 /// Progress bar, cleared when the process ends early.
@@ -52,17 +52,17 @@ fn stop(code: u8) {
     if interrupt::request() == interrupt::Response::WillStop {
         return;
     }
-    crate::files::abandon();
+    crate::files::remove_all_and_block();
     if let Some(bar) = BAR.lock().unwrap_or_else(PoisonError::into_inner).take() {
         bar.finish_and_clear();
     }
-    note(stopped_by());
+    write_stderr(stop_message());
     #[expect(clippy::exit, reason = "a signal can come anywhere: no code path leads back to main from here")]
     std::process::exit(code.into());
 }
 
 /// Running time before progress is shown.
-const PATIENCE: Duration = Duration::from_secs(1);
+const PROGRESS_DELAY: Duration = Duration::from_secs(1);
 
 /// Progress of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,7 +76,7 @@ pub struct Position {
 /// Runs `work`. After a second, a progress bar on the terminal (standard error) shows `position`.
 pub fn with_progress<T>(
     output: &Output,
-    what: &str,
+    label: &str,
     position: impl Fn() -> Position + Sync,
     work: impl FnOnce() -> T,
 ) -> T {
@@ -85,7 +85,7 @@ pub fn with_progress<T>(
     }
     let finished = AtomicBool::new(false);
     std::thread::scope(|scope| {
-        let bar = scope.spawn(|| show(what, &position, &finished));
+        let bar = scope.spawn(|| show(label, &position, &finished));
         let result = work();
         finished.store(true, Ordering::Relaxed);
         bar.thread().unpark();
@@ -93,19 +93,19 @@ pub fn with_progress<T>(
     })
 }
 
-fn show(what: &str, position: &impl Fn() -> Position, finished: &AtomicBool) {
-    std::thread::park_timeout(PATIENCE);
+fn show(label: &str, position: &impl Fn() -> Position, finished: &AtomicBool) {
+    std::thread::park_timeout(PROGRESS_DELAY);
     if finished.load(Ordering::Relaxed) {
         return;
     }
     let style = |template: &str| indicatif::ProgressStyle::with_template(template).ok();
     let bar = indicatif::ProgressBar::new(0);
     *BAR.lock().unwrap_or_else(PoisonError::into_inner) = Some(bar.clone());
-    bar.set_message(visible(what).into_owned());
-    let mut known = None;
+    bar.set_message(visible(label).into_owned());
+    let mut had_total = None;
     while !finished.load(Ordering::Relaxed) {
         let Position { done, total } = position();
-        if known.replace(total > 0) != Some(total > 0) {
+        if had_total.replace(total > 0) != Some(total > 0) {
             let template =
                 if total > 0 { "{msg} {bar:40} {human_pos}/{human_len} {eta}" } else { "{msg} {spinner} {elapsed}" };
             if let Some(style) = style(template) {

@@ -18,12 +18,12 @@ fn hosts(preset: &str, nodes: u32, network: &str) -> Fabric {
     load(&request).unwrap_or_else(|error| panic!("{error}"))
 }
 
-fn work_out(fabric: &Fabric, router: &Router<'_>, collectives: &[Collective]) {
+fn compute_bounds(fabric: &Fabric, router: &Router<'_>, collectives: &[Collective]) {
     let bounds = Bounds::new(fabric, router, fabric.gpus(), 0);
     let ranks = fabric.gpus().len() as u32;
     for &collective in collectives {
         let call = Call { collective, bytes: Bytes(1 << 30), ranks, root: Rank(0), buffers: BufferUse::OutOfPlace };
-        black_box(bounds.of(&call));
+        black_box(bounds.bound(&call));
     }
 }
 
@@ -44,7 +44,7 @@ fn bound(criterion: &mut Criterion) {
         group.sample_size(10);
         for (name, collectives) in [("all_gather", &[Collective::AllGather][..]), ("all", &Collective::ALL)] {
             group.bench_function(BenchmarkId::from_parameter(name), |bencher| {
-                bencher.iter(|| work_out(&fabric, &router, collectives));
+                bencher.iter(|| compute_bounds(&fabric, &router, collectives));
             });
         }
         group.finish();

@@ -38,7 +38,7 @@ const BYTES: Bytes = Bytes(1 << 30);
 
 /// Times of one run in seconds (reading the routes, all_gather, the other collectives after it), and the bound.
 struct Run {
-    read: f64,
+    routes_s: f64,
     all_gather: f64,
     others: f64,
     bound: Bound,
@@ -50,14 +50,14 @@ fn run(fabric: &Fabric) -> Run {
     let start = Instant::now();
     let router = Router::new(fabric, RouteOptions::default());
     let bounds = Bounds::new(fabric, &router, fabric.gpus(), 0);
-    let read = start.elapsed().as_secs_f64();
-    let bound = bounds.of(&call(Collective::AllGather));
-    let all_gather = start.elapsed().as_secs_f64() - read;
+    let routes_s = start.elapsed().as_secs_f64();
+    let bound = bounds.bound(&call(Collective::AllGather));
+    let all_gather = start.elapsed().as_secs_f64() - routes_s;
     for collective in Collective::ALL {
-        black_box(bounds.of(&call(collective)));
+        black_box(bounds.bound(&call(collective)));
     }
-    let others = start.elapsed().as_secs_f64() - read - all_gather;
-    Run { read, all_gather, others, bound }
+    let others = start.elapsed().as_secs_f64() - routes_s - all_gather;
+    Run { routes_s, all_gather, others, bound }
 }
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -81,11 +81,11 @@ fn main() -> Result<(), Box<dyn Error>> {
         println!(
             "{preset:<12} {:>6}  {network:<17} {:>9.2} {:>11.2} {:>10.2} {published:>13}  {:.2} GB/s, {}",
             fabric.gpus().len(),
-            best(|run| run.read),
+            best(|run| run.routes_s),
             best(|run| run.all_gather),
             best(|run| run.others),
             BYTES.0 as f64 * 1e3 / runs[0].bound.transfer.0 as f64,
-            runs[0].bound.set_by,
+            runs[0].bound.limited_by,
         );
     }
     Ok(())

@@ -1,7 +1,7 @@
 //! Capabilities of a fabric that strategies depend on: hosts, peer access, buffer placement, and in-switch reduction
 //! and multicast.
 
-use fabricast_topologies::route::{BufferPlace, PeerAccess, Router};
+use fabricast_topologies::route::{BufferLocation, PeerAccess, Router};
 use fabricast_topologies::{Fabric, NodeId, fabric::NodeKind};
 
 use crate::bound::InNetwork;
@@ -18,7 +18,7 @@ pub enum Hosts {
 impl Hosts {
     /// Classifies `ranks` ranks at `ranks_per_node` per host; 0 ranks per node means one host.
     #[must_use]
-    pub fn of(ranks: u32, ranks_per_node: u32) -> Self {
+    pub fn from_counts(ranks: u32, ranks_per_node: u32) -> Self {
         if ranks_per_node == 0 || ranks <= ranks_per_node { Self::One } else { Self::Several }
     }
 }
@@ -37,10 +37,10 @@ pub enum NoMulticast {
     NoSwitch,
     /// An NVSwitch forwards only; it cannot reduce or multicast.
     #[error("needs NVSwitches that reduce and multicast, which these do not")]
-    OnlyForwards,
+    NoInNetworkOperations,
     /// Ranks share a device, or the NVLink domains are not equal consecutive ranges of ranks.
     #[error("needs NVLink domains of equally many ranks, numbered one after the other, a GPU each")]
-    Uneven,
+    UnequalDomains,
 }
 
 /// Reason why ranks cannot access the memory of peers on their host.
@@ -57,17 +57,17 @@ pub enum NoPeerAccess {
 /// Error for buffers that are not in the memory of each rank's own device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("needs buffers in the memory of each rank's own GPU")]
-pub struct BuffersElsewhere;
+pub struct BuffersNotOnDevice;
 
 /// Capabilities of a fabric for a given placement of ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Abilities {
+pub struct FabricCapabilities {
     /// Number of hosts that the ranks occupy.
     pub hosts: Hosts,
     /// `Ok` if the ranks of a host can read and write each other's memory.
-    pub peers: Result<(), NoPeerAccess>,
+    pub peer_access: Result<(), NoPeerAccess>,
     /// `Ok` if buffers are in the memory of the ranks' own devices.
-    pub buffers: Result<(), BuffersElsewhere>,
+    pub buffer_placement: Result<(), BuffersNotOnDevice>,
     /// Ranks in each NVLink domain whose switches reduce and multicast. Domains are consecutive ranges of ranks.
     pub multicast: Result<u32, NoMulticast>,
     /// Total number of ranks.
@@ -76,10 +76,10 @@ pub struct Abilities {
     pub nics_per_host: u32,
 }
 
-impl Abilities {
+impl FabricCapabilities {
     /// Determines the capabilities of the ranks on the devices of `placement`.
     #[must_use]
-    pub fn of(
+    pub fn new(
         fabric: &Fabric,
         router: &Router<'_>,
         placement: &[NodeId],
@@ -90,24 +90,24 @@ impl Abilities {
         let multicast = match in_network {
             InNetwork::Off => Err(NoMulticast::SwitchedOff),
             InNetwork::Allowed if router.options().p2p == PeerAccess::Off => Err(NoMulticast::NoPeerAccess),
-            InNetwork::Allowed => domains(fabric, placement),
+            InNetwork::Allowed => ranks_per_domain(fabric, placement),
         };
         let is_mig = |device: &NodeId| fabric.node(*device).kind == NodeKind::Mig;
-        let peers = if router.options().p2p == PeerAccess::Off {
+        let peer_access = if router.options().p2p == PeerAccess::Off {
             Err(NoPeerAccess::SwitchedOff)
         } else if placement.iter().any(is_mig) {
             Err(NoPeerAccess::Mig)
         } else {
             Ok(())
         };
-        let buffers = match router.options().buffers {
-            BufferPlace::Device => Ok(()),
-            _ => Err(BuffersElsewhere),
+        let buffer_placement = match router.options().buffers {
+            BufferLocation::Device => Ok(()),
+            _ => Err(BuffersNotOnDevice),
         };
         Self {
-            hosts: Hosts::of(ranks, ranks_per_node),
-            peers,
-            buffers,
+            hosts: Hosts::from_counts(ranks, ranks_per_node),
+            peer_access,
+            buffer_placement,
             multicast,
             ranks,
             nics_per_host: nics_per_host(fabric, router, placement),
@@ -133,29 +133,29 @@ fn nics_per_host(fabric: &Fabric, router: &Router<'_>, placement: &[NodeId]) -> 
 }
 
 /// Ranks per NVLink domain. A domain is a maximal range of consecutive ranks attached to the same NVSwitches.
-fn domains(fabric: &Fabric, placement: &[NodeId]) -> Result<u32, NoMulticast> {
+fn ranks_per_domain(fabric: &Fabric, placement: &[NodeId]) -> Result<u32, NoMulticast> {
     let mut sizes: Vec<u32> = Vec::new();
     let mut before: Vec<NodeId> = Vec::new();
     let mut seen = vec![false; fabric.node_count()];
     for &device in placement {
-        let ends = fabric.leaving(device).into_iter().map(|link| fabric.ends(link).1);
+        let ends = fabric.outgoing_links(device).into_iter().map(|link| fabric.ends(link).1);
         let mut switches: Vec<NodeId> = ends.filter(|&end| fabric.node(end).kind == NodeKind::Nvswitch).collect();
         switches.sort_unstable();
         switches.dedup();
         if switches.is_empty() {
             return Err(NoMulticast::NoSwitch);
         }
-        if !switches.iter().all(|&switch| fabric.node(switch).figures.multicasts()) {
-            return Err(NoMulticast::OnlyForwards);
+        if !switches.iter().all(|&switch| fabric.node(switch).figures.supports_multicast()) {
+            return Err(NoMulticast::NoInNetworkOperations);
         }
         if std::mem::replace(&mut seen[device.0 as usize], true) {
-            return Err(NoMulticast::Uneven);
+            return Err(NoMulticast::UnequalDomains);
         }
         match sizes.last_mut() {
             Some(size) if switches == before => *size += 1,
             _ => {
                 if switches.iter().any(|switch| std::mem::replace(&mut seen[switch.0 as usize], true)) {
-                    return Err(NoMulticast::Uneven);
+                    return Err(NoMulticast::UnequalDomains);
                 }
                 sizes.push(1);
             }
@@ -164,6 +164,6 @@ fn domains(fabric: &Fabric, placement: &[NodeId]) -> Result<u32, NoMulticast> {
     }
     match sizes.first() {
         Some(&first) if first > 1 && sizes.iter().all(|&size| size == first) => Ok(first),
-        _ => Err(NoMulticast::Uneven),
+        _ => Err(NoMulticast::UnequalDomains),
     }
 }

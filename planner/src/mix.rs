@@ -7,15 +7,15 @@ use fabricast_sim::schedule::Collective;
 use fabricast_topologies::{Bytes, NodeId};
 use rayon::prelude::*;
 
-use crate::job::{Arrivals, Collectives, Job, JobError, Layout, Loaded, Processes};
+use crate::job::{Arrivals, CollectiveCandidates, Job, JobError, Layout, LoadedServing, Processes};
 use crate::plan::{PlanError, Row};
 use crate::serve;
-use crate::step::{self, Exchange, Machine, OwnChoice, Simulated, StepCall, TimeError};
+use crate::step::{self, Exchange, LibraryChoiceScope, Machine, SimulatedCosts, StepCall, TimeError};
 use crate::trace::Trace;
 
 /// Identical call by groups with equivalent placements on the fabric.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Repeated {
+pub struct CallGroup {
     /// The collective.
     pub collective: Collective,
     /// Message size: the larger buffer, as in nccl-tests.
@@ -25,126 +25,128 @@ pub struct Repeated {
     /// Number of groups that make the call.
     pub groups: usize,
     /// Mean number of calls per group.
-    pub each: f64,
+    pub calls_per_group: f64,
 }
 
 /// Call with its plan.
 #[derive(Clone, Debug)]
-pub struct Weighted {
+pub struct PlannedCalls {
     /// The call and its frequency.
-    pub repeated: Repeated,
+    pub calls: CallGroup,
     /// Best strategy for the call, and the library's choice.
     pub row: Row,
 }
 
 /// Collective, number of ranks, ranks of the group on each NVLink domain (`8`, `2 2`), and bytes.
-type Alike = (Collective, usize, Vec<usize>, Bytes);
+type CallKey = (Collective, usize, Vec<usize>, Bytes);
 
 /// Ranks of each group.
 type Groups = Vec<Arc<[u32]>>;
 
 /// Returns the calls of a trace by collective, group placement and size.
 #[must_use]
-pub fn of_trace(trace: &Trace, simulated: &Simulated<'_>) -> Vec<Repeated> {
-    let mut found: BTreeMap<Alike, (Repeated, Groups)> = BTreeMap::new();
+pub fn trace_calls(trace: &Trace, simulated: &SimulatedCosts<'_>) -> Vec<CallGroup> {
+    let mut call_groups: BTreeMap<CallKey, (CallGroup, Groups)> = BTreeMap::new();
     for event in &trace.events {
-        let Some(call) = event.what.call() else { continue };
+        let Some(call) = event.kind.call() else { continue };
         let devices = simulated.devices(&call.group);
-        let mut spread: BTreeMap<u32, usize> = BTreeMap::new();
+        let mut ranks_per_island: BTreeMap<u32, usize> = BTreeMap::new();
         for &device in &devices {
             let island = simulated.islands(&[device]).first().copied().unwrap_or_default();
-            *spread.entry(island).or_default() += 1;
+            *ranks_per_island.entry(island).or_default() += 1;
         }
-        let key = (call.collective, call.group.len(), spread.into_values().collect(), call.bytes);
-        let first = Repeated { collective: call.collective, bytes: call.bytes, devices, groups: 0, each: 0.0 };
-        let (repeated, known) = found.entry(key).or_insert_with(|| (first, Groups::new()));
+        let key = (call.collective, call.group.len(), ranks_per_island.into_values().collect(), call.bytes);
+        let first =
+            CallGroup { collective: call.collective, bytes: call.bytes, devices, groups: 0, calls_per_group: 0.0 };
+        let (call_group, groups) = call_groups.entry(key).or_insert_with(|| (first, Groups::new()));
         // Total over all groups, until all groups are known.
-        repeated.each += 1.0;
-        if !known.contains(&call.group) {
-            known.push(Arc::clone(&call.group));
+        call_group.calls_per_group += 1.0;
+        if !groups.contains(&call.group) {
+            groups.push(Arc::clone(&call.group));
         }
     }
-    let of = |(repeated, groups): (Repeated, Groups)| Repeated {
+    let with_mean_calls = |(call_group, groups): (CallGroup, Groups)| CallGroup {
         groups: groups.len(),
-        each: repeated.each / groups.len().max(1) as f64,
-        ..repeated
+        calls_per_group: call_group.calls_per_group / groups.len().max(1) as f64,
+        ..call_group
     };
-    found.into_values().map(of).collect()
+    call_groups.into_values().map(with_mean_calls).collect()
 }
 
 /// Returns the calls of a job's step and its parallelism layout, which is given or the best one found. For a trace, see
-/// [`of_trace`].
+/// [`trace_calls`].
 ///
 /// # Errors
 /// Returns [`TimeError`] if the job cannot run on these ranks.
-pub fn of_job(job: &Job, machine: &Machine<'_>) -> Result<(Option<Layout>, Vec<Repeated>), TimeError> {
+pub fn job_calls(job: &Job, machine: &Machine<'_>) -> Result<(Option<Layout>, Vec<CallGroup>), TimeError> {
     let ranks = machine.ranks.len() as u32;
     let (layout, calls) = match job {
         Job::Training(job) if job.processes == Processes::Single => {
             let message = "processes: the calls of one process are not planned: expected \"per_gpu\"";
-            return Err(JobError::at(&job.places.parallel, message).into());
+            return Err(JobError::at(&job.spans.parallel, message).into());
         }
         Job::Training(job) => {
-            let layout = match Layout::given(job, ranks)? {
+            let layout = match Layout::specified_by(job, ranks)? {
                 Some(layout) => layout,
                 None => step::best_step(job, machine)?.0.layout,
             };
-            (layout, step::calls(job, &layout))
+            (layout, step::step_calls(job, &layout))
         }
         Job::Inference(job) => {
-            let (layout, in_flight) = match (Layout::given_to_serve(job, ranks)?, job.arrivals) {
-                (Some(layout), Arrivals::OneByOne { .. } | Arrivals::Together { .. }) => {
-                    (layout, job.filled(&layout, machine.memories(&job.placement)).in_flight)
+            let (layout, concurrent_requests) = match (Layout::specified_by_serving(job, ranks)?, job.arrivals) {
+                (Some(layout), Arrivals::FixedConcurrency { .. } | Arrivals::Batch { .. }) => {
+                    (layout, job.with_concurrency(&layout, machine.memories(&job.placement)).concurrent_requests)
                 }
                 _ => {
                     let (step, _, service) = serve::best_service(job, machine)?;
-                    (step.layout, service.in_flight)
+                    (step.layout, service.concurrent_requests)
                 }
             };
-            (layout, serve::calls(&Loaded { job, in_flight }, &layout))
+            (layout, serve::calls(&LoadedServing { job, concurrent_requests }, &layout))
         }
         Job::Trace(job) => {
             job.trace.check_ranks(machine.ranks.len(), &job.file)?;
-            return Ok((None, of_trace(&job.trace, machine.simulated)));
+            return Ok((None, trace_calls(&job.trace, machine.simulated)));
         }
     };
-    Ok((Some(layout), of_step(&layout, &calls, machine.simulated)))
+    Ok((Some(layout), merge_step_calls(&layout, &calls, machine.simulated)))
 }
 
 /// Merges calls of the same groups and size at any time, by dimension, collective and size.
-fn of_step(layout: &Layout, calls: &[StepCall], simulated: &Simulated<'_>) -> Vec<Repeated> {
-    let mut found: Vec<(Exchange, Repeated)> = Vec::new();
+fn merge_step_calls(layout: &Layout, calls: &[StepCall], simulated: &SimulatedCosts<'_>) -> Vec<CallGroup> {
+    let mut merged: Vec<(Exchange, CallGroup)> = Vec::new();
     for call in calls {
         let Exchange { dimension, collective, bytes } = call.exchange;
-        let each = call.times() / f64::from(call.stages(layout));
-        if let Some((_, known)) = found.iter_mut().find(|(exchange, _)| *exchange == call.exchange) {
-            known.each += each;
+        let each = call.calls_per_rank() / f64::from(call.stages(layout));
+        if let Some((_, known)) = merged.iter_mut().find(|(exchange, _)| *exchange == call.exchange) {
+            known.calls_per_group += each;
             continue;
         }
         let Some(devices) = simulated.first_group(layout, dimension, collective) else { continue };
         let groups = layout.groups(dimension).len();
-        found.push((call.exchange, Repeated { collective, bytes, devices, groups, each }));
+        merged.push((call.exchange, CallGroup { collective, bytes, devices, groups, calls_per_group: each }));
     }
-    found.sort_by_key(|(exchange, _)| (exchange.dimension, exchange.collective, exchange.bytes));
-    found.into_iter().map(|(_, repeated)| repeated).collect()
+    merged.sort_by_key(|(exchange, _)| (exchange.dimension, exchange.collective, exchange.bytes));
+    merged.into_iter().map(|(_, call_group)| call_group).collect()
 }
 
 /// Plans calls on all threads of the current pool.
 ///
 /// # Errors
 /// Returns [`PlanError`] for a call without a plan.
-pub fn weighed(
-    calls: Vec<Repeated>,
-    simulated: &Simulated<'_>,
-    collectives: Collectives,
-) -> Result<Vec<Weighted>, PlanError> {
-    let of = |repeated: Repeated| {
-        let Repeated { collective, bytes, devices, .. } = &repeated;
-        let row = simulated.row(devices, *collective, *bytes, collectives, OwnChoice::Everywhere)?;
-        Ok(row.map(|row| Weighted { repeated, row }))
+pub fn plan_calls(
+    calls: Vec<CallGroup>,
+    simulated: &SimulatedCosts<'_>,
+    collectives: CollectiveCandidates,
+) -> Result<Vec<PlannedCalls>, PlanError> {
+    let plan = |call_group: CallGroup| {
+        let CallGroup { collective, bytes, devices, .. } = &call_group;
+        let row = simulated.plan_row(devices, *collective, *bytes, collectives, LibraryChoiceScope::Everywhere)?;
+        Ok(row.map(|row| PlannedCalls { calls: call_group, row }))
     };
-    let found: Vec<Result<Option<Weighted>, PlanError>> = calls.into_par_iter().with_max_len(1).map(of).collect();
-    Ok(found.into_iter().collect::<Result<Vec<_>, _>>()?.into_iter().flatten().collect())
+    let planned: Vec<Result<Option<PlannedCalls>, PlanError>> =
+        calls.into_par_iter().with_max_len(1).map(plan).collect();
+    Ok(planned.into_iter().collect::<Result<Vec<_>, _>>()?.into_iter().flatten().collect())
 }
 
 #[cfg(test)]
@@ -160,25 +162,26 @@ mod tests {
 
     #[test]
     fn calls_of_equivalent_groups_are_merged() {
-        let fabric = load(&FabricRequest { nodes: Some(2), ..FabricRequest::of("hgx-h100") }).unwrap();
+        let fabric = load(&FabricRequest { nodes: Some(2), ..FabricRequest::new("hgx-h100") }).unwrap();
         let router = Router::new(&fabric, RouteOptions::default());
         let profile = Profile::ideal();
-        let simulated = Simulated::new(&router, &profile, fabric.gpus());
+        let simulated = SimulatedCosts::new(&router, &profile, fabric.gpus());
         let text = "collective,bytes,ranks,count\nall_reduce,1MiB,0-3,10\nall_reduce,1MiB,8-11,10\nall_reduce,1MiB,2-3 8-9,5\n\
                     all_reduce,2MiB,0-3,1\ncompute,,0,\n".replace("compute,,0,\n", "");
-        let mix = of_trace(&read_table(&text, "t.csv", 16).unwrap(), &simulated);
-        let found: Vec<(u64, usize, f64)> = mix.iter().map(|one| (one.bytes.0 >> 20, one.groups, one.each)).collect();
-        assert_eq!(found, [(1, 1, 5.0), (1, 2, 10.0), (2, 1, 1.0)]);
+        let mix = trace_calls(&read_table(&text, "t.csv", 16).unwrap(), &simulated);
+        let actual: Vec<(u64, usize, f64)> =
+            mix.iter().map(|calls| (calls.bytes.0 >> 20, calls.groups, calls.calls_per_group)).collect();
+        assert_eq!(actual, [(1, 1, 5.0), (1, 2, 10.0), (2, 1, 1.0)]);
     }
 
     /// Calls of four layers and two micro-batches of tensor-parallel pairs, forward and backward, are merged; replicas
     /// reduce their gradients once.
     #[test]
     fn calls_of_a_step_are_merged() {
-        let fabric = load(&FabricRequest::of("hgx-h100")).unwrap();
+        let fabric = load(&FabricRequest::new("hgx-h100")).unwrap();
         let router = Router::new(&fabric, RouteOptions::default());
         let profile = Profile::ideal();
-        let simulated = Simulated::new(&router, &profile, fabric.gpus());
+        let simulated = SimulatedCosts::new(&router, &profile, fabric.gpus());
         let curve = Efficiency::default();
         let machine = Machine { router: &router, ranks: fabric.gpus(), simulated: &simulated, curve };
         let job = |parallel: &str| {
@@ -188,18 +191,22 @@ mod tests {
             );
             read_job(&text, "j").unwrap()
         };
-        let (layout, mix) = of_job(&job("{ tp = 2, dp = 4 }"), &machine).unwrap();
+        let (layout, mix) = job_calls(&job("{ tp = 2, dp = 4 }"), &machine).unwrap();
         assert_eq!(layout.unwrap().degrees.data, 4);
-        let found: Vec<_> = mix.iter().map(|one| (one.collective, one.devices.len(), one.groups, one.each)).collect();
-        let all = Collective::AllReduce;
+        let actual: Vec<_> = mix
+            .iter()
+            .map(|calls| (calls.collective, calls.devices.len(), calls.groups, calls.calls_per_group))
+            .collect();
+        let all_reduce = Collective::AllReduce;
         // Two calls per layer in each direction, and those of the embedding and the logits.
-        assert_eq!(found, [(all, 2, 4, 2.0 * (4.0 * 4.0 + 2.0)), (all, 4, 2, 1.0)]);
+        assert_eq!(actual, [(all_reduce, 2, 4, 2.0 * (4.0 * 4.0 + 2.0)), (all_reduce, 4, 2, 1.0)]);
         assert_eq!(mix[0].bytes, Bytes(2 * 512 * 1024));
         // The embedding is on the first of two stages and the logits on the last; each stage has half of the layers.
-        let (_, mix) = of_job(&job("{ tp = 2, pp = 2, dp = 2 }"), &machine).unwrap();
-        let tensor = mix.iter().find(|one| one.collective == all && one.bytes == Bytes(2 * 512 * 1024)).unwrap();
-        assert_eq!((tensor.groups, tensor.each), (4, 4.0 * (2.0 * 4.0 + 2.0 / 2.0)));
-        let (found, mix) = of_job(&job("\"auto\""), &machine).unwrap();
-        assert_eq!((found.unwrap().degrees.ranks(), mix.is_empty()), (8, false));
+        let (_, mix) = job_calls(&job("{ tp = 2, pp = 2, dp = 2 }"), &machine).unwrap();
+        let tensor =
+            mix.iter().find(|calls| calls.collective == all_reduce && calls.bytes == Bytes(2 * 512 * 1024)).unwrap();
+        assert_eq!((tensor.groups, tensor.calls_per_group), (4, 4.0 * (2.0 * 4.0 + 2.0 / 2.0)));
+        let (actual, mix) = job_calls(&job("\"auto\""), &machine).unwrap();
+        assert_eq!((actual.unwrap().degrees.ranks(), mix.is_empty()), (8, false));
     }
 }

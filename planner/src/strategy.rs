@@ -7,10 +7,10 @@ use fabricast_sim::schedule::{Call, Collective, Protocol};
 use fabricast_topologies::Bytes;
 use serde::{Deserialize, Serialize};
 
-use crate::abilities::{Abilities, BuffersElsewhere, Hosts, NoMulticast, NoPeerAccess};
+use crate::abilities::{BuffersNotOnDevice, FabricCapabilities, Hosts, NoMulticast, NoPeerAccess};
 use crate::algorithm::{Algorithm, Shape};
 use crate::bound::InNetwork;
-use crate::library::Offer;
+use crate::library::LibraryCapabilities;
 
 /// Candidate implementation of a collective.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -28,34 +28,34 @@ pub struct Strategy {
 }
 
 /// Maximum number of pieces in a stream; more do not change the result.
-const MOST_PIECES: u64 = 64;
+const MAX_PIECES: u64 = 64;
 
 impl Strategy {
     /// Returns the shape of a call with this strategy. The chunk defaults to the profile's. Hosts have `ranks_per_node`
     /// ranks.
     #[must_use]
-    pub fn shape(&self, call: Call, profile: &Profile, ranks_per_node: u32, abilities: &Abilities) -> Shape {
+    pub fn shape(&self, call: Call, profile: &Profile, ranks_per_node: u32, abilities: &FabricCapabilities) -> Shape {
         let costs = profile.protocol(self.protocol);
-        let lane = call.bytes.0 / u64::from(self.channels.max(1));
+        let bytes_per_channel = call.bytes.0 / u64::from(self.channels.max(1));
         let piece = costs.stream.filter(|_| self.algorithm == Algorithm::Tree);
-        let piece = piece.map(|stream| Bytes(stream.0.max(lane / MOST_PIECES)));
+        let piece = piece.map(|stream| Bytes(stream.0.max(bytes_per_channel / MAX_PIECES)));
         let chunk = self.chunk.or(match self.moves_single_slots(call.collective) {
             true => costs.slot(),
             false => costs.chunk,
         });
         // Chunks are streamed in pieces inside a host, and are sent to other hosts as a whole.
-        let whole = chunk.unwrap_or(Bytes(lane)).min(Bytes(lane.max(1)));
+        let whole_chunk = chunk.unwrap_or(Bytes(bytes_per_channel)).min(Bytes(bytes_per_channel.max(1)));
         Shape {
-            message: piece.filter(|&piece| piece < whole).map(|_| whole),
+            message: piece.filter(|&piece| piece < whole_chunk).map(|_| whole_chunk),
             channels: self.channels,
             threads: self.threads,
             chunk: chunk.map_or(piece, |chunk| Some(piece.map_or(chunk, |piece| piece.min(chunk)))),
             ranks_per_node,
             ranks_per_team: abilities.ranks_per_team(),
-            workplace: profile.workplace(call.collective),
+            reduction_device: profile.processor(call.collective),
             ..Shape::new(call, self.protocol)
         }
-        .over_nics(self.algorithm, abilities.nics_per_host)
+        .with_nics(self.algorithm, abilities.nics_per_host)
     }
 
     /// Returns true if a step moves one slot of a connection's buffer, as in double trees and along chains. Other rings
@@ -90,7 +90,7 @@ pub struct Restriction {
     /// Use of reduction and multicast in switches.
     pub in_network: InNetwork,
     /// Library that has to run the strategy; `None` for any implementation.
-    pub library: Option<Offer>,
+    pub library: Option<LibraryCapabilities>,
 }
 
 impl Restriction {
@@ -111,11 +111,11 @@ const CHANNELS: [u16; 7] = [1, 2, 4, 8, 16, 24, 32];
 
 /// Default channel counts of generated kernels, whose channels are thread blocks: up to nearly one per SM of GPUs with
 /// 132, as `gpu run` distributes fewer blocks.
-const CHANNELS_OF_KERNELS: [u16; 9] = [1, 2, 4, 8, 16, 24, 32, 64, 128];
+const KERNEL_CHANNELS: [u16; 9] = [1, 2, 4, 8, 16, 24, 32, 64, 128];
 
 /// Minimum bytes per block of a generated kernel with more than 32 blocks. Small calls on two H100 are 0.3 µs slower
 /// with 64 blocks than with 32, which no profile models (validate/runs/2026-11-25-2xh100).
-const ENOUGH_FOR_A_BLOCK: Bytes = Bytes(32 << 10);
+const MIN_BYTES_PER_BLOCK: Bytes = Bytes(32 << 10);
 
 /// Reason why an algorithm and a protocol cannot be combined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -134,7 +134,7 @@ pub enum Mismatch {
     NoPeerAccess(#[from] NoPeerAccess),
     /// The combination needs symmetric or registered device memory.
     #[error(transparent)]
-    BuffersElsewhere(#[from] BuffersElsewhere),
+    BuffersElsewhere(#[from] BuffersNotOnDevice),
     /// Multicast is not available.
     #[error(transparent)]
     NoMulticast(#[from] NoMulticast),
@@ -162,23 +162,23 @@ pub enum Mismatch {
 ///
 /// # Errors
 /// Returns the reason if the combination is not possible.
-pub fn combination(
+pub fn check_combination(
     algorithm: Algorithm,
     protocol: Protocol,
     collective: Collective,
-    abilities: &Abilities,
+    abilities: &FabricCapabilities,
 ) -> Result<(), Mismatch> {
     let reduces = matches!(collective, Collective::AllReduce | Collective::ReduceScatter | Collective::Reduce);
     let device_memory = matches!(protocol, Protocol::Symmetric | Protocol::CopyEngine)
         || matches!(algorithm, Algorithm::Nvls | Algorithm::NvlsTree);
     // The flags of a barrier are not in user buffers.
     if device_memory && collective != Collective::Barrier {
-        abilities.buffers?;
+        abilities.buffer_placement?;
     }
     // Without peer access the driver still copies between GPUs through host memory, except for MIG instances.
-    match (protocol, abilities.peers) {
-        (Protocol::Symmetric, Err(why)) | (Protocol::CopyEngine, Err(why @ NoPeerAccess::Mig)) => {
-            return Err(why.into());
+    match (protocol, abilities.peer_access) {
+        (Protocol::Symmetric, Err(reason)) | (Protocol::CopyEngine, Err(reason @ NoPeerAccess::Mig)) => {
+            return Err(reason.into());
         }
         _ => {}
     }
@@ -192,7 +192,7 @@ pub fn combination(
         (Algorithm::OneShot | Algorithm::TwoShot, _) => Err(Mismatch::NeedsOneSided),
         (Algorithm::Direct | Algorithm::Pairwise | Algorithm::Linear, _) => Ok(()),
         (Algorithm::Nvls | Algorithm::NvlsTree, Protocol::Simple) => match abilities.multicast {
-            Err(why) => Err(Mismatch::NoMulticast(why)),
+            Err(reason) => Err(Mismatch::NoMulticast(reason)),
             Ok(team) if (team == abilities.ranks) == (algorithm == Algorithm::Nvls) => Ok(()),
             Ok(_) if algorithm == Algorithm::Nvls => Err(Mismatch::NeedsOneDomain),
             Ok(_) => Err(Mismatch::NeedsDomains),
@@ -232,7 +232,7 @@ pub fn combination(
 pub(crate) fn protocols(
     collective: Collective,
     algorithm: Algorithm,
-    abilities: &Abilities,
+    abilities: &FabricCapabilities,
     restriction: &Restriction,
 ) -> impl Iterator<Item = Protocol> {
     let Restriction { algorithms, protocols, library, .. } = restriction;
@@ -240,20 +240,20 @@ pub(crate) fn protocols(
     Protocol::ALL.into_iter().filter(move |&protocol| {
         let is_wanted = is_chosen && (protocols.is_empty() || protocols.contains(&protocol));
         let runs = library.is_none_or(|offer| offer.runs(algorithm, protocol, collective));
-        is_wanted && runs && combination(algorithm, protocol, collective, abilities).is_ok()
+        is_wanted && runs && check_combination(algorithm, protocol, collective, abilities).is_ok()
     })
 }
 
 /// Minimum message size for which a search tries `blocks` thread blocks of a generated kernel.
-pub(crate) fn least_bytes(blocks: u16) -> Bytes {
-    if blocks <= CHANNELS[CHANNELS.len() - 1] { Bytes(0) } else { Bytes(u64::from(blocks) * ENOUGH_FOR_A_BLOCK.0) }
+pub(crate) fn min_bytes(blocks: u16) -> Bytes {
+    if blocks <= CHANNELS[CHANNELS.len() - 1] { Bytes(0) } else { Bytes(u64::from(blocks) * MIN_BYTES_PER_BLOCK.0) }
 }
 
 /// Default channel counts of a search for a call; the largest counts are limited by the message size.
 pub(crate) fn channel_counts(software: Software, bytes: Bytes) -> &'static [u16] {
-    let of_kernels = CHANNELS_OF_KERNELS.partition_point(|&blocks| least_bytes(blocks) <= bytes);
+    let kernel_counts = KERNEL_CHANNELS.partition_point(|&blocks| min_bytes(blocks) <= bytes);
     match software {
-        Software::Kernels => &CHANNELS_OF_KERNELS[..of_kernels],
+        Software::Kernels => &KERNEL_CHANNELS[..kernel_counts],
         Software::Nccl | Software::Mpi => &CHANNELS,
     }
 }
@@ -262,21 +262,21 @@ pub(crate) fn channel_counts(software: Software, bytes: Bytes) -> &'static [u16]
 #[must_use]
 pub fn candidates(
     collective: Collective,
-    abilities: &Abilities,
+    abilities: &FabricCapabilities,
     restriction: &Restriction,
     (software, bytes): (Software, Bytes),
 ) -> Vec<Strategy> {
-    let mut found = Vec::new();
+    let mut strategies = Vec::new();
     for algorithm in Algorithm::ALL {
         for protocol in protocols(collective, algorithm, abilities, restriction) {
             let channels: &[u16] = match (protocol, restriction.channels.as_slice()) {
                 // The signals of a barrier are not divided.
                 _ if collective == Collective::Barrier => &CHANNELS[..1],
-                (_, []) if restriction.library.and_then(Offer::most_channels) == Some(1) => &CHANNELS[..1],
+                (_, []) if restriction.library.and_then(LibraryCapabilities::max_channels) == Some(1) => &CHANNELS[..1],
                 (_, []) => channel_counts(software, bytes),
-                (_, given) => given,
+                (_, requested) => requested,
             };
-            found.extend(channels.iter().map(|&channels| Strategy {
+            strategies.extend(channels.iter().map(|&channels| Strategy {
                 algorithm,
                 protocol,
                 channels,
@@ -285,15 +285,15 @@ pub fn candidates(
             }));
         }
     }
-    found
+    strategies
 }
 
 /// Returns the possible combinations for a collective, one string per algorithm: `ring (ll, ll128, simple, symmetric)`.
 #[must_use]
-pub fn possible(collective: Collective, abilities: &Abilities) -> Vec<String> {
+pub fn describe_combinations(collective: Collective, abilities: &FabricCapabilities) -> Vec<String> {
     let offered = Algorithm::ALL.into_iter().filter(|algorithm| algorithm.supports(collective));
     let described = offered.filter_map(|algorithm| {
-        let fits = |protocol: &Protocol| combination(algorithm, *protocol, collective, abilities).is_ok();
+        let fits = |protocol: &Protocol| check_combination(algorithm, *protocol, collective, abilities).is_ok();
         let protocols: Vec<&str> = Protocol::ALL.into_iter().filter(fits).map(Protocol::name).collect();
         (!protocols.is_empty()).then(|| format!("{algorithm} ({})", protocols.join(", ")))
     });
@@ -308,18 +308,19 @@ mod tests {
     use super::*;
 
     /// Maximum number of channels that are tried for all_reduce on two GPUs.
-    fn most(software: Software, bytes: u64) -> Option<u16> {
-        let fabric = load(&FabricRequest { gpus: Some(2), ..FabricRequest::of("hgx-h100") }).unwrap();
+    fn max_channels(software: Software, bytes: u64) -> Option<u16> {
+        let fabric = load(&FabricRequest { gpus: Some(2), ..FabricRequest::new("hgx-h100") }).unwrap();
         let router = Router::new(&fabric, RouteOptions::default());
-        let abilities = Abilities::of(&fabric, &router, fabric.gpus(), 2, InNetwork::Off);
-        let found = candidates(Collective::AllReduce, &abilities, &Restriction::default(), (software, Bytes(bytes)));
-        found.into_iter().map(|strategy| strategy.channels).max()
+        let abilities = FabricCapabilities::new(&fabric, &router, fabric.gpus(), 2, InNetwork::Off);
+        let strategies =
+            candidates(Collective::AllReduce, &abilities, &Restriction::default(), (software, Bytes(bytes)));
+        strategies.into_iter().map(|strategy| strategy.channels).max()
     }
 
     #[test]
     fn large_block_counts_need_large_calls() {
         let sizes = [1024, (2 << 20) - 1, 2 << 20, 4 << 20, 1 << 30];
-        assert_eq!(sizes.map(|bytes| most(Software::Kernels, bytes)), [32, 32, 64, 128, 128].map(Some));
-        assert_eq!(sizes.map(|bytes| most(Software::Nccl, bytes)), [32; 5].map(Some));
+        assert_eq!(sizes.map(|bytes| max_channels(Software::Kernels, bytes)), [32, 32, 64, 128, 128].map(Some));
+        assert_eq!(sizes.map(|bytes| max_channels(Software::Nccl, bytes)), [32; 5].map(Some));
     }
 }

@@ -5,15 +5,15 @@
 
 use std::sync::Arc;
 
-use fabricast_planner::abilities::Abilities;
+use fabricast_planner::abilities::FabricCapabilities;
 use fabricast_planner::algorithm::{Shape, generator};
 use fabricast_planner::bound::{Bounds, InNetwork};
 use fabricast_planner::plan::{Effort, PlanRequest, Watcher, plan};
 use fabricast_planner::strategy::{Restriction, Strategy as Candidate};
-use fabricast_sim::lower::Setting;
+use fabricast_sim::lower::Environment;
 use fabricast_sim::profile::Profile;
 use fabricast_sim::schedule::{BufferUse, Call, Collective, Protocol, Rank};
-use fabricast_sim::{LaunchMode, Surroundings, engine, simulate};
+use fabricast_sim::{LaunchMode, SimulationOptions, engine, simulate};
 use fabricast_topologies::fabric::{Figures, GpuFigures};
 use fabricast_topologies::route::{RouteOptions, Router};
 use fabricast_topologies::{
@@ -78,55 +78,56 @@ impl Machine {
 
 fn machines() -> impl Strategy<Value = Machine> {
     let hosts = vec!["dgx-v100", "dgx-v100", "mi300x", "hgx-h100", "dgx-a100", "l40s-pcie"];
-    let one = (select(hosts), 2u32..=8).prop_map(|(name, gpus)| Machine::Preset { name, nodes: 1, gpus, network: "" });
-    let grace = (2u32..=4).prop_map(|gpus| Machine::Preset { name: "gh200", nodes: 1, gpus, network: "" });
+    let single_host =
+        (select(hosts), 2u32..=8).prop_map(|(name, gpus)| Machine::Preset { name, nodes: 1, gpus, network: "" });
+    let grace_hosts = (2u32..=4).prop_map(|gpus| Machine::Preset { name: "gh200", nodes: 1, gpus, network: "" });
     let networks = vec!["rail", "rail,tiers=1", "fat_tree", "dragonfly", "torus"];
-    let several = (select(vec!["hgx-h100", "dgx-a100", "mi300x", "dgx-v100"]), 1u32..=4, select(networks))
+    let two_hosts = (select(vec!["hgx-h100", "dgx-a100", "mi300x", "dgx-v100"]), 1u32..=4, select(networks))
         .prop_map(|(name, gpus, network)| Machine::Preset { name, nodes: 2, gpus, network });
     let links = vec((any::<Index>(), any::<Index>(), select(vec![25u32, 50, 100])), 2..14);
     let mesh = (3u32..=6, links).prop_map(|(gpus, links)| Machine::Mesh { gpus, links });
-    prop_oneof![3 => one, 1 => grace, 3 => several, 3 => mesh]
+    prop_oneof![3 => single_host, 1 => grace_hosts, 3 => two_hosts, 3 => mesh]
 }
 
 /// Failure of a machine.
 #[derive(Clone, Debug)]
-enum Harm {
+enum Failure {
     Link(Index),
     Slow(Index, u8),
     Nic(Index),
     IdleGpu(Index),
 }
 
-impl Harm {
+impl Failure {
     /// Returns the machine after the failure and the name of the failed part; `None` if it has no such part.
-    fn done_to(&self, fabric: &Fabric) -> Option<(Fabric, String)> {
-        let devices = |is: &dyn Fn(NodeId) -> bool| -> Vec<String> {
-            fabric.nodes().filter(|&(id, _)| is(id)).map(|(_, node)| node.id.to_string()).collect()
+    fn apply(&self, fabric: &Fabric) -> Option<(Fabric, String)> {
+        let devices = |matches: &dyn Fn(NodeId) -> bool| -> Vec<String> {
+            fabric.nodes().filter(|&(id, _)| matches(id)).map(|(_, node)| node.id.to_string()).collect()
         };
-        let pick = |which: &Index, ids: Vec<String>| (!ids.is_empty()).then(|| which.get::<String>(&ids).clone());
+        let pick = |index: &Index, ids: Vec<String>| (!ids.is_empty()).then(|| index.get::<String>(&ids).clone());
         let names = fabric.link_names();
         let (name, part) = match self {
-            Self::Link(which) => (which.get::<String>(&names).clone(), None),
-            Self::Slow(which, percent) => (which.get::<String>(&names).clone(), Some(f64::from(*percent) / 100.0)),
-            Self::Nic(which) => (pick(which, devices(&|id| fabric.node(id).kind == NodeKind::Nic))?, None),
-            Self::IdleGpu(which) => {
-                let idle = |id| fabric.node(id).kind == NodeKind::Gpu && !fabric.gpus().contains(&id);
-                (pick(which, devices(&idle))?, None)
+            Self::Link(index) => (index.get::<String>(&names).clone(), None),
+            Self::Slow(index, percent) => (index.get::<String>(&names).clone(), Some(f64::from(*percent) / 100.0)),
+            Self::Nic(index) => (pick(index, devices(&|id| fabric.node(id).kind == NodeKind::Nic))?, None),
+            Self::IdleGpu(index) => {
+                let is_idle = |id| fabric.node(id).kind == NodeKind::Gpu && !fabric.gpus().contains(&id);
+                (pick(index, devices(&is_idle))?, None)
             }
         };
         match part {
-            Some(part) => fabric.slowed(&name, part).ok().map(|slowed| (slowed, format!("{name}={part}"))),
-            None => fabric.without(&name).ok().map(|broken| (broken, name)),
+            Some(part) => fabric.with_slowed(&name, part).ok().map(|slowed| (slowed, format!("{name}={part}"))),
+            None => fabric.with_failed(&name).ok().map(|broken| (broken, name)),
         }
     }
 }
 
-fn harms() -> impl Strategy<Value = Harm> {
+fn failures() -> impl Strategy<Value = Failure> {
     prop_oneof![
-        4 => any::<Index>().prop_map(Harm::Link),
-        2 => (any::<Index>(), select(vec![10u8, 50, 90])).prop_map(|(link, percent)| Harm::Slow(link, percent)),
-        2 => any::<Index>().prop_map(Harm::Nic),
-        1 => any::<Index>().prop_map(Harm::IdleGpu),
+        4 => any::<Index>().prop_map(Failure::Link),
+        2 => (any::<Index>(), select(vec![10u8, 50, 90])).prop_map(|(link, percent)| Failure::Slow(link, percent)),
+        2 => any::<Index>().prop_map(Failure::Nic),
+        1 => any::<Index>().prop_map(Failure::IdleGpu),
     ]
 }
 
@@ -139,14 +140,14 @@ fn bound(fabric: &Fabric, collective: Collective, bytes: Bytes) -> Picos {
     let router = Router::new(fabric, RouteOptions::default());
     // The bound of all_to_all also uses the slowest cut of an all_gather, and a slow link may change which cut that is.
     let bounds = match collective {
-        Collective::AllToAll => Bounds::of_parts(fabric, &router, fabric.gpus(), 0),
+        Collective::AllToAll => Bounds::from_parts(fabric, &router, fabric.gpus(), 0),
         _ => Bounds::new(fabric, &router, fabric.gpus(), 0),
     };
-    bounds.of(&call).time
+    bounds.bound(&call).time
 }
 
 /// Returns true if all ranks can still reach each other.
-fn is_joined(fabric: &Fabric) -> bool {
+fn is_connected(fabric: &Fabric) -> bool {
     Router::new(fabric, RouteOptions::default()).unreachable_pairs(fabric.gpus(), 1).is_empty()
 }
 
@@ -159,30 +160,30 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(96))]
 
     #[test]
-    fn failures_never_improve_bounds(machine in machines(), harm in harms()) {
+    fn failures_never_improve_bounds(machine in machines(), failure in failures()) {
         let fabric = machine.build();
-        let Some((broken, name)) = harm.done_to(&fabric) else { return Ok(()) };
-        prop_assume!(is_joined(&fabric) && is_joined(&broken));
+        let Some((broken, name)) = failure.apply(&fabric) else { return Ok(()) };
+        prop_assume!(is_connected(&fabric) && is_connected(&broken));
         for collective in COLLECTIVES {
             for bytes in [Bytes(8), Bytes(1 << 30)] {
-                let (healthy, left) = (bound(&fabric, collective, bytes), bound(&broken, collective, bytes));
-                prop_assert!(healthy <= left + FIRST_BYTE, "{collective} of {bytes} without {name}: {healthy:?}, then {left:?}");
+                let (healthy, degraded) = (bound(&fabric, collective, bytes), bound(&broken, collective, bytes));
+                prop_assert!(healthy <= degraded + FIRST_BYTE, "{collective} of {bytes} without {name}: {healthy:?}, then {degraded:?}");
             }
         }
     }
 }
 
 /// Time that the transfers of a call's critical path wait for others because of shared links.
-fn sharing(fabric: &Fabric, profile: &str, call: Call, candidate: Candidate) -> Picos {
+fn sharing_time(fabric: &Fabric, profile: &str, call: Call, candidate: Candidate) -> Picos {
     let (router, profile) = (Router::new(fabric, RouteOptions::default()), Profile::named(profile).unwrap());
-    let per_host = fabric.most_on_a_host(fabric.gpus());
-    let abilities = Abilities::of(fabric, &router, fabric.gpus(), per_host, InNetwork::Allowed);
+    let per_host = fabric.max_devices_per_host(fabric.gpus());
+    let capabilities = FabricCapabilities::new(fabric, &router, fabric.gpus(), per_host, InNetwork::Allowed);
     let grid = fabric.host_grid().to_vec();
-    let shape = Shape { grid, ..candidate.shape(call, &profile, per_host, &abilities) };
+    let shape = Shape { grid, ..candidate.shape(call, &profile, per_host, &capabilities) };
     let generator = generator(candidate.algorithm, &shape).unwrap();
-    let setting = Setting { fabric, router: &router, placement: fabric.gpus(), profile: &profile, delays: &[] };
+    let setting = Environment { fabric, router: &router, placement: fabric.gpus(), profile: &profile, delays: &[] };
     let mode = LaunchMode { gpus_per_host: per_host, ..LaunchMode::default() };
-    let timeline = simulate(&*generator, setting, mode, Surroundings::default(), engine::Watch::default());
+    let timeline = simulate(&*generator, setting, mode, SimulationOptions::default(), engine::Watch::default());
     timeline.unwrap().costs.sharing()
 }
 
@@ -192,7 +193,7 @@ const ROUNDINGS: Picos = Picos(1000);
 /// All candidates of a plan with their times.
 fn candidates(fabric: &Fabric, profile: &str, collective: Collective, bytes: Bytes) -> Option<Vec<(Candidate, Picos)>> {
     let router = Router::new(fabric, RouteOptions::default());
-    let gpus_per_host = fabric.most_on_a_host(fabric.gpus());
+    let gpus_per_host = fabric.max_devices_per_host(fabric.gpus());
     let restriction =
         Restriction { protocols: vec![Protocol::Simple, Protocol::Ll], channels: vec![2], ..Restriction::default() };
     let request = PlanRequest {
@@ -211,8 +212,8 @@ fn candidates(fabric: &Fabric, profile: &str, collective: Collective, bytes: Byt
         restriction: &restriction,
         effort: Effort::EveryPair,
     };
-    let found = plan(&request, Watcher::default()).ok()?;
-    Some(found.rows.iter().flat_map(|row| row.pairs.iter().map(|pair| (pair.strategy, pair.time))).collect())
+    let plan = plan(&request, Watcher::default()).ok()?;
+    Some(plan.rows.iter().flat_map(|row| row.pairs.iter().map(|pair| (pair.strategy, pair.time))).collect())
 }
 
 proptest! {
@@ -221,32 +222,32 @@ proptest! {
     #[test]
     fn failures_never_improve_the_fastest_candidate(
         machine in machines(),
-        harm in harms(),
+        failure in failures(),
         collective in select(COLLECTIVES.to_vec()),
         bytes in select(vec![1u64 << 10, 1 << 20, 1 << 26]),
         profile in select(vec!["ideal", "nccl-2.28-h200"]),
     ) {
         let fabric = machine.build();
-        let Some((broken, name)) = harm.done_to(&fabric) else { return Ok(()) };
+        let Some((broken, name)) = failure.apply(&fabric) else { return Ok(()) };
         let fastest = |fabric: &Fabric| {
             let times = candidates(fabric, profile, collective, Bytes(bytes))?;
             times.into_iter().min_by_key(|&(_, time)| time)
         };
-        let (Some((before, healthy)), Some((after, left))) = (fastest(&fabric), fastest(&broken)) else { return Ok(()) };
+        let (Some((before, healthy)), Some((after, degraded))) = (fastest(&fabric), fastest(&broken)) else { return Ok(()) };
         // Where GPUs relay for others (meshes), flows of the same algorithm may share links differently after a
         // failure, as below.
         let relays = Router::new(&fabric, RouteOptions::default()).has_relays();
         let allowed = FIRST_BYTE + Picos(healthy.0 / 1000);
-        let shared = if relays && healthy > left + allowed {
+        let shared = if relays && healthy > degraded + allowed {
             let ranks = fabric.gpus().len() as u32;
             let call = Call { collective, bytes: Bytes(bytes), ranks, root: Rank(0), buffers: BufferUse::OutOfPlace };
-            sharing(&fabric, profile, call, after)
+            sharing_time(&fabric, profile, call, after)
         } else {
             Picos::ZERO
         };
         prop_assert!(
-            healthy <= left + allowed + shared,
-            "without {name}: {before} {healthy:?}, then {after} {left:?}, which had waited {shared:?} for others"
+            healthy <= degraded + allowed + shared,
+            "without {name}: {before} {healthy:?}, then {after} {degraded:?}, which had waited {shared:?} for others"
         );
     }
 
@@ -256,26 +257,26 @@ proptest! {
     #[test]
     fn failures_improve_an_algorithm_only_through_link_sharing(
         machine in machines(),
-        harm in harms(),
+        failure in failures(),
         collective in select(COLLECTIVES.to_vec()),
         bytes in select(vec![1u64 << 10, 1 << 26]),
     ) {
         let fabric = machine.build();
-        let Some((broken, name)) = harm.done_to(&fabric) else { return Ok(()) };
-        let (Some(healthy), Some(left)) = (
+        let Some((broken, name)) = failure.apply(&fabric) else { return Ok(()) };
+        let (Some(healthy), Some(degraded)) = (
             candidates(&fabric, "ideal", collective, Bytes(bytes)),
             candidates(&broken, "ideal", collective, Bytes(bytes)),
         ) else {
             return Ok(());
         };
         for (candidate, before) in healthy {
-            let Some(&(_, after)) = left.iter().find(|(other, _)| *other == candidate) else { continue };
+            let Some(&(_, after)) = degraded.iter().find(|(other, _)| *other == candidate) else { continue };
             if before - after <= ROUNDINGS {
                 continue;
             }
             let ranks = fabric.gpus().len() as u32;
             let call = Call { collective, bytes: Bytes(bytes), ranks, root: Rank(0), buffers: BufferUse::OutOfPlace };
-            let shared = sharing(&fabric, "ideal", call, candidate);
+            let shared = sharing_time(&fabric, "ideal", call, candidate);
             prop_assert!(
                 before - after <= shared + FIRST_BYTE,
                 "{collective} of {bytes} B, {candidate} without {name}: {before:?}, of which {shared:?} for others, then {after:?}"
@@ -288,7 +289,7 @@ proptest! {
 #[test]
 fn host_with_a_dead_nic_uses_its_other_nics() {
     let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/data/synthesis/h100-2x8-nic-dead.toml");
-    let fabric = load(&FabricRequest::of(file)).unwrap();
+    let fabric = load(&FabricRequest::new(file)).unwrap();
     let router = Router::new(&fabric, RouteOptions::default());
     assert!(router.unreachable_pairs(fabric.gpus(), usize::MAX).is_empty());
     // In and out through one neighbour, at the full rate of a NIC.
@@ -311,15 +312,15 @@ fn lost_nics_are_planned_on_every_network() {
         for name in ["hgx-h100", "mi300x", "dgx-v100"] {
             let fabric = Machine::Preset { name, nodes: 2, gpus: 4, network }.build();
             let nic = fabric.find("n0/nic0").unwrap();
-            let cables = fabric.leaving(nic).into_iter().filter(|&link| {
-                let (_, far) = fabric.ends(link);
-                matches!(fabric.node(far).kind, NodeKind::Switch | NodeKind::Nic)
+            let cables = fabric.outgoing_links(nic).into_iter().filter(|&link| {
+                let (_, peer) = fabric.ends(link);
+                matches!(fabric.node(peer).kind, NodeKind::Switch | NodeKind::Nic)
             });
-            let both = cables.flat_map(|link: LinkId| [link, link.reverse()]).collect::<Vec<_>>();
-            for broken in [fabric.without("n0/nic0").unwrap(), fabric.without_links(&both)] {
-                assert!(is_joined(&broken), "{name} on {network}");
-                let least = |fabric: &Fabric| bound(fabric, Collective::AllReduce, Bytes(1 << 30));
-                assert!(least(&fabric) <= least(&broken) + FIRST_BYTE, "{name} on {network}");
+            let cable_links = cables.flat_map(|link: LinkId| [link, link.reverse()]).collect::<Vec<_>>();
+            for broken in [fabric.with_failed("n0/nic0").unwrap(), fabric.with_failed_links(&cable_links)] {
+                assert!(is_connected(&broken), "{name} on {network}");
+                let lower_bound = |fabric: &Fabric| bound(fabric, Collective::AllReduce, Bytes(1 << 30));
+                assert!(lower_bound(&fabric) <= lower_bound(&broken) + FIRST_BYTE, "{name} on {network}");
                 for collective in [Collective::AllReduce, Collective::AllToAll] {
                     let time = |fabric: &Fabric| {
                         let times = candidates(fabric, "ideal", collective, Bytes(1 << 24)).unwrap();
@@ -337,20 +338,20 @@ fn lost_nics_are_planned_on_every_network() {
 fn idle_gpus_do_not_relay_for_a_failed_link() {
     for (name, gpus) in [("mi300x", 2), ("dgx-v100", 2), ("gh200", 2), ("mi300x", 8), ("dgx-v100", 8), ("gh200", 4)] {
         let fabric = Machine::Preset { name, nodes: 1, gpus, network: "" }.build();
-        let cut: Vec<LinkId> = fabric
+        let direct_links: Vec<LinkId> = fabric
             .links()
             .filter(|(_, link)| [link.from, link.to].iter().all(|end| fabric.gpus()[..2].contains(end)))
             .map(|(id, _)| id)
             .collect();
-        let broken = fabric.without_links(&cut);
+        let broken = fabric.with_failed_links(&direct_links);
         let bytes = Bytes(256 << 20);
         assert!(bound(&fabric, Collective::AllReduce, bytes) <= bound(&broken, Collective::AllReduce, bytes), "{name}");
         // With the ideal profile only: one that reaches a larger part of PCIe than of xGMI finds 63 GB/s of PCIe faster
         // than 64 GB/s of xGMI.
         let time = |fabric: &Fabric| candidates(fabric, "ideal", Collective::AllReduce, bytes).unwrap();
-        let left = time(&broken);
+        let degraded = time(&broken);
         for (candidate, before) in time(&fabric) {
-            let after = left.iter().find(|(other, _)| *other == candidate).map(|&(_, time)| time);
+            let after = degraded.iter().find(|(other, _)| *other == candidate).map(|&(_, time)| time);
             assert!(
                 after.is_none_or(|after| before <= after),
                 "{candidate} on {gpus} of {name}: {before:?}, {after:?}"

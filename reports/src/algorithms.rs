@@ -2,17 +2,29 @@
 
 use std::fmt::Write;
 
-use fabricast_planner::abilities::{Abilities, Hosts};
+use fabricast_planner::abilities::{FabricCapabilities, Hosts};
 use fabricast_planner::algorithm::Algorithm;
-use fabricast_planner::algorithm::facts::{Exact, Facts, Time, Traffic, facts};
-use fabricast_planner::strategy::combination;
+use fabricast_planner::algorithm::facts::{AlgorithmProperties, Exact, Time, Traffic, facts};
+use fabricast_planner::strategy::check_combination;
 use fabricast_sim::schedule::{Collective, Protocol};
 
 /// GPUs on switches that reduce and multicast: combinations that fail here always fail.
-const ONE_HOST: Abilities =
-    Abilities { hosts: Hosts::One, peers: Ok(()), buffers: Ok(()), multicast: Ok(8), ranks: 8, nics_per_host: 0 };
-const SEVERAL_HOSTS: Abilities =
-    Abilities { hosts: Hosts::Several, peers: Ok(()), buffers: Ok(()), multicast: Ok(8), ranks: 16, nics_per_host: 8 };
+const ONE_HOST: FabricCapabilities = FabricCapabilities {
+    hosts: Hosts::One,
+    peer_access: Ok(()),
+    buffer_placement: Ok(()),
+    multicast: Ok(8),
+    ranks: 8,
+    nics_per_host: 0,
+};
+const SEVERAL_HOSTS: FabricCapabilities = FabricCapabilities {
+    hosts: Hosts::Several,
+    peer_access: Ok(()),
+    buffer_placement: Ok(()),
+    multicast: Ok(8),
+    ranks: 16,
+    nics_per_host: 8,
+};
 
 const INTRODUCTION: &str = "\
 # Algorithms
@@ -45,10 +57,10 @@ pub fn markdown() -> String {
     }
     page.push_str("\n## What does not go together\n\n");
     page.push_str("| algorithm | collectives | protocols | hosts | why not |\n|---|---|---|---|---|\n");
-    for Refusal { algorithm, collectives, protocols, hosts, why } in refusals() {
+    for Refusal { algorithm, collectives, protocols, hosts, reason } in refusals() {
         let collectives: Vec<&str> = collectives.iter().map(|collective| collective.name()).collect();
         let (collectives, protocols) = (collectives.join(", "), names(&protocols));
-        let _ = writeln!(page, "| {algorithm} | {collectives} | {protocols} | {hosts} | {why} |");
+        let _ = writeln!(page, "| {algorithm} | {collectives} | {protocols} | {hosts} | {reason} |");
     }
     page
 }
@@ -57,20 +69,22 @@ fn names(protocols: &[Protocol]) -> String {
     protocols.iter().map(|protocol| protocol.name()).collect::<Vec<_>>().join(", ")
 }
 
-fn row(facts: &Facts) -> String {
-    let Facts { algorithm, collective, steps, sent, .. } = facts;
+fn row(facts: &AlgorithmProperties) -> String {
+    let AlgorithmProperties { algorithm, collective, steps, sent, .. } = facts;
     let goes = |protocol: &Protocol| {
-        [ONE_HOST, SEVERAL_HOSTS].iter().any(|on| combination(*algorithm, *protocol, *collective, on).is_ok())
+        [ONE_HOST, SEVERAL_HOSTS]
+            .iter()
+            .any(|abilities| check_combination(*algorithm, *protocol, *collective, abilities).is_ok())
     };
     let protocols: Vec<Protocol> = Protocol::ALL.into_iter().filter(goes).collect();
     let exact = if facts.exact == Exact::PowersOfTwo { "²" } else { "" };
-    let least = if facts.traffic == Traffic::Least { "\\*" } else { "" };
+    let footnote = if facts.traffic == Traffic::Minimum { "\\*" } else { "" };
     let time = match facts.time {
         Time::Levels(text) => text.to_owned(),
         Time::Flat(bytes) => format!("{}{}", times(steps.text, "L"), plus_bytes(bytes.text)),
     };
     format!(
-        "| {algorithm}{exact} | {} | {} | {} | {}{least} | {time} |\n",
+        "| {algorithm}{exact} | {} | {} | {} | {}{footnote} | {time} |\n",
         names(&protocols),
         needs(*algorithm, *collective),
         steps.text,
@@ -132,27 +146,27 @@ struct Refusal {
     collectives: Vec<Collective>,
     protocols: Vec<Protocol>,
     hosts: &'static str,
-    why: String,
+    reason: String,
 }
 
 /// Returns one refusal per algorithm and reason.
 fn refusals() -> Vec<Refusal> {
-    let mut found: Vec<Refusal> = Vec::new();
-    let asked = Algorithm::ALL.into_iter().flat_map(|algorithm| {
+    let mut result: Vec<Refusal> = Vec::new();
+    let combinations = Algorithm::ALL.into_iter().flat_map(|algorithm| {
         let collectives = algorithm.collectives().iter();
         collectives.flat_map(move |&collective| Protocol::ALL.map(|protocol| (algorithm, collective, protocol)))
     });
-    for (algorithm, collective, protocol) in asked {
+    for (algorithm, collective, protocol) in combinations {
         for (abilities, word) in [(SEVERAL_HOSTS, "any"), (ONE_HOST, "one")] {
-            let Err(why) = combination(algorithm, protocol, collective, &abilities) else { continue };
-            let why = why.to_string();
-            match found.iter_mut().find(|refusal| refusal.algorithm == algorithm && refusal.why == why) {
-                None => found.push(Refusal {
+            let Err(reason) = check_combination(algorithm, protocol, collective, &abilities) else { continue };
+            let reason = reason.to_string();
+            match result.iter_mut().find(|refusal| refusal.algorithm == algorithm && refusal.reason == reason) {
+                None => result.push(Refusal {
                     algorithm,
                     collectives: vec![collective],
                     protocols: vec![protocol],
                     hosts: word,
-                    why,
+                    reason,
                 }),
                 Some(refusal) => {
                     if !refusal.collectives.contains(&collective) {
@@ -165,5 +179,5 @@ fn refusals() -> Vec<Refusal> {
             }
         }
     }
-    found
+    result
 }

@@ -57,11 +57,11 @@ pub fn micros(time: Picos) -> String {
 /// Formats a time in microseconds to the picosecond, for programs: `4.86`, `1234.000001`, `12`.
 #[must_use]
 pub fn exact_micros(time: Picos) -> String {
-    let (whole, rest) = (time.0 / 1_000_000, time.0 % 1_000_000);
+    let (micros, rest) = (time.0 / 1_000_000, time.0 % 1_000_000);
     if rest == 0 {
-        return whole.to_string();
+        return micros.to_string();
     }
-    format!("{whole}.{rest:06}").trim_end_matches('0').to_owned()
+    format!("{micros}.{rest:06}").trim_end_matches('0').to_owned()
 }
 
 /// Formats a time with a suitable unit: `350 ns`, `4.86 µs`, `1.23 ms`, `2.5 s`.

@@ -69,7 +69,7 @@ impl Markup {
     }
 
     /// Writes an element with text content whose line breaks are preserved.
-    pub(crate) fn text_of_lines(&mut self, name: &str, content: &str) {
+    pub(crate) fn multiline_text(&mut self, name: &str, content: &str) {
         let lines: Vec<String> = content.lines().map(|line| escape(&*printable(line)).into_owned()).collect();
         let _ = writeln!(self.text, "<{name}>{}</{name}>", lines.join("\n"));
     }

@@ -27,9 +27,9 @@ const SECOND: Picos = Picos(1_000_000_000_000);
 /// ```
 #[must_use]
 pub fn bars(parts: &[Part], width: u16, glyphs: Glyphs) -> String {
-    let whole: u128 = parts.iter().map(|part| u128::from(part.time.0)).sum();
+    let total: u128 = parts.iter().map(|part| u128::from(part.time.0)).sum();
     let names = parts.iter().map(|part| part.name.chars().count()).max().unwrap_or(0);
-    let in_seconds = whole >= u128::from(SECOND.0);
+    let in_seconds = total >= u128::from(SECOND.0);
     let shown = |time: Picos| match in_seconds {
         true => format::significant(time.us() / SECOND.us()),
         false => format::micros(time),
@@ -39,7 +39,7 @@ pub fn bars(parts: &[Part], width: u16, glyphs: Glyphs) -> String {
     let unit = if in_seconds { "s" } else { glyphs.micros() };
     let mut text = String::new();
     for ((part, time), percent) in parts.iter().zip(&times).zip(percentages(parts)) {
-        let bar = bar(part.time, whole, width, glyphs);
+        let bar = bar(part.time, total, width, glyphs);
         let bar_width = usize::from(width);
         // Writing to a string cannot fail.
         let _ = writeln!(text, "{:names$} {bar:bar_width$} {percent:3} %  {time:>digits$} {unit}", part.name);
@@ -51,14 +51,14 @@ pub fn bars(parts: &[Part], width: u16, glyphs: Glyphs) -> String {
 /// equals.
 #[must_use]
 pub fn percentages(parts: &[Part]) -> Vec<u32> {
-    let whole: u128 = parts.iter().map(|part| u128::from(part.time.0)).sum();
-    if whole == 0 {
+    let total: u128 = parts.iter().map(|part| u128::from(part.time.0)).sum();
+    if total == 0 {
         return vec![0; parts.len()];
     }
     let hundredfold = |part: &Part| u128::from(part.time.0) * 100;
-    let mut percent: Vec<u32> = parts.iter().map(|part| (hundredfold(part) / whole) as u32).collect();
+    let mut percent: Vec<u32> = parts.iter().map(|part| (hundredfold(part) / total) as u32).collect();
     let missing = 100 - percent.iter().sum::<u32>();
-    let mut by_remainder: Vec<(usize, u128)> = parts.iter().map(|part| hundredfold(part) % whole).enumerate().collect();
+    let mut by_remainder: Vec<(usize, u128)> = parts.iter().map(|part| hundredfold(part) % total).enumerate().collect();
     by_remainder.sort_by_key(|&(number, remainder)| (std::cmp::Reverse(remainder), number));
     for &(number, _) in by_remainder.iter().take(missing as usize) {
         if let Some(percent) = percent.get_mut(number) {
@@ -69,9 +69,9 @@ pub fn percentages(parts: &[Part]) -> Vec<u32> {
 }
 
 /// Returns a bar of `part / whole` of `width`; a non-zero part has at least the smallest mark.
-fn bar(part: Picos, whole: u128, width: u16, glyphs: Glyphs) -> String {
+fn bar(part: Picos, total: u128, width: u16, glyphs: Glyphs) -> String {
     const EIGHTHS: [&str; 8] = ["", "▏", "▎", "▍", "▌", "▋", "▊", "▉"];
-    if whole == 0 || part == Picos::ZERO {
+    if total == 0 || part == Picos::ZERO {
         return String::new();
     }
     let fraction = match glyphs {
@@ -79,7 +79,7 @@ fn bar(part: Picos, whole: u128, width: u16, glyphs: Glyphs) -> String {
         Glyphs::Ascii => 1,
     };
     let full = u128::from(width) * fraction;
-    let marks = ((u128::from(part.0) * full * 2 + whole) / (whole * 2)).clamp(u128::from(width > 0), full);
+    let marks = ((u128::from(part.0) * full * 2 + total) / (total * 2)).clamp(u128::from(width > 0), full);
     let (blocks, rest) = ((marks / fraction) as usize, (marks % fraction) as usize);
     match glyphs {
         Glyphs::Unicode => "█".repeat(blocks) + EIGHTHS.get(rest).copied().unwrap_or(""),
@@ -139,15 +139,15 @@ mod tests {
         #[test]
         fn percentages_add_up_and_bars_fit(times in prop::collection::vec(any::<u64>(), 1..8), width in 0_u16..60) {
             let parts = parts(&times);
-            let whole: u128 = times.iter().map(|&time| u128::from(time)).sum();
-            prop_assume!(whole > 0);
+            let total: u128 = times.iter().map(|&time| u128::from(time)).sum();
+            prop_assume!(total > 0);
             let percent = percentages(&parts);
             prop_assert_eq!(percent.iter().sum::<u32>(), 100);
             for (part, percent) in parts.iter().zip(percent) {
-                let exact = part.time.0 as f64 / whole as f64 * 100.0;
+                let exact = part.time.0 as f64 / total as f64 * 100.0;
                 prop_assert!((exact - f64::from(percent)).abs() < 1.0 + 1e-9);
                 for glyphs in [Glyphs::Unicode, Glyphs::Ascii] {
-                    let bar = bar(part.time, whole, width, glyphs);
+                    let bar = bar(part.time, total, width, glyphs);
                     prop_assert!(bar.chars().count() <= usize::from(width));
                     prop_assert_eq!(bar.is_empty(), part.time == Picos::ZERO || width == 0);
                 }

@@ -52,8 +52,8 @@ mod tests {
                 let mut sorted = values.clone();
                 sorted.sort_by(f64::total_cmp);
                 let levels: &[char] = if glyphs == Glyphs::Unicode { &BLOCKS } else { &LETTERS };
-                let place = |mark: char| levels.iter().position(|&level| level == mark).map_or(0, |level| level + 1);
-                let rising: Vec<usize> = super::line(&sorted, width, glyphs).chars().map(place).collect();
+                let level_of = |mark: char| levels.iter().position(|&level| level == mark).map_or(0, |level| level + 1);
+                let rising: Vec<usize> = super::line(&sorted, width, glyphs).chars().map(level_of).collect();
                 prop_assert!(rising.is_sorted(), "{:?}", rising);
             }
         }

@@ -14,7 +14,7 @@ fn folding(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("folding");
     group.sample_size(10).warm_up_time(Duration::from_millis(300)).measurement_time(Duration::from_secs(1));
     let cases = [
-        ("ring of 4096", ring(4096, 1 << 20, Start::Together)),
+        ("ring of 4096", ring(4096, 1 << 20, Start::Simultaneous)),
         ("ring of 4096, which does not fold", ring(4096, 1 << 20, Start::Skewed)),
         ("hierarchical, 1024 hosts of 8", hierarchical(1024, 8, 1 << 30)),
         ("all_to_all of 256", all_to_all(256, 64 << 20)),

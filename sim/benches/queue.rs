@@ -70,7 +70,7 @@ struct Instants {
 
 impl Queue for Instants {
     fn push(&mut self, time: u64, event: u64) {
-        if let Some(&(_, bucket)) = self.recent.iter().flatten().find(|&&(at, _)| at == time) {
+        if let Some(&(_, bucket)) = self.recent.iter().flatten().find(|&&(instant, _)| instant == time) {
             self.buckets[bucket].push(event);
             return;
         }
@@ -93,8 +93,9 @@ impl Queue for Instants {
                 }
                 self.buckets[bucket].clear();
                 self.free.push(bucket);
-                let gone = |recent: &Option<(u64, usize)>| recent.is_some_and(|(_, of)| of == bucket);
-                self.recent.iter_mut().filter(|recent| gone(recent)).for_each(|recent| *recent = None);
+                let is_emptied =
+                    |recent: &Option<(u64, usize)>| recent.is_some_and(|(_, recent_bucket)| recent_bucket == bucket);
+                self.recent.iter_mut().filter(|recent| is_emptied(recent)).for_each(|recent| *recent = None);
             }
             let Reverse((time, _, bucket)) = self.instants.pop()?;
             self.current = Some((time, bucket, 0));
@@ -116,7 +117,7 @@ fn skewed(i: u64) -> u64 {
 }
 
 /// Keeps the number of pending events constant: each step pops one and pushes one.
-fn hold<Q: Queue>(pending: u64, gap: Gap) -> u64 {
+fn run_hold_model<Q: Queue>(pending: u64, gap: Gap) -> u64 {
     let mut queue = Q::default();
     for i in 0..pending {
         queue.push(gap(i), i);
@@ -138,15 +139,21 @@ fn queue(criterion: &mut Criterion) {
     let loads: [(&str, Gap); 2] = [("lockstep", lockstep), ("skewed", skewed)];
     for (load, gap) in loads {
         for pending in [100, 1_000, 10_000, 100_000] {
-            let sums =
-                [hold::<EventQueue<u64>>(pending, gap), hold::<Heap>(pending, gap), hold::<Instants>(pending, gap)];
+            let sums = [
+                run_hold_model::<EventQueue<u64>>(pending, gap),
+                run_hold_model::<Heap>(pending, gap),
+                run_hold_model::<Instants>(pending, gap),
+            ];
             assert!(sums.iter().all(|&sum| sum == sums[0]), "the queues disagree: {sums:?}");
             let id = |name: &str| BenchmarkId::new(format!("{load}, {name}"), pending);
             group.bench_function(id("ours"), |bencher| {
-                bencher.iter(|| hold::<EventQueue<u64>>(black_box(pending), gap));
+                bencher.iter(|| run_hold_model::<EventQueue<u64>>(black_box(pending), gap));
             });
-            group.bench_function(id("heap"), |bencher| bencher.iter(|| hold::<Heap>(black_box(pending), gap)));
-            group.bench_function(id("instants"), |bencher| bencher.iter(|| hold::<Instants>(black_box(pending), gap)));
+            group
+                .bench_function(id("heap"), |bencher| bencher.iter(|| run_hold_model::<Heap>(black_box(pending), gap)));
+            group.bench_function(id("instants"), |bencher| {
+                bencher.iter(|| run_hold_model::<Instants>(black_box(pending), gap))
+            });
         }
     }
     group.finish();

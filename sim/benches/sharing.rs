@@ -24,15 +24,15 @@ fn all_pairs(gpus: u32) -> System {
 }
 
 /// Flows that each cross `hops` random capacities out of `capacities`.
-fn scattered(flows: u64, hops: u64, capacities: u32) -> System {
+fn random_flows(flows: u64, hops: u64, capacities: u32) -> System {
     let mut system = System::new();
     let ports = ports(&mut system, capacities);
     for flow in 0..flows {
-        let mut over: Vec<_> =
+        let mut route_ports: Vec<_> =
             (0..hops).map(|hop| ports[(random(flow * hops + hop) % u64::from(capacities)) as usize]).collect();
-        over.sort_unstable();
-        over.dedup();
-        route(&mut system, &over);
+        route_ports.sort_unstable();
+        route_ports.dedup();
+        route(&mut system, &route_ports);
     }
     system
 }
@@ -42,8 +42,8 @@ fn scattered(flows: u64, hops: u64, capacities: u32) -> System {
 fn fat_tree(hosts: u32, radix: u32) -> System {
     let mut system = System::new();
     let (half, leaves) = (radix / 2, hosts / (radix / 2));
-    let into = ports(&mut system, hosts);
-    let out = ports(&mut system, hosts);
+    let inputs = ports(&mut system, hosts);
+    let outputs = ports(&mut system, hosts);
     let ups = ports(&mut system, leaves * half);
     let downs = ports(&mut system, leaves * half);
     let core_ups = ports(&mut system, leaves * half);
@@ -53,19 +53,19 @@ fn fat_tree(hosts: u32, radix: u32) -> System {
         targets.swap(i, (random(i as u64) % (i as u64 + 1)) as usize);
     }
     for (from, to) in (0..hosts).zip(targets) {
-        let (leaf, other) = (from / half, to / half);
-        let mut over = vec![out[from as usize], into[to as usize]];
+        let (leaf, other_leaf) = (from / half, to / half);
+        let mut route_ports = vec![outputs[from as usize], inputs[to as usize]];
         let spine = random(u64::from(from) << 32 | u64::from(to)) as u32 % half;
-        if leaf != other {
-            over.extend([ups[(leaf * half + spine) as usize], downs[(other * half + spine) as usize]]);
+        if leaf != other_leaf {
+            route_ports.extend([ups[(leaf * half + spine) as usize], downs[(other_leaf * half + spine) as usize]]);
         }
-        if leaf / half != other / half {
+        if leaf / half != other_leaf / half {
             let core = random(u64::from(to) << 32 | u64::from(from)) as u32 % half;
-            let (pod, far) = (leaf / half, other / half);
-            over.push(core_ups[((pod * half + spine) * half + core) as usize]);
-            over.push(core_downs[((far * half + spine) * half + core) as usize]);
+            let (pod, other_pod) = (leaf / half, other_leaf / half);
+            route_ports.push(core_ups[((pod * half + spine) * half + core) as usize]);
+            route_ports.push(core_downs[((other_pod * half + spine) * half + core) as usize]);
         }
-        route(&mut system, &over);
+        route(&mut system, &route_ports);
     }
     system
 }
@@ -83,7 +83,7 @@ fn sharing(criterion: &mut Criterion) {
     group.sample_size(20).warm_up_time(Duration::from_millis(300)).measurement_time(Duration::from_secs(1));
     let systems = [
         ("56 flows of 8 GPUs", all_pairs(8)),
-        ("1024 flows of 4 hops", scattered(1024, 4, 2048)),
+        ("1024 flows of 4 hops", random_flows(1024, 4, 2048)),
         ("4096 flows, a permutation on a fat tree", fat_tree(4096, 32)),
     ];
     for (name, system) in &systems {

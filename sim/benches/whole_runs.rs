@@ -14,8 +14,8 @@ fn whole_runs(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("whole_runs");
     group.sample_size(10).warm_up_time(Duration::from_millis(300)).measurement_time(Duration::from_secs(2));
     let cases = [
-        ("ring of 64", ring(64, 1 << 20, Start::Together)),
-        ("ring of 1024", ring(1024, 1 << 20, Start::Together)),
+        ("ring of 64", ring(64, 1 << 20, Start::Simultaneous)),
+        ("ring of 1024", ring(1024, 1 << 20, Start::Simultaneous)),
         ("ring of 1024, skewed", ring(1024, 1 << 20, Start::Skewed)),
         ("hierarchical, 64 hosts of 8", hierarchical(64, 8, 1 << 30)),
         ("all_to_all of 256", all_to_all(256, 64 << 20)),

@@ -13,7 +13,7 @@
 use fabricast_topologies::{Bandwidth, Picos};
 
 use crate::profile::{
-    LaneSpeed, LaunchCosts, LinkEfficiency, MessageCosts, NetworkCosts, Passes, Profile, ProtocolCosts,
+    ChannelLimit, LaunchCosts, LinkEfficiency, MessageCosts, NetworkCosts, Passes, Profile, ProtocolCosts,
 };
 use crate::schedule::Protocol;
 use crate::timeline::{LaunchMode, Timeline};
@@ -23,10 +23,10 @@ use crate::timeline::{LaunchMode, Timeline};
 pub struct Breakdown {
     /// Total time.
     pub time: Picos,
-    /// Non-zero parts, in the order of a profile file; with `rest` they add up to the time.
+    /// Non-zero parts, in the order of a profile file; with `unexplained` they add up to the time.
     pub parts: Vec<Part>,
     /// Time that no part explains: capacities other than links (memory, engines), and alternating critical paths.
-    pub rest: Picos,
+    pub unexplained: Picos,
 }
 
 /// Contribution of one cost to a time.
@@ -54,7 +54,7 @@ const TIMES: [Named<ProtocolCosts, Picos>; 10] = [
     ("reduce", |costs| &mut costs.reduce),
     ("copy", |costs| &mut costs.copy),
     ("reload", |costs| &mut costs.reload),
-    ("fan", |costs| &mut costs.fan),
+    ("fan", |costs| &mut costs.split_block),
     ("settle", |costs| &mut costs.settle),
 ];
 
@@ -65,10 +65,10 @@ type Optional = (&'static str, fn(&mut Passes) -> Option<&mut Picos>);
 const PASSES: [Optional; 7] = [
     ("pass.send", |passes| Some(&mut passes.send)),
     ("pass.forward", |passes| Some(&mut passes.forward)),
-    ("pass.take", |passes| Some(&mut passes.take)),
+    ("pass.take", |passes| Some(&mut passes.receive)),
     ("pass.per_warp", |passes| Some(&mut passes.per_warp)),
     ("pass.store", |passes| Some(&mut passes.store)),
-    ("pass.first_take", |passes| Some(&mut passes.first_take)),
+    ("pass.first_take", |passes| Some(&mut passes.first_receive)),
     ("pass.exchange", |passes| passes.exchange.as_mut()),
 ];
 
@@ -84,7 +84,7 @@ const LINKS: [Named<LinkEfficiency, f64>; 6] = [
 ];
 
 /// Times of messages between hosts.
-const MESSAGES: [Named<NetworkCosts, Picos>; 5] = [
+const NETWORK_TIMES: [Named<NetworkCosts, Picos>; 5] = [
     ("post", |costs| &mut costs.post),
     ("fence", |costs| &mut costs.fence),
     ("arrive", |costs| &mut costs.arrive),
@@ -93,7 +93,7 @@ const MESSAGES: [Named<NetworkCosts, Picos>; 5] = [
 ];
 
 /// Times of two-sided messages.
-const LETTERS: [Named<MessageCosts, Picos>; 6] = [
+const MESSAGE_TIMES: [Named<MessageCosts, Picos>; 6] = [
     ("post", |costs| &mut costs.post),
     ("progress", |costs| &mut costs.progress),
     ("copy_out", |costs| &mut costs.copy_out),
@@ -103,7 +103,7 @@ const LETTERS: [Named<MessageCosts, Picos>; 6] = [
 ];
 
 /// Rates of two-sided messages: a lower one lengthens the time.
-const LETTER_RATES: [Named<MessageCosts, Bandwidth>; 3] = [
+const MESSAGE_RATES: [Named<MessageCosts, Bandwidth>; 3] = [
     ("copy_out_rate", |costs| &mut costs.copy_out_rate),
     ("copy_in_rate", |costs| &mut costs.copy_in_rate),
     ("host_rate", |costs| &mut costs.host_rate),
@@ -130,7 +130,7 @@ pub fn breakdown<E>(
     mode: LaunchMode,
     mut run: impl FnMut(&Profile) -> Result<Timeline, E>,
 ) -> Result<Breakdown, E> {
-    let whole = run(profile)?;
+    let baseline = run(profile)?;
     let costs: Vec<(String, Scale)> =
         costs(protocol, mode).into_iter().filter(|(_, scale)| scale(&mut profile.clone(), 1.0)).collect();
     // Simulates with the first `longer` costs longer and the others shorter.
@@ -142,7 +142,7 @@ pub fn breakdown<E>(
         run(&moved)
     };
     let mut before = run_with(0)?;
-    let mut latency_of_paths = whole.costs.latency.max(before.costs.latency);
+    let mut path_latency = baseline.costs.latency.max(before.costs.latency);
     let mut parts = Vec::new();
     for (longer, (name, _)) in (1..).zip(&costs) {
         let after = run_with(longer)?;
@@ -153,27 +153,27 @@ pub fn breakdown<E>(
         }
         before = after;
     }
-    latency_of_paths = latency_of_paths.max(before.costs.latency);
+    path_latency = path_latency.max(before.costs.latency);
     // If a launch floor determines the time, the chain on the device does not.
     let known: Picos = parts.iter().map(|part| part.time).sum();
     // Latencies of messages between hosts are part of the latency of paths.
     let named = |part: &&Part| {
-        MESSAGES.iter().any(|(name, _)| part.name == format!("network.{name}"))
-            || LETTERS
+        NETWORK_TIMES.iter().any(|(name, _)| part.name == format!("network.{name}"))
+            || MESSAGE_TIMES
                 .iter()
                 .filter(|(name, _)| !["progress", "copy_out"].contains(name))
                 .any(|(name, _)| part.name == format!("message.{name}"))
             || part.name == "message.copy_in_rate"
     };
-    let of_messages: Picos = parts.iter().filter(named).map(|part| part.time).sum();
+    let message_latency: Picos = parts.iter().filter(named).map(|part| part.time).sum();
     // Of alternating critical paths, the one with the largest latency counts.
     let latency =
-        Picos(latency_of_paths.0.saturating_sub(of_messages.0)).min(Picos(whole.time.0.saturating_sub(known.0)));
+        Picos(path_latency.0.saturating_sub(message_latency.0)).min(Picos(baseline.time.0.saturating_sub(known.0)));
     if latency > Picos::ZERO {
         parts.push(Part { name: "latency".to_owned(), time: latency });
     }
     let known = known + latency;
-    Ok(Breakdown { time: whole.time, parts, rest: Picos(whole.time.0.saturating_sub(known.0)) })
+    Ok(Breakdown { time: baseline.time, parts, unexplained: Picos(baseline.time.0.saturating_sub(known.0)) })
 }
 
 /// Scales a cost of a profile; returns false if the profile does not have it.
@@ -183,8 +183,9 @@ type Scale = Box<dyn Fn(&mut Profile, f64) -> bool>;
 fn costs(protocol: Protocol, mode: LaunchMode) -> Vec<(String, Scale)> {
     let mut costs: Vec<(String, Scale)> = Vec::new();
     let number = protocol as usize;
-    for (name, of) in TIMES {
-        let scaled: Scale = Box::new(move |profile, factor| scale(profile.protocols.get_mut(number).map(of), factor));
+    for (name, field) in TIMES {
+        let scaled: Scale =
+            Box::new(move |profile, factor| scale(profile.protocols.get_mut(number).map(field), factor));
         costs.push((format!("protocol.{protocol}.{name}"), scaled));
     }
     let startup: Scale = Box::new(move |profile, factor| {
@@ -195,45 +196,47 @@ fn costs(protocol: Protocol, mode: LaunchMode) -> Vec<(String, Scale)> {
         scale_rate(profile.protocols.get_mut(number).and_then(|costs| costs.add.as_mut()), factor)
     });
     costs.push((format!("protocol.{protocol}.add"), add));
-    for (name, of) in PASSES {
-        let scaled: Scale =
-            Box::new(move |profile, factor| match profile.protocols.get_mut(number).map(|costs| &mut costs.lane) {
-                Some(LaneSpeed::Passes(passes)) => scale(of(passes), factor),
+    for (name, field) in PASSES {
+        let scaled: Scale = Box::new(move |profile, factor| {
+            match profile.protocols.get_mut(number).map(|costs| &mut costs.channel_limit) {
+                Some(ChannelLimit::Passes(passes)) => scale(field(passes), factor),
                 _ => false,
-            });
+            }
+        });
         costs.push((format!("protocol.{protocol}.{name}"), scaled));
     }
-    let channel: Scale =
-        Box::new(move |profile, factor| match profile.protocols.get_mut(number).map(|costs| &mut costs.lane) {
-            Some(LaneSpeed::Rate(rate)) => scale_rate(Some(rate), factor),
+    let channel: Scale = Box::new(move |profile, factor| {
+        match profile.protocols.get_mut(number).map(|costs| &mut costs.channel_limit) {
+            Some(ChannelLimit::Rate(rate)) => scale_rate(Some(rate), factor),
             _ => false,
-        });
+        }
+    });
     costs.push((format!("protocol.{protocol}.channel"), channel));
-    for (name, of) in LINKS {
+    for (name, field) in LINKS {
         let scaled: Scale = Box::new(move |profile, factor| {
-            *of(&mut profile.links) /= factor;
+            *field(&mut profile.links) /= factor;
             true
         });
         costs.push((format!("links.{name}"), scaled));
     }
-    for (name, of) in MESSAGES {
-        let scaled: Scale = Box::new(move |profile, factor| scale(Some(of(&mut profile.network)), factor));
+    for (name, field) in NETWORK_TIMES {
+        let scaled: Scale = Box::new(move |profile, factor| scale(Some(field(&mut profile.network)), factor));
         costs.push((format!("network.{name}"), scaled));
     }
     let scan: Scale = Box::new(|profile, factor| scale_rate(profile.network.scan.as_mut(), factor));
     costs.push(("network.scan".to_owned(), scan));
-    for (name, of) in LETTERS {
-        let scaled: Scale = Box::new(move |profile, factor| scale(profile.messages.as_mut().map(of), factor));
+    for (name, field) in MESSAGE_TIMES {
+        let scaled: Scale = Box::new(move |profile, factor| scale(profile.messages.as_mut().map(field), factor));
         costs.push((format!("message.{name}"), scaled));
     }
-    for (name, of) in LETTER_RATES {
-        let scaled: Scale = Box::new(move |profile, factor| scale_rate(profile.messages.as_mut().map(of), factor));
+    for (name, field) in MESSAGE_RATES {
+        let scaled: Scale = Box::new(move |profile, factor| scale_rate(profile.messages.as_mut().map(field), factor));
         costs.push((format!("message.{name}"), scaled));
     }
-    for (name, of) in LAUNCHES {
+    for (name, field) in LAUNCHES {
         let scaled: Scale = Box::new(move |profile, factor| {
             let modes = profile.launches.get_mut(mode.launch as usize);
-            scale(modes.and_then(|modes| modes.get_mut(mode.processes as usize)).map(of), factor)
+            scale(modes.and_then(|modes| modes.get_mut(mode.processes as usize)).map(field), factor)
         });
         costs.push((format!("launch.{}.{name}", mode.name()), scaled));
     }

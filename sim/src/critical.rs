@@ -31,10 +31,10 @@ pub struct CriticalStep {
 pub fn critical_path(workload: &Workload, spans: &Spans) -> Vec<CriticalStep> {
     let mut at = spans.last().map(|span| Link { span, costs: span.costs, until: span.done, part: Part::Flowed });
     let mut path = Vec::new();
-    let mut lines = Lines::of(workload, spans);
+    let mut lines = Lines::new(workload, spans);
     while let Some(link) = at {
-        let before = link.before(&mut lines);
-        path.push(CriticalStep::between(before.map(|before| before.costs).unwrap_or_default(), link));
+        let before = link.predecessor(&mut lines);
+        path.push(CriticalStep::from_costs(before.map(|before| before.costs).unwrap_or_default(), link));
         at = before;
     }
     path.reverse();
@@ -51,11 +51,11 @@ struct Lines<'a> {
 }
 
 impl<'a> Lines<'a> {
-    fn of(workload: &'a Workload, spans: &'a Spans) -> Self {
+    fn new(workload: &'a Workload, spans: &'a Spans) -> Self {
         let mut ops: Vec<Vec<(u32, Option<u32>)>> = vec![Vec::new(); workload.line_count()];
-        for (run, standing) in (0u32..).zip(&workload.standings) {
-            let is_each = standing.is_some_and(|standing| matches!(standing.line, PerOp::Each(_)));
-            for (index, &line) in (0u32..).zip(workload.lines_of(run)) {
+        for (run, line_position) in (0u32..).zip(&workload.line_positions) {
+            let is_each = line_position.is_some_and(|line_position| matches!(line_position.line, PerOp::Each(_)));
+            for (index, &line) in (0u32..).zip(workload.run_lines(run)) {
                 if let Some(ops) = ops.get_mut(line as usize) {
                     ops.push((run, is_each.then_some(index)));
                 }
@@ -65,7 +65,7 @@ impl<'a> Lines<'a> {
     }
 
     /// Returns the operation that flowed on an operation's line until an instant.
-    fn until(&mut self, (run, index): (u32, u32), instant: Picos) -> Option<Span> {
+    fn predecessor_in_line(&mut self, (run, index): (u32, u32), instant: Picos) -> Option<Span> {
         let Self { ops, known, .. } = self;
         let (workload, spans) = (self.workload, self.spans);
         let line = workload.line(run, index)?;
@@ -80,8 +80,8 @@ impl<'a> Lines<'a> {
             flowed.sort_unstable_by_key(|span| span.done);
             flowed
         });
-        let place = flowed.partition_point(|span| span.done < instant);
-        flowed.get(place).copied().filter(|span| span.done == instant)
+        let position = flowed.partition_point(|span| span.done < instant);
+        flowed.get(position).copied().filter(|span| span.done == instant)
     }
 }
 
@@ -106,20 +106,20 @@ enum Part {
 
 impl Link {
     /// Returns the operation that this one depended on.
-    fn before(self, lines: &mut Lines<'_>) -> Option<Self> {
-        let Span { run, index, flowing, begun, .. } = self.span;
+    fn predecessor(self, lines: &mut Lines<'_>) -> Option<Self> {
+        let Span { run, index, flowing, costs_at_first_byte: begun, .. } = self.span;
         if self.part == Part::Flowed {
             // It was ready to flow earlier, but the one ahead of it in the line was flowing.
-            if let Some(span) = lines.until((run, index), flowing).filter(|span| span.costs == begun) {
+            if let Some(span) = lines.predecessor_in_line((run, index), flowing).filter(|span| span.costs == begun) {
                 return Some(Self { span, costs: span.costs, until: span.done, part: Part::Flowed });
             }
         }
         let Lines { workload, spans, .. } = *lines;
-        let awaited = workload.waits_of(run).iter().filter_map(|edge| {
+        let awaited = workload.run_waits(run).iter().filter_map(|edge| {
             let target = edge.target(index, workload.runs[edge.run as usize].len)?;
             let span = spans.get(edge.run, target)?;
             let spacing = workload.pace(edge.run, target).spacing;
-            let freed = Costs { software: span.begun.software + spacing, ..span.begun };
+            let freed = Costs { software: span.costs_at_first_byte.software + spacing, ..span.costs_at_first_byte };
             let done = Self { span, costs: span.costs, until: span.done, part: Part::Flowed };
             let gated = edge.is_turn() && self.part == Part::Flowed;
             Some(match edge.is_turn() {
@@ -129,8 +129,8 @@ impl Link {
                     (true, Self { costs: freed, until: flowing, ..done })
                 }
                 true => {
-                    let until = span.prepared.total();
-                    (false, Self { costs: span.prepared, until, part: Part::Prepared, ..done })
+                    let until = span.costs_after_software.total();
+                    (false, Self { costs: span.costs_after_software, until, part: Part::Prepared, ..done })
                 }
                 false => (false, done),
             })
@@ -144,11 +144,11 @@ impl Link {
 
 impl CriticalStep {
     /// Returns an operation's contribution to the costs of the chain before it.
-    fn between(before: Costs, link: Link) -> Self {
+    fn from_costs(before: Costs, link: Link) -> Self {
         let Link { span, costs: after, .. } = link;
         Self {
             span,
-            held_back: after.late - before.late,
+            held_back: after.start_delay - before.start_delay,
             software: after.software - before.software,
             latency: after.latency - before.latency,
             bandwidth: after.bandwidth - before.bandwidth,

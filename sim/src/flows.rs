@@ -3,11 +3,11 @@
 //! Reads `src,dst,bytes,start_us` (CSV with that header; bytes with or without a unit), and adds flows to a fabric. A
 //! flow starts at its time and arrives after the latency of its path at its share of the path's capacities.
 
-use fabricast_topologies::{Bytes, Fabric, NodeId, Picos, Place};
+use fabricast_topologies::{Bytes, Fabric, NodeId, Picos, SourceLocation};
 
 use crate::engine::{self, EngineError, Pace, Recording, Watch, Workload};
 use crate::load::{LoadOverTime, load_over_time};
-use crate::lower::{Devices, LowerError, Lowered, Setting};
+use crate::lower::{Devices, Environment, LowerError, Lowered};
 use crate::quantity::Work;
 use crate::timeline::{LOAD_SLICES, SimulateError, Utilization, utilization};
 
@@ -26,10 +26,10 @@ pub struct Flow {
 
 /// Error in a flow file.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{place}: {message}")]
+#[error("{location}: {message}")]
 pub struct FlowError {
     /// Source location.
-    pub place: Place,
+    pub location: SourceLocation,
     /// Problem, and what was expected.
     pub message: String,
 }
@@ -73,8 +73,8 @@ pub fn parse(text: &str, source: &str, fabric: &Fabric) -> Result<Vec<Flow>, Flo
     if has_header {
         Ok(flows)
     } else {
-        let place = Place::in_text(source, text, 0..0);
-        Err(FlowError { place, message: format!("no flows: expected the header `{}`", COLUMNS.join(",")) })
+        let location = SourceLocation::locate(source, text, 0..0);
+        Err(FlowError { location, message: format!("no flows: expected the header `{}`", COLUMNS.join(",")) })
     }
 }
 
@@ -110,7 +110,10 @@ impl FlowFields<'_> {
 
     /// Creates an error at a field of this line (at its start if the field is empty).
     fn error(&self, field: &str, message: impl Into<String>) -> FlowError {
-        FlowError { place: Place::in_line(self.source, self.text, self.start, ([], field)), message: message.into() }
+        FlowError {
+            location: SourceLocation::locate_field(self.source, self.text, self.start, ([], field)),
+            message: message.into(),
+        }
     }
 }
 
@@ -131,7 +134,7 @@ pub struct FlowOutcome {
 ///
 /// # Errors
 /// [`SimulateError`]: devices without a path between them, flows of over 213 days, an interrupt.
-pub fn simulate(flows: &[Flow], setting: Setting<'_>, watch: Watch<'_>) -> Result<FlowOutcome, SimulateError> {
+pub fn simulate(flows: &[Flow], setting: Environment<'_>, watch: Watch<'_>) -> Result<FlowOutcome, SimulateError> {
     let mut lowered = Lowered { workload: Workload::new(), ..Lowered::default() };
     add(flows, setting, &mut lowered)?;
     let outcome = engine::run(&lowered.workload, Watch { recording: Recording::Spans, ..watch })?;
@@ -148,7 +151,7 @@ pub fn simulate(flows: &[Flow], setting: Setting<'_>, watch: Watch<'_>) -> Resul
 ///
 /// # Errors
 /// [`LowerError::Unreachable`] if two devices have no path between them.
-pub(crate) fn add(flows: &[Flow], setting: Setting<'_>, lowered: &mut Lowered) -> Result<(), LowerError> {
+pub(crate) fn add(flows: &[Flow], setting: Environment<'_>, lowered: &mut Lowered) -> Result<(), LowerError> {
     let mut devices = Devices::new(setting, std::mem::take(&mut lowered.resources));
     for (flow, label) in flows.iter().zip(labels(flows)) {
         let workload = &mut lowered.workload;
@@ -166,14 +169,14 @@ pub(crate) fn add(flows: &[Flow], setting: Setting<'_>, lowered: &mut Lowered) -
 /// Returns labels that distinguish flows between the same devices for hashed routing: their rank by start and size, so
 /// that the order of the list does not matter.
 fn labels(flows: &[Flow]) -> Vec<u64> {
-    let key = |place: usize| flows.get(place).map(|flow| (flow.src, flow.dst, flow.start, flow.bytes));
+    let key = |index: usize| flows.get(index).map(|flow| (flow.src, flow.dst, flow.start, flow.bytes));
     let mut order: Vec<usize> = (0..flows.len()).collect();
-    order.sort_by_key(|&place| key(place));
+    order.sort_by_key(|&index| key(index));
     let mut labels = vec![0; flows.len()];
-    let ends = |place: usize| key(place).map(|(src, dst, ..)| (src, dst));
+    let ends = |index: usize| key(index).map(|(src, dst, ..)| (src, dst));
     for group in order.chunk_by(|&a, &b| ends(a) == ends(b)) {
-        for (label, &place) in (0..).zip(group) {
-            labels[place] = label;
+        for (label, &index) in (0..).zip(group) {
+            labels[index] = label;
         }
     }
     labels
@@ -181,7 +184,7 @@ fn labels(flows: &[Flow]) -> Vec<u64> {
 
 /// Returns the index of the flow with an unreachable end, from an error of the engine.
 #[must_use]
-pub fn flow_of(error: &EngineError) -> Option<u32> {
+pub fn overlong_flow(error: &EngineError) -> Option<u32> {
     match error {
         EngineError::TooLong { run, .. } => Some(*run),
         _ => None,

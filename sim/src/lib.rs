@@ -16,12 +16,12 @@
 //! ```
 #![warn(missing_docs)]
 
+mod back_to_back;
 pub mod breakdown;
 pub mod critical;
 pub mod engine;
 pub mod flows;
 pub mod fold;
-mod in_a_row;
 pub mod load;
 pub mod lower;
 pub mod profile;
@@ -33,6 +33,6 @@ pub mod template;
 pub mod timeline;
 pub mod verify;
 
-pub use in_a_row::time_in_a_row;
-pub use lower::Party;
-pub use timeline::{Folding, LaunchMode, SimulateError, Surroundings, Timeline, simulate, simulate_together};
+pub use back_to_back::back_to_back_time;
+pub use lower::ScheduleInstance;
+pub use timeline::{Folding, LaunchMode, SimulateError, SimulationOptions, Timeline, simulate, simulate_concurrent};

@@ -14,7 +14,7 @@ pub struct LoadOverTime {
     /// One value per slice; a row applies to all capacities that it represents.
     rows: Vec<Vec<f64>>,
     /// Row of each capacity, in order of id.
-    row_of: Vec<u32>,
+    row_indices: Vec<u32>,
 }
 
 /// Averages the recorded rates over `slices` equal slices from 0 to `end`. Sums are of integers, so a folded run gives
@@ -34,27 +34,28 @@ pub fn load_over_time(workload: &Workload, changes: &[RateChange], end: Picos, s
     for (route, &(since, rate)) in (0..).zip(&current) {
         sums.add(RouteId(route), Rate(rate), since, end);
     }
-    LoadOverTime { slice, rows: sums.parts(), row_of: (0..count as u32).collect() }
+    LoadOverTime { slice, rows: sums.fractions(), row_indices: (0..count as u32).collect() }
 }
 
 impl LoadOverTime {
     /// Returns the loads of one capacity.
     #[must_use]
-    pub fn of(&self, resource: ResourceId) -> &[f64] {
-        let row = self.row_of.get(resource.0 as usize).and_then(|&row| self.rows.get(row as usize));
+    pub fn resource(&self, resource: ResourceId) -> &[f64] {
+        let row = self.row_indices.get(resource.0 as usize).and_then(|&row| self.rows.get(row as usize));
         row.map_or(&[], Vec::as_slice)
     }
 
     /// Returns the loads of every capacity, in order of id.
     pub fn iter(&self) -> impl Iterator<Item = &[f64]> {
-        (0..self.row_of.len() as u32).map(|id| self.of(ResourceId(id)))
+        (0..self.row_indices.len() as u32).map(|id| self.resource(ResourceId(id)))
     }
 
     /// Returns the loads of a system in which capacity i is represented by `resources[i]` of this one.
     #[must_use]
-    pub(crate) fn standing_for(self, resources: &[ResourceId]) -> Self {
-        let row_of = resources.iter().map(|id| self.row_of.get(id.0 as usize).copied().unwrap_or(u32::MAX)).collect();
-        Self { row_of, ..self }
+    pub(crate) fn expand(self, resources: &[ResourceId]) -> Self {
+        let row_indices =
+            resources.iter().map(|id| self.row_indices.get(id.0 as usize).copied().unwrap_or(u32::MAX)).collect();
+        Self { row_indices, ..self }
     }
 }
 
@@ -76,8 +77,8 @@ impl Sums<'_> {
             let Some(row) = self.rows.get_mut(one.resource.0 as usize) else { continue };
             let charge = u128::from(rate.0).saturating_mul(one.coefficient.into());
             let first = from.0 / slice;
-            for (place, sum) in (first..).zip(row.iter_mut().skip(first as usize)) {
-                let (start, end) = (from.0.max(place * slice), to.0.min((place + 1) * slice));
+            for (slice_number, sum) in (first..).zip(row.iter_mut().skip(first as usize)) {
+                let (start, end) = (from.0.max(slice_number * slice), to.0.min((slice_number + 1) * slice));
                 if start >= end {
                     break;
                 }
@@ -87,7 +88,7 @@ impl Sums<'_> {
     }
 
     /// Returns the traffic as a fraction of the capacity.
-    fn parts(&self) -> Vec<Vec<f64>> {
+    fn fractions(&self) -> Vec<Vec<f64>> {
         let could =
             |id: u32| self.workload.system.capacity(ResourceId(id)).0 as f64 * WHOLE as f64 * self.slice.0 as f64;
         let part = |(id, row): (u32, &Vec<u128>)| row.iter().map(|&sum| sum as f64 / could(id)).collect();

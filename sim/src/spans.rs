@@ -17,7 +17,7 @@ impl Spans {
     /// Creates the spans of a workload that was simulated without folding. Background runs are dropped. `spans` must be
     /// sorted by run and index, as the engine returns them.
     #[must_use]
-    pub fn of_workload(workload: &Workload, spans: Vec<Span>) -> Self {
+    pub fn from_workload(workload: &Workload, spans: Vec<Span>) -> Self {
         let runs = workload.background_from.min(workload.runs.len() as u32);
         Self::new(workload, spans, (0..runs).collect())
     }
@@ -42,14 +42,14 @@ impl Spans {
     /// Returns the span of an operation.
     #[must_use]
     pub fn get(&self, run: u32, index: u32) -> Option<Span> {
-        let span = self.of_run(run).get(index as usize)?;
+        let span = self.run_spans(run).get(index as usize)?;
         Some(Span { run, ..*span })
     }
 
     /// Returns all spans, by run and index.
     pub fn iter(&self) -> impl Iterator<Item = Span> + '_ {
         let runs = 0..self.simulated_run.len() as u32;
-        runs.flat_map(|run| self.of_run(run).iter().map(move |span| Span { run, ..*span }))
+        runs.flat_map(|run| self.run_spans(run).iter().map(move |span| Span { run, ..*span }))
     }
 
     /// Returns the span that ended last; of several the one with the largest costs, of equal ones the first by run and
@@ -68,7 +68,7 @@ impl Spans {
     }
 
     /// Returns the spans that represent those of a run; their `run` is that of the simulated one.
-    fn of_run(&self, run: u32) -> &[Span] {
+    fn run_spans(&self, run: u32) -> &[Span] {
         let simulated = self.simulated_run.get(run as usize).map_or(usize::MAX, |&run| run as usize);
         match (self.starts.get(simulated), self.starts.get(simulated.saturating_add(1))) {
             (Some(&from), Some(&to)) => self.simulated.get(from..to).unwrap_or_default(),
@@ -99,7 +99,7 @@ pub struct ByStart<'a> {
 impl<'a> ByStart<'a> {
     fn new(spans: &'a Spans, wanted: impl Fn(u32) -> bool) -> Self {
         let mut order: Vec<u32> = (0..spans.simulated.len() as u32).collect();
-        order.sort_by_key(|&place| spans.simulated[place as usize].ready);
+        order.sort_by_key(|&position| spans.simulated[position as usize].ready);
         let members = || (0..).zip(&spans.simulated_run).filter(|&(run, _)| wanted(run));
         let mut first_member = vec![0u32; spans.starts.len().max(1)];
         for (_, &simulated) in members() {
@@ -109,22 +109,22 @@ impl<'a> ByStart<'a> {
             first_member[simulated] += first_member[simulated - 1];
         }
         let mut next = first_member.clone();
-        let mut members_of = vec![0; first_member.last().map_or(0, |&count| count as usize)];
+        let mut members_by_run = vec![0; first_member.last().map_or(0, |&count| count as usize)];
         for (run, &simulated) in members() {
-            let place = &mut next[simulated as usize];
-            members_of[*place as usize] = run;
-            *place += 1;
+            let position = &mut next[simulated as usize];
+            members_by_run[*position as usize] = run;
+            *position += 1;
         }
-        Self { spans, order, members: members_of, first_member }
+        Self { spans, order, members: members_by_run, first_member }
     }
 
     /// Returns the spans.
     #[must_use]
     pub fn iter(&self) -> Instants<'_> {
-        Instants { spans: self, rest: &self.order, now: Vec::new().into_iter() }
+        Instants { spans: self, remaining: &self.order, now: Vec::new().into_iter() }
     }
 
-    fn members_of(&self, simulated: u32) -> &[u32] {
+    fn class_members(&self, simulated: u32) -> &[u32] {
         let bound = |number: usize| self.first_member.get(number).map_or(0, |&first| first as usize);
         self.members.get(bound(simulated as usize)..bound(simulated as usize + 1)).unwrap_or_default()
     }
@@ -134,7 +134,7 @@ impl<'a> ByStart<'a> {
 #[derive(Clone, Debug)]
 pub struct Instants<'a> {
     spans: &'a ByStart<'a>,
-    rest: &'a [u32],
+    remaining: &'a [u32],
     now: std::vec::IntoIter<Span>,
 }
 
@@ -142,19 +142,22 @@ impl Iterator for Instants<'_> {
     type Item = Span;
 
     fn next(&mut self) -> Option<Span> {
-        let simulated = |place: &u32| self.spans.spans.simulated.get(*place as usize);
+        let simulated = |position: &u32| self.spans.spans.simulated.get(*position as usize);
         loop {
             if let Some(span) = self.now.next() {
                 return Some(span);
             }
             // None of an instant's spans may be selected.
-            let ready = simulated(self.rest.first()?)?.ready;
-            let count = self.rest.partition_point(|place| simulated(place).is_some_and(|span| span.ready <= ready));
-            let (instant, rest) = self.rest.split_at(count);
-            let alike = |span: Span| self.spans.members_of(span.run).iter().map(move |&run| Span { run, ..span });
-            let mut now: Vec<Span> = instant.iter().filter_map(simulated).flat_map(|&span| alike(span)).collect();
+            let ready = simulated(self.remaining.first()?)?.ready;
+            let count =
+                self.remaining.partition_point(|position| simulated(position).is_some_and(|span| span.ready <= ready));
+            let (instant, rest) = self.remaining.split_at(count);
+            let member_spans =
+                |span: Span| self.spans.class_members(span.run).iter().map(move |&run| Span { run, ..span });
+            let mut now: Vec<Span> =
+                instant.iter().filter_map(simulated).flat_map(|&span| member_spans(span)).collect();
             now.sort_unstable_by_key(|span| (span.run, span.index));
-            (self.rest, self.now) = (rest, now.into_iter());
+            (self.remaining, self.now) = (rest, now.into_iter());
         }
     }
 }

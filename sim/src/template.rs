@@ -6,31 +6,34 @@
 //! identified by *tasks*: kind of operation and number of chunks moved. A task determines software time, spacing, the
 //! load on its thread block and, if the operation leaves its host, the network latency and the load on its proxy. A
 //! search therefore performs all other work once. Each size is a run of the folded workload with other amounts or,
-//! faster, its critical path ([`Template::least`]), a lower bound on every run. On more thread blocks with the same
+//! faster, its critical path ([`Template::lower_bound`]), a lower bound on every run. On more thread blocks with the same
 //! program, the load on shared capacities is multiplied, and that on each block's own is unchanged.
 
 mod amounts;
-mod chain;
+mod critical_path;
 mod outline;
 
 use std::collections::BTreeMap;
 
 use fabricast_topologies::Picos;
 
-use crate::engine::{self, EngineError, Pace, Passage, Passages, PerOp, Watch, Workload};
+use crate::engine::{self, EngineError, Pace, Passages, PerOp, RouteLatency, Watch, Workload};
 use crate::fold;
-use crate::lower::{self, Codes, Effort, Framing, Latency, Lowered, Party, Resource, Setting, Tasks, payload};
+use crate::lower::{
+    self, Environment, Framing, Latency, Lowered, OperationCosts, PlaceholderRecovery, Resource, ScheduleInstance,
+    Tasks, payload,
+};
 use crate::profile::Profile;
 use crate::quantity::Work;
-use crate::schedule::{ChunkSize, Header, Protocol, Written};
+use crate::schedule::{ChunkSize, Header, Protocol, StoredPrograms};
 use crate::sharing::{ResourceId, RouteId, System};
 use crate::timeline::SimulateError;
-use amounts::{Amounts, Capacity, Holder, Route, Taken};
-use chain::Chain;
-pub use outline::{Fingerprint, Known, Outline};
+use amounts::{Amounts, Capacity, CapacityOwner, LoadKind, Route};
+use critical_path::Chain;
+pub use outline::{Fingerprint, Outline, OutlineSummary};
 
 /// Largest folded workload that is retained, in operations.
-const MOST_OPERATIONS: u64 = 1 << 17;
+const MAX_OPERATIONS: u64 = 1 << 17;
 
 /// Folded workload with replaceable amounts.
 #[derive(Debug)]
@@ -44,19 +47,19 @@ pub struct Template {
     workload: Workload,
     tasks: Tasks,
     /// Task of each passage of the workload.
-    task_of_passage: Vec<u32>,
+    passage_tasks: Vec<u32>,
     /// Number of chunks of each entry of the workload's works; 0 if no data is moved.
     spans: Vec<u32>,
     capacities: Vec<Capacity>,
     routes: Vec<Route>,
     chain: Chain,
     /// Recoverability of the costs from their placeholders.
-    codes: Codes,
+    codes: PlaceholderRecovery,
 }
 
 /// Result of a template run.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Timed {
+pub struct TemplateTime {
     /// Device time from start to end.
     pub end: Picos,
     /// Part of the time spent on bytes along the critical path, including sharing and waiting.
@@ -67,7 +70,7 @@ pub struct Timed {
 
 /// Division of a call into loops and chunks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Cut {
+struct LoopSizes {
     /// Chunk size in all loops but the last.
     full: ChunkSize,
     /// Chunk size in the last loop.
@@ -81,36 +84,37 @@ impl Template {
     ///
     /// # Errors
     /// [`SimulateError::Lower`]: ranks without devices or paths.
-    pub fn of(
+    pub fn new(
         outline: &Outline,
         protocol: Protocol,
         rounds: u32,
-        setting: Setting<'_>,
+        setting: Environment<'_>,
     ) -> Result<Option<Self>, SimulateError> {
         let header = &Header { protocol, ..outline.header.clone() };
-        let generator = &Written { header, programs: &outline.programs };
-        if !Latency::is_told(setting.fabric) {
+        let generator = &StoredPrograms { header, programs: &outline.programs };
+        if !Latency::is_separable(setting.fabric) {
             return Ok(None);
         }
-        let (mut lowered, tasks, codes) = lower::lower_for_any_size(Party { generator, setting })?;
+        let (mut lowered, tasks, codes) = lower::lower_for_any_size(ScheduleInstance { generator, setting })?;
         lowered.workload.background_from = lowered.workload.runs.len() as u32;
         let framing = Framing::new(setting.profile.protocol(header.protocol).wire_efficiency);
-        let mut span_of = BTreeMap::from([(Work(0), 0)]);
+        let mut spans_by_work = BTreeMap::from([(Work(0), 0)]);
         for &span in &outline.spans {
-            if span_of.insert(framing.on_wire(payload(header, 0, span)), span).is_some() {
+            if spans_by_work.insert(framing.on_wire(payload(header, 0, span)), span).is_some() {
                 return Ok(None);
             }
         }
-        let spans: Option<Vec<u32>> = lowered.workload.works.iter().map(|work| span_of.get(work).copied()).collect();
+        let spans: Option<Vec<u32>> =
+            lowered.workload.works.iter().map(|work| spans_by_work.get(work).copied()).collect();
         let Some(spans) = spans else { return Ok(None) };
         let template = Self::folded((lowered, outline), tasks, spans, framing, rounds);
         Ok(template.map(|template| Self { codes, ..template }))
     }
 
-    /// Returns true if [`Self::run`] gives the result of [`crate::simulate`]; [`Self::least`] is valid in any case.
+    /// Returns true if [`Self::run`] gives the result of [`crate::simulate`]; [`Self::lower_bound`] is valid in any case.
     #[must_use]
     pub fn is_exact(&self) -> bool {
-        self.codes == Codes::Told
+        self.codes == PlaceholderRecovery::Recoverable
     }
 
     fn folded(
@@ -121,12 +125,12 @@ impl Template {
         rounds: u32,
     ) -> Option<Self> {
         let chunks = outline.known.print.chunks;
-        let Lowered { workload: whole, resources, .. } = lowered;
-        let folded = fold::fold_like(&whole, outline.known.colours.get()).map(|(folded, colours)| {
+        let Lowered { workload: unfolded, resources, .. } = lowered;
+        let folded = fold::fold_with_classes(&unfolded, outline.known.colours.get()).map(|(folded, colours)| {
             outline.known.colours.get_or_init(|| colours);
             folded
         });
-        let count = whole.system.resource_count();
+        let count = unfolded.system.resource_count();
         let classes: Vec<u32> = match &folded {
             Some(folded) => folded.resource_classes().to_vec(),
             None => (0..count as u32).collect(),
@@ -136,93 +140,85 @@ impl Template {
         for (id, (&class, resource)) in classes.iter().zip(&resources).enumerate() {
             let first = *firsts.get_mut(class as usize)?.get_or_insert(id);
             let is_crowded = matches!(resource, Resource::Processors(_));
-            if is_crowded || Holder::of(resources.get(first)?) != Holder::of(resource) {
+            if is_crowded
+                || CapacityOwner::from_resource(resources.get(first)?) != CapacityOwner::from_resource(resource)
+            {
                 return None;
             }
         }
         let mut capacities = Vec::with_capacity(class_count);
-        let mut class_of_first: Vec<Option<u32>> = vec![None; count];
+        let mut classes_by_first: Vec<Option<u32>> = vec![None; count];
         for (class, first) in (0..).zip(firsts) {
             let first = first?;
-            *class_of_first.get_mut(first)? = Some(class);
-            let (resource, rate) = (*resources.get(first)?, whole.system.capacity(ResourceId(first as u32)));
-            capacities.push(Capacity { resource, rate, passing: BTreeMap::new() });
+            *classes_by_first.get_mut(first)? = Some(class);
+            let (resource, rate) = (*resources.get(first)?, unfolded.system.capacity(ResourceId(first as u32)));
+            capacities.push(Capacity { resource, rate, load: BTreeMap::new() });
         }
-        for run in &whole.runs {
+        for run in &unfolded.runs {
             let (PerOp::Same(work), PerOp::Same(pace)) = (run.work, run.pace) else { return None };
-            let (span, task) = (*spans.get(work as usize)?, whole.paces.get(pace as usize)?.software.0 as u32);
-            let (places, ops) = match run.passage {
-                PerOp::Same(place) => (place as usize..place as usize + 1, run.len),
+            let (span, task) = (*spans.get(work as usize)?, unfolded.paces.get(pace as usize)?.software.0 as u32);
+            let (passage_range, ops) = match run.passage {
+                PerOp::Same(passage) => (passage as usize..passage as usize + 1, run.len),
                 PerOp::Each(first) => (first as usize..first as usize + run.len as usize, 1),
             };
-            for route in places.filter(|_| run.len > 0).filter_map(|place| whole.passages.get(place).route) {
-                for used in whole.system.uses(route) {
-                    let Some(class) = class_of_first[used.resource.0 as usize] else { continue };
+            for route in
+                passage_range.filter(|_| run.len > 0).filter_map(|passage| unfolded.passages.get(passage).route)
+            {
+                for used in unfolded.system.uses(route) {
+                    let Some(class) = classes_by_first[used.resource.0 as usize] else { continue };
                     let capacity = capacities.get_mut(class as usize)?;
-                    let (kind, times) = Taken::of(&capacity.resource, used.coefficient, task);
-                    *capacity.passing.entry((kind, span, ops)).or_default() += u128::from(times);
+                    let (kind, times) = LoadKind::decode(&capacity.resource, used.coefficient, task);
+                    *capacity.load.entry((kind, span, ops)).or_default() += u128::from(times);
                 }
             }
         }
         let workload = match folded {
             Some(folded) => folded.workload,
-            None => whole,
+            None => unfolded,
         };
-        if workload.operation_count() > MOST_OPERATIONS || rounds == 0 || !chunks.is_multiple_of(rounds) {
+        if workload.operation_count() > MAX_OPERATIONS || rounds == 0 || !chunks.is_multiple_of(rounds) {
             return None;
         }
-        let mut task_of_passage: Vec<u32> = vec![0; workload.passages.len()];
-        let mut task_of_route: Vec<u32> = vec![0; workload.system.route_count()];
+        let mut passage_tasks: Vec<u32> = vec![0; workload.passages.len()];
+        let mut route_tasks: Vec<u32> = vec![0; workload.system.route_count()];
         for (number, run) in (0..).zip(&workload.runs) {
             for index in 0..run.len {
                 let task = workload.pace(number, index).software.0 as u32;
-                *task_of_passage.get_mut(run.passage.entry(index))? = task;
+                *passage_tasks.get_mut(run.passage.entry(index))? = task;
                 if let Some(route) = workload.passage(number, index).route {
-                    *task_of_route.get_mut(route.0 as usize)? = task;
+                    *route_tasks.get_mut(route.0 as usize)? = task;
                 }
             }
         }
-        let routes = (0..).map(RouteId).zip(&task_of_route).map(|(route, &task)| {
+        let routes = (0..).map(RouteId).zip(&route_tasks).map(|(route, &task)| {
             let uses = workload.system.uses(route).map(|used| {
                 let resource = &capacities[used.resource.0 as usize].resource;
-                let (kind, times) = Taken::of(resource, used.coefficient, task);
+                let (kind, times) = LoadKind::decode(resource, used.coefficient, task);
                 (used.resource, kind, times)
             });
             let (cap, weight) = workload.system.cap_and_weight(route);
             Route { uses: uses.collect(), cap, weight }
         });
         let routes = routes.collect();
-        let chain = Chain::of(&workload)?;
-        let codes = Codes::default();
-        Some(Self {
-            chunks,
-            rounds,
-            framing,
-            workload,
-            tasks,
-            task_of_passage,
-            spans,
-            capacities,
-            routes,
-            chain,
-            codes,
-        })
+        let chain = Chain::new(&workload)?;
+        let codes = PlaceholderRecovery::default();
+        Some(Self { chunks, rounds, framing, workload, tasks, passage_tasks, spans, capacities, routes, chain, codes })
     }
 
     /// Division of a schedule whose blocks have this program, up to the number of loops; `None` for other schedules.
-    fn cut(&self, header: &Header, blocks: u16) -> Option<Cut> {
+    fn loop_sizes(&self, header: &Header, blocks: u16) -> Option<LoopSizes> {
         let per_loop = (self.chunks / self.rounds).checked_mul(blocks.into())?;
-        let sizes = size_of(header)?;
+        let sizes = loop_sizes(header)?;
         let chunks = header.layout.chunks();
         let last = header.layout.segments().last()?.parts;
         let is_whole = chunks.is_multiple_of(per_loop) && (sizes.full == sizes.last || last == per_loop);
-        is_whole.then_some(Cut { loops: chunks / per_loop, ..sizes })
+        is_whole.then_some(LoopSizes { loops: chunks / per_loop, ..sizes })
     }
 
     /// Returns true if a schedule's blocks have this program, including the number of loops.
     #[must_use]
     pub fn fits(&self, header: &Header, blocks: u16) -> bool {
-        self.cut(header, blocks).is_some_and(|cut| cut.loops == self.rounds && cut.full == cut.last)
+        self.loop_sizes(header, blocks).is_some_and(|cut| cut.loops == self.rounds && cut.full == cut.last)
     }
 
     /// Lower bound on the device time of a schedule whose blocks have this program, up to the number of loops; no
@@ -233,28 +229,38 @@ impl Template {
     /// A template of one loop applies to schedules of one loop, a template of two loops to those with two or more.
     /// `None` if no bound is known.
     #[must_use]
-    pub fn least(&self, header: &Header, blocks: u16, profile: &Profile) -> Option<Picos> {
-        self.least_of(header, (blocks, blocks), profile)
+    pub fn lower_bound(&self, header: &Header, blocks: u16, profile: &Profile) -> Option<Picos> {
+        self.block_lower_bound(header, (blocks, blocks), profile)
     }
 
-    /// Variant of [`Self::least`] if only the first of `blocks` blocks is known to have this program; the others only
+    /// Variant of [`Self::lower_bound`] if only the first of `blocks` blocks is known to have this program; the others only
     /// slow it down.
     #[must_use]
-    pub fn least_of_first(&self, header: &Header, blocks: u16, profile: &Profile) -> Option<Picos> {
-        self.least_of(header, (blocks, 1), profile)
+    pub fn first_block_lower_bound(&self, header: &Header, blocks: u16, profile: &Profile) -> Option<Picos> {
+        self.block_lower_bound(header, (blocks, 1), profile)
     }
 
-    fn least_of(&self, header: &Header, (blocks, alike): (u16, u16), profile: &Profile) -> Option<Picos> {
-        let cut = self.cut(header, blocks)?;
+    fn block_lower_bound(
+        &self,
+        header: &Header,
+        (blocks, equal_blocks): (u16, u16),
+        profile: &Profile,
+    ) -> Option<Picos> {
+        let cut = self.loop_sizes(header, blocks)?;
         if cut.loops < self.rounds || (self.rounds == 1 && cut.loops > 1) {
             return None;
         }
-        let effort = Effort::new(profile, header);
-        let full = self.amounts(&effort, cut.full, alike);
+        let operation_costs = OperationCosts::new(profile, header);
+        let full = self.amounts(&operation_costs, cut.full, equal_blocks);
         // Chunks of the last loop may be smaller; the critical path is that of the first loops.
-        let last = (cut.full != cut.last).then(|| self.amounts(&effort, cut.last, alike));
-        let of_chain = last.as_ref().filter(|_| cut.loops <= self.rounds);
-        let times = self.chain.times((self, &full), of_chain.map(|last| (self, last)), effort.startup(), cut.loops);
+        let last = (cut.full != cut.last).then(|| self.amounts(&operation_costs, cut.last, equal_blocks));
+        let chain_amounts = last.as_ref().filter(|_| cut.loops <= self.rounds);
+        let times = self.chain.times(
+            (self, &full),
+            chain_amounts.map(|last| (self, last)),
+            operation_costs.startup(),
+            cut.loops,
+        );
         let passed = self.capacities.iter().zip(&times.first_flows).map(|(capacity, &first)| {
             let passing = |amounts: &Amounts| self.passing(capacity, amounts).0 / u128::from(self.rounds);
             let all = passing(&full) * u128::from(cut.loops - 1) + passing(last.as_ref().unwrap_or(&full));
@@ -268,11 +274,17 @@ impl Template {
     ///
     /// # Errors
     /// [`EngineError`]: a deadlock, an interrupt, or an end time out of range.
-    pub fn run(&self, header: &Header, blocks: u16, profile: &Profile, watch: Watch<'_>) -> Result<Timed, EngineError> {
-        let effort = Effort::new(profile, header);
+    pub fn run(
+        &self,
+        header: &Header,
+        blocks: u16,
+        profile: &Profile,
+        watch: Watch<'_>,
+    ) -> Result<TemplateTime, EngineError> {
+        let operation_costs = OperationCosts::new(profile, header);
         let size = header.layout.size(0);
-        let amounts = self.amounts(&effort, size, blocks);
-        let startup = effort.startup();
+        let amounts = self.amounts(&operation_costs, size, blocks);
+        let startup = operation_costs.startup();
         let paces = self.workload.paces.iter().map(|pace| {
             let task = amounts.pace(pace.software.0 as u32);
             Pace { not_before: startup, ..task }
@@ -286,38 +298,39 @@ impl Template {
         let mut busiest: Option<(Resource, f64)> = None;
         // Classes are numbered in the order of their first members.
         for capacity in &self.capacities {
-            let could = Work::passed(capacity.rate, end);
+            let capacity_work = Work::passed(capacity.rate, end);
             let passed = self.passing(capacity, &amounts);
             // Channels on which no block makes passes have no capacity.
             if passed.0 == 0 {
                 continue;
             }
-            let fraction = if could.0 == 0 { 0.0 } else { passed.0 as f64 / could.0 as f64 };
-            if busiest.is_none_or(|(_, most)| fraction > most) {
+            let fraction = if capacity_work.0 == 0 { 0.0 } else { passed.0 as f64 / capacity_work.0 as f64 };
+            if busiest.is_none_or(|(_, max_fraction)| fraction > max_fraction) {
                 busiest = Some((capacity.resource, fraction));
             }
         }
-        Ok(Timed { end, bytes, busiest })
+        Ok(TemplateTime { end, bytes, busiest })
     }
 
     /// The workload with only those amounts that determine whether and how operations travel.
     fn program(&self, system: &System, amounts: &Amounts) -> Workload {
-        let Workload { runs, waits, wait_starts, passages, standings, lines, background_from, .. } = &self.workload;
+        let Workload { runs, waits, wait_starts, passages, line_positions, lines, background_from, .. } =
+            &self.workload;
         // A route without load is removed.
-        let takes = |route: &RouteId| system.uses(*route).len() > 0;
-        let mut left = Passages::default();
-        for (place, &task) in self.task_of_passage.iter().enumerate() {
-            let Passage { route, latency } = passages.get(place);
-            let latency = Latency::of(latency).with(amounts.crossing(task));
-            left.push(Passage { route: route.filter(takes), latency });
+        let has_load = |route: &RouteId| system.uses(*route).len() > 0;
+        let mut remaining = Passages::default();
+        for (index, &task) in self.passage_tasks.iter().enumerate() {
+            let RouteLatency { route, latency } = passages.get(index);
+            let latency = Latency::decode(latency).with_crossing_costs(amounts.crossing(task));
+            remaining.push(RouteLatency { route: route.filter(has_load), latency });
         }
         Workload {
             runs: runs.clone(),
             waits: waits.clone(),
             wait_starts: wait_starts.clone(),
-            standings: standings.clone(),
+            line_positions: line_positions.clone(),
             lines: lines.clone(),
-            passages: left,
+            passages: remaining,
             background_from: *background_from,
             ..Workload::default()
         }
@@ -325,14 +338,14 @@ impl Template {
 }
 
 /// Chunk sizes of a layout, as one loop or as full and last loops; `None` if they differ otherwise.
-fn size_of(header: &Header) -> Option<Cut> {
+fn loop_sizes(header: &Header) -> Option<LoopSizes> {
     let layout = &header.layout;
     let is_zero = layout.bytes().0 == 0;
     match layout.segments() {
         _ if is_zero => None,
         // An all_to_allv with equal blocks has one segment per block.
-        _ if layout.is_even() => Some(Cut { full: layout.size(0), last: layout.size(0), loops: 1 }),
-        [_, _] => Some(Cut { full: layout.size(0), last: layout.size(layout.start_of(1)), loops: 1 }),
+        _ if layout.is_even() => Some(LoopSizes { full: layout.size(0), last: layout.size(0), loops: 1 }),
+        [_, _] => Some(LoopSizes { full: layout.size(0), last: layout.size(layout.segment_start(1)), loops: 1 }),
         _ => None,
     }
 }

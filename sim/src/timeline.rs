@@ -7,10 +7,10 @@ use crate::engine::{self, Costs, EngineError, Outcome, Recording, Watch, Workloa
 use crate::flows::{self, Flow};
 use crate::fold::{self, Folded};
 use crate::load::{LoadOverTime, load_over_time};
-use crate::lower::{self, LowerError, Lowered, Party, Resource, Setting, Traffic};
-use crate::profile::{Band, Circumstances, Decides, HostWork, Launch, Processes, Profile};
+use crate::lower::{self, Environment, LowerError, Lowered, Resource, ScheduleInstance, Traffic};
+use crate::profile::{Bottleneck, CallTraits, HostWork, Launch, PredictionInterval, Processes, Profile};
 use crate::quantity::Work;
-use crate::schedule::{Generate, Header, Rank};
+use crate::schedule::{Header, Rank, ScheduleGenerator};
 use crate::sharing::{ResourceId, System};
 use crate::spans::Spans;
 
@@ -42,38 +42,43 @@ impl LaunchMode {
 
     /// Returns what determines the time of a run with this launch mode. `end`: its end on the device; `bytes`: the part
     /// of it for data.
-    fn decides(self, profile: &Profile, work: HostWork, end: Picos, bytes: Picos) -> Decides {
+    fn bottleneck(self, profile: &Profile, work: HostWork, end: Picos, bytes: Picos) -> Bottleneck {
         let costs = profile.launch(self.launch, self.processes);
-        Decides::of(costs.apply(end, work), end + costs.added(work.gpus), bytes)
+        Bottleneck::classify(costs.call_time(end, work), end + costs.added(work.gpus), bytes)
     }
 
     /// Returns the host's work for a schedule.
     #[must_use]
     pub fn host_work(self, header: &Header) -> HostWork {
-        HostWork::of(self.gpus_per_host, header.call.collective, header.protocol, header.call.ranks)
+        HostWork::for_call(self.gpus_per_host, header.call.collective, header.protocol, header.call.ranks)
     }
 
     /// Returns the prediction interval of a schedule's time. `end`: its end on the device; `bytes`: the part of it for
     /// data.
     #[must_use]
-    pub fn band(self, header: &Header, profile: &Profile, end: Picos, bytes: Picos) -> Band {
-        profile.bands.of(self.circumstances(header, self.decides(profile, self.host_work(header), end, bytes)))
+    pub fn band(self, header: &Header, profile: &Profile, end: Picos, bytes: Picos) -> PredictionInterval {
+        profile.bands.interval(self.circumstances(header, self.bottleneck(profile, self.host_work(header), end, bytes)))
     }
 
     /// Returns the conditions that the prediction interval of a party's time depends on.
-    fn circumstances(self, header: &Header, decides: Decides) -> Circumstances {
+    fn circumstances(self, header: &Header, decides: Bottleneck) -> CallTraits {
         let ranks = header.call.ranks;
         let gpus = if self.gpus_per_host == 0 { ranks } else { self.gpus_per_host.min(ranks) };
         let nodes = ranks.div_ceil(gpus.max(1));
-        Circumstances { collective: header.call.collective, protocol: header.protocol, gpus, nodes, decides }
+        CallTraits { collective: header.call.collective, protocol: header.protocol, gpus, nodes, decides }
     }
 }
 
 /// Returns the widest of the parties' prediction intervals.
-fn band(parties: &[Party<'_>], mode: LaunchMode, decides: Decides) -> Band {
-    let of = |party: &Party<'_>| party.setting.profile.bands.of(mode.circumstances(party.generator.header(), decides));
-    let widest = |a: Band, b: Band| Band { low: a.low.min(b.low), high: a.high.max(b.high) };
-    parties.iter().map(of).reduce(widest).unwrap_or(Band::NONE)
+fn band(parties: &[ScheduleInstance<'_>], mode: LaunchMode, decides: Bottleneck) -> PredictionInterval {
+    let party_band = |party: &ScheduleInstance<'_>| {
+        party.setting.profile.bands.interval(mode.circumstances(party.generator.header(), decides))
+    };
+    let widest = |a: PredictionInterval, b: PredictionInterval| PredictionInterval {
+        low: a.low.min(b.low),
+        high: a.high.max(b.high),
+    };
+    parties.iter().map(party_band).reduce(widest).unwrap_or(PredictionInterval::NONE)
 }
 
 /// Slices of [`Timeline::load`].
@@ -96,7 +101,7 @@ pub enum Folding {
 
 /// Conditions of a simulation: folding policy, and background flows that share the fabric.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Surroundings<'a> {
+pub struct SimulationOptions<'a> {
     /// Folding policy.
     pub folding: Folding,
     /// Background traffic that shares the fabric and does not count for the end.
@@ -159,11 +164,11 @@ pub struct Timeline {
     /// Part of `time` that launching adds to the end of the last operation: launch costs and floors.
     pub launch: Picos,
     /// Bottleneck that determines `time`.
-    pub decides: Decides,
+    pub bottleneck: Bottleneck,
     /// 80 % prediction interval of `time`; of several parties the widest.
-    pub band: Band,
+    pub band: PredictionInterval,
     /// Completion time of each party, defined like `time`.
-    pub party_times: Vec<Picos>,
+    pub instance_times: Vec<Picos>,
     /// Costs of the chain of operations that ended last; adds up to `time`, launching (which is software) included.
     pub costs: Costs,
     /// Operations of the schedule.
@@ -188,7 +193,7 @@ pub struct Timeline {
 impl Timeline {
     /// Returns the rank that a recorded run belongs to.
     #[must_use]
-    pub fn rank_of(&self, run: u32) -> Rank {
+    pub fn run_rank(&self, run: u32) -> Rank {
         Rank((self.rank_starts.partition_point(|&start| start <= run) as u32).saturating_sub(1))
     }
 }
@@ -198,25 +203,25 @@ impl Timeline {
 /// # Errors
 /// [`SimulateError`]: ranks without devices or paths, a deadlock, an interrupt.
 pub fn simulate(
-    generator: &dyn Generate,
-    setting: Setting<'_>,
+    generator: &dyn ScheduleGenerator,
+    setting: Environment<'_>,
     mode: LaunchMode,
-    surroundings: Surroundings<'_>,
+    surroundings: SimulationOptions<'_>,
     watch: Watch<'_>,
 ) -> Result<Timeline, SimulateError> {
-    simulate_together(&[Party { generator, setting }], mode, surroundings, watch)
+    simulate_concurrent(&[ScheduleInstance { generator, setting }], mode, surroundings, watch)
 }
 
 /// Simulates several concurrent schedules that start at the same time and share the fabric: the groups of a job, or the
-/// calls of an NCCL group. `time` is that of the last one to end; [`Timeline::party_times`] has each. Ranks are
+/// calls of an NCCL group. `time` is that of the last one to end; [`Timeline::instance_times`] has each. Ranks are
 /// numbered consecutively over the schedules.
 ///
 /// # Errors
 /// [`SimulateError`]: no party at all, ranks without devices or paths, a deadlock, an interrupt.
-pub fn simulate_together(
-    parties: &[Party<'_>],
+pub fn simulate_concurrent(
+    parties: &[ScheduleInstance<'_>],
     mode: LaunchMode,
-    surroundings: Surroundings<'_>,
+    surroundings: SimulationOptions<'_>,
     watch: Watch<'_>,
 ) -> Result<Timeline, SimulateError> {
     let setting = parties.first().ok_or(SimulateError::NoParties)?.setting;
@@ -238,16 +243,16 @@ pub fn simulate_together(
     };
     let (outcome, records) = run(&lowered.workload, folded.as_ref(), watch)?;
     let Records { spans, load } = records.unwrap_or_default();
-    let of_each = parties.iter().map(|party| mode.host_work(party.generator.header()));
-    let work = of_each.max_by_key(|work| work.peers).unwrap_or_default();
-    let launched = |end| setting.profile.launch(mode.launch, mode.processes).apply(end, work);
+    let host_works = parties.iter().map(|party| mode.host_work(party.generator.header()));
+    let work = host_works.max_by_key(|work| work.peers).unwrap_or_default();
+    let launched = |end| setting.profile.launch(mode.launch, mode.processes).call_time(end, work);
     let time = launched(outcome.end);
     let launch = time - outcome.end;
     let ends =
         if outcome.run_ends.is_empty() { vec![outcome.end] } else { party_ends(&lowered, folded.as_ref(), &outcome) };
     let party_times = ends.into_iter().map(launched).collect();
     let mut costs = outcome.costs;
-    let decides = mode.decides(setting.profile, work, outcome.end, outcome.costs.bandwidth + outcome.costs.waiting);
+    let decides = mode.bottleneck(setting.profile, work, outcome.end, outcome.costs.bandwidth + outcome.costs.waiting);
     let band = band(parties, mode, decides);
     costs.software += launch;
     let fold_factor = match &folded {
@@ -261,9 +266,9 @@ pub fn simulate_together(
     let system = only_system(workload);
     Ok(Timeline {
         time,
-        party_times,
+        instance_times: party_times,
         launch,
-        decides,
+        bottleneck: decides,
         band,
         costs,
         operations,
@@ -291,13 +296,13 @@ fn run(
     watch: Watch<'_>,
 ) -> Result<(Outcome, Option<Records>), EngineError> {
     let recorded = watch.recording == Recording::Spans;
-    let load_of =
+    let measure_load =
         |workload: &Workload, outcome: &Outcome| load_over_time(workload, &outcome.rates, outcome.end, LOAD_SLICES);
     match folded.map(|folded| (folded, engine::run(&folded.workload, watch))) {
         Some((folded, Ok(mut outcome))) => {
             let runs = workload.background_from as usize;
             let records = recorded.then(|| Records {
-                load: Some(folded.unfold_load(load_of(&folded.workload, &outcome))),
+                load: Some(folded.unfold_load(measure_load(&folded.workload, &outcome))),
                 spans: folded.unfold_spans(std::mem::take(&mut outcome.spans), runs),
             });
             Ok((outcome, records))
@@ -307,8 +312,8 @@ fn run(
         Some((_, Err(_))) | None => {
             let mut outcome = engine::run(workload, watch)?;
             let records = recorded.then(|| Records {
-                load: Some(load_of(workload, &outcome)),
-                spans: Spans::of_workload(workload, std::mem::take(&mut outcome.spans)),
+                load: Some(measure_load(workload, &outcome)),
+                spans: Spans::from_workload(workload, std::mem::take(&mut outcome.spans)),
             });
             Ok((outcome, records))
         }
@@ -323,9 +328,9 @@ fn party_ends(lowered: &Lowered, folded: Option<&Folded>, outcome: &Outcome) -> 
         None => outcome.run_ends.clone(),
     };
     let runs = lowered.workload.background_from as usize;
-    let bounds = lowered.party_starts.iter().map(|&start| start as usize).chain([runs]).collect::<Vec<_>>();
-    let end_of = |party: &[usize]| ends.get(party[0]..party[1]).and_then(|ends| ends.iter().max()).copied();
-    bounds.windows(2).map(|party| end_of(party).unwrap_or_default().max(lowered.workload.startup)).collect()
+    let bounds = lowered.instance_starts.iter().map(|&start| start as usize).chain([runs]).collect::<Vec<_>>();
+    let last_end = |party: &[usize]| ends.get(party[0]..party[1]).and_then(|ends| ends.iter().max()).copied();
+    bounds.windows(2).map(|party| last_end(party).unwrap_or_default().max(lowered.workload.startup)).collect()
 }
 
 /// Returns the system and drops everything else.
@@ -335,11 +340,11 @@ fn only_system(workload: Workload) -> System {
 
 /// Returns the utilization of each capacity until `end`.
 pub(crate) fn utilization(system: &System, resources: &[Resource], traffic: &Traffic, end: Picos) -> Vec<Utilization> {
-    let of_resource = |(id, &resource): (u32, &Resource)| {
-        let (id, passed) = (ResourceId(id), traffic.through(ResourceId(id)));
+    let resource_utilization = |(id, &resource): (u32, &Resource)| {
+        let (id, passed) = (ResourceId(id), traffic.resource_work(ResourceId(id)));
         let could = Work::passed(system.capacity(id), end);
         let fraction = if could.0 == 0 { 0.0 } else { passed.0 as f64 / could.0 as f64 };
         Utilization { resource, bytes: passed.bytes(), fraction }
     };
-    (0..).zip(resources).map(of_resource).collect()
+    (0..).zip(resources).map(resource_utilization).collect()
 }

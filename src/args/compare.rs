@@ -8,7 +8,7 @@ use fabricast_sim::schedule::{Collective, DataType, Protocol};
 use fabricast_topologies::NetworkSpec;
 use fabricast_validate::measured::Library;
 
-use super::shared::at_least_one;
+use super::shared::parse_count;
 use super::{Launch, Processes};
 
 /// Arguments of `compare`, which compares predicted with measured times.
@@ -31,7 +31,7 @@ pub struct CompareArgs {
     #[arg(long, help_heading = "Fabric")]
     pub no_gdr: bool,
     /// Exit with 1 if the median absolute relative error is larger, for example 0.1 for 10 %
-    #[arg(long, value_name = "SHARE", value_parser = share)]
+    #[arg(long, value_name = "SHARE", value_parser = parse_share)]
     pub max_error: Option<f64>,
     /// Skip the search for the profile parameter that would explain a group's error
     #[arg(long)]
@@ -65,10 +65,10 @@ pub struct LogArgs {
     #[arg(long, value_name = "NAME|FILE")]
     pub fabric: Option<String>,
     /// Number of hosts; default: the hosts listed in the log, else 1
-    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = at_least_one)]
+    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = parse_count)]
     pub nodes: Option<u32>,
     /// GPUs in use per host; default: derived from the ranks in the log, else all
-    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = at_least_one)]
+    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = parse_count)]
     pub gpus: Option<u32>,
     /// GPU model if the fabric file has none: a name of `list gpus`
     ///
@@ -119,7 +119,7 @@ pub enum Registered {
     Symmetric,
 }
 
-fn share(text: &str) -> Result<f64, String> {
-    let read = text.parse::<f64>().ok().filter(|share| *share >= 0.0 && share.is_finite());
-    read.ok_or_else(|| format!("`{text}` is not a share: expected a number from 0, as in 0.1 for 10 %"))
+fn parse_share(text: &str) -> Result<f64, String> {
+    let parsed = text.parse::<f64>().ok().filter(|share| *share >= 0.0 && share.is_finite());
+    parsed.ok_or_else(|| format!("`{text}` is not a share: expected a number from 0, as in 0.1 for 10 %"))
 }

@@ -22,7 +22,7 @@ pub struct GpuProveArgs {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(2..=1024))]
     pub gpus: Option<u32>,
     /// Collectives, comma-separated
-    #[arg(long, value_name = "C[,C…]", value_delimiter = ',', default_values_t = PRICED)]
+    #[arg(long, value_name = "C[,C…]", value_delimiter = ',', default_values_t = TUNED_COLLECTIVES)]
     pub collective: Vec<Collective>,
     /// Message sizes, both ends included [default: 1KiB..1GiB by factors of 2]
     #[arg(long, value_name = "A..B[:FACTOR]")]
@@ -58,7 +58,7 @@ pub struct GpuProveArgs {
 }
 
 /// Collectives that NCCL has a cost model for and queries a tuner about.
-const PRICED: [Collective; 5] = [
+const TUNED_COLLECTIVES: [Collective; 5] = [
     Collective::AllReduce,
     Collective::AllGather,
     Collective::ReduceScatter,

@@ -6,7 +6,7 @@ use std::str::FromStr;
 use clap::{Args, ValueEnum};
 use fabricast_sim::schedule::Protocol;
 use fabricast_topologies::Bytes;
-use fabricast_validate::execute::nvshmem::Way;
+use fabricast_validate::execute::nvshmem::NvshmemMethod;
 use fabricast_validate::kernel::{Carrier, GridShape};
 
 use super::{CallArgs, CostArgs, FabricArgs, StrategyArgs, VerifyArgs, WhatIfArgs};
@@ -56,7 +56,7 @@ pub struct ExecutionArgs {
     pub executor: Vec<ExecutorChoice>,
     /// Message formats of generated kernels; default: chosen by protocol and size
     #[arg(long, value_name = "C[,C…]", value_delimiter = ',')]
-    pub carrier: Vec<CarrierChoice>,
+    pub carrier: Vec<MessageFormatChoice>,
     /// Kernel shape: blocks per channel, threads, words per thread, tiles, e.g. `8x512x2`
     ///
     /// TILES is the number of tiles of a block that share a phase. `sweep` times many shapes and shows the fastest.
@@ -76,8 +76,8 @@ pub struct ExecutionArgs {
     ///
     /// `collectives`: NVSHMEM's own, on a stream. `puts`: the schedule's puts, with signals on a stream. `heap`:
     /// generated kernels with buffers on the symmetric heap. `device`: the schedule's puts by the device library.
-    #[arg(long, value_name = "W[,W…]", value_delimiter = ',', default_values_t = NvshmemBy::ALL)]
-    pub nvshmem_by: Vec<NvshmemBy>,
+    #[arg(long, value_name = "W[,W…]", value_delimiter = ',', default_values_t = NvshmemChoice::ALL)]
+    pub nvshmem_by: Vec<NvshmemChoice>,
     /// Offset of buffers from an aligned address, for example 4 or 1KiB
     #[arg(long, value_name = "SIZE", default_value = "0", hide_default_value = true)]
     pub offset: Bytes,
@@ -109,7 +109,7 @@ pub struct ExecutionArgs {
 }
 
 impl ExecutionArgs {
-    /// Returns true if an executor is requested for schedules of a protocol. By default copy engines run copy-engine
+    /// Returns true if an executor is requested for schedules of a protocol. ExecutorKind default copy engines run copy-engine
     /// schedules.
     pub fn wants(&self, choice: ExecutorChoice, protocol: Protocol) -> bool {
         if !self.executor.is_empty() {
@@ -148,18 +148,19 @@ impl FromStr for ShapeChoice {
         if text == "sweep" {
             return Ok(Self::Sweep);
         }
-        let wrong = || format!("'{text}' is no shape; expected `sweep` or blocks x threads x words, as in `8x512x2`");
-        let number = |number: &str| number.parse().ok().filter(|&number: &u32| number > 0).ok_or_else(wrong);
-        let numbers = text.split('x').map(number).collect::<Result<Vec<u32>, _>>()?;
-        let (split, threads, unroll, together) = match numbers[..] {
+        let invalid_shape =
+            || format!("'{text}' is no shape; expected `sweep` or blocks x threads x words, as in `8x512x2`");
+        let parse = |number: &str| number.parse().ok().filter(|&number: &u32| number > 0).ok_or_else(invalid_shape);
+        let numbers = text.split('x').map(parse).collect::<Result<Vec<u32>, _>>()?;
+        let (split, threads, unroll, tiles_per_phase) = match numbers[..] {
             [split, threads, unroll] => (split, threads, unroll, 1),
-            [split, threads, unroll, together] => (split, threads, unroll, together),
-            _ => return Err(wrong()),
+            [split, threads, unroll, tiles_per_phase] => (split, threads, unroll, tiles_per_phase),
+            _ => return Err(invalid_shape()),
         };
         if !threads.is_multiple_of(32) || !(64..=1024).contains(&threads) {
             return Err(format!("{threads} threads: expected a multiple of 32 from 64 to 1024"));
         }
-        Ok(Self::Given(GridShape { split, threads, unroll, together }))
+        Ok(Self::Given(GridShape { split, threads, unroll, tiles_per_phase }))
     }
 }
 
@@ -195,7 +196,7 @@ impl std::fmt::Display for ExecutorChoice {
 
 /// Method by which NVSHMEM runs a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum NvshmemBy {
+pub enum NvshmemChoice {
     /// NVSHMEM's own collectives on a stream
     Collectives,
     /// Puts with signals on a stream
@@ -206,30 +207,30 @@ pub enum NvshmemBy {
     Device,
 }
 
-impl NvshmemBy {
+impl NvshmemChoice {
     const ALL: [Self; 4] = [Self::Collectives, Self::Puts, Self::Heap, Self::Device];
 }
 
-impl From<NvshmemBy> for Way {
-    fn from(choice: NvshmemBy) -> Self {
+impl From<NvshmemChoice> for NvshmemMethod {
+    fn from(choice: NvshmemChoice) -> Self {
         match choice {
-            NvshmemBy::Collectives => Self::Collectives,
-            NvshmemBy::Puts => Self::Puts,
-            NvshmemBy::Heap => Self::Heap,
-            NvshmemBy::Device => Self::Device,
+            NvshmemChoice::Collectives => Self::Collectives,
+            NvshmemChoice::Puts => Self::Puts,
+            NvshmemChoice::Heap => Self::Heap,
+            NvshmemChoice::Device => Self::Device,
         }
     }
 }
 
-impl std::fmt::Display for NvshmemBy {
+impl std::fmt::Display for NvshmemChoice {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(Way::from(*self).name())
+        f.write_str(NvshmemMethod::from(*self).name())
     }
 }
 
 /// Message format of generated kernels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum CarrierChoice {
+pub enum MessageFormatChoice {
     /// 8 bytes of data and 8 bytes of flags (NCCL's LL)
     Packets,
     /// 120 bytes of data and an 8-byte flag (NCCL's LL128)
@@ -238,12 +239,12 @@ pub enum CarrierChoice {
     Flags,
 }
 
-impl From<CarrierChoice> for Carrier {
-    fn from(choice: CarrierChoice) -> Self {
+impl From<MessageFormatChoice> for Carrier {
+    fn from(choice: MessageFormatChoice) -> Self {
         match choice {
-            CarrierChoice::Packets => Self::Packets,
-            CarrierChoice::Lines => Self::Lines,
-            CarrierChoice::Flags => Self::Flags,
+            MessageFormatChoice::Packets => Self::Packets,
+            MessageFormatChoice::Lines => Self::Lines,
+            MessageFormatChoice::Flags => Self::Flags,
         }
     }
 }

@@ -50,18 +50,18 @@ impl FromStr for GroupedCall {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let (collective, rest) = text.split_once(':').unwrap_or((text, ""));
+        let (collective, settings_text) = text.split_once(':').unwrap_or((text, ""));
         let mut settings: Vec<(Key, String)> = Vec::new();
-        for part in rest.split(',').filter(|_| !rest.is_empty()) {
+        for part in settings_text.split(',').filter(|_| !settings_text.is_empty()) {
             match (part.split_once('='), settings.last_mut()) {
-                (Some((word, value)), _) => {
-                    let key = KEYS.iter().find(|(_, name)| *name == word.trim()).map(|&(key, _)| key);
+                (Some((key_name, value)), _) => {
+                    let key = KEYS.iter().find(|(_, name)| *name == key_name.trim()).map(|&(key, _)| key);
                     let key = key.ok_or_else(|| {
                         let names: Vec<&str> = KEYS.iter().map(|&(_, name)| name).collect();
-                        format!("`{word}` is no key of a call; expected one of {}", names.join(", "))
+                        format!("`{key_name}` is no key of a call; expected one of {}", names.join(", "))
                     })?;
                     if settings.iter().any(|(known, _)| *known == key) {
-                        return Err(format!("`{word}` is given twice"));
+                        return Err(format!("`{key_name}` is given twice"));
                     }
                     settings.push((key, value.trim().to_owned()));
                 }
@@ -81,14 +81,14 @@ impl FromStr for GroupedCall {
             text: text.to_owned(),
         };
         // Reports unreadable values while the flag is parsed.
-        call.applied(&CallArgs::default(), &StrategyArgs::default())?;
+        call.apply_to(&CallArgs::default(), &StrategyArgs::default())?;
         Ok(call)
     }
 }
 
 impl GroupedCall {
     /// Returns the flags with the settings of this call applied.
-    pub fn applied(&self, call: &CallArgs, strategy: &StrategyArgs) -> Result<(CallArgs, StrategyArgs), String> {
+    pub fn apply_to(&self, call: &CallArgs, strategy: &StrategyArgs) -> Result<(CallArgs, StrategyArgs), String> {
         let (mut call, mut strategy) = (call.clone(), strategy.clone());
         call.collective = Some(self.collective);
         for (key, value) in &self.settings {
@@ -96,29 +96,29 @@ impl GroupedCall {
                 Key::Ranks => {}
                 Key::Bytes => {
                     call.bytes = None;
-                    call.sizes = Some(Sizes(vec![parsed(value)?]));
+                    call.sizes = Some(Sizes(vec![parse_value(value)?]));
                 }
-                Key::Algorithm => strategy.algorithm = vec![parsed(value)?],
-                Key::Protocol => strategy.protocol = vec![parsed(value)?],
+                Key::Algorithm => strategy.algorithm = vec![parse_value(value)?],
+                Key::Protocol => strategy.protocol = vec![parse_value(value)?],
                 Key::Channels => {
-                    let channels: u16 = parsed(value)?;
+                    let channels: u16 = parse_value(value)?;
                     if !(1..=1024).contains(&channels) {
                         return Err(format!("{channels} channels; expected 1 to 1024"));
                     }
                     strategy.channels = vec![channels];
                 }
-                Key::Chunk => strategy.chunk = Some(parsed(value)?),
-                Key::Root => call.root = parsed(value)?,
+                Key::Chunk => strategy.chunk = Some(parse_value(value)?),
+                Key::Root => call.root = parse_value(value)?,
                 Key::Matrix => call.matrix = Some(PathBuf::from(value)),
-                Key::Grid => call.grid = Some(parsed(value)?),
+                Key::Grid => call.grid = Some(parse_value(value)?),
             }
         }
         Ok((call, strategy))
     }
 }
 
-fn parsed<T: FromStr<Err: Display>>(value: &str) -> Result<T, String> {
-    value.parse().map_err(|why: T::Err| format!("`{value}`: {why}"))
+fn parse_value<T: FromStr<Err: Display>>(value: &str) -> Result<T, String> {
+    value.parse().map_err(|error: T::Err| format!("`{value}`: {error}"))
 }
 
 #[cfg(test)]
@@ -134,7 +134,7 @@ mod tests {
         assert_eq!(call.ranks.as_ref().map(|set| set.ranks.clone()), Some(vec![0, 1, 2, 3, 8]));
         let flags = StrategyArgs { channels: vec![4], ..StrategyArgs::default() };
         let (args, strategy) =
-            call.applied(&CallArgs { bytes: Some(Bytes(3)), ..CallArgs::default() }, &flags).unwrap();
+            call.apply_to(&CallArgs { bytes: Some(Bytes(3)), ..CallArgs::default() }, &flags).unwrap();
         assert_eq!(args.collective, Some(CollectiveChoice::One(Collective::AllGather)));
         assert_eq!((args.bytes, args.sizes, args.root), (None, Some(Sizes(vec![Bytes(1 << 20)])), 2));
         assert_eq!((strategy.algorithm, strategy.channels), (vec![Algorithm::Ring], vec![4]));
@@ -159,7 +159,7 @@ mod tests {
         ] {
             match text.parse::<GroupedCall>() {
                 Ok(_) => assert_eq!(message, "", "{text}"),
-                Err(found) => assert!(!message.is_empty() && found.contains(message), "{text}: {found}"),
+                Err(error) => assert!(!message.is_empty() && error.contains(message), "{text}: {error}"),
             }
         }
     }

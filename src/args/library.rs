@@ -1,7 +1,7 @@
 //! Library whose default choice is predicted.
 
 use clap::{Args, ValueEnum};
-use fabricast_planner::library::{Library, Registered};
+use fabricast_planner::library::{BufferRegistration, Library};
 
 /// Library that the plan is restricted to or compared with.
 #[derive(Clone, Debug, Args)]
@@ -12,7 +12,7 @@ pub struct LibraryArgs {
     /// Restricts the candidates to those that the library can run, and shows the library's default choice (`simulate`
     /// runs that choice if no strategy is given). Examples: `nccl`, `nccl-2.30`, `open_mpi-5.0`. Default: the profile's
     /// library is shown and restricts nothing.
-    #[arg(long, value_name = "NAME", value_parser = choice)]
+    #[arg(long, value_name = "NAME", value_parser = parse_library)]
     pub library: Option<LibraryChoice>,
     /// Registration of the library's buffers
     #[arg(long, value_enum, value_name = "HOW", default_value_t, hide_default_value = true)]
@@ -28,7 +28,7 @@ pub enum LibraryChoice {
     One(Library),
 }
 
-fn choice(text: &str) -> Result<LibraryChoice, String> {
+fn parse_library(text: &str) -> Result<LibraryChoice, String> {
     if text == "none" {
         return Ok(LibraryChoice::None);
     }
@@ -45,7 +45,7 @@ pub enum RegisteredArg {
     Symmetric,
 }
 
-impl From<RegisteredArg> for Registered {
+impl From<RegisteredArg> for BufferRegistration {
     fn from(arg: RegisteredArg) -> Self {
         match arg {
             RegisteredArg::Plain => Self::Plain,

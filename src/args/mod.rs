@@ -23,7 +23,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use fabricast_sim::Folding;
 use fabricast_sim::engine::Recording;
 
-use crate::output::{Format, Place};
+use crate::output::{Format, PathKind};
 pub use calibrate::CalibrateArgs;
 pub use compare::{CompareArgs, LogArgs, Registered, RowChoice};
 pub use gpu::{BenchArgs, DoctorArgs, GpuCommand, ProbeArgs};
@@ -40,7 +40,7 @@ pub use shared::{
 };
 #[cfg(test)]
 pub use shell::every_command;
-pub use shell::{CompletionsArgs, told_commands};
+pub use shell::{CompletionsArgs, visible_commands};
 pub use sizes::Sizes;
 pub use study::{Shard, StudyArgs};
 pub use table::{DiffArgs, PlanCommand, TableArgs, TableFormat};
@@ -119,11 +119,13 @@ pub enum Command {
 
 impl Command {
     /// Kind of path that `-o` names.
-    pub fn place(&self) -> Place {
+    pub fn output_kind(&self) -> PathKind {
         match self {
-            Self::Table(args) if matches!(args.to, Some(TableFormat::Mscclpp | TableFormat::MscclXml)) => Place::Folder,
-            Self::Study(_) | Self::Man => Place::Folder,
-            _ => Place::File,
+            Self::Table(args) if matches!(args.to, Some(TableFormat::Mscclpp | TableFormat::MscclXml)) => {
+                PathKind::Folder
+            }
+            Self::Study(_) | Self::Man => PathKind::Folder,
+            _ => PathKind::File,
         }
     }
 }
@@ -262,8 +264,8 @@ impl SimulateArgs {
 
     /// Detail that the simulation must record.
     pub fn recording(&self) -> Recording {
-        let wanted = self.trace.is_some() || self.critical_path || self.utilization_over_time.is_some();
-        if wanted { Recording::Spans } else { Recording::End }
+        let needs_spans = self.trace.is_some() || self.critical_path || self.utilization_over_time.is_some();
+        if needs_spans { Recording::Spans } else { Recording::End }
     }
 }
 

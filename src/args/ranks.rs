@@ -2,7 +2,7 @@
 
 use std::str::FromStr;
 
-use fabricast_planner::job::numbers;
+use fabricast_planner::job::parse_ranges;
 
 /// Distinct ranks, in the order given.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,7 +24,7 @@ impl FromStr for RankSet {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let ranks = numbers(text, "rank")?;
+        let ranks = parse_ranges(text, "rank")?;
         let mut sorted = ranks.clone();
         sorted.sort_unstable();
         if let Some(pair) = sorted.windows(2).find(|pair| pair[0] == pair[1]) {

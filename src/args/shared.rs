@@ -7,7 +7,7 @@ use clap::{Args, ValueEnum};
 use fabricast_planner::algorithm::Algorithm;
 use fabricast_sim::schedule::{Boundary, Collective, DataType, Protocol, ReduceOp};
 use fabricast_topologies::partition::Partition;
-use fabricast_topologies::route::{BufferPlace, Ecmp};
+use fabricast_topologies::route::{BufferLocation, Ecmp};
 use fabricast_topologies::{Bytes, NetworkSpec};
 
 use super::{Grid, Sizes};
@@ -40,7 +40,7 @@ pub struct FabricArgs {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Buffers {
     /// Location that needs no device name.
-    Place(BufferPlace),
+    Place(BufferLocation),
     /// Memory of the named GPU.
     Peer(String),
 }
@@ -50,11 +50,11 @@ impl FromStr for Buffers {
 
     fn from_str(text: &str) -> Result<Self, String> {
         Ok(Self::Place(match text {
-            "device" => BufferPlace::Device,
-            "pinned" => BufferPlace::Pinned,
-            "pageable" => BufferPlace::Pageable,
-            "grace" => BufferPlace::Grace,
-            "managed" => BufferPlace::Managed,
+            "device" => BufferLocation::Device,
+            "pinned" => BufferLocation::Pinned,
+            "pageable" => BufferLocation::Pageable,
+            "grace" => BufferLocation::Grace,
+            "managed" => BufferLocation::Managed,
             _ => match text.strip_prefix("peer=") {
                 Some(gpu) if !gpu.is_empty() => return Ok(Self::Peer(gpu.to_owned())),
                 _ => {
@@ -75,10 +75,10 @@ const MPS_CLIENTS: i64 = 48;
 #[command(next_help_heading = "Fabric")]
 pub struct ClusterArgs {
     /// Number of hosts; a preset or file of one host is replicated
-    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = at_least_one)]
+    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = parse_count)]
     pub nodes: Option<u32>,
     /// GPUs in use per host; default: all
-    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = at_least_one)]
+    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = parse_count)]
     pub gpus: Option<u32>,
     /// Network between hosts: a kind and settings, e.g. `rail,nics_per_node=8,nic=400Gb/s`
     #[arg(long, value_name = "KIND[,key=value…]")]
@@ -107,7 +107,7 @@ pub struct ClusterArgs {
     pub no_gdr: bool,
 }
 
-pub(super) fn at_least_one(text: &str) -> Result<u32, String> {
+pub(super) fn parse_count(text: &str) -> Result<u32, String> {
     text.parse()
         .ok()
         .filter(|&count| count > 0)
@@ -183,14 +183,14 @@ impl CallArgs {
     /// # Errors
     ///
     /// The size is larger than zero and smaller than one element.
-    pub fn whole(&self, size: Bytes) -> Result<Bytes, Failure> {
+    pub fn round_to_elements(&self, size: Bytes) -> Result<Bytes, Failure> {
         let Some(element) = self.dtype else { return Ok(size) };
-        let whole = Bytes(size.0 - size.0 % element.size().0);
-        if whole.0 == 0 && size.0 > 0 {
+        let rounded = Bytes(size.0 - size.0 % element.size().0);
+        if rounded.0 == 0 && size.0 > 0 {
             let message = format!("{size} is less than one element of {element} ({})", element.size());
             return Err(Failure::input(message));
         }
-        Ok(whole)
+        Ok(rounded)
     }
 }
 
@@ -206,13 +206,13 @@ pub enum CollectiveChoice {
 }
 
 /// Parses a collective name, `halo` or `all`.
-pub(super) fn collective_choice(word: &str) -> Result<CollectiveChoice, String> {
-    match word {
+pub(super) fn collective_choice(name: &str) -> Result<CollectiveChoice, String> {
+    match name {
         "all" => return Ok(CollectiveChoice::All),
         "halo" => return Ok(CollectiveChoice::Halo),
         _ => {}
     }
-    word.parse().map(CollectiveChoice::One).map_err(|error: fabricast_sim::schedule::UnknownWord| error.to_string())
+    name.parse().map(CollectiveChoice::One).map_err(|error: fabricast_sim::schedule::UnknownName| error.to_string())
 }
 
 /// Strategy to run, or candidates to choose from.

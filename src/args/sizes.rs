@@ -9,7 +9,7 @@ use fabricast_topologies::Bytes;
 pub struct Sizes(pub Vec<Bytes>);
 
 /// Maximum number of sizes in a sweep.
-const MOST: usize = 10_000;
+const MAX_SIZES: usize = 10_000;
 
 impl Default for Sizes {
     /// 1 KiB to 1 GiB by factors of 2.
@@ -23,10 +23,10 @@ impl FromStr for Sizes {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let Some((first, rest)) = text.split_once("..") else {
-            return size(text).map(|one| Self(vec![one]));
+            return size(text).map(|size| Self(vec![size]));
         };
         let (last, factor) = match rest.split_once(':') {
-            Some((last, factor)) => (last, factor_of(factor)?),
+            Some((last, factor)) => (last, parse_factor(factor)?),
             None => (rest, 2.0),
         };
         let (first, last) = (size(first)?, size(last)?);
@@ -36,13 +36,13 @@ impl FromStr for Sizes {
             ));
         }
         let mut sizes = vec![first];
-        while let Some(&at) = sizes.last() {
-            let next = Bytes(((at.0 as f64 * factor).round() as u64).max(at.0 + 1));
+        while let Some(&current) = sizes.last() {
+            let next = Bytes(((current.0 as f64 * factor).round() as u64).max(current.0 + 1));
             if next > last {
                 break;
             }
-            if sizes.len() >= MOST {
-                return Err(format!("`{text}` has over {MOST} sizes: expected a larger factor"));
+            if sizes.len() >= MAX_SIZES {
+                return Err(format!("`{text}` has over {MAX_SIZES} sizes: expected a larger factor"));
             }
             sizes.push(next);
         }
@@ -57,7 +57,7 @@ fn size(text: &str) -> Result<Bytes, String> {
     text.parse().map_err(|error: fabricast_topologies::UnitError| error.to_string())
 }
 
-fn factor_of(text: &str) -> Result<f64, String> {
+fn parse_factor(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(factor) if factor > 1.0 && factor.is_finite() => Ok(factor),
         _ => Err(format!("`{text}` is not a factor: expected a number over 1, as in 1KiB..1GiB:4")),
@@ -72,15 +72,15 @@ mod tests {
     fn both_ends_are_included() {
         let sizes: Sizes = "1KiB..6KiB".parse().unwrap();
         assert_eq!(sizes.0, [1024, 2048, 4096, 6144].map(Bytes));
-        let one: Sizes = "4M".parse().unwrap();
-        assert_eq!(one.0, [Bytes(4 << 20)]);
+        let single: Sizes = "4M".parse().unwrap();
+        assert_eq!(single.0, [Bytes(4 << 20)]);
         assert_eq!("1K..1G:1024".parse::<Sizes>().unwrap().0.len(), 3);
     }
 
     #[test]
     fn invalid_ranges_are_rejected() {
-        for wrong in ["4K..1K", "0..4", "1..2:1", "1..2:x", "..", "1..", "1..1GiB:1.0000001"] {
-            assert!(wrong.parse::<Sizes>().is_err(), "{wrong}");
+        for text in ["4K..1K", "0..4", "1..2:1", "1..2:x", "..", "1..", "1..1GiB:1.0000001"] {
+            assert!(text.parse::<Sizes>().is_err(), "{text}");
         }
     }
 }

@@ -34,16 +34,16 @@ pub struct Shard {
     /// Number of this shard, from 1.
     pub number: usize,
     /// Number of shards.
-    pub of: usize,
+    pub count: usize,
 }
 
 impl FromStr for Shard {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let parts = text.split_once('/').and_then(|(number, of)| Some((number.parse().ok()?, of.parse().ok()?)));
+        let parts = text.split_once('/').and_then(|(number, count)| Some((number.parse().ok()?, count.parse().ok()?)));
         match parts {
-            Some((number, of)) if (1..=of).contains(&number) => Ok(Self { number, of }),
+            Some((number, count)) if (1..=count).contains(&number) => Ok(Self { number, count }),
             _ => Err("expected I/N with I from 1 to N, as in 2/4".to_owned()),
         }
     }
@@ -51,6 +51,6 @@ impl FromStr for Shard {
 
 impl std::fmt::Display for Shard {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}/{}", self.number, self.of)
+        write!(f, "{}/{}", self.number, self.count)
     }
 }

@@ -1,6 +1,6 @@
 //! Collectives, sizes and all_to_allv matrix of a request. The matrix is read from a file or generated from a grid.
 
-use fabricast_sim::schedule::{Collective, Matrix, MatrixError, Protocol};
+use fabricast_sim::schedule::{Collective, MatrixError, Protocol, TrafficMatrix};
 use fabricast_topologies::Bytes;
 use fabricast_topologies::read::Limit;
 
@@ -8,11 +8,11 @@ use crate::args::{CallArgs, CollectiveChoice, StrategyArgs};
 use crate::failure::Failure;
 
 /// Calls that the flags request.
-pub struct Asked {
+pub struct CallRequest {
     /// Collectives, in the order of the documentation.
     pub collectives: Vec<Collective>,
     /// Bytes from each sender to each receiver of an all_to_allv.
-    pub matrix: Option<Matrix>,
+    pub matrix: Option<TrafficMatrix>,
     /// Sizes of the calls.
     pub sizes: Vec<Bytes>,
 }
@@ -20,24 +20,27 @@ pub struct Asked {
 /// Returns the requested collectives, in the order of the documentation. `all` selects those with arbitrary sizes.
 pub fn collectives(call: &CallArgs) -> Result<Vec<Collective>, Failure> {
     match call.collective {
-        Some(CollectiveChoice::One(one)) => Ok(vec![one]),
+        Some(CollectiveChoice::One(collective)) => Ok(vec![collective]),
         Some(CollectiveChoice::Halo) => Ok(vec![Collective::AllToAllV]),
-        Some(CollectiveChoice::All) => Ok(Collective::ALL.into_iter().filter(|one| one.has_sizes()).collect()),
+        Some(CollectiveChoice::All) => {
+            Ok(Collective::ALL.into_iter().filter(|collective| collective.has_variable_size()).collect())
+        }
         None => {
             Err(Failure::input_with_help("which collective?", "add --collective all_reduce, say; `plan` takes all"))
         }
     }
 }
 
-impl Asked {
-    /// Resolves the flags for `ranks` ranks; `usual` are the default sizes.
-    pub fn of(call: &CallArgs, ranks: usize, usual: &[Bytes]) -> Result<Self, Failure> {
-        let given = match (&call.sizes, call.bytes) {
+impl CallRequest {
+    /// Resolves the flags for `ranks` ranks; `default_sizes` are used if the flags name none.
+    pub fn from_args(call: &CallArgs, ranks: usize, default_sizes: &[Bytes]) -> Result<Self, Failure> {
+        let requested = match (&call.sizes, call.bytes) {
             (Some(sizes), _) => sizes.0.clone(),
             (None, Some(bytes)) => vec![bytes],
             (None, None) => Vec::new(),
         };
-        let mut sizes = given.into_iter().map(|size| call.whole(size)).collect::<Result<Vec<Bytes>, _>>()?;
+        let mut sizes =
+            requested.into_iter().map(|size| call.round_to_elements(size)).collect::<Result<Vec<Bytes>, _>>()?;
         sizes.dedup();
         let collectives = collectives(call)?;
         let matrix = matrix(call, ranks)?;
@@ -45,18 +48,20 @@ impl Asked {
         let sizes = match (collectives.as_slice(), &matrix) {
             ([Collective::Barrier], _) if sizes.is_empty() => vec![Bytes(0)],
             ([Collective::Barrier], _) => return Err(Failure::input("a barrier moves no bytes: it has no size")),
-            (_, Some(faces)) if is_halo => {
-                let sizes = if sizes.is_empty() { usual.to_vec() } else { sizes };
-                let times = faces.total().0;
-                let all = |face: Bytes| face.0.checked_mul(times).map(Bytes).filter(|&bytes| bytes <= Bytes::MAX);
-                let too_many = || Failure::input(format!("{times} faces of this size are more than {}", Bytes::MAX));
-                sizes.into_iter().map(|face| all(face).ok_or_else(too_many)).collect::<Result<_, _>>()?
+            (_, Some(halo)) if is_halo => {
+                let sizes = if sizes.is_empty() { default_sizes.to_vec() } else { sizes };
+                let face_count = halo.total().0;
+                let total_bytes =
+                    |face: Bytes| face.0.checked_mul(face_count).map(Bytes).filter(|&bytes| bytes <= Bytes::MAX);
+                let too_large =
+                    || Failure::input(format!("{face_count} faces of this size are more than {}", Bytes::MAX));
+                sizes.into_iter().map(|face| total_bytes(face).ok_or_else(too_large)).collect::<Result<_, _>>()?
             }
             (_, Some(matrix)) if sizes.is_empty() => vec![matrix.total()],
             (_, Some(matrix)) if matrix.total() == Bytes(0) && sizes.iter().any(|&size| size > Bytes(0)) => {
                 return Err(Failure::input("the matrix is empty: there is nothing to scale to another size"));
             }
-            _ if sizes.is_empty() => usual.to_vec(),
+            _ if sizes.is_empty() => default_sizes.to_vec(),
             _ => sizes,
         };
         Ok(Self { collectives, matrix, sizes })
@@ -64,12 +69,12 @@ impl Asked {
 }
 
 /// Returns the matrix of an all_to_allv call. A halo's matrix has faces of one byte.
-fn matrix(call: &CallArgs, ranks: usize) -> Result<Option<Matrix>, Failure> {
+fn matrix(call: &CallArgs, ranks: usize) -> Result<Option<TrafficMatrix>, Failure> {
     let matrix = match (call.collective, &call.matrix, &call.grid) {
         (Some(CollectiveChoice::One(Collective::AllToAllV)), Some(path), None) => {
             let name = path.display().to_string();
-            let text = fabricast_topologies::read::text_of_file(path, Limit::MATRIX)?;
-            Matrix::parse(&text, &name).map_err(|error| refused(&error).of_file(path))?
+            let text = fabricast_topologies::read::read_text_file(path, Limit::MATRIX)?;
+            TrafficMatrix::parse(&text, &name).map_err(|error| matrix_failure(&error).with_file(path))?
         }
         (Some(CollectiveChoice::One(Collective::AllToAllV)), None, _) => {
             return Err(Failure::input_with_help(
@@ -78,7 +83,7 @@ fn matrix(call: &CallArgs, ranks: usize) -> Result<Option<Matrix>, Failure> {
             ));
         }
         (Some(CollectiveChoice::Halo), None, Some(grid)) => {
-            Matrix::halo(&grid.0, call.boundary(), Bytes(1)).map_err(|error| refused(&error))?
+            TrafficMatrix::halo(&grid.0, call.boundary(), Bytes(1)).map_err(|error| matrix_failure(&error))?
         }
         (Some(CollectiveChoice::Halo), None, None) => {
             return Err(Failure::input_with_help(
@@ -94,13 +99,13 @@ fn matrix(call: &CallArgs, ranks: usize) -> Result<Option<Matrix>, Failure> {
     if matrix.ranks() as usize == ranks {
         return Ok(Some(matrix));
     }
-    let what = if call.grid.is_some() { "grid" } else { "matrix" };
-    let refused = Failure::input(format!("the {what} is of {} ranks; there are {ranks}", matrix.ranks()));
-    Err(call.matrix.iter().fold(refused, |refused, path| refused.of_file(path)))
+    let input = if call.grid.is_some() { "grid" } else { "matrix" };
+    let failure = Failure::input(format!("the {input} is of {} ranks; there are {ranks}", matrix.ranks()));
+    Err(call.matrix.iter().fold(failure, |failure, path| failure.with_file(path)))
 }
 
-fn refused(error: &MatrixError) -> Failure {
-    Failure::at(error.to_string(), None, error.place())
+fn matrix_failure(error: &MatrixError) -> Failure {
+    Failure::input_at(error.to_string(), None, error.location())
 }
 
 /// Returns the protocols to consider. The default of a halo is [`Protocol::Symmetric`]: neighbours write their faces

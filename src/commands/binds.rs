@@ -7,44 +7,44 @@ use fabricast_sim::timeline::Utilization;
 use fabricast_topologies::{Fabric, NodeId};
 
 /// Utilization from which a resource is called the bottleneck.
-const BINDING: f64 = 0.5;
+const BOTTLENECK_UTILIZATION: f64 = 0.5;
 
 /// Bottleneck of the pick of a row.
-pub fn of_row(row: &Row, fabric: &Fabric) -> String {
+pub fn bottleneck_of_row(row: &Row, fabric: &Fabric) -> String {
     match row.pick.busiest {
-        Some(busiest) if busiest.fraction >= BINDING => name(busiest.resource, fabric),
+        Some(busiest) if busiest.fraction >= BOTTLENECK_UTILIZATION => name(busiest.resource, fabric),
         _ => "latency".to_owned(),
     }
 }
 
 /// Bottleneck of a run, by utilization alone.
-pub fn of_utilization(utilization: &[Utilization], fabric: &Fabric) -> String {
+pub fn bottleneck_of_utilization(utilization: &[Utilization], fabric: &Fabric) -> String {
     match Utilization::busiest(utilization) {
-        Some(busiest) if busiest.fraction >= BINDING => name(busiest.resource, fabric),
+        Some(busiest) if busiest.fraction >= BOTTLENECK_UTILIZATION => name(busiest.resource, fabric),
         _ => "latency".to_owned(),
     }
 }
 
 /// Bottleneck of a run of a collective: a resource of high utilization, else the largest cost along the critical path.
-/// `late` is the device that starts last.
-pub fn of_run(timeline: &Timeline, fabric: &Fabric, late: Option<NodeId>) -> String {
+/// `last_starter` is the device that starts last.
+pub fn bottleneck_of_run(timeline: &Timeline, fabric: &Fabric, last_starter: Option<NodeId>) -> String {
     let busiest = Utilization::busiest(&timeline.utilization).filter(|busiest| busiest.bytes > 0.0);
-    let busiest =
-        |least: f64| busiest.filter(|busiest| busiest.fraction >= least).map(|one| name(one.resource, fabric));
-    if let Some(name) = busiest(BINDING) {
+    let busiest_above =
+        |min: f64| busiest.filter(|busiest| busiest.fraction >= min).map(|busiest| name(busiest.resource, fabric));
+    if let Some(name) = busiest_above(BOTTLENECK_UTILIZATION) {
         return name;
     }
     let costs = timeline.costs;
-    let bytes = costs.bandwidth + costs.sharing();
-    let rest = [costs.software, costs.latency, bytes, costs.late];
-    let most = rest.into_iter().max().unwrap_or_default();
-    if costs.late == most
-        && let Some(device) = late
+    let transfer = costs.bandwidth + costs.sharing();
+    let kinds = [costs.software, costs.latency, transfer, costs.start_delay];
+    let largest = kinds.into_iter().max().unwrap_or_default();
+    if costs.start_delay == largest
+        && let Some(device) = last_starter
     {
         return format!("late start of {}", fabric.node(device).id);
     }
-    if bytes == most
-        && let Some(name) = busiest(0.0)
+    if transfer == largest
+        && let Some(name) = busiest_above(0.0)
     {
         return name;
     }

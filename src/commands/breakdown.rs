@@ -6,13 +6,13 @@ use fabricast_reports::chart::{self, BreakdownChart, BreakdownRow};
 use fabricast_reports::table::{Column, Table, Unit, Value};
 use fabricast_sim::breakdown::{Breakdown, breakdown};
 use fabricast_sim::engine::Watch;
-use fabricast_sim::{Surroundings, simulate};
+use fabricast_sim::{SimulationOptions, simulate};
 use fabricast_topologies::route::Router;
 use fabricast_topologies::{Bytes, Fabric, Picos};
 use serde::Serialize;
 
-use super::asked::Asked;
-use super::{counted, strategy};
+use super::asked::CallRequest;
+use super::{format_count, strategy};
 use crate::args::{CallArgs, SimulateArgs, Sizes};
 use crate::failure::Failure;
 use crate::output::{self, Format, Output};
@@ -27,38 +27,39 @@ struct Row {
 
 /// Prints the breakdown of every size and draws the chart.
 pub fn run(args: &SimulateArgs, path: &Path, fabric: &Fabric, output: &Output) -> Result<(), Failure> {
-    let format = chart::Format::of_path(path).map_err(|error| Failure::input(error.to_string()))?;
-    output.check_beside(path)?;
+    let format = chart::Format::from_path(path).map_err(|error| Failure::input(error.to_string()))?;
+    output.check_additional_file(path)?;
     let ranks = setup::ranks(fabric, args.fabric.ranks_per_gpu)?;
     let mode = setup::launch_mode(&args.costs, fabric, &ranks);
     let router = Router::new(fabric, setup::call_options(&args.fabric, fabric)?);
-    let profile = setup::profile_of(&args.library, &args.costs, fabric)?;
+    let profile = setup::library_profile(&args.library, &args.costs, fabric)?;
     setup::sources(fabric, &profile, output);
-    let asked = Asked::of(&args.call, ranks.len(), &Sizes::default().0)?;
-    let mut rows = Vec::with_capacity(asked.sizes.len());
-    for &bytes in &asked.sizes {
+    let request = CallRequest::from_args(&args.call, ranks.len(), &Sizes::default().0)?;
+    let mut rows = Vec::with_capacity(request.sizes.len());
+    for &bytes in &request.sizes {
         let call = CallArgs { bytes: Some(bytes), sizes: None, ..args.call.clone() };
-        let place = strategy::Place { fabric, router: &router, placement: &ranks, profile: &profile, mode };
-        let generator = strategy::single(&call, &args.strategy, &args.library, place, strategy::Wanted::Timed)?;
+        let setting = strategy::RunSetting { fabric, router: &router, placement: &ranks, profile: &profile, mode };
+        let generator =
+            strategy::single(&call, &args.strategy, &args.library, setting, strategy::SchedulePurpose::Timed)?;
         let header = generator.header();
         let parts = breakdown(&profile, header.protocol, mode, |profile| {
-            let setting = setup::setting(fabric, &router, &ranks, profile, &[]);
-            simulate(generator.as_ref(), setting, mode, Surroundings::default(), Watch::default())
+            let environment = setup::environment(fabric, &router, &ranks, profile, &[]);
+            simulate(generator.as_ref(), environment, mode, SimulationOptions::default(), Watch::default())
         })?;
         let schedule = format!("{} {} × {}", header.name, header.protocol, header.channels);
         rows.push(Row { bytes, schedule, parts });
     }
     let names = names(&rows);
-    let collectives: Vec<String> = asked.collectives.iter().map(ToString::to_string).collect();
+    let collectives: Vec<String> = request.collectives.iter().map(ToString::to_string).collect();
     let title = format!("{} on {}", collectives.join(", "), fabric.name());
     let profile = super::profile_and_library(&profile, fabric);
-    let subtitle = format!("{}, profile {profile}, {}", counted(ranks.len() as u64, "rank"), mode.name());
+    let subtitle = format!("{}, profile {profile}, {}", format_count(ranks.len() as u64, "rank"), mode.name());
     let written = match output.format {
-        Format::Json => output::json(&rows.iter().map(RowJson::of).collect::<Vec<_>>())?,
+        Format::Json => output::json(&rows.iter().map(RowJson::new).collect::<Vec<_>>())?,
         Format::Text => {
             let mut table = table(&names, &rows);
             table.heading(format!("{title} · {subtitle}"));
-            table.text(&output.look())
+            table.text(&output.text_options())
         }
         Format::Csv => super::csv(&table(&names, &rows))?,
     };
@@ -68,10 +69,10 @@ pub fn run(args: &SimulateArgs, path: &Path, fabric: &Fabric, output: &Output) -
     output.write_with(&written, Some((path, &picture)))
 }
 
-/// Time that no cost parameter explains. It is shown above `LEAST_REST` (share of the time), which excludes rounding
+/// Time that no cost parameter explains. It is shown above `MIN_UNEXPLAINED_SHARE` (share of the time), which excludes rounding
 /// errors.
-const REST: &str = "rest";
-const LEAST_REST: f64 = 0.005;
+const UNEXPLAINED: &str = "rest";
+const MIN_UNEXPLAINED_SHARE: f64 = 0.005;
 
 /// Names of all costs that occur in a row, in the order of profile files. Costs outside profile files come last.
 fn names(rows: &[Row]) -> Vec<String> {
@@ -83,21 +84,21 @@ fn names(rows: &[Row]) -> Vec<String> {
     }
     let tables = ["protocol.", "links.", "launch."];
     names.sort_by_key(|name| tables.iter().position(|table| name.starts_with(table)).unwrap_or(tables.len()));
-    let is_left = |row: &Row| row.parts.rest.0 as f64 > LEAST_REST * row.parts.time.0 as f64;
-    if rows.iter().any(is_left) {
-        names.push(REST.to_owned());
+    let has_unexplained = |row: &Row| row.parts.unexplained.0 as f64 > MIN_UNEXPLAINED_SHARE * row.parts.time.0 as f64;
+    if rows.iter().any(has_unexplained) {
+        names.push(UNEXPLAINED.to_owned());
     }
     names
 }
 
 /// Time of each cost in a row.
 fn times(names: &[String], row: &Row) -> Vec<Picos> {
-    let of = |name: &String| match row.parts.parts.iter().find(|part| part.name == *name) {
+    let time_of = |name: &String| match row.parts.parts.iter().find(|part| part.name == *name) {
         Some(part) => part.time,
-        None if name == REST => row.parts.rest,
+        None if name == UNEXPLAINED => row.parts.unexplained,
         None => Picos::ZERO,
     };
-    names.iter().map(of).collect()
+    names.iter().map(time_of).collect()
 }
 
 fn table(names: &[String], rows: &[Row]) -> Table {
@@ -141,14 +142,14 @@ struct PartJson<'a> {
 }
 
 impl<'a> RowJson<'a> {
-    fn of(row: &'a Row) -> Self {
+    fn new(row: &'a Row) -> Self {
         let part = |part: &'a fabricast_sim::breakdown::Part| PartJson { name: &part.name, us: part.time.us() };
         Self {
             bytes: row.bytes,
             schedule: &row.schedule,
             time_us: row.parts.time.us(),
             parts: row.parts.parts.iter().map(part).collect(),
-            rest_us: row.parts.rest.us(),
+            rest_us: row.parts.unexplained.us(),
         }
     }
 }

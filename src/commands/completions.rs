@@ -2,7 +2,7 @@
 
 use clap_complete::{Shell, generate};
 
-use crate::args::{CompletionsArgs, told_commands};
+use crate::args::{CompletionsArgs, visible_commands};
 use crate::failure::Failure;
 use crate::output::Output;
 
@@ -12,7 +12,7 @@ pub fn run(args: &CompletionsArgs, output: &Output) -> Result<(), Failure> {
 
 fn script(shell: Shell) -> String {
     let mut bytes = Vec::new();
-    generate(shell, &mut told_commands(), env!("CARGO_PKG_NAME"), &mut bytes);
+    generate(shell, &mut visible_commands(), env!("CARGO_PKG_NAME"), &mut bytes);
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
@@ -24,33 +24,33 @@ mod tests {
     use std::process::{Command, Stdio};
 
     /// Runs bash and returns the completions that it offers for each command line; the last word is incomplete.
-    fn offered_by_bash(words: &[Vec<String>]) -> Vec<Vec<String>> {
-        let mut asked = script(Shell::Bash);
-        for words in words {
+    fn offered_by_bash(command_lines: &[Vec<String>]) -> Vec<Vec<String>> {
+        let mut input = script(Shell::Bash);
+        for words in command_lines {
             let quoted: Vec<String> = words.iter().map(|word| format!("'{word}'")).collect();
-            let before = words.len() - 1;
-            asked += &format!("\nCOMP_WORDS=({}) COMP_CWORD={before} COMPREPLY=()\n", quoted.join(" "));
-            asked += &format!("_fabricast fabricast {} {}\n", quoted[before], quoted[before - 1]);
-            asked += "echo \"${COMPREPLY[*]}\"\n";
+            let last = words.len() - 1;
+            input += &format!("\nCOMP_WORDS=({}) COMP_CWORD={last} COMPREPLY=()\n", quoted.join(" "));
+            input += &format!("_fabricast fabricast {} {}\n", quoted[last], quoted[last - 1]);
+            input += "echo \"${COMPREPLY[*]}\"\n";
         }
         let mut bash =
             Command::new("bash").args(["--norc", "-s"]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-        bash.stdin.take().unwrap().write_all(asked.as_bytes()).unwrap();
-        let said = bash.wait_with_output().unwrap();
-        assert!(said.status.success());
-        let lines = String::from_utf8(said.stdout).unwrap();
+        bash.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
+        let output = bash.wait_with_output().unwrap();
+        assert!(output.status.success());
+        let lines = String::from_utf8(output.stdout).unwrap();
         lines.lines().map(|line| line.split_whitespace().map(str::to_owned).collect()).collect()
     }
 
     /// Names of the subcommands of a command.
-    fn below(command: &clap::Command) -> Vec<String> {
-        let told = command.get_subcommands().filter(|below| !below.is_hide_set());
-        told.map(|below| below.get_name().to_owned()).collect()
+    fn subcommand_names(command: &clap::Command) -> Vec<String> {
+        let visible = command.get_subcommands().filter(|subcommand| !subcommand.is_hide_set());
+        visible.map(|subcommand| subcommand.get_name().to_owned()).collect()
     }
 
     fn long_flags(command: &clap::Command) -> Vec<String> {
-        let told = command.get_arguments().filter(|flag| !flag.is_hide_set());
-        told.filter_map(|flag| flag.get_long()).map(|long| format!("--{long}")).collect()
+        let visible = command.get_arguments().filter(|flag| !flag.is_hide_set());
+        visible.filter_map(|flag| flag.get_long()).map(|long| format!("--{long}")).collect()
     }
 
     fn sorted(mut words: Vec<String>) -> Vec<String> {
@@ -61,17 +61,17 @@ mod tests {
     #[test]
     fn bash_completes_all_commands_and_flags() {
         let commands = every_command();
-        let typed = |begun: &str| -> Vec<Vec<String>> {
-            let words = |path: &Vec<String>| path.iter().cloned().chain([begun.to_owned()]).collect();
+        let command_lines = |prefix: &str| -> Vec<Vec<String>> {
+            let words = |path: &Vec<String>| path.iter().cloned().chain([prefix.to_owned()]).collect();
             commands.iter().map(|(path, _)| words(path)).collect()
         };
-        let (all, flags) = (offered_by_bash(&typed("")), offered_by_bash(&typed("--")));
+        let (all, flags) = (offered_by_bash(&command_lines("")), offered_by_bash(&command_lines("--")));
         assert_eq!((all.len(), flags.len()), (commands.len(), commands.len()));
         for (((path, command), all), flags) in commands.iter().zip(all).zip(flags) {
             assert_eq!(sorted(flags), sorted(long_flags(command)), "{path:?}");
             if command.has_subcommands() {
                 let offered = all.into_iter().filter(|word| !word.starts_with('-') && word != "help").collect();
-                assert_eq!(sorted(offered), sorted(below(command)), "{path:?}");
+                assert_eq!(sorted(offered), sorted(subcommand_names(command)), "{path:?}");
             }
         }
     }
@@ -80,8 +80,8 @@ mod tests {
     fn bash_script_has_valid_syntax() {
         let mut bash = Command::new("bash").arg("-n").stdin(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         bash.stdin.take().unwrap().write_all(script(Shell::Bash).as_bytes()).unwrap();
-        let said = bash.wait_with_output().unwrap();
-        assert!(said.status.success() && said.stderr.is_empty(), "{}", String::from_utf8_lossy(&said.stderr));
+        let output = bash.wait_with_output().unwrap();
+        assert!(output.status.success() && output.stderr.is_empty(), "{}", String::from_utf8_lossy(&output.stderr));
     }
 
     /// Part of a script from the first occurrence of `begins` to the next `ends`; empty if there is none.
@@ -96,7 +96,7 @@ mod tests {
         for (path, command) in every_command() {
             let listed = block(&zsh, &format!("\n_{}_commands() {{", path.join("__subcmd__")), "\n}");
             assert!(!listed.is_empty(), "{path:?}");
-            for name in below(&command) {
+            for name in subcommand_names(&command) {
                 assert!(listed.contains(&format!("\n'{name}:")), "{path:?} {name}");
             }
             // The flags of a command are in its branch; those of the root command come before the first branch.
@@ -130,7 +130,7 @@ mod tests {
             };
             let lines: Vec<&str> = fish.lines().filter(|line| line.contains(&condition)).collect();
             let is_known = |words: &str| lines.iter().any(|line| format!("{line} ").contains(words));
-            for name in below(&command) {
+            for name in subcommand_names(&command) {
                 assert!(is_known(&format!(" -a \"{name}\" ")), "{path:?} {name}");
             }
             for long in long_flags(&command) {

@@ -1,18 +1,18 @@
 //! `--critical-path`: the chain of dependent operations that determines the end of a run.
 
 use fabricast_reports::format;
-use fabricast_reports::table::{Column, Look, Table, Unit, Value};
+use fabricast_reports::table::{Column, Table, TextOptions, Unit, Value};
 use fabricast_sim::Timeline;
 use fabricast_sim::critical::CriticalStep;
-use fabricast_sim::schedule::Generate;
+use fabricast_sim::schedule::ScheduleGenerator;
 use fabricast_topologies::Picos;
 use serde::Serialize;
 
-use super::counted;
+use super::format_count;
 use super::operations::{Operation, Operations};
 
 /// Maximum number of table rows; of more, the longest ones are shown.
-const MOST_ROWS: usize = 12;
+const MAX_ROWS: usize = 12;
 
 /// Steps of a critical path, in order of time. The launch overhead follows the last step.
 pub struct CriticalPath {
@@ -23,19 +23,19 @@ pub struct CriticalPath {
 /// Operation on the critical path.
 struct Step {
     operation: Operation,
-    took: CriticalStep,
+    timing: CriticalStep,
 }
 
 impl CriticalPath {
     /// Creates the critical path of a recorded run.
-    pub fn new(generator: &dyn Generate, timeline: &Timeline) -> Self {
+    pub fn new(generator: &dyn ScheduleGenerator, timeline: &Timeline) -> Self {
         let mut operations = Operations::new(timeline);
         for step in &timeline.critical_path {
-            operations.add(generator, timeline.rank_of(step.span.run));
+            operations.add(generator, timeline.run_rank(step.span.run));
         }
-        let step = |took: &CriticalStep| Some(Step { operation: operations.get(&took.span)?, took: *took });
+        let step = |timing: &CriticalStep| Some(Step { operation: operations.get(&timing.span)?, timing: *timing });
         let steps: Vec<Step> = timeline.critical_path.iter().filter_map(step).collect();
-        let chain: Picos = steps.iter().map(|step| step.took.total()).sum();
+        let chain: Picos = steps.iter().map(|step| step.timing.total()).sum();
         // Without operations, the launch overhead is the whole time.
         Self { steps, launch: timeline.time - chain }
     }
@@ -44,19 +44,19 @@ impl CriticalPath {
     pub fn json(&self) -> Vec<StepJson> {
         let mut steps: Vec<StepJson> = self.steps.iter().map(StepJson::from).collect();
         if self.launch > Picos::ZERO {
-            let end = self.steps.last().map(|step| step.took.span.done).unwrap_or_default();
+            let end = self.steps.last().map(|step| step.timing.span.done).unwrap_or_default();
             steps.push(StepJson::launch(end, self.launch));
         }
         steps
     }
 
     /// Formats the path as a table with a row for each series of similar steps. The rows add up to the time of the run.
-    pub fn text(&self, look: &Look) -> String {
-        let mut rows: Vec<Row<'_>> = self.steps.chunk_by(Step::is_like).map(Row::new).collect();
+    pub fn text(&self, options: &TextOptions) -> String {
+        let mut rows: Vec<Row<'_>> = self.steps.chunk_by(Step::is_similar_to).map(Row::new).collect();
         let launch = Row { launch: self.launch, ..Row::new(&[]) };
         rows.extend((self.launch > Picos::ZERO).then_some(launch));
-        let all = Sums::of(&rows);
-        let rest = keep_longest(&mut rows);
+        let totals = Sums::sum_rows(&rows);
+        let omitted = retain_longest_rows(&mut rows);
         let mut fields = vec![
             Column::new("steps", "steps", Unit::Number),
             Column::new("kind", "kind", Unit::Text),
@@ -64,34 +64,34 @@ impl CriticalPath {
             Column::new("chunks", "chunks", Unit::Text),
         ];
         // Kinds of duration that are zero everywhere get no column.
-        let kinds: Vec<usize> = (0..KINDS.len()).filter(|&kind| all.0[kind] > Picos::ZERO).collect();
+        let kinds: Vec<usize> = (0..KINDS.len()).filter(|&kind| totals.0[kind] > Picos::ZERO).collect();
         fields.extend(kinds.iter().map(|&kind| Column::new(KINDS[kind], KINDS[kind], Unit::Micros)));
         fields.push(Column::new("sum", "sum", Unit::Micros));
         let mut table = Table::new(fields);
-        table.heading(format!("critical path: {}", counted(self.steps.len() as u64, "operation")));
-        let mut add = |steps: Value, words: [String; 3], sums: &Sums| {
+        table.heading(format!("critical path: {}", format_count(self.steps.len() as u64, "operation")));
+        let mut add = |steps: Value, labels: [String; 3], sums: &Sums| {
             let times = kinds.iter().map(|&kind| sums.0[kind]).chain([sums.total()]);
-            let cells = std::iter::once(steps).chain(words.map(Value::text)).chain(times.map(Value::Time));
+            let cells = std::iter::once(steps).chain(labels.map(Value::text)).chain(times.map(Value::Time));
             table.row(cells.map(Into::into).collect());
         };
         for row in &rows {
-            add(Value::Count(row.steps.len() as u64), row.words(), &row.sums());
+            add(Value::Count(row.steps.len() as u64), row.labels(), &row.sums());
         }
-        if let Some((steps, sums)) = &rest {
+        if let Some((steps, sums)) = &omitted {
             let name = format!("… {} more steps", format::grouped(*steps as u64));
             add(Value::Missing, [name, String::new(), String::new()], sums);
         }
-        add(Value::Count(self.steps.len() as u64), ["sum".to_owned(), String::new(), String::new()], &all);
-        table.text(look)
+        add(Value::Count(self.steps.len() as u64), ["sum".to_owned(), String::new(), String::new()], &totals);
+        table.text(options)
     }
 }
 
 impl Step {
     /// Returns true if two consecutive steps may share a row: equal kinds of operation, and durations that differ by at
     /// most 2 % of the step's total.
-    fn is_like(&self, other: &Self) -> bool {
-        let tolerance = self.took.total().0 / 50;
-        let mut pairs = durations(&self.took).into_iter().zip(durations(&other.took));
+    fn is_similar_to(&self, other: &Self) -> bool {
+        let tolerance = self.timing.total().0 / 50;
+        let mut pairs = durations(&self.timing).into_iter().zip(durations(&other.timing));
         self.operation.kind == other.operation.kind && pairs.all(|(a, b)| a.0.abs_diff(b.0) <= tolerance)
     }
 }
@@ -114,7 +114,7 @@ impl Sums {
         }
     }
 
-    fn of(rows: &[Row<'_>]) -> Self {
+    fn sum_rows(rows: &[Row<'_>]) -> Self {
         let mut sums = Self::default();
         for row in rows {
             sums.add(row.sums().0);
@@ -141,13 +141,13 @@ impl<'a> Row<'a> {
     fn sums(&self) -> Sums {
         let mut sums = Sums([self.launch, Picos::ZERO, Picos::ZERO, Picos::ZERO, Picos::ZERO]);
         for step in self.steps {
-            sums.add(durations(&step.took));
+            sums.add(durations(&step.timing));
         }
         sums
     }
 
     /// Kind, ranks and chunks: `put`, `3 → 4 … → 7`, `5 … 2`.
-    fn words(&self) -> [String; 3] {
+    fn labels(&self) -> [String; 3] {
         let [first, .., last] = self.steps else {
             let Some(Step { operation, .. }) = self.steps.first() else {
                 return ["launch".to_owned(), String::new(), String::new()];
@@ -174,25 +174,25 @@ fn ends(operation: &Operation) -> String {
 }
 
 /// Retains the longest rows, in their order. Returns the number of steps and the sums of the removed rows.
-fn keep_longest(rows: &mut Vec<Row<'_>>) -> Option<(usize, Sums)> {
-    if rows.len() <= MOST_ROWS {
+fn retain_longest_rows(rows: &mut Vec<Row<'_>>) -> Option<(usize, Sums)> {
+    if rows.len() <= MAX_ROWS {
         return None;
     }
     let mut order: Vec<usize> = (0..rows.len()).collect();
     let totals: Vec<Picos> = rows.iter().map(|row| row.sums().total()).collect();
     order.sort_by_key(|&row| std::cmp::Reverse(totals[row]));
-    let mut kept = vec![false; rows.len()];
-    for &row in order.iter().take(MOST_ROWS) {
-        kept[row] = true;
+    let mut retained = vec![false; rows.len()];
+    for &row in order.iter().take(MAX_ROWS) {
+        retained[row] = true;
     }
     let (mut steps, mut sums, mut number) = (0, Sums::default(), 0);
     rows.retain(|row| {
         number += 1;
-        if !kept[number - 1] {
+        if !retained[number - 1] {
             steps += row.steps.len();
             sums.add(row.sums().0);
         }
-        kept[number - 1]
+        retained[number - 1]
     });
     Some((steps, sums))
 }
@@ -239,7 +239,7 @@ impl StepJson {
 
 impl From<&Step> for StepJson {
     fn from(step: &Step) -> Self {
-        let Step { operation, took } = step;
+        let Step { operation, timing } = step;
         Self {
             kind: operation.kind.name(),
             rank: Some(operation.rank.0),
@@ -248,13 +248,13 @@ impl From<&Step> for StepJson {
             to: Some(operation.to.0),
             chunk: (operation.chunks > 0).then_some(operation.chunk),
             chunks: operation.chunks,
-            start_us: (took.span.done - took.total()).us(),
-            end_us: took.span.done.us(),
-            software_us: took.software.us(),
-            latency_us: took.latency.us(),
-            bandwidth_us: took.bandwidth.us(),
-            sharing_us: took.sharing.us(),
-            held_back_us: took.held_back.us(),
+            start_us: (timing.span.done - timing.total()).us(),
+            end_us: timing.span.done.us(),
+            software_us: timing.software.us(),
+            latency_us: timing.latency.us(),
+            bandwidth_us: timing.bandwidth.us(),
+            sharing_us: timing.sharing.us(),
+            held_back_us: timing.held_back.us(),
         }
     }
 }

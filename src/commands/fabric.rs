@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 
 use fabricast_reports::format::grouped;
-use fabricast_reports::table::{Cell, Column, Look, Table, Tone, Unit, Value};
+use fabricast_reports::table::{Cell, Column, Emphasis, Table, TextOptions, Unit, Value};
 use fabricast_reports::topology;
 use fabricast_topologies::check::{self, Severity};
 use fabricast_topologies::route::{PathClass, Router, Routing, Summary};
@@ -11,16 +11,16 @@ use fabricast_topologies::{Bandwidth, Fabric, NodeId, NodeKind, Picos, preset, w
 use rustc_hash::FxHashMap;
 use serde::Serialize;
 
-use super::counted;
+use super::format_count;
 use crate::args::{ExportFormat, FabricCommand, FabricTarget};
 use crate::failure::Failure;
-use crate::output::{Format, Output, Talk};
+use crate::output::{Format, Output, Verbosity};
 use crate::setup;
 
 /// Maximum number of GPUs for which all paths are listed; their number is quadratic in the GPUs.
-const PATHS_UP_TO: usize = 512;
+const MAX_GPUS_FOR_PATHS: usize = 512;
 /// Maximum number of GPUs for which the matrix of all pairs is drawn.
-const MATRIX_UP_TO: usize = 16;
+const MAX_GPUS_FOR_MATRIX: usize = 16;
 
 pub fn run(command: &FabricCommand, output: &Output) -> Result<(), Failure> {
     match command {
@@ -86,7 +86,7 @@ pub fn list(output: &Output) -> Result<(), Failure> {
     match output.format {
         Format::Json => output.write_json(&presets),
         Format::Csv => output.write(&super::csv(&table)?),
-        Format::Text => output.write(&table.text(&output.look())),
+        Format::Text => output.write(&table.text(&output.text_options())),
     }
 }
 
@@ -105,7 +105,7 @@ fn model(fabric: &Fabric, gpu: NodeId) -> Option<String> {
 
 /// Bandwidth of the fastest link that leaves a node, in GB/s.
 fn widest(fabric: &Fabric, node: NodeId) -> Option<f64> {
-    let links = fabric.leaving(node).into_iter().filter_map(|link| fabric.link(link).bandwidth);
+    let links = fabric.outgoing_links(node).into_iter().filter_map(|link| fabric.link(link).bandwidth);
     links.max().map(Bandwidth::gbps)
 }
 
@@ -118,8 +118,8 @@ fn show(target: &FabricTarget, output: &Output) -> Result<(), Failure> {
             let mut text = overview(&fabric);
             text.push_str(&paths(&fabric, target, output));
             text.push_str("\nlinks\n");
-            text.push_str(&link_kinds(&fabric).text(&output.look()));
-            if output.talk == Talk::Verbose {
+            text.push_str(&link_kinds(&fabric).text(&output.text_options()));
+            if output.verbosity == Verbosity::Verbose {
                 text.push_str("\nsources\n");
                 text.extend(fabric.sources().iter().map(|source| format!("  {source}\n")));
             }
@@ -132,7 +132,7 @@ fn json(fabric: &Fabric, target: &FabricTarget, output: &Output) -> Result<Strin
     let router = Router::new(fabric, setup::route_options(&target.size));
     let gpus = fabric.gpus();
     let mut paths = Vec::new();
-    if gpus.len() <= PATHS_UP_TO {
+    if gpus.len() <= MAX_GPUS_FOR_PATHS {
         for &from in gpus {
             let table = router.paths_from(from);
             for (rank, &to) in gpus.iter().enumerate() {
@@ -144,18 +144,18 @@ fn json(fabric: &Fabric, target: &FabricTarget, output: &Output) -> Result<Strin
             }
         }
     } else {
-        output.warn(&format!("the paths between {} GPUs are left out: over {PATHS_UP_TO}", gpus.len()));
+        output.warn(&format!("the paths between {} GPUs are left out: over {MAX_GPUS_FOR_PATHS}", gpus.len()));
     }
     write::json::write(fabric, &paths).map_err(|error| Failure::Failed(format!("cannot write JSON: {error}")))
 }
 
 fn overview(fabric: &Fabric) -> String {
-    let hosts = counted(hosts_with_gpus(fabric), "host");
+    let hosts = format_count(hosts_with_gpus(fabric), "host");
     let gpus = match fabric.gpus() {
         [] => "no GPUs".to_owned(),
         gpus => format!("{} on {hosts}", models(fabric, gpus)),
     };
-    let links = counted((fabric.link_count() / 2) as u64, "link");
+    let links = format_count((fabric.link_count() / 2) as u64, "link");
     format!("{}: {gpus}\n{} · {links}\n", fabric.name(), topology::counts(fabric))
 }
 
@@ -168,11 +168,11 @@ fn models(fabric: &Fabric, gpus: &[NodeId]) -> String {
             None => counts.push((model, 1)),
         }
     }
-    let worded = counts.into_iter().map(|(model, count)| match model {
+    let texts = counts.into_iter().map(|(model, count)| match model {
         Some(model) => format!("{} × {model}", grouped(count)),
-        None => counted(count, "GPU"),
+        None => format_count(count, "GPU"),
     });
-    worded.collect::<Vec<_>>().join(", ")
+    texts.collect::<Vec<_>>().join(", ")
 }
 
 /// Describes the paths between GPUs: the matrix of pairs if it fits, and the kinds of paths.
@@ -182,24 +182,24 @@ fn paths(fabric: &Fabric, target: &FabricTarget, output: &Output) -> String {
         return String::new();
     }
     let router = Router::new(fabric, setup::route_options(&target.size));
-    let look = output.look();
+    let options = output.text_options();
     let mut text = String::new();
-    if gpus.len() <= MATRIX_UP_TO {
-        let matrix = matrix(fabric, &router).text(&Look { width: None, ..look });
+    if gpus.len() <= MAX_GPUS_FOR_MATRIX {
+        let matrix = matrix(fabric, &router).text(&TextOptions { width: None, ..options });
         let width = matrix.lines().map(|line| line.chars().count()).max().unwrap_or(0);
-        if look.width.is_none_or(|most| width <= usize::from(most)) {
+        if options.width.is_none_or(|limit| width <= usize::from(limit)) {
             text.push_str("\npaths between GPUs: class and GB/s\n");
             text.push_str(&matrix);
         }
     }
     let (sources, title) = match gpus {
-        [first, ..] if gpus.len() > PATHS_UP_TO => {
+        [first, ..] if gpus.len() > MAX_GPUS_FOR_PATHS => {
             (std::slice::from_ref(first), format!("kinds of paths from {}", fabric.node(*first).id))
         }
         _ => (gpus, "kinds of paths between GPUs".to_owned()),
     };
     text.push_str(&format!("\n{title}\n"));
-    text.push_str(&path_kinds(fabric, &router, sources).text(&look));
+    text.push_str(&path_kinds(fabric, &router, sources).text(&options));
     text
 }
 
@@ -229,12 +229,12 @@ fn path_kinds(fabric: &Fabric, router: &Router<'_>, sources: &[NodeId]) -> Table
         Column::new("example", "such as", Unit::Text),
     ]);
     for ((class, bandwidth, latency), (pairs, from, to)) in kinds {
-        let joined = class != PathClass::Dis;
+        let is_connected = class != PathClass::Dis;
         table.row(vec![
             Value::Count(pairs).into(),
-            Cell::from(Value::text(class.name())).tone(if joined { Tone::Plain } else { Tone::Bad }),
+            Cell::from(Value::text(class.name())).tone(if is_connected { Emphasis::Plain } else { Emphasis::Bad }),
             Value::or_missing(bandwidth, |b| Value::Rate(b.gbps())).into(),
-            Value::or_missing(joined.then_some(latency), Value::Time).into(),
+            Value::or_missing(is_connected.then_some(latency), Value::Time).into(),
             Value::text(format!("{} to {}", fabric.node(from).id, fabric.node(to).id)).into(),
         ]);
     }
@@ -253,7 +253,7 @@ fn matrix(fabric: &Fabric, router: &Router<'_>) -> Table {
         row.extend(gpus.iter().enumerate().map(|(rank, &to)| match paths.get(rank) {
             _ if from == to => Value::text("·").into(),
             Some((_, summary)) => Value::text(class_and_rate(&summary)).into(),
-            None => Cell::from(Value::text("DIS")).tone(Tone::Bad),
+            None => Cell::from(Value::text("DIS")).tone(Emphasis::Bad),
         }));
         table.row(row);
     }
@@ -300,12 +300,12 @@ fn link_kinds(fabric: &Fabric) -> Table {
     for (id, link) in fabric.links().filter(|(id, _)| id.0 % 2 == 0) {
         let (a, b) = fabric.ends(id);
         let ends = format!("{} – {}", fabric.node(a).kind.name(), fabric.node(b).kind.name());
-        let like = |g: &&mut (String, fabricast_topologies::Link, u64)| {
+        let is_same_kind = |g: &&mut (String, fabricast_topologies::Link, u64)| {
             g.0 == ends
                 && (g.1.kind, g.1.lanes, g.1.bandwidth, g.1.latency, g.1.failed)
                     == (link.kind, link.lanes, link.bandwidth, link.latency, link.failed)
         };
-        match groups.iter_mut().find(like) {
+        match groups.iter_mut().find(is_same_kind) {
             Some(group) => group.2 += 1,
             None => groups.push((ends, link.clone(), 1)),
         }
@@ -353,40 +353,42 @@ fn check(target: &FabricTarget, output: &Output) -> Result<(), Failure> {
     }
     match findings.iter().filter(|finding| finding.severity == Severity::Error).count() as u64 {
         0 => Ok(()),
-        wrong => Err(Failure::Failed(format!("{}: {}", fabric.name(), counted(wrong, "error")))),
+        errors => Err(Failure::Failed(format!("{}: {}", fabric.name(), format_count(errors, "error")))),
     }
 }
 
 /// Warns of properties that an export format cannot represent.
-fn not_said(format: &str, lost: Vec<String>, output: &Output) {
-    for one in lost {
-        output.warn(&format!("{format} does not hold {one}"));
+fn warn_unsupported(format: &str, unsupported: Vec<String>, output: &Output) {
+    for property in unsupported {
+        output.warn(&format!("{format} does not hold {property}"));
     }
 }
 
-fn is_not_used(gpus: u64) -> String {
-    format!("{} {}", counted(gpus, "GPU"), if gpus == 1 { "is" } else { "are" })
+fn count_with_verb(gpus: u64) -> String {
+    format!("{} {}", format_count(gpus, "GPU"), if gpus == 1 { "is" } else { "are" })
 }
 
 fn export(target: &FabricTarget, to: ExportFormat, output: &Output) -> Result<(), Failure> {
     let fabric = load(target, output)?;
     let text = match to {
         ExportFormat::NcclXml => {
-            let mut lost = write::nccl_xml::lost(&fabric);
-            lost.extend(target.what_if.slow.iter().map(|slow| format!("--slow {slow}: NCCL has rates of its own")));
-            not_said("an NCCL topology file", lost, output);
+            let mut unsupported = write::nccl_xml::unrepresented_state(&fabric);
+            unsupported
+                .extend(target.what_if.slow.iter().map(|slow| format!("--slow {slow}: NCCL has rates of its own")));
+            warn_unsupported("an NCCL topology file", unsupported, output);
             write::nccl_xml::write(&fabric)?
         }
         ExportFormat::Spec => write::spec::write(&fabric)?,
         ExportFormat::Dot => write::dot::write(&fabric),
         ExportFormat::Svg => {
             let idle = fabric.idle_gpus().len() as u64;
-            let unseen = [
-                (idle > 0, format!("that {} not in use", is_not_used(idle))),
+            let unsupported = [
+                (idle > 0, format!("that {} not in use", count_with_verb(idle))),
                 (fabric.routing() != Routing::default(), "settings of routes (--no-p2p, --no-gdr, --ecmp)".to_owned()),
             ];
-            let unseen = unseen.into_iter().filter_map(|(is_lost, what)| is_lost.then_some(what)).collect();
-            not_said("a picture", unseen, output);
+            let unsupported =
+                unsupported.into_iter().filter_map(|(is_present, property)| is_present.then_some(property)).collect();
+            warn_unsupported("a picture", unsupported, output);
             topology::svg(&fabric, &topology::Options::default())
         }
         ExportFormat::Json => json(&fabric, target, output)?,

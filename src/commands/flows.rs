@@ -14,7 +14,7 @@ use serde::Serialize;
 use super::binds;
 use super::links::LinkJson;
 use super::load::{self, LoadJson};
-use super::simulate::watched;
+use super::simulate::with_progress;
 use crate::args::SimulateArgs;
 use crate::failure::Failure;
 use crate::output::{Format, Output};
@@ -24,7 +24,8 @@ use crate::setup;
 struct FlowsJson<'a> {
     time_us: f64,
     events: u64,
-    binds: String,
+    #[serde(rename = "binds")]
+    bottleneck: String,
     flows: Vec<FlowJson<'a>>,
     links: Vec<LinkJson>,
     links_omitted: usize,
@@ -44,19 +45,19 @@ struct FlowJson<'a> {
 pub fn run(args: &SimulateArgs, path: &Path, fabric: &Fabric, output: &Output) -> Result<(), Failure> {
     let router = Router::new(fabric, setup::route_options(&args.fabric.size));
     let profile = if args.costs.profile.is_some() { setup::profile(&args.costs, fabric)? } else { Profile::ideal() };
-    let given = setup::flows(path, fabric)?;
-    let setting = setup::setting(fabric, &router, fabric.gpus(), &profile, &[]);
-    let outcome = watched(output, Recording::End, |watching| flows::simulate(&given, setting, watching))
+    let flows = setup::flows(path, fabric)?;
+    let setting = setup::environment(fabric, &router, fabric.gpus(), &profile, &[]);
+    let outcome = with_progress(output, Recording::End, |watch| flows::simulate(&flows, setting, watch))
         .map_err(|error| failure(error, path))?;
-    let load = load::of(args.utilization_over_time, &outcome.utilization, Some(&outcome.load), fabric);
+    let load = load::load_json(args.utilization_over_time, &outcome.utilization, Some(&outcome.load), fabric);
     let end = outcome.ends.iter().copied().max().unwrap_or_default();
     if output.format == Format::Json {
         let (links, links_omitted) = LinkJson::list(&outcome.utilization, fabric);
         return output.write_json(&FlowsJson {
             time_us: end.us(),
             events: outcome.events,
-            binds: binds::of_utilization(&outcome.utilization, fabric),
-            flows: given.iter().zip(&outcome.ends).map(|(flow, &end)| FlowJson::new(flow, end, fabric)).collect(),
+            bottleneck: binds::bottleneck_of_utilization(&outcome.utilization, fabric),
+            flows: flows.iter().zip(&outcome.ends).map(|(flow, &end)| FlowJson::new(flow, end, fabric)).collect(),
             links,
             links_omitted,
             load,
@@ -70,23 +71,23 @@ pub fn run(args: &SimulateArgs, path: &Path, fabric: &Fabric, output: &Output) -
         Column::new("end_us", "end", Unit::Micros),
         Column::new("rate_gbps", "mean rate", Unit::Gbps),
     ]);
-    for (flow, &end) in given.iter().zip(&outcome.ends) {
-        let taken = end - flow.start;
+    for (flow, &end) in flows.iter().zip(&outcome.ends) {
+        let duration = end - flow.start;
         table.row(vec![
             Value::text(&*fabric.node(flow.src).id).into(),
             Value::text(&*fabric.node(flow.dst).id).into(),
             Value::Bytes(flow.bytes).into(),
             Value::Time(flow.start).into(),
             Value::Time(end).into(),
-            Value::Rate(fabricast_planner::plan::algbw_gbps(flow.bytes, taken)).into(),
+            Value::Rate(fabricast_planner::plan::algbw_gbps(flow.bytes, duration)).into(),
         ]);
     }
-    table.note(format!("binds: {}", binds::of_utilization(&outcome.utilization, fabric)));
+    table.note(format!("binds: {}", binds::bottleneck_of_utilization(&outcome.utilization, fabric)));
     match output.format {
         Format::Csv => output.write(&super::csv(&table)?),
         Format::Text | Format::Json => {
-            let load = load.map(|load| format!("\n{}", load.text(output.look().glyphs))).unwrap_or_default();
-            output.write(&format!("{}{load}", table.text(&output.look())))
+            let load = load.map(|load| format!("\n{}", load.text(output.text_options().glyphs))).unwrap_or_default();
+            output.write(&format!("{}{load}", table.text(&output.text_options())))
         }
     }
 }
@@ -94,7 +95,7 @@ pub fn run(args: &SimulateArgs, path: &Path, fabric: &Fabric, output: &Output) -
 /// Failure that names the file, and the flow if one caused it.
 fn failure(error: SimulateError, path: &Path) -> Failure {
     let flow = match &error {
-        SimulateError::Engine(error) => flows::flow_of(error),
+        SimulateError::Engine(error) => flows::overlong_flow(error),
         _ => None,
     };
     match flow {
@@ -102,7 +103,7 @@ fn failure(error: SimulateError, path: &Path) -> Failure {
             let number = u64::from(flow) + 1;
             Failure::input(format!("{}: flow {number} would take over 213 days", path.display()))
         }
-        None => Failure::from(error).of_file(path),
+        None => Failure::from(error).with_file(path),
     }
 }
 

@@ -5,16 +5,16 @@ use fabricast_planner::plan::{algbw_gbps, busbw_gbps};
 use fabricast_reports::format;
 use fabricast_reports::table::{Column, Table, Unit, Value};
 use fabricast_sim::engine::Recording;
-use fabricast_sim::lower::Setting;
-use fabricast_sim::schedule::{Generate, Header};
-use fabricast_sim::{Party, Surroundings, Timeline, simulate_together};
+use fabricast_sim::lower::Environment;
+use fabricast_sim::schedule::{Header, ScheduleGenerator};
+use fabricast_sim::{ScheduleInstance, SimulationOptions, Timeline, simulate_concurrent};
 use fabricast_topologies::route::Router;
 use fabricast_topologies::{Bytes, Fabric, NodeId, Picos};
 use rustc_hash::FxHashMap;
 use serde::Serialize;
 
-use super::simulate::watched;
-use super::{counted, strategy};
+use super::simulate::with_progress;
+use super::{format_count, strategy};
 use crate::args::{CallArgs, RankSet, SimulateArgs, StrategyArgs};
 use crate::failure::Failure;
 use crate::output::{self, Format, Output};
@@ -23,49 +23,55 @@ use crate::setup;
 pub fn run(args: &SimulateArgs, fabric: &Fabric, output: &Output) -> Result<(), Failure> {
     let ranks = setup::ranks(fabric, args.fabric.ranks_per_gpu)?;
     let router = Router::new(fabric, setup::call_options(&args.fabric, fabric)?);
-    let profile = setup::profile_of(&args.library, &args.costs, fabric)?;
+    let profile = setup::library_profile(&args.library, &args.costs, fabric)?;
     setup::sources(fabric, &profile, output);
     let mode = setup::launch_mode(&args.costs, fabric, &ranks);
     let members = members(args, ranks.len())?;
     let placements = placements(args, &members, &ranks)?;
     let kind = if args.calls.is_empty() { Kind::Groups } else { Kind::Calls };
-    let everywhere = setup::delays(&args.stragglers, fabric, &ranks)?;
-    let delay_of: FxHashMap<NodeId, Picos> = ranks.iter().copied().zip(everywhere).collect();
-    let generators: Vec<Box<dyn Generate + Send + Sync>> = placements
+    let rank_delays = setup::delays(&args.stragglers, fabric, &ranks)?;
+    let device_delays: FxHashMap<NodeId, Picos> = ranks.iter().copied().zip(rank_delays).collect();
+    let generators: Vec<Box<dyn ScheduleGenerator + Send + Sync>> = placements
         .iter()
         .zip(&members)
         .map(|(placement, member)| {
-            let place = strategy::Place { fabric, router: &router, placement, profile: &profile, mode };
-            strategy::single(&member.call, &member.strategy, &args.library, place, strategy::Wanted::Timed)
+            let run_setting = strategy::RunSetting { fabric, router: &router, placement, profile: &profile, mode };
+            strategy::single(
+                &member.call,
+                &member.strategy,
+                &args.library,
+                run_setting,
+                strategy::SchedulePurpose::Timed,
+            )
         })
         .collect::<Result<_, _>>()?;
     let delays: Vec<Vec<Picos>> = placements
         .iter()
-        .map(|placement| placement.iter().map(|gpu| delay_of.get(gpu).copied().unwrap_or_default()).collect())
+        .map(|placement| placement.iter().map(|gpu| device_delays.get(gpu).copied().unwrap_or_default()).collect())
         .collect();
     let background = setup::background(args.background.as_deref(), fabric)?;
-    let surroundings = Surroundings { folding: args.folding(), background: &background };
-    let settings = placements.iter().zip(&delays).map(|(p, d)| setup::setting(fabric, &router, p, &profile, d));
-    let settings: Vec<Setting<'_>> = settings.collect();
-    let parties: Vec<Party<'_>> = generators
+    let options = SimulationOptions { folding: args.folding(), background: &background };
+    let environments = placements.iter().zip(&delays).map(|(p, d)| setup::environment(fabric, &router, p, &profile, d));
+    let environments: Vec<Environment<'_>> = environments.collect();
+    let instances: Vec<ScheduleInstance<'_>> = generators
         .iter()
-        .zip(&settings)
-        .map(|(generator, &setting)| Party { generator: generator.as_ref(), setting })
+        .zip(&environments)
+        .map(|(generator, &setting)| ScheduleInstance { generator: generator.as_ref(), setting })
         .collect();
-    let (together, alone) = watched(output, Recording::End, |watch| {
-        let together = simulate_together(&parties, mode, surroundings, watch)?;
-        let alone = parties.iter().map(|&party| simulate_together(&[party], mode, surroundings, watch));
-        Ok::<_, Failure>((together, alone.collect::<Result<Vec<_>, _>>()?))
+    let (concurrent, isolated) = with_progress(output, Recording::End, |watch| {
+        let concurrent = simulate_concurrent(&instances, mode, options, watch)?;
+        let isolated = instances.iter().map(|&instance| simulate_concurrent(&[instance], mode, options, watch));
+        Ok::<_, Failure>((concurrent, isolated.collect::<Result<Vec<_>, _>>()?))
     })?;
-    let groups = members.iter().zip(&parties).zip(together.party_times.iter().zip(&alone));
-    let groups = groups.map(|((member, party), (&time, alone))| {
-        let call = party.generator.header().call;
-        let bounds = Bounds::new(fabric, &router, party.setting.placement, call.root.0);
-        let bounds = bounds.with(setup::in_network(&args.strategy));
-        let bound = bounds.with_matrix(party.generator.header().matrix().as_ref()).of(&call).time;
-        Group::new(&member.ranks, party.generator.header(), time, alone.time, bound)
+    let groups = members.iter().zip(&instances).zip(concurrent.instance_times.iter().zip(&isolated));
+    let groups = groups.map(|((member, instance), (&time, isolated))| {
+        let call = instance.generator.header().call;
+        let bounds = Bounds::new(fabric, &router, instance.setting.placement, call.root.0);
+        let bounds = bounds.with_in_network(setup::in_network(&args.strategy));
+        let bound = bounds.with_matrix(instance.generator.header().matrix().as_ref()).bound(&call).time;
+        Group::new(&member.ranks, instance.generator.header(), time, isolated.time, bound)
     });
-    let answer = Answer::new(&together, groups.collect(), kind);
+    let answer = Answer::new(&concurrent, groups.collect(), kind);
     let text = match output.format {
         Format::Json => output::json(&answer)?,
         Format::Text => answer.text(fabric.name(), &super::profile_and_library(&profile, fabric), output),
@@ -87,16 +93,16 @@ fn members(args: &SimulateArgs, ranks: usize) -> Result<Vec<Member>, Failure> {
         .groups
         .iter()
         .map(|ranks| Ok(Member { ranks: ranks.clone(), call: args.call.clone(), strategy: args.strategy.clone() }));
-    let calls = args.calls.iter().map(|one| {
-        let (call, strategy) = one.applied(&args.call, &args.strategy).map_err(Failure::input)?;
-        Ok(Member { ranks: one.ranks.clone().unwrap_or_else(|| RankSet::all(ranks)), call, strategy })
+    let calls = args.calls.iter().map(|grouped_call| {
+        let (call, strategy) = grouped_call.apply_to(&args.call, &args.strategy).map_err(Failure::input)?;
+        Ok(Member { ranks: grouped_call.ranks.clone().unwrap_or_else(|| RankSet::all(ranks)), call, strategy })
     });
     groups.chain(calls).collect()
 }
 
 /// Returns the devices of each call. Groups must be disjoint; calls may share ranks.
 fn placements(args: &SimulateArgs, members: &[Member], gpus: &[NodeId]) -> Result<Vec<Vec<NodeId>>, Failure> {
-    let mut taken = vec![false; gpus.len()];
+    let mut used = vec![false; gpus.len()];
     let mut placements = Vec::with_capacity(members.len());
     for (number, Member { ranks: set, .. }) in members.iter().enumerate() {
         let flag = || match args.calls.get(number) {
@@ -109,7 +115,7 @@ fn placements(args: &SimulateArgs, members: &[Member], gpus: &[NodeId]) -> Resul
                 let message = format!("{}: there is no rank {rank}; the fabric has {}", flag(), gpus.len());
                 return Err(Failure::input(message));
             };
-            if args.calls.is_empty() && std::mem::replace(&mut taken[rank as usize], true) {
+            if args.calls.is_empty() && std::mem::replace(&mut used[rank as usize], true) {
                 return Err(Failure::input(format!("{}: rank {rank} is in another group", flag())));
             }
             placement.push(gpu);
@@ -160,7 +166,8 @@ struct Group {
     channels: u16,
     time_us: f64,
     /// Time without the concurrent calls.
-    alone_us: f64,
+    #[serde(rename = "alone_us")]
+    isolated_us: f64,
     algbw_gbps: f64,
     busbw_gbps: f64,
     bound_us: f64,
@@ -169,13 +176,13 @@ struct Group {
     #[serde(skip)]
     time: Picos,
     #[serde(skip)]
-    alone: Picos,
+    isolated: Picos,
     #[serde(skip)]
     bound: Picos,
 }
 
 impl Group {
-    fn new(set: &RankSet, header: &Header, time: Picos, alone: Picos, bound: Picos) -> Self {
+    fn new(set: &RankSet, header: &Header, time: Picos, isolated: Picos, bound: Picos) -> Self {
         let call = header.call;
         Self {
             ranks: set.ranks.clone(),
@@ -183,13 +190,13 @@ impl Group {
             protocol: header.protocol.name(),
             channels: header.channels,
             time_us: time.us(),
-            alone_us: alone.us(),
+            isolated_us: isolated.us(),
             algbw_gbps: algbw_gbps(header.size(), time),
             busbw_gbps: busbw_gbps(call.collective, header.size(), time, call.ranks),
             bound_us: bound.us(),
             name: set.text.clone(),
             time,
-            alone,
+            isolated,
             bound,
             collective: call.collective.name(),
             bytes: call.bytes,
@@ -198,28 +205,29 @@ impl Group {
 }
 
 impl Answer {
-    fn new(together: &Timeline, members: Vec<Group>, kind: Kind) -> Self {
-        let same = members.first().filter(|_| kind == Kind::Groups).map(|group| (group.collective, group.bytes));
+    fn new(timeline: &Timeline, members: Vec<Group>, kind: Kind) -> Self {
+        let shared = members.first().filter(|_| kind == Kind::Groups).map(|group| (group.collective, group.bytes));
         let (groups, calls) = match kind {
             Kind::Groups => (members, Vec::new()),
             Kind::Calls => (Vec::new(), members),
         };
         Self {
-            collective: same.map(|same| same.0),
-            bytes: same.map(|same| same.1),
-            time_us: together.time.us(),
-            operations: together.operations,
-            events: together.events,
-            folded: together.fold_factor.is_some(),
-            fold_factor: together.fold_factor.unwrap_or(1.0),
+            collective: shared.map(|shared| shared.0),
+            bytes: shared.map(|shared| shared.1),
+            time_us: timeline.time.us(),
+            operations: timeline.operations,
+            events: timeline.events,
+            folded: timeline.fold_factor.is_some(),
+            fold_factor: timeline.fold_factor.unwrap_or(1.0),
             groups,
             calls,
-            time: together.time,
+            time: timeline.time,
         }
     }
 
     fn table(&self) -> Table {
-        let what = [Column::new("collective", "collective", Unit::Text), Column::new("bytes", "size", Unit::Bytes)];
+        let call_columns =
+            [Column::new("collective", "collective", Unit::Text), Column::new("bytes", "size", Unit::Bytes)];
         let columns = [
             Column::new("ranks", "ranks", Unit::Text),
             Column::new("schedule", "schedule", Unit::Text),
@@ -232,23 +240,23 @@ impl Answer {
             Column::new("bound_us", "bound alone", Unit::Micros),
         ];
         // The heading names what all groups have in common.
-        let what = what.into_iter().filter(|_| !self.calls.is_empty());
-        let mut table = Table::new(what.chain(columns).collect());
-        for one in self.groups.iter().chain(&self.calls) {
-            let what = [Value::text(one.collective), Value::Bytes(one.bytes)];
+        let call_columns = call_columns.into_iter().filter(|_| !self.calls.is_empty());
+        let mut table = Table::new(call_columns.chain(columns).collect());
+        for group in self.groups.iter().chain(&self.calls) {
+            let call_values = [Value::text(group.collective), Value::Bytes(group.bytes)];
             let values = [
-                Value::text(&*one.name),
-                Value::text(&*one.schedule),
-                Value::text(one.protocol),
-                Value::Count(one.channels.into()),
-                Value::Time(one.time),
-                Value::Time(one.alone),
-                Value::Rate(one.algbw_gbps),
-                Value::Rate(one.busbw_gbps),
-                Value::Time(one.bound),
+                Value::text(&*group.name),
+                Value::text(&*group.schedule),
+                Value::text(group.protocol),
+                Value::Count(group.channels.into()),
+                Value::Time(group.time),
+                Value::Time(group.isolated),
+                Value::Rate(group.algbw_gbps),
+                Value::Rate(group.busbw_gbps),
+                Value::Time(group.bound),
             ];
-            let what = what.into_iter().filter(|_| !self.calls.is_empty());
-            table.row(what.chain(values).map(Into::into).collect());
+            let call_values = call_values.into_iter().filter(|_| !self.calls.is_empty());
+            table.row(call_values.chain(values).map(Into::into).collect());
         }
         table
     }
@@ -257,13 +265,13 @@ impl Answer {
         let mut table = self.table();
         let heading = match (self.collective, self.bytes) {
             (Some(collective), Some(bytes)) => {
-                let (groups, bytes) = (counted(self.groups.len() as u64, "group"), format::bytes(bytes));
+                let (groups, bytes) = (format_count(self.groups.len() as u64, "group"), format::bytes(bytes));
                 format!("{collective} of {bytes} on {fabric} · {groups} at once · profile {profile}")
             }
-            _ => format!("{} at once on {fabric} · profile {profile}", counted(self.calls.len() as u64, "call")),
+            _ => format!("{} at once on {fabric} · profile {profile}", format_count(self.calls.len() as u64, "call")),
         };
         table.heading(heading);
         table.note(format!("all done after {}", format::time(self.time)));
-        table.text(&output.look())
+        table.text(&output.text_options())
     }
 }

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use fabricast_planner::step::Simulated;
-use fabricast_planner::trace::{Event, Outcome, Span, Trace, What};
+use fabricast_planner::step::SimulatedCosts;
+use fabricast_planner::trace::{Event, EventKind, Outcome, Span, Trace};
 use fabricast_reports::format;
 use fabricast_reports::table::{Column, Table, Unit, Value};
 use fabricast_topologies::route::Router;
@@ -20,13 +20,13 @@ use crate::setup;
 pub fn run(args: &SimulateArgs, path: &Path, fabric: &Fabric, output: &Output) -> Result<(), Failure> {
     let ranks = setup::ranks(fabric, args.fabric.ranks_per_gpu)?;
     let router = Router::new(fabric, setup::call_options(&args.fabric, fabric)?);
-    let profile = setup::profile_of(&args.library, &args.costs, fabric)?;
+    let profile = setup::library_profile(&args.library, &args.costs, fabric)?;
     setup::sources(fabric, &profile, output);
     let JobFile::Trace(trace) = job_file::read(path, ranks.len(), output)? else {
         let message = format!("{}: what happens in a job of TOML is not written down", path.display());
         return Err(Failure::input_with_help(message, "`study` tells its step in time, `plan --job` plans its calls"));
     };
-    let simulated = Simulated::new(&router, &profile, &ranks);
+    let simulated = SimulatedCosts::new(&router, &profile, &ranks);
     let source = path.display().to_string();
     let outcome = trace.run(&simulated, ranks.len(), job_file::collectives(&args.library, None), &source)?;
     let answer = Answer { trace: &trace, outcome: &outcome };
@@ -43,7 +43,7 @@ pub fn run(args: &SimulateArgs, path: &Path, fabric: &Fabric, output: &Output) -
                 part(outcome.compute),
                 part(outcome.communication)
             ));
-            output.write(&table.text(&output.look()))
+            output.write(&table.text(&output.text_options()))
         }
     }
 }
@@ -84,19 +84,19 @@ struct EventJson<'a> {
 
 /// Statistics of calls of the same kind.
 #[derive(Default)]
-struct Alike {
+struct CallStatistics {
     calls: u64,
-    alone: Picos,
+    isolated: Picos,
     time: Picos,
     longest: Picos,
 }
 
-fn what(event: &Event) -> (&'static str, Option<Bytes>) {
-    match &event.what {
-        What::Compute { .. } => ("compute", None),
-        What::Wait(_) => ("wait", None),
-        What::Call(call) => (call.collective.name(), Some(call.bytes)),
-        What::Message(call) => ("send", Some(call.bytes)),
+fn collective_and_size(event: &Event) -> (&'static str, Option<Bytes>) {
+    match &event.kind {
+        EventKind::Compute { .. } => ("compute", None),
+        EventKind::Wait(_) => ("wait", None),
+        EventKind::Call(call) => (call.collective.name(), Some(call.bytes)),
+        EventKind::Message(call) => ("send", Some(call.bytes)),
     }
 }
 
@@ -107,11 +107,11 @@ impl<'a> Answer<'a> {
 
     fn json(&self) -> JobJson<'a> {
         let events = self.spans().map(|(event, span)| {
-            let (collective, bytes) = what(event);
+            let (collective, bytes) = collective_and_size(event);
             EventJson {
                 name: &event.name,
                 collective,
-                ranks: event.what.ranks(),
+                ranks: event.kind.ranks(),
                 bytes,
                 begin_us: span.begin.us(),
                 end_us: span.end.us(),
@@ -125,7 +125,7 @@ impl<'a> Answer<'a> {
             communication_us: self.outcome.communication.us(),
             exposed_us: self.outcome.exposed().us(),
             calls: self.outcome.calls,
-            left_out: &self.trace.left_out,
+            left_out: &self.trace.ignored,
             events: events.collect(),
         }
     }
@@ -142,8 +142,8 @@ impl<'a> Answer<'a> {
             Column::new("alone_us", "alone", Unit::Micros),
         ]);
         for (event, span) in self.spans() {
-            let (collective, bytes) = what(event);
-            let ranks: Vec<String> = event.what.ranks().iter().map(u32::to_string).collect();
+            let (collective, bytes) = collective_and_size(event);
+            let ranks: Vec<String> = event.kind.ranks().iter().map(u32::to_string).collect();
             table.row(vec![
                 Value::text(&*event.name).into(),
                 Value::text(collective).into(),
@@ -168,18 +168,18 @@ impl<'a> Answer<'a> {
             Column::new("time_us", "mean", Unit::Micros),
             Column::new("longest_us", "longest", Unit::Micros),
         ]);
-        let mut kinds: BTreeMap<(&str, Bytes, usize), Alike> = BTreeMap::new();
+        let mut kinds: BTreeMap<(&str, Bytes, usize), CallStatistics> = BTreeMap::new();
         for (event, span) in self.spans() {
-            if let (collective, Some(bytes)) = what(event) {
-                let sum = kinds.entry((collective, bytes, event.what.ranks().len())).or_default();
+            if let (collective, Some(bytes)) = collective_and_size(event) {
+                let sum = kinds.entry((collective, bytes, event.kind.ranks().len())).or_default();
                 let time = span.end - span.begin;
                 sum.calls += 1;
-                sum.alone += span.alone;
+                sum.isolated += span.alone;
                 sum.time += time;
                 sum.longest = sum.longest.max(time);
             }
         }
-        for ((collective, bytes, ranks), Alike { calls, alone, time, longest }) in kinds {
+        for ((collective, bytes, ranks), CallStatistics { calls, isolated: alone, time, longest }) in kinds {
             table.row(vec![
                 Value::text(collective).into(),
                 Value::Bytes(bytes).into(),

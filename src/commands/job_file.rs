@@ -2,25 +2,25 @@
 
 use std::path::{Path, PathBuf};
 
-use fabricast_planner::job::{Collectives, Job};
-use fabricast_planner::study::{GivenEfficiency, read_only_job};
+use fabricast_planner::job::{CollectiveCandidates, Job};
+use fabricast_planner::study::{EfficiencyOverrides, read_only_job};
 use fabricast_planner::trace::{self, Contents, Trace};
 use fabricast_sim::profile::Profile;
 use fabricast_topologies::Fabric;
 use fabricast_topologies::read::{self, Limit};
 
-use super::counted;
+use super::format_count;
 use crate::args::LibraryArgs;
 use crate::failure::Failure;
 use crate::output::Output;
 
 /// Maximum number of Chakra traces.
-const MOST_FILES: u32 = 1 << 17;
+const MAX_FILES: u32 = 1 << 17;
 
 /// Contents of a job file.
 pub enum JobFile {
     /// Job as in studies, whose parallelism is still to be chosen, and the study's kernel efficiencies.
-    Job(Box<Job>, GivenEfficiency),
+    Job(Box<Job>, EfficiencyOverrides),
     /// Recorded or listed events.
     Trace(Trace),
 }
@@ -28,13 +28,13 @@ pub enum JobFile {
 /// Reads a job file. `ranks` is the number of ranks of table rows that name none.
 pub fn read(path: &Path, ranks: usize, output: &Output) -> Result<JobFile, Failure> {
     if path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("toml")) {
-        let text = read::text_of_file(path, Limit::STUDY)?;
+        let text = read::read_text_file(path, Limit::STUDY)?;
         let traces = |name: &str| contents(&path.with_file_name(name)).map_err(|failure| failure.to_string());
         let (job, efficiency) = read_only_job(&text, &path.display().to_string(), &traces)?;
         return Ok(JobFile::Job(Box::new(job), efficiency));
     }
     let trace = trace::read(&contents(path)?, Some(ranks as u32))?;
-    for reason in &trace.left_out {
+    for reason in &trace.ignored {
         output.warn(reason);
     }
     Ok(JobFile::Trace(trace))
@@ -42,63 +42,64 @@ pub fn read(path: &Path, ranks: usize, output: &Output) -> Result<JobFile, Failu
 
 /// Heading of a result table: job, fabric, number of ranks, profile.
 pub fn heading(source: &str, ranks: u32, fabric: &Fabric, profile: &Profile) -> String {
-    let ranks = counted(ranks.into(), "rank");
+    let ranks = format_count(ranks.into(), "rank");
     let profile = super::profile_and_library(profile, fabric);
     format!("{source} on {} · {ranks} · profile {profile}", fabric.name())
 }
 
 /// Returns the implementations that calls may use: those of the library if one is named, else those that the job
 /// requests. A trace requests none and allows any, as in `plan`.
-pub fn collectives(library: &LibraryArgs, job: Option<&Job>) -> Collectives {
+pub fn collectives(library: &LibraryArgs, job: Option<&Job>) -> CollectiveCandidates {
     match library.library {
-        Some(_) => Collectives::Library,
-        None => job.map_or(Collectives::Any, Job::collectives),
+        Some(_) => CollectiveCandidates::Library,
+        None => job.map_or(CollectiveCandidates::Any, Job::collectives),
     }
 }
 
 /// Reads the files of a trace, given the path of one of them.
 pub fn contents(path: &Path) -> Result<Vec<Contents>, Failure> {
     if path.extension().is_some_and(|extension| extension == "et") {
-        return of_all_ranks(path);
+        return read_chakra_traces(path);
     }
-    let text = read::text_of_file(path, Limit::TRACE)?;
+    let text = read::read_text_file(path, Limit::TRACE)?;
     Ok(vec![(path.display().to_string(), text.into_bytes())])
 }
 
 /// Reads the Chakra traces of all ranks from 0 on, in the folder of the given one.
-fn of_all_ranks(path: &Path) -> Result<Vec<Contents>, Failure> {
+fn read_chakra_traces(path: &Path) -> Result<Vec<Contents>, Failure> {
     let stem = path.file_stem().and_then(|stem| stem.to_str()).unwrap_or_default();
     let numbered = stem.rsplit_once('.').filter(|(_, number)| number.parse::<u32>().is_ok());
     let Some((name, _)) = numbered else {
         let message = format!("{}: expected a number of the rank before .et, as in trace.0.et", path.display());
         return Err(Failure::input(message));
     };
-    let of_rank = |rank: u32| path.with_file_name(format!("{name}.{rank}.et"));
-    let paths: Vec<PathBuf> = (0..MOST_FILES).map(of_rank).take_while(|path| path.exists()).collect();
+    let rank_path = |rank: u32| path.with_file_name(format!("{name}.{rank}.et"));
+    let paths: Vec<PathBuf> = (0..MAX_FILES).map(rank_path).take_while(|path| path.exists()).collect();
     if paths.is_empty() {
-        return Err(Failure::input(format!("{}: there is no such file", of_rank(0).display())));
+        return Err(Failure::input(format!("{}: there is no such file", rank_path(0).display())));
     }
     // A missing rank would silently reduce the job to the other ranks.
-    let beyond = |other: &std::ffi::OsString| {
-        let number = other.to_str()?.strip_prefix(&format!("{name}."))?.strip_suffix(".et")?.parse::<u32>().ok()?;
+    let extra_rank = |file_name: &std::ffi::OsString| {
+        let number = file_name.to_str()?.strip_prefix(&format!("{name}."))?.strip_suffix(".et")?.parse::<u32>().ok()?;
         (number as usize >= paths.len()).then_some(number)
     };
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let names = std::fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.file_name());
-    if let Some(other) = names.filter_map(|other| beyond(&other)).min() {
-        let missing = of_rank(paths.len() as u32);
+    if let Some(extra) = names.filter_map(|file_name| extra_rank(&file_name)).min() {
+        let missing = rank_path(paths.len() as u32);
         let message = format!(
-            "{}: there is no such file, and there is one of rank {other}: expected one for each rank",
+            "{}: there is no such file, and there is one of rank {extra}: expected one for each rank",
             missing.display()
         );
         return Err(Failure::input(message));
     }
     let mut all = Vec::with_capacity(paths.len());
-    let mut left = Limit::ALL_CHAKRA.bytes;
+    let mut remaining = Limit::ALL_CHAKRA.bytes;
     for path in &paths {
-        let bytes = read::bytes_of_file(path, Limit::CHAKRA)?;
-        let total = left.checked_sub(bytes.len() as u64);
-        left = total.ok_or_else(|| Failure::input(format!("{}: {}", path.display(), Limit::ALL_CHAKRA.exceeded())))?;
+        let bytes = read::read_binary_file(path, Limit::CHAKRA)?;
+        let total = remaining.checked_sub(bytes.len() as u64);
+        remaining =
+            total.ok_or_else(|| Failure::input(format!("{}: {}", path.display(), Limit::ALL_CHAKRA.exceeded())))?;
         all.push((path.display().to_string(), bytes));
     }
     Ok(all)

@@ -17,7 +17,7 @@ pub struct LinkJson {
 }
 
 /// Maximum number of listed links; of more, the most utilized ones are listed.
-const MOST_LINKS: usize = 20_000;
+const MAX_LINKS: usize = 20_000;
 
 impl LinkJson {
     /// Returns the used links in order of id, and the number of omitted ones.
@@ -29,10 +29,10 @@ impl LinkJson {
                 _ => None,
             })
             .collect();
-        let omitted = links.len().saturating_sub(MOST_LINKS);
+        let omitted = links.len().saturating_sub(MAX_LINKS);
         if omitted > 0 {
             links.sort_by(|a, b| b.1.fraction.total_cmp(&a.1.fraction).then(a.0.cmp(&b.0)));
-            links.truncate(MOST_LINKS);
+            links.truncate(MAX_LINKS);
         }
         links.sort_by_key(|&(link, _)| link);
         let listed = links.into_iter().map(|(link, used)| Self {
@@ -47,9 +47,12 @@ impl LinkJson {
 /// Describes the most utilized link, its utilization, and how many other links equal it.
 pub fn busiest(utilization: &[Utilization], fabric: &Fabric) -> Option<String> {
     let links = || utilization.iter().filter(|used| matches!(used.resource, Resource::Link(_)));
-    let most = links().reduce(|a, b| if b.fraction > a.fraction { b } else { a }).filter(|most| most.bytes > 0.0)?;
-    let like = links().filter(|used| used.fraction >= most.fraction * 0.999).count();
-    let others = if like > 1 { format!(" and {} more", format::grouped(like as u64 - 1)) } else { String::new() };
-    let share = format::percent(most.fraction);
-    Some(format!("{}{others}, used to {share} %", binds::name(most.resource, fabric)))
+    let busiest_link = links()
+        .reduce(|a, b| if b.fraction > a.fraction { b } else { a })
+        .filter(|busiest_link| busiest_link.bytes > 0.0)?;
+    let equal_count = links().filter(|used| used.fraction >= busiest_link.fraction * 0.999).count();
+    let others =
+        if equal_count > 1 { format!(" and {} more", format::grouped(equal_count as u64 - 1)) } else { String::new() };
+    let share = format::percent(busiest_link.fraction);
+    Some(format!("{}{others}, used to {share} %", binds::name(busiest_link.resource, fabric)))
 }

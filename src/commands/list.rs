@@ -7,7 +7,7 @@ use serde::Serialize;
 use super::fabric;
 use crate::args::ListCommand;
 use crate::failure::Failure;
-use crate::output::{Format, Output, Talk};
+use crate::output::{Format, Output, Verbosity};
 
 pub fn run(command: &ListCommand, output: &Output) -> Result<(), Failure> {
     match command {
@@ -90,8 +90,8 @@ fn gpus(output: &Output) -> Result<(), Failure> {
     if output.format == Format::Csv {
         return output.write(&super::csv(&table)?);
     }
-    let mut text = table.text(&output.look());
-    if output.talk == Talk::Verbose {
+    let mut text = table.text(&output.text_options());
+    if output.verbosity == Verbosity::Verbose {
         text.push_str("\nsources\n");
         text.extend(models.iter().map(|model| {
             let unverified = match model.unverified {

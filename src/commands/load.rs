@@ -12,7 +12,7 @@ use super::binds;
 
 /// Resource with its utilization in each time slice.
 #[derive(Clone, Copy)]
-pub struct Busy<'a> {
+pub struct ResourceLoad<'a> {
     pub used: &'a Utilization,
     pub values: &'a [f64],
 }
@@ -27,14 +27,19 @@ pub enum Kind {
 }
 
 /// Returns the `count` most utilized resources of a kind; of equals, the first.
-pub fn busiest<'a>(utilization: &'a [Utilization], load: &'a LoadOverTime, kind: Kind, count: usize) -> Vec<Busy<'a>> {
-    let busy = utilization.iter().zip(load.iter()).map(|(used, values)| Busy { used, values });
-    let is_channel = |one: &Busy<'_>| matches!(one.used.resource, Resource::Lane(..));
-    let mut busy: Vec<Busy<'_>> =
-        busy.filter(|one| one.used.bytes > 0.0 && is_channel(one) == (kind == Kind::Channels)).collect();
-    busy.sort_by(|a, b| b.used.fraction.total_cmp(&a.used.fraction));
-    busy.truncate(count);
-    busy
+pub fn busiest<'a>(
+    utilization: &'a [Utilization],
+    load: &'a LoadOverTime,
+    kind: Kind,
+    count: usize,
+) -> Vec<ResourceLoad<'a>> {
+    let loads = utilization.iter().zip(load.iter()).map(|(used, values)| ResourceLoad { used, values });
+    let is_channel = |entry: &ResourceLoad<'_>| matches!(entry.used.resource, Resource::Lane(..));
+    let mut loads: Vec<ResourceLoad<'_>> =
+        loads.filter(|entry| entry.used.bytes > 0.0 && is_channel(entry) == (kind == Kind::Channels)).collect();
+    loads.sort_by(|a, b| b.used.fraction.total_cmp(&a.used.fraction));
+    loads.truncate(count);
+    loads
 }
 
 /// JSON of the utilization over time.
@@ -55,7 +60,7 @@ struct ResourceJson {
 }
 
 /// Returns the utilization over time if the flag is given.
-pub fn of(
+pub fn load_json(
     flag: Option<u32>,
     utilization: &[Utilization],
     load: Option<&LoadOverTime>,
@@ -69,8 +74,8 @@ const WIDTH: usize = 50;
 
 impl LoadJson {
     fn new(utilization: &[Utilization], load: &LoadOverTime, count: u32, fabric: &Fabric) -> Self {
-        let of = |kind| busiest(utilization, load, kind, count as usize);
-        let resources = of(Kind::Fabric).into_iter().chain(of(Kind::Channels)).map(|busy| ResourceJson {
+        let select = |kind| busiest(utilization, load, kind, count as usize);
+        let resources = select(Kind::Fabric).into_iter().chain(select(Kind::Channels)).map(|busy| ResourceJson {
             resource: binds::name(busy.used.resource, fabric),
             values: busy.values.to_vec(),
             mean: busy.used.fraction,
@@ -80,15 +85,15 @@ impl LoadJson {
 
     /// Formats one line per resource: name, sparkline, mean and peak.
     pub fn text(&self, glyphs: Glyphs) -> String {
-        let slices = self.resources.first().map_or(0, |one| one.values.len());
-        let each = Picos(self.slice.0 * slices.div_ceil(WIDTH.max(1)) as u64);
-        let mut text = format!("utilization over time, {} a mark\n", format::time(each));
-        let width = self.resources.iter().map(|one| one.resource.chars().count()).max().unwrap_or(0);
-        for one in &self.resources {
-            let peak = one.values.iter().copied().fold(0.0, f64::max);
-            let line = spark::line(&one.values, WIDTH, glyphs);
-            let (mean, peak) = (format::percent(one.mean), format::percent(peak));
-            text.push_str(&format!("{:width$}  {line}  {mean:>4} %, at most {peak} %\n", one.resource));
+        let slices = self.resources.first().map_or(0, |entry| entry.values.len());
+        let interval = Picos(self.slice.0 * slices.div_ceil(WIDTH.max(1)) as u64);
+        let mut text = format!("utilization over time, {} a mark\n", format::time(interval));
+        let width = self.resources.iter().map(|entry| entry.resource.chars().count()).max().unwrap_or(0);
+        for entry in &self.resources {
+            let peak = entry.values.iter().copied().fold(0.0, f64::max);
+            let line = spark::line(&entry.values, WIDTH, glyphs);
+            let (mean, peak) = (format::percent(entry.mean), format::percent(peak));
+            text.push_str(&format!("{:width$}  {line}  {mean:>4} %, at most {peak} %\n", entry.resource));
         }
         text
     }

@@ -4,7 +4,7 @@
 use clap::Command;
 use clap_mangen::Man;
 
-use crate::args::told_commands;
+use crate::args::visible_commands;
 use crate::failure::Failure;
 use crate::files;
 use crate::output::Output;
@@ -21,10 +21,10 @@ pub fn run(output: &Output) -> Result<(), Failure> {
 
 /// Returns the page of every command with its file name; the page of `fabricast` comes first.
 fn pages() -> std::io::Result<Vec<(String, String)>> {
-    let mut all = told_commands().disable_help_subcommand(true);
-    all.build();
+    let mut root = visible_commands().disable_help_subcommand(true);
+    root.build();
     let mut pages = Vec::new();
-    add(&all, &mut pages)?;
+    add(&root, &mut pages)?;
     Ok(pages)
 }
 
@@ -33,7 +33,7 @@ fn add(command: &Command, pages: &mut Vec<(String, String)>) -> std::io::Result<
     let mut bytes = Vec::new();
     page.render(&mut bytes)?;
     pages.push((page.get_filename(), String::from_utf8_lossy(&bytes).into_owned()));
-    command.get_subcommands().try_for_each(|below| add(below, pages))
+    command.get_subcommands().try_for_each(|subcommand| add(subcommand, pages))
 }
 
 #[cfg(test)]
@@ -56,14 +56,14 @@ mod tests {
                 assert!(options.contains(&format!("\\fB--{long}\\fR")), "{name}: --{long}");
                 let help = flag.get_help().map(ToString::to_string).unwrap_or_default();
                 let mut plain = help.split(|letter: char| !letter.is_alphanumeric() && letter != ' ');
-                let first = plain.find(|words| words.len() > 3).unwrap_or_default();
+                let first = plain.find(|phrase| phrase.len() > 3).unwrap_or_default();
                 assert!(!first.is_empty() && options.contains(first), "{name}: what --{long} does");
             }
-            for below in command.get_subcommands().filter(|below| !below.is_hide_set()) {
+            for subcommand in command.get_subcommands().filter(|subcommand| !subcommand.is_hide_set()) {
                 assert!(
-                    page.contains(&format!("{}-{}(1)", path.join("-"), below.get_name())),
+                    page.contains(&format!("{}-{}(1)", path.join("-"), subcommand.get_name())),
                     "{name}: {}",
-                    below.get_name()
+                    subcommand.get_name()
                 );
             }
         }
@@ -71,8 +71,8 @@ mod tests {
 
     #[test]
     fn main_page_comes_first_and_pages_are_deterministic() {
-        let made = pages().unwrap();
-        assert_eq!(made.first().map(|(name, _)| name.as_str()), Some("fabricast.1"));
-        assert_eq!(made, pages().unwrap());
+        let generated = pages().unwrap();
+        assert_eq!(generated.first().map(|(name, _)| name.as_str()), Some("fabricast.1"));
+        assert_eq!(generated, pages().unwrap());
     }
 }

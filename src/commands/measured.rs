@@ -12,40 +12,41 @@ use fabricast_topologies::fabric::Figures;
 use fabricast_topologies::route::{RouteOptions, Router};
 use fabricast_validate::measured::LibraryName;
 use fabricast_validate::measured::manifest::{self, Loaded, Measurement};
-use fabricast_validate::strategy_of::Strategies;
+use fabricast_validate::measured_strategy::Strategies;
 
-use super::counted;
+use super::format_count;
 use crate::failure::Failure;
 use crate::output::Output;
 
 /// Maximum number of warnings of one kind; further ones are counted.
-const MOST_WARNINGS: usize = 20;
+const MAX_WARNINGS: usize = 20;
 
 /// Warns of rejected and contradictory rows on standard error.
 pub fn warn(loaded: &Loaded, output: &Output) {
-    let rejected = loaded.measurements.iter().flat_map(|one| {
-        one.rejected
+    let rejected = loaded.measurements.iter().flat_map(|measurement| {
+        measurement
+            .rejected
             .iter()
-            .map(|rejected| format!("{}:{}: left out: {}", one.file.display(), rejected.line, rejected.reason))
+            .map(|rejected| format!("{}:{}: left out: {}", measurement.file.display(), rejected.line, rejected.reason))
     });
-    let contradictory = loaded.contradictions.iter().map(|found| {
-        let (short, long) = (&found.shortest, &found.longest);
-        format!("{} is {} at {} and {} at {}: both cannot be", found.bytes, short.1, short.0, long.1, long.0)
+    let contradictory = loaded.contradictions.iter().map(|contradiction| {
+        let (short, long) = (&contradiction.shortest, &contradiction.longest);
+        format!("{} is {} at {} and {} at {}: both cannot be", contradiction.bytes, short.1, short.0, long.1, long.0)
     });
     for warnings in [rejected.collect::<Vec<_>>(), contradictory.collect()] {
-        for warning in warnings.iter().take(MOST_WARNINGS) {
+        for warning in warnings.iter().take(MAX_WARNINGS) {
             output.warn(warning);
         }
-        if warnings.len() > MOST_WARNINGS {
-            output.warn(&format!("and {} more of this kind; JSON has all", warnings.len() - MOST_WARNINGS));
+        if warnings.len() > MAX_WARNINGS {
+            output.warn(&format!("and {} more of this kind; JSON has all", warnings.len() - MAX_WARNINGS));
         }
     }
 }
 
 /// Criteria by which measurements are selected for a plan.
-pub struct Wanted<'a> {
+pub struct MeasurementFilter<'a> {
     /// Numbers of ranks and hosts.
-    pub place: (u32, u32),
+    pub ranks_and_hosts: (u32, u32),
     /// Launch mode of calls.
     pub mode: LaunchMode,
     /// Fabric whose GPU generation must match.
@@ -58,7 +59,7 @@ pub struct Wanted<'a> {
 
 /// Rejected rows by reason.
 #[derive(Default)]
-struct LeftOut {
+struct RejectedRows {
     launches: u64,
     gpus: u64,
     libraries: u64,
@@ -67,57 +68,61 @@ struct LeftOut {
 
 /// Selects the measured times that apply to a plan: equal numbers of ranks and hosts, equal launch mode, GPUs of the
 /// same generation, and the library's minor release. Rows whose strategy is unknown are left out.
-pub fn for_plan(manifests: &[PathBuf], wanted: &Wanted<'_>, output: &Output) -> Result<Measurements, Failure> {
-    let mut found = Measurements::default();
-    let mut left_out = LeftOut::default();
+pub fn for_plan(
+    manifests: &[PathBuf],
+    filter: &MeasurementFilter<'_>,
+    output: &Output,
+) -> Result<Measurements, Failure> {
+    let mut measurements = Measurements::default();
+    let mut rejected = RejectedRows::default();
     for path in manifests {
         let loaded = manifest::load(path)?;
         warn(&loaded, output);
         for measurement in &loaded.measurements {
             let configuration = &measurement.configuration;
             let rows = measurement.rows.len() as u64;
-            let alike = (measurement.ranks(), configuration.nodes) == wanted.place
-                && (configuration.launch, configuration.processes) == (wanted.mode.launch, wanted.mode.processes);
-            if !alike {
-                left_out.launches += rows;
+            let same_configuration = (measurement.ranks(), configuration.nodes) == filter.ranks_and_hosts
+                && (configuration.launch, configuration.processes) == (filter.mode.launch, filter.mode.processes);
+            if !same_configuration {
+                rejected.launches += rows;
                 continue;
             }
-            if capability(&measurement.fabric) != capability(wanted.fabric) {
-                left_out.gpus += rows;
+            if capability(&measurement.fabric) != capability(filter.fabric) {
+                rejected.gpus += rows;
                 continue;
             }
-            if !wanted.is_by_its_library(measurement)? {
-                left_out.libraries += rows;
+            if !filter.matches_library(measurement)? {
+                rejected.libraries += rows;
                 continue;
             }
             let router = Router::new(&measurement.fabric, RouteOptions::default());
             let strategies = Strategies::new(measurement, &router);
             for row in &measurement.rows {
-                match strategies.of(row) {
-                    Some(strategy) => found.add(configuration.collective, row.bytes, strategy, row.measured()),
-                    None => left_out.unknown += 1,
+                match strategies.strategy(row) {
+                    Some(strategy) => measurements.add(configuration.collective, row.bytes, strategy, row.measured()),
+                    None => rejected.unknown += 1,
                 }
             }
         }
     }
-    let told = left_out.told(wanted);
-    if found.is_empty() && !manifests.is_empty() {
-        let (ranks, hosts) = wanted.place;
-        let why = if told.is_empty() { String::new() } else { format!(" ({})", told.join("; ")) };
+    let messages = rejected.messages(filter);
+    if measurements.is_empty() && !manifests.is_empty() {
+        let (ranks, hosts) = filter.ranks_and_hosts;
+        let reasons = if messages.is_empty() { String::new() } else { format!(" ({})", messages.join("; ")) };
         return Err(Failure::input_with_help(
-            format!("--measured: no time of {ranks} ranks on {hosts} hosts, launched as the plan's calls are{why}"),
+            format!("--measured: no time of {ranks} ranks on {hosts} hosts, launched as the plan's calls are{reasons}"),
             "--launch, --processes, --nodes, --gpus and --library say which are wanted",
         ));
     }
-    told.iter().for_each(|told| output.warn(&format!("measured: {told}")));
+    messages.iter().for_each(|message| output.warn(&format!("measured: {message}")));
     if !manifests.is_empty() {
-        let LeftOut { launches, unknown, .. } = left_out;
+        let RejectedRows { launches, unknown, .. } = rejected;
         output.detail(&format!(
             "measured: {} sizes; {launches} rows are of other ranks, hosts or launches, of {unknown} it is not known what ran",
-            found.len()
+            measurements.len()
         ));
     }
-    Ok(found)
+    Ok(measurements)
 }
 
 /// Compute capability × 10 of a fabric's first GPU, which identifies the generation.
@@ -128,33 +133,34 @@ fn capability(fabric: &Fabric) -> Option<u32> {
     })
 }
 
-impl LeftOut {
-    fn told(&self, wanted: &Wanted<'_>) -> Vec<String> {
-        let told = |rows: u64, what: String| (rows > 0).then(|| format!("{} left out: {what}", counted(rows, "row")));
-        let library = wanted.library.map_or_else(|| "the library".to_owned(), |library| library.to_string());
-        let gpus = told(self.gpus, format!("of GPUs of another generation than those of {}", wanted.fabric.name()));
-        let libraries = told(self.libraries, format!("not of {library} or its minor release"));
+impl RejectedRows {
+    fn messages(&self, filter: &MeasurementFilter<'_>) -> Vec<String> {
+        let message =
+            |rows: u64, reason: String| (rows > 0).then(|| format!("{} left out: {reason}", format_count(rows, "row")));
+        let library = filter.library.map_or_else(|| "the library".to_owned(), |library| library.to_string());
+        let gpus = message(self.gpus, format!("of GPUs of another generation than those of {}", filter.fabric.name()));
+        let libraries = message(self.libraries, format!("not of {library} or its minor release"));
         gpus.into_iter().chain(libraries).collect()
     }
 }
 
-impl Wanted<'_> {
+impl MeasurementFilter<'_> {
     /// Returns true if a measurement was made with the requested library and minor release. A measurement that names no
     /// library counts as the NCCL release of the profile nearest to its fabric. Kernels of other software count as
     /// candidates if picks are not restricted to the library.
-    fn is_by_its_library(&self, measurement: &Measurement) -> Result<bool, Failure> {
-        let Some(wanted) = self.library else { return Ok(true) };
+    fn matches_library(&self, measurement: &Measurement) -> Result<bool, Failure> {
+        let Some(requested) = self.library else { return Ok(true) };
         let release = |version: &str| -> Vec<String> { version.split('.').take(2).map(str::to_owned).collect() };
         let is_release = |version: &str| {
-            let wanted = wanted.to_string();
-            wanted.split_once('-').is_some_and(|(_, wanted)| release(wanted) == release(version))
+            let requested = requested.to_string();
+            requested.split_once('-').is_some_and(|(_, requested)| release(requested) == release(version))
         };
         let Some(library) = &measurement.configuration.library else {
             let nearest = Profile::nearest(&measurement.fabric, Software::Nccl)?.library;
             let nearest = nearest.strip_prefix("nccl-").unwrap_or_default();
-            return Ok(matches!(wanted, Library::Nccl(_)) && is_release(nearest));
+            return Ok(matches!(requested, Library::Nccl(_)) && is_release(nearest));
         };
-        Ok(match (library.name, wanted) {
+        Ok(match (library.name, requested) {
             (LibraryName::Nccl, Library::Nccl(_)) | (LibraryName::OpenMpi, Library::OpenMpi(_)) => {
                 is_release(&library.version)
             }

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use fabricast_planner::mix::Repeated;
+use fabricast_planner::mix::CallGroup;
 use fabricast_planner::plan::PlanRequest;
 use fabricast_sim::schedule::{BufferUse, Collective, Header};
 use fabricast_topologies::fabric::Figures;
@@ -15,7 +15,7 @@ use crate::output::Output;
 
 /// A GPU whose memory cannot hold the buffers of its ranks.
 #[derive(Clone, Debug, Serialize)]
-pub struct Exceeded {
+pub struct MemoryShortfall {
     /// Size of the call: the larger buffer of a rank, in bytes.
     bytes: Bytes,
     /// Size of the buffers of all ranks on the GPU, in bytes.
@@ -25,64 +25,68 @@ pub struct Exceeded {
     device: String,
 }
 
-impl Exceeded {
+impl MemoryShortfall {
     /// Returns the GPU with the least memory among those that a call exceeds. `None` if all hold the buffers or state
     /// no memory.
-    fn of(size: Bytes, buffers: Bytes, fabric: &Fabric, placement: &[NodeId]) -> Option<Self> {
+    fn check(size: Bytes, buffers: Bytes, fabric: &Fabric, placement: &[NodeId]) -> Option<Self> {
         let mut ranks: BTreeMap<NodeId, u64> = BTreeMap::new();
         for &device in placement {
             *ranks.entry(device).or_default() += 1;
         }
-        let exceeded = ranks.into_iter().filter_map(|(device, count)| {
+        let shortfalls = ranks.into_iter().filter_map(|(device, count)| {
             let Figures::Gpu(figures) = &fabric.node(device).figures else { return None };
             let (memory, needed) = (figures.memory?, Bytes(buffers.0.saturating_mul(count)));
             (needed > memory).then_some((memory, device, needed))
         });
-        let (memory, device, needed) = exceeded.min()?;
+        let (memory, device, needed) = shortfalls.min()?;
         Some(Self { bytes: size, needed, memory, device: fabric.node(device).id.to_string() })
     }
 
     /// Check of a schedule.
-    pub fn by_schedule(header: &Header, fabric: &Fabric, placement: &[NodeId]) -> Option<Self> {
+    pub fn check_schedule(header: &Header, fabric: &Fabric, placement: &[NodeId]) -> Option<Self> {
         let call = header.call;
         let size = header.size();
-        Self::of(size, buffers(call.collective, size, call.ranks, call.buffers), fabric, placement)
+        Self::check(size, buffers(call.collective, size, call.ranks, call.buffers), fabric, placement)
     }
 
     /// Check of a plan: its smallest size that exceeds a GPU's memory.
-    pub fn by_plan(request: &PlanRequest<'_>) -> Option<Self> {
+    pub fn check_plan(request: &PlanRequest<'_>) -> Option<Self> {
         let ranks = request.placement.len() as u32;
-        let calls = request.collectives.iter().flat_map(|&one| request.sizes.iter().map(move |&size| (size, one)));
-        let exceeded = calls.filter_map(|(size, collective)| {
+        let calls = request
+            .collectives
+            .iter()
+            .flat_map(|&collective| request.sizes.iter().map(move |&size| (size, collective)));
+        let shortfalls = calls.filter_map(|(size, collective)| {
             // The total of a matrix is spread over the ranks.
             let largest =
                 if collective == Collective::AllToAllV { Bytes(size.0 / u64::from(ranks.max(1))) } else { size };
             let buffers = buffers(collective, largest, ranks, request.buffers);
-            Self::of(size, buffers, request.fabric, request.placement)
+            Self::check(size, buffers, request.fabric, request.placement)
         });
-        exceeded.min_by_key(|one| one.bytes)
+        shortfalls.min_by_key(|shortfall| shortfall.bytes)
     }
 
     /// Check of a job: its smallest call that exceeds a GPU's memory.
-    pub fn by_calls(calls: &[Repeated], fabric: &Fabric) -> Option<Self> {
-        let exceeded = calls.iter().filter_map(|call| {
+    pub fn check_calls(calls: &[CallGroup], fabric: &Fabric) -> Option<Self> {
+        let shortfalls = calls.iter().filter_map(|call| {
             let ranks = call.devices.len() as u32;
             let buffers = buffers(call.collective, call.bytes, ranks, BufferUse::InPlace);
-            Self::of(call.bytes, buffers, fabric, &call.devices)
+            Self::check(call.bytes, buffers, fabric, &call.devices)
         });
-        exceeded.min_by_key(|one| one.bytes)
+        shortfalls.min_by_key(|shortfall| shortfall.bytes)
     }
 
     /// Check of measurements: the smallest row that exceeds a GPU's memory and so cannot have been measured.
-    pub fn by_measurements(measurements: &[Measurement]) -> Option<Self> {
-        let exceeded = measurements.iter().filter_map(|one| {
-            let of_row = |bytes| {
-                let buffers = buffers(one.configuration.collective, bytes, one.ranks(), BufferUse::InPlace);
-                Self::of(bytes, buffers, &one.fabric, one.fabric.gpus())
+    pub fn check_measurements(measurements: &[Measurement]) -> Option<Self> {
+        let shortfalls = measurements.iter().filter_map(|measurement| {
+            let check_row = |bytes| {
+                let buffers =
+                    buffers(measurement.configuration.collective, bytes, measurement.ranks(), BufferUse::InPlace);
+                Self::check(bytes, buffers, &measurement.fabric, measurement.fabric.gpus())
             };
-            one.rows.iter().filter_map(|row| of_row(row.bytes)).min_by_key(|one| one.bytes)
+            measurement.rows.iter().filter_map(|row| check_row(row.bytes)).min_by_key(|shortfall| shortfall.bytes)
         });
-        exceeded.min_by_key(|one| one.bytes)
+        shortfalls.min_by_key(|shortfall| shortfall.bytes)
     }
 
     /// Warns on standard error.
@@ -95,9 +99,9 @@ impl Exceeded {
 }
 
 /// Total size of a rank's input and output buffers, of which the larger has `size`.
-fn buffers(collective: Collective, size: Bytes, ranks: u32, place: BufferUse) -> Bytes {
+fn buffers(collective: Collective, size: Bytes, ranks: u32, buffer_use: BufferUse) -> Bytes {
     use Collective as C;
-    let other = match (place, collective) {
+    let other = match (buffer_use, collective) {
         (BufferUse::InPlace, _) => 0,
         (_, C::AllGather | C::ReduceScatter | C::Gather | C::Scatter) => size.0 / u64::from(ranks.max(1)),
         _ => size.0,

@@ -52,8 +52,8 @@ fn csv(table: &Table) -> Result<String, Failure> {
 }
 
 /// Formats a count with its noun: `1 rank`, `8 ranks`, `1,024 links`.
-fn counted(count: u64, one: &str) -> String {
-    format!("{} {one}{}", grouped(count), if count == 1 { "" } else { "s" })
+fn format_count(count: u64, noun: &str) -> String {
+    format!("{} {noun}{}", grouped(count), if count == 1 { "" } else { "s" })
 }
 
 /// Name of a profile. A note is added if the GPUs need RCCL, which is not modelled. Profiles of MPI libraries are valid

@@ -2,7 +2,7 @@
 
 use fabricast_sim::Timeline;
 use fabricast_sim::engine::Span;
-use fabricast_sim::schedule::{Channel, Generate, OpKind, Program, Rank};
+use fabricast_sim::schedule::{Channel, OpKind, Program, Rank, ScheduleGenerator};
 use rustc_hash::FxHashMap;
 
 /// Programs of selected ranks of a run.
@@ -35,7 +35,7 @@ impl<'a> Operations<'a> {
     }
 
     /// Adds the program of a rank and returns it.
-    pub fn add(&mut self, generator: &dyn Generate, rank: Rank) -> &Program {
+    pub fn add(&mut self, generator: &dyn ScheduleGenerator, rank: Rank) -> &Program {
         self.programs.entry(rank).or_insert_with(|| {
             let mut program = Program::default();
             generator.program(rank, &mut program);
@@ -50,7 +50,7 @@ impl<'a> Operations<'a> {
 
     /// Returns the operation of a span; `None` if the span's rank was not added.
     pub fn get(&self, span: &Span) -> Option<Operation> {
-        let rank = self.timeline.rank_of(span.run);
+        let rank = self.timeline.run_rank(span.run);
         let first = *self.timeline.rank_starts.get(rank.0 as usize)?;
         let run = self.programs.get(&rank)?.runs().get((span.run - first) as usize)?;
         let (kind, peer) = (run.kind, Rank(run.peer.at(span.index)));

@@ -4,19 +4,21 @@ use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use fabricast_planner::library::{Chooser, Library};
-use fabricast_planner::plan::{Effort, NotTried, Plan, PlanRequest, Priced, Row, SearchSpace, Watcher, plan_with};
+use fabricast_planner::plan::{
+    Effort, Excluded, Plan, PlanRequest, Row, SearchSpace, TimedStrategy, Watcher, plan_table,
+};
 use fabricast_planner::strategy::{Restriction, Strategy};
 use fabricast_reports::chart::{self, PlanChart};
-use fabricast_reports::table::{self, Cell, Column, Look, Table, Tone, Unit, Value};
+use fabricast_reports::table::{self, Cell, Column, Emphasis, Table, TextOptions, Unit, Value};
 use fabricast_sim::schedule::{BufferUse, Collective};
 use fabricast_topologies::Fabric;
 use fabricast_topologies::route::Router;
 
 use super::asked;
 use super::library_default::{self, Field};
-use super::memory::Exceeded;
-use super::plan_json::{Asked, Made, PlanJson};
-use super::{binds, counted, measured};
+use super::memory::MemoryShortfall;
+use super::plan_json::{PlanInputs, PlanJson, RequestedFabric};
+use super::{binds, format_count, measured};
 use crate::args::{PlanArgs, Sizes, StrategyArgs};
 use crate::failure::Failure;
 use crate::output::{self, Format, Output};
@@ -32,30 +34,30 @@ pub fn run(args: &PlanArgs, output: &Output) -> Result<(), Failure> {
     let fabric = setup::fabric(&args.fabric.fabric, &args.fabric.size, &args.what_if, output)?;
     let placement = setup::ranks(&fabric, args.fabric.ranks_per_gpu)?;
     let router = Router::new(&fabric, setup::call_options(&args.fabric, &fabric)?);
-    let profile = setup::profile_of(&args.library, &args.costs, &fabric)?;
+    let profile = setup::library_profile(&args.library, &args.costs, &fabric)?;
     setup::sources(&fabric, &profile, output);
     let flags = StrategyArgs { protocol: asked::protocols(&args.call, &args.strategy), ..args.strategy.clone() };
     let chooser = setup::library(&args.library, &profile)
         .map(|library| setup::chooser(library, &router, &placement, &args.library, &args.call, &args.strategy));
-    let own = chooser.as_ref().map(Chooser::offer);
+    let offer = chooser.as_ref().map(Chooser::capabilities);
     let restricting = setup::restricting_library(&args.library, &profile);
     // The chooser's offer for the same library includes its tables for this fabric.
-    let restricting = restricting.map(|offer| own.filter(|own| own.library == offer.library).unwrap_or(offer));
+    let restricting = restricting.map(|named| offer.filter(|offer| offer.library == named.library).unwrap_or(named));
     let restriction = Restriction { library: restricting, ..setup::restriction(&flags) };
     let mode = setup::launch_mode(&args.costs, &fabric, &placement);
-    let ranks_per_node = fabric.most_on_a_host(&placement);
+    let ranks_per_node = fabric.max_devices_per_host(&placement);
     let hosts = (placement.len() as u32 / ranks_per_node).max(1);
-    let wanted = measured::Wanted {
-        place: (placement.len() as u32, hosts),
+    let filter = measured::MeasurementFilter {
+        ranks_and_hosts: (placement.len() as u32, hosts),
         mode,
         fabric: &fabric,
         library: chooser.as_ref().map(Chooser::library),
         restriction: &restriction,
     };
-    let measurements = measured::for_plan(&args.measured, &wanted, output)?;
+    let measurements = measured::for_plan(&args.measured, &filter, output)?;
     super::check_root(&args.call, &placement)?;
-    let asked::Asked { collectives, matrix, sizes } =
-        asked::Asked::of(&args.call, placement.len(), &Sizes::default().0)?;
+    let asked::CallRequest { collectives, matrix, sizes } =
+        asked::CallRequest::from_args(&args.call, placement.len(), &Sizes::default().0)?;
     let request = PlanRequest {
         fabric: &fabric,
         router: &router,
@@ -72,64 +74,73 @@ pub fn run(args: &PlanArgs, output: &Output) -> Result<(), Failure> {
         library: chooser.as_ref(),
         effort: if chart.is_some() { Effort::EveryPair } else { Effort::Contenders },
     };
-    let exceeded = Exceeded::by_plan(&request);
-    if let Some(exceeded) = &exceeded {
-        exceeded.warn(output);
+    let shortfall = MemoryShortfall::check_plan(&request);
+    if let Some(shortfall) = &shortfall {
+        shortfall.warn(output);
     }
     let total = (collectives.len() * sizes.len()) as u64;
     let rows_done = AtomicUsize::new(0);
     let position = || Position { done: rows_done.load(Ordering::Relaxed) as u64, total };
     let watcher = Watcher { rows_done: Some(&rows_done), ..Watcher::default() };
-    let found = watch::with_progress(output, "planning", position, || plan_with(&request, &measurements, watcher))?;
-    for (_, reason) in &found.left_out {
+    let plan = watch::with_progress(output, "planning", position, || plan_table(&request, &measurements, watcher))?;
+    for (_, reason) in &plan.left_out {
         output.warn(reason);
     }
-    let mut space = SearchSpace::of(&request);
-    space.add_left_out(&found.rows);
+    let mut space = SearchSpace::new(&request);
+    space.add_omitted(&plan.rows);
     let answer = match output.format {
         Format::Json => output::json(&PlanJson::new(
-            &found,
+            &plan,
             &fabric,
-            &Made { request: &request, hosts, asked: Asked::of(args), offer: own, exceeded, space: &space },
+            &PlanInputs {
+                request: &request,
+                hosts,
+                requested_fabric: RequestedFabric::from_args(args),
+                offer,
+                memory_shortfall: shortfall,
+                space: &space,
+            },
         ))?,
         Format::Text => {
-            let table = text(&found, &fabric, &heading(&found, &request, hosts), &output.look());
-            format!("{table}{}", searched(&space))
+            let table = text(&plan, &fabric, &heading(&plan, &request, hosts), &output.text_options());
+            format!("{table}{}", describe_search(&space))
         }
-        Format::Csv => super::csv(&csv(&found, &fabric))?,
+        Format::Csv => super::csv(&csv(&plan, &fabric))?,
     };
     match chart {
-        Some(chart) => output.write_with(&answer, Some((chart.path, &chart.draw(&found)?))),
+        Some(chart) => output.write_with(&answer, Some((chart.path, &chart.draw(&plan)?))),
         None => output.write(&answer),
     }
 }
 
 /// Maximum number of lines about schedules that are too large.
-const MOST_LEFT_OUT: usize = 6;
+const MAX_TOO_LARGE_LINES: usize = 6;
 
 /// Describes the channel counts that were tried, and the strategies that were excluded although they can run.
-fn searched(space: &SearchSpace) -> String {
+fn describe_search(space: &SearchSpace) -> String {
     let mut lines = String::new();
     let counts: Vec<String> = space.channels.iter().map(u16::to_string).collect();
-    let mut of_library = None;
-    let mut left_out = Vec::new();
-    for one in &space.not_tried {
-        match one {
-            NotTried::OtherChannels => {
+    let mut restricting_library = None;
+    let mut omitted = Vec::new();
+    for excluded in &space.excluded {
+        match excluded {
+            Excluded::OtherChannels => {
                 lines.push_str(&format!("channels tried: {}; others with --channels\n", counts.join(", ")));
             }
-            NotTried::LeftOut { .. } => left_out.push(format!("not tried: {one}\n")),
-            NotTried::ManyChannels { .. } => lines.push_str(&format!("not tried: {one}\n")),
-            NotTried::NotOfLibrary { library, .. } | NotTried::OutOfReach(library) => of_library = Some(library),
-            NotTried::Impossible { .. } => {}
+            Excluded::Omitted { .. } => omitted.push(format!("not tried: {excluded}\n")),
+            Excluded::ManyChannels { .. } => lines.push_str(&format!("not tried: {excluded}\n")),
+            Excluded::UnsupportedByLibrary { library, .. } | Excluded::UnselectableChannels(library) => {
+                restricting_library = Some(library)
+            }
+            Excluded::Impossible { .. } => {}
         }
     }
-    let hidden = left_out.len().saturating_sub(MOST_LEFT_OUT);
-    lines.extend(left_out.into_iter().take(MOST_LEFT_OUT));
+    let hidden = omitted.len().saturating_sub(MAX_TOO_LARGE_LINES);
+    lines.extend(omitted.into_iter().take(MAX_TOO_LARGE_LINES));
     if hidden > 0 {
         lines.push_str(&format!("not tried: {hidden} more (--format json lists them)\n"));
     }
-    if let Some(library) = of_library {
+    if let Some(library) = restricting_library {
         lines.push_str(&format!("not tried: strategies that {library} does not run (--format json lists them)\n"));
     }
     lines
@@ -137,21 +148,21 @@ fn searched(space: &SearchSpace) -> String {
 
 /// Heading of a plan: `all_reduce on hgx-h200 · 8 ranks · profile nccl-2.28-h200`.
 fn heading(plan: &Plan, request: &PlanRequest<'_>, hosts: u32) -> String {
-    let place = if hosts > 1 { format!("{hosts} hosts, ") } else { String::new() };
-    let what = match request.collectives {
-        [one] => format!("{one} on "),
+    let hosts_label = if hosts > 1 { format!("{hosts} hosts, ") } else { String::new() };
+    let collective_label = match request.collectives {
+        [collective] => format!("{collective} on "),
         _ => String::new(),
     };
-    let ranks = counted(plan.ranks.into(), "rank");
-    let unknown = match unmodelled(request) {
+    let ranks = format_count(plan.ranks.into(), "rank");
+    let rccl_note = match is_library_unmodelled(request) {
         true => " · RCCL is not modelled: the bound and our own schedules only",
         false => "",
     };
-    format!("{what}{} · {place}{ranks} · profile {}{unknown}", plan.fabric, plan.profile)
+    format!("{collective_label}{} · {hosts_label}{ranks} · profile {}{rccl_note}", plan.fabric, plan.profile)
 }
 
 /// Returns true if the GPUs' library is not modelled (AMD GPUs with RCCL) and no other library is requested.
-fn unmodelled(request: &PlanRequest<'_>) -> bool {
+fn is_library_unmodelled(request: &PlanRequest<'_>) -> bool {
     let is_other = request.library.is_some_and(|chooser| matches!(chooser.library(), Library::OpenMpi(_)));
     !is_other && !Library::NEWEST_NCCL.runs_on(request.fabric, request.placement)
 }
@@ -160,7 +171,7 @@ fn field<'a>(column: Column, cell: impl Fn(&Row) -> Cell + 'a) -> Field<'a> {
     (column, Box::new(cell))
 }
 
-fn filled<'a>(fields: Vec<Field<'_>>, rows: impl Iterator<Item = &'a Row>) -> Table {
+fn fill_table<'a>(fields: Vec<Field<'_>>, rows: impl Iterator<Item = &'a Row>) -> Table {
     let (columns, cells): (Vec<Column>, Vec<_>) = fields.into_iter().unzip();
     let mut table = Table::new(columns);
     for row in rows {
@@ -170,24 +181,24 @@ fn filled<'a>(fields: Vec<Field<'_>>, rows: impl Iterator<Item = &'a Row>) -> Ta
 }
 
 /// Slowdown of the runner-up relative to the pick, as a share.
-fn slower(row: &Row) -> Option<f64> {
+fn runner_up_slowdown(row: &Row) -> Option<f64> {
     row.runner_up.map(|second| second.time.0 as f64 / row.pick.time.0.max(1) as f64 - 1.0)
 }
 
 /// Tables of all collectives. Narrow terminals hide columns from the right.
-fn text(plan: &Plan, fabric: &Fabric, heading: &str, look: &Look) -> String {
+fn text(plan: &Plan, fabric: &Fabric, heading: &str, options: &TextOptions) -> String {
     let groups: Vec<&[Row]> = plan.rows.chunk_by(|a, b| a.collective == b.collective).collect();
     let tables: Vec<Table> = groups
         .iter()
         .map(|rows| {
-            let mut table = filled(text_fields(plan, fabric), rows.iter());
+            let mut table = fill_table(text_fields(plan, fabric), rows.iter());
             if let (true, [first, ..]) = (groups.len() > 1, rows) {
                 table.heading(format!("\n{}", first.collective));
             }
             table
         })
         .collect();
-    format!("{heading}\n{}{}", table::stacked(&tables, look), library_default::notes(plan))
+    format!("{heading}\n{}{}", table::stacked(&tables, options), library_default::notes(plan))
 }
 
 fn text_fields<'a>(plan: &'a Plan, fabric: &'a Fabric) -> Vec<Field<'a>> {
@@ -195,10 +206,10 @@ fn text_fields<'a>(plan: &'a Plan, fabric: &'a Fabric) -> Vec<Field<'a>> {
     let mut fields = vec![
         field(Column::new("bytes", "size", Unit::Bytes), |row| Value::Bytes(row.bytes).into()),
         field(Column::new("algorithm", "algorithm", Unit::Text), |row| {
-            Cell::from(Value::text(row.pick.strategy.algorithm.name())).tone(Tone::Strong)
+            Cell::from(Value::text(row.pick.strategy.algorithm.name())).tone(Emphasis::Strong)
         }),
         field(Column::new("protocol", "protocol", Unit::Text), |row| {
-            Cell::from(Value::text(row.pick.strategy.protocol.name())).tone(Tone::Strong)
+            Cell::from(Value::text(row.pick.strategy.protocol.name())).tone(Emphasis::Strong)
         }),
         field(Column::new("channels", "channels", Unit::Number), |row| {
             Value::Count(row.pick.strategy.channels.into()).into()
@@ -210,12 +221,14 @@ fn text_fields<'a>(plan: &'a Plan, fabric: &'a Fabric) -> Vec<Field<'a>> {
         field(Column::new("bound_share", "of bound", Unit::Percent), |row| {
             Value::Share(row.fraction_of_bound()).into()
         }),
-        field(Column::new("binds", "binds", Unit::Text).spare(), |row| Value::text(binds::of_row(row, fabric)).into()),
+        field(Column::new("binds", "binds", Unit::Text).spare(), |row| {
+            Value::text(binds::bottleneck_of_row(row, fabric)).into()
+        }),
         field(Column::new("runner_up", "runner-up", Unit::Text).spare(), move |row| {
             Value::or_missing(row.runner_up, |second| name(second.strategy)).into()
         }),
         field(Column::new("slower", "slower", Unit::Percent).spare(), |row| {
-            Value::or_missing(slower(row), Value::Share).into()
+            Value::or_missing(runner_up_slowdown(row), Value::Share).into()
         }),
     ];
     fields.extend(library_default::text_fields(plan));
@@ -229,31 +242,31 @@ fn text_fields<'a>(plan: &'a Plan, fabric: &'a Fabric) -> Vec<Field<'a>> {
 
 /// One table for all collectives, with the JSON keys as column names.
 fn csv(plan: &Plan, fabric: &Fabric) -> Table {
-    let word = |key: &str| Column::new(key, key, Unit::Text);
-    let figure = |key: &str| Column::new(key, key, Unit::Number);
-    let second = |of: fn(&Priced) -> Value| {
-        move |row: &Row| -> Cell { row.runner_up.as_ref().map_or(Value::Missing, of).into() }
+    let text_column = |key: &str| Column::new(key, key, Unit::Text);
+    let number_column = |key: &str| Column::new(key, key, Unit::Number);
+    let second = |value: fn(&TimedStrategy) -> Value| {
+        move |row: &Row| -> Cell { row.runner_up.as_ref().map_or(Value::Missing, value).into() }
     };
     let mut fields: Vec<Field<'_>> = vec![
-        field(word("collective"), |row| Value::text(row.collective.name()).into()),
-        field(figure("bytes"), |row| Value::Bytes(row.bytes).into()),
-        field(word("algorithm"), |row| Value::text(row.pick.strategy.algorithm.name()).into()),
-        field(word("protocol"), |row| Value::text(row.pick.strategy.protocol.name()).into()),
-        field(figure("channels"), |row| Value::Count(row.pick.strategy.channels.into()).into()),
-        field(figure("time_us"), |row| Value::Time(row.pick.time).into()),
-        field(figure("low_us"), |row| Value::Time(row.pick.low).into()),
-        field(figure("high_us"), |row| Value::Time(row.pick.high).into()),
-        field(figure("busbw_gbps"), |row| Value::Rate(row.busbw_gbps(row.pick.time, plan.ranks)).into()),
-        field(figure("bound_us"), |row| Value::Time(row.bound.time).into()),
-        field(figure("bound_share"), |row| Value::Share(row.fraction_of_bound()).into()),
-        field(word("binds"), |row| Value::text(binds::of_row(row, fabric)).into()),
-        field(word("runner_up_algorithm"), second(|p| Value::text(p.strategy.algorithm.name()))),
-        field(word("runner_up_protocol"), second(|p| Value::text(p.strategy.protocol.name()))),
-        field(figure("runner_up_channels"), second(|p| Value::Count(p.strategy.channels.into()))),
-        field(figure("runner_up_time_us"), second(|p| Value::Time(p.time))),
+        field(text_column("collective"), |row| Value::text(row.collective.name()).into()),
+        field(number_column("bytes"), |row| Value::Bytes(row.bytes).into()),
+        field(text_column("algorithm"), |row| Value::text(row.pick.strategy.algorithm.name()).into()),
+        field(text_column("protocol"), |row| Value::text(row.pick.strategy.protocol.name()).into()),
+        field(number_column("channels"), |row| Value::Count(row.pick.strategy.channels.into()).into()),
+        field(number_column("time_us"), |row| Value::Time(row.pick.time).into()),
+        field(number_column("low_us"), |row| Value::Time(row.pick.low).into()),
+        field(number_column("high_us"), |row| Value::Time(row.pick.high).into()),
+        field(number_column("busbw_gbps"), |row| Value::Rate(row.busbw_gbps(row.pick.time, plan.ranks)).into()),
+        field(number_column("bound_us"), |row| Value::Time(row.bound.time).into()),
+        field(number_column("bound_share"), |row| Value::Share(row.fraction_of_bound()).into()),
+        field(text_column("binds"), |row| Value::text(binds::bottleneck_of_row(row, fabric)).into()),
+        field(text_column("runner_up_algorithm"), second(|p| Value::text(p.strategy.algorithm.name()))),
+        field(text_column("runner_up_protocol"), second(|p| Value::text(p.strategy.protocol.name()))),
+        field(number_column("runner_up_channels"), second(|p| Value::Count(p.strategy.channels.into()))),
+        field(number_column("runner_up_time_us"), second(|p| Value::Time(p.time))),
     ];
     fields.extend(library_default::csv_fields());
-    filled(fields, plan.rows.iter())
+    fill_table(fields, plan.rows.iter())
 }
 
 /// Chart of a plan: one collective, a line per algorithm and protocol.
@@ -266,17 +279,17 @@ struct Chart<'a> {
 impl<'a> Chart<'a> {
     /// Checks that the chart can be drawn and written, before the plan is computed.
     fn new(path: &'a Path, collectives: &[Collective], output: &Output) -> Result<Self, Failure> {
-        let format = chart::Format::of_path(path).map_err(|error| Failure::input(error.to_string()))?;
+        let format = chart::Format::from_path(path).map_err(|error| Failure::input(error.to_string()))?;
         let &[collective] = collectives else {
             return Err(Failure::input_with_help("a chart shows one collective", "name it with --collective"));
         };
-        output.check_beside(path)?;
+        output.check_additional_file(path)?;
         Ok(Self { path, format, collective })
     }
 
     fn draw(&self, plan: &Plan) -> Result<Vec<u8>, Failure> {
         let collective = self.collective;
-        let point = |row: &Row, priced: &Priced| chart::Point { bytes: row.bytes, time: priced.time };
+        let point = |row: &Row, priced: &TimedStrategy| chart::Point { bytes: row.bytes, time: priced.time };
         let mut strategies: Vec<(_, chart::Strategy)> = Vec::new();
         for row in &plan.rows {
             for pair in &row.pairs {
@@ -300,14 +313,14 @@ impl<'a> Chart<'a> {
         });
         let chart = PlanChart {
             title: format!("{collective} on {}", plan.fabric),
-            subtitle: format!("{}, profile {}", counted(plan.ranks.into(), "rank"), plan.profile),
+            subtitle: format!("{}, profile {}", format_count(plan.ranks.into(), "rank"), plan.profile),
             bus_factor: collective.busbw_factor(plan.ranks),
             picks: picks.collect(),
             bound: plan.rows.iter().map(|row| chart::Point { bytes: row.bytes, time: row.bound.time }).collect(),
             band: plan
                 .rows
                 .iter()
-                .map(|row| chart::Spread { bytes: row.bytes, low: row.pick.low, high: row.pick.high })
+                .map(|row| chart::PredictionInterval { bytes: row.bytes, low: row.pick.low, high: row.pick.high })
                 .collect(),
             measured: None,
             strategies: strategies.into_iter().map(|(_, strategy)| strategy).collect(),

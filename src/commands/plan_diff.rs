@@ -8,7 +8,7 @@ use fabricast_sim::schedule::Collective;
 use fabricast_topologies::{Bytes, Picos};
 use serde::Serialize;
 
-use super::{counted, table::read_plan};
+use super::{format_count, table::read_plan};
 use crate::args::DiffArgs;
 use crate::failure::Failure;
 use crate::output::{self, Format, Output};
@@ -18,7 +18,8 @@ struct Diff<'a> {
     before: Side<'a>,
     after: Side<'a>,
     /// Number of rows that are equal in both plans.
-    alike: usize,
+    #[serde(rename = "alike")]
+    equal_rows: usize,
     rows: Vec<RowDiff>,
 }
 
@@ -53,17 +54,17 @@ struct PickJson {
 }
 
 impl PickJson {
-    fn of(pick: &SavedPick) -> Self {
+    fn from_pick(pick: &SavedPick) -> Self {
         let (algorithm, protocol) = (pick.algorithm.name(), pick.protocol.name());
-        Self { algorithm, protocol, channels: pick.channels, time_us: Some(pick.counted_us()) }
+        Self { algorithm, protocol, channels: pick.channels, time_us: Some(pick.effective_us()) }
     }
 
     /// Returns a plan's pick for a size: its row, or the enclosing range if the collective has no rows.
-    fn at(plan: &SavedPlan, rows: &Rows<'_>, at @ (collective, bytes): (Collective, Bytes)) -> Option<Self> {
+    fn pick_at(plan: &SavedPlan, rows: &Rows<'_>, key @ (collective, bytes): (Collective, Bytes)) -> Option<Self> {
         if plan.has_rows(collective) {
-            return rows.get(&at).map(|row| Self::of(&row.pick));
+            return rows.get(&key).map(|row| Self::from_pick(&row.pick));
         }
-        plan.range_of(collective, bytes).map(|range| {
+        plan.find_range(collective, bytes).map(|range| {
             let (algorithm, protocol) = (range.algorithm.name(), range.protocol.name());
             Self { algorithm, protocol, channels: range.channels, time_us: None }
         })
@@ -80,15 +81,16 @@ impl PickJson {
 
 pub fn run(args: &DiffArgs, output: &Output) -> Result<(), Failure> {
     let (before, after) = (read_plan(&args.before)?, read_plan(&args.after)?);
-    let (alike, rows) = differing(&before, &after);
-    let diff = Diff { before: side(&before), after: side(&after), alike, rows };
+    let (equal_rows, rows) = compare_rows(&before, &after);
+    let diff = Diff { before: side(&before), after: side(&after), equal_rows, rows };
     let text = match output.format {
         Format::Json => output::json(&diff)?,
         Format::Csv => super::csv(&table(&diff.rows))?,
         Format::Text => {
-            let heading = format!("{} differ, {alike} are alike\n", counted(diff.rows.len() as u64, "row"));
-            let sides = format!("before: {}\nafter: {}\n", named(&diff.before), named(&diff.after));
-            let rows = if diff.rows.is_empty() { String::new() } else { table(&diff.rows).text(&output.look()) };
+            let heading = format!("{} differ, {equal_rows} are alike\n", format_count(diff.rows.len() as u64, "row"));
+            let sides = format!("before: {}\nafter: {}\n", describe_side(&diff.before), describe_side(&diff.after));
+            let rows =
+                if diff.rows.is_empty() { String::new() } else { table(&diff.rows).text(&output.text_options()) };
             format!("{sides}{heading}{rows}")
         }
     };
@@ -106,9 +108,9 @@ fn side(plan: &SavedPlan) -> Side<'_> {
     }
 }
 
-fn named(side: &Side<'_>) -> String {
+fn describe_side(side: &Side<'_>) -> String {
     let library = side.library.as_deref().unwrap_or("no library");
-    let ranks = counted(side.ranks.into(), "rank");
+    let ranks = format_count(side.ranks.into(), "rank");
     format!("{} · {ranks} · profile {} {} · {library}", side.fabric, side.profile, side.profile_date)
 }
 
@@ -116,7 +118,7 @@ type Rows<'a> = BTreeMap<(Collective, Bytes), &'a SavedRow>;
 
 /// Returns the number of equal rows, and the differing rows. Plans are compared at the sizes of their rows. A
 /// collective without rows in either plan is compared where ranges begin.
-fn differing(before: &SavedPlan, after: &SavedPlan) -> (usize, Vec<RowDiff>) {
+fn compare_rows(before: &SavedPlan, after: &SavedPlan) -> (usize, Vec<RowDiff>) {
     let rows = |plan| -> Rows<'_> {
         let plan: &SavedPlan = plan;
         plan.rows.iter().map(|row| ((row.collective, row.bytes), row)).collect()
@@ -124,21 +126,22 @@ fn differing(before: &SavedPlan, after: &SavedPlan) -> (usize, Vec<RowDiff>) {
     let (rows_before, rows_after) = (rows(before), rows(after));
     let has_rows = |collective| before.has_rows(collective) || after.has_rows(collective);
     let ranges = before.ranges.iter().chain(&after.ranges).filter(|range| !has_rows(range.collective));
-    let all = rows_before.keys().chain(rows_after.keys()).copied();
-    let all: BTreeSet<(Collective, Bytes)> =
-        all.chain(ranges.map(|range| (range.collective, range.min_bytes))).collect();
-    let count = all.len();
-    let differ = all.into_iter().filter_map(|at| {
-        let (before, after) = (PickJson::at(before, &rows_before, at), PickJson::at(after, &rows_after, at));
+    let keys = rows_before.keys().chain(rows_after.keys()).copied();
+    let keys: BTreeSet<(Collective, Bytes)> =
+        keys.chain(ranges.map(|range| (range.collective, range.min_bytes))).collect();
+    let count = keys.len();
+    let differences = keys.into_iter().filter_map(|key| {
+        let (before, after) =
+            (PickJson::pick_at(before, &rows_before, key), PickJson::pick_at(after, &rows_after, key));
         let both = before.as_ref().zip(after.as_ref());
         let times = both.and_then(|(before, after)| before.time_us.zip(after.time_us));
         let same_time = times.is_none_or(|(before, after)| before.to_bits() == after.to_bits());
-        let alike = both.is_some_and(|(before, after)| before.strategy() == after.strategy() && same_time);
+        let is_equal = both.is_some_and(|(before, after)| before.strategy() == after.strategy() && same_time);
         let change = times.filter(|(before, _)| *before > 0.0).map(|(before, after)| after / before - 1.0);
-        (!alike).then_some(RowDiff { collective: at.0, bytes: at.1, before, after, change })
+        (!is_equal).then_some(RowDiff { collective: key.0, bytes: key.1, before, after, change })
     });
-    let differ: Vec<RowDiff> = differ.collect();
-    (count - differ.len(), differ)
+    let differences: Vec<RowDiff> = differences.collect();
+    (count - differences.len(), differences)
 }
 
 fn table(rows: &[RowDiff]) -> Table {

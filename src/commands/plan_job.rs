@@ -3,17 +3,17 @@
 
 use std::path::Path;
 
-use fabricast_planner::mix::{self, Repeated, Weighted};
-use fabricast_planner::step::{Machine, Simulated};
+use fabricast_planner::mix::{self, CallGroup, PlannedCalls};
+use fabricast_planner::step::{Machine, SimulatedCosts};
 use fabricast_reports::format;
-use fabricast_reports::table::{Cell, Column, Table, Tone, Unit, Value};
+use fabricast_reports::table::{Cell, Column, Emphasis, Table, Unit, Value};
 use fabricast_topologies::route::Router;
 use fabricast_topologies::{Bytes, Fabric, Picos};
 use serde::Serialize;
 
 use super::job_file::{self, JobFile};
 use super::library_default;
-use super::memory::Exceeded;
+use super::memory::MemoryShortfall;
 use crate::args::PlanArgs;
 use crate::failure::Failure;
 use crate::output::{Format, Output};
@@ -23,16 +23,16 @@ pub fn run(args: &PlanArgs, path: &Path, output: &Output) -> Result<(), Failure>
     let fabric = setup::fabric(&args.fabric.fabric, &args.fabric.size, &args.what_if, output)?;
     let ranks = setup::ranks(&fabric, args.fabric.ranks_per_gpu)?;
     let router = Router::new(&fabric, setup::call_options(&args.fabric, &fabric)?);
-    let profile = setup::profile_of(&args.library, &args.costs, &fabric)?;
+    let profile = setup::library_profile(&args.library, &args.costs, &fabric)?;
     setup::sources(&fabric, &profile, output);
     let source = path.display().to_string();
     let (heading, ranks, rows) = match job_file::read(path, ranks.len(), output)? {
         JobFile::Trace(trace) => {
             trace.check_ranks(ranks.len(), &source)?;
-            let simulated = Simulated::new(&router, &profile, &ranks);
-            let calls = mix::of_trace(&trace, &simulated);
-            warn_of_memory(&calls, &fabric, output);
-            let rows = mix::weighed(calls, &simulated, job_file::collectives(&args.library, None))?;
+            let simulated = SimulatedCosts::new(&router, &profile, &ranks);
+            let calls = mix::trace_calls(&trace, &simulated);
+            warn_about_memory(&calls, &fabric, output);
+            let rows = mix::plan_calls(calls, &simulated, job_file::collectives(&args.library, None))?;
             (job_file::heading(&source, trace.ranks, &fabric, &profile), trace.ranks, rows)
         }
         JobFile::Job(job, efficiency) => {
@@ -40,16 +40,16 @@ pub fn run(args: &PlanArgs, path: &Path, output: &Output) -> Result<(), Failure>
                 let message = format!("--ranks-per-gpu: {source} has a rank on each GPU");
                 return Err(Failure::input_with_help(message, "leave it out"));
             }
-            let ranks = job.ranks_on(&fabric)?;
-            let simulated = Simulated::new(&router, &profile, &ranks);
-            let curve = efficiency.on(&fabric);
+            let ranks = job.rank_devices(&fabric)?;
+            let simulated = SimulatedCosts::new(&router, &profile, &ranks);
+            let curve = efficiency.resolve(&fabric);
             let machine = Machine { router: &router, ranks: &ranks, simulated: &simulated, curve };
-            let (layout, calls) = mix::of_job(&job, &machine)?;
-            warn_of_memory(&calls, &fabric, output);
-            let rows = mix::weighed(calls, &simulated, job_file::collectives(&args.library, Some(&job)))?;
+            let (layout, calls) = mix::job_calls(&job, &machine)?;
+            warn_about_memory(&calls, &fabric, output);
+            let rows = mix::plan_calls(calls, &simulated, job_file::collectives(&args.library, Some(&job)))?;
             let heading = job_file::heading(&source, ranks.len() as u32, &fabric, &profile);
-            let divided = layout.map_or_else(String::new, |layout| format!(" · {}", layout.degrees));
-            (format!("{heading}{divided}"), ranks.len() as u32, rows)
+            let layout_label = layout.map_or_else(String::new, |layout| format!(" · {}", layout.degrees));
+            (format!("{heading}{layout_label}"), ranks.len() as u32, rows)
         }
     };
     let answer = Answer { rows: &rows };
@@ -76,20 +76,20 @@ pub fn run(args: &PlanArgs, path: &Path, output: &Output) -> Result<(), Failure>
                 ),
                 None => format!("all calls, each group's in a row: {} by these picks", time(answer.picks())),
             });
-            output.write(&table.text(&output.look()))
+            output.write(&table.text(&output.text_options()))
         }
     }
 }
 
 /// Warns of the smallest call whose buffers exceed the memory of a GPU.
-fn warn_of_memory(calls: &[Repeated], fabric: &Fabric, output: &Output) {
-    if let Some(exceeded) = Exceeded::by_calls(calls, fabric) {
-        exceeded.warn(output);
+fn warn_about_memory(calls: &[CallGroup], fabric: &Fabric, output: &Output) {
+    if let Some(shortfall) = MemoryShortfall::check_calls(calls, fabric) {
+        shortfall.warn(output);
     }
 }
 
 struct Answer<'a> {
-    rows: &'a [Weighted],
+    rows: &'a [PlannedCalls],
 }
 
 /// JSON of `plan --job`.
@@ -137,46 +137,48 @@ struct DefaultJson {
 }
 
 impl RowJson {
-    fn new(one: &Weighted) -> Self {
-        let (pick, repeated) = (&one.row.pick, &one.repeated);
+    fn new(planned: &PlannedCalls) -> Self {
+        let (pick, repeated) = (&planned.row.pick, &planned.calls);
         Self {
             collective: repeated.collective.name(),
             bytes: repeated.bytes,
             ranks: repeated.devices.len(),
             groups: repeated.groups,
-            calls: (repeated.each * repeated.groups as f64).round() as u64,
-            calls_each: repeated.each,
+            calls: (repeated.calls_per_group * repeated.groups as f64).round() as u64,
+            calls_each: repeated.calls_per_group,
             algorithm: pick.strategy.algorithm.name(),
             protocol: pick.strategy.protocol.name(),
             channels: pick.strategy.channels,
             time_us: pick.time.us(),
             low_us: pick.low.us(),
             high_us: pick.high.us(),
-            bound_us: one.row.bound.time.us(),
-            total_us: total(one, pick.time),
-            library_default: one.row.library_default.as_ref().map(|own| DefaultJson {
-                algorithm: own.priced.strategy.algorithm.name(),
-                protocol: own.priced.strategy.protocol.name(),
-                channels: own.priced.strategy.channels,
-                time_us: own.priced.time.us(),
+            bound_us: planned.row.bound.time.us(),
+            total_us: total(planned, pick.time),
+            library_default: planned.row.library_default.as_ref().map(|default| DefaultJson {
+                algorithm: default.timed.strategy.algorithm.name(),
+                protocol: default.timed.strategy.protocol.name(),
+                channels: default.timed.strategy.channels,
+                time_us: default.timed.time.us(),
             }),
         }
     }
 }
 
 /// Total time of a group's calls, in µs.
-fn total(one: &Weighted, time: Picos) -> f64 {
-    one.repeated.each * time.us()
+fn total(planned: &PlannedCalls, time: Picos) -> f64 {
+    planned.calls.calls_per_group * time.us()
 }
 
 impl Answer<'_> {
     fn picks(&self) -> f64 {
-        self.rows.iter().map(|one| total(one, one.row.pick.time)).sum()
+        self.rows.iter().map(|planned| total(planned, planned.row.pick.time)).sum()
     }
 
     fn library(&self) -> Option<f64> {
-        let of = |one: &Weighted| one.row.library_default.as_ref().map(|own| total(one, own.priced.time));
-        self.rows.iter().map(of).sum()
+        let library_time = |planned: &PlannedCalls| {
+            planned.row.library_default.as_ref().map(|default| total(planned, default.timed.time))
+        };
+        self.rows.iter().map(library_time).sum()
     }
 
     fn table(&self) -> Table {
@@ -194,22 +196,22 @@ impl Answer<'_> {
             Column::new("library_default", "library", Unit::Text).spare(),
             Column::new("library_default_us", "its time", Unit::Micros).spare(),
         ]);
-        for one in self.rows {
-            let (pick, repeated) = (&one.row.pick, &one.repeated);
-            let own = one.row.library_default.as_ref();
+        for planned in self.rows {
+            let (pick, repeated) = (&planned.row.pick, &planned.calls);
+            let default = planned.row.library_default.as_ref();
             table.row(vec![
                 Value::text(repeated.collective.name()).into(),
                 Value::Bytes(repeated.bytes).into(),
                 Value::Count(repeated.devices.len() as u64).into(),
                 Value::Count(repeated.groups as u64).into(),
-                Value::Number(repeated.each).into(),
-                Cell::from(Value::text(pick.strategy.algorithm.name())).tone(Tone::Strong),
-                Cell::from(Value::text(pick.strategy.protocol.name())).tone(Tone::Strong),
+                Value::Number(repeated.calls_per_group).into(),
+                Cell::from(Value::text(pick.strategy.algorithm.name())).tone(Emphasis::Strong),
+                Cell::from(Value::text(pick.strategy.protocol.name())).tone(Emphasis::Strong),
                 Value::Count(pick.strategy.channels.into()).into(),
                 Value::Time(pick.time).into(),
-                Value::Time(Picos::from_us(total(one, pick.time))).into(),
-                library_default::named(&one.row),
-                Value::or_missing(own, |own| Value::Time(own.priced.time)).into(),
+                Value::Time(Picos::from_us(total(planned, pick.time))).into(),
+                library_default::strategy_cell(&planned.row),
+                Value::or_missing(default, |default| Value::Time(default.timed.time)).into(),
             ]);
         }
         table

@@ -2,35 +2,37 @@
 
 use std::collections::BTreeMap;
 
-use fabricast_planner::library::{Chooser, Offer};
-use fabricast_planner::plan::{NotTried, Plan, PlanRequest, Priced, Range, Row, SearchSpace, Tried, for_library};
+use fabricast_planner::library::{Chooser, LibraryCapabilities};
+use fabricast_planner::plan::{
+    Competing, Excluded, Plan, PlanRequest, Range, Row, SearchSpace, TimedStrategy, library_table,
+};
 use fabricast_sim::schedule::{BufferUse, Collective, Protocol};
 use fabricast_topologies::{Bytes, Fabric};
 use serde::Serialize;
 
-use super::memory::Exceeded;
+use super::memory::MemoryShortfall;
 use super::{binds, library_default};
 use crate::args::PlanArgs;
 
 /// Inputs of a plan that its JSON records.
-pub struct Made<'a> {
+pub struct PlanInputs<'a> {
     /// Request that was planned.
     pub request: &'a PlanRequest<'a>,
     /// Number of hosts with ranks.
     pub hosts: u32,
     /// Requested fabric, if a name and numbers describe it completely.
-    pub asked: Option<Asked<'a>>,
+    pub requested_fabric: Option<RequestedFabric<'a>>,
     /// Strategies that the library can run on the fabric.
-    pub offer: Option<Offer>,
+    pub offer: Option<LibraryCapabilities>,
     /// Smallest size that exceeds a GPU's memory.
-    pub exceeded: Option<Exceeded>,
+    pub memory_shortfall: Option<MemoryShortfall>,
     /// Candidates that were considered.
     pub space: &'a SearchSpace,
 }
 
 /// Requested fabric.
 #[derive(Serialize)]
-pub struct Asked<'a> {
+pub struct RequestedFabric<'a> {
     fabric: &'a str,
     nodes: Option<u32>,
     gpus: Option<u32>,
@@ -38,9 +40,9 @@ pub struct Asked<'a> {
     profile: Option<&'a str>,
 }
 
-impl<'a> Asked<'a> {
+impl<'a> RequestedFabric<'a> {
     /// Creates the description from the flags; `None` if a name and numbers do not describe the fabric completely.
-    pub fn of(args: &'a PlanArgs) -> Option<Self> {
+    pub fn from_args(args: &'a PlanArgs) -> Option<Self> {
         let (fabric, what_if) = (&args.fabric, &args.what_if);
         let plain = fabric.size.network.is_none()
             && fabric.size.gpu_model.is_none()
@@ -64,7 +66,8 @@ pub struct PlanJson<'a> {
     /// Number of nodes as NCCL counts them.
     #[serde(skip_serializing_if = "Option::is_none")]
     library_nodes: Option<u32>,
-    asked: Option<&'a Asked<'a>>,
+    #[serde(rename = "asked")]
+    requested_fabric: Option<&'a RequestedFabric<'a>>,
     /// Absent: rank 0.
     #[serde(skip_serializing_if = "Option::is_none")]
     root: Option<u32>,
@@ -72,15 +75,17 @@ pub struct PlanJson<'a> {
     in_place: bool,
     /// Smallest size whose buffers exceed a GPU's memory; absent if all sizes fit.
     #[serde(skip_serializing_if = "Option::is_none")]
-    memory_exceeded: Option<&'a Exceeded>,
+    memory_exceeded: Option<&'a MemoryShortfall>,
     rows: Vec<RowJson>,
     /// Rows at intermediate sizes, around those where the pick changes.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    between: Vec<RowJson>,
+    #[serde(rename = "between")]
+    intermediate_rows: Vec<RowJson>,
     ranges: Vec<RangeJson>,
     /// The library's default choices below the first size and above the last.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    beyond: Vec<RangeJson>,
+    #[serde(rename = "beyond")]
+    outside_ranges: Vec<RangeJson>,
     searched: SearchedJson,
 }
 
@@ -122,12 +127,14 @@ struct RowJson {
     bound_us: f64,
     bound_share: f64,
     bound_by: String,
-    binds: String,
+    #[serde(rename = "binds")]
+    bottleneck: String,
     runner_up: Option<PricedJson>,
     library_default: Option<library_default::Json>,
     /// Overlap of the prediction intervals of the library's choice and the fastest strategy, if it made the library's
     /// choice the pick; otherwise null.
-    kept_for_overlap: Option<f64>,
+    #[serde(rename = "kept_for_overlap")]
+    default_interval_overlap: Option<f64>,
     /// Fastest of all candidates (`searched`). It differs from the pick if fewer channels, the library's choice or the
     /// pick of neighbouring sizes is preferred.
     fastest: PricedJson,
@@ -167,9 +174,9 @@ struct RangeJson {
 }
 
 impl<'a> PlanJson<'a> {
-    pub fn new(plan: &'a Plan, fabric: &Fabric, made: &'a Made<'_>) -> Self {
-        let communicator = made.request.library.and_then(Chooser::communicator);
-        let best = of_library(&plan.all_rows(), made);
+    pub fn new(plan: &'a Plan, fabric: &Fabric, inputs: &'a PlanInputs<'_>) -> Self {
+        let communicator = inputs.request.library.and_then(Chooser::communicator);
+        let best = library_table_entries(&plan.all_rows(), inputs);
         let json = |row: &Row| {
             RowJson::new(row, plan.ranks, fabric, best.get(&(row.collective, row.bytes)).copied().flatten())
         };
@@ -177,56 +184,58 @@ impl<'a> PlanJson<'a> {
         Self {
             fabric: &plan.fabric,
             profile: &plan.profile,
-            profile_date: &made.request.profile.date,
+            profile_date: &inputs.request.profile.date,
             ranks: plan.ranks,
-            nodes: made.hosts,
+            nodes: inputs.hosts,
             library: plan.library.map(|library| library.to_string()),
             library_nodes: communicator.map(|communicator| communicator.nodes),
-            asked: made.asked.as_ref(),
-            root: Some(made.request.root).filter(|&root| root > 0),
-            in_place: made.request.buffers == BufferUse::InPlace,
-            memory_exceeded: made.exceeded.as_ref(),
+            requested_fabric: inputs.requested_fabric.as_ref(),
+            root: Some(inputs.request.root).filter(|&root| root > 0),
+            in_place: inputs.request.buffers == BufferUse::InPlace,
+            memory_exceeded: inputs.memory_shortfall.as_ref(),
             rows: rows(&plan.rows),
-            between: rows(&plan.between),
+            intermediate_rows: rows(&plan.refined_rows),
             ranges: plan.ranges.iter().map(RangeJson::from).collect(),
-            beyond: plan.beyond.iter().map(RangeJson::from).collect(),
-            searched: SearchedJson::of(made.space),
+            outside_ranges: plan.outside_ranges.iter().map(RangeJson::from).collect(),
+            searched: SearchedJson::new(inputs.space),
         }
     }
 }
 
 impl SearchedJson {
-    fn of(space: &SearchSpace) -> Self {
+    fn new(space: &SearchSpace) -> Self {
         let names = |protocols: &[Protocol]| protocols.iter().map(|protocol| protocol.name()).collect::<Vec<_>>();
-        let tried = |one: &Tried| TriedJson {
-            collective: one.collective,
-            algorithm: one.algorithm.name(),
-            protocols: names(&one.protocols),
+        let tried = |candidate: &Competing| TriedJson {
+            collective: candidate.collective,
+            algorithm: candidate.algorithm.name(),
+            protocols: names(&candidate.protocols),
         };
-        let not_tried = |one: &NotTried| {
-            let (collective, algorithm) = match one {
-                NotTried::Impossible { collective, algorithm, .. }
-                | NotTried::NotOfLibrary { collective, algorithm, .. }
-                | NotTried::LeftOut { collective, algorithm, .. } => (Some(*collective), Some(algorithm.name())),
-                NotTried::ManyChannels { .. } | NotTried::OutOfReach(_) | NotTried::OtherChannels => (None, None),
+        let not_tried = |candidate: &Excluded| {
+            let (collective, algorithm) = match candidate {
+                Excluded::Impossible { collective, algorithm, .. }
+                | Excluded::UnsupportedByLibrary { collective, algorithm, .. }
+                | Excluded::Omitted { collective, algorithm, .. } => (Some(*collective), Some(algorithm.name())),
+                Excluded::ManyChannels { .. } | Excluded::UnselectableChannels(_) | Excluded::OtherChannels => {
+                    (None, None)
+                }
             };
-            let protocols = match one {
-                NotTried::NotOfLibrary { protocols, .. } => Some(names(protocols)),
-                NotTried::LeftOut { protocol, .. } => Some(names(&[*protocol])),
+            let protocols = match candidate {
+                Excluded::UnsupportedByLibrary { protocols, .. } => Some(names(protocols)),
+                Excluded::Omitted { protocol, .. } => Some(names(&[*protocol])),
                 _ => None,
             };
-            let (channels, bytes) = match one {
-                NotTried::ManyChannels { channels, .. } => (vec![Some(*channels)], None),
-                NotTried::LeftOut { channels, bytes, .. } => {
+            let (channels, bytes) = match candidate {
+                Excluded::ManyChannels { channels, .. } => (vec![Some(*channels)], None),
+                Excluded::Omitted { channels, bytes, .. } => {
                     (channels.iter().copied().map(Some).collect(), Some(*bytes))
                 }
                 _ => (vec![None], None),
             };
-            let reason = match one {
-                NotTried::LeftOut { reason, .. } => reason.clone(),
-                _ => one.to_string(),
+            let reason = match candidate {
+                Excluded::Omitted { reason, .. } => reason.clone(),
+                _ => candidate.to_string(),
             };
-            let of_channels = move |channels| NotTriedJson {
+            let entry = move |channels| NotTriedJson {
                 collective,
                 bytes,
                 algorithm,
@@ -234,19 +243,19 @@ impl SearchedJson {
                 channels,
                 reason: reason.clone(),
             };
-            channels.into_iter().map(of_channels).collect::<Vec<_>>()
+            channels.into_iter().map(entry).collect::<Vec<_>>()
         };
         Self {
             channels: space.channels.clone(),
-            strategies: space.tried.iter().map(tried).collect(),
-            not_tried: space.not_tried.iter().flat_map(not_tried).collect(),
+            strategies: space.competing.iter().map(tried).collect(),
+            not_tried: space.excluded.iter().flat_map(not_tried).collect(),
         }
     }
 }
 
 impl RowJson {
-    fn new(row: &Row, ranks: u32, fabric: &Fabric, best_of_library: Option<Priced>) -> Self {
-        let priced = |priced: Priced| PricedJson {
+    fn new(row: &Row, ranks: u32, fabric: &Fabric, best_of_library: Option<TimedStrategy>) -> Self {
+        let priced = |priced: TimedStrategy| PricedJson {
             algorithm: priced.strategy.algorithm.name(),
             protocol: priced.strategy.protocol.name(),
             channels: priced.strategy.channels,
@@ -264,11 +273,11 @@ impl RowJson {
             pick: priced(row.pick),
             bound_us: row.bound.time.us(),
             bound_share: row.fraction_of_bound(),
-            bound_by: row.bound.set_by.to_string(),
-            binds: binds::of_row(row, fabric),
+            bound_by: row.bound.limited_by.to_string(),
+            bottleneck: binds::bottleneck_of_row(row, fabric),
             runner_up: row.runner_up.map(priced),
-            library_default: library_default::Json::of(row),
-            kept_for_overlap: library_default::overlap(row),
+            library_default: library_default::Json::from_row(row),
+            default_interval_overlap: library_default::overlap(row),
             fastest: priced(row.fastest),
             best_of_library: best_of_library.filter(|best| best.strategy != row.pick.strategy).map(priced),
         }
@@ -276,10 +285,13 @@ impl RowJson {
 }
 
 /// Returns the entry of the library's table for each row, if the candidates are not restricted to the library.
-fn of_library(rows: &[Row], made: &Made<'_>) -> BTreeMap<(Collective, Bytes), Option<Priced>> {
-    let (Some(offer), None) = (made.offer, made.request.restriction.library) else { return BTreeMap::new() };
-    let places = rows.iter().map(|row| (row.collective, row.bytes));
-    places.zip(for_library(made.request, offer, rows)).collect()
+fn library_table_entries(
+    rows: &[Row],
+    inputs: &PlanInputs<'_>,
+) -> BTreeMap<(Collective, Bytes), Option<TimedStrategy>> {
+    let (Some(offer), None) = (inputs.offer, inputs.request.restriction.library) else { return BTreeMap::new() };
+    let keys = rows.iter().map(|row| (row.collective, row.bytes));
+    keys.zip(library_table(inputs.request, offer, rows)).collect()
 }
 
 impl From<&Range> for RangeJson {

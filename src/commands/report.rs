@@ -2,13 +2,13 @@
 
 use fabricast_planner::study::answer::Answer;
 use fabricast_reports::page::{
-    Input, InputError, bandwidths, breakdown, courses, links, memory, of_study, pareto, report,
+    Input, InputError, bandwidths, breakdown, links, memory, of_study, pareto, report, timelines,
 };
 use fabricast_reports::{chart, steps};
 use fabricast_topologies::read::Limit;
 
-use super::study::Asked;
-use super::study::page::OfFirst;
+use super::study::LoadedStudy;
+use super::study::page::BestCandidateDetails;
 use crate::args::ReportArgs;
 use crate::failure::Failure;
 use crate::files;
@@ -21,40 +21,41 @@ pub fn run(args: &ReportArgs, output: &Output) -> Result<(), Failure> {
     let mut inputs = Vec::with_capacity(args.inputs.len());
     let mut studies = Vec::new();
     for path in &args.inputs {
-        let text = fabricast_topologies::read::text_of_file(path, Limit::RESULT)?;
+        let text = fabricast_topologies::read::read_text_file(path, Limit::RESULT)?;
         let name = path.display().to_string();
         match Input::read(&text, &name) {
             Err(InputError::Study { name }) => studies.push((name, path)),
-            input => inputs.push((name, input.map_err(|error| refused(error).of_file(path))?)),
+            input => inputs.push((name, input.map_err(|error| input_failure(error).with_file(path))?)),
         }
     }
-    let mut asked = Vec::with_capacity(studies.len());
+    let mut loaded = Vec::with_capacity(studies.len());
     for (name, path) in studies {
         // A study file is used only together with its results.
         if answers(&inputs).next().is_none() {
-            return Err(refused(InputError::Study { name }));
+            return Err(input_failure(InputError::Study { name }));
         }
-        let study = Asked::read(path, output)?;
+        let study = LoadedStudy::read(path, output)?;
         if !answers(&inputs).any(|answer| study.is_answered_by(answer)) {
-            return Err(refused(InputError::Study { name }));
+            return Err(input_failure(InputError::Study { name }));
         }
-        asked.push(study);
+        loaded.push(study);
     }
     // Additional data from each answer's study file, in the order of the answers.
-    let of_first: Vec<Option<OfFirst>> = answers(&inputs)
+    let details: Vec<Option<BestCandidateDetails>> = answers(&inputs)
         .map(|answer| {
-            let asked = asked.iter().find(|asked| asked.is_answered_by(answer))?;
-            Some(OfFirst::new(&asked.study, answer, &asked.fabrics))
+            let loaded = loaded.iter().find(|loaded| loaded.is_answered_by(answer))?;
+            Some(BestCandidateDetails::new(&loaded.study, answer, &loaded.fabrics))
         })
         .collect();
-    let known = |answer: &Answer| {
-        let place = answers(&inputs).position(|one| std::ptr::eq(one, answer))?;
-        of_first.get(place)?.as_ref()
+    let find_details = |answer: &Answer| {
+        let index = answers(&inputs).position(|one| std::ptr::eq(one, answer))?;
+        details.get(index)?.as_ref()
     };
-    let page_of = |answer: &Answer| known(answer).map_or_else(|| of_study(answer, &[]), |first| first.page(answer));
-    let page = report(&inputs, &page_of).map_err(refused)?.html();
+    let study_page =
+        |answer: &Answer| find_details(answer).map_or_else(|| of_study(answer, &[]), |details| details.page(answer));
+    let page = report(&inputs, &study_page).map_err(input_failure)?.html();
     let Some(folder) = &args.charts else { return output.write(&page) };
-    let charts = charts(answers(&inputs).zip(&of_first))?;
+    let charts = charts(answers(&inputs).zip(&details))?;
     if charts.is_empty() {
         let message = "--charts draws the charts of studies, and none of the inputs is one";
         return Err(Failure::input_with_help(
@@ -64,13 +65,16 @@ pub fn run(args: &ReportArgs, output: &Output) -> Result<(), Failure> {
     }
     let staged = files::stage_folder(folder, &charts, output.replace)?;
     let foreign = |names: &[String]| {
-        let (count, first) = (super::counted(names.len() as u64, "chart"), names.first().map_or("", String::as_str));
+        let (count, first) =
+            (super::format_count(names.len() as u64, "chart"), names.first().map_or("", String::as_str));
         Failure::input_with_help(
             format!("{} has {count} of another report, {first} among them: nothing is written", folder.display()),
             "--force removes them; otherwise move them away or name another folder",
         )
     };
-    output.write_all(&page, &[], staged, |files| files::commit_whole(files, folder, is_chart, output.replace, foreign))
+    output.write_all(&page, &[], staged, |files| {
+        files::commit_replacing_folder(files, folder, is_chart, output.replace, foreign)
+    })
 }
 
 /// Returns true if a file name is one that `report` gives to charts.
@@ -82,8 +86,8 @@ fn is_chart(name: &str) -> bool {
         Some("course" | "busbw") => 2,
         _ => return false,
     };
-    let rest: Vec<&str> = parts.collect();
-    rest.len() == numbers && rest.iter().all(|part| part.parse::<u32>().is_ok())
+    let indices: Vec<&str> = parts.collect();
+    indices.len() == numbers && indices.iter().all(|part| part.parse::<u32>().is_ok())
 }
 
 /// Answers of studies among the inputs.
@@ -95,15 +99,15 @@ fn answers(inputs: &[(String, Input)]) -> impl Iterator<Item = &Answer> {
 /// its step on the best candidate. If the study file is given: `busbw-2-1.svg` shows the kind of call with the largest
 /// share of that step, `schedule-2.svg` the operations of the ranks in such a call.
 fn charts<'a>(
-    answers: impl Iterator<Item = (&'a Answer, &'a Option<OfFirst>)>,
+    answers: impl Iterator<Item = (&'a Answer, &'a Option<BestCandidateDetails>)>,
 ) -> Result<Vec<(String, Vec<u8>)>, Failure> {
     let mut files = Vec::new();
     let mut number = 0;
-    for (answer, first) in answers {
+    for (answer, details) in answers {
         for job in &answer.jobs {
             number += 1;
-            let besides = first.iter().flat_map(|first| &first.besides);
-            let beside = besides.filter(|(name, _)| *name == job.name).map(|(_, beside)| beside).next();
+            let comparisons = details.iter().flat_map(|details| &details.library_defaults);
+            let comparison = comparisons.filter(|(name, _)| *name == job.name).map(|(_, comparison)| comparison).next();
             for (extension, format) in [("svg", chart::Format::Svg), ("png", chart::Format::Png)] {
                 let cost = pareto(answer, &job.name).map(|figure| ("cost", chart::render(&figure, format)));
                 let bars = [
@@ -113,20 +117,20 @@ fn charts<'a>(
                 ];
                 let bars = bars.into_iter().filter_map(|(name, bars)| Some((name, bars?)));
                 let bars = bars.map(|(name, bars)| (name, chart::render_bars(&bars, format)));
-                let courses = (1..).zip(courses(answer, &job.name));
-                let courses =
-                    courses.map(|(k, spans)| (format!("course-{number}-{k}"), chart::render_spans(&spans, format)));
-                let named = cost.into_iter().chain(bars).map(|(name, bytes)| (format!("{name}-{number}"), bytes));
-                let figures = (1..).zip(beside.map(bandwidths).unwrap_or_default());
+                let tracks = (1..).zip(timelines(answer, &job.name));
+                let tracks =
+                    tracks.map(|(k, spans)| (format!("course-{number}-{k}"), chart::render_spans(&spans, format)));
+                let numbered = cost.into_iter().chain(bars).map(|(name, bytes)| (format!("{name}-{number}"), bytes));
+                let figures = (1..).zip(comparison.map(bandwidths).unwrap_or_default());
                 let figures =
                     figures.map(|(k, figure)| (format!("busbw-{number}-{k}"), chart::render(&figure, format)));
-                for (name, bytes) in named.chain(courses).chain(figures) {
+                for (name, bytes) in numbered.chain(tracks).chain(figures) {
                     let bytes = bytes.map_err(|error| Failure::Failed(error.to_string()))?;
                     files.push((format!("{name}.{extension}"), bytes));
                 }
                 // Schedules of many ranks are not drawn, neither here nor on the page.
-                let shown = beside.and_then(|beside| beside.shown.as_ref());
-                if let Some(Ok(bytes)) = shown.map(|shown| steps::render(&shown.schedule, format)) {
+                let example = comparison.and_then(|comparison| comparison.shown.as_ref());
+                if let Some(Ok(bytes)) = example.map(|example| steps::render(&example.schedule, format)) {
                     files.push((format!("schedule-{number}.{extension}"), bytes));
                 }
             }
@@ -135,7 +139,7 @@ fn charts<'a>(
     Ok(files)
 }
 
-fn refused(error: InputError) -> Failure {
+fn input_failure(error: InputError) -> Failure {
     match error {
         InputError::Fabric(error) => error.into(),
         other => match other.help() {

@@ -12,7 +12,7 @@ use fabricast_topologies::read::Limit;
 use fabricast_topologies::route::Router;
 use serde::Serialize;
 
-use super::{counted, strategy};
+use super::{format_count, strategy};
 use crate::args::{ScheduleCommand, ScheduleFormat, WhatIfArgs};
 use crate::failure::Failure;
 use crate::output::{self, Output};
@@ -22,26 +22,32 @@ pub fn run(command: &ScheduleCommand, output: &Output) -> Result<(), Failure> {
     match command {
         ScheduleCommand::Generate { fabric, call, strategy, library, costs, to } => {
             let loaded = setup::fabric(&fabric.fabric, &fabric.size, &WhatIfArgs::default(), output)?;
-            let profile = setup::profile_of(library, costs, &loaded)?;
+            let profile = setup::library_profile(library, costs, &loaded)?;
             let router = Router::new(&loaded, setup::call_options(fabric, &loaded)?);
             let placement = setup::ranks(&loaded, fabric.ranks_per_gpu)?;
             let mode = setup::launch_mode(costs, &loaded, &placement);
-            let place =
-                strategy::Place { fabric: &loaded, router: &router, placement: &placement, profile: &profile, mode };
-            let generator = strategy::single(call, strategy, library, place, strategy::Wanted::Named)?;
+            let setting = strategy::RunSetting {
+                fabric: &loaded,
+                router: &router,
+                placement: &placement,
+                profile: &profile,
+                mode,
+            };
+            let generator = strategy::single(call, strategy, library, setting, strategy::SchedulePurpose::Named)?;
             let built = Schedule::build(generator.as_ref());
             let schedule = built.map_err(|error| Failure::input(error.to_string()))?;
             write(&schedule, *to, output)
         }
         ScheduleCommand::Verify { file, fifo_depth } => {
-            prove(&read(file)?, *fifo_depth, output).map_err(|failure| failure.of_file(file))
+            prove(&read(file)?, *fifo_depth, output).map_err(|failure| failure.with_file(file))
         }
         ScheduleCommand::Convert { file, to } => {
-            write(&read(file)?, *to, output).map_err(|failure| failure.of_file(file))
+            write(&read(file)?, *to, output).map_err(|failure| failure.with_file(file))
         }
         ScheduleCommand::Show { file, limit, picture } => {
             let format = picture.as_deref().map(|path| picture_format(path, output)).transpose()?;
-            show(&read(file)?, *limit, picture.as_deref().zip(format), output).map_err(|failure| failure.of_file(file))
+            show(&read(file)?, *limit, picture.as_deref().zip(format), output)
+                .map_err(|failure| failure.with_file(file))
         }
     }
 }
@@ -49,13 +55,13 @@ pub fn run(command: &ScheduleCommand, output: &Output) -> Result<(), Failure> {
 /// Reads a schedule file of any supported format.
 pub fn read(path: &Path) -> Result<Schedule, Failure> {
     let name = path.display().to_string();
-    let text = fabricast_topologies::read::text_of_file(path, Limit::SCHEDULE)?;
+    let text = fabricast_topologies::read::read_text_file(path, Limit::SCHEDULE)?;
     format::read(&text, &name).map_err(|error| {
-        let failure = Failure::at(error.to_string(), None, Some(&error.place));
-        if Format::of(&text) != Format::Json || text.contains("\"fabricast_schedule\"") {
+        let failure = Failure::input_at(error.to_string(), None, Some(&error.location));
+        if Format::detect(&text) != Format::Json || text.contains("\"fabricast_schedule\"") {
             return failure;
         }
-        failure.or_help(
+        failure.or_with_help(
             "a schedule file is JSON as `fabricast schedule generate` writes it, an MSCCL algorithm (XML) or an MSCCL++ \
              execution plan (JSON)",
         )
@@ -100,7 +106,7 @@ fn prove(schedule: &Schedule, fifo_depth: Option<u32>, output: &Output) -> Resul
                 let name = &schedule.header().name;
                 let call = schedule.header().call;
                 let (ranks, operations) =
-                    (counted(call.ranks.into(), "rank"), counted(verified.operations, "operation"));
+                    (format_count(call.ranks.into(), "rank"), format_count(verified.operations, "operation"));
                 output.write(&format!("ok: {name} computes {} of {ranks} in {operations}", call.collective))
             }
         },
@@ -116,8 +122,8 @@ fn prove(schedule: &Schedule, fifo_depth: Option<u32>, output: &Output) -> Resul
 
 /// Returns the image format of a picture file. Checks it and the file before any work.
 fn picture_format(path: &Path, output: &Output) -> Result<chart::Format, Failure> {
-    output.check_beside(path)?;
-    chart::Format::of_path(path).map_err(|error| Failure::input(error.to_string()))
+    output.check_additional_file(path)?;
+    chart::Format::from_path(path).map_err(|error| Failure::input(error.to_string()))
 }
 
 fn show(
@@ -131,7 +137,7 @@ fn show(
         .transpose()
         .map_err(|error| Failure::input(error.to_string()))?;
     let text = match output.format {
-        output::Format::Text => table(schedule, limit)?.text(&output.look()),
+        output::Format::Text => table(schedule, limit)?.text(&output.text_options()),
         output::Format::Csv => super::csv(&table(schedule, limit)?)?,
         output::Format::Json => json::to_json(schedule),
     };
@@ -163,13 +169,14 @@ fn table(schedule: &Schedule, limit: usize) -> Result<Table, Failure> {
         "{} · {} · {} · {} · {} · {}",
         header.name,
         call.collective,
-        counted(call.ranks.into(), "rank"),
+        format_count(call.ranks.into(), "rank"),
         fabricast_reports::format::bytes(call.bytes),
         header.protocol,
-        counted(header.layout.chunks().into(), "chunk")
+        format_count(header.layout.chunks().into(), "chunk")
     ));
     for op in order.into_iter().take(limit).map(|op| schedule.operation(OpId(op))) {
-        let waits: Vec<String> = schedule.waits_for(op.run, op.index).map(|on| on.0.to_string()).collect();
+        let waits: Vec<String> =
+            schedule.awaited_operations(op.run, op.index).map(|dependency| dependency.0.to_string()).collect();
         let (from, to) =
             if op.kind.moves_data() { (chunk(&op, op.src), chunk(&op, op.dst)) } else { Default::default() };
         table.row(vec![
@@ -184,14 +191,18 @@ fn table(schedule: &Schedule, limit: usize) -> Result<Table, Failure> {
             Value::text(waits.join(" ")).into(),
         ]);
     }
-    let left = (schedule.operation_count() as usize).saturating_sub(limit);
-    if left > 0 {
-        table.note(format!("{} not shown; --limit shows more", counted(left as u64, "operation")));
+    let remaining = (schedule.operation_count() as usize).saturating_sub(limit);
+    if remaining > 0 {
+        table.note(format!("{} not shown; --limit shows more", format_count(remaining as u64, "operation")));
     }
     Ok(table)
 }
 
-fn chunk(op: &Operation, of: fabricast_sim::schedule::ChunkRef) -> String {
-    let last = of.index.saturating_add(op.span.saturating_sub(1));
-    if last == of.index { format!("{} {last}", of.buffer) } else { format!("{} {}–{last}", of.buffer, of.index) }
+fn chunk(op: &Operation, chunk_ref: fabricast_sim::schedule::ChunkRef) -> String {
+    let last = chunk_ref.index.saturating_add(op.span.saturating_sub(1));
+    if last == chunk_ref.index {
+        format!("{} {last}", chunk_ref.buffer)
+    } else {
+        format!("{} {}–{last}", chunk_ref.buffer, chunk_ref.index)
+    }
 }

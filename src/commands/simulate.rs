@@ -8,8 +8,8 @@ use fabricast_reports::format;
 use fabricast_reports::share::{self, Part};
 use fabricast_reports::table::{Column, Table, Unit, Value};
 use fabricast_sim::engine::{Progress, Recording, Watch};
-use fabricast_sim::schedule::{Generate, Header};
-use fabricast_sim::{Surroundings, Timeline, simulate};
+use fabricast_sim::schedule::{Header, ScheduleGenerator};
+use fabricast_sim::{SimulationOptions, Timeline, simulate};
 use fabricast_topologies::route::Router;
 use fabricast_topologies::{Bytes, Fabric, NodeId, Picos};
 use serde::Serialize;
@@ -17,8 +17,8 @@ use serde::Serialize;
 use super::critical::{CriticalPath, StepJson};
 use super::links::{self, LinkJson};
 use super::load::{self, LoadJson};
-use super::memory::Exceeded;
-use super::{binds, counted, strategy, trace, verified};
+use super::memory::MemoryShortfall;
+use super::{binds, format_count, strategy, trace, verified};
 use crate::args::SimulateArgs;
 use crate::failure::Failure;
 use crate::output::{self, Format, Output};
@@ -31,7 +31,7 @@ pub fn run(args: &SimulateArgs, output: &Output) -> Result<(), Failure> {
         return Err(Failure::input_with_help(message, "take text or json"));
     }
     if let Some(path) = &args.trace {
-        output.check_beside(path)?;
+        output.check_additional_file(path)?;
     }
     let fabric = setup::fabric(&args.fabric.fabric, &args.fabric.size, &args.what_if, output)?;
     if let Some(path) = &args.flows {
@@ -49,55 +49,56 @@ pub fn run(args: &SimulateArgs, output: &Output) -> Result<(), Failure> {
     let ranks = setup::ranks(&fabric, args.fabric.ranks_per_gpu)?;
     let mode = setup::launch_mode(&args.costs, &fabric, &ranks);
     let router = Router::new(&fabric, setup::call_options(&args.fabric, &fabric)?);
-    let profile = setup::profile_of(&args.library, &args.costs, &fabric)?;
+    let profile = setup::library_profile(&args.library, &args.costs, &fabric)?;
     setup::sources(&fabric, &profile, output);
-    let generator: Box<dyn Generate + Send + Sync> = match &args.schedule {
+    let generator: Box<dyn ScheduleGenerator + Send + Sync> = match &args.schedule {
         Some(path) => {
-            let bytes = args.call.bytes.map(|size| args.call.whole(size)).transpose()?;
+            let bytes = args.call.bytes.map(|size| args.call.round_to_elements(size)).transpose()?;
             Box::new(verified::read(path, bytes, &args.verify)?)
         }
         None => {
-            let place =
-                strategy::Place { fabric: &fabric, router: &router, placement: &ranks, profile: &profile, mode };
-            let named = args.trace.is_some() || args.critical_path;
-            let wanted = if named { strategy::Wanted::Named } else { strategy::Wanted::Timed };
-            strategy::single(&args.call, &args.strategy, &args.library, place, wanted)?
+            let setting =
+                strategy::RunSetting { fabric: &fabric, router: &router, placement: &ranks, profile: &profile, mode };
+            let is_named = args.trace.is_some() || args.critical_path;
+            let purpose = if is_named { strategy::SchedulePurpose::Named } else { strategy::SchedulePurpose::Timed };
+            strategy::single(&args.call, &args.strategy, &args.library, setting, purpose)?
         }
     };
     let call = generator.header().call;
-    let of_schedule = |failure: Failure| args.schedule.iter().fold(failure, |failure, path| failure.of_file(path));
-    let placement = placement(&ranks, call.ranks).map_err(of_schedule)?;
+    let with_schedule_file =
+        |failure: Failure| args.schedule.iter().fold(failure, |failure, path| failure.with_file(path));
+    let placement = placement(&ranks, call.ranks).map_err(with_schedule_file)?;
     let delays = setup::delays(&args.stragglers, &fabric, placement)?;
-    let setting = setup::setting(&fabric, &router, placement, &profile, &delays);
+    let environment = setup::environment(&fabric, &router, placement, &profile, &delays);
     let background = setup::background(args.background.as_deref(), &fabric)?;
-    let surroundings = Surroundings { folding: args.folding(), background: &background };
-    let exceeded = Exceeded::by_schedule(generator.header(), &fabric, placement);
-    if let Some(exceeded) = &exceeded {
-        exceeded.warn(output);
+    let options = SimulationOptions { folding: args.folding(), background: &background };
+    let shortfall = MemoryShortfall::check_schedule(generator.header(), &fabric, placement);
+    if let Some(shortfall) = &shortfall {
+        shortfall.warn(output);
     }
-    let timeline = watched(output, args.recording(), |watching| {
-        simulate(generator.as_ref(), setting, mode, surroundings, watching)
+    let timeline = with_progress(output, args.recording(), |watcher| {
+        simulate(generator.as_ref(), environment, mode, options, watcher)
     })
-    .map_err(|error| of_schedule(error.into()))?;
+    .map_err(|error| with_schedule_file(error.into()))?;
     let bounds = Bounds::new(&fabric, &router, placement, call.root.0)
-        .with(setup::in_network(&args.strategy))
+        .with_in_network(setup::in_network(&args.strategy))
         .with_matrix(generator.header().matrix().as_ref());
-    let bound = bounds.of(&call);
+    let bound = bounds.bound(&call);
     let mut answer = Answer::new(generator.header(), &timeline, &bound, &fabric, output.format);
     answer.verified = args.schedule.as_ref().map(|_| !args.verify.no_verify);
-    answer.binds = binds::of_run(&timeline, &fabric, late(&delays, placement));
-    answer.memory_exceeded = exceeded;
+    answer.bottleneck = binds::bottleneck_of_run(&timeline, &fabric, last_starter(&delays, placement));
+    answer.memory_exceeded = shortfall;
     answer.path = args.critical_path.then(|| CriticalPath::new(generator.as_ref(), &timeline));
     answer.critical_path = answer.path.as_ref().map(CriticalPath::json);
-    answer.load = load::of(args.utilization_over_time, &timeline.utilization, timeline.load.as_ref(), &fabric);
+    answer.load = load::load_json(args.utilization_over_time, &timeline.utilization, timeline.load.as_ref(), &fabric);
     let text = match output.format {
         Format::Json => output::json(&answer)?,
         Format::Text => answer.text(fabric.name(), &super::profile_and_library(&profile, &fabric), output),
-        Format::Csv => super::csv(&answer.table(Figures::WithLabels))?,
+        Format::Csv => super::csv(&answer.table(TableColumns::WithLabels))?,
     };
     match &args.trace {
         Some(path) => {
-            let trace = trace::of(generator.as_ref(), &timeline, &fabric, output)?;
+            let trace = trace::write_trace(generator.as_ref(), &timeline, &fabric, output)?;
             output.write_with(&text, Some((path, &trace)))
         }
         None => output.write(&text),
@@ -105,16 +106,16 @@ pub fn run(args: &SimulateArgs, output: &Output) -> Result<(), Failure> {
 }
 
 /// Runs `work` with a progress bar on a terminal.
-pub fn watched<T>(output: &Output, recording: Recording, work: impl FnOnce(Watch<'_>) -> T) -> T {
+pub fn with_progress<T>(output: &Output, recording: Recording, work: impl FnOnce(Watch<'_>) -> T) -> T {
     let progress = Progress::default();
     let position =
         || Position { done: progress.done.load(Ordering::Relaxed), total: progress.total.load(Ordering::Relaxed) };
-    let watching = Watch { progress: Some(&progress), recording, ..Watch::default() };
-    watch::with_progress(output, "simulating", position, || work(watching))
+    let watcher = Watch { progress: Some(&progress), recording, ..Watch::default() };
+    watch::with_progress(output, "simulating", position, || work(watcher))
 }
 
 /// The GPU that starts last, if any is delayed.
-fn late(delays: &[Picos], placement: &[NodeId]) -> Option<NodeId> {
+fn last_starter(delays: &[Picos], placement: &[NodeId]) -> Option<NodeId> {
     let (delay, device) = delays.iter().zip(placement).rev().max_by_key(|(delay, _)| **delay)?;
     (*delay > Picos::ZERO).then_some(*device)
 }
@@ -136,7 +137,7 @@ struct Answer {
     ranks: u32,
     /// Buffers that exceed a GPU's memory; absent if all fit.
     #[serde(skip_serializing_if = "Option::is_none")]
-    memory_exceeded: Option<Exceeded>,
+    memory_exceeded: Option<MemoryShortfall>,
     /// True if the schedule was verified before the run; absent without a schedule file.
     #[serde(skip_serializing_if = "Option::is_none")]
     verified: Option<bool>,
@@ -149,7 +150,8 @@ struct Answer {
     bound_us: f64,
     bound_share: f64,
     bound_by: String,
-    binds: String,
+    #[serde(rename = "binds")]
+    bottleneck: String,
     operations: u64,
     events: u64,
     folded: bool,
@@ -177,9 +179,9 @@ struct Answer {
 
 /// Contents of the result table.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Figures {
+enum TableColumns {
     /// Results only; the heading above the table names the call.
-    Alone,
+    ResultsOnly,
     /// Call, strategy and results.
     WithLabels,
 }
@@ -221,8 +223,8 @@ impl Answer {
             busbw_gbps: busbw_gbps(call.collective, header.size(), timeline.time, call.ranks),
             bound_us: bound.time.us(),
             bound_share: if timeline.time.0 == 0 { 1.0 } else { bound.time.0 as f64 / timeline.time.0 as f64 },
-            bound_by: bound.set_by.to_string(),
-            binds: String::new(),
+            bound_by: bound.limited_by.to_string(),
+            bottleneck: String::new(),
             operations: timeline.operations,
             events: timeline.events,
             folded: timeline.fold_factor.is_some(),
@@ -252,7 +254,7 @@ impl Answer {
     }
 
     /// Table with one row: the call if requested, and its results.
-    fn table(&self, figures: Figures) -> Table {
+    fn table(&self, contents: TableColumns) -> Table {
         let labels = [
             (Column::new("collective", "collective", Unit::Text), Value::text(self.collective)),
             (Column::new("schedule", "schedule", Unit::Text), Value::text(&*self.schedule)),
@@ -269,9 +271,9 @@ impl Answer {
             (Column::new("busbw_gbps", "busbw", Unit::Gbps), Value::Rate(self.busbw_gbps)),
             (Column::new("bound_us", "bound", Unit::Micros), Value::Time(self.bound)),
             (Column::new("bound_share", "of bound", Unit::Percent), Value::Share(self.bound_share)),
-            (Column::new("binds", "binds", Unit::Text), Value::text(&*self.binds)),
+            (Column::new("binds", "binds", Unit::Text), Value::text(&*self.bottleneck)),
         ];
-        let labels = labels.into_iter().filter(|_| figures == Figures::WithLabels);
+        let labels = labels.into_iter().filter(|_| contents == TableColumns::WithLabels);
         let (columns, values): (Vec<Column>, Vec<Value>) = labels.chain(results).unzip();
         let mut table = Table::new(columns);
         table.row(values.into_iter().map(Into::into).collect());
@@ -279,19 +281,19 @@ impl Answer {
     }
 
     fn text(&self, fabric: &str, profile: &str, output: &Output) -> String {
-        let mut table = self.table(Figures::Alone);
+        let mut table = self.table(TableColumns::ResultsOnly);
         table.heading(format!(
             "{} of {} on {fabric} · {} · {} {} × {} · profile {profile}",
             self.collective,
             format::bytes(self.bytes),
-            counted(self.ranks.into(), "rank"),
+            format_count(self.ranks.into(), "rank"),
             self.schedule,
             self.protocol,
             self.channels
         ));
-        let mut text = table.text(&output.look());
+        let mut text = table.text(&output.text_options());
         text.push_str("\nwhere the time goes\n");
-        text.push_str(&share::bars(&self.costs, 40, output.look().glyphs));
+        text.push_str(&share::bars(&self.costs, 40, output.text_options().glyphs));
         text.push('\n');
         if let Some(busiest) = &self.busiest {
             text.push_str(&format!("busiest links: {busiest}\n"));
@@ -301,16 +303,16 @@ impl Answer {
         } else {
             String::new()
         };
-        let (operations, events) = (counted(self.operations, "operation"), counted(self.events, "event"));
+        let (operations, events) = (format_count(self.operations, "operation"), format_count(self.events, "event"));
         text.push_str(&format!("{operations}{folded}, {events}\n"));
         if self.verified == Some(false) {
             text.push_str(&format!("{}\n", verified::NOT_VERIFIED));
         }
         if let Some(path) = &self.path {
-            text.push_str(&format!("\n{}", path.text(&output.look())));
+            text.push_str(&format!("\n{}", path.text(&output.text_options())));
         }
         if let Some(load) = &self.load {
-            text.push_str(&format!("\n{}", load.text(output.look().glyphs)));
+            text.push_str(&format!("\n{}", load.text(output.text_options().glyphs)));
         }
         text
     }

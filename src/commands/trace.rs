@@ -4,7 +4,7 @@ use fabricast_reports::trace::{self, Argument, Counter, TraceSpan};
 use fabricast_sim::Timeline;
 use fabricast_sim::engine::Span;
 use fabricast_sim::load::LoadOverTime;
-use fabricast_sim::schedule::{Channel, Generate, Rank};
+use fabricast_sim::schedule::{Channel, Rank, ScheduleGenerator};
 use fabricast_sim::timeline::Utilization;
 use fabricast_topologies::Fabric;
 use rustc_hash::FxHashSet;
@@ -16,23 +16,28 @@ use crate::failure::Failure;
 use crate::output::Output;
 
 /// Maximum number of spans before merging. Ranks are added until it is reached.
-const MOST_SPANS: u64 = 2_500_000;
+const MAX_SPANS: u64 = 2_500_000;
 
 /// Minimum size of a channel in spans, which accounts for its names and for spans that cannot be merged.
-const SPANS_A_CHANNEL: u64 = 64;
+const MIN_SPANS_PER_CHANNEL: u64 = 64;
 
 /// Number of resources whose utilization is drawn above the ranks.
 const GRAPHS: usize = 16;
 
 /// Writes the trace of a recorded run, with less than [`trace::BUDGET`] bytes.
-pub fn of(generator: &dyn Generate, timeline: &Timeline, fabric: &Fabric, output: &Output) -> Result<Vec<u8>, Failure> {
-    let (operations, shown) = shown(generator, timeline);
-    let all = generator.header().call.ranks;
-    if shown < all {
-        let few = "the trace shows the first ranks and those that the end hangs on";
-        output.warn(&format!("{few}, {shown} of {all}, to stay small"));
+pub fn write_trace(
+    generator: &dyn ScheduleGenerator,
+    timeline: &Timeline,
+    fabric: &Fabric,
+    output: &Output,
+) -> Result<Vec<u8>, Failure> {
+    let (operations, shown_ranks) = select_ranks(generator, timeline);
+    let rank_count = generator.header().call.ranks;
+    if shown_ranks < rank_count {
+        let reason = "the trace shows the first ranks and those that the end hangs on";
+        output.warn(&format!("{reason}, {shown_ranks} of {rank_count}, to stay small"));
     }
-    let spans = timeline.spans.by_start(|run| operations.has(timeline.rank_of(run)));
+    let spans = timeline.spans.by_start(|run| operations.has(timeline.run_rank(run)));
     let spans = spans.iter().filter_map(|span| trace_span(&span, &operations));
     let counters = timeline.load.as_ref().map(|load| graphs(timeline, load, fabric)).unwrap_or_default();
     let mut bytes = Vec::new();
@@ -46,18 +51,18 @@ pub fn of(generator: &dyn Generate, timeline: &Timeline, fabric: &Fabric, output
 
 /// Returns the operations of as many ranks as a trace can hold, and the number of those ranks. Ranks on the critical
 /// path come first, from its end, then ranks from 0 on.
-fn shown<'a>(generator: &dyn Generate, timeline: &'a Timeline) -> (Operations<'a>, u32) {
+fn select_ranks<'a>(generator: &dyn ScheduleGenerator, timeline: &'a Timeline) -> (Operations<'a>, u32) {
     let mut operations = Operations::new(timeline);
     let (mut spans, mut count) = (0, 0);
-    let path = timeline.critical_path.iter().rev().map(|step| timeline.rank_of(step.span.run));
-    let path = path.map(|rank| (rank, MOST_SPANS / 2));
-    let others = (0..generator.header().call.ranks).map(|rank| (Rank(rank), MOST_SPANS));
-    for (rank, most) in path.chain(others) {
-        if spans < most && !operations.has(rank) {
+    let path = timeline.critical_path.iter().rev().map(|step| timeline.run_rank(step.span.run));
+    let path = path.map(|rank| (rank, MAX_SPANS / 2));
+    let others = (0..generator.header().call.ranks).map(|rank| (Rank(rank), MAX_SPANS));
+    for (rank, limit) in path.chain(others) {
+        if spans < limit && !operations.has(rank) {
             let program = operations.add(generator, rank);
             let channels: FxHashSet<Channel> = program.runs().iter().map(|run| run.channel).collect();
             let length: u64 = program.runs().iter().map(|run| u64::from(run.len)).sum();
-            spans += length.max(SPANS_A_CHANNEL * channels.len() as u64);
+            spans += length.max(MIN_SPANS_PER_CHANNEL * channels.len() as u64);
             count += 1;
         }
     }

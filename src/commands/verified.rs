@@ -18,7 +18,7 @@ pub const NOT_VERIFIED: &str = "not verified (--no-verify)";
 /// # Errors
 /// [`Failure`]: the file cannot be read, or the schedule is wrong.
 pub fn read(path: &Path, bytes: Option<Bytes>, flags: &VerifyArgs) -> Result<Schedule, Failure> {
-    let schedule = super::schedule::read(path)?.scaled(bytes);
+    let schedule = super::schedule::read(path)?.with_bytes(bytes);
     check(&schedule, flags)?;
     Ok(schedule)
 }
@@ -32,7 +32,7 @@ pub fn check(schedule: &Schedule, flags: &VerifyArgs) -> Result<(), Failure> {
         return Ok(());
     }
     let verified = verify(schedule, &VerifyOptions::default());
-    verified.map(|_| ()).map_err(|fault| failure(&fault).or_help("--no-verify takes it as it is"))
+    verified.map(|_| ()).map_err(|fault| failure(&fault).or_with_help("--no-verify takes it as it is"))
 }
 
 /// Failure of a verification: exit code 1 for a wrong schedule, an input error for one that is too large to verify.

@@ -16,7 +16,7 @@ use rayon::prelude::*;
 
 use crate::failure::Failure;
 use record::{Digest, Entry, Origin};
-pub use stage::abandon;
+pub use stage::remove_all_and_block;
 use stage::stages;
 
 /// Policy for replacing existing files.
@@ -34,7 +34,7 @@ pub fn check(path: &Path) -> Result<(), Failure> {
     if path.is_dir() {
         return Err(Failure::input(format!("cannot write {}: it is a folder; expected a file", path.display())));
     }
-    let folder = folder_of(path);
+    let folder = parent_folder(path);
     if folder.is_dir() {
         return Ok(());
     }
@@ -50,13 +50,13 @@ pub fn check_replaceable(path: &Path, replace: Replace) -> Result<(), Failure> {
     if replace == Replace::All || !full.is_file() {
         return Ok(());
     }
-    let why = match record::origin(&full) {
+    let reason = match record::origin(&full) {
         Origin::Command => return Ok(()),
         Origin::Changed => "it was changed since fabricast wrote it",
         Origin::Unknown => "it exists, and is not known to be written by fabricast",
     };
     Err(Failure::input_with_help(
-        format!("cannot write {}: {why}", path.display()),
+        format!("cannot write {}: {reason}", path.display()),
         "--force replaces it; otherwise move it away or name another",
     ))
 }
@@ -75,10 +75,10 @@ pub fn discard() {
 pub struct Staged {
     folder: PathBuf,
     name: OsString,
-    waiting: Waiting,
+    content: StagedContent,
 }
 
-enum Waiting {
+enum StagedContent {
     /// File in the staging folder, with its digest.
     InStage(Digest),
     /// Bytes for a destination that cannot be replaced: a device such as `/dev/stdout`.
@@ -90,29 +90,29 @@ enum Waiting {
 impl Staged {
     /// Writes the bytes to the staging folder.
     pub fn new(path: &Path, bytes: &[u8], replace: Replace) -> Result<Self, Failure> {
-        Self::of_parts(path, [bytes], replace)
+        Self::from_parts(path, [bytes], replace)
     }
 
     /// Variant of [`Self::new`] with the bytes in several consecutive parts.
-    fn of_parts<const N: usize>(path: &Path, parts: [&[u8]; N], replace: Replace) -> Result<Self, Failure> {
+    fn from_parts<const N: usize>(path: &Path, parts: [&[u8]; N], replace: Replace) -> Result<Self, Failure> {
         check(path)?;
         let failed = |error: &std::io::Error| cannot_write(path, error);
         // A symbolic link is preserved: its target is replaced.
         let full = match std::fs::canonicalize(path) {
             Ok(full) => full,
             Err(_) => {
-                let folder = std::fs::canonicalize(folder_of(path)).map_err(|error| failed(&error))?;
+                let folder = std::fs::canonicalize(parent_folder(path)).map_err(|error| failed(&error))?;
                 folder.join(path.file_name().unwrap_or_default())
             }
         };
-        let (folder, name) = (folder_of(&full).to_owned(), full.file_name().unwrap_or_default().to_owned());
+        let (folder, name) = (parent_folder(&full).to_owned(), full.file_name().unwrap_or_default().to_owned());
         if full.exists() && !full.is_file() {
-            return Ok(Self { folder, name, waiting: Waiting::Bytes(parts.concat()) });
+            return Ok(Self { folder, name, content: StagedContent::Bytes(parts.concat()) });
         }
         // Replacing a file makes the file system flush it, which dominates the time of many files. Unchanged files are
         // skipped.
-        if has(&full, &parts) {
-            return Ok(Self { folder, name, waiting: Waiting::Nothing });
+        if has_content(&full, &parts) {
+            return Ok(Self { folder, name, content: StagedContent::Nothing });
         }
         check_replaceable(path, replace)?;
         let opened = stages().open(&folder, &name);
@@ -122,7 +122,7 @@ impl Staged {
             }
             _ => failed(&error),
         })?;
-        let staged = Self { folder, name, waiting: Waiting::InStage(Digest::of_parts(&parts)) };
+        let staged = Self { folder, name, content: StagedContent::InStage(Digest::from_parts(&parts)) };
         let permitted = match std::fs::metadata(&full) {
             Ok(old) => file.set_permissions(old.permissions()),
             Err(_) => Ok(()),
@@ -139,27 +139,27 @@ impl Staged {
 
 /// Moves files to their destinations, atomically for anyone who stops the process.
 pub fn commit(files: &[Staged]) -> Result<(), Failure> {
-    commit_instead(files, &[])
+    commit_and_remove(files, &[])
 }
 
 /// Moves files to their destinations, and removes other files (canonical paths) that are stale.
-fn commit_instead(files: &[Staged], stale: &[PathBuf]) -> Result<(), Failure> {
+fn commit_and_remove(files: &[Staged], stale: &[PathBuf]) -> Result<(), Failure> {
     for file in files {
         // Devices may block, so they are written before any move.
-        if let Waiting::Bytes(bytes) = &file.waiting {
+        if let StagedContent::Bytes(bytes) = &file.content {
             std::fs::write(file.path(), bytes).map_err(|error| cannot_write(&file.path(), &error))?;
         }
     }
     let mut folders: BTreeMap<&Path, Vec<OsString>> = BTreeMap::new();
     let mut entries = Vec::new();
     for file in files {
-        if let Waiting::InStage(digest) = &file.waiting {
+        if let StagedContent::InStage(digest) = &file.content {
             folders.entry(&file.folder).or_default();
             entries.push(Entry::new(&file.path(), *digest));
         }
     }
     for path in stale {
-        folders.entry(folder_of(path)).or_default().extend(path.file_name().map(OsStr::to_owned));
+        folders.entry(parent_folder(path)).or_default().extend(path.file_name().map(OsStr::to_owned));
     }
     // The record precedes the moves, so that moved files are known even if the process is stopped.
     record::add(&entries);
@@ -173,7 +173,7 @@ fn commit_instead(files: &[Staged], stale: &[PathBuf]) -> Result<(), Failure> {
 
 impl Drop for Staged {
     fn drop(&mut self) {
-        if let Waiting::InStage(_) = self.waiting {
+        if let StagedContent::InStage(_) = self.content {
             stages().drop_file(&self.folder, &self.name);
         }
     }
@@ -184,20 +184,21 @@ fn cannot_write(path: &Path, error: &std::io::Error) -> Failure {
 }
 
 /// Returns true if a file has exactly these bytes.
-fn has(path: &Path, parts: &[&[u8]]) -> bool {
+fn has_content(path: &Path, parts: &[&[u8]]) -> bool {
     let len: usize = parts.iter().map(|part| part.len()).sum();
     if !std::fs::metadata(path).is_ok_and(|old| old.len() == len as u64) {
         return false;
     }
-    let begins_with = |rest: &mut &[u8], part: &[u8]| rest.split_off(..part.len()).is_some_and(|head| head == part);
+    let starts_with =
+        |remaining: &mut &[u8], part: &[u8]| remaining.split_off(..part.len()).is_some_and(|head| head == part);
     std::fs::read(path).is_ok_and(|old| {
-        let mut rest = old.as_slice();
-        parts.iter().all(|part| begins_with(&mut rest, part)) && rest.is_empty()
+        let mut remaining = old.as_slice();
+        parts.iter().all(|part| starts_with(&mut remaining, part)) && remaining.is_empty()
     })
 }
 
 /// Parent folder of a path.
-fn folder_of(path: &Path) -> &Path {
+fn parent_folder(path: &Path) -> &Path {
     match path.parent() {
         Some(folder) if !folder.as_os_str().is_empty() => folder,
         _ => Path::new("."),
@@ -205,9 +206,9 @@ fn folder_of(path: &Path) -> &Path {
 }
 
 /// Stages a text for a folder, which is created if missing. The text ends with one newline.
-pub fn staged_in(folder: &Path, name: impl AsRef<Path>, text: &str, replace: Replace) -> Result<Staged, Failure> {
+pub fn stage_text(folder: &Path, name: impl AsRef<Path>, text: &str, replace: Replace) -> Result<Staged, Failure> {
     make_folder(folder)?;
-    Staged::of_parts(&folder.join(name), [text.trim_end_matches('\n').as_bytes(), b"\n"], replace)
+    Staged::from_parts(&folder.join(name), [text.trim_end_matches('\n').as_bytes(), b"\n"], replace)
 }
 
 /// Creates a folder, which is removed again if the command writes nothing into it.
@@ -228,7 +229,7 @@ pub fn stage_folder<N: AsRef<Path> + Sync, C: AsRef<[u8]> + Sync>(
 ) -> Result<Vec<Staged>, Failure> {
     make_folder(folder)?;
     let staged = contents.par_iter().map(|(name, bytes)| match std::str::from_utf8(bytes.as_ref()) {
-        Ok(text) => staged_in(folder, name, text, replace),
+        Ok(text) => stage_text(folder, name, text, replace),
         Err(_) => Staged::new(&folder.join(name), bytes.as_ref(), replace),
     });
     let staged: Vec<Result<Staged, Failure>> = staged.collect();
@@ -246,7 +247,7 @@ pub fn write_folder<N: AsRef<Path> + Sync, C: AsRef<[u8]> + Sync>(
 
 /// Replaces the results in a folder as a whole. Existing files for which `is_result` is true of the name are removed
 /// unless they are written again. `foreign` makes the error for those that fabricast did not write.
-pub fn commit_whole(
+pub fn commit_replacing_folder(
     files: &[Staged],
     folder: &Path,
     is_result: impl Fn(&str) -> bool,
@@ -257,16 +258,16 @@ pub fn commit_whole(
         |error: &std::io::Error| Failure::input(format!("cannot read the folder {}: {error}", folder.display()));
     let full = std::fs::canonicalize(folder).map_err(|error| failed(&error))?;
     let entries = std::fs::read_dir(&full).map_err(|error| failed(&error))?;
-    let there = entries.flatten().filter_map(|entry| entry.file_name().into_string().ok());
+    let existing = entries.flatten().filter_map(|entry| entry.file_name().into_string().ok());
     let is_written = |name: &str| files.iter().any(|file| file.folder == full && file.name == *name);
-    let mut left: Vec<String> = there.filter(|name| is_result(name) && !is_written(name)).collect();
-    left.sort_unstable();
-    let is_own = |name: &String| replace == Replace::All || record::origin(&full.join(name)) == Origin::Command;
-    let (own, others): (Vec<String>, Vec<String>) = left.into_iter().partition(is_own);
+    let mut stale: Vec<String> = existing.filter(|name| is_result(name) && !is_written(name)).collect();
+    stale.sort_unstable();
+    let is_replaceable = |name: &String| replace == Replace::All || record::origin(&full.join(name)) == Origin::Command;
+    let (replaceable, others): (Vec<String>, Vec<String>) = stale.into_iter().partition(is_replaceable);
     if !others.is_empty() {
         return Err(foreign(&others));
     }
-    commit_instead(files, &own.iter().map(|name| full.join(name)).collect::<Vec<_>>())
+    commit_and_remove(files, &replaceable.iter().map(|name| full.join(name)).collect::<Vec<_>>())
 }
 
 /// Folder for temporary files, removed on drop or when the process is stopped.
@@ -275,8 +276,8 @@ pub struct Scratch(PathBuf);
 impl Scratch {
     /// Creates a folder that only its owner can read.
     pub fn new(stem: &str) -> Result<Self, Failure> {
-        let made = stages().make_scratch(stem);
-        made.map(Self).map_err(|error| Failure::Failed(format!("cannot make a folder for temporary files: {error}")))
+        let folder = stages().make_scratch(stem);
+        folder.map(Self).map_err(|error| Failure::Failed(format!("cannot make a folder for temporary files: {error}")))
     }
 
     /// Path of the folder.

@@ -13,7 +13,7 @@ use fabricast_planner::study::key::Fingerprint;
 use serde::Deserialize;
 
 /// Size of the record, in bytes, above which its older half is dropped: about 16,000 files.
-const LARGEST: u64 = 1 << 20;
+const MAX_RECORD_BYTES: u64 = 1 << 20;
 /// Bytes per line: two digests of 32 hexadecimal digits, a blank and the newline.
 const LINE: usize = 66;
 
@@ -23,26 +23,26 @@ pub struct Digest(u128);
 
 impl Digest {
     /// Digest of bytes in several parts.
-    pub fn of_parts(parts: &[&[u8]]) -> Self {
-        let mut print = Fingerprint::new();
-        parts.iter().for_each(|part| print.take_bytes(part));
-        Self(print.key().0)
+    pub fn from_parts(parts: &[&[u8]]) -> Self {
+        let mut fingerprint = Fingerprint::new();
+        parts.iter().for_each(|part| fingerprint.hash_bytes(part));
+        Self(fingerprint.key().0)
     }
 
     /// Digest of a file's content.
-    fn of_file(path: &Path) -> std::io::Result<Self> {
-        let (mut file, mut print, mut buffer) = (File::open(path)?, Fingerprint::new(), vec![0_u8; 1 << 16]);
+    fn from_file(path: &Path) -> std::io::Result<Self> {
+        let (mut file, mut fingerprint, mut buffer) = (File::open(path)?, Fingerprint::new(), vec![0_u8; 1 << 16]);
         loop {
             match file.read(&mut buffer)? {
-                0 => return Ok(Self(print.key().0)),
-                count => print.take_bytes(buffer.get(..count).unwrap_or_default()),
+                0 => return Ok(Self(fingerprint.key().0)),
+                count => fingerprint.hash_bytes(buffer.get(..count).unwrap_or_default()),
             }
         }
     }
 
     /// Digest of a full path.
-    fn of_path(path: &Path) -> Self {
-        Self::of_parts(&[path.as_os_str().as_encoded_bytes()])
+    fn from_path(path: &Path) -> Self {
+        Self::from_parts(&[path.as_os_str().as_encoded_bytes()])
     }
 }
 
@@ -56,7 +56,7 @@ pub struct Entry {
 impl Entry {
     /// Creates the entry of a file with a canonical path.
     pub fn new(path: &Path, content: Digest) -> Self {
-        Self { content, path: Digest::of_path(path) }
+        Self { content, path: Digest::from_path(path) }
     }
 }
 
@@ -73,19 +73,19 @@ pub enum Origin {
 
 /// Returns the origin of an existing file with a canonical path. Unreadable files have unknown origin.
 pub fn origin(path: &Path) -> Origin {
-    origin_by(path, &read())
+    find_origin(path, &read())
 }
 
-fn origin_by(path: &Path, record: &[Entry]) -> Origin {
+fn find_origin(path: &Path, record: &[Entry]) -> Origin {
     if std::fs::metadata(path).is_ok_and(|file| file.len() == 0) {
         return Origin::Command;
     }
-    let Ok(content) = Digest::of_file(path) else { return Origin::Unknown };
+    let Ok(content) = Digest::from_file(path) else { return Origin::Unknown };
     if record.iter().any(|entry| entry.content == content) {
         return Origin::Command;
     }
-    let own = Digest::of_path(path);
-    if record.iter().any(|entry| entry.path == own) {
+    let path_digest = Digest::from_path(path);
+    if record.iter().any(|entry| entry.path == path_digest) {
         return Origin::Changed;
     }
     // Results of other machines are recognized by their format.
@@ -94,22 +94,22 @@ fn origin_by(path: &Path, record: &[Entry]) -> Origin {
 
 /// Adds files to the record. Errors are ignored; the files are then unknown in later runs.
 pub fn add(entries: &[Entry]) {
-    if let Some(path) = place() {
+    if let Some(path) = record_path() {
         let _ = append(&path, entries);
     }
 }
 
 /// Path of the record, if a state folder is defined.
-fn place() -> Option<PathBuf> {
-    let set = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
-    set("FABRICAST_STATE")
-        .or_else(|| set("XDG_STATE_HOME").map(|folder| folder.join("fabricast")))
-        .or_else(|| set("HOME").map(|home| home.join(".local/state/fabricast")))
+fn record_path() -> Option<PathBuf> {
+    let env_path = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    env_path("FABRICAST_STATE")
+        .or_else(|| env_path("XDG_STATE_HOME").map(|folder| folder.join("fabricast")))
+        .or_else(|| env_path("HOME").map(|home| home.join(".local/state/fabricast")))
         .map(|folder| folder.join("written"))
 }
 
 fn read() -> Vec<Entry> {
-    place().and_then(|path| std::fs::read(path).ok()).map(|bytes| parse(&bytes)).unwrap_or_default()
+    record_path().and_then(|path| std::fs::read(path).ok()).map(|bytes| parse(&bytes)).unwrap_or_default()
 }
 
 /// Parses the entries of a record; invalid lines are skipped.
@@ -129,7 +129,7 @@ fn append(path: &Path, entries: &[Entry]) -> std::io::Result<()> {
     if let Some(folder) = path.parent() {
         private_folder(folder)?;
     }
-    shorten(path)?;
+    drop_older_half(path)?;
     let lines: String =
         entries.iter().map(|entry| format!("{:032x} {:032x}\n", entry.content.0, entry.path.0)).collect();
     // A single append, so that lines of concurrent processes stay whole.
@@ -137,8 +137,8 @@ fn append(path: &Path, entries: &[Entry]) -> std::io::Result<()> {
 }
 
 /// Drops the older half of a large record.
-fn shorten(path: &Path) -> std::io::Result<()> {
-    if !std::fs::metadata(path).is_ok_and(|record| record.len() > LARGEST) {
+fn drop_older_half(path: &Path) -> std::io::Result<()> {
+    if !std::fs::metadata(path).is_ok_and(|record| record.len() > MAX_RECORD_BYTES) {
         return Ok(());
     }
     let bytes = std::fs::read(path)?;
@@ -158,7 +158,7 @@ fn private_folder(folder: &Path) -> std::io::Result<()> {
 
 /// Identifying keys of JSON results.
 #[derive(Deserialize)]
-struct Head {
+struct ResultHeader {
     format: Option<Format>,
     fabricast_gpu_run: Option<u32>,
 }
@@ -179,7 +179,7 @@ fn is_result(path: &Path) -> bool {
         return false;
     }
     let text = std::io::Cursor::new(first).chain(std::io::BufReader::new(file));
-    serde_json::from_reader(text).is_ok_and(|head: Head| match (head.format, head.fabricast_gpu_run) {
+    serde_json::from_reader(text).is_ok_and(|header: ResultHeader| match (header.format, header.fabricast_gpu_run) {
         (Some(Format::Number(number)), _) | (_, Some(number)) => number > 0,
         (Some(Format::Name(name)), None) => name.starts_with("fabricast"),
         (None, None) => false,
@@ -195,20 +195,20 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let (record, file) = (folder.path().join("state/written"), folder.path().join("plan.txt"));
         std::fs::write(&file, "a plan\n").unwrap();
-        let known = || parse(&std::fs::read(&record).unwrap_or_default());
-        assert_eq!(origin_by(&file, &known()), Origin::Unknown);
-        append(&record, &[Entry::new(&file, Digest::of_parts(&[b"a pl", b"an\n"]))]).unwrap();
-        assert_eq!(origin_by(&file, &known()), Origin::Command);
+        let read_record = || parse(&std::fs::read(&record).unwrap_or_default());
+        assert_eq!(find_origin(&file, &read_record()), Origin::Unknown);
+        append(&record, &[Entry::new(&file, Digest::from_parts(&[b"a pl", b"an\n"]))]).unwrap();
+        assert_eq!(find_origin(&file, &read_record()), Origin::Command);
         // A copy has the same content.
         let copy = folder.path().join("copy.txt");
         std::fs::copy(&file, &copy).unwrap();
-        assert_eq!(origin_by(&copy, &known()), Origin::Command);
+        assert_eq!(find_origin(&copy, &read_record()), Origin::Command);
         std::fs::write(&file, "a plan, edited\n").unwrap();
-        assert_eq!(origin_by(&file, &known()), Origin::Changed);
+        assert_eq!(find_origin(&file, &read_record()), Origin::Changed);
         std::fs::write(&copy, "a plan, edited\n").unwrap();
-        assert_eq!(origin_by(&copy, &known()), Origin::Unknown);
+        assert_eq!(find_origin(&copy, &read_record()), Origin::Unknown);
         std::fs::write(&copy, "").unwrap();
-        assert_eq!(origin_by(&copy, &known()), Origin::Command);
+        assert_eq!(find_origin(&copy, &read_record()), Origin::Command);
     }
 
     #[test]
@@ -225,9 +225,9 @@ mod tests {
             ("[{\"format\": 7}]", Origin::Unknown),
         ] {
             std::fs::write(&file, text).unwrap();
-            assert_eq!(origin_by(&file, &[]), expected, "{text}");
-            let edited = [Entry::new(&file, Digest::of_parts(&[b"{\"format\": 7}"]))];
-            assert_eq!(origin_by(&file, &edited), Origin::Changed, "{text}");
+            assert_eq!(find_origin(&file, &[]), expected, "{text}");
+            let edited = [Entry::new(&file, Digest::from_parts(&[b"{\"format\": 7}"]))];
+            assert_eq!(find_origin(&file, &edited), Origin::Changed, "{text}");
         }
     }
 
@@ -240,7 +240,7 @@ mod tests {
         append(&record, &entries).unwrap();
         let last = Entry { content: Digest(u128::MAX), path: Digest(1) };
         append(&record, &[last]).unwrap();
-        let kept = parse(&std::fs::read(&record).unwrap());
-        assert_eq!((kept.len(), kept[0], kept[10_000]), (10_001, entries[10_000], last));
+        let retained = parse(&std::fs::read(&record).unwrap());
+        assert_eq!((retained.len(), retained[0], retained[10_000]), (10_001, entries[10_000], last));
     }
 }

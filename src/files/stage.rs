@@ -21,38 +21,39 @@ const STALE: &str = "stale";
 
 /// Temporary files and folders of this process.
 #[derive(Default)]
-pub struct Stages {
+pub struct StagingFolders {
     /// Staging folders by destination folder.
-    stages: BTreeMap<PathBuf, Stage>,
+    stages: BTreeMap<PathBuf, StagingFolder>,
     /// Created folders without files yet, outer ones first.
-    made: Vec<PathBuf>,
+    created: Vec<PathBuf>,
     /// Folders for temporary files.
     scratch: Vec<PathBuf>,
 }
 
 /// Staging folder of this process.
-struct Stage {
+struct StagingFolder {
     root: PathBuf,
     /// Lock, held until the folder is removed.
     _lock: File,
     names: BTreeSet<OsString>,
 }
 
-static STAGES: Mutex<Stages> = Mutex::new(Stages { stages: BTreeMap::new(), made: Vec::new(), scratch: Vec::new() });
+static STAGES: Mutex<StagingFolders> =
+    Mutex::new(StagingFolders { stages: BTreeMap::new(), created: Vec::new(), scratch: Vec::new() });
 
 /// Locks the staging folders. Files are staged and moved only under this lock.
-pub fn stages() -> MutexGuard<'static, Stages> {
+pub fn stages() -> MutexGuard<'static, StagingFolders> {
     STAGES.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Removes staged and temporary files and prevents new ones, before the process ends.
-pub fn abandon() {
+pub fn remove_all_and_block() {
     let mut stages = stages();
     stages.clear();
     std::mem::forget(stages);
 }
 
-impl Stages {
+impl StagingFolders {
     /// Removes everything. Errors are ignored.
     pub fn clear(&mut self) {
         for (_, stage) in std::mem::take(&mut self.stages) {
@@ -61,7 +62,7 @@ impl Stages {
         for folder in self.scratch.drain(..) {
             let _ = std::fs::remove_dir_all(folder);
         }
-        for folder in self.made.drain(..).rev() {
+        for folder in self.created.drain(..).rev() {
             // Removes empty folders only.
             let _ = std::fs::remove_dir(folder);
         }
@@ -71,12 +72,12 @@ impl Stages {
     pub fn make_folder(&mut self, folder: &Path) -> Result<()> {
         let missing: Vec<&Path> = folder
             .ancestors()
-            .filter(|above| !above.as_os_str().is_empty())
-            .take_while(|above| !above.exists())
+            .filter(|ancestor| !ancestor.as_os_str().is_empty())
+            .take_while(|ancestor| !ancestor.exists())
             .collect();
         std::fs::create_dir_all(folder)?;
-        for made in missing.into_iter().rev() {
-            self.made.push(std::fs::canonicalize(made)?);
+        for created in missing.into_iter().rev() {
+            self.created.push(std::fs::canonicalize(created)?);
         }
         Ok(())
     }
@@ -84,10 +85,10 @@ impl Stages {
     /// Creates a file in the staging folder of a destination folder.
     pub fn open(&mut self, folder: &Path, name: &OsStr) -> Result<File> {
         let stage = match self.stages.entry(folder.to_owned()) {
-            Entry::Occupied(there) => there.into_mut(),
-            Entry::Vacant(free) => {
+            Entry::Occupied(occupied) => occupied.into_mut(),
+            Entry::Vacant(vacant) => {
                 sweep(folder);
-                free.insert(Stage::new(folder)?)
+                vacant.insert(StagingFolder::new(folder)?)
             }
         };
         let file = File::create_new(stage.root.join(FILES).join(name))?;
@@ -105,7 +106,7 @@ impl Stages {
             let _ = std::fs::remove_dir_all(&stage.root);
             self.stages.remove(folder);
             if self.stages.is_empty() {
-                for folder in self.made.drain(..).rev() {
+                for folder in self.created.drain(..).rev() {
                     let _ = std::fs::remove_dir(folder);
                 }
             }
@@ -128,7 +129,7 @@ impl Stages {
             std::fs::rename(stage.root.join(FILES).join(name), folder.join(name))?;
         }
         stale.iter().try_for_each(|name| std::fs::remove_file(folder.join(name)))?;
-        self.made.retain(|made| !folder.starts_with(made));
+        self.created.retain(|created| !folder.starts_with(created));
         std::fs::remove_dir_all(&stage.root)
     }
 
@@ -160,7 +161,7 @@ impl Stages {
     }
 }
 
-impl Stage {
+impl StagingFolder {
     fn new(folder: &Path) -> Result<Self> {
         let process = std::process::id();
         for number in 0..u32::MAX {
@@ -192,10 +193,10 @@ impl Stage {
 pub fn sweep(folder: &Path) {
     let Ok(entries) = std::fs::read_dir(folder) else { return };
     for entry in entries.flatten() {
-        if let Some(phase) = entry.file_name().to_str().and_then(Phase::of_name)
+        if let Some(phase) = entry.file_name().to_str().and_then(Phase::from_name)
             && entry.file_type().is_ok_and(|kind| kind.is_dir())
         {
-            let _ = clear_left(folder, &entry.path(), phase);
+            let _ = recover(folder, &entry.path(), phase);
         }
     }
 }
@@ -211,7 +212,7 @@ enum Phase {
 
 impl Phase {
     /// Phase encoded in the name of a staging folder.
-    fn of_name(name: &str) -> Option<Self> {
+    fn from_name(name: &str) -> Option<Self> {
         let (numbers, phase) = name.strip_prefix(".fabricast-")?.rsplit_once('.')?;
         let (process, number) = numbers.split_once('-')?;
         let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
@@ -225,7 +226,7 @@ impl Phase {
 }
 
 /// Recovers one staging folder, unless its process is alive.
-fn clear_left(folder: &Path, root: &Path, phase: Phase) -> Result<()> {
+fn recover(folder: &Path, root: &Path, phase: Phase) -> Result<()> {
     let lock = match OpenOptions::new().read(true).write(true).open(root.join(LOCK)) {
         Ok(lock) => lock,
         // A process killed before it created the lock leaves an empty folder; other contents are foreign.
@@ -240,16 +241,16 @@ fn clear_left(folder: &Path, root: &Path, phase: Phase) -> Result<()> {
         return Ok(());
     }
     if phase == Phase::Commit {
-        finish(folder, root)?;
+        finish_moves(folder, root)?;
     }
     std::fs::remove_dir_all(root)
 }
 
 /// Finishes the moves of a killed process. Files changed since the moves started are retained.
-fn finish(folder: &Path, root: &Path) -> Result<()> {
-    let begun = std::fs::metadata(root.join(LOCK))?.modified()?;
+fn finish_moves(folder: &Path, root: &Path) -> Result<()> {
+    let started = std::fs::metadata(root.join(LOCK))?.modified()?;
     let is_unchanged = |path: &Path| match std::fs::symlink_metadata(path) {
-        Ok(there) => there.is_file() && there.modified().is_ok_and(|changed| changed <= begun),
+        Ok(metadata) => metadata.is_file() && metadata.modified().is_ok_and(|modified| modified <= started),
         Err(_) => true,
     };
     for file in std::fs::read_dir(root.join(FILES))? {
@@ -282,7 +283,7 @@ mod tests {
     }
 
     /// Creates a staging folder as a killed process leaves it, with these files.
-    fn left(folder: &Path, name: &str, files: &[(&str, &str)]) -> PathBuf {
+    fn create_abandoned_folder(folder: &Path, name: &str, files: &[(&str, &str)]) -> PathBuf {
         let root = folder.join(name);
         std::fs::create_dir_all(root.join(FILES)).unwrap();
         std::fs::write(root.join(LOCK), "").unwrap();
@@ -293,19 +294,19 @@ mod tests {
     #[test]
     fn only_leftovers_of_killed_processes_are_removed() {
         let folder = tempfile::tempdir().unwrap();
-        let at = folder.path();
-        left(at, ".fabricast-1-0.partial", &[("plan.json", "half")]);
-        std::fs::create_dir(at.join(".fabricast-2-0.partial")).unwrap();
+        let path = folder.path();
+        create_abandoned_folder(path, ".fabricast-1-0.partial", &[("plan.json", "half")]);
+        std::fs::create_dir(path.join(".fabricast-2-0.partial")).unwrap();
         // Folders of a live process, of the user, and of other programs.
-        let alive = left(at, ".fabricast-3-7.partial", &[("plan.json", "half")]);
+        let alive = create_abandoned_folder(path, ".fabricast-3-7.partial", &[("plan.json", "half")]);
         let lock = File::options().write(true).open(alive.join(LOCK)).unwrap();
         lock.lock().unwrap();
-        std::fs::write(at.join(".fabricast-4-0.partial"), "a file").unwrap();
-        std::fs::write(left(at, ".fabricast-5-0.partial", &[]).join("notes"), "mine").unwrap();
-        left(at, ".fabricast-x-0.partial", &[]);
-        std::fs::write(at.join(".plan.json.17.partial"), "mine").unwrap();
-        std::fs::create_dir_all(at.join(".fabricast-6-0.partial/files")).unwrap();
-        sweep(at);
+        std::fs::write(path.join(".fabricast-4-0.partial"), "a file").unwrap();
+        std::fs::write(create_abandoned_folder(path, ".fabricast-5-0.partial", &[]).join("notes"), "mine").unwrap();
+        create_abandoned_folder(path, ".fabricast-x-0.partial", &[]);
+        std::fs::write(path.join(".plan.json.17.partial"), "mine").unwrap();
+        std::fs::create_dir_all(path.join(".fabricast-6-0.partial/files")).unwrap();
+        sweep(path);
         let expected = [
             ".fabricast-3-7.partial",
             ".fabricast-4-0.partial",
@@ -314,62 +315,66 @@ mod tests {
             ".fabricast-x-0.partial",
             ".plan.json.17.partial",
         ];
-        assert_eq!(names(at), expected);
+        assert_eq!(names(path), expected);
         drop(lock);
-        sweep(at);
-        assert_eq!(names(at), expected[1..]);
+        sweep(path);
+        assert_eq!(names(path), expected[1..]);
     }
 
     #[test]
     fn started_moves_are_finished() {
         let folder = tempfile::tempdir().unwrap();
-        let at = folder.path();
-        std::fs::write(at.join("two"), "old").unwrap();
-        std::fs::write(at.join("gone"), "old").unwrap();
+        let path = folder.path();
+        std::fs::write(path.join("two"), "old").unwrap();
+        std::fs::write(path.join("gone"), "old").unwrap();
         let old = std::time::SystemTime::now() - std::time::Duration::from_secs(60);
         for name in ["two", "gone"] {
-            File::options().write(true).open(at.join(name)).unwrap().set_modified(old).unwrap();
+            File::options().write(true).open(path.join(name)).unwrap().set_modified(old).unwrap();
         }
-        let root = left(at, ".fabricast-1-0.commit", &[("two", "new"), ("three", "new"), ("edited", "new")]);
+        let root = create_abandoned_folder(
+            path,
+            ".fabricast-1-0.commit",
+            &[("two", "new"), ("three", "new"), ("edited", "new")],
+        );
         std::fs::write(root.join(STALE), "gone\0edited too\0").unwrap();
         // Moved before the process was killed.
-        std::fs::write(at.join("one"), "new").unwrap();
+        std::fs::write(path.join("one"), "new").unwrap();
         // Written by the user afterwards.
         let later = std::time::SystemTime::now() + std::time::Duration::from_secs(60);
         for name in ["edited", "edited too"] {
-            std::fs::write(at.join(name), "mine").unwrap();
-            File::options().write(true).open(at.join(name)).unwrap().set_modified(later).unwrap();
+            std::fs::write(path.join(name), "mine").unwrap();
+            File::options().write(true).open(path.join(name)).unwrap().set_modified(later).unwrap();
         }
-        sweep(at);
-        let read = |name: &str| std::fs::read_to_string(at.join(name)).unwrap();
-        assert_eq!(names(at), ["edited", "edited too", "one", "three", "two"]);
+        sweep(path);
+        let read = |name: &str| std::fs::read_to_string(path.join(name)).unwrap();
+        assert_eq!(names(path), ["edited", "edited too", "one", "three", "two"]);
         assert_eq!(["one", "two", "three", "edited", "edited too"].map(read), ["new", "new", "new", "mine", "mine"]);
     }
 
     #[test]
     fn staging_folders_are_removed_with_their_last_file() {
         let folder = tempfile::tempdir().unwrap();
-        let at = folder.path();
-        let mut stages = Stages::default();
+        let path = folder.path();
+        let mut stages = StagingFolders::default();
         let file = OsStr::new("a");
-        stages.open(at, file).unwrap();
-        assert_eq!(stages.open(at, file).unwrap_err().kind(), ErrorKind::AlreadyExists);
-        assert_eq!(names(at).len(), 1);
-        stages.drop_file(at, file);
-        assert!(names(at).is_empty());
+        stages.open(path, file).unwrap();
+        assert_eq!(stages.open(path, file).unwrap_err().kind(), ErrorKind::AlreadyExists);
+        assert_eq!(names(path).len(), 1);
+        stages.drop_file(path, file);
+        assert!(names(path).is_empty());
         // A created folder that received no file is removed as well.
-        let inner = std::fs::canonicalize(at).unwrap().join("x/y");
+        let inner = std::fs::canonicalize(path).unwrap().join("x/y");
         stages.make_folder(&inner).unwrap();
         stages.open(&inner, file).unwrap();
         stages.drop_file(&inner, file);
-        assert!(names(at).is_empty());
+        assert!(names(path).is_empty());
         stages.make_folder(&inner).unwrap();
         stages.open(&inner, file).unwrap();
         stages.clear();
-        assert!(names(at).is_empty());
-        std::fs::write(at.join("b"), "").unwrap();
-        stages.open(at, file).unwrap();
-        stages.commit(at, &["b".into()]).unwrap();
-        assert_eq!(names(at), ["a"]);
+        assert!(names(path).is_empty());
+        std::fs::write(path.join("b"), "").unwrap();
+        stages.open(path, file).unwrap();
+        stages.commit(path, &["b".into()]).unwrap();
+        assert_eq!(names(path), ["a"]);
     }
 }

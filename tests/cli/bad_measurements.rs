@@ -86,9 +86,9 @@ fn contradictions_and_too_few_rows_are_reported() {
 fn invalid_json_of_gpu_run_is_rejected() {
     let folder = tempfile::tempdir().unwrap();
     let text = include_str!("../data/measured/gpu_run.json");
-    let cut = &text[..text.len() - 300];
+    let truncated = &text[..text.len() - 300];
     for (text, expected) in [
-        (cut.to_owned(), "run.json:17:"),
+        (truncated.to_owned(), "run.json:17:"),
         (
             text.replacen("\"nccl-symmetric\"", "\"nccl-symetric\"", 1),
             "run.json:11: not the JSON of `gpu run`: unknown executor `nccl-symetric`; expected one of kernels, copies",

@@ -96,9 +96,9 @@ fn chart_and_output_do_not_depend_on_threads() {
         assert_eq!(run.code, 0, "{}", run.stderr);
         (run.stdout, std::fs::read_to_string(chart).unwrap())
     };
-    let (one, many) = (draw(1), draw(3));
-    assert!(one == many);
-    assert!(one.1.starts_with("<svg") && one.1.contains("band of the prediction"));
+    let (sequential, parallel) = (draw(1), draw(3));
+    assert!(sequential == parallel);
+    assert!(sequential.1.starts_with("<svg") && sequential.1.contains("band of the prediction"));
 }
 
 /// JSON of `gpu run` equals its manifest: the same rows, libraries and software.
@@ -108,7 +108,7 @@ fn json_of_gpu_run_is_a_manifest() {
     let text = std::fs::read_to_string(data().join("gpu_run.json")).unwrap();
     std::fs::write(folder.path().join("run.json"), &text).unwrap();
     let mut manifest = String::new();
-    for (file, rows, rest) in [
+    for (file, rows, keys) in [
         (
             "a.csv",
             "1048576,3.98",
@@ -130,22 +130,25 @@ fn json_of_gpu_run_is_a_manifest() {
         std::fs::write(folder.path().join(file), format!("bytes,time_us\n{rows}\n")).unwrap();
         manifest += &format!(
             "[[measurement]]\nfile = \"{file}\"\nfabric = \"hgx-h200\"\nnodes = 1\ngpus = 2\ncollective = \"all_gather\"\n\
-             launch = \"graph\"\nprocesses = \"per_gpu\"\nnvls = false\ndtype = \"f32\"\n{rest}"
+             launch = \"graph\"\nprocesses = \"per_gpu\"\nnvls = false\ndtype = \"f32\"\n{keys}"
         );
     }
     std::fs::write(folder.path().join("manifest.toml"), manifest).unwrap();
-    let of = |file: &str| run_in(folder.path(), &format!("compare {file} --no-explain --rows all"));
-    let (json, toml) = (of("run.json"), of("manifest.toml"));
+    let compare = |file: &str| run_in(folder.path(), &format!("compare {file} --no-explain --rows all"));
+    let (json, toml) = (compare("run.json"), compare("manifest.toml"));
     assert_eq!((json.code, toml.code), (0, 0), "{json:?} {toml:?}");
     assert_eq!(json.stdout, toml.stdout);
     assert!(json.stdout.contains("6 rows"), "{}", json.stdout);
     // Rows that a measurement cannot describe are reported with their lines.
-    for (line, why) in [(16, "is in place"), (17, "its result is wrong")] {
-        assert!(json.stderr.contains(&format!("run.json:{line}: left out: {why}")), "{}", json.stderr);
+    for (line, reason) in [(16, "is in place"), (17, "its result is wrong")] {
+        assert!(json.stderr.contains(&format!("run.json:{line}: left out: {reason}")), "{}", json.stderr);
     }
     // Both have too few rows for a fit, and the error gives the number of rows.
-    let fit = run_in(folder.path(), "calibrate run.json --profile kernels-h200");
-    let same = run_in(folder.path(), "calibrate manifest.toml --profile kernels-h200");
-    assert_eq!((fit.code, same.code), (2, 2), "{fit:?} {same:?}");
-    assert!(same.stderr.contains("6 rows cannot tell") && fit.stderr.ends_with(&same.stderr), "{fit:?} {same:?}");
+    let from_json = run_in(folder.path(), "calibrate run.json --profile kernels-h200");
+    let from_manifest = run_in(folder.path(), "calibrate manifest.toml --profile kernels-h200");
+    assert_eq!((from_json.code, from_manifest.code), (2, 2), "{from_json:?} {from_manifest:?}");
+    assert!(
+        from_manifest.stderr.contains("6 rows cannot tell") && from_json.stderr.ends_with(&from_manifest.stderr),
+        "{from_json:?} {from_manifest:?}"
+    );
 }

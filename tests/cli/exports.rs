@@ -15,8 +15,11 @@ struct Flags {
 }
 
 impl Flags {
-    fn exported(&self, folder: &Path, to: &str) -> Run {
-        run_in(folder, &format!("fabric export {} {} --to {to} -o {to} --force", self.fabric, self.words.join(" ")))
+    fn export(&self, folder: &Path, format: &str) -> Run {
+        run_in(
+            folder,
+            &format!("fabric export {} {} --to {format} -o {format} --force", self.fabric, self.words.join(" ")),
+        )
     }
 
     /// Time of a call with the flags, and with the file instead.
@@ -43,14 +46,14 @@ const CALLS: [&str; 4] = [
 
 fn flags() -> impl Strategy<Value = Flags> {
     let fabrics = prop::sample::select(vec!["hgx-h100", "dgx-a100", "l40s-pcie", "mi300x", "dgx-v100"]);
-    let some = |word: &'static str| prop::option::of(Just(word.to_owned()));
+    let optional = |word: &'static str| prop::option::of(Just(word.to_owned()));
     let nodes = prop::option::of((1..4_u32, prop::sample::select(vec!["rail", "fat_tree", "torus"])));
     (
         fabrics,
         nodes,
         prop::option::of(2..5_u32),
-        some("--no-p2p"),
-        some("--no-gdr"),
+        optional("--no-p2p"),
+        optional("--no-gdr"),
         prop::option::of(0..9_u32),
         any::<u8>(),
         0..4_u32,
@@ -94,16 +97,16 @@ proptest! {
     #[test]
     fn exported_files_equal_the_fabric_of_the_flags(flags in flags(), call in 0..CALLS.len()) {
         let folder = tempfile::tempdir().unwrap();
-        for to in ["spec", "json"] {
-            let made = flags.exported(folder.path(), to);
-            if made.code == 2 {
+        for format in ["spec", "json"] {
+            let export = flags.export(folder.path(), format);
+            if export.code == 2 {
                 // Flags that describe no possible fabric are rejected by both commands.
-                let asked = run_in(folder.path(), &format!("fabric show {} {}", flags.fabric, flags.words.join(" ")));
-                prop_assert_eq!(asked.code, 2, "{:?}: {}", flags, made.stderr);
+                let shown = run_in(folder.path(), &format!("fabric show {} {}", flags.fabric, flags.words.join(" ")));
+                prop_assert_eq!(shown.code, 2, "{:?}: {}", flags, export.stderr);
                 continue;
             }
-            let [asked, read] = flags.times(folder.path(), to, CALLS[call]);
-            prop_assert_eq!(asked, read, "{:?} by {}", flags, to);
+            let [from_flags, from_file] = flags.times(folder.path(), format, CALLS[call]);
+            prop_assert_eq!(from_flags, from_file, "{:?} by {}", flags, format);
         }
     }
 }
@@ -112,8 +115,8 @@ proptest! {
 #[test]
 fn topology_files_contain_gpus_in_use_and_failed_links() {
     let folder = tempfile::tempdir().unwrap();
-    let export = |fabric: &str, flags: &str, to: &str| {
-        let run = run_in(folder.path(), &format!("fabric export {fabric} {flags} --to nccl-xml -o {to} --force"));
+    let export = |fabric: &str, flags: &str, file: &str| {
+        let run = run_in(folder.path(), &format!("fabric export {fabric} {flags} --to nccl-xml -o {file} --force"));
         assert_eq!(run.code, 0, "{flags}: {}", run.stderr);
         run.stderr
     };
@@ -124,16 +127,19 @@ fn topology_files_contain_gpus_in_use_and_failed_links() {
         // The fabric in NCCL's format.
         export(fabric, "", "whole.xml");
         for flags in flags {
-            let said = export("./whole.xml", flags, "part.xml");
-            let mesh = said.contains("does not hold ways through GPUs that are not in use");
-            assert_eq!(mesh, fabric == "dgx-v100" && flags.contains("--gpus"), "{flags}: {said}");
+            let stderr = export("./whole.xml", flags, "part.xml");
+            let reports_mesh = stderr.contains("does not hold ways through GPUs that are not in use");
+            assert_eq!(reports_mesh, fabric == "dgx-v100" && flags.contains("--gpus"), "{flags}: {stderr}");
             for call in CALLS {
                 let time = |fabric: &str| {
                     let run = run_in(folder.path(), &format!("simulate --fabric {fabric} {call} --format json"));
                     serde_json::from_str::<serde_json::Value>(&run.stdout).ok().map(|json| json["time_us"].clone())
                 };
-                let (asked, read) = (time(&format!("./whole.xml {flags}")), time("./part.xml"));
-                assert!(mesh || (asked.is_some() && asked == read), "{fabric} {flags} {call}: {asked:?} {read:?}");
+                let (from_flags, from_file) = (time(&format!("./whole.xml {flags}")), time("./part.xml"));
+                assert!(
+                    reports_mesh || (from_flags.is_some() && from_flags == from_file),
+                    "{fabric} {flags} {call}: {from_flags:?} {from_file:?}"
+                );
             }
         }
     }
@@ -141,7 +147,7 @@ fn topology_files_contain_gpus_in_use_and_failed_links() {
 
 #[test]
 fn exports_report_what_the_format_cannot_express() {
-    for (flags, to, expected) in [
+    for (flags, format, expected) in [
         ("--no-p2p", "nccl-xml", "an NCCL topology file does not hold the setting p2p off"),
         ("--ecmp hashed=7", "nccl-xml", "does not hold the setting ecmp hashed=7"),
         ("--slow gpu0-nvswitch0=0.5", "nccl-xml", "does not hold --slow gpu0-nvswitch0=0.5"),
@@ -149,14 +155,14 @@ fn exports_report_what_the_format_cannot_express() {
         ("--gpus 4", "svg", "a picture does not hold that 4 GPUs are not in use"),
         ("--no-gdr", "svg", "a picture does not hold settings of routes"),
     ] {
-        let made = run(&format!("fabric export hgx-h100 {flags} --to {to}"));
-        assert!(made.code == 0 && made.stderr.contains(expected), "{flags} {to}: {}", made.stderr);
+        let export = run(&format!("fabric export hgx-h100 {flags} --to {format}"));
+        assert!(export.code == 0 && export.stderr.contains(expected), "{flags} {format}: {}", export.stderr);
     }
-    for (flags, to) in
+    for (flags, format) in
         [("", "nccl-xml"), ("", "svg"), ("--gpus 4 --no-p2p --fail gpu0", "dot"), ("--gpus 4", "nccl-xml")]
     {
-        let made = run(&format!("fabric export hgx-h100 {flags} --to {to}"));
-        assert!(made.code == 0 && !made.stderr.contains("does not hold"), "{flags} {to}: {}", made.stderr);
+        let export = run(&format!("fabric export hgx-h100 {flags} --to {format}"));
+        assert!(export.code == 0 && !export.stderr.contains("does not hold"), "{flags} {format}: {}", export.stderr);
     }
     let dot = run("fabric export hgx-h100 --gpus 7 --no-p2p --fail gpu0 --to dot").stdout;
     assert_eq!(dot.matches("not in use").count(), 1 + 1, "{dot}");

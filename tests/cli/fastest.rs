@@ -20,9 +20,10 @@ fn no_strategy_is_faster(call: &str, bytes: &str) {
     assert!(fastest <= micros(row), "{call}: {row}");
     let tried = plan["searched"]["strategies"].as_array().unwrap();
     assert!(tried.len() > 3, "{tried:?}");
-    for one in tried {
-        for protocol in one["protocols"].as_array().unwrap() {
-            let strategy = format!("--algorithm {} --protocol {}", text(one, "algorithm"), protocol.as_str().unwrap());
+    for candidate in tried {
+        for protocol in candidate["protocols"].as_array().unwrap() {
+            let strategy =
+                format!("--algorithm {} --protocol {}", text(candidate, "algorithm"), protocol.as_str().unwrap());
             let run = json(&format!("simulate {call} --bytes {bytes} {strategy}"));
             assert!(plan["searched"]["channels"].as_array().unwrap().contains(&run["channels"]), "{strategy}: {run}");
             assert!(fastest <= micros(&run), "{call} {strategy}: {} us, and the fastest is {row}", micros(&run));
@@ -48,15 +49,15 @@ fn broadcasts_and_gathers_are_no_slower_than_any_simulation() {
 #[test]
 fn candidates_not_tried_are_listed() {
     let plan = json("plan --fabric hgx-h200 --collective all_reduce --library nccl-2.28.9 --sizes 1KiB..1KiB");
-    let left = plan["searched"]["not_tried"].as_array().unwrap();
-    let of = |algorithm: &str| left.iter().find(|one| one["algorithm"] == algorithm).unwrap();
-    assert!(text(of("hierarchical"), "reason").contains("there is one host"), "{left:?}");
-    assert!(text(of("one_shot"), "reason").contains("nccl-2.28.9 does not run it"), "{left:?}");
-    assert!(left.iter().any(|one| text(one, "reason").contains("other channel counts")), "{left:?}");
+    let not_tried = plan["searched"]["not_tried"].as_array().unwrap();
+    let excluded = |algorithm: &str| not_tried.iter().find(|one| one["algorithm"] == algorithm).unwrap();
+    assert!(text(excluded("hierarchical"), "reason").contains("there is one host"), "{not_tried:?}");
+    assert!(text(excluded("one_shot"), "reason").contains("nccl-2.28.9 does not run it"), "{not_tried:?}");
+    assert!(not_tried.iter().any(|one| text(one, "reason").contains("other channel counts")), "{not_tried:?}");
     let kernels =
         json("plan --fabric hgx-h100 --gpus 2 --profile kernels-h100 --collective all_reduce --sizes 1KiB..4MiB:4096");
-    let left = kernels["searched"]["not_tried"].as_array().unwrap();
-    let channels: Vec<&Value> = left.iter().map(|one| &one["channels"]).filter(|one| !one.is_null()).collect();
+    let not_tried = kernels["searched"]["not_tried"].as_array().unwrap();
+    let channels: Vec<&Value> = not_tried.iter().map(|one| &one["channels"]).filter(|one| !one.is_null()).collect();
     assert_eq!(channels, [64, 128]);
 }
 
@@ -66,10 +67,10 @@ fn too_large_schedules_are_listed_as_not_tried() {
     let call = "plan --fabric hgx-h100 --collective all_reduce --bytes 100TiB";
     let plan = run(&format!("{call} --format json"));
     let plan: Value = serde_json::from_str(&plan.stdout).unwrap();
-    let left = plan["searched"]["not_tried"].as_array().unwrap();
+    let not_tried = plan["searched"]["not_tried"].as_array().unwrap();
     let ring: Vec<&Value> =
-        left.iter().filter(|one| one["algorithm"] == "ring" && one["protocols"][0] == "simple").collect();
-    assert!(!ring.is_empty(), "{left:?}");
+        not_tried.iter().filter(|one| one["algorithm"] == "ring" && one["protocols"][0] == "simple").collect();
+    assert!(!ring.is_empty(), "{not_tried:?}");
     for one in ring {
         assert!(text(one, "reason").contains("chunks are too many") && one["channels"].is_u64(), "{one}");
         assert_eq!(one["bytes"], 100u64 << 40);

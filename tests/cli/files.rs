@@ -24,10 +24,10 @@ fn results_are_written_to_their_file_only() {
         "simulate --fabric gh200 --collective all_reduce",
         "plan --fabric gh200 --collective all_reduce --sizes 1K..4K --format csv",
     ] {
-        let seen = run(arguments);
+        let printed = run(arguments);
         let written = run_in(folder.path(), &format!("{arguments} -o result"));
         assert_eq!((written.code, written.stdout.as_str(), written.stderr.as_str()), (0, "", ""), "{arguments}");
-        assert_eq!(std::fs::read_to_string(folder.path().join("result")).unwrap(), seen.stdout, "{arguments}");
+        assert_eq!(std::fs::read_to_string(folder.path().join("result")).unwrap(), printed.stdout, "{arguments}");
         assert_eq!(names(folder.path()), ["result"], "{arguments}");
     }
 }
@@ -35,15 +35,15 @@ fn results_are_written_to_their_file_only() {
 #[test]
 fn charts_and_traces_are_written_next_to_the_result() {
     let folder = tempfile::tempdir().unwrap();
-    let at = |name: &str| std::fs::read(folder.path().join(name)).unwrap();
+    let read = |name: &str| std::fs::read(folder.path().join(name)).unwrap();
     let plan = "plan --fabric gh200 --collective all_reduce --sizes 1K..1M:32";
     assert_eq!(run_in(folder.path(), &format!("{plan} --chart plan.png -o plan.txt")).code, 0);
-    assert!(at("plan.png").starts_with(b"\x89PNG"));
+    assert!(read("plan.png").starts_with(b"\x89PNG"));
     assert_eq!(run_in(folder.path(), &format!("{plan} --chart plan.svg")).code, 0);
-    assert!(String::from_utf8(at("plan.svg")).unwrap().contains("</svg>"));
+    assert!(String::from_utf8(read("plan.svg")).unwrap().contains("</svg>"));
     let simulate = "simulate --fabric gh200 --collective all_reduce --trace trace.json";
     assert_eq!(run_in(folder.path(), simulate).code, 0);
-    let trace: serde_json::Value = serde_json::from_slice(&at("trace.json")).unwrap();
+    let trace: serde_json::Value = serde_json::from_slice(&read("trace.json")).unwrap();
     assert!(!trace["traceEvents"].as_array().unwrap().is_empty());
     assert_eq!(names(folder.path()), ["plan.png", "plan.svg", "plan.txt", "trace.json"]);
 }
@@ -78,15 +78,15 @@ fn unchanged_files_are_not_rewritten() {
     use std::os::unix::fs::MetadataExt;
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("list.txt");
-    let number = || std::fs::metadata(&path).unwrap().ino();
+    let inode = || std::fs::metadata(&path).unwrap().ino();
     let write = || assert_eq!(run_in(folder.path(), "fabric list -o list.txt").code, 0);
     write();
-    let (text, first) = (std::fs::read(&path).unwrap(), number());
+    let (text, first) = (std::fs::read(&path).unwrap(), inode());
     write();
-    assert_eq!(number(), first);
-    let mut other = text.clone();
-    *other.last_mut().unwrap() = b'!';
-    for changed in [&other[..], &text[..text.len() - 1], &[&text[..], b"!"].concat()] {
+    assert_eq!(inode(), first);
+    let mut modified = text.clone();
+    *modified.last_mut().unwrap() = b'!';
+    for changed in [&modified[..], &text[..text.len() - 1], &[&text[..], b"!"].concat()] {
         std::fs::write(&path, changed).unwrap();
         refused(folder.path(), "fabric list -o list.txt", "list.txt: it was changed since fabricast wrote it");
         assert_eq!(std::fs::read(&path).unwrap(), changed);
@@ -105,10 +105,10 @@ fn unchanged_files_are_not_rewritten() {
 #[test]
 fn only_files_written_by_the_command_are_replaced() {
     let folder = tempfile::tempdir().unwrap();
-    let at = |name: &str| folder.path().join(name);
-    let read = |name: &str| std::fs::read(at(name)).unwrap();
-    let plan = |gpus: u32, rest: &str| {
-        format!("plan --fabric hgx-h100 --gpus {gpus} --collective all_reduce --sizes 1K..4K {rest}")
+    let path = |name: &str| folder.path().join(name);
+    let read = |name: &str| std::fs::read(path(name)).unwrap();
+    let plan = |gpus: u32, flags: &str| {
+        format!("plan --fabric hgx-h100 --gpus {gpus} --collective all_reduce --sizes 1K..4K {flags}")
     };
     let runs = [
         ("plan.txt", ""),
@@ -117,32 +117,32 @@ fn only_files_written_by_the_command_are_replaced() {
         ("chart.svg", "--chart chart.svg -o chart.txt"),
         ("chart.png", "--chart chart.png -o chart.txt"),
     ];
-    for (name, rest) in runs {
-        let rest = if rest.contains("-o") { rest.to_owned() } else { format!("{rest} -o {name}") };
-        assert_eq!(run_in(folder.path(), &plan(2, &rest)).code, 0, "{name}");
+    for (name, flags) in runs {
+        let flags = if flags.contains("-o") { flags.to_owned() } else { format!("{flags} -o {name}") };
+        assert_eq!(run_in(folder.path(), &plan(2, &flags)).code, 0, "{name}");
         let first = read(name);
-        assert_eq!(run_in(folder.path(), &plan(4, &rest)).code, 0, "{name}");
+        assert_eq!(run_in(folder.path(), &plan(4, &flags)).code, 0, "{name}");
         let second = read(name);
         assert_ne!(first, second, "{name}");
         // An edited file is kept, and the run writes none of its other files either.
         let edited = [&second[..], b" "].concat();
-        std::fs::write(at(name), &edited).unwrap();
+        std::fs::write(path(name), &edited).unwrap();
         let before = names(folder.path());
-        refused(folder.path(), &plan(8, &rest), "it was changed since fabricast wrote it");
+        refused(folder.path(), &plan(8, &flags), "it was changed since fabricast wrote it");
         assert!(read(name) == edited && names(folder.path()) == before, "{name}");
-        let refusal = run_in(folder.path(), &plan(8, &rest)).stderr;
-        assert!(refusal.contains(name) && refusal.contains("--force"), "{refusal}");
-        assert_eq!(run_in(folder.path(), &plan(8, &format!("{rest} --force"))).code, 0, "{name}");
+        let stderr = run_in(folder.path(), &plan(8, &flags)).stderr;
+        assert!(stderr.contains(name) && stderr.contains("--force"), "{stderr}");
+        assert_eq!(run_in(folder.path(), &plan(8, &format!("{flags} --force"))).code, 0, "{name}");
         assert_ne!(read(name), edited, "{name}");
     }
     // Files are recognized by content, whatever their path.
-    std::fs::copy(at("plan.txt"), at("copy.txt")).unwrap();
+    std::fs::copy(path("plan.txt"), path("copy.txt")).unwrap();
     assert_eq!(run_in(folder.path(), &plan(2, "-o copy.txt")).code, 0);
-    std::fs::write(at("notes.txt"), "mine").unwrap();
+    std::fs::write(path("notes.txt"), "mine").unwrap();
     refused(folder.path(), &plan(2, "-o notes.txt"), "cannot write notes.txt: it exists");
     refused(folder.path(), &plan(2, "--chart notes.svg -o notes.txt"), "cannot write notes.txt: it exists");
     assert_eq!(read("notes.txt"), b"mine");
-    assert!(!at("notes.svg").exists());
+    assert!(!path("notes.svg").exists());
 }
 
 #[test]
@@ -218,10 +218,10 @@ fn closed_pipes_are_no_error() {
 #[test]
 fn quiet_and_verbose_change_only_messages() {
     let plan = "plan --fabric gh200 --collective all --algorithm ring --sizes 1K";
-    let (usual, quiet, verbose) = (run(plan), run(&format!("{plan} -q")), run(&format!("{plan} -v")));
-    assert_eq!((&quiet.stdout, &verbose.stdout), (&usual.stdout, &usual.stdout));
-    assert!(usual.stderr.contains("warning: "));
+    let (normal, quiet, verbose) = (run(plan), run(&format!("{plan} -q")), run(&format!("{plan} -v")));
+    assert_eq!((&quiet.stdout, &verbose.stdout), (&normal.stdout, &normal.stdout));
+    assert!(normal.stderr.contains("warning: "));
     assert_eq!(quiet.stderr, "");
     assert!(verbose.stderr.contains("took ") && verbose.stderr.contains("profile "));
-    assert!(!usual.stderr.contains("took "));
+    assert!(!normal.stderr.contains("took "));
 }

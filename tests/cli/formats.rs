@@ -46,16 +46,17 @@ fn published_files_and_their_conversions_run() {
         let flags = if name == "mscclpp-reduce.json" { "--no-verify" } else { "" };
         let simulate = |file: &str| json(&format!("simulate --fabric {} --schedule {file} {flags}", fabric(gpus)));
         let (time, bound) = (|run: &serde_json::Value| run["time_us"].as_f64().unwrap(), "bound_us");
-        let first = simulate(&path(name));
-        assert!(time(&first) >= first[bound].as_f64().unwrap(), "{name}");
-        for to in ["json", "msccl-xml", "mscclpp"] {
-            let written = run_in(folder.path(), &format!("schedule convert {} --to {to} -o written -q", path(name)));
-            assert_eq!((written.code, written.stderr.as_str()), (0, ""), "{name} {to}");
-            let again = simulate(&folder.path().join("written").display().to_string());
-            assert_eq!(again["bytes"], first["bytes"], "{name} {to}");
-            assert!(time(&again) >= again[bound].as_f64().unwrap(), "{name} {to}");
-            if to == "json" {
-                assert_eq!(again, first, "{name}");
+        let original = simulate(&path(name));
+        assert!(time(&original) >= original[bound].as_f64().unwrap(), "{name}");
+        for format in ["json", "msccl-xml", "mscclpp"] {
+            let written =
+                run_in(folder.path(), &format!("schedule convert {} --to {format} -o written -q", path(name)));
+            assert_eq!((written.code, written.stderr.as_str()), (0, ""), "{name} {format}");
+            let converted = simulate(&folder.path().join("written").display().to_string());
+            assert_eq!(converted["bytes"], original["bytes"], "{name} {format}");
+            assert!(time(&converted) >= converted[bound].as_f64().unwrap(), "{name} {format}");
+            if format == "json" {
+                assert_eq!(converted, original, "{name}");
             }
         }
     }
@@ -67,10 +68,10 @@ fn generated_schedules_are_written_in_any_format() {
     let generate =
         "schedule generate --fabric hgx-h200 --collective all_reduce --algorithm ring --bytes 1M --channels 2";
     let times: Vec<f64> = ["json", "msccl-xml", "mscclpp"]
-        .map(|to| {
-            let run = run_in(folder.path(), &format!("{generate} --protocol ll --to {to} -o {to}"));
-            assert_eq!((run.code, run.stderr.as_str()), (0, ""), "{to}");
-            let file = folder.path().join(to).display().to_string();
+        .map(|format| {
+            let run = run_in(folder.path(), &format!("{generate} --protocol ll --to {format} -o {format}"));
+            assert_eq!((run.code, run.stderr.as_str()), (0, ""), "{format}");
+            let file = folder.path().join(format).display().to_string();
             json(&format!("simulate --fabric hgx-h200 --schedule {file}"))["time_us"].as_f64().unwrap()
         })
         .to_vec();

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use fabricast_planner::export::{AnyTable, SavedPlan, json, nccl_env, nccl_tuner, open_mpi};
 use fabricast_planner::library::nccl::{Algo, Proto};
-use fabricast_sim::schedule::format::{self, write_for};
+use fabricast_sim::schedule::format::{self, write_for_sizes};
 use fabricast_topologies::Bytes;
 
 use crate::run::run_in;
@@ -39,21 +39,21 @@ fn files(path: &Path) -> BTreeMap<String, String> {
 
 #[test]
 fn written_tables_equal_the_golden_files() {
-    let made = tempfile::tempdir().unwrap();
+    let output = tempfile::tempdir().unwrap();
     for (format, plan, name) in FORMATS {
         let plan = folder().join(plan);
-        let to = if std::env::var("GOLDEN").is_ok_and(|wish| wish == "overwrite") {
+        let target = if std::env::var("GOLDEN").is_ok_and(|value| value == "overwrite") {
             folder().join(name)
         } else {
-            made.path().join(name)
+            output.path().join(name)
         };
-        let run = run_in(made.path(), &format!("table {} --to {format} -q -o {}", plan.display(), to.display()));
+        let run = run_in(output.path(), &format!("table {} --to {format} -q -o {}", plan.display(), target.display()));
         assert_eq!(run.code, 0, "{format}: {}", run.stderr);
-        let (written, kept) = (files(&to), files(&folder().join(name)));
+        let (written, golden) = (files(&target), files(&folder().join(name)));
         assert!(!written.is_empty(), "{format}");
-        assert_eq!(written.keys().collect::<Vec<_>>(), kept.keys().collect::<Vec<_>>(), "{format}");
+        assert_eq!(written.keys().collect::<Vec<_>>(), golden.keys().collect::<Vec<_>>(), "{format}");
         for (file, text) in &written {
-            assert!(*text == kept[file], "{format}: {file} is not what it was; GOLDEN=overwrite writes it anew");
+            assert!(*text == golden[file], "{format}: {file} is not what it was; GOLDEN=overwrite writes it anew");
         }
     }
 }
@@ -66,12 +66,12 @@ fn golden_files_read_back_as_written() {
             match AnyTable::read(&text, &file).unwrap_or_else(|error| panic!("{format}: {error}")) {
                 AnyTable::NcclTuner(table) => {
                     assert_eq!(nccl_tuner::write(&table), text);
-                    let made = nccl_tuner::FromPlan::new(&plan).table;
-                    assert_eq!((table.rows, table.comments), (made.rows, made.comments));
+                    let expected = nccl_tuner::FromPlan::new(&plan).table;
+                    assert_eq!((table.rows, table.comments), (expected.rows, expected.comments));
                 }
                 AnyTable::NcclEnv(read) => {
                     let (allowed, _) = nccl_env::allowed(&plan);
-                    assert!(!allowed.is_empty() && read.passed_over.is_empty());
+                    assert!(!allowed.is_empty() && read.ignored.is_empty());
                     for one in allowed {
                         let algos = |algo: &Algo| read.settings.algorithms.allows(one.function, *algo);
                         let protos = |proto: &Proto| read.settings.protocols.allows(one.function, *proto);
@@ -83,30 +83,32 @@ fn golden_files_read_back_as_written() {
                     let is_json = name.ends_with(".json");
                     let write = if is_json { open_mpi::write_json } else { open_mpi::write_classic };
                     assert_eq!(write(&rules), text);
-                    let made = open_mpi::FromPlan::new(&plan).rules;
+                    let expected = open_mpi::FromPlan::new(&plan).rules;
                     let algorithms = |rules: &open_mpi::Rules| {
-                        let all =
-                            rules.routines.iter().flat_map(|(routine, of)| of.iter().map(move |one| (*routine, one)));
+                        let all = rules
+                            .routines
+                            .iter()
+                            .flat_map(|(routine, communicators)| communicators.iter().map(move |one| (*routine, one)));
                         let rows = all.flat_map(|(routine, one)| one.rules.iter().map(move |rule| (routine, *rule)));
                         rows.collect::<Vec<_>>()
                     };
                     assert!(!rules.routines.is_empty());
-                    assert_eq!(algorithms(&rules), algorithms(&made), "{file}");
+                    assert_eq!(algorithms(&rules), algorithms(&expected), "{file}");
                 }
                 AnyTable::Plan(read) => {
-                    let made = SavedPlan::read(&json::write(&plan), "made").unwrap();
+                    let expected = SavedPlan::read(&json::write(&plan), "made").unwrap();
                     assert!(!read.ranges.is_empty());
-                    assert_eq!(*read, made);
+                    assert_eq!(*read, expected);
                 }
                 AnyTable::Schedule(kind, schedule, sizes) => {
                     assert_eq!(kind.name(), format);
                     // An open-ended range is written with the largest size that readers of these formats accept.
                     let sizes = (sizes.0, sizes.1.min(Bytes(i64::MAX as u64 - 1)));
                     let mut written = String::new();
-                    write_for(&schedule, kind, sizes, &mut written).unwrap();
+                    write_for_sizes(&schedule, kind, sizes, &mut written).unwrap();
                     // If the format has comments, a description precedes the schedule.
-                    let own = text.lines().skip_while(|line| line.starts_with("<!--"));
-                    assert!(written.lines().eq(own), "{file}");
+                    let body = text.lines().skip_while(|line| line.starts_with("<!--"));
+                    assert!(written.lines().eq(body), "{file}");
                     assert_eq!(text.starts_with("<!--"), format == "msccl-xml");
                     assert_eq!(format::read(&text, &file).unwrap(), *schedule);
                 }

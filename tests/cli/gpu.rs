@@ -36,20 +36,20 @@ fn missing_driver_is_reported_by_every_command() {
 }
 
 /// Builds a driver library in which every function returns `code`; `None` without a C compiler.
-fn stand_in(folder: &Path, symbols: &[&str], code: u32) -> Option<PathBuf> {
+fn build_stub_driver(folder: &Path, symbols: &[&str], code: u32) -> Option<PathBuf> {
     let source: String = symbols.iter().map(|symbol| format!("int {symbol}(void) {{ return {code}; }}\n")).collect();
     std::fs::write(folder.join("driver.c"), source).unwrap();
     let library = folder.join("libcuda.so");
-    let made = std::process::Command::new("cc")
+    let status = std::process::Command::new("cc")
         .args(["-shared", "-fPIC", "-w", "-o"])
         .arg(&library)
         .arg(folder.join("driver.c"))
         .status();
-    made.is_ok_and(|status| status.success()).then(|| folder.to_owned())
+    status.is_ok_and(|status| status.success()).then(|| folder.to_owned())
 }
 
 /// Runs the command with another driver library.
-fn with_driver(folder: &Path, arguments: &str) -> Run {
+fn run_with_driver(folder: &Path, arguments: &str) -> Run {
     let output = command(folder, arguments).env("LD_LIBRARY_PATH", folder).output().unwrap();
     let text = |bytes| String::from_utf8(bytes).unwrap();
     Run { code: output.status.code().unwrap(), stdout: text(output.stdout), stderr: text(output.stderr) }
@@ -59,20 +59,20 @@ fn with_driver(folder: &Path, arguments: &str) -> Run {
 fn driver_without_gpus_or_functions_is_an_error() {
     let symbols = fabricast_validate::cuda::SYMBOLS;
     let folder = tempfile::tempdir().unwrap();
-    let Some(path) = stand_in(folder.path(), symbols, 100) else {
+    let Some(path) = build_stub_driver(folder.path(), symbols, 100) else {
         println!("skipped: no C compiler");
         return;
     };
     for arguments in COMMANDS {
-        let run = with_driver(&path, arguments);
+        let run = run_with_driver(&path, arguments);
         assert_eq!(run.code, 3, "{arguments}: {run:?}");
         assert!(run.stderr.contains("the NVIDIA driver finds no GPU on this machine"), "{arguments}: {run:?}");
     }
     let older: Vec<&str> = symbols.iter().copied().filter(|&symbol| symbol != "cuEventElapsedTime_v2").collect();
     let folder = tempfile::tempdir().unwrap();
-    let path = stand_in(folder.path(), &older, 0).unwrap();
+    let path = build_stub_driver(folder.path(), &older, 0).unwrap();
     for arguments in COMMANDS {
-        let run = with_driver(&path, arguments);
+        let run = run_with_driver(&path, arguments);
         assert_eq!(run.code, 1, "{arguments}: {run:?}");
         assert!(run.stderr.contains("has no function cuEventElapsedTime_v2"), "{arguments}: {run:?}");
         assert!(run.stderr.contains("CUDA 12.8"), "{arguments}: {run:?}");
@@ -81,27 +81,27 @@ fn driver_without_gpus_or_functions_is_an_error() {
 
 #[test]
 fn saved_runs_are_analysed_without_a_gpu() {
-    let sound = run(&format!("gpu doctor --from {}", saved()));
-    assert_eq!((sound.code, sound.stderr.as_str()), (0, ""), "{sound:?}");
+    let healthy = run(&format!("gpu doctor --from {}", saved()));
+    assert_eq!((healthy.code, healthy.stderr.as_str()), (0, ""), "{healthy:?}");
     let pairs = "12 pairs over NVL: 395 GB/s, expected 395; both ways 390–391; thread blocks 364–366, expected 364; \
                  flags 0.60–0.62 µs, expected 0.70\n";
-    assert!(sound.stdout.contains(pairs), "{sound:?}");
-    assert!(sound.stdout.ends_with("nothing is wrong\n"), "{sound:?}");
+    assert!(healthy.stdout.contains(pairs), "{healthy:?}");
+    assert!(healthy.stdout.ends_with("nothing is wrong\n"), "{healthy:?}");
     let preset = run(&format!("gpu doctor --from {} --fabric hgx-h200 --gpus 4 --format json", saved()));
     assert_eq!(preset.code, 0, "{preset:?}");
-    let judged: Value = serde_json::from_str(&preset.stdout).unwrap();
-    assert_eq!(judged["findings"].as_array().unwrap().len(), 0);
-    assert_eq!(judged["pairs"].as_array().unwrap().len(), 12);
-    for wrong in ["dgx-a100 --gpus 4", "hgx-h200", "l40s-pcie --gpus 4"] {
-        let run = run(&format!("gpu doctor --from {} --fabric {wrong}", saved()));
-        assert_eq!(run.code, 1, "{wrong}: {run:?}");
-        assert!(run.stdout.contains("(wrong_topology)"), "{wrong}: {run:?}");
-        assert!(run.stderr.contains("found"), "{wrong}: {run:?}");
+    let report: Value = serde_json::from_str(&preset.stdout).unwrap();
+    assert_eq!(report["findings"].as_array().unwrap().len(), 0);
+    assert_eq!(report["pairs"].as_array().unwrap().len(), 12);
+    for fabric in ["dgx-a100 --gpus 4", "hgx-h200", "l40s-pcie --gpus 4"] {
+        let run = run(&format!("gpu doctor --from {} --fabric {fabric}", saved()));
+        assert_eq!(run.code, 1, "{fabric}: {run:?}");
+        assert!(run.stdout.contains("(wrong_topology)"), "{fabric}: {run:?}");
+        assert!(run.stderr.contains("found"), "{fabric}: {run:?}");
     }
 }
 
 /// The saved run with modifications.
-fn edited(folder: &Path, edit: impl Fn(&mut Value)) -> String {
+fn edited_run(folder: &Path, edit: impl Fn(&mut Value)) -> String {
     let mut bench: Value = serde_json::from_str(&std::fs::read_to_string(saved()).unwrap()).unwrap();
     edit(&mut bench);
     let path = folder.join("edited.json");
@@ -110,10 +110,10 @@ fn edited(folder: &Path, edit: impl Fn(&mut Value)) -> String {
 }
 
 /// Scales a figure of the selected points.
-fn scale(bench: &mut Value, key: &str, by: f64, of: impl Fn(&Value) -> bool) {
-    for point in bench["points"].as_array_mut().unwrap().iter_mut().filter(|point| of(point)) {
+fn scale(bench: &mut Value, key: &str, factor: f64, is_selected: impl Fn(&Value) -> bool) {
+    for point in bench["points"].as_array_mut().unwrap().iter_mut().filter(|point| is_selected(point)) {
         if let Some(figure) = point[key].as_f64() {
-            point[key] = (figure * by).into();
+            point[key] = (figure * factor).into();
         }
     }
 }
@@ -148,7 +148,7 @@ fn injected_faults_are_found() {
         ("slow_flag", |bench| scale(bench, "time_us", 20.0, |point| point["kind"] == "flag")),
     ];
     for (number, (fault, edit)) in cases.into_iter().enumerate() {
-        let run = run(&format!("gpu doctor --from {} --format csv", edited(folder.path(), edit)));
+        let run = run(&format!("gpu doctor --from {} --format csv", edited_run(folder.path(), edit)));
         assert_eq!(run.code, 1, "{number}: {run:?}");
         let mut lines = run.stdout.lines();
         assert_eq!(lines.next(), Some("severity,fault,gpus,message,cause,look"), "{number}: {run:?}");
@@ -160,12 +160,15 @@ fn injected_faults_are_found() {
 
 #[test]
 fn the_first_gpus_of_a_saved_run_can_be_analysed_alone() {
-    let two = run(&format!("gpu doctor --from {} --gpus 2", saved()));
-    assert_eq!((two.code, two.stderr.as_str()), (0, ""), "{two:?}");
-    assert!(two.stdout.starts_with("2 × NVIDIA H200") && two.stdout.contains("\n2 pairs over NVL: "), "{two:?}");
-    assert!(!two.stdout.contains("GPU 2"), "{two:?}");
-    let named = run(&format!("gpu doctor --from {} --fabric auto --gpus 4", saved()));
-    assert_eq!(named.stdout, run(&format!("gpu doctor --from {}", saved())).stdout);
+    let two_gpus = run(&format!("gpu doctor --from {} --gpus 2", saved()));
+    assert_eq!((two_gpus.code, two_gpus.stderr.as_str()), (0, ""), "{two_gpus:?}");
+    assert!(
+        two_gpus.stdout.starts_with("2 × NVIDIA H200") && two_gpus.stdout.contains("\n2 pairs over NVL: "),
+        "{two_gpus:?}"
+    );
+    assert!(!two_gpus.stdout.contains("GPU 2"), "{two_gpus:?}");
+    let auto = run(&format!("gpu doctor --from {} --fabric auto --gpus 4", saved()));
+    assert_eq!(auto.stdout, run(&format!("gpu doctor --from {}", saved())).stdout);
     let folder = tempfile::tempdir().unwrap();
     refused(folder.path(), &format!("gpu doctor --from {} --gpus 5", saved()), "--gpus 5: expected 1 to 4");
     refused(folder.path(), &format!("gpu doctor --from {} --gpus 0", saved()), "--gpus");
@@ -174,7 +177,7 @@ fn the_first_gpus_of_a_saved_run_can_be_analysed_alone() {
 #[test]
 fn facts_hidden_by_the_kernel_are_no_fault() {
     let folder = tempfile::tempdir().unwrap();
-    let hidden = edited(folder.path(), |bench| {
+    let hidden = edited_run(folder.path(), |bench| {
         for device in bench["probe"]["devices"].as_array_mut().unwrap() {
             device["pci"] = serde_json::json!({"address": device["pci"]["address"], "numa": -1});
         }
@@ -188,16 +191,17 @@ fn facts_hidden_by_the_kernel_are_no_fault() {
 #[test]
 fn benchmarks_without_usable_figures_give_no_profile() {
     let folder = tempfile::tempdir().unwrap();
-    let no_gpus = edited(folder.path(), |bench| {
+    let no_gpus = edited_run(folder.path(), |bench| {
         bench["points"] = Value::Array(Vec::new());
         bench["probe"]["devices"] = Value::Array(Vec::new());
     });
     refused(folder.path(), &format!("gpu doctor --from {no_gpus}"), "the machine has no GPU");
     refused(folder.path(), &format!("calibrate {no_gpus} -o profile.toml"), "the machine has no GPU");
-    let no_points = edited(folder.path(), |bench| bench["points"] = Value::Array(Vec::new()));
+    let no_points = edited_run(folder.path(), |bench| bench["points"] = Value::Array(Vec::new()));
     refused(folder.path(), &format!("calibrate {no_points} -o profile.toml"), "tells nothing of a profile");
     for key in ["gbps", "time_us"] {
-        let zero = edited(folder.path(), |bench| scale(bench, key, 0.0, |point| point["kind"] == "pinned_to_device"));
+        let zero =
+            edited_run(folder.path(), |bench| scale(bench, key, 0.0, |point| point["kind"] == "pinned_to_device"));
         for command in ["gpu doctor --from", "calibrate -o profile.toml"] {
             refused(folder.path(), &format!("{command} {zero}"), &format!("{key} is 0, expected a positive number"));
         }
@@ -234,9 +238,9 @@ fn benchmarks_calibrate_the_figures_they_determine() {
     let folder = tempfile::tempdir().unwrap();
     let run = run_in(folder.path(), &format!("calibrate {} -o here.toml --name here --format json", saved()));
     assert_eq!((run.code, run.stderr.as_str()), (0, ""), "{run:?}");
-    let told: Value = serde_json::from_str(&run.stdout).unwrap();
+    let calibration: Value = serde_json::from_str(&run.stdout).unwrap();
     let names: Vec<&str> =
-        told["parameters"].as_array().unwrap().iter().map(|row| row["name"].as_str().unwrap()).collect();
+        calibration["parameters"].as_array().unwrap().iter().map(|row| row["name"].as_str().unwrap()).collect();
     assert_eq!(names, ["links.pcie", "protocol.copy_engine.wire_efficiency", "protocol.copy_engine.step"]);
     let profile = std::fs::read_to_string(folder.path().join("here.toml")).unwrap();
     assert!(profile.contains("gpu bench on 4 × NVIDIA H200, driver 580.159.04"), "{profile}");
@@ -257,16 +261,16 @@ fn nvshmem_worker_answers_its_parent_and_ends_with_it() {
     use std::io::{BufRead, BufReader, Write};
     use std::os::fd::OwnedFd;
     use std::os::unix::net::UnixStream;
-    let (mut ours, theirs) = UnixStream::pair().unwrap();
+    let (mut parent_end, child_end) = UnixStream::pair().unwrap();
     let mut command = command(Path::new(env!("CARGO_TARGET_TMPDIR")), "gpu nvshmem-rank");
-    let mut child = command.stdin(OwnedFd::from(theirs)).spawn().unwrap();
+    let mut child = command.stdin(OwnedFd::from(child_end)).spawn().unwrap();
     drop(command);
     let begin = r#"{"begin":{"rank":0,"size":1,"library":"/nowhere/libnvshmem_host.so.3","room":64,"offset":0,"patience":{"secs":1,"nanos":0}}}"#;
-    writeln!(ours, "{begin}").unwrap();
-    let mut answer = String::new();
-    BufReader::new(ours.try_clone().unwrap()).read_line(&mut answer).unwrap();
-    assert!(answer.contains("failed") && answer.contains("/nowhere/libnvshmem_host.so.3"), "{answer}");
+    writeln!(parent_end, "{begin}").unwrap();
+    let mut reply = String::new();
+    BufReader::new(parent_end.try_clone().unwrap()).read_line(&mut reply).unwrap();
+    assert!(reply.contains("failed") && reply.contains("/nowhere/libnvshmem_host.so.3"), "{reply}");
     assert!(child.try_wait().unwrap().is_none(), "it waits for its parent");
-    ours.shutdown(std::net::Shutdown::Both).unwrap();
+    parent_end.shutdown(std::net::Shutdown::Both).unwrap();
     assert!(child.wait().unwrap().success());
 }

@@ -57,13 +57,13 @@ fn missing_files_folders_and_binaries_are_rejected() {
 
 #[test]
 fn a_million_nested_elements_are_rejected() {
-    let deep = |open: &str| open.repeat(1_000_000).into_bytes();
+    let nested = |open: &str| open.repeat(1_000_000).into_bytes();
     let folder = folder(&[
-        ("deep.json", deep("[")),
-        ("objects.json", deep("{\"nodes\":")),
-        ("deep.toml", [b"a = ".to_vec(), deep("[")].concat()),
-        ("dotted.toml", [b"[a".to_vec(), deep(".a"), b"]\n".to_vec()].concat()),
-        ("open.xml", [b"<system version=\"1\">".to_vec(), deep("<cpu>")].concat()),
+        ("deep.json", nested("[")),
+        ("objects.json", nested("{\"nodes\":")),
+        ("deep.toml", [b"a = ".to_vec(), nested("[")].concat()),
+        ("dotted.toml", [b"[a".to_vec(), nested(".a"), b"]\n".to_vec()].concat()),
+        ("open.xml", [b"<system version=\"1\">".to_vec(), nested("<cpu>")].concat()),
         (
             "switches.xml",
             [
@@ -83,13 +83,13 @@ fn a_million_nested_elements_are_rejected() {
 #[test]
 fn endless_words_are_truncated() {
     let long = "x".repeat(1_000_000);
-    let with = |right: &str, wrong: &str| SPEC.replacen(right, wrong, 1).into_bytes();
+    let spec_with = |old: &str, new: &str| SPEC.replacen(old, new, 1).into_bytes();
     let folder = folder(&[
-        ("id.toml", with("\"gpu1\"\nkind", &format!("\"{long}\"\nkind"))),
-        ("end.toml", with("b = \"gpu1\"", &format!("b = \"{long}\""))),
-        ("kind.toml", with("\"nvlink\"", &format!("\"{long}\""))),
-        ("rate.toml", with("450 GB/s", &"9".repeat(1_000_000))),
-        ("key.toml", with("bandwidth", &long)),
+        ("id.toml", spec_with("\"gpu1\"\nkind", &format!("\"{long}\"\nkind"))),
+        ("end.toml", spec_with("b = \"gpu1\"", &format!("b = \"{long}\""))),
+        ("kind.toml", spec_with("\"nvlink\"", &format!("\"{long}\""))),
+        ("rate.toml", spec_with("450 GB/s", &"9".repeat(1_000_000))),
+        ("key.toml", spec_with("bandwidth", &long)),
         ("flows.csv", format!("src,dst,bytes,start_us\n{long},gpu1,1,0\n").into_bytes()),
     ]);
     for file in ["id.toml", "end.toml", "kind.toml", "rate.toml", "key.toml"] {
@@ -116,11 +116,11 @@ fn impossible_figures_are_rejected() {
 #[test]
 fn truncated_specs_are_read_or_rejected() {
     let folder = folder(&[]);
-    for cut in (0..SPEC.len()).step_by(23) {
-        std::fs::write(folder.path().join("cut.toml"), &SPEC[..cut]).unwrap();
+    for length in (0..SPEC.len()).step_by(23) {
+        std::fs::write(folder.path().join("cut.toml"), &SPEC[..length]).unwrap();
         let run = run_in(folder.path(), "plan --fabric cut.toml --collective all_reduce --bytes 1KiB");
         // A link without a bandwidth is unlimited, so some truncated files are valid specs.
-        assert!(run.code == 2 && run.stdout.is_empty() || run.code == 0, "cut at {cut}: {run:?}");
+        assert!(run.code == 2 && run.stdout.is_empty() || run.code == 0, "cut at {length}: {run:?}");
     }
 }
 
@@ -185,9 +185,9 @@ fn jobs_whose_buffers_exceed_the_memory_warn() {
     let text = "collective,bytes,ranks\nall_reduce,1MiB,0-7\nall_reduce,100GiB,0-7\nall_reduce,1TiB,0-7\n";
     let folder =
         folder(&[("large.csv", text.into()), ("small.csv", "collective,bytes,ranks\nall_reduce,1MiB,0-7\n".into())]);
-    let warned = |file: &str| run_in(folder.path(), &format!("plan --fabric hgx-h100 --job {file}"));
-    let large = warned("large.csv");
+    let plan_job = |file: &str| run_in(folder.path(), &format!("plan --fabric hgx-h100 --job {file}"));
+    let large = plan_job("large.csv");
     assert_eq!(large.code, 0, "{large:?}");
     assert!(large.stderr.starts_with("warning: a call of 100 GiB needs buffers of 100 GiB on gpu0"), "{large:?}");
-    assert_eq!(warned("small.csv").stderr, "");
+    assert_eq!(plan_job("small.csv").stderr, "");
 }

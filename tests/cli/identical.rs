@@ -26,14 +26,14 @@ fn output_does_not_depend_on_threads() {
         "plan --fabric hgx-h200 --nodes 2 --collective all_reduce --sizes 64KiB..1GiB:128".to_owned(),
         "plan --fabric dgx-a100 --collective all_reduce --sizes 1KiB..1MiB:32 --format csv".to_owned(),
     ] {
-        let seen = |threads: u32| run_in(folder.path(), &format!("{command} --threads {threads}"));
-        let one = seen(1);
-        assert_eq!(one.code, 0, "{command}: {}", one.stderr);
+        let run_on = |threads: u32| run_in(folder.path(), &format!("{command} --threads {threads}"));
+        let sequential = run_on(1);
+        assert_eq!(sequential.code, 0, "{command}: {}", sequential.stderr);
         for threads in [2, 8] {
-            let several = seen(threads);
+            let parallel = run_on(threads);
             assert_eq!(
-                (several.code, several.stdout, several.stderr),
-                (0, one.stdout.clone(), one.stderr.clone()),
+                (parallel.code, parallel.stdout, parallel.stderr),
+                (0, sequential.stdout.clone(), sequential.stderr.clone()),
                 "{command} on {threads}"
             );
         }
@@ -46,29 +46,32 @@ fn folders_do_not_depend_on_threads() {
     let folder = tempfile::tempdir().unwrap();
     let flags = "--fabric hgx-h200 --gpus 4 --collective all --sizes 1KiB..4MiB:16 --format json -o plan.json";
     assert_eq!(run_in(folder.path(), &format!("plan {flags}")).code, 0);
-    for to in ["mscclpp", "msccl-xml"] {
-        let made = |threads: u32| {
-            let run =
-                run_in(folder.path(), &format!("table plan.json --to {to} -o {to}-{threads} --threads {threads}"));
-            assert_eq!(run.code, 0, "{to}: {}", run.stderr);
-            let files = std::fs::read_dir(folder.path().join(format!("{to}-{threads}"))).unwrap();
+    for format in ["mscclpp", "msccl-xml"] {
+        let export = |threads: u32| {
+            let run = run_in(
+                folder.path(),
+                &format!("table plan.json --to {format} -o {format}-{threads} --threads {threads}"),
+            );
+            assert_eq!(run.code, 0, "{format}: {}", run.stderr);
+            let files = std::fs::read_dir(folder.path().join(format!("{format}-{threads}"))).unwrap();
             let read = |file: std::fs::DirEntry| (file.file_name(), std::fs::read(file.path()).unwrap());
             let files: BTreeMap<OsString, Vec<u8>> = files.map(|file| read(file.unwrap())).collect();
             (files, run.stderr)
         };
-        let one = made(1);
+        let sequential = export(1);
         assert!(
-            one.0.len() > 5 && one.0.values().all(|text| text.ends_with(b"\n") && !text.ends_with(b"\n\n")),
-            "{to}"
+            sequential.0.len() > 5
+                && sequential.0.values().all(|text| text.ends_with(b"\n") && !text.ends_with(b"\n\n")),
+            "{format}"
         );
         for threads in [2, 8] {
-            assert!(made(threads) == one, "{to} on {threads}");
+            assert!(export(threads) == sequential, "{format} on {threads}");
         }
     }
 }
 
 /// Content of each flow, sorted.
-fn flows_of(folder: &Path, lines: &[&str]) -> Vec<String> {
+fn simulate_flows(folder: &Path, lines: &[&str]) -> Vec<String> {
     std::fs::write(folder.join("flows.csv"), format!("src,dst,bytes,start_us\n{}\n", lines.join("\n"))).unwrap();
     let run = run_in(folder, "simulate --fabric hgx-h200 --nodes 2 --ecmp hashed=5 --flows flows.csv --format json");
     let answer: Value = serde_json::from_str(&run.stdout).unwrap();
@@ -88,11 +91,11 @@ fn output_does_not_depend_on_the_order_of_flows() {
         "n0/gpu0,n1/gpu2,1000000,50",
         "n1/gpu3,n1/gpu4,45000000,100",
     ];
-    let expected = flows_of(folder.path(), &lines);
+    let expected = simulate_flows(folder.path(), &lines);
     for step in 0..lines.len() {
         lines.rotate_left(step);
         lines.swap(0, step);
-        assert_eq!(flows_of(folder.path(), &lines), expected, "{lines:?}");
+        assert_eq!(simulate_flows(folder.path(), &lines), expected, "{lines:?}");
     }
 }
 
@@ -113,7 +116,7 @@ fn blocks() -> Vec<String> {
 #[test]
 fn output_does_not_depend_on_the_order_of_a_spec() {
     let folder = tempfile::tempdir().unwrap();
-    let answers = |blocks: &[String]| {
+    let times = |blocks: &[String]| {
         std::fs::write(folder.path().join("spec.toml"), blocks.concat()).unwrap();
         ["all_reduce --algorithm ring", "all_to_all", "broadcast --algorithm tree", "all_reduce --ecmp hashed=2"].map(
             |collective| {
@@ -128,16 +131,16 @@ fn output_does_not_depend_on_the_order_of_a_spec() {
         )
     };
     let mut blocks = blocks();
-    let expected = answers(&blocks);
+    let expected = times(&blocks);
     // The order of the GPUs determines the ranks and is kept. All other blocks move, also before and between them.
     let fixed: Vec<String> = blocks.drain(..6).collect();
     blocks.reverse();
-    assert_eq!(answers(&[blocks.clone(), fixed.clone()].concat()), expected);
+    assert_eq!(times(&[blocks.clone(), fixed.clone()].concat()), expected);
     for (number, gpu) in fixed.into_iter().enumerate() {
         blocks.insert(2 * number, gpu);
     }
     blocks.swap(9, 11);
-    assert_eq!(answers(&blocks), expected);
+    assert_eq!(times(&blocks), expected);
 }
 
 #[test]

@@ -119,10 +119,11 @@ fn parts_of_a_run_add_up() {
 #[test]
 fn folding_and_aliases_change_nothing() {
     let folded = json("simulate --fabric hgx-h200 --collective all_reduce --algorithm ring --bytes 1MiB");
-    let whole = json("simulate --fabric hgx-h200 --collective all_reduce_perf --algorithm ring --bytes 1MiB --no-fold");
-    assert_eq!((&folded["folded"], &whole["folded"]), (&Value::Bool(true), &Value::Bool(false)));
+    let unfolded =
+        json("simulate --fabric hgx-h200 --collective all_reduce_perf --algorithm ring --bytes 1MiB --no-fold");
+    assert_eq!((&folded["folded"], &unfolded["folded"]), (&Value::Bool(true), &Value::Bool(false)));
     for key in ["time_us", "cost_us", "operations", "links"] {
-        assert_eq!(folded[key], whole[key], "{key}");
+        assert_eq!(folded[key], unfolded[key], "{key}");
     }
     for (alias, name) in [("allreduce", "all_reduce"), ("alltoall", "all_to_all"), ("sendrecv_perf", "send_recv")] {
         assert_eq!(json(&format!("simulate --fabric gh200 --collective {alias}"))["collective"], name);
@@ -132,9 +133,9 @@ fn folding_and_aliases_change_nothing() {
 #[test]
 fn a_straggler_ends_later_by_its_delay() {
     let base = "simulate --fabric hgx-h200 --collective all_reduce --algorithm ring --profile ideal";
-    let late = json(&format!("{base} --straggler gpu5=20us"));
-    assert!(number(&late, "/time_us") >= number(&json(base), "/time_us").max(20.0));
-    assert!(number(&late, "/cost_us/waiting") > 0.0);
+    let delayed = json(&format!("{base} --straggler gpu5=20us"));
+    assert!(number(&delayed, "/time_us") >= number(&json(base), "/time_us").max(20.0));
+    assert!(number(&delayed, "/cost_us/waiting") > 0.0);
 }
 
 #[test]
@@ -193,12 +194,14 @@ fn a_plan_has_rows_and_ranges() {
     let sizes: Vec<u64> = rows.iter().map(|row| row["bytes"].as_u64().unwrap()).collect();
     assert_eq!(sizes, [1 << 10, 1 << 20, 1 << 30]);
     for row in rows {
-        let at = |key: &str| number(row, &format!("/{key}"));
+        let value = |key: &str| number(row, &format!("/{key}"));
         assert!(
-            at("bound_us") <= at("low_us") && at("low_us") <= at("time_us") && at("time_us") <= at("high_us"),
+            value("bound_us") <= value("low_us")
+                && value("low_us") <= value("time_us")
+                && value("time_us") <= value("high_us"),
             "{row}"
         );
-        assert!(at("time_us") <= at("runner_up/time_us"), "{row}");
+        assert!(value("time_us") <= value("runner_up/time_us"), "{row}");
     }
 }
 

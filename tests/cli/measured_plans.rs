@@ -7,26 +7,26 @@ use crate::tables::repository;
 fn times_of_other_gpus_and_libraries_are_excluded_and_reported() {
     let folder = tempfile::tempdir().unwrap();
     let data = repository().join("validate/data/h200-node");
-    let place = data.display();
+    let data_folder = data.display();
     let plan = |fabric: &str, library: &str| {
         run_in(
             folder.path(),
             &format!(
                 "plan --fabric {fabric} --gpus 2 --no-nvls --library {library} --collective all_reduce --sizes 1MiB..1MiB \
-                 --processes single --measured {place}/manifest.toml --format json"
+                 --processes single --measured {data_folder}/manifest.toml --format json"
             ),
         )
     };
-    let same = plan(&format!("{place}/topology.xml"), "nccl-2.28.9");
-    assert!(same.code == 0 && same.stdout.contains("measured_us"), "{}", same.stderr);
-    assert!(!same.stderr.contains("left out: of GPUs"), "{}", same.stderr);
-    for (fabric, library, said) in [
+    let matching = plan(&format!("{data_folder}/topology.xml"), "nccl-2.28.9");
+    assert!(matching.code == 0 && matching.stdout.contains("measured_us"), "{}", matching.stderr);
+    assert!(!matching.stderr.contains("left out: of GPUs"), "{}", matching.stderr);
+    for (fabric, library, expected) in [
         ("dgx-a100", "nccl-2.28.9", "left out: of GPUs of another generation"),
         ("hgx-h200", "nccl-2.22.3", "left out: not of nccl-2.22.3 or its minor release"),
     ] {
-        let other = plan(fabric, library);
-        assert_eq!(other.code, 2, "{fabric} {library}: {}", other.stdout);
-        let told = other.stderr.split_whitespace().collect::<Vec<_>>().join(" ").replace("│ ", "");
-        assert!(told.contains(said), "{fabric} {library}: {}", other.stderr);
+        let mismatching = plan(fabric, library);
+        assert_eq!(mismatching.code, 2, "{fabric} {library}: {}", mismatching.stdout);
+        let message = mismatching.stderr.split_whitespace().collect::<Vec<_>>().join(" ").replace("│ ", "");
+        assert!(message.contains(expected), "{fabric} {library}: {}", mismatching.stderr);
     }
 }

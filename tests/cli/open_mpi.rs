@@ -18,7 +18,7 @@ use fabricast_topologies::Bytes;
 use crate::run::run_in;
 
 /// Bytes that rank 0 sends to each rank with an algorithm; `None` for algorithms that are not tested.
-fn sent(algorithm: &str, collective: Collective, ranks: u64, bytes: u64) -> Option<BTreeMap<u64, u64>> {
+fn expected_bytes_sent(algorithm: &str, collective: Collective, ranks: u64, bytes: u64) -> Option<BTreeMap<u64, u64>> {
     let steps = || (0..ranks.ilog2()).map(|step| 1u64 << step);
     let block = bytes / ranks;
     Some(match (collective, algorithm) {
@@ -65,38 +65,38 @@ fn measured(folder: &Path, rules: &str, ranks: u64, collective: Collective, byte
 
 /// Returns true if Open MPI can be run here.
 #[expect(clippy::print_stdout, reason = "a test that skips says so")]
-fn present() -> bool {
+fn is_open_mpi_available() -> bool {
     let version = Command::new("mpirun").arg("--version").output();
-    let is = version.is_ok_and(|output| String::from_utf8_lossy(&output.stdout).contains("Open MPI"));
-    assert!(is || std::env::var_os("REQUIRE_OPEN_MPI").is_none(), "there is no Open MPI");
-    if !is {
+    let is_present = version.is_ok_and(|output| String::from_utf8_lossy(&output.stdout).contains("Open MPI"));
+    assert!(is_present || std::env::var_os("REQUIRE_OPEN_MPI").is_none(), "there is no Open MPI");
+    if !is_present {
         println!("skipped: there is no Open MPI here");
     }
-    is
+    is_present
 }
 
-fn check(folder: &Path, file: &str, rules: &Rules, ranks: u32, sizes: &[u64]) -> usize {
-    let mut told = 0;
+fn check_algorithms(folder: &Path, file: &str, rules: &Rules, ranks: u32, sizes: &[u64]) -> usize {
+    let mut checked = 0;
     for collective in [Collective::AllReduce, Collective::AllGather, Collective::Broadcast] {
-        let routine = Routine::of(collective).unwrap();
+        let routine = Routine::from_collective(collective).unwrap();
         for &bytes in sizes {
             let Some(rule) = rules.find(routine, Ranks { ranks, hosts: 1 }, bytes) else { continue };
             let name = routine.algorithm(rule.algorithm).unwrap();
-            let Some(expected) = sent(name, collective, ranks.into(), bytes) else { continue };
+            let Some(expected) = expected_bytes_sent(name, collective, ranks.into(), bytes) else { continue };
             assert_eq!(
                 measured(folder, file, ranks.into(), collective, bytes),
                 expected,
                 "{collective} {bytes}: {name}"
             );
-            told += 1;
+            checked += 1;
         }
     }
-    told
+    checked
 }
 
 #[test]
 fn open_mpi_follows_the_rules_of_a_plan() {
-    if !present() {
+    if !is_open_mpi_available() {
         return;
     }
     let folder = tempfile::tempdir().unwrap();
@@ -108,13 +108,13 @@ fn open_mpi_follows_the_rules_of_a_plan() {
         let run = run_in(folder.path(), "table plan.json --to openmpi -o rules");
         assert_eq!(run.code, 0, "{}", run.stderr);
         let rules = read_classic(&fs::read_to_string(folder.path().join("rules")).unwrap(), "rules").unwrap();
-        assert!(check(folder.path(), "rules", &rules, ranks, &[1024, 65536]) >= 3, "{ranks} ranks");
+        assert!(check_algorithms(folder.path(), "rules", &rules, ranks, &[1024, 65536]) >= 3, "{ranks} ranks");
     }
 }
 
 #[test]
 fn algorithm_numbers_match_open_mpis() {
-    if !present() {
+    if !is_open_mpi_available() {
         return;
     }
     let folder = tempfile::tempdir().unwrap();
@@ -123,7 +123,7 @@ fn algorithm_numbers_match_open_mpis() {
         (Collective::AllGather, ["recursive_doubling", "ring", "bruck"]),
         (Collective::Broadcast, ["binomial", "basic_linear", "pipeline"]),
     ] {
-        let routine = Routine::of(collective).unwrap();
+        let routine = Routine::from_collective(collective).unwrap();
         // Another algorithm from 8 KiB on: the boundary applies to the whole size of the call.
         for (before, after) in [(names[0], names[1]), (names[1], names[2])] {
             let rule = |name: &str, min: u64, max: u64| Rule {
@@ -138,7 +138,7 @@ fn algorithm_numbers_match_open_mpis() {
                 Communicator { min_ranks: 4, max_ranks: u32::MAX, distribution: Distribution::Any, rules };
             let rules = Rules { comments: Vec::new(), routines: vec![(routine, vec![communicator])] };
             fs::write(folder.path().join("rules"), write_classic(&rules)).unwrap();
-            assert_eq!(check(folder.path(), "rules", &rules, 4, &[4096, 8192]), 2);
+            assert_eq!(check_algorithms(folder.path(), "rules", &rules, 4, &[4096, 8192]), 2);
         }
     }
 }

@@ -6,7 +6,7 @@ use fabricast_planner::library::nccl::Function;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use crate::tables::{around, sizes};
+use crate::tables::{sizes, sizes_around_ends};
 use crate::tuner_csv::{find, lines};
 
 const COLLECTIVES: [&str; 5] = ["all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce"];
@@ -24,18 +24,18 @@ fn picks() -> impl Strategy<Value = Picks> {
 }
 
 /// Pick at a size: that of the nearest planned size in logarithms; ties go to the larger size.
-fn picked(rows: &[(u64, usize, u16)], bytes: u64) -> (usize, u16) {
+fn expected_pick(rows: &[(u64, usize, u16)], bytes: u64) -> (usize, u16) {
     // A size belongs to the larger planned size if bytes² ≥ before · size, apart from rounding.
     let is_at_least =
         |before: u64, size: u64| bytes >= ((u128::from(before) * u128::from(size)).isqrt() as u64).max(before + 1);
     // Boundaries lie between intervals of equal picks: from the last size of one to the first of the next.
-    let mut found = (rows[0].1, rows[0].2);
+    let mut pick = (rows[0].1, rows[0].2);
     for pair in rows.windows(2) {
         if (pair[0].1, pair[0].2) != (pair[1].1, pair[1].2) && is_at_least(pair[0].0, pair[1].0) {
-            found = (pair[1].1, pair[1].2);
+            pick = (pair[1].1, pair[1].2);
         }
     }
-    found
+    pick
 }
 
 fn plan(picks: &Picks) -> Value {
@@ -45,7 +45,7 @@ fn plan(picks: &Picks) -> Value {
             "channels": channels, "time_us": 1.0,
         })
     };
-    let rows = picks.iter().flat_map(|(collective, rows)| rows.iter().map(|one| row(COLLECTIVES[*collective], one)));
+    let rows = picks.iter().flat_map(|(collective, rows)| rows.iter().map(|pick| row(COLLECTIVES[*collective], pick)));
     json!({
         "fabric": "any", "profile": "any", "ranks": 8, "nodes": 1, "library": "nccl-2.28.9", "library_nodes": 1,
         "rows": rows.collect::<Vec<_>>(), "ranges": [],
@@ -63,23 +63,23 @@ proptest! {
         prop_assert_eq!(nccl_tuner::write(&table), text.clone());
         let (lines, lookup) = (lines(&text), Lookup::new(&table, 1, 8));
         // The plan's own JSON gives the same result, also for tuners.
-        let own = SavedPlan::read(&json::write(&plan), "own").unwrap();
-        let own = Lookup::new(&FromPlan::new(&own).table, 1, 8);
-        let of_rows = picks.iter().flat_map(|(_, rows)| rows.iter().map(|row| (row.0, row.0)));
-        let of_table = table.rows.iter().map(|row| (row.min_bytes.0, row.max_bytes.0));
-        for bytes in around(of_rows.chain(of_table)).into_iter().chain(probes) {
+        let saved = SavedPlan::read(&json::write(&plan), "own").unwrap();
+        let json_lookup = Lookup::new(&FromPlan::new(&saved).table, 1, 8);
+        let row_ranges = picks.iter().flat_map(|(_, rows)| rows.iter().map(|row| (row.0, row.0)));
+        let table_ranges = table.rows.iter().map(|row| (row.min_bytes.0, row.max_bytes.0));
+        for bytes in sizes_around_ends(row_ranges.chain(table_ranges)).into_iter().chain(probes) {
             for (collective, rows) in &picks {
                 let name = COLLECTIVES[*collective];
-                let (cell, channels) = picked(rows, bytes);
+                let (cell, channels) = expected_pick(rows, bytes);
                 let (algorithm, protocol) = CELLS[cell];
                 let line = find(&lines, (1, 8), name, bytes).map(|line| line.cell.clone());
                 let expected = (algorithm.to_owned(), protocol.to_owned(), i64::from(channels));
                 prop_assert_eq!(line, Some(expected), "{} of {}", name, bytes);
                 let function = Function::ALL.into_iter().find(|f| f.name().to_lowercase() == name.replace('_', "")).unwrap();
-                for lookup in [&lookup, &own] {
-                    let found = lookup.find(function, bytes, 1, Buffers::Plain).unwrap();
-                    let found = (found.algo.ours().unwrap().name(), found.proto.ours().name(), found.channels.unwrap().get());
-                    prop_assert_eq!(found, (algorithm, protocol, channels), "{} of {}", name, bytes);
+                for lookup in [&lookup, &json_lookup] {
+                    let entry = lookup.find(function, bytes, 1, Buffers::Plain).unwrap();
+                    let entry = (entry.algo.to_algorithm().unwrap().name(), entry.proto.to_protocol().name(), entry.channels.unwrap().get());
+                    prop_assert_eq!(entry, (algorithm, protocol, channels), "{} of {}", name, bytes);
                 }
             }
             // There are no rows for other communicators.

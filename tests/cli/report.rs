@@ -4,7 +4,7 @@ use std::path::Path;
 
 use crate::run::{refused, run_in};
 
-fn made(folder: &Path, arguments: &str) {
+fn run_silently(folder: &Path, arguments: &str) {
     let run = run_in(folder, arguments);
     assert_eq!((run.code, run.stdout.as_str(), run.stderr.as_str()), (0, "", ""), "{arguments}");
 }
@@ -18,7 +18,7 @@ fn report_regenerates_a_studys_page_from_its_results() {
     let folder = tempfile::tempdir().unwrap();
     let study = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/training-70b.toml");
     for threads in [1, 2] {
-        made(folder.path(), &format!("study {} -o out-{threads} --threads {threads}", study.display()));
+        run_silently(folder.path(), &format!("study {} -o out-{threads} --threads {threads}", study.display()));
     }
     let page = read(folder.path(), "out-1/index.html");
     assert_eq!(page, read(folder.path(), "out-2/index.html"));
@@ -36,7 +36,7 @@ fn report_regenerates_a_studys_page_from_its_results() {
     ] {
         assert!(page.contains(text), "{text}");
     }
-    made(folder.path(), "report out-1/results.json -o report.html --charts charts");
+    run_silently(folder.path(), "report out-1/results.json -o report.html --charts charts");
     let report = read(folder.path(), "report.html");
     // Complete but for the picture of the fabric, which results do not contain.
     assert!(
@@ -46,11 +46,11 @@ fn report_regenerates_a_studys_page_from_its_results() {
             && !report.contains("class=\"fabric\"")
     );
     // With the study as additional input the picture is included; a study of other machines is rejected.
-    made(folder.path(), &format!("report {} out-1/results.json -o whole.html --charts whole", study.display()));
+    run_silently(folder.path(), &format!("report {} out-1/results.json -o whole.html --charts whole", study.display()));
     assert_eq!(read(folder.path(), "whole.html"), page);
     let text = std::fs::read_to_string(&study).unwrap();
-    for (from, to) in [("hgx-h200", "hgx-h100"), ("nodes = 4", "nodes = 8")] {
-        std::fs::write(folder.path().join("other.toml"), text.replace(from, to)).unwrap();
+    for (old, new) in [("hgx-h200", "hgx-h100"), ("nodes = 4", "nodes = 8")] {
+        std::fs::write(folder.path().join("other.toml"), text.replace(old, new)).unwrap();
         refused(
             folder.path(),
             "report out-1/results.json other.toml -o p.html",
@@ -58,33 +58,33 @@ fn report_regenerates_a_studys_page_from_its_results() {
         );
     }
     // Charts that are derived from the study are drawn only if it is given.
-    let known = ["cost-1", "steps-1", "memory-1", "links-1", "course-1-1", "course-1-3"];
-    let worked_out = ["busbw-1-1", "schedule-1"];
-    for (charts, names) in [("charts", &known[..]), ("whole", &known), ("whole", &worked_out)] {
+    let from_results = ["cost-1", "steps-1", "memory-1", "links-1", "course-1-1", "course-1-3"];
+    let from_study = ["busbw-1-1", "schedule-1"];
+    for (charts, names) in [("charts", &from_results[..]), ("whole", &from_results), ("whole", &from_study)] {
         for name in names {
             assert!(read(folder.path(), &format!("{charts}/{name}.svg")).starts_with("<svg"), "{name}");
-            let drawn = std::fs::read(folder.path().join(format!("{charts}/{name}.png"))).unwrap();
-            assert!(drawn.starts_with(b"\x89PNG"), "{name}");
+            let png = std::fs::read(folder.path().join(format!("{charts}/{name}.png"))).unwrap();
+            assert!(png.starts_with(b"\x89PNG"), "{name}");
         }
     }
-    assert!(worked_out.iter().all(|name| !folder.path().join(format!("charts/{name}.svg")).exists()));
+    assert!(from_study.iter().all(|name| !folder.path().join(format!("charts/{name}.svg")).exists()));
 }
 
 #[test]
 fn inputs_are_recognized_by_content() {
     let folder = tempfile::tempdir().unwrap();
-    let at = "--fabric hgx-h200 --gpus 4 --collective all_reduce";
-    made(folder.path(), &format!("plan {at} --sizes 1KiB..1MiB:32 --format json -o a"));
-    made(
+    let call = "--fabric hgx-h200 --gpus 4 --collective all_reduce";
+    run_silently(folder.path(), &format!("plan {call} --sizes 1KiB..1MiB:32 --format json -o a"));
+    run_silently(
         folder.path(),
-        &format!("simulate {at} --bytes 1MiB --algorithm ring --protocol ll --format json --trace b -o c"),
+        &format!("simulate {call} --bytes 1MiB --algorithm ring --protocol ll --format json --trace b -o c"),
     );
-    made(folder.path(), "fabric show hgx-h200 --format json -o d");
-    made(
+    run_silently(folder.path(), "fabric show hgx-h200 --format json -o d");
+    run_silently(
         folder.path(),
         "schedule generate --fabric hgx-h200 --gpus 4 --collective all_reduce --bytes 1MiB --algorithm ring --protocol ll -o e",
     );
-    made(folder.path(), "report a b c d e -o page.html");
+    run_silently(folder.path(), "report a b c d e -o page.html");
     let page = read(folder.path(), "page.html");
     for text in
         ["Bus bandwidth of all_reduce", "What each channel does when", "how busy its links are during", "Schedule ring"]
@@ -114,7 +114,7 @@ fn unsupported_inputs_are_rejected_by_name() {
         refused(folder.path(), arguments, expected);
     }
     assert!(!folder.path().join("p.html").exists());
-    made(folder.path(), "fabric show hgx-h200 --format json -o fabric.json");
+    run_silently(folder.path(), "fabric show hgx-h200 --format json -o fabric.json");
     refused(folder.path(), "report fabric.json -o p.html --charts c", "none of the inputs is one");
     assert!(!folder.path().join("p.html").exists() && !folder.path().join("c").exists());
 }

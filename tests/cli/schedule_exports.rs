@@ -9,15 +9,15 @@ use serde_json::Value;
 use crate::run::run_in;
 use crate::tables::repository;
 
-fn planned(folder: &Path, flags: &str) {
+fn write_plan(folder: &Path, flags: &str) {
     let run = run_in(folder, &format!("plan {flags} --format json -o plan.json"));
     assert_eq!(run.code, 0, "{flags}: {}", run.stderr);
 }
 
-fn exported(folder: &Path, to: &str) -> Vec<Value> {
-    let run = run_in(folder, &format!("table plan.json --to mscclpp -q -o {to}"));
+fn export_schedules(folder: &Path, target: &str) -> Vec<Value> {
+    let run = run_in(folder, &format!("table plan.json --to mscclpp -q -o {target}"));
     assert_eq!(run.code, 0, "{}", run.stderr);
-    let files = fs::read_dir(folder.join(to)).unwrap().map(|file| file.unwrap().path());
+    let files = fs::read_dir(folder.join(target)).unwrap().map(|file| file.unwrap().path());
     files.map(|file| serde_json::from_str(&fs::read_to_string(file).unwrap()).unwrap()).collect()
 }
 
@@ -25,19 +25,19 @@ fn exported(folder: &Path, to: &str) -> Vec<Value> {
 fn several_hosts_and_profile_files_are_restored() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
-    planned(
+    write_plan(
         folder,
         "--fabric hgx-h200 --nodes 2 --gpus 2 --collective all_gather --protocol symmetric --sizes 64KiB..64KiB",
     );
-    assert!(!exported(folder, "hosts").is_empty());
+    assert!(!export_schedules(folder, "hosts").is_empty());
     let profile = repository().join("sim/profiles/nccl-2.28-h200.toml");
     let text = fs::read_to_string(profile).unwrap().replace("nccl-2.28-h200", "of-our-own");
     fs::write(folder.join("own.toml"), text).unwrap();
-    planned(
+    write_plan(
         folder,
         "--fabric hgx-h200 --gpus 2 --profile own.toml --collective all_gather --protocol symmetric --sizes 64KiB..64KiB",
     );
-    assert!(!exported(folder, "own").is_empty());
+    assert!(!export_schedules(folder, "own").is_empty());
 }
 
 #[test]
@@ -45,13 +45,13 @@ fn schedules_have_the_plans_root_and_buffers() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
     let flags = "--fabric hgx-h200 --gpus 4 --protocol symmetric --sizes 64KiB..64KiB";
-    planned(folder, &format!("{flags} --collective all_gather --in-place"));
-    let in_place = exported(folder, "in_place");
+    write_plan(folder, &format!("{flags} --collective all_gather --in-place"));
+    let in_place = export_schedules(folder, "in_place");
     assert!(!in_place.is_empty() && in_place.iter().all(|plan| plan["inplace"] == true), "{in_place:?}");
-    planned(folder, &format!("{flags} --collective broadcast --root 2"));
-    let of_two = exported(folder, "root");
-    planned(folder, &format!("{flags} --collective broadcast"));
-    assert_ne!(of_two, exported(folder, "usual"));
+    write_plan(folder, &format!("{flags} --collective broadcast --root 2"));
+    let root_two = export_schedules(folder, "root");
+    write_plan(folder, &format!("{flags} --collective broadcast"));
+    assert_ne!(root_two, export_schedules(folder, "usual"));
     let mut plan: Value = serde_json::from_str(&fs::read_to_string(folder.join("plan.json")).unwrap()).unwrap();
     plan["root"] = 4.into();
     fs::write(folder.join("plan.json"), plan.to_string()).unwrap();
@@ -64,15 +64,15 @@ fn folders_with_another_export_are_rejected() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
     let flags = "--fabric hgx-h200 --gpus 2 --collective all_gather --protocol symmetric --sizes";
-    planned(folder, &format!("{flags} 64KiB..64KiB"));
-    exported(folder, "made");
+    write_plan(folder, &format!("{flags} 64KiB..64KiB"));
+    export_schedules(folder, "made");
     // Exporting the same plan again gives the same files.
-    exported(folder, "made");
+    export_schedules(folder, "made");
     fs::write(folder.join("made/notes.json"), "{}").unwrap();
-    let before = fs::read_dir(folder.join("made")).unwrap().count();
-    planned(folder, &format!("{flags} 64KiB..64MiB:1024 --channels 1,2"));
+    let file_count = fs::read_dir(folder.join("made")).unwrap().count();
+    write_plan(folder, &format!("{flags} 64KiB..64MiB:1024 --channels 1,2"));
     fs::write(folder.join("made/all_gather-1-2.json"), "{}").unwrap();
     let run = run_in(folder, "table plan.json --to mscclpp -q -o made");
     assert!(run.code == 2 && run.stderr.contains("1 file of another export, all_gather-1-2.json"), "{}", run.stderr);
-    assert_eq!(fs::read_dir(folder.join("made")).unwrap().count(), before + 1);
+    assert_eq!(fs::read_dir(folder.join("made")).unwrap().count(), file_count + 1);
 }

@@ -49,8 +49,8 @@ const COLLECTIVES: [&str; 9] = [
 /// Small calls, calls of several loops or many pieces of a stream, and one with odd chunks.
 const SIZES: [u64; 3] = [3_000, 1 << 20, 50_000_017];
 
-fn agree_on(fabric: &str) {
-    let mut listed = 0;
+fn assert_simulations_match_plan(fabric: &str) {
+    let mut compared = 0;
     for collective in COLLECTIVES {
         for algorithm in ALGORITHMS {
             for bytes in SIZES {
@@ -63,17 +63,17 @@ fn agree_on(fabric: &str) {
                 let plan: Value = serde_json::from_str(&planned.stdout).unwrap();
                 for row in plan["rows"].as_array().unwrap() {
                     for strategy in [row, &row["runner_up"]].into_iter().filter(|strategy| !strategy.is_null()) {
-                        agree(&call, strategy);
-                        listed += 1;
+                        assert_simulation_matches(&call, strategy);
+                        compared += 1;
                     }
                 }
             }
         }
     }
-    assert!(listed > 100, "{listed}");
+    assert!(compared > 100, "{compared}");
 }
 
-fn agree(call: &str, strategy: &Value) {
+fn assert_simulation_matches(call: &str, strategy: &Value) {
     let word = |key: &str| strategy[key].as_str().unwrap().to_owned();
     let channels = &strategy["channels"];
     let flags = format!("simulate {call} --protocol {} --channels {channels}", word("protocol"));
@@ -83,10 +83,10 @@ fn agree(call: &str, strategy: &Value) {
 
 #[test]
 fn simulate_equals_plan_on_one_host() {
-    agree_on("--fabric hgx-h200");
+    assert_simulations_match_plan("--fabric hgx-h200");
 }
 
 #[test]
 fn simulate_equals_plan_on_two_hosts() {
-    agree_on("--fabric hgx-h200 --nodes 2 --gpus 4");
+    assert_simulations_match_plan("--fabric hgx-h200 --nodes 2 --gpus 4");
 }

@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 use crate::run::{command, run_in};
 
 fn signal(child: &Child, name: &str) {
-    let sent = Command::new("kill").args([&format!("-{name}"), &child.id().to_string()]).status().unwrap();
-    assert!(sent.success());
+    let status = Command::new("kill").args([&format!("-{name}"), &child.id().to_string()]).status().unwrap();
+    assert!(status.success());
 }
 
 /// Names in a folder, sorted.
@@ -37,25 +37,25 @@ fn signals_end_runs_without_leftover_files() {
             let mut lines = BufReader::new(child.stderr.take().unwrap()).lines().map(Result::unwrap);
             assert!(lines.by_ref().any(|line| line.starts_with("profile ")), "{arguments}");
             signal(&child, name);
-            let said: Vec<String> = lines.filter(|line| !line.starts_with("profile ")).collect();
-            assert_eq!((child.wait().unwrap().code(), said), (Some(code), vec![line.to_owned()]), "{arguments}");
+            let messages: Vec<String> = lines.filter(|line| !line.starts_with("profile ")).collect();
+            assert_eq!((child.wait().unwrap().code(), messages), (Some(code), vec![line.to_owned()]), "{arguments}");
             assert_eq!(names(folder.path()), [""; 0], "{arguments}");
         }
     }
 }
 
 /// Starts a run that blocks with its files complete but not yet renamed: its result goes to a pipe that is not read.
-fn waiting(folder: &Path) -> Child {
+fn spawn_blocked_run(folder: &Path) -> Child {
     let pipe = folder.join("pipe");
     if !pipe.exists() {
         assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
     }
     let arguments = "plan --fabric hgx-h100 --collective all_reduce --sizes 1K..4K --chart out/chart.svg -o pipe";
     let mut child = command(folder, arguments).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
-    let patience = Instant::now() + Duration::from_secs(120);
-    let own = format!(".fabricast-{}-", child.id());
-    while names(&folder.join("out")).iter().all(|name| !name.starts_with(&own)) {
-        assert!(child.try_wait().unwrap().is_none() && Instant::now() < patience);
+    let deadline = Instant::now() + Duration::from_secs(120);
+    let prefix = format!(".fabricast-{}-", child.id());
+    while names(&folder.join("out")).iter().all(|name| !name.starts_with(&prefix)) {
+        assert!(child.try_wait().unwrap().is_none() && Instant::now() < deadline);
         std::thread::sleep(Duration::from_millis(5));
     }
     child
@@ -68,24 +68,24 @@ fn temporary_files_are_removed_by_signals_and_after_a_kill() {
     std::fs::create_dir(&out).unwrap();
     std::fs::write(out.join(".fabricast-1.partial"), "mine").unwrap();
     std::fs::write(out.join(".chart.svg.17.partial"), "mine").unwrap();
-    let users = [".chart.svg.17.partial", ".fabricast-1.partial"];
+    let user_files = [".chart.svg.17.partial", ".fabricast-1.partial"];
     for (name, code) in [("TERM", 143), ("INT", 130)] {
-        let mut child = waiting(folder.path());
+        let mut child = spawn_blocked_run(folder.path());
         signal(&child, name);
         assert_eq!(child.wait().unwrap().code(), Some(code));
-        assert_eq!(names(&out), users, "{name}");
+        assert_eq!(names(&out), user_files, "{name}");
     }
-    let mut killed = waiting(folder.path());
+    let mut killed = spawn_blocked_run(folder.path());
     signal(&killed, "KILL");
     killed.wait().unwrap();
     assert_eq!(names(&out).len(), 3);
     // A live run keeps its files even if another run uses the folder.
-    let mut alive = waiting(folder.path());
+    let mut running = spawn_blocked_run(folder.path());
     let plan = "plan --fabric hgx-h100 --collective all_reduce --sizes 1K..4K --chart out/chart.svg";
     assert_eq!(run_in(folder.path(), plan).code, 0);
-    let found = names(&out);
-    assert!(found.len() == 4 && found.contains(&"chart.svg".to_owned()), "{found:?}");
-    signal(&alive, "TERM");
-    assert_eq!(alive.wait().unwrap().code(), Some(143));
-    assert_eq!(names(&out), [users[0], users[1], "chart.svg"]);
+    let files = names(&out);
+    assert!(files.len() == 4 && files.contains(&"chart.svg".to_owned()), "{files:?}");
+    signal(&running, "TERM");
+    assert_eq!(running.wait().unwrap().code(), Some(143));
+    assert_eq!(names(&out), [user_files[0], user_files[1], "chart.svg"]);
 }

@@ -10,14 +10,14 @@ fn logs() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/logs")
 }
 
-fn answered(arguments: &str) -> Run {
+fn run_log(arguments: &str) -> Run {
     let run = run_in(&logs(), arguments);
     assert_eq!(run.code, 0, "{arguments}: {run:?}");
     run
 }
 
 fn json(arguments: &str) -> Value {
-    serde_json::from_str(&answered(&format!("{arguments} --no-explain --format json")).stdout).unwrap()
+    serde_json::from_str(&run_log(&format!("{arguments} --no-explain --format json")).stdout).unwrap()
 }
 
 /// Rows of a comparison: bytes, ranks, hosts.
@@ -29,11 +29,11 @@ fn rows(value: &Value) -> Vec<(u64, u64, u64)> {
 
 #[test]
 fn launcher_prefixes_do_not_change_results() {
-    let of = |name: &str| answered(&format!("compare {name} --fabric hgx-h100 --no-explain")).stdout;
-    let plain = of("host-name-with-space.txt");
-    assert!(plain.contains("2 × 8 of hgx-h100 x2"), "{plain}");
+    let compare = |name: &str| run_log(&format!("compare {name} --fabric hgx-h100 --no-explain")).stdout;
+    let expected = compare("host-name-with-space.txt");
+    assert!(expected.contains("2 × 8 of hgx-h100 x2"), "{expected}");
     for name in ["compose", "gha", "hydra", "kubectl-timestamps", "ompi5", "quote", "ray", "srun"] {
-        assert_eq!(of(&format!("prefix-{name}.txt")), plain, "{name}");
+        assert_eq!(compare(&format!("prefix-{name}.txt")), expected, "{name}");
     }
 }
 
@@ -48,9 +48,9 @@ fn correct_logs_are_read_without_changes() {
         ("p4d-scatter-elided.txt --fabric dgx-a100 --collective scatter", 3, 16, 2),
         ("old-error-652.txt --fabric hgx-h100 --collective all_reduce", 6, 8, 1),
     ] {
-        let found = rows(&json(&format!("compare {arguments}")));
-        assert_eq!(found.len(), count, "{arguments}");
-        assert!(found.iter().all(|row| (row.1, row.2) == (ranks, nodes)), "{arguments}: {found:?}");
+        let actual = rows(&json(&format!("compare {arguments}")));
+        assert_eq!(actual.len(), count, "{arguments}");
+        assert!(actual.iter().all(|row| (row.1, row.2) == (ranks, nodes)), "{arguments}: {actual:?}");
     }
     let value = json("compare rtx6000d-2x8-two-tables.txt --fabric l40s-pcie --gpus 8");
     assert_eq!(value["groups"].as_array().unwrap().len(), 2);
@@ -58,12 +58,12 @@ fn correct_logs_are_read_without_changes() {
 
 #[test]
 fn jobs_of_correct_logs_are_read_without_changes() {
-    let run = answered("simulate --job rccl-job.log --fabric hgx-h100");
+    let run = run_log("simulate --job rccl-job.log --fabric hgx-h100");
     assert!(run.stdout.starts_with("rccl-job.log on hgx-h100 · 2 ranks"), "{}", run.stdout);
     for name in ["nccl-job-half-init.log", "nccl-job-half-of-ranks.log"] {
         let run = run_in(&logs(), &format!("simulate --job {name} --fabric hgx-h100"));
         assert!(run.code == 2 && run.stderr.contains("ranks 0 to 15, and the fabric has 8 GPUs"), "{name}: {run:?}");
-        let run = answered(&format!("simulate --job {name} --fabric hgx-h100 --nodes 2"));
+        let run = run_log(&format!("simulate --job {name} --fabric hgx-h100 --nodes 2"));
         assert!(run.stdout.contains("16 ranks") && run.stdout.contains("all_reduce   4 B     16      1"), "{run:?}");
     }
 }
@@ -71,7 +71,7 @@ fn jobs_of_correct_logs_are_read_without_changes() {
 #[test]
 fn assumptions_are_reported_in_one_line() {
     let arguments = "compare a3mega-2x8-table-only.txt --fabric hgx-h100 --collective all_gather --nodes 2 --network rail,nic=200Gb/s";
-    let run = answered(arguments);
+    let run = run_log(arguments);
     let assumed: Vec<&str> = run.stdout.lines().filter(|line| line.starts_with("assumed: ")).collect();
     assert_eq!(assumed.len(), 1, "{}", run.stdout);
     assert!(assumed[0].contains("stream launch (nccl-tests' default)"), "{}", assumed[0]);
@@ -80,7 +80,7 @@ fn assumptions_are_reported_in_one_line() {
     assert_eq!(value["rows"][0]["launch"], "stream");
     assert!(value["assumptions"][0].as_str().unwrap().starts_with("stream launch"), "{value}");
     // Assumed NICs and hosts.
-    let run = answered("compare a3mega-2x8-table-only.txt --fabric hgx-h100 --collective all_gather --no-explain");
+    let run = run_log("compare a3mega-2x8-table-only.txt --fabric hgx-h100 --collective all_gather --no-explain");
     for part in ["16 ranks (by busbw/algbw) as 2 hosts × 8", "8 × 400 Gb/s NICs a host"] {
         assert!(run.stdout.contains(part), "{}", run.stdout);
     }
@@ -111,7 +111,7 @@ fn all_missing_facts_are_reported_in_one_error() {
 fn gpus_of_another_model_than_the_fabrics_are_reported() {
     let folder = tempfile::tempdir().unwrap();
     let text = std::fs::read_to_string(logs().join("host-name-with-space.txt")).unwrap();
-    for (model, fabric, said) in [
+    for (model, fabric, expected) in [
         ("AMD Instinct MI355X", "hgx-h100", Some("the log's GPUs are AMD Instinct MI355X, those of hgx-h100")),
         ("NVIDIA H200 NVL", "hgx-h200", Some("the log's GPUs are NVIDIA H200 NVL, those of hgx-h200")),
         ("NVIDIA H200", "hgx-h200", None),
@@ -121,8 +121,8 @@ fn gpus_of_another_model_than_the_fabrics_are_reported() {
         let run = run_in(folder.path(), &format!("compare log.txt --fabric {fabric} --no-explain"));
         assert_eq!(run.code, 0, "{run:?}");
         let notes: Vec<&str> = run.stdout.lines().filter(|line| line.starts_with("note: ")).collect();
-        match said {
-            Some(said) => assert!(notes.iter().any(|note| note.contains(said)), "{model}: {}", run.stdout),
+        match expected {
+            Some(expected) => assert!(notes.iter().any(|note| note.contains(expected)), "{model}: {}", run.stdout),
             None => assert!(notes.is_empty(), "{model}: {}", run.stdout),
         }
     }
@@ -131,9 +131,9 @@ fn gpus_of_another_model_than_the_fabrics_are_reported() {
 #[test]
 fn processes_without_mpi_are_separate_runs() {
     for (name, runs, rows) in [("no-mpi-107.txt", 2, 2), ("no-mpi-all-rank0.txt", 4, 2)] {
-        let run = answered(&format!("compare {name} --fabric hgx-h100 --no-explain"));
-        let said = format!("note: {runs} separate runs (nccl-tests built without MPI=1");
-        assert!(run.stdout.contains(&said) && run.stdout.contains("1 × 1 of hgx-h100"), "{}", run.stdout);
+        let run = run_log(&format!("compare {name} --fabric hgx-h100 --no-explain"));
+        let note = format!("note: {runs} separate runs (nccl-tests built without MPI=1");
+        assert!(run.stdout.contains(&note) && run.stdout.contains("1 × 1 of hgx-h100"), "{}", run.stdout);
         assert!(run.stdout.starts_with(&format!("{rows} rows")), "{}", run.stdout);
     }
     let run = run_in(&logs(), "compare no-mpi-all-rank0.txt --fabric hgx-h100 --nodes 2 --gpus 2");
@@ -143,7 +143,7 @@ fn processes_without_mpi_are_separate_runs() {
 
 #[test]
 fn the_first_line_reports_that_rccl_is_not_modelled() {
-    let run = answered("compare mi300x-vf-rccl1562.txt --fabric mi300x --collective all_reduce --no-explain");
+    let run = run_log("compare mi300x-vf-rccl1562.txt --fabric mi300x --collective all_reduce --no-explain");
     assert!(run.stdout.starts_with("RCCL is not modelled"), "{}", run.stdout);
     let value = json("compare mi300x-vf-rccl1562.txt --fabric mi300x");
     let last = value["rows"].as_array().unwrap().last().unwrap();
@@ -153,7 +153,7 @@ fn the_first_line_reports_that_rccl_is_not_modelled() {
     assert_eq!(value["groups"][0]["modelled"], false);
     let value = json("compare rccl-tests-json.json --fabric mi300x");
     assert_eq!(rows(&value), [1 << 20, 1 << 24, 1 << 27, 1 << 30].map(|bytes| (bytes, 2, 1)));
-    let plan = answered("plan --fabric mi300x --collective all_reduce --sizes 1MiB..1MiB");
+    let plan = run_log("plan --fabric mi300x --collective all_reduce --sizes 1MiB..1MiB");
     let first = plan.stdout.lines().next().unwrap();
     assert!(first.ends_with("RCCL is not modelled: the bound and our own schedules only"), "{first}");
 }
@@ -167,7 +167,7 @@ fn uniformly_slow_machines_are_reported_with_channels_per_peer_as_cause() {
     assert!(slow >= 8, "{value}");
     let cause = value["groups"][0]["cause"].as_str().unwrap();
     assert!(cause.contains("2 p2p channels per peer") && cause.contains("NCCL_NCHANNELS_PER_NET_PEER=4"), "{cause}");
-    let text = answered(&format!("{arguments} --no-explain")).stdout;
+    let text = run_log(&format!("{arguments} --no-explain")).stdout;
     assert!(text.contains("slow: 44 % over") && text.contains("NCCL_NCHANNELS_PER_NET_PEER"), "{text}");
     assert!(text.contains("the log's GPUs are NVIDIA H20-3e"), "{text}");
 }
@@ -176,13 +176,13 @@ fn uniformly_slow_machines_are_reported_with_channels_per_peer_as_cause() {
 fn predictions_have_no_outliers_at_any_spacing() {
     for spacing in [2, 4, 8] {
         let name = format!("smooth-f{spacing}.csv");
-        let run = answered(&format!("compare {name} --fabric hgx-h100 --collective all_reduce --no-explain"));
+        let run = run_log(&format!("compare {name} --fabric hgx-h100 --collective all_reduce --no-explain"));
         assert!(!run.stdout.contains("outlier"), "{}", run.stdout);
     }
     // A real outlier: a row of 128 KiB that takes eight times as long as those of 64 and 256 KiB.
-    let run = answered("compare gh200-4x4-corrupt.txt --fabric gh200 --no-explain");
-    let named = run.stdout.lines().find(|line| line.contains("neighbours in size allow")).unwrap_or_default();
-    assert!(named.contains("gh200-4x4-corrupt.txt:29"), "{}", run.stdout);
+    let run = run_log("compare gh200-4x4-corrupt.txt --fabric gh200 --no-explain");
+    let outlier_line = run.stdout.lines().find(|line| line.contains("neighbours in size allow")).unwrap_or_default();
+    assert!(outlier_line.contains("gh200-4x4-corrupt.txt:29"), "{}", run.stdout);
 }
 
 #[test]
@@ -191,18 +191,18 @@ fn tables_of_other_tools_are_identified() {
         let run = run_in(&logs(), &format!("table --check {name} --fabric hgx-h100"));
         assert!(run.code == 2 && run.stderr.contains("NCCLX"), "{run:?}");
     }
-    let run = answered("table --check tuner-xai-channels-only.csv --fabric hgx-h100 --nodes 2 --sizes 1MiB..1MiB");
+    let run = run_log("table --check tuner-xai-channels-only.csv --fabric hgx-h100 --nodes 2 --sizes 1MiB..1MiB");
     for part in ["forces ring and simple", "ring", "simple", "32"] {
         assert!(run.stdout.contains(part), "{part}: {}", run.stdout);
     }
-    answered("table --check tuner-gridtruth-allreduce-1n.csv --fabric hgx-h100 --sizes 1MiB..1MiB");
+    run_log("table --check tuner-gridtruth-allreduce-1n.csv --fabric hgx-h100 --sizes 1MiB..1MiB");
     // Both have rows for which NCCL has no kernel.
     for name in ["tuner-doc-8col.csv", "nccl-example.conf"] {
         let run = run_in(&logs(), &format!("table --check {name} --fabric hgx-h100 --sizes 1MiB..1MiB"));
         assert!(run.code == 1 && run.stdout.contains("Tree Simple for Broadcast: NCCL has no such kernel"), "{run:?}");
     }
     for name in ["ompi-rules-2010-daniels.txt", "ompi-rules-comm0.txt", "ompi-rules-paper.txt"] {
-        answered(&format!("table --check {name} --fabric hgx-h100 --nodes 8 --sizes 64KiB..64KiB"));
+        run_log(&format!("table --check {name} --fabric hgx-h100 --nodes 8 --sizes 64KiB..64KiB"));
     }
 }
 
@@ -218,18 +218,18 @@ fn logs_supply_the_gpus_that_a_matrix_does_not_name() {
         .collect();
     let compare = "compare log.txt --fabric f.topo --collective all_reduce --no-explain";
     let write = |text: &str| std::fs::write(folder.path().join("log.txt"), text).unwrap();
-    write(&format!("# nThread 1 nGpus 8\n# Using devices\n{header}{}", rows_of(&table)));
+    write(&format!("# nThread 1 nGpus 8\n# Using devices\n{header}{}", without_device_list(&table)));
     let run = run_in(folder.path(), compare);
     assert_eq!(run.code, 0, "{run:?}");
     assert!(run.stdout.contains("assumed: A10G (the log's GPUs)"), "{}", run.stdout);
     // Without GPU names nothing is predicted.
-    write(&rows_of(&table));
+    write(&without_device_list(&table));
     let run = run_in(folder.path(), &format!("{compare} --gpus 8"));
     assert!(run.code == 2 && run.stderr.contains("--gpu-model"), "{run:?}");
 }
 
 /// Table of a log without its device list.
-fn rows_of(log: &str) -> String {
+fn without_device_list(log: &str) -> String {
     let is_listed = |line: &str| line.contains("Rank ") || line.contains("Using devices") || line.contains("nThread");
     log.lines().filter(|line| !is_listed(line)).map(|line| format!("{line}\n")).collect()
 }

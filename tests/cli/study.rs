@@ -13,14 +13,14 @@ fn example() -> std::path::PathBuf {
 }
 
 /// Runs an example and checks that its page works in a browser; returns its results.
-fn with_page(study: &str) -> String {
+fn run_and_check_page(study: &str) -> String {
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().join("out");
     assert_eq!(run_in(&example(), &format!("study {study} --threads 2 -o {}", out.display())).code, 0);
     let page = std::fs::read_to_string(out.join("index.html")).unwrap();
     if let Some(counts) = works(&page) {
-        let least = counts.tables.min(counts.plots);
-        assert!(least > 3 && counts.points > 50 && counts.switched > 10, "{study}: {counts:?}");
+        let min_count = counts.tables.min(counts.plots);
+        assert!(min_count > 3 && counts.points > 50 && counts.switched > 10, "{study}: {counts:?}");
         // Jobs can be selected if there are several.
         assert_eq!(counts.choices > 0, study != "training-70b.toml", "{study}: {counts:?}");
     }
@@ -29,13 +29,13 @@ fn with_page(study: &str) -> String {
 
 #[test]
 fn example_runs_and_results_do_not_depend_on_threads() {
-    let one = run_in(&example(), "study training-70b.toml --format json --threads 1");
-    let two = with_page("training-70b.toml");
-    assert_eq!((one.code, one.stderr.as_str()), (0, ""));
-    assert_eq!(one.stdout, two);
-    let found: Value = serde_json::from_str(&one.stdout).unwrap();
-    let results = found["results"].as_array().unwrap();
-    assert_eq!((results.len(), found["ranking"].as_array().unwrap().len()), (3, 3));
+    let sequential = run_in(&example(), "study training-70b.toml --format json --threads 1");
+    let parallel = run_and_check_page("training-70b.toml");
+    assert_eq!((sequential.code, sequential.stderr.as_str()), (0, ""));
+    assert_eq!(sequential.stdout, parallel);
+    let output: Value = serde_json::from_str(&sequential.stdout).unwrap();
+    let results = output["results"].as_array().unwrap();
+    assert_eq!((results.len(), output["ranking"].as_array().unwrap().len()), (3, 3));
     for result in results {
         let number = |key: &str| result[key].as_f64().unwrap_or_else(|| panic!("{key}: {result}"));
         let shares: f64 = result["step_s"].as_object().unwrap().values().filter_map(Value::as_f64).sum();
@@ -52,27 +52,31 @@ fn example_runs_and_results_do_not_depend_on_threads() {
 /// Oversubscription above the leaves slows down expert-parallel exchanges between hosts, but not data-parallel rings.
 #[test]
 fn oversubscribed_networks_slow_down_expert_parallelism() {
-    let found: Value = serde_json::from_str(&with_page("oversubscription.toml")).unwrap();
-    let of = |candidate: &str, job: &str| {
-        let results = found["results"].as_array().unwrap();
-        let own = results.iter().find(|one| one["candidate"] == candidate && one["job"] == job);
-        own.and_then(|one| one["step_time_s"].as_f64()).unwrap_or_else(|| panic!("{candidate} {job}: {found}"))
+    let output: Value = serde_json::from_str(&run_and_check_page("oversubscription.toml")).unwrap();
+    let step_time = |candidate: &str, job: &str| {
+        let results = output["results"].as_array().unwrap();
+        let result = results.iter().find(|one| one["candidate"] == candidate && one["job"] == job);
+        result.and_then(|one| one["step_time_s"].as_f64()).unwrap_or_else(|| panic!("{candidate} {job}: {output}"))
     };
-    let [even, half, quarter] = ["1:1", "2:1", "4:1"].map(|candidate| of(candidate, "8 x 22B experts"));
-    assert!(even * 1.05 < half && half * 1.15 < quarter, "{even} {half} {quarter}");
-    let [even, quarter] = ["1:1", "4:1"].map(|candidate| of(candidate, "70B"));
-    assert!((1.0..1.05).contains(&(quarter / even)), "{even} {quarter}");
+    let [non_blocking, two_to_one, four_to_one] =
+        ["1:1", "2:1", "4:1"].map(|candidate| step_time(candidate, "8 x 22B experts"));
+    assert!(
+        non_blocking * 1.05 < two_to_one && two_to_one * 1.15 < four_to_one,
+        "{non_blocking} {two_to_one} {four_to_one}"
+    );
+    let [non_blocking, four_to_one] = ["1:1", "4:1"].map(|candidate| step_time(candidate, "70B"));
+    assert!((1.0..1.05).contains(&(four_to_one / non_blocking)), "{non_blocking} {four_to_one}");
 }
 
 #[test]
 fn inference_and_training_jobs_share_a_study() {
-    let one = run_in(&example(), "study moe-inference.toml --format json --threads 1");
-    let two = with_page("moe-inference.toml");
-    assert_eq!((one.code, one.stderr.as_str()), (0, ""));
-    assert_eq!(one.stdout, two);
-    let found: Value = serde_json::from_str(&one.stdout).unwrap();
-    assert_eq!(found["ranking"][0]["candidate"], "GB200 NVL72");
-    let results = found["results"].as_array().unwrap();
+    let sequential = run_in(&example(), "study moe-inference.toml --format json --threads 1");
+    let parallel = run_and_check_page("moe-inference.toml");
+    assert_eq!((sequential.code, sequential.stderr.as_str()), (0, ""));
+    assert_eq!(sequential.stdout, parallel);
+    let output: Value = serde_json::from_str(&sequential.stdout).unwrap();
+    assert_eq!(output["ranking"][0]["candidate"], "GB200 NVL72");
+    let results = output["results"].as_array().unwrap();
     assert_eq!(results.len(), 4);
     for result in results {
         let number = |key: &str| result[key].as_f64().unwrap_or_else(|| panic!("{key}: {result}"));
@@ -80,9 +84,9 @@ fn inference_and_training_jobs_share_a_study() {
         let shares: f64 = result["step_s"].as_object().unwrap().values().filter_map(Value::as_f64).sum();
         assert!((shares / number("step_time_s") - 1.0).abs() < 1e-9, "{result}");
         // Concurrent requests = request rate × time per request (Little's law).
-        let (requests, after) = if result["job"] == "chat" { (4608.0, 999.0) } else { (288.0, 499.0) };
-        let whole = number("ttft_s") + after * number("tpot_s");
-        assert!((number("samples_per_s") * whole / requests - 1.0).abs() < 1e-6, "{result}");
+        let (requests, later_tokens) = if result["job"] == "chat" { (4608.0, 999.0) } else { (288.0, 499.0) };
+        let latency = number("ttft_s") + later_tokens * number("tpot_s");
+        assert!((number("samples_per_s") * latency / requests - 1.0).abs() < 1e-6, "{result}");
         let cost = number("cost_per_hour") / (number("tokens_per_s") * 3600.0) * 1e6;
         assert!((cost / number("cost_per_million_tokens") - 1.0).abs() < 1e-9);
         assert!(result["memory"]["kv_cache_gb"].as_f64().unwrap() > 0.0 && number("requests_that_fit") >= requests);
@@ -99,20 +103,23 @@ fn constraint_violations_are_reported() {
     std::fs::write(folder.path().join("s.toml"), text).unwrap();
     let run = run_in(folder.path(), "study s.toml --format json");
     assert_eq!((run.code, run.stderr.as_str()), (0, ""));
-    let found: Value = serde_json::from_str(&run.stdout).unwrap();
-    let (result, ranked) = (&found["results"][0], &found["ranking"][0]);
-    assert_eq!((&result["fits"], &ranked["within"]), (&Value::Bool(false), &Value::Bool(false)));
+    let output: Value = serde_json::from_str(&run.stdout).unwrap();
+    let (result, ranking) = (&output["results"][0], &output["ranking"][0]);
+    assert_eq!((&result["fits"], &ranking["within"]), (&Value::Bool(false), &Value::Bool(false)));
     assert!(
         result["late"][0].as_str().unwrap().starts_with("tpot_s 0.") && result["memory_beyond_gb"].as_f64() > Some(0.0)
     );
-    let fewer = result["would_fit"][0].as_str().unwrap().strip_prefix("concurrency = ").unwrap();
-    assert_eq!(result["requests_that_fit"].as_u64().unwrap().to_string(), fewer);
-    let beyond: Vec<&str> = ranked["beyond"].as_array().unwrap().iter().filter_map(Value::as_str).collect();
-    assert!(beyond[0].contains("GB of memory (concurrency = ") && beyond[1].starts_with("chat: tpot_s "), "{beyond:?}");
+    let fitting = result["would_fit"][0].as_str().unwrap().strip_prefix("concurrency = ").unwrap();
+    assert_eq!(result["requests_that_fit"].as_u64().unwrap().to_string(), fitting);
+    let violations: Vec<&str> = ranking["beyond"].as_array().unwrap().iter().filter_map(Value::as_str).collect();
+    assert!(
+        violations[0].contains("GB of memory (concurrency = ") && violations[1].starts_with("chat: tpot_s "),
+        "{violations:?}"
+    );
     // The suggested number does fit.
-    std::fs::write(folder.path().join("s.toml"), text.replace("= 800", &format!("= {fewer}"))).unwrap();
-    let again: Value = serde_json::from_str(&run_in(folder.path(), "study s.toml --format json").stdout).unwrap();
-    assert_eq!(again["results"][0]["memory_beyond_gb"], Value::Null);
+    std::fs::write(folder.path().join("s.toml"), text.replace("= 800", &format!("= {fitting}"))).unwrap();
+    let rerun: Value = serde_json::from_str(&run_in(folder.path(), "study s.toml --format json").stdout).unwrap();
+    assert_eq!(rerun["results"][0]["memory_beyond_gb"], Value::Null);
     // A key of training jobs is rejected for inference.
     std::fs::write(folder.path().join("s.toml"), format!("{text}micro_batch = 1\n")).unwrap();
     refused(folder.path(), "study s.toml", "s.toml:14:15: micro_batch: is of jobs of kind training");
@@ -131,23 +138,24 @@ fn batches_are_limited_by_memory() {
     std::fs::write(folder.path().join("s.toml"), text).unwrap();
     let run = run_in(folder.path(), "study s.toml --format json");
     assert_eq!((run.code, run.stderr.as_str()), (0, ""));
-    let found: Value = serde_json::from_str(&run.stdout).unwrap();
-    let result = &found["results"][0];
+    let output: Value = serde_json::from_str(&run.stdout).unwrap();
+    let result = &output["results"][0];
     assert_eq!((&result["fits"], &result["ttft_s"]), (&Value::Bool(true), &Value::Null));
     let in_flight = result["in_flight"].as_u64().unwrap();
     assert!((100..10_000).contains(&in_flight) && result["requests_that_fit"] == in_flight, "{result}");
-    let most: Vec<f64> = result["load"].as_array().unwrap().iter().filter_map(|class| class["most"].as_f64()).collect();
-    assert!(!most.is_empty() && most.iter().all(|load| (0.0..1.0).contains(load)), "{most:?}");
+    let max_loads: Vec<f64> =
+        result["load"].as_array().unwrap().iter().filter_map(|class| class["most"].as_f64()).collect();
+    assert!(!max_loads.is_empty() && max_loads.iter().all(|load| (0.0..1.0).contains(load)), "{max_loads:?}");
     // The measured figure is shown as written, with the error of the time.
-    let measured = &found["measured"][0];
-    let told = result["tokens_per_s"].as_f64().unwrap();
-    assert_eq!((measured["measured"].as_f64(), measured["predicted"].as_f64()), (Some(3803.0), Some(told)));
+    let measured = &output["measured"][0];
+    let throughput = result["tokens_per_s"].as_f64().unwrap();
+    assert_eq!((measured["measured"].as_f64(), measured["predicted"].as_f64()), (Some(3803.0), Some(throughput)));
     assert_eq!(run_in(folder.path(), "study s.toml -o out").code, 0);
     let text = std::fs::read_to_string(folder.path().join("out/ranking.txt")).unwrap();
     assert!(text.contains("in flight") && text.contains(&in_flight.to_string()), "{text}");
     // Fewer tokens per second than measured means that the predicted time is too long.
     let error = text.lines().find(|line| line.contains("tokens_per_s")).unwrap().split_whitespace().last().unwrap();
-    assert!(told < 3803.0 && error.starts_with('+'), "{text}");
+    assert!(throughput < 3803.0 && error.starts_with('+'), "{text}");
     let page = std::fs::read_to_string(folder.path().join("out/index.html")).unwrap();
     assert!(page.contains("500 answered, all there at the start") && page.contains("error of the time"));
 }
@@ -166,18 +174,18 @@ fn output_folders_equal_standard_output() {
     assert!(read("index.html").contains("4 x HGX H200"));
 
     // The CSV equals the JSON, and has the same columns for any study.
-    let found: Value = serde_json::from_str(&printed.stdout).unwrap();
+    let output: Value = serde_json::from_str(&printed.stdout).unwrap();
     let csv = read("ranking.csv");
     let mut csv = csv::Reader::from_reader(csv.as_bytes());
     let header = csv.headers().unwrap().clone();
     let rows: Vec<csv::StringRecord> = csv.records().map(Result::unwrap).collect();
-    let results = found["results"].as_array().unwrap();
+    let results = output["results"].as_array().unwrap();
     assert_eq!(rows.len(), results.len());
     for (row, result) in rows.iter().zip(results) {
-        let ranked = found["ranking"].as_array().unwrap().iter().find(|one| one["candidate"] == result["candidate"]);
+        let ranking = output["ranking"].as_array().unwrap().iter().find(|one| one["candidate"] == result["candidate"]);
         let cell = |key: &str| &row[header.iter().position(|one| one == key).unwrap_or_else(|| panic!("no {key}"))];
-        let of_ranking = ["rank", "score", "probability_best"].map(|key| (key, &ranked.unwrap()[key]));
-        let of_result = [
+        let ranking_fields = ["rank", "score", "probability_best"].map(|key| (key, &ranking.unwrap()[key]));
+        let result_fields = [
             "step_time_s",
             "samples_per_s",
             "tokens_per_s",
@@ -187,8 +195,8 @@ fn output_folders_equal_standard_output() {
             "time_to_train_h",
             "cost_to_train",
         ];
-        let of_result = of_result.map(|key| (key, &result[key]));
-        for (key, value) in of_ranking.into_iter().chain(of_result) {
+        let result_fields = result_fields.map(|key| (key, &result[key]));
+        for (key, value) in ranking_fields.into_iter().chain(result_fields) {
             assert_eq!(cell(key).parse::<f64>().ok(), Some(value.as_f64().unwrap()), "{key} of {row:?}");
         }
         for key in ["ttft_s", "tpot_s", "kwh_per_million_tokens"] {
@@ -201,13 +209,13 @@ fn output_folders_equal_standard_output() {
 #[test]
 fn text_shows_training_time_and_the_shares_of_a_step() {
     let text = run_in(&example(), "study training-70b.toml").stdout;
-    let found: Value =
+    let output: Value =
         serde_json::from_str(&run_in(&example(), "study training-70b.toml --format json").stdout).unwrap();
     for column in ["samples/s", "USD/step", "hours to train", "USD to train"] {
         assert!(text.contains(column), "{column}: {text}");
     }
-    let first = &found["ranking"][0]["candidate"];
-    let result = found["results"].as_array().unwrap().iter().find(|one| one["candidate"] == *first).unwrap();
+    let first = &output["ranking"][0]["candidate"];
+    let result = output["results"].as_array().unwrap().iter().find(|one| one["candidate"] == *first).unwrap();
     let heading = format!("where the time of a step goes: 70B on {}", first.as_str().unwrap());
     let bars: Vec<&str> =
         text.lines().skip_while(|line| *line != heading).skip(1).take_while(|line| !line.is_empty()).collect();
@@ -239,7 +247,7 @@ fn templates_are_valid_studies() {
 fn faults_are_shown_with_their_location() {
     let folder = tempfile::tempdir().unwrap();
     let text = std::fs::read_to_string(example().join("training-70b.toml")).unwrap();
-    for (right, wrong, expected) in [
+    for (old, new, expected) in [
         ("fabric = \"hgx-h200\"", "fabric = \"hgx-h20\"", "s.toml:8:10: unknown fabric `hgx-h20`"),
         (
             "parallel = \"auto\"",
@@ -251,7 +259,7 @@ fn faults_are_shown_with_their_location() {
         ("nodes = 4", "nodes = 0", "s.toml:9:9: nodes: a candidate has 1 host or more, not 0"),
         ("nodes = 4", "nodes = 4\ngpus = 9", "s.toml:10:8: "),
     ] {
-        std::fs::write(folder.path().join("s.toml"), text.replacen(right, wrong, 1)).unwrap();
+        std::fs::write(folder.path().join("s.toml"), text.replacen(old, new, 1)).unwrap();
         refused(folder.path(), "study s.toml -o out", expected);
         assert!(!folder.path().join("out").exists());
     }
@@ -307,13 +315,18 @@ fn interrupted_studies_resume_and_damaged_files_are_reported() {
     // Two jobs on two machines, and additionally on the one with two hosts with a slower network.
     assert_eq!(runs.iter().filter(|&&byte| byte == b'\n').count(), 6);
     let step = runs.len() / 7;
-    for cut in (0..runs.len()).step_by(step) {
+    for length in (0..runs.len()).step_by(step) {
         std::fs::remove_file(path("results.json")).unwrap();
-        std::fs::write(path("runs.jsonl"), &runs[..cut]).unwrap();
-        let again = run();
-        let torn = cut > 0 && runs[cut - 1] != b'\n' && runs[cut] != b'\n';
-        assert_eq!((again.code, again.stderr.contains("lacks its end")), (0, torn), "{cut}: {}", again.stderr);
-        assert_eq!((read("results.json"), read("runs.jsonl")), (results.clone(), runs.clone()), "{cut}");
+        std::fs::write(path("runs.jsonl"), &runs[..length]).unwrap();
+        let resumed = run();
+        let is_torn = length > 0 && runs[length - 1] != b'\n' && runs[length] != b'\n';
+        assert_eq!(
+            (resumed.code, resumed.stderr.contains("lacks its end")),
+            (0, is_torn),
+            "{length}: {}",
+            resumed.stderr
+        );
+        assert_eq!((read("results.json"), read("runs.jsonl")), (results.clone(), runs.clone()), "{length}");
     }
     // A study with other prices reuses the runs; one with other jobs adds its own.
     std::fs::write(folder.path().join("s.toml"), SMALL.replace("90000", "9000")).unwrap();
@@ -342,15 +355,15 @@ fn interrupted_studies_resume_and_damaged_files_are_reported() {
 #[test]
 fn failures_that_no_candidate_survives_give_a_reason() {
     let folder = tempfile::tempdir().unwrap();
-    let alone = SMALL.replace("link_rate = [0.5]", "fail = [[\"n0\"]]").replace("tp = 2", "tp = 2, dp = 2");
-    let first = alone.find("[[candidate]]\nname = \"one\"").unwrap();
-    let alone = format!("{}{}", &alone[..first], &alone[alone.find("[[job]]").unwrap()..]);
-    std::fs::write(folder.path().join("s.toml"), alone).unwrap();
+    let study = SMALL.replace("link_rate = [0.5]", "fail = [[\"n0\"]]").replace("tp = 2", "tp = 2, dp = 2");
+    let second_candidate = study.find("[[candidate]]\nname = \"one\"").unwrap();
+    let study = format!("{}{}", &study[..second_candidate], &study[study.find("[[job]]").unwrap()..]);
+    std::fs::write(folder.path().join("s.toml"), study).unwrap();
     assert_eq!(run_in(folder.path(), "study s.toml -o out").code, 0);
     for name in ["ranking.txt", "index.html"] {
-        let shown = std::fs::read_to_string(folder.path().join("out").join(name)).unwrap();
-        assert!(shown.contains("two: j: tp 2 × pp 1 × dp 2 is 4, and there are 2 ranks"), "{shown}");
-        assert!(!shown.contains("none fits"), "{shown}");
+        let text = std::fs::read_to_string(folder.path().join("out").join(name)).unwrap();
+        assert!(text.contains("two: j: tp 2 × pp 1 × dp 2 is 4, and there are 2 ranks"), "{text}");
+        assert!(!text.contains("none fits"), "{text}");
     }
 }
 
@@ -370,31 +383,35 @@ fn merged_shards_equal_the_whole_study() {
     }
     run("study s.toml --format csv -o merged --merge p3 p1 p2");
     for name in ["results.json", "runs.jsonl", "ranking.csv"] {
-        let read = |of: &str| std::fs::read_to_string(folder.path().join(of).join(name)).unwrap();
+        let read = |output: &str| std::fs::read_to_string(folder.path().join(output).join(name)).unwrap();
         assert_eq!(read("merged"), read("whole"), "{name}");
     }
     let printed = run("study s.toml --format json --merge p1 p2 p3");
     assert_eq!(printed, std::fs::read_to_string(folder.path().join("whole/results.json")).unwrap());
 
-    let at = folder.path();
+    let path = folder.path();
     refused(
-        at,
+        path,
         "study s.toml --merge p1 p3",
         "2 of 6 runs are missing, the first of them job `k` on `two`; no folder of shard 2/3",
     );
-    refused(at, "study s.toml --merge p1 p2 p3 p1", "shard 1/3 stands twice: p1 and p1");
-    refused(at, "study s.toml --merge p1 whole", "shard.json");
+    refused(path, "study s.toml --merge p1 p2 p3 p1", "shard 1/3 stands twice: p1 and p1");
+    refused(path, "study s.toml --merge p1 whole", "shard.json");
     run("study s.toml --shard 1/2 -o half");
-    refused(at, "study s.toml --merge p1 half", "half is shard 1/2 and p1 is shard 1/3");
-    std::fs::write(at.join("t.toml"), SMALL.replace("seq = 512", "seq = 256")).unwrap();
-    refused(at, "study t.toml --merge p1 p2 p3", "a part of another study");
-    let runs = std::fs::read_to_string(at.join("p2/runs.jsonl")).unwrap();
-    std::fs::write(at.join("p2/runs.jsonl"), &runs[..runs.len() - 40]).unwrap();
-    let torn = run_in(at, "study s.toml --merge p1 p2 p3");
-    assert!(torn.code == 2 && torn.stderr.contains("runs.jsonl:2: the line lacks its end"), "{}", torn.stderr);
-    assert!(torn.stderr.contains("1 of 6 runs are missing"), "{}", torn.stderr);
-    refused(at, "study s.toml --shard 1/2", "expected a folder");
-    refused(at, "study s.toml --shard 3/2 -o x", "expected I/N");
+    refused(path, "study s.toml --merge p1 half", "half is shard 1/2 and p1 is shard 1/3");
+    std::fs::write(path.join("t.toml"), SMALL.replace("seq = 512", "seq = 256")).unwrap();
+    refused(path, "study t.toml --merge p1 p2 p3", "a part of another study");
+    let runs = std::fs::read_to_string(path.join("p2/runs.jsonl")).unwrap();
+    std::fs::write(path.join("p2/runs.jsonl"), &runs[..runs.len() - 40]).unwrap();
+    let truncated = run_in(path, "study s.toml --merge p1 p2 p3");
+    assert!(
+        truncated.code == 2 && truncated.stderr.contains("runs.jsonl:2: the line lacks its end"),
+        "{}",
+        truncated.stderr
+    );
+    assert!(truncated.stderr.contains("1 of 6 runs are missing"), "{}", truncated.stderr);
+    refused(path, "study s.toml --shard 1/2", "expected a folder");
+    refused(path, "study s.toml --shard 3/2 -o x", "expected I/N");
 }
 
 #[test]
@@ -409,15 +426,15 @@ fn impossible_constraints_and_lists_are_reported() {
     );
     write("s.toml", &format!("{SMALL}[constraints]\npower_kw = 0.001\n"));
     refused(folder.path(), "study s.toml -o out", "s.toml:1:1: `two` states no power_kw, which the constraints limit");
-    let stated = SMALL.replace("nodes = 2\n", "nodes = 2\npower_kw = 40\n");
-    write("s.toml", &format!("{stated}[constraints]\npower_kw = 0.001\n"));
+    let with_power = SMALL.replace("nodes = 2\n", "nodes = 2\npower_kw = 40\n");
+    write("s.toml", &format!("{with_power}[constraints]\npower_kw = 0.001\n"));
     refused(folder.path(), "study s.toml -o out", "`two` comes nearest: power kW 40 of 0.001");
     let list = "[[price]]\nitem = \"box\"\nlow = 1\nhigh = 2\ncurrency = \"EUR\"\nunit = \"node\"\ndate = \"2026\"\nsource = \"offer\"\n";
-    let listed = format!(
+    let with_list = format!(
         "prices = \"mine.toml\"\n{}",
         SMALL.replace("price_usd = { low = 90000, high = 110000 }", "price = \"box\"")
     );
-    write("s.toml", &listed);
+    write("s.toml", &with_list);
     refused(folder.path(), "study s.toml", "s.toml:1:10: prices: ");
     write("mine.toml", list);
     refused(folder.path(), "study s.toml", "s.toml:7:9: price: `box` is in EUR, and the study in USD");
@@ -473,11 +490,11 @@ fn trace_runs_are_cached_by_content() {
     }
     assert_eq!(read("whole/runs.jsonl").lines().count(), 3);
     run("report whole/results.json -o page.html --charts charts");
-    let found: Value = serde_json::from_str(&read("whole/results.json")).unwrap();
-    let few = &found["ranking"][2];
-    assert!(few["candidate"] == "few" && few["within"] == false && few["score"].is_null(), "{found}");
-    assert_eq!(found["results"].as_array().unwrap().len(), 2);
-    assert!(found["results"][0]["tokens_per_s"].is_null() && found["results"][0]["step_time_s"].is_f64(), "{found}");
+    let output: Value = serde_json::from_str(&read("whole/results.json")).unwrap();
+    let two_gpus = &output["ranking"][2];
+    assert!(two_gpus["candidate"] == "few" && two_gpus["within"] == false && two_gpus["score"].is_null(), "{output}");
+    assert_eq!(output["results"].as_array().unwrap().len(), 2);
+    assert!(output["results"][0]["tokens_per_s"].is_null() && output["results"][0]["step_time_s"].is_f64(), "{output}");
 
     write("step.csv", &format!("# the same\n{trace}"));
     run("study s.toml -o whole");
@@ -485,9 +502,9 @@ fn trace_runs_are_cached_by_content() {
     write("step.csv", &trace.replace("1MiB", "2MiB"));
     run("study s.toml -o whole");
     assert_eq!(read("whole/runs.jsonl").lines().count(), 6);
-    let later: Value = serde_json::from_str(&read("whole/results.json")).unwrap();
-    let time = |of: &Value| of["results"][0]["step_time_s"].as_f64().unwrap();
-    assert!(time(&later) > time(&found));
+    let larger: Value = serde_json::from_str(&read("whole/results.json")).unwrap();
+    let time = |output: &Value| output["results"][0]["step_time_s"].as_f64().unwrap();
+    assert!(time(&larger) > time(&output));
 }
 
 /// Rank placement: GPUs that a candidate does not have are rejected with their location and advice before anything
@@ -516,8 +533,8 @@ fn ranks_are_placed_as_the_job_specifies() {
     refused(folder.path(), "study s.toml", "name GPUs that the candidate has, or take \"cyclic\" or \"block\"");
     // GPUs without a rank are idle.
     study("\"0-7\"");
-    let some = run_in(folder.path(), "study s.toml --format json");
-    assert_eq!(serde_json::from_str::<Value>(&some.stdout).unwrap()["results"][0]["ranks"], 8, "{some:?}");
+    let partial = run_in(folder.path(), "study s.toml --format json");
+    assert_eq!(serde_json::from_str::<Value>(&partial.stdout).unwrap()["results"][0]["ranks"], 8, "{partial:?}");
     study("\"0-15:8,1-15:8,2-15:8,3-15:8,4-15:8,5-15:8,6-15:8,7-15:8\"");
     let listed = run_in(folder.path(), "study s.toml --format json");
     study("\"cyclic\"");

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::run::run_in;
 
-fn checked(folder: &Path, file: &str, flags: &str) -> (i32, Value) {
+fn check_table(folder: &Path, file: &str, flags: &str) -> (i32, Value) {
     let run = run_in(folder, &format!("table --check {file} --fabric hgx-h200 {flags} --format json"));
     assert!(run.code < 2, "{}", run.stderr);
     (run.code, serde_json::from_str(&run.stdout).unwrap())
@@ -18,7 +18,7 @@ fn messages(checked: &Value) -> Vec<&str> {
     checked["findings"].as_array().unwrap().iter().map(|one| one["message"].as_str().unwrap()).collect()
 }
 
-fn own(ranges: &[(u64, u64, &str, &str, u32)]) -> String {
+fn plan_json(ranges: &[(u64, u64, &str, &str, u32)]) -> String {
     let ranges: Vec<Value> = ranges
         .iter()
         .map(|(first, last, algorithm, protocol, channels)| {
@@ -37,7 +37,7 @@ fn own_tables_are_checked_against_the_machine() {
     let folder = folder.path();
     const LAST: u64 = i64::MAX as u64;
     let flags = "--library nccl-2.28.9 --sizes 1KiB..1MiB:32";
-    for (ranges, code, said) in [
+    for (ranges, code, expected) in [
         (vec![(0, LAST, "ring", "ll", 24)], 0, None),
         (vec![(0, LAST, "ring", "ll", 65535)], 1, Some("at most 64 channels")),
         (vec![(0, LAST, "ring", "ll", 40)], 0, Some("40 channels: NCCL has 24")),
@@ -46,13 +46,13 @@ fn own_tables_are_checked_against_the_machine() {
         (vec![(0, LAST, "one_shot", "symmetric", 8)], 0, Some("no algorithm and protocol of NCCL's tuners")),
         (vec![(0, 4095, "ring", "ll", 1), (8192, LAST, "ring", "ll", 24)], 0, Some("of 4096 to 8191 bytes has no row")),
     ] {
-        fs::write(folder.join("own.json"), own(&ranges)).unwrap();
-        let (found, checked) = checked(folder, "own.json", flags);
+        fs::write(folder.join("own.json"), plan_json(&ranges)).unwrap();
+        let (exit_code, checked) = check_table(folder, "own.json", flags);
         let messages = messages(&checked);
-        assert_eq!(found, code, "{ranges:?}: {messages:?}");
-        match said {
+        assert_eq!(exit_code, code, "{ranges:?}: {messages:?}");
+        match expected {
             None => assert!(messages.is_empty(), "{messages:?}"),
-            Some(said) => assert!(messages.iter().any(|one| one.contains(said)), "{ranges:?}: {messages:?}"),
+            Some(expected) => assert!(messages.iter().any(|one| one.contains(expected)), "{ranges:?}: {messages:?}"),
         }
     }
 }
@@ -63,15 +63,15 @@ fn rows_for_registered_buffers_apply_to_graphs() {
     let folder = folder.path();
     let text = "allreduce,0,9223372036854775807,ring,simple,4,1,8,-1,1\n";
     fs::write(folder.join("t.csv"), text).unwrap();
-    let taken = |launch: &str| {
-        let (_, checked) = checked(folder, "t.csv", &format!("--library nccl-2.28.9 --sizes 1KiB..1KiB {launch}"));
-        let said: Vec<String> = messages(&checked).into_iter().map(str::to_owned).collect();
-        assert!(!said.iter().any(|one| one.contains("any call")), "{said:?}");
-        assert!(said.iter().any(|one| one.contains("no row for calls with plain buffers")), "{said:?}");
+    let strategy = |launch: &str| {
+        let (_, checked) = check_table(folder, "t.csv", &format!("--library nccl-2.28.9 --sizes 1KiB..1KiB {launch}"));
+        let messages: Vec<String> = messages(&checked).into_iter().map(str::to_owned).collect();
+        assert!(!messages.iter().any(|one| one.contains("any call")), "{messages:?}");
+        assert!(messages.iter().any(|one| one.contains("no row for calls with plain buffers")), "{messages:?}");
         (checked["rows"][0]["protocol"].clone(), checked["rows"][0]["channels"].clone())
     };
-    assert_eq!(taken(""), ("simple".into(), 4.into()));
-    assert_eq!(taken("--launch stream").0, "ll");
+    assert_eq!(strategy(""), ("simple".into(), 4.into()));
+    assert_eq!(strategy("--launch stream").0, "ll");
 }
 
 #[test]
@@ -89,13 +89,13 @@ fn shadowed_rows_are_reported() {
         "reduce,0,9223372036854775807,ring,ll,8,1,8",
     ];
     fs::write(folder.join("t.csv"), rows.join("\n")).unwrap();
-    let (_, checked) = checked(folder, "t.csv", "--library nccl-2.28.9 --sizes 1KiB..1KiB");
-    let untaken = checked["findings"]
+    let (_, checked) = check_table(folder, "t.csv", "--library nccl-2.28.9 --sizes 1KiB..1KiB");
+    let unused_rows = checked["findings"]
         .as_array()
         .unwrap()
         .iter()
         .filter(|one| one["message"].as_str().unwrap().starts_with("no call takes this row"));
-    let lines: Vec<u64> = untaken.map(|one| one["line"].as_u64().unwrap()).collect();
+    let lines: Vec<u64> = unused_rows.map(|one| one["line"].as_u64().unwrap()).collect();
     assert_eq!(lines, [2, 3, 6]);
 }
 
@@ -112,13 +112,14 @@ fn settings_use_the_syntax_of_their_version() {
         let text = fs::read_to_string(folder.join("nccl.conf")).unwrap();
         let value = text.lines().find_map(|line| line.strip_prefix("NCCL_ALGO=")).unwrap();
         assert_eq!(value.contains(':'), by_function, "{library}: {text}");
-        let (code, own) = checked(folder, "nccl.conf", &format!("--library {library} --sizes 1MiB..1MiB"));
-        assert_eq!(code, 0, "{own}");
+        let (code, report) = check_table(folder, "nccl.conf", &format!("--library {library} --sizes 1MiB..1MiB"));
+        assert_eq!(code, 0, "{report}");
     }
     fs::write(folder.join("newer.conf"), "NCCL_PROTO=LL\nNCCL_ALGO=Ring;AllReduce:Tree\n").unwrap();
     for (library, code) in [("nccl-2.20", 1), ("nccl-2.28.9", 0)] {
-        let (found, checked) = checked(folder, "newer.conf", &format!("--library {library} --sizes 1MiB..1MiB"));
-        assert_eq!(found, code, "{checked}");
+        let (exit_code, checked) =
+            check_table(folder, "newer.conf", &format!("--library {library} --sizes 1MiB..1MiB"));
+        assert_eq!(exit_code, code, "{checked}");
         assert_eq!(code == 1, messages(&checked).iter().any(|one| one.contains("came with NCCL 2.24")), "{checked}");
     }
 }

@@ -17,36 +17,37 @@ fn function(collective: &str) -> Function {
 }
 
 /// Makes a plan and its table in a folder; returns the plan's JSON and the table's text.
-fn made(folder: &Path, plan: &str, to: &str) -> (Value, String) {
+fn export_plan(folder: &Path, plan: &str, format: &str) -> (Value, String) {
     let run = run_in(folder, &format!("plan {plan} --format json -o plan.json"));
     assert_eq!(run.code, 0, "{plan}: {}", run.stderr);
-    let run = run_in(folder, &format!("table plan.json --to {to} -o table"));
+    let run = run_in(folder, &format!("table plan.json --to {format} -o table"));
     assert_eq!(run.code, 0, "{plan}: {}", run.stderr);
     let read = |name: &str| fs::read_to_string(folder.join(name)).unwrap();
     (serde_json::from_str(&read("plan.json")).unwrap(), read("table"))
 }
 
 /// Compares both readers and the look-up with the plan's ranges at a size.
-fn agrees(plan: &Value, lines: &[Line], lookup: &Lookup, collective: &str, bytes: u64) {
+fn assert_table_matches_plan(plan: &Value, lines: &[Line], lookup: &Lookup, collective: &str, bytes: u64) {
     // Below and above the planned sizes the library's own choice applies.
     let ranges = ["ranges", "beyond"].into_iter().flat_map(|key| plan[key].as_array().unwrap());
-    let inside = |range: &&Value| {
+    let contains_size = |range: &&Value| {
         range["collective"] == collective
             && range["min_bytes"].as_u64().unwrap() <= bytes
             && bytes <= range["max_bytes"].as_u64().unwrap()
     };
-    let holding: Vec<&Value> = ranges.filter(inside).collect();
-    assert_eq!(holding.len(), 1, "{collective} of {bytes} bytes: {holding:?}");
-    let range = holding[0];
+    let matching: Vec<&Value> = ranges.filter(contains_size).collect();
+    assert_eq!(matching.len(), 1, "{collective} of {bytes} bytes: {matching:?}");
+    let range = matching[0];
     let expected = ["algorithm", "protocol"].map(|key| range[key].as_str().unwrap());
     let channels = range["channels"].as_i64().unwrap();
     let communicator = (plan["library_nodes"].as_u64().unwrap(), plan["ranks"].as_u64().unwrap());
     let line = find(lines, communicator, collective, bytes)
         .unwrap_or_else(|| panic!("{collective} of {bytes} bytes has no row"));
     assert_eq!(line.cell, (expected[0].to_owned(), expected[1].to_owned(), channels), "{collective} {bytes}");
-    let answer = lookup.find(function(collective), bytes, 1, Buffers::Plain).unwrap();
-    let found = (answer.algo.ours().unwrap().name(), answer.proto.ours().name(), answer.channels.unwrap().get());
-    assert_eq!(found, (expected[0], expected[1], channels as u16), "{collective} {bytes}");
+    let entry = lookup.find(function(collective), bytes, 1, Buffers::Plain).unwrap();
+    let actual =
+        (entry.algo.to_algorithm().unwrap().name(), entry.proto.to_protocol().name(), entry.channels.unwrap().get());
+    assert_eq!(actual, (expected[0], expected[1], channels as u16), "{collective} {bytes}");
 }
 
 /// Sizes up to 2^40, equally many of each magnitude.
@@ -55,10 +56,10 @@ pub fn sizes() -> impl Strategy<Value = u64> {
 }
 
 /// Ends of ranges and their neighbours, from 1 to 2^40, both included.
-pub fn around(ranges: impl Iterator<Item = (u64, u64)>) -> Vec<u64> {
+pub fn sizes_around_ends(ranges: impl Iterator<Item = (u64, u64)>) -> Vec<u64> {
     let ends = ranges.flat_map(|(first, last)| [first, last.min(1 << 40)]);
-    let near = ends.flat_map(|at| [at.saturating_sub(1), at, at + 1]).chain([1, 1 << 40]);
-    near.filter(|at| (1..=1 << 40).contains(at)).collect()
+    let neighbours = ends.flat_map(|size| [size.saturating_sub(1), size, size + 1]).chain([1, 1 << 40]);
+    neighbours.filter(|size| (1..=1 << 40).contains(size)).collect()
 }
 
 proptest! {
@@ -79,16 +80,16 @@ proptest! {
         let flags = format!(
             "--fabric {fabric} --gpus {gpus} --library {library} --collective {collective} --sizes {first}..64MiB:{factor}"
         );
-        let (plan, text) = made(folder.path(), &flags, "nccl-tuner");
+        let (plan, text) = export_plan(folder.path(), &flags, "nccl-tuner");
         let lines = lines(&text);
         let table = nccl_tuner::read(&text, "table").unwrap();
         let saved = SavedPlan::read(&plan.to_string(), "plan").unwrap();
         let lookup = Lookup::new(&table, saved.library_nodes.unwrap(), saved.ranks);
         // Around every end of the table's rows and of the plan's ranges, and at sizes of all magnitudes.
-        let of_plan = saved.ranges.iter().chain(&saved.beyond).map(|range| (range.min_bytes.0, range.max_bytes.0));
-        let of_table = table.rows.iter().map(|row| (row.min_bytes.0, row.max_bytes.0));
-        for bytes in around(of_plan.chain(of_table)).into_iter().chain(probes) {
-            agrees(&plan, &lines, &lookup, collective, bytes);
+        let plan_ranges = saved.ranges.iter().chain(&saved.outside_ranges).map(|range| (range.min_bytes.0, range.max_bytes.0));
+        let table_ranges = table.rows.iter().map(|row| (row.min_bytes.0, row.max_bytes.0));
+        for bytes in sizes_around_ends(plan_ranges.chain(table_ranges)).into_iter().chain(probes) {
+            assert_table_matches_plan(&plan, &lines, &lookup, collective, bytes);
         }
         // The number of rows is minimal: no two neighbours are equal, and no size is covered twice.
         for pair in lines.windows(2) {
@@ -102,8 +103,8 @@ proptest! {
         ));
         prop_assert_eq!(check.code, 0, "{}", check.stderr);
         let checked: Value = serde_json::from_str(&check.stdout).unwrap();
-        let serious = checked["findings"].as_array().unwrap().iter().filter(|one| !one["line"].is_null());
-        prop_assert_eq!(serious.count(), 0, "{}", checked["findings"]);
+        let row_findings = checked["findings"].as_array().unwrap().iter().filter(|one| !one["line"].is_null());
+        prop_assert_eq!(row_findings.count(), 0, "{}", checked["findings"]);
     }
 }
 
@@ -121,7 +122,7 @@ fn faster_measured_strategies_are_used() {
 
     let data = repository().join("validate/data/h200-node");
     let folder = tempfile::tempdir().unwrap();
-    let mut seen = 0;
+    let mut compared = 0;
     for (gpus, launch, processes, file) in [
         (2u32, Launch::Graph, Processes::Single, "manifest.toml"),
         (8, Launch::Stream, Processes::PerGpu, "manifest.toml"),
@@ -130,56 +131,59 @@ fn faster_measured_strategies_are_used() {
         let loaded = manifest::load(&data.join(file)).unwrap();
         type Times = BTreeMap<(String, u64), Vec<(Option<(String, String)>, f64)>>;
         let mut times: Times = BTreeMap::new();
-        for one in &loaded.measurements {
-            let of = &one.configuration;
-            let alike = of.gpus == gpus
-                && (of.launch, of.processes) == (launch, processes)
-                && of.registered == Registered::Plain
-                && of.channels.is_none();
-            for row in one.rows.iter().filter(|_| alike) {
-                let cell = of.algorithm.zip(of.protocol).map(|(a, p)| (a.name().to_owned(), p.name().to_owned()));
-                let key = (of.collective.name().to_owned(), row.bytes.0);
+        for measurement in &loaded.measurements {
+            let configuration = &measurement.configuration;
+            let is_comparable = configuration.gpus == gpus
+                && (configuration.launch, configuration.processes) == (launch, processes)
+                && configuration.registered == Registered::Plain
+                && configuration.channels.is_none();
+            for row in measurement.rows.iter().filter(|_| is_comparable) {
+                let cell = configuration
+                    .algorithm
+                    .zip(configuration.protocol)
+                    .map(|(a, p)| (a.name().to_owned(), p.name().to_owned()));
+                let key = (configuration.collective.name().to_owned(), row.bytes.0);
                 times.entry(key).or_default().push((cell, row.measured().us()));
             }
         }
-        let launched = match (launch, processes) {
+        let launch_flags = match (launch, processes) {
             (Launch::Graph, _) => "--launch graph --processes single",
             (Launch::Stream, _) => "--launch stream --processes per_gpu",
         };
-        let place = data.display();
+        let data_folder = data.display();
         let flags = format!(
-            "--fabric {place}/topology.xml --gpus {gpus} --no-nvls --library nccl-2.28.9 --collective all \
-             --sizes 1KiB..1GiB {launched} --measured {place}/{file}"
+            "--fabric {data_folder}/topology.xml --gpus {gpus} --no-nvls --library nccl-2.28.9 --collective all \
+             --sizes 1KiB..1GiB {launch_flags} --measured {data_folder}/{file}"
         );
-        let (_, text) = made(folder.path(), &flags, "nccl-tuner");
+        let (_, text) = export_plan(folder.path(), &flags, "nccl-tuner");
         let lines = lines(&text);
         for ((collective, bytes), cells) in &times {
-            let own = cells.iter().filter(|cell| cell.0.is_none()).map(|cell| cell.1).fold(f64::MAX, f64::min);
+            let default_us = cells.iter().filter(|cell| cell.0.is_none()).map(|cell| cell.1).fold(f64::MAX, f64::min);
             let forced = cells.iter().filter_map(|(cell, time)| Some((cell.as_ref()?, *time)));
             let Some((best, time)) = forced.min_by(|a, b| a.1.total_cmp(&b.1)) else { continue };
-            if own == f64::MAX || own / time <= 1.05 || !(1024..=1 << 30).contains(bytes) {
+            if default_us == f64::MAX || default_us / time <= 1.05 || !(1024..=1 << 30).contains(bytes) {
                 continue;
             }
             let Some(line) = find(&lines, (1, gpus.into()), collective, *bytes) else { continue };
-            let taken = (line.cell.0.clone(), line.cell.1.clone());
-            let of_taken = cells.iter().filter(|cell| cell.0.as_ref() == Some(&taken)).map(|cell| cell.1);
-            let of_taken = of_taken.fold(f64::MAX, f64::min);
+            let selected = (line.cell.0.clone(), line.cell.1.clone());
+            let selected_us = cells.iter().filter(|cell| cell.0.as_ref() == Some(&selected)).map(|cell| cell.1);
+            let selected_us = selected_us.fold(f64::MAX, f64::min);
             // Within the noise of measurements the two best are equal.
             assert!(
-                of_taken <= time * 1.04,
-                "{gpus} GPUs, {collective} of {bytes}: {taken:?} {of_taken}, {best:?} {time}, by itself {own}"
+                selected_us <= time * 1.04,
+                "{gpus} GPUs, {collective} of {bytes}: {selected:?} {selected_us}, {best:?} {time}, by itself {default_us}"
             );
-            seen += 1;
+            compared += 1;
         }
     }
-    assert!(seen > 0, "the data have such sizes");
+    assert!(compared > 0, "the data have such sizes");
 }
 
 #[test]
 fn open_mpi_rules_round_trip_in_both_formats() {
     let folder = tempfile::tempdir().unwrap();
     let flags = "--fabric hgx-h200 --library open_mpi-4.1 --collective all --sizes 1KiB..64MiB:4";
-    let (plan, text) = made(folder.path(), flags, "openmpi");
+    let (plan, text) = export_plan(folder.path(), flags, "openmpi");
     let classic = open_mpi::read_classic(&text, "table").unwrap();
     assert_eq!(open_mpi::write_classic(&classic), text);
     let run = run_in(folder.path(), "table plan.json --to openmpi-json -o rules.json");
@@ -188,12 +192,12 @@ fn open_mpi_rules_round_trip_in_both_formats() {
     let json = open_mpi::read_json(&json, "rules.json").unwrap();
     let saved = SavedPlan::read(&plan.to_string(), "plan").unwrap();
     for row in &saved.rows {
-        let Some(routine) = open_mpi::Routine::of(row.collective) else { continue };
-        let of = |rules: &open_mpi::Rules| {
+        let Some(routine) = open_mpi::Routine::from_collective(row.collective) else { continue };
+        let algorithm = |rules: &open_mpi::Rules| {
             rules.find(routine, open_mpi::Ranks { ranks: 8, hosts: 1 }, row.bytes.0).map(|rule| rule.algorithm)
         };
-        assert!(of(&classic).is_some(), "{} {}", row.collective, row.bytes);
-        assert_eq!(of(&classic), of(&json));
+        assert!(algorithm(&classic).is_some(), "{} {}", row.collective, row.bytes);
+        assert_eq!(algorithm(&classic), algorithm(&json));
     }
     let check = run_in(folder.path(), "table --check rules.json --fabric hgx-h200 --sizes 1KiB..1MiB:32 --format json");
     assert_eq!(check.code, 0, "{}", check.stderr);
@@ -204,15 +208,15 @@ fn written_schedules_have_sizes_and_verify() {
     let folder = tempfile::tempdir().unwrap();
     let flags = "--fabric hgx-h200 --gpus 4 --collective all_reduce --sizes 1KiB..4MiB:8 --format json -o plan.json";
     assert_eq!(run_in(folder.path(), &format!("plan {flags}")).code, 0);
-    for (to, ending) in [("mscclpp", "json"), ("msccl-xml", "xml")] {
-        let run = run_in(folder.path(), &format!("table plan.json --to {to} -o {to}"));
+    for (format, ending) in [("mscclpp", "json"), ("msccl-xml", "xml")] {
+        let run = run_in(folder.path(), &format!("table plan.json --to {format} -o {format}"));
         if run.code == 2 {
             assert!(run.stderr.contains("no pick"), "{}", run.stderr);
             continue;
         }
         assert_eq!(run.code, 0, "{}", run.stderr);
         let files: Vec<PathBuf> =
-            fs::read_dir(folder.path().join(to)).unwrap().map(|file| file.unwrap().path()).collect();
+            fs::read_dir(folder.path().join(format)).unwrap().map(|file| file.unwrap().path()).collect();
         assert!(!files.is_empty());
         for file in files {
             assert_eq!(file.extension().unwrap(), ending);
@@ -228,8 +232,8 @@ fn written_schedules_have_sizes_and_verify() {
 #[test]
 fn schedules_are_evaluated_at_several_sizes() {
     let golden = repository().join("tests/cli/tables/golden");
-    let check = |file: &str, more: &str| {
-        let flags = format!("--check {}/{file} --fabric hgx-h200 --gpus 2 --no-nvls {more}", golden.display());
+    let check = |file: &str, extra_flags: &str| {
+        let flags = format!("--check {}/{file} --fabric hgx-h200 --gpus 2 --no-nvls {extra_flags}", golden.display());
         let run = run_in(&golden, &format!("table {flags} --format json"));
         assert_eq!(run.code, 0, "{file}: {}", run.stderr);
         serde_json::from_str::<Value>(&run.stdout).unwrap()
@@ -248,10 +252,10 @@ fn schedules_are_evaluated_at_several_sizes() {
             let time = |key: &str| row[key].as_f64().unwrap();
             assert!(time("plan_us") > 0.0 && time("library_default_us") > 0.0 && row["valid"] == true, "{file}: {row}");
         }
-        let asked = check(file, "--sizes 1KiB..1MiB:1024");
-        assert_eq!(asked["rows"].as_array().unwrap().len(), 1, "{file}");
-        let said = asked["findings"][0]["message"].as_str().unwrap();
-        assert!(said.starts_with("1 of the 2 sizes asked for are not priced"), "{said}");
+        let given_sizes = check(file, "--sizes 1KiB..1MiB:1024");
+        assert_eq!(given_sizes["rows"].as_array().unwrap().len(), 1, "{file}");
+        let message = given_sizes["findings"][0]["message"].as_str().unwrap();
+        assert!(message.starts_with("1 of the 2 sizes asked for are not priced"), "{message}");
     }
 }
 
@@ -259,20 +263,20 @@ fn schedules_are_evaluated_at_several_sizes() {
 fn plans_round_trip_through_json() {
     let folder = tempfile::tempdir().unwrap();
     let flags = "--fabric dgx-a100 --library nccl --collective all_gather --sizes 1KiB..64MiB:4";
-    let (_, text) = made(folder.path(), flags, "json");
+    let (_, text) = export_plan(folder.path(), flags, "json");
     let plan = SavedPlan::read(&text, "table").unwrap();
     assert!(plan.rows.is_empty() && !plan.ranges.is_empty());
     assert_eq!((plan.ranges[0].min_bytes.0, plan.ranges.last().unwrap().max_bytes.0), (0, i64::MAX as u64));
     assert!(matches!(AnyTable::read(&text, "table"), Ok(AnyTable::Plan(_))));
     // Other formats, and so the tuner plugin, give the same result for it as for the plan.
     fs::write(folder.path().join("table.json"), &text).unwrap();
-    for to in ["nccl-tuner", "nccl-env", "json"] {
-        let of = |plan: &str| {
-            let run = run_in(folder.path(), &format!("table {plan} --to {to}"));
+    for format in ["nccl-tuner", "nccl-env", "json"] {
+        let export = |plan: &str| {
+            let run = run_in(folder.path(), &format!("table {plan} --to {format}"));
             assert_eq!(run.code, 0, "{}", run.stderr);
             run.stdout
         };
-        assert_eq!(of("table.json"), of("plan.json"), "{to}");
+        assert_eq!(export("table.json"), export("plan.json"), "{format}");
     }
 }
 
@@ -286,16 +290,16 @@ fn plan_diff_lists_the_differences() {
     };
     plan(4, "a.json");
     plan(8, "b.json");
-    let diff = |other: &str| {
-        let run = run_in(folder.path(), &format!("plan diff a.json {other} --format json"));
+    let diff = |changed: &str| {
+        let run = run_in(folder.path(), &format!("plan diff a.json {changed} --format json"));
         assert_eq!(run.code, 0, "{}", run.stderr);
         serde_json::from_str::<Value>(&run.stdout).unwrap()
     };
-    let same = diff("a.json");
-    assert_eq!((same["alike"].as_u64(), same["rows"].as_array().map(Vec::len)), (Some(3), Some(0)));
-    let other = diff("b.json");
-    assert_eq!(other["rows"].as_array().map(Vec::len), Some(3));
-    assert!(other["rows"][0]["change"].as_f64().unwrap() > 0.0);
+    let unchanged = diff("a.json");
+    assert_eq!((unchanged["alike"].as_u64(), unchanged["rows"].as_array().map(Vec::len)), (Some(3), Some(0)));
+    let changed = diff("b.json");
+    assert_eq!(changed["rows"].as_array().map(Vec::len), Some(3));
+    assert!(changed["rows"][0]["change"].as_f64().unwrap() > 0.0);
 }
 
 #[test]
@@ -308,7 +312,7 @@ fn faults_of_a_table_are_reported() {
     let run = run_in(folder.path(), &format!("table --check t.csv {flags} --format json"));
     assert_eq!(run.code, 1, "{}", run.stderr);
     let checked: Value = serde_json::from_str(&run.stdout).unwrap();
-    let said: Vec<String> = checked["findings"]
+    let messages: Vec<String> = checked["findings"]
         .as_array()
         .unwrap()
         .iter()
@@ -322,13 +326,13 @@ fn faults_of_a_table_are_reported() {
         "null Reduce has no row",
         "Broadcast of 1025",
     ] {
-        assert!(said.iter().any(|one| one.contains(expected)), "{expected}: {said:#?}");
+        assert!(messages.iter().any(|one| one.contains(expected)), "{expected}: {messages:#?}");
     }
     let rows = checked["rows"].as_array().unwrap();
     assert!(rows.iter().any(|row| row["valid"] == false && row["collective"] == "all_reduce"));
     fs::write(folder.path().join("bad.csv"), "allreduce,0,1,ring,ll,1,1,8\nallreduce,0,x,ring,ll,1,1,8\n").unwrap();
     refused(folder.path(), &format!("table --check bad.csv {flags}"), "bad.csv:2:13");
-    for (name, text, place) in [
+    for (name, text, location) in [
         ("empty", "", "empty:1:1"),
         ("rules.json", "{\"collectives\": {\"bcast\": [\n{\"rules\": [{\"alg\": \"rong\"}]}]}}", "rules.json:2:20"),
         ("rules.txt", "1\n2\n1\n4\n1\n0 9 0 0\n", "rules.txt:6:3"),
@@ -341,7 +345,7 @@ fn faults_of_a_table_are_reported() {
         ),
     ] {
         fs::write(folder.path().join(name), text).unwrap();
-        refused(folder.path(), &format!("table --check {name} {flags}"), place);
+        refused(folder.path(), &format!("table --check {name} {flags}"), location);
     }
     // Rules for another number of ranks are not an error, but are reported.
     let rules = "1\n2\n1\n16\n1\n0 4 0 0\n";
@@ -368,11 +372,11 @@ fn damaged_tables_are_read_or_rejected() {
     let damage = (0..corpus.len(), any::<prop::sample::Index>(), any::<prop::sample::Index>(), any::<u8>(), 0usize..4);
     let mut runner =
         proptest::test_runner::TestRunner::new(ProptestConfig { cases: 2_000, ..ProptestConfig::default() });
-    let read = |(which, from, to, byte, how): (usize, prop::sample::Index, prop::sample::Index, u8, usize)| {
-        let mut bytes = corpus[which].as_bytes().to_vec();
+    let read = |(index, from, to, byte, kind): (usize, prop::sample::Index, prop::sample::Index, u8, usize)| {
+        let mut bytes = corpus[index].as_bytes().to_vec();
         let (a, b) = (from.index(bytes.len()), to.index(bytes.len()));
         let (a, b) = (a.min(b), a.max(b));
-        match how {
+        match kind {
             0 => bytes.truncate(a),
             1 => bytes[a] = byte,
             2 => drop(bytes.drain(a..b)),

@@ -21,7 +21,7 @@ fn is_hidden(c: char) -> bool {
 
 /// Runs the command; both outputs must have only visible characters, and the name must be recognizable in one of
 /// them.
-fn shown(folder: &Path, arguments: &[&str]) -> (i32, String) {
+fn run_output(folder: &Path, arguments: &[&str]) -> (i32, String) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_fabricast"));
     let output = command.args(arguments).current_dir(folder).stdin(Stdio::null()).output().unwrap();
     let text = |bytes| String::from_utf8(bytes).expect("output is UTF-8");
@@ -81,7 +81,7 @@ fn names_in_files_are_escaped() {
     );
     write("results.json", &format!("{{\"format\": 7, \"candidates\": [{{\"name\": \"{WRITTEN}\"}}]}}"));
     write("plan.json", &format!("{{\"fabric\": \"{WRITTEN}\"}}"));
-    let mut recognised = 0;
+    let mut escaped = 0;
     for arguments in [
         "fabric show f.toml",
         "fabric show f.toml -v",
@@ -125,10 +125,10 @@ fn names_in_files_are_escaped() {
         "study study.toml",
         "report results.json",
     ] {
-        let (_, text) = shown(folder.path(), &arguments.split(' ').collect::<Vec<_>>());
-        recognised += usize::from(text.contains("pwn"));
+        let (_, text) = run_output(folder.path(), &arguments.split(' ').collect::<Vec<_>>());
+        escaped += usize::from(text.contains("pwn"));
     }
-    assert!(recognised > 25, "{recognised} of the commands repeat a name");
+    assert!(escaped > 25, "{escaped} of the commands repeat a name");
 }
 
 #[test]
@@ -136,8 +136,8 @@ fn file_names_are_escaped() {
     let folder = tempfile::tempdir().unwrap();
     let names = ["", ".toml", ".csv", ".json", ".svg", ".et"].map(|end| format!("./{NAME}{end}"));
     for name in &names {
-        for is_there in [false, true] {
-            if is_there {
+        for exists in [false, true] {
+            if exists {
                 std::fs::write(folder.path().join(name), "what = [nothing\n").unwrap();
             }
             for arguments in [
@@ -161,7 +161,7 @@ fn file_names_are_escaped() {
                 "fabric list -o FILE/none",
             ] {
                 let arguments: Vec<String> = arguments.split(' ').map(|word| word.replace("FILE", name)).collect();
-                let (code, text) = shown(folder.path(), &arguments.iter().map(String::as_str).collect::<Vec<_>>());
+                let (code, text) = run_output(folder.path(), &arguments.iter().map(String::as_str).collect::<Vec<_>>());
                 assert!(code == 2 && text.contains("pwn"), "{arguments:?}: {code} {text}");
             }
         }
@@ -190,8 +190,10 @@ fn arguments_are_escaped() {
         &["completions", "NAME"],
     ] {
         let arguments: Vec<String> = arguments.iter().map(|word| word.replace("NAME", NAME)).collect();
-        let (code, text) =
-            shown(Path::new(env!("CARGO_TARGET_TMPDIR")), &arguments.iter().map(String::as_str).collect::<Vec<_>>());
+        let (code, text) = run_output(
+            Path::new(env!("CARGO_TARGET_TMPDIR")),
+            &arguments.iter().map(String::as_str).collect::<Vec<_>>(),
+        );
         assert!(code == 2 && text.contains("pwn"), "{arguments:?}: {code} {text}");
     }
 }
@@ -212,7 +214,7 @@ fn written_files_are_escaped() {
         "fabric show f.toml --format csv -o f.csv",
         "report plan.json -o report.html",
     ] {
-        let (code, text) = shown(folder.path(), &arguments.split(' ').collect::<Vec<_>>());
+        let (code, text) = run_output(folder.path(), &arguments.split(' ').collect::<Vec<_>>());
         assert_eq!(code, 0, "{arguments}: {text}");
     }
     for name in [
@@ -232,7 +234,7 @@ fn written_files_are_escaped() {
     }
     // Formats with escapes of their own lose nothing.
     let name = |file: &str| {
-        let (code, text) = shown(folder.path(), &["fabric", "show", file, "--format", "json"]);
+        let (code, text) = run_output(folder.path(), &["fabric", "show", file, "--format", "json"]);
         assert_eq!(code, 0, "{text}");
         serde_json::from_str::<serde_json::Value>(&text).unwrap()["name"].clone()
     };
@@ -257,7 +259,7 @@ fn files_of_a_study_are_escaped() {
     let arguments = |words: &str| words.split(' ').map(str::to_owned).collect::<Vec<_>>();
     for words in ["study study.toml -o out", "study study.toml -o out", "study study.toml --shard 1/2 -o part"] {
         let words = arguments(words);
-        let (code, text) = shown(folder.path(), &words.iter().map(String::as_str).collect::<Vec<_>>());
+        let (code, text) = run_output(folder.path(), &words.iter().map(String::as_str).collect::<Vec<_>>());
         assert_eq!(code, 0, "{words:?}: {text}");
     }
     let mut names: Vec<String> = Vec::new();
@@ -283,15 +285,15 @@ fn png_files_contain_no_text() {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("f.toml"), spec()).unwrap();
     let plan = "plan --fabric f.toml --profile ideal --collective all_reduce --sizes 1KiB..1MiB --chart plan.png";
-    let (code, text) = shown(folder.path(), &plan.split(' ').collect::<Vec<_>>());
+    let (code, text) = run_output(folder.path(), &plan.split(' ').collect::<Vec<_>>());
     assert_eq!(code, 0, "{text}");
     let bytes = std::fs::read(folder.path().join("plan.png")).unwrap();
-    let mut rest = &bytes[8..];
+    let mut remaining = &bytes[8..];
     let mut kinds = Vec::new();
-    while rest.len() >= 12 {
-        let length = u32::from_be_bytes(rest[..4].try_into().unwrap()) as usize;
-        kinds.push(String::from_utf8(rest[4..8].to_vec()).unwrap());
-        rest = &rest[12 + length..];
+    while remaining.len() >= 12 {
+        let length = u32::from_be_bytes(remaining[..4].try_into().unwrap()) as usize;
+        kinds.push(String::from_utf8(remaining[4..8].to_vec()).unwrap());
+        remaining = &remaining[12 + length..];
     }
     kinds.dedup();
     assert_eq!(kinds, ["IHDR", "pHYs", "IDAT", "IEND"]);

@@ -93,11 +93,15 @@ fn utilization_over_time_has_each_links_mean() {
             assert!((busy - expected).abs() < 0.02 * expected, "{extra}: {busy} {expected} {link}");
         }
     }
-    let few = run(&format!("{flags} --utilization-over-time=3")).stdout;
-    assert_eq!(few.split("utilization over time").nth(1).unwrap().lines().count(), 1 + 2 * 3, "{few}");
+    let three_intervals = run(&format!("{flags} --utilization-over-time=3")).stdout;
+    assert_eq!(
+        three_intervals.split("utilization over time").nth(1).unwrap().lines().count(),
+        1 + 2 * 3,
+        "{three_intervals}"
+    );
     // Without the flags there is no such output.
-    let plain = json(flags);
-    assert!(plain.get("load").is_none() && plain.get("critical_path").is_none());
+    let without_flags = json(flags);
+    assert!(without_flags.get("load").is_none() && without_flags.get("critical_path").is_none());
 }
 
 #[test]
@@ -150,31 +154,31 @@ fn small_traces_contain_every_operation() {
     let flags =
         "--fabric hgx-h200 --collective all_reduce --algorithm ring --bytes 1MiB --protocol simple --channels 2";
     let events = trace(flags);
-    let of = |phase: &str| events.iter().filter(|event| event["ph"] == phase).collect::<Vec<_>>();
+    let events_of = |phase: &str| events.iter().filter(|event| event["ph"] == phase).collect::<Vec<_>>();
     let answer = json(&format!("simulate {flags}"));
-    assert_eq!(of("X").len() as u64, answer["operations"].as_u64().unwrap());
+    assert_eq!(events_of("X").len() as u64, answer["operations"].as_u64().unwrap());
     // Ranks are processes and channels are threads; a thread's spans do not overlap.
-    let ranks: BTreeSet<u64> = of("X").iter().map(|event| event["pid"].as_u64().unwrap()).collect();
+    let ranks: BTreeSet<u64> = events_of("X").iter().map(|event| event["pid"].as_u64().unwrap()).collect();
     assert_eq!(ranks, (0..8).collect());
-    let threads: BTreeSet<&str> = of("M")
+    let threads: BTreeSet<&str> = events_of("M")
         .iter()
         .filter(|event| event["name"] == "thread_name")
         .map(|event| event["args"]["name"].as_str().unwrap())
         .collect();
     assert!(threads.contains("channel 0") && threads.contains("channel 1"), "{threads:?}");
-    let mut free: BTreeMap<(u64, u64), u64> = BTreeMap::new();
-    for event in of("X") {
+    let mut free_from: BTreeMap<(u64, u64), u64> = BTreeMap::new();
+    for event in events_of("X") {
         let thread = (event["pid"].as_u64().unwrap(), event["tid"].as_u64().unwrap());
         let (start, length) = (picos(&event["ts"]), picos(&event["dur"]));
-        assert!(free.get(&thread).is_none_or(|&end| end <= start), "{event}");
-        free.insert(thread, start + length);
+        assert!(free_from.get(&thread).is_none_or(|&end| end <= start), "{event}");
+        free_from.insert(thread, start + length);
         assert!(event["name"].as_str().unwrap().contains(" to rank "), "{event}");
     }
     // The busiest links are counters; each ends at zero.
-    let graphs: BTreeSet<&str> = of("C").iter().map(|event| event["name"].as_str().unwrap()).collect();
+    let graphs: BTreeSet<&str> = events_of("C").iter().map(|event| event["name"].as_str().unwrap()).collect();
     assert!(graphs.len() <= 16 && graphs.contains("gpu0->nvswitch0"), "{graphs:?}");
     for graph in graphs {
-        let last = of("C").into_iter().rfind(|event| event["name"] == graph).unwrap();
+        let last = events_of("C").into_iter().rfind(|event| event["name"] == graph).unwrap();
         assert_eq!(last["args"]["percent"].as_f64(), Some(0.0), "{last}");
     }
 }

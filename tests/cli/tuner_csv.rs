@@ -16,11 +16,11 @@ pub struct Line {
 /// Parses all rows.
 pub fn lines(text: &str) -> Vec<Line> {
     let rows = text.lines().filter(|line| !line.starts_with('#') && !line.is_empty());
-    let read = rows.map(|line| {
+    let parsed = rows.map(|line| {
         assert!(line.len() <= 255, "{line}");
         let words: Vec<&str> = line.split(',').collect();
         assert_eq!(words.len(), 8, "{line}");
-        let number = |at: usize| words[at].parse::<i64>().unwrap();
+        let number = |column: usize| words[column].parse::<i64>().unwrap();
         assert!(["broadcast", "reduce", "allgather", "reducescatter", "allreduce"].contains(&words[0]), "{line}");
         assert!(["tree", "ring", "nvls", "nvls_tree", "pat"].contains(&words[3]), "{line}");
         assert!(["ll", "ll128", "simple"].contains(&words[4]), "{line}");
@@ -32,17 +32,17 @@ pub fn lines(text: &str) -> Vec<Line> {
             communicator: (number(6), number(7)),
         }
     });
-    read.collect()
+    parsed.collect()
 }
 
 /// Returns the first row that matches a call on a number of nodes and ranks.
 pub fn find<'a>(lines: &'a [Line], (nodes, ranks): (u64, u64), collective: &str, bytes: u64) -> Option<&'a Line> {
     let name = collective.replace('_', "");
-    let is = |of: i64, count: u64| of == -1 || u64::try_from(of) == Ok(count);
+    let matches_count = |pattern: i64, count: u64| pattern == -1 || u64::try_from(pattern) == Ok(count);
     lines.iter().find(|line| {
         line.collective == name
             && (line.bytes.0..=line.bytes.1).contains(&bytes)
-            && is(line.communicator.0, nodes)
-            && is(line.communicator.1, ranks)
+            && matches_count(line.communicator.0, nodes)
+            && matches_count(line.communicator.1, ranks)
     })
 }

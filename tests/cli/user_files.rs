@@ -11,7 +11,7 @@ fn cases() -> PathBuf {
 }
 
 /// JSON output of a run on a file of the cases; warnings are allowed.
-fn of(arguments: &str) -> Value {
+fn case_json(arguments: &str) -> Value {
     let run = run_in(&cases(), &format!("{arguments} --format json"));
     assert_eq!(run.code, 0, "{arguments}: {}", run.stderr);
     serde_json::from_str(&run.stdout).unwrap()
@@ -41,13 +41,13 @@ fn dumped_topologies_are_planned_like_their_preset() {
         ("../stas_h100_8gpu.topo-m.txt", "--gpu-model h200"),
         ("h100-232.topo", "--gpu-model H200"),
     ] {
-        let plan = of(&format!("plan --fabric {file} {gpu} {LARGE}"));
+        let plan = case_json(&format!("plan --fabric {file} {gpu} {LARGE}"));
         assert_eq!(strategy(&plan), strategy(&preset), "{file}");
         assert_eq!(plan["profile"], preset["profile"], "{file}");
-        let (found, wanted) = (number(row(&plan), "busbw_gbps"), number(row(&preset), "busbw_gbps"));
-        assert!((found / wanted - 1.0).abs() < 0.01 && found > 450.0, "{file}: {found} for {wanted}");
-        let without = of(&format!("plan --fabric {file} {gpu} {LARGE} --no-nvls"));
-        assert_ne!(row(&without)["algorithm"], "nvls", "{file}");
+        let (actual, expected) = (number(row(&plan), "busbw_gbps"), number(row(&preset), "busbw_gbps"));
+        assert!((actual / expected - 1.0).abs() < 0.01 && actual > 450.0, "{file}: {actual} for {expected}");
+        let without_nvls = case_json(&format!("plan --fabric {file} {gpu} {LARGE} --no-nvls"));
+        assert_ne!(row(&without_nvls)["algorithm"], "nvls", "{file}");
     }
 }
 
@@ -57,7 +57,7 @@ fn dumped_topologies_are_planned_like_their_preset() {
 #[test]
 fn two_hosts_of_a_dump_use_nvls_tree() {
     let call = "--nodes 2 --network rail --collective all_reduce --sizes 8GiB..8GiB --library nccl";
-    let plan = of(&format!("plan --fabric ibm-vsi-h100.xml {call}"));
+    let plan = case_json(&format!("plan --fabric ibm-vsi-h100.xml {call}"));
     for choice in [row(&plan), &row(&plan)["library_default"]] {
         assert_eq!((&choice["algorithm"], &choice["protocol"]), (&"nvls_tree".into(), &"simple".into()), "{plan:#}");
     }
@@ -68,14 +68,21 @@ fn two_hosts_of_a_dump_use_nvls_tree() {
 fn gpus_of_one_compute_capability_get_one_interval() {
     let sizes = "--collective all_reduce --sizes 1KiB..1GiB:32 --library nccl";
     for file in ["h100-232.topo", "h20-vm-321.topo"] {
-        let plan = of(&format!("plan --fabric {file} {sizes}"));
+        let plan = case_json(&format!("plan --fabric {file} {sizes}"));
         let profile = plan["profile"].as_str().unwrap();
         assert!(profile.contains("for any of H100 SXM") && profile.contains("H20"), "{profile}");
         for gpu in ["h100", "h200", "h20"] {
-            let named = of(&format!("plan --fabric {file} --gpu-model {gpu} {sizes}"));
-            for (open, known) in plan["rows"].as_array().unwrap().iter().zip(named["rows"].as_array().unwrap()) {
-                let (low, high, time) = (number(open, "low_us"), number(open, "high_us"), number(known, "time_us"));
-                assert!(low <= time && time <= high, "{file} as {gpu}: {time} in {low}..{high} at {}", open["bytes"]);
+            let with_model = case_json(&format!("plan --fabric {file} --gpu-model {gpu} {sizes}"));
+            for (unspecified, specified) in
+                plan["rows"].as_array().unwrap().iter().zip(with_model["rows"].as_array().unwrap())
+            {
+                let (low, high, time) =
+                    (number(unspecified, "low_us"), number(unspecified, "high_us"), number(specified, "time_us"));
+                assert!(
+                    low <= time && time <= high,
+                    "{file} as {gpu}: {time} in {low}..{high} at {}",
+                    unspecified["bytes"]
+                );
             }
         }
     }
@@ -95,7 +102,7 @@ fn ambiguous_compute_capabilities_are_rejected() {
         }
         assert_eq!(run_in(&cases(), &format!("fabric export {file} --to spec")).code, 0);
         if file != "gb10.topo" {
-            of(&format!("plan --fabric {file} --gpu-model {gpu} {call}"));
+            case_json(&format!("plan --fabric {file} --gpu-model {gpu} {call}"));
         }
     }
     refused(&cases(), "plan --fabric gb10.topo --gpu-model h101 --collective all_reduce", "unknown GPU model `h101`");
@@ -103,7 +110,7 @@ fn ambiguous_compute_capabilities_are_rejected() {
 
 #[test]
 fn nics_are_read_or_reported_missing() {
-    let plan = of("plan --fabric dgx-spark-gb10.xml --nodes 2 --collective all_reduce --bytes 1GiB");
+    let plan = case_json("plan --fabric dgx-spark-gb10.xml --nodes 2 --collective all_reduce --bytes 1GiB");
     let row = row(&plan);
     // Two ports of 200 Gb/s behind PCIe 5.0 x4 each, not eight of 400.
     assert!(number(row, "busbw_gbps") < 35.0, "{row:#}");
@@ -144,20 +151,21 @@ fn candidates_of_studies_name_the_gpu() {
     write("gpu = \"NVIDIA A10\"");
     let run = run_in(folder.path(), "study s.toml --format json");
     assert_eq!(run.code, 0, "{run:?}");
-    let found: Value = serde_json::from_str(&run.stdout).unwrap();
-    assert!(found["trust"][0].as_str().unwrap().contains("on A10: no published figure"), "{found:#}");
+    let output: Value = serde_json::from_str(&run.stdout).unwrap();
+    assert!(output["trust"][0].as_str().unwrap().contains("on A10: no published figure"), "{output:#}");
 }
 
 #[test]
 fn specs_without_a_gpu_model_use_no_other_gpus_profile() {
     let folder = tempfile::tempdir().unwrap();
-    let spec = |own: &str, lanes: &str| {
+    let spec = |gpu_keys: &str, lanes: &str| {
         format!(
-            "[[node]]\nid = \"gpu[0-7]\"\nkind = \"gpu\"\n{own}[[node]]\nid = \"sw\"\nkind = \"nvswitch\"\n\
+            "[[node]]\nid = \"gpu[0-7]\"\nkind = \"gpu\"\n{gpu_keys}[[node]]\nid = \"sw\"\nkind = \"nvswitch\"\n\
              [[link]]\na = \"gpu[0-7]\"\nb = \"sw\"\nkind = \"nvlink\"\n{lanes}bandwidth = \"450 GB/s\"\n"
         )
     };
-    let write = |own: &str, lanes: &str| std::fs::write(folder.path().join("f.toml"), spec(own, lanes)).unwrap();
+    let write =
+        |gpu_keys: &str, lanes: &str| std::fs::write(folder.path().join("f.toml"), spec(gpu_keys, lanes)).unwrap();
     let call = "--fabric f.toml --collective all_reduce --bytes 1MiB";
     write("", "");
     for command in ["plan", "simulate"] {
@@ -170,8 +178,8 @@ fn specs_without_a_gpu_model_use_no_other_gpus_profile() {
     let profile = |arguments: &str| {
         let run = run_in(folder.path(), &format!("plan {call} {arguments} --format json"));
         assert_eq!(run.code, 0, "{arguments}: {run:?}");
-        let found: Value = serde_json::from_str(&run.stdout).unwrap();
-        found["profile"].as_str().unwrap().to_owned()
+        let output: Value = serde_json::from_str(&run.stdout).unwrap();
+        output["profile"].as_str().unwrap().to_owned()
     };
     assert_eq!(profile("--gpu-model h100"), "nccl-2.29-h100");
     // NVLink lanes determine the generation, as in a matrix.
@@ -224,13 +232,15 @@ fn correct_files_are_read_without_changes() {
     };
     assert!(capability("c4140-v100.topo").contains("taken for Volta"));
     assert!(capability("a100-4gpu-nv4-2nic.topo").contains("taken for Ampere"));
-    let a100 = of("plan --fabric a100-4gpu-nv4-2nic.topo --collective all_reduce --bytes 1GiB");
+    let a100 = case_json("plan --fabric a100-4gpu-nv4-2nic.topo --collective all_reduce --bytes 1GiB");
     // 230 GB/s as measured by its owner, over a mesh for which NCCL's search is not modelled.
     let measured = 1.5 * f64::from(1 << 30) / 230e9 * 1e6;
     assert!((number(row(&a100), "low_us")..number(row(&a100), "high_us")).contains(&measured), "{a100:#}");
     // The choice depends on the AMD CPU family (a plan of NCCL 2.30.5).
-    let plan = of("plan --fabric h100nvl-amd-fam25.xml --nodes 2 --network rail --library nccl-2.30.5 \
-                   --collective all_reduce --sizes 500000..1500000:1.2");
+    let plan = case_json(
+        "plan --fabric h100nvl-amd-fam25.xml --nodes 2 --network rail --library nccl-2.30.5 \
+                   --collective all_reduce --sizes 500000..1500000:1.2",
+    );
     let choices: Vec<&Value> =
         plan["rows"].as_array().unwrap().iter().map(|row| &row["library_default"]["protocol"]).collect();
     assert_eq!(choices, ["ll", "ll", "simple", "simple", "simple", "simple", "simple", "simple"]);
@@ -262,12 +272,12 @@ fn pasted_matrices_are_read_or_rejected_by_word() {
 #[test]
 fn generated_schedules_are_verified() {
     let schedules = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/schedules");
-    for (file, said) in [
+    for (file, expected) in [
         ("msccl-allreduce-small-8n-ll.xml", "computes all_reduce of 8 ranks in 168 operations"),
         ("msccl-ata-10n-1c.xml", "computes all_to_all of 10 ranks in 100 operations"),
     ] {
         let run = run_in(&schedules, &format!("schedule verify {file}"));
-        assert!(run.code == 0 && run.stdout.contains(said), "{file}: {run:?}");
+        assert!(run.code == 0 && run.stdout.contains(expected), "{file}: {run:?}");
     }
     refused(&schedules, "schedule verify msccl-p2p-scatter-16n.xml", "<algo> needs the attribute `coll`");
 }

@@ -12,8 +12,8 @@ fn folder() -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("wrong.json"), WRONG).unwrap();
     let flags = "--fabric hgx-h200 --gpus 2 --collective all_reduce --algorithm ring --bytes 64KiB --profile ideal";
-    let made = run_in(folder.path(), &format!("schedule generate {flags} -o right.json"));
-    assert_eq!(made.code, 0, "{}", made.stderr);
+    let generated = run_in(folder.path(), &format!("schedule generate {flags} -o right.json"));
+    assert_eq!(generated.code, 0, "{}", generated.stderr);
     folder
 }
 
@@ -25,10 +25,10 @@ fn wrong_schedules_are_not_simulated() {
         let run = run_in(folder.path(), &format!("{flags} --format {format} -o out --trace trace.json"));
         assert_eq!((run.code, run.stdout.as_str()), (1, ""), "{run:?}");
         // Operation, rank, chunk, the value found and the value expected.
-        for said in
+        for expected in
             ["operation 0 (rank 0,", "output chunk 1 of rank 1", "found input chunk 0", "expected contributions"]
         {
-            assert!(run.stderr.contains(said), "{said}: {}", run.stderr);
+            assert!(run.stderr.contains(expected), "{expected}: {}", run.stderr);
         }
         assert!(!folder.path().join("out").exists() && !folder.path().join("trace.json").exists());
     }

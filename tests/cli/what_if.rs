@@ -14,7 +14,7 @@ fn number(value: &Value, key: &str) -> f64 {
 }
 
 /// JSON output of a run with a warning.
-fn warned(arguments: &str, warning: &str) -> Value {
+fn run_with_warning(arguments: &str, warning: &str) -> Value {
     let run = run(&format!("{arguments} --format json"));
     assert!(run.code == 0 && run.stderr.contains(warning), "{arguments}: {}", run.stderr);
     serde_json::from_str(&run.stdout).unwrap()
@@ -22,21 +22,22 @@ fn warned(arguments: &str, warning: &str) -> Value {
 
 #[test]
 fn without_the_switch_traffic_crosses_the_sockets() {
-    let (whole, left) = (json(RING), json(&format!("{RING} --fail nvswitch0")));
-    assert_eq!((&whole["binds"], &left["binds"]), (&"gpu0->nvswitch0".into(), &"cpu0->cpu1".into()));
-    assert!(number(&left, "/time_us") > 5.0 * number(&whole, "/time_us"));
+    let (healthy, degraded) = (json(RING), json(&format!("{RING} --fail nvswitch0")));
+    assert_eq!((&healthy["binds"], &degraded["binds"]), (&"gpu0->nvswitch0".into(), &"cpu0->cpu1".into()));
+    assert!(number(&degraded, "/time_us") > 5.0 * number(&healthy, "/time_us"));
 }
 
 #[test]
 fn failed_gpus_are_excluded() {
-    let left = warned(&format!("{RING} --fail gpu3"), "7 of 8 GPUs are left");
-    assert_eq!(left["ranks"], 7);
-    assert!(!left["links"].to_string().contains("gpu3"));
+    let degraded = run_with_warning(&format!("{RING} --fail gpu3"), "7 of 8 GPUs are left");
+    assert_eq!(degraded["ranks"], 7);
+    assert!(!degraded["links"].to_string().contains("gpu3"));
     // Equals a run without the GPU.
-    let seven = json(&format!("{RING} --gpus 7"));
-    assert_eq!(left["time_us"], seven["time_us"]);
-    assert_eq!(warned(&format!("{RING} --nodes 2 --fail n1"), "8 of 16 GPUs are left")["ranks"], 8);
-    let plan = warned("plan --fabric hgx-h200 --collective all_reduce --bytes 1MiB --fail gpu3", "7 of 8 GPUs");
+    let seven_gpus = json(&format!("{RING} --gpus 7"));
+    assert_eq!(degraded["time_us"], seven_gpus["time_us"]);
+    assert_eq!(run_with_warning(&format!("{RING} --nodes 2 --fail n1"), "8 of 16 GPUs are left")["ranks"], 8);
+    let plan =
+        run_with_warning("plan --fabric hgx-h200 --collective all_reduce --bytes 1MiB --fail gpu3", "7 of 8 GPUs");
     assert_eq!(plan["ranks"], 7);
     refused(Path::new("."), &format!("{RING} --fail gpu3 --straggler gpu3=1us"), "gpu3 is not a rank");
     refused(Path::new("."), "plan --fabric hgx-h200 --gpus 1 --collective all_reduce --fail gpu0", "no GPUs in use");
@@ -44,10 +45,10 @@ fn failed_gpus_are_excluded() {
 
 #[test]
 fn missing_routes_are_reported_with_both_ends() {
-    let cut = format!("{RING} --fail gpu3-nvswitch0 --fail gpu3-pcie_switch3");
+    let command = format!("{RING} --fail gpu3-nvswitch0 --fail gpu3-pcie_switch3");
     refused(
         Path::new("."),
-        &cut,
+        &command,
         "no path from gpu2 to gpu3: all ways are out of service (gpu3-nvswitch0, gpu3-pcie_switch3 failed)",
     );
     refused(
@@ -64,25 +65,23 @@ fn missing_routes_are_reported_with_both_ends() {
 
 #[test]
 fn slow_links_are_the_bottleneck_and_cost_bandwidth() {
-    let (whole, slow) = (json(RING), json(&format!("{RING} --slow nvswitch0->gpu6=0.5")));
-    assert_eq!(slow["binds"], "nvswitch0->gpu6");
-    assert!(number(&slow, "/time_us") > 1.5 * number(&whole, "/time_us"));
+    let (healthy, slowed) = (json(RING), json(&format!("{RING} --slow nvswitch0->gpu6=0.5")));
+    assert_eq!(slowed["binds"], "nvswitch0->gpu6");
+    assert!(number(&slowed, "/time_us") > 1.5 * number(&healthy, "/time_us"));
     // Messages that queue for the slow link hide the latency of the others.
-    let lost = |of: &Value| {
-        ["bandwidth", "waiting", "latency"]
-            .map(|of_what| number(of, &format!("/cost_us/{of_what}")))
-            .iter()
-            .sum::<f64>()
+    let link_cost = |output: &Value| {
+        ["bandwidth", "waiting", "latency"].map(|part| number(output, &format!("/cost_us/{part}"))).iter().sum::<f64>()
     };
-    let (time, cost) = (number(&slow, "/time_us") - number(&whole, "/time_us"), lost(&slow) - lost(&whole));
+    let (time, cost) =
+        (number(&slowed, "/time_us") - number(&healthy, "/time_us"), link_cost(&slowed) - link_cost(&healthy));
     assert!((time - cost).abs() < 1e-6, "{time} {cost}");
 }
 
 #[test]
 fn late_ranks_are_the_bottleneck_if_nothing_costs_more() {
-    let late = json(&format!("{} --straggler gpu2=3us --straggler gpu5=500us", RING.replace("64MiB", "64KiB")));
-    assert_eq!(late["binds"], "late start of gpu5");
-    assert!(number(&late, "/cost_us/waiting") >= 500.0);
+    let delayed = json(&format!("{} --straggler gpu2=3us --straggler gpu5=500us", RING.replace("64MiB", "64KiB")));
+    assert_eq!(delayed["binds"], "late start of gpu5");
+    assert!(number(&delayed, "/cost_us/waiting") >= 500.0);
     // A small delay costs little.
     assert_eq!(json(&format!("{RING} --straggler gpu5=1us"))["binds"], "gpu0->nvswitch0");
     assert_eq!(json(&RING.replace("64MiB", "1KiB"))["binds"], "latency");
@@ -97,9 +96,9 @@ fn background_traffic_adds_waiting_time() {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("other.csv"), "src,dst,bytes,start_us\ngpu0,gpu4,450000000,0\n").unwrap();
     let run = run_in(folder.path(), &format!("{RING} --background other.csv --format json"));
-    let (whole, beside): (Value, Value) = (json(RING), serde_json::from_str(&run.stdout).unwrap());
-    assert_eq!(beside["binds"], "gpu0->nvswitch0");
-    let gain = |key: &str| number(&beside, key) - number(&whole, key);
-    let gained = gain("/cost_us/waiting") + gain("/cost_us/latency");
-    assert!(gain("/time_us") > 100.0 && (gained - gain("/time_us")).abs() < 1e-6, "{beside:#}");
+    let (quiet, loaded): (Value, Value) = (json(RING), serde_json::from_str(&run.stdout).unwrap());
+    assert_eq!(loaded["binds"], "gpu0->nvswitch0");
+    let increase = |key: &str| number(&loaded, key) - number(&quiet, key);
+    let cost_increase = increase("/cost_us/waiting") + increase("/cost_us/latency");
+    assert!(increase("/time_us") > 100.0 && (cost_increase - increase("/time_us")).abs() < 1e-6, "{loaded:#}");
 }

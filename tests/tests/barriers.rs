@@ -9,7 +9,7 @@ use fabricast_topologies::{Bandwidth, Bytes, Picos};
 use proptest::prelude::*;
 use proptest::sample::{Index, select};
 
-use crate::worlds::{Scene, World, scenes, switch};
+use crate::testbed::{Scene, Testbed, scenes, switch};
 
 const ALGORITHMS: [Algorithm; 3] = [Algorithm::Dissemination, Algorithm::OneShot, Algorithm::Tree];
 
@@ -28,25 +28,25 @@ proptest! {
         scene in scenes(24),
         algorithm in select(ALGORITHMS.to_vec()),
         protocol in select(vec![Protocol::Ll, Protocol::Simple, Protocol::Symmetric]),
-        late in any::<Index>(),
+        delayed_rank in any::<Index>(),
         nanoseconds in 0u32..1_000_000,
     ) {
-        let scene = Scene { late: vec![(late, nanoseconds)], ..scene };
-        let world = scene.world();
-        prop_assume!(world.ranks() > 1);
-        let shape = shape(world.ranks(), world.per_host(), protocol);
+        let scene = Scene { rank_delays: vec![(delayed_rank, nanoseconds)], ..scene };
+        let testbed = scene.testbed();
+        prop_assume!(testbed.ranks() > 1);
+        let shape = shape(testbed.ranks(), testbed.per_host(), protocol);
         let generator = generator(algorithm, &shape).unwrap();
-        let Ok(timeline) = world.run(&*generator, Folding::Off) else { return Ok(()) };
+        let Ok(timeline) = testbed.run(&*generator, Folding::Off) else { return Ok(()) };
         let schedule = Schedule::build(&*generator).unwrap();
-        let come = *world.delays.iter().max().unwrap();
-        let mut left = vec![Picos::ZERO; world.ranks() as usize];
+        let latest_arrival = *testbed.delays.iter().max().unwrap();
+        let mut departures = vec![Picos::ZERO; testbed.ranks() as usize];
         for (op, span) in schedule.operations().zip(timeline.spans.iter()) {
             let rank = op.rank.0 as usize;
-            left[rank] = left[rank].max(span.done);
+            departures[rank] = departures[rank].max(span.done);
         }
-        prop_assert!(left.iter().all(|&left| left >= come), "{left:?} before {come:?}");
-        let bounds = Bounds::new(&world.fabric, &world.router(), &world.placement(), 0);
-        let bound = bounds.of(&shape.call).time;
+        prop_assert!(departures.iter().all(|&departure| departure >= latest_arrival), "{departures:?} before {latest_arrival:?}");
+        let bounds = Bounds::new(&testbed.fabric, &testbed.router(), &testbed.placement(), 0);
+        let bound = bounds.bound(&shape.call).time;
         prop_assert!(timeline.time >= bound, "{:?} below {bound:?}", timeline.time);
     }
 }
@@ -55,10 +55,10 @@ proptest! {
 #[test]
 fn barrier_steps_take_one_latency() {
     for (ranks, dissemination, tree) in [(2, 1, 2), (3, 2, 2), (8, 3, 6), (12, 4, 6), (16, 4, 8)] {
-        let world = World::ideal(switch(ranks, Bandwidth::from_gbps(50.0), Picos::from_ns(250.0)));
+        let testbed = Testbed::ideal(switch(ranks, Bandwidth::from_gbps(50.0), Picos::from_ns(250.0)));
         let time = |algorithm| {
             let generator = generator(algorithm, &shape(ranks, 0, Protocol::Symmetric)).unwrap();
-            world.run(&*generator, Folding::WhereProved).unwrap().time
+            testbed.run(&*generator, Folding::WhereProved).unwrap().time
         };
         let steps = |steps: u64| Picos(steps * 500_000);
         assert_eq!(time(Algorithm::Dissemination), steps(dissemination), "{ranks}");
@@ -76,7 +76,7 @@ fn barriers_that_omit_a_rank_are_rejected() {
     assert_ne!(text, changed);
     let schedule = fabricast_sim::schedule::json::from_json(&changed, "changed").unwrap();
     let fault = verify(&schedule, &VerifyOptions::default()).unwrap_err();
-    assert_eq!(fault.kind, FaultKind::NotAwaited);
+    assert_eq!(fault.kind, FaultKind::BarrierNotAwaited);
     assert!(fault.to_string().contains("nothing of rank 3 before the end of rank"), "{fault}");
 }
 
@@ -84,6 +84,6 @@ fn barriers_that_omit_a_rank_are_rejected() {
 fn barriers_move_no_bytes() {
     let mut shape = shape(4, 0, Protocol::Ll);
     shape.call.bytes = Bytes(8);
-    let why = generator(Algorithm::Dissemination, &shape).err().map(|why| why.to_string());
-    assert_eq!(why.as_deref(), Some("a barrier moves no bytes, not 8 B"));
+    let error = generator(Algorithm::Dissemination, &shape).err().map(|error| error.to_string());
+    assert_eq!(error.as_deref(), Some("a barrier moves no bytes, not 8 B"));
 }

@@ -3,7 +3,7 @@
 
 use fabricast_planner::algorithm::{Algorithm, Shape};
 use fabricast_sim::Folding;
-use fabricast_sim::profile::{Flow, HostWork, LaneSpeed, LaunchCosts, Passes, Profile, ProtocolCosts};
+use fabricast_sim::profile::{ChannelLimit, Flow, HostWork, LaunchCosts, Passes, Profile, ProtocolCosts};
 use fabricast_sim::schedule::{BufferUse, Call, Collective, Protocol, Rank};
 use fabricast_sim::sharing::WHOLE;
 use fabricast_topologies::{Bandwidth, Bytes, Picos};
@@ -11,52 +11,52 @@ use proptest::prelude::*;
 use proptest::sample::select;
 
 use crate::generators::Case;
-use crate::worlds::{World, plants, switch};
+use crate::testbed::{Testbed, fabric_specs, switch};
 
 const LINK: (u64, u64) = (450_000_000_000, 350_000);
 /// Link efficiency of the test profile.
-const REACHED: f64 = 0.8;
+const LINK_EFFICIENCY: f64 = 0.8;
 
-fn nanos(most: u64) -> impl Strategy<Value = Picos> {
-    prop_oneof![1 => Just(Picos::ZERO), 4 => (0..most).prop_map(|ns| Picos(ns * 1000))]
+fn nanos(max_ns: u64) -> impl Strategy<Value = Picos> {
+    prop_oneof![1 => Just(Picos::ZERO), 4 => (0..max_ns).prop_map(|ns| Picos(ns * 1000))]
 }
 
 fn passes() -> impl Strategy<Value = Passes> {
     let kinds = (nanos(2000), nanos(3000), nanos(2000), nanos(900), proptest::option::of(nanos(3000)));
     (1u64..256, kinds, nanos(20), nanos(500)).prop_map(
-        |(bytes_per_thread, (send, forward, take, store, exchange), per_warp, first_take)| Passes {
+        |(bytes_per_thread, (send, forward, receive, store, exchange), per_warp, first_receive)| Passes {
             bytes_per_thread: Bytes(bytes_per_thread),
             send,
             forward,
-            take,
+            receive,
             store,
             per_warp,
-            first_take,
+            first_receive,
             exchange,
         },
     )
 }
 
 fn costs() -> impl Strategy<Value = ProtocolCosts> {
-    let once = (nanos(20_000), nanos(100), nanos(2000), nanos(10), nanos(9000), nanos(900), any::<bool>());
-    let kinds = (nanos(500), nanos(500), nanos(600), select(vec![0u64, 1, 256, 4096]));
-    (once, kinds, select(vec![0.5, 0.9375, 1.0]), 0.1f64..0.9, passes()).prop_map(
-        |(once, kinds, wire_efficiency, split, passes)| ProtocolCosts {
-            startup: once.0,
-            startup_per_warp: once.1,
-            step: once.2,
-            step_per_warp: once.3,
-            reload: once.4,
-            fan: once.5,
-            reduce: kinds.0,
-            copy: kinds.1,
-            settle: kinds.2,
-            settle_half: Bytes(kinds.3),
+    let block_costs = (nanos(20_000), nanos(100), nanos(2000), nanos(10), nanos(9000), nanos(900), any::<bool>());
+    let message_costs = (nanos(500), nanos(500), nanos(600), select(vec![0u64, 1, 256, 4096]));
+    (block_costs, message_costs, select(vec![0.5, 0.9375, 1.0]), 0.1f64..0.9, passes()).prop_map(
+        |(block_costs, message_costs, wire_efficiency, split, passes)| ProtocolCosts {
+            startup: block_costs.0,
+            startup_per_warp: block_costs.1,
+            step: block_costs.2,
+            step_per_warp: block_costs.3,
+            reload: block_costs.4,
+            split_block: block_costs.5,
+            reduce: message_costs.0,
+            copy: message_costs.1,
+            settle: message_costs.2,
+            settle_half: Bytes(message_costs.3),
             wire_efficiency,
-            lane: LaneSpeed::Passes(passes),
+            channel_limit: ChannelLimit::Passes(passes),
             split,
             // A chunk is not divided into pieces this large.
-            stream: once.6.then_some(Bytes(1 << 40)),
+            stream: block_costs.6.then_some(Bytes(1 << 40)),
             ..ProtocolCosts::FREE
         },
     )
@@ -91,38 +91,38 @@ struct Hop {
 }
 
 impl Hop {
-    fn whole(self) -> f64 {
+    fn total(self) -> f64 {
         self.software + 2.0 * LINK.1 as f64 + self.transfer
     }
 
     /// Largest time that a further message adds.
-    fn pace(self) -> f64 {
+    fn interval(self) -> f64 {
         self.software.max(self.transfer).max(self.spacing)
     }
 
     /// The message with additional time before its first byte.
-    fn after(self, more: f64) -> Self {
-        Self { software: self.software + more, ..self }
+    fn with_delay(self, delay: f64) -> Self {
+        Self { software: self.software + delay, ..self }
     }
 }
 
 /// Operation kind of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Deed {
+enum OperationKind {
     Reduce,
     Copy,
 }
 
 /// True if the rank keeps a copy of what it sends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kept {
+enum Retention {
     No,
     Yes,
 }
 
 /// Origin of the message's bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum From {
+enum Origin {
     /// Already present on the rank.
     Here,
     /// Received just before on the same channel.
@@ -131,8 +131,8 @@ enum From {
 
 impl Setup {
     fn passes(&self) -> Passes {
-        match self.costs.lane {
-            LaneSpeed::Passes(passes) => passes,
+        match self.costs.channel_limit {
+            ChannelLimit::Passes(passes) => passes,
             _ => unreachable!("drawn that way"),
         }
     }
@@ -144,17 +144,23 @@ impl Setup {
     }
 
     /// Cost of a message of `chunk` bytes from a block of `threads` threads, on a link shared by `sharers`.
-    fn hop(&self, chunk: f64, threads: u16, sharers: f64, (from, deed, kept): (From, Deed, Kept)) -> Hop {
+    fn hop(
+        &self,
+        chunk: f64,
+        threads: u16,
+        sharers: f64,
+        (origin, operation, retention): (Origin, OperationKind, Retention),
+    ) -> Hop {
         let (costs, passes) = (&self.costs, self.passes());
         let warps = f64::from(threads.div_ceil(32));
         let bytes = (chunk - 1e-9).ceil();
-        let pass = if from == From::Here { passes.send } else { passes.forward };
-        let store = if kept == Kept::Yes { passes.store.0 } else { 0 };
+        let pass = if origin == Origin::Here { passes.send } else { passes.forward };
+        let store = if retention == Retention::Yes { passes.store.0 } else { 0 };
         let pass = (pass.0 + store) as f64 + warps * passes.per_warp.0 as f64;
         let quantum = passes.bytes_per_thread.0 as f64 * f64::from(threads);
-        let kind = if deed == Deed::Reduce { costs.reduce } else { costs.copy };
+        let kind = if operation == OperationKind::Reduce { costs.reduce } else { costs.copy };
         let settled = if costs.settle_half.0 == 0 { 1.0 } else { bytes / (bytes + costs.settle_half.0 as f64) };
-        let wire = chunk / costs.wire_efficiency / (LINK.0 as f64 * 1e-12 * REACHED / sharers);
+        let wire = chunk / costs.wire_efficiency / (LINK.0 as f64 * 1e-12 * LINK_EFFICIENCY / sharers);
         Hop {
             software: (costs.step.0 + kind.0) as f64
                 + warps * costs.step_per_warp.0 as f64
@@ -165,11 +171,11 @@ impl Setup {
     }
 
     /// Time that a block needs to take its last received message.
-    fn taking(&self, chunk: f64) -> f64 {
+    fn receive_time(&self, chunk: f64) -> f64 {
         let passes = self.passes();
-        let pass = passes.take.0 as f64 + f64::from(self.threads.div_ceil(32)) * passes.per_warp.0 as f64;
+        let pass = passes.receive.0 as f64 + f64::from(self.threads.div_ceil(32)) * passes.per_warp.0 as f64;
         let quantum = passes.bytes_per_thread.0 as f64 * f64::from(self.threads);
-        passes.first_take.0 as f64 + self.more_passes((chunk - 1e-9).ceil() / quantum) * pass
+        passes.first_receive.0 as f64 + self.more_passes((chunk - 1e-9).ceil() / quantum) * pass
     }
 
     /// Remaining work of a busy block: a warp's time divided among all warps, less for chunks that are mostly empty.
@@ -185,15 +191,15 @@ impl Setup {
         let passes = self.passes();
         let half = f64::from((self.threads / 2).max(1));
         let warps = f64::from(((self.threads / 2).max(1)).div_ceil(32)) * passes.per_warp.0 as f64;
-        let each = (passes.send.0 + passes.take.0) as f64 + 2.0 * warps;
-        let pass = passes.exchange.map_or(each, |pass| pass.0 as f64);
+        let separate = (passes.send.0 + passes.receive.0) as f64 + 2.0 * warps;
+        let pass = passes.exchange.map_or(separate, |pass| pass.0 as f64);
         let both = (chunk - 1e-9).ceil() / (passes.bytes_per_thread.0 as f64 * half) * pass;
-        let alone = if self.costs.stream.is_some() { 0.0 } else { both / 2.0 };
-        let plain = self.hop(chunk, self.threads, 1.0, (From::Here, Deed::Copy, Kept::No));
-        let wire = chunk / self.costs.wire_efficiency / (LINK.0 as f64 * 1e-12 * REACHED);
-        let busy = both - alone / turns;
+        let single = if self.costs.stream.is_some() { 0.0 } else { both / 2.0 };
+        let hop = self.hop(chunk, self.threads, 1.0, (Origin::Here, OperationKind::Copy, Retention::No));
+        let wire = chunk / self.costs.wire_efficiency / (LINK.0 as f64 * 1e-12 * LINK_EFFICIENCY);
+        let busy = both - single / turns;
         Hop {
-            software: plain.software + alone * partners,
+            software: hop.software + single * partners,
             transfer: (wire * partners).max(busy * partners),
             spacing: busy + self.costs.step.0 as f64,
         }
@@ -216,19 +222,19 @@ impl Setup {
 
     /// Simulated time in picoseconds, without launch costs.
     fn time(&self, algorithm: Algorithm, shape: Shape) -> f64 {
-        let mut world = World::ideal(switch(self.ranks, Bandwidth(LINK.0), Picos(LINK.1)));
-        world.profile.protocols = [self.costs; 5];
-        world.profile.links.nvlink = REACHED;
-        let timeline = world.run(&*Case { algorithm, shape }.generator(), Folding::WhereProved).unwrap();
+        let mut testbed = Testbed::ideal(switch(self.ranks, Bandwidth(LINK.0), Picos(LINK.1)));
+        testbed.profile.protocols = [self.costs; 5];
+        testbed.profile.links.nvlink = LINK_EFFICIENCY;
+        let timeline = testbed.run(&*Case { algorithm, shape }.generator(), Folding::WhereProved).unwrap();
         (timeline.time - timeline.launch).0 as f64
     }
 }
 
 /// Compares with tolerance: a picosecond per rounding of a step, efficiencies in millionths, and for a block's time,
 /// which is counted in parts of the bytes on the wire, ten picoseconds per [`WHOLE`] of these.
-fn are_close(setup: &Setup, found: f64, exact: f64, (steps, chunk): (f64, f64)) -> Result<(), TestCaseError> {
+fn are_close(setup: &Setup, actual: f64, exact: f64, (steps, chunk): (f64, f64)) -> Result<(), TestCaseError> {
     let parts = chunk / setup.costs.wire_efficiency / WHOLE as f64 * 10.0;
-    prop_assert!((found - exact).abs() <= (8.0 + parts) * (steps + 1.0) + 3e-6 * exact, "{found} against {exact}");
+    prop_assert!((actual - exact).abs() <= (8.0 + parts) * (steps + 1.0) + 3e-6 * exact, "{actual} against {exact}");
     Ok(())
 }
 
@@ -241,12 +247,12 @@ proptest! {
     fn ring_loops_match_closed_form(setup in setups()) {
         let n = f64::from(setup.ranks);
         let chunk = setup.bytes as f64 / n;
-        let hop = |from, deed, kept| setup.hop(chunk, setup.threads, 1.0, (from, deed, kept)).whole();
+        let hop = |origin, operation, retention| setup.hop(chunk, setup.threads, 1.0, (origin, operation, retention)).total();
         let exact = setup.startup()
-            + setup.taking(chunk)
-            + hop(From::Here, Deed::Reduce, Kept::No)
-            + (n - 2.0) * hop(From::Before, Deed::Reduce, Kept::No)
-            + (n - 1.0) * hop(From::Before, Deed::Copy, Kept::Yes)
+            + setup.receive_time(chunk)
+            + hop(Origin::Here, OperationKind::Reduce, Retention::No)
+            + (n - 2.0) * hop(Origin::Before, OperationKind::Reduce, Retention::No)
+            + (n - 1.0) * hop(Origin::Before, OperationKind::Copy, Retention::Yes)
             + (2.0 * n - 3.0) * setup.reload(chunk);
         are_close(&setup, setup.time(Algorithm::Ring, setup.shape(Collective::AllReduce)), exact, (2.0 * n, chunk))?;
     }
@@ -257,16 +263,16 @@ proptest! {
     fn pipelined_chains_match_closed_form(setup in setups(), k in 2u64..20, reduces in any::<bool>()) {
         let chunk = setup.bytes.div_ceil(k);
         let setup = Setup { bytes: chunk * k, ..setup };
-        let (collective, deed, kept) = match reduces {
-            true => (Collective::Reduce, Deed::Reduce, Kept::No),
-            false => (Collective::Broadcast, Deed::Copy, Kept::Yes),
+        let (collective, operation, retention) = match reduces {
+            true => (Collective::Reduce, OperationKind::Reduce, Retention::No),
+            false => (Collective::Broadcast, OperationKind::Copy, Retention::Yes),
         };
         let shape = Shape { chunk: Some(Bytes(chunk)), ..setup.shape(collective) };
         let [first, other] =
-            [From::Here, From::Before].map(|from| setup.hop(chunk as f64, setup.threads, 1.0, (from, deed, kept)));
+            [Origin::Here, Origin::Before].map(|origin| setup.hop(chunk as f64, setup.threads, 1.0, (origin, operation, retention)));
         let others = f64::from(setup.ranks - 2);
-        let slowest = if others > 0.0 { first.pace().max(other.pace()) } else { first.pace() };
-        let exact = setup.startup() + first.whole() + others * other.whole() + (k - 1) as f64 * slowest;
+        let slowest = if others > 0.0 { first.interval().max(other.interval()) } else { first.interval() };
+        let exact = setup.startup() + first.total() + others * other.total() + (k - 1) as f64 * slowest;
         let steps = f64::from(setup.ranks) + k as f64;
         are_close(&setup, setup.time(Algorithm::Ring, shape), exact, (steps, chunk as f64))?;
     }
@@ -278,13 +284,13 @@ proptest! {
         let warps = setup.threads.div_ceil(32).max(2);
         let reducing = ((f64::from(warps) * setup.costs.split) as u16).clamp(1, warps - 1);
         let chunk = setup.bytes as f64 / 2.0;
-        let way = |threads, deed, kept| {
-            let hop = |one| setup.hop(chunk, threads, 2.0, one).after(setup.costs.fan.0 as f64).whole();
-            hop((From::Here, deed, Kept::No)) + f64::from(setup.ranks - 2) * hop((From::Before, deed, kept))
+        let one_way = |threads, operation, retention| {
+            let hop = |message| setup.hop(chunk, threads, 2.0, message).with_delay(setup.costs.split_block.0 as f64).total();
+            hop((Origin::Here, operation, Retention::No)) + f64::from(setup.ranks - 2) * hop((Origin::Before, operation, retention))
         };
         let exact = setup.startup()
-            + way(32 * reducing, Deed::Reduce, Kept::No)
-            + way(32 * (warps - reducing), Deed::Copy, Kept::Yes);
+            + one_way(32 * reducing, OperationKind::Reduce, Retention::No)
+            + one_way(32 * (warps - reducing), OperationKind::Copy, Retention::Yes);
         let shape = Shape { channels: 2, ..setup.shape(Collective::AllReduce) };
         are_close(&setup, setup.time(Algorithm::Tree, shape), exact, (2.0 * f64::from(setup.ranks), chunk))?;
     }
@@ -296,17 +302,17 @@ proptest! {
         let setup = Setup { bytes: chunk * k, ..setup };
         let shape = Shape { chunk: Some(Bytes(chunk)), ..setup.shape(Collective::SendRecv) };
         let message = setup.exchange(chunk as f64, k as f64, 1.0);
-        let exact = setup.startup() + message.whole() + (k - 1) as f64 * message.pace();
+        let exact = setup.startup() + message.total() + (k - 1) as f64 * message.interval();
         are_close(&setup, setup.time(Algorithm::Direct, shape), exact, (2.0 * k as f64, chunk as f64))?;
     }
 
     /// Every further peer for which a rank has a block delays the start of a call; ranks with one peer, or that
     /// forward data, have no such delay.
     #[test]
-    fn startup_grows_with_concurrent_peers(setup in setups(), channels in 1u16..9, each in nanos(2000)) {
-        let of_ranks = setup.ranks - 1;
+    fn startup_grows_with_concurrent_peers(setup in setups(), channels in 1u16..9, per_peer in nanos(2000)) {
+        let other_ranks = setup.ranks - 1;
         for (collective, algorithm, peers) in [
-            (Collective::AllToAll, Algorithm::Direct, of_ranks.min(channels.into())),
+            (Collective::AllToAll, Algorithm::Direct, other_ranks.min(channels.into())),
             (Collective::SendRecv, Algorithm::Direct, 1),
             (Collective::AllGather, Algorithm::Ring, 1),
         ] {
@@ -315,7 +321,7 @@ proptest! {
                 let shape = Shape { channels, ..setup.shape(collective) };
                 Setup { costs, ..setup.clone() }.time(algorithm, shape)
             };
-            prop_assert_eq!(time(each) - time(Picos::ZERO), f64::from(peers - 1) * each.0 as f64);
+            prop_assert_eq!(time(per_peer) - time(Picos::ZERO), f64::from(peers - 1) * per_peer.0 as f64);
         }
     }
 
@@ -325,7 +331,7 @@ proptest! {
         let block = setup.bytes.div_ceil(u64::from(setup.ranks));
         let setup = Setup { bytes: block * u64::from(setup.ranks), ..setup };
         let peers = f64::from(setup.ranks - 1);
-        let exact = setup.startup() + setup.exchange(block as f64, 1.0, peers).whole();
+        let exact = setup.startup() + setup.exchange(block as f64, 1.0, peers).total();
         let shape = setup.shape(Collective::AllToAll);
         are_close(&setup, setup.time(Algorithm::Direct, shape), exact, (2.0 * peers, block as f64))?;
     }
@@ -333,10 +339,10 @@ proptest! {
     /// In-place and out-of-place rings take the same time, in one loop or several: their blocks do the same work,
     /// except that a rank's own part of an all_gather stays in place.
     #[test]
-    fn in_place_rings_take_the_same_time(setup in setups(), loops in 1u64..9, which in 0usize..3) {
-        let collective = [Collective::AllReduce, Collective::AllGather, Collective::ReduceScatter][which];
+    fn in_place_rings_take_the_same_time(setup in setups(), loops in 1u64..9, index in 0usize..3) {
+        let collective = [Collective::AllReduce, Collective::AllGather, Collective::ReduceScatter][index];
         let mut setup = setup;
-        if let (Collective::AllGather, LaneSpeed::Passes(passes)) = (collective, &mut setup.costs.lane) {
+        if let (Collective::AllGather, ChannelLimit::Passes(passes)) = (collective, &mut setup.costs.channel_limit) {
             passes.store = Picos::ZERO;
         }
         let time = |buffers| {
@@ -353,7 +359,7 @@ proptest! {
     /// slightly, by up to 3.1 % (anomalies of Graham, *Bounds on multiprocessing timing anomalies*, 1969).
     #[test]
     fn time_grows_with_bytes_under_the_shipped_profile(
-        plant in plants(12),
+        fabric_spec in fabric_specs(12),
         (algorithm, collective) in select(vec![
             (Algorithm::Ring, Collective::AllReduce),
             (Algorithm::Ring, Collective::AllGather),
@@ -367,18 +373,18 @@ proptest! {
         (channels, warps) in (1u16..=4, 1u16..=20),
         (bytes, more) in (1u64..5_000_000, 1u64..1_000_000),
     ) {
-        let world = World { profile: Profile::named("nccl-2.28-h200").unwrap(), ..World::ideal(plant.build()) };
+        let testbed = Testbed { profile: Profile::named("nccl-2.28-h200").unwrap(), ..Testbed::ideal(fabric_spec.build()) };
         let time = |bytes| {
-            let (ranks, buffers) = (world.ranks(), BufferUse::OutOfPlace);
+            let (ranks, buffers) = (testbed.ranks(), BufferUse::OutOfPlace);
             let call = Call { collective, bytes: Bytes(bytes), ranks, root: Rank(0), buffers };
             let shape = Shape { channels, threads: Some(32 * warps), ..Shape::new(call, protocol) };
-            world.run(&*Case { algorithm, shape }.generator(), Folding::WhereProved).ok().map(|timeline| timeline.time.0)
+            testbed.run(&*Case { algorithm, shape }.generator(), Folding::WhereProved).ok().map(|timeline| timeline.time.0)
         };
         // A block's time is counted in parts of the bytes on the wire: at 1 TB/s with an error of up to 1/32,256.
-        let shares_ways = world.fabric.hosts().len() > 1 || format!("{plant:?}").contains("pcie");
+        let shares_links = testbed.fabric.hosts().len() > 1 || format!("{fabric_spec:?}").contains("pcie");
         // For sliced messages just above one pass, more of a step is hidden behind the block's work than a link
         // shared by channels needs for the bytes: a flaw of the model, of a few per cent.
-        let share = if shares_ways || protocol == Protocol::Simple { 10 } else { 32_256 };
+        let share = if shares_links || protocol == Protocol::Simple { 10 } else { 32_256 };
         if let (Some(less), Some(more)) = (time(bytes), time(bytes + more)) {
             // The remaining tolerance covers roundings of a picosecond.
             prop_assert!(less <= more + more / share + 1000, "{less} {more}");
@@ -417,18 +423,18 @@ proptest! {
         costs in launches(),
         work in host_works(),
         device in 0u64..40_000_000,
-        longer in prop_oneof![Just(1u64), 0..1_000_000u64],
+        added_device in prop_oneof![Just(1u64), 0..1_000_000u64],
     ) {
-        let time = |device| costs.apply(Picos(device), work).0;
+        let time = |device| costs.call_time(Picos(device), work).0;
         let (added, floor) = added_and_floor(costs, work);
-        let least = floor.max(device + added);
-        prop_assert!((least..=least + costs.jitter.0 / 4).contains(&time(device)), "{} and {least}", time(device));
+        let min_time = floor.max(device + added);
+        prop_assert!((min_time..=min_time + costs.jitter.0 / 4).contains(&time(device)), "{} and {min_time}", time(device));
         if floor.abs_diff(device + added) >= costs.jitter.0 {
-            prop_assert_eq!(time(device), least);
+            prop_assert_eq!(time(device), min_time);
         }
-        let more = time(device + longer);
+        let later = time(device + added_device);
         // The quadratic in whole picoseconds may be truncated by one.
-        prop_assert!(time(device) <= more && more <= time(device) + longer + 1, "{} then {more}", time(device));
+        prop_assert!(time(device) <= later && later <= time(device) + added_device + 1, "{} then {later}", time(device));
     }
 
     /// If device time and floor are equal, a quarter of the jitter is added in full.
@@ -436,7 +442,7 @@ proptest! {
     fn jitter_is_largest_where_device_time_equals_the_floor(costs in launches(), work in host_works()) {
         let (added, floor) = added_and_floor(costs, work);
         prop_assume!(floor >= added);
-        let found = costs.apply(Picos(floor - added), work);
-        prop_assert_eq!(found.0, floor + costs.jitter.0 / 4);
+        let actual = costs.call_time(Picos(floor - added), work);
+        prop_assert_eq!(actual.0, floor + costs.jitter.0 / 4);
     }
 }

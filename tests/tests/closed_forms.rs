@@ -15,7 +15,7 @@ use proptest::prelude::*;
 
 use crate::generators::{Case, is_rooted};
 use crate::matrices::with_matrix;
-use crate::worlds::{World, switch};
+use crate::testbed::{Testbed, switch};
 
 /// Equal links and a call.
 #[derive(Clone, Copy, Debug)]
@@ -36,8 +36,8 @@ impl Setup {
     }
 
     fn time(&self, case: &Case) -> Picos {
-        let world = World::ideal(switch(self.ranks, self.bandwidth, self.link_latency));
-        let timeline = world.run(&*case.generator(), Folding::Off).unwrap();
+        let testbed = Testbed::ideal(switch(self.ranks, self.bandwidth, self.link_latency));
+        let timeline = testbed.run(&*case.generator(), Folding::Off).unwrap();
         assert_eq!(timeline.costs.total(), timeline.time);
         timeline.time
     }
@@ -48,7 +48,7 @@ impl Setup {
     }
 
     /// Time of all bytes over one link, in picoseconds.
-    fn whole(&self) -> f64 {
+    fn transfer_time(&self) -> f64 {
         self.bytes as f64 * 1e12 / self.bandwidth.0 as f64
     }
 }
@@ -70,22 +70,22 @@ fn setups() -> impl Strategy<Value = Setup> {
     )
 }
 
-/// Asserts that `found` is `exact` rounded up by at most a picosecond for each of `steps` steps, with rates rounded
+/// Asserts that `actual` is `exact` rounded up by at most a picosecond for each of `steps` steps, with rates rounded
 /// down to 10⁻³ B/s among `sharers` flows.
 fn is_rounded_up(
-    found: Picos,
+    actual: Picos,
     exact: f64,
     steps: u32,
     sharers: u32,
     bandwidth: Bandwidth,
 ) -> Result<(), TestCaseError> {
-    let slower = exact * f64::from(sharers) * 1e-3 / bandwidth.0 as f64;
+    let rounding = exact * f64::from(sharers) * 1e-3 / bandwidth.0 as f64;
     // Floating-point error of the exact value, and the truncation of chunks below 10⁻¹⁵ bytes.
     let slack = 1e-3 + exact * 1e-14;
-    let excess = found.0 as f64 - exact;
+    let excess = actual.0 as f64 - exact;
     prop_assert!(
-        -slack <= excess && excess <= f64::from(steps) + slower + slack,
-        "{found:?} against {exact} in {steps} steps"
+        -slack <= excess && excess <= f64::from(steps) + rounding + slack,
+        "{actual:?} against {exact} in {steps} steps"
     );
     Ok(())
 }
@@ -97,7 +97,7 @@ proptest! {
     /// channels that share the links: one latency per step, and the stated bytes.
     #[test]
     fn flat_times_match_the_facts(setup in setups(), root in any::<prop::sample::Index>()) {
-        for facts in facts().filter(|facts| facts.holds_for(setup.ranks)) {
+        for facts in facts().filter(|facts| facts.is_exact_for(setup.ranks)) {
             let Time::Flat(bytes) = facts.time else { continue };
             let channels = match facts.algorithm {
                 // Channels over different sides lose step, and chunks of a scattered reduce are serialized.
@@ -109,12 +109,12 @@ proptest! {
             let setup = Setup { channels, ..setup };
             let root = if is_rooted(facts.collective) { root.index(setup.ranks as usize) as u32 } else { 0 };
             let count = Count { ranks: setup.ranks, per_host: setup.ranks };
-            let steps = (facts.steps.of)(count);
-            let exact = steps * setup.latency() + (bytes.of)(count) * setup.whole();
+            let steps = (facts.steps.evaluate)(count);
+            let exact = steps * setup.latency() + (bytes.evaluate)(count) * setup.transfer_time();
             let time = setup.time(&setup.case(facts.algorithm, facts.collective, root));
             let sharers = setup.ranks * u32::from(setup.channels);
             // A buffer has as many blocks as ranks.
-            let transfers = steps as u32 + ((facts.sent.of)(count).max(1.0) * f64::from(setup.ranks)).ceil() as u32;
+            let transfers = steps as u32 + ((facts.sent.evaluate)(count).max(1.0) * f64::from(setup.ranks)).ceil() as u32;
             let checked = is_rounded_up(time, exact, transfers, sharers, setup.bandwidth);
             prop_assert!(checked.is_ok(), "{} {}: {:?}", facts.algorithm, facts.collective, checked);
         }
@@ -123,15 +123,15 @@ proptest! {
     /// PAT on 2ᵏ ranks with messages of at most 2ᵃ blocks: a + 2ᵏ⁻ᵃ − 1 steps, and the minimum number of bytes.
     #[test]
     fn pat_with_small_messages_matches_closed_form(setup in setups(), k in 1u32..=5, a in 0u32..5) {
-        let (ranks, together) = (1u32 << k, 1u64 << a.min(k - 1));
+        let (ranks, blocks_per_message) = (1u32 << k, 1u64 << a.min(k - 1));
         let block = setup.bytes / u64::from(setup.channels) / u64::from(ranks) + 1;
         let bytes = block * u64::from(setup.channels) * u64::from(ranks);
         let setup = Setup { ranks, bytes, ..setup };
         let steps = a.min(k - 1) + (ranks >> a.min(k - 1)) - 1;
-        let exact = f64::from(steps) * setup.latency() + f64::from(ranks - 1) / f64::from(ranks) * setup.whole();
+        let exact = f64::from(steps) * setup.latency() + f64::from(ranks - 1) / f64::from(ranks) * setup.transfer_time();
         for collective in [Collective::AllGather, Collective::ReduceScatter] {
             let mut case = setup.case(Algorithm::Pat, collective, 0);
-            case.shape.chunk = Some(Bytes(block * together));
+            case.shape.chunk = Some(Bytes(block * blocks_per_message));
             let sharers = ranks * u32::from(setup.channels);
             is_rounded_up(setup.time(&case), exact, steps + ranks, sharers, setup.bandwidth)?;
         }
@@ -144,7 +144,7 @@ proptest! {
         let channels = 2 * dimensions as u16;
         let setup = Setup { ranks, channels, ..setup };
         let steps = dimensions * (side - 1);
-        let exact = f64::from(steps) * setup.latency() + f64::from(ranks - 1) / f64::from(ranks) * setup.whole();
+        let exact = f64::from(steps) * setup.latency() + f64::from(ranks - 1) / f64::from(ranks) * setup.transfer_time();
         for (collective, times) in
             [(Collective::AllReduce, 2), (Collective::AllGather, 1), (Collective::ReduceScatter, 1)]
         {
@@ -163,7 +163,7 @@ proptest! {
         let chunk = setup.bytes / u64::from(k) / u64::from(setup.channels) + 1;
         let setup = Setup { bytes: chunk * u64::from(k) * u64::from(setup.channels), ..setup };
         let steps = setup.ranks - 2 + k;
-        let exact = f64::from(setup.ranks - 1) * setup.latency() + f64::from(steps) * setup.whole() / f64::from(k);
+        let exact = f64::from(setup.ranks - 1) * setup.latency() + f64::from(steps) * setup.transfer_time() / f64::from(k);
         let root = root.index(setup.ranks as usize) as u32;
         for collective in [Collective::Broadcast, Collective::Reduce] {
             let mut case = setup.case(Algorithm::Ring, collective, root);
@@ -181,9 +181,9 @@ proptest! {
         let sharers = 3 * m * u32::from(setup.channels);
         let root = root.index(setup.ranks as usize) as u32;
         let time = setup.time(&setup.case(Algorithm::Knomial, Collective::Broadcast, root));
-        is_rounded_up(time, f64::from(m) * setup.latency() + loads * setup.whole(), m, sharers, setup.bandwidth)?;
+        is_rounded_up(time, f64::from(m) * setup.latency() + loads * setup.transfer_time(), m, sharers, setup.bandwidth)?;
         let time = setup.time(&setup.case(Algorithm::ReduceThenBroadcast, Collective::AllReduce, 0));
-        let exact = f64::from(3 * m) * setup.latency() + (loads + f64::from(2 * m)) * setup.whole();
+        let exact = f64::from(3 * m) * setup.latency() + (loads + f64::from(2 * m)) * setup.transfer_time();
         is_rounded_up(time, exact, 3 * m, sharers, setup.bandwidth)?;
     }
 
@@ -193,7 +193,7 @@ proptest! {
     fn full_binary_trees_match_closed_form(setup in setups(), k in 2u32..=4, root in any::<prop::sample::Index>()) {
         let setup = Setup { ranks: (1 << k) - 1, ..setup };
         let root = root.index(setup.ranks as usize) as u32;
-        let level = setup.latency() + 2.0 * setup.whole();
+        let level = setup.latency() + 2.0 * setup.transfer_time();
         let up = f64::from(k - 1) * level;
         let sharers = 2 * u32::from(setup.channels);
         let exact = |algorithm, collective, root, exact| {
@@ -202,9 +202,9 @@ proptest! {
         exact(Algorithm::BinaryTree, Collective::Broadcast, root, up)?;
         exact(Algorithm::BinaryTree, Collective::Reduce, root, up)?;
         exact(Algorithm::InOrderTree, Collective::Reduce, setup.ranks - 1, up)?;
-        let handed_on = if root + 1 == setup.ranks { 0.0 } else { setup.latency() + setup.whole() };
-        exact(Algorithm::InOrderTree, Collective::Reduce, root, up + handed_on)?;
-        let split = f64::from(k) * setup.latency() + (f64::from(k) - 0.5) * setup.whole();
+        let last_step = if root + 1 == setup.ranks { 0.0 } else { setup.latency() + setup.transfer_time() };
+        exact(Algorithm::InOrderTree, Collective::Reduce, root, up + last_step)?;
+        let split = f64::from(k) * setup.latency() + (f64::from(k) - 0.5) * setup.transfer_time();
         exact(Algorithm::SplitTree, Collective::Broadcast, root, split)?;
     }
 
@@ -214,7 +214,7 @@ proptest! {
         let setup = Setup { ranks: 4 * l + 1, ..setup };
         let root = root.index(setup.ranks as usize) as u32;
         let time = setup.time(&setup.case(Algorithm::Chains, Collective::Reduce, root));
-        let exact = f64::from(l) * setup.latency() + f64::from(l + 3) * setup.whole();
+        let exact = f64::from(l) * setup.latency() + f64::from(l + 3) * setup.transfer_time();
         is_rounded_up(time, exact, l, 4 * u32::from(setup.channels), setup.bandwidth)?;
     }
 
@@ -224,7 +224,7 @@ proptest! {
         let root = root.index(setup.ranks as usize) as u32;
         let time = setup.time(&setup.case(Algorithm::LinearSync, Collective::Gather, root));
         let n = f64::from(setup.ranks);
-        let exact = 2.0 * (n - 1.0) * setup.latency() + (n - 1.0) / n * setup.whole();
+        let exact = 2.0 * (n - 1.0) * setup.latency() + (n - 1.0) / n * setup.transfer_time();
         is_rounded_up(time, exact, 2 * setup.ranks, u32::from(setup.channels), setup.bandwidth)?;
     }
 
@@ -236,8 +236,8 @@ proptest! {
         let steps = 2 * (setup.ranks - 1);
         let time = setup.time(&setup.case(Algorithm::Tree, Collective::AllReduce, 0));
         let exact = match setup.channels {
-            1 => f64::from(steps) * (setup.latency() + setup.whole() / 2.0) + setup.whole() / 2.0,
-            _ => f64::from(steps) * (setup.latency() + setup.whole()),
+            1 => f64::from(steps) * (setup.latency() + setup.transfer_time() / 2.0) + setup.transfer_time() / 2.0,
+            _ => f64::from(steps) * (setup.latency() + setup.transfer_time()),
         };
         is_rounded_up(time, exact, steps + 1, 2, setup.bandwidth)?;
     }
@@ -251,8 +251,8 @@ proptest! {
         let setup = Setup { ranks: 1 << k, channels: [1, 2, 4][usize::from(setup.channels % 3)], ..setup };
         let mut case = setup.case(Algorithm::Tree, Collective::AllReduce, 0);
         case.shape.ranks_per_node = 1;
-        let levels = f64::from(k - 1) * (setup.latency() + setup.whole());
-        let exact = 2.0 * (levels + setup.latency() + setup.whole() / 2.0);
+        let levels = f64::from(k - 1) * (setup.latency() + setup.transfer_time());
+        let exact = 2.0 * (levels + setup.latency() + setup.transfer_time() / 2.0);
         is_rounded_up(setup.time(&case), exact, 2 * k, 2 * u32::from(setup.channels), setup.bandwidth)?;
     }
 }
@@ -276,32 +276,32 @@ proptest! {
         // NICs are attached to the GPUs if a host has nothing else.
         let host = switch(per_host, setup.bandwidth, setup.link_latency);
         let fabric = cluster::build(&host, hosts, Some(&network.parse().unwrap())).unwrap();
-        let world = World::ideal(fabric);
+        let testbed = Testbed::ideal(fabric);
         // PCIe to the NIC and back (150 ns each), the NICs and one switch.
-        let rail = world.router().path(world.fabric.gpus()[0], world.fabric.gpus()[per_host as usize]).unwrap();
+        let rail = testbed.router().path(testbed.fabric.gpus()[0], testbed.fabric.gpus()[per_host as usize]).unwrap();
         prop_assert_eq!(rail.latency, Picos(150_000 + 1_000_000 + 200_000 + 150_000));
         prop_assert_eq!(rail.bandwidth, Some(Bandwidth::from_gbps(nic_gbps.into())));
 
         let (g, h, n) = (f64::from(per_host), f64::from(hosts), f64::from(setup.ranks));
-        let over_rail = |part: f64| rail.latency.0 as f64 + part * setup.bytes as f64 * 1e3 / f64::from(nic_gbps);
-        let within = |part: f64| if per_host == 1 { 0.0 } else { setup.latency() + part * setup.whole() };
+        let rail_time = |part: f64| rail.latency.0 as f64 + part * setup.bytes as f64 * 1e3 / f64::from(nic_gbps);
+        let host_time = |part: f64| if per_host == 1 { 0.0 } else { setup.latency() + part * setup.transfer_time() };
         let run = |collective, root| {
             let mut case = setup.case(Algorithm::Hierarchical, collective, root);
             case.shape.ranks_per_node = per_host;
-            world.run(&*case.generator(), Folding::Off).unwrap().time
+            testbed.run(&*case.generator(), Folding::Off).unwrap().time
         };
-        let slower = Bandwidth(setup.bandwidth.0.min(u64::from(nic_gbps) * 1_000_000_000));
+        let min_bandwidth = Bandwidth(setup.bandwidth.0.min(u64::from(nic_gbps) * 1_000_000_000));
         let sharers = setup.ranks * u32::from(setup.channels);
-        let is_exact = |found, exact| is_rounded_up(found, exact, 2 + 2 * hosts, sharers, slower);
+        let is_exact = |actual, exact| is_rounded_up(actual, exact, 2 + 2 * hosts, sharers, min_bandwidth);
 
-        let exact = 2.0 * within((g - 1.0) / g) + 2.0 * (h - 1.0) * over_rail(1.0 / n);
+        let exact = 2.0 * host_time((g - 1.0) / g) + 2.0 * (h - 1.0) * rail_time(1.0 / n);
         is_exact(run(Collective::AllReduce, 0), exact)?;
         let root = root.index(setup.ranks as usize) as u32;
         for collective in [Collective::Broadcast, Collective::Reduce] {
-            is_exact(run(collective, root), 2.0 * within((g - 1.0) / g) + (h - 1.0) * over_rail(1.0 / g))?;
+            is_exact(run(collective, root), 2.0 * host_time((g - 1.0) / g) + (h - 1.0) * rail_time(1.0 / g))?;
         }
         // Block by block, the hosts keep up with the rails if the rails are not faster.
-        let (step, share) = (over_rail(1.0 / n), within((g - 1.0) / n));
+        let (step, share) = (rail_time(1.0 / n), host_time((g - 1.0) / n));
         if share + f64::from(sharers) <= step {
             is_exact(run(Collective::AllGather, 0), (h - 1.0) * step + share)?;
             // Of the first two blocks that a rank sends to a local peer, the second follows the first immediately.
@@ -309,10 +309,10 @@ proptest! {
             is_exact(run(Collective::ReduceScatter, 0), (h - 1.0) * step + 2.0 * share - hidden)?;
         }
         // A rank's own blocks are sent while those of the local peers are gathered.
-        let across = over_rail((h - 1.0) / h);
-        let found = run(Collective::AllToAll, 0).0 as f64;
-        prop_assert!(found >= across - 1.0, "{found} is less than {across}");
-        let most = (within((g - 1.0) / g) + across) * (1.0 + 1e-9) + f64::from(sharers);
-        prop_assert!(found <= most, "{found} is more than {most}");
+        let min_time = rail_time((h - 1.0) / h);
+        let actual = run(Collective::AllToAll, 0).0 as f64;
+        prop_assert!(actual >= min_time - 1.0, "{actual} is less than {min_time}");
+        let max_time = (host_time((g - 1.0) / g) + min_time) * (1.0 + 1e-9) + f64::from(sharers);
+        prop_assert!(actual <= max_time, "{actual} is more than {max_time}");
     }
 }

@@ -8,9 +8,9 @@ use fabricast_planner::strategy::Restriction;
 use fabricast_sim::profile::{self, Launch, Processes, Profile, Software};
 use fabricast_sim::schedule::{Collective, Protocol};
 use fabricast_topologies::route::RouteOptions;
-use fabricast_topologies::{Bytes, FabricRequest, LinkKind, Picos, Place, load};
+use fabricast_topologies::{Bytes, FabricRequest, LinkKind, Picos, SourceLocation, load};
 use fabricast_validate::compare::{
-    Comparison, Explanations, Knob, LibraryChoice, PlansPick, Question, Request, Verdict, compare,
+    ChoiceRequest, Comparison, Explanations, FastestPlanned, LibraryChoice, ProfileParameter, Request, Verdict, compare,
 };
 use fabricast_validate::measured::manifest::{Configuration, Measurement, Notes, Registered, Role};
 use fabricast_validate::measured::{Library, LibraryName, LogContext, Row};
@@ -24,10 +24,10 @@ fn profile() -> Profile {
 /// in the other protocols the channels.
 fn measurement(protocol: Protocol, sizes: std::ops::Range<u32>) -> Measurement {
     let channels = if protocol == Protocol::Simple { 32 } else { 8 };
-    let request = FabricRequest::of("hgx-h200");
-    let row = |power: u32| Row::of(Bytes(1 << power), Picos(1), power);
+    let request = FabricRequest::new("hgx-h200");
+    let row = |power: u32| Row::new(Bytes(1 << power), Picos(1), power);
     Measurement {
-        place: Place::of_source("m"),
+        location: SourceLocation::from_source("m"),
         file: "log".into(),
         name: "log".to_owned(),
         fabric: Arc::new(load(&request).unwrap()),
@@ -55,29 +55,29 @@ fn measurement(protocol: Protocol, sizes: std::ops::Range<u32>) -> Measurement {
     }
 }
 
-fn compared(measurements: &[Measurement], profile: &Profile, choice: &dyn LibraryChoice) -> Comparison {
+fn compare_measurements(measurements: &[Measurement], profile: &Profile, choice: &dyn LibraryChoice) -> Comparison {
     compare(&Request {
         measurements,
         profile: Some(profile),
         choice,
         routes: RouteOptions::default(),
         explanations: Explanations::Wanted,
-        rows_done: None,
+        progress: None,
     })
     .unwrap()
 }
 
 /// Returns the measurement with the times that a profile predicts.
-fn measured_under(profile: &Profile, measurement: &Measurement) -> Measurement {
-    let predicted = compared(std::slice::from_ref(measurement), profile, &PlansPick);
-    let rows = predicted.rows.iter().map(|row| Row::of(row.bytes, row.predicted, row.line)).collect();
+fn measurement_from_profile(profile: &Profile, measurement: &Measurement) -> Measurement {
+    let predicted = compare_measurements(std::slice::from_ref(measurement), profile, &FastestPlanned);
+    let rows = predicted.rows.iter().map(|row| Row::new(row.bytes, row.predicted, row.line)).collect();
     Measurement { rows, ..measurement.clone() }
 }
 
 #[test]
 fn times_as_predicted_are_expected() {
-    let measured = measured_under(&profile(), &measurement(Protocol::Ll, 10..24));
-    let comparison = compared(&[measured], &profile(), &PlansPick);
+    let measured = measurement_from_profile(&profile(), &measurement(Protocol::Ll, 10..24));
+    let comparison = compare_measurements(&[measured], &profile(), &FastestPlanned);
     assert_eq!(comparison.rows.len(), 14);
     assert!(comparison.rows.iter().all(|row| row.error() == 0.0 && row.verdict() == Verdict::Expected));
     let group = &comparison.groups[0];
@@ -87,40 +87,50 @@ fn times_as_predicted_are_expected() {
 
 #[test]
 fn explanation_finds_the_changed_parameter() {
-    for (knob, factor, protocol, sizes) in [
-        (Knob::Links(LinkKind::Nvlink), 0.7, Protocol::Simple, 26..30),
-        (Knob::Pass(Protocol::Ll, profile::Role::Forward), 1.6, Protocol::Ll, 22..26),
-        (Knob::Pass(Protocol::Ll, profile::Role::Forward), 0.6, Protocol::Ll, 22..26),
-        (Knob::Startup(Protocol::Simple), 1.6, Protocol::Simple, 4..12),
-        (Knob::Startup(Protocol::Simple), 0.5, Protocol::Simple, 4..12),
-        (Knob::Floor(Launch::Graph, Processes::PerGpu), 6.0, Protocol::Ll, 4..12),
+    for (parameter, factor, protocol, sizes) in [
+        (ProfileParameter::Links(LinkKind::Nvlink), 0.7, Protocol::Simple, 26..30),
+        (ProfileParameter::Pass(Protocol::Ll, profile::Role::Forward), 1.6, Protocol::Ll, 22..26),
+        (ProfileParameter::Pass(Protocol::Ll, profile::Role::Forward), 0.6, Protocol::Ll, 22..26),
+        (ProfileParameter::Startup(Protocol::Simple), 1.6, Protocol::Simple, 4..12),
+        (ProfileParameter::Startup(Protocol::Simple), 0.5, Protocol::Simple, 4..12),
+        (ProfileParameter::Floor(Launch::Graph, Processes::PerGpu), 6.0, Protocol::Ll, 4..12),
     ] {
-        let differs = knob.turned(&profile(), factor);
-        let measured = measured_under(&differs, &measurement(protocol, sizes));
-        let comparison = compared(&[measured], &profile(), &PlansPick);
-        let found = comparison.groups[0].explanation.clone().unwrap_or_else(|| panic!("{knob}: {comparison:#?}"));
+        let changed = parameter.scale(&profile(), factor);
+        let measured = measurement_from_profile(&changed, &measurement(protocol, sizes));
+        let comparison = compare_measurements(&[measured], &profile(), &FastestPlanned);
+        let explanation =
+            comparison.groups[0].explanation.clone().unwrap_or_else(|| panic!("{parameter}: {comparison:#?}"));
         // Another parameter may explain the difference with a smaller factor; the one that differs needs no larger
         // factor.
-        assert!(found.factor.ln().abs() <= f64::ln(factor).abs() * 1.02, "{knob} × {factor}: {found:?}");
-        assert!(found.after.abs() < 0.01 && found.before.abs() > 0.05, "{knob} × {factor}: {found:?}");
-        if found.knob == knob {
-            assert!((found.factor / factor - 1.0).abs() < 0.03, "{knob} × {factor}: {found:?}");
+        assert!(
+            explanation.factor.ln().abs() <= f64::ln(factor).abs() * 1.02,
+            "{parameter} × {factor}: {explanation:?}"
+        );
+        assert!(
+            explanation.after.abs() < 0.01 && explanation.before.abs() > 0.05,
+            "{parameter} × {factor}: {explanation:?}"
+        );
+        if explanation.parameter == parameter {
+            assert!((explanation.factor / factor - 1.0).abs() < 0.03, "{parameter} × {factor}: {explanation:?}");
         }
     }
     // If no other parameter can explain the difference, the changed one is reported.
-    let found = |knob: Knob, factor, protocol, sizes| {
-        let measured = measured_under(&knob.turned(&profile(), factor), &measurement(protocol, sizes));
-        compared(&[measured], &profile(), &PlansPick).groups[0].explanation.as_ref().map(|found| found.knob)
+    let explained_by = |parameter: ProfileParameter, factor, protocol, sizes| {
+        let measured = measurement_from_profile(&parameter.scale(&profile(), factor), &measurement(protocol, sizes));
+        compare_measurements(&[measured], &profile(), &FastestPlanned).groups[0]
+            .explanation
+            .as_ref()
+            .map(|explanation| explanation.parameter)
     };
-    let links = Knob::Links(LinkKind::Nvlink);
-    assert_eq!(found(links, 0.5, Protocol::Simple, 26..30), Some(links));
+    let links = ProfileParameter::Links(LinkKind::Nvlink);
+    assert_eq!(explained_by(links, 0.5, Protocol::Simple, 26..30), Some(links));
 }
 
 /// A library choice that always returns one strategy.
 struct Only(Algorithm, Protocol, u16);
 
 impl LibraryChoice for Only {
-    fn narrow(&self, _: Question<'_>) -> Restriction {
+    fn restriction(&self, _: ChoiceRequest<'_>) -> Restriction {
         let Self(algorithm, protocol, channels) = *self;
         Restriction {
             algorithms: vec![algorithm],
@@ -136,38 +146,38 @@ fn forced_strategies_precede_the_librarys_choice() {
     let mut forced = measurement(Protocol::Ll, 12..16);
     // NCCL's rules are known and have precedence over a given choice.
     forced.configuration.library = Some(Library { name: LibraryName::Mscclpp, version: String::new() });
-    let mut open = forced.clone();
-    (open.configuration.algorithm, open.configuration.channels) = (None, None);
+    let mut unforced = forced.clone();
+    (unforced.configuration.algorithm, unforced.configuration.channels) = (None, None);
     let choice = Only(Algorithm::Tree, Protocol::Simple, 4);
     let strategies = |measurement: &Measurement| {
-        let comparison = compared(std::slice::from_ref(measurement), &profile(), &choice);
-        let of = |strategy: fabricast_planner::strategy::Strategy| {
+        let comparison = compare_measurements(std::slice::from_ref(measurement), &profile(), &choice);
+        let key = |strategy: fabricast_planner::strategy::Strategy| {
             (strategy.algorithm, strategy.protocol, strategy.channels)
         };
-        comparison.rows.iter().map(|row| of(row.strategy)).collect::<Vec<_>>()
+        comparison.rows.iter().map(|row| key(row.strategy)).collect::<Vec<_>>()
     };
-    assert_eq!(strategies(&open), [(Algorithm::Tree, Protocol::Ll, 4); 4]);
-    open.configuration.protocol = None;
-    assert_eq!(strategies(&open), [(Algorithm::Tree, Protocol::Simple, 4); 4]);
+    assert_eq!(strategies(&unforced), [(Algorithm::Tree, Protocol::Ll, 4); 4]);
+    unforced.configuration.protocol = None;
+    assert_eq!(strategies(&unforced), [(Algorithm::Tree, Protocol::Simple, 4); 4]);
     assert_eq!(strategies(&forced), [(Algorithm::Ring, Protocol::Ll, 8); 4]);
 }
 
 #[test]
 fn comparison_is_independent_of_threads_and_order() {
-    let turned = Knob::Startup(Protocol::Ll).turned(&profile(), 1.4);
-    let all: Vec<Measurement> =
-        [Protocol::Ll, Protocol::Simple].map(|p| measured_under(&turned, &measurement(p, 8..20))).to_vec();
-    let on = |threads: usize| {
+    let changed = ProfileParameter::Startup(Protocol::Ll).scale(&profile(), 1.4);
+    let measurements: Vec<Measurement> =
+        [Protocol::Ll, Protocol::Simple].map(|p| measurement_from_profile(&changed, &measurement(p, 8..20))).to_vec();
+    let compare_on = |threads: usize| {
         let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
-        pool.install(|| compared(&all, &profile(), &PlansPick))
+        pool.install(|| compare_measurements(&measurements, &profile(), &FastestPlanned))
     };
-    let one = on(1);
-    assert_eq!(one, on(4));
-    assert_eq!(one.groups.len(), 2);
+    let comparison = compare_on(1);
+    assert_eq!(comparison, compare_on(4));
+    assert_eq!(comparison.groups.len(), 2);
     // Two logs of one configuration form one group.
-    let same = compared(&[all[0].clone(), all[0].clone()], &profile(), &PlansPick);
-    assert_eq!((same.groups.len(), same.groups[0].summary.rows), (1, 24));
-    assert_eq!(same.groups[0].summary.median, one.groups[0].summary.median);
+    let merged = compare_measurements(&[measurements[0].clone(), measurements[0].clone()], &profile(), &FastestPlanned);
+    assert_eq!((merged.groups.len(), merged.groups[0].summary.rows), (1, 24));
+    assert_eq!(merged.groups[0].summary.median, comparison.groups[0].summary.median);
 }
 
 proptest! {
@@ -187,38 +197,38 @@ proptest! {
         disturbed in 1usize..5,
         launch in prop::sample::select(vec![Launch::Graph, Launch::Stream]),
     ) {
-        let request = FabricRequest { nodes: Some(nodes), ..FabricRequest::of(fabric) };
+        let request = FabricRequest { nodes: Some(nodes), ..FabricRequest::new(fabric) };
         let fabric = Arc::new(load(&request).unwrap());
-        let of = measurement(Protocol::Ll, 0..1);
+        let base = measurement(Protocol::Ll, 0..1);
         let gpus = fabric.gpus().len() as u32 / nodes;
         let configuration = Configuration {
             nodes, gpus, collective, launch, algorithm: None, protocol: None, channels: None,
-            in_network: InNetwork::Allowed, ..of.configuration.clone()
+            in_network: InNetwork::Allowed, ..base.configuration.clone()
         };
-        let rows = (0..8).map(|place| Row::of(Bytes(1 << (first + step * place)), Picos(1), place + 2)).collect();
+        let rows = (0..8).map(|i| Row::new(Bytes(1 << (first + step * i)), Picos(1), i + 2)).collect();
         let profile = Profile::nearest(&fabric, Software::Nccl).unwrap();
-        let open = Measurement { request, fabric, configuration, rows, ..of };
+        let unforced = Measurement { request, fabric, configuration, rows, ..base };
         let compare = |measured: &Measurement| compare(&Request {
             measurements: std::slice::from_ref(measured),
             profile: Some(&profile),
-            choice: &PlansPick,
+            choice: &FastestPlanned,
             routes: RouteOptions::default(),
             explanations: Explanations::None,
-            rows_done: None,
+            progress: None,
         }).unwrap();
-        let predicted = compare(&open);
+        let predicted = compare(&unforced);
         let rows: Vec<Row> =
-            predicted.rows.iter().map(|row| Row::of(row.bytes, row.predicted, row.line)).collect();
-        let smooth = compare(&Measurement { rows: rows.clone(), ..open.clone() });
-        for row in &smooth.rows {
-            prop_assert!(row.outlier.is_none() && row.slow.is_none(), "{row:?} of {:#?}", smooth.rows);
+            predicted.rows.iter().map(|row| Row::new(row.bytes, row.predicted, row.line)).collect();
+        let undisturbed = compare(&Measurement { rows: rows.clone(), ..unforced.clone() });
+        for row in &undisturbed.rows {
+            prop_assert!(row.outlier.is_none() && row.slow.is_none(), "{row:?} of {:#?}", undisturbed.rows);
         }
         let mut rows = rows;
-        let most = rows.iter().map(Row::measured).max().unwrap_or_default();
+        let max_time = rows.iter().map(Row::measured).max().unwrap_or_default();
         let line = rows[disturbed].line;
-        rows[disturbed] = Row::of(rows[disturbed].bytes, Picos(most.0 * 40), line);
-        let named: Vec<u32> = compare(&Measurement { rows, ..open })
+        rows[disturbed] = Row::new(rows[disturbed].bytes, Picos(max_time.0 * 40), line);
+        let outlier_lines: Vec<u32> = compare(&Measurement { rows, ..unforced })
             .rows.iter().filter(|row| row.outlier.is_some()).map(|row| row.line).collect();
-        prop_assert!(named.contains(&line), "{named:?} without {line}");
+        prop_assert!(outlier_lines.contains(&line), "{outlier_lines:?} without {line}");
     }
 }

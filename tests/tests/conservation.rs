@@ -4,9 +4,9 @@
 use std::collections::HashMap;
 
 use fabricast_planner::algorithm::{Algorithm, Shape};
-use fabricast_planner::bound::{Bounds, Efficiency};
+use fabricast_planner::bound::{Bounds, RateEfficiency};
 use fabricast_sim::lower::Resource;
-use fabricast_sim::profile::{LaneSpeed, Profile, largest_message};
+use fabricast_sim::profile::{ChannelLimit, Profile, largest_message};
 use fabricast_sim::schedule::{
     BlockSplit, Buffer, BufferUse, Collective, Dependency, OpKind, Operation, Protocol, Rank, RunId, Schedule,
 };
@@ -22,11 +22,11 @@ use proptest::prelude::*;
 use proptest::sample::Index;
 
 use crate::generators::Case;
-use crate::worlds::{World, orders, places, plain, scenes, switch};
+use crate::testbed::{Testbed, buffer_locations, call_templates, scenes, single_channel_case, switch};
 
 /// Counts the load that operations put on capacities, from the routes and the profile's definitions.
 struct Ledger<'a> {
-    world: &'a World,
+    testbed: &'a Testbed,
     schedule: &'a Schedule,
     router: Router<'a>,
     placement: Vec<NodeId>,
@@ -35,7 +35,7 @@ struct Ledger<'a> {
 
 /// Additional work of a block in the passes of an operation.
 #[derive(Clone, Copy)]
-enum Besides {
+enum AdditionalWork {
     Nothing,
     AddsAnother,
     SendsTheSame,
@@ -46,9 +46,9 @@ enum Besides {
 const BYTES_OF_A_PICOSECOND: f64 = 0.1;
 
 impl<'a> Ledger<'a> {
-    fn new(world: &'a World, schedule: &'a Schedule) -> Self {
-        let placement = world.placement();
-        Self { world, schedule, router: world.router(), participants: Participants::new(&placement), placement }
+    fn new(testbed: &'a Testbed, schedule: &'a Schedule) -> Self {
+        let placement = testbed.placement();
+        Self { testbed, schedule, router: testbed.router(), participants: Participants::new(&placement), placement }
     }
 
     /// Bytes of an operation's chunks.
@@ -62,10 +62,10 @@ impl<'a> Ledger<'a> {
 
     /// Load of an operation on its channel: its payload, or, for a block that works in passes, the time of the passes
     /// after the first; none if the kept data is copied in passing.
-    fn of_lane(&self, op: &Operation, payload: f64) -> f64 {
+    fn channel_load(&self, op: &Operation, payload: f64) -> f64 {
         let header = self.schedule.header();
-        let costs = self.world.profile.protocol(header.protocol);
-        let LaneSpeed::Passes(passes) = costs.lane else { return payload };
+        let costs = self.testbed.profile.protocol(header.protocol);
+        let ChannelLimit::Passes(passes) = costs.channel_limit else { return payload };
         // Kept data is copied in passing, or by other blocks if every pair exchanges its own data.
         let pairs = matches!(
             self.schedule.header().call.collective,
@@ -81,35 +81,37 @@ impl<'a> Ledger<'a> {
         let block = header.blocks.threads.unwrap_or(costs.threads);
         let warps = block.div_ceil(32).max(2);
         let reducing = ((f64::from(warps) * costs.split) as u16).clamp(1, warps - 1);
-        if pairs && header.blocks.split == BlockSplit::Whole {
-            return self.of_exchange(op, payload, block);
+        if pairs && header.blocks.split == BlockSplit::OneChannel {
+            return self.exchange_load(op, payload, block);
         }
         let threads = match (header.blocks.split, op.channel.0 % 2) {
-            (BlockSplit::Whole, _) => block,
+            (BlockSplit::OneChannel, _) => block,
             (BlockSplit::ReduceAndCopy, 0) => 32 * reducing,
             (BlockSplit::ReduceAndCopy, _) => 32 * (warps - reducing),
         };
         // An operation forwards arriving data if its run waits for another rank, or in a split block for a run on the
         // same channel.
         let run = self.schedule.run(op.run);
-        let arrives = self.schedule.dependencies(op.run).iter().any(|awaited| {
-            let channel = self.schedule.run(self.schedule.run_id(awaited.rank, awaited.run)).channel;
-            awaited.rank != op.rank && (header.blocks.split == BlockSplit::Whole || channel == op.channel)
+        let arrives = self.schedule.dependencies(op.run).iter().any(|dependency| {
+            let channel = self.schedule.run(self.schedule.run_id(dependency.rank, dependency.run)).channel;
+            dependency.rank != op.rank && (header.blocks.split == BlockSplit::OneChannel || channel == op.channel)
         });
-        let sends_on = arrives && run.src_buffer != Buffer::Input;
-        let pass = if sends_on { passes.forward } else { passes.send };
+        let forwards = arrives && run.src_buffer != Buffer::Input;
+        let pass = if forwards { passes.forward } else { passes.send };
         // Sent data is kept as well: results in transit, and a rank's own part of the result.
         let call = &header.call;
-        let own = matches!(call.collective, Collective::AllGather | Collective::Broadcast)
+        let stores_own_part = matches!(call.collective, Collective::AllGather | Collective::Broadcast)
             && call.buffers == BufferUse::OutOfPlace;
-        let kept = !op.kind.reduces() && op.kind != OpKind::MulticastReduce && (sends_on || own);
-        let pass = if kept { pass + passes.store } else { pass };
-        let synchronised = f64::from(threads.div_ceil(32)) * passes.per_warp.0 as f64;
-        let pass = match self.in_its_passes(op) {
-            Besides::Nothing => pass.0 as f64 + synchronised,
-            Besides::AddsAnother => (pass.0 + passes.take.0.saturating_sub(passes.store.0)) as f64 + synchronised,
-            Besides::SendsTheSame => passes.store.0 as f64,
-            Besides::DoneByAnother => 0.0,
+        let stores = !op.kind.reduces() && op.kind != OpKind::MulticastReduce && (forwards || stores_own_part);
+        let pass = if stores { pass + passes.store } else { pass };
+        let synchronization = f64::from(threads.div_ceil(32)) * passes.per_warp.0 as f64;
+        let pass = match self.additional_work(op) {
+            AdditionalWork::Nothing => pass.0 as f64 + synchronization,
+            AdditionalWork::AddsAnother => {
+                (pass.0 + passes.receive.0.saturating_sub(passes.store.0)) as f64 + synchronization
+            }
+            AdditionalWork::SendsTheSame => passes.store.0 as f64,
+            AdditionalWork::DoneByAnother => 0.0,
         };
         let quantum = passes.bytes_per_thread.0 as f64 * f64::from(threads);
         let passes = (payload - 1e-9).ceil() / quantum;
@@ -120,64 +122,68 @@ impl<'a> Ledger<'a> {
 
     /// Additional work of a tree block that receives from several children and sends to several: it adds both inputs
     /// while sending the sum, and stores loaded data once per child.
-    fn in_its_passes(&self, op: &Operation) -> Besides {
-        if self.schedule.header().blocks.split == BlockSplit::Whole {
-            return Besides::Nothing;
+    fn additional_work(&self, op: &Operation) -> AdditionalWork {
+        if self.schedule.header().blocks.split == BlockSplit::OneChannel {
+            return AdditionalWork::Nothing;
         }
-        let on_block = self.schedule.runs_of(op.rank).filter(|&run| self.schedule.run(run).channel == op.channel);
+        let on_block = self.schedule.rank_runs(op.rank).filter(|&run| self.schedule.run(run).channel == op.channel);
         let others: Vec<_> = on_block.filter(|&run| run != op.run && self.schedule.run(run).len > op.index).collect();
-        let waits = |run, awaited| {
+        let waits_for = |run, dependency| {
             let runs = self.schedule.dependencies(run).iter().map(|wait| self.schedule.run_id(wait.rank, wait.run));
-            runs.into_iter().any(|run| run == awaited)
+            runs.into_iter().any(|run| run == dependency)
         };
         let kind = |run| self.schedule.run(run).kind;
-        let same = |&run: &RunId| {
+        let sends_same_source = |&run: &RunId| {
             let other = self.schedule.run(run);
             run.0 < op.run.0 && kind(run) == OpKind::Put && other.src.at(op.index) == op.src.index
         };
         match op.kind {
-            OpKind::Reduce if others.iter().any(|&run| kind(run).is_transfer() && waits(run, op.run)) => {
-                Besides::DoneByAnother
+            OpKind::Reduce if others.iter().any(|&run| kind(run).is_transfer() && waits_for(run, op.run)) => {
+                AdditionalWork::DoneByAnother
             }
-            _ if others.iter().any(|&run| kind(run) == OpKind::Reduce && waits(op.run, run)) => Besides::AddsAnother,
-            OpKind::Put if others.iter().any(same) => Besides::SendsTheSame,
-            _ => Besides::Nothing,
+            _ if others.iter().any(|&run| kind(run) == OpKind::Reduce && waits_for(op.run, run)) => {
+                AdditionalWork::AddsAnother
+            }
+            OpKind::Put if others.iter().any(sends_same_source) => AdditionalWork::SendsTheSame,
+            _ => AdditionalWork::Nothing,
         }
     }
 
     /// Load of one of the messages to a peer on a block that sends with one half of its threads and takes with the
     /// other: a pass of each, or of both as stated. A message without flags in its lines is sent alone the first
     /// time, in half that time.
-    fn of_exchange(&self, op: &Operation, payload: f64, block: u16) -> f64 {
-        let costs = self.world.profile.protocol(self.schedule.header().protocol);
-        let LaneSpeed::Passes(passes) = costs.lane else { return payload };
+    fn exchange_load(&self, op: &Operation, payload: f64, block: u16) -> f64 {
+        let costs = self.testbed.profile.protocol(self.schedule.header().protocol);
+        let ChannelLimit::Passes(passes) = costs.channel_limit else { return payload };
         let half = (block / 2).max(1);
         let warps = u64::from(half.div_ceil(32)) * passes.per_warp.0;
         // In whole picoseconds.
         let quantum = passes.bytes_per_thread.0 as f64 * f64::from(half);
-        let took = |pass: u64| ((payload - 1e-9).ceil() * pass as f64 / quantum + 1e-9).floor();
+        let pass_time = |pass: u64| ((payload - 1e-9).ceil() * pass as f64 / quantum + 1e-9).floor();
         let both = match passes.exchange {
-            Some(pass) => took(pass.0),
-            None => took(passes.send.0 + warps) + took(passes.take.0 + warps),
+            Some(pass) => pass_time(pass.0),
+            None => pass_time(passes.send.0 + warps) + pass_time(passes.receive.0 + warps),
         };
-        let messages = if self.is_in_turn(op) { f64::from(self.schedule.run(op.run).len) } else { 1.0 };
+        let messages = if self.is_serialized(op) { f64::from(self.schedule.run(op.run).len) } else { 1.0 };
         let first = if costs.stream.is_some() { 0.0 } else { ((both / 2.0).floor() / messages).floor() };
         (both - first) * BYTES_OF_A_PICOSECOND
     }
 
     /// Returns true if an operation is one of several serialized messages on a connection.
-    fn is_in_turn(&self, op: &Operation) -> bool {
+    fn is_serialized(&self, op: &Operation) -> bool {
         let run = self.schedule.run(op.run);
-        let before = |awaited: &Dependency| (awaited.start, awaited.step) == (-1, 1);
-        let own = |awaited: &Dependency| self.schedule.run_id(awaited.rank, awaited.run) == op.run && before(awaited);
-        run.peer.is_fixed() && run.len > 1 && self.schedule.dependencies(op.run).iter().any(own)
+        let is_previous = |dependency: &Dependency| (dependency.start, dependency.step) == (-1, 1);
+        let is_previous_of_run = |dependency: &Dependency| {
+            self.schedule.run_id(dependency.rank, dependency.run) == op.run && is_previous(dependency)
+        };
+        run.peer.is_fixed() && run.len > 1 && self.schedule.dependencies(op.run).iter().any(is_previous_of_run)
     }
 
     /// Time to read the flags of LL for a payload, in the same unit.
-    fn read(&self, payload: f64) -> f64 {
+    fn flag_read_load(&self, payload: f64) -> f64 {
         let protocol = self.schedule.header().protocol;
-        let efficiency = self.world.profile.protocol(protocol).wire_efficiency;
-        match self.world.profile.network.scan {
+        let efficiency = self.testbed.profile.protocol(protocol).wire_efficiency;
+        match self.testbed.profile.network.scan {
             Some(rate) if protocol == Protocol::Ll => {
                 payload / efficiency / rate.0 as f64 * 1e12 * BYTES_OF_A_PICOSECOND
             }
@@ -187,87 +193,88 @@ impl<'a> Ledger<'a> {
 
     /// Time that the proxy thread spends on an operation, in the same unit: a cost per message (a slice, or a slot of
     /// the connection's buffer), plus reading the flags of LL.
-    fn of_proxy(&self, op: &Operation, payload: f64) -> f64 {
+    fn proxy_load(&self, op: &Operation, payload: f64) -> f64 {
         let protocol = self.schedule.header().protocol;
-        let costs = self.world.profile.protocol(protocol);
-        let whole = (payload - 1e-9).ceil().max(0.0);
+        let costs = self.testbed.profile.protocol(protocol);
+        let bytes = (payload - 1e-9).ceil().max(0.0);
         // Serialized messages of one connection are not sliced.
-        let slices = if self.is_in_turn(op) { 1 } else { costs.slices };
-        let slice = (whole / f64::from(slices)).ceil().min(largest_message(protocol).0 as f64).max(1.0);
-        let network = &self.world.profile.network;
-        let scanned = self.read(payload);
-        (whole / slice).ceil() * network.message.0 as f64 * BYTES_OF_A_PICOSECOND + scanned
+        let slices = if self.is_serialized(op) { 1 } else { costs.slices };
+        let slice = (bytes / f64::from(slices)).ceil().min(largest_message(protocol).0 as f64).max(1.0);
+        let network = &self.testbed.profile.network;
+        let scanned = self.flag_read_load(payload);
+        (bytes / slice).ceil() * network.message.0 as f64 * BYTES_OF_A_PICOSECOND + scanned
     }
 
     /// Load that one operation puts on each capacity. Links: the part that each carries, including framing. Memories:
-    /// a read and a write, or two reads and a write where a reduction arrives. Channels: see [`Self::of_lane`]. Host
+    /// a read and a write, or two reads and a write where a reduction arrives. Channels: see [`Self::channel_load`]. Host
     /// memory in which data is staged is written and read.
-    fn of(&self, op: &Operation) -> Vec<(Resource, f64)> {
+    fn operation_loads(&self, op: &Operation) -> Vec<(Resource, f64)> {
         if !op.kind.moves_data() {
             return vec![];
         }
         let payload = self.payload(op);
         let device = |rank: Rank| self.placement[rank.0 as usize];
-        let of_lane = self.of_lane(op, payload);
-        let mut passed = vec![(Resource::Lane(op.rank, op.channel), of_lane)];
-        passed.push((Resource::Processors(device(op.rank)), of_lane));
+        let lane_load = self.channel_load(op, payload);
+        let mut loads = vec![(Resource::Lane(op.rank, op.channel), lane_load)];
+        loads.push((Resource::Processors(device(op.rank)), lane_load));
         if !op.kind.is_transfer() {
             let times = if op.kind == OpKind::Reduce { 3.0 } else { 2.0 };
-            passed.push((Resource::Memory(device(op.rank)), times * payload));
-            return passed;
+            loads.push((Resource::Memory(device(op.rank)), times * payload));
+            return loads;
         }
         let (from, to) = if op.kind.reads_peer() { (op.peer, op.rank) } else { (op.rank, op.peer) };
-        let on_wire = payload / self.world.profile.protocol(self.schedule.header().protocol).wire_efficiency;
+        let on_wire = payload / self.testbed.profile.protocol(self.schedule.header().protocol).wire_efficiency;
         // If routes are chosen by hash, every channel is a separate flow.
         let mut hops = Vec::new();
         let ends = (device(from), device(to));
-        let path = self.router.route_among(&self.participants, ends, op.channel.0.into(), &mut hops).unwrap();
-        let fabric = &self.world.fabric;
+        let path =
+            self.router.route_for_participants(&self.participants, ends, op.channel.0.into(), &mut hops).unwrap();
+        let fabric = &self.testbed.fabric;
         let by_nvlink = |hop: &Hop| fabric.link(hop.link).kind == LinkKind::Nvlink;
         let is_network = |kind| matches!(kind, LinkKind::Infiniband | LinkKind::Ethernet);
-        let leaves = hops.iter().any(|hop| is_network(fabric.link(hop.link).kind));
-        let by_sms = self.schedule.header().protocol != Protocol::CopyEngine && !leaves;
+        let uses_network = hops.iter().any(|hop| is_network(fabric.link(hop.link).kind));
+        let by_sms = self.schedule.header().protocol != Protocol::CopyEngine && !uses_network;
         for hop in &hops {
             let bytes = on_wire * hop.share.fraction();
             // Loads and stores of GPUs over PCIe use smaller packets, which need more of the link.
             let is_packed = by_sms && fabric.link(hop.link).kind == LinkKind::Pcie;
-            let part = if is_packed { self.world.profile.links.pcie_peers } else { 1.0 };
-            passed.push((Resource::Link(hop.link), bytes / part));
-            let at = fabric.ends(hop.link).1;
-            passed.push((Resource::Crossbar(at), bytes));
+            let part = if is_packed { self.testbed.profile.links.pcie_peers } else { 1.0 };
+            loads.push((Resource::Link(hop.link), bytes / part));
+            let node = fabric.ends(hop.link).1;
+            loads.push((Resource::Crossbar(node), bytes));
             // A GPU that relays over NVLink writes the bytes to its memory and reads them again.
-            let sends_on = hops.iter().any(|next| by_nvlink(next) && fabric.ends(next.link).0 == at);
-            if at != ends.1 && fabric.node(at).kind == NodeKind::Gpu && (by_nvlink(hop) || sends_on) {
-                passed.push((Resource::Memory(at), 2.0 * bytes));
+            let relays = hops.iter().any(|next| by_nvlink(next) && fabric.ends(next.link).0 == node);
+            if node != ends.1 && fabric.node(node).kind == NodeKind::Gpu && (by_nvlink(hop) || relays) {
+                loads.push((Resource::Memory(node), 2.0 * bytes));
             }
         }
-        if leaves {
-            passed.push((Resource::Proxy(device(from)), self.of_proxy(op, payload)));
+        if uses_network {
+            loads.push((Resource::Proxy(device(from)), self.proxy_load(op, payload)));
         }
         for cpu in path.staging.cpus() {
-            passed.push((Resource::Memory(cpu), 2.0 * on_wire));
+            loads.push((Resource::Memory(cpu), 2.0 * on_wire));
         }
         if self.schedule.header().protocol == Protocol::CopyEngine && device(from) != device(to) {
-            let by = device(op.rank);
-            let both = path.staging.cpus().next().is_some();
-            let engines = [device(from), device(to)].into_iter().filter(|&end| both || end == by);
-            passed.extend(engines.map(|end| (Resource::CopyEngines(end), payload)));
+            let executor = device(op.rank);
+            let is_staged = path.staging.cpus().next().is_some();
+            let engines = [device(from), device(to)].into_iter().filter(|&end| is_staged || end == executor);
+            loads.extend(engines.map(|end| (Resource::CopyEngines(end), payload)));
         }
         if device(from) == device(to) {
             let times = if op.kind.reduces() { 3.0 } else { 2.0 };
-            passed.push((Resource::Memory(device(to)), times * payload));
-            return passed;
+            loads.push((Resource::Memory(device(to)), times * payload));
+            return loads;
         }
-        let written = if op.kind.reduces() { 3.0 } else { 1.0 };
-        passed.push((Resource::Memory(device(from)), payload));
-        passed.push((Resource::Memory(device(to)), written * payload));
-        passed
+        let accesses = if op.kind.reduces() { 3.0 } else { 1.0 };
+        loads.push((Resource::Memory(device(from)), payload));
+        loads.push((Resource::Memory(device(to)), accesses * payload));
+        loads
     }
 
     /// Total bytes on every used capacity.
     fn totals(&self) -> HashMap<Resource, f64> {
         let mut totals = HashMap::new();
-        for (resource, bytes) in self.schedule.operations().flat_map(|op| self.of(&op)) {
+        for (resource, bytes) in self.schedule.operations().flat_map(|op| self.operation_loads(&op)) {
             *totals.entry(resource).or_default() += bytes;
         }
         totals
@@ -275,70 +282,70 @@ impl<'a> Ledger<'a> {
 }
 
 /// Capacity in bytes per picosecond, from fabric and profile; `None` if unlimited.
-fn capacity(world: &World, schedule: &Schedule, resource: Resource) -> Option<f64> {
+fn capacity(testbed: &Testbed, schedule: &Schedule, resource: Resource) -> Option<f64> {
     let stated = match resource {
         Resource::Link(id) => {
-            let link = world.fabric.link(id);
-            return link.bandwidth.map(|b| b.0 as f64 * 1e-12 * world.profile.links.of(link.kind));
+            let link = testbed.fabric.link(id);
+            return link.bandwidth.map(|b| b.0 as f64 * 1e-12 * testbed.profile.links.for_kind(link.kind));
         }
-        Resource::Memory(node) => match &world.fabric.node(node).figures {
+        Resource::Memory(node) => match &testbed.fabric.node(node).figures {
             Figures::Gpu(figures) => figures.memory_bandwidth,
             Figures::Cpu(figures) => figures.memory_bandwidth,
             _ => None,
         },
-        Resource::Processors(node) => return processors(world, schedule, node),
-        Resource::CopyEngines(node) => return copy_engines(world, node),
-        Resource::Crossbar(node) => match &world.fabric.node(node).figures {
+        Resource::Processors(node) => return processors(testbed, schedule, node),
+        Resource::CopyEngines(node) => return copy_engines(testbed, node),
+        Resource::Crossbar(node) => match &testbed.fabric.node(node).figures {
             Figures::Switch(figures) => figures.capacity,
             _ => None,
         },
-        Resource::Lane(..) => return lane(world, schedule),
+        Resource::Lane(..) => return lane(testbed, schedule),
         Resource::Proxy(_) => return Some(BYTES_OF_A_PICOSECOND),
     };
     stated.map(|b: Bandwidth| b.0 as f64 * 1e-12)
 }
 
-fn gpu(world: &World, node: NodeId) -> GpuFigures {
-    match &world.fabric.node(node).figures {
+fn gpu(testbed: &Testbed, node: NodeId) -> GpuFigures {
+    match &testbed.fabric.node(node).figures {
         Figures::Gpu(figures) => (**figures).clone(),
         _ => GpuFigures::default(),
     }
 }
 
 /// Capacity of a channel: payload at a rate, or its block's time.
-fn lane(world: &World, schedule: &Schedule) -> Option<f64> {
-    match world.profile.protocol(schedule.header().protocol).lane {
-        LaneSpeed::Unlimited => None,
-        LaneSpeed::Rate(rate) => Some(rate.0 as f64 * 1e-12),
-        LaneSpeed::Passes(_) => Some(BYTES_OF_A_PICOSECOND),
+fn lane(testbed: &Testbed, schedule: &Schedule) -> Option<f64> {
+    match testbed.profile.protocol(schedule.header().protocol).channel_limit {
+        ChannelLimit::Unlimited => None,
+        ChannelLimit::Rate(rate) => Some(rate.0 as f64 * 1e-12),
+        ChannelLimit::Passes(_) => Some(BYTES_OF_A_PICOSECOND),
     }
 }
 
 /// Capacity of all SMs at the rate of a channel, if there are more channels than SMs.
-fn processors(world: &World, schedule: &Schedule, node: NodeId) -> Option<f64> {
+fn processors(testbed: &Testbed, schedule: &Schedule, node: NodeId) -> Option<f64> {
     let header = schedule.header();
-    let lane = lane(world, schedule)?;
-    let ranks = world.placement().iter().filter(|&&device| device == node).count() as u32;
-    let sms = gpu(world, node).sm_count?;
+    let lane = lane(testbed, schedule)?;
+    let ranks = testbed.placement().iter().filter(|&&device| device == node).count() as u32;
+    let sms = gpu(testbed, node).sm_count?;
     let crowded = header.protocol != Protocol::CopyEngine && ranks * u32::from(header.channels) > sms;
     crowded.then(|| lane * f64::from(sms))
 }
 
 /// Capacity of all copy engines at the rate of the fastest external link, if the links could carry more than that.
-fn copy_engines(world: &World, node: NodeId) -> Option<f64> {
-    let engines = f64::from(gpu(world, node).copy_engines?);
-    let is_mig = |node: NodeId| world.fabric.node(node).kind == NodeKind::Mig;
-    let whole = if is_mig(node) { world.fabric.ends(world.fabric.leaving(node)[0]).1 } else { node };
-    let outside = |link: &Link| {
+fn copy_engines(testbed: &Testbed, node: NodeId) -> Option<f64> {
+    let engines = f64::from(gpu(testbed, node).copy_engines?);
+    let is_mig = |node: NodeId| testbed.fabric.node(node).kind == NodeKind::Mig;
+    let parent = if is_mig(node) { testbed.fabric.ends(testbed.fabric.outgoing_links(node)[0]).1 } else { node };
+    let is_external = |link: &Link| {
         let ends = [link.from, link.to];
-        let own = ends.contains(&whole) && !link.failed && !ends.into_iter().any(is_mig);
-        own && (whole == node || link.kind != LinkKind::Nvlink)
+        let is_attached = ends.contains(&parent) && !link.failed && !ends.into_iter().any(is_mig);
+        is_attached && (parent == node || link.kind != LinkKind::Nvlink)
     };
-    let links = world.fabric.links().map(|(_, link)| link).filter(|link| outside(link));
-    let rate = |link: &Link| Some(link.bandwidth?.0 as f64 * 1e-12 * world.profile.links.of(link.kind));
+    let links = testbed.fabric.links().map(|(_, link)| link).filter(|link| is_external(link));
+    let rate = |link: &Link| Some(link.bandwidth?.0 as f64 * 1e-12 * testbed.profile.links.for_kind(link.kind));
     let rates: Vec<f64> = links.map(rate).collect::<Option<_>>()?;
-    let all = engines * rates.iter().copied().fold(0.0, f64::max);
-    (rates.iter().sum::<f64>() > all).then_some(all)
+    let engine_rate = engines * rates.iter().copied().fold(0.0, f64::max);
+    (rates.iter().sum::<f64>() > engine_rate).then_some(engine_rate)
 }
 
 fn is_close(a: f64, b: f64) -> bool {
@@ -347,25 +354,27 @@ fn is_close(a: f64, b: f64) -> bool {
 }
 
 /// Simulates the schedule; `None` if the broken fabric does not connect its ranks.
-fn run(world: &World, case: &Case) -> Option<(Schedule, Timeline)> {
+fn run(testbed: &Testbed, case: &Case) -> Option<(Schedule, Timeline)> {
     let schedule = case.schedule();
-    world.run(&schedule, Folding::WhereProved).ok().map(|timeline| (schedule, timeline))
+    testbed.run(&schedule, Folding::WhereProved).ok().map(|timeline| (schedule, timeline))
 }
 
 /// Asserts that every capacity carries the load that the schedule puts on its routes, and no more than it can.
-fn passes_what_is_sent(world: &World, case: &Case) -> Result<(), TestCaseError> {
-    let Some((schedule, timeline)) = run(world, case) else { return Ok(()) };
-    let ledger = Ledger::new(world, &schedule);
+fn check_loads(testbed: &Testbed, case: &Case) -> Result<(), TestCaseError> {
+    let Some((schedule, timeline)) = run(testbed, case) else { return Ok(()) };
+    let ledger = Ledger::new(testbed, &schedule);
     let mut expected = ledger.totals();
-    let wire_efficiency = world.profile.protocol(schedule.header().protocol).wire_efficiency;
-    let all = schedule.operations().map(|op| ledger.payload(&op)).sum::<f64>() / wire_efficiency;
+    let wire_efficiency = testbed.profile.protocol(schedule.header().protocol).wire_efficiency;
+    let total_bytes = schedule.operations().map(|op| ledger.payload(&op)).sum::<f64>() / wire_efficiency;
     for used in &timeline.utilization {
         let bytes = expected.remove(&used.resource).unwrap_or(0.0);
         // Each operation uses a whole number of parts of its bytes of a block's time.
         let rounded = match used.resource {
-            Resource::Lane(..) | Resource::Processors(_) => all / WHOLE as f64,
+            Resource::Lane(..) | Resource::Processors(_) => total_bytes / WHOLE as f64,
             // The payload is read in whole bytes.
-            Resource::Proxy(_) => all / WHOLE as f64 + schedule.operation_count() as f64 * ledger.read(1.0),
+            Resource::Proxy(_) => {
+                total_bytes / WHOLE as f64 + schedule.operation_count() as f64 * ledger.flag_read_load(1.0)
+            }
             _ => 0.0,
         };
         let bytes = bytes + rounded.min((used.bytes - bytes).max(0.0));
@@ -375,27 +384,27 @@ fn passes_what_is_sent(world: &World, case: &Case) -> Result<(), TestCaseError> 
     // Omitted capacities limit nothing: they are unlimited, or memories that their own links cannot saturate.
     for (resource, bytes) in expected {
         let is_memory = matches!(resource, Resource::Memory(_));
-        prop_assert!(is_memory || bytes == 0.0 || capacity(world, &schedule, resource).is_none(), "{resource:?}");
+        prop_assert!(is_memory || bytes == 0.0 || capacity(testbed, &schedule, resource).is_none(), "{resource:?}");
     }
     Ok(())
 }
 
 /// All_reduce over hosts with `gpus` GPUs each.
-fn over_hosts(
+fn all_reduce_over_hosts(
     algorithm: Algorithm,
     (hosts, gpus): (u32, u32),
     protocol: Protocol,
     channels: u16,
     (bytes, chunk): (u64, u64),
-) -> (World, Case) {
+) -> (Testbed, Case) {
     let network = (hosts > 1).then(|| "rail,nics_per_node=8,nic=400Gb/s".parse().unwrap());
-    let request = FabricRequest { nodes: Some(hosts), gpus: Some(gpus), network, ..FabricRequest::of("hgx-h200") };
+    let request = FabricRequest { nodes: Some(hosts), gpus: Some(gpus), network, ..FabricRequest::new("hgx-h200") };
     let fabric = load(&request).unwrap();
     let profile = Profile::for_fabric(&fabric).unwrap();
-    let world = World { profile, ..World::ideal(fabric) };
-    let case = plain(algorithm, Collective::AllReduce, hosts * gpus, bytes);
+    let testbed = Testbed { profile, ..Testbed::ideal(fabric) };
+    let case = single_channel_case(algorithm, Collective::AllReduce, hosts * gpus, bytes);
     let shape = Shape { protocol, channels, ranks_per_node: gpus, chunk: Some(Bytes(chunk)), ..case.shape };
-    (world, Case { shape, ..case })
+    (testbed, Case { shape, ..case })
 }
 
 /// Includes ranks with several children.
@@ -403,8 +412,8 @@ fn over_hosts(
 fn tree_blocks_over_hosts_carry_the_load_of_their_primitives() {
     for hosts in [(2, 1), (2, 2), (5, 1), (6, 2), (8, 3)] {
         for protocol in [Protocol::Ll, Protocol::Ll128, Protocol::Simple] {
-            let (world, case) = over_hosts(Algorithm::Tree, hosts, protocol, 2, (3_000_000, 400_000));
-            passes_what_is_sent(&world, &case).unwrap();
+            let (testbed, case) = all_reduce_over_hosts(Algorithm::Tree, hosts, protocol, 2, (3_000_000, 400_000));
+            check_loads(&testbed, &case).unwrap();
         }
     }
 }
@@ -415,12 +424,12 @@ fn tree_blocks_over_hosts_carry_the_load_of_their_primitives() {
 fn time_per_byte_over_hosts_does_not_grow_with_size() {
     let tree = (Algorithm::Tree, (8, 8), Protocol::Ll128, 512 << 10, 256 << 20);
     let ring = (Algorithm::Ring, (4, 8), Protocol::Simple, 2 << 20, 1 << 30);
-    for (algorithm, hosts, protocol, chunk, least) in [tree, ring] {
+    for (algorithm, hosts, protocol, chunk, min_bytes) in [tree, ring] {
         let time = |bytes: u64| {
-            let (world, case) = over_hosts(algorithm, hosts, protocol, 16, (bytes, chunk));
-            world.run(&case.schedule(), Folding::WhereProved).unwrap().time.0 as f64
+            let (testbed, case) = all_reduce_over_hosts(algorithm, hosts, protocol, 16, (bytes, chunk));
+            testbed.run(&case.schedule(), Folding::WhereProved).unwrap().time.0 as f64
         };
-        let (small, large) = (time(least), time(4 * least));
+        let (small, large) = (time(min_bytes), time(4 * min_bytes));
         assert!(large < 4.0 * small, "{algorithm:?}: {large} after {small}");
     }
 }
@@ -430,9 +439,9 @@ fn time_per_byte_over_hosts_does_not_grow_with_size() {
 fn ring_blocks_send_one_chunk_at_a_time() {
     for (hosts, protocol) in [((3, 4), Protocol::Simple), ((2, 3), Protocol::Ll128), ((2, 8), Protocol::Ll)] {
         let overlaps = |algorithm| {
-            let (world, case) = over_hosts(algorithm, hosts, protocol, 2, (40_000_000, 300_000));
+            let (testbed, case) = all_reduce_over_hosts(algorithm, hosts, protocol, 2, (40_000_000, 300_000));
             let schedule = case.schedule();
-            let timeline = world.run(&schedule, Folding::Off).unwrap();
+            let timeline = testbed.run(&schedule, Folding::Off).unwrap();
             let mut sent: HashMap<_, Vec<(Picos, Picos)>> = HashMap::new();
             for (op, span) in schedule.operations().zip(timeline.spans.iter()).filter(|(op, _)| op.kind.writes_peer()) {
                 sent.entry((op.rank, op.channel)).or_default().push((span.flowing, span.done));
@@ -450,29 +459,29 @@ proptest! {
 
     /// Every capacity carries the load that the schedule puts on its routes, and no more than it can.
     #[test]
-    fn capacities_carry_the_load_of_the_schedule(scene in scenes(16), order in orders()) {
-        let world = scene.world();
-        passes_what_is_sent(&world, &order.over(world.ranks(), world.per_host()))?;
+    fn capacities_carry_the_load_of_the_schedule(scene in scenes(16), template in call_templates()) {
+        let testbed = scene.testbed();
+        check_loads(&testbed, &template.case_for_ranks(testbed.ranks(), testbed.per_host()))?;
     }
 
     /// Over any interval, the bytes of transfers that begin and end within it do not exceed the capacity's rate times
     /// the interval.
     #[test]
-    fn no_interval_exceeds_a_capacity(scene in scenes(8), order in orders()) {
-        let world = scene.world();
-        let case = order.over(world.ranks(), world.per_host());
-        let Some((schedule, timeline)) = run(&world, &case) else { return Ok(()) };
+    fn no_interval_exceeds_a_capacity(scene in scenes(8), template in call_templates()) {
+        let testbed = scene.testbed();
+        let case = template.case_for_ranks(testbed.ranks(), testbed.per_host());
+        let Some((schedule, timeline)) = run(&testbed, &case) else { return Ok(()) };
         prop_assume!(schedule.operation_count() < 1500);
-        let ledger = Ledger::new(&world, &schedule);
+        let ledger = Ledger::new(&testbed, &schedule);
         let mut flows: HashMap<Resource, Vec<(Picos, Picos, f64)>> = HashMap::new();
         for (op, span) in schedule.operations().zip(timeline.spans.iter()) {
             prop_assert!(span.ready <= span.flowing && span.flowing <= span.done && span.done <= timeline.time);
-            for (resource, bytes) in ledger.of(&op) {
+            for (resource, bytes) in ledger.operation_loads(&op) {
                 flows.entry(resource).or_default().push((span.flowing, span.done, bytes));
             }
         }
         for used in &timeline.utilization {
-            let rate = capacity(&world, &schedule, used.resource).unwrap();
+            let rate = capacity(&testbed, &schedule, used.resource).unwrap();
             let mut flows = flows.remove(&used.resource).unwrap_or_default();
             flows.sort_unstable_by_key(|flow| flow.1);
             for &(begin, _, _) in &flows {
@@ -480,8 +489,8 @@ proptest! {
                 for &(_, end, bytes) in flows.iter().filter(|flow| flow.0 >= begin) {
                     inside += bytes;
                     // Tolerance: a picosecond of rounding, and the efficiencies' millionths.
-                    let could = rate * ((end - begin).0 + 1) as f64;
-                    prop_assert!(inside <= could * (1.0 + 1e-5) + 1e-3, "{:?} from {begin:?} to {end:?}", used.resource);
+                    let max_bytes = rate * ((end - begin).0 + 1) as f64;
+                    prop_assert!(inside <= max_bytes * (1.0 + 1e-5) + 1e-3, "{:?} from {begin:?} to {end:?}", used.resource);
                 }
             }
         }
@@ -490,19 +499,19 @@ proptest! {
     /// On equal links where every transfer has a link of its own, busy time × rate = bytes, to a picosecond per
     /// transfer.
     #[test]
-    fn busy_time_is_bytes_over_rate(gpus in 2u32..10, gbps in 1u64..2000, bytes in 1u64..1 << 24, which in 0usize..3) {
-        let world = World::ideal(switch(gpus, Bandwidth(gbps * 1_000_000_000), Picos(350_000)));
+    fn busy_time_is_bytes_over_rate(gpus in 2u32..10, gbps in 1u64..2000, bytes in 1u64..1 << 24, index in 0usize..3) {
+        let testbed = Testbed::ideal(switch(gpus, Bandwidth(gbps * 1_000_000_000), Picos(350_000)));
         let (algorithm, collective) = [
             (Algorithm::Ring, Collective::AllReduce),
             (Algorithm::Ring, Collective::Broadcast),
             (Algorithm::TwoShot, Collective::AllReduce),
-        ][which];
-        let case = plain(algorithm, collective, gpus, bytes);
-        let Some((schedule, timeline)) = run(&world, &case) else { return Ok(()) };
-        let ledger = Ledger::new(&world, &schedule);
+        ][index];
+        let case = single_channel_case(algorithm, collective, gpus, bytes);
+        let Some((schedule, timeline)) = run(&testbed, &case) else { return Ok(()) };
+        let ledger = Ledger::new(&testbed, &schedule);
         let mut busy: HashMap<Resource, Vec<(Picos, Picos)>> = HashMap::new();
         for (op, span) in schedule.operations().zip(timeline.spans.iter()) {
-            for (resource, _) in ledger.of(&op) {
+            for (resource, _) in ledger.operation_loads(&op) {
                 busy.entry(resource).or_default().push((span.flowing, span.done));
             }
         }
@@ -510,7 +519,7 @@ proptest! {
             let spans = busy.remove(&used.resource).expect("only capacities in use are listed");
             let transfers = spans.len() as f64;
             let busy = union(spans);
-            let rate = capacity(&world, &schedule, used.resource).unwrap();
+            let rate = capacity(&testbed, &schedule, used.resource).unwrap();
             let excess = busy.0 as f64 - used.bytes / rate;
             prop_assert!(-1e-3 <= excess && excess <= transfers + 1e-6 * transfers, "{used:?}: busy {busy:?}, {excess} more");
             let fraction = busy.0 as f64 / timeline.time.0 as f64;
@@ -528,36 +537,36 @@ proptest! {
     #[test]
     fn no_time_is_below_the_lower_bound(
         scene in scenes(24),
-        order in orders(),
-        placed in prop_oneof![2 => Just(vec![]), 1 => vec(any::<Index>(), 1..12)],
+        template in call_templates(),
+        device_indices in prop_oneof![2 => Just(vec![]), 1 => vec(any::<Index>(), 1..12)],
         (p2p, gdr, pxn) in prop_oneof![2 => Just((true, true, true)), 1 => any::<(bool, bool, bool)>()],
-        buffers in places(),
+        buffers in buffer_locations(),
     ) {
-        let mut world = scene.world().with_buffers(buffers);
-        world.routes.p2p = if p2p { PeerAccess::Allowed } else { PeerAccess::Off };
-        world.routes.gdr = if gdr { GpuDirect::Allowed } else { GpuDirect::Off };
-        world.routes.pxn = if pxn { Pxn::Allowed } else { Pxn::Off };
-        let (placement, per_host) = match &placed[..] {
-            [] => (world.placement(), world.per_host()),
-            placed => (placed.iter().map(|which| *which.get(world.fabric.gpus())).collect(), 1),
+        let mut testbed = scene.testbed().with_buffers(buffers);
+        testbed.routes.p2p = if p2p { PeerAccess::Allowed } else { PeerAccess::Off };
+        testbed.routes.gdr = if gdr { GpuDirect::Allowed } else { GpuDirect::Off };
+        testbed.routes.pxn = if pxn { Pxn::Allowed } else { Pxn::Off };
+        let (placement, per_host) = match &device_indices[..] {
+            [] => (testbed.placement(), testbed.per_host()),
+            device_indices => (device_indices.iter().map(|index| *index.get(testbed.fabric.gpus())).collect(), 1),
         };
-        world.delays.resize(placement.len(), Picos::ZERO);
-        let case = order.over(placement.len() as u32, per_host);
+        testbed.delays.resize(placement.len(), Picos::ZERO);
+        let case = template.case_for_ranks(placement.len() as u32, per_host);
         let call = case.shape.call;
-        let router = world.router();
+        let router = testbed.router();
         let in_network = case.algorithm.in_network();
-        let bounds = Bounds::new(&world.fabric, &router, &placement, call.root.0)
-            .with(in_network)
+        let bounds = Bounds::new(&testbed.fabric, &router, &placement, call.root.0)
+            .with_in_network(in_network)
             .with_matrix(case.shape.matrix.as_ref());
-        let bound = bounds.of(&call);
-        let costs = world.profile.protocol(case.shape.protocol);
-        let links = world.profile.links;
+        let bound = bounds.bound(&call);
+        let costs = testbed.profile.protocol(case.shape.protocol);
+        let links = testbed.profile.links;
         let best = [links.nvlink, links.c2c, links.pcie, links.upi, links.network].into_iter().fold(0.0, f64::max);
-        let reached = bounds.reached(&call, in_network, Efficiency { wire: costs.wire_efficiency, links: best });
-        prop_assert!(reached.0 as f64 >= bound.time.0 as f64 * (1.0 - 1e-12), "{reached:?} below {bound:?}");
-        if let Ok(timeline) = world.run_on(&placement, &*case.generator(), Folding::WhereProved) {
+        let achievable = bounds.time_at_efficiency(&call, in_network, RateEfficiency { wire: costs.wire_efficiency, links: best });
+        prop_assert!(achievable.0 as f64 >= bound.time.0 as f64 * (1.0 - 1e-12), "{achievable:?} below {bound:?}");
+        if let Ok(timeline) = testbed.run_with_placement(&placement, &*case.generator(), Folding::WhereProved) {
             prop_assert!(timeline.time >= bound.time, "{:?} below {bound:?}", timeline.time);
-            prop_assert!(timeline.time >= reached, "{:?} below {reached:?}", timeline.time);
+            prop_assert!(timeline.time >= achievable, "{:?} below {achievable:?}", timeline.time);
         }
     }
 }
@@ -571,10 +580,10 @@ fn silent_pairs_need_no_route() {
     for pair in gpus.windows(2) {
         builder.link(pair[0], pair[1], &LinkSpec::symmetric(LinkKind::Nvlink, Bandwidth(1_000_000_000), Picos(0)));
     }
-    let world = World::ideal(builder.finish());
-    assert!(world.router().path(gpus[3], gpus[0]).is_err());
-    let case = plain(Algorithm::Ring, Collective::Broadcast, 4, 1000);
-    assert_eq!(world.run(&*case.generator(), Folding::Off).unwrap().time, Picos(3_000_000));
+    let testbed = Testbed::ideal(builder.finish());
+    assert!(testbed.router().path(gpus[3], gpus[0]).is_err());
+    let case = single_channel_case(Algorithm::Ring, Collective::Broadcast, 4, 1000);
+    assert_eq!(testbed.run(&*case.generator(), Folding::Off).unwrap().time, Picos(3_000_000));
 }
 
 /// Total time covered by at least one interval.

@@ -20,10 +20,10 @@ pub(crate) const READERS: [Reader; 9] = [
     ("log", |text| read_log(text, "corpus").is_ok()),
     ("manifest", |text| manifest::read(text, "corpus").is_ok()),
     ("msccl_xml", |text| {
-        msccl_xml::from_xml(text, "corpus").is_ok_and(|schedule| is_read_back(&schedule, Format::MscclXml))
+        msccl_xml::from_xml(text, "corpus").is_ok_and(|schedule| check_round_trip(&schedule, Format::MscclXml))
     }),
     ("mscclpp", |text| {
-        mscclpp::from_plan(text, "corpus").is_ok_and(|schedule| is_read_back(&schedule, Format::Mscclpp))
+        mscclpp::from_plan(text, "corpus").is_ok_and(|schedule| check_round_trip(&schedule, Format::Mscclpp))
     }),
     ("nccl_xml", |text| nccl_xml::parse(text, "corpus").is_ok()),
     ("schedule", |text| match json::from_json(text, "corpus") {
@@ -39,10 +39,10 @@ pub(crate) const READERS: [Reader; 9] = [
 ];
 
 /// Returns true after checking that a schedule, if it can be written, is written identically after reading it back.
-fn is_read_back(schedule: &Schedule, format: Format) -> bool {
+fn check_round_trip(schedule: &Schedule, format: Format) -> bool {
     if let Ok(text) = write(schedule, format) {
-        let again = fabricast_sim::schedule::format::read(&text, "written").map(|again| write(&again, format));
-        assert_eq!(again, Ok(Ok(text)));
+        let rewritten = fabricast_sim::schedule::format::read(&text, "written").map(|reread| write(&reread, format));
+        assert_eq!(rewritten, Ok(Ok(text)));
     }
     true
 }
@@ -60,15 +60,15 @@ pub(crate) fn files(folder: &Path) -> Vec<PathBuf> {
 #[test]
 fn corpus_files_do_not_make_readers_panic() {
     for (target, read) in READERS {
-        let mut understood = 0;
+        let mut accepted = 0;
         for file in files(&folder().join("corpus").join(target)) {
             // Files that are not text never reach a reader.
             if let Ok(text) = String::from_utf8(std::fs::read(&file).unwrap()) {
-                understood += u32::from(read(&text));
+                accepted += u32::from(read(&text));
             }
         }
         // A reader that rejects all of its seeds would prove nothing.
-        assert!(understood > 0, "{target} understands none of its files");
+        assert!(accepted > 0, "{target} understands none of its files");
     }
 }
 

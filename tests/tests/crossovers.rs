@@ -33,7 +33,7 @@ fn measured(protocol: &str) -> Curve {
 
 /// Plans for the measured host in the configuration of the measurement: graphs, one process for all GPUs, rings only.
 fn predicted(fabric: &str) -> Plan {
-    let fabric: Fabric = load(&FabricRequest::of(fabric)).unwrap();
+    let fabric: Fabric = load(&FabricRequest::new(fabric)).unwrap();
     let router = Router::new(&fabric, RouteOptions::default());
     let sizes: Vec<Bytes> = SIZES.map(|power| Bytes(1 << power)).collect();
     let restriction = Restriction {
@@ -60,7 +60,7 @@ fn predicted(fabric: &str) -> Plan {
     plan(&request, Watcher::default()).unwrap()
 }
 
-fn curve_of(plan: &Plan, protocol: Protocol) -> Curve {
+fn predicted_curve(plan: &Plan, protocol: Protocol) -> Curve {
     let time = |row: &fabricast_planner::plan::Row| {
         row.pairs.iter().find(|priced| priced.strategy.protocol == protocol).unwrap().time.us()
     };
@@ -84,7 +84,7 @@ fn protocol_crossovers_match_the_logs_within_a_factor_of_two() {
     assert!((mib(2)..mib(4)).contains(&measured[0]) && (mib(16)..mib(32)).contains(&measured[1]), "{measured:?}");
     for fabric in ["hgx-h200", &format!("{DATA}/topology.xml")] {
         let plan = predicted(fabric);
-        let curves = [Protocol::Ll, Protocol::Ll128, Protocol::Simple].map(|protocol| curve_of(&plan, protocol));
+        let curves = [Protocol::Ll, Protocol::Ll128, Protocol::Simple].map(|protocol| predicted_curve(&plan, protocol));
         let predicted = [crossing(&curves[0], &curves[1]), crossing(&curves[1], &curves[2])];
         for (predicted, measured) in predicted.into_iter().zip(measured) {
             let factor = predicted / measured;

@@ -52,33 +52,33 @@ const NUMBERS: [&str; 14] = [
 const OPENINGS: [&str; 8] = ["[", "{", "<a>", "{\"a\":", "[[", "(", "a.", "{a={"];
 
 fn damage() -> impl Strategy<Value = Damage> {
-    let at = any::<Index>;
+    let position = any::<Index>;
     prop_oneof![
-        2 => at().prop_map(Damage::Truncate),
-        3 => (at(), prop::collection::vec(any::<u8>(), 1..4)).prop_map(|(at, bytes)| Damage::Flip(at, bytes)),
-        2 => (at(), 1usize..200).prop_map(|(at, len)| Damage::Cut(at, len)),
-        2 => (at(), 1usize..400, 1usize..40).prop_map(|(at, len, times)| Damage::Repeat(at, len, times)),
-        2 => (at(), at()).prop_map(|(from, to)| Damage::Move(from, to)),
-        6 => (at(), prop::sample::select(NUMBERS.to_vec())).prop_map(|(at, number)| Damage::Number(at, number)),
-        1 => (at(), prop::sample::select(OPENINGS.to_vec()), 1usize..100_000).prop_map(|(at, by, times)| Damage::Nest(at, by, times)),
+        2 => position().prop_map(Damage::Truncate),
+        3 => (position(), prop::collection::vec(any::<u8>(), 1..4)).prop_map(|(position, bytes)| Damage::Flip(position, bytes)),
+        2 => (position(), 1usize..200).prop_map(|(position, len)| Damage::Cut(position, len)),
+        2 => (position(), 1usize..400, 1usize..40).prop_map(|(position, len, times)| Damage::Repeat(position, len, times)),
+        2 => (position(), position()).prop_map(|(from, to)| Damage::Move(from, to)),
+        6 => (position(), prop::sample::select(NUMBERS.to_vec())).prop_map(|(position, number)| Damage::Number(position, number)),
+        1 => (position(), prop::sample::select(OPENINGS.to_vec()), 1usize..100_000).prop_map(|(position, opening, times)| Damage::Nest(position, opening, times)),
     ]
 }
 
 impl Damage {
     fn apply(&self, text: &mut Vec<u8>) {
-        let place = |at: &Index, len: usize| at.index(len + 1);
+        let offset = |position: &Index, len: usize| position.index(len + 1);
         match self {
-            Self::Truncate(at) => text.truncate(place(at, text.len())),
-            Self::Flip(at, bytes) => {
-                let from = place(at, text.len());
+            Self::Truncate(position) => text.truncate(offset(position, text.len())),
+            Self::Flip(position, bytes) => {
+                let from = offset(position, text.len());
                 text.iter_mut().skip(from).zip(bytes).for_each(|(byte, new)| *byte = new % 127);
             }
-            Self::Cut(at, len) => {
-                let from = place(at, text.len());
+            Self::Cut(position, len) => {
+                let from = offset(position, text.len());
                 text.drain(from..(from + len).min(text.len()));
             }
-            Self::Repeat(at, len, times) => {
-                let from = place(at, text.len());
+            Self::Repeat(position, len, times) => {
+                let from = offset(position, text.len());
                 let part = text[from..(from + len).min(text.len())].repeat(*times);
                 text.splice(from..from, part);
             }
@@ -86,22 +86,22 @@ impl Damage {
                 let mut lines: Vec<Vec<u8>> = text.split_inclusive(|&byte| byte == b'\n').map(<[u8]>::to_vec).collect();
                 if !lines.is_empty() {
                     let line = lines.remove(from.index(lines.len()));
-                    lines.insert(place(to, lines.len()), line);
+                    lines.insert(offset(to, lines.len()), line);
                     *text = lines.concat();
                 }
             }
-            Self::Number(at, number) => {
+            Self::Number(position, number) => {
                 let is_start = |i: &usize| text[*i].is_ascii_digit() && (*i == 0 || !text[*i - 1].is_ascii_digit());
                 let starts: Vec<usize> = (0..text.len()).filter(is_start).collect();
                 if !starts.is_empty() {
-                    let from = starts[at.index(starts.len())];
+                    let from = starts[position.index(starts.len())];
                     let len = text[from..].iter().take_while(|byte| byte.is_ascii_digit()).count();
                     text.splice(from..from + len, number.bytes());
                 }
             }
-            Self::Nest(at, by, times) => {
-                let from = place(at, text.len());
-                text.splice(from..from, by.repeat(*times).into_bytes());
+            Self::Nest(position, opening, times) => {
+                let from = offset(position, text.len());
+                text.splice(from..from, opening.repeat(*times).into_bytes());
             }
         }
     }
@@ -116,7 +116,7 @@ fn seeds(target: &str) -> Vec<PathBuf> {
 
 /// Returns true if a reader accepts a text. Schedules of other tools are verified or rejected, and written schedules
 /// are read again; identical rewriting is required of undamaged files only.
-fn takes((name, read): Reader, text: &str) -> bool {
+fn is_accepted((name, read): Reader, text: &str) -> bool {
     let (schedule, format) = match name {
         "msccl_xml" => (msccl_xml::from_xml(text, "damaged"), Format::MscclXml),
         "mscclpp" => (mscclpp::from_plan(text, "damaged"), Format::Mscclpp),
@@ -127,8 +127,8 @@ fn takes((name, read): Reader, text: &str) -> bool {
     if header.layout.chunks().max(header.scratch_chunks) < 10_000 {
         let _ = verify(&schedule, &VerifyOptions { fifo_depth: Some(1) });
         if let Ok(written) = write(&schedule, format) {
-            let again = fabricast_sim::schedule::format::read(&written, "written");
-            assert!(again.is_ok(), "{}", again.unwrap_err());
+            let reread = fabricast_sim::schedule::format::read(&written, "written");
+            assert!(reread.is_ok(), "{}", reread.unwrap_err());
         }
     }
     true
@@ -139,17 +139,17 @@ proptest! {
     fn damaged_files_do_not_make_readers_panic(
         target in any::<Index>(),
         seed in any::<Index>(),
-        all in prop::collection::vec(damage(), 1..4),
+        damages in prop::collection::vec(damage(), 1..4),
     ) {
         let reader = *target.get(&READERS);
         let seeds = seeds(reader.0);
         prop_assume!(!seeds.is_empty());
         let mut text = std::fs::read(seed.get(&seeds)).unwrap();
-        for damage in &all {
+        for damage in &damages {
             damage.apply(&mut text);
         }
         let text = String::from_utf8_lossy(&text);
-        takes(reader, &text);
+        is_accepted(reader, &text);
     }
 }
 
@@ -157,8 +157,8 @@ proptest! {
 fn every_target_has_real_files() {
     for (name, read) in READERS {
         let seeds = seeds(name);
-        let understood = seeds.iter().filter(|path| read(&std::fs::read_to_string(path).unwrap())).count();
-        assert!(understood > 0, "{name}: {} files", seeds.len());
+        let accepted = seeds.iter().filter(|path| read(&std::fs::read_to_string(path).unwrap())).count();
+        assert!(accepted > 0, "{name}: {} files", seeds.len());
     }
 }
 
@@ -167,12 +167,12 @@ fn deep_nesting_is_rejected_without_overflow() {
     for reader @ (name, _) in READERS {
         for opening in OPENINGS {
             for times in [1_000, 300_000] {
-                assert!(!takes(reader, &opening.repeat(times)), "{name}: {opening} {times} times");
+                assert!(!is_accepted(reader, &opening.repeat(times)), "{name}: {opening} {times} times");
             }
             for seed in seeds(name) {
                 let text = std::fs::read_to_string(seed).unwrap();
                 let middle = (text.len() / 2..).find(|&i| text.is_char_boundary(i)).unwrap();
-                takes(reader, &format!("{}{}{}", &text[..middle], opening.repeat(100_000), &text[middle..]));
+                is_accepted(reader, &format!("{}{}{}", &text[..middle], opening.repeat(100_000), &text[middle..]));
             }
         }
     }

@@ -4,9 +4,9 @@
 use std::collections::BTreeMap;
 
 use fabricast_planner::algorithm::{Algorithm, Shape};
-use fabricast_sim::lower::{Party, Setting, lower};
+use fabricast_sim::lower::{Environment, ScheduleInstance, lower};
 use fabricast_sim::profile::Profile;
-use fabricast_sim::schedule::{BufferUse, Call, Collective, Generate, Program, Protocol, Rank};
+use fabricast_sim::schedule::{BufferUse, Call, Collective, Program, Protocol, Rank, ScheduleGenerator};
 use fabricast_sim::{Folding, Timeline};
 use fabricast_topologies::fabric::Figures;
 use fabricast_topologies::{Bandwidth, Bytes, Fabric, FabricBuilder, LinkKind, LinkSpec, NodeKind, Picos};
@@ -16,7 +16,7 @@ use proptest::sample::{Index, select};
 
 use crate::generators::{Case, is_rooted};
 use crate::matrices::with_matrix;
-use crate::worlds::{World, plain, switch};
+use crate::testbed::{Testbed, single_channel_case, switch};
 
 /// GPUs with a separate link between every two.
 fn mesh(gpus: u32, bandwidth: Bandwidth, latency: Picos) -> Fabric {
@@ -36,11 +36,16 @@ fn mesh(gpus: u32, bandwidth: Bandwidth, latency: Picos) -> Fabric {
 type Connection = (Rank, u32, u16);
 
 /// Returns true if every capacity carries the messages of a single connection.
-fn has_a_way_for_each_connection(world: &World, generator: &dyn Generate) -> bool {
-    let (router, placement) = (world.router(), world.placement());
-    let setting =
-        Setting { fabric: &world.fabric, router: &router, placement: &placement, profile: &world.profile, delays: &[] };
-    let lowered = lower(&[Party { generator, setting }]).unwrap();
+fn has_exclusive_capacity_per_connection(testbed: &Testbed, generator: &dyn ScheduleGenerator) -> bool {
+    let (router, placement) = (testbed.router(), testbed.placement());
+    let setting = Environment {
+        fabric: &testbed.fabric,
+        router: &router,
+        placement: &placement,
+        profile: &testbed.profile,
+        delays: &[],
+    };
+    let lowered = lower(&[ScheduleInstance { generator, setting }]).unwrap();
     let mut holders: BTreeMap<u32, Connection> = BTreeMap::new();
     let mut scratch = Program::default();
     let mut number = 0;
@@ -51,8 +56,8 @@ fn has_a_way_for_each_connection(world: &World, generator: &dyn Generate) -> boo
                 let (from, to) = if run.kind.reads_peer() { (Rank(peer), rank.0) } else { (rank, peer) };
                 let route = lowered.workload.passage(number, index).route;
                 let uses = route.into_iter().flat_map(|route| lowered.workload.system.uses(route));
-                for used in uses {
-                    let holder = holders.entry(used.resource.0).or_insert((from, to, run.channel.0));
+                for usage in uses {
+                    let holder = holders.entry(usage.resource.0).or_insert((from, to, run.channel.0));
                     if *holder != (from, to, run.channel.0) {
                         return false;
                     }
@@ -67,8 +72,8 @@ fn has_a_way_for_each_connection(world: &World, generator: &dyn Generate) -> boo
 /// Any algorithm and collective except those that need in-network reduction.
 fn calls() -> impl Strategy<Value = (Algorithm, Collective)> {
     // The fabrics of this test have no switches that reduce.
-    let everywhere = Algorithm::ALL.iter().filter(|a| !matches!(a, Algorithm::Nvls | Algorithm::NvlsTree));
-    select(everywhere.flat_map(|&a| a.collectives().iter().map(move |&c| (a, c))).collect::<Vec<_>>())
+    let algorithms = Algorithm::ALL.iter().filter(|a| !matches!(a, Algorithm::Nvls | Algorithm::NvlsTree));
+    select(algorithms.flat_map(|&a| a.collectives().iter().map(move |&c| (a, c))).collect::<Vec<_>>())
 }
 
 proptest! {
@@ -84,26 +89,26 @@ proptest! {
         (bytes, loops) in (1u64..3_000_000, 1u64..5),
         (in_place, seed) in (any::<bool>(), any::<u64>()),
         starts in vec(prop_oneof![2 => Just(0u64), 1 => 0u64..50_000], 8),
-        (late, by) in (any::<Index>(), 1u64..50_000),
+        (delayed_rank, delay_ns) in (any::<Index>(), 1u64..50_000),
     ) {
         let (bandwidth, latency) = (Bandwidth(gbps * 1_000_000_000), Picos(ns * 1000));
         let fabric = if is_mesh { mesh(gpus, bandwidth, latency) } else { switch(gpus, bandwidth, latency) };
-        let mut world = World { profile: Profile::named(profile).unwrap(), ..World::ideal(fabric) };
-        let root = if is_rooted(collective) { late.index(gpus as usize) as u32 } else { 0 };
+        let mut testbed = Testbed { profile: Profile::named(profile).unwrap(), ..Testbed::ideal(fabric) };
+        let root = if is_rooted(collective) { delayed_rank.index(gpus as usize) as u32 } else { 0 };
         let buffers = if in_place { BufferUse::InPlace } else { BufferUse::OutOfPlace };
         let call = Call { collective, bytes: Bytes(bytes), ranks: gpus, root: Rank(root), buffers };
         let chunk = bytes.div_ceil(loops * u64::from(gpus)).max(1);
         let shape = Shape { chunk: (loops > 1).then_some(Bytes(chunk)), ..Shape::new(call, protocol) };
         let case = Case { algorithm, shape: with_matrix(shape, seed) };
         let Ok(generator) = fabricast_planner::algorithm::generator(case.algorithm, &case.shape) else { return Ok(()) };
-        prop_assume!(has_a_way_for_each_connection(&world, &*generator));
-        world.delays = starts[..gpus as usize].iter().map(|&ns| Picos(ns * 1000)).collect();
-        let Timeline { time: before, operations, .. } = world.timed(&*generator, Folding::Off, None).unwrap();
-        world.delays[late.index(gpus as usize)] += Picos(by * 1000);
-        let after = world.timed(&*generator, Folding::WhereProved, None).unwrap().time;
+        prop_assume!(has_exclusive_capacity_per_connection(&testbed, &*generator));
+        testbed.delays = starts[..gpus as usize].iter().map(|&ns| Picos(ns * 1000)).collect();
+        let Timeline { time: before, operations, .. } = testbed.run_without_recording(&*generator, Folding::Off, None).unwrap();
+        testbed.delays[delayed_rank.index(gpus as usize)] += Picos(delay_ns * 1000);
+        let after = testbed.run_without_recording(&*generator, Folding::WhereProved, None).unwrap().time;
         // The end of a transfer is rounded up to a picosecond.
-        let most = before + Picos(by * 1000 + operations);
-        prop_assert!((before - Picos(operations)..=most).contains(&after), "{before:?} {after:?}");
+        let latest_end = before + Picos(delay_ns * 1000 + operations);
+        prop_assert!((before - Picos(operations)..=latest_end).contains(&after), "{before:?} {after:?}");
     }
 }
 
@@ -112,11 +117,11 @@ proptest! {
 #[test]
 fn ring_ends_later_by_at_most_the_largest_delay() {
     const RANKS: u32 = 128;
-    let mut world = World::ideal(switch(RANKS, Bandwidth::from_gbps(450.0), Picos::from_ns(700.0)));
-    let case = plain(Algorithm::Ring, Collective::AllReduce, RANKS, 64 << 20);
-    let on_time = world.timed(&*case.generator(), Folding::Off, None).unwrap().time;
-    world.delays = (0..u64::from(RANKS)).map(|rank| Picos::from_ns((rank * 7919 % 300_001) as f64)).collect();
-    let latest = world.delays.iter().copied().max().unwrap();
-    let time = world.timed(&*case.generator(), Folding::Off, None).unwrap().time;
-    assert!(time <= on_time + latest, "{time:?} {on_time:?} {latest:?}");
+    let mut testbed = Testbed::ideal(switch(RANKS, Bandwidth::from_gbps(450.0), Picos::from_ns(700.0)));
+    let case = single_channel_case(Algorithm::Ring, Collective::AllReduce, RANKS, 64 << 20);
+    let undelayed = testbed.run_without_recording(&*case.generator(), Folding::Off, None).unwrap().time;
+    testbed.delays = (0..u64::from(RANKS)).map(|rank| Picos::from_ns((rank * 7919 % 300_001) as f64)).collect();
+    let max_delay = testbed.delays.iter().copied().max().unwrap();
+    let time = testbed.run_without_recording(&*case.generator(), Folding::Off, None).unwrap().time;
+    assert!(time <= undelayed + max_delay, "{time:?} {undelayed:?} {max_delay:?}");
 }

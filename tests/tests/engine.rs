@@ -1,7 +1,7 @@
 //! The engine on hand-made workloads whose times are known in closed form.
 
 use fabricast_sim::critical::{CriticalStep, critical_path};
-use fabricast_sim::engine::{Edge, EngineError, Pace, Passage, Recording, Watch, Workload, run, run_to_end};
+use fabricast_sim::engine::{Edge, EngineError, Pace, Recording, RouteLatency, Watch, Workload, run, run_to_end};
 use fabricast_sim::load::load_over_time;
 use fabricast_sim::quantity::{Rate, Work};
 use fabricast_sim::sharing::{System, Use, WHOLE};
@@ -24,9 +24,9 @@ fn ring(n: u32, steps: u32, chunk: u64) -> Workload {
         let uses =
             [ports[r as usize], ports[(n + (r + 1) % n) as usize]].map(|resource| Use { resource, coefficient: WHOLE });
         let route = workload.system.add_route(&uses, Rate::UNLIMITED, 1);
-        let passage = Passage { route: Some(route), latency: LATENCY };
-        let before = Edge { run: (r + n - 1) % n, start: -1, step: 1 };
-        workload.add_uniform_run(steps, passage, Work::of_bytes(chunk), Pace::default(), &[before]);
+        let passage = RouteLatency { route: Some(route), latency: LATENCY };
+        let previous = Edge { run: (r + n - 1) % n, start: -1, step: 1 };
+        workload.add_uniform_run(steps, passage, Work::of_bytes(chunk), Pace::default(), &[previous]);
     }
     workload
 }
@@ -46,11 +46,11 @@ fn ring_steps_take_latency_plus_transfer_time() {
 fn a_late_rank_delays_the_chain_by_its_delay() {
     // Chunks without bytes, so that queued messages of the late rank do not share its port.
     let mut workload = ring(5, 8, 0);
-    let on_time = run_to_end(&workload).unwrap();
+    let undelayed = run_to_end(&workload).unwrap();
     workload.paces[3].not_before = Picos(20_000_000);
-    let late = run_to_end(&workload).unwrap();
-    assert_eq!(late.end, on_time.end + Picos(20_000_000));
-    assert_eq!(late.costs.waiting, Picos(20_000_000));
+    let delayed = run_to_end(&workload).unwrap();
+    assert_eq!(delayed.end, undelayed.end + Picos(20_000_000));
+    assert_eq!(delayed.costs.waiting, Picos(20_000_000));
 }
 
 #[test]
@@ -66,8 +66,8 @@ fn circular_dependencies_are_a_deadlock() {
 fn transfers_beyond_the_time_limit_are_an_error() {
     let mut workload = ring(1, 1, 1 << 50);
     workload.system = System::new();
-    let slow = workload.system.add_resource(Rate(1));
-    workload.system.add_route(&[Use { resource: slow, coefficient: WHOLE }], Rate::UNLIMITED, 1);
+    let resource = workload.system.add_resource(Rate(1));
+    workload.system.add_route(&[Use { resource, coefficient: WHOLE }], Rate::UNLIMITED, 1);
     assert!(matches!(run_to_end(&workload), Err(EngineError::TooLong { .. })));
 }
 
@@ -83,10 +83,10 @@ fn an_interrupt_stops_a_long_run() {
 fn flows(ports: usize, flows: &[(u64, u64, usize, usize)]) -> Workload {
     let mut workload = Workload::new();
     let capacity: Vec<_> = (0..2 * ports).map(|_| workload.system.add_resource(gbps(1.0))).collect();
-    for &(start, bytes, out, into) in flows {
-        let uses = [capacity[out], capacity[ports + into]].map(|resource| Use { resource, coefficient: WHOLE });
+    for &(start, bytes, output, input) in flows {
+        let uses = [capacity[output], capacity[ports + input]].map(|resource| Use { resource, coefficient: WHOLE });
         let route = workload.system.add_route(&uses, Rate::UNLIMITED, 1);
-        let passage = Passage { route: Some(route), latency: Picos::ZERO };
+        let passage = RouteLatency { route: Some(route), latency: Picos::ZERO };
         let pace = Pace { not_before: Picos(start), ..Pace::default() };
         workload.add_uniform_run(1, passage, Work::of_bytes(bytes), pace, &[]);
     }
@@ -95,7 +95,7 @@ fn flows(ports: usize, flows: &[(u64, u64, usize, usize)]) -> Workload {
 
 /// End times by progressive filling of a common rate level in floating point, with exact small steps in time.
 fn fluid_oracle(ports: usize, flows: &[(u64, u64, usize, usize)]) -> Vec<f64> {
-    let mut left: Vec<f64> = flows.iter().map(|f| f.1 as f64).collect();
+    let mut remaining: Vec<f64> = flows.iter().map(|f| f.1 as f64).collect();
     let mut done: Vec<Option<f64>> = vec![None; flows.len()];
     let mut now = 0.0f64;
     loop {
@@ -112,30 +112,30 @@ fn fluid_oracle(ports: usize, flows: &[(u64, u64, usize, usize)]) -> Vec<f64> {
                 .filter(|&p| users(p, &unfrozen) > 0.0)
                 .map(|p| capacity[p] / users(p, &unfrozen))
                 .fold(f64::INFINITY, f64::min);
-            let tight: Vec<usize> = (0..2 * ports)
+            let saturated: Vec<usize> = (0..2 * ports)
                 .filter(|&p| users(p, &unfrozen) > 0.0 && capacity[p] / users(p, &unfrozen) <= level * (1.0 + 1e-12))
                 .collect();
-            let freeze: Vec<usize> = unfrozen
+            let newly_frozen: Vec<usize> = unfrozen
                 .iter()
                 .copied()
-                .filter(|&i| tight.contains(&flows[i].2) || tight.contains(&(ports + flows[i].3)))
+                .filter(|&i| saturated.contains(&flows[i].2) || saturated.contains(&(ports + flows[i].3)))
                 .collect();
-            for &i in &freeze {
+            for &i in &newly_frozen {
                 rate[i] = level;
                 capacity[flows[i].2] -= level;
                 capacity[ports + flows[i].3] -= level;
             }
-            unfrozen.retain(|i| !freeze.contains(i));
+            unfrozen.retain(|i| !newly_frozen.contains(i));
         }
-        let next_end = active.iter().map(|&i| now + left[i] / rate[i]).fold(f64::INFINITY, f64::min);
+        let next_end = active.iter().map(|&i| now + remaining[i] / rate[i]).fold(f64::INFINITY, f64::min);
         let next_start = flows.iter().map(|f| f.0 as f64).filter(|&s| s > now + 1e-6).fold(f64::INFINITY, f64::min);
         let next = next_end.min(next_start);
         if next.is_infinite() {
             return done.into_iter().map(Option::unwrap).collect();
         }
         for &i in &active {
-            left[i] -= rate[i] * (next - now);
-            if left[i] <= 1e-6 {
+            remaining[i] -= rate[i] * (next - now);
+            if remaining[i] <= 1e-6 {
                 done[i] = Some(next);
             }
         }
@@ -152,27 +152,27 @@ proptest! {
 
     /// Every flow ends when a fluid model written from the definition predicts, within a few picoseconds.
     #[test]
-    fn flow_ends_match_the_fluid_oracle(flows_given in some_flows()) {
-        let workload = flows(4, &flows_given);
+    fn flow_ends_match_the_fluid_oracle(flow_list in some_flows()) {
+        let workload = flows(4, &flow_list);
         let watch = Watch { recording: Recording::Spans, ..Watch::default() };
         let outcome = run(&workload, watch).unwrap();
-        for (span, expected) in outcome.spans.iter().zip(fluid_oracle(4, &flows_given)) {
+        for (span, expected) in outcome.spans.iter().zip(fluid_oracle(4, &flow_list)) {
             prop_assert!((span.done.0 as f64 - expected).abs() < 64.0, "{span:?} against {expected}");
         }
     }
 
     /// The order in which flows are listed changes nothing, to the picosecond.
     #[test]
-    fn order_of_flows_does_not_matter(mut flows_given in some_flows()) {
-        let outcome = run_to_end(&flows(4, &flows_given)).unwrap();
-        flows_given.reverse();
-        prop_assert_eq!(run_to_end(&flows(4, &flows_given)).unwrap(), outcome);
+    fn order_of_flows_does_not_matter(mut flow_list in some_flows()) {
+        let outcome = run_to_end(&flows(4, &flow_list)).unwrap();
+        flow_list.reverse();
+        prop_assert_eq!(run_to_end(&flows(4, &flow_list)).unwrap(), outcome);
     }
 
     /// Costs along the critical path add up to the end.
     #[test]
-    fn costs_add_up_to_the_end(flows_given in some_flows()) {
-        let outcome = run_to_end(&flows(4, &flows_given)).unwrap();
+    fn costs_add_up_to_the_end(flow_list in some_flows()) {
+        let outcome = run_to_end(&flows(4, &flow_list)).unwrap();
         prop_assert_eq!(outcome.costs.total(), outcome.end);
     }
 }
@@ -182,19 +182,19 @@ proptest! {
 
     /// The steps of the critical path are consecutive and add up to the end; loads add up to the bytes carried.
     #[test]
-    fn critical_path_and_loads_add_up(n in 2u32..9, steps in 1u32..12, chunk in 0u64..100_000, late in 0u64..5_000_000) {
+    fn critical_path_and_loads_add_up(n in 2u32..9, steps in 1u32..12, chunk in 0u64..100_000, delay in 0u64..5_000_000) {
         let mut workload = ring(n, steps, chunk);
-        workload.paces[0].not_before = Picos(late);
+        workload.paces[0].not_before = Picos(delay);
         let watch = Watch { recording: Recording::Spans, ..Watch::default() };
         let outcome = run(&workload, watch).unwrap();
-        let path = critical_path(&workload, &Spans::of_workload(&workload, outcome.spans));
+        let path = critical_path(&workload, &Spans::from_workload(&workload, outcome.spans));
         let sum: Picos = path.iter().map(CriticalStep::total).sum();
         prop_assert_eq!(sum, outcome.end);
-        let of = |part: fn(&CriticalStep) -> Picos| path.iter().map(part).sum::<Picos>();
-        prop_assert_eq!(of(|step| step.software), outcome.costs.software);
-        prop_assert_eq!(of(|step| step.latency), outcome.costs.latency);
-        prop_assert_eq!(of(|step| step.bandwidth), outcome.costs.bandwidth);
-        prop_assert_eq!(of(|step| step.held_back + step.sharing), outcome.costs.waiting);
+        let total = |part: fn(&CriticalStep) -> Picos| path.iter().map(part).sum::<Picos>();
+        prop_assert_eq!(total(|step| step.software), outcome.costs.software);
+        prop_assert_eq!(total(|step| step.latency), outcome.costs.latency);
+        prop_assert_eq!(total(|step| step.bandwidth), outcome.costs.bandwidth);
+        prop_assert_eq!(total(|step| step.held_back + step.sharing), outcome.costs.waiting);
         for pair in path.windows(2) {
             prop_assert!(pair[0].span.done <= pair[1].span.ready);
         }

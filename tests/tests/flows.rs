@@ -2,7 +2,7 @@
 
 use fabricast_sim::engine::Watch;
 use fabricast_sim::flows::{self, Flow};
-use fabricast_sim::lower::Setting;
+use fabricast_sim::lower::Environment;
 use fabricast_sim::profile::Profile;
 use fabricast_topologies::route::{Ecmp, RouteOptions, Router};
 use fabricast_topologies::{Fabric, Picos};
@@ -10,7 +10,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::{Index, select};
 
-use crate::worlds::plants;
+use crate::testbed::fabric_specs;
 
 /// A line of the file, with indices of the GPUs; few distinct sizes and starts, so that flows coincide.
 type Line = (Index, Index, u64, u64);
@@ -23,12 +23,12 @@ fn lines() -> impl Strategy<Value = Vec<Line>> {
 /// Flows of a file with their end times, sorted.
 fn outcome(fabric: &Fabric, ecmp: Ecmp, lines: &[String]) -> Option<Vec<(Flow, Picos)>> {
     let text = format!("src,dst,bytes,start_us\n{}\n", lines.join("\n"));
-    let given = flows::parse(&text, "flows.csv", fabric).unwrap();
+    let parsed = flows::parse(&text, "flows.csv", fabric).unwrap();
     let router = Router::new(fabric, RouteOptions { ecmp, ..RouteOptions::default() });
     let profile = Profile::ideal();
-    let setting = Setting { fabric, router: &router, placement: fabric.gpus(), profile: &profile, delays: &[] };
-    let outcome = flows::simulate(&given, setting, Watch::default()).ok()?;
-    let mut ends: Vec<(Flow, Picos)> = given.into_iter().zip(outcome.ends).collect();
+    let setting = Environment { fabric, router: &router, placement: fabric.gpus(), profile: &profile, delays: &[] };
+    let outcome = flows::simulate(&parsed, setting, Watch::default()).ok()?;
+    let mut ends: Vec<(Flow, Picos)> = parsed.into_iter().zip(outcome.ends).collect();
     ends.sort_unstable_by_key(|&(flow, end)| (flow.src, flow.dst, flow.bytes, flow.start, end));
     Some(ends)
 }
@@ -38,22 +38,22 @@ proptest! {
 
     #[test]
     fn order_of_lines_does_not_matter(
-        plant in plants(24),
-        given in lines(),
+        fabric_spec in fabric_specs(24),
+        line_specs in lines(),
         hashed in any::<bool>(),
         seed in any::<u64>(),
-        places in vec(any::<Index>(), 40),
+        swaps in vec(any::<Index>(), 40),
     ) {
-        let fabric = plant.build();
+        let fabric = fabric_spec.build();
         let ecmp = if hashed { Ecmp::Hashed { seed } } else { Ecmp::Averaged };
-        let name = |place: &Index| &fabric.node(*place.get(fabric.gpus())).id;
-        let mut lines: Vec<String> = given
+        let name = |index: &Index| &fabric.node(*index.get(fabric.gpus())).id;
+        let mut lines: Vec<String> = line_specs
             .iter()
             .map(|(src, dst, bytes, start)| format!("{},{},{bytes},{start}", name(src), name(dst)))
             .collect();
         let ends = outcome(&fabric, ecmp, &lines);
-        for (line, place) in (0..lines.len()).rev().zip(&places) {
-            lines.swap(line, place.index(line + 1));
+        for (line, index) in (0..lines.len()).rev().zip(&swaps) {
+            lines.swap(line, index.index(line + 1));
         }
         prop_assert_eq!(outcome(&fabric, ecmp, &lines), ends);
     }

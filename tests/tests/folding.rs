@@ -4,11 +4,11 @@
 use fabricast_planner::algorithm::{Algorithm, Shape};
 use fabricast_sim::critical::CriticalStep;
 use fabricast_sim::engine::{EngineError, Span};
-use fabricast_sim::lower::{Resource, Setting};
+use fabricast_sim::lower::{Environment, Resource};
 use fabricast_sim::profile::Profile;
 use fabricast_sim::schedule::{
-    Blocks, Buffer, BufferUse, Call, Channel, Collective, Dependency, Generate, Header, Layout, OpKind, Program,
-    Protocol, Rank, RotationDigit, Run, Segment, Symmetry, Walk,
+    Blocks, Buffer, BufferUse, Call, Channel, Collective, Dependency, Header, Layout, OpKind, Program, Protocol, Rank,
+    RotationDigit, Run, ScheduleGenerator, Segment, Symmetry, Walk,
 };
 use fabricast_sim::template::Outline;
 use fabricast_sim::{Folding, SimulateError, Timeline};
@@ -18,37 +18,45 @@ use proptest::prelude::*;
 use proptest::sample::select;
 
 use crate::generators::Case;
-use crate::worlds::{Plant, World, orders, places, plain, plants, scenes, switch};
+use crate::testbed::{
+    FabricSpec, Testbed, buffer_locations, call_templates, fabric_specs, scenes, single_channel_case, switch,
+};
 
 /// Runs a schedule folded and whole, and with one block representing equal ones; all results must agree. Returns the
 /// fold factor.
-fn fold_factor_of_equal_runs(world: &World, generator: &dyn Generate) -> Result<Option<f64>, TestCaseError> {
-    let Some((whole, factor)) = equal_runs(world, generator)? else { return Ok(None) };
-    blocks_may_go_first(world, generator, &whole)?;
+fn fold_factor_of_equal_runs(
+    testbed: &Testbed,
+    generator: &dyn ScheduleGenerator,
+) -> Result<Option<f64>, TestCaseError> {
+    let Some((unfolded, factor)) = equal_runs(testbed, generator)? else { return Ok(None) };
+    check_first_blocks(testbed, generator, &unfolded)?;
     Ok(factor)
 }
 
 /// Returns the whole run and the fold factor of the other; `None` if both fail in the same way.
-fn equal_runs(world: &World, generator: &dyn Generate) -> Result<Option<(Timeline, Option<f64>)>, TestCaseError> {
-    let whole = world.run(generator, Folding::Off);
-    let folded = world.run(generator, Folding::WhereProved);
-    match (whole, folded) {
-        (Ok(whole), Ok(folded)) => {
-            are_equal(&whole, &folded)?;
-            Ok(Some((whole, folded.fold_factor)))
+fn equal_runs(
+    testbed: &Testbed,
+    generator: &dyn ScheduleGenerator,
+) -> Result<Option<(Timeline, Option<f64>)>, TestCaseError> {
+    let unfolded = testbed.run(generator, Folding::Off);
+    let folded = testbed.run(generator, Folding::WhereProved);
+    match (unfolded, folded) {
+        (Ok(unfolded), Ok(folded)) => {
+            are_equal(&unfolded, &folded)?;
+            Ok(Some((unfolded, folded.fold_factor)))
         }
-        (Err(SimulateError::Engine(whole)), Err(SimulateError::Engine(folded))) => {
-            prop_assert_eq!(place(&whole), place(&folded));
-            prop_assert_eq!(whole, folded);
+        (Err(SimulateError::Engine(unfolded)), Err(SimulateError::Engine(folded))) => {
+            prop_assert_eq!(error_location(&unfolded), error_location(&folded));
+            prop_assert_eq!(unfolded, folded);
             Ok(None)
         }
-        (Err(whole), Err(folded)) => {
-            prop_assert_eq!(whole.to_string(), folded.to_string());
+        (Err(unfolded), Err(folded)) => {
+            prop_assert_eq!(unfolded.to_string(), folded.to_string());
             Ok(None)
         }
-        (whole, folded) => Err(TestCaseError::fail(format!(
-            "whole: {:?}, folded: {:?}",
-            whole.map(|timeline| timeline.time),
+        (unfolded, folded) => Err(TestCaseError::fail(format!(
+            "unfolded: {:?}, folded: {:?}",
+            unfolded.map(|timeline| timeline.time),
             folded.map(|timeline| timeline.time)
         ))),
     }
@@ -56,22 +64,29 @@ fn equal_runs(world: &World, generator: &dyn Generate) -> Result<Option<(Timelin
 
 /// Checks that simulating one of several equal thread blocks suffices, and that a run stops when it exceeds its time
 /// limit.
-fn blocks_may_go_first(world: &World, generator: &dyn Generate, whole: &Timeline) -> Result<(), TestCaseError> {
-    let end = whole.time - whole.launch;
-    let found = world.timed(generator, Folding::BlocksFirst, Some(end)).unwrap();
-    prop_assert_eq!((found.time, found.costs, found.operations), (whole.time, whole.costs, whole.operations));
-    for one in &found.utilization {
-        prop_assert!(whole.utilization.contains(one), "{one:?}");
+fn check_first_blocks(
+    testbed: &Testbed,
+    generator: &dyn ScheduleGenerator,
+    unfolded: &Timeline,
+) -> Result<(), TestCaseError> {
+    let end = unfolded.time - unfolded.launch;
+    let first_blocks = testbed.run_without_recording(generator, Folding::BlocksFirst, Some(end)).unwrap();
+    prop_assert_eq!(
+        (first_blocks.time, first_blocks.costs, first_blocks.operations),
+        (unfolded.time, unfolded.costs, unfolded.operations)
+    );
+    for one in &first_blocks.utilization {
+        prop_assert!(unfolded.utilization.contains(one), "{one:?}");
     }
-    let listed = |timeline: &Timeline| {
+    let listed_count = |timeline: &Timeline| {
         timeline.utilization.iter().filter(|one| !matches!(one.resource, Resource::Lane(..))).count()
     };
-    prop_assert_eq!(listed(&found), listed(whole));
-    if let Some(too_early) = end.0.checked_sub(1).map(Picos).filter(|_| whole.operations > 0) {
-        let abandoned = world.timed(generator, Folding::BlocksFirst, Some(too_early));
+    prop_assert_eq!(listed_count(&first_blocks), listed_count(unfolded));
+    if let Some(too_early) = end.0.checked_sub(1).map(Picos).filter(|_| unfolded.operations > 0) {
+        let abandoned = testbed.run_without_recording(generator, Folding::BlocksFirst, Some(too_early));
         let is_abandoned = matches!(abandoned, Err(SimulateError::Engine(EngineError::Abandoned { .. })));
         // Operations that end at their start finish before the time limit is checked.
-        let startup = world.profile.protocol(generator.header().protocol).startup;
+        let startup = testbed.profile.protocol(generator.header().protocol).startup;
         prop_assert!(is_abandoned || too_early < startup, "{:?}", abandoned.map(|timeline| timeline.time));
     }
     Ok(())
@@ -79,63 +94,63 @@ fn blocks_may_go_first(world: &World, generator: &dyn Generate, whole: &Timeline
 
 /// Operations of a rank on its first channel without chunks: each run with the runs it waits for, by their index
 /// there (`None`: on another channel).
-fn first_channel(generator: &dyn Generate, rank: Rank) -> Vec<(String, Vec<String>)> {
-    let places = |rank: Rank| {
+fn first_channel(generator: &dyn ScheduleGenerator, rank: Rank) -> Vec<(String, Vec<String>)> {
+    let indices = |rank: Rank| {
         let mut program = Program::default();
         generator.program(rank, &mut program);
         let mut count = 0;
-        let place = |run: &Run| {
+        let index = |run: &Run| {
             let is_first = run.channel == Channel(0);
             count += u32::from(is_first);
             is_first.then(|| count - 1)
         };
-        let places: Vec<Option<u32>> = program.runs().iter().map(place).collect();
-        (program, places)
+        let indices: Vec<Option<u32>> = program.runs().iter().map(index).collect();
+        (program, indices)
     };
-    let (program, _) = places(rank);
+    let (program, _) = indices(rank);
     let runs = program.runs().iter().enumerate().filter(|(_, run)| run.channel == Channel(0));
     runs.map(|(number, run)| {
         let Run { len, kind, peer, src_buffer, dst_buffer, span, .. } = *run;
-        let awaited = program.dependencies(number).iter().map(|one| {
-            let place = places(one.rank).1.get(one.run as usize).copied().flatten();
-            format!("{:?} {place:?} {} {}", one.rank, one.start, one.step)
+        let awaited = program.dependencies(number).iter().map(|dependency| {
+            let index = indices(dependency.rank).1.get(dependency.run as usize).copied().flatten();
+            format!("{:?} {index:?} {} {}", dependency.rank, dependency.start, dependency.step)
         });
         (format!("{len} {kind:?} {peer:?} {src_buffer:?} {dst_buffer:?} {span}"), awaited.collect())
     })
     .collect()
 }
 
-fn place(error: &EngineError) -> Option<(u32, u32)> {
+fn error_location(error: &EngineError) -> Option<(u32, u32)> {
     match *error {
         EngineError::Deadlock { run, index, .. } | EngineError::TooLong { run, index } => Some((run, index)),
         EngineError::TooManyOperations { .. } | EngineError::Interrupted | EngineError::Abandoned { .. } => None,
     }
 }
 
-fn are_equal(whole: &Timeline, folded: &Timeline) -> Result<(), TestCaseError> {
-    prop_assert_eq!(whole.fold_factor, None);
-    prop_assert_eq!(whole.time, folded.time);
-    prop_assert_eq!(whole.costs, folded.costs);
-    prop_assert_eq!(whole.operations, folded.operations);
-    prop_assert_eq!(&whole.utilization, &folded.utilization);
-    prop_assert_eq!(&whole.rank_starts, &folded.rank_starts);
-    prop_assert_eq!(whole.spans.iter().count() as u64, whole.operations);
-    prop_assert_eq!(&whole.spans, &folded.spans);
+fn are_equal(unfolded: &Timeline, folded: &Timeline) -> Result<(), TestCaseError> {
+    prop_assert_eq!(unfolded.fold_factor, None);
+    prop_assert_eq!(unfolded.time, folded.time);
+    prop_assert_eq!(unfolded.costs, folded.costs);
+    prop_assert_eq!(unfolded.operations, folded.operations);
+    prop_assert_eq!(&unfolded.utilization, &folded.utilization);
+    prop_assert_eq!(&unfolded.rank_starts, &folded.rank_starts);
+    prop_assert_eq!(unfolded.spans.iter().count() as u64, unfolded.operations);
+    prop_assert_eq!(&unfolded.spans, &folded.spans);
     let (all, odd) = (|_| true, |run| run % 3 == 1);
-    let mut by_start: Vec<Span> = whole.spans.iter().filter(|span| odd(span.run)).collect();
+    let mut by_start: Vec<Span> = unfolded.spans.iter().filter(|span| odd(span.run)).collect();
     by_start.sort_by_key(|span| (span.ready, span.run, span.index));
     prop_assert!(folded.spans.by_start(odd).iter().eq(by_start));
-    prop_assert!(whole.spans.by_start(all).iter().eq(folded.spans.by_start(all).iter()));
-    prop_assert_eq!(&whole.critical_path, &folded.critical_path);
-    let (of_whole, of_folded) = (whole.load.as_ref().unwrap(), folded.load.as_ref().unwrap());
-    prop_assert_eq!(of_whole.iter().count(), whole.utilization.len());
-    prop_assert!(of_whole.iter().eq(of_folded.iter()));
-    prop_assert_eq!(whole.costs.total(), whole.time);
-    let path: Picos = whole.critical_path.iter().map(CriticalStep::total).sum();
-    let done = whole.critical_path.last().map_or(whole.time - whole.launch, |last| last.span.done);
-    prop_assert_eq!(whole.critical_path.is_empty(), whole.operations == 0);
-    prop_assert!(whole.operations == 0 || path == done);
-    prop_assert_eq!(done + whole.launch, whole.time);
+    prop_assert!(unfolded.spans.by_start(all).iter().eq(folded.spans.by_start(all).iter()));
+    prop_assert_eq!(&unfolded.critical_path, &folded.critical_path);
+    let (unfolded_load, folded_load) = (unfolded.load.as_ref().unwrap(), folded.load.as_ref().unwrap());
+    prop_assert_eq!(unfolded_load.iter().count(), unfolded.utilization.len());
+    prop_assert!(unfolded_load.iter().eq(folded_load.iter()));
+    prop_assert_eq!(unfolded.costs.total(), unfolded.time);
+    let path: Picos = unfolded.critical_path.iter().map(CriticalStep::total).sum();
+    let done = unfolded.critical_path.last().map_or(unfolded.time - unfolded.launch, |last| last.span.done);
+    prop_assert_eq!(unfolded.critical_path.is_empty(), unfolded.operations == 0);
+    prop_assert!(unfolded.operations == 0 || path == done);
+    prop_assert_eq!(done + unfolded.launch, unfolded.time);
     Ok(())
 }
 
@@ -160,40 +175,40 @@ proptest! {
 
     /// Schedules of the generators, on healthy and broken fabrics.
     #[test]
-    fn folded_runs_equal_whole_runs(scene in scenes(24), order in orders(), buffers in places()) {
-        let world = scene.world().with_buffers(buffers);
-        let case = order.over(world.ranks(), world.per_host());
-        fold_factor_of_equal_runs(&world, &*case.generator())?;
+    fn folded_runs_equal_whole_runs(scene in scenes(24), template in call_templates(), buffers in buffer_locations()) {
+        let testbed = scene.testbed().with_buffers(buffers);
+        let case = template.case_for_ranks(testbed.ranks(), testbed.per_host());
+        fold_factor_of_equal_runs(&testbed, &*case.generator())?;
     }
 
     /// Assumption of the planner: if four channels do the same, further ones do too, and the first channel does what
     /// a single one does.
     #[test]
-    fn four_equal_channels_imply_that_all_are_equal(scene in scenes(24), order in orders(), channels in 2u16..=33) {
-        let world = World { delays: Vec::new(), ..scene.world() };
-        let (router, placement) = (world.router(), world.placement());
-        let setting = Setting {
-            fabric: &world.fabric,
+    fn four_equal_channels_imply_that_all_are_equal(scene in scenes(24), template in call_templates(), channels in 2u16..=33) {
+        let testbed = Testbed { delays: Vec::new(), ..scene.testbed() };
+        let (router, placement) = (testbed.router(), testbed.placement());
+        let setting = Environment {
+            fabric: &testbed.fabric,
             router: &router,
             placement: &placement,
-            profile: &world.profile,
+            profile: &testbed.profile,
             delays: &[],
         };
-        let order = order.in_one_loop(1 << 30);
+        let template = template.in_one_loop(1 << 30);
         let generator = |channels: u16| {
-            let mut case = order.over(world.ranks(), world.per_host());
+            let mut case = template.case_for_ranks(testbed.ranks(), testbed.per_host());
             case.shape.channels = channels;
             case.shape.orders.clear();
             case.generator()
         };
-        let print = |channels: u16| Outline::of(&*generator(channels), setting).map(|outline| outline.print());
+        let print = |channels: u16| Outline::new(&*generator(channels), setting).map(|outline| outline.print());
         if let Some(four) = print(4).filter(|four| four.blocks() == 4 && channels >= 4) {
-            prop_assert_eq!(print(channels), Some(four.on_blocks(channels)));
+            prop_assert_eq!(print(channels), Some(four.with_blocks(channels)));
         }
-        if order.algorithm.divides_by_channels(order.collective) {
-            let (one, several) = (generator(1), generator(channels));
-            for rank in (0..world.ranks()).map(Rank) {
-                prop_assert_eq!(first_channel(&*one, rank), first_channel(&*several, rank));
+        if template.algorithm.is_channel_independent(template.collective) {
+            let (single, several) = (generator(1), generator(channels));
+            for rank in (0..testbed.ranks()).map(Rank) {
+                prop_assert_eq!(first_channel(&*single, rank), first_channel(&*several, rank));
             }
         }
     }
@@ -201,60 +216,60 @@ proptest! {
     /// Loops of rings and pipelined messages along chains and trees, on blocks that work in passes.
     #[test]
     fn folded_loops_and_pipelines_equal_whole_runs(
-        plant in plants(16),
+        fabric_spec in fabric_specs(16),
         (algorithm, collective) in select(IN_LOOPS.to_vec()),
         protocol in select(vec![Protocol::Ll, Protocol::Ll128, Protocol::Simple]),
         (channels, warps, per_host) in (1u16..=4, 1u16..=20, any::<bool>()),
-        (chunk, loops, rest) in (prop_oneof![1u64..2000, 1u64..1_000_000], 2u64..=7, 0u64..100),
+        (chunk, loops, remainder) in (prop_oneof![1u64..2000, 1u64..1_000_000], 2u64..=7, 0u64..100),
         buffers in select(vec![BufferUse::InPlace, BufferUse::OutOfPlace]),
-        late in prop_oneof![3 => Just(0u64), 1 => 1u64..20_000_000],
+        delay in prop_oneof![3 => Just(0u64), 1 => 1u64..20_000_000],
     ) {
-        let mut world = World { profile: Profile::named("nccl-2.28-h200").unwrap(), ..World::ideal(plant.build()) };
-        let ranks = world.ranks();
-        if late > 0 {
-            world.delays = vec![Picos::ZERO; ranks as usize];
-            world.delays[ranks as usize / 2] = Picos(late);
+        let mut testbed = Testbed { profile: Profile::named("nccl-2.28-h200").unwrap(), ..Testbed::ideal(fabric_spec.build()) };
+        let ranks = testbed.ranks();
+        if delay > 0 {
+            testbed.delays = vec![Picos::ZERO; ranks as usize];
+            testbed.delays[ranks as usize / 2] = Picos(delay);
         }
-        let bytes = chunk * u64::from(channels) * u64::from(ranks) * loops + rest;
+        let bytes = chunk * u64::from(channels) * u64::from(ranks) * loops + remainder;
         let call = Call { collective, bytes: Bytes(bytes), ranks, root: Rank(0), buffers };
         let shape = Shape {
             channels,
             threads: Some(32 * warps),
             chunk: Some(Bytes(chunk)),
-            ranks_per_node: if per_host { world.per_host() } else { 0 },
+            ranks_per_node: if per_host { testbed.per_host() } else { 0 },
             ..Shape::new(call, protocol)
         };
-        fold_factor_of_equal_runs(&world, &*Case { algorithm, shape }.generator())?;
+        fold_factor_of_equal_runs(&testbed, &*Case { algorithm, shape }.generator())?;
     }
 
     /// Random schedules: equal on all ranks but for a few that differ.
     #[test]
-    fn folded_runs_of_random_schedules_equal_whole_runs(scene in scenes(12), sketch in sketches()) {
-        let world = scene.world();
-        fold_factor_of_equal_runs(&world, &sketch.drawn(world.ranks()))?;
+    fn folded_runs_of_random_schedules_equal_whole_runs(scene in scenes(12), random_schedule in random_schedules()) {
+        let testbed = scene.testbed();
+        fold_factor_of_equal_runs(&testbed, &random_schedule.materialize(testbed.ranks()))?;
     }
 
     /// A claimed symmetry of a schedule, true or false, does not matter if folding is proved.
     #[test]
-    fn a_false_claim_of_symmetry_changes_nothing(scene in scenes(12), sketch in sketches(), stride in 1u32..4) {
-        let world = scene.world();
-        let drawn = sketch.drawn(world.ranks());
-        let length = world.ranks().div_ceil(stride);
-        let claimed = Claimed { schedule: &drawn, symmetry: Symmetry::Rotations(vec![RotationDigit { stride, length }]) };
-        equal_runs(&world, &claimed)?;
-        if let (Ok(claimed), Ok(plain)) = (world.run(&claimed, Folding::WhereProved), world.run(&drawn, Folding::Off)) {
-            prop_assert_eq!(claimed.time, plain.time);
+    fn a_false_claim_of_symmetry_changes_nothing(scene in scenes(12), random_schedule in random_schedules(), stride in 1u32..4) {
+        let testbed = scene.testbed();
+        let schedule = random_schedule.materialize(testbed.ranks());
+        let length = testbed.ranks().div_ceil(stride);
+        let claimed = Claimed { schedule: &schedule, symmetry: Symmetry::Rotations(vec![RotationDigit { stride, length }]) };
+        equal_runs(&testbed, &claimed)?;
+        if let (Ok(claimed), Ok(unfolded)) = (testbed.run(&claimed, Folding::WhereProved), testbed.run(&schedule, Folding::Off)) {
+            prop_assert_eq!(claimed.time, unfolded.time);
         }
     }
 }
 
 /// A schedule with a claimed symmetry.
 struct Claimed<'a> {
-    schedule: &'a dyn Generate,
+    schedule: &'a dyn ScheduleGenerator,
     symmetry: Symmetry,
 }
 
-impl Generate for Claimed<'_> {
+impl ScheduleGenerator for Claimed<'_> {
     fn header(&self) -> &Header {
         self.schedule.header()
     }
@@ -270,7 +285,7 @@ impl Generate for Claimed<'_> {
 
 /// An operation of every rank, relative to the rank.
 #[derive(Clone, Debug)]
-struct Stroke {
+struct RelativeOperation {
     kind: OpKind,
     len: u32,
     /// Distance of the peer, and its increment per operation.
@@ -281,7 +296,7 @@ struct Stroke {
     awaits: Vec<Await>,
 }
 
-/// Dependency of a stroke: the stroke `earlier` positions before it (0: itself) on the rank `further` ranks on.
+/// Dependency of an operation: the operation `earlier` positions before it (0: itself) on the rank `further` ranks on.
 #[derive(Clone, Debug)]
 struct Await {
     earlier: usize,
@@ -292,7 +307,7 @@ struct Await {
 
 /// Difference of a rank from the others.
 #[derive(Clone, Debug)]
-enum Slip {
+enum Deviation {
     Longer,
     OtherPeer,
     OtherChunk,
@@ -302,12 +317,12 @@ enum Slip {
 }
 
 #[derive(Clone, Debug)]
-struct Sketch {
-    strokes: Vec<Stroke>,
-    slips: Vec<(prop::sample::Index, prop::sample::Index, Slip)>,
+struct RandomSchedule {
+    operations: Vec<RelativeOperation>,
+    deviations: Vec<(prop::sample::Index, prop::sample::Index, Deviation)>,
     segments: Vec<(u32, u32)>,
     protocol: Protocol,
-    /// Strokes may wait for later ones, which can deadlock.
+    /// Operations may wait for later ones, which can deadlock.
     may_deadlock: bool,
 }
 
@@ -320,7 +335,7 @@ fn awaits() -> impl Strategy<Value = Await> {
     })
 }
 
-fn sketches() -> impl Strategy<Value = Sketch> {
+fn random_schedules() -> impl Strategy<Value = RandomSchedule> {
     const KINDS: [OpKind; 9] = [
         OpKind::Put,
         OpKind::PutReduce,
@@ -332,7 +347,7 @@ fn sketches() -> impl Strategy<Value = Sketch> {
         OpKind::Signal,
         OpKind::Wait,
     ];
-    let stroke = (
+    let operation = (
         select(KINDS.to_vec()),
         0u32..6,
         (0u32..4, 0u32..3),
@@ -341,7 +356,7 @@ fn sketches() -> impl Strategy<Value = Sketch> {
         1u32..3,
         vec(awaits(), 0..3),
     )
-        .prop_map(|(kind, len, peer, channel, chunk, span, awaits)| Stroke {
+        .prop_map(|(kind, len, peer, channel, chunk, span, awaits)| RelativeOperation {
             kind,
             len,
             peer,
@@ -350,22 +365,22 @@ fn sketches() -> impl Strategy<Value = Sketch> {
             span,
             awaits,
         });
-    let slip = prop_oneof![
-        Just(Slip::Longer),
-        Just(Slip::OtherPeer),
-        Just(Slip::OtherChunk),
-        awaits().prop_map(Slip::WaitsForOneMore),
-        Just(Slip::WaitsForNothing),
-        Just(Slip::Silent),
+    let deviation = prop_oneof![
+        Just(Deviation::Longer),
+        Just(Deviation::OtherPeer),
+        Just(Deviation::OtherChunk),
+        awaits().prop_map(Deviation::WaitsForOneMore),
+        Just(Deviation::WaitsForNothing),
+        Just(Deviation::Silent),
     ];
-    let slip = (any::<prop::sample::Index>(), any::<prop::sample::Index>(), slip);
-    let slips = prop_oneof![1 => Just(0usize), 1 => 1usize..=2].prop_flat_map(move |n| vec(slip.clone(), n));
+    let deviation = (any::<prop::sample::Index>(), any::<prop::sample::Index>(), deviation);
+    let deviations = prop_oneof![1 => Just(0usize), 1 => 1usize..=2].prop_flat_map(move |n| vec(deviation.clone(), n));
     let segments = vec((1u32..2_000_000, 1u32..4), 1..=2);
     let protocol = select(vec![Protocol::Ll, Protocol::Simple, Protocol::Symmetric]);
-    (vec(stroke, 1..5), slips, segments, protocol, prop::bool::weighted(0.1)).prop_map(
-        |(strokes, slips, segments, protocol, may_deadlock)| Sketch {
-            strokes,
-            slips,
+    (vec(operation, 1..5), deviations, segments, protocol, prop::bool::weighted(0.1)).prop_map(
+        |(operations, deviations, segments, protocol, may_deadlock)| RandomSchedule {
+            operations,
+            deviations,
             segments,
             protocol,
             may_deadlock,
@@ -375,13 +390,13 @@ fn sketches() -> impl Strategy<Value = Sketch> {
 
 /// A materialized schedule.
 #[derive(Debug)]
-struct Drawn {
+struct MaterializedSchedule {
     header: Header,
     programs: Vec<Program>,
 }
 
-impl Sketch {
-    fn drawn(&self, ranks: u32) -> Drawn {
+impl RandomSchedule {
+    fn materialize(&self, ranks: u32) -> MaterializedSchedule {
         let segments = self.segments.iter().map(|&(bytes, parts)| Segment { bytes: Bytes(bytes.into()), parts });
         let layout = Layout::new(segments.collect());
         let call = Call {
@@ -391,40 +406,51 @@ impl Sketch {
             root: Rank(0),
             buffers: BufferUse::OutOfPlace,
         };
-        let mut strokes = vec![self.strokes.clone(); ranks as usize];
-        for (rank, which, slip) in &self.slips {
-            let strokes = &mut strokes[rank.index(ranks as usize)];
-            let stroke = which.index(strokes.len());
-            slip.apply(&mut strokes[stroke]);
+        let mut operations = vec![self.operations.clone(); ranks as usize];
+        for (rank, position, deviation) in &self.deviations {
+            let operations = &mut operations[rank.index(ranks as usize)];
+            let operation = position.index(operations.len());
+            deviation.apply(&mut operations[operation]);
         }
         let chunks = layout.chunks();
         let program = |rank: u32| {
             let mut program = Program::default();
-            for (number, stroke) in strokes[rank as usize].iter().enumerate() {
-                let chunk = Walk::cyclic(0, stroke.chunk.0, stroke.chunk.1, chunks - (stroke.span - 1).min(chunks - 1));
-                let local = matches!(stroke.kind, OpKind::Copy | OpKind::Reduce | OpKind::Wait);
-                let peer =
-                    if local { Walk::fixed(rank) } else { Walk::cyclic(0, rank + stroke.peer.0, stroke.peer.1, ranks) };
+            for (number, operation) in operations[rank as usize].iter().enumerate() {
+                let chunk = Walk::cyclic(
+                    0,
+                    operation.chunk.0,
+                    operation.chunk.1,
+                    chunks - (operation.span - 1).min(chunks - 1),
+                );
+                let is_local = matches!(operation.kind, OpKind::Copy | OpKind::Reduce | OpKind::Wait);
+                let peer = if is_local {
+                    Walk::fixed(rank)
+                } else {
+                    Walk::cyclic(0, rank + operation.peer.0, operation.peer.1, ranks)
+                };
                 let run = Run {
-                    len: stroke.len,
-                    kind: stroke.kind,
-                    channel: Channel(stroke.channel),
+                    len: operation.len,
+                    kind: operation.kind,
+                    channel: Channel(operation.channel),
                     peer,
                     src_buffer: Buffer::Input,
                     src: chunk,
                     dst_buffer: Buffer::Output,
                     dst: chunk,
-                    span: stroke.span.min(chunks),
+                    span: operation.span.min(chunks),
                 };
-                let awaited: Vec<Dependency> =
-                    stroke.awaits.iter().map(|wait| wait.dependency(rank, ranks, number, self.may_deadlock)).collect();
-                program.push(run, &awaited);
+                let dependencies: Vec<Dependency> = operation
+                    .awaits
+                    .iter()
+                    .map(|wait| wait.dependency(rank, ranks, number, self.may_deadlock))
+                    .collect();
+                program.push(run, &dependencies);
             }
             program
         };
         let programs = (0..ranks).map(program).collect();
         let name = "drawn".to_owned();
-        Drawn {
+        MaterializedSchedule {
             header: Header {
                 name,
                 call,
@@ -443,35 +469,35 @@ impl Sketch {
 impl Await {
     fn dependency(&self, rank: u32, ranks: u32, number: usize, may_deadlock: bool) -> Dependency {
         let run = number.saturating_sub(self.earlier);
-        // Among strokes of one index, only those with a smaller operation index are safe to wait for.
+        // Among operations of one index, only those with a smaller operation index are safe to wait for.
         let (shift, step) =
             if run == number && !may_deadlock { (-1 - self.shift.abs(), 1) } else { (self.shift, self.step) };
         Dependency { rank: Rank((rank + self.further) % ranks), run: run as u32, start: shift, step }
     }
 }
 
-impl Slip {
-    fn apply(&self, stroke: &mut Stroke) {
+impl Deviation {
+    fn apply(&self, operation: &mut RelativeOperation) {
         match self {
-            Self::Longer => stroke.len += 1,
-            Self::OtherPeer => stroke.peer.0 += 1,
-            Self::OtherChunk => stroke.chunk.0 += 1,
-            Self::WaitsForOneMore(wait) => stroke.awaits.push(wait.clone()),
-            Self::WaitsForNothing => stroke.awaits.clear(),
-            Self::Silent => stroke.len = 0,
+            Self::Longer => operation.len += 1,
+            Self::OtherPeer => operation.peer.0 += 1,
+            Self::OtherChunk => operation.chunk.0 += 1,
+            Self::WaitsForOneMore(wait) => operation.awaits.push(wait.clone()),
+            Self::WaitsForNothing => operation.awaits.clear(),
+            Self::Silent => operation.len = 0,
         }
     }
 }
 
-impl Generate for Drawn {
+impl ScheduleGenerator for MaterializedSchedule {
     fn header(&self) -> &Header {
         &self.header
     }
 
     fn program(&self, rank: Rank, program: &mut Program) {
-        let own = &self.programs[rank.0 as usize];
-        for (number, run) in own.runs().iter().enumerate() {
-            program.push(*run, own.dependencies(number));
+        let source = &self.programs[rank.0 as usize];
+        for (number, run) in source.runs().iter().enumerate() {
+            program.push(*run, source.dependencies(number));
         }
     }
 }
@@ -479,12 +505,12 @@ impl Generate for Drawn {
 const LINK: (Bandwidth, Picos) = (Bandwidth(450_000_000_000), Picos(350_000));
 
 fn case(algorithm: Algorithm, collective: Collective, ranks: u32, channels: u16) -> Case {
-    let Case { algorithm, shape } = plain(algorithm, collective, ranks, 1 << 20);
+    let Case { algorithm, shape } = single_channel_case(algorithm, collective, ranks, 1 << 20);
     Case { algorithm, shape: Shape { channels, ..shape } }
 }
 
 fn factor_on(fabric: Fabric, case: &Case) -> Option<f64> {
-    fold_factor_of_equal_runs(&World::ideal(fabric), &*case.generator()).unwrap()
+    fold_factor_of_equal_runs(&Testbed::ideal(fabric), &*case.generator()).unwrap()
 }
 
 #[test]
@@ -492,10 +518,10 @@ fn equal_ranks_on_a_switch_fold_to_one() {
     for ranks in [2u32, 3, 8, 16, 37] {
         let fabric = || switch(ranks, LINK.0, LINK.1);
         for channels in [1u16, 4] {
-            let whole = f64::from(ranks) * f64::from(channels);
+            let expected = f64::from(ranks) * f64::from(channels);
             for collective in [Collective::AllReduce, Collective::AllGather, Collective::ReduceScatter] {
                 let factor = factor_on(fabric(), &case(Algorithm::Ring, collective, ranks, channels)).unwrap_or(1.0);
-                assert!(factor >= whole, "ring {collective} of {ranks}, {channels} channels: {factor}");
+                assert!(factor >= expected, "ring {collective} of {ranks}, {channels} channels: {factor}");
             }
             for (algorithm, collective) in [
                 (Algorithm::OneShot, Collective::AllReduce),
@@ -503,7 +529,7 @@ fn equal_ranks_on_a_switch_fold_to_one() {
                 (Algorithm::Direct, Collective::AllToAll),
             ] {
                 let factor = factor_on(fabric(), &case(algorithm, collective, ranks, channels)).unwrap_or(1.0);
-                assert!(factor >= whole, "{algorithm} {collective} of {ranks}, {channels} channels: {factor}");
+                assert!(factor >= expected, "{algorithm} {collective} of {ranks}, {channels} channels: {factor}");
             }
         }
     }
@@ -511,22 +537,22 @@ fn equal_ranks_on_a_switch_fold_to_one() {
 
 #[test]
 fn symmetric_hosts_and_rails_fold_to_one() {
-    let plant = Plant::Hosts { preset: "hgx-h200", nodes: 4, gpus: 8, network: "rail" };
+    let fabric_spec = FabricSpec::Hosts { preset: "hgx-h200", nodes: 4, gpus: 8, network: "rail" };
     let mut case = case(Algorithm::Hierarchical, Collective::AllReduce, 32, 2);
     case.shape.ranks_per_node = 8;
-    let factor = factor_on(plant.build(), &case).unwrap();
+    let factor = factor_on(fabric_spec.build(), &case).unwrap();
     assert!(factor >= 64.0, "{factor}");
 }
 
 #[test]
 fn one_slow_link_unfolds_a_ring() {
     for ranks in [3, 8, 17, 130] {
-        let slow = switch(ranks, LINK.0, LINK.1).slowed("gpu1->sw", 0.5).unwrap();
+        let slowed = switch(ranks, LINK.0, LINK.1).with_slowed("gpu1->sw", 0.5).unwrap();
         let ring = case(Algorithm::Ring, Collective::AllReduce, ranks, 1);
-        let time = |fabric: &Fabric, folding| World::ideal(fabric.clone()).run(&*ring.generator(), folding).unwrap();
-        let (healthy, folded) = (switch(ranks, LINK.0, LINK.1), time(&slow, Folding::WhereProved));
+        let time = |fabric: &Fabric, folding| Testbed::ideal(fabric.clone()).run(&*ring.generator(), folding).unwrap();
+        let (healthy, folded) = (switch(ranks, LINK.0, LINK.1), time(&slowed, Folding::WhereProved));
         assert_eq!(folded.fold_factor, None, "{ranks} ranks");
-        assert_eq!(folded.time, time(&slow, Folding::Off).time);
+        assert_eq!(folded.time, time(&slowed, Folding::Off).time);
         assert!(folded.time > time(&healthy, Folding::Off).time);
     }
 }
@@ -534,27 +560,27 @@ fn one_slow_link_unfolds_a_ring() {
 #[test]
 fn one_late_rank_unfolds_a_ring() {
     let ring = case(Algorithm::Ring, Collective::AllReduce, 16, 1);
-    let mut world = World::ideal(switch(16, LINK.0, LINK.1));
-    world.delays = vec![Picos::ZERO; 16];
-    world.delays[5] = Picos(1);
-    assert_eq!(fold_factor_of_equal_runs(&world, &*ring.generator()).unwrap(), None);
+    let mut testbed = Testbed::ideal(switch(16, LINK.0, LINK.1));
+    testbed.delays = vec![Picos::ZERO; 16];
+    testbed.delays[5] = Picos(1);
+    assert_eq!(fold_factor_of_equal_runs(&testbed, &*ring.generator()).unwrap(), None);
 }
 
 #[test]
 fn a_slow_link_partly_unfolds_an_all_pairs_exchange() {
     // In an all-pairs exchange every rank communicates with the slow one in the same way, so the others remain
     // symmetric.
-    let slow = switch(16, LINK.0, LINK.1).slowed("gpu1->sw", 0.5).unwrap();
+    let slowed = switch(16, LINK.0, LINK.1).with_slowed("gpu1->sw", 0.5).unwrap();
     let exchange = case(Algorithm::OneShot, Collective::AllReduce, 16, 1);
-    let factor = factor_on(slow, &exchange);
+    let factor = factor_on(slowed, &exchange);
     assert!(factor.is_none_or(|factor| factor < 16.0), "{factor:?}");
 }
 
 #[test]
 fn falsely_claimed_ring_symmetry_is_not_used() {
     /// A ring whose rank 3 sends everything twice, but which claims to be symmetric over all ranks.
-    struct Stutter(Box<dyn Generate + Send + Sync>);
-    impl Generate for Stutter {
+    struct Stutter(Box<dyn ScheduleGenerator + Send + Sync>);
+    impl ScheduleGenerator for Stutter {
         fn header(&self) -> &Header {
             self.0.header()
         }
@@ -562,8 +588,8 @@ fn falsely_claimed_ring_symmetry_is_not_used() {
             self.0.program(rank, program);
             if rank == Rank(3) {
                 for (number, run) in program.clone().runs().iter().enumerate() {
-                    let awaited = program.dependencies(number).to_vec();
-                    program.push(*run, &awaited);
+                    let dependencies = program.dependencies(number).to_vec();
+                    program.push(*run, &dependencies);
                 }
             }
         }
@@ -572,12 +598,12 @@ fn falsely_claimed_ring_symmetry_is_not_used() {
         }
     }
     let honest = case(Algorithm::Ring, Collective::AllReduce, 8, 1);
-    let world = World::ideal(switch(8, LINK.0, LINK.1));
+    let testbed = Testbed::ideal(switch(8, LINK.0, LINK.1));
     let stutter = Stutter(honest.generator());
-    equal_runs(&world, &stutter).unwrap();
+    equal_runs(&testbed, &stutter).unwrap();
     let (once, twice) = (
-        world.run(&*honest.generator(), Folding::WhereProved).unwrap(),
-        world.run(&stutter, Folding::WhereProved).unwrap(),
+        testbed.run(&*honest.generator(), Folding::WhereProved).unwrap(),
+        testbed.run(&stutter, Folding::WhereProved).unwrap(),
     );
     assert!(twice.time > once.time, "{:?} against {:?}", twice.time, once.time);
 }

@@ -11,7 +11,7 @@ use fabricast_sim::verify::{VerifyOptions, verify};
 use fabricast_topologies::Bytes;
 use proptest::prelude::*;
 
-use crate::generators::{Case, cases, offers};
+use crate::generators::{Case, cases, supported_pairs};
 
 /// Bytes from each rank's memory to each other's.
 fn traffic(schedule: &Schedule) -> BTreeMap<(u32, u32), f64> {
@@ -32,11 +32,11 @@ fn round_trip(case: &Case, schedule: &Schedule, format: Format) -> Result<bool, 
     let text = match write(schedule, format) {
         Ok(text) => text,
         Err(WriteError::UnequalChunks { .. } | WriteError::TooFine { .. }) => return Ok(false),
-        Err(WriteError::Collective { collective, .. }) if !collective.has_sizes() => return Ok(false),
+        Err(WriteError::Collective { collective, .. }) if !collective.has_variable_size() => return Ok(false),
         Err(WriteError::Unsupported { .. }) if !schedule.header().teams.is_empty() => return Ok(false),
         Err(other) => return Err(TestCaseError::fail(format!("{case:?}: {other}"))),
     };
-    prop_assert_eq!(Format::of(&text), format);
+    prop_assert_eq!(Format::detect(&text), format);
     let back = read(&text, "written").map_err(|error: FormatError| TestCaseError::fail(format!("{error}\n{text}")))?;
     prop_assert_eq!(back.header().call, schedule.header().call);
     prop_assert_eq!(&back.header().name, &schedule.header().name);
@@ -49,25 +49,25 @@ fn round_trip(case: &Case, schedule: &Schedule, format: Format) -> Result<bool, 
     for (pair, bytes) in &before {
         prop_assert!((after[pair] - bytes).abs() <= bytes * 1e-9, "{pair:?}: {bytes} became {}", after[pair]);
     }
-    let again = match write(&back, format) {
+    let rewritten = match write(&back, format) {
         // One step of a file may be read as two operations, and a file is limited in operations.
         Err(WriteError::TooFine { .. }) => return Ok(true),
-        again => again.map_err(|error| TestCaseError::fail(format!("{error}\n{text}")))?,
+        rewritten => rewritten.map_err(|error| TestCaseError::fail(format!("{error}\n{text}")))?,
     };
     // A text may contain redundant signals; rereading removes them, and the text soon reaches a fixed point.
-    let (mut before, mut again) = (text.clone(), again);
+    let (mut before, mut rewritten) = (text.clone(), rewritten);
     for _ in 0..3 {
-        if again == before {
+        if rewritten == before {
             return Ok(true);
         }
-        let next = read(&again, "again").map_err(|error| TestCaseError::fail(format!("{error}\n{again}")))?;
+        let next = read(&rewritten, "again").map_err(|error| TestCaseError::fail(format!("{error}\n{rewritten}")))?;
         prop_assert_eq!(traffic(&next), traffic(&back));
         before = std::mem::replace(
-            &mut again,
+            &mut rewritten,
             write(&next, format).map_err(|error| TestCaseError::fail(format!("{error}")))?,
         );
     }
-    prop_assert!(again == before, "written\n{before}\nagain\n{again}");
+    prop_assert!(rewritten == before, "written\n{before}\nagain\n{rewritten}");
     Ok(true)
 }
 
@@ -88,7 +88,9 @@ proptest! {
 #[test]
 fn algorithms_are_written_in_every_format_that_can_express_them() {
     // Neither format can express a matrix or a barrier.
-    for (algorithm, collective) in offers().into_iter().filter(|(_, collective)| collective.has_sizes()) {
+    for (algorithm, collective) in
+        supported_pairs().into_iter().filter(|(_, collective)| collective.has_variable_size())
+    {
         let call = Call { collective, bytes: Bytes(1 << 20), ranks: 8, root: Rank(0), buffers: BufferUse::OutOfPlace };
         let ranks_per_team = if algorithm == Algorithm::NvlsTree { 4 } else { 8 };
         let shape =
@@ -118,23 +120,27 @@ fn every_wait_of_a_file_is_necessary() {
     };
     for algorithm in [Algorithm::OneShot, Algorithm::TwoShot, Algorithm::Tree] {
         let case = Case { algorithm, shape: Shape::new(call, Protocol::Ll) };
-        let right = |text: &str| read(text, "cut").is_ok_and(|cut| verify(&cut, &VerifyOptions::default()).is_ok());
+        let is_valid =
+            |text: &str| read(text, "cut").is_ok_and(|schedule| verify(&schedule, &VerifyOptions::default()).is_ok());
         let msccl = write(&case.schedule(), Format::MscclXml).unwrap();
         let plan = write(&case.schedule(), Format::Mscclpp).unwrap();
-        assert!(right(&msccl) && right(&plan));
+        assert!(is_valid(&msccl) && is_valid(&plan));
         // MSCCL: a step that waits for another thread block.
         let mut tried = 0;
-        for (at, _) in msccl.match_indices("depid=\"").filter(|(at, _)| !msccl[*at..].starts_with("depid=\"-1\"")) {
-            let end = at + msccl[at..].find(" hasdep").unwrap();
-            let cut = format!("{}depid=\"-1\" deps=\"-1\"{}", &msccl[..at], &msccl[end..]);
-            assert!(!right(&cut), "{algorithm:?}: {}", &msccl[at - 90..end]);
+        for (position, _) in
+            msccl.match_indices("depid=\"").filter(|(position, _)| !msccl[*position..].starts_with("depid=\"-1\""))
+        {
+            let end = position + msccl[position..].find(" hasdep").unwrap();
+            let changed = format!("{}depid=\"-1\" deps=\"-1\"{}", &msccl[..position], &msccl[end..]);
+            assert!(!is_valid(&changed), "{algorithm:?}: {}", &msccl[position - 90..end]);
             tried += 1;
         }
         // MSCCL++: a wait in the middle; without it, the next wait would match a later signal.
-        for (at, wait) in plan.match_indices("{\"name\": \"wait\"") {
-            if plan[at..].lines().nth(1).is_some_and(|next| next.contains("nop")) {
-                let cut = format!("{}{}{}", &plan[..at], "{\"name\": \"nop\"", &plan[at + wait.len()..]);
-                assert!(!right(&cut), "{algorithm:?}: {}", &plan[at..at + 60]);
+        for (position, wait) in plan.match_indices("{\"name\": \"wait\"") {
+            if plan[position..].lines().nth(1).is_some_and(|next| next.contains("nop")) {
+                let changed =
+                    format!("{}{}{}", &plan[..position], "{\"name\": \"nop\"", &plan[position + wait.len()..]);
+                assert!(!is_valid(&changed), "{algorithm:?}: {}", &plan[position..position + 60]);
                 tried += 1;
             }
         }

@@ -3,14 +3,14 @@
 
 use std::collections::HashMap;
 
-use fabricast_planner::algorithm::facts::{Count, Facts, Time, Traffic, facts, toll};
+use fabricast_planner::algorithm::facts::{AlgorithmProperties, Count, Time, Traffic, facts, lower_bound_counts};
 use fabricast_planner::algorithm::{Algorithm, Shape, generator};
-use fabricast_planner::bound::least_traffic;
-use fabricast_sim::lower::sent;
+use fabricast_planner::bound::minimum_traffic;
+use fabricast_sim::lower::rank_traffic;
 use fabricast_sim::profile::Profile;
 use fabricast_sim::schedule::{
-    Buffer, BufferUse, Call, ChunkRef, Collective, Generate, Header, OpId, OpKind, Operation, Program, Protocol, Rank,
-    RotationDigit, Run, RunId, Schedule, Symmetry, fifo, json,
+    Buffer, BufferUse, Call, ChunkRef, Collective, Header, OpId, OpKind, Operation, Program, Protocol, Rank,
+    RotationDigit, Run, RunId, Schedule, ScheduleGenerator, Symmetry, fifo, json,
 };
 use fabricast_sim::verify::{FaultKind, VerifyOptions, verify};
 use fabricast_topologies::Bytes;
@@ -26,7 +26,7 @@ pub(crate) struct Case {
 }
 
 impl Case {
-    pub(crate) fn generator(&self) -> Box<dyn Generate + Send + Sync> {
+    pub(crate) fn generator(&self) -> Box<dyn ScheduleGenerator + Send + Sync> {
         generator(self.algorithm, &self.shape).unwrap()
     }
 
@@ -39,12 +39,12 @@ impl Case {
 const FEWEST_SLOTS: u32 = 3;
 
 /// All supported pairs of algorithm and collective.
-pub(crate) fn offers() -> Vec<(Algorithm, Collective)> {
+pub(crate) fn supported_pairs() -> Vec<(Algorithm, Collective)> {
     Algorithm::ALL.iter().flat_map(|&a| a.collectives().iter().map(move |&c| (a, c))).collect()
 }
 
 /// Ranks of a multicast team, for algorithms that need one.
-pub(crate) fn team_of(algorithm: Algorithm, ranks: u32, ranks_per_node: u32) -> u32 {
+pub(crate) fn team_size(algorithm: Algorithm, ranks: u32, ranks_per_node: u32) -> u32 {
     match algorithm {
         Algorithm::Nvls => ranks,
         Algorithm::NvlsTree if ranks_per_node > 1 && ranks.is_multiple_of(ranks_per_node) => ranks_per_node,
@@ -65,7 +65,7 @@ fn permuted(ranks: u32, keys: &[u32]) -> Vec<Rank> {
 }
 
 /// Sides of a grid with one dimension per prime factor of the number of hosts.
-pub(crate) fn grid_of(mut hosts: u32) -> Vec<u32> {
+pub(crate) fn host_grid(mut hosts: u32) -> Vec<u32> {
     let mut sides = Vec::new();
     for prime in [2, 3, 5, 7, 11, 13] {
         while hosts.is_multiple_of(prime) {
@@ -81,29 +81,30 @@ pub(crate) fn grid_of(mut hosts: u32) -> Vec<u32> {
 /// one block per rank.
 #[test]
 fn streaming_algorithms_use_the_same_chunks_for_any_rank_count() {
-    for (algorithm, collective) in offers() {
+    for (algorithm, collective) in supported_pairs() {
         let chunks = |ranks: u32| {
             let root = Rank(0);
             let call = Call { collective, bytes: Bytes(1 << 40), ranks, root, buffers: BufferUse::OutOfPlace };
-            let ranks_per_team = team_of(algorithm, ranks, 8);
+            let ranks_per_team = team_size(algorithm, ranks, 8);
             let shape = Shape { channels: 8, ranks_per_node: 8, ranks_per_team, ..Shape::new(call, Protocol::Simple) };
             generator(algorithm, &shape).unwrap().header().layout.chunks()
         };
-        if collective.has_sizes() && collective != Collective::SendRecv {
-            assert_eq!(algorithm.streams(collective), chunks(32) == chunks(64), "{algorithm} {collective}");
+        if collective.has_variable_size() && collective != Collective::SendRecv {
+            assert_eq!(algorithm.is_pipelined(collective), chunks(32) == chunks(64), "{algorithm} {collective}");
         }
     }
 }
 
-/// Random calls of up to `most` ranks.
-pub(crate) fn cases(most: u32) -> impl Strategy<Value = Case> {
+/// Random calls of up to `max_ranks` ranks.
+pub(crate) fn cases(max_ranks: u32) -> impl Strategy<Value = Case> {
     let orders = prop_oneof![
         3 => Just(0u32),
         1 => Just(1),
         1 => Just(2),
     ];
     let seed = prop_oneof![1 => Just(0u64), 4 => any::<u64>()];
-    let call = (prop::sample::select(offers()), 1..=most, any::<prop::sample::Index>(), any::<bool>(), seed);
+    let call =
+        (prop::sample::select(supported_pairs()), 1..=max_ranks, any::<prop::sample::Index>(), any::<bool>(), seed);
     let shape = (
         prop_oneof![Just(0u64), Just(1), 2u64..5000],
         1u16..7,
@@ -128,8 +129,8 @@ pub(crate) fn cases(most: u32) -> impl Strategy<Value = Case> {
                 channels,
                 chunk: chunk.map(Bytes),
                 ranks_per_node: per_host,
-                ranks_per_team: team_of(algorithm, ranks, per_host),
-                grid: if grid { grid_of(ranks / per_host.max(1)) } else { Vec::new() },
+                ranks_per_team: team_size(algorithm, ranks, per_host),
+                grid: if grid { host_grid(ranks / per_host.max(1)) } else { Vec::new() },
                 orders: match orders {
                     0 => Vec::new(),
                     1 => vec![permuted(ranks, &keys)],
@@ -162,11 +163,11 @@ proptest! {
         };
         let ranks = case.shape.call.ranks;
         let in_order: Vec<Program> = (0..ranks).map(|rank| program(Rank(rank))).collect();
-        let again = case.generator();
+        let other_generator = case.generator();
         let mut reused = Program::default();
         for rank in permuted(ranks, &keys) {
             reused.clear();
-            again.program(rank, &mut reused);
+            other_generator.program(rank, &mut reused);
             prop_assert_eq!(&reused, &in_order[rank.0 as usize]);
         }
     }
@@ -189,7 +190,7 @@ proptest! {
     fn traffic_by_symmetry_equals_traffic_of_all_ranks(case in cases(24)) {
         let generator = case.generator();
         let profile = Profile::ideal();
-        prop_assert_eq!(sent(&*generator, &profile), sent(&WithoutSymmetry(&*generator), &profile));
+        prop_assert_eq!(rank_traffic(&*generator, &profile), rank_traffic(&WithoutSymmetry(&*generator), &profile));
     }
 
     #[test]
@@ -208,18 +209,18 @@ proptest! {
     #[test]
     fn credits_match_their_definition(case in cases(12), depth in 0u32..6) {
         let schedule = case.schedule();
-        let credited = fifo::with_credits(&schedule, depth).unwrap();
+        let credited = fifo::add_fifo_credits(&schedule, depth).unwrap();
         prop_assert_eq!(credited.operation_count(), schedule.operation_count());
         let expected = credits_by_definition(&schedule, depth as usize);
-        for (op, same) in schedule.operations().zip(credited.operations()) {
-            let bare = |op: Operation| Operation { run: RunId(0), index: 0, ..op };
-            prop_assert_eq!(bare(op), bare(same));
-            let mut all: Vec<OpId> = schedule.waits_for(op.run, op.index).collect();
-            all.extend(&expected[op.id.0 as usize]);
-            let mut found: Vec<OpId> = credited.waits_for(same.run, same.index).collect();
-            all.sort_unstable();
-            found.sort_unstable();
-            prop_assert_eq!(found, all);
+        for (op, credited_op) in schedule.operations().zip(credited.operations()) {
+            let without_ids = |op: Operation| Operation { run: RunId(0), index: 0, ..op };
+            prop_assert_eq!(without_ids(op), without_ids(credited_op));
+            let mut expected_waits: Vec<OpId> = schedule.awaited_operations(op.run, op.index).collect();
+            expected_waits.extend(&expected[op.id.0 as usize]);
+            let mut actual_waits: Vec<OpId> = credited.awaited_operations(credited_op.run, credited_op.index).collect();
+            expected_waits.sort_unstable();
+            actual_waits.sort_unstable();
+            prop_assert_eq!(actual_waits, expected_waits);
         }
     }
 }
@@ -227,11 +228,14 @@ proptest! {
 /// FIFO dependencies of every operation, computed directly from the definition.
 fn credits_by_definition(schedule: &Schedule, depth: usize) -> Vec<Vec<OpId>> {
     let operations: Vec<Operation> = schedule.operations().collect();
-    let waits: Vec<Vec<OpId>> = operations.iter().map(|op| schedule.waits_for(op.run, op.index).collect()).collect();
+    let waits: Vec<Vec<OpId>> =
+        operations.iter().map(|op| schedule.awaited_operations(op.run, op.index).collect()).collect();
     let mut levels = vec![0; operations.len()];
     for _ in 0..operations.len() {
-        let next: Vec<usize> =
-            waits.iter().map(|on| on.iter().map(|op| levels[op.0 as usize] + 1).max().unwrap_or(0)).collect();
+        let next: Vec<usize> = waits
+            .iter()
+            .map(|dependencies| dependencies.iter().map(|op| levels[op.0 as usize] + 1).max().unwrap_or(0))
+            .collect();
         if next == levels {
             break;
         }
@@ -245,10 +249,10 @@ fn credits_by_definition(schedule: &Schedule, depth: usize) -> Vec<Vec<OpId>> {
             .collect();
         connection.sort_by_key(|op| (levels[op.id.0 as usize], op.id));
         let number = connection.iter().position(|op| op.id == put.id).unwrap();
-        if let Some(before) = number.checked_sub(depth).map(|k| connection[k].id) {
-            let takes = |op: &&Operation| op.rank == put.peer && waits[op.id.0 as usize].contains(&before);
-            let takers: Vec<OpId> = operations.iter().filter(takes).map(|op| op.id).collect();
-            credits[put.id.0 as usize] = if takers.is_empty() { vec![before] } else { takers };
+        if let Some(previous) = number.checked_sub(depth).map(|k| connection[k].id) {
+            let receives = |op: &&Operation| op.rank == put.peer && waits[op.id.0 as usize].contains(&previous);
+            let receivers: Vec<OpId> = operations.iter().filter(receives).map(|op| op.id).collect();
+            credits[put.id.0 as usize] = if receivers.is_empty() { vec![previous] } else { receivers };
         }
     }
     credits
@@ -264,7 +268,7 @@ fn credits_of_regular_schedules_need_few_runs() {
         buffers: BufferUse::InPlace,
     };
     let schedule = Case { algorithm: Algorithm::Ring, shape: Shape::new(call, Protocol::Simple) }.schedule();
-    let credited = fifo::with_credits(&schedule, fifo::NCCL_DEPTH).unwrap();
+    let credited = fifo::add_fifo_credits(&schedule, fifo::NCCL_DEPTH).unwrap();
     assert_eq!(schedule.run_count(), 64 * 3);
     assert!(credited.run_count() <= 64 * 6, "{}", credited.run_count());
 }
@@ -280,17 +284,17 @@ proptest! {
 }
 
 /// Host sizes to try: one host, and all equal divisions.
-fn hosts_of(ranks: u32) -> Vec<u32> {
+fn host_sizes(ranks: u32) -> Vec<u32> {
     std::iter::once(0).chain((1..ranks).filter(|size| ranks.is_multiple_of(*size))).collect()
 }
 
 #[test]
 fn all_calls_of_up_to_17_ranks_compute_their_collective() {
-    for (algorithm, collective) in offers() {
+    for (algorithm, collective) in supported_pairs() {
         for ranks in 2..=17 {
             let roots = if is_rooted(collective) { vec![0, ranks / 2, ranks - 1] } else { vec![0] };
             for root in roots {
-                for ranks_per_node in hosts_of(ranks) {
+                for ranks_per_node in host_sizes(ranks) {
                     for (channels, loops, buffers) in [(1, 1, BufferUse::OutOfPlace), (3, 2, BufferUse::InPlace)] {
                         let bytes = u64::from(ranks) * u64::from(channels) * 8 * loops;
                         let bytes = if collective == Collective::Barrier { 0 } else { bytes };
@@ -299,7 +303,7 @@ fn all_calls_of_up_to_17_ranks_compute_their_collective() {
                             channels,
                             chunk: (loops > 1).then_some(Bytes(8)),
                             ranks_per_node,
-                            ranks_per_team: team_of(algorithm, ranks, ranks_per_node),
+                            ranks_per_team: team_size(algorithm, ranks, ranks_per_node),
                             ..Shape::new(call, Protocol::Simple)
                         };
                         let case = Case { algorithm, shape };
@@ -313,9 +317,9 @@ fn all_calls_of_up_to_17_ranks_compute_their_collective() {
 }
 
 /// A generator that claims no symmetry.
-struct WithoutSymmetry<'a>(&'a dyn Generate);
+struct WithoutSymmetry<'a>(&'a dyn ScheduleGenerator);
 
-impl Generate for WithoutSymmetry<'_> {
+impl ScheduleGenerator for WithoutSymmetry<'_> {
     fn header(&self) -> &Header {
         self.0.header()
     }
@@ -328,38 +332,38 @@ impl Generate for WithoutSymmetry<'_> {
 /// Checks that rotating one digit of every rank by one maps the schedule to itself. Chunks of equal size are
 /// interchangeable if that is done consistently.
 fn is_symmetric(schedule: &Schedule, digit: RotationDigit) -> Result<(), String> {
-    let turned = |rank: Rank| {
+    let rotated = |rank: Rank| {
         let value = rank.0 / digit.stride % digit.length;
         Rank(rank.0 - value * digit.stride + (value + 1) % digit.length * digit.stride)
     };
     let mut chunks = Bijection::default();
     let mut moves = Vec::new();
     for rank in (0..schedule.header().call.ranks).map(Rank) {
-        let (here, there) = (schedule.runs_of(rank), schedule.runs_of(turned(rank)));
-        if here.len() != there.len() {
-            return Err(format!("ranks {} and {} have different numbers of runs", rank.0, turned(rank).0));
+        let (runs, images) = (schedule.rank_runs(rank), schedule.rank_runs(rotated(rank)));
+        if runs.len() != images.len() {
+            return Err(format!("ranks {} and {} have different numbers of runs", rank.0, rotated(rank).0));
         }
-        for (number, (a, b)) in here.zip(there).enumerate() {
-            let place = format!("run {number} of rank {}", rank.0);
+        for (number, (a, b)) in runs.zip(images).enumerate() {
+            let location = format!("run {number} of rank {}", rank.0);
             let (x, y) = (schedule.run(a), schedule.run(b));
             let shape = |run: &Run| (run.len, run.kind, run.channel, run.src_buffer, run.dst_buffer, run.span);
             if shape(x) != shape(y) {
-                return Err(format!("{place} looks different"));
+                return Err(format!("{location} looks different"));
             }
-            let mut awaited: Vec<_> =
-                schedule.dependencies(a).iter().map(|d| (turned(d.rank), d.run, d.start, d.step)).collect();
+            let mut actual: Vec<_> =
+                schedule.dependencies(a).iter().map(|d| (rotated(d.rank), d.run, d.start, d.step)).collect();
             let mut expected: Vec<_> =
                 schedule.dependencies(b).iter().map(|d| (d.rank, d.run, d.start, d.step)).collect();
-            awaited.sort_unstable();
+            actual.sort_unstable();
             expected.sort_unstable();
-            if awaited != expected {
-                return Err(format!("{place} waits for something else"));
+            if actual != expected {
+                return Err(format!("{location} waits for something else"));
             }
             for index in 0..x.len {
                 let (op, image) =
                     (schedule.operation(schedule.op_id(a, index)), schedule.operation(schedule.op_id(b, index)));
-                if turned(op.peer) != image.peer {
-                    return Err(format!("{place} has another peer"));
+                if rotated(op.peer) != image.peer {
+                    return Err(format!("{location} has another peer"));
                 }
                 if !op.kind.moves_data() {
                     continue;
@@ -370,14 +374,14 @@ fn is_symmetric(schedule: &Schedule, digit: RotationDigit) -> Result<(), String>
                     [(source, op.src), (target, op.dst)]
                 };
                 for (from, to) in owners(&op).into_iter().zip(owners(&image)) {
-                    moves.push((from, to, op.span, place.clone()));
+                    moves.push((from, to, op.span, location.clone()));
                 }
             }
         }
     }
     // Single chunks determine the mapping; spans must then map to spans, in any internal order.
     moves.sort_by_key(|&(_, _, span, _)| span);
-    for (from, to, span, place) in moves {
+    for (from, to, span, location) in moves {
         let chunk = |(owner, first): (Rank, ChunkRef), i: u32| (owner, ChunkRef { index: first.index + i, ..first });
         for i in 0..span {
             let (a, b) = (chunk(from, i), chunk(to, i));
@@ -385,12 +389,12 @@ fn is_symmetric(schedule: &Schedule, digit: RotationDigit) -> Result<(), String>
             let fits = if span == 1 {
                 chunks.join(a, b)
             } else {
-                let within = |x: (Rank, ChunkRef), first: (Rank, ChunkRef)| (0..span).any(|j| chunk(first, j) == x);
-                chunks.forth.get(&a).is_none_or(|&x| within(x, to))
-                    && chunks.back.get(&b).is_none_or(|&x| within(x, from))
+                let contains = |x: (Rank, ChunkRef), first: (Rank, ChunkRef)| (0..span).any(|j| chunk(first, j) == x);
+                chunks.forward.get(&a).is_none_or(|&x| contains(x, to))
+                    && chunks.backward.get(&b).is_none_or(|&x| contains(x, from))
             };
             if size(a.1.index) != size(b.1.index) || !fits {
-                return Err(format!("{place} moves another chunk: {a:?} becomes {b:?}"));
+                return Err(format!("{location} moves another chunk: {a:?} becomes {b:?}"));
             }
         }
     }
@@ -400,31 +404,35 @@ fn is_symmetric(schedule: &Schedule, digit: RotationDigit) -> Result<(), String>
 /// A bijection under construction.
 #[derive(Default)]
 struct Bijection {
-    forth: HashMap<(Rank, ChunkRef), (Rank, ChunkRef)>,
-    back: HashMap<(Rank, ChunkRef), (Rank, ChunkRef)>,
+    forward: HashMap<(Rank, ChunkRef), (Rank, ChunkRef)>,
+    backward: HashMap<(Rank, ChunkRef), (Rank, ChunkRef)>,
 }
 
 impl Bijection {
     fn join(&mut self, from: (Rank, ChunkRef), to: (Rank, ChunkRef)) -> bool {
-        *self.forth.entry(from).or_insert(to) == to && *self.back.entry(to).or_insert(from) == from
+        *self.forward.entry(from).or_insert(to) == to && *self.backward.entry(to).or_insert(from) == from
     }
 }
 
 /// Number of transfers on the longest dependency chain, and the largest number of bytes sent by a rank.
 fn depth_and_traffic(schedule: &Schedule) -> (u32, f64) {
     let mut depths: HashMap<u32, u32> = HashMap::new();
-    fn depth(schedule: &Schedule, op: OpId, known: &mut HashMap<u32, u32>) -> u32 {
-        if let Some(&depth) = known.get(&op.0) {
+    fn depth(schedule: &Schedule, op: OpId, cache: &mut HashMap<u32, u32>) -> u32 {
+        if let Some(&depth) = cache.get(&op.0) {
             return depth;
         }
         let (run, index) = schedule.locate(op);
-        let before = schedule.waits_for(run, index).map(|on| depth(schedule, on, known)).max().unwrap_or(0);
+        let before = schedule
+            .awaited_operations(run, index)
+            .map(|dependency| depth(schedule, dependency, cache))
+            .max()
+            .unwrap_or(0);
         let kind = schedule.run(run).kind;
         // The steps of a barrier are signals.
         let is_step =
             kind.is_transfer() || (kind == OpKind::Signal && schedule.header().call.collective == Collective::Barrier);
         let depth = before + u32::from(is_step);
-        known.insert(op.0, depth);
+        cache.insert(op.0, depth);
         depth
     }
     let mut sent = vec![0.0; schedule.header().call.ranks as usize];
@@ -443,43 +451,43 @@ fn depth_and_traffic(schedule: &Schedule) -> (u32, f64) {
 
 /// Number of transfers on the longest chain in which each begins after the previous one has arrived. A message that
 /// follows another on its connection is sent while that one is in transit, and arrives no earlier.
-fn in_series(schedule: &Schedule) -> u32 {
-    fn chain(schedule: &Schedule, op: OpId, known: &mut HashMap<u32, u32>) -> u32 {
-        if let Some(&chain) = known.get(&op.0) {
+fn serial_depth(schedule: &Schedule) -> u32 {
+    fn chain(schedule: &Schedule, op: OpId, cache: &mut HashMap<u32, u32>) -> u32 {
+        if let Some(&chain) = cache.get(&op.0) {
             return chain;
         }
         let (number, index) = schedule.locate(op);
         let run = schedule.run(number);
         let is_message = run.kind.is_transfer() && run.peer.is_fixed();
-        let before = schedule.waits_for(number, index).map(|on| {
-            let is_turn = is_message && index > 0 && schedule.locate(on) == (number, index - 1);
-            chain(schedule, on, known) - u32::from(is_turn)
+        let before = schedule.awaited_operations(number, index).map(|dependency| {
+            let is_serialized = is_message && index > 0 && schedule.locate(dependency) == (number, index - 1);
+            chain(schedule, dependency, cache) - u32::from(is_serialized)
         });
         let before = before.max().unwrap_or(0);
         let is_barrier = schedule.header().call.collective == Collective::Barrier;
         let chain = before + u32::from(run.kind.is_transfer() || (run.kind == OpKind::Signal && is_barrier));
-        known.insert(op.0, chain);
+        cache.insert(op.0, chain);
         chain
     }
-    let mut known = HashMap::new();
-    schedule.operations().map(|op| chain(schedule, op.id, &mut known)).max().unwrap_or(0)
+    let mut cache = HashMap::new();
+    schedule.operations().map(|op| chain(schedule, op.id, &mut cache)).max().unwrap_or(0)
 }
 
 /// Total bytes sent by all ranks.
-fn sent_together(schedule: &Schedule) -> f64 {
+fn total_bytes_sent(schedule: &Schedule) -> f64 {
     let size = |chunk| schedule.header().layout.size(chunk);
-    let of = |op: Operation| (0..op.span).map(move |i| size(op.src.index + i));
+    let sizes = |op: Operation| (0..op.span).map(move |i| size(op.src.index + i));
     let transfers = schedule.operations().filter(|op| op.kind.is_transfer());
-    transfers.flat_map(of).map(|size| size.numerator as f64 / f64::from(size.denominator)).sum()
+    transfers.flat_map(sizes).map(|size| size.numerator as f64 / f64::from(size.denominator)).sum()
 }
 
 #[test]
 fn every_algorithm_and_collective_has_exactly_one_fact() {
-    let mut told: Vec<_> = facts().map(|facts| (facts.algorithm, facts.collective)).collect();
-    let mut offered = offers();
-    told.sort_unstable();
+    let mut listed: Vec<_> = facts().map(|facts| (facts.algorithm, facts.collective)).collect();
+    let mut offered = supported_pairs();
+    listed.sort_unstable();
     offered.sort_unstable();
-    assert_eq!(told, offered);
+    assert_eq!(listed, offered);
 }
 
 /// Number of steps, bytes sent by the busiest rank, and whether the total traffic is minimal. See `nvls.rs` for
@@ -487,9 +495,9 @@ fn every_algorithm_and_collective_has_exactly_one_fact() {
 #[test]
 fn steps_and_traffic_match_the_facts() {
     for facts in facts().filter(|facts| facts.traffic != Traffic::Switched) {
-        let Facts { algorithm, collective, .. } = facts;
+        let AlgorithmProperties { algorithm, collective, .. } = facts;
         let (mut sends_more, mut counts) = (false, 0);
-        for ranks in (2..=17).chain([24, 32, 37]).filter(|&ranks| facts.holds_for(ranks)) {
+        for ranks in (2..=17).chain([24, 32, 37]).filter(|&ranks| facts.is_exact_for(ranks)) {
             let is_flat = matches!(facts.time, Time::Flat(_));
             for per_host in (1..=ranks).filter(|size| ranks.is_multiple_of(*size) && (!is_flat || *size == ranks)) {
                 // Blocks of whole bytes.
@@ -503,17 +511,21 @@ fn steps_and_traffic_match_the_facts() {
                     let call = if is_rooted(collective) { call } else { Call { root: Rank(0), ..call } };
                     let shape = Shape { ranks_per_node: per_host, ..Shape::new(call, Protocol::Simple) };
                     let schedule = Schedule::build(&*generator(algorithm, &shape).unwrap()).unwrap();
-                    let what = format!("{algorithm} {collective} of {ranks}, {per_host} per host");
+                    let label = format!("{algorithm} {collective} of {ranks}, {per_host} per host");
                     let count = Count { ranks, per_host };
                     let (depth, sent) = depth_and_traffic(&schedule);
-                    assert_eq!(f64::from(depth), (facts.steps.of)(count), "{what}");
-                    let steps = toll(algorithm, collective, count).steps;
-                    assert!(steps <= f64::from(in_series(&schedule)), "{what}: {steps}, not {}", in_series(&schedule));
-                    let expected = (facts.sent.of)(count) * bytes as f64;
-                    assert!((sent - expected).abs() < 1.0, "{what}: {sent}, not {expected}");
-                    let (together, least) = (sent_together(&schedule), least(&shape) as f64);
-                    assert!(together > least - 1.0, "{what}: {together} is less than possible");
-                    sends_more |= together > least + 1.0;
+                    assert_eq!(f64::from(depth), (facts.steps.evaluate)(count), "{label}");
+                    let steps = lower_bound_counts(algorithm, collective, count).steps;
+                    assert!(
+                        steps <= f64::from(serial_depth(&schedule)),
+                        "{label}: {steps}, not {}",
+                        serial_depth(&schedule)
+                    );
+                    let expected = (facts.sent.evaluate)(count) * bytes as f64;
+                    assert!((sent - expected).abs() < 1.0, "{label}: {sent}, not {expected}");
+                    let (total, minimum_received) = (total_bytes_sent(&schedule), minimum_received(&shape) as f64);
+                    assert!(total > minimum_received - 1.0, "{label}: {total} is less than possible");
+                    sends_more |= total > minimum_received + 1.0;
                     counts += 1;
                 }
             }
@@ -524,8 +536,8 @@ fn steps_and_traffic_match_the_facts() {
 }
 
 /// Minimum number of bytes that all ranks must receive from others.
-fn least(shape: &Shape) -> u128 {
-    shape.matrix.as_ref().map_or_else(|| least_traffic(&shape.call), |matrix| matrix.crossing().0.into())
+fn minimum_received(shape: &Shape) -> u128 {
+    shape.matrix.as_ref().map_or_else(|| minimum_traffic(&shape.call), |matrix| matrix.bytes_between_ranks().0.into())
 }
 
 #[test]
@@ -572,8 +584,8 @@ fn trees_of_hosts_are_shallow() {
         };
         let shape = Shape { ranks_per_node: per_host, ..Shape::new(call, Protocol::Simple) };
         let schedule = Schedule::build(&*generator(Algorithm::Tree, &shape).unwrap()).unwrap();
-        let (found, _) = depth_and_traffic(&schedule);
-        assert!(found <= depth, "{ranks} ranks, {per_host} per host: {found} steps, at most {depth} expected");
+        let (steps, _) = depth_and_traffic(&schedule);
+        assert!(steps <= depth, "{ranks} ranks, {per_host} per host: {steps} steps, at most {depth} expected");
     }
 }
 
@@ -595,7 +607,7 @@ fn number_of_runs_does_not_grow_with_symmetric_ranks() {
     }
     // Per channel: two pieces and a wait for each of log2 n steps, and a copy.
     for (ranks, steps) in [(16, 4), (4096, 12)] {
-        for (algorithm, collective, most) in [
+        for (algorithm, collective, max_runs) in [
             (Algorithm::RecursiveDoubling, Collective::AllReduce, 2 * steps + 2),
             (Algorithm::RecursiveDoubling, Collective::AllGather, 3 * steps + 1),
             (Algorithm::RecursiveHalvingDoubling, Collective::AllReduce, 4 * steps),
@@ -608,7 +620,7 @@ fn number_of_runs_does_not_grow_with_symmetric_ranks() {
             (Algorithm::Tree, Collective::Gather, 3 * steps),
             (Algorithm::Pairwise, Collective::AllToAll, 2),
         ] {
-            assert!(runs(algorithm, collective, ranks, None) <= 2 * most, "{algorithm} {collective} of {ranks}");
+            assert!(runs(algorithm, collective, ranks, None) <= 2 * max_runs, "{algorithm} {collective} of {ranks}");
         }
     }
     // Rows or columns of blocks: about √n.
@@ -652,7 +664,7 @@ fn impossible_calls_are_rejected_with_a_reason() {
 
 #[test]
 fn one_rank_copies_or_does_nothing() {
-    for (algorithm, collective) in offers() {
+    for (algorithm, collective) in supported_pairs() {
         for (buffers, operations) in [(BufferUse::OutOfPlace, 1), (BufferUse::InPlace, 0)] {
             let (bytes, operations) = if collective == Collective::Barrier { (0, 0) } else { (8, operations) };
             let call = Call { collective, bytes: Bytes(bytes), ranks: 1, root: Rank(0), buffers };

@@ -44,7 +44,7 @@ struct Sample {
     count: u64,
     out_of_place: f64,
     in_place: f64,
-    tear: u8,
+    interruption: u8,
 }
 
 /// Name of the program, its collective, the name of its reduction, and the number of blocks in the larger buffer as a
@@ -73,8 +73,8 @@ fn print(program: usize, dtype: usize, flags: Flags, samples: &[Sample]) -> Stri
     let (name, collective, redop, blocks) = PROGRAMS[program];
     let (dtype, element) = TYPES[dtype];
     let ranks = flags.threads * flags.gpus * flags.processes;
-    let alone = ranks == 1 && (collective.busbw_factor(2) - collective.busbw_factor(3)).abs() > 1e-9;
-    let factor = if alone { 0.0 } else { collective.busbw_factor(ranks) };
+    let is_single_rank = ranks == 1 && (collective.busbw_factor(2) - collective.busbw_factor(3)).abs() > 1e-9;
+    let factor = if is_single_rank { 0.0 } else { collective.busbw_factor(ranks) };
     let mut out = String::new();
     if !flags.old {
         out.push_str("# nccl-tests version 2.19.6 nccl-headers=22809 nccl-library=22809\n");
@@ -102,13 +102,13 @@ fn print(program: usize, dtype: usize, flags: Flags, samples: &[Sample]) -> Stri
             message(&mut out);
         }
     }
-    let side = if flags.old { "time algbw busbw error" } else { "time algbw busbw #wrong" };
+    let columns = if flags.old { "time algbw busbw error" } else { "time algbw busbw #wrong" };
     let calls = if flags.per_call { " i_min i_max i_p99 i_cv%" } else { "" };
     let root = if flags.old { "" } else { "root " };
     let stamp = if flags.stamps { " timestamp" } else { "" };
     writeln!(
         out,
-        "#\n#   out-of-place   in-place\n#  size  count  type  redop  {root}{side}{calls} {side}{calls}{stamp}"
+        "#\n#   out-of-place   in-place\n#  size  count  type  redop  {root}{columns}{calls} {columns}{calls}{stamp}"
     )
     .unwrap();
     out.push_str("#  (B)  (elements)  (us)  (GB/s)  (GB/s)\n");
@@ -118,12 +118,12 @@ fn print(program: usize, dtype: usize, flags: Flags, samples: &[Sample]) -> Stri
         if !flags.old {
             write!(out, "  {:>6}", -1).unwrap();
         }
-        let tear = |piece: u8, out: &mut String| {
-            if flags.messages && sample.tear == piece {
+        let interrupt = |piece: u8, out: &mut String| {
+            if flags.messages && sample.interruption == piece {
                 message(out);
             }
         };
-        tear(1, &mut out);
+        interrupt(1, &mut out);
         for (piece, time) in [sample.out_of_place, sample.in_place].into_iter().enumerate() {
             if piece == 0 && flags.replay {
                 write!(out, "{:32}", "").unwrap();
@@ -138,14 +138,14 @@ fn print(program: usize, dtype: usize, flags: Flags, samples: &[Sample]) -> Stri
                 write!(out, "  {low:>7}  {high:>7}  {p99:>7}  {cv:>7}").unwrap();
             }
             if piece == 0 {
-                tear(2, &mut out);
+                interrupt(2, &mut out);
             }
         }
         if flags.stamps {
             write!(out, "{:>21}", "2026-01-02 10:11:12").unwrap();
         }
         out.push('\n');
-        tear(3, &mut out);
+        interrupt(3, &mut out);
     }
     out.push_str("# Out of bounds values : 0 OK\n# Avg bus bandwidth    : 37.3309 \n#\n");
     out
@@ -177,7 +177,7 @@ fn samples() -> impl Strategy<Value = Vec<Sample>> {
         count,
         out_of_place,
         in_place,
-        tear,
+        interruption: tear,
     });
     prop::collection::vec(sample, 1..8)
 }
@@ -218,7 +218,7 @@ proptest! {
         // Without a program name the columns may identify one collective, which must be the right one; a single rank
         // only copies.
         match table.header.collective {
-            Some(found) => prop_assert!(found == collective || flags.old && ranks == 1, "{found} of {text}"),
+            Some(detected) => prop_assert!(detected == collective || flags.old && ranks == 1, "{detected} of {text}"),
             None => prop_assert!(flags.old),
         }
         let launch = if flags.graph > 0 && !flags.old { Launch::Graph } else { Launch::Stream };
@@ -230,8 +230,8 @@ proptest! {
             prop_assert_eq!(row.count, Some(sample.count));
             prop_assert_eq!(row.dtype.map(|dtype| dtype.size().0), Some(TYPES[dtype].1));
             prop_assert_eq!(row.out_of_place.is_some(), !flags.replay);
-            let first = text.lines().nth(row.line as usize - 1).unwrap_or_default();
-            prop_assert!(first.trim_start().starts_with(&row.bytes.0.to_string()), "line {}: {first}", row.line);
+            let line = text.lines().nth(row.line as usize - 1).unwrap_or_default();
+            prop_assert!(line.trim_start().starts_with(&row.bytes.0.to_string()), "line {}: {line}", row.line);
             for (timing, time) in [(row.out_of_place, sample.out_of_place), (row.in_place, sample.in_place)] {
                 let Some(timing) = timing else { continue };
                 let error = (timing.time.us() / time - 1.0).abs();
@@ -247,20 +247,20 @@ proptest! {
         program in 0..PROGRAMS.len(),
         flags in flags(),
         samples in samples(),
-        cut in 0.0..1.0f64,
+        fraction in 0.0..1.0f64,
     ) {
         let text = print(program, 0, flags, &samples);
-        let whole = read_log(&text, "log").unwrap().remove(0);
-        let torn = &text[..(text.len() as f64 * cut) as usize];
-        if let Ok(tables) = read_log(torn, "log") {
+        let complete = read_log(&text, "log").unwrap().remove(0);
+        let truncated = &text[..(text.len() as f64 * fraction) as usize];
+        if let Ok(tables) = read_log(truncated, "log") {
             let table = &tables[0];
-            let last = torn.lines().count() as u32;
+            let last = truncated.lines().count() as u32;
             let rows: Vec<_> = table.rows.iter().filter(|row| row.line < last).collect();
-            for (row, expected) in rows.iter().zip(&whole.rows) {
+            for (row, expected) in rows.iter().zip(&complete.rows) {
                 // A row torn by messages may end after the cut.
                 prop_assert!(row.line != expected.line || row.bytes == expected.bytes);
             }
-            prop_assert!(table.rejected.len() <= 1, "{:?}\n{torn}", table.rejected);
+            prop_assert!(table.rejected.len() <= 1, "{:?}\n{truncated}", table.rejected);
             prop_assert!(table.rows.len() + table.rejected.len() >= rows.len());
         }
     }
@@ -286,16 +286,23 @@ fn data(name: &str) -> PathBuf {
 #[test]
 fn manifests_find_their_logs_and_fabrics() {
     let loaded = manifest::load(&data("manifest.toml")).unwrap();
-    let found: Vec<_> = loaded
+    let summaries: Vec<_> = loaded
         .measurements
         .iter()
-        .map(|one| {
-            let what = one.configuration.collective.name();
-            (one.name.as_str(), what, one.ranks(), one.fabric.gpus().len(), one.rows.len(), one.rejected.len())
+        .map(|measurement| {
+            let collective = measurement.configuration.collective.name();
+            (
+                measurement.name.as_str(),
+                collective,
+                measurement.ranks(),
+                measurement.fabric.gpus().len(),
+                measurement.rows.len(),
+                measurement.rejected.len(),
+            )
         })
         .collect();
     assert_eq!(
-        found,
+        summaries,
         [
             ("tg_allreduce_x8_default.txt", "all_reduce", 8, 8, 22, 0),
             ("g_allreduce_x8_Ring_LL.txt", "all_reduce", 8, 8, 26, 0),
@@ -305,8 +312,11 @@ fn manifests_find_their_logs_and_fabrics() {
             ("h200_sxm-all_reduce-x2.csv", "all_reduce", 2, 2, 21, 0),
         ]
     );
-    let launches: Vec<_> =
-        loaded.measurements.iter().map(|one| (one.configuration.launch, one.configuration.processes)).collect();
+    let launches: Vec<_> = loaded
+        .measurements
+        .iter()
+        .map(|measurement| (measurement.configuration.launch, measurement.configuration.processes))
+        .collect();
     assert_eq!(launches[0], (Launch::Graph, Processes::PerGpu));
     assert_eq!(launches[1], (Launch::Graph, Processes::Single));
     assert_eq!(launches[2], (Launch::Stream, Processes::Single));
@@ -321,8 +331,8 @@ fn load(manifest: &str, files: &[(&str, &str)]) -> Result<manifest::Loaded, Stri
         std::fs::write(folder.path().join(name), text).unwrap();
     }
     std::fs::write(folder.path().join("m.toml"), manifest).unwrap();
-    let place = format!("{}/", folder.path().display());
-    manifest::load(&folder.path().join("m.toml")).map_err(|error| error.to_string().replace(&place, ""))
+    let prefix = format!("{}/", folder.path().display());
+    manifest::load(&folder.path().join("m.toml")).map_err(|error| error.to_string().replace(&prefix, ""))
 }
 
 const ONE: &str =
@@ -350,7 +360,7 @@ fn contradictions_of_manifest_and_log_are_reported() {
 
 #[test]
 fn contradictions_and_rejected_rows_are_returned() {
-    let two = format!(
+    let manifest = format!(
         "{ONE}{}{}",
         ONE.replace("a.csv", "b.csv"),
         ONE.replace("a.csv", "c.csv").replace("gpus = 8", "gpus = 4")
@@ -360,11 +370,11 @@ fn contradictions_and_rejected_rows_are_returned() {
         ("b.csv", "bytes,time_us\n1024,15.1\n2048,17.9\n"),
         ("c.csv", "bytes,time_us\n1024,500\n"),
     ];
-    let loaded = load(&two, &files).unwrap();
+    let loaded = load(&manifest, &files).unwrap();
     assert_eq!(loaded.contradictions.len(), 1);
-    let found = &loaded.contradictions[0];
-    assert_eq!((found.bytes.0, found.shortest.0.line, found.longest.1.us()), (1024, 2, 15.1));
-    assert!(found.longest.0.source.ends_with("b.csv") && (found.factor() - 3.02).abs() < 1e-9);
+    let contradiction = &loaded.contradictions[0];
+    assert_eq!((contradiction.bytes.0, contradiction.shortest.0.line, contradiction.longest.1.us()), (1024, 2, 15.1));
+    assert!(contradiction.longest.0.source.ends_with("b.csv") && (contradiction.factor() - 3.02).abs() < 1e-9);
     assert_eq!(loaded.measurements[0].rejected[0].line, 4);
     let loaded = load(
         &format!("{ONE}dtype = \"bf16\"\n"),

@@ -1,12 +1,12 @@
 //! Test matrices for all_to_allv: uniform, skewed, with empty blocks.
 
 use fabricast_planner::algorithm::Shape;
-use fabricast_sim::schedule::{Call, Collective, Matrix};
+use fabricast_sim::schedule::{Call, Collective, TrafficMatrix};
 use fabricast_topologies::Bytes;
 
 /// Creates a matrix of up to `bytes` bytes: equal blocks for seed 0, otherwise skewed, with some empty rows, columns,
 /// diagonals or blocks. No block shrinks as `bytes` grows.
-pub(crate) fn matrix_of(ranks: u32, bytes: u64, seed: u64) -> Matrix {
+pub(crate) fn random_matrix(ranks: u32, bytes: u64, seed: u64) -> TrafficMatrix {
     let mut state = seed | 1;
     let mut random = |below: u64| {
         state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -22,9 +22,9 @@ pub(crate) fn matrix_of(ranks: u32, bytes: u64, seed: u64) -> Matrix {
             weights.push(if seed == 0 { 1 } else { weight * u64::from(!is_empty) });
         }
     }
-    let all: u64 = weights.iter().sum::<u64>().max(1);
-    let sizes = weights.iter().map(|weight| (u128::from(*weight) * u128::from(bytes) / u128::from(all)) as u64);
-    Matrix::new(ranks, sizes.collect()).unwrap()
+    let total: u64 = weights.iter().sum::<u64>().max(1);
+    let sizes = weights.iter().map(|weight| (u128::from(*weight) * u128::from(bytes) / u128::from(total)) as u64);
+    TrafficMatrix::new(ranks, sizes.collect()).unwrap()
 }
 
 /// Returns the shape with a matrix if its collective needs one, with the matrix's bytes as the call's; a call that
@@ -36,6 +36,6 @@ pub(crate) fn with_matrix(shape: Shape, seed: u64) -> Shape {
         Collective::Barrier => return Shape { call: Call { bytes: Bytes(0), ..shape.call }, ..shape },
         _ => return shape,
     }
-    let matrix = matrix_of(ranks, bytes.0, seed);
+    let matrix = random_matrix(ranks, bytes.0, seed);
     Shape { call: Call { bytes: matrix.total(), ..shape.call }, matrix: Some(matrix), ..shape }
 }

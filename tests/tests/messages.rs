@@ -3,15 +3,15 @@
 //! Under the `ideal` profile with costs of messages only, L is the latency of the path, B the bandwidth of its
 //! slowest link.
 
-use fabricast_planner::abilities::Abilities;
+use fabricast_planner::abilities::FabricCapabilities;
 use fabricast_planner::algorithm::{Algorithm, Shape};
 use fabricast_planner::bound::{Bounds, InNetwork};
-use fabricast_planner::plan::{PlanRequest, Watcher, least_time, plan};
-use fabricast_planner::strategy::{Restriction, Strategy as Way};
+use fabricast_planner::plan::{PlanRequest, Watcher, lower_bound, plan};
+use fabricast_planner::strategy::{Restriction, Strategy as PlanStrategy};
 use fabricast_sim::Folding;
 use fabricast_sim::breakdown::breakdown;
-use fabricast_sim::profile::{MessageCosts, Profile, Sums};
-use fabricast_sim::schedule::{BufferUse, Call, Collective, OpKind, Protocol, Rank, Workplace};
+use fabricast_sim::profile::{MessageCosts, Profile, ReductionSite};
+use fabricast_sim::schedule::{BufferUse, Call, Collective, OpKind, Processor, Protocol, Rank};
 use fabricast_sim::sharing::WHOLE;
 use fabricast_sim::verify::{VerifyOptions, verify};
 use fabricast_topologies::route::{GpuDirect, PeerAccess, RouteOptions};
@@ -20,11 +20,11 @@ use proptest::prelude::*;
 use proptest::sample::select;
 
 use crate::generators::{Case, cases};
-use crate::worlds::World;
+use crate::testbed::Testbed;
 
 const REDUCING: [Collective; 3] = [Collective::AllReduce, Collective::ReduceScatter, Collective::Reduce];
 
-fn costs(sums: Sums) -> impl Strategy<Value = MessageCosts> {
+fn costs(sums: ReductionSite) -> impl Strategy<Value = MessageCosts> {
     let time = || (0u64..20_000_000).prop_map(Picos);
     let rate = || (100_000_000u64..20_000_000_000).prop_map(Bandwidth);
     let times = (time(), 0u64..1_000_000, time(), time(), time(), time());
@@ -46,32 +46,32 @@ fn costs(sums: Sums) -> impl Strategy<Value = MessageCosts> {
     )
 }
 
-fn world(preset: &str, (nodes, gpus): (u32, u32), messages: MessageCosts, routes: RouteOptions) -> World {
+fn testbed(preset: &str, (nodes, gpus): (u32, u32), messages: MessageCosts, routes: RouteOptions) -> Testbed {
     let spec = (nodes > 1).then(|| "rail,nics_per_node=8,nic=400Gb/s".parse().unwrap());
-    let request = FabricRequest { nodes: Some(nodes), gpus: Some(gpus), network: spec, ..FabricRequest::of(preset) };
+    let request = FabricRequest { nodes: Some(nodes), gpus: Some(gpus), network: spec, ..FabricRequest::new(preset) };
     let profile = Profile { messages: Some(messages), ..Profile::ideal() };
-    World { profile, routes, ..World::ideal(load(&request).unwrap()) }
+    Testbed { profile, routes, ..Testbed::ideal(load(&request).unwrap()) }
 }
 
-fn case(world: &World, collective: Collective, algorithm: Algorithm, bytes: u64) -> Case {
+fn case(testbed: &Testbed, collective: Collective, algorithm: Algorithm, bytes: u64) -> Case {
     let buffers = BufferUse::OutOfPlace;
-    let call = Call { collective, bytes: Bytes(bytes), ranks: world.ranks(), root: Rank(0), buffers };
-    let way = Way { algorithm, protocol: Protocol::Simple, channels: 1, threads: None, chunk: None };
-    let (router, placement, per_host) = (world.router(), world.placement(), world.per_host());
-    let abilities = Abilities::of(&world.fabric, &router, &placement, per_host, InNetwork::Allowed);
-    Case { algorithm, shape: way.shape(call, &world.profile, per_host, &abilities) }
+    let call = Call { collective, bytes: Bytes(bytes), ranks: testbed.ranks(), root: Rank(0), buffers };
+    let strategy = PlanStrategy { algorithm, protocol: Protocol::Simple, channels: 1, threads: None, chunk: None };
+    let (router, placement, per_host) = (testbed.router(), testbed.placement(), testbed.per_host());
+    let capabilities = FabricCapabilities::new(&testbed.fabric, &router, &placement, per_host, InNetwork::Allowed);
+    Case { algorithm, shape: strategy.shape(call, &testbed.profile, per_host, &capabilities) }
 }
 
 /// Time of a message of `bytes` bytes from the first GPU to the second, with one in the opposite direction.
-fn exchanged(world: &World, bytes: u64) -> f64 {
-    let case = case(world, Collective::SendRecv, Algorithm::Direct, bytes);
-    world.run(&*case.generator(), Folding::WhereProved).unwrap().time.0 as f64
+fn exchange_time(testbed: &Testbed, bytes: u64) -> f64 {
+    let case = case(testbed, Collective::SendRecv, Algorithm::Direct, bytes);
+    testbed.run(&*case.generator(), Folding::WhereProved).unwrap().time.0 as f64
 }
 
 /// Latency, and bandwidth of the slowest link in bytes per picosecond.
-fn path(world: &World) -> (f64, f64) {
-    let gpus = world.fabric.gpus();
-    let path = world.router().path(gpus[0], gpus[1]).unwrap();
+fn path(testbed: &Testbed) -> (f64, f64) {
+    let gpus = testbed.fabric.gpus();
+    let path = testbed.router().path(gpus[0], gpus[1]).unwrap();
     (path.latency.0 as f64, path.bandwidth.unwrap().0 as f64 * 1e-12)
 }
 
@@ -80,58 +80,58 @@ proptest! {
 
     #[test]
     fn message_time_matches_closed_form(
-        messages in costs(Sums::Host),
+        messages in costs(ReductionSite::Host),
         (nodes, gpus) in select(vec![(1u32, 2u32), (2, 1)]),
         bytes in 1u64..10_000_000,
     ) {
-        let world = world("hgx-h200", (nodes, gpus), messages, RouteOptions::default());
-        let (latency, rate) = path(&world);
+        let testbed = testbed("hgx-h200", (nodes, gpus), messages, RouteOptions::default());
+        let (latency, rate) = path(&testbed);
         let time = |time: Picos| time.0 as f64;
-        let at = |rate: Bandwidth| bytes as f64 / (rate.0 as f64 * 1e-12);
+        let time_at = |rate: Bandwidth| bytes as f64 / (rate.0 as f64 * 1e-12);
         let (waits, copies) = if bytes <= messages.eager_limit.0 {
-            let out = time(messages.copy_out) + at(messages.copy_out_rate);
-            (time(messages.copy_in) + at(messages.copy_in_rate), out)
+            let copy_out = time(messages.copy_out) + time_at(messages.copy_out_rate);
+            (time(messages.copy_in) + time_at(messages.copy_in_rate), copy_out)
         } else {
             let launch = if nodes == 1 { time(messages.launch) } else { 0.0 };
             (2.0 * (time(messages.control) + latency) + launch, 0.0)
         };
         let flows = (bytes as f64 / rate).max(time(messages.progress) + copies);
         let expected = time(messages.post) + waits + latency + flows;
-        let found = exchanged(&world, bytes);
+        let actual = exchange_time(&testbed, bytes);
         // The process's time per byte is rounded up.
         let rounding = expected * 1e-6 + bytes as f64 * 1_000.0 / WHOLE as f64 + 10.0;
-        prop_assert!((found - expected).abs() <= rounding, "{found} instead of {expected}");
+        prop_assert!((actual - expected).abs() <= rounding, "{actual} instead of {expected}");
     }
 
     /// A process copies its messages to all others one after the other.
     #[test]
-    fn small_messages_to_all_take_the_sum_of_their_copies(messages in costs(Sums::Host), ranks in 2u32..=8, block in 1u64..2_000) {
+    fn small_messages_to_all_take_the_sum_of_their_copies(messages in costs(ReductionSite::Host), ranks in 2u32..=8, block in 1u64..2_000) {
         prop_assume!(block <= messages.eager_limit.0);
-        let world = world("hgx-h200", (1, ranks), messages, RouteOptions::default());
-        let case = case(&world, Collective::AllToAll, Algorithm::Direct, block * u64::from(ranks));
-        let found = world.run(&*case.generator(), Folding::WhereProved).unwrap().time.0 as f64;
+        let testbed = testbed("hgx-h200", (1, ranks), messages, RouteOptions::default());
+        let case = case(&testbed, Collective::AllToAll, Algorithm::Direct, block * u64::from(ranks));
+        let actual = testbed.run(&*case.generator(), Folding::WhereProved).unwrap().time.0 as f64;
         let copy = (messages.progress + messages.copy_out).0 as f64
             + block as f64 / (messages.copy_out_rate.0 as f64 * 1e-12);
-        prop_assert!(found >= f64::from(ranks - 1) * copy * (1.0 - 1e-6) - 10.0, "{found} {copy}");
+        prop_assert!(actual >= f64::from(ranks - 1) * copy * (1.0 - 1e-6) - 10.0, "{actual} {copy}");
     }
 
     #[test]
-    fn staged_messages_fill_a_pipeline_first(messages in costs(Sums::Host), bytes in 1u64..10_000_000) {
-        let staged = |routes| world("hgx-h200", (1, 2), messages, routes);
-        let world = staged(RouteOptions { p2p: PeerAccess::Off, ..RouteOptions::default() });
-        let (latency, rate) = path(&world);
+    fn staged_messages_fill_a_pipeline_first(messages in costs(ReductionSite::Host), bytes in 1u64..10_000_000) {
+        let staged = |routes| testbed("hgx-h200", (1, 2), messages, routes);
+        let testbed = staged(RouteOptions { p2p: PeerAccess::Off, ..RouteOptions::default() });
+        let (latency, rate) = path(&testbed);
         let time = |time: Picos| time.0 as f64;
-        let found = exchanged(&world, bytes);
+        let actual = exchange_time(&testbed, bytes);
         if bytes > messages.eager_limit.0 {
-            let asked = time(messages.post) + 2.0 * (time(messages.control) + latency + time(messages.launch)) + latency;
+            let handshake = time(messages.post) + 2.0 * (time(messages.control) + latency + time(messages.launch)) + latency;
             let fragment = bytes.min(messages.fragment.0) as f64;
             let busy = time(messages.progress) * bytes.div_ceil(messages.fragment.0) as f64;
             // Both parts of the route are PCIe, so filling the pipeline costs one fragment.
-            let expected = asked + fragment / rate + (bytes as f64 / rate).max(busy);
-            prop_assert!(found >= expected * (1.0 - 1e-6) - 10.0, "{found} is less than {expected}");
+            let expected = handshake + fragment / rate + (bytes as f64 / rate).max(busy);
+            prop_assert!(actual >= expected * (1.0 - 1e-6) - 10.0, "{actual} is less than {expected}");
             // Both directions concurrently, over one path of a CPU.
             let rounding = bytes as f64 * 1_000.0 / WHOLE as f64;
-            prop_assert!(found <= asked + fragment / rate + 4.0 * (bytes as f64 / rate).max(busy) + rounding, "{found}");
+            prop_assert!(actual <= handshake + fragment / rate + 4.0 * (bytes as f64 / rate).max(busy) + rounding, "{actual}");
         }
     }
 
@@ -141,12 +141,12 @@ proptest! {
             REDUCING.contains(&case.shape.call.collective) && case.algorithm.in_network() == InNetwork::Off
         }),
     ) {
-        let shape = Shape { workplace: Workplace::Host, ..case.shape };
+        let shape = Shape { reduction_device: Processor::Host, ..case.shape };
         let schedule = Case { shape, ..case }.schedule();
         let proof = verify(&schedule, &VerifyOptions::default());
         prop_assert!(proof.is_ok(), "{}", proof.unwrap_err());
         if schedule.header().call.ranks > 1 {
-            prop_assert_eq!(schedule.header().blocks.workplace, Workplace::Host);
+            prop_assert_eq!(schedule.header().blocks.processor, Processor::Host);
             let takes = |op: &fabricast_sim::schedule::Operation| op.kind == OpKind::Copy && op.index == 0;
             prop_assert!(schedule.operations().any(|op| takes(&op)));
         }
@@ -154,7 +154,7 @@ proptest! {
 
     #[test]
     fn times_respect_bounds_and_folding_is_exact(
-        messages in prop_oneof![costs(Sums::Host), costs(Sums::Device)],
+        messages in prop_oneof![costs(ReductionSite::Host), costs(ReductionSite::Device)],
         (preset, size) in select(vec![("hgx-h200", (1u32, 4u32)), ("hgx-h200", (2, 2)), ("dgx-a100", (1, 8)), ("l40s-pcie", (1, 4))]),
         (collective, algorithm) in select(vec![
             (Collective::AllReduce, Algorithm::RecursiveHalvingDoubling),
@@ -182,54 +182,54 @@ proptest! {
         p2p in select(vec![PeerAccess::Allowed, PeerAccess::Off]),
         gdr in select(vec![GpuDirect::Allowed, GpuDirect::Off]),
     ) {
-        let world = world(preset, size, messages, RouteOptions { p2p, gdr, ..RouteOptions::default() });
-        let case = case(&world, collective, algorithm, bytes);
+        let testbed = testbed(preset, size, messages, RouteOptions { p2p, gdr, ..RouteOptions::default() });
+        let case = case(&testbed, collective, algorithm, bytes);
         let generator = case.generator();
-        let [folded, whole] = [Folding::WhereProved, Folding::Off].map(|folding| world.run(&*generator, folding).unwrap().time);
-        prop_assert_eq!(folded, whole);
-        let (router, placement) = (world.router(), world.placement());
+        let [folded, unfolded] = [Folding::WhereProved, Folding::Off].map(|folding| testbed.run(&*generator, folding).unwrap().time);
+        prop_assert_eq!(folded, unfolded);
+        let (router, placement) = (testbed.router(), testbed.placement());
         let call = case.shape.call;
-        let bound = Bounds::new(&world.fabric, &router, &placement, call.root.0).of(&call).time;
-        prop_assert!(bound <= whole, "bound {bound:?}, time {whole:?}");
-        let (collectives, sizes, any) = ([collective], [call.bytes], Restriction::default());
-        let asked = world.asked((&router, &placement), (&collectives, &sizes), &any);
-        let request = PlanRequest { buffers: call.buffers, ..asked };
-        let way = Way { algorithm, protocol: Protocol::Simple, channels: 1, threads: None, chunk: None };
-        let least = least_time(&request, collective, call.bytes, way).unwrap().unwrap();
-        prop_assert!(least <= whole, "at least {least:?}, simulated {whole:?}");
+        let bound = Bounds::new(&testbed.fabric, &router, &placement, call.root.0).bound(&call).time;
+        prop_assert!(bound <= unfolded, "bound {bound:?}, time {unfolded:?}");
+        let (collectives, sizes, unrestricted) = ([collective], [call.bytes], Restriction::default());
+        let base = testbed.plan_request((&router, &placement), (&collectives, &sizes), &unrestricted);
+        let request = PlanRequest { buffers: call.buffers, ..base };
+        let strategy = PlanStrategy { algorithm, protocol: Protocol::Simple, channels: 1, threads: None, chunk: None };
+        let min_time = lower_bound(&request, collective, call.bytes, strategy).unwrap().unwrap();
+        prop_assert!(min_time <= unfolded, "at least {min_time:?}, simulated {unfolded:?}");
         let restriction =
             Restriction { algorithms: vec![algorithm], protocols: vec![Protocol::Simple], channels: vec![1], ..Restriction::default() };
         let planned = plan(&PlanRequest { restriction: &restriction, ..request }, Watcher::default()).unwrap();
-        prop_assert_eq!(planned.rows[0].pick.time, whole);
+        prop_assert_eq!(planned.rows[0].pick.time, unfolded);
     }
 }
 
 #[test]
 fn costs_of_messages_have_names() {
     let shipped = Profile::named("open_mpi-5.0").unwrap();
-    let request = FabricRequest { gpus: Some(4), ..FabricRequest::of("hgx-h200") };
-    let world = World { profile: shipped.clone(), ..World::ideal(load(&request).unwrap()) };
-    let named = |collective, algorithm, bytes| {
-        let case = case(&world, collective, algorithm, bytes);
+    let request = FabricRequest { gpus: Some(4), ..FabricRequest::new("hgx-h200") };
+    let testbed = Testbed { profile: shipped.clone(), ..Testbed::ideal(load(&request).unwrap()) };
+    let part_names = |collective, algorithm, bytes| {
+        let case = case(&testbed, collective, algorithm, bytes);
         let generator = case.generator();
         let run = |profile: &Profile| {
-            let world = World { profile: profile.clone(), ..World::ideal(world.fabric.clone()) };
-            world.run(&*generator, Folding::WhereProved)
+            let testbed = Testbed { profile: profile.clone(), ..Testbed::ideal(testbed.fabric.clone()) };
+            testbed.run(&*generator, Folding::WhereProved)
         };
-        let found = breakdown(&shipped, Protocol::Simple, world.mode, run).unwrap();
-        found.parts.into_iter().map(|part| part.name).collect::<Vec<String>>()
+        let result = breakdown(&shipped, Protocol::Simple, testbed.mode, run).unwrap();
+        result.parts.into_iter().map(|part| part.name).collect::<Vec<String>>()
     };
-    let eager = named(Collective::SendRecv, Algorithm::Direct, 1_000);
+    let eager = part_names(Collective::SendRecv, Algorithm::Direct, 1_000);
     for name in ["message.post", "message.copy_out", "message.copy_in", "message.copy_out_rate", "message.copy_in_rate"]
     {
         assert!(eager.iter().any(|part| part == name), "{name} in {eager:?}");
     }
-    let large = named(Collective::SendRecv, Algorithm::Direct, 1 << 24);
+    let large = part_names(Collective::SendRecv, Algorithm::Direct, 1 << 24);
     for name in ["message.post", "message.control", "message.launch", "links.nvlink"] {
         assert!(large.iter().any(|part| part == name), "{name} in {large:?}");
     }
     assert!(large.iter().all(|part| !part.contains("copy_")), "{large:?}");
-    let staged = named(Collective::AllReduce, Algorithm::RecursiveHalvingDoubling, 1 << 24);
+    let staged = part_names(Collective::AllReduce, Algorithm::RecursiveHalvingDoubling, 1 << 24);
     for name in ["message.host_rate", "message.launch", "message.control"] {
         assert!(staged.iter().any(|part| part == name), "{name} in {staged:?}");
     }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use fabricast_planner::algorithm::Algorithm;
 use fabricast_planner::bound::Bounds;
-use fabricast_planner::plan::{Effort, Plan, PlanRequest, Watcher, least_time, plan};
+use fabricast_planner::plan::{Effort, Plan, PlanRequest, Watcher, lower_bound, plan};
 use fabricast_planner::strategy::{Restriction, Strategy};
 use fabricast_sim::lower::Resource;
 use fabricast_sim::profile::Profile;
@@ -21,40 +21,42 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::select;
 
-use crate::matrices::matrix_of;
-use crate::worlds::{Order, Plant, Scene, World, orders, per_host, plants, scenes, switch};
+use crate::matrices::random_matrix;
+use crate::testbed::{
+    CallTemplate, FabricSpec, Scene, Testbed, call_templates, fabric_specs, per_host, scenes, switch,
+};
 
-/// Copies a fabric in the given orders, with vertices and links transformed by `remake` and `relink`; failed links
+/// Copies a fabric in the given orders, with vertices and links transformed by `map_node` and `map_link`; failed links
 /// are omitted.
-fn copied(
+fn copy_fabric(
     fabric: &Fabric,
     orders: &Orders,
-    remake: impl Fn(&Node) -> Node,
-    relink: impl Fn(LinkSpec) -> LinkSpec,
+    map_node: impl Fn(&Node) -> Node,
+    map_link: impl Fn(LinkSpec) -> LinkSpec,
 ) -> Fabric {
     let mut builder = FabricBuilder::new(fabric.name());
     let mut new_ids = BTreeMap::new();
     for &old in &orders.nodes {
-        let node = remake(fabric.node(old));
+        let node = map_node(fabric.node(old));
         let host = builder.host(&fabric.hosts()[node.host.0 as usize]);
-        new_ids.insert(old, builder.node_with(Node { host, ..node }).unwrap());
+        new_ids.insert(old, builder.add_node(Node { host, ..node }).unwrap());
     }
     for &id in &orders.links {
-        let (link, back): (&Link, &Link) = (fabric.link(id), fabric.link(id.reverse()));
+        let (link, reverse): (&Link, &Link) = (fabric.link(id), fabric.link(id.reverse()));
         // A link that failed in one direction only cannot be omitted.
-        assert_eq!(link.failed, back.failed);
+        assert_eq!(link.failed, reverse.failed);
         if !link.failed {
             let spec = LinkSpec {
                 kind: link.kind,
                 lanes: link.lanes,
                 forward: link.bandwidth,
-                backward: back.bandwidth,
+                backward: reverse.bandwidth,
                 latency: link.latency,
             };
-            builder.link(new_ids[&link.from], new_ids[&link.to], &relink(spec));
+            builder.link(new_ids[&link.from], new_ids[&link.to], &map_link(spec));
         }
     }
-    builder.rank_order(fabric.gpus().iter().map(|gpu| new_ids[gpu]).collect());
+    builder.set_rank_order(fabric.gpus().iter().map(|gpu| new_ids[gpu]).collect());
     builder.finish()
 }
 
@@ -65,7 +67,7 @@ struct Orders {
 }
 
 impl Orders {
-    fn same(fabric: &Fabric) -> Self {
+    fn original(fabric: &Fabric) -> Self {
         let links = fabric.links().map(|(id, _)| id).filter(|id| id.0.is_multiple_of(2)).collect();
         Self { nodes: fabric.nodes().map(|(id, _)| id).collect(), links }
     }
@@ -73,7 +75,7 @@ impl Orders {
     /// Another order by sort keys, with some links reversed. GPUs and NICs keep their order, which determines ranks
     /// and the assignment of NICs.
     fn shuffled(fabric: &Fabric, keys: &[u32]) -> Self {
-        let mut orders = Self::same(fabric);
+        let mut orders = Self::original(fabric);
         orders.nodes.sort_by_key(|id| keys[id.0 as usize % keys.len()]);
         let is_counted = |id: &NodeId| {
             let kind = fabric.node(*id).kind;
@@ -81,8 +83,8 @@ impl Orders {
         };
         let mut counted: Vec<NodeId> = orders.nodes.iter().copied().filter(is_counted).collect();
         counted.sort_unstable();
-        let places = orders.nodes.iter_mut().filter(|id| is_counted(id));
-        places.zip(counted).for_each(|(place, id)| *place = id);
+        let slots = orders.nodes.iter_mut().filter(|id| is_counted(id));
+        slots.zip(counted).for_each(|(slot, id)| *slot = id);
         orders.links.sort_by_key(|id| keys[(id.0 / 2) as usize % keys.len()]);
         for link in &mut orders.links {
             if keys[(link.0 / 2) as usize % keys.len()].is_multiple_of(2) {
@@ -119,21 +121,21 @@ fn roundings(timeline: &Timeline) -> u64 {
 }
 
 /// Runs without latency: one as given, one with every bandwidth doubled, one with the bytes doubled.
-fn halved_and_doubled(fabric: &Fabric, order: &Order) -> Option<[Timeline; 3]> {
-    let same = Orders::same(fabric);
+fn halved_and_doubled(fabric: &Fabric, template: &CallTemplate) -> Option<[Timeline; 3]> {
+    let orders = Orders::original(fabric);
     let instant = |spec| LinkSpec { latency: Picos::ZERO, ..spec };
     let double =
         |spec: LinkSpec| LinkSpec { forward: faster(spec.forward), backward: faster(spec.backward), ..instant(spec) };
-    let once = copied(fabric, &same, Node::clone, instant);
-    let twice = copied(fabric, &same, faster_node, double);
-    let longer = order.in_one_loop(2 * order.bytes);
-    Some([ideal_run(&once, order)?, ideal_run(&twice, order)?, ideal_run(&once, &longer)?])
+    let once = copy_fabric(fabric, &orders, Node::clone, instant);
+    let twice = copy_fabric(fabric, &orders, faster_node, double);
+    let longer = template.in_one_loop(2 * template.bytes);
+    Some([ideal_run(&once, template)?, ideal_run(&twice, template)?, ideal_run(&once, &longer)?])
 }
 
 /// Runs an order under `ideal`; `None` if a broken fabric does not connect its ranks.
-fn ideal_run(fabric: &Fabric, order: &Order) -> Option<Timeline> {
-    let case = order.over(fabric.gpus().len() as u32, per_host(fabric));
-    World::ideal(fabric.clone()).run(&*case.generator(), Folding::WhereProved).ok()
+fn ideal_run(fabric: &Fabric, template: &CallTemplate) -> Option<Timeline> {
+    let case = template.case_for_ranks(fabric.gpus().len() as u32, per_host(fabric));
+    Testbed::ideal(fabric.clone()).run(&*case.generator(), Folding::WhereProved).ok()
 }
 
 proptest! {
@@ -142,38 +144,38 @@ proptest! {
     /// Without latency, on equal links, doubling the bandwidth halves the time, and doubling the bytes doubles it, to
     /// a picosecond per end.
     #[test]
-    fn time_is_bytes_over_bandwidth(gpus in 2u32..=16, gbps in 1u64..1000, order in orders()) {
+    fn time_is_bytes_over_bandwidth(gpus in 2u32..=16, gbps in 1u64..1000, template in call_templates()) {
         // Blocks of a matrix are whole bytes, so they cannot be halved exactly.
-        prop_assume!(order.collective.has_sizes());
+        prop_assume!(template.collective.has_variable_size());
         let fabric = switch(gpus, Bandwidth(gbps * 1_000_000_000), Picos::ZERO);
-        let [once, faster, longer] = halved_and_doubled(&fabric, &order.in_one_loop(order.bytes)).unwrap();
-        for (half, whole) in [(&faster, &once), (&once, &longer)] {
-            let rounded = 2 * roundings(half) + roundings(whole);
-            prop_assert!((2 * half.time.0).abs_diff(whole.time.0) <= rounded, "{:?} {:?}", half.time, whole.time);
+        let [once, faster, longer] = halved_and_doubled(&fabric, &template.in_one_loop(template.bytes)).unwrap();
+        for (half, full) in [(&faster, &once), (&once, &longer)] {
+            let rounded = 2 * roundings(half) + roundings(full);
+            prop_assert!((2 * half.time.0).abs_diff(full.time.0) <= rounded, "{:?} {:?}", half.time, full.time);
         }
     }
 
     /// Variant of the proportionality test on any fabric. Where transfers share capacities, a rounding shifts the
     /// ends of others by more than itself, so times are made long enough for it to be negligible.
     #[test]
-    fn time_is_bytes_over_bandwidth_anywhere(scene in scenes(16), order in orders()) {
-        let fabric = Scene { failed: vec![], ..scene }.world().fabric;
-        let order = order.in_one_loop(order.bytes.max(1000) << 15);
-        let Some([once, faster, longer]) = halved_and_doubled(&fabric, &order) else { return Ok(()) };
-        for (half, whole) in [(faster, &once), (once.clone(), &longer)] {
-            let (half, whole) = (half.time.0, whole.time.0);
-            prop_assert!((2 * half).abs_diff(whole) <= whole / 100_000, "{half} {whole}");
+    fn time_is_bytes_over_bandwidth_anywhere(scene in scenes(16), template in call_templates()) {
+        let fabric = Scene { failed_links: vec![], ..scene }.testbed().fabric;
+        let template = template.in_one_loop(template.bytes.max(1000) << 15);
+        let Some([once, faster, longer]) = halved_and_doubled(&fabric, &template) else { return Ok(()) };
+        for (half, full) in [(faster, &once), (once.clone(), &longer)] {
+            let (half, full) = (half.time.0, full.time.0);
+            prop_assert!((2 * half).abs_diff(full) <= full / 100_000, "{half} {full}");
         }
     }
 
     /// Time does not decrease with bytes.
     #[test]
-    fn time_grows_with_bytes(plant in plants(16), order in orders(), more in 1u64..1_000_000) {
+    fn time_grows_with_bytes(fabric_spec in fabric_specs(16), template in call_templates(), more in 1u64..1_000_000) {
         // With different block sizes, one more byte may change the order of messages.
-        prop_assume!(order.collective.has_sizes());
-        let fabric = plant.build();
-        let order = order.in_one_loop(order.bytes);
-        let (less, more) = (ideal_run(&fabric, &order), ideal_run(&fabric, &order.in_one_loop(order.bytes + more)));
+        prop_assume!(template.collective.has_variable_size());
+        let fabric = fabric_spec.build();
+        let template = template.in_one_loop(template.bytes);
+        let (less, more) = (ideal_run(&fabric, &template), ideal_run(&fabric, &template.in_one_loop(template.bytes + more)));
         if let (Some(less), Some(more)) = (less, more) {
             prop_assert!(less.time <= more.time, "{:?} {:?}", less.time, more.time);
         }
@@ -181,38 +183,38 @@ proptest! {
 
     /// Other names and another order of vertices and links in the file change nothing.
     #[test]
-    fn names_and_order_do_not_matter(scene in scenes(16), order in orders(), keys in vec(any::<u32>(), 64)) {
+    fn names_and_order_do_not_matter(scene in scenes(16), template in call_templates(), keys in vec(any::<u32>(), 64)) {
         // ECMP by hash depends on names; failed links are omitted from a spec, and slowed links are copied as they
         // are.
-        let scene = Scene { ecmp: Ecmp::Averaged, slow: vec![], ..scene };
-        let world = scene.world();
-        prop_assume!(world.fabric.links().all(|(id, link)| link.failed == world.fabric.link(id.reverse()).failed));
-        let shuffled = Orders::shuffled(&world.fabric, &keys);
+        let scene = Scene { ecmp: Ecmp::Averaged, slowed_links: vec![], ..scene };
+        let testbed = scene.testbed();
+        prop_assume!(testbed.fabric.links().all(|(id, link)| link.failed == testbed.fabric.link(id.reverse()).failed));
+        let shuffled = Orders::shuffled(&testbed.fabric, &keys);
         let new_name = |old: &str| {
-            let number = world.fabric.find(old).unwrap().0;
+            let number = testbed.fabric.find(old).unwrap().0;
             format!("x{}-{number}", keys[number as usize % keys.len()])
         };
         let renamed = |node: &Node| Node { id: new_name(&node.id).into(), ..node.clone() };
-        let other = copied(&world.fabric, &shuffled, renamed, |spec| spec);
+        let reordered = copy_fabric(&testbed.fabric, &shuffled, renamed, |spec| spec);
         // A spec makes every possible device a rank.
-        let all_ranks = other.nodes().filter(|(_, node)| node.kind.is_rank()).count() == other.gpus().len();
-        let other =
-            if all_ranks { read_text(&write::spec::write(&other).unwrap(), "shuffled").unwrap() } else { other };
+        let all_ranks = reordered.nodes().filter(|(_, node)| node.kind.is_rank()).count() == reordered.gpus().len();
+        let reordered =
+            if all_ranks { read_text(&write::spec::write(&reordered).unwrap(), "shuffled").unwrap() } else { reordered };
 
-        let case = order.over(world.ranks(), world.per_host());
-        let other = World { fabric: other, ..scene.world() };
-        let (a, b) = (world.run(&*case.generator(), Folding::WhereProved), other.run(&*case.generator(), Folding::WhereProved));
+        let case = template.case_for_ranks(testbed.ranks(), testbed.per_host());
+        let reordered = Testbed { fabric: reordered, ..scene.testbed() };
+        let (a, b) = (testbed.run(&*case.generator(), Folding::WhereProved), reordered.run(&*case.generator(), Folding::WhereProved));
         let (Ok(a), Ok(b)) = (&a, &b) else {
             prop_assert!(a.is_err() && b.is_err(), "{:?} {:?}", a.map(|t| t.time), b.map(|t| t.time));
             return Ok(());
         };
         prop_assert_eq!((a.time, a.costs, a.operations, &a.spans), (b.time, b.costs, b.operations, &b.spans));
         prop_assert_eq!(a.fold_factor, b.fold_factor);
-        let by_name = |world: &World, timeline: &Timeline, name: &dyn Fn(&str) -> String| {
-            let name = |id: NodeId| name(&world.fabric.node(id).id);
+        let by_name = |testbed: &Testbed, timeline: &Timeline, name: &dyn Fn(&str) -> String| {
+            let name = |id: NodeId| name(&testbed.fabric.node(id).id);
             let mut used: Vec<String> = timeline.utilization.iter().map(|one| {
-                let what = match one.resource {
-                    Resource::Link(link) => format!("{} to {}", name(world.fabric.link(link).from), name(world.fabric.link(link).to)),
+                let label = match one.resource {
+                    Resource::Link(link) => format!("{} to {}", name(testbed.fabric.link(link).from), name(testbed.fabric.link(link).to)),
                     Resource::Memory(node) => format!("memory of {}", name(node)),
                     Resource::Crossbar(node) => format!("crossbar of {}", name(node)),
                     Resource::Processors(node) => format!("SMs of {}", name(node)),
@@ -220,39 +222,39 @@ proptest! {
                     Resource::CopyEngines(node) => format!("copy engines of {}", name(node)),
                     Resource::Lane(rank, channel) => format!("{rank:?} {channel:?}"),
                 };
-                format!("{what}: {} bytes, {}", one.bytes, one.fraction)
+                format!("{label}: {} bytes, {}", one.bytes, one.fraction)
             }).collect();
             used.sort();
             used
         };
-        prop_assert_eq!(by_name(&world, a, &new_name), by_name(&other, b, &|name| name.to_owned()));
-        let bound = |world: &World| {
+        prop_assert_eq!(by_name(&testbed, a, &new_name), by_name(&reordered, b, &|name| name.to_owned()));
+        let bound = |testbed: &Testbed| {
             // Cuts are named, and any of several equal ones may be reported.
             let root = case.shape.call.root.0;
-            let bounds = Bounds::new(&world.fabric, &world.router(), &world.placement(), root);
-            let bound = bounds.with_matrix(case.shape.matrix.as_ref()).of(&case.shape.call);
+            let bounds = Bounds::new(&testbed.fabric, &testbed.router(), &testbed.placement(), root);
+            let bound = bounds.with_matrix(case.shape.matrix.as_ref()).bound(&case.shape.call);
             (bound.time, bound.transfer)
         };
-        prop_assert_eq!(bound(&world), bound(&other));
+        prop_assert_eq!(bound(&testbed), bound(&reordered));
     }
 }
 
 /// Lower bound and simulated time of each strategy.
-fn least_and_found(
-    world: &World,
+fn bounds_and_times(
+    testbed: &Testbed,
     collective: Collective,
     restriction: &Restriction,
 ) -> Vec<(Strategy, Bytes, Picos, Picos)> {
-    let (router, placement) = (world.router(), world.placement());
+    let (router, placement) = (testbed.router(), testbed.placement());
     let (collectives, sizes) = ([collective], [777, 100_000, 1 << 20, 3_000_001].map(Bytes));
-    let asked = world.asked((&router, &placement), (&collectives, &sizes), restriction);
-    let request = PlanRequest { root: world.ranks() / 2, effort: Effort::EveryPair, ..asked };
+    let base = testbed.plan_request((&router, &placement), (&collectives, &sizes), restriction);
+    let request = PlanRequest { root: testbed.ranks() / 2, effort: Effort::EveryPair, ..base };
     let Ok(plan) = plan(&request, Watcher::default()) else { return Vec::new() };
-    let found = plan.rows.iter().flat_map(|row| row.pairs.iter().map(|pair| (row.bytes, *pair)));
-    found
+    let pairs = plan.rows.iter().flat_map(|row| row.pairs.iter().map(|pair| (row.bytes, *pair)));
+    pairs
         .map(|(bytes, pair)| {
-            let least = least_time(&request, collective, bytes, pair.strategy).unwrap().unwrap();
-            (pair.strategy, bytes, least, pair.time)
+            let bound = lower_bound(&request, collective, bytes, pair.strategy).unwrap().unwrap();
+            (pair.strategy, bytes, bound, pair.time)
         })
         .collect()
 }
@@ -262,15 +264,15 @@ fn least_and_found(
 #[test]
 fn bounds_count_the_latency_of_serialized_messages_once() {
     for (nodes, profile) in [(3, "ideal"), (5, "ideal"), (3, "nccl-2.28-h200"), (4, "kernels-h100")] {
-        let plant = Plant::Hosts { preset: "gb200-nvl72", nodes, gpus: 2, network: "rail" };
-        let world = World { profile: Profile::named(profile).unwrap(), ..World::ideal(plant.build()) };
+        let fabric_spec = FabricSpec::Hosts { preset: "gb200-nvl72", nodes, gpus: 2, network: "rail" };
+        let testbed = Testbed { profile: Profile::named(profile).unwrap(), ..Testbed::ideal(fabric_spec.build()) };
         for channels in [1, 3] {
             let algorithms = vec![Algorithm::Hierarchical];
             let restriction = Restriction { algorithms, channels: vec![channels], ..Restriction::default() };
-            let found = least_and_found(&world, Collective::ReduceScatter, &restriction);
-            assert!(!found.is_empty());
-            for (strategy, bytes, least, found) in found {
-                assert!(least <= found, "{nodes} hosts, {profile}, {strategy}, {bytes}: {least:?} and {found:?}");
+            let pairs = bounds_and_times(&testbed, Collective::ReduceScatter, &restriction);
+            assert!(!pairs.is_empty());
+            for (strategy, bytes, bound, time) in pairs {
+                assert!(bound <= time, "{nodes} hosts, {profile}, {strategy}, {bytes}: {bound:?} and {time:?}");
             }
         }
     }
@@ -280,7 +282,7 @@ fn bounds_count_the_latency_of_serialized_messages_once() {
 /// nothing that could have been shown.
 #[test]
 fn pruned_plan_of_an_h200_host_equals_the_exhaustive_plan() {
-    let fabric = Plant::Hosts { preset: "hgx-h200", nodes: 1, gpus: 8, network: "" }.build();
+    let fabric = FabricSpec::Hosts { preset: "hgx-h200", nodes: 1, gpus: 8, network: "" }.build();
     let router = Router::new(&fabric, RouteOptions::default());
     let (profile, restriction) = (Profile::named("nccl-2.28-h200").unwrap(), Restriction::default());
     let sizes = [Bytes(16 << 10), Bytes(1 << 20), Bytes(16 << 20)];
@@ -307,12 +309,12 @@ fn pruned_plan_of_an_h200_host_equals_the_exhaustive_plan() {
     assert_eq!(planned(Effort::Contenders), planned(Effort::EveryPair));
 }
 
-fn planned(world: &World, collective: Collective, effort: Effort, threads: usize) -> Option<Plan> {
-    let (router, restriction, placement) = (world.router(), Restriction::default(), world.placement());
-    let matrix = matrix_of(placement.len() as u32, 1 << 20, 7);
+fn plan_collective(testbed: &Testbed, collective: Collective, effort: Effort, threads: usize) -> Option<Plan> {
+    let (router, restriction, placement) = (testbed.router(), Restriction::default(), testbed.placement());
+    let matrix = random_matrix(placement.len() as u32, 1 << 20, 7);
     let (collectives, sizes) = ([collective], [1000, 300_000, 50_000_000].map(Bytes));
-    let asked = world.asked((&router, &placement), (&collectives, &sizes), &restriction);
-    let request = PlanRequest { matrix: Some(&matrix), effort, ..asked };
+    let base = testbed.plan_request((&router, &placement), (&collectives, &sizes), &restriction);
+    let request = PlanRequest { matrix: Some(&matrix), effort, ..base };
     let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
     pool.install(|| plan(&request, Watcher::default()).ok())
 }
@@ -323,10 +325,10 @@ proptest! {
     /// The plan does not depend on the number of threads.
     #[test]
     fn plans_do_not_depend_on_the_number_of_threads(scene in scenes(8), collective in select(Collective::ALL.to_vec())) {
-        let world = scene.world();
-        let one = planned(&world, collective, Effort::Contenders, 1);
-        prop_assert_eq!(&one, &planned(&world, collective, Effort::Contenders, 2));
-        prop_assert_eq!(&one, &planned(&world, collective, Effort::Contenders, 5));
+        let testbed = scene.testbed();
+        let single = plan_collective(&testbed, collective, Effort::Contenders, 1);
+        prop_assert_eq!(&single, &plan_collective(&testbed, collective, Effort::Contenders, 2));
+        prop_assert_eq!(&single, &plan_collective(&testbed, collective, Effort::Contenders, 5));
     }
 
     /// No strategy beats its lower bound, in one loop or several.
@@ -338,15 +340,15 @@ proptest! {
         chunk in select(vec![None, Some(Bytes(8192)), Some(Bytes(100_000))]),
         efficiencies in vec(0.3f64..1.0, 5),
     ) {
-        let mut world = scene.world();
+        let mut testbed = scene.testbed();
         let [nvlink, c2c, pcie, upi, network] = efficiencies[..] else { unreachable!() };
         let links = fabricast_sim::profile::LinkEfficiency { nvlink, c2c, pcie, pcie_peers: 1.0, upi, network, multicast: 1.0 };
-        world.profile = Profile { links, ..world.profile };
-        world.delays = Vec::new();
+        testbed.profile = Profile { links, ..testbed.profile };
+        testbed.delays = Vec::new();
         let algorithms = Algorithm::ALL.to_vec();
         let restriction = Restriction { algorithms, channels: vec![channels], chunk, ..Restriction::default() };
-        for (strategy, bytes, least, found) in least_and_found(&world, collective, &restriction) {
-            prop_assert!(least <= found, "{strategy} {bytes}: {least:?} and {found:?}");
+        for (strategy, bytes, bound, time) in bounds_and_times(&testbed, collective, &restriction) {
+            prop_assert!(bound <= time, "{strategy} {bytes}: {bound:?} and {time:?}");
         }
     }
 
@@ -362,17 +364,17 @@ proptest! {
         collective in select(Collective::ALL.to_vec()),
         efficiencies in vec(0.3f64..1.0, 5),
     ) {
-        let mut world = scene.world();
+        let mut testbed = scene.testbed();
         let [nvlink, c2c, pcie, upi, network] = efficiencies[..] else { unreachable!() };
         let links = fabricast_sim::profile::LinkEfficiency { nvlink, c2c, pcie, pcie_peers: 1.0, upi, network, multicast: 1.0 };
-        world.profile = Profile { links, ..world.profile };
-        let (some, all) = (
-            planned(&world, collective, Effort::Contenders, 1),
-            planned(&world, collective, Effort::EveryPair, 1),
+        testbed.profile = Profile { links, ..testbed.profile };
+        let (pruned, exhaustive) = (
+            plan_collective(&testbed, collective, Effort::Contenders, 1),
+            plan_collective(&testbed, collective, Effort::EveryPair, 1),
         );
         let picks = |plan: Option<Plan>| plan.map(|plan| {
             plan.rows.iter().map(|row| (row.pick, row.runner_up, row.bound.clone())).collect::<Vec<_>>()
         });
-        prop_assert_eq!(picks(some), picks(all));
+        prop_assert_eq!(picks(pruned), picks(exhaustive));
     }
 }

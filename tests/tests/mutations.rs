@@ -5,7 +5,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use fabricast_sim::schedule::{
-    Buffer, BufferUse, ChunkRef, Collective, Dependency, Generate, Header, OpKind, Program, Rank, Run, Schedule, Walk,
+    Buffer, BufferUse, ChunkRef, Collective, Dependency, Header, OpKind, Program, Rank, Run, Schedule,
+    ScheduleGenerator, Walk,
 };
 use fabricast_sim::verify::{VerifyOptions, verify};
 use proptest::prelude::*;
@@ -40,7 +41,11 @@ impl Script {
                 dst: op.dst,
                 span: op.span,
             };
-            (op.rank.0, action, schedule.waits_for(op.run, op.index).map(|on| on.0 as usize).collect())
+            (
+                op.rank.0,
+                action,
+                schedule.awaited_operations(op.run, op.index).map(|dependency| dependency.0 as usize).collect(),
+            )
         });
         Self { header: schedule.header().clone(), operations: operations.collect() }
     }
@@ -55,7 +60,7 @@ impl Script {
     }
 }
 
-impl Generate for Script {
+impl ScheduleGenerator for Script {
     fn header(&self) -> &Header {
         &self.header
     }
@@ -82,15 +87,15 @@ impl Generate for Script {
                 dst: Walk::fixed(action.dst.index),
                 span: action.span,
             };
-            let on: Vec<Dependency> =
-                awaited.iter().map(|&op| Dependency::on(Rank(names[op].0), names[op].1, 0)).collect();
-            program.push(run, &on);
+            let dependencies: Vec<Dependency> =
+                awaited.iter().map(|&op| Dependency::on_operation(Rank(names[op].0), names[op].1, 0)).collect();
+            program.push(run, &dependencies);
         }
     }
 }
 
 /// A chunk of a rank's memory; in place, input is output.
-type Place = (u32, Buffer, u32);
+type Location = (u32, Buffer, u32);
 /// Number of times that each (rank, chunk) of input is contained in a value.
 type Value = BTreeMap<(u32, u32), u32>;
 
@@ -107,7 +112,7 @@ impl Naive<'_> {
         Naive { script, chunks: script.header.layout.chunks(), in_place }.run().is_some()
     }
 
-    fn place(&self, rank: u32, chunk: ChunkRef, i: u32) -> Place {
+    fn location(&self, rank: u32, chunk: ChunkRef, i: u32) -> Location {
         let buffer = if self.in_place && chunk.buffer == Buffer::Input { Buffer::Output } else { chunk.buffer };
         (rank, buffer, chunk.index + i)
     }
@@ -129,7 +134,7 @@ impl Naive<'_> {
         (segment as u32 / ranks, segment as u32 % ranks, segments[segment].bytes.0)
     }
 
-    fn brings(&self, rank: u32, chunk: u32) -> bool {
+    fn holds_input(&self, rank: u32, chunk: u32) -> bool {
         let call = &self.script.header.call;
         match call.collective {
             Collective::AllGather | Collective::Gather => self.block(chunk) == rank,
@@ -139,28 +144,28 @@ impl Naive<'_> {
         }
     }
 
-    fn gets(&self, rank: u32, chunk: u32) -> Option<Value> {
+    fn expected_value(&self, rank: u32, chunk: u32) -> Option<Value> {
         let call = &self.script.header.call;
         let (ranks, root) = (self.script.ranks(), call.root.0);
-        let one = |rank, chunk| Some(Value::from([((rank, chunk), 1)]));
+        let single = |rank, chunk| Some(Value::from([((rank, chunk), 1)]));
         let sum = || Some((0..ranks).map(|rank| ((rank, chunk), 1)).collect());
         match call.collective {
             Collective::AllReduce => sum(),
             Collective::Reduce if rank == root => sum(),
             Collective::ReduceScatter if self.block(chunk) == rank => sum(),
-            Collective::AllGather => one(self.block(chunk), chunk),
-            Collective::Gather if rank == root => one(self.block(chunk), chunk),
-            Collective::Broadcast => one(root, chunk),
-            Collective::Scatter if self.block(chunk) == rank => one(root, chunk),
+            Collective::AllGather => single(self.block(chunk), chunk),
+            Collective::Gather if rank == root => single(self.block(chunk), chunk),
+            Collective::Broadcast => single(root, chunk),
+            Collective::Scatter if self.block(chunk) == rank => single(root, chunk),
             Collective::AllToAll => {
                 let per_block = self.chunks / ranks;
-                one(self.block(chunk), rank * per_block + chunk % per_block)
+                single(self.block(chunk), rank * per_block + chunk % per_block)
             }
             Collective::AllToAllV => {
                 let (sender, receiver, bytes) = self.pair(chunk);
-                if receiver == rank && bytes > 0 { one(sender, chunk) } else { None }
+                if receiver == rank && bytes > 0 { single(sender, chunk) } else { None }
             }
-            Collective::SendRecv => one((rank + ranks - 1) % ranks, chunk),
+            Collective::SendRecv => single((rank + ranks - 1) % ranks, chunk),
             _ => None,
         }
     }
@@ -170,14 +175,14 @@ impl Naive<'_> {
         let operations = &self.script.operations;
         let (mut done, mut order) = (vec![false; operations.len()], Vec::new());
         while order.len() < operations.len() {
-            let before = order.len();
+            let previous_len = order.len();
             for (i, (_, _, awaited)) in operations.iter().enumerate() {
-                if !done[i] && awaited.iter().all(|&on| done[on]) {
+                if !done[i] && awaited.iter().all(|&dependency| done[dependency]) {
                     done[i] = true;
                     order.push(i);
                 }
             }
-            if order.len() == before {
+            if order.len() == previous_len {
                 return None;
             }
         }
@@ -185,24 +190,24 @@ impl Naive<'_> {
     }
 
     /// Memory accesses of an operation, chunk by chunk: places read, and the place written.
-    fn accesses(&self, op: usize) -> Vec<(Vec<Place>, Place)> {
+    fn accesses(&self, op: usize) -> Vec<(Vec<Location>, Location)> {
         let (rank, action, _) = &self.script.operations[op];
         let kind = action.kind;
         if !kind.moves_data() {
             return Vec::new();
         }
         if kind.is_multicast() {
-            return self.accesses_of_team(*rank, *action);
+            return self.team_accesses(*rank, *action);
         }
         let source = if kind.reads_peer() { action.peer } else { *rank };
         let target = if kind.writes_peer() { action.peer } else { *rank };
         (0..action.span)
             .map(|i| {
-                let written = self.place(target, action.dst, i);
-                let mut read = vec![self.place(source, action.src, i)];
+                let written = self.location(target, action.dst, i);
+                let mut read = vec![self.location(source, action.src, i)];
                 match kind {
                     OpKind::PutReduceInput => {
-                        read.push(self.place(target, ChunkRef { buffer: Buffer::Input, ..action.dst }, i));
+                        read.push(self.location(target, ChunkRef { buffer: Buffer::Input, ..action.dst }, i));
                     }
                     OpKind::PutReduce | OpKind::GetReduce | OpKind::Reduce => read.push(written),
                     _ => {}
@@ -212,19 +217,19 @@ impl Naive<'_> {
             .collect()
     }
 
-    fn accesses_of_team(&self, rank: u32, action: Action) -> Vec<(Vec<Place>, Place)> {
+    fn team_accesses(&self, rank: u32, action: Action) -> Vec<(Vec<Location>, Location)> {
         let members = &self.script.header.teams[action.peer as usize];
-        let mut all = Vec::new();
+        let mut accesses = Vec::new();
         for i in 0..action.span {
-            let (from, to) = (|r| self.place(r, action.src, i), |r| self.place(r, action.dst, i));
+            let (from, to) = (|r| self.location(r, action.src, i), |r| self.location(r, action.dst, i));
             if action.kind == OpKind::MulticastReduce {
-                all.push((members.iter().map(|member| from(member.0)).collect(), to(rank)));
+                accesses.push((members.iter().map(|member| from(member.0)).collect(), to(rank)));
             } else {
-                let new = members.iter().map(|member| to(member.0)).filter(|&place| place != from(rank));
-                all.extend(new.map(|place| (vec![from(rank)], place)));
+                let targets = members.iter().map(|member| to(member.0)).filter(|&location| location != from(rank));
+                accesses.extend(targets.map(|location| (vec![from(rank)], location)));
             }
         }
-        all
+        accesses
     }
 
     /// Returns `Some` if the schedule is correct.
@@ -237,19 +242,19 @@ impl Naive<'_> {
         {
             return None;
         }
-        let mut before: Vec<BTreeSet<usize>> = vec![BTreeSet::new(); operations.len()];
+        let mut predecessors: Vec<BTreeSet<usize>> = vec![BTreeSet::new(); operations.len()];
         for &op in &order {
-            let mut all = BTreeSet::new();
-            for &on in &operations[op].2 {
-                all.insert(on);
-                all.extend(&before[on]);
+            let mut op_predecessors = BTreeSet::new();
+            for &dependency in &operations[op].2 {
+                op_predecessors.insert(dependency);
+                op_predecessors.extend(&predecessors[dependency]);
             }
-            before[op] = all;
+            predecessors[op] = op_predecessors;
         }
         if self.script.header.call.collective == Collective::Barrier {
             let waits_for = |rank: u32, other: u32| {
-                let of = |rank: u32| (0..operations.len()).filter(move |&op| operations[op].0 == rank);
-                of(rank).any(|last| of(other).any(|first| before[last].contains(&first)))
+                let operations_of = |rank: u32| (0..operations.len()).filter(move |&op| operations[op].0 == rank);
+                operations_of(rank).any(|last| operations_of(other).any(|first| predecessors[last].contains(&first)))
             };
             let ranks = 0..self.script.ranks();
             let mut pairs = ranks.clone().flat_map(|rank| ranks.clone().map(move |other| (rank, other)));
@@ -258,11 +263,11 @@ impl Naive<'_> {
             }
         }
         // Conflicting accesses are ordered.
-        let mut touched: BTreeMap<Place, Vec<(usize, bool)>> = BTreeMap::new();
+        let mut touched: BTreeMap<Location, Vec<(usize, bool)>> = BTreeMap::new();
         for op in 0..operations.len() {
             for (read, written) in self.accesses(op) {
-                for place in read {
-                    touched.entry(place).or_default().push((op, false));
+                for location in read {
+                    touched.entry(location).or_default().push((op, false));
                 }
                 touched.entry(written).or_default().push((op, true));
             }
@@ -270,34 +275,38 @@ impl Naive<'_> {
         for accesses in touched.values() {
             for (i, &(a, a_writes)) in accesses.iter().enumerate() {
                 for &(b, b_writes) in &accesses[..i] {
-                    if a != b && (a_writes || b_writes) && !before[a].contains(&b) && !before[b].contains(&a) {
+                    if a != b
+                        && (a_writes || b_writes)
+                        && !predecessors[a].contains(&b)
+                        && !predecessors[b].contains(&a)
+                    {
                         return None;
                     }
                 }
             }
         }
         // Computes values, and checks that all that is written is read.
-        let mut memory: BTreeMap<Place, Value> = BTreeMap::new();
+        let mut memory: BTreeMap<Location, Value> = BTreeMap::new();
         for rank in 0..self.script.ranks() {
-            for chunk in (0..self.chunks).filter(|&chunk| self.brings(rank, chunk)) {
+            for chunk in (0..self.chunks).filter(|&chunk| self.holds_input(rank, chunk)) {
                 let input = ChunkRef { buffer: Buffer::Input, index: chunk };
-                memory.insert(self.place(rank, input, 0), Value::from([((rank, chunk), 1)]));
+                memory.insert(self.location(rank, input, 0), Value::from([((rank, chunk), 1)]));
             }
         }
-        let mut unread: BTreeSet<Place> = BTreeSet::new();
+        let mut unread: BTreeSet<Location> = BTreeSet::new();
         for &op in &order {
             for (read, written) in self.accesses(op) {
                 let mut value = Value::new();
-                for place in &read {
-                    unread.remove(place);
-                    for (key, count) in memory.get(place)? {
+                for location in &read {
+                    unread.remove(location);
+                    for (key, count) in memory.get(location)? {
                         *value.entry(*key).or_default() += count;
                     }
                 }
                 let chunks: BTreeSet<u32> = value.keys().map(|key| key.1).collect();
                 let forbidden = match written.1 {
                     Buffer::Input => true,
-                    Buffer::Output => self.gets(written.0, written.2).is_none(),
+                    Buffer::Output => self.expected_value(written.0, written.2).is_none(),
                     Buffer::Scratch => false,
                 };
                 if chunks.len() != 1 || value.values().any(|&count| count != 1) || forbidden || !unread.insert(written)
@@ -309,12 +318,12 @@ impl Naive<'_> {
         }
         for rank in 0..self.script.ranks() {
             for chunk in 0..self.chunks {
-                if let Some(expected) = self.gets(rank, chunk) {
-                    let place = (rank, Buffer::Output, chunk);
-                    if memory.get(&place) != Some(&expected) {
+                if let Some(expected) = self.expected_value(rank, chunk) {
+                    let location = (rank, Buffer::Output, chunk);
+                    if memory.get(&location) != Some(&expected) {
                         return None;
                     }
-                    unread.remove(&place);
+                    unread.remove(&location);
                 }
             }
         }
@@ -358,14 +367,14 @@ impl Mutation {
 
     /// All changes to a script; of other ranks and chunks only the neighbours.
     pub(crate) fn all(script: &Script) -> Vec<Self> {
-        let mut all = Vec::new();
+        let mut mutations = Vec::new();
         let limit = |buffer| match buffer {
             Buffer::Scratch => script.header.scratch_chunks,
             _ => script.header.layout.chunks(),
         };
         let neighbours = |chunk: ChunkRef, span: u32| {
-            let other = |index: u32| ChunkRef { index, ..chunk };
-            let mut others = vec![other(chunk.index + 1), other(chunk.index.wrapping_sub(1))];
+            let with_index = |index: u32| ChunkRef { index, ..chunk };
+            let mut others = vec![with_index(chunk.index + 1), with_index(chunk.index.wrapping_sub(1))];
             let buffers = [Buffer::Input, Buffer::Output, Buffer::Scratch];
             others
                 .extend(buffers.into_iter().filter(|&b| b != chunk.buffer).map(|buffer| ChunkRef { buffer, ..chunk }));
@@ -373,22 +382,22 @@ impl Mutation {
             others
         };
         for (i, (rank, action, awaited)) in script.operations.iter().enumerate() {
-            all.push(Self::Drop(i));
-            all.extend((0..awaited.len()).map(|dependency| Self::Rush(i, dependency)));
+            mutations.push(Self::Drop(i));
+            mutations.extend((0..awaited.len()).map(|dependency| Self::Rush(i, dependency)));
             if !action.kind.moves_data() {
                 continue;
             }
-            all.push(Self::Double(i));
+            mutations.push(Self::Double(i));
             let exchanged = |j: &usize| script.operations[*j].0 == *rank && script.operations[*j].1 != *action;
-            all.extend((i + 1..script.operations.len()).filter(exchanged).take(2).map(|j| Self::Exchange(i, j)));
-            all.extend(
+            mutations.extend((i + 1..script.operations.len()).filter(exchanged).take(2).map(|j| Self::Exchange(i, j)));
+            mutations.extend(
                 (0..script.ranks())
                     .filter(|peer| *peer != action.peer && !action.kind.is_multicast())
                     .take(3)
                     .map(|peer| Self::Retarget(i, peer)),
             );
-            all.extend(neighbours(action.src, action.span).into_iter().map(|chunk| Self::Source(i, chunk)));
-            all.extend(neighbours(action.dst, action.span).into_iter().map(|chunk| Self::Destination(i, chunk)));
+            mutations.extend(neighbours(action.src, action.span).into_iter().map(|chunk| Self::Source(i, chunk)));
+            mutations.extend(neighbours(action.dst, action.span).into_iter().map(|chunk| Self::Destination(i, chunk)));
             let kinds = match action.kind {
                 OpKind::Put | OpKind::PutReduce | OpKind::PutReduceInput => {
                     &[OpKind::Put, OpKind::PutReduce, OpKind::PutReduceInput][..]
@@ -396,34 +405,34 @@ impl Mutation {
                 OpKind::MulticastPut | OpKind::MulticastReduce => &[OpKind::MulticastPut, OpKind::MulticastReduce],
                 _ => &[OpKind::Copy, OpKind::Reduce],
             };
-            all.extend(kinds.iter().filter(|&&kind| kind != action.kind).map(|&kind| Self::Kind(i, kind)));
+            mutations.extend(kinds.iter().filter(|&&kind| kind != action.kind).map(|&kind| Self::Kind(i, kind)));
         }
-        all
+        mutations
     }
 
     /// Returns true if the change is equivalent to the original: in place, input is output, and adding to one is
     /// adding to the other; operations with the same dependencies and dependents have no order.
-    pub(crate) fn is_idle(self, script: &Script) -> bool {
+    pub(crate) fn is_equivalent(self, script: &Script) -> bool {
         let in_place = script.header.call.buffers == BufferUse::InPlace;
-        let same = |a: ChunkRef, b: ChunkRef| {
+        let is_same_memory = |a: ChunkRef, b: ChunkRef| {
             let memory = |c: ChunkRef| (in_place && c.buffer == Buffer::Input || c.buffer == Buffer::Output, c.buffer);
             a.index == b.index && in_place && memory(a).0 && memory(b).0
         };
         match self {
             // Operations that waited for a wait then wait for its dependencies.
             Self::Drop(i) => !script.operations[i].1.kind.moves_data(),
-            Self::Source(i, chunk) => same(script.operations[i].1.src, chunk),
-            Self::Destination(i, chunk) => same(script.operations[i].1.dst, chunk),
+            Self::Source(i, chunk) => is_same_memory(script.operations[i].1.src, chunk),
+            Self::Destination(i, chunk) => is_same_memory(script.operations[i].1.dst, chunk),
             Self::Kind(i, kind) => {
-                let from = script.operations[i].1;
-                in_place && from.kind.reduces() && kind.reduces() && from.dst.buffer != Buffer::Scratch
+                let action = script.operations[i].1;
+                in_place && action.kind.reduces() && kind.reduces() && action.dst.buffer != Buffer::Scratch
             }
             Self::Exchange(i, j) => {
                 let awaited = |i: usize| BTreeSet::from_iter(&script.operations[i].2);
-                let heirs = |i: usize| -> BTreeSet<usize> {
+                let dependents = |i: usize| -> BTreeSet<usize> {
                     (0..script.operations.len()).filter(|&k| script.operations[k].2.contains(&i)).collect()
                 };
-                awaited(i) == awaited(j) && heirs(i) == heirs(j)
+                awaited(i) == awaited(j) && dependents(i) == dependents(j)
             }
             _ => false,
         }
@@ -437,11 +446,11 @@ impl Mutation {
                 let (.., inherited) = operations.remove(i);
                 for (.., awaited) in operations.iter_mut() {
                     if awaited.contains(&i) {
-                        awaited.retain(|&on| on != i);
+                        awaited.retain(|&dependency| dependency != i);
                         awaited.extend(&inherited);
                     }
-                    for on in awaited.iter_mut() {
-                        *on -= usize::from(*on > i);
+                    for dependency in awaited.iter_mut() {
+                        *dependency -= usize::from(*dependency > i);
                     }
                 }
             }
@@ -474,9 +483,9 @@ proptest! {
     fn both_verifiers_agree_on_mutated_schedules(case in cases(6), picks in prop::collection::vec(any::<prop::sample::Index>(), 6)) {
         let script = Script::new(&case.schedule());
         prop_assume!(!script.operations.is_empty() && script.operations.len() < 400);
-        let all = Mutation::all(&script);
+        let mutations = Mutation::all(&script);
         for pick in picks {
-            let mutation = *pick.get(&all);
+            let mutation = *pick.get(&mutations);
             let changed = mutation.apply(&script);
             prop_assert_eq!(verifies(&changed), Naive::proves(&changed), "{:?}", mutation);
         }
@@ -487,9 +496,9 @@ proptest! {
         let mut script = Script::new(&case.schedule());
         prop_assume!(!script.operations.is_empty() && script.operations.len() < 300);
         for pick in picks {
-            let all = Mutation::all(&script);
-            prop_assume!(!all.is_empty());
-            script = pick.get(&all).apply(&script);
+            let mutations = Mutation::all(&script);
+            prop_assume!(!mutations.is_empty());
+            script = pick.get(&mutations).apply(&script);
         }
         prop_assert_eq!(verifies(&script), Naive::proves(&script));
     }

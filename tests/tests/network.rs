@@ -13,7 +13,7 @@ use proptest::prelude::*;
 use proptest::sample::select;
 
 use crate::generators::Case;
-use crate::worlds::World;
+use crate::testbed::Testbed;
 
 pub(crate) fn costs() -> impl Strategy<Value = NetworkCosts> {
     let time = || (0u64..20_000_000).prop_map(Picos);
@@ -23,39 +23,39 @@ pub(crate) fn costs() -> impl Strategy<Value = NetworkCosts> {
     })
 }
 
-fn world(preset: &str, gpus: u32, nodes: u32, network: NetworkCosts) -> World {
+fn testbed(preset: &str, gpus: u32, nodes: u32, network: NetworkCosts) -> Testbed {
     let spec = (nodes > 1).then(|| "rail,nics_per_node=8,nic=400Gb/s".parse().unwrap());
-    let request = FabricRequest { nodes: Some(nodes), gpus: Some(gpus), network: spec, ..FabricRequest::of(preset) };
+    let request = FabricRequest { nodes: Some(nodes), gpus: Some(gpus), network: spec, ..FabricRequest::new(preset) };
     let fabric = load(&request).unwrap();
-    World { profile: Profile { network, ..Profile::ideal() }, ..World::ideal(fabric) }
+    Testbed { profile: Profile { network, ..Profile::ideal() }, ..Testbed::ideal(fabric) }
 }
 
 /// Time of a broadcast in `loops` chunks of a size, on `channels` channels.
-fn broadcast(world: &World, protocol: Protocol, chunk: u64, (loops, channels): (u64, u16)) -> f64 {
+fn broadcast(testbed: &Testbed, protocol: Protocol, chunk: u64, (loops, channels): (u64, u16)) -> f64 {
     let bytes = Bytes(chunk * loops * u64::from(channels));
     let call = Call {
         collective: Collective::Broadcast,
         bytes,
-        ranks: world.ranks(),
+        ranks: testbed.ranks(),
         root: Rank(0),
         buffers: BufferUse::InPlace,
     };
     let shape = Shape { channels, chunk: Some(Bytes(chunk)), ..Shape::new(call, protocol) };
     let case = Case { algorithm: Algorithm::Ring, shape };
-    world.run(&*case.generator(), Folding::WhereProved).unwrap().time.0 as f64
+    testbed.run(&*case.generator(), Folding::WhereProved).unwrap().time.0 as f64
 }
 
-fn path(world: &World) -> f64 {
-    let gpus = world.fabric.gpus();
-    world.router().path(gpus[0], gpus[1]).unwrap().latency.0 as f64
+fn path(testbed: &Testbed) -> f64 {
+    let gpus = testbed.fabric.gpus();
+    testbed.router().path(gpus[0], gpus[1]).unwrap().latency.0 as f64
 }
 
 /// Rate of the slowest link of the route, in bytes per picosecond.
-fn rate(world: &World) -> f64 {
-    let gpus = world.fabric.gpus();
-    let path = world.router().path(gpus[0], gpus[1]).unwrap();
+fn rate(testbed: &Testbed) -> f64 {
+    let gpus = testbed.fabric.gpus();
+    let path = testbed.router().path(gpus[0], gpus[1]).unwrap();
     let rates = path.hops.iter().filter_map(|hop| {
-        let bandwidth = world.fabric.link(hop.link).bandwidth?;
+        let bandwidth = testbed.fabric.link(hop.link).bandwidth?;
         Some(bandwidth.0 as f64 * 1e-12 / hop.share.fraction())
     });
     rates.fold(f64::INFINITY, f64::min)
@@ -74,8 +74,8 @@ proptest! {
         (bytes, loops, channels) in (1u64..30_000, 1u64..6, 1u16..4),
         (preset, before_hopper) in select(vec![("hgx-h100", 0.0), ("dgx-a100", 1.0)]),
     ) {
-        let world = world(preset, 1, 2, network);
-        let time = broadcast(&world, protocol, bytes, (loops, channels));
+        let testbed = testbed(preset, 1, 2, network);
+        let time = broadcast(&testbed, protocol, bytes, (loops, channels));
         let scan = match network.scan {
             Some(rate) if protocol == Protocol::Ll => bytes as f64 * 1e12 / rate.0 as f64,
             _ => 0.0,
@@ -86,22 +86,22 @@ proptest! {
             Protocol::Ll128 => waits(&[network.fence, network.post]),
             _ => waits(&[network.fence, network.post, network.arrive]) + before_hopper * network.flush.0 as f64,
         };
-        let on_wire = bytes as f64 / rate(&world);
-        let each = (network.message.0 as f64 + scan.floor()).max(on_wire);
-        let expected = path(&world) + waits + each * loops as f64 * f64::from(channels);
+        let on_wire = bytes as f64 / rate(&testbed);
+        let per_message = (network.message.0 as f64 + scan.floor()).max(on_wire);
+        let expected = path(&testbed) + waits + per_message * loops as f64 * f64::from(channels);
         // The proxy's time per byte, in nanoseconds, is counted in parts of WHOLE and rounded up; so are shares of
         // it.
-        let rounded = 2.0 * bytes as f64 * 1e3 / WHOLE as f64 + 2.0;
-        let rounded = rounded * f64::from(channels) * loops as f64 * f64::from(channels) + 1e-6 * expected;
-        prop_assert!(time >= expected - 2.0 && time - expected <= rounded, "{time} and {expected} + {rounded}");
+        let tolerance = 2.0 * bytes as f64 * 1e3 / WHOLE as f64 + 2.0;
+        let tolerance = tolerance * f64::from(channels) * loops as f64 * f64::from(channels) + 1e-6 * expected;
+        prop_assert!(time >= expected - 2.0 && time - expected <= tolerance, "{time} and {expected} + {tolerance}");
     }
 
     /// Within a host the network costs do not matter.
     #[test]
     fn network_costs_do_not_apply_within_a_host(network in costs(), bytes in 1u64..10_000_000, loops in 1u64..4) {
-        let (with, without) = (world("hgx-h100", 2, 1, network), world("hgx-h100", 2, 1, NetworkCosts::FREE));
-        let time = |world: &World| broadcast(world, Protocol::Simple, bytes, (loops, 1));
-        prop_assert_eq!(time(&with), time(&without));
+        let (with_costs, without_costs) = (testbed("hgx-h100", 2, 1, network), testbed("hgx-h100", 2, 1, NetworkCosts::FREE));
+        let time = |testbed: &Testbed| broadcast(testbed, Protocol::Simple, bytes, (loops, 1));
+        prop_assert_eq!(time(&with_costs), time(&without_costs));
     }
 
     /// Time does not decrease with bytes.
@@ -111,14 +111,14 @@ proptest! {
         protocol in select(vec![Protocol::Ll, Protocol::Ll128, Protocol::Simple]),
         (less, more) in (1u64..4_000_000, 0u64..4_000_000),
     ) {
-        let world = World {
+        let testbed = Testbed {
             profile: Profile { network, ..Profile::named("nccl-2.28-h200").unwrap() },
-            ..world("hgx-h200", 1, 2, network)
+            ..testbed("hgx-h200", 1, 2, network)
         };
-        let time = |bytes| broadcast(&world, protocol, bytes, (1, 1));
+        let time = |bytes| broadcast(&testbed, protocol, bytes, (1, 1));
         // Block and proxy times per byte, in nanoseconds, are counted in parts of WHOLE and rounded up.
-        let rounded = 2.0 * (less + more) as f64 * 1e3 / WHOLE as f64 + 1.0;
-        prop_assert!(time(less) <= time(less + more) + rounded);
+        let tolerance = 2.0 * (less + more) as f64 * 1e3 / WHOLE as f64 + 1.0;
+        prop_assert!(time(less) <= time(less + more) + tolerance);
     }
 }
 
@@ -132,13 +132,13 @@ fn messages_are_sent_when_they_are_complete() {
     };
     let free = Profile { network: NetworkCosts::FREE, ..profile.clone() };
     let time = |profile: &Profile, bytes| {
-        let world = World { profile: profile.clone(), ..world("hgx-h200", 1, 2, NetworkCosts::FREE) };
-        broadcast(&world, Protocol::Ll128, bytes, (1, 1))
+        let testbed = Testbed { profile: profile.clone(), ..testbed("hgx-h200", 1, 2, NetworkCosts::FREE) };
+        broadcast(&testbed, Protocol::Ll128, bytes, (1, 1))
     };
     let fill = |bytes| time(&profile, bytes) - time(&free, bytes) - 1.0;
     // Within the first pass there is no additional wait.
     assert_eq!(fill(30_000), 0.0);
-    let (half, whole, twice) = (fill(288_000), fill(576_000), fill(1_152_000));
-    assert!(half > 0.0 && (whole / half - 2.0).abs() < 0.2, "{half} {whole}");
-    assert_eq!((whole, largest_message(Protocol::Ll128)), (twice, Bytes(576_000)));
+    let (half, full, twice) = (fill(288_000), fill(576_000), fill(1_152_000));
+    assert!(half > 0.0 && (full / half - 2.0).abs() < 0.2, "{half} {full}");
+    assert_eq!((full, largest_message(Protocol::Ll128)), (twice, Bytes(576_000)));
 }

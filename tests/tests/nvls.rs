@@ -1,6 +1,6 @@
 //! Reduction and multicast in switches: closed forms, traffic on links, folding, and rejected cases.
 
-use fabricast_planner::abilities::{Abilities, NoMulticast};
+use fabricast_planner::abilities::{FabricCapabilities, NoMulticast};
 use fabricast_planner::algorithm::{Algorithm, Shape};
 use fabricast_planner::bound::InNetwork;
 use fabricast_sim::Folding;
@@ -11,7 +11,7 @@ use fabricast_topologies::{Bytes, Fabric, FabricRequest, Picos, load, read};
 use proptest::prelude::*;
 
 use crate::generators::Case;
-use crate::worlds::World;
+use crate::testbed::Testbed;
 
 /// `ranks` GPUs on one switch with multicast and reduction, by links of one byte per picosecond and 300 ns.
 fn combining_switch(ranks: u32) -> Fabric {
@@ -24,7 +24,7 @@ fn combining_switch(ranks: u32) -> Fabric {
 }
 
 fn hosts(preset: &str, nodes: u32) -> Fabric {
-    load(&FabricRequest { nodes: Some(nodes), ..FabricRequest::of(preset) }).unwrap()
+    load(&FabricRequest { nodes: Some(nodes), ..FabricRequest::new(preset) }).unwrap()
 }
 
 fn case(algorithm: Algorithm, collective: Collective, ranks: u32, per_team: u32, bytes: u64, channels: u16) -> Case {
@@ -33,8 +33,8 @@ fn case(algorithm: Algorithm, collective: Collective, ranks: u32, per_team: u32,
     Case { algorithm, shape }
 }
 
-fn abilities(fabric: &Fabric, in_network: InNetwork) -> Abilities {
-    Abilities::of(fabric, &World::ideal(fabric.clone()).router(), fabric.gpus(), 8, in_network)
+fn capabilities(fabric: &Fabric, in_network: InNetwork) -> FabricCapabilities {
+    FabricCapabilities::new(fabric, &Testbed::ideal(fabric.clone()).router(), fabric.gpus(), 8, in_network)
 }
 
 proptest! {
@@ -45,23 +45,23 @@ proptest! {
     fn nvls_ports_carry_the_bytes_once_per_direction(ranks in 2u32..20, kib in 1u64..2000, channels in 1u16..5) {
         // Whole bytes in every part, one byte per picosecond.
         let bytes = kib * 1024 * u64::from(ranks) * u64::from(channels);
-        let world = World::ideal(combining_switch(ranks));
+        let testbed = Testbed::ideal(combining_switch(ranks));
         let step = 600_000 + bytes;
-        for (collective, steps, out_of_each) in [
+        for (collective, steps, sent_per_rank) in [
             (Collective::AllReduce, 2, bytes + bytes / u64::from(ranks)),
             (Collective::ReduceScatter, 1, bytes),
             (Collective::AllGather, 1, bytes / u64::from(ranks)),
         ] {
             let case = case(Algorithm::Nvls, collective, ranks, ranks, bytes, channels);
-            let timeline = world.run(&*case.generator(), Folding::Off).unwrap();
-            let folded = world.run(&*case.generator(), Folding::WhereProved).unwrap();
+            let timeline = testbed.run(&*case.generator(), Folding::Off).unwrap();
+            let folded = testbed.run(&*case.generator(), Folding::WhereProved).unwrap();
             prop_assert_eq!(timeline.time, folded.time);
             // Shares of a port are whole rates: rounding down costs a picosecond or two.
-            let late = timeline.time.0.checked_sub(steps * step);
-            prop_assert!(late.is_some_and(|late| late <= 4 * steps), "{collective}: {:?}", timeline.time);
-            let up = world.fabric.leaving(world.fabric.gpus()[0])[0];
-            let used = timeline.utilization.iter().find(|used| used.resource == Resource::Link(up)).unwrap();
-            prop_assert!((used.bytes - out_of_each as f64).abs() < 1.0, "{collective}: {}", used.bytes);
+            let excess = timeline.time.0.checked_sub(steps * step);
+            prop_assert!(excess.is_some_and(|excess| excess <= 4 * steps), "{collective}: {:?}", timeline.time);
+            let uplink = testbed.fabric.outgoing_links(testbed.fabric.gpus()[0])[0];
+            let used = timeline.utilization.iter().find(|used| used.resource == Resource::Link(uplink)).unwrap();
+            prop_assert!((used.bytes - sent_per_rank as f64).abs() < 1.0, "{collective}: {}", used.bytes);
         }
     }
 
@@ -72,37 +72,40 @@ proptest! {
         let bytes = chunk * loops * u64::from(ranks);
         let mut case = case(Algorithm::Nvls, Collective::AllReduce, ranks, ranks, bytes, 1);
         case.shape.chunk = Some(Bytes(chunk));
-        let time = World::ideal(combining_switch(ranks)).run(&*case.generator(), Folding::WhereProved).unwrap().time;
-        let least = bytes + bytes / u64::from(ranks);
-        prop_assert!(time.0 >= least);
-        let start = 3 * (600_000 + chunk * u64::from(ranks));
-        prop_assert!(time.0 <= least + start + loops * 600_000, "{time:?} for {least}");
+        let time = Testbed::ideal(combining_switch(ranks)).run(&*case.generator(), Folding::WhereProved).unwrap().time;
+        let min_time = bytes + bytes / u64::from(ranks);
+        prop_assert!(time.0 >= min_time);
+        let startup = 3 * (600_000 + chunk * u64::from(ranks));
+        prop_assert!(time.0 <= min_time + startup + loops * 600_000, "{time:?} for {min_time}");
     }
 }
 
 #[test]
 fn nvls_trees_between_domains_fold() {
-    let world = World::ideal(hosts("hgx-h200", 4));
+    let testbed = Testbed::ideal(hosts("hgx-h200", 4));
     let tree = case(Algorithm::NvlsTree, Collective::AllReduce, 32, 8, 1 << 24, 2);
-    let (whole, folded) = (Folding::Off, Folding::WhereProved);
-    let [whole, folded] = [whole, folded].map(|folding| world.run(&*tree.generator(), folding).unwrap());
-    assert_eq!(whole.time, folded.time);
+    let (unfolded, folded) = (Folding::Off, Folding::WhereProved);
+    let [unfolded, folded] = [unfolded, folded].map(|folding| testbed.run(&*tree.generator(), folding).unwrap());
+    assert_eq!(unfolded.time, folded.time);
     assert!(folded.fold_factor.is_some_and(|factor| factor >= 8.0), "{:?}", folded.fold_factor);
     // Depth: two steps within domains, two up and two down between them.
-    assert!(whole.time > Picos::from_us(4.0 * 2.0));
+    assert!(unfolded.time > Picos::from_us(4.0 * 2.0));
 }
 
 #[test]
 fn multicast_requires_switches_that_support_it() {
     let h200 = hosts("hgx-h200", 1);
-    assert_eq!(abilities(&h200, InNetwork::Allowed).multicast, Ok(8));
-    assert_eq!(abilities(&h200, InNetwork::Off).multicast, Err(NoMulticast::SwitchedOff));
-    assert_eq!(abilities(&hosts("hgx-h200", 3), InNetwork::Allowed).multicast, Ok(8));
-    assert_eq!(abilities(&hosts("gb200-nvl72", 18), InNetwork::Allowed).multicast, Ok(72));
-    assert_eq!(abilities(&hosts("dgx-a100", 1), InNetwork::Allowed).multicast, Err(NoMulticast::OnlyForwards));
-    assert_eq!(abilities(&hosts("l40s-pcie", 1), InNetwork::Allowed).multicast, Err(NoMulticast::NoSwitch));
+    assert_eq!(capabilities(&h200, InNetwork::Allowed).multicast, Ok(8));
+    assert_eq!(capabilities(&h200, InNetwork::Off).multicast, Err(NoMulticast::SwitchedOff));
+    assert_eq!(capabilities(&hosts("hgx-h200", 3), InNetwork::Allowed).multicast, Ok(8));
+    assert_eq!(capabilities(&hosts("gb200-nvl72", 18), InNetwork::Allowed).multicast, Ok(72));
+    assert_eq!(
+        capabilities(&hosts("dgx-a100", 1), InNetwork::Allowed).multicast,
+        Err(NoMulticast::NoInNetworkOperations)
+    );
+    assert_eq!(capabilities(&hosts("l40s-pcie", 1), InNetwork::Allowed).multicast, Err(NoMulticast::NoSwitch));
 
-    let a100 = World::ideal(hosts("dgx-a100", 1));
-    let refused = a100.run(&*case(Algorithm::Nvls, Collective::AllReduce, 8, 8, 1024, 1).generator(), Folding::Off);
-    assert!(matches!(refused, Err(SimulateError::Lower(LowerError::NoMulticast { .. }))), "{refused:?}");
+    let a100 = Testbed::ideal(hosts("dgx-a100", 1));
+    let result = a100.run(&*case(Algorithm::Nvls, Collective::AllReduce, 8, 8, 1024, 1).generator(), Folding::Off);
+    assert!(matches!(result, Err(SimulateError::Lower(LowerError::NoMulticast { .. }))), "{result:?}");
 }

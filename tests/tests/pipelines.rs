@@ -3,10 +3,10 @@
 
 use fabricast_planner::algorithm::{Algorithm, Shape, generator};
 use fabricast_sim::engine::Watch;
-use fabricast_sim::lower::Setting;
+use fabricast_sim::lower::Environment;
 use fabricast_sim::profile::Profile;
 use fabricast_sim::schedule::{BufferUse, Call, Collective, Protocol, Rank};
-use fabricast_sim::{Folding, LaunchMode, Surroundings, simulate};
+use fabricast_sim::{Folding, LaunchMode, SimulationOptions, simulate};
 use fabricast_topologies::fabric::{Figures, LinkSpec};
 use fabricast_topologies::route::{RouteOptions, Router};
 use fabricast_topologies::{Bandwidth, Bytes, Fabric, FabricBuilder, LinkKind, NodeKind, Picos};
@@ -32,11 +32,16 @@ fn star(ranks: u32) -> Fabric {
 fn time(algorithm: Algorithm, shape: &Shape, folding: Folding) -> f64 {
     let fabric = star(shape.call.ranks);
     let router = Router::new(&fabric, RouteOptions::default());
-    let setting =
-        Setting { fabric: &fabric, router: &router, placement: fabric.gpus(), profile: &Profile::ideal(), delays: &[] };
+    let setting = Environment {
+        fabric: &fabric,
+        router: &router,
+        placement: fabric.gpus(),
+        profile: &Profile::ideal(),
+        delays: &[],
+    };
     let generator = generator(algorithm, shape).unwrap();
-    let surroundings = Surroundings { folding, ..Surroundings::default() };
-    simulate(&*generator, setting, LaunchMode::default(), surroundings, Watch::default()).unwrap().time.0 as f64
+    let options = SimulationOptions { folding, ..SimulationOptions::default() };
+    simulate(&*generator, setting, LaunchMode::default(), options, Watch::default()).unwrap().time.0 as f64
 }
 
 #[test]
@@ -48,8 +53,8 @@ fn chunks_are_pipelined_along_chains() {
         let (n, k) = (f64::from(ranks), chunks as f64);
         let transfer = bytes as f64 / k / BANDWIDTH;
         let expected = (n - 1.0) * (LATENCY + transfer) + (k - 1.0) * transfer;
-        let found = time(Algorithm::Ring, &shape, Folding::Off);
-        assert!((found - expected).abs() < 100.0, "{chunks} chunks: {found} ps, expected {expected}");
+        let actual = time(Algorithm::Ring, &shape, Folding::Off);
+        assert!((actual - expected).abs() < 100.0, "{chunks} chunks: {actual} ps, expected {expected}");
     }
 }
 
@@ -69,7 +74,7 @@ fn loops_of_a_ring_are_pipelined() {
         let shape = Shape { chunk: Some(Bytes(chunk)), ..Shape::new(call, Protocol::Simple) };
         let steps = loops as f64 * 2.0 * (f64::from(ranks) - 1.0);
         let expected = steps * (LATENCY + chunk as f64 / BANDWIDTH);
-        let found = time(Algorithm::Ring, &shape, Folding::WhereProved);
-        assert!((found - expected).abs() < steps, "{loops} loops: {found} ps, expected {expected}");
+        let actual = time(Algorithm::Ring, &shape, Folding::WhereProved);
+        assert!((actual - expected).abs() < steps, "{loops} loops: {actual} ps, expected {expected}");
     }
 }

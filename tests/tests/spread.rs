@@ -3,14 +3,14 @@
 use fabricast_planner::algorithm::{Algorithm, Shape};
 use fabricast_sim::Folding;
 use fabricast_sim::profile::Profile;
-use fabricast_sim::schedule::{BufferUse, Call, Collective, Generate, Protocol, Rank, Schedule, json};
+use fabricast_sim::schedule::{BufferUse, Call, Collective, Protocol, Rank, Schedule, ScheduleGenerator, json};
 use fabricast_sim::verify::{VerifyOptions, verify};
 use fabricast_topologies::{Bandwidth, Bytes, Picos};
 use proptest::prelude::*;
 use proptest::sample::select;
 
 use crate::generators::Case;
-use crate::worlds::{World, switch};
+use crate::testbed::{Testbed, switch};
 
 /// Strategies of kernels, with numbers of ranks.
 const STRATEGIES: [(Collective, Algorithm, u32); 9] = [
@@ -43,21 +43,21 @@ proptest! {
         profile in select(vec!["ideal", "kernels-h100", "kernels-h200"]),
     ) {
         let fabric = switch(strategy.2, Bandwidth(450_000_000_000), Picos(350_000));
-        let world = World { profile: Profile::named(profile).unwrap(), ..World::ideal(fabric) };
-        let time = |generator: &dyn Generate| world.run(generator, Folding::WhereProved).unwrap().time.0;
-        let few = Schedule::build(&*case(strategy, bytes, channels).generator()).unwrap();
-        let file = json::from_json(&json::to_json(&few), "file").unwrap();
-        let spread = file.spread(parts).unwrap();
+        let testbed = Testbed { profile: Profile::named(profile).unwrap(), ..Testbed::ideal(fabric) };
+        let time = |generator: &dyn ScheduleGenerator| testbed.run(generator, Folding::WhereProved).unwrap().time.0;
+        let schedule = Schedule::build(&*case(strategy, bytes, channels).generator()).unwrap();
+        let file = json::from_json(&json::to_json(&schedule), "file").unwrap();
+        let spread = file.split_channels(parts).unwrap();
         prop_assert_eq!(spread.header().channels, channels * parts);
-        let is_even = (0..strategy.2).flat_map(|rank| few.runs_of(Rank(rank))).all(|run| few.run(run).span == 1);
+        let is_even = (0..strategy.2).flat_map(|rank| schedule.rank_runs(Rank(rank))).all(|run| schedule.run(run).span == 1);
         if is_even {
             verify(&spread, &VerifyOptions::default()).unwrap();
         }
-        let many = case(strategy, bytes, channels * parts);
-        let (found, expected) = (time(&spread), time(&*many.generator()));
+        let wide_case = case(strategy, bytes, channels * parts);
+        let (actual, expected) = (time(&spread), time(&*wide_case.generator()));
         // Chunks that are not whole bytes are rounded up, by at most a thousandth of the traffic; times are rounded
         // by picoseconds.
-        prop_assert!(found.abs_diff(expected) <= expected / 1000 + 10, "{found} and {expected}");
-        prop_assert_eq!(file.spread(1).unwrap(), file);
+        prop_assert!(actual.abs_diff(expected) <= expected / 1000 + 10, "{actual} and {expected}");
+        prop_assert_eq!(file.split_channels(1).unwrap(), file);
     }
 }

@@ -4,22 +4,22 @@
 use fabricast_planner::algorithm::{Algorithm, Shape, generator};
 use fabricast_planner::bound::{Bounds, InNetwork};
 use fabricast_sim::Folding;
-use fabricast_sim::schedule::{Boundary, BufferUse, Call, Collective, Matrix, Protocol, Rank, Schedule};
+use fabricast_sim::schedule::{Boundary, BufferUse, Call, Collective, Protocol, Rank, Schedule, TrafficMatrix};
 use fabricast_sim::verify::{VerifyOptions, verify};
 use fabricast_topologies::{Bandwidth, Bytes, Picos};
 use proptest::prelude::*;
 use proptest::sample::select;
 
 use crate::generators::Case;
-use crate::matrices::matrix_of;
-use crate::worlds::{World, scenes, switch};
+use crate::matrices::random_matrix;
+use crate::testbed::{Testbed, scenes, switch};
 
 fn call(collective: Collective, ranks: u32, bytes: u64) -> Call {
     Call { collective, bytes: Bytes(bytes), ranks, root: Rank(0), buffers: BufferUse::OutOfPlace }
 }
 
 /// All_to_allv of a matrix.
-fn uneven(algorithm: Algorithm, matrix: Matrix) -> Case {
+fn uneven(algorithm: Algorithm, matrix: TrafficMatrix) -> Case {
     let call = call(Collective::AllToAllV, matrix.ranks(), matrix.total().0);
     Case { algorithm, shape: Shape { matrix: Some(matrix), ..Shape::new(call, Protocol::Simple) } }
 }
@@ -37,18 +37,18 @@ proptest! {
         chunk in prop::option::of(1_000u64..100_000),
         protocol in select(Protocol::ALL.to_vec()),
     ) {
-        let world = scene.world();
-        let ranks = world.ranks();
+        let testbed = scene.testbed();
+        let ranks = testbed.ranks();
         let per_rank = block * u64::from(ranks);
         let shape = |collective, bytes| Shape {
             channels,
             chunk: chunk.map(Bytes),
-            ranks_per_node: world.per_host(),
+            ranks_per_node: testbed.per_host(),
             ..Shape::new(call(collective, ranks, bytes), protocol)
         };
         let even = shape(Collective::AllToAll, per_rank);
         let matrix = shape(Collective::AllToAllV, per_rank * u64::from(ranks));
-        let run = |shape: &Shape| world.run(&*generator(algorithm, shape).unwrap(), Folding::WhereProved);
+        let run = |shape: &Shape| testbed.run(&*generator(algorithm, shape).unwrap(), Folding::WhereProved);
         match (run(&even), run(&matrix)) {
             (Ok(even), Ok(matrix)) => prop_assert_eq!(even.time, matrix.time),
             (even, matrix) => prop_assert_eq!(even.is_err(), matrix.is_err()),
@@ -76,7 +76,7 @@ proptest! {
     /// Sent and received bytes match the matrix, and so do the sizes used for bandwidths.
     #[test]
     fn schedules_move_the_bytes_of_their_matrix(ranks in 1u32..9, bytes in 0u64..100_000, seed: u64, channels in 1u16..4) {
-        let matrix = matrix_of(ranks, bytes, seed);
+        let matrix = random_matrix(ranks, bytes, seed);
         for algorithm in [Algorithm::Direct, Algorithm::Pairwise, Algorithm::Hierarchical] {
             let case = uneven(algorithm, matrix.clone());
             let shape = Shape { channels, chunk: Some(Bytes(777)), ..case.shape };
@@ -97,18 +97,18 @@ proptest! {
     #[test]
     fn incast_runs_at_the_rate_of_the_receivers_port(gpus in 3u32..9, kib in 1u64..1000, seed: u64) {
         let (rate, latency) = (Bandwidth::from_gbps(50.0), Picos::from_ns(250.0));
-        let world = World::ideal(switch(gpus, rate, latency));
+        let testbed = Testbed::ideal(switch(gpus, rate, latency));
         // Every other rank receives at most a hundredth.
-        let others = matrix_of(gpus, kib * 10, seed);
-        let entry = |from: u32, to: u32| if to == 0 && from > 0 { kib * 1024 } else { others.at(from, to).0 * u64::from(to > 0) };
+        let others = random_matrix(gpus, kib * 10, seed);
+        let entry = |from: u32, to: u32| if to == 0 && from > 0 { kib * 1024 } else { others.get(from, to).0 * u64::from(to > 0) };
         let entries = (0..gpus).flat_map(|from| (0..gpus).map(move |to| (from, to)));
-        let matrix = Matrix::new(gpus, entries.map(|(from, to)| entry(from, to)).collect()).unwrap();
+        let matrix = TrafficMatrix::new(gpus, entries.map(|(from, to)| entry(from, to)).collect()).unwrap();
         let case = uneven(Algorithm::Direct, matrix.clone());
-        let time = world.run(&*case.generator(), Folding::WhereProved).unwrap().time;
-        let bound = Bounds::new(&world.fabric, &world.router(), &world.placement(), 0)
-            .with(InNetwork::Off)
+        let time = testbed.run(&*case.generator(), Folding::WhereProved).unwrap().time;
+        let bound = Bounds::new(&testbed.fabric, &testbed.router(), &testbed.placement(), 0)
+            .with_in_network(InNetwork::Off)
             .with_matrix(Some(&matrix))
-            .of(&case.shape.call);
+            .bound(&case.shape.call);
         prop_assert!(time >= bound.time && time.0 - bound.time.0 <= u64::from(gpus), "{time:?}, {bound:?}");
         let seconds = (f64::from(gpus) - 1.0) * (kib * 1024) as f64 / 50e9;
         prop_assert!((bound.transfer.0 as f64 - seconds * 1e12).abs() < 2.0, "{bound:?}");
@@ -117,27 +117,27 @@ proptest! {
 
 #[test]
 fn an_empty_matrix_takes_no_time() {
-    let world = World::ideal(switch(4, Bandwidth::from_gbps(50.0), Picos::from_ns(250.0)));
+    let testbed = Testbed::ideal(switch(4, Bandwidth::from_gbps(50.0), Picos::from_ns(250.0)));
     for algorithm in [Algorithm::Direct, Algorithm::Pairwise] {
-        let case = uneven(algorithm, Matrix::new(4, vec![0; 16]).unwrap());
+        let case = uneven(algorithm, TrafficMatrix::new(4, vec![0; 16]).unwrap());
         assert_eq!(case.schedule().operation_count(), 0);
         assert_eq!(verify(&case.schedule(), &VerifyOptions::default()).unwrap().operations, 0);
-        let bounds = Bounds::new(&world.fabric, &world.router(), &world.placement(), 0);
-        assert_eq!(bounds.with_matrix(case.shape.matrix.as_ref()).of(&case.shape.call).time, Picos::ZERO);
+        let bounds = Bounds::new(&testbed.fabric, &testbed.router(), &testbed.placement(), 0);
+        assert_eq!(bounds.with_matrix(case.shape.matrix.as_ref()).bound(&case.shape.call).time, Picos::ZERO);
     }
 }
 
 /// Halo exchange on a grid of ranks: every port carries the faces of its rank.
 #[test]
 fn halo_exchange_runs_at_the_rate_of_the_ports() {
-    let world = World::ideal(switch(8, Bandwidth::from_gbps(100.0), Picos::from_ns(350.0)));
+    let testbed = Testbed::ideal(switch(8, Bandwidth::from_gbps(100.0), Picos::from_ns(350.0)));
     for (sides, boundary, faces) in
         [(vec![8], Boundary::Periodic, 2), (vec![2, 2, 2], Boundary::Open, 3), (vec![4, 2], Boundary::Open, 3)]
     {
-        let matrix = Matrix::halo(&sides, boundary, Bytes(1_000_000)).unwrap();
+        let matrix = TrafficMatrix::halo(&sides, boundary, Bytes(1_000_000)).unwrap();
         assert_eq!(matrix.size(), Bytes(faces * 1_000_000));
         let case = uneven(Algorithm::Direct, matrix);
-        let time = world.run(&*case.generator(), Folding::WhereProved).unwrap().time;
+        let time = testbed.run(&*case.generator(), Folding::WhereProved).unwrap().time;
         let expected = Picos::from_us(0.7 + faces as f64 * 10.0);
         assert!(time.0.abs_diff(expected.0) <= faces, "{sides:?}: {time:?}");
     }
@@ -145,9 +145,9 @@ fn halo_exchange_runs_at_the_rate_of_the_ports() {
 
 #[test]
 fn matrices_must_match_the_call() {
-    let case = uneven(Algorithm::Direct, Matrix::even(4, Bytes(1600)).unwrap());
+    let case = uneven(Algorithm::Direct, TrafficMatrix::even(4, Bytes(1600)).unwrap());
     let reason =
-        |shape: &Shape| generator(Algorithm::Direct, shape).err().map(|why| why.to_string()).unwrap_or_default();
+        |shape: &Shape| generator(Algorithm::Direct, shape).err().map(|error| error.to_string()).unwrap_or_default();
     assert_eq!(reason(&case.shape), "");
     let none = Shape { matrix: None, ..case.shape.clone() };
     assert_eq!(reason(&none), "an all_to_allv needs a matrix of at most 4096 ranks");

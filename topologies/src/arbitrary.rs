@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use proptest::collection::vec;
-use proptest::option::of;
+use proptest::option;
 use proptest::prelude::*;
 
 use crate::fabric::{
@@ -15,7 +15,7 @@ use crate::{Bandwidth, Bytes, Picos};
 
 /// All compared properties of a fabric, in order. Hosts are given by name because their numbers depend on the order of
 /// first use.
-pub(crate) fn facts(fabric: &Fabric) -> Vec<String> {
+pub(crate) fn comparable_properties(fabric: &Fabric) -> Vec<String> {
     let id = |node: crate::NodeId| &*fabric.node(node).id;
     let mut facts = vec![format!("name {:?} sources {:?}", fabric.name(), fabric.sources())];
     facts.extend(fabric.nodes().map(|(_, node)| {
@@ -24,7 +24,7 @@ pub(crate) fn facts(fabric: &Fabric) -> Vec<String> {
     }));
     facts.extend(fabric.links().map(|(_, link)| {
         let (from, to) = (id(link.from), id(link.to));
-        let Link { kind, lanes, bandwidth, built, latency, failed, .. } = link;
+        let Link { kind, lanes, bandwidth, nominal_bandwidth: built, latency, failed, .. } = link;
         format!("{from:?} {to:?} {kind:?} x{lanes} {bandwidth:?} of {built:?} {latency:?} failed {failed}")
     }));
     facts.push(format!("ranks {:?}", fabric.gpus().iter().map(|&gpu| id(gpu)).collect::<Vec<_>>()));
@@ -36,7 +36,7 @@ pub(crate) fn facts(fabric: &Fabric) -> Vec<String> {
 fn id() -> impl Strategy<Value = String> {
     prop_oneof![
         4 => ("(gpu|n0/gpu|sw|a-b|x\\[|mlx5_)", 0u32..12).prop_map(|(stem, number)| format!("{stem}{number}")),
-        1 => "[a-z0-9#>\\[\\]\"' é\\\\/-]{1,8}".prop_filter("no range", |id| crate::read::spec::ids::stands_for_itself(id)),
+        1 => "[a-z0-9#>\\[\\]\"' é\\\\/-]{1,8}".prop_filter("no range", |id| crate::read::spec::ids::is_plain_id(id)),
     ]
 }
 
@@ -59,13 +59,13 @@ fn text() -> impl Strategy<Value = String> {
 fn figures(kind: NodeKind) -> BoxedStrategy<Figures> {
     let some = match kind {
         NodeKind::Gpu | NodeKind::Mig | NodeKind::Accelerator => (
-            of(text()),
-            of(any::<u32>()),
-            of(any::<u32>()),
-            of(0..=Bytes::MAX.0),
-            of(bandwidth()),
-            of(any::<u32>()),
-            of(1e-3..1e5f64),
+            option::of(text()),
+            option::of(any::<u32>()),
+            option::of(any::<u32>()),
+            option::of(0..=Bytes::MAX.0),
+            option::of(bandwidth()),
+            option::of(any::<u32>()),
+            option::of(1e-3..1e5f64),
         )
             .prop_map(|(model, compute_capability, sm_count, memory, memory_bandwidth, copy_engines, bf16_tflops)| {
                 let memory = memory.map(Bytes);
@@ -83,14 +83,14 @@ fn figures(kind: NodeKind) -> BoxedStrategy<Figures> {
         NodeKind::Cpu => {
             let arch = prop::sample::select(vec![CpuArch::X86, CpuArch::Arm, CpuArch::Power]);
             (
-                of(text()),
-                of(arch),
-                of(text()),
-                of(any::<u32>()),
-                of(any::<u32>()),
-                of(-1..9i32),
-                of(bandwidth()),
-                of(1..1_u64 << 50),
+                option::of(text()),
+                option::of(arch),
+                option::of(text()),
+                option::of(any::<u32>()),
+                option::of(any::<u32>()),
+                option::of(-1..9i32),
+                option::of(bandwidth()),
+                option::of(1..1_u64 << 50),
             )
                 .prop_map(|(model, arch, vendor, family, model_id, numa, memory_bandwidth, memory)| {
                     let memory = memory.map(Bytes);
@@ -108,18 +108,18 @@ fn figures(kind: NodeKind) -> BoxedStrategy<Figures> {
                 .boxed()
         }
         NodeKind::Nic => (
-            of(text()),
-            of(bandwidth()),
-            of(any::<bool>()),
-            of(any::<u32>()),
-            of(prop::sample::select(&LinkKind::NETWORK[..])),
+            option::of(text()),
+            option::of(bandwidth()),
+            option::of(any::<bool>()),
+            option::of(any::<u32>()),
+            option::of(prop::sample::select(&LinkKind::NETWORK[..])),
         )
             .prop_map(|(model, speed, gdr, mtu, link)| {
                 Figures::Nic(Arc::new(NicFigures { model, speed, gdr, mtu, link }))
             })
             .boxed(),
         NodeKind::Nvswitch | NodeKind::PcieSwitch | NodeKind::Switch => {
-            (of(text()), of(bandwidth()), of(any::<bool>()))
+            (option::of(text()), option::of(bandwidth()), option::of(any::<bool>()))
                 .prop_map(|(model, capacity, multicast)| {
                     Figures::Switch(Arc::new(SwitchFigures { model, capacity, multicast }))
                 })
@@ -142,15 +142,14 @@ fn link() -> impl Strategy<Value = LinkSpec> {
     use LinkKind::*;
     let latency = prop_oneof![Just(0), (0u64..2000).prop_map(|ns| ns * 1000), 0..=1_000_000_000_000_000u64];
     let kind = prop::sample::select(vec![Nvlink, C2c, Pcie, Upi, Infiniband, Ethernet]);
-    (kind, prop_oneof![Just(1u16), 1..=u16::MAX], of(bandwidth()), of(of(bandwidth())), latency).prop_map(
-        |(kind, lanes, forward, other, latency)| LinkSpec {
+    (kind, prop_oneof![Just(1u16), 1..=u16::MAX], option::of(bandwidth()), option::of(option::of(bandwidth())), latency)
+        .prop_map(|(kind, lanes, forward, other, latency)| LinkSpec {
             kind,
             lanes,
             forward,
             backward: other.unwrap_or(forward),
             latency: Picos(latency),
-        },
-    )
+        })
 }
 
 /// Deviations from a healthy, fully used machine.
@@ -164,7 +163,7 @@ struct State {
 
 fn state() -> impl Strategy<Value = State> {
     let some = || vec(any::<prop::sample::Index>(), 0..3);
-    let ecmp = of(any::<u64>()).prop_map(|seed| seed.map_or(Ecmp::Averaged, |seed| Ecmp::Hashed { seed }));
+    let ecmp = option::of(any::<u64>()).prop_map(|seed| seed.map_or(Ecmp::Averaged, |seed| Ecmp::Hashed { seed }));
     let routing = (any::<bool>(), any::<bool>(), ecmp).prop_map(|(p2p, gdr, ecmp)| Routing {
         p2p: if p2p { PeerAccess::Allowed } else { PeerAccess::Off },
         gdr: if gdr { GpuDirect::Allowed } else { GpuDirect::Off },
@@ -186,7 +185,7 @@ pub(crate) fn fabric() -> impl Strategy<Value = Fabric> {
     (parts, state()).prop_map(|((name, sources, nodes, links, turn), State { idle, failed, routing, grid })| {
         let mut builder = FabricBuilder::new(&name);
         for source in sources {
-            builder.source(source);
+            builder.add_source(source);
         }
         // GPUs with MIG instances cannot be idled: the instances determine which GPUs are in use.
         let is_cut = nodes.iter().any(|node| node.1 == NodeKind::Mig);
@@ -196,7 +195,7 @@ pub(crate) fn fabric() -> impl Strategy<Value = Fabric> {
             attributes.sort();
             attributes.dedup_by(|a, b| a.0 == b.0);
             let attributes = attributes.into_iter().map(|(k, v)| (k.into(), v.into())).collect();
-            added.extend(builder.node_with(Node { id: id.into(), kind, host, figures, attributes }));
+            added.extend(builder.add_node(Node { id: id.into(), kind, host, figures, attributes }));
         }
         for (repeat, spec, ends) in links {
             for (a, b) in ends.iter().flat_map(|ends| std::iter::repeat_n(ends, repeat)) {
@@ -208,22 +207,22 @@ pub(crate) fn fabric() -> impl Strategy<Value = Fabric> {
         }
         let mut ranks = builder.ranks().to_vec();
         if !ranks.is_empty() {
-            let by = turn.index(ranks.len());
-            ranks.rotate_left(by);
-            builder.rank_order(ranks);
+            let offset = turn.index(ranks.len());
+            ranks.rotate_left(offset);
+            builder.set_rank_order(ranks);
         }
         for gpu in idle.into_iter().filter(|_| !is_cut) {
             if let ranks @ [_, _, ..] = builder.ranks() {
                 let gpu = *gpu.get(ranks);
-                builder.idle(gpu);
+                builder.set_idle(gpu);
             }
         }
-        builder.routing(routing);
-        builder.host_grid(grid);
+        builder.set_routing(routing);
+        builder.set_host_grid(grid);
         let fabric = builder.finish();
         let links = fabric.link_count();
         let failed = failed.into_iter().filter(|_| links > 0);
         let failed: Vec<crate::LinkId> = failed.map(|one| crate::LinkId(one.index(links) as u32)).collect();
-        fabric.without_links(&failed)
+        fabric.with_failed_links(&failed)
     })
 }

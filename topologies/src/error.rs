@@ -10,7 +10,7 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// A source location (span) in a text. Lines and columns count from 1; columns count characters.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Place {
+pub struct SourceLocation {
     /// File name, preset name or `<input>`.
     pub source: String,
     /// Line, from 1; 0 if no line is known (a missing file).
@@ -21,31 +21,31 @@ pub struct Place {
     pub bytes: Range<usize>,
 }
 
-impl Place {
+impl SourceLocation {
     /// Creates a location that names the source only.
     #[must_use]
-    pub fn of_source(source: &str) -> Self {
+    pub fn from_source(source: &str) -> Self {
         Self { source: source.to_owned(), ..Self::default() }
     }
 
     /// The location of a byte range of `text`. Ranges past the end are clamped to it. Each call reads the text up to
-    /// the range; a reader that needs the locations of many items uses [`Origin::indexed`].
+    /// the range; a reader that needs the locations of many items uses [`Origin::with_line_index`].
     #[must_use]
-    pub fn in_text(source: &str, text: &str, bytes: Range<usize>) -> Self {
-        Origin::new(source, text).place(bytes)
+    pub fn locate(source: &str, text: &str, bytes: Range<usize>) -> Self {
+        Origin::new(source, text).locate(bytes)
     }
 
     /// The location of a CSV field. Starting at byte `start` of `text`, empty lines and comment lines (`#`) are
     /// skipped; the field is searched in the first remaining line. `before`: the known fields to the left of it. An
     /// empty field is located at the start of the line or behind the last field of `before`.
     #[must_use]
-    pub fn in_line<'a>(
+    pub fn locate_field<'a>(
         source: &str,
         text: &str,
         start: usize,
         (before, field): (impl IntoIterator<Item = &'a str>, &str),
     ) -> Self {
-        Origin::new(source, text).place_in_line(start, (before, field))
+        Origin::new(source, text).locate_field(start, (before, field))
     }
 }
 
@@ -69,13 +69,13 @@ impl<'a> Origin<'a> {
 
     /// Variant of this origin with a line index of its text, for readers that store the location of every item.
     #[must_use]
-    pub fn indexed(self, lines: &'a LineIndex) -> Self {
+    pub fn with_line_index(self, lines: &'a LineIndex) -> Self {
         Self { lines: Some(lines), ..self }
     }
 
     /// The location of a byte range. Ranges past the end are clamped to it.
     #[must_use]
-    pub fn place(self, bytes: Range<usize>) -> Place {
+    pub fn locate(self, bytes: Range<usize>) -> SourceLocation {
         let text = self.text;
         let mut start = bytes.start.min(text.len());
         while !text.is_char_boundary(start) {
@@ -90,34 +90,44 @@ impl<'a> Origin<'a> {
                 (1 + line, 1 + before[line_start..].chars().count() as u32)
             }
         };
-        Place { source: self.source.to_owned(), line, column, bytes: start..bytes.end.clamp(start, text.len()) }
+        SourceLocation {
+            source: self.source.to_owned(),
+            line,
+            column,
+            bytes: start..bytes.end.clamp(start, text.len()),
+        }
     }
 
-    /// The location of a CSV field; see [`Place::in_line`].
+    /// The location of a CSV field; see [`SourceLocation::locate_field`].
     #[must_use]
-    pub fn place_in_line<'b>(self, start: usize, (before, field): (impl IntoIterator<Item = &'b str>, &str)) -> Place {
+    pub fn locate_field<'b>(
+        self,
+        start: usize,
+        (before, field): (impl IntoIterator<Item = &'b str>, &str),
+    ) -> SourceLocation {
         let mut begin = start;
-        let mut own = "";
+        let mut record = "";
         for line in self.text.get(start..).unwrap_or_default().split_inclusive('\n') {
-            own = line.trim();
-            if !own.is_empty() && !own.starts_with('#') {
+            record = line.trim();
+            if !record.is_empty() && !record.starts_with('#') {
                 begin += line.len() - line.trim_start().len();
                 break;
             }
             begin += line.len();
         }
-        let passed = before.into_iter().fold(0, |at, other| {
-            let rest = own.get(at..).unwrap_or_default();
+        let passed = before.into_iter().fold(0, |at, previous| {
+            let remaining = record.get(at..).unwrap_or_default();
             // The comma is skipped as well.
-            rest.find(other).map_or(at, |found| (at + found + other.len() + 1).min(own.len()))
+            remaining.find(previous).map_or(at, |offset| (at + offset + previous.len() + 1).min(record.len()))
         });
-        let rest = own.get(passed..).unwrap_or_default();
-        let at = begin + rest.find(field).map_or_else(|| own.find(field).unwrap_or(0), |found| passed + found);
-        self.place(at..at + field.len())
+        let remaining = record.get(passed..).unwrap_or_default();
+        let at =
+            begin + remaining.find(field).map_or_else(|| record.find(field).unwrap_or(0), |offset| passed + offset);
+        self.locate(at..at + field.len())
     }
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for SourceLocation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (self.line, self.column) {
             (0, _) => write!(f, "{}", self.source),
@@ -131,40 +141,40 @@ impl fmt::Display for Place {
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum Error {
     /// The file does not exist or cannot be read as text.
-    #[error("{place}: cannot read: {reason}")]
+    #[error("{location}: cannot read: {reason}")]
     Unreadable {
         /// The file.
-        place: Place,
+        location: SourceLocation,
         /// Reason given by the operating system or the decoder.
         reason: String,
     },
     /// The text is not well formed (XML, TOML, a matrix).
-    #[error("{place}: {message}")]
+    #[error("{location}: {message}")]
     Syntax {
         /// Source location.
-        place: Place,
+        location: SourceLocation,
         /// Description with the found and the expected text.
         message: String,
     },
     /// The text is well formed, but describes something impossible.
-    #[error("{place}: {message}")]
+    #[error("{location}: {message}")]
     Invalid {
         /// Source location.
-        place: Place,
+        location: SourceLocation,
         /// Description of the fault and of valid contents.
         message: String,
         /// Advice on how to fix it, where it adds to the message.
         help: Option<String>,
     },
     /// No preset, device or link has this name.
-    #[error("unknown {what} `{name}`{}", near_misses(.near))]
+    #[error("unknown {item} `{name}`{}", near_misses(.suggestions))]
     Unknown {
         /// Kind of name that was looked up: `fabric`, `device`, `link`.
-        what: &'static str,
+        item: &'static str,
         /// The name as given.
         name: String,
         /// Known names that are similar, best match first.
-        near: Vec<String>,
+        suggestions: Vec<String>,
     },
     /// No usable path joins two devices.
     #[error("no path from {from} to {to}: {reason}")]
@@ -188,9 +198,11 @@ fn near_misses(near: &[String]) -> String {
 impl Error {
     /// The source location; `None` for errors that are not about a text.
     #[must_use]
-    pub fn place(&self) -> Option<&Place> {
+    pub fn location(&self) -> Option<&SourceLocation> {
         match self {
-            Self::Unreadable { place, .. } | Self::Syntax { place, .. } | Self::Invalid { place, .. } => Some(place),
+            Self::Unreadable { location: place, .. }
+            | Self::Syntax { location: place, .. }
+            | Self::Invalid { location: place, .. } => Some(place),
             Self::Unknown { .. } | Self::Unreachable { .. } | Self::Request(_) => None,
         }
     }
@@ -200,7 +212,7 @@ impl Error {
     pub fn help(&self) -> Option<&str> {
         match self {
             Self::Invalid { help, .. } => help.as_deref(),
-            Self::Unknown { what: "fabric", .. } => {
+            Self::Unknown { item: "fabric", .. } => {
                 Some("`fabricast fabric list` names the presets; a file is given by its path")
             }
             _ => None,

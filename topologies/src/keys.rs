@@ -3,7 +3,7 @@
 //! One table per struct serves the TOML reader, the command line's `key=value` lists and the TOML writer, so that the
 //! three cannot disagree on a name, a unit or a type.
 
-use crate::fabric::{CpuArch, CpuFigures, GpuFigures, LinkKind, NicFigures, NodeKind, SwitchFigures, near_misses};
+use crate::fabric::{CpuArch, CpuFigures, GpuFigures, LinkKind, NicFigures, NodeKind, SwitchFigures, suggest_names};
 use crate::route::{Ecmp, GpuDirect, PeerAccess, Routing};
 use crate::{Bandwidth, Bytes, Picos};
 
@@ -26,7 +26,7 @@ pub(crate) enum Scalar<'a> {
 
 impl Scalar<'_> {
     /// The value as error messages show it.
-    fn shown(&self) -> String {
+    fn display_text(&self) -> String {
         match self {
             Self::Text(text) | Self::Bare(text) => (*text).to_owned(),
             Self::Integer(n) => n.to_string(),
@@ -37,15 +37,15 @@ impl Scalar<'_> {
     }
 
     /// Returns the error for a value of the wrong type.
-    pub fn refuse<T>(&self, expected: &str) -> Result<T, String> {
-        Err(format!("`{}` is not {expected}", self.shown()))
+    pub fn type_error<T>(&self, expected: &str) -> Result<T, String> {
+        Err(format!("`{}` is not {expected}", self.display_text()))
     }
 
     /// Returns the error for a value that is none of the words in `known`; the message suggests similar words.
-    pub fn refuse_word<T>(&self, known: &[&str]) -> Result<T, String> {
-        let near = near_misses(&self.shown(), known.iter().copied());
+    pub fn unknown_word_error<T>(&self, known: &[&str]) -> Result<T, String> {
+        let near = suggest_names(&self.display_text(), known.iter().copied());
         let hint = if near.is_empty() { String::new() } else { format!("; did you mean `{}`?", near.join("` or `")) };
-        self.refuse(&format!("one of `{}`{hint}", known.join("`, `")))
+        self.type_error(&format!("one of `{}`{hint}", known.join("`, `")))
     }
 }
 
@@ -118,7 +118,7 @@ impl Keyed for String {
     fn read(value: &Scalar<'_>) -> Result<Self, String> {
         match value {
             Scalar::Text(text) | Scalar::Bare(text) => Ok((*text).to_owned()),
-            other => other.refuse("a text in quotes"),
+            other => other.type_error("a text in quotes"),
         }
     }
 
@@ -137,7 +137,7 @@ macro_rules! integer {
                     Scalar::Bare(text) => text.trim().parse().ok(),
                     _ => None,
                 };
-                read.map_or_else(|| value.refuse($expected), Ok)
+                read.map_or_else(|| value.type_error($expected), Ok)
             }
 
             fn write(&self) -> String {
@@ -159,7 +159,7 @@ impl Keyed for f64 {
         };
         match read {
             Some(x) if x.is_finite() && x > 0.0 => Ok(x),
-            _ => value.refuse("a positive number"),
+            _ => value.type_error("a positive number"),
         }
     }
 
@@ -174,7 +174,7 @@ impl Keyed for bool {
             Scalar::Boolean(b) => Ok(*b),
             Scalar::Bare("true") => Ok(true),
             Scalar::Bare("false") => Ok(false),
-            other => other.refuse("`true` or `false`"),
+            other => other.type_error("`true` or `false`"),
         }
     }
 
@@ -190,7 +190,7 @@ impl Keyed for Vec<u32> {
             Scalar::Bare(text) | Scalar::Text(text) => text.split('x').map(|n| n.trim().parse().ok()).collect(),
             _ => None,
         };
-        read.map_or_else(|| value.refuse("a list of whole numbers, as `[4, 4, 2]` or `4x4x2`"), Ok)
+        read.map_or_else(|| value.type_error("a list of whole numbers, as `[4, 4, 2]` or `4x4x2`"), Ok)
     }
 
     fn write(&self) -> String {
@@ -204,7 +204,7 @@ macro_rules! quantity {
     ($type:ty, $write:expr) => {
         impl Keyed for $type {
             fn read(value: &Scalar<'_>) -> Result<Self, String> {
-                value.shown().parse().map_err(|error: $crate::UnitError| error.to_string())
+                value.display_text().parse().map_err(|error: $crate::UnitError| error.to_string())
             }
 
             fn write(&self) -> String {
@@ -228,7 +228,7 @@ quantity!(Picos, |time| if time.0 < 1_000_000 || time.0.is_multiple_of(1_000) {
 });
 
 /// Implements [`Keyed`] for an enum with a fixed word for each variant.
-macro_rules! words {
+macro_rules! keyed_enum {
     ($type:ty { $($word:literal => $value:path),* $(,)? }) => {
         impl $type {
             /// The name of the variant in specs, in JSON and on the command line.
@@ -243,7 +243,7 @@ macro_rules! words {
                 use $crate::keys::Scalar;
                 match value {
                     $(Scalar::Text($word) | Scalar::Bare($word) => Ok($value),)*
-                    other => other.refuse_word(&[$($word),*]),
+                    other => other.unknown_word_error(&[$($word),*]),
                 }
             }
 
@@ -253,10 +253,10 @@ macro_rules! words {
         }
     };
 }
-pub(crate) use words;
+pub(crate) use keyed_enum;
 
-words!(CpuArch { "x86_64" => CpuArch::X86, "arm64" => CpuArch::Arm, "ppc64" => CpuArch::Power });
-words!(LinkKind {
+keyed_enum!(CpuArch { "x86_64" => CpuArch::X86, "arm64" => CpuArch::Arm, "ppc64" => CpuArch::Power });
+keyed_enum!(LinkKind {
     "nvlink" => LinkKind::Nvlink,
     "c2c" => LinkKind::C2c,
     "pcie" => LinkKind::Pcie,
@@ -264,7 +264,7 @@ words!(LinkKind {
     "infiniband" => LinkKind::Infiniband,
     "ethernet" => LinkKind::Ethernet,
 });
-words!(NodeKind {
+keyed_enum!(NodeKind {
     "gpu" => NodeKind::Gpu,
     "mig" => NodeKind::Mig,
     "accelerator" => NodeKind::Accelerator,
@@ -275,7 +275,7 @@ words!(NodeKind {
     "switch" => NodeKind::Switch,
 });
 /// Settings that restrict routes, as pairs of key and value. Settings at their defaults are omitted.
-pub(crate) fn routing(routing: Routing) -> Vec<(&'static str, String)> {
+pub(crate) fn routing_settings(routing: Routing) -> Vec<(&'static str, String)> {
     let off = |key, is_off: bool| is_off.then(|| (key, "off".to_owned()));
     let hashed = match routing.ecmp {
         Ecmp::Averaged => None,
@@ -285,7 +285,7 @@ pub(crate) fn routing(routing: Routing) -> Vec<(&'static str, String)> {
     [p2p, off("gdr", routing.gdr == GpuDirect::Off), hashed].into_iter().flatten().collect()
 }
 
-/// Parses one of these settings into `routing`.
+/// Parses one of these settings into `routing_settings`.
 ///
 /// # Errors
 /// An unknown key or an invalid value; the message lists the valid ones.

@@ -40,8 +40,8 @@ impl LineIndex {
 
     fn characters_before(&self, text: &str, offset: usize) -> usize {
         let block = offset / BLOCK;
-        let within = text.as_bytes().get(block * BLOCK..offset).unwrap_or_default();
-        self.characters.get(block).copied().unwrap_or(0) + characters(within)
+        let partial_block = text.as_bytes().get(block * BLOCK..offset).unwrap_or_default();
+        self.characters.get(block).copied().unwrap_or(0) + characters(partial_block)
     }
 }
 
@@ -55,10 +55,10 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::{Origin, Place};
+    use crate::{Origin, SourceLocation};
 
     proptest! {
-        /// Compares with [`Place::in_text`], which counts from the start of the text.
+        /// Compares with [`SourceLocation::locate`], which counts from the start of the text.
         #[test]
         fn indexed_locations_match_counting_from_the_start(
             parts in prop::collection::vec(prop_oneof!["[a-zé€\u{10348}]{0,9}", Just("\n".to_owned()), Just("ü".repeat(3000))], 0..12),
@@ -67,8 +67,8 @@ mod tests {
             let text = parts.concat();
             let index = LineIndex::new(&text);
             let at = at.index(text.len() + 3);
-            let indexed = Origin::new("t", &text).indexed(&index).place(at..at + 2);
-            prop_assert_eq!(indexed, Place::in_text("t", &text, at..at + 2));
+            let indexed = Origin::new("t", &text).with_line_index(&index).locate(at..at + 2);
+            prop_assert_eq!(indexed, SourceLocation::locate("t", &text, at..at + 2));
         }
     }
 }

@@ -11,7 +11,7 @@ use crate::read::{self, Topology};
 use crate::{Fabric, FabricBuilder, preset};
 
 /// Maximum depth of files that include each other by `[cluster] node`.
-const DEEPEST: usize = 8;
+const MAX_INCLUDE_DEPTH: usize = 8;
 
 /// A fabric and the part of it that is used.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -32,7 +32,7 @@ pub struct FabricRequest {
 impl FabricRequest {
     /// Requests the whole of a preset or file.
     #[must_use]
-    pub fn of(fabric: &str) -> Self {
+    pub fn new(fabric: &str) -> Self {
         Self { fabric: fabric.to_owned(), ..Self::default() }
     }
 }
@@ -60,7 +60,7 @@ pub fn read_text(text: &str, source: &str) -> Result<Fabric> {
 ///
 /// # Errors
 /// The errors of [`load`].
-pub fn read_as(text: &str, request: &FabricRequest) -> Result<Fabric> {
+pub fn read_request(text: &str, request: &FabricRequest) -> Result<Fabric> {
     let source = Source { name: request.fabric.clone(), text: text.to_owned(), folder: None };
     source.fabric(request, 0)
 }
@@ -85,56 +85,56 @@ impl Source {
         if name.is_empty() || !path_like {
             return Err(preset::unknown(name));
         }
-        let text = read::text_of_file(&path, read::Limit::TOPOLOGY)?;
+        let text = read::read_text_file(&path, read::Limit::TOPOLOGY)?;
         Ok(Self { name: path.display().to_string(), text, folder: path.parent().map(Path::to_owned) })
     }
 
     fn fabric(&self, request: &FabricRequest, depth: usize) -> Result<Fabric> {
-        let gpu = request.gpu.as_deref().map(gpus::name::named).transpose()?;
-        let spec = match read::parse_as(&self.text, &self.name, gpu)? {
+        let gpu = request.gpu.as_deref().map(gpus::name::find_unique).transpose()?;
+        let spec = match read::parse_with_gpu(&self.text, &self.name, gpu)? {
             Topology::Fabric(fabric) => return expand(&fabric, request),
             Topology::Spec(spec) => spec,
         };
         let Some(inner) = &spec.cluster else {
-            return expand(&known(spec.build_nodes()?, gpu)?, request);
+            return expand(&set_gpu_model(spec.build_nodes()?, gpu)?, request);
         };
-        if depth == DEEPEST {
+        if depth == MAX_INCLUDE_DEPTH {
             let message = format!("`{}` includes itself, or too many others", self.name);
-            return Err(Error::Invalid { place: inner.node_place.clone(), message, help: None });
+            return Err(Error::Invalid { location: inner.node_location.clone(), message, help: None });
         }
         let mut fabric = self.cluster(inner, request, depth)?;
         fabric.name = spec.name.clone();
         let mut builder = FabricBuilder::reopen(fabric);
         spec.add_to(&mut builder)?;
-        known(builder.finish(), gpu)
+        set_gpu_model(builder.finish(), gpu)
     }
 
     /// Builds the hosts of a `[cluster]`; values of the request override those of the file.
     fn cluster(&self, cluster: &ClusterSpec, request: &FabricRequest, depth: usize) -> Result<Fabric> {
-        let here = |error: Error| match error {
+        let locate_error = |error: Error| match error {
             Error::Unknown { .. } => {
                 let help = match &error {
-                    Error::Unknown { near, .. } if !near.is_empty() => {
+                    Error::Unknown { suggestions: near, .. } if !near.is_empty() => {
                         Some(format!("did you mean {}?", near.join(", ")))
                     }
                     _ => None,
                 };
                 let message = format!("no preset or file is called `{}`", cluster.node);
-                Error::Invalid { place: cluster.node_place.clone(), message, help }
+                Error::Invalid { location: cluster.node_location.clone(), message, help }
             }
             other => other,
         };
-        let host = Self::find(&cluster.node, self.folder.as_deref()).map_err(here)?;
+        let host = Self::find(&cluster.node, self.folder.as_deref()).map_err(locate_error)?;
         let host = host.fabric(&FabricRequest { gpu: request.gpu.clone(), ..FabricRequest::default() }, depth + 1)?;
         let nodes = request.nodes.unwrap_or(cluster.nodes);
         let network = request.network.as_ref().or(cluster.network.as_ref());
-        let asked = request.nodes.is_some() || request.gpus.is_some() || request.network.is_some();
+        let is_overridden = request.nodes.is_some() || request.gpus.is_some() || request.network.is_some();
         cluster::build_with_gpus(&host, nodes, request.gpus, network).map_err(|error| match error {
             // The request changed nothing, so the error is in the file.
-            Error::Request(message) if !asked => {
+            Error::Request(message) if !is_overridden => {
                 let network = cluster.network.is_some();
-                let place = if network { &cluster.network_place } else { &cluster.nodes_place };
-                Error::Invalid { place: place.clone(), message, help: None }
+                let location = if network { &cluster.network_location } else { &cluster.nodes_location };
+                Error::Invalid { location: location.clone(), message, help: None }
             }
             other => other,
         })
@@ -143,13 +143,13 @@ impl Source {
 
 /// Sets the GPU model of a spec's fabric: the model that the user names, or, if the spec states none, the models that
 /// its links allow.
-fn known(fabric: Fabric, gpu: Option<&'static GpuModel>) -> Result<Fabric> {
+fn set_gpu_model(fabric: Fabric, gpu: Option<&'static GpuModel>) -> Result<Fabric> {
     if gpu.is_none() && !states_no_gpu(&fabric) {
         return Ok(fabric);
     }
     let mut builder = FabricBuilder::reopen(fabric);
     match gpu {
-        Some(model) => gpus::assume(&mut builder, model)?,
+        Some(model) => gpus::set_model(&mut builder, model)?,
         None => gpus::identify_capability(&mut builder),
     }
     Ok(builder.finish())
@@ -201,11 +201,13 @@ mod tests {
 
     #[test]
     fn presets_and_files_are_distinguished() {
-        assert_eq!(load(&FabricRequest::of("hgx-h200")).unwrap().gpus().len(), 8);
-        let Err(Error::Unknown { near, .. }) = load(&FabricRequest::of("hgxh200")) else { panic!("loaded") };
+        assert_eq!(load(&FabricRequest::new("hgx-h200")).unwrap().gpus().len(), 8);
+        let Err(Error::Unknown { suggestions: near, .. }) = load(&FabricRequest::new("hgxh200")) else {
+            panic!("loaded")
+        };
         assert_eq!(near.first().map(String::as_str), Some("hgx-h200"));
-        assert!(matches!(load(&FabricRequest::of("no/such.toml")), Err(Error::Unreadable { .. })));
-        assert!(matches!(load(&FabricRequest::of("")), Err(Error::Unknown { .. })));
+        assert!(matches!(load(&FabricRequest::new("no/such.toml")), Err(Error::Unreadable { .. })));
+        assert!(matches!(load(&FabricRequest::new("")), Err(Error::Unknown { .. })));
     }
 
     #[test]
@@ -213,12 +215,12 @@ mod tests {
         let folder = folder();
         let path = folder.path().join("fabric.anything");
         std::fs::write(&path, preset::text("l40s-pcie").unwrap()).unwrap();
-        let request = FabricRequest { gpus: Some(4), ..FabricRequest::of(path.to_str().unwrap()) };
+        let request = FabricRequest { gpus: Some(4), ..FabricRequest::new(path.to_str().unwrap()) };
         assert_eq!(load(&request).unwrap().gpus().len(), 4);
         std::fs::write(&path, [0xff, 0xfe, 0x00]).unwrap();
-        let error = load(&FabricRequest::of(path.to_str().unwrap())).unwrap_err().to_string();
+        let error = load(&FabricRequest::new(path.to_str().unwrap())).unwrap_err().to_string();
         assert!(error.contains("cannot read"), "{error}");
-        assert!(matches!(load(&FabricRequest::of(folder.path().to_str().unwrap())), Err(Error::Unreadable { .. })));
+        assert!(matches!(load(&FabricRequest::new(folder.path().to_str().unwrap())), Err(Error::Unreadable { .. })));
     }
 
     #[test]
@@ -228,27 +230,27 @@ mod tests {
         let text = "[cluster]\nnode = \"hgx-h200\"\nnodes = 3\n[[node]]\nid = \"extra\"\nkind = \"cpu\"\n";
         std::fs::write(&path, text).unwrap();
         let name = path.to_str().unwrap();
-        let fabric = load(&FabricRequest::of(name)).unwrap();
+        let fabric = load(&FabricRequest::new(name)).unwrap();
         assert_eq!((fabric.name(), fabric.gpus().len()), ("c", 24));
         assert!(fabric.find("n2/gpu7").is_some() && fabric.find("leaf0").is_some() && fabric.find("extra").is_some());
         let request = FabricRequest {
             nodes: Some(2),
             gpus: Some(2),
-            network: Some(NetworkSpec::of_kind(NetworkKind::FatTree)),
-            ..FabricRequest::of(name)
+            network: Some(NetworkSpec::with_kind(NetworkKind::FatTree)),
+            ..FabricRequest::new(name)
         };
         assert_eq!(load(&request).unwrap().gpus().len(), 4);
 
         // A host file in the same folder, found by its relative path; then a file that includes itself.
         std::fs::write(folder.path().join("host.toml"), preset::text("dgx-a100").unwrap()).unwrap();
         std::fs::write(&path, "[cluster]\nnode = \"host.toml\"\nnodes = 2\n").unwrap();
-        assert_eq!(load(&FabricRequest::of(name)).unwrap().gpus().len(), 16);
+        assert_eq!(load(&FabricRequest::new(name)).unwrap().gpus().len(), 16);
         std::fs::write(&path, "[cluster]\nnode = \"c.toml\"\nnodes = 2\n").unwrap();
-        let error = load(&FabricRequest::of(name)).unwrap_err();
+        let error = load(&FabricRequest::new(name)).unwrap_err();
         assert!(error.to_string().contains("includes itself"), "{error}");
         std::fs::write(&path, "[cluster]\nnode = \"hgx-h20\"\nnodes = 2\n").unwrap();
-        let error = load(&FabricRequest::of(name)).unwrap_err();
-        assert_eq!(error.place().map(|place| (place.line, place.column)), Some((2, 8)), "{error}");
+        let error = load(&FabricRequest::new(name)).unwrap_err();
+        assert_eq!(error.location().map(|location| (location.line, location.column)), Some((2, 8)), "{error}");
         assert!(error.help().is_some_and(|help| help.contains("hgx-h200")));
     }
 }

@@ -6,9 +6,9 @@
 
 use std::str::FromStr;
 
-use crate::error::{Error, Place};
-use crate::fabric::{LinkKind, near_misses};
-use crate::keys::{Keyed, Keys, Scalar, keys, words};
+use crate::error::{Error, SourceLocation};
+use crate::fabric::{LinkKind, suggest_names};
+use crate::keys::{Keyed, Keys, Scalar, keyed_enum, keys};
 use crate::{Bandwidth, Picos};
 
 /// Copies of a node on a network.
@@ -21,11 +21,11 @@ pub struct ClusterSpec {
     /// The network between the hosts; `None` if the spec states none.
     pub network: Option<NetworkSpec>,
     /// Source location of `node`; the default for clusters from a command line.
-    pub node_place: Place,
+    pub node_location: SourceLocation,
     /// Source location of `nodes`.
-    pub nodes_place: Place,
+    pub nodes_location: SourceLocation,
     /// Source location of `network`.
-    pub network_place: Place,
+    pub network_location: SourceLocation,
 }
 
 /// Topology of the network between hosts.
@@ -46,7 +46,7 @@ pub enum NetworkKind {
     TcpLoopback,
 }
 
-words!(NetworkKind {
+keyed_enum!(NetworkKind {
     "rail" => NetworkKind::Rail,
     "fat_tree" => NetworkKind::FatTree,
     "dragonfly" => NetworkKind::Dragonfly,
@@ -113,29 +113,29 @@ keys!(NetworkSpec {
 impl NetworkSpec {
     /// A network of this topology with all figures at their defaults.
     #[must_use]
-    pub fn of_kind(kind: NetworkKind) -> Self {
+    pub fn with_kind(kind: NetworkKind) -> Self {
         Self { kind, ..Self::default() }
     }
 
     /// Sets one key and checks limits that are narrower than its type.
     pub(crate) fn set(&mut self, name: &str, value: &Scalar<'_>) -> Result<(), String> {
         let Some(key) = Self::KEYS.iter().find(|key| key.name == name) else {
-            let near = near_misses(name, Self::KEYS.iter().map(|key| key.name));
+            let near = suggest_names(name, Self::KEYS.iter().map(|key| key.name));
             let hint = near.first().map_or_else(String::new, |near| format!("; did you mean {near}?"));
             return Err(format!("unknown key `{name}`; expected kind or one of {}{hint}", Self::key_list()));
         };
         (key.set)(self, value).map_err(|message| format!("{name}: {message}"))?;
-        let within = |value: Option<u32>, least: u32, most: u32| match value {
-            Some(n) if n < least || n > most => Some(format!("must be from {least} to {most}")),
+        let check_range = |value: Option<u32>, min: u32, max: u32| match value {
+            Some(n) if n < min || n > max => Some(format!("must be from {min} to {max}")),
             _ => None,
         };
         let fault = match name {
-            "nics_per_node" => within(self.nics_per_node, 1, 256),
-            "tiers" => within(self.tiers, 1, 8),
-            "groups" => within(self.groups, 1, 65_536),
-            "ecmp" => within(self.ecmp, 1, 256),
-            "radix" => within(self.radix, 2, 4096),
-            "mtu" => within(self.mtu, 576, 65_535),
+            "nics_per_node" => check_range(self.nics_per_node, 1, 256),
+            "tiers" => check_range(self.tiers, 1, 8),
+            "groups" => check_range(self.groups, 1, 65_536),
+            "ecmp" => check_range(self.ecmp, 1, 256),
+            "radix" => check_range(self.radix, 2, 4096),
+            "mtu" => check_range(self.mtu, 576, 65_535),
             "oversubscription" if self.oversubscription.is_some_and(|x| !(0.01..=1000.0).contains(&x)) => {
                 Some("must be from 0.01 to 1000".to_owned())
             }
@@ -181,7 +181,7 @@ impl FromStr for NetworkSpec {
             }
             _ => NetworkKind::Rail,
         };
-        let mut spec = Self::of_kind(kind);
+        let mut spec = Self::with_kind(kind);
         let mut seen: Vec<&str> = Vec::new();
         for part in parts {
             let (key, value) =

@@ -2,7 +2,7 @@
 
 use crate::Fabric;
 use crate::error::{Error, Result};
-use crate::fabric::near_misses;
+use crate::fabric::suggest_names;
 use crate::read::spec;
 
 macro_rules! presets {
@@ -58,7 +58,7 @@ pub fn load(name: &str) -> Result<Fabric> {
 
 /// The error for a name that no fabric has.
 pub(crate) fn unknown(name: &str) -> Error {
-    Error::Unknown { what: "fabric", name: name.to_owned(), near: near_misses(name, names()) }
+    Error::Unknown { item: "fabric", name: name.to_owned(), suggestions: suggest_names(name, names()) }
 }
 
 #[cfg(test)]
@@ -79,7 +79,7 @@ mod tests {
 
     #[test]
     fn unknown_presets_suggest_similar_names() {
-        let Err(Error::Unknown { near, .. }) = load("hgx-h20") else { panic!("loaded") };
+        let Err(Error::Unknown { suggestions: near, .. }) = load("hgx-h20") else { panic!("loaded") };
         assert!(near.contains(&"hgx-h200".to_owned()), "{near:?}");
     }
 }

@@ -206,7 +206,7 @@ impl FromStr for Picos {
 }
 
 /// Writes `value` with at most three decimals and no trailing zeros.
-fn short(value: f64) -> String {
+fn format_rounded(value: f64) -> String {
     let text = format!("{value:.3}");
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
@@ -226,7 +226,7 @@ impl fmt::Display for Bytes {
 impl fmt::Display for Bandwidth {
     /// Formats in GB/s.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(&format!("{} GB/s", short(self.gbps())))
+        f.pad(&format!("{} GB/s", format_rounded(self.gbps())))
     }
 }
 
@@ -234,9 +234,9 @@ impl fmt::Display for Picos {
     /// Formats in nanoseconds below 1 µs, in microseconds from there.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.0 < 1_000_000 {
-            f.pad(&format!("{} ns", short(self.ns())))
+            f.pad(&format!("{} ns", format_rounded(self.ns())))
         } else {
-            f.pad(&format!("{} us", short(self.us())))
+            f.pad(&format!("{} us", format_rounded(self.us())))
         }
     }
 }

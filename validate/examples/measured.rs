@@ -25,9 +25,9 @@ fn main() -> ExitCode {
                         code = ExitCode::FAILURE;
                     }
                 }
-                for found in &loaded.contradictions {
-                    let (short, long) = (&found.shortest, &found.longest);
-                    println!("  {}: {} {} and {} {}", found.bytes, short.0, short.1, long.0, long.1);
+                for contradiction in &loaded.contradictions {
+                    let (short, long) = (&contradiction.shortest, &contradiction.longest);
+                    println!("  {}: {} {} and {} {}", contradiction.bytes, short.0, short.1, long.0, long.1);
                 }
             }
             Err(error) => {
@@ -40,14 +40,14 @@ fn main() -> ExitCode {
 }
 
 /// Collects the TOML files below a folder that contain measurements.
-fn manifests(folder: &Path, found: &mut Vec<PathBuf>) {
+fn manifests(folder: &Path, paths: &mut Vec<PathBuf>) {
     let Ok(entries) = std::fs::read_dir(folder) else { return };
     for path in entries.flatten().map(|entry| entry.path()) {
         let is_manifest = || std::fs::read_to_string(&path).is_ok_and(|text| text.contains("[[measurement]]"));
         if path.is_dir() {
-            manifests(&path, found);
+            manifests(&path, paths);
         } else if path.extension().is_some_and(|extension| extension == "toml") && is_manifest() {
-            found.push(path);
+            paths.push(path);
         }
     }
 }

@@ -6,6 +6,7 @@
 //! point returns an error; missing hardware never causes a panic.
 #![warn(missing_docs)]
 
+pub mod ab_test;
 pub mod calibrate;
 pub mod compare;
 pub mod cuda;
@@ -13,10 +14,9 @@ pub mod execute;
 pub mod gpu;
 pub mod kernel;
 pub mod measured;
+pub mod measured_strategy;
+mod measurement_simulation;
 pub mod nccl;
 mod nvml;
 pub mod nvshmem;
-pub mod prove;
-mod rerun;
 pub mod shared_library;
-pub mod strategy_of;

@@ -4,9 +4,9 @@
 
 use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};
 
-use crate::shared_library::{LibraryError, SharedLibrary, Visibility, Wanted};
+use crate::shared_library::{LibraryError, LibrarySpec, SharedLibrary, Visibility};
 
-const NVML: Wanted = Wanted {
+const NVML: LibrarySpec = LibrarySpec {
     name: "NVML",
     files: &["libnvidia-ml.so.1"],
     wheel_folders: &[],
@@ -20,7 +20,7 @@ type Handle = *mut c_void;
 const SUCCESS: Code = 0;
 
 /// `NVML_NVLINK_MAX_LINKS`.
-const MOST_LINKS: c_uint = 18;
+const MAX_LINKS: c_uint = 18;
 
 /// Reasons why NVML cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -166,7 +166,7 @@ impl Nvml {
         let code = unsafe {
             self.library.function::<Get>("nvmlSystemGetDriverVersion").ok()?(text.as_mut_ptr(), ROOM as c_uint - 1)
         };
-        (code == SUCCESS).then(|| text_of(&text))
+        (code == SUCCESS).then(|| c_text(&text))
     }
 
     /// Returns the GPU at a PCI address. `None` if NVML does not know it.
@@ -204,7 +204,7 @@ impl NvmlDevice<'_> {
     }
 
     /// Value of a getter for one NVLink of the device. `None` if not supported.
-    fn of_link(self, symbol: &'static str, link: c_uint) -> Option<u32> {
+    fn link_number(self, symbol: &'static str, link: c_uint) -> Option<u32> {
         type Get = unsafe extern "C" fn(Handle, c_uint, *mut c_uint) -> Code;
         let mut value = 0;
         // SAFETY: every caller names a function of this type in nvml.h; one number is written.
@@ -236,14 +236,14 @@ impl NvmlDevice<'_> {
 
     /// All NVLinks of the GPU, including those that are down.
     pub fn links(self) -> Vec<LinkState> {
-        (0..MOST_LINKS)
+        (0..MAX_LINKS)
             .filter_map(|link| {
-                let state = self.of_link("nvmlDeviceGetNvLinkState", link)?;
+                let state = self.link_number("nvmlDeviceGetNvLinkState", link)?;
                 Some(LinkState {
                     link,
                     active: state == 1,
                     // nvmlIntNvLinkDeviceType_t.
-                    remote: match self.of_link("nvmlDeviceGetNvLinkRemoteDeviceType", link) {
+                    remote: match self.link_number("nvmlDeviceGetNvLinkRemoteDeviceType", link) {
                         Some(0) => Remote::Gpu,
                         Some(1) => Remote::Cpu,
                         Some(2) => Remote::Switch,
@@ -269,7 +269,7 @@ impl NvmlDevice<'_> {
         // A domain of all ones means that a virtual machine hides the address.
         let hidden = info.domain >= 0xFFFF;
         (code == SUCCESS && !hidden).then(|| {
-            let text = text_of(&info.address).to_lowercase();
+            let text = c_text(&info.address).to_lowercase();
             // NVML writes eight hexadecimal digits for the domain; other tools write four.
             text.strip_prefix("0000").filter(|rest| rest.len() == 12).map_or(text.clone(), str::to_owned)
         })
@@ -329,7 +329,7 @@ impl NvmlDevice<'_> {
     }
 }
 
-fn text_of(text: &[c_char]) -> String {
+fn c_text(text: &[c_char]) -> String {
     let bytes: Vec<u8> = text.iter().take_while(|&&byte| byte != 0).map(|&byte| byte as u8).collect();
     String::from_utf8_lossy(&bytes).into_owned()
 }

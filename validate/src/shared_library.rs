@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 /// A library that may be installed.
 #[derive(Clone, Copy, Debug)]
-pub struct Wanted {
+pub struct LibrarySpec {
     /// Display name.
     pub name: &'static str,
     /// File names in order of preference.
@@ -79,29 +79,29 @@ impl SharedLibrary {
     /// # Errors
     /// [`LibraryError::Missing`] if no candidate exists; [`LibraryError::Broken`] if the choice, or a file that was
     /// found, cannot be loaded.
-    pub fn open(wanted: &Wanted, choice: Option<&Path>, visibility: Visibility) -> Result<Self, LibraryError> {
+    pub fn open(spec: &LibrarySpec, choice: Option<&Path>, visibility: Visibility) -> Result<Self, LibraryError> {
         if let Some(choice) = choice {
-            let files = wanted.files.iter().map(|file| choice.join(file));
+            let files = spec.files.iter().map(|file| choice.join(file));
             let path = if choice.is_dir() {
                 files.into_iter().find(|path| path.exists()).unwrap_or_else(|| choice.to_owned())
             } else {
                 choice.to_owned()
             };
-            return Self::open_file(wanted, &path, visibility);
+            return Self::open_file(spec, &path, visibility);
         }
         let mut broken = None;
-        for path in candidates(wanted) {
-            match Self::open_file(wanted, &path, visibility) {
+        for path in candidates(spec) {
+            match Self::open_file(spec, &path, visibility) {
                 Ok(library) => return Ok(library),
                 Err(error) if path.is_absolute() => broken = broken.or(Some(error)),
                 Err(_) => {}
             }
         }
-        let file = wanted.files.first().copied().unwrap_or_default();
-        Err(broken.unwrap_or(LibraryError::Missing { name: wanted.name, file, advice: wanted.advice }))
+        let file = spec.files.first().copied().unwrap_or_default();
+        Err(broken.unwrap_or(LibraryError::Missing { name: spec.name, file, advice: spec.advice }))
     }
 
-    fn open_file(wanted: &Wanted, path: &Path, visibility: Visibility) -> Result<Self, LibraryError> {
+    fn open_file(spec: &LibrarySpec, path: &Path, visibility: Visibility) -> Result<Self, LibraryError> {
         use libloading::os::unix::{Library, RTLD_GLOBAL, RTLD_LOCAL, RTLD_NOW};
         let flags = match visibility {
             Visibility::Local => RTLD_NOW | RTLD_LOCAL,
@@ -110,9 +110,9 @@ impl SharedLibrary {
         // SAFETY: the initializers of a library cannot be checked. The file was named by the user or lies where the
         // loader and Python search for code: whoever can write there can run code as this user.
         match unsafe { Library::open(Some(path), flags) } {
-            Ok(handle) => Ok(Self { name: wanted.name, path: loaded_as(path), handle }),
+            Ok(handle) => Ok(Self { name: spec.name, path: loaded_path(path), handle }),
             Err(error) => Err(LibraryError::Broken {
-                name: wanted.name,
+                name: spec.name,
                 path: path.display().to_string(),
                 reason: error.to_string(),
             }),
@@ -133,11 +133,9 @@ impl SharedLibrary {
     /// [`LibraryError::Symbol`].
     pub unsafe fn function<F: Copy>(&self, symbol: &'static str) -> Result<F, LibraryError> {
         // SAFETY: the caller guarantees the type.
-        unsafe { self.handle.get::<F>(symbol.as_bytes()) }.map(|found| *found).map_err(|_| LibraryError::Symbol {
-            name: self.name,
-            path: self.path.display().to_string(),
-            symbol,
-        })
+        unsafe { self.handle.get::<F>(symbol.as_bytes()) }
+            .map(|symbol_address| *symbol_address)
+            .map_err(|_| LibraryError::Symbol { name: self.name, path: self.path.display().to_string(), symbol })
     }
 
     /// Returns true if the library has the function.
@@ -157,7 +155,7 @@ impl Drop for SharedLibrary {
 }
 
 /// Path of a library opened by a bare name, according to `/proc/self/maps`.
-fn loaded_as(path: &Path) -> PathBuf {
+fn loaded_path(path: &Path) -> PathBuf {
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
     let stem = path.to_string_lossy();
     let found = maps.lines().filter_map(|line| line.find('/').and_then(|at| line.get(at..))).find(|file| {
@@ -169,11 +167,11 @@ fn loaded_as(path: &Path) -> PathBuf {
 }
 
 /// Candidate paths of the library, the likeliest first. Bare names are resolved by the loader.
-fn candidates(wanted: &Wanted) -> Vec<PathBuf> {
-    let mut paths: Vec<PathBuf> = wanted.files.iter().map(PathBuf::from).collect();
+fn candidates(spec: &LibrarySpec) -> Vec<PathBuf> {
+    let mut paths: Vec<PathBuf> = spec.files.iter().map(PathBuf::from).collect();
     let mut folders: Vec<PathBuf> = Vec::new();
     for site in site_packages() {
-        folders.extend(wanted.wheel_folders.iter().map(|folder| site.join(folder)));
+        folders.extend(spec.wheel_folders.iter().map(|folder| site.join(folder)));
     }
     for root in ["CUDA_HOME", "CUDA_PATH"].iter().filter_map(std::env::var_os).map(PathBuf::from) {
         folders.extend([root.join("lib64"), root.join("lib")]);
@@ -181,7 +179,7 @@ fn candidates(wanted: &Wanted) -> Vec<PathBuf> {
     let usual = ["/usr/local/cuda/lib64", "/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib64"];
     folders.extend(usual.map(PathBuf::from));
     for folder in folders {
-        paths.extend(wanted.files.iter().map(|file| folder.join(file)).filter(|path| path.exists()));
+        paths.extend(spec.files.iter().map(|file| folder.join(file)).filter(|path| path.exists()));
     }
     paths
 }
@@ -218,7 +216,7 @@ pub fn site_packages() -> Vec<PathBuf> {
 mod tests {
     use super::*;
 
-    const NOWHERE: Wanted = Wanted {
+    const NOWHERE: LibrarySpec = LibrarySpec {
         name: "a library that is nowhere",
         files: &["libfabricast-nowhere.so.7"],
         wheel_folders: &["nvidia/nowhere/lib"],
@@ -245,7 +243,7 @@ mod tests {
 
     #[test]
     fn a_missing_function_is_an_error() {
-        let libc = Wanted { name: "libc", files: &["libc.so.6"], wheel_folders: &[], advice: "" };
+        let libc = LibrarySpec { name: "libc", files: &["libc.so.6"], wheel_folders: &[], advice: "" };
         let library = SharedLibrary::open(&libc, None, Visibility::Local).unwrap();
         assert!(library.has("strlen"));
         assert!(library.path().is_absolute(), "{}", library.path().display());

@@ -37,10 +37,10 @@ fn main() {
     let forced = Forced { algorithm: Some("Ring".to_owned()), ..Forced::default() };
     // Another thread reads meanwhile, and sees either the previous value or the new one.
     let reads = std::thread::scope(|scope| {
-        let (tell, heard) = std::sync::mpsc::channel::<()>();
+        let (sender, receiver) = std::sync::mpsc::channel::<()>();
         let reader = scope.spawn(move || {
             let mut reads = 0_u64;
-            while heard.try_recv() == Err(std::sync::mpsc::TryRecvError::Empty) || reads == 0 {
+            while receiver.try_recv() == Err(std::sync::mpsc::TryRecvError::Empty) || reads == 0 {
                 assert_eq!(read("PATH").is_some(), std::env::var_os("PATH").is_some());
                 let _ = read("NCCL_ALGO");
                 reads += 1;
@@ -48,11 +48,12 @@ fn main() {
             reads
         });
         for _ in 0..1000 {
-            let seen = forced.around(|| (read("NCCL_ALGO"), read("NCCL_PROTO"), read("NCCL_NVLS_ENABLE"))).unwrap();
-            assert_eq!(seen, (Some("Ring".to_owned()), before[1].clone(), Some("0".to_owned())));
+            let values =
+                forced.with_environment(|| (read("NCCL_ALGO"), read("NCCL_PROTO"), read("NCCL_NVLS_ENABLE"))).unwrap();
+            assert_eq!(values, (Some("Ring".to_owned()), before[1].clone(), Some("0".to_owned())));
             assert_eq!(["NCCL_ALGO", "NCCL_PROTO", "NCCL_NVLS_ENABLE"].map(read), before);
         }
-        drop(tell);
+        drop(sender);
         reader.join().unwrap()
     });
     assert!(reads > 0);

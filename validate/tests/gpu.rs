@@ -13,7 +13,7 @@ use fabricast_sim::schedule::{DataType, ReduceOp};
 use fabricast_topologies::Bytes;
 use fabricast_validate::cuda::{
     Access, Arguments, Context, CudaError, DeviceMemory, Driver, Event, Graph, HostMemory, Launch, LaunchMode, Module,
-    Stream, Until, Watchdog, compile, join, team,
+    Stream, WaitCondition, Watchdog, compile, enable_peer_access_between, team,
 };
 use fabricast_validate::nccl::{Communicator, Config, Nccl, NcclError, Operands, Operation, WindowMemory};
 
@@ -33,20 +33,20 @@ fn gpus(count: usize) -> Option<Vec<Arc<Context>>> {
         println!("skipped: {count} GPUs are needed, {} are there", devices.len());
         return None;
     }
-    let reach = |a: usize, b: usize| a == b || devices[a].path_to(devices[b]).unwrap().access == Access::Direct;
-    if !(0..count).all(|a| (0..count).all(|b| reach(a, b))) {
+    let is_connected = |a: usize, b: usize| a == b || devices[a].path_to(devices[b]).unwrap().access == Access::Direct;
+    if !(0..count).all(|a| (0..count).all(|b| is_connected(a, b))) {
         println!("skipped: the GPUs do not reach each other's memory");
         return None;
     }
     let contexts: Vec<_> = devices[..count].iter().map(|device| device.context().unwrap()).collect();
-    join(&contexts).unwrap();
+    enable_peer_access_between(&contexts).unwrap();
     Some(contexts)
 }
 
 /// Returns contexts of all GPUs, at least two.
-fn several() -> Option<Vec<Arc<Context>>> {
-    let most = Driver::load().map_or(2, Driver::device_count);
-    gpus(most.max(2))
+fn all_gpus() -> Option<Vec<Arc<Context>>> {
+    let available = Driver::load().map_or(2, Driver::device_count);
+    gpus(available.max(2))
 }
 
 fn wait(stream: &Stream) {
@@ -80,12 +80,12 @@ fn transfers_round_trip() {
     let host = HostMemory::new(&contexts[0], Bytes(4096)).unwrap();
     stream.copy_to_host(&host, Bytes(0), memory.all()).unwrap();
     wait(&stream);
-    let mut seen = vec![0; 4096];
-    host.read(Bytes(0), &mut seen).unwrap();
+    let mut received = vec![0; 4096];
+    host.read(Bytes(0), &mut received).unwrap();
     let mut expected = content;
     expected[100..108].fill(0x7F);
     expected[400..408].copy_from_slice(&words([0x0102_0304; 2]));
-    assert_eq!(seen, expected);
+    assert_eq!(received, expected);
     assert!(matches!(memory.part(Bytes(4000), Bytes(97)), Err(CudaError::Range { .. })));
 }
 
@@ -108,11 +108,11 @@ fn invalid_calls_name_the_function_and_device() {
     let stream = Stream::new(context).unwrap();
     let one = module.function("one").unwrap();
     // SAFETY: the kernel has no arguments; the launch is rejected.
-    let error = unsafe { one.launch(&stream, Launch::plain(1, 4096), &Arguments::new()) }.unwrap_err();
+    let error = unsafe { one.launch(&stream, Launch::without_shared_memory(1, 4096), &Arguments::new()) }.unwrap_err();
     assert!(error.to_string().contains("cuLaunchKernel failed on GPU 0"), "{error}");
     // The context remains usable.
     // SAFETY: the kernel has no arguments and no effect.
-    unsafe { one.launch(&stream, Launch::plain(1, 32), &Arguments::new()) }.unwrap();
+    unsafe { one.launch(&stream, Launch::without_shared_memory(1, 32), &Arguments::new()) }.unwrap();
     wait(&stream);
 }
 
@@ -136,7 +136,7 @@ fn graphs_replay_kernels_and_copies() {
     let stream = Stream::new(context).unwrap();
     let (a, b) = (DeviceMemory::new(context, Bytes(4000)).unwrap(), DeviceMemory::new(context, Bytes(4000)).unwrap());
     stream.upload(a.all(), &words(0..1000)).unwrap();
-    let shape = Launch { mode: LaunchMode::Cooperative, ..Launch::plain(4, 256) };
+    let shape = Launch { mode: LaunchMode::Cooperative, ..Launch::without_shared_memory(4, 256) };
     let arguments = Arguments::new().pointer(b.address()).pointer(a.address()).u32(7).u64(1000);
     let work = || {
         // SAFETY: the kernel's arguments; both buffers have a thousand words and outlive the graph.
@@ -175,7 +175,8 @@ fn hanging_kernels_are_reported_and_abandoned() {
     let flag = HostMemory::new(context, Bytes(4)).unwrap();
     let stream = Stream::new(context).unwrap();
     // SAFETY: the kernel's argument, a word that outlives the kernel.
-    unsafe { until.launch(&stream, Launch::plain(1, 1), &Arguments::new().pointer(flag.address())) }.unwrap();
+    unsafe { until.launch(&stream, Launch::without_shared_memory(1, 1), &Arguments::new().pointer(flag.address())) }
+        .unwrap();
     let error = Watchdog::new(Duration::from_millis(50)).wait_for(&stream, &|| "rank 0, waiting for a word".into());
     assert!(error.unwrap_err().to_string().contains("rank 0, waiting for a word"));
     flag.store(Bytes(0), 1).unwrap();
@@ -194,17 +195,17 @@ fn streams_signal_each_other_across_gpus() {
     receiver.fill(flags.all(), 0).unwrap();
     receiver.fill(to.all(), 0).unwrap();
     wait(&receiver);
-    let out = HostMemory::new(&contexts[1], Bytes(1 << 20)).unwrap();
+    let staging = HostMemory::new(&contexts[1], Bytes(1 << 20)).unwrap();
     let word = flags.part(Bytes(4), Bytes(4)).unwrap();
-    receiver.wait_word(word, 3, Until::AtLeast).unwrap();
-    receiver.copy_to_host(&out, Bytes(0), to.all()).unwrap();
+    receiver.wait_word(word, 3, WaitCondition::AtLeast).unwrap();
+    receiver.copy_to_host(&staging, Bytes(0), to.all()).unwrap();
     sender.fill(from.all(), 0x5A).unwrap();
     sender.copy(to.all(), from.all()).unwrap();
     sender.write_word(word, 3).unwrap();
     PATIENCE.wait(&[(&sender, &|| "sender".into()), (&receiver, &|| "receiver".into())]).unwrap();
-    let mut seen = vec![0; 1 << 20];
-    out.read(Bytes(0), &mut seen).unwrap();
-    assert!(seen.iter().all(|&byte| byte == 0x5A));
+    let mut received = vec![0; 1 << 20];
+    staging.read(Bytes(0), &mut received).unwrap();
+    assert!(received.iter().all(|&byte| byte == 0x5A));
 }
 
 /// Returns NCCL, or prints why there is none.
@@ -215,7 +216,7 @@ fn nccl() -> Option<Arc<Nccl>> {
 
 #[test]
 fn nccl_runs_every_collective() {
-    let (Some(contexts), Some(nccl)) = (several(), nccl()) else { return };
+    let (Some(contexts), Some(nccl)) = (all_gpus(), nccl()) else { return };
     println!("NCCL {} at {}", nccl.version(), nccl.path().display());
     let id = nccl.unique_id().unwrap();
     let (count, ranks) = (1000, contexts.len());
@@ -228,44 +229,44 @@ fn nccl_runs_every_collective() {
         let (input, output) = (DeviceMemory::new(member.context, size)?, DeviceMemory::new(member.context, size)?);
         let value = |rank: usize, i: usize| ((i * 7 + rank * 13) % 100) as f32;
         let sum = |i: usize| (0..ranks).map(|rank| value(rank, i)).sum::<f32>();
-        let all = count * ranks;
-        stream.upload(input.all(), &floats((0..all).map(|i| value(rank, i))))?;
-        let check = |what: &str, expected: Vec<f32>| -> Result<(), NcclError> {
-            member.watchdog.wait_for(&stream, &|| format!("rank {rank}, {what}"))?;
+        let total = count * ranks;
+        stream.upload(input.all(), &floats((0..total).map(|i| value(rank, i))))?;
+        let check = |name: &str, expected: Vec<f32>| -> Result<(), NcclError> {
+            member.watchdog.wait_for(&stream, &|| format!("rank {rank}, {name}"))?;
             communicator.health()?;
-            let seen = download(&stream, &output);
-            assert_eq!(seen[..expected.len() * 4], floats(expected), "{what}, rank {rank}");
+            let actual = download(&stream, &output);
+            assert_eq!(actual[..expected.len() * 4], floats(expected), "{name}, rank {rank}");
             stream.fill(output.all(), 0xFF)?;
             Ok(())
         };
         let (to, from, f32, op) = (output.address(), input.address(), DataType::F32, ReduceOp::Sum);
-        let of = |count| Operands { input: from, output: to, count, dtype: f32 };
+        let operands = |count| Operands { input: from, output: to, count, dtype: f32 };
         // SAFETY: both buffers have `count` floats per rank, which suffices for all of these calls.
-        let call = |operation, count| unsafe { communicator.collective(&stream, operation, of(count)) };
+        let call = |operation, count| unsafe { communicator.collective(&stream, operation, operands(count)) };
         // SAFETY: see above.
         unsafe {
-            call(Operation::AllReduce(op), all)?;
-            check("all_reduce", (0..all).map(sum).collect())?;
-            call(Operation::AllReduce(ReduceOp::Max), all)?;
+            call(Operation::AllReduce(op), total)?;
+            check("all_reduce", (0..total).map(sum).collect())?;
+            call(Operation::AllReduce(ReduceOp::Max), total)?;
             let largest = |i: usize| (0..ranks).map(|rank| value(rank, i)).fold(0.0, f32::max);
-            check("all_reduce max", (0..all).map(largest).collect())?;
+            check("all_reduce max", (0..total).map(largest).collect())?;
             call(Operation::AllGather, count)?;
-            check("all_gather", (0..all).map(|i| value(i / count, i % count)).collect())?;
+            check("all_gather", (0..total).map(|i| value(i / count, i % count)).collect())?;
             call(Operation::ReduceScatter(op), count)?;
             check("reduce_scatter", (0..count).map(|i| sum(rank * count + i)).collect())?;
-            call(Operation::Broadcast(1), all)?;
-            check("broadcast", (0..all).map(|i| value(1, i)).collect())?;
-            call(Operation::Reduce(op, 0), all)?;
-            check("reduce", if rank == 0 { (0..all).map(sum).collect() } else { Vec::new() })?;
-            communicator.all_to_all(&stream, of(count))?;
-            check("all_to_all", (0..all).map(|i| value(i / count, rank * count + i % count)).collect())?;
+            call(Operation::Broadcast(1), total)?;
+            check("broadcast", (0..total).map(|i| value(1, i)).collect())?;
+            call(Operation::Reduce(op, 0), total)?;
+            check("reduce", if rank == 0 { (0..total).map(sum).collect() } else { Vec::new() })?;
+            communicator.all_to_all(&stream, operands(count))?;
+            check("all_to_all", (0..total).map(|i| value(i / count, rank * count + i % count)).collect())?;
             nccl.group(|| {
                 communicator.send(&stream, from, count, f32, (rank + 1) % ranks)?;
                 communicator.recv(&stream, to, count, f32, (rank + ranks - 1) % ranks)
             })?;
             check("send_recv", (0..count).map(|i| value((rank + ranks - 1) % ranks, i)).collect())?;
         }
-        member.meet()?;
+        member.barrier()?;
         Ok(())
     })
     .unwrap();
@@ -273,7 +274,7 @@ fn nccl_runs_every_collective() {
 
 #[test]
 fn nccl_reduces_in_registered_windows_and_graphs() {
-    let (Some(contexts), Some(nccl)) = (several(), nccl()) else { return };
+    let (Some(contexts), Some(nccl)) = (all_gpus(), nccl()) else { return };
     let id = nccl.unique_id().unwrap();
     let ranks = contexts.len();
     team::run(&contexts, &PATIENCE, |member| -> Result<(), NcclError> {
@@ -284,7 +285,7 @@ fn nccl_reduces_in_registered_windows_and_graphs() {
                 println!("skipped: {error}");
                 return Ok(());
             }
-            made => Arc::new(made?),
+            window => Arc::new(window?),
         };
         communicator.register(&memory)?;
         let stream = Stream::new(member.context)?;
@@ -292,8 +293,8 @@ fn nccl_reduces_in_registered_windows_and_graphs() {
         stream.upload(source.all(), &floats((0..1 << 18).map(|i| ((i + member.rank) % 64) as f32)))?;
         let work = || {
             stream.copy(memory.all(), source.all())?;
-            let at = memory.address();
-            let floats = Operands { input: at, output: at, count: 1 << 18, dtype: DataType::F32 };
+            let address = memory.address();
+            let floats = Operands { input: address, output: address, count: 1 << 18, dtype: DataType::F32 };
             // SAFETY: the window holds all floats and outlives the graph.
             unsafe { communicator.collective(&stream, Operation::AllReduce(ReduceOp::Sum), floats) }?;
             Ok(stream.copy(result.all(), memory.all())?)
@@ -306,9 +307,9 @@ fn nccl_reduces_in_registered_windows_and_graphs() {
         member.watchdog.wait_for(&stream, &|| format!("rank {}, in a window", member.rank))?;
         let sum = |i: usize| (0..ranks).map(|rank| ((i + rank) % 64) as f32).sum::<f32>();
         assert_eq!(download(&stream, &result), floats((0..1 << 18).map(sum)));
-        member.meet()?;
+        member.barrier()?;
         drop(graph);
-        member.meet()?;
+        member.barrier()?;
         Ok(())
     })
     .unwrap();

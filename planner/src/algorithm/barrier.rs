@@ -8,7 +8,7 @@
 //!   is the largest number of one bits in a rank below n; 2(n − 1) signals. **Linear** uses a tree of one level
 //!   ([`super::linear`]): two steps.
 //! - **Recursive doubling**: in round k a rank and the rank at distance 2ᵏ signal each other. log2 n rounds, plus two
-//!   if there are ranks beyond a power of two (guests, [`super::places`]), which signal their neighbour first and are
+//!   if there are ranks beyond a power of two (guests, [`super::power_of_two`]), which signal their neighbour first and are
 //!   signalled last.
 //!
 //! A step needs latency L on links of equal latency. Only the first channel is used. Runs per rank: ⌈log2 n⌉ + 1 for
@@ -20,12 +20,12 @@
 //! multiprocessors*, ACM TOCS 9(1), 1991, §3 (flags, trees); Open MPI 5.0 ompi/mca/coll/base/coll_base_barrier.c
 //! (linear, doubling); NCCL 2.28 src/include/nccl_device/impl/lsa_barrier__funcs.h (flags at every peer).
 
-use fabricast_sim::schedule::{Dependency, Generate, Header, Layout, Program, Rank, Symmetry};
+use fabricast_sim::schedule::{Dependency, Header, Layout, Program, Rank, ScheduleGenerator, Symmetry};
 
 use super::lane::Lane;
 use super::linear::Star;
 use super::peers::Peers;
-use super::places::{Phase, Places};
+use super::power_of_two::{Phase, PowerOfTwoMapping};
 use super::rooted::Tree;
 use super::tree::Binomial;
 use super::{Algorithm, Shape, Unsupported};
@@ -44,13 +44,13 @@ enum Pattern {
     OneShot(Peers),
     Tree(Binomial),
     Linear(Star),
-    Doubling(Places),
+    Doubling(PowerOfTwoMapping),
 }
 
 impl Barrier {
     pub(super) fn new(shape: &Shape, algorithm: Algorithm) -> Result<Self, Unsupported> {
         if shape.call.bytes.0 > 0 {
-            return Err(Unsupported::BarrierOfBytes { bytes: shape.call.bytes });
+            return Err(Unsupported::BarrierWithData { bytes: shape.call.bytes });
         }
         let (pattern, symmetry) = match algorithm {
             Algorithm::OneShot => {
@@ -59,7 +59,9 @@ impl Barrier {
             }
             Algorithm::Tree => (Pattern::Tree(Binomial::smallest_first(shape.call.ranks)), Symmetry::None),
             Algorithm::Linear => (Pattern::Linear(Star { ranks: shape.call.ranks }), Symmetry::None),
-            Algorithm::RecursiveDoubling => (Pattern::Doubling(Places::new(shape.call.ranks)), Symmetry::None),
+            Algorithm::RecursiveDoubling => {
+                (Pattern::Doubling(PowerOfTwoMapping::new(shape.call.ranks)), Symmetry::None)
+            }
             _ => (Pattern::Dissemination, Symmetry::Rotations(vec![shape.rotation()])),
         };
         Ok(Self { header: shape.header(algorithm, Layout::new(Vec::new()), 0), pattern, symmetry })
@@ -74,7 +76,7 @@ impl Barrier {
             }
             program.push(at.signal((at.rank + distance) % ranks), &awaited);
             let before = Rank((at.rank + ranks - distance) % ranks);
-            awaited = vec![Dependency::on(at.rank(), round, 0), Dependency::on(before, round, 0)];
+            awaited = vec![Dependency::on_operation(at.rank(), round, 0), Dependency::on_operation(before, round, 0)];
         }
         program.push(at.wait(1), &awaited);
     }
@@ -84,56 +86,56 @@ impl Barrier {
             program.push(at.signals(len, walk), &[]);
         }
         let flags = peers.offsets().map(|offset| {
-            let (run, index) = peers.place_of(offset);
-            Dependency::on(Rank(peers.source(at.rank, offset)), run, index)
+            let (run, index) = peers.locate(offset);
+            Dependency::on_operation(Rank(peers.source(at.rank, offset)), run, index)
         });
         program.push(at.wait(1), &flags.collect::<Vec<_>>());
     }
 
     /// Writes a tree barrier. On every rank, run 0 waits for the children, run 1 signals the parent (empty at the
     /// root), and the following runs signal the children.
-    fn over(tree: &dyn Tree, at: Lane, program: &mut Program) {
+    fn write_tree(tree: &dyn Tree, at: Lane, program: &mut Program) {
         let children = tree.children(at.rank);
-        let come = children.iter().map(|&child| Dependency::on(Rank(child), 1, 0));
-        program.push(at.wait(1), &come.collect::<Vec<_>>());
-        let joined = Dependency::on(at.rank(), 0, 0);
-        let (parent, told) = match tree.parent(at.rank) {
+        let arrivals = children.iter().map(|&child| Dependency::on_operation(Rank(child), 1, 0));
+        program.push(at.wait(1), &arrivals.collect::<Vec<_>>());
+        let joined = Dependency::on_operation(at.rank(), 0, 0);
+        let (parent, release) = match tree.parent(at.rank) {
             None => (at.wait(0), joined),
-            Some((parent, which)) => (at.signal(parent), Dependency::on(Rank(parent), 2 + which, 0)),
+            Some((parent, index)) => (at.signal(parent), Dependency::on_operation(Rank(parent), 2 + index, 0)),
         };
         program.push(parent, &[joined]);
         for child in children {
-            program.push(at.signal(child), &[told]);
+            program.push(at.signal(child), &[release]);
         }
-        program.push(at.wait(1), &[told]);
+        program.push(at.wait(1), &[release]);
     }
 
     /// Writes recursive doubling: one run per step, empty where the rank does not take part. A guest signals in the
     /// first step and its stand-in in the last; the steps between are pairwise exchanges.
-    fn doubling(places: Places, at: Lane, program: &mut Program) {
-        let steps = places.bits() + 2 * u32::from(places.has_guests());
+    fn doubling(mapping: PowerOfTwoMapping, at: Lane, program: &mut Program) {
+        let steps = mapping.bits() + 2 * u32::from(mapping.has_guests());
         let mut awaited: Vec<Dependency> = Vec::new();
         for step in 0..steps {
-            let (to, from) = match Phase::of(step, places.bits(), places) {
-                Phase::Come => (places.stand_in(at.rank), places.guest(at.rank)),
+            let (to, from) = match Phase::from_step(step, mapping.bits(), mapping) {
+                Phase::FoldIn => (mapping.stand_in(at.rank), mapping.guest(at.rank)),
                 Phase::Exchange(k) => {
-                    let partner = places.partner(at.rank, 1 << k);
+                    let partner = mapping.partner(at.rank, 1 << k);
                     (partner, partner)
                 }
-                Phase::Leave => (places.guest(at.rank), places.stand_in(at.rank)),
+                Phase::FoldOut => (mapping.guest(at.rank), mapping.stand_in(at.rank)),
             };
             program.push(to.map_or(at.wait(0), |to| at.signal(to)), if to.is_some() { &awaited } else { &[] });
             // A rank continues once it has sent its signal and received its partner's.
             if to.is_some() {
-                awaited = vec![Dependency::on(at.rank(), step, 0)];
+                awaited = vec![Dependency::on_operation(at.rank(), step, 0)];
             }
-            awaited.extend(from.map(|from| Dependency::on(Rank(from), step, 0)));
+            awaited.extend(from.map(|from| Dependency::on_operation(Rank(from), step, 0)));
         }
         program.push(at.wait(1), &awaited);
     }
 }
 
-impl Generate for Barrier {
+impl ScheduleGenerator for Barrier {
     fn header(&self) -> &Header {
         &self.header
     }
@@ -146,9 +148,9 @@ impl Generate for Barrier {
         match self.pattern {
             Pattern::Dissemination => self.dissemination(at, program),
             Pattern::OneShot(peers) => self.one_shot(peers, at, program),
-            Pattern::Tree(tree) => Self::over(&tree, at, program),
-            Pattern::Linear(tree) => Self::over(&tree, at, program),
-            Pattern::Doubling(places) => Self::doubling(places, at, program),
+            Pattern::Tree(tree) => Self::write_tree(&tree, at, program),
+            Pattern::Linear(tree) => Self::write_tree(&tree, at, program),
+            Pattern::Doubling(mapping) => Self::doubling(mapping, at, program),
         }
     }
 

@@ -1,43 +1,43 @@
 //! Binary tree filled level by level: broadcast and reduce in ⌊log₂ n⌋ steps of at most two messages each.
 //!
-//! Places are numbered from the root; level l starts at place 2ˡ − 1. Place p of level l has the children `p + 2ˡ` and
-//! `p + 2·2ˡ`, if they exist, and sends to both concurrently, so a broadcast sends at most 2 buffers out of a rank. On
-//! equal links of latency L and bandwidth B with one chunk, a level whose ranks have two children needs L + 2·bytes/B,
-//! and a level of single children needs L + bytes/B. With d = ⌊log₂ n⌋ and m = n + 1 − 2ᵈ ranks in the last level, the
-//! total is d·L + (2(d−1) + (2 if 2m > 2ᵈ, else 1))·bytes/B. A reduce runs in the opposite direction; over a full tree,
-//! n = 2ᵏ − 1, the time is the same. Chunks are pipelined. Runs per rank and lane: one per child, and at least one for
-//! a reduce.
+//! Positions are numbered from the root; level l starts at position 2ˡ − 1. Position p of level l has the children `p +
+//! 2ˡ` and `p + 2·2ˡ`, if they exist, and sends to both concurrently, so a broadcast sends at most 2 buffers out of a
+//! rank. On equal links of latency L and bandwidth B with one chunk, a level whose ranks have two children needs L +
+//! 2·bytes/B, and a level of single children needs L + bytes/B. With d = ⌊log₂ n⌋ and m = n + 1 − 2ᵈ ranks in the last
+//! level, the total is d·L + (2(d−1) + (2 if 2m > 2ᵈ, else 1))·bytes/B. A reduce runs in the opposite direction; over a
+//! full tree, n = 2ᵏ − 1, the time is the same. Chunks are pipelined. Runs per rank and lane: one per child, and at
+//! least one for a reduce.
 //!
 //! Source: Open MPI 4.1, 5.0 ompi/mca/coll/base/coll_base_topo.c (build_tree, fan-out 2), coll_base_bcast.c,
 //! coll_base_reduce.c.
 
 use super::rooted::Tree;
 
-/// Binary tree over `ranks` places, filled level by level.
+/// Binary tree over `ranks` positions, filled level by level.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct BinaryTree {
     pub(super) ranks: u32,
 }
 
 impl BinaryTree {
-    /// Number of places in the level of `place`.
-    fn width(place: u32) -> u64 {
-        1 << (u64::from(place) + 1).ilog2()
+    /// Number of positions in the level of `position`.
+    fn width(position: u32) -> u64 {
+        1 << (u64::from(position) + 1).ilog2()
     }
 }
 
 impl Tree for BinaryTree {
-    fn children(&self, place: u32) -> Vec<u32> {
-        let width = Self::width(place);
-        let children = [1, 2].map(|which| u64::from(place) + which * width);
+    fn children(&self, position: u32) -> Vec<u32> {
+        let width = Self::width(position);
+        let children = [1, 2].map(|number| u64::from(position) + number * width);
         children.into_iter().filter(|&child| child < u64::from(self.ranks)).map(|child| child as u32).collect()
     }
 
-    fn parent(&self, place: u32) -> Option<(u32, u32)> {
+    fn parent(&self, position: u32) -> Option<(u32, u32)> {
         // The first half of a level are first children, the second half second children.
-        let width = Self::width(place) as u32;
+        let width = Self::width(position) as u32;
         let above = width / 2;
-        let which = u32::from(place >= width - 1 + above);
-        (place > 0).then(|| (place - (1 + which) * above, which))
+        let index = u32::from(position >= width - 1 + above);
+        (position > 0).then(|| (position - (1 + index) * above, index))
     }
 }

@@ -16,67 +16,69 @@
 //! Source: Bruck, Ho, Kipnis, Upfal, Weathersby, *Efficient Algorithms for All-to-All Communications in Multiport
 //! Message-Passing Systems*, IEEE TPDS 1997.
 
-use fabricast_sim::schedule::{Buffer, BufferUse, Generate, Header, Program, Rank, RotationDigit, Symmetry, Walk};
+use fabricast_sim::schedule::{
+    Buffer, BufferUse, Header, Program, Rank, RotationDigit, ScheduleGenerator, Symmetry, Walk,
+};
 
-use super::cut::{Cut, checked};
-use super::ring::copy_own;
+use super::cut::{Chunking, check_chunks};
+use super::ring::copy_part;
 use super::steps::{self, Parts, Pattern, Piece};
 use super::{Algorithm, Shape, Unsupported};
 
 /// Number of steps for `ranks` ranks: ⌈log2 ranks⌉.
-pub(super) fn steps_of(ranks: u32) -> u32 {
+pub(super) fn step_count(ranks: u32) -> u32 {
     ranks.next_power_of_two().ilog2()
 }
 
-/// The rank `by` places after `rank`, modulo `ranks`; `by` may be as large as `ranks`.
-pub(super) fn on(rank: u32, by: u32, ranks: u32) -> u32 {
-    ((u64::from(rank) + u64::from(by)) % u64::from(ranks)) as u32
+/// The rank `distance` positions after `rank`, modulo `ranks`; `distance` may be as large as `ranks`.
+pub(super) fn rank_after(rank: u32, distance: u32, ranks: u32) -> u32 {
+    ((u64::from(rank) + u64::from(distance)) % u64::from(ranks)) as u32
 }
 
 /// Schedule generator of Bruck's all_gather.
 pub(super) struct AllGather {
     header: Header,
-    cut: Cut,
+    cut: Chunking,
     rotation: RotationDigit,
 }
 
 impl AllGather {
     pub(super) fn new(shape: &Shape) -> Result<Self, Unsupported> {
-        let (cut, layout) = Cut::by_blocks(shape)?;
+        let (cut, layout) = Chunking::by_blocks(shape)?;
         Ok(Self { header: shape.header(Algorithm::Bruck, layout, 0), cut, rotation: shape.rotation() })
     }
 }
 
 impl Pattern for AllGather {
     fn steps(&self) -> u32 {
-        steps_of(self.header.call.ranks)
+        step_count(self.header.call.ranks)
     }
 
     fn pieces(&self, rank: u32, step: u32) -> Vec<Piece> {
         let ranks = self.header.call.ranks;
-        let to = on(rank, ranks - (1 << step), ranks);
-        let own = Walk::fixed(rank);
+        let to = rank_after(rank, ranks - (1 << step), ranks);
+        let own_block = Walk::fixed(rank);
         let others = (ranks - (1 << step)).min(1 << step) - 1;
-        let next = Parts::of(Buffer::Output, Walk::cyclic(0, on(rank, 1, ranks), 1, ranks));
+        let next = Parts::new(Buffer::Output, Walk::cyclic(0, rank_after(rank, 1, ranks), 1, ranks));
         vec![
-            Piece::put(to, Parts::of(Buffer::Input, own), Parts::of(Buffer::Output, own), 1),
+            Piece::put(to, Parts::new(Buffer::Input, own_block), Parts::new(Buffer::Output, own_block), 1),
             Piece::put(to, next, next, others),
         ]
     }
 
     fn source(&self, rank: u32, step: u32) -> Option<u32> {
-        Some(on(rank, 1 << step, self.header.call.ranks))
+        Some(rank_after(rank, 1 << step, self.header.call.ranks))
     }
 }
 
-impl Generate for AllGather {
+impl ScheduleGenerator for AllGather {
     fn header(&self) -> &Header {
         &self.header
     }
 
     fn program(&self, rank: Rank, program: &mut Program) {
         steps::write(self, &self.header, &self.cut, rank, program);
-        copy_own(&self.header, &self.cut, rank.0, rank.0, program);
+        copy_part(&self.header, &self.cut, rank.0, rank.0, program);
     }
 
     fn symmetry(&self) -> Symmetry {
@@ -87,14 +89,14 @@ impl Generate for AllGather {
 /// Schedule generator of Bruck's all_to_all.
 pub(super) struct AllToAll {
     header: Header,
-    cut: Cut,
+    cut: Chunking,
     rotation: RotationDigit,
     in_place: bool,
 }
 
 /// Blocks identified by their total distance: `first, first + step, …`.
 #[derive(Clone, Copy)]
-struct Line {
+struct BlockLine {
     first: u32,
     step: u32,
     len: u32,
@@ -104,7 +106,7 @@ struct Line {
     arrives: bool,
 }
 
-impl Line {
+impl BlockLine {
     /// The slots of these blocks in the scratch region of a step.
     fn slots(self, region: u32) -> Parts {
         Parts::scratch(region, Walk { base: self.first, start: 0, step: self.step, modulus: 0, stride: 1 })
@@ -113,21 +115,21 @@ impl Line {
 
 impl AllToAll {
     pub(super) fn new(shape: &Shape) -> Result<Self, Unsupported> {
-        let (cut, layout) = Cut::by_blocks(shape)?;
+        let (cut, layout) = Chunking::by_blocks(shape)?;
         let in_place = shape.call.buffers == BufferUse::InPlace;
-        let regions = steps_of(shape.call.ranks) - u32::from(!in_place);
-        let slots = checked(u64::from(layout.chunks()) * u64::from(regions))?;
+        let regions = step_count(shape.call.ranks) - u32::from(!in_place);
+        let slots = check_chunks(u64::from(layout.chunks()) * u64::from(regions))?;
         Ok(Self { header: shape.header(Algorithm::Bruck, layout, slots), cut, rotation: shape.rotation(), in_place })
     }
 
     fn exchanges(&self) -> u32 {
-        steps_of(self.header.call.ranks)
+        step_count(self.header.call.ranks)
     }
 
     /// The blocks that move in a step: those with the step's bit set. They are grouped by the lower bit of their
     /// previous hop, and by whether a higher bit remains. Each group is split into rows of equal lower bits or columns
     /// of equal higher bits, whichever gives fewer lines.
-    fn lines(&self, exchange: u32) -> Vec<Line> {
+    fn lines(&self, exchange: u32) -> Vec<BlockLine> {
         let (ranks, bit) = (self.header.call.ranks, 1u32 << exchange);
         let period = u64::from(bit) * 2;
         let periods = u64::from(ranks - bit).div_ceil(period) as u32;
@@ -136,9 +138,9 @@ impl AllToAll {
         for (before, low, low_end) in lower {
             for (arrives, high, high_end) in [(true, 0, 1), (false, 1, periods)] {
                 let block = |low: u32, high: u32| bit + low + (u64::from(high) * period) as u32;
-                let mut add = |first: u32, step: u32, most: u32| {
-                    let left = ranks.saturating_sub(first).div_ceil(step);
-                    lines.push(Line { first, step, len: left.min(most), before, arrives });
+                let mut add = |first: u32, step: u32, max_len: u32| {
+                    let available = ranks.saturating_sub(first).div_ceil(step);
+                    lines.push(BlockLine { first, step, len: available.min(max_len), before, arrives });
                 };
                 if low_end - low <= high_end - high {
                     (low..low_end).for_each(|low| add(block(low, high), bit << 1, high_end - high));
@@ -156,9 +158,9 @@ impl AllToAll {
         let ranks = self.header.call.ranks;
         let copies = (0..self.exchanges()).map(|step| {
             let first = 1 << step;
-            let line = Line { first, step: 1, len: (ranks - first).min(first), before: Some(step), arrives: true };
-            let origins = Walk::cyclic(0, on(rank, ranks - first, ranks), ranks - 1, ranks);
-            Piece::copy(rank, line.slots(step), Parts::of(Buffer::Output, origins), line.len)
+            let line = BlockLine { first, step: 1, len: (ranks - first).min(first), before: Some(step), arrives: true };
+            let origins = Walk::cyclic(0, rank_after(rank, ranks - first, ranks), ranks - 1, ranks);
+            Piece::copy(rank, line.slots(step), Parts::new(Buffer::Output, origins), line.len)
         });
         copies.collect()
     }
@@ -174,15 +176,20 @@ impl Pattern for AllToAll {
             return self.copies(rank);
         }
         let ranks = self.header.call.ranks;
-        let to = on(rank, 1 << step, ranks);
-        let piece = |line: Line| {
+        let to = rank_after(rank, 1 << step, ranks);
+        let piece = |line: BlockLine| {
             let src = match line.before {
-                None => Parts::of(Buffer::Input, Walk::cyclic(0, on(rank, line.first, ranks), line.step, ranks)),
+                None => {
+                    Parts::new(Buffer::Input, Walk::cyclic(0, rank_after(rank, line.first, ranks), line.step, ranks))
+                }
                 Some(before) => line.slots(before),
             };
             let dst = if line.arrives && !self.in_place {
-                let origin = on(to, ranks - line.first, ranks);
-                Parts::of(Buffer::Output, Walk::cyclic(0, origin, on(0, ranks - line.step % ranks, ranks), ranks))
+                let origin = rank_after(to, ranks - line.first, ranks);
+                Parts::new(
+                    Buffer::Output,
+                    Walk::cyclic(0, origin, rank_after(0, ranks - line.step % ranks, ranks), ranks),
+                )
             } else {
                 line.slots(step)
             };
@@ -193,18 +200,18 @@ impl Pattern for AllToAll {
 
     fn source(&self, rank: u32, step: u32) -> Option<u32> {
         let ranks = self.header.call.ranks;
-        (step < self.exchanges()).then(|| on(rank, ranks - (1 << step), ranks))
+        (step < self.exchanges()).then(|| rank_after(rank, ranks - (1 << step), ranks))
     }
 }
 
-impl Generate for AllToAll {
+impl ScheduleGenerator for AllToAll {
     fn header(&self) -> &Header {
         &self.header
     }
 
     fn program(&self, rank: Rank, program: &mut Program) {
         steps::write(self, &self.header, &self.cut, rank, program);
-        copy_own(&self.header, &self.cut, rank.0, rank.0, program);
+        copy_part(&self.header, &self.cut, rank.0, rank.0, program);
     }
 
     fn symmetry(&self) -> Symmetry {

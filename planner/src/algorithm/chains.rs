@@ -15,7 +15,7 @@ use super::rooted::Tree;
 /// Maximum number of chains.
 const CHAINS: u32 = 4;
 
-/// Chains over `ranks` places.
+/// Chains over `ranks` positions.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Chains {
     pub(super) ranks: u32,
@@ -26,7 +26,7 @@ impl Chains {
         CHAINS.min(self.ranks - 1)
     }
 
-    /// First place of a chain; for the index after the last chain, the number of places.
+    /// First position of a chain; for the index after the last chain, the number of positions.
     fn head(self, chain: u32) -> u32 {
         let (others, chains) = (self.ranks - 1, self.chains());
         1 + chain * (others / chains) + chain.min(others % chains)
@@ -34,23 +34,23 @@ impl Chains {
 }
 
 impl Tree for Chains {
-    fn children(&self, place: u32) -> Vec<u32> {
+    fn children(&self, position: u32) -> Vec<u32> {
         if self.ranks < 2 {
             return Vec::new();
         }
         let mut heads = (0..=self.chains()).map(|chain| self.head(chain));
-        match place {
+        match position {
             0 => heads.take(self.chains() as usize).collect(),
-            _ if heads.any(|head| head == place + 1) => Vec::new(),
-            _ => vec![place + 1],
+            _ if heads.any(|head| head == position + 1) => Vec::new(),
+            _ => vec![position + 1],
         }
     }
 
-    fn parent(&self, place: u32) -> Option<(u32, u32)> {
-        if place == 0 {
+    fn parent(&self, position: u32) -> Option<(u32, u32)> {
+        if position == 0 {
             return None;
         }
-        let chain = (0..self.chains()).find(|&chain| self.head(chain) == place);
-        Some(chain.map_or((place - 1, 0), |chain| (0, chain)))
+        let chain = (0..self.chains()).find(|&chain| self.head(chain) == position);
+        Some(chain.map_or((position - 1, 0), |chain| (0, chain)))
     }
 }

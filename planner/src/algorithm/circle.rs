@@ -6,12 +6,12 @@
 
 use fabricast_sim::schedule::{Buffer, Dependency, OpKind, Program, Rank, Walk};
 
-use super::cut::Cut;
+use super::cut::Chunking;
 use super::lane::Lane;
 
 /// Consecutive steps that move data in the same way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Stage {
+pub(super) struct RingPhase {
     pub(super) kind: OpKind,
     pub(super) src: Buffer,
     pub(super) dst: Buffer,
@@ -19,11 +19,11 @@ pub(super) struct Stage {
 }
 
 /// Merges adjacent stages that differ only in their number of steps, and drops empty stages.
-pub(super) fn joined(stages: &[Stage]) -> Vec<Stage> {
-    let mut joined: Vec<Stage> = Vec::with_capacity(stages.len());
+pub(super) fn merge_stages(stages: &[RingPhase]) -> Vec<RingPhase> {
+    let mut joined: Vec<RingPhase> = Vec::with_capacity(stages.len());
     for stage in stages.iter().filter(|stage| stage.steps > 0) {
         match joined.last_mut() {
-            Some(last) if (Stage { steps: stage.steps, ..*last }) == *stage => last.steps += stage.steps,
+            Some(last) if (RingPhase { steps: stage.steps, ..*last }) == *stage => last.steps += stage.steps,
             _ => joined.push(*stage),
         }
     }
@@ -31,9 +31,9 @@ pub(super) fn joined(stages: &[Stage]) -> Vec<Stage> {
 }
 
 /// One lane of one rank's ring traversal.
-pub(super) struct Circle<'a> {
-    pub(super) stages: &'a [Stage],
-    pub(super) cut: &'a Cut,
+pub(super) struct RingTraversal<'a> {
+    pub(super) stages: &'a [RingPhase],
+    pub(super) cut: &'a Chunking,
     pub(super) lane: u32,
     /// Number of this lane's first run, equal on all ranks.
     pub(super) first_run: u32,
@@ -42,15 +42,15 @@ pub(super) struct Circle<'a> {
     pub(super) previous: u32,
 }
 
-impl Circle<'_> {
+impl RingTraversal<'_> {
     /// Number of steps in one loop.
-    pub(super) fn steps(stages: &[Stage]) -> u32 {
+    pub(super) fn steps(stages: &[RingPhase]) -> u32 {
         stages.iter().map(|stage| stage.steps).sum()
     }
 
     /// Number of runs per lane. If `regular` (parts form an arithmetic walk), the smaller of one run per stage and loop
     /// and one run per step over all loops.
-    pub(super) fn runs(stages: &[Stage], loops: u32, regular: bool) -> u32 {
+    pub(super) fn runs(stages: &[RingPhase], loops: u32, regular: bool) -> u32 {
         let by_loop = (stages.len() as u32).saturating_mul(loops);
         if regular && by_loop <= Self::steps(stages) { by_loop } else { Self::steps(stages) }
     }

@@ -13,11 +13,11 @@ pub(super) const MAX_CHUNKS: u64 = 1 << 28;
 pub(super) const MAX_LOOPED_CHUNKS: u64 = 1 << 24;
 
 /// Number of loops that is always accepted, regardless of ranks and channels.
-const FEW_LOOPS: u64 = 16;
+const MIN_LOOP_LIMIT: u64 = 16;
 
 /// Division of the buffer; chunk numbers are linear in part, loop and lane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Cut {
+pub(super) struct Chunking {
     /// Independent pieces, each on one channel.
     pub(super) lanes: u32,
     /// Iterations of a lane over its piece.
@@ -28,14 +28,14 @@ pub(super) struct Cut {
     lane_stride: u32,
 }
 
-impl Cut {
+impl Chunking {
     /// Divides the buffer by loop, then by lane, then by part. Every loop but the last has chunks of the full size.
     pub(super) fn by_loops(shape: &Shape, lanes: u32, parts: u32) -> Result<(Self, Layout), Unsupported> {
         let bytes = shape.call.bytes.0;
         let per_loop = u64::from(lanes) * u64::from(parts);
         let loop_bytes = shape.chunk.map_or(u64::MAX, |chunk| chunk.0.saturating_mul(per_loop));
         let loops = bytes.div_ceil(loop_bytes).max(1);
-        checked_loops(loops, per_loop)?;
+        check_loops(loops, per_loop)?;
         let (loops, per_loop) = (loops as u32, per_loop as u32);
         let full = u64::from(loops - 1) * loop_bytes;
         let layout = Layout::new(vec![
@@ -52,7 +52,7 @@ impl Cut {
         let per_loop = u64::from(lanes) * u64::from(blocks);
         let loop_bytes = shape.chunk.map_or(u64::MAX, |chunk| chunk.0.saturating_mul(per_loop));
         let loops = bytes.div_ceil(loop_bytes).max(1);
-        let chunks = checked_loops(loops, per_loop)?;
+        let chunks = check_loops(loops, per_loop)?;
         let (loops, per_block) = (loops as u32, chunks / blocks);
         let layout = Layout::equal(shape.call.bytes, chunks);
         Ok((Self { lanes, loops, part_stride: per_block, lane_stride: 1 }, layout))
@@ -80,20 +80,20 @@ impl Cut {
 /// # Errors
 ///
 /// Returns an error if there are too many chunks to simulate or to number.
-pub(super) fn checked_loops(loops: u64, per_loop: u64) -> Result<u32, Unsupported> {
+pub(super) fn check_loops(loops: u64, per_loop: u64) -> Result<u32, Unsupported> {
     let chunks = loops.saturating_mul(per_loop);
-    match loops > FEW_LOOPS && chunks > MAX_LOOPED_CHUNKS {
+    match loops > MIN_LOOP_LIMIT && chunks > MAX_LOOPED_CHUNKS {
         true => Err(Unsupported::TooManyLoops { chunks }),
-        false => checked(chunks),
+        false => check_chunks(chunks),
     }
 }
 
 /// Returns `chunks` as a `u32`, or an error if it exceeds [`MAX_CHUNKS`].
-pub(super) fn checked(chunks: u64) -> Result<u32, Unsupported> {
+pub(super) fn check_chunks(chunks: u64) -> Result<u32, Unsupported> {
     if chunks > MAX_CHUNKS { Err(Unsupported::TooManyChunks { chunks }) } else { Ok(chunks as u32) }
 }
 
 /// Channel of a lane. Lanes beyond the number of channels share them round-robin.
-pub(super) fn channel_of(shape_channels: u16, lane: u32) -> u16 {
+pub(super) fn lane_channel(shape_channels: u16, lane: u32) -> u16 {
     (lane % u32::from(shape_channels)) as u16
 }

@@ -16,31 +16,32 @@
 //! src/sym_kernels.cc AllGather_ST.
 
 use fabricast_sim::schedule::{
-    Buffer, BufferUse, Collective, Dependency, Generate, Header, OpKind, Program, Rank, RotationDigit, Symmetry, Walk,
+    Buffer, BufferUse, Collective, Dependency, Header, OpKind, Program, Rank, RotationDigit, ScheduleGenerator,
+    Symmetry, Walk,
 };
 
-use super::cut::{Cut, channel_of};
+use super::cut::{Chunking, lane_channel};
 use super::lane::Lane;
 use super::peers::Peers;
-use super::ring::copy_own;
+use super::ring::copy_part;
 use super::{Algorithm, Shape, Unsupported};
 
 /// Schedule generator of direct and pairwise exchanges.
 pub(super) struct Direct {
     header: Header,
-    partners: Partners,
-    cut: Cut,
+    partners: PartnerOrder,
+    cut: Chunking,
     peers: Peers,
     rotation: RotationDigit,
 }
 
 /// Number of partners that a rank sends to concurrently.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Partners {
+pub(super) enum PartnerOrder {
     /// All partners.
-    Together,
+    Concurrent,
     /// One partner at a time.
-    InTurn,
+    Sequential,
 }
 
 /// Part of the buffer that a put reads or writes.
@@ -53,14 +54,14 @@ enum Part {
 }
 
 impl Direct {
-    pub(super) fn new(shape: &Shape, partners: Partners) -> Result<Self, Unsupported> {
+    pub(super) fn new(shape: &Shape, partners: PartnerOrder) -> Result<Self, Unsupported> {
         let algorithm = match partners {
-            Partners::Together => Algorithm::Direct,
-            Partners::InTurn => Algorithm::Pairwise,
+            PartnerOrder::Concurrent => Algorithm::Direct,
+            PartnerOrder::Sequential => Algorithm::Pairwise,
         };
         let (cut, layout) = match shape.call.collective {
-            Collective::SendRecv => Cut::by_loops(shape, u32::from(shape.channels), 1)?,
-            _ => Cut::by_blocks(shape)?,
+            Collective::SendRecv => Chunking::by_loops(shape, u32::from(shape.channels), 1)?,
+            _ => Chunking::by_blocks(shape)?,
         };
         let crosses = matches!(shape.call.collective, Collective::AllToAll | Collective::SendRecv);
         let in_place = shape.call.buffers == BufferUse::InPlace;
@@ -75,12 +76,12 @@ impl Direct {
     }
 
     fn lane(&self, rank: Rank, lane: u32) -> Lane {
-        Lane { rank: rank.0, channel: channel_of(self.header.channels, lane) }
+        Lane { rank: rank.0, channel: lane_channel(self.header.channels, lane) }
     }
 
     /// Writes puts to all peers.
     fn scatter_out(&self, rank: Rank, src: Part, dst: Part, program: &mut Program) {
-        if self.partners == Partners::Together && self.cut.loops > 1 {
+        if self.partners == PartnerOrder::Concurrent && self.cut.loops > 1 {
             return self.stream_out(rank, src, dst, program);
         }
         for lane in 0..self.cut.lanes {
@@ -96,10 +97,10 @@ impl Direct {
                     let run = self.lane(rank, lane).put(len, peers, src, dst);
                     let number = program.runs().len() as u32;
                     match self.partners {
-                        Partners::Together => {
+                        PartnerOrder::Concurrent => {
                             program.push(run, &[]);
                         }
-                        Partners::InTurn => {
+                        PartnerOrder::Sequential => {
                             let turn =
                                 before.map(|(run, len)| Dependency { rank, run, start: len as i32 - 1, step: 1 });
                             let awaited = [Some(Dependency::shifted(rank, number, -1)), turn];
@@ -147,16 +148,16 @@ impl Direct {
         for lane in 0..self.cut.lanes {
             let at = self.lane(rank, lane);
             let first_run = lane * 2 * others;
-            let run_of = |offset: u32| first_run + offset - 1;
+            let run_number = |offset: u32| first_run + offset - 1;
             for offset in self.peers.offsets() {
                 let target = self.peers.target(rank.0, offset);
                 let src = (Buffer::Input, self.cut.over_loops(target, lane));
                 let dst = (Buffer::Scratch, self.cut.over_loops(rank.0, lane));
                 let order = match self.partners {
-                    Partners::Together => Dependency::shifted(rank, run_of(offset), -1),
-                    Partners::InTurn if offset > 1 => Dependency::shifted(rank, run_of(offset - 1), 0),
+                    PartnerOrder::Concurrent => Dependency::shifted(rank, run_number(offset), -1),
+                    PartnerOrder::Sequential if offset > 1 => Dependency::shifted(rank, run_number(offset - 1), 0),
                     // The first partner of a loop follows the last partner of the previous loop.
-                    Partners::InTurn => Dependency::shifted(rank, run_of(others), -1),
+                    PartnerOrder::Sequential => Dependency::shifted(rank, run_number(others), -1),
                 };
                 program.push(at.put(loops, Walk::fixed(target), src, dst), &[order]);
             }
@@ -164,8 +165,8 @@ impl Direct {
                 let source = self.peers.source(rank.0, offset);
                 let chunks = self.cut.over_loops(source, lane);
                 let copy = at.local(OpKind::Copy, loops, (Buffer::Scratch, chunks), (Buffer::Output, chunks));
-                let arrived = Dependency::shifted(Rank(source), run_of(offset), 0);
-                let sent = Dependency::shifted(rank, run_of(self.peers.opposite(offset)), 0);
+                let arrived = Dependency::shifted(Rank(source), run_number(offset), 0);
+                let sent = Dependency::shifted(rank, run_number(self.peers.opposite(offset)), 0);
                 program.push(copy, &[arrived, sent]);
             }
         }
@@ -188,7 +189,7 @@ impl Direct {
     }
 }
 
-impl Generate for Direct {
+impl ScheduleGenerator for Direct {
     fn header(&self) -> &Header {
         &self.header
     }
@@ -206,13 +207,13 @@ impl Generate for Direct {
             Collective::SendRecv => self.shift(rank, in_place, program),
             _ => {}
         }
-        let keeps_own = match call.collective {
+        let copies_own_block = match call.collective {
             Collective::AllGather | Collective::AllToAll => true,
             Collective::Gather | Collective::Scatter => is_root,
             _ => false,
         };
-        if keeps_own {
-            copy_own(&self.header, &self.cut, rank.0, rank.0, program);
+        if copies_own_block {
+            copy_part(&self.header, &self.cut, rank.0, rank.0, program);
         }
     }
 

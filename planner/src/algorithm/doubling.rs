@@ -8,7 +8,7 @@
 //! **all_gather.** Partners exchange the blocks gathered so far: log2 n steps, (n−1)/n of the bytes, log2 n · L +
 //! (n−1)/n · bytes/B.
 //!
-//! Ranks beyond a power of two are guests ([`super::places`]): one more step at the beginning, in which they send their
+//! Ranks beyond a power of two are guests ([`super::power_of_two`]): one more step at the beginning, in which they send their
 //! input to their neighbour, and one at the end, in which they receive the result.
 //!
 //! Runs per rank and lane: two per step for all_reduce; three per step and loop for all_gather.
@@ -16,119 +16,121 @@
 //! Source: Thakur, Rabenseifner, Gropp, *Optimization of Collective Communication Operations in MPICH*, 2005, §4.1,
 //! §4.5.
 
-use fabricast_sim::schedule::{Buffer, BufferUse, Dependency, Generate, Header, OpKind, Program, Rank, Walk};
+use fabricast_sim::schedule::{Buffer, BufferUse, Dependency, Header, OpKind, Program, Rank, ScheduleGenerator, Walk};
 
-use super::cut::{Cut, channel_of, checked};
+use super::cut::{Chunking, check_chunks, lane_channel};
 use super::lane::Lane;
-use super::places::{Phase, Places};
-use super::ring::copy_own;
+use super::power_of_two::{Phase, PowerOfTwoMapping};
+use super::ring::copy_part;
 use super::steps::{self, Parts, Pattern, Piece, all_but};
 use super::{Algorithm, Shape, Unsupported};
 
 /// Schedule generator of the recursive-doubling all_gather.
 pub(super) struct AllGather {
     header: Header,
-    cut: Cut,
-    places: Places,
+    cut: Chunking,
+    mapping: PowerOfTwoMapping,
 }
 
 impl AllGather {
     pub(super) fn new(shape: &Shape) -> Result<Self, Unsupported> {
-        let (cut, layout) = Cut::by_blocks(shape)?;
+        let (cut, layout) = Chunking::by_blocks(shape)?;
         let header = shape.header(Algorithm::RecursiveDoubling, layout, 0);
-        Ok(Self { header, cut, places: Places::new(shape.call.ranks) })
+        Ok(Self { header, cut, mapping: PowerOfTwoMapping::new(shape.call.ranks) })
     }
 }
 
 impl Pattern for AllGather {
     fn steps(&self) -> u32 {
-        self.places.bits() + 2 * u32::from(self.places.has_guests())
+        self.mapping.bits() + 2 * u32::from(self.mapping.has_guests())
     }
 
     fn pieces(&self, rank: u32, step: u32) -> Vec<Piece> {
-        let own = Walk::fixed(rank);
-        let with_own = |to: u32, others: Walk, len: u32| {
-            let (input, output) = (Parts::of(Buffer::Input, own), Parts::of(Buffer::Output, own));
-            let others = Parts::of(Buffer::Output, others);
+        let own_block = Walk::fixed(rank);
+        let put_blocks = |to: u32, others: Walk, len: u32| {
+            let (input, output) = (Parts::new(Buffer::Input, own_block), Parts::new(Buffer::Output, own_block));
+            let others = Parts::new(Buffer::Output, others);
             vec![Piece::put(to, input, output, 1), Piece::put(to, others, others, len)]
         };
         let ranks = self.header.call.ranks;
-        let message = match Phase::of(step, self.places.bits(), self.places) {
-            Phase::Come => self.places.stand_in(rank).map(|to| with_own(to, own, 0)),
-            Phase::Exchange(k) => self.places.place(rank).map(|place| {
-                let (first, count) = self.places.blocks(Places::group(place, 1 << k), 1 << k);
-                with_own(self.places.rank(place ^ 1 << k), all_but(rank, first, count), count - 1)
+        let message = match Phase::from_step(step, self.mapping.bits(), self.mapping) {
+            Phase::FoldIn => self.mapping.stand_in(rank).map(|to| put_blocks(to, own_block, 0)),
+            Phase::Exchange(k) => self.mapping.position(rank).map(|position| {
+                let (first, count) = self.mapping.blocks(PowerOfTwoMapping::group(position, 1 << k), 1 << k);
+                put_blocks(self.mapping.rank(position ^ 1 << k), all_but(rank, first, count), count - 1)
             }),
             // All blocks except the guest's own and the sender's, which comes from the input.
-            Phase::Leave => self.places.guest(rank).map(|guest| with_own(guest, all_but(rank, 0, ranks), ranks - 2)),
+            Phase::FoldOut => {
+                self.mapping.guest(rank).map(|guest| put_blocks(guest, all_but(rank, 0, ranks), ranks - 2))
+            }
         };
-        message.unwrap_or_else(|| vec![Piece::nothing(rank); 2])
+        message.unwrap_or_else(|| vec![Piece::empty(rank); 2])
     }
 
     fn source(&self, rank: u32, step: u32) -> Option<u32> {
-        match Phase::of(step, self.places.bits(), self.places) {
-            Phase::Come => self.places.guest(rank),
-            Phase::Exchange(k) => self.places.partner(rank, 1 << k),
-            Phase::Leave => self.places.stand_in(rank),
+        match Phase::from_step(step, self.mapping.bits(), self.mapping) {
+            Phase::FoldIn => self.mapping.guest(rank),
+            Phase::Exchange(k) => self.mapping.partner(rank, 1 << k),
+            Phase::FoldOut => self.mapping.stand_in(rank),
         }
     }
 }
 
-impl Generate for AllGather {
+impl ScheduleGenerator for AllGather {
     fn header(&self) -> &Header {
         &self.header
     }
 
     fn program(&self, rank: Rank, program: &mut Program) {
         steps::write(self, &self.header, &self.cut, rank, program);
-        copy_own(&self.header, &self.cut, rank.0, rank.0, program);
+        copy_part(&self.header, &self.cut, rank.0, rank.0, program);
     }
 }
 
 /// Schedule generator of the recursive-doubling all_reduce.
 pub(super) struct AllReduce {
     header: Header,
-    cut: Cut,
-    places: Places,
+    cut: Chunking,
+    mapping: PowerOfTwoMapping,
     out_of_place: bool,
 }
 
 impl AllReduce {
     pub(super) fn new(shape: &Shape) -> Result<Self, Unsupported> {
-        let (cut, layout) = Cut::by_loops(shape, u32::from(shape.channels), 1)?;
-        let places = Places::new(shape.call.ranks);
-        let slots = checked(u64::from(layout.chunks()) * u64::from(places.bits()))?;
+        let (cut, layout) = Chunking::by_loops(shape, u32::from(shape.channels), 1)?;
+        let mapping = PowerOfTwoMapping::new(shape.call.ranks);
+        let slots = check_chunks(u64::from(layout.chunks()) * u64::from(mapping.bits()))?;
         Ok(Self {
             header: shape.header(Algorithm::RecursiveDoubling, layout, slots),
             cut,
-            places,
+            mapping,
             out_of_place: shape.call.buffers == BufferUse::OutOfPlace,
         })
     }
 
     /// Returns true if the data that a rank receives in a step is reduced on arrival.
     fn adds_on_arrival(&self, rank: u32, step: u32) -> bool {
-        step == 0 && self.out_of_place && self.places.guest(rank).is_none()
+        step == 0 && self.out_of_place && self.mapping.guest(rank).is_none()
     }
 
     /// Dependency on the operation before `step` that produced the rank's current sum; `None` if the sum is its input.
     fn sum_before(&self, rank: u32, step: u32, runs: Runs) -> Option<Dependency> {
         let Some(before) = step.checked_sub(1) else {
-            return self.places.guest(rank).map(|guest| Dependency::shifted(Rank(guest), runs.come(), 0));
+            return self.mapping.guest(rank).map(|guest| Dependency::shifted(Rank(guest), runs.fold_in(), 0));
         };
         if self.adds_on_arrival(rank, before) {
-            let partner = self.places.partner(rank, 1 << before)?;
+            let partner = self.mapping.partner(rank, 1 << before)?;
             return Some(Dependency::shifted(Rank(partner), runs.put(before), 0));
         }
         Some(Dependency::shifted(Rank(rank), runs.reduce(before), 0))
     }
 
-    fn write_exchange(&self, place: u32, step: u32, at: Lane, lane: u32, runs: Runs, program: &mut Program) {
+    fn write_exchange(&self, position: u32, step: u32, at: Lane, lane: u32, runs: Runs, program: &mut Program) {
         let loops = self.cut.loops;
         let chunks = self.cut.over_loops(0, lane);
         let slot = Walk { base: chunks.base + step * self.header.layout.chunks(), ..chunks };
-        let partner = self.places.rank(place ^ 1 << step);
-        let is_input = step == 0 && self.places.guest(at.rank).is_none();
+        let partner = self.mapping.rank(position ^ 1 << step);
+        let is_input = step == 0 && self.mapping.guest(at.rank).is_none();
         let src = (if is_input { Buffer::Input } else { Buffer::Output }, chunks);
         let put = if self.adds_on_arrival(partner, step) {
             at.transfer(OpKind::PutReduceInput, loops, Walk::fixed(partner), src, (Buffer::Output, chunks))
@@ -154,7 +156,7 @@ struct Runs {
 }
 
 impl Runs {
-    fn come(self) -> u32 {
+    fn fold_in(self) -> u32 {
         self.first
     }
 
@@ -166,39 +168,39 @@ impl Runs {
         self.put(step) + 1
     }
 
-    fn leave(self) -> u32 {
+    fn fold_out(self) -> u32 {
         self.put(self.steps)
     }
 }
 
-impl Generate for AllReduce {
+impl ScheduleGenerator for AllReduce {
     fn header(&self) -> &Header {
         &self.header
     }
 
     fn program(&self, rank: Rank, program: &mut Program) {
-        let (loops, steps) = (self.cut.loops, self.places.bits());
+        let (loops, steps) = (self.cut.loops, self.mapping.bits());
         for lane in 0..self.cut.lanes {
-            let at = Lane { rank: rank.0, channel: channel_of(self.header.channels, lane) };
+            let at = Lane { rank: rank.0, channel: lane_channel(self.header.channels, lane) };
             let runs = Runs { first: program.runs().len() as u32, steps };
             let chunks = self.cut.over_loops(0, lane);
             let output = (Buffer::Output, chunks);
-            let stand_in = self.places.stand_in(rank.0);
+            let stand_in = self.mapping.stand_in(rank.0);
             let (to, len) = stand_in.map_or((rank.0, 0), |to| (to, loops));
-            let come = at.transfer(OpKind::PutReduceInput, len, Walk::fixed(to), (Buffer::Input, chunks), output);
-            program.push(come, &[Dependency::shifted(rank, runs.come(), -1)]);
+            let fold_in = at.transfer(OpKind::PutReduceInput, len, Walk::fixed(to), (Buffer::Input, chunks), output);
+            program.push(fold_in, &[Dependency::shifted(rank, runs.fold_in(), -1)]);
             for step in 0..steps {
-                match self.places.place(rank.0) {
-                    Some(place) => self.write_exchange(place, step, at, lane, runs, program),
+                match self.mapping.position(rank.0) {
+                    Some(position) => self.write_exchange(position, step, at, lane, runs, program),
                     None => {
                         program.push(at.wait(0), &[]);
                         program.push(at.wait(0), &[]);
                     }
                 }
             }
-            let guest = self.places.guest(rank.0);
+            let guest = self.mapping.guest(rank.0);
             let (to, len) = guest.map_or((rank.0, 0), |to| (to, loops));
-            let chunk_before = Dependency::shifted(rank, runs.leave(), -1);
+            let chunk_before = Dependency::shifted(rank, runs.fold_out(), -1);
             let sum = guest.and_then(|_| self.sum_before(rank.0, steps, runs));
             let awaited: Vec<Dependency> = sum.into_iter().chain([chunk_before]).collect();
             program.push(at.put(len, Walk::fixed(to), output, output), &awaited);

@@ -18,8 +18,8 @@ impl Count {
     /// Creates the count for `ranks` ranks on hosts of `ranks_per_node` if that divides them, otherwise on one host.
     #[must_use]
     pub fn on_hosts(ranks: u32, ranks_per_node: u32) -> Self {
-        let is_whole = ranks_per_node > 0 && ranks.is_multiple_of(ranks_per_node);
-        Self { ranks, per_host: if is_whole { ranks_per_node } else { ranks } }
+        let divides_evenly = ranks_per_node > 0 && ranks.is_multiple_of(ranks_per_node);
+        Self { ranks, per_host: if divides_evenly { ranks_per_node } else { ranks } }
     }
 
     fn n(self) -> f64 {
@@ -46,9 +46,9 @@ impl Count {
         f64::from(self.ranks / self.per_host)
     }
 
-    /// `along` steps between hosts, plus `inside` steps if hosts have several ranks.
-    fn steps(self, along: f64, inside: f64) -> f64 {
-        if self.per_host > 1 { along + inside } else { along }
+    /// `between_hosts` steps between hosts, plus `within_hosts` steps if hosts have several ranks.
+    fn steps(self, between_hosts: f64, within_hosts: f64) -> f64 {
+        if self.per_host > 1 { between_hosts + within_hosts } else { between_hosts }
     }
 
     /// Σ(aᵢ−1) over the two sides of the grid that is closest to a square.
@@ -58,7 +58,7 @@ impl Count {
     }
 
     /// Depth of a binomial tree: the maximum number of one bits in a number below n.
-    fn deepest(self) -> f64 {
+    fn binomial_depth(self) -> f64 {
         f64::from((0..self.ranks).map(u32::count_ones).max().unwrap_or(0))
     }
 
@@ -83,7 +83,7 @@ impl Count {
 
     /// Depth of a k-nomial tree of radix 4: the maximum number of nonzero base-4 digits in a number below n.
     fn knomial_depth(self) -> f64 {
-        let digits = |place: u32| (0..u32::BITS / 2).filter(|k| place >> (2 * k) & 3 != 0).count();
+        let digits = |position: u32| (0..u32::BITS / 2).filter(|k| position >> (2 * k) & 3 != 0).count();
         (0..self.ranks).map(digits).max().unwrap_or(0) as f64
     }
 
@@ -98,7 +98,7 @@ impl Count {
     }
 
     /// Steps of a neighbour exchange; for an odd number of ranks, those of a ring.
-    fn by_neighbours(self) -> f64 {
+    fn neighbour_exchange_steps(self) -> f64 {
         if self.ranks.is_multiple_of(2) { self.n() / 2.0 } else { self.n() - 1.0 }
     }
 
@@ -115,7 +115,7 @@ pub struct Figure {
     /// Formula as text.
     pub text: &'static str,
     /// Function that evaluates the formula.
-    pub of: fn(Count) -> f64,
+    pub evaluate: fn(Count) -> f64,
 }
 
 /// Rank counts for which the figures are exact.
@@ -140,7 +140,7 @@ pub enum Time {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Traffic {
     /// Minimum: no schedule sends less.
-    Least,
+    Minimum,
     /// More than the minimum, in exchange for fewer steps or a simpler pattern.
     More,
     /// Not comparable, because switches reduce and multicast.
@@ -149,7 +149,7 @@ pub enum Traffic {
 
 /// Closed-form properties of an algorithm for a collective.
 #[derive(Clone, Copy, Debug)]
-pub struct Facts {
+pub struct AlgorithmProperties {
     /// The algorithm.
     pub algorithm: Algorithm,
     /// The collective.
@@ -166,8 +166,8 @@ pub struct Facts {
     pub time: Time,
 }
 
-const fn figure(text: &'static str, of: fn(Count) -> f64) -> Figure {
-    Figure { text, of }
+const fn figure(text: &'static str, evaluate: fn(Count) -> f64) -> Figure {
+    Figure { text, evaluate }
 }
 
 const ONE: Figure = figure("1", |_| 1.0);
@@ -190,7 +190,7 @@ use Collective::{
     AllGather, AllReduce, AllToAll, AllToAllV, Barrier, Broadcast, Gather, Reduce, ReduceScatter, Scatter, SendRecv,
 };
 use Exact::{Always, PowersOfTwo};
-use Traffic::{Least, More, Switched};
+use Traffic::{Minimum, More, Switched};
 
 /// Columns of [`FACTS`].
 type Row = (Collective, Algorithm, Exact, Figure, Figure, Traffic, Time);
@@ -201,10 +201,10 @@ const LEVELS: Figure = figure("⌊log₂ n⌋", Count::levels);
 /// Buffers sent by the busiest rank of a split binary tree: half a buffer to each child and to its neighbour.
 fn split_sent(count: Count) -> f64 {
     let n = count.ranks;
-    // Place 1 and the places next to it have children 2 and 4 further on, and a neighbour unless n is 2.
-    let of_root = if n.is_multiple_of(2) && n > 2 { 1.5 } else { 1.0 };
-    let of_first = [n > 3, n > 5, n > 2].iter().filter(|&&there| there).count() as f64 / 2.0;
-    of_first.max(of_root)
+    // Position 1 and the positions next to it have children 2 and 4 further on, and a neighbour unless n is 2.
+    let root_sent = if n.is_multiple_of(2) && n > 2 { 1.5 } else { 1.0 };
+    let first_child_sent = [n > 3, n > 5, n > 2].iter().filter(|&&exists| exists).count() as f64 / 2.0;
+    first_child_sent.max(root_sent)
 }
 
 /// Children of the root of a k-nomial tree of radix 4.
@@ -223,30 +223,30 @@ const ROW: Figure =
 /// Table of all pairs, by collective. Tree all_reduce is for a single host; chains and trees have one chunk. The
 /// figures of all_to_allv assume equal blocks, with the whole matrix as the buffer.
 const FACTS: [Row; 63] = [
-    (AllReduce, Ring, Always, TWICE_RING, TWICE_OTHERS, Least, Time::Flat(TWICE_OTHERS)),
+    (AllReduce, Ring, Always, TWICE_RING, TWICE_OTHERS, Minimum, Time::Flat(TWICE_OTHERS)),
     (
         AllReduce,
         Tree,
         Always,
         figure("2(n−1) in a host, 2(g−1) + 4·log₂ h at most", |c| 2.0 * (c.n() - 1.0)),
         figure("2", |c| if c.ranks == 2 { 1.0 } else { 2.0 }),
-        Least,
+        Minimum,
         Time::Flat(TWICE_RING),
     ),
     (AllReduce, OneShot, Always, ONE, RING, More, Time::Flat(RING)),
-    (AllReduce, TwoShot, Always, TWO, TWICE_OTHERS, Least, Time::Flat(TWICE_OTHERS)),
+    (AllReduce, TwoShot, Always, TWO, TWICE_OTHERS, Minimum, Time::Flat(TWICE_OTHERS)),
     (
         AllReduce,
         Hierarchical,
         Always,
         figure("2h", |c| c.steps(2.0 * (c.h() - 1.0), 2.0)),
         TWICE_OTHERS,
-        Least,
+        Minimum,
         Time::Levels("2(L + (g−1)/g·bytes/B) + 2(h−1)(L′ + bytes/(n·B′))"),
     ),
     (AllReduce, RecursiveDoubling, PowersOfTwo, LOG, LOG, More, Time::Flat(LOG)),
-    (AllReduce, RecursiveHalvingDoubling, PowersOfTwo, TWICE_LOG, TWICE_OTHERS, Least, Time::Flat(TWICE_OTHERS)),
-    (AllReduce, GridRing, Always, TWICE_SIDES, TWICE_OTHERS, Least, Time::Flat(TWICE_OTHERS)),
+    (AllReduce, RecursiveHalvingDoubling, PowersOfTwo, TWICE_LOG, TWICE_OTHERS, Minimum, Time::Flat(TWICE_OTHERS)),
+    (AllReduce, GridRing, Always, TWICE_SIDES, TWICE_OTHERS, Minimum, Time::Flat(TWICE_OTHERS)),
     (
         AllReduce,
         Nvls,
@@ -270,53 +270,53 @@ const FACTS: [Row; 63] = [
         ReduceThenBroadcast,
         Always,
         figure("most bits of a number below n, and most digits in base 4 that are not 0", |c| {
-            c.deepest() + c.knomial_depth()
+            c.binomial_depth() + c.knomial_depth()
         }),
         KNOMIAL,
-        Least,
+        Minimum,
         Time::Levels("3m·L + (2m + 3m(m+1)/2)·bytes/B, n = 4ᵐ"),
     ),
     (AllGather, Nvls, Always, ONE, figure("1/n", |c| 1.0 / c.n()), Switched, Time::Levels("L + bytes/B")),
     (ReduceScatter, Nvls, Always, ONE, ONE, Switched, Time::Levels("L + bytes/B")),
-    (AllGather, Ring, Always, RING, OTHERS, Least, Time::Flat(OTHERS)),
-    (AllGather, Direct, Always, ONE, OTHERS, Least, Time::Flat(OTHERS)),
+    (AllGather, Ring, Always, RING, OTHERS, Minimum, Time::Flat(OTHERS)),
+    (AllGather, Direct, Always, ONE, OTHERS, Minimum, Time::Flat(OTHERS)),
     (
         AllGather,
         Hierarchical,
         Always,
         figure("h", |c| c.steps(c.h() - 1.0, 1.0)),
         OTHERS,
-        Least,
+        Minimum,
         Time::Levels("(h−1)·T + S, T = L′ + bytes/(n·B′), S = L + (g−1)·bytes/(n·B) ≤ T"),
     ),
-    (AllGather, RecursiveDoubling, PowersOfTwo, LOG, OTHERS, Least, Time::Flat(OTHERS)),
-    (AllGather, Bruck, Always, LOG, OTHERS, Least, Time::Flat(OTHERS)),
-    (AllGather, Pat, Always, LOG, OTHERS, Least, Time::Flat(OTHERS)),
-    (AllGather, GridRing, Always, SIDES, OTHERS, Least, Time::Flat(OTHERS)),
+    (AllGather, RecursiveDoubling, PowersOfTwo, LOG, OTHERS, Minimum, Time::Flat(OTHERS)),
+    (AllGather, Bruck, Always, LOG, OTHERS, Minimum, Time::Flat(OTHERS)),
+    (AllGather, Pat, Always, LOG, OTHERS, Minimum, Time::Flat(OTHERS)),
+    (AllGather, GridRing, Always, SIDES, OTHERS, Minimum, Time::Flat(OTHERS)),
     (
         AllGather,
         NeighbourExchange,
         Always,
-        figure("n/2 (n odd: n−1)", Count::by_neighbours),
+        figure("n/2 (n odd: n−1)", Count::neighbour_exchange_steps),
         OTHERS,
-        Least,
+        Minimum,
         Time::Flat(OTHERS),
     ),
-    (ReduceScatter, Ring, Always, RING, OTHERS, Least, Time::Flat(OTHERS)),
-    (ReduceScatter, Direct, Always, ONE, OTHERS, Least, Time::Flat(OTHERS)),
+    (ReduceScatter, Ring, Always, RING, OTHERS, Minimum, Time::Flat(OTHERS)),
+    (ReduceScatter, Direct, Always, ONE, OTHERS, Minimum, Time::Flat(OTHERS)),
     (
         ReduceScatter,
         Hierarchical,
         Always,
         figure("h+1", |c| c.steps(c.h() - 1.0, if c.ranks > c.per_host { 2.0 } else { 1.0 })),
         OTHERS,
-        Least,
+        Minimum,
         Time::Levels("(h−1)·T + 2S, T and S as for all_gather"),
     ),
-    (ReduceScatter, RecursiveHalvingDoubling, PowersOfTwo, LOG, OTHERS, Least, Time::Flat(OTHERS)),
-    (ReduceScatter, Pat, Always, LOG, OTHERS, Least, Time::Flat(OTHERS)),
-    (ReduceScatter, GridRing, Always, SIDES, OTHERS, Least, Time::Flat(OTHERS)),
-    (ReduceScatter, Butterfly, PowersOfTwo, LOG, OTHERS, Least, Time::Flat(OTHERS)),
+    (ReduceScatter, RecursiveHalvingDoubling, PowersOfTwo, LOG, OTHERS, Minimum, Time::Flat(OTHERS)),
+    (ReduceScatter, Pat, Always, LOG, OTHERS, Minimum, Time::Flat(OTHERS)),
+    (ReduceScatter, GridRing, Always, SIDES, OTHERS, Minimum, Time::Flat(OTHERS)),
+    (ReduceScatter, Butterfly, PowersOfTwo, LOG, OTHERS, Minimum, Time::Flat(OTHERS)),
     (
         ReduceScatter,
         ReduceThenScatter,
@@ -326,15 +326,15 @@ const FACTS: [Row; 63] = [
         More,
         Time::Flat(figure("⌈log₂ n⌉ + (n−1)/n", |c| c.log() + c.others())),
     ),
-    (Broadcast, Ring, Always, RING, ONE, Least, Time::Flat(RING)),
-    (Broadcast, Tree, Always, LOG, LOG, Least, Time::Flat(LOG)),
+    (Broadcast, Ring, Always, RING, ONE, Minimum, Time::Flat(RING)),
+    (Broadcast, Tree, Always, LOG, LOG, Minimum, Time::Flat(LOG)),
     (
         Broadcast,
         Hierarchical,
         Always,
         figure("h+1", |c| c.steps(c.h() - 1.0, 2.0)),
         figure("2(g−1)/g + 1/g", |c| (2.0 * (c.g() - 1.0) + if c.ranks > c.per_host { 1.0 } else { 0.0 }) / c.g()),
-        Least,
+        Minimum,
         Time::Levels("2(L + (g−1)/g·bytes/B) + (h−1)(L′ + bytes/(g·B′))"),
     ),
     (
@@ -343,17 +343,17 @@ const FACTS: [Row; 63] = [
         Always,
         figure("1 + ⌈log₂ n⌉", |c| 1.0 + c.log()),
         TWICE_OTHERS,
-        Least,
+        Minimum,
         Time::Flat(TWICE_OTHERS),
     ),
-    (Broadcast, Linear, Always, ONE, RING, Least, Time::Flat(RING)),
+    (Broadcast, Linear, Always, ONE, RING, Minimum, Time::Flat(RING)),
     (
         Broadcast,
         Knomial,
         Always,
         figure("most digits that are not 0 of a number below n in base 4", Count::knomial_depth),
         KNOMIAL,
-        Least,
+        Minimum,
         Time::Levels("m·L + 3m(m+1)/2·bytes/B, n = 4ᵐ"),
     ),
     (
@@ -362,7 +362,7 @@ const FACTS: [Row; 63] = [
         Always,
         LEVELS,
         CHILDREN,
-        Least,
+        Minimum,
         Time::Flat(figure("(2⌊log₂ n⌋ − 2 + the most children of the last parents)", Count::binary)),
     ),
     (
@@ -371,7 +371,7 @@ const FACTS: [Row; 63] = [
         Always,
         figure("⌊log₂ n⌋ + 1", |c| c.levels() + 1.0),
         figure("1 to 1½", split_sent),
-        Least,
+        Minimum,
         Time::Levels("k·L + (k − ½)·bytes/B, n = 2ᵏ − 1, k > 1"),
     ),
     (
@@ -380,11 +380,11 @@ const FACTS: [Row; 63] = [
         Always,
         figure("⌈(n−1)/4⌉", Count::longest_chain),
         figure("min(4, n−1)", Count::chains),
-        Least,
+        Minimum,
         Time::Flat(figure("(⌈(n−1)/4⌉ − 1 + min(4, n−1))", |c| c.longest_chain() - 1.0 + c.chains())),
     ),
-    (Reduce, Ring, Always, RING, ONE, Least, Time::Flat(RING)),
-    (Reduce, Tree, PowersOfTwo, LOG, ONE, Least, Time::Flat(LOG)),
+    (Reduce, Ring, Always, RING, ONE, Minimum, Time::Flat(RING)),
+    (Reduce, Tree, PowersOfTwo, LOG, ONE, Minimum, Time::Flat(LOG)),
     (
         Reduce,
         Hierarchical,
@@ -394,8 +394,8 @@ const FACTS: [Row; 63] = [
         More,
         Time::Levels("2(L + (g−1)/g·bytes/B) + (h−1)(L′ + bytes/(g·B′))"),
     ),
-    (Reduce, Linear, Always, ONE, ONE, Least, Time::Flat(RING)),
-    (Reduce, BinaryTree, Always, LEVELS, ONE, Least, Time::Levels("(k−1)(L + 2·bytes/B), n = 2ᵏ − 1")),
+    (Reduce, Linear, Always, ONE, ONE, Minimum, Time::Flat(RING)),
+    (Reduce, BinaryTree, Always, LEVELS, ONE, Minimum, Time::Levels("(k−1)(L + 2·bytes/B), n = 2ᵏ − 1")),
     (
         Reduce,
         InOrderTree,
@@ -411,10 +411,10 @@ const FACTS: [Row; 63] = [
         Always,
         figure("⌈(n−1)/4⌉", Count::longest_chain),
         ONE,
-        Least,
+        Minimum,
         Time::Levels("l·L + (l + 3)·bytes/B, n = 4l + 1"),
     ),
-    (AllToAll, Direct, Always, ONE, OTHERS, Least, Time::Flat(OTHERS)),
+    (AllToAll, Direct, Always, ONE, OTHERS, Minimum, Time::Flat(OTHERS)),
     (
         AllToAll,
         Hierarchical,
@@ -433,22 +433,22 @@ const FACTS: [Row; 63] = [
         More,
         Time::Flat(figure("(Σ bits of 1…n−1)/n", |c| c.hops() / c.n())),
     ),
-    (AllToAll, Pairwise, Always, RING, OTHERS, Least, Time::Flat(OTHERS)),
+    (AllToAll, Pairwise, Always, RING, OTHERS, Minimum, Time::Flat(OTHERS)),
     (Gather, Tree, PowersOfTwo, LOG, figure("½", |_| 0.5), More, Time::Flat(OTHERS)),
-    (Gather, Direct, Always, ONE, figure("1/n", |c| 1.0 / c.n()), Least, Time::Flat(OTHERS)),
+    (Gather, Direct, Always, ONE, figure("1/n", |c| 1.0 / c.n()), Minimum, Time::Flat(OTHERS)),
     (
         Gather,
         LinearSync,
         Always,
         RING,
         figure("1/n", |c| 1.0 / c.n()),
-        Least,
+        Minimum,
         Time::Levels("2(n−1)·L + (n−1)/n·bytes/B"),
     ),
     (Scatter, Tree, Always, LOG, OTHERS, More, Time::Flat(OTHERS)),
-    (Scatter, Direct, Always, ONE, OTHERS, Least, Time::Flat(OTHERS)),
-    (SendRecv, Direct, Always, ONE, ONE, Least, Time::Flat(ONE)),
-    (AllToAllV, Direct, Always, ONE, ROW, Least, Time::Levels("L + m/B, m the most to or from other ranks")),
+    (Scatter, Direct, Always, ONE, OTHERS, Minimum, Time::Flat(OTHERS)),
+    (SendRecv, Direct, Always, ONE, ONE, Minimum, Time::Flat(ONE)),
+    (AllToAllV, Direct, Always, ONE, ROW, Minimum, Time::Levels("L + m/B, m the most to or from other ranks")),
     (
         AllToAllV,
         Hierarchical,
@@ -466,27 +466,27 @@ const FACTS: [Row; 63] = [
         Always,
         figure("n−1, empty blocks skipped", |c| c.n() - 1.0),
         ROW,
-        Least,
+        Minimum,
         Time::Levels("(n−1)·(L + m/B) at most, m the largest block"),
     ),
-    (Barrier, Dissemination, Always, LOG, NOTHING, Least, Time::Flat(NOTHING)),
-    (Barrier, Linear, Always, TWO, NOTHING, Least, Time::Flat(NOTHING)),
-    (Barrier, RecursiveDoubling, PowersOfTwo, LOG, NOTHING, Least, Time::Flat(NOTHING)),
-    (Barrier, OneShot, Always, ONE, NOTHING, Least, Time::Flat(NOTHING)),
+    (Barrier, Dissemination, Always, LOG, NOTHING, Minimum, Time::Flat(NOTHING)),
+    (Barrier, Linear, Always, TWO, NOTHING, Minimum, Time::Flat(NOTHING)),
+    (Barrier, RecursiveDoubling, PowersOfTwo, LOG, NOTHING, Minimum, Time::Flat(NOTHING)),
+    (Barrier, OneShot, Always, ONE, NOTHING, Minimum, Time::Flat(NOTHING)),
     (
         Barrier,
         Tree,
         Always,
-        figure("2·(most bits of a number below n)", |c| 2.0 * c.deepest()),
+        figure("2·(most bits of a number below n)", |c| 2.0 * c.binomial_depth()),
         NOTHING,
-        Least,
+        Minimum,
         Time::Flat(NOTHING),
     ),
 ];
 
 /// Returns the facts of every supported pair once, by collective and then by algorithm.
-pub fn facts() -> impl Iterator<Item = Facts> {
-    FACTS.into_iter().map(|(collective, algorithm, exact, steps, sent, traffic, time)| Facts {
+pub fn facts() -> impl Iterator<Item = AlgorithmProperties> {
+    FACTS.into_iter().map(|(collective, algorithm, exact, steps, sent, traffic, time)| AlgorithmProperties {
         algorithm,
         collective,
         exact,
@@ -499,7 +499,7 @@ pub fn facts() -> impl Iterator<Item = Facts> {
 
 /// Lower bounds of an algorithm on any fabric: sequential transfers, and buffers sent by the busiest rank.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Toll {
+pub struct LowerBoundCounts {
     /// Transfers that each start after the previous one has arrived.
     pub steps: f64,
     /// Buffers sent by one rank.
@@ -508,33 +508,35 @@ pub struct Toll {
 
 /// Returns the lower bounds of a pair, or zeros if its facts are not exact for this count or not usable as bounds.
 #[must_use]
-pub fn toll(algorithm: Algorithm, collective: Collective, count: Count) -> Toll {
-    let told = facts().find(|facts| facts.algorithm == algorithm && facts.collective == collective);
-    let Some(facts) = told.filter(|facts| facts.holds_for(count.ranks) && facts.traffic != Switched) else {
-        return Toll::default();
+pub fn lower_bound_counts(algorithm: Algorithm, collective: Collective, count: Count) -> LowerBoundCounts {
+    let entry = facts().find(|facts| facts.algorithm == algorithm && facts.collective == collective);
+    let Some(facts) = entry.filter(|facts| facts.is_exact_for(count.ranks) && facts.traffic != Switched) else {
+        return LowerBoundCounts::default();
     };
     match (algorithm, collective) {
         // Chains and trees depend on the host layout, and each lane starts at a different rank.
-        (Tree, AllReduce) => Toll::default(),
+        (Tree, AllReduce) => LowerBoundCounts::default(),
         // One step less if the last rank is the root.
-        (InOrderTree, _) => Toll { steps: (facts.steps.of)(count) - 1.0, sent: (facts.sent.of)(count) },
+        (InOrderTree, _) => {
+            LowerBoundCounts { steps: (facts.steps.evaluate)(count) - 1.0, sent: (facts.sent.evaluate)(count) }
+        }
         // Sums for other hosts are pipelined on their connections: the next one leaves while the previous one is in
         // transit. Only the first, or the last and the host's own sum after it, are on the critical path.
         (Hierarchical, ReduceScatter) if count.h() > 1.0 && count.g() > 1.0 => {
-            Toll { steps: count.h().max(3.0), sent: (facts.sent.of)(count) }
+            LowerBoundCounts { steps: count.h().max(3.0), sent: (facts.sent.evaluate)(count) }
         }
         // No bound, because the matrix is not known here.
-        (_, AllToAllV) => Toll::default(),
+        (_, AllToAllV) => LowerBoundCounts::default(),
         // No bound on steps, because they depend on the fabric's own grid.
-        (GridRing, _) => Toll { steps: 0.0, sent: (facts.sent.of)(count) },
-        _ => Toll { steps: (facts.steps.of)(count), sent: (facts.sent.of)(count) },
+        (GridRing, _) => LowerBoundCounts { steps: 0.0, sent: (facts.sent.evaluate)(count) },
+        _ => LowerBoundCounts { steps: (facts.steps.evaluate)(count), sent: (facts.sent.evaluate)(count) },
     }
 }
 
-impl Facts {
+impl AlgorithmProperties {
     /// Returns true if the figures are exact for `ranks` ranks.
     #[must_use]
-    pub fn holds_for(&self, ranks: u32) -> bool {
+    pub fn is_exact_for(&self, ranks: u32) -> bool {
         self.exact == Always || ranks.is_power_of_two()
     }
 }

@@ -17,18 +17,18 @@
 //! concurrently).
 
 use fabricast_sim::schedule::{
-    Buffer, Collective, Generate, Header, OpKind, Program, Rank, RotationDigit, Symmetry, Walk,
+    Buffer, Collective, Header, OpKind, Program, Rank, RotationDigit, ScheduleGenerator, Symmetry, Walk,
 };
 
-use super::cut::Cut;
-use super::ring::copy_own;
+use super::cut::Chunking;
+use super::ring::copy_part;
 use super::steps::{self, Parts, Pattern, Piece};
 use super::{Algorithm, Shape, Unsupported};
 
 /// Schedule generator of rings along the dimensions of a grid.
 pub(super) struct GridRing {
     header: Header,
-    cut: Cut,
+    cut: Chunking,
     /// Dimensions, fastest-varying rank numbers first.
     sides: Vec<Side>,
 }
@@ -41,7 +41,7 @@ struct Side {
 }
 
 /// Sides of the grid of ranks, each at least 2.
-fn sides_of(shape: &Shape) -> Vec<Side> {
+fn grid_sides(shape: &Shape) -> Vec<Side> {
     let (ranks, per_host) = (shape.call.ranks, shape.ranks_per_host());
     let hosts = ranks / per_host;
     // The ranks of a single host, or hosts of one rank each, form the grid themselves.
@@ -66,18 +66,18 @@ fn square(ranks: u32) -> Vec<u32> {
 impl GridRing {
     pub(super) fn new(shape: &Shape) -> Result<Self, Unsupported> {
         let ((cut, layout), slots) = match shape.call.collective {
-            Collective::AllReduce => (Cut::by_loops(shape, u32::from(shape.channels), shape.call.ranks)?, 0),
+            Collective::AllReduce => (Chunking::by_loops(shape, u32::from(shape.channels), shape.call.ranks)?, 0),
             collective => {
-                let cut = Cut::by_blocks(shape)?;
+                let cut = Chunking::by_blocks(shape)?;
                 let slots = if collective == Collective::ReduceScatter { cut.1.chunks() } else { 0 };
                 (cut, slots)
             }
         };
-        Ok(Self { header: shape.header(Algorithm::GridRing, layout, slots), cut, sides: sides_of(shape) })
+        Ok(Self { header: shape.header(Algorithm::GridRing, layout, slots), cut, sides: grid_sides(shape) })
     }
 
     /// Order of dimensions, direction and steps of a lane.
-    fn course(&self, lane: u32) -> Course {
+    fn lane_schedule(&self, lane: u32) -> LaneSchedule {
         let dimensions = self.sides.len();
         let mut sides = self.sides.clone();
         sides.rotate_left(lane as usize % dimensions);
@@ -90,11 +90,11 @@ impl GridRing {
         for (dimension, side) in sides.iter().enumerate().rev().filter(|_| collective != Collective::ReduceScatter) {
             steps.extend((0..side.length - 1).map(|time| Step { dimension, time, reduces: false }));
         }
-        Course { sides, backwards, steps }
+        LaneSchedule { sides, backwards, steps }
     }
 }
 
-/// Step along a dimension, given by its index in the course.
+/// Step along a dimension, given by its index in the lane schedule.
 #[derive(Clone, Copy, Debug)]
 struct Step {
     dimension: usize,
@@ -103,28 +103,28 @@ struct Step {
 }
 
 /// Dimensions of a lane in the order in which it reduces along them, its direction, and its steps.
-struct Course {
+struct LaneSchedule {
     sides: Vec<Side>,
     backwards: bool,
     steps: Vec<Step>,
 }
 
-impl Course {
+impl LaneSchedule {
     fn step(&self, step: u32) -> Step {
         self.steps[step as usize]
     }
 
-    /// The rank `by` places further along a dimension, in the lane's direction.
-    fn along(&self, rank: u32, dimension: usize, by: u32) -> u32 {
+    /// The rank `distance` positions further along a dimension, in the lane's direction.
+    fn along(&self, rank: u32, dimension: usize, distance: u32) -> u32 {
         let Side { length, stride } = self.sides[dimension];
-        let by = if self.backwards { length - by % length } else { by };
-        let place = rank / stride % length;
-        rank - place * stride + (place + by) % length * stride
+        let distance = if self.backwards { length - distance % length } else { distance };
+        let position = rank / stride % length;
+        rank - position * stride + (position + distance) % length * stride
     }
 
     /// Representative of the data moved in a step: a rank with the sender's coordinates in all dimensions except the
     /// step's.
-    fn mover(&self, rank: u32, step: Step) -> u32 {
+    fn data_representative(&self, rank: u32, step: Step) -> u32 {
         let length = self.sides[step.dimension].length;
         // The last sum to move along a dimension is the receiver's; the first data to move is the sender's own.
         let back = step.time + u32::from(step.reduces);
@@ -158,13 +158,13 @@ impl Course {
         step.reduces && step.dimension == 0 && step.time == 0
     }
 
-    /// Dimensions after `dimension` in the course, merged into at most two, the longer one last. The remaining
+    /// Dimensions after `dimension` in the lane schedule, merged into at most two, the longer one last. The remaining
     /// dimensions are consecutive and merge into one, unless the rotated order wraps around between them.
     fn rows(&self, dimension: usize) -> [Side; 2] {
-        let mut free: Vec<Side> = self.sides[dimension + 1..].to_vec();
-        free.sort_by_key(|side| side.stride);
+        let mut remaining: Vec<Side> = self.sides[dimension + 1..].to_vec();
+        remaining.sort_by_key(|side| side.stride);
         let mut merged = [Side { length: 1, stride: 1 }; 2];
-        for side in free {
+        for side in remaining {
             let last = &mut merged[1];
             if last.length == 1 {
                 *last = side;
@@ -180,15 +180,15 @@ impl Course {
 }
 
 /// Ranks along a side from `rank` on, cyclically.
-fn round(rank: u32, side: Side) -> Walk {
-    let place = rank / side.stride % side.length;
-    Walk::cyclic(rank - place * side.stride, place, 1, side.length).strided(side.stride)
+fn ranks_along_side(rank: u32, side: Side) -> Walk {
+    let position = rank / side.stride % side.length;
+    Walk::cyclic(rank - position * side.stride, position, 1, side.length).strided(side.stride)
 }
 
 /// Pattern of all_reduce, which moves contiguous ranges of parts.
-struct Whole(Course);
+struct AllReducePattern(LaneSchedule);
 
-impl Pattern for Whole {
+impl Pattern for AllReducePattern {
     const SINGLE: bool = true;
 
     fn steps(&self) -> u32 {
@@ -198,11 +198,11 @@ impl Pattern for Whole {
     fn pieces(&self, rank: u32, step: u32) -> Vec<Piece> {
         let step = self.0.step(step);
         let span = self.0.sides[step.dimension + 1..].iter().map(|side| side.length).product();
-        let first = Walk::fixed(self.0.part(self.0.mover(rank, step)) / span * span);
-        let src = if Course::is_input(step) { Buffer::Input } else { Buffer::Output };
+        let first = Walk::fixed(self.0.part(self.0.data_representative(rank, step)) / span * span);
+        let src = if LaneSchedule::is_input(step) { Buffer::Input } else { Buffer::Output };
         let to = self.0.receiver(rank, step);
-        let piece = Piece::put(to, Parts::of(src, first), Parts::of(Buffer::Output, first), 1);
-        vec![Piece { span, ..piece.reducing(Course::kind(step)) }]
+        let piece = Piece::put(to, Parts::new(src, first), Parts::new(Buffer::Output, first), 1);
+        vec![Piece { span, ..piece.reducing(LaneSchedule::kind(step)) }]
     }
 
     fn source(&self, rank: u32, step: u32) -> Option<u32> {
@@ -211,34 +211,34 @@ impl Pattern for Whole {
 }
 
 /// Pattern of all_gather and reduce_scatter, which move the blocks of ranks.
-struct Blocks(Course);
+struct BlockPattern(LaneSchedule);
 
-impl Pattern for Blocks {
+impl Pattern for BlockPattern {
     fn steps(&self) -> u32 {
         self.0.steps.len() as u32
     }
 
     fn pieces(&self, rank: u32, step: u32) -> Vec<Piece> {
         let step = self.0.step(step);
-        let (mover, to) = (self.0.mover(rank, step), self.0.receiver(rank, step));
+        let (representative, to) = (self.0.data_representative(rank, step), self.0.receiver(rank, step));
         let [rows, row] = self.0.rows(step.dimension);
         // Sums come from scratch and end in the receiver's output; gathered data starts in the sender's input.
         let (src, dst) = match step.reduces {
-            true if Course::is_input(step) => (Buffer::Input, Buffer::Scratch),
+            true if LaneSchedule::is_input(step) => (Buffer::Input, Buffer::Scratch),
             true => (Buffer::Scratch, Buffer::Scratch),
             false => (Buffer::Output, Buffer::Output),
         };
-        let (odd, odd_src) = if step.reduces { (to, src) } else { (rank, Buffer::Input) };
-        let has_odd = u32::from(mover == odd);
+        let (separate_owner, separate_src) = if step.reduces { (to, src) } else { (rank, Buffer::Input) };
+        let separate_len = u32::from(representative == separate_owner);
         let piece = |src: Buffer, dst: Buffer, blocks: Walk, len: u32| {
-            Piece::put(to, Parts::of(src, blocks), Parts::of(dst, blocks), len).reducing(Course::kind(step))
+            Piece::put(to, Parts::new(src, blocks), Parts::new(dst, blocks), len).reducing(LaneSchedule::kind(step))
         };
-        let mut pieces = vec![piece(odd_src, Buffer::Output, Walk::fixed(mover), has_odd)];
-        let firsts = round(mover, rows);
+        let mut pieces = vec![piece(separate_src, Buffer::Output, Walk::fixed(representative), separate_len)];
+        let firsts = ranks_along_side(representative, rows);
         for number in 0..rows.length {
-            let left_out = if number == 0 { has_odd } else { 0 };
-            let blocks = round(firsts.at(number), row).advanced(left_out);
-            pieces.push(piece(src, dst, blocks, row.length - left_out));
+            let skipped = if number == 0 { separate_len } else { 0 };
+            let blocks = ranks_along_side(firsts.at(number), row).advanced(skipped);
+            pieces.push(piece(src, dst, blocks, row.length - skipped));
         }
         pieces
     }
@@ -248,7 +248,7 @@ impl Pattern for Blocks {
     }
 }
 
-impl Generate for GridRing {
+impl ScheduleGenerator for GridRing {
     fn header(&self) -> &Header {
         &self.header
     }
@@ -256,23 +256,25 @@ impl Generate for GridRing {
     fn program(&self, rank: Rank, program: &mut Program) {
         let (header, cut) = (&self.header, &self.cut);
         for lane in 0..cut.lanes {
-            let course = self.course(lane);
+            let schedule = self.lane_schedule(lane);
             match header.call.collective {
-                Collective::AllReduce => steps::write_lane(&Whole(course), header, cut, (rank, lane), program),
-                _ => steps::write_lane(&Blocks(course), header, cut, (rank, lane), program),
+                Collective::AllReduce => {
+                    steps::write_lane(&AllReducePattern(schedule), header, cut, (rank, lane), program)
+                }
+                _ => steps::write_lane(&BlockPattern(schedule), header, cut, (rank, lane), program),
             }
         }
         if header.call.collective == Collective::AllGather {
-            copy_own(header, cut, rank.0, rank.0, program);
+            copy_part(header, cut, rank.0, rank.0, program);
         }
     }
 
     fn symmetry(&self) -> Symmetry {
         let digit = |side: &Side| RotationDigit { stride: side.stride, length: side.length };
         // Blocks of three or more dimensions move in rows of merged dimensions, of which only the last can be rotated.
-        let joins = self.header.call.collective != Collective::AllReduce && self.sides.len() > 2;
-        let turned = if joins { &self.sides[self.sides.len() - 1..] } else { &self.sides[..] };
-        Symmetry::Rotations(turned.iter().map(digit).collect())
+        let merges_dimensions = self.header.call.collective != Collective::AllReduce && self.sides.len() > 2;
+        let rotated = if merges_dimensions { &self.sides[self.sides.len() - 1..] } else { &self.sides[..] };
+        Symmetry::Rotations(rotated.iter().map(digit).collect())
     }
 }
 
@@ -294,7 +296,7 @@ mod tests {
         };
         let lengths = |ranks, ranks_per_node, grid: &[u32]| {
             let shape = Shape { ranks_per_node, grid: grid.to_vec(), ..Shape::new(call(ranks), Protocol::Simple) };
-            let sides = sides_of(&shape);
+            let sides = grid_sides(&shape);
             let strides: Vec<u32> = sides.iter().map(|side| side.stride).collect();
             let expected = sides.iter().scan(1, |stride, side| Some(std::mem::replace(stride, *stride * side.length)));
             assert_eq!(strides, expected.collect::<Vec<_>>());

@@ -1,12 +1,12 @@
 //! Recursive halving and doubling: a reduce_scatter that halves the data still to be reduced in each step, and an
 //! all_gather that doubles the completed data.
 //!
-//! **reduce_scatter.** Over distances of n/2, n/4, …, 1 places, two ranks exchange halves of their remaining data, each
-//! sending the half that the other continues with. log2 n steps; every rank sends (n−1)/n of the bytes. Partial sums
-//! are in scratch. **all_reduce** (Rabenseifner's) adds the all_gather of [`super::doubling`] over distances 1, 2, …,
-//! n/2: 2·log2 n steps, 2(n−1)/n of the bytes, and one transfer per step because the parts moved are contiguous. Time
-//! on equal links of latency L and bandwidth B, n a power of two: log2 n · L + (n−1)/n · bytes/B, twice that for
-//! all_reduce. Ranks beyond a power of two are guests ([`super::places`]): two more steps, and twice the input more for
+//! **reduce_scatter.** Over distances of n/2, n/4, …, 1 positions, two ranks exchange halves of their remaining data,
+//! each sending the half that the other continues with. log2 n steps; every rank sends (n−1)/n of the bytes. Partial
+//! sums are in scratch. **all_reduce** (Rabenseifner's) adds the all_gather of [`super::doubling`] over distances 1, 2,
+//! …, n/2: 2·log2 n steps, 2(n−1)/n of the bytes, and one transfer per step because the parts moved are contiguous.
+//! Time on equal links of latency L and bandwidth B, n a power of two: log2 n · L + (n−1)/n · bytes/B, twice that for
+//! all_reduce. Ranks beyond a power of two are guests ([`super::power_of_two`]): two more steps, and twice the input more for
 //! their stand-ins.
 //!
 //! Runs per rank and lane: two per step for all_reduce; three per step and loop for reduce_scatter. The all_gather on
@@ -15,179 +15,179 @@
 //! Source: Rabenseifner, *Optimization of Collective Reduction Operations*, ICCS 2004; Thakur, Rabenseifner, Gropp,
 //! *Optimization of Collective Communication Operations in MPICH*, 2005, §4.3–4.5.
 
-use fabricast_sim::schedule::{Buffer, Collective, Generate, Header, OpKind, Program, Rank, Walk};
+use fabricast_sim::schedule::{Buffer, Collective, Header, OpKind, Program, Rank, ScheduleGenerator, Walk};
 
-use super::cut::Cut;
-use super::places::{Phase, Places};
+use super::cut::Chunking;
+use super::power_of_two::{Phase, PowerOfTwoMapping};
 use super::steps::{self, Parts, Pattern, Piece, all_but};
 use super::{Algorithm, Shape, Unsupported};
 
 /// Schedule generator of Rabenseifner's all_reduce, and of reduce_scatter by recursive halving.
 pub(super) struct HalvingDoubling {
     header: Header,
-    cut: Cut,
-    places: Places,
+    cut: Chunking,
+    mapping: PowerOfTwoMapping,
 }
 
 impl HalvingDoubling {
     pub(super) fn new(shape: &Shape) -> Result<Self, Unsupported> {
-        let places = Places::new(shape.call.ranks);
+        let mapping = PowerOfTwoMapping::new(shape.call.ranks);
         let ((cut, layout), slots) = match shape.call.collective {
-            Collective::AllReduce => (Cut::by_loops(shape, u32::from(shape.channels), places.count())?, 0),
+            Collective::AllReduce => (Chunking::by_loops(shape, u32::from(shape.channels), mapping.count())?, 0),
             _ => {
-                let cut = Cut::by_blocks(shape)?;
+                let cut = Chunking::by_blocks(shape)?;
                 let slots = cut.1.chunks();
                 (cut, slots)
             }
         };
-        Ok(Self { header: shape.header(Algorithm::RecursiveHalvingDoubling, layout, slots), cut, places })
+        Ok(Self { header: shape.header(Algorithm::RecursiveHalvingDoubling, layout, slots), cut, mapping })
     }
 
     /// Kind of reduction at the receiver `to` in exchange k: with its input if this is its first partial sum.
     fn kind(&self, to: u32, k: u32) -> OpKind {
-        let is_first = k == 0 && self.places.guest(to).is_none();
+        let is_first = k == 0 && self.mapping.guest(to).is_none();
         if is_first { OpKind::PutReduceInput } else { OpKind::PutReduce }
     }
 
     /// Returns true if exchange `k` is the first and the rank has no guest, so that its input is its only data.
     fn has_input_only(&self, rank: u32, k: u32) -> bool {
-        k == 0 && self.places.guest(rank).is_none()
+        k == 0 && self.mapping.guest(rank).is_none()
     }
 
     /// Distance between partners in halving step k.
     fn distance(&self, k: u32) -> u32 {
-        self.places.count() >> (k + 1)
+        self.mapping.count() >> (k + 1)
     }
 }
 
-/// Pattern of all_reduce, with one part per place.
-struct Whole<'a>(&'a HalvingDoubling);
+/// Pattern of all_reduce, with one part per position.
+struct AllReducePattern<'a>(&'a HalvingDoubling);
 
-impl Whole<'_> {
+impl AllReducePattern<'_> {
     /// Phase of a step; the second half of the exchanges doubles.
     fn phase(&self, step: u32) -> Phase {
-        Phase::of(step, 2 * self.0.places.bits(), self.0.places)
+        Phase::from_step(step, 2 * self.0.mapping.bits(), self.0.mapping)
     }
 
     fn distance(&self, k: u32) -> u32 {
-        match k.checked_sub(self.0.places.bits()) {
+        match k.checked_sub(self.0.mapping.bits()) {
             None => self.0.distance(k),
             Some(k) => 1 << k,
         }
     }
 }
 
-impl Pattern for Whole<'_> {
+impl Pattern for AllReducePattern<'_> {
     const SINGLE: bool = true;
 
     fn steps(&self) -> u32 {
-        2 * (self.0.places.bits() + u32::from(self.0.places.has_guests()))
+        2 * (self.0.mapping.bits() + u32::from(self.0.mapping.has_guests()))
     }
 
     fn pieces(&self, rank: u32, step: u32) -> Vec<Piece> {
-        let places = self.0.places;
+        let mapping = self.0.mapping;
         let message = |to: u32, src: Buffer, first: u32, span: u32| {
             let part = Walk::fixed(first);
-            Piece { span, ..Piece::put(to, Parts::of(src, part), Parts::of(Buffer::Output, part), 1) }
+            Piece { span, ..Piece::put(to, Parts::new(src, part), Parts::new(Buffer::Output, part), 1) }
         };
         let piece = match self.phase(step) {
-            Phase::Come => places
+            Phase::FoldIn => mapping
                 .stand_in(rank)
-                .map(|to| message(to, Buffer::Input, 0, places.count()).reducing(OpKind::PutReduceInput)),
-            Phase::Exchange(k) => places.place(rank).map(|place| {
+                .map(|to| message(to, Buffer::Input, 0, mapping.count()).reducing(OpKind::PutReduceInput)),
+            Phase::Exchange(k) => mapping.position(rank).map(|position| {
                 let distance = self.distance(k);
-                let other = place ^ distance;
-                let to = places.rank(other);
-                if k < places.bits() {
+                let partner = position ^ distance;
+                let to = mapping.rank(partner);
+                if k < mapping.bits() {
                     let src = if self.0.has_input_only(rank, k) { Buffer::Input } else { Buffer::Output };
-                    message(to, src, Places::group(other, distance), distance).reducing(self.0.kind(to, k))
+                    message(to, src, PowerOfTwoMapping::group(partner, distance), distance).reducing(self.0.kind(to, k))
                 } else {
-                    message(to, Buffer::Output, Places::group(place, distance), distance)
+                    message(to, Buffer::Output, PowerOfTwoMapping::group(position, distance), distance)
                 }
             }),
-            Phase::Leave => places.guest(rank).map(|to| message(to, Buffer::Output, 0, places.count())),
+            Phase::FoldOut => mapping.guest(rank).map(|to| message(to, Buffer::Output, 0, mapping.count())),
         };
-        vec![piece.unwrap_or_else(|| Piece::nothing(rank))]
+        vec![piece.unwrap_or_else(|| Piece::empty(rank))]
     }
 
     fn source(&self, rank: u32, step: u32) -> Option<u32> {
         match self.phase(step) {
-            Phase::Come => self.0.places.guest(rank),
-            Phase::Exchange(k) => self.0.places.partner(rank, self.distance(k)),
-            Phase::Leave => self.0.places.stand_in(rank),
+            Phase::FoldIn => self.0.mapping.guest(rank),
+            Phase::Exchange(k) => self.0.mapping.partner(rank, self.distance(k)),
+            Phase::FoldOut => self.0.mapping.stand_in(rank),
         }
     }
 }
 
 /// Pattern of reduce_scatter, with one block per rank.
-struct Blocks<'a>(&'a HalvingDoubling);
+struct ReduceScatterPattern<'a>(&'a HalvingDoubling);
 
-impl Blocks<'_> {
+impl ReduceScatterPattern<'_> {
     /// Partial sums of a range of blocks; the receiver's own block goes to its output.
     fn sums(to: u32, src: Buffer, first: u32, count: u32, kind: OpKind) -> Vec<Piece> {
-        let (own, others) = (Walk::fixed(to), all_but(to, first, count));
+        let (own_block, others) = (Walk::fixed(to), all_but(to, first, count));
         vec![
-            Piece::put(to, Parts::of(src, own), Parts::of(Buffer::Output, own), 1).reducing(kind),
-            Piece::put(to, Parts::of(src, others), Parts::of(Buffer::Scratch, others), count - 1).reducing(kind),
+            Piece::put(to, Parts::new(src, own_block), Parts::new(Buffer::Output, own_block), 1).reducing(kind),
+            Piece::put(to, Parts::new(src, others), Parts::new(Buffer::Scratch, others), count - 1).reducing(kind),
         ]
     }
 }
 
-impl Pattern for Blocks<'_> {
+impl Pattern for ReduceScatterPattern<'_> {
     fn steps(&self) -> u32 {
-        self.0.places.bits() + 2 * u32::from(self.0.places.has_guests())
+        self.0.mapping.bits() + 2 * u32::from(self.0.mapping.has_guests())
     }
 
     fn widths(&self, _: u32, step: u32) -> Vec<u32> {
-        let others = match Phase::of(step, self.0.places.bits(), self.0.places) {
-            Phase::Come => self.0.header.call.ranks - 1,
-            Phase::Exchange(k) => self.0.places.most_blocks(self.0.distance(k)) - 1,
-            Phase::Leave => 0,
+        let others = match Phase::from_step(step, self.0.mapping.bits(), self.0.mapping) {
+            Phase::FoldIn => self.0.header.call.ranks - 1,
+            Phase::Exchange(k) => self.0.mapping.max_blocks(self.0.distance(k)) - 1,
+            Phase::FoldOut => 0,
         };
         vec![1, others]
     }
 
     fn pieces(&self, rank: u32, step: u32) -> Vec<Piece> {
-        let places = self.0.places;
-        let message = match Phase::of(step, places.bits(), places) {
-            Phase::Come => places
+        let mapping = self.0.mapping;
+        let message = match Phase::from_step(step, mapping.bits(), mapping) {
+            Phase::FoldIn => mapping
                 .stand_in(rank)
                 .map(|to| Self::sums(to, Buffer::Input, 0, self.0.header.call.ranks, OpKind::PutReduceInput)),
-            Phase::Exchange(k) => places.place(rank).map(|place| {
+            Phase::Exchange(k) => mapping.position(rank).map(|position| {
                 let distance = self.0.distance(k);
-                let other = place ^ distance;
-                let (first, count) = places.blocks(Places::group(other, distance), distance);
+                let partner = position ^ distance;
+                let (first, count) = mapping.blocks(PowerOfTwoMapping::group(partner, distance), distance);
                 let src = if self.0.has_input_only(rank, k) { Buffer::Input } else { Buffer::Scratch };
-                let to = places.rank(other);
+                let to = mapping.rank(partner);
                 Self::sums(to, src, first, count, self.0.kind(to, k))
             }),
-            Phase::Leave => places.guest(rank).map(|to| {
+            Phase::FoldOut => mapping.guest(rank).map(|to| {
                 let block = Walk::fixed(to);
-                let sum = Piece::put(to, Parts::of(Buffer::Scratch, block), Parts::of(Buffer::Output, block), 1);
-                vec![sum, Piece::nothing(rank)]
+                let sum = Piece::put(to, Parts::new(Buffer::Scratch, block), Parts::new(Buffer::Output, block), 1);
+                vec![sum, Piece::empty(rank)]
             }),
         };
-        message.unwrap_or_else(|| vec![Piece::nothing(rank); 2])
+        message.unwrap_or_else(|| vec![Piece::empty(rank); 2])
     }
 
     fn source(&self, rank: u32, step: u32) -> Option<u32> {
-        match Phase::of(step, self.0.places.bits(), self.0.places) {
-            Phase::Come => self.0.places.guest(rank),
-            Phase::Exchange(k) => self.0.places.partner(rank, self.0.distance(k)),
-            Phase::Leave => self.0.places.stand_in(rank),
+        match Phase::from_step(step, self.0.mapping.bits(), self.0.mapping) {
+            Phase::FoldIn => self.0.mapping.guest(rank),
+            Phase::Exchange(k) => self.0.mapping.partner(rank, self.0.distance(k)),
+            Phase::FoldOut => self.0.mapping.stand_in(rank),
         }
     }
 }
 
-impl Generate for HalvingDoubling {
+impl ScheduleGenerator for HalvingDoubling {
     fn header(&self) -> &Header {
         &self.header
     }
 
     fn program(&self, rank: Rank, program: &mut Program) {
         match self.header.call.collective {
-            Collective::AllReduce => steps::write(&Whole(self), &self.header, &self.cut, rank, program),
-            _ => steps::write(&Blocks(self), &self.header, &self.cut, rank, program),
+            Collective::AllReduce => steps::write(&AllReducePattern(self), &self.header, &self.cut, rank, program),
+            _ => steps::write(&ReduceScatterPattern(self), &self.header, &self.cut, rank, program),
         }
     }
 }

@@ -7,16 +7,16 @@
 /// Neighbours of a host or rank in a binary tree: the parent with this node's index among its children, and the
 /// children.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Family {
+pub(super) struct TreeNeighbours {
     pub(super) parent: Option<(u32, usize)>,
     pub(super) children: [Option<u32>; 2],
 }
 
 /// In-order binary tree of `hosts`: the lowest set bit of a host gives its height, and host 0 is above all others.
-fn binary_tree(host: u32, hosts: u32) -> Family {
+fn binary_tree(host: u32, hosts: u32) -> TreeNeighbours {
     if host == 0 {
         let child = (hosts > 1).then(|| hosts.next_power_of_two() / 2);
-        return Family { parent: None, children: [None, child] };
+        return TreeNeighbours { parent: None, children: [None, child] };
     }
     let bit = host & host.wrapping_neg();
     let above = (host ^ bit) | (bit << 1);
@@ -26,24 +26,24 @@ fn binary_tree(host: u32, hosts: u32) -> Family {
         .take_while(|&step| step > 0)
         .map(|step| host + step)
         .find(|&child| child < hosts);
-    Family { parent: Some((parent, usize::from(host > parent))), children: [lower, higher] }
+    TreeNeighbours { parent: Some((parent, usize::from(host > parent))), children: [lower, higher] }
 }
 
 /// Second tree, with hosts mirrored (if their number is even) or shifted by one (if odd), so that leaves become inner
 /// nodes.
-fn second_tree(host: u32, hosts: u32) -> Family {
+fn second_tree(host: u32, hosts: u32) -> TreeNeighbours {
     let even = hosts.is_multiple_of(2);
-    let there = |host: u32| if even { hosts - 1 - host } else { (host + hosts - 1) % hosts };
-    let back = |host: u32| if even { hosts - 1 - host } else { (host + 1) % hosts };
-    let family = binary_tree(there(host), hosts);
-    Family {
-        parent: family.parent.map(|(parent, which)| (back(parent), which)),
-        children: family.children.map(|child| child.map(back)),
+    let relabel = |host: u32| if even { hosts - 1 - host } else { (host + hosts - 1) % hosts };
+    let restore = |host: u32| if even { hosts - 1 - host } else { (host + 1) % hosts };
+    let neighbours = binary_tree(relabel(host), hosts);
+    TreeNeighbours {
+        parent: neighbours.parent.map(|(parent, index)| (restore(parent), index)),
+        children: neighbours.children.map(|child| child.map(restore)),
     }
 }
 
 /// Neighbours of a host in the tree of a lane; lanes alternate between the two trees.
-pub(super) fn host_tree(host: u32, hosts: u32, lane: u32) -> Family {
+pub(super) fn host_tree(host: u32, hosts: u32, lane: u32) -> TreeNeighbours {
     if lane.is_multiple_of(2) { binary_tree(host, hosts) } else { second_tree(host, hosts) }
 }
 
@@ -57,12 +57,12 @@ mod tests {
             for tree in [binary_tree, second_tree] {
                 let mut roots = 0;
                 for host in 0..hosts {
-                    let family = tree(host, hosts);
-                    match family.parent {
+                    let neighbours = tree(host, hosts);
+                    match neighbours.parent {
                         None => roots += 1,
-                        Some((parent, which)) => assert_eq!(tree(parent, hosts).children[which], Some(host)),
+                        Some((parent, index)) => assert_eq!(tree(parent, hosts).children[index], Some(host)),
                     }
-                    for child in family.children.into_iter().flatten() {
+                    for child in neighbours.children.into_iter().flatten() {
                         assert_eq!(tree(child, hosts).parent.map(|p| p.0), Some(host));
                     }
                 }
@@ -75,7 +75,7 @@ mod tests {
     fn leaves_of_one_tree_are_inner_nodes_of_the_other() {
         for hosts in (2..70).step_by(2) {
             for host in 0..hosts {
-                let inner = |family: Family| family.children.iter().any(Option::is_some);
+                let inner = |neighbours: TreeNeighbours| neighbours.children.iter().any(Option::is_some);
                 assert!(inner(binary_tree(host, hosts)) != inner(second_tree(host, hosts)), "{host} of {hosts}");
             }
         }

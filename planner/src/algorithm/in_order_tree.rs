@@ -9,31 +9,31 @@
 //!
 //! Source: Open MPI 4.1, 5.0 ompi/mca/coll/base/coll_base_topo.c (build_in_order_bintree), coll_base_reduce.c.
 
-use fabricast_sim::schedule::{Buffer, Dependency, Generate, Header, Program, Rank, Walk};
+use fabricast_sim::schedule::{Buffer, Dependency, Header, Program, Rank, ScheduleGenerator, Walk};
 
-use super::cut::{Cut, channel_of, checked};
+use super::cut::{Chunking, check_chunks, lane_channel};
 use super::lane::Lane;
-use super::rooted::{Seats, Stream, Tree};
+use super::rooted::{Stream, Tree, TreePlacement};
 use super::{Algorithm, Shape, Unsupported};
 
-/// In-order tree. The last rank is place 0; any other rank r is place r + 1.
+/// In-order tree. The last rank is position 0; any other rank r is position r + 1.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct InOrder {
     pub(super) ranks: u32,
 }
 
-/// Parent and children of a place.
-struct Subtree {
+/// Parent and children of a position.
+struct TreeNode {
     parent: Option<(u32, u32)>,
     children: Vec<u32>,
 }
 
 impl InOrder {
-    fn find(self, place: u32) -> Subtree {
+    fn find(self, position: u32) -> TreeNode {
         // Current subtree: `size` ranks from `first`, the last of which is the top.
         let (mut first, mut size, mut parent) = (0, self.ranks.max(1), None);
-        let rank = (place + self.ranks - 1) % self.ranks;
-        let place_of = |rank: u32| (rank + 1) % self.ranks;
+        let rank = (position + self.ranks - 1) % self.ranks;
+        let to_position = |rank: u32| (rank + 1) % self.ranks;
         loop {
             let top = first + size - 1;
             let right = size / 2;
@@ -41,19 +41,19 @@ impl InOrder {
             // The left subtree's top is the first child, unless the left subtree is empty.
             let (mut children, mut ranges) = (Vec::new(), Vec::new());
             if left > 0 {
-                children.push(place_of(top - 1));
+                children.push(to_position(top - 1));
                 ranges.push((first + right, left));
             }
             if right > 0 {
-                children.push(place_of(first + right - 1));
+                children.push(to_position(first + right - 1));
                 ranges.push((first, right));
             }
             if rank == top {
-                return Subtree { parent, children };
+                return TreeNode { parent, children };
             }
-            for ((from, len), which) in ranges.into_iter().zip(0..) {
+            for ((from, len), index) in ranges.into_iter().zip(0..) {
                 if (from..from + len).contains(&rank) {
-                    (first, size, parent) = (from, len, Some((place_of(top), which)));
+                    (first, size, parent) = (from, len, Some((to_position(top), index)));
                     break;
                 }
             }
@@ -62,53 +62,54 @@ impl InOrder {
 }
 
 impl Tree for InOrder {
-    fn children(&self, place: u32) -> Vec<u32> {
-        self.find(place).children
+    fn children(&self, position: u32) -> Vec<u32> {
+        self.find(position).children
     }
 
-    fn parent(&self, place: u32) -> Option<(u32, u32)> {
-        self.find(place).parent
+    fn parent(&self, position: u32) -> Option<(u32, u32)> {
+        self.find(position).parent
     }
 }
 
 /// Schedule generator of the in-order reduce.
 pub(super) struct InOrderReduce {
     header: Header,
-    cut: Cut,
-    seats: Seats<InOrder>,
+    cut: Chunking,
+    placement: TreePlacement<InOrder>,
 }
 
 impl InOrderReduce {
     pub(super) fn new(shape: &Shape) -> Result<Self, Unsupported> {
-        let (cut, layout) = Cut::by_loops(shape, u32::from(shape.channels), 1)?;
+        let (cut, layout) = Chunking::by_loops(shape, u32::from(shape.channels), 1)?;
         let ranks = shape.call.ranks;
-        let seats = Seats { tree: InOrder { ranks }, ranks, first: Rank(ranks - 1) };
-        let slots = checked(u64::from(layout.chunks()) * u64::from(seats.slots()))?;
-        Ok(Self { header: shape.header(Algorithm::InOrderTree, layout, slots), cut, seats })
+        let placement = TreePlacement { tree: InOrder { ranks }, ranks, first: Rank(ranks - 1) };
+        let slots = check_chunks(u64::from(layout.chunks()) * u64::from(placement.slots()))?;
+        Ok(Self { header: shape.header(Algorithm::InOrderTree, layout, slots), cut, placement })
     }
 }
 
-impl Generate for InOrderReduce {
+impl ScheduleGenerator for InOrderReduce {
     fn header(&self) -> &Header {
         &self.header
     }
 
     fn program(&self, rank: Rank, program: &mut Program) {
-        let (root, top) = (self.header.call.root, self.seats.first);
+        let (root, top) = (self.header.call.root, self.placement.first);
         let sum = if root == top { Buffer::Output } else { Buffer::Scratch };
         let lanes = (0..self.cut.lanes).map(|lane| {
-            let at = Lane { rank: rank.0, channel: channel_of(self.header.channels, lane) };
+            let at = Lane { rank: rank.0, channel: lane_channel(self.header.channels, lane) };
             (lane, at, Stream { walk: self.cut.over_loops(0, lane), len: self.cut.loops, span: 1 })
         });
         for (lane, at, stream) in lanes.clone() {
-            self.seats.reduce((at, lane), stream, (sum, &self.header.layout), program);
+            self.placement.reduce((at, lane), stream, (sum, &self.header.layout), program);
         }
         if rank != top || root == top {
             return;
         }
         for (lane, at, stream) in lanes {
             let chunk_before = Dependency::shifted(rank, program.runs().len() as u32, -1);
-            let awaited: Vec<Dependency> = self.seats.summed(0, lane).into_iter().chain([chunk_before]).collect();
+            let awaited: Vec<Dependency> =
+                self.placement.sum_dependency(0, lane).into_iter().chain([chunk_before]).collect();
             let (src, dst) = ((Buffer::Scratch, stream.walk), (Buffer::Output, stream.walk));
             program.push(at.put(stream.len, Walk::fixed(root.0), src, dst), &awaited);
         }
@@ -122,13 +123,13 @@ mod tests {
     /// Children of each rank, left first, compared with the examples drawn in Open MPI's source.
     #[test]
     fn trees_match_open_mpi_examples() {
-        let below = |ranks: u32, rank: u32| {
+        let child_ranks = |ranks: u32, rank: u32| {
             let children = InOrder { ranks }.children((rank + 1) % ranks);
-            children.into_iter().map(|place| place - 1).collect::<Vec<_>>()
+            children.into_iter().map(|position| position - 1).collect::<Vec<_>>()
         };
-        assert_eq!(below(2, 1), [0]);
-        assert_eq!((below(3, 2), below(4, 3), below(4, 1)), (vec![1, 0], vec![2, 1], vec![0]));
-        assert_eq!((below(9, 8), below(9, 7), below(9, 3)), (vec![7, 3], vec![6, 5], vec![2, 1]));
-        assert_eq!((below(9, 5), below(9, 1)), (vec![4], vec![0]));
+        assert_eq!(child_ranks(2, 1), [0]);
+        assert_eq!((child_ranks(3, 2), child_ranks(4, 3), child_ranks(4, 1)), (vec![1, 0], vec![2, 1], vec![0]));
+        assert_eq!((child_ranks(9, 8), child_ranks(9, 7), child_ranks(9, 3)), (vec![7, 3], vec![6, 5], vec![2, 1]));
+        assert_eq!((child_ranks(9, 5), child_ranks(9, 1)), (vec![4], vec![0]));
     }
 }

@@ -1,10 +1,11 @@
 //! K-nomial tree of radix 4: broadcast in fewer steps than over a binomial tree, with more bytes sent by each rank.
 //!
-//! Places are numbered from the root. The parent of a place is the place with its lowest nonzero base-4 digit cleared.
-//! A rank sends to all its children concurrently, those with the largest subtrees first. The number of steps is the
-//! maximum number of nonzero digits of a place below n, at most ⌈log₄ n⌉; the root has as many children as there are
-//! numbers r·4ᵏ below n (r = 1, 2, 3). Time on equal links of latency L and bandwidth B with one chunk and n = 4ᵐ: a
-//! rank of height k shares its port among 3k children, so m·L + 3·m(m+1)/2 · bytes/B. One run per rank, lane and child.
+//! Positions are numbered from the root. The parent of a position is the position with its lowest nonzero base-4 digit
+//! cleared. A rank sends to all its children concurrently, those with the largest subtrees first. The number of steps
+//! is the maximum number of nonzero digits of a position below n, at most ⌈log₄ n⌉; the root has as many children as
+//! there are numbers r·4ᵏ below n (r = 1, 2, 3). Time on equal links of latency L and bandwidth B with one chunk and n
+//! = 4ᵐ: a rank of height k shares its port among 3k children, so m·L + 3·m(m+1)/2 · bytes/B. One run per rank, lane
+//! and child.
 //!
 //! Source: Open MPI 4.1, 5.0 ompi/mca/coll/base/coll_base_topo.c (build_kmtree), coll_base_bcast.c; the default radix
 //! is 4 (coll_tuned_bcast_algorithm_knomial_radix).
@@ -22,34 +23,34 @@ pub(super) struct Knomial {
 
 impl Knomial {
     /// Weight of the lowest nonzero digit.
-    fn lowest(place: u32) -> u64 {
-        1 << (place.trailing_zeros() / 2 * 2)
+    fn lowest(position: u32) -> u64 {
+        1 << (position.trailing_zeros() / 2 * 2)
     }
 
-    /// Weights of the digits in which the children of a place differ from it, lowest first.
-    fn weights(self, place: u32) -> impl Iterator<Item = u64> {
-        let below = if place == 0 { u64::from(self.ranks) } else { Self::lowest(place) };
+    /// Weights of the digits in which the children of a position differ from it, lowest first.
+    fn weights(self, position: u32) -> impl Iterator<Item = u64> {
+        let below = if position == 0 { u64::from(self.ranks) } else { Self::lowest(position) };
         std::iter::successors(Some(1u64), |weight| Some(weight * u64::from(RADIX))).take_while(move |&w| w < below)
     }
 }
 
 impl Tree for Knomial {
-    fn children(&self, place: u32) -> Vec<u32> {
-        let mut weights: Vec<u64> = self.weights(place).collect();
+    fn children(&self, position: u32) -> Vec<u32> {
+        let mut weights: Vec<u64> = self.weights(position).collect();
         weights.reverse();
-        let child = |weight: u64, digit: u32| u64::from(place) + u64::from(digit) * weight;
+        let child = |weight: u64, digit: u32| u64::from(position) + u64::from(digit) * weight;
         let all = weights.into_iter().flat_map(|weight| (1..RADIX).map(move |digit| child(weight, digit)));
         all.filter(|&child| child < u64::from(self.ranks)).map(|child| child as u32).collect()
     }
 
-    fn parent(&self, place: u32) -> Option<(u32, u32)> {
-        if place == 0 {
+    fn parent(&self, position: u32) -> Option<(u32, u32)> {
+        if position == 0 {
             return None;
         }
-        let weight = Self::lowest(place);
-        let digit = place as u64 / weight % u64::from(RADIX);
-        let parent = (u64::from(place) - digit * weight) as u32;
-        let which = self.children(parent).iter().position(|&child| child == place)?;
-        Some((parent, which as u32))
+        let weight = Self::lowest(position);
+        let digit = position as u64 / weight % u64::from(RADIX);
+        let parent = (u64::from(position) - digit * weight) as u32;
+        let index = self.children(parent).iter().position(|&child| child == position)?;
+        Some((parent, index as u32))
     }
 }

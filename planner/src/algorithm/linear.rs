@@ -18,15 +18,15 @@ pub(super) struct Star {
 }
 
 impl Tree for Star {
-    fn children(&self, place: u32) -> Vec<u32> {
-        if place == 0 { (1..self.ranks).collect() } else { Vec::new() }
+    fn children(&self, position: u32) -> Vec<u32> {
+        if position == 0 { (1..self.ranks).collect() } else { Vec::new() }
     }
 
-    fn count(&self, place: u32) -> u32 {
-        if place == 0 { self.ranks - 1 } else { 0 }
+    fn count(&self, position: u32) -> u32 {
+        if position == 0 { self.ranks - 1 } else { 0 }
     }
 
-    fn parent(&self, place: u32) -> Option<(u32, u32)> {
-        place.checked_sub(1).map(|which| (0, which))
+    fn parent(&self, position: u32) -> Option<(u32, u32)> {
+        position.checked_sub(1).map(|index| (0, index))
     }
 }

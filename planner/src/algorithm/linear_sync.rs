@@ -8,28 +8,28 @@
 //! Source: Open MPI 4.1, 5.0 ompi/mca/coll/base/coll_base_gather.c (linear_sync). It requests in rank order, while this
 //! one counts ranks from the root. Without a segment size, as in its fixed decision rules, a block is one message.
 
-use fabricast_sim::schedule::{Buffer, Dependency, Generate, Header, Program, Rank, Walk};
+use fabricast_sim::schedule::{Buffer, Dependency, Header, Program, Rank, ScheduleGenerator, Walk};
 
-use super::bruck::on;
-use super::cut::{Cut, channel_of};
+use super::bruck::rank_after;
+use super::cut::{Chunking, lane_channel};
 use super::lane::Lane;
-use super::ring::copy_own;
+use super::ring::copy_part;
 use super::{Algorithm, Shape, Unsupported};
 
 /// Schedule generator of the linear gather with handshakes.
 pub(super) struct LinearSync {
     header: Header,
-    cut: Cut,
+    cut: Chunking,
 }
 
 impl LinearSync {
     pub(super) fn new(shape: &Shape) -> Result<Self, Unsupported> {
-        let (cut, layout) = Cut::by_blocks(shape)?;
+        let (cut, layout) = Chunking::by_blocks(shape)?;
         Ok(Self { header: shape.header(Algorithm::LinearSync, layout, 0), cut })
     }
 }
 
-impl Generate for LinearSync {
+impl ScheduleGenerator for LinearSync {
     fn header(&self) -> &Header {
         &self.header
     }
@@ -38,25 +38,26 @@ impl Generate for LinearSync {
         let (ranks, root) = (self.header.call.ranks, self.header.call.root);
         let others = ranks - 1;
         for lane in 0..self.cut.lanes {
-            let at = Lane { rank: rank.0, channel: channel_of(self.header.channels, lane) };
+            let at = Lane { rank: rank.0, channel: lane_channel(self.header.channels, lane) };
             let loops = self.cut.loops;
-            let block_of = |place: u32, shift: i32| Dependency::shifted(Rank(on(root.0, place, ranks)), lane, shift);
+            let block_arrival =
+                |position: u32, shift: i32| Dependency::shifted(Rank(rank_after(root.0, position, ranks)), lane, shift);
             if rank == root {
-                for place in 1..ranks {
+                for position in 1..ranks {
                     // The first rank waits for the last rank's block of the previous loop.
-                    let before = if place > 1 { block_of(place - 1, 0) } else { block_of(others, -1) };
-                    program.push(at.signals(loops, Walk::fixed(on(root.0, place, ranks))), &[before]);
+                    let before = if position > 1 { block_arrival(position - 1, 0) } else { block_arrival(others, -1) };
+                    program.push(at.signals(loops, Walk::fixed(rank_after(root.0, position, ranks))), &[before]);
                 }
             } else {
-                let place = on(rank.0, ranks - root.0, ranks);
-                let asked = Dependency::shifted(root, lane * others + place - 1, 0);
+                let position = rank_after(rank.0, ranks - root.0, ranks);
+                let request = Dependency::shifted(root, lane * others + position - 1, 0);
                 let block = self.cut.over_loops(rank.0, lane);
                 let put = at.put(loops, Walk::fixed(root.0), (Buffer::Input, block), (Buffer::Output, block));
-                program.push(put, &[asked]);
+                program.push(put, &[request]);
             }
         }
         if rank == root {
-            copy_own(&self.header, &self.cut, rank.0, rank.0, program);
+            copy_part(&self.header, &self.cut, rank.0, rank.0, program);
         }
     }
 }

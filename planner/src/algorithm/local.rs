@@ -1,26 +1,28 @@
 //! Call of a single rank: a copy out of place, nothing in place. It is independent of algorithm and collective: the
 //! buffer is one block, divided as for block collectives.
 
-use fabricast_sim::schedule::{Buffer, BufferUse, Generate, Header, OpKind, Program, Rank, RotationDigit, Symmetry};
+use fabricast_sim::schedule::{
+    Buffer, BufferUse, Header, OpKind, Program, Rank, RotationDigit, ScheduleGenerator, Symmetry,
+};
 
-use super::cut::{Cut, channel_of};
+use super::cut::{Chunking, lane_channel};
 use super::lane::Lane;
 use super::{Algorithm, Shape, Unsupported};
 
 /// Schedule generator of a single rank.
 pub(super) struct Local {
     header: Header,
-    cut: Cut,
+    cut: Chunking,
 }
 
 impl Local {
     pub(super) fn new(algorithm: Algorithm, shape: &Shape) -> Result<Self, Unsupported> {
-        let (cut, layout) = Cut::by_blocks(shape)?;
+        let (cut, layout) = Chunking::by_blocks(shape)?;
         Ok(Self { header: shape.header(algorithm, layout, 0), cut })
     }
 }
 
-impl Generate for Local {
+impl ScheduleGenerator for Local {
     fn header(&self) -> &Header {
         &self.header
     }
@@ -30,7 +32,7 @@ impl Generate for Local {
             return;
         }
         for lane in 0..self.cut.lanes {
-            let at = Lane { rank: rank.0, channel: channel_of(self.header.channels, lane) };
+            let at = Lane { rank: rank.0, channel: lane_channel(self.header.channels, lane) };
             let chunks = self.cut.over_loops(0, lane);
             let copy = at.local(OpKind::Copy, self.cut.loops, (Buffer::Input, chunks), (Buffer::Output, chunks));
             program.push(copy, &[]);

@@ -1,9 +1,11 @@
 //! Division of the blocks of an all_to_allv into chunks: one segment of the layout per block, by sender and then
 //! receiver. Within a block, lanes divide into loops, whose number depends on the size of that block.
 
-use fabricast_sim::schedule::{Buffer, BufferUse, Collective, Header, Layout, Matrix, OpKind, Program, Segment, Walk};
+use fabricast_sim::schedule::{
+    Buffer, BufferUse, Collective, Header, Layout, OpKind, Program, Segment, TrafficMatrix, Walk,
+};
 
-use super::cut::{channel_of, checked, checked_loops};
+use super::cut::{check_chunks, check_loops, lane_channel};
 use super::lane::Lane;
 use super::{Algorithm, Shape, Unsupported};
 
@@ -14,7 +16,7 @@ pub(super) struct MatrixCut {
     pub(super) lanes: u32,
     layout: Layout,
     /// Maximum number of loops over any block.
-    most_loops: u32,
+    max_loops: u32,
     /// Chunks per block of each sender, if all its blocks have equally many and none for another rank is empty;
     /// otherwise 0.
     even_parts: Vec<u32>,
@@ -24,30 +26,31 @@ impl MatrixCut {
     /// Creates the division for a shape, and the header of its schedule with scratch of `scratch` times the call's
     /// chunks.
     pub(super) fn new(shape: &Shape, algorithm: Algorithm, scratch: u32) -> Result<(Self, Header), Unsupported> {
-        let matrix = matrix_of(shape)?;
+        let matrix = checked_matrix(shape)?;
         let (ranks, lanes) = (shape.call.ranks, u32::from(shape.channels));
         let full = shape.chunk.map_or(u64::MAX, |chunk| chunk.0.saturating_mul(lanes.into()));
         let mut chunks = 0u64;
         let mut segments = Vec::with_capacity((ranks as usize).pow(2));
         for (from, to) in (0..ranks).flat_map(|from| (0..ranks).map(move |to| (from, to))) {
-            let bytes = matrix.at(from, to);
-            let parts = u64::from(checked_loops(bytes.0.div_ceil(full).max(1), lanes.into())?);
+            let bytes = matrix.get(from, to);
+            let parts = u64::from(check_loops(bytes.0.div_ceil(full).max(1), lanes.into())?);
             chunks = chunks.saturating_add(parts);
-            segments.push(Segment { bytes, parts: checked(chunks).map(|_| parts as u32)? });
+            segments.push(Segment { bytes, parts: check_chunks(chunks).map(|_| parts as u32)? });
         }
-        let slots = checked(chunks.saturating_mul(scratch.into()))?;
+        let slots = check_chunks(chunks.saturating_mul(scratch.into()))?;
         let layout = Layout::new(segments);
         let header = shape.header(algorithm, layout.clone(), slots);
         let loops = |segment: &Segment| if segment.bytes.0 > 0 { segment.parts / lanes } else { 0 };
-        let most_loops = layout.segments().iter().map(loops).max().unwrap_or(0);
+        let max_loops = layout.segments().iter().map(loops).max().unwrap_or(0);
         let rows = layout.segments().chunks(ranks.max(1) as usize);
         let even_parts = rows.enumerate().map(|(from, row)| {
             let parts = row.first().map_or(0, |block| block.parts);
-            let is_alike = |(to, block): (usize, &Segment)| block.parts == parts && (to == from || block.bytes.0 > 0);
-            if row.iter().enumerate().all(is_alike) { parts } else { 0 }
+            let has_equal_parts =
+                |(to, block): (usize, &Segment)| block.parts == parts && (to == from || block.bytes.0 > 0);
+            if row.iter().enumerate().all(has_equal_parts) { parts } else { 0 }
         });
         let even_parts = even_parts.collect();
-        Ok((Self { ranks, lanes, layout, most_loops, even_parts }, header))
+        Ok((Self { ranks, lanes, layout, max_loops, even_parts }, header))
     }
 
     fn segment(&self, from: u32, to: u32) -> usize {
@@ -61,8 +64,8 @@ impl MatrixCut {
     }
 
     /// Maximum number of loops over any block.
-    pub(super) fn most_loops(&self) -> u32 {
-        self.most_loops
+    pub(super) fn max_loops(&self) -> u32 {
+        self.max_loops
     }
 
     /// Number of loops of a lane over every block that `from` sends, if it is the same for all receivers. The chunks
@@ -80,7 +83,7 @@ impl MatrixCut {
 
     /// Chunk of a block in a loop of a lane. Meaningless if the block has fewer loops.
     pub(super) fn chunk(&self, from: u32, to: u32, round: u32, lane: u32) -> u32 {
-        let start = self.layout.start_of(self.segment(from, to));
+        let start = self.layout.segment_start(self.segment(from, to));
         start + round * self.lanes + lane
     }
 
@@ -90,12 +93,12 @@ impl MatrixCut {
     }
 
     /// Out of place, copies the block that a rank sends to itself.
-    pub(super) fn copy_own(&self, header: &Header, rank: u32, program: &mut Program) {
+    pub(super) fn copy_own_block(&self, header: &Header, rank: u32, program: &mut Program) {
         if header.call.buffers == BufferUse::InPlace || self.loops(rank, rank) == 0 {
             return;
         }
         for lane in 0..self.lanes {
-            let at = Lane { rank, channel: channel_of(header.channels, lane) };
+            let at = Lane { rank, channel: lane_channel(header.channels, lane) };
             let chunks = self.over_loops(rank, rank, lane);
             let (src, dst) = ((Buffer::Input, chunks), (Buffer::Output, chunks));
             program.push(at.local(OpKind::Copy, self.loops(rank, rank), src, dst), &[]);
@@ -104,12 +107,12 @@ impl MatrixCut {
 }
 
 /// The matrix of a shape, or an error if it does not match the call.
-fn matrix_of(shape: &Shape) -> Result<&Matrix, Unsupported> {
+fn checked_matrix(shape: &Shape) -> Result<&TrafficMatrix, Unsupported> {
     let call = shape.call;
     let matrix = shape.matrix.as_ref().ok_or(Unsupported::NoMatrix)?;
     if call.collective == Collective::AllToAllV && (matrix.ranks(), matrix.total()) == (call.ranks, call.bytes) {
         return Ok(matrix);
     }
     let (ranks, bytes) = (matrix.ranks(), matrix.total());
-    Err(Unsupported::OtherMatrix { ranks, bytes, call_ranks: call.ranks, call_bytes: call.bytes })
+    Err(Unsupported::MatrixMismatch { ranks, bytes, call_ranks: call.ranks, call_bytes: call.bytes })
 }

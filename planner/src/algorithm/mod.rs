@@ -38,7 +38,7 @@ mod one_shot;
 mod order;
 mod pat;
 mod peers;
-mod places;
+mod power_of_two;
 mod rails;
 mod reduce_then_broadcast;
 mod reduce_then_scatter;
@@ -56,15 +56,15 @@ mod uneven;
 use std::fmt;
 use std::str::FromStr;
 
-use fabricast_sim::schedule::{Call, Collective, Generate, Program, Schedule, UnknownWord, Workplace};
+use fabricast_sim::schedule::{Call, Collective, Processor, Program, Schedule, ScheduleGenerator, UnknownName};
 use fabricast_topologies::Bytes;
-use fabricast_topologies::route::BufferPlace;
+use fabricast_topologies::route::BufferLocation;
 use serde::{Deserialize, Serialize};
 
 use crate::bound::InNetwork;
-use direct::Partners;
-use ring::Numbering;
-use rooted::{Rooted, Siblings, Tree};
+use direct::PartnerOrder;
+use ring::BlockNumbering;
+use rooted::{ChildOrder, Rooted, Tree};
 pub use shape::{Shape, Unsupported};
 
 /// Communication pattern.
@@ -208,7 +208,7 @@ impl Algorithm {
     /// Returns true if it aggregates as many blocks in a message as fit in a chunk, so that programs of one loop depend
     /// on the message size.
     #[must_use]
-    pub fn fills_messages(self) -> bool {
+    pub fn has_size_dependent_steps(self) -> bool {
         self == Self::Pat
     }
 
@@ -216,7 +216,7 @@ impl Algorithm {
     /// chunks. Exceptions: a double tree runs both trees on a single channel, and reduce_then_scatter sends the buffer
     /// as one message on a single channel but as many on several.
     #[must_use]
-    pub fn divides_by_channels(self, collective: Collective) -> bool {
+    pub fn is_channel_independent(self, collective: Collective) -> bool {
         (self, collective) != (Self::Tree, AllReduce) && self != Self::ReduceThenScatter
     }
 
@@ -230,7 +230,7 @@ impl Algorithm {
     /// Returns true if the number of chunks is independent of the number of ranks, so that a large buffer is pipelined
     /// in more chunks of the same size. Other algorithms first divide the buffer into one block per rank.
     #[must_use]
-    pub fn streams(self, collective: Collective) -> bool {
+    pub fn is_pipelined(self, collective: Collective) -> bool {
         match collective {
             Broadcast | Reduce => self != Self::ScatterAllGather,
             AllReduce => matches!(
@@ -255,22 +255,22 @@ impl fmt::Display for Algorithm {
 }
 
 impl FromStr for Algorithm {
-    type Err = UnknownWord;
+    type Err = UnknownName;
 
-    fn from_str(word: &str) -> Result<Self, UnknownWord> {
+    fn from_str(word: &str) -> Result<Self, UnknownName> {
         let lower = word.to_ascii_lowercase();
         let row = ALGORITHMS.iter().find(|row| row.1 == lower);
-        row.map(|row| row.0).ok_or_else(|| UnknownWord::new("algorithm", word, &ALGORITHMS.map(|row| row.1)))
+        row.map(|row| row.0).ok_or_else(|| UnknownName::new("algorithm", word, &ALGORITHMS.map(|row| row.1)))
     }
 }
 
 /// Creates the generator of a broadcast or reduce over a tree.
-fn over<T: Tree + Send + Sync + 'static>(
+fn tree_generator<T: Tree + Send + Sync + 'static>(
     shape: &Shape,
     algorithm: Algorithm,
     tree: T,
-    siblings: Siblings,
-) -> Result<Box<dyn Generate + Send + Sync>, Unsupported> {
+    siblings: ChildOrder,
+) -> Result<Box<dyn ScheduleGenerator + Send + Sync>, Unsupported> {
     Ok(Box::new(Rooted::new(shape, algorithm, tree, siblings)?))
 }
 
@@ -282,8 +282,8 @@ fn over<T: Tree + Send + Sync + 'static>(
 /// # Complexity
 /// Creating a generator takes at most time proportional to the number of ranks; each program takes time proportional to
 /// its runs.
-pub fn generator(algorithm: Algorithm, shape: &Shape) -> Result<Box<dyn Generate + Send + Sync>, Unsupported> {
-    written(algorithm, shape, Numbering::ByRank).and_then(held)
+pub fn generator(algorithm: Algorithm, shape: &Shape) -> Result<Box<dyn ScheduleGenerator + Send + Sync>, Unsupported> {
+    select_generator(algorithm, shape, BlockNumbering::ByRank).and_then(check_program_size)
 }
 
 /// Variant of [`generator`] for timing only, with buffers in the given location. Its operations have the same sizes,
@@ -294,48 +294,51 @@ pub fn generator(algorithm: Algorithm, shape: &Shape) -> Result<Box<dyn Generate
 ///
 /// # Errors
 /// See [`generator`].
-pub fn timed(
+pub fn timing_generator(
     algorithm: Algorithm,
     shape: &Shape,
-    buffers: BufferPlace,
-) -> Result<Box<dyn Generate + Send + Sync>, Unsupported> {
-    let numbering = if buffers == BufferPlace::Managed { Numbering::ByRank } else { Numbering::ByPlace };
-    written(algorithm, shape, numbering).and_then(held)
+    buffers: BufferLocation,
+) -> Result<Box<dyn ScheduleGenerator + Send + Sync>, Unsupported> {
+    let numbering =
+        if buffers == BufferLocation::Managed { BlockNumbering::ByRank } else { BlockNumbering::ByPosition };
+    select_generator(algorithm, shape, numbering).and_then(check_program_size)
 }
 
 /// Number of chunks per rank up to which programs are always short.
-const FEW_CHUNKS: u32 = 1 << 16;
+const UNCHECKED_CHUNKS_PER_RANK: u32 = 1 << 16;
 
 /// Maximum number of operations over all ranks that are lowered individually; they need several gigabytes of memory.
-const MOST_APART: u64 = 1 << 25;
+const MAX_UNMERGED_OPERATIONS: u64 = 1 << 25;
 
 /// Returns the generator, or an error if its programs would not fit in memory, judged by the root's program. This
 /// affects algorithms that write one run per loop.
-fn held(generator: Box<dyn Generate + Send + Sync>) -> Result<Box<dyn Generate + Send + Sync>, Unsupported> {
+fn check_program_size(
+    generator: Box<dyn ScheduleGenerator + Send + Sync>,
+) -> Result<Box<dyn ScheduleGenerator + Send + Sync>, Unsupported> {
     let header = generator.header();
     let Call { ranks, root, .. } = header.call;
-    if header.layout.chunks() / ranks.max(1) > FEW_CHUNKS {
+    if header.layout.chunks() / ranks.max(1) > UNCHECKED_CHUNKS_PER_RANK {
         let mut program = Program::default();
         generator.program(root, &mut program);
         // Operations on chunks of unequal size are lowered individually.
-        let apart: u64 = match header.layout.is_even() {
+        let unmerged: u64 = match header.layout.is_even() {
             true => 0,
             false => program.runs().iter().map(|run| u64::from(run.len)).sum(),
         };
-        let is_long = program.runs().len().saturating_mul(ranks as usize) > Schedule::MOST_RUNS
-            || apart.saturating_mul(ranks.into()) > MOST_APART;
-        if program.is_cut() || is_long {
+        let is_long = program.runs().len().saturating_mul(ranks as usize) > Schedule::MAX_RUNS
+            || unmerged.saturating_mul(ranks.into()) > MAX_UNMERGED_OPERATIONS;
+        if program.is_truncated() || is_long {
             return Err(Unsupported::TooManyRuns);
         }
     }
     Ok(generator)
 }
 
-fn written(
+fn select_generator(
     algorithm: Algorithm,
     shape: &Shape,
-    numbering: Numbering,
-) -> Result<Box<dyn Generate + Send + Sync>, Unsupported> {
+    numbering: BlockNumbering,
+) -> Result<Box<dyn ScheduleGenerator + Send + Sync>, Unsupported> {
     let Call { collective, ranks, root, .. } = shape.call;
     if !algorithm.supports(collective) {
         return Err(Unsupported::Collective { algorithm, collective });
@@ -352,10 +355,10 @@ fn written(
     if shape.chunk == Some(Bytes(0)) {
         return Err(Unsupported::EmptyChunk);
     }
-    if ranks == 1 && collective.has_sizes() {
+    if ranks == 1 && collective.has_variable_size() {
         return Ok(Box::new(local::Local::new(algorithm, shape)?));
     }
-    if shape.workplace == Workplace::Host && matches!(collective, AllReduce | ReduceScatter | Reduce) {
+    if shape.reduction_device == Processor::Host && matches!(collective, AllReduce | ReduceScatter | Reduce) {
         return Ok(Box::new(staged::Staged::new(algorithm, shape)?));
     }
     Ok(match (algorithm, collective) {
@@ -364,12 +367,20 @@ fn written(
         (Algorithm::Ring, _) => Box::new(ring::Ring::new(shape, numbering)?),
         (Algorithm::Tree, AllReduce) => Box::new(tree::DoubleTree::new(shape)?),
         (Algorithm::Tree, Gather | Scatter) => Box::new(binomial_blocks::BinomialBlocks::new(shape)?),
-        (Algorithm::Tree, Broadcast) => over(shape, algorithm, tree::Binomial::largest_first(ranks), Siblings::InTurn)?,
-        (Algorithm::Tree, _) => over(shape, algorithm, tree::Binomial::smallest_first(ranks), Siblings::InTurn)?,
-        (Algorithm::Linear, _) => over(shape, algorithm, linear::Star { ranks }, Siblings::Together)?,
-        (Algorithm::Knomial, _) => over(shape, algorithm, knomial::Knomial { ranks }, Siblings::Together)?,
-        (Algorithm::BinaryTree, _) => over(shape, algorithm, binary_tree::BinaryTree { ranks }, Siblings::Together)?,
-        (Algorithm::Chains, _) => over(shape, algorithm, chains::Chains { ranks }, Siblings::Together)?,
+        (Algorithm::Tree, Broadcast) => {
+            tree_generator(shape, algorithm, tree::Binomial::largest_first(ranks), ChildOrder::Sequential)?
+        }
+        (Algorithm::Tree, _) => {
+            tree_generator(shape, algorithm, tree::Binomial::smallest_first(ranks), ChildOrder::Sequential)?
+        }
+        (Algorithm::Linear, _) => tree_generator(shape, algorithm, linear::Star { ranks }, ChildOrder::Concurrent)?,
+        (Algorithm::Knomial, _) => {
+            tree_generator(shape, algorithm, knomial::Knomial { ranks }, ChildOrder::Concurrent)?
+        }
+        (Algorithm::BinaryTree, _) => {
+            tree_generator(shape, algorithm, binary_tree::BinaryTree { ranks }, ChildOrder::Concurrent)?
+        }
+        (Algorithm::Chains, _) => tree_generator(shape, algorithm, chains::Chains { ranks }, ChildOrder::Concurrent)?,
         (Algorithm::InOrderTree, _) => Box::new(in_order_tree::InOrderReduce::new(shape)?),
         (Algorithm::SplitTree, _) => Box::new(split_tree::SplitTree::new(shape)?),
         (Algorithm::LinearSync, _) => Box::new(linear_sync::LinearSync::new(shape)?),
@@ -381,11 +392,11 @@ fn written(
         (Algorithm::ReduceThenScatter, _) => Box::new(reduce_then_scatter::ReduceThenScatter::new(shape)?),
         (Algorithm::OneShot, _) => Box::new(one_shot::OneShot::new(shape)?),
         (Algorithm::TwoShot, _) => Box::new(two_shot::TwoShot::new(shape)?),
-        (Algorithm::Direct, AllToAllV) => Box::new(uneven::Uneven::new(shape, Partners::Together)?),
-        (Algorithm::Pairwise, AllToAllV) => Box::new(uneven::Uneven::new(shape, Partners::InTurn)?),
+        (Algorithm::Direct, AllToAllV) => Box::new(uneven::Uneven::new(shape, PartnerOrder::Concurrent)?),
+        (Algorithm::Pairwise, AllToAllV) => Box::new(uneven::Uneven::new(shape, PartnerOrder::Sequential)?),
         (Algorithm::Direct, ReduceScatter) => Box::new(two_shot::ReduceScatter::new(shape)?),
-        (Algorithm::Direct, _) => Box::new(direct::Direct::new(shape, Partners::Together)?),
-        (Algorithm::Pairwise, _) => Box::new(direct::Direct::new(shape, Partners::InTurn)?),
+        (Algorithm::Direct, _) => Box::new(direct::Direct::new(shape, PartnerOrder::Concurrent)?),
+        (Algorithm::Pairwise, _) => Box::new(direct::Direct::new(shape, PartnerOrder::Sequential)?),
         (Algorithm::GridRing, _) => Box::new(grid::GridRing::new(shape)?),
         (Algorithm::ScatterAllGather, _) => Box::new(scatter_all_gather::ScatterAllGather::new(shape)?),
         (Algorithm::Hierarchical, AllGather) => Box::new(hierarchical::AllGather::new(shape)?),

@@ -8,23 +8,23 @@
 //! Source: Chen, Zhang, Zhang, Yuan, *Performance Evaluation of Allgather Algorithms on Terascale Linux Cluster with
 //! Fast Ethernet*, HPC Asia 2005; Open MPI 4.1, 5.0 ompi/mca/coll/base/coll_base_allgather.c (neighborexchange).
 
-use fabricast_sim::schedule::{Buffer, Generate, Header, Program, Rank, Walk};
+use fabricast_sim::schedule::{Buffer, Header, Program, Rank, ScheduleGenerator, Walk};
 
-use super::bruck::on;
-use super::cut::Cut;
-use super::ring::copy_own;
+use super::bruck::rank_after;
+use super::cut::Chunking;
+use super::ring::copy_part;
 use super::steps::{self, Parts, Pattern, Piece};
 use super::{Algorithm, Shape, Unsupported};
 
 /// Schedule generator of the neighbour exchange for an even number of ranks.
 pub(super) struct NeighbourExchange {
     header: Header,
-    cut: Cut,
+    cut: Chunking,
 }
 
 impl NeighbourExchange {
     pub(super) fn new(shape: &Shape) -> Result<Self, Unsupported> {
-        let (cut, layout) = Cut::by_blocks(shape)?;
+        let (cut, layout) = Chunking::by_blocks(shape)?;
         Ok(Self { header: shape.header(Algorithm::NeighbourExchange, layout, 0), cut })
     }
 
@@ -35,19 +35,19 @@ impl NeighbourExchange {
     /// The rank with which `rank` exchanges in a step; in even steps, the other rank of its pair.
     fn neighbour(&self, rank: u32, step: u32) -> u32 {
         let up = rank.is_multiple_of(2) == step.is_multiple_of(2);
-        on(rank, if up { 1 } else { self.ranks() - 1 }, self.ranks())
+        rank_after(rank, if up { 1 } else { self.ranks() - 1 }, self.ranks())
     }
 
     /// First of the two blocks that a rank receives in a step (from 1 on). Block pairs are those of ranks 2i and 2i +
     /// 1.
-    fn got(&self, rank: u32, step: u32) -> u32 {
+    fn received_block(&self, rank: u32, step: u32) -> u32 {
         let ranks = self.ranks();
         // Even ranks receive blocks from further and further below in odd steps, and from further and further above in
         // even steps; for odd ranks it is reversed.
-        let away = 2 * step.div_ceil(2);
+        let distance = 2 * step.div_ceil(2);
         let pair = rank / 2 * 2;
         let above = rank.is_multiple_of(2) == step.is_multiple_of(2);
-        if above { on(pair, away, ranks) } else { on(pair, ranks - away % ranks, ranks) }
+        if above { rank_after(pair, distance, ranks) } else { rank_after(pair, ranks - distance % ranks, ranks) }
     }
 }
 
@@ -58,17 +58,17 @@ impl Pattern for NeighbourExchange {
 
     fn pieces(&self, rank: u32, step: u32) -> Vec<Piece> {
         let to = self.neighbour(rank, step);
-        let block = |buffer: Buffer, block: u32| Parts::of(buffer, Walk::fixed(block));
-        let own = Piece::put(to, block(Buffer::Input, rank), block(Buffer::Output, rank), 1);
-        let passed = |first: u32, count: u32| {
-            let blocks = Parts::of(Buffer::Output, Walk::linear(first, 1));
+        let block = |buffer: Buffer, block: u32| Parts::new(buffer, Walk::fixed(block));
+        let own_piece = Piece::put(to, block(Buffer::Input, rank), block(Buffer::Output, rank), 1);
+        let forward = |first: u32, count: u32| {
+            let blocks = Parts::new(Buffer::Output, Walk::linear(first, 1));
             Piece::put(to, blocks, blocks, count)
         };
         match step {
-            0 => vec![own, Piece::nothing(rank)],
+            0 => vec![own_piece, Piece::empty(rank)],
             // The own block is read from the input, the other block of the pair from the output.
-            1 => vec![own, passed(rank ^ 1, 1)],
-            _ => vec![Piece::nothing(rank), passed(self.got(rank, step - 1), 2)],
+            1 => vec![own_piece, forward(rank ^ 1, 1)],
+            _ => vec![Piece::empty(rank), forward(self.received_block(rank, step - 1), 2)],
         }
     }
 
@@ -77,13 +77,13 @@ impl Pattern for NeighbourExchange {
     }
 }
 
-impl Generate for NeighbourExchange {
+impl ScheduleGenerator for NeighbourExchange {
     fn header(&self) -> &Header {
         &self.header
     }
 
     fn program(&self, rank: Rank, program: &mut Program) {
         steps::write(self, &self.header, &self.cut, rank, program);
-        copy_own(&self.header, &self.cut, rank.0, rank.0, program);
+        copy_part(&self.header, &self.cut, rank.0, rank.0, program);
     }
 }

@@ -12,10 +12,10 @@
 //! src/transport/nvls.cc.
 
 use fabricast_sim::schedule::{
-    Buffer, Collective, Dependency, Generate, Header, OpKind, Program, Rank, RotationDigit, Symmetry, Walk,
+    Buffer, Collective, Dependency, Header, OpKind, Program, Rank, RotationDigit, ScheduleGenerator, Symmetry, Walk,
 };
 
-use super::cut::{Cut, channel_of};
+use super::cut::{Chunking, lane_channel};
 use super::lane::Lane;
 use super::{Algorithm, Shape, Unsupported};
 
@@ -25,7 +25,7 @@ const ALL: Walk = Walk::fixed(0);
 /// Schedule generator of collectives through the NVSwitches.
 pub(super) struct Nvls {
     header: Header,
-    cut: Cut,
+    cut: Chunking,
 }
 
 impl Nvls {
@@ -35,24 +35,24 @@ impl Nvls {
             return Err(Unsupported::NoTeam { algorithm: Algorithm::Nvls });
         }
         let (cut, layout) = match shape.call.collective {
-            Collective::AllReduce => Cut::by_loops(shape, u32::from(shape.channels), ranks)?,
-            _ => Cut::by_blocks(shape)?,
+            Collective::AllReduce => Chunking::by_loops(shape, u32::from(shape.channels), ranks)?,
+            _ => Chunking::by_blocks(shape)?,
         };
         let header = Header { teams: vec![(0..ranks).map(Rank).collect()], ..shape.header(Algorithm::Nvls, layout, 0) };
         Ok(Self { header, cut })
     }
 }
 
-impl Generate for Nvls {
+impl ScheduleGenerator for Nvls {
     fn header(&self) -> &Header {
         &self.header
     }
 
     fn program(&self, rank: Rank, program: &mut Program) {
         for lane in 0..self.cut.lanes {
-            let at = Lane { rank: rank.0, channel: channel_of(self.header.channels, lane) };
-            let own = self.cut.over_loops(rank.0, lane);
-            let (input, output) = ((Buffer::Input, own), (Buffer::Output, own));
+            let at = Lane { rank: rank.0, channel: lane_channel(self.header.channels, lane) };
+            let chunks = self.cut.over_loops(rank.0, lane);
+            let (input, output) = ((Buffer::Input, chunks), (Buffer::Output, chunks));
             let chunk_before = |run: u32| Dependency::shifted(rank, run, -1);
             let loops = self.cut.loops;
             let next = program.runs().len() as u32;

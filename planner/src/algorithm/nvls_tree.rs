@@ -10,10 +10,10 @@
 //! (`connectNvlsTrees`).
 
 use fabricast_sim::schedule::{
-    Buffer, Dependency, Generate, Header, OpKind, Program, Rank, RotationDigit, Symmetry, Walk,
+    Buffer, Dependency, Header, OpKind, Program, Rank, RotationDigit, ScheduleGenerator, Symmetry, Walk,
 };
 
-use super::cut::{Cut, channel_of};
+use super::cut::{Chunking, lane_channel};
 use super::host_trees::host_tree;
 use super::lane::Lane;
 use super::{Algorithm, Shape, Unsupported};
@@ -30,7 +30,7 @@ const RUNS_PER_LANE: u32 = 6;
 /// Schedule generator of all_reduce through NVSwitches and trees.
 pub(super) struct NvlsTree {
     header: Header,
-    cut: Cut,
+    cut: Chunking,
     per_team: u32,
 }
 
@@ -41,7 +41,7 @@ impl NvlsTree {
             return Err(Unsupported::NoTeam { algorithm: Algorithm::NvlsTree });
         }
         // Both trees run on one channel if there is only one.
-        let (cut, layout) = Cut::by_loops(shape, u32::from(shape.channels).max(2), per_team)?;
+        let (cut, layout) = Chunking::by_loops(shape, u32::from(shape.channels).max(2), per_team)?;
         let slots = layout.chunks();
         let teams = (0..ranks / per_team).map(|team| (team * per_team..(team + 1) * per_team).map(Rank).collect());
         let header = Header { teams: teams.collect(), ..shape.header(Algorithm::NvlsTree, layout, slots) };
@@ -49,7 +49,7 @@ impl NvlsTree {
     }
 }
 
-impl Generate for NvlsTree {
+impl ScheduleGenerator for NvlsTree {
     fn header(&self) -> &Header {
         &self.header
     }
@@ -58,28 +58,28 @@ impl Generate for NvlsTree {
         let (team, position) = (rank.0 / self.per_team, rank.0 % self.per_team);
         let (teams, loops) = (self.header.call.ranks / self.per_team, self.cut.loops);
         for lane in 0..self.cut.lanes {
-            let at = Lane { rank: rank.0, channel: channel_of(self.header.channels, lane) };
-            let family = host_tree(team, teams, lane);
+            let at = Lane { rank: rank.0, channel: lane_channel(self.header.channels, lane) };
+            let neighbours = host_tree(team, teams, lane);
             let across = |team: u32| Rank(team * self.per_team + position);
-            let run = |which: u32| lane * RUNS_PER_LANE + which;
-            let own = |which: u32| Dependency::shifted(rank, run(which), 0);
-            let chunk_before = |which: u32| Dependency::shifted(rank, run(which), -1);
+            let run = |index: u32| lane * RUNS_PER_LANE + index;
+            let own_run = |index: u32| Dependency::shifted(rank, run(index), 0);
+            let chunk_before = |index: u32| Dependency::shifted(rank, run(index), -1);
             let chunks = self.cut.over_loops(position, lane);
             let (input, output, slot) = ((Buffer::Input, chunks), (Buffer::Output, chunks), (Buffer::Scratch, chunks));
             let domain = Walk::fixed(team);
             let [first, second] =
-                family.children.map(|child| child.map(|child| Dependency::shifted(across(child), run(UP), 0)));
+                neighbours.children.map(|child| child.map(|child| Dependency::shifted(across(child), run(UP), 0)));
             // Operation that completes the sum of this domain's subtree. The first child's data is reduced on arrival,
             // after the domain's own sum; the second child's data is reduced locally.
-            let from_first = first.unwrap_or(own(GATHER));
-            let complete = if second.is_some() { own(REDUCE) } else { from_first };
+            let from_first = first.unwrap_or(own_run(GATHER));
+            let complete = if second.is_some() { own_run(REDUCE) } else { from_first };
 
             let gather = at.transfer(OpKind::MulticastReduce, loops, domain, input, output);
             program.push(gather, &[chunk_before(GATHER)]);
 
-            let (parent, is_second) = family.parent.map_or((rank, 0), |(parent, which)| (across(parent), which));
+            let (parent, is_second) = neighbours.parent.map_or((rank, 0), |(parent, index)| (across(parent), index));
             let (kind, dst) = if is_second == 0 { (OpKind::PutReduce, output) } else { (OpKind::Put, slot) };
-            let len = if family.parent.is_some() { loops } else { 0 };
+            let len = if neighbours.parent.is_some() { loops } else { 0 };
             let parents_sum = Dependency::shifted(parent, run(GATHER), 0);
             let up = at.transfer(kind, len, Walk::fixed(parent.0), output, dst);
             program.push(up, &[complete, chunk_before(UP), parents_sum][..if is_second == 0 { 3 } else { 2 }]);
@@ -88,14 +88,14 @@ impl Generate for NvlsTree {
             let awaited: Vec<Dependency> = second.into_iter().chain([from_first]).collect();
             program.push(at.local(OpKind::Reduce, len, slot, output), &awaited);
 
-            let result = match family.parent {
-                Some((_, which)) => Dependency::shifted(parent, run(DOWN[which]), 0),
+            let result = match neighbours.parent {
+                Some((_, index)) => Dependency::shifted(parent, run(DOWN[index]), 0),
                 None => complete,
             };
-            for (child, which) in family.children.into_iter().zip(DOWN) {
+            for (child, index) in neighbours.children.into_iter().zip(DOWN) {
                 let len = if child.is_some() { loops } else { 0 };
                 let to = Walk::fixed(child.map_or(rank, across).0);
-                program.push(at.put(len, to, output, output), &[result, chunk_before(which)]);
+                program.push(at.put(len, to, output, output), &[result, chunk_before(index)]);
             }
 
             let spread = at.transfer(OpKind::MulticastPut, loops, domain, output, output);

@@ -8,9 +8,11 @@
 //! Source: the custom all-reduce of TensorRT-LLM and vLLM (csrc/custom_all_reduce.cuh, `cross_device_reduce_1stage`,
 //! which reads where this puts); NCCL 2.28 src/sym_kernels.cc AllReduce_AGxLL_R.
 
-use fabricast_sim::schedule::{Buffer, BufferUse, Dependency, Generate, Header, OpKind, Program, Rank, Symmetry, Walk};
+use fabricast_sim::schedule::{
+    Buffer, BufferUse, Dependency, Header, OpKind, Program, Rank, ScheduleGenerator, Symmetry, Walk,
+};
 
-use super::cut::{Cut, channel_of, checked};
+use super::cut::{Chunking, check_chunks, lane_channel};
 use super::lane::Lane;
 use super::peers::Peers;
 use super::{Algorithm, Shape, Unsupported};
@@ -18,19 +20,19 @@ use super::{Algorithm, Shape, Unsupported};
 /// Schedule generator of the one-shot all_reduce.
 pub(super) struct OneShot {
     header: Header,
-    cut: Cut,
+    cut: Chunking,
     peers: Peers,
 }
 
 impl OneShot {
     pub(super) fn new(shape: &Shape) -> Result<Self, Unsupported> {
-        let (cut, layout) = Cut::by_loops(shape, u32::from(shape.channels), 1)?;
-        let scratch = checked(u64::from(layout.chunks()) * u64::from(shape.call.ranks))?;
+        let (cut, layout) = Chunking::by_loops(shape, u32::from(shape.channels), 1)?;
+        let scratch = check_chunks(u64::from(layout.chunks()) * u64::from(shape.call.ranks))?;
         Ok(Self { header: shape.header(Algorithm::OneShot, layout, scratch), cut, peers: Peers::new(shape) })
     }
 }
 
-impl Generate for OneShot {
+impl ScheduleGenerator for OneShot {
     fn header(&self) -> &Header {
         &self.header
     }
@@ -40,16 +42,16 @@ impl Generate for OneShot {
         let out_of_place = self.header.call.buffers == BufferUse::OutOfPlace;
         let per_lane = 2 * self.peers.offsets().len() as u32 + u32::from(out_of_place);
         for lane in 0..self.cut.lanes {
-            let at = Lane { rank: rank.0, channel: channel_of(self.header.channels, lane) };
+            let at = Lane { rank: rank.0, channel: lane_channel(self.header.channels, lane) };
             let first_run = lane * per_lane;
             let chunks = self.cut.over_loops(0, lane);
-            let slots_of = |source: u32| {
+            let slots = |source: u32| {
                 let base = source * self.header.layout.chunks() + chunks.base;
                 (Buffer::Scratch, Walk { base, ..chunks })
             };
             for offset in self.peers.offsets() {
                 let peer = Walk::fixed(self.peers.target(rank.0, offset));
-                let put = at.put(loops, peer, (Buffer::Input, chunks), slots_of(rank.0));
+                let put = at.put(loops, peer, (Buffer::Input, chunks), slots(rank.0));
                 program.push(put, &[Dependency::shifted(rank, first_run + offset - 1, -1)]);
             }
             let mut last = None;
@@ -67,7 +69,7 @@ impl Generate for OneShot {
                         awaited.extend(self.peers.offsets().map(|o| Dependency::shifted(rank, first_run + o - 1, 0)));
                     }
                 }
-                let reduce = at.local(OpKind::Reduce, loops, slots_of(source), (Buffer::Output, chunks));
+                let reduce = at.local(OpKind::Reduce, loops, slots(source), (Buffer::Output, chunks));
                 last = Some(program.push(reduce, &awaited));
             }
         }

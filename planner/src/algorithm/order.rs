@@ -16,7 +16,7 @@ pub(super) struct Order {
 
 impl Order {
     /// Returns the orders of a shape, at least one.
-    pub(super) fn all_of(shape: &Shape) -> Result<Vec<Self>, Unsupported> {
+    pub(super) fn from_shape(shape: &Shape) -> Result<Vec<Self>, Unsupported> {
         let ranks = shape.call.ranks;
         if shape.orders.is_empty() {
             return Ok(vec![Self { ranks, step: Some(1), listed: None }]);
@@ -28,11 +28,11 @@ impl Order {
     fn listed(ranks: u32, order: &[Rank]) -> Option<Self> {
         let mut positions = vec![u32::MAX; ranks as usize];
         for (position, rank) in order.iter().enumerate() {
-            let place = positions.get_mut(rank.0 as usize)?;
-            if *place != u32::MAX {
+            let slot = positions.get_mut(rank.0 as usize)?;
+            if *slot != u32::MAX {
                 return None;
             }
-            *place = position as u32;
+            *slot = position as u32;
         }
         if order.len() != ranks as usize {
             return None;
@@ -54,9 +54,9 @@ impl Order {
         self.listed.as_ref().map_or(position, |(ring, _)| ring[position as usize])
     }
 
-    /// The rank `places` positions after a rank; negative values go against the ring's direction.
-    pub(super) fn after(&self, rank: u32, places: i64) -> u32 {
-        let position = (i64::from(self.position(rank)) + places).rem_euclid(i64::from(self.ranks));
+    /// The rank `offset` positions after a rank; negative values go against the ring's direction.
+    pub(super) fn after(&self, rank: u32, offset: i64) -> u32 {
+        let position = (i64::from(self.position(rank)) + offset).rem_euclid(i64::from(self.ranks));
         self.rank_at(position as u32)
     }
 

@@ -15,19 +15,19 @@
 //! 2025; NCCL 2.23 and later, src/include/device.h and src/device/all_gather.h (its order of the last hops differs).
 
 use fabricast_sim::schedule::{
-    Buffer, Collective, Generate, Header, OpKind, Program, Rank, RotationDigit, Symmetry, Walk,
+    Buffer, Collective, Header, OpKind, Program, Rank, RotationDigit, ScheduleGenerator, Symmetry, Walk,
 };
 
-use super::bruck::on;
-use super::cut::Cut;
-use super::ring::copy_own;
+use super::bruck::rank_after;
+use super::cut::Chunking;
+use super::ring::copy_part;
 use super::steps::{self, Parts, Pattern, Piece};
 use super::{Algorithm, Shape, Unsupported};
 
 /// Schedule generator of PAT all_gather and reduce_scatter.
 pub(super) struct Pat {
     header: Header,
-    cut: Cut,
+    cut: Chunking,
     rotation: RotationDigit,
     /// Hops in the order of all_gather.
     hops: Vec<Hop>,
@@ -49,34 +49,34 @@ struct Hop {
 struct Trees {
     ranks: u32,
     /// Blocks per message.
-    together: u32,
+    blocks_per_message: u32,
     /// Positions of each subtree that is traversed hop by hop.
     subtree: u32,
 }
 
 impl Trees {
-    fn new(shape: &Shape, cut: &Cut) -> Self {
+    fn new(shape: &Shape, cut: &Chunking) -> Self {
         let ranks = shape.call.ranks;
-        let whole = ranks.next_power_of_two();
+        let padded_ranks = ranks.next_power_of_two();
         let pieces = u64::from(ranks) * u64::from(cut.lanes) * u64::from(cut.loops);
         let fitting = |chunk: u64| chunk.saturating_mul(pieces) / shape.call.bytes.0.max(1);
-        let together = shape.chunk.map_or(whole, |chunk| {
-            let fitting = fitting(chunk.0).clamp(1, u64::from(whole)) as u32;
+        let max_blocks = shape.chunk.map_or(padded_ranks, |chunk| {
+            let fitting = fitting(chunk.0).clamp(1, u64::from(padded_ranks)) as u32;
             1 << fitting.ilog2()
         });
-        let together = together.min(whole / 2);
-        Self { ranks, together, subtree: whole / together }
+        let blocks_per_message = max_blocks.min(padded_ranks / 2);
+        Self { ranks, blocks_per_message, subtree: padded_ranks / blocks_per_message }
     }
 
     /// All hops, from the owners outwards.
     fn hops(self) -> Vec<Hop> {
-        let whole = self.together * self.subtree;
+        let padded_ranks = self.blocks_per_message * self.subtree;
         let hop = |distance: u32, first: u32, stride: u32| {
             // Positions after the last rank do not exist.
             let count = self.ranks.saturating_sub(first + distance).div_ceil(stride);
             Hop { distance, first, stride, count }
         };
-        let far = (1..=self.together.ilog2()).map(|k| hop(whole >> k, 0, 2 * (whole >> k)));
+        let far = (1..=self.blocks_per_message.ilog2()).map(|k| hop(padded_ranks >> k, 0, 2 * (padded_ranks >> k)));
         let mut hops: Vec<Hop> = far.collect();
         let mut open = vec![(0, self.subtree)];
         while let Some((first, size)) = open.pop() {
@@ -94,14 +94,14 @@ impl Trees {
 
     /// Blocks of the owners `first, first + stride, …` positions before a rank.
     fn blocks_at(self, rank: u32, first: u32, stride: u32) -> Walk {
-        let back = on(0, self.ranks - stride % self.ranks, self.ranks);
-        Walk::cyclic(0, on(rank, self.ranks - first % self.ranks, self.ranks), back, self.ranks)
+        let back = rank_after(0, self.ranks - stride % self.ranks, self.ranks);
+        Walk::cyclic(0, rank_after(rank, self.ranks - first % self.ranks, self.ranks), back, self.ranks)
     }
 }
 
 impl Pat {
     pub(super) fn new(shape: &Shape) -> Result<Self, Unsupported> {
-        let (cut, layout) = Cut::by_blocks(shape)?;
+        let (cut, layout) = Chunking::by_blocks(shape)?;
         let trees = Trees::new(shape, &cut);
         let sums = shape.call.collective == Collective::ReduceScatter;
         let slots = if sums { layout.chunks() } else { 0 };
@@ -125,13 +125,13 @@ impl Pat {
 
     /// Forwards blocks of an all_gather; a rank's own block comes from its input.
     fn spread(&self, rank: u32, hop: Hop) -> Vec<Piece> {
-        let to = on(rank, hop.distance, self.trees.ranks);
-        let own = u32::from(hop.first == 0);
+        let to = rank_after(rank, hop.distance, self.trees.ranks);
+        let own_count = u32::from(hop.first == 0);
         let blocks = |skipped: u32| self.trees.blocks_at(rank, hop.first + skipped * hop.stride, hop.stride);
-        let (output, others) = (Parts::of(Buffer::Output, blocks(0)), Parts::of(Buffer::Output, blocks(own)));
+        let (output, others) = (Parts::new(Buffer::Output, blocks(0)), Parts::new(Buffer::Output, blocks(own_count)));
         vec![
-            Piece::put(to, Parts::of(Buffer::Input, blocks(0)), output, own),
-            Piece::put(to, others, others, hop.count - own),
+            Piece::put(to, Parts::new(Buffer::Input, blocks(0)), output, own_count),
+            Piece::put(to, others, others, hop.count - own_count),
         ]
     }
 
@@ -139,10 +139,10 @@ impl Pat {
     /// sends its input alone, as leaves do.
     fn collect(&self, rank: u32, hop: Hop) -> Vec<Piece> {
         let trees = self.trees;
-        let to = on(rank, trees.ranks - hop.distance, trees.ranks);
+        let to = rank_after(rank, trees.ranks - hop.distance, trees.ranks);
         let is_leaf = |i: u32| hop.distance == 1 || hop.first + i * hop.stride + hop.distance + 1 == trees.ranks;
-        let home = u32::from(hop.first == 0);
-        let alone = u32::from(hop.count > home && hop.distance > 1 && is_leaf(hop.count - 1));
+        let owner_count = u32::from(hop.first == 0);
+        let leaf_count = u32::from(hop.count > owner_count && hop.distance > 1 && is_leaf(hop.count - 1));
         // The first contribution to a sum at an inner position comes from the next position.
         let kind = if hop.distance == 1 { OpKind::PutReduceInput } else { OpKind::PutReduce };
         let piece = |from: u32, len: u32| {
@@ -150,11 +150,11 @@ impl Pat {
             let blocks = trees.blocks_at(rank, position + hop.distance, hop.stride);
             let src = if is_leaf(from) { Buffer::Input } else { Buffer::Scratch };
             let dst = if position == 0 { Buffer::Output } else { Buffer::Scratch };
-            let (src, dst) = (Parts::of(src, blocks), Parts::of(dst, blocks));
-            if len > 0 { Piece::put(to, src, dst, len).reducing(kind) } else { Piece::nothing(rank) }
+            let (src, dst) = (Parts::new(src, blocks), Parts::new(dst, blocks));
+            if len > 0 { Piece::put(to, src, dst, len).reducing(kind) } else { Piece::empty(rank) }
         };
-        let between = hop.count - home - alone;
-        vec![piece(0, home), piece(home, between), piece(home + between, alone)]
+        let inner_count = hop.count - owner_count - leaf_count;
+        vec![piece(0, owner_count), piece(owner_count, inner_count), piece(owner_count + inner_count, leaf_count)]
     }
 }
 
@@ -170,11 +170,11 @@ impl Pattern for Pat {
 
     fn source(&self, rank: u32, step: u32) -> Option<u32> {
         let (distance, ranks) = (self.hop(step).distance, self.trees.ranks);
-        Some(on(rank, if self.reduces() { distance } else { ranks - distance }, ranks))
+        Some(rank_after(rank, if self.reduces() { distance } else { ranks - distance }, ranks))
     }
 }
 
-impl Generate for Pat {
+impl ScheduleGenerator for Pat {
     fn header(&self) -> &Header {
         &self.header
     }
@@ -182,7 +182,7 @@ impl Generate for Pat {
     fn program(&self, rank: Rank, program: &mut Program) {
         steps::write(self, &self.header, &self.cut, rank, program);
         if !self.reduces() {
-            copy_own(&self.header, &self.cut, rank.0, rank.0, program);
+            copy_part(&self.header, &self.cut, rank.0, rank.0, program);
         }
     }
 
@@ -198,30 +198,30 @@ mod tests {
     #[test]
     fn every_position_is_reached_once_from_a_reached_position() {
         for ranks in 2..140u32 {
-            let whole = ranks.next_power_of_two();
-            for together in (0..whole.ilog2()).map(|k| 1 << k) {
-                let trees = Trees { ranks, together, subtree: whole / together };
+            let padded_ranks = ranks.next_power_of_two();
+            for blocks_per_message in (0..padded_ranks.ilog2()).map(|k| 1 << k) {
+                let trees = Trees { ranks, blocks_per_message, subtree: padded_ranks / blocks_per_message };
                 let mut reached = vec![false; ranks as usize];
                 reached[0] = true;
                 for hop in trees.hops() {
-                    assert!(hop.count <= together);
+                    assert!(hop.count <= blocks_per_message);
                     let before = reached.clone();
                     for i in 0..hop.count {
                         let from = (hop.first + i * hop.stride) as usize;
                         let to = from + hop.distance as usize;
-                        assert!(before[from] && !reached[to], "{from} to {to} of {ranks}, {together} together");
+                        assert!(before[from] && !reached[to], "{from} to {to} of {ranks}, {blocks_per_message} blocks");
                         reached[to] = true;
                     }
                 }
-                assert!(reached.iter().all(|&reached| reached), "{ranks} ranks, {together} together");
+                assert!(reached.iter().all(|&reached| reached), "{ranks} ranks, {blocks_per_message} blocks");
             }
         }
     }
 
     #[test]
     fn larger_messages_need_fewer_steps() {
-        let steps = |ranks: u32, together: u32| {
-            Trees { ranks, together, subtree: ranks.next_power_of_two() / together }.hops().len()
+        let steps = |ranks: u32, blocks_per_message: u32| {
+            Trees { ranks, blocks_per_message, subtree: ranks.next_power_of_two() / blocks_per_message }.hops().len()
         };
         assert_eq!((steps(64, 32), steps(64, 1), steps(64, 8)), (6, 63, 3 + 7));
         assert_eq!((steps(13, 8), steps(13, 1), steps(1024, 512)), (4, 12, 10));

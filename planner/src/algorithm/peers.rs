@@ -43,7 +43,7 @@ impl Peers {
     }
 
     /// Position of the rank at an offset in [`Self::walks`]: index of the walk, and step within it.
-    pub(super) fn place_of(self, offset: u32) -> (u32, u32) {
+    pub(super) fn locate(self, offset: u32) -> (u32, u32) {
         let (host, position) = (offset / self.per_host, offset % self.per_host);
         (host, if host == 0 { position - 1 } else { position })
     }
@@ -51,10 +51,10 @@ impl Peers {
     /// All other ranks, one walk per host, with the length of each walk.
     pub(super) fn walks(self, rank: u32) -> impl Iterator<Item = (Walk, u32)> {
         let (host, position) = (rank / self.per_host, rank % self.per_host);
-        (0..self.hosts).map(move |further| {
+        (0..self.hosts).map(move |host_offset| {
             // A rank excludes itself in its own host.
-            let skipped = u32::from(further == 0);
-            let base = (host + further) % self.hosts * self.per_host;
+            let skipped = u32::from(host_offset == 0);
+            let base = (host + host_offset) % self.hosts * self.per_host;
             (Walk::cyclic(base, position + skipped, 1, self.per_host), self.per_host - skipped)
         })
     }

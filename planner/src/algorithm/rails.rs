@@ -26,8 +26,8 @@ impl Rails {
     /// shared by them, are not separate rails. Without NICs, every rank is its own rail.
     pub(crate) fn new(per_host: u32, nics: u32) -> Self {
         let divides = |rails: &u32| per_host.is_multiple_of(*rails);
-        let most = if nics == 0 { per_host } else { nics.min(per_host) };
-        Self { per_host, rails: (1..=most).rev().find(divides).unwrap_or(1) }
+        let max_rails = if nics == 0 { per_host } else { nics.min(per_host) };
+        Self { per_host, rails: (1..=max_rails).rev().find(divides).unwrap_or(1) }
     }
 
     /// Position at which channel `lane` enters a host.
@@ -43,18 +43,18 @@ impl Rails {
 
     /// Ranks of a host in the order of channel `lane`, from entry to exit.
     fn chain(self, lane: u32) -> Vec<u32> {
-        let enter = self.entry(lane);
-        let round = |step: u32| (enter + step) % self.per_host;
-        let leave = if self.rails > 1 {
+        let entry = self.entry(lane);
+        let round = |step: u32| (entry + step) % self.per_host;
+        let exit = if self.rails > 1 {
             // Exit at the previous rail, at the rank of the same index in it.
             let (round, rail) = (lane / self.rails, lane % self.rails);
             self.entry(round * self.rails + (rail + self.rails - 1) % self.rails)
         } else {
             round(self.per_host - 1)
         };
-        let between = (1..self.per_host).map(round).filter(|&rank| rank != leave);
-        let last = (leave != enter).then_some(leave);
-        std::iter::once(enter).chain(between).chain(last).collect()
+        let between = (1..self.per_host).map(round).filter(|&rank| rank != exit);
+        let last = (exit != entry).then_some(exit);
+        std::iter::once(entry).chain(between).chain(last).collect()
     }
 
     /// Returns ring orders over `ranks`, one per channel until they repeat; empty for a single host.
@@ -66,14 +66,14 @@ impl Rails {
     }
 
     fn order(self, lane: u32, hosts: u32) -> Vec<Rank> {
-        let there = self.chain(lane);
+        let chain = self.chain(lane);
         let mut order = Vec::with_capacity((hosts * self.per_host) as usize);
         for host in 0..hosts {
-            let at = |&link: &u32| Rank(host * self.per_host + link);
+            let at = |&position: &u32| Rank(host * self.per_host + position);
             if host.is_multiple_of(2) {
-                order.extend(there.iter().map(at));
+                order.extend(chain.iter().map(at));
             } else {
-                order.extend(there.iter().rev().map(at));
+                order.extend(chain.iter().rev().map(at));
             }
         }
         order

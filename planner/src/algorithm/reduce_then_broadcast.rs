@@ -8,51 +8,51 @@
 //! Source: Open MPI 4.1, 5.0 ompi/mca/coll/base/coll_base_allreduce.c (nonoverlapping). Its trees are those that the
 //! decision rules of MPI_Reduce and MPI_Bcast select, these two at most sizes.
 
-use fabricast_sim::schedule::{Buffer, Generate, Header, Program, Rank};
+use fabricast_sim::schedule::{Buffer, Header, Program, Rank, ScheduleGenerator};
 
-use super::cut::{Cut, channel_of, checked};
+use super::cut::{Chunking, check_chunks, lane_channel};
 use super::knomial::Knomial;
 use super::lane::Lane;
-use super::rooted::{Seats, Siblings, Stream};
+use super::rooted::{ChildOrder, Stream, TreePlacement};
 use super::tree::Binomial;
 use super::{Algorithm, Shape, Unsupported};
 
 /// Schedule generator of reduce followed by broadcast.
 pub(super) struct ReduceThenBroadcast {
     header: Header,
-    cut: Cut,
-    up: Seats<Binomial>,
-    down: Seats<Knomial>,
+    cut: Chunking,
+    up: TreePlacement<Binomial>,
+    down: TreePlacement<Knomial>,
 }
 
 impl ReduceThenBroadcast {
     pub(super) fn new(shape: &Shape) -> Result<Self, Unsupported> {
-        let (cut, layout) = Cut::by_loops(shape, u32::from(shape.channels), 1)?;
+        let (cut, layout) = Chunking::by_loops(shape, u32::from(shape.channels), 1)?;
         let (ranks, first) = (shape.call.ranks, Rank(0));
-        let up = Seats { tree: Binomial::smallest_first(ranks), ranks, first };
-        let down = Seats { tree: Knomial { ranks }, ranks, first };
-        let slots = checked(u64::from(layout.chunks()) * u64::from(up.slots()))?;
+        let up = TreePlacement { tree: Binomial::smallest_first(ranks), ranks, first };
+        let down = TreePlacement { tree: Knomial { ranks }, ranks, first };
+        let slots = check_chunks(u64::from(layout.chunks()) * u64::from(up.slots()))?;
         Ok(Self { header: shape.header(Algorithm::ReduceThenBroadcast, layout, slots), cut, up, down })
     }
 }
 
-impl Generate for ReduceThenBroadcast {
+impl ScheduleGenerator for ReduceThenBroadcast {
     fn header(&self) -> &Header {
         &self.header
     }
 
     fn program(&self, rank: Rank, program: &mut Program) {
         let lanes = (0..self.cut.lanes).map(|lane| {
-            let at = Lane { rank: rank.0, channel: channel_of(self.header.channels, lane) };
+            let at = Lane { rank: rank.0, channel: lane_channel(self.header.channels, lane) };
             (at, lane, Stream { walk: self.cut.over_loops(0, lane), len: self.cut.loops, span: 1 })
         });
         for (at, lane, stream) in lanes.clone() {
             self.up.reduce((at, lane), stream, (Buffer::Output, &self.header.layout), program);
         }
-        let first_run = |place: u32| self.cut.lanes * self.up.runs_up(place);
+        let first_run = |position: u32| self.cut.lanes * self.up.reduce_runs(position);
         for (at, lane, stream) in lanes {
-            let sum = (Buffer::Output, self.up.summed(0, lane));
-            self.down.broadcast((at, lane), stream, Siblings::Together, sum, first_run, program);
+            let sum = (Buffer::Output, self.up.sum_dependency(0, lane));
+            self.down.broadcast((at, lane), stream, ChildOrder::Concurrent, sum, first_run, program);
         }
     }
 }

@@ -10,63 +10,63 @@
 //! Source: Open MPI 4.1, 5.0 ompi/mca/coll/base/coll_base_reduce_scatter_block.c (basic_linear). Its algorithms are
 //! those that the decision rules of MPI_Reduce and MPI_Scatter select, these two for most large calls.
 
-use fabricast_sim::schedule::{Buffer, Dependency, Generate, Header, OpKind, Program, Rank, Run, Walk};
+use fabricast_sim::schedule::{Buffer, Dependency, Header, OpKind, Program, Rank, Run, ScheduleGenerator, Walk};
 
-use super::cut::{Cut, channel_of, checked};
+use super::cut::{Chunking, check_chunks, lane_channel};
 use super::lane::Lane;
-use super::rooted::{Seats, Stream};
+use super::rooted::{Stream, TreePlacement};
 use super::tree::Binomial;
 use super::{Algorithm, Shape, Unsupported};
 
 /// Schedule generator of reduce followed by scatter.
 pub(super) struct ReduceThenScatter {
     header: Header,
-    cut: Cut,
-    up: Seats<Binomial>,
+    cut: Chunking,
+    up: TreePlacement<Binomial>,
 }
 
 impl ReduceThenScatter {
     pub(super) fn new(shape: &Shape) -> Result<Self, Unsupported> {
-        let (cut, layout) = Cut::by_blocks(shape)?;
+        let (cut, layout) = Chunking::by_blocks(shape)?;
         let ranks = shape.call.ranks;
-        let up = Seats { tree: Binomial::smallest_first(ranks), ranks, first: Rank(0) };
-        let slots = checked(u64::from(layout.chunks()) * u64::from(up.slots()))?;
+        let up = TreePlacement { tree: Binomial::smallest_first(ranks), ranks, first: Rank(0) };
+        let slots = check_chunks(u64::from(layout.chunks()) * u64::from(up.slots()))?;
         Ok(Self { header: shape.header(Algorithm::ReduceThenScatter, layout, slots), cut, up })
     }
 
     /// Returns true if the whole buffer is one message.
-    fn is_whole(&self) -> bool {
+    fn is_single_message(&self) -> bool {
         self.cut.lanes == 1 && self.cut.loops == 1
     }
 
     /// Chunks of a lane, block by block.
     fn stream(&self, lane: u32) -> Stream {
         let ranks = self.header.call.ranks;
-        if self.is_whole() {
+        if self.is_single_message() {
             return Stream { walk: Walk::fixed(0), len: 1, span: ranks };
         }
         Stream { walk: Walk::linear(lane, self.cut.lanes), len: ranks * self.cut.loops, span: 1 }
     }
 
-    /// Dependency on complete sums of the chunks that an operation reads: those of block `first` in a loop, and `every`
+    /// Dependency on complete sums of the chunks that an operation reads: those of block `first` in a loop, and `step`
     /// blocks further for each operation.
-    fn summed(&self, lane: u32, (first, every): (u32, u32), round: u32) -> Option<Dependency> {
-        let of_chunks = self.up.summed(0, lane)?;
-        Some(match self.is_whole() {
-            true => Dependency { start: 0, step: 0, ..of_chunks },
-            false => Dependency { start: (first * self.cut.loops + round) as i32, step: every, ..of_chunks },
+    fn summed(&self, lane: u32, (first, step): (u32, u32), round: u32) -> Option<Dependency> {
+        let sum = self.up.sum_dependency(0, lane)?;
+        Some(match self.is_single_message() {
+            true => Dependency { start: 0, step: 0, ..sum },
+            false => Dependency { start: (first * self.cut.loops + round) as i32, step, ..sum },
         })
     }
 }
 
-impl Generate for ReduceThenScatter {
+impl ScheduleGenerator for ReduceThenScatter {
     fn header(&self) -> &Header {
         &self.header
     }
 
     fn program(&self, rank: Rank, program: &mut Program) {
         let lanes = (0..self.cut.lanes)
-            .map(|lane| (lane, Lane { rank: rank.0, channel: channel_of(self.header.channels, lane) }));
+            .map(|lane| (lane, Lane { rank: rank.0, channel: lane_channel(self.header.channels, lane) }));
         for (lane, at) in lanes.clone() {
             self.up.reduce((at, lane), self.stream(lane), (Buffer::Scratch, &self.header.layout), program);
         }
@@ -84,8 +84,8 @@ impl Generate for ReduceThenScatter {
                 awaited.extend((round > 0).then(|| Dependency::shifted(rank, before - 1, 0)));
                 program.push(put, &awaited);
             }
-            let own = self.cut.over_loops(0, lane);
-            let copy = at.local(OpKind::Copy, loops, (Buffer::Scratch, own), (Buffer::Output, own));
+            let own_chunks = self.cut.over_loops(0, lane);
+            let copy = at.local(OpKind::Copy, loops, (Buffer::Scratch, own_chunks), (Buffer::Output, own_chunks));
             program.push(copy, self.summed(lane, (0, 1), 0).as_slice());
         }
     }

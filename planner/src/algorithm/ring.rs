@@ -15,11 +15,11 @@
 use std::ops::Range;
 
 use fabricast_sim::schedule::{
-    Buffer, BufferUse, Collective, Dependency, Generate, Header, OpKind, Program, Rank, Run, Symmetry, Walk,
+    Buffer, BufferUse, Collective, Dependency, Header, OpKind, Program, Rank, Run, ScheduleGenerator, Symmetry, Walk,
 };
 
-use super::circle::{Circle, Stage, joined};
-use super::cut::{Cut, channel_of};
+use super::circle::{RingPhase, RingTraversal, merge_stages};
+use super::cut::{Chunking, lane_channel};
 use super::lane::Lane;
 use super::order::{Order, rotations};
 use super::{Algorithm, Shape, Unsupported};
@@ -27,30 +27,30 @@ use super::{Algorithm, Shape, Unsupported};
 /// Schedule generator of ring all_reduce, reduce_scatter and all_gather.
 pub(super) struct Ring {
     header: Header,
-    cut: Cut,
+    cut: Chunking,
     orders: Vec<Order>,
-    stages: Vec<Stage>,
-    numbering: Numbering,
+    stages: Vec<RingPhase>,
+    numbering: BlockNumbering,
     symmetry: Symmetry,
 }
 
 /// Numbering of the blocks of an all_gather or a reduce_scatter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Numbering {
+pub(super) enum BlockNumbering {
     /// By the rank that owns the block.
     ByRank,
     /// By that rank's position on the lane's ring, if positions are not evenly spaced in rank number. The blocks that a
     /// rank forwards then form a walk. Every block of a lane uses the chunks of another block of equal size.
-    ByPlace,
+    ByPosition,
 }
 
 impl Ring {
-    pub(super) fn new(shape: &Shape, numbering: Numbering) -> Result<Self, Unsupported> {
-        let orders = Order::all_of(shape)?;
+    pub(super) fn new(shape: &Shape, numbering: BlockNumbering) -> Result<Self, Unsupported> {
+        let orders = Order::from_shape(shape)?;
         let ranks = shape.call.ranks;
         let (cut, layout) = match shape.call.collective {
-            Collective::AllReduce => Cut::by_loops(shape, u32::from(shape.channels), ranks)?,
-            _ => Cut::by_blocks(shape)?,
+            Collective::AllReduce => Chunking::by_loops(shape, u32::from(shape.channels), ranks)?,
+            _ => Chunking::by_blocks(shape)?,
         };
         let scratch = if shape.call.collective == Collective::ReduceScatter { layout.chunks() } else { 0 };
         Ok(Self {
@@ -68,35 +68,35 @@ impl Ring {
     }
 
     /// Returns true if parts are numbered by ring position. Those of an all_reduce belong to no rank and always are.
-    fn is_by_place(&self, order: &Order) -> bool {
-        let by_place = self.numbering == Numbering::ByPlace && order.step().is_none();
-        by_place || self.header.call.collective == Collective::AllReduce
+    fn is_by_position(&self, order: &Order) -> bool {
+        let by_position = self.numbering == BlockNumbering::ByPosition && order.step().is_none();
+        by_position || self.header.call.collective == Collective::AllReduce
     }
 }
 
 /// Stages of a rank in a ring of `ranks`.
-fn stages(collective: Collective, ranks: u32) -> Vec<Stage> {
-    let stage = |kind, src, dst, steps| Stage { kind, src, dst, steps };
+fn stages(collective: Collective, ranks: u32) -> Vec<RingPhase> {
+    let stage = |kind, src, dst, steps| RingPhase { kind, src, dst, steps };
     // The first step reads the input, also in place: it sends local data and forwards nothing.
     let (input, output, scratch) = (Buffer::Input, Buffer::Output, Buffer::Scratch);
     let (reduce, put) = (OpKind::PutReduceInput, OpKind::Put);
     match collective {
-        Collective::AllReduce => joined(&[
+        Collective::AllReduce => merge_stages(&[
             stage(reduce, input, output, 1),
             stage(reduce, output, output, ranks - 2),
             stage(put, output, output, ranks - 1),
         ]),
         Collective::ReduceScatter if ranks == 2 => vec![stage(reduce, input, output, 1)],
-        Collective::ReduceScatter => joined(&[
+        Collective::ReduceScatter => merge_stages(&[
             stage(reduce, input, scratch, 1),
             stage(reduce, scratch, scratch, ranks - 3),
             stage(reduce, scratch, output, 1),
         ]),
-        _ => joined(&[stage(put, input, output, 1), stage(put, output, output, ranks - 2)]),
+        _ => merge_stages(&[stage(put, input, output, 1), stage(put, output, output, ranks - 2)]),
     }
 }
 
-impl Generate for Ring {
+impl ScheduleGenerator for Ring {
     fn header(&self) -> &Header {
         &self.header
     }
@@ -107,8 +107,8 @@ impl Generate for Ring {
         let mut first_run = 0;
         for lane in 0..self.cut.lanes {
             let order = self.order(lane);
-            let at = Lane { rank: rank.0, channel: channel_of(self.header.channels, lane) };
-            let circle = Circle {
+            let at = Lane { rank: rank.0, channel: lane_channel(self.header.channels, lane) };
+            let traversal = RingTraversal {
                 stages: &self.stages,
                 cut: &self.cut,
                 lane,
@@ -119,22 +119,22 @@ impl Generate for Ring {
             };
             let first = if collective == Collective::ReduceScatter { -1 } else { 0 };
             let part = |step: u32| order.after(rank.0, first - i64::from(step));
-            let regular = if self.is_by_place(order) {
+            let regular = if self.is_by_position(order) {
                 let walk = Walk::cyclic(0, order.position(part(0)), ranks - 1, ranks);
-                circle.write(program, |step| walk.at(step), Some(walk));
+                traversal.write(program, |step| walk.at(step), Some(walk));
                 true
             } else {
                 let walk = order.step().map(|step| Walk::cyclic(0, part(0), ranks - step, ranks));
-                circle.write(program, part, walk);
+                traversal.write(program, part, walk);
                 walk.is_some()
             };
-            first_run += Circle::runs(&self.stages, self.cut.loops, regular);
+            first_run += RingTraversal::runs(&self.stages, self.cut.loops, regular);
         }
         if collective == Collective::AllGather {
             for lane in 0..self.cut.lanes {
                 let order = self.order(lane);
-                let own = if self.is_by_place(order) { order.position(rank.0) } else { rank.0 };
-                copy_lane(&self.header, &self.cut, (rank.0, lane), own..own + 1, program);
+                let own_part = if self.is_by_position(order) { order.position(rank.0) } else { rank.0 };
+                copy_lane(&self.header, &self.cut, (rank.0, lane), own_part..own_part + 1, program);
             }
         }
     }
@@ -145,23 +145,23 @@ impl Generate for Ring {
 }
 
 /// Copies a part from the rank's input to its output on all lanes; does nothing in place.
-pub(super) fn copy_own(header: &Header, cut: &Cut, rank: u32, part: u32, program: &mut Program) {
+pub(super) fn copy_part(header: &Header, cut: &Chunking, rank: u32, part: u32, program: &mut Program) {
     copy_parts(header, cut, rank, part..part + 1, program);
 }
 
-/// Variant of [`copy_own`] for several parts, which must be contiguous as in a buffer divided by loops.
-pub(super) fn copy_parts(header: &Header, cut: &Cut, rank: u32, parts: Range<u32>, program: &mut Program) {
+/// Variant of [`copy_part`] for several parts, which must be contiguous as in a buffer divided by loops.
+pub(super) fn copy_parts(header: &Header, cut: &Chunking, rank: u32, parts: Range<u32>, program: &mut Program) {
     for lane in 0..cut.lanes {
         copy_lane(header, cut, (rank, lane), parts.clone(), program);
     }
 }
 
 /// Variant of [`copy_parts`] for one lane.
-fn copy_lane(header: &Header, cut: &Cut, (rank, lane): (u32, u32), parts: Range<u32>, program: &mut Program) {
+fn copy_lane(header: &Header, cut: &Chunking, (rank, lane): (u32, u32), parts: Range<u32>, program: &mut Program) {
     if header.call.buffers == BufferUse::InPlace {
         return;
     }
-    let at = Lane { rank, channel: channel_of(header.channels, lane) };
+    let at = Lane { rank, channel: lane_channel(header.channels, lane) };
     let chunks = cut.over_loops(parts.start, lane);
     let copy = at.local(OpKind::Copy, cut.loops, (Buffer::Input, chunks), (Buffer::Output, chunks));
     program.push(Run { span: parts.end - parts.start, ..copy }, &[]);
@@ -170,20 +170,20 @@ fn copy_lane(header: &Header, cut: &Cut, (rank, lane): (u32, u32), parts: Range<
 /// Schedule generator of broadcast and reduce along a ring.
 pub(super) struct Chain {
     header: Header,
-    cut: Cut,
+    cut: Chunking,
     orders: Vec<Order>,
 }
 
 impl Chain {
     pub(super) fn new(shape: &Shape) -> Result<Self, Unsupported> {
-        let (cut, layout) = Cut::by_loops(shape, u32::from(shape.channels), 1)?;
+        let (cut, layout) = Chunking::by_loops(shape, u32::from(shape.channels), 1)?;
         let scratch = if shape.call.collective == Collective::Reduce { layout.chunks() } else { 0 };
-        let orders = Order::all_of(shape)?;
+        let orders = Order::from_shape(shape)?;
         Ok(Self { header: shape.header(Algorithm::Ring, layout, scratch), cut, orders })
     }
 }
 
-impl Generate for Chain {
+impl ScheduleGenerator for Chain {
     fn header(&self) -> &Header {
         &self.header
     }
@@ -196,23 +196,23 @@ impl Generate for Chain {
             let order = &self.orders[lane as usize % self.orders.len()];
             // Positions along the chain. The root is first in a broadcast and last in a reduce.
             let from_root = (order.position(rank.0) + ranks - order.position(root)) % ranks;
-            let place = if reduces { (from_root + ranks - 1) % ranks } else { from_root };
-            let (is_first, sends_to_last, is_last) = (place == 0, place + 2 == ranks, place + 1 == ranks);
+            let position = if reduces { (from_root + ranks - 1) % ranks } else { from_root };
+            let (is_first, sends_to_last, is_last) = (position == 0, position + 2 == ranks, position + 1 == ranks);
             let (kind, between) =
                 if reduces { (OpKind::PutReduceInput, Buffer::Scratch) } else { (OpKind::Put, Buffer::Output) };
             let src = if is_first { Buffer::Input } else { between };
             let dst = if sends_to_last { Buffer::Output } else { between };
             let chunks = self.cut.over_loops(0, lane);
-            let at = Lane { rank: rank.0, channel: channel_of(self.header.channels, lane) };
+            let at = Lane { rank: rank.0, channel: lane_channel(self.header.channels, lane) };
             // The last rank's run is empty, so that run numbers are equal on all ranks.
             let len = if is_last { 0 } else { self.cut.loops };
             let run = at.transfer(kind, len, Walk::fixed(order.after(rank.0, 1)), (src, chunks), (dst, chunks));
             let data = Dependency::shifted(Rank(order.after(rank.0, -1)), lane, 0);
-            let order_of_chunks = Dependency::shifted(rank, lane, -1);
-            program.push(run, &[data, order_of_chunks][usize::from(is_first)..]);
+            let previous_chunk = Dependency::shifted(rank, lane, -1);
+            program.push(run, &[data, previous_chunk][usize::from(is_first)..]);
         }
         if !reduces && rank.0 == root {
-            copy_own(&self.header, &self.cut, rank.0, 0, program);
+            copy_part(&self.header, &self.cut, rank.0, 0, program);
         }
     }
 }

@@ -1,40 +1,40 @@
 //! Broadcast and reduce over any tree of ranks: the common part of the rooted algorithms, which differ in their trees.
 //!
 //! **broadcast.** A rank forwards a chunk to its children as soon as it has it, concurrently or one after the other
-//! ([`Siblings`]). **reduce.** A rank reduces its first child's data with its input on arrival, and the other
+//! ([`ChildOrder`]). **reduce.** A rank reduces its first child's data with its input on arrival, and the other
 //! children's data through scratch; once all have arrived, it sends the sum to its parent. Chunks are pipelined on
 //! every connection. Runs per rank and lane: one per child, and at least one for a reduce.
 
 use fabricast_sim::schedule::{
-    Buffer, Collective, Dependency, Generate, Header, Layout, OpKind, Program, Rank, Run, Walk,
+    Buffer, Collective, Dependency, Header, Layout, OpKind, Program, Rank, Run, ScheduleGenerator, Walk,
 };
 
-use super::cut::{Cut, channel_of, checked};
+use super::cut::{Chunking, check_chunks, lane_channel};
 use super::lane::{Chunks, Lane};
-use super::ring::copy_own;
+use super::ring::copy_part;
 use super::{Algorithm, Shape, Unsupported};
 
-/// Tree of places with root 0.
+/// Tree of positions with root 0.
 pub(super) trait Tree {
-    /// Children of a place in the order in which they are served; their number is [`Self::count`].
-    fn children(&self, place: u32) -> Vec<u32>;
+    /// Children of a position in the order in which they are served; their number is [`Self::count`].
+    fn children(&self, position: u32) -> Vec<u32>;
 
-    /// Number of children of a place.
-    fn count(&self, place: u32) -> u32 {
-        self.children(place).len() as u32
+    /// Number of children of a position.
+    fn count(&self, position: u32) -> u32 {
+        self.children(position).len() as u32
     }
 
-    /// Parent of a place, and the index of the place among its children; `None` for place 0.
-    fn parent(&self, place: u32) -> Option<(u32, u32)>;
+    /// Parent of a position, and the index of the position among its children; `None` for position 0.
+    fn parent(&self, position: u32) -> Option<(u32, u32)>;
 }
 
 /// Order in which a rank sends a chunk to its children.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Siblings {
+pub(super) enum ChildOrder {
     /// One child after the other.
-    InTurn,
+    Sequential,
     /// All children concurrently.
-    Together,
+    Concurrent,
 }
 
 /// Data that moves through a tree on one lane: `len` messages of `span` chunks each.
@@ -45,64 +45,64 @@ pub(super) struct Stream {
     pub(super) span: u32,
 }
 
-/// Tree with an assignment of ranks to its places.
+/// Tree with an assignment of ranks to its positions.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Seats<T> {
+pub(super) struct TreePlacement<T> {
     pub(super) tree: T,
     pub(super) ranks: u32,
-    /// The rank at place 0; the others follow in rank order.
+    /// The rank at position 0; the others follow in rank order.
     pub(super) first: Rank,
 }
 
-impl<T: Tree> Seats<T> {
-    pub(super) fn place(&self, rank: u32) -> u32 {
+impl<T: Tree> TreePlacement<T> {
+    pub(super) fn position(&self, rank: u32) -> u32 {
         (rank + self.ranks - self.first.0) % self.ranks
     }
 
-    pub(super) fn rank(&self, place: u32) -> Rank {
-        Rank(((u64::from(place) + u64::from(self.first.0)) % u64::from(self.ranks)) as u32)
+    pub(super) fn rank(&self, position: u32) -> Rank {
+        Rank(((u64::from(position) + u64::from(self.first.0)) % u64::from(self.ranks)) as u32)
     }
 
     /// Number of runs per lane of a reduce.
-    pub(super) fn runs_up(&self, place: u32) -> u32 {
-        self.tree.count(place).max(1)
+    pub(super) fn reduce_runs(&self, position: u32) -> u32 {
+        self.tree.count(position).max(1)
     }
 
     /// Scratch slots per chunk of a reduce.
     pub(super) fn slots(&self) -> u32 {
-        (0..self.ranks).map(|place| self.runs_up(place)).max().unwrap_or(1)
+        (0..self.ranks).map(|position| self.reduce_runs(position)).max().unwrap_or(1)
     }
 
-    /// Writes the broadcast of a lane. The runs of a rank start at number `first_run(place)`. The root has its chunks
-    /// in `from` once the dependency `begun` is complete.
+    /// Writes the broadcast of a lane. The runs of a rank start at number `first_run(position)`. The root has its
+    /// chunks in `root_buffer` once the dependency `root_ready` is complete.
     pub(super) fn broadcast(
         &self,
         (at, lane): (Lane, u32),
         stream: Stream,
-        siblings: Siblings,
-        (from, begun): (Buffer, Option<Dependency>),
+        siblings: ChildOrder,
+        (root_buffer, root_ready): (Buffer, Option<Dependency>),
         first_run: impl Fn(u32) -> u32,
         program: &mut Program,
     ) {
-        let place = self.place(at.rank);
-        let children = self.tree.children(place);
-        let own_run = first_run(place) + lane * children.len() as u32;
-        let src = (if place == 0 { from } else { Buffer::Output }, stream.walk);
-        let had = match self.tree.parent(place) {
-            Some((parent, which)) => {
-                let run = first_run(parent) + lane * self.tree.count(parent) + which;
+        let position = self.position(at.rank);
+        let children = self.tree.children(position);
+        let lane_run = first_run(position) + lane * children.len() as u32;
+        let src = (if position == 0 { root_buffer } else { Buffer::Output }, stream.walk);
+        let available = match self.tree.parent(position) {
+            Some((parent, index)) => {
+                let run = first_run(parent) + lane * self.tree.count(parent) + index;
                 Some(Dependency::shifted(self.rank(parent), run, 0))
             }
-            None => begun,
+            None => root_ready,
         };
         let count = children.len() as u32;
         for (i, child) in (0..).zip(children) {
             let before = match siblings {
-                Siblings::Together => Dependency::shifted(at.rank(), own_run + i, -1),
-                Siblings::InTurn if i > 0 => Dependency::shifted(at.rank(), own_run + i - 1, 0),
-                Siblings::InTurn => Dependency::shifted(at.rank(), own_run + count - 1, -1),
+                ChildOrder::Concurrent => Dependency::shifted(at.rank(), lane_run + i, -1),
+                ChildOrder::Sequential if i > 0 => Dependency::shifted(at.rank(), lane_run + i - 1, 0),
+                ChildOrder::Sequential => Dependency::shifted(at.rank(), lane_run + count - 1, -1),
             };
-            let awaited: Vec<Dependency> = had.into_iter().chain([before]).collect();
+            let awaited: Vec<Dependency> = available.into_iter().chain([before]).collect();
             let put = at.put(stream.len, Walk::fixed(self.rank(child).0), src, (Buffer::Output, stream.walk));
             program.push(Run { span: stream.span, ..put }, &awaited);
         }
@@ -117,25 +117,26 @@ impl<T: Tree> Seats<T> {
         (sum, layout): (Buffer, &Layout),
         program: &mut Program,
     ) {
-        let place = self.place(at.rank);
-        let children = self.tree.children(place);
+        let position = self.position(at.rank);
+        let children = self.tree.children(position);
         let count = children.len() as u32;
         let slot = |i: u32| -> Chunks {
             (Buffer::Scratch, Walk { base: stream.walk.base + i * layout.chunks(), ..stream.walk })
         };
-        let sum_of = |place: u32| if place == 0 { (sum, stream.walk) } else { slot(0) };
-        let own_run = lane * self.runs_up(place);
-        let arrived = |child: u32| Dependency::shifted(self.rank(child), lane * self.runs_up(child), 0);
+        let sum_chunks = |position: u32| if position == 0 { (sum, stream.walk) } else { slot(0) };
+        let lane_run = lane * self.reduce_runs(position);
+        let arrived = |child: u32| Dependency::shifted(self.rank(child), lane * self.reduce_runs(child), 0);
         let mut push = |run: Run, awaited: &[Dependency]| {
             program.push(Run { span: stream.span, ..run }, awaited);
         };
-        match self.tree.parent(place) {
-            Some((parent, which)) => {
+        match self.tree.parent(position) {
+            Some((parent, index)) => {
                 let (kind, dst) =
-                    if which == 0 { (OpKind::PutReduceInput, sum_of(parent)) } else { (OpKind::Put, slot(which)) };
-                let src = if count == 0 { (Buffer::Input, stream.walk) } else { sum_of(place) };
-                let chunk_before = Dependency::shifted(at.rank(), own_run, -1);
-                let awaited: Vec<Dependency> = self.summed(place, lane).into_iter().chain([chunk_before]).collect();
+                    if index == 0 { (OpKind::PutReduceInput, sum_chunks(parent)) } else { (OpKind::Put, slot(index)) };
+                let src = if count == 0 { (Buffer::Input, stream.walk) } else { sum_chunks(position) };
+                let chunk_before = Dependency::shifted(at.rank(), lane_run, -1);
+                let awaited: Vec<Dependency> =
+                    self.sum_dependency(position, lane).into_iter().chain([chunk_before]).collect();
                 let to = Walk::fixed(self.rank(parent).0);
                 push(at.transfer(kind, stream.len, to, src, dst), &awaited);
             }
@@ -143,19 +144,20 @@ impl<T: Tree> Seats<T> {
             None => push(at.wait(0), &[]),
         }
         for (i, &child) in (0..).zip(&children).skip(1) {
-            let before = if i == 1 { arrived(children[0]) } else { Dependency::shifted(at.rank(), own_run + i - 1, 0) };
-            push(at.local(OpKind::Reduce, stream.len, slot(i), sum_of(place)), &[arrived(child), before]);
+            let before =
+                if i == 1 { arrived(children[0]) } else { Dependency::shifted(at.rank(), lane_run + i - 1, 0) };
+            push(at.local(OpKind::Reduce, stream.len, slot(i), sum_chunks(position)), &[arrived(child), before]);
         }
     }
 
-    /// Dependency on the operation that completes the sums of a place in a reduce; `None` if it has no children.
-    pub(super) fn summed(&self, place: u32, lane: u32) -> Option<Dependency> {
-        match self.tree.children(place).as_slice() {
+    /// Dependency on the operation that completes the sums of a position in a reduce; `None` if it has no children.
+    pub(super) fn sum_dependency(&self, position: u32, lane: u32) -> Option<Dependency> {
+        match self.tree.children(position).as_slice() {
             [] => None,
-            &[child] => Some(Dependency::shifted(self.rank(child), lane * self.runs_up(child), 0)),
-            more => {
-                let last = lane * self.runs_up(place) + more.len() as u32 - 1;
-                Some(Dependency::shifted(self.rank(place), last, 0))
+            &[child] => Some(Dependency::shifted(self.rank(child), lane * self.reduce_runs(child), 0)),
+            children => {
+                let last = lane * self.reduce_runs(position) + children.len() as u32 - 1;
+                Some(Dependency::shifted(self.rank(position), last, 0))
             }
         }
     }
@@ -164,25 +166,25 @@ impl<T: Tree> Seats<T> {
 /// Schedule generator of broadcast and reduce over a tree rooted at the call's root.
 pub(super) struct Rooted<T> {
     header: Header,
-    cut: Cut,
-    seats: Seats<T>,
-    siblings: Siblings,
+    cut: Chunking,
+    placement: TreePlacement<T>,
+    siblings: ChildOrder,
 }
 
 impl<T: Tree> Rooted<T> {
-    pub(super) fn new(shape: &Shape, algorithm: Algorithm, tree: T, siblings: Siblings) -> Result<Self, Unsupported> {
-        let (cut, layout) = Cut::by_loops(shape, u32::from(shape.channels), 1)?;
-        let seats = Seats { tree, ranks: shape.call.ranks, first: shape.call.root };
+    pub(super) fn new(shape: &Shape, algorithm: Algorithm, tree: T, siblings: ChildOrder) -> Result<Self, Unsupported> {
+        let (cut, layout) = Chunking::by_loops(shape, u32::from(shape.channels), 1)?;
+        let placement = TreePlacement { tree, ranks: shape.call.ranks, first: shape.call.root };
         // A reducing rank accumulates in the first slot; data of later children goes to further slots.
         let slots = match shape.call.collective {
-            Collective::Reduce => checked(u64::from(layout.chunks()) * u64::from(seats.slots()))?,
+            Collective::Reduce => check_chunks(u64::from(layout.chunks()) * u64::from(placement.slots()))?,
             _ => 0,
         };
-        Ok(Self { header: shape.header(algorithm, layout, slots), cut, seats, siblings })
+        Ok(Self { header: shape.header(algorithm, layout, slots), cut, placement, siblings })
     }
 }
 
-impl<T: Tree> Generate for Rooted<T> {
+impl<T: Tree> ScheduleGenerator for Rooted<T> {
     fn header(&self) -> &Header {
         &self.header
     }
@@ -190,18 +192,18 @@ impl<T: Tree> Generate for Rooted<T> {
     fn program(&self, rank: Rank, program: &mut Program) {
         let call = &self.header.call;
         for lane in 0..self.cut.lanes {
-            let at = Lane { rank: rank.0, channel: channel_of(self.header.channels, lane) };
+            let at = Lane { rank: rank.0, channel: lane_channel(self.header.channels, lane) };
             let stream = Stream { walk: self.cut.over_loops(0, lane), len: self.cut.loops, span: 1 };
             match call.collective {
                 Collective::Broadcast => {
                     let input = (Buffer::Input, None);
-                    self.seats.broadcast((at, lane), stream, self.siblings, input, |_| 0, program);
+                    self.placement.broadcast((at, lane), stream, self.siblings, input, |_| 0, program);
                 }
-                _ => self.seats.reduce((at, lane), stream, (Buffer::Output, &self.header.layout), program),
+                _ => self.placement.reduce((at, lane), stream, (Buffer::Output, &self.header.layout), program),
             }
         }
         if call.collective == Collective::Broadcast && rank == call.root {
-            copy_own(&self.header, &self.cut, rank.0, 0, program);
+            copy_part(&self.header, &self.cut, rank.0, 0, program);
         }
     }
 }
@@ -212,18 +214,18 @@ mod tests {
     use super::super::{linear::Star, tree::Binomial};
     use super::*;
 
-    /// Asserts that parents and children agree, and that every place reaches the root.
-    fn is_tree(tree: &dyn Tree, ranks: u32) {
+    /// Asserts that parents and children agree, and that every position reaches the root.
+    fn assert_tree(tree: &dyn Tree, ranks: u32) {
         assert_eq!(tree.parent(0), None);
         let mut children = 0;
-        for place in 0..ranks {
-            children += tree.count(place);
-            assert_eq!(tree.children(place).len() as u32, tree.count(place));
-            let (mut above, mut steps) = (place, 0);
-            while let Some((parent, which)) = tree.parent(above) {
-                assert_eq!(tree.children(parent)[which as usize], above, "{place} of {ranks}");
+        for position in 0..ranks {
+            children += tree.count(position);
+            assert_eq!(tree.children(position).len() as u32, tree.count(position));
+            let (mut above, mut steps) = (position, 0);
+            while let Some((parent, index)) = tree.parent(above) {
+                assert_eq!(tree.children(parent)[index as usize], above, "{position} of {ranks}");
                 (above, steps) = (parent, steps + 1);
-                assert!(steps < ranks, "{place} of {ranks} is in a circle");
+                assert!(steps < ranks, "{position} of {ranks} is in a circle");
             }
             assert_eq!(above, 0);
         }
@@ -242,7 +244,7 @@ mod tests {
                 &Chains { ranks },
                 &Star { ranks },
             ] {
-                is_tree(tree, ranks);
+                assert_tree(tree, ranks);
             }
         }
     }

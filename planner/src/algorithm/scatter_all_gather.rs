@@ -11,10 +11,10 @@
 //! Collective Communication Operations in MPICH*, 2005, §4.4 (binomial scatter, then a ring or recursive doubling). The
 //! scatter here is direct: no rank forwards parts, so none receives a part twice.
 
-use fabricast_sim::schedule::{Buffer, Generate, Header, Program, Rank, Walk};
+use fabricast_sim::schedule::{Buffer, Header, Program, Rank, ScheduleGenerator, Walk};
 
-use super::bruck::{on, steps_of};
-use super::cut::Cut;
+use super::bruck::{rank_after, step_count};
+use super::cut::Chunking;
 use super::ring::copy_parts;
 use super::steps::{self, Parts, Pattern, Piece};
 use super::{Algorithm, Shape, Unsupported};
@@ -22,54 +22,54 @@ use super::{Algorithm, Shape, Unsupported};
 /// Schedule generator of the scatter and all_gather broadcast.
 pub(super) struct ScatterAllGather {
     header: Header,
-    cut: Cut,
+    cut: Chunking,
 }
 
 impl ScatterAllGather {
     pub(super) fn new(shape: &Shape) -> Result<Self, Unsupported> {
-        let (cut, layout) = Cut::by_loops(shape, u32::from(shape.channels), shape.call.ranks)?;
+        let (cut, layout) = Chunking::by_loops(shape, u32::from(shape.channels), shape.call.ranks)?;
         Ok(Self { header: shape.header(Algorithm::ScatterAllGather, layout, 0), cut })
     }
 
-    fn place(&self, rank: u32) -> u32 {
-        on(rank, self.header.call.ranks - self.header.call.root.0, self.header.call.ranks)
+    fn position(&self, rank: u32) -> u32 {
+        rank_after(rank, self.header.call.ranks - self.header.call.root.0, self.header.call.ranks)
     }
 
-    fn rank_at(&self, place: u32) -> u32 {
-        on(place, self.header.call.root.0, self.header.call.ranks)
+    fn rank_at(&self, position: u32) -> u32 {
+        rank_after(position, self.header.call.root.0, self.header.call.ranks)
     }
 
     /// The root's parts to all other ranks; an empty piece on other ranks.
     fn scatter(&self, rank: u32) -> Vec<Piece> {
         let (ranks, root) = (self.header.call.ranks, self.header.call.root.0);
         let others = Walk::linear(1, 1);
-        let parts = |buffer| Parts::of(buffer, others);
+        let parts = |buffer| Parts::new(buffer, others);
         let piece = Piece::put(rank, parts(Buffer::Input), parts(Buffer::Output), 0);
         let len = if rank == root { ranks - 1 } else { 0 };
-        vec![Piece { to: Walk::cyclic(0, on(root, 1, ranks), 1, ranks), len, ..piece }]
+        vec![Piece { to: Walk::cyclic(0, rank_after(root, 1, ranks), 1, ranks), len, ..piece }]
     }
 
-    /// All parts that a rank has, its own and the following ones, to the place `distance` before it.
+    /// All parts that a rank has, its own and the following ones, to the position `distance` before it.
     fn gather(&self, rank: u32, distance: u32) -> Vec<Piece> {
         let ranks = self.header.call.ranks;
-        let place = self.place(rank);
-        let to = on(place, ranks - distance, ranks);
+        let position = self.position(rank);
+        let to = rank_after(position, ranks - distance, ranks);
         let count = distance.min(ranks - distance);
-        let straight = count.min(ranks - place);
-        let buffer = if place == 0 { Buffer::Input } else { Buffer::Output };
+        let straight = count.min(ranks - position);
+        let buffer = if position == 0 { Buffer::Input } else { Buffer::Output };
         let piece = |first: u32, span: u32| {
             let part = Walk::fixed(first);
             let len = u32::from(span > 0 && to != 0);
-            let (src, dst) = (Parts::of(buffer, part), Parts::of(Buffer::Output, part));
+            let (src, dst) = (Parts::new(buffer, part), Parts::new(Buffer::Output, part));
             Piece { span: span.max(1), ..Piece::put(self.rank_at(to), src, dst, len) }
         };
-        vec![piece(place, straight), piece(0, count - straight)]
+        vec![piece(position, straight), piece(0, count - straight)]
     }
 }
 
 impl Pattern for ScatterAllGather {
     fn steps(&self) -> u32 {
-        1 + steps_of(self.header.call.ranks)
+        1 + step_count(self.header.call.ranks)
     }
 
     fn pieces(&self, rank: u32, step: u32) -> Vec<Piece> {
@@ -80,20 +80,20 @@ impl Pattern for ScatterAllGather {
     }
 
     fn source(&self, rank: u32, step: u32) -> Option<u32> {
-        let (ranks, place) = (self.header.call.ranks, self.place(rank));
+        let (ranks, position) = (self.header.call.ranks, self.position(rank));
         match step.checked_sub(1) {
-            _ if place == 0 => None,
+            _ if position == 0 => None,
             None => Some(self.header.call.root.0),
-            Some(k) => Some(self.rank_at(on(place, 1 << k, ranks))),
+            Some(k) => Some(self.rank_at(rank_after(position, 1 << k, ranks))),
         }
     }
 
     fn share(&self, rank: u32, step: u32) -> Option<u32> {
-        if step == 0 { self.place(rank).checked_sub(1) } else { None }
+        if step == 0 { self.position(rank).checked_sub(1) } else { None }
     }
 }
 
-impl Generate for ScatterAllGather {
+impl ScheduleGenerator for ScatterAllGather {
     fn header(&self) -> &Header {
         &self.header
     }

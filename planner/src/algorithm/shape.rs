@@ -1,7 +1,8 @@
 //! Parameters of a strategy other than its algorithm, and reasons why a schedule may not exist.
 
 use fabricast_sim::schedule::{
-    Blocks, Call, Collective, Header, Layout, Matrix, Program, Protocol, Rank, RotationDigit, Schedule, Workplace,
+    Blocks, Call, Collective, Header, Layout, Processor, Program, Protocol, Rank, RotationDigit, Schedule,
+    TrafficMatrix,
 };
 use fabricast_topologies::Bytes;
 
@@ -35,9 +36,9 @@ pub struct Shape {
     /// NICs per host over which trees are distributed; 0: one per rank.
     pub nics_per_node: u32,
     /// Bytes from each rank to each other, for an all_to_allv.
-    pub matrix: Option<Matrix>,
+    pub matrix: Option<TrafficMatrix>,
     /// Location of the reduction. In host memory, reductions are preceded and followed by copies.
-    pub workplace: Workplace,
+    pub reduction_device: Processor,
 }
 
 impl Shape {
@@ -56,9 +57,9 @@ impl Shape {
             grid: Vec::new(),
             orders: Vec::new(),
             nics_per_node: 0,
-            workplace: Workplace::Device,
+            reduction_device: Processor::Device,
             matrix: match call.collective {
-                Collective::AllToAllV => Matrix::even(call.ranks, call.bytes).ok(),
+                Collective::AllToAllV => TrafficMatrix::even(call.ranks, call.bytes).ok(),
                 _ => None,
             },
         }
@@ -67,7 +68,7 @@ impl Shape {
     /// Distributes the shape over `nics_per_node` NICs per host, if the algorithm's channels can use different rails;
     /// 0: hosts are not connected by NICs.
     #[must_use]
-    pub fn over_nics(self, algorithm: Algorithm, nics_per_node: u32) -> Self {
+    pub fn with_nics(self, algorithm: Algorithm, nics_per_node: u32) -> Self {
         if nics_per_node == 0 {
             return self;
         }
@@ -108,7 +109,7 @@ impl Shape {
     }
 
     /// Variant of [`Self::ranks_per_host`] for algorithms that need equal hosts.
-    pub(super) fn equal_hosts(&self, algorithm: Algorithm) -> Result<u32, Unsupported> {
+    pub(super) fn checked_ranks_per_host(&self, algorithm: Algorithm) -> Result<u32, Unsupported> {
         let (ranks, ranks_per_node) = (self.call.ranks, self.ranks_per_node);
         if ranks_per_node > 0 && !ranks.is_multiple_of(ranks_per_node) {
             return Err(Unsupported::UnequalHosts { algorithm, ranks, ranks_per_node });
@@ -139,12 +140,12 @@ pub enum Unsupported {
     NoRanks,
     /// A barrier with a nonzero size.
     #[error("a barrier moves no bytes, not {bytes}")]
-    BarrierOfBytes {
+    BarrierWithData {
         /// Bytes of the call.
         bytes: Bytes,
     },
     /// An all_to_allv without a matrix.
-    #[error("an all_to_allv needs a matrix of at most {} ranks", Matrix::MOST_RANKS)]
+    #[error("an all_to_allv needs a matrix of at most {} ranks", TrafficMatrix::MAX_RANKS)]
     NoMatrix,
     /// The simulation would exceed the limit on runs or operations.
     #[error("{reason}")]
@@ -154,7 +155,7 @@ pub enum Unsupported {
     },
     /// The matrix does not match the call.
     #[error("the matrix is of {ranks} ranks and {bytes}; the call is of {call_ranks} ranks and {call_bytes}")]
-    OtherMatrix {
+    MatrixMismatch {
         /// Ranks of the matrix.
         ranks: u32,
         /// Bytes of the matrix.
@@ -220,8 +221,8 @@ pub enum Unsupported {
     /// A program needs more runs or operations than are held in memory.
     #[error(
         "more operations than are held one by one (runs: at most {} of a rank, {} of all); larger chunks or a smaller call are needed",
-        Program::MOST_RUNS,
-        Schedule::MOST_RUNS
+        Program::MAX_RUNS,
+        Schedule::MAX_RUNS
     )]
     TooManyRuns,
 }

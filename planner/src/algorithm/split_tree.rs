@@ -1,29 +1,29 @@
 //! Split binary tree: a broadcast sends half of the bytes down each side of a binary tree, then neighbours swap halves.
 //!
-//! The tree is that of [`super::binary_tree`]: places are counted from the root, with odd ones below its first child
+//! The tree is that of [`super::binary_tree`]: positions are counted from the root, with odd ones below its first child
 //! and even ones below its second. The root sends the first half to its first child and the second half to its second;
-//! every other rank forwards the half that it receives to both its children concurrently. Places 2i − 1 and 2i then
-//! exchange their halves; if the last place has no neighbour, the root sends it the second half. ⌊log₂ n⌋ + 1 steps; no
-//! rank sends more than 1½ buffers. Time on equal links of latency L and bandwidth B with one chunk per half, n = 2ᵏ −
-//! 1, k > 1: half that of the tree plus the exchange, k·L + (k − ½)·bytes/B. Chunks are pipelined. Three runs per rank
-//! and lane.
+//! every other rank forwards the half that it receives to both its children concurrently. Positions 2i − 1 and 2i then
+//! exchange their halves; if the last position has no neighbour, the root sends it the second half. ⌊log₂ n⌋ + 1 steps;
+//! no rank sends more than 1½ buffers. Time on equal links of latency L and bandwidth B with one chunk per half, n = 2ᵏ
+//! − 1, k > 1: half that of the tree plus the exchange, k·L + (k − ½)·bytes/B. Chunks are pipelined. Three runs per
+//! rank and lane.
 //!
 //! Source: Open MPI 4.1, 5.0 ompi/mca/coll/base/coll_base_bcast.c (split_bintree).
 
-use fabricast_sim::schedule::{Buffer, Dependency, Generate, Header, Program, Rank, Walk};
+use fabricast_sim::schedule::{Buffer, Dependency, Header, Program, Rank, ScheduleGenerator, Walk};
 
 use super::binary_tree::BinaryTree;
-use super::cut::{Cut, channel_of};
+use super::cut::{Chunking, lane_channel};
 use super::lane::Lane;
 use super::ring::copy_parts;
-use super::rooted::{Seats, Tree};
+use super::rooted::{Tree, TreePlacement};
 use super::{Algorithm, Shape, Unsupported};
 
 /// Schedule generator of the split binary tree broadcast.
 pub(super) struct SplitTree {
     header: Header,
-    cut: Cut,
-    seats: Seats<BinaryTree>,
+    cut: Chunking,
+    placement: TreePlacement<BinaryTree>,
 }
 
 /// Runs of a lane, in this order on every rank: to the first child, to the second child, to the neighbour.
@@ -32,62 +32,62 @@ const RUNS_PER_LANE: u32 = 3;
 
 impl SplitTree {
     pub(super) fn new(shape: &Shape) -> Result<Self, Unsupported> {
-        let (cut, layout) = Cut::by_loops(shape, u32::from(shape.channels), 2)?;
+        let (cut, layout) = Chunking::by_loops(shape, u32::from(shape.channels), 2)?;
         let ranks = shape.call.ranks;
-        let seats = Seats { tree: BinaryTree { ranks }, ranks, first: shape.call.root };
-        Ok(Self { header: shape.header(Algorithm::SplitTree, layout, 0), cut, seats })
+        let placement = TreePlacement { tree: BinaryTree { ranks }, ranks, first: shape.call.root };
+        Ok(Self { header: shape.header(Algorithm::SplitTree, layout, 0), cut, placement })
     }
 
-    /// The place to which a place sends its half at the end.
-    fn neighbour(&self, place: u32) -> Option<u32> {
-        let last = self.seats.ranks - 1;
-        match place {
+    /// The position to which a position sends its half at the end.
+    fn neighbour(&self, position: u32) -> Option<u32> {
+        let last = self.placement.ranks - 1;
+        match position {
             0 => (last % 2 == 1).then_some(last),
-            _ if place.is_multiple_of(2) => Some(place - 1),
-            _ => (place < last).then_some(place + 1),
+            _ if position.is_multiple_of(2) => Some(position - 1),
+            _ => (position < last).then_some(position + 1),
         }
     }
 }
 
-/// The half that a place receives from its parent.
-fn half(place: u32) -> u32 {
-    (place + 1) % 2
+/// The half that a position receives from its parent.
+fn half(position: u32) -> u32 {
+    (position + 1) % 2
 }
 
-impl Generate for SplitTree {
+impl ScheduleGenerator for SplitTree {
     fn header(&self) -> &Header {
         &self.header
     }
 
     fn program(&self, rank: Rank, program: &mut Program) {
-        let place = self.seats.place(rank.0);
-        let children = self.seats.tree.children(place);
-        let buffer = if place == 0 { Buffer::Input } else { Buffer::Output };
+        let position = self.placement.position(rank.0);
+        let children = self.placement.tree.children(position);
+        let buffer = if position == 0 { Buffer::Input } else { Buffer::Output };
         for lane in 0..self.cut.lanes {
-            let at = Lane { rank: rank.0, channel: channel_of(self.header.channels, lane) };
-            let run = |which: u32| lane * RUNS_PER_LANE + which;
-            let got = self
-                .seats
+            let at = Lane { rank: rank.0, channel: lane_channel(self.header.channels, lane) };
+            let run = |index: u32| lane * RUNS_PER_LANE + index;
+            let arrival = self
+                .placement
                 .tree
-                .parent(place)
-                .map(|(parent, which)| Dependency::shifted(self.seats.rank(parent), run(which), 0));
-            let mut send = |which: u32, to: Option<u32>, half: u32| {
+                .parent(position)
+                .map(|(parent, index)| Dependency::shifted(self.placement.rank(parent), run(index), 0));
+            let mut send = |index: u32, to: Option<u32>, half: u32| {
                 let chunks = self.cut.over_loops(half, lane);
-                let (to, len) = to.map_or((rank, 0), |to| (self.seats.rank(to), self.cut.loops));
+                let (to, len) = to.map_or((rank, 0), |to| (self.placement.rank(to), self.cut.loops));
                 let mut awaited: Vec<Dependency> =
-                    got.into_iter().chain([Dependency::shifted(rank, run(which), -1)]).collect();
-                if which == SWAP {
+                    arrival.into_iter().chain([Dependency::shifted(rank, run(index), -1)]).collect();
+                if index == SWAP {
                     // The children are served first.
                     awaited.extend((0..children.len() as u32).map(|child| Dependency::shifted(rank, run(child), 0)));
                 }
                 program.push(at.put(len, Walk::fixed(to.0), (buffer, chunks), (Buffer::Output, chunks)), &awaited);
             };
-            for (which, child) in [children.first(), children.get(1)].into_iter().enumerate() {
-                send(which as u32, child.copied(), if place == 0 { which as u32 } else { half(place) });
+            for (index, child) in [children.first(), children.get(1)].into_iter().enumerate() {
+                send(index as u32, child.copied(), if position == 0 { index as u32 } else { half(position) });
             }
-            send(SWAP, self.neighbour(place), if place == 0 { 1 } else { half(place) });
+            send(SWAP, self.neighbour(position), if position == 0 { 1 } else { half(position) });
         }
-        if place == 0 {
+        if position == 0 {
             copy_parts(&self.header, &self.cut, rank.0, 0..2, program);
         }
     }

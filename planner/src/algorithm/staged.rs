@@ -15,8 +15,8 @@
 //! (4.1: ompi/mca/coll/cuda).
 
 use fabricast_sim::schedule::{
-    Buffer, BufferUse, Call, Channel, Collective, Dependency, Generate, Header, OpKind, Program, Rank, Run, Walk,
-    Workplace,
+    Buffer, BufferUse, Call, Channel, Collective, Dependency, Header, OpKind, Processor, Program, Rank, Run,
+    ScheduleGenerator, Walk,
 };
 
 use super::{Algorithm, Shape, Unsupported, generator};
@@ -24,11 +24,11 @@ use super::{Algorithm, Shape, Unsupported, generator};
 /// Schedule generator of an algorithm in host memory, between copies.
 pub(super) struct Staged {
     header: Header,
-    inner: Box<dyn Generate + Send + Sync>,
+    inner: Box<dyn ScheduleGenerator + Send + Sync>,
     /// Slot of the working copy's first chunk.
     copy: u32,
     /// Initial chunks of each rank's scratch sums as (first, count), ascending; one run each, after [`FILL`].
-    begun: Vec<Vec<(u32, u32)>>,
+    initial_chunks: Vec<Vec<(u32, u32)>>,
     /// Dependencies of the last run of each rank.
     last: Vec<Vec<Dependency>>,
 }
@@ -39,7 +39,7 @@ const FILL: u32 = 0;
 impl Staged {
     pub(super) fn new(algorithm: Algorithm, shape: &Shape) -> Result<Self, Unsupported> {
         let call = Call { buffers: BufferUse::InPlace, ..shape.call };
-        let inner = generator(algorithm, &Shape { call, workplace: Workplace::Device, ..shape.clone() })?;
+        let inner = generator(algorithm, &Shape { call, reduction_device: Processor::Device, ..shape.clone() })?;
         let chunks = inner.header().layout.chunks().max(1);
         let too_many = |chunks: u64| Unsupported::TooManyChunks { chunks };
         // Slots have the sizes of the corresponding chunks.
@@ -49,17 +49,17 @@ impl Staged {
             return Err(too_many(u64::from(inner.header().scratch_chunks) + 2 * u64::from(chunks)));
         };
         let mut header = Header { call: shape.call, scratch_chunks, ..inner.header().clone() };
-        header.blocks.workplace = Workplace::Host;
-        let mut staged = Self { header, inner, copy, begun: Vec::new(), last: Vec::new() };
-        staged.begun = staged.beginnings().ok_or(Unsupported::NotStaged { algorithm })?;
+        header.blocks.processor = Processor::Host;
+        let mut staged = Self { header, inner, copy, initial_chunks: Vec::new(), last: Vec::new() };
+        staged.initial_chunks = staged.find_initial_chunks().ok_or(Unsupported::NotStaged { algorithm })?;
         staged.last = staged.writers();
         Ok(staged)
     }
 
     /// Initial chunks of the sums in each rank's scratch; `None` if one is not a chunk of the call.
-    fn beginnings(&self) -> Option<Vec<Vec<(u32, u32)>>> {
+    fn find_initial_chunks(&self) -> Option<Vec<Vec<(u32, u32)>>> {
         let Call { ranks, .. } = self.header.call;
-        let mut begun = vec![Vec::new(); ranks as usize];
+        let mut initial_chunks = vec![Vec::new(); ranks as usize];
         let mut program = Program::default();
         for rank in (0..ranks).map(Rank) {
             program.clear();
@@ -68,20 +68,20 @@ impl Staged {
                 for index in 0..run.len {
                     let from = run.dst.at(index);
                     let end = from.checked_add(run.span).filter(|&end| end <= self.header.layout.chunks());
-                    begun.get_mut(run.peer.at(index) as usize).zip(end)?.0.push((from, run.span));
+                    initial_chunks.get_mut(run.peer.at(index) as usize).zip(end)?.0.push((from, run.span));
                 }
             }
         }
-        for chunks in &mut begun {
+        for chunks in &mut initial_chunks {
             chunks.sort_unstable();
             chunks.dedup();
         }
-        Some(begun)
+        Some(initial_chunks)
     }
 
     /// Number of the run of a rank that corresponds to run `inner` of the inner schedule.
-    fn run_of(&self, rank: Rank, inner: u32) -> u32 {
-        FILL + 1 + self.begun.get(rank.0 as usize).map_or(0, |chunks| chunks.len() as u32) + inner
+    fn run_number(&self, rank: Rank, inner: u32) -> u32 {
+        FILL + 1 + self.initial_chunks.get(rank.0 as usize).map_or(0, |chunks| chunks.len() as u32) + inner
     }
 
     /// All operations that write the working copy of each rank.
@@ -92,12 +92,12 @@ impl Staged {
         for rank in (0..ranks).map(Rank) {
             program.clear();
             self.inner.program(rank, &mut program);
-            for (run, number) in program.runs().iter().zip(self.run_of(rank, 0)..) {
+            for (run, number) in program.runs().iter().zip(self.run_number(rank, 0)..) {
                 let writes = run.kind.moves_data() && run.dst_buffer != Buffer::Scratch;
                 for index in (0..run.len).filter(|_| writes) {
                     let target = if run.kind.writes_peer() { Rank(run.peer.at(index)) } else { rank };
                     if let Some(list) = writers.get_mut(target.0 as usize) {
-                        list.push(Dependency::on(rank, number, index));
+                        list.push(Dependency::on_operation(rank, number, index));
                     }
                 }
             }
@@ -119,7 +119,7 @@ impl Staged {
     }
 
     /// Maps a buffer of the inner schedule and a walk over its chunks to the working copy.
-    fn moved(&self, buffer: Buffer, walk: Walk) -> (Buffer, Walk) {
+    fn map_to_working_copy(&self, buffer: Buffer, walk: Walk) -> (Buffer, Walk) {
         match buffer {
             Buffer::Scratch => (buffer, walk),
             Buffer::Input | Buffer::Output => {
@@ -149,7 +149,7 @@ fn copy(rank: Rank, (from, src): (Buffer, u32), (into, dst): (Buffer, u32), span
     }
 }
 
-impl Generate for Staged {
+impl ScheduleGenerator for Staged {
     fn header(&self) -> &Header {
         &self.header
     }
@@ -157,18 +157,18 @@ impl Generate for Staged {
     fn program(&self, rank: Rank, program: &mut Program) {
         let chunks = self.header.layout.chunks();
         program.push(copy(rank, (Buffer::Input, 0), (Buffer::Scratch, self.copy), chunks), &[]);
-        let filled = |rank: Rank| Dependency::on(rank, FILL, 0);
-        for &(from, span) in self.begun.get(rank.0 as usize).into_iter().flatten() {
-            let begin = copy(rank, (Buffer::Scratch, self.copy + from), (Buffer::Scratch, from), span);
-            program.push(begin, &[filled(rank)]);
+        let filled = |rank: Rank| Dependency::on_operation(rank, FILL, 0);
+        for &(from, span) in self.initial_chunks.get(rank.0 as usize).into_iter().flatten() {
+            let initialize = copy(rank, (Buffer::Scratch, self.copy + from), (Buffer::Scratch, from), span);
+            program.push(initialize, &[filled(rank)]);
         }
         let mut inner = Program::default();
         self.inner.program(rank, &mut inner);
         let mut waits = Vec::new();
         for (number, run) in inner.runs().iter().enumerate() {
             waits.clear();
-            let later = inner.dependencies(number).iter();
-            waits.extend(later.map(|wait| Dependency { run: self.run_of(wait.rank, wait.run), ..*wait }));
+            let inner_waits = inner.dependencies(number).iter();
+            waits.extend(inner_waits.map(|wait| Dependency { run: self.run_number(wait.rank, wait.run), ..*wait }));
             waits.push(filled(rank));
             // A peer's working copy must be filled before it is written or read.
             if run.kind.writes_peer() || run.kind.reads_peer() {
@@ -178,15 +178,15 @@ impl Generate for Staged {
                 waits.extend(peers.into_iter().filter(|&peer| peer != rank.0).map(|peer| filled(Rank(peer))));
             }
             if begins_in_scratch(run) {
-                let begun = |index: u32| {
+                let initialized = |index: u32| {
                     let (peer, chunks) = (Rank(run.peer.at(index)), (run.dst.at(index), run.span));
-                    let place = self.begun.get(peer.0 as usize)?.binary_search(&chunks).ok()?;
-                    Some(Dependency::on(peer, FILL + 1 + place as u32, 0))
+                    let position = self.initial_chunks.get(peer.0 as usize)?.binary_search(&chunks).ok()?;
+                    Some(Dependency::on_operation(peer, FILL + 1 + position as u32, 0))
                 };
-                waits.extend((0..run.len).filter_map(begun));
+                waits.extend((0..run.len).filter_map(initialized));
             }
-            let (src_buffer, src) = self.moved(run.src_buffer, run.src);
-            let (dst_buffer, dst) = self.moved(run.dst_buffer, run.dst);
+            let (src_buffer, src) = self.map_to_working_copy(run.src_buffer, run.src);
+            let (dst_buffer, dst) = self.map_to_working_copy(run.dst_buffer, run.dst);
             // The target's own contribution is already at the destination of the sum.
             let kind = if run.kind == OpKind::PutReduceInput { OpKind::PutReduce } else { run.kind };
             program.push(Run { kind, src_buffer, src, dst_buffer, dst, ..*run }, &waits);

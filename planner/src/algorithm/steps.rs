@@ -6,7 +6,7 @@
 
 use fabricast_sim::schedule::{Buffer, Dependency, Header, OpKind, Program, Rank, Run, Walk};
 
-use super::cut::{Cut, channel_of};
+use super::cut::{Chunking, lane_channel};
 use super::lane::{Chunks, Lane};
 
 /// Parts of a buffer in the order of a walk.
@@ -19,7 +19,7 @@ pub(super) struct Parts {
 }
 
 impl Parts {
-    pub(super) fn of(buffer: Buffer, walk: Walk) -> Self {
+    pub(super) fn new(buffer: Buffer, walk: Walk) -> Self {
         Self { buffer, region: 0, walk }
     }
 
@@ -53,8 +53,8 @@ impl Piece {
     }
 
     /// Empty piece, for a rank that sends fewer pieces than others.
-    pub(super) fn nothing(rank: u32) -> Self {
-        let parts = Parts::of(Buffer::Output, Walk::fixed(0));
+    pub(super) fn empty(rank: u32) -> Self {
+        let parts = Parts::new(Buffer::Output, Walk::fixed(0));
         Self::put(rank, parts, parts, 0)
     }
 
@@ -119,8 +119,8 @@ impl Step {
 }
 
 /// Writes all lanes of a rank's steps.
-pub(super) fn write<P: Pattern>(pattern: &P, header: &Header, cut: &Cut, rank: Rank, program: &mut Program) {
-    let steps = steps_of(pattern, rank.0);
+pub(super) fn write<P: Pattern>(pattern: &P, header: &Header, cut: &Chunking, rank: Rank, program: &mut Program) {
+    let steps = build_steps(pattern, rank.0);
     for lane in 0..cut.lanes {
         write_steps::<P>(&steps, header, cut, (rank, lane), program);
     }
@@ -130,14 +130,14 @@ pub(super) fn write<P: Pattern>(pattern: &P, header: &Header, cut: &Cut, rank: R
 pub(super) fn write_lane<P: Pattern>(
     pattern: &P,
     header: &Header,
-    cut: &Cut,
+    cut: &Chunking,
     (rank, lane): (Rank, u32),
     program: &mut Program,
 ) {
-    write_steps::<P>(&steps_of(pattern, rank.0), header, cut, (rank, lane), program);
+    write_steps::<P>(&build_steps(pattern, rank.0), header, cut, (rank, lane), program);
 }
 
-fn steps_of(pattern: &impl Pattern, rank: u32) -> Vec<Step> {
+fn build_steps(pattern: &impl Pattern, rank: u32) -> Vec<Step> {
     let mut runs = 0;
     let steps = (0..pattern.steps()).map(|number| {
         let step = Step {
@@ -156,11 +156,11 @@ fn steps_of(pattern: &impl Pattern, rank: u32) -> Vec<Step> {
 fn write_steps<P: Pattern>(
     steps: &[Step],
     header: &Header,
-    cut: &Cut,
+    cut: &Chunking,
     (rank, lane): (Rank, u32),
     program: &mut Program,
 ) {
-    let at = Lane { rank: rank.0, channel: channel_of(header.channels, lane) };
+    let at = Lane { rank: rank.0, channel: lane_channel(header.channels, lane) };
     let runs = steps.last().map_or(0, |last| last.wait_run() + 1);
     let mut writer = Writer { at, cut, header, lane, first_run: program.runs().len() as u32, runs };
     if P::SINGLE {
@@ -175,7 +175,7 @@ fn write_steps<P: Pattern>(
 
 struct Writer<'a> {
     at: Lane,
-    cut: &'a Cut,
+    cut: &'a Chunking,
     header: &'a Header,
     lane: u32,
     /// Number of the first run of this lane or loop, equal on all ranks.
@@ -204,11 +204,13 @@ impl Writer<'_> {
                 let mut awaited = vec![Dependency::shifted(rank, number(run), -1)];
                 awaited.extend(before.map(|wait| Dependency::shifted(rank, wait, 0)));
                 awaited.extend(
-                    before.filter(|_| adds(piece)).map(|wait| Dependency::shifted(Rank(piece.to.at(0)), wait, 0)),
+                    before
+                        .filter(|_| reduces_at_peer(piece))
+                        .map(|wait| Dependency::shifted(Rank(piece.to.at(0)), wait, 0)),
                 );
                 program.push(Run { span: piece.span, ..transfer }, &awaited);
             }
-            let mut awaited = self.moved(step, &vec![0; step.pieces.len()]);
+            let mut awaited = self.transfer_dependencies(step, &vec![0; step.pieces.len()]);
             awaited.extend(before.map(|wait| Dependency::shifted(rank, wait, 0)));
             program.push(self.at.wait(self.cut.loops), &awaited);
             before = Some(number(step.wait_run()));
@@ -228,9 +230,9 @@ impl Writer<'_> {
             for (run, piece) in (step.first_run..).zip(&step.pieces) {
                 let transfer = self.at.transfer(piece.kind, piece.len, piece.to, chunks(piece.src), chunks(piece.dst));
                 let mut awaited = Vec::with_capacity(3);
-                awaited.extend(before.map(|(wait, last)| Dependency::on(rank, wait, last)));
-                let adds = before.filter(|_| adds(piece));
-                awaited.extend(adds.map(|(wait, last)| Dependency::on(Rank(piece.to.at(0)), wait, last)));
+                awaited.extend(before.map(|(wait, last)| Dependency::on_operation(rank, wait, last)));
+                let adds = before.filter(|_| reduces_at_peer(piece));
+                awaited.extend(adds.map(|(wait, last)| Dependency::on_operation(Rank(piece.to.at(0)), wait, last)));
                 if round > 0 {
                     awaited.push(Dependency::shifted(rank, number(run) - self.runs, 0));
                 }
@@ -239,7 +241,7 @@ impl Writer<'_> {
             let wait = number(step.wait_run());
             let offsets: Vec<u32> =
                 step.widths.iter().scan(0, |sum, width| Some(std::mem::replace(sum, *sum + width))).collect();
-            let mut awaited = self.moved(step, &offsets);
+            let mut awaited = self.transfer_dependencies(step, &offsets);
             awaited.push(Dependency::shifted(rank, wait, -1));
             // The first wait continues from the last wait of the previous step.
             awaited.extend(before.map(|(run, last)| Dependency { rank, run, start: last as i32, step: 1 }));
@@ -249,12 +251,12 @@ impl Writer<'_> {
     }
 
     /// Dependencies on the transfers sent and received in a step. Each piece starts at the wait given by its offset.
-    fn moved(&self, step: &Step, offsets: &[u32]) -> Vec<Dependency> {
+    fn transfer_dependencies(&self, step: &Step, offsets: &[u32]) -> Vec<Dependency> {
         let mut awaited = Vec::with_capacity(2 * offsets.len() + 2);
         for ((run, piece), &offset) in (self.first_run + step.first_run..).zip(&step.pieces).zip(offsets) {
             let from = |rank| Dependency::shifted(rank, run, -(offset as i32));
             awaited.extend(step.source.map(|source| match step.share {
-                Some(index) => Dependency::on(Rank(source), run, index),
+                Some(index) => Dependency::on_operation(Rank(source), run, index),
                 None => from(Rank(source)),
             }));
             if piece.len > 0 {
@@ -266,11 +268,11 @@ impl Writer<'_> {
 }
 
 /// Returns true if a piece reduces into a sum at another rank. That rank must have completed the previous step.
-fn adds(piece: &Piece) -> bool {
+fn reduces_at_peer(piece: &Piece) -> bool {
     piece.kind.reduces() && piece.len > 0
 }
 
-/// Walk over all parts of `first..first + count` except `left_out`, starting after it.
-pub(super) fn all_but(left_out: u32, first: u32, count: u32) -> Walk {
-    Walk::cyclic(first, left_out + 1 - first, 1, count)
+/// Walk over all parts of `first..first + count` except `excluded`, starting after it.
+pub(super) fn all_but(excluded: u32, first: u32, count: u32) -> Walk {
+    Walk::cyclic(first, excluded + 1 - first, 1, count)
 }

@@ -15,10 +15,10 @@
 //! n⌉(L + bytes/B). Source: MPICH's binomial broadcast; Thakur, Rabenseifner, Gropp, *Optimization of Collective
 //! Communication Operations in MPICH*, 2005.
 
-use fabricast_sim::schedule::{BlockSplit, Buffer, Dependency, Generate, Header, OpKind, Program, Rank, Walk};
+use fabricast_sim::schedule::{BlockSplit, Buffer, Dependency, Header, OpKind, Program, Rank, ScheduleGenerator, Walk};
 
-use super::cut::{Cut, channel_of};
-use super::host_trees::{Family, host_tree};
+use super::cut::{Chunking, lane_channel};
+use super::host_trees::{TreeNeighbours, host_tree};
 use super::lane::Lane;
 use super::rails::Rails;
 use super::rooted::Tree;
@@ -27,7 +27,7 @@ use super::{Algorithm, Shape, Unsupported};
 /// Schedule generator of the double binary tree all_reduce.
 pub(super) struct DoubleTree {
     header: Header,
-    cut: Cut,
+    cut: Chunking,
     hosts: u32,
     per_host: u32,
     rails: Rails,
@@ -42,9 +42,9 @@ const RUNS_PER_LANE: u32 = 4;
 
 impl DoubleTree {
     pub(super) fn new(shape: &Shape) -> Result<Self, Unsupported> {
-        let per_host = shape.equal_hosts(Algorithm::Tree)?;
+        let per_host = shape.checked_ranks_per_host(Algorithm::Tree)?;
         // Both trees run on one channel if there is only one.
-        let (cut, layout) = Cut::by_loops(shape, u32::from(shape.channels).max(2), 1)?;
+        let (cut, layout) = Chunking::by_loops(shape, u32::from(shape.channels).max(2), 1)?;
         let slots = layout.chunks();
         let hosts = shape.call.ranks / per_host;
         let mut header = shape.header(Algorithm::Tree, layout, slots);
@@ -57,44 +57,48 @@ impl DoubleTree {
 
     /// Rotation of a lane's chains, in positions. With several hosts, each pair of lanes starts its chains at the next
     /// rail; on one host all chains are equal, as in NCCL (validate/data/h200-node/graph.xml).
-    fn turn(&self, lane: u32) -> u32 {
+    fn rotation(&self, lane: u32) -> u32 {
         if self.hosts > 1 { self.rails.entry(lane / 2) } else { 0 }
     }
 
     /// The rank of a host at a position of the lane's chain.
-    fn at_link(&self, host: u32, link: u32, lane: u32) -> u32 {
-        host * self.per_host + (link + self.turn(lane)) % self.per_host
+    fn rank_at(&self, host: u32, link: u32, lane: u32) -> u32 {
+        host * self.per_host + (link + self.rotation(lane)) % self.per_host
     }
 
-    fn link_of(&self, rank: u32, lane: u32) -> u32 {
-        (rank % self.per_host + self.per_host - self.turn(lane)) % self.per_host
+    fn chain_position(&self, rank: u32, lane: u32) -> u32 {
+        (rank % self.per_host + self.per_host - self.rotation(lane)) % self.per_host
     }
 
     fn children(&self, rank: u32, lane: u32) -> [Option<u32>; 2] {
-        let (host, link) = (rank / self.per_host, self.link_of(rank, lane));
+        let (host, link) = (rank / self.per_host, self.chain_position(rank, lane));
         let [lower, higher] =
-            host_tree(host, self.hosts, lane).children.map(|child| child.map(|c| self.at_link(c, 0, lane)));
-        let along = (link + 1 < self.per_host).then(|| self.at_link(host, link + 1, lane));
+            host_tree(host, self.hosts, lane).children.map(|child| child.map(|c| self.rank_at(c, 0, lane)));
+        let along = (link + 1 < self.per_host).then(|| self.rank_at(host, link + 1, lane));
         // The first rank is connected to the lower child host, the second to the higher one.
         let second = 1.min(self.per_host - 1);
         let mut all = along.into_iter().chain(lower.filter(|_| link == 0)).chain(higher.filter(|_| link == second));
         [all.next(), all.next()]
     }
 
-    fn family(&self, rank: u32, lane: u32) -> Family {
-        let (host, link) = (rank / self.per_host, self.link_of(rank, lane));
+    fn neighbours(&self, rank: u32, lane: u32) -> TreeNeighbours {
+        let (host, link) = (rank / self.per_host, self.chain_position(rank, lane));
         let parent = if link > 0 {
-            Some(self.at_link(host, link - 1, lane))
+            Some(self.rank_at(host, link - 1, lane))
         } else {
-            let talkers = [0, 1.min(self.per_host - 1)];
-            host_tree(host, self.hosts, lane).parent.map(|(host, which)| self.at_link(host, talkers[which], lane))
+            let connected = [0, 1.min(self.per_host - 1)];
+            let parent_host = host_tree(host, self.hosts, lane).parent;
+            parent_host.map(|(host, index)| self.rank_at(host, connected[index], lane))
         };
-        let which = |parent| usize::from(self.children(parent, lane)[1] == Some(rank));
-        Family { parent: parent.map(|parent| (parent, which(parent))), children: self.children(rank, lane) }
+        let child_index = |parent| usize::from(self.children(parent, lane)[1] == Some(rank));
+        TreeNeighbours {
+            parent: parent.map(|parent| (parent, child_index(parent))),
+            children: self.children(rank, lane),
+        }
     }
 }
 
-impl Generate for DoubleTree {
+impl ScheduleGenerator for DoubleTree {
     fn header(&self) -> &Header {
         &self.header
     }
@@ -102,22 +106,22 @@ impl Generate for DoubleTree {
     fn program(&self, rank: Rank, program: &mut Program) {
         let loops = self.cut.loops;
         for lane in 0..self.cut.lanes {
-            let block = channel_of(self.header.channels / 2, lane);
+            let block = lane_channel(self.header.channels / 2, lane);
             let [at, copying] = [0, 1].map(|half| Lane { rank: rank.0, channel: 2 * block + half });
-            let family = self.family(rank.0, lane);
-            let [first, second] = family.children;
-            let run = |which: u32| lane * RUNS_PER_LANE + which;
+            let neighbours = self.neighbours(rank.0, lane);
+            let [first, second] = neighbours.children;
+            let run = |index: u32| lane * RUNS_PER_LANE + index;
             let chunks = self.cut.over_loops(0, lane);
             let (output, slot) = ((Buffer::Output, chunks), (Buffer::Scratch, chunks));
             // Operations that complete the sum of this rank's subtree.
             let from_first = first.map(|child| Dependency::shifted(Rank(child), run(UP), 0));
             let complete = if second.is_some() { Some(Dependency::shifted(rank, run(REDUCE), 0)) } else { from_first };
-            let chunk_before = |which: u32| Dependency::shifted(rank, run(which), -1);
+            let chunk_before = |index: u32| Dependency::shifted(rank, run(index), -1);
 
             let src = if first.is_some() { output } else { (Buffer::Input, chunks) };
-            let (parent, is_second) = family.parent.unwrap_or((rank.0, 0));
+            let (parent, is_second) = neighbours.parent.unwrap_or((rank.0, 0));
             let (kind, dst) = if is_second == 0 { (OpKind::PutReduceInput, output) } else { (OpKind::Put, slot) };
-            let len = if family.parent.is_some() { loops } else { 0 };
+            let len = if neighbours.parent.is_some() { loops } else { 0 };
             let awaited: Vec<Dependency> = complete.into_iter().chain([chunk_before(UP)]).collect();
             program.push(at.transfer(kind, len, Walk::fixed(parent), src, dst), &awaited);
 
@@ -126,27 +130,27 @@ impl Generate for DoubleTree {
                 from_second.into_iter().chain(from_first).chain([chunk_before(REDUCE)]).collect();
             program.push(at.local(OpKind::Reduce, if second.is_some() { loops } else { 0 }, slot, output), &awaited);
 
-            let result = match family.parent {
-                Some((parent, which)) => Some(Dependency::shifted(Rank(parent), run(DOWN[which]), 0)),
+            let result = match neighbours.parent {
+                Some((parent, index)) => Some(Dependency::shifted(Rank(parent), run(DOWN[index]), 0)),
                 None => complete,
             };
-            for (child, which) in family.children.into_iter().zip(DOWN) {
+            for (child, index) in neighbours.children.into_iter().zip(DOWN) {
                 let len = if child.is_some() { loops } else { 0 };
-                let awaited: Vec<Dependency> = result.into_iter().chain([chunk_before(which)]).collect();
+                let awaited: Vec<Dependency> = result.into_iter().chain([chunk_before(index)]).collect();
                 program.push(copying.put(len, Walk::fixed(child.unwrap_or(rank.0)), output, output), &awaited);
             }
         }
     }
 }
 
-/// Binomial tree over `ranks` places.
+/// Binomial tree over `ranks` positions.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Binomial {
     ranks: u32,
     first: First,
 }
 
-/// Child of a place that is served first.
+/// Child of a position that is served first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum First {
     Largest,
@@ -164,8 +168,8 @@ impl Binomial {
         Self { ranks, first: First::Smallest }
     }
 
-    /// Index of the child over distance 2^bit at a place with `count` children. The mapping is its own inverse.
-    fn which(self, bit: u32, count: u32) -> u32 {
+    /// Index of the child over distance 2^bit at a position with `count` children. The mapping is its own inverse.
+    fn child_index(self, bit: u32, count: u32) -> u32 {
         match self.first {
             First::Largest => count - 1 - bit,
             First::Smallest => bit,
@@ -174,28 +178,28 @@ impl Binomial {
 }
 
 impl Tree for Binomial {
-    fn children(&self, place: u32) -> Vec<u32> {
-        let count = self.count(place);
-        (0..count).map(|which| place + (1 << self.which(which, count))).collect()
+    fn children(&self, position: u32) -> Vec<u32> {
+        let count = self.count(position);
+        (0..count).map(|index| position + (1 << self.child_index(index, count))).collect()
     }
 
-    fn count(&self, place: u32) -> u32 {
-        children_of(place, self.ranks)
+    fn count(&self, position: u32) -> u32 {
+        child_count(position, self.ranks)
     }
 
-    fn parent(&self, place: u32) -> Option<(u32, u32)> {
-        let (parent, bit) = parent_of(place);
-        (place > 0).then(|| (parent, self.which(bit, self.count(parent))))
+    fn parent(&self, position: u32) -> Option<(u32, u32)> {
+        let (parent, bit) = parent_and_bit(position);
+        (position > 0).then(|| (parent, self.child_index(bit, self.count(parent))))
     }
 }
 
-/// Number of children of a place in the binomial tree of `ranks`: child i is `place + 2^i`.
-fn children_of(place: u32, ranks: u32) -> u32 {
-    let bits = if place == 0 { u32::BITS } else { place.trailing_zeros() };
-    (0..bits).take_while(|&bit| u64::from(place) + (1 << bit) < u64::from(ranks)).count() as u32
+/// Number of children of a position in the binomial tree of `ranks`: child i is `position + 2^i`.
+fn child_count(position: u32, ranks: u32) -> u32 {
+    let bits = if position == 0 { u32::BITS } else { position.trailing_zeros() };
+    (0..bits).take_while(|&bit| u64::from(position) + (1 << bit) < u64::from(ranks)).count() as u32
 }
 
-/// Parent of a place other than 0, and the bit by which they differ.
-fn parent_of(place: u32) -> (u32, u32) {
-    (place & place.wrapping_sub(1), place.trailing_zeros())
+/// Parent of a position other than 0, and the bit by which they differ.
+fn parent_and_bit(position: u32) -> (u32, u32) {
+    (position & position.wrapping_sub(1), position.trailing_zeros())
 }

@@ -8,9 +8,11 @@
 //! Source: vLLM csrc/custom_all_reduce.cuh `cross_device_reduce_2stage`; NCCL 2.28 src/sym_kernels.cc
 //! AllReduce_RSxLD_AGxST (both read in the first phase where this puts).
 
-use fabricast_sim::schedule::{Buffer, BufferUse, Dependency, Generate, Header, OpKind, Program, Rank, Symmetry, Walk};
+use fabricast_sim::schedule::{
+    Buffer, BufferUse, Dependency, Header, OpKind, Program, Rank, ScheduleGenerator, Symmetry, Walk,
+};
 
-use super::cut::{Cut, channel_of};
+use super::cut::{Chunking, lane_channel};
 use super::lane::Lane;
 use super::peers::Peers;
 use super::{Algorithm, Shape, Unsupported};
@@ -29,14 +31,14 @@ pub(super) struct ReduceScatter {
 
 /// Generator of the first phase, and data needed for the second.
 struct Shots {
-    cut: Cut,
+    cut: Chunking,
     peers: Peers,
     out_of_place: bool,
 }
 
 impl TwoShot {
     pub(super) fn new(shape: &Shape) -> Result<Self, Unsupported> {
-        let (cut, layout) = Cut::by_loops(shape, u32::from(shape.channels), shape.call.ranks)?;
+        let (cut, layout) = Chunking::by_loops(shape, u32::from(shape.channels), shape.call.ranks)?;
         let slots = layout.chunks();
         Ok(Self { header: shape.header(Algorithm::TwoShot, layout, slots), shots: Shots::new(shape, cut) })
     }
@@ -44,37 +46,39 @@ impl TwoShot {
 
 impl ReduceScatter {
     pub(super) fn new(shape: &Shape) -> Result<Self, Unsupported> {
-        let (cut, layout) = Cut::by_blocks(shape)?;
+        let (cut, layout) = Chunking::by_blocks(shape)?;
         let slots = layout.chunks();
         Ok(Self { header: shape.header(Algorithm::Direct, layout, slots), shots: Shots::new(shape, cut) })
     }
 }
 
 impl Shots {
-    fn new(shape: &Shape, cut: Cut) -> Self {
+    fn new(shape: &Shape, cut: Chunking) -> Self {
         Self { cut, peers: Peers::new(shape), out_of_place: shape.call.buffers == BufferUse::OutOfPlace }
     }
 
     /// Writes the first phase of a lane, starting with run `first_run`; returns the run that completes the sum.
     fn write_first(&self, at: Lane, lane: u32, first_run: u32, program: &mut Program) -> u32 {
         let loops = self.cut.loops;
-        let of = |part: u32| self.cut.over_loops(part, lane);
-        let own = (Buffer::Output, of(at.rank));
+        let part_chunks = |part: u32| self.cut.over_loops(part, lane);
+        let own_chunks = (Buffer::Output, part_chunks(at.rank));
         for offset in self.peers.offsets() {
             let target = self.peers.target(at.rank, offset);
             // The slot has the index of the sender's part: it has the same size and is unique to the sender.
-            let slot = (Buffer::Scratch, of(at.rank));
-            let put = at.put(loops, Walk::fixed(target), (Buffer::Input, of(target)), slot);
+            let slot = (Buffer::Scratch, part_chunks(at.rank));
+            let put = at.put(loops, Walk::fixed(target), (Buffer::Input, part_chunks(target)), slot);
             program.push(put, &[Dependency::shifted(at.rank(), first_run + offset - 1, -1)]);
         }
         let mut last = None;
         if self.out_of_place {
-            last = Some(program.push(at.local(OpKind::Copy, loops, (Buffer::Input, of(at.rank)), own), &[]));
+            last = Some(
+                program.push(at.local(OpKind::Copy, loops, (Buffer::Input, part_chunks(at.rank)), own_chunks), &[]),
+            );
         }
         for offset in self.peers.offsets() {
             let source = self.peers.source(at.rank, offset);
             let arrived = Dependency::shifted(Rank(source), first_run + offset - 1, 0);
-            let reduce = at.local(OpKind::Reduce, loops, (Buffer::Scratch, of(source)), own);
+            let reduce = at.local(OpKind::Reduce, loops, (Buffer::Scratch, part_chunks(source)), own_chunks);
             last = Some(match last {
                 Some(last) => program.push(reduce, &[arrived, Dependency::shifted(at.rank(), last, 0)]),
                 None => program.push(reduce, &[arrived]),
@@ -83,12 +87,12 @@ impl Shots {
         last.unwrap_or(first_run)
     }
 
-    fn runs_of_first(&self) -> u32 {
+    fn first_phase_runs(&self) -> u32 {
         2 * self.peers.offsets().len() as u32 + u32::from(self.out_of_place)
     }
 }
 
-impl Generate for TwoShot {
+impl ScheduleGenerator for TwoShot {
     fn header(&self) -> &Header {
         &self.header
     }
@@ -97,16 +101,18 @@ impl Generate for TwoShot {
         let Shots { cut, peers, .. } = &self.shots;
         let others = peers.offsets().len() as u32;
         for lane in 0..cut.lanes {
-            let at = Lane { rank: rank.0, channel: channel_of(self.header.channels, lane) };
-            let first_run = lane * (self.shots.runs_of_first() + others);
+            let at = Lane { rank: rank.0, channel: lane_channel(self.header.channels, lane) };
+            let first_run = lane * (self.shots.first_phase_runs() + others);
             let sum = self.shots.write_first(at, lane, first_run, program);
-            let own = (Buffer::Output, cut.over_loops(rank.0, lane));
+            let own_chunks = (Buffer::Output, cut.over_loops(rank.0, lane));
             for offset in peers.offsets() {
                 let target = Walk::fixed(peers.target(rank.0, offset));
-                let number = first_run + self.shots.runs_of_first() + offset - 1;
-                let order_of_chunks = Dependency::shifted(rank, number, -1);
-                program
-                    .push(at.put(cut.loops, target, own, own), &[Dependency::shifted(rank, sum, 0), order_of_chunks]);
+                let number = first_run + self.shots.first_phase_runs() + offset - 1;
+                let previous_chunk = Dependency::shifted(rank, number, -1);
+                program.push(
+                    at.put(cut.loops, target, own_chunks, own_chunks),
+                    &[Dependency::shifted(rank, sum, 0), previous_chunk],
+                );
             }
         }
     }
@@ -116,15 +122,15 @@ impl Generate for TwoShot {
     }
 }
 
-impl Generate for ReduceScatter {
+impl ScheduleGenerator for ReduceScatter {
     fn header(&self) -> &Header {
         &self.header
     }
 
     fn program(&self, rank: Rank, program: &mut Program) {
         for lane in 0..self.shots.cut.lanes {
-            let at = Lane { rank: rank.0, channel: channel_of(self.header.channels, lane) };
-            self.shots.write_first(at, lane, lane * self.shots.runs_of_first(), program);
+            let at = Lane { rank: rank.0, channel: lane_channel(self.header.channels, lane) };
+            self.shots.write_first(at, lane, lane * self.shots.first_phase_runs(), program);
         }
     }
 

@@ -15,10 +15,10 @@
 //! (`MPI_Alltoallv`); Thakur, Rabenseifner, Gropp, *Optimization of Collective Communication Operations in MPICH*,
 //! 2005, §4.2 (pairwise exchange).
 
-use fabricast_sim::schedule::{Buffer, Dependency, Generate, Header, Program, Rank, Symmetry, Walk};
+use fabricast_sim::schedule::{Buffer, Dependency, Header, Program, Rank, ScheduleGenerator, Symmetry, Walk};
 
-use super::cut::channel_of;
-use super::direct::Partners;
+use super::cut::lane_channel;
+use super::direct::PartnerOrder;
 use super::lane::Lane;
 use super::matrix_cut::MatrixCut;
 use super::peers::Peers;
@@ -27,16 +27,16 @@ use super::{Algorithm, Shape, Unsupported};
 /// Schedule generator of direct and pairwise exchanges of blocks of any size.
 pub(super) struct Uneven {
     header: Header,
-    partners: Partners,
+    partners: PartnerOrder,
     cut: MatrixCut,
     peers: Peers,
 }
 
 impl Uneven {
-    pub(super) fn new(shape: &Shape, partners: Partners) -> Result<Self, Unsupported> {
+    pub(super) fn new(shape: &Shape, partners: PartnerOrder) -> Result<Self, Unsupported> {
         let algorithm = match partners {
-            Partners::Together => Algorithm::Direct,
-            Partners::InTurn => Algorithm::Pairwise,
+            PartnerOrder::Concurrent => Algorithm::Direct,
+            PartnerOrder::Sequential => Algorithm::Pairwise,
         };
         let (cut, header) = MatrixCut::new(shape, algorithm, 0)?;
         Ok(Self { header, partners, cut, peers: Peers::new(shape) })
@@ -49,7 +49,7 @@ impl Uneven {
 
     /// Writes puts to all peers if every block has the same number of loops: one run per host and loop, as in an
     /// all_to_all.
-    fn by_hosts(&self, at: Lane, lane: u32, loops: u32, program: &mut Program) {
+    fn write_by_host(&self, at: Lane, lane: u32, loops: u32, program: &mut Program) {
         // Last non-empty run so far and its length.
         let mut before: Option<(u32, u32)> = None;
         for round in 0..loops {
@@ -59,8 +59,8 @@ impl Uneven {
                 let number = program.runs().len() as u32;
                 let turn = before.map(|(run, len)| Dependency { rank: at.rank(), run, start: len as i32 - 1, step: 1 });
                 let awaited = match self.partners {
-                    Partners::Together => [None, None],
-                    Partners::InTurn => [Some(Dependency::shifted(at.rank(), number, -1)), turn],
+                    PartnerOrder::Concurrent => [None, None],
+                    PartnerOrder::Sequential => [Some(Dependency::shifted(at.rank(), number, -1)), turn],
                 };
                 program.push(put, &awaited.into_iter().flatten().collect::<Vec<_>>());
                 before = if len > 0 { Some((number, len)) } else { before };
@@ -68,9 +68,9 @@ impl Uneven {
         }
     }
 
-    fn together(&self, at: Lane, lane: u32, program: &mut Program) {
+    fn write_concurrent(&self, at: Lane, lane: u32, program: &mut Program) {
         if let Some(1) = self.cut.even_loops(at.rank) {
-            return self.by_hosts(at, lane, 1, program);
+            return self.write_by_host(at, lane, 1, program);
         }
         for to in self.others(at.rank) {
             let loops = self.cut.loops(at.rank, to);
@@ -83,38 +83,38 @@ impl Uneven {
         }
     }
 
-    fn in_turn(&self, at: Lane, lane: u32, program: &mut Program) {
+    fn write_sequential(&self, at: Lane, lane: u32, program: &mut Program) {
         if let Some(loops) = self.cut.even_loops(at.rank) {
-            return self.by_hosts(at, lane, loops, program);
+            return self.write_by_host(at, lane, loops, program);
         }
         let others: Vec<(u32, u32)> = self.others(at.rank).map(|to| (to, self.cut.loops(at.rank, to))).collect();
-        let most = others.iter().map(|&(_, loops)| loops).max().unwrap_or(0);
+        let max_loops = others.iter().map(|&(_, loops)| loops).max().unwrap_or(0);
         let mut before: Option<Dependency> = None;
-        for round in 0..most {
+        for round in 0..max_loops {
             for &(to, _) in others.iter().filter(|&&(_, loops)| round < loops) {
                 let chunk = Walk::fixed(self.cut.chunk(at.rank, to, round, lane));
                 let put = at.put(1, Walk::fixed(to), (Buffer::Input, chunk), (Buffer::Output, chunk));
                 let run = program.push(put, before.as_slice());
-                before = Some(Dependency::on(at.rank(), run, 0));
+                before = Some(Dependency::on_operation(at.rank(), run, 0));
             }
         }
     }
 }
 
-impl Generate for Uneven {
+impl ScheduleGenerator for Uneven {
     fn header(&self) -> &Header {
         &self.header
     }
 
     fn program(&self, rank: Rank, program: &mut Program) {
         for lane in 0..self.cut.lanes {
-            let at = Lane { rank: rank.0, channel: channel_of(self.header.channels, lane) };
+            let at = Lane { rank: rank.0, channel: lane_channel(self.header.channels, lane) };
             match self.partners {
-                Partners::Together => self.together(at, lane, program),
-                Partners::InTurn => self.in_turn(at, lane, program),
+                PartnerOrder::Concurrent => self.write_concurrent(at, lane, program),
+                PartnerOrder::Sequential => self.write_sequential(at, lane, program),
             }
         }
-        self.cut.copy_own(&self.header, rank.0, program);
+        self.cut.copy_own_block(&self.header, rank.0, program);
     }
 
     fn symmetry(&self) -> Symmetry {

@@ -28,24 +28,24 @@ fn refine(wiring: &Wiring, ranks: &[u32], root: Option<u32>) -> Vec<u32> {
             None => 0,
         })
         .collect();
-    let mut known = 0;
+    let mut colour_count = 0;
     loop {
         // The signature of a vertex is a sum over its wires, so that their order does not matter.
-        let mut sights = vec![0u64; count];
+        let mut signatures = vec![0u64; count];
         for wire in &wiring.wires {
             let (from, to) = (wire.from as usize, wire.to as usize);
-            sights[from] = sights[from].wrapping_add(mix((0u8, wire.capacity, colours[to])));
-            sights[to] = sights[to].wrapping_add(mix((1u8, wire.capacity, colours[from])));
+            signatures[from] = signatures[from].wrapping_add(mix((0u8, wire.capacity, colours[to])));
+            signatures[to] = signatures[to].wrapping_add(mix((1u8, wire.capacity, colours[from])));
         }
         let mut numbers: FxHashMap<(u32, u64), u32> = FxHashMap::default();
-        for (colour, sight) in colours.iter_mut().zip(sights) {
+        for (colour, signature) in colours.iter_mut().zip(signatures) {
             let next = numbers.len() as u32;
-            *colour = *numbers.entry((*colour, sight)).or_insert(next);
+            *colour = *numbers.entry((*colour, signature)).or_insert(next);
         }
-        if numbers.len() == known {
+        if numbers.len() == colour_count {
             return colours;
         }
-        known = numbers.len();
+        colour_count = numbers.len();
     }
 }
 

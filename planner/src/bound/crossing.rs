@@ -1,12 +1,12 @@
 //! Devices that forward only some turns, with their incoming links grouped by the outgoing links that they continue on.
 //!
-//! Links come in bundles ([`Transit`]). An incoming link continues on whole bundles, or on a bundle except for the link
+//! Links come in bundles ([`IslandTraffic`]). An incoming link continues on whole bundles, or on a bundle except for the link
 //! straight back. *n* devices at one switch are therefore examined link by link, not turn by turn.
 
 use std::collections::BTreeMap;
 
 use fabricast_topologies::NodeId;
-use fabricast_topologies::route::{Onward, Transit, Turn};
+use fabricast_topologies::route::{IslandTraffic, Turn, TurnDirection};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 /// A device that does not forward everything: the group of each incoming link, and the groups from which each outgoing
@@ -19,12 +19,12 @@ pub(super) struct Crossing {
 
 /// Input from which crossings are derived.
 pub(super) struct Crossings<'a, E, P> {
-    pub transit: &'a Transit,
+    pub transit: &'a IslandTraffic,
     /// Returns the start and end of a link.
     pub ends: E,
     /// Returns true if a device forwards everything. A turn back to such a device gains nothing, and may make incoming
     /// links equivalent.
-    pub passes_all: P,
+    pub forwards_all: P,
 }
 
 /// Links of a bundle that leave one device, by destination.
@@ -44,7 +44,7 @@ type Onwards = BTreeMap<u32, Cover>;
 
 impl<E: Fn(u32) -> (NodeId, NodeId), P: Fn(NodeId) -> bool> Crossings<'_, E, P> {
     /// Returns the devices that do not forward everything, in order.
-    pub(super) fn of_devices(&self) -> Vec<Crossing> {
+    pub(super) fn build(&self) -> Vec<Crossing> {
         let by_device = |at: fn((NodeId, NodeId)) -> NodeId| {
             let mut links: FxHashMap<(NodeId, u32), Vec<u32>> = FxHashMap::default();
             for (bundle, members) in (0..).zip(&self.transit.bundles) {
@@ -63,7 +63,7 @@ impl<E: Fn(u32) -> (NodeId, NodeId), P: Fn(NodeId) -> bool> Crossings<'_, E, P> 
                 turns.entry(device).or_default().push(turn);
             }
         }
-        turns.retain(|&device, _| !(self.passes_all)(device));
+        turns.retain(|&device, _| !(self.forwards_all)(device));
         let crossing = |(device, turns): (NodeId, Vec<Turn>)| {
             let into = |bundle: u32| arriving.get(&(device, bundle)).map_or(&[][..], Vec::as_slice);
             let bundles: FxHashSet<u32> = turns.iter().map(|turn| turn.out).collect();
@@ -88,7 +88,7 @@ impl<E: Fn(u32) -> (NodeId, NodeId), P: Fn(NodeId) -> bool> Crossings<'_, E, P> 
             let Some(out) = leaving.get(&turn.out) else { continue };
             for &link in arriving(turn.into) {
                 let onwards = as_routed.entry(link).or_default();
-                if let Some(cover) = Cover::of(turn.onward, out, (self.ends)(link).0) {
+                if let Some(cover) = Cover::from_turn(turn.onward, out, (self.ends)(link).0) {
                     cover.add_to(onwards, turn.out);
                 }
             }
@@ -97,33 +97,33 @@ impl<E: Fn(u32) -> (NodeId, NodeId), P: Fn(NodeId) -> bool> Crossings<'_, E, P> 
         let mut turning_back = as_routed.clone();
         for (&link, onwards) in &mut turning_back {
             let from = (self.ends)(link).0;
-            if (self.passes_all)(from) {
+            if (self.forwards_all)(from) {
                 for (&bundle, out) in leaving {
-                    if let Some(cover) = Cover::of(Onward::Back, out, from) {
+                    if let Some(cover) = Cover::from_turn(TurnDirection::Back, out, from) {
                         cover.add_to(onwards, bundle);
                     }
                 }
             }
         }
-        let [as_routed, turning_back] = [as_routed, turning_back].map(|onwards| grouped(&onwards, leaving));
+        let [as_routed, turning_back] = [as_routed, turning_back].map(|onwards| group_links(&onwards, leaving));
         if turning_back.groups < as_routed.groups { turning_back } else { as_routed }
     }
 }
 
 impl Cover {
     /// Links of a bundle covered by a turn, for an incoming link from a device.
-    fn of(onward: Onward, out: &Leaving, from: NodeId) -> Option<Self> {
+    fn from_turn(onward: TurnDirection, out: &Leaving, from: NodeId) -> Option<Self> {
         match (onward, out.get(&from)) {
-            (Onward::ToOthers, None) => Some(Self::All),
-            (Onward::ToOthers, Some(_)) if out.len() == 1 => None,
+            (TurnDirection::ToOthers, None) => Some(Self::All),
+            (TurnDirection::ToOthers, Some(_)) if out.len() == 1 => None,
             // All but one of two links is the other one.
-            (Onward::ToOthers, Some(&back)) if out.len() == 2 => {
+            (TurnDirection::ToOthers, Some(&back)) if out.len() == 2 => {
                 out.values().copied().find(|&link| link != back).map(Self::Only)
             }
-            (Onward::ToOthers, Some(&back)) => Some(Self::AllBut(back)),
-            (Onward::Back, None) => None,
-            (Onward::Back, Some(_)) if out.len() == 1 => Some(Self::All),
-            (Onward::Back, Some(&back)) => Some(Self::Only(back)),
+            (TurnDirection::ToOthers, Some(&back)) => Some(Self::AllBut(back)),
+            (TurnDirection::Back, None) => None,
+            (TurnDirection::Back, Some(_)) if out.len() == 1 => Some(Self::All),
+            (TurnDirection::Back, Some(&back)) => Some(Self::Only(back)),
         }
     }
 
@@ -135,7 +135,7 @@ impl Cover {
         }
     }
 
-    fn has(self, link: u32) -> bool {
+    fn contains(self, link: u32) -> bool {
         match self {
             Self::All => true,
             Self::AllBut(other) => link != other,
@@ -144,7 +144,7 @@ impl Cover {
     }
 }
 
-fn grouped(onwards: &BTreeMap<u32, Onwards>, leaving: &BTreeMap<u32, Leaving>) -> Crossing {
+fn group_links(onwards: &BTreeMap<u32, Onwards>, leaving: &BTreeMap<u32, Leaving>) -> Crossing {
     let mut groups: BTreeMap<&Onwards, u32> = BTreeMap::new();
     let mut into = Vec::new();
     for (&link, onwards) in onwards {
@@ -154,7 +154,7 @@ fn grouped(onwards: &BTreeMap<u32, Onwards>, leaving: &BTreeMap<u32, Leaving>) -
     let mut out = Vec::new();
     for (bundle, links) in leaving {
         for &link in links.values() {
-            let covers = |onwards: &Onwards| onwards.get(bundle).is_some_and(|cover| cover.has(link));
+            let covers = |onwards: &Onwards| onwards.get(bundle).is_some_and(|cover| cover.contains(link));
             let from: Vec<u32> =
                 groups.iter().filter(|(onwards, _)| covers(onwards)).map(|(_, &group)| group).collect();
             out.push((link, from));

@@ -67,36 +67,36 @@ impl<'a> Search<'a> {
     /// `slowest` is a pair `(ranks, through)`; it is updated, and sets with a ratio of at most `ranks / through` are
     /// not searched.
     pub(super) fn slowest_blocks(&mut self, device: u32, slowest: &mut (u128, u128)) -> Option<Cut> {
-        let mut found = None;
+        let mut slowest_cut = None;
         loop {
             let (ranks, through) = *slowest;
             if through == 0 {
-                return found;
+                return slowest_cut;
             }
-            let own = u128::from(self.ranks[device as usize]);
+            let device_ranks = u128::from(self.ranks[device as usize]);
             let drains = self.others(device).map(|(vertex, ranks)| (vertex, through * u128::from(ranks)));
             let drains: Vec<(u32, u128)> = drains.collect();
             let flow = self.network.run(device, drains, ranks);
-            if flow >= through * (self.total - own) {
-                return found;
+            if flow >= through * (self.total - device_ranks) {
+                return slowest_cut;
             }
             let beyond = self.beyond();
-            let ranks_beyond: u128 = self.counted(&beyond);
+            let ranks_beyond: u128 = self.count_ranks(&beyond);
             // The flow consists of the drains on this side, which are full, and the cut.
-            let crossing = (flow - through * (self.total - own - ranks_beyond)) / ranks;
+            let crossing = (flow - through * (self.total - device_ranks - ranks_beyond)) / ranks;
             *slowest = (ranks_beyond, crossing);
-            found = Some(Cut { beyond, ranks: ranks_beyond, through: crossing });
+            slowest_cut = Some(Cut { beyond, ranks: ranks_beyond, through: crossing });
         }
     }
 
     /// The minimum cut between `device` and `other`, if its capacity is less than `through`.
-    pub(super) fn least_cut(&mut self, device: u32, other: u32, through: u128) -> Option<Cut> {
+    pub(super) fn minimum_cut(&mut self, device: u32, other: u32, through: u128) -> Option<Cut> {
         let flow = self.network.run(device, [(other, through)], 1);
         if flow >= through {
             return None;
         }
         let beyond = self.beyond();
-        Some(Cut { ranks: self.counted(&beyond), beyond, through: flow })
+        Some(Cut { ranks: self.count_ranks(&beyond), beyond, through: flow })
     }
 
     /// Bandwidth between `device` and all other devices in total.
@@ -114,7 +114,7 @@ impl<'a> Search<'a> {
         (0..self.ranks.len() as u32).map(|device| !self.network.on_source_side(device)).collect()
     }
 
-    fn counted(&self, devices: &[bool]) -> u128 {
+    fn count_ranks(&self, devices: &[bool]) -> u128 {
         devices.iter().zip(self.ranks).filter(|(inside, _)| **inside).map(|(_, &ranks)| u128::from(ranks)).sum()
     }
 }

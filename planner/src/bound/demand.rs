@@ -3,7 +3,7 @@
 use fabricast_sim::schedule::{Call, Collective};
 
 use super::line::Share;
-use super::parts::Part;
+use super::parts::RankSet;
 
 /// Lower bounds on bytes into and out of a set, as shares of the call's bytes (the larger buffer of a rank).
 pub(super) struct Demand {
@@ -17,20 +17,20 @@ impl Demand {
     /// Without in-network reduction, these are the needs of the schedule's own blocks. With it they still hold: of
     /// contributions from several ranks to one sum, one sum must cross; of data wanted by several ranks, one copy must
     /// cross.
-    pub(super) fn of(collective: Collective, part: &Part, ranks: u32) -> Self {
+    pub(super) fn new(collective: Collective, part: &RankSet, ranks: u32) -> Self {
         let (inside, n) = (u128::from(part.ranks), u128::from(ranks));
         let outside = n - inside.min(n);
         let blocks = |blocks: u128| Some(Share::new(blocks, n));
-        let whole = Some(Share::WHOLE);
+        let full_buffer = Some(Share::WHOLE);
         let (into, out) = match collective {
-            Collective::AllReduce => (whole, whole),
+            Collective::AllReduce => (full_buffer, full_buffer),
             Collective::AllGather => (blocks(outside), blocks(inside)),
             Collective::ReduceScatter => (blocks(inside), blocks(outside)),
             Collective::AllToAll => (blocks(inside * outside), blocks(inside * outside)),
-            Collective::Broadcast if part.has_root => (None, whole),
-            Collective::Broadcast => (whole, None),
-            Collective::Reduce if part.has_root => (whole, None),
-            Collective::Reduce => (None, whole),
+            Collective::Broadcast if part.has_root => (None, full_buffer),
+            Collective::Broadcast => (full_buffer, None),
+            Collective::Reduce if part.has_root => (full_buffer, None),
+            Collective::Reduce => (None, full_buffer),
             Collective::Gather if part.has_root => (blocks(outside), None),
             Collective::Gather => (None, blocks(inside)),
             Collective::Scatter if part.has_root => (None, blocks(outside)),
@@ -47,9 +47,9 @@ impl Demand {
 }
 
 /// Lower bound on the bytes that all ranks receive in total, for any schedule without in-network reduction. For an
-/// all_to_allv it is 0; use [`Matrix::crossing`](fabricast_sim::schedule::Matrix::crossing) with its matrix.
+/// all_to_allv it is 0; use [`TrafficMatrix::bytes_between_ranks`](fabricast_sim::schedule::TrafficMatrix::bytes_between_ranks) with its matrix.
 #[must_use]
-pub fn least_traffic(call: &Call) -> u128 {
+pub fn minimum_traffic(call: &Call) -> u128 {
     let (bytes, n) = (u128::from(call.bytes.0), u128::from(call.ranks));
     let others = n.saturating_sub(1);
     match call.collective {

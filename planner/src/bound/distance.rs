@@ -17,18 +17,23 @@ pub(super) struct Distances {
     onward: Vec<(u32, u64)>,
     /// Number of devices with ranks; they are the first vertices.
     devices: usize,
-    found: Vec<u64>,
+    distances: Vec<u64>,
     queue: BinaryHeap<Reverse<(u64, u32)>>,
 }
 
 impl Distances {
     /// Creates the graph with latencies as lengths.
     pub(super) fn new(wiring: &Wiring, devices: usize, direction: Direction) -> Self {
-        Self::by(wiring, devices, direction, |wire| wiring.wires[wire].latency.0)
+        Self::with_lengths(wiring, devices, direction, |wire| wiring.wires[wire].latency.0)
     }
 
     /// Creates the graph with any length of a wire, given by its number.
-    pub(super) fn by(wiring: &Wiring, devices: usize, direction: Direction, length: impl Fn(usize) -> u64) -> Self {
+    pub(super) fn with_lengths(
+        wiring: &Wiring,
+        devices: usize,
+        direction: Direction,
+        length: impl Fn(usize) -> u64,
+    ) -> Self {
         let ends = |wire: &super::wiring::Wire| match direction {
             Direction::Away => (wire.from, wire.to),
             Direction::Towards => (wire.to, wire.from),
@@ -40,22 +45,22 @@ impl Distances {
         for i in 1..start.len() {
             start[i] += start[i - 1];
         }
-        let mut place = start.clone();
+        let mut next_slot = start.clone();
         let mut onward = vec![(0, 0); wiring.wires.len()];
         for (number, wire) in wiring.wires.iter().enumerate() {
             let (from, to) = ends(wire);
-            let slot = &mut place[from as usize];
+            let slot = &mut next_slot[from as usize];
             onward[*slot as usize] = (to, length(number));
             *slot += 1;
         }
-        let found = vec![u64::MAX; wiring.vertices as usize];
-        Self { start, onward, devices, found, queue: BinaryHeap::new() }
+        let distances = vec![u64::MAX; wiring.vertices as usize];
+        Self { start, onward, devices, distances, queue: BinaryHeap::new() }
     }
 
     /// Distances from a set of devices to each device; `u64::MAX` if there is no path.
-    pub(super) fn from(&mut self, sources: impl IntoIterator<Item = u32>) -> &[u64] {
+    pub(super) fn distances_from(&mut self, sources: impl IntoIterator<Item = u32>) -> &[u64] {
         self.search(sources, |_| false);
-        &self.found[..self.devices]
+        &self.distances[..self.devices]
     }
 
     /// Distance from one device to another; `None` if there is no path.
@@ -71,13 +76,14 @@ impl Distances {
     }
 
     /// Distance to each part of the devices from the nearest device of any other part, by any path; `None` if there is
-    /// none. `part_of` is the part of each device. One search serves all parts: Dijkstra's method from every device at
-    /// once, which retains the two nearest parts of each vertex, because a part is nearest to its own devices.
-    pub(super) fn nearest_of_others(&self, part_of: &[u32], parts: usize) -> Vec<Option<Picos>> {
+    /// none. `part_by_device` is the part of each device. One search serves all parts: Dijkstra's method from every
+    /// device at once, which retains the two nearest parts of each vertex, because a part is nearest to its own
+    /// devices.
+    pub(super) fn nearest_other_parts(&self, part_by_device: &[u32], parts: usize) -> Vec<Option<Picos>> {
         const NONE: (u64, u32) = (u64::MAX, u32::MAX);
-        let mut nearest = vec![[NONE; 2]; self.found.len()];
+        let mut nearest = vec![[NONE; 2]; self.distances.len()];
         let mut queue: BinaryHeap<Reverse<(u64, u32, u32)>> =
-            (0..).zip(part_of).map(|(device, &part)| Reverse((0, device, part))).collect();
+            (0..).zip(part_by_device).map(|(device, &part)| Reverse((0, device, part))).collect();
         while let Some(Reverse((distance, at, part))) = queue.pop() {
             let [first, second] = &mut nearest[at as usize];
             match (first.1, second.1) {
@@ -92,37 +98,39 @@ impl Distances {
                 }
             }
         }
-        let mut found = vec![None; parts];
-        for (own, of) in part_of.iter().zip(&nearest) {
-            let other =
-                of.iter().find(|(_, part)| part != own && *part != u32::MAX).map(|&(distance, _)| Picos(distance));
-            if let (Some(slot), Some(distance)) = (found.get_mut(*own as usize), other) {
+        let mut result = vec![None; parts];
+        for (device_part, candidates) in part_by_device.iter().zip(&nearest) {
+            let other = candidates
+                .iter()
+                .find(|(_, part)| part != device_part && *part != u32::MAX)
+                .map(|&(distance, _)| Picos(distance));
+            if let (Some(slot), Some(distance)) = (result.get_mut(*device_part as usize), other) {
                 *slot = Some(slot.map_or(distance, |known: Picos| known.min(distance)));
             }
         }
-        found
+        result
     }
 
     /// Dijkstra's method. Returns the distance of the first settled vertex for which `is_end` is true.
     fn search(&mut self, sources: impl IntoIterator<Item = u32>, is_end: impl Fn(u32) -> bool) -> Option<u64> {
-        self.found.fill(u64::MAX);
+        self.distances.fill(u64::MAX);
         self.queue.clear();
         for source in sources {
-            self.found[source as usize] = 0;
+            self.distances[source as usize] = 0;
             self.queue.push(Reverse((0, source)));
         }
         while let Some(Reverse((distance, at))) = self.queue.pop() {
-            if distance > self.found[at as usize] {
+            if distance > self.distances[at as usize] {
                 continue;
             }
             if is_end(at) {
                 return Some(distance);
             }
             for &(to, length) in &self.onward[self.start[at as usize] as usize..self.start[at as usize + 1] as usize] {
-                let there = distance.saturating_add(length);
-                if there < self.found[to as usize] {
-                    self.found[to as usize] = there;
-                    self.queue.push(Reverse((there, to)));
+                let total = distance.saturating_add(length);
+                if total < self.distances[to as usize] {
+                    self.distances[to as usize] = total;
+                    self.queue.push(Reverse((total, to)));
                 }
             }
         }

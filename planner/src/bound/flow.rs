@@ -53,17 +53,17 @@ impl FlowNetwork {
         for i in 1..start.len() {
             start[i] += start[i - 1];
         }
-        let mut place = start.clone();
+        let mut next_slot = start.clone();
         let count = 2 * arcs.len();
         let (mut head, mut twin, mut capacity) = (vec![0; count], vec![0; count], vec![0; count]);
-        let mut take = |vertex: u32| {
-            let slot = &mut place[vertex as usize];
+        let mut next_arc = |vertex: u32| {
+            let slot = &mut next_slot[vertex as usize];
             *slot += 1;
             *slot - 1
         };
-        for &(from, to, most) in arcs {
-            let (forth, back) = (take(from), take(to));
-            (head[forth as usize], twin[forth as usize], capacity[forth as usize]) = (to, back, most);
+        for &(from, to, limit) in arcs {
+            let (forth, back) = (next_arc(from), next_arc(to));
+            (head[forth as usize], twin[forth as usize], capacity[forth as usize]) = (to, back, limit);
             (head[back as usize], twin[back as usize]) = (from, forth);
         }
         Self {
@@ -87,8 +87,8 @@ impl FlowNetwork {
     pub(super) fn run(&mut self, source: u32, drains: impl IntoIterator<Item = (u32, u128)>, scale: u128) -> u128 {
         self.reset(scale);
         self.open.fill(0);
-        for (vertex, most) in drains {
-            self.open[vertex as usize] += most;
+        for (vertex, limit) in drains {
+            self.open[vertex as usize] += limit;
         }
         let mut flow = 0;
         while flow < UNLIMITED && self.layers(source) {
@@ -124,10 +124,10 @@ impl FlowNetwork {
         self.layer[source as usize] = 0;
         self.queue.clear();
         self.queue.push_back(source);
-        let mut found = false;
+        let mut reaches_drain = false;
         while let Some(at) = self.queue.pop_front() {
             let open = self.open[at as usize];
-            found |= open > 0;
+            reaches_drain |= open > 0;
             // An unlimited drain absorbs everything, so nothing needs to pass through it.
             if open >= UNLIMITED {
                 continue;
@@ -140,7 +140,7 @@ impl FlowNetwork {
                 }
             }
         }
-        found
+        reaches_drain
     }
 
     /// Pushes flow along augmenting paths through the layers until none is left; returns the added flow.
@@ -151,16 +151,16 @@ impl FlowNetwork {
         loop {
             if self.open[at as usize] > 0 {
                 let narrowest = self.path.iter().map(|&arc| self.residual[arc as usize]).min();
-                let more = narrowest.unwrap_or(UNLIMITED).min(self.open[at as usize]);
-                flow += more;
-                if more >= UNLIMITED {
+                let amount = narrowest.unwrap_or(UNLIMITED).min(self.open[at as usize]);
+                flow += amount;
+                if amount >= UNLIMITED {
                     return flow;
                 }
                 if self.open[at as usize] < UNLIMITED {
-                    self.open[at as usize] -= more;
+                    self.open[at as usize] -= amount;
                 }
                 // Continue at the start of the first saturated arc, or from here.
-                if let Some(full) = self.push(more) {
+                if let Some(full) = self.push(amount) {
                     at = self.tail(self.path[full]);
                     self.path.truncate(full);
                 }
@@ -179,19 +179,19 @@ impl FlowNetwork {
     }
 
     /// Adds to the flow along the path; returns the index of its first saturated arc.
-    fn push(&mut self, more: u128) -> Option<usize> {
+    fn push(&mut self, amount: u128) -> Option<usize> {
         let mut full = None;
-        for (place, &arc) in self.path.iter().enumerate() {
+        for (index, &arc) in self.path.iter().enumerate() {
             let back = self.twin[arc as usize];
             if self.residual[arc as usize] < UNLIMITED {
-                self.residual[arc as usize] -= more;
+                self.residual[arc as usize] -= amount;
             }
             if self.residual[back as usize] < UNLIMITED {
-                self.residual[back as usize] += more;
+                self.residual[back as usize] += amount;
             }
             self.touched.extend([arc, back]);
             if self.residual[arc as usize] == 0 && full.is_none() {
-                full = Some(place);
+                full = Some(index);
             }
         }
         full

@@ -10,25 +10,25 @@ use super::demand::Demand;
 use super::distance::Distances;
 use super::flow::UNLIMITED;
 use super::lengths;
-use super::line::{Line, Share};
-use super::parts::{Level, Part, Start, Survey, Way};
+use super::line::{LinearBound, Share};
+use super::parts::{BoundaryCapacity, Level, PartsInput, RankSet, Start};
 use super::source::BoundSource;
-use super::twins::Twins;
+use super::twins::InterchangeableDevices;
 use super::uneven::DeviceDemand;
 use super::wiring::Wiring;
 
 /// Searches start at every device (one per set of twins) if their number × wires is at most this, otherwise at one per
 /// colour.
-const MOST_STARTS: usize = 1 << 20;
+const MAX_CUT_SEARCH_WORK: usize = 1 << 20;
 
 /// Longest paths are searched from every device (one per set of twins) if their number × wires is at most this.
-const MOST_WAYS: usize = 1 << 22;
+const MAX_PATH_SEARCH_WORK: usize = 1 << 22;
 
 /// Graph with the placement of ranks on it.
 #[derive(Clone, Debug)]
 pub(super) struct Graph {
     wiring: Wiring,
-    twins: Twins,
+    twins: InterchangeableDevices,
     /// Ranks of each device.
     ranks: Vec<u32>,
     device_of_rank: Vec<u32>,
@@ -38,7 +38,7 @@ pub(super) struct Graph {
 
 /// Source, or destination, of blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum From {
+enum BlockOrigin {
     Any,
     Root,
 }
@@ -51,8 +51,8 @@ struct Label {
 }
 
 impl Graph {
-    pub(super) fn new(survey: &Survey<'_>, devices: &[NodeId]) -> Self {
-        let Survey { fabric, router, placement, transits, links, root } = *survey;
+    pub(super) fn new(survey: &PartsInput<'_>, devices: &[NodeId]) -> Self {
+        let PartsInput { fabric, router, placement, transits, links, root } = *survey;
         let number: FxHashMap<NodeId, u32> = devices.iter().copied().zip(0..).collect();
         let device_of_rank: Vec<u32> =
             placement.iter().map(|device| number.get(device).copied().unwrap_or(0)).collect();
@@ -62,21 +62,21 @@ impl Graph {
         }
         let root = device_of_rank.get(root as usize).copied().unwrap_or(0);
         let wiring = Wiring::new(fabric, router, devices, transits, links);
-        let twins = Twins::new(&wiring, &ranks);
+        let twins = InterchangeableDevices::new(&wiring, &ranks);
         let labels = devices.iter().map(|&device| Label::new(fabric, device)).collect();
         Self { wiring, twins, ranks, device_of_rank, root, labels }
     }
 
     /// Tightens the bounds of parts with those of the graph: the flow into and out of each device, and the latency of
     /// the shortest path across each boundary.
-    pub(super) fn sharpen(&self, levels: &mut [Level]) {
+    pub(super) fn tighten_bounds(&self, levels: &mut [Level]) {
         for direction in [Direction::Away, Direction::Towards] {
             let mut search = self.search(direction);
             // Distances out of a part are searched against the links.
             let distances = self.distances(direction.reversed());
             for level in &mut *levels {
-                let part_of = level.parts_of(&self.device_of_rank, self.ranks.len());
-                let nearest = distances.nearest_of_others(&part_of, level.parts.len());
+                let part_by_device = level.part_by_device(&self.device_of_rank, self.ranks.len());
+                let nearest = distances.nearest_other_parts(&part_by_device, level.parts.len());
                 let is_port = level.source == BoundSource::RankPorts;
                 // Flow of each part, reused for its twins with higher numbers.
                 let mut ports: Vec<u128> = Vec::with_capacity(level.parts.len());
@@ -84,9 +84,9 @@ impl Graph {
                     let twin = Some(self.twins.first(number)).filter(|_| is_port);
                     let known = twin.and_then(|twin| ports.get(twin as usize)).copied();
                     let port = known.unwrap_or_else(|| if is_port { search.port(number) } else { UNLIMITED });
-                    let way = part.way_mut(direction);
-                    way.nearest = nearest.unwrap_or(way.nearest);
-                    way.through = way.through.min(port);
+                    let boundary = part.boundary_mut(direction);
+                    boundary.nearest = nearest.unwrap_or(boundary.nearest);
+                    boundary.through = boundary.through.min(port);
                     ports.push(port);
                 }
             }
@@ -94,23 +94,23 @@ impl Graph {
     }
 
     /// Lower bounds from cuts and paths of the whole graph.
-    pub(super) fn lines(&self, collective: Collective, levels: &[Level], first_byte: Picos) -> Vec<Line> {
+    pub(super) fn bounds(&self, collective: Collective, levels: &[Level], first_byte: Picos) -> Vec<LinearBound> {
         use Collective::*;
         use Direction::{Away, Towards};
         let mut lines = match collective {
-            AllGather => self.blocks(Towards, From::Any, collective, levels),
-            ReduceScatter => self.blocks(Away, From::Any, collective, levels),
-            Gather => self.blocks(Towards, From::Root, collective, levels),
-            Scatter => self.blocks(Away, From::Root, collective, levels),
-            Broadcast => self.whole(Away, self.root, collective, levels),
-            Reduce => self.whole(Towards, self.root, collective, levels),
+            AllGather => self.blocks(Towards, BlockOrigin::Any, collective, levels),
+            ReduceScatter => self.blocks(Away, BlockOrigin::Any, collective, levels),
+            Gather => self.blocks(Towards, BlockOrigin::Root, collective, levels),
+            Scatter => self.blocks(Away, BlockOrigin::Root, collective, levels),
+            Broadcast => self.whole_buffer_bounds(Away, self.root, collective, levels),
+            Reduce => self.whole_buffer_bounds(Towards, self.root, collective, levels),
             AllReduce => {
-                let mut lines = self.whole(Away, 0, collective, levels);
-                lines.extend(self.whole(Towards, 0, collective, levels));
+                let mut lines = self.whole_buffer_bounds(Away, 0, collective, levels);
+                lines.extend(self.whole_buffer_bounds(Towards, 0, collective, levels));
                 lines
             }
             AllToAll => {
-                let mut lines = self.blocks(Towards, From::Any, collective, levels);
+                let mut lines = self.blocks(Towards, BlockOrigin::Any, collective, levels);
                 let pairs = |from: u32, to: u32| self.ranks_on(from) * self.ranks_on(to);
                 let total = self.ranks.iter().map(|&ranks| u128::from(ranks)).sum();
                 lines.extend(lengths::all_pairs(&self.wiring, self.twins.sets(), (&pairs, total), first_byte));
@@ -118,26 +118,26 @@ impl Graph {
             }
             SendRecv | AllToAllV | Barrier => Vec::new(),
         };
-        lines.extend(self.ways(collective, levels));
+        lines.extend(self.latency_bounds(collective, levels));
         lines
     }
 
     /// Lower bounds from the blocks between devices, by link lengths and by the longest path.
-    pub(super) fn lines_of_demand(&self, demand: &DeviceDemand, first_byte: Picos) -> Vec<Line> {
+    pub(super) fn demand_bounds(&self, demand: &DeviceDemand, first_byte: Picos) -> Vec<LinearBound> {
         let devices = self.ranks.len();
         let pairs = |from: u32, to: u32| demand.between(from, to);
         // Ranks with different demands are not interchangeable, so every device represents itself only.
         let each: Vec<(u32, u32)> = (0..devices as u32).map(|device| (device, 1)).collect();
         let mut lines = lengths::all_pairs(&self.wiring, &each, (&pairs, demand.total), first_byte);
-        if devices * self.wiring.wires.len() <= MOST_WAYS {
+        if devices * self.wiring.wires.len() <= MAX_PATH_SEARCH_WORK {
             let mut distances = self.distances(Direction::Away);
             let mut longest = 0;
             for from in 0..devices as u32 {
-                let ways = (0..).zip(distances.from([from]));
-                let taken = ways.filter(|&(to, &latency)| latency != u64::MAX && demand.between(from, to) > 0);
-                longest = taken.map(|(_, &latency)| latency).fold(longest, u64::max);
+                let paths = (0..).zip(distances.distances_from([from]));
+                let used = paths.filter(|&(to, &latency)| latency != u64::MAX && demand.between(from, to) > 0);
+                longest = used.map(|(_, &latency)| latency).fold(longest, u64::max);
             }
-            lines.push(Line::latency(Picos(longest)));
+            lines.push(LinearBound::latency(Picos(longest)));
         }
         lines
     }
@@ -148,7 +148,7 @@ impl Graph {
     }
 
     /// The device of a rank.
-    pub(super) fn device_of(&self, rank: u32) -> Option<u32> {
+    pub(super) fn device(&self, rank: u32) -> Option<u32> {
         self.device_of_rank.get(rank as usize).copied()
     }
 
@@ -166,7 +166,7 @@ impl Graph {
 
     /// Start devices of searches that may start at any device.
     fn starts(&self) -> Vec<u32> {
-        if self.twins.count() * self.wiring.wires.len() <= MOST_STARTS {
+        if self.twins.count() * self.wiring.wires.len() <= MAX_CUT_SEARCH_WORK {
             return self.twins.sets().iter().map(|&(first, _)| first).collect();
         }
         representatives(&self.wiring, &self.ranks, None)
@@ -174,47 +174,61 @@ impl Graph {
 
     /// End devices of searches from one device to any other.
     fn ends(&self, start: u32) -> Vec<u32> {
-        if self.twins.count() * self.wiring.wires.len() <= MOST_STARTS {
+        if self.twins.count() * self.wiring.wires.len() <= MAX_CUT_SEARCH_WORK {
             return self.twins.others(start);
         }
         representatives(&self.wiring, &self.ranks, Some(start)).into_iter().filter(|&other| other != start).collect()
     }
 
     /// The slowest cut for equal blocks between each other rank and the root, or any device.
-    fn blocks(&self, direction: Direction, from: From, collective: Collective, levels: &[Level]) -> Vec<Line> {
+    fn blocks(
+        &self,
+        direction: Direction,
+        from: BlockOrigin,
+        collective: Collective,
+        levels: &[Level],
+    ) -> Vec<LinearBound> {
         let mut search = self.search(direction);
         let mut slowest = self.slowest_part(direction, from, levels);
         let starts = match from {
-            From::Root => vec![self.root],
-            From::Any => self.starts(),
+            BlockOrigin::Root => vec![self.root],
+            BlockOrigin::Any => self.starts(),
         };
-        let mut found = None;
+        let mut slowest_cut = None;
         for start in starts {
-            found = search.slowest_blocks(start, &mut slowest).or(found);
+            slowest_cut = search.slowest_blocks(start, &mut slowest).or(slowest_cut);
         }
-        found.into_iter().flat_map(|cut| self.lines_of(&cut, direction, collective)).collect()
+        slowest_cut.into_iter().flat_map(|cut| self.cut_bounds(&cut, direction, collective)).collect()
     }
 
     /// The minimum cut between `start` and any other rank.
-    fn whole(&self, direction: Direction, start: u32, collective: Collective, levels: &[Level]) -> Vec<Line> {
+    fn whole_buffer_bounds(
+        &self,
+        direction: Direction,
+        start: u32,
+        collective: Collective,
+        levels: &[Level],
+    ) -> Vec<LinearBound> {
         let mut search = self.search(direction);
-        let mut least = self.finite() + 1;
+        let mut min_capacity = self.finite() + 1;
         for level in levels {
-            let own = self.device_of_rank.iter().position(|&device| device == start);
-            let own = own.and_then(|rank| level.part_of_rank.get(rank)).copied();
+            let start_part = self.device_of_rank.iter().position(|&device| device == start);
+            let start_part = start_part.and_then(|rank| level.part_of_rank.get(rank)).copied();
             for (number, part) in (0..).zip(&level.parts) {
-                least = least
-                    .min(part.way(direction, if Some(number) == own { Start::Inside } else { Start::Outside }).through);
+                min_capacity = min_capacity.min(
+                    part.boundary(direction, if Some(number) == start_part { Start::Inside } else { Start::Outside })
+                        .through,
+                );
             }
         }
-        let mut found = None;
+        let mut minimum_cut = None;
         for other in self.ends(start) {
-            if let Some(cut) = search.least_cut(start, other, least) {
-                least = cut.through;
-                found = Some(cut);
+            if let Some(cut) = search.minimum_cut(start, other, min_capacity) {
+                min_capacity = cut.through;
+                minimum_cut = Some(cut);
             }
         }
-        found.into_iter().flat_map(|cut| self.lines_of(&cut, direction, collective)).collect()
+        minimum_cut.into_iter().flat_map(|cut| self.cut_bounds(&cut, direction, collective)).collect()
     }
 
     /// Sum of all finite capacities, an upper bound on the capacity of any finite cut.
@@ -223,15 +237,15 @@ impl Graph {
     }
 
     /// The slowest of the cuts around parts as an initial value: ranks cut off, and bandwidth across.
-    fn slowest_part(&self, direction: Direction, from: From, levels: &[Level]) -> (u128, u128) {
+    fn slowest_part(&self, direction: Direction, from: BlockOrigin, levels: &[Level]) -> (u128, u128) {
         let total: u128 = self.ranks.iter().map(|&ranks| u128::from(ranks)).sum();
-        let any = from == From::Any;
+        let any = from == BlockOrigin::Any;
         let mut slowest = (1, self.finite() + 1);
         for part in levels.iter().flat_map(|level| &level.parts) {
             let inside = u128::from(part.ranks);
             let around_start =
-                (any || part.has_root).then(|| (total - inside, part.way(direction, Start::Inside).through));
-            let apart = (any || !part.has_root).then(|| (inside, part.way(direction, Start::Outside).through));
+                (any || part.has_root).then(|| (total - inside, part.boundary(direction, Start::Inside).through));
+            let apart = (any || !part.has_root).then(|| (inside, part.boundary(direction, Start::Outside).through));
             for cut in [around_start, apart].into_iter().flatten() {
                 if cut.1 < UNLIMITED && cut.0 * slowest.1 > slowest.0 * cut.1 {
                     slowest = cut;
@@ -242,77 +256,82 @@ impl Graph {
     }
 
     /// Lower bounds from a cut for a collective, in the direction in which the cut was found.
-    fn lines_of(&self, cut: &Cut, direction: Direction, collective: Collective) -> Vec<Line> {
+    fn cut_bounds(&self, cut: &Cut, direction: Direction, collective: Collective) -> Vec<LinearBound> {
         let nearest = self.distances(direction).nearest_outside(&not(&cut.beyond)).unwrap_or(Picos::ZERO);
-        let way = Way { through: cut.through, nearest };
+        let boundary = BoundaryCapacity { through: cut.through, nearest };
         let total: u32 = self.ranks.iter().sum();
         // The side from which the search started.
         let beyond = u32::try_from(cut.ranks).unwrap_or(total);
         let has_root = !cut.beyond.get(self.root as usize).copied().unwrap_or(false);
-        let part = Part { ranks: total - beyond.min(total), has_root, ..Part::default() };
-        let demand = Demand::of(collective, &part, total);
+        let part = RankSet { ranks: total - beyond.min(total), has_root, ..RankSet::default() };
+        let demand = Demand::new(collective, &part, total);
         let share = match direction {
             Direction::Away => demand.out,
             Direction::Towards => demand.into,
         };
-        share.into_iter().map(|share| Line::crossing(share, way, self.named(&cut.beyond))).collect()
+        share.into_iter().map(|share| LinearBound::crossing(share, boundary, self.cut_source(&cut.beyond))).collect()
     }
 
     /// Names the smaller side of a cut (the first of equals), by hosts if it consists of whole hosts.
-    fn named(&self, beyond: &[bool]) -> BoundSource {
-        const MOST_NAMES: usize = 4;
-        let counted = |side: bool| -> u32 {
+    fn cut_source(&self, beyond: &[bool]) -> BoundSource {
+        const MAX_NAMES: usize = 4;
+        let rank_count = |side: bool| -> u32 {
             beyond.iter().zip(&self.ranks).filter(|(beyond, _)| **beyond == side).map(|(_, &ranks)| ranks).sum()
         };
         let first = beyond.first().copied().unwrap_or_default();
-        let side = if counted(first) <= counted(!first) { first } else { !first };
+        let side = if rank_count(first) <= rank_count(!first) { first } else { !first };
         let inside = || self.labels.iter().zip(beyond).filter(|(_, beyond)| **beyond == side).map(|(label, _)| label);
         let mut hosts: FxHashSet<&str> = FxHashSet::default();
-        let whole: Vec<&str> = inside().map(|label| &*label.host).filter(|&host| hosts.insert(host)).collect();
+        let host_names: Vec<&str> = inside().map(|label| &*label.host).filter(|&host| hosts.insert(host)).collect();
         let mut others = self.labels.iter().zip(beyond).filter(|(_, beyond)| **beyond != side);
         let split = others.any(|(label, _)| hosts.contains(&*label.host));
-        let names = if split { inside().map(|label| &*label.device).collect() } else { whole };
-        let more = if names.len() > MOST_NAMES { ", …" } else { "" };
-        let count = counted(side);
+        let names = if split { inside().map(|label| &*label.device).collect() } else { host_names };
+        let ellipsis = if names.len() > MAX_NAMES { ", …" } else { "" };
+        let count = rank_count(side);
         let ranks = if count == 1 { "rank" } else { "ranks" };
-        let shown = names[..names.len().min(MOST_NAMES)].join(", ");
-        BoundSource::Cut(format!("cut of {count} {ranks}: {shown}{more}").into())
+        let shown = names[..names.len().min(MAX_NAMES)].join(", ");
+        BoundSource::Cut(format!("cut of {count} {ranks}: {shown}{ellipsis}").into())
     }
 
     /// Latency of the longest of the shortest paths between ranks that depend on each other.
-    fn ways(&self, collective: Collective, levels: &[Level]) -> Vec<Line> {
+    fn latency_bounds(&self, collective: Collective, levels: &[Level]) -> Vec<LinearBound> {
         let devices = levels.iter().find(|level| level.source == BoundSource::RankPorts);
         let parts = devices.map_or(&[][..], |level| &level.parts);
         match collective {
-            Collective::Broadcast | Collective::Scatter => self.ways_from_root(collective, parts),
+            Collective::Broadcast | Collective::Scatter => self.latency_bounds_from_root(collective, parts),
             Collective::Reduce | Collective::Gather => {
-                vec![Line::latency(longest(self.distances(Direction::Towards).from([self.root])))]
+                vec![LinearBound::latency(longest(self.distances(Direction::Towards).distances_from([self.root])))]
             }
-            Collective::SendRecv => self.ways_to_next(parts),
+            Collective::SendRecv => self.latency_bounds_to_next(parts),
             Collective::AllReduce
             | Collective::AllGather
             | Collective::ReduceScatter
             | Collective::AllToAll
-            | Collective::Barrier => vec![Line::latency(self.diameter())],
+            | Collective::Barrier => vec![LinearBound::latency(self.diameter())],
             Collective::AllToAllV => Vec::new(),
         }
     }
 
     /// Bounds of each device: the path from the root, followed by its bytes through its own ports. The reverse does not
     /// hold: a reduction's first bytes may leave for a near rank while others wait to travel far.
-    fn ways_from_root(&self, collective: Collective, parts: &[Part]) -> Vec<Line> {
+    fn latency_bounds_from_root(&self, collective: Collective, parts: &[RankSet]) -> Vec<LinearBound> {
         let total = self.device_of_rank.len() as u32;
         let mut distances = self.distances(Direction::Away);
-        let reached = parts.iter().zip(distances.from([self.root])).filter(|(_, latency)| **latency != u64::MAX);
-        let line = |(part, &latency): (&Part, &u64)| {
-            let share = Demand::of(collective, part, total).into?;
-            Some(Line::crossing(share, Way { nearest: Picos(latency), ..part.into }, BoundSource::RankPorts))
+        let reached =
+            parts.iter().zip(distances.distances_from([self.root])).filter(|(_, latency)| **latency != u64::MAX);
+        let line = |(part, &latency): (&RankSet, &u64)| {
+            let share = Demand::new(collective, part, total).into?;
+            Some(LinearBound::crossing(
+                share,
+                BoundaryCapacity { nearest: Picos(latency), ..part.into },
+                BoundSource::RankPorts,
+            ))
         };
         reached.filter_map(line).collect()
     }
 
     /// Bounds of each rank: the path to the next rank, followed by a buffer through the ports there.
-    fn ways_to_next(&self, parts: &[Part]) -> Vec<Line> {
+    fn latency_bounds_to_next(&self, parts: &[RankSet]) -> Vec<LinearBound> {
         let next = self.device_of_rank.iter().cycle().skip(1);
         let mut pairs: Vec<(u32, u32)> = self.device_of_rank.iter().copied().zip(next.copied()).collect();
         pairs.retain(|&(from, to)| from != to);
@@ -321,8 +340,8 @@ impl Graph {
         pairs.retain(|&(from, to)| seen.insert((self.twins.first(from), self.twins.first(to))));
         let mut distances = self.distances(Direction::Away);
         let line = |&(from, to): &(u32, u32)| {
-            let way = Way { nearest: distances.between(from, to)?, ..parts.get(to as usize)?.into };
-            Some(Line::crossing(Share::WHOLE, way, BoundSource::RankPorts))
+            let boundary = BoundaryCapacity { nearest: distances.between(from, to)?, ..parts.get(to as usize)?.into };
+            Some(LinearBound::crossing(Share::WHOLE, boundary, BoundSource::RankPorts))
         };
         pairs.iter().filter_map(line).collect()
     }
@@ -330,14 +349,14 @@ impl Graph {
     /// Latency of the longest shortest path between two ranks; in a large graph, a lower bound from two searches.
     fn diameter(&self) -> Picos {
         let mut distances = self.distances(Direction::Away);
-        if self.twins.count() * self.wiring.wires.len() <= MOST_WAYS {
+        if self.twins.count() * self.wiring.wires.len() <= MAX_PATH_SEARCH_WORK {
             let starts = self.twins.sets().iter().map(|&(from, _)| from);
-            return starts.map(|from| longest(distances.from([from]))).max().unwrap_or(Picos::ZERO);
+            return starts.map(|from| longest(distances.distances_from([from]))).max().unwrap_or(Picos::ZERO);
         }
-        let first = distances.from([0]);
+        let first = distances.distances_from([0]);
         let latency = longest(first);
         let farthest = first.iter().position(|&reached| reached == latency.0).unwrap_or(0);
-        latency.max(longest(distances.from([farthest as u32])))
+        latency.max(longest(distances.distances_from([farthest as u32])))
     }
 }
 
@@ -351,12 +370,12 @@ impl Label {
 
 impl Level {
     /// Part of each device.
-    fn parts_of(&self, device_of_rank: &[u32], devices: usize) -> Vec<u32> {
-        let mut part_of = vec![u32::MAX; devices];
+    fn part_by_device(&self, device_of_rank: &[u32], devices: usize) -> Vec<u32> {
+        let mut part_by_device = vec![u32::MAX; devices];
         for (&device, &part) in device_of_rank.iter().zip(&self.part_of_rank) {
-            part_of[device as usize] = part;
+            part_by_device[device as usize] = part;
         }
-        part_of
+        part_by_device
     }
 }
 

@@ -12,13 +12,13 @@ use fabricast_topologies::{NodeKind, Picos};
 use super::cut::Direction;
 use super::distance::Distances;
 use super::flow::UNLIMITED;
-use super::line::{Line, Share};
-use super::parts::Way;
+use super::line::{LinearBound, Share};
+use super::parts::BoundaryCapacity;
 use super::source::BoundSource;
 use super::wiring::{Wire, Wiring};
 
 /// Kinds of links are skipped once the number of examined devices (one per set of twins) × wires exceeds this.
-const MOST_WORK: usize = 1 << 22;
+const MAX_WORK: usize = 1 << 22;
 
 /// Amount that each device sends to each other, and its denominator: blocks and those of a rank's buffer, or bytes and
 /// those of the call.
@@ -26,24 +26,24 @@ pub(super) type Pairs<'a> = (&'a dyn Fn(u32, u32) -> u128, u128);
 
 /// Lower bounds from links of one kind on an exchange between devices. Each of `starts` is a representative device and
 /// the number of devices that it represents. No byte arrives before `nearest`.
-pub(super) fn all_pairs(wiring: &Wiring, starts: &[(u32, u32)], pairs: Pairs<'_>, nearest: Picos) -> Vec<Line> {
+pub(super) fn all_pairs(wiring: &Wiring, starts: &[(u32, u32)], pairs: Pairs<'_>, nearest: Picos) -> Vec<LinearBound> {
     let finite = |wire: &&Wire| wire.capacity < UNLIMITED;
     let mut kinds: Vec<((NodeKind, NodeKind), u128)> =
-        wiring.wires.iter().filter(finite).map(|wire| (ordered(wire.ends), wire.built)).collect();
+        wiring.wires.iter().filter(finite).map(|wire| (ordered(wire.ends), wire.nominal)).collect();
     kinds.sort_unstable();
     kinds.dedup();
     // Links between switches come first; elsewhere, port bounds are equally tight.
     let trunk = (NodeKind::Switch, NodeKind::Switch);
     kinds.sort_by_key(|&(ends, _)| ends != trunk);
-    let most = MOST_WORK / (starts.len() * wiring.wires.len()).max(1);
+    let max_kinds = MAX_WORK / (starts.len() * wiring.wires.len()).max(1);
     let trunks = |wire: &Wire| wire.ends == trunk;
     let mut lines = Vec::new();
-    if most > 0 && kinds.first().is_some_and(|&(ends, _)| ends == trunk) {
+    if max_kinds > 0 && kinds.first().is_some_and(|&(ends, _)| ends == trunk) {
         lines.extend(line(wiring, starts, pairs, nearest, trunks));
     }
-    for &(ends, built) in kinds.iter().take(most.saturating_sub(1)) {
-        let of_kind = |wire: &Wire| ordered(wire.ends) == ends && wire.built == built;
-        lines.extend(line(wiring, starts, pairs, nearest, of_kind));
+    for &(ends, nominal) in kinds.iter().take(max_kinds.saturating_sub(1)) {
+        let is_kind = |wire: &Wire| ordered(wire.ends) == ends && wire.nominal == nominal;
+        lines.extend(line(wiring, starts, pairs, nearest, is_kind));
     }
     lines
 }
@@ -55,23 +55,24 @@ fn ordered((a, b): (NodeKind, NodeKind)) -> (NodeKind, NodeKind) {
 fn line(
     wiring: &Wiring,
     starts: &[(u32, u32)],
-    (between, whole): Pairs<'_>,
+    (between, denominator): Pairs<'_>,
     nearest: Picos,
     has_length: impl Fn(&Wire) -> bool,
-) -> Option<Line> {
+) -> Option<LinearBound> {
     let has_length = |wire: &Wire| wire.capacity < UNLIMITED && has_length(wire);
     let length = |number: usize| u64::from(has_length(&wiring.wires[number]));
     let devices = starts.iter().map(|start| start.1 as usize).sum();
-    let mut distances = Distances::by(wiring, devices, Direction::Away, length);
+    let mut distances = Distances::with_lengths(wiring, devices, Direction::Away, length);
     let mut travelled = 0u128;
-    for &(from, alike) in starts {
-        for (to, &distance) in (0u32..).zip(distances.from([from])).take(devices) {
+    for &(from, multiplicity) in starts {
+        for (to, &distance) in (0u32..).zip(distances.distances_from([from])).take(devices) {
             if distance != u64::MAX {
-                travelled += u128::from(distance) * between(from, to) * u128::from(alike);
+                travelled += u128::from(distance) * between(from, to) * u128::from(multiplicity);
             }
         }
     }
     let through: u128 = wiring.wires.iter().filter(|wire| has_length(wire)).map(|wire| wire.capacity).sum();
-    let way = Way { through, nearest };
-    (travelled > 0).then(|| Line::crossing(Share::new(travelled, whole), way, BoundSource::Lengths))
+    let boundary = BoundaryCapacity { through, nearest };
+    (travelled > 0)
+        .then(|| LinearBound::crossing(Share::new(travelled, denominator), boundary, BoundSource::LinkCapacity))
 }

@@ -2,7 +2,7 @@
 
 use fabricast_topologies::{Bytes, Picos};
 
-use super::parts::Way;
+use super::parts::BoundaryCapacity;
 use super::source::BoundSource;
 use super::{Bound, flow::UNLIMITED};
 
@@ -23,7 +23,7 @@ impl Share {
 
 /// Lower bound on the completion time of any schedule, as a function of the message size.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Line {
+pub(super) struct LinearBound {
     pub latency: Picos,
     /// Seconds per byte of the call, as a fraction.
     numerator: u128,
@@ -31,16 +31,16 @@ pub(super) struct Line {
     pub source: BoundSource,
 }
 
-impl Line {
+impl LinearBound {
     /// Bound for a share of the bytes that must cross a boundary, after the first byte has travelled.
-    pub(super) fn crossing(share: Share, way: Way, source: BoundSource) -> Self {
-        if way.through >= UNLIMITED || share.numerator == 0 {
-            return Self { latency: way.nearest, numerator: 0, denominator: 1, source: BoundSource::Latency };
+    pub(super) fn crossing(share: Share, boundary: BoundaryCapacity, source: BoundSource) -> Self {
+        if boundary.through >= UNLIMITED || share.numerator == 0 {
+            return Self { latency: boundary.nearest, numerator: 0, denominator: 1, source: BoundSource::Latency };
         }
-        let through = share.denominator * way.through.max(1);
+        let through = share.denominator * boundary.through.max(1);
         let divisor = gcd(share.numerator, through);
         let (numerator, denominator) = (share.numerator / divisor, through / divisor);
-        Self { latency: way.nearest, numerator, denominator, source }
+        Self { latency: boundary.nearest, numerator, denominator, source }
     }
 
     /// Bound of latency only.
@@ -57,8 +57,8 @@ impl Line {
             None => (seconds / self.denominator).saturating_mul(PICOS),
         };
         let transfer = Picos(u64::try_from(time).unwrap_or(u64::MAX));
-        let set_by = if transfer == Picos::ZERO { BoundSource::Latency } else { self.source.clone() };
-        Bound { time: Picos(self.latency.0.saturating_add(transfer.0)), transfer, set_by }
+        let limited_by = if transfer == Picos::ZERO { BoundSource::Latency } else { self.source.clone() };
+        Bound { time: Picos(self.latency.0.saturating_add(transfer.0)), transfer, limited_by }
     }
 
     /// Returns true if this bound is at most the other at every size.
@@ -68,7 +68,7 @@ impl Line {
 }
 
 /// Returns true if `a` has the longer time per byte.
-fn steeper(a: &Line, b: &Line) -> bool {
+fn steeper(a: &LinearBound, b: &LinearBound) -> bool {
     match (a.numerator.checked_mul(b.denominator), b.numerator.checked_mul(a.denominator)) {
         (Some(left), Some(right)) => left > right,
         // Fractions of this size are compared by their integer parts.
@@ -77,16 +77,16 @@ fn steeper(a: &Line, b: &Line) -> bool {
 }
 
 /// Returns the lines that set the bound at some size, the first of equals.
-pub(super) fn keep_highest(lines: Vec<Line>) -> Vec<Line> {
-    let mut kept: Vec<Line> = Vec::new();
+pub(super) fn upper_envelope(lines: Vec<LinearBound>) -> Vec<LinearBound> {
+    let mut envelope: Vec<LinearBound> = Vec::new();
     for line in lines {
-        if kept.iter().any(|other| line.is_below(other)) {
+        if envelope.iter().any(|other| line.is_below(other)) {
             continue;
         }
-        kept.retain(|other| !other.is_below(&line));
-        kept.push(line);
+        envelope.retain(|other| !other.is_below(&line));
+        envelope.push(line);
     }
-    kept
+    envelope
 }
 
 pub(super) fn gcd(a: u128, b: u128) -> u128 {

@@ -34,7 +34,7 @@
 //! before: the NVLinks over which ranks relay are those over which they send their own data, and if NVLinks connect
 //! only some GPUs, PCIe counts as well. (If every pair of GPUs has an NVLink, the PCIe path that replaces one is no
 //! wider.) Devices that share NICs, as after a NIC failure, have at most the bandwidth of these in total (`parts`).
-//! Above [`MOST_DEVICES`] devices only parts are examined, which is also exact on hosts of equal GPUs.
+//! Above [`MAX_SEARCHED_DEVICES`] devices only parts are examined, which is also exact on hosts of equal GPUs.
 
 mod colour;
 mod crossing;
@@ -55,22 +55,22 @@ mod wiring;
 
 use std::sync::OnceLock;
 
-use fabricast_sim::schedule::{Call, Collective, Matrix};
+use fabricast_sim::schedule::{Call, Collective, TrafficMatrix};
 use fabricast_topologies::fabric::Figures;
 use fabricast_topologies::route::Router;
 use fabricast_topologies::{Fabric, NodeId, Picos};
 use rustc_hash::FxHashSet;
 
 use demand::Demand;
-pub use demand::least_traffic;
+pub use demand::minimum_traffic;
 use graph::Graph;
-use line::{Line, Share, keep_highest};
-use parts::{Level, Survey, SwitchesBetween, Way};
+use line::{LinearBound, Share, upper_envelope};
+use parts::{BoundaryCapacity, Level, PartsInput, SwitchesBetween};
 pub use source::BoundSource;
 
-/// Maximum number of devices for which cuts and paths are searched. Above it, only the sets of [`Bounds::of_parts`] are
+/// Maximum number of devices for which cuts and paths are searched. Above it, only the sets of [`Bounds::from_parts`] are
 /// used.
-pub const MOST_DEVICES: usize = 2048;
+pub const MAX_SEARCHED_DEVICES: usize = 2048;
 
 /// Use of reduction and multicast in switches (`--no-nvls` disables it).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -90,7 +90,7 @@ pub struct Bound {
     /// Share of the time that bytes need, at nominal rates.
     pub transfer: Picos,
     /// Resource that sets the bound.
-    pub set_by: BoundSource,
+    pub limited_by: BoundSource,
 }
 
 /// Sharing of devices by ranks.
@@ -104,7 +104,7 @@ pub enum Sharing {
 
 /// Fraction of nominal rates that transfers achieve, 0 to 1, for which a bound is requested.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Efficiency {
+pub struct RateEfficiency {
     /// Payload ÷ bytes on the wire.
     pub wire: f64,
     /// Achieved ÷ nominal rate of any link.
@@ -121,9 +121,9 @@ pub struct Bounds {
     /// Limit of switches on their total forwarding rate.
     crossbars: Crossbars,
     /// Matrix of an all_to_allv.
-    matrix: Option<Matrix>,
+    matrix: Option<TrafficMatrix>,
     /// Bounds by collective and by in-network reduction, computed on first use.
-    lines: Vec<OnceLock<Vec<Line>>>,
+    lines: Vec<OnceLock<Vec<LinearBound>>>,
 }
 
 /// Limit of switches on their total forwarding rate, which is unaffected by the efficiency of links.
@@ -137,28 +137,34 @@ impl Bounds {
     /// Computes the bounds of ranks on `placement` (the device of each) from the routes between them.
     #[must_use]
     pub fn new(fabric: &Fabric, router: &Router<'_>, placement: &[NodeId], root: u32) -> Self {
-        Self::searched(fabric, router, placement, root, MOST_DEVICES)
+        Self::with_search_limit(fabric, router, placement, root, MAX_SEARCHED_DEVICES)
     }
 
     /// Variant of [`Self::new`] that uses parts alone. It is much faster, and its bounds never exceed those of
     /// [`Self::new`].
     #[must_use]
-    pub fn of_parts(fabric: &Fabric, router: &Router<'_>, placement: &[NodeId], root: u32) -> Self {
-        Self::searched(fabric, router, placement, root, 0)
+    pub fn from_parts(fabric: &Fabric, router: &Router<'_>, placement: &[NodeId], root: u32) -> Self {
+        Self::with_search_limit(fabric, router, placement, root, 0)
     }
 
-    /// Computes the bounds; cuts and paths are searched for at most `most` devices.
-    fn searched(fabric: &Fabric, router: &Router<'_>, placement: &[NodeId], root: u32, most: usize) -> Self {
+    /// Computes the bounds; cuts and paths are searched for at most `max_devices` devices.
+    fn with_search_limit(
+        fabric: &Fabric,
+        router: &Router<'_>,
+        placement: &[NodeId],
+        root: u32,
+        max_devices: usize,
+    ) -> Self {
         let mut seen = FxHashSet::default();
         let devices: Vec<NodeId> = placement.iter().copied().filter(|&device| seen.insert(device)).collect();
-        let transits = router.transits(&devices);
+        let transits = router.island_traffic(&devices);
         let links = wiring::used_links(fabric, router, &transits);
-        let survey = Survey { fabric, router, placement, transits: &transits, links: &links, root };
+        let survey = PartsInput { fabric, router, placement, transits: &transits, links: &links, root };
         let mut levels = survey.levels();
-        let searched = (2..=most).contains(&devices.len());
+        let searched = (2..=max_devices).contains(&devices.len());
         let graph = searched.then(|| Graph::new(&survey, &devices));
         if let Some(graph) = &graph {
-            graph.sharpen(&mut levels);
+            graph.tighten_bounds(&mut levels);
         }
         let limited = fabric.nodes().any(|(_, node)| match &node.figures {
             Figures::Switch(figures) => figures.capacity.is_some(),
@@ -177,7 +183,7 @@ impl Bounds {
 
     /// Variant of these bounds for an all_to_allv of this matrix. Without a matrix, an all_to_allv has no bound.
     #[must_use]
-    pub fn with_matrix(mut self, matrix: Option<&Matrix>) -> Self {
+    pub fn with_matrix(mut self, matrix: Option<&TrafficMatrix>) -> Self {
         self.matrix = matrix.cloned();
         for lines in self.lines.iter_mut().skip(2 * Collective::AllToAllV as usize).take(2) {
             *lines = OnceLock::new();
@@ -188,25 +194,26 @@ impl Bounds {
     /// Variant of these bounds with or without reduction and multicast in switches; the default is
     /// [`InNetwork::Allowed`].
     #[must_use]
-    pub fn with(self, in_network: InNetwork) -> Self {
+    pub fn with_in_network(self, in_network: InNetwork) -> Self {
         Self { in_network, ..self }
     }
 
     /// Returns the bound of a call over all ranks.
     #[must_use]
-    pub fn of(&self, call: &Call) -> Bound {
-        let none = Bound { time: Picos::ZERO, transfer: Picos::ZERO, set_by: BoundSource::Latency };
+    pub fn bound(&self, call: &Call) -> Bound {
+        let none = Bound { time: Picos::ZERO, transfer: Picos::ZERO, limited_by: BoundSource::Latency };
         let lines = self.lines(call.collective, self.in_network);
         lines.iter().map(|line| line.at(call.bytes)).fold(none, |a, b| if b.time > a.time { b } else { a })
     }
 
     /// Lower bound on the completion time of a call if transfers achieve only a fraction of nominal rates.
     #[must_use]
-    pub fn reached(&self, call: &Call, in_network: InNetwork, efficiency: Efficiency) -> Picos {
-        let time = |line: &Line| {
+    pub fn time_at_efficiency(&self, call: &Call, in_network: InNetwork, efficiency: RateEfficiency) -> Picos {
+        let time = |line: &LinearBound| {
             let bound = line.at(call.bytes);
-            let part = if bound.set_by == BoundSource::RankMemory { 1.0 } else { self.part(efficiency) };
-            line.latency + Picos((bound.transfer.0 as f64 / part) as u64)
+            let fraction =
+                if bound.limited_by == BoundSource::RankMemory { 1.0 } else { self.rate_fraction(efficiency) };
+            line.latency + Picos((bound.transfer.0 as f64 / fraction) as u64)
         };
         self.lines(call.collective, in_network).iter().map(time).max().unwrap_or(Picos::ZERO)
     }
@@ -221,23 +228,23 @@ impl Bounds {
 
     /// Lower bound on the time in which a rank sends `bytes`, if transfers achieve only a fraction of nominal rates.
     #[must_use]
-    pub fn sending(&self, bytes: f64, efficiency: Efficiency) -> Picos {
+    pub fn send_time_at_efficiency(&self, bytes: f64, efficiency: RateEfficiency) -> Picos {
         let ports = self.levels.first().map_or(&[][..], |level| &level.parts);
         let widest = ports.iter().map(|part| part.out.through / u128::from(part.ranks.max(1))).max();
         let Some(widest) = widest.filter(|&widest| widest > 0) else { return Picos::ZERO };
         if ports.iter().any(|part| part.out.through == flow::UNLIMITED || part.ranks > 1) {
             return Picos::ZERO;
         }
-        Picos((bytes * 1e12 / (widest as f64 * self.part(efficiency))) as u64)
+        Picos((bytes * 1e12 / (widest as f64 * self.rate_fraction(efficiency))) as u64)
     }
 
     /// Upper bound on the achieved fraction of nominal rates.
-    fn part(&self, efficiency: Efficiency) -> f64 {
-        let part = match self.crossbars {
+    fn rate_fraction(&self, efficiency: RateEfficiency) -> f64 {
+        let fraction = match self.crossbars {
             Crossbars::Limited => efficiency.wire,
             Crossbars::Unlimited => efficiency.wire * efficiency.links,
         };
-        part.clamp(1e-6, 1.0)
+        fraction.clamp(1e-6, 1.0)
     }
 
     /// Time before which no byte arrives at any rank.
@@ -247,74 +254,76 @@ impl Bounds {
         parts.map(|part| part.into.nearest.min(part.out.nearest)).min().unwrap_or(Picos::ZERO)
     }
 
-    fn lines(&self, collective: Collective, in_network: InNetwork) -> &[Line] {
+    fn lines(&self, collective: Collective, in_network: InNetwork) -> &[LinearBound] {
         let slot = self.lines.get(2 * (collective as usize) + in_network as usize);
-        slot.map_or(&[], |slot| slot.get_or_init(|| self.work_out(collective, in_network)))
+        slot.map_or(&[], |slot| slot.get_or_init(|| self.compute_bounds(collective, in_network)))
     }
 
-    fn work_out(&self, collective: Collective, in_network: InNetwork) -> Vec<Line> {
+    fn compute_bounds(&self, collective: Collective, in_network: InNetwork) -> Vec<LinearBound> {
         if collective == Collective::AllToAllV {
-            return self.work_out_matrix();
+            return self.compute_matrix_bounds();
         }
         let mut lines = Vec::new();
         for level in &self.levels {
             for part in &level.parts {
-                let demand = Demand::of(collective, part, self.ranks);
+                let demand = Demand::new(collective, part, self.ranks);
                 let crossings = [(demand.into, part.into), (demand.out, part.out)];
-                for (share, way) in crossings.into_iter().filter_map(|(share, way)| Some((share?, way))) {
-                    lines.push(Line::crossing(share, way, level.source.clone()));
+                for (share, boundary) in crossings.into_iter().filter_map(|(share, boundary)| Some((share?, boundary)))
+                {
+                    lines.push(LinearBound::crossing(share, boundary, level.source.clone()));
                 }
                 if let Some(line) = memory((demand.into, demand.out), part) {
                     lines.push(line);
                 }
             }
-            lines = keep_highest(lines);
+            lines = upper_envelope(lines);
         }
         if collective == Collective::AllReduce {
             for level in &self.levels {
                 if in_network == InNetwork::Off || level.switches_between == SwitchesBetween::None {
-                    lines.extend(all_parts(level));
+                    lines.extend(total_traffic_bounds(level));
                 }
             }
         }
         if let Some(graph) = &self.graph {
-            lines.extend(graph.lines(collective, &self.levels, self.first_byte()));
+            lines.extend(graph.bounds(collective, &self.levels, self.first_byte()));
         }
-        keep_highest(lines)
+        upper_envelope(lines)
     }
 
-    fn work_out_matrix(&self) -> Vec<Line> {
+    fn compute_matrix_bounds(&self) -> Vec<LinearBound> {
         let Some(matrix) = self.matrix.as_ref().filter(|matrix| matrix.ranks() == self.ranks) else {
             return Vec::new();
         };
-        let mut lines: Vec<Line> = self.levels.iter().flat_map(|level| uneven::of_level(level, matrix)).collect();
+        let mut lines: Vec<LinearBound> =
+            self.levels.iter().flat_map(|level| uneven::level_bounds(level, matrix)).collect();
         if let Some(graph) = &self.graph {
-            lines.extend(uneven::of_graph(graph, matrix, self.first_byte()));
+            lines.extend(uneven::graph_bounds(graph, matrix, self.first_byte()));
         }
-        keep_highest(lines)
+        upper_envelope(lines)
     }
 }
 
 /// Bound of device memory, which reads outgoing data and writes incoming data.
-fn memory((into, out): (Option<Share>, Option<Share>), part: &parts::Part) -> Option<Line> {
+fn memory((into, out): (Option<Share>, Option<Share>), part: &parts::RankSet) -> Option<LinearBound> {
     let through = part.memory?;
     let zero = Share::new(0, 1);
     let (into, out) = (into.unwrap_or(zero), out.unwrap_or(zero));
     let sum = into.numerator * out.denominator + out.numerator * into.denominator;
     let nearest = part.into.nearest.min(part.out.nearest);
     let share = Share::new(sum, into.denominator * out.denominator);
-    Some(Line::crossing(share, Way { through, nearest }, BoundSource::RankMemory))
+    Some(LinearBound::crossing(share, BoundaryCapacity { through, nearest }, BoundSource::RankMemory))
 }
 
 /// Bounds of the total traffic into and out of all sets of a level, for an all_reduce in which only ranks reduce.
-fn all_parts(level: &Level) -> [Line; 2] {
+fn total_traffic_bounds(level: &Level) -> [LinearBound; 2] {
     let moved = 2 * (level.parts.len() as u128).saturating_sub(1);
-    let into: fn(&parts::Part) -> Way = |part| part.into;
-    let out: fn(&parts::Part) -> Way = |part| part.out;
-    [(into, level.into), (out, level.out)].map(|(way, most)| {
-        let ways = || level.parts.iter().map(way);
-        let through = ways().map(|way| way.through).fold(0, flow::sum).min(most);
-        let nearest = ways().map(|way| way.nearest).min().unwrap_or(Picos::ZERO);
-        Line::crossing(Share::new(moved, 1), Way { through, nearest }, level.source.clone())
+    let into: fn(&parts::RankSet) -> BoundaryCapacity = |part| part.into;
+    let out: fn(&parts::RankSet) -> BoundaryCapacity = |part| part.out;
+    [(into, level.into), (out, level.out)].map(|(boundary, limit)| {
+        let boundaries = || level.parts.iter().map(boundary);
+        let through = boundaries().map(|boundary| boundary.through).fold(0, flow::sum).min(limit);
+        let nearest = boundaries().map(|boundary| boundary.nearest).min().unwrap_or(Picos::ZERO);
+        LinearBound::crossing(Share::new(moved, 1), BoundaryCapacity { through, nearest }, level.source.clone())
     })
 }

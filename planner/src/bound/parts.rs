@@ -4,7 +4,7 @@
 //! ranks, so that their traffic can also be added up.
 
 use fabricast_topologies::fabric::Figures;
-use fabricast_topologies::route::{Router, Transit};
+use fabricast_topologies::route::{IslandTraffic, Router};
 use fabricast_topologies::{Fabric, LinkId, NodeId, Picos};
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -14,7 +14,7 @@ use super::source::BoundSource;
 
 /// Capacity and latency across the boundary of a set in one direction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Way {
+pub(super) struct BoundaryCapacity {
     /// Bytes per second; [`UNLIMITED`] if nothing limits it.
     pub through: u128,
     /// Latency of the shortest route across, or a lower bound on it.
@@ -23,9 +23,9 @@ pub(super) struct Way {
 
 /// Set of ranks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Part {
-    pub into: Way,
-    pub out: Way,
+pub(super) struct RankSet {
+    pub into: BoundaryCapacity,
+    pub out: BoundaryCapacity,
     /// Number of ranks inside.
     pub ranks: u32,
     pub has_root: bool,
@@ -35,9 +35,9 @@ pub(super) struct Part {
     pub memory: Option<u128>,
 }
 
-impl Part {
-    /// The direction through the border that bytes take away from the set, or towards it.
-    pub(super) fn way_mut(&mut self, direction: Direction) -> &mut Way {
+impl RankSet {
+    /// The boundary capacity for bytes that leave the set, or for bytes that enter it.
+    pub(super) fn boundary_mut(&mut self, direction: Direction) -> &mut BoundaryCapacity {
         match direction {
             Direction::Away => &mut self.out,
             Direction::Towards => &mut self.into,
@@ -45,7 +45,7 @@ impl Part {
     }
 
     /// The boundary crossing of a search in this direction, from a start inside or outside.
-    pub(super) fn way(&self, direction: Direction, start: Start) -> Way {
+    pub(super) fn boundary(&self, direction: Direction, start: Start) -> BoundaryCapacity {
         match (direction, start) {
             (Direction::Away, Start::Inside) | (Direction::Towards, Start::Outside) => self.out,
             (Direction::Away, Start::Outside) | (Direction::Towards, Start::Inside) => self.into,
@@ -64,7 +64,7 @@ pub(super) enum Start {
 #[derive(Clone, Debug)]
 pub(super) struct Level {
     pub source: BoundSource,
-    pub parts: Vec<Part>,
+    pub parts: Vec<RankSet>,
     /// The set of each rank.
     pub part_of_rank: Vec<u32>,
     /// Presence of switches between the sets that reduce or multicast.
@@ -85,12 +85,12 @@ pub(super) enum SwitchesBetween {
 }
 
 /// Input from which all levels are derived.
-pub(super) struct Survey<'a> {
+pub(super) struct PartsInput<'a> {
     pub fabric: &'a Fabric,
     pub router: &'a Router<'a>,
     /// The device of each rank.
     pub placement: &'a [NodeId],
-    pub transits: &'a [Transit],
+    pub transits: &'a [IslandTraffic],
     /// Directions of links that traffic may use.
     pub links: &'a [LinkId],
     pub root: u32,
@@ -99,15 +99,15 @@ pub(super) struct Survey<'a> {
 /// Marker for no set.
 const NONE: u32 = u32::MAX;
 
-impl Survey<'_> {
+impl PartsInput<'_> {
     /// Levels of devices, hosts, islands and switch groups, without levels that are not coarser than the previous one.
     pub(super) fn levels(&self) -> Vec<Level> {
         let nodes = || (0..self.fabric.node_count() as u32).map(NodeId);
-        let shortest = |latency: fn(&Transit) -> Option<Picos>| self.transits.iter().filter_map(latency).min();
-        let within = shortest(|transit| transit.within_host);
-        let hosts = shortest(|transit| transit.between_hosts);
-        let islands = shortest(|transit| transit.between_islands);
-        let nearest = |ways: &[Option<Picos>]| ways.iter().copied().flatten().min().unwrap_or(Picos::ZERO);
+        let shortest = |latency: fn(&IslandTraffic) -> Option<Picos>| self.transits.iter().filter_map(latency).min();
+        let within = shortest(|transit| transit.host_latency);
+        let hosts = shortest(|transit| transit.inter_host_latency);
+        let islands = shortest(|transit| transit.network_latency);
+        let nearest = |latencies: &[Option<Picos>]| latencies.iter().copied().flatten().min().unwrap_or(Picos::ZERO);
 
         let mut levels = Vec::new();
         let device: Vec<u32> = nodes().map(|node| node.0).collect();
@@ -126,8 +126,8 @@ impl Survey<'_> {
     /// set.
     fn add_level(&self, levels: &mut Vec<Level>, source: BoundSource, label: &[u32], nearest: Picos) {
         let mut number = vec![NONE; label.len().max(1 + label.iter().map(|&l| l as usize).max().unwrap_or(0))];
-        let mut parts: Vec<Part> = Vec::new();
-        let way = Way { through: 0, nearest };
+        let mut parts: Vec<RankSet> = Vec::new();
+        let boundary = BoundaryCapacity { through: 0, nearest };
         let part_of_rank: Vec<u32> = self
             .placement
             .iter()
@@ -135,7 +135,7 @@ impl Survey<'_> {
                 let slot = &mut number[label[device.0 as usize] as usize];
                 if *slot == NONE {
                     *slot = parts.len() as u32;
-                    parts.push(Part { into: way, out: way, ..Part::default() });
+                    parts.push(RankSet { into: boundary, out: boundary, ..RankSet::default() });
                 }
                 *slot
             })
@@ -172,7 +172,7 @@ impl Survey<'_> {
             BoundSource::RankPorts => self.limit_to_ports(&mut parts, part),
             _ => (UNLIMITED, UNLIMITED),
         };
-        let reduces = self.fabric.nodes().filter(|(_, node)| node.figures.multicasts());
+        let reduces = self.fabric.nodes().filter(|(_, node)| node.figures.supports_multicast());
         let between = reduces.map(|(id, _)| part(id)).any(|part| part == NONE);
         let switches_between = if between { SwitchesBetween::Some } else { SwitchesBetween::None };
         levels.push(Level { source, parts, part_of_rank, switches_between, into, out });
@@ -180,14 +180,14 @@ impl Survey<'_> {
 
     /// Limits each device's links that carry only network traffic, island by island ([`Self::limit_island`]). Returns the
     /// bytes per second into all devices in total, and out of them.
-    fn limit_to_ports(&self, parts: &mut [Part], part: impl Fn(NodeId) -> u32) -> (u128, u128) {
-        let mut in_all = |direction| {
+    fn limit_to_ports(&self, parts: &mut [RankSet], part: impl Fn(NodeId) -> u32) -> (u128, u128) {
+        let mut total = |direction| {
             let islands =
-                self.transits.iter().flat_map(|transit| transit.islands.iter().map(move |&one| (transit, one)));
+                self.transits.iter().flat_map(|transit| transit.islands.iter().map(move |&island| (transit, island)));
             let through = islands.map(|island| self.limit_island(parts, &part, island, direction));
             through.fold(0, flow::sum)
         };
-        (in_all(Direction::Towards), in_all(Direction::Away))
+        (total(Direction::Towards), total(Direction::Away))
     }
 
     /// Limits the links of an island's devices that carry only network traffic to the capacity of each device's links into
@@ -195,9 +195,9 @@ impl Survey<'_> {
     /// Returns the bytes per second of all devices in total; several share a link into the network after a failure.
     fn limit_island(
         &self,
-        parts: &mut [Part],
+        parts: &mut [RankSet],
         part: impl Fn(NodeId) -> u32,
-        (transit, island): (&Transit, u32),
+        (transit, island): (&IslandTraffic, u32),
         direction: Direction,
     ) -> u128 {
         let near = self.network_only(transit, island, direction);
@@ -206,9 +206,9 @@ impl Survey<'_> {
         for ports in &transit.ports {
             let device = self.router.island_device(island, ports.device);
             let Some(set) = parts.get_mut(part(device) as usize) else { continue };
-            let way = set.way_mut(direction);
+            let boundary = set.boundary_mut(direction);
             let near = near.get(&device).copied().unwrap_or(0);
-            inside = flow::sum(inside, way.through.saturating_sub(near));
+            inside = flow::sum(inside, boundary.through.saturating_sub(near));
             if near == 0 {
                 continue;
             }
@@ -217,15 +217,15 @@ impl Survey<'_> {
             let through = near.min(self.capacity(links()));
             network = flow::sum(network, through);
             shared.extend(links());
-            if way.through < UNLIMITED {
-                way.through = way.through - near + through;
+            if boundary.through < UNLIMITED {
+                boundary.through = boundary.through - near + through;
             }
         }
         flow::sum(inside, network.min(self.capacity(shared)))
     }
 
     /// Total capacity of the links of each device that carry only network traffic.
-    fn network_only(&self, transit: &Transit, island: u32, direction: Direction) -> FxHashMap<NodeId, u128> {
+    fn network_only(&self, transit: &IslandTraffic, island: u32, direction: Direction) -> FxHashMap<NodeId, u128> {
         let mut near: FxHashMap<NodeId, u128> = FxHashMap::default();
         for &number in &transit.network_only {
             let link = self.router.island_link(island, number);
@@ -268,8 +268,8 @@ impl Survey<'_> {
         let mut has_ranks = vec![false; self.fabric.node_count()];
         for transit in self.transits {
             for &island in &transit.islands {
-                if let Some(here) = has_ranks.get_mut(island as usize) {
-                    *here = true;
+                if let Some(flag) = has_ranks.get_mut(island as usize) {
+                    *flag = true;
                 }
             }
         }

@@ -21,7 +21,7 @@ pub enum BoundSource {
     /// Another set of ranks by name: `cut of 8 ranks: n0`.
     Cut(Arc<str>),
     /// Total capacity of links of one kind, with all bytes on shortest paths.
-    Lengths,
+    LinkCapacity,
 }
 
 impl fmt::Display for BoundSource {
@@ -34,7 +34,7 @@ impl fmt::Display for BoundSource {
             Self::RackPorts => "rack ports",
             Self::SwitchPorts => "switch ports",
             Self::Cut(name) => name,
-            Self::Lengths => "shortest ways",
+            Self::LinkCapacity => "shortest ways",
         })
     }
 }

@@ -12,32 +12,34 @@ use fabricast_topologies::{NodeKind, Picos};
 use super::wiring::Wiring;
 
 /// A wire from its device's point of view: the other vertex, and all properties of a wire that searches use.
-type Seen = (u32, Way, (NodeKind, NodeKind), u128, Picos);
+type Seen = (u32, WireDirection, (NodeKind, NodeKind), u128, Picos);
 
 /// Direction of a wire from the device's point of view.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Way {
+enum WireDirection {
     Out,
     In,
 }
 
 /// Twins among the devices of a graph.
 #[derive(Clone, Debug)]
-pub(super) struct Twins {
+pub(super) struct InterchangeableDevices {
     /// The first twin of each device, or the device itself if none comes before it.
     first: Vec<u32>,
     /// The first device of each set and the size of the set, ascending.
     sets: Vec<(u32, u32)>,
 }
 
-impl Twins {
+impl InterchangeableDevices {
     /// Finds the twins among devices with these numbers of ranks.
     pub(super) fn new(wiring: &Wiring, ranks: &[u32]) -> Self {
         let mut seen: Vec<Vec<Seen>> = vec![Vec::new(); ranks.len()];
         for wire in &wiring.wires {
-            for (own, other, way) in [(wire.from, wire.to, Way::Out), (wire.to, wire.from, Way::In)] {
-                if let Some(seen) = seen.get_mut(own as usize) {
-                    seen.push((other, way, wire.ends, wire.capacity, wire.latency));
+            for (device, neighbour, direction) in
+                [(wire.from, wire.to, WireDirection::Out), (wire.to, wire.from, WireDirection::In)]
+            {
+                if let Some(seen) = seen.get_mut(device as usize) {
+                    seen.push((neighbour, direction, wire.ends, wire.capacity, wire.latency));
                 }
             }
         }
@@ -73,10 +75,11 @@ impl Twins {
 
     /// One device of each other set, and one other device of the set of `device`, ascending.
     pub(super) fn others(&self, device: u32) -> Vec<u32> {
-        let own = self.first(device);
-        let behind = (0u32..).zip(&self.first).find(|&(other, &first)| first == own && other != device);
-        let mut others: Vec<u32> = self.sets.iter().map(|&(first, _)| first).filter(|&first| first != own).collect();
-        others.extend(behind.map(|(other, _)| other));
+        let representative = self.first(device);
+        let sibling = (0u32..).zip(&self.first).find(|&(other, &first)| first == representative && other != device);
+        let mut others: Vec<u32> =
+            self.sets.iter().map(|&(first, _)| first).filter(|&first| first != representative).collect();
+        others.extend(sibling.map(|(other, _)| other));
         others.sort_unstable();
         others
     }

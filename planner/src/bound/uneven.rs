@@ -4,39 +4,39 @@
 //! under switches). All blocks in total must fit into the links on their shortest paths (`lengths`). The block with the
 //! longest path needs its latency. Other sets are not searched.
 
-use fabricast_sim::schedule::Matrix;
+use fabricast_sim::schedule::TrafficMatrix;
 use fabricast_topologies::Picos;
 
 use super::graph::Graph;
-use super::line::{Line, Share};
+use super::line::{LinearBound, Share};
 use super::memory;
-use super::parts::{Level, Part};
+use super::parts::{Level, RankSet};
 
 /// Lower bounds from the traffic across the boundaries of the sets of a level.
-pub(super) fn of_level(level: &Level, matrix: &Matrix) -> Vec<Line> {
+pub(super) fn level_bounds(level: &Level, matrix: &TrafficMatrix) -> Vec<LinearBound> {
     let mut crossing = vec![(0u128, 0u128); level.parts.len()];
-    let part_of = |rank: u32| level.part_of_rank.get(rank as usize).map(|&part| part as usize);
+    let part_index = |rank: u32| level.part_of_rank.get(rank as usize).map(|&part| part as usize);
     for (from, to, bytes) in matrix.blocks() {
-        let (Some(from), Some(to)) = (part_of(from), part_of(to)) else { continue };
+        let (Some(from), Some(to)) = (part_index(from), part_index(to)) else { continue };
         if from != to {
             crossing[from].1 += u128::from(bytes.0);
             crossing[to].0 += u128::from(bytes.0);
         }
     }
     let total = u128::from(matrix.total().0);
-    let of_part = |(part, (into, out)): (&Part, (u128, u128))| {
+    let part_bounds = |(part, (into, out)): (&RankSet, (u128, u128))| {
         let (into, out) = (share(into, total), share(out, total));
-        let line = |share: Option<Share>, way| Some(Line::crossing(share?, way, level.source.clone()));
+        let line = |share: Option<Share>, way| Some(LinearBound::crossing(share?, way, level.source.clone()));
         let memory = (into.is_some() || out.is_some()).then(|| memory((into, out), part)).flatten();
         [line(into, part.into), line(out, part.out), memory]
     };
-    level.parts.iter().zip(crossing).flat_map(of_part).flatten().collect()
+    level.parts.iter().zip(crossing).flat_map(part_bounds).flatten().collect()
 }
 
 /// Lower bounds from the graph as a whole.
-pub(super) fn of_graph(graph: &Graph, matrix: &Matrix, first_byte: Picos) -> Vec<Line> {
+pub(super) fn graph_bounds(graph: &Graph, matrix: &TrafficMatrix, first_byte: Picos) -> Vec<LinearBound> {
     let demand = DeviceDemand::new(graph, matrix);
-    if demand.crossing == 0 { Vec::new() } else { graph.lines_of_demand(&demand, first_byte) }
+    if demand.crossing == 0 { Vec::new() } else { graph.demand_bounds(&demand, first_byte) }
 }
 
 /// Bytes from each device to each other.
@@ -50,12 +50,12 @@ pub(super) struct DeviceDemand {
 }
 
 impl DeviceDemand {
-    fn new(graph: &Graph, matrix: &Matrix) -> Self {
+    fn new(graph: &Graph, matrix: &TrafficMatrix) -> Self {
         let devices = graph.devices();
         let mut demand =
             Self { devices, bytes: vec![0; devices * devices], crossing: 0, total: u128::from(matrix.total().0) };
         for (from, to, bytes) in matrix.blocks() {
-            let (Some(from), Some(to)) = (graph.device_of(from), graph.device_of(to)) else { continue };
+            let (Some(from), Some(to)) = (graph.device(from), graph.device(to)) else { continue };
             if let Some(sum) = demand.bytes.get_mut(from as usize * devices + to as usize).filter(|_| from != to) {
                 *sum += u128::from(bytes.0);
                 demand.crossing += u128::from(bytes.0);

@@ -10,7 +10,7 @@
 use std::collections::BTreeMap;
 
 use fabricast_topologies::fabric::Figures;
-use fabricast_topologies::route::{Router, Transit};
+use fabricast_topologies::route::{IslandTraffic, Router};
 use fabricast_topologies::{Fabric, LinkId, NodeId, NodeKind, Picos};
 use rustc_hash::FxHashMap;
 
@@ -25,7 +25,7 @@ pub(super) struct Wire {
     /// Kinds of the devices at the two ends.
     pub ends: (NodeKind, NodeKind),
     /// Nominal rate of each link, bytes per second; [`UNLIMITED`] if nothing limits it.
-    pub built: u128,
+    pub nominal: u128,
     /// Capacity in bytes per second; [`UNLIMITED`] if nothing limits it.
     pub capacity: u128,
     pub latency: Picos,
@@ -47,7 +47,7 @@ struct Builder<'a> {
     head: FxHashMap<LinkId, u32>,
     /// Input and output vertex of each device that forwards anything; they differ if its total forwarding rate is
     /// limited.
-    open: BTreeMap<NodeId, (u32, u32)>,
+    forwarding_vertices: BTreeMap<NodeId, (u32, u32)>,
     wires: Vec<Wire>,
 }
 
@@ -57,7 +57,7 @@ impl Wiring {
         fabric: &Fabric,
         router: &Router<'_>,
         devices: &[NodeId],
-        transits: &[Transit],
+        transits: &[IslandTraffic],
         links: &[LinkId],
     ) -> Self {
         let mut builder = Builder {
@@ -65,7 +65,7 @@ impl Wiring {
             vertices: devices.len() as u32,
             tail: FxHashMap::default(),
             head: FxHashMap::default(),
-            open: devices.iter().zip(0..).map(|(&device, vertex)| (device, (vertex, vertex))).collect(),
+            forwarding_vertices: devices.iter().zip(0..).map(|(&device, vertex)| (device, (vertex, vertex))).collect(),
             wires: Vec::new(),
         };
         for transit in transits {
@@ -79,7 +79,8 @@ impl Wiring {
         for wire in builder.wires {
             match wires.last_mut() {
                 Some(last)
-                    if (last.from, last.to, last.ends, last.built) == (wire.from, wire.to, wire.ends, wire.built) =>
+                    if (last.from, last.to, last.ends, last.nominal)
+                        == (wire.from, wire.to, wire.ends, wire.nominal) =>
                 {
                     last.capacity = flow::sum(last.capacity, wire.capacity);
                     last.latency = last.latency.min(wire.latency);
@@ -92,7 +93,7 @@ impl Wiring {
 }
 
 /// Directions of links that traffic may use, ascending: in islands those of routes, in the network all usable ones.
-pub(super) fn used_links(fabric: &Fabric, router: &Router<'_>, transits: &[Transit]) -> Vec<LinkId> {
+pub(super) fn used_links(fabric: &Fabric, router: &Router<'_>, transits: &[IslandTraffic]) -> Vec<LinkId> {
     let mut links = Vec::new();
     for transit in transits {
         for &island in &transit.islands {
@@ -114,8 +115,8 @@ impl Builder<'_> {
     }
 
     /// Input and output vertex of a device that forwards anything.
-    fn open(&mut self, device: NodeId) -> (u32, u32) {
-        if let Some(&known) = self.open.get(&device) {
+    fn forwarding_vertices(&mut self, device: NodeId) -> (u32, u32) {
+        if let Some(&known) = self.forwarding_vertices.get(&device) {
             return known;
         }
         let into = self.vertex();
@@ -129,25 +130,27 @@ impl Builder<'_> {
                     from: into,
                     to: out,
                     ends: (kind, kind),
-                    built: capacity,
+                    nominal: capacity,
                     capacity,
                     latency: Picos::ZERO,
                 });
                 (into, out)
             }
         };
-        self.open.insert(device, pair);
+        self.forwarding_vertices.insert(device, pair);
         pair
     }
 
     /// Adds the vertices of devices that forward only some turns, for all islands of one kind.
-    fn add_islands(&mut self, router: &Router<'_>, transit: &Transit) {
+    fn add_islands(&mut self, router: &Router<'_>, transit: &IslandTraffic) {
         let Some(&first) = transit.islands.first() else { return };
         let ends = |number: u32| self.fabric.ends(router.island_link(first, number));
-        let passes_all = |device: NodeId| {
-            self.open.contains_key(&device) || router.forwards(device) || capacity(self.fabric, device).is_some()
+        let forwards_all = |device: NodeId| {
+            self.forwarding_vertices.contains_key(&device)
+                || router.forwards(device)
+                || capacity(self.fabric, device).is_some()
         };
-        let crossings = Crossings { transit, ends, passes_all }.of_devices();
+        let crossings = Crossings { transit, ends, forwards_all }.build();
         for &island in &transit.islands {
             for crossing in &crossings {
                 self.add_crossing(crossing, |number| router.island_link(island, number));
@@ -167,15 +170,15 @@ impl Builder<'_> {
                 several => {
                     let tail = self.vertex();
                     let ends = (NodeKind::Switch, NodeKind::Switch);
-                    let free = |&group: &u32| Wire {
+                    let unlimited = |&group: &u32| Wire {
                         from: first + group,
                         to: tail,
                         ends,
-                        built: UNLIMITED,
+                        nominal: UNLIMITED,
                         capacity: UNLIMITED,
                         latency: Picos::ZERO,
                     };
-                    self.wires.extend(several.iter().map(free));
+                    self.wires.extend(several.iter().map(unlimited));
                     tail
                 }
             };
@@ -187,16 +190,16 @@ impl Builder<'_> {
         let link = self.fabric.link(id);
         let from = match self.tail.get(&id) {
             Some(&tail) => tail,
-            None => self.open(link.from).1,
+            None => self.forwarding_vertices(link.from).1,
         };
         let to = match self.head.get(&id) {
             Some(&head) => head,
-            None => self.open(link.to).0,
+            None => self.forwarding_vertices(link.to).0,
         };
         let ends = (self.fabric.node(link.from).kind, self.fabric.node(link.to).kind);
-        let [capacity, built] =
-            [link.bandwidth, link.built].map(|rate| rate.map_or(UNLIMITED, |bandwidth| bandwidth.0.into()));
-        self.wires.push(Wire { from, to, ends, built, capacity, latency: link.latency });
+        let [capacity, nominal] =
+            [link.bandwidth, link.nominal_bandwidth].map(|rate| rate.map_or(UNLIMITED, |bandwidth| bandwidth.0.into()));
+        self.wires.push(Wire { from, to, ends, nominal, capacity, latency: link.latency });
     }
 }
 

@@ -4,7 +4,7 @@ use fabricast_sim::schedule::Schedule;
 use fabricast_sim::schedule::format::{self, Format};
 use fabricast_topologies::Bytes;
 
-use super::json_text::without_mark;
+use super::json_text::strip_bom;
 use super::nccl_env::SettingsFile;
 use super::{SavedPlan, TableError, nccl_env, nccl_tuner, open_mpi};
 
@@ -29,19 +29,19 @@ impl AnyTable {
     /// # Errors
     /// [`TableError`] of the detected format, with the source location.
     pub fn read(text: &str, source: &str) -> Result<Self, TableError> {
-        let text = without_mark(text);
+        let text = strip_bom(text);
         let schedule = || {
-            let read = format::read_for(text, source);
-            let read = read.map_err(|error| TableError { place: error.place, message: error.message });
-            read.map(|(schedule, sizes)| Self::Schedule(Format::of(text), Box::new(schedule), sizes))
+            let read = format::read_with_sizes(text, source);
+            let read = read.map_err(|error| TableError { location: error.location, message: error.message });
+            read.map(|(schedule, sizes)| Self::Schedule(Format::detect(text), Box::new(schedule), sizes))
         };
         let content = text.trim_start();
-        let at_content = |message: &str| {
+        let error_at_content = |message: &str| {
             let start = text.len() - content.len();
-            Err(TableError::at(source, text, start..start + 1, message))
+            Err(TableError::new(source, text, start..start + 1, message))
         };
-        if is_of_ncclx(content) {
-            return at_content(
+        if is_ncclx_table(content) {
+            return error_at_content(
                 "a table of NCCLX's tuner (torchcomms): its rules have bytes per rank in intervals, as in \
                  `[8388608,16777216]`, and NCCL's plugins do not read it. Expected rows \
                  collective_type,min_bytes,max_bytes,algorithm,protocol,channels,nNodes,nRanks, whose bytes are those of \
@@ -49,20 +49,22 @@ impl AnyTable {
             );
         }
         match content.chars().next() {
-            None => at_content("the file is empty: expected a table"),
+            None => error_at_content("the file is empty: expected a table"),
             Some('<') => schedule(),
             Some('{') if text.contains("\"collectives\"") => open_mpi::read_json(text, source).map(Self::OpenMpi),
-            Some('{') if SavedPlan::is_one(text) => {
+            Some('{') if SavedPlan::looks_like_plan(text) => {
                 SavedPlan::read(text, source).map(|plan| Self::Plan(Box::new(plan)))
             }
-            Some('{') if text.contains("\"fabricast_schedule\"") || Format::of(text) == Format::Mscclpp => schedule(),
+            Some('{') if text.contains("\"fabricast_schedule\"") || Format::detect(text) == Format::Mscclpp => {
+                schedule()
+            }
             Some('{') => SavedPlan::read(text, source).map(|plan| Self::Plan(Box::new(plan))),
-            Some('[' | '"') => at_content("JSON that is no table: expected an object"),
-            _ => Self::of_lines(text, source),
+            Some('[' | '"') => error_at_content("JSON that is no table: expected an object"),
+            _ => Self::read_lines(text, source),
         }
     }
 
-    fn of_lines(text: &str, source: &str) -> Result<Self, TableError> {
+    fn read_lines(text: &str, source: &str) -> Result<Self, TableError> {
         let first = text.lines().map(str::trim).find(|line| !line.is_empty() && !line.starts_with('#'));
         let first = first.unwrap_or_default();
         if first.contains("NCCL_") && first.contains('=') {
@@ -84,14 +86,14 @@ impl AnyTable {
             Self::Plan(_) => "json",
             Self::Schedule(format, ..) => match format {
                 Format::Json => "schedule",
-                other => other.name(),
+                format => format.name(),
             },
         }
     }
 }
 
 /// Returns true if the text holds rules of NCCLX's tuner, as CSV or JSON. Their size intervals are bytes per rank.
-fn is_of_ncclx(text: &str) -> bool {
+fn is_ncclx_table(text: &str) -> bool {
     if text.starts_with('{') {
         return text.contains("\"rules\"") && text.contains("\"filter\"");
     }
@@ -119,7 +121,7 @@ mod tests {
 
     #[test]
     fn non_tables_are_rejected_with_location() {
-        for (text, line, column, said) in [
+        for (text, line, column, expected) in [
             ("", 1, 1, "empty"),
             ("\u{feff}\r\n\n", 3, 1, "empty"),
             ("\n  [1, 2]", 2, 3, "expected an object"),
@@ -130,8 +132,8 @@ mod tests {
             ("<algo", 1, 1, ""),
         ] {
             let error = AnyTable::read(text, "table").unwrap_err();
-            assert_eq!((error.place.line, error.place.column), (line, column), "{text}: {error}");
-            assert!(error.message.contains(said), "{text}: {error}");
+            assert_eq!((error.location.line, error.location.column), (line, column), "{text}: {error}");
+            assert!(error.message.contains(expected), "{text}: {error}");
         }
     }
 }

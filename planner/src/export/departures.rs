@@ -16,36 +16,39 @@ pub struct Departure {
     /// Message size.
     pub bytes: Bytes,
     /// Strategy used: `ring ll128 × 24`.
-    pub taken: String,
+    #[serde(rename = "taken")]
+    pub used: String,
     /// The library's default strategy.
     pub library_default: String,
     /// Predicted gain: time of the default divided by the time of the strategy used, minus one.
     pub predicted_gain: f64,
     /// Lower end of the gain, from the prediction interval ends that are nearest to each other. Negative if the
     /// intervals overlap.
-    pub least_gain: Option<f64>,
+    #[serde(rename = "least_gain")]
+    pub min_gain: Option<f64>,
     /// Upper end of the gain, from the interval ends that are farthest apart.
-    pub most_gain: Option<f64>,
+    #[serde(rename = "most_gain")]
+    pub max_gain: Option<f64>,
     /// Measured gain, if both strategies were measured.
     pub measured_gain: Option<f64>,
 }
 
 /// Strategies to compare with the library's default.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Taken {
+pub enum ComparedStrategies {
     /// The plan's selected strategies.
     Picks,
     /// The entries of the plan's NCCL tuner table.
     NcclTable,
 }
 
-impl Taken {
-    fn of<'a>(self, plan: &SavedPlan, row: &'a SavedRow) -> Option<&'a SavedPick> {
+impl ComparedStrategies {
+    fn select_pick<'a>(self, plan: &SavedPlan, row: &'a SavedRow) -> Option<&'a SavedPick> {
         match self {
             Self::Picks => Some(&row.pick),
             Self::NcclTable => {
-                let mut all = row.best_of_library.iter().chain([&row.pick]).chain(&row.library_default);
-                all.find(|pick| nccl_tuner::says(plan, row, pick))
+                let mut picks = row.best_of_library.iter().chain([&row.pick]).chain(&row.library_default);
+                picks.find(|pick| nccl_tuner::can_express(plan, row, pick))
             }
         }
     }
@@ -55,31 +58,31 @@ impl Taken {
 /// its tuners decide are compared. Collectives without rows use the departures saved with the plan
 /// ([`SavedPlan::departures`]).
 #[must_use]
-pub fn departures(plan: &SavedPlan, what: Taken) -> Vec<Departure> {
+pub fn departures(plan: &SavedPlan, compared: ComparedStrategies) -> Vec<Departure> {
     let decided = |collective| match plan.library {
-        Some(Library::Nccl(_)) => Function::of(collective).is_some(),
+        Some(Library::Nccl(_)) => Function::from_collective(collective).is_some(),
         _ => true,
     };
-    let of_rows = plan.all_rows().filter(|row| decided(row.collective)).filter_map(|row| {
-        let (taken, default) = (what.of(plan, row)?, row.library_default.as_ref()?);
-        let same = |pick: &SavedPick| (pick.algorithm, pick.protocol, pick.channels);
-        (same(taken) != same(default)).then(|| Departure {
+    let row_departures = plan.all_rows().filter(|row| decided(row.collective)).filter_map(|row| {
+        let (used, default) = (compared.select_pick(plan, row)?, row.library_default.as_ref()?);
+        let parameters = |pick: &SavedPick| (pick.algorithm, pick.protocol, pick.channels);
+        (parameters(used) != parameters(default)).then(|| Departure {
             collective: row.collective,
             bytes: row.bytes,
-            taken: taken.to_string(),
+            used: used.to_string(),
             library_default: default.to_string(),
-            predicted_gain: gain(default.time_us, taken.time_us).unwrap_or(0.0),
-            least_gain: default.low_us.zip(taken.high_us).and_then(|(default, taken)| gain(default, taken)),
-            most_gain: default.high_us.zip(taken.low_us).and_then(|(default, taken)| gain(default, taken)),
-            measured_gain: default.measured_us.zip(taken.measured_us).and_then(|(default, taken)| gain(default, taken)),
+            predicted_gain: gain(default.time_us, used.time_us).unwrap_or(0.0),
+            min_gain: default.low_us.zip(used.high_us).and_then(|(default, used)| gain(default, used)),
+            max_gain: default.high_us.zip(used.low_us).and_then(|(default, used)| gain(default, used)),
+            measured_gain: default.measured_us.zip(used.measured_us).and_then(|(default, used)| gain(default, used)),
         })
     });
-    let saved = plan.departures.iter().flatten().filter(|one| !plan.has_rows(one.collective)).cloned();
-    let mut all: Vec<Departure> = of_rows.chain(saved).collect();
-    all.sort_by_key(|one| (one.collective, one.bytes));
+    let saved = plan.departures.iter().flatten().filter(|departure| !plan.has_rows(departure.collective)).cloned();
+    let mut all: Vec<Departure> = row_departures.chain(saved).collect();
+    all.sort_by_key(|departure| (departure.collective, departure.bytes));
     all
 }
 
-fn gain(default: f64, taken: f64) -> Option<f64> {
-    (taken > 0.0).then(|| default / taken - 1.0)
+fn gain(default: f64, used: f64) -> Option<f64> {
+    (used > 0.0).then(|| default / used - 1.0)
 }

@@ -3,21 +3,21 @@
 use super::{Dropped, SavedPlan};
 
 /// Most lines about dropped strategies; the rest are only counted.
-const MOST_DROPPED: usize = 20;
+const MAX_DROPPED_LINES: usize = 20;
 
 /// Returns the header lines without comment marks. Each fits the line length of NCCL's example tuner plugin.
-pub(super) fn lines(plan: &SavedPlan, what: &str, dropped: &[Dropped]) -> Vec<String> {
+pub(super) fn lines(plan: &SavedPlan, title: &str, dropped: &[Dropped]) -> Vec<String> {
     let date = if plan.profile_date.is_empty() { String::new() } else { format!(" of {}", plan.profile_date) };
     let library = plan.library.map_or_else(|| "none named".to_owned(), |library| library.to_string());
     let mut lines = vec![
-        format!("{what}, made by fabricast {}", env!("CARGO_PKG_VERSION")),
+        format!("{title}, made by fabricast {}", env!("CARGO_PKG_VERSION")),
         format!("fabric {}: {} ranks, hosts: {}", plan.fabric, plan.ranks, plan.nodes),
         format!("profile {}{date}; library {library}", plan.profile),
     ];
     lines.extend(unplanned(plan));
-    lines.extend(dropped.iter().take(MOST_DROPPED).map(|one| format!("not said here: {one}")));
-    if dropped.len() > MOST_DROPPED {
-        lines.push(format!("and {} more", dropped.len() - MOST_DROPPED));
+    lines.extend(dropped.iter().take(MAX_DROPPED_LINES).map(|entry| format!("not said here: {entry}")));
+    if dropped.len() > MAX_DROPPED_LINES {
+        lines.push(format!("and {} more", dropped.len() - MAX_DROPPED_LINES));
     }
     lines.iter().map(|line| shortened(line)).collect()
 }
@@ -25,18 +25,18 @@ pub(super) fn lines(plan: &SavedPlan, what: &str, dropped: &[Dropped]) -> Vec<St
 /// Returns a line with the planned size range if the library's default outside it is unknown.
 fn unplanned(plan: &SavedPlan) -> Option<String> {
     let (first, last) = (plan.rows.iter().map(|row| row.bytes).min()?, plan.rows.iter().map(|row| row.bytes).max()?);
-    plan.beyond.is_empty().then(|| {
+    plan.outside_ranges.is_empty().then(|| {
         format!("planned: {first} to {last}; below and above stands what is taken at the nearest of these, unjudged")
     })
 }
 
 fn shortened(line: &str) -> String {
-    const MOST: usize = 240;
+    const MAX_BYTES: usize = 240;
     let line: String = line.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
-    if line.len() <= MOST {
+    if line.len() <= MAX_BYTES {
         return line;
     }
-    let mut end = MOST;
+    let mut end = MAX_BYTES;
     while !line.is_char_boundary(end) {
         end -= 1;
     }

@@ -3,33 +3,37 @@
 
 use serde_json::{Value, json};
 
-use super::choices::{Unsaid, Wanted, choices};
+use super::expressible::{ExportedStrategy, MissingEntry, choose_entries};
 use super::{
     Departure, SavedPick, SavedPlan,
-    departures::{Taken, departures},
+    departures::{ComparedStrategies, departures},
 };
 
 /// Writes the selected strategies, whichever software runs them. The ranges of each collective cover all sizes.
 #[must_use]
 pub fn write(plan: &SavedPlan) -> String {
-    let of = |pick: &SavedPick| (pick.algorithm, pick.protocol, pick.channels);
-    let all =
-        choices(plan, (Wanted::Pick, Unsaid::AsNeighbours), |_, pick| Ok(of(pick)), |range| Some(of(&range.pick())));
-    let ranges: Vec<Value> = all
-        .stretches
+    let parameters = |pick: &SavedPick| (pick.algorithm, pick.protocol, pick.channels);
+    let choices = choose_entries(
+        plan,
+        (ExportedStrategy::Selected, MissingEntry::UseNeighbour),
+        |_, pick| Ok(parameters(pick)),
+        |range| Some(parameters(&range.pick())),
+    );
+    let ranges: Vec<Value> = choices
+        .ranges
         .iter()
-        .map(|one| {
+        .map(|range| {
             json!({
-                "collective": one.collective,
-                "min_bytes": one.min_bytes,
-                "max_bytes": one.max_bytes,
-                "algorithm": one.key.0.name(),
-                "protocol": one.key.1.name(),
-                "channels": one.key.2,
+                "collective": range.collective,
+                "min_bytes": range.min_bytes,
+                "max_bytes": range.max_bytes,
+                "algorithm": range.key.0.name(),
+                "protocol": range.key.1.name(),
+                "channels": range.key.2,
             })
         })
         .collect();
-    let departures: Vec<Departure> = departures(plan, Taken::Picks);
+    let departures: Vec<Departure> = departures(plan, ComparedStrategies::Picks);
     let value = json!({
         "fabric": plan.fabric,
         "profile": plan.profile,

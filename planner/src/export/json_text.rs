@@ -30,61 +30,69 @@ impl<'a> JsonText<'a> {
 
     /// Returns the whole text as one value.
     pub(super) fn root(self) -> Result<&'a RawValue, TableError> {
-        serde_json::from_str(self.0.text).map_err(|error| TableError::json(self.0, 0..self.0.text.len(), &error))
+        serde_json::from_str(self.0.text)
+            .map_err(|error| TableError::from_json_error(self.0, 0..self.0.text.len(), &error))
     }
 
     /// Creates an error about `part`, a slice of the text.
-    pub(super) fn refused(self, part: &str, message: impl Into<String>) -> TableError {
-        TableError::at(self.0.source, self.0.text, self.0.bytes_of(part), message)
+    pub(super) fn error_at(self, part: &str, message: impl Into<String>) -> TableError {
+        TableError::new(self.0.source, self.0.text, self.0.byte_range(part), message)
     }
 
     /// Deserializes a value.
     pub(super) fn read<T: Deserialize<'a>>(self, value: &'a RawValue) -> Result<T, TableError> {
-        let fault = |error| TableError::json(self.0, self.0.bytes_of(value.get()), &error);
+        let fault = |error| TableError::from_json_error(self.0, self.0.byte_range(value.get()), &error);
         serde_json::from_str(value.get()).map_err(fault)
     }
 
-    /// Returns the members of an object and rejects repeated keys. `what` describes the object in errors.
-    pub(super) fn members(self, value: &'a RawValue, what: &str) -> Result<Members<'a>, TableError> {
+    /// Returns the members of an object and rejects repeated keys. `description` describes the object in errors.
+    pub(super) fn members(self, value: &'a RawValue, description: &str) -> Result<Members<'a>, TableError> {
         if !value.get().starts_with('{') {
-            return Err(self.refused(value.get(), format!("expected {what}, an object")));
+            return Err(self.error_at(value.get(), format!("expected {description}, an object")));
         }
         let members: Members<'a> = self.read(value)?;
-        let mut keys: Vec<(&str, usize)> = members.0.iter().zip(0..).map(|((key, _), at)| (&*key.0, at)).collect();
+        let mut keys: Vec<(&str, usize)> =
+            members.0.iter().zip(0..).map(|((key, _), index)| (&*key.0, index)).collect();
         keys.sort_unstable();
-        let twice = keys.windows(2).filter(|pair| pair[0].0 == pair[1].0).map(|pair| pair[1].1).min();
-        match twice.and_then(|at| members.0.get(at)) {
-            Some((key, value)) => Err(self.refused(key.part(value), format!("the key `{}` a second time", key.0))),
+        let repeated = keys.windows(2).filter(|pair| pair[0].0 == pair[1].0).map(|pair| pair[1].1).min();
+        match repeated.and_then(|index| members.0.get(index)) {
+            Some((key, value)) => Err(self.error_at(key.part(value), format!("the key `{}` a second time", key.0))),
             None => Ok(members),
         }
     }
 
     /// Variant of [`Self::members`] that also rejects keys outside `known`.
-    pub(super) fn only(self, value: &'a RawValue, what: &str, known: &[&str]) -> Result<Members<'a>, TableError> {
-        let members = self.members(value, what)?;
+    pub(super) fn known_members(
+        self,
+        value: &'a RawValue,
+        description: &str,
+        known: &[&str],
+    ) -> Result<Members<'a>, TableError> {
+        let members = self.members(value, description)?;
         match members.0.iter().find(|(key, _)| !known.contains(&&*key.0)) {
             Some((key, value)) => {
-                let message = format!("{what} has no `{}`: expected one of {}", shortened(&key.0), known.join(", "));
-                Err(self.refused(key.part(value), message))
+                let message =
+                    format!("{description} has no `{}`: expected one of {}", shortened(&key.0), known.join(", "));
+                Err(self.error_at(key.part(value), message))
             }
             None => Ok(members),
         }
     }
 
-    /// Returns the values of a list. `what` describes them in errors.
-    pub(super) fn items(self, value: &'a RawValue, what: &str) -> Result<Vec<&'a RawValue>, TableError> {
+    /// Returns the values of a list. `description` describes them in errors.
+    pub(super) fn items(self, value: &'a RawValue, description: &str) -> Result<Vec<&'a RawValue>, TableError> {
         if !value.get().starts_with('[') {
-            return Err(self.refused(value.get(), format!("expected a list of {what}")));
+            return Err(self.error_at(value.get(), format!("expected a list of {description}")));
         }
         self.read(value)
     }
 
-    /// Returns a whole number up to `most`. In errors, `key` is the name of the number and `or` lists alternatives.
-    pub(super) fn number(self, value: &RawValue, key: &str, most: u64, or: &str) -> Result<u64, TableError> {
-        let read = value.get().parse::<u64>().ok().filter(|&number| number <= most);
-        let found = shortened(value.get());
+    /// Returns a whole number up to `max`. In errors, `key` is the name of the number and `or` lists alternatives.
+    pub(super) fn number(self, value: &RawValue, key: &str, max: u64, or: &str) -> Result<u64, TableError> {
+        let read = value.get().parse::<u64>().ok().filter(|&number| number <= max);
+        let text = shortened(value.get());
         read.ok_or_else(|| {
-            self.refused(value.get(), format!("{key} {found}: expected a whole number from 0 to {most}{or}"))
+            self.error_at(value.get(), format!("{key} {text}: expected a whole number from 0 to {max}{or}"))
         })
     }
 }
@@ -96,7 +104,7 @@ impl<'a> Members<'a> {
     }
 
     /// Iterates over key, position of the key in the text, and value.
-    pub(super) fn all(&self) -> impl Iterator<Item = (&str, &str, &'a RawValue)> {
+    pub(super) fn iter(&self) -> impl Iterator<Item = (&str, &str, &'a RawValue)> {
         self.0.iter().map(|(key, value)| (&*key.0, key.part(value), *value))
     }
 }
@@ -112,7 +120,7 @@ impl Key<'_> {
 }
 
 impl<'de: 'a, 'a> Deserialize<'de> for Members<'a> {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct Read;
         impl<'de> Visitor<'de> for Read {
             type Value = Members<'de>;
@@ -129,11 +137,11 @@ impl<'de: 'a, 'a> Deserialize<'de> for Members<'a> {
                 Ok(Members(members))
             }
         }
-        from.deserialize_map(Read)
+        deserializer.deserialize_map(Read)
     }
 }
 
 /// Strips the byte order mark.
-pub(super) fn without_mark(text: &str) -> &str {
+pub(super) fn strip_bom(text: &str) -> &str {
     text.strip_prefix('\u{feff}').unwrap_or(text)
 }

@@ -8,23 +8,23 @@
 //! dropped and listed.
 
 mod any;
-mod choices;
 mod departures;
 mod error;
+mod expressible;
 mod finding;
+mod from_plan;
 mod header;
 pub mod json;
 mod json_text;
 pub mod nccl_env;
 pub mod nccl_tuner;
-mod of_plan;
 pub mod open_mpi;
 mod saved;
 pub mod schedules;
 
 pub use any::AnyTable;
-pub use choices::{Dropped, LAST_BYTES};
-pub use departures::{Departure, Taken, departures};
+pub use departures::{ComparedStrategies, Departure, departures};
 pub use error::TableError;
+pub use expressible::{Dropped, LAST_BYTES};
 pub use finding::{Finding, Severity};
-pub use saved::{Asked, SavedPick, SavedPlan, SavedRange, SavedRow};
+pub use saved::{FabricQuery, SavedPick, SavedPlan, SavedRange, SavedRow};

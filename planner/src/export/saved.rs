@@ -8,7 +8,7 @@ use fabricast_sim::schedule::{Collective, Protocol};
 use fabricast_topologies::{Bytes, Origin};
 use serde::{Deserialize, Deserializer, de};
 
-use super::json_text::{JsonText, without_mark};
+use super::json_text::{JsonText, strip_bom};
 use super::{Departure, TableError};
 use crate::algorithm::Algorithm;
 use crate::library::Library;
@@ -29,7 +29,7 @@ pub struct SavedPlan {
     /// Number of hosts.
     pub nodes: u32,
     /// Library whose defaults are in the rows.
-    #[serde(default, deserialize_with = "optional_word")]
+    #[serde(default, deserialize_with = "parse_optional_name")]
     pub library: Option<Library>,
     /// Number of nodes as NCCL counts them: NVLink domains if those span hosts. `None` if unknown; readers then use the
     /// number of hosts.
@@ -37,7 +37,8 @@ pub struct SavedPlan {
     pub library_nodes: Option<u32>,
     /// Options of the `plan` command that identify the fabric.
     #[serde(default)]
-    pub asked: Option<Asked>,
+    #[serde(rename = "asked")]
+    pub query: Option<FabricQuery>,
     /// Root rank of broadcast, reduce, gather and scatter.
     #[serde(default)]
     pub root: u32,
@@ -49,12 +50,14 @@ pub struct SavedPlan {
     /// Rows added between the requested sizes, near those where the selected strategy changes; by collective, then
     /// size.
     #[serde(default)]
-    pub between: Vec<SavedRow>,
+    #[serde(rename = "between")]
+    pub refined_rows: Vec<SavedRow>,
     /// Ranges of adjacent sizes, from both kinds of rows, that share a selected strategy.
     pub ranges: Vec<SavedRange>,
     /// The library's defaults below the first size and above the last; empty if unknown.
     #[serde(default)]
-    pub beyond: Vec<SavedRange>,
+    #[serde(rename = "beyond")]
+    pub outside_ranges: Vec<SavedRange>,
     /// Departures of the ranges from the library's defaults. fabricast's own table saves those of the rows that it was
     /// made from. `None` if the file does not list them.
     #[serde(default)]
@@ -63,7 +66,7 @@ pub struct SavedPlan {
 
 /// Options that identify the requested fabric.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
-pub struct Asked {
+pub struct FabricQuery {
     /// `--fabric`.
     pub fabric: String,
     /// `--nodes`.
@@ -102,19 +105,20 @@ pub struct SavedRow {
     /// Lower bound on the completion time, µs.
     pub bound_us: Option<f64>,
     /// Bottleneck of the selected strategy.
-    pub binds: Option<String>,
+    #[serde(rename = "binds")]
+    pub bottleneck: Option<String>,
 }
 
 /// Serialized form of a row, with the selected strategy's keys inlined. Written by hand instead of `#[serde(flatten)]`,
 /// which loses error positions.
 #[derive(Deserialize)]
 struct FlatRow {
-    #[serde(deserialize_with = "word")]
+    #[serde(deserialize_with = "parse_name")]
     collective: Collective,
     bytes: Bytes,
-    #[serde(deserialize_with = "word")]
+    #[serde(deserialize_with = "parse_name")]
     algorithm: Algorithm,
-    #[serde(deserialize_with = "word")]
+    #[serde(deserialize_with = "parse_name")]
     protocol: Protocol,
     channels: u16,
     #[serde(default)]
@@ -159,14 +163,14 @@ impl From<FlatRow> for SavedRow {
                 high_us,
                 measured_us,
                 name: None,
-                most_channels: None,
+                max_channels: None,
             },
             library_default: row.library_default,
             best_of_library: row.best_of_library,
             fastest: row.fastest,
             runner_up: row.runner_up,
             bound_us: row.bound_us,
-            binds: row.binds,
+            bottleneck: row.binds,
         }
     }
 }
@@ -175,10 +179,10 @@ impl From<FlatRow> for SavedRow {
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 pub struct SavedPick {
     /// Algorithm.
-    #[serde(deserialize_with = "word")]
+    #[serde(deserialize_with = "parse_name")]
     pub algorithm: Algorithm,
     /// Protocol.
-    #[serde(deserialize_with = "word")]
+    #[serde(deserialize_with = "parse_name")]
     pub protocol: Protocol,
     /// Number of channels.
     pub channels: u16,
@@ -205,24 +209,25 @@ pub struct SavedPick {
     /// Channels that the library allows for the call if the strategy is its default; `channels` are those that the
     /// message fills.
     #[serde(default)]
-    pub most_channels: Option<u16>,
+    #[serde(rename = "most_channels")]
+    pub max_channels: Option<u16>,
 }
 
 /// Size range with one selected strategy.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct SavedRange {
     /// The collective.
-    #[serde(deserialize_with = "word")]
+    #[serde(deserialize_with = "parse_name")]
     pub collective: Collective,
     /// First size, inclusive.
     pub min_bytes: Bytes,
     /// Last size, inclusive.
     pub max_bytes: Bytes,
     /// Algorithm.
-    #[serde(deserialize_with = "word")]
+    #[serde(deserialize_with = "parse_name")]
     pub algorithm: Algorithm,
     /// Protocol.
-    #[serde(deserialize_with = "word")]
+    #[serde(deserialize_with = "parse_name")]
     pub protocol: Protocol,
     /// Number of channels.
     pub channels: u16,
@@ -231,7 +236,7 @@ pub struct SavedRange {
 impl SavedPlan {
     /// Returns true if a text looks like a saved plan rather than another JSON file.
     #[must_use]
-    pub fn is_one(text: &str) -> bool {
+    pub fn looks_like_plan(text: &str) -> bool {
         text.trim_start().starts_with('{') && text.contains("\"ranges\"") && text.contains("\"profile\"")
     }
 
@@ -242,74 +247,75 @@ impl SavedPlan {
     /// [`TableError`] with line and column: JSON that is not a plan, unordered rows or ranges, an invalid time, no
     /// ranks.
     pub fn read(text: &str, source: &str) -> Result<Self, TableError> {
-        let text = without_mark(text);
+        let text = strip_bom(text);
         let origin = Origin::new(source, text);
         // Plans from `plan --job` have rows of several groups.
-        if let Some(at) = text.find("\"calls_each\"") {
+        if let Some(start) = text.find("\"calls_each\"") {
             let message = "a plan of a job's own calls, among groups of their own: expected one of collectives (plan --collective all)";
-            return Err(TableError::at(source, text, at..at + 12, message));
+            return Err(TableError::new(source, text, start..start + 12, message));
         }
-        let plan: Self = serde_json::from_str(text).map_err(|error| TableError::json(origin, 0..text.len(), &error))?;
+        let plan: Self =
+            serde_json::from_str(text).map_err(|error| TableError::from_json_error(origin, 0..text.len(), &error))?;
         let json = JsonText::new(text, source);
         if plan.ranks == 0 || plan.nodes == 0 || plan.nodes > plan.ranks {
             let message = format!("{} ranks on {} nodes: expected at least one rank on each", plan.ranks, plan.nodes);
-            return Err(refused(json, "ranks", None, message));
+            return Err(error_at(json, "ranks", None, message));
         }
         if plan.root >= plan.ranks {
             let message = format!("root {}: expected one of {} ranks", plan.root, plan.ranks);
-            return Err(refused(json, "root", None, message));
+            return Err(error_at(json, "root", None, message));
         }
-        let wrong = |list, place, message: &str| Err(refused(json, list, Some(place), message.to_owned()));
-        let at = |row: &SavedRow| (row.collective, row.bytes);
-        for (list, rows) in [("rows", &plan.rows), ("between", &plan.between)] {
-            if let Some(pair) = rows.windows(2).position(|pair| at(&pair[0]) >= at(&pair[1])) {
-                return wrong(list, pair + 1, "expected rows by collective, then by size, each once");
+        let fail = |list, index, message: &str| Err(error_at(json, list, Some(index), message.to_owned()));
+        let key = |row: &SavedRow| (row.collective, row.bytes);
+        for (list, rows) in [("rows", &plan.rows), ("between", &plan.refined_rows)] {
+            if let Some(pair) = rows.windows(2).position(|pair| key(&pair[0]) >= key(&pair[1])) {
+                return fail(list, pair + 1, "expected rows by collective, then by size, each once");
             }
         }
         // True if the row lies between two rows of its collective.
-        let inside = |row: &SavedRow| {
-            let after = plan.rows.partition_point(|known| at(known) < at(row));
-            let neighbours = [after.checked_sub(1), Some(after)].map(|place| plan.rows.get(place?));
+        let is_between_rows = |row: &SavedRow| {
+            let after = plan.rows.partition_point(|known| key(known) < key(row));
+            let neighbours = [after.checked_sub(1), Some(after)].map(|index| plan.rows.get(index?));
             let is_other = |known: &SavedRow| known.collective == row.collective && known.bytes != row.bytes;
             neighbours.into_iter().all(|known| known.is_some_and(is_other))
         };
-        if let Some(row) = plan.between.iter().position(|row| !inside(row)) {
-            return wrong("between", row, "expected sizes between those of the collective's rows");
+        if let Some(row) = plan.refined_rows.iter().position(|row| !is_between_rows(row)) {
+            return fail("between", row, "expected sizes between those of the collective's rows");
         }
         let is_time = |time: f64| time.is_finite() && time >= 0.0;
-        let is_pick = |pick: &SavedPick| {
+        let is_valid_pick = |pick: &SavedPick| {
             let times = [Some(pick.time_us), pick.low_us, pick.high_us, pick.measured_us];
-            pick.channels > 0 && pick.most_channels != Some(0) && times.into_iter().flatten().all(is_time)
+            pick.channels > 0 && pick.max_channels != Some(0) && times.into_iter().flatten().all(is_time)
         };
-        let no_pick = |row: &SavedRow| {
-            let others = [&row.library_default, &row.best_of_library, &row.fastest, &row.runner_up];
-            !is_pick(&row.pick) || !others.into_iter().flatten().all(is_pick)
+        let has_invalid_pick = |row: &SavedRow| {
+            let alternatives = [&row.library_default, &row.best_of_library, &row.fastest, &row.runner_up];
+            !is_valid_pick(&row.pick) || !alternatives.into_iter().flatten().all(is_valid_pick)
         };
-        for (list, rows) in [("rows", &plan.rows), ("between", &plan.between)] {
-            if let Some(row) = rows.iter().position(no_pick) {
-                return wrong(list, row, "expected at least one channel and times from 0 µs");
+        for (list, rows) in [("rows", &plan.rows), ("between", &plan.refined_rows)] {
+            if let Some(row) = rows.iter().position(has_invalid_pick) {
+                return fail(list, row, "expected at least one channel and times from 0 µs");
             }
         }
-        let follows = |pair: &[SavedRange]| match pair {
+        let is_ordered = |pair: &[SavedRange]| match pair {
             [a, b] => a.collective < b.collective || (a.collective == b.collective && a.max_bytes < b.min_bytes),
             _ => true,
         };
-        for (list, ranges) in [("ranges", &plan.ranges), ("beyond", &plan.beyond)] {
-            let unordered = ranges.windows(2).position(|pair| !follows(pair)).map(|before| before + 1);
+        for (list, ranges) in [("ranges", &plan.ranges), ("beyond", &plan.outside_ranges)] {
+            let unordered = ranges.windows(2).position(|pair| !is_ordered(pair)).map(|index| index + 1);
             let empty = ranges.iter().position(|range| range.min_bytes > range.max_bytes || range.channels == 0);
             if let Some(range) = unordered.or(empty) {
                 let message =
                     "expected ranges by collective, then by size, that do not overlap, each of at least one channel";
-                return wrong(list, range, message);
+                return fail(list, range, message);
             }
         }
-        if let Some(range) = plan.beyond.iter().position(|range| !plan.is_beyond(range)) {
-            return wrong("beyond", range, "expected sizes below the collective's first row or above its last");
+        if let Some(range) = plan.outside_ranges.iter().position(|range| !plan.is_outside_rows(range)) {
+            return fail("beyond", range, "expected sizes below the collective's first row or above its last");
         }
         Ok(plan)
     }
 
-    fn is_beyond(&self, range: &SavedRange) -> bool {
+    fn is_outside_rows(&self, range: &SavedRange) -> bool {
         let mut rows = self.rows.iter().filter(|row| row.collective == range.collective);
         let Some(first) = rows.next() else { return false };
         let last = rows.next_back().unwrap_or(first);
@@ -318,19 +324,19 @@ impl SavedPlan {
 
     /// Iterates over both kinds of rows, by collective and size.
     pub fn all_rows(&self) -> impl Iterator<Item = &SavedRow> {
-        let (mut rows, mut between) = (self.rows.iter().peekable(), self.between.iter().peekable());
+        let (mut rows, mut refined_rows) = (self.rows.iter().peekable(), self.refined_rows.iter().peekable());
         std::iter::from_fn(move || {
-            let at = |row: Option<&&SavedRow>| row.map(|row| (row.collective, row.bytes));
-            match (at(rows.peek()), at(between.peek())) {
-                (Some(row), Some(other)) if other < row => between.next(),
+            let key = |row: Option<&&SavedRow>| row.map(|row| (row.collective, row.bytes));
+            match (key(rows.peek()), key(refined_rows.peek())) {
+                (Some(row), Some(refined)) if refined < row => refined_rows.next(),
                 (Some(_), _) => rows.next(),
-                (None, _) => between.next(),
+                (None, _) => refined_rows.next(),
             }
         })
     }
 
     /// Iterates over the ranges of collectives that have no rows.
-    pub fn ranges_alone(&self) -> impl Iterator<Item = &SavedRange> {
+    pub fn ranges_without_rows(&self) -> impl Iterator<Item = &SavedRange> {
         self.ranges.iter().filter(|range| !self.has_rows(range.collective))
     }
 
@@ -343,43 +349,43 @@ impl SavedPlan {
 
     /// Returns the range that contains a size.
     #[must_use]
-    pub fn range_of(&self, collective: Collective, bytes: Bytes) -> Option<&SavedRange> {
+    pub fn find_range(&self, collective: Collective, bytes: Bytes) -> Option<&SavedRange> {
         let after = self.ranges.partition_point(|range| (range.collective, range.max_bytes) < (collective, bytes));
         self.ranges.get(after).filter(|range| range.collective == collective && range.min_bytes <= bytes)
     }
 }
 
-/// Creates an error about a plan, located at the value of `key` or, with `place`, at that element of its list.
-fn refused(json: JsonText<'_>, key: &str, place: Option<usize>, message: String) -> TableError {
+/// Creates an error about a plan, located at the value of `key` or, with `index`, at that element of its list.
+fn error_at(json: JsonText<'_>, key: &str, index: Option<usize>, message: String) -> TableError {
     let value = || -> Result<&str, TableError> {
         let root = json.root()?;
         let value = json.members(root, "a plan")?.get(key).unwrap_or(root);
-        let element = match place {
+        let element = match index {
             None => None,
-            Some(place) => json.items(value, key)?.get(place).copied(),
+            Some(index) => json.items(value, key)?.get(index).copied(),
         };
         Ok(element.unwrap_or(value).get())
     };
-    let said = match place {
+    let message = match index {
         None => message,
-        Some(place) => format!("{key}[{place}]: {message}"),
+        Some(index) => format!("{key}[{index}]: {message}"),
     };
-    value().map_or_else(|error| error, |part| json.refused(part, said))
+    value().map_or_else(|error| error, |part| json.error_at(part, message))
 }
 
 impl SavedRow {
     /// Returns the entry that a table uses for a strategy of the row. The library's default gets all channels that the
     /// library allows.
-    pub(super) fn told(&self, pick: &SavedPick) -> SavedPick {
+    pub(super) fn table_entry(&self, pick: &SavedPick) -> SavedPick {
         // The chunk is ignored: it is written even if it is the profile's default.
-        let way = |one: &SavedPick| Strategy { chunk: None, ..one.strategy() };
-        let is_pick = |own: &&SavedPick| way(own) == way(pick);
-        let most = self.library_default.as_ref().filter(is_pick).and_then(|own| own.most_channels);
-        SavedPick { channels: most.unwrap_or(pick.channels), ..pick.clone() }
+        let without_chunk = |pick: &SavedPick| Strategy { chunk: None, ..pick.strategy() };
+        let is_default = |default: &&SavedPick| without_chunk(default) == without_chunk(pick);
+        let max_channels = self.library_default.as_ref().filter(is_default).and_then(|default| default.max_channels);
+        SavedPick { channels: max_channels.unwrap_or(pick.channels), ..pick.clone() }
     }
 
     /// Creates a row that represents a range at its first size. Its times are unknown.
-    pub(super) fn of(range: &SavedRange) -> Self {
+    pub(super) fn from_range(range: &SavedRange) -> Self {
         let pick = range.pick();
         Self {
             collective: range.collective,
@@ -390,7 +396,7 @@ impl SavedRow {
             fastest: None,
             runner_up: None,
             bound_us: None,
-            binds: None,
+            bottleneck: None,
         }
     }
 }
@@ -409,7 +415,7 @@ impl SavedRange {
             high_us: None,
             measured_us: None,
             name: None,
-            most_channels: None,
+            max_channels: None,
         }
     }
 }
@@ -417,7 +423,7 @@ impl SavedRange {
 impl SavedPick {
     /// The measured time if there is one, otherwise the predicted time, µs.
     #[must_use]
-    pub fn counted_us(&self) -> f64 {
+    pub fn effective_us(&self) -> f64 {
         self.measured_us.unwrap_or(self.time_us)
     }
 }
@@ -429,9 +435,9 @@ impl fmt::Display for SavedPick {
 }
 
 /// Visitor that parses a name with [`FromStr`].
-struct Word<T>(PhantomData<T>);
+struct NameVisitor<T>(PhantomData<T>);
 
-impl<T: FromStr<Err: fmt::Display>> de::Visitor<'_> for Word<T> {
+impl<T: FromStr<Err: fmt::Display>> de::Visitor<'_> for NameVisitor<T> {
     type Value = T;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -443,12 +449,14 @@ impl<T: FromStr<Err: fmt::Display>> de::Visitor<'_> for Word<T> {
     }
 }
 
-fn word<'de, T: FromStr<Err: fmt::Display>, D: Deserializer<'de>>(from: D) -> Result<T, D::Error> {
-    from.deserialize_str(Word(PhantomData))
+fn parse_name<'de, T: FromStr<Err: fmt::Display>, D: Deserializer<'de>>(deserializer: D) -> Result<T, D::Error> {
+    deserializer.deserialize_str(NameVisitor(PhantomData))
 }
 
-fn optional_word<'de, T: FromStr<Err: fmt::Display>, D: Deserializer<'de>>(from: D) -> Result<Option<T>, D::Error> {
-    let text = Option::<String>::deserialize(from)?;
+fn parse_optional_name<'de, T: FromStr<Err: fmt::Display>, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<T>, D::Error> {
+    let text = Option::<String>::deserialize(deserializer)?;
     text.map(|text| text.parse().map_err(de::Error::custom)).transpose()
 }
 
@@ -475,7 +483,7 @@ mod tests {
         assert!(SavedPlan::read(&format!("\u{feff}{}", good.replace('\n', "\r\n")), "p").is_ok());
         let after = 2 + ROW.len() as u32 + 1;
         let after_range = 2 + RANGE.len() as u32 + 1;
-        for (text, line, column, said) in [
+        for (text, line, column, expected) in [
             (String::new(), 1, 1, "EOF"),
             (plan(&[ROW, ROW], &[]), 2, after, "rows[1]: expected rows by collective"),
             (plan(&[&ROW.replace("9.5", "-1")], &[]), 2, 2, "rows[0]: expected at least one channel and times"),
@@ -491,9 +499,9 @@ mod tests {
             (good.replace("}]}", "}]"), 3, 0, "EOF"),
         ] {
             let error = SavedPlan::read(&text, "p").unwrap_err();
-            assert_eq!(error.place.line, line, "{text}: {error}");
-            assert!(column == 0 || error.place.column == column, "{text}: {error}");
-            assert!(error.place.column > 0 && error.message.contains(said), "{text}: {error}");
+            assert_eq!(error.location.line, line, "{text}: {error}");
+            assert!(column == 0 || error.location.column == column, "{text}: {error}");
+            assert!(error.location.column > 0 && error.message.contains(expected), "{text}: {error}");
         }
     }
 }

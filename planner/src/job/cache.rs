@@ -8,30 +8,30 @@
 use fabricast_topologies::Bytes;
 
 use super::memory::RUNTIME;
-use super::{Arrivals, Footprint, KvPrecision, Layout, Loaded, Memories, Precision, Serving, Tier};
+use super::{Arrivals, Footprint, KvPrecision, Layout, LoadedServing, MemoryLimits, Precision, Serving, Tier};
 
 impl Serving {
     /// KV-cache bytes of a token, in all layers and heads.
     #[must_use]
     pub fn kv_bytes(&self) -> u64 {
         let model = &self.model;
-        let kept = model.latent.map_or(model.key_width() + model.value_width(), |latent| latent.kept());
-        self.kv_bytes_per_token.unwrap_or(kept * self.kv_precision.bytes() * model.layers)
+        let width = model.latent.map_or(model.key_width() + model.value_width(), |latent| latent.cached_width());
+        self.kv_bytes_per_token.unwrap_or(width * self.kv_precision.bytes() * model.layers)
     }
 
     /// KV-cache bytes of a token on one rank.
     #[must_use]
-    pub fn kv_bytes_of_rank(&self, layout: &Layout) -> u64 {
-        let whole = self.kv_bytes().div_ceil(u64::from(layout.degrees.pipeline));
+    pub fn kv_bytes_per_rank(&self, layout: &Layout) -> u64 {
+        let stage_bytes = self.kv_bytes().div_ceil(u64::from(layout.degrees.pipeline));
         match (self.kv_bytes_per_token, self.model.latent) {
-            (Some(_), _) | (_, Some(_)) => whole,
-            (None, None) => whole.div_ceil(u64::from(layout.degrees.tensor).min(self.model.kv_heads)),
+            (Some(_), _) | (_, Some(_)) => stage_bytes,
+            (None, None) => stage_bytes.div_ceil(u64::from(layout.degrees.tensor).min(self.model.kv_heads)),
         }
     }
 
     /// Memory that may be filled: a share of the GPU's, all of the CPU's.
-    fn filled_memory(&self, memories: Memories) -> Memories {
-        Memories { own: Bytes((memories.own.0 as f64 * self.memory_share) as u64), ..memories }
+    fn usable_memory(&self, memories: MemoryLimits) -> MemoryLimits {
+        MemoryLimits { gpu: Bytes((memories.gpu.0 as f64 * self.memory_share) as u64), ..memories }
     }
 
     /// Bytes of the weights of a rank of the first stage. Embeddings are stored in the precision of activations. With
@@ -39,45 +39,47 @@ impl Serving {
     /// absorbs into queries and outputs are stored in 16 bits as well (vLLM,
     /// `vllm/v1/attention/backends/mla/common.py`: `process_weights_after_loading`).
     #[must_use]
-    pub fn weights_of_rank(&self, layout: &Layout) -> u64 {
+    pub fn weight_bytes_per_rank(&self, layout: &Layout) -> u64 {
         let degrees = layout.degrees;
-        let (model, tensor) = (&self.model.held_by(degrees.tensor), u64::from(degrees.tensor));
+        let (model, tensor) = (&self.model.sharded_over(degrees.tensor), u64::from(degrees.tensor));
         let layers = model.layers / u64::from(degrees.pipeline);
         let experts = self.expert_slots() / u64::from(degrees.expert) * model.ffn_parameters();
-        let kept_as = |parameters: u64| (parameters as f64 * self.precision.served_bytes()).ceil() as u64;
-        let whole = kept_as(layers * model.whole_layer_parameters());
-        let of_layers = kept_as(layers * (model.shared_layer_parameters() + experts)) - whole;
-        let unfolding = model.latent.map_or(0, |latent| latent.kv * model.unfolded_width());
+        let stored_bytes = |parameters: u64| (parameters as f64 * self.precision.served_bytes()).ceil() as u64;
+        let replicated = stored_bytes(layers * model.replicated_layer_parameters());
+        let sharded = stored_bytes(layers * (model.shared_layer_parameters() + experts)) - replicated;
+        let up_projections = model.latent.map_or(0, |latent| latent.kv * model.kv_up_projection_width());
         // With several stages, the first has the embeddings and the last the output projection.
-        let scoring = if degrees.pipeline == 1 { model.untied * model.scoring_parameters() } else { 0 };
-        let kept = (model.embedding_parameters() + scoring + layers * unfolding) * self.precision.bytes();
-        whole + (of_layers + kept).div_ceil(tensor)
+        let output_projection =
+            if degrees.pipeline == 1 { model.untied_embeddings * model.output_projection_parameters() } else { 0 };
+        let unquantized =
+            (model.embedding_parameters() + output_projection + layers * up_projections) * self.precision.bytes();
+        replicated + (sharded + unquantized).div_ceil(tensor)
     }
 }
 
-impl Loaded<'_> {
+impl LoadedServing<'_> {
     /// Number of requests of the most loaded replica.
     #[must_use]
-    pub fn requests_of_replica(&self, layout: &Layout) -> u64 {
-        self.in_flight.div_ceil(u64::from(layout.degrees.data).max(1))
+    pub fn requests_per_replica(&self, layout: &Layout) -> u64 {
+        self.concurrent_requests.div_ceil(u64::from(layout.degrees.data).max(1))
     }
 
     /// KV cache of the most loaded replica on one rank, in whichever memory tier.
     #[must_use]
-    pub fn kv_of_rank(&self, layout: &Layout) -> Bytes {
-        Bytes(self.requests_of_replica(layout) * self.tokens() * self.kv_bytes_of_rank(layout))
+    pub fn kv_cache_per_rank(&self, layout: &Layout) -> Bytes {
+        Bytes(self.requests_per_replica(layout) * self.tokens() * self.kv_bytes_per_rank(layout))
     }
 }
 
 /// Memory use of the fullest rank.
 #[must_use]
-pub fn serving_footprint(job: &Loaded<'_>, layout: &Layout) -> Footprint {
+pub fn serving_footprint(job: &LoadedServing<'_>, layout: &Layout) -> Footprint {
     let (kv_cache, host) = match job.kv_tier {
-        Tier::Hbm | Tier::Peer => (job.kv_of_rank(layout), Bytes(0)),
-        Tier::Host => (Bytes(0), job.kv_of_rank(layout)),
+        Tier::Hbm | Tier::Peer => (job.kv_cache_per_rank(layout), Bytes(0)),
+        Tier::Host => (Bytes(0), job.kv_cache_per_rank(layout)),
     };
     Footprint {
-        weights: Bytes(job.weights_of_rank(layout)),
+        weights: Bytes(job.weight_bytes_per_rank(layout)),
         kv_cache,
         host,
         activations: Bytes(activations(job, layout)),
@@ -87,42 +89,43 @@ pub fn serving_footprint(job: &Loaded<'_>, layout: &Layout) -> Footprint {
 }
 
 /// Activations of the largest possible step: those of one layer, since none is retained, and the logits.
-fn activations(job: &Loaded<'_>, layout: &Layout) -> u64 {
-    let model = &job.model.held_by(layout.degrees.tensor);
+fn activations(job: &LoadedServing<'_>, layout: &Layout) -> u64 {
+    let model = &job.model.sharded_over(layout.degrees.tensor);
     let (e, tensor) = (job.precision.bytes(), u64::from(layout.degrees.tensor));
     let tokens = job.max_batched_tokens;
     let attention = model.attention_width().div_ceil(tensor);
     // Without experts there is no load imbalance.
-    let skew = if model.experts == 0 { 1.0 } else { layout.fullest(job.skew) };
+    let skew = if model.experts == 0 { 1.0 } else { layout.expert_imbalance(job.skew) };
     let ffns = (model.ffns_per_token() as f64 * skew).ceil() as u64;
     let routed = if model.experts == 0 { 0 } else { ffns * model.hidden };
     let ffn = ffns * (model.ffn_matrices * model.ffn).div_ceil(tensor) + routed;
     let layer = tokens * e * (2 * model.hidden + attention.max(ffn));
     // Logits in 32 bits, for each request.
-    layer + 4 * job.requests_of_replica(layout) * model.vocab.div_ceil(tensor)
+    layer + 4 * job.requests_per_replica(layout) * model.vocab.div_ceil(tensor)
 }
 
 /// Number of concurrent requests of all replicas that fit memories of these sizes. All replicas have the same number.
-pub(super) fn fitting(job: &Serving, layout: &Layout, memories: Memories) -> u64 {
+pub(super) fn max_concurrent_requests(job: &Serving, layout: &Layout, memories: MemoryLimits) -> u64 {
     let replicas = u64::from(layout.degrees.data);
-    let of = |in_flight: u64| serving_footprint(&Loaded { job, in_flight }, layout);
+    let footprint = |concurrent_requests: u64| serving_footprint(&LoadedServing { job, concurrent_requests }, layout);
     // Each further request of a replica needs as much as its first.
-    let (none, one_each) = (of(0), of(replicas));
-    let filled = job.filled_memory(memories);
-    let left = filled.own.0.saturating_sub(none.total().0) / (one_each.total().0 - none.total().0).max(1);
-    let beside = filled.host.0 / one_each.host.0.max(1);
-    left.min(beside).saturating_mul(replicas)
+    let (empty, one_request_each) = (footprint(0), footprint(replicas));
+    let usable = job.usable_memory(memories);
+    let gpu_limit =
+        usable.gpu.0.saturating_sub(empty.total().0) / (one_request_each.total().0 - empty.total().0).max(1);
+    let host_limit = usable.host.0 / one_request_each.host.0.max(1);
+    gpu_limit.min(host_limit).saturating_mul(replicas)
 }
 
 /// Result of a memory check: the missing memory, and changes that would make the job fit.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Room {
+pub struct MemoryCheck {
     /// Memory of a GPU that may be filled.
     pub memory: Bytes,
     /// Missing GPU memory; `None` if the job fits.
-    pub beyond: Option<Bytes>,
+    pub missing: Option<Bytes>,
     /// Missing memory in a rank's share of its CPU's; `None` if the job fits.
-    pub beyond_host: Option<Bytes>,
+    pub missing_host: Option<Bytes>,
     /// Concurrent requests that fit, over all replicas.
     pub requests: u64,
     /// Changes of the job, each of which alone makes it fit, in job-file syntax.
@@ -131,34 +134,35 @@ pub struct Room {
 
 /// Checks a job against memories of these sizes.
 #[must_use]
-pub fn room(job: &Loaded<'_>, layout: &Layout, memories: impl Into<Memories>) -> Room {
+pub fn check_memory(job: &LoadedServing<'_>, layout: &Layout, memories: impl Into<MemoryLimits>) -> MemoryCheck {
     let memories = memories.into();
-    let requests = fitting(job, layout, memories);
-    let filled = job.filled_memory(memories);
+    let requests = max_concurrent_requests(job, layout, memories);
+    let usable = job.usable_memory(memories);
     let footprint = serving_footprint(job, layout);
-    let lacks = |other: &Serving| !serving_footprint(&Loaded { job: other, ..*job }, layout).fits(filled);
+    let exceeds_memory =
+        |variant: &Serving| !serving_footprint(&LoadedServing { job: variant, ..*job }, layout).fits(usable);
     let mut remedies = Vec::new();
-    if lacks(job) {
-        if let (1.., Arrivals::OneByOne { .. }) = (requests, job.arrivals) {
+    if exceeds_memory(job) {
+        if let (1.., Arrivals::FixedConcurrency { .. }) = (requests, job.arrivals) {
             remedies.push(format!("concurrency = {requests}"));
         }
-        let kept = Serving { kv_precision: KvPrecision::Fp8, ..job.job.clone() };
-        if job.kv_bytes_per_token.is_none() && job.kv_precision != KvPrecision::Fp8 && !lacks(&kept) {
+        let fp8_cache = Serving { kv_precision: KvPrecision::Fp8, ..job.job.clone() };
+        if job.kv_bytes_per_token.is_none() && job.kv_precision != KvPrecision::Fp8 && !exceeds_memory(&fp8_cache) {
             remedies.push("kv_precision = \"fp8\"".to_owned());
         }
-        let smaller = Serving { precision: Precision::Fp8, ..job.job.clone() };
-        if job.precision.served_bytes() > smaller.precision.served_bytes() && !lacks(&smaller) {
+        let fp8_weights = Serving { precision: Precision::Fp8, ..job.job.clone() };
+        if job.precision.served_bytes() > fp8_weights.precision.served_bytes() && !exceeds_memory(&fp8_weights) {
             remedies.push("precision = \"fp8\"".to_owned());
         }
-        let elsewhere = Serving { kv_tier: Tier::Host, ..job.job.clone() };
-        if job.kv_tier != Tier::Host && !lacks(&elsewhere) {
+        let host_cache = Serving { kv_tier: Tier::Host, ..job.job.clone() };
+        if job.kv_tier != Tier::Host && !exceeds_memory(&host_cache) {
             remedies.push("kv_tier = \"host\"".to_owned());
         }
     }
-    Room {
-        memory: filled.own,
-        beyond: footprint.beyond(filled.own),
-        beyond_host: footprint.beyond_host(filled.host),
+    MemoryCheck {
+        memory: usable.gpu,
+        missing: footprint.excess(usable.gpu),
+        missing_host: footprint.host_excess(usable.host),
         requests,
         remedies,
     }
@@ -175,8 +179,8 @@ mod tests {
         experts_per_token = 8, shared_experts = 1, latent = { q_lora_rank = 1536, kv_lora_rank = 512, qk_nope_head_dim = 128, \
         qk_rope_head_dim = 64, v_head_dim = 128 } }";
 
-    fn laid(job: &Serving, ranks: u32) -> Layout {
-        Layout::given_to_serve(job, ranks).unwrap().unwrap()
+    fn specified_layout(job: &Serving, ranks: u32) -> Layout {
+        Layout::specified_by_serving(job, ranks).unwrap().unwrap()
     }
 
     proptest! {
@@ -185,31 +189,31 @@ mod tests {
         #[test]
         fn kv_cache_matches_closed_form(tp in 0u32..5, pp in 0u32..3, dp in 1u32..4, kv in 0u32..4, bits in 0..2, requests in 1u64..99) {
             let (tp, pp, kv) = (1u32 << tp, 1u32 << pp, 1u64 << kv);
-            let (name, each) = if bits == 0 { ("fp8", 1) } else { ("bf16", 2) };
+            let (name, element_bytes) = if bits == 0 { ("fp8", 1) } else { ("bf16", 2) };
             let job = served(&format!(
                 "concurrency = {requests}\nkv_precision = \"{name}\"\nparallel = {{ tp = {tp}, pp = {pp}, dp = {dp} }}\n\
                  model = {{ layers = 16, hidden = 2048, heads = 16, kv_heads = {kv}, ffn = 8192, vocab = 32000 }}\n"
             ));
-            let layout = laid(&job, tp * pp * dp);
-            let copies = u64::from(tp).div_ceil(kv).max(1);
-            let of_token = 2 * 16 * kv * 128 * each;
-            prop_assert_eq!(job.kv_bytes(), of_token);
-            prop_assert_eq!(job.kv_bytes_of_rank(&layout) * u64::from(tp * pp), of_token * copies);
-            let most = requests.div_ceil(u64::from(dp));
-            prop_assert_eq!(serving_footprint(&job.filled(&layout, None), &layout).kv_cache.0, most * 2500 * job.kv_bytes_of_rank(&layout));
+            let layout = specified_layout(&job, tp * pp * dp);
+            let replicas = u64::from(tp).div_ceil(kv).max(1);
+            let token_bytes = 2 * 16 * kv * 128 * element_bytes;
+            prop_assert_eq!(job.kv_bytes(), token_bytes);
+            prop_assert_eq!(job.kv_bytes_per_rank(&layout) * u64::from(tp * pp), token_bytes * replicas);
+            let max_requests = requests.div_ceil(u64::from(dp));
+            prop_assert_eq!(serving_footprint(&job.with_concurrency(&layout, None), &layout).kv_cache.0, max_requests * 2500 * job.kv_bytes_per_rank(&layout));
         }
 
         /// The reported number of requests fits, and one more per replica does not.
         #[test]
         fn room_is_the_largest_request_count_that_fits(dp in 1u32..4, requests in 1u64..2000, gigabytes in 20u64..200) {
             let job = |requests: u64| served(&format!("concurrency = {requests}\nparallel = {{ tp = 8, dp = {dp} }}\n"));
-            let (asked, memory) = (job(requests), Bytes(gigabytes * 1_000_000_000));
-            let layout = laid(&asked, 8 * dp);
-            let found = room(&asked.filled(&layout, None), &layout, memory);
-            prop_assert_eq!(found.beyond.is_none(), requests.div_ceil(dp.into()) <= found.requests / u64::from(dp) && found.requests > 0);
-            let fits = |requests: u64| room(&job(requests).filled(&layout, None), &layout, memory).beyond.is_none();
-            prop_assert!(found.requests == 0 || fits(found.requests));
-            prop_assert!(!fits(found.requests + u64::from(dp)));
+            let (requested, memory) = (job(requests), Bytes(gigabytes * 1_000_000_000));
+            let layout = specified_layout(&requested, 8 * dp);
+            let check = check_memory(&requested.with_concurrency(&layout, None), &layout, memory);
+            prop_assert_eq!(check.missing.is_none(), requests.div_ceil(dp.into()) <= check.requests / u64::from(dp) && check.requests > 0);
+            let fits = |requests: u64| check_memory(&job(requests).with_concurrency(&layout, None), &layout, memory).missing.is_none();
+            prop_assert!(check.requests == 0 || fits(check.requests));
+            prop_assert!(!fits(check.requests + u64::from(dp)));
         }
     }
 
@@ -218,54 +222,57 @@ mod tests {
     #[test]
     fn batch_concurrency_fills_the_memory() {
         let gigabytes = |count: u64| Some(Bytes(count * 1_000_000_000));
-        let filled = |requests: u64, at_once: u64, memory: Option<Bytes>, tier: &str| {
+        let fill = |requests: u64, max_num_seqs: u64, memory: Option<Bytes>, tier: &str| {
             let lines = format!(
-                "requests = {requests}\nmax_num_seqs = {at_once}\nkv_tier = \"{tier}\"\nparallel = {{ tp = 8, dp = 2 }}\n"
+                "requests = {requests}\nmax_num_seqs = {max_num_seqs}\nkv_tier = \"{tier}\"\nparallel = {{ tp = 8, dp = 2 }}\n"
             );
             let job = served(&lines);
-            let layout = laid(&job, 16);
-            let loaded = job.filled(&layout, memory.map(Into::into));
-            (loaded.in_flight, memory.map(|memory| room(&loaded, &layout, memory)))
+            let layout = specified_layout(&job, 16);
+            let loaded = job.with_concurrency(&layout, memory.map(Into::into));
+            (loaded.concurrent_requests, memory.map(|memory| check_memory(&loaded, &layout, memory)))
         };
-        assert_eq!(filled(100, 64, None, "hbm").0, 100);
-        assert_eq!(filled(1000, 64, None, "hbm").0, 128);
+        assert_eq!(fill(100, 64, None, "hbm").0, 100);
+        assert_eq!(fill(1000, 64, None, "hbm").0, 128);
         // The number that fits does not depend on the number of requests.
-        let (most, found) = filled(100_000, 1024, gigabytes(40), "hbm");
-        let found = found.unwrap();
-        assert_eq!((found.beyond, found.requests), (None, most));
-        assert!((100..2048).contains(&most), "{most}");
-        assert_eq!(filled(1 << 24, 1 << 24, gigabytes(40), "hbm").0, most);
-        let (least, found) = filled(1000, 1000, gigabytes(5), "hbm");
-        assert!(least == 1 && found.unwrap().beyond.is_some());
+        let (max_requests, check) = fill(100_000, 1024, gigabytes(40), "hbm");
+        let check = check.unwrap();
+        assert_eq!((check.missing, check.requests), (None, max_requests));
+        assert!((100..2048).contains(&max_requests), "{max_requests}");
+        assert_eq!(fill(1 << 24, 1 << 24, gigabytes(40), "hbm").0, max_requests);
+        let (single, check) = fill(1000, 1000, gigabytes(5), "hbm");
+        assert!(single == 1 && check.unwrap().missing.is_some());
         // With the KV cache on the host, only logits need GPU memory.
-        assert!(filled(1 << 24, 1 << 24, gigabytes(40), "host").0 > 100 * most);
+        assert!(fill(1 << 24, 1 << 24, gigabytes(40), "host").0 > 100 * max_requests);
         // A batch is limited to the CPU's memory; a fixed concurrency above that does not fit.
-        let kept =
+        let host_job =
             served("requests = 100000\nmax_num_seqs = 100000\nkv_tier = \"host\"\nparallel = { tp = 8, dp = 1 }\n");
-        let layout = laid(&kept, 8);
-        let each = 2500 * kept.kv_bytes_of_rank(&layout);
-        let memories = Memories { own: Bytes(1 << 40), host: Bytes(100 * each + each / 2) };
-        assert_eq!(kept.filled(&layout, Some(memories)).in_flight, 100);
-        let asked = served("concurrency = 101\nkv_tier = \"host\"\nparallel = { tp = 8, dp = 1 }\n");
-        let found = room(&asked.filled(&layout, None), &layout, memories);
-        assert_eq!((found.beyond, found.beyond_host, found.requests), (None, Some(Bytes(each - each / 2)), 100));
-        assert_eq!(found.remedies[0], "concurrency = 100");
+        let layout = specified_layout(&host_job, 8);
+        let request_bytes = 2500 * host_job.kv_bytes_per_rank(&layout);
+        let memories = MemoryLimits { gpu: Bytes(1 << 40), host: Bytes(100 * request_bytes + request_bytes / 2) };
+        assert_eq!(host_job.with_concurrency(&layout, Some(memories)).concurrent_requests, 100);
+        let fixed_job = served("concurrency = 101\nkv_tier = \"host\"\nparallel = { tp = 8, dp = 1 }\n");
+        let check = check_memory(&fixed_job.with_concurrency(&layout, None), &layout, memories);
+        assert_eq!(
+            (check.missing, check.missing_host, check.requests),
+            (None, Some(Bytes(request_bytes - request_bytes / 2)), 100)
+        );
+        assert_eq!(check.remedies[0], "concurrency = 100");
         // A fixed concurrency is not reduced.
         let job = served("concurrency = 77\nparallel = { tp = 8 }\n");
-        assert_eq!(job.filled(&laid(&job, 8), Some(Bytes(1).into())).in_flight, 77);
+        assert_eq!(job.with_concurrency(&specified_layout(&job, 8), Some(Bytes(1).into())).concurrent_requests, 77);
     }
 
     /// Llama 2 70B: 137e9 bytes in 16 bits. In fp8 half of that except for the embeddings, in nvfp4 9/16 of fp8.
     #[test]
     fn llama_2_70b_weights_match_published_size() {
-        let of = |precision: &str| {
+        let weight_bytes = |precision: &str| {
             let job = served(&format!("precision = \"{precision}\"\nparallel = {{ tp = 1 }}\n"));
-            job.weights_of_rank(&laid(&job, 1))
+            job.weight_bytes_per_rank(&specified_layout(&job, 1))
         };
-        let words = 2 * 32_000 * 8192;
-        assert_eq!(of("bf16") - words, 2 * (of("fp8") - words));
-        assert_eq!(9 * (of("fp8") - words), 16 * (of("nvfp4") - words));
-        assert!((of("bf16") as f64 / 137.4e9 - 1.0).abs() < 0.001);
+        let embeddings = 2 * 32_000 * 8192;
+        assert_eq!(weight_bytes("bf16") - embeddings, 2 * (weight_bytes("fp8") - embeddings));
+        assert_eq!(9 * (weight_bytes("fp8") - embeddings), 16 * (weight_bytes("nvfp4") - embeddings));
+        assert!((weight_bytes("bf16") as f64 / 137.4e9 - 1.0).abs() < 0.001);
     }
 
     /// Skew applies only to experts.
@@ -273,7 +280,8 @@ mod tests {
     fn skew_affects_only_experts() {
         let activations = |lines: &str| {
             let job = served(&format!("concurrency = 4\n{lines}"));
-            serving_footprint(&job.filled(&laid(&job, 8), None), &laid(&job, 8)).activations
+            serving_footprint(&job.with_concurrency(&specified_layout(&job, 8), None), &specified_layout(&job, 8))
+                .activations
         };
         let (dense, skewed) = ("parallel = { tp = 8 }\n", "expert_skew = 50\n");
         assert_eq!(activations(&format!("{dense}{skewed}")), activations(dense));
@@ -288,20 +296,26 @@ mod tests {
     #[test]
     fn overfull_memory_lists_remedies() {
         let job = served("concurrency = 400\nparallel = { tp = 8 }\n");
-        let layout = laid(&job, 8);
-        let found = room(&job.filled(&layout, None), &layout, Bytes(60_000_000_000));
-        let over = found.beyond.unwrap();
-        assert_eq!(over.0, serving_footprint(&job.filled(&layout, None), &layout).total().0 - 54_000_000_000);
-        assert_eq!(found.remedies[1..], ["kv_precision = \"fp8\"", "precision = \"fp8\"", "kv_tier = \"host\""]);
-        assert!(found.remedies[0].starts_with("concurrency = 3"), "{found:?}");
+        let layout = specified_layout(&job, 8);
+        let check = check_memory(&job.with_concurrency(&layout, None), &layout, Bytes(60_000_000_000));
+        let excess = check.missing.unwrap();
+        assert_eq!(
+            excess.0,
+            serving_footprint(&job.with_concurrency(&layout, None), &layout).total().0 - 54_000_000_000
+        );
+        assert_eq!(check.remedies[1..], ["kv_precision = \"fp8\"", "precision = \"fp8\"", "kv_tier = \"host\""]);
+        assert!(check.remedies[0].starts_with("concurrency = 3"), "{check:?}");
         // There is no remedy if not even the weights fit.
-        let small = room(&job.filled(&layout, None), &layout, Bytes(5_000_000_000));
+        let small = check_memory(&job.with_concurrency(&layout, None), &layout, Bytes(5_000_000_000));
         assert_eq!((small.requests, small.remedies.len()), (0, 0));
         // A compressed KV cache is not divided among tensor-parallel ranks.
         let latent = served("kv_bytes_per_token = 70272\nparallel = { tp = 8 }\n");
-        assert_eq!(latent.kv_bytes_of_rank(&laid(&latent, 8)), 70_272);
+        assert_eq!(latent.kv_bytes_per_rank(&specified_layout(&latent, 8)), 70_272);
         // DeepSeek-V3 has the same size (arXiv 2505.09343, table 1).
-        let told = served(&format!("parallel = {{ tp = 8 }}\nmodel = {DEEPSEEK_V3}\n"));
-        assert_eq!((told.kv_bytes(), told.kv_bytes_of_rank(&laid(&told, 8))), (70_272, 70_272));
+        let deepseek = served(&format!("parallel = {{ tp = 8 }}\nmodel = {DEEPSEEK_V3}\n"));
+        assert_eq!(
+            (deepseek.kv_bytes(), deepseek.kv_bytes_per_rank(&specified_layout(&deepseek, 8))),
+            (70_272, 70_272)
+        );
     }
 }

@@ -1,13 +1,13 @@
 //! Errors of jobs, with the source location in the job file.
 
-use fabricast_topologies::Place;
+use fabricast_topologies::SourceLocation;
 
 /// Invalid job, or job that cannot run on the given ranks.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{place}: {message}")]
+#[error("{location}: {message}")]
 pub struct JobError {
     /// Source location.
-    pub place: Place,
+    pub location: SourceLocation,
     /// Description of the problem, and the expected value.
     pub message: String,
     /// Suggested fix, if there is one beyond the message.
@@ -15,7 +15,7 @@ pub struct JobError {
 }
 
 impl JobError {
-    pub(crate) fn at(place: &Place, message: impl Into<String>) -> Self {
-        Self { place: place.clone(), message: message.into(), help: None }
+    pub(crate) fn at(location: &SourceLocation, message: impl Into<String>) -> Self {
+        Self { location: location.clone(), message: message.into(), help: None }
     }
 }

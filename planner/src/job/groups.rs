@@ -1,6 +1,6 @@
 //! Groups of ranks for each parallel dimension.
 
-use super::layout::{Degrees, Experts, Layout};
+use super::layout::{Degrees, ExpertSharding, Layout};
 
 /// Parallel dimension of a group of ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -23,13 +23,13 @@ pub enum Dimension {
     /// Pipeline parallelism: stages of the same model.
     Pipeline,
     /// First and last stage, which have a copy of the embedding each.
-    Ends,
+    FirstAndLastStage,
 }
 
 impl Dimension {
     /// Returns true for groups of the same shard in different replicas.
     #[must_use]
-    pub fn is_of_replicas(self) -> bool {
+    pub fn is_replica_group(self) -> bool {
         matches!(self, Self::Replica | Self::ExpertReplica)
     }
 
@@ -45,7 +45,7 @@ impl Dimension {
             Self::Replica => "replica",
             Self::ExpertReplica => "expert replica",
             Self::Pipeline => "pipeline",
-            Self::Ends => "ends",
+            Self::FirstAndLastStage => "ends",
         }
     }
 }
@@ -56,27 +56,27 @@ pub(crate) struct GroupShape {
     /// Ranks of a group.
     pub size: u32,
     /// Distance between neighbouring ranks of a group.
-    pub step: u32,
+    pub stride: u32,
     /// Number of groups whose ranks interleave: they start on consecutive ranks.
-    pub firsts: u32,
+    pub interleaved_groups: u32,
 }
 
 impl GroupShape {
     /// Pattern of groups that start on the first free rank each.
-    fn close(size: u32, stride: u32) -> Self {
-        Self { size, step: stride, firsts: stride }
+    fn strided(size: u32, stride: u32) -> Self {
+        Self { size, stride, interleaved_groups: stride }
     }
 
     /// Iterates over the first ranks of the groups among `ranks` ranks.
-    pub(crate) fn begins(self, ranks: u64) -> impl Iterator<Item = u32> {
-        let firsts = u64::from(self.firsts).max(1);
-        let block = u64::from(self.size.saturating_sub(1)) * u64::from(self.step) + firsts;
+    pub(crate) fn first_ranks(self, ranks: u64) -> impl Iterator<Item = u32> {
+        let firsts = u64::from(self.interleaved_groups).max(1);
+        let block = u64::from(self.size.saturating_sub(1)) * u64::from(self.stride) + firsts;
         (0..ranks / block).flat_map(move |number| (0..firsts).map(move |first| (number * block + first) as u32))
     }
 
     /// Iterates over the ranks of the group that starts at `first`.
     pub(crate) fn group(self, first: u32) -> impl Iterator<Item = u32> {
-        (0..self.size).map(move |number| first + number * self.step)
+        (0..self.size).map(move |number| first + number * self.stride)
     }
 }
 
@@ -110,23 +110,23 @@ impl Order {
     ///
     /// # Errors
     /// Description of the invalid name or order.
-    pub(crate) fn parse<S: AsRef<str>>(words: &[S]) -> Result<Self, String> {
-        let words: Vec<&str> = words.iter().map(AsRef::as_ref).collect();
+    pub(crate) fn parse<S: AsRef<str>>(names: &[S]) -> Result<Self, String> {
+        let names: Vec<&str> = names.iter().map(AsRef::as_ref).collect();
         let mut axes = Vec::new();
-        for (place, &word) in words.iter().enumerate() {
-            let axis = match word {
+        for (index, &name) in names.iter().enumerate() {
+            let axis = match name {
                 "tp" => Axis::Tensor,
                 "dp" => Axis::Data,
                 "pp" => Axis::Pipeline,
                 "cp" | "ep" => {
-                    let rest = words.get(place + 1..).unwrap_or_default();
-                    let next = rest.iter().find(|next| !matches!(**next, "cp" | "ep"));
-                    if next != Some(&"dp") || rest.contains(&word) || (word == "ep" && rest.contains(&"cp")) {
-                        return Err(format!("`{word}`: expected cp, then ep, right before dp"));
+                    let remaining = names.get(index + 1..).unwrap_or_default();
+                    let next = remaining.iter().find(|next| !matches!(**next, "cp" | "ep"));
+                    if next != Some(&"dp") || remaining.contains(&name) || (name == "ep" && remaining.contains(&"cp")) {
+                        return Err(format!("`{name}`: expected cp, then ep, right before dp"));
                     }
                     continue;
                 }
-                other => return Err(format!("`{other}` is none of tp, cp, ep, dp and pp")),
+                unknown => return Err(format!("`{unknown}` is none of tp, cp, ep, dp and pp")),
             };
             axes.push(axis);
         }
@@ -150,12 +150,12 @@ impl Layout {
     /// same weights. Ranks that shard one replica are neighbours among them.
     pub(crate) fn shape(&self, dimension: Dimension) -> GroupShape {
         let Degrees { tensor, pipeline, data, expert, context, order, shard, .. } = self.degrees;
-        let [copies, expert_copies] = [self.degrees.copies(), self.degrees.expert_copies()];
-        let own = shard.map_or(copies, |shard| shard.min(copies)).max(1);
+        let [replicas, expert_replicas] = [self.degrees.weight_replicas(), self.degrees.expert_replicas()];
+        let shard_ranks = shard.map_or(replicas, |shard| shard.min(replicas)).max(1);
         // Expert replicas are split into as many groups as the replicas of the other weights.
-        let of_experts = (expert_copies / (copies / own).max(1)).max(1);
-        let stride = |wanted: Axis| {
-            let inside = order.0.into_iter().take_while(|axis| *axis != wanted);
+        let expert_shard_ranks = (expert_replicas / (replicas / shard_ranks).max(1)).max(1);
+        let stride = |target: Axis| {
+            let inside = order.0.into_iter().take_while(|axis| *axis != target);
             inside
                 .map(|axis| match axis {
                     Axis::Tensor => tensor,
@@ -167,32 +167,32 @@ impl Layout {
         // Undivided experts are spread over tensor-parallel ranks first, which are then directly inside data
         // parallelism.
         let experts = stride(match self.degrees.experts {
-            Experts::Divided => Axis::Data,
-            Experts::Whole => Axis::Tensor,
+            ExpertSharding::Divided => Axis::Data,
+            ExpertSharding::Whole => Axis::Tensor,
         });
         let (size, step) = match dimension {
             Dimension::Tensor => (tensor, stride(Axis::Tensor)),
             Dimension::Context => (context, stride(Axis::Data)),
             Dimension::Expert => (expert, experts),
-            Dimension::Data => (own, stride(Axis::Data)),
-            Dimension::ExpertData => (of_experts, experts * expert),
-            Dimension::Replica => (copies / own, stride(Axis::Data) * own),
-            Dimension::ExpertReplica => (expert_copies / of_experts, experts * expert * of_experts),
+            Dimension::Data => (shard_ranks, stride(Axis::Data)),
+            Dimension::ExpertData => (expert_shard_ranks, experts * expert),
+            Dimension::Replica => (replicas / shard_ranks, stride(Axis::Data) * shard_ranks),
+            Dimension::ExpertReplica => (expert_replicas / expert_shard_ranks, experts * expert * expert_shard_ranks),
             Dimension::Pipeline => (pipeline, stride(Axis::Pipeline)),
-            Dimension::Ends if pipeline > 1 => {
+            Dimension::FirstAndLastStage if pipeline > 1 => {
                 let firsts = stride(Axis::Pipeline);
-                return GroupShape { size: 2, step: firsts * (pipeline - 1), firsts };
+                return GroupShape { size: 2, stride: firsts * (pipeline - 1), interleaved_groups: firsts };
             }
-            Dimension::Ends => (1, 1),
+            Dimension::FirstAndLastStage => (1, 1),
         };
-        GroupShape::close(size, step)
+        GroupShape::strided(size, step)
     }
 
-    /// Returns all groups of a dimension. Each rank is in exactly one, except for middle stages in [`Dimension::Ends`].
+    /// Returns all groups of a dimension. Each rank is in exactly one, except for middle stages in [`Dimension::FirstAndLastStage`].
     #[must_use]
     pub fn groups(&self, dimension: Dimension) -> Vec<Vec<u32>> {
         let shape = self.shape(dimension);
-        shape.begins(self.degrees.ranks()).map(|first| shape.group(first).collect()).collect()
+        shape.first_ranks(self.degrees.ranks()).map(|first| shape.group(first).collect()).collect()
     }
 }
 
@@ -207,14 +207,14 @@ mod tests {
 
         /// Each rank is in exactly one group of each dimension, and groups have the sizes of their degrees.
         #[test]
-        fn groups_partition_the_ranks(tp in 1u32..4, pp in 1u32..4, cp in 1u32..3, ep in 1u32..3, rest in 1u32..3, shard in 1u32..4, whole in any::<bool>(), order in prop::sample::select(vec![["tp", "dp", "pp"], ["dp", "tp", "pp"], ["pp", "dp", "tp"], ["tp", "pp", "dp"]])) {
-            let whole = whole && order == ["tp", "dp", "pp"];
+        fn groups_partition_the_ranks(tp in 1u32..4, pp in 1u32..4, cp in 1u32..3, ep in 1u32..3, data_factor in 1u32..3, shard in 1u32..4, undivided in any::<bool>(), order in prop::sample::select(vec![["tp", "dp", "pp"], ["dp", "tp", "pp"], ["pp", "dp", "tp"], ["tp", "pp", "dp"]])) {
+            let undivided = undivided && order == ["tp", "dp", "pp"];
             let order = Order::parse(&order).unwrap();
-            let (data, experts) = if whole { (rest, Experts::Whole) } else { (ep * rest, Experts::Divided) };
-            let tp = if whole { tp * ep } else { tp };
+            let (data, experts) = if undivided { (data_factor, ExpertSharding::Whole) } else { (ep * data_factor, ExpertSharding::Divided) };
+            let tp = if undivided { tp * ep } else { tp };
             let degrees = Degrees { order, tensor: tp, pipeline: pp, data, expert: ep, experts, context: cp, ..Degrees::default() };
-            let divides = |copies: u32| copies.is_multiple_of(shard.min(copies));
-            let shard = Some(shard).filter(|_| divides(degrees.copies()) && divides(degrees.expert_copies()));
+            let divides = |replicas: u32| replicas.is_multiple_of(shard.min(replicas));
+            let shard = Some(shard).filter(|_| divides(degrees.weight_replicas()) && divides(degrees.expert_replicas()));
             let degrees = Degrees { shard, ..degrees };
             let layout = Layout { degrees };
             for dimension in [Dimension::Tensor, Dimension::Context, Dimension::Expert, Dimension::Data, Dimension::ExpertData, Dimension::Replica, Dimension::ExpertReplica, Dimension::Pipeline] {
@@ -226,7 +226,7 @@ mod tests {
             }
             // First and last stage of each pipeline, in order.
             let ends: Vec<Vec<u32>> = layout.groups(Dimension::Pipeline).iter().map(|stages| vec![stages[0], *stages.last().unwrap()]).collect();
-            prop_assert!(pp == 1 || layout.groups(Dimension::Ends) == ends);
+            prop_assert!(pp == 1 || layout.groups(Dimension::FirstAndLastStage) == ends);
         }
     }
 
@@ -241,9 +241,9 @@ mod tests {
         assert_eq!(first(Dimension::ExpertData), [0, 4]);
         assert_eq!(first(Dimension::Pipeline), [0, 8]);
         // Undivided experts go over tensor groups first, and over context-parallel ranks before replicas.
-        let whole = Layout { degrees: Degrees { experts: Experts::Whole, expert: 4, ..degrees } };
-        assert_eq!(whole.groups(Dimension::Expert)[..2], [[0, 1, 2, 3], [4, 5, 6, 7]]);
-        assert_eq!(whole.groups(Dimension::ExpertData)[1], [1, 5]);
+        let undivided = Layout { degrees: Degrees { experts: ExpertSharding::Whole, expert: 4, ..degrees } };
+        assert_eq!(undivided.groups(Dimension::Expert)[..2], [[0, 1, 2, 3], [4, 5, 6, 7]]);
+        assert_eq!(undivided.groups(Dimension::ExpertData)[1], [1, 5]);
         let folded = Layout { degrees: Degrees { tensor: 2, context: 2, data: 2, expert: 4, ..Degrees::default() } };
         assert_eq!(folded.groups(Dimension::Expert), [[0, 2, 4, 6], [1, 3, 5, 7]]);
         assert_eq!(folded.size(Dimension::ExpertData), 1);
@@ -251,8 +251,8 @@ mod tests {
 
     #[test]
     fn order_determines_group_strides() {
-        let first = |words: &[&str], dimension| {
-            let order = Order::parse(words).unwrap();
+        let first = |names: &[&str], dimension| {
+            let order = Order::parse(names).unwrap();
             let degrees = Degrees { tensor: 2, data: 4, pipeline: 2, order, ..Degrees::default() };
             Layout { degrees }.groups(dimension).remove(0)
         };
@@ -261,14 +261,14 @@ mod tests {
         assert_eq!(first(&["dp", "tp", "pp"], Dimension::Tensor), [0, 4]);
         assert_eq!(first(&["pp", "tp", "dp"], Dimension::Pipeline), [0, 1]);
         assert_eq!(first(&["tp", "pp", "dp"], Dimension::Data), [0, 4, 8, 12]);
-        for words in [
+        for names in [
             &["tp", "dp"][..],
             &["tp", "dp", "pp", "tp"],
             &["tp", "cp", "pp", "dp"],
             &["tp", "ep", "cp", "dp", "pp"],
             &["xp"],
         ] {
-            assert!(Order::parse(words).is_err(), "{words:?}");
+            assert!(Order::parse(names).is_err(), "{names:?}");
         }
     }
 }

@@ -4,12 +4,12 @@
 //! ranks. The dimensions with the most communication are innermost, on neighbouring GPUs: tensor, context, data,
 //! pipeline (Megatron-LM's order tp-cp-ep-dp-pp), unless the job sets another [`Order`]. Experts are divided among
 //! ranks with different tokens, so their degree does not multiply the ranks. These are ranks of the context and data
-//! dimensions, and also tensor-parallel ranks if experts are undivided ([`Experts`]), innermost first (Megatron Core's
+//! dimensions, and also tensor-parallel ranks if experts are undivided ([`ExpertSharding`]), innermost first (Megatron Core's
 //! `expert_decoder_rank_generator`; Liu et al., "MoE Parallel Folding", arXiv 2504.14960).
 
 use std::ops::Range;
 
-use fabricast_topologies::Place;
+use fabricast_topologies::SourceLocation;
 
 use super::{JobError, Model, Order, Parallel, Processes, Serving, Training};
 
@@ -25,15 +25,15 @@ pub struct Degrees {
     /// Expert-parallel degree.
     pub expert: u32,
     /// Division of experts' matrices among tensor-parallel ranks.
-    pub experts: Experts,
+    pub experts: ExpertSharding,
     /// Context-parallel degree.
     pub context: u32,
     /// Model chunks on each stage (virtual pipeline stages).
     pub interleave: u32,
     /// Sequence parallelism among tensor-parallel ranks, outside the matrices.
-    pub sequence: Sequence,
+    pub sequence: SequenceParallelism,
     /// Accounting for embedding and logits in the pipeline split.
-    pub ends: Ends,
+    pub ends: EndAccounting,
     /// Numbering order of ranks.
     pub order: Order,
     /// Ranks over which one copy of the states is sharded; `None` for all replicas.
@@ -42,21 +42,21 @@ pub struct Degrees {
 
 /// Division of embedding and logits among stages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Ends {
+pub enum EndAccounting {
     /// All stages have the same number of layers; the first and the last also have the embedding and the logits.
     #[default]
-    Beside,
+    Extra,
     /// Embedding and logits count as one layer each, so the first and the last stage have one layer less (Megatron-LM's
     /// `--account-for-embedding-in-pipeline-split` and `--account-for-loss-in-pipeline-split`; Llama 3 405B, arXiv
     /// 2407.21783, section 3.3.2).
     AsLayers,
 }
 
-impl Ends {
+impl EndAccounting {
     /// Number of layers that embedding and logits count as.
     fn layers(self) -> u64 {
         match self {
-            Self::Beside => 0,
+            Self::Extra => 0,
             Self::AsLayers => 2,
         }
     }
@@ -64,17 +64,17 @@ impl Ends {
 
 /// Sequence parallelism (Korthikanti et al.): work of tensor-parallel ranks between their matrices.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Sequence {
+pub enum SequenceParallelism {
     /// Off: each rank processes all tokens.
     #[default]
-    Whole,
+    Undivided,
     /// On: each rank processes its part of the sequence.
-    Divided,
+    TensorSharded,
 }
 
 /// Division of routed experts among tensor-parallel ranks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Experts {
+pub enum ExpertSharding {
     /// Each rank has a shard of the same experts' matrices, as for all other matrices (Megatron-LM's default).
     #[default]
     Divided,
@@ -90,11 +90,11 @@ impl Default for Degrees {
             pipeline: 1,
             data: 1,
             expert: 1,
-            experts: Experts::default(),
+            experts: ExpertSharding::default(),
             context: 1,
             interleave: 1,
-            sequence: Sequence::Whole,
-            ends: Ends::default(),
+            sequence: SequenceParallelism::Undivided,
+            ends: EndAccounting::default(),
             order: Order::default(),
             shard: None,
         }
@@ -113,8 +113,8 @@ impl Degrees {
     #[must_use]
     pub fn expert_tensor(&self) -> u32 {
         match self.experts {
-            Experts::Divided => self.tensor,
-            Experts::Whole => 1,
+            ExpertSharding::Divided => self.tensor,
+            ExpertSharding::Whole => 1,
         }
     }
 
@@ -124,12 +124,12 @@ impl Degrees {
     }
 
     /// Ranks that hold the same weights: data- and context-parallel ranks.
-    pub(super) fn copies(&self) -> u32 {
+    pub(super) fn weight_replicas(&self) -> u32 {
         self.data * self.context
     }
 
     /// Ranks that hold the same experts.
-    pub(super) fn expert_copies(&self) -> u32 {
+    pub(super) fn expert_replicas(&self) -> u32 {
         self.expert_ranks() / self.expert.max(1)
     }
 
@@ -137,8 +137,8 @@ impl Degrees {
     #[must_use]
     pub fn token_shares(&self) -> u64 {
         match self.sequence {
-            Sequence::Whole => 1,
-            Sequence::Divided => u64::from(self.tensor),
+            SequenceParallelism::Undivided => 1,
+            SequenceParallelism::TensorSharded => u64::from(self.tensor),
         }
     }
 }
@@ -151,7 +151,7 @@ impl std::fmt::Display for Degrees {
                 write!(f, ", {name} {degree}")?;
             }
         }
-        if self.experts == Experts::Whole {
+        if self.experts == ExpertSharding::Whole {
             f.write_str(", etp 1")?;
         }
         self.shard.map_or(Ok(()), |shard| write!(f, ", shard {shard}"))
@@ -172,52 +172,53 @@ impl Layout {
     /// [`JobError`] at `parallel`: the product of the degrees is not the number of ranks, or the degrees do not divide
     /// the model or the batch. At `global_batch` or `shard` if these are the cause.
     pub fn new(job: &Training, ranks: u32, degrees: Degrees) -> Result<Self, JobError> {
-        Self::training(job, ranks, degrees, Asker::Search)
+        Self::training(job, ranks, degrees, CheckPurpose::Search)
     }
 
-    fn training(job: &Training, ranks: u32, degrees: Degrees, asker: Asker) -> Result<Self, JobError> {
-        let parts = Parts { model: &job.model, experts: job.model.experts, place: &job.places.parallel, asker };
-        parts.check(ranks, degrees)?;
+    fn training(job: &Training, ranks: u32, degrees: Degrees, purpose: CheckPurpose) -> Result<Self, JobError> {
+        let divisibility =
+            DivisibilityCheck { model: &job.model, experts: job.model.experts, location: &job.spans.parallel, purpose };
+        divisibility.check(ranks, degrees)?;
         let Degrees { tensor, pipeline, data, context, interleave, .. } = degrees;
         if job.processes == Processes::Single && (u64::from(data) != degrees.ranks() || degrees.expert > 1) {
             let message = format!("one process (processes) copies whole models: expected dp {ranks} alone");
-            return Err(JobError::at(&job.places.parallel, message));
+            return Err(JobError::at(&job.spans.parallel, message));
         }
         let seq = job.model.seq;
-        parts.divide("tokens of a sequence", seq, "cp", context.into())?;
+        divisibility.divide("tokens of a sequence", seq, "cp", context.into())?;
         if degrees.token_shares() > 1 {
-            parts.divide("tokens of a sequence", seq, "cp × tp", u64::from(context) * u64::from(tensor))?;
+            divisibility.divide("tokens of a sequence", seq, "cp × tp", u64::from(context) * u64::from(tensor))?;
         }
-        let wrong = |message: String| Err(JobError::at(&job.places.parallel, message));
-        if degrees.experts == Experts::Whole && degrees.sequence == Sequence::Whole {
+        let wrong = |message: String| Err(JobError::at(&job.spans.parallel, message));
+        if degrees.experts == ExpertSharding::Whole && degrees.sequence == SequenceParallelism::Undivided {
             return wrong("etp 1: ranks of a tensor group have the same tokens: expected sequence = true".to_owned());
         }
-        if degrees.experts == Experts::Whole && !degrees.order.has_tensor_inside_data() {
+        if degrees.experts == ExpertSharding::Whole && !degrees.order.has_tensor_inside_data() {
             return wrong(
                 "etp 1: experts go round tensor groups first: expected tp right before dp in order".to_owned(),
             );
         }
-        if degrees.experts == Experts::Whole && job.model.experts == 0 {
+        if degrees.experts == ExpertSharding::Whole && job.model.experts == 0 {
             return wrong("etp 1, and the model has no experts".to_owned());
         }
         if interleave > 1 && pipeline == 1 {
             return wrong(format!("interleave {interleave} needs stages, and pp is 1"));
         }
-        let at_once = u64::from(data) * job.micro_batch;
-        if !job.global_batch.is_multiple_of(at_once) {
+        let round_sequences = u64::from(data) * job.micro_batch;
+        if !job.global_batch.is_multiple_of(round_sequences) {
             let message = format!(
                 "global_batch {} is no whole number of times dp {data} × micro_batch {}",
                 job.global_batch, job.micro_batch
             );
-            return Err(JobError::at(&job.places.batch, message));
+            return Err(JobError::at(&job.spans.batch, message));
         }
-        let micro_batches = job.global_batch / at_once;
+        let micro_batches = job.global_batch / round_sequences;
         if interleave > 1 && !micro_batches.is_multiple_of(u64::from(pipeline)) {
             return wrong(format!(
                 "interleave {interleave} takes micro-batches in rounds of pp {pipeline}, and there are {micro_batches}"
             ));
         }
-        Ok(Self { degrees: Degrees { shard: job.shard_of(degrees)?, ..degrees } })
+        Ok(Self { degrees: Degrees { shard: job.validated_shard(degrees)?, ..degrees } })
     }
 
     /// Creates the layout of an inference job on `ranks` ranks. `ep` divides experts and their redundant copies. Within
@@ -228,12 +229,17 @@ impl Layout {
     /// [`JobError`] at `parallel`: the product of the degrees is not the number of ranks, or the degrees do not divide
     /// the model.
     pub fn serving(job: &Serving, ranks: u32, degrees: Degrees) -> Result<Self, JobError> {
-        Self::inference(job, ranks, degrees, Asker::Search)
+        Self::inference(job, ranks, degrees, CheckPurpose::Search)
     }
 
-    fn inference(job: &Serving, ranks: u32, degrees: Degrees, asker: Asker) -> Result<Self, JobError> {
-        let parts = Parts { model: &job.model, experts: job.expert_slots(), place: &job.places.parallel, asker };
-        parts.check(ranks, degrees)?;
+    fn inference(job: &Serving, ranks: u32, degrees: Degrees, purpose: CheckPurpose) -> Result<Self, JobError> {
+        let divisibility = DivisibilityCheck {
+            model: &job.model,
+            experts: job.expert_slots(),
+            location: &job.spans.parallel,
+            purpose,
+        };
+        divisibility.check(ranks, degrees)?;
         Ok(Self { degrees })
     }
 
@@ -241,16 +247,19 @@ impl Layout {
     ///
     /// # Errors
     /// Errors of [`Layout::new`].
-    pub fn given(job: &Training, ranks: u32) -> Result<Option<Self>, JobError> {
-        job.parallel.degrees(ranks).map(|degrees| Self::training(job, ranks, degrees, Asker::Person)).transpose()
+    pub fn specified_by(job: &Training, ranks: u32) -> Result<Option<Self>, JobError> {
+        job.parallel.degrees(ranks).map(|degrees| Self::training(job, ranks, degrees, CheckPurpose::Report)).transpose()
     }
 
     /// Returns the layout that an inference job specifies, on `ranks` ranks; `None` if the job requests a search.
     ///
     /// # Errors
     /// Errors of [`Layout::serving`].
-    pub fn given_to_serve(job: &Serving, ranks: u32) -> Result<Option<Self>, JobError> {
-        job.parallel.degrees(ranks).map(|degrees| Self::inference(job, ranks, degrees, Asker::Person)).transpose()
+    pub fn specified_by_serving(job: &Serving, ranks: u32) -> Result<Option<Self>, JobError> {
+        job.parallel
+            .degrees(ranks)
+            .map(|degrees| Self::inference(job, ranks, degrees, CheckPurpose::Report))
+            .transpose()
     }
 
     /// Number of micro-batches of a rank in a step.
@@ -259,21 +268,21 @@ impl Layout {
         job.global_batch / (u64::from(self.degrees.data) * job.micro_batch).max(1)
     }
 
-    /// Number of layers in a model chunk (`stretch`) of a stage, both counted from 0.
+    /// Number of layers in a model chunk (`chunk_range`) of a stage, both counted from 0.
     #[must_use]
-    pub fn stretch_layers(&self, model: &Model, stage: u32, stretch: u32) -> u64 {
+    pub fn chunk_layers(&self, model: &Model, stage: u32, chunk: u32) -> u64 {
         let Degrees { pipeline, interleave, ends, .. } = self.degrees;
-        let each = self.each_stretch(model);
-        let is_first = stage == 0 && stretch == 0;
-        let is_last = stage + 1 == pipeline && stretch + 1 == interleave;
+        let slots = self.chunk_slots(model);
+        let is_first = stage == 0 && chunk == 0;
+        let is_last = stage + 1 == pipeline && chunk + 1 == interleave;
         match ends {
-            Ends::Beside => each,
-            Ends::AsLayers => each.saturating_sub(u64::from(is_first) + u64::from(is_last)),
+            EndAccounting::Extra => slots,
+            EndAccounting::AsLayers => slots.saturating_sub(u64::from(is_first) + u64::from(is_last)),
         }
     }
 
     /// Layer slots of a model chunk. Embedding and logits may use one each.
-    fn each_stretch(&self, model: &Model) -> u64 {
+    fn chunk_slots(&self, model: &Model) -> u64 {
         let Degrees { pipeline, interleave, ends, .. } = self.degrees;
         (model.layers + ends.layers()) / (u64::from(pipeline) * u64::from(interleave)).max(1)
     }
@@ -281,18 +290,18 @@ impl Layout {
     /// Layers of a model chunk, counted from the model's first. Chunk `i` of every stage comes before chunk `i + 1` of
     /// the first.
     #[must_use]
-    pub fn stretch(&self, model: &Model, stage: u32, stretch: u32) -> Range<u64> {
-        let before = u64::from(stretch) * u64::from(self.degrees.pipeline) + u64::from(stage);
+    pub fn chunk_range(&self, model: &Model, stage: u32, chunk: u32) -> Range<u64> {
+        let index = u64::from(chunk) * u64::from(self.degrees.pipeline) + u64::from(stage);
         // Chunks after the first start one layer earlier if the embedding counts as a layer.
-        let less = u64::from(before > 0 && self.degrees.ends == Ends::AsLayers);
-        let first = (before * self.each_stretch(model)).saturating_sub(less);
-        first..first + self.stretch_layers(model, stage, stretch)
+        let shift = u64::from(index > 0 && self.degrees.ends == EndAccounting::AsLayers);
+        let first = (index * self.chunk_slots(model)).saturating_sub(shift);
+        first..first + self.chunk_layers(model, stage, chunk)
     }
 
     /// Number of layers of a stage, counted from 0.
     #[must_use]
     pub fn stage_layers(&self, model: &Model, stage: u32) -> u64 {
-        (0..self.degrees.interleave).map(|stretch| self.stretch_layers(model, stage, stretch)).sum()
+        (0..self.degrees.interleave).map(|chunk| self.chunk_layers(model, stage, chunk)).sum()
     }
 
     /// Returns the stages of which one uses the most memory: the last, which computes the logits; the second, which may
@@ -309,7 +318,7 @@ impl Layout {
 
     /// Returns true if every rank has the whole model and its own sequences, as in DistributedDataParallel or FSDP.
     #[must_use]
-    pub fn only_copies(&self) -> bool {
+    pub fn is_pure_data_parallel(&self) -> bool {
         let Degrees { tensor, pipeline, expert, context, .. } = self.degrees;
         [tensor, pipeline, expert, context] == [1; 4]
     }
@@ -318,14 +327,14 @@ impl Layout {
     /// feed-forward. If routed experts get their tokens otherwise, only shared experts count as a feed-forward.
     #[must_use]
     pub fn tensor_parts(&self, model: &Model) -> u64 {
-        let is_apart = self.degrees.experts == Experts::Whole || self.gathers_routed(model);
-        if is_apart && model.shared_experts == 0 { 1 } else { 2 }
+        let routes_separately = self.degrees.experts == ExpertSharding::Whole || self.gathers_routed_tokens(model);
+        if routes_separately && model.shared_experts == 0 { 1 } else { 2 }
     }
 
     /// Load of the rank with the most loaded experts, divided by the mean. The job's `skew` is limited by the number of
     /// expert-parallel ranks.
     #[must_use]
-    pub fn fullest(&self, skew: f64) -> f64 {
+    pub fn expert_imbalance(&self, skew: f64) -> f64 {
         skew.min(f64::from(self.degrees.expert))
     }
 
@@ -333,9 +342,12 @@ impl Layout {
     /// divide; each token arrives once per expert chosen here. Without expert parallelism they gather all tokens first,
     /// as for any feed-forward (Megatron Core, `MoEAlltoAllTokenDispatcher` and `MoEAllGatherTokenDispatcher`).
     #[must_use]
-    pub fn gathers_routed(&self, model: &Model) -> bool {
+    pub fn gathers_routed_tokens(&self, model: &Model) -> bool {
         let Degrees { experts, expert, sequence, .. } = self.degrees;
-        model.experts > 0 && experts == Experts::Divided && expert > 1 && sequence == Sequence::Divided
+        model.experts > 0
+            && experts == ExpertSharding::Divided
+            && expert > 1
+            && sequence == SequenceParallelism::TensorSharded
     }
 }
 
@@ -344,48 +356,50 @@ impl Parallel {
     /// ranks.
     fn degrees(&self, ranks: u32) -> Option<Degrees> {
         let Self::Given { degrees, data } = self else { return None };
-        let left = u64::from(ranks) / Degrees { data: 1, ..*degrees }.ranks().max(1);
-        let data = data.unwrap_or(u32::try_from(left).unwrap_or(ranks).max(1));
+        let remaining = u64::from(ranks) / Degrees { data: 1, ..*degrees }.ranks().max(1);
+        let data = data.unwrap_or(u32::try_from(remaining).unwrap_or(ranks).max(1));
         Some(Degrees { data, ..*degrees })
     }
 }
 
 /// Divisibility checks shared by all kinds of jobs.
-struct Parts<'a> {
+struct DivisibilityCheck<'a> {
     model: &'a Model,
     /// Experts of a layer, redundant copies included.
     experts: u64,
-    place: &'a Place,
-    asker: Asker,
+    location: &'a SourceLocation,
+    purpose: CheckPurpose,
 }
 
 /// Requester of a check of degrees.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Asker {
+enum CheckPurpose {
     /// User who specified the degrees; errors suggest alternatives.
-    Person,
+    Report,
     /// Search over many degrees, which ignores error texts.
     Search,
 }
 
-/// Returns the divisors of `whole` nearest to `by`, as text: the largest below, and the smallest above if it is within
-/// reach of a bounded scan.
-fn around(whole: u64, by: u64) -> String {
-    let divides = |one: &u64| whole.is_multiple_of(*one);
-    let below = (1..by.min(whole + 1)).rev().find(divides).unwrap_or(1);
-    match (by + 1..=whole).take(1 << 18).find(divides) {
+/// Returns the divisors of `number` nearest to `divisor`, as text: the largest below, and the smallest above if a bounded
+/// scan finds it.
+fn nearest_divisors(number: u64, divisor: u64) -> String {
+    let divides = |candidate: &u64| number.is_multiple_of(*candidate);
+    let below = (1..divisor.min(number + 1)).rev().find(divides).unwrap_or(1);
+    match (divisor + 1..=number).take(1 << 18).find(divides) {
         Some(above) => format!("{below} or {above}"),
         None => below.to_string(),
     }
 }
 
-impl Parts<'_> {
-    fn divide(&self, what: &str, whole: u64, name: &str, by: u64) -> Result<(), JobError> {
-        match whole % by.max(1) {
+impl DivisibilityCheck<'_> {
+    fn divide(&self, label: &str, number: u64, name: &str, divisor: u64) -> Result<(), JobError> {
+        match number % divisor.max(1) {
             0 => Ok(()),
             _ => {
-                let error = JobError::at(self.place, format!("{whole} {what} cannot be divided by {name} {by}"));
-                let help = (self.asker == Asker::Person).then(|| format!("{name} can be {}", around(whole, by)));
+                let error =
+                    JobError::at(self.location, format!("{number} {label} cannot be divided by {name} {divisor}"));
+                let help = (self.purpose == CheckPurpose::Report)
+                    .then(|| format!("{name} can be {}", nearest_divisors(number, divisor)));
                 Err(JobError { help, ..error })
             }
         }
@@ -393,7 +407,7 @@ impl Parts<'_> {
 
     /// Checks that the product of the degrees is the number of ranks, and that the model is divisible by them.
     fn check(&self, ranks: u32, degrees: Degrees) -> Result<(), JobError> {
-        let wrong = |message: String| Err(JobError::at(self.place, message));
+        let wrong = |message: String| Err(JobError::at(self.location, message));
         let Degrees { tensor, pipeline, data, expert, context, interleave, .. } = degrees;
         if degrees.ranks() != u64::from(ranks) {
             let context = if context > 1 { format!(" × cp {context}") } else { String::new() };
@@ -410,22 +424,22 @@ impl Parts<'_> {
         }
         self.divide("columns of the feed-forward", model.ffn, "tp", tensor_ranks)?;
         self.divide("words of the vocabulary", model.vocab, "tp", tensor_ranks)?;
-        let stretches = u64::from(pipeline) * u64::from(interleave);
+        let chunks = u64::from(pipeline) * u64::from(interleave);
         let name = if interleave > 1 { "pp × interleave" } else { "pp" };
-        let what = match degrees.ends {
-            Ends::Beside => "layers",
-            Ends::AsLayers => "layers, both ends among them,",
+        let layers_label = match degrees.ends {
+            EndAccounting::Extra => "layers",
+            EndAccounting::AsLayers => "layers, both ends among them,",
         };
-        self.divide(what, model.layers + degrees.ends.layers(), name, stretches)?;
+        self.divide(layers_label, model.layers + degrees.ends.layers(), name, chunks)?;
         if self.experts == 0 && expert > 1 {
             return wrong(format!("ep {expert}, and the model has no experts"));
         }
         self.divide("experts", self.experts, "ep", expert.into())?;
-        let among = match degrees.experts {
-            Experts::Divided if context == 1 => "data-parallel ranks",
-            Experts::Divided => "ranks of cp × dp",
-            Experts::Whole => "ranks of tp × cp × dp",
+        let ranks_label = match degrees.experts {
+            ExpertSharding::Divided if context == 1 => "data-parallel ranks",
+            ExpertSharding::Divided => "ranks of cp × dp",
+            ExpertSharding::Whole => "ranks of tp × cp × dp",
         };
-        self.divide(among, degrees.expert_ranks().into(), "ep", expert.into())
+        self.divide(ranks_label, degrees.expert_ranks().into(), "ep", expert.into())
     }
 }

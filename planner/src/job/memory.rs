@@ -11,7 +11,8 @@
 use fabricast_topologies::Bytes;
 
 use super::{
-    Accumulate, Attention, Dimension, Dropout, Fusion, Gathered, Layout, Model, Recompute, Tier, Training, Zero,
+    Accumulate, Attention, Dimension, Dropout, KernelFusion, Layout, Model, Recompute, Tier, Training, WeightLifetime,
+    Zero,
 };
 
 /// Memory use of a rank.
@@ -35,22 +36,22 @@ pub struct Footprint {
 
 /// Memory available to a rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Memories {
+pub struct MemoryLimits {
     /// GPU memory.
-    pub own: Bytes,
+    pub gpu: Bytes,
     /// Share of the attached CPU's memory.
     pub host: Bytes,
 }
 
-impl Memories {
+impl MemoryLimits {
     /// No limit on either.
-    pub const UNLIMITED: Self = Self { own: Bytes::MAX, host: Bytes::MAX };
+    pub const UNLIMITED: Self = Self { gpu: Bytes::MAX, host: Bytes::MAX };
 }
 
-impl From<Bytes> for Memories {
+impl From<Bytes> for MemoryLimits {
     /// Limits the GPU memory only.
-    fn from(own: Bytes) -> Self {
-        Self { own, ..Self::UNLIMITED }
+    fn from(gpu: Bytes) -> Self {
+        Self { gpu, ..Self::UNLIMITED }
     }
 }
 
@@ -69,80 +70,87 @@ impl Footprint {
 
     /// Excess over a GPU's memory; `None` if it fits.
     #[must_use]
-    pub fn beyond(&self, memory: Bytes) -> Option<Bytes> {
-        self.total().0.checked_sub(memory.0).filter(|&over| over > 0).map(Bytes)
+    pub fn excess(&self, memory: Bytes) -> Option<Bytes> {
+        self.total().0.checked_sub(memory.0).filter(|&excess| excess > 0).map(Bytes)
     }
 
     /// Excess over a rank's share of its CPU's memory; `None` if it fits.
     #[must_use]
-    pub fn beyond_host(&self, part: Bytes) -> Option<Bytes> {
-        self.host.0.checked_sub(part.0).filter(|&over| over > 0).map(Bytes)
+    pub fn host_excess(&self, share: Bytes) -> Option<Bytes> {
+        self.host.0.checked_sub(share.0).filter(|&excess| excess > 0).map(Bytes)
     }
 
     /// Returns true if both fit.
     #[must_use]
-    pub fn fits(&self, memories: Memories) -> bool {
-        self.beyond(memories.own).is_none() && self.beyond_host(memories.host).is_none()
+    pub fn fits(&self, memories: MemoryLimits) -> bool {
+        self.excess(memories.gpu).is_none() && self.host_excess(memories.host).is_none()
     }
 }
 
 /// Parameters of a rank of the fullest stage: the shared ones and those of its experts.
 pub(crate) fn parameters(job: &Training, layout: &Layout) -> (u64, u64) {
-    let stages = layout.fullest_stages().map(|stage| of_stage(job, layout, stage));
+    let stages = layout.fullest_stages().map(|stage| stage_parameters(job, layout, stage));
     stages.into_iter().max_by_key(|(shared, experts)| shared + experts).unwrap_or_default()
 }
 
-fn of_stage(job: &Training, layout: &Layout, stage: u32) -> (u64, u64) {
-    of_rank(&job.model, layout, layout.stage_layers(&job.model, stage), words(&job.model, layout, stage))
+fn stage_parameters(job: &Training, layout: &Layout, stage: u32) -> (u64, u64) {
+    rank_parameters(
+        &job.model,
+        layout,
+        layout.stage_layers(&job.model, stage),
+        stage_embedding_parameters(&job.model, layout, stage),
+    )
 }
 
 /// Parameters of a stage outside its layers: the embedding on the first stage; on the last the output projection, which
 /// is a copy of the embedding or a separate matrix.
-pub(super) fn words(model: &Model, layout: &Layout, stage: u32) -> u64 {
+pub(super) fn stage_embedding_parameters(model: &Model, layout: &Layout, stage: u32) -> u64 {
     match (stage, layout.is_last(stage)) {
-        (0, true) => model.embedding_parameters() + model.untied * model.scoring_parameters(),
+        (0, true) => model.embedding_parameters() + model.untied_embeddings * model.output_projection_parameters(),
         (0, false) => model.embedding_parameters(),
-        (_, true) => model.scoring_parameters(),
+        (_, true) => model.output_projection_parameters(),
         (_, false) => 0,
     }
 }
 
 /// Parameters of a rank for `layers` layers and `others` parameters outside them: shared ones, and those of experts.
-pub(super) fn of_rank(model: &Model, layout: &Layout, layers: u64, others: u64) -> (u64, u64) {
+pub(super) fn rank_parameters(model: &Model, layout: &Layout, layers: u64, others: u64) -> (u64, u64) {
     let degrees = layout.degrees;
-    let model = model.held_by(degrees.tensor);
-    let whole = layers * model.whole_layer_parameters();
-    let divided = layers * model.shared_layer_parameters() - whole + others;
+    let model = model.sharded_over(degrees.tensor);
+    let replicated = layers * model.replicated_layer_parameters();
+    let sharded = layers * model.shared_layer_parameters() - replicated + others;
     let experts = layers * model.expert_layer_parameters() / u64::from(degrees.expert);
-    (divided.div_ceil(u64::from(degrees.tensor)) + whole, experts.div_ceil(degrees.expert_tensor().into()))
+    (sharded.div_ceil(u64::from(degrees.tensor)) + replicated, experts.div_ceil(degrees.expert_tensor().into()))
 }
 
 /// Returns the footprint of the rank with the most GPU memory use, with the largest host memory use of any stage.
 #[must_use]
 pub fn footprint(job: &Training, layout: &Layout) -> Footprint {
-    let stages = layout.fullest_stages().map(|stage| footprint_of(job, layout, stage));
+    let stages = layout.fullest_stages().map(|stage| stage_footprint(job, layout, stage));
     let host = stages.iter().map(|stage| stage.host).max().unwrap_or_default();
     let fullest = stages.into_iter().max_by_key(Footprint::total).unwrap_or_default();
     Footprint { host, ..fullest }
 }
 
-fn footprint_of(job: &Training, layout: &Layout, stage: u32) -> Footprint {
-    let (shared, experts) = of_stage(job, layout, stage);
-    let [copies, expert_copies] = [Dimension::Data, Dimension::ExpertData].map(|of| u64::from(layout.size(of)));
-    let of = |bytes: u64, divided: bool| {
-        let part = |parameters: u64, by: u64| (parameters * bytes).div_ceil(if divided { by.max(1) } else { 1 });
-        Bytes(part(shared, copies) + part(experts, expert_copies))
+fn stage_footprint(job: &Training, layout: &Layout, stage: u32) -> Footprint {
+    let (shared, experts) = stage_parameters(job, layout, stage);
+    let [replicas, expert_replicas] =
+        [Dimension::Data, Dimension::ExpertData].map(|dimension| u64::from(layout.size(dimension)));
+    let shard_bytes = |bytes: u64, is_sharded: bool| {
+        let part =
+            |parameters: u64, ranks: u64| (parameters * bytes).div_ceil(if is_sharded { ranks.max(1) } else { 1 });
+        Bytes(part(shared, replicas) + part(experts, expert_replicas))
     };
-    let passes = job.gathered(layout) == Gathered::Pass;
-    let state = of(job.precision.state_bytes(), job.zero > Zero::None);
+    let gathers_per_pass = job.weight_lifetime(layout) == WeightLifetime::Pass;
+    let state = shard_bytes(job.precision.state_bytes(), job.zero > Zero::None);
     let (optimizer, host) = match job.optimizer_tier {
         Tier::Hbm | Tier::Peer => (state, Bytes(0)),
         Tier::Host => (Bytes(0), state),
     };
-    let Bytes(weights) = of(job.precision.bytes(), passes);
+    let Bytes(weights) = shard_bytes(job.precision.bytes(), gathers_per_pass);
     Footprint {
-        weights: Bytes(weights + if passes { gathered(job, layout, stage) } else { 0 }),
-        gradients: of(job.gradient_bytes(), job.accumulated(layout) == Accumulate::Shards),
+        weights: Bytes(weights + if gathers_per_pass { gathered_weight_bytes(job, layout, stage) } else { 0 }),
+        gradients: shard_bytes(job.gradient_bytes(), job.gradient_accumulation(layout) == Accumulate::Shards),
         optimizer,
         activations: activations(job, layout, stage),
         kv_cache: Bytes(0),
@@ -153,10 +161,10 @@ fn footprint_of(job: &Training, layout: &Layout, stage: u32) -> Footprint {
 
 /// Bytes of weights that a sharded rank holds unsharded: those of the current layer and of the next one, which is
 /// prefetched (as in PyTorch's FSDP2).
-fn gathered(job: &Training, layout: &Layout, stage: u32) -> u64 {
-    let (shared, experts) = of_rank(&job.model, layout, 1, 0);
-    let divided = |parameters: u64, copies: Dimension| if layout.size(copies) > 1 { parameters } else { 0 };
-    let (shared, experts) = (divided(shared, Dimension::Data), divided(experts, Dimension::ExpertData));
+fn gathered_weight_bytes(job: &Training, layout: &Layout, stage: u32) -> u64 {
+    let (shared, experts) = rank_parameters(&job.model, layout, 1, 0);
+    let sharded = |parameters: u64, dimension: Dimension| if layout.size(dimension) > 1 { parameters } else { 0 };
+    let (shared, experts) = (sharded(shared, Dimension::Data), sharded(experts, Dimension::ExpertData));
     layout.stage_layers(&job.model, stage).min(2) * job.precision.bytes() * (shared + experts)
 }
 
@@ -165,35 +173,38 @@ fn activations(job: &Training, layout: &Layout, stage: u32) -> Bytes {
     let degrees = layout.degrees;
     let (stages, chunks) = (u64::from(degrees.pipeline), u64::from(degrees.interleave));
     let layers = layout.stage_layers(&job.model, stage);
-    let (is_last, place) = (layout.is_last(stage), u64::from(stage));
+    let (is_last, index) = (layout.is_last(stage), u64::from(stage));
     // Micro-batches whose activations a stage holds: under 1F1B those on it or after it, so those of all stages for the
     // first. With interleaved chunks (p - 1) / v of a stage's more (equations 5 and 6); each further stage has two
     // chunks less.
-    let in_flight = (if chunks > 1 { stages } else { stages - place }).min(layout.micro_batches(job));
-    let kept = match job.recompute {
+    let in_flight = (if chunks > 1 { stages } else { stages - index }).min(layout.micro_batches(job));
+    let retained = match job.recompute {
         Recompute::Full | Recompute::EarlyStop => layer_input(job, layout),
-        Recompute::None | Recompute::Selective => layer(job, layout, job.recompute),
+        Recompute::None | Recompute::Selective => layer_activation_bytes(job, layout, job.recompute),
     };
-    let whole = layers - job.recomputed_of_stage(layout, stage);
-    let chunk = (kept * (layers - whole) + layer(job, layout, Recompute::None) * whole) / chunks;
-    let warming = if chunks > 1 { (stages - 1).saturating_sub(2 * place) } else { 0 };
-    let held = (in_flight * chunks + warming).min(layout.micro_batches(job) * chunks);
+    let unrecomputed = layers - job.recomputed_stage_layers(layout, stage);
+    let chunk = (retained * (layers - unrecomputed)
+        + layer_activation_bytes(job, layout, Recompute::None) * unrecomputed)
+        / chunks;
+    let warmup_chunks = if chunks > 1 { (stages - 1).saturating_sub(2 * index) } else { 0 };
+    let retained_chunks = (in_flight * chunks + warmup_chunks).min(layout.micro_batches(job) * chunks);
     // A recomputed layer temporarily holds all of its activations.
-    let at_work = if job.recompute == Recompute::None || (layers > 0 && whole == layers) {
+    let recomputed = if job.recompute == Recompute::None || (layers > 0 && unrecomputed == layers) {
         0
     } else {
-        layer(job, layout, Recompute::None) - kept.min(layer(job, layout, Recompute::None))
+        layer_activation_bytes(job, layout, Recompute::None)
+            - retained.min(layer_activation_bytes(job, layout, Recompute::None))
     };
     let tokens = job.micro_batch * job.model.seq / u64::from(degrees.context);
     // Dropout mask of the embedding.
-    let words = match (stage, job.dropout) {
+    let embedding_mask = match (stage, job.dropout) {
         (0, Dropout::On) => tokens * job.model.hidden / degrees.token_shares() * in_flight,
         _ => 0,
     };
     // Logits, and their gradient in 32 bits.
-    let scores = 4 * tokens * (job.model.hidden + job.model.vocab) / u64::from(degrees.tensor);
-    let scores = if is_last { scores } else { 0 };
-    Bytes(chunk * held + at_work + words + scores)
+    let logits = 4 * tokens * (job.model.hidden + job.model.vocab) / u64::from(degrees.tensor);
+    let logits = if is_last { logits } else { 0 };
+    Bytes(chunk * retained_chunks + recomputed + embedding_mask + logits)
 }
 
 /// Bytes of a layer's input.
@@ -203,26 +214,26 @@ fn layer_input(job: &Training, layout: &Layout) -> u64 {
 }
 
 /// Bytes that a layer retains for a micro-batch.
-fn layer(job: &Training, layout: &Layout, recompute: Recompute) -> u64 {
-    let (model, degrees) = (&job.model.held_by(layout.degrees.tensor), layout.degrees);
+fn layer_activation_bytes(job: &Training, layout: &Layout, recompute: Recompute) -> u64 {
+    let (model, degrees) = (&job.model.sharded_over(layout.degrees.tensor), layout.degrees);
     let (e, tensor) = (job.precision.bytes(), u64::from(degrees.tensor));
     let tokens = job.micro_batch * model.seq / u64::from(degrees.context);
     // Inputs of attention, feed-forward and both norms; with dropout, two masks of one byte per element.
     let masks = if job.dropout == Dropout::On { 2 } else { 0 };
-    let between = tokens * model.hidden * (4 * e + masks) / degrees.token_shares();
-    let short = model.latent.map_or(0, |latent| latent.short());
-    let attention = tokens * model.attention_width() * e / tensor + tokens * short * e / degrees.token_shares();
+    let norms_and_dropouts = tokens * model.hidden * (4 * e + masks) / degrees.token_shares();
+    let latent_width = model.latent.map_or(0, |latent| latent.latent_width());
+    let attention = tokens * model.attention_width() * e / tensor + tokens * latent_width * e / degrees.token_shares();
     // Feed-forward columns of the tokens processed here, and the tokens copied for routed experts (Megatron Core's
     // dispatchers permute tokens by expert, and GEMMs retain their inputs).
-    let (columns, chosen) = match model.experts {
+    let (columns, routed_inputs) = match model.experts {
         0 => (tokens * model.ffn / tensor, 0),
         _ => {
-            let routed = job.routed(layout);
-            let of_shared = tokens * model.shared_experts * model.ffn / tensor;
-            (of_shared + routed * model.ffn / u64::from(degrees.expert_tensor()), routed * model.hidden * e)
+            let routed = job.routed_tokens(layout);
+            let shared = tokens * model.shared_experts * model.ffn / tensor;
+            (shared + routed * model.ffn / u64::from(degrees.expert_tensor()), routed * model.hidden * e)
         }
     };
-    let ffn = columns * model.ffn_matrices * e + chosen;
+    let ffn = columns * model.ffn_matrices * e + routed_inputs;
     let scores = match (recompute, job.attention) {
         (Recompute::None, Attention::Unfused) => {
             let elements =
@@ -233,11 +244,11 @@ fn layer(job: &Training, layout: &Layout, recompute: Recompute) -> u64 {
     };
     // In eager mode, RMS norms retain their input in 32 bits and their output, and the activation function's output is
     // retained next to the gated product.
-    let by_operators = match (job.fusion, model.ffn_matrices) {
-        (Fusion::Eager, 3) => 2 * tokens * model.hidden * (4 + e) / degrees.token_shares() + columns * e,
+    let unfused = match (job.fusion, model.ffn_matrices) {
+        (KernelFusion::Eager, 3) => 2 * tokens * model.hidden * (4 + e) / degrees.token_shares() + columns * e,
         _ => 0,
     };
-    between + attention + ffn + scores + by_operators
+    norms_and_dropouts + attention + ffn + scores + unfused
 }
 
 #[cfg(test)]
@@ -254,68 +265,72 @@ mod tests {
     #[test]
     fn layer_activations_match_closed_forms() {
         let (s, b, h, a, t) = (2048u64, 1u64, 12_288u64, 96u64, 8u64);
-        let of = |parallel: &str, recompute: &str| {
+        let layer_bytes = |parallel: &str, recompute: &str| {
             let job = job(&format!("parallel = {{ tp = 8, pp = 8, dp = 1{parallel} }}\nrecompute = \"{recompute}\"\n"));
-            let layout = Layout::given(&job, 64).unwrap().unwrap();
+            let layout = Layout::specified_by(&job, 64).unwrap().unwrap();
             match job.recompute {
                 Recompute::Full | Recompute::EarlyStop => layer_input(&job, &layout),
-                other => layer(&job, &layout, other),
+                recompute => layer_activation_bytes(&job, &layout, recompute),
             }
         };
-        assert_eq!(of("", "none"), s * b * h * 10 + s * b * h * 24 / t + 5 * a * s * s * b / t);
-        assert_eq!(of(", sequence = true", "none"), s * b * h * 34 / t + 5 * a * s * s * b / t);
-        assert_eq!(of(", sequence = true", "selective"), s * b * h * 34 / t);
-        assert_eq!(of("", "full"), 2 * s * b * h);
+        assert_eq!(layer_bytes("", "none"), s * b * h * 10 + s * b * h * 24 / t + 5 * a * s * s * b / t);
+        assert_eq!(layer_bytes(", sequence = true", "none"), s * b * h * 34 / t + 5 * a * s * s * b / t);
+        assert_eq!(layer_bytes(", sequence = true", "selective"), s * b * h * 34 / t);
+        assert_eq!(layer_bytes("", "full"), 2 * s * b * h);
     }
 
     /// sbh (8 + ...): two bytes less per element of the hidden state.
     #[test]
     fn dropout_masks_are_absent_without_dropout() {
-        let of = |dropout: bool| {
+        let layer_bytes = |dropout: bool| {
             let job = job(&format!("parallel = {{ tp = 8, pp = 8, dp = 1 }}\ndropout = {dropout}\n"));
-            layer(&job, &Layout::given(&job, 64).unwrap().unwrap(), Recompute::None)
+            layer_activation_bytes(&job, &Layout::specified_by(&job, 64).unwrap().unwrap(), Recompute::None)
         };
-        assert_eq!(of(true) - of(false), 2 * 2048 * 12_288);
+        assert_eq!(layer_bytes(true) - layer_bytes(false), 2 * 2048 * 12_288);
     }
 
     /// In eager mode, each of two RMS norms retains its input in 32 bits and its output in 16, and the activation
     /// function's output is retained.
     #[test]
     fn eager_kernels_retain_more_activations() {
-        let of = |kernels: &str, gated: bool| {
+        let layer_bytes = |kernels: &str, gated: bool| {
             let job = job(&format!(
                 "model = {{ layers = 4, hidden = 1024, heads = 8, ffn = 3072, gated = {gated}, vocab = 512, seq = 512 }}\n\
                  kernels = \"{kernels}\"\nparallel = {{ tp = 2 }}\n"
             ));
-            layer(&job, &Layout::given(&job, 2).unwrap().unwrap(), Recompute::None)
+            layer_activation_bytes(&job, &Layout::specified_by(&job, 2).unwrap().unwrap(), Recompute::None)
         };
-        assert_eq!(of("eager", true) - of("compiled", true), 512 * (2 * 6 * 1024 + 2 * 3072 / 2));
-        assert_eq!(of("fused", true), of("compiled", true));
-        assert_eq!(of("eager", false), of("fused", false));
+        assert_eq!(layer_bytes("eager", true) - layer_bytes("compiled", true), 512 * (2 * 6 * 1024 + 2 * 3072 / 2));
+        assert_eq!(layer_bytes("fused", true), layer_bytes("compiled", true));
+        assert_eq!(layer_bytes("eager", false), layer_bytes("fused", false));
     }
 
-    fn held(lines: &str, ranks: u32) -> Footprint {
+    fn job_footprint(lines: &str, ranks: u32) -> Footprint {
         let job = job(lines);
-        footprint(&job, &Layout::given(&job, ranks).unwrap().unwrap())
+        footprint(&job, &Layout::specified_by(&job, ranks).unwrap().unwrap())
     }
 
     /// Chunks alternate, and no stage holds more of a micro-batch than all of its layers.
     #[test]
     fn interleaving_does_not_exceed_all_layers_of_a_stage() {
-        let of = |more: &str| {
-            let line = format!("global_batch = 8\nparallel = {{ tp = 1, pp = 8, dp = 1{more} }}\ndropout = false\n");
-            held(&format!("{line}model = {{ layers = 16, hidden = 1024, heads = 8, vocab = 512, seq = 512 }}\n"), 8)
-                .activations
+        let stage_activations = |options: &str| {
+            let lines =
+                format!("global_batch = 8\nparallel = {{ tp = 1, pp = 8, dp = 1{options} }}\ndropout = false\n");
+            job_footprint(
+                &format!("{lines}model = {{ layers = 16, hidden = 1024, heads = 8, vocab = 512, seq = 512 }}\n"),
+                8,
+            )
+            .activations
         };
-        assert_eq!(of(", interleave = 2"), of(""));
+        assert_eq!(stage_activations(", interleave = 2"), stage_activations(""));
     }
 
     /// The embedding has a mask only with dropout.
     #[test]
     fn embedding_mask_is_absent_without_dropout() {
-        let of = |dropout: bool| {
+        let memory = |dropout: bool| {
             let model = "{ layers = 8, hidden = 1024, heads = 8, vocab = 512, seq = 512 }";
-            held(
+            job_footprint(
                 &format!(
                     "parallel = {{ pp = 4, dp = 1, tp = 1 }}\ndropout = {dropout}\nrecompute = \"full\"\nmodel = {model}\n"
                 ),
@@ -323,28 +338,35 @@ mod tests {
             )
         };
         // Masks of four micro-batches, and two layers' two masks in the one that is recomputed.
-        assert_eq!(of(true).activations.0 - of(false).activations.0, 4 * 512 * 1024 + 2 * 512 * 1024);
+        assert_eq!(memory(true).activations.0 - memory(false).activations.0, 4 * 512 * 1024 + 2 * 512 * 1024);
     }
 
     /// Each token is copied for each of its experts, weighted by the skew. Tensor-parallel ranks that divide experts
     /// have all copies.
     #[test]
     fn expert_activations_scale_with_routed_tokens() {
-        let of = |lines: &str, chosen: u64| {
+        let layer_bytes = |lines: &str, experts_per_token: u64| {
             let job = job(&format!(
                 "{lines}\nmodel = {{ layers = 4, hidden = 1024, heads = 8, ffn = 256, vocab = 512, seq = 512, experts = 8, \
-                 experts_per_token = {chosen} }}\n"
+                 experts_per_token = {experts_per_token} }}\n"
             ));
-            layer(&job, &Layout::given(&job, 8).unwrap().unwrap(), Recompute::None)
+            layer_activation_bytes(&job, &Layout::specified_by(&job, 8).unwrap().unwrap(), Recompute::None)
         };
-        let each = 512 * 2 * (1024 + 2 * 256);
-        assert_eq!(of("parallel = { dp = 8, ep = 8 }", 3) - of("parallel = { dp = 8, ep = 8 }", 1), 2 * each);
-        let skewed = of("parallel = { dp = 8, ep = 8 }\nexpert_skew = 1.5", 2);
-        assert_eq!(skewed - of("parallel = { dp = 8, ep = 8 }", 2), each);
-        let divided = |chosen| of("parallel = { tp = 2, dp = 4, ep = 4, sequence = true }", chosen);
-        assert_eq!(divided(3) - divided(1), 2 * 512 * 2 * (1024 + 256));
-        let whole = |chosen| of("parallel = { tp = 2, dp = 4, ep = 4, etp = 1, sequence = true }", chosen);
-        assert_eq!(whole(3) - whole(1), each);
+        let expert_bytes = 512 * 2 * (1024 + 2 * 256);
+        assert_eq!(
+            layer_bytes("parallel = { dp = 8, ep = 8 }", 3) - layer_bytes("parallel = { dp = 8, ep = 8 }", 1),
+            2 * expert_bytes
+        );
+        let skewed = layer_bytes("parallel = { dp = 8, ep = 8 }\nexpert_skew = 1.5", 2);
+        assert_eq!(skewed - layer_bytes("parallel = { dp = 8, ep = 8 }", 2), expert_bytes);
+        let sharded = |experts_per_token| {
+            layer_bytes("parallel = { tp = 2, dp = 4, ep = 4, sequence = true }", experts_per_token)
+        };
+        assert_eq!(sharded(3) - sharded(1), 2 * 512 * 2 * (1024 + 256));
+        let undivided = |experts_per_token| {
+            layer_bytes("parallel = { tp = 2, dp = 4, ep = 4, etp = 1, sequence = true }", experts_per_token)
+        };
+        assert_eq!(undivided(3) - undivided(1), expert_bytes);
     }
 
     /// The stage with the most host memory need not be the one with the most GPU memory.
@@ -354,10 +376,10 @@ mod tests {
             "global_batch = 64\noptimizer_tier = \"host\"\nparallel = { tp = 1, pp = 4, dp = 1, ends_as_layers = true }\n\
              model = { layers = 18, hidden = 4096, heads = 32, vocab = 512, seq = 512 }\n",
         );
-        let layout = Layout::given(&job, 4).unwrap().unwrap();
-        let most = footprint_of(&job, &layout, 1).host;
-        assert!(most > footprint_of(&job, &layout, 0).host);
-        assert_eq!(footprint(&job, &layout).host, most);
+        let layout = Layout::specified_by(&job, 4).unwrap().unwrap();
+        let max_host = stage_footprint(&job, &layout, 1).host;
+        assert!(max_host > stage_footprint(&job, &layout, 0).host);
+        assert_eq!(footprint(&job, &layout).host, max_host);
     }
 
     /// The last stage holds the logits, however many stages come before it.
@@ -368,31 +390,31 @@ mod tests {
                 "model = {{ layers = 8, hidden = 1024, heads = 8, vocab = 256000, seq = 8192 }}\nmicro_batch = 8\nrecompute = \"full\"\n\
                  parallel = {{ tp = 1, pp = {stages}, dp = 1 }}\n"
             ));
-            footprint(&job, &Layout::given(&job, stages).unwrap().unwrap()).activations.0
+            footprint(&job, &Layout::specified_by(&job, stages).unwrap().unwrap()).activations.0
         };
-        let scores = 4 * 8 * 8192 * (1024 + 256_000);
+        let logits = 4 * 8 * 8192 * (1024 + 256_000);
         for stages in [1, 2, 4, 8] {
-            assert!(activations(stages) >= scores, "{stages}: {}", activations(stages));
+            assert!(activations(stages) >= logits, "{stages}: {}", activations(stages));
         }
     }
 
     /// ZeRO, figure 1: 7.5e9 parameters on 64 ranks need 120, 31.4, 16.6 and 1.9 GB.
     #[test]
     fn zero_stages_match_published_state_bytes() {
-        let whole = |zero: u32| {
+        let bytes_per_parameter = |zero: u32| {
             let text = format!(
                 "model = {{ layers = 36, hidden = 4096, heads = 32, ffn = 16384, vocab = 51200, seq = 1024 }}\n\
                  parallel = {{ dp = 64 }}\nzero = {zero}\n"
             );
             let job = job(&text);
-            let layout = Layout::given(&job, 64).unwrap().unwrap();
-            let found = footprint(&job, &layout);
-            let whole = if zero == 3 { gathered(&job, &layout, 0) } else { 0 };
-            let states = found.weights.0 - whole + found.gradients.0 + found.optimizer.0;
+            let layout = Layout::specified_by(&job, 64).unwrap().unwrap();
+            let memory = footprint(&job, &layout);
+            let gathered_bytes = if zero == 3 { gathered_weight_bytes(&job, &layout, 0) } else { 0 };
+            let states = memory.weights.0 - gathered_bytes + memory.gradients.0 + memory.optimizer.0;
             states as f64 / job.model.parameters() as f64
         };
         for (zero, bytes) in [(0, 16.0), (1, 4.0 + 12.0 / 64.0), (2, 2.0 + 14.0 / 64.0), (3, 16.0 / 64.0)] {
-            assert!((whole(zero) - bytes).abs() < 1e-6, "{zero}: {}", whole(zero));
+            assert!((bytes_per_parameter(zero) - bytes).abs() < 1e-6, "{zero}: {}", bytes_per_parameter(zero));
         }
     }
 
@@ -405,7 +427,7 @@ mod tests {
                 "model = {{ layers = 4, hidden = 1024, heads = 8, vocab = 512, seq = 512 }}\nzero = 3\nreshard_after_forward = true\n\
                  parallel = {{ tp = 2, pp = {stages}, dp = {copies} }}\n"
             ));
-            gathered(&job, &Layout::given(&job, 2 * copies * stages).unwrap().unwrap(), 0)
+            gathered_weight_bytes(&job, &Layout::specified_by(&job, 2 * copies * stages).unwrap().unwrap(), 0)
         };
         let layer = 2 * (12 * 1024 * 1024 + 13 * 1024) / 2;
         assert_eq!([gathered(1, 1), gathered(4, 1), gathered(4, 2), gathered(4, 4)], [0, 2 * layer, 2 * layer, layer]);
@@ -414,15 +436,15 @@ mod tests {
     /// Each tensor-parallel rank has full down-projections to latent vectors, with their norms; the rest is divided.
     #[test]
     fn latent_down_projections_are_replicated() {
-        let of = |tp: u32| {
+        let tensor_parameters = |tp: u32| {
             let job = job(&format!(
                 "parallel = {{ tp = {tp} }}\nmodel = {{ layers = 4, hidden = 1024, heads = 8, vocab = 512, seq = 512, latent = {{ q_lora_rank = 96, \
                  kv_lora_rank = 64, qk_nope_head_dim = 32, qk_rope_head_dim = 16, v_head_dim = 24 }} }}\n"
             ));
-            parameters(&job, &Layout::given(&job, tp).unwrap().unwrap()).0
+            parameters(&job, &Layout::specified_by(&job, tp).unwrap().unwrap()).0
         };
-        let whole = 4 * (1024 * (96 + 64 + 16) + 96 + 64);
-        assert_eq!(of(8), (of(1) - whole) / 8 + whole);
+        let replicated = 4 * (1024 * (96 + 64 + 16) + 96 + 64);
+        assert_eq!(tensor_parameters(8), (tensor_parameters(1) - replicated) / 8 + replicated);
     }
 
     /// planner/data/h200-steps/fsdp.py: peak tensor memory reported by PyTorch for compiled steps. The jobs are those
@@ -433,17 +455,19 @@ mod tests {
         let lines = include_str!("../../data/h200-steps/memory.jsonl").lines().skip(1);
         let mut errors = Vec::new();
         for line in lines.map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap()) {
-            let [model, recompute, how] = ["model", "recompute", "how"].map(|key| line[key].as_str().unwrap());
-            let [requests, tokens, turns] = ["requests", "tokens", "accumulate"].map(|key| line[key].as_u64().unwrap());
-            let several = if turns > 1 { format!(", {turns} turns") } else { String::new() };
-            let again = if recompute == "full" { ", recomputed" } else { "" };
-            let name = format!("{model}, tp 1, dp 2, {requests} x {tokens}{several}, sharded{again}");
-            let Some(Job::Training(job)) = study.jobs.iter().find(|job| how == "compiled" && job.name() == name) else {
+            let [model, recompute, software] = ["model", "recompute", "how"].map(|key| line[key].as_str().unwrap());
+            let [requests, tokens, micro_batches] =
+                ["requests", "tokens", "accumulate"].map(|key| line[key].as_u64().unwrap());
+            let accumulation = if micro_batches > 1 { format!(", {micro_batches} turns") } else { String::new() };
+            let recomputed = if recompute == "full" { ", recomputed" } else { "" };
+            let name = format!("{model}, tp 1, dp 2, {requests} x {tokens}{accumulation}, sharded{recomputed}");
+            let Some(Job::Training(job)) = study.jobs.iter().find(|job| software == "compiled" && job.name() == name)
+            else {
                 continue;
             };
-            let found = footprint(job, &Layout::given(job, 2).unwrap().unwrap());
-            let told = (found.total().0 - found.runtime.0) as f64 / 1e9;
-            errors.push(told / line["tensors_gb"].as_f64().unwrap() - 1.0);
+            let memory = footprint(job, &Layout::specified_by(job, 2).unwrap().unwrap());
+            let predicted = (memory.total().0 - memory.runtime.0) as f64 / 1e9;
+            errors.push(predicted / line["tensors_gb"].as_f64().unwrap() - 1.0);
         }
         assert_eq!(errors.len(), 11);
         assert!(errors.iter().all(|error| (-0.04..0.22).contains(error)), "{errors:?}");
@@ -456,10 +480,10 @@ mod tests {
     fn excess_over_gpu_memory_is_reported() {
         let job =
             job("parallel = { tp = 8, pp = 8, dp = 1, interleave = 3, sequence = true }\nrecompute = \"selective\"\n");
-        let found = footprint(&job, &Layout::given(&job, 64).unwrap().unwrap());
-        assert_eq!(found.beyond(Bytes(80_000_000_000)), None, "{:?}", gib(found.total()));
-        let alone = Layout { degrees: super::super::Degrees::default() };
-        let over = footprint(&job, &alone).beyond(Bytes(80_000_000_000)).unwrap();
-        assert!(gib(over) > 2000.0);
+        let memory = footprint(&job, &Layout::specified_by(&job, 64).unwrap().unwrap());
+        assert_eq!(memory.excess(Bytes(80_000_000_000)), None, "{:?}", gib(memory.total()));
+        let single_gpu = Layout { degrees: super::super::Degrees::default() };
+        let excess = footprint(&job, &single_gpu).excess(Bytes(80_000_000_000)).unwrap();
+        assert!(gib(excess) > 2000.0);
     }
 }

@@ -7,12 +7,12 @@
 //!         └──► Job::Trace ─► recorded events (trace)
 //! ```
 //!
-//! Each kind has its own data ([`Training`], [`Serving`], [`Traced`]), so that every field has a meaning. Common
+//! Each kind has its own data ([`Training`], [`Serving`], [`TraceJob`]), so that every field has a meaning. Common
 //! properties have the same names.
 //!
 //! A job describes a computation; the number of GPUs belongs to the fabric, so one job can be evaluated on many. Some
 //! errors are known only then (for example degrees whose product is not the number of ranks). They still name the
-//! location in the job file, which the job stores in [`Places`].
+//! location in the job file, which the job stores in [`JobSpans`].
 
 mod cache;
 mod error;
@@ -25,57 +25,57 @@ mod read;
 mod serving;
 mod sharding;
 mod tier;
-mod traced;
+mod trace;
 mod traffic;
 mod training;
 
-pub use cache::{Room, room, serving_footprint};
+pub use cache::{MemoryCheck, check_memory, serving_footprint};
 pub use error::JobError;
 pub(crate) use groups::GroupShape;
 pub use groups::{Dimension, Order};
-pub use layout::{Degrees, Ends, Experts, Layout, Sequence};
+pub use layout::{Degrees, EndAccounting, ExpertSharding, Layout, SequenceParallelism};
 pub(crate) use memory::parameters;
-pub use memory::{Footprint, Memories, footprint};
+pub use memory::{Footprint, MemoryLimits, footprint};
 pub use model::{Flops, Latent, Model};
-pub use placement::{Placement, numbers};
+pub use placement::{Placement, parse_ranges};
 pub use read::read_job;
 #[cfg(test)]
 pub(crate) use read::serving_tests;
-pub(crate) use read::{Beside, JobText, nearest, refused, unnamed, written};
-pub use serving::{Arrivals, KvPrecision, Limits, Loaded, Serving};
-pub use sharding::{Accumulate, Gathered, Reshard, Streams, Zero};
+pub(crate) use read::{FileResolver, JobText, format_number, name_problem, nearest, toml_error};
+pub use serving::{Arrivals, KvPrecision, Limits, LoadedServing, Serving};
+pub use sharding::{Accumulate, ReductionStreams, Reshard, WeightLifetime, Zero};
 pub use tier::Tier;
-pub use traced::Traced;
-pub(crate) use traffic::activations;
+pub use trace::TraceJob;
+pub(crate) use traffic::activation_bytes;
 pub use traffic::{GroupCall, Phase, traffic};
-pub use training::{Attention, Dropout, FlashKernel, Fusion, Overlap, Processes, Recompute, Training};
+pub use training::{Attention, Dropout, FlashKernel, KernelFusion, Overlap, Processes, Recompute, Training};
 
 use std::borrow::Cow;
 
-use fabricast_topologies::{Fabric, NodeId, Place};
+use fabricast_topologies::{Fabric, NodeId, SourceLocation};
 use serde::Deserialize;
 
 /// Source locations of the parts of a job.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Places {
+pub struct JobSpans {
     /// The `[[job]]`.
-    pub job: Place,
+    pub job: SourceLocation,
     /// `model`.
-    pub model: Place,
+    pub model: SourceLocation,
     /// `parallel`.
-    pub parallel: Place,
+    pub parallel: SourceLocation,
     /// Batch size or load: `global_batch` of training, `concurrency` or `requests` of inference.
-    pub batch: Place,
+    pub batch: SourceLocation,
     /// `precision`.
-    pub precision: Place,
+    pub precision: SourceLocation,
     /// `shard`.
-    pub shard: Place,
+    pub shard: SourceLocation,
     /// Memory tier: `optimizer_tier` of training, `kv_tier` of inference.
-    pub tier: Place,
+    pub tier: SourceLocation,
     /// `placement`.
-    pub placement: Place,
+    pub placement: SourceLocation,
     /// GPU with the largest number in `placement`.
-    pub farthest: Place,
+    pub largest_gpu: SourceLocation,
 }
 
 /// Job of any kind.
@@ -86,7 +86,7 @@ pub enum Job {
     /// Inference: a model serves requests.
     Inference(Serving),
     /// Replay of a trace.
-    Trace(Traced),
+    Trace(TraceJob),
 }
 
 impl Job {
@@ -135,13 +135,13 @@ impl Job {
     ///
     /// # Errors
     /// [`JobError`] at `placement` if it names GPUs that the fabric lacks.
-    pub fn ranks_on<'f>(&self, fabric: &'f Fabric) -> Result<Cow<'f, [NodeId]>, JobError> {
-        self.placement().on(fabric, self.places())
+    pub fn rank_devices<'f>(&self, fabric: &'f Fabric) -> Result<Cow<'f, [NodeId]>, JobError> {
+        self.placement().devices(fabric, self.spans())
     }
 
     /// Candidates for its collectives.
     #[must_use]
-    pub fn collectives(&self) -> Collectives {
+    pub fn collectives(&self) -> CollectiveCandidates {
         match self {
             Self::Training(job) => job.collectives,
             Self::Inference(job) => job.collectives,
@@ -161,11 +161,11 @@ impl Job {
 
     /// Source locations.
     #[must_use]
-    pub fn places(&self) -> &Places {
+    pub fn spans(&self) -> &JobSpans {
         match self {
-            Self::Training(job) => &job.places,
-            Self::Inference(job) => &job.places,
-            Self::Trace(job) => &job.places,
+            Self::Training(job) => &job.spans,
+            Self::Inference(job) => &job.spans,
+            Self::Trace(job) => &job.spans,
         }
     }
 }
@@ -235,7 +235,7 @@ pub enum Parallel {
 /// Candidates for a job's collectives.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Collectives {
+pub enum CollectiveCandidates {
     /// Strategies that NCCL can run on plain buffers.
     #[default]
     Library,

@@ -17,8 +17,8 @@ impl std::ops::Add for Flops {
 
 impl std::ops::Mul<u64> for Flops {
     type Output = Self;
-    fn mul(self, times: u64) -> Self {
-        Self(self.0.saturating_mul(u128::from(times)))
+    fn mul(self, factor: u64) -> Self {
+        Self(self.0.saturating_mul(u128::from(factor)))
     }
 }
 
@@ -40,20 +40,20 @@ pub struct Latent {
 impl Latent {
     /// Cached elements per token: the latent vector of keys and values, and the rotary key.
     #[must_use]
-    pub fn kept(&self) -> u64 {
+    pub fn cached_width(&self) -> u64 {
         self.kv + self.rope
     }
 
     /// Width of the normalized latent vectors: that of keys and values, and that of queries if there is one.
     #[must_use]
-    pub fn normed(&self) -> u64 {
+    pub fn normalized_width(&self) -> u64 {
         self.query.unwrap_or(0) + self.kv
     }
 
     /// Total width of the down-projections: the latent vectors and the rotary key.
     #[must_use]
-    pub fn short(&self) -> u64 {
-        self.normed() + self.rope
+    pub fn latent_width(&self) -> u64 {
+        self.normalized_width() + self.rope
     }
 }
 
@@ -81,7 +81,7 @@ pub struct Model {
     /// Vocabulary size.
     pub vocab: u64,
     /// 1 if the output projection has its own matrix, 0 if it is tied to the embedding. A factor.
-    pub untied: u64,
+    pub untied_embeddings: u64,
     /// Sequence length in tokens.
     pub seq: u64,
     /// Experts of a layer; 0 for one feed-forward for all tokens.
@@ -96,7 +96,7 @@ impl Model {
     /// Returns the model as `ranks` tensor-parallel ranks store it. With fewer KV heads than ranks each rank has a full
     /// head, so there are as many as ranks (vLLM, `QKVParallelLinear`: `num_kv_head_replicas`).
     #[must_use]
-    pub fn held_by(&self, ranks: u32) -> Self {
+    pub fn sharded_over(&self, ranks: u32) -> Self {
         Self { kv_heads: self.kv_heads.max(ranks.into()), ..*self }
     }
 
@@ -132,19 +132,19 @@ impl Model {
 
     /// Width of the attention output of all heads.
     #[must_use]
-    pub fn found_width(&self) -> u64 {
+    pub fn attention_output_width(&self) -> u64 {
         self.head_value() * self.heads
     }
 
     /// Width per token of the inputs and outputs of attention: queries, keys, values, attention output.
     #[must_use]
     pub fn attention_width(&self) -> u64 {
-        self.query_width() + self.key_width() + self.value_width() + self.found_width()
+        self.query_width() + self.key_width() + self.value_width() + self.attention_output_width()
     }
 
     /// Width of the up-projection from the latent vector of keys and values: non-rotary keys and values of all heads.
     #[must_use]
-    pub fn unfolded_width(&self) -> u64 {
+    pub fn kv_up_projection_width(&self) -> u64 {
         self.heads * (self.head + self.head_value())
     }
 
@@ -155,7 +155,7 @@ impl Model {
             None => h * (self.query_width() + self.key_width() + self.value_width()),
             Some(latent) => {
                 let queries = latent.query.map_or(h * self.query_width(), |rank| rank * (h + self.query_width()));
-                queries + h * latent.kept() + latent.kv * self.unfolded_width()
+                queries + h * latent.cached_width() + latent.kv * self.kv_up_projection_width()
             }
         }
     }
@@ -169,18 +169,18 @@ impl Model {
     /// Parameters of a layer outside its feed-forwards: attention and two norms.
     #[must_use]
     pub fn attention_parameters(&self) -> u64 {
-        let (h, found) = (self.hidden, self.found_width());
-        let biases = self.biases * (self.attention_width() - found + h);
+        let (h, output_width) = (self.hidden, self.attention_output_width());
+        let biases = self.biases * (self.attention_width() - output_width + h);
         let norms = if self.ffn_matrices == 2 { 4 * h } else { 2 * h };
-        let latent = self.latent.map_or(0, |latent| latent.normed());
-        self.projections() + h * found + biases + norms + latent
+        let latent = self.latent.map_or(0, |latent| latent.normalized_width());
+        self.projections() + h * output_width + biases + norms + latent
     }
 
     /// Parameters of a layer that every tensor-parallel rank has in full: the down-projections of latent attention and
     /// their norms (Megatron Core, `MLASelfAttention`: both down-projections are duplicated; vLLM: `ReplicatedLinear`).
     #[must_use]
-    pub fn whole_layer_parameters(&self) -> u64 {
-        self.latent.map_or(0, |latent| self.hidden * latent.short() + latent.normed())
+    pub fn replicated_layer_parameters(&self) -> u64 {
+        self.latent.map_or(0, |latent| self.hidden * latent.latent_width() + latent.normalized_width())
     }
 
     /// Parameters of one feed-forward.
@@ -192,11 +192,11 @@ impl Model {
     /// Parameters of a layer without its routed experts.
     #[must_use]
     pub fn shared_layer_parameters(&self) -> u64 {
-        let of_tokens = match self.experts {
+        let feed_forward = match self.experts {
             0 => self.ffn_parameters(),
             experts => self.hidden * experts + self.shared_experts * self.ffn_parameters(),
         };
-        self.attention_parameters() + of_tokens
+        self.attention_parameters() + feed_forward
     }
 
     /// Parameters of all routed experts of a layer; 0 if there are none.
@@ -214,7 +214,7 @@ impl Model {
 
     /// Parameters of the output projection.
     #[must_use]
-    pub fn scoring_parameters(&self) -> u64 {
+    pub fn output_projection_parameters(&self) -> u64 {
         self.vocab * self.hidden
     }
 
@@ -223,26 +223,26 @@ impl Model {
     pub fn parameters(&self) -> u64 {
         self.layers * (self.shared_layer_parameters() + self.expert_layer_parameters())
             + self.embedding_parameters()
-            + self.untied * self.scoring_parameters()
+            + self.untied_embeddings * self.output_projection_parameters()
     }
 
     /// Operations of a forward pass of `sequences` sequences through one layer: GEMMs with weights, attention scores
     /// (in full, whether or not the causal half is skipped), each token through its experts.
     #[must_use]
     pub fn layer_flops(&self, sequences: u64) -> Flops {
-        let (h, found) = (u128::from(self.hidden), u128::from(self.found_width()));
+        let (h, output_width) = (u128::from(self.hidden), u128::from(self.attention_output_width()));
         let tokens = u128::from(sequences) * u128::from(self.seq);
-        let products = u128::from(self.projections()) + h * found;
-        let attention = 2 * tokens * products + self.score_flops(sequences).0;
+        let weights = u128::from(self.projections()) + h * output_width;
+        let attention = 2 * tokens * weights + self.score_flops(sequences).0;
         let ffn = 2 * tokens * u128::from(self.ffn_matrices) * h * u128::from(self.ffn);
-        let (experts, each) = (u128::from(self.experts), u128::from(self.ffns_per_token()));
-        Flops(if experts == 0 { attention + ffn } else { attention + ffn * each + 2 * tokens * h * experts })
+        let (experts, ffns) = (u128::from(self.experts), u128::from(self.ffns_per_token()));
+        Flops(if experts == 0 { attention + ffn } else { attention + ffn * ffns + 2 * tokens * h * experts })
     }
 
     /// Operations of attention scores and of weighting the values, over all pairs of tokens of a sequence.
     fn score_flops(&self, sequences: u64) -> Flops {
-        let met = u128::from(sequences) * u128::from(self.seq) * u128::from(self.seq);
-        Flops(2 * met * (u128::from(self.query_width()) + u128::from(self.found_width())))
+        let token_pairs = u128::from(sequences) * u128::from(self.seq) * u128::from(self.seq);
+        Flops(2 * token_pairs * (u128::from(self.query_width()) + u128::from(self.attention_output_width())))
     }
 
     /// Operations of the output projection.
@@ -282,7 +282,7 @@ pub(crate) mod tests {
             ffn_matrices: 2,
             biases: 1,
             vocab: 51_200,
-            untied: 0,
+            untied_embeddings: 0,
             seq: 2048,
             experts: 0,
             experts_per_token: 0,
@@ -298,8 +298,8 @@ pub(crate) mod tests {
         {
             let model = gpt(layers, hidden, heads);
             let (l, h, v, s) = (layers as f64, hidden as f64, 51_200.0, 2048.0);
-            let closed = 12.0 * l * h * h * (1.0 + 13.0 / (12.0 * h) + (v + s) / (12.0 * l * h));
-            assert!((model.parameters() as f64 / closed - 1.0).abs() < 1e-12, "{}", model.parameters());
+            let expected = 12.0 * l * h * h * (1.0 + 13.0 / (12.0 * h) + (v + s) / (12.0 * l * h));
+            assert!((model.parameters() as f64 / expected - 1.0).abs() < 1e-12, "{}", model.parameters());
             assert!((model.parameters() as f64 / (billions * 1e9) - 1.0).abs() < 0.02, "{}", model.parameters());
         }
     }
@@ -309,11 +309,11 @@ pub(crate) mod tests {
     fn flops_match_closed_form() {
         let model = gpt(105, 20_480, 128);
         let (b, l, s, h, v) = (280.0, 105.0, 2048.0, 20_480.0, 51_200.0);
-        let closed = 72.0 * b * l * s * h * h * (1.0 + s / (6.0 * h) + v / (12.0 * h * l));
-        assert!((model.step_flops(280).0 as f64 / closed - 1.0).abs() < 1e-12);
+        let expected = 72.0 * b * l * s * h * h * (1.0 + s / (6.0 * h) + v / (12.0 * h * l));
+        assert!((model.step_flops(280).0 as f64 / expected - 1.0).abs() < 1e-12);
         // Half of the attention scores are omitted: 72 B L s h² · s/(12 h).
         let upper = 72.0 * b * l * s * h * h * s / (12.0 * h);
-        assert!((model.causal_step_flops(280).0 as f64 / (closed - upper) - 1.0).abs() < 1e-12);
+        assert!((model.causal_step_flops(280).0 as f64 / (expected - upper) - 1.0).abs() < 1e-12);
     }
 
     /// Touvron et al. (arXiv 2307.09288): Llama 2 70B has 8 KV heads and 69.0e9 parameters with a vocabulary of 32,000,
@@ -331,19 +331,19 @@ pub(crate) mod tests {
             ffn_matrices: 3,
             biases: 0,
             vocab: 32_000,
-            untied: 0,
+            untied_embeddings: 0,
             seq: 4096,
             experts: 0,
             experts_per_token: 0,
             shared_experts: 0,
         };
-        let both = Model { untied: 1, ..llama }.parameters();
-        assert_eq!(both, llama.parameters() + 32_000 * 8192);
-        assert!((both as f64 / 68.98e9 - 1.0).abs() < 0.001, "{both}");
+        let untied = Model { untied_embeddings: 1, ..llama }.parameters();
+        assert_eq!(untied, llama.parameters() + 32_000 * 8192);
+        assert!((untied as f64 / 68.98e9 - 1.0).abs() < 0.001, "{untied}");
         // Each expert has its own feed-forward, and a token uses two of them.
         let experts = Model { experts: 8, experts_per_token: 2, ..llama };
-        let more = experts.parameters() - llama.parameters();
-        assert_eq!(more, 80 * (7 * llama.ffn_parameters() + 8 * 8192));
+        let added = experts.parameters() - llama.parameters();
+        assert_eq!(added, 80 * (7 * llama.ffn_parameters() + 8 * 8192));
         assert!(experts.layer_flops(1).0 < llama.layer_flops(1).0 * 2);
     }
 
@@ -363,7 +363,7 @@ pub(crate) mod tests {
             ffn_matrices: 3,
             biases: 0,
             vocab: 129_280,
-            untied: 1,
+            untied_embeddings: 1,
             seq: 4096,
             experts: 256,
             experts_per_token: 8,
@@ -373,12 +373,12 @@ pub(crate) mod tests {
         // kv_a 7168 × 576, kv_b 512 × 128 × 256, o 128 × 128 × 7168, and four norms.
         let attention = 7168 * 1536 + 1536 * 24_576 + 7168 * 576 + 512 * 32_768 + 16_384 * 7168;
         assert_eq!(model.attention_parameters(), attention + 2 * 7168 + 1536 + 512);
-        let (dense, chosen) = (3 * 7168 * 18_432, 257 * model.ffn_parameters() + 256 * 7168);
-        let published = (model.parameters() + 3 * dense - 3 * chosen) as f64;
+        let (dense, mixture) = (3 * 7168 * 18_432, 257 * model.ffn_parameters() + 256 * 7168);
+        let published = (model.parameters() + 3 * dense - 3 * mixture) as f64;
         assert!((published / 671.03e9 - 1.0).abs() < 1e-3, "{published}");
         // Two operations per active parameter and token, and the attention scores.
         let ffns = 9 * model.ffn_parameters() + 256 * 7168;
-        let at_work = 2 * 4096 * (attention + ffns) + 2 * 4096 * 4096 * 128 * (192 + 128);
-        assert_eq!(model.layer_flops(1), Flops(u128::from(at_work)));
+        let expected = 2 * 4096 * (attention + ffns) + 2 * 4096 * 4096 * 128 * (192 + 128);
+        assert_eq!(model.layer_flops(1), Flops(u128::from(expected)));
     }
 }

@@ -17,10 +17,10 @@ use std::borrow::Cow;
 use fabricast_topologies::{Fabric, NodeId};
 use rustc_hash::FxHashMap;
 
-use super::{JobError, Places};
+use super::{JobError, JobSpans};
 
 /// Largest number of ranks in a list.
-const MOST: usize = 1 << 20;
+const MAX_RANKS: usize = 1 << 20;
 
 /// GPU of each rank.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -37,13 +37,13 @@ pub enum Placement {
 /// Error: a GPU assigned to two ranks.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 #[error("placement: GPU {gpu} is that of rank {} and of rank {}: expected each once", .ranks[0], .ranks[1])]
-pub(crate) struct Twice {
+pub(crate) struct DuplicateGpu {
     pub gpu: u32,
     pub ranks: [usize; 2],
 }
 
 /// Help text for a list that does not fit the candidate.
-const WHAT_THERE_IS: &str =
+const PLACEMENT_HELP: &str =
     "name GPUs that the candidate has, or take \"cyclic\" or \"block\", which suit candidates of any size";
 
 impl Placement {
@@ -51,11 +51,11 @@ impl Placement {
     ///
     /// # Errors
     /// The first duplicate.
-    pub(crate) fn listed(gpus: Vec<u32>) -> Result<Self, Twice> {
+    pub(crate) fn from_list(gpus: Vec<u32>) -> Result<Self, DuplicateGpu> {
         let mut ranks = FxHashMap::default();
         for (rank, &gpu) in gpus.iter().enumerate() {
             if let Some(before) = ranks.insert(gpu, rank) {
-                return Err(Twice { gpu, ranks: [before, rank] });
+                return Err(DuplicateGpu { gpu, ranks: [before, rank] });
             }
         }
         Ok(Self::Listed(gpus))
@@ -73,10 +73,10 @@ impl Placement {
 
     /// Number of GPUs in a list, if it differs from `gpus`.
     #[must_use]
-    pub(crate) fn named_of(&self, gpus: usize) -> Option<usize> {
+    pub(crate) fn listed_count(&self, gpus: usize) -> Option<usize> {
         match self {
             Self::Block | Self::Cyclic => None,
-            Self::Listed(listed) => Some(listed.len()).filter(|&named| named != gpus),
+            Self::Listed(listed) => Some(listed.len()).filter(|&count| count != gpus),
         }
     }
 
@@ -84,32 +84,32 @@ impl Placement {
     ///
     /// # Errors
     /// [`JobError`] at the placement: GPUs that the fabric lacks.
-    pub(crate) fn on<'f>(&self, fabric: &'f Fabric, places: &Places) -> Result<Cow<'f, [NodeId]>, JobError> {
+    pub(crate) fn devices<'f>(&self, fabric: &'f Fabric, spans: &JobSpans) -> Result<Cow<'f, [NodeId]>, JobError> {
         let gpus = fabric.gpus();
         let listed = match self {
             Self::Block => return Ok(gpus.into()),
             Self::Cyclic => return Ok(cyclic(fabric).into()),
             Self::Listed(listed) => listed,
         };
-        let wrong = |place, message: String| JobError {
-            place,
+        let wrong = |location, message: String| JobError {
+            location,
             message: format!("placement: {message}"),
-            help: Some(WHAT_THERE_IS.to_owned()),
+            help: Some(PLACEMENT_HELP.to_owned()),
         };
         let (count, last) = (gpus.len(), gpus.len().saturating_sub(1));
         if listed.len() > count {
             let message = format!("{} ranks, and the candidate has {count} GPUs, 0 to {last}", listed.len());
-            return Err(wrong(places.placement.clone(), message));
+            return Err(wrong(spans.placement.clone(), message));
         }
         let device = |(rank, &gpu): (usize, &u32)| {
             gpus.get(gpu as usize).copied().ok_or_else(|| {
                 let message = format!("GPU {gpu} of rank {rank}: the candidate has {count} GPUs, 0 to {last}");
-                wrong(places.farthest.clone(), message)
+                wrong(spans.largest_gpu.clone(), message)
             })
         };
         // Check the GPU with the largest number first: its source location is known.
-        let farthest = listed.iter().enumerate().max_by_key(|one| one.1);
-        farthest.map(device).transpose()?;
+        let largest = listed.iter().enumerate().max_by_key(|entry| entry.1);
+        largest.map(device).transpose()?;
         listed.iter().enumerate().map(device).collect::<Result<Vec<_>, _>>().map(Cow::Owned)
     }
 }
@@ -120,52 +120,52 @@ impl std::fmt::Display for Placement {
         match self {
             Self::Block => f.write_str("block"),
             Self::Cyclic => f.write_str("cyclic"),
-            Self::Listed(gpus) => f.write_str(&ranges(gpus)),
+            Self::Listed(gpus) => f.write_str(&format_ranges(gpus)),
         }
     }
 }
 
 fn cyclic(fabric: &Fabric) -> Vec<NodeId> {
-    let hosts = fabric.by_host(fabric.gpus());
-    let most = hosts.iter().map(Vec::len).max().unwrap_or_default();
-    (0..most).flat_map(|turn| hosts.iter().filter_map(move |host| host.get(turn)).copied()).collect()
+    let hosts = fabric.group_by_host(fabric.gpus());
+    let max_gpus = hosts.iter().map(Vec::len).max().unwrap_or_default();
+    (0..max_gpus).flat_map(|index| hosts.iter().filter_map(move |host| host.get(index)).copied()).collect()
 }
 
-/// Parses a set of numbers in range notation: `0-3,8`, `0-7:2`. Duplicates are allowed. `one` is the noun used in
+/// Parses a set of numbers in range notation: `0-3,8`, `0-7:2`. Duplicates are allowed. `noun` is the noun used in
 /// errors.
 ///
 /// # Errors
 /// Description of an invalid number or range, or of too many numbers.
-pub fn numbers(text: &str, one: &str) -> Result<Vec<u32>, String> {
-    let mut found = Vec::new();
+pub fn parse_ranges(text: &str, noun: &str) -> Result<Vec<u32>, String> {
+    let mut numbers = Vec::new();
     for part in text.split(',') {
         let (range, step) = part.split_once(':').unwrap_or((part, "1"));
         let (first, last) = range.split_once('-').unwrap_or((range, range));
         let number = |word: &str| {
             let number = word.trim().parse::<u32>().ok();
-            number.ok_or_else(|| format!("`{part}` is not a {one}, a range as in 0-3, or one with a step as in 0-7:2"))
+            number.ok_or_else(|| format!("`{part}` is not a {noun}, a range as in 0-3, or one with a step as in 0-7:2"))
         };
         let (first, last, step) = (number(first)?, number(last)?, number(step)?);
         if last < first || step == 0 {
-            return Err(format!("`{part}` holds no {one}"));
+            return Err(format!("`{part}` holds no {noun}"));
         }
-        if found.len() + ((last - first) / step) as usize >= MOST {
-            return Err(format!("more than {MOST} {one}s"));
+        if numbers.len() + ((last - first) / step) as usize >= MAX_RANKS {
+            return Err(format!("more than {MAX_RANKS} {noun}s"));
         }
-        found.extend((first..=last).step_by(step as usize));
+        numbers.extend((first..=last).step_by(step as usize));
     }
-    Ok(found)
+    Ok(numbers)
 }
 
 /// Formats numbers in range notation, greedily merging ascending runs of equal step.
-fn ranges(numbers: &[u32]) -> String {
+fn format_ranges(numbers: &[u32]) -> String {
     let mut parts = Vec::new();
-    let mut rest = numbers;
-    while let [first, more @ ..] = rest {
-        let step = more.first().and_then(|next| next.checked_sub(*first)).filter(|step| *step > 0);
-        let follows =
-            |&(number, place): &(u32, u32)| step.is_some_and(|step| first.checked_add(step * place) == Some(number));
-        let run = more.iter().copied().zip(1..).take_while(follows).count();
+    let mut remaining = numbers;
+    while let [first, following @ ..] = remaining {
+        let step = following.first().and_then(|next| next.checked_sub(*first)).filter(|step| *step > 0);
+        let continues =
+            |&(number, offset): &(u32, u32)| step.is_some_and(|step| first.checked_add(step * offset) == Some(number));
+        let run = following.iter().copied().zip(1..).take_while(continues).count();
         // Two non-adjacent numbers are written separately.
         let run = if run == 1 && step != Some(1) { 0 } else { run };
         let last = first + step.unwrap_or(0) * run as u32;
@@ -174,7 +174,7 @@ fn ranges(numbers: &[u32]) -> String {
             (_, Some(1)) => format!("{first}-{last}"),
             (_, Some(step)) => format!("{first}-{last}:{step}"),
         });
-        rest = more.get(run..).unwrap_or_default();
+        remaining = following.get(run..).unwrap_or_default();
     }
     parts.join(",")
 }
@@ -187,51 +187,53 @@ mod tests {
     use super::*;
 
     fn fabric(nodes: u32) -> Fabric {
-        load(&FabricRequest { nodes: Some(nodes), ..FabricRequest::of("hgx-h100") }).unwrap()
+        load(&FabricRequest { nodes: Some(nodes), ..FabricRequest::new("hgx-h100") }).unwrap()
     }
 
-    fn placed(placement: &Placement, fabric: &Fabric) -> Result<Vec<u32>, String> {
+    fn placed_gpus(placement: &Placement, fabric: &Fabric) -> Result<Vec<u32>, String> {
         let number = |device: &NodeId| fabric.gpus().iter().position(|gpu| gpu == device).unwrap() as u32;
-        let found = placement.on(fabric, &Places::default()).map_err(|error| error.message)?;
-        Ok(found.iter().map(number).collect())
+        let devices = placement.devices(fabric, &JobSpans::default()).map_err(|error| error.message)?;
+        Ok(devices.iter().map(number).collect())
     }
 
     #[test]
     fn ranks_are_placed_as_specified() {
-        let two = fabric(2);
-        assert_eq!(placed(&Placement::Block, &two), Ok((0..16).collect()));
+        let two_nodes = fabric(2);
+        assert_eq!(placed_gpus(&Placement::Block, &two_nodes), Ok((0..16).collect()));
         let cyclic: Vec<u32> = (0..16).map(|rank| rank % 2 * 8 + rank / 2).collect();
-        assert_eq!(placed(&Placement::Cyclic, &two), Ok(cyclic));
-        assert_eq!(placed(&Placement::Cyclic, &fabric(1)), Ok((0..8).collect()));
+        assert_eq!(placed_gpus(&Placement::Cyclic, &two_nodes), Ok(cyclic));
+        assert_eq!(placed_gpus(&Placement::Cyclic, &fabric(1)), Ok((0..8).collect()));
         let listed: Vec<u32> = (0..16).rev().collect();
-        for some in [listed.clone(), vec![0, 1, 8, 9]] {
-            assert_eq!(placed(&Placement::listed(some.clone()).unwrap(), &two), Ok(some));
+        for gpus in [listed.clone(), vec![0, 1, 8, 9]] {
+            assert_eq!(placed_gpus(&Placement::from_list(gpus.clone()).unwrap(), &two_nodes), Ok(gpus));
         }
     }
 
     #[test]
     fn invalid_placements_are_rejected() {
-        let one = fabric(1);
-        let wrong = |text: &str| placed(&Placement::listed(numbers(text, "GPU").unwrap()).unwrap(), &one).unwrap_err();
-        assert_eq!(wrong("0-8"), "placement: 9 ranks, and the candidate has 8 GPUs, 0 to 7");
-        assert_eq!(wrong("0-6,8"), "placement: GPU 8 of rank 7: the candidate has 8 GPUs, 0 to 7");
-        let twice = Placement::listed(vec![0, 2, 1, 2]).unwrap_err();
-        assert_eq!(twice, Twice { gpu: 2, ranks: [1, 3] });
-        assert_eq!(twice.to_string(), "placement: GPU 2 is that of rank 1 and of rank 3: expected each once");
+        let single_node = fabric(1);
+        let message = |text: &str| {
+            placed_gpus(&Placement::from_list(parse_ranges(text, "GPU").unwrap()).unwrap(), &single_node).unwrap_err()
+        };
+        assert_eq!(message("0-8"), "placement: 9 ranks, and the candidate has 8 GPUs, 0 to 7");
+        assert_eq!(message("0-6,8"), "placement: GPU 8 of rank 7: the candidate has 8 GPUs, 0 to 7");
+        let duplicate = Placement::from_list(vec![0, 2, 1, 2]).unwrap_err();
+        assert_eq!(duplicate, DuplicateGpu { gpu: 2, ranks: [1, 3] });
+        assert_eq!(duplicate.to_string(), "placement: GPU 2 is that of rank 1 and of rank 3: expected each once");
     }
 
     proptest! {
         #[test]
         fn formatted_ranges_parse_back(numbers in prop::collection::vec(0u32..40, 1..40)) {
-            prop_assert_eq!(super::numbers(&ranges(&numbers), "GPU"), Ok(numbers));
+            prop_assert_eq!(super::parse_ranges(&format_ranges(&numbers), "GPU"), Ok(numbers));
         }
     }
 
     #[test]
     fn ranges_are_formatted_compactly() {
-        let text = |text: &str| ranges(&numbers(text, "GPU").unwrap());
-        for as_is in ["0-7", "0-24:8,1-25:8", "0,8,1,9", "3,1,0", "0-3,8-11", "0,4,1,5"] {
-            assert_eq!(text(as_is), as_is);
+        let round_trip = |text: &str| format_ranges(&parse_ranges(text, "GPU").unwrap());
+        for ranges in ["0-7", "0-24:8,1-25:8", "0,8,1,9", "3,1,0", "0-3,8-11", "0,4,1,5"] {
+            assert_eq!(round_trip(ranges), ranges);
         }
     }
 }

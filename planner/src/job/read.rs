@@ -15,48 +15,49 @@ pub(crate) use serving::tests as serving_tests;
 use std::fmt;
 use std::ops::Range;
 
-use fabricast_topologies::fabric::near_misses;
-use fabricast_topologies::{Origin, Place};
+use fabricast_topologies::fabric::suggest_names;
+use fabricast_topologies::{Origin, SourceLocation};
 use serde::Deserialize;
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{MapAccess, Visitor};
 use toml::Spanned;
 
-use model::{ModelText, largest};
+use model::{ModelText, overflow_bound};
 use placement::PlacementText;
 use training::FlashText;
 
 use super::groups::Order;
-use super::layout::{Degrees, Ends, Experts, Sequence};
+use super::layout::{Degrees, EndAccounting, ExpertSharding, SequenceParallelism};
 use super::{
-    Accumulate, Collectives, Fusion, Job, JobError, KvPrecision, Parallel, Places, Precision, Processes, Recompute,
-    Tier,
+    Accumulate, CollectiveCandidates, Job, JobError, JobSpans, KernelFusion, KvPrecision, Parallel, Precision,
+    Processes, Recompute, Tier,
 };
 
 use crate::trace::Contents;
 
 /// Converts an error of the TOML reader, with its source location.
-pub(crate) fn refused(origin: Origin<'_>, error: &toml::de::Error) -> JobError {
-    let place = error.span().map_or_else(|| Place::of_source(origin.source), |bytes| origin.place(bytes));
+pub(crate) fn toml_error(origin: Origin<'_>, error: &toml::de::Error) -> JobError {
+    let location =
+        error.span().map_or_else(|| SourceLocation::from_source(origin.source), |bytes| origin.locate(bytes));
     let message = error.message().trim().replace('\n', "; ");
-    JobError { help: meant(&message), ..JobError::at(&place, message) }
+    JobError { help: suggestion(&message), ..JobError::at(&location, message) }
 }
 
 /// Returns a suggestion from a serde message such as "unknown field `a`, expected `b` or `c`": the expected name most
 /// similar to the unknown one.
-fn meant(message: &str) -> Option<String> {
+fn suggestion(message: &str) -> Option<String> {
     let mut quoted = message.strip_prefix("unknown ")?.split('`').skip(1).step_by(2);
-    let found = quoted.next()?;
-    nearest(found, quoted.filter(|known| !known.is_empty()))
+    let unknown = quoted.next()?;
+    nearest(unknown, quoted.filter(|known| !known.is_empty()))
 }
 
 /// Returns the known name most similar to an unknown one, as a question.
-pub(crate) fn nearest<'a>(found: &str, known: impl IntoIterator<Item = &'a str>) -> Option<String> {
-    near_misses(found, known).first().map(|near| format!("did you mean `{near}`?"))
+pub(crate) fn nearest<'a>(unknown: &str, known: impl IntoIterator<Item = &'a str>) -> Option<String> {
+    suggest_names(unknown, known).first().map(|name| format!("did you mean `{name}`?"))
 }
 
 /// Returns the problem of a name that cannot be shown in terminals, pages and pictures; `None` if it is valid.
-pub(crate) fn unnamed(name: &str) -> Option<&'static str> {
+pub(crate) fn name_problem(name: &str) -> Option<&'static str> {
     match name {
         blank if blank.trim().is_empty() => Some("name: must not be empty"),
         hidden if hidden.chars().any(char::is_control) => Some("name: must have no control characters"),
@@ -65,7 +66,7 @@ pub(crate) fn unnamed(name: &str) -> Option<&'static str> {
 }
 
 /// Formats a number; very large and very small ones in scientific notation.
-pub(crate) fn written(number: f64) -> String {
+pub(crate) fn format_number(number: f64) -> String {
     let size = number.abs();
     if size >= 1e15 || (size > 0.0 && size < 1e-6) { format!("{number:e}") } else { number.to_string() }
 }
@@ -76,8 +77,8 @@ pub(crate) fn written(number: f64) -> String {
 /// [`JobError`] with line and column: invalid TOML, unknown keys, invalid values.
 pub fn read_job(text: &str, source: &str) -> Result<Job, JobError> {
     let origin = Origin::new(source, text);
-    let read: JobText = toml::from_str(text).map_err(|error| refused(origin, &error))?;
-    read.job(origin, origin.place(0..0), Beside::NOTHING)
+    let keys: JobText = toml::from_str(text).map_err(|error| toml_error(origin, &error))?;
+    keys.job(origin, origin.locate(0..0), FileResolver::NONE)
 }
 
 /// Keys of a job file.
@@ -93,7 +94,7 @@ pub(crate) struct JobText {
     parallel: Option<Spanned<ParallelText>>,
     placement: Option<Spanned<PlacementText>>,
     #[serde(default)]
-    collectives: Collectives,
+    collectives: CollectiveCandidates,
     expert_skew: Option<Spanned<f64>>,
     weight: Option<Spanned<f64>>,
     // Keys of training.
@@ -109,7 +110,7 @@ pub(crate) struct JobText {
     recompute: Option<Spanned<Recompute>>,
     recompute_layers: Option<Spanned<u64>>,
     flash_attention: Option<Spanned<FlashText>>,
-    kernels: Option<Spanned<Fusion>>,
+    kernels: Option<Spanned<KernelFusion>>,
     dropout: Option<Spanned<bool>>,
     overlap: Option<Spanned<bool>>,
     tensor_overlap: Option<Spanned<bool>>,
@@ -137,20 +138,20 @@ pub(crate) struct JobText {
 
 /// Resolves files that jobs refer to.
 #[derive(Clone, Copy)]
-pub(crate) struct Beside<'a> {
+pub(crate) struct FileResolver<'a> {
     /// Returns the files of a trace, given the name of the first.
     pub traces: &'a dyn Fn(&str) -> Result<Vec<Contents>, String>,
 }
 
-impl Beside<'_> {
+impl FileResolver<'_> {
     /// Resolver for jobs without a study: every file is an error.
-    pub const NOTHING: Self = Self { traces: &|name| Err(format!("`{name}` cannot be looked for here")) };
+    pub const NONE: Self = Self { traces: &|name| Err(format!("`{name}` cannot be looked for here")) };
 }
 
 /// Key that only one kind of job has, and its span if present.
-type Own = (&'static str, Option<Range<usize>>);
+type KindKey = (&'static str, Option<Range<usize>>);
 
-fn own<T>(name: &'static str, value: &Option<Spanned<T>>) -> Own {
+fn kind_key<T>(name: &'static str, value: &Option<Spanned<T>>) -> KindKey {
     (name, value.as_ref().map(Spanned::span))
 }
 
@@ -220,51 +221,51 @@ impl<'de> Deserialize<'de> for ParallelText {
 }
 
 /// Upper limit of counts, so that products of a few of them fit 64 bits.
-const MOST: u64 = 1 << 24;
+const MAX_COUNT: u64 = 1 << 24;
 
 impl JobText {
-    /// Converts the keys to a job and validates it without a fabric. `place` is the location of the job, used for
+    /// Converts the keys to a job and validates it without a fabric. `location` is that of the job, used for
     /// absent keys.
-    pub fn job(&self, origin: Origin<'_>, place: Place, beside: Beside<'_>) -> Result<Job, JobError> {
-        let check = Checked { origin };
-        let at = |bytes: Option<Range<usize>>| bytes.map_or_else(|| place.clone(), |bytes| origin.place(bytes));
-        let places = Places {
-            model: at(self.model.as_ref().map(Spanned::span)),
-            parallel: at(self.parallel.as_ref().map(Spanned::span)),
-            batch: origin.place(self.batch()),
-            precision: at(self.precision.as_ref().map(Spanned::span)),
-            shard: at(self.shard.as_ref().map(Spanned::span)),
-            tier: at(self.optimizer_tier.as_ref().or(self.kv_tier.as_ref()).map(Spanned::span)),
-            placement: at(self.placement.as_ref().map(Spanned::span)),
-            farthest: at(self.farthest()),
-            job: place,
+    pub fn job(&self, origin: Origin<'_>, location: SourceLocation, files: FileResolver<'_>) -> Result<Job, JobError> {
+        let check = Validator { origin };
+        let locate = |bytes: Option<Range<usize>>| bytes.map_or_else(|| location.clone(), |bytes| origin.locate(bytes));
+        let spans = JobSpans {
+            model: locate(self.model.as_ref().map(Spanned::span)),
+            parallel: locate(self.parallel.as_ref().map(Spanned::span)),
+            batch: origin.locate(self.batch()),
+            precision: locate(self.precision.as_ref().map(Spanned::span)),
+            shard: locate(self.shard.as_ref().map(Spanned::span)),
+            tier: locate(self.optimizer_tier.as_ref().or(self.kv_tier.as_ref()).map(Spanned::span)),
+            placement: locate(self.placement.as_ref().map(Spanned::span)),
+            largest_gpu: locate(self.largest_gpu_span()),
+            job: location,
         };
         let kind = self.kind.as_ref().map_or("training", |kind| kind.get_ref().as_str());
         let job = match kind {
             "training" => {
-                check.refuse("training", "inference", &self.keys_of_inference())?;
-                check.refuse("training", "trace", &self.keys_of_traces())?;
-                Job::Training(self.training(check, places)?)
+                check.reject_keys("training", "inference", &self.inference_keys())?;
+                check.reject_keys("training", "trace", &self.trace_keys())?;
+                Job::Training(self.training(check, spans)?)
             }
             "inference" => {
-                check.refuse("inference", "training", &self.keys_of_training())?;
-                check.refuse("inference", "trace", &self.keys_of_traces())?;
-                Job::Inference(self.serving(check, places)?)
+                check.reject_keys("inference", "training", &self.training_keys())?;
+                check.reject_keys("inference", "trace", &self.trace_keys())?;
+                Job::Inference(self.serving(check, spans)?)
             }
             "trace" => {
-                check.refuse("trace", "training or inference", &self.keys_of_models())?;
-                check.refuse("trace", "training", &self.keys_of_training())?;
-                check.refuse("trace", "inference", &self.keys_of_inference())?;
-                Job::Trace(self.traced(check, places, beside)?)
+                check.reject_keys("trace", "training or inference", &self.model_keys())?;
+                check.reject_keys("trace", "training", &self.training_keys())?;
+                check.reject_keys("trace", "inference", &self.inference_keys())?;
+                Job::Trace(self.trace(check, spans, files)?)
             }
-            other => {
-                let message = format!("kind: `{other}` is not known; expected training, inference or trace");
-                let error = check.wrong(self.kind.as_ref().map_or(0..0, Spanned::span), message);
-                return Err(JobError { help: nearest(other, ["training", "inference", "trace"]), ..error });
+            unknown => {
+                let message = format!("kind: `{unknown}` is not known; expected training, inference or trace");
+                let error = check.error(self.kind.as_ref().map_or(0..0, Spanned::span), message);
+                return Err(JobError { help: nearest(unknown, ["training", "inference", "trace"]), ..error });
             }
         };
-        if let Some(wrong) = unnamed(job.name()) {
-            return Err(JobError::at(&job.places().job, wrong));
+        if let Some(problem) = name_problem(job.name()) {
+            return Err(JobError::at(&job.spans().job, problem));
         }
         Ok(job)
     }
@@ -272,46 +273,46 @@ impl JobText {
     /// Returns the span of the batch size or concurrency.
     fn batch(&self) -> Range<usize> {
         let concurrency = self.concurrency.as_ref().map(Spanned::span);
-        let all = self.global_batch.as_ref().or(self.requests.as_ref()).map(Spanned::span);
-        concurrency.or(all).unwrap_or_default()
+        let total = self.global_batch.as_ref().or(self.requests.as_ref()).map(Spanned::span);
+        concurrency.or(total).unwrap_or_default()
     }
 
     fn precision(&self) -> Precision {
         self.precision.as_ref().map_or(Precision::Bf16, |precision| *precision.get_ref())
     }
 
-    fn parallel(&self, check: Checked<'_>) -> Result<Parallel, JobError> {
-        let parallel = self.of_model("parallel", &self.parallel, check)?;
+    fn parallel(&self, check: Validator<'_>) -> Result<Parallel, JobError> {
+        let parallel = self.required_model_key("parallel", &self.parallel, check)?;
         let ParallelText::Given(text) = parallel.get_ref() else { return Ok(Parallel::Auto) };
         let degree = |name: &str, value: &Spanned<u32>| {
             let bytes = if value.span().is_empty() { parallel.span() } else { value.span() };
             check.count(name, &Spanned::new(bytes, u64::from(*value.get_ref()))).map(|degree| degree as u32)
         };
-        let one = Spanned::new(0..0, 1);
+        let single = Spanned::new(0..0, 1);
         let degrees = Degrees {
             tensor: degree("tp", &text.tp)?,
             pipeline: degree("pp", &text.pp)?,
             data: 1,
             expert: degree("ep", &text.ep)?,
             experts: match &text.etp {
-                Some(own) if *own.get_ref() == 1 && *text.tp.get_ref() > 1 => Experts::Whole,
-                Some(own) if own.get_ref() != text.tp.get_ref() => {
-                    let message = format!("etp: {} is neither 1 nor tp {}", own.get_ref(), text.tp.get_ref());
-                    return Err(check.wrong(own.span(), message));
+                Some(etp) if *etp.get_ref() == 1 && *text.tp.get_ref() > 1 => ExpertSharding::Whole,
+                Some(etp) if etp.get_ref() != text.tp.get_ref() => {
+                    let message = format!("etp: {} is neither 1 nor tp {}", etp.get_ref(), text.tp.get_ref());
+                    return Err(check.error(etp.span(), message));
                 }
-                Some(_) | None => Experts::Divided,
+                Some(_) | None => ExpertSharding::Divided,
             },
-            context: degree("cp", text.cp.as_ref().unwrap_or(&one))?,
-            interleave: degree("interleave", text.interleave.as_ref().unwrap_or(&one))?,
-            sequence: if text.sequence { Sequence::Divided } else { Sequence::Whole },
-            ends: match text.ends_as_layers.as_ref().map(|given| *given.get_ref()) {
-                Some(true) => Ends::AsLayers,
-                Some(false) | None => Ends::Beside,
+            context: degree("cp", text.cp.as_ref().unwrap_or(&single))?,
+            interleave: degree("interleave", text.interleave.as_ref().unwrap_or(&single))?,
+            sequence: if text.sequence { SequenceParallelism::TensorSharded } else { SequenceParallelism::Undivided },
+            ends: match text.ends_as_layers.as_ref().map(|flag| *flag.get_ref()) {
+                Some(true) => EndAccounting::AsLayers,
+                Some(false) | None => EndAccounting::Extra,
             },
             order: match &text.order {
                 None => Order::default(),
-                Some(words) => Order::parse(words.get_ref())
-                    .map_err(|message| check.wrong(words.span(), format!("order: {message}")))?,
+                Some(names) => Order::parse(names.get_ref())
+                    .map_err(|message| check.error(names.span(), format!("order: {message}")))?,
             },
             shard: None,
         };
@@ -321,62 +322,64 @@ impl JobText {
 }
 
 /// Upper limit of large counts such as training tokens.
-const MOST_COUNTED: f64 = (1u64 << 62) as f64;
+const MAX_TOTAL: f64 = (1u64 << 62) as f64;
 
 /// Validation of values.
 #[derive(Clone, Copy)]
-struct Checked<'a> {
+struct Validator<'a> {
     origin: Origin<'a>,
 }
 
-impl Checked<'_> {
-    fn wrong(self, bytes: Range<usize>, message: String) -> JobError {
-        JobError::at(&self.origin.place(bytes), message)
+impl Validator<'_> {
+    fn error(self, bytes: Range<usize>, message: String) -> JobError {
+        JobError::at(&self.origin.locate(bytes), message)
     }
 
     /// Rejects keys of another kind of job.
-    fn refuse(self, kind: &str, other: &str, keys: &[Own]) -> Result<(), JobError> {
+    fn reject_keys(self, kind: &str, other_kind: &str, keys: &[KindKey]) -> Result<(), JobError> {
         match keys.iter().find_map(|(name, bytes)| Some((name, bytes.clone()?))) {
             None => Ok(()),
             Some((name, bytes)) => {
-                let message = format!("{name}: is of jobs of kind {other}, and this one is {kind}");
-                Err(self.wrong(bytes, message))
+                let message = format!("{name}: is of jobs of kind {other_kind}, and this one is {kind}");
+                Err(self.error(bytes, message))
             }
         }
     }
 
-    /// Returns a number that must be within limits, or `absent` if there is none.
-    fn within(
+    /// Returns a number that must be within limits, or `default` if there is none.
+    fn number_in_range(
         self,
         name: &str,
         value: &Option<Spanned<f64>>,
-        (least, most): (f64, f64),
-        absent: f64,
+        (min, max): (f64, f64),
+        default: f64,
     ) -> Result<f64, JobError> {
         match value {
-            None => Ok(absent),
-            Some(value) if (least..=most).contains(value.get_ref()) => Ok(*value.get_ref()),
+            None => Ok(default),
+            Some(value) if (min..=max).contains(value.get_ref()) => Ok(*value.get_ref()),
             Some(value) => {
-                let [number, least, most] = [*value.get_ref(), least, most].map(written);
-                Err(self.wrong(value.span(), format!("{name}: {number} is not from {least} to {most}")))
+                let [number, min, max] = [*value.get_ref(), min, max].map(format_number);
+                Err(self.error(value.span(), format!("{name}: {number} is not from {min} to {max}")))
             }
         }
     }
 
     /// Returns a required value.
-    fn needed<'v, T>(
+    fn required<'v, T>(
         self,
         name: &str,
         value: &'v Option<Spanned<T>>,
-        place: &Place,
+        location: &SourceLocation,
     ) -> Result<&'v Spanned<T>, JobError> {
-        value.as_ref().ok_or_else(|| JobError::at(place, format!("missing field `{name}`")))
+        value.as_ref().ok_or_else(|| JobError::at(location, format!("missing field `{name}`")))
     }
 
     fn count(self, name: &str, value: &Spanned<u64>) -> Result<u64, JobError> {
         match *value.get_ref() {
-            count if (1..=MOST).contains(&count) => Ok(count),
-            other => Err(self.wrong(value.span(), format!("{name}: {other} is not a whole number from 1 to {MOST}"))),
+            count if (1..=MAX_COUNT).contains(&count) => Ok(count),
+            number => {
+                Err(self.error(value.span(), format!("{name}: {number} is not a whole number from 1 to {MAX_COUNT}")))
+            }
         }
     }
 }
@@ -416,23 +419,23 @@ pub(crate) mod tests {
 
     #[test]
     fn flash_attention_accepts_booleans_and_versions() {
-        let text = |said: &str| {
+        let text = |value: &str| {
             format!(
-                "name = \"j\"\nglobal_batch = 8\nflash_attention = {said}\nmodel = {{ layers = 2, hidden = 64, heads = 4, vocab = 100, seq = 32 }}\nparallel = \"auto\"\n"
+                "name = \"j\"\nglobal_batch = 8\nflash_attention = {value}\nmodel = {{ layers = 2, hidden = 64, heads = 4, vocab = 100, seq = 32 }}\nparallel = \"auto\"\n"
             )
         };
-        for (said, wanted) in [
+        for (value, expected) in [
             ("false", Attention::Unfused),
             ("true", Attention::Flash(FlashKernel::Newest)),
             ("2", Attention::Flash(FlashKernel::Second)),
             ("1", Attention::Flash(FlashKernel::First)),
         ] {
-            assert_eq!(trained(&text(said)).attention, wanted);
+            assert_eq!(trained(&text(value)).attention, expected);
         }
-        for said in ["3", "-1", "\"two\"", "1.5"] {
-            let refused = read_job(&text(said), "job.toml").unwrap_err();
-            assert_eq!(refused.place.to_string(), "job.toml:3:19", "{refused}");
-            let message = refused.to_string();
+        for value in ["3", "-1", "\"two\"", "1.5"] {
+            let error = read_job(&text(value), "job.toml").unwrap_err();
+            assert_eq!(error.location.to_string(), "job.toml:3:19", "{error}");
+            let message = error.to_string();
             assert!(message.contains("expected true, false, or the version of FlashAttention: 1 or 2"), "{message}");
         }
     }
@@ -452,16 +455,16 @@ pub(crate) mod tests {
             (job.gradient_bits, job.recompute, job.attention),
             (8, Recompute::Full, Attention::Flash(FlashKernel::Newest))
         );
-        assert_eq!((job.overlap, job.collectives, job.skew), (Overlap::Off, Collectives::Any, 1.5));
+        assert_eq!((job.overlap, job.collectives, job.skew), (Overlap::Off, CollectiveCandidates::Any, 1.5));
         assert_eq!((job.weight, job.train_tokens), (2.0, Some(300_000_000_000)));
         assert_eq!((job.model.key_width(), job.model.ffn_matrices, job.model.experts), (16, 3, 4));
-        assert!(Layout::given(&job, 16).unwrap().is_some());
-        assert!(Layout::given(&self::job("parallel = \"auto\"\n"), 7).unwrap().is_none());
+        assert!(Layout::specified_by(&job, 16).unwrap().is_some());
+        assert!(Layout::specified_by(&self::job("parallel = \"auto\"\n"), 7).unwrap().is_none());
     }
 
     #[test]
     fn invalid_training_jobs_are_rejected_with_location() {
-        for (line, place, expected) in [
+        for (line, location, expected) in [
             ("globl_batch = 1", "job.toml:1:1", "unknown field"),
             ("micro_batch = 0", "job.toml:1:15", "from 1 to"),
             ("micro_batch = 5", "job.toml:4:16", "no whole number of times micro_batch 5"),
@@ -529,7 +532,7 @@ pub(crate) mod tests {
             ("name = \"a\\u001b[31m\"", "job.toml:1:1", "no control characters"),
         ] {
             let error = read_job(&text(&format!("{line}\n")), "job.toml").unwrap_err().to_string();
-            assert!(error.starts_with(&format!("{place}: ")) && error.contains(expected), "{line}: {error}");
+            assert!(error.starts_with(&format!("{location}: ")) && error.contains(expected), "{line}: {error}");
         }
     }
 
@@ -553,16 +556,16 @@ pub(crate) mod tests {
                 "tp right before dp",
             ),
         ] {
-            let error = Layout::given(&job(&format!("{line}\n")), ranks).unwrap_err();
-            assert!(error.to_string().contains(expected) && error.place.line > 0, "{line}: {error}");
+            let error = Layout::specified_by(&job(&format!("{line}\n")), ranks).unwrap_err();
+            assert!(error.to_string().contains(expected) && error.location.line > 0, "{line}: {error}");
         }
-        let help = |line: &str, ranks| Layout::given(&job(&format!("{line}\n")), ranks).unwrap_err().help;
+        let help = |line: &str, ranks| Layout::specified_by(&job(&format!("{line}\n")), ranks).unwrap_err().help;
         assert_eq!(help("parallel = { pp = 7 }", 7).as_deref(), Some("pp can be 6 or 8"));
         assert_eq!(help("parallel = { tp = 97 }", 97).as_deref(), Some("tp can be 96"));
-        let kind = read_job(&format!("kind = \"infrence\"\n{}", text("")), "job.toml").unwrap_err();
-        assert_eq!(kind.help.as_deref(), Some("did you mean `inference`?"));
+        let error = read_job(&format!("kind = \"infrence\"\n{}", text("")), "job.toml").unwrap_err();
+        assert_eq!(error.help.as_deref(), Some("did you mean `inference`?"));
         // The data-parallel degree defaults to the remaining ranks.
-        let layout = Layout::given(&job("parallel = { tp = 8, pp = 2 }\n"), 64).unwrap().unwrap();
+        let layout = Layout::specified_by(&job("parallel = { tp = 8, pp = 2 }\n"), 64).unwrap().unwrap();
         assert_eq!((layout.degrees.data, layout.micro_batches(&job(""))), (4, 16));
     }
 }

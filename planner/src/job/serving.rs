@@ -10,8 +10,8 @@ use std::ops::Deref;
 use fabricast_topologies::Picos;
 use serde::Deserialize;
 
-use super::cache::fitting;
-use super::{Collectives, Layout, Memories, Model, Parallel, Placement, Places, Precision, Tier};
+use super::cache::max_concurrent_requests;
+use super::{CollectiveCandidates, JobSpans, Layout, MemoryLimits, Model, Parallel, Placement, Precision, Tier};
 
 /// Inference job.
 #[derive(Clone, Debug, PartialEq)]
@@ -48,15 +48,15 @@ pub struct Serving {
     /// Placement of ranks on GPUs.
     pub placement: Placement,
     /// Candidates for its collectives.
-    pub collectives: Collectives,
-    /// Load of the rank with the most loaded experts, divided by the mean; at least 1. [`Layout::fullest`] limits it.
+    pub collectives: CollectiveCandidates,
+    /// Load of the rank with the most loaded experts, divided by the mean; at least 1. [`Layout::expert_imbalance`] limits it.
     pub skew: f64,
     /// SLO limits.
     pub limits: Limits,
     /// Weight among several jobs, above 0.
     pub weight: f64,
     /// Source locations.
-    pub places: Places,
+    pub spans: JobSpans,
 }
 
 impl Serving {
@@ -70,24 +70,24 @@ impl Serving {
     /// Returns the job with its number of concurrent requests. If the job does not fix it, it is as many as memory and
     /// limits allow, but at least one.
     #[must_use]
-    pub fn filled(&self, layout: &Layout, memories: Option<Memories>) -> Loaded<'_> {
-        let filled = |most: u64, at_once: u64| {
-            let fitting = memories.map_or(u64::MAX, |memories| fitting(self, layout, memories));
-            most.min(at_once.saturating_mul(layout.degrees.data.into())).min(fitting).max(1)
+    pub fn with_concurrency(&self, layout: &Layout, memories: Option<MemoryLimits>) -> LoadedServing<'_> {
+        let limit_requests = |requests: u64, max_num_seqs: u64| {
+            let fitting = memories.map_or(u64::MAX, |memories| max_concurrent_requests(self, layout, memories));
+            requests.min(max_num_seqs.saturating_mul(layout.degrees.data.into())).min(fitting).max(1)
         };
-        let in_flight = match self.arrivals {
-            Arrivals::OneByOne { concurrency } => concurrency,
-            Arrivals::AsMany { at_once } => filled(u64::MAX, at_once),
-            Arrivals::Together { requests, at_once } => filled(requests, at_once),
+        let concurrent_requests = match self.arrivals {
+            Arrivals::FixedConcurrency { concurrency } => concurrency,
+            Arrivals::AutoConcurrency { max_num_seqs } => limit_requests(u64::MAX, max_num_seqs),
+            Arrivals::Batch { requests, max_num_seqs } => limit_requests(requests, max_num_seqs),
         };
-        Loaded { job: self, in_flight }
+        LoadedServing { job: self, concurrent_requests }
     }
 
     /// Prompt tokens to compute: at least the last, which yields the first output token (as in vLLM).
     #[must_use]
     pub fn new_tokens(&self) -> u64 {
-        let known = (self.prompt_tokens as f64 * self.prefix_hit).floor() as u64;
-        (self.prompt_tokens - known.min(self.prompt_tokens)).max(1)
+        let cached = (self.prompt_tokens as f64 * self.prefix_hit).floor() as u64;
+        (self.prompt_tokens - cached.min(self.prompt_tokens)).max(1)
     }
 
     /// Tokens of a request in the KV cache when it ends.
@@ -107,35 +107,35 @@ impl Serving {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Arrivals {
     /// Fixed concurrency: each finished request is replaced, and start times are spread over time.
-    OneByOne {
+    FixedConcurrency {
         /// Concurrent requests of all replicas.
         concurrency: u64,
     },
-    /// Variant of [`Self::OneByOne`] with as many concurrent requests as memory and limits allow.
-    AsMany {
+    /// Variant of [`Self::FixedConcurrency`] with as many concurrent requests as memory and limits allow.
+    AutoConcurrency {
         /// Limit per replica: vLLM's `max_num_seqs`.
-        at_once: u64,
+        max_num_seqs: u64,
     },
     /// Batch: all requests are present at the start and have equal length. Concurrent requests start together, and so
     /// do their successors.
-    Together {
+    Batch {
         /// Number of requests.
         requests: u64,
         /// Limit on concurrent requests per replica: vLLM's `max_num_seqs`.
-        at_once: u64,
+        max_num_seqs: u64,
     },
 }
 
 /// Job with its number of concurrent requests.
 #[derive(Clone, Copy, Debug)]
-pub struct Loaded<'a> {
+pub struct LoadedServing<'a> {
     /// The job.
     pub job: &'a Serving,
     /// Concurrent requests of all replicas.
-    pub in_flight: u64,
+    pub concurrent_requests: u64,
 }
 
-impl Deref for Loaded<'_> {
+impl Deref for LoadedServing<'_> {
     type Target = Serving;
 
     fn deref(&self) -> &Serving {

@@ -18,7 +18,7 @@ use fabricast_topologies::Bytes;
 use serde::Deserialize;
 
 use super::layout::Degrees;
-use super::memory::of_rank;
+use super::memory::rank_parameters;
 use super::{Dimension, JobError, Layout, Training};
 
 /// Bucket size of PyTorch's DistributedDataParallel, in bytes (`bucket_cap_mb`; Li et al., arXiv 2006.15704).
@@ -27,7 +27,7 @@ const DDP_BUCKET: u64 = 25 << 20;
 /// Minimum bucket size of Megatron Core, and its size per data-parallel rank, in parameters. Buckets grow with the
 /// ranks because their start-up latency does (`megatron/core/distributed/distributed_data_parallel.py`, `bucket_size`).
 const MEGATRON_BUCKET: u64 = 40_000_000;
-const MEGATRON_BUCKET_OF_RANK: u64 = 1_000_000;
+const MEGATRON_BUCKET_PER_RANK: u64 = 1_000_000;
 
 /// States that data-parallel ranks shard instead of replicating them (Rajbhandari et al., ZeRO).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -64,17 +64,17 @@ pub enum Accumulate {
 
 /// Streams of the gradient reductions within and between the replicas of hybrid sharding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Streams {
+pub enum ReductionStreams {
     /// One stream: the two reductions are sequential.
     One,
     /// Two streams: the all-reduce of one layer between replicas overlaps with the next layer's reduce-scatter within
     /// them.
-    OneEach,
+    Separate,
 }
 
 /// Period for which a rank holds gathered weights.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Gathered {
+pub enum WeightLifetime {
     /// One pass of a layer; gathered for each pass.
     Pass,
     /// From a micro-batch's forward pass to its backward pass; gathered once per micro-batch.
@@ -86,53 +86,53 @@ pub enum Gathered {
 impl Training {
     /// Returns the number of ranks over which a replica is sharded for these degrees; `None` for all ranks that hold
     /// replicas.
-    pub(super) fn shard_of(&self, degrees: Degrees) -> Result<Option<u32>, JobError> {
+    pub(super) fn validated_shard(&self, degrees: Degrees) -> Result<Option<u32>, JobError> {
         let Some(shard) = self.shard else { return Ok(None) };
-        let refused = |message: String| Err(JobError::at(&self.places.shard, format!("shard: {message}")));
-        let (copies, of_experts) = (degrees.copies(), degrees.expert_copies());
-        if !copies.is_multiple_of(shard.max(1)) {
-            let what = if degrees.context > 1 { "ranks of cp × dp" } else { "data-parallel ranks" };
-            return refused(format!("{copies} {what} cannot be divided by {shard}: expected what divides them"));
+        let reject = |message: String| Err(JobError::at(&self.spans.shard, format!("shard: {message}")));
+        let (replicas, expert_replicas) = (degrees.weight_replicas(), degrees.expert_replicas());
+        if !replicas.is_multiple_of(shard.max(1)) {
+            let label = if degrees.context > 1 { "ranks of cp × dp" } else { "data-parallel ranks" };
+            return reject(format!("{replicas} {label} cannot be divided by {shard}: expected what divides them"));
         }
-        let groups = copies / shard.max(1);
-        if self.model.experts > 0 && !of_experts.is_multiple_of(groups.max(1)) {
-            return refused(format!(
-                "{copies} ranks by {shard} have {groups} copies, and {of_experts} ranks with the same experts cannot be divided into as many"
+        let groups = replicas / shard.max(1);
+        if self.model.experts > 0 && !expert_replicas.is_multiple_of(groups.max(1)) {
+            return reject(format!(
+                "{replicas} ranks by {shard} have {groups} copies, and {expert_replicas} ranks with the same experts cannot be divided into as many"
             ));
         }
-        Ok(Some(shard).filter(|&shard| shard < copies))
+        Ok(Some(shard).filter(|&shard| shard < replicas))
     }
 
     /// Streams of the software that the job models: FSDP has a separate stream for the all-reduce between replicas
     /// (`_all_reduce_stream`, torch/distributed/fsdp; `all_reduce_stream`, torch/distributed/fsdp/_fully_shard).
     /// Megatron Core has one for both (`communication_stream`, param_and_grad_buffer.py).
     #[must_use]
-    pub fn streams(&self) -> Streams {
+    pub fn streams(&self) -> ReductionStreams {
         match self.zero {
-            Zero::None | Zero::Optimizer => Streams::One,
-            Zero::Gradients | Zero::Weights => Streams::OneEach,
+            Zero::None | Zero::Optimizer => ReductionStreams::One,
+            Zero::Gradients | Zero::Weights => ReductionStreams::Separate,
         }
     }
 
     /// Period for which ranks of a layout hold gathered weights.
     #[must_use]
-    pub fn gathered(&self, layout: &Layout) -> Gathered {
+    pub fn weight_lifetime(&self, layout: &Layout) -> WeightLifetime {
         let stages = layout.degrees.pipeline > 1;
         match (self.zero, self.reshard) {
-            (Zero::None | Zero::Optimizer | Zero::Gradients, _) => Gathered::Step,
-            (Zero::Weights, None) if stages => Gathered::Step,
-            (Zero::Weights, None | Some(Reshard::AfterForward)) => Gathered::Pass,
-            (Zero::Weights, Some(Reshard::AfterBackward)) if stages => Gathered::Step,
-            (Zero::Weights, Some(Reshard::AfterBackward)) => Gathered::MicroBatch,
+            (Zero::None | Zero::Optimizer | Zero::Gradients, _) => WeightLifetime::Step,
+            (Zero::Weights, None) if stages => WeightLifetime::Step,
+            (Zero::Weights, None | Some(Reshard::AfterForward)) => WeightLifetime::Pass,
+            (Zero::Weights, Some(Reshard::AfterBackward)) if stages => WeightLifetime::Step,
+            (Zero::Weights, Some(Reshard::AfterBackward)) => WeightLifetime::MicroBatch,
         }
     }
 
     /// Accumulation of gradients on ranks of a layout.
     #[must_use]
-    pub fn accumulated(&self, layout: &Layout) -> Accumulate {
+    pub fn gradient_accumulation(&self, layout: &Layout) -> Accumulate {
         match (self.zero, self.accumulate) {
             (Zero::None | Zero::Optimizer, _) => Accumulate::Whole,
-            (Zero::Gradients | Zero::Weights, Some(given)) => given,
+            (Zero::Gradients | Zero::Weights, Some(accumulate)) => accumulate,
             (Zero::Gradients | Zero::Weights, None) if layout.degrees.pipeline > 1 => Accumulate::Whole,
             (Zero::Gradients | Zero::Weights, None) => Accumulate::Shards,
         }
@@ -143,11 +143,11 @@ impl Training {
     #[must_use]
     pub fn bucket(&self, layout: &Layout) -> Bytes {
         let parameters = match (self.bucket_mb, self.zero) {
-            (Some(given), _) => return Bytes(u64::from(given) << 20),
-            (None, Zero::None) if layout.only_copies() => return Bytes(DDP_BUCKET),
+            (Some(mib), _) => return Bytes(u64::from(mib) << 20),
+            (None, Zero::None) if layout.is_pure_data_parallel() => return Bytes(DDP_BUCKET),
             (None, Zero::None | Zero::Optimizer | Zero::Gradients) => megatron_bucket(layout),
             (None, Zero::Weights) => {
-                let (shared, experts) = of_rank(&self.model, layout, 1, 0);
+                let (shared, experts) = rank_parameters(&self.model, layout, 1, 0);
                 shared + experts
             }
         };
@@ -165,7 +165,7 @@ impl Training {
 /// Bucket size of Megatron Core in parameters.
 fn megatron_bucket(layout: &Layout) -> u64 {
     let ranks = u64::from(layout.size(Dimension::Data)) * u64::from(layout.size(Dimension::Replica));
-    MEGATRON_BUCKET.max(MEGATRON_BUCKET_OF_RANK.saturating_mul(ranks))
+    MEGATRON_BUCKET.max(MEGATRON_BUCKET_PER_RANK.saturating_mul(ranks))
 }
 
 #[cfg(test)]
@@ -179,7 +179,7 @@ mod tests {
 
     /// Groups of a dimension.
     fn groups(job: &Training, ranks: u32, dimension: Dimension) -> Vec<Vec<u32>> {
-        Layout::given(job, ranks).unwrap().unwrap().groups(dimension)
+        Layout::specified_by(job, ranks).unwrap().unwrap().groups(dimension)
     }
 
     #[test]
@@ -188,21 +188,21 @@ mod tests {
         assert_eq!(groups(&dense, 16, Dimension::Data)[..2], [[0, 2, 4, 6], [1, 3, 5, 7]]);
         assert_eq!(groups(&dense, 16, Dimension::Replica)[..3], [[0, 8], [1, 9], [2, 10]]);
         // Experts have fewer replicas, in as many groups.
-        let of = |ep: u32| {
+        let mixture = |ep: u32| {
             job(&format!(
                 "zero = 1\nshard = 4\nparallel = {{ dp = 16, ep = {ep} }}\n\
                  model = {{ layers = 4, hidden = 1024, heads = 8, vocab = 32000, seq = 512, experts = 8, experts_per_token = 2 }}\n"
             ))
         };
-        assert_eq!(groups(&of(2), 16, Dimension::ExpertData)[..2], [[0, 2], [1, 3]]);
-        assert_eq!(groups(&of(2), 16, Dimension::ExpertReplica)[..2], [[0, 4, 8, 12], [1, 5, 9, 13]]);
-        assert_eq!(groups(&of(4), 16, Dimension::ExpertData)[0], [0]);
-        assert_eq!(groups(&of(4), 16, Dimension::ExpertReplica)[0], [0, 4, 8, 12]);
+        assert_eq!(groups(&mixture(2), 16, Dimension::ExpertData)[..2], [[0, 2], [1, 3]]);
+        assert_eq!(groups(&mixture(2), 16, Dimension::ExpertReplica)[..2], [[0, 4, 8, 12], [1, 5, 9, 13]]);
+        assert_eq!(groups(&mixture(4), 16, Dimension::ExpertData)[0], [0]);
+        assert_eq!(groups(&mixture(4), 16, Dimension::ExpertReplica)[0], [0, 4, 8, 12]);
     }
 
     #[test]
     fn invalid_shards_are_rejected_with_location() {
-        for (lines, place, expected) in [
+        for (lines, location, expected) in [
             ("shard = 0\nzero = 3", "job.toml:1:9", "shard: 0 ranks hold nothing: expected 2 or more"),
             ("zero = 3\nshard = 1", "job.toml:2:9", "or zero = 0 without shard"),
             ("shard = 8", "job.toml:1:9", "expected zero = 1, 2 or 3"),
@@ -210,7 +210,7 @@ mod tests {
             ("zero = 3\nshard = \"host\"", "job.toml:2:9", "expected u64"),
         ] {
             let error = read_job(&text(&format!("{lines}\n")), "job.toml").unwrap_err().to_string();
-            let message = error.strip_prefix(&format!("{place}: "));
+            let message = error.strip_prefix(&format!("{location}: "));
             assert!(message.is_some_and(|message| message.contains(expected)), "{lines}: {error}");
         }
         let experts = "model = { layers = 4, hidden = 1024, heads = 8, vocab = 32000, seq = 512, experts = 4, experts_per_token = 2 }";
@@ -224,8 +224,8 @@ mod tests {
                 "16 ranks by 2 have 8 copies, and 4 ranks with the same experts cannot be divided into as many",
             ),
         ] {
-            let error = Layout::given(&job(&format!("zero = 3\n{lines}\n")), ranks).unwrap_err();
-            assert_eq!((error.place.line, error.place.column), (3, 9), "{lines}: {error}");
+            let error = Layout::specified_by(&job(&format!("zero = 3\n{lines}\n")), ranks).unwrap_err();
+            assert_eq!((error.location.line, error.location.column), (3, 9), "{lines}: {error}");
             assert!(error.to_string().contains(expected), "{lines}: {error}");
         }
     }
@@ -238,36 +238,36 @@ mod tests {
         #[test]
         fn hybrid_sharding_matches_closed_form(
             part in 1u32..4, groups in 1u32..4, cp in 0u32..2, zero in 1u32..4, bits in prop::sample::select(vec![16u64, 32]),
-            whole in any::<bool>(), experts in any::<bool>(),
+            unsharded in any::<bool>(), experts in any::<bool>(),
         ) {
-            let (shard, copies, cp) = (1 << part, 1 << (part + groups), 1 << cp);
+            let (shard, replicas, cp) = (1 << part, 1 << (part + groups), 1 << cp);
             let experts = if experts { ", experts = 4, experts_per_token = 2" } else { "" };
-            let accumulate = if zero > 1 && whole { "accumulate = \"whole\"\n" } else { "" };
-            let of = |lines: &str, copies: u32| {
+            let accumulate = if zero > 1 && unsharded { "accumulate = \"whole\"\n" } else { "" };
+            let build = |lines: &str, replicas: u32| {
                 let job = job(&format!(
                     "global_batch = {}\nzero = {zero}\ngradient_bits = {bits}\n{accumulate}{lines}parallel = {{ dp = {}, cp = {cp} }}\n\
                      model = {{ layers = 4, hidden = 1024, heads = 8, vocab = 32000, seq = 512{experts} }}\n",
-                    2 * copies / cp, copies / cp
+                    2 * replicas / cp, replicas / cp
                 ));
-                let layout = Layout::given(&job, copies).unwrap().unwrap();
+                let layout = Layout::specified_by(&job, replicas).unwrap().unwrap();
                 (footprint(&job, &layout), traffic(&job, &layout), layout)
             };
-            let (has, calls, layout) = of(&format!("shard = {shard}\n"), copies);
-            let (alone, own, _) = of("", shard);
-            prop_assert_eq!((layout.size(Dimension::Data), layout.size(Dimension::Replica)), (shard, copies / shard));
-            prop_assert_eq!(has, alone);
-            let (among, within): (Vec<_>, Vec<_>) = calls.into_iter().partition(|call| call.dimension.is_of_replicas());
-            prop_assert_eq!(&within, &own);
+            let (memory, calls, layout) = build(&format!("shard = {shard}\n"), replicas);
+            let (replica_memory, replica_calls, _) = build("", shard);
+            prop_assert_eq!((layout.size(Dimension::Data), layout.size(Dimension::Replica)), (shard, replicas / shard));
+            prop_assert_eq!(memory, replica_memory);
+            let (between, within): (Vec<_>, Vec<_>) = calls.into_iter().partition(|call| call.dimension.is_replica_group());
+            prop_assert_eq!(&within, &replica_calls);
             let reduced: Vec<_> = within.iter().filter(|call| call.collective == Collective::ReduceScatter).collect();
-            prop_assert_eq!(among.len(), reduced.len());
-            for (among, reduced) in among.iter().zip(reduced) {
-                prop_assert_eq!((among.phase, among.collective), (reduced.phase, Collective::AllReduce));
-                prop_assert_eq!(among.bytes, Bytes(reduced.bytes.0.div_ceil(u64::from(shard))));
-                prop_assert!(matches!(among.phase, Phase::Gradients | Phase::LayerGradients));
+            prop_assert_eq!(between.len(), reduced.len());
+            for (between, reduced) in between.iter().zip(reduced) {
+                prop_assert_eq!((between.phase, between.collective), (reduced.phase, Collective::AllReduce));
+                prop_assert_eq!(between.bytes, Bytes(reduced.bytes.0.div_ceil(u64::from(shard))));
+                prop_assert!(matches!(between.phase, Phase::Gradients | Phase::LayerGradients));
             }
             // Sharding over all ranks equals no `shard`.
-            let (all, every) = (of(&format!("shard = {copies}\n"), copies), of("", copies));
-            prop_assert_eq!(all, every);
+            let (sharded_over_all, unlimited) = (build(&format!("shard = {replicas}\n"), replicas), build("", replicas));
+            prop_assert_eq!(sharded_over_all, unlimited);
         }
     }
 
@@ -277,7 +277,7 @@ mod tests {
             "global_batch = 4096\n{lines}\nparallel = {{ {parallel} }}\n\
              model = {{ layers = 96, hidden = 4096, heads = 32, ffn = 16384, vocab = 51200, seq = 2048 }}\n"
         ));
-        job.bucket(&Layout::given(&job, ranks).unwrap().unwrap()).0
+        job.bucket(&Layout::specified_by(&job, ranks).unwrap().unwrap()).0
     }
 
     #[test]

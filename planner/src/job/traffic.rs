@@ -18,9 +18,9 @@
 use fabricast_sim::schedule::Collective;
 use fabricast_topologies::Bytes;
 
-use super::layout::Sequence;
-use super::memory::{of_rank, words};
-use super::{Accumulate, Dimension, Gathered, Layout, Training, Zero};
+use super::layout::SequenceParallelism;
+use super::memory::{rank_parameters, stage_embedding_parameters};
+use super::{Accumulate, Dimension, Layout, Training, WeightLifetime, Zero};
 
 /// Phase of a step in which a call happens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -30,11 +30,11 @@ pub enum Phase {
     /// Backward pass of each layer, per micro-batch, including recomputation.
     LayerBackward,
     /// Before the first layer, per micro-batch: embedding.
-    Words,
+    Embedding,
     /// Backward pass of the logits after the last layer, per micro-batch.
     Logits,
     /// Pipeline point-to-point transfer between model chunks on different stages, per micro-batch, in each direction.
-    HandOff,
+    PipelineTransfer,
     /// Weights before the forward pass of each layer, per micro-batch.
     WeightsForward,
     /// Weights before the backward pass of each layer, per micro-batch.
@@ -45,9 +45,9 @@ pub enum Phase {
     Gradients,
     /// Gradients of the tied embedding, between the first and the last pipeline stage, once per step after all other
     /// gradients.
-    WordGradients,
+    EmbeddingGradients,
     /// Weights once per step, after the optimizer.
-    Updated,
+    UpdatedWeights,
 }
 
 impl Phase {
@@ -57,15 +57,15 @@ impl Phase {
         match self {
             Self::LayerForward => "layer_forward",
             Self::LayerBackward => "layer_backward",
-            Self::Words => "words",
+            Self::Embedding => "words",
             Self::Logits => "logits",
-            Self::HandOff => "hand_off",
+            Self::PipelineTransfer => "hand_off",
             Self::WeightsForward => "weights_forward",
             Self::WeightsBackward => "weights_backward",
             Self::LayerGradients => "layer_gradients",
             Self::Gradients => "gradients",
-            Self::WordGradients => "word_gradients",
-            Self::Updated => "updated",
+            Self::EmbeddingGradients => "word_gradients",
+            Self::UpdatedWeights => "updated",
         }
     }
 }
@@ -88,8 +88,8 @@ pub struct GroupCall {
 impl GroupCall {
     /// Returns true for pipeline point-to-point transfers between stages.
     #[must_use]
-    pub fn is_between_stages(&self) -> bool {
-        self.phase == Phase::HandOff && self.dimension == Dimension::Pipeline
+    pub fn is_pipeline_transfer(&self) -> bool {
+        self.phase == Phase::PipelineTransfer && self.dimension == Dimension::Pipeline
     }
 }
 
@@ -97,60 +97,61 @@ impl GroupCall {
 #[must_use]
 pub fn traffic(job: &Training, layout: &Layout) -> Vec<GroupCall> {
     let mut calls = Vec::new();
-    layers(job, layout, &mut calls);
-    ends(job, layout, &mut calls);
-    copies(job, layout, &mut calls);
-    calls.extend(shared_words(job, layout));
+    layer_calls(job, layout, &mut calls);
+    end_stage_calls(job, layout, &mut calls);
+    data_parallel_calls(job, layout, &mut calls);
+    calls.extend(tied_embedding_call(job, layout));
     calls.retain(|call| layout.size(call.dimension) > 1 && call.bytes.0 > 0 && call.count > 0);
     calls
 }
 
 /// Bytes of a micro-batch's activations between layers, on a rank that processes all of its tokens.
-pub(crate) fn activations(job: &Training, layout: &Layout) -> u64 {
+pub(crate) fn activation_bytes(job: &Training, layout: &Layout) -> u64 {
     job.precision.bytes() * job.micro_batch * job.model.seq / u64::from(layout.degrees.context) * job.model.hidden
 }
 
 /// Total bytes of a micro-batch's tokens routed to the experts of the most loaded tensor group.
-fn routed(job: &Training, layout: &Layout) -> u64 {
-    job.precision.bytes() * job.routed(layout) * job.model.hidden
+fn routed_bytes(job: &Training, layout: &Layout) -> u64 {
+    job.precision.bytes() * job.routed_tokens(layout) * job.model.hidden
 }
 
-fn layers(job: &Training, layout: &Layout, calls: &mut Vec<GroupCall>) {
-    let whole = activations(job, layout);
+fn layer_calls(job: &Training, layout: &Layout, calls: &mut Vec<GroupCall>) {
+    let activation_bytes = activation_bytes(job, layout);
     // Recomputation repeats the forward pass of a layer.
-    let backward = if job.recompute.is_of_layers() { 2 } else { 1 };
+    let backward = if job.recompute.recomputes_layers() { 2 } else { 1 };
     for (phase, times) in [(Phase::LayerForward, 1), (Phase::LayerBackward, backward)] {
         let mut add = |dimension, collective, bytes, count| {
             calls.push(GroupCall { phase, dimension, collective, bytes: Bytes(bytes), count });
         };
         let parts = layout.tensor_parts(&job.model) * times;
         match layout.degrees.sequence {
-            Sequence::Whole => add(Dimension::Tensor, Collective::AllReduce, whole, parts),
-            Sequence::Divided => {
-                let Short { bytes, gathered, reduced } = Short::of(job, whole, phase);
-                add(Dimension::Tensor, Collective::AllGather, whole, parts - gathered);
-                add(Dimension::Tensor, Collective::ReduceScatter, whole, parts - reduced);
+            SequenceParallelism::Undivided => add(Dimension::Tensor, Collective::AllReduce, activation_bytes, parts),
+            SequenceParallelism::TensorSharded => {
+                let LatentGathers { bytes, gathered, reduced } = LatentGathers::new(job, activation_bytes, phase);
+                add(Dimension::Tensor, Collective::AllGather, activation_bytes, parts - gathered);
+                add(Dimension::Tensor, Collective::ReduceScatter, activation_bytes, parts - reduced);
                 add(Dimension::Tensor, Collective::AllGather, bytes, gathered);
                 add(Dimension::Tensor, Collective::ReduceScatter, bytes, reduced);
                 // Tokens routed to experts whose matrices tensor-parallel ranks divide.
-                let (came, divided) = (routed(job, layout), u64::from(layout.gathers_routed(&job.model)) * times);
-                add(Dimension::Tensor, Collective::AllGather, came, divided);
-                add(Dimension::Tensor, Collective::ReduceScatter, came, divided);
+                let (routed_bytes, routed_calls) =
+                    (routed_bytes(job, layout), u64::from(layout.gathers_routed_tokens(&job.model)) * times);
+                add(Dimension::Tensor, Collective::AllGather, routed_bytes, routed_calls);
+                add(Dimension::Tensor, Collective::ReduceScatter, routed_bytes, routed_calls);
             }
         }
         if job.model.experts > 0 {
-            let tokens = whole / layout.degrees.token_shares() * job.model.experts_per_token;
+            let tokens = activation_bytes / layout.degrees.token_shares() * job.model.experts_per_token;
             add(
                 Dimension::Expert,
                 Collective::AllToAll,
-                (tokens as f64 * layout.fullest(job.skew)).round() as u64,
+                (tokens as f64 * layout.expert_imbalance(job.skew)).round() as u64,
                 2 * times,
             );
         }
         // Keys and values in the forward pass; the backward pass sends them again, together with their gradients.
-        let model = job.model.held_by(layout.degrees.tensor);
+        let model = job.model.sharded_over(layout.degrees.tensor);
         let width = model.key_width() + model.value_width();
-        let kv = whole / model.hidden * width / u64::from(layout.degrees.tensor);
+        let kv = activation_bytes / model.hidden * width / u64::from(layout.degrees.tensor);
         let rounds = u64::from(layout.degrees.context) - 1;
         let passes = if phase == Phase::LayerForward { 1 } else { times + 1 };
         add(Dimension::Context, Collective::SendRecv, kv, rounds * passes);
@@ -160,7 +161,7 @@ fn layers(job: &Training, layout: &Layout, calls: &mut Vec<GroupCall>) {
 /// Gathers of latent vectors. With latent attention and sequence parallelism, ranks compute latent vectors of their own
 /// tokens and gather these instead of the tokens before attention (Megatron Core, `MLASelfAttention`). Queries without
 /// a latent vector still need the tokens.
-struct Short {
+struct LatentGathers {
     bytes: u64,
     /// Number of gathers in a pass of a layer.
     gathered: u64,
@@ -168,93 +169,96 @@ struct Short {
     reduced: u64,
 }
 
-impl Short {
-    fn of(job: &Training, whole: u64, phase: Phase) -> Self {
+impl LatentGathers {
+    fn new(job: &Training, activation_bytes: u64, phase: Phase) -> Self {
         let Some(latent) = job.model.latent else { return Self { bytes: 0, gathered: 0, reduced: 0 } };
-        let width = latent.query.unwrap_or(job.model.hidden) + latent.kept();
-        let bytes = whole / job.model.hidden * width;
+        let width = latent.query.unwrap_or(job.model.hidden) + latent.cached_width();
+        let bytes = activation_bytes / job.model.hidden * width;
         match phase {
             Phase::LayerForward => Self { bytes, gathered: 1, reduced: 0 },
-            _ => Self { bytes, gathered: u64::from(job.recompute.is_of_layers()), reduced: 1 },
+            _ => Self { bytes, gathered: u64::from(job.recompute.recomputes_layers()), reduced: 1 },
         }
     }
 }
 
-fn ends(job: &Training, layout: &Layout, calls: &mut Vec<GroupCall>) {
-    let whole = activations(job, layout);
+fn end_stage_calls(job: &Training, layout: &Layout, calls: &mut Vec<GroupCall>) {
+    let activation_bytes = activation_bytes(job, layout);
     let tensor = u64::from(layout.degrees.tensor);
     let mut add = |phase, dimension, collective, bytes| {
         calls.push(GroupCall { phase, dimension, collective, bytes: Bytes(bytes), count: 1 });
     };
     // Each rank has a part of the vocabulary.
-    let word_sum = match layout.degrees.sequence {
-        Sequence::Whole => Collective::AllReduce,
-        Sequence::Divided => Collective::ReduceScatter,
+    let reduction = match layout.degrees.sequence {
+        SequenceParallelism::Undivided => Collective::AllReduce,
+        SequenceParallelism::TensorSharded => Collective::ReduceScatter,
     };
-    add(Phase::Words, Dimension::Tensor, word_sum, whole);
-    add(Phase::Logits, Dimension::Tensor, word_sum, whole);
+    add(Phase::Embedding, Dimension::Tensor, reduction, activation_bytes);
+    add(Phase::Logits, Dimension::Tensor, reduction, activation_bytes);
     // Each tensor-parallel rank sends its part. Without sequence parallelism the receivers gather the other parts
     // immediately (Narayanan et al., section 4.1).
-    add(Phase::HandOff, Dimension::Pipeline, Collective::SendRecv, whole / tensor);
-    if layout.degrees.sequence == Sequence::Whole && layout.degrees.pipeline > 1 {
-        add(Phase::HandOff, Dimension::Tensor, Collective::AllGather, whole);
+    add(Phase::PipelineTransfer, Dimension::Pipeline, Collective::SendRecv, activation_bytes / tensor);
+    if layout.degrees.sequence == SequenceParallelism::Undivided && layout.degrees.pipeline > 1 {
+        add(Phase::PipelineTransfer, Dimension::Tensor, Collective::AllGather, activation_bytes);
     }
 }
 
-fn copies(job: &Training, layout: &Layout, calls: &mut Vec<GroupCall>) {
+fn data_parallel_calls(job: &Training, layout: &Layout, calls: &mut Vec<GroupCall>) {
     let degrees = layout.degrees;
     let tensor = u64::from(degrees.tensor);
-    let (shared, experts) = of_rank(&job.model, layout, 1, 0);
-    let words = |stage| words(&job.model, layout, stage).div_ceil(tensor);
+    let (shared, experts) = rank_parameters(&job.model, layout, 1, 0);
+    let embedding_parameters = |stage| stage_embedding_parameters(&job.model, layout, stage).div_ceil(tensor);
     let gradient = |parameters: u64| (parameters * u64::from(job.gradient_bits)).div_ceil(8);
     let weight = |parameters: u64| parameters * job.precision.bytes();
-    for (dimension, replicas, layer, has_words) in [
+    for (dimension, replicas, layer, embeddings) in [
         (Dimension::Data, Dimension::Replica, shared, 1),
         (Dimension::ExpertData, Dimension::ExpertReplica, experts, 0),
     ] {
-        let mut among = |dimension, phase, collective, bytes| {
+        let mut add = |dimension, phase, collective, bytes| {
             calls.push(GroupCall { phase, dimension, collective, bytes: Bytes(bytes), count: 1 });
         };
-        let of_stage = |stage| layer * layout.stage_layers(&job.model, stage) + has_words * words(stage);
-        let all = layout.fullest_stages().into_iter().map(of_stage).max().unwrap_or_default();
-        let once = has_words * layout.fullest_stages().into_iter().map(words).max().unwrap_or_default();
+        let stage_parameters =
+            |stage| layer * layout.stage_layers(&job.model, stage) + embeddings * embedding_parameters(stage);
+        let total = layout.fullest_stages().into_iter().map(stage_parameters).max().unwrap_or_default();
+        let embedding =
+            embeddings * layout.fullest_stages().into_iter().map(embedding_parameters).max().unwrap_or_default();
         if job.zero == Zero::None {
-            among(dimension, Phase::Gradients, Collective::AllReduce, gradient(all));
+            add(dimension, Phase::Gradients, Collective::AllReduce, gradient(total));
             continue;
         }
         let mut reduce = |phase, parameters| {
-            let whole = gradient(parameters);
-            among(dimension, phase, Collective::ReduceScatter, whole);
-            among(replicas, phase, Collective::AllReduce, whole.div_ceil(layout.size(dimension).max(1).into()));
+            let gradient_bytes = gradient(parameters);
+            add(dimension, phase, Collective::ReduceScatter, gradient_bytes);
+            add(replicas, phase, Collective::AllReduce, gradient_bytes.div_ceil(layout.size(dimension).max(1).into()));
         };
-        match job.accumulated(layout) {
-            Accumulate::Whole => reduce(Phase::Gradients, all),
+        match job.gradient_accumulation(layout) {
+            Accumulate::Whole => reduce(Phase::Gradients, total),
             Accumulate::Shards => {
                 reduce(Phase::LayerGradients, layer);
-                reduce(Phase::Gradients, once);
+                reduce(Phase::Gradients, embedding);
             }
         }
-        let (each, after) = match job.gathered(layout) {
-            Gathered::Step => (&[][..], all),
-            Gathered::MicroBatch => (&[Phase::WeightsForward][..], once),
-            Gathered::Pass => (&[Phase::WeightsForward, Phase::WeightsBackward][..], once),
+        let (gather_phases, updated) = match job.weight_lifetime(layout) {
+            WeightLifetime::Step => (&[][..], total),
+            WeightLifetime::MicroBatch => (&[Phase::WeightsForward][..], embedding),
+            WeightLifetime::Pass => (&[Phase::WeightsForward, Phase::WeightsBackward][..], embedding),
         };
-        each.iter().for_each(|&phase| among(dimension, phase, Collective::AllGather, weight(layer)));
-        among(dimension, Phase::Updated, Collective::AllGather, weight(after));
+        gather_phases.iter().for_each(|&phase| add(dimension, phase, Collective::AllGather, weight(layer)));
+        add(dimension, Phase::UpdatedWeights, Collective::AllGather, weight(updated));
     }
 }
 
 /// All_reduce of the tied embedding's gradients between first and last stage: all of them, or the shard that a rank
 /// stores (Megatron Core, `_allreduce_word_embedding_grads`).
-fn shared_words(job: &Training, layout: &Layout) -> Option<GroupCall> {
-    let of_rank = job.model.scoring_parameters().div_ceil(layout.degrees.tensor.into());
-    let kept_by = match job.accumulated(layout) {
+fn tied_embedding_call(job: &Training, layout: &Layout) -> Option<GroupCall> {
+    let parameters = job.model.output_projection_parameters().div_ceil(layout.degrees.tensor.into());
+    let shards = match job.gradient_accumulation(layout) {
         Accumulate::Whole => 1,
         Accumulate::Shards => u64::from(layout.size(Dimension::Data)).max(1),
     };
-    let bytes = Bytes((of_rank.div_ceil(kept_by) * u64::from(job.gradient_bits)).div_ceil(8));
-    let (phase, dimension, collective) = (Phase::WordGradients, Dimension::Ends, Collective::AllReduce);
-    (job.model.untied == 0).then_some(GroupCall { phase, dimension, collective, bytes, count: 1 })
+    let bytes = Bytes((parameters.div_ceil(shards) * u64::from(job.gradient_bits)).div_ceil(8));
+    let (phase, dimension, collective) =
+        (Phase::EmbeddingGradients, Dimension::FirstAndLastStage, Collective::AllReduce);
+    (job.model.untied_embeddings == 0).then_some(GroupCall { phase, dimension, collective, bytes, count: 1 })
 }
 
 #[cfg(test)]
@@ -272,8 +276,8 @@ mod tests {
         let times = |phase| match phase {
             Phase::LayerForward | Phase::LayerBackward | Phase::LayerGradients => layers * micro,
             Phase::WeightsForward | Phase::WeightsBackward => layers * micro,
-            Phase::Words | Phase::Logits | Phase::HandOff => micro,
-            Phase::Gradients | Phase::WordGradients | Phase::Updated => 1,
+            Phase::Embedding | Phase::Logits | Phase::PipelineTransfer => micro,
+            Phase::Gradients | Phase::EmbeddingGradients | Phase::UpdatedWeights => 1,
         };
         let calls = traffic(job, layout);
         calls.iter().filter(|c| c.dimension == dimension).map(|c| c.bytes.0 * c.count * times(c.phase)).sum()
@@ -288,11 +292,11 @@ mod tests {
         fn tensor_traffic_matches_closed_form(tp in 1u32..4, pp in 0u32..3, micro in 1u64..3, divided in any::<bool>()) {
             let (tp, pp) = (1 << tp, 1 << pp);
             let job = job(&format!("global_batch = {}\nmicro_batch = {micro}\nparallel = {{ tp = {tp}, pp = {pp}, sequence = {divided} }}\n", micro * 8));
-            let layout = Layout::given(&job, tp * pp).unwrap().unwrap();
-            let each = 2 * micro * 2048 * 12_288;
+            let layout = Layout::specified_by(&job, tp * pp).unwrap().unwrap();
+            let activation_bytes = 2 * micro * 2048 * 12_288;
             let per_layer = if divided { 8 } else { 4 };
             let gathered = if !divided && pp > 1 { 1 } else { 0 };
-            let expected = 8 * each * (96 / u64::from(pp) * per_layer + 2 + gathered);
+            let expected = 8 * activation_bytes * (96 / u64::from(pp) * per_layer + 2 + gathered);
             prop_assert_eq!(bytes(&job, &layout, Dimension::Tensor), expected);
         }
 
@@ -300,23 +304,23 @@ mod tests {
         /// gradients is reduced; queries without a latent vector need the tokens as well. Recomputation gathers once
         /// more.
         #[test]
-        fn latent_vectors_are_gathered_instead_of_tokens(rank in prop_oneof![Just(0u64), 16..900u64], kept in 8..600u64, again in any::<bool>()) {
-            let query = if rank > 0 { format!("q_lora_rank = {rank}, ") } else { String::new() };
-            let recompute = if again { "full" } else { "none" };
-            let of = |latent: &str| {
+        fn latent_vectors_are_gathered_instead_of_tokens(query_rank in prop_oneof![Just(0u64), 16..900u64], kv_rank in 8..600u64, recomputes in any::<bool>()) {
+            let query = if query_rank > 0 { format!("q_lora_rank = {query_rank}, ") } else { String::new() };
+            let recompute = if recomputes { "full" } else { "none" };
+            let tensor_bytes = |latent: &str| {
                 let job = job(&format!(
                     "recompute = \"{recompute}\"\nparallel = {{ tp = 4, sequence = true }}\n\
                      model = {{ layers = 4, hidden = 1024, heads = 8, vocab = 512, seq = 256{latent} }}\n"
                 ));
-                bytes(&job, &Layout::given(&job, 4).unwrap().unwrap(), Dimension::Tensor)
+                bytes(&job, &Layout::specified_by(&job, 4).unwrap().unwrap(), Dimension::Tensor)
             };
             let latent = format!(
-                ", latent = {{ {query}kv_lora_rank = {kept}, qk_nope_head_dim = 32, qk_rope_head_dim = 16, v_head_dim = 32 }}"
+                ", latent = {{ {query}kv_lora_rank = {kv_rank}, qk_nope_head_dim = 32, qk_rope_head_dim = 16, v_head_dim = 32 }}"
             );
-            let width = (if rank > 0 { rank } else { 1024 }) + kept + 16;
-            let times = if again { 3 } else { 2 };
+            let width = (if query_rank > 0 { query_rank } else { 1024 }) + kv_rank + 16;
+            let times = if recomputes { 3 } else { 2 };
             let layers_and_batches = 4 * 64;
-            prop_assert_eq!(of(&latent) + layers_and_batches * times * 2 * 256 * 1024, of("") + layers_and_batches * times * 2 * 256 * width);
+            prop_assert_eq!(tensor_bytes(&latent) + layers_and_batches * times * 2 * 256 * 1024, tensor_bytes("") + layers_and_batches * times * 2 * 256 * width);
         }
 
         /// A pipeline transfer has 2 b s h / t bytes.
@@ -324,7 +328,7 @@ mod tests {
         fn pipeline_traffic_matches_closed_form(tp in 0u32..4, pp in 1u32..4) {
             let (tp, pp) = (1 << tp, 1 << pp);
             let job = job(&format!("parallel = {{ tp = {tp}, pp = {pp} }}\n"));
-            let layout = Layout::given(&job, tp * pp).unwrap().unwrap();
+            let layout = Layout::specified_by(&job, tp * pp).unwrap().unwrap();
             prop_assert_eq!(bytes(&job, &layout, Dimension::Pipeline), 64 * 2 * 2048 * 12_288 / u64::from(tp));
         }
 
@@ -335,16 +339,16 @@ mod tests {
             let (dp, pp) = (1 << dp, 1 << pp);
             let batch = u64::from(dp) * accumulate;
             let job = job(&format!("global_batch = {batch}\nzero = {zero}\nparallel = {{ dp = {dp}, pp = {pp} }}\n"));
-            let layout = Layout::given(&job, dp * pp).unwrap().unwrap();
-            let words = 2 * job.model.embedding_parameters();
-            let layers = (2 * job.model.parameters() - words) / u64::from(pp);
-            let all = layers + words;
+            let layout = Layout::specified_by(&job, dp * pp).unwrap().unwrap();
+            let embeddings = 2 * job.model.embedding_parameters();
+            let layers = (2 * job.model.parameters() - embeddings) / u64::from(pp);
+            let total = layers + embeddings;
             let expected = match zero {
-                0 => all,
-                1 => 2 * all,
-                _ if pp > 1 => 2 * all,
-                2 => accumulate * layers + words + all,
-                _ => 3 * accumulate * layers + 2 * words,
+                0 => total,
+                1 => 2 * total,
+                _ if pp > 1 => 2 * total,
+                2 => accumulate * layers + embeddings + total,
+                _ => 3 * accumulate * layers + 2 * embeddings,
             };
             prop_assert_eq!(bytes(&job, &layout, Dimension::Data), expected);
         }
@@ -352,33 +356,33 @@ mod tests {
         /// Released weights are gathered again, and sharded accumulation reduces every time: the layers' bytes for each
         /// micro-batch, the embedding's once per step.
         #[test]
-        fn zero_3_traffic_matches_reshard_and_accumulate(dp in 1u32..5, pp in 0u32..4, rounds in 1u64..4, reshard in any::<bool>(), whole in any::<bool>(), bits in prop::sample::select(vec![16u64, 32])) {
+        fn zero_3_traffic_matches_reshard_and_accumulate(dp in 1u32..5, pp in 0u32..4, rounds in 1u64..4, reshard in any::<bool>(), unsharded in any::<bool>(), bits in prop::sample::select(vec![16u64, 32])) {
             let (dp, pp) = (1 << dp, 1 << pp);
-            let (micro, accumulate) = (rounds * u64::from(pp), if whole { "whole" } else { "shards" });
+            let (micro, accumulate) = (rounds * u64::from(pp), if unsharded { "whole" } else { "shards" });
             let job = job(&format!(
                 "global_batch = {}\nzero = 3\nreshard_after_forward = {reshard}\naccumulate = \"{accumulate}\"\n\
                  gradient_bits = {bits}\nparallel = {{ dp = {dp}, pp = {pp} }}\n",
                 u64::from(dp) * micro
             ));
-            let layout = Layout::given(&job, dp * pp).unwrap().unwrap();
-            let words = job.model.embedding_parameters();
-            let layers = (job.model.parameters() - words) / u64::from(pp);
-            let reduced = if whole { layers } else { micro * layers } + words;
+            let layout = Layout::specified_by(&job, dp * pp).unwrap().unwrap();
+            let embeddings = job.model.embedding_parameters();
+            let layers = (job.model.parameters() - embeddings) / u64::from(pp);
+            let reduced = if unsharded { layers } else { micro * layers } + embeddings;
             let gathered = match (reshard, pp) {
                 (true, _) => 2 * micro * layers,
                 (false, 1) => micro * layers,
                 (false, _) => layers,
-            } + words;
+            } + embeddings;
             prop_assert_eq!(bytes(&job, &layout, Dimension::Data), reduced * bits / 8 + gathered * 2);
             // Memory holds what is not sharded: weights, with two gathered layers if they are sharded, and gradients in
             // the bits of their accumulation.
-            let has = footprint(&job, &layout);
-            let part = |held: u64, divided: bool| if divided { held.div_ceil(u64::from(dp)) } else { held };
-            let layer = (job.model.parameters() - words) / job.model.layers;
+            let memory = footprint(&job, &layout);
+            let shard = |bytes: u64, is_sharded: bool| if is_sharded { bytes.div_ceil(u64::from(dp)) } else { bytes };
+            let layer = (job.model.parameters() - embeddings) / job.model.layers;
             let gathered = if reshard { 2 * 2 * layer } else { 0 };
-            prop_assert_eq!(has.weights, Bytes(part(2 * (layers + words), reshard) + gathered));
-            prop_assert_eq!(has.gradients, Bytes(part(bits / 8 * (layers + words), !whole)));
-            prop_assert_eq!(has.optimizer, Bytes(part(12 * (layers + words), true)));
+            prop_assert_eq!(memory.weights, Bytes(shard(2 * (layers + embeddings), reshard) + gathered));
+            prop_assert_eq!(memory.gradients, Bytes(shard(bits / 8 * (layers + embeddings), !unsharded)));
+            prop_assert_eq!(memory.optimizer, Bytes(shard(12 * (layers + embeddings), true)));
         }
 
         /// With embedding and logits counted as layers, the stages have all layers in total and differ by at most one.
@@ -393,19 +397,19 @@ mod tests {
                  model = {{ layers = {}, hidden = 64, heads = 8, vocab = 100, seq = 32 }}\n",
                 2 * pp, layers - 2
             ));
-            let layout = Layout::given(&job, 2 * pp).unwrap().unwrap();
+            let layout = Layout::specified_by(&job, 2 * pp).unwrap().unwrap();
             let stages: Vec<u64> = (0..pp).map(|stage| layout.stage_layers(&job.model, stage)).collect();
             prop_assert_eq!(stages.iter().sum::<u64>(), layers - 2);
             prop_assert!(stages.iter().max().unwrap() - stages.iter().min().unwrap() <= 1);
-            prop_assert_eq!(layout.stretch_layers(&job.model, 0, 0), each - if pp == 1 { 2 } else { 1 });
-            let words = job.model.embedding_parameters();
-            let first = stages[0] * job.model.shared_layer_parameters() + words;
-            let most = stages.iter().skip(1).map(|n| n * job.model.shared_layer_parameters()).max().unwrap_or(0).max(first);
+            prop_assert_eq!(layout.chunk_layers(&job.model, 0, 0), each - if pp == 1 { 2 } else { 1 });
+            let embeddings = job.model.embedding_parameters();
+            let first = stages[0] * job.model.shared_layer_parameters() + embeddings;
+            let max_parameters = stages.iter().skip(1).map(|stage_layers| stage_layers * job.model.shared_layer_parameters()).max().unwrap_or(0).max(first);
             let calls = traffic(&job, &layout);
             let gathered = |call: &&GroupCall| call.dimension == Dimension::Data && call.collective == Collective::AllGather;
             if pp > 1 {
-                prop_assert_eq!(calls.iter().filter(gathered).map(|call| call.bytes.0).sum::<u64>(), 2 * most);
-                prop_assert_eq!(footprint(&job, &layout).weights, Bytes(2 * most));
+                prop_assert_eq!(calls.iter().filter(gathered).map(|call| call.bytes.0).sum::<u64>(), 2 * max_parameters);
+                prop_assert_eq!(footprint(&job, &layout).weights, Bytes(2 * max_parameters));
             }
         }
 
@@ -415,7 +419,7 @@ mod tests {
             let ep = 1u32 << ep;
             let job = job(&format!("expert_skew = {skew}\nparallel = {{ dp = {ep}, ep = {ep} }}\n\
                 model = {{ layers = 4, hidden = 1024, heads = 8, vocab = 32000, seq = 512, experts = 8, experts_per_token = {k} }}\n"));
-            let layout = Layout::given(&job, ep).unwrap().unwrap();
+            let layout = Layout::specified_by(&job, ep).unwrap().unwrap();
             let micro = layout.micro_batches(&job);
             prop_assert_eq!(bytes(&job, &layout, Dimension::Expert), micro * 4 * 4 * (2 * 512 * 1024 * k) * skew.min(ep.into()));
             prop_assert_eq!(bytes(&job, &layout, Dimension::ExpertData), 0);
@@ -427,27 +431,27 @@ mod tests {
         fn undivided_expert_traffic_matches_closed_form(tp in 1u32..3, dp in 0u32..3, ep in 0u32..4, shared in 0u64..2) {
             let (tp, dp, ep) = (1 << tp, 1 << dp, 1u32 << ep);
             prop_assume!(tp * dp >= ep);
-            let of = |lines: &str| {
+            let build = |lines: &str| {
                 let job = job(&format!(
                     "zero = 1\nparallel = {{ tp = {tp}, dp = {dp}, sequence = true{lines} }}\nmodel = {{ layers = 4, hidden = 1024, heads = 8, \
                      vocab = 32000, seq = 512, experts = 8, experts_per_token = 2, shared_experts = {shared} }}\n"
                 ));
-                let layout = Layout::given(&job, tp * dp).unwrap().unwrap();
+                let layout = Layout::specified_by(&job, tp * dp).unwrap().unwrap();
                 (job, layout)
             };
-            let (job, whole) = of(&format!(", ep = {ep}, etp = 1"));
-            let micro = whole.micro_batches(&job);
-            let out = if ep > 1 { micro * 4 * 4 * (2 * 512 * 1024 * 2) / u64::from(tp) } else { 0 };
-            prop_assert_eq!(bytes(&job, &whole, Dimension::Expert), out);
-            let (divided_job, divided) = of("");
-            let of_a_layer = |job, layout| bytes(job, layout, Dimension::Tensor) - micro * 2 * (2 * 512 * 1024);
+            let (job, undivided) = build(&format!(", ep = {ep}, etp = 1"));
+            let micro = undivided.micro_batches(&job);
+            let expert_bytes = if ep > 1 { micro * 4 * 4 * (2 * 512 * 1024 * 2) / u64::from(tp) } else { 0 };
+            prop_assert_eq!(bytes(&job, &undivided, Dimension::Expert), expert_bytes);
+            let (divided_job, divided) = build("");
+            let layer_bytes = |job, layout| bytes(job, layout, Dimension::Tensor) - micro * 2 * (2 * 512 * 1024);
             let parts = if shared == 0 { 1 } else { 2 };
-            prop_assert_eq!(2 * of_a_layer(&job, &whole), parts * of_a_layer(&divided_job, &divided));
+            prop_assert_eq!(2 * layer_bytes(&job, &undivided), parts * layer_bytes(&divided_job, &divided));
             let experts = 2 * 4 * 8 * job.model.ffn_parameters() / u64::from(ep);
-            let copies = u64::from(tp * dp / ep);
-            prop_assert_eq!(bytes(&job, &whole, Dimension::ExpertData), if copies > 1 { 2 * experts } else { 0 });
+            let replicas = u64::from(tp * dp / ep);
+            prop_assert_eq!(bytes(&job, &undivided, Dimension::ExpertData), if replicas > 1 { 2 * experts } else { 0 });
             let shared = footprint(&divided_job, &divided).weights.0 - 2 * 4 * 8 * job.model.ffn_parameters() / u64::from(tp);
-            prop_assert_eq!(footprint(&job, &whole).weights.0, shared + experts);
+            prop_assert_eq!(footprint(&job, &undivided).weights.0, shared + experts);
         }
     }
 
@@ -460,12 +464,15 @@ mod tests {
                 "global_batch = 8\n{lines}\nmodel = {{ layers = 8, hidden = 1024, heads = 8, vocab = 50304, seq = 512, tied = {} }}\n",
                 !lines.contains("untied")
             ).replace("# untied", ""));
-            bytes(&job, &Layout::given(&job, 16).unwrap().unwrap(), Dimension::Ends)
+            bytes(&job, &Layout::specified_by(&job, 16).unwrap().unwrap(), Dimension::FirstAndLastStage)
         };
-        let whole = 2 * 50_304 * 1024;
-        assert_eq!(bytes("parallel = { tp = 2, pp = 4, dp = 2 }"), whole / 2);
-        assert_eq!(bytes("parallel = { tp = 2, pp = 2, dp = 4 }\nzero = 1"), whole / 2);
-        assert_eq!(bytes("parallel = { tp = 2, pp = 2, dp = 4 }\nzero = 2\naccumulate = \"shards\""), whole / 8);
+        let gradient_bytes = 2 * 50_304 * 1024;
+        assert_eq!(bytes("parallel = { tp = 2, pp = 4, dp = 2 }"), gradient_bytes / 2);
+        assert_eq!(bytes("parallel = { tp = 2, pp = 2, dp = 4 }\nzero = 1"), gradient_bytes / 2);
+        assert_eq!(
+            bytes("parallel = { tp = 2, pp = 2, dp = 4 }\nzero = 2\naccumulate = \"shards\""),
+            gradient_bytes / 8
+        );
         assert_eq!(bytes("parallel = { tp = 2, pp = 4, dp = 2 } # untied"), 0);
         assert_eq!(bytes("parallel = { tp = 2, pp = 1, dp = 8 }"), 0);
     }
@@ -474,41 +481,47 @@ mod tests {
     /// bytes in each direction for the second part of a layer, and all tokens once more for shared experts.
     #[test]
     fn divided_experts_gather_routed_tokens() {
-        let of = |ep: u32, k: u64, shared: u64| {
+        let tensor_bytes = |ep: u32, k: u64, shared: u64| {
             let job = job(&format!(
                 "parallel = {{ tp = 4, dp = 4, ep = {ep}, sequence = true }}\nmodel = {{ layers = 4, hidden = 1024, heads = 8, vocab = 512, \
                  seq = 256, experts = 16, experts_per_token = {k}, shared_experts = {shared} }}\n"
             ));
-            bytes(&job, &Layout::given(&job, 16).unwrap().unwrap(), Dimension::Tensor)
+            bytes(&job, &Layout::specified_by(&job, 16).unwrap().unwrap(), Dimension::Tensor)
         };
         // Forward and backward, gather and reduce, four layers, 16 micro-batches.
         let part = 4 * 4 * 16 * (2 * 256 * 1024);
-        assert_eq!(of(4, 1, 0), of(1, 1, 0));
-        assert_eq!(of(4, 6, 0) - of(1, 6, 0), 5 * part);
-        assert_eq!(of(4, 6, 2) - of(4, 6, 0), part);
-        assert_eq!(of(1, 6, 2), of(1, 1, 0));
+        assert_eq!(tensor_bytes(4, 1, 0), tensor_bytes(1, 1, 0));
+        assert_eq!(tensor_bytes(4, 6, 0) - tensor_bytes(1, 6, 0), 5 * part);
+        assert_eq!(tensor_bytes(4, 6, 2) - tensor_bytes(4, 6, 0), part);
+        assert_eq!(tensor_bytes(1, 6, 2), tensor_bytes(1, 1, 0));
     }
 
     /// With fewer KV heads than tensor-parallel ranks, each rank has a full head to send.
     #[test]
     fn kv_heads_are_replicated_not_divided() {
-        let of = |kv_heads: u64| {
+        let bytes_and_parameters = |kv_heads: u64| {
             let job = job(&format!(
                 "parallel = {{ tp = 8, cp = 2 }}\nmodel = {{ layers = 4, hidden = 1024, heads = 8, kv_heads = {kv_heads}, vocab = 512, seq = 256 }}\n"
             ));
-            let layout = Layout::given(&job, 16).unwrap().unwrap();
-            (bytes(&job, &layout, Dimension::Context), of_rank(&job.model, &layout, 1, 0).0)
+            let layout = Layout::specified_by(&job, 16).unwrap().unwrap();
+            (bytes(&job, &layout, Dimension::Context), rank_parameters(&job.model, &layout, 1, 0).0)
         };
-        assert_eq!((of(8).0, of(2).0), (of(1).0, of(1).0));
+        assert_eq!(
+            (bytes_and_parameters(8).0, bytes_and_parameters(2).0),
+            (bytes_and_parameters(1).0, bytes_and_parameters(1).0)
+        );
         // Parameters of a layer on a rank include one KV head of width 128 with biases, however few there are.
-        assert_eq!((of(8).1, of(2).1), (of(1).1, of(1).1));
+        assert_eq!(
+            (bytes_and_parameters(8).1, bytes_and_parameters(2).1),
+            (bytes_and_parameters(1).1, bytes_and_parameters(1).1)
+        );
     }
 
     #[test]
     fn single_rank_has_no_traffic() {
         let text = text("parallel = { tp = 1 }\nzero = 3\n");
         let job = trained(&text);
-        let layout = Layout::given(&job, 1).unwrap().unwrap();
+        let layout = Layout::specified_by(&job, 1).unwrap().unwrap();
         assert_eq!(traffic(&job, &layout), []);
     }
 }

@@ -3,7 +3,8 @@
 use serde::Deserialize;
 
 use super::{
-    Accumulate, Collectives, Degrees, Layout, Model, Parallel, Placement, Places, Precision, Reshard, Tier, Zero,
+    Accumulate, CollectiveCandidates, Degrees, JobSpans, Layout, Model, Parallel, Placement, Precision, Reshard, Tier,
+    Zero,
 };
 
 /// Training job.
@@ -28,9 +29,9 @@ pub struct Training {
     /// Memory tier of the optimizer states. The GPU updates them in any tier; outside HBM they are transferred for the
     /// update.
     pub optimizer_tier: Tier,
-    /// Time at which gathered weights are released; `None` for the default of [`Training::gathered`].
+    /// Time at which gathered weights are released; `None` for the default of [`Training::weight_lifetime`].
     pub reshard: Option<Reshard>,
-    /// Accumulation of gradients; `None` for the default of [`Training::accumulated`].
+    /// Accumulation of gradients; `None` for the default of [`Training::gradient_accumulation`].
     pub accumulate: Option<Accumulate>,
     /// Gradient bucket size in MiB, as in PyTorch's `bucket_cap_mb`; `None` for the default of [`Training::bucket`].
     pub bucket_mb: Option<u32>,
@@ -43,7 +44,7 @@ pub struct Training {
     /// Attention kernel.
     pub attention: Attention,
     /// Elementwise and normalization kernels.
-    pub fusion: Fusion,
+    pub fusion: KernelFusion,
     /// Dropout on the outputs of layers.
     pub dropout: Dropout,
     /// Overlap of gradients, gathered weights and pipeline transfers with computation.
@@ -54,23 +55,23 @@ pub struct Training {
     /// Placement of ranks on GPUs.
     pub placement: Placement,
     /// Candidates for its collectives.
-    pub collectives: Collectives,
+    pub collectives: CollectiveCandidates,
     /// Processes per host.
     pub processes: Processes,
-    /// Load of the rank with the most loaded experts, divided by the mean; at least 1. [`Layout::fullest`] limits it.
+    /// Load of the rank with the most loaded experts, divided by the mean; at least 1. [`Layout::expert_imbalance`] limits it.
     pub skew: f64,
     /// Weight among several jobs, above 0.
     pub weight: f64,
     /// Tokens to train on, for the time and cost of training; `None` if unknown.
     pub train_tokens: Option<u64>,
     /// Source locations.
-    pub places: Places,
+    pub spans: JobSpans,
 }
 
 impl Training {
     /// Returns the job without recomputation, which describes its retained layers, if only some layers are recomputed.
     #[must_use]
-    pub fn keeping(&self) -> Option<Self> {
+    pub fn without_recomputation(&self) -> Option<Self> {
         self.recompute_layers?;
         Some(Self { recompute: Recompute::None, recompute_layers: None, ..self.clone() })
     }
@@ -78,39 +79,40 @@ impl Training {
     /// Number of recomputed layers in a model chunk of a stage. Chunks have equally many, or one more in the first
     /// ones, so that recomputing one more layer never increases the memory or reduces the time of any stage.
     #[must_use]
-    pub fn recomputed(&self, layout: &Layout, stage: u32, stretch: u32) -> u64 {
-        let layers_of = |stretch: u64| {
+    pub fn recomputed_chunk_layers(&self, layout: &Layout, stage: u32, chunk: u32) -> u64 {
+        let chunk_layers = |index: u64| {
             let stages = u64::from(layout.degrees.pipeline).max(1);
-            layout.stretch_layers(&self.model, (stretch % stages) as u32, (stretch / stages) as u32)
+            layout.chunk_layers(&self.model, (index % stages) as u32, (index / stages) as u32)
         };
         let Degrees { pipeline, interleave, .. } = layout.degrees;
-        let stretches = u64::from(pipeline) * u64::from(interleave);
-        let own = u64::from(stretch) * u64::from(pipeline) + u64::from(stage);
-        let Some(some) = self.recompute_layers else { return layers_of(own) };
+        let chunks = u64::from(pipeline) * u64::from(interleave);
+        let index = u64::from(chunk) * u64::from(pipeline) + u64::from(stage);
+        let Some(recomputed) = self.recompute_layers else { return chunk_layers(index) };
         // All chunks have this many; if embedding and logits count as layers, the middle chunks may have one more than
         // the first and the last.
-        let (first, last) = (layers_of(0), layers_of(stretches.saturating_sub(1)));
-        let each = first.min(last);
-        let in_each = some.min(each * stretches);
-        let longer_before = own - u64::from(own > 0 && first == each);
-        let more = layers_of(own) > each && longer_before < some - in_each;
-        (in_each + stretches - 1).saturating_sub(own) / stretches.max(1) + u64::from(more)
+        let (first, last) = (chunk_layers(0), chunk_layers(chunks.saturating_sub(1)));
+        let min_layers = first.min(last);
+        let even_layers = recomputed.min(min_layers * chunks);
+        let longer_chunks_before = index - u64::from(index > 0 && first == min_layers);
+        let extra = chunk_layers(index) > min_layers && longer_chunks_before < recomputed - even_layers;
+        (even_layers + chunks - 1).saturating_sub(index) / chunks.max(1) + u64::from(extra)
     }
 
     /// Tokens of a micro-batch that reach the experts of the most loaded rank, counted once per expert. Ranks with
     /// undivided experts send only their own part of the tokens.
     #[must_use]
-    pub fn routed(&self, layout: &Layout) -> u64 {
+    pub fn routed_tokens(&self, layout: &Layout) -> u64 {
         let Degrees { tensor, context, .. } = layout.degrees;
         let tokens = self.micro_batch * self.model.seq / u64::from(context);
-        let sending = tokens * u64::from(layout.degrees.expert_tensor()) / u64::from(tensor);
-        (sending as f64 * self.model.experts_per_token.max(1) as f64 * layout.fullest(self.skew)).round() as u64
+        let sent_tokens = tokens * u64::from(layout.degrees.expert_tensor()) / u64::from(tensor);
+        (sent_tokens as f64 * self.model.experts_per_token.max(1) as f64 * layout.expert_imbalance(self.skew)).round()
+            as u64
     }
 
     /// Number of recomputed layers of a stage.
     #[must_use]
-    pub fn recomputed_of_stage(&self, layout: &Layout, stage: u32) -> u64 {
-        (0..layout.degrees.interleave).map(|stretch| self.recomputed(layout, stage, stretch)).sum()
+    pub fn recomputed_stage_layers(&self, layout: &Layout, stage: u32) -> u64 {
+        (0..layout.degrees.interleave).map(|chunk| self.recomputed_chunk_layers(layout, stage, chunk)).sum()
     }
 }
 
@@ -145,7 +147,7 @@ pub enum Recompute {
 impl Recompute {
     /// Returns true if layers retain only their input.
     #[must_use]
-    pub fn is_of_layers(self) -> bool {
+    pub fn recomputes_layers(self) -> bool {
         matches!(self, Self::Full | Self::EarlyStop)
     }
 }
@@ -175,7 +177,7 @@ pub enum FlashKernel {
 /// Elementwise and normalization kernels.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Fusion {
+pub enum KernelFusion {
     /// Fused kernels, as in Megatron-LM and Transformer Engine; the loss reads the logits in 32 bits.
     #[default]
     Fused,

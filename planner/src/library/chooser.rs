@@ -7,19 +7,19 @@ use fabricast_sim::schedule::{Call, Collective, DataType, Protocol, ReduceOp};
 use fabricast_topologies::route::{PeerAccess, Router};
 use fabricast_topologies::{Bytes, Fabric, NodeId};
 
-use super::nccl::graph::{NvlsUse, Uncovered};
+use super::nccl::graph::{NvlsUse, SearchNotModelled};
 use super::nccl::{
     Algo, Cells, Communicator, Function, NvlsSetting, Proto, Request, SYMMETRIC_THREADS, Settings, SymmetricKernel,
-    Table, Version, kernel, kernel_on, p2p, pick, symmetric, working_channels,
+    Table, Version, kernel, kernel_with_max_channels, p2p, pick, pick_symmetric, working_channels,
 };
-use super::{Choice, Library, Offer, Unknown, mpi};
+use super::{Choice, Library, LibraryCapabilities, Unknown, mpi};
 use crate::algorithm::Algorithm;
 use crate::bound::InNetwork;
 use crate::strategy::Strategy;
 
 /// Registration of a caller's buffers with the library.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Registered {
+pub enum BufferRegistration {
     /// Not registered.
     #[default]
     Plain,
@@ -37,7 +37,7 @@ pub struct Conditions {
     /// Reduction operation.
     pub op: ReduceOp,
     /// Buffer registration.
-    pub registered: Registered,
+    pub registered: BufferRegistration,
     /// Use of reduction and multicast in switches.
     pub in_network: InNetwork,
 }
@@ -50,7 +50,7 @@ const SEND_THREADS: u16 = 640;
 pub struct Chooser {
     library: Library,
     conditions: Conditions,
-    nccl: Option<Result<Nccl, Uncovered>>,
+    nccl: Option<Result<Nccl, SearchNotModelled>>,
 }
 
 #[derive(Clone, Debug)]
@@ -77,7 +77,7 @@ impl Chooser {
                     || conditions.settings.nvls == NvlsSetting::Off
                     || router.options().p2p == PeerAccess::Off;
                 let nvls = if off { NvlsUse::Off } else { NvlsUse::Allowed };
-                Some(Communicator::of(fabric, router, placement, nvls).map(|communicator| {
+                Some(Communicator::from_fabric(fabric, router, placement, nvls).map(|communicator| {
                     let table = Table::new(&communicator, version, &conditions.settings);
                     Nccl { version, communicator, table }
                 }))
@@ -112,9 +112,9 @@ impl Chooser {
 
     /// Algorithms and protocols that the library can run on the fabric.
     #[must_use]
-    pub fn offer(&self) -> Offer {
-        let cells = self.table().map_or(Cells::ALL, Cells::of);
-        Offer::new(self.library, self.conditions.registered).on(cells)
+    pub fn capabilities(&self) -> LibraryCapabilities {
+        let cells = self.table().map_or(Cells::ALL, Cells::from_table);
+        LibraryCapabilities::new(self.library, self.conditions.registered).with_cells(cells)
     }
 
     /// Predicts the library's choice for a call.
@@ -123,10 +123,12 @@ impl Chooser {
     /// Returns [`Unknown`] with the reason if the choice cannot be predicted.
     pub fn choose(&self, call: &Call) -> Result<Choice, Unknown> {
         if call.ranks <= 1 {
-            return Err(Unknown::Alone { library: self.library });
+            return Err(Unknown::SingleRank { library: self.library });
         }
         match (&self.nccl, self.library) {
-            (None, Library::OpenMpi(version)) => mpi::choose(version, call).map_err(|unknown| unknown.of(self.library)),
+            (None, Library::OpenMpi(version)) => {
+                mpi::choose(version, call).map_err(|unknown| unknown.into_unknown(self.library))
+            }
             // NCCL has no barrier.
             (_, library) if call.collective == Collective::Barrier => {
                 Err(Unknown::NotModelled { library, collective: call.collective })
@@ -138,14 +140,14 @@ impl Chooser {
     }
 
     fn nccl(&self, nccl: &Nccl, call: &Call) -> Result<Choice, Unknown> {
-        let Some(function) = Function::of(call.collective) else { return Ok(self.sends(nccl, call)) };
+        let Some(function) = Function::from_collective(call.collective) else { return Ok(self.choose_p2p(nccl, call)) };
         let Conditions { settings, dtype, op, registered, .. } = &self.conditions;
         let request = Request { function, bytes: call.bytes, dtype: *dtype, op: *op };
-        let windows = *registered == Registered::Symmetric && nccl.version.has_window_kernels();
-        let found = windows.then(|| symmetric(&nccl.communicator, settings, &request)).flatten();
-        if let Some(found) = found {
-            let name = found.kernel.name(function);
-            let algorithm = match found.kernel {
+        let windows = *registered == BufferRegistration::Symmetric && nccl.version.has_window_kernels();
+        let selected = windows.then(|| pick_symmetric(&nccl.communicator, settings, &request)).flatten();
+        if let Some(selected) = selected {
+            let name = selected.kernel.name(function);
+            let algorithm = match selected.kernel {
                 SymmetricKernel::OneShot => Algorithm::OneShot,
                 SymmetricKernel::TwoShot => Algorithm::TwoShot,
                 SymmetricKernel::Ll | SymmetricKernel::Plain => Algorithm::Direct,
@@ -154,42 +156,62 @@ impl Chooser {
             let strategy = Strategy {
                 algorithm,
                 protocol: Protocol::Symmetric,
-                channels: found.blocks,
+                channels: selected.blocks,
                 threads: Some(SYMMETRIC_THREADS),
                 chunk: None,
             };
-            return Ok(Choice { strategy, name, most_channels: found.blocks, expected: Some(found.time) });
+            return Ok(Choice { strategy, name, max_channels: selected.blocks, expected: Some(selected.time) });
         }
         let channels = nccl.communicator.channels(settings);
-        let found = pick(&nccl.communicator, channels, nccl.version, &nccl.table, &request);
-        let found = found.ok_or(Unknown::NoWay { library: self.library })?;
-        let way = (found.algo, found.proto);
-        let name = format!("{} {}", found.algo, found.proto);
-        let algorithm =
-            found.algo.ours().ok_or_else(|| Unknown::NoSchedule { library: self.library, name: name.clone() })?;
-        let kernel = kernel(&nccl.communicator, nccl.version, settings, &nccl.table, &request, way);
+        let selected = pick(&nccl.communicator, channels, nccl.version, &nccl.table, &request);
+        let selected = selected.ok_or(Unknown::NothingAllowed { library: self.library })?;
+        let algo_and_proto = (selected.algo, selected.proto);
+        let name = format!("{} {}", selected.algo, selected.proto);
+        let algorithm = selected
+            .algo
+            .to_algorithm()
+            .ok_or_else(|| Unknown::NoSchedule { library: self.library, name: name.clone() })?;
+        let kernel = kernel(&nccl.communicator, nccl.version, settings, &nccl.table, &request, algo_and_proto);
         let strategy = Strategy {
             algorithm,
-            protocol: found.proto.ours(),
+            protocol: selected.proto.to_protocol(),
             channels: kernel.channels,
             threads: Some(kernel.threads),
             chunk: Some(kernel.chunk),
         };
-        Ok(Choice { strategy, name, most_channels: kernel.most_channels, expected: Some(found.time) })
+        Ok(Choice { strategy, name, max_channels: kernel.max_channels, expected: Some(selected.time) })
     }
 
     /// NCCL's channels, threads and chunk for a call whose algorithm and protocol are given, with a maximum number of
     /// channels if a tuner sets one. `None` if they are not known, or if there is no schedule of the algorithm.
     #[must_use]
-    pub fn forced(&self, call: &Call, way: (Algo, Proto), channels: Option<NonZeroU16>) -> Option<Strategy> {
+    pub fn predict_strategy(
+        &self,
+        call: &Call,
+        algo_and_proto: (Algo, Proto),
+        channels: Option<NonZeroU16>,
+    ) -> Option<Strategy> {
         let nccl = self.nccl.as_ref()?.as_ref().ok()?;
         let Conditions { settings, dtype, op, .. } = &self.conditions;
-        let request = Request { function: Function::of(call.collective)?, bytes: call.bytes, dtype: *dtype, op: *op };
-        let most = channels.map(NonZeroU16::get);
-        let kernel = kernel_on(&nccl.communicator, nccl.version, settings, &nccl.table, &request, way, most);
+        let request = Request {
+            function: Function::from_collective(call.collective)?,
+            bytes: call.bytes,
+            dtype: *dtype,
+            op: *op,
+        };
+        let max_channels = channels.map(NonZeroU16::get);
+        let kernel = kernel_with_max_channels(
+            &nccl.communicator,
+            nccl.version,
+            settings,
+            &nccl.table,
+            &request,
+            algo_and_proto,
+            max_channels,
+        );
         Some(Strategy {
-            algorithm: way.0.ours()?,
-            protocol: way.1.ours(),
+            algorithm: algo_and_proto.0.to_algorithm()?,
+            protocol: algo_and_proto.1.to_protocol(),
             channels: kernel.channels,
             threads: Some(kernel.threads),
             chunk: Some(kernel.chunk),
@@ -199,36 +221,41 @@ impl Chooser {
     /// Returns true if a call can use as many channels as a strategy has. NCCL uses no more channels than the call
     /// fills, and no more than its search found. Also true if NCCL's limit is not known.
     #[must_use]
-    pub fn reaches(&self, call: &Call, strategy: &Strategy) -> bool {
+    pub fn can_use_channels(&self, call: &Call, strategy: &Strategy) -> bool {
         let Some(Ok(nccl)) = &self.nccl else { return true };
-        let way = (Function::of(call.collective), Algo::of(strategy.algorithm), Proto::of(strategy.protocol));
-        let (Some(function), Some(algo), Some(proto)) = way else { return true };
+        let cell = (
+            Function::from_collective(call.collective),
+            Algo::from_algorithm(strategy.algorithm),
+            Proto::from_protocol(strategy.protocol),
+        );
+        let (Some(function), Some(algo), Some(proto)) = cell else { return true };
         let Conditions { settings, dtype, op, .. } = &self.conditions;
         let request = Request { function, bytes: call.bytes, dtype: *dtype, op: *op };
-        let most = match algo {
-            Algo::Nvls | Algo::NvlsTree => nccl.communicator.nvls(nccl.version, settings).channels,
+        let max_channels = match algo {
+            Algo::Nvls | Algo::NvlsTree => nccl.communicator.nvls_shape(nccl.version, settings).channels,
             _ => nccl.communicator.channels(settings),
         };
         let channels = strategy.channels;
-        channels <= most && working_channels(&nccl.communicator, nccl.version, &request, proto, channels) == channels
+        channels <= max_channels
+            && working_channels(&nccl.communicator, nccl.version, &request, proto, channels) == channels
     }
 
     /// NCCL's choice for sends and receives, with all peers concurrent.
-    fn sends(&self, nccl: &Nccl, call: &Call) -> Choice {
+    fn choose_p2p(&self, nccl: &Nccl, call: &Call) -> Choice {
         let ranks = u64::from(call.ranks.max(1));
         let (bytes, peers) = match call.collective {
             Collective::SendRecv => (call.bytes.0, 1),
             _ => (call.bytes.0.div_ceil(ranks), call.ranks.saturating_sub(1).max(1)),
         };
-        let found = p2p(&nccl.communicator, nccl.version, &self.conditions.settings, Bytes(bytes), peers);
+        let send = p2p(&nccl.communicator, nccl.version, &self.conditions.settings, Bytes(bytes), peers);
         let strategy = Strategy {
             algorithm: Algorithm::Direct,
-            protocol: found.proto.ours(),
-            channels: found.channels,
+            protocol: send.proto.to_protocol(),
+            channels: send.channels,
             threads: Some(SEND_THREADS),
-            chunk: Some(found.chunk),
+            chunk: Some(send.chunk),
         };
-        let name = format!("SendRecv {}", found.proto);
-        Choice { strategy, name, most_channels: found.channels, expected: None }
+        let name = format!("SendRecv {}", send.proto);
+        Choice { strategy, name, max_channels: send.channels, expected: None }
     }
 }

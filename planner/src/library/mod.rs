@@ -12,10 +12,10 @@
 //! If a library's choice cannot be predicted (for example on a fabric whose search is not modelled), the result is
 //! [`Unknown`] with the reason, never a guess.
 
+mod capabilities;
 mod chooser;
 pub mod mpi;
 pub mod nccl;
-mod offers;
 
 use std::fmt;
 use std::str::FromStr;
@@ -23,8 +23,8 @@ use std::str::FromStr;
 use fabricast_topologies::{Fabric, NodeId, Picos};
 
 use crate::strategy::Strategy;
-pub use chooser::{Chooser, Conditions, Registered};
-pub use offers::Offer;
+pub use capabilities::LibraryCapabilities;
+pub use chooser::{BufferRegistration, Chooser, Conditions};
 
 /// Communication library with its version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -44,7 +44,7 @@ pub struct Choice {
     pub name: String,
     /// Maximum number of channels that the library allows for the call; the strategy's channels are those that the
     /// bytes fill. A tuning table with this number for the library's own choice changes nothing.
-    pub most_channels: u16,
+    pub max_channels: u16,
     /// The library's own time estimate, which serves for ranking and is not a prediction.
     pub expected: Option<Picos>,
 }
@@ -58,11 +58,11 @@ pub enum Unknown {
         /// The library.
         library: Library,
         /// The reason.
-        reason: nccl::graph::Uncovered,
+        reason: nccl::graph::SearchNotModelled,
     },
     /// The settings exclude every algorithm and protocol.
     #[error("{library}: its settings leave no way to do this")]
-    NoWay {
+    NothingAllowed {
         /// The library.
         library: Library,
     },
@@ -76,7 +76,7 @@ pub enum Unknown {
     },
     /// A single rank has no peers.
     #[error("{library}: there is nothing to choose for one rank, which only copies")]
-    Alone {
+    SingleRank {
         /// The library.
         library: Library,
     },
@@ -98,7 +98,7 @@ impl Library {
     #[must_use]
     pub fn runs_on(self, fabric: &Fabric, devices: &[NodeId]) -> bool {
         match self {
-            Self::Nccl(_) => !nccl::graph::are_of_another_maker(fabric, devices),
+            Self::Nccl(_) => !nccl::graph::are_not_nvidia(fabric, devices),
             Self::OpenMpi(_) => true,
         }
     }

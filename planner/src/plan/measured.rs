@@ -6,7 +6,7 @@ use fabricast_sim::schedule::Collective;
 use fabricast_topologies::{Bytes, Picos};
 
 use super::search::{Search, Watcher};
-use super::{PlanError, Priced, Row};
+use super::{PlanError, Row, TimedStrategy};
 use crate::strategy::Strategy;
 
 /// Relative uncertainty of a time that was measured once. A tuned table that is slower than the default by no more than
@@ -37,7 +37,7 @@ impl Measurements {
     /// Adds a time; several times of one strategy are repetitions. Threads and chunk are left to the library and do not
     /// distinguish strategies.
     pub fn add(&mut self, collective: Collective, bytes: Bytes, strategy: Strategy, time: Picos) {
-        let strategy = plain(strategy);
+        let strategy = strip_tuning(strategy);
         self.cells.entry((collective, bytes)).or_default().entry(strategy).or_default().push(time);
     }
 
@@ -53,67 +53,70 @@ impl Measurements {
         self.cells.is_empty()
     }
 
-    fn of(&self, row: &Row) -> impl Iterator<Item = (Strategy, Measured)> {
+    fn measured_strategies(&self, row: &Row) -> impl Iterator<Item = (Strategy, Measured)> {
         let cells = self.cells.get(&(row.collective, row.bytes));
         cells.into_iter().flatten().filter_map(|(strategy, times)| Some((*strategy, summary(times)?)))
     }
 }
 
-fn plain(strategy: Strategy) -> Strategy {
+fn strip_tuning(strategy: Strategy) -> Strategy {
     Strategy { threads: None, chunk: None, ..strategy }
 }
 
 fn summary(times: &[Picos]) -> Option<Measured> {
     let mut times = times.to_vec();
     times.sort_unstable();
-    let (least, greatest) = (times.first()?.0 as f64, times.last()?.0 as f64);
+    let (min, max) = (times.first()?.0 as f64, times.last()?.0 as f64);
     let time = *times.get((times.len() - 1) / 2)?;
-    let low = Picos((least * (1.0 - MEASURED_NOISE)) as u64);
-    Some(Measured { time, low, high: Picos((greatest * (1.0 + MEASURED_NOISE)) as u64) })
+    let low = Picos((min * (1.0 - MEASURED_NOISE)) as u64);
+    Some(Measured { time, low, high: Picos((max * (1.0 + MEASURED_NOISE)) as u64) })
 }
 
 /// Inserts the measured times of a row's size and sorts its pairs again. If an algorithm and protocol was measured, its
 /// other channel counts no longer compete, because their times are only predicted.
-pub(super) fn stand_in(
+pub(super) fn apply_measurements(
     search: &Search<'_>,
     mut row: Row,
     measurements: &Measurements,
     watcher: Watcher<'_>,
 ) -> Result<Row, PlanError> {
-    let mut measured: Vec<Priced> = Vec::new();
-    for (strategy, time) in measurements.of(&row) {
+    let mut measured: Vec<TimedStrategy> = Vec::new();
+    for (strategy, time) in measurements.measured_strategies(&row) {
         if !search.request.restriction.allows(&strategy, row.collective) {
             continue;
         }
-        let default = row.library_default.as_ref().map(|default| default.priced);
-        let known = row.pairs.iter().copied().chain(default).find(|known| plain(known.strategy) == strategy);
-        let priced = match known {
+        let default = row.library_default.as_ref().map(|default| default.timed);
+        let known = row.pairs.iter().copied().chain(default).find(|known| strip_tuning(known.strategy) == strategy);
+        let timed = match known {
             Some(known) => known,
-            None => match search.price(strategy, watcher)? {
-                Ok(priced) => priced,
+            None => match search.simulate(strategy, watcher)? {
+                Ok(timed) => timed,
                 Err(_) => continue,
             },
         };
-        measured.push(Priced { measured: Some(time), ..priced });
+        measured.push(TimedStrategy { measured: Some(time), ..timed });
     }
     if measured.is_empty() {
         return Ok(row);
     }
     if let Some(default) = &mut row.library_default {
-        let own = measured.iter().find(|known| plain(known.strategy) == plain(default.priced.strategy));
-        default.priced.measured = own.and_then(|known| known.measured);
+        let measured_default =
+            measured.iter().find(|known| strip_tuning(known.strategy) == strip_tuning(default.timed.strategy));
+        default.timed.measured = measured_default.and_then(|known| known.measured);
     }
-    measured.sort_by_key(|known| (known.counted().time, known.strategy));
-    row.pairs.retain(|pair| measured.iter().all(|known| !known.is_pair_of(pair)));
+    measured.sort_by_key(|known| (known.effective_time().time, known.strategy));
+    row.pairs.retain(|pair| measured.iter().all(|known| !known.has_same_pair(pair)));
     for known in measured {
-        if row.pairs.iter().all(|pair| !pair.is_pair_of(&known)) {
+        if row.pairs.iter().all(|pair| !pair.has_same_pair(&known)) {
             row.pairs.push(known);
         }
     }
-    row.pairs.sort_by_key(|pair| (pair.counted().time, pair.strategy));
-    let is_measured = |one: &Priced| row.pairs.iter().any(|pair| pair.measured.is_some() && pair.is_pair_of(one));
+    row.pairs.sort_by_key(|pair| (pair.effective_time().time, pair.strategy));
+    let is_measured = |candidate: &TimedStrategy| {
+        row.pairs.iter().any(|pair| pair.measured.is_some() && pair.has_same_pair(candidate))
+    };
     let predicted = Some(row.fastest).filter(|fastest| !is_measured(fastest));
-    let fastest = row.pairs.iter().copied().chain(predicted).min_by_key(|one| one.counted().time);
+    let fastest = row.pairs.iter().copied().chain(predicted).min_by_key(|candidate| candidate.effective_time().time);
     row.fastest = fastest.unwrap_or(row.fastest);
     if let [first, rest @ ..] = row.pairs.as_slice() {
         row.pick = *first;

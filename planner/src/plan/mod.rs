@@ -1,24 +1,24 @@
 //! Plans: the best strategy for each collective and message size, its uncertainty, and its distance from the lower
 //! bound.
 
-mod ahead;
-mod between;
-mod beyond;
-mod default;
-mod for_library;
-mod kept;
-mod least;
+mod library_default;
+mod library_table;
+mod lower_bounds;
 mod measured;
+mod outline_cache;
+mod outside;
 mod preference;
 mod ranges;
-mod recent;
+mod refinement;
 mod search;
-mod space;
-mod steady;
+mod search_space;
+mod simulated_candidates;
+mod smoothing;
+mod speculative;
 mod templates;
 
 use fabricast_sim::profile::Profile;
-use fabricast_sim::schedule::{BufferUse, Collective, Matrix};
+use fabricast_sim::schedule::{BufferUse, Collective, TrafficMatrix};
 use fabricast_sim::timeline::Utilization;
 use fabricast_sim::{LaunchMode, Timeline};
 use fabricast_topologies::route::Router;
@@ -28,15 +28,15 @@ use crate::algorithm::Unsupported;
 use crate::bound::Bound;
 use crate::library::{Chooser, Library};
 use crate::strategy::{Restriction, Strategy};
-pub use default::LibraryDefault;
-pub use for_library::for_library;
-pub(crate) use kept::{same_pair, worth_of_time};
+pub use library_default::LibraryDefault;
+pub use library_table::library_table;
 pub use measured::{MEASURED_NOISE, Measured, Measurements};
-pub use preference::{MOST_OVERLAP, Preference};
-pub use ranges::{LAST_BYTES, Range, Stretch};
-pub(crate) use search::plan_within;
-pub use search::{Watcher, least_time, plan, plan_with, prices};
-pub use space::{NotTried, SearchSpace, Tried};
+pub use preference::{MAX_OVERLAP, Preference};
+pub use ranges::{LAST_BYTES, Range, SizeRange};
+pub(crate) use search::plan_with_bounds;
+pub use search::{Watcher, lower_bound, plan, plan_table, simulate_strategies};
+pub use search_space::{Competing, Excluded, SearchSpace};
+pub(crate) use simulated_candidates::{preference_limit_for, same_pair};
 
 /// Input of a plan.
 #[derive(Clone, Copy)]
@@ -58,7 +58,7 @@ pub struct PlanRequest<'a> {
     /// Root rank of broadcast and reduce.
     pub root: u32,
     /// Bytes from each rank to each rank in an all_to_allv.
-    pub matrix: Option<&'a Matrix>,
+    pub matrix: Option<&'a TrafficMatrix>,
     /// Collectives to plan.
     pub collectives: &'a [Collective],
     /// Message sizes. The matrix of an all_to_allv is scaled to them; a barrier has one row whatever the sizes.
@@ -83,7 +83,7 @@ pub enum Effort {
 
 /// Strategy with its predicted time and prediction interval.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Priced {
+pub struct TimedStrategy {
     /// The strategy.
     pub strategy: Strategy,
     /// Predicted time.
@@ -98,16 +98,16 @@ pub struct Priced {
     pub measured: Option<Measured>,
 }
 
-impl Priced {
+impl TimedStrategy {
     /// The measured time if there is one, otherwise the predicted time with its interval.
     #[must_use]
-    pub fn counted(&self) -> Measured {
+    pub fn effective_time(&self) -> Measured {
         self.measured.unwrap_or(Measured { time: self.time, low: self.low, high: self.high })
     }
 
     /// Returns true if both have the same algorithm and protocol.
     #[must_use]
-    pub fn is_pair_of(&self, other: &Self) -> bool {
+    pub fn has_same_pair(&self, other: &Self) -> bool {
         (self.strategy.algorithm, self.strategy.protocol) == (other.strategy.algorithm, other.strategy.protocol)
     }
 }
@@ -124,7 +124,7 @@ pub struct Busiest {
 impl Busiest {
     /// Returns the most used capacity of a run; `None` if it used none.
     #[must_use]
-    pub fn of(timeline: &Timeline) -> Option<Self> {
+    pub fn from_timeline(timeline: &Timeline) -> Option<Self> {
         let Utilization { resource, fraction, .. } = Utilization::busiest(&timeline.utilization)?;
         Some(Self { resource, fraction })
     }
@@ -141,22 +141,22 @@ pub struct Row {
     pub size: Bytes,
     /// Selected strategy: the fastest; or one with fewer channels whose slowdown is less than the channels are worth;
     /// or the library's default if the faster of the two cannot be determined.
-    pub pick: Priced,
+    pub pick: TimedStrategy,
     /// Reason for the selection.
     pub preference: Preference,
     /// Fastest of all candidates: no strategy in the search space has a shorter predicted time.
-    pub fastest: Priced,
+    pub fastest: TimedStrategy,
     /// Best strategy with another algorithm or protocol; the fastest if the library's default is selected.
-    pub runner_up: Option<Priced>,
+    pub runner_up: Option<TimedStrategy>,
     /// Lower bound for every schedule.
     pub bound: Bound,
     /// Best channel count of each simulated algorithm and protocol, fastest first.
-    pub pairs: Vec<Priced>,
+    pub pairs: Vec<TimedStrategy>,
     /// The library's default; `None` if no library was requested or its choice is unknown.
     pub library_default: Option<LibraryDefault>,
     /// Candidates that were not simulated because their schedule is impossible at this size or too large, each with the
     /// reason.
-    pub left_out: Vec<(Strategy, Unsupported)>,
+    pub omitted: Vec<(Strategy, Unsupported)>,
 }
 
 /// Selected strategies by collective and message size.
@@ -172,16 +172,16 @@ pub struct Plan {
     pub rows: Vec<Row>,
     /// Rows added between the requested sizes, near those where the selected strategy changes; by collective, then
     /// size.
-    pub between: Vec<Row>,
+    pub refined_rows: Vec<Row>,
     /// Ranges of adjacent sizes, from both kinds of rows, that share a selected strategy.
     pub ranges: Vec<Range>,
     /// The library's defaults below the first size and above the last, by its own formula; empty if unknown.
-    pub beyond: Vec<Range>,
+    pub outside_ranges: Vec<Range>,
     /// Library whose defaults are in the rows.
     pub library: Option<Library>,
     /// Overlap, as a share of the shorter interval, above which the library's default is selected instead of the
     /// fastest strategy.
-    pub most_overlap: f64,
+    pub max_overlap: f64,
     /// Reasons why some of the library's defaults are unknown, each once.
     pub library_unknown: Vec<String>,
     /// Collectives for which the restriction leaves no candidate, each with the reason; they have no rows.
@@ -217,7 +217,7 @@ pub enum PlanError {
 
 fn reasons(rejected: &[(Strategy, Unsupported)], possible: &[String]) -> String {
     match rejected.first() {
-        Some((strategy, why)) => format!("{strategy}: {why}"),
+        Some((strategy, reason)) => format!("{strategy}: {reason}"),
         None => format!("expected one of {}", possible.join(", ")),
     }
 }
@@ -226,7 +226,7 @@ impl Plan {
     /// Returns both kinds of rows, by collective and size.
     #[must_use]
     pub fn all_rows(&self) -> Vec<Row> {
-        between::all(&self.rows, &self.between)
+        refinement::merge_rows(&self.rows, &self.refined_rows)
     }
 }
 
@@ -235,10 +235,10 @@ impl Row {
     /// default, it gets all channels that the library allows for such calls, so that the library behaves as by default
     /// for all of them.
     #[must_use]
-    pub fn told(&self) -> Strategy {
+    pub fn table_entry(&self) -> Strategy {
         let pick = self.pick.strategy;
-        let own = self.library_default.as_ref().filter(|default| default.priced.strategy == pick);
-        Strategy { channels: own.map_or(pick.channels, |default| default.choice.most_channels), ..pick }
+        let default = self.library_default.as_ref().filter(|default| default.timed.strategy == pick);
+        Strategy { channels: default.map_or(pick.channels, |default| default.choice.max_channels), ..pick }
     }
 
     /// Bus bandwidth for a time, in GB/s, as defined by nccl-tests.

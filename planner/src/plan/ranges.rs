@@ -25,7 +25,7 @@ pub struct Range {
 /// Consecutive sizes of a collective with an equal key. The boundary between two sizes with different keys is at their
 /// geometric mean.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Stretch<K> {
+pub struct SizeRange<K> {
     /// The collective.
     pub collective: Collective,
     /// First byte size, inclusive.
@@ -36,7 +36,7 @@ pub struct Stretch<K> {
     pub key: K,
 }
 
-impl<K: PartialEq> Stretch<K> {
+impl<K: PartialEq> SizeRange<K> {
     /// Merges sizes in order of collective and size.
     pub fn merge(sizes: impl IntoIterator<Item = (Collective, Bytes, K)>) -> Vec<Self> {
         let mut merged: Vec<Self> = Vec::new();
@@ -59,12 +59,12 @@ impl<K: PartialEq> Stretch<K> {
 
 /// Returns the ranges of rows in order of collective and size.
 pub(super) fn merge(rows: &[Row]) -> Vec<Range> {
-    let merged = Stretch::merge(rows.iter().map(|row| (row.collective, row.bytes, row.told())));
+    let merged = SizeRange::merge(rows.iter().map(|row| (row.collective, row.bytes, row.table_entry())));
     merged.into_iter().map(Range::from).collect()
 }
 
-impl From<Stretch<Strategy>> for Range {
-    fn from(Stretch { collective, min_bytes, max_bytes, key: strategy }: Stretch<Strategy>) -> Self {
+impl From<SizeRange<Strategy>> for Range {
+    fn from(SizeRange { collective, min_bytes, max_bytes, key: strategy }: SizeRange<Strategy>) -> Self {
         Self { collective, min_bytes, max_bytes, strategy }
     }
 }

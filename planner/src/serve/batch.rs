@@ -12,40 +12,45 @@
 
 use fabricast_topologies::Picos;
 
-use super::{Clock, Mix, Round};
-use crate::job::{Layout, Loaded};
+use super::{SteadyState, StepCosts, StepTokens};
+use crate::job::{Layout, LoadedServing};
 use crate::plan::PlanError;
 
 /// Seconds for all `requests` of a job, given its first round. (`Picos` overflows after 213 days.)
 pub(super) fn seconds(
-    job: &Loaded<'_>,
+    job: &LoadedServing<'_>,
     layout: &Layout,
-    clock: &Clock<'_>,
-    (requests, round): (u64, &Round),
+    costs: &StepCosts<'_>,
+    (requests, round): (u64, &SteadyState),
 ) -> Result<f64, PlanError> {
-    let in_flight = job.in_flight.clamp(1, requests);
-    let rounds = (requests / in_flight) as f64 * round.whole();
-    match requests % in_flight {
-        0 => Ok(rounds + drain(job, layout, clock, round)?),
-        rest => {
-            let job = Loaded { in_flight: rest, ..*job };
-            let last = Round::of(&job, layout, clock)?;
-            Ok(rounds + last.whole() + drain(&job, layout, clock, &last)?)
+    let concurrent_requests = job.concurrent_requests.clamp(1, requests);
+    let rounds = (requests / concurrent_requests) as f64 * round.request_seconds();
+    match requests % concurrent_requests {
+        0 => Ok(rounds + drain(job, layout, costs, round)?),
+        remaining => {
+            let job = LoadedServing { concurrent_requests: remaining, ..*job };
+            let last = SteadyState::new(&job, layout, costs)?;
+            Ok(rounds + last.request_seconds() + drain(&job, layout, costs, &last)?)
         }
     }
 }
 
 /// Additional time at the end of a round, compared with a round in steady state.
-fn drain(job: &Loaded<'_>, layout: &Layout, clock: &Clock<'_>, round: &Round) -> Result<f64, PlanError> {
-    let (rhythm, streams) = (&round.rhythm, &round.streams);
-    let answers = rhythm.with_prompts.decode;
-    if answers <= 0.0 || rhythm.disturbed <= 0.0 {
+fn drain(
+    job: &LoadedServing<'_>,
+    layout: &Layout,
+    costs: &StepCosts<'_>,
+    round: &SteadyState,
+) -> Result<f64, PlanError> {
+    let (batch, streams) = (&round.batch, &round.streams);
+    let decode_requests = batch.with_prefill.decode;
+    if decode_requests <= 0.0 || batch.steps_with_prefill <= 0.0 {
         return Ok(0.0);
     }
     let step = |decode: f64| {
-        let mix = Mix { decode, ..Mix::default() };
-        Ok::<Picos, PlanError>(clock.step(job, layout, &mix, rhythm.chunks, streams.of_replica)?.spent().time())
+        let mix = StepTokens { decode, ..StepTokens::default() };
+        Ok::<Picos, PlanError>(costs.step(job, layout, &mix, batch.chunks, streams.per_replica)?.time_shares().time())
     };
-    let (half, all) = (step(answers / 2.0)?, step(answers)?);
-    Ok(rhythm.disturbed * (2.0 * half.0 as f64 - all.0 as f64).max(0.0) / 1e12)
+    let (half, all) = (step(decode_requests / 2.0)?, step(decode_requests)?);
+    Ok(batch.steps_with_prefill * (2.0 * half.0 as f64 - all.0 as f64).max(0.0) / 1e12)
 }

@@ -13,21 +13,21 @@
 //! - Residual addition and norm are one kernel, which reads and writes both.
 //! - Inputs of 8- or 4-bit GEMMs are cast by a separate kernel (vLLM, `csrc/quantization`: `scaled_fp8_quant`,
 //!   `scaled_fp4_quant`), without a second pass for scales.
-//! - Expert GEMMs compute full tiles ([`tiled`]), and tokens are permuted before and after.
+//! - Expert GEMMs compute full tiles ([`padded_rows`]), and tokens are permuted before and after.
 
 use fabricast_topologies::Bytes;
 
-use super::rhythm::Mix;
-use crate::job::{FlashKernel, Flops, Layout, Loaded, Serving};
-use crate::step::{Kernel, Kind, tiled};
+use super::steady_state::StepTokens;
+use crate::job::{FlashKernel, Flops, Layout, LoadedServing, Serving};
+use crate::step::{Kernel, KernelKind, padded_rows};
 
 /// Kernel, and its reads of the KV cache, in whichever memory tier.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Reading {
+pub struct AttentionKernel {
     /// Kernel without KV-cache reads.
     pub kernel: Kernel,
     /// Bytes read from the KV cache.
-    pub kept: Bytes,
+    pub kv_bytes: Bytes,
 }
 
 /// Kernels of a part of a step.
@@ -36,7 +36,7 @@ pub struct Work {
     /// Kernels other than attention; their order has no meaning.
     pub kernels: Vec<Kernel>,
     /// Attention kernels.
-    pub attention: Vec<Reading>,
+    pub attention: Vec<AttentionKernel>,
 }
 
 /// Rounds to whole bytes.
@@ -56,20 +56,27 @@ impl Work {
 
     /// Adds a GEMM of `rows` × `inner` by `inner` × `columns`; `times` is the number of weight matrices of this size
     /// that are read.
-    fn product(&mut self, kind: Kind, shape @ (rows, inner, columns): (f64, f64, f64), elements: Elements, times: f64) {
+    fn gemm(
+        &mut self,
+        kind: KernelKind,
+        shape @ (rows, inner, columns): (f64, f64, f64),
+        elements: Elements,
+        times: f64,
+    ) {
         self.cast(rows * inner, elements);
-        let kernel = Kernel { kind, flops: flops(2.0 * rows * inner * columns), bytes: elements.moved(shape, times) };
+        let kernel =
+            Kernel { kind, flops: flops(2.0 * rows * inner * columns), bytes: elements.bytes_moved(shape, times) };
         self.kernels.push(kernel);
     }
 
     /// Adds the grouped GEMM of all experts chosen by some token; `chosen` is their number.
     fn experts(&mut self, shape @ (rows, inner, columns): (f64, f64, f64), elements: Elements, chosen: f64) {
         self.cast(rows * inner, elements);
-        let computed = chosen * tiled(rows / chosen.max(f64::MIN_POSITIVE));
+        let computed = chosen * padded_rows(rows / chosen.max(f64::MIN_POSITIVE));
         self.kernels.push(Kernel {
-            kind: Kind::Experts { inner: (elements.weight * inner) as u64 },
+            kind: KernelKind::GroupedGemm { inner: (elements.weight * inner) as u64 },
             flops: flops(2.0 * computed * inner * columns),
-            bytes: elements.moved(shape, chosen),
+            bytes: elements.bytes_moved(shape, chosen),
         });
     }
 
@@ -89,60 +96,60 @@ struct Elements {
 }
 
 impl Elements {
-    fn of(job: &Serving) -> Self {
+    fn new(job: &Serving) -> Self {
         Self { activation: job.precision.bytes() as f64, weight: job.precision.served_bytes() }
     }
 
     /// Bytes moved by a GEMM of rows and `matrices` weight matrices: operands in its own precision, results as
     /// activations.
-    fn moved(self, (rows, inner, columns): (f64, f64, f64), matrices: f64) -> Bytes {
-        let given = self.weight.min(self.activation);
-        bytes(rows * (given * inner + self.activation * columns) + self.weight * matrices * inner * columns)
+    fn bytes_moved(self, (rows, inner, columns): (f64, f64, f64), matrices: f64) -> Bytes {
+        let operand_bytes = self.weight.min(self.activation);
+        bytes(rows * (operand_bytes * inner + self.activation * columns) + self.weight * matrices * inner * columns)
     }
 
     /// Element sizes of GEMMs in 16 bits.
-    fn wide(self) -> Self {
+    fn with_16_bit_weights(self) -> Self {
         Self { weight: self.activation, ..self }
     }
 }
 
 /// Mean number of a rank's experts chosen by some token of the ranks that share them; `tokens` are those of a replica.
 #[must_use]
-pub fn chosen_experts(job: &Loaded<'_>, layout: &Layout, tokens: f64) -> f64 {
+pub fn chosen_experts(job: &LoadedServing<'_>, layout: &Layout, tokens: f64) -> f64 {
     let slots = job.expert_slots() as f64;
     let expert = f64::from(layout.degrees.expert);
     let missed = 1.0 - job.model.experts_per_token as f64 / slots.max(1.0);
-    slots / expert * (1.0 - missed.powf(tokens * expert * busy(job, layout)))
+    slots / expert * (1.0 - missed.powf(tokens * expert * active_replica_share(job, layout)))
 }
 
 /// Share of the replicas that have requests.
-pub(super) fn busy(job: &Loaded<'_>, layout: &Layout) -> f64 {
-    (job.in_flight as f64 / f64::from(layout.degrees.data)).min(1.0)
+pub(super) fn active_replica_share(job: &LoadedServing<'_>, layout: &Layout) -> f64 {
+    (job.concurrent_requests as f64 / f64::from(layout.degrees.data)).min(1.0)
 }
 
 /// Kernels of a layer.
 #[must_use]
-pub fn layer(job: &Loaded<'_>, layout: &Layout, mix: &Mix, chunks: f64) -> Work {
+pub fn layer(job: &LoadedServing<'_>, layout: &Layout, mix: &StepTokens, chunks: f64) -> Work {
     let (model, degrees) = (&job.model, layout.degrees);
-    let elements = Elements::of(job);
+    let elements = Elements::new(job);
     let (a, tensor) = (elements.activation, f64::from(degrees.tensor));
     let tokens = mix.tokens();
     let hidden = model.hidden as f64;
-    let between = tokens * hidden / degrees.token_shares() as f64;
+    let activations = tokens * hidden / degrees.token_shares() as f64;
     let mut work = Work::default();
 
-    work.stream(4.0 * a * between);
+    work.stream(4.0 * a * activations);
     projections(job, layout, mix, chunks, &mut work);
     attention(job, layout, mix, chunks, &mut work);
-    work.product(Kind::Product, (tokens, model.found_width() as f64 / tensor, hidden), elements, 1.0);
-    work.stream(4.0 * a * between);
+    work.gemm(KernelKind::Gemm, (tokens, model.attention_output_width() as f64 / tensor, hidden), elements, 1.0);
+    work.stream(4.0 * a * activations);
 
     let ffn = model.ffn as f64 / tensor;
     let matrices = model.ffn_matrices as f64;
     let feed_forward = |work: &mut Work, rows: f64, width: f64| {
-        work.product(Kind::Product, (rows, hidden, width * (matrices - 1.0)), elements, 1.0);
+        work.gemm(KernelKind::Gemm, (rows, hidden, width * (matrices - 1.0)), elements, 1.0);
         work.stream(matrices * a * rows * width);
-        work.product(Kind::Product, (rows, width, hidden), elements, 1.0);
+        work.gemm(KernelKind::Gemm, (rows, width, hidden), elements, 1.0);
     };
     if model.experts == 0 {
         feed_forward(&mut work, tokens, ffn);
@@ -151,11 +158,14 @@ pub fn layer(job: &Loaded<'_>, layout: &Layout, mix: &Mix, chunks: f64) -> Work 
     if model.shared_experts > 0 {
         feed_forward(&mut work, tokens, ffn * model.shared_experts as f64);
     }
-    let routed = mix.mean_tokens() * model.experts_per_token as f64 * layout.fullest(job.skew) * busy(job, layout);
+    let routed = mix.mean_tokens()
+        * model.experts_per_token as f64
+        * layout.expert_imbalance(job.skew)
+        * active_replica_share(job, layout);
     let chosen = chosen_experts(job, layout, mix.mean_tokens());
     // Tokens are permuted by destination rank, received ones by expert, and both are reversed, as in training
     // (`step/kernels`).
-    let sent = a * between * (1 + model.experts_per_token) as f64;
+    let sent = a * activations * (1 + model.experts_per_token) as f64;
     let slots = job.expert_slots() / u64::from(degrees.expert);
     let sorted = if degrees.expert > 1 && slots > 1 { 2.0 * a * routed * hidden } else { 0.0 };
     work.stream(sent + sorted);
@@ -163,12 +173,17 @@ pub fn layer(job: &Loaded<'_>, layout: &Layout, mix: &Mix, chunks: f64) -> Work 
     work.stream(matrices * a * routed * ffn);
     work.experts((routed, ffn, hidden), elements, chosen);
     work.stream(sent + sorted);
-    work.product(Kind::Wide, (between / hidden, hidden, model.experts as f64), elements.wide(), 1.0);
+    work.gemm(
+        KernelKind::Gemm16Bit,
+        (activations / hidden, hidden, model.experts as f64),
+        elements.with_16_bit_weights(),
+        1.0,
+    );
     work
 }
 
 /// Mean number of cached tokens before a chunk of a prompt: the prefix and preceding chunks.
-fn known_before(job: &Serving, chunks: f64) -> f64 {
+fn mean_cached_tokens(job: &Serving, chunks: f64) -> f64 {
     let new = job.new_tokens() as f64;
     job.prompt_tokens as f64 - new + new * (chunks - 1.0) / chunks / 2.0
 }
@@ -177,33 +192,33 @@ fn known_before(job: &Serving, chunks: f64) -> f64 {
 /// heads' queries. For prefill, keys and values are expanded for the chunk and again for all cached tokens. For decode,
 /// queries are projected to the width of the cached vectors and outputs back, in 16 bits (vLLM,
 /// `vllm/v1/attention/backends/mla/common.py`: `_forward_prefill`, `_compute_prefill_context`, `W_UK_T`, `_v_up_proj`).
-fn projections(job: &Serving, layout: &Layout, mix: &Mix, chunks: f64, work: &mut Work) {
-    let (model, elements) = (&job.model, Elements::of(job));
+fn projections(job: &Serving, layout: &Layout, mix: &StepTokens, chunks: f64, work: &mut Work) {
+    let (model, elements) = (&job.model, Elements::new(job));
     let tensor = f64::from(layout.degrees.tensor);
     let (tokens, hidden) = (mix.tokens(), model.hidden as f64);
     let queries = model.query_width() as f64 / tensor;
     let Some(latent) = model.latent else {
         // Each rank has at least one KV head.
         let kv = (model.score_width() + model.head_value()) as f64 * (model.kv_heads as f64 / tensor).max(1.0);
-        return work.product(Kind::Product, (tokens, hidden, queries + kv), elements, 1.0);
+        return work.gemm(KernelKind::Gemm, (tokens, hidden, queries + kv), elements, 1.0);
     };
-    let down = latent.query.map_or(queries, |rank| rank as f64) + latent.kept() as f64;
-    work.product(Kind::Product, (tokens, hidden, down), elements, 1.0);
-    work.stream(2.0 * elements.activation * tokens * latent.normed() as f64);
+    let down = latent.query.map_or(queries, |rank| rank as f64) + latent.cached_width() as f64;
+    work.gemm(KernelKind::Gemm, (tokens, hidden, down), elements, 1.0);
+    work.stream(2.0 * elements.activation * tokens * latent.normalized_width() as f64);
     if let Some(rank) = latent.query {
-        work.product(Kind::Product, (tokens, rank as f64, queries), elements, 1.0);
+        work.gemm(KernelKind::Gemm, (tokens, rank as f64, queries), elements, 1.0);
     }
-    let (kv, unfolded) = (latent.kv as f64, model.unfolded_width() as f64 / tensor);
+    let (kv, expanded_width) = (latent.kv as f64, model.kv_up_projection_width() as f64 / tensor);
     if mix.prefill > 0.0 {
-        let rows = mix.prefill + mix.chunks * known_before(job, chunks);
-        work.product(Kind::Product, (rows, kv, unfolded), elements, 1.0);
+        let rows = mix.prefill + mix.chunks * mean_cached_tokens(job, chunks);
+        work.gemm(KernelKind::Gemm, (rows, kv, expanded_width), elements, 1.0);
     }
     if mix.decode > 0.0 {
-        work.product(Kind::Wide, (mix.decode, kv, unfolded), elements.wide(), 1.0);
+        work.gemm(KernelKind::Gemm16Bit, (mix.decode, kv, expanded_width), elements.with_16_bit_weights(), 1.0);
     }
 }
 
-fn attention(job: &Serving, layout: &Layout, mix: &Mix, chunks: f64, work: &mut Work) {
+fn attention(job: &Serving, layout: &Layout, mix: &StepTokens, chunks: f64, work: &mut Work) {
     let model = &job.model;
     let (a, tensor) = (job.precision.bytes() as f64, f64::from(layout.degrees.tensor));
     let heads = model.heads as f64 / tensor;
@@ -211,45 +226,45 @@ fn attention(job: &Serving, layout: &Layout, mix: &Mix, chunks: f64, work: &mut 
     let widths = (model.score_width() + model.head_value()) as f64 * heads;
     // KV-cache bytes of a token on a rank, per layer.
     let layers = (model.layers / u64::from(layout.degrees.pipeline)).max(1) as f64;
-    let kept = job.kv_bytes_of_rank(layout) as f64 / layers;
-    work.stream(2.0 * kept * mix.tokens());
+    let kv_bytes_per_token = job.kv_bytes_per_rank(layout) as f64 / layers;
+    work.stream(2.0 * kv_bytes_per_token * mix.tokens());
     if mix.decode > 0.0 {
         // On average half of a request's output exists.
         let context = job.prompt_tokens as f64 + job.output_tokens as f64 / 2.0;
         // Each head processes the whole latent vector, with a query of the same width.
         let elements = (model.layers * job.kv_precision.bytes()) as f64;
-        let of_latent = model.latent.map(|latent| (latent.kept() + latent.kv) as f64 * heads);
-        let given = of_latent.unwrap_or(widths);
-        let of_bytes = job.kv_bytes_per_token.map(|bytes| 2.0 * bytes as f64 / elements * heads);
-        let met = of_latent.or(of_bytes).unwrap_or(widths);
+        let latent_width = model.latent.map(|latent| (latent.cached_width() + latent.kv) as f64 * heads);
+        let query_output_width = latent_width.unwrap_or(widths);
+        let compressed_width = job.kv_bytes_per_token.map(|bytes| 2.0 * bytes as f64 / elements * heads);
+        let score_width = latent_width.or(compressed_width).unwrap_or(widths);
         let kernel = Kernel {
-            kind: Kind::Attention { keys: context as u64, by: FlashKernel::Newest },
-            flops: flops(2.0 * mix.decode * context * met),
-            bytes: bytes(a * mix.decode * given),
+            kind: KernelKind::Attention { keys: context as u64, implementation: FlashKernel::Newest },
+            flops: flops(2.0 * mix.decode * context * score_width),
+            bytes: bytes(a * mix.decode * query_output_width),
         };
-        work.attention.push(Reading { kernel, kept: bytes(mix.decode * context * kept) });
+        work.attention.push(AttentionKernel { kernel, kv_bytes: bytes(mix.decode * context * kv_bytes_per_token) });
     }
     if mix.prefill > 0.0 {
         let new = job.new_tokens() as f64;
         let context = job.prompt_tokens as f64 - new + (new + 1.0) / 2.0;
         // A chunk reads the cached tokens; with latent attention, their expanded keys and values.
-        let before = known_before(job, chunks);
+        let cached = mean_cached_tokens(job, chunks);
         let read = match model.latent {
-            Some(_) => a * widths * (mix.prefill + mix.chunks * before),
-            None => mix.prefill * kept,
+            Some(_) => a * widths * (mix.prefill + mix.chunks * cached),
+            None => mix.prefill * kv_bytes_per_token,
         };
         let kernel = Kernel {
-            kind: Kind::Attention { keys: context as u64, by: FlashKernel::Newest },
+            kind: KernelKind::Attention { keys: context as u64, implementation: FlashKernel::Newest },
             flops: flops(2.0 * mix.prefill * context * widths),
             bytes: bytes(mix.prefill * a * widths + read),
         };
-        work.attention.push(Reading { kernel, kept: bytes(mix.chunks * before * kept) });
+        work.attention.push(AttentionKernel { kernel, kv_bytes: bytes(mix.chunks * cached * kv_bytes_per_token) });
     }
 }
 
 /// Kernels of the embedding before the first layer.
 #[must_use]
-pub fn words(job: &Serving, mix: &Mix) -> Work {
+pub fn embedding(job: &Serving, mix: &StepTokens) -> Work {
     let mut work = Work::default();
     work.stream(2.0 * job.precision.bytes() as f64 * mix.tokens() * job.model.hidden as f64);
     work
@@ -258,11 +273,16 @@ pub fn words(job: &Serving, mix: &Mix) -> Work {
 /// GEMM of the logits after the last layer, and sampling: logits are read three times in 32 bits (maximum, sum of
 /// exponentials, sampling).
 #[must_use]
-pub fn logits(job: &Serving, layout: &Layout, mix: &Mix) -> Work {
-    let rows = mix.decode + mix.ending;
-    let words = job.model.vocab as f64 / f64::from(layout.degrees.tensor);
+pub fn logits(job: &Serving, layout: &Layout, mix: &StepTokens) -> Work {
+    let rows = mix.decode + mix.finished_prefills;
+    let vocab = job.model.vocab as f64 / f64::from(layout.degrees.tensor);
     let mut work = Work::default();
-    work.product(Kind::Wide, (rows, job.model.hidden as f64, words), Elements::of(job).wide(), 1.0);
-    work.stream(3.0 * 4.0 * rows * words);
+    work.gemm(
+        KernelKind::Gemm16Bit,
+        (rows, job.model.hidden as f64, vocab),
+        Elements::new(job).with_16_bit_weights(),
+        1.0,
+    );
+    work.stream(3.0 * 4.0 * rows * vocab);
     work
 }

@@ -1,8 +1,8 @@
 //! Performance of inference jobs: time to first token (TTFT), time per output token (TPOT) and throughput.
 //!
 //! ```text
-//! Serving × Layout ─► rhythm: composition of batches ─► kernels ─► Efficiency ─┐
-//!                                                  └──► traffic ─► Tariff ─────┴─► Step, Service
+//! Serving × Layout ─► steady_state: composition of batches ─► kernels ─► Efficiency ─┐
+//!                                                        └──► traffic ─► cost model ─┴─► Step, Service
 //! ```
 //!
 //! Kernel times use the same efficiency curve as training. Collectives use `plan` and the simulator, with all groups
@@ -14,26 +14,27 @@
 
 mod batch;
 mod kernels;
-mod rhythm;
 mod search;
+mod steady_state;
+mod stream_step;
 mod traffic;
-mod way;
 
-pub use kernels::{Reading, Work, chosen_experts, layer, logits, words};
-pub use rhythm::{Beginnings, Load, Mix, Rhythm};
-pub(crate) use search::step_of;
-pub use search::{best_service, courses_of_steps, unbounded_service};
+pub use kernels::{AttentionKernel, Work, chosen_experts, embedding, layer, logits};
+pub(crate) use search::mean_step;
+pub use search::{best_service, service_without_memory_limit, step_timelines};
+pub use steady_state::{Load, StartTimes, SteadyBatch, StepTokens};
 pub use traffic::traffic;
 
 use fabricast_topologies::Picos;
 use rayon::prelude::*;
 
-use crate::job::{Arrivals, Degrees, Dimension, GroupCall, Layout, Loaded, Phase, Room, Serving};
+use crate::job::{Arrivals, Degrees, Dimension, GroupCall, Layout, LoadedServing, MemoryCheck, Phase, Serving};
 use crate::plan::PlanError;
 use crate::step::{
-    Course, Efficiency, Exchange, Kernel, Often, Share, Speeds, Step, StepCall, Tariff, exchange, times,
+    CallCount, CommunicationCostModel, Efficiency, Exchange, Kernel, PeakRates, Share, Step, StepCall, Timeline,
+    exchange, scaled,
 };
-use way::{Spent, Way};
+use stream_step::{StreamStep, TimeShares};
 
 /// Performance of an inference job.
 #[derive(Clone, Debug, PartialEq)]
@@ -43,190 +44,207 @@ pub struct Service {
     /// Time per output token after the first; `None` if there is only one.
     pub tpot: Option<Picos>,
     /// Time from a request to its last token; for a batch, from the start of its prefill.
-    pub whole: Picos,
+    pub latency: Picos,
     /// Output tokens per second, of all replicas.
     pub tokens_per_s: f64,
     /// Time of a step with prefill.
-    pub with_prompts: Picos,
+    pub with_prefill: Picos,
     /// Time of a step without prefill; `None` if all steps have prefill.
-    pub without: Option<Picos>,
+    pub without_prefill: Option<Picos>,
     /// SLO violations.
-    pub late: Vec<String>,
+    pub slo_violations: Vec<String>,
     /// Concurrent requests of all replicas.
-    pub in_flight: u64,
+    pub concurrent_requests: u64,
     /// Result of the memory check; `None` if the memory is unknown.
-    pub room: Option<Room>,
+    pub memory_check: Option<MemoryCheck>,
 }
 
 /// Cost models for the time of steps.
 #[derive(Clone, Copy)]
-pub struct Clock<'a> {
+pub struct StepCosts<'a> {
     /// Peak rates of the GPU.
-    pub speeds: &'a Speeds,
+    pub speeds: &'a PeakRates,
     /// Efficiency curve of kernels.
     pub curve: &'a Efficiency,
     /// Cost model of collectives.
-    pub tariff: &'a dyn Tariff,
+    pub collective_costs: &'a dyn CommunicationCostModel,
 }
 
 /// Weighted mean of two times.
-fn mean((a, often): (Picos, f64), (b, seldom): (Picos, f64)) -> Picos {
-    Picos(((a.0 as f64 * often + b.0 as f64 * seldom) / (often + seldom).max(f64::MIN_POSITIVE)).round() as u64)
+fn mean((a, weight_a): (Picos, f64), (b, weight_b): (Picos, f64)) -> Picos {
+    Picos(
+        ((a.0 as f64 * weight_a + b.0 as f64 * weight_b) / (weight_a + weight_b).max(f64::MIN_POSITIVE)).round() as u64
+    )
 }
 
-fn sum((a, often): (Picos, f64), (b, seldom): (Picos, f64)) -> Picos {
-    Picos((a.0 as f64 * often + b.0 as f64 * seldom).round() as u64)
+fn sum((a, weight_a): (Picos, f64), (b, weight_b): (Picos, f64)) -> Picos {
+    Picos((a.0 as f64 * weight_a + b.0 as f64 * weight_b).round() as u64)
 }
 
-/// Simulates a job's steps and the performance that its requests see. The caller sets `room`.
+/// Simulates a job's steps and the performance that its requests see. The caller sets `memory_check`.
 ///
 /// # Errors
 /// [`PlanError`] if a collective has no strategy.
-pub fn serve(job: &Loaded<'_>, layout: &Layout, clock: &Clock<'_>) -> Result<(Step, Service), PlanError> {
-    let round = Round::of(job, layout, clock)?;
-    let step = round.step(job, layout, clock);
-    let [with, without] = round.times();
-    let rest = sum((with, round.rhythm.disturbed), (without, round.rhythm.quiet));
-    let after = job.output_tokens - 1;
-    let tpot = (after > 0).then(|| Picos(rest.0 / after.max(1)));
-    let first = sum((with, round.rhythm.first), (without, 0.0));
+pub fn simulate_service(
+    job: &LoadedServing<'_>,
+    layout: &Layout,
+    costs: &StepCosts<'_>,
+) -> Result<(Step, Service), PlanError> {
+    let round = SteadyState::new(job, layout, costs)?;
+    let step = round.step(job, layout, costs);
+    let [with_prefill, without_prefill] = round.times();
+    let decode_time =
+        sum((with_prefill, round.batch.steps_with_prefill), (without_prefill, round.batch.steps_without_prefill));
+    let later_tokens = job.output_tokens - 1;
+    let tpot = (later_tokens > 0).then(|| Picos(decode_time.0 / later_tokens.max(1)));
+    let time_to_first_token = sum((with_prefill, round.batch.steps_to_first_token), (without_prefill, 0.0));
     let (requests, seconds, ttft) = match job.arrivals {
-        Arrivals::OneByOne { .. } | Arrivals::AsMany { .. } => (job.in_flight, round.whole(), Some(first)),
-        Arrivals::Together { requests, .. } => {
-            (requests, batch::seconds(job, layout, clock, (requests, &round))?, None)
+        Arrivals::FixedConcurrency { .. } | Arrivals::AutoConcurrency { .. } => {
+            (job.concurrent_requests, round.request_seconds(), Some(time_to_first_token))
         }
+        Arrivals::Batch { requests, .. } => (requests, batch::seconds(job, layout, costs, (requests, &round))?, None),
     };
     let service = Service {
         ttft,
         tpot,
-        whole: first + rest,
+        latency: time_to_first_token + decode_time,
         tokens_per_s: requests as f64 * job.output_tokens as f64 / seconds.max(1e-12),
-        with_prompts: with,
-        without: (round.rhythm.quiet > 0.0).then_some(without),
-        late: late(job, ttft, tpot),
-        in_flight: job.in_flight,
-        room: None,
+        with_prefill,
+        without_prefill: (round.batch.steps_without_prefill > 0.0).then_some(without_prefill),
+        slo_violations: slo_violations(job, ttft, tpot),
+        concurrent_requests: job.concurrent_requests,
+        memory_check: None,
     };
     Ok((step, service))
 }
 
 /// Steady state with the full number of concurrent requests.
-struct Round {
+struct SteadyState {
     streams: Streams,
-    rhythm: Rhythm,
+    batch: SteadyBatch,
     /// Steps with prefill and without.
-    ways: [Way; 2],
+    steps: [StreamStep; 2],
 }
 
-impl Round {
-    fn of(job: &Loaded<'_>, layout: &Layout, clock: &Clock<'_>) -> Result<Self, PlanError> {
-        let (streams, rhythm) = steady(job, layout);
-        let ways = clock.ways(job, layout, &rhythm, &streams)?;
-        Ok(Self { streams, rhythm, ways })
+impl SteadyState {
+    fn new(job: &LoadedServing<'_>, layout: &Layout, costs: &StepCosts<'_>) -> Result<Self, PlanError> {
+        let (streams, batch) = steady_batch(job, layout);
+        let steps = costs.simulate_steps(job, layout, &batch, &streams)?;
+        Ok(Self { streams, batch, steps })
     }
 
     fn times(&self) -> [Picos; 2] {
-        self.ways.map(|way| way.spent().time())
+        self.steps.map(|step| step.time_shares().time())
     }
 
     /// Seconds from a request's start to its last token.
-    fn whole(&self) -> f64 {
-        let [with, without] = self.times().map(|time| time.0 as f64 / 1e12);
-        with * (self.rhythm.first + self.rhythm.disturbed) + without * self.rhythm.quiet
+    fn request_seconds(&self) -> f64 {
+        let [with_prefill, without_prefill] = self.times().map(|time| time.0 as f64 / 1e12);
+        with_prefill * (self.batch.steps_to_first_token + self.batch.steps_with_prefill)
+            + without_prefill * self.batch.steps_without_prefill
     }
 
     /// Returns the mean step.
-    fn step(&self, job: &Loaded<'_>, layout: &Layout, clock: &Clock<'_>) -> Step {
-        let Self { streams, rhythm, ways } = self;
-        let [with, without] = ways.map(|way| way.spent().shares());
-        let (often, seldom) = (rhythm.first + rhythm.disturbed, rhythm.quiet);
-        let both = with.iter().zip(without);
-        let shares: Vec<(Share, Picos)> =
-            both.map(|(&(share, a), (_, b))| (share, mean((a, often), (b, seldom)))).collect();
+    fn step(&self, job: &LoadedServing<'_>, layout: &Layout, costs: &StepCosts<'_>) -> Step {
+        let Self { streams, batch, steps } = self;
+        let [with_prefill, without_prefill] = steps.map(|step| step.time_shares().shares());
+        let (steps_with_prefill, steps_without_prefill) =
+            (batch.steps_to_first_token + batch.steps_with_prefill, batch.steps_without_prefill);
+        let pairs = with_prefill.iter().zip(without_prefill);
+        let shares: Vec<(Share, Picos)> = pairs
+            .map(|(&(share, a), (_, b))| (share, mean((a, steps_with_prefill), (b, steps_without_prefill))))
+            .collect();
         // The reference on one GPU processes all streams that hold the concurrent requests, each like the mean.
-        let all = job.in_flight as f64 / streams.requests;
-        let [alone_with, alone_without] =
-            [rhythm.with_prompts, rhythm.without].map(|mix| clock.alone(job, &mix.mean().times(all), rhythm.chunks));
+        let all = job.concurrent_requests as f64 / streams.requests;
+        let [alone_with, alone_without] = [batch.with_prefill, batch.without_prefill]
+            .map(|mix| costs.single_gpu_time(job, &mix.mean().times(all), batch.chunks));
         Step {
             layout: *layout,
             time: shares.iter().map(|share| share.1).sum(),
             communication: shares.iter().filter(|share| share.0.is_communication()).map(|share| share.1).sum(),
             shares,
-            alone: mean((alone_with, often), (alone_without, seldom)),
+            single_gpu_time: mean((alone_with, steps_with_prefill), (alone_without, steps_without_prefill)),
             collectives: job.collectives,
         }
     }
 }
 
-/// Returns the timelines of a stream's step with prefill and of one without, consistent with the times of [`serve`];
+/// Returns the timelines of a stream's step with prefill and of one without, consistent with the times of [`simulate_service`];
 /// `None` if there is no such step.
 ///
 /// # Errors
-/// Errors of [`serve`].
-pub fn courses(job: &Loaded<'_>, layout: &Layout, clock: &Clock<'_>) -> Result<[Option<Course>; 2], PlanError> {
-    let (streams, rhythm) = steady(job, layout);
-    let ways = clock.ways(job, layout, &rhythm, &streams)?;
-    let often = [rhythm.first + rhythm.disturbed, rhythm.quiet];
-    let [with, without] = [0, 1].map(|number| {
-        let way = ways.get(number).filter(|_| often.get(number).is_some_and(|&often| often > 0.0));
-        way.map(Way::course)
+/// Errors of [`simulate_service`].
+pub fn timelines(
+    job: &LoadedServing<'_>,
+    layout: &Layout,
+    costs: &StepCosts<'_>,
+) -> Result<[Option<Timeline>; 2], PlanError> {
+    let (streams, batch) = steady_batch(job, layout);
+    let steps = costs.simulate_steps(job, layout, &batch, &streams)?;
+    let step_counts = [batch.steps_to_first_token + batch.steps_with_prefill, batch.steps_without_prefill];
+    let [with_prefill, without_prefill] = [0, 1].map(|number| {
+        let step = steps.get(number).filter(|_| step_counts.get(number).is_some_and(|&count| count > 0.0));
+        step.map(StreamStep::timeline)
     });
-    Ok([with, without])
+    Ok([with_prefill, without_prefill])
 }
 
 /// Returns the collectives of a mean step, of all streams of a replica. If replicas run in lockstep, they are those of
 /// the most loaded one, as in the cost model: exact for its own links, and an upper bound for shared ones.
 #[must_use]
-pub fn calls(job: &Loaded<'_>, layout: &Layout) -> Vec<StepCall> {
-    let (streams, rhythm) = steady(job, layout);
-    let (often, seldom) = (rhythm.first + rhythm.disturbed, rhythm.quiet);
+pub fn calls(job: &LoadedServing<'_>, layout: &Layout) -> Vec<StepCall> {
+    let (streams, batch) = steady_batch(job, layout);
+    let (steps_with_prefill, steps_without_prefill) =
+        (batch.steps_to_first_token + batch.steps_with_prefill, batch.steps_without_prefill);
     let layers = (job.model.layers / u64::from(layout.degrees.pipeline)) as f64;
     let mut calls = Vec::new();
-    for (mix, steps) in [(&rhythm.with_prompts, often), (&rhythm.without, seldom)] {
+    for (mix, steps) in [(&batch.with_prefill, steps_with_prefill), (&batch.without_prefill, steps_without_prefill)] {
         if mix.is_empty() || steps <= 0.0 {
             continue;
         }
-        let part = steps / (often + seldom) * streams.of_replica;
+        let part = steps / (steps_with_prefill + steps_without_prefill) * streams.per_replica;
         calls.extend(traffic(job, layout, mix).into_iter().map(|call| {
             let each = call.count as f64 * part;
-            let often = match call.phase {
-                _ if call.is_between_stages() => Often::HandOffs { forward: each, back: 0.0, round: 0.0 },
-                Phase::LayerForward => Often::Calls(layers * each),
-                _ => Often::Calls(each),
+            let count = match call.phase {
+                _ if call.is_pipeline_transfer() => {
+                    CallCount::PipelineTransfers { forward: each, backward: 0.0, wrap_around: 0.0 }
+                }
+                Phase::LayerForward => CallCount::Calls(layers * each),
+                _ => CallCount::Calls(each),
             };
-            StepCall { phase: call.phase, exchange: exchange(&call, call.bytes), often }
+            StepCall { phase: call.phase, exchange: exchange(&call, call.bytes), count }
         }));
     }
     calls
 }
 
 /// Returns the streams of the schedulers, and the steady-state batch of each.
-fn steady(job: &Loaded<'_>, layout: &Layout) -> (Streams, Rhythm) {
-    let streams = Streams::of(job, layout);
+fn steady_batch(job: &LoadedServing<'_>, layout: &Layout) -> (Streams, SteadyBatch) {
+    let streams = Streams::new(job, layout);
     let load = Load {
         prompt: job.new_tokens() as f64,
         output: job.output_tokens as f64,
         requests: streams.requests,
         budget: job.max_batched_tokens as f64,
-        beginnings: match job.arrivals {
-            Arrivals::OneByOne { .. } | Arrivals::AsMany { .. } => Beginnings::Spread,
-            Arrivals::Together { .. } => Beginnings::Together,
+        start_times: match job.arrivals {
+            Arrivals::FixedConcurrency { .. } | Arrivals::AutoConcurrency { .. } => StartTimes::Spread,
+            Arrivals::Batch { .. } => StartTimes::Simultaneous,
         },
     };
     // Replicas that share experts and have requests.
-    let together = f64::from(layout.degrees.expert) * kernels::busy(job, layout);
-    (streams, Rhythm::of(&load).in_step(&load, together))
+    let sharing_replicas = f64::from(layout.degrees.expert) * kernels::active_replica_share(job, layout);
+    (streams, SteadyBatch::new(&load).in_lockstep(&load, sharing_replicas))
 }
 
 /// Returns the SLO violations.
-fn late(job: &Serving, ttft: Option<Picos>, tpot: Option<Picos>) -> Vec<String> {
+fn slo_violations(job: &Serving, ttft: Option<Picos>, tpot: Option<Picos>) -> Vec<String> {
     let checks = [("ttft_s", ttft, job.limits.ttft), ("tpot_s", tpot, job.limits.tpot)];
-    let broken = checks.into_iter().filter_map(|(name, found, limit)| {
-        let (found, limit) = (found?, limit?);
+    let violations = checks.into_iter().filter_map(|(name, value, limit)| {
+        let (value, limit) = (value?, limit?);
         let seconds = |time: Picos| time.0 as f64 / 1e12;
-        (found > limit).then(|| format!("{name} {:.4} of {}", seconds(found), seconds(limit)))
+        (value > limit).then(|| format!("{name} {:.4} of {}", seconds(value), seconds(limit)))
     });
-    broken.collect()
+    violations.collect()
 }
 
 /// Requests per scheduler.
@@ -235,35 +253,35 @@ struct Streams {
     /// Replicas with requests.
     replicas: f64,
     /// Concurrent batches of a replica, each in a different stage.
-    of_replica: f64,
+    per_replica: f64,
     /// Requests of each batch.
     requests: f64,
 }
 
 impl Streams {
-    fn of(job: &Loaded<'_>, layout: &Layout) -> Self {
-        let requests = job.in_flight as f64;
+    fn new(job: &LoadedServing<'_>, layout: &Layout) -> Self {
+        let requests = job.concurrent_requests as f64;
         let replicas = f64::from(layout.degrees.data).min(requests);
-        let of_replica = f64::from(layout.degrees.pipeline).min(requests / replicas);
-        let each = requests / replicas / of_replica;
+        let per_replica = f64::from(layout.degrees.pipeline).min(requests / replicas);
+        let each = requests / replicas / per_replica;
         // Under continuous load replicas alternate in having one request more; a batch ends with the replicas that have
         // it.
         let requests = match job.arrivals {
-            Arrivals::OneByOne { .. } | Arrivals::AsMany { .. } => each,
-            Arrivals::Together { .. } => each.ceil(),
+            Arrivals::FixedConcurrency { .. } | Arrivals::AutoConcurrency { .. } => each,
+            Arrivals::Batch { .. } => each.ceil(),
         };
-        Self { replicas, of_replica, requests }
+        Self { replicas, per_replica, requests }
     }
 }
 
-impl Mix {
+impl StepTokens {
     fn times(&self, count: f64) -> Self {
         Self {
             decode: self.decode * count,
             prefill: self.prefill * count,
             chunks: self.chunks * count,
-            ending: self.ending * count,
-            beyond_mean: self.beyond_mean * count,
+            finished_prefills: self.finished_prefills * count,
+            imbalance: self.imbalance * count,
         }
     }
 
@@ -273,51 +291,58 @@ impl Mix {
     }
 }
 
-impl Clock<'_> {
+impl StepCosts<'_> {
     /// Simulates steps with prefill and without.
-    fn ways(
+    fn simulate_steps(
         &self,
-        job: &Loaded<'_>,
+        job: &LoadedServing<'_>,
         layout: &Layout,
-        rhythm: &Rhythm,
+        batch: &SteadyBatch,
         streams: &Streams,
-    ) -> Result<[Way; 2], PlanError> {
-        let mixes = [rhythm.with_prompts, rhythm.without];
-        let ways: Vec<Result<Way, PlanError>> = mixes
+    ) -> Result<[StreamStep; 2], PlanError> {
+        let mixes = [batch.with_prefill, batch.without_prefill];
+        let steps: Vec<Result<StreamStep, PlanError>> = mixes
             .par_iter()
             .with_max_len(1)
-            .map(|mix| self.step(job, layout, mix, rhythm.chunks, streams.of_replica))
+            .map(|mix| self.step(job, layout, mix, batch.chunks, streams.per_replica))
             .collect();
-        Ok(<[Way; 2]>::try_from(ways.into_iter().collect::<Result<Vec<_>, _>>()?).unwrap_or_default())
+        Ok(<[StreamStep; 2]>::try_from(steps.into_iter().collect::<Result<Vec<_>, _>>()?).unwrap_or_default())
     }
 
     /// Simulates a step of a stream.
-    fn step(&self, job: &Loaded<'_>, layout: &Layout, mix: &Mix, chunks: f64, streams: f64) -> Result<Way, PlanError> {
+    fn step(
+        &self,
+        job: &LoadedServing<'_>,
+        layout: &Layout,
+        mix: &StepTokens,
+        chunks: f64,
+        streams: f64,
+    ) -> Result<StreamStep, PlanError> {
         if mix.is_empty() {
-            return Ok(Way::default());
+            return Ok(StreamStep::default());
         }
         let calls = traffic(job, layout, mix);
-        let prices: Vec<Result<Picos, PlanError>> =
-            calls.par_iter().with_max_len(1).map(|call| self.price(layout, call)).collect();
-        let prices = prices.into_iter().collect::<Result<Vec<Picos>, PlanError>>()?;
-        let of = |phase: Phase, dimension: Option<Dimension>| -> Picos {
-            let own = calls
+        let times: Vec<Result<Picos, PlanError>> =
+            calls.par_iter().with_max_len(1).map(|call| self.call_time(layout, call)).collect();
+        let times = times.into_iter().collect::<Result<Vec<Picos>, PlanError>>()?;
+        let total = |phase: Phase, dimension: Option<Dimension>| -> Picos {
+            let matching = calls
                 .iter()
-                .zip(&prices)
+                .zip(&times)
                 .filter(|(call, _)| call.phase == phase && dimension.is_none_or(|wanted| wanted == call.dimension));
-            own.map(|(call, &price)| times(price, call.count)).sum()
+            matching.map(|(call, &time)| scaled(time, call.count)).sum()
         };
         let stages = u64::from(layout.degrees.pipeline);
-        Ok(Way {
-            layer: Spent {
+        Ok(StreamStep {
+            layer: TimeShares {
                 compute: self.work(&layer(job, layout, mix, chunks)),
-                tensor: of(Phase::LayerForward, Some(Dimension::Tensor)),
-                expert: of(Phase::LayerForward, Some(Dimension::Expert)),
-                ..Spent::default()
+                tensor: total(Phase::LayerForward, Some(Dimension::Tensor)),
+                expert: total(Phase::LayerForward, Some(Dimension::Expert)),
+                ..TimeShares::default()
             },
-            first: (self.work(&words(job, mix)), of(Phase::Words, None)),
-            last: (self.work(&logits(job, layout, mix)), of(Phase::Logits, None)),
-            hand_off: if stages > 1 { of(Phase::HandOff, None) } else { Picos::ZERO },
+            first: (self.work(&embedding(job, mix)), total(Phase::Embedding, None)),
+            last: (self.work(&logits(job, layout, mix)), total(Phase::Logits, None)),
+            pipeline_transfer: if stages > 1 { total(Phase::PipelineTransfer, None) } else { Picos::ZERO },
             stages,
             layers: job.model.layers,
             streams,
@@ -325,36 +350,36 @@ impl Clock<'_> {
     }
 
     /// Computing time on one GPU with enough memory.
-    fn alone(&self, job: &Loaded<'_>, mix: &Mix, chunks: f64) -> Picos {
+    fn single_gpu_time(&self, job: &LoadedServing<'_>, mix: &StepTokens, chunks: f64) -> Picos {
         if mix.is_empty() {
             return Picos::ZERO;
         }
         let layout = Layout { degrees: Degrees::default() };
-        let near = Clock { speeds: &Speeds { elsewhere: None, ..*self.speeds }, ..*self };
-        times(near.work(&layer(job, &layout, mix, chunks)), job.model.layers)
-            + near.work(&words(job, mix))
-            + near.work(&logits(job, &layout, mix))
+        let local_costs = StepCosts { speeds: &PeakRates { offload_bandwidth: None, ..*self.speeds }, ..*self };
+        scaled(local_costs.work(&layer(job, &layout, mix, chunks)), job.model.layers)
+            + local_costs.work(&embedding(job, mix))
+            + local_costs.work(&logits(job, &layout, mix))
     }
 
-    fn price(&self, layout: &Layout, call: &GroupCall) -> Result<Picos, PlanError> {
+    fn call_time(&self, layout: &Layout, call: &GroupCall) -> Result<Picos, PlanError> {
         let exchange = Exchange { dimension: call.dimension, collective: call.collective, bytes: call.bytes };
-        self.tariff.time(layout, exchange)
+        self.collective_costs.time(layout, exchange)
     }
 
     fn work(&self, work: &Work) -> Picos {
-        let attention = work.attention.iter().map(|reading| self.reading(reading));
+        let attention = work.attention.iter().map(|reading| self.kernel_time(reading));
         self.curve.total(&work.kernels, self.speeds) + attention.sum()
     }
 
     /// Time of a kernel, including its reads of a KV cache in another memory tier.
-    fn reading(&self, reading: &Reading) -> Picos {
-        let Reading { kernel, kept } = *reading;
-        match self.speeds.elsewhere {
+    fn kernel_time(&self, reading: &AttentionKernel) -> Picos {
+        let AttentionKernel { kernel, kv_bytes } = *reading;
+        match self.speeds.offload_bandwidth {
             None => {
-                let whole = Kernel { bytes: fabricast_topologies::Bytes(kernel.bytes.0 + kept.0), ..kernel };
-                self.curve.time(&whole, self.speeds)
+                let combined = Kernel { bytes: fabricast_topologies::Bytes(kernel.bytes.0 + kv_bytes.0), ..kernel };
+                self.curve.time(&combined, self.speeds)
             }
-            Some(rate) => self.curve.time(&kernel, self.speeds).max(self.curve.fetched(kept, rate)),
+            Some(rate) => self.curve.time(&kernel, self.speeds).max(self.curve.transfer_time(kv_bytes, rate)),
         }
     }
 }

@@ -9,15 +9,15 @@
 use fabricast_sim::schedule::Collective;
 use fabricast_topologies::Bytes;
 
-use super::rhythm::Mix;
-use crate::job::{Dimension, GroupCall, Layout, Phase, Sequence, Serving};
+use super::steady_state::StepTokens;
+use crate::job::{Dimension, GroupCall, Layout, Phase, SequenceParallelism, Serving};
 
 /// Returns all calls of a step. Groups of one rank make none.
 #[must_use]
-pub fn traffic(job: &Serving, layout: &Layout, mix: &Mix) -> Vec<GroupCall> {
+pub fn traffic(job: &Serving, layout: &Layout, mix: &StepTokens) -> Vec<GroupCall> {
     let (model, degrees) = (&job.model, layout.degrees);
     let tokens = mix.tokens();
-    let whole = job.precision.bytes() as f64 * tokens * model.hidden as f64;
+    let activation_bytes = job.precision.bytes() as f64 * tokens * model.hidden as f64;
     let mut calls = Vec::new();
     let mut add = |phase, dimension, collective, bytes: f64, count| {
         let ranks = u64::from(layout.size(dimension));
@@ -28,32 +28,35 @@ pub fn traffic(job: &Serving, layout: &Layout, mix: &Mix) -> Vec<GroupCall> {
         }
     };
     match degrees.sequence {
-        Sequence::Whole => add(Phase::LayerForward, Dimension::Tensor, Collective::AllReduce, whole, 2),
-        Sequence::Divided => {
-            add(Phase::LayerForward, Dimension::Tensor, Collective::AllGather, whole, 2);
-            add(Phase::LayerForward, Dimension::Tensor, Collective::ReduceScatter, whole, 2);
+        SequenceParallelism::Undivided => {
+            add(Phase::LayerForward, Dimension::Tensor, Collective::AllReduce, activation_bytes, 2)
+        }
+        SequenceParallelism::TensorSharded => {
+            add(Phase::LayerForward, Dimension::Tensor, Collective::AllGather, activation_bytes, 2);
+            add(Phase::LayerForward, Dimension::Tensor, Collective::ReduceScatter, activation_bytes, 2);
         }
     }
     if model.experts > 0 {
-        let copies = tokens / degrees.token_shares() as f64 * model.experts_per_token as f64 * layout.fullest(job.skew);
+        let copies =
+            tokens / degrees.token_shares() as f64 * model.experts_per_token as f64 * layout.expert_imbalance(job.skew);
         let elements = copies * model.hidden as f64;
-        let there = elements * job.precision.served_bytes();
-        add(Phase::LayerForward, Dimension::Expert, Collective::AllToAll, there, 1);
-        let back = elements * job.precision.bytes() as f64;
-        add(Phase::LayerForward, Dimension::Expert, Collective::AllToAll, back, 1);
+        let dispatch_bytes = elements * job.precision.served_bytes();
+        add(Phase::LayerForward, Dimension::Expert, Collective::AllToAll, dispatch_bytes, 1);
+        let combine_bytes = elements * job.precision.bytes() as f64;
+        add(Phase::LayerForward, Dimension::Expert, Collective::AllToAll, combine_bytes, 1);
     }
-    let word_sum = match degrees.sequence {
-        Sequence::Whole => Collective::AllReduce,
-        Sequence::Divided => Collective::ReduceScatter,
+    let embedding_collective = match degrees.sequence {
+        SequenceParallelism::Undivided => Collective::AllReduce,
+        SequenceParallelism::TensorSharded => Collective::ReduceScatter,
     };
-    add(Phase::Words, Dimension::Tensor, word_sum, whole, 1);
-    let scores = job.precision.bytes() as f64 * (mix.decode + mix.ending) * model.vocab as f64;
-    add(Phase::Logits, Dimension::Tensor, Collective::AllGather, scores, 1);
+    add(Phase::Embedding, Dimension::Tensor, embedding_collective, activation_bytes, 1);
+    let logit_bytes = job.precision.bytes() as f64 * (mix.decode + mix.finished_prefills) * model.vocab as f64;
+    add(Phase::Logits, Dimension::Tensor, Collective::AllGather, logit_bytes, 1);
     if degrees.pipeline > 1 {
-        let part = whole / f64::from(degrees.tensor);
-        add(Phase::HandOff, Dimension::Pipeline, Collective::SendRecv, part, 1);
-        if degrees.sequence == Sequence::Whole {
-            add(Phase::HandOff, Dimension::Tensor, Collective::AllGather, whole, 1);
+        let part = activation_bytes / f64::from(degrees.tensor);
+        add(Phase::PipelineTransfer, Dimension::Pipeline, Collective::SendRecv, part, 1);
+        if degrees.sequence == SequenceParallelism::Undivided {
+            add(Phase::PipelineTransfer, Dimension::Tensor, Collective::AllGather, activation_bytes, 1);
         }
     }
     calls

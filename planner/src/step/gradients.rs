@@ -1,14 +1,15 @@
 //! Gradient reduction that overlaps with the backward pass, in buckets as in PyTorch's DistributedDataParallel (Li et
 //! al., arXiv 2006.15704, section 3.2). [`Training::bucket`] gives their size.
 //!
-//! Kernels that overlap with a bucket are slowed (`slowing`), which delays the next bucket. Buckets that are reduced
-//! within groups and then among groups use a separate stream for each if the job's software has two (`rows`).
+//! Kernels that overlap with a bucket are slowed (`interference`), which delays the next bucket. Buckets that are
+//! reduced within groups and then among groups use a separate stream for each if the job's software has two
+//! (`stream_overlap`).
 
 use fabricast_topologies::{Bytes, Picos};
 
-use super::passes::Prices;
-use super::rows::Rows;
-use super::slowing::{Beside, Claim};
+use super::interference::{OverlappedCall, SmUsage};
+use super::passes::CallCosts;
+use super::stream_overlap::GradientStreams;
 use crate::job::{Accumulate, Dimension, GroupCall, Layout, Phase, Training, Zero};
 use crate::plan::PlanError;
 
@@ -19,7 +20,7 @@ pub(super) struct Buckets {
     /// Number of buckets, spread evenly over the model chunks as far as they divide.
     pub count: u64,
     /// All buckets, overlapped with the kernels of the backward pass.
-    pub all: Beside,
+    pub all: OverlappedCall,
     /// Additional time of the last bucket in the shorter stream.
     pub last: Picos,
     /// Total communication time, without overlap between streams.
@@ -29,78 +30,89 @@ pub(super) struct Buckets {
 impl Buckets {
     pub(super) fn new(
         job: &Training,
-        prices: &Prices<'_>,
-        lose: impl Fn(Picos, Claim) -> Beside,
+        call_costs: &CallCosts<'_>,
+        overlap_call: impl Fn(Picos, SmUsage) -> OverlappedCall,
     ) -> Result<Self, PlanError> {
-        let (mut most, mut rows) = (0, Rows::default());
-        for call in prices.calls.iter().filter(|call| call.phase == Phase::Gradients) {
-            let (count, each) = buckets(job, prices.layout, call);
-            let one = lose(prices.time(call, each)?, prices.claim(call, each)?);
-            most = most.max(count);
-            rows.add(call.dimension, one.times(count));
+        let (mut max_count, mut streams) = (0, GradientStreams::default());
+        for call in call_costs.calls.iter().filter(|call| call.phase == Phase::Gradients) {
+            let (count, bytes) = buckets(job, call_costs.layout, call);
+            let overlapped = overlap_call(call_costs.time(call, bytes)?, call_costs.sm_usage(call, bytes)?);
+            max_count = max_count.max(count);
+            streams.add(call.dimension, overlapped.times(count));
         }
-        let (all, shorter) = rows.together(job, prices);
-        Ok(Self { count: most, all, last: Picos(shorter.0 / most.max(1)), communication: rows.communication() })
+        let (all, shorter) = streams.overlap(job, call_costs);
+        Ok(Self {
+            count: max_count,
+            all,
+            last: Picos(shorter.0 / max_count.max(1)),
+            communication: streams.communication(),
+        })
     }
 
     /// Time from the start of the first bucket to the end of the last, if they run back to back.
-    pub(super) fn in_a_row(&self) -> Picos {
+    pub(super) fn sequential_time(&self) -> Picos {
         self.all.call + self.last
     }
 
     /// Time of one bucket; the buckets sum up to the total.
-    fn time(&self, number: u64) -> Picos {
-        let until = |number: u64| u128::from(self.all.call.0) * u128::from(number) / u128::from(self.count.max(1));
-        Picos((until(number + 1) - until(number)) as u64)
+    fn time(&self, index: u64) -> Picos {
+        let elapsed = |index: u64| u128::from(self.all.call.0) * u128::from(index) / u128::from(self.count.max(1));
+        Picos((elapsed(index + 1) - elapsed(index)) as u64)
     }
 }
 
 /// Buckets of a stage in progress while its passes run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Underway {
+pub(super) struct ReductionProgress {
     /// Number of model chunks whose gradients are complete.
-    stretches: u64,
+    model_chunks: u64,
     /// End of the last bucket started so far.
-    pub arrived: Picos,
+    pub end: Picos,
     /// Start and end of each bucket.
-    pub told: Vec<(Picos, Picos)>,
+    pub intervals: Vec<(Picos, Picos)>,
 }
 
-impl Underway {
+impl ReductionProgress {
     /// End time of work that starts at `begin` and overlaps with the buckets in progress or queued.
-    pub(super) fn work(&self, buckets: &Buckets, begin: Picos, work: Picos) -> Picos {
-        let left = self.arrived - begin;
-        let Beside { call, lost } = buckets.all;
-        if left == Picos::ZERO || lost == Picos::ZERO {
+    pub(super) fn work_end(&self, buckets: &Buckets, begin: Picos, work: Picos) -> Picos {
+        let remaining = self.end - begin;
+        let OverlappedCall { call, slowdown } = buckets.all;
+        if remaining == Picos::ZERO || slowdown == Picos::ZERO {
             return begin + work;
         }
         // Work done until the buckets have ended; at least their time less the slowdown.
-        let done = (u128::from(left.0) * u128::from((call - lost).0)).div_ceil(u128::from(call.0.max(1)));
+        let done = (u128::from(remaining.0) * u128::from((call - slowdown).0)).div_ceil(u128::from(call.0.max(1)));
         if u128::from(work.0) >= done {
-            return begin + left + Picos(work.0 - done as u64);
+            return begin + remaining + Picos(work.0 - done as u64);
         }
-        let took = u128::from(work.0) * u128::from(call.0) / u128::from((call - lost).0.max(1));
-        begin + Picos(took as u64).min(left)
+        let elapsed = u128::from(work.0) * u128::from(call.0) / u128::from((call - slowdown).0.max(1));
+        begin + Picos(elapsed as u64).min(remaining)
     }
 
-    /// End time of the last backward pass of one of `stretches` model chunks. Its gradients become ready evenly: a
+    /// End time of the last backward pass of one of `model_chunks` model chunks. Its gradients become ready evenly: a
     /// bucket starts when the pass has computed all of its gradients and the previous bucket has ended.
-    pub(super) fn fill(&mut self, buckets: &Buckets, stretches: u64, begin: Picos, work: Picos) -> Picos {
+    pub(super) fn last_backward_pass_end(
+        &mut self,
+        buckets: &Buckets,
+        model_chunks: u64,
+        begin: Picos,
+        work: Picos,
+    ) -> Picos {
         // Buckets that become complete in this model chunk.
-        let bound = |number: u64| number * buckets.count / stretches.max(1);
-        let (from, to) = (bound(self.stretches), bound(self.stretches + 1));
-        self.stretches += 1;
-        let own = to - from;
-        let until = |i: u64| u128::from(work.0) * u128::from(i) / u128::from(own.max(1));
+        let completed = |number: u64| number * buckets.count / model_chunks.max(1);
+        let (from, to) = (completed(self.model_chunks), completed(self.model_chunks + 1));
+        self.model_chunks += 1;
+        let count = to - from;
+        let work_until = |i: u64| u128::from(work.0) * u128::from(i) / u128::from(count.max(1));
         let mut now = begin;
-        for i in 0..own {
-            now = self.work(buckets, now, Picos((until(i + 1) - until(i)) as u64));
-            let leaves = self.arrived.max(now);
+        for i in 0..count {
+            now = self.work_end(buckets, now, Picos((work_until(i + 1) - work_until(i)) as u64));
+            let bucket_start = self.end.max(now);
             let last = if from + i + 1 == buckets.count { buckets.last } else { Picos::ZERO };
-            self.arrived = leaves + buckets.time(from + i) + last;
-            self.told.push((leaves, self.arrived));
+            self.end = bucket_start + buckets.time(from + i) + last;
+            self.intervals.push((bucket_start, self.end));
         }
-        if own == 0 { self.work(buckets, begin, work) } else { now }
+        if count == 0 { self.work_end(buckets, begin, work) } else { now }
     }
 }
 
@@ -109,23 +121,24 @@ impl Underway {
 pub(super) fn buckets(job: &Training, layout: &Layout, call: &GroupCall) -> (u64, Bytes) {
     // Bucket sizes count gradients before compression.
     let bucket = job.bucket(layout).0.saturating_mul(job.gradient_bits.into());
-    let bucket = bucket / (8 * job.gradient_bytes() * parts(layout, call.dimension));
+    let bucket = bucket / (8 * job.gradient_bytes() * shards(layout, call.dimension));
     let bucket = bucket.max(1);
     // FSDP has a bucket per layer and one for everything else (the root unit: embedding and last norm).
-    let is_root = job.zero == Zero::Weights && job.bucket_mb.is_none() && job.accumulated(layout) == Accumulate::Shards;
+    let is_root =
+        job.zero == Zero::Weights && job.bucket_mb.is_none() && job.gradient_accumulation(layout) == Accumulate::Shards;
     let count = if is_root { 1 } else { call.bytes.0.div_ceil(bucket).max(1) };
     let ranks = u64::from(layout.size(call.dimension)).max(1);
     (count, Bytes(call.bytes.0.div_ceil(count).next_multiple_of(16 * ranks)))
 }
 
 /// Number of shards of a bucket; a call among replicas reduces one of them.
-fn parts(layout: &Layout, dimension: Dimension) -> u64 {
-    let divided = match dimension {
+fn shards(layout: &Layout, dimension: Dimension) -> u64 {
+    let count = match dimension {
         Dimension::Replica => layout.size(Dimension::Data),
         Dimension::ExpertReplica => layout.size(Dimension::ExpertData),
         _ => 1,
     };
-    u64::from(divided.max(1))
+    u64::from(count.max(1))
 }
 
 #[cfg(test)]
@@ -133,15 +146,15 @@ mod tests {
     use super::*;
 
     /// End of the last bucket and of the last pass, for passes given by start and duration.
-    fn run(passes: &[(u64, u64)], count: u64, bucket: u64, lost: u64) -> (u64, u64) {
-        let all = Beside { call: Picos(count * bucket), lost: Picos(count * lost) };
-        let (buckets, mut underway, mut end) =
-            (Buckets { count, all, ..Buckets::default() }, Underway::default(), Picos::ZERO);
+    fn run(passes: &[(u64, u64)], count: u64, bucket: u64, slowdown: u64) -> (u64, u64) {
+        let all = OverlappedCall { call: Picos(count * bucket), slowdown: Picos(count * slowdown) };
+        let (buckets, mut progress, mut end) =
+            (Buckets { count, all, ..Buckets::default() }, ReductionProgress::default(), Picos::ZERO);
         for &(begin, work) in passes {
-            end = underway.fill(&buckets, passes.len() as u64, end.max(Picos(begin)), Picos(work));
+            end = progress.last_backward_pass_end(&buckets, passes.len() as u64, end.max(Picos(begin)), Picos(work));
         }
-        assert_eq!(underway.told.len() as u64, count);
-        (underway.arrived.0, end.0)
+        assert_eq!(progress.intervals.len() as u64, count);
+        (progress.end.0, end.0)
     }
 
     #[test]
@@ -161,10 +174,11 @@ mod tests {
         assert_eq!(run(&[(1000, 1000)], 10, 300, 150), (1100 + 3000, 1100 + 2 * 900));
         assert_eq!(run(&[(1000, 1000)], 10, 300, 300), (2000 + 3000, 2000 + 2700));
         // A pass that completes no bucket overlaps with those in progress.
-        let buckets = Buckets { count: 1, all: Beside { call: Picos(100), lost: Picos(50) }, ..Buckets::default() };
-        let underway = Underway { arrived: Picos(40), ..Underway::default() };
-        assert_eq!(underway.work(&buckets, Picos(0), Picos(100)), Picos(120));
-        assert_eq!(underway.work(&buckets, Picos(0), Picos(10)), Picos(20));
-        assert_eq!(underway.work(&buckets, Picos(50), Picos(10)), Picos(60));
+        let buckets =
+            Buckets { count: 1, all: OverlappedCall { call: Picos(100), slowdown: Picos(50) }, ..Buckets::default() };
+        let progress = ReductionProgress { end: Picos(40), ..ReductionProgress::default() };
+        assert_eq!(progress.work_end(&buckets, Picos(0), Picos(100)), Picos(120));
+        assert_eq!(progress.work_end(&buckets, Picos(0), Picos(10)), Picos(20));
+        assert_eq!(progress.work_end(&buckets, Picos(50), Picos(10)), Picos(60));
     }
 }

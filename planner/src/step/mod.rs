@@ -9,64 +9,64 @@
 //! Calls of tensor, expert and context groups lie on the critical path of the kernels that need them and are exposed.
 //! Gradient reduction, weights gathered ahead of their layer, pipeline point-to-point transfers and the keys and values
 //! of the next ring-attention round overlap with computation, unless the job turns overlap off. Kernels that overlap
-//! with gradients, weights, keys or values are slowed by them (`slowing`). Pipeline transfers, and weights that arrive
+//! with gradients, weights, keys or values are slowed by them (`interference`). Pipeline transfers, and weights that arrive
 //! during the first forward pass, slow no kernel.
 
-mod between;
-mod calls;
-mod course;
+mod call_times;
+mod candidates;
+mod concurrent_calls;
+mod data_parallel_single_process;
 mod efficiency;
+mod elementwise;
 mod estimated;
-mod fewer;
-mod forms;
 mod gradients;
-mod in_pieces;
+mod host_classes;
+mod idle_gpus;
+mod interference;
 mod kernels;
-mod least;
-mod load;
-mod meeting;
-mod of_many;
-mod one_process;
-mod own_choice;
+mod large_group_candidates;
+mod library_default;
+mod link_load;
+mod link_sharing;
+mod offload;
 mod passes;
+mod peak_rates;
 mod pipeline;
-mod price;
-mod rows;
-mod sample;
+mod rank_scaling;
 mod search;
-mod slowing;
-mod spares;
-mod speeds;
-mod tier;
-mod timing;
-mod together;
-mod ways;
+mod size_sampling;
+mod step_calls;
+mod step_lower_bound;
+mod step_timing;
+mod stream_overlap;
+mod tensor_overlap;
+mod timeline;
 
-pub(crate) use calls::exchange;
-pub use calls::{Often, PricedCall, StepCall, calls};
-pub use course::{Course, Doing, Interval, Lane};
+pub use call_times::{CommunicationCostModel, Exchange, RestrictedCosts, SimulatedCosts};
+pub(crate) use candidates::{LibraryChoiceScope, fastest};
+pub(crate) use concurrent_calls::CallWithStrategy;
 pub use efficiency::Efficiency;
-pub use estimated::Estimated;
+pub use estimated::EstimatedCosts;
+pub use idle_gpus::active_ranks;
+pub(crate) use idle_gpus::divisible_batch;
+pub use interference::{BlockScheduling, CallExtent, SmUsage};
 use kernels::layers;
-pub(crate) use kernels::tiled;
-pub use kernels::{Kernel, Kind, Passes, layer, logits, optimizer, words};
-pub use load::Load;
-pub(crate) use own_choice::{Listed, ListedCall};
-pub use price::{Allowed, Exchange, Simulated, Tariff};
-pub use search::{Machine, StepError, best_step, course_of_step, unbounded_step};
-pub(crate) use search::{indivisible, shortlist};
-pub use slowing::{Blocks, Claim, Reach};
-pub(crate) use spares::batch_for;
-pub use spares::ranks_at_work;
-pub use speeds::Speeds;
-pub use tier::check_tier;
-pub(crate) use together::Planned;
-pub(crate) use ways::{OwnChoice, fastest};
+pub(crate) use kernels::padded_rows;
+pub use kernels::{Kernel, KernelKind, PassKernels, embedding, layer, logits, optimizer};
+pub(crate) use library_default::{ListedCall, ListedCosts};
+pub use link_load::LinkLoad;
+pub use offload::check_tier;
+pub use peak_rates::PeakRates;
+pub use search::{Machine, StepError, best_step, best_step_timeline, unbounded_step};
+pub(crate) use search::{indivisible_error, shortlist};
+pub(crate) use step_calls::exchange;
+pub use step_calls::{CallCount, StepCall, TimedCall, step_calls};
+pub use timeline::{Activity, Interval, Timeline, Track};
 
 use fabricast_topologies::Picos;
-use timing::Timing;
+use step_timing::StepTiming;
 
-use crate::job::{Collectives, JobError, Layout, Processes, Training};
+use crate::job::{CollectiveCandidates, JobError, Layout, Processes, Training};
 use crate::plan::PlanError;
 
 /// Category that time of a step is attributed to.
@@ -75,7 +75,7 @@ pub enum Share {
     /// Kernels of the passes, at their speed without concurrent calls.
     Compute,
     /// Slowdown of kernels by concurrent calls that occupy SMs and memory bandwidth.
-    Slowed,
+    Slowdown,
     /// Optimizer update.
     Optimizer,
     /// Exposed tensor-parallel communication.
@@ -87,7 +87,7 @@ pub enum Share {
     /// Exposed data-parallel communication (gradients and weights).
     Data,
     /// Pipeline point-to-point transfers during which the stage does nothing else.
-    HandOff,
+    PipelineTransfer,
     /// Pipeline bubble: idle time while waiting for other stages.
     Bubble,
     /// Kernel launch time on the host where one process drives all GPUs.
@@ -98,13 +98,13 @@ impl Share {
     /// All shares, in display order.
     pub const ALL: [Self; 10] = [
         Self::Compute,
-        Self::Slowed,
+        Self::Slowdown,
         Self::Optimizer,
         Self::Tensor,
         Self::Context,
         Self::Expert,
         Self::Data,
-        Self::HandOff,
+        Self::PipelineTransfer,
         Self::Bubble,
         Self::Launch,
     ];
@@ -114,13 +114,13 @@ impl Share {
     pub fn name(self) -> &'static str {
         match self {
             Self::Compute => "compute",
-            Self::Slowed => "slowed",
+            Self::Slowdown => "slowed",
             Self::Optimizer => "optimizer",
             Self::Tensor => "tensor",
             Self::Context => "context",
             Self::Expert => "expert",
             Self::Data => "data",
-            Self::HandOff => "hand_off",
+            Self::PipelineTransfer => "hand_off",
             Self::Bubble => "bubble",
             Self::Launch => "launch",
         }
@@ -129,7 +129,7 @@ impl Share {
     /// Returns true if the share is communication.
     #[must_use]
     pub fn is_communication(self) -> bool {
-        matches!(self, Self::Tensor | Self::Context | Self::Expert | Self::Data | Self::HandOff)
+        matches!(self, Self::Tensor | Self::Context | Self::Expert | Self::Data | Self::PipelineTransfer)
     }
 }
 
@@ -145,51 +145,51 @@ pub struct Step {
     /// Total communication time of that stage, hidden or exposed.
     pub communication: Picos,
     /// Compute time of the whole batch on one GPU with unlimited memory.
-    pub alone: Picos,
+    pub single_gpu_time: Picos,
     /// Collectives that the calls use, out of those that the job allows.
-    pub collectives: Collectives,
+    pub collectives: CollectiveCandidates,
 }
 
 impl Step {
     /// Returns the time of a share.
     #[must_use]
-    pub fn of(&self, share: Share) -> Picos {
+    pub fn share_time(&self, share: Share) -> Picos {
         self.shares.iter().filter(|one| one.0 == share).map(|one| one.1).sum()
     }
 
     /// Returns `time` as a fraction of the step, 0 to 1.
     #[must_use]
-    pub fn part(&self, time: Picos) -> f64 {
+    pub fn fraction(&self, time: Picos) -> f64 {
         time.0 as f64 / self.time.0.max(1) as f64
     }
 
     /// Exposed communication as a fraction of the step.
     #[must_use]
-    pub fn exposed(&self) -> f64 {
-        self.part(self.shares.iter().filter(|one| one.0.is_communication()).map(|one| one.1).sum())
+    pub fn exposed_communication(&self) -> f64 {
+        self.fraction(self.shares.iter().filter(|one| one.0.is_communication()).map(|one| one.1).sum())
     }
 
     /// All communication as a fraction of the step. Exceeds 1 where calls overlap with each other.
     #[must_use]
     pub fn total_communication(&self) -> f64 {
-        self.part(self.communication)
+        self.fraction(self.communication)
     }
 
     /// Parallel efficiency: speed-up over one GPU divided by the number of ranks.
     #[must_use]
     pub fn efficiency(&self) -> f64 {
-        self.part(self.alone) / self.layout.degrees.ranks().max(1) as f64
+        self.fraction(self.single_gpu_time) / self.layout.degrees.ranks().max(1) as f64
     }
 
     /// Returns the largest share: the bottleneck.
     #[must_use]
-    pub fn binds(&self) -> Share {
-        let most = self.shares.iter().max_by_key(|one| (one.1, std::cmp::Reverse(one.0)));
-        most.map_or(Share::Compute, |one| one.0)
+    pub fn bottleneck(&self) -> Share {
+        let largest = self.shares.iter().max_by_key(|one| (one.1, std::cmp::Reverse(one.0)));
+        largest.map_or(Share::Compute, |one| one.0)
     }
 }
 
-pub(crate) fn times(time: Picos, n: u64) -> Picos {
+pub(crate) fn scaled(time: Picos, n: u64) -> Picos {
     Picos(time.0.saturating_mul(n))
 }
 
@@ -211,62 +211,66 @@ pub enum TimeError {
 pub fn step(
     job: &Training,
     layout: &Layout,
-    speeds: &Speeds,
+    speeds: &PeakRates,
     curve: &Efficiency,
-    tariff: &dyn Tariff,
+    collective_costs: &dyn CommunicationCostModel,
 ) -> Result<Step, TimeError> {
     if job.processes == Processes::Single {
-        return Ok(one_process::Parts::of(job, layout, speeds, curve, tariff)?.step());
+        return Ok(
+            data_parallel_single_process::SequentialStep::new(job, layout, speeds, curve, collective_costs)?.step()
+        );
     }
-    Timing::of(job, layout, speeds, curve, tariff)?.step()
+    StepTiming::new(job, layout, speeds, curve, collective_costs)?.step()
 }
 
 /// Returns the timeline of a step. Its last end is the time that [`step`] returns.
 ///
 /// # Errors
 /// See [`step`].
-pub fn course(
+pub fn step_timeline(
     job: &Training,
     layout: &Layout,
-    speeds: &Speeds,
+    speeds: &PeakRates,
     curve: &Efficiency,
-    tariff: &dyn Tariff,
-) -> Result<Course, TimeError> {
+    collective_costs: &dyn CommunicationCostModel,
+) -> Result<Timeline, TimeError> {
     if job.processes == Processes::Single {
-        return Ok(one_process::Parts::of(job, layout, speeds, curve, tariff)?.course());
+        return Ok(
+            data_parallel_single_process::SequentialStep::new(job, layout, speeds, curve, collective_costs)?.timeline()
+        );
     }
-    Timing::of(job, layout, speeds, curve, tariff)?.course()
+    StepTiming::new(job, layout, speeds, curve, collective_costs)?.timeline()
 }
 
 /// Compute time of the whole batch on one GPU, in the same micro-batches.
-fn alone(job: &Training, speeds: &Speeds, curve: &Efficiency) -> Picos {
+fn single_gpu_time(job: &Training, speeds: &PeakRates, curve: &Efficiency) -> Picos {
     let layout = Layout { degrees: crate::job::Degrees::default() };
     // One GPU holds all experts, so its tokens are spread over them evenly.
-    let total = |passes: &Passes| curve.total(&passes.forward, speeds) + curve.total(&passes.backward, speeds);
+    let total = |passes: &PassKernels| curve.total(&passes.forward, speeds) + curve.total(&passes.backward, speeds);
     let even = Training { skew: 1.0, ..job.clone() };
-    let layers: Picos = layers(&even, &layout).iter().map(|(layer, n)| times(total(layer), *n)).sum();
-    let each = layers + total(&words(&even, &layout)) + total(&logits(&even, &layout));
+    let layers: Picos = layers(&even, &layout).iter().map(|(layer, n)| scaled(total(layer), *n)).sum();
+    let micro_batch_time = layers + total(&embedding(&even, &layout)) + total(&logits(&even, &layout));
     let states = curve.total(&optimizer(job, job.model.parameters()), speeds);
-    times(each, job.global_batch / job.micro_batch) + states
+    scaled(micro_batch_time, job.global_batch / job.micro_batch) + states
 }
 
 #[cfg(test)]
-mod auto;
+mod bandwidth_tests;
 #[cfg(test)]
-mod bandwidth;
+mod expert_tests;
 #[cfg(test)]
-mod experts;
+mod llama3_tests;
 #[cfg(test)]
-mod llama3;
+mod placement_tests;
 #[cfg(test)]
-mod placed;
+mod published_tests;
 #[cfg(test)]
-mod published;
+mod recompute_tests;
 #[cfg(test)]
-mod recomputed;
+mod rule_tests;
 #[cfg(test)]
-mod rules;
+mod search_tests;
 #[cfg(test)]
-mod sharded;
+mod sharding_tests;
 #[cfg(test)]
 pub(crate) mod tests;

@@ -4,17 +4,17 @@ use fabricast_topologies::{Bytes, Picos};
 use rayon::prelude::*;
 
 use super::gradients::buckets;
-use super::in_pieces::{Cost, Divided};
-use super::kernels::{Kernel, Passes, copied, divided, layer, logits, words};
-use super::rows::{Rows, Travelling};
-use super::slowing::{Beside, Claim};
-use super::{Efficiency, Exchange, Speeds, Tariff, exchange, times};
-use crate::job::{Dimension, GroupCall, Layout, Overlap, Phase, Training, activations, traffic};
+use super::interference::{OverlappedCall, SmUsage};
+use super::kernels::{Kernel, PassKernels, embedding, fsdp_copy, layer, logits, tensor_parallel_gemms};
+use super::stream_overlap::{GradientStreams, OverlappedLayers};
+use super::tensor_overlap::{OverlapCost, TensorParallelGemms};
+use super::{CommunicationCostModel, Efficiency, Exchange, PeakRates, exchange, scaled};
+use crate::job::{Dimension, GroupCall, Layout, Overlap, Phase, Training, activation_bytes, traffic};
 use crate::plan::PlanError;
 
 /// Time of a pass through a model chunk, by share.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Spent {
+pub(super) struct PassTime {
     pub compute: Picos,
     /// Slowdown of kernels by overlapping calls.
     pub slowed: Picos,
@@ -29,8 +29,8 @@ pub(super) struct Spent {
     pub data_all: Picos,
 }
 
-impl Spent {
-    pub(super) fn waited(&self) -> Picos {
+impl PassTime {
+    pub(super) fn total(&self) -> Picos {
         self.compute + self.slowed + self.tensor + self.expert + self.context + self.data
     }
 
@@ -53,212 +53,233 @@ impl Spent {
     }
 
     pub(super) fn times(self, n: u64) -> Self {
-        let of = |time: Picos| times(time, n);
+        let scale = |time: Picos| scaled(time, n);
         Self {
-            compute: of(self.compute),
-            slowed: of(self.slowed),
-            tensor: of(self.tensor),
-            expert: of(self.expert),
-            context: of(self.context),
-            data: of(self.data),
-            tensor_all: of(self.tensor_all),
-            context_all: of(self.context_all),
-            data_all: of(self.data_all),
+            compute: scale(self.compute),
+            slowed: scale(self.slowed),
+            tensor: scale(self.tensor),
+            expert: scale(self.expert),
+            context: scale(self.context),
+            data: scale(self.data),
+            tensor_all: scale(self.tensor_all),
+            context_all: scale(self.context_all),
+            data_all: scale(self.data_all),
         }
     }
 }
 
 /// Calls of a step with their cost model.
-pub(super) struct Prices<'a> {
+pub(super) struct CallCosts<'a> {
     pub calls: &'a [GroupCall],
     pub layout: &'a Layout,
-    pub tariff: &'a dyn Tariff,
+    pub collective_costs: &'a dyn CommunicationCostModel,
 }
 
-impl Prices<'_> {
+impl CallCosts<'_> {
     /// Total time of the calls of a phase, in sequence, for one dimension or all.
-    pub(super) fn of(&self, phase: Phase, dimension: Option<Dimension>) -> Result<Picos, PlanError> {
-        self.during(phase, dimension).map(|call| Ok(times(self.time(call, call.bytes)?, call.count))).sum()
+    pub(super) fn phase_time(&self, phase: Phase, dimension: Option<Dimension>) -> Result<Picos, PlanError> {
+        self.phase_calls(phase, dimension).map(|call| Ok(scaled(self.time(call, call.bytes)?, call.count))).sum()
     }
 
     /// Calls of a phase that overlap with kernels, in sequence. `lose` returns the slowdown of the kernels by a call.
-    fn beside(
+    fn overlapped(
         &self,
         phase: Phase,
         dimension: Option<Dimension>,
-        lose: impl Fn(Picos, Claim) -> Beside,
-    ) -> Result<Beside, PlanError> {
-        self.during(phase, dimension).try_fold(Beside::default(), |sum, call| {
-            let one = lose(self.time(call, call.bytes)?, self.claim(call, call.bytes)?);
-            Ok(sum.plus(one.times(call.count)))
+        overlap_call: impl Fn(Picos, SmUsage) -> OverlappedCall,
+    ) -> Result<OverlappedCall, PlanError> {
+        self.phase_calls(phase, dimension).try_fold(OverlappedCall::default(), |sum, call| {
+            let overlapped_call = overlap_call(self.time(call, call.bytes)?, self.sm_usage(call, call.bytes)?);
+            Ok(sum.plus(overlapped_call.times(call.count)))
         })
     }
 
     /// Returns the calls of a phase, for one dimension or all.
-    pub(super) fn during(&self, phase: Phase, dimension: Option<Dimension>) -> impl Iterator<Item = &GroupCall> {
-        let of = move |call: &&GroupCall| call.phase == phase && dimension.is_none_or(|one| one == call.dimension);
-        self.calls.iter().filter(of)
+    pub(super) fn phase_calls(&self, phase: Phase, dimension: Option<Dimension>) -> impl Iterator<Item = &GroupCall> {
+        let is_in_phase =
+            move |call: &&GroupCall| call.phase == phase && dimension.is_none_or(|one| one == call.dimension);
+        self.calls.iter().filter(is_in_phase)
     }
 
     /// Computes all call times in parallel, to fill the cache of the cost model. Errors are ignored here and reported
     /// by the later queries.
-    pub(super) fn look_up(&self, job: &Training) {
+    pub(super) fn fill_cache(&self, job: &Training) {
         // Deduplicate: both passes make equal calls, which two threads would otherwise both compute.
-        let mut asked: Vec<Exchange> = Vec::with_capacity(self.calls.len());
+        let mut queries: Vec<Exchange> = Vec::with_capacity(self.calls.len());
         for call in self.calls {
             let bytes = if call.phase == Phase::Gradients { buckets(job, self.layout, call).1 } else { call.bytes };
             let exchange = exchange(call, bytes);
-            if !asked.contains(&exchange) {
-                asked.push(exchange);
+            if !queries.contains(&exchange) {
+                queries.push(exchange);
             }
         }
-        asked.par_iter().with_max_len(1).for_each(|&exchange| drop(self.tariff.time(self.layout, exchange)));
+        queries
+            .par_iter()
+            .with_max_len(1)
+            .for_each(|&exchange| drop(self.collective_costs.time(self.layout, exchange)));
     }
 
     pub(super) fn time(&self, call: &GroupCall, bytes: Bytes) -> Result<Picos, PlanError> {
-        self.tariff.time(self.layout, exchange(call, bytes))
+        self.collective_costs.time(self.layout, exchange(call, bytes))
     }
 
-    pub(super) fn claim(&self, call: &GroupCall, bytes: Bytes) -> Result<Claim, PlanError> {
-        self.tariff.claim(self.layout, exchange(call, bytes))
+    pub(super) fn sm_usage(&self, call: &GroupCall, bytes: Bytes) -> Result<SmUsage, PlanError> {
+        self.collective_costs.sm_usage(self.layout, exchange(call, bytes))
     }
 }
 
 /// Times of the forward and the backward pass, by stage, then by model chunk.
 pub(super) struct StagePasses {
-    pub spent: Vec<Vec<[Spent; 2]>>,
+    pub times: Vec<Vec<[PassTime; 2]>>,
 }
 
 /// Times of layers with the same recomputation setting: each layer alone, and the communication that overlaps with its
 /// passes.
-struct Alike {
-    each: [Spent; 2],
-    travelling: [Travelling; 2],
+struct LayerTime {
+    each: [PassTime; 2],
+    overlapped: [OverlappedLayers; 2],
 }
 
-impl Alike {
+impl LayerTime {
     /// Computes the times from the kernels and the calls of such a layer.
-    fn of(
+    fn new(
         job: &Training,
-        layer: &Passes,
-        speeds: &Speeds,
+        layer: &PassKernels,
+        speeds: &PeakRates,
         curve: &Efficiency,
-        prices: &Prices<'_>,
+        call_costs: &CallCosts<'_>,
     ) -> Result<Self, PlanError> {
-        let layout = prices.layout;
-        let of = |kernels: &[Kernel]| curve.total(kernels, speeds);
-        let mut each = [Spent::default(); 2];
-        let products = || divided(job, layer).iter().map(|product| of(&[*product])).collect::<Vec<_>>();
+        let layout = call_costs.layout;
+        let kernel_time = |kernels: &[Kernel]| curve.total(kernels, speeds);
+        let mut each = [PassTime::default(); 2];
+        let gemm_times =
+            || tensor_parallel_gemms(job, layer).iter().map(|gemm| kernel_time(&[*gemm])).collect::<Vec<_>>();
         // Weights and gradients overlap with everything in a pass.
-        let mut travelling = [Travelling::default(); 2];
-        for ((spent, travelling), (phase, kernels, beside)) in each.iter_mut().zip(&mut travelling).zip([
-            (Phase::LayerForward, &layer.forward, &[Phase::WeightsForward][..]),
-            (Phase::LayerBackward, &layer.backward, &[Phase::WeightsBackward, Phase::LayerGradients]),
-        ]) {
-            let copies = beside.iter().flat_map(|&travels| prices.during(travels, None));
-            let copies = copies.filter_map(|call| copied(job, call));
+        let mut overlapped = [OverlappedLayers::default(); 2];
+        for ((pass_time, overlapped), (phase, kernels, overlapped_phases)) in
+            each.iter_mut().zip(&mut overlapped).zip([
+                (Phase::LayerForward, &layer.forward, &[Phase::WeightsForward][..]),
+                (Phase::LayerBackward, &layer.backward, &[Phase::WeightsBackward, Phase::LayerGradients]),
+            ])
+        {
+            let copies =
+                overlapped_phases.iter().flat_map(|&overlapped_phase| call_costs.phase_calls(overlapped_phase, None));
+            let copies = copies.filter_map(|call| fsdp_copy(job, call));
             let kernels: &[Kernel] = &kernels.iter().copied().chain(copies).collect::<Vec<_>>();
-            spent.compute = of(kernels);
-            spent.tensor_all = prices.of(phase, Some(Dimension::Tensor))?;
-            let beside_products = match job.tensor_overlap {
+            pass_time.compute = kernel_time(kernels);
+            pass_time.tensor_all = call_costs.phase_time(phase, Some(Dimension::Tensor))?;
+            let gemm_overlap = match job.tensor_overlap {
                 Overlap::On => {
-                    let (tokens, parts) = (Bytes(activations(job, layout)), layout.tensor_parts(&job.model));
-                    Divided { products: &products(), blocks: speeds.blocks, tokens, parts }.cost(phase, prices)?
+                    let (tokens, parts) = (Bytes(activation_bytes(job, layout)), layout.tensor_parts(&job.model));
+                    TensorParallelGemms { gemms: &gemm_times(), blocks: speeds.block_scheduling, tokens, parts }
+                        .cost(phase, call_costs)?
                 }
-                Overlap::Off => Cost { waited: spent.tensor_all, lost: Picos::ZERO },
+                Overlap::Off => OverlapCost { exposed: pass_time.tensor_all, slowdown: Picos::ZERO },
             };
-            spent.tensor = beside_products.waited;
-            spent.expert = prices.of(phase, Some(Dimension::Expert))?;
-            let context = prices.beside(phase, Some(Dimension::Context), |time, claim| {
-                Beside::of(time, claim, kernels, curve, speeds)
+            pass_time.tensor = gemm_overlap.exposed;
+            pass_time.expert = call_costs.phase_time(phase, Some(Dimension::Expert))?;
+            let context = call_costs.overlapped(phase, Some(Dimension::Context), |time, sm_usage| {
+                OverlappedCall::new(time, sm_usage, kernels, curve, speeds)
             })?;
-            spent.context_all = context.call;
+            pass_time.context_all = context.call;
             // Keys and values of the next round arrive while this one is computed.
-            (spent.slowed, spent.context) = match job.overlap {
-                Overlap::On => context.work(spent.compute),
+            (pass_time.slowed, pass_time.context) = match job.overlap {
+                Overlap::On => context.work(pass_time.compute),
                 Overlap::Off => (Picos::ZERO, context.call),
             };
-            spent.slowed += beside_products.lost;
-            let mut rows = Rows::default();
-            for call in beside.iter().flat_map(|&travels| prices.during(travels, None)) {
-                let (time, claim) = (prices.time(call, call.bytes)?, prices.claim(call, call.bytes)?);
-                rows.add(call.dimension, Beside::of(time, claim, kernels, curve, speeds).times(call.count));
+            pass_time.slowed += gemm_overlap.slowdown;
+            let mut streams = GradientStreams::default();
+            for call in
+                overlapped_phases.iter().flat_map(|&overlapped_phase| call_costs.phase_calls(overlapped_phase, None))
+            {
+                let (time, sm_usage) = (call_costs.time(call, call.bytes)?, call_costs.sm_usage(call, call.bytes)?);
+                streams
+                    .add(call.dimension, OverlappedCall::new(time, sm_usage, kernels, curve, speeds).times(call.count));
             }
-            spent.data_all = rows.communication();
-            let (all, last) = rows.together(job, prices);
-            *travelling = Travelling { each: all.of_part(spent.compute, spent.waited()), last };
+            pass_time.data_all = streams.communication();
+            let (combined, last) = streams.overlap(job, call_costs);
+            *overlapped =
+                OverlappedLayers { each: combined.scaled_to_share(pass_time.compute, pass_time.total()), last };
         }
-        Ok(Self { each, travelling })
+        Ok(Self { each, overlapped })
     }
 }
 
 /// Times of the forward and backward pass of a model chunk, given the number of layers of each kind.
-fn of_stretch(job: &Training, kinds: &[(&Alike, u64)]) -> [Spent; 2] {
-    std::array::from_fn(|way| {
-        let one_of = |alike: &Alike| alike.each.get(way).copied().unwrap_or_default();
-        let travelling = |alike: &Alike| alike.travelling.get(way).copied().unwrap_or_default();
-        let mut stretch = kinds.iter().fold(Spent::default(), |sum, (alike, n)| sum.plus(one_of(alike).times(*n)));
-        (stretch.data, stretch.slowed) = match job.overlap {
+fn model_chunk_time(job: &Training, kinds: &[(&LayerTime, u64)]) -> [PassTime; 2] {
+    std::array::from_fn(|pass| {
+        let layer_time = |kind: &LayerTime| kind.each.get(pass).copied().unwrap_or_default();
+        let overlapped = |kind: &LayerTime| kind.overlapped.get(pass).copied().unwrap_or_default();
+        let mut chunk = kinds.iter().fold(PassTime::default(), |sum, (kind, n)| sum.plus(layer_time(kind).times(*n)));
+        (chunk.data, chunk.slowed) = match job.overlap {
             Overlap::On => {
-                let kinds = kinds.iter().map(|(alike, n)| (travelling(alike), *n));
-                let (data, hidden) = Travelling::of_layers(kinds, stretch.waited());
-                (data, stretch.slowed + hidden)
+                let kinds = kinds.iter().map(|(kind, n)| (overlapped(kind), *n));
+                let (data, hidden) = OverlappedLayers::exposed_and_slowdown(kinds, chunk.total());
+                (data, chunk.slowed + hidden)
             }
-            Overlap::Off => (stretch.data_all, stretch.slowed),
+            Overlap::Off => (chunk.data_all, chunk.slowed),
         };
-        stretch
+        chunk
     })
 }
 
 impl StagePasses {
-    /// Computes the passes from the layers and from the embedding and the logits. `anew` holds the kernels of layers
-    /// that recompute; with partial recomputation the other layers are computed as well.
+    /// Computes the passes from the layers and from the embedding and the logits. `recomputed` holds the kernels of
+    /// layers that recompute; with partial recomputation the other layers are computed as well.
     pub(super) fn new(
         job: &Training,
-        anew: &Passes,
-        speeds: &Speeds,
+        recomputed: &PassKernels,
+        speeds: &PeakRates,
         curve: &Efficiency,
-        prices: &Prices<'_>,
+        call_costs: &CallCosts<'_>,
     ) -> Result<Self, PlanError> {
-        let layout = prices.layout;
+        let layout = call_costs.layout;
         let (stages, chunks) = (layout.degrees.pipeline, layout.degrees.interleave);
-        let of = |kernels: &[Kernel]| curve.total(kernels, speeds);
-        let anew = Alike::of(job, anew, speeds, curve, prices)?;
-        let whole = job.keeping().map(|keeping| {
-            let (layer, calls) = (layer(&keeping, layout), traffic(&keeping, layout));
-            Alike::of(&keeping, &layer, speeds, curve, &Prices { calls: &calls, ..*prices })
+        let kernel_time = |kernels: &[Kernel]| curve.total(kernels, speeds);
+        let recomputed = LayerTime::new(job, recomputed, speeds, curve, call_costs)?;
+        let saving = job.without_recomputation().map(|saving_job| {
+            let (layer, calls) = (layer(&saving_job, layout), traffic(&saving_job, layout));
+            LayerTime::new(&saving_job, &layer, speeds, curve, &CallCosts { calls: &calls, ..*call_costs })
         });
-        let whole = whole.transpose()?;
-        let of_layers = |stage: u32, stretch: u32| {
-            let (all, some) =
-                (layout.stretch_layers(&job.model, stage, stretch), job.recomputed(layout, stage, stretch));
-            match &whole {
-                None => of_stretch(job, &[(&anew, all)]),
-                Some(whole) => of_stretch(job, &[(&anew, some), (whole, all - some)]),
+        let saving = saving.transpose()?;
+        let chunk_times = |stage: u32, chunk: u32| {
+            let (layer_count, recomputed_count) =
+                (layout.chunk_layers(&job.model, stage, chunk), job.recomputed_chunk_layers(layout, stage, chunk));
+            match &saving {
+                None => model_chunk_time(job, &[(&recomputed, layer_count)]),
+                Some(saving) => {
+                    model_chunk_time(job, &[(&recomputed, recomputed_count), (saving, layer_count - recomputed_count)])
+                }
             }
         };
-        let of_stage =
-            |stage: u32| -> Vec<[Spent; 2]> { (0..chunks).map(|stretch| of_layers(stage, stretch)).collect() };
-        let mut spent: Vec<Vec<[Spent; 2]>> = (0..stages).map(of_stage).collect();
-        let ends = |passes: &Passes, phase| -> Result<[Spent; 2], PlanError> {
-            let tensor = prices.of(phase, None)?;
-            let waits = |wanted| if phase == wanted { tensor } else { Picos::ZERO };
-            let spent = |kernels: &[Kernel], call: Picos| Spent {
-                compute: of(kernels),
+        let stage_times =
+            |stage: u32| -> Vec<[PassTime; 2]> { (0..chunks).map(|chunk| chunk_times(stage, chunk)).collect() };
+        let mut times: Vec<Vec<[PassTime; 2]>> = (0..stages).map(stage_times).collect();
+        let end_layer_times = |passes: &PassKernels, phase| -> Result<[PassTime; 2], PlanError> {
+            let tensor = call_costs.phase_time(phase, None)?;
+            let exposed_time = |exposed_phase| if phase == exposed_phase { tensor } else { Picos::ZERO };
+            let pass_time = |kernels: &[Kernel], call: Picos| PassTime {
+                compute: kernel_time(kernels),
                 tensor: call,
                 tensor_all: call,
-                ..Spent::default()
+                ..PassTime::default()
             };
-            Ok([spent(&passes.forward, waits(Phase::Words)), spent(&passes.backward, waits(Phase::Logits))])
+            Ok([
+                pass_time(&passes.forward, exposed_time(Phase::Embedding)),
+                pass_time(&passes.backward, exposed_time(Phase::Logits)),
+            ])
         };
-        let add = |to: Option<&mut [Spent; 2]>, more: [Spent; 2]| {
-            if let Some([forward, backward]) = to {
-                *forward = forward.plus(more[0]);
-                *backward = backward.plus(more[1]);
+        let add = |target: Option<&mut [PassTime; 2]>, added: [PassTime; 2]| {
+            if let Some([forward, backward]) = target {
+                *forward = forward.plus(added[0]);
+                *backward = backward.plus(added[1]);
             }
         };
-        add(spent.first_mut().and_then(|stage| stage.first_mut()), ends(&words(job, layout), Phase::Words)?);
-        add(spent.last_mut().and_then(|stage| stage.last_mut()), ends(&logits(job, layout), Phase::Logits)?);
-        Ok(Self { spent })
+        add(
+            times.first_mut().and_then(|stage| stage.first_mut()),
+            end_layer_times(&embedding(job, layout), Phase::Embedding)?,
+        );
+        add(times.last_mut().and_then(|stage| stage.last_mut()), end_layer_times(&logits(job, layout), Phase::Logits)?);
+        Ok(Self { times })
     }
 }

@@ -7,7 +7,7 @@
 
 use fabricast_topologies::Picos;
 
-use super::gradients::{Buckets, Underway};
+use super::gradients::{Buckets, ReductionProgress};
 use crate::job::Overlap;
 
 /// Pass of one micro-batch through one model chunk.
@@ -25,7 +25,7 @@ pub(super) struct Pipeline {
     /// Number of micro-batches.
     pub micro: usize,
     /// Time of a point-to-point transfer between two stages.
-    pub hand_off: Picos,
+    pub transfer: Picos,
     /// Overlap of transfers with the passes of the sending stage.
     pub overlap: Overlap,
     /// Gradient buckets that overlap with the last backward passes; `None` without such overlap.
@@ -40,16 +40,16 @@ pub(super) struct StageTime {
     /// Time in passes.
     pub busy: Picos,
     /// Time in transfers during which the stage does nothing else.
-    pub handing: Picos,
+    pub transfer: Picos,
     /// Slowdown of passes by gradient reduction.
     pub slowed: Picos,
     /// Gradient reduction that overlaps with the passes.
-    pub underway: Underway,
+    pub reduction: ReductionProgress,
 }
 
 /// Pass with its times.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Passed {
+pub(super) struct TimedPass {
     pub stage: usize,
     pub pass: Pass,
     pub begin: Picos,
@@ -64,40 +64,40 @@ impl Pipeline {
     fn order(&self, stage: usize) -> Vec<Pass> {
         let (stages, chunks) = (self.passes.len(), self.passes.first().map_or(1, Vec::len).max(1));
         let total = self.micro * chunks;
-        let warm = match chunks {
+        let warmup = match chunks {
             1 => stages - stage - 1,
             _ if self.micro == stages => total,
             _ => 2 * (stages - stage - 1) + (chunks - 1) * stages,
         };
-        let warm = warm.min(total);
+        let warmup = warmup.min(total);
         // Model chunks alternate after as many micro-batches as there are stages.
-        let place = |k: usize| match chunks {
+        let position = |k: usize| match chunks {
             1 => (0, k),
             _ => (k % (stages * chunks) / stages, k / (stages * chunks) * stages + k % stages),
         };
         let forward = |k: usize| {
-            let (chunk, micro) = place(k);
+            let (chunk, micro) = position(k);
             Pass::Forward { chunk, micro }
         };
         let backward = |k: usize| {
-            let (chunk, micro) = place(k);
+            let (chunk, micro) = position(k);
             Pass::Backward { chunk: chunks - 1 - chunk, micro }
         };
-        let mut order: Vec<Pass> = (0..warm).map(forward).collect();
-        for k in warm..total {
-            order.extend([forward(k), backward(k - warm)]);
+        let mut order: Vec<Pass> = (0..warmup).map(forward).collect();
+        for k in warmup..total {
+            order.extend([forward(k), backward(k - warmup)]);
         }
-        order.extend((total - warm..total).map(backward));
+        order.extend((total - warmup..total).map(backward));
         order
     }
 
     /// Runs the schedule and returns the result by stage.
     pub fn run(&self) -> Vec<StageTime> {
-        self.run_telling(|_| ())
+        self.run_with(|_| ())
     }
 
     /// Variant of [`Self::run`] that reports each pass; the passes of a stage are reported in order of time.
-    pub fn run_telling(&self, mut tell: impl FnMut(Passed)) -> Vec<StageTime> {
+    pub fn run_with(&self, mut report: impl FnMut(TimedPass)) -> Vec<StageTime> {
         let (stages, chunks) = (self.passes.len(), self.passes.first().map_or(1, Vec::len).max(1));
         let cell = |stage: usize, chunk: usize, micro: usize| (stage * chunks + chunk) * self.micro + micro;
         let cells = stages * chunks * self.micro;
@@ -106,10 +106,10 @@ impl Pipeline {
         let orders: Vec<Vec<Pass>> = (0..stages).map(|stage| self.order(stage)).collect();
         let mut next = vec![0usize; stages];
         let mut times = vec![StageTime::default(); stages];
-        let known = |ends: &[Option<Picos>], at: usize| ends.get(at).copied().flatten();
-        let mut moved = true;
-        while moved {
-            moved = false;
+        let end_at = |ends: &[Option<Picos>], at: usize| ends.get(at).copied().flatten();
+        let mut progressed = true;
+        while progressed {
+            progressed = false;
             for (stage, ((order, next), time)) in orders.iter().zip(&mut next).zip(&mut times).enumerate() {
                 while let Some(&pass) = order.get(*next) {
                     // Time at which the inputs of the pass are available, transfers from other stages included.
@@ -121,10 +121,10 @@ impl Pipeline {
                             } else {
                                 cell(stages - 1, chunk - 1, micro)
                             };
-                            known(&forward_ends, from).map(|end| end + self.hand_off)
+                            end_at(&forward_ends, from).map(|end| end + self.transfer)
                         }
                         Pass::Backward { chunk, micro } if stage + 1 == stages && chunk + 1 == chunks => {
-                            known(&forward_ends, cell(stage, chunk, micro))
+                            end_at(&forward_ends, cell(stage, chunk, micro))
                         }
                         Pass::Backward { chunk, micro } => {
                             let from = if stage + 1 < stages {
@@ -132,22 +132,28 @@ impl Pipeline {
                             } else {
                                 cell(0, chunk + 1, micro)
                             };
-                            known(&backward_ends, from).map(|end| end + self.hand_off)
+                            end_at(&backward_ends, from).map(|end| end + self.transfer)
                         }
                     };
                     let Some(ready) = ready else { break };
                     let begin = ready.max(time.end);
-                    let (forward, backward) =
-                        self.passes.get(stage).and_then(|of| of.get(pass.chunk())).copied().unwrap_or_default();
-                    let hands_over = self.hands_over(stage, pass, chunks);
+                    let (forward, backward) = self
+                        .passes
+                        .get(stage)
+                        .and_then(|stage_passes| stage_passes.get(pass.chunk()))
+                        .copied()
+                        .unwrap_or_default();
+                    let has_receiver = self.has_receiver(stage, pass, chunks);
                     let (duration, ends) = match pass {
                         Pass::Forward { .. } => (forward, &mut forward_ends),
                         Pass::Backward { .. } => (backward, &mut backward_ends),
                     };
                     let is_last = matches!(pass, Pass::Backward { micro, .. } if micro + 1 == self.micro);
                     let end = match &self.buckets {
-                        Some(buckets) if is_last => time.underway.fill(buckets, chunks as u64, begin, duration),
-                        Some(buckets) => time.underway.work(buckets, begin, duration),
+                        Some(buckets) if is_last => {
+                            time.reduction.last_backward_pass_end(buckets, chunks as u64, begin, duration)
+                        }
+                        Some(buckets) => time.reduction.work_end(buckets, begin, duration),
                         None => begin + duration,
                     };
                     time.slowed += end - begin - duration;
@@ -156,13 +162,13 @@ impl Pipeline {
                     }
                     time.end = end;
                     time.busy += end - begin;
-                    if self.overlap == Overlap::Off && hands_over {
-                        time.end += self.hand_off;
-                        time.handing += self.hand_off;
+                    if self.overlap == Overlap::Off && has_receiver {
+                        time.end += self.transfer;
+                        time.transfer += self.transfer;
                     }
-                    tell(Passed { stage, pass, begin, end, free: time.end });
+                    report(TimedPass { stage, pass, begin, end, free: time.end });
                     *next += 1;
-                    moved = true;
+                    progressed = true;
                 }
             }
         }
@@ -170,7 +176,7 @@ impl Pipeline {
     }
 
     /// Returns true if another stage waits for the output of a pass.
-    fn hands_over(&self, stage: usize, pass: Pass, chunks: usize) -> bool {
+    fn has_receiver(&self, stage: usize, pass: Pass, chunks: usize) -> bool {
         let last = self.passes.len() - 1;
         last > 0
             && match pass {
@@ -200,9 +206,9 @@ mod tests {
 
     use super::*;
 
-    fn pipeline(stages: usize, chunks: usize, micro: usize, hand_off: u64) -> Pipeline {
+    fn pipeline(stages: usize, chunks: usize, micro: usize, transfer: u64) -> Pipeline {
         let passes = vec![vec![(Picos(100), Picos(200)); chunks]; stages];
-        Pipeline { passes, micro, hand_off: Picos(hand_off), overlap: Overlap::On, buckets: None }
+        Pipeline { passes, micro, transfer: Picos(transfer), overlap: Overlap::On, buckets: None }
     }
 
     proptest! {
@@ -221,13 +227,13 @@ mod tests {
         }
 
         #[test]
-        fn blocking_transfers_are_never_faster(stages in 2usize..6, chunks in 1usize..4, rounds in 1usize..4, hand_off in 0u64..150) {
-            let over = pipeline(stages, chunks, stages * rounds, hand_off);
+        fn blocking_transfers_are_never_faster(stages in 2usize..6, chunks in 1usize..4, rounds in 1usize..4, transfer in 0u64..150) {
+            let overlapped = pipeline(stages, chunks, stages * rounds, transfer);
             let end = |pipeline: &Pipeline| pipeline.run().iter().map(|time| time.end).max().unwrap();
-            let off = Pipeline { overlap: Overlap::Off, ..over.clone() };
-            let slower = Pipeline { hand_off: Picos(hand_off + 10), ..over.clone() };
-            prop_assert!(end(&over) <= end(&off) && end(&over) <= end(&slower));
-            prop_assert!(end(&over) >= end(&pipeline(stages, chunks, stages * rounds, 0)));
+            let blocking = Pipeline { overlap: Overlap::Off, ..overlapped.clone() };
+            let slower = Pipeline { transfer: Picos(transfer + 10), ..overlapped.clone() };
+            prop_assert!(end(&overlapped) <= end(&blocking) && end(&overlapped) <= end(&slower));
+            prop_assert!(end(&overlapped) >= end(&pipeline(stages, chunks, stages * rounds, 0)));
         }
     }
 }

@@ -4,20 +4,20 @@
 //! page. Readers accept unknown fields and lack of newer ones; incompatible files have another [`FORMAT`]. Figures are
 //! floating-point with the unit in the name: they are for display, not for computation.
 
-mod course;
 mod job;
 mod load;
 mod make;
 mod negative;
 mod notes;
 mod result;
+mod timeline;
 
-pub use course::{CourseRow, IntervalError, IntervalRow, LaneKind, LaneRow};
 pub use job::{JobKind, JobRow, ModelRow, ParallelRow};
 pub use load::{CallRow, LoadRow};
-pub use make::answer;
-pub(in crate::study) use notes::together;
+pub use make::build_answer;
+pub(in crate::study) use notes::group_by_statement;
 pub use result::{MemoryRow, ResultRow};
+pub use timeline::{IntervalError, IntervalRow, TimelineRow, TrackKind, TrackRow};
 
 use serde::{Deserialize, Serialize};
 
@@ -47,7 +47,8 @@ pub struct Answer {
     pub notes: Vec<String>,
     /// Accuracy of predictions against published figures for such jobs and GPUs, each a sentence without its period.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub trust: Vec<String>,
+    #[serde(rename = "trust")]
+    pub accuracy: Vec<String>,
     /// Sources of listed prices, each entry once, in candidate order.
     pub sources: Vec<SourceRow>,
     /// Results of every candidate with every job, by candidate.
@@ -90,7 +91,8 @@ pub struct CandidateRow {
     /// Number of racks.
     pub racks: Option<f64>,
     /// Source location: file name, line and column.
-    pub place: String,
+    #[serde(rename = "place")]
+    pub location: String,
     /// Profile of the communication costs.
     pub profile: String,
     /// Kernel efficiency.
@@ -119,7 +121,7 @@ impl MeasuredRow {
     #[must_use]
     pub fn error(&self) -> Option<f64> {
         let predicted = self.predicted?;
-        let ratio = match Figure::of_key(&self.figure).is_some_and(Figure::is_rate) {
+        let ratio = match Figure::from_key(&self.figure).is_some_and(Figure::is_rate) {
             true => self.measured / predicted,
             false => predicted / self.measured,
         };
@@ -139,27 +141,28 @@ pub struct KernelsRow {
     /// Fraction of the memory bandwidth that elementwise and normalization kernels reach.
     pub stream: f64,
     /// Fixed time per kernel, in µs.
-    pub start_us: f64,
+    #[serde(rename = "start_us")]
+    pub launch_us: f64,
 }
 
 impl KernelsRow {
     /// Converts an efficiency curve.
     #[must_use]
-    pub fn of(curve: &Efficiency) -> Self {
+    pub fn new(curve: &Efficiency) -> Self {
         Self {
             matrix: curve.matrix,
             attention: curve.attention,
             memory: curve.memory,
             stream: curve.stream,
-            start_us: curve.start.us(),
+            launch_us: curve.start.us(),
         }
     }
 
     /// Returns true if two values are equal except for rounding in the written numbers.
     #[must_use]
     pub fn is_near(&self, other: &Self) -> bool {
-        let all = |one: &Self| [one.matrix, one.attention, one.memory, one.stream, one.start_us];
-        all(self).iter().zip(all(other)).all(|(a, b)| (a - b).abs() <= 1e-9 * a.abs())
+        let figures = |row: &Self| [row.matrix, row.attention, row.memory, row.stream, row.launch_us];
+        figures(self).iter().zip(figures(other)).all(|(a, b)| (a - b).abs() <= 1e-9 * a.abs())
     }
 }
 
@@ -167,7 +170,8 @@ impl KernelsRow {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PriceRow {
     /// Mode of payment.
-    pub paid: Paid,
+    #[serde(rename = "paid")]
+    pub payment: PaymentMode,
     /// Lower end.
     pub low: f64,
     /// Upper end.
@@ -182,7 +186,7 @@ pub struct PriceRow {
 /// Mode of payment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Paid {
+pub enum PaymentMode {
     /// One payment for the whole candidate.
     Once,
     /// Per hour, for the whole candidate.
@@ -243,7 +247,7 @@ pub struct RankedRow {
     pub rank: usize,
     /// Name of the candidate.
     pub candidate: String,
-    /// Score in the unit of `by`; less is better. Absent if it cannot run all jobs.
+    /// Score in the unit of `scored_by`; less is better. Absent if it cannot run all jobs.
     pub score: Option<f64>,
     /// Quantity of the score.
     pub by: ScoredBy,
@@ -254,9 +258,11 @@ pub struct RankedRow {
     /// jobs. Absent without prices.
     pub pareto: Option<bool>,
     /// True if all jobs fit and all constraints are met.
-    pub within: bool,
+    #[serde(rename = "within")]
+    pub meets_constraints: bool,
     /// Violated constraints and jobs that do not fit.
-    pub beyond: Vec<String>,
+    #[serde(rename = "beyond")]
+    pub violations: Vec<String>,
     /// Probability of lowest cost among the compared candidates, with prices anywhere in their bands; absent without
     /// prices.
     #[serde(default)]
@@ -312,12 +318,12 @@ impl ScoredBy {
     }
 
     /// Returns the quantity for jobs of which `traces` are traces.
-    fn of(priced: bool, (traces, jobs): (usize, usize)) -> Self {
+    fn new(priced: bool, (traces, jobs): (usize, usize)) -> Self {
         match (priced, traces) {
             (true, 0) => Self::CostPerMillionTokens,
             (false, 0) => Self::SecondsPerMillionTokens,
-            (true, some) if some == jobs => Self::CostPerStep,
-            (false, some) if some == jobs => Self::SecondsPerStep,
+            (true, count) if count == jobs => Self::CostPerStep,
+            (false, count) if count == jobs => Self::SecondsPerStep,
             (true, _) => Self::CostPerUnit,
             (false, _) => Self::SecondsPerUnit,
         }
@@ -349,10 +355,12 @@ pub struct ScoreRow {
     pub score: Option<f64>,
     /// True if all jobs fit and all constraints are met.
     #[serde(default)]
-    pub within: bool,
+    #[serde(rename = "within")]
+    pub meets_constraints: bool,
     /// Violated constraints and jobs that do not fit.
     #[serde(default)]
-    pub beyond: Vec<String>,
+    #[serde(rename = "beyond")]
+    pub violations: Vec<String>,
 }
 
 /// Reason why a text is not a valid answer.
@@ -390,24 +398,24 @@ impl Answer {
         struct Numbered {
             format: u32,
         }
-        let refused = |error: &serde_json::Error| AnswerError::Syntax {
+        let syntax_error = |error: &serde_json::Error| AnswerError::Syntax {
             source_name: source.to_owned(),
             line: error.line(),
             column: error.column(),
             message: error.to_string().split(" at line ").next().unwrap_or_default().to_owned(),
         };
-        let numbered: Numbered = serde_json::from_str(text).map_err(|error| refused(&error))?;
+        let numbered: Numbered = serde_json::from_str(text).map_err(|error| syntax_error(&error))?;
         if numbered.format != FORMAT {
             return Err(AnswerError::Format { source_name: source.to_owned(), found: numbered.format });
         }
-        let read = serde_json::from_str(text).map_err(|error| refused(&error))?;
+        let answer = serde_json::from_str(text).map_err(|error| syntax_error(&error))?;
         match negative::first_negative(text) {
-            None => Ok(read),
-            Some(found) => Err(AnswerError::Syntax {
+            None => Ok(answer),
+            Some(negative) => Err(AnswerError::Syntax {
                 source_name: source.to_owned(),
-                line: found.line,
-                column: found.column,
-                message: format!("{}: {} is under 0, which no figure of a study is", found.key, found.figure),
+                line: negative.line,
+                column: negative.column,
+                message: format!("{}: {} is under 0, which no figure of a study is", negative.key, negative.figure),
             }),
         }
     }
@@ -415,35 +423,35 @@ impl Answer {
     /// Returns true if there are prices.
     #[must_use]
     pub fn is_priced(&self) -> bool {
-        self.results.iter().any(|one| one.cost_per_hour.is_some())
+        self.results.iter().any(|row| row.cost_per_hour.is_some())
     }
 
     /// Returns the ranking in groups of candidates with the same jobs, which are compared.
     #[must_use]
-    pub fn compared(&self) -> Vec<&[RankedRow]> {
+    pub fn comparable_groups(&self) -> Vec<&[RankedRow]> {
         self.ranking.chunk_by(|a, b| a.jobs == b.jobs).collect()
     }
 
     /// Returns the jobs that no candidate can run as requested: rejected by all, or without enough memory on any.
-    pub fn beyond_all(&self) -> impl Iterator<Item = &JobRow> {
-        let has_room = |row: &&ResultRow| row.memory_beyond_gb.or(row.host_memory_beyond_gb).is_none();
+    pub fn infeasible_jobs(&self) -> impl Iterator<Item = &JobRow> {
+        let has_room = |row: &&ResultRow| row.memory_excess_gb.or(row.host_memory_excess_gb).is_none();
         self.jobs.iter().filter(move |job| !self.results.iter().filter(has_room).any(|row| row.job == job.name))
     }
 
     /// Returns the first candidate of each compared group under another assumption.
     #[must_use]
-    pub fn firsts<'a>(&self, changed: &'a SensitivityRow) -> Vec<&'a ScoreRow> {
-        let first = |part: &[RankedRow]| {
-            changed.ranking.iter().find(|row| part.iter().any(|one| one.candidate == row.candidate))
+    pub fn first_candidates<'a>(&self, sensitivity: &'a SensitivityRow) -> Vec<&'a ScoreRow> {
+        let first = |group: &[RankedRow]| {
+            sensitivity.ranking.iter().find(|row| group.iter().any(|ranked| ranked.candidate == row.candidate))
         };
-        self.compared().into_iter().filter_map(first).collect()
+        self.comparable_groups().into_iter().filter_map(first).collect()
     }
 
     /// Returns the quantity that candidates are ranked by.
     #[must_use]
-    pub fn by(&self) -> ScoredBy {
+    pub fn scored_by(&self) -> ScoredBy {
         let traces = self.jobs.iter().filter(|job| job.kind == JobKind::Trace).count();
-        ScoredBy::of(self.is_priced(), (traces, self.jobs.len()))
+        ScoredBy::new(self.is_priced(), (traces, self.jobs.len()))
     }
 }
 

@@ -6,13 +6,13 @@ use rayon::prelude::*;
 use rustc_hash::FxHashSet;
 
 use super::key::{self, Fingerprint, Key};
-use super::setting::{Load, Setting, Under};
+use super::setting::{Load, Setting, SettingEffect};
 use super::{Study, StudyError};
 use crate::job::{Job, JobError};
 
 /// Run to execute.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Case {
+pub struct RunSpec {
     /// Index of the setting in [`Cases::settings`].
     pub setting: usize,
     /// Index of the candidate in the study.
@@ -25,7 +25,7 @@ pub struct Case {
 
 /// A candidate's fabric under a setting.
 #[derive(Clone, Debug, PartialEq)]
-struct Place {
+struct SettingFabric {
     fabric: Key,
     unchanged: Option<String>,
 }
@@ -36,9 +36,9 @@ pub struct Cases {
     /// Settings: the unchanged study first, then those of `[sensitivity]` in order.
     pub settings: Vec<Setting>,
     /// Distinct runs, in the order of settings, candidates and jobs.
-    pub cases: Vec<Case>,
+    pub runs: Vec<RunSpec>,
     /// Fabrics by setting, then by candidate.
-    places: Vec<Vec<Place>>,
+    fabrics: Vec<Vec<SettingFabric>>,
     /// Keys by setting, candidate and job; `None` if the job does not run on the candidate.
     keys: Vec<Vec<Vec<Option<Key>>>>,
 }
@@ -48,43 +48,49 @@ impl Cases {
     ///
     /// # Errors
     /// [`StudyError`]: a `fail` setting names devices that no candidate has.
-    pub fn of(study: &Study, fabrics: &[Fabric], load: Load<'_>) -> Result<Self, StudyError> {
+    pub fn new(study: &Study, fabrics: &[Fabric], load: Load<'_>) -> Result<Self, StudyError> {
         let settings: Vec<Setting> =
             std::iter::once(Setting::AsGiven).chain(study.sensitivities.iter().cloned()).collect();
-        let given: Vec<Key> = fabrics.par_iter().with_max_len(1).map(key::of_fabric).collect();
-        let mut places = Vec::with_capacity(settings.len());
+        let base_keys: Vec<Key> = fabrics.par_iter().with_max_len(1).map(key::fabric_key).collect();
+        let mut setting_fabrics = Vec::with_capacity(settings.len());
         for setting in &settings {
-            let of = |((candidate, fabric), &given): ((&super::Candidate, &Fabric), &Key)| match setting
+            let setting_fabric = |((candidate, fabric), &base_key): ((&super::Candidate, &Fabric), &Key)| match setting
                 .fabric(candidate, fabric, load)
             {
-                Under::Same => Place { fabric: given, unchanged: None },
-                Under::Unchanged { why } => Place { fabric: given, unchanged: Some(why) },
-                Under::Changed(other) => Place { fabric: key::of_fabric(&other), unchanged: None },
+                SettingEffect::Same => SettingFabric { fabric: base_key, unchanged: None },
+                SettingEffect::Unchanged { reason } => SettingFabric { fabric: base_key, unchanged: Some(reason) },
+                SettingEffect::Changed(changed) => SettingFabric { fabric: key::fabric_key(&changed), unchanged: None },
             };
-            let row: Vec<Place> =
-                study.candidates.par_iter().zip(fabrics).zip(&given).with_max_len(1).map(of).collect();
-            if let (Setting::Failed { place, .. }, true) = (setting, row.iter().all(|one| one.unchanged.is_some())) {
-                let why = row.first().and_then(|one| one.unchanged.clone()).unwrap_or_default();
-                let error = JobError::at(place, format!("fail: no candidate has all of `{}`: {why}", setting.value()));
+            let row: Vec<SettingFabric> =
+                study.candidates.par_iter().zip(fabrics).zip(&base_keys).with_max_len(1).map(setting_fabric).collect();
+            if let (Setting::Failed { location: place, .. }, true) =
+                (setting, row.iter().all(|entry| entry.unchanged.is_some()))
+            {
+                let reason = row.first().and_then(|entry| entry.unchanged.clone()).unwrap_or_default();
+                let error =
+                    JobError::at(place, format!("fail: no candidate has all of `{}`: {reason}", setting.value()));
                 return Err(StudyError::Study(error.into()));
             }
-            places.push(row);
+            setting_fabrics.push(row);
         }
-        let jobs: Vec<Key> = study.jobs.par_iter().with_max_len(1).map(key::of_job).collect();
-        let keys: Vec<Vec<Vec<Option<Key>>>> = places
+        let jobs: Vec<Key> = study.jobs.par_iter().with_max_len(1).map(key::job_key).collect();
+        let keys: Vec<Vec<Vec<Option<Key>>>> = setting_fabrics
             .iter()
             .map(|row| {
                 // (GPUs that a setting removes do not affect the curve of the remaining ones.)
-                let of = |(candidate, (place, fabric)): (usize, (&Place, &Fabric))| {
+                let candidate_keys = |(candidate, (setting_fabric, fabric)): (usize, (&SettingFabric, &Fabric))| {
                     let curve = study.curve(candidate, fabric);
-                    let named = |job: &Job| job.placement().named_of(fabric.gpus().len());
-                    let jobs = jobs.iter().zip(&study.jobs).map(|(&key, job)| (key, named(job)));
-                    let of_job = |(number, job)| {
-                        study.pairs.has(candidate, number).then(|| key::of_run(place.fabric, job, &curve))
+                    let listed_count = |job: &Job| job.placement().listed_count(fabric.gpus().len());
+                    let jobs = jobs.iter().zip(&study.jobs).map(|(&key, job)| (key, listed_count(job)));
+                    let job_run_key = |(number, job)| {
+                        study
+                            .assignment
+                            .is_assigned(candidate, number)
+                            .then(|| key::run_key(setting_fabric.fabric, job, &curve))
                     };
-                    jobs.enumerate().map(of_job).collect()
+                    jobs.enumerate().map(job_run_key).collect()
                 };
-                row.iter().zip(fabrics).enumerate().map(of).collect()
+                row.iter().zip(fabrics).enumerate().map(candidate_keys).collect()
             })
             .collect();
         let mut seen = FxHashSet::default();
@@ -93,12 +99,12 @@ impl Cases {
             for (candidate, jobs) in row.iter().enumerate() {
                 for (job, key) in jobs.iter().enumerate().filter_map(|(job, key)| Some((job, (*key)?))) {
                     if seen.insert(key) {
-                        cases.push(Case { setting, candidate, job, key });
+                        cases.push(RunSpec { setting, candidate, job, key });
                     }
                 }
             }
         }
-        Ok(Self { settings, cases, places, keys })
+        Ok(Self { settings, runs: cases, fabrics: setting_fabrics, keys })
     }
 
     /// Returns the key of a job on a candidate under a setting; `None` if it does not run there.
@@ -110,24 +116,24 @@ impl Cases {
     /// Returns the reason why a setting does not apply to a candidate; `None` if it applies.
     #[must_use]
     pub fn unchanged(&self, setting: usize, candidate: usize) -> Option<&str> {
-        self.places.get(setting)?.get(candidate)?.unchanged.as_deref()
+        self.fabrics.get(setting)?.get(candidate)?.unchanged.as_deref()
     }
 
     /// Fingerprint of all runs, which identifies the study except for prices and names.
     #[must_use]
     pub fn study(&self) -> Key {
-        let mut print = Fingerprint::new();
-        for case in &self.cases {
-            print.take(&case.key);
+        let mut fingerprint = Fingerprint::new();
+        for case in &self.runs {
+            fingerprint.hash(&case.key);
         }
-        print.key()
+        fingerprint.key()
     }
 
     /// Display name of a run: job, candidate and setting.
     #[must_use]
-    pub fn title(&self, study: &Study, case: &Case) -> String {
-        let candidate = study.candidates.get(case.candidate).map_or("", |one| one.name.as_str());
-        let job = study.jobs.get(case.job).map_or("", |one| one.name());
+    pub fn title(&self, study: &Study, case: &RunSpec) -> String {
+        let candidate = study.candidates.get(case.candidate).map_or("", |candidate| candidate.name.as_str());
+        let job = study.jobs.get(case.job).map_or("", |job| job.name());
         match self.settings.get(case.setting) {
             None | Some(Setting::AsGiven) => format!("job `{job}` on `{candidate}`"),
             Some(setting) => format!("job `{job}` on `{candidate}`, {}", setting.title()),

@@ -30,7 +30,7 @@ struct Line {
 
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-enum Written {
+enum OutcomeText {
     Done(Box<ResultRow>),
     Refused(String),
 }
@@ -41,9 +41,9 @@ pub struct Journal {
     /// Runs in file order.
     pub runs: Vec<Run>,
     /// Length of the file in bytes up to the end of its last complete line.
-    pub whole: usize,
+    pub complete_bytes: usize,
     /// Line number of an incomplete last line.
-    pub torn: Option<usize>,
+    pub incomplete_line: Option<usize>,
     /// Number of dropped lines of an earlier format.
     pub outdated: usize,
 }
@@ -66,8 +66,8 @@ pub struct JournalError {
 /// None that the content of a run could cause.
 pub fn line(run: &Run) -> Result<String, serde_json::Error> {
     let outcome = match &run.outcome {
-        Outcome::Done(row) => Written::Done(row.clone()),
-        Outcome::Refused(why) => Written::Refused(why.clone()),
+        Outcome::Done(row) => OutcomeText::Done(row.clone()),
+        Outcome::Refused(reason) => OutcomeText::Refused(reason.clone()),
     };
     let outcome = RawValue::from_string(visible_in_strings(&serde_json::to_string(&outcome)?).into_owned())?;
     let mut line =
@@ -79,9 +79,9 @@ pub fn line(run: &Run) -> Result<String, serde_json::Error> {
 impl Line {
     /// Checksum of the key, title and outcome of a line.
     fn checksum(&self) -> String {
-        let mut print = Fingerprint::new();
-        print.take(&(&self.key, &self.title, self.outcome.get()));
-        print.key().to_string()
+        let mut fingerprint = Fingerprint::new();
+        fingerprint.hash(&(&self.key, &self.title, self.outcome.get()));
+        fingerprint.key().to_string()
     }
 }
 
@@ -91,19 +91,19 @@ impl Line {
 /// [`JournalError`]: an invalid or damaged line.
 pub fn read(bytes: &[u8], file: &str) -> Result<Journal, JournalError> {
     // Skip a byte order mark, which an editor may have added.
-    let (mark, bytes) = bytes.split_at(if bytes.starts_with(b"\xef\xbb\xbf") { 3 } else { 0 });
-    let mut journal = Journal { whole: mark.len(), ..Journal::default() };
+    let (bom, bytes) = bytes.split_at(if bytes.starts_with(b"\xef\xbb\xbf") { 3 } else { 0 });
+    let mut journal = Journal { complete_bytes: bom.len(), ..Journal::default() };
     for (number, line) in (1..).zip(bytes.split_inclusive(|&byte| byte == b'\n')) {
-        match one(line) {
+        match read_line(line) {
             // A line that lacks only its line break is complete.
-            Ok(found) => {
-                match found {
-                    Found::Run(run) => journal.runs.push(*run),
-                    Found::Outdated => journal.outdated += 1,
+            Ok(content) => {
+                match content {
+                    LineContent::Run(run) => journal.runs.push(*run),
+                    LineContent::Outdated => journal.outdated += 1,
                 }
-                journal.whole += line.len();
+                journal.complete_bytes += line.len();
             }
-            Err(_) if line.last() != Some(&b'\n') => journal.torn = Some(number),
+            Err(_) if line.last() != Some(&b'\n') => journal.incomplete_line = Some(number),
             Err(message) => return Err(JournalError { file: file.to_owned(), line: number, message }),
         }
     }
@@ -111,19 +111,19 @@ pub fn read(bytes: &[u8], file: &str) -> Result<Journal, JournalError> {
 }
 
 /// Content of a line.
-enum Found {
+enum LineContent {
     Run(Box<Run>),
     /// Run of an earlier format.
     Outdated,
 }
 
-fn one(line: &[u8]) -> Result<Found, String> {
-    let foreign = |why: &dyn std::fmt::Display| format!("not a run of a study: {why}");
-    let text = std::str::from_utf8(line).map_err(|_| foreign(&"no text"))?;
+fn read_line(line: &[u8]) -> Result<LineContent, String> {
+    let invalid_line = |reason: &dyn std::fmt::Display| format!("not a run of a study: {reason}");
+    let text = std::str::from_utf8(line).map_err(|_| invalid_line(&"no text"))?;
     let line: Line = serde_json::from_str(text)
-        .map_err(|error| foreign(&format!("{}, column {}", without_place(&error), error.column())))?;
+        .map_err(|error| invalid_line(&format!("{}, column {}", message_without_position(&error), error.column())))?;
     if (1..FORMAT).contains(&line.run) {
-        return Ok(Found::Outdated);
+        return Ok(LineContent::Outdated);
     }
     if line.run != FORMAT {
         return Err(format!("format {}, and this version reads format {FORMAT}", line.run));
@@ -131,16 +131,18 @@ fn one(line: &[u8]) -> Result<Found, String> {
     if line.sum != line.checksum() {
         return Err("damaged: its sum is another".to_owned());
     }
-    let outcome = match serde_json::from_str(line.outcome.get()).map_err(|error| foreign(&without_place(&error)))? {
-        Written::Done(row) => Outcome::Done(row),
-        Written::Refused(why) => Outcome::Refused(why),
+    let outcome = match serde_json::from_str(line.outcome.get())
+        .map_err(|error| invalid_line(&message_without_position(&error)))?
+    {
+        OutcomeText::Done(row) => Outcome::Done(row),
+        OutcomeText::Refused(reason) => Outcome::Refused(reason),
     };
-    let key = line.key.parse().map_err(|_| foreign(&"its key is no number"))?;
-    Ok(Found::Run(Box::new(Run { key, title: line.title, outcome })))
+    let key = line.key.parse().map_err(|_| invalid_line(&"its key is no number"))?;
+    Ok(LineContent::Run(Box::new(Run { key, title: line.title, outcome })))
 }
 
 /// Message of a JSON error without its line number, which is always 1 for a single line.
-fn without_place(error: &serde_json::Error) -> String {
-    let place = format!(" at line {} column {}", error.line(), error.column());
-    error.to_string().replacen(&place, "", 1)
+fn message_without_position(error: &serde_json::Error) -> String {
+    let position = format!(" at line {} column {}", error.line(), error.column());
+    error.to_string().replacen(&position, "", 1)
 }

@@ -11,7 +11,7 @@ use fabricast_topologies::Fabric;
 use fabricast_topologies::route::Routing;
 
 use super::answer::FORMAT;
-use crate::job::{Job, Placement, Places, Serving, Training};
+use crate::job::{Job, JobSpans, Placement, Serving, Training};
 use crate::step::Efficiency;
 
 /// Fingerprint, displayed as 32 hexadecimal digits.
@@ -44,13 +44,13 @@ impl Fingerprint {
     }
 
     /// Hashes the debug output of a value and a terminator.
-    pub fn take(&mut self, value: &dyn fmt::Debug) {
+    pub fn hash(&mut self, value: &dyn fmt::Debug) {
         // Cannot fail: the target is a number.
         let _ = writeln!(self, "{value:?}");
     }
 
     /// Hashes raw bytes without a terminator.
-    pub fn take_bytes(&mut self, bytes: &[u8]) {
+    pub fn hash_bytes(&mut self, bytes: &[u8]) {
         for byte in bytes {
             self.0 = (self.0 ^ u128::from(*byte)).wrapping_mul(0x0000_0000_0100_0000_0000_0000_0000_013b);
         }
@@ -71,7 +71,7 @@ impl Default for Fingerprint {
 
 impl Write for Fingerprint {
     fn write_str(&mut self, text: &str) -> fmt::Result {
-        self.take_bytes(text.as_bytes());
+        self.hash_bytes(text.as_bytes());
         Ok(())
     }
 }
@@ -79,54 +79,54 @@ impl Write for Fingerprint {
 /// Fingerprint of a fabric: its name (part of error messages), devices, links and ranks, and its profile, which a new
 /// build may change.
 #[must_use]
-pub fn of_fabric(fabric: &Fabric) -> Key {
-    let mut print = Fingerprint::new();
-    print.take(&(fabric.name(), fabric.gpus(), fabric.host_grid()));
+pub fn fabric_key(fabric: &Fabric) -> Key {
+    let mut fingerprint = Fingerprint::new();
+    fingerprint.hash(&(fabric.name(), fabric.gpus(), fabric.host_grid()));
     if fabric.routing() != Routing::default() {
-        print.take(&fabric.routing());
+        fingerprint.hash(&fabric.routing());
     }
     // (Without a profile there are no runs.)
-    print.take(&Profile::for_fabric(fabric).ok());
+    fingerprint.hash(&Profile::for_fabric(fabric).ok());
     for (_, node) in fabric.nodes() {
-        print.take(&(&node.id, node.kind, node.host, &node.figures));
+        fingerprint.hash(&(&node.id, node.kind, node.host, &node.figures));
     }
     for (_, link) in fabric.links() {
-        print.take(&(link.from.0, link.to.0, link.kind, link.lanes, link.bandwidth, link.latency.0, link.failed));
+        fingerprint.hash(&(link.from.0, link.to.0, link.kind, link.lanes, link.bandwidth, link.latency.0, link.failed));
     }
-    print.key()
+    fingerprint.key()
 }
 
 /// Fingerprint of the inputs that a job contributes to its runs. For a trace these are its events, not its file.
 #[must_use]
-pub fn of_job(job: &Job) -> Key {
-    let mut print = Fingerprint::new();
+pub fn job_key(job: &Job) -> Key {
+    let mut fingerprint = Fingerprint::new();
     match job {
         Job::Trace(job) => {
-            print.take(&(job.trace.ranks, job.collectives));
+            fingerprint.hash(&(job.trace.ranks, job.collectives));
             for event in &job.trace.events {
-                print.take(&(&event.what, &event.after, event.start));
+                fingerprint.hash(&(&event.kind, &event.after, event.start));
             }
         }
-        other => print.take(&alone(other)),
+        other => fingerprint.hash(&without_labels(other)),
     }
-    print.key()
+    fingerprint.key()
 }
 
-/// Fingerprint of a job on a fabric with an efficiency curve. `named`: number of GPUs that the job names, `None` for
-/// all.
+/// Fingerprint of a job on a fabric with an efficiency curve. `listed_count`: number of GPUs that the job lists, `None`
+/// for all.
 #[must_use]
-pub fn of_run(fabric: Key, (job, named): (Key, Option<usize>), curve: &Efficiency) -> Key {
-    let mut print = Fingerprint::new();
-    if let Some(named) = named {
-        print.take(&named);
+pub fn run_key(fabric: Key, (job, listed_count): (Key, Option<usize>), curve: &Efficiency) -> Key {
+    let mut fingerprint = Fingerprint::new();
+    if let Some(listed_count) = listed_count {
+        fingerprint.hash(&listed_count);
     }
-    print.take(&(env!("CARGO_PKG_VERSION"), FORMAT, fabric, job));
-    print.take(curve);
-    print.key()
+    fingerprint.hash(&(env!("CARGO_PKG_VERSION"), FORMAT, fabric, job));
+    fingerprint.hash(curve);
+    fingerprint.key()
 }
 
 /// Returns a job without the fields that do not affect its run: name, weight, training tokens and source locations.
-fn alone(job: &Job) -> Job {
+fn without_labels(job: &Job) -> Job {
     let mut job = job.clone();
     if let (true, Job::Training(Training { placement, .. }) | Job::Inference(Serving { placement, .. })) =
         (job.placement().is_in_order(), &mut job)
@@ -135,10 +135,10 @@ fn alone(job: &Job) -> Job {
     }
     match &mut job {
         Job::Training(job) => {
-            (job.name, job.weight, job.train_tokens, job.places) = (String::new(), 1.0, None, Places::default());
+            (job.name, job.weight, job.train_tokens, job.spans) = (String::new(), 1.0, None, JobSpans::default());
         }
-        Job::Inference(job) => (job.name, job.weight, job.places) = (String::new(), 1.0, Places::default()),
-        Job::Trace(job) => (job.name, job.weight, job.places) = (String::new(), 1.0, Places::default()),
+        Job::Inference(job) => (job.name, job.weight, job.spans) = (String::new(), 1.0, JobSpans::default()),
+        Job::Trace(job) => (job.name, job.weight, job.spans) = (String::new(), 1.0, JobSpans::default()),
     }
     job
 }
@@ -160,17 +160,20 @@ mod tests {
             read_study(&text, "s").unwrap()
         };
         let fabric =
-            |nodes| of_fabric(&load(&FabricRequest { nodes: Some(nodes), ..FabricRequest::of("hgx-h100") }).unwrap());
+            |nodes| fabric_key(&load(&FabricRequest { nodes: Some(nodes), ..FabricRequest::new("hgx-h100") }).unwrap());
         let key = |job: &str, fabric| {
             let study = study(job);
-            of_run(fabric, (of_job(&study.jobs[0]), None), &Efficiency::default())
+            run_key(fabric, (job_key(&study.jobs[0]), None), &Efficiency::default())
         };
-        let (one, two) = (fabric(1), fabric(2));
-        let base = key("name = \"a\"\nglobal_batch = 8", one);
-        assert_eq!(base, key("# a comment\n name = \"b\"\nglobal_batch = 8\nweight = 3\ntrain_tokens = 1e9", one));
-        assert_ne!(base, key("name = \"a\"\nglobal_batch = 16", one));
-        assert_ne!(base, key("name = \"a\"\nglobal_batch = 8\nzero = 1", one));
-        assert_ne!(base, key("name = \"a\"\nglobal_batch = 8", two));
+        let (single_node, two_nodes) = (fabric(1), fabric(2));
+        let base = key("name = \"a\"\nglobal_batch = 8", single_node);
+        assert_eq!(
+            base,
+            key("# a comment\n name = \"b\"\nglobal_batch = 8\nweight = 3\ntrain_tokens = 1e9", single_node)
+        );
+        assert_ne!(base, key("name = \"a\"\nglobal_batch = 16", single_node));
+        assert_ne!(base, key("name = \"a\"\nglobal_batch = 8\nzero = 1", single_node));
+        assert_ne!(base, key("name = \"a\"\nglobal_batch = 8", two_nodes));
         assert_eq!(base.to_string().parse::<Key>().unwrap(), base);
         // The FNV offset basis for empty input, as in the draft.
         assert_eq!(Fingerprint::new().key().to_string(), "6c62272e07bb014262b821756295c58d");

@@ -1,7 +1,7 @@
 //! Measured steps on candidates of a study, which are compared with predictions and which `calibrate` fits the
 //! efficiency curve to.
 
-use fabricast_topologies::{Picos, Place};
+use fabricast_topologies::{Picos, SourceLocation};
 
 use super::answer::ResultRow;
 use crate::job::{Arrivals, Job, Training};
@@ -14,13 +14,13 @@ pub enum Figure {
     /// Time of a training step.
     Step,
     /// Time of an inference step with prefill.
-    PromptStep,
+    PrefillStep,
     /// Time of a decode-only inference step.
-    AnswerStep,
+    DecodeStep,
     /// Time to first token (TTFT) of a request.
-    FirstToken,
+    Ttft,
     /// Time per output token (TPOT) of a request.
-    PerToken,
+    Tpot,
     /// Training or output tokens per second over all GPUs.
     Throughput,
     /// Tokens per second and GPU.
@@ -39,10 +39,10 @@ impl Figure {
     /// All figures, in the order of study keys.
     pub const ALL: [Self; 10] = [
         Self::Step,
-        Self::PromptStep,
-        Self::AnswerStep,
-        Self::FirstToken,
-        Self::PerToken,
+        Self::PrefillStep,
+        Self::DecodeStep,
+        Self::Ttft,
+        Self::Tpot,
         Self::Throughput,
         Self::PerGpu,
         Self::Samples,
@@ -55,10 +55,10 @@ impl Figure {
     pub fn key(self) -> &'static str {
         match self {
             Self::Step => "step_s",
-            Self::PromptStep => "prompt_step_s",
-            Self::AnswerStep => "answer_step_s",
-            Self::FirstToken => "ttft_s",
-            Self::PerToken => "tpot_s",
+            Self::PrefillStep => "prompt_step_s",
+            Self::DecodeStep => "answer_step_s",
+            Self::Ttft => "ttft_s",
+            Self::Tpot => "tpot_s",
             Self::Throughput => "tokens_per_s",
             Self::PerGpu => "tokens_per_s_per_gpu",
             Self::Samples => "samples_per_s",
@@ -69,8 +69,8 @@ impl Figure {
 
     /// Returns the figure of a key.
     #[must_use]
-    pub fn of_key(key: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|one| one.key() == key)
+    pub fn from_key(key: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|figure| figure.key() == key)
     }
 
     /// Returns true if a larger value means less time.
@@ -80,7 +80,7 @@ impl Figure {
     }
 
     /// Largest valid value: one day, or one per nanosecond.
-    pub(super) fn most(self) -> f64 {
+    pub(super) fn max_value(self) -> f64 {
         if self.is_rate() { 1e9 } else { 86_400.0 }
     }
 
@@ -94,18 +94,18 @@ impl Figure {
     /// Returns true if two figures of such a job measure the same time: all figures of a training step, and all
     /// inference rates.
     #[must_use]
-    pub fn tells_what(self, other: Self, job: &Job) -> bool {
+    pub fn measures_same_as(self, other: Self, job: &Job) -> bool {
         self == other || matches!(job, Job::Training(_)) || (self.is_rate() && other.is_rate())
     }
 
     /// Returns true if such jobs have the figure.
     #[must_use]
-    pub fn is_of(self, job: &Job) -> bool {
+    pub fn applies_to(self, job: &Job) -> bool {
         match job {
             Job::Training(_) => self == Self::Step || self.is_rate(),
             Job::Inference(job) => match self {
                 Self::Step | Self::Tflops | Self::CausalTflops => false,
-                Self::FirstToken => matches!(job.arrivals, Arrivals::OneByOne { .. }),
+                Self::Ttft => matches!(job.arrivals, Arrivals::FixedConcurrency { .. }),
                 _ => true,
             },
             // A trace records the times of its kernels.
@@ -116,13 +116,13 @@ impl Figure {
     /// Returns the figure of a job's result; `None` if the result has none (decode-only steps where all steps carry
     /// prefill).
     #[must_use]
-    pub fn of_row(self, job: &Job, row: &ResultRow) -> Option<f64> {
+    pub fn read_row(self, job: &Job, row: &ResultRow) -> Option<f64> {
         match self {
             Self::Step => Some(row.step_time_s),
-            Self::PromptStep => row.prompt_step_s,
-            Self::AnswerStep => row.answer_step_s,
-            Self::FirstToken => row.ttft_s,
-            Self::PerToken => row.tpot_s,
+            Self::PrefillStep => row.prefill_step_s,
+            Self::DecodeStep => row.decode_step_s,
+            Self::Ttft => row.ttft_s,
+            Self::Tpot => row.tpot_s,
             Self::Throughput => row.tokens_per_s,
             Self::PerGpu => Some(row.tokens_per_s? / row.ranks.max(1) as f64),
             Self::Samples => row.samples_per_s,
@@ -133,27 +133,27 @@ impl Figure {
         }
     }
 
-    /// Predicts the figure, as a time, for a job with given degrees on a machine; `None` as in [`Self::of_row`].
+    /// Predicts the figure, as a time, for a job with given degrees on a machine; `None` as in [`Self::read_row`].
     ///
     /// # Errors
     /// [`TimeError`]: a job that does not fit these ranks, or a call without a predicted time.
-    pub fn of_job(self, job: &Job, machine: &Machine<'_>) -> Result<Option<Picos>, TimeError> {
+    pub fn predict(self, job: &Job, machine: &Machine<'_>) -> Result<Option<Picos>, TimeError> {
         let ranks = machine.ranks.len().max(1) as f64;
         let service = match job {
             Job::Training(job) => {
                 let time = best_step(job, machine)?.0.time;
                 let seconds = time.0.max(1) as f64 / 1e12;
-                let each_second = |what: f64| Some(self.time(what / seconds));
+                let rate = |amount: f64| Some(self.time(amount / seconds));
                 let tokens = (job.global_batch * job.model.seq) as f64;
                 return Ok(match self {
                     Self::Step => Some(time),
-                    Self::Throughput => each_second(tokens),
-                    Self::PerGpu => each_second(tokens / ranks),
-                    Self::Samples => each_second(job.global_batch as f64),
+                    Self::Throughput => rate(tokens),
+                    Self::PerGpu => rate(tokens / ranks),
+                    Self::Samples => rate(job.global_batch as f64),
                     Self::Tflops | Self::CausalTflops => {
-                        self.operations(job).and_then(|all| each_second(all / 1e12 / ranks))
+                        self.operations(job).and_then(|operations| rate(operations / 1e12 / ranks))
                     }
-                    Self::PromptStep | Self::AnswerStep | Self::FirstToken | Self::PerToken => None,
+                    Self::PrefillStep | Self::DecodeStep | Self::Ttft | Self::Tpot => None,
                 });
             }
             Job::Inference(job) => (best_service(job, machine)?.2, job.output_tokens),
@@ -162,10 +162,10 @@ impl Figure {
         let (service, output_tokens) = service;
         Ok(match self {
             Self::Step | Self::Tflops | Self::CausalTflops => None,
-            Self::PromptStep => Some(service.with_prompts),
-            Self::AnswerStep => service.without,
-            Self::FirstToken => service.ttft,
-            Self::PerToken => service.tpot,
+            Self::PrefillStep => Some(service.with_prefill),
+            Self::DecodeStep => service.without_prefill,
+            Self::Ttft => service.ttft,
+            Self::Tpot => service.tpot,
             Self::Throughput => Some(self.time(service.tokens_per_s)),
             Self::PerGpu => Some(self.time(service.tokens_per_s / ranks)),
             Self::Samples => Some(self.time(service.tokens_per_s / output_tokens.max(1) as f64)),
@@ -196,7 +196,7 @@ pub struct MeasuredStep {
     /// Value in the unit of the figure.
     pub value: f64,
     /// Source location.
-    pub place: Place,
+    pub location: SourceLocation,
 }
 
 impl MeasuredStep {

@@ -9,41 +9,41 @@
 //! does not depend on prices. Runs with the same inputs have the same key and execute once. Results are in the order of
 //! the file and depend neither on the number of threads nor on which runs came from the journal.
 
+mod accuracy;
 pub mod answer;
-pub mod beside;
+mod assumption_notes;
 pub mod cases;
-mod chance;
 mod cost;
-mod granted;
+mod cost_probability;
+mod job_assignment;
 pub mod journal;
 pub mod key;
-pub mod load;
+pub mod library_comparison;
+pub mod link_utilization;
 mod measured;
-mod paid;
-mod pairs;
+mod payment;
 mod prices;
 mod rank;
 mod read;
-mod row;
+mod result_row;
 mod run;
 pub mod setting;
 #[cfg(test)]
 mod tests;
-mod trust;
 
-pub use cost::{Terms, price};
+pub use cost::{Terms, add_costs};
+pub use job_assignment::JobAssignment;
 pub use measured::{Figure, MeasuredStep};
-pub use paid::{Counted, Extent, Payment, Price};
-pub use pairs::Pairs;
-pub use prices::{Band, Listed, PriceUnit, read_list, shipped};
-pub use rank::{Ranked, nearest, rank};
+pub use payment::{MachineSize, Payment, Price, UnitCount};
+pub use prices::{Band, PriceListEntry, PriceUnit, read_list, shipped};
+pub use rank::{Ranked, nearest_candidate, rank};
 pub use read::{Lists, Traces, is_study, read_only_job, read_study, read_study_with};
-pub use row::served;
+pub use result_row::inference_row;
 pub use run::{Outcome, Run, StudyError, Watch, check, check_outcomes, run};
 
 use std::collections::BTreeMap;
 
-use fabricast_topologies::{Fabric, FabricRequest, Picos, Place};
+use fabricast_topologies::{Fabric, FabricRequest, Picos, SourceLocation};
 
 use crate::job::Job;
 use crate::step::Efficiency;
@@ -63,9 +63,9 @@ pub struct Study {
     /// Jobs that they run.
     pub jobs: Vec<Job>,
     /// Keys and values of each job as TOML, without its name, weight and candidates.
-    pub asked: Vec<BTreeMap<String, String>>,
+    pub job_keys: Vec<BTreeMap<String, String>>,
     /// Assignment of jobs to candidates.
-    pub pairs: Pairs,
+    pub assignment: JobAssignment,
     /// Measured steps of some of the jobs.
     pub measured: Vec<MeasuredStep>,
     /// Limits for the candidates.
@@ -73,7 +73,7 @@ pub struct Study {
     /// Assumptions for costs.
     pub assumptions: Assumptions,
     /// Kernel efficiency given by the study.
-    pub efficiency: GivenEfficiency,
+    pub efficiency: EfficiencyOverrides,
     /// Changes of the sensitivity analysis.
     pub sensitivities: Vec<Setting>,
 }
@@ -82,18 +82,18 @@ impl Study {
     /// Returns the efficiency curve of a candidate, on its fabric or a changed version of it.
     #[must_use]
     pub fn curve(&self, candidate: usize, fabric: &Fabric) -> Efficiency {
-        self.candidates.get(candidate).map_or(self.efficiency, |one| one.efficiency).on(fabric)
+        self.candidates.get(candidate).map_or(self.efficiency, |candidate| candidate.efficiency).resolve(fabric)
     }
 
     /// Returns the jobs that run on a candidate, with their indices.
     pub fn jobs_on(&self, candidate: usize) -> impl Iterator<Item = (usize, &Job)> {
-        self.jobs.iter().enumerate().filter(move |(job, _)| self.pairs.has(candidate, *job))
+        self.jobs.iter().enumerate().filter(move |(job, _)| self.assignment.is_assigned(candidate, *job))
     }
 }
 
-/// Kernel efficiency given by a study; the other parameters are those of each candidate's GPUs ([`Efficiency::of`]).
+/// Kernel efficiency given by a study; the other parameters are those of each candidate's GPUs ([`Efficiency::new`]).
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct GivenEfficiency {
+pub struct EfficiencyOverrides {
     /// Fraction of the peak that large GEMMs reach, 0 to 1.
     pub matrix: Option<f64>,
     /// Fraction of the 16-bit peak that attention reaches with many keys per row, 0 to 1.
@@ -106,7 +106,7 @@ pub struct GivenEfficiency {
     pub start: Option<Picos>,
 }
 
-impl GivenEfficiency {
+impl EfficiencyOverrides {
     /// Fills missing parameters from another value.
     #[must_use]
     pub(super) fn or(self, other: Self) -> Self {
@@ -121,15 +121,15 @@ impl GivenEfficiency {
 
     /// Returns the efficiency curve on a fabric's GPUs.
     #[must_use]
-    pub fn on(&self, fabric: &Fabric) -> Efficiency {
-        let own = Efficiency::of(fabric);
+    pub fn resolve(&self, fabric: &Fabric) -> Efficiency {
+        let defaults = Efficiency::new(fabric);
         Efficiency {
-            matrix: self.matrix.unwrap_or(own.matrix),
-            attention: self.attention.unwrap_or(own.attention),
-            memory: self.memory.unwrap_or(own.memory),
-            stream: self.stream.unwrap_or(own.stream),
-            start: self.start.unwrap_or(own.start),
-            spread: own.spread,
+            matrix: self.matrix.unwrap_or(defaults.matrix),
+            attention: self.attention.unwrap_or(defaults.attention),
+            memory: self.memory.unwrap_or(defaults.memory),
+            stream: self.stream.unwrap_or(defaults.stream),
+            start: self.start.unwrap_or(defaults.start),
+            spread: defaults.spread,
         }
     }
 }
@@ -144,23 +144,23 @@ pub struct Candidate {
     /// Network between its hosts in command-line syntax, if the study gives one.
     pub network: Option<String>,
     /// Efficiency parameters given by the candidate or the study.
-    pub efficiency: GivenEfficiency,
+    pub efficiency: EfficiencyOverrides,
     /// Price.
     pub price: Option<Price>,
     /// Price-list entry of the price.
-    pub listed: Option<Listed>,
+    pub price_entry: Option<PriceListEntry>,
     /// Source location of the price-list name.
-    pub price_place: Place,
+    pub price_location: SourceLocation,
     /// Power of the whole machine, in kW.
     pub power_kw: Option<Band>,
     /// Number of racks.
     pub racks: Option<f64>,
     /// Source location of the candidate.
-    pub place: Place,
+    pub location: SourceLocation,
     /// Source location of the fabric.
-    pub fabric_place: Place,
+    pub fabric_location: SourceLocation,
     /// Source location of the number of GPUs per host; that of the fabric if the key is absent.
-    pub gpus_place: Place,
+    pub gpus_location: SourceLocation,
 }
 
 /// Limits for candidates; `None`: no limit.
@@ -169,13 +169,13 @@ pub struct Constraints {
     /// Largest purchase price.
     pub budget: Option<f64>,
     /// Largest cost per hour, energy included.
-    pub hourly: Option<f64>,
+    pub cost_per_hour: Option<f64>,
     /// Largest power, in kW.
     pub power_kw: Option<f64>,
     /// Largest number of racks.
     pub racks: Option<f64>,
     /// Source location.
-    pub place: Place,
+    pub location: SourceLocation,
 }
 
 /// Assumptions for costs, which the user is expected to replace.

@@ -1,11 +1,11 @@
 //! Prices: bands of purchase prices or prices per hour, in one currency.
 
-use fabricast_topologies::{Origin, Place};
+use fabricast_topologies::{Origin, SourceLocation};
 use serde::Deserialize;
 use toml::Spanned;
 
-use super::read::{LEAST, MOST_MONEY};
-use crate::job::{JobError, refused, written};
+use super::read::{MAX_PRICE, MIN_VALUE};
+use crate::job::{JobError, format_number, toml_error};
 
 /// Shipped price list; each entry has a date and a source.
 const LIST: &str = include_str!("../../data/prices.toml");
@@ -20,16 +20,18 @@ pub struct Band {
 }
 
 impl Band {
-    /// Returns the band if both ends are from the smallest valid value to `most`.
+    /// Returns the band if both ends are from the smallest valid value to `max`.
     ///
     /// # Errors
     /// Description of the problem; `name` names the value.
-    pub(super) fn checked(self, name: &str, most: f64) -> Result<Self, String> {
+    pub(super) fn validate(self, name: &str, max: f64) -> Result<Self, String> {
         let Self { low, high } = self;
-        match [low, high].into_iter().find(|end| !(LEAST..=most).contains(end)) {
-            Some(end) => Err(format!("{name}: {} is not from {LEAST} to {}", written(end), written(most))),
+        match [low, high].into_iter().find(|end| !(MIN_VALUE..=max).contains(end)) {
+            Some(end) => {
+                Err(format!("{name}: {} is not from {MIN_VALUE} to {}", format_number(end), format_number(max)))
+            }
             None if low > high => {
-                Err(format!("{name}: expected low ≤ high, not {} and {}", written(low), written(high)))
+                Err(format!("{name}: expected low ≤ high, not {} and {}", format_number(low), format_number(high)))
             }
             None => Ok(self),
         }
@@ -43,14 +45,14 @@ impl Band {
 
     /// Multiplies both ends by a factor.
     #[must_use]
-    pub fn times(self, factor: f64) -> Self {
+    pub fn scaled_by(self, factor: f64) -> Self {
         Self { low: self.low * factor, high: self.high * factor }
     }
 
     /// Adds two bands end by end.
     #[must_use]
-    pub fn plus(self, more: Self) -> Self {
-        Self { low: self.low + more.low, high: self.high + more.high }
+    pub fn plus(self, other: Self) -> Self {
+        Self { low: self.low + other.low, high: self.high + other.high }
     }
 
     /// Returns true if the ends differ.
@@ -83,7 +85,7 @@ pub enum PriceUnit {
 /// Entry of a price list.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Listed {
+pub struct PriceListEntry {
     /// Name of the item.
     pub item: String,
     /// Lowest price seen.
@@ -106,12 +108,12 @@ pub struct Listed {
 #[serde(deny_unknown_fields)]
 struct List {
     #[serde(default)]
-    price: Vec<Spanned<Listed>>,
+    price: Vec<Spanned<PriceListEntry>>,
 }
 
 /// Returns the shipped list; empty if it were invalid, which a test rules out.
 #[must_use]
-pub fn shipped() -> Vec<Listed> {
+pub fn shipped() -> Vec<PriceListEntry> {
     read_list(LIST, "prices.toml").unwrap_or_default()
 }
 
@@ -120,35 +122,37 @@ pub fn shipped() -> Vec<Listed> {
 /// # Errors
 /// [`JobError`] with line and column: invalid TOML, unknown keys or units, invalid bands, and entries without a date or
 /// a source, which every price needs.
-pub fn read_list(text: &str, source: &str) -> Result<Vec<Listed>, JobError> {
+pub fn read_list(text: &str, source: &str) -> Result<Vec<PriceListEntry>, JobError> {
     let origin = Origin::new(source, text);
-    let read: List = toml::from_str(text).map_err(|error| refused(origin, &error))?;
-    let checked = |entry: &Spanned<Listed>| {
-        let one = entry.get_ref();
-        let wrong = |message: String| Err(JobError::at(&origin.place(entry.span()), message));
-        if let Err(message) = (Band { low: one.low, high: one.high }).checked(&format!("`{}`", one.item), MOST_MONEY) {
-            return wrong(message);
+    let list: List = toml::from_str(text).map_err(|error| toml_error(origin, &error))?;
+    let validate = |entry: &Spanned<PriceListEntry>| {
+        let price = entry.get_ref();
+        let reject = |message: String| Err(JobError::at(&origin.locate(entry.span()), message));
+        if let Err(message) =
+            (Band { low: price.low, high: price.high }).validate(&format!("`{}`", price.item), MAX_PRICE)
+        {
+            return reject(message);
         }
-        match (one.unit, one.hosts) {
+        match (price.unit, price.hosts) {
             (_, None) | (PriceUnit::Rack, Some(1..)) => {}
-            (PriceUnit::Rack, Some(0)) => return wrong(format!("`{}`: hosts: a rack of none", one.item)),
-            (_, Some(_)) => return wrong(format!("`{}`: hosts: is of the unit rack", one.item)),
+            (PriceUnit::Rack, Some(0)) => return reject(format!("`{}`: hosts: a rack of none", price.item)),
+            (_, Some(_)) => return reject(format!("`{}`: hosts: is of the unit rack", price.item)),
         }
         for (name, text) in
-            [("item", &one.item), ("currency", &one.currency), ("date", &one.date), ("source", &one.source)]
+            [("item", &price.item), ("currency", &price.currency), ("date", &price.date), ("source", &price.source)]
         {
             if text.trim().is_empty() {
-                return wrong(format!("`{}`: {name} must not be empty", one.item));
+                return reject(format!("`{}`: {name} must not be empty", price.item));
             }
         }
-        Ok(one.clone())
+        Ok(price.clone())
     };
-    match read.price.as_slice() {
+    match list.price.as_slice() {
         [] => Err(JobError::at(
-            &Place::of_source(source),
+            &SourceLocation::from_source(source),
             "no price: expected `[[price]]` with item, low, high, currency, unit, date and source",
         )),
-        entries => entries.iter().map(checked).collect(),
+        entries => entries.iter().map(validate).collect(),
     }
 }
 
@@ -161,8 +165,11 @@ mod tests {
         let list = shipped();
         assert_eq!(list.len(), LIST.matches("[[price]]").count());
         assert!(list.len() > 20);
-        for one in list {
-            assert!(one.low > 0.0 && one.high >= one.low && !one.source.is_empty() && !one.date.is_empty(), "{one:?}");
+        for entry in list {
+            assert!(
+                entry.low > 0.0 && entry.high >= entry.low && !entry.source.is_empty() && !entry.date.is_empty(),
+                "{entry:?}"
+            );
         }
     }
 }

@@ -1,13 +1,13 @@
 //! Parser of study files (TOML). Errors name line and column.
 
+mod job_assignment;
 mod measured;
-mod pairs;
 mod price;
 mod sensitivity;
 
 use std::collections::BTreeMap;
 
-use fabricast_topologies::{FabricRequest, LineIndex, NetworkSpec, Origin, Picos, Place};
+use fabricast_topologies::{FabricRequest, LineIndex, NetworkSpec, Origin, Picos, SourceLocation};
 use rustc_hash::FxHashSet;
 use serde::Deserialize;
 use toml::{Spanned, Value};
@@ -16,9 +16,9 @@ use measured::MeasuredText;
 use price::BandText;
 use sensitivity::SensitivityText;
 
-use super::prices::{self, Listed};
-use super::{Assumptions, Candidate, Constraints, GivenEfficiency, Study};
-use crate::job::{Beside, Job, JobError, JobText, refused, unnamed, written};
+use super::prices::{self, PriceListEntry};
+use super::{Assumptions, Candidate, Constraints, EfficiencyOverrides, Study};
+use crate::job::{FileResolver, Job, JobError, JobText, format_number, name_problem, toml_error};
 use crate::study::setting::Setting;
 use crate::trace::Contents;
 
@@ -100,7 +100,7 @@ pub fn is_study(text: &str) -> bool {
 /// # Errors
 /// See [`read_study_with`].
 pub fn read_study(text: &str, source: &str) -> Result<Study, JobError> {
-    read_study_with(text, source, &|name| Err(format!("`{name}` cannot be looked for here")), Beside::NOTHING.traces)
+    read_study_with(text, source, &|name| Err(format!("`{name}` cannot be looked for here")), FileResolver::NONE.traces)
 }
 
 /// Reads a study. `source` names it in errors, `lists` finds its price list, `traces` finds the traces of its jobs.
@@ -110,84 +110,97 @@ pub fn read_study(text: &str, source: &str) -> Result<Study, JobError> {
 /// job, missing prices or prices in another currency; for errors in a trace, the location in the trace.
 pub fn read_study_with(text: &str, source: &str, lists: Lists<'_>, traces: Traces<'_>) -> Result<Study, JobError> {
     let lines = LineIndex::new(text);
-    let origin = Origin::new(source, text).indexed(&lines);
-    let read: StudyText = toml::from_str(text).map_err(|error| refused(origin, &error))?;
+    let origin = Origin::new(source, text).with_line_index(&lines);
+    let parsed: StudyText = toml::from_str(text).map_err(|error| toml_error(origin, &error))?;
     let reader = Reader { origin };
-    let whole = Place::of_source(source);
-    if read.candidate.is_empty() {
-        return Err(JobError::at(&whole, "no candidate: expected `[[candidate]]` with name, fabric and nodes"));
+    let file = SourceLocation::from_source(source);
+    if parsed.candidate.is_empty() {
+        return Err(JobError::at(&file, "no candidate: expected `[[candidate]]` with name, fabric and nodes"));
     }
-    if read.job.is_empty() {
+    if parsed.job.is_empty() {
         return Err(JobError::at(
-            &whole,
+            &file,
             "no job: expected `[[job]]` with name, model, parallel and global_batch, or kind = \"inference\" or \"trace\"",
         ));
     }
     let mut list = prices::shipped();
-    if let Some(named) = &read.prices {
-        let refused = |why: String| reader.wrong(named.span(), format!("prices: {why}"));
-        let (name, text) = lists(named.get_ref()).map_err(refused)?;
+    if let Some(prices_name) = &parsed.prices {
+        let prices_error = |reason: String| reader.error_at(prices_name.span(), format!("prices: {reason}"));
+        let (name, text) = lists(prices_name.get_ref()).map_err(prices_error)?;
         list.extend(prices::read_list(&text, &name)?);
     }
-    let efficiency = reader.efficiency(read.efficiency.as_ref())?;
+    let efficiency = reader.efficiency(parsed.efficiency.as_ref())?;
     let mut candidates: Vec<Candidate> = Vec::new();
     let mut names: FxHashSet<&str> = FxHashSet::default();
-    for one in &read.candidate {
-        let candidate = reader.candidate(one, &list, efficiency)?;
-        if !names.insert(one.get_ref().name.get_ref()) {
-            return Err(reader.wrong(one.get_ref().name.span(), format!("name: `{}` stands twice", candidate.name)));
+    for entry in &parsed.candidate {
+        let candidate = reader.candidate(entry, &list, efficiency)?;
+        if !names.insert(entry.get_ref().name.get_ref()) {
+            return Err(
+                reader.error_at(entry.get_ref().name.span(), format!("name: `{}` stands twice", candidate.name))
+            );
         }
         candidates.push(candidate);
     }
-    let priced = candidates.iter().any(|one| one.price.is_some());
-    if let Some(without) = candidates.iter().find(|one| priced && one.price.is_none()) {
-        let name = &without.name;
+    let priced = candidates.iter().any(|candidate| candidate.price.is_some());
+    if let Some(unpriced) = candidates.iter().find(|candidate| priced && candidate.price.is_none()) {
+        let name = &unpriced.name;
         let message =
             format!("`{name}` has no price, and others have: expected price_usd, price_per_hour_usd or price");
-        return Err(JobError::at(&without.place, message));
+        return Err(JobError::at(&unpriced.location, message));
     }
     let mut jobs = Vec::new();
     names.clear();
-    for one in &read.job {
-        let job = one.get_ref().job(origin, origin.place(one.span()), Beside { traces })?;
-        if !names.insert(one.get_ref().name.get_ref()) {
-            return Err(reader.wrong(one.get_ref().name.span(), format!("name: `{}` stands twice", job.name())));
+    for entry in &parsed.job {
+        let job = entry.get_ref().job(origin, origin.locate(entry.span()), FileResolver { traces })?;
+        if !names.insert(entry.get_ref().name.get_ref()) {
+            return Err(reader.error_at(entry.get_ref().name.span(), format!("name: `{}` stands twice", job.name())));
         }
         jobs.push(job);
     }
-    let pairs = reader.pairs(&read.job, &candidates)?;
+    let pairs = reader.job_assignment(&parsed.job, &candidates)?;
     let mut measured = Vec::new();
-    for (run, one) in read.measured.iter().enumerate() {
-        measured.extend(reader.measured((run, one), &candidates, &jobs, &pairs)?);
+    for (run, entry) in parsed.measured.iter().enumerate() {
+        measured.extend(reader.measured((run, entry), &candidates, &jobs, &pairs)?);
     }
-    let constraints = reader.constraints(read.constraints.as_ref())?;
-    if (constraints.budget.is_some() || constraints.hourly.is_some())
-        && candidates.iter().all(|one| one.price.is_none())
+    let constraints = reader.constraints(parsed.constraints.as_ref())?;
+    if (constraints.budget.is_some() || constraints.cost_per_hour.is_some())
+        && candidates.iter().all(|candidate| candidate.price.is_none())
     {
-        return Err(JobError::at(&constraints.place, "constraints on costs, and no candidate has a price"));
+        return Err(JobError::at(&constraints.location, "constraints on costs, and no candidate has a price"));
     }
-    let assumptions = reader.assumptions(read.assumptions.as_ref())?;
-    let sensitivities = reader.sensitivities(read.sensitivity.as_ref().map(Spanned::get_ref))?;
-    let needs_prices =
-        |one: &&Setting| matches!(one, Setting::GpuPrice(_) | Setting::Utilization(_) | Setting::PerKwh(_));
+    let assumptions = reader.assumptions(parsed.assumptions.as_ref())?;
+    let sensitivities = reader.sensitivities(parsed.sensitivity.as_ref().map(Spanned::get_ref))?;
+    let needs_prices = |setting: &&Setting| {
+        matches!(setting, Setting::GpuPrice(_) | Setting::Utilization(_) | Setting::EnergyPrice(_))
+    };
     if let Some(setting) = sensitivities.iter().find(needs_prices).filter(|_| !priced) {
-        let place = read.sensitivity.as_ref().map_or(whole, |text| origin.place(text.span()));
-        return Err(JobError::at(&place, format!("sensitivity: {}, and no candidate has a price", setting.name())));
+        let location = parsed.sensitivity.as_ref().map_or(file, |text| origin.locate(text.span()));
+        return Err(JobError::at(&location, format!("sensitivity: {}, and no candidate has a price", setting.name())));
     }
-    let asked = asked(text);
-    Ok(Study { candidates, jobs, asked, pairs, measured, constraints, assumptions, efficiency, sensitivities })
+    let job_keys = work_keys(text);
+    Ok(Study {
+        candidates,
+        jobs,
+        job_keys,
+        assignment: pairs,
+        measured,
+        constraints,
+        assumptions,
+        efficiency,
+        sensitivities,
+    })
 }
 
 /// Keys of a job that do not describe its work.
-const NAMES: [&str; 3] = ["name", "candidates", "weight"];
+const LABEL_KEYS: [&str; 3] = ["name", "candidates", "weight"];
 
 /// Returns the keys and values of each `[[job]]` that describe its work.
-fn asked(text: &str) -> Vec<BTreeMap<String, String>> {
+fn work_keys(text: &str) -> Vec<BTreeMap<String, String>> {
     let table = text.parse::<toml::Table>().unwrap_or_default();
     let jobs = table.get("job").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
     let keys = |job: &toml::Table| -> BTreeMap<String, String> {
-        let of_work = job.iter().filter(|(key, _)| !NAMES.contains(&key.as_str()));
-        of_work.map(|(key, value)| (key.clone(), value.to_string())).collect()
+        let work = job.iter().filter(|(key, _)| !LABEL_KEYS.contains(&key.as_str()));
+        work.map(|(key, value)| (key.clone(), value.to_string())).collect()
     };
     jobs.iter().map(|job| job.as_table().map(keys).unwrap_or_default()).collect()
 }
@@ -196,41 +209,41 @@ fn asked(text: &str) -> Vec<BTreeMap<String, String>> {
 ///
 /// # Errors
 /// [`JobError`]: see [`read_study_with`]; also for a study with several jobs.
-pub fn read_only_job(text: &str, source: &str, traces: Traces<'_>) -> Result<(Job, GivenEfficiency), JobError> {
+pub fn read_only_job(text: &str, source: &str, traces: Traces<'_>) -> Result<(Job, EfficiencyOverrides), JobError> {
     let lines = LineIndex::new(text);
-    let origin = Origin::new(source, text).indexed(&lines);
-    let refused = |error| refused(origin, &error);
+    let origin = Origin::new(source, text).with_line_index(&lines);
+    let syntax_error = |error| toml_error(origin, &error);
     if !is_study(text) {
-        let job: JobText = toml::from_str(text).map_err(refused)?;
-        return Ok((job.job(origin, origin.place(0..0), Beside { traces })?, GivenEfficiency::default()));
+        let job: JobText = toml::from_str(text).map_err(syntax_error)?;
+        return Ok((job.job(origin, origin.locate(0..0), FileResolver { traces })?, EfficiencyOverrides::default()));
     }
-    let read: StudyText = toml::from_str(text).map_err(refused)?;
-    let efficiency = Reader { origin }.efficiency(read.efficiency.as_ref())?;
-    match read.job.as_slice() {
-        [one] => Ok((one.get_ref().job(origin, origin.place(one.span()), Beside { traces })?, efficiency)),
-        [] => Err(JobError::at(&Place::of_source(source), "no job: expected one `[[job]]`")),
+    let parsed: StudyText = toml::from_str(text).map_err(syntax_error)?;
+    let efficiency = Reader { origin }.efficiency(parsed.efficiency.as_ref())?;
+    match parsed.job.as_slice() {
+        [entry] => Ok((entry.get_ref().job(origin, origin.locate(entry.span()), FileResolver { traces })?, efficiency)),
+        [] => Err(JobError::at(&SourceLocation::from_source(source), "no job: expected one `[[job]]`")),
         [_, second, ..] => Err(JobError {
-            place: origin.place(second.span()),
-            message: format!("{} jobs, and one is meant", read.job.len()),
+            location: origin.locate(second.span()),
+            message: format!("{} jobs, and one is meant", parsed.job.len()),
             help: Some("keep one of them in a file of its own".to_owned()),
         }),
     }
 }
 
 /// Smallest valid price, power or count.
-pub(super) const LEAST: f64 = 1e-6;
+pub(super) const MIN_VALUE: f64 = 1e-6;
 
 /// Largest valid price or budget, in the study's currency: more than all existing machines.
-pub(super) const MOST_MONEY: f64 = 1e12;
+pub(super) const MAX_PRICE: f64 = 1e12;
 
 /// Largest valid power in kW: 100 GW.
-const MOST_KW: f64 = 1e8;
+const MAX_KW: f64 = 1e8;
 
 /// Largest number of racks, or of items of a price list.
-const MOST_ITEMS: f64 = 1e7;
+const MAX_ITEMS: f64 = 1e7;
 
 /// Largest price of a kWh.
-const MOST_PER_KWH: f64 = 1e6;
+const MAX_PER_KWH: f64 = 1e6;
 
 #[derive(Clone, Copy)]
 struct Reader<'a> {
@@ -238,21 +251,21 @@ struct Reader<'a> {
 }
 
 impl Reader<'_> {
-    fn wrong(self, bytes: std::ops::Range<usize>, message: impl Into<String>) -> JobError {
-        JobError::at(&self.origin.place(bytes), message)
+    fn error_at(self, bytes: std::ops::Range<usize>, message: impl Into<String>) -> JobError {
+        JobError::at(&self.origin.locate(bytes), message)
     }
 
-    /// Reads a number from [`LEAST`] to `most`.
-    fn positive(self, name: &str, value: Option<&Spanned<f64>>, most: f64) -> Result<Option<f64>, JobError> {
+    /// Reads a number from [`MIN_VALUE`] to `max`.
+    fn positive(self, name: &str, value: Option<&Spanned<f64>>, max: f64) -> Result<Option<f64>, JobError> {
         match value.map(|value| (*value.get_ref(), value.span())) {
             None => Ok(None),
-            Some((number, _)) if (LEAST..=most).contains(&number) => Ok(Some(number)),
+            Some((number, _)) if (MIN_VALUE..=max).contains(&number) => Ok(Some(number)),
             Some((number, bytes)) => {
-                let limit = match number > 0.0 && number < LEAST {
-                    true => format!("under {LEAST}"),
-                    false => format!("not over 0 and up to {}", written(most)),
+                let limit = match number > 0.0 && number < MIN_VALUE {
+                    true => format!("under {MIN_VALUE}"),
+                    false => format!("not over 0 and up to {}", format_number(max)),
                 };
-                Err(self.wrong(bytes, format!("{name}: {} is {limit}", written(number))))
+                Err(self.error_at(bytes, format!("{name}: {} is {limit}", format_number(number))))
             }
         }
     }
@@ -260,15 +273,15 @@ impl Reader<'_> {
     fn candidate(
         self,
         text: &Spanned<CandidateText>,
-        list: &[Listed],
-        efficiency: GivenEfficiency,
+        list: &[PriceListEntry],
+        efficiency: EfficiencyOverrides,
     ) -> Result<Candidate, JobError> {
-        let (place, text) = (self.origin.place(text.span()), text.get_ref());
-        if let Some(wrong) = unnamed(text.name.get_ref()) {
-            return Err(self.wrong(text.name.span(), wrong));
+        let (location, text) = (self.origin.locate(text.span()), text.get_ref());
+        if let Some(problem) = name_problem(text.name.get_ref()) {
+            return Err(self.error_at(text.name.span(), problem));
         }
         if let Some(nodes) = text.nodes.as_ref().filter(|nodes| *nodes.get_ref() == 0) {
-            return Err(self.wrong(nodes.span(), "nodes: a candidate has 1 host or more, not 0"));
+            return Err(self.error_at(nodes.span(), "nodes: a candidate has 1 host or more, not 0"));
         }
         let network = text.network.as_ref().map(|network| self.network(network)).transpose()?;
         let (network, spec) = network.unzip();
@@ -286,69 +299,72 @@ impl Reader<'_> {
             network,
             efficiency: self.efficiency(text.efficiency.as_ref())?.or(efficiency),
             price,
-            listed: listed.flatten(),
-            price_place: text.price.as_ref().map_or_else(|| place.clone(), |price| self.origin.place(price.span())),
-            power_kw: text.power_kw.as_ref().map(|power| self.band("power_kw", power, MOST_KW)).transpose()?,
-            racks: self.positive("racks", text.racks.as_ref(), MOST_ITEMS)?,
-            place,
-            fabric_place: self.origin.place(text.fabric.span()),
-            gpus_place: self.origin.place(text.gpus.as_ref().map_or_else(|| text.fabric.span(), Spanned::span)),
+            price_entry: listed.flatten(),
+            price_location: text
+                .price
+                .as_ref()
+                .map_or_else(|| location.clone(), |price| self.origin.locate(price.span())),
+            power_kw: text.power_kw.as_ref().map(|power| self.band("power_kw", power, MAX_KW)).transpose()?,
+            racks: self.positive("racks", text.racks.as_ref(), MAX_ITEMS)?,
+            location,
+            fabric_location: self.origin.locate(text.fabric.span()),
+            gpus_location: self.origin.locate(text.gpus.as_ref().map_or_else(|| text.fabric.span(), Spanned::span)),
         })
     }
 
     /// Converts the keys of a `network` table to command-line syntax and parses it.
     fn network(self, table: &Spanned<toml::Table>) -> Result<(String, NetworkSpec), JobError> {
-        let mut words = Vec::new();
+        let mut parts = Vec::new();
         for (key, value) in table.get_ref() {
             let text = match value {
                 Value::String(text) => text.clone(),
                 Value::Integer(number) => number.to_string(),
                 Value::Float(number) => number.to_string(),
                 Value::Array(sides) => sides.iter().map(Value::to_string).collect::<Vec<_>>().join("x"),
-                _ => return Err(self.wrong(table.span(), format!("network: {key}: expected a number or a text"))),
+                _ => return Err(self.error_at(table.span(), format!("network: {key}: expected a number or a text"))),
             };
-            words.push(format!("{key}={text}"));
+            parts.push(format!("{key}={text}"));
         }
-        let words = words.join(",");
-        match words.parse() {
-            Ok(spec) => Ok((words, spec)),
-            Err(error) => Err(self.wrong(table.span(), fabricast_topologies::Error::to_string(&error))),
+        let parts = parts.join(",");
+        match parts.parse() {
+            Ok(spec) => Ok((parts, spec)),
+            Err(error) => Err(self.error_at(table.span(), fabricast_topologies::Error::to_string(&error))),
         }
     }
 
     fn constraints(self, text: Option<&Spanned<ConstraintsText>>) -> Result<Constraints, JobError> {
         let Some(text) = text else { return Ok(Constraints::default()) };
-        let (place, text) = (self.origin.place(text.span()), text.get_ref());
+        let (location, text) = (self.origin.locate(text.span()), text.get_ref());
         Ok(Constraints {
-            budget: self.positive("budget_usd", text.budget_usd.as_ref(), MOST_MONEY)?,
-            hourly: self.positive("cost_per_hour_usd", text.cost_per_hour_usd.as_ref(), MOST_MONEY)?,
-            power_kw: self.positive("power_kw", text.power_kw.as_ref(), MOST_KW)?,
-            racks: self.positive("racks", text.racks.as_ref(), MOST_ITEMS)?,
-            place,
+            budget: self.positive("budget_usd", text.budget_usd.as_ref(), MAX_PRICE)?,
+            cost_per_hour: self.positive("cost_per_hour_usd", text.cost_per_hour_usd.as_ref(), MAX_PRICE)?,
+            power_kw: self.positive("power_kw", text.power_kw.as_ref(), MAX_KW)?,
+            racks: self.positive("racks", text.racks.as_ref(), MAX_ITEMS)?,
+            location,
         })
     }
 
     fn assumptions(self, text: Option<&Spanned<AssumptionsText>>) -> Result<Assumptions, JobError> {
-        let own = Assumptions::default();
-        let Some(text) = text.map(Spanned::get_ref) else { return Ok(own) };
+        let defaults = Assumptions::default();
+        let Some(text) = text.map(Spanned::get_ref) else { return Ok(defaults) };
         Ok(Assumptions {
-            years: self.positive("years", text.years.as_ref(), 100.0)?.unwrap_or(own.years),
-            utilization: self.positive("utilization", text.utilization.as_ref(), 1.0)?.unwrap_or(own.utilization),
-            per_kwh: self.positive("usd_per_kwh", text.usd_per_kwh.as_ref(), MOST_PER_KWH)?.unwrap_or(own.per_kwh),
+            years: self.positive("years", text.years.as_ref(), 100.0)?.unwrap_or(defaults.years),
+            utilization: self.positive("utilization", text.utilization.as_ref(), 1.0)?.unwrap_or(defaults.utilization),
+            per_kwh: self.positive("usd_per_kwh", text.usd_per_kwh.as_ref(), MAX_PER_KWH)?.unwrap_or(defaults.per_kwh),
         })
     }
 
-    fn efficiency(self, text: Option<&Spanned<EfficiencyText>>) -> Result<GivenEfficiency, JobError> {
-        let Some(text) = text.map(Spanned::get_ref) else { return Ok(GivenEfficiency::default()) };
-        let parsed = |start: &Spanned<String>| {
-            start.get_ref().parse::<Picos>().map_err(|error| self.wrong(start.span(), format!("start: {error}")))
+    fn efficiency(self, text: Option<&Spanned<EfficiencyText>>) -> Result<EfficiencyOverrides, JobError> {
+        let Some(text) = text.map(Spanned::get_ref) else { return Ok(EfficiencyOverrides::default()) };
+        let parse_start = |start: &Spanned<String>| {
+            start.get_ref().parse::<Picos>().map_err(|error| self.error_at(start.span(), format!("start: {error}")))
         };
-        Ok(GivenEfficiency {
+        Ok(EfficiencyOverrides {
             matrix: self.positive("matrix", text.matrix.as_ref(), 1.0)?,
             attention: self.positive("attention", text.attention.as_ref(), 1.0)?,
             memory: self.positive("memory", text.memory.as_ref(), 1.0)?,
             stream: self.positive("stream", text.stream.as_ref(), 1.0)?,
-            start: text.start.as_ref().map(parsed).transpose()?,
+            start: text.start.as_ref().map(parse_start).transpose()?,
         })
     }
 }
@@ -366,12 +382,12 @@ mod tests {
     fn template_is_a_valid_study() {
         let study = read_study(TEMPLATE, "study.toml").unwrap();
         assert!(study.candidates.len() > 1 && !study.jobs.is_empty());
-        assert!(study.candidates.iter().all(|one| one.price.is_some()));
+        assert!(study.candidates.iter().all(|candidate| candidate.price.is_some()));
     }
 
     #[test]
     fn errors_name_location_and_cause() {
-        for (lines, place, expected) in [
+        for (lines, location, expected) in [
             ("price_eur = 3", "s.toml:4:1", "unknown field"),
             ("price_usd = { low = 3, high = 2 }", "s.toml:4:13", "expected low ≤ high"),
             ("price_usd = \"dear\"", "s.toml:4:13", "a number or"),
@@ -402,23 +418,23 @@ mod tests {
             ("[efficiency]\nstart = \"5\"", "s.toml:5:9", "start: "),
         ] {
             let error = read_study(&format!("{CANDIDATE}{lines}\n{JOB}"), "s.toml").unwrap_err().to_string();
-            assert!(error.starts_with(&format!("{place}: ")) && error.contains(expected), "{lines}: {error}");
+            assert!(error.starts_with(&format!("{location}: ")) && error.contains(expected), "{lines}: {error}");
         }
         let measured = "[[measured]]\ncandidate = \"a\"\njob = \"j\"\n";
-        let given = JOB.replace("\"auto\"", "{ tp = 1 }");
-        for (job, lines, place, expected) in [
+        let fixed_job = JOB.replace("\"auto\"", "{ tp = 1 }");
+        for (job, lines, location, expected) in [
             (JOB, "step_s = 1", "s.toml:7:12", "leaves its degrees open"),
-            (&given, "", "s.toml:9:1", "expected step_s"),
-            (&given, "ttft_s = 1", "s.toml:12:10", "a job of training has none"),
-            (&given, "step_s = 0", "s.toml:12:10", "not over 0"),
-            (&given, "step_s = nan", "s.toml:12:10", "not over 0"),
-            (&given, "step_s = 1e9", "s.toml:12:10", "up to 86400"),
-            (&given, "seconds = 1", "s.toml:12:1", "unknown field"),
+            (&fixed_job, "", "s.toml:9:1", "expected step_s"),
+            (&fixed_job, "ttft_s = 1", "s.toml:12:10", "a job of training has none"),
+            (&fixed_job, "step_s = 0", "s.toml:12:10", "not over 0"),
+            (&fixed_job, "step_s = nan", "s.toml:12:10", "not over 0"),
+            (&fixed_job, "step_s = 1e9", "s.toml:12:10", "up to 86400"),
+            (&fixed_job, "seconds = 1", "s.toml:12:1", "unknown field"),
         ] {
             let error = read_study(&format!("{CANDIDATE}{job}{measured}{lines}\n"), "s.toml").unwrap_err().to_string();
-            assert!(error.starts_with(&format!("{place}: ")) && error.contains(expected), "{lines}: {error}");
+            assert!(error.starts_with(&format!("{location}: ")) && error.contains(expected), "{lines}: {error}");
         }
-        let unknown = format!("{CANDIDATE}{given}{}step_s = 1\n", measured.replace("\"j\"", "\"jj\""));
+        let unknown = format!("{CANDIDATE}{fixed_job}{}step_s = 1\n", measured.replace("\"j\"", "\"jj\""));
         let error = read_study(&unknown, "s.toml").unwrap_err();
         assert!(error.to_string().starts_with("s.toml:11:7: job: there is no `jj`"), "{error}");
         assert_eq!(error.help.as_deref(), Some("did you mean `j`?"));
@@ -427,7 +443,7 @@ mod tests {
         // A misspelt key gets a suggestion.
         let misspelt = format!("{CANDIDATE}{}", JOB.replace("global_batch", "globl_batch"));
         assert_eq!(read_study(&misspelt, "s").unwrap_err().help.as_deref(), Some("did you mean `global_batch`?"));
-        let twice = format!("{CANDIDATE}{JOB}{JOB}");
-        assert!(read_study(&twice, "s").unwrap_err().to_string().contains("s:10:8: name: `j` stands twice"));
+        let duplicate = format!("{CANDIDATE}{JOB}{JOB}");
+        assert!(read_study(&duplicate, "s").unwrap_err().to_string().contains("s:10:8: name: `j` stands twice"));
     }
 }

@@ -1,7 +1,7 @@
 //! Settings of the sensitivity analysis, and their effect on a candidate.
 
 use fabricast_topologies::fabric::LinkKind;
-use fabricast_topologies::{Fabric, FabricRequest, NetworkSpec, Place, preset};
+use fabricast_topologies::{Fabric, FabricRequest, NetworkSpec, SourceLocation, preset};
 
 use super::{Assumptions, Candidate};
 
@@ -23,14 +23,14 @@ pub enum Setting {
         /// Names of links, devices or hosts.
         names: Vec<String>,
         /// Source location.
-        place: Place,
+        location: SourceLocation,
     },
     /// Factor on all prices.
     GpuPrice(f64),
     /// Fraction of the time that machines work.
     Utilization(f64),
     /// Price of a kWh.
-    PerKwh(f64),
+    EnergyPrice(f64),
 }
 
 /// Loader of fabrics.
@@ -38,13 +38,13 @@ pub type Load<'a> = &'a (dyn Fn(&FabricRequest) -> fabricast_topologies::Result<
 
 /// A candidate's fabric under a setting.
 #[derive(Debug)]
-pub enum Under {
+pub enum SettingEffect {
     /// Unchanged fabric: the setting changes only costs.
     Same,
     /// Unchanged fabric: the setting does not apply to the candidate.
     Unchanged {
         /// Reason.
-        why: String,
+        reason: String,
     },
     /// Another fabric.
     Changed(Box<Fabric>),
@@ -63,7 +63,7 @@ impl Setting {
             Self::Failed { .. } => "fail",
             Self::GpuPrice(_) => "gpu_price",
             Self::Utilization(_) => "utilization",
-            Self::PerKwh(_) => "usd_per_kwh",
+            Self::EnergyPrice(_) => "usd_per_kwh",
         }
     }
 
@@ -77,7 +77,7 @@ impl Setting {
             | Self::Oversubscription(value)
             | Self::GpuPrice(value)
             | Self::Utilization(value)
-            | Self::PerKwh(value) => value.to_string(),
+            | Self::EnergyPrice(value) => value.to_string(),
             Self::NicsPerNode(count) => count.to_string(),
             Self::Failed { names, .. } => names.join(", "),
         }
@@ -89,13 +89,13 @@ impl Setting {
         format!("{} {}", self.name(), self.value()).trim_end().to_owned()
     }
 
-    /// Returns the fabric of a candidate under the setting; `given` is the unchanged one.
+    /// Returns the fabric of a candidate under the setting; `base` is the unchanged one.
     #[must_use]
-    pub fn fabric(&self, candidate: &Candidate, given: &Fabric, load: Load<'_>) -> Under {
-        let unchanged = |why: &str| Under::Unchanged { why: why.to_owned() };
-        let with = |change: &dyn Fn(&mut NetworkSpec)| {
-            if given.with_rates_times(&LinkKind::NETWORK, 1.0).is_none() {
-                return unchanged(ALONE);
+    pub fn fabric(&self, candidate: &Candidate, base: &Fabric, load: Load<'_>) -> SettingEffect {
+        let unchanged = |reason: &str| SettingEffect::Unchanged { reason: reason.to_owned() };
+        let change_network = |change: &dyn Fn(&mut NetworkSpec)| {
+            if base.with_scaled_bandwidth(&LinkKind::NETWORK, 1.0).is_none() {
+                return unchanged(NO_NETWORK);
             }
             let request = &candidate.fabric;
             if request.network.is_none() && preset::text(&request.fabric).is_none() {
@@ -104,33 +104,33 @@ impl Setting {
             let mut network = request.network.clone().unwrap_or_default();
             change(&mut network);
             match load(&FabricRequest { network: Some(network), ..request.clone() }) {
-                Ok(fabric) => Under::Changed(fabric.into()),
-                Err(error) => Under::Unchanged { why: error.to_string() },
+                Ok(fabric) => SettingEffect::Changed(fabric.into()),
+                Err(error) => SettingEffect::Unchanged { reason: error.to_string() },
             }
         };
         match self {
-            Self::AsGiven | Self::GpuPrice(_) | Self::Utilization(_) | Self::PerKwh(_) => Under::Same,
-            Self::LinkRate(factor) => match given.with_rates_times(&LinkKind::NETWORK, *factor) {
-                Some(fabric) => Under::Changed(fabric.into()),
-                None => unchanged(ALONE),
+            Self::AsGiven | Self::GpuPrice(_) | Self::Utilization(_) | Self::EnergyPrice(_) => SettingEffect::Same,
+            Self::LinkRate(factor) => match base.with_scaled_bandwidth(&LinkKind::NETWORK, *factor) {
+                Some(fabric) => SettingEffect::Changed(fabric.into()),
+                None => unchanged(NO_NETWORK),
             },
-            Self::NvlinkRate(factor) => match given.with_rates_times(&[LinkKind::Nvlink], *factor) {
-                Some(fabric) => Under::Changed(fabric.into()),
+            Self::NvlinkRate(factor) => match base.with_scaled_bandwidth(&[LinkKind::Nvlink], *factor) {
+                Some(fabric) => SettingEffect::Changed(fabric.into()),
                 None => unchanged("no NVLink"),
             },
-            Self::Oversubscription(factor) => with(&|network| network.oversubscription = Some(*factor)),
-            Self::NicsPerNode(count) => with(&|network| network.nics_per_node = Some(*count)),
+            Self::Oversubscription(factor) => change_network(&|network| network.oversubscription = Some(*factor)),
+            Self::NicsPerNode(count) => change_network(&|network| network.nics_per_node = Some(*count)),
             Self::Failed { names, .. } => {
-                let mut left = given.clone();
+                let mut remaining = base.clone();
                 for name in names {
-                    match left.without(name) {
-                        Ok(fabric) => left = fabric,
-                        Err(error) => return Under::Unchanged { why: error.to_string() },
+                    match remaining.with_failed(name) {
+                        Ok(fabric) => remaining = fabric,
+                        Err(error) => return SettingEffect::Unchanged { reason: error.to_string() },
                     }
                 }
-                match left.gpus() {
+                match remaining.gpus() {
                     [] => unchanged("no GPU would be left"),
-                    _ => Under::Changed(left.into()),
+                    _ => SettingEffect::Changed(remaining.into()),
                 }
             }
         }
@@ -138,11 +138,11 @@ impl Setting {
 
     /// Returns the assumptions for costs under the setting.
     #[must_use]
-    pub fn assumptions(&self, given: Assumptions) -> Assumptions {
+    pub fn assumptions(&self, base: Assumptions) -> Assumptions {
         match *self {
-            Self::Utilization(utilization) => Assumptions { utilization, ..given },
-            Self::PerKwh(per_kwh) => Assumptions { per_kwh, ..given },
-            _ => given,
+            Self::Utilization(utilization) => Assumptions { utilization, ..base },
+            Self::EnergyPrice(per_kwh) => Assumptions { per_kwh, ..base },
+            _ => base,
         }
     }
 
@@ -157,4 +157,4 @@ impl Setting {
 }
 
 /// Reason for candidates with one host or one NVLink domain.
-const ALONE: &str = "no network between its hosts";
+const NO_NETWORK: &str = "no network between its hosts";

@@ -6,22 +6,22 @@ use std::sync::atomic::{AtomicBool, AtomicUsize};
 use fabricast_topologies::{Fabric, FabricRequest, load};
 use rustc_hash::FxHashMap;
 
-use super::answer::{Answer, ResultRow, answer};
+use super::answer::{Answer, ResultRow, build_answer};
 use super::cases::Cases;
 use super::key::Key;
 use super::*;
 
-mod documented;
-mod granted;
-mod pairs;
-mod paying;
+mod accuracy;
+mod assumptions;
+mod costs;
+mod documentation;
+mod job_assignment;
 mod published;
 mod sharded;
-mod told;
-mod trust;
+mod violations;
 
 /// Study with its runs.
-pub(crate) struct Made {
+pub(crate) struct CompletedStudy {
     pub study: Study,
     pub fabrics: Vec<Fabric>,
     pub cases: Cases,
@@ -29,39 +29,39 @@ pub(crate) struct Made {
     pub runs: Vec<Run>,
 }
 
-impl Made {
-    pub(crate) fn of(text: &str) -> Self {
-        Self::with(text, &|name| Err(format!("no {name}")))
+impl CompletedStudy {
+    pub(crate) fn new(text: &str) -> Self {
+        Self::with_traces(text, &|name| Err(format!("no {name}")))
     }
 
-    pub(crate) fn with(text: &str, traces: Traces<'_>) -> Self {
+    pub(crate) fn with_traces(text: &str, traces: Traces<'_>) -> Self {
         let study = read_study_with(text, "folder/s.toml", &|name| Err(format!("no {name}")), traces).unwrap();
-        let fabrics: Vec<_> = study.candidates.iter().map(|one| load(&one.fabric).unwrap()).collect();
+        let fabrics: Vec<_> = study.candidates.iter().map(|candidate| load(&candidate.fabric).unwrap()).collect();
         check(&study, &fabrics).unwrap();
-        let cases = Cases::of(&study, &fabrics, &loaded).unwrap();
-        let ended = Mutex::new(Vec::new());
-        let end = |run: &Run| ended.lock().unwrap().push(run.clone());
+        let cases = Cases::new(&study, &fabrics, &load_fabric).unwrap();
+        let finished = Mutex::new(Vec::new());
+        let record_run = |run: &Run| finished.lock().unwrap().push(run.clone());
         let (done, stop) = (AtomicUsize::new(0), AtomicBool::new(false));
-        let watch = Watch { ended: &end, done: &done, stop: &stop };
-        let runs = run(&study, &fabrics, &cases, &cases.cases, &loaded, &watch).unwrap();
-        let keys: Vec<Key> = cases.cases.iter().map(|case| case.key).collect();
+        let watch = Watch { ended: &record_run, done: &done, stop: &stop };
+        let runs = run(&study, &fabrics, &cases, &cases.runs, &load_fabric, &watch).unwrap();
+        let keys: Vec<Key> = cases.runs.iter().map(|case| case.key).collect();
         assert_eq!(runs.iter().map(|run| run.key).collect::<Vec<_>>(), keys);
-        let runs = ended.into_inner().unwrap();
+        let runs = finished.into_inner().unwrap();
         assert_eq!((runs.len(), done.into_inner()), (keys.len(), keys.len()));
         Self { study, fabrics, cases, runs }
     }
 
-    pub(crate) fn answer_of(&self, runs: &[Run]) -> Option<Answer> {
+    pub(crate) fn answer_from_runs(&self, runs: &[Run]) -> Option<Answer> {
         let outcomes: FxHashMap<_, _> = runs.iter().map(|run| (run.key, run.outcome.clone())).collect();
-        answer(&self.study, &self.fabrics, &self.cases, &outcomes)
+        build_answer(&self.study, &self.fabrics, &self.cases, &outcomes)
     }
 
     pub(crate) fn answer(&self) -> Answer {
-        self.answer_of(&self.runs).unwrap()
+        self.answer_from_runs(&self.runs).unwrap()
     }
 }
 
-fn loaded(request: &FabricRequest) -> fabricast_topologies::Result<Fabric> {
+fn load_fabric(request: &FabricRequest) -> fabricast_topologies::Result<Fabric> {
     load(request)
 }
 
@@ -79,33 +79,33 @@ const PAIR: &str = "[[candidate]]\nname = \"two\"\nfabric = \"hgx-h100\"\nnodes 
 #[test]
 fn cheapest_fitting_candidate_ranks_first() {
     let ranking = |extra: &str| {
-        let made = Made::of(&format!("{MACHINES}{JOB}{extra}"));
+        let completed = CompletedStudy::new(&format!("{MACHINES}{JOB}{extra}"));
         // The two machines with eight GPUs differ only in price and share a run.
-        assert_eq!(made.cases.cases.len(), 2);
-        let answer = made.answer();
-        for one in &answer.results {
-            assert!((one.tokens_per_s.unwrap() * one.step_time_s - 65_536.0).abs() < 1e-3);
-            assert!((one.time_to_train_h.unwrap() * 3600.0 * one.tokens_per_s.unwrap() / 1e9 - 1.0).abs() < 1e-9);
-            let (cost, hour) = (one.cost_per_million_tokens_high.unwrap(), one.cost_per_hour_high.unwrap());
-            assert!((cost * one.tokens_per_s.unwrap() * 3600.0 / 1e6 / hour - 1.0).abs() < 1e-9);
-            assert_eq!(one.efficiency_node, Some(1.0));
+        assert_eq!(completed.cases.runs.len(), 2);
+        let answer = completed.answer();
+        for row in &answer.results {
+            assert!((row.tokens_per_s.unwrap() * row.step_time_s - 65_536.0).abs() < 1e-3);
+            assert!((row.time_to_train_h.unwrap() * 3600.0 * row.tokens_per_s.unwrap() / 1e9 - 1.0).abs() < 1e-9);
+            let (cost, hour) = (row.cost_per_million_tokens_high.unwrap(), row.cost_per_hour_high.unwrap());
+            assert!((cost * row.tokens_per_s.unwrap() * 3600.0 / 1e6 / hour - 1.0).abs() < 1e-9);
+            assert_eq!(row.efficiency_node, Some(1.0));
         }
-        let chance: f64 = answer.ranking.iter().map(|one| one.probability_best.unwrap()).sum();
-        let within = answer.ranking.iter().any(|one| one.within);
-        assert!((chance - f64::from(u8::from(within))).abs() < 1e-9);
-        answer.ranking.into_iter().map(|one| (one.candidate, one.within)).collect::<Vec<_>>()
+        let probability: f64 = answer.ranking.iter().map(|row| row.probability_best.unwrap()).sum();
+        let is_valid = answer.ranking.iter().any(|row| row.meets_constraints);
+        assert!((probability - f64::from(u8::from(is_valid))).abs() < 1e-9);
+        answer.ranking.into_iter().map(|row| (row.candidate, row.meets_constraints)).collect::<Vec<_>>()
     };
     let expected = |rows: [(&str, bool); 3]| rows.map(|(name, fits)| (name.to_owned(), fits)).to_vec();
     // One GPU lacks memory, regardless of its cost.
     assert_eq!(ranking(""), expected([("cheap", true), ("dear", true), ("small", false)]));
-    assert!(ranking("[constraints]\nbudget_usd = 200000\n").iter().all(|(_, within)| !within));
+    assert!(ranking("[constraints]\nbudget_usd = 200000\n").iter().all(|(_, is_valid)| !is_valid));
 }
 
 #[test]
 fn nearest_candidate_is_named_if_none_meets_constraints() {
     let nearest = |constraints: &str| {
         let study = read_study(&format!("{MACHINES}{JOB}[constraints]\n{constraints}"), "s").unwrap();
-        nearest(&study, &[8, 8, 1].map(|gpus| Extent { gpus, hosts: 1 }))
+        nearest_candidate(&study, &[8, 8, 1].map(|gpus| MachineSize { gpus, hosts: 1 }))
             .map(|number| study.candidates[number].name.clone())
     };
     assert_eq!(nearest("budget_usd = 50000"), None);
@@ -117,61 +117,63 @@ fn nearest_candidate_is_named_if_none_meets_constraints() {
 
 #[test]
 fn price_settings_need_no_runs_and_scale_scores() {
-    let plain = Made::of(PAIR);
-    let made =
-        Made::of(&format!("{PAIR}[sensitivity]\ngpu_price = [0.5, 1]\nusd_per_kwh = [100]\nutilization = [0.4]\n"));
-    assert_eq!(made.cases.cases, plain.cases.cases);
-    let answer = made.answer();
-    let names: Vec<_> = answer.sensitivities.iter().map(|one| format!("{} {}", one.name, one.setting)).collect();
+    let plain = CompletedStudy::new(PAIR);
+    let completed = CompletedStudy::new(&format!(
+        "{PAIR}[sensitivity]\ngpu_price = [0.5, 1]\nusd_per_kwh = [100]\nutilization = [0.4]\n"
+    ));
+    assert_eq!(completed.cases.runs, plain.cases.runs);
+    let answer = completed.answer();
+    let names: Vec<_> = answer.sensitivities.iter().map(|row| format!("{} {}", row.name, row.setting)).collect();
     assert_eq!(names, ["gpu_price 0.5", "gpu_price 1", "utilization 0.4", "usd_per_kwh 100"]);
-    let score = |at: usize, name: &str| {
-        answer.sensitivities[at].ranking.iter().find(|one| one.candidate == name).unwrap().score.unwrap()
+    let score = |index: usize, name: &str| {
+        answer.sensitivities[index].ranking.iter().find(|ranked| ranked.candidate == name).unwrap().score.unwrap()
     };
-    for one in &answer.ranking {
-        assert!((score(1, &one.candidate) / one.score.unwrap() - 1.0).abs() < 1e-12);
-        let hour = answer.results.iter().find(|row| row.candidate == one.candidate).unwrap().cost_per_hour.unwrap();
+    for ranked in &answer.ranking {
+        assert!((score(1, &ranked.candidate) / ranked.score.unwrap() - 1.0).abs() < 1e-12);
+        let hour = answer.results.iter().find(|row| row.candidate == ranked.candidate).unwrap().cost_per_hour.unwrap();
         // Half the price is half of everything except energy: 4 kW at 0.1.
         let expected = (0.5 * (hour - 0.4) + 0.4) / hour;
-        assert!((score(0, &one.candidate) / one.score.unwrap() - expected).abs() < 1e-9);
-        assert!((score(2, &one.candidate) / one.score.unwrap() - (2.0 * (hour - 0.4) + 0.4) / hour).abs() < 1e-9);
+        assert!((score(0, &ranked.candidate) / ranked.score.unwrap() - expected).abs() < 1e-9);
+        assert!((score(2, &ranked.candidate) / ranked.score.unwrap() - (2.0 * (hour - 0.4) + 0.4) / hour).abs() < 1e-9);
     }
     assert_eq!(plain.answer().results, answer.results);
 }
 
 #[test]
 fn settings_affect_only_applicable_candidates() {
-    let made = Made::of(&format!(
+    let completed = CompletedStudy::new(&format!(
         "{PAIR}[sensitivity]\nlink_rate = [0.5, 1, 2]\nnvlink_rate = [0.5]\noversubscription = [1, 4]\nnics_per_node = [1]\nfail = [[\"n1/nic0\"], [\"n1\"], [\"gpu3\"]]\n"
     ));
-    let answer = made.answer();
+    let answer = completed.answer();
     let row = |name: &str, setting: &str| {
-        answer.sensitivities.iter().find(|one| one.name == name && one.setting == setting).unwrap()
+        answer.sensitivities.iter().find(|row| row.name == name && row.setting == setting).unwrap()
     };
     let score = |name: &str, setting: &str, candidate: &str| {
-        row(name, setting).ranking.iter().find(|one| one.candidate == candidate).unwrap().score
+        row(name, setting).ranking.iter().find(|ranked| ranked.candidate == candidate).unwrap().score
     };
-    let given =
-        |candidate: &str| answer.ranking.iter().find(|one| one.candidate == candidate).and_then(|one| one.score);
+    let base_score = |candidate: &str| {
+        answer.ranking.iter().find(|ranked| ranked.candidate == candidate).and_then(|ranked| ranked.score)
+    };
     // A slower network makes the pair more expensive, a faster one cheaper; the single host has none.
-    assert!(score("link_rate", "0.5", "two") > given("two") && score("link_rate", "2", "two") < given("two"));
-    assert_eq!(score("link_rate", "1", "two"), given("two"));
-    assert!(score("nvlink_rate", "0.5", "two") > given("two"));
+    assert!(score("link_rate", "0.5", "two") > base_score("two") && score("link_rate", "2", "two") < base_score("two"));
+    assert_eq!(score("link_rate", "1", "two"), base_score("two"));
+    assert!(score("nvlink_rate", "0.5", "two") > base_score("two"));
     for (name, setting) in [("link_rate", "0.5"), ("oversubscription", "4"), ("nics_per_node", "1")] {
-        assert_eq!(score(name, setting, "one"), given("one"));
+        assert_eq!(score(name, setting, "one"), base_score("one"));
         assert_eq!(row(name, setting).unchanged, ["one: no network between its hosts"]);
     }
     assert!(score("oversubscription", "4", "two") >= score("oversubscription", "1", "two"));
     // A failed host leaves two GPUs, but four are paid for; the job adapts its data parallelism.
-    assert!(score("fail", "n1", "two") > given("two"));
+    assert!(score("fail", "n1", "two") > base_score("two"));
     assert_eq!(row("fail", "n1").unchanged.len(), 1);
     // Three GPUs cannot be divided by tp 2: reported, and ranked last.
-    let three = row("fail", "gpu3").ranking.last().unwrap();
-    assert!(three.candidate == "one" && three.score.is_none() && !three.within, "{three:?}");
-    assert!(three.beyond[0].contains("tp 2"), "{three:?}");
-    let nowhere = format!("{PAIR}[sensitivity]\nfail = [[\"gpu99\"]]\n");
-    let study = read_study(&nowhere, "s.toml").unwrap();
-    let fabrics: Vec<_> = study.candidates.iter().map(|one| load(&one.fabric).unwrap()).collect();
-    let error = Cases::of(&study, &fabrics, &loaded).unwrap_err().to_string();
+    let last = row("fail", "gpu3").ranking.last().unwrap();
+    assert!(last.candidate == "one" && last.score.is_none() && !last.meets_constraints, "{last:?}");
+    assert!(last.violations[0].contains("tp 2"), "{last:?}");
+    let text = format!("{PAIR}[sensitivity]\nfail = [[\"gpu99\"]]\n");
+    let study = read_study(&text, "s.toml").unwrap();
+    let fabrics: Vec<_> = study.candidates.iter().map(|candidate| load(&candidate.fabric).unwrap()).collect();
+    let error = Cases::new(&study, &fabrics, &load_fabric).unwrap_err().to_string();
     assert!(error.starts_with("s.toml:25:9: fail: no candidate has all of `gpu99`"), "{error}");
 }
 
@@ -184,17 +186,21 @@ fn failed_pair_does_not_stop_a_study() {
     };
     let job = JOB.replace("layers = 32, hidden = 4096, heads = 32", "layers = 2, hidden = 2048, heads = 8");
     let job = format!("{job}placement = \"cyclic\"\n");
-    let made = Made::of(&format!("{}{}{job}", machine("three", 3), machine("four", 4)));
-    let answer = made.answer();
+    let completed = CompletedStudy::new(&format!("{}{}{job}", machine("three", 3), machine("four", 4)));
+    let answer = completed.answer();
     let rows: Vec<_> = answer.results.iter().map(|row| row.candidate.as_str()).collect();
-    assert_eq!((rows, answer.ranking[0].candidate.as_str(), answer.ranking[0].within), (vec!["four"], "four", true));
+    assert_eq!(
+        (rows, answer.ranking[0].candidate.as_str(), answer.ranking[0].meets_constraints),
+        (vec!["four"], "four", true)
+    );
     let three = &answer.ranking[1];
-    assert!(!three.within && three.score.is_none() && three.probability_best == Some(0.0), "{three:?}");
-    assert_eq!(three.beyond, ["j: no division of the job over 3 ranks: its heads, layers or batch do not divide"]);
-    let outcomes = |made: &Made| made.runs.iter().map(|run| (run.key, run.outcome.clone())).collect();
-    assert!(check_outcomes(&made.study, &made.cases, &outcomes(&made)).is_ok());
-    let alone = Made::of(&format!("{}{job}", machine("three", 3)));
-    let error = check_outcomes(&alone.study, &alone.cases, &outcomes(&alone)).unwrap_err().to_string();
+    assert!(!three.meets_constraints && three.score.is_none() && three.probability_best == Some(0.0), "{three:?}");
+    assert_eq!(three.violations, ["j: no division of the job over 3 ranks: its heads, layers or batch do not divide"]);
+    let outcomes =
+        |completed: &CompletedStudy| completed.runs.iter().map(|run| (run.key, run.outcome.clone())).collect();
+    assert!(check_outcomes(&completed.study, &completed.cases, &outcomes(&completed)).is_ok());
+    let failing = CompletedStudy::new(&format!("{}{job}", machine("three", 3)));
+    let error = check_outcomes(&failing.study, &failing.cases, &outcomes(&failing)).unwrap_err().to_string();
     assert!(error.starts_with("folder/s.toml:9:12: no candidate can run a job; on `three` j: no division"), "{error}");
 }
 
@@ -205,10 +211,10 @@ fn unsupported_precision_does_not_stop_a_study() {
     let machine =
         |fabric: &str| format!("[[candidate]]\nname = \"{fabric}\"\nfabric = \"{fabric}\"\ngpus = 2\nprice_usd = 1\n");
     let job = format!("{}precision = \"fp8\"\n", JOB.replace("layers = 32", "layers = 2"));
-    let made = Made::of(&format!("{}{}{job}", machine("dgx-a100"), machine("hgx-h100")));
-    let last = made.answer().ranking.remove(1);
+    let completed = CompletedStudy::new(&format!("{}{}{job}", machine("dgx-a100"), machine("hgx-h100")));
+    let last = completed.answer().ranking.remove(1);
     assert_eq!(
-        (last.candidate.as_str(), last.beyond.concat().contains("no units for 8-bit floating point")),
+        (last.candidate.as_str(), last.violations.concat().contains("no units for 8-bit floating point")),
         ("dgx-a100", true)
     );
     // bf16 is the default, and V100 supports only fp16.
@@ -229,7 +235,7 @@ fn unsupported_precision_does_not_stop_a_study() {
 fn unreachable_tier_is_an_error_with_location() {
     let machine =
         |gpus: u32| format!("[[candidate]]\nname = \"{gpus}\"\nfabric = \"hgx-h100\"\ngpus = {gpus}\nprice_usd = 1\n");
-    let checked = |study: &str| {
+    let check_text = |study: &str| {
         let study = read_study(study, "s.toml").unwrap();
         let fabrics: Vec<_> = study.candidates.iter().map(|candidate| load(&candidate.fabric).unwrap()).collect();
         check(&study, &fabrics).map_err(|error| error.to_string())
@@ -237,72 +243,80 @@ fn unreachable_tier_is_an_error_with_location() {
     let job = format!("{}optimizer_tier = \"peer\"\n", JOB.replace("layers = 32", "layers = 2"));
     let study = format!("{}{job}", machine(1));
     let line = 1 + study.lines().position(|line| line.starts_with("optimizer_tier")).unwrap();
-    let error = checked(&study).unwrap_err();
+    let error = check_text(&study).unwrap_err();
     assert!(error.starts_with(&format!("s.toml:{line}:18: ")) && error.contains("gpu0 has no peer"), "{error}");
-    assert_eq!(checked(&format!("{}{}{job}", machine(1), machine(2))), Ok(()));
+    assert_eq!(check_text(&format!("{}{}{job}", machine(1), machine(2))), Ok(()));
 }
 
 #[test]
 fn truncated_journal_resumes_to_the_same_answer() {
-    let made = Made::of(PAIR);
-    let whole: String = made.runs.iter().map(|run| journal::line(run).unwrap()).collect();
-    let expected = serde_json::to_string(&made.answer()).unwrap();
-    let mut answered = None;
-    for cut in 0..=whole.len() {
-        let kept = journal::read(&whole.as_bytes()[..cut], "runs.jsonl").unwrap();
-        let complete = whole[..cut].matches('\n').count();
+    let completed = CompletedStudy::new(PAIR);
+    let text: String = completed.runs.iter().map(|run| journal::line(run).unwrap()).collect();
+    let expected = serde_json::to_string(&completed.answer()).unwrap();
+    let mut last_count = None;
+    for cut in 0..=text.len() {
+        let restored = journal::read(&text.as_bytes()[..cut], "runs.jsonl").unwrap();
+        let complete = text[..cut].matches('\n').count();
         // A line that lacks only its line break counts.
-        let at_end = whole.as_bytes().get(cut) == Some(&b'\n');
-        assert_eq!(kept.runs.len(), complete + usize::from(at_end), "{cut}");
-        assert_eq!(kept.torn.is_some(), !at_end && cut > 0 && !whole[..cut].ends_with('\n'), "{cut}");
-        assert!(kept.runs == made.runs[..kept.runs.len()] && kept.whole <= cut);
+        let ends_at_newline = text.as_bytes().get(cut) == Some(&b'\n');
+        assert_eq!(restored.runs.len(), complete + usize::from(ends_at_newline), "{cut}");
+        assert_eq!(
+            restored.incomplete_line.is_some(),
+            !ends_at_newline && cut > 0 && !text[..cut].ends_with('\n'),
+            "{cut}"
+        );
+        assert!(restored.runs == completed.runs[..restored.runs.len()] && restored.complete_bytes <= cut);
         // The same number of runs yields the same answer.
-        if answered.replace(kept.runs.len()) == Some(kept.runs.len()) {
+        if last_count.replace(restored.runs.len()) == Some(restored.runs.len()) {
             continue;
         }
-        assert_eq!(made.answer_of(&kept.runs).is_some(), kept.runs.len() == made.runs.len());
-        let missing = made.runs.iter().filter(|run| kept.runs.iter().all(|other| other.key != run.key)).cloned();
-        let all: Vec<Run> = kept.runs.iter().cloned().chain(missing).collect();
-        assert_eq!(all.len(), made.runs.len());
-        assert_eq!(serde_json::to_string(&made.answer_of(&all).unwrap()).unwrap(), expected);
+        assert_eq!(completed.answer_from_runs(&restored.runs).is_some(), restored.runs.len() == completed.runs.len());
+        let missing =
+            completed.runs.iter().filter(|run| restored.runs.iter().all(|other| other.key != run.key)).cloned();
+        let runs: Vec<Run> = restored.runs.iter().cloned().chain(missing).collect();
+        assert_eq!(runs.len(), completed.runs.len());
+        assert_eq!(serde_json::to_string(&completed.answer_from_runs(&runs).unwrap()).unwrap(), expected);
     }
 }
 
 #[test]
 fn invalid_journal_lines_are_errors_with_line_number() {
-    let made = Made::of(PAIR);
-    let lines: Vec<String> = made.runs.iter().map(|run| journal::line(run).unwrap()).collect();
-    let with = |line: &str| format!("{}{line}\n{}", lines[0], lines[1]);
-    let later = lines[0].replacen("\"run\":2", "\"run\":3", 1);
+    let completed = CompletedStudy::new(PAIR);
+    let lines: Vec<String> = completed.runs.iter().map(|run| journal::line(run).unwrap()).collect();
+    let insert_line = |line: &str| format!("{}{line}\n{}", lines[0], lines[1]);
+    let later_format = lines[0].replacen("\"run\":2", "\"run\":3", 1);
     let digit = lines[0].replacen("\"ranks\":4", "\"ranks\":5", 1);
     assert!(digit != lines[0]);
-    let [key, other] = [0, 1].map(|at: usize| made.runs[at].key.to_string());
+    let [key, other] = [0, 1].map(|index: usize| completed.runs[index].key.to_string());
     let moved = lines[0].replacen(&key, &other, 1);
-    let titled = lines[0].replacen(&made.runs[0].title, "another title", 1);
-    assert!(moved != lines[0] && titled != lines[0]);
+    let retitled = lines[0].replacen(&completed.runs[0].title, "another title", 1);
+    assert!(moved != lines[0] && retitled != lines[0]);
     for (line, expected) in [
         ("", "runs.jsonl:2: not a run of a study"),
         ("{\"a\":1}", "runs.jsonl:2: not a run of a study"),
         ("hello", "runs.jsonl:2: not a run of a study: expected value, column 1"),
         (&lines[0][..lines[0].len() / 2], "runs.jsonl:2: not a run of a study"),
-        (later.trim_end(), "runs.jsonl:2: format 3, and this version reads format 2"),
+        (later_format.trim_end(), "runs.jsonl:2: format 3, and this version reads format 2"),
         (digit.trim_end(), "runs.jsonl:2: damaged"),
         // Outcome under the key of another run.
         (moved.trim_end(), "runs.jsonl:2: damaged"),
-        (titled.trim_end(), "runs.jsonl:2: damaged"),
+        (retitled.trim_end(), "runs.jsonl:2: damaged"),
     ] {
-        let error = journal::read(with(line).as_bytes(), "runs.jsonl").unwrap_err().to_string();
+        let error = journal::read(insert_line(line).as_bytes(), "runs.jsonl").unwrap_err().to_string();
         assert!(error.starts_with(expected), "{line}: {error}");
     }
     let error = journal::read(b"\xff\xfe\n", "runs.jsonl").unwrap_err().to_string();
     assert!(error.contains("no text"), "{error}");
-    assert_eq!(journal::read(b"\xff\xfe", "r").unwrap().torn, Some(1));
+    assert_eq!(journal::read(b"\xff\xfe", "r").unwrap().incomplete_line, Some(1));
     assert_eq!(journal::read(b"", "r").unwrap(), journal::Journal::default());
-    assert_eq!(journal::read(lines.concat().as_bytes(), "r").unwrap().runs, made.runs);
+    assert_eq!(journal::read(lines.concat().as_bytes(), "r").unwrap().runs, completed.runs);
     // The checksum of the earlier format did not cover the key, so its lines are dropped and their runs execute again.
     let outdated = lines.concat().replacen("\"run\":2", "\"run\":1", 1);
-    let kept = journal::read(outdated.as_bytes(), "r").unwrap();
-    assert_eq!((kept.runs.as_slice(), kept.outdated, kept.whole), (&made.runs[1..], 1, outdated.len()));
+    let restored = journal::read(outdated.as_bytes(), "r").unwrap();
+    assert_eq!(
+        (restored.runs.as_slice(), restored.outdated, restored.complete_bytes),
+        (&completed.runs[1..], 1, outdated.len())
+    );
 }
 
 #[test]
@@ -320,10 +334,10 @@ fn own_prices_override_shipped_prices() {
     };
     let price = |list, item| read(list, item).unwrap().candidates[0].price;
     let band = Band { low: 1.0, high: 2.0 };
-    let own = Some(Price { payment: Payment::Hired, band, counted: Counted::Gpus });
-    assert_eq!(price(entry("mine", "USD"), "mine"), own);
-    assert_eq!(price(entry("H200 specialty", "USD"), "H200 specialty"), own);
-    assert_ne!(price(entry("mine", "USD"), "H200 specialty"), own);
+    let custom = Some(Price { payment: Payment::PerHour, band, unit_count: UnitCount::Gpus });
+    assert_eq!(price(entry("mine", "USD"), "mine"), custom);
+    assert_eq!(price(entry("H200 specialty", "USD"), "H200 specialty"), custom);
+    assert_ne!(price(entry("mine", "USD"), "H200 specialty"), custom);
     for (list, expected) in [
         (entry("mine", "EUR"), "s.toml:5:9: price: `mine` is in EUR, and the study in USD"),
         (entry("other", "USD"), "s.toml:5:9: price: no price of `mine` is listed"),
@@ -365,7 +379,7 @@ const TRACED: &str = "[[candidate]]\nname = \"two\"\nfabric = \"hgx-h100\"\nnode
     [[candidate]]\nname = \"small\"\nfabric = \"hgx-h100\"\ngpus = 2\nprice_usd = 1000\n\
     [[job]]\nname = \"log\"\nkind = \"trace\"\nfile = \"t.csv\"\nranks = 4\nweight = 2\n";
 
-fn found(trace: &str) -> impl Fn(&str) -> Result<Vec<(String, Vec<u8>)>, String> {
+fn trace_files(trace: &str) -> impl Fn(&str) -> Result<Vec<(String, Vec<u8>)>, String> {
     move |name| Ok(vec![(format!("in/{name}"), trace.as_bytes().to_vec())])
 }
 
@@ -373,53 +387,58 @@ fn found(trace: &str) -> impl Fn(&str) -> Result<Vec<(String, Vec<u8>)>, String>
 /// candidate with too few GPUs is reported.
 #[test]
 fn traces_run_as_jobs() {
-    let made = Made::with(TRACED, &found(TRACE));
-    let answer = made.answer();
-    assert_eq!(answer.by(), answer::ScoredBy::CostPerStep);
+    let completed = CompletedStudy::with_traces(TRACED, &trace_files(TRACE));
+    let answer = completed.answer();
+    assert_eq!(answer.scored_by(), answer::ScoredBy::CostPerStep);
     let trace = crate::trace::read_table(TRACE, "t", 4).unwrap();
     for (name, number) in [("two", 0), ("one", 1)] {
-        let fabric = &made.fabrics[number];
+        let fabric = &completed.fabrics[number];
         let router = fabricast_topologies::route::Router::new(fabric, Default::default());
         let profile = fabricast_sim::profile::Profile::for_fabric(fabric).unwrap();
-        let simulated = crate::step::Simulated::new(&router, &profile, fabric.gpus());
-        let alone = trace.run(&simulated, fabric.gpus().len(), Default::default(), "t").unwrap();
+        let simulated = crate::step::SimulatedCosts::new(&router, &profile, fabric.gpus());
+        let outcome = trace.run(&simulated, fabric.gpus().len(), Default::default(), "t").unwrap();
         let row = answer.results.iter().find(|row| row.candidate == name).unwrap();
-        assert_eq!((row.step_time_s, row.ranks), (alone.time.0 as f64 / 1e12, 4));
+        assert_eq!((row.step_time_s, row.ranks), (outcome.time.0 as f64 / 1e12, 4));
         assert!(
             (row.exposed_comm_share - (1.0 - 1e-3 / row.step_time_s)).abs() < 1e-9 && row.step_s["waiting"] == 0.0,
             "{row:?}"
         );
         assert!(row.total_comm_share <= row.exposed_comm_share + 1e-9 && row.fits, "{row:?}");
         assert!((row.step_s.values().sum::<f64>() / row.step_time_s - 1.0).abs() < 1e-9);
-        let hour = 100_000.0 / made.study.assumptions.hours();
+        let hour = 100_000.0 / completed.study.assumptions.hours();
         assert!((row.cost_per_step.unwrap() / (hour * row.step_time_s / 3600.0) - 1.0).abs() < 1e-9);
         assert_eq!((row.cost_per_million_tokens, row.tokens_per_s, row.memory_gb), (None, None, None));
     }
-    let order: Vec<_> = answer.ranking.iter().map(|one| (one.candidate.as_str(), one.within)).collect();
+    let order: Vec<_> =
+        answer.ranking.iter().map(|ranked| (ranked.candidate.as_str(), ranked.meets_constraints)).collect();
     assert_eq!(order, [("one", true), ("two", true), ("small", false)]);
     let small = &answer.ranking[2];
     assert!(
-        small.score.is_none() && small.beyond.concat().contains("ranks 0 to 3, and the fabric has 2 GPUs"),
+        small.score.is_none() && small.violations.concat().contains("ranks 0 to 3, and the fabric has 2 GPUs"),
         "{small:?}"
     );
     let text = serde_json::to_string(&answer).unwrap();
     assert_eq!(Answer::read(&text, "r").unwrap(), answer);
     // Time without computation and without active calls is waiting, not communication.
     let idle = "collective,ranks,bytes,time_us,start_us\ncompute,0,,100,0\nall_reduce,0-3,1MiB,,400\n";
-    let idle = Made::with(TRACED, &found(idle)).answer().results.remove(0);
-    assert!((idle.step_s["waiting"] - 3e-4).abs() < 1e-12 && idle.binds == "waiting", "{idle:?}");
+    let idle = CompletedStudy::with_traces(TRACED, &trace_files(idle)).answer().results.remove(0);
+    assert!((idle.step_s["waiting"] - 3e-4).abs() < 1e-12 && idle.bottleneck == "waiting", "{idle:?}");
     assert_eq!(idle.exposed_comm_share, idle.total_comm_share);
     // With additional token jobs, candidates with too few GPUs still have results for those.
-    let beside = Made::with(&format!("{TRACED}{}", &PAIR[PAIR.find("[[job]]").unwrap()..]), &found(TRACE)).answer();
-    assert_eq!((beside.by(), beside.results.len()), (answer::ScoredBy::CostPerUnit, 8));
+    let mixed = CompletedStudy::with_traces(
+        &format!("{TRACED}{}", &PAIR[PAIR.find("[[job]]").unwrap()..]),
+        &trace_files(TRACE),
+    )
+    .answer();
+    assert_eq!((mixed.scored_by(), mixed.results.len()), (answer::ScoredBy::CostPerUnit, 8));
 }
 
 /// Keys of traces depend on their events, not on their file.
 #[test]
 fn trace_keys_depend_on_content_only() {
     let key = |text: &str, trace: &str| {
-        let made = read_study_with(text, "s", &|name| Err(name.to_owned()), &found(trace)).unwrap();
-        key::of_job(&made.jobs[0])
+        let study = read_study_with(text, "s", &|name| Err(name.to_owned()), &trace_files(trace)).unwrap();
+        key::job_key(&study.jobs[0])
     };
     let base = key(TRACED, TRACE);
     assert_eq!(
@@ -434,28 +453,28 @@ fn trace_keys_depend_on_content_only() {
 
 #[test]
 fn invalid_traces_are_errors_with_location() {
-    let refused = |text: &str, trace: &str| {
-        let none = |name: &str| Err(format!("no {name}"));
+    let error_message = |text: &str, trace: &str| {
+        let no_files = |name: &str| Err(format!("no {name}"));
         let error = match trace {
-            "" => read_study_with(text, "s.toml", &|name| Err(name.to_owned()), &none),
-            some => read_study_with(text, "s.toml", &|name| Err(name.to_owned()), &found(some)),
+            "" => read_study_with(text, "s.toml", &|name| Err(name.to_owned()), &no_files),
+            contents => read_study_with(text, "s.toml", &|name| Err(name.to_owned()), &trace_files(contents)),
         };
         error.unwrap_err().to_string()
     };
-    assert_eq!(refused(TRACED, ""), "s.toml:20:8: file: no t.csv");
-    assert!(refused(TRACED, &TRACE.replace("900", "long")).starts_with("in/t.csv:2:14: time_us: `long` is not"));
-    assert!(refused(&TRACED.replace("ranks = 4", ""), TRACE).starts_with("in/t.csv:3:1: no ranks on this line"));
+    assert_eq!(error_message(TRACED, ""), "s.toml:20:8: file: no t.csv");
+    assert!(error_message(TRACED, &TRACE.replace("900", "long")).starts_with("in/t.csv:2:14: time_us: `long` is not"));
+    assert!(error_message(&TRACED.replace("ranks = 4", ""), TRACE).starts_with("in/t.csv:3:1: no ranks on this line"));
     for (line, expected) in [
         ("global_batch = 8", "global_batch: is of jobs of kind training, and this one is trace"),
         ("parallel = \"auto\"", "parallel: is of jobs of kind training or inference"),
         ("tpot_s = 1", "tpot_s: is of jobs of kind inference"),
     ] {
-        let error = refused(&format!("{TRACED}{line}\n"), TRACE);
+        let error = error_message(&format!("{TRACED}{line}\n"), TRACE);
         assert!(error.starts_with("s.toml:23:") && error.contains(expected), "{error}");
     }
-    let error = refused(&TRACED.replace("file = \"t.csv\"", ""), TRACE);
+    let error = error_message(&TRACED.replace("file = \"t.csv\"", ""), TRACE);
     assert!(error.contains("missing field `file`"), "{error}");
-    let error = refused(&format!("{MACHINES}{JOB}file = \"t.csv\"\n"), TRACE);
+    let error = error_message(&format!("{MACHINES}{JOB}file = \"t.csv\"\n"), TRACE);
     assert!(error.contains("file: is of jobs of kind trace, and this one is training"), "{error}");
 }
 
@@ -463,7 +482,7 @@ fn invalid_traces_are_errors_with_location() {
 /// link loads follow it.
 #[test]
 fn placement_is_part_of_key_and_answer() {
-    let of = |placement: &str| {
+    let run_study = |placement: &str| {
         let jobs = [
             "global_batch = 8\nparallel = { tp = 2 }",
             "kind = \"inference\"\nprompt_tokens = 300\noutput_tokens = 20\nconcurrency = 8\nkv_tier = \"peer\"\nparallel = { tp = 2 }",
@@ -472,86 +491,96 @@ fn placement_is_part_of_key_and_answer() {
         let machine = "[[candidate]]\nname = \"two\"\nfabric = \"hgx-h100\"\nnodes = 2\ngpus = 2\n";
         let jobs =
             jobs.iter().enumerate().map(|(i, job)| format!("[[job]]\nname = \"j{i}\"\n{model}\n{placement}{job}\n"));
-        Made::of(&format!("{machine}{}", jobs.collect::<String>()))
+        CompletedStudy::new(&format!("{machine}{}", jobs.collect::<String>()))
     };
-    let json = |made: &Made| serde_json::to_string(&Answer { jobs: Vec::new(), ..made.answer() }).unwrap();
-    let plain = of("");
+    let json =
+        |completed: &CompletedStudy| serde_json::to_string(&Answer { jobs: Vec::new(), ..completed.answer() }).unwrap();
+    let plain = run_study("");
     for placement in ["placement = [0, 1, 2, 3]\n", "placement = \"0-3\"\n", "placement = \"block\"\n"] {
-        let same = of(placement);
+        let same = run_study(placement);
         assert_eq!(same.cases.study(), plain.cases.study());
         assert_eq!(json(&same), json(&plain));
         assert!(same.answer().jobs.iter().all(|job| job.placement.is_none()));
     }
-    let other = of("placement = \"cyclic\"\n");
-    assert_ne!(other.cases.study(), plain.cases.study());
-    let answers = [plain.answer(), other.answer()];
+    let cyclic = run_study("placement = \"cyclic\"\n");
+    assert_ne!(cyclic.cases.study(), plain.cases.study());
+    let answers = [plain.answer(), cyclic.answer()];
     for (near, far) in answers[0].results.iter().zip(&answers[1].results) {
         assert!(far.step_time_s > near.step_time_s, "{far:?} {near:?}");
-        for (one, same) in near.calls.iter().zip(&far.calls) {
+        for (near_call, far_call) in near.calls.iter().zip(&far.calls) {
             assert_eq!(
-                (one.bytes, one.ranks, one.groups, one.times),
-                (same.bytes, same.ranks, same.groups, same.times)
+                (near_call.bytes, near_call.ranks, near_call.groups, near_call.times),
+                (far_call.bytes, far_call.ranks, far_call.groups, far_call.times)
             );
         }
     }
     assert_eq!(answers[1].jobs[0].placement.as_deref(), Some("cyclic"));
     // Only tensor-parallel calls of the inference job cross hosts, and only with cyclic placement.
-    let carried = |made: &Made| -> f64 {
-        let (fabric, job) = (&made.fabrics[0], &made.study.jobs[1]);
-        let load = load::of_row(job, &made.answer().results[1], fabric).unwrap();
+    let cable_load = |completed: &CompletedStudy| -> f64 {
+        let (fabric, job) = (&completed.fabrics[0], &completed.study.jobs[1]);
+        let load = link_utilization::compute_utilization(job, &completed.answer().results[1], fabric).unwrap();
         let cables = fabric.links().filter(|(_, link)| link.kind == fabricast_topologies::LinkKind::Infiniband);
         cables.map(|(id, _)| load[id.0 as usize]).sum()
     };
-    assert!(carried(&plain) == 0.0 && carried(&other) > 0.0, "{} {}", carried(&plain), carried(&other));
+    assert!(cable_load(&plain) == 0.0 && cable_load(&cyclic) > 0.0, "{} {}", cable_load(&plain), cable_load(&cyclic));
 }
 
 #[test]
 fn invalid_placements_are_rejected_before_runs() {
-    let refused = |placement: &str| {
+    let error_message = |placement: &str| {
         let text = PAIR.replacen("parallel = { tp = 2 }", &format!("placement = {placement}\nparallel = \"auto\""), 1);
         let study = read_study(&text, "s.toml").unwrap();
-        let fabrics: Vec<_> = study.candidates.iter().map(|one| load(&one.fabric).unwrap()).collect();
+        let fabrics: Vec<_> = study.candidates.iter().map(|candidate| load(&candidate.fabric).unwrap()).collect();
         match check(&study, &fabrics) {
             Err(error @ StudyError::Job { .. }) => error.to_string(),
             other => panic!("{other:?}"),
         }
     };
     assert!(
-        refused("[0, 9, 1, 2]")
+        error_message("[0, 9, 1, 2]")
             .starts_with("s.toml:17:17: placement: GPU 9 of rank 1: the candidate has 4 GPUs, 0 to 3")
     );
-    assert!(refused("\"0-4\"").starts_with("s.toml:17:13: placement: 5 ranks, and the candidate has 4 GPUs"));
-    assert!(refused("\"0-4\"").ends_with("(candidate `two`)"));
+    assert!(error_message("\"0-4\"").starts_with("s.toml:17:13: placement: 5 ranks, and the candidate has 4 GPUs"));
+    assert!(error_message("\"0-4\"").ends_with("(candidate `two`)"));
 }
 
 /// Every call of a result has a library default: equal strategies have equal times, the step with the picks is that of
 /// the result, and curves contain the message sizes of the step with times above the lower bounds.
 #[test]
 fn library_defaults_are_compared_with_picks() {
-    let made = Made::of(
+    let completed = CompletedStudy::new(
         &PAIR.replace("parallel = { tp = 2 }", "placement = \"cyclic\"\nparallel = { tp = 2, sequence = true }"),
     );
-    let answer = made.answer();
+    let answer = completed.answer();
     for (number, row) in answer.results.iter().enumerate() {
-        let (job, fabric) = (&made.study.jobs[number % 2], &made.fabrics[number / 2]);
-        let found = beside::of_row(&made.study, job, row, fabric).unwrap();
-        assert_eq!(found.calls.len(), row.calls.len());
-        assert!((found.step_s.0 / row.step_time_s - 1.0).abs() < 1e-6, "{} {}", found.step_s.0, row.step_time_s);
+        let (job, fabric) = (&completed.study.jobs[number % 2], &completed.fabrics[number / 2]);
+        let comparison = library_comparison::compare(&completed.study, job, row, fabric).unwrap();
+        assert_eq!(comparison.calls.len(), row.calls.len());
+        assert!(
+            (comparison.step_s.0 / row.step_time_s - 1.0).abs() < 1e-6,
+            "{} {}",
+            comparison.step_s.0,
+            row.step_time_s
+        );
         let mut slower = 0.0;
-        for (call, own) in row.calls.iter().zip(&found.calls) {
-            let own = own.as_ref().unwrap();
+        for (call, default) in row.calls.iter().zip(&comparison.calls) {
+            let default = default.as_ref().unwrap();
             assert!(
-                (own.strategy != call.pick || own.time_us == call.time_us) && !own.name.is_empty(),
-                "{own:?} {call:?}"
+                (default.strategy != call.pick || default.time_us == call.time_us) && !default.name.is_empty(),
+                "{default:?} {call:?}"
             );
-            slower += (own.time_us - call.time_us) * call.times / 1e6;
+            slower += (default.time_us - call.time_us) * call.times / 1e6;
         }
         // Hidden calls cost nothing more; exposed ones cost at most the difference.
-        assert!(found.step_s.1 - found.step_s.0 <= slower.max(0.0) + 1e-9, "{:?} {slower}", found.step_s);
-        assert!(!found.curves.is_empty() && found.curves.len() <= 3);
-        for curve in &found.curves {
+        assert!(
+            comparison.step_s.1 - comparison.step_s.0 <= slower.max(0.0) + 1e-9,
+            "{:?} {slower}",
+            comparison.step_s
+        );
+        assert!(!comparison.curves.is_empty() && comparison.curves.len() <= 3);
+        for curve in &comparison.curves {
             let sizes: Vec<_> = curve.plan.rows.iter().map(|row| row.bytes).collect();
-            assert!(sizes.is_sorted() && curve.called.iter().all(|size| sizes.contains(size)), "{sizes:?}");
+            assert!(sizes.is_sorted() && curve.sizes.iter().all(|size| sizes.contains(size)), "{sizes:?}");
             for row in &curve.plan.rows {
                 let (low, high) = (row.pick.low_us.unwrap(), row.pick.high_us.unwrap());
                 assert!(
@@ -560,13 +589,13 @@ fn library_defaults_are_compared_with_picks() {
             }
         }
         // The schedule shown is that of the heaviest call of the step.
-        let shown = found.shown.unwrap();
-        let most = row.calls.iter().max_by(|a, b| (a.time_us * a.times).total_cmp(&(b.time_us * b.times))).unwrap();
-        assert_eq!((shown.bytes.0, shown.pick), (most.bytes, most.pick));
-        assert_eq!(shown.schedule.header().call.collective.to_string(), most.collective);
+        let shown = comparison.shown.unwrap();
+        let heaviest = row.calls.iter().max_by(|a, b| (a.time_us * a.times).total_cmp(&(b.time_us * b.times))).unwrap();
+        assert_eq!((shown.bytes.0, shown.pick), (heaviest.bytes, heaviest.pick));
+        assert_eq!(shown.schedule.header().call.collective.to_string(), heaviest.collective);
         fabricast_sim::verify::verify(&shown.schedule, &fabricast_sim::verify::VerifyOptions::default()).unwrap();
         // A result of another job yields nothing.
-        let other = ResultRow { calls: Vec::new(), ..row.clone() };
-        assert!(beside::of_row(&made.study, job, &other, fabric).is_none());
+        let without_calls = ResultRow { calls: Vec::new(), ..row.clone() };
+        assert!(library_comparison::compare(&completed.study, job, &without_calls, fabric).is_none());
     }
 }

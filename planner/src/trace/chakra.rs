@@ -26,12 +26,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use fabricast_sim::schedule::Collective;
-use fabricast_topologies::{Bytes, Picos, Place};
+use fabricast_topologies::{Bytes, Picos, SourceLocation};
 use rustc_hash::FxHashMap;
 
-use super::messages::{Messages, Side, message};
-use super::wire::{Broken, Reader, Value};
-use super::{Call, Event, MOST_EVENTS, Processor, Trace, What};
+use super::messages::{Endpoint, Messages, message};
+use super::wire::{Reader, Value, WireError};
+use super::{Call, Event, EventKind, MAX_EVENTS, Processor, Trace};
 use crate::job::JobError;
 
 /// Collectives in the order of `CollectiveCommType`.
@@ -59,7 +59,7 @@ struct Node {
     numbers: BTreeMap<String, u64>,
     group: String,
     on: Processor,
-    at: usize,
+    offset: usize,
 }
 
 /// Trace file of one rank.
@@ -80,32 +80,35 @@ pub fn read_chakra(files: &[RankFile<'_>]) -> Result<Trace, JobError> {
     let mut count = 0;
     for file in files {
         let nodes = nodes(file.bytes).map_err(|broken| {
-            JobError::at(&Place::of_source(file.source), format!("byte {}: {}", broken.at, broken.message))
+            JobError::at(&SourceLocation::from_source(file.source), format!("byte {}: {}", broken.at, broken.message))
         })?;
         count += nodes.len();
-        if count > MOST_EVENTS {
-            return Err(JobError::at(&Place::of_source(file.source), format!("more than {MOST_EVENTS} nodes")));
+        if count > MAX_EVENTS {
+            return Err(JobError::at(
+                &SourceLocation::from_source(file.source),
+                format!("more than {MAX_EVENTS} nodes"),
+            ));
         }
         all.push(nodes);
     }
     let source = files.first().map_or("", |file| file.source);
-    let mut building = Building { files, groups: groups(&all), ..Building::default() };
+    let mut builder = TraceBuilder { files, groups: groups(&all), ..TraceBuilder::default() };
     for (rank, nodes) in (0u32..).zip(&all) {
-        building.add(rank, nodes)?;
+        builder.add(rank, nodes)?;
     }
-    building.calls_are_whole()?;
-    let mut left_out = Vec::new();
-    if building.idle > 0 {
-        left_out.push(format!("{} nodes of memory, storage, metadata and barriers take no time", building.idle));
+    builder.check_complete()?;
+    let mut ignored = Vec::new();
+    if builder.idle > 0 {
+        ignored.push(format!("{} nodes of memory, storage, metadata and barriers take no time", builder.idle));
     }
-    Trace::new(building.events, left_out, source)
+    Trace::new(builder.events, ignored, source)
 }
 
 /// Reads the nodes of a file, after its metadata.
-fn nodes(bytes: &[u8]) -> Result<Vec<Node>, Broken> {
+fn nodes(bytes: &[u8]) -> Result<Vec<Node>, WireError> {
     let mut file = Reader::new(bytes);
     if file.is_empty() {
-        return Err(file.broken("empty: expected Chakra's metadata and nodes"));
+        return Err(file.error("empty: expected Chakra's metadata and nodes"));
     }
     let mut metadata = file.delimited()?;
     while metadata.field()?.is_some() {}
@@ -117,8 +120,8 @@ fn nodes(bytes: &[u8]) -> Result<Vec<Node>, Broken> {
     Ok(nodes)
 }
 
-fn node(message: &mut Reader<'_>) -> Result<Node, Broken> {
-    let mut node = Node { at: message.at(), ..Node::default() };
+fn node(message: &mut Reader<'_>) -> Result<Node, WireError> {
+    let mut node = Node { offset: message.at(), ..Node::default() };
     while let Some((field, value, at)) = message.field()? {
         match (field, value) {
             (1, Value::Varint(id)) => node.id = id,
@@ -126,9 +129,12 @@ fn node(message: &mut Reader<'_>) -> Result<Node, Broken> {
             (3, Value::Varint(kind)) => node.kind = kind,
             (4 | 5, value) => node.after.extend(value.numbers(at)?),
             (7, Value::Varint(micros)) => node.micros = micros,
-            (10, Value::Bytes(bytes)) => attribute(&mut Reader::inside(bytes, at), &mut node)?,
+            (10, Value::Bytes(bytes)) => attribute(&mut Reader::nested(bytes, at), &mut node)?,
             (1 | 3 | 7 | 10, _) => {
-                return Err(Broken { at, message: format!("field {field} of a node has another type than Chakra's") });
+                return Err(WireError {
+                    at,
+                    message: format!("field {field} of a node has another type than Chakra's"),
+                });
             }
             _ => {}
         }
@@ -138,7 +144,7 @@ fn node(message: &mut Reader<'_>) -> Result<Node, Broken> {
 
 /// Reads an `AttributeProto`: name in field 1, unsigned integers in 7, 9, 11 and 13, signed ones in 15 and 17,
 /// fixed-width ones in 19 to 25, booleans in 27, text in 29.
-fn attribute(message: &mut Reader<'_>, node: &mut Node) -> Result<(), Broken> {
+fn attribute(message: &mut Reader<'_>, node: &mut Node) -> Result<(), WireError> {
     let (mut name, mut number, mut text) = (String::new(), None, None);
     while let Some((field, value, _)) = message.field()? {
         match (field, value) {
@@ -181,83 +187,83 @@ fn groups(all: &[Vec<Node>]) -> BTreeMap<String, Arc<[u32]>> {
 }
 
 #[derive(Default)]
-struct Building<'a> {
+struct TraceBuilder<'a> {
     files: &'a [RankFile<'a>],
     groups: BTreeMap<String, Arc<[u32]>>,
     events: Vec<Event>,
     /// Collectives of each group: event, and type and size in the first rank's trace.
     calls: FxHashMap<String, Vec<(u32, Collective, u64)>>,
     /// Number of collectives that each rank called in a group.
-    made: BTreeMap<(String, u32), usize>,
+    call_counts: BTreeMap<(String, u32), usize>,
     /// Messages by sender, receiver and tag.
     messages: FxHashMap<(u32, u32, u64), Messages>,
     idle: u64,
 }
 
-impl Building<'_> {
+impl TraceBuilder<'_> {
     fn fail(&self, rank: u32, node: &Node, message: &str) -> JobError {
         let source = self.files.get(rank as usize).map_or("", |file| file.source);
         JobError::at(
-            &Place::of_source(source),
-            format!("byte {}: node {} `{}`: {message}", node.at, node.id, node.name),
+            &SourceLocation::from_source(source),
+            format!("byte {}: node {} `{}`: {message}", node.offset, node.id, node.name),
         )
     }
 
     fn add(&mut self, rank: u32, nodes: &[Node]) -> Result<(), JobError> {
-        let mut own: FxHashMap<u64, u32> = FxHashMap::default();
+        let mut event_by_id: FxHashMap<u64, u32> = FxHashMap::default();
         for node in nodes {
             let event = match node.kind {
                 4 => {
                     let time = Picos(node.micros.saturating_mul(1_000_000).min(1 << 60));
-                    self.event(rank, node, What::Compute { ranks: [rank].into(), on: node.on, time })
+                    self.event(rank, node, EventKind::Compute { ranks: [rank].into(), on: node.on, time })
                 }
-                5 => self.message(rank, node, Side::Sender)?,
+                5 => self.message(rank, node, Endpoint::Sender)?,
                 6 => {
-                    let message = self.message(rank, node, Side::Receiver)?;
-                    let taken = self.event(rank, node, What::Wait([rank].into()));
-                    self.come_after(taken, message);
-                    taken
+                    let message = self.message(rank, node, Endpoint::Receiver)?;
+                    let wait = self.event(rank, node, EventKind::Wait([rank].into()));
+                    self.add_predecessor(wait, message);
+                    wait
                 }
                 7 => self.call(rank, node)?,
                 _ => {
                     self.idle += 1;
-                    self.event(rank, node, What::Wait([rank].into()))
+                    self.event(rank, node, EventKind::Wait([rank].into()))
                 }
             };
-            if own.insert(node.id, event).is_some() {
+            if event_by_id.insert(node.id, event).is_some() {
                 return Err(self.fail(rank, node, "another node has the same id"));
             }
         }
         for node in nodes {
-            let Some(&event) = own.get(&node.id) else { continue };
+            let Some(&event) = event_by_id.get(&node.id) else { continue };
             for before in &node.after {
-                let Some(&before) = own.get(before) else {
+                let Some(&before) = event_by_id.get(before) else {
                     return Err(self.fail(rank, node, &format!("comes after node {before}, which is not there")));
                 };
-                self.come_after(event, before);
+                self.add_predecessor(event, before);
             }
         }
         Ok(())
     }
 
-    fn come_after(&mut self, event: u32, before: u32) {
-        if let Some(own) = self.events.get_mut(event as usize)
-            && !own.after.contains(&before)
+    fn add_predecessor(&mut self, event: u32, before: u32) {
+        if let Some(successor) = self.events.get_mut(event as usize)
+            && !successor.after.contains(&before)
         {
-            own.after.push(before);
+            successor.after.push(before);
         }
     }
 
-    fn event(&mut self, rank: u32, node: &Node, what: What) -> u32 {
+    fn event(&mut self, rank: u32, node: &Node, kind: EventKind) -> u32 {
         let source = self.files.get(rank as usize).map_or("", |file| file.source);
-        let place = Place::of_source(source);
-        self.events.push(Event { name: node.name.clone(), what, after: Vec::new(), start: Picos::ZERO, place });
+        let location = SourceLocation::from_source(source);
+        self.events.push(Event { name: node.name.clone(), kind, after: Vec::new(), start: Picos::ZERO, location });
         self.events.len() as u32 - 1
     }
 
     fn number(&self, rank: u32, node: &Node, name: &str) -> Result<u64, JobError> {
-        let found = node.numbers.get(name).copied();
-        found.ok_or_else(|| self.fail(rank, node, &format!("no attribute `{name}` that is a number")))
+        let value = node.numbers.get(name).copied();
+        value.ok_or_else(|| self.fail(rank, node, &format!("no attribute `{name}` that is a number")))
     }
 
     fn size(&self, rank: u32, node: &Node) -> Result<u64, JobError> {
@@ -281,27 +287,27 @@ impl Building<'_> {
         };
         if group.len() < 2 {
             self.idle += 1;
-            return Ok(self.event(rank, node, What::Wait(group)));
+            return Ok(self.event(rank, node, EventKind::Wait(group)));
         }
         let parts = if collective == Collective::AllGather { group.len() as u64 } else { 1 };
         let bytes = bytes.saturating_mul(parts);
-        let made = self.made.entry((node.group.clone(), rank)).or_default();
-        let place = *made;
-        *made += 1;
-        let known = self.calls.get(&node.group).and_then(|calls| calls.get(place)).copied();
+        let count = self.call_counts.entry((node.group.clone(), rank)).or_default();
+        let index = *count;
+        *count += 1;
+        let known = self.calls.get(&node.group).and_then(|calls| calls.get(index)).copied();
         match known {
             Some((event, other, size)) if other == collective && size == bytes => Ok(event),
             Some((_, other, size)) => {
                 let first = group.first().copied().unwrap_or_default();
                 let message = format!(
                     "call {} of this group is {collective} of {bytes} bytes here, and {other} of {size} bytes in the trace of rank {first}",
-                    place + 1
+                    index + 1
                 );
                 Err(self.fail(rank, node, &message))
             }
             None => {
-                let what = What::Call(Call { group, collective, bytes: Bytes(bytes) });
-                let event = self.event(rank, node, what);
+                let event_kind = EventKind::Call(Call { group, collective, bytes: Bytes(bytes) });
+                let event = self.event(rank, node, event_kind);
                 self.calls.entry(node.group.clone()).or_default().push((event, collective, bytes));
                 Ok(event)
             }
@@ -309,10 +315,10 @@ impl Building<'_> {
     }
 
     /// Returns the event of a message that this rank sends or receives.
-    fn message(&mut self, rank: u32, node: &Node, side: Side) -> Result<u32, JobError> {
+    fn message(&mut self, rank: u32, node: &Node, side: Endpoint) -> Result<u32, JobError> {
         let peer = match side {
-            Side::Sender => "comm_dst",
-            Side::Receiver => "comm_src",
+            Endpoint::Sender => "comm_dst",
+            Endpoint::Receiver => "comm_src",
         };
         let bytes = self.size(rank, node)?;
         let peer = self.number(rank, node, peer)?;
@@ -326,25 +332,26 @@ impl Building<'_> {
         };
         let tag = node.numbers.get("comm_tag").copied().unwrap_or_default();
         let (from, to) = match side {
-            Side::Sender => (rank, peer),
-            Side::Receiver => (peer, rank),
+            Endpoint::Sender => (rank, peer),
+            Endpoint::Receiver => (peer, rank),
         };
         let messages = self.messages.entry((from, to, tag)).or_default();
         let Some(event) = messages.next(side, self.events.len() as u32) else {
             return Ok(self.event(rank, node, message(from, to, bytes)));
         };
-        let told = self.events.get(event as usize).and_then(|event| event.what.call()).map_or(0, |call| call.bytes.0);
-        match told == bytes {
+        let recorded =
+            self.events.get(event as usize).and_then(|event| event.kind.call()).map_or(0, |call| call.bytes.0);
+        match recorded == bytes {
             true => Ok(event),
             false => {
-                let message = format!("a message of {bytes} bytes here, and of {told} in the trace of rank {peer}");
+                let message = format!("a message of {bytes} bytes here, and of {recorded} in the trace of rank {peer}");
                 Err(self.fail(rank, node, &message))
             }
         }
     }
 
     /// Checks that every rank of a group made all of its calls, and that every receive has a send.
-    fn calls_are_whole(&self) -> Result<(), JobError> {
+    fn check_complete(&self) -> Result<(), JobError> {
         let missing = self.messages.iter().filter(|(_, messages)| messages.missing() > 0);
         if let Some(((from, to, tag), messages)) = missing.min_by_key(|(key, _)| **key) {
             let source = self.files.get(*to as usize).map_or("", |file| file.source);
@@ -352,17 +359,17 @@ impl Building<'_> {
                 "receives more from rank {from} under comm_tag {tag} than that sends: {} too many",
                 messages.missing()
             );
-            return Err(JobError::at(&Place::of_source(source), message));
+            return Err(JobError::at(&SourceLocation::from_source(source), message));
         }
         for (name, calls) in &self.calls {
             let group = self.groups.get(name).cloned().unwrap_or_else(|| [].into());
             for &rank in &*group {
-                let made = self.made.get(&(name.clone(), rank)).copied().unwrap_or_default();
-                if made < calls.len() {
+                let count = self.call_counts.get(&(name.clone(), rank)).copied().unwrap_or_default();
+                if count < calls.len() {
                     let source = self.files.get(rank as usize).map_or("", |file| file.source);
-                    let of = if name.is_empty() { "all ranks".to_owned() } else { format!("group `{name}`") };
-                    let message = format!("{made} calls of {of}, of which others made {}", calls.len());
-                    return Err(JobError::at(&Place::of_source(source), message));
+                    let group_name = if name.is_empty() { "all ranks".to_owned() } else { format!("group `{name}`") };
+                    let message = format!("{count} calls of {group_name}, of which others made {}", calls.len());
+                    return Err(JobError::at(&SourceLocation::from_source(source), message));
                 }
             }
         }
@@ -376,10 +383,10 @@ mod tests {
     use fabricast_topologies::route::{RouteOptions, Router};
     use fabricast_topologies::{FabricRequest, load};
 
-    use super::super::tests_of;
+    use super::super::test_invariants;
     use super::*;
-    use crate::job::Collectives;
-    use crate::step::Simulated;
+    use crate::job::CollectiveCandidates;
+    use crate::step::SimulatedCosts;
 
     /// Encoded with Google's protobuf library; see data/traces/README.md.
     const MLP: [&[u8]; 4] = [
@@ -411,29 +418,29 @@ mod tests {
     }
 
     fn calls(trace: &Trace) -> Vec<(&str, Vec<u32>, u64)> {
-        let of = |call: &Call| (call.collective.name(), call.group.to_vec(), call.bytes.0);
-        trace.events.iter().filter_map(|event| event.what.call()).map(of).collect()
+        let summary = |call: &Call| (call.collective.name(), call.group.to_vec(), call.bytes.0);
+        trace.events.iter().filter_map(|event| event.kind.call()).map(summary).collect()
     }
 
     #[test]
     fn converter_traces_are_read() {
         let trace = read(&MLP).unwrap();
-        assert_eq!((trace.ranks, trace.left_out.len()), (4, 0));
+        assert_eq!((trace.ranks, trace.ignored.len()), (4, 0));
         let everyone = vec![0, 1, 2, 3];
-        let found = calls(&trace);
+        let actual = calls(&trace);
         // Three layers, two passes: activations gathered in the forward pass, gradients of weights, and of inputs
         // except the first layer's.
-        assert_eq!(found.len(), 2 * (3 + 2 + 3));
-        assert!(found.iter().all(|(_, group, _)| *group == everyone));
-        assert_eq!(found[0], ("all_gather", everyone.clone(), 4 * 65_536));
-        let reduced: u64 = found.iter().filter(|call| call.0 == "all_reduce").map(|call| call.2).sum();
+        assert_eq!(actual.len(), 2 * (3 + 2 + 3));
+        assert!(actual.iter().all(|(_, group, _)| *group == everyone));
+        assert_eq!(actual[0], ("all_gather", everyone.clone(), 4 * 65_536));
+        let reduced: u64 = actual.iter().filter(|call| call.0 == "all_reduce").map(|call| call.2).sum();
         assert_eq!(reduced, 2 * (3 * 1_048_576 + 2 * 65_536));
         // Every rank computes three layers forward and backward, with both gradients.
         let computed: u64 = trace
             .events
             .iter()
-            .filter_map(|event| match &event.what {
-                What::Compute { time, .. } => Some(time.0 / 1_000_000),
+            .filter_map(|event| match &event.kind {
+                EventKind::Compute { time, .. } => Some(time.0 / 1_000_000),
                 _ => None,
             })
             .sum();
@@ -450,7 +457,7 @@ mod tests {
         let after: Vec<usize> = trace.events.iter().map(|event| event.after.len()).collect();
         // Eight dependencies from the files, and one for each of two receives on its message.
         assert_eq!(after.iter().sum::<usize>(), 10);
-        assert!(trace.left_out[0].starts_with("2 nodes"), "{:?}", trace.left_out);
+        assert!(trace.ignored[0].starts_with("2 nodes"), "{:?}", trace.ignored);
     }
 
     /// Each rank sends to the next and then receives from the previous one, fourteen times, and reduces seven of the
@@ -458,18 +465,18 @@ mod tests {
     #[test]
     fn astra_sim_ring_completes_in_lockstep() {
         let trace = read(&RING).unwrap();
-        let found = calls(&trace);
-        assert_eq!((trace.ranks, found.len()), (8, 8 * 14));
-        for (name, group, bytes) in &found {
+        let actual = calls(&trace);
+        assert_eq!((trace.ranks, actual.len()), (8, 8 * 14));
+        for (name, group, bytes) in &actual {
             assert_eq!((*name, group[1], *bytes), ("send_recv", (group[0] + 1) % 8, (1 << 20) / 8));
         }
-        let fabric = load(&FabricRequest::of("hgx-h100")).unwrap();
+        let fabric = load(&FabricRequest::new("hgx-h100")).unwrap();
         let router = Router::new(&fabric, RouteOptions::default());
         let profile = Profile::ideal();
-        let simulated = Simulated::new(&router, &profile, fabric.gpus());
-        let outcome = trace.run(&simulated, 8, Collectives::Library, "t.0.et").unwrap();
-        tests_of::holds(&trace, &outcome);
-        let message = trace.events.iter().zip(&outcome.spans).find(|(event, _)| event.what.call().is_some());
+        let simulated = SimulatedCosts::new(&router, &profile, fabric.gpus());
+        let outcome = trace.run(&simulated, 8, CollectiveCandidates::Library, "t.0.et").unwrap();
+        test_invariants::assert_invariants(&trace, &outcome);
+        let message = trace.events.iter().zip(&outcome.spans).find(|(event, _)| event.kind.call().is_some());
         let alone = message.unwrap().1.alone;
         assert_eq!(outcome.compute, Picos::from_us(7.0 * 7.0));
         assert_eq!(outcome.time, Picos(alone.0 * 14) + outcome.compute);
@@ -481,12 +488,12 @@ mod tests {
     /// Sender and receiver must agree on the size of a message.
     #[test]
     fn message_size_mismatch_is_rejected() {
-        let other = RING[1].windows(3).rposition(|bytes| bytes == [0x80, 0x80, 0x08]).unwrap();
+        let offset = RING[1].windows(3).rposition(|bytes| bytes == [0x80, 0x80, 0x08]).unwrap();
         let mut changed = RING[1].to_vec();
-        changed[other + 2] = 0x09;
+        changed[offset + 2] = 0x09;
         let error = read(&[RING[0], &changed, RING[2], RING[3], RING[4], RING[5], RING[6], RING[7]]).unwrap_err();
-        let told = "a message of 147456 bytes here, and of 131072 in the trace of rank 0";
-        assert!(error.to_string().starts_with("t.1.et: byte ") && error.to_string().ends_with(told), "{error}");
+        let expected = "a message of 147456 bytes here, and of 131072 in the trace of rank 0";
+        assert!(error.to_string().starts_with("t.1.et: byte ") && error.to_string().ends_with(expected), "{error}");
     }
 
     fn field(number: u8, bytes: &[u8]) -> Vec<u8> {
@@ -502,16 +509,16 @@ mod tests {
     /// The host thread continues while the GPU computes.
     #[test]
     fn host_operations_do_not_occupy_the_gpu() {
-        let yes = field(10, &[field(1, b"is_cpu_op"), vec![0xd8, 0x01, 1]].concat());
-        let on_cpu = |id| computes(id, 20, &yes);
+        let attribute = field(10, &[field(1, b"is_cpu_op"), vec![0xd8, 0x01, 1]].concat());
+        let on_cpu = |id| computes(id, 20, &attribute);
         // The kernel, launched by the first operation, runs concurrently with the second.
         let trace = [vec![0], on_cpu(1), on_cpu(2), computes(3, 30, &[5 << 3, 1])].concat();
         let read = |trace: &[u8]| read(&[trace]).unwrap();
-        let fabric = load(&FabricRequest::of("hgx-h100")).unwrap();
+        let fabric = load(&FabricRequest::new("hgx-h100")).unwrap();
         let router = Router::new(&fabric, RouteOptions::default());
         let profile = Profile::ideal();
-        let simulated = Simulated::new(&router, &profile, fabric.gpus());
-        let run = |trace: &Trace| trace.run(&simulated, 8, Collectives::Library, "t.0.et").unwrap();
+        let simulated = SimulatedCosts::new(&router, &profile, fabric.gpus());
+        let run = |trace: &Trace| trace.run(&simulated, 8, CollectiveCandidates::Library, "t.0.et").unwrap();
         let outcome = run(&read(&trace));
         assert_eq!((outcome.time, outcome.compute), (Picos::from_us(50.0), Picos::from_us(30.0)));
         let all_on_gpu = [vec![0], computes(1, 20, &[]), computes(2, 20, &[]), computes(3, 30, &[5 << 3, 1])].concat();
@@ -530,9 +537,9 @@ mod tests {
         let error = read(&[MLP[0], PIPELINE[0]]).unwrap_err().to_string();
         assert!(error.contains("t.1.et: ") && !error.is_empty(), "{error}");
         // Any damaged byte must not cause a panic.
-        for place in 0..MLP[0].len() {
+        for offset in 0..MLP[0].len() {
             let mut damaged = MLP[0].to_vec();
-            damaged[place] ^= 0x55;
+            damaged[offset] ^= 0x55;
             let _ = read(&[&damaged, MLP[1], MLP[2], MLP[3]]);
         }
     }

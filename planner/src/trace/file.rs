@@ -2,7 +2,7 @@
 
 use super::{RankFile, Trace, read_chakra, read_nccl_log, read_table};
 use crate::job::JobError;
-use fabricast_topologies::Place;
+use fabricast_topologies::SourceLocation;
 
 /// Trace file: name used in errors, and contents.
 pub type Contents = (String, Vec<u8>);
@@ -16,7 +16,7 @@ pub fn read(files: &[Contents], all: Option<u32>) -> Result<Trace, JobError> {
     match files {
         [(source, bytes)] if !source.ends_with(".et") => {
             let text = std::str::from_utf8(bytes).map_err(|_| {
-                JobError::at(&Place::of_source(source), "no text: expected a table, a log of NCCL or *.0.et")
+                JobError::at(&SourceLocation::from_source(source), "no text: expected a table, a log of NCCL or *.0.et")
             })?;
             match text.contains("NCCL INFO") {
                 true => read_nccl_log(text, source),

@@ -3,11 +3,11 @@
 use fabricast_sim::schedule::Collective;
 use fabricast_topologies::Bytes;
 
-use super::{Call, What};
+use super::{Call, EventKind};
 
 /// Rank that recorded a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Side {
+pub(super) enum Endpoint {
     Sender,
     Receiver,
 }
@@ -23,13 +23,13 @@ pub(super) struct Messages {
 impl Messages {
     /// Returns the event of the next message recorded on a side. Returns `None` if the other side has not recorded it
     /// yet; its event is then `new`.
-    pub fn next(&mut self, side: Side, new: u32) -> Option<u32> {
-        let told = match side {
-            Side::Sender => &mut self.sent,
-            Side::Receiver => &mut self.received,
+    pub fn next(&mut self, side: Endpoint, new: u32) -> Option<u32> {
+        let count = match side {
+            Endpoint::Sender => &mut self.sent,
+            Endpoint::Receiver => &mut self.received,
         };
-        let known = self.events.get(*told).copied();
-        *told += 1;
+        let known = self.events.get(*count).copied();
+        *count += 1;
         if known.is_none() {
             self.events.push(new);
         }
@@ -43,6 +43,6 @@ impl Messages {
 }
 
 /// Creates a message between two ranks.
-pub(super) fn message(from: u32, to: u32, bytes: u64) -> What {
-    What::Message(Call { group: [from, to].into(), collective: Collective::SendRecv, bytes: Bytes(bytes) })
+pub(super) fn message(from: u32, to: u32, bytes: u64) -> EventKind {
+    EventKind::Message(Call { group: [from, to].into(), collective: Collective::SendRecv, bytes: Bytes(bytes) })
 }

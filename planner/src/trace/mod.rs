@@ -18,7 +18,7 @@ mod ranks;
 mod run;
 mod table;
 #[cfg(test)]
-mod tests_of;
+mod test_invariants;
 mod wire;
 
 pub use chakra::{RankFile, read_chakra};
@@ -30,16 +30,16 @@ pub use table::read_table;
 use std::sync::Arc;
 
 use fabricast_sim::schedule::Collective;
-use fabricast_topologies::{Bytes, Picos, Place};
+use fabricast_topologies::{Bytes, Picos, SourceLocation};
 
 use crate::job::JobError;
 
 /// Largest number of events in a trace.
-pub const MOST_EVENTS: usize = 1 << 20;
+pub const MAX_EVENTS: usize = 1 << 20;
 
 /// Limit on the total computing time of all events: half the range of 64-bit picoseconds, so that times do not
 /// overflow.
-const LONGEST: Picos = Picos(u64::MAX / 2);
+const MAX_COMPUTE: Picos = Picos(u64::MAX / 2);
 
 /// Job as a graph of events.
 #[derive(Clone, Debug, PartialEq)]
@@ -49,7 +49,7 @@ pub struct Trace {
     /// Events. Predecessors may come later in the list.
     pub events: Vec<Event>,
     /// Parts of the input that were ignored, one sentence each.
-    pub left_out: Vec<String>,
+    pub ignored: Vec<String>,
 }
 
 /// Event of a trace.
@@ -58,18 +58,18 @@ pub struct Event {
     /// Name in the trace; may be empty.
     pub name: String,
     /// Kind of event.
-    pub what: What,
+    pub kind: EventKind,
     /// Indices of the predecessors.
     pub after: Vec<u32>,
     /// Earliest start time.
     pub start: Picos,
     /// Source location.
-    pub place: Place,
+    pub location: SourceLocation,
 }
 
 /// Kind of an event, with its data.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum What {
+pub enum EventKind {
     /// Computation, with the same duration on each rank.
     Compute {
         /// Ranks that compute.
@@ -114,47 +114,50 @@ impl Trace {
     ///
     /// # Errors
     /// [`JobError`] at an event in a dependency cycle, and if there are too many events or none.
-    pub(crate) fn new(events: Vec<Event>, left_out: Vec<String>, source: &str) -> Result<Self, JobError> {
+    pub(crate) fn new(events: Vec<Event>, ignored: Vec<String>, source: &str) -> Result<Self, JobError> {
         if events.is_empty() {
-            return Err(JobError::at(&Place::of_source(source), "no computation and no call"));
+            return Err(JobError::at(&SourceLocation::from_source(source), "no computation and no call"));
         }
-        if events.len() > MOST_EVENTS {
-            let message = format!("{} events are more than {MOST_EVENTS}", events.len());
-            return Err(JobError::at(&Place::of_source(source), message));
+        if events.len() > MAX_EVENTS {
+            let message = format!("{} events are more than {MAX_EVENTS}", events.len());
+            return Err(JobError::at(&SourceLocation::from_source(source), message));
         }
         let mut computing = Picos::ZERO;
         for event in &events {
-            if let What::Compute { time, .. } = event.what {
+            if let EventKind::Compute { time, .. } = event.kind {
                 computing += time;
             }
-            if computing > LONGEST {
-                let message = format!("more than {} s of computing up to here", LONGEST.0 / 1_000_000_000_000);
-                return Err(JobError::at(&event.place, message));
+            if computing > MAX_COMPUTE {
+                let message = format!("more than {} s of computing up to here", MAX_COMPUTE.0 / 1_000_000_000_000);
+                return Err(JobError::at(&event.location, message));
             }
         }
-        if computing == Picos::ZERO && !events.iter().any(|event| event.what.call().is_some()) {
-            return Err(JobError::at(&Place::of_source(source), "no call, and computation that takes no time"));
+        if computing == Picos::ZERO && !events.iter().any(|event| event.kind.call().is_some()) {
+            return Err(JobError::at(
+                &SourceLocation::from_source(source),
+                "no call, and computation that takes no time",
+            ));
         }
-        let greatest = |event: &Event| event.what.ranks().iter().copied().max();
+        let greatest = |event: &Event| event.kind.ranks().iter().copied().max();
         let ranks = events.iter().filter_map(greatest).max().map_or(0, |rank| rank + 1);
-        let trace = Self { ranks, events, left_out };
-        match trace.first_in_a_circle() {
+        let trace = Self { ranks, events, ignored };
+        match trace.find_cycle() {
             None => Ok(trace),
-            Some(event) => Err(JobError::at(&event.place, format!("`{}` comes after itself", event.name))),
+            Some(event) => Err(JobError::at(&event.location, format!("`{}` comes after itself", event.name))),
         }
     }
 
     /// Returns an event of a dependency cycle, or one that follows it, if there is a cycle.
-    fn first_in_a_circle(&self) -> Option<&Event> {
-        let (mut waiting, followers) = self.order();
+    fn find_cycle(&self) -> Option<&Event> {
+        let (mut waiting, followers) = self.dependencies();
         let mut ready: Vec<u32> = (0u32..).zip(&waiting).filter(|(_, n)| **n == 0).map(|(event, _)| event).collect();
         let mut done = 0;
         while let Some(event) = ready.pop() {
             done += 1;
             for &next in followers.get(event as usize).into_iter().flatten() {
-                if let Some(left) = waiting.get_mut(next as usize) {
-                    *left -= 1;
-                    if *left == 0 {
+                if let Some(remaining) = waiting.get_mut(next as usize) {
+                    *remaining -= 1;
+                    if *remaining == 0 {
                         ready.push(next);
                     }
                 }
@@ -163,17 +166,17 @@ impl Trace {
         if done == self.events.len() {
             return None;
         }
-        self.events.iter().zip(&waiting).find(|(_, left)| **left > 0).map(|(event, _)| event)
+        self.events.iter().zip(&waiting).find(|(_, remaining)| **remaining > 0).map(|(event, _)| event)
     }
 
     /// Returns the number of predecessors and the list of successors of each event.
-    fn order(&self) -> (Vec<u32>, Vec<Vec<u32>>) {
+    fn dependencies(&self) -> (Vec<u32>, Vec<Vec<u32>>) {
         let mut followers = vec![Vec::new(); self.events.len()];
         let waiting = (0u32..).zip(&self.events).map(|(number, event)| {
             let mut count = 0;
             for &before in &event.after {
-                if let Some(of) = followers.get_mut(before as usize) {
-                    of.push(number);
+                if let Some(successors) = followers.get_mut(before as usize) {
+                    successors.push(number);
                     count += 1;
                 }
             }
@@ -184,7 +187,7 @@ impl Trace {
     }
 }
 
-impl What {
+impl EventKind {
     /// Participating ranks.
     #[must_use]
     pub fn ranks(&self) -> &Arc<[u32]> {

@@ -7,8 +7,8 @@ pub(super) fn parse(text: &str) -> Result<Vec<u32>, String> {
         let number = |text: &str| {
             text.parse::<u32>()
                 .ok()
-                .filter(|rank| *rank < MOST)
-                .ok_or_else(|| format!("`{word}` is no rank: expected a number under {MOST}, or a range as 0-7"))
+                .filter(|rank| *rank < MAX_RANKS)
+                .ok_or_else(|| format!("`{word}` is no rank: expected a number under {MAX_RANKS}, or a range as 0-7"))
         };
         match word.split_once('-') {
             None => ranks.push(number(word)?),
@@ -20,8 +20,8 @@ pub(super) fn parse(text: &str) -> Result<Vec<u32>, String> {
                 ranks.extend(first..=last);
             }
         }
-        if ranks.len() > MOST as usize {
-            return Err(format!("more than {MOST} ranks"));
+        if ranks.len() > MAX_RANKS as usize {
+            return Err(format!("more than {MAX_RANKS} ranks"));
         }
     }
     let mut sorted = ranks.clone();
@@ -34,7 +34,7 @@ pub(super) fn parse(text: &str) -> Result<Vec<u32>, String> {
 }
 
 /// Largest number of ranks in a trace.
-pub(super) const MOST: u32 = 1 << 17;
+pub(super) const MAX_RANKS: u32 = 1 << 17;
 
 #[cfg(test)]
 mod tests {

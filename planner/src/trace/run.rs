@@ -8,13 +8,13 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 
 use fabricast_sim::schedule::Collective;
-use fabricast_topologies::{Bytes, NodeId, Picos, Place};
+use fabricast_topologies::{Bytes, NodeId, Picos, SourceLocation};
 use rustc_hash::FxHashMap;
 
-use super::{Call, Processor, Trace, What};
-use crate::job::{Collectives, JobError};
+use super::{Call, EventKind, Processor, Trace};
+use crate::job::{CollectiveCandidates, JobError};
 use crate::plan::PlanError;
-use crate::step::{OwnChoice, Planned, Simulated, TimeError, fastest};
+use crate::step::{CallWithStrategy, LibraryChoiceScope, SimulatedCosts, TimeError, fastest};
 
 /// Time span of an event.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -57,13 +57,13 @@ impl Trace {
     /// [`TimeError`]: more ranks than devices, or a call without a strategy.
     pub fn run(
         &self,
-        simulated: &Simulated<'_>,
+        simulated: &SimulatedCosts<'_>,
         devices: usize,
-        collectives: Collectives,
+        collectives: CollectiveCandidates,
         source: &str,
     ) -> Result<Outcome, TimeError> {
         self.check_ranks(devices, source)?;
-        let groups = Group::of(self, simulated);
+        let groups = Group::by_ranks(self, simulated);
         Run::new(self, simulated, collectives, &groups).finish()
     }
 }
@@ -76,24 +76,24 @@ impl Trace {
     pub fn check_ranks(&self, devices: usize, source: &str) -> Result<(), JobError> {
         if self.ranks as usize > devices {
             let message = format!("ranks 0 to {}, and the fabric has {devices} GPUs in use", self.ranks - 1);
-            return Err(JobError::at(&Place::of_source(source), message));
+            return Err(JobError::at(&SourceLocation::from_source(source), message));
         }
         Ok(())
     }
 }
 
 /// Active call.
-struct Under<'a> {
+struct ActiveCall<'a> {
     event: u32,
-    call: Planned,
+    call: CallWithStrategy,
     devices: &'a [NodeId],
     islands: &'a [u32],
 }
 
 /// Calls of a group, which run one at a time.
 #[derive(Default)]
-struct Turns {
-    under_way: bool,
+struct GroupQueue {
+    is_busy: bool,
     waiting: BinaryHeap<Reverse<(Picos, u32)>>,
 }
 
@@ -106,20 +106,25 @@ struct Group {
 type Groups<'a> = FxHashMap<&'a [u32], Group>;
 
 /// Concurrent calls with their devices and start times, relative to the first.
-type Together = Vec<(Planned, Vec<NodeId>, Picos)>;
+type ConcurrentCalls = Vec<(CallWithStrategy, Vec<NodeId>, Picos)>;
 
 struct Run<'a> {
     trace: &'a Trace,
-    simulated: &'a Simulated<'a>,
-    collectives: Collectives,
+    simulated: &'a SimulatedCosts<'a>,
+    collectives: CollectiveCandidates,
     groups: &'a Groups<'a>,
-    planned: FxHashMap<&'a What, (Planned, Picos)>,
-    known: FxHashMap<Together, Vec<Picos>>,
+    planned: FxHashMap<&'a EventKind, (CallWithStrategy, Picos)>,
+    known: FxHashMap<ConcurrentCalls, Vec<Picos>>,
     spans: Vec<Span>,
 }
 
 impl<'a> Run<'a> {
-    fn new(trace: &'a Trace, simulated: &'a Simulated<'a>, collectives: Collectives, groups: &'a Groups<'a>) -> Self {
+    fn new(
+        trace: &'a Trace,
+        simulated: &'a SimulatedCosts<'a>,
+        collectives: CollectiveCandidates,
+        groups: &'a Groups<'a>,
+    ) -> Self {
         let spans = vec![Span::default(); trace.events.len()];
         Self {
             trace,
@@ -133,35 +138,35 @@ impl<'a> Run<'a> {
     }
 
     /// Returns the strategy of a call and its time alone. A message is simulated as a scatter between two ranks.
-    fn plan(&mut self, what: &'a What, call: &'a Call) -> Result<(Planned, Picos), TimeError> {
-        if let Some(known) = self.planned.get(what) {
+    fn plan(&mut self, kind: &'a EventKind, call: &'a Call) -> Result<(CallWithStrategy, Picos), TimeError> {
+        if let Some(known) = self.planned.get(kind) {
             return Ok(*known);
         }
-        let (collective, bytes) = match what {
-            What::Message(_) => (Collective::Scatter, Bytes(call.bytes.0.saturating_mul(2))),
+        let (collective, bytes) = match kind {
+            EventKind::Message(_) => (Collective::Scatter, Bytes(call.bytes.0.saturating_mul(2))),
             _ => (call.collective, call.bytes),
         };
         let devices = self.groups.get(&*call.group).map(|group| group.devices.as_slice()).unwrap_or_default();
-        let found = self.simulated.row(devices, collective, bytes, self.collectives, OwnChoice::Inside);
+        let row = self.simulated.plan_row(devices, collective, bytes, self.collectives, LibraryChoiceScope::Inside);
         // Errors name the original collective.
-        let found = found.map_err(|error| match error {
+        let row = row.map_err(|error| match error {
             PlanError::NothingToChoose { rejected, possible, .. } => {
                 PlanError::NothingToChoose { collective: call.collective, rejected, possible }
             }
             other => other,
         })?;
-        let Some(row) = found else {
+        let Some(row) = row else {
             let message = format!("no strategy for {}", call.collective);
-            return Err(JobError::at(&Place::default(), message).into());
+            return Err(JobError::at(&SourceLocation::default(), message).into());
         };
         let fastest = fastest(&row);
-        let planned = Planned { collective, bytes, strategy: fastest.strategy };
-        self.planned.insert(what, (planned, fastest.time));
+        let planned = CallWithStrategy { collective, bytes, strategy: fastest.strategy };
+        self.planned.insert(kind, (planned, fastest.time));
         Ok((planned, fastest.time))
     }
 
     fn finish(mut self) -> Result<Outcome, TimeError> {
-        let (mut waiting, followers) = self.trace.order();
+        let (mut waiting, followers) = self.trace.dependencies();
         let mut ready: BinaryHeap<Reverse<(Picos, u32)>> = BinaryHeap::new();
         for (number, event) in (0u32..).zip(&self.trace.events) {
             if waiting.get(number as usize) == Some(&0) {
@@ -171,8 +176,8 @@ impl<'a> Run<'a> {
         // Event ends; the end of a call may have moved, in which case its span is authoritative.
         let mut ends: BinaryHeap<Reverse<(Picos, u32)>> = BinaryHeap::new();
         let mut free_ranks: BTreeMap<(u32, Processor), Picos> = BTreeMap::new();
-        let mut in_turn: FxHashMap<&'a [u32], Turns> = FxHashMap::default();
-        let mut under: Vec<Under<'_>> = Vec::new();
+        let mut queues: FxHashMap<&'a [u32], GroupQueue> = FxHashMap::default();
+        let mut active: Vec<ActiveCall<'_>> = Vec::new();
         let (mut busy, mut calls) = (BTreeMap::<u32, Picos>::new(), 0);
         loop {
             let next_end = ends.peek().map(|Reverse((time, _))| *time);
@@ -185,31 +190,31 @@ impl<'a> Run<'a> {
                     ends.push(Reverse((end, event)));
                     continue;
                 }
-                under.retain(|one| one.event != event);
-                if let Some(call) = self.trace.events.get(event as usize).and_then(|event| event.what.call())
-                    && let Some(turns) = in_turn.get_mut(&*call.group)
+                active.retain(|call| call.event != event);
+                if let Some(call) = self.trace.events.get(event as usize).and_then(|event| event.kind.call())
+                    && let Some(queue) = queues.get_mut(&*call.group)
                 {
-                    turns.under_way = false;
-                    ready.extend(turns.waiting.pop());
+                    queue.is_busy = false;
+                    ready.extend(queue.waiting.pop());
                 }
                 for &next in followers.get(event as usize).into_iter().flatten() {
-                    let Some(left) = waiting.get_mut(next as usize) else { continue };
-                    *left -= 1;
-                    if *left == 0 {
+                    let Some(remaining) = waiting.get_mut(next as usize) else { continue };
+                    *remaining -= 1;
+                    if *remaining == 0 {
                         let start = self.trace.events.get(next as usize).map(|event| event.start).unwrap_or_default();
                         ready.push(Reverse((start.max(now), next)));
                     }
                 }
             }
-            let mut joined = Vec::new();
+            let mut started_islands = Vec::new();
             while let Some(&Reverse((_, event))) = ready.peek().filter(|Reverse((time, _))| *time <= now) {
                 ready.pop();
-                match self.trace.events.get(event as usize).map(|event| &event.what) {
-                    Some(What::Wait(_)) => {
-                        self.note(event, Span { begin: now, end: now, alone: Picos::ZERO });
+                match self.trace.events.get(event as usize).map(|event| &event.kind) {
+                    Some(EventKind::Wait(_)) => {
+                        self.set_span(event, Span { begin: now, end: now, alone: Picos::ZERO });
                         ends.push(Reverse((now, event)));
                     }
-                    Some(What::Compute { ranks, on, time }) => {
+                    Some(EventKind::Compute { ranks, on, time }) => {
                         // Each rank starts as soon as it is free; the event ends with the last rank.
                         let mut end = now;
                         for &rank in &**ranks {
@@ -220,67 +225,75 @@ impl<'a> Run<'a> {
                                 *busy.entry(rank).or_default() += *time;
                             }
                         }
-                        self.note(event, Span { begin: end - *time, end, alone: *time });
+                        self.set_span(event, Span { begin: end - *time, end, alone: *time });
                         ends.push(Reverse((end, event)));
                     }
-                    Some(what @ (What::Call(call) | What::Message(call))) => {
-                        let turns = in_turn.entry(&call.group).or_default();
-                        if std::mem::replace(&mut turns.under_way, true) {
-                            turns.waiting.push(Reverse((now, event)));
+                    Some(kind @ (EventKind::Call(call) | EventKind::Message(call))) => {
+                        let queue = queues.entry(&call.group).or_default();
+                        if std::mem::replace(&mut queue.is_busy, true) {
+                            queue.waiting.push(Reverse((now, event)));
                             continue;
                         }
                         calls += 1;
-                        let (planned, alone) = self.plan(what, call)?;
+                        let (planned, alone) = self.plan(kind, call)?;
                         let Some(group) = self.groups.get(&*call.group) else { continue };
-                        self.note(event, Span { begin: now, end: now + alone, alone });
-                        joined.extend(group.islands.iter().copied());
-                        under.push(Under { event, call: planned, devices: &group.devices, islands: &group.islands });
+                        self.set_span(event, Span { begin: now, end: now + alone, alone });
+                        started_islands.extend(group.islands.iter().copied());
+                        active.push(ActiveCall {
+                            event,
+                            call: planned,
+                            devices: &group.devices,
+                            islands: &group.islands,
+                        });
                         ends.push(Reverse((now + alone, event)));
                     }
                     None => {}
                 }
             }
-            self.share(&under, &joined)?;
+            self.simulate_sharing(&active, &started_islands)?;
         }
         let time = self.spans.iter().map(|span| span.end).max().unwrap_or_default();
-        let communication = self.covered();
+        let communication = self.communication_time();
         let compute = busy.into_values().max().unwrap_or_default();
         Ok(Outcome { time, spans: self.spans, compute, communication, calls })
     }
 
-    fn note(&mut self, event: u32, span: Span) {
+    fn set_span(&mut self, event: u32, span: Span) {
         if let Some(known) = self.spans.get_mut(event as usize) {
             *known = span;
         }
     }
 
     /// Simulates the calls that share the fabric with calls that started in these NVLink domains.
-    fn share(&mut self, under: &[Under<'_>], joined: &[u32]) -> Result<(), TimeError> {
-        if joined.is_empty() {
+    fn simulate_sharing(&mut self, active: &[ActiveCall<'_>], islands: &[u32]) -> Result<(), TimeError> {
+        if islands.is_empty() {
             return Ok(());
         }
-        let leaves = |one: &Under<'_>| one.islands.len() > 1;
-        let several = joined.iter().any(|island| Some(island) != joined.first());
-        let near =
-            |one: &&Under<'_>| (several && leaves(one)) || one.islands.iter().any(|island| joined.contains(island));
-        let at_once: Vec<&Under<'_>> = under.iter().filter(near).collect();
-        if at_once.len() < 2 {
+        let leaves = |one: &ActiveCall<'_>| one.islands.len() > 1;
+        let several = islands.iter().any(|island| Some(island) != islands.first());
+        let near = |one: &&ActiveCall<'_>| {
+            (several && leaves(one)) || one.islands.iter().any(|island| islands.contains(island))
+        };
+        let concurrent: Vec<&ActiveCall<'_>> = active.iter().filter(near).collect();
+        if concurrent.len() < 2 {
             return Ok(());
         }
-        let begin = |one: &Under<'_>| self.spans.get(one.event as usize).map(|span| span.begin).unwrap_or_default();
-        let first = at_once.iter().map(|one| begin(one)).min().unwrap_or_default();
-        let calls: Vec<(Planned, &[NodeId], Picos)> =
-            at_once.iter().map(|one| (one.call, one.devices, begin(one) - first)).collect();
-        let key: Together = calls.iter().map(|(call, devices, begin)| (*call, devices.to_vec(), *begin)).collect();
+        let begin =
+            |one: &ActiveCall<'_>| self.spans.get(one.event as usize).map(|span| span.begin).unwrap_or_default();
+        let first = concurrent.iter().map(|one| begin(one)).min().unwrap_or_default();
+        let calls: Vec<(CallWithStrategy, &[NodeId], Picos)> =
+            concurrent.iter().map(|one| (one.call, one.devices, begin(one) - first)).collect();
+        let key: ConcurrentCalls =
+            calls.iter().map(|(call, devices, begin)| (*call, devices.to_vec(), *begin)).collect();
         let ends = match self.known.get(&key) {
             Some(known) => known.clone(),
             None => {
-                let found = self.simulated.together_at(&calls)?;
-                self.known.insert(key, found.clone());
-                found
+                let end_times = self.simulated.concurrent_end_times(&calls)?;
+                self.known.insert(key, end_times.clone());
+                end_times
             }
         };
-        for (one, end) in at_once.iter().zip(ends) {
+        for (one, end) in concurrent.iter().zip(ends) {
             if let Some(span) = self.spans.get_mut(one.event as usize) {
                 span.end = span.end.max(first + end);
             }
@@ -289,8 +302,8 @@ impl<'a> Run<'a> {
     }
 
     /// Total time with at least one active call.
-    fn covered(&self) -> Picos {
-        let calls = self.trace.events.iter().zip(&self.spans).filter(|(event, _)| event.what.call().is_some());
+    fn communication_time(&self) -> Picos {
+        let calls = self.trace.events.iter().zip(&self.spans).filter(|(event, _)| event.kind.call().is_some());
         let mut spans: Vec<(Picos, Picos)> = calls.map(|(_, span)| (span.begin, span.end)).collect();
         spans.sort_unstable();
         let (mut sum, mut until) = (Picos::ZERO, Picos::ZERO);
@@ -304,10 +317,10 @@ impl<'a> Run<'a> {
 
 impl Group {
     /// Returns the groups of all calls of a trace.
-    fn of<'a>(trace: &'a Trace, simulated: &Simulated<'_>) -> Groups<'a> {
+    fn by_ranks<'a>(trace: &'a Trace, simulated: &SimulatedCosts<'_>) -> Groups<'a> {
         let mut groups = Groups::default();
         for event in &trace.events {
-            if let Some(call) = event.what.call() {
+            if let Some(call) = event.kind.call() {
                 groups.entry(&call.group).or_insert_with(|| {
                     let devices = simulated.devices(&call.group);
                     let islands = simulated.islands(&devices);
@@ -325,36 +338,36 @@ mod tests {
     use fabricast_topologies::route::{RouteOptions, Router};
     use fabricast_topologies::{FabricRequest, load};
 
-    use super::super::{read_table, tests_of};
+    use super::super::{read_table, test_invariants};
     use super::*;
 
     fn run(text: &str, fabric: &str, nodes: u32) -> Outcome {
-        run_by(Collectives::Library, text, fabric, nodes)
+        run_by(CollectiveCandidates::Library, text, fabric, nodes)
     }
 
-    fn run_by(collectives: Collectives, text: &str, fabric: &str, nodes: u32) -> Outcome {
-        let fabric = load(&FabricRequest { nodes: Some(nodes), ..FabricRequest::of(fabric) }).unwrap();
+    fn run_by(collectives: CollectiveCandidates, text: &str, fabric: &str, nodes: u32) -> Outcome {
+        let fabric = load(&FabricRequest { nodes: Some(nodes), ..FabricRequest::new(fabric) }).unwrap();
         let router = Router::new(&fabric, RouteOptions::default());
         let profile = Profile::for_fabric(&fabric).unwrap();
-        let simulated = Simulated::new(&router, &profile, fabric.gpus());
+        let simulated = SimulatedCosts::new(&router, &profile, fabric.gpus());
         let trace = read_table(text, "t.csv", fabric.gpus().len() as u32).unwrap();
         let outcome = trace.run(&simulated, fabric.gpus().len(), collectives, "t.csv").unwrap();
-        tests_of::holds(&trace, &outcome);
+        test_invariants::assert_invariants(&trace, &outcome);
         outcome
     }
 
     #[test]
     fn streams_are_ordered_and_independent_events_overlap() {
         let head = "collective,ranks,bytes,time_us,name,after,start_us\n";
-        let in_a_row = run(&format!("{head}compute,,,100,a\nall_reduce,,1MiB\ncompute,,,100\n"), "hgx-h100", 1);
-        let call = in_a_row.spans[1];
-        assert_eq!(in_a_row.time, Picos::from_us(200.0) + call.alone);
-        assert_eq!((call.end - call.begin, in_a_row.communication), (call.alone, call.alone));
-        assert_eq!(in_a_row.exposed(), call.alone);
+        let sequential = run(&format!("{head}compute,,,100,a\nall_reduce,,1MiB\ncompute,,,100\n"), "hgx-h100", 1);
+        let call = sequential.spans[1];
+        assert_eq!(sequential.time, Picos::from_us(200.0) + call.alone);
+        assert_eq!((call.end - call.begin, sequential.communication), (call.alone, call.alone));
+        assert_eq!(sequential.exposed(), call.alone);
         let hidden = run(&format!("{head}compute,,,100,a\nall_reduce,,1MiB,,,a\ncompute,,,100,,a\n"), "hgx-h100", 1);
         assert_eq!((hidden.time, hidden.exposed()), (Picos::from_us(200.0), Picos::ZERO));
-        let late = run(&format!("{head}all_reduce,,1MiB,,,,50\n"), "hgx-h100", 1);
-        assert_eq!(late.time, Picos::from_us(50.0) + call.alone);
+        let delayed = run(&format!("{head}all_reduce,,1MiB,,,,50\n"), "hgx-h100", 1);
+        assert_eq!(delayed.time, Picos::from_us(50.0) + call.alone);
     }
 
     /// Calls that overlap in GPUs of one host share its links; calls inside different hosts share none.
@@ -376,23 +389,28 @@ mod tests {
     /// A barrier moves no bytes, whatever its `bytes` column holds, and concurrent calls keep their own times.
     #[test]
     fn barriers_concurrent_with_calls_move_no_bytes() {
-        let of = |bytes: &str| {
+        let run_with_bytes = |bytes: &str| {
             let lines = format!("barrier,0-1,{bytes},,,0\nall_reduce,2-5,1MiB,,,0\nall_reduce,2-7,256MiB,,,0\n");
-            run_by(Collectives::Any, &format!("collective,ranks,bytes,name,after,start_us\n{lines}"), "hgx-h100", 1)
+            run_by(
+                CollectiveCandidates::Any,
+                &format!("collective,ranks,bytes,name,after,start_us\n{lines}"),
+                "hgx-h100",
+                1,
+            )
         };
-        let none = of("0");
-        assert_eq!(of("4"), none);
+        let none = run_with_bytes("0");
+        assert_eq!(run_with_bytes("4"), none);
         assert!(none.spans[0].end < none.spans[1].end && none.spans[1].end.0 * 10 < none.spans[2].end.0, "{none:?}");
     }
 
     #[test]
     fn more_ranks_than_gpus_are_refused() {
-        let fabric = load(&FabricRequest::of("hgx-h100")).unwrap();
+        let fabric = load(&FabricRequest::new("hgx-h100")).unwrap();
         let router = Router::new(&fabric, RouteOptions::default());
         let profile = Profile::ideal();
-        let simulated = Simulated::new(&router, &profile, fabric.gpus());
+        let simulated = SimulatedCosts::new(&router, &profile, fabric.gpus());
         let trace = read_table("collective,bytes,ranks\nall_reduce,4,0-15\n", "t.csv", 8).unwrap();
-        let error = trace.run(&simulated, 8, Collectives::Library, "t.csv").unwrap_err();
+        let error = trace.run(&simulated, 8, CollectiveCandidates::Library, "t.csv").unwrap_err();
         assert_eq!(error.to_string(), "t.csv: ranks 0 to 15, and the fabric has 8 GPUs in use");
     }
 }

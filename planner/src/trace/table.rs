@@ -17,10 +17,10 @@
 use std::sync::Arc;
 
 use fabricast_sim::schedule::Collective;
-use fabricast_topologies::{Bytes, LineIndex, Origin, Picos, Place, UnitError};
+use fabricast_topologies::{Bytes, LineIndex, Origin, Picos, SourceLocation, UnitError};
 use rustc_hash::FxHashMap;
 
-use super::{Call, Event, MOST_EVENTS, Processor, Trace, What, ranks};
+use super::{Call, Event, EventKind, MAX_EVENTS, Processor, Trace, ranks};
 use crate::job::JobError;
 
 const COLUMNS: [&str; 8] = ["collective", "bytes", "time_us", "ranks", "count", "name", "after", "start_us"];
@@ -39,10 +39,10 @@ pub fn read_table(text: &str, source: &str, all: impl Into<Option<u32>>) -> Resu
     let mut columns: Option<Vec<&'static str>> = None;
     let mut record = csv::StringRecord::new();
     let everyone: Option<Arc<[u32]>> = all.into().map(|all| (0..all).collect());
-    let mut building =
-        Building { everyone, events: Vec::new(), names: FxHashMap::default(), last: FxHashMap::default() };
+    let mut builder =
+        TraceBuilder { everyone, events: Vec::new(), names: FxHashMap::default(), last: FxHashMap::default() };
     let lines = LineIndex::new(text);
-    let origin = Origin::new(source, text).indexed(&lines);
+    let origin = Origin::new(source, text).with_line_index(&lines);
     loop {
         let start = reader.position().byte() as usize;
         let read = reader.read_record(&mut record);
@@ -54,13 +54,13 @@ pub fn read_table(text: &str, source: &str, all: impl Into<Option<u32>>) -> Resu
         }
         match &columns {
             None => columns = Some(header(&record, line)?),
-            Some(columns) => building.add(columns, &record, line)?,
+            Some(columns) => builder.add(columns, &record, line)?,
         }
     }
     if columns.is_none() {
-        return Err(JobError::at(&origin.place(0..0), format!("no header: expected some of `{}`", COLUMNS.join(","))));
+        return Err(JobError::at(&origin.locate(0..0), format!("no header: expected some of `{}`", COLUMNS.join(","))));
     }
-    Trace::new(building.events, Vec::new(), source)
+    Trace::new(builder.events, Vec::new(), source)
 }
 
 fn header(record: &csv::StringRecord, line: Line<'_>) -> Result<Vec<&'static str>, JobError> {
@@ -81,7 +81,7 @@ fn header(record: &csv::StringRecord, line: Line<'_>) -> Result<Vec<&'static str
 }
 
 /// State of the reader.
-struct Building {
+struct TraceBuilder {
     /// All ranks, if their number is known.
     everyone: Option<Arc<[u32]>>,
     events: Vec<Event>,
@@ -90,21 +90,21 @@ struct Building {
     last: FxHashMap<u32, u32>,
 }
 
-impl Building {
+impl TraceBuilder {
     fn add(&mut self, columns: &[&str], record: &csv::StringRecord, line: Line<'_>) -> Result<(), JobError> {
         if record.len() > columns.len() {
             let message = format!("{} fields on this line, and {} columns", record.len(), columns.len());
             return Err(line.error("", message));
         }
         let field = |name: &str| {
-            let place = columns.iter().position(|column| *column == name);
-            place.and_then(|place| record.get(place)).filter(|field| !field.is_empty())
+            let index = columns.iter().position(|column| *column == name);
+            index.and_then(|index| record.get(index)).filter(|field| !field.is_empty())
         };
-        let number = |name: &str, most: f64| match field(name) {
+        let number = |name: &str, max: f64| match field(name) {
             None => Ok(None),
             Some(text) => match text.parse::<f64>() {
-                Ok(value) if (0.0..=most).contains(&value) => Ok(Some(value)),
-                _ => Err(line.error(text, format!("{name}: `{text}` is not a number from 0 to {most:e}"))),
+                Ok(value) if (0.0..=max).contains(&value) => Ok(Some(value)),
+                _ => Err(line.error(text, format!("{name}: `{text}` is not a number from 0 to {max:e}"))),
             },
         };
         let group: Arc<[u32]> = match field("ranks") {
@@ -115,10 +115,10 @@ impl Building {
             Some(text) => ranks::parse(text).map_err(|message| line.error(text, format!("ranks: {message}")))?.into(),
         };
         let word = field("collective").ok_or_else(|| line.error("", "no collective on this line"))?;
-        let what = if word == "compute" {
+        let kind = if word == "compute" {
             let time = number("time_us", 1e12)?;
             let time = time.ok_or_else(|| line.error(word, "compute needs a time_us"))?;
-            What::Compute { ranks: Arc::clone(&group), on: Processor::Gpu, time: Picos::from_us(time) }
+            EventKind::Compute { ranks: Arc::clone(&group), on: Processor::Gpu, time: Picos::from_us(time) }
         } else {
             let collective: Collective =
                 word.parse().map_err(|error| line.error(word, format!("{error}; or `compute`")))?;
@@ -132,7 +132,7 @@ impl Building {
             }
             // A barrier moves no bytes, whatever the column holds.
             let bytes = if collective == Collective::Barrier { Bytes(0) } else { bytes };
-            What::Call(Call { group: Arc::clone(&group), collective, bytes })
+            EventKind::Call(Call { group: Arc::clone(&group), collective, bytes })
         };
         let start = number("start_us", 1e9)?;
         let after = match field("after") {
@@ -151,20 +151,20 @@ impl Building {
                 })
                 .collect::<Result<_, _>>()?,
         };
-        let count = number("count", MOST_EVENTS as f64)?.unwrap_or(1.0);
+        let count = number("count", MAX_EVENTS as f64)?.unwrap_or(1.0);
         if count.fract() != 0.0 || count < 1.0 {
             return Err(line.error(field("count").unwrap_or(""), "count: expected a whole number, 1 or more"));
         }
-        if self.events.len() + count as usize > MOST_EVENTS {
-            return Err(line.error("", format!("more than {MOST_EVENTS} events")));
+        if self.events.len() + count as usize > MAX_EVENTS {
+            return Err(line.error("", format!("more than {MAX_EVENTS} events")));
         }
         let name = field("name").unwrap_or("").to_owned();
         let start = start.map_or(Picos::ZERO, Picos::from_us);
         for round in 0..count as u64 {
             let number = self.events.len() as u32;
             let after = if round == 0 { after.clone() } else { vec![number - 1] };
-            let place = line.place("");
-            self.events.push(Event { name: name.clone(), what: what.clone(), after, start, place });
+            let location = line.location("");
+            self.events.push(Event { name: name.clone(), kind: kind.clone(), after, start, location });
         }
         let number = self.events.len() as u32 - 1;
         if !name.is_empty() && self.names.insert(name.clone(), number).is_some() {
@@ -185,16 +185,16 @@ struct Line<'a> {
 
 impl Line<'_> {
     /// Returns the source location of a field of this line; that of the line if the field is empty.
-    fn place(&self, field: &str) -> Place {
+    fn location(&self, field: &str) -> SourceLocation {
         let before = self.record.iter().take_while(|other| !std::ptr::eq(other.as_ptr(), field.as_ptr()));
         let number = before.clone().count();
         // A slice inside a field is not found among the fields.
         let known = if number < self.record.len() { number } else { 0 };
-        self.origin.place_in_line(self.start, (before.take(known), field))
+        self.origin.locate_field(self.start, (before.take(known), field))
     }
 
     fn error(&self, field: &str, message: impl Into<String>) -> JobError {
-        JobError::at(&self.place(field), message)
+        JobError::at(&self.location(field), message)
     }
 }
 
@@ -215,7 +215,7 @@ mod tests {
         let after: Vec<&[u32]> = trace.events.iter().map(|event| event.after.as_slice()).collect();
         assert_eq!(after, [&[][..], &[0], &[1], &[2], &[0], &[3, 4], &[]]);
         assert_eq!((trace.ranks, trace.events[6].start), (4, Picos::from_us(250.0)));
-        let What::Call(call) = &trace.events[5].what else { panic!() };
+        let EventKind::Call(call) = &trace.events[5].kind else { panic!() };
         assert_eq!(
             (&call.group[..], call.bytes, call.collective),
             (&[0, 2][..], Bytes(65_536), Collective::ReduceScatter)
@@ -225,7 +225,7 @@ mod tests {
     #[test]
     fn invalid_tables_are_rejected_with_location() {
         let head = "collective,bytes,ranks,count,name,after,start_us,time_us\n";
-        for (line, place, expected) in [
+        for (line, location, expected) in [
             ("alreduce,1,0-1", "t.csv:2:1", "all_reduce"),
             ("all_reduce,1x,0-1", "t.csv:2:12", "1x"),
             ("all_reduce,,0-1", "t.csv:2:1", "needs bytes"),
@@ -242,7 +242,7 @@ mod tests {
             ("a,b,c,d,e,f,g,h,i", "t.csv:2:1", "9 fields"),
         ] {
             let error = read_table(&format!("{head}{line}\n"), "t.csv", 8).unwrap_err().to_string();
-            assert!(error.starts_with(&format!("{place}: ")) && error.contains(expected), "{line}: {error}");
+            assert!(error.starts_with(&format!("{location}: ")) && error.contains(expected), "{line}: {error}");
         }
         for (text, expected) in [
             ("", "no header"),

@@ -15,7 +15,7 @@ pub(super) enum Value<'a> {
 
 /// Decoding error: offset from the beginning of the file, and expectation.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Broken {
+pub(super) struct WireError {
     pub at: usize,
     pub message: String,
 }
@@ -41,21 +41,21 @@ impl<'a> Reader<'a> {
         self.rest.is_empty()
     }
 
-    pub fn broken(&self, message: impl Into<String>) -> Broken {
-        Broken { at: self.at, message: message.into() }
+    pub fn error(&self, message: impl Into<String>) -> WireError {
+        WireError { at: self.at, message: message.into() }
     }
 
-    fn take(&mut self, count: usize) -> Result<&'a [u8], Broken> {
-        let Some((taken, rest)) = self.rest.split_at_checked(count) else {
-            return Err(self.broken(format!("{count} bytes expected, and the file ends after {}", self.rest.len())));
+    fn take(&mut self, count: usize) -> Result<&'a [u8], WireError> {
+        let Some((head, rest)) = self.rest.split_at_checked(count) else {
+            return Err(self.error(format!("{count} bytes expected, and the file ends after {}", self.rest.len())));
         };
         self.rest = rest;
         self.at += count;
-        Ok(taken)
+        Ok(head)
     }
 
     /// Reads a varint: seven bits per byte, the lowest first.
-    pub fn varint(&mut self) -> Result<u64, Broken> {
+    pub fn varint(&mut self) -> Result<u64, WireError> {
         let begin = *self;
         let mut value = 0u64;
         for shift in (0..64).step_by(7) {
@@ -65,23 +65,23 @@ impl<'a> Reader<'a> {
                 return Ok(value);
             }
         }
-        Err(begin.broken("a number of more than ten bytes"))
+        Err(begin.error("a number of more than ten bytes"))
     }
 
     /// Reads a length-delimited message.
-    pub fn delimited(&mut self) -> Result<Self, Broken> {
+    pub fn delimited(&mut self) -> Result<Self, WireError> {
         let begin = *self;
         let length = self.varint()?;
         let length = usize::try_from(length).ok().filter(|length| *length <= self.rest.len());
         let Some(length) = length else {
-            return Err(begin.broken("a message longer than what is left of the file"));
+            return Err(begin.error("a message longer than what is left of the file"));
         };
         let at = self.at;
         Ok(Self { rest: self.take(length)?, at })
     }
 
     /// Reads the next field: number, value and offset; `None` at the end.
-    pub fn field(&mut self) -> Result<Option<(u64, Value<'a>, usize)>, Broken> {
+    pub fn field(&mut self) -> Result<Option<(u64, Value<'a>, usize)>, WireError> {
         if self.is_empty() {
             return Ok(None);
         }
@@ -95,36 +95,36 @@ impl<'a> Reader<'a> {
                 return Ok(Some((tag >> 3, Value::Bytes(inner.rest), inner.at)));
             }
             5 => Value::Fixed32(u32::from_le_bytes(self.array()?)),
-            other => return Err(begin.broken(format!("wire type {other} is none of 0, 1, 2 and 5"))),
+            other => return Err(begin.error(format!("wire type {other} is none of 0, 1, 2 and 5"))),
         };
         Ok(Some((tag >> 3, value, begin.at)))
     }
 
-    fn array<const N: usize>(&mut self) -> Result<[u8; N], Broken> {
-        let broken = self.broken("a number that is cut off");
+    fn array<const N: usize>(&mut self) -> Result<[u8; N], WireError> {
+        let broken = self.error("a number that is cut off");
         self.take(N)?.try_into().map_err(|_| broken)
     }
 
     /// Creates a reader of a nested message whose field is at offset `at`.
-    pub fn inside(bytes: &'a [u8], at: usize) -> Self {
+    pub fn nested(bytes: &'a [u8], at: usize) -> Self {
         Self { rest: bytes, at }
     }
 }
 
 impl Value<'_> {
     /// Returns the numbers of a repeated integer field, packed or single.
-    pub fn numbers(self, at: usize) -> Result<Vec<u64>, Broken> {
+    pub fn numbers(self, at: usize) -> Result<Vec<u64>, WireError> {
         match self {
-            Self::Varint(one) => Ok(vec![one]),
+            Self::Varint(number) => Ok(vec![number]),
             Self::Bytes(packed) => {
-                let mut reader = Reader::inside(packed, at);
+                let mut reader = Reader::nested(packed, at);
                 let mut all = Vec::new();
                 while !reader.is_empty() {
                     all.push(reader.varint()?);
                 }
                 Ok(all)
             }
-            Self::Fixed32(_) | Self::Fixed64(_) => Err(Broken { at, message: "expected whole numbers".to_owned() }),
+            Self::Fixed32(_) | Self::Fixed64(_) => Err(WireError { at, message: "expected whole numbers".to_owned() }),
         }
     }
 }

@@ -4,9 +4,9 @@ use fabricast_topologies::fabric::{Figures, GpuFigures};
 use fabricast_topologies::{Bandwidth, Fabric, FabricBuilder, HostId, LinkKind, LinkSpec, NodeId, NodeKind, Picos};
 
 /// Builder of a fabric; ids are unique by construction.
-struct Growing(FabricBuilder);
+struct ExampleBuilder(FabricBuilder);
 
-impl Growing {
+impl ExampleBuilder {
     fn new(name: &str) -> Self {
         Self(FabricBuilder::new(name))
     }
@@ -26,11 +26,11 @@ impl Growing {
         self.0.link(a, b, &spec);
     }
 
-    /// Distributes the nodes in `many` evenly over those in `few`, and links each to its own.
-    fn share_out(&mut self, many: &[NodeId], few: &[NodeId], kind: LinkKind, gbps: f64, lanes: u16) {
-        let each = many.len().div_ceil(few.len().max(1)).max(1);
-        for (group, &one) in many.chunks(each).zip(few) {
-            group.iter().for_each(|&other| self.link(other, one, kind, gbps, lanes));
+    /// Distributes `children` evenly over `parents`, and links each to its parent.
+    fn distribute(&mut self, children: &[NodeId], parents: &[NodeId], kind: LinkKind, gbps: f64, lanes: u16) {
+        let per_parent = children.len().div_ceil(parents.len().max(1)).max(1);
+        for (group, &parent) in children.chunks(per_parent).zip(parents) {
+            group.iter().for_each(|&child| self.link(child, parent, kind, gbps, lanes));
         }
     }
 
@@ -48,9 +48,9 @@ impl Growing {
         let gpus = self.add(host, prefix, NodeKind::Gpu, "gpu", 8, "H200 SXM");
         let nics = self.add(host, prefix, NodeKind::Nic, "nic", 8, "");
         let nvswitches = self.add(host, prefix, NodeKind::Nvswitch, "nvswitch", 4, "");
-        self.share_out(&switches, &cpus, LinkKind::Pcie, 63.0, 16);
-        self.share_out(&gpus, &switches, LinkKind::Pcie, 63.0, 16);
-        self.share_out(&nics, &switches, LinkKind::Pcie, 63.0, 16);
+        self.distribute(&switches, &cpus, LinkKind::Pcie, 63.0, 16);
+        self.distribute(&gpus, &switches, LinkKind::Pcie, 63.0, 16);
+        self.distribute(&nics, &switches, LinkKind::Pcie, 63.0, 16);
         self.all_to_all(&gpus, &nvswitches, LinkKind::Nvlink, 112.5, 4);
         if let [first, second] = cpus[..] {
             self.link(first, second, LinkKind::Upi, 48.0, 3);
@@ -61,7 +61,7 @@ impl Growing {
 
 /// One host with NVSwitches.
 pub fn switched() -> Fabric {
-    let mut fabric = Growing::new("hgx-h200");
+    let mut fabric = ExampleBuilder::new("hgx-h200");
     fabric.hgx("host0", "");
     fabric.0.finish()
 }
@@ -86,15 +86,15 @@ pub fn cube_mesh() -> Fabric {
         (5, 7, 1),
         (6, 7, 2),
     ];
-    let mut fabric = Growing::new("cube-mesh");
+    let mut fabric = ExampleBuilder::new("cube-mesh");
     let host = fabric.0.host("host0");
     let cpus = fabric.add(host, "", NodeKind::Cpu, "cpu", 2, "");
     let switches = fabric.add(host, "", NodeKind::PcieSwitch, "pcie", 4, "");
     let gpus = fabric.add(host, "", NodeKind::Gpu, "gpu", 8, "V100");
     let nics = fabric.add(host, "", NodeKind::Nic, "nic", 4, "");
-    fabric.share_out(&switches, &cpus, LinkKind::Pcie, 15.75, 16);
-    fabric.share_out(&gpus, &switches, LinkKind::Pcie, 15.75, 16);
-    fabric.share_out(&nics, &switches, LinkKind::Pcie, 15.75, 16);
+    fabric.distribute(&switches, &cpus, LinkKind::Pcie, 15.75, 16);
+    fabric.distribute(&gpus, &switches, LinkKind::Pcie, 15.75, 16);
+    fabric.distribute(&nics, &switches, LinkKind::Pcie, 15.75, 16);
     if let [first, second] = cpus[..] {
         fabric.link(first, second, LinkKind::Upi, 20.8, 2);
     }
@@ -108,21 +108,21 @@ pub fn cube_mesh() -> Fabric {
 
 /// Sixteen hosts, with a leaf switch per rail, and spines.
 pub fn rails() -> Fabric {
-    let mut fabric = Growing::new("hgx-h200 x 16");
+    let mut fabric = ExampleBuilder::new("hgx-h200 x 16");
     let network = fabric.0.host("network");
     let leaves = fabric.add(network, "", NodeKind::Switch, "leaf", 8, "");
     let spines = fabric.add(network, "", NodeKind::Switch, "spine", 4, "");
     fabric.all_to_all(&leaves, &spines, LinkKind::Infiniband, 200.0, 4);
     for n in 0..16 {
         let nics = fabric.hgx(&format!("n{n}"), &format!("n{n}/"));
-        fabric.share_out(&nics, &leaves, LinkKind::Infiniband, 50.0, 1);
+        fabric.distribute(&nics, &leaves, LinkKind::Infiniband, 50.0, 1);
     }
     fabric.0.finish()
 }
 
 /// Rack of eighteen hosts with four GPUs each, all connected to the rack's NVSwitches.
 pub fn rack() -> Fabric {
-    let mut fabric = Growing::new("nvl72");
+    let mut fabric = ExampleBuilder::new("nvl72");
     let trays = fabric.0.host("trays");
     let nvswitches = fabric.add(trays, "", NodeKind::Nvswitch, "nvswitch", 18, "");
     for n in 0..18 {
@@ -130,8 +130,8 @@ pub fn rack() -> Fabric {
         let cpus = fabric.add(host, &prefix, NodeKind::Cpu, "cpu", 2, "");
         let gpus = fabric.add(host, &prefix, NodeKind::Gpu, "gpu", 4, "GB200");
         let nics = fabric.add(host, &prefix, NodeKind::Nic, "nic", 4, "");
-        fabric.share_out(&gpus, &cpus, LinkKind::C2c, 450.0, 1);
-        fabric.share_out(&nics, &cpus, LinkKind::Pcie, 126.0, 16);
+        fabric.distribute(&gpus, &cpus, LinkKind::C2c, 450.0, 1);
+        fabric.distribute(&nics, &cpus, LinkKind::Pcie, 126.0, 16);
         fabric.all_to_all(&gpus, &nvswitches, LinkKind::Nvlink, 50.0, 1);
     }
     fabric.0.finish()
@@ -139,17 +139,17 @@ pub fn rack() -> Fabric {
 
 /// Eight GPUs on PCIe switches below PCIe switches; one socket has two more GPUs than the other.
 pub fn pcie_tree() -> Fabric {
-    let mut fabric = Growing::new("pcie-box");
+    let mut fabric = ExampleBuilder::new("pcie-box");
     let host = fabric.0.host("a-host-with-a-long-name.example.org");
     let cpus = fabric.add(host, "", NodeKind::Cpu, "cpu", 2, "");
     let upper = fabric.add(host, "", NodeKind::PcieSwitch, "pcie-top", 2, "");
     let lower = fabric.add(host, "", NodeKind::PcieSwitch, "pcie-leaf", 4, "");
     let gpus = fabric.add(host, "", NodeKind::Gpu, "gpu", 10, "L40S");
     let nics = fabric.add(host, "", NodeKind::Nic, "nic", 2, "");
-    fabric.share_out(&upper, &cpus, LinkKind::Pcie, 31.5, 16);
-    fabric.share_out(&lower, &upper, LinkKind::Pcie, 31.5, 16);
-    fabric.share_out(&gpus, &lower, LinkKind::Pcie, 31.5, 16);
-    fabric.share_out(&nics, &cpus, LinkKind::Pcie, 31.5, 8);
+    fabric.distribute(&upper, &cpus, LinkKind::Pcie, 31.5, 16);
+    fabric.distribute(&lower, &upper, LinkKind::Pcie, 31.5, 16);
+    fabric.distribute(&gpus, &lower, LinkKind::Pcie, 31.5, 16);
+    fabric.distribute(&nics, &cpus, LinkKind::Pcie, 31.5, 8);
     if let [first, second] = cpus[..] {
         fabric.link(first, second, LinkKind::Upi, 64.0, 4);
     }

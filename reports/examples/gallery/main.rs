@@ -5,7 +5,7 @@ mod fabrics;
 
 use std::path::Path;
 
-use fabricast_reports::chart::{self, Format, Measured, Pick, PlanChart, Point, Spread, Strategy};
+use fabricast_reports::chart::{self, Format, Measured, Pick, PlanChart, Point, PredictionInterval, Strategy};
 use fabricast_reports::topology::{self, Options};
 use fabricast_topologies::{Bytes, Fabric, Picos};
 
@@ -17,7 +17,7 @@ fn main() -> Outcome {
     std::fs::create_dir_all(folder)?;
     for name in ["plan.svg", "plan.png"] {
         let path = folder.join(name);
-        std::fs::write(&path, chart::render(&plan().figure(), Format::of_path(&path)?)?)?;
+        std::fs::write(&path, chart::render(&plan().figure(), Format::from_path(&path)?)?)?;
     }
     let fabrics: [(&str, Fabric); 5] = [
         ("switched", fabrics::switched()),
@@ -65,21 +65,22 @@ fn plan() -> PlanChart {
         STRATEGIES.iter().enumerate().min_by_key(cost).map_or(0, |(number, _)| number)
     };
     let picks: Vec<Pick> = sizes().map(|bytes| Pick { bytes, strategy: fastest(bytes) }).collect();
-    let picked = |pick: &Pick| STRATEGIES.get(pick.strategy).map(|&(_, start, rate)| time(start, rate, pick.bytes));
-    let spread = |pick: &Pick| {
-        let time = picked(pick)?;
-        Some(Spread { bytes: pick.bytes, low: Picos(time.0 * 9 / 10), high: Picos(time.0 * 23 / 20) })
+    let picked_time =
+        |pick: &Pick| STRATEGIES.get(pick.strategy).map(|&(_, start, rate)| time(start, rate, pick.bytes));
+    let interval = |pick: &Pick| {
+        let time = picked_time(pick)?;
+        Some(PredictionInterval { bytes: pick.bytes, low: Picos(time.0 * 9 / 10), high: Picos(time.0 * 23 / 20) })
     };
     let sample = |pick: &Pick| {
-        let wiggle = 97 + u64::from(pick.bytes.0.trailing_zeros()) * 7 % 11;
-        Some(Point { bytes: pick.bytes, time: Picos(picked(pick)?.0 * wiggle / 100) })
+        let percent = 97 + u64::from(pick.bytes.0.trailing_zeros()) * 7 % 11;
+        Some(Point { bytes: pick.bytes, time: Picos(picked_time(pick)?.0 * percent / 100) })
     };
     PlanChart {
         title: "all_reduce on hgx-h200".into(),
         subtitle: "8 ranks · profile nccl-2.28-h200 · CUDA graphs · made-up figures".into(),
         bus_factor: FACTOR,
         bound: curve(1.0, 487.0),
-        band: picks.iter().filter_map(spread).collect(),
+        band: picks.iter().filter_map(interval).collect(),
         measured: Some(Measured {
             name: "measured".into(),
             points: picks.iter().skip(4).step_by(3).filter_map(sample).collect(),

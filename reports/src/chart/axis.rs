@@ -5,7 +5,7 @@ use fabricast_topologies::{Bytes, Picos};
 use crate::format;
 
 /// Largest value on any axis: a petabyte, or thirty years in microseconds.
-const FARTHEST: f64 = 1.2e15;
+const MAX_VALUE: f64 = 1.2e15;
 
 /// Quantity on an axis, which determines the format of its labels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,11 +63,11 @@ impl Axis {
 
     /// Returns true if the axis can show a value.
     pub(crate) fn shows(self, value: f64) -> bool {
-        value.abs() <= FARTHEST && (self.scale == Scale::Linear || value > 0.0)
+        value.abs() <= MAX_VALUE && (self.scale == Scale::Linear || value > 0.0)
     }
 
     /// Transforms a value to the measure in which the axis is linear.
-    fn even(self, value: f64) -> f64 {
+    fn to_linear(self, value: f64) -> f64 {
         match self.scale {
             Scale::Linear => value,
             Scale::Log2 => value.log2(),
@@ -87,7 +87,7 @@ impl Axis {
     }
 
     /// Formats a value with significant digits and unit, for tooltips.
-    pub(crate) fn said(self, value: f64) -> String {
+    pub(crate) fn tooltip_value(self, value: f64) -> String {
         match self.quantity {
             Quantity::Bytes | Quantity::Time => self.label(value),
             Quantity::Rate => format!("{} GB/s", format::gbps(value)),
@@ -100,7 +100,7 @@ impl Axis {
     pub(crate) fn span(self, values: impl Iterator<Item = f64>) -> Option<Span> {
         let mut range: Option<(f64, f64)> = None;
         for value in values.filter(|&value| self.shows(value)) {
-            let at = self.even(value);
+            let at = self.to_linear(value);
             range = Some(range.map_or((at, at), |(low, high)| (low.min(at), high.max(at))));
         }
         let (low, high) = range?;
@@ -131,7 +131,7 @@ pub(crate) struct Span {
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Tick {
     /// Position, from 0 (low end) to 1.
-    pub at: f64,
+    pub position: f64,
     /// Label; `None` for a fine line between labels.
     pub label: Option<String>,
 }
@@ -142,24 +142,24 @@ impl Span {
     }
 
     /// Returns the position of a value, from 0 to 1 inside the span.
-    pub(crate) fn place(&self, value: f64) -> f64 {
-        (self.axis.even(value) - self.low) / (self.high - self.low)
+    pub(crate) fn position(&self, value: f64) -> f64 {
+        (self.axis.to_linear(value) - self.low) / (self.high - self.low)
     }
 
-    /// Returns the grid lines, with at most about `wanted` labels, in ascending order.
-    pub(crate) fn ticks(&self, wanted: usize) -> Vec<Tick> {
-        let wanted = wanted.max(2) as f64;
+    /// Returns the grid lines, with at most about `count` labels, in ascending order.
+    pub(crate) fn ticks(&self, count: usize) -> Vec<Tick> {
+        let count = count.max(2) as f64;
         match self.axis.scale {
-            Scale::Linear => self.linear_ticks(wanted),
-            Scale::Log2 => self.power_ticks(2.0, wanted, &[]),
+            Scale::Linear => self.linear_ticks(count),
+            Scale::Log2 => self.power_ticks(2.0, count, &[]),
             // With few decades there is space to label 2 and 5 too.
-            Scale::Log10 if (self.high - self.low) * 3.0 <= wanted => self.power_ticks(10.0, wanted, &[2.0, 5.0]),
-            Scale::Log10 => self.power_ticks(10.0, wanted, &[]),
+            Scale::Log10 if (self.high - self.low) * 3.0 <= count => self.power_ticks(10.0, count, &[2.0, 5.0]),
+            Scale::Log10 => self.power_ticks(10.0, count, &[]),
         }
     }
 
-    fn linear_ticks(&self, wanted: f64) -> Vec<Tick> {
-        let rough = (self.high - self.low) / wanted;
+    fn linear_ticks(&self, count: f64) -> Vec<Tick> {
+        let rough = (self.high - self.low) / count;
         let power = 10_f64.powf(rough.log10().floor());
         let step = [1.0, 2.0, 2.5, 5.0, 10.0].map(|k| k * power).into_iter().find(|&step| step >= rough);
         let step = step.unwrap_or(power * 10.0);
@@ -168,25 +168,25 @@ impl Span {
         (first..=last)
             .map(|k| {
                 let value = k as f64 * step;
-                Tick { at: self.place(value), label: Some(self.axis.label(value)) }
+                Tick { position: self.position(value), label: Some(self.axis.label(value)) }
             })
             .collect()
     }
 
     /// Returns labelled lines at every nth power (and at its multiples by `between`), and fine lines at the other
     /// powers.
-    fn power_ticks(&self, base: f64, wanted: f64, between: &[f64]) -> Vec<Tick> {
+    fn power_ticks(&self, base: f64, count: f64, between: &[f64]) -> Vec<Tick> {
         let first = self.low.floor() as i32;
         let last = self.high.ceil() as i32;
-        let every = ((self.high - self.low) / wanted).ceil().max(1.0) as i32;
+        let every = ((self.high - self.low) / count).ceil().max(1.0) as i32;
         let mut ticks = Vec::new();
         for power in first..=last {
             for &factor in [1.0].iter().chain(between) {
                 let value = base.powi(power) * factor;
-                let at = self.place(value);
-                if (0.0..=1.0).contains(&at) {
+                let position = self.position(value);
+                if (0.0..=1.0).contains(&position) {
                     let labelled = power.rem_euclid(every) == 0;
-                    ticks.push(Tick { at, label: labelled.then(|| self.axis.label(value)) });
+                    ticks.push(Tick { position, label: labelled.then(|| self.axis.label(value)) });
                 }
             }
         }
@@ -215,9 +215,9 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn labels(axis: Axis, low: f64, high: f64, wanted: usize) -> Vec<String> {
+    fn labels(axis: Axis, low: f64, high: f64, count: usize) -> Vec<String> {
         let span = axis.span([low, high].into_iter()).unwrap();
-        span.ticks(wanted).into_iter().filter_map(|tick| tick.label).collect()
+        span.ticks(count).into_iter().filter_map(|tick| tick.label).collect()
     }
 
     #[test]
@@ -251,20 +251,20 @@ mod tests {
 
     proptest! {
         #[test]
-        fn values_and_ticks_lie_inside(low in 1e-3..1e6_f64, factor in 1.0..1e9_f64, wanted in 2_usize..15) {
+        fn values_and_ticks_lie_inside(low in 1e-3..1e6_f64, factor in 1.0..1e9_f64, count in 2_usize..15) {
             for axis in [
                 Axis::linear(Quantity::Rate), Axis::logarithmic(Quantity::Time), Axis::binary(Quantity::Bytes)
             ] {
                 let high = low * factor;
                 let span = axis.span([low, high].into_iter()).unwrap();
                 for value in [low, high] {
-                    prop_assert!((0.0..=1.0).contains(&span.place(value)));
+                    prop_assert!((0.0..=1.0).contains(&span.position(value)));
                 }
-                let ticks = span.ticks(wanted);
+                let ticks = span.ticks(count);
                 prop_assert!(ticks.len() < 200);
-                prop_assert!(ticks.iter().filter(|tick| tick.label.is_some()).count() <= 2 * wanted + 2);
-                prop_assert!(ticks.iter().all(|tick| (0.0..=1.0).contains(&tick.at)));
-                prop_assert!(ticks.is_sorted_by(|a, b| a.at < b.at));
+                prop_assert!(ticks.iter().filter(|tick| tick.label.is_some()).count() <= 2 * count + 2);
+                prop_assert!(ticks.iter().all(|tick| (0.0..=1.0).contains(&tick.position)));
+                prop_assert!(ticks.is_sorted_by(|a, b| a.position < b.position));
             }
         }
     }

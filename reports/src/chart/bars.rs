@@ -3,7 +3,7 @@
 use plotters::prelude::{DrawingBackend, IntoDrawingArea};
 
 use super::axis::{Axis, Span};
-use super::canvas::{Canvas, Lettering, Stroke};
+use super::canvas::{Canvas, Stroke, TextStyle};
 use super::output::{self, Drawing};
 use super::rows::{Measures, Rows};
 use super::{ChartError, Format, palette};
@@ -57,7 +57,7 @@ impl BarChart {
 
     /// Returns the label after a bar.
     pub(crate) fn label(&self, bar: &Bar) -> String {
-        let sum = self.axis.said(bar.sum(self.parts.len()));
+        let sum = self.axis.tooltip_value(bar.sum(self.parts.len()));
         if bar.remark.is_empty() { sum } else { format!("{sum}, {}", bar.remark) }
     }
 }
@@ -90,17 +90,21 @@ impl Drawing for Sheet<'_> {
         let canvas = Canvas::new(backend.into_drawing_area(), drop);
         let Self { chart, rows } = self;
         rows.draw(&canvas)?;
-        let small = Lettering::new(palette::INK, 12.0);
+        let small = TextStyle::new(palette::INK, 12.0);
         for (number, bar) in chart.bars.iter().enumerate() {
             let middle = rows.middle(number);
             rows.name(&canvas, number, &bar.name)?;
             let mut from = 0.0;
             for (part, length) in bar.lengths(chart.parts.len()).enumerate().filter(|(_, length)| *length > 0.0) {
                 let colour = palette::series(part).0;
-                canvas.rectangle((rows.at(from), middle - 9.0), (rows.at(from + length), middle + 9.0), colour)?;
+                canvas.rectangle(
+                    (rows.position(from), middle - 9.0),
+                    (rows.position(from + length), middle + 9.0),
+                    colour,
+                )?;
                 from += length;
             }
-            canvas.text(&small.fit(&chart.label(bar), LABELS)?, (rows.at(from) + 7.0, middle), small)?;
+            canvas.text(&small.fit(&chart.label(bar), LABELS)?, (rows.position(from) + 7.0, middle), small)?;
         }
         let left = rows.left();
         canvas.line(&[(left, rows.top()), (left, rows.bottom())], Stroke { colour: palette::AXIS, width: 1.0 })?;

@@ -2,7 +2,7 @@
 
 use fabricast_topologies::{Bytes, Picos};
 
-use super::{Axis, Band, Figure, Line, LineChart, Quantity, Role, Shade, palette};
+use super::{Axis, Band, BandColour, Figure, Line, LineChart, Quantity, Role, palette};
 
 /// Data of the chart.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -49,12 +49,12 @@ impl BreakdownChart {
         if self.costs.len() <= palette::COLOURS.len() {
             return self.clone();
         }
-        let most = |cost: usize| {
+        let max_share = |cost: usize| {
             let shares = self.rows.iter().map(|row| share(row.times.get(cost), &row.times));
             shares.fold(0.0, f64::max)
         };
         let mut order: Vec<usize> = (0..self.costs.len()).collect();
-        order.sort_by(|&a, &b| most(b).total_cmp(&most(a)));
+        order.sort_by(|&a, &b| max_share(b).total_cmp(&max_share(a)));
         let (named, small) = order.split_at(LAST);
         let mut named = named.to_vec();
         named.sort_unstable();
@@ -79,12 +79,12 @@ impl BreakdownChart {
     fn shares(&self) -> LineChart {
         let band = |(number, name): (usize, &String)| Band {
             name: name.clone(),
-            shade: Shade::Series(number),
+            shade: BandColour::Series(number),
             points: self
                 .rows
                 .iter()
                 .map(|row| {
-                    let below: f64 = (0..number).map(|one| share(row.times.get(one), &row.times)).sum();
+                    let below: f64 = (0..number).map(|series| share(row.times.get(series), &row.times)).sum();
                     (row.bytes.0 as f64, below, below + share(row.times.get(number), &row.times))
                 })
                 .collect(),
@@ -108,7 +108,7 @@ impl BreakdownChart {
                 .map(|row| (row.bytes.0 as f64, row.times.get(number).map_or(0.0, |time| time.us())))
                 .collect(),
         };
-        let whole = Line {
+        let total = Line {
             name: "the whole time".into(),
             role: Role::Bound,
             points: self
@@ -122,13 +122,13 @@ impl BreakdownChart {
             x: Axis::binary(Quantity::Bytes),
             y: Axis::logarithmic(Quantity::Time),
             bands: Vec::new(),
-            lines: self.costs.iter().enumerate().map(line).chain([whole]).collect(),
+            lines: self.costs.iter().enumerate().map(line).chain([total]).collect(),
         }
     }
 }
 
-fn share(time: Option<&Picos>, all: &[Picos]) -> f64 {
-    let sum: Picos = all.iter().copied().sum();
+fn share(time: Option<&Picos>, times: &[Picos]) -> f64 {
+    let sum: Picos = times.iter().copied().sum();
     time.map_or(0.0, |time| time.0 as f64 / sum.0.max(1) as f64)
 }
 
@@ -145,14 +145,14 @@ mod tests {
         assert_eq!(figure.panels[0].bands[0].points, [(1.0, 0.0, 0.75), (2.0, 0.0, 0.75)]);
         assert_eq!(figure.panels[0].bands[1].points, [(1.0, 0.75, 1.0), (2.0, 0.75, 1.0)]);
         assert_eq!(figure.panels[1].lines[2].points, [(1.0, 4.0), (2.0, 4.0)]);
-        let many = BreakdownChart {
+        let input = BreakdownChart {
             costs: (0..12).map(|n| n.to_string()).collect(),
             rows: vec![BreakdownRow { bytes: Bytes(1), times: (1..=12).map(Picos).collect() }],
             ..Default::default()
         };
-        let joined = many.without_small();
-        assert_eq!(joined.costs.last().map(String::as_str), Some("3 others"));
-        assert_eq!(joined.rows[0].times.last(), Some(&Picos(6)));
-        assert_eq!(joined.rows[0].times.iter().copied().sum::<Picos>(), Picos(78));
+        let merged = input.without_small();
+        assert_eq!(merged.costs.last().map(String::as_str), Some("3 others"));
+        assert_eq!(merged.rows[0].times.last(), Some(&Picos(6)));
+        assert_eq!(merged.rows[0].times.iter().copied().sum::<Picos>(), Picos(78));
     }
 }

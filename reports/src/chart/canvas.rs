@@ -21,7 +21,7 @@ const RIM: f64 = 0.9;
 const RIM_COLOUR: RGBColor = RGBColor(255, 255, 255);
 
 /// Position in logical pixels, from the top left.
-pub(crate) type At = (f64, f64);
+pub(crate) type Point = (f64, f64);
 
 /// Drawing area in logical pixels.
 pub(crate) struct Canvas<DB: DrawingBackend> {
@@ -40,7 +40,7 @@ pub(crate) struct Stroke {
 
 /// Style of a text.
 #[derive(Clone, Copy)]
-pub(crate) struct Lettering {
+pub(crate) struct TextStyle {
     pub colour: RGBColor,
     /// Size of an em in logical pixels.
     pub size: f64,
@@ -55,7 +55,7 @@ pub(crate) enum Weight {
     Bold,
 }
 
-impl Lettering {
+impl TextStyle {
     pub(crate) fn new(colour: RGBColor, size: f64) -> Self {
         Self { colour, size, weight: Weight::Regular, align: HPos::Left }
     }
@@ -86,9 +86,9 @@ impl Lettering {
         if self.width(text)? <= room {
             return Ok(text.to_owned());
         }
-        let mut kept: Vec<char> = text.chars().collect();
-        while kept.pop().is_some() {
-            let shorter = format!("{}…", kept.iter().collect::<String>().trim_end());
+        let mut shown: Vec<char> = text.chars().collect();
+        while shown.pop().is_some() {
+            let shorter = format!("{}…", shown.iter().collect::<String>().trim_end());
             if self.width(&shorter)? <= room {
                 return Ok(shorter);
             }
@@ -114,38 +114,50 @@ impl<DB: DrawingBackend> Canvas<DB> {
     }
 
     /// Draws a line through points; a single point draws nothing.
-    pub(crate) fn line(&self, points: &[At], stroke: Stroke) -> Result<(), ChartError> {
+    pub(crate) fn line(&self, points: &[Point], stroke: Stroke) -> Result<(), ChartError> {
         if points.len() < 2 {
             return Ok(());
         }
         self.draw(&PathElement::new(points.iter().copied().map(drawn).collect::<Vec<_>>(), style(stroke)))
     }
 
-    /// Draws a dashed line (`on` drawn, `off` omitted) through points.
-    pub(crate) fn dashes(&self, points: &[At], stroke: Stroke, on: f64, off: f64) -> Result<(), ChartError> {
-        for dash in cut_in_dashes(points, on, off) {
+    /// Draws a dashed line (`dash_length` drawn, `gap_length` omitted) through points.
+    pub(crate) fn dashes(
+        &self,
+        points: &[Point],
+        stroke: Stroke,
+        dash_length: f64,
+        gap_length: f64,
+    ) -> Result<(), ChartError> {
+        for dash in cut_in_dashes(points, dash_length, gap_length) {
             self.line(&dash, stroke)?;
         }
         Ok(())
     }
 
     /// Draws a filled polygon.
-    pub(crate) fn polygon(&self, corners: &[At], colour: RGBColor) -> Result<(), ChartError> {
+    pub(crate) fn polygon(&self, corners: &[Point], colour: RGBColor) -> Result<(), ChartError> {
         self.draw(&Polygon::new(corners.iter().copied().map(drawn).collect::<Vec<_>>(), colour.filled()))
     }
 
     /// Draws a filled rectangle between two corners.
-    pub(crate) fn rectangle(&self, (x0, y0): At, (x1, y1): At, colour: RGBColor) -> Result<(), ChartError> {
+    pub(crate) fn rectangle(&self, (x0, y0): Point, (x1, y1): Point, colour: RGBColor) -> Result<(), ChartError> {
         self.polygon(&[(x0, y0), (x1, y0), (x1, y1), (x0, y1)], colour)
     }
 
     /// Draws a filled disc.
-    pub(crate) fn disc(&self, centre: At, radius: f64, colour: RGBColor) -> Result<(), ChartError> {
+    pub(crate) fn disc(&self, centre: Point, radius: f64, colour: RGBColor) -> Result<(), ChartError> {
         self.draw(&Circle::new(drawn(centre), scaled(radius).max(1), colour.filled()))
     }
 
     /// Draws a marker with a thin light rim that separates it from the lines behind it.
-    pub(crate) fn marker(&self, centre: At, radius: f64, marker: Marker, colour: RGBColor) -> Result<(), ChartError> {
+    pub(crate) fn marker(
+        &self,
+        centre: Point,
+        radius: f64,
+        marker: Marker,
+        colour: RGBColor,
+    ) -> Result<(), ChartError> {
         self.shape(centre, radius + RIM, marker, RIM_COLOUR)?;
         self.shape(centre, radius, marker, colour)
     }
@@ -153,7 +165,7 @@ impl<DB: DrawingBackend> Canvas<DB> {
     /// Draws many markers; the rims lie under all of them, so that none hides another.
     pub(crate) fn markers(
         &self,
-        centres: &[At],
+        centres: &[Point],
         radius: f64,
         marker: Marker,
         colour: RGBColor,
@@ -162,20 +174,20 @@ impl<DB: DrawingBackend> Canvas<DB> {
         centres.iter().try_for_each(|&centre| self.shape(centre, radius, marker, colour))
     }
 
-    fn shape(&self, centre: At, radius: f64, marker: Marker, colour: RGBColor) -> Result<(), ChartError> {
-        let corners: Vec<At> =
+    fn shape(&self, centre: Point, radius: f64, marker: Marker, colour: RGBColor) -> Result<(), ChartError> {
+        let corners: Vec<Point> =
             marker.corners().iter().map(|&(x, y)| (centre.0 + x * radius, centre.1 + y * radius)).collect();
         if corners.is_empty() { self.disc(centre, radius, colour) } else { self.polygon(&corners, colour) }
     }
 
     /// Draws an open circle.
-    pub(crate) fn ring(&self, centre: At, radius: f64, stroke: Stroke) -> Result<(), ChartError> {
+    pub(crate) fn ring(&self, centre: Point, radius: f64, stroke: Stroke) -> Result<(), ChartError> {
         self.disc(centre, radius + stroke.width / 2.0, stroke.colour)?;
         self.disc(centre, radius - stroke.width / 2.0, RGBColor(255, 255, 255))
     }
 
     /// Draws a line of text centred vertically at `at`.
-    pub(crate) fn text(&self, text: &str, (x, y): At, lettering: Lettering) -> Result<(), ChartError> {
+    pub(crate) fn text(&self, text: &str, (x, y): Point, lettering: TextStyle) -> Result<(), ChartError> {
         if text.is_empty() {
             return Ok(());
         }
@@ -196,7 +208,7 @@ impl<DB: DrawingBackend> Canvas<DB> {
     }
 }
 
-fn drawn((x, y): At) -> (i32, i32) {
+fn drawn((x, y): Point) -> (i32, i32) {
     let detail = f64::from(DETAIL);
     ((x * detail).round() as i32, (y * detail).round() as i32)
 }
@@ -210,27 +222,27 @@ fn style(stroke: Stroke) -> ShapeStyle {
 }
 
 /// Returns the dashes of a dashed line; dashes bend around corners.
-fn cut_in_dashes(points: &[At], on: f64, off: f64) -> Vec<Vec<At>> {
+fn cut_in_dashes(points: &[Point], dash_length: f64, gap_length: f64) -> Vec<Vec<Point>> {
     let mut dashes = Vec::new();
-    let mut dash: Vec<At> = points.first().copied().into_iter().collect();
-    let (mut drawing, mut left) = (true, on);
+    let mut dash: Vec<Point> = points.first().copied().into_iter().collect();
+    let (mut drawing, mut left) = (true, dash_length);
     for (&from, &to) in points.iter().zip(points.iter().skip(1)) {
         let (dx, dy) = (to.0 - from.0, to.1 - from.1);
         let length = dx.hypot(dy);
-        let mut gone = 0.0;
-        while length - gone > left {
-            gone += left;
-            let here = (from.0 + dx * gone / length, from.1 + dy * gone / length);
+        let mut distance = 0.0;
+        while length - distance > left {
+            distance += left;
+            let point = (from.0 + dx * distance / length, from.1 + dy * distance / length);
             if drawing {
-                dash.push(here);
+                dash.push(point);
                 dashes.push(std::mem::take(&mut dash));
             } else {
-                dash = vec![here];
+                dash = vec![point];
             }
             drawing = !drawing;
-            left = if drawing { on } else { off };
+            left = if drawing { dash_length } else { gap_length };
         }
-        left -= length - gone;
+        left -= length - distance;
         if drawing {
             dash.push(to);
         }
@@ -248,7 +260,7 @@ mod tests {
     #[test]
     fn dashes_cover_their_share() {
         let dashes = cut_in_dashes(&[(0.0, 0.0), (60.0, 0.0), (60.0, 40.0)], 6.0, 4.0);
-        let length = |dash: &Vec<At>| -> f64 {
+        let length = |dash: &Vec<Point>| -> f64 {
             dash.windows(2).map(|pair| (pair[1].0 - pair[0].0).hypot(pair[1].1 - pair[0].1)).sum()
         };
         assert_eq!(dashes.len(), 10);

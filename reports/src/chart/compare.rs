@@ -4,7 +4,7 @@ use fabricast_topologies::{Bytes, Picos};
 
 use std::collections::BTreeMap;
 
-use super::{Axis, Band, Figure, Line, LineChart, Quantity, Role, Shade, palette};
+use super::{Axis, Band, BandColour, Figure, Line, LineChart, Quantity, Role, palette};
 
 /// Data of the chart.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -51,7 +51,9 @@ impl CompareChart {
             title: self.title.clone(),
             subtitle: self.subtitle.clone(),
             ribbon: None,
-            panels: std::iter::once(self.against()).chain(self.protocols().map(|one| self.residuals(one))).collect(),
+            panels: std::iter::once(self.measured_vs_predicted())
+                .chain(self.protocols().map(|protocol| self.residuals(protocol)))
+                .collect(),
             x_title: "message size".into(),
         }
     }
@@ -68,13 +70,13 @@ impl CompareChart {
     }
 
     /// Returns the series as scattered points.
-    fn scattered(&self, protocol: Option<&str>, place: impl Fn(&ComparedPoint) -> (f64, f64)) -> Vec<Line> {
+    fn scattered(&self, protocol: Option<&str>, coordinates: impl Fn(&ComparedPoint) -> (f64, f64)) -> Vec<Line> {
         let is_wanted = |series: &ComparedSeries| protocol.is_none_or(|wanted| series.protocol == wanted);
         let series = self.series.iter().enumerate().filter(|(_, series)| is_wanted(series));
         let line = |(number, series): (usize, &ComparedSeries)| Line {
             name: series.name.clone(),
             role: Role::Points(number.min(palette::COLOURS.len() - 1)),
-            points: series.points.iter().map(&place).collect(),
+            points: series.points.iter().map(&coordinates).collect(),
         };
         series.map(line).collect()
     }
@@ -82,9 +84,9 @@ impl CompareChart {
     /// Returns the median ends of the prediction intervals, relative to the prediction. Medians, since an interval ends
     /// at the bound of its row.
     fn band(&self) -> Option<(f64, f64)> {
-        let share = |of: fn(&ComparedPoint) -> Picos| {
+        let share = |select: fn(&ComparedPoint) -> Picos| {
             let mut shares: Vec<f64> =
-                self.points().map(|point| of(point).0 as f64 / point.predicted.0.max(1) as f64).collect();
+                self.points().map(|point| select(point).0 as f64 / point.predicted.0.max(1) as f64).collect();
             shares.sort_unstable_by(f64::total_cmp);
             shares.get(shares.len() / 2).copied()
         };
@@ -92,20 +94,21 @@ impl CompareChart {
     }
 
     /// Returns the smallest and largest positive value of a figure; `None` if there is none.
-    fn range(&self, of: impl Fn(&ComparedPoint) -> f64) -> Option<(f64, f64)> {
-        let mut values: Vec<f64> = self.points().map(of).filter(|value| value.is_finite() && *value > 0.0).collect();
+    fn range(&self, value_of: impl Fn(&ComparedPoint) -> f64) -> Option<(f64, f64)> {
+        let mut values: Vec<f64> =
+            self.points().map(value_of).filter(|value| value.is_finite() && *value > 0.0).collect();
         values.sort_unstable_by(f64::total_cmp);
         Some((values.first().copied()?, values.last().copied()?))
     }
 
-    fn against(&self) -> LineChart {
+    fn measured_vs_predicted(&self) -> LineChart {
         let mut lines = self.scattered(None, |point| (point.predicted.us(), point.measured.us()));
         let mut bands = Vec::new();
         if let (Some((first, last)), Some((low, high))) = (self.range(|point| point.predicted.us()), self.band()) {
             let ends = [first, last];
             bands.push(Band {
                 name: BAND.into(),
-                shade: Shade::Pale,
+                shade: BandColour::Pale,
                 points: ends.map(|x| (x, x * low, x * high)).to_vec(),
             });
             lines.push(Line { name: AGREED.into(), role: Role::Bound, points: ends.map(|x| (x, x)).to_vec() });
@@ -125,8 +128,8 @@ impl CompareChart {
             (point.bytes.0 as f64, point.predicted.0 as f64 / point.measured.0.max(1) as f64 - 1.0)
         });
         let mut by_size: BTreeMap<u64, [Vec<f64>; 2]> = BTreeMap::new();
-        let own = self.series.iter().filter(|series| series.protocol == protocol);
-        for point in own.flat_map(|series| &series.points) {
+        let matching = self.series.iter().filter(|series| series.protocol == protocol);
+        for point in matching.flat_map(|series| &series.points) {
             let [below, above] = by_size.entry(point.bytes.0).or_default();
             // Error of a measurement at an end of the interval.
             let error = |end: Picos| point.predicted.0 as f64 / end.0.max(1) as f64 - 1.0;
@@ -140,7 +143,7 @@ impl CompareChart {
         let edges = by_size.into_iter().filter(|(bytes, _)| *bytes > 0);
         let points: Vec<(f64, f64, f64)> =
             edges.map(|(bytes, [below, above])| (bytes as f64, middle(below), middle(above))).collect();
-        let bands = vec![Band { name: BAND.into(), shade: Shade::Pale, points: points.clone() }];
+        let bands = vec![Band { name: BAND.into(), shade: BandColour::Pale, points: points.clone() }];
         if let (Some(first), Some(last)) = (points.first(), points.last()) {
             lines.push(Line { name: AGREED.into(), role: Role::Bound, points: vec![(first.0, 0.0), (last.0, 0.0)] });
         }

@@ -4,7 +4,7 @@ use plotters::prelude::{DrawingBackend, IntoDrawingArea};
 use plotters::style::RGBColor;
 use plotters::style::text_anchor::HPos;
 
-use super::canvas::{Canvas, Lettering, Stroke};
+use super::canvas::{Canvas, Stroke, TextStyle};
 use super::output::{self, Drawing};
 use super::{ChartError, Format, palette};
 
@@ -20,12 +20,12 @@ pub struct EstimatesTable {
     /// Column headings of `errors`.
     pub error_heads: [String; 4],
     /// Parameters, grouped by protocol or launch mode.
-    pub estimates: Vec<Estimated>,
+    pub estimates: Vec<ParameterEstimate>,
 }
 
 /// Estimated parameter.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Estimated {
+pub struct ParameterEstimate {
     /// Name in profile files.
     pub name: String,
     /// Unit; empty for fractions.
@@ -71,13 +71,15 @@ impl EstimatesTable {
 
 /// Returns low end, value and high end of an interval as fractions (0 to 1) of the largest end among parameters of the
 /// same unit and table.
-fn bar(one: &Estimated, all: &[Estimated]) -> Option<(f64, f64, f64)> {
-    let of = |name: &str| name.rsplit_once('.').map_or(String::new(), |(table, _)| table.replace(".pass", ""));
-    let alike = all.iter().filter(|other| other.unit == one.unit && of(&other.name) == of(&one.name));
-    let ends = alike.flat_map(|other| [other.high.abs(), other.low.abs()]).filter(|end| end.is_finite());
-    let most = ends.fold(0.0, f64::max);
-    let part = |value: f64| (value / most).clamp(0.0, 1.0);
-    (most > 0.0).then(|| (part(one.low), part(one.value), part(one.high)))
+fn bar(estimate: &ParameterEstimate, estimates: &[ParameterEstimate]) -> Option<(f64, f64, f64)> {
+    let table_of = |name: &str| name.rsplit_once('.').map_or(String::new(), |(table, _)| table.replace(".pass", ""));
+    let same_table = estimates
+        .iter()
+        .filter(|other| other.unit == estimate.unit && table_of(&other.name) == table_of(&estimate.name));
+    let ends = same_table.flat_map(|other| [other.high.abs(), other.low.abs()]).filter(|end| end.is_finite());
+    let largest = ends.fold(0.0, f64::max);
+    let part = |value: f64| (value / largest).clamp(0.0, 1.0);
+    (largest > 0.0).then(|| (part(estimate.low), part(estimate.value), part(estimate.high)))
 }
 
 impl Drawing for EstimatesTable {
@@ -89,20 +91,20 @@ impl Drawing for EstimatesTable {
     fn draw<DB: DrawingBackend>(&self, backend: DB, drop: f64) -> Result<(), ChartError> {
         let canvas = Canvas::new(backend.into_drawing_area(), drop);
         canvas.fill(RGBColor(255, 255, 255))?;
-        let (head, label) = (Lettering::new(palette::TEXT, 11.5), Lettering::new(palette::INK, 12.0));
-        let title = Lettering::new(palette::INK, 19.0).bold();
+        let (head, label) = (TextStyle::new(palette::TEXT, 11.5), TextStyle::new(palette::INK, 12.0));
+        let title = TextStyle::new(palette::INK, 19.0).bold();
         let room = WIDTH - 2.0 * MARGIN;
         canvas.text(&title.fit(&self.title, room)?, (MARGIN, MARGIN + 10.0), title)?;
-        let subtitle = Lettering::new(palette::TEXT, 13.0);
+        let subtitle = TextStyle::new(palette::TEXT, 13.0);
         canvas.text(&subtitle.fit(&self.subtitle, room)?, (MARGIN, MARGIN + 35.0), subtitle)?;
-        let figure = |text: &str, right: f64, y: f64, lettering: Lettering| {
+        let figure = |text: &str, right: f64, y: f64, lettering: TextStyle| {
             canvas.text(text, (right, y), lettering.align(HPos::Right))
         };
         if !self.errors.is_empty() {
             let lines = std::iter::once((&self.error_heads, head)).chain(self.errors.iter().map(|line| (line, label)));
-            for (number, ([what, figures @ ..], lettering)) in lines.enumerate() {
+            for (number, ([name, figures @ ..], lettering)) in lines.enumerate() {
                 let y = self.top() + (number as f64 + 0.5) * ROW;
-                canvas.text(&lettering.fit(what, FIGURES[0] - MARGIN - 70.0)?, (MARGIN, y), lettering)?;
+                canvas.text(&lettering.fit(name, FIGURES[0] - MARGIN - 70.0)?, (MARGIN, y), lettering)?;
                 for (text, right) in figures.iter().zip(FIGURES) {
                     figure(text, right, y, lettering)?;
                 }
@@ -115,18 +117,18 @@ impl Drawing for EstimatesTable {
         for (text, right) in heads.iter().zip(FIGURES) {
             figure(text, right, y, head)?;
         }
-        for (number, one) in self.estimates.iter().enumerate() {
+        for (number, estimate) in self.estimates.iter().enumerate() {
             let top = self.middle() + (number as f64 + 1.0) * ROW;
             let y = top + ROW / 2.0;
             if number % 2 == 0 {
                 canvas.rectangle((MARGIN - 6.0, top), (WIDTH - MARGIN + 6.0, top + ROW), STRIPE)?;
             }
-            canvas.text(&label.fit(&one.name, FIGURES[0] - MARGIN - 90.0)?, (MARGIN, y), label)?;
-            for (value, right) in [one.value, one.low, one.high].into_iter().zip(FIGURES) {
+            canvas.text(&label.fit(&estimate.name, FIGURES[0] - MARGIN - 90.0)?, (MARGIN, y), label)?;
+            for (value, right) in [estimate.value, estimate.low, estimate.high].into_iter().zip(FIGURES) {
                 figure(&format!("{value:.3}"), right, y, label)?;
             }
-            canvas.text(&one.unit, (FIGURES[2] + 8.0, y), head)?;
-            if let Some((low, value, high)) = bar(one, &self.estimates) {
+            canvas.text(&estimate.unit, (FIGURES[2] + 8.0, y), head)?;
+            if let Some((low, value, high)) = bar(estimate, &self.estimates) {
                 let x = |part: f64| BARS.0 + part * (BARS.1 - BARS.0);
                 let stroke = Stroke { colour: palette::series(0).0, width: 3.0 };
                 canvas.line(&[(x(low), y), (x(high), y)], stroke)?;
@@ -143,7 +145,7 @@ mod tests {
 
     #[test]
     fn a_row_for_each_parameter() {
-        let one = |name: &str, value: f64| Estimated {
+        let estimate = |name: &str, value: f64| ParameterEstimate {
             name: name.into(),
             unit: "us".into(),
             value,
@@ -152,7 +154,11 @@ mod tests {
         };
         let table = EstimatesTable {
             title: "t".into(),
-            estimates: vec![one("protocol.ll.step", 1.0), one("protocol.ll.pass.send", 2.0), one("links.nvlink", 4.0)],
+            estimates: vec![
+                estimate("protocol.ll.step", 1.0),
+                estimate("protocol.ll.pass.send", 2.0),
+                estimate("links.nvlink", 4.0),
+            ],
             ..EstimatesTable::default()
         };
         // The largest end in this table is 4.

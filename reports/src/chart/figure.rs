@@ -68,14 +68,14 @@ pub struct Band {
     /// Name in the legend.
     pub name: String,
     /// Colour.
-    pub shade: Shade,
+    pub shade: BandColour,
     /// x, lower y, upper y, by ascending x.
     pub points: Vec<(f64, f64, f64)>,
 }
 
 /// Colour of a shaded range.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Shade {
+pub enum BandColour {
     /// Pale, behind lines, with its own legend entry.
     #[default]
     Pale,

@@ -1,6 +1,6 @@
 //! Positions of title, ribbon, panels and legend on the sheet, in logical pixels.
 
-use super::canvas::At;
+use super::canvas::Point;
 use super::figure::Figure;
 
 /// Width of the sheet.
@@ -27,7 +27,7 @@ pub(super) struct Frame {
 
 impl Frame {
     /// Returns the position of a point given from 0 to 1, with 0 at the left and the bottom.
-    pub(super) fn at(&self, x: f64, y: f64) -> At {
+    pub(super) fn point(&self, x: f64, y: f64) -> Point {
         (self.left + x * (self.right - self.left), self.bottom - y * (self.bottom - self.top))
     }
 }
@@ -37,9 +37,9 @@ impl Frame {
 pub(super) struct Layout {
     pub height: f64,
     /// Left edge and vertical centre of the title.
-    pub title: At,
+    pub title: Point,
     /// Left edge and vertical centre of the subtitle.
-    pub subtitle: At,
+    pub subtitle: Point,
     /// Maximum width of title and subtitle.
     pub title_width: f64,
     /// Ribbon above the first panel.
@@ -47,9 +47,9 @@ pub(super) struct Layout {
     /// Plot areas of the panels.
     pub panels: Vec<Frame>,
     /// Centre of the title of the x axis, under the last panel; `None` if the figure has none.
-    pub x_title: Option<At>,
+    pub x_title: Option<Point>,
     /// Top left of the legend.
-    pub legend: At,
+    pub legend: Point,
 }
 
 impl Layout {

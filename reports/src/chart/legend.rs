@@ -2,8 +2,8 @@
 
 use plotters::prelude::DrawingBackend;
 
-use super::canvas::{At, Canvas, Lettering, Stroke};
-use super::figure::{Figure, Role, Shade};
+use super::canvas::{Canvas, Point, Stroke, TextStyle};
+use super::figure::{BandColour, Figure, Role};
 use super::{ChartError, palette};
 
 /// Maximum width of the column; longer names are truncated.
@@ -27,12 +27,12 @@ pub(super) struct Legend {
     pub width: f64,
 }
 
-fn lettering() -> Lettering {
-    Lettering::new(palette::INK, 12.0)
+fn lettering() -> TextStyle {
+    TextStyle::new(palette::INK, 12.0)
 }
 
 impl Legend {
-    pub(super) fn of(figure: &Figure) -> Result<Self, ChartError> {
+    pub(super) fn new(figure: &Figure) -> Result<Self, ChartError> {
         let mut series: Vec<(Sample, String)> = Vec::new();
         let mut marks: Vec<(Sample, String)> = Vec::new();
         let mut others: Vec<&str> = Vec::new();
@@ -53,7 +53,7 @@ impl Legend {
             names => series.push((Sample::Line(Role::Other), format!("{} others", names.len()))),
         }
         let bands = figure.panels.iter().flat_map(|panel| &panel.bands);
-        for band in bands.filter(|band| band.shade == Shade::Pale) {
+        for band in bands.filter(|band| band.shade == BandColour::Pale) {
             let entry = (Sample::Band, band.name.clone());
             if !marks.contains(&entry) {
                 marks.push(entry);
@@ -67,7 +67,7 @@ impl Legend {
         Ok(Self { entries, width: width.min(MAX_WIDTH).ceil() })
     }
 
-    pub(super) fn draw<DB: DrawingBackend>(&self, canvas: &Canvas<DB>, (left, top): At) -> Result<(), ChartError> {
+    pub(super) fn draw<DB: DrawingBackend>(&self, canvas: &Canvas<DB>, (left, top): Point) -> Result<(), ChartError> {
         let mut y = top + 8.0;
         let mut previous: Option<bool> = None;
         for (sample, name) in &self.entries {

@@ -1,7 +1,7 @@
 //! Line charts as SVG and PNG, identical on every machine.
 //!
-//! A [`Figure`] consists of a title, stacked panels, and one legend at their side. [`PlanChart`] creates the figure of
-//! a plan from sizes and times, [`CompareChart`] that of measured against predicted; other users fill a [`Figure`]
+//! A [`ParameterEstimate`] consists of a title, stacked panels, and one legend at their side. [`PlanChart`] creates the figure of
+//! a plan from sizes and times, [`CompareChart`] that of measured against predicted; other users fill a [`ParameterEstimate`]
 //! themselves.
 //!
 //! ```
@@ -49,10 +49,10 @@ pub use axis::{Axis, Quantity, Scale};
 pub use bars::{Bar, BarChart, render_bars};
 pub use breakdown::{BreakdownChart, BreakdownRow};
 pub use compare::{CompareChart, ComparedPoint, ComparedSeries};
-pub use estimates::{Estimated, EstimatesTable};
-pub use figure::{Band, Figure, Line, LineChart, Ribbon, RibbonPart, Role, Shade};
+pub use estimates::{EstimatesTable, ParameterEstimate};
+pub use figure::{Band, BandColour, Figure, Line, LineChart, Ribbon, RibbonPart, Role};
 pub use output::render;
-pub use plan::{Measured, Pick, PlanChart, Point, Spread, Strategy};
+pub use plan::{Measured, Pick, PlanChart, Point, PredictionInterval, Strategy};
 pub use spans::{Span, Spans, render_spans};
 
 /// File format of a chart.
@@ -69,7 +69,7 @@ impl Format {
     ///
     /// # Errors
     /// [`ChartError::UnknownFormat`] if the extension is neither `svg` nor `png` (in any case).
-    pub fn of_path(path: &Path) -> Result<Self, ChartError> {
+    pub fn from_path(path: &Path) -> Result<Self, ChartError> {
         let extension = path.extension().map(|extension| extension.to_string_lossy().to_ascii_lowercase());
         match extension.as_deref() {
             Some("svg") => Ok(Self::Svg),

@@ -6,7 +6,7 @@ use plotters::prelude::{DrawingBackend, IntoDrawingArea};
 use plotters::style::RGBColor;
 use plotters::style::text_anchor::HPos;
 
-use super::canvas::{Canvas, DETAIL, Lettering};
+use super::canvas::{Canvas, DETAIL, TextStyle};
 use super::figure::Figure;
 use super::layout::{Layout, WIDTH};
 use super::legend::Legend;
@@ -30,7 +30,7 @@ pub fn render(figure: &Figure, format: Format) -> Result<Vec<u8>, ChartError> {
     let panels: Option<Vec<Panel<'_>>> = figure.panels.iter().map(Panel::new).collect();
     let panels = panels.filter(|panels| !panels.is_empty());
     let panels = panels.ok_or_else(|| ChartError::NoData { title: figure.title.clone() })?;
-    let legend = Legend::of(figure)?;
+    let legend = Legend::new(figure)?;
     let layout = Layout::new(figure, legend.width);
     bytes(&Sheet { figure, panels, legend, layout }, format)
 }
@@ -96,9 +96,9 @@ impl Drawing for Sheet<'_> {
     fn draw<DB: DrawingBackend>(&self, backend: DB, drop: f64) -> Result<(), ChartError> {
         let canvas = Canvas::new(backend.into_drawing_area(), drop);
         canvas.fill(RGBColor(255, 255, 255))?;
-        let title = Lettering::new(palette::INK, 19.0).bold();
+        let title = TextStyle::new(palette::INK, 19.0).bold();
         canvas.text(&title.fit(&self.figure.title, self.layout.title_width)?, self.layout.title, title)?;
-        let subtitle = Lettering::new(palette::TEXT, 13.0);
+        let subtitle = TextStyle::new(palette::TEXT, 13.0);
         canvas.text(&subtitle.fit(&self.figure.subtitle, self.layout.title_width)?, self.layout.subtitle, subtitle)?;
         if let (Some(ribbon), Some(first)) = (&self.figure.ribbon, self.panels.first()) {
             ribbon.draw(&canvas, self.layout.ribbon, first.x())?;
@@ -107,7 +107,7 @@ impl Drawing for Sheet<'_> {
             panel.draw(&canvas, frame)?;
         }
         if let Some(&(x, y)) = self.layout.x_title.as_ref() {
-            let lettering = Lettering::new(palette::TEXT, 11.5).align(HPos::Center);
+            let lettering = TextStyle::new(palette::TEXT, 11.5).align(HPos::Center);
             canvas.text(&self.figure.x_title, (x, y), lettering)?;
         }
         self.legend.draw(&canvas, self.layout.legend)?;

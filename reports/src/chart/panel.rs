@@ -4,13 +4,13 @@ use plotters::prelude::DrawingBackend;
 use plotters::style::text_anchor::HPos;
 
 use super::axis::Span;
-use super::canvas::{At, Canvas, Lettering, Stroke};
-use super::figure::{Band, Line, LineChart, Role, Shade};
+use super::canvas::{Canvas, Point, Stroke, TextStyle};
+use super::figure::{Band, BandColour, Line, LineChart, Role};
 use super::layout::Frame;
 use super::{ChartError, palette};
 
 /// Maximum number of points with markers; longer lines are drawn without.
-const MOST_MARKERS: usize = 64;
+const MAX_MARKERS: usize = 64;
 
 /// Panel with the ranges of its axes.
 pub(super) struct Panel<'a> {
@@ -41,7 +41,7 @@ impl<'a> Panel<'a> {
     }
 
     pub(super) fn draw<DB: DrawingBackend>(&self, canvas: &Canvas<DB>, frame: Frame) -> Result<(), ChartError> {
-        let title = Lettering::new(palette::INK, 13.0).bold();
+        let title = TextStyle::new(palette::INK, 13.0).bold();
         canvas.text(&self.chart.title, (frame.left, frame.top - 16.0), title)?;
         for band in &self.chart.bands {
             self.draw_band(canvas, frame, band)?;
@@ -63,13 +63,13 @@ impl<'a> Panel<'a> {
     }
 
     fn draw_grid<DB: DrawingBackend>(&self, canvas: &Canvas<DB>, frame: Frame) -> Result<(), ChartError> {
-        let label = Lettering::new(palette::TEXT, 11.5);
+        let label = TextStyle::new(palette::TEXT, 11.5);
         let colour = |labelled: bool| {
             if labelled { palette::GRID } else { palette::FINE_GRID }
         };
         let mut free_from = f64::NEG_INFINITY;
         for tick in self.x.ticks(11) {
-            let (x, bottom) = frame.at(tick.at, 0.0);
+            let (x, bottom) = frame.point(tick.position, 0.0);
             let stroke = Stroke { colour: colour(tick.label.is_some()), width: 1.0 };
             canvas.line(&[(x, frame.top), (x, bottom)], stroke)?;
             if let Some(text) = &tick.label {
@@ -81,7 +81,7 @@ impl<'a> Panel<'a> {
             }
         }
         for tick in self.y.ticks(7) {
-            let (left, y) = frame.at(0.0, tick.at);
+            let (left, y) = frame.point(0.0, tick.position);
             let stroke = Stroke { colour: colour(tick.label.is_some()), width: 1.0 };
             canvas.line(&[(left, y), (frame.right, y)], stroke)?;
             if let Some(text) = &tick.label {
@@ -92,30 +92,30 @@ impl<'a> Panel<'a> {
         canvas.line(&[(frame.left, frame.bottom), (frame.right, frame.bottom)], axis)
     }
 
-    fn place(&self, frame: Frame, (x, y): (f64, f64)) -> Option<At> {
-        (self.x.axis().shows(x) && self.y.axis().shows(y)).then(|| frame.at(self.x.place(x), self.y.place(y)))
+    fn position(&self, frame: Frame, (x, y): (f64, f64)) -> Option<Point> {
+        (self.x.axis().shows(x) && self.y.axis().shows(y)).then(|| frame.point(self.x.position(x), self.y.position(y)))
     }
 
     fn draw_band<DB: DrawingBackend>(&self, canvas: &Canvas<DB>, frame: Frame, band: &Band) -> Result<(), ChartError> {
         let edges = |pair: &(f64, f64, f64)| {
             let &(x, low, high) = pair;
-            Some((self.place(frame, (x, low))?, self.place(frame, (x, high))?))
+            Some((self.position(frame, (x, low))?, self.position(frame, (x, high))?))
         };
-        let edges: Vec<(At, At)> = band.points.iter().filter_map(edges).collect();
+        let edges: Vec<(Point, Point)> = band.points.iter().filter_map(edges).collect();
         if edges.len() < 2 {
             return Ok(());
         }
         let lower = edges.iter().map(|edge| edge.0);
         let upper = edges.iter().rev().map(|edge| edge.1);
         let colour = match band.shade {
-            Shade::Pale => palette::BAND,
-            Shade::Series(number) => palette::series(number).0,
+            BandColour::Pale => palette::BAND,
+            BandColour::Series(number) => palette::series(number).0,
         };
         canvas.polygon(&lower.chain(upper).collect::<Vec<_>>(), colour)
     }
 
     fn draw_line<DB: DrawingBackend>(&self, canvas: &Canvas<DB>, frame: Frame, line: &Line) -> Result<(), ChartError> {
-        let points: Vec<At> = line.points.iter().filter_map(|&point| self.place(frame, point)).collect();
+        let points: Vec<Point> = line.points.iter().filter_map(|&point| self.position(frame, point)).collect();
         match line.role {
             Role::Pick => {
                 canvas.line(&points, Stroke { colour: palette::PICK, width: 9.0 })?;
@@ -125,7 +125,7 @@ impl<'a> Panel<'a> {
             Role::Series(number) => {
                 let (colour, marker) = palette::series(number);
                 canvas.line(&points, Stroke { colour, width: 2.0 })?;
-                let marked = if points.len() <= MOST_MARKERS { points.as_slice() } else { &[] };
+                let marked = if points.len() <= MAX_MARKERS { points.as_slice() } else { &[] };
                 marked.iter().try_for_each(|&point| canvas.marker(point, 3.0, marker, colour))
             }
             Role::Points(number) => {

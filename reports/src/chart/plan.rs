@@ -2,7 +2,7 @@
 
 use fabricast_topologies::{Bytes, Picos};
 
-use super::{Axis, Band, Figure, Line, LineChart, Quantity, Ribbon, RibbonPart, Role, Shade, palette};
+use super::{Axis, Band, BandColour, Figure, Line, LineChart, Quantity, Ribbon, RibbonPart, Role, palette};
 
 /// Data of the chart of a plan.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -20,7 +20,7 @@ pub struct PlanChart {
     /// Lower bound on the time of any schedule.
     pub bound: Vec<Point>,
     /// Prediction interval of the selected strategy; may be empty.
-    pub band: Vec<Spread>,
+    pub band: Vec<PredictionInterval>,
     /// Measurements, if any.
     pub measured: Option<Measured>,
 }
@@ -54,7 +54,7 @@ pub struct Pick {
 
 /// Prediction interval of the time at one size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Spread {
+pub struct PredictionInterval {
     /// The size.
     pub bytes: Bytes,
     /// Shortest time expected.
@@ -100,21 +100,25 @@ impl PlanChart {
     }
 
     fn panel(&self, title: &str, y: Axis, value: &dyn Fn(Bytes, Picos) -> f64) -> LineChart {
-        let place = |points: &[Point]| -> Vec<(f64, f64)> {
+        let coordinates = |points: &[Point]| -> Vec<(f64, f64)> {
             points.iter().map(|point| (point.bytes.0 as f64, value(point.bytes, point.time))).collect()
         };
         let mut lines = Vec::new();
         if !self.picks.is_empty() {
-            lines.push(Line { name: "the pick".into(), role: Role::Pick, points: place(&self.picked_points()) });
+            lines.push(Line { name: "the pick".into(), role: Role::Pick, points: coordinates(&self.picked_points()) });
         }
         for (number, strategy) in self.strategies.iter().enumerate() {
-            lines.push(Line { name: strategy.name.clone(), role: role(number), points: place(&strategy.points) });
+            lines.push(Line { name: strategy.name.clone(), role: role(number), points: coordinates(&strategy.points) });
         }
         if !self.bound.is_empty() {
-            lines.push(Line { name: "bound".into(), role: Role::Bound, points: place(&self.bound) });
+            lines.push(Line { name: "bound".into(), role: Role::Bound, points: coordinates(&self.bound) });
         }
         if let Some(measured) = &self.measured {
-            lines.push(Line { name: measured.name.clone(), role: Role::Measured, points: place(&measured.points) });
+            lines.push(Line {
+                name: measured.name.clone(),
+                role: Role::Measured,
+                points: coordinates(&measured.points),
+            });
         }
         LineChart { title: title.to_owned(), x: Axis::binary(Quantity::Bytes), y, bands: self.bands(value), lines }
     }
@@ -123,13 +127,13 @@ impl PlanChart {
         if self.band.is_empty() {
             return Vec::new();
         }
-        let edges = |spread: &Spread| {
+        let edges = |spread: &PredictionInterval| {
             let (a, b) = (value(spread.bytes, spread.low), value(spread.bytes, spread.high));
             (spread.bytes.0 as f64, a.min(b), a.max(b))
         };
         vec![Band {
             name: "error band of the pick".into(),
-            shade: Shade::Pale,
+            shade: BandColour::Pale,
             points: self.band.iter().map(edges).collect(),
         }]
     }
@@ -151,16 +155,16 @@ impl PlanChart {
             let Some(strategy) = self.strategies.get(pick.strategy) else {
                 continue;
             };
-            let at = pick.bytes.0 as f64;
+            let bytes = pick.bytes.0 as f64;
             match (parts.last_mut(), previous) {
-                (Some(part), Some(before)) if before.strategy == pick.strategy => part.to = at,
+                (Some(part), Some(before)) if before.strategy == pick.strategy => part.to = bytes,
                 (last, _) => {
-                    let border = last.map_or(at, |part| {
-                        part.to = (part.to * at).sqrt();
+                    let border = last.map_or(bytes, |part| {
+                        part.to = (part.to * bytes).sqrt();
                         part.to
                     });
                     let label = strategy.name.clone();
-                    parts.push(RibbonPart { from: border, to: at, label, role: role(pick.strategy) });
+                    parts.push(RibbonPart { from: border, to: bytes, label, role: role(pick.strategy) });
                 }
             }
             previous = Some(pick);

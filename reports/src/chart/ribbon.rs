@@ -5,7 +5,7 @@ use plotters::style::RGBColor;
 use plotters::style::text_anchor::HPos;
 
 use super::axis::Span;
-use super::canvas::{Canvas, Lettering};
+use super::canvas::{Canvas, TextStyle};
 use super::figure::{Ribbon, Role};
 use super::layout::Frame;
 use super::{ChartError, palette};
@@ -23,9 +23,9 @@ impl Ribbon {
         frame: Frame,
         x: Span,
     ) -> Result<(), ChartError> {
-        let label = Lettering::new(palette::INK, 11.5);
+        let label = TextStyle::new(palette::INK, 11.5);
         let middle = (frame.top + frame.bottom) / 2.0;
-        let title = Lettering::new(palette::TEXT, 11.5).align(HPos::Right);
+        let title = TextStyle::new(palette::TEXT, 11.5).align(HPos::Right);
         canvas.text(&title.fit(&self.title, frame.left - 12.0)?, (frame.left - 9.0, middle), title)?;
         let last = self.parts.len().saturating_sub(1);
         for (number, part) in self.parts.iter().enumerate() {
@@ -33,9 +33,9 @@ impl Ribbon {
                 continue;
             }
             // The first and last parts extend to the ends of the axis, and single sizes get a minimum width.
-            let from = if number == 0 { 0.0 } else { x.place(part.from) };
-            let to = if number == last { 1.0 } else { x.place(part.to) };
-            let (left, right) = (frame.at(from, 0.0).0, frame.at(to, 0.0).0);
+            let from = if number == 0 { 0.0 } else { x.position(part.from) };
+            let to = if number == last { 1.0 } else { x.position(part.to) };
+            let (left, right) = (frame.point(from, 0.0).0, frame.point(to, 0.0).0);
             let colour = match part.role {
                 Role::Series(number) | Role::Points(number) | Role::Range(number) => palette::series(number).0,
                 Role::Pick | Role::Other | Role::Bound | Role::Measured => palette::OTHER,

@@ -6,7 +6,7 @@ use plotters::style::RGBColor;
 use plotters::style::text_anchor::HPos;
 
 use super::axis::Span;
-use super::canvas::{Canvas, Lettering, Stroke};
+use super::canvas::{Canvas, Stroke, TextStyle};
 use super::{ChartError, palette};
 
 const MARGIN: f64 = 24.0;
@@ -50,7 +50,7 @@ impl<'a> Rows<'a> {
         span: Span,
         measures: Measures,
     ) -> Result<Self, ChartError> {
-        let keys = places_of_keys(kinds, measures.width)?;
+        let keys = key_positions(kinds, measures.width)?;
         Ok(Self { title, remark, kinds, count, span, measures, keys })
     }
 
@@ -78,8 +78,8 @@ impl<'a> Rows<'a> {
     }
 
     /// Returns the x coordinate of a value.
-    pub(super) fn at(&self, value: f64) -> f64 {
-        self.left() + self.span.place(value) * (self.right() - self.left())
+    pub(super) fn position(&self, value: f64) -> f64 {
+        self.left() + self.span.position(value) * (self.right() - self.left())
     }
 
     /// Returns the vertical centre of a row.
@@ -91,18 +91,18 @@ impl<'a> Rows<'a> {
     pub(super) fn draw<DB: DrawingBackend>(&self, canvas: &Canvas<DB>) -> Result<(), ChartError> {
         canvas.fill(RGBColor(255, 255, 255))?;
         let wide = self.measures.width - 2.0 * MARGIN;
-        let title = Lettering::new(palette::INK, 19.0).bold();
+        let title = TextStyle::new(palette::INK, 19.0).bold();
         canvas.text(&title.fit(self.title, wide)?, (MARGIN, 32.0), title)?;
-        let remark = Lettering::new(palette::TEXT, self.measures.remark);
+        let remark = TextStyle::new(palette::TEXT, self.measures.remark);
         canvas.text(&remark.fit(self.remark, wide)?, (MARGIN, 57.0), remark)?;
         for ((number, name), &(x, row)) in self.kinds.iter().enumerate().zip(&self.keys) {
             let y = TOP + row as f64 * KEYS;
             canvas.rectangle((x, y - 6.0), (x + 14.0, y + 6.0), palette::series(number).0)?;
-            canvas.text(name, (x + 20.0, y), Lettering::new(palette::INK, 12.0))?;
+            canvas.text(name, (x + 20.0, y), TextStyle::new(palette::INK, 12.0))?;
         }
-        let tick = Lettering::new(palette::TEXT, 11.5).align(HPos::Center);
+        let tick = TextStyle::new(palette::TEXT, 11.5).align(HPos::Center);
         for one in self.span.ticks(self.measures.ticks) {
-            let x = self.left() + one.at * (self.right() - self.left());
+            let x = self.left() + one.position * (self.right() - self.left());
             canvas.line(&[(x, self.top()), (x, self.bottom())], Stroke { colour: palette::GRID, width: 1.0 })?;
             if let Some(text) = &one.label {
                 canvas.text(text, (x, self.bottom() + 15.0), tick)?;
@@ -118,18 +118,18 @@ impl<'a> Rows<'a> {
         row: usize,
         name: &str,
     ) -> Result<(), ChartError> {
-        let small = Lettering::new(palette::INK, 12.0);
+        let small = TextStyle::new(palette::INK, 12.0);
         let name = small.fit(name, self.measures.names - 12.0)?;
         canvas.text(&name, (self.left() - 9.0, self.middle(row)), small.align(HPos::Right))
     }
 }
 
 /// Returns the left edges and rows of the entries of a legend on a sheet of this width.
-fn places_of_keys(names: &[String], width: f64) -> Result<Vec<(f64, usize)>, ChartError> {
+fn key_positions(names: &[String], width: f64) -> Result<Vec<(f64, usize)>, ChartError> {
     let (mut x, mut row) = (MARGIN, 0);
     let mut keys = Vec::with_capacity(names.len());
     for name in names {
-        let wide = 22.0 + Lettering::new(palette::INK, 12.0).width(name)? + 20.0;
+        let wide = 22.0 + TextStyle::new(palette::INK, 12.0).width(name)? + 20.0;
         if x > MARGIN && x + wide > width - MARGIN {
             (x, row) = (MARGIN, row + 1);
         }

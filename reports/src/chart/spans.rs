@@ -80,8 +80,12 @@ impl Drawing for Sheet<'_> {
         }
         for span in &chart.spans {
             let middle = rows.middle(span.row);
-            let to = rows.at(span.to).max(rows.at(span.from) + 0.6);
-            canvas.rectangle((rows.at(span.from), middle - 8.0), (to, middle + 8.0), palette::series(span.kind).0)?;
+            let to = rows.position(span.to).max(rows.position(span.from) + 0.6);
+            canvas.rectangle(
+                (rows.position(span.from), middle - 8.0),
+                (to, middle + 8.0),
+                palette::series(span.kind).0,
+            )?;
         }
         canvas.finish()
     }

@@ -3,10 +3,10 @@
 use fabricast_topologies::{Bytes, Picos};
 use proptest::prelude::*;
 
-use super::canvas::{DETAIL, Lettering};
+use super::canvas::{DETAIL, TextStyle};
 use super::{
-    Axis, ChartError, Figure, Format, Line, LineChart, Measured, Pick, PlanChart, Point, Quantity, Role, Spread,
-    Strategy, palette, render,
+    Axis, ChartError, Figure, Format, Line, LineChart, Measured, Pick, PlanChart, Point, PredictionInterval, Quantity,
+    Role, Strategy, palette, render,
 };
 
 fn points(times: &[u64]) -> Vec<Point> {
@@ -30,8 +30,8 @@ fn plan() -> PlanChart {
         picks: [1, 1, 1, 0, 0].into_iter().enumerate().map(pick).collect(),
         bound: points(&[1_000_000; 5]),
         band: vec![
-            Spread { bytes: Bytes(1024), low: Picos(3_000_000), high: Picos(5_000_000) },
-            Spread { bytes: Bytes(16 << 10), low: Picos(11_000_000), high: Picos(14_000_000) },
+            PredictionInterval { bytes: Bytes(1024), low: Picos(3_000_000), high: Picos(5_000_000) },
+            PredictionInterval { bytes: Bytes(16 << 10), low: Picos(11_000_000), high: Picos(14_000_000) },
         ],
         measured: Some(Measured { name: "measured".into(), points: points(&[4_100_000, 5_300_000]) }),
     }
@@ -52,23 +52,23 @@ fn check_inside(svg: &str) {
     let view: Vec<f64> =
         document.root_element().attribute("viewBox").unwrap().split(' ').map(|n| n.parse().unwrap()).collect();
     let (width, height) = (view[2], view[3]);
-    let inside = |x: f64, y: f64, what: &str| {
-        assert!((0.0..=width).contains(&x) && (0.0..=height).contains(&y), "{what} at {x},{y}");
+    let inside = |x: f64, y: f64, name: &str| {
+        assert!((0.0..=width).contains(&x) && (0.0..=height).contains(&y), "{name} at {x},{y}");
     };
     for node in document.descendants().filter(roxmltree::Node::is_element) {
-        let what = node.tag_name().name();
+        let name = node.tag_name().name();
         if let Some(points) = node.attribute("points") {
-            assert!(!points.trim().is_empty(), "a {what} without points");
+            assert!(!points.trim().is_empty(), "a {name} without points");
             for point in points.split_whitespace() {
                 let (x, y) = point.split_once(',').unwrap();
-                inside(x.parse().unwrap(), y.parse().unwrap(), what);
+                inside(x.parse().unwrap(), y.parse().unwrap(), name);
             }
         }
-        if what == "text" {
+        if name == "text" {
             let (x, y) = (number(node, "x"), number(node, "y"));
             let text = node.text().unwrap().trim();
             inside(x, y, text);
-            let lettering = Lettering::new(palette::INK, number(node, "font-size") / f64::from(DETAIL));
+            let lettering = TextStyle::new(palette::INK, number(node, "font-size") / f64::from(DETAIL));
             let lettering = if node.attribute("font-weight") == Some("bold") { lettering.bold() } else { lettering };
             let long = lettering.width(text).unwrap() * f64::from(DETAIL);
             let (left, right) = match node.attribute("text-anchor") {
@@ -146,8 +146,8 @@ fn charts_without_drawable_points_are_errors() {
     timeless.strategies = vec![Strategy { name: "free".into(), points: points(&[0, 0]) }];
     timeless = PlanChart { bound: Vec::new(), band: Vec::new(), measured: None, ..timeless };
     assert!(matches!(render(&timeless.figure(), Format::Svg), Err(ChartError::NoData { .. })));
-    assert!(matches!(Format::of_path("plan.pdf".as_ref()), Err(ChartError::UnknownFormat { .. })));
-    assert_eq!(Format::of_path("a/plan.PNG".as_ref()).unwrap(), Format::Png);
+    assert!(matches!(Format::from_path("plan.pdf".as_ref()), Err(ChartError::UnknownFormat { .. })));
+    assert_eq!(Format::from_path("a/plan.PNG".as_ref()).unwrap(), Format::Png);
 }
 
 #[test]
@@ -194,7 +194,7 @@ proptest! {
         match render(&figure, Format::Svg) {
             Ok(text) => check_inside(&String::from_utf8(text).unwrap()),
             Err(ChartError::NoData { .. }) => {}
-            Err(other) => prop_assert!(false, "{}", other),
+            Err(error) => prop_assert!(false, "{}", error),
         }
     }
 }

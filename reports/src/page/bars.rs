@@ -1,6 +1,6 @@
 //! Interactive chart of stacked bars. Parts can be hidden, and the others then close the gap (`page.js`).
 
-use super::frame::{columns, figure, legend_of_areas, plot};
+use super::frame::{area_legend, columns, figure, plot};
 use crate::chart::BarChart;
 use crate::chart::axis::Span;
 use crate::markup::{Markup, number, shortened};
@@ -11,7 +11,7 @@ const LABELS: f64 = 120.0;
 const ROW: f64 = 30.0;
 const BOTTOM: f64 = 30.0;
 /// Minimum width of a drawn part; thinner ones would be invisible.
-const THINNEST: f64 = 0.05;
+const MIN_PART_WIDTH: f64 = 0.05;
 /// Maximum characters of a bar's name.
 const LETTERS: usize = 26;
 /// Maximum characters of a label after a bar.
@@ -19,12 +19,12 @@ const REMARK: usize = 17;
 
 /// Writes a bar chart, or a message if there is nothing to draw.
 pub(super) fn write(chart: &BarChart, markup: &mut Markup) {
-    let said = ("chart bars", chart.title.as_str(), chart.subtitle.as_str());
-    figure(said, (chart.span(), "There is nothing to draw."), markup, |span, markup| draw(chart, &span, markup));
+    let labels = ("chart bars", chart.title.as_str(), chart.subtitle.as_str());
+    figure(labels, (chart.span(), "There is nothing to draw."), markup, |span, markup| draw(chart, &span, markup));
 }
 
 fn draw(chart: &BarChart, span: &Span, markup: &mut Markup) {
-    let classes = legend_of_areas(&chart.parts, markup);
+    let classes = area_legend(&chart.parts, markup);
     let height = chart.bars.len() as f64 * ROW;
     let wide = WIDTH - NAMES - LABELS;
     plot((WIDTH, height + BOTTOM), (&chart.title, "part"), markup, |markup| {
@@ -40,8 +40,8 @@ fn draw(chart: &BarChart, span: &Span, markup: &mut Markup) {
             let (mut x, sum) = (NAMES, bar.sum(chart.parts.len()));
             let parts = chart.parts.iter().zip(&classes).zip(bar.lengths(chart.parts.len()));
             for (part, ((name, class), length)) in parts.enumerate() {
-                let width = span.place(length) * wide;
-                if width < THINNEST {
+                let width = span.position(length) * wide;
+                if width < MIN_PART_WIDTH {
                     continue;
                 }
                 let attributes = [
@@ -53,9 +53,9 @@ fn draw(chart: &BarChart, span: &Span, markup: &mut Markup) {
                     ("height", "20"),
                 ];
                 markup.open("rect", &attributes);
-                let said = chart.axis.said(length);
+                let value_text = chart.axis.tooltip_value(length);
                 let share = crate::format::percent(length / sum);
-                markup.text_of_lines("title", &format!("{}\n{name}: {said}, {share} %", bar.name));
+                markup.multiline_text("title", &format!("{}\n{name}: {value_text}, {share} %", bar.name));
                 markup.close();
                 x += width;
             }

@@ -8,7 +8,7 @@ use serde::Deserialize;
 use super::{Block, Lines, Page, Section};
 use crate::chart::{CompareChart, ComparedPoint, ComparedSeries, LineChart, Role};
 use crate::format;
-use crate::table::{Cell, Column, Table, Tone, Unit, Value};
+use crate::table::{Cell, Column, Emphasis, Table, Unit, Value};
 
 /// Output of `compare --format json`, as far as the page shows it.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
@@ -86,31 +86,31 @@ struct Rejected {
 }
 
 /// Maximum rows in the table of all rows; the rows with the largest errors are shown.
-const MOST_ROWS: usize = 2_000;
+const MAX_ROWS: usize = 2_000;
 
-pub(super) fn page(found: &Comparison) -> Page {
-    let mut fabrics: Vec<&str> = found.groups.iter().map(|group| group.fabric.as_str()).collect();
+pub(super) fn page(comparison: &Comparison) -> Page {
+    let mut fabrics: Vec<&str> = comparison.groups.iter().map(|group| group.fabric.as_str()).collect();
     fabrics.sort_unstable();
     fabrics.dedup();
-    let summary = found.summary;
+    let summary = comparison.summary;
     let mut answer = vec![format!(
         "The predictions of {} measured times are off by {} % in the median, and nine of ten by less than {} %.",
         format::grouped(summary.rows as u64),
         format::percent(summary.median),
         format::percent(summary.p90)
     )];
-    if let Some(coverage) = found.coverage {
+    if let Some(coverage) = comparison.coverage {
         answer.push(format!("{} % of them lie within their band.", format::percent(coverage.share)));
     }
-    let worst = found.groups.iter().max_by(|a, b| a.summary.median.total_cmp(&b.summary.median));
-    if let Some(group) = worst.filter(|_| found.groups.len() > 1) {
+    let worst = comparison.groups.iter().max_by(|a, b| a.summary.median.total_cmp(&b.summary.median));
+    if let Some(group) = worst.filter(|_| comparison.groups.len() > 1) {
         answer.push(format!(
             "The group that is farthest off is {}: {} % in the median.",
             group.name(),
             format::percent(group.summary.median)
         ));
     }
-    let mut profiles: Vec<&str> = found.groups.iter().map(|group| group.profile.as_str()).collect();
+    let mut profiles: Vec<&str> = comparison.groups.iter().map(|group| group.profile.as_str()).collect();
     profiles.sort_unstable();
     profiles.dedup();
     let mut facts = vec![
@@ -121,22 +121,22 @@ pub(super) fn page(found: &Comparison) -> Page {
         ),
         "An error is predicted over measured, less one; a band holds four of five measurements.".to_owned(),
     ];
-    if !found.rejected.is_empty() {
-        facts.push(format!("{} rows of the logs could not be used; they stand below.", found.rejected.len()));
+    if !comparison.rejected.is_empty() {
+        facts.push(format!("{} rows of the logs could not be used; they stand below.", comparison.rejected.len()));
     }
     let mut sections = vec![
-        Section::new("Measured against predicted", charts(found)),
-        Section::new("Groups", vec![Block::Table("Errors by group".into(), groups(found))]),
-        Section::new("Every row", vec![Block::Table(rows_caption(found), rows(found))]),
+        Section::new("Measured against predicted", charts(comparison)),
+        Section::new("Groups", vec![Block::Table("Errors by group".into(), groups(comparison))]),
+        Section::new("Every row", vec![Block::Table(rows_caption(comparison), rows(comparison))]),
         Section::new("Assumptions and sources", vec![Block::List(facts)]),
     ];
-    if !found.rejected.is_empty() {
+    if !comparison.rejected.is_empty() {
         let mut table = Table::new(vec![
             Column::new("file", "file", Unit::Text),
             Column::new("line", "line", Unit::Number),
             Column::new("reason", "reason", Unit::Text),
         ]);
-        for one in found.rejected.iter().take(MOST_ROWS) {
+        for one in comparison.rejected.iter().take(MAX_ROWS) {
             let line = Value::Count(one.line.into());
             table.row(vec![Value::text(&one.file).into(), line.into(), Value::text(&one.reason).into()]);
         }
@@ -147,30 +147,31 @@ pub(super) fn page(found: &Comparison) -> Page {
 
 impl Group {
     fn name(&self) -> String {
-        let how = [&self.algorithm, &self.protocol].into_iter().flatten().cloned().collect::<Vec<_>>().join(" ");
-        let how = if how.is_empty() { String::new() } else { format!(" {how}") };
-        format!("{}{how} on {} of {}", self.collective, self.ranks, self.fabric)
+        let strategy = [&self.algorithm, &self.protocol].into_iter().flatten().cloned().collect::<Vec<_>>().join(" ");
+        let strategy = if strategy.is_empty() { String::new() } else { format!(" {strategy}") };
+        format!("{}{strategy} on {} of {}", self.collective, self.ranks, self.fabric)
     }
 }
 
 /// The charts of `compare --chart`, with tooltips.
-fn charts(found: &Comparison) -> Vec<Block> {
-    let mut by_way: BTreeMap<(&str, &str), Vec<&Row>> = BTreeMap::new();
-    for row in &found.rows {
-        by_way.entry((&row.algorithm, &row.protocol)).or_default().push(row);
+fn charts(comparison: &Comparison) -> Vec<Block> {
+    let mut by_strategy: BTreeMap<(&str, &str), Vec<&Row>> = BTreeMap::new();
+    for row in &comparison.rows {
+        by_strategy.entry((&row.algorithm, &row.protocol)).or_default().push(row);
     }
-    let mut ways: Vec<((&str, &str), Vec<&Row>)> = by_way.into_iter().collect();
-    ways.sort_by_key(|(way, rows)| (std::cmp::Reverse(rows.len()), *way));
-    let series = ways.iter().map(|((algorithm, protocol), rows)| ComparedSeries {
+    let mut strategies: Vec<((&str, &str), Vec<&Row>)> = by_strategy.into_iter().collect();
+    strategies.sort_by_key(|(strategy, rows)| (std::cmp::Reverse(rows.len()), *strategy));
+    let series = strategies.iter().map(|((algorithm, protocol), rows)| ComparedSeries {
         name: format!("{algorithm} {protocol}"),
         protocol: (*protocol).to_owned(),
         points: rows.iter().map(|row| row.point()).collect(),
     });
     let figure = CompareChart { title: String::new(), subtitle: String::new(), series: series.collect() }.figure();
-    let words_of = |chart: &LineChart| -> Vec<Vec<String>> {
+    let details = |chart: &LineChart| -> Vec<Vec<String>> {
         let of_line = |name: &str| {
-            let way = ways.iter().find(|((algorithm, protocol), _)| name == format!("{algorithm} {protocol}"));
-            way.map(|(_, rows)| rows.iter().map(|row| row.words()).collect()).unwrap_or_default()
+            let strategy =
+                strategies.iter().find(|((algorithm, protocol), _)| name == format!("{algorithm} {protocol}"));
+            strategy.map(|(_, rows)| rows.iter().map(|row| row.words()).collect()).unwrap_or_default()
         };
         chart
             .lines
@@ -180,7 +181,7 @@ fn charts(found: &Comparison) -> Vec<Block> {
     };
     let block = |(number, chart): (usize, LineChart)| {
         let x_title = if number == 0 { "predicted time" } else { "message size" }.to_owned();
-        Block::Lines(Lines { words: words_of(&chart), chart, x_title, remark: String::new() })
+        Block::Lines(Lines { tooltips: details(&chart), chart, x_title, remark: String::new() })
     };
     figure.panels.into_iter().enumerate().map(block).collect()
 }
@@ -207,7 +208,7 @@ impl Row {
     }
 }
 
-fn groups(found: &Comparison) -> Table {
+fn groups(comparison: &Comparison) -> Table {
     let text = |key: &str, title: &str| Column::new(key, title, Unit::Text);
     let share = |key: &str, title: &str| Column::new(key, title, Unit::Percent);
     let number = |key: &str, title: &str| Column::new(key, title, Unit::Number);
@@ -224,14 +225,15 @@ fn groups(found: &Comparison) -> Table {
         number("faster", "faster"),
         text("explanation", "what would explain it"),
     ]);
-    for group in &found.groups {
-        let (summary, tone) = (group.summary, if group.summary.median > 0.2 { Tone::Bad } else { Tone::Plain });
-        let explained = group.explanation.as_ref().map(|one| {
-            let (before, after) = (format::percent(one.median_before), format::percent(one.median_after));
+    for group in &comparison.groups {
+        let (summary, tone) = (group.summary, if group.summary.median > 0.2 { Emphasis::Bad } else { Emphasis::Plain });
+        let explained = group.explanation.as_ref().map(|explanation| {
+            let (before, after) =
+                (format::percent(explanation.median_before), format::percent(explanation.median_after));
             Value::text(format!(
                 "{} × {}: {before} % becomes {after} %",
-                one.parameter,
-                format::significant(one.factor)
+                explanation.parameter,
+                format::significant(explanation.factor)
             ))
         });
         table.row(vec![
@@ -251,14 +253,14 @@ fn groups(found: &Comparison) -> Table {
     table
 }
 
-fn rows_caption(found: &Comparison) -> String {
-    match found.rows.len() {
-        all if all > MOST_ROWS => format!("The {MOST_ROWS} rows of {all} that are farthest off"),
+fn rows_caption(comparison: &Comparison) -> String {
+    match comparison.rows.len() {
+        all if all > MAX_ROWS => format!("The {MAX_ROWS} rows of {all} that are farthest off"),
         _ => "All rows".to_owned(),
     }
 }
 
-fn rows(found: &Comparison) -> Table {
+fn rows(comparison: &Comparison) -> Table {
     let time = |key: &str, title: &str| Column::new(key, title, Unit::Micros);
     let mut table = Table::new(vec![
         Column::new("collective", "collective", Unit::Text),
@@ -274,10 +276,10 @@ fn rows(found: &Comparison) -> Table {
         Column::new("verdict", "verdict", Unit::Text),
         Column::new("file", "file", Unit::Text),
     ]);
-    let mut rows: Vec<&Row> = found.rows.iter().collect();
-    if rows.len() > MOST_ROWS {
+    let mut rows: Vec<&Row> = comparison.rows.iter().collect();
+    if rows.len() > MAX_ROWS {
         rows.sort_by(|a, b| b.error.abs().total_cmp(&a.error.abs()));
-        rows.truncate(MOST_ROWS);
+        rows.truncate(MAX_ROWS);
     }
     let us = |us: f64| Cell::from(Value::Time(Picos::from_us(us)));
     for row in rows {

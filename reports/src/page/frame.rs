@@ -7,7 +7,7 @@ use crate::markup::{Markup, number};
 /// Writes a figure with its title, the drawing or a message that there is none, and an optional remark below.
 pub(super) fn figure<T>(
     (class, title, remark): (&str, &str, &str),
-    (sheet, nothing): (Option<T>, &str),
+    (sheet, message): (Option<T>, &str),
     markup: &mut Markup,
     draw: impl FnOnce(T, &mut Markup),
 ) {
@@ -15,7 +15,7 @@ pub(super) fn figure<T>(
     markup.text("figcaption", &[], title);
     match sheet {
         Some(sheet) => draw(sheet, markup),
-        None => self::remark(nothing, markup),
+        None => self::remark(message, markup),
     }
     if !remark.is_empty() {
         self::remark(remark, markup);
@@ -49,7 +49,7 @@ pub(super) fn plot(
 /// Writes vertical grid lines with labels below, in a drawing whose rows end at `bottom`.
 pub(super) fn columns(ticks: &[Tick], (left, wide): (f64, f64), bottom: f64, markup: &mut Markup) {
     for tick in ticks {
-        let x = number(left + tick.at * wide);
+        let x = number(left + tick.position * wide);
         markup.empty("path", &[("d", &format!("M{x} 0V{}", number(bottom)))]);
         if let Some(label) = &tick.label {
             let y = number(bottom + 18.0);
@@ -59,13 +59,13 @@ pub(super) fn columns(ticks: &[Tick], (left, wide): (f64, f64), bottom: f64, mar
 }
 
 /// Returns the style sheet class of a series.
-pub(super) fn class_of_series(series: usize) -> String {
+pub(super) fn series_class(series: usize) -> String {
     format!("c{}", series % palette::COLOURS.len())
 }
 
 /// Writes the legend of areas with these names; returns their classes.
-pub(super) fn legend_of_areas(names: &[String], markup: &mut Markup) -> Vec<String> {
-    let classes: Vec<String> = (0..names.len()).map(class_of_series).collect();
+pub(super) fn area_legend(names: &[String], markup: &mut Markup) -> Vec<String> {
+    let classes: Vec<String> = (0..names.len()).map(series_class).collect();
     let keys = names.iter().zip(&classes);
     legend(keys.map(|(name, class)| (name.as_str(), class.as_str(), "M1 1H15V13H1Z".to_owned())), markup);
     classes

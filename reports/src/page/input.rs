@@ -129,7 +129,7 @@ impl Input {
 
     fn json(text: &str, name: &str) -> Result<Self, InputError> {
         let keys: BTreeMap<String, &RawValue> = read(text, name)?;
-        let has = |wanted: &[&str]| wanted.iter().all(|key| keys.contains_key(*key));
+        let has = |required: &[&str]| required.iter().all(|key| keys.contains_key(*key));
         Ok(if has(&["results", "ranking"]) {
             Self::Study(Box::new(Answer::read(text, name)?))
         } else if has(&["rows", "ranges"]) {
@@ -145,8 +145,8 @@ impl Input {
         } else if has(&["nodes", "links"]) {
             Self::Fabric(Box::new(fabricast_topologies::read_text(text, name)?))
         } else {
-            let found: Vec<&str> = keys.keys().map(String::as_str).take(8).collect();
-            let help = format!("it is JSON with the keys {}; {EXPECTED}", found.join(", "));
+            let present: Vec<&str> = keys.keys().map(String::as_str).take(8).collect();
+            let help = format!("it is JSON with the keys {}; {EXPECTED}", present.join(", "));
             return Err(InputError::Unknown { name: name.to_owned(), help });
         })
     }
@@ -179,39 +179,39 @@ pub fn report(inputs: &[(String, Input)], of_study: &dyn Fn(&Answer) -> Page) ->
     for (name, input) in inputs {
         pages.push(match input {
             Input::Study(answer) => of_study(answer),
-            Input::Plan(found) => plan::page(found),
-            Input::Comparison(found) => comparison::page(found),
-            Input::Run(found) => run::page(found),
-            Input::Trace(found) => timeline::page(name.rsplit(['/', '\\']).next().unwrap_or(name), found),
+            Input::Plan(plan) => plan::page(plan),
+            Input::Comparison(comparison) => comparison::page(comparison),
+            Input::Run(run) => run::page(run),
+            Input::Trace(trace) => timeline::page(name.rsplit(['/', '\\']).next().unwrap_or(name), trace),
             Input::Schedule(schedule) => {
                 let caption =
                     format!("{} of {} ranks, step by step", schedule.header().name, schedule.header().call.ranks);
-                let picture = Picture::of_schedule(caption, schedule).map_err(|error| InputError::Unknown {
+                let picture = Picture::from_schedule(caption, schedule).map_err(|error| InputError::Unknown {
                     name: name.clone(),
                     help: format!("the schedule cannot be drawn: {error}"),
                 })?;
-                of_picture(format!("Schedule {}", schedule.header().name), picture)
+                picture_page(format!("Schedule {}", schedule.header().name), picture)
             }
-            Input::Fabric(fabric) => of_picture(format!("Fabric {}", fabric.name()), of_fabric(fabric, runs())),
+            Input::Fabric(fabric) => picture_page(format!("Fabric {}", fabric.name()), fabric_picture(fabric, runs())),
         });
     }
     Ok(joined(pages))
 }
 
-fn of_picture(title: String, picture: Picture) -> Page {
+fn picture_page(title: String, picture: Picture) -> Page {
     let section = Section::new(title.clone(), vec![Block::Picture(picture)]);
     Page { title, answer: Vec::new(), sections: vec![section] }
 }
 
 /// Picture of a fabric with the load of the first run on it.
-fn of_fabric<'a>(fabric: &Fabric, mut runs: impl Iterator<Item = &'a Box<Run>>) -> Picture {
+fn fabric_picture<'a>(fabric: &Fabric, mut runs: impl Iterator<Item = &'a Box<Run>>) -> Picture {
     let names = fabric.link_names();
-    let load = runs.find_map(|run| run.load_of(&names).map(|load| (run.what(), load)));
+    let load = runs.find_map(|run| run.link_load(&names).map(|load| (run.call_name(), load)));
     let (caption, load) = match load {
         Some((what, load)) => (format!("{}: how busy its links are during {what}", fabric.name()), Some(load)),
         None => (format!("{}: {}", fabric.name(), topology::counts(fabric)), None),
     };
-    Picture::of_fabric(caption, fabric, &topology::Options { utilization: load.as_deref(), hosts: None })
+    Picture::from_fabric(caption, fabric, &topology::Options { utilization: load.as_deref(), hosts: None })
 }
 
 /// Joins several pages into one. The title names the first pages, and sections are prefixed with the title of their

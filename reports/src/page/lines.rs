@@ -1,10 +1,10 @@
 //! Interactive chart of lines and points over two axes: each point has a tooltip.
 
 use super::Lines;
-use super::frame::{class_of_series, figure, legend, plot};
+use super::frame::{figure, legend, plot, series_class};
 use crate::chart::axis::Span;
 use crate::chart::palette::{self, Marker};
-use crate::chart::{Band, Line, LineChart, Role, Shade};
+use crate::chart::{Band, BandColour, Line, LineChart, Role};
 use crate::markup::{Markup, number};
 
 const WIDTH: f64 = 720.0;
@@ -16,7 +16,7 @@ const BOTTOM: f64 = 48.0;
 /// Upper limit of the average width of a label's character.
 const LETTER: f64 = 8.0;
 /// Maximum number of points of a line with tooltips; longer lines are subsampled.
-const MOST_POINTS: usize = 400;
+const MAX_POINTS: usize = 400;
 
 /// Legend entry: the lines and bands of one name, which are shown and hidden as one.
 struct Entry<'a> {
@@ -42,15 +42,15 @@ struct Sheet<'a> {
 
 /// Writes a chart, or a message if nothing can be drawn.
 pub(super) fn write(lines: &Lines, markup: &mut Markup) {
-    let said = ("chart", lines.chart.title.as_str(), lines.remark.as_str());
+    let labels = ("chart", lines.chart.title.as_str(), lines.remark.as_str());
     let sheet = Sheet::new(&lines.chart);
-    figure(said, (sheet, "There is no point to draw."), markup, |sheet, markup| sheet.write(lines, markup));
+    figure(labels, (sheet, "There is no point to draw."), markup, |sheet, markup| sheet.write(lines, markup));
 }
 
 /// Returns the style sheet class of a role.
 fn class(role: Role) -> String {
     match role {
-        Role::Series(number) | Role::Points(number) | Role::Range(number) => class_of_series(number),
+        Role::Series(number) | Role::Points(number) | Role::Range(number) => series_class(number),
         Role::Pick => "pick".to_owned(),
         Role::Other => "other".to_owned(),
         Role::Bound => "bound".to_owned(),
@@ -59,10 +59,10 @@ fn class(role: Role) -> String {
 }
 
 /// Returns the style sheet class of a band's shade.
-fn class_of_shade(shade: Shade) -> String {
+fn shade_class(shade: BandColour) -> String {
     match shade {
-        Shade::Pale => "pale".to_owned(),
-        Shade::Series(one) => class_of_series(one),
+        BandColour::Pale => "pale".to_owned(),
+        BandColour::Series(number) => series_class(number),
     }
 }
 
@@ -76,20 +76,20 @@ impl<'a> Sheet<'a> {
         let y = chart.y.span(points.iter().map(|point| point.1))?;
         let mut entries: Vec<Entry<'a>> = Vec::new();
         let mut add = |name: &'a str, class: String, key: Key| {
-            if entries.iter().all(|known| known.name != name) {
+            if entries.iter().all(|entry| entry.name != name) {
                 entries.push(Entry { name, class, key });
             }
         };
         for line in &chart.lines {
             match line.role {
                 Role::Range(_) => {}
-                Role::Points(one) => add(&line.name, class(line.role), Key::Point(palette::series(one).1)),
+                Role::Points(number) => add(&line.name, class(line.role), Key::Point(palette::series(number).1)),
                 Role::Measured => add(&line.name, class(line.role), Key::Point(Marker::Circle)),
                 role => add(&line.name, class(role), Key::Line),
             }
         }
         for band in &chart.bands {
-            add(&band.name, class_of_shade(band.shade), Key::Band);
+            add(&band.name, shade_class(band.shade), Key::Band);
         }
         Some(Self { chart, x, y, entries })
     }
@@ -99,10 +99,10 @@ impl<'a> Sheet<'a> {
     }
 
     fn at(&self, (x, y): (f64, f64)) -> Option<(f64, f64)> {
-        (self.chart.x.shows(x) && self.chart.y.shows(y)).then(|| self.of_shares(self.x.place(x), self.y.place(y)))
+        (self.chart.x.shows(x) && self.chart.y.shows(y)).then(|| self.to_pixels(self.x.position(x), self.y.position(y)))
     }
 
-    fn of_shares(&self, x: f64, y: f64) -> (f64, f64) {
+    fn to_pixels(&self, x: f64, y: f64) -> (f64, f64) {
         (LEFT + x * (WIDTH - LEFT - RIGHT), HEIGHT - BOTTOM - y * (HEIGHT - TOP - BOTTOM))
     }
 
@@ -126,7 +126,7 @@ impl<'a> Sheet<'a> {
             _ => (3, usize::MAX - number),
         });
         for (number, line) in order {
-            self.line(line, lines.words.get(number).map_or(&[], Vec::as_slice), markup);
+            self.line(line, lines.tooltips.get(number).map_or(&[], Vec::as_slice), markup);
         }
     }
 
@@ -134,7 +134,7 @@ impl<'a> Sheet<'a> {
         markup.open("g", &[("class", "grid"), ("aria-hidden", "true")]);
         let mut free_from = f64::NEG_INFINITY;
         for tick in self.x.ticks(9) {
-            let (x, bottom) = self.of_shares(tick.at, 0.0);
+            let (x, bottom) = self.to_pixels(tick.position, 0.0);
             let class = if tick.label.is_some() { "" } else { "fine" };
             let path = format!("M{} {}V{}", number(x), number(bottom), number(TOP));
             markup.empty("path", &[("class", class), ("d", &path)]);
@@ -148,7 +148,7 @@ impl<'a> Sheet<'a> {
             }
         }
         for tick in self.y.ticks(7) {
-            let (left, y) = self.of_shares(0.0, tick.at);
+            let (left, y) = self.to_pixels(0.0, tick.position);
             let class = if tick.label.is_some() { "" } else { "fine" };
             let path = format!("M{} {}H{}", number(left), number(y), number(WIDTH - RIGHT));
             markup.empty("path", &[("class", class), ("d", &path)]);
@@ -170,42 +170,44 @@ impl<'a> Sheet<'a> {
         }
         let lower = edges.iter().map(|edge| edge.0);
         let upper = edges.iter().rev().map(|edge| edge.1);
-        let shade = class_of_shade(band.shade);
+        let shade = shade_class(band.shade);
         let shape = format!("{}Z", path(lower.chain(upper)));
         let entry = self.entry(&band.name);
         markup.empty("path", &[("class", &format!("band {shade}")), ("data-series", &entry), ("d", &shape)]);
     }
 
-    fn line(&self, line: &Line, words: &[String], markup: &mut Markup) {
-        let places: Vec<(usize, (f64, f64))> =
+    fn line(&self, line: &Line, tooltips: &[String], markup: &mut Markup) {
+        let positions: Vec<(usize, (f64, f64))> =
             line.points.iter().enumerate().filter_map(|(k, &point)| Some((k, self.at(point)?))).collect();
         let entry = self.entry(&line.name);
         markup.open("g", &[("class", &class(line.role)), ("data-series", &entry)]);
-        let joined = !matches!(line.role, Role::Points(_) | Role::Measured);
-        if joined && places.len() > 1 {
-            markup.empty("path", &[("class", "line"), ("d", &path(places.iter().map(|place| place.1)))]);
+        let is_connected = !matches!(line.role, Role::Points(_) | Role::Measured);
+        if is_connected && positions.len() > 1 {
+            markup.empty("path", &[("class", "line"), ("d", &path(positions.iter().map(|position| position.1)))]);
         }
         let marker = match line.role {
-            Role::Series(one) | Role::Points(one) => Some(palette::series(one).1),
+            Role::Series(number) | Role::Points(number) => Some(palette::series(number).1),
             Role::Measured => Some(Marker::Circle),
             Role::Pick | Role::Other | Role::Bound | Role::Range(_) => None,
         };
         if let Some(marker) = marker {
-            let size = if joined { 3.4 } else { 4.4 };
-            let every = places.len().div_ceil(MOST_POINTS).max(1);
-            for (k, place) in places.iter().step_by(every) {
+            let size = if is_connected { 3.4 } else { 4.4 };
+            let every = positions.len().div_ceil(MAX_POINTS).max(1);
+            for (k, position) in positions.iter().step_by(every) {
                 let Some(&point) = line.points.get(*k) else { continue };
-                markup.open("path", &[("class", "point"), ("d", &shape(marker, *place, size))]);
-                markup.text_of_lines("title", &self.says(line, point, words.get(*k)));
+                markup.open("path", &[("class", "point"), ("d", &shape(marker, *position, size))]);
+                markup.multiline_text("title", &self.tooltip(line, point, tooltips.get(*k)));
                 markup.close();
             }
         }
         markup.close();
     }
 
-    fn says(&self, line: &Line, (x, y): (f64, f64), words: Option<&String>) -> String {
-        let place = format!("{}: {}, {}", line.name, self.chart.x.said(x), self.chart.y.said(y));
-        words.filter(|words| !words.is_empty()).map_or(place.clone(), |words| format!("{place}\n{words}"))
+    fn tooltip(&self, line: &Line, (x, y): (f64, f64), details: Option<&String>) -> String {
+        let position = format!("{}: {}, {}", line.name, self.chart.x.tooltip_value(x), self.chart.y.tooltip_value(y));
+        details
+            .filter(|details| !details.is_empty())
+            .map_or(position.clone(), |details| format!("{position}\n{details}"))
     }
 }
 

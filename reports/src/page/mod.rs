@@ -30,7 +30,8 @@ mod timeline;
 pub use input::{Input, InputError, report};
 pub use picture::Picture;
 pub use study::{
-    bandwidths, breakdown, courses, links, measured, memory, page as of_study, page_beside as of_study_beside, pareto,
+    bandwidths, breakdown, links, measured, memory, page as of_study, page_with_library_defaults as of_study_beside,
+    pareto, timelines,
 };
 
 use crate::chart::{BarChart, LineChart};
@@ -98,7 +99,7 @@ pub struct Lines {
     /// Title of the horizontal axis.
     pub x_title: String,
     /// Additional tooltip text, by line and by point; may be shorter.
-    pub words: Vec<Vec<String>>,
+    pub tooltips: Vec<Vec<String>>,
     /// Line under the chart. May be empty.
     pub remark: String,
 }
@@ -107,7 +108,7 @@ pub struct Lines {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Choice {
     /// Subject of the selection: `Job`.
-    pub of: String,
+    pub subject: String,
     /// Names of the options, with the content of each.
     pub options: Vec<(String, Vec<Block>)>,
 }
@@ -115,11 +116,11 @@ pub struct Choice {
 impl Choice {
     /// Creates a selection; a single option is returned without one.
     #[must_use]
-    pub fn blocks(of: impl Into<String>, mut options: Vec<(String, Vec<Block>)>) -> Vec<Block> {
+    pub fn blocks(label: impl Into<String>, mut options: Vec<(String, Vec<Block>)>) -> Vec<Block> {
         if options.len() == 1 {
             return options.pop().map(|(_, blocks)| blocks).unwrap_or_default();
         }
-        if options.is_empty() { Vec::new() } else { vec![Block::Choice(Self { of: of.into(), options })] }
+        if options.is_empty() { Vec::new() } else { vec![Block::Choice(Self { subject: label.into(), options })] }
     }
 }
 
@@ -145,9 +146,9 @@ struct Writer {
 
 impl Writer {
     /// Returns a name that is unique on the page.
-    fn name(&mut self, of: &str) -> String {
+    fn name(&mut self, prefix: &str) -> String {
         self.named += 1;
-        format!("{of}-{}", self.named)
+        format!("{prefix}-{}", self.named)
     }
 
     fn page(&mut self, page: &Page) {
@@ -223,7 +224,7 @@ impl Writer {
         self.markup.open("div", &[("class", "choice")]);
         let name = self.name("choice");
         self.markup.open("p", &[("class", "chooser"), ("hidden", "")]);
-        self.markup.text("label", &[("for", &name)], &choice.of);
+        self.markup.text("label", &[("for", &name)], &choice.subject);
         self.markup.open("select", &[("id", &name)]);
         for (number, (option, _)) in choice.options.iter().enumerate() {
             self.markup.text("option", &[("value", &number.to_string())], option);
@@ -232,7 +233,7 @@ impl Writer {
         self.markup.close();
         for (option, blocks) in &choice.options {
             self.markup.open("div", &[("class", "option")]);
-            self.markup.text("h3", &[], &format!("{}: {option}", choice.of));
+            self.markup.text("h3", &[], &format!("{}: {option}", choice.subject));
             self.blocks(blocks);
             self.markup.close();
         }

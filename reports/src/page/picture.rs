@@ -20,7 +20,7 @@ pub struct Picture {
 impl Picture {
     /// Creates the picture of a fabric, with the load of its links if there is one.
     #[must_use]
-    pub fn of_fabric(caption: impl Into<String>, fabric: &Fabric, options: &topology::Options<'_>) -> Self {
+    pub fn from_fabric(caption: impl Into<String>, fabric: &Fabric, options: &topology::Options<'_>) -> Self {
         Self { caption: caption.into(), class: "picture", svg: topology::inline(fabric, options) }
     }
 
@@ -28,7 +28,7 @@ impl Picture {
     ///
     /// # Errors
     /// See [`steps::render`].
-    pub fn of_schedule(caption: impl Into<String>, schedule: &Schedule) -> Result<Self, StepsError> {
+    pub fn from_schedule(caption: impl Into<String>, schedule: &Schedule) -> Result<Self, StepsError> {
         let svg = String::from_utf8_lossy(&steps::render(schedule, Format::Svg)?).into_owned();
         // Shown at page width: the view box determines the proportions.
         Ok(Self { caption: caption.into(), class: "picture drawn", svg })

@@ -6,14 +6,14 @@ use fabricast_sim::schedule::Collective;
 use fabricast_topologies::{Bytes, Picos};
 
 use super::{Block, Choice, Lines, Page, Section};
-use crate::chart::{Axis, Band, Line, LineChart, Quantity, Role, Shade};
+use crate::chart::{Axis, Band, BandColour, Line, LineChart, Quantity, Role};
 use crate::format;
-use crate::table::{Cell, Column, Table, Tone, Unit, Value};
+use crate::table::{Cell, Column, Emphasis, Table, Unit, Value};
 
 pub(super) fn page(plan: &SavedPlan) -> Page {
     let mut collectives: Vec<Collective> = plan.rows.iter().map(|row| row.collective).collect();
     collectives.dedup();
-    let of = |make: &dyn Fn(Collective, &[&SavedRow]) -> Vec<Block>| {
+    let build = |make: &dyn Fn(Collective, &[&SavedRow]) -> Vec<Block>| {
         let options = collectives.iter().map(|&one| {
             let rows: Vec<&SavedRow> = plan.rows.iter().filter(|row| row.collective == one).collect();
             (one.to_string(), make(one, &rows))
@@ -21,7 +21,7 @@ pub(super) fn page(plan: &SavedPlan) -> Page {
         Choice::blocks("Collective", options.collect())
     };
     let names: Vec<String> = collectives.iter().map(ToString::to_string).collect();
-    let what = if names.len() > 3 { format!("{} collectives", names.len()) } else { names.join(", ") };
+    let subject = if names.len() > 3 { format!("{} collectives", names.len()) } else { names.join(", ") };
     let ranks = format!("{} GPUs on {} {}", plan.ranks, plan.nodes, if plan.nodes == 1 { "host" } else { "hosts" });
     let library = plan.library.map(|library| library.to_string());
     let mut facts = vec![
@@ -33,14 +33,14 @@ pub(super) fn page(plan: &SavedPlan) -> Page {
         facts.push(format!("{library} is compared by what it chooses by its own rules."));
     }
     Page {
-        title: format!("{what} on {}, {ranks}", plan.fabric),
+        title: format!("{subject} on {}, {ranks}", plan.fabric),
         answer: answer(plan, library.as_deref()),
         sections: vec![
-            Section::new("Bus bandwidth", of(&|one, rows| vec![Block::Lines(busbw(plan, one, rows))])),
+            Section::new("Bus bandwidth", build(&|one, rows| vec![Block::Lines(busbw(plan, one, rows))])),
             Section::new("What to take for which size", vec![Block::Table("Ranges of one pick".into(), ranges(plan))]),
             Section::new(
                 "Every size",
-                of(&|one, rows| vec![Block::Table(format!("{one} on {}", plan.fabric), sizes(plan, rows))]),
+                build(&|one, rows| vec![Block::Table(format!("{one} on {}", plan.fabric), sizes(plan, rows))]),
             ),
             Section::new("Assumptions and sources", vec![Block::List(facts)]),
         ],
@@ -53,36 +53,37 @@ fn dated(date: &str) -> String {
 
 /// Relative speed-up of the selected strategy over the library's default.
 fn gain(row: &SavedRow) -> Option<f64> {
-    row.library_default.as_ref().map(|own| own.counted_us() / row.pick.counted_us() - 1.0)
+    row.library_default.as_ref().map(|default| default.effective_us() / row.pick.effective_us() - 1.0)
 }
 
 fn answer(plan: &SavedPlan, library: Option<&str>) -> Vec<String> {
     let mut sentences = Vec::new();
-    let best = plan.rows.iter().max_by(|a, b| busbw_of(plan, a, &a.pick).total_cmp(&busbw_of(plan, b, &b.pick)));
-    let whose = library.unwrap_or("the library");
+    let best =
+        plan.rows.iter().max_by(|a, b| bus_bandwidth(plan, a, &a.pick).total_cmp(&bus_bandwidth(plan, b, &b.pick)));
+    let library_name = library.unwrap_or("the library");
     let gains: Vec<(&SavedRow, f64)> = plan.rows.iter().filter_map(|row| Some((row, gain(row)?))).collect();
-    let other: Vec<&(&SavedRow, f64)> = gains.iter().filter(|(_, gain)| *gain > 0.005).collect();
-    match (gains.len(), other.iter().max_by(|a, b| a.1.total_cmp(&b.1))) {
+    let better: Vec<&(&SavedRow, f64)> = gains.iter().filter(|(_, gain)| *gain > 0.005).collect();
+    match (gains.len(), better.iter().max_by(|a, b| a.1.total_cmp(&b.1))) {
         (0, _) => sentences.push(format!("{} sizes are planned.", plan.rows.len())),
-        (all, None) => sentences.push(format!("{whose}'s own choice stays in all of {all} sizes: nothing that is priced here beats it by more than the band.")),
-        (all, Some((row, most))) => sentences.push(format!(
-            "{whose} leaves something at {} of {all} sizes: up to {} % at {} of {}, where {} takes {} instead of {}.",
-            other.len(),
-            format::percent(*most),
+        (all, None) => sentences.push(format!("{library_name}'s own choice stays in all of {all} sizes: nothing that is priced here beats it by more than the band.")),
+        (all, Some((row, max_gain))) => sentences.push(format!(
+            "{library_name} leaves something at {} of {all} sizes: up to {} % at {} of {}, where {} takes {} instead of {}.",
+            better.len(),
+            format::percent(*max_gain),
             row.collective,
             format::bytes(row.bytes),
             row.pick,
-            time(row.pick.counted_us()),
-            row.library_default.as_ref().map_or_else(String::new, |own| time(own.counted_us()))
+            time(row.pick.effective_us()),
+            row.library_default.as_ref().map_or_else(String::new, |default| time(default.effective_us()))
         )),
     }
     if let Some(row) = best {
         let share = row.bound_us.map_or_else(String::new, |bound| {
-            format!(", {} % of what the fabric can carry", format::percent(bound / row.pick.counted_us()))
+            format!(", {} % of what the fabric can carry", format::percent(bound / row.pick.effective_us()))
         });
         sentences.push(format!(
             "The highest bus bandwidth is {} GB/s at {} of {}{share}.",
-            format::gbps(busbw_of(plan, row, &row.pick)),
+            format::gbps(bus_bandwidth(plan, row, &row.pick)),
             row.collective,
             format::bytes(row.bytes)
         ));
@@ -95,8 +96,8 @@ fn time(us: f64) -> String {
 }
 
 /// Bus bandwidth in GB/s as nccl-tests defines it.
-fn busbw_of(plan: &SavedPlan, row: &SavedRow, pick: &SavedPick) -> f64 {
-    rate(plan, row, pick.counted_us())
+fn bus_bandwidth(plan: &SavedPlan, row: &SavedRow, pick: &SavedPick) -> f64 {
+    rate(plan, row, pick.effective_us())
 }
 
 fn rate(plan: &SavedPlan, row: &SavedRow, us: f64) -> f64 {
@@ -106,25 +107,25 @@ fn rate(plan: &SavedPlan, row: &SavedRow, us: f64) -> f64 {
 /// Chart of bus bandwidth over sizes: the selected strategy with its prediction interval, the library's default, the
 /// runner-up, and the bound.
 pub(super) fn busbw(plan: &SavedPlan, collective: Collective, rows: &[&SavedRow]) -> Lines {
-    let mut words: Vec<Vec<String>> = Vec::new();
+    let mut tooltips: Vec<Vec<String>> = Vec::new();
     let mut lines: Vec<Line> = Vec::new();
-    let mut add = |name: String, role: Role, of: &dyn Fn(&SavedRow) -> Option<SavedPick>| {
-        let found: Vec<(&SavedRow, SavedPick)> = rows.iter().filter_map(|row| Some((*row, of(row)?))).collect();
-        if found.is_empty() {
+    let mut add = |name: String, role: Role, select: &dyn Fn(&SavedRow) -> Option<SavedPick>| {
+        let picks: Vec<(&SavedRow, SavedPick)> = rows.iter().filter_map(|row| Some((*row, select(row)?))).collect();
+        if picks.is_empty() {
             return;
         }
-        let place = |(row, pick): &(&SavedRow, SavedPick)| (row.bytes.0 as f64, busbw_of(plan, row, pick));
-        lines.push(Line { name, role, points: found.iter().map(place).collect() });
+        let point = |(row, pick): &(&SavedRow, SavedPick)| (row.bytes.0 as f64, bus_bandwidth(plan, row, pick));
+        lines.push(Line { name, role, points: picks.iter().map(point).collect() });
         let word = |(row, pick): &(&SavedRow, SavedPick)| {
-            let binds = row.binds.as_ref().filter(|_| role == Role::Series(0));
+            let binds = row.bottleneck.as_ref().filter(|_| role == Role::Series(0));
             let binds = binds.map_or_else(String::new, |binds| format!("\nbinds: {binds}"));
-            format!("{pick}, {}{binds}", time(pick.counted_us()))
+            format!("{pick}, {}{binds}", time(pick.effective_us()))
         };
-        words.push(found.iter().map(word).collect());
+        tooltips.push(picks.iter().map(word).collect());
     };
     add("the pick".into(), Role::Series(0), &|row| Some(row.pick.clone()));
-    let own = plan.library.map_or_else(|| "the library".to_owned(), |library| library.to_string());
-    add(format!("{own} by itself"), Role::Series(1), &|row| row.library_default.clone());
+    let library_name = plan.library.map_or_else(|| "the library".to_owned(), |library| library.to_string());
+    add(format!("{library_name} by itself"), Role::Series(1), &|row| row.library_default.clone());
     add("the runner-up".into(), Role::Series(3), &|row| row.runner_up.clone());
     let bound = rows.iter().filter_map(|row| Some((row.bytes.0 as f64, rate(plan, row, row.bound_us?))));
     lines.push(Line { name: "bound".into(), role: Role::Bound, points: bound.collect() });
@@ -132,7 +133,7 @@ pub(super) fn busbw(plan: &SavedPlan, collective: Collective, rows: &[&SavedRow]
         let (low, high) = (row.pick.low_us?, row.pick.high_us?);
         Some((row.bytes.0 as f64, rate(plan, row, high), rate(plan, row, low)))
     });
-    let band = Band { name: "band of the pick".into(), shade: Shade::Pale, points: band.collect() };
+    let band = Band { name: "band of the pick".into(), shade: BandColour::Pale, points: band.collect() };
     Lines {
         chart: LineChart {
             title: format!("Bus bandwidth of {collective}, GB/s"),
@@ -142,7 +143,7 @@ pub(super) fn busbw(plan: &SavedPlan, collective: Collective, rows: &[&SavedRow]
             lines,
         },
         x_title: "message size".into(),
-        words,
+        tooltips,
         remark: String::new(),
     }
 }
@@ -161,7 +162,7 @@ fn ranges(plan: &SavedPlan) -> Table {
             Value::text(range.collective.to_string()).into(),
             Value::Bytes(range.min_bytes).into(),
             Value::Bytes(range.max_bytes).into(),
-            Cell::from(Value::text(range.algorithm.to_string())).tone(Tone::Strong),
+            Cell::from(Value::text(range.algorithm.to_string())).tone(Emphasis::Strong),
             Value::text(range.protocol.to_string()).into(),
             Value::Count(range.channels.into()).into(),
         ]);
@@ -186,21 +187,24 @@ fn sizes(plan: &SavedPlan, rows: &[&SavedRow]) -> Table {
     ]);
     let us = |us: Option<f64>| Value::or_missing(us, |us| Value::Time(Picos::from_us(us)));
     for row in rows {
-        let (pick, own) = (&row.pick, row.library_default.as_ref());
+        let (pick, default) = (&row.pick, row.library_default.as_ref());
         let gain = gain(row);
-        let tone = if gain.is_some_and(|gain| gain > 0.005) { Tone::Good } else { Tone::Plain };
+        let tone = if gain.is_some_and(|gain| gain > 0.005) { Emphasis::Good } else { Emphasis::Plain };
         table.row(vec![
             Value::Bytes(Bytes(row.bytes.0)).into(),
             Value::text(pick.to_string()).into(),
-            us(Some(pick.counted_us())).into(),
+            us(Some(pick.effective_us())).into(),
             us(pick.low_us).into(),
             us(pick.high_us).into(),
-            Value::Rate(busbw_of(plan, row, pick)).into(),
-            Value::or_missing(row.bound_us, |bound| Value::Share(bound / pick.counted_us())).into(),
-            Value::or_missing(own, |own| Value::text(own.name.clone().unwrap_or_else(|| own.to_string()))).into(),
-            us(own.map(SavedPick::counted_us)).into(),
+            Value::Rate(bus_bandwidth(plan, row, pick)).into(),
+            Value::or_missing(row.bound_us, |bound| Value::Share(bound / pick.effective_us())).into(),
+            Value::or_missing(default, |default| {
+                Value::text(default.name.clone().unwrap_or_else(|| default.to_string()))
+            })
+            .into(),
+            us(default.map(SavedPick::effective_us)).into(),
             Cell::from(Value::or_missing(gain, Value::Deviation)).tone(tone),
-            Value::or_missing(row.binds.as_ref(), Value::text).into(),
+            Value::or_missing(row.bottleneck.as_ref(), Value::text).into(),
         ]);
     }
     table

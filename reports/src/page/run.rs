@@ -47,16 +47,16 @@ struct Link {
 }
 
 /// Maximum links in the table; the busiest are shown.
-const MOST_LINKS: usize = 500;
+const MAX_LINKS: usize = 500;
 
 impl Run {
     /// Returns the name of the call: `all_reduce of 1 MiB, ring ll128`.
-    pub(super) fn what(&self) -> String {
+    pub(super) fn call_name(&self) -> String {
         format!("{} of {}, {} {}", self.collective, format::bytes(self.bytes), self.schedule, self.protocol)
     }
 
     /// Returns the utilization of the links of these names; `None` if the run used others.
-    pub(super) fn load_of(&self, names: &[String]) -> Option<Vec<f64>> {
+    pub(super) fn link_load(&self, names: &[String]) -> Option<Vec<f64>> {
         let numbers: FxHashMap<&str, usize> = names.iter().enumerate().map(|(k, name)| (name.as_str(), k)).collect();
         let mut load = vec![0.0; names.len()];
         for link in &self.links {
@@ -72,7 +72,7 @@ pub(super) fn page(run: &Run) -> Page {
     let answer = vec![
         format!(
             "{} takes {} on {} ranks ({} to {}).",
-            run.what(),
+            run.call_name(),
             us(run.time_us),
             run.ranks,
             us(run.low_us),
@@ -93,7 +93,11 @@ pub(super) fn page(run: &Run) -> Page {
         subtitle: format!("{} channels", run.channels),
         axis: Axis::linear(Quantity::Time),
         parts: ["software", "latency", "bandwidth", "waiting"].map(String::from).to_vec(),
-        bars: vec![Bar { name: run.what(), parts: vec![software, latency, bandwidth, waiting], remark: String::new() }],
+        bars: vec![Bar {
+            name: run.call_name(),
+            parts: vec![software, latency, bandwidth, waiting],
+            remark: String::new(),
+        }],
     };
     let mut table = Table::new(vec![
         Column::new("link", "link", Unit::Text),
@@ -102,8 +106,8 @@ pub(super) fn page(run: &Run) -> Page {
     ]);
     let mut links: Vec<&Link> = run.links.iter().collect();
     links.sort_by(|a, b| b.utilization.total_cmp(&a.utilization));
-    let left_out = run.links_omitted + links.len().saturating_sub(MOST_LINKS);
-    links.truncate(MOST_LINKS);
+    let left_out = run.links_omitted + links.len().saturating_sub(MAX_LINKS);
+    links.truncate(MAX_LINKS);
     for link in links {
         table.row(vec![
             Value::text(&link.link).into(),
@@ -116,7 +120,7 @@ pub(super) fn page(run: &Run) -> Page {
         blocks.push(Block::Text(format!("{left_out} more links are not shown.")));
     }
     Page {
-        title: format!("{} on {} ranks", run.what(), run.ranks),
+        title: format!("{} on {} ranks", run.call_name(), run.ranks),
         answer,
         sections: vec![Section::new("Time", vec![Block::Bars(chart)]), Section::new("Links", blocks)],
     }

@@ -1,6 +1,6 @@
 //! Interactive chart of spans of time in rows.
 
-use super::frame::{columns, figure, legend_of_areas, plot};
+use super::frame::{area_legend, columns, figure, plot};
 use super::{Span, Spans};
 use crate::chart::axis::Span as Extent;
 use crate::chart::{Axis, Quantity};
@@ -15,16 +15,18 @@ const LETTERS: usize = 20;
 
 /// Writes spans, or a message if there are none.
 pub(super) fn write(chart: &Spans, markup: &mut Markup) {
-    let said = ("chart spans", chart.title.as_str(), chart.remark.as_str());
-    figure(said, (chart.extent(), "There is no span to draw."), markup, |extent, markup| draw(chart, &extent, markup));
+    let labels = ("chart spans", chart.title.as_str(), chart.remark.as_str());
+    figure(labels, (chart.extent(), "There is no span to draw."), markup, |extent, markup| {
+        draw(chart, &extent, markup)
+    });
 }
 
 fn draw(chart: &Spans, extent: &Extent, markup: &mut Markup) {
-    let classes = legend_of_areas(&chart.kinds, markup);
+    let classes = area_legend(&chart.kinds, markup);
     let height = chart.rows.len() as f64 * ROW;
     let wide = WIDTH - NAMES - RIGHT;
     plot((WIDTH, height + BOTTOM), (&chart.title, "span"), markup, |markup| {
-        let at = |us: f64| NAMES + extent.place(us) * wide;
+        let position = |us: f64| NAMES + extent.position(us) * wide;
         markup.open("g", &[("class", "grid"), ("aria-hidden", "true")]);
         columns(&extent.ticks(7), (NAMES, wide), height, markup);
         for (row, name) in chart.rows.iter().enumerate() {
@@ -34,24 +36,24 @@ fn draw(chart: &Spans, extent: &Extent, markup: &mut Markup) {
         markup.close();
         for span in &chart.spans {
             let class = classes.get(span.kind).map_or("", String::as_str);
-            let width = (at(span.to) - at(span.from)).max(0.6);
+            let width = (position(span.to) - position(span.from)).max(0.6);
             let attributes = [
                 ("class", &*format!("point {class}")),
                 ("data-series", &span.kind.to_string()),
-                ("x", &number(at(span.from))),
+                ("x", &number(position(span.from))),
                 ("y", &number(span.row as f64 * ROW + 2.0)),
                 ("width", &number(width)),
                 ("height", "13"),
             ];
             markup.open("rect", &attributes);
-            markup.text_of_lines("title", &says(chart, span));
+            markup.multiline_text("title", &tooltip(chart, span));
             markup.close();
         }
     });
 }
 
-fn says(chart: &Spans, span: &Span) -> String {
+fn tooltip(chart: &Spans, span: &Span) -> String {
     let axis = Axis::linear(Quantity::Time);
     let row = chart.rows.get(span.row).map_or("", String::as_str);
-    format!("{}\n{row}\n{} to {}", span.name, axis.said(span.from), axis.said(span.to))
+    format!("{}\n{row}\n{} to {}", span.name, axis.tooltip_value(span.from), axis.tooltip_value(span.to))
 }

@@ -1,38 +1,48 @@
 //! Page of a study: the best machine, by how much, and the assumptions that this depends on.
 
-mod beside;
 mod charts;
-mod course;
+mod library_defaults;
 mod load;
 mod sentences;
 mod tables;
+mod timeline;
 
-use fabricast_planner::study::answer::{Answer, CandidateRow, JobKind, JobRow, KernelsRow, Paid, PriceRow, ResultRow};
-use fabricast_planner::study::beside::Beside;
+use fabricast_planner::study::answer::{
+    Answer, CandidateRow, JobKind, JobRow, KernelsRow, PaymentMode, PriceRow, ResultRow,
+};
+use fabricast_planner::study::library_comparison::LibraryComparison;
 
 use super::{Block, Choice, Page, Picture, Section};
 use crate::format;
 
-pub use beside::bandwidths;
 pub use charts::{breakdown, memory, pareto};
-pub use course::courses;
+pub use library_defaults::bandwidths;
 pub use load::links;
 pub use tables::measured;
+pub use timeline::timelines;
 
 /// Creates the page of a study. `pictures`: the fabric of the first-ranked candidate with the load of its links, by
 /// job, if available.
 #[must_use]
 pub fn page(answer: &Answer, pictures: &[(String, Picture)]) -> Page {
-    made(answer, pictures, None)
+    build_page(answer, pictures, None)
 }
 
 /// Variant of [`page`] with the library's default choices in the steps of that candidate, by job, if available.
 #[must_use]
-pub fn page_beside(answer: &Answer, pictures: &[(String, Picture)], besides: &[(String, Beside)]) -> Page {
-    made(answer, pictures, Some(besides))
+pub fn page_with_library_defaults(
+    answer: &Answer,
+    pictures: &[(String, Picture)],
+    comparisons: &[(String, LibraryComparison)],
+) -> Page {
+    build_page(answer, pictures, Some(comparisons))
 }
 
-fn made(answer: &Answer, pictures: &[(String, Picture)], besides: Option<&[(String, Beside)]>) -> Page {
+fn build_page(
+    answer: &Answer,
+    pictures: &[(String, Picture)],
+    comparisons: Option<&[(String, LibraryComparison)]>,
+) -> Page {
     let of_job = |(job, picture): &(String, Picture)| (job.clone(), vec![Block::Picture(picture.clone())]);
     let pictures = Choice::blocks("Job", pictures.iter().map(of_job).collect());
     let of_some = |is_meant: &dyn Fn(&JobRow) -> bool, make: &dyn Fn(&str) -> Vec<Block>| {
@@ -50,8 +60,8 @@ fn made(answer: &Answer, pictures: &[(String, Picture)], besides: Option<&[(Stri
     }
     sections
         .push(Section::new("What a step's time goes to", of_jobs(&|job| vec![Block::Bars(breakdown(answer, job))])));
-    let steps = of_jobs(&|job| course::blocks(answer, job));
-    if answer.results.iter().any(|row| !row.courses.is_empty()) {
+    let steps = of_jobs(&|job| timeline::blocks(answer, job));
+    if answer.results.iter().any(|row| !row.timelines.is_empty()) {
         sections.push(Section::new("A step in time", steps));
     }
     if answer.results.iter().any(|row| !row.load.is_empty()) {
@@ -69,20 +79,22 @@ fn made(answer: &Answer, pictures: &[(String, Picture)], besides: Option<&[(Stri
         let bars = of_some(&is_held, &|job| memory(answer, job).map(Block::Bars).into_iter().collect());
         sections.push(Section::new("Memory of the fullest GPU", bars));
     }
-    let is_told = |job: &JobRow| answer.results.iter().any(|row| row.job == job.name && !row.calls.is_empty());
-    if answer.jobs.iter().any(is_told) {
-        sections.push(Section::new("Calls of a step", of_some(&is_told, &|job| load::calls(answer, job))));
+    let has_calls = |job: &JobRow| answer.results.iter().any(|row| row.job == job.name && !row.calls.is_empty());
+    if answer.jobs.iter().any(has_calls) {
+        sections.push(Section::new("Calls of a step", of_some(&has_calls, &|job| load::calls(answer, job))));
     }
-    let of_besides = |make: &dyn Fn(&str, &Beside) -> Vec<Block>| {
-        let options = besides.unwrap_or_default().iter().map(|(job, one)| (job.clone(), make(job, one)));
+    let of_besides = |make: &dyn Fn(&str, &LibraryComparison) -> Vec<Block>| {
+        let options = comparisons.unwrap_or_default().iter().map(|(job, one)| (job.clone(), make(job, one)));
         Choice::blocks("Job", options.filter(|(_, blocks)| !blocks.is_empty()).collect())
     };
-    let mut choices = of_besides(&|job, one| beside::choices(answer, job, one));
-    choices.extend(besides.and_then(|besides| beside::left_out(answer, besides)).map(Block::Text));
+    let mut choices = of_besides(&|job, one| library_defaults::choices(answer, job, one));
+    choices.extend(
+        comparisons.and_then(|comparisons| library_defaults::unexamined_jobs(answer, comparisons)).map(Block::Text),
+    );
     for (title, blocks) in [
         ("What the library would choose", choices),
-        ("The call that takes the most", of_besides(&|_, one| beside::schedule(one))),
-        ("Bus bandwidth of calls", of_besides(&|_, one| beside::curves(one))),
+        ("The call that takes the most", of_besides(&|_, one| library_defaults::schedule(one))),
+        ("Bus bandwidth of calls", of_besides(&|_, one| library_defaults::curves(one))),
     ] {
         if !blocks.is_empty() {
             sections.push(Section::new(title, blocks));
@@ -120,21 +132,24 @@ fn title(answer: &Answer) -> String {
     if let [only] = answer.candidates.as_slice() {
         return match jobs.as_slice() {
             [one] => format!("{one} on {}", only.name),
-            many => format!("{} jobs on {}", many.len(), only.name),
+            several => format!("{} jobs on {}", several.len(), only.name),
         };
     }
     match jobs.as_slice() {
         [one] => format!("Which of {} machines for {one}?", answer.candidates.len()),
-        many => format!("Which of {} machines for {} jobs?", answer.candidates.len(), many.len()),
+        several => format!("Which of {} machines for {} jobs?", answer.candidates.len(), several.len()),
     }
 }
 
-fn own<'a, 'b>(answer: &'a Answer, candidate: &'b str) -> impl Iterator<Item = &'a ResultRow> + use<'a, 'b> {
+fn candidate_results<'a, 'b>(
+    answer: &'a Answer,
+    candidate: &'b str,
+) -> impl Iterator<Item = &'a ResultRow> + use<'a, 'b> {
     answer.results.iter().filter(move |one| one.candidate == candidate)
 }
 
 fn is_within(answer: &Answer, candidate: &str) -> bool {
-    answer.ranking.iter().any(|one| one.candidate == candidate && one.within)
+    answer.ranking.iter().any(|one| one.candidate == candidate && one.meets_constraints)
 }
 
 /// Sentences on kernel efficiencies, one for all candidates with equal ones.
@@ -156,25 +171,25 @@ fn kernels(answer: &Answer) -> Vec<String> {
             format::percent(curve.attention),
             format::percent(curve.memory),
             format::percent(curve.stream),
-            format::significant(curve.start_us)
+            format::significant(curve.launch_us)
         )
     };
     curves.into_iter().map(sentence).collect()
 }
 
 fn assumptions(answer: &Answer) -> Vec<String> {
-    let own = &answer.assumptions;
+    let stated = &answer.assumptions;
     let mut facts = kernels(answer);
     if answer.is_priced() {
         facts.push(format!(
             "Costs: purchases are written off over {} years at {} % of the time, a kWh costs {} {} to who buys; figures are the middle of the price bands.",
-            own.years,
-            format::percent(own.utilization),
-            format::significant(own.usd_per_kwh),
+            stated.years,
+            format::percent(stated.utilization),
+            format::significant(stated.usd_per_kwh),
             answer.currency
         ));
     }
-    let counts: Vec<String> = answer.candidates.iter().filter_map(counted).collect();
+    let counts: Vec<String> = answer.candidates.iter().filter_map(price_multiplicity).collect();
     if !counts.is_empty() {
         facts.push(format!("Listed prices count as often as machines need them: {}.", counts.join("; ")));
     }
@@ -183,45 +198,45 @@ fn assumptions(answer: &Answer) -> Vec<String> {
     }
     facts.extend(answer.notes.iter().map(|note| format!("Note: {note}.")));
     let limits = &answer.constraints;
-    let most = [
+    let upper_limits = [
         ("spent at once", limits.budget_usd, answer.currency.as_str()),
         ("an hour", limits.cost_per_hour_usd, answer.currency.as_str()),
         ("of power", limits.power_kw, "kW"),
         ("of room", limits.racks, "racks"),
     ];
-    let most: Vec<String> = most
+    let upper_limits: Vec<String> = upper_limits
         .iter()
-        .filter_map(|(what, limit, unit)| limit.map(|limit| format!("{} {unit} {what}", format::significant(limit))))
+        .filter_map(|(name, limit, unit)| limit.map(|limit| format!("{} {unit} {name}", format::significant(limit))))
         .collect();
-    if !most.is_empty() {
-        facts.push(format!("Constraints: at most {}.", most.join(", ")));
+    if !upper_limits.is_empty() {
+        facts.push(format!("Constraints: at most {}.", upper_limits.join(", ")));
     }
     let mut profiles: Vec<&str> = answer.candidates.iter().map(|one| one.profile.as_str()).collect();
     profiles.sort_unstable();
     profiles.dedup();
     facts.push(format!("Communication is simulated with the costs of {}.", profiles.join(", ")));
     facts.push("Figures are forecasts, and the order of near neighbours need not hold.".to_owned());
-    facts.extend(answer.trust.iter().map(|known| format!("Held against published figures: {known}.")));
+    facts.extend(answer.accuracy.iter().map(|accuracy| format!("Held against published figures: {accuracy}.")));
     facts
 }
 
 /// Multiplicity of a listed price in a candidate's cost.
-fn counted(candidate: &CandidateRow) -> Option<String> {
+fn price_multiplicity(candidate: &CandidateRow) -> Option<String> {
     let price = candidate.price.as_ref()?;
     Some(format!("{}: {} × {}", candidate.name, price.count?, price.item.as_ref()?))
 }
 
 /// Sources of the figures of fabrics, each once.
 fn fabric_sources(answer: &Answer) -> Vec<String> {
-    let mut known: Vec<(&str, &str)> = Vec::new();
+    let mut listed: Vec<(&str, &str)> = Vec::new();
     for candidate in &answer.candidates {
         for source in &candidate.sources {
-            if !known.iter().any(|(_, one)| one == source) {
-                known.push((&candidate.fabric_name, source));
+            if !listed.iter().any(|(_, one)| one == source) {
+                listed.push((&candidate.fabric_name, source));
             }
         }
     }
-    known.iter().map(|(fabric, source)| format!("{fabric}: {source}")).collect()
+    listed.iter().map(|(fabric, source)| format!("{fabric}: {source}")).collect()
 }
 
 /// Price in words.
@@ -231,10 +246,10 @@ fn price(price: &PriceRow, currency: &str) -> String {
     } else {
         format::significant(price.low)
     };
-    let paid = match price.paid {
-        Paid::Once => "once",
-        Paid::Hourly => "an hour",
-        Paid::HourlyByGpu => "an hour and GPU",
+    let paid = match price.payment {
+        PaymentMode::Once => "once",
+        PaymentMode::Hourly => "an hour",
+        PaymentMode::HourlyByGpu => "an hour and GPU",
     };
     format!("{amount} {currency} {paid}")
 }

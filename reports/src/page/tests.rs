@@ -3,7 +3,7 @@
 use super::*;
 use crate::chart::{Axis, Bar, Line, Quantity, Role};
 
-fn of(block: Block) -> String {
+fn render_block(block: Block) -> String {
     Page { title: "t".into(), answer: vec!["a".into()], sections: vec![Section::new("s", vec![block])] }.html()
 }
 
@@ -17,7 +17,7 @@ fn lines(points: Vec<(f64, f64)>) -> Block {
             lines: vec![Line { name: "ring".into(), role: Role::Series(0), points }],
         },
         x_title: "size".into(),
-        words: vec![vec!["8 ranks".into()]],
+        tooltips: vec![vec!["8 ranks".into()]],
         remark: String::new(),
     })
 }
@@ -31,7 +31,7 @@ fn style_and_script_close_no_element() {
 
 #[test]
 fn points_have_tooltips() {
-    let html = of(lines(vec![(1024.0, 10.0), (2048.0, 20.0), (4096.0, f64::NAN)]));
+    let html = render_block(lines(vec![(1024.0, 10.0), (2048.0, 20.0), (4096.0, f64::NAN)]));
     assert!(html.contains("<title>ring: 1 KiB, 10.00 GB/s\n8 ranks</title>"));
     assert!(html.contains("<title>ring: 2 KiB, 20.00 GB/s</title>"));
     assert_eq!(html.matches("class=\"point\"").count(), 2);
@@ -39,7 +39,7 @@ fn points_have_tooltips() {
 
 #[test]
 fn empty_charts_show_a_message() {
-    assert!(of(lines(Vec::new())).contains("There is no point to draw."));
+    assert!(render_block(lines(Vec::new())).contains("There is no point to draw."));
     let bars = BarChart {
         title: "b".into(),
         subtitle: String::new(),
@@ -47,8 +47,8 @@ fn empty_charts_show_a_message() {
         parts: vec!["p".into()],
         bars: Vec::<Bar>::new(),
     };
-    assert!(of(Block::Bars(bars)).contains("There is nothing to draw."));
-    assert!(of(Block::Spans(Spans::default())).contains("There is no span to draw."));
+    assert!(render_block(Block::Bars(bars)).contains("There is nothing to draw."));
+    assert!(render_block(Block::Spans(Spans::default())).contains("There is no span to draw."));
 }
 
 #[test]
@@ -67,7 +67,7 @@ fn cells_keep_their_exact_values() {
         Table::new(vec![Column::new("name", "name", Unit::Text), Column::new("time_us", "time", Unit::Micros)]);
     table.row(vec![Value::text("a & b").into(), Value::Time(fabricast_topologies::Picos(1_234_567)).into()]);
     table.row(vec![Value::text("c").into(), Value::Missing.into()]);
-    let html = of(Block::Table("times <all>".into(), table));
+    let html = render_block(Block::Table("times <all>".into(), table));
     assert!(html.contains("<caption>times &lt;all&gt;</caption>"));
     assert!(html.contains("<th scope=\"row\">a &amp; b</th>\n<td class=\"number\" data-v=\"1.234567\">1.23</td>"));
     assert!(html.contains("<td class=\"number\" data-v=\"\">–</td>"));

@@ -42,9 +42,9 @@ struct Named {
 }
 
 /// Maximum number of rows.
-const MOST_ROWS: usize = 64;
+const MAX_ROWS: usize = 64;
 /// Maximum number of spans; the longest are shown.
-const MOST_SPANS: usize = 6_000;
+const MAX_SPANS: usize = 6_000;
 
 pub(super) fn page(name: &str, trace: &Trace) -> Page {
     let named =
@@ -66,10 +66,10 @@ pub(super) fn page(name: &str, trace: &Trace) -> Page {
     rows.sort_unstable();
     rows.dedup();
     let (all_rows, all_spans) = (rows.len(), spans.len());
-    rows.truncate(MOST_ROWS);
+    rows.truncate(MAX_ROWS);
     spans.retain(|span| rows.binary_search(&(span.pid, span.tid)).is_ok());
     spans.sort_by(|a, b| b.dur.total_cmp(&a.dur).then(a.ts.total_cmp(&b.ts)));
-    spans.truncate(MOST_SPANS);
+    spans.truncate(MAX_SPANS);
     // Kinds of spans by their first word: `put 3 → 4` is a put.
     let kind = |span: &Event| span.name.split_whitespace().next().unwrap_or("span").to_owned();
     let mut kinds: Vec<String> = spans.iter().map(|span| kind(span)).collect();

@@ -4,9 +4,9 @@ use plotters::prelude::{DrawingBackend, IntoDrawingArea};
 use plotters::style::RGBColor;
 use plotters::style::text_anchor::HPos;
 
-use super::{Drawn, Picture, Way};
+use super::{DataMovement, MergedMark, Picture};
 use crate::chart::ChartError;
-use crate::chart::canvas::{At, Canvas, Lettering, Stroke};
+use crate::chart::canvas::{Canvas, Point, Stroke, TextStyle};
 use crate::chart::output::Drawing;
 use crate::chart::palette::{self, Marker};
 
@@ -19,12 +19,12 @@ const HEAD: f64 = 96.0;
 /// Height of the legend below.
 const FOOT: f64 = 66.0;
 /// Minimum width of the picture, for its title and legend.
-const NARROWEST: f64 = 640.0;
+const MIN_WIDTH: f64 = 640.0;
 /// Column widths of a step without transfers, one with few, and one with many transfers, whose arrows need space to
 /// spread.
 const COLUMNS: [f64; 3] = [44.0, 66.0, 150.0];
 /// Limit to which the widest columns of a narrow picture grow.
-const BROADEST: f64 = 240.0;
+const MAX_COLUMN_WIDTH: f64 = 240.0;
 /// Length and width of arrow heads.
 const HEAD_LENGTH: f64 = 7.0;
 const HEAD_WIDTH: f64 = 3.4;
@@ -38,16 +38,16 @@ const GREEN: RGBColor = palette::COLOURS[2];
 const INDIGO: RGBColor = palette::COLOURS[5];
 
 /// Legend entries.
-const LEGEND: [(Way, &str); 6] = [
-    (Way::Put, "put"),
-    (Way::PutReduce, "put and reduce"),
-    (Way::Get, "get"),
-    (Way::GetReduce, "get and reduce"),
-    (Way::Copy, "local copy"),
-    (Way::Reduce, "local reduce"),
+const LEGEND: [(DataMovement, &str); 6] = [
+    (DataMovement::Put, "put"),
+    (DataMovement::PutReduce, "put and reduce"),
+    (DataMovement::Get, "get"),
+    (DataMovement::GetReduce, "get and reduce"),
+    (DataMovement::Copy, "local copy"),
+    (DataMovement::Reduce, "local reduce"),
 ];
 
-impl Way {
+impl DataMovement {
     fn colour(self) -> RGBColor {
         match self {
             Self::Put | Self::Get => BLUE,
@@ -85,16 +85,16 @@ impl<'a> Sheet<'a> {
                 *arrows += 1;
             }
         }
-        let [still, few, many] = COLUMNS;
+        let [empty, narrow, wide] = COLUMNS;
         let crowded = |arrows: u32| f64::from(arrows) > 1.5 * f64::from(picture.ranks);
         let columns = arrows.iter().map(|&arrows| match arrows {
-            0 => still,
-            arrows if crowded(arrows) => many,
-            _ => few,
+            0 => empty,
+            arrows if crowded(arrows) => wide,
+            _ => narrow,
         });
-        let all: f64 = columns.clone().sum();
-        let room = NARROWEST - 2.0 * MARGIN - NAMES;
-        let growth = if all < room && all > 0.0 { (room / all).min(BROADEST / many) } else { 1.0 };
+        let total: f64 = columns.clone().sum();
+        let room = MIN_WIDTH - 2.0 * MARGIN - NAMES;
+        let growth = if total < room && total > 0.0 { (room / total).min(MAX_COLUMN_WIDTH / wide) } else { 1.0 };
         let mut edges = vec![MARGIN + NAMES];
         edges.extend(columns.scan(MARGIN + NAMES, |edge, column| {
             *edge += column * growth;
@@ -106,7 +106,7 @@ impl<'a> Sheet<'a> {
     }
 
     fn width(&self) -> f64 {
-        (self.x(self.picture.steps) + MARGIN).max(NARROWEST)
+        (self.x(self.picture.steps) + MARGIN).max(MIN_WIDTH)
     }
 
     fn bottom(&self) -> f64 {
@@ -130,14 +130,14 @@ impl<'a> Sheet<'a> {
             if step % 2 == 0 {
                 canvas.rectangle((left, HEAD + 14.0), (next, bottom), SHADE)?;
             }
-            let lettering = Lettering::new(palette::TEXT, 11.5).align(HPos::Center);
+            let lettering = TextStyle::new(palette::TEXT, 11.5).align(HPos::Center);
             canvas.text(&step.to_string(), ((left + next) / 2.0, HEAD), lettering)?;
         }
-        canvas.text("step", (MARGIN, HEAD), Lettering::new(palette::TEXT, 11.5))?;
+        canvas.text("step", (MARGIN, HEAD), TextStyle::new(palette::TEXT, 11.5))?;
         for rank in 0..self.picture.ranks {
             let y = self.y(rank);
             canvas.line(&[(self.x(0), y), (right, y)], Stroke { colour: palette::GRID, width: 1.0 })?;
-            canvas.text(&format!("rank {rank}"), (MARGIN, y), Lettering::new(palette::INK, 12.0))?;
+            canvas.text(&format!("rank {rank}"), (MARGIN, y), TextStyle::new(palette::INK, 12.0))?;
         }
         Ok(())
     }
@@ -150,20 +150,20 @@ impl<'a> Sheet<'a> {
             let from = (self.x(mark.step) + 6.0, self.y(mark.from));
             let to = (self.x(mark.step + 1) - 5.0, self.y(mark.to));
             let width = (1.1 + 0.5 * f64::from(drawn.operations).log2()).min(self.broadest);
-            arrow(canvas, from, to, mark.way, width)?;
-            canvas.disc(from, 2.2, mark.way.colour())?;
+            arrow(canvas, from, to, mark.movement, width)?;
+            canvas.disc(from, 2.2, mark.movement.colour())?;
         }
         for drawn in &self.picture.marks {
             let mark = drawn.mark;
-            if let Some(marker) = mark.way.marker() {
-                let at = (f64::midpoint(self.x(mark.step), self.x(mark.step + 1)), self.y(mark.from));
+            if let Some(marker) = mark.movement.marker() {
+                let centre = (f64::midpoint(self.x(mark.step), self.x(mark.step + 1)), self.y(mark.from));
                 // Both kinds at one position are drawn side by side.
-                let aside = if mark.way == Way::Copy { -6.0 } else { 6.0 };
-                canvas.marker((at.0 + aside, at.1), 4.2, marker, mark.way.colour())?;
+                let offset = if mark.movement == DataMovement::Copy { -6.0 } else { 6.0 };
+                canvas.marker((centre.0 + offset, centre.1), 4.2, marker, mark.movement.colour())?;
             } else if labels && mark.from != mark.to {
                 let away = if mark.to > mark.from { -8.5 } else { 8.5 };
-                let at = (self.x(mark.step) + 4.0, self.y(mark.from) + away);
-                canvas.text(&label(drawn), at, Lettering::new(palette::TEXT, 9.0))?;
+                let label_position = (self.x(mark.step) + 4.0, self.y(mark.from) + away);
+                canvas.text(&label(drawn), label_position, TextStyle::new(palette::TEXT, 9.0))?;
             }
         }
         Ok(())
@@ -171,13 +171,13 @@ impl<'a> Sheet<'a> {
 
     fn draw_legend<DB: DrawingBackend>(&self, canvas: &Canvas<DB>) -> Result<(), ChartError> {
         let y = self.bottom() + 24.0;
-        let lettering = Lettering::new(palette::TEXT, 11.5);
+        let lettering = TextStyle::new(palette::TEXT, 11.5);
         let mut x = MARGIN;
-        let used = |way: Way| self.picture.marks.iter().any(|drawn| drawn.mark.way == way);
-        for (way, name) in LEGEND.into_iter().filter(|(way, _)| used(*way)) {
-            match way.marker() {
-                Some(marker) => canvas.marker((x + 13.0, y), 4.2, marker, way.colour())?,
-                None => arrow(canvas, (x, y), (x + 26.0, y), way, 1.1)?,
+        let used = |movement: DataMovement| self.picture.marks.iter().any(|drawn| drawn.mark.movement == movement);
+        for (movement, name) in LEGEND.into_iter().filter(|(movement, _)| used(*movement)) {
+            match movement.marker() {
+                Some(marker) => canvas.marker((x + 13.0, y), 4.2, marker, movement.colour())?,
+                None => arrow(canvas, (x, y), (x + 26.0, y), movement, 1.1)?,
             }
             canvas.text(name, (x + 33.0, y), lettering)?;
             x += 33.0 + lettering.width(name)? + 22.0;
@@ -188,9 +188,9 @@ impl<'a> Sheet<'a> {
             several.then_some("broad: several transfers"),
             Some(self.picture.remark.as_str()).filter(|remark| !remark.is_empty()),
         ];
-        let words = notes.into_iter().flatten().collect::<Vec<_>>().join(" · ");
+        let caption = notes.into_iter().flatten().collect::<Vec<_>>().join(" · ");
         let room = self.width() - 2.0 * MARGIN;
-        canvas.text(&lettering.fit(&words, room)?, (MARGIN, y + 22.0), lettering)
+        canvas.text(&lettering.fit(&caption, room)?, (MARGIN, y + 22.0), lettering)
     }
 }
 
@@ -203,9 +203,9 @@ impl Drawing for Sheet<'_> {
         let canvas = Canvas::new(backend.into_drawing_area(), drop);
         canvas.fill(WHITE)?;
         let room = self.width() - 2.0 * MARGIN;
-        let title = Lettering::new(palette::INK, 19.0).bold();
+        let title = TextStyle::new(palette::INK, 19.0).bold();
         canvas.text(&title.fit(&self.picture.title, room)?, (MARGIN, 34.0), title)?;
-        let subtitle = Lettering::new(palette::TEXT, 13.0);
+        let subtitle = TextStyle::new(palette::TEXT, 13.0);
         canvas.text(&subtitle.fit(&self.picture.subtitle, room)?, (MARGIN, 60.0), subtitle)?;
         self.draw_grid(&canvas)?;
         self.draw_marks(&canvas)?;
@@ -215,24 +215,30 @@ impl Drawing for Sheet<'_> {
 }
 
 /// Returns the label of a transfer: `5`, `0–7`, or `5 …` for several transfers.
-fn label(drawn: &Drawn) -> String {
+fn label(drawn: &MergedMark) -> String {
     let (first, last) = drawn.chunks;
     let chunks = if first == last { first.to_string() } else { format!("{first}–{last}") };
     if drawn.operations == 1 { chunks } else { format!("{chunks} …") }
 }
 
-fn arrow<DB: DrawingBackend>(canvas: &Canvas<DB>, from: At, to: At, way: Way, width: f64) -> Result<(), ChartError> {
+fn arrow<DB: DrawingBackend>(
+    canvas: &Canvas<DB>,
+    from: Point,
+    to: Point,
+    movement: DataMovement,
+    width: f64,
+) -> Result<(), ChartError> {
     let (dx, dy) = (to.0 - from.0, to.1 - from.1);
     let length = dx.hypot(dy).max(1.0);
     let (ux, uy) = (dx / length, dy / length);
     let neck = (to.0 - ux * HEAD_LENGTH, to.1 - uy * HEAD_LENGTH);
-    let stroke = Stroke { colour: way.colour(), width };
-    if matches!(way, Way::Get | Way::GetReduce) {
+    let stroke = Stroke { colour: movement.colour(), width };
+    if matches!(movement, DataMovement::Get | DataMovement::GetReduce) {
         canvas.dashes(&[from, neck], stroke, 5.0, 3.0)?;
     } else {
         canvas.line(&[from, neck], stroke)?;
     }
     let half = HEAD_WIDTH.max(width * 1.6);
     let corners = [to, (neck.0 - uy * half, neck.1 + ux * half), (neck.0 + uy * half, neck.1 - ux * half)];
-    canvas.polygon(&corners, way.colour())
+    canvas.polygon(&corners, movement.colour())
 }

@@ -29,7 +29,7 @@ pub enum StepsError {
     TooLarge(u64),
     /// Operations that wait for each other have no step.
     #[error("operation {} waits for itself, so it has no step; `schedule verify` says how", .0.0)]
-    Circle(OpId),
+    Cycle(OpId),
     /// The drawing library failed.
     #[error(transparent)]
     Drawing(#[from] ChartError),
@@ -43,12 +43,12 @@ struct Mark {
     from: u32,
     /// Destination rank; the source for local operations.
     to: u32,
-    way: Way,
+    movement: DataMovement,
 }
 
 /// Kind of data movement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Way {
+enum DataMovement {
     Put,
     PutReduce,
     Get,
@@ -57,9 +57,9 @@ enum Way {
     Reduce,
 }
 
-impl Way {
+impl DataMovement {
     /// Returns the kind of data movement of an operation; `None` if it moves no data.
-    fn of(kind: OpKind) -> Option<Self> {
+    fn from_kind(kind: OpKind) -> Option<Self> {
         if !kind.moves_data() {
             return None;
         }
@@ -76,7 +76,7 @@ impl Way {
 
 /// Mark with its number of operations and the chunks of the first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Drawn {
+struct MergedMark {
     mark: Mark,
     operations: u32,
     /// First and last chunk written.
@@ -89,7 +89,7 @@ struct Picture {
     subtitle: String,
     ranks: u32,
     steps: u32,
-    marks: Vec<Drawn>,
+    marks: Vec<MergedMark>,
     /// Remark on omitted parts; may be empty.
     remark: String,
 }
@@ -99,34 +99,34 @@ struct Picture {
 /// # Errors
 /// [`StepsError`]: too many operations, or operations that wait for each other.
 pub fn render(schedule: &Schedule, format: Format) -> Result<Vec<u8>, StepsError> {
-    Ok(output::bytes(&draw::Sheet::new(&Picture::of(schedule)?), format)?)
+    Ok(output::bytes(&draw::Sheet::new(&Picture::new(schedule)?), format)?)
 }
 
 impl Picture {
-    fn of(schedule: &Schedule) -> Result<Self, StepsError> {
+    fn new(schedule: &Schedule) -> Result<Self, StepsError> {
         if schedule.operation_count() > MOST_OPERATIONS {
             return Err(StepsError::TooLarge(schedule.operation_count().into()));
         }
-        let all_steps = schedule.steps().map_err(StepsError::Circle)?;
+        let all_steps = schedule.steps().map_err(StepsError::Cycle)?;
         let (header, call) = (schedule.header(), schedule.header().call);
         let ranks = call.ranks.min(MOST_RANKS);
         let mut marks: Vec<(Mark, (u32, u32))> = Vec::new();
         let mut steps = 0;
         for (op, &step) in schedule.operations().zip(&all_steps) {
-            let Some(way) = Way::of(op.kind) else { continue };
+            let Some(movement) = DataMovement::from_kind(op.kind) else { continue };
             steps = steps.max(step + 1);
             let (from, to) = if op.kind.reads_peer() { (op.peer.0, op.rank.0) } else { (op.rank.0, op.peer.0) };
             if step < MOST_STEPS && from < ranks && to < ranks {
                 let last = op.dst.index.saturating_add(op.span.saturating_sub(1));
-                marks.push((Mark { step, from, to, way }, (op.dst.index, last)));
+                marks.push((Mark { step, from, to, movement }, (op.dst.index, last)));
             }
         }
         marks.sort_unstable();
-        let mut drawn: Vec<Drawn> = Vec::new();
+        let mut drawn: Vec<MergedMark> = Vec::new();
         for (mark, chunks) in marks {
             match drawn.last_mut().filter(|last| last.mark == mark) {
                 Some(last) => last.operations += 1,
-                None => drawn.push(Drawn { mark, operations: 1, chunks }),
+                None => drawn.push(MergedMark { mark, operations: 1, chunks }),
             }
         }
         let mut shown = steps.min(MOST_STEPS);
@@ -143,7 +143,9 @@ impl Picture {
             left_out.push(format!("ranks {ranks} to {}", format::grouped((call.ranks - 1).into())));
         }
         let remark = if left_out.is_empty() { String::new() } else { format!("not drawn: {}", left_out.join(", ")) };
-        let count = |n: u32, one: &str| format!("{} {one}{}", format::grouped(n.into()), if n == 1 { "" } else { "s" });
+        let count = |n: u32, singular: &str| {
+            format!("{} {singular}{}", format::grouped(n.into()), if n == 1 { "" } else { "s" })
+        };
         Ok(Self {
             title: format!("{}: {}", header.name, call.collective),
             subtitle: format!(

@@ -33,7 +33,7 @@ fn svg(schedule: &Schedule) -> String {
 
 #[test]
 fn transfers_of_one_step_between_the_same_ranks_are_one_arrow() {
-    let picture = Picture::of(&circle(4)).unwrap();
+    let picture = Picture::new(&circle(4)).unwrap();
     assert_eq!((picture.ranks, picture.steps, picture.marks.len()), (4, 2, 8));
     assert_eq!(picture.marks.iter().map(|drawn| drawn.operations).collect::<Vec<_>>(), [1, 1, 1, 1, 2, 2, 2, 2]);
     assert_eq!(picture.remark, "");
@@ -43,16 +43,16 @@ fn transfers_of_one_step_between_the_same_ranks_are_one_arrow() {
 fn the_picture_is_xml_and_names_every_rank_and_step() {
     let text = svg(&circle(4));
     let document = roxmltree::Document::parse(&text).unwrap();
-    let words: Vec<&str> = document.descendants().filter_map(|node| node.text()).map(str::trim).collect();
+    let labels: Vec<&str> = document.descendants().filter_map(|node| node.text()).map(str::trim).collect();
     for word in ["a <circle>: send_recv", "rank 0", "rank 3", "0", "1", "put"] {
-        assert!(words.contains(&word), "{word} in {words:?}");
+        assert!(labels.contains(&word), "{word} in {labels:?}");
     }
-    assert!(!words.contains(&"rank 4") && !words.contains(&"get"));
+    assert!(!labels.contains(&"rank 4") && !labels.contains(&"get"));
 }
 
 #[test]
 fn large_schedules_are_truncated_with_a_remark() {
-    let picture = Picture::of(&circle(1000)).unwrap();
+    let picture = Picture::new(&circle(1000)).unwrap();
     assert_eq!((picture.ranks, picture.remark.as_str()), (32, "not drawn: ranks 32 to 999"));
     assert!(picture.marks.iter().all(|drawn| drawn.mark.from < 32 && drawn.mark.to < 32));
     assert!(svg(&circle(1000)).len() < 1 << 20);
@@ -63,5 +63,5 @@ fn cyclic_schedules_are_errors() {
     let text = json::to_json(&circle(2)).replace("\"after\":[]", "\"after\":[[0,1,0,0],[1,1,0,0]]");
     let schedule = json::from_json(&text, "stuck").unwrap();
     let error = render(&schedule, Format::Svg).unwrap_err();
-    assert!(matches!(error, StepsError::Circle(_)), "{error}");
+    assert!(matches!(error, StepsError::Cycle(_)), "{error}");
 }

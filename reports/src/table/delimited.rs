@@ -12,8 +12,8 @@ impl Table {
     ///
     /// # Errors
     /// Errors of the writer.
-    pub fn csv(&self, out: impl Write) -> Result<(), csv::Error> {
-        let mut writer = csv::Writer::from_writer(out);
+    pub fn csv(&self, output: impl Write) -> Result<(), csv::Error> {
+        let mut writer = csv::Writer::from_writer(output);
         writer.write_record(self.columns.iter().map(|column| &column.key))?;
         for row in &self.rows {
             writer.write_record(row.iter().map(|cell| visible(&cell.value.exact()).into_owned()))?;

@@ -1,6 +1,6 @@
 //! Tables as HTML: sortable by a click on a column's title, and downloadable as CSV with the exact values.
 
-use super::{Cell, Column, Table, Tone, Unit};
+use super::{Cell, Column, Emphasis, Table, Unit};
 use crate::format::Glyphs;
 use crate::markup::Markup;
 
@@ -59,12 +59,12 @@ impl Cell {
     fn html(&self, column: &Column, number: usize, markup: &mut Markup) {
         let (shown, exact) = (self.value.shown(Glyphs::Unicode), self.value.exact());
         let tone = match self.tone {
-            Tone::Plain => None,
-            Tone::Strong => Some("strong"),
-            Tone::Good => Some("good"),
-            Tone::Doubtful => Some("doubtful"),
-            Tone::Bad => Some("bad"),
-            Tone::Faint => Some("faint"),
+            Emphasis::Plain => None,
+            Emphasis::Strong => Some("strong"),
+            Emphasis::Good => Some("good"),
+            Emphasis::Doubtful => Some("doubtful"),
+            Emphasis::Bad => Some("bad"),
+            Emphasis::Faint => Some("faint"),
         };
         let class = match (column.unit.class(), tone) {
             ("number", Some(tone)) => format!("number {tone}"),

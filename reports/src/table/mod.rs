@@ -27,7 +27,7 @@ mod html;
 mod text;
 mod value;
 
-pub use text::{Look, Style, stacked};
+pub use text::{Style, TextOptions, stacked};
 pub use value::{Unit, Value};
 
 /// Column of a table.
@@ -55,7 +55,7 @@ impl Column {
 
 /// Emphasis of a cell, shown as a colour if colours are enabled.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Tone {
+pub enum Emphasis {
     /// No emphasis.
     #[default]
     Plain,
@@ -75,13 +75,13 @@ pub enum Tone {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Cell {
     value: Value,
-    tone: Tone,
+    tone: Emphasis,
 }
 
 impl Cell {
     /// Returns the cell with an emphasis.
     #[must_use]
-    pub fn tone(self, tone: Tone) -> Self {
+    pub fn tone(self, tone: Emphasis) -> Self {
         Self { tone, ..self }
     }
 
@@ -94,7 +94,7 @@ impl Cell {
 
 impl From<Value> for Cell {
     fn from(value: Value) -> Self {
-        Self { value, tone: Tone::Plain }
+        Self { value, tone: Emphasis::Plain }
     }
 }
 

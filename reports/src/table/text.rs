@@ -6,7 +6,7 @@ use comfy_table::{
 
 use fabricast_topologies::visible::visible_lines;
 
-use super::{Cell, Column, Table, Tone, Unit};
+use super::{Cell, Column, Emphasis, Table, Unit};
 use crate::format::Glyphs;
 
 /// Colour mode of text.
@@ -21,7 +21,7 @@ pub enum Style {
 
 /// Appearance of a table.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Look {
+pub struct TextOptions {
     /// Colour mode.
     pub style: Style,
     /// Characters for rules.
@@ -34,7 +34,7 @@ pub struct Look {
 const GAP: u16 = 2;
 
 /// Longest word, in characters, that is never broken over lines.
-const WHOLE_WORD: u16 = 16;
+const MAX_UNBROKEN_WORD: u16 = 16;
 
 impl Table {
     /// Returns the table as text that ends with a line break: heading, a header with units, rows, notes.
@@ -42,7 +42,7 @@ impl Table {
     /// If it is too wide, spare columns are hidden (and named in a note), then text columns wrap between words; numbers
     /// never wrap.
     #[must_use]
-    pub fn text(&self, look: &Look) -> String {
+    pub fn text(&self, look: &TextOptions) -> String {
         stacked(std::slice::from_ref(self), look)
     }
 
@@ -56,19 +56,19 @@ impl Table {
         cells.chain([header]).map(|text| text.chars().count()).max().unwrap_or(0)
     }
 
-    /// Returns the minimum width of a text column: that of its longest word, up to [`WHOLE_WORD`], so that ids and
+    /// Returns the minimum width of a text column: that of its longest word, up to [`MAX_UNBROKEN_WORD`], so that ids and
     /// names stay whole.
-    fn least_width(&self, number: usize, glyphs: Glyphs) -> u16 {
+    fn min_width(&self, number: usize, glyphs: Glyphs) -> u16 {
         let cells = self.rows.iter().filter_map(|row| row.get(number)).map(|cell| cell.value.shown(glyphs));
         let longest = |text: &str| text.split(' ').map(|word| word.chars().count()).max().unwrap_or(0);
         let longest = cells.chain([self.title(number).to_owned()]).map(|text| longest(&text)).max().unwrap_or(0);
-        (longest.min(usize::from(WHOLE_WORD)) as u16).max(1)
+        (longest.min(usize::from(MAX_UNBROKEN_WORD)) as u16).max(1)
     }
 
     /// Returns the table's rows under its header: with the planned column widths, or wrapped if those are too wide.
-    fn body(&self, layout: &Layout, look: &Look) -> String {
+    fn body(&self, layout: &Layout, look: &TextOptions) -> String {
         let columns: Vec<(usize, &Column)> =
-            layout.kept.iter().filter_map(|&number| Some((number, self.columns.get(number)?))).collect();
+            layout.shown.iter().filter_map(|&number| Some((number, self.columns.get(number)?))).collect();
         if columns.is_empty() {
             return String::new();
         }
@@ -88,16 +88,16 @@ impl Table {
             let cells = columns.iter().filter_map(|(number, column)| Some((row.get(*number)?, column)));
             table.add_row(cells.map(|(cell, column)| drawn(cell, look).set_alignment(alignment(column))));
         }
-        for (place, &(number, column)) in columns.iter().enumerate() {
-            let padding = if place + 1 == columns.len() { 0 } else { GAP - 1 };
-            let Some(drawn) = table.column_mut(place) else { continue };
+        for (position, &(number, column)) in columns.iter().enumerate() {
+            let padding = if position + 1 == columns.len() { 0 } else { GAP - 1 };
+            let Some(drawn) = table.column_mut(position) else { continue };
             drawn.set_padding((0, padding));
             drawn.set_constraint(match layout.widths.get(number) {
                 Some(&width) if layout.fits => {
                     ColumnConstraint::Absolute(Width::Fixed((width as u16).saturating_add(padding)))
                 }
                 _ if column.unit == Unit::Text => {
-                    ColumnConstraint::LowerBoundary(Width::Fixed(self.least_width(number, look.glyphs) + padding))
+                    ColumnConstraint::LowerBoundary(Width::Fixed(self.min_width(number, look.glyphs) + padding))
                 }
                 _ => ColumnConstraint::ContentWidth,
             });
@@ -114,7 +114,7 @@ impl Table {
 /// Formats tables with the same columns as one text, each with its heading and notes. Columns are aligned across
 /// tables, and hidden columns are named once, at the end.
 #[must_use]
-pub fn stacked(tables: &[Table], look: &Look) -> String {
+pub fn stacked(tables: &[Table], look: &TextOptions) -> String {
     let layout = Layout::new(tables, look);
     let mut text = String::new();
     for table in tables {
@@ -128,8 +128,8 @@ pub fn stacked(tables: &[Table], look: &Look) -> String {
             text.push('\n');
         }
     }
-    if let (false, Some(first)) = (layout.left_out.is_empty(), tables.first()) {
-        let titles: Vec<&str> = layout.left_out.iter().map(|&number| first.title(number)).collect();
+    if let (false, Some(first)) = (layout.hidden.is_empty(), tables.first()) {
+        let titles: Vec<&str> = layout.hidden.iter().map(|&number| first.title(number)).collect();
         text.push_str(&format!("left out for width: {}\n", titles.join(", ")));
     }
     text
@@ -138,9 +138,9 @@ pub fn stacked(tables: &[Table], look: &Look) -> String {
 /// Shown columns and their widths.
 struct Layout {
     /// Numbers of the columns that are shown.
-    kept: Vec<usize>,
+    shown: Vec<usize>,
     /// Numbers of the hidden columns.
-    left_out: Vec<usize>,
+    hidden: Vec<usize>,
     /// Natural width of every column, by number.
     widths: Vec<usize>,
     /// True if the shown columns get their natural widths.
@@ -148,16 +148,16 @@ struct Layout {
 }
 
 impl Layout {
-    fn new(tables: &[Table], look: &Look) -> Self {
+    fn new(tables: &[Table], look: &TextOptions) -> Self {
         let columns = tables.first().map(|table| table.columns.as_slice()).unwrap_or_default();
         let widest = |number: usize| tables.iter().map(|table| table.natural_width(number, look.glyphs)).max();
         let widths: Vec<usize> = (0..columns.len()).map(|number| widest(number).unwrap_or(0)).collect();
-        let mut layout = Self { kept: (0..columns.len()).collect(), left_out: Vec::new(), widths, fits: true };
+        let mut layout = Self { shown: (0..columns.len()).collect(), hidden: Vec::new(), widths, fits: true };
         let Some(width) = look.width else { return layout };
         let is_spare = |&number: &usize| columns.get(number).is_some_and(|column| column.spare);
         while layout.width() > usize::from(width) {
-            let Some(place) = layout.kept.iter().rposition(is_spare) else { break };
-            layout.left_out.insert(0, layout.kept.remove(place));
+            let Some(position) = layout.shown.iter().rposition(is_spare) else { break };
+            layout.hidden.insert(0, layout.shown.remove(position));
         }
         layout.fits = layout.width() <= usize::from(width);
         layout
@@ -165,8 +165,8 @@ impl Layout {
 
     /// Returns the terminal columns that the shown columns need.
     fn width(&self) -> usize {
-        let columns: usize = self.kept.iter().filter_map(|&number| self.widths.get(number)).sum();
-        columns + usize::from(GAP) * self.kept.len().saturating_sub(1)
+        let columns: usize = self.shown.iter().filter_map(|&number| self.widths.get(number)).sum();
+        columns + usize::from(GAP) * self.shown.len().saturating_sub(1)
     }
 }
 
@@ -191,18 +191,18 @@ fn rules(glyphs: Glyphs) -> TableStyle {
     TableStyle::new().header_separator(LineStyle::none().fill(rule).junction(rule))
 }
 
-fn drawn(cell: &Cell, look: &Look) -> comfy_table::Cell {
+fn drawn(cell: &Cell, look: &TextOptions) -> comfy_table::Cell {
     let drawn = comfy_table::Cell::new_owned(cell.value.shown(look.glyphs));
     if look.style == Style::Plain {
         return drawn;
     }
     match cell.tone {
-        Tone::Plain => drawn,
-        Tone::Strong => drawn.add_attribute(Attribute::Bold),
-        Tone::Good => drawn.fg(Color::Green),
-        Tone::Doubtful => drawn.fg(Color::Yellow),
-        Tone::Bad => drawn.fg(Color::Red),
-        Tone::Faint => drawn.add_attribute(Attribute::Dim),
+        Emphasis::Plain => drawn,
+        Emphasis::Strong => drawn.add_attribute(Attribute::Bold),
+        Emphasis::Good => drawn.fg(Color::Green),
+        Emphasis::Doubtful => drawn.fg(Color::Yellow),
+        Emphasis::Bad => drawn.fg(Color::Red),
+        Emphasis::Faint => drawn.add_attribute(Attribute::Dim),
     }
 }
 
@@ -231,7 +231,7 @@ mod tests {
         for (bytes, algorithm, time, rate, share, error, binds) in rows {
             table.row(vec![
                 Value::Bytes(Bytes(bytes)).into(),
-                Cell::from(Value::text(algorithm)).tone(Tone::Strong),
+                Cell::from(Value::text(algorithm)).tone(Emphasis::Strong),
                 Value::Time(Picos(time)).into(),
                 Value::Rate(rate).into(),
                 Value::Share(share).into(),
@@ -246,7 +246,7 @@ mod tests {
 
     #[test]
     fn numbers_are_right_aligned_and_text_left_aligned() {
-        insta::assert_snapshot!(plan().text(&Look::default()), @r"
+        insta::assert_snapshot!(plan().text(&TextOptions::default()), @r"
         all_reduce · hgx-h200 · 8 ranks
          size  algorithm  time µs  busbw GB/s  of bound %  against default %  binds
         ─────────────────────────────────────────────────────────────────────────────────────
@@ -255,14 +255,14 @@ mod tests {
         1 GiB  ring         3,930       478.1          98               +2.1  –
         profile ideal
         ");
-        let ascii = Look { glyphs: Glyphs::Ascii, ..Look::default() };
+        let ascii = TextOptions { glyphs: Glyphs::Ascii, ..TextOptions::default() };
         let text = plan().text(&ascii);
         assert!(text.lines().skip(1).all(str::is_ascii), "{text}");
     }
 
     #[test]
     fn narrow_terminals_hide_spare_columns_first() {
-        let look = Look { width: Some(60), ..Look::default() };
+        let look = TextOptions { width: Some(60), ..TextOptions::default() };
         insta::assert_snapshot!(plan().text(&look), @r"
         all_reduce · hgx-h200 · 8 ranks
          size  algorithm  time µs  busbw GB/s  of bound %
@@ -280,7 +280,7 @@ mod tests {
         let mut short = Table::new(plan().columns);
         short.row(vec![Value::Bytes(Bytes(1)).into(), Value::text("x").into()]);
         short.heading("second");
-        let look = Look { width: Some(60), ..Look::default() };
+        let look = TextOptions { width: Some(60), ..TextOptions::default() };
         let text = stacked(&[plan(), short], &look);
         let headers: Vec<&str> = text.lines().filter(|line| line.contains("algorithm")).collect();
         assert_eq!(headers.len(), 2);
@@ -290,16 +290,16 @@ mod tests {
 
     #[test]
     fn colours_are_written_only_on_request() {
-        assert!(!plan().text(&Look::default()).contains('\u{1b}'));
-        let colour = plan().text(&Look { style: Style::Colour, ..Look::default() });
+        assert!(!plan().text(&TextOptions::default()).contains('\u{1b}'));
+        let colour = plan().text(&TextOptions { style: Style::Colour, ..TextOptions::default() });
         assert!(colour.contains('\u{1b}') || std::env::var_os("NO_COLOR").is_some());
     }
 
     #[test]
     fn csv_is_exact_and_complete() {
-        let mut out = Vec::new();
-        plan().csv(&mut out).unwrap();
-        insta::assert_snapshot!(String::from_utf8(out).unwrap(), @r"
+        let mut output = Vec::new();
+        plan().csv(&mut output).unwrap();
+        insta::assert_snapshot!(String::from_utf8(output).unwrap(), @r"
         bytes,algorithm,time_us,busbw_gbps,bound_share,error,binds
         1024,one_shot,4.86,0.37,0.042,-0.31,launch
         1048576,two_shot,48.62,37.7,0.62,0,gpu0->nvswitch1
@@ -309,7 +309,7 @@ mod tests {
 
     #[test]
     fn words_are_not_broken_on_too_narrow_terminals() {
-        let look = Look { width: Some(30), ..Look::default() };
+        let look = TextOptions { width: Some(30), ..TextOptions::default() };
         let text = plan().text(&look);
         assert!(text.contains("one_shot") && text.contains("two_shot"), "{text}");
     }
@@ -327,7 +327,7 @@ mod tests {
             for word in &words {
                 table.row(vec![Value::Count(1_234_567).into(), Value::text(word).into(), Value::text(word).into()]);
             }
-            let text = table.text(&Look { width: Some(width), ..Look::default() });
+            let text = table.text(&TextOptions { width: Some(width), ..TextOptions::default() });
             for line in text.lines() {
                 prop_assert!(unicode_width(line) <= usize::from(width), "{:?}", line);
             }

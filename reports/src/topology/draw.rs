@@ -12,22 +12,22 @@ use crate::markup::{Markup, number, shortened};
 /// Maximum characters in a device.
 const LETTERS: usize = 10;
 /// Number of wires above which they are drawn semi-transparent, so that dense bundles stay readable.
-const MANY_WIRES: usize = 160;
+const MAX_DISTINCT_WIRES: usize = 160;
 /// Upper limit of the average character width of the title and of the counts.
 const TITLE_LETTER: f64 = 14.0;
 const COUNTS_LETTER: f64 = 7.5;
 
 /// Destination of a picture, which determines the source of its colours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Setting {
+pub(super) enum Destination {
     /// A separate file with its own style sheet.
     Alone,
     /// A page whose style sheet covers the class `fabric`.
     Page,
 }
 
-pub(super) fn draw(fabric: &Fabric, scene: &Scene, wires: &[Wire], has_load: bool, setting: Setting) -> String {
-    let legend = Legend::of(fabric, has_load, scene.width);
+pub(super) fn draw(fabric: &Fabric, scene: &Scene, wires: &[Wire], has_load: bool, setting: Destination) -> String {
+    let legend = Legend::new(fabric, has_load, scene.width);
     let (width, height) = (number(scene.width), number(scene.bottom + legend.height() + MARGIN * 0.6));
     let view = format!("0 0 {width} {height}");
     let fit = |text: &str, letter: f64| shortened(text, ((scene.width - 2.0 * MARGIN) / letter) as usize);
@@ -39,19 +39,19 @@ pub(super) fn draw(fabric: &Fabric, scene: &Scene, wires: &[Wire], has_load: boo
         ("viewBox", &view),
         ("role", "img"),
     ];
-    if setting == Setting::Page {
+    if setting == Destination::Page {
         attributes.push(("class", "fabric"));
     }
     svg.open("svg", &attributes);
     svg.text("title", &[], fabric.name());
-    if setting == Setting::Alone {
+    if setting == Destination::Alone {
         svg.text("style", &[], &style::sheet());
     }
     svg.empty("rect", &[("class", "sheet"), ("width", &width), ("height", &height)]);
     svg.text("text", &[("class", "title"), ("x", &number(MARGIN)), ("y", "42")], &fit(fabric.name(), TITLE_LETTER));
     svg.text("text", &[("class", "faint"), ("x", &number(MARGIN)), ("y", "63")], &fit(&counts(fabric), COUNTS_LETTER));
     scene.frames.iter().for_each(|frame| draw_frame(&mut svg, frame));
-    svg.open("g", if wires.len() > MANY_WIRES { &[("stroke-opacity", "0.4")] } else { &[] });
+    svg.open("g", if wires.len() > MAX_DISTINCT_WIRES { &[("stroke-opacity", "0.4")] } else { &[] });
     wires.iter().for_each(|wire| draw_wire(&mut svg, wire, has_load));
     svg.close();
     scene.frames.iter().for_each(|frame| draw_title(&mut svg, frame));
@@ -75,9 +75,9 @@ pub fn counts(fabric: &Fabric) -> String {
         (NodeKind::Nic, "NIC", "NICs"),
         (NodeKind::Switch, "network switch", "network switches"),
     ];
-    let counted = KINDS.iter().filter_map(|&(kind, one, many)| {
+    let counted = KINDS.iter().filter_map(|&(kind, singular, plural)| {
         let count = fabric.nodes().filter(|(_, node)| node.kind == kind).count();
-        (count > 0).then(|| format!("{} {}", format::grouped(count as u64), if count == 1 { one } else { many }))
+        (count > 0).then(|| format!("{} {}", format::grouped(count as u64), if count == 1 { singular } else { plural }))
     });
     counted.collect::<Vec<_>>().join(" · ")
 }

@@ -36,12 +36,12 @@ pub(super) struct Legend {
 }
 
 impl Legend {
-    pub(super) fn of(fabric: &Fabric, has_heat: bool, width: f64) -> Self {
+    pub(super) fn new(fabric: &Fabric, has_heat: bool, width: f64) -> Self {
         // Both directions of a link belong to the class of the faster one.
         let mut classes: BTreeMap<LinkClass, u32> = BTreeMap::new();
         for (id, link) in fabric.links().filter(|(id, _)| id.0 % 2 == 0) {
             let back = fabric.link(id.reverse()).bandwidth;
-            let bandwidth = link.bandwidth.zip(back).map(|(there, back)| there.max(back));
+            let bandwidth = link.bandwidth.zip(back).map(|(forward, back)| forward.max(back));
             *classes.entry((link.kind, std::cmp::Reverse(bandwidth), link.lanes, link.failed)).or_default() += 1;
         }
         let more = classes.len().saturating_sub(CLASSES);
@@ -65,7 +65,7 @@ impl Legend {
     }
 
     /// Returns the left edges and rows of the entries, and the number of rows.
-    fn places(&self) -> (Vec<(f64, usize)>, usize) {
+    fn positions(&self) -> (Vec<(f64, usize)>, usize) {
         let (mut x, mut row) = (MARGIN, 0);
         let mut places = Vec::with_capacity(self.entries.len());
         for entry in &self.entries {
@@ -81,13 +81,13 @@ impl Legend {
     }
 
     pub(super) fn height(&self) -> f64 {
-        let rows = self.places().1 + usize::from(self.has_heat);
+        let rows = self.positions().1 + usize::from(self.has_heat);
         rows as f64 * ROW
     }
 
     pub(super) fn draw(&self, svg: &mut Markup, top: f64) {
-        let (places, rows) = self.places();
-        for (entry, &(x, row)) in self.entries.iter().zip(&places) {
+        let (positions, rows) = self.positions();
+        for (entry, &(x, row)) in self.entries.iter().zip(&positions) {
             let y = top + (row as f64 + 0.5) * ROW;
             let mut text_x = x;
             if let Some(kind) = entry.kind {

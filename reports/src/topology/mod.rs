@@ -10,7 +10,7 @@
 mod draw;
 mod legend;
 mod neighbours;
-mod place;
+mod positions;
 mod rows;
 mod scene;
 mod select;
@@ -35,19 +35,19 @@ pub struct Options<'a> {
 /// Draws a fabric as SVG.
 #[must_use]
 pub fn svg(fabric: &Fabric, options: &Options<'_>) -> String {
-    drawn(fabric, options, draw::Setting::Alone)
+    drawn(fabric, options, draw::Destination::Alone)
 }
 
 /// Draws a fabric as SVG for a page whose style sheet contains [`LIGHT`] and [`DARK`] for the class `fabric`.
 #[must_use]
 pub(crate) fn inline(fabric: &Fabric, options: &Options<'_>) -> String {
-    drawn(fabric, options, draw::Setting::Page)
+    drawn(fabric, options, draw::Destination::Page)
 }
 
-fn drawn(fabric: &Fabric, options: &Options<'_>, setting: draw::Setting) -> String {
-    let neighbours = neighbours::Neighbours::of_all(fabric);
-    let selection = select::Selection::of(fabric, &neighbours, options.hosts);
-    let scene = scene::Scene::of(fabric, &neighbours, &selection);
+fn drawn(fabric: &Fabric, options: &Options<'_>, setting: draw::Destination) -> String {
+    let neighbours = neighbours::Neighbours::new(fabric);
+    let selection = select::Selection::new(fabric, &neighbours, options.hosts);
+    let scene = scene::Scene::new(fabric, &neighbours, &selection);
     let wires = wire::wires(fabric, &scene, options.utilization);
     draw::draw(fabric, &scene, &wires, options.utilization.is_some(), setting)
 }

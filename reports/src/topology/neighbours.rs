@@ -7,7 +7,7 @@ use fabricast_topologies::{Fabric, NodeId};
 pub(super) struct Neighbours(Vec<Vec<NodeId>>);
 
 impl Neighbours {
-    pub(super) fn of_all(fabric: &Fabric) -> Self {
+    pub(super) fn new(fabric: &Fabric) -> Self {
         let mut neighbours = vec![Vec::new(); fabric.node_count()];
         for (_, link) in fabric.links() {
             if let Some(list) = neighbours.get_mut(link.from.0 as usize) {
@@ -17,7 +17,7 @@ impl Neighbours {
         Self(neighbours)
     }
 
-    pub(super) fn of(&self, id: NodeId) -> &[NodeId] {
+    pub(super) fn get(&self, id: NodeId) -> &[NodeId] {
         self.0.get(id.0 as usize).map(Vec::as_slice).unwrap_or_default()
     }
 }

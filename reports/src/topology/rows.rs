@@ -71,21 +71,21 @@ fn level(fabric: &Fabric, id: NodeId, depth: usize) -> Level {
 /// Returns the number of PCIe switches between each PCIe switch and the nearest CPU; 0 for other devices, and without a
 /// CPU.
 fn pcie_depths(fabric: &Fabric, neighbours: &Neighbours, devices: &[NodeId]) -> Vec<usize> {
-    let place = |id: NodeId| devices.binary_search(&id).ok();
-    let is = |place: usize, kind: NodeKind| devices.get(place).is_some_and(|&id| fabric.node(id).kind == kind);
+    let index_of = |id: NodeId| devices.binary_search(&id).ok();
+    let is = |index: usize, kind: NodeKind| devices.get(index).is_some_and(|&id| fabric.node(id).kind == kind);
     let mut depths = vec![0; devices.len()];
-    let mut reached: Vec<bool> = (0..devices.len()).map(|place| is(place, NodeKind::Cpu)).collect();
-    let mut front: Vec<usize> = (0..devices.len()).filter(|&place| is(place, NodeKind::Cpu)).collect();
+    let mut visited: Vec<bool> = (0..devices.len()).map(|index| is(index, NodeKind::Cpu)).collect();
+    let mut front: Vec<usize> = (0..devices.len()).filter(|&index| is(index, NodeKind::Cpu)).collect();
     let mut depth = 0;
     while !front.is_empty() {
         let mut next = Vec::new();
-        let linked = front.iter().filter_map(|&place| devices.get(place)).flat_map(|&id| neighbours.of(id));
-        for other in linked.filter_map(|&id| place(id)) {
-            let new = is(other, NodeKind::PcieSwitch) && !reached.get(other).copied().unwrap_or(true);
-            if let (true, Some(reached), Some(slot)) = (new, reached.get_mut(other), depths.get_mut(other)) {
-                *reached = true;
+        let linked = front.iter().filter_map(|&index| devices.get(index)).flat_map(|&id| neighbours.get(id));
+        for neighbour in linked.filter_map(|&id| index_of(id)) {
+            let new = is(neighbour, NodeKind::PcieSwitch) && !visited.get(neighbour).copied().unwrap_or(true);
+            if let (true, Some(visited), Some(slot)) = (new, visited.get_mut(neighbour), depths.get_mut(neighbour)) {
+                *visited = true;
                 *slot = depth;
-                next.push(other);
+                next.push(neighbour);
             }
         }
         front = next;

@@ -4,7 +4,7 @@ use fabricast_topologies::fabric::Figures;
 use fabricast_topologies::{Fabric, HostId, NodeId, NodeKind};
 
 use super::neighbours::Neighbours;
-use super::place::spread;
+use super::positions::spread;
 use super::rows::{self, Level, Row};
 use super::select::{Selection, Tier};
 use crate::markup::shortened;
@@ -24,7 +24,7 @@ const NETWORK_GAP: f64 = 96.0;
 const HOST_TITLE: f64 = 40.0;
 const HOST_PADDING: f64 = 22.0;
 const HOST_GAP: f64 = 28.0;
-const HOST_LEAST: f64 = 190.0;
+const MIN_HOST_WIDTH: f64 = 190.0;
 const GHOST: f64 = 120.0;
 /// Width of "+ 48 more" at the end of a row.
 const MORE: f64 = 76.0;
@@ -41,9 +41,9 @@ pub(super) struct Device {
     pub y: f64,
     /// Upper edge of its host's box, if it is in one.
     pub top: Option<f64>,
-    /// Number of its line; devices of a line are ordered by `place`.
+    /// Number of its line; devices of a line are ordered by `index`.
     pub line: usize,
-    pub place: usize,
+    pub index: usize,
 }
 
 /// Box of a host, or of the hidden hosts.
@@ -80,7 +80,7 @@ pub(super) struct Scene {
 }
 
 impl Scene {
-    pub(super) fn of(fabric: &Fabric, neighbours: &Neighbours, selection: &Selection) -> Self {
+    pub(super) fn new(fabric: &Fabric, neighbours: &Neighbours, selection: &Selection) -> Self {
         let mut scene = Self { index: vec![None; fabric.node_count()], ..Self::default() };
         let hosts: Vec<(HostId, Vec<Row>)> =
             selection.hosts.iter().map(|(host, devices)| (*host, rows::rows(fabric, neighbours, devices))).collect();
@@ -132,8 +132,8 @@ impl Scene {
 
     /// Returns the device of a vertex, if it is drawn.
     pub(super) fn device(&self, id: NodeId) -> Option<&Device> {
-        let place = (*self.index.get(id.0 as usize)?)?;
-        self.devices.get(place)
+        let index = (*self.index.get(id.0 as usize)?)?;
+        self.devices.get(index)
     }
 
     /// Places the rows of a host between `left` and `right`; returns the bottom edge of its box.
@@ -183,28 +183,34 @@ impl Scene {
         top: Option<f64>,
     ) {
         let middle = (left + right) / 2.0;
-        let wanted = |&id: &NodeId| {
-            let placed: Vec<f64> = neighbours.of(id).iter().filter_map(|&id| self.device(id)).map(|d| d.x).collect();
-            let x = if placed.is_empty() { middle } else { placed.iter().sum::<f64>() / placed.len() as f64 };
+        let preferred = |&id: &NodeId| {
+            let positions: Vec<f64> =
+                neighbours.get(id).iter().filter_map(|&id| self.device(id)).map(|d| d.x).collect();
+            let x = if positions.is_empty() { middle } else { positions.iter().sum::<f64>() / positions.len() as f64 };
             (x, id)
         };
-        let mut wishes: Vec<(f64, NodeId)> = ids.iter().map(wanted).collect();
-        wishes.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
+        let mut preferences: Vec<(f64, NodeId)> = ids.iter().map(preferred).collect();
+        preferences.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
         let half = DEVICE_WIDTH / 2.0;
-        let cell = match (wishes.first(), wishes.last()) {
+        let cell = match (preferences.first(), preferences.last()) {
             // All wish for the same position, like switches that are linked to everything: they share the available
             // space.
             (Some(first), Some(last)) if last.0 - first.0 < 1.0 => {
-                ((right - left) / wishes.len() as f64).clamp(CELL, WIDE * CELL)
+                ((right - left) / preferences.len() as f64).clamp(CELL, WIDE * CELL)
             }
             _ => CELL,
         };
-        let xs = spread(&wishes.iter().map(|wish| wish.0).collect::<Vec<_>>(), cell, left + half, right - half);
-        for (place, (&(_, id), x)) in wishes.iter().zip(xs).enumerate() {
+        let xs = spread(
+            &preferences.iter().map(|preference| preference.0).collect::<Vec<_>>(),
+            cell,
+            left + half,
+            right - half,
+        );
+        for (index, (&(_, id), x)) in preferences.iter().zip(xs).enumerate() {
             if let Some(slot) = self.index.get_mut(id.0 as usize) {
                 *slot = Some(self.devices.len());
             }
-            self.devices.push(Device { id, x, y, top, line: self.lines, place });
+            self.devices.push(Device { id, x, y, top, line: self.lines, index });
         }
         self.lines += 1;
     }
@@ -218,16 +224,16 @@ fn host_width(rows: &[Row], title: &str) -> f64 {
     let longest = rows.iter().map(length).max().unwrap_or(0);
     let devices = longest as f64 * CELL - (CELL - DEVICE_WIDTH);
     // A bold character of 13 pixels has an average width of 9 pixels at most.
-    devices.max(title.chars().count() as f64 * 9.0).max(HOST_LEAST) + 2.0 * HOST_PADDING
+    devices.max(title.chars().count() as f64 * 9.0).max(MIN_HOST_WIDTH) + 2.0 * HOST_PADDING
 }
 
 fn tier_width(tier: &Tier) -> f64 {
     tier.switches.len() as f64 * CELL + if tier.more > 0 { MORE } else { 0.0 }
 }
 
-/// Returns the depth of the arc between two devices of a line that are `apart` places from each other.
-pub(super) fn arc_depth(apart: usize) -> f64 {
-    14.0 + 9.0 * apart as f64
+/// Returns the depth of the arc between two devices of a line that are `distance` positions apart.
+pub(super) fn arc_depth(distance: usize) -> f64 {
+    14.0 + 9.0 * distance as f64
 }
 
 /// Returns the height of the arcs under a row; `None` if none of its devices are linked.
@@ -235,19 +241,19 @@ fn arc_room(neighbours: &Neighbours, row: &Row) -> Option<f64> {
     if row.level != Level::Gpu {
         return None;
     }
-    let apart = |line: &Vec<NodeId>| {
-        let place = |id: NodeId| line.iter().position(|&other| other == id);
+    let max_distance = |line: &Vec<NodeId>| {
+        let index_of = |id: NodeId| line.iter().position(|&candidate| candidate == id);
         let pairs = line.iter().enumerate().flat_map(|(a, &id)| {
             neighbours
-                .of(id)
+                .get(id)
                 .iter()
-                .filter_map(move |&other| place(other))
+                .filter_map(move |&candidate| index_of(candidate))
                 .map(move |b| a.abs_diff(b))
                 .collect::<Vec<_>>()
         });
         pairs.max()
     };
-    row.lines.iter().filter_map(apart).max().map(|apart| arc_depth(apart) + 16.0)
+    row.lines.iter().filter_map(max_distance).max().map(|max_distance| arc_depth(max_distance) + 16.0)
 }
 
 /// Returns the title of a host: its name, and the number and model of its ranks.
@@ -260,11 +266,11 @@ fn title(fabric: &Fabric, host: HostId, devices: &[NodeId]) -> String {
     };
     let mut models: Vec<Option<String>> = ranks.iter().map(model).collect();
     models.dedup();
-    let what = match models.as_slice() {
+    let description = match models.as_slice() {
         [] => return shortened(name, TITLE),
         [Some(model)] => model.clone(),
         _ if ranks.iter().all(|&id| fabric.node(id).kind == NodeKind::Gpu) => "GPU".to_owned(),
         _ => "rank".to_owned(),
     };
-    shortened(&format!("{name} · {} × {what}", ranks.len()), TITLE)
+    shortened(&format!("{name} · {} × {description}", ranks.len()), TITLE)
 }

@@ -32,7 +32,7 @@ pub(super) struct Tier {
 }
 
 impl Tier {
-    fn of(mut switches: Vec<NodeId>) -> Self {
+    fn new(mut switches: Vec<NodeId>) -> Self {
         let more = switches.len().saturating_sub(TIER);
         switches.truncate(TIER);
         Self { switches, more }
@@ -51,7 +51,7 @@ enum Part {
 }
 
 impl Selection {
-    pub(super) fn of(fabric: &Fabric, neighbours: &Neighbours, most_hosts: Option<usize>) -> Self {
+    pub(super) fn new(fabric: &Fabric, neighbours: &Neighbours, max_hosts: Option<usize>) -> Self {
         let parts = parts(fabric, neighbours);
         let part = |id: NodeId| parts.get(id.0 as usize).copied().unwrap_or(Part::Local);
 
@@ -63,7 +63,7 @@ impl Selection {
         }
         let machines: Vec<(HostId, Vec<NodeId>)> =
             (0..).map(HostId).zip(local).filter(|(_, devices)| !devices.is_empty()).collect();
-        let shown = most_hosts.unwrap_or_else(|| readable(fabric, &machines)).max(1);
+        let shown = max_hosts.unwrap_or_else(|| readable(fabric, &machines)).max(1);
         let more_hosts = machines.len().saturating_sub(shown);
         let hosts: Vec<_> = machines.into_iter().take(shown).collect();
 
@@ -75,28 +75,28 @@ impl Selection {
         };
         let inside: Vec<NodeId> = hosts.iter().flat_map(|(_, devices)| devices.iter().copied()).collect();
         inside.iter().for_each(|&id| mark(&mut drawn, id));
-        let reached = |from: &[NodeId], drawn: &[bool], wanted: Part| {
-            let mut reached: Vec<NodeId> = from
+        let reachable = |from: &[NodeId], drawn: &[bool], region: Part| {
+            let mut reachable: Vec<NodeId> = from
                 .iter()
-                .flat_map(|&id| neighbours.of(id).iter().copied())
-                .filter(|&id| part(id) == wanted && !drawn.get(id.0 as usize).copied().unwrap_or(true))
+                .flat_map(|&id| neighbours.get(id).iter().copied())
+                .filter(|&id| part(id) == region && !drawn.get(id.0 as usize).copied().unwrap_or(true))
                 .collect();
-            reached.sort_unstable();
-            reached.dedup();
-            reached
+            reachable.sort_unstable();
+            reachable.dedup();
+            reachable
         };
-        let shared = Tier::of(reached(&inside, &drawn, Part::Shared));
+        let shared = Tier::new(reachable(&inside, &drawn, Part::Shared));
         let mut tiers = Vec::new();
         let mut below = inside;
         below.extend(&shared.switches);
         loop {
-            let found = reached(&below, &drawn, Part::Network);
-            if found.is_empty() {
+            let network = reachable(&below, &drawn, Part::Network);
+            if network.is_empty() {
                 break;
             }
             // Hidden switches are marked too, so that they do not appear as part of a higher tier.
-            found.iter().for_each(|&id| mark(&mut drawn, id));
-            let tier = Tier::of(found);
+            network.iter().for_each(|&id| mark(&mut drawn, id));
+            let tier = Tier::new(network);
             below.clone_from(&tier.switches);
             tiers.push(tier);
         }
@@ -116,11 +116,11 @@ fn parts(fabric: &Fabric, neighbours: &Neighbours) -> Vec<Part> {
     let part = |(id, node): (NodeId, &Node)| match node.kind {
         NodeKind::Switch => Part::Network,
         NodeKind::Nvswitch => {
-            let abroad = neighbours.of(id).iter().any(|&other| {
-                let other = fabric.node(other);
-                !is_switch(other.kind) && other.host != node.host
+            let is_external = neighbours.get(id).iter().any(|&neighbour| {
+                let neighbour = fabric.node(neighbour);
+                !is_switch(neighbour.kind) && neighbour.host != node.host
             });
-            if abroad || !is_machine(node.host) { Part::Shared } else { Part::Local }
+            if is_external || !is_machine(node.host) { Part::Shared } else { Part::Local }
         }
         _ => Part::Local,
     };

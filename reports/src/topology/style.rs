@@ -37,11 +37,11 @@ const HEAT: [(f64, [u8; 3]); 3] = [(0.0, [208, 215, 222]), (0.5, [240, 160, 60])
 
 /// Returns the colour of a utilization from 0 to 1; values outside are clamped, non-finite ones count as idle.
 pub(super) fn heat(utilization: f64) -> String {
-    let at = if utilization.is_finite() { utilization.clamp(0.0, 1.0) } else { 0.0 };
+    let level = if utilization.is_finite() { utilization.clamp(0.0, 1.0) } else { 0.0 };
     let mut colour = HEAT[0].1;
     for (&(low, from), &(high, to)) in HEAT.iter().zip(HEAT.iter().skip(1)) {
-        if at >= low {
-            let share = (at - low) / (high - low);
+        if level >= low {
+            let share = (level - low) / (high - low);
             colour = std::array::from_fn(|i| mix(from.get(i).copied(), to.get(i).copied(), share));
         }
     }

@@ -19,8 +19,10 @@ fn attribute(node: Node<'_, '_>, name: &str) -> f64 {
     text.parse().unwrap_or_else(|_| panic!("{name} is `{text}`"))
 }
 
-fn of_class<'a>(document: &'a Document<'_>, class: &str) -> Vec<Node<'a, 'a>> {
-    let has = |node: &Node<'_, '_>| node.attribute("class").is_some_and(|all| all.split(' ').any(|one| one == class));
+fn nodes_with_class<'a>(document: &'a Document<'_>, class: &str) -> Vec<Node<'a, 'a>> {
+    let has = |node: &Node<'_, '_>| {
+        node.attribute("class").is_some_and(|classes| classes.split(' ').any(|name| name == class))
+    };
     document.descendants().filter(has).collect()
 }
 
@@ -42,24 +44,24 @@ fn check(text: &str) {
     let document = Document::parse(text).unwrap();
     let sheet = document.root_element();
     let (width, height) = (attribute(sheet, "width"), attribute(sheet, "height"));
-    let devices: Vec<[f64; 4]> = of_class(&document, "node").into_iter().map(corners).collect();
+    let devices: Vec<[f64; 4]> = nodes_with_class(&document, "node").into_iter().map(corners).collect();
     for (number, a) in devices.iter().enumerate() {
         assert!(a[0] >= 0.0 && a[1] >= 0.0 && a[2] <= width && a[3] <= height, "{a:?} leaves {width} x {height}");
         for b in &devices[..number] {
-            let apart = a[0] >= b[2] || b[0] >= a[2] || a[1] >= b[3] || b[1] >= a[3];
-            assert!(apart, "{a:?} lies on {b:?}");
+            let is_disjoint = a[0] >= b[2] || b[0] >= a[2] || a[1] >= b[3] || b[1] >= a[3];
+            assert!(is_disjoint, "{a:?} lies on {b:?}");
         }
     }
-    for frame in of_class(&document, "host").into_iter().map(corners) {
+    for frame in nodes_with_class(&document, "host").into_iter().map(corners) {
         for device in &devices {
-            let beside = device[0] >= frame[2] || frame[0] >= device[2];
+            let is_outside = device[0] >= frame[2] || frame[0] >= device[2];
             let above = device[3] <= frame[1];
             let below = device[1] >= frame[3];
             let inside = (0..2).all(|i| device[i] >= frame[i]) && (2..4).all(|i| device[i] <= frame[i]);
-            assert!(beside || above || below || inside, "{device:?} sticks out of {frame:?}");
+            assert!(is_outside || above || below || inside, "{device:?} sticks out of {frame:?}");
         }
     }
-    for path in of_class(&document, "link") {
+    for path in nodes_with_class(&document, "link") {
         let shape = path.attribute("d").unwrap();
         for number in shape.split(|c: char| c.is_whitespace() || c.is_ascii_alphabetic()).filter(|n| !n.is_empty()) {
             let value: f64 = number.parse().unwrap_or_else(|_| panic!("`{number}` in `{shape}`"));
@@ -78,9 +80,9 @@ fn a_host_shows_all_its_devices_and_links() {
     let text = draw(&fabric);
     check(&text);
     let document = Document::parse(&text).unwrap();
-    assert_eq!(of_class(&document, "node").len(), fabric.node_count());
+    assert_eq!(nodes_with_class(&document, "node").len(), fabric.node_count());
     // The legend has a sample for each of three link classes.
-    assert_eq!(of_class(&document, "link").len(), fabric.link_count() / 2 + 3);
+    assert_eq!(nodes_with_class(&document, "link").len(), fabric.link_count() / 2 + 3);
     insta::assert_snapshot!(texts(&text).join("\n"), @r"
         hgx-h200
         8 GPUs · 4 NVSwitches · 4 PCIe switches · 2 CPUs · 8 NICs
@@ -131,10 +133,10 @@ fn large_clusters_state_their_hidden_hosts() {
     assert!(texts.contains(&"+ 14 hosts".to_owned()), "{texts:?}");
     assert!(texts.contains(&"128 × InfiniBand 50 GB/s".to_owned()), "{texts:?}");
     let document = Document::parse(&text).unwrap();
-    assert_eq!(of_class(&document, "switch").len(), 12);
-    let all = svg(&fabrics::rails(), &Options { hosts: Some(16), ..Options::default() });
-    check(&all);
-    assert!(!all.contains("hosts</text>"));
+    assert_eq!(nodes_with_class(&document, "switch").len(), 12);
+    let complete = svg(&fabrics::rails(), &Options { hosts: Some(16), ..Options::default() });
+    check(&complete);
+    assert!(!complete.contains("hosts</text>"));
 }
 
 #[test]
@@ -151,7 +153,7 @@ fn parallel_links_are_merged_and_summed() {
     let text = svg(&builder.finish(), &Options { utilization: Some(&load), ..Options::default() });
     assert!(text.contains("a – b: NVLink, 2 links, 50 GB/s each way, 700 ns, 50 % busy"), "{text}");
     let document = Document::parse(&text).unwrap();
-    let drawn = of_class(&document, "link").into_iter().find(Node::has_children).unwrap();
+    let drawn = nodes_with_class(&document, "link").into_iter().find(Node::has_children).unwrap();
     assert_eq!(drawn.attribute("style"), Some("stroke:#f0a03c"));
 }
 

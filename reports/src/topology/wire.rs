@@ -87,28 +87,28 @@ fn describe(
     has_load: bool,
 ) -> String {
     let show = |rate: Option<u64>| rate.map_or("unlimited".to_owned(), |rate| Bandwidth(rate).to_string());
-    let mut words = vec![format!("{} – {}: {}", fabric.node(a).id, fabric.node(b).id, kind.title())];
+    let mut parts = vec![format!("{} – {}: {}", fabric.node(a).id, fabric.node(b).id, kind.title())];
     if bundle.links > 1 {
-        words.push(format!("{} links", bundle.links));
+        parts.push(format!("{} links", bundle.links));
     }
     if bundle.lanes > bundle.links {
-        words.push(format!("{} lanes", bundle.lanes));
+        parts.push(format!("{} lanes", bundle.lanes));
     }
     if bundle.forward == bundle.backward {
-        words.push(format!("{} each way", show(bundle.forward)));
+        parts.push(format!("{} each way", show(bundle.forward)));
     } else {
-        words.push(format!("{} there, {} back", show(bundle.forward), show(bundle.backward)));
+        parts.push(format!("{} there, {} back", show(bundle.forward), show(bundle.backward)));
     }
     if bundle.latency > Picos::ZERO {
-        words.push(format::time(bundle.latency));
+        parts.push(format::time(bundle.latency));
     }
     if is_failed {
-        words.push("failed".to_owned());
+        parts.push("failed".to_owned());
     }
     if has_load {
-        words.push(format!("{} % busy", format::percent(bundle.load)));
+        parts.push(format!("{} % busy", format::percent(bundle.load)));
     }
-    words.join(", ")
+    parts.join(", ")
 }
 
 /// Returns the path from the lower edge of the upper device to the upper edge of the lower one; arcs and short bars
@@ -117,18 +117,18 @@ fn path(fabric: &Fabric, a: &Device, b: &Device) -> String {
     let half = DEVICE_HEIGHT / 2.0;
     if a.line == b.line {
         let (left, right) = if a.x <= b.x { (a, b) } else { (b, a) };
-        let apart = left.place.abs_diff(right.place);
+        let distance = left.index.abs_diff(right.index);
         let is_rank = fabric.node(a.id).kind.is_rank();
-        if apart <= 1 && !is_rank {
+        if distance <= 1 && !is_rank {
             let edge = DEVICE_WIDTH / 2.0;
             return format!("M{} {}H{}", number(left.x + edge), number(left.y), number(right.x - edge));
         }
         // Arcs run below ranks, and above all other devices. The control point of a curve lies twice as deep as the
         // curve.
         let (edge, depth) = match fabric.node(a.id).kind {
-            _ if is_rank => (left.y + half, 2.0 * arc_depth(apart)),
-            NodeKind::Cpu => (left.y - half, -(16.0 + 6.0 * apart as f64).min(60.0)),
-            _ => (left.y - half, -(20.0 + 8.0 * apart as f64).min(100.0)),
+            _ if is_rank => (left.y + half, 2.0 * arc_depth(distance)),
+            NodeKind::Cpu => (left.y - half, -(16.0 + 6.0 * distance as f64).min(60.0)),
+            _ => (left.y - half, -(20.0 + 8.0 * distance as f64).min(100.0)),
         };
         // Arcs to either side start apart from each other.
         let lean = 14.0;
@@ -153,12 +153,12 @@ fn path(fabric: &Fabric, a: &Device, b: &Device) -> String {
         return format!("M{} {}V{}", number(x0), number(y0), number(y1));
     }
     // Links into a box bend outside of it and run straight down to their device, past the title.
-    let turned = match (upper.top, lower.top) {
+    let bend_y = match (upper.top, lower.top) {
         (None, Some(top)) if top > y0 && top < y1 => top,
         _ => y1,
     };
-    let middle = number((y0 + turned) / 2.0);
-    let down = if turned < y1 { format!("V{}", number(y1)) } else { String::new() };
+    let middle = number((y0 + bend_y) / 2.0);
+    let down = if bend_y < y1 { format!("V{}", number(y1)) } else { String::new() };
     format!(
         "M{} {}C{} {middle} {} {middle} {} {}{down}",
         number(x0),
@@ -166,6 +166,6 @@ fn path(fabric: &Fabric, a: &Device, b: &Device) -> String {
         number(x0),
         number(x1),
         number(x1),
-        number(turned)
+        number(bend_y)
     )
 }

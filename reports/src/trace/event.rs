@@ -21,8 +21,8 @@ impl<'a, L: Lines> Events<'a, L> {
         Self { lines, text: Vec::new() }
     }
 
-    fn end_line(&mut self, at: Option<Picos>) {
-        self.lines.line(at, &self.text);
+    fn end_line(&mut self, time: Option<Picos>) {
+        self.lines.line(time, &self.text);
         self.text.clear();
     }
 
@@ -35,10 +35,13 @@ impl<'a, L: Lines> Events<'a, L> {
     }
 
     /// Writes the name and sort index of a process.
-    pub(super) fn process(&mut self, pid: u32, name: &str, place: i64) -> io::Result<()> {
+    pub(super) fn process(&mut self, pid: u32, name: &str, sort_index: i64) -> io::Result<()> {
         write!(self.text, r#"{{"ph":"M","name":"process_name","pid":{pid},"args":{{"name":"{name}"}}}}"#)?;
         self.end_line(None);
-        write!(self.text, r#"{{"ph":"M","name":"process_sort_index","pid":{pid},"args":{{"sort_index":{place}}}}}"#)?;
+        write!(
+            self.text,
+            r#"{{"ph":"M","name":"process_sort_index","pid":{pid},"args":{{"sort_index":{sort_index}}}}}"#
+        )?;
         self.end_line(None);
         Ok(())
     }
@@ -78,7 +81,7 @@ impl<'a, L: Lines> Events<'a, L> {
     }
 
     /// Writes a span that represents several merged ones.
-    pub(super) fn joined(&mut self, pid: u32, tid: u32, joined: &Joined<'_>) -> io::Result<()> {
+    pub(super) fn joined(&mut self, pid: u32, tid: u32, joined: &MergedSpan<'_>) -> io::Result<()> {
         let name = match joined.name {
             Some(name) => format!("{} × {name}", joined.count),
             None => format!("{} spans", joined.count),
@@ -96,11 +99,11 @@ impl<'a, L: Lines> Events<'a, L> {
         write!(self.text, r#","ts":{},"dur":{}"#, exact_micros(start), exact_micros(end - start))
     }
 
-    fn counter(&mut self, pid: u32, name: &str, at: Picos, percent: f64) -> io::Result<()> {
+    fn counter(&mut self, pid: u32, name: &str, time: Picos, percent: f64) -> io::Result<()> {
         write!(self.text, r#"{{"ph":"C","pid":{pid},"name":"#)?;
         self.string(name)?;
-        write!(self.text, r#","ts":{},"args":{{"percent":{percent}}}}}"#, exact_micros(at))?;
-        self.end_line(Some(at));
+        write!(self.text, r#","ts":{},"args":{{"percent":{percent}}}}}"#, exact_micros(time))?;
+        self.end_line(Some(time));
         Ok(())
     }
 }
@@ -126,7 +129,7 @@ pub(super) fn counters(counters: &[Counter<'_>], ranks: u32, lines: &mut impl Li
 }
 
 /// Several spans merged into one.
-pub(super) struct Joined<'a> {
+pub(super) struct MergedSpan<'a> {
     pub count: u32,
     /// Common name of all of them, if there is one.
     pub name: Option<&'a str>,

@@ -6,7 +6,7 @@ use std::io;
 use fabricast_sim::schedule::{Channel, Rank};
 use fabricast_topologies::Picos;
 
-use super::event::{Events, Joined};
+use super::event::{Events, MergedSpan};
 use super::lines::Lines;
 use super::{Summary, TraceSpan};
 
@@ -14,7 +14,7 @@ use super::{Summary, TraceSpan};
 const THREADS: u32 = 1 << 12;
 
 /// Threads per channel while neighbours are merged; spans that overlap in more threads are merged, too.
-const MOST_THREADS: usize = 4;
+const MAX_THREADS: usize = 4;
 
 /// Writes all spans, merging up to `joined` neighbours of a thread into one.
 pub(super) fn write<'a>(
@@ -23,8 +23,8 @@ pub(super) fn write<'a>(
     lines: &mut impl Lines,
 ) -> io::Result<Summary> {
     let mut events = Events::new(lines);
-    let most_threads = if joined > 1 { MOST_THREADS } else { usize::MAX };
-    let mut lanes = Lanes { lanes: BTreeMap::new(), joined, most_threads };
+    let most_threads = if joined > 1 { MAX_THREADS } else { usize::MAX };
+    let mut lanes = ChannelTracks { lanes: BTreeMap::new(), joined, max_threads: most_threads };
     let mut summary = Summary::default();
     for span in spans {
         summary.spans += 1;
@@ -36,20 +36,20 @@ pub(super) fn write<'a>(
 }
 
 /// Threads of each channel of each rank.
-struct Lanes<'a> {
+struct ChannelTracks<'a> {
     lanes: BTreeMap<(Rank, Channel), Vec<Thread<'a>>>,
     joined: u32,
-    most_threads: usize,
+    max_threads: usize,
 }
 
 /// Thread with its pending spans.
 struct Thread<'a> {
     /// End of its last span.
     end: Picos,
-    waiting: Option<Waiting<'a>>,
+    waiting: Option<PendingSpans<'a>>,
 }
 
-struct Waiting<'a> {
+struct PendingSpans<'a> {
     first: TraceSpan<'a>,
     count: u32,
     same_name: bool,
@@ -57,7 +57,7 @@ struct Waiting<'a> {
     busy: Picos,
 }
 
-impl<'a> Lanes<'a> {
+impl<'a> ChannelTracks<'a> {
     fn add<L: Lines>(&mut self, span: TraceSpan<'a>, events: &mut Events<'_, L>) -> io::Result<()> {
         let (rank, channel) = (span.rank, span.channel);
         // The lowest channel of a rank need not come first, so any channel of the rank is looked up.
@@ -67,7 +67,7 @@ impl<'a> Lanes<'a> {
         }
         let threads = self.lanes.entry((rank, channel)).or_default();
         let free = threads.iter().position(|thread| thread.end <= span.start).unwrap_or(threads.len());
-        let number = free.min(self.most_threads - 1);
+        let number = free.min(self.max_threads - 1);
         let tid = u32::from(channel.0) * THREADS + number as u32;
         if number == threads.len() {
             let name = match number {
@@ -85,7 +85,7 @@ impl<'a> Lanes<'a> {
         thread.end = thread.end.max(span.end);
         match &mut thread.waiting {
             Some(waiting) => waiting.take(&span),
-            None => thread.waiting = Some(Waiting::new(span)),
+            None => thread.waiting = Some(PendingSpans::new(span)),
         }
         Ok(())
     }
@@ -106,18 +106,18 @@ impl Thread<'_> {
         if waiting.count == 1 {
             return events.span(tid, &waiting.first);
         }
-        let joined = Joined {
+        let merged = MergedSpan {
             count: waiting.count,
             name: waiting.same_name.then_some(&*waiting.first.name),
             start: waiting.first.start,
             end: waiting.end,
             busy: waiting.busy,
         };
-        events.joined(waiting.first.rank.0, tid, &joined)
+        events.joined(waiting.first.rank.0, tid, &merged)
     }
 }
 
-impl<'a> Waiting<'a> {
+impl<'a> PendingSpans<'a> {
     fn new(first: TraceSpan<'a>) -> Self {
         let busy = first.end - first.start;
         Self { count: 1, same_name: true, end: first.end, busy, first }

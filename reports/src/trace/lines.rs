@@ -9,25 +9,25 @@ const TAIL: &[u8] = b"\n]}\n";
 
 /// Receiver of the events of a trace, in any order.
 pub(super) trait Lines {
-    /// Adds an event, without a line end. `at`: its time; `None` for metadata.
-    fn line(&mut self, at: Option<Picos>, text: &[u8]);
+    /// Adds an event, without a line end. `time`: its time; `None` for metadata.
+    fn line(&mut self, time: Option<Picos>, text: &[u8]);
 }
 
 /// Counts the bytes of a trace.
 #[derive(Default)]
-pub(super) struct Scale {
+pub(super) struct SizeCounter {
     lines: u64,
     text: u64,
 }
 
-impl Lines for Scale {
+impl Lines for SizeCounter {
     fn line(&mut self, _: Option<Picos>, text: &[u8]) {
         self.lines += 1;
         self.text += text.len() as u64;
     }
 }
 
-impl Scale {
+impl SizeCounter {
     pub(super) fn bytes(&self) -> u64 {
         let separators = 2 * self.lines - self.lines.min(1);
         (HEAD.len() + TAIL.len()) as u64 + separators + self.text
@@ -43,26 +43,26 @@ pub(super) struct Sorted {
 }
 
 impl Lines for Sorted {
-    fn line(&mut self, at: Option<Picos>, text: &[u8]) {
+    fn line(&mut self, time: Option<Picos>, text: &[u8]) {
         self.text.extend_from_slice(text);
-        self.ends.push((at, self.text.len()));
+        self.ends.push((time, self.text.len()));
     }
 }
 
 impl Sorted {
     /// Writes all lines: metadata first, then by time; those of one instant in order of arrival.
-    pub(super) fn write(self, mut out: impl Write) -> io::Result<()> {
+    pub(super) fn write(self, mut output: impl Write) -> io::Result<()> {
         let starts = std::iter::once(0).chain(self.ends.iter().map(|&(_, end)| end));
         let mut lines: Vec<_> = starts.zip(&self.ends).map(|(start, &(at, end))| (at, start..end)).collect();
         lines.sort_by_key(|&(at, _)| at);
-        out.write_all(HEAD)?;
+        output.write_all(HEAD)?;
         let mut separator: &[u8] = b"\n";
         for (_, line) in lines {
-            out.write_all(separator)?;
-            out.write_all(self.text.get(line).unwrap_or_default())?;
+            output.write_all(separator)?;
+            output.write_all(self.text.get(line).unwrap_or_default())?;
             separator = b",\n";
         }
-        out.write_all(TAIL)?;
-        out.flush()
+        output.write_all(TAIL)?;
+        output.flush()
     }
 }

@@ -21,7 +21,7 @@ use std::io::{self, Write};
 use fabricast_sim::schedule::{Channel, Rank};
 use fabricast_topologies::{Bytes, Picos};
 
-use lines::{Scale, Sorted};
+use lines::{SizeCounter, Sorted};
 
 /// Activity of a channel of a rank.
 #[derive(Clone, Debug, PartialEq)]
@@ -53,7 +53,7 @@ pub enum Argument<'a> {
 
 /// Statistics of a written trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Written {
+pub struct TraceStats {
     /// Size of the file.
     pub bytes: Bytes,
     /// Spans given.
@@ -85,12 +85,12 @@ pub struct Counter<'a> {
 ///
 /// # Errors
 /// Errors of the writer.
-pub fn write<'a, S>(spans: S, counters: &[Counter<'_>], budget: Bytes, out: impl Write) -> io::Result<Written>
+pub fn write<'a, S>(spans: S, counters: &[Counter<'_>], budget: Bytes, output: impl Write) -> io::Result<TraceStats>
 where
     S: Iterator<Item = TraceSpan<'a>> + Clone,
 {
     let measure = |joined| -> io::Result<(u64, Summary)> {
-        let mut scale = Scale::default();
+        let mut scale = SizeCounter::default();
         let summary = join::write(spans.clone(), joined, &mut scale)?;
         event::counters(counters, summary.ranks, &mut scale)?;
         Ok((scale.bytes(), summary))
@@ -105,8 +105,8 @@ where
     let mut lines = Sorted::default();
     join::write(spans, joined, &mut lines)?;
     event::counters(counters, summary.ranks, &mut lines)?;
-    lines.write(io::BufWriter::new(out))?;
-    Ok(Written { bytes: Bytes(size), spans: summary.spans, joined })
+    lines.write(io::BufWriter::new(output))?;
+    Ok(TraceStats { bytes: Bytes(size), spans: summary.spans, joined })
 }
 
 /// Statistics gathered while writing spans.

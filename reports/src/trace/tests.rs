@@ -18,11 +18,11 @@ fn span(rank: u32, channel: u16, start: u64, end: u64) -> TraceSpan<'static> {
     }
 }
 
-fn written(spans: &[TraceSpan<'_>], budget: Bytes) -> (Written, String) {
-    let mut out = Vec::new();
-    let summary = write(spans.iter().cloned(), &[], budget, &mut out).unwrap();
-    assert_eq!(summary.bytes.0, out.len() as u64);
-    (summary, String::from_utf8(out).unwrap())
+fn written(spans: &[TraceSpan<'_>], budget: Bytes) -> (TraceStats, String) {
+    let mut output = Vec::new();
+    let summary = write(spans.iter().cloned(), &[], budget, &mut output).unwrap();
+    assert_eq!(summary.bytes.0, output.len() as u64);
+    (summary, String::from_utf8(output).unwrap())
 }
 
 fn events(text: &str, phase: &str) -> Vec<Value> {
@@ -34,8 +34,8 @@ fn events(text: &str, phase: &str) -> Vec<Value> {
 /// Parses a time of the text, in picoseconds.
 fn picos(value: &Value) -> u64 {
     let text = value.to_string();
-    let (whole, rest) = text.split_once('.').unwrap_or((&text, ""));
-    format!("{whole}{rest:0<6}").parse().unwrap()
+    let (micros, rest) = text.split_once('.').unwrap_or((&text, ""));
+    format!("{micros}{rest:0<6}").parse().unwrap()
 }
 
 #[test]
@@ -84,8 +84,8 @@ fn empty_traces_are_valid() {
 #[test]
 fn neighbours_are_merged_above_the_budget() {
     let spans: Vec<_> = (0..1000).map(|k| span(k % 2, 0, 1000 * u64::from(k), 1000 * u64::from(k) + 400)).collect();
-    let (whole, _) = written(&spans, BUDGET);
-    let budget = Bytes(whole.bytes.0 / 10);
+    let (complete, _) = written(&spans, BUDGET);
+    let budget = Bytes(complete.bytes.0 / 10);
     let (summary, text) = written(&spans, budget);
     assert!(summary.bytes <= budget, "{summary:?} for {budget}");
     assert!(summary.bytes.0 * 4 > budget.0, "{summary:?} joins more than it must for {budget}");
@@ -93,17 +93,17 @@ fn neighbours_are_merged_above_the_budget() {
     assert_eq!(first["name"], format!("{} × put", summary.joined));
     assert_eq!(picos(&first["args"]["busy_us"]), 400 * u64::from(summary.joined));
     // Without any budget: one span per thread.
-    let (_, least) = written(&spans, Bytes(0));
-    assert_eq!(events(&least, "X").len(), 2);
+    let (_, smallest) = written(&spans, Bytes(0));
+    assert_eq!(events(&smallest, "X").len(), 2);
 }
 
 #[test]
 fn counters_are_graphs_above_the_ranks() {
     let counter = Counter { name: "a->b".into(), slice: Picos(500_000), values: &[0.25, 0.25, 1.0, 0.000_01, 0.5] };
-    let mut out = Vec::new();
-    let summary = write([span(1, 0, 0, 2_500_000)].into_iter(), &[counter], BUDGET, &mut out).unwrap();
-    assert_eq!(summary.bytes.0, out.len() as u64);
-    let text = String::from_utf8(out).unwrap();
+    let mut output = Vec::new();
+    let summary = write([span(1, 0, 0, 2_500_000)].into_iter(), &[counter], BUDGET, &mut output).unwrap();
+    assert_eq!(summary.bytes.0, output.len() as u64);
+    let text = String::from_utf8(output).unwrap();
     let graph: Vec<(f64, f64)> = events(&text, "C")
         .iter()
         .map(|event| (event["ts"].as_f64().unwrap(), event["args"]["percent"].as_f64().unwrap()))
@@ -132,11 +132,11 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
     #[test]
     fn nothing_is_lost_and_no_thread_overlaps(
-        mut given in prop::collection::vec((0..3_u32, 0..3_u16, 0..1_u64 << 50, 0..1_u64 << 40), 0..60),
+        mut input in prop::collection::vec((0..3_u32, 0..3_u16, 0..1_u64 << 50, 0..1_u64 << 40), 0..60),
         budget in 0_u64..10_000,
     ) {
-        given.sort_by_key(|&(_, _, start, _)| start);
-        let spans: Vec<_> = given.iter().map(|&(r, c, start, length)| span(r, c, start, start + length)).collect();
+        input.sort_by_key(|&(_, _, start, _)| start);
+        let spans: Vec<_> = input.iter().map(|&(r, c, start, length)| span(r, c, start, start + length)).collect();
         let (summary, text) = written(&spans, Bytes(budget));
         let mut threads: BTreeMap<(u64, u64), u64> = BTreeMap::new();
         let (mut count, mut busy) = (0, 0);
@@ -152,8 +152,8 @@ proptest! {
             prop_assert!(*free <= start, "{} begins before {}", event, *free);
             *free = start + length;
             match event["args"]["spans"].as_u64() {
-                Some(joined) => {
-                    count += joined;
+                Some(merged) => {
+                    count += merged;
                     busy += picos(&event["args"]["busy_us"]);
                 }
                 None => {
@@ -163,15 +163,15 @@ proptest! {
                 }
             }
         }
-        prop_assert_eq!(count, given.len() as u64);
-        prop_assert_eq!(busy, given.iter().map(|&(_, _, _, length)| length).sum::<u64>());
+        prop_assert_eq!(count, input.len() as u64);
+        prop_assert_eq!(busy, input.iter().map(|&(_, _, _, length)| length).sum::<u64>());
         if summary.joined == 1 {
-            let mut expected: Vec<_> = given.iter().map(|&(rank, _, start, length)| (rank, start, length)).collect();
+            let mut expected: Vec<_> = input.iter().map(|&(rank, _, start, length)| (rank, start, length)).collect();
             expected.sort_unstable();
             exact.sort_unstable();
             prop_assert_eq!(exact, expected);
         } else {
-            prop_assert!(summary.bytes.0 <= budget || u64::from(summary.joined) >= given.len() as u64);
+            prop_assert!(summary.bytes.0 <= budget || u64::from(summary.joined) >= input.len() as u64);
         }
     }
 }

@@ -3,7 +3,7 @@
 use fabricast_reports::page::{Input, of_study, of_study_beside, report};
 
 use super::chromium::works;
-use super::synthetic::{besides, named, study};
+use super::synthetic::{library_defaults, study, study_with_names};
 
 #[test]
 fn a_study_works() {
@@ -15,14 +15,14 @@ fn a_study_works() {
 #[test]
 fn a_study_with_the_librarys_choices_works() {
     let answer = study(5, 2);
-    let Some(counts) = works(&of_study_beside(&answer, &[], &besides(&answer)).html()) else { return };
+    let Some(counts) = works(&of_study_beside(&answer, &[], &library_defaults(&answer)).html()) else { return };
     assert_eq!((counts.choices, counts.plots), (9, 20), "{counts:?}");
 }
 
 #[test]
 fn hostile_names_run_no_script() {
     let name = "</script><script>window.pwned = 1</script>\"><img src=http://example.org/x onerror='window.pwned = 1'>";
-    works(&of_study(&named(3, 2, |kind, number| format!("{kind} {number}{name}")), &[]).html());
+    works(&of_study(&study_with_names(3, 2, |kind, number| format!("{kind} {number}{name}")), &[]).html());
 }
 
 #[test]

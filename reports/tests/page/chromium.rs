@@ -19,7 +19,7 @@ const EARLY: &str = "<script>const early = []; addEventListener('error', (e) => 
     for (const kind of ['error', 'warn']) console[kind] = (...words) => early.push(`${kind}: ${words.join(' ')}`);</script>";
 
 #[derive(Debug, Deserialize)]
-struct Told {
+struct PageReport {
     width: u32,
     faults: Vec<String>,
     counts: Counts,
@@ -38,17 +38,17 @@ pub struct Counts {
 fn chromium() -> Option<&'static str> {
     let runs =
         |name: &&'static str| Command::new(name).arg("--version").output().is_ok_and(|output| output.status.success());
-    let found = NAMES.into_iter().find(|name| runs(name));
+    let browser = NAMES.into_iter().find(|name| runs(name));
     let is_set = |name: &str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
-    if found.is_none() {
+    if browser.is_none() {
         assert!(!is_set("REQUIRE_CHROMIUM") && !is_set("CI"), "no Chromium: install Debian's package `chromium`");
         eprintln!("skipped: there is no Chromium");
     }
-    found
+    browser
 }
 
 /// Opens a page in a frame of the given width, and returns its report.
-fn open(browser: &str, html: &str, width: u32) -> Told {
+fn open(browser: &str, html: &str, width: u32) -> PageReport {
     let folder = tempfile::tempdir().expect("a folder");
     let script = format!("<script>{}</script></body>", include_str!("self_test.js"));
     let tested = html.replacen("<head>", &format!("<head>{EARLY}"), 1).replacen("</body>", &script, 1);
@@ -58,12 +58,12 @@ fn open(browser: &str, html: &str, width: u32) -> Told {
          out.id = 'told'; out.textContent = told.data; document.body.append(out); }};</script>\
          <iframe src=\"page.html\" style=\"width:{width}px;height:900px;border:0\"></iframe></body>"
     );
-    let outer = folder.path().join("frame.html");
-    std::fs::write(&outer, frame).expect("written");
-    let dumped = dump(browser, folder.path(), &outer);
-    let told = dumped.split_once("<pre id=\"told\">").and_then(|(_, rest)| rest.split_once("</pre>"));
-    let (told, _) = told.unwrap_or_else(|| panic!("the page told nothing:\n{dumped:.2000}"));
-    let text = told.replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&");
+    let frame_file = folder.path().join("frame.html");
+    std::fs::write(&frame_file, frame).expect("written");
+    let dumped = dump(browser, folder.path(), &frame_file);
+    let report = dumped.split_once("<pre id=\"told\">").and_then(|(_, rest)| rest.split_once("</pre>"));
+    let (report, _) = report.unwrap_or_else(|| panic!("the page told nothing:\n{dumped:.2000}"));
+    let text = report.replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&");
     serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}"))
 }
 
@@ -76,9 +76,9 @@ fn dump(browser: &str, folder: &Path, page: &Path) -> String {
         .arg(format!("file://{}", page.display()))
         .output()
         .expect("Chromium runs");
-    let complaints = String::from_utf8_lossy(&output.stderr);
-    let said: Vec<&str> = complaints.lines().filter(|line| line.contains(":CONSOLE")).collect();
-    assert!(said.is_empty(), "on the console: {said:?}");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    let console_lines: Vec<&str> = stderr.lines().filter(|line| line.contains(":CONSOLE")).collect();
+    assert!(console_lines.is_empty(), "on the console: {console_lines:?}");
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
@@ -87,10 +87,10 @@ pub fn works(html: &str) -> Option<Counts> {
     let browser = chromium()?;
     let mut counts = None;
     for width in [1280, 400] {
-        let told = open(browser, html, width);
-        assert_eq!(told.width, width);
-        assert!(told.faults.is_empty(), "at {width}: {:#?}", told.faults);
-        counts = Some(told.counts);
+        let report = open(browser, html, width);
+        assert_eq!(report.width, width);
+        assert!(report.faults.is_empty(), "at {width}: {:#?}", report.faults);
+        counts = Some(report.counts);
     }
     counts
 }

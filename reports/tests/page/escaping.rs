@@ -4,7 +4,7 @@ use fabricast_reports::page::of_study;
 use proptest::prelude::*;
 use roxmltree::{Document, ParsingOptions};
 
-use super::synthetic::named;
+use super::synthetic::study_with_names;
 
 /// Elements that pages may contain.
 const ELEMENTS: [&str; 39] = [
@@ -50,16 +50,16 @@ const ELEMENTS: [&str; 39] = [
 ];
 
 /// Returns the page without its style sheet and script, which are not XML.
-fn without_ours(html: &str) -> String {
-    let (mut text, mut rest) = (String::new(), html);
+fn without_style_and_script(html: &str) -> String {
+    let (mut text, mut remaining) = (String::new(), html);
     for (open, close) in [("<style>", "</style>"), ("<script>", "</script>")] {
-        assert_eq!((rest.matches(open).count(), rest.matches(close).count()), (1, 1), "{open}");
-        let (before, after) = rest.split_once(open).expect("once");
+        assert_eq!((remaining.matches(open).count(), remaining.matches(close).count()), (1, 1), "{open}");
+        let (before, after) = remaining.split_once(open).expect("once");
         let (_, after) = after.split_once(close).expect("once");
         text += before;
-        rest = after;
+        remaining = after;
     }
-    text + rest
+    text + remaining
 }
 
 /// Returns a name with control and bidirectional characters replaced by escapes such as `\u{1b}`.
@@ -68,14 +68,14 @@ fn escaped(name: &str) -> String {
         c.is_control()
             || matches!(c, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{61c}' | '\u{fffe}' | '\u{ffff}')
     };
-    let shown = |c: char| if is_hidden(c) { format!("\\u{{{:x}}}", u32::from(c)) } else { c.to_string() };
-    name.chars().map(shown).collect()
+    let escape = |c: char| if is_hidden(c) { format!("\\u{{{:x}}}", u32::from(c)) } else { c.to_string() };
+    name.chars().map(escape).collect()
 }
 
-fn holds(name: &str) {
-    let html = of_study(&named(3, 2, |kind, number| format!("{kind} {number}{name}")), &[]).html();
+fn assert_escaped(name: &str) {
+    let html = of_study(&study_with_names(3, 2, |kind, number| format!("{kind} {number}{name}")), &[]).html();
     assert_eq!(html.to_ascii_lowercase().matches("<script").count(), 1);
-    let text = without_ours(&html);
+    let text = without_style_and_script(&html);
     let options = ParsingOptions { allow_dtd: true, ..ParsingOptions::default() };
     let document = Document::parse_with_options(&text, options).expect("well-formed");
     for node in document.descendants().filter(roxmltree::Node::is_element) {
@@ -109,7 +109,7 @@ fn known_injections_are_escaped() {
         "\u{0}\u{1b}[2J\u{7}",
         "\u{202e}evil",
     ] {
-        holds(name);
+        assert_escaped(name);
     }
 }
 
@@ -118,6 +118,6 @@ proptest! {
 
     #[test]
     fn any_name_stays_text(name in "[<>&\"'/=!a-z\\-\\]\\PC]{0,24}") {
-        holds(&name);
+        assert_escaped(&name);
     }
 }

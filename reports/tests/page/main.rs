@@ -7,10 +7,10 @@ mod escaping;
 mod synthetic;
 
 use fabricast_planner::study::answer::{Answer, JobKind};
-use fabricast_planner::study::beside::Beside;
+use fabricast_planner::study::library_comparison::LibraryComparison;
 use fabricast_reports::chart::{self, Format};
 use fabricast_reports::page::{
-    Input, InputError, breakdown, courses, links, memory, of_study, of_study_beside, pareto, report,
+    Input, InputError, breakdown, links, memory, of_study, of_study_beside, pareto, report, timelines,
 };
 
 use synthetic::study;
@@ -18,14 +18,14 @@ use synthetic::study;
 #[test]
 fn the_answer_comes_first() {
     let html = of_study(&study(3, 2), &[]).html();
-    let at = |text: &str| html.find(text).unwrap_or_else(|| panic!("{text}"));
-    assert!(at("machine 0 costs least: 1.00 USD per million tokens") < at("Candidates, the best first"));
-    assert!(at("Candidates, the best first") < at("against the time of a step"));
-    assert!(at("against the time of a step") < at("what the time of a step goes to"));
+    let position = |text: &str| html.find(text).unwrap_or_else(|| panic!("{text}"));
+    assert!(position("machine 0 costs least: 1.00 USD per million tokens") < position("Candidates, the best first"));
+    assert!(position("Candidates, the best first") < position("against the time of a step"));
+    assert!(position("against the time of a step") < position("what the time of a step goes to"));
     for text in
         ["list of prices", "Out of the question: machine 2", "is the best in 80 % of cases", "stays first under all 2"]
     {
-        at(text);
+        position(text);
     }
 }
 
@@ -55,7 +55,7 @@ fn charts_of_a_study_are_drawn_as_files() {
     }
     for format in [Format::Svg, Format::Png] {
         assert!(chart::render_bars(&links(&answer, "job 0").unwrap(), format).unwrap().len() > 1000);
-        let steps = courses(&answer, "job 0");
+        let steps = timelines(&answer, "job 0");
         assert_eq!(steps.len(), 3);
         assert!(steps.iter().all(|spans| chart::render_spans(spans, format).unwrap().len() > 1000));
     }
@@ -79,7 +79,7 @@ fn saved_results_render_the_same_page() {
 
 #[test]
 fn unknown_inputs_are_rejected_with_advice() {
-    let refused = |text: &str| Input::read(text, "file").unwrap_err();
+    let read_error = |text: &str| Input::read(text, "file").unwrap_err();
     for (text, help) in [
         ("", "it is empty"),
         ("{}", "a page is made of results.json"),
@@ -90,19 +90,19 @@ fn unknown_inputs_are_rejected_with_advice() {
         ("candidate = [{ name = \"a\" }]", "study FILE -o DIR"),
         ("[[measurement]]\nfile = \"a\"", "compare MANIFEST"),
     ] {
-        let error = refused(text);
+        let error = read_error(text);
         assert!(matches!(error, InputError::Unknown { .. } | InputError::Study { .. }), "{text}: {error}");
         assert!(error.to_string().starts_with("file: "), "{error}");
-        assert!(error.help().is_some_and(|found| found.contains(help)), "{text}: {:?}", error.help());
+        assert!(error.help().is_some_and(|advice| advice.contains(help)), "{text}: {:?}", error.help());
     }
-    for (text, place) in [
+    for (text, location) in [
         ("{\"results\": [], \"ranking\":\n 3}", "file:"),
         ("{\"rows\": [],\n\"ranges\": 3}", "file:"),
         ("{\"traceEvents\":\n3}", "file:2:"),
         ("{\"time_us\": 3, \"links\": []}", "file:1:"),
         ("{", "file:1:"),
     ] {
-        assert!(refused(text).to_string().starts_with(place), "{text}: {}", refused(text));
+        assert!(read_error(text).to_string().starts_with(location), "{text}: {}", read_error(text));
     }
 }
 
@@ -111,7 +111,7 @@ fn unknown_inputs_are_rejected_with_advice() {
 #[test]
 fn timelines_and_link_loads_match_the_results() {
     let answer = study(3, 1);
-    for (spans, row) in courses(&answer, "job 0").iter().zip(&answer.results) {
+    for (spans, row) in timelines(&answer, "job 0").iter().zip(&answer.results) {
         assert!((spans.end / 1e6 / row.step_time_s - 1.0).abs() < 1e-6 && spans.title.contains(&row.candidate));
         assert!(spans.remark.contains("8 more stages are left out") && spans.rows.len() == 16);
         assert_eq!(spans.spans.len(), 8 * (32 + 8));
@@ -120,11 +120,11 @@ fn timelines_and_link_loads_match_the_results() {
     assert_eq!(bars.bars.iter().map(|bar| bar.parts.iter().sum::<f64>()).collect::<Vec<_>>(), [0.3, 0.3]);
     assert!(bars.subtitle.contains("n0/nic0->leaf0, 30 %") && bars.title.contains("machine 0"));
     // Results of an older version without timelines and link loads.
-    let mut before = answer.clone();
-    for row in &mut before.results {
-        (row.courses, row.calls, row.load) = (Vec::new(), Vec::new(), Vec::new());
+    let mut older = answer.clone();
+    for row in &mut older.results {
+        (row.timelines, row.calls, row.load) = (Vec::new(), Vec::new(), Vec::new());
     }
-    let html = of_study(&before, &[]).html();
+    let html = of_study(&older, &[]).html();
     assert!(!html.contains("A step in time") && !html.contains("How busy links are") && html.contains("All results"));
 }
 
@@ -132,8 +132,8 @@ fn timelines_and_link_loads_match_the_results() {
 fn studies_without_a_winner_state_it() {
     let mut answer: Answer = study(2, 1);
     for row in &mut answer.ranking {
-        row.within = false;
-        row.beyond = vec!["budget 5 of 4".into()];
+        row.meets_constraints = false;
+        row.violations = vec!["budget 5 of 4".into()];
     }
     let page = of_study(&answer, &[]);
     assert_eq!(page.answer.first().map(String::as_str), Some("No candidate fits all jobs and keeps all constraints."));
@@ -148,12 +148,12 @@ fn studies_without_a_winner_state_it() {
 #[test]
 fn library_choices_are_reported() {
     let answer = study(20, 10);
-    let besides = synthetic::besides(&answer);
-    let page = of_study_beside(&answer, &[], &besides);
+    let defaults = synthetic::library_defaults(&answer);
+    let page = of_study_beside(&answer, &[], &defaults);
     let html = page.html();
-    let said = "On machine 0, NCCL 2.28.9 left to itself does 5 of the 10 calls of job 0 more slowly than what is picked here; a step takes \
+    let expected = "On machine 0, NCCL 2.28.9 left to itself does 5 of the 10 calls of job 0 more slowly than what is picked here; a step takes \
                 2.20 s instead of 2 s, 10 % more. What it would do in 1 of 10 calls is not known";
-    assert!(html.contains(said), "{}", &html[html.find("left to itself").unwrap_or(0)..][..400]);
+    assert!(html.contains(expected), "{}", &html[html.find("left to itself").unwrap_or(0)..][..400]);
     assert!(
         html.contains("all_reduce among the 4 ranks of one tensor group: bus bandwidth")
             && html.contains("The step calls it at 1 MiB")
@@ -164,8 +164,13 @@ fn library_choices_are_reported() {
     );
     assert!(html.contains(&caption), "{caption}");
     assert!(html.len() < 5_000_000, "{} bytes", html.len());
-    let same: Vec<_> = besides.into_iter().map(|(job, one)| (job, Beside { step_s: (2.0, 2.002), ..one })).collect();
-    assert!(of_study_beside(&answer, &[], &same).html().contains("a step takes the same time within half a per cent"));
+    let equal_times: Vec<_> =
+        defaults.into_iter().map(|(job, one)| (job, LibraryComparison { step_s: (2.0, 2.002), ..one })).collect();
+    assert!(
+        of_study_beside(&answer, &[], &equal_times)
+            .html()
+            .contains("a step takes the same time within half a per cent")
+    );
 }
 
 #[test]
@@ -177,7 +182,7 @@ fn single_candidates_are_not_compared() {
     assert_eq!(of_study(&study(1, 3), &[]).title, "3 jobs on machine 0");
     let mut answer = study(1, 1);
     for row in &mut answer.ranking {
-        (row.within, row.beyond) = (false, vec!["budget 5 of 4".into()]);
+        (row.meets_constraints, row.violations) = (false, vec!["budget 5 of 4".into()]);
     }
     assert_eq!(of_study(&answer, &[]).answer, ["machine 0 does not do: budget 5 of 4."]);
 }
@@ -192,11 +197,11 @@ fn inference_is_compared_by_time_per_token() {
     }
     let figure = pareto(&answer, "job 0").unwrap();
     assert_eq!(figure.x_title, "time of a million tokens");
-    let of = |name: &str| {
+    let time_of = |name: &str| {
         let points = |line: &&chart::Line| line.name == name && matches!(line.role, chart::Role::Points(_));
         figure.panels[0].lines.iter().find(points).unwrap().points[0].0
     };
-    assert!(of("machine 0") < of("machine 1") && (of("machine 0") - 1e12 / 6354.0).abs() < 1.0);
+    assert!(time_of("machine 0") < time_of("machine 1") && (time_of("machine 0") - 1e12 / 6354.0).abs() < 1.0);
 }
 
 /// A candidate that stays first under all assumptions is reported as such; the order behind it may change.

@@ -3,7 +3,7 @@
 use fabricast_planner::export::SavedPlan;
 use fabricast_planner::job::Dimension;
 use fabricast_planner::study::answer::Answer;
-use fabricast_planner::study::beside::{Beside, Curve, OwnChoice, Shown};
+use fabricast_planner::study::library_comparison::{Curve, LibraryComparison, LibraryDefault, ShownSchedule};
 use fabricast_sim::schedule::{Collective, Schedule, json};
 use fabricast_topologies::Bytes;
 use serde_json::{Value, json};
@@ -11,18 +11,18 @@ use serde_json::{Value, json};
 /// Creates a study with these numbers of candidates and jobs. Candidates with higher numbers are slower and cheaper per
 /// hour, and all but the first cost more per token; the third does not fit.
 pub fn study(candidates: usize, jobs: usize) -> Answer {
-    named(candidates, jobs, |kind, number| format!("{kind} {number}"))
+    study_with_names(candidates, jobs, |kind, number| format!("{kind} {number}"))
 }
 
 /// Timeline of a step of `step` seconds with the maximum number of intervals, on eight stages with overlapped
 /// communication.
-fn course(step: f64) -> Value {
+fn timeline(step: f64) -> Value {
     let lanes = (0..16_u64).map(|lane| {
         let count = if lane % 2 == 0 { 32 } else { 8 };
         let intervals = (0..count).map(|k| {
-            let doing = ["forward", "backward", "gradients"][(k % 2 + lane % 2) as usize];
-            let at = |k: u64| (step * 1e9) as u64 * k / count;
-            format!("{doing} {k}.0 {}..{}", at(k), at(k + 1))
+            let operation = ["forward", "backward", "gradients"][(k % 2 + lane % 2) as usize];
+            let ns = |k: u64| (step * 1e9) as u64 * k / count;
+            format!("{operation} {k}.0 {}..{}", ns(k), ns(k + 1))
         });
         json!({ "stage": lane / 2, "lane": if lane % 2 == 0 { "work" } else { "beside" }, "intervals": intervals.collect::<Vec<_>>() })
     });
@@ -41,15 +41,15 @@ fn calls() -> Vec<Value> {
 
 /// Link loads, which rise with the number of the candidate.
 fn load(candidate: usize) -> Vec<Value> {
-    let of = |links: &str| {
+    let link_class = |links: &str| {
         json!({ "links": links, "count": 32, "gbps": 50.0, "mean": 0.2, "most": 0.3 + candidate as f64 / 100.0,
                 "busiest": "n0/nic0->leaf0" })
     };
-    ["NVLink, GPU to NVSwitch", "InfiniBand, NIC to leaf"].map(of).to_vec()
+    ["NVLink, GPU to NVSwitch", "InfiniBand, NIC to leaf"].map(link_class).to_vec()
 }
 
 /// Variant of [`study`] with custom names of machines, jobs and sources.
-pub fn named(candidates: usize, jobs: usize, name: impl Fn(&str, usize) -> String) -> Answer {
+pub fn study_with_names(candidates: usize, jobs: usize, name: impl Fn(&str, usize) -> String) -> Answer {
     let machine = |number| name("machine", number);
     let result = |c: usize, j: usize| -> Value {
         let step = (1.0 + c as f64) * (2.0 + j as f64);
@@ -69,21 +69,21 @@ pub fn named(candidates: usize, jobs: usize, name: impl Fn(&str, usize) -> Strin
             "cost_per_step": hour * step / 3600.0, "cost_per_million_tokens": million,
             "cost_per_million_tokens_low": million * 0.8, "cost_per_million_tokens_high": million * 1.3,
             "kwh_per_million_tokens": 2.0, "time_to_train_h": 30.0, "cost_to_train": 3000.0, "binds": "compute",
-            "courses": [course(step)],
+            "courses": [timeline(step)],
             "calls": calls(), "load": load(c)
         })
     };
     let score = |c: usize| 1.0 + c as f64 / 10.0;
     let ranking = |c: usize| {
-        let beyond = if c == 2 { vec![format!("{} lacks 3.5 GB of memory", name("job", 0))] } else { Vec::new() };
+        let violations = if c == 2 { vec![format!("{} lacks 3.5 GB of memory", name("job", 0))] } else { Vec::new() };
         json!({ "rank": c + 1, "candidate": machine(c), "score": score(c), "by": "cost_per_million_tokens", "pareto": c != 1,
-                "within": c != 2, "beyond": beyond, "probability_best": if c == 0 { 0.8 } else { 0.2 / candidates as f64 } })
+                "within": c != 2, "beyond": violations, "probability_best": if c == 0 { 0.8 } else { 0.2 / candidates as f64 } })
     };
-    let sensitivity = |what: &str, setting: &str, changed: bool| {
+    let sensitivity = |parameter: &str, setting: &str, changed: bool| {
         let order: Vec<Value> = (0..candidates)
             .map(|c| json!({ "candidate": machine(c), "score": score(c) * 1.1, "within": true }))
             .collect();
-        json!({ "name": what, "setting": setting, "ranking": order, "changed": changed, "unchanged": [] })
+        json!({ "name": parameter, "setting": setting, "ranking": order, "changed": changed, "unchanged": [] })
     };
     let text = json!({
         "format": 7, "currency": "USD",
@@ -129,30 +129,35 @@ fn schedule() -> Schedule {
 }
 
 /// A library's choices, by job: every other call is slower, one is unknown; three curves of a saved plan.
-pub fn besides(answer: &Answer) -> Vec<(String, Beside)> {
+pub fn library_defaults(answer: &Answer) -> Vec<(String, LibraryComparison)> {
     let mut plan = SavedPlan::read(include_str!("data/plan.json"), "plan.json").expect("a plan");
     plan.rows.retain(|row| row.collective == Collective::AllReduce);
-    let of_job = |job: &str| {
+    let job_comparison = |job: &str| {
         let calls = answer.results.first().map(|row| row.calls.as_slice()).unwrap_or_default();
         let pick = calls.first().expect("calls").pick;
-        let own = |(number, call): (usize, &fabricast_planner::study::answer::CallRow)| {
+        let library_default = |(number, call): (usize, &fabricast_planner::study::answer::CallRow)| {
             let time_us = call.time_us * if number % 2 == 1 { 1.5 } else { 1.0 };
-            (number > 0).then(|| OwnChoice { name: "Ring LL".to_owned(), strategy: call.pick, time_us })
+            (number > 0).then(|| LibraryDefault { name: "Ring LL".to_owned(), strategy: call.pick, time_us })
         };
         let curve = Curve {
-            among: Dimension::Tensor,
+            dimension: Dimension::Tensor,
             collective: Collective::AllReduce,
-            called: vec![Bytes(1 << 20)],
+            sizes: vec![Bytes(1 << 20)],
             plan: plan.clone(),
         };
-        let one = Beside {
+        let comparison = LibraryComparison {
             library: "nccl-2.28.9".parse().expect("a library"),
-            calls: calls.iter().enumerate().map(own).collect(),
+            calls: calls.iter().enumerate().map(library_default).collect(),
             step_s: (2.0, 2.2),
             curves: vec![curve; 3],
-            shown: Some(Shown { among: Dimension::Tensor, bytes: Bytes(8 << 20), pick, schedule: schedule() }),
+            shown: Some(ShownSchedule {
+                dimension: Dimension::Tensor,
+                bytes: Bytes(8 << 20),
+                pick,
+                schedule: schedule(),
+            }),
         };
-        (job.to_owned(), one)
+        (job.to_owned(), comparison)
     };
-    answer.jobs.iter().map(|job| of_job(&job.name)).collect()
+    answer.jobs.iter().map(|job| job_comparison(&job.name)).collect()
 }

@@ -1,7 +1,7 @@
 //! Hand-written workloads for the benches, equal to those that lowering creates from the generators' schedules.
 #![allow(dead_code, reason = "each bench uses some of them")]
 
-use fabricast_sim::engine::{Edge, Pace, Passage, PerOp, WorkRun, Workload};
+use fabricast_sim::engine::{Edge, Pace, PerOp, RouteLatency, WorkRun, Workload};
 use fabricast_sim::quantity::{Rate, Work};
 use fabricast_sim::sharing::{ResourceId, RouteId, System, Use, WHOLE};
 use fabricast_topologies::{Bandwidth, Picos};
@@ -23,15 +23,15 @@ pub fn ports(system: &mut System, count: u32) -> Vec<ResourceId> {
 }
 
 /// A route over whole capacities.
-pub fn route(system: &mut System, over: &[ResourceId]) -> RouteId {
-    let uses: Vec<Use> = over.iter().map(|&resource| Use { resource, coefficient: WHOLE }).collect();
+pub fn route(system: &mut System, resources: &[ResourceId]) -> RouteId {
+    let uses: Vec<Use> = resources.iter().map(|&resource| Use { resource, coefficient: WHOLE }).collect();
     system.add_route(&uses, Rate::UNLIMITED, 1)
 }
 
 /// Start times of ranks.
 #[derive(Clone, Copy)]
 pub enum Start {
-    Together,
+    Simultaneous,
     /// At random within a millisecond.
     Skewed,
 }
@@ -39,7 +39,7 @@ pub enum Start {
 impl Start {
     fn pace(self, rank: u32) -> Pace {
         let not_before = match self {
-            Self::Together => Picos::ZERO,
+            Self::Simultaneous => Picos::ZERO,
             Self::Skewed => Picos(random(rank.into()) % 1_000_000_000),
         };
         Pace { not_before, ..Pace::default() }
@@ -53,17 +53,20 @@ pub fn ring(ranks: u32, bytes: u64, start: Start) -> Workload {
     let ports = ports(&mut workload.system, 2 * ranks);
     let stages = [1, ranks - 2, ranks - 1];
     for rank in 0..ranks {
-        let (next, before) = ((rank + 1) % ranks, (rank + ranks - 1) % ranks);
+        let (next, previous) = ((rank + 1) % ranks, (rank + ranks - 1) % ranks);
         let route = route(&mut workload.system, &[ports[rank as usize], ports[(ranks + next) as usize]]);
-        let passage = Passage { route: Some(route), latency: LATENCY };
+        let passage = RouteLatency { route: Some(route), latency: LATENCY };
         for (stage, &len) in (0..3).zip(&stages) {
-            let run = 3 * before + stage;
-            let within = Edge { run, start: -1, step: 1 };
-            let last = stage.checked_sub(1).map(|earlier| stages[earlier as usize] as i32 - 1);
-            let awaited: Vec<Edge> =
-                [Some(within), last.map(|start| Edge { run: run - 1, start, step: 1 })].into_iter().flatten().collect();
+            let run = 3 * previous + stage;
+            let previous_step = Edge { run, start: -1, step: 1 };
+            let last_of_previous_stage = stage.checked_sub(1).map(|earlier| stages[earlier as usize] as i32 - 1);
+            let dependencies: Vec<Edge> =
+                [Some(previous_step), last_of_previous_stage.map(|start| Edge { run: run - 1, start, step: 1 })]
+                    .into_iter()
+                    .flatten()
+                    .collect();
             let work = Work::of_bytes(bytes / u64::from(ranks));
-            workload.add_uniform_run(len, passage, work, start.pace(rank), &awaited);
+            workload.add_uniform_run(len, passage, work, start.pace(rank), &dependencies);
         }
     }
     workload
@@ -80,7 +83,7 @@ pub fn all_to_all(ranks: u32, bytes: u64) -> Workload {
         for offset in 1..ranks {
             let to = ranks + (rank + offset) % ranks;
             let route = route(&mut workload.system, &[ports[rank as usize], ports[to as usize]]);
-            workload.passages.push(Passage { route: Some(route), latency: LATENCY });
+            workload.passages.push(RouteLatency { route: Some(route), latency: LATENCY });
         }
         let run = WorkRun { len: ranks - 1, passage: PerOp::Each(first), work: PerOp::Same(0), pace: PerOp::Same(0) };
         workload.add_run(run, &[]);
@@ -93,7 +96,7 @@ pub fn all_to_all(ranks: u32, bytes: u64) -> Workload {
 pub fn hierarchical(hosts: u32, per_host: u32, bytes: u64) -> Workload {
     let mut workload = Workload::new();
     let ranks = hosts * per_host;
-    let inside = ports(&mut workload.system, 2 * ranks);
+    let local_ports = ports(&mut workload.system, 2 * ranks);
     let nics = ports(&mut workload.system, 2 * ranks);
     workload.works.push(Work::of_bytes(bytes / u64::from(per_host)));
     workload.works.push(Work::of_bytes(bytes / u64::from(ranks)));
@@ -101,16 +104,16 @@ pub fn hierarchical(hosts: u32, per_host: u32, bytes: u64) -> Workload {
     // Runs of each rank: reduce within the host, ring over hosts, share within the host.
     for rank in 0..ranks {
         let (host, position) = (rank / per_host, rank % per_host);
-        let mate = |offset: u32| host * per_host + (position + offset) % per_host;
+        let local_peer = |offset: u32| host * per_host + (position + offset) % per_host;
         let first = workload.passages.len() as u32;
         for offset in 1..per_host {
-            let to = (ranks + mate(offset)) as usize;
-            let route = route(&mut workload.system, &[inside[rank as usize], inside[to]]);
-            workload.passages.push(Passage { route: Some(route), latency: LATENCY });
+            let to = (ranks + local_peer(offset)) as usize;
+            let route = route(&mut workload.system, &[local_ports[rank as usize], local_ports[to]]);
+            workload.passages.push(RouteLatency { route: Some(route), latency: LATENCY });
         }
         let next = (rank + per_host) % ranks;
         let route = route(&mut workload.system, &[nics[rank as usize], nics[(ranks + next) as usize]]);
-        workload.passages.push(Passage { route: Some(route), latency: LATENCY });
+        workload.passages.push(RouteLatency { route: Some(route), latency: LATENCY });
         let inside_run =
             WorkRun { len: per_host - 1, passage: PerOp::Each(first), work: PerOp::Same(0), pace: PerOp::Same(0) };
         let ring_run = WorkRun {
@@ -119,12 +122,15 @@ pub fn hierarchical(hosts: u32, per_host: u32, bytes: u64) -> Workload {
             work: PerOp::Same(1),
             pace: PerOp::Same(0),
         };
-        let given =
-            (1..per_host).map(|offset| Edge { run: 3 * mate(offset), start: (per_host - offset) as i32 - 1, step: 0 });
-        let passed = Edge { run: 3 * ((rank + ranks - per_host) % ranks) + 1, start: -1, step: 1 };
+        let from_peers = (1..per_host).map(|offset| Edge {
+            run: 3 * local_peer(offset),
+            start: (per_host - offset) as i32 - 1,
+            step: 0,
+        });
+        let from_previous_host = Edge { run: 3 * ((rank + ranks - per_host) % ranks) + 1, start: -1, step: 1 };
         let complete = Edge { run: 3 * rank + 1, start: 2 * hosts as i32 - 3, step: 0 };
         workload.add_run(inside_run, &[]);
-        workload.add_run(ring_run, &given.chain([passed]).collect::<Vec<_>>());
+        workload.add_run(ring_run, &from_peers.chain([from_previous_host]).collect::<Vec<_>>());
         workload.add_run(inside_run, &[complete]);
     }
     workload

@@ -14,21 +14,21 @@ use fabricast_topologies::Picos;
 use crate::quantity::{Rate, Work};
 use crate::sharing::RouteId;
 
-const NOBODY: u32 = u32::MAX;
+const NO_SLOT: u32 = u32::MAX;
 
 /// Remaining work of a transfer, in units of [`Work`]. Negative if more passed than needed, since ends are rounded up
 /// to a picosecond; the excess is credited to the next transfer. Stored in two halves, so that a bundle need not be
 /// aligned to 16 bytes.
 #[derive(Clone, Copy, Debug)]
-struct Left {
+struct RemainingWork {
     high: u64,
     low: u64,
 }
 
-impl Left {
+impl RemainingWork {
     const NOTHING: Self = Self { high: 0, low: 0 };
 
-    fn of(units: i128) -> Self {
+    fn new(units: i128) -> Self {
         Self { high: (units >> 64) as u64, low: units as u64 }
     }
 
@@ -40,18 +40,18 @@ impl Left {
 #[derive(Clone, Copy, Debug)]
 struct Bundle {
     /// Remaining work of the next transfer to end, as of `since`.
-    left: Left,
+    left: RemainingWork,
     since: Picos,
     /// End of that transfer; finish events at other times are stale.
     end: Picos,
     next_slot: u32,
-    /// Index into `crowds`; [`NOBODY`] until two transfers share the route.
+    /// Index into `crowds`; [`NO_SLOT`] until two transfers share the route.
     crowd: u32,
 }
 
 /// Transfers of a bundle that end after its next one.
 #[derive(Clone, Debug, Default)]
-struct Crowd {
+struct LaterTransfers {
     /// Running total at which the next transfer of the bundle ends.
     next_total: i128,
     /// Totals at which the other transfers end.
@@ -62,28 +62,33 @@ struct Crowd {
 #[derive(Clone, Debug)]
 pub(super) struct Bundles {
     bundles: Vec<Bundle>,
-    crowds: Vec<Crowd>,
+    crowds: Vec<LaterTransfers>,
     last_division: (Work, Rate, Picos),
 }
 
 impl Bundles {
     pub(super) fn new(routes: usize) -> Self {
-        let empty =
-            Bundle { left: Left::NOTHING, since: Picos::ZERO, end: Picos::ZERO, next_slot: NOBODY, crowd: NOBODY };
+        let empty = Bundle {
+            left: RemainingWork::NOTHING,
+            since: Picos::ZERO,
+            end: Picos::ZERO,
+            next_slot: NO_SLOT,
+            crowd: NO_SLOT,
+        };
         Self { bundles: vec![empty; routes], crowds: Vec::new(), last_division: (Work(0), Rate(1), Picos::ZERO) }
     }
 
     /// Adds a transfer of `work`; `rate` is the rate of the bundle until now.
     pub(super) fn join(&mut self, route: RouteId, rate: Rate, now: Picos, slot: u32, work: Work) {
         let bundle = &mut self.bundles[route.0 as usize];
-        if bundle.next_slot == NOBODY {
-            (bundle.since, bundle.left, bundle.next_slot) = (now, Left::of(work.0 as i128), slot);
+        if bundle.next_slot == NO_SLOT {
+            (bundle.since, bundle.left, bundle.next_slot) = (now, RemainingWork::new(work.0 as i128), slot);
             return;
         }
         bundle.advance(rate, now);
-        if bundle.crowd == NOBODY {
+        if bundle.crowd == NO_SLOT {
             bundle.crowd = self.crowds.len() as u32;
-            self.crowds.push(Crowd::default());
+            self.crowds.push(LaterTransfers::default());
         }
         let crowd = &mut self.crowds[bundle.crowd as usize];
         let (left, work) = (bundle.left.units(), work.0 as i128);
@@ -94,7 +99,7 @@ impl Bundles {
         let joining = crowd.next_total - left + work;
         if work < left {
             crowd.others.push(Reverse((crowd.next_total, bundle.next_slot)));
-            (crowd.next_total, bundle.left, bundle.next_slot) = (joining, Left::of(work), slot);
+            (crowd.next_total, bundle.left, bundle.next_slot) = (joining, RemainingWork::new(work), slot);
         } else {
             crowd.others.push(Reverse((joining, slot)));
         }
@@ -103,7 +108,7 @@ impl Bundles {
     /// Moves completed transfers to `ended`, unless the event is stale.
     pub(super) fn leave(&mut self, route: RouteId, rate: Rate, now: Picos, ended: &mut Vec<u32>) {
         let bundle = &mut self.bundles[route.0 as usize];
-        if bundle.end != now || bundle.next_slot == NOBODY {
+        if bundle.end != now || bundle.next_slot == NO_SLOT {
             return;
         }
         bundle.advance(rate, now);
@@ -112,10 +117,10 @@ impl Bundles {
             let crowd = self.crowds.get_mut(bundle.crowd as usize);
             let next = crowd.and_then(|crowd| crowd.others.pop().map(|Reverse(next)| (crowd, next)));
             let Some((crowd, (next_total, slot))) = next else {
-                bundle.next_slot = NOBODY;
+                bundle.next_slot = NO_SLOT;
                 return;
             };
-            bundle.left = Left::of(bundle.left.units() + next_total - crowd.next_total);
+            bundle.left = RemainingWork::new(bundle.left.units() + next_total - crowd.next_total);
             (crowd.next_total, bundle.next_slot) = (next_total, slot);
         }
     }
@@ -139,7 +144,7 @@ impl Bundle {
     fn advance(&mut self, rate: Rate, now: Picos) {
         if self.since != now {
             let passed = Work::passed(rate, now - self.since).0 as i128;
-            self.left = Left::of(self.left.units() - passed);
+            self.left = RemainingWork::new(self.left.units() - passed);
             self.since = now;
         }
     }

@@ -24,16 +24,16 @@ impl ByOperation {
 
     /// Returns the value of an operation, which must exist.
     pub fn at(&self, (run, index): (u32, u32)) -> u32 {
-        self.values[self.place(run, index)]
+        self.values[self.entry(run, index)]
     }
 
     /// Sets the value of an operation, which must exist.
     pub fn set(&mut self, (run, index): (u32, u32), value: u32) {
-        let place = self.place(run, index);
-        self.values[place] = value;
+        let entry = self.entry(run, index);
+        self.values[entry] = value;
     }
 
-    fn place(&self, run: u32, index: u32) -> usize {
+    fn entry(&self, run: u32, index: u32) -> usize {
         self.firsts[run as usize] + index as usize
     }
 }

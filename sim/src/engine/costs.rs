@@ -14,7 +14,7 @@ pub struct Costs {
     /// Everything else: shared capacities, ranks that start late.
     pub waiting: Picos,
     /// Part of `waiting` due to ranks that start late.
-    pub late: Picos,
+    pub start_delay: Picos,
 }
 
 impl Costs {
@@ -27,24 +27,24 @@ impl Costs {
     /// Returns the waiting time due to shared capacities.
     #[must_use]
     pub fn sharing(self) -> Picos {
-        self.waiting - self.late
+        self.waiting - self.start_delay
     }
 }
 
 /// Costs of a chain of operations up to a known instant; the remaining time is waiting.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Spent {
+pub(super) struct ChainCosts {
     pub software: Picos,
     pub latency: Picos,
     pub bandwidth: Picos,
     /// Part of the waiting time due to ranks that start late.
-    pub late: Picos,
+    pub start_delay: Picos,
 }
 
-impl Spent {
-    /// Returns the costs of the chain, which ends at `until`.
-    pub fn until(self, until: Picos) -> Costs {
-        let Self { software, latency, bandwidth, late } = self;
-        Costs { software, latency, bandwidth, waiting: until - software - latency - bandwidth, late }
+impl ChainCosts {
+    /// Returns the costs of the chain, which ends at `costs_at`.
+    pub fn costs_at(self, until: Picos) -> Costs {
+        let Self { software, latency, bandwidth, start_delay: late } = self;
+        Costs { software, latency, bandwidth, waiting: until - software - latency - bandwidth, start_delay: late }
     }
 }

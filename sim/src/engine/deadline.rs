@@ -43,8 +43,8 @@ impl Deadline {
         let (mut starts, mut uses) = (vec![0], Vec::new());
         for route in (0..system.route_count() as u32).map(RouteId) {
             for used in system.uses(route) {
-                let place = order.iter().position(|&id| id == used.resource.0);
-                uses.extend(place.map(|place| (place as u8, used.coefficient)));
+                let position = order.iter().position(|&id| id == used.resource.0);
+                uses.extend(position.map(|position| (position as u8, used.coefficient)));
             }
             starts.push(uses.len() as u32);
         }
@@ -53,20 +53,20 @@ impl Deadline {
 
     /// Records that a transfer begins to flow.
     pub(super) fn begins(&mut self, route: RouteId, work: Work) {
-        let own = self.starts[route.0 as usize] as usize..self.starts[route.0 as usize + 1] as usize;
-        for &(place, coefficient) in &self.uses[own] {
-            let left = &mut self.left[place as usize].1;
+        let entries = self.starts[route.0 as usize] as usize..self.starts[route.0 as usize + 1] as usize;
+        for &(position, coefficient) in &self.uses[entries] {
+            let left = &mut self.left[position as usize].1;
             left.0 = left.0.saturating_sub(passing(work, coefficient).0);
         }
     }
 
     /// Returns the deadline, if the work that has not begun can no longer be done by then.
     pub(super) fn missed(&self, now: Picos) -> Option<Picos> {
-        let late = |&(rate, left): &(Rate, Work)| {
+        let is_late = |&(rate, left): &(Rate, Work)| {
             let needed = left.0 / u128::from(rate.0.max(1));
             u128::from(now.0) + needed > u128::from(self.until.0)
         };
-        self.left.iter().any(late).then_some(self.until)
+        self.left.iter().any(is_late).then_some(self.until)
     }
 }
 
@@ -78,11 +78,11 @@ fn passing(work: Work, coefficient: u64) -> Work {
 /// Calls `visit` with the route, the work and the number of each group of equal transfers.
 fn for_each_transfer(workload: &Workload, mut visit: impl FnMut(RouteId, Work, u32)) {
     for run in workload.runs.iter().take(workload.background_from as usize) {
-        let alike = matches!((run.passage, run.work), (PerOp::Same(_), PerOp::Same(_)));
-        for i in 0..if alike { run.len.min(1) } else { run.len } {
+        let uniform = matches!((run.passage, run.work), (PerOp::Same(_), PerOp::Same(_)));
+        for i in 0..if uniform { run.len.min(1) } else { run.len } {
             let route = workload.passages.get(run.passage.entry(i)).route;
             if let Some(route) = route {
-                visit(route, workload.works[run.work.entry(i)], if alike { run.len } else { 1 });
+                visit(route, workload.works[run.work.entry(i)], if uniform { run.len } else { 1 });
             }
         }
     }

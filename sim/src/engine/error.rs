@@ -32,7 +32,7 @@ pub enum EngineError {
     /// The workload has too many operations to simulate.
     #[error(
         "{operations} operations after folding; at most {} are simulated: larger chunks make fewer",
-        Workload::MOST_OPERATIONS
+        Workload::MAX_OPERATIONS
     )]
     TooManyOperations {
         /// Number of operations.
@@ -41,7 +41,7 @@ pub enum EngineError {
     /// The run cannot be done by its deadline.
     #[error("not done after {:.3} µs, when it was of no interest any more", .until.0 as f64 / 1e6)]
     Abandoned {
-        /// See [`Watch::until`](super::Watch::until).
+        /// See [`WaitMonitor::until`](super::Watch::until).
         until: Picos,
     },
     /// Stopped from outside.

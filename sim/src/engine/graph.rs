@@ -3,7 +3,7 @@
 
 use fabricast_topologies::Picos;
 
-use super::costs::Spent;
+use super::costs::ChainCosts;
 use super::{Edge, Workload};
 
 /// Effect of the completion of one awaited operation.
@@ -11,7 +11,7 @@ pub(super) enum Arrival {
     /// Other operations are still awaited.
     Partial,
     /// No operation is awaited any more. Holds the costs of the chain that arrived last.
-    Last(Spent),
+    Last(ChainCosts),
 }
 
 /// Progress of an operation that waits for several others.
@@ -19,7 +19,7 @@ pub(super) enum Arrival {
 struct Gathering {
     missing: u32,
     latest: Picos,
-    spent: Spent,
+    chain_costs: ChainCosts,
 }
 
 const NONE: u32 = u32::MAX;
@@ -31,7 +31,7 @@ struct RunState {
     /// First edge in `dependents`; the next run's is the end.
     first_dependent: u32,
     /// First stretch; the next run's is the end.
-    first_stretch: u32,
+    first_range: u32,
     /// Arrivals so far.
     arrived: u32,
 }
@@ -39,12 +39,12 @@ struct RunState {
 /// Consecutive operations of a run that wait for several others. Operations outside all stretches wait for at most one
 /// other, regardless of the number of edges of the run: an edge need not affect every operation.
 #[derive(Clone, Copy, Debug)]
-struct Stretch {
+struct WaitRange {
     start: u32,
     end: u32,
     /// Number of operations that each one waits for.
     awaited: u32,
-    /// First entry in `gathering_of`.
+    /// First entry in `gathering_slots`.
     first: u32,
 }
 
@@ -56,9 +56,9 @@ pub(super) struct Waiting {
     /// States by run, with a final sentinel.
     runs: Vec<RunState>,
     /// By run, then by start.
-    stretches: Vec<Stretch>,
+    ranges: Vec<WaitRange>,
     /// Slot in `gatherings` of each operation that waits for several others.
-    gathering_of: Vec<u32>,
+    gathering_slots: Vec<u32>,
     gatherings: Vec<Gathering>,
     free: Vec<u32>,
 }
@@ -75,30 +75,30 @@ impl Waiting {
         }
         let mut next: Vec<u32> = runs.iter().map(|run| run.first_dependent).collect();
         let mut dependents = vec![Edge { run: 0, start: 0, step: 0 }; workload.waits.len()];
-        let (mut stretches, mut several) = (Vec::new(), 0);
+        let (mut ranges, mut gathering_count) = (Vec::new(), 0);
         for run in 0..count as u32 {
-            runs[run as usize].first_stretch = stretches.len() as u32;
-            let waits = workload.waits_of(run);
+            runs[run as usize].first_range = ranges.len() as u32;
+            let waits = workload.run_waits(run);
             for edge in waits {
                 dependents[next[edge.run as usize] as usize] = Edge { run, ..*edge };
                 next[edge.run as usize] += 1;
             }
             if waits.len() > 1 {
-                add_stretches(workload, run, &mut stretches, &mut several);
+                add_wait_ranges(workload, run, &mut ranges, &mut gathering_count);
             }
         }
-        runs[count].first_stretch = stretches.len() as u32;
+        runs[count].first_range = ranges.len() as u32;
         Self {
             dependents,
             runs,
-            stretches,
-            gathering_of: vec![NONE; several as usize],
+            ranges,
+            gathering_slots: vec![NONE; gathering_count as usize],
             gatherings: Vec::new(),
             free: Vec::new(),
         }
     }
 
-    pub(super) fn dependents_of(&self, run: u32) -> std::ops::Range<u32> {
+    pub(super) fn run_dependents(&self, run: u32) -> std::ops::Range<u32> {
         self.runs[run as usize].first_dependent..self.runs[run as usize + 1].first_dependent
     }
 
@@ -107,23 +107,22 @@ impl Waiting {
     }
 
     /// Returns the stretches of a run.
-    fn stretches_of(&self, run: u32) -> &[Stretch] {
-        &self.stretches
-            [self.runs[run as usize].first_stretch as usize..self.runs[run as usize + 1].first_stretch as usize]
+    fn run_ranges(&self, run: u32) -> &[WaitRange] {
+        &self.ranges[self.runs[run as usize].first_range as usize..self.runs[run as usize + 1].first_range as usize]
     }
 
     /// Records that one of the operations that (run, index) waits for is done.
-    pub(super) fn arrive(&mut self, run: u32, index: u32, now: Picos, spent: Spent) -> Arrival {
+    pub(super) fn arrive(&mut self, run: u32, index: u32, now: Picos, chain_costs: ChainCosts) -> Arrival {
         self.runs[run as usize].arrived += 1;
-        let stretches = self.stretches_of(run);
-        let at = stretches.partition_point(|stretch| stretch.end <= index);
-        let Some(&stretch) = stretches.get(at).filter(|stretch| stretch.start <= index) else {
-            return Arrival::Last(spent);
+        let ranges = self.run_ranges(run);
+        let at = ranges.partition_point(|range| range.end <= index);
+        let Some(&range) = ranges.get(at).filter(|range| range.start <= index) else {
+            return Arrival::Last(chain_costs);
         };
-        let place = (stretch.first + (index - stretch.start)) as usize;
-        if self.gathering_of[place] == NONE {
-            let new = Gathering { missing: stretch.awaited, latest: Picos::ZERO, spent: Spent::default() };
-            self.gathering_of[place] = match self.free.pop() {
+        let entry = (range.first + (index - range.start)) as usize;
+        if self.gathering_slots[entry] == NONE {
+            let new = Gathering { missing: range.awaited, latest: Picos::ZERO, chain_costs: ChainCosts::default() };
+            self.gathering_slots[entry] = match self.free.pop() {
                 Some(slot) => {
                     self.gatherings[slot as usize] = new;
                     slot
@@ -134,32 +133,33 @@ impl Waiting {
                 }
             };
         }
-        let slot = self.gathering_of[place];
+        let slot = self.gathering_slots[entry];
         let gathering = &mut self.gatherings[slot as usize];
         // Of arrivals at one instant the largest costs count, regardless of their order.
-        (gathering.latest, gathering.spent) = (gathering.latest, gathering.spent).max((now, spent));
+        (gathering.latest, gathering.chain_costs) = (gathering.latest, gathering.chain_costs).max((now, chain_costs));
         gathering.missing -= 1;
         if gathering.missing > 0 {
             return Arrival::Partial;
         }
-        let spent = gathering.spent;
-        self.gathering_of[place] = DONE;
+        let chain_costs = gathering.chain_costs;
+        self.gathering_slots[entry] = DONE;
         self.free.push(slot);
-        Arrival::Last(spent)
+        Arrival::Last(chain_costs)
     }
 
     /// Returns the first operation that still waits, after a deadlock. For operations that wait for one other it
     /// assumes that they arrived in order.
     pub(super) fn first_not_done(&self, workload: &Workload) -> (u32, u32) {
         for (run, work_run) in (0u32..).zip(&workload.runs) {
-            let stretches = self.stretches_of(run);
-            let not_done =
-                |s: &Stretch| (s.start..s.end).find(|i| self.gathering_of[(s.first + i - s.start) as usize] != DONE);
-            if let Some(index) = stretches.iter().find_map(not_done) {
+            let ranges = self.run_ranges(run);
+            let not_done = |s: &WaitRange| {
+                (s.start..s.end).find(|i| self.gathering_slots[(s.first + i - s.start) as usize] != DONE)
+            };
+            if let Some(index) = ranges.iter().find_map(not_done) {
                 return (run, index);
             }
-            let operations = |s: &Stretch| u64::from(s.end - s.start);
-            let extra: u64 = stretches.iter().map(|s| operations(s) * u64::from(s.awaited - 1)).sum();
+            let operations = |s: &WaitRange| u64::from(s.end - s.start);
+            let extra: u64 = ranges.iter().map(|s| operations(s) * u64::from(s.awaited - 1)).sum();
             let ready = initially_ready(workload, run).into_iter().map(|range| u64::from(range.end - range.start));
             let begun = ready.sum::<u64>() + u64::from(self.runs[run as usize].arrived) - extra;
             if begun < u64::from(work_run.len) {
@@ -170,12 +170,12 @@ impl Waiting {
     }
 }
 
-/// Appends the stretches of a run; `several` counts the operations in stretches.
-fn add_stretches(workload: &Workload, run: u32, stretches: &mut Vec<Stretch>, several: &mut u32) {
+/// Appends the stretches of a run; `gathering_count` counts the operations in stretches.
+fn add_wait_ranges(workload: &Workload, run: u32, ranges: &mut Vec<WaitRange>, gathering_count: &mut u32) {
     let len = workload.runs[run as usize].len;
     // Each edge makes one interval of operations wait: +1 at its start, −1 at its end.
     let mut steps: Vec<(u32, i32)> = Vec::new();
-    for edge in workload.waits_of(run) {
+    for edge in workload.run_waits(run) {
         let range = edge.waiting(len, workload);
         if !range.is_empty() {
             steps.extend([(range.start, 1), (range.end, -1)]);
@@ -187,8 +187,8 @@ fn add_stretches(workload: &Workload, run: u32, stretches: &mut Vec<Stretch>, se
         let [(start, change), (end, _)] = [pair[0], pair[1]];
         awaited += change;
         if awaited > 1 && start < end {
-            stretches.push(Stretch { start, end, awaited: awaited as u32, first: *several });
-            *several += end - start;
+            ranges.push(WaitRange { start, end, awaited: awaited as u32, first: *gathering_count });
+            *gathering_count += end - start;
         }
     }
 }
@@ -196,7 +196,7 @@ fn add_stretches(workload: &Workload, run: u32, stretches: &mut Vec<Stretch>, se
 /// Returns the operations of a run that wait for nothing, as ranges of indexes.
 pub(super) fn initially_ready(workload: &Workload, run: u32) -> Vec<std::ops::Range<u32>> {
     let len = workload.runs[run as usize].len;
-    let waits = workload.waits_of(run);
+    let waits = workload.run_waits(run);
     let (mut ready, mut from) = (Vec::new(), 0);
     // Each edge makes one interval of operations wait; operations outside all intervals are ready.
     let mut covered: Vec<std::ops::Range<u32>> = waits.iter().map(|edge| edge.waiting(len, workload)).collect();
@@ -217,7 +217,7 @@ pub(super) fn initially_ready(workload: &Workload, run: u32) -> Vec<std::ops::Ra
 impl Edge {
     /// Returns the operations of a run of `len` that wait because of this edge: those whose target exists.
     fn waiting(self, len: u32, workload: &Workload) -> std::ops::Range<u32> {
-        let (start, step) = (i64::from(self.start), i64::from(self.walk()));
+        let (start, step) = (i64::from(self.start), i64::from(self.index_step()));
         let target_len = i64::from(workload.runs[self.run as usize].len);
         if step == 0 {
             return if (0..target_len).contains(&start) { 0..len } else { 0..0 };

@@ -33,7 +33,7 @@ pub(super) fn levels(workload: &Workload) -> ByOperation {
 /// Empties the stack, and determines the level of each operation on it once those of all its dependencies are known.
 fn find(workload: &Workload, found: &mut ByOperation, stack: &mut Vec<(u32, u32)>) {
     while let Some(&(run, index)) = stack.last() {
-        let awaited = workload.waits_of(run).iter().filter_map(|edge| {
+        let awaited = workload.run_waits(run).iter().filter_map(|edge| {
             let target = edge.target(index, workload.runs[edge.run as usize].len)?;
             Some((edge.run, target))
         });

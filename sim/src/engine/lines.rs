@@ -1,14 +1,14 @@
 //! Lines: ordered connections on each of which one operation flows at a time.
 //!
 //! The order is that of a program and is fixed before the run: programs determine dependencies, and the rest is taken
-//! from a run in which every rank starts on time ([`Pace::late`]). There operations flow first come, first served;
+//! from a run in which every rank starts on time ([`Pace::delay`]). There operations flow first come, first served;
 //! among operations that arrive at one instant the one of the lowest level ([`levels`]) goes first, so that the order
 //! does not depend on how a program is divided into runs. Since lateness changes no order, an operation that arrives
 //! later by some time delays those behind it by no more than that.
 //!
 //! The next operation is chosen after all events of an instant are handled, so that their order does not matter.
 //!
-//! [`Pace::late`]: super::Pace::late
+//! [`Pace::delay`]: super::Pace::delay
 
 use std::cell::OnceCell;
 use std::cmp::Ordering;
@@ -18,15 +18,15 @@ use fabricast_topologies::Picos;
 
 use super::Workload;
 use super::by_operation::ByOperation;
-use super::costs::Spent;
+use super::costs::ChainCosts;
 use super::levels::levels;
 
 /// An operation that waits in a line.
 #[derive(Clone, Copy, Debug)]
 struct Ticket {
-    came: Picos,
+    arrival: Picos,
     /// Position of its run in the line.
-    place: u32,
+    position: u32,
     /// Run, and index within the run.
     operation: (u32, u32),
     slot: u32,
@@ -42,7 +42,7 @@ struct Line {
     /// True if an operation is flowing.
     flows: bool,
     /// End of the last operation, and the costs of its chain.
-    last: Option<(Picos, Spent)>,
+    last: Option<(Picos, ChainCosts)>,
     /// True if it is in the list of lines to check.
     is_noted: bool,
 }
@@ -70,7 +70,7 @@ pub(super) struct Lines {
 
 impl Lines {
     /// Creates lines in first-come order.
-    pub(super) fn first_come(workload: &Workload) -> Self {
+    pub(super) fn first_come_first_served(workload: &Workload) -> Self {
         Self::with(workload, Rule::FirstCome { levels: OnceCell::new(), seen: None })
     }
 
@@ -96,8 +96,8 @@ impl Lines {
     pub(super) fn join(&mut self, workload: &Workload, number: u32, now: Picos, (run, index): (u32, u32), slot: u32) {
         let Self { lines, noted, rule } = self;
         let Some(line) = lines.get_mut(number as usize) else { return };
-        let place = workload.standing(run).map_or(0, |standing| standing.place);
-        let ticket = Ticket { came: now, place, operation: (run, index), slot };
+        let position = workload.line_position(run).map_or(0, |line_position| line_position.position);
+        let ticket = Ticket { arrival: now, position, operation: (run, index), slot };
         let is_behind = |other: &&Ticket| rule.order(workload, other, &ticket) == Ordering::Greater;
         let behind = line.waiting.iter().rev().take_while(is_behind).count();
         line.waiting.insert(line.waiting.len() - behind, ticket);
@@ -105,28 +105,29 @@ impl Lines {
     }
 
     /// Records that the flowing operation of a line is done.
-    pub(super) fn leave(&mut self, number: u32, now: Picos, spent: Spent) {
+    pub(super) fn leave(&mut self, number: u32, now: Picos, chain_costs: ChainCosts) {
         let Some(line) = self.lines.get_mut(number as usize) else { return };
-        (line.flows, line.last) = (false, Some((now, spent)));
+        (line.flows, line.last) = (false, Some((now, chain_costs)));
         note(line, number, &mut self.noted);
     }
 
     /// Returns the slot of an operation that may flow now, and the costs of the chain of the one before it if that
     /// ended at this instant.
-    pub(super) fn next(&mut self, now: Picos) -> Option<(u32, Option<Spent>)> {
+    pub(super) fn next(&mut self, now: Picos) -> Option<(u32, Option<ChainCosts>)> {
         while let Some(number) = self.noted.pop() {
             let Some(line) = self.lines.get_mut(number as usize) else { continue };
             line.is_noted = false;
-            let Some(first) = line.waiting.front().filter(|first| !line.flows && self.rule.lets(first, line.passed))
+            let Some(first) =
+                line.waiting.front().filter(|first| !line.flows && self.rule.may_flow(first, line.passed))
             else {
                 continue;
             };
             let slot = first.slot;
-            self.rule.see(first.operation, line.passed);
+            self.rule.record(first.operation, line.passed);
             line.waiting.pop_front();
             (line.flows, line.passed) = (true, line.passed + 1);
-            let held = line.last.filter(|last| last.0 == now).map(|last| last.1);
-            return Some((slot, held));
+            let blocking_costs = line.last.filter(|last| last.0 == now).map(|last| last.1);
+            return Some((slot, blocking_costs));
         }
         None
     }
@@ -137,16 +138,16 @@ impl Rule {
     fn order(&self, workload: &Workload, a: &Ticket, b: &Ticket) -> Ordering {
         match self {
             Self::FirstCome { levels: known, .. } => {
-                let level = |one: &Ticket| known.get_or_init(|| levels(workload)).at(one.operation);
-                let at_once = |one: &Ticket| (level(one), one.place, one.operation.1);
-                a.came.cmp(&b.came).then_with(|| at_once(a).cmp(&at_once(b)))
+                let level = |ticket: &Ticket| known.get_or_init(|| levels(workload)).at(ticket.operation);
+                let tie_break = |ticket: &Ticket| (level(ticket), ticket.position, ticket.operation.1);
+                a.arrival.cmp(&b.arrival).then_with(|| tie_break(a).cmp(&tie_break(b)))
             }
             Self::Known(positions) => positions.at(a.operation).cmp(&positions.at(b.operation)),
         }
     }
 
     /// Returns true if the first waiting operation may flow after `passed` others.
-    fn lets(&self, first: &Ticket, passed: u32) -> bool {
+    fn may_flow(&self, first: &Ticket, passed: u32) -> bool {
         match self {
             Self::FirstCome { .. } => true,
             Self::Known(positions) => positions.at(first.operation) == passed,
@@ -154,7 +155,7 @@ impl Rule {
     }
 
     /// Records that an operation flows after `passed` others.
-    fn see(&mut self, operation: (u32, u32), passed: u32) {
+    fn record(&mut self, operation: (u32, u32), passed: u32) {
         if let Self::FirstCome { seen: Some(seen), .. } = self {
             seen.set(operation, passed);
         }

@@ -3,7 +3,7 @@
 //! An operation becomes *ready* when its dependencies are done, *sends* after its software time, *flows* after the
 //! latency of its path, and is *done* when its bytes have passed at the rates that sharing allots. Messages of one
 //! connection go in turn ([`Order::InTurn`]): each prepares while the one before flows, and flows after it. Operations
-//! in a line ([`Standing`]) flow one at a time, in an order that does not depend on late ranks. Times are integer
+//! in a line ([`LinePosition`]) flow one at a time, in an order that does not depend on late ranks. Times are integer
 //! picoseconds; all events of one instant are handled before rates are settled; results do not depend on the order of
 //! events within an instant.
 
@@ -15,9 +15,9 @@ mod error;
 mod graph;
 mod levels;
 mod lines;
+mod message_order;
 #[doc(hidden)] // for its bench
 pub mod queue;
-mod turns;
 mod workload;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -27,21 +27,21 @@ use fabricast_topologies::Picos;
 use crate::quantity::{Rate, Work};
 use crate::sharing::{Revised, RouteId, Sharing};
 use bundle::Bundles;
+use costs::ChainCosts;
 pub use costs::Costs;
-use costs::Spent;
 use deadline::Deadline;
 pub use error::EngineError;
 use graph::{Arrival, Waiting};
 use lines::Lines;
+use message_order::{Turn, Turns};
 use queue::EventQueue;
-use turns::{Turn, Turns};
-pub use workload::{Edge, Order, Pace, Passage, Passages, PerOp, Standing, WorkRun, Workload};
+pub use workload::{Edge, LinePosition, Order, Pace, Passages, PerOp, RouteLatency, WorkRun, Workload};
 
 /// Poll interval of the interrupt flag and of the progress counter, in events.
-const BREATH: u64 = 1 << 14;
+const POLL_INTERVAL: u64 = 1 << 14;
 
 /// Poll interval of the deadline, in events.
-const DEADLINE_BREATH: u64 = 1 << 9;
+const DEADLINE_POLL_INTERVAL: u64 = 1 << 9;
 
 /// Detail of the recorded times.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -93,9 +93,9 @@ pub struct Span {
     /// Costs of the chain of operations that ends with this one; adds up to `done`.
     pub costs: Costs,
     /// Costs of the chain until the first byte arrived; adds up to `flowing`.
-    pub begun: Costs,
+    pub costs_at_first_byte: Costs,
     /// Costs of the chain until the end of its software time.
-    pub prepared: Costs,
+    pub costs_after_software: Costs,
 }
 
 /// Total rate of all transfers of a route from an instant on.
@@ -150,10 +150,10 @@ struct Flight {
     /// When its first byte arrives.
     flowing: Picos,
     /// Costs of the chain until its software time was over.
-    prepared: Spent,
+    prepared: ChainCosts,
     /// Costs of the chain including its own software time and latency.
-    spent: Spent,
-    /// Part of `spent` for its bytes; known once it is done.
+    chain_costs: ChainCosts,
+    /// Part of `chain_costs` for its bytes; known once it is done.
     transfer: Picos,
 }
 
@@ -167,14 +167,14 @@ struct Flight {
 /// transfer whose capacities no other transfer uses.
 pub fn run(workload: &Workload, watch: Watch<'_>) -> Result<Outcome, EngineError> {
     match workload.operation_count() {
-        operations if operations > Workload::MOST_OPERATIONS => Err(EngineError::TooManyOperations { operations }),
-        _ if workload.line_count() > 0 && workload.paces.iter().any(|pace| pace.late > Picos::ZERO) => {
+        operations if operations > Workload::MAX_OPERATIONS => Err(EngineError::TooManyOperations { operations }),
+        _ if workload.line_count() > 0 && workload.paces.iter().any(|pace| pace.delay > Picos::ZERO) => {
             let on_time = Watch { recording: Recording::End, until: None, progress: None, ..watch };
             let mut engine = Engine::new(workload, on_time, (Starts::OnTime, Lines::recorded(workload)));
             engine.run()?;
-            Engine::new(workload, watch, (Starts::AsTheyAre, engine.lines.repeated(workload))).finished()
+            Engine::new(workload, watch, (Starts::Given, engine.lines.repeated(workload))).finished()
         }
-        _ => Engine::new(workload, watch, (Starts::AsTheyAre, Lines::first_come(workload))).finished(),
+        _ => Engine::new(workload, watch, (Starts::Given, Lines::first_come_first_served(workload))).finished(),
     }
 }
 
@@ -182,7 +182,7 @@ pub fn run(workload: &Workload, watch: Watch<'_>) -> Result<Outcome, EngineError
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Starts {
     /// Start times of the workload.
-    AsTheyAre,
+    Given,
     /// No rank later than the first of its call.
     OnTime,
 }
@@ -246,8 +246,8 @@ impl<'a> Engine<'a> {
             self.outcome.run_ends = vec![Picos::ZERO; workload.runs.len()];
         }
         self.now = workload.startup;
-        let begun = Spent { software: workload.startup, ..Spent::default() };
-        (self.outcome.end, self.outcome.costs) = (self.now, begun.until(self.now));
+        let begun = ChainCosts { software: workload.startup, ..ChainCosts::default() };
+        (self.outcome.end, self.outcome.costs) = (self.now, begun.costs_at(self.now));
         for run in 0..workload.runs.len() as u32 {
             for range in graph::initially_ready(workload, run) {
                 for index in range {
@@ -256,8 +256,8 @@ impl<'a> Engine<'a> {
             }
         }
         let total = workload.operation_count();
-        self.keep_deadline()?;
-        let (mut next_breath, mut next_look) = (BREATH, DEADLINE_BREATH);
+        self.check_deadline()?;
+        let (mut next_breath, mut next_look) = (POLL_INTERVAL, DEADLINE_POLL_INTERVAL);
         while let Some(time) = self.queue.next_time() {
             self.now = time;
             // Events that remain after the last operation are stale.
@@ -276,26 +276,26 @@ impl<'a> Engine<'a> {
             self.serve_lines();
             self.settle()?;
             if self.outcome.events >= next_look && self.outcome.operations < total {
-                next_look = self.outcome.events + DEADLINE_BREATH;
-                self.keep_deadline()?;
+                next_look = self.outcome.events + DEADLINE_POLL_INTERVAL;
+                self.check_deadline()?;
             }
             if self.outcome.events >= next_breath {
-                next_breath = self.outcome.events + BREATH;
-                self.breathe()?;
+                next_breath = self.outcome.events + POLL_INTERVAL;
+                self.poll()?;
             }
         }
         self.conclude()
     }
 
     /// Returns an error once the deadline cannot be met.
-    fn keep_deadline(&self) -> Result<(), EngineError> {
+    fn check_deadline(&self) -> Result<(), EngineError> {
         match self.deadline.as_ref().and_then(|deadline| deadline.missed(self.now)) {
             Some(until) => Err(EngineError::Abandoned { until }),
             None => Ok(()),
         }
     }
 
-    fn breathe(&self) -> Result<(), EngineError> {
+    fn poll(&self) -> Result<(), EngineError> {
         if let Some(progress) = self.watch.progress {
             progress.done.store(self.outcome.operations, Ordering::Relaxed);
         }
@@ -316,12 +316,12 @@ impl<'a> Engine<'a> {
     }
 
     /// Schedules an operation whose dependencies are done: it flows after its software time and latency.
-    fn ready(&mut self, run: u32, index: u32, mut spent: Spent) -> Result<(), EngineError> {
+    fn ready(&mut self, run: u32, index: u32, mut chain_costs: ChainCosts) -> Result<(), EngineError> {
         let pace = self.workload.pace(run, index);
         let passage = self.workload.passage(run, index);
         let ready = self.now.max(match self.starts {
-            Starts::AsTheyAre => pace.not_before,
-            Starts::OnTime => pace.not_before - pace.late,
+            Starts::Given => pace.not_before,
+            Starts::OnTime => pace.not_before - pace.delay,
         });
         let flowing = Picos(
             ready
@@ -330,17 +330,17 @@ impl<'a> Engine<'a> {
                 .and_then(|t| t.checked_add(passage.latency.0))
                 .ok_or(EngineError::TooLong { run, index })?,
         );
-        spent.late += ready - self.now;
-        spent.software += pace.software;
-        let prepared = spent;
-        spent.latency += passage.latency;
-        if let Some(turn) = self.turns.of(run) {
+        chain_costs.start_delay += ready - self.now;
+        chain_costs.software += pace.software;
+        let prepared = chain_costs;
+        chain_costs.latency += passage.latency;
+        if let Some(turn) = self.turns.get_mut(run) {
             turn.preparing = (index, prepared);
             if index + 1 < self.workload.runs[run as usize].len {
                 self.queue.push(ready + pace.software, Event::Prepared { run });
             }
         }
-        let flight = Flight { run, index, ready, flowing, prepared, spent, transfer: Picos::ZERO };
+        let flight = Flight { run, index, ready, flowing, prepared, chain_costs, transfer: Picos::ZERO };
         let slot = match self.free_flights.pop() {
             Some(slot) => {
                 self.flights[slot as usize] = flight;
@@ -359,21 +359,23 @@ impl<'a> Engine<'a> {
     /// and is charged with the costs of that one's chain.
     fn flow(&mut self, slot: u32) -> Result<(), EngineError> {
         let flight = &mut self.flights[slot as usize];
-        if let Some(turn) = self.turns.of(flight.run) {
-            if !turn.has_come(flight.index, self.now) {
+        if let Some(turn) = self.turns.get_mut(flight.run) {
+            if !turn.may_flow(flight.index, self.now) {
                 turn.park(flight.index, slot);
                 return Ok(());
             }
-            flight.spent = turn.held_until(self.now).map_or(flight.spent, |held| flight.spent.max(held));
+            flight.chain_costs = turn
+                .blocker_costs(self.now)
+                .map_or(flight.chain_costs, |blocking_costs| flight.chain_costs.max(blocking_costs));
         }
         self.begin(slot)
     }
 
     /// Releases the next operation of a run that goes in turn from the one before.
     fn prepared(&mut self, run: u32) -> Result<(), EngineError> {
-        let Some(&mut Turn { preparing: (index, spent), .. }) = self.turns.of(run) else { return Ok(()) };
-        match self.waiting.arrive(run, index + 1, self.now, spent) {
-            Arrival::Last(spent) => self.ready(run, index + 1, spent),
+        let Some(&mut Turn { preparing: (index, chain_costs), .. }) = self.turns.get_mut(run) else { return Ok(()) };
+        match self.waiting.arrive(run, index + 1, self.now, chain_costs) {
+            Arrival::Last(chain_costs) => self.ready(run, index + 1, chain_costs),
             Arrival::Partial => Ok(()),
         }
     }
@@ -400,10 +402,10 @@ impl<'a> Engine<'a> {
     /// Starts the spacing after an operation.
     fn space(&mut self, slot: u32) {
         let flight = self.flights[slot as usize];
-        if let Some(turn) = self.turns.of(flight.run) {
+        if let Some(turn) = self.turns.get_mut(flight.run) {
             let spacing = self.workload.pace(flight.run, flight.index).spacing;
-            let spent = Spent { software: flight.spent.software + spacing, ..flight.spent };
-            turn.free = (self.now + spacing, spent);
+            let chain_costs = ChainCosts { software: flight.chain_costs.software + spacing, ..flight.chain_costs };
+            turn.free = (self.now + spacing, chain_costs);
         }
     }
 
@@ -421,10 +423,11 @@ impl<'a> Engine<'a> {
     /// Starts the next operation of each line with an event, if none flows. An operation that waited is charged with
     /// the costs of the chain of the one before.
     fn serve_lines(&mut self) {
-        while let Some((slot, held)) = self.lines.next(self.now) {
+        while let Some((slot, blocking_costs)) = self.lines.next(self.now) {
             let flight = &mut self.flights[slot as usize];
-            if let Some(held) = held {
-                flight.spent = if flight.flowing == self.now { flight.spent.max(held) } else { held };
+            if let Some(blocking_costs) = blocking_costs {
+                flight.chain_costs =
+                    if flight.flowing == self.now { flight.chain_costs.max(blocking_costs) } else { blocking_costs };
             }
             flight.flowing = self.now;
             let Flight { run, index, .. } = *flight;
@@ -441,9 +444,9 @@ impl<'a> Engine<'a> {
         for &slot in &ended {
             self.sharing.stop(&self.workload.system, route);
             self.add_transfer_costs(slot, route);
-            let Flight { run, index, spent, .. } = self.flights[slot as usize];
+            let Flight { run, index, chain_costs, .. } = self.flights[slot as usize];
             if let Some(line) = self.workload.line(run, index) {
-                self.lines.leave(line, self.now, spent);
+                self.lines.leave(line, self.now, chain_costs);
             }
             self.done(slot)?;
         }
@@ -467,7 +470,7 @@ impl<'a> Engine<'a> {
         let transfer = alone.min(self.now - flight.flowing);
         let flight = &mut self.flights[slot as usize];
         flight.transfer = transfer;
-        flight.spent.bandwidth += transfer;
+        flight.chain_costs.bandwidth += transfer;
     }
 
     fn done(&mut self, slot: u32) -> Result<(), EngineError> {
@@ -476,33 +479,42 @@ impl<'a> Engine<'a> {
         self.outcome.operations += 1;
         let counts = flight.run < self.workload.background_from;
         if counts && self.now >= self.outcome.end {
-            let ending = (self.now, flight.spent.until(self.now));
+            let ending = (self.now, flight.chain_costs.costs_at(self.now));
             (self.outcome.end, self.outcome.costs) = ending.max((self.outcome.end, self.outcome.costs));
         }
         if let Some(end) = self.outcome.run_ends.get_mut(flight.run as usize) {
             *end = self.now;
         }
         if self.watch.recording == Recording::Spans {
-            let Flight { run, index, ready, flowing, prepared, spent, transfer } = flight;
-            let prepared = prepared.until(ready + self.workload.pace(run, index).software);
-            let begun = Spent { bandwidth: spent.bandwidth - transfer, ..spent }.until(flowing);
-            let costs = spent.until(self.now);
-            self.outcome.spans.push(Span { run, index, ready, flowing, done: self.now, costs, begun, prepared });
+            let Flight { run, index, ready, flowing, prepared, chain_costs, transfer } = flight;
+            let prepared = prepared.costs_at(ready + self.workload.pace(run, index).software);
+            let begun = ChainCosts { bandwidth: chain_costs.bandwidth - transfer, ..chain_costs }.costs_at(flowing);
+            let costs = chain_costs.costs_at(self.now);
+            self.outcome.spans.push(Span {
+                run,
+                index,
+                ready,
+                flowing,
+                done: self.now,
+                costs,
+                costs_at_first_byte: begun,
+                costs_after_software: prepared,
+            });
         }
-        for i in self.waiting.dependents_of(flight.run) {
+        for i in self.waiting.run_dependents(flight.run) {
             let edge = self.waiting.dependent(i);
             if edge.is_turn() {
                 continue;
             }
             for index in edge.sources(flight.index, self.workload.runs[edge.run as usize].len) {
-                if let Arrival::Last(spent) = self.waiting.arrive(edge.run, index, self.now, flight.spent) {
-                    self.ready(edge.run, index, spent)?;
+                if let Arrival::Last(chain_costs) = self.waiting.arrive(edge.run, index, self.now, flight.chain_costs) {
+                    self.ready(edge.run, index, chain_costs)?;
                 }
             }
         }
-        match self.turns.of(flight.run) {
+        match self.turns.get_mut(flight.run) {
             Some(turn) => {
-                (turn.done, turn.at, turn.spent) = (flight.index + 1, self.now, flight.spent);
+                (turn.done, turn.at, turn.chain_costs) = (flight.index + 1, self.now, flight.chain_costs);
                 if turn.free.0 > self.now {
                     let free = turn.free.0;
                     self.queue.push(free, Event::Free { run: flight.run });
@@ -516,15 +528,16 @@ impl<'a> Engine<'a> {
 
     /// Starts the next operation of a run that goes in turn, if it is parked and its turn has come.
     fn next_turn(&mut self, run: u32) -> Result<(), EngineError> {
-        let Some(turn) = self.turns.of(run) else { return Ok(()) };
+        let Some(turn) = self.turns.get_mut(run) else { return Ok(()) };
         let Some(&(index, slot)) = turn.parked.front() else { return Ok(()) };
-        if !turn.has_come(index, self.now) {
+        if !turn.may_flow(index, self.now) {
             return Ok(());
         }
         turn.parked.pop_front();
         let parked = &mut self.flights[slot as usize];
-        let held = turn.held_until(self.now).unwrap_or(parked.spent);
-        parked.spent = if parked.flowing == self.now { parked.spent.max(held) } else { held };
+        let blocking_costs = turn.blocker_costs(self.now).unwrap_or(parked.chain_costs);
+        parked.chain_costs =
+            if parked.flowing == self.now { parked.chain_costs.max(blocking_costs) } else { blocking_costs };
         parked.flowing = self.now;
         self.begin(slot)
     }

@@ -13,7 +13,7 @@ use fabricast_topologies::Picos;
 const BUCKETS: usize = 1 + u64::BITS as usize;
 
 /// Largest capacity, in events, that an emptied bucket retains.
-const KEPT: usize = 1 << 16;
+const RETAINED_CAPACITY: usize = 1 << 16;
 
 /// Queue of events of type `E`, by time.
 #[derive(Clone, Debug)]
@@ -71,7 +71,7 @@ impl<E: Copy> EventQueue<E> {
             moving.clear();
         }
         // The memory is reused, unless it is that of a simultaneous start of everything.
-        if moving.capacity() <= KEPT {
+        if moving.capacity() <= RETAINED_CAPACITY {
             self.buckets[first] = moving;
         }
         Some(self.now)

@@ -43,7 +43,7 @@ impl PerOp {
 
 /// Route and latency of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Passage {
+pub struct RouteLatency {
     /// Capacities used; `None` if nothing limits it (a signal, a free local copy).
     pub route: Option<RouteId>,
     /// Time from the start of sending to the arrival of the first byte.
@@ -70,7 +70,7 @@ const NO_ROUTE: u32 = u32::MAX;
 
 impl Passages {
     /// Adds a passage; returns its index.
-    pub fn push(&mut self, passage: Passage) -> u32 {
+    pub fn push(&mut self, passage: RouteLatency) -> u32 {
         let is_last = self.packed.last().is_some_and(|last| self.latencies[last.latency as usize] == passage.latency);
         let latency = match self.packed.last() {
             Some(last) if is_last => last.latency,
@@ -85,15 +85,15 @@ impl Passages {
 
     /// Returns the passage at an index, which must exist.
     #[must_use]
-    pub fn get(&self, place: usize) -> Passage {
-        let Packed { route, latency } = self.packed[place];
+    pub fn get(&self, index: usize) -> RouteLatency {
+        let Packed { route, latency } = self.packed[index];
         let route = (route != NO_ROUTE).then_some(RouteId(route));
-        Passage { route, latency: self.latencies[latency as usize] }
+        RouteLatency { route, latency: self.latencies[latency as usize] }
     }
 
     /// Returns true if the passages at two indexes, which must exist, are equal.
     #[must_use]
-    pub fn are_alike(&self, a: usize, b: usize) -> bool {
+    pub fn are_equal(&self, a: usize, b: usize) -> bool {
         self.packed[a] == self.packed[b]
     }
 
@@ -118,7 +118,7 @@ pub struct Pace {
     /// Earliest time at which an operation is ready (a straggling rank, the start-up of a kernel).
     pub not_before: Picos,
     /// Part of `not_before` by which its rank starts later than the first rank of its call.
-    pub late: Picos,
+    pub delay: Picos,
     /// Minimum time from the first byte of one operation to that of the next, if they go in turn.
     pub spacing: Picos,
 }
@@ -152,11 +152,11 @@ pub enum Order {
 /// arrive if every rank starts on time. Among those that arrive at one instant the order is by level (length of the
 /// longest chain of dependencies), then by the run's position, then by index within the run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Standing {
+pub struct LinePosition {
     /// The line, in [`Workload::lines`].
     pub line: PerOp,
     /// Number of runs ahead. Runs on one line have distinct positions.
-    pub place: u32,
+    pub position: u32,
 }
 
 /// Runs, their dependencies, and the system that they share.
@@ -177,7 +177,7 @@ pub struct Workload {
     /// Delays of operations.
     pub paces: Vec<Pace>,
     /// Positions of runs in lines, by run; ends with the last run that has one.
-    pub standings: Vec<Option<Standing>>,
+    pub line_positions: Vec<Option<LinePosition>>,
     /// Lines of operations, numbered from 0.
     pub lines: Vec<u32>,
     /// Software time before anything starts; part of every `not_before`.
@@ -188,7 +188,7 @@ pub struct Workload {
 
 impl Workload {
     /// Maximum number of simulated operations, after folding: about a minute of simulation.
-    pub const MOST_OPERATIONS: u64 = 1 << 28;
+    pub const MAX_OPERATIONS: u64 = 1 << 28;
 
     /// Creates an empty workload.
     #[must_use]
@@ -205,7 +205,7 @@ impl Workload {
     }
 
     /// Adds a run of `len` equal operations with its own table entries; returns its number.
-    pub fn add_uniform_run(&mut self, len: u32, passage: Passage, work: Work, pace: Pace, waits: &[Edge]) -> u32 {
+    pub fn add_uniform_run(&mut self, len: u32, passage: RouteLatency, work: Work, pace: Pace, waits: &[Edge]) -> u32 {
         let passage = self.passages.push(passage);
         self.works.push(work);
         self.paces.push(pace);
@@ -220,13 +220,13 @@ impl Workload {
 
     /// Returns the dependencies of run `run`.
     #[must_use]
-    pub fn waits_of(&self, run: u32) -> &[Edge] {
+    pub fn run_waits(&self, run: u32) -> &[Edge] {
         &self.waits[self.wait_starts[run as usize] as usize..self.wait_starts[run as usize + 1] as usize]
     }
 
     /// Passage of an operation.
     #[must_use]
-    pub fn passage(&self, run: u32, index: u32) -> Passage {
+    pub fn passage(&self, run: u32, index: u32) -> RouteLatency {
         self.passages.get(self.runs[run as usize].passage.entry(index))
     }
 
@@ -244,14 +244,14 @@ impl Workload {
 
     /// Returns the position of a run in its lines, if it has any.
     #[must_use]
-    pub fn standing(&self, run: u32) -> Option<Standing> {
-        self.standings.get(run as usize).copied().flatten()
+    pub fn line_position(&self, run: u32) -> Option<LinePosition> {
+        self.line_positions.get(run as usize).copied().flatten()
     }
 
     /// Returns the lines of a run's operations: one for all of them, or one each; empty if they are in no line.
     #[must_use]
-    pub fn lines_of(&self, run: u32) -> &[u32] {
-        let Some(Standing { line, .. }) = self.standing(run) else { return &[] };
+    pub fn run_lines(&self, run: u32) -> &[u32] {
+        let Some(LinePosition { line, .. }) = self.line_position(run) else { return &[] };
         let len = match line {
             PerOp::Same(_) => 1,
             PerOp::Each(_) => self.runs[run as usize].len as usize,
@@ -263,7 +263,7 @@ impl Workload {
     /// Returns the line of an operation, if it is in one.
     #[must_use]
     pub fn line(&self, run: u32, index: u32) -> Option<u32> {
-        self.standing(run).and_then(|standing| self.lines.get(standing.line.entry(index)).copied())
+        self.line_position(run).and_then(|line_position| self.lines.get(line_position.line.entry(index)).copied())
     }
 
     /// Number of lines.
@@ -273,11 +273,11 @@ impl Workload {
     }
 
     /// Places a run in lines.
-    pub fn stand(&mut self, run: u32, standing: Standing) {
-        let count = self.standings.len().max(run as usize + 1);
-        self.standings.resize(count, None);
-        if let Some(own) = self.standings.get_mut(run as usize) {
-            *own = Some(standing);
+    pub fn set_line_position(&mut self, run: u32, line_position: LinePosition) {
+        let count = self.line_positions.len().max(run as usize + 1);
+        self.line_positions.resize(count, None);
+        if let Some(entry) = self.line_positions.get_mut(run as usize) {
+            *entry = Some(line_position);
         }
     }
 
@@ -306,14 +306,14 @@ impl Edge {
     }
 
     /// Increment of the awaited operation's index from one operation to the next.
-    pub(super) fn walk(self) -> u32 {
+    pub(super) fn index_step(self) -> u32 {
         if self.is_turn() { 1 } else { self.step }
     }
 
     /// Returns the operation that operation `i` waits for, in a run of `len`.
     #[must_use]
     pub fn target(self, i: u32, len: u32) -> Option<u32> {
-        let index = i64::from(self.start) + i64::from(self.walk()) * i64::from(i);
+        let index = i64::from(self.start) + i64::from(self.index_step()) * i64::from(i);
         u32::try_from(index).ok().filter(|&index| index < len)
     }
 
@@ -321,7 +321,7 @@ impl Edge {
     #[must_use]
     pub fn sources(self, j: u32, len: u32) -> std::ops::Range<u32> {
         let offset = i64::from(j) - i64::from(self.start);
-        let step = i64::from(self.walk());
+        let step = i64::from(self.index_step());
         if step == 0 {
             return if offset == 0 { 0..len } else { 0..0 };
         }
@@ -341,8 +341,14 @@ mod tests {
     #[test]
     fn too_many_operations_are_rejected_before_simulation() {
         let mut workload = Workload::new();
-        let len = (Workload::MOST_OPERATIONS + 1) as u32;
-        workload.add_uniform_run(len, Passage { route: None, latency: Picos::ZERO }, Work(0), Pace::default(), &[]);
+        let len = (Workload::MAX_OPERATIONS + 1) as u32;
+        workload.add_uniform_run(
+            len,
+            RouteLatency { route: None, latency: Picos::ZERO },
+            Work(0),
+            Pace::default(),
+            &[],
+        );
         let refused = run(&workload, Watch::default()).unwrap_err();
         assert_eq!(refused, EngineError::TooManyOperations { operations: len.into() });
         assert!(refused.to_string().contains("at most 268435456 are simulated"), "{refused}");

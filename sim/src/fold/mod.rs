@@ -26,7 +26,7 @@ use std::hash::Hash;
 
 use rustc_hash::FxHashMap;
 
-use crate::engine::{Edge, Pace, Passage, PerOp, Span, Standing, WorkRun, Workload};
+use crate::engine::{Edge, LinePosition, Pace, PerOp, RouteLatency, Span, WorkRun, Workload};
 use crate::load::LoadOverTime;
 use crate::sharing::{ResourceId, RouteId, Use};
 use crate::spans::Spans;
@@ -35,11 +35,11 @@ pub(crate) use signature::Signature;
 
 /// Limit on rounds for many runs. A symmetric schedule is stable after a handful; in one whose runs wait for each other
 /// the effect of a local defect advances by one neighbour per round.
-const MOST_ROUNDS: usize = 48;
+const MAX_ROUNDS: usize = 48;
 
 /// Run colourings that are always computed before folding is given up. A few runs may need many rounds around a long
 /// ring, which is still faster than simulating all operations.
-const COLOURED: usize = 1 << 21;
+const MIN_RUN_COLOURINGS: usize = 1 << 21;
 
 /// Folded workload and the mapping of its results.
 #[derive(Debug)]
@@ -47,9 +47,9 @@ pub struct Folded {
     /// One run per class.
     pub workload: Workload,
     /// Class of each run of the whole workload: its run in the folded one.
-    class_of: Vec<u32>,
+    run_classes: Vec<u32>,
     /// Class of each capacity: its capacity in the folded workload.
-    resource_class_of: Vec<u32>,
+    resource_classes: Vec<u32>,
     /// Operations of the whole workload.
     operations: u64,
 }
@@ -71,8 +71,8 @@ pub fn fold(workload: &Workload) -> Option<Folded> {
 
 /// Folds a workload with the classes of another one if they are valid for this one too, which one round verifies.
 /// Otherwise like [`fold`]. Returns the classes as well.
-pub(crate) fn fold_like(workload: &Workload, known: Option<&Colours>) -> Option<(Folded, Colours)> {
-    let colours = match known.and_then(|known| confirmed(workload, known)) {
+pub(crate) fn fold_with_classes(workload: &Workload, known: Option<&Colours>) -> Option<(Folded, Colours)> {
+    let colours = match known.and_then(|known| verify_classes(workload, known)) {
         Some(colours) => colours,
         None => colours(workload)?,
     };
@@ -80,7 +80,7 @@ pub(crate) fn fold_like(workload: &Workload, known: Option<&Colours>) -> Option<
 }
 
 /// Returns the classes of another workload, if the runs and capacities of each class are equivalent in this one.
-fn confirmed(workload: &Workload, known: &Colours) -> Option<Colours> {
+fn verify_classes(workload: &Workload, known: &Colours) -> Option<Colours> {
     let same_size =
         known.runs.len() == workload.runs.len() && known.resources.len() == workload.system.resource_count();
     let first = if same_size { first_colours(workload) } else { return None };
@@ -98,28 +98,28 @@ fn confirmed(workload: &Workload, known: &Colours) -> Option<Colours> {
     let is_same =
         |colours: &Colours| (colours.run_count, colours.resource_count) == (known.run_count, known.resource_count);
     let holds = || {
-        let rounds = Rounds::of(workload);
-        is_same(&rounds.next(&rounds.by_place(&joint)))
+        let rounds = Rounds::new(workload);
+        is_same(&rounds.next(&rounds.colours_by_position(&joint)))
     };
     (is_same(&joint) && holds()).then_some(joint)
 }
 
 /// Returns the classes of a workload; `None` if that would not halve the number of runs.
 fn colours(workload: &Workload) -> Option<Colours> {
-    let most = workload.runs.len() as u32 / 2;
+    let max_run_count = workload.runs.len() as u32 / 2;
     let first = first_colours(workload);
-    if first.run_count > most {
+    if first.run_count > max_run_count {
         return None;
     }
-    let rounds = Rounds::of(workload);
-    let mut colours = rounds.by_place(&first);
-    for _ in 0..MOST_ROUNDS.max(COLOURED / workload.runs.len().max(1)) {
+    let rounds = Rounds::new(workload);
+    let mut colours = rounds.colours_by_position(&first);
+    for _ in 0..MAX_ROUNDS.max(MIN_RUN_COLOURINGS / workload.runs.len().max(1)) {
         let next = rounds.next(&colours);
         let stable = (next.run_count, next.resource_count) == (colours.run_count, colours.resource_count);
         if stable {
-            return Some(rounds.by_run(colours));
+            return Some(rounds.colours_by_run(colours));
         }
-        if next.run_count > most {
+        if next.run_count > max_run_count {
             return None;
         }
         colours = next;
@@ -136,13 +136,13 @@ impl Folded {
 
     /// Expands values of the folded workload's runs to every run of the whole workload.
     pub fn unfold_runs<T: Copy>(&self, folded: &[T]) -> Vec<T> {
-        self.class_of.iter().map(|&class| folded[class as usize]).collect()
+        self.run_classes.iter().map(|&class| folded[class as usize]).collect()
     }
 
     /// Returns the class of each capacity of the whole workload: its capacity in the folded one. Classes are numbered
     /// in the order of their first members.
     pub(crate) fn resource_classes(&self) -> &[u32] {
-        &self.resource_class_of
+        &self.resource_classes
     }
 
     /// Returns the number of operations of the whole workload.
@@ -154,35 +154,35 @@ impl Folded {
     /// Expands the load of the folded workload's capacities to every capacity of the whole one.
     #[must_use]
     pub fn unfold_load(&self, folded: LoadOverTime) -> LoadOverTime {
-        let resources: Vec<ResourceId> = self.resource_class_of.iter().copied().map(ResourceId).collect();
-        folded.standing_for(&resources)
+        let resources: Vec<ResourceId> = self.resource_classes.iter().copied().map(ResourceId).collect();
+        folded.expand(&resources)
     }
 
     /// Expands the spans of the folded workload to the whole one, without background; `runs`: number of its runs
     /// without background runs.
     #[must_use]
     pub fn unfold_spans(&self, folded: Vec<Span>, runs: usize) -> Spans {
-        Spans::new(&self.workload, folded, self.class_of.iter().copied().take(runs).collect())
+        Spans::new(&self.workload, folded, self.run_classes.iter().copied().take(runs).collect())
     }
 }
 
 fn first_colours(workload: &Workload) -> Colours {
     let mut dense = Dense::default();
-    let mut last = Last::default();
+    let mut last = LastFound::default();
     let runs = (0..workload.runs.len() as u32).map(|run| {
         let WorkRun { len, work, pace, .. } = workload.runs[run as usize];
         let is_background = run >= workload.background_from;
-        let place = workload.standing(run).map(|standing| standing.place);
-        last.or_find((len, work, pace, is_background, place), || {
+        let position = workload.line_position(run).map(|line_position| line_position.position);
+        last.or_find((len, work, pace, is_background, position), || {
             let mut signature = Signature::new().with(u64::from(is_background)).with(u64::from(len));
-            signature = signature.with(place.map_or(u64::MAX, u64::from));
+            signature = signature.with(position.map_or(u64::MAX, u64::from));
             let values = |per_op: PerOp| match per_op {
                 PerOp::Same(_) => 1.min(len),
                 PerOp::Each(_) => len,
             };
             signature = signature.with(u64::from(values(pace)));
             for i in 0..values(pace) {
-                let Pace { software, not_before, late, spacing } = workload.pace(run, i);
+                let Pace { software, not_before, delay: late, spacing } = workload.pace(run, i);
                 signature = signature.with(software.0).with(not_before.0).with(late.0).with(spacing.0);
             }
             for i in 0..values(work) {
@@ -202,15 +202,15 @@ fn first_colours(workload: &Workload) -> Colours {
 
 /// Consecutive operations of a run with the same passage.
 #[derive(Clone, Copy)]
-struct Stretch {
+struct PassageRange {
     /// Index of the first operation.
     start: u32,
     len: u32,
-    passage: Passage,
+    passage: RouteLatency,
 }
 
 /// Returns the maximal stretches of a run.
-fn stretches(workload: &Workload, run: u32) -> impl Iterator<Item = Stretch> + '_ {
+fn passage_ranges(workload: &Workload, run: u32) -> impl Iterator<Item = PassageRange> + '_ {
     let WorkRun { len, passage, .. } = workload.runs[run as usize];
     let (first, len, is_same) = match passage {
         PerOp::Same(entry) => (entry as usize, len.max(1), true),
@@ -224,17 +224,17 @@ fn stretches(workload: &Workload, run: u32) -> impl Iterator<Item = Stretch> + '
         let at = start;
         let passage = workload.passages.get(first + if is_same { 0 } else { at as usize });
         start = if is_same { len } else { at + 1 };
-        while start < len && workload.passages.are_alike(first + at as usize, first + start as usize) {
+        while start < len && workload.passages.are_equal(first + at as usize, first + start as usize) {
             start += 1;
         }
-        Some(Stretch { start: at, len: start - at, passage })
+        Some(PassageRange { start: at, len: start - at, passage })
     })
 }
 
 /// Calls `visit` for every route of a stretch: the run, the first operation of the stretch, the route.
 fn for_each_passage(workload: &Workload, mut visit: impl FnMut(u32, u64, RouteId)) {
     for run in 0..workload.runs.len() as u32 {
-        for Stretch { start, passage, .. } in stretches(workload, run) {
+        for PassageRange { start, passage, .. } in passage_ranges(workload, run) {
             if let Some(route) = passage.route {
                 visit(run, u64::from(start), route);
             }
@@ -245,13 +245,13 @@ fn for_each_passage(workload: &Workload, mut visit: impl FnMut(u32, u64, RouteId
 /// Returns the folded workload of a stable colouring.
 fn quotient(workload: &Workload, colours: &Colours) -> Folded {
     let representatives = firsts(&colours.runs, colours.run_count);
-    let places = firsts(&colours.resources, colours.resource_count);
+    let first_resources = firsts(&colours.resources, colours.resource_count);
     // Load of each class on the first capacity of each colour.
     let mut charges: FxHashMap<(u32, u64, u32), u64> = FxHashMap::default();
     for_each_passage(workload, |run, op, route| {
         for one in workload.system.uses(route) {
             let colour = colours.resources[one.resource.0 as usize];
-            if places[colour as usize] == one.resource.0 {
+            if first_resources[colour as usize] == one.resource.0 {
                 *charges.entry((colours.runs[run as usize], op, colour)).or_default() += one.coefficient;
             }
         }
@@ -259,20 +259,20 @@ fn quotient(workload: &Workload, colours: &Colours) -> Folded {
     let mut folded = Workload { startup: workload.startup, ..Workload::new() };
     // Colours are numbered in order of first occurrence, so those of the background come last.
     folded.background_from = representatives.iter().filter(|&&run| run < workload.background_from).count() as u32;
-    for &place in &places {
-        folded.system.add_resource(workload.system.capacity(ResourceId(place)));
+    for &first_resource in &first_resources {
+        folded.system.add_resource(workload.system.capacity(ResourceId(first_resource)));
     }
     folded.works.clone_from(&workload.works);
     folded.paces.clone_from(&workload.paces);
     for (class, &representative) in (0u32..).zip(&representatives) {
         let run = workload.runs[representative as usize];
         let first = folded.passages.len() as u32;
-        for Stretch { start, len, passage } in stretches(workload, representative) {
+        for PassageRange { start, len, passage } in passage_ranges(workload, representative) {
             let charge = |colour: u32| charges.get(&(class, u64::from(start), colour)).copied().unwrap_or(0);
             let route = passage.route.map(|route| fold_route(workload, &mut folded, route, &colours.resources, charge));
             let times = if matches!(run.passage, PerOp::Same(_)) { 1 } else { len };
             for _ in 0..times {
-                folded.passages.push(Passage { route, ..passage });
+                folded.passages.push(RouteLatency { route, ..passage });
             }
         }
         let passage = match run.passage {
@@ -280,7 +280,7 @@ fn quotient(workload: &Workload, colours: &Colours) -> Folded {
             PerOp::Each(_) => PerOp::Each(first),
         };
         let mut waits: Vec<Edge> = workload
-            .waits_of(representative)
+            .run_waits(representative)
             .iter()
             .map(|edge| Edge { run: colours.runs[edge.run as usize], ..*edge })
             .collect();
@@ -291,8 +291,8 @@ fn quotient(workload: &Workload, colours: &Colours) -> Folded {
     fold_lines(workload, &representatives, &colours.runs, &mut folded);
     Folded {
         workload: folded,
-        class_of: colours.runs.clone(),
-        resource_class_of: colours.resources.clone(),
+        run_classes: colours.runs.clone(),
+        resource_classes: colours.resources.clone(),
         operations: workload.operation_count(),
     }
 }
@@ -300,25 +300,25 @@ fn quotient(workload: &Workload, colours: &Colours) -> Folded {
 /// Places classes in lines as their runs are. Lines that contain an operation of one class are equivalent, so the
 /// smallest (class, index) of a line identifies it.
 fn fold_lines(workload: &Workload, representatives: &[u32], runs: &[u32], folded: &mut Workload) {
-    let mut least: FxHashMap<u32, (u32, u32)> = FxHashMap::default();
-    for (run, &class) in (0u32..).zip(runs).take(workload.standings.len()) {
-        for (index, &line) in (0u32..).zip(workload.lines_of(run)) {
-            let known = least.entry(line).or_insert((class, index));
+    let mut names: FxHashMap<u32, (u32, u32)> = FxHashMap::default();
+    for (run, &class) in (0u32..).zip(runs).take(workload.line_positions.len()) {
+        for (index, &line) in (0u32..).zip(workload.run_lines(run)) {
+            let known = names.entry(line).or_insert((class, index));
             *known = (class, index).min(*known);
         }
     }
     let mut lines = Dense::default();
     for (class, &representative) in (0u32..).zip(representatives) {
-        let Some(standing) = workload.standing(representative) else { continue };
+        let Some(line_position) = workload.line_position(representative) else { continue };
         let first = folded.lines.len() as u32;
-        for line in workload.lines_of(representative) {
-            folded.lines.push(least.get(line).map_or(0, |&name| lines.colour(name)));
+        for line in workload.run_lines(representative) {
+            folded.lines.push(names.get(line).map_or(0, |&name| lines.colour(name)));
         }
-        let line = match standing.line {
+        let line = match line_position.line {
             PerOp::Same(_) => PerOp::Same(first),
             PerOp::Each(_) => PerOp::Each(first),
         };
-        folded.stand(class, Standing { line, ..standing });
+        folded.set_line_position(class, LinePosition { line, ..line_position });
     }
 }
 
@@ -371,21 +371,21 @@ impl<T: Eq + Hash> Dense<T> {
 }
 
 /// Cache of the last number found: consecutive values are often equal.
-struct Last<T>(Option<(T, u32)>);
+struct LastFound<T>(Option<(T, u32)>);
 
-impl<T> Default for Last<T> {
+impl<T> Default for LastFound<T> {
     fn default() -> Self {
         Self(None)
     }
 }
 
-impl<T: PartialEq> Last<T> {
-    fn or_find(&mut self, of: T, find: impl FnOnce() -> u32) -> u32 {
+impl<T: PartialEq> LastFound<T> {
+    fn or_find(&mut self, key: T, find: impl FnOnce() -> u32) -> u32 {
         match &self.0 {
-            Some((last, number)) if *last == of => *number,
+            Some((last, number)) if *last == key => *number,
             _ => {
                 let number = find();
-                self.0 = Some((of, number));
+                self.0 = Some((key, number));
                 number
             }
         }

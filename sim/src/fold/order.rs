@@ -10,9 +10,10 @@ pub(super) fn follows(run: u32, edge: Edge) -> bool {
 
 /// Returns runs, each after all that it follows. Runs that follow each other in a cycle are left out, and those that
 /// follow such runs; this does not depend on the numbering of runs.
-pub(super) fn in_order(workload: &Workload) -> Vec<u32> {
+pub(super) fn topological_order(workload: &Workload) -> Vec<u32> {
     let count = workload.runs.len();
-    let others = |run: u32| workload.waits_of(run).iter().filter(move |edge| follows(run, **edge)).map(|edge| edge.run);
+    let others =
+        |run: u32| workload.run_waits(run).iter().filter(move |edge| follows(run, **edge)).map(|edge| edge.run);
     // Runs that wait for each run, in one array.
     let mut starts = vec![0u32; count + 1];
     for run in 0..count as u32 {
@@ -20,16 +21,16 @@ pub(super) fn in_order(workload: &Workload) -> Vec<u32> {
             starts[awaited as usize + 1] += 1;
         }
     }
-    for place in 0..count {
-        starts[place + 1] += starts[place];
+    for position in 0..count {
+        starts[position + 1] += starts[position];
     }
     let mut waiting = vec![0u32; starts[count] as usize];
     let mut missing = vec![0u32; count];
     for run in 0..count as u32 {
         for awaited in others(run) {
-            let place = &mut starts[awaited as usize];
-            waiting[*place as usize] = run;
-            *place += 1;
+            let position = &mut starts[awaited as usize];
+            waiting[*position as usize] = run;
+            *position += 1;
             missing[run as usize] += 1;
         }
     }
@@ -53,7 +54,7 @@ pub(super) fn in_order(workload: &Workload) -> Vec<u32> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::{Edge, Pace, Passage};
+    use crate::engine::{Edge, Pace, RouteLatency};
     use crate::quantity::Work;
     use fabricast_topologies::Picos;
 
@@ -64,9 +65,9 @@ mod tests {
         let last = Edge { run: 1, start: -1, step: 1 };
         // 1 waits for 2 and itself, 2 for 0; 3 and 4 for each other, 5 for 4; 0 for the operation before of 1.
         for waits in [vec![last], vec![edge(2), edge(1)], vec![edge(0)], vec![edge(4)], vec![edge(3)], vec![edge(4)]] {
-            let passage = Passage { route: None, latency: Picos::ZERO };
+            let passage = RouteLatency { route: None, latency: Picos::ZERO };
             workload.add_uniform_run(2, passage, Work(0), Pace::default(), &waits);
         }
-        assert_eq!(in_order(&workload), [0, 2, 1]);
+        assert_eq!(topological_order(&workload), [0, 2, 1]);
     }
 }

@@ -5,9 +5,9 @@
 //! the colours of recently coloured runs and to one signature per route. (Memory access dominates for workloads of
 //! millions of runs.)
 
-use super::order::{follows, in_order};
+use super::order::{follows, topological_order};
 use super::signature::{Members, Signature};
-use super::{Colours, Dense, Last, Stretch, stretches};
+use super::{Colours, Dense, LastFound, PassageRange, passage_ranges};
 use crate::engine::Workload;
 use crate::sharing::{ResourceId, RouteId};
 
@@ -19,28 +19,28 @@ pub(super) struct Rounds<'a> {
     order: Vec<u32>,
     /// End of each place's entries in `awaited`.
     awaited_ends: Vec<u32>,
-    awaited: Vec<Awaited>,
+    awaited: Vec<DependencyEntry>,
     /// End of each place's entries in `passing`.
     passing_ends: Vec<u32>,
-    passing: Vec<Passing>,
-    /// End of each place's entries in `standing_in`; empty if there are no lines.
+    passing: Vec<PassageEntry>,
+    /// End of each place's entries in `run_lines`; empty if there are no lines.
     line_ends: Vec<u32>,
     /// Lines of the operations at each place, one for all or one each.
-    standing_in: Vec<u32>,
+    run_lines: Vec<u32>,
     lines: usize,
 }
 
 /// Dependency on a run.
 #[derive(Clone, Copy)]
-struct Awaited {
-    place: u32,
+struct DependencyEntry {
+    position: u32,
     /// Number of the pair (start, step), doubled; odd if the awaited run already has its colour of the current round.
-    how: u32,
+    edge_kind: u32,
 }
 
 /// Stretch of operations with the same passage.
 #[derive(Clone, Copy)]
-struct Passing {
+struct PassageEntry {
     /// [`NO_ROUTE`] for none.
     route: u32,
     /// Number of the triple (start, length, latency).
@@ -53,21 +53,21 @@ const NO_ROUTE: u32 = u32::MAX;
 const NONE: u32 = u32::MAX;
 
 impl<'a> Rounds<'a> {
-    pub(super) fn of(workload: &'a Workload) -> Self {
-        let mut order = in_order(workload);
-        let first_of_others = order.len() as u32;
-        let mut place_of = vec![NONE; workload.runs.len()];
-        for (place, &run) in (0..).zip(&order) {
-            place_of[run as usize] = place;
+    pub(super) fn new(workload: &'a Workload) -> Self {
+        let mut order = topological_order(workload);
+        let first_unordered = order.len() as u32;
+        let mut positions = vec![NONE; workload.runs.len()];
+        for (position, &run) in (0..).zip(&order) {
+            positions[run as usize] = position;
         }
         for run in 0..workload.runs.len() as u32 {
-            if place_of[run as usize] == NONE {
-                place_of[run as usize] = order.len() as u32;
+            if positions[run as usize] == NONE {
+                positions[run as usize] = order.len() as u32;
                 order.push(run);
             }
         }
-        let (mut hows, mut kinds) = (Dense::default(), Dense::default());
-        let (mut last_how, mut last_kind) = (Last::default(), Last::default());
+        let (mut offsets, mut kinds) = (Dense::default(), Dense::default());
+        let (mut last_offset, mut last_kind) = (LastFound::default(), LastFound::default());
         let mut rounds = Self {
             workload,
             awaited_ends: Vec::with_capacity(order.len()),
@@ -75,29 +75,29 @@ impl<'a> Rounds<'a> {
             passing_ends: Vec::with_capacity(order.len()),
             passing: Vec::with_capacity(order.len()),
             line_ends: Vec::new(),
-            standing_in: Vec::new(),
+            run_lines: Vec::new(),
             lines: workload.line_count(),
             order,
         };
         if rounds.lines > 0 {
             for &run in &rounds.order {
-                rounds.standing_in.extend_from_slice(workload.lines_of(run));
-                rounds.line_ends.push(rounds.standing_in.len() as u32);
+                rounds.run_lines.extend_from_slice(workload.run_lines(run));
+                rounds.line_ends.push(rounds.run_lines.len() as u32);
             }
         }
         for &run in &rounds.order {
-            for &edge in workload.waits_of(run) {
-                let place = place_of[edge.run as usize];
-                let is_fresh = u32::from(follows(run, edge) && place < first_of_others);
-                let how = (edge.start, edge.step);
-                let how = last_how.or_find(how, || hows.colour(how));
-                rounds.awaited.push(Awaited { place, how: 2 * how + is_fresh });
+            for &edge in workload.run_waits(run) {
+                let position = positions[edge.run as usize];
+                let is_fresh = u32::from(follows(run, edge) && position < first_unordered);
+                let offset = (edge.start, edge.step);
+                let offset = last_offset.or_find(offset, || offsets.colour(offset));
+                rounds.awaited.push(DependencyEntry { position, edge_kind: 2 * offset + is_fresh });
             }
             rounds.awaited_ends.push(rounds.awaited.len() as u32);
-            for Stretch { start, len, passage } in stretches(workload, run) {
+            for PassageRange { start, len, passage } in passage_ranges(workload, run) {
                 let route = passage.route.map_or(NO_ROUTE, |route| route.0);
                 let kind = (start, len, passage.latency);
-                rounds.passing.push(Passing { route, kind: last_kind.or_find(kind, || kinds.colour(kind)) });
+                rounds.passing.push(PassageEntry { route, kind: last_kind.or_find(kind, || kinds.colour(kind)) });
             }
             rounds.passing_ends.push(rounds.passing.len() as u32);
         }
@@ -105,13 +105,13 @@ impl<'a> Rounds<'a> {
     }
 
     /// Converts colours by run to colours by place.
-    pub(super) fn by_place(&self, colours: &Colours) -> Colours {
+    pub(super) fn colours_by_position(&self, colours: &Colours) -> Colours {
         let runs = self.order.iter().map(|&run| colours.runs[run as usize]).collect();
         Colours { runs, resources: colours.resources.clone(), ..*colours }
     }
 
     /// Converts colours by place to colours by run, numbered from 0 in order of first occurrence.
-    pub(super) fn by_run(&self, colours: Colours) -> Colours {
+    pub(super) fn colours_by_run(&self, colours: Colours) -> Colours {
         let mut runs = vec![0; self.order.len()];
         for (&run, &colour) in self.order.iter().zip(&colours.runs) {
             runs[run as usize] = colour;
@@ -132,26 +132,28 @@ impl<'a> Rounds<'a> {
     /// coloured in order, by the new colours of their dependencies.
     pub(super) fn next(&self, colours: &Colours) -> Colours {
         let traffic = self.traffic(colours);
-        let ways = self.ways(colours);
+        let route_signatures = self.route_signatures(colours);
         let lines = self.lines(colours);
         let mut dense = Dense::default();
         let mut fresh: Vec<u32> = Vec::with_capacity(self.order.len());
         let (mut first_awaited, mut first_passing) = (0, 0);
         let ends = self.awaited_ends.iter().zip(&self.passing_ends);
-        for (place, (&old, (&awaited_end, &passing_end))) in colours.runs.iter().zip(ends).enumerate() {
+        for (position, (&old, (&awaited_end, &passing_end))) in colours.runs.iter().zip(ends).enumerate() {
             let mut awaited = Members::default();
             for one in &self.awaited[first_awaited..awaited_end as usize] {
-                let known = if one.how % 2 == 1 { &fresh } else { &colours.runs };
-                awaited.add(Signature::new().with(u64::from(known[one.place as usize]) << 32 | u64::from(one.how)));
+                let known = if one.edge_kind % 2 == 1 { &fresh } else { &colours.runs };
+                awaited.add(
+                    Signature::new().with(u64::from(known[one.position as usize]) << 32 | u64::from(one.edge_kind)),
+                );
             }
             let mut signature = Signature::new().with(u64::from(old)).with_members(awaited);
-            for &line in self.lines_at(place) {
+            for &line in self.lines_at(position) {
                 signature = signature.with_members(lines.get(line as usize).copied().unwrap_or_default());
             }
             for one in &self.passing[first_passing..passing_end as usize] {
                 signature = signature.with(u64::from(one.kind));
-                if let Some(&way) = ways.get(one.route as usize) {
-                    signature = signature.with_signature(way);
+                if let Some(&route_signature) = route_signatures.get(one.route as usize) {
+                    signature = signature.with_signature(route_signature);
                 }
             }
             fresh.push(dense.colour(signature));
@@ -166,33 +168,33 @@ impl<'a> Rounds<'a> {
     }
 
     /// Returns a signature of each route: its coefficients on capacities of each colour, cap and weight.
-    fn ways(&self, colours: &Colours) -> Vec<Signature> {
+    fn route_signatures(&self, colours: &Colours) -> Vec<Signature> {
         let system = &self.workload.system;
-        let way = |route: RouteId| {
-            let mut through = Members::default();
+        let route_signature = |route: RouteId| {
+            let mut capacity_signatures = Members::default();
             for one in system.uses(route) {
                 let colour = colours.resources[one.resource.0 as usize];
-                through.add(Signature::new().with(u64::from(colour)).with(one.coefficient));
+                capacity_signatures.add(Signature::new().with(u64::from(colour)).with(one.coefficient));
             }
             let (cap, weight) = system.cap_and_weight(route);
-            Signature::new().with(cap.0).with(u64::from(weight)).with_members(through)
+            Signature::new().with(cap.0).with(u64::from(weight)).with_members(capacity_signatures)
         };
-        (0..system.route_count() as u32).map(|route| way(RouteId(route))).collect()
+        (0..system.route_count() as u32).map(|route| route_signature(RouteId(route))).collect()
     }
 
     /// Returns the lines of the operations at a place.
-    fn lines_at(&self, place: usize) -> &[u32] {
-        let Some(&end) = self.line_ends.get(place) else { return &[] };
-        let start = place.checked_sub(1).and_then(|before| self.line_ends.get(before)).copied().unwrap_or_default();
-        self.standing_in.get(start as usize..end as usize).unwrap_or_default()
+    fn lines_at(&self, position: usize) -> &[u32] {
+        let Some(&end) = self.line_ends.get(position) else { return &[] };
+        let start = position.checked_sub(1).and_then(|before| self.line_ends.get(before)).copied().unwrap_or_default();
+        self.run_lines.get(start as usize..end as usize).unwrap_or_default()
     }
 
     /// Returns the members of each line: colours, with operation indexes for runs whose operations are in different
     /// lines.
     fn lines(&self, colours: &Colours) -> Vec<Members> {
         let mut lines = vec![Members::default(); self.lines];
-        for (place, &colour) in colours.runs.iter().enumerate() {
-            for (index, &line) in (0u32..).zip(self.lines_at(place)) {
+        for (position, &colour) in colours.runs.iter().enumerate() {
+            for (index, &line) in (0u32..).zip(self.lines_at(position)) {
                 if let Some(members) = lines.get_mut(line as usize) {
                     members.add(Signature::new().with(u64::from(colour) << 32 | u64::from(index)));
                 }

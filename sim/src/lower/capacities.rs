@@ -1,11 +1,11 @@
 //! Capacities of a fabric that can limit a run, created on first use.
 
-use super::Setting;
-use super::crowd::Crowd;
-use super::effort::BLOCK_TIME;
-use crate::profile::{LaneSpeed, ProtocolCosts};
+use super::Environment;
+use super::device_demand::DeviceDemand;
+use super::operation_cost::BLOCK_TIME;
+use crate::profile::{ChannelLimit, ProtocolCosts};
 use crate::quantity::Rate;
-use crate::schedule::{Channel, Header, Protocol, Rank, Workplace};
+use crate::schedule::{Channel, Header, Processor, Protocol, Rank};
 use crate::sharing::{ResourceId, System};
 use fabricast_topologies::fabric::Figures;
 use fabricast_topologies::{Bandwidth, Fabric, LinkId, LinkKind, NodeId, NodeKind};
@@ -34,16 +34,16 @@ pub enum Resource {
 
 /// Creates capacities on demand, so that ids depend on use only.
 pub(super) struct Capacities<'a> {
-    setting: Setting<'a>,
+    setting: Environment<'a>,
     /// Rate of a lane; `None` if lanes are unlimited.
     lane: Option<Rate>,
     /// Channels on each device; `None` for plain transfers.
-    crowd: Option<&'a Crowd>,
+    crowd: Option<&'a DeviceDemand>,
     /// Rate of a copy-engine stream, if the protocol uses copy engines and the profile states it.
     stream: Option<Rate>,
     first_rank: u32,
-    known: Known,
-    made: Vec<Resource>,
+    known: ResourceIds,
+    resources: Vec<Resource>,
 }
 
 /// A reduction reads two operands and writes the sum.
@@ -52,41 +52,41 @@ pub(super) const REDUCTION_MEMORY_USES: u64 = 3;
 pub(super) const COPY_MEMORY_USES: u64 = 2;
 
 impl<'a> Capacities<'a> {
-    /// Creates the capacities of one schedule in a system that already has the capacities `made`, in order of id.
+    /// Creates the capacities of one schedule in a system that already has the capacities `resources`, in order of id.
     /// `shared` indexes those that do not belong to one schedule. The schedule's ranks are numbered from `first_rank`
     /// on among the ranks of all schedules.
     pub(super) fn new(
-        setting: Setting<'a>,
+        setting: Environment<'a>,
         header: &Header,
-        crowd: &'a Crowd,
+        crowd: &'a DeviceDemand,
         first_rank: u32,
-        (made, shared): (Vec<Resource>, Shared),
+        (resources, shared): (Vec<Resource>, Shared),
     ) -> Self {
         let costs: &ProtocolCosts = setting.profile.protocol(header.protocol);
-        let lane = match (header.blocks.workplace, setting.profile.messages) {
-            (Workplace::Host, Some(messages)) => Some(Rate::from(messages.host_rate)),
-            _ => lane_rate(costs.lane),
+        let lane = match (header.blocks.processor, setting.profile.messages) {
+            (Processor::Host, Some(messages)) => Some(Rate::from(messages.host_rate)),
+            _ => lane_rate(costs.channel_limit),
         };
         let lanes = lane.map_or(0, |_| header.call.ranks as usize * usize::from(header.channels));
-        let known = Known::new(setting.fabric, shared, (header.channels, lanes));
+        let known = ResourceIds::new(setting.fabric, shared, (header.channels, lanes));
         let stream = lane.filter(|_| header.protocol == Protocol::CopyEngine);
-        Self { setting, lane, crowd: Some(crowd), stream, first_rank, known, made }
+        Self { setting, lane, crowd: Some(crowd), stream, first_rank, known, resources }
     }
 
-    /// Creates the capacities of plain transfers in a system that already has the capacities `made`, in order of id.
-    pub(super) fn continued(setting: Setting<'a>, made: Vec<Resource>) -> Self {
-        let mut known = Known::new(setting.fabric, Shared::default(), (0, 0));
-        known.note(&made);
-        Self { setting, lane: None, crowd: None, stream: None, first_rank: 0, known, made }
+    /// Creates the capacities of plain transfers in a system that already has the capacities `resources`, in order of id.
+    pub(super) fn continued(setting: Environment<'a>, resources: Vec<Resource>) -> Self {
+        let mut known = ResourceIds::new(setting.fabric, Shared::default(), (0, 0));
+        known.register(&resources);
+        Self { setting, lane: None, crowd: None, stream: None, first_rank: 0, known, resources }
     }
 
     /// Coefficient of this schedule's channels towards [`Resource::Processors`]. Slower channels occupy an SM longer
     /// per byte, in proportion to the rate of the fastest channels.
     pub(super) fn processor_share(&self, coefficient: u64) -> u64 {
         match (self.crowd.and_then(|crowd| crowd.lane), self.lane) {
-            (Some(fastest), Some(own)) if own.0 > 0 && fastest != own => {
+            (Some(fastest), Some(share_rate)) if share_rate.0 > 0 && fastest != share_rate => {
                 let slower = u128::from(coefficient) * u128::from(fastest.0);
-                u64::try_from(slower.div_ceil(u128::from(own.0))).unwrap_or(u64::MAX)
+                u64::try_from(slower.div_ceil(u128::from(share_rate.0))).unwrap_or(u64::MAX)
             }
             _ => coefficient,
         }
@@ -103,7 +103,7 @@ impl<'a> Capacities<'a> {
             return id;
         }
         let id = self.rate(resource).map(|rate| {
-            self.made.push(match resource {
+            self.resources.push(match resource {
                 Resource::Lane(rank, channel) => Resource::Lane(Rank(self.first_rank + rank.0), channel),
                 other => other,
             });
@@ -114,14 +114,14 @@ impl<'a> Capacities<'a> {
     }
 
     pub(super) fn into_resources(self) -> (Vec<Resource>, Shared) {
-        (self.made, Shared(self.known.words))
+        (self.resources, Shared(self.known.ids))
     }
 
     fn rate(&self, resource: Resource) -> Option<Rate> {
         match resource {
             Resource::Link(id) => {
                 let link = self.setting.fabric.link(id);
-                let efficiency = self.setting.profile.links.of(link.kind);
+                let efficiency = self.setting.profile.links.for_kind(link.kind);
                 link.bandwidth.map(|bandwidth| scaled(bandwidth, efficiency))
             }
             Resource::Memory(node) => self.memory(node),
@@ -155,29 +155,29 @@ impl<'a> Capacities<'a> {
         let links = self.links_outside(node);
         let rate = |link: &LinkId| {
             let link = self.setting.fabric.link(*link);
-            Some(scaled(link.bandwidth?, self.setting.profile.links.of(link.kind)))
+            Some(scaled(link.bandwidth?, self.setting.profile.links.for_kind(link.kind)))
         };
         let rates: Option<Vec<Rate>> = links.iter().flat_map(|&l| [l, l.reverse()]).map(|l| rate(&l)).collect();
         let rates = rates?;
-        let one = match self.stream {
+        let engine_rate = match self.stream {
             Some(stream) => stream,
             None => rates.iter().copied().max()?,
         };
-        let all = Rate(one.0.saturating_mul(engines));
-        let most: u128 = rates.iter().map(|rate| u128::from(rate.0)).sum();
-        (most > u128::from(all.0)).then_some(all)
+        let all = Rate(engine_rate.0.saturating_mul(engines));
+        let total: u128 = rates.iter().map(|rate| u128::from(rate.0)).sum();
+        (total > u128::from(all.0)).then_some(all)
     }
 
     /// Links on which a device's traffic leaves it. For a MIG instance these are the links of the GPU around it,
     /// without NVLink.
     fn links_outside(&self, node: NodeId) -> Vec<LinkId> {
         let fabric = self.setting.fabric;
-        let own = fabric.leaving(node);
+        let links = fabric.outgoing_links(node);
         if fabric.node(node).kind != NodeKind::Mig {
-            return own;
+            return links;
         }
-        let carriers = own.into_iter().map(|link| fabric.ends(link).1);
-        let links = carriers.flat_map(|carrier| fabric.leaving(carrier));
+        let carriers = links.into_iter().map(|link| fabric.ends(link).1);
+        let links = carriers.flat_map(|carrier| fabric.outgoing_links(carrier));
         let is_outside = |link: &LinkId| {
             fabric.link(*link).kind != LinkKind::Nvlink && fabric.node(fabric.ends(*link).1).kind != NodeKind::Mig
         };
@@ -193,81 +193,82 @@ impl<'a> Capacities<'a> {
             Figures::Cpu(figures) => figures.memory_bandwidth?,
             _ => return None,
         };
-        let links = self.setting.fabric.leaving(node);
+        let links = self.setting.fabric.outgoing_links(node);
         let sum = |direction: fn(LinkId) -> LinkId| {
             links
                 .iter()
                 .map(|&l| self.setting.fabric.link(direction(l)).bandwidth.map(|b| u128::from(b.0)))
                 .sum::<Option<u128>>()
         };
-        let most =
+        let max_rate =
             sum(|l| l).zip(sum(LinkId::reverse)).map(|(out, into)| out + u128::from(REDUCTION_MEMORY_USES) * into);
-        let can_fill = most.is_none_or(|most| most > u128::from(bandwidth.0));
+        let can_fill = max_rate.is_none_or(|max_rate| max_rate > u128::from(bandwidth.0));
         (self.crowd.is_some_and(|crowd| crowd.has_local_work) || can_fill).then(|| Rate::from(bandwidth))
     }
 }
 
 /// Rate of a lane; `None` if lanes are unlimited.
-pub(super) fn lane_rate(speed: LaneSpeed) -> Option<Rate> {
+pub(super) fn lane_rate(speed: ChannelLimit) -> Option<Rate> {
     match speed {
-        LaneSpeed::Unlimited => None,
-        LaneSpeed::Rate(rate) => Some(Rate::from(rate)),
-        LaneSpeed::Passes(_) => Some(BLOCK_TIME),
+        ChannelLimit::Unlimited => None,
+        ChannelLimit::Rate(rate) => Some(Rate::from(rate)),
+        ChannelLimit::Passes(_) => Some(BLOCK_TIME),
     }
 }
 
-/// Entries of [`Known`] for the capacities that all schedules of a run share, passed from one schedule to the next.
+/// Entries of [`ResourceIds`] for the capacities that all schedules of a run share, passed from one schedule to the next.
 /// Rebuilding them for each of a thousand groups would cost more than lowering the groups.
 #[derive(Debug, Default)]
 pub(super) struct Shared(Vec<u32>);
 
 /// Capacity ids by resource: an entry for every link, for every node (as memory, crossbar, SMs, copy engines and
 /// proxy), and for every lane of a schedule.
-struct Known {
+struct ResourceIds {
     /// 0: not requested yet, 1: cannot limit anything, otherwise the id plus 2.
-    words: Vec<u32>,
+    ids: Vec<u32>,
     lanes: Vec<u32>,
     links: usize,
     nodes: usize,
     channels: u16,
 }
 
-impl Known {
+impl ResourceIds {
     /// Resource kinds of a node.
     const PER_NODE: usize = 5;
 
-    fn new(fabric: &Fabric, Shared(mut words): Shared, (channels, lanes): (u16, usize)) -> Self {
+    fn new(fabric: &Fabric, Shared(mut ids): Shared, (channels, lanes): (u16, usize)) -> Self {
         let (links, nodes) = (fabric.link_count(), fabric.node_count());
-        words.resize(links + Self::PER_NODE * nodes, 0);
-        Self { words, lanes: vec![0; lanes], links, nodes, channels }
+        ids.resize(links + Self::PER_NODE * nodes, 0);
+        Self { ids, lanes: vec![0; lanes], links, nodes, channels }
     }
 
     /// Registers the existing capacities of a system. Existing lanes belong to other schedules and are skipped.
-    fn note(&mut self, made: &[Resource]) {
-        for (&resource, id) in made.iter().zip(0..).filter(|(resource, _)| !matches!(resource, Resource::Lane(..))) {
+    fn register(&mut self, resources: &[Resource]) {
+        for (&resource, id) in resources.iter().zip(0..).filter(|(resource, _)| !matches!(resource, Resource::Lane(..)))
+        {
             self.set(resource, Some(ResourceId(id)));
         }
     }
 
-    fn word(&mut self, resource: Resource) -> Option<&mut u32> {
-        let of_node = |kind: usize, node: NodeId| self.links + kind * self.nodes + node.0 as usize;
-        let place = match resource {
+    fn id_entry(&mut self, resource: Resource) -> Option<&mut u32> {
+        let node_index = |kind: usize, node: NodeId| self.links + kind * self.nodes + node.0 as usize;
+        let index = match resource {
             Resource::Lane(rank, channel) => {
                 let lane = rank.0 as usize * usize::from(self.channels) + usize::from(channel.0);
                 return self.lanes.get_mut(lane);
             }
             Resource::Link(link) => link.0 as usize,
-            Resource::Memory(node) => of_node(0, node),
-            Resource::Crossbar(node) => of_node(1, node),
-            Resource::Processors(node) => of_node(2, node),
-            Resource::CopyEngines(node) => of_node(3, node),
-            Resource::Proxy(node) => of_node(4, node),
+            Resource::Memory(node) => node_index(0, node),
+            Resource::Crossbar(node) => node_index(1, node),
+            Resource::Processors(node) => node_index(2, node),
+            Resource::CopyEngines(node) => node_index(3, node),
+            Resource::Proxy(node) => node_index(4, node),
         };
-        self.words.get_mut(place)
+        self.ids.get_mut(index)
     }
 
     fn get(&mut self, resource: Resource) -> Option<Option<ResourceId>> {
-        match self.word(resource).map_or(0, |word| *word) {
+        match self.id_entry(resource).map_or(0, |word| *word) {
             0 => None,
             1 => Some(None),
             word => Some(Some(ResourceId(word - 2))),
@@ -277,7 +278,7 @@ impl Known {
     fn set(&mut self, resource: Resource, id: Option<ResourceId>) {
         // Copy engines that limit nothing in one schedule may limit another, since their rate depends on the protocol.
         let is_open = id.is_none() && matches!(resource, Resource::CopyEngines(_));
-        if let Some(word) = self.word(resource).filter(|_| !is_open) {
+        if let Some(word) = self.id_entry(resource).filter(|_| !is_open) {
             *word = id.map_or(1, |id| id.0 + 2);
         }
     }

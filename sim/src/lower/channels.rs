@@ -11,19 +11,19 @@
 //! If ranks are rotations of each other ([`Symmetry`]), one representative is examined and its program is rotated for
 //! the others. Their chunk numbers then differ from the actual ones, but not their sizes.
 
-use super::{Lowered, Resource, payload, sized_by};
-use crate::schedule::{Dependency, Generate, Header, Program, Rank, Run, Symmetry, Walk, Written};
+use super::{Lowered, Resource, payload, size_walk};
+use crate::schedule::{Dependency, Header, Program, Rank, Run, ScheduleGenerator, StoredPrograms, Symmetry, Walk};
 use crate::sharing::{ResourceId, RouteId, System, Use};
 
 /// Limit on the total runs of the examined ranks; above it blocks are not compared.
-const MOST_RUNS: usize = 1 << 24;
+const MAX_RUNS: usize = 1 << 24;
 
 /// Largest run, in operations, whose sizes are compared one by one.
-const MOST_OPERATIONS: u32 = 1 << 10;
+const MAX_OPERATIONS: u32 = 1 << 10;
 
 /// First block of a schedule whose blocks are all equal.
 #[derive(Debug)]
-pub(crate) struct OneBlock<'a> {
+pub(crate) struct RepresentativeBlock<'a> {
     header: &'a Header,
     blocks: u16,
     /// By rank.
@@ -32,25 +32,25 @@ pub(crate) struct OneBlock<'a> {
 
 /// Position of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Place {
+struct RunPosition {
     block: u16,
     /// Index among the block's runs of the rank.
     number: u32,
 }
 
-impl<'a> OneBlock<'a> {
+impl<'a> RepresentativeBlock<'a> {
     /// Returns `None` if there is only one block, or blocks differ.
-    pub(crate) fn of(generator: &'a dyn Generate) -> Option<Self> {
+    pub(crate) fn find(generator: &'a dyn ScheduleGenerator) -> Option<Self> {
         let header = generator.header();
         let blocks = header.channels / header.blocks.split.channels();
         if blocks < 2 || blocks * header.blocks.split.channels() != header.channels {
             return None;
         }
-        let symmetry = Symmetry::of_sizes(generator);
-        let standing = first_blocks(generator, blocks, &symmetry)?;
-        let programs = match symmetry.turns() {
-            1 => standing,
-            _ => turned(&standing, header.call.ranks, &symmetry)
+        let symmetry = Symmetry::for_equal_chunks(generator);
+        let block_programs = first_blocks(generator, blocks, &symmetry)?;
+        let programs = match symmetry.rotation_count() {
+            1 => block_programs,
+            _ => rotate_programs(&block_programs, header.call.ranks, &symmetry)
                 .or_else(|| first_blocks(generator, blocks, &Symmetry::None))?,
         };
         Some(Self { header, blocks, programs })
@@ -62,8 +62,8 @@ impl<'a> OneBlock<'a> {
     }
 
     /// Returns the first block as a schedule to lower.
-    pub(crate) fn written(&self) -> Written<'_> {
-        Written { header: self.header, programs: &self.programs }
+    pub(crate) fn schedule(&self) -> StoredPrograms<'_> {
+        StoredPrograms { header: self.header, programs: &self.programs }
     }
 
     /// Number of blocks that this one represents.
@@ -73,7 +73,7 @@ impl<'a> OneBlock<'a> {
 }
 
 /// Multiplies the shared traffic of lowered first blocks by the number of blocks that each represents.
-pub(crate) fn counted_for_all(blocks: u64, lowered: &mut Lowered) {
+pub(crate) fn multiply_shared_traffic(blocks: u64, lowered: &mut Lowered) {
     let shared =
         |id: ResourceId, resources: &[Resource]| !matches!(resources.get(id.0 as usize), Some(Resource::Lane(..)));
     let one = std::mem::take(&mut lowered.workload.system);
@@ -100,85 +100,96 @@ pub(crate) fn counted_for_all(blocks: u64, lowered: &mut Lowered) {
 }
 
 /// Programs of the first block, of each representative rank in order.
-fn first_blocks(generator: &dyn Generate, blocks: u16, symmetry: &Symmetry) -> Option<Vec<Program>> {
+fn first_blocks(generator: &dyn ScheduleGenerator, blocks: u16, symmetry: &Symmetry) -> Option<Vec<Program>> {
     let header = generator.header();
     let ranks = header.call.ranks;
-    let standing: Vec<Rank> = symmetry.standing(ranks).collect();
-    let mut places = Places { of: Vec::with_capacity(standing.len()), stands_for: vec![0; ranks as usize] };
-    for (number, &rank) in (0..).zip(&standing) {
-        for turn in 0..symmetry.turns() {
-            *places.stands_for.get_mut(symmetry.turned(rank, turn).0 as usize)? = number;
+    let representatives: Vec<Rank> = symmetry.representatives(ranks).collect();
+    let mut positions = RunPositions {
+        by_representative: Vec::with_capacity(representatives.len()),
+        representatives: vec![0; ranks as usize],
+    };
+    for (number, &rank) in (0..).zip(&representatives) {
+        for turn in 0..symmetry.rotation_count() {
+            *positions.representatives.get_mut(symmetry.rotate(rank, turn).0 as usize)? = number;
         }
     }
     let mut scratch = Program::default();
     let mut runs = 0;
-    for &rank in &standing {
+    for &rank in &representatives {
         let program = generator.read(rank, &mut scratch);
         runs += program.runs().len();
-        if runs > MOST_RUNS || program.is_cut() {
+        if runs > MAX_RUNS || program.is_truncated() {
             return None;
         }
-        places.of.push(places_of(header, blocks, program)?);
+        positions.by_representative.push(locate_runs(header, blocks, program)?);
     }
-    standing.iter().map(|&rank| first_block(header, generator.read(rank, &mut scratch), rank, &places)).collect()
+    representatives
+        .iter()
+        .map(|&rank| first_block(header, generator.read(rank, &mut scratch), rank, &positions))
+        .collect()
 }
 
 /// Rotates the representatives' programs to those of all ranks; `None` if one cannot be rotated.
-fn turned(standing: &[Program], ranks: u32, symmetry: &Symmetry) -> Option<Vec<Program>> {
+fn rotate_programs(representatives: &[Program], ranks: u32, symmetry: &Symmetry) -> Option<Vec<Program>> {
     let mut programs = vec![Program::default(); ranks as usize];
-    for (rank, program) in symmetry.standing(ranks).zip(standing) {
-        for turn in 0..symmetry.turns() {
-            *programs.get_mut(symmetry.turned(rank, turn).0 as usize)? = symmetry.turned_program(program, turn)?;
+    for (rank, program) in symmetry.representatives(ranks).zip(representatives) {
+        for turn in 0..symmetry.rotation_count() {
+            *programs.get_mut(symmetry.rotate(rank, turn).0 as usize)? = symmetry.rotate_program(program, turn)?;
         }
     }
     Some(programs)
 }
 
 /// Positions of runs.
-struct Places {
+struct RunPositions {
     /// Positions by run, of each representative rank.
-    of: Vec<Vec<Place>>,
+    by_representative: Vec<Vec<RunPosition>>,
     /// Index of each rank's representative.
-    stands_for: Vec<u32>,
+    representatives: Vec<u32>,
 }
 
-impl Places {
-    fn of_rank(&self, rank: Rank) -> Option<&Vec<Place>> {
-        self.of.get(*self.stands_for.get(rank.0 as usize)? as usize)
+impl RunPositions {
+    fn rank_positions(&self, rank: Rank) -> Option<&Vec<RunPosition>> {
+        self.by_representative.get(*self.representatives.get(rank.0 as usize)? as usize)
     }
 }
 
 /// Returns the position of each run of a program; `None` if blocks have different numbers of runs.
-fn places_of(header: &Header, blocks: u16, program: &Program) -> Option<Vec<Place>> {
+fn locate_runs(header: &Header, blocks: u16, program: &Program) -> Option<Vec<RunPosition>> {
     let split = header.blocks.split.channels();
     let mut counts = vec![0u32; usize::from(blocks)];
-    let place = |run: &Run| {
+    let locate_run = |run: &Run| {
         let block = run.channel.0 / split;
         let count = counts.get_mut(usize::from(block))?;
         *count += 1;
-        Some(Place { block, number: *count - 1 })
+        Some(RunPosition { block, number: *count - 1 })
     };
-    let places: Option<Vec<Place>> = program.runs().iter().map(place).collect();
+    let positions: Option<Vec<RunPosition>> = program.runs().iter().map(locate_run).collect();
     let are_equal = counts.windows(2).all(|pair| pair[0] == pair[1]);
-    places.filter(|_| are_equal)
+    positions.filter(|_| are_equal)
 }
 
 /// Returns the runs of a rank's first block, with dependencies numbered within the block; `None` if the runs of another
 /// block differ.
-fn first_block(header: &Header, program: &Program, rank: Rank, places: &Places) -> Option<Program> {
-    let own = places.of_rank(rank)?;
-    let place_of = |dependency: &Dependency| places.of_rank(dependency.rank)?.get(dependency.run as usize).copied();
-    let firsts: Vec<usize> = (0..own.len()).filter(|&run| own[run].block == 0).collect();
-    for (number, (run, &at)) in program.runs().iter().zip(own).enumerate() {
-        if at.block == 0 {
+fn first_block(header: &Header, program: &Program, rank: Rank, positions: &RunPositions) -> Option<Program> {
+    let rank_positions = positions.rank_positions(rank)?;
+    let position_of =
+        |dependency: &Dependency| positions.rank_positions(dependency.rank)?.get(dependency.run as usize).copied();
+    let firsts: Vec<usize> = (0..rank_positions.len()).filter(|&run| rank_positions[run].block == 0).collect();
+    for (number, (run, &position)) in program.runs().iter().zip(rank_positions).enumerate() {
+        if position.block == 0 {
             // The first block needs no comparison, but its dependencies must lie within it.
-            if program.dependencies(number).iter().any(|awaited| place_of(awaited).is_none_or(|on| on.block != 0)) {
+            if program
+                .dependencies(number)
+                .iter()
+                .any(|awaited| position_of(awaited).is_none_or(|awaited_position| awaited_position.block != 0))
+            {
                 return None;
             }
             continue;
         }
-        let first = *firsts.get(at.number as usize)?;
-        if !are_alike(header, run, program.runs().get(first)?) {
+        let first = *firsts.get(position.number as usize)?;
+        if !are_equivalent(header, run, program.runs().get(first)?) {
             return None;
         }
         let (awaited, awaited_first) = (program.dependencies(number), program.dependencies(first));
@@ -186,24 +197,25 @@ fn first_block(header: &Header, program: &Program, rank: Rank, places: &Places) 
             return None;
         }
         for (a, b) in awaited.iter().zip(awaited_first) {
-            let (on, on_first) = (place_of(a)?, place_of(b)?);
+            let (awaited_position, first_awaited_position) = (position_of(a)?, position_of(b)?);
             let same = (a.rank, a.start, a.step) == (b.rank, b.start, b.step);
-            if !same || on != (Place { block: at.block, ..on_first }) {
+            if !same || awaited_position != (RunPosition { block: position.block, ..first_awaited_position }) {
                 return None;
             }
         }
     }
-    let mut one = Program::default();
+    let mut block_program = Program::default();
     for first in firsts {
         let awaited = program.dependencies(first).iter();
-        let awaited = awaited.map(|dependency| Some(Dependency { run: place_of(dependency)?.number, ..*dependency }));
-        one.push(*program.runs().get(first)?, &awaited.collect::<Option<Vec<_>>>()?);
+        let awaited =
+            awaited.map(|dependency| Some(Dependency { run: position_of(dependency)?.number, ..*dependency }));
+        block_program.push(*program.runs().get(first)?, &awaited.collect::<Option<Vec<_>>>()?);
     }
-    Some(one)
+    Some(block_program)
 }
 
 /// Returns true if runs of different blocks do the same with chunks of the same sizes.
-fn are_alike(header: &Header, a: &Run, b: &Run) -> bool {
+fn are_equivalent(header: &Header, a: &Run, b: &Run) -> bool {
     let split = header.blocks.split.channels();
     let done =
         |run: &Run| (run.len, run.kind, run.peer, run.span, run.src_buffer, run.dst_buffer, run.channel.0 % split);
@@ -213,39 +225,39 @@ fn are_alike(header: &Header, a: &Run, b: &Run) -> bool {
 /// Returns true if the operations of two runs of equal length and span move the same amounts.
 fn are_as_large(header: &Header, a: &Run, b: &Run) -> bool {
     let layout = &header.layout;
-    let (of_a, of_b) = (sized_by(a), sized_by(b));
+    let (walk_a, walk_b) = (size_walk(a), size_walk(b));
     let work = |walk: Walk, i: u32| payload(header, walk.at(i), a.span);
     if layout.is_even() {
-        return work(of_a, 0) == work(of_b, 0);
+        return work(walk_a, 0) == work(walk_b, 0);
     }
-    let passed = |walk, run| stretches(header, walk, run, usize::MAX);
-    match (passed(of_a, a), passed(of_b, b)) {
+    let size_ranges = |walk, run| uniform_ranges(header, walk, run, usize::MAX);
+    match (size_ranges(walk_a, a), size_ranges(walk_b, b)) {
         (Some(at_a), Some(at_b)) => at_a == at_b,
-        _ => a.len <= MOST_OPERATIONS && (0..a.len).all(|i| work(of_a, i) == work(of_b, i)),
+        _ => a.len <= MAX_OPERATIONS && (0..a.len).all(|i| work(walk_a, i) == work(walk_b, i)),
     }
 }
 
 /// Returns the ranges of equal chunks that a run passes, each with its first operation. `None` if the run does not go
-/// up through the buffer one chunk at a time, or passes more than `most` ranges. There is at most one entry per
+/// up through the buffer one chunk at a time, or passes more than `limit` ranges. There is at most one entry per
 /// operation, regardless of the number of segments.
-pub(super) fn stretches(header: &Header, walk: Walk, run: &Run, most: usize) -> Option<Vec<(usize, u64)>> {
+pub(super) fn uniform_ranges(header: &Header, walk: Walk, run: &Run, limit: usize) -> Option<Vec<(usize, u64)>> {
     let (layout, len) = (&header.layout, u64::from(run.len));
-    let goes_up = run.span == 1 && (walk.modulus == 0 || walk.is_fixed()) && len > 0;
+    let is_increasing = run.span == 1 && (walk.modulus == 0 || walk.is_fixed()) && len > 0;
     let first = u64::from(walk.at(0) % layout.chunks().max(1));
     let step = if walk.is_fixed() { 0 } else { u64::from(walk.step) * u64::from(walk.stride) };
     let last = first + step.checked_mul(len - 1)?;
-    if !goes_up || last >= u64::from(layout.chunks()) {
+    if !is_increasing || last >= u64::from(layout.chunks()) {
         return None;
     }
-    let mut passed = Vec::new();
+    let mut ranges = Vec::new();
     let mut operation = 0;
-    while passed.len() < most {
-        let stretch = layout.stretch_of((first + step * operation) as u32);
-        passed.push((stretch, operation));
-        let next = layout.next_stretch(stretch).filter(|_| step > 0);
+    while ranges.len() < limit {
+        let range = layout.uniform_range_index((first + step * operation) as u32);
+        ranges.push((range, operation));
+        let next = layout.next_uniform_range(range).filter(|_| step > 0);
         match next.map(|start| (u64::from(start) - first).div_ceil(step)).filter(|&next| next < len) {
             Some(next) => operation = next,
-            None => return Some(passed),
+            None => return Some(ranges),
         }
     }
     None
@@ -269,7 +281,7 @@ mod tests {
         read: AtomicUsize,
     }
 
-    impl Generate for Round {
+    impl ScheduleGenerator for Round {
         fn header(&self) -> &Header {
             &self.header
         }
@@ -325,9 +337,9 @@ mod tests {
     #[test]
     fn only_representative_ranks_count_toward_the_run_limit() {
         let (ranks, channels, runs) = (2048, 64, 129);
-        assert!(ranks as usize * usize::from(channels) * runs as usize > MOST_RUNS);
+        assert!(ranks as usize * usize::from(channels) * runs as usize > MAX_RUNS);
         let round = round(Layout::equal(Bytes(1 << 30), ranks), (ranks, channels, runs));
-        let one = OneBlock::of(&round).unwrap();
+        let one = RepresentativeBlock::find(&round).unwrap();
         assert_eq!((one.blocks(), one.programs.len()), (u64::from(channels), ranks as usize));
         assert!(one.programs.iter().all(|program| program.runs().len() == runs as usize));
         assert_eq!(one.programs[7].runs()[0].peer, Walk::fixed(8));
@@ -340,7 +352,7 @@ mod tests {
         let ranks = 2048;
         let segment = Segment { bytes: Bytes(1 << 20), parts: 1 };
         let round = round(Layout::new(vec![segment; ranks as usize]), (ranks, 4, 1));
-        assert!(OneBlock::of(&round).is_some() && round.header.layout.is_even());
+        assert!(RepresentativeBlock::find(&round).is_some() && round.header.layout.is_even());
         assert!(round.read.into_inner() <= 2);
     }
 
@@ -360,10 +372,10 @@ mod tests {
             dst: walk,
             span: 1,
         };
-        let passed = |len, walk: Walk| stretches(&header, walk, &run(len, walk), usize::MAX);
-        assert_eq!(passed(4, Walk::linear(2_000_000, 1)), Some(vec![(1_000_000, 0), (1_000_001, 2)]));
-        assert_eq!(passed(5, Walk::linear(9, 3)), Some(vec![(4, 0), (6, 1), (7, 2), (9, 3), (10, 4)]));
-        assert_eq!(passed(7, Walk::fixed(9)), Some(vec![(4, 0)]));
-        assert_eq!(passed(2, Walk::linear((1 << 21) - 1, 1)), None);
+        let size_ranges = |len, walk: Walk| uniform_ranges(&header, walk, &run(len, walk), usize::MAX);
+        assert_eq!(size_ranges(4, Walk::linear(2_000_000, 1)), Some(vec![(1_000_000, 0), (1_000_001, 2)]));
+        assert_eq!(size_ranges(5, Walk::linear(9, 3)), Some(vec![(4, 0), (6, 1), (7, 2), (9, 3), (10, 4)]));
+        assert_eq!(size_ranges(7, Walk::fixed(9)), Some(vec![(4, 0)]));
+        assert_eq!(size_ranges(2, Walk::linear((1 << 21) - 1, 1)), None);
     }
 }

@@ -1,14 +1,14 @@
 //! Passages between devices: the links of the route, the memories at its ends, and a lane if lanes are limited.
 
-use fabricast_topologies::route::{BufferPlace, Ecmp, Hop, Participants, Router, Share, Staging, Summary};
+use fabricast_topologies::route::{BufferLocation, Ecmp, Hop, Participants, Router, Share, Staging, Summary};
 use fabricast_topologies::{Fabric, LinkId, LinkKind, NodeId, Picos};
 
+use super::buffer_access::BufferAccess;
 use super::capacities::{COPY_MEMORY_USES, Capacities, REDUCTION_MEMORY_USES, Shared};
-use super::message::Way;
+use super::message::MessageRoute;
 use super::network::{Crossing, crosses};
-use super::reaches::Reaches;
-use super::{Framing, LowerError, Resource, Setting};
-use crate::engine::Passage;
+use super::{Environment, Framing, LowerError, Resource};
+use crate::engine::RouteLatency;
 use crate::profile::Profile;
 use crate::quantity::Rate;
 use crate::schedule::{Channel, Header, Protocol, Rank, TeamId};
@@ -16,7 +16,7 @@ use crate::sharing::{System, Use, WHOLE};
 
 /// Kind of access to the memories at the ends of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Flavour {
+pub(super) enum MemoryAccess {
     Move,
     MoveAndReduce,
     Copy,
@@ -30,27 +30,27 @@ pub(super) enum Flavour {
 
 /// Locations of the caller's buffers, if they lie outside the devices' memory, and the accesses to them.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Legs {
+pub(super) struct BufferRoutes {
     /// Node whose memory holds the sending rank's buffers.
     pub from: NodeId,
     /// Node whose memory holds the receiving rank's buffers.
     pub to: NodeId,
-    pub reaches: Reaches,
+    pub access: BufferAccess,
 }
 
 /// Everything that determines the passage of an operation.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Trip {
+pub(super) struct TransferSpec {
     pub from: NodeId,
     pub to: NodeId,
     /// Device that executes the operation.
-    pub by: NodeId,
-    pub flavour: Flavour,
+    pub executor: NodeId,
+    pub flavour: MemoryAccess,
     pub lane: Option<LaneUse>,
     /// Costs if the operation leaves the host.
     pub crossing: Crossing,
     /// Accesses to buffers outside the two devices.
-    pub legs: Legs,
+    pub buffer_routes: BufferRoutes,
     /// Distinguishes flows between the same devices if routes are hashed.
     pub label: u64,
 }
@@ -73,19 +73,19 @@ enum CopiedBy {
     Engines,
 }
 
-/// Recoverability of the placeholder costs of network crossings ([`Crossing::stand_in`]) from latencies and
+/// Recoverability of the placeholder costs of network crossings ([`Crossing::placeholder`]) from latencies and
 /// coefficients. They cannot be recovered if the longest of several routes counts or bytes are rescaled, as on routes
 /// to buffers and to multicast teams that leave the host.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Codes {
+pub(crate) enum PlaceholderRecovery {
     #[default]
-    Told,
-    Blurred,
+    Recoverable,
+    Unrecoverable,
 }
 
 /// Creates passages between devices, and the capacities on them.
 pub(crate) struct Devices<'a> {
-    setting: Setting<'a>,
+    setting: Environment<'a>,
     framing: Framing,
     /// Fraction of PCIe bandwidth that loads and stores between GPUs reach.
     peers: Framing,
@@ -94,7 +94,7 @@ pub(crate) struct Devices<'a> {
     relaying: Relaying,
     hops: Vec<Hop>,
     uses: Vec<Use>,
-    codes: Codes,
+    codes: PlaceholderRecovery,
 }
 
 /// GPUs that may relay traffic in place of missing NVLinks.
@@ -108,14 +108,14 @@ enum Relaying {
 
 impl<'a> Devices<'a> {
     /// Creates passages for plain transfers, in a system that already has the capacities `resources`.
-    pub(crate) fn new(setting: Setting<'a>, resources: Vec<Resource>) -> Self {
+    pub(crate) fn new(setting: Environment<'a>, resources: Vec<Resource>) -> Self {
         let capacities = Capacities::continued(setting, resources);
         let framing = Framing::new(1.0);
         Self::with(setting, (framing, CopiedBy::Sms), Relaying::AnyRank, capacities)
     }
 
     /// Creates passages for the operations of a schedule.
-    pub(super) fn for_schedule(setting: Setting<'a>, header: &Header, capacities: Capacities<'a>) -> Self {
+    pub(super) fn for_schedule(setting: Environment<'a>, header: &Header, capacities: Capacities<'a>) -> Self {
         let ranks = header.call.ranks as usize;
         let framing = Framing::new(setting.profile.protocol(header.protocol).wire_efficiency);
         let copies = if header.protocol == Protocol::CopyEngine { CopiedBy::Engines } else { CopiedBy::Sms };
@@ -127,12 +127,12 @@ impl<'a> Devices<'a> {
     }
 
     fn with(
-        setting: Setting<'a>,
+        setting: Environment<'a>,
         (framing, copies): (Framing, CopiedBy),
         relaying: Relaying,
         capacities: Capacities<'a>,
     ) -> Self {
-        let (hops, uses, codes) = (Vec::new(), Vec::new(), Codes::default());
+        let (hops, uses, codes) = (Vec::new(), Vec::new(), PlaceholderRecovery::default());
         let peers = Framing::new(setting.profile.links.pcie_peers);
         Self { setting, framing, peers, copies, capacities, relaying, hops, uses, codes }
     }
@@ -150,7 +150,7 @@ impl<'a> Devices<'a> {
         label(self.setting.router, channel)
     }
 
-    pub(super) fn codes(&self) -> Codes {
+    pub(super) fn codes(&self) -> PlaceholderRecovery {
         self.codes
     }
 
@@ -169,38 +169,53 @@ impl<'a> Devices<'a> {
         to: NodeId,
         label: u64,
         system: &mut System,
-    ) -> Result<Passage, LowerError> {
-        let legs = Legs { from, to, reaches: Reaches::default() };
-        self.make(
-            Trip { from, to, by: from, flavour: Flavour::Move, lane: None, crossing: Crossing::default(), legs, label },
+    ) -> Result<RouteLatency, LowerError> {
+        let buffer_routes = BufferRoutes { from, to, access: BufferAccess::default() };
+        self.make_passage(
+            TransferSpec {
+                from,
+                to,
+                executor: from,
+                flavour: MemoryAccess::Move,
+                lane: None,
+                crossing: Crossing::default(),
+                buffer_routes,
+                label,
+            },
             system,
         )
     }
 
-    pub(super) fn make(&mut self, trip: Trip, system: &mut System) -> Result<Passage, LowerError> {
-        let Trip { from, to, by, flavour, lane, .. } = trip;
+    pub(super) fn make_passage(&mut self, spec: TransferSpec, system: &mut System) -> Result<RouteLatency, LowerError> {
+        let TransferSpec { from, to, executor, flavour, lane, .. } = spec;
         self.uses.clear();
-        let mut latency = match trip.crossing.letter {
+        let mut latency = match spec.crossing.two_sided_bytes {
             // Ranks on one device exchange messages as well.
-            Some(bytes) if from == to && flavour != Flavour::Copy => self.deliver(trip, bytes, &Way::WITHIN, system),
+            Some(bytes) if from == to && flavour != MemoryAccess::Copy => {
+                self.deliver(spec, bytes, &MessageRoute::SAME_DEVICE, system)
+            }
             _ if from == to => Picos::ZERO,
-            _ => self.travel(trip, system)?,
+            _ => self.add_route(spec, system)?,
         };
-        if flavour == Flavour::Notify {
-            return Ok(Passage { route: None, latency });
+        if flavour == MemoryAccess::Notify {
+            return Ok(RouteLatency { route: None, latency });
         }
-        if trip.legs.reaches.any() {
-            latency += self.reach(trip, system)?;
+        if spec.buffer_routes.access.any() {
+            latency += self.add_buffer_routes(spec, system)?;
         }
         let (read, written) = match flavour {
-            Flavour::Copy => (0, COPY_MEMORY_USES),
-            Flavour::Reduce | Flavour::MoveAndReduce if from == to => (0, REDUCTION_MEMORY_USES),
-            Flavour::MoveAndReduce => (1, REDUCTION_MEMORY_USES),
-            Flavour::Move | Flavour::Reduce | Flavour::Spread(_) | Flavour::Gather(_) | Flavour::Notify => (1, 1),
+            MemoryAccess::Copy => (0, COPY_MEMORY_USES),
+            MemoryAccess::Reduce | MemoryAccess::MoveAndReduce if from == to => (0, REDUCTION_MEMORY_USES),
+            MemoryAccess::MoveAndReduce => (1, REDUCTION_MEMORY_USES),
+            MemoryAccess::Move
+            | MemoryAccess::Reduce
+            | MemoryAccess::Spread(_)
+            | MemoryAccess::Gather(_)
+            | MemoryAccess::Notify => (1, 1),
         };
         self.add(Resource::Memory(from), self.framing.coefficient(read), system);
         self.add(Resource::Memory(to), self.framing.coefficient(written), system);
-        Ok(self.finish(latency, by, lane, system))
+        Ok(self.finish(latency, executor, lane, system))
     }
 
     pub(super) fn fabric(&self) -> &'a Fabric {
@@ -212,35 +227,40 @@ impl<'a> Devices<'a> {
     }
 
     /// Location of the caller's buffers.
-    pub(super) fn buffers(&self) -> BufferPlace {
+    pub(super) fn buffers(&self) -> BufferLocation {
         self.setting.router.options().buffers
     }
 
     /// Adds the routes to the caller's buffers and returns their latency. Reads at both ends start at the same time.
-    fn reach(&mut self, trip: Trip, system: &mut System) -> Result<Picos, LowerError> {
-        let Trip { from, to, legs, .. } = trip;
-        let Reaches { reads_source, reads_target, writes_target } = legs.reaches;
-        let source = if reads_source { self.leg(trip, (legs.from, from), system)? } else { Picos::ZERO };
-        let target = if reads_target { self.leg(trip, (legs.to, to), system)? } else { Picos::ZERO };
-        let result = if writes_target { self.leg(trip, (to, legs.to), system)? } else { Picos::ZERO };
+    fn add_buffer_routes(&mut self, spec: TransferSpec, system: &mut System) -> Result<Picos, LowerError> {
+        let TransferSpec { from, to, buffer_routes: legs, .. } = spec;
+        let BufferAccess { reads_source, reads_target, writes_target } = legs.access;
+        let source = if reads_source { self.add_buffer_route(spec, (legs.from, from), system)? } else { Picos::ZERO };
+        let target = if reads_target { self.add_buffer_route(spec, (legs.to, to), system)? } else { Picos::ZERO };
+        let result = if writes_target { self.add_buffer_route(spec, (to, legs.to), system)? } else { Picos::ZERO };
         Ok(source.max(target) + result)
     }
 
     /// Adds the route of a payload between a device and a buffer, and the load on the buffer's memory.
-    fn leg(&mut self, trip: Trip, (from, to): (NodeId, NodeId), system: &mut System) -> Result<Picos, LowerError> {
+    fn add_buffer_route(
+        &mut self,
+        spec: TransferSpec,
+        (from, to): (NodeId, NodeId),
+        system: &mut System,
+    ) -> Result<Picos, LowerError> {
         if from == to {
             return Ok(Picos::ZERO);
         }
         let before = self.uses.len();
         // A leg is not a message of its own.
-        let crossing = Crossing { letter: None, ..trip.crossing };
-        let latency = self.travel_aside(Trip { from, to, crossing, ..trip }, system)?;
+        let crossing = Crossing { two_sided_bytes: None, ..spec.crossing };
+        let latency = self.add_concurrent_route(TransferSpec { from, to, crossing, ..spec }, system)?;
         for one in self.uses.iter_mut().skip(before) {
             one.coefficient = self.framing.unframed(one.coefficient);
         }
-        let buffers = if from == trip.legs.from || from == trip.legs.to { from } else { to };
+        let buffers = if from == spec.buffer_routes.from || from == spec.buffer_routes.to { from } else { to };
         let copies = match self.buffers() {
-            BufferPlace::Pageable => COPY_MEMORY_USES,
+            BufferLocation::Pageable => COPY_MEMORY_USES,
             _ => 0,
         };
         self.add(Resource::Memory(buffers), self.framing.coefficient(1 + copies), system);
@@ -248,35 +268,35 @@ impl<'a> Devices<'a> {
     }
 
     /// Returns the passage over the collected uses, through a lane of a device.
-    fn finish(&mut self, latency: Picos, by: NodeId, lane: Option<LaneUse>, system: &mut System) -> Passage {
+    fn finish(&mut self, latency: Picos, executor: NodeId, lane: Option<LaneUse>, system: &mut System) -> RouteLatency {
         if let Some(LaneUse { rank, channel, coefficient }) = lane {
-            let taken = coefficient.unwrap_or_else(|| self.framing.coefficient(1));
-            self.add(Resource::Lane(rank, channel), taken, system);
-            self.add(Resource::Processors(by), self.capacities.processor_share(taken), system);
+            let lane_use = coefficient.unwrap_or_else(|| self.framing.coefficient(1));
+            self.add(Resource::Lane(rank, channel), lane_use, system);
+            self.add(Resource::Processors(executor), self.capacities.processor_share(lane_use), system);
         }
         self.merge_uses(|a, b| a + b);
         let route = (!self.uses.is_empty()).then(|| system.add_route(&self.uses, Rate::UNLIMITED, 1));
-        Passage { route, latency }
+        RouteLatency { route, latency }
     }
 
-    /// Returns the passage of a multicast operation of the device `trip.from`. The bytes pass each link between the
+    /// Returns the passage of a multicast operation of the device `spec.from`. The bytes pass each link between the
     /// device and the members once, the links between the device itself and the switch in both directions, and every
     /// member's memory. The latency is that of the longest route.
     pub(super) fn make_team(
         &mut self,
-        trip: Trip,
+        spec: TransferSpec,
         members: &[NodeId],
         system: &mut System,
-    ) -> Result<Passage, LowerError> {
-        let Trip { from: own, lane, flavour, .. } = trip;
-        let spreads = matches!(flavour, Flavour::Spread(_));
+    ) -> Result<RouteLatency, LowerError> {
+        let TransferSpec { from: owner, lane, flavour, .. } = spec;
+        let spreads = matches!(flavour, MemoryAccess::Spread(_));
         self.uses.clear();
         let mut latency = Picos::ZERO;
-        let mut others = members.iter().copied().filter(|&member| member != own).peekable();
+        let mut others = members.iter().copied().filter(|&member| member != owner).peekable();
         let nearest = others.peek().copied();
         for other in others {
-            let (from, to) = if spreads { (own, other) } else { (other, own) };
-            latency = latency.max(self.travel_aside(Trip { from, to, ..trip }, system)?);
+            let (from, to) = if spreads { (owner, other) } else { (other, owner) };
+            latency = latency.max(self.add_concurrent_route(TransferSpec { from, to, ..spec }, system)?);
             if let Some(hop) = self.hops.iter().find(|hop| !self.copies(hop.link, to)) {
                 let at = self.setting.fabric.ends(hop.link).1;
                 return Err(LowerError::NoMulticast { from, to, at });
@@ -284,14 +304,14 @@ impl<'a> Devices<'a> {
         }
         if let Some(other) = nearest {
             // The device's own part returns from the switch.
-            let (from, to) = if spreads { (other, own) } else { (own, other) };
-            let (before, _) = (self.uses.len(), self.travel(Trip { from, to, ..trip }, system)?);
+            let (from, to) = if spreads { (other, owner) } else { (owner, other) };
+            let (before, _) = (self.uses.len(), self.add_route(TransferSpec { from, to, ..spec }, system)?);
             self.uses.truncate(before);
             let hops = std::mem::take(&mut self.hops);
             for hop in &hops {
                 let (start, end) = self.setting.fabric.ends(hop.link);
-                if if spreads { end == own } else { start == own } {
-                    self.add(Resource::Link(hop.link), share_of(hop), system);
+                if if spreads { end == owner } else { start == owner } {
+                    self.add(Resource::Link(hop.link), hop_coefficient(hop), system);
                 }
             }
             self.hops = hops;
@@ -299,71 +319,71 @@ impl<'a> Devices<'a> {
         self.merge_uses(u64::max);
         let reached = Framing::new(self.setting.profile.links.multicast);
         for one in &mut self.uses {
-            one.coefficient = reached.stretched(one.coefficient);
+            one.coefficient = reached.scale_coefficient(one.coefficient);
         }
         for &member in members {
             self.add(Resource::Memory(member), self.framing.coefficient(1), system);
         }
-        self.add(Resource::Memory(own), self.framing.coefficient(1), system);
-        Ok(self.finish(latency, own, lane, system))
+        self.add(Resource::Memory(owner), self.framing.coefficient(1), system);
+        Ok(self.finish(latency, owner, lane, system))
     }
 
     /// Returns true if a link ends at the destination, or at a switch that multicasts.
     fn copies(&self, link: LinkId, to: NodeId) -> bool {
         let (_, at) = self.setting.fabric.ends(link);
-        at == to || self.setting.fabric.node(at).figures.multicasts()
+        at == to || self.setting.fabric.node(at).figures.supports_multicast()
     }
 
     /// Adds the links and switches of the route between two devices, the memories that stage the data (those of
     /// relaying GPUs, and host memory) and the copy engines that move it. Returns the latency.
-    fn travel(&mut self, trip: Trip, system: &mut System) -> Result<Picos, LowerError> {
+    fn add_route(&mut self, spec: TransferSpec, system: &mut System) -> Result<Picos, LowerError> {
         let mut hops = std::mem::take(&mut self.hops);
         hops.clear();
         let router = self.setting.router;
         let summary = match &self.relaying {
-            Relaying::AnyRank => router.route_into(trip.from, trip.to, trip.label, &mut hops),
-            Relaying::Among(ranks) => router.route_among(ranks, (trip.from, trip.to), trip.label, &mut hops),
+            Relaying::AnyRank => router.route_into(spec.from, spec.to, spec.label, &mut hops),
+            Relaying::Among(ranks) => router.route_for_participants(ranks, (spec.from, spec.to), spec.label, &mut hops),
         };
         let leaves = crosses(self.setting.fabric, &hops);
-        if trip.flavour != Flavour::Notify {
+        if spec.flavour != MemoryAccess::Notify {
             let is_gpu = |device: NodeId| self.setting.fabric.node(device).kind.is_rank();
-            let by_sms = self.copies == CopiedBy::Sms && !leaves && is_gpu(trip.from) && is_gpu(trip.to);
+            let copied_by_sms = self.copies == CopiedBy::Sms && !leaves && is_gpu(spec.from) && is_gpu(spec.to);
             for hop in &hops {
                 let is_pcie = self.setting.fabric.link(hop.link).kind == LinkKind::Pcie;
-                let share = share_of(hop);
-                let on_link = if by_sms && is_pcie { self.peers.stretched(share) } else { share };
-                self.add(Resource::Link(hop.link), on_link, system);
+                let share = hop_coefficient(hop);
+                let link_share = if copied_by_sms && is_pcie { self.peers.scale_coefficient(share) } else { share };
+                self.add(Resource::Link(hop.link), link_share, system);
                 let (_, into) = self.setting.fabric.ends(hop.link);
                 self.add(Resource::Crossbar(into), share, system);
             }
-            for (relay, share) in router.relays(&hops, trip.to) {
-                self.add(Resource::Memory(relay), COPY_MEMORY_USES * part_of(share), system);
+            for (relay, share) in router.relays(&hops, spec.to) {
+                self.add(Resource::Memory(relay), COPY_MEMORY_USES * share_coefficient(share), system);
             }
         }
         let rest = match &summary {
-            Ok(summary) if trip.crossing.letter.is_some() => self.first_fragment(&hops, summary.staging),
+            Ok(summary) if spec.crossing.two_sided_bytes.is_some() => self.first_fragment(&hops, summary.staging),
             _ => Vec::new(),
         };
         self.hops = hops;
         let Summary { mut latency, staging, .. } = summary?;
-        if let Some(bytes) = trip.crossing.letter {
-            let way = Way { latency, staging, leaves, legs: rest };
-            latency += self.deliver(trip, bytes, &way, system);
+        if let Some(bytes) = spec.crossing.two_sided_bytes {
+            let message_route = MessageRoute { latency, staging, leaves, sections: rest };
+            latency += self.deliver(spec, bytes, &message_route, system);
         }
         if leaves {
-            latency += trip.crossing.latency_to(self.setting.fabric, trip.to);
-            if trip.flavour != Flavour::Notify {
-                self.add(Resource::Proxy(trip.from), trip.crossing.proxy, system);
+            latency += spec.crossing.latency_to(self.setting.fabric, spec.to);
+            if spec.flavour != MemoryAccess::Notify {
+                self.add(Resource::Proxy(spec.from), spec.crossing.proxy, system);
             }
         }
-        if trip.flavour != Flavour::Notify {
+        if spec.flavour != MemoryAccess::Notify {
             for cpu in staging.cpus() {
                 self.add(Resource::Memory(cpu), COPY_MEMORY_USES * WHOLE, system);
             }
             if self.copies == CopiedBy::Engines {
                 // One engine puts or gets; through host memory, one engine at each end moves the data.
                 let both = staging != Staging::default();
-                for device in [trip.from, trip.to].into_iter().filter(|&device| both || device == trip.by) {
+                for device in [spec.from, spec.to].into_iter().filter(|&device| both || device == spec.executor) {
                     self.add(Resource::CopyEngines(device), self.framing.coefficient(1), system);
                 }
             }
@@ -371,11 +391,11 @@ impl<'a> Devices<'a> {
         Ok(latency)
     }
 
-    /// Variant of [`Self::travel`] for one of several concurrent routes of an operation.
-    fn travel_aside(&mut self, trip: Trip, system: &mut System) -> Result<Picos, LowerError> {
-        let latency = self.travel(trip, system)?;
-        if trip.crossing != Crossing::default() && crosses(self.setting.fabric, &self.hops) {
-            self.codes = Codes::Blurred;
+    /// Variant of [`Self::add_route`] for one of several concurrent routes of an operation.
+    fn add_concurrent_route(&mut self, spec: TransferSpec, system: &mut System) -> Result<Picos, LowerError> {
+        let latency = self.add_route(spec, system)?;
+        if spec.crossing != Crossing::default() && crosses(self.setting.fabric, &self.hops) {
+            self.codes = PlaceholderRecovery::Unrecoverable;
         }
         Ok(latency)
     }
@@ -389,13 +409,13 @@ impl<'a> Devices<'a> {
         }
     }
 
-    /// Merges uses of one capacity with `together`.
-    fn merge_uses(&mut self, together: fn(u64, u64) -> u64) {
+    /// Merges uses of one capacity with `combine`.
+    fn merge_uses(&mut self, combine: fn(u64, u64) -> u64) {
         self.uses.sort_unstable();
-        self.uses.dedup_by(|next, kept| {
-            let same = next.resource == kept.resource;
+        self.uses.dedup_by(|next, previous| {
+            let same = next.resource == previous.resource;
             if same {
-                kept.coefficient = together(kept.coefficient, next.coefficient);
+                previous.coefficient = combine(previous.coefficient, next.coefficient);
             }
             same
         });
@@ -411,11 +431,11 @@ pub(super) fn label(router: &Router<'_>, channel: Channel) -> u64 {
 }
 
 /// Share of a transfer that passes a hop, in units of [`WHOLE`].
-pub(super) fn share_of(hop: &Hop) -> u64 {
-    part_of(hop.share)
+pub(super) fn hop_coefficient(hop: &Hop) -> u64 {
+    share_coefficient(hop.share)
 }
 
 /// Share of a transfer, in units of [`WHOLE`].
-fn part_of(share: Share) -> u64 {
+fn share_coefficient(share: Share) -> u64 {
     (WHOLE * u64::from(share.numerator)).div_ceil(u64::from(share.denominator.max(1)))
 }

@@ -1,10 +1,10 @@
 //! Lowering of concurrent schedules by their first blocks, if all blocks are equal.
 
-use fabricast_topologies::route::{BufferPlace, Ecmp};
+use fabricast_topologies::route::{BufferLocation, Ecmp};
 
-use super::channels::{OneBlock, counted_for_all};
-use super::{LowerError, Lowered, Party, lower};
-use crate::schedule::Written;
+use super::channels::{RepresentativeBlock, multiply_shared_traffic};
+use super::{LowerError, Lowered, ScheduleInstance, lower};
+use crate::schedule::StoredPrograms;
 
 /// Lowers schedules that share a fabric. If the blocks of every schedule are equal, only first blocks are lowered, and
 /// the number of blocks that each represents is returned too; otherwise everything is lowered, with `None`. The
@@ -13,61 +13,62 @@ use crate::schedule::Written;
 ///
 /// # Errors
 /// [`LowerError`], as [`lower`].
-pub fn lower_first_blocks(parties: &[Party<'_>]) -> Result<(Lowered, Option<u64>), LowerError> {
-    match OneBlocks::of(parties) {
-        Some(ones) => Ok((ones.lowered(parties)?, Some(ones.blocks()))),
+pub fn lower_first_blocks(parties: &[ScheduleInstance<'_>]) -> Result<(Lowered, Option<u64>), LowerError> {
+    match FirstBlocks::find(parties) {
+        Some(ones) => Ok((ones.lower(parties)?, Some(ones.blocks()))),
         None => Ok((lower(parties)?, None)),
     }
 }
 
 /// First blocks of several schedules.
-struct OneBlocks<'a> {
+struct FirstBlocks<'a> {
     /// One entry per distinct schedule.
-    ones: Vec<OneBlock<'a>>,
-    /// Index of each party's schedule in `ones`.
-    of_party: Vec<usize>,
+    blocks: Vec<RepresentativeBlock<'a>>,
+    /// Index of each party's schedule in `blocks`.
+    party_blocks: Vec<usize>,
 }
 
-impl<'a> OneBlocks<'a> {
+impl<'a> FirstBlocks<'a> {
     /// Returns `None` if a schedule's blocks differ, or schedules have different numbers of blocks: the capacities that
     /// first blocks share would then not be shared in equal proportion.
-    fn of(parties: &[Party<'a>]) -> Option<Self> {
-        let mut found = Self { ones: Vec::new(), of_party: Vec::with_capacity(parties.len()) };
-        let mut firsts: Vec<&Party<'a>> = Vec::new();
+    fn find(parties: &[ScheduleInstance<'a>]) -> Option<Self> {
+        let mut blocks = Self { blocks: Vec::new(), party_blocks: Vec::with_capacity(parties.len()) };
+        let mut firsts: Vec<&ScheduleInstance<'a>> = Vec::new();
         for party in parties {
-            let is_it = |first: &&Party<'a>| std::ptr::addr_eq(first.generator, party.generator);
-            let number = firsts.iter().position(is_it).unwrap_or(firsts.len());
+            let is_same_schedule = |first: &&ScheduleInstance<'a>| std::ptr::addr_eq(first.generator, party.generator);
+            let number = firsts.iter().position(is_same_schedule).unwrap_or(firsts.len());
             if number == firsts.len() {
-                found.ones.push(one_block(party)?);
+                blocks.blocks.push(find_representative_block(party)?);
                 firsts.push(party);
             }
-            found.of_party.push(number);
+            blocks.party_blocks.push(number);
         }
-        found.ones.windows(2).all(|pair| pair[0].blocks() == pair[1].blocks()).then_some(found)
+        blocks.blocks.windows(2).all(|pair| pair[0].blocks() == pair[1].blocks()).then_some(blocks)
     }
 
     /// Number of blocks that each first block represents.
     fn blocks(&self) -> u64 {
-        self.ones.first().map_or(1, OneBlock::blocks)
+        self.blocks.first().map_or(1, RepresentativeBlock::blocks)
     }
 
     /// Lowers the parties with one block each and multiplies their shared traffic.
-    fn lowered(&self, parties: &[Party<'a>]) -> Result<Lowered, LowerError> {
-        let written: Vec<Written<'_>> = self.ones.iter().map(OneBlock::written).collect();
-        let one = |(&number, party): (&usize, &Party<'a>)| {
-            written.get(number).map(|generator| Party { generator, setting: party.setting })
+    fn lower(&self, parties: &[ScheduleInstance<'a>]) -> Result<Lowered, LowerError> {
+        let generators: Vec<StoredPrograms<'_>> = self.blocks.iter().map(RepresentativeBlock::schedule).collect();
+        let replace_generator = |(&number, party): (&usize, &ScheduleInstance<'a>)| {
+            generators.get(number).map(|generator| ScheduleInstance { generator, setting: party.setting })
         };
-        let firsts: Vec<Party<'_>> = self.of_party.iter().zip(parties).filter_map(one).collect();
+        let firsts: Vec<ScheduleInstance<'_>> =
+            self.party_blocks.iter().zip(parties).filter_map(replace_generator).collect();
         let mut lowered = lower(&firsts)?;
-        counted_for_all(self.blocks(), &mut lowered);
+        multiply_shared_traffic(self.blocks(), &mut lowered);
         Ok(lowered)
     }
 }
 
 /// Returns the block that represents all blocks of a schedule, if they are equal and use the same routes.
-pub(crate) fn one_block<'a>(party: &Party<'a>) -> Option<OneBlock<'a>> {
+pub(crate) fn find_representative_block<'a>(party: &ScheduleInstance<'a>) -> Option<RepresentativeBlock<'a>> {
     let options = party.setting.router.options();
     // Hashed ECMP selects routes per channel, and managed memory migrates on first touch, which depends on the channel.
-    let by_channel = matches!(options.ecmp, Ecmp::Hashed { .. }) || options.buffers == BufferPlace::Managed;
-    if by_channel { None } else { OneBlock::of(party.generator) }
+    let by_channel = matches!(options.ecmp, Ecmp::Hashed { .. }) || options.buffers == BufferLocation::Managed;
+    if by_channel { None } else { RepresentativeBlock::find(party.generator) }
 }

@@ -5,15 +5,15 @@ use fabricast_topologies::route::{Hop, Staging};
 use fabricast_topologies::{Bandwidth, Bytes, NodeId, Picos};
 
 use super::Resource;
-use super::devices::{Devices, Flavour, Trip};
-use super::effort::BLOCK_TIME;
-use crate::profile::{Carried, Ends, MessageCosts, time_at_rate};
+use super::devices::{Devices, MemoryAccess, TransferSpec};
+use super::operation_cost::BLOCK_TIME;
+use crate::profile::{DataPath, MemoryKind, MessageCosts, time_at_rate};
 use crate::quantity::Work;
 use crate::sharing::{System, WHOLE};
 
 /// Route of a message.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Way {
+pub(super) struct MessageRoute {
     /// Latency of its links.
     pub latency: Picos,
     /// Staging in host memory.
@@ -21,27 +21,27 @@ pub(super) struct Way {
     /// True if the route leaves the host.
     pub leaves: bool,
     /// Bandwidth of each section of the route between its ends and the staging buffers; empty if nothing is staged.
-    pub legs: Vec<Bandwidth>,
+    pub sections: Vec<Bandwidth>,
 }
 
-impl Way {
+impl MessageRoute {
     /// Route between two ranks on one device.
-    pub const WITHIN: Self =
-        Self { latency: Picos::ZERO, staging: Staging { out: None, into: None }, leaves: false, legs: Vec::new() };
+    pub const SAME_DEVICE: Self =
+        Self { latency: Picos::ZERO, staging: Staging { out: None, into: None }, leaves: false, sections: Vec::new() };
 
     /// Hardware that carries the data of large messages.
-    fn carried(&self) -> Carried {
+    fn carried(&self) -> DataPath {
         match (self.staging == Staging::default(), self.leaves) {
-            (false, _) => Carried::ByWayOfHosts,
-            (true, true) => Carried::ByNic,
-            (true, false) => Carried::ByEngine,
+            (false, _) => DataPath::HostStaged,
+            (true, true) => DataPath::Nic,
+            (true, false) => DataPath::CopyEngine,
         }
     }
 
     /// Time until the first fragment has reached every staging buffer and the pipeline is full. Each section of the
     /// route adds its time for a fragment, except the slowest, whose time is included in that of all fragments.
     fn filling(&self, fragment: Bytes) -> Picos {
-        let times = || self.legs.iter().map(|&rate| time_at_rate(fragment, rate));
+        let times = || self.sections.iter().map(|&rate| time_at_rate(fragment, rate));
         let slowest = times().max().unwrap_or(Picos::ZERO);
         Picos(times().sum::<Picos>().0.saturating_sub(slowest.0))
     }
@@ -49,25 +49,31 @@ impl Way {
 
 impl Devices<'_> {
     /// Adds the sending process's time for a message; returns the latency in addition to that of its path.
-    pub(super) fn deliver(&mut self, trip: Trip, bytes: Bytes, way: &Way, system: &mut System) -> Picos {
+    pub(super) fn deliver(
+        &mut self,
+        trip: TransferSpec,
+        bytes: Bytes,
+        route: &MessageRoute,
+        system: &mut System,
+    ) -> Picos {
         let Some(costs) = self.messages() else { return Picos::ZERO };
         let ends = match self.is_cpu(trip.from) {
-            true => Ends::Hosts,
-            false => Ends::Devices,
+            true => MemoryKind::Hosts,
+            false => MemoryKind::Devices,
         };
-        let carried = way.carried();
-        let latency = costs.latency(bytes, way.latency, ends, carried);
-        if trip.flavour == Flavour::Notify || bytes.0 == 0 {
+        let carried = route.carried();
+        let latency = costs.latency(bytes, route.latency, ends, carried);
+        if trip.flavour == MemoryAccess::Notify || bytes.0 == 0 {
             return latency;
         }
         // Messages of host memory are copied by their process, whose lane is charged instead.
-        if ends == Ends::Devices {
+        if ends == MemoryKind::Devices {
             let busy = Work::passed(BLOCK_TIME, costs.busy(bytes, carried)).0.saturating_mul(u128::from(WHOLE));
             let payload = Work::of_bytes(bytes.0).0.max(1);
             self.add(Resource::Proxy(trip.from), u64::try_from(busy.div_ceil(payload)).unwrap_or(u64::MAX), system);
         }
-        if carried == Carried::ByWayOfHosts && ends == Ends::Devices && !costs.is_eager(bytes) {
-            return latency + way.filling(costs.fragment.min(bytes));
+        if carried == DataPath::HostStaged && ends == MemoryKind::Devices && !costs.is_eager(bytes) {
+            return latency + route.filling(costs.fragment.min(bytes));
         }
         latency
     }
@@ -81,8 +87,8 @@ impl Devices<'_> {
         let mut slowest: Option<Bandwidth> = None;
         for hop in hops {
             let link = self.fabric().link(hop.link);
-            let whole = link.bandwidth.map(|rate| hop.share.whole_of(rate));
-            slowest = slowest.into_iter().chain(whole).min();
+            let link_rate = link.bandwidth.map(|rate| hop.share.whole_bandwidth(rate));
+            slowest = slowest.into_iter().chain(link_rate).min();
             let (_, end) = self.fabric().ends(hop.link);
             if staging.cpus().any(|cpu| cpu == end) {
                 legs.extend(slowest.take());

@@ -3,23 +3,23 @@
 //! Ranks become devices, peers become routes over links, chunks become work and protocols become costs. After lowering,
 //! the engine sees only runs, routes and capacities.
 
+mod buffer_access;
 mod capacities;
 mod channels;
-mod crowd;
+mod concurrent_peers;
+mod connection_order;
+mod device_demand;
 mod devices;
-mod effort;
-mod fates;
 mod first_blocks;
-mod in_line;
 mod message;
 mod network;
-mod one_rank;
-mod partners;
+mod operation_cost;
+mod pass_sharing;
 mod passages;
 mod pieces;
-mod reaches;
-mod sent;
-mod together;
+mod rank_bound;
+mod rank_traffic;
+mod sum_destination;
 mod traffic;
 
 use fabricast_topologies::route::Router;
@@ -27,34 +27,35 @@ use fabricast_topologies::{Bytes, Fabric, NodeId, Picos};
 use rustc_hash::FxHashMap;
 
 use crate::engine::{Edge, Order, Pace, PerOp, WorkRun, Workload};
-use crate::profile::{Fate, Profile};
+use crate::profile::{Destination, Profile};
 use crate::quantity::Work;
 use crate::schedule::{
-    Buffer, Channel, Dependency, Generate, Header, OpKind, Program, Rank, Run, Schedule, ScheduleError, TeamId, Walk,
+    Buffer, Channel, Dependency, Header, OpKind, Program, Rank, Run, Schedule, ScheduleError, ScheduleGenerator,
+    TeamId, Walk,
 };
+use buffer_access::{BufferAccess, Results};
 pub use capacities::Resource;
 use capacities::{Capacities, Shared};
-use crowd::Crowd;
-pub(crate) use devices::{Codes, Devices};
-pub(crate) use effort::{Effort, OneEffort, Start, Tasks};
-use effort::{Efforts, whole_bytes};
-use fates::Fates;
+use concurrent_peers::Partners;
+use connection_order::ConnectionLines;
+use device_demand::DeviceDemand;
+pub(crate) use devices::{Devices, PlaceholderRecovery};
+pub(crate) use first_blocks::find_representative_block;
 pub use first_blocks::lower_first_blocks;
-pub(crate) use first_blocks::one_block;
-use in_line::InLine;
 pub(crate) use network::{Crossing, Latency};
-pub use one_rank::OneRank;
-use partners::Partners;
+pub(crate) use operation_cost::{OperationCost, OperationCosts, Start, Tasks};
+use operation_cost::{RunCosts, whole_bytes};
+use pass_sharing::PassSharing;
 use passages::Passages;
 use pieces::{Pieces, Ranges, RunWork};
-use reaches::{Reaches, Results};
-pub use sent::sent;
-use together::Together;
+pub use rank_bound::RankBound;
+pub use rank_traffic::rank_traffic;
+use sum_destination::SumDestinations;
 pub use traffic::Traffic;
 
 /// Placement of a schedule on a fabric, and the software costs of its profile.
 #[derive(Clone, Copy)]
-pub struct Setting<'a> {
+pub struct Environment<'a> {
     /// The fabric.
     pub fabric: &'a Fabric,
     /// Routes on the fabric.
@@ -122,16 +123,16 @@ pub struct Lowered {
     /// First run of each rank, followed by the total number of runs.
     pub rank_starts: Vec<u32>,
     /// First run of each party.
-    pub party_starts: Vec<u32>,
+    pub instance_starts: Vec<u32>,
 }
 
 /// A schedule and its setting; several parties run concurrently.
 #[derive(Clone, Copy)]
-pub struct Party<'a> {
+pub struct ScheduleInstance<'a> {
     /// Generator of the schedule.
-    pub generator: &'a dyn Generate,
+    pub generator: &'a dyn ScheduleGenerator,
     /// Placement and costs. Parties of one run share fabric, router and profile; each has its own devices and delays.
-    pub setting: Setting<'a>,
+    pub setting: Environment<'a>,
 }
 
 /// Lowers all ranks of all parties into one workload. The parties start at the same time and share every capacity of
@@ -139,7 +140,7 @@ pub struct Party<'a> {
 ///
 /// # Errors
 /// [`LowerError`].
-pub fn lower(parties: &[Party<'_>]) -> Result<Lowered, LowerError> {
+pub fn lower(parties: &[ScheduleInstance<'_>]) -> Result<Lowered, LowerError> {
     lower_with(parties, &mut Tables::default())
 }
 
@@ -149,26 +150,29 @@ pub fn lower(parties: &[Party<'_>]) -> Result<Lowered, LowerError> {
 ///
 /// # Errors
 /// [`LowerError`].
-pub(crate) fn lower_for_any_size(party: Party<'_>) -> Result<(Lowered, Tasks, Codes), LowerError> {
+pub(crate) fn lower_for_any_size(
+    party: ScheduleInstance<'_>,
+) -> Result<(Lowered, Tasks, PlaceholderRecovery), LowerError> {
     let mut tables = Tables { tasks: Some(Tasks::default()), ..Tables::default() };
     let lowered = lower_with(&[party], &mut tables)?;
     Ok((lowered, tables.tasks.unwrap_or_default(), tables.codes))
 }
 
-fn lower_with(parties: &[Party<'_>], tables: &mut Tables) -> Result<Lowered, LowerError> {
-    for Party { generator, setting } in parties {
+fn lower_with(parties: &[ScheduleInstance<'_>], tables: &mut Tables) -> Result<Lowered, LowerError> {
+    for ScheduleInstance { generator, setting } in parties {
         let (ranks, devices) = (generator.header().call.ranks, setting.placement.len());
         if devices < ranks as usize {
             return Err(LowerError::TooFewDevices { ranks, devices });
         }
     }
-    let surveys: Vec<Survey> = parties.iter().map(Survey::of).collect::<Result<_, _>>()?;
-    let crowd = Crowd::of(parties, surveys.iter().any(|survey| survey.has_local_work));
-    let startup = |party: &Party<'_>| Effort::new(party.setting.profile, party.generator.header()).startup();
+    let surveys: Vec<Survey> = parties.iter().map(Survey::new).collect::<Result<_, _>>()?;
+    let crowd = DeviceDemand::new(parties, surveys.iter().any(|survey| survey.has_local_work));
+    let startup =
+        |party: &ScheduleInstance<'_>| OperationCosts::new(party.setting.profile, party.generator.header()).startup();
     let mut lowered = Lowered { rank_starts: vec![0], ..Lowered::default() };
     lowered.workload = Workload { startup: parties.iter().map(startup).min().unwrap_or_default(), ..Workload::new() };
     for (&party, survey) in parties.iter().zip(surveys) {
-        lowered.party_starts.push(lowered.workload.runs.len() as u32);
+        lowered.instance_starts.push(lowered.workload.runs.len() as u32);
         add_party(party, &survey, &crowd, tables, &mut lowered)?;
     }
     Ok(lowered)
@@ -176,15 +180,15 @@ fn lower_with(parties: &[Party<'_>], tables: &mut Tables) -> Result<Lowered, Low
 
 /// Appends the ranks of one party to those already lowered.
 fn add_party(
-    party: Party<'_>,
+    party: ScheduleInstance<'_>,
     survey: &Survey,
-    crowd: &Crowd,
+    crowd: &DeviceDemand,
     tables: &mut Tables,
     lowered: &mut Lowered,
 ) -> Result<(), LowerError> {
-    let Party { generator, setting } = party;
+    let ScheduleInstance { generator, setting } = party;
     let header = generator.header();
-    let effort = Effort::new(setting.profile, header);
+    let operation_costs = OperationCosts::new(setting.profile, header);
     let first_rank = lowered.rank_starts.len() as u32 - 1;
     let first_run = lowered.workload.runs.len() as u32;
     let resources = std::mem::take(&mut lowered.resources);
@@ -195,40 +199,43 @@ fn add_party(
     let mut passages = Passages::new(setting, header, capacities, traffic)?;
     let mut scratch = Program::default();
     let mut waits = Vec::new();
-    let (mut partners, mut together, mut in_line) = (Partners::default(), Together::default(), InLine::default());
-    let mut fates = Fates::default();
+    let (mut partners, mut pass_sharing, mut lines) =
+        (Partners::default(), PassSharing::default(), ConnectionLines::default());
+    let mut destinations = SumDestinations::default();
     let first_start = setting.delays.iter().copied().min().unwrap_or(Picos::ZERO);
     for rank in (0..header.call.ranks).map(Rank) {
         passages.next_rank();
         let program = generator.read(rank, &mut scratch);
         let delay = setting.delays.get(rank.0 as usize).copied().unwrap_or(Picos::ZERO);
-        let start = Start { not_before: effort.startup() + delay, late: delay - first_start };
+        let start = Start { not_before: operation_costs.startup() + delay, delay: delay - first_start };
         partners.read(header, rank, program);
-        together.read(header, rank, program);
-        fates.read(survey.sums, rank, program);
-        in_line.read(header.channels, program);
+        pass_sharing.read(header, rank, program);
+        destinations.read(survey.sums, rank, program);
+        lines.read(header.channels, program);
         for (number, run) in program.runs().iter().enumerate() {
-            let work = tables.work_of(header, run, passages.framing(), &mut workload.works);
+            let work = tables.add_works(header, run, passages.framing(), &mut workload.works);
             let dependencies = program.dependencies(number);
-            let order = effort.order(rank, number as u32, run, dependencies);
-            let role = effort.role(rank, run, dependencies, survey);
-            let task = Effort::task(run, (role, order), partners.of(program, rank, number as u32));
-            let task = task.sharing(together.of(number as u32)).ending(fates.of(number));
+            let order = operation_costs.order(rank, number as u32, run, dependencies);
+            let role = operation_costs.role(rank, run, dependencies, survey);
+            let task = OperationCosts::task(run, (role, order), partners.count(program, rank, number as u32));
+            let task = task.with_shared(pass_sharing.get(number as u32)).with_destination(destinations.get(number));
             let on_wire = |i: u32| workload.works[work.work.entry(i)];
-            let efforts = match &mut tables.tasks {
-                None => effort.of_run(run, task, &work, |i| passages.framing().payload(on_wire(i)), on_wire),
-                Some(tasks) => Efforts::Same(effort.stand_in(tasks, task, run.span)),
+            let run_costs = match &mut tables.tasks {
+                None => {
+                    operation_costs.run_costs(run, task, &work, |i| passages.framing().payload(on_wire(i)), on_wire)
+                }
+                Some(tasks) => RunCosts::Same(operation_costs.placeholder_cost(tasks, task, run.span)),
             };
-            let reaches = Reaches::of(&header.call, survey.results, (rank, run), dependencies);
-            let reaches = passages.reaches(header, rank, run, reaches);
-            let passage = passages.of_run((rank, run), (&reaches, &efforts), &work, workload)?;
-            let pace = tables.paces_of(&efforts, start, &mut workload.paces);
+            let access = BufferAccess::new(&header.call, survey.results, (rank, run), dependencies);
+            let access = passages.run_access(header, rank, run, access);
+            let passage = passages.add_run_passages((rank, run), (&access, &run_costs), &work, workload)?;
+            let pace = tables.add_paces(&run_costs, start, &mut workload.paces);
             waits.clear();
             for &dependency in dependencies {
                 let no_such_run = LowerError::NoSuchRun { rank, run: number as u32 };
-                let own = Dependency::shifted(rank, number as u32, -1);
+                let previous = Dependency::shifted(rank, number as u32, -1);
                 let edge = survey.edge(dependency, first_run).ok_or(no_such_run)?;
-                let is_turn = order == Order::InTurn && dependency == own;
+                let is_turn = order == Order::InTurn && dependency == previous;
                 let edge = if is_turn { Edge::turn(edge.run) } else { edge };
                 // A turn comes once, even if several dependencies name it.
                 if !(is_turn && waits.contains(&edge)) {
@@ -236,14 +243,14 @@ fn add_party(
                 }
             }
             let added = workload.add_run(WorkRun { len: run.len, passage, work: work.work, pace }, &waits);
-            if let Some(standing) = in_line.of(run, order, &mut tables.lines, workload) {
-                workload.stand(added, standing);
+            if let Some(line_position) = lines.add_run(run, order, &mut tables.lines, workload) {
+                workload.set_line_position(added, line_position);
             }
         }
     }
     // The cost of an MPI message depends on its size in ways that no placeholder can represent.
-    if passages.codes() == Codes::Blurred || setting.profile.messages.is_some() {
-        tables.codes = Codes::Blurred;
+    if passages.codes() == PlaceholderRecovery::Unrecoverable || setting.profile.messages.is_some() {
+        tables.codes = PlaceholderRecovery::Unrecoverable;
     }
     ((lowered.resources, tables.shared), lowered.traffic) = passages.finish();
     lowered.rank_starts.extend(survey.rank_starts[1..].iter().map(|start| first_run + start));
@@ -262,27 +269,27 @@ struct Survey {
     /// Way in which ranks obtain the results of an all-reduce.
     results: Results,
     /// Destination of local sums, if costs depend on it.
-    sums: Fate,
+    sums: Destination,
 }
 
 impl Survey {
-    fn of(Party { generator, setting }: &Party<'_>) -> Result<Self, LowerError> {
+    fn new(ScheduleInstance { generator, setting }: &ScheduleInstance<'_>) -> Result<Self, LowerError> {
         let mut survey = Self {
             rank_starts: vec![0],
             has_local_work: false,
             channels: Vec::new(),
             results: Results::Summed,
-            sums: Fate::PassedOn,
+            sums: Destination::Forwarded,
         };
-        let effort = Effort::new(setting.profile, generator.header());
-        let tells_channels = effort.tells_channels_apart();
-        survey.sums = if effort.tells_fates() { Fate::Stays } else { Fate::PassedOn };
+        let effort = OperationCosts::new(setting.profile, generator.header());
+        let tells_channels = effort.depends_on_arrival_channels();
+        survey.sums = if effort.depends_on_sum_destinations() { Destination::Stored } else { Destination::Forwarded };
         let mut scratch = Program::default();
         let mut runs = 0;
         for rank in (0..generator.header().call.ranks).map(Rank) {
             let program = generator.read(rank, &mut scratch);
             runs += program.runs().len() as u32;
-            if program.is_cut() || runs as usize > Schedule::MOST_RUNS {
+            if program.is_truncated() || runs as usize > Schedule::MAX_RUNS {
                 return Err(LowerError::TooLarge(ScheduleError::TooManyRuns));
             }
             survey.rank_starts.push(runs);
@@ -291,8 +298,8 @@ impl Survey {
             if tells_channels {
                 survey.channels.extend(program.runs().iter().map(|run| run.channel));
             }
-            if program.runs().iter().any(fates::sends_on) {
-                survey.sums = Fate::PassedOn;
+            if program.runs().iter().any(sum_destination::sends_on) {
+                survey.sums = Destination::Forwarded;
             }
             let delivers = |run: &Run| run.kind == OpKind::Put && run.dst_buffer == Buffer::Output && run.len > 0;
             if program.runs().iter().any(delivers) {
@@ -332,24 +339,24 @@ struct Tables {
     /// Tasks, if costs are placeholders.
     tasks: Option<Tasks>,
     /// Recoverability of the placeholders.
-    codes: Codes,
+    codes: PlaceholderRecovery,
 }
 
 impl Tables {
     /// Returns the table entries with the pacing of a run's operations; adds missing ones.
-    fn paces_of(&mut self, efforts: &Efforts, start: Start, paces: &mut Vec<Pace>) -> PerOp {
-        match efforts {
-            Efforts::Same(effort) => PerOp::Same(self.pace(effort.pace(start), paces)),
-            Efforts::Pieces { pieces, each } => {
-                let values = pieces.with_values(each.iter().map(|effort| effort.pace(start)));
+    fn add_paces(&mut self, run_costs: &RunCosts, start: Start, paces: &mut Vec<Pace>) -> PerOp {
+        match run_costs {
+            RunCosts::Same(cost) => PerOp::Same(self.pace(cost.pace(start), paces)),
+            RunCosts::Pieces { pieces, each } => {
+                let values = pieces.with_values(each.iter().map(|cost| cost.pace(start)));
                 match values[..] {
                     [(pace, _)] => PerOp::Same(self.pace(pace, paces)),
-                    _ => PerOp::Each(self.pace_ranges.in_list(values, paces)),
+                    _ => PerOp::Each(self.pace_ranges.intern_list(values, paces)),
                 }
             }
-            Efforts::Each(each) => {
+            RunCosts::Each(each) => {
                 let first = paces.len() as u32;
-                paces.extend(each.iter().map(|effort| effort.pace(start)));
+                paces.extend(each.iter().map(|cost| cost.pace(start)));
                 PerOp::Each(first)
             }
         }
@@ -370,21 +377,21 @@ impl Tables {
     }
 
     /// Returns the table entries with the wire bytes of a run's operations; adds missing ones.
-    fn work_of(&mut self, header: &Header, run: &Run, framing: Framing, works: &mut Vec<Work>) -> RunWork {
+    fn add_works(&mut self, header: &Header, run: &Run, framing: Framing, works: &mut Vec<Work>) -> RunWork {
         if !run.kind.moves_data() || run.len == 0 {
             return RunWork::same(self.work(Work(0), works));
         }
-        let sized_by = sized_by(run);
-        let work_at = |i: u32| framing.on_wire(payload(header, sized_by.at(i), run.span));
+        let walk = size_walk(run);
+        let work_at = |i: u32| framing.on_wire(payload(header, walk.at(i), run.span));
         let first = work_at(0);
         if is_surely_even(header, run) {
             return RunWork::same(self.work(first, works));
         }
-        if let Some(pieces) = Pieces::of(header, run) {
+        if let Some(pieces) = Pieces::find(header, run) {
             let values = pieces.with_values(pieces.starts().map(work_at));
             return match values[..] {
                 [(all, _)] => RunWork::same(self.work(all, works)),
-                _ => RunWork { work: PerOp::Each(self.work_ranges.in_list(values, works)), pieces: Some(pieces) },
+                _ => RunWork { work: PerOp::Each(self.work_ranges.intern_list(values, works)), pieces: Some(pieces) },
             };
         }
         if (1..run.len).all(|i| work_at(i) == first) {
@@ -397,26 +404,26 @@ impl Tables {
 }
 
 /// Returns the walk over the chunks that determine the sizes of a run's operations.
-pub(crate) fn sized_by(run: &Run) -> Walk {
+pub(crate) fn size_walk(run: &Run) -> Walk {
     if run.dst_buffer == Buffer::Scratch { run.src } else { run.dst }
 }
 
 /// Returns true if all operations of a run are certain to have the size of the first, judged without examining each.
 fn is_surely_even(header: &Header, run: &Run) -> bool {
-    let walk = sized_by(run);
-    header.layout.is_even() || walk.is_fixed() || is_of_one_size(header, walk, run)
+    let walk = size_walk(run);
+    header.layout.is_even() || walk.is_fixed() || has_uniform_size(header, walk, run)
 }
 
 /// Returns true if a run goes up through the buffer and all its chunks lie in one range of equal chunks.
-fn is_of_one_size(header: &Header, walk: Walk, run: &Run) -> bool {
+fn has_uniform_size(header: &Header, walk: Walk, run: &Run) -> bool {
     let layout = &header.layout;
     let chunks = layout.chunks().max(1);
     let distance = u128::from(walk.step) * u128::from(walk.stride);
-    let reach = distance * u128::from(run.len.max(1) - 1) + u128::from(run.span.max(1)) - 1;
+    let extent = distance * u128::from(run.len.max(1) - 1) + u128::from(run.span.max(1)) - 1;
     let (at, first) = (u128::from(walk.at(0)), walk.at(0) % chunks);
-    let last = u128::from(first) + reach;
-    let goes_up = walk.modulus == 0 && at + reach <= u128::from(u32::MAX) && last < u128::from(chunks);
-    goes_up && layout.stretch_of(first) == layout.stretch_of(last as u32)
+    let last = u128::from(first) + extent;
+    let is_increasing = walk.modulus == 0 && at + extent <= u128::from(u32::MAX) && last < u128::from(chunks);
+    is_increasing && layout.uniform_range_index(first) == layout.uniform_range_index(last as u32)
 }
 
 /// Exact size of `span` chunks, beginning with `first`.
@@ -425,7 +432,7 @@ pub(crate) fn payload(header: &Header, first: u32, span: u32) -> Work {
     let chunks = layout.chunks().max(1);
     let start = first % chunks;
     let last = start.saturating_add(span.saturating_sub(1));
-    if last < chunks && layout.stretch_of(start) == layout.stretch_of(last) {
+    if last < chunks && layout.uniform_range_index(start) == layout.uniform_range_index(last) {
         return Work::of_chunks(layout.size(start), span);
     }
     Work((0..span).map(|k| Work::of_chunks(layout.size(start + k), 1).0).sum())
@@ -455,7 +462,7 @@ impl Framing {
     }
 
     /// Scales a coefficient up, for transfers that reach only this fraction of a capacity.
-    fn stretched(self, coefficient: u64) -> u64 {
+    fn scale_coefficient(self, coefficient: u64) -> u64 {
         (coefficient * Self::ONE).div_ceil(self.efficiency)
     }
 

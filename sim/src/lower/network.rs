@@ -4,7 +4,7 @@ use fabricast_topologies::fabric::Figures;
 use fabricast_topologies::route::Hop;
 use fabricast_topologies::{Bytes, Fabric, LinkKind, NodeId, Picos};
 
-use super::effort::{BLOCK_TIME, whole_bytes};
+use super::operation_cost::{BLOCK_TIME, whole_bytes};
 use crate::profile::{BlockWork, NetworkCosts, ProtocolCosts, largest_message};
 use crate::quantity::Work;
 use crate::schedule::Protocol;
@@ -20,7 +20,7 @@ pub(crate) struct Crossing {
     /// Proxy time per byte on the wire, in units of [`WHOLE`].
     pub proxy: u64,
     /// Bytes of a two-sided message, whose costs depend on its route even within a host; `None` for other operations.
-    pub letter: Option<Bytes>,
+    pub two_sided_bytes: Option<Bytes>,
 }
 
 /// Latency of a route with placeholders for the costs of its crossings. The placeholders exceed any sum of link
@@ -39,15 +39,15 @@ impl Latency {
     const CROSSING: u64 = 1 << 48;
     const FLUSH: u64 = 1 << 56;
     /// Upper limit of a link's latency. Routes have far fewer than 256 links, so these never add up to a crossing.
-    const LONGEST_LINK: u64 = 1 << 40;
+    const MAX_LINK_LATENCY: u64 = 1 << 40;
 
     /// Returns true if the link latencies of a fabric can be separated from placeholder costs.
-    pub(crate) fn is_told(fabric: &Fabric) -> bool {
-        fabric.links().all(|(_, link)| link.latency.0 < Self::LONGEST_LINK)
+    pub(crate) fn is_separable(fabric: &Fabric) -> bool {
+        fabric.links().all(|(_, link)| link.latency.0 < Self::MAX_LINK_LATENCY)
     }
 
     /// Splits a latency with placeholders into its parts.
-    pub(crate) fn of(coded: Picos) -> Self {
+    pub(crate) fn decode(coded: Picos) -> Self {
         Self {
             path: Picos(coded.0 % Self::CROSSING),
             crossings: coded.0 % Self::FLUSH / Self::CROSSING,
@@ -56,7 +56,7 @@ impl Latency {
     }
 
     /// Returns the latency with the actual costs of crossings.
-    pub(crate) fn with(self, crossing: Crossing) -> Picos {
+    pub(crate) fn with_crossing_costs(self, crossing: Crossing) -> Picos {
         let added = |each: Picos, times: u64| each.0.saturating_mul(times);
         let costs = added(crossing.latency, self.crossings).saturating_add(added(crossing.flush, self.flushes));
         Picos(self.path.0.saturating_add(costs))
@@ -77,7 +77,7 @@ impl Crossing {
     ///
     /// A message is sent when it is complete, so its block's passes over it come first. A block that forwards data byte
     /// by byte over NVLink cannot do so over the network.
-    pub(super) fn of(
+    pub(super) fn new(
         network: &NetworkCosts,
         (protocol, costs): (Protocol, &ProtocolCosts),
         work: BlockWork,
@@ -97,12 +97,12 @@ impl Crossing {
             let passed = Work::passed(BLOCK_TIME, busy).0.saturating_mul(u128::from(WHOLE));
             u64::try_from(passed.div_ceil(on_wire.0)).unwrap_or(u64::MAX)
         };
-        Self { latency: network.latency(protocol) + fill, flush: network.flush(protocol), proxy, letter: None }
+        Self { latency: network.latency(protocol) + fill, flush: network.flush(protocol), proxy, two_sided_bytes: None }
     }
 
     /// Placeholder of the costs of a task with this code of its proxy coefficient.
-    pub(super) fn stand_in(proxy: u64) -> Self {
-        Self { latency: Picos(Latency::CROSSING), flush: Picos(Latency::FLUSH), proxy, letter: None }
+    pub(super) fn placeholder(proxy: u64) -> Self {
+        Self { latency: Picos(Latency::CROSSING), flush: Picos(Latency::FLUSH), proxy, two_sided_bytes: None }
     }
 
     /// Latency of the crossing to a device, in addition to that of the links.

@@ -3,19 +3,19 @@
 use std::borrow::Cow;
 
 use fabricast_topologies::NodeId;
-use fabricast_topologies::route::BufferPlace;
+use fabricast_topologies::route::BufferLocation;
 use rustc_hash::FxHashMap;
 
+use super::buffer_access::{BufferAccess, MigratedChunks, RunBufferAccess};
 use super::capacities::{Capacities, Shared};
-use super::devices::{Codes, Devices, Flavour, LaneUse, Legs, Trip};
-use super::effort::Efforts;
+use super::devices::{BufferRoutes, Devices, LaneUse, MemoryAccess, PlaceholderRecovery, TransferSpec};
 use super::network::Crossing;
+use super::operation_cost::RunCosts;
 use super::pieces::{Ranges, RunWork};
-use super::reaches::{Reaches, RunReaches, Touched};
-use super::{Framing, LowerError, Resource, Setting, Traffic};
-use crate::engine::{Passage, PerOp, Workload};
+use super::{Environment, Framing, LowerError, Resource, Traffic};
+use crate::engine::{PerOp, RouteLatency, Workload};
 use crate::quantity::Work;
-use crate::schedule::{Header, OpKind, Rank, Run, TeamId, Workplace};
+use crate::schedule::{Header, OpKind, Processor, Rank, Run, TeamId};
 use crate::sharing::System;
 
 /// Everything that determines the passage of an operation; operations with equal keys share one.
@@ -24,13 +24,13 @@ struct Key {
     from: Rank,
     to: Rank,
     /// Rank that executes the operation: one of the two.
-    by: Rank,
+    executor: Rank,
     lane: Option<LaneUse>,
-    flavour: Flavour,
+    flavour: MemoryAccess,
     /// Costs if the operation leaves the host.
     crossing: Crossing,
     /// Accesses to buffers outside the devices.
-    reaches: Reaches,
+    access: BufferAccess,
     /// Channel, if routes are hashed.
     label: u64,
 }
@@ -39,10 +39,10 @@ pub(super) struct Passages<'a> {
     /// Node that executes each rank's operations.
     placement: Cow<'a, [NodeId]>,
     /// Node whose memory holds each rank's buffers; empty if buffers lie on the rank's own device.
-    places: Vec<NodeId>,
-    workplace: Workplace,
+    buffer_devices: Vec<NodeId>,
+    workplace: Processor,
     /// Chunks of managed memory read before.
-    touched: Touched,
+    touched: MigratedChunks,
     /// Ranks of each multicast team.
     teams: &'a [Vec<Rank>],
     devices: Devices<'a>,
@@ -56,32 +56,32 @@ pub(super) struct Passages<'a> {
 
 impl<'a> Passages<'a> {
     pub(super) fn new(
-        setting: Setting<'a>,
+        setting: Environment<'a>,
         header: &'a Header,
         capacities: Capacities<'a>,
         traffic: Traffic,
     ) -> Result<Self, LowerError> {
         let devices = setting.placement.iter().take(header.call.ranks as usize);
-        let in_device_memory = setting.router.options().buffers == BufferPlace::Device;
-        let (placement, places) = match header.blocks.workplace {
-            Workplace::Device if in_device_memory => (Cow::Borrowed(setting.placement), Vec::new()),
+        let in_device_memory = setting.router.options().buffers == BufferLocation::Device;
+        let (placement, buffer_devices) = match header.blocks.processor {
+            Processor::Device if in_device_memory => (Cow::Borrowed(setting.placement), Vec::new()),
             workplace => {
-                let places = devices.clone().map(|&device| setting.router.place_of_buffers(device));
-                let places = places.collect::<Result<_, _>>()?;
+                let buffer_devices = devices.clone().map(|&device| setting.router.buffer_device(device));
+                let buffer_devices = buffer_devices.collect::<Result<_, _>>()?;
                 let placement = match workplace {
-                    Workplace::Device => Cow::Borrowed(setting.placement),
-                    Workplace::Host => {
+                    Processor::Device => Cow::Borrowed(setting.placement),
+                    Processor::Host => {
                         devices.map(|&device| setting.router.nearest_cpu(device)).collect::<Result<_, _>>()?
                     }
                 };
-                (placement, places)
+                (placement, buffer_devices)
             }
         };
         Ok(Self {
             placement,
-            places,
-            workplace: header.blocks.workplace,
-            touched: Touched::default(),
+            buffer_devices,
+            workplace: header.blocks.processor,
+            touched: MigratedChunks::default(),
             teams: &header.teams,
             devices: Devices::for_schedule(setting, header, capacities),
             known: FxHashMap::default(),
@@ -101,44 +101,50 @@ impl<'a> Passages<'a> {
         self.ranges.clear();
     }
 
-    /// Returns the accesses of a run's operations to buffers outside the devices. `reaches`: accesses if the buffers
+    /// Returns the accesses of a run's operations to buffers outside the devices. `access`: accesses if the buffers
     /// were in host memory.
-    pub(super) fn reaches(&mut self, header: &Header, rank: Rank, run: &Run, reaches: Reaches) -> RunReaches {
+    pub(super) fn run_access(
+        &mut self,
+        header: &Header,
+        rank: Rank,
+        run: &Run,
+        access: BufferAccess,
+    ) -> RunBufferAccess {
         match self.devices.buffers() {
-            BufferPlace::Device if self.workplace == Workplace::Host => RunReaches::Same(reaches),
-            BufferPlace::Device => RunReaches::Same(Reaches::default()),
-            BufferPlace::Managed => RunReaches::at_first_touch(reaches, header, (rank, run), &mut self.touched),
-            _ => RunReaches::Same(reaches),
+            BufferLocation::Device if self.workplace == Processor::Host => RunBufferAccess::Same(access),
+            BufferLocation::Device => RunBufferAccess::Same(BufferAccess::default()),
+            BufferLocation::Managed => RunBufferAccess::at_first_touch(access, header, (rank, run), &mut self.touched),
+            _ => RunBufferAccess::Same(access),
         }
     }
 
     /// Returns the passages of a run's operations, and adds their work to the traffic of the capacities.
-    pub(super) fn of_run(
+    pub(super) fn add_run_passages(
         &mut self,
         (rank, run): (Rank, &Run),
-        (reaches, efforts): (&RunReaches, &Efforts),
+        (access, run_costs): (&RunBufferAccess, &RunCosts),
         work: &RunWork,
         workload: &mut Workload,
     ) -> Result<PerOp, LowerError> {
         if run.len == 0 {
             // No data moves: the peer may be unreachable, and no capacity is used.
-            let reaches = Reaches::default();
+            let access = BufferAccess::default();
             let nowhere = Key {
                 from: rank,
                 to: rank,
-                by: rank,
-                reaches,
+                executor: rank,
+                access,
                 lane: None,
-                flavour: Flavour::Notify,
+                flavour: MemoryAccess::Notify,
                 crossing: Crossing::default(),
                 label: 0,
             };
             return self.passage(nowhere, workload).map(PerOp::Same);
         }
-        let is_even = efforts.is_even() && efforts.cross_alike();
-        let is_one_way = run.peer.is_fixed() && reaches.is_same();
+        let is_even = run_costs.is_even() && run_costs.has_equal_crossings();
+        let is_one_way = run.peer.is_fixed() && access.is_same();
         if (is_one_way && is_even) || run.len == 1 {
-            let entry = self.passage(self.key((rank, run), 0, (reaches, efforts)), workload)?;
+            let entry = self.passage(self.key((rank, run), 0, (access, run_costs)), workload)?;
             let total = work.total(run.len, &workload.works);
             self.count(workload.passages.get(entry as usize), total, &workload.system);
             return Ok(PerOp::Same(entry));
@@ -146,7 +152,7 @@ impl<'a> Passages<'a> {
         if let Some(pieces) = work.pieces.as_ref().filter(|_| is_one_way) {
             let mut entries = Vec::new();
             for (start, len) in pieces.starts().zip(pieces.lengths()) {
-                let entry = self.passage(self.key((rank, run), start, (reaches, efforts)), workload)?;
+                let entry = self.passage(self.key((rank, run), start, (access, run_costs)), workload)?;
                 let total = Work(workload.works[work.work.entry(start)].0 * u128::from(len));
                 self.count(workload.passages.get(entry as usize), total, &workload.system);
                 entries.push(entry);
@@ -167,7 +173,7 @@ impl<'a> Passages<'a> {
         }
         let before = workload.passages.len() as u32;
         let entries = (0..run.len)
-            .map(|i| self.passage(self.key((rank, run), i, (reaches, efforts)), workload))
+            .map(|i| self.passage(self.key((rank, run), i, (access, run_costs)), workload))
             .collect::<Result<Vec<_>, _>>()?;
         for (i, &entry) in (0..).zip(&entries) {
             self.count(workload.passages.get(entry as usize), workload.works[work.work.entry(i)], &workload.system);
@@ -184,7 +190,7 @@ impl<'a> Passages<'a> {
     }
 
     /// Returns the recoverability of placeholder costs.
-    pub(super) fn codes(&self) -> Codes {
+    pub(super) fn codes(&self) -> PlaceholderRecovery {
         self.devices.codes()
     }
 
@@ -193,22 +199,22 @@ impl<'a> Passages<'a> {
         (self.devices.into_capacities(), self.traffic)
     }
 
-    fn count(&mut self, passage: Passage, work: Work, system: &System) {
+    fn count(&mut self, passage: RouteLatency, work: Work, system: &System) {
         if let Some(route) = passage.route {
             self.traffic.add(route, work, system);
         }
     }
 
-    fn key(&self, (rank, run): (Rank, &Run), index: u32, (reaches, efforts): (&RunReaches, &Efforts)) -> Key {
+    fn key(&self, (rank, run): (Rank, &Run), index: u32, (access, run_costs): (&RunBufferAccess, &RunCosts)) -> Key {
         let peer = Rank(run.peer.at(index));
         let flavour = match run.kind {
-            OpKind::Put | OpKind::Get => Flavour::Move,
-            OpKind::PutReduce | OpKind::PutReduceInput | OpKind::GetReduce => Flavour::MoveAndReduce,
-            OpKind::MulticastPut => Flavour::Spread(TeamId(peer.0)),
-            OpKind::MulticastReduce => Flavour::Gather(TeamId(peer.0)),
-            OpKind::Copy => Flavour::Copy,
-            OpKind::Reduce => Flavour::Reduce,
-            OpKind::Signal | OpKind::Wait => Flavour::Notify,
+            OpKind::Put | OpKind::Get => MemoryAccess::Move,
+            OpKind::PutReduce | OpKind::PutReduceInput | OpKind::GetReduce => MemoryAccess::MoveAndReduce,
+            OpKind::MulticastPut => MemoryAccess::Spread(TeamId(peer.0)),
+            OpKind::MulticastReduce => MemoryAccess::Gather(TeamId(peer.0)),
+            OpKind::Copy => MemoryAccess::Copy,
+            OpKind::Reduce => MemoryAccess::Reduce,
+            OpKind::Signal | OpKind::Wait => MemoryAccess::Notify,
         };
         let (from, to) = match run.kind {
             OpKind::Get | OpKind::GetReduce => (peer, rank),
@@ -217,12 +223,12 @@ impl<'a> Passages<'a> {
             }
             OpKind::Put | OpKind::PutReduce | OpKind::PutReduceInput | OpKind::Signal => (rank, peer),
         };
-        let limited = self.devices.has_lanes() && flavour != Flavour::Notify;
+        let limited = self.devices.has_lanes() && flavour != MemoryAccess::Notify;
         let label = self.devices.label(run.channel);
-        let lane = limited.then(|| LaneUse { rank, channel: run.channel, coefficient: efforts.lane(index) });
+        let lane = limited.then(|| LaneUse { rank, channel: run.channel, coefficient: run_costs.lane(index) });
         // Charged if the route uses the network, which also happens within a host if links have failed.
-        let crossing = efforts.crossing(index);
-        Key { from, to, by: rank, lane, flavour, crossing, reaches: reaches.at(index), label }
+        let crossing = run_costs.crossing(index);
+        Key { from, to, executor: rank, lane, flavour, crossing, access: access.at(index), label }
     }
 
     /// Returns the table entry of a passage; creates it if new.
@@ -234,16 +240,21 @@ impl<'a> Passages<'a> {
             Some(&entry) => entry,
             None => {
                 let Key { lane, flavour, crossing, label, .. } = key;
-                let (from, to, by) = (self.device(key.from)?, self.device(key.to)?, self.device(key.by)?);
-                let place = |rank: Rank, device| self.places.get(rank.0 as usize).copied().unwrap_or(device);
-                let legs = Legs { from: place(key.from, from), to: place(key.to, to), reaches: key.reaches };
-                let trip = Trip { from, to, by, flavour, lane, crossing, legs, label };
+                let (from, to, executor) = (self.device(key.from)?, self.device(key.to)?, self.device(key.executor)?);
+                let buffer_device =
+                    |rank: Rank, device| self.buffer_devices.get(rank.0 as usize).copied().unwrap_or(device);
+                let buffer_routes = BufferRoutes {
+                    from: buffer_device(key.from, from),
+                    to: buffer_device(key.to, to),
+                    access: key.access,
+                };
+                let spec = TransferSpec { from, to, executor, flavour, lane, crossing, buffer_routes, label };
                 let passage = match flavour {
-                    Flavour::Spread(team) | Flavour::Gather(team) => {
+                    MemoryAccess::Spread(team) | MemoryAccess::Gather(team) => {
                         let members = self.members(team)?;
-                        self.devices.make_team(trip, &members, &mut workload.system)?
+                        self.devices.make_team(spec, &members, &mut workload.system)?
                     }
-                    _ => self.devices.make(trip, &mut workload.system)?,
+                    _ => self.devices.make_passage(spec, &mut workload.system)?,
                 };
                 let entry = workload.passages.push(passage);
                 self.known.insert(key, entry);
@@ -262,7 +273,7 @@ impl<'a> Passages<'a> {
 
     fn device(&self, rank: Rank) -> Result<NodeId, LowerError> {
         let devices = &self.placement;
-        let too_few = LowerError::TooFewDevices { ranks: rank.0.saturating_add(1), devices: devices.len() };
-        devices.get(rank.0 as usize).copied().ok_or(too_few)
+        let too_few_devices = LowerError::TooFewDevices { ranks: rank.0.saturating_add(1), devices: devices.len() };
+        devices.get(rank.0 as usize).copied().ok_or(too_few_devices)
     }
 }

@@ -8,14 +8,14 @@ use std::hash::Hash;
 
 use rustc_hash::FxHashMap;
 
-use super::channels::stretches;
-use super::sized_by;
+use super::channels::uniform_ranges;
+use super::size_walk;
 use crate::engine::PerOp;
 use crate::quantity::Work;
 use crate::schedule::{Header, Run};
 
 /// Maximum number of pieces of a run; with more, each operation has a value of its own.
-const MOST_PIECES: usize = 16;
+const MAX_PIECES: usize = 16;
 
 /// First operation of each piece of a run; the first is 0.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,9 +36,11 @@ pub(super) struct RunWork {
 impl Pieces {
     /// Returns the pieces of a run that moves single chunks up through the buffer; `None` for other runs, or if there
     /// are too many pieces.
-    pub fn of(header: &Header, run: &Run) -> Option<Self> {
-        let starts: Vec<u32> =
-            stretches(header, sized_by(run), run, MOST_PIECES)?.into_iter().map(|(_, first)| first as u32).collect();
+    pub fn find(header: &Header, run: &Run) -> Option<Self> {
+        let starts: Vec<u32> = uniform_ranges(header, size_walk(run), run, MAX_PIECES)?
+            .into_iter()
+            .map(|(_, first)| first as u32)
+            .collect();
         Some(Self { starts, len: run.len })
     }
 
@@ -54,7 +56,7 @@ impl Pieces {
     }
 
     /// Returns the index of the piece that contains an operation.
-    pub fn index_of(&self, operation: u32) -> usize {
+    pub fn piece_index(&self, operation: u32) -> usize {
         self.starts.partition_point(|&start| start <= operation).saturating_sub(1)
     }
 
@@ -114,7 +116,7 @@ impl<T: Eq + Hash> Ranges<T> {
 
 impl<T: Copy + Eq + Hash> Ranges<T> {
     /// Variant of [`Self::find_or_add`] for a table that is a list.
-    pub fn in_list(&mut self, values: Vec<(T, u32)>, table: &mut Vec<T>) -> u32 {
+    pub fn intern_list(&mut self, values: Vec<(T, u32)>, table: &mut Vec<T>) -> u32 {
         self.find_or_add(values, |values| {
             let first = table.len() as u32;
             for &(value, count) in values {

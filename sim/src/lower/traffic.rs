@@ -31,7 +31,7 @@ impl Traffic {
 
     /// Returns the traffic of a capacity.
     #[must_use]
-    pub fn through(&self, resource: ResourceId) -> Work {
+    pub fn resource_work(&self, resource: ResourceId) -> Work {
         self.passed.get(resource.0 as usize).copied().unwrap_or_default()
     }
 }

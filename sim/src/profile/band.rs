@@ -14,7 +14,7 @@ use crate::schedule::{Collective, Protocol};
 
 /// 80 % prediction interval, as factors of the predicted time.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Band {
+pub struct PredictionInterval {
     /// Lower end ÷ prediction.
     pub low: f64,
     /// Upper end ÷ prediction.
@@ -24,7 +24,7 @@ pub struct Band {
 /// Bottleneck of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Decides {
+pub enum Bottleneck {
     /// Floor of the launch mode: the host is slower than the device.
     Floor,
     /// Software and path latency: more than half of the time.
@@ -35,15 +35,15 @@ pub enum Decides {
 
 /// Prediction intervals of a profile.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Bands {
+pub struct PredictionIntervals {
     /// Interval of regimes without one of their own.
-    pub usual: Band,
+    pub default: PredictionInterval,
     /// Intervals by regime.
     pub regimes: Vec<RegimeBand>,
     /// Traits of the rows that the intervals were determined from.
-    pub known: Known,
+    pub known: FittedTraits,
     /// Widening factors for calls with other traits.
-    pub beyond: Beyond,
+    pub widening: WideningFactors,
 }
 
 /// Prediction interval of a regime.
@@ -52,16 +52,16 @@ pub struct RegimeBand {
     /// The protocol.
     pub protocol: Protocol,
     /// The bottleneck.
-    pub decides: Decides,
+    pub decides: Bottleneck,
     /// The interval.
-    pub band: Band,
+    pub band: PredictionInterval,
     /// Number of rows that the interval was determined from.
     pub rows: u32,
 }
 
 /// Traits of the fitted rows; an empty list sets no restriction.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Known {
+pub struct FittedTraits {
     /// Collectives of the rows.
     pub collectives: Vec<Collective>,
     /// Numbers of GPUs per host; numbers between them count as known.
@@ -72,7 +72,7 @@ pub struct Known {
 
 /// Factors on the logarithmic interval width for calls with other traits; at least 1.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Beyond {
+pub struct WideningFactors {
     /// For other collectives.
     pub collective: f64,
     /// For other numbers of GPUs.
@@ -85,7 +85,7 @@ pub struct Beyond {
 
 /// Traits of a call that determine its interval.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Circumstances {
+pub struct CallTraits {
     /// The collective.
     pub collective: Collective,
     /// The protocol.
@@ -95,10 +95,10 @@ pub struct Circumstances {
     /// Number of hosts.
     pub nodes: u32,
     /// The bottleneck.
-    pub decides: Decides,
+    pub decides: Bottleneck,
 }
 
-impl Band {
+impl PredictionInterval {
     /// Interval of zero width.
     pub const NONE: Self = Self { low: 1.0, high: 1.0 };
 
@@ -116,7 +116,7 @@ impl Band {
     }
 }
 
-impl Decides {
+impl Bottleneck {
     /// All bottlenecks.
     pub const ALL: [Self; 3] = [Self::Floor, Self::Latency, Self::Bytes];
 
@@ -133,7 +133,7 @@ impl Decides {
     /// Bottleneck of a call of duration `time`, of which `device_and_launch` is device time and launch and `bytes` is
     /// data transfer.
     #[must_use]
-    pub fn of(time: Picos, device_and_launch: Picos, bytes: Picos) -> Self {
+    pub fn classify(time: Picos, device_and_launch: Picos, bytes: Picos) -> Self {
         if time > device_and_launch {
             Self::Floor
         } else if bytes.0.saturating_mul(2) >= time.0 {
@@ -144,55 +144,55 @@ impl Decides {
     }
 }
 
-impl Beyond {
+impl WideningFactors {
     /// Factors assumed without data. `hardware` is the factor that the H200 profile needs for 80 % of 588 rows on A100,
     /// B200, GB200 and L40S (ai-dynamo/aiconfigurator) to be inside; the others are estimates.
-    pub const ASSUMED: Self = Self { collective: 1.5, gpus: 1.5, nodes: 2.0, hardware: 3.2 };
+    pub const DEFAULT: Self = Self { collective: 1.5, gpus: 1.5, nodes: 2.0, hardware: 3.2 };
     /// No widening.
-    pub const NOTHING: Self = Self { collective: 1.0, gpus: 1.0, nodes: 1.0, hardware: 1.0 };
+    pub const NONE: Self = Self { collective: 1.0, gpus: 1.0, nodes: 1.0, hardware: 1.0 };
 }
 
-impl Bands {
+impl PredictionIntervals {
     /// Creates intervals that are the same for all calls.
     #[must_use]
-    pub fn same(usual: Band) -> Self {
-        Self { usual, regimes: Vec::new(), known: Known::default(), beyond: Beyond::NOTHING }
+    pub fn uniform(default: PredictionInterval) -> Self {
+        Self { default, regimes: Vec::new(), known: FittedTraits::default(), widening: WideningFactors::NONE }
     }
 
     /// Interval of a call on the profile's hardware.
     #[must_use]
-    pub fn of(&self, call: Circumstances) -> Band {
-        self.of_regime(call.protocol, call.decides).widened(self.widening(call))
+    pub fn interval(&self, call: CallTraits) -> PredictionInterval {
+        self.regime_interval(call.protocol, call.decides).widened(self.widening(call))
     }
 
     /// Interval of a regime for calls with known traits: the regime's own, or the usual one if the regime had too few
     /// rows.
     #[must_use]
-    pub fn of_regime(&self, protocol: Protocol, decides: Decides) -> Band {
+    pub fn regime_interval(&self, protocol: Protocol, decides: Bottleneck) -> PredictionInterval {
         let known = self.regimes.iter().find(|one| (one.protocol, one.decides) == (protocol, decides));
-        known.map_or(self.usual, |one| one.band)
+        known.map_or(self.default, |one| one.band)
     }
 
     /// Factor on the logarithmic width for a call with unknown traits. Several factors combine like independent errors:
     /// the sum of f² − 1, plus 1, under a square root.
     #[must_use]
-    pub fn widening(&self, call: Circumstances) -> f64 {
-        let Known { collectives, gpus, nodes } = &self.known;
-        let beyond = [
-            (!collectives.is_empty() && !collectives.contains(&call.collective), self.beyond.collective),
-            (!gpus.is_empty() && !is_between(gpus, call.gpus), self.beyond.gpus),
-            (!nodes.is_empty() && !nodes.contains(&call.nodes), self.beyond.nodes),
+    pub fn widening(&self, call: CallTraits) -> f64 {
+        let FittedTraits { collectives, gpus, nodes } = &self.known;
+        let widenings = [
+            (!collectives.is_empty() && !collectives.contains(&call.collective), self.widening.collective),
+            (!gpus.is_empty() && !is_between(gpus, call.gpus), self.widening.gpus),
+            (!nodes.is_empty() && !nodes.contains(&call.nodes), self.widening.nodes),
         ];
-        let squares = beyond.iter().filter(|(is_beyond, _)| *is_beyond).map(|(_, times)| times * times - 1.0);
+        let squares = widenings.iter().filter(|(is_outside, _)| *is_outside).map(|(_, times)| times * times - 1.0);
         (1.0 + squares.map(|more| more.max(0.0)).sum::<f64>()).sqrt()
     }
 
     /// Returns the intervals extended to include `other`, which was measured on several hosts.
     #[must_use]
-    pub fn with_all(mut self, other: Band) -> Self {
+    pub fn extended_by(mut self, other: PredictionInterval) -> Self {
         let regimes = self.regimes.iter_mut().map(|one| &mut one.band);
-        for band in regimes.chain([&mut self.usual]) {
-            *band = Band { low: band.low.min(other.low), high: band.high.max(other.high) };
+        for band in regimes.chain([&mut self.default]) {
+            *band = PredictionInterval { low: band.low.min(other.low), high: band.high.max(other.high) };
         }
         self.known.nodes.clear();
         self
@@ -200,9 +200,9 @@ impl Bands {
 
     /// Returns the intervals widened for other hardware.
     #[must_use]
-    pub fn elsewhere(mut self) -> Self {
-        let times = self.beyond.hardware;
-        self.usual = self.usual.widened(times);
+    pub fn for_other_hardware(mut self) -> Self {
+        let times = self.widening.hardware;
+        self.default = self.default.widened(times);
         for one in &mut self.regimes {
             one.band = one.band.widened(times);
         }
@@ -220,41 +220,44 @@ fn is_between(known: &[u32], number: u32) -> bool {
 mod tests {
     use super::*;
 
-    fn call(collective: Collective, gpus: u32, nodes: u32) -> Circumstances {
-        Circumstances { collective, protocol: Protocol::Ll, gpus, nodes, decides: Decides::Latency }
+    fn call(collective: Collective, gpus: u32, nodes: u32) -> CallTraits {
+        CallTraits { collective, protocol: Protocol::Ll, gpus, nodes, decides: Bottleneck::Latency }
     }
 
-    fn bands() -> Bands {
-        let band = Band { low: 0.8, high: 1.1 };
-        Bands {
-            usual: Band { low: 0.5, high: 2.0 },
-            regimes: vec![RegimeBand { protocol: Protocol::Ll, decides: Decides::Latency, band, rows: 40 }],
-            known: Known { collectives: vec![Collective::AllReduce], gpus: vec![8], nodes: vec![1] },
-            beyond: Beyond { collective: 2.0, gpus: 1.0, nodes: 3.0, hardware: 2.0 },
+    fn bands() -> PredictionIntervals {
+        let band = PredictionInterval { low: 0.8, high: 1.1 };
+        PredictionIntervals {
+            default: PredictionInterval { low: 0.5, high: 2.0 },
+            regimes: vec![RegimeBand { protocol: Protocol::Ll, decides: Bottleneck::Latency, band, rows: 40 }],
+            known: FittedTraits { collectives: vec![Collective::AllReduce], gpus: vec![8], nodes: vec![1] },
+            widening: WideningFactors { collective: 2.0, gpus: 1.0, nodes: 3.0, hardware: 2.0 },
         }
     }
 
     #[test]
     fn intervals_widen_with_distance() {
         let bands = bands();
-        let ratio = |call| bands.of(call).low.ln() / 0.8f64.ln();
+        let ratio = |call| bands.interval(call).low.ln() / 0.8f64.ln();
         let near = |found: f64, expected: f64| assert!((found - expected).abs() < 1e-9, "{found} {expected}");
         near(ratio(call(Collective::AllReduce, 8, 1)), 1.0);
         near(ratio(call(Collective::AllGather, 8, 1)), 2.0);
         near(ratio(call(Collective::AllReduce, 4, 1)), 1.0);
         near(ratio(call(Collective::AllReduce, 8, 2)), 3.0);
         near(ratio(call(Collective::AllGather, 2, 2)), (1.0f64 + 3.0 + 8.0).sqrt());
-        near(bands.clone().elsewhere().of(call(Collective::AllReduce, 8, 1)).high.ln() / 1.1f64.ln(), 2.0);
+        near(
+            bands.clone().for_other_hardware().interval(call(Collective::AllReduce, 8, 1)).high.ln() / 1.1f64.ln(),
+            2.0,
+        );
         // A regime without rows of its own.
-        let other = Circumstances { decides: Decides::Bytes, ..call(Collective::AllReduce, 8, 1) };
-        assert_eq!(bands.of(other), bands.usual);
+        let other = CallTraits { decides: Bottleneck::Bytes, ..call(Collective::AllReduce, 8, 1) };
+        assert_eq!(bands.interval(other), bands.default);
     }
 
     #[test]
     fn bottlenecks_are_classified_by_their_share_of_time() {
-        let of = |time, device, bytes| Decides::of(Picos(time), Picos(device), Picos(bytes));
-        assert_eq!(of(100, 60, 50), Decides::Floor);
-        assert_eq!(of(100, 100, 49), Decides::Latency);
-        assert_eq!(of(100, 100, 50), Decides::Bytes);
+        let classify = |time, device, bytes| Bottleneck::classify(Picos(time), Picos(device), Picos(bytes));
+        assert_eq!(classify(100, 60, 50), Bottleneck::Floor);
+        assert_eq!(classify(100, 100, 49), Bottleneck::Latency);
+        assert_eq!(classify(100, 100, 50), Bottleneck::Bytes);
     }
 }

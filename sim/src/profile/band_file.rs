@@ -20,7 +20,7 @@ use std::fmt::Write as _;
 
 use serde::Deserialize;
 
-use super::band::{Band, Bands, Beyond, Decides, Known, RegimeBand};
+use super::band::{Bottleneck, FittedTraits, PredictionInterval, PredictionIntervals, RegimeBand, WideningFactors};
 use super::write::{fraction, listed};
 use crate::schedule::{Collective, Protocol};
 
@@ -35,7 +35,8 @@ pub(super) struct BandsFile {
     gpus: Vec<u32>,
     #[serde(default)]
     nodes: Vec<u32>,
-    beyond: Option<BeyondFile>,
+    #[serde(rename = "beyond")]
+    widening: Option<BeyondFile>,
     #[serde(default)]
     regime: Vec<RegimeFile>,
 }
@@ -53,7 +54,7 @@ struct BeyondFile {
 #[serde(deny_unknown_fields)]
 struct RegimeFile {
     protocol: Protocol,
-    decides: Decides,
+    decides: Bottleneck,
     low: f64,
     high: f64,
     rows: u32,
@@ -65,41 +66,41 @@ fn is_band(low: f64, high: f64) -> bool {
 
 impl BandsFile {
     /// Converts to intervals; the error is the invalid key in `[band]` and the expected value.
-    pub fn bands(self) -> Result<Bands, (&'static str, &'static str)> {
+    pub fn bands(self) -> Result<PredictionIntervals, (&'static str, &'static str)> {
         let is_right = is_band(self.low, self.high);
         if !is_right || !self.regime.iter().all(|one| is_band(one.low, one.high)) {
             return Err((if is_right { "band.regime" } else { "band" }, "expected 0 < low ≤ 1 ≤ high"));
         }
-        let beyond = match self.beyond {
-            None => Beyond::ASSUMED,
+        let widening = match self.widening {
+            None => WideningFactors::DEFAULT,
             Some(BeyondFile { collective, gpus, nodes, hardware }) => {
                 if ![collective, gpus, nodes, hardware].iter().all(|times| *times >= 1.0 && times.is_finite()) {
                     return Err(("band.beyond", "expected how many times wider, at least 1"));
                 }
-                Beyond { collective, gpus, nodes, hardware }
+                WideningFactors { collective, gpus, nodes, hardware }
             }
         };
         let regime = |RegimeFile { protocol, decides, low, high, rows }| RegimeBand {
             protocol,
             decides,
-            band: Band { low, high },
+            band: PredictionInterval { low, high },
             rows,
         };
-        Ok(Bands {
-            usual: Band { low: self.low, high: self.high },
+        Ok(PredictionIntervals {
+            default: PredictionInterval { low: self.low, high: self.high },
             regimes: self.regime.into_iter().map(regime).collect(),
-            known: Known { collectives: self.collectives, gpus: self.gpus, nodes: self.nodes },
-            beyond,
+            known: FittedTraits { collectives: self.collectives, gpus: self.gpus, nodes: self.nodes },
+            widening,
         })
     }
 }
 
-impl Bands {
+impl PredictionIntervals {
     /// Writes the table in the form that [`BandsFile`] reads.
     pub(super) fn write(&self, out: &mut String) -> std::fmt::Result {
-        let Known { collectives, gpus, nodes } = &self.known;
-        let Beyond { collective, gpus: other_gpus, nodes: other_nodes, hardware } = self.beyond;
-        writeln!(out, "\n[band]\nlow = {}\nhigh = {}", fraction(self.usual.low), fraction(self.usual.high))?;
+        let FittedTraits { collectives, gpus, nodes } = &self.known;
+        let WideningFactors { collective, gpus: other_gpus, nodes: other_nodes, hardware } = self.widening;
+        writeln!(out, "\n[band]\nlow = {}\nhigh = {}", fraction(self.default.low), fraction(self.default.high))?;
         writeln!(out, "collectives = [{}]", listed(collectives, |one| format!("\"{one}\"")))?;
         writeln!(out, "gpus = [{}]\nnodes = [{}]", listed(gpus, u32::to_string), listed(nodes, u32::to_string))?;
         writeln!(

@@ -2,16 +2,16 @@
 
 use std::fmt;
 
-use fabricast_topologies::fabric::{Figures, near_misses};
+use fabricast_topologies::fabric::{Figures, suggest_names};
 use fabricast_topologies::gpus;
-use fabricast_topologies::{Bandwidth, Bytes, Fabric, Picos, Place, UnitError};
+use fabricast_topologies::{Bandwidth, Bytes, Fabric, Picos, SourceLocation, UnitError};
 use serde::Deserialize;
 use toml::de::DeTable;
 
 use super::band_file::BandsFile;
 use super::message_file::MessageFile;
 use super::network_file::{MeasuredNetwork, NetworkFile};
-use super::{Band, LaneSpeed, LaunchCosts, LinkEfficiency, Passes, Profile, ProtocolCosts};
+use super::{ChannelLimit, LaunchCosts, LinkEfficiency, Passes, PredictionInterval, Profile, ProtocolCosts};
 
 /// The shipped profiles, by name.
 const SHIPPED: [(&str, &str); 9] = [
@@ -37,18 +37,18 @@ const BLACKWELL_MULTICAST: f64 = 0.74;
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum ProfileError {
     /// Invalid TOML or an unexpected structure.
-    #[error("{place}: {message}")]
+    #[error("{location}: {message}")]
     Syntax {
         /// Location in the file.
-        place: Place,
+        location: SourceLocation,
         /// Description of the error.
         message: String,
     },
     /// Invalid value.
-    #[error("{place}: {key}: {message}")]
+    #[error("{location}: {key}: {message}")]
     Value {
         /// Location in the file.
-        place: Place,
+        location: SourceLocation,
         /// The key, with its tables.
         key: String,
         /// Description of the error.
@@ -83,9 +83,9 @@ fn did_you_mean(near: &[String]) -> String {
 impl ProfileError {
     /// Location in a text, if there is one.
     #[must_use]
-    pub fn place(&self) -> Option<&Place> {
+    pub fn location(&self) -> Option<&SourceLocation> {
         match self {
-            Self::Syntax { place, .. } | Self::Value { place, .. } => Some(place),
+            Self::Syntax { location: place, .. } | Self::Value { location: place, .. } => Some(place),
             Self::Unknown { .. } | Self::UnknownGpu { .. } => None,
         }
     }
@@ -220,7 +220,7 @@ impl Profile {
             Some((_, text)) => Self::parse(text, name),
             None => {
                 let known = Self::names().collect::<Vec<_>>().join(", ");
-                let near = near_misses(name, Self::names());
+                let near = suggest_names(name, Self::names());
                 Err(ProfileError::Unknown { name: name.to_owned(), near, known })
             }
         }
@@ -247,24 +247,24 @@ impl Profile {
         let candidates = fabric.gpu_candidates();
         let capability = figures.and_then(|gpu| gpu.compute_capability);
         if capability.is_none() && !candidates.is_empty() {
-            let candidates = by_capability(candidates);
+            let candidates = group_by_capability(candidates);
             return Err(ProfileError::UnknownGpu { fabric: fabric.name().to_owned(), candidates });
         }
         let wanted = capability.unwrap_or(0);
         let model = figures.and_then(|gpu| gpu.model.as_deref());
-        let is_other = |p: &Self| model.is_some_and(|model| !p.gpus.iter().any(|gpu| model.starts_with(gpu)));
+        let is_other_model = |p: &Self| model.is_some_and(|model| !p.gpus.iter().any(|gpu| model.starts_with(gpu)));
         let mut best: Option<Self> = None;
         for (name, text) in SHIPPED {
             let profile = Self::parse(text, name)?;
-            let distance = |p: &Self| (p.compute_capability.abs_diff(wanted), is_other(p));
+            let distance = |p: &Self| (p.compute_capability.abs_diff(wanted), is_other_model(p));
             if profile.software() == software && best.as_ref().is_none_or(|b| distance(&profile) < distance(b)) {
                 best = Some(profile);
             }
         }
         let mut profile = best.unwrap_or_else(Self::ideal);
-        if profile.compute_capability != wanted || is_other(&profile) {
+        if profile.compute_capability != wanted || is_other_model(&profile) {
             profile.name = format!("{} (derived)", profile.name);
-            profile.bands = profile.bands.elsewhere();
+            profile.bands = profile.bands.for_other_hardware();
             if wanted >= 100 && profile.compute_capability < 100 {
                 profile.links.multicast = profile.links.multicast.min(BLACKWELL_MULTICAST);
             }
@@ -272,9 +272,9 @@ impl Profile {
         if candidates.len() > 1 && model.is_none() {
             // One interval that covers all candidate GPUs.
             profile.name = format!("{} (for any of {})", profile.name, candidates.join(", "));
-            profile.bands = profile.bands.elsewhere();
+            profile.bands = profile.bands.for_other_hardware();
         }
-        profile.on_network_of(fabric)
+        profile.with_network_of_fabric(fabric)
     }
 
     /// Software that the profile describes.
@@ -298,7 +298,7 @@ impl Profile {
 }
 
 /// Models grouped by compute capability, such as `A100 SXM 80GB, A30 (8.0); A10, A40 (8.6)`.
-fn by_capability(names: &[String]) -> String {
+fn group_by_capability(names: &[String]) -> String {
     let capability = |name: &String| gpus::model(name).map_or_else(String::new, gpus::GpuModel::capability);
     let groups = names.chunk_by(|a, b| capability(a) == capability(b));
     let worded =
@@ -327,22 +327,22 @@ impl Reader<'_> {
     /// Parses TOML of the expected structure.
     pub(super) fn read<T: serde::de::DeserializeOwned>(&self) -> Result<T, ProfileError> {
         toml::from_str(self.text).map_err(|error| {
-            let place = Place::in_text(self.source, self.text, error.span().unwrap_or_default());
-            ProfileError::Syntax { place, message: error.message().to_owned() }
+            let location = SourceLocation::locate(self.source, self.text, error.span().unwrap_or_default());
+            ProfileError::Syntax { location, message: error.message().to_owned() }
         })
     }
 
-    pub(super) fn band(&self, low: f64, high: f64) -> Result<Band, ProfileError> {
+    pub(super) fn band(&self, low: f64, high: f64) -> Result<PredictionInterval, ProfileError> {
         if low > 0.0 && low <= 1.0 && high >= 1.0 && high.is_finite() {
-            Ok(Band { low, high })
+            Ok(PredictionInterval { low, high })
         } else {
             Err(self.error("band", "expected 0 < low ≤ 1 ≤ high"))
         }
     }
 
     pub(super) fn error(&self, key: &str, message: impl fmt::Display) -> ProfileError {
-        let place = Place::in_text(self.source, self.text, self.span(key).unwrap_or_default());
-        ProfileError::Value { place, key: key.to_owned(), message: message.to_string() }
+        let location = SourceLocation::locate(self.source, self.text, self.span(key).unwrap_or_default());
+        ProfileError::Value { location, key: key.to_owned(), message: message.to_string() }
     }
 
     /// Location of the value of a dotted key.
@@ -392,9 +392,9 @@ impl Reader<'_> {
             (Some(_), Some(_)) => {
                 return Err(self.error(&at("pass"), "a channel has a rate or works by passes, not both"));
             }
-            (Some(rate), None) => LaneSpeed::Rate(rate),
-            (None, Some(pass)) => LaneSpeed::Passes(self.passes(key, pass)?),
-            (None, None) => LaneSpeed::Unlimited,
+            (Some(rate), None) => ChannelLimit::Rate(rate),
+            (None, Some(pass)) => ChannelLimit::Passes(self.passes(key, pass)?),
+            (None, None) => ChannelLimit::Unlimited,
         };
         let free = ProtocolCosts::FREE;
         let threads = file.threads.unwrap_or(free.threads);
@@ -411,12 +411,12 @@ impl Reader<'_> {
             reduce: time("reduce", &file.reduce)?,
             copy: time("copy", &file.copy)?,
             reload: time("reload", &file.reload)?,
-            fan: time("fan", &file.fan)?,
+            split_block: time("fan", &file.fan)?,
             add: self.optional(&at("add"), file.add.as_deref())?,
             settle: time("settle", &file.settle)?,
             settle_half: self.optional(&at("settle_half"), file.settle_half.as_deref())?.unwrap_or(Bytes(0)),
             wire_efficiency: self.fraction(&at("wire_efficiency"), file.wire_efficiency)?,
-            lane,
+            channel_limit: lane,
             threads,
             split: file.split.map_or(Ok(free.split), |split| self.fraction(&at("split"), split))?,
             chunk: self.optional(&at("chunk"), file.chunk.as_deref())?,
@@ -431,10 +431,10 @@ impl Reader<'_> {
             bytes_per_thread: self.quantity(&at("bytes_per_thread"), &file.bytes_per_thread)?,
             send: self.quantity(&at("send"), &file.send)?,
             forward: self.quantity(&at("forward"), &file.forward)?,
-            take: self.quantity(&at("take"), &file.take)?,
+            receive: self.quantity(&at("take"), &file.take)?,
             store: self.optional(&at("store"), file.store.as_deref())?.unwrap_or(Picos::ZERO),
             per_warp: self.quantity(&at("per_warp"), &file.per_warp)?,
-            first_take: self.quantity(&at("first_take"), &file.first_take)?,
+            first_receive: self.quantity(&at("first_take"), &file.first_take)?,
             exchange: self.optional(&at("exchange"), file.exchange.as_deref())?,
         })
     }
@@ -496,7 +496,7 @@ impl ProfileFile {
             messages: self.message.as_ref().map(|message| message.costs(reader)).transpose()?,
             network: match &self.network {
                 Some(network) => network.costs(reader)?,
-                None => MeasuredNetwork::usual()?.costs,
+                None => MeasuredNetwork::default_network()?.costs,
             },
         })
     }
@@ -515,17 +515,17 @@ mod tests {
     #[test]
     fn errors_name_line_and_column() {
         let text = SHIPPED[0].1;
-        let line_of = |part: &str| 1 + text.lines().position(|line| line.contains(part)).unwrap();
+        let find_line = |part: &str| 1 + text.lines().position(|line| line.contains(part)).unwrap();
         let startup = text.lines().find(|line| line.starts_with("startup")).unwrap();
         let negative = error(startup, "startup = \"-1 us\"");
-        let line = line_of(startup);
+        let line = find_line(startup);
         assert!(
             negative.starts_with(&format!("nccl-2.28-h200:{line}:11: protocol.ll.startup: `-1 us` is not")),
             "{negative}"
         );
         let share = error("upi = 0.85", "upi = 85");
         assert!(
-            share.starts_with(&format!("nccl-2.28-h200:{}:7: links.upi: 85 is not", line_of("upi = 0.85"))),
+            share.starts_with(&format!("nccl-2.28-h200:{}:7: links.upi: 85 is not", find_line("upi = 0.85"))),
             "{share}"
         );
         let key = error("wire_efficiency = 0.5", "wire_eficiency = 0.5");
@@ -534,7 +534,8 @@ mod tests {
 
     #[test]
     fn fabrics_get_the_profile_of_their_gpu_model() {
-        let of = |preset: &str| Profile::for_fabric(&fabricast_topologies::preset::load(preset).unwrap()).unwrap().name;
+        let profile_name =
+            |preset: &str| Profile::for_fabric(&fabricast_topologies::preset::load(preset).unwrap()).unwrap().name;
         for (preset, name) in [
             ("hgx-h200", "nccl-2.28-h200"),
             ("hgx-h100", "nccl-2.29-h100"),
@@ -543,24 +544,24 @@ mod tests {
             ("gb200-nvl72", "nccl-2.29-gb200"),
             ("l40s-pcie", "nccl-2.27-l40s"),
         ] {
-            assert_eq!(of(preset), name, "{preset}");
+            assert_eq!(profile_name(preset), name, "{preset}");
         }
         // Another model of the generation, then other generations.
         for (preset, near) in
             [("hgx-b300", "nccl-2.29-b200"), ("gh200", "nccl-2.28-h200"), ("dgx-v100", "nccl-2.27-a100")]
         {
-            assert_eq!(of(preset), format!("{near} (derived)"), "{preset}");
+            assert_eq!(profile_name(preset), format!("{near} (derived)"), "{preset}");
         }
     }
 
     #[test]
     fn kernels_have_separate_profiles() {
-        let of = |preset: &str| {
+        let profile_name = |preset: &str| {
             Profile::nearest(&fabricast_topologies::preset::load(preset).unwrap(), Software::Kernels).unwrap().name
         };
-        assert_eq!(of("hgx-h200"), "kernels-h200");
-        assert_eq!(of("hgx-h100"), "kernels-h100");
-        assert_eq!(of("hgx-b200"), "kernels-h200 (derived)");
+        assert_eq!(profile_name("hgx-h200"), "kernels-h200");
+        assert_eq!(profile_name("hgx-h100"), "kernels-h100");
+        assert_eq!(profile_name("hgx-b200"), "kernels-h200 (derived)");
     }
 
     #[test]

@@ -23,7 +23,7 @@
 //! c ÷ copy_out_rate for an eager message, which the process copies itself (a linear all_to_all of eager messages
 //! incurs this for each of them). Messages without data (barriers) start in host memory: post + L.
 //!
-//! **Reductions.** Open MPI reduces on the CPU. With [`Sums::Host`], the whole buffer of a reducing collective is
+//! **Reductions.** Open MPI reduces on the CPU. With [`ReductionSite::Host`], the whole buffer of a reducing collective is
 //! copied to host memory, the collective runs there (processes copy its messages at `host_rate`, eager ones twice), and
 //! the result is copied back. These copies are operations of the schedule, see the planner's `staged`.
 //!
@@ -34,7 +34,7 @@ use fabricast_topologies::{Bandwidth, Bytes, Picos};
 
 /// Processor on which an MPI reduces.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Sums {
+pub enum ReductionSite {
     /// The CPU: inputs are copied to host memory first, results are copied back at the end.
     #[default]
     Host,
@@ -69,12 +69,12 @@ pub struct MessageCosts {
     /// Rate at which a process copies and reduces in host memory.
     pub host_rate: Bandwidth,
     /// Processor that reduces.
-    pub sums: Sums,
+    pub sums: ReductionSite,
 }
 
 /// Memory at the ends of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ends {
+pub enum MemoryKind {
     /// GPU memory.
     Devices,
     /// Host memory.
@@ -83,13 +83,13 @@ pub enum Ends {
 
 /// Carrier of a large message's data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Carried {
+pub enum DataPath {
     /// A copy engine of one of two GPUs with peer access.
-    ByEngine,
+    CopyEngine,
     /// NICs, directly from memory to memory.
-    ByNic,
+    Nic,
     /// Copy engines to and from host memory, in fragments.
-    ByWayOfHosts,
+    HostStaged,
 }
 
 impl MessageCosts {
@@ -101,34 +101,34 @@ impl MessageCosts {
 
     /// Latency of a message beyond that of its path, which is `path`; excludes the pipeline fill.
     #[must_use]
-    pub fn latency(&self, bytes: Bytes, path: Picos, ends: Ends, carried: Carried) -> Picos {
-        let asked = Picos(2 * (self.control.0 + path.0));
+    pub fn latency(&self, bytes: Bytes, path: Picos, ends: MemoryKind, carried: DataPath) -> Picos {
+        let control_round_trip = Picos(2 * (self.control.0 + path.0));
         let more = match (self.is_eager(bytes), ends, carried) {
             _ if bytes.0 == 0 => Picos::ZERO,
-            (true, Ends::Devices, _) => self.copy_in + time(bytes, self.copy_in_rate),
+            (true, MemoryKind::Devices, _) => self.copy_in + time_at_rate(bytes, self.copy_in_rate),
             // From the sender's bounce buffer to the receiver's memory.
-            (true, Ends::Hosts, _) => time(bytes, self.host_rate),
-            (false, Ends::Hosts, _) | (false, Ends::Devices, Carried::ByNic) => asked,
-            (false, Ends::Devices, Carried::ByEngine) => asked + self.launch,
-            (false, Ends::Devices, Carried::ByWayOfHosts) => asked + self.launch + self.launch,
+            (true, MemoryKind::Hosts, _) => time_at_rate(bytes, self.host_rate),
+            (false, MemoryKind::Hosts, _) | (false, MemoryKind::Devices, DataPath::Nic) => control_round_trip,
+            (false, MemoryKind::Devices, DataPath::CopyEngine) => control_round_trip + self.launch,
+            (false, MemoryKind::Devices, DataPath::HostStaged) => control_round_trip + self.launch + self.launch,
         };
         self.post + more
     }
 
     /// Time that a message from GPU memory occupies the sending process.
     #[must_use]
-    pub fn busy(&self, bytes: Bytes, carried: Carried) -> Picos {
+    pub fn busy(&self, bytes: Bytes, carried: DataPath) -> Picos {
         if self.is_eager(bytes) {
-            return self.progress + self.copy_out + time(bytes, self.copy_out_rate);
+            return self.progress + self.copy_out + time_at_rate(bytes, self.copy_out_rate);
         }
-        let rests = carried == Carried::ByWayOfHosts;
+        let rests = carried == DataPath::HostStaged;
         let parts = if rests { bytes.0.div_ceil(self.fragment.0.max(1)) } else { 1 };
         Picos(self.progress.0.saturating_mul(parts))
     }
 }
 
 /// Time of `bytes` at a rate.
-pub(crate) fn time(bytes: Bytes, rate: Bandwidth) -> Picos {
+pub(crate) fn time_at_rate(bytes: Bytes, rate: Bandwidth) -> Picos {
     let picos = u128::from(bytes.0) * 1_000_000_000_000 / u128::from(rate.0.max(1));
     Picos(u64::try_from(picos).unwrap_or(u64::MAX))
 }
@@ -149,26 +149,26 @@ mod tests {
         launch: Picos(10_000),
         fragment: Bytes(4_096),
         host_rate: Bandwidth(100_000_000_000),
-        sums: Sums::Host,
+        sums: ReductionSite::Host,
     };
 
     #[test]
     fn latency_depends_on_message_size_and_carrier() {
-        let of = |bytes, ends, carried| COSTS.latency(Bytes(bytes), Picos(5), ends, carried).0;
-        assert_eq!(of(0, Ends::Devices, Carried::ByEngine), 1);
-        assert_eq!(of(1_000, Ends::Devices, Carried::ByNic), 1 + 100 + 2_000);
-        assert_eq!(of(1_000, Ends::Hosts, Carried::ByNic), 1 + 10_000);
-        let asked = 1 + 2 * 1_005;
-        assert_eq!(of(1_001, Ends::Devices, Carried::ByEngine), asked + 10_000);
-        assert_eq!(of(1_001, Ends::Devices, Carried::ByNic), asked);
-        assert_eq!(of(1_001, Ends::Devices, Carried::ByWayOfHosts), asked + 20_000);
-        assert_eq!(of(1_001, Ends::Hosts, Carried::ByWayOfHosts), asked);
+        let latency = |bytes, ends, carried| COSTS.latency(Bytes(bytes), Picos(5), ends, carried).0;
+        assert_eq!(latency(0, MemoryKind::Devices, DataPath::CopyEngine), 1);
+        assert_eq!(latency(1_000, MemoryKind::Devices, DataPath::Nic), 1 + 100 + 2_000);
+        assert_eq!(latency(1_000, MemoryKind::Hosts, DataPath::Nic), 1 + 10_000);
+        let control_round_trip = 1 + 2 * 1_005;
+        assert_eq!(latency(1_001, MemoryKind::Devices, DataPath::CopyEngine), control_round_trip + 10_000);
+        assert_eq!(latency(1_001, MemoryKind::Devices, DataPath::Nic), control_round_trip);
+        assert_eq!(latency(1_001, MemoryKind::Devices, DataPath::HostStaged), control_round_trip + 20_000);
+        assert_eq!(latency(1_001, MemoryKind::Hosts, DataPath::HostStaged), control_round_trip);
     }
 
     #[test]
     fn process_time_covers_fragments_and_eager_copies() {
-        assert_eq!(COSTS.busy(Bytes(1 << 20), Carried::ByNic), Picos(7));
-        assert_eq!(COSTS.busy(Bytes((1 << 20) + 1), Carried::ByWayOfHosts), Picos(7 * 257));
-        assert_eq!(COSTS.busy(Bytes(1_000), Carried::ByWayOfHosts), Picos(7 + 10 + 1_000));
+        assert_eq!(COSTS.busy(Bytes(1 << 20), DataPath::Nic), Picos(7));
+        assert_eq!(COSTS.busy(Bytes((1 << 20) + 1), DataPath::HostStaged), Picos(7 * 257));
+        assert_eq!(COSTS.busy(Bytes(1_000), DataPath::HostStaged), Picos(7 + 10 + 1_000));
     }
 }

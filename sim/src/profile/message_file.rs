@@ -6,7 +6,7 @@ use fabricast_topologies::{Bandwidth, Bytes, Picos};
 use serde::Deserialize;
 
 use super::file::{ProfileError, Reader};
-use super::message::{MessageCosts, Sums};
+use super::message::{MessageCosts, ReductionSite};
 use super::write::{bytes, write_rates, write_times};
 
 #[derive(Deserialize)]
@@ -60,8 +60,8 @@ impl MessageFile {
             fragment,
             host_rate: rate("host_rate", &self.host_rate)?,
             sums: match self.sums {
-                SumsFile::Host => Sums::Host,
-                SumsFile::Device => Sums::Device,
+                SumsFile::Host => ReductionSite::Host,
+                SumsFile::Device => ReductionSite::Device,
             },
         })
     }
@@ -86,8 +86,8 @@ impl MessageCosts {
             writeln!(out, "{key} = {}", bytes(size))?;
         }
         let sums = match self.sums {
-            Sums::Host => "host",
-            Sums::Device => "device",
+            ReductionSite::Host => "host",
+            ReductionSite::Device => "device",
         };
         writeln!(out, "sums = \"{sums}\"")
     }

@@ -19,14 +19,18 @@ mod write;
 use fabricast_topologies::{LinkKind, Picos};
 use serde::{Deserialize, Serialize};
 
-use crate::schedule::{Collective, Protocol, Workplace};
-pub use band::{Band, Bands, Beyond, Circumstances, Decides, Known, RegimeBand};
+use crate::schedule::{Collective, Processor, Protocol};
+pub use band::{
+    Bottleneck, CallTraits, FittedTraits, PredictionInterval, PredictionIntervals, RegimeBand, WideningFactors,
+};
 pub use file::{ProfileError, Software};
-pub(crate) use message::time as time_at_rate;
-pub use message::{Carried, Ends, MessageCosts, Sums};
+pub(crate) use message::time_at_rate;
+pub use message::{DataPath, MemoryKind, MessageCosts, ReductionSite};
 pub use network::{NetworkCosts, largest_message};
 pub use network_file::MeasuredNetwork;
-pub use protocol::{BlockWork, Deed, Fate, Kept, LaneSpeed, Passes, ProtocolCosts, Role, Shared};
+pub use protocol::{
+    BlockWork, ChannelLimit, Destination, LocalStore, OperationKind, Passes, ProtocolCosts, Role, SharedPasses,
+};
 pub use transport::Transport;
 
 /// Launch mode of a collective.
@@ -122,17 +126,17 @@ pub struct Profile {
     /// Cost of an MPI's two-sided messages; `None` for libraries whose thread blocks move the data.
     pub messages: Option<MessageCosts>,
     /// Prediction intervals.
-    pub bands: Bands,
+    pub bands: PredictionIntervals,
 }
 
 impl LinkEfficiency {
     /// Nominal bandwidth on all links.
-    pub const WHOLE: Self =
+    pub const NOMINAL: Self =
         Self { nvlink: 1.0, c2c: 1.0, pcie: 1.0, pcie_peers: 1.0, upi: 1.0, network: 1.0, multicast: 1.0 };
 
     /// Efficiency of a kind of link.
     #[must_use]
-    pub fn of(&self, kind: LinkKind) -> f64 {
+    pub fn for_kind(&self, kind: LinkKind) -> f64 {
         match kind {
             LinkKind::Nvlink => self.nvlink,
             LinkKind::C2c => self.c2c,
@@ -156,10 +160,10 @@ impl Profile {
             sources: vec!["no software cost, by definition".to_owned()],
             protocols: [ProtocolCosts::FREE; 5],
             launches: [[LaunchCosts::default(); 2]; 2],
-            links: LinkEfficiency::WHOLE,
+            links: LinkEfficiency::NOMINAL,
             network: NetworkCosts::FREE,
             messages: None,
-            bands: Bands::same(Band::NONE),
+            bands: PredictionIntervals::uniform(PredictionInterval::NONE),
         }
     }
 
@@ -171,11 +175,11 @@ impl Profile {
 
     /// Processor that executes a collective's operations: the host if an MPI reduces there, else the device.
     #[must_use]
-    pub fn workplace(&self, collective: Collective) -> Workplace {
-        let on_hosts = self.messages.is_some_and(|messages| messages.sums == Sums::Host);
+    pub fn processor(&self, collective: Collective) -> Processor {
+        let on_hosts = self.messages.is_some_and(|messages| messages.sums == ReductionSite::Host);
         match collective {
-            Collective::AllReduce | Collective::ReduceScatter | Collective::Reduce if on_hosts => Workplace::Host,
-            _ => Workplace::Device,
+            Collective::AllReduce | Collective::ReduceScatter | Collective::Reduce if on_hosts => Processor::Host,
+            _ => Processor::Device,
         }
     }
 
@@ -216,7 +220,7 @@ pub enum Flow {
 impl HostWork {
     /// Determines the host work of a call of `ranks` ranks with `gpus` GPUs per host.
     #[must_use]
-    pub fn of(gpus: u32, collective: Collective, protocol: Protocol, ranks: u32) -> Self {
+    pub fn for_call(gpus: u32, collective: Collective, protocol: Protocol, ranks: u32) -> Self {
         let is_nccls = matches!(protocol, Protocol::Ll | Protocol::Ll128 | Protocol::Simple);
         let flow = if collective.is_one_way() { Flow::OneWay } else { Flow::BothWays };
         Self { gpus, peers: if is_nccls { collective.peers(ranks) } else { 0 }, flow }
@@ -243,12 +247,12 @@ impl LaunchCosts {
 
     /// Time of a call with device time `device`.
     #[must_use]
-    pub fn apply(&self, device: Picos, work: HostWork) -> Picos {
+    pub fn call_time(&self, device: Picos, work: HostWork) -> Picos {
         let floor = self.floor(work);
         let device = device + self.added(work.gpus);
         let longer = device.max(floor);
-        let apart = longer - device.min(floor);
-        match self.jitter.0.checked_sub(apart.0) {
+        let difference = longer - device.min(floor);
+        match self.jitter.0.checked_sub(difference.0) {
             Some(overlap) if overlap > 0 => {
                 // A quadratic that joins the longer of the two, with equal slope, at a distance of `jitter`.
                 let more = u128::from(overlap) * u128::from(overlap) / (4 * u128::from(self.jitter.0));

@@ -45,7 +45,7 @@ pub struct NetworkCosts {
 
 /// Notification of a message's sender and receiver sides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Told {
+enum Notification {
     /// Flags in every line, on both sides.
     Flags,
     /// A counter for the sending proxy, flags for the receiver.
@@ -55,11 +55,11 @@ enum Told {
 }
 
 /// Notification method of a protocol.
-fn told(protocol: Protocol) -> Told {
+fn notification(protocol: Protocol) -> Notification {
     match protocol {
-        Protocol::Ll => Told::Flags,
-        Protocol::Ll128 => Told::CounterThenFlags,
-        Protocol::Simple | Protocol::Symmetric | Protocol::CopyEngine => Told::Counters,
+        Protocol::Ll => Notification::Flags,
+        Protocol::Ll128 => Notification::CounterThenFlags,
+        Protocol::Simple | Protocol::Symmetric | Protocol::CopyEngine => Notification::Counters,
     }
 }
 
@@ -77,28 +77,29 @@ impl NetworkCosts {
     /// Latency of a message beyond its path, once its buffer is full, on GPUs that need no flush.
     #[must_use]
     pub fn latency(&self, protocol: Protocol) -> Picos {
-        match told(protocol) {
-            Told::Flags => self.post,
-            Told::CounterThenFlags => self.fence + self.post,
-            Told::Counters => self.fence + self.post + self.arrive,
+        match notification(protocol) {
+            Notification::Flags => self.post,
+            Notification::CounterThenFlags => self.fence + self.post,
+            Notification::Counters => self.fence + self.post + self.arrive,
         }
     }
 
     /// Additional latency on GPUs that need a flush.
     #[must_use]
     pub fn flush(&self, protocol: Protocol) -> Picos {
-        if told(protocol) == Told::Counters { self.flush } else { Picos::ZERO }
+        if notification(protocol) == Notification::Counters { self.flush } else { Picos::ZERO }
     }
 
     /// Time of the sending proxy for `bytes` of payload in messages of `message` bytes, `on_wire` with their framing; a
     /// partial message costs its share.
     #[must_use]
     pub fn proxy(&self, protocol: Protocol, bytes: Bytes, message: Bytes, on_wire: Bytes) -> Picos {
-        let whole = u128::from(message.0.max(1));
-        let parts = if bytes < message { bytes.0.into() } else { u128::from(bytes.0).div_ceil(whole) * whole };
-        let posting = u128::from(self.message.0) * parts / whole;
+        let message_size = u128::from(message.0.max(1));
+        let parts =
+            if bytes < message { bytes.0.into() } else { u128::from(bytes.0).div_ceil(message_size) * message_size };
+        let posting = u128::from(self.message.0) * parts / message_size;
         let scanning = match self.scan {
-            Some(rate) if told(protocol) == Told::Flags => {
+            Some(rate) if notification(protocol) == Notification::Flags => {
                 u128::from(on_wire.0) * 1_000_000_000_000 / u128::from(rate.0.max(1))
             }
             _ => 0,

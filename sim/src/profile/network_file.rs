@@ -15,12 +15,12 @@ use serde::Deserialize;
 use super::file::{ProfileError, Reader};
 use super::network::NetworkCosts;
 use super::packets::Packets;
-use super::transport::{Machine, Transport};
+use super::transport::{MachineNetwork, Transport};
 use super::write::{fraction, quoted, write_rates, write_sources, write_times};
-use super::{Band, Profile};
+use super::{PredictionInterval, Profile};
 
 /// Network of machines without a measurement.
-const USUAL: (&str, &str) = ("infiniband-ndr", include_str!("../../profiles/networks/infiniband-ndr.toml"));
+const DEFAULT_NETWORK: (&str, &str) = ("infiniband-ndr", include_str!("../../profiles/networks/infiniband-ndr.toml"));
 
 /// Shipped networks; the default is last, so that it is the last choice.
 const SHIPPED: [(&str, &str); 5] = [
@@ -28,7 +28,7 @@ const SHIPPED: [(&str, &str); 5] = [
     ("efa-p5", include_str!("../../profiles/networks/efa-p5.toml")),
     ("slingshot-gh200", include_str!("../../profiles/networks/slingshot-gh200.toml")),
     ("sockets-loopback", include_str!("../../profiles/networks/sockets-loopback.toml")),
-    USUAL,
+    DEFAULT_NETWORK,
 ];
 
 /// Network measured on one kind of machine.
@@ -55,7 +55,7 @@ pub struct MeasuredNetwork {
     /// Costs beyond the links.
     pub costs: NetworkCosts,
     /// Prediction interval.
-    pub band: Band,
+    pub band: PredictionInterval,
 }
 
 #[derive(Deserialize)]
@@ -136,8 +136,8 @@ impl MeasuredNetwork {
     ///
     /// # Errors
     /// Only for an invalid shipped file.
-    pub fn usual() -> Result<Self, ProfileError> {
-        Self::parse(USUAL.1, USUAL.0)
+    pub fn default_network() -> Result<Self, ProfileError> {
+        Self::parse(DEFAULT_NETWORK.1, DEFAULT_NETWORK.0)
     }
 
     /// Network assumed for a machine: the one measured on machines like it, or the default. `None` if the fabric has no
@@ -146,9 +146,9 @@ impl MeasuredNetwork {
     /// # Errors
     /// Only for an invalid shipped file.
     pub fn for_machine(fabric: &Fabric) -> Result<Option<Self>, ProfileError> {
-        match (Self::of(fabric)?, Machine::of(fabric)) {
+        match (Self::measured_for(fabric)?, MachineNetwork::from_fabric(fabric)) {
             (Some(network), _) => Ok(Some(network)),
-            (None, Some(_)) => Self::usual().map(Some),
+            (None, Some(_)) => Self::default_network().map(Some),
             (None, None) => Ok(None),
         }
     }
@@ -157,8 +157,8 @@ impl MeasuredNetwork {
     ///
     /// # Errors
     /// Only for an invalid shipped file.
-    pub fn of(fabric: &Fabric) -> Result<Option<Self>, ProfileError> {
-        let Some(machine) = Machine::of(fabric) else { return Ok(None) };
+    pub fn measured_for(fabric: &Fabric) -> Result<Option<Self>, ProfileError> {
+        let Some(machine) = MachineNetwork::from_fabric(fabric) else { return Ok(None) };
         let shipped = Self::shipped()?;
         Ok(shipped.into_iter().find(|network| machine.is_like(network)))
     }
@@ -166,7 +166,7 @@ impl MeasuredNetwork {
     /// The network of a profile, labelled as measured on this fabric's machines; `None` if the fabric has no network.
     #[must_use]
     pub fn from_profile(profile: &Profile, fabric: &Fabric) -> Option<Self> {
-        let machine = Machine::of(fabric)?;
+        let machine = MachineNetwork::from_fabric(fabric)?;
         Some(Self {
             name: profile.name.clone(),
             date: profile.date.clone(),
@@ -174,11 +174,11 @@ impl MeasuredNetwork {
             compute_capability: machine.compute_capability,
             nic: machine.nic,
             nics_per_gpu: machine.nics_per_gpu,
-            transport: Self::of(fabric).ok().flatten().map(|network| network.transport).unwrap_or_default(),
+            transport: Self::measured_for(fabric).ok().flatten().map(|network| network.transport).unwrap_or_default(),
             efficiency: profile.links.network,
             settings: None,
             costs: profile.network,
-            band: profile.bands.usual,
+            band: profile.bands.default,
         })
     }
 
@@ -236,37 +236,38 @@ impl Profile {
     ///
     /// # Errors
     /// Only for an invalid shipped file.
-    pub(super) fn on_network_of(self, fabric: &Fabric) -> Result<Self, ProfileError> {
-        Ok(match (MeasuredNetwork::of(fabric)?, Machine::of(fabric)) {
+    pub(super) fn with_network_of_fabric(self, fabric: &Fabric) -> Result<Self, ProfileError> {
+        Ok(match (MeasuredNetwork::measured_for(fabric)?, MachineNetwork::from_fabric(fabric)) {
             // An MPI's profile includes the cost of its messages.
-            (Some(network), _) if self.messages.is_some() && network.name != USUAL.0 => self,
-            (_, Some(_)) if self.messages.is_some() => self.in_packets(Packets::of(fabric)),
+            (Some(network), _) if self.messages.is_some() && network.name != DEFAULT_NETWORK.0 => self,
+            (_, Some(_)) if self.messages.is_some() => self.with_packets(Packets::for_fabric(fabric)),
             // The efficiency of other networks was measured with their own packets.
-            (Some(network), _) if network.name != USUAL.0 => self.on(&network),
-            (Some(network), _) => self.on(&network).in_packets(Packets::of(fabric)),
-            (None, Some(_)) => self.in_packets(Packets::of(fabric)),
+            (Some(network), _) if network.name != DEFAULT_NETWORK.0 => self.with_network(&network),
+            (Some(network), _) => self.with_network(&network).with_packets(Packets::for_fabric(fabric)),
+            (None, Some(_)) => self.with_packets(Packets::for_fabric(fabric)),
             (None, None) => self,
         })
     }
 
     /// Returns the profile, whose network is InfiniBand's, with other packets; NIC and driver costs are the same for
     /// RoCE.
-    fn in_packets(mut self, packets: Packets) -> Self {
+    fn with_packets(mut self, packets: Packets) -> Self {
         if let Packets::Roce { mtu } = packets {
             self.name = format!("{} on roce (mtu {mtu})", self.name);
-            self.links.network = (self.links.network / Packets::Infiniband.carried()).min(1.0) * packets.carried();
+            self.links.network =
+                (self.links.network / Packets::Infiniband.payload_fraction()).min(1.0) * packets.payload_fraction();
         }
         self
     }
 
     /// Returns the profile on another network.
     #[must_use]
-    pub fn on(mut self, network: &MeasuredNetwork) -> Self {
+    pub fn with_network(mut self, network: &MeasuredNetwork) -> Self {
         self.name = format!("{} on {}", self.name, network.name);
         self.links.network = network.efficiency;
         self.network = network.costs;
         self.sources.extend(network.sources.iter().cloned());
-        self.bands = self.bands.with_all(network.band);
+        self.bands = self.bands.extended_by(network.band);
         self
     }
 }
@@ -288,27 +289,27 @@ mod tests {
     fn ethernet_uses_roce_packets() {
         use fabricast_topologies::{FabricRequest, load};
 
-        let of = |preset: &str, network: &str, nodes| {
+        let profile_of = |preset: &str, network: &str, nodes| {
             let network = Some(network.parse().unwrap());
-            let fabric = load(&FabricRequest { nodes: Some(nodes), network, ..FabricRequest::of(preset) }).unwrap();
+            let fabric = load(&FabricRequest { nodes: Some(nodes), network, ..FabricRequest::new(preset) }).unwrap();
             let profile = Profile::for_fabric(&fabric).unwrap();
             (profile.name, (profile.links.network * 1e4).round())
         };
-        for (preset, network) in [("hgx-h100", Some(MeasuredNetwork::usual().unwrap())), ("dgx-a100", None)] {
-            let own = Profile::for_fabric(&load(&FabricRequest::of(preset)).unwrap()).unwrap();
-            let own = network.map_or(own.clone(), |network| own.on(&network));
-            let (name, reached) = (own.name, own.links.network);
-            let hundred = |more: &str| of(preset, &format!("rail,nics_per_node=8,nic=100Gb/s{more}"), 2);
+        for (preset, network) in [("hgx-h100", Some(MeasuredNetwork::default_network().unwrap())), ("dgx-a100", None)] {
+            let profile = Profile::for_fabric(&load(&FabricRequest::new(preset)).unwrap()).unwrap();
+            let profile = network.map_or(profile.clone(), |network| profile.with_network(&network));
+            let (name, reached) = (profile.name, profile.links.network);
+            let hundred = |more: &str| profile_of(preset, &format!("rail,nics_per_node=8,nic=100Gb/s{more}"), 2);
             let as_roce = |payload: f64| (reached / (4096.0 / 4122.0) * payload / (payload + 82.0) * 1e4).round();
             assert_eq!(hundred(""), (name.clone(), (reached * 1e4).round()));
             assert_eq!(hundred(",link=ethernet"), (format!("{name} on roce (mtu 1500)"), as_roce(1024.0)));
             assert_eq!(hundred(",link=ethernet,mtu=9000"), (format!("{name} on roce (mtu 9000)"), as_roce(4096.0)));
         }
-        let (name, reached) = of("hgx-h100", "rail,nics_per_node=8,nic=400Gb/s,link=ethernet", 2);
+        let (name, reached) = profile_of("hgx-h100", "rail,nics_per_node=8,nic=400Gb/s,link=ethernet", 2);
         assert!(name.ends_with(" on infiniband-ndr on roce (mtu 1500)") && reached == 9100.0, "{name} {reached}");
-        let (name, reached) = of("hgx-h100", "rail,nics_per_node=32,nic=100Gb/s,link=ethernet", 2);
+        let (name, reached) = profile_of("hgx-h100", "rail,nics_per_node=32,nic=100Gb/s,link=ethernet", 2);
         assert!(name.ends_with(" on efa-p5") && reached == 9800.0, "{name} {reached}");
-        assert!(!of("hgx-h100", "rail,nics_per_node=8,nic=100Gb/s,link=ethernet", 1).0.contains("roce"));
+        assert!(!profile_of("hgx-h100", "rail,nics_per_node=8,nic=100Gb/s,link=ethernet", 1).0.contains("roce"));
     }
 
     /// Machines with equal GPUs and NICs can have different networks; a declared link type decides.
@@ -316,9 +317,9 @@ mod tests {
     fn measured_networks_apply_unless_declared_otherwise() {
         use fabricast_topologies::{FabricRequest, load};
 
-        let of = |preset: &str, network: &str| {
+        let profile_name = |preset: &str, network: &str| {
             let network = Some(network.parse().unwrap());
-            let fabric = load(&FabricRequest { nodes: Some(2), network, ..FabricRequest::of(preset) }).unwrap();
+            let fabric = load(&FabricRequest { nodes: Some(2), network, ..FabricRequest::new(preset) }).unwrap();
             MeasuredNetwork::for_machine(&fabric).unwrap().unwrap().name
         };
         for (preset, network, name) in [
@@ -334,7 +335,7 @@ mod tests {
             ("hgx-h200", "tcp-loopback", "sockets-loopback"),
             ("hgx-h200", "rail,nics_per_node=2,nic=28.8Gb/s", "infiniband-ndr"),
         ] {
-            assert_eq!(of(preset, network), name, "{preset} {network}");
+            assert_eq!(profile_name(preset, network), name, "{preset} {network}");
         }
     }
 

@@ -8,10 +8,10 @@ use fabricast_topologies::{Fabric, LinkKind, NodeKind};
 
 /// Largest payload of a packet in bytes, on any network (InfiniBand Architecture Specification 1.4, volume 1, table
 /// 20).
-const MOST: u32 = 4096;
+const MAX_PAYLOAD: u32 = 4096;
 
 /// Smallest payload of a packet in bytes that can be configured.
-const LEAST: u32 = 256;
+const MIN_PAYLOAD: u32 = 256;
 
 /// Headers of InfiniBand within a subnet in bytes: LRH 8, BTH 12, ICRC 4, VCRC 2 (InfiniBand specification, chapter
 /// 5.2). The additional headers of a message's first packet are negligible.
@@ -23,7 +23,7 @@ const ROCE_HEADERS: u32 = 82;
 
 /// Part of a frame in bytes that Linux reserves for headers when it selects RoCE's payload, more than most packets need
 /// (include/rdma/ib_addr.h, `iboe_get_mtu`: GRH 40, UDP 8, BTH 12, XRC 4, atomic 28, ICRC 4).
-const LEFT_FOR_HEADERS: u32 = 96;
+const RESERVED_HEADERS: u32 = 96;
 
 /// Standard MTU of Ethernet in bytes, without the frame's own headers.
 const USUAL_MTU: u32 = 1500;
@@ -42,7 +42,7 @@ pub(super) enum Packets {
 
 impl Packets {
     /// Packet format between the hosts of a fabric: RoCE if any link is Ethernet, with the smallest MTU of all NICs.
-    pub(super) fn of(fabric: &Fabric) -> Self {
+    pub(super) fn for_fabric(fabric: &Fabric) -> Self {
         if !fabric.links().any(|(_, link)| link.kind == LinkKind::Ethernet) {
             return Self::Infiniband;
         }
@@ -57,14 +57,14 @@ impl Packets {
     /// Payload of a full packet in bytes.
     fn payload(self) -> u32 {
         let room = match self {
-            Self::Infiniband => MOST,
-            Self::Roce { mtu } => mtu.saturating_sub(LEFT_FOR_HEADERS).clamp(LEAST, MOST),
+            Self::Infiniband => MAX_PAYLOAD,
+            Self::Roce { mtu } => mtu.saturating_sub(RESERVED_HEADERS).clamp(MIN_PAYLOAD, MAX_PAYLOAD),
         };
         1 << room.ilog2()
     }
 
     /// Payload's fraction of the line rate, above 0 and at most 1.
-    pub(super) fn carried(self) -> f64 {
+    pub(super) fn payload_fraction(self) -> f64 {
         let headers = match self {
             Self::Infiniband => INFINIBAND_HEADERS,
             Self::Roce { .. } => ROCE_HEADERS,
@@ -80,11 +80,15 @@ mod tests {
     /// Payloads as `ibv_devinfo` reports them (active_mtu) for Ethernet MTUs, and the remaining rate of 100 Gb/s.
     #[test]
     fn payloads_match_ibv_devinfo() {
-        let of = |mtu| (Packets::Roce { mtu }.payload(), (Packets::Roce { mtu }.carried() * 1000.0).round());
+        let roce_payload =
+            |mtu| (Packets::Roce { mtu }.payload(), (Packets::Roce { mtu }.payload_fraction() * 1000.0).round());
         assert_eq!(
-            [1500, 4200, 9000, 2200, 0].map(of).to_vec(),
+            [1500, 4200, 9000, 2200, 0].map(roce_payload).to_vec(),
             [(1024, 926.0), (4096, 980.0), (4096, 980.0), (2048, 962.0), (256, 757.0)]
         );
-        assert_eq!((Packets::Infiniband.payload(), (Packets::Infiniband.carried() * 1000.0).round()), (4096, 994.0));
+        assert_eq!(
+            (Packets::Infiniband.payload(), (Packets::Infiniband.payload_fraction() * 1000.0).round()),
+            (4096, 994.0)
+        );
     }
 }

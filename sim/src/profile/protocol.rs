@@ -15,15 +15,15 @@
 //! with w warps in the block. FIFO protocols handle c bytes in passes of `bytes_per_thread` × threads; each pass loads,
 //! polls for flags and stores before the next begins. The first pass is part of the step, but the next of several
 //! pipelined messages (in trees) flows only after all passes of this one. The time of a pass depends on its actions:
-//! `send` loads and sends; `forward` receives and sends (the load of its addend overlaps with the wait); `take`
+//! `send` loads and sends; `forward` receives and sends (the load of its addend overlaps with the wait); `receive`
 //! receives and stores; `store` is added if the sent data is also stored locally. In inter-host trees a block receives
-//! from two children, or sends to two, in the same passes ([`Shared`]): data of the second sender is another wait,
-//! `take` without its `store`, and data for the second receiver another store. (Measured with one channel on 4 × H200,
+//! from two children, or sends to two, in the same passes ([`SharedPasses`]): data of the second sender is another wait,
+//! `receive` without its `store`, and data for the second receiver another store. (Measured with one channel on 4 × H200,
 //! LL, 16 MiB: 353 ns per pass in reduce_scatter and 534 ns in all_gather, which differ by such stores; LL128 and
 //! Simple differ alike: validate/runs/2026-11-21-4xh200-forced.)
 //!
 //! A block executes its operations in sequence. A schedule has no operation for receiving data that is not forwarded
-//! (the last receive of a loop in NCCL); it is charged as `take` to the first send of the block. In pairwise exchanges
+//! (the last receive of a loop in NCCL); it is charged as `receive` to the first send of the block. In pairwise exchanges
 //! half of a block's threads send while the other half receives: `exchange` is a pass of both, which share an SM. Data
 //! without flags in every line is received only when its chunk is complete, so the first send and the last receive are
 //! not overlapped and need half of that time each. (send_recv on two H200 with Simple needs 46 ns per KiB of a block:
@@ -73,7 +73,7 @@ pub struct ProtocolCosts {
     /// Additional cost before an operation of a split block: the primitives of trees support three children, and two
     /// groups of warps with separate barriers share an SM. NCCL 2.28 src/device/all_reduce.h (`runTreeSplit`,
     /// `FanAsymmetric<NCCL_MAX_TREE_ARITY, 1>`).
-    pub fan: Picos,
+    pub split_block: Picos,
     /// Rate at which a block reduces arrived data into a sum that stays with its rank, while it sends nothing; `None`
     /// means no cost. A forwarded sum is sent as it is computed, and in one-way calls the next call's data arrives
     /// meanwhile. (256 MiB: reduce_scatter 452 µs and all_gather 374 µs on 2 × H200, 443 and 374 µs on 2 × H100;
@@ -87,7 +87,7 @@ pub struct ProtocolCosts {
     /// Payload ÷ bytes on the wire, from the protocol's framing (ll 0.5, ll128 0.9375).
     pub wire_efficiency: f64,
     /// Throughput limit of a channel.
-    pub lane: LaneSpeed,
+    pub channel_limit: ChannelLimit,
     /// Threads per block unless the schedule sets them.
     pub threads: u16,
     /// Fraction of a block's threads that reduce if it is split to reduce and copy concurrently (trees); the others
@@ -104,7 +104,7 @@ pub struct ProtocolCosts {
 
 /// Throughput limit of a channel.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum LaneSpeed {
+pub enum ChannelLimit {
     /// No limit.
     Unlimited,
     /// Largest payload rate.
@@ -123,13 +123,13 @@ pub struct Passes {
     /// Time of a pass that forwards arriving data.
     pub forward: Picos,
     /// Time of a pass that only receives.
-    pub take: Picos,
+    pub receive: Picos,
     /// Additional time of a pass that also stores the sent data in the rank's own memory.
     pub store: Picos,
     /// Additional time for each warp of the block.
     pub per_warp: Picos,
     /// Time before the first receiving pass.
-    pub first_take: Picos,
+    pub first_receive: Picos,
     /// Time of a pass of a block that sends with half of its threads and receives with the other half; `None` means one
     /// pass of each in sequence.
     pub exchange: Option<Picos>,
@@ -146,7 +146,7 @@ pub enum Role {
 
 /// Kind of an operation: copy or reduction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Deed {
+pub enum OperationKind {
     /// Only moves data.
     Copy,
     /// Reduces arriving data.
@@ -155,36 +155,36 @@ pub enum Deed {
 
 /// Local storage of the data that a block sends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Kept {
+pub enum LocalStore {
     /// Not stored.
-    No,
+    None,
     /// Also stored at the sending rank.
-    Yes,
+    Store,
 }
 
 /// Destination of an operation's data at the receiver.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Fate {
+pub enum Destination {
     /// Forwarded, or not awaited before the next call.
     #[default]
-    PassedOn,
+    Forwarded,
     /// Stored; the call ends only when the data has arrived.
-    Stays,
+    Stored,
 }
 
 /// Work that a block shares with another operation in the same passes, if primitives have several peers to receive from
 /// or to send to (NCCL 2.28 src/device/prims_ll128.h, `recvReduceSendCopy` with more than one of `RECV` or `SEND`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Shared {
+pub enum SharedPasses {
     /// No shared passes.
     #[default]
-    Nothing,
+    None,
     /// Adds the data of a further peer: another wait for arriving data.
-    Adds,
+    AdditionalReceive,
     /// Sends the same data to another peer: another store.
-    SendsAgain,
+    AdditionalSend,
     /// Entirely part of the operation that sends the sum.
-    InPassing,
+    Merged,
 }
 
 /// Operation from its thread block's point of view.
@@ -193,11 +193,11 @@ pub struct BlockWork {
     /// Role of the block.
     pub role: Role,
     /// Copy or reduction.
-    pub deed: Deed,
+    pub operation: OperationKind,
     /// Local storage of the sent data.
-    pub kept: Kept,
+    pub local_store: LocalStore,
     /// Passes shared with another operation.
-    pub shared: Shared,
+    pub shared: SharedPasses,
     /// Payload, rounded up.
     pub bytes: Bytes,
     /// Number of threads.
@@ -206,11 +206,11 @@ pub struct BlockWork {
 
 /// Charge for bytes that do not fill a pass.
 #[derive(Clone, Copy)]
-enum Rest {
+enum PartialPass {
     /// A full pass.
-    WholePass,
+    Full,
     /// A proportional part of a pass.
-    ItsShare,
+    Proportional,
 }
 
 /// Threads of a warp.
@@ -230,12 +230,12 @@ impl ProtocolCosts {
         reduce: Picos::ZERO,
         copy: Picos::ZERO,
         reload: Picos::ZERO,
-        fan: Picos::ZERO,
+        split_block: Picos::ZERO,
         add: None,
         settle: Picos::ZERO,
         settle_half: Bytes(0),
         wire_efficiency: 1.0,
-        lane: LaneSpeed::Unlimited,
+        channel_limit: ChannelLimit::Unlimited,
         threads: 512,
         split: 0.5,
         chunk: None,
@@ -244,10 +244,10 @@ impl ProtocolCosts {
     };
 
     /// Cost of a call before its first operation, on blocks of `threads` threads, with `peers` concurrent peers per
-    /// rank ([`Header::peers_at_once`](crate::schedule::Header::peers_at_once)).
+    /// rank ([`Header::concurrent_peers`](crate::schedule::Header::concurrent_peers)).
     #[must_use]
     pub fn startup(&self, collective: Collective, threads: u16, peers: u16) -> Picos {
-        self.least_startup(collective)
+        self.min_startup(collective)
             + times(self.startup_per_warp, warps(threads))
             + times(self.startup_per_peer, peers.saturating_sub(1))
     }
@@ -262,9 +262,9 @@ impl ProtocolCosts {
 
     /// Lower bound on [`Self::startup`] for any number of threads and peers.
     #[must_use]
-    pub fn least_startup(&self, collective: Collective) -> Picos {
+    pub fn min_startup(&self, collective: Collective) -> Picos {
         match self.startup_p2p {
-            Some(startup) if collective.is_between_pairs() => startup,
+            Some(startup) if collective.is_pairwise() => startup,
             _ => self.startup,
         }
     }
@@ -272,19 +272,19 @@ impl ProtocolCosts {
     /// Software time before an operation moves its first byte.
     #[must_use]
     pub fn software(&self, work: BlockWork) -> Picos {
-        Picos(self.step_of(work).0.saturating_sub(self.hidden(work).0)) + self.taking(work)
+        Picos(self.step_time(work).0.saturating_sub(self.hidden(work).0)) + self.preceding_receive(work)
     }
 
     /// Software time on a rank that receives nothing in the whole call.
     #[must_use]
-    pub fn software_of_source(&self, work: BlockWork) -> Picos {
-        self.step_of(work)
+    pub fn source_software(&self, work: BlockWork) -> Picos {
+        self.step_time(work)
     }
 
-    fn step_of(&self, work: BlockWork) -> Picos {
-        let kind = match work.deed {
-            Deed::Copy => self.copy,
-            Deed::Reduce => self.reduce,
+    fn step_time(&self, work: BlockWork) -> Picos {
+        let kind = match work.operation {
+            OperationKind::Copy => self.copy,
+            OperationKind::Reduce => self.reduce,
         };
         let bytes = work.bytes.0;
         let settled = match bytes.checked_add(self.settle_half.0) {
@@ -296,7 +296,7 @@ impl ProtocolCosts {
 
     /// Time in which a block adds `bytes` to a sum that stays with its rank.
     #[must_use]
-    pub fn adding(&self, bytes: Bytes) -> Picos {
+    pub fn reduction_time(&self, bytes: Bytes) -> Picos {
         self.add.map_or(Picos::ZERO, |rate| super::time_at_rate(bytes, rate))
     }
 
@@ -320,21 +320,21 @@ impl ProtocolCosts {
     }
 
     /// Software time before a message of one pair of ranks: that of a step and, for data received only when complete,
-    /// the receiver's time for the last message of `taken` bytes, which does not overlap.
+    /// the receiver's time for the last message of `received` bytes, which does not overlap.
     #[must_use]
-    pub fn software_of_exchange(&self, work: BlockWork, taken: Bytes) -> Picos {
-        let alone = match self.lane {
-            LaneSpeed::Passes(passes) if self.stream.is_none() => passes.exchanging(taken, work.threads).0 / 2,
+    pub fn exchange_software(&self, work: BlockWork, received: Bytes) -> Picos {
+        let alone = match self.channel_limit {
+            ChannelLimit::Passes(passes) if self.stream.is_none() => passes.exchanging(received, work.threads).0 / 2,
             _ => 0,
         };
-        self.step_of(work) + Picos(alone)
+        self.step_time(work) + Picos(alone)
     }
 
     /// Time that one of `turns` consecutive messages to a peer occupies a block that concurrently receives from the
     /// peer; `None` if blocks do not work in passes. The first message does not overlap.
     #[must_use]
     pub fn busy_exchanging(&self, work: BlockWork, turns: u32) -> Option<Picos> {
-        let LaneSpeed::Passes(passes) = self.lane else { return None };
+        let ChannelLimit::Passes(passes) = self.channel_limit else { return None };
         let both = passes.exchanging(work.bytes, work.threads);
         let alone = if self.stream.is_some() { 0 } else { both.0 / 2 / u64::from(turns.max(1)) };
         Some(both - Picos(alone))
@@ -343,28 +343,29 @@ impl ProtocolCosts {
     /// Spacing of consecutive messages of a block to the same peer, from first byte to first byte, including the signal
     /// of each.
     #[must_use]
-    pub fn spacing_of_exchange(&self, work: BlockWork, turns: u32) -> Picos {
+    pub fn exchange_spacing(&self, work: BlockWork, turns: u32) -> Picos {
         self.busy_exchanging(work, turns).map_or(Picos::ZERO, |busy| busy + self.step)
     }
 
     /// Time in which `threads` threads of a block copy its data into a buffer of the library.
     #[must_use]
-    pub fn staging(&self, bytes: Bytes, threads: u16) -> Picos {
-        let LaneSpeed::Passes(passes) = self.lane else { return Picos::ZERO };
-        passes.streaming(passes.take, bytes, threads)
+    pub fn staging_time(&self, bytes: Bytes, threads: u16) -> Picos {
+        let ChannelLimit::Passes(passes) = self.channel_limit else { return Picos::ZERO };
+        passes.streaming(passes.receive, bytes, threads)
     }
 
     /// Lower bound on the software time of any operation.
     #[must_use]
-    pub fn least_software(&self) -> Picos {
+    pub fn min_software(&self) -> Picos {
         self.step + self.copy.min(self.reduce)
     }
 
     /// Time of the receive that precedes a send: the block's last arrival.
-    fn taking(&self, work: BlockWork) -> Picos {
-        match (self.lane, work.role) {
-            (LaneSpeed::Passes(passes), Role::Send) => {
-                passes.first_take + passes.after_the_first(passes.each(passes.take, work.threads), work, self.rest())
+    fn preceding_receive(&self, work: BlockWork) -> Picos {
+        match (self.channel_limit, work.role) {
+            (ChannelLimit::Passes(passes), Role::Send) => {
+                passes.first_receive
+                    + passes.after_the_first(passes.divide_by_warps(passes.receive, work.threads), work, self.rest())
             }
             _ => Picos::ZERO,
         }
@@ -373,28 +374,28 @@ impl ProtocolCosts {
     /// Time that an operation occupies a block beyond its software time; `None` if blocks do not work in passes.
     #[must_use]
     pub fn busy(&self, work: BlockWork) -> Option<Picos> {
-        let LaneSpeed::Passes(passes) = self.lane else { return None };
-        Some(passes.after_the_first(passes.of(work), work, self.rest()))
+        let ChannelLimit::Passes(passes) = self.channel_limit else { return None };
+        Some(passes.after_the_first(passes.pass_time(work), work, self.rest()))
     }
 
     /// Charge for the last, partly filled pass. With flags, all threads wait for the flags of a line (NCCL
     /// src/device/prims_ll.h, prims_ll128.h); a copy without flags ends with smaller steps for the remainder
     /// (src/device/common_kernel.h, `reduceCopy`).
-    fn rest(&self) -> Rest {
-        if self.stream.is_some() { Rest::WholePass } else { Rest::ItsShare }
+    fn rest(&self) -> PartialPass {
+        if self.stream.is_some() { PartialPass::Full } else { PartialPass::Proportional }
     }
 
     /// Spacing of consecutive operations of a block, from first byte to first byte. If operations are pieces of
     /// messages, a message needs whole passes.
     #[must_use]
     pub fn spacing(&self, work: BlockWork, message: Option<Bytes>) -> Picos {
-        let LaneSpeed::Passes(passes) = self.lane else { return Picos::ZERO };
-        let streaming = passes.passes(passes.of(work), work.bytes, work.threads);
+        let ChannelLimit::Passes(passes) = self.channel_limit else { return Picos::ZERO };
+        let streaming = passes.passes(passes.pass_time(work), work.bytes, work.threads);
         match message {
             Some(Bytes(message)) if message > 0 => {
                 let quantum = passes.quantum(work.threads);
-                let whole = u128::from(message.div_ceil(quantum)) * u128::from(quantum);
-                let all = u128::from(streaming.0) * whole / u128::from(message);
+                let padded = u128::from(message.div_ceil(quantum)) * u128::from(quantum);
+                let all = u128::from(streaming.0) * padded / u128::from(message);
                 Picos(u64::try_from(all).unwrap_or(u64::MAX))
             }
             _ => streaming,
@@ -412,26 +413,26 @@ impl ProtocolCosts {
 
 impl Passes {
     /// Time of a pass of an operation.
-    fn of(&self, work: BlockWork) -> Picos {
+    fn pass_time(&self, work: BlockWork) -> Picos {
         let pass = match work.role {
             Role::Send => self.send,
             Role::Forward => self.forward,
         };
-        let kept = match work.kept {
-            Kept::No => Picos::ZERO,
-            Kept::Yes => self.store,
+        let store_time = match work.local_store {
+            LocalStore::None => Picos::ZERO,
+            LocalStore::Store => self.store,
         };
         match work.shared {
-            Shared::Nothing => self.each(pass + kept, work.threads),
-            Shared::Adds => self.each(pass + kept + self.arrival(), work.threads),
-            Shared::SendsAgain => self.store,
-            Shared::InPassing => Picos::ZERO,
+            SharedPasses::None => self.divide_by_warps(pass + store_time, work.threads),
+            SharedPasses::AdditionalReceive => self.divide_by_warps(pass + store_time + self.arrival(), work.threads),
+            SharedPasses::AdditionalSend => self.store,
+            SharedPasses::Merged => Picos::ZERO,
         }
     }
 
     /// Wait for arriving data in a pass: a receiving pass without its store.
     fn arrival(&self) -> Picos {
-        Picos(self.take.0.saturating_sub(self.store.0))
+        Picos(self.receive.0.saturating_sub(self.store.0))
     }
 
     /// Time of an exchange of `bytes` in each direction.
@@ -439,23 +440,23 @@ impl Passes {
         let half = (threads / 2).max(1);
         match self.exchange {
             Some(pass) => self.passes(pass, bytes, half),
-            None => self.streaming(self.send, bytes, half) + self.streaming(self.take, bytes, half),
+            None => self.streaming(self.send, bytes, half) + self.streaming(self.receive, bytes, half),
         }
     }
 
-    fn after_the_first(&self, each: Picos, BlockWork { bytes, threads, .. }: BlockWork, rest: Rest) -> Picos {
+    fn after_the_first(&self, each: Picos, BlockWork { bytes, threads, .. }: BlockWork, rest: PartialPass) -> Picos {
         let quantum = self.quantum(threads);
         match rest {
-            Rest::WholePass => Picos(each.0.saturating_mul(bytes.0.div_ceil(quantum).saturating_sub(1))),
-            Rest::ItsShare => self.passes(each, Bytes(bytes.0.saturating_sub(quantum)), threads),
+            PartialPass::Full => Picos(each.0.saturating_mul(bytes.0.div_ceil(quantum).saturating_sub(1))),
+            PartialPass::Proportional => self.passes(each, Bytes(bytes.0.saturating_sub(quantum)), threads),
         }
     }
 
     fn streaming(&self, pass: Picos, bytes: Bytes, threads: u16) -> Picos {
-        self.passes(self.each(pass, threads), bytes, threads)
+        self.passes(self.divide_by_warps(pass, threads), bytes, threads)
     }
 
-    /// Time of the passes over `bytes` with `threads` threads at `each` per pass, the last one proportionally.
+    /// Time of the passes over `bytes` with `threads` threads at `divide_by_warps` per pass, the last one proportionally.
     fn passes(&self, each: Picos, bytes: Bytes, threads: u16) -> Picos {
         let all = u128::from(each.0) * u128::from(bytes.0) / u128::from(self.quantum(threads));
         Picos(u64::try_from(all).unwrap_or(u64::MAX))
@@ -466,7 +467,7 @@ impl Passes {
         self.bytes_per_thread.0.saturating_mul(threads.into()).max(1)
     }
 
-    fn each(&self, pass: Picos, threads: u16) -> Picos {
+    fn divide_by_warps(&self, pass: Picos, threads: u16) -> Picos {
         pass + times(self.per_warp, warps(threads))
     }
 }

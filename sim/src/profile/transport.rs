@@ -36,7 +36,7 @@ impl Transport {
 
 /// Characteristics that distinguish machines by their networks.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Machine {
+pub(super) struct MachineNetwork {
     pub(super) compute_capability: u32,
     pub(super) nic: Bandwidth,
     pub(super) nics_per_gpu: f64,
@@ -48,9 +48,9 @@ pub(super) struct Machine {
     is_loopback: bool,
 }
 
-impl Machine {
+impl MachineNetwork {
     /// Characteristics of a fabric; `None` unless several hosts are connected by NICs.
-    pub(super) fn of(fabric: &Fabric) -> Option<Self> {
+    pub(super) fn from_fabric(fabric: &Fabric) -> Option<Self> {
         let gpus = fabric.gpus();
         let capability = gpus.iter().find_map(|&gpu| match &fabric.node(gpu).figures {
             Figures::Gpu(figures) => figures.compute_capability,
@@ -84,14 +84,14 @@ impl Machine {
 
     /// Returns true if the network was certainly measured on machines like this one.
     pub(super) fn is_like(&self, network: &MeasuredNetwork) -> bool {
-        let may_have_it = match network.transport {
+        let may_have_transport = match network.transport {
             // The cost of verbs does not depend on the rate or number of NICs.
             Transport::Infiniband => return self.compute_capability == network.compute_capability,
             Transport::Efa => !self.is_infiniband,
             Transport::Slingshot => self.has_c2c && !self.is_infiniband,
             Transport::Sockets => self.is_loopback,
         };
-        may_have_it
+        may_have_transport
             && self.compute_capability == network.compute_capability
             && self.nic == network.nic
             && (self.nics_per_gpu - network.nics_per_gpu).abs() < 1e-6

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use fabricast_topologies::{Bandwidth, Bytes, Picos};
 
-use super::{LaneSpeed, LaunchCosts, Profile, ProtocolCosts};
+use super::{ChannelLimit, LaunchCosts, Profile, ProtocolCosts};
 use crate::schedule::Protocol;
 
 impl Profile {
@@ -67,7 +67,7 @@ impl ProtocolCosts {
             ("reduce", self.reduce),
             ("copy", self.copy),
             ("reload", self.reload),
-            ("fan", self.fan),
+            ("fan", self.split_block),
             ("settle", self.settle),
         ];
         write_times(&times, out)?;
@@ -79,7 +79,7 @@ impl ProtocolCosts {
         }
         writeln!(out, "settle_half = {}", bytes(self.settle_half))?;
         writeln!(out, "wire_efficiency = {}", fraction(self.wire_efficiency))?;
-        if let LaneSpeed::Rate(rate) = self.lane {
+        if let ChannelLimit::Rate(rate) = self.channel_limit {
             write_rates(&[("channel", rate)], out)?;
         }
         writeln!(out, "threads = {}\nsplit = {}\nslices = {}", self.threads, fraction(self.split), self.slices)?;
@@ -88,15 +88,15 @@ impl ProtocolCosts {
                 writeln!(out, "{key} = {}", bytes(size))?;
             }
         }
-        if let LaneSpeed::Passes(passes) = self.lane {
+        if let ChannelLimit::Passes(passes) = self.channel_limit {
             writeln!(out, "[protocol.{protocol}.pass]\nbytes_per_thread = {}", bytes(passes.bytes_per_thread))?;
             let times = [
                 ("send", passes.send),
                 ("forward", passes.forward),
-                ("take", passes.take),
+                ("take", passes.receive),
                 ("store", passes.store),
                 ("per_warp", passes.per_warp),
-                ("first_take", passes.first_take),
+                ("first_take", passes.first_receive),
             ];
             write_times(&times, out)?;
             if let Some(pass) = passes.exchange {

@@ -16,14 +16,15 @@ pub struct Blocks {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<Bytes>,
     /// Processor that executes the ranks' operations.
-    #[serde(default, skip_serializing_if = "Workplace::is_device")]
-    pub workplace: Workplace,
+    #[serde(default, skip_serializing_if = "Processor::is_device")]
+    #[serde(rename = "workplace")]
+    pub processor: Processor,
 }
 
 /// Processor that executes the ranks' copies and reductions, and the memory that holds scratch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Workplace {
+pub enum Processor {
     /// The rank's GPU and its memory.
     #[default]
     Device,
@@ -31,7 +32,7 @@ pub enum Workplace {
     Host,
 }
 
-impl Workplace {
+impl Processor {
     fn is_device(&self) -> bool {
         *self == Self::Device
     }
@@ -43,7 +44,8 @@ impl Workplace {
 pub enum BlockSplit {
     /// One channel per block.
     #[default]
-    Whole,
+    #[serde(rename = "whole")]
+    OneChannel,
     /// Two channels per block: channel 2k reduces, channel 2k + 1 copies, each with a part of the block's threads
     /// (NCCL's trees).
     ReduceAndCopy,
@@ -62,7 +64,7 @@ impl BlockSplit {
     #[must_use]
     pub fn channels(self) -> u16 {
         match self {
-            Self::Whole => 1,
+            Self::OneChannel => 1,
             Self::ReduceAndCopy => 2,
         }
     }

@@ -1,11 +1,11 @@
-//! Construction of schedules: a [`Generate`] writes the program of one rank at a time, [`Schedule::build`] collects
+//! Construction of schedules: a [`ScheduleGenerator`] writes the program of one rank at a time, [`Schedule::build`] collects
 //! them.
 //!
 //! Programs are generated per rank because a folded simulation needs only the ranks that represent a class.
 
 use super::{
-    Blocks, BufferUse, Call, Channel, ChunkRef, Collective, Dependency, Layout, Matrix, OpId, Operation, Protocol,
-    Rank, Run, RunId, Symmetry, TeamId,
+    Blocks, BufferUse, Call, Channel, ChunkRef, Collective, Dependency, Layout, OpId, Operation, Protocol, Rank, Run,
+    RunId, Symmetry, TeamId, TrafficMatrix,
 };
 use fabricast_topologies::Bytes;
 use serde::{Deserialize, Serialize};
@@ -35,14 +35,14 @@ pub struct Header {
 impl Header {
     /// Traffic matrix of an all_to_allv whose layout has one segment per block; `None` for other schedules.
     #[must_use]
-    pub fn matrix(&self) -> Option<Matrix> {
+    pub fn matrix(&self) -> Option<TrafficMatrix> {
         let has_blocks = self.call.collective == Collective::AllToAllV;
-        has_blocks.then(|| Matrix::of_layout(self.call.ranks, &self.layout)).flatten()
+        has_blocks.then(|| TrafficMatrix::from_layout(self.call.ranks, &self.layout)).flatten()
     }
 
     /// Number of peers that a rank exchanges its own data with concurrently: the smaller of its peers and the channels.
     #[must_use]
-    pub fn peers_at_once(&self) -> u16 {
+    pub fn concurrent_peers(&self) -> u16 {
         self.call.collective.peers(self.call.ranks).min(self.channels.into()) as u16
     }
 
@@ -60,19 +60,19 @@ pub struct Program {
     /// `dependencies[dependency_starts[i]..dependency_starts[i + 1]]` belong to run i.
     pub(crate) dependency_starts: Vec<u32>,
     pub(crate) dependencies: Vec<Dependency>,
-    /// Number of runs dropped because the program already had [`Self::MOST_RUNS`].
+    /// Number of runs dropped because the program already had [`Self::MAX_RUNS`].
     dropped: u32,
 }
 
 impl Program {
     /// Largest number of runs retained per rank (half a gigabyte).
-    pub const MOST_RUNS: usize = 1 << 22;
+    pub const MAX_RUNS: usize = 1 << 22;
 
     /// Appends a run and its dependencies; returns its index within the rank. Runs of length 0 are retained, so that
-    /// indices do not depend on sizes. Runs beyond [`Self::MOST_RUNS`] are counted and dropped: the program is then
-    /// [cut](Self::is_cut) and cannot be executed.
+    /// indices do not depend on sizes. Runs beyond [`Self::MAX_RUNS`] are counted and dropped: the program is then
+    /// [cut](Self::is_truncated) and cannot be executed.
     pub fn push(&mut self, run: Run, dependencies: &[Dependency]) -> u32 {
-        if self.runs.len() >= Self::MOST_RUNS {
+        if self.runs.len() >= Self::MAX_RUNS {
             self.dropped = self.dropped.saturating_add(1);
             return (self.runs.len() as u32 - 1).saturating_add(self.dropped);
         }
@@ -93,7 +93,7 @@ impl Program {
 
     /// Returns true if the rank has more runs than are retained.
     #[must_use]
-    pub fn is_cut(&self) -> bool {
+    pub fn is_truncated(&self) -> bool {
         self.dropped > 0
     }
 
@@ -113,7 +113,7 @@ impl Program {
 }
 
 /// Generator of a schedule, one rank at a time.
-pub trait Generate {
+pub trait ScheduleGenerator {
     /// The header common to all ranks.
     fn header(&self) -> &Header;
 
@@ -135,19 +135,19 @@ pub trait Generate {
 
 /// Generator over stored programs, indexed by rank.
 #[derive(Clone, Copy)]
-pub(crate) struct Written<'a> {
+pub(crate) struct StoredPrograms<'a> {
     pub header: &'a Header,
     pub programs: &'a [Program],
 }
 
-impl Generate for Written<'_> {
+impl ScheduleGenerator for StoredPrograms<'_> {
     fn header(&self) -> &Header {
         self.header
     }
 
     fn program(&self, rank: Rank, program: &mut Program) {
-        if let Some(own) = self.programs.get(rank.0 as usize) {
-            program.clone_from(own);
+        if let Some(stored) = self.programs.get(rank.0 as usize) {
+            program.clone_from(stored);
         }
     }
 
@@ -166,8 +166,8 @@ pub enum ScheduleError {
     /// More runs, in one rank or in total, than are retained.
     #[error(
         "the schedule has more runs than can be held (at most {} of a rank, {} in all); larger chunks or fewer channels make fewer",
-        Program::MOST_RUNS,
-        Schedule::MOST_RUNS
+        Program::MAX_RUNS,
+        Schedule::MAX_RUNS
     )]
     TooManyRuns,
     /// An operation refers to a rank that does not exist.
@@ -280,14 +280,14 @@ pub struct Schedule {
 
 impl Schedule {
     /// Largest number of runs of all ranks that a schedule or a simulation holds (several gigabytes).
-    pub const MOST_RUNS: usize = 1 << 25;
+    pub const MAX_RUNS: usize = 1 << 25;
 
     /// Collects the programs of all ranks and checks that every rank, run, channel, team and chunk they refer to
     /// exists.
     ///
     /// # Errors
     /// [`ScheduleError`] for the first invalid operation.
-    pub fn build(generator: &dyn Generate) -> Result<Self, ScheduleError> {
+    pub fn build(generator: &dyn ScheduleGenerator) -> Result<Self, ScheduleError> {
         let header = generator.header().clone();
         let mut schedule = Self {
             rank_starts: vec![0],
@@ -302,7 +302,7 @@ impl Schedule {
         for rank in 0..schedule.header.call.ranks {
             program.clear();
             generator.program(Rank(rank), &mut program);
-            if program.is_cut() || schedule.runs.len() + program.runs.len() > Self::MOST_RUNS {
+            if program.is_truncated() || schedule.runs.len() + program.runs.len() > Self::MAX_RUNS {
                 return Err(ScheduleError::TooManyRuns);
             }
             for (i, run) in program.runs.iter().enumerate() {
@@ -327,7 +327,7 @@ impl Schedule {
     /// Returns the schedule for a call of `bytes` (unchanged if `None`). Segments of the layout scale in proportion,
     /// rounded down.
     #[must_use]
-    pub fn scaled(mut self, bytes: Option<Bytes>) -> Self {
+    pub fn with_bytes(mut self, bytes: Option<Bytes>) -> Self {
         if let Some(bytes) = bytes {
             self.header.layout = self.header.layout.scaled(self.header.call.bytes, bytes);
             self.header.call.bytes = bytes;
@@ -348,7 +348,7 @@ impl Schedule {
     }
 
     /// Ids of the runs of a rank.
-    pub fn runs_of(&self, rank: Rank) -> impl ExactSizeIterator<Item = RunId> + use<> {
+    pub fn rank_runs(&self, rank: Rank) -> impl ExactSizeIterator<Item = RunId> + use<> {
         (self.rank_starts[rank.0 as usize]..self.rank_starts[rank.0 as usize + 1]).map(RunId)
     }
 
@@ -360,7 +360,7 @@ impl Schedule {
 
     /// The rank that executes a run.
     #[must_use]
-    pub fn rank_of(&self, run: RunId) -> Rank {
+    pub fn run_rank(&self, run: RunId) -> Rank {
         Rank(self.rank_starts.partition_point(|&start| start <= run.0) as u32 - 1)
     }
 
@@ -394,19 +394,19 @@ impl Schedule {
     #[must_use]
     pub fn operation(&self, op: OpId) -> Operation {
         let (run, index) = self.locate(op);
-        self.operation_at(self.rank_of(run), run, index)
+        self.operation_at(self.run_rank(run), run, index)
     }
 
     /// All operations, in id order.
     pub fn operations(&self) -> impl Iterator<Item = Operation> + '_ {
         (0..self.header.call.ranks).flat_map(move |rank| {
-            self.runs_of(Rank(rank))
+            self.rank_runs(Rank(rank))
                 .flat_map(move |run| (0..self.run(run).len).map(move |index| self.operation_at(Rank(rank), run, index)))
         })
     }
 
     /// Ids of the operations that operation `index` of a run waits for.
-    pub fn waits_for(&self, run: RunId, index: u32) -> impl Iterator<Item = OpId> + '_ {
+    pub fn awaited_operations(&self, run: RunId, index: u32) -> impl Iterator<Item = OpId> + '_ {
         self.dependencies(run).iter().filter_map(move |dependency| {
             let on = self.run_id(dependency.rank, dependency.run);
             dependency.target(index, self.run(on).len).map(|target| self.op_id(on, target))
@@ -453,13 +453,13 @@ impl Schedule {
     }
 }
 
-impl Generate for Schedule {
+impl ScheduleGenerator for Schedule {
     fn header(&self) -> &Header {
         &self.header
     }
 
     fn program(&self, rank: Rank, program: &mut Program) {
-        for run in self.runs_of(rank) {
+        for run in self.rank_runs(rank) {
             program.push(*self.run(run), self.dependencies(run));
         }
     }
@@ -470,7 +470,7 @@ mod tests {
     use super::super::{Buffer, Channel, OpKind, Walk};
     use super::*;
 
-    /// Programs stop growing at [`Program::MOST_RUNS`] and report that they are cut.
+    /// Programs stop growing at [`Program::MAX_RUNS`] and report that they are cut.
     #[test]
     fn endless_programs_are_cut() {
         let run = Run {
@@ -485,11 +485,11 @@ mod tests {
             span: 1,
         };
         let mut program = Program::default();
-        let numbers: Vec<u32> = (0..Program::MOST_RUNS + 3).map(|_| program.push(run, &[])).collect();
+        let numbers: Vec<u32> = (0..Program::MAX_RUNS + 3).map(|_| program.push(run, &[])).collect();
         assert!(numbers.iter().copied().eq(0..numbers.len() as u32));
-        assert!(program.is_cut() && program.runs().len() == Program::MOST_RUNS);
+        assert!(program.is_truncated() && program.runs().len() == Program::MAX_RUNS);
         program.clear();
         program.push(run, &[]);
-        assert!(!program.is_cut());
+        assert!(!program.is_truncated());
     }
 }

@@ -4,7 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use fabricast_topologies::Bytes;
-use fabricast_topologies::fabric::near_misses;
+use fabricast_topologies::fabric::suggest_names;
 use serde::{Deserialize, Serialize};
 
 use super::Rank;
@@ -31,7 +31,7 @@ pub enum Collective {
     Scatter,
     /// nccl-tests' shift: rank r ends with the input of rank r − 1 (of the last rank, for rank 0).
     SendRecv,
-    /// Rank r ends with the data that every rank has for it, in the amounts of a [`Matrix`](super::Matrix).
+    /// Rank r ends with the data that every rank has for it, in the amounts of a [`TrafficMatrix`](super::TrafficMatrix).
     AllToAllV,
     /// Moves no data: no rank continues before all ranks have arrived.
     Barrier,
@@ -187,7 +187,7 @@ impl Collective {
 
     /// Returns true if each pair of participating ranks exchanges its own data, sent directly from one to the other.
     #[must_use]
-    pub fn is_between_pairs(self) -> bool {
+    pub fn is_pairwise(self) -> bool {
         matches!(self, Self::AllToAll | Self::AllToAllV | Self::SendRecv | Self::Gather | Self::Scatter)
     }
 
@@ -197,7 +197,7 @@ impl Collective {
     pub fn peers(self, ranks: u32) -> u32 {
         match self {
             Self::SendRecv => 1,
-            all if all.is_between_pairs() => ranks.saturating_sub(1),
+            collective if collective.is_pairwise() => ranks.saturating_sub(1),
             _ => 0,
         }
     }
@@ -211,7 +211,7 @@ impl Collective {
     /// Returns true if the call has a free size. The matrix determines the size of all_to_allv; a barrier moves no
     /// data.
     #[must_use]
-    pub fn has_sizes(self) -> bool {
+    pub fn has_variable_size(self) -> bool {
         !matches!(self, Self::AllToAllV | Self::Barrier)
     }
 
@@ -232,49 +232,50 @@ impl Collective {
 
 /// Error for a word that is not a known name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("unknown {what} `{word}`; expected one of {}{}", .expected.join(", "), did_you_mean(.near))]
-pub struct UnknownWord {
+#[error("unknown {kind} `{word}`; expected one of {}{}", .expected.join(", "), did_you_mean(.suggestions))]
+pub struct UnknownName {
     /// Kind of name that was looked up.
-    pub what: &'static str,
+    pub kind: &'static str,
     /// The word as given.
     pub word: String,
     /// Similar known words, best first.
-    pub near: Vec<String>,
+    pub suggestions: Vec<String>,
     /// All known words.
     pub expected: Vec<&'static str>,
 }
 
-fn did_you_mean(near: &[String]) -> String {
-    if near.is_empty() { String::new() } else { format!("; did you mean {}?", near.join(" or ")) }
+fn did_you_mean(suggestions: &[String]) -> String {
+    if suggestions.is_empty() { String::new() } else { format!("; did you mean {}?", suggestions.join(" or ")) }
 }
 
-impl UnknownWord {
+impl UnknownName {
     /// Creates the error for a word that is not in `known`.
     #[must_use]
-    pub fn new(what: &'static str, word: &str, known: &[&'static str]) -> Self {
-        let near = near_misses(word, known.iter().copied());
-        Self { what, word: word.to_owned(), near, expected: known.to_vec() }
+    pub fn new(kind: &'static str, word: &str, known: &[&'static str]) -> Self {
+        let suggestions = suggest_names(word, known.iter().copied());
+        Self { kind, word: word.to_owned(), suggestions, expected: known.to_vec() }
     }
 }
 
-fn lookup<T: Copy>(what: &'static str, word: &str, known: &[(T, &'static str)]) -> Result<T, UnknownWord> {
+fn lookup<T: Copy>(kind: &'static str, word: &str, known: &[(T, &'static str)]) -> Result<T, UnknownName> {
     known.iter().find(|(_, name)| *name == word).map(|&(value, _)| value).ok_or_else(|| {
         let names: Vec<&str> = known.iter().map(|&(_, name)| name).collect();
-        UnknownWord::new(what, word, &names)
+        UnknownName::new(kind, word, &names)
     })
 }
 
 impl FromStr for Collective {
-    type Err = UnknownWord;
+    type Err = UnknownName;
 
-    fn from_str(word: &str) -> Result<Self, UnknownWord> {
+    fn from_str(word: &str) -> Result<Self, UnknownName> {
         let lower = word.to_ascii_lowercase();
         let named = COLLECTIVES.iter().find(|row| row.1 == lower || row.2.contains(&lower.as_str()));
         named.map(|row| row.0).ok_or_else(|| {
             // A misspelled alias suggests the collective's canonical name.
             let spellings = COLLECTIVES.iter().flat_map(|row| std::iter::once(row.1).chain(row.2.iter().copied()));
-            let near = near_misses(&lower, spellings).into_iter().filter_map(|near| near.parse::<Self>().ok());
-            let mut names: Vec<String> = near.map(|collective| collective.name().to_owned()).collect();
+            let similar =
+                suggest_names(&lower, spellings).into_iter().filter_map(|similar| similar.parse::<Self>().ok());
+            let mut names: Vec<String> = similar.map(|collective| collective.name().to_owned()).collect();
             let mut seen = Vec::new();
             names.retain(|name| {
                 !seen.contains(name) && {
@@ -282,7 +283,7 @@ impl FromStr for Collective {
                     true
                 }
             });
-            UnknownWord { near: names, ..UnknownWord::new("collective", word, &COLLECTIVES.map(|row| row.1)) }
+            UnknownName { suggestions: names, ..UnknownName::new("collective", word, &COLLECTIVES.map(|row| row.1)) }
         })
     }
 }
@@ -307,9 +308,9 @@ impl Protocol {
 }
 
 impl FromStr for Protocol {
-    type Err = UnknownWord;
+    type Err = UnknownName;
 
-    fn from_str(word: &str) -> Result<Self, UnknownWord> {
+    fn from_str(word: &str) -> Result<Self, UnknownName> {
         lookup("protocol", &word.to_ascii_lowercase(), &PROTOCOLS)
     }
 }
@@ -344,9 +345,9 @@ impl DataType {
 }
 
 impl FromStr for DataType {
-    type Err = UnknownWord;
+    type Err = UnknownName;
 
-    fn from_str(word: &str) -> Result<Self, UnknownWord> {
+    fn from_str(word: &str) -> Result<Self, UnknownName> {
         let lower = word.to_ascii_lowercase();
         let alias = match lower.as_str() {
             "float" | "fp32" => "f32",
@@ -366,9 +367,9 @@ impl FromStr for DataType {
 }
 
 impl FromStr for ReduceOp {
-    type Err = UnknownWord;
+    type Err = UnknownName;
 
-    fn from_str(word: &str) -> Result<Self, UnknownWord> {
+    fn from_str(word: &str) -> Result<Self, UnknownName> {
         lookup(
             "reduction",
             &word.to_ascii_lowercase(),

@@ -13,16 +13,16 @@ impl Schedule {
             return Err(ScheduleError::NoSuchRoot { root, ranks });
         }
         for (team, members) in (0..).map(TeamId).zip(&self.header.teams) {
-            let rising = members.windows(2).all(|pair| pair[0] < pair[1]);
-            if !rising || members.last().is_none_or(|last| last.0 >= ranks) {
+            let is_ascending = members.windows(2).all(|pair| pair[0] < pair[1]);
+            if !is_ascending || members.last().is_none_or(|last| last.0 >= ranks) {
                 return Err(ScheduleError::BadTeam { team, ranks });
             }
         }
         for rank in (0..ranks).map(Rank) {
-            for (number, run_id) in self.runs_of(rank).enumerate() {
+            for (number, run_id) in self.rank_runs(rank).enumerate() {
                 let number = number as u32;
                 for &on in self.dependencies(run_id) {
-                    let exists = on.rank.0 < ranks && on.run < self.runs_of(on.rank).len() as u32;
+                    let exists = on.rank.0 < ranks && on.run < self.rank_runs(on.rank).len() as u32;
                     if !exists {
                         return Err(ScheduleError::NoSuchRun { rank, run: number, on });
                     }
@@ -45,7 +45,7 @@ impl Schedule {
                 let team = self.header.teams.get(run.peer.at(*i) as usize);
                 team.is_some_and(|members| members.binary_search(&rank).is_ok())
             };
-            if let Some(index) = (0..run.peer.steps_apart(run.len)).find(|i| !has_rank(i)) {
+            if let Some(index) = (0..run.peer.distinct_steps(run.len)).find(|i| !has_rank(i)) {
                 let team = TeamId(run.peer.at(index));
                 return Err(ScheduleError::NoSuchTeam { rank, run: number, index, team });
             }
@@ -151,7 +151,7 @@ mod tests {
     use proptest::prelude::*;
 
     /// Reference implementation, step by step.
-    fn by_steps(walk: Walk, len: u32, limit: u64) -> Option<u32> {
+    fn search_steps(walk: Walk, len: u32, limit: u64) -> Option<u32> {
         (0..len).find(|&i| u64::from(walk.at(i)) >= limit)
     }
 
@@ -162,7 +162,7 @@ mod tests {
             len in 0u32..200, limit in 0u64..900,
         ) {
             let walk = Walk { base, start, step, modulus, stride };
-            prop_assert_eq!(first_outside(walk, len, limit), by_steps(walk, len, limit));
+            prop_assert_eq!(first_outside(walk, len, limit), search_steps(walk, len, limit));
         }
 
         #[test]
@@ -172,7 +172,7 @@ mod tests {
         ) {
             // The base is high enough never to cross 0.
             let walk = Walk { base: modulus * back + spare, start, step, modulus, stride: back.wrapping_neg() };
-            prop_assert_eq!(first_outside(walk, len, limit), by_steps(walk, len, limit));
+            prop_assert_eq!(first_outside(walk, len, limit), search_steps(walk, len, limit));
         }
 
         #[test]
@@ -181,7 +181,7 @@ mod tests {
             len in 0u32..200, limit in 0u64..1 << 33,
         ) {
             let walk = Walk { base, start, step, modulus: 0, stride };
-            prop_assert_eq!(first_outside(walk, len, limit), by_steps(walk, len, limit));
+            prop_assert_eq!(first_outside(walk, len, limit), search_steps(walk, len, limit));
         }
 
         #[test]
@@ -189,8 +189,8 @@ mod tests {
             base: u32, start: u32, step: u32, modulus in 1u32.., stride: u32, len in 0u32..200, limit in 0u64..1 << 33,
         ) {
             let walk = Walk { base, start, step, modulus, stride };
-            if let Some(i) = by_steps(walk, len, limit) {
-                prop_assert!(first_outside(walk, len, limit).is_some_and(|found| found <= i));
+            if let Some(i) = search_steps(walk, len, limit) {
+                prop_assert!(first_outside(walk, len, limit).is_some_and(|index| index <= i));
             }
         }
     }

@@ -1,7 +1,7 @@
 //! Draft of a schedule as a list of single operations, the form of other tools' files: every operation has a number and
 //! lists the numbers of its dependencies.
 
-use super::{Buffer, Generate};
+use super::{Buffer, ScheduleGenerator};
 use super::{Channel, ChunkRef, Dependency, Header, OpKind, Program, Rank, Run, Schedule, ScheduleError, Walk};
 
 /// One operation of a draft.
@@ -15,14 +15,14 @@ pub(super) struct DraftOp {
     pub(super) dst: ChunkRef,
     pub(super) span: u32,
     /// Numbers of the operations that this one waits for.
-    pub(super) after: Vec<u32>,
+    pub(super) dependencies: Vec<u32>,
 }
 
 impl DraftOp {
     /// Creates an operation that moves no data.
-    pub(super) fn still(kind: OpKind, rank: u32, peer: u32, channel: u16) -> Self {
-        let nowhere = ChunkRef { buffer: Buffer::Output, index: 0 };
-        Self { rank, peer, channel, kind, src: nowhere, dst: nowhere, span: 0, after: Vec::new() }
+    pub(super) fn without_data(kind: OpKind, rank: u32, peer: u32, channel: u16) -> Self {
+        let unused = ChunkRef { buffer: Buffer::Output, index: 0 };
+        Self { rank, peer, channel, kind, src: unused, dst: unused, span: 0, dependencies: Vec::new() }
     }
 }
 
@@ -43,8 +43,8 @@ impl Draft {
     pub(super) fn wait(&mut self, op: u32, on: impl IntoIterator<Item = u32>) {
         if let Some(op) = self.ops.get_mut(op as usize) {
             for on in on {
-                if !op.after.contains(&on) {
-                    op.after.push(on);
+                if !op.dependencies.contains(&on) {
+                    op.dependencies.push(on);
                 }
             }
         }
@@ -60,30 +60,30 @@ impl Draft {
                 list.push(i as u32);
             }
         }
-        Schedule::build(&Numbered { draft: self, header, by_rank, numbers })
+        Schedule::build(&NumberedDraft { draft: self, header, by_rank, numbers })
     }
 }
 
 /// A draft with its operations numbered within their ranks.
-struct Numbered<'a> {
+struct NumberedDraft<'a> {
     draft: &'a Draft,
     header: Header,
     by_rank: Vec<Vec<u32>>,
     numbers: Vec<u32>,
 }
 
-impl Generate for Numbered<'_> {
+impl ScheduleGenerator for NumberedDraft<'_> {
     fn header(&self) -> &Header {
         &self.header
     }
 
     fn program(&self, rank: Rank, program: &mut Program) {
-        let mut after = Vec::new();
+        let mut dependencies = Vec::new();
         for op in self.by_rank.get(rank.0 as usize).into_iter().flatten().filter_map(|&i| self.op(i)) {
-            after.clear();
-            after.extend(op.after.iter().filter_map(|&on| {
+            dependencies.clear();
+            dependencies.extend(op.dependencies.iter().filter_map(|&on| {
                 let number = self.numbers.get(on as usize)?;
-                Some(Dependency::on(Rank(self.op(on)?.rank), *number, 0))
+                Some(Dependency::on_operation(Rank(self.op(on)?.rank), *number, 0))
             }));
             let run = Run {
                 len: 1,
@@ -96,12 +96,12 @@ impl Generate for Numbered<'_> {
                 dst: Walk::fixed(op.dst.index),
                 span: op.span,
             };
-            program.push(run, &after);
+            program.push(run, &dependencies);
         }
     }
 }
 
-impl Numbered<'_> {
+impl NumberedDraft<'_> {
     fn op(&self, number: u32) -> Option<&DraftOp> {
         self.draft.ops.get(number as usize)
     }

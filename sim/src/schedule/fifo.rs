@@ -1,5 +1,5 @@
 //! Finite FIFOs: NCCL's protocols send through a few slots per connection, and a slot is free again only after the
-//! receiver has consumed its contents. [`with_credits`] expresses this flow control as dependencies, so that code that
+//! receiver has consumed its contents. [`add_fifo_credits`] expresses this flow control as dependencies, so that code that
 //! handles schedules needs no knowledge of FIFOs.
 //!
 //! The puts of a rank to one peer on one channel are numbered in the order in which they can be sent: by the longest
@@ -30,8 +30,8 @@ pub fn uses_fifo(protocol: Protocol) -> bool {
 ///
 /// # Complexity
 /// Linear in operations and their dependencies, except for sorting the puts of each rank.
-pub fn with_credits(schedule: &Schedule, depth: u32) -> Result<Schedule, ScheduleError> {
-    let Some(waits_for_slot_of) = slots(schedule, depth) else { return Ok(schedule.clone()) };
+pub fn add_fifo_credits(schedule: &Schedule, depth: u32) -> Result<Schedule, ScheduleError> {
+    let Some(previous_puts) = slots(schedule, depth) else { return Ok(schedule.clone()) };
     let consumers = Consumers::new(schedule);
     let mut pieces = Pieces::default();
     let mut credits = Vec::new();
@@ -39,11 +39,11 @@ pub fn with_credits(schedule: &Schedule, depth: u32) -> Result<Schedule, Schedul
         pieces.begin_run(run);
         for index in 0..schedule.run(run).len {
             credits.clear();
-            let put = waits_for_slot_of[schedule.op_id(run, index).0 as usize];
+            let put = previous_puts[schedule.op_id(run, index).0 as usize];
             if put != NONE {
-                let takers = consumers.of(put);
-                let free_after = if takers.is_empty() { std::slice::from_ref(&put) } else { takers };
-                credits.extend(free_after.iter().map(|&op| schedule.locate(OpId(op))));
+                let put_consumers = consumers.get(put);
+                let awaited = if put_consumers.is_empty() { std::slice::from_ref(&put) } else { put_consumers };
+                credits.extend(awaited.iter().map(|&op| schedule.locate(OpId(op))));
             }
             pieces.add(index, &credits);
         }
@@ -58,11 +58,11 @@ const NONE: u32 = u32::MAX;
 fn slots(schedule: &Schedule, depth: u32) -> Option<Vec<u32>> {
     let graph = Graph::new(schedule);
     let levels = graph.levels(&graph.order().ok()?);
-    let mut waits_for_slot_of = vec![NONE; levels.len()];
+    let mut previous_puts = vec![NONE; levels.len()];
     let mut puts: Vec<(Rank, Channel, u32, OpId)> = Vec::new();
     for rank in (0..schedule.header.call.ranks).map(Rank) {
         puts.clear();
-        for run in schedule.runs_of(rank).filter(|&run| schedule.run(run).kind.writes_peer()) {
+        for run in schedule.rank_runs(rank).filter(|&run| schedule.run(run).kind.writes_peer()) {
             for index in 0..schedule.run(run).len {
                 let put = schedule.operation_at(rank, run, index);
                 puts.push((put.peer, put.channel, levels[put.id.0 as usize], put.id));
@@ -70,12 +70,12 @@ fn slots(schedule: &Schedule, depth: u32) -> Option<Vec<u32>> {
         }
         puts.sort_unstable();
         for connection in puts.chunk_by(|a, b| (a.0, a.1) == (b.0, b.1)) {
-            for (put, before) in connection.iter().skip(depth as usize).zip(connection) {
-                waits_for_slot_of[put.3.0 as usize] = before.3.0;
+            for (put, previous) in connection.iter().skip(depth as usize).zip(connection) {
+                previous_puts[put.3.0 as usize] = previous.3.0;
             }
         }
     }
-    Some(waits_for_slot_of)
+    Some(previous_puts)
 }
 
 /// For every put, the operations of its receiver that depend on it.
@@ -87,29 +87,29 @@ struct Consumers {
 impl Consumers {
     fn new(schedule: &Schedule) -> Self {
         let mut starts = vec![0u32; schedule.operation_count() as usize + 1];
-        each_consumption(schedule, |put, _| starts[put as usize + 1] += 1);
+        for_each_consumption(schedule, |put, _| starts[put as usize + 1] += 1);
         for i in 1..starts.len() {
             starts[i] += starts[i - 1];
         }
         let mut next = starts.clone();
         let mut operations = vec![0; starts.last().map_or(0, |&end| end as usize)];
-        each_consumption(schedule, |put, taker| {
-            let place = &mut next[put as usize];
-            operations[*place as usize] = taker;
-            *place += 1;
+        for_each_consumption(schedule, |put, consumer| {
+            let slot = &mut next[put as usize];
+            operations[*slot as usize] = consumer;
+            *slot += 1;
         });
         Self { starts, operations }
     }
 
-    fn of(&self, put: u32) -> &[u32] {
+    fn get(&self, put: u32) -> &[u32] {
         &self.operations[self.starts[put as usize] as usize..self.starts[put as usize + 1] as usize]
     }
 }
 
-/// Calls `found` with every put and every operation of its receiver that depends on it.
-fn each_consumption(schedule: &Schedule, mut found: impl FnMut(u32, u32)) {
+/// Calls `visit` with every put and every operation of its receiver that depends on it.
+fn for_each_consumption(schedule: &Schedule, mut visit: impl FnMut(u32, u32)) {
     for rank in (0..schedule.header.call.ranks).map(Rank) {
-        for run in schedule.runs_of(rank) {
+        for run in schedule.rank_runs(rank) {
             for dependency in schedule.dependencies(run) {
                 let on = schedule.run_id(dependency.rank, dependency.run);
                 let awaited = schedule.run(on);
@@ -120,7 +120,7 @@ fn each_consumption(schedule: &Schedule, mut found: impl FnMut(u32, u32)) {
                     if let Some(target) = dependency.target(index, awaited.len)
                         && awaited.peer.at(target) == rank.0
                     {
-                        found(schedule.op_id(on, target).0, schedule.op_id(run, index).0);
+                        visit(schedule.op_id(on, target).0, schedule.op_id(run, index).0);
                     }
                 }
             }
@@ -141,8 +141,8 @@ struct Credit {
 #[derive(Clone, Copy, Debug)]
 struct Piece {
     run: RunId,
-    from: u32,
-    to: u32,
+    start: u32,
+    end: u32,
     /// Range in [`Pieces::credits`].
     credits: (u32, u32),
 }
@@ -152,57 +152,57 @@ struct Pieces {
     pieces: Vec<Piece>,
     credits: Vec<Credit>,
     /// The first piece of each original run, then the number of pieces.
-    first_of_run: Vec<u32>,
+    run_starts: Vec<u32>,
     run: RunId,
 }
 
 impl Pieces {
     fn begin_run(&mut self, run: RunId) {
         self.run = run;
-        self.first_of_run.push(self.pieces.len() as u32);
+        self.run_starts.push(self.pieces.len() as u32);
     }
 
     /// Adds the next operation of the run: to the current piece if its credits continue the progression, else to a new
     /// piece.
     fn add(&mut self, index: u32, credits: &[(RunId, u32)]) {
-        let first_piece = self.first_of_run.last().copied().unwrap_or(0) as usize;
+        let first_piece = self.run_starts.last().copied().unwrap_or(0) as usize;
         if let Some(piece) = self.pieces[first_piece..].last_mut() {
-            let known = &mut self.credits[piece.credits.0 as usize..piece.credits.1 as usize];
-            let steps = index - piece.from;
-            let goes_on = |(credit, &(run, target)): (&Credit, &(RunId, u32))| {
-                let due = u64::from(credit.first) + u64::from(credit.step) * u64::from(steps);
-                run == credit.run && if steps == 1 { target >= credit.first } else { u64::from(target) == due }
+            let current = &mut self.credits[piece.credits.0 as usize..piece.credits.1 as usize];
+            let steps = index - piece.start;
+            let continues_progression = |(credit, &(run, target)): (&Credit, &(RunId, u32))| {
+                let expected = u64::from(credit.first) + u64::from(credit.step) * u64::from(steps);
+                run == credit.run && if steps == 1 { target >= credit.first } else { u64::from(target) == expected }
             };
-            if known.len() == credits.len() && known.iter().zip(credits).all(goes_on) {
-                for (credit, &(_, target)) in known.iter_mut().zip(credits) {
+            if current.len() == credits.len() && current.iter().zip(credits).all(continues_progression) {
+                for (credit, &(_, target)) in current.iter_mut().zip(credits) {
                     if steps == 1 {
                         credit.step = target - credit.first;
                     }
                 }
                 return;
             }
-            piece.to = index;
+            piece.end = index;
         }
         let start = self.credits.len() as u32;
         self.credits.extend(credits.iter().map(|&(run, first)| Credit { run, first, step: 0 }));
         let credits = (start, self.credits.len() as u32);
-        self.pieces.push(Piece { run: self.run, from: index, to: index, credits });
+        self.pieces.push(Piece { run: self.run, start: index, end: index, credits });
     }
 
     fn end_run(&mut self, len: u32) {
-        let first_piece = self.first_of_run.last().copied().unwrap_or(0) as usize;
+        let first_piece = self.run_starts.last().copied().unwrap_or(0) as usize;
         match self.pieces[first_piece..].last_mut() {
-            Some(piece) => piece.to = len,
+            Some(piece) => piece.end = len,
             // A run of length 0 retains its index.
-            None => self.pieces.push(Piece { run: self.run, from: 0, to: 0, credits: (0, 0) }),
+            None => self.pieces.push(Piece { run: self.run, start: 0, end: 0, credits: (0, 0) }),
         }
     }
 
     fn assemble(mut self, schedule: &Schedule) -> Result<Schedule, ScheduleError> {
-        self.first_of_run.push(self.pieces.len() as u32);
+        self.run_starts.push(self.pieces.len() as u32);
         let mut result = Schedule {
             header: schedule.header.clone(),
-            rank_starts: schedule.rank_starts.iter().map(|&run| self.first_of_run[run as usize]).collect(),
+            rank_starts: schedule.rank_starts.iter().map(|&run| self.run_starts[run as usize]).collect(),
             runs: Vec::with_capacity(self.pieces.len()),
             first_ops: vec![0],
             dependency_starts: vec![0],
@@ -211,12 +211,12 @@ impl Pieces {
         let mut operations = 0;
         for piece in &self.pieces {
             let old = schedule.run(piece.run);
-            let advanced = |walk: super::Walk| walk.advanced(piece.from);
+            let advanced = |walk: super::Walk| walk.advanced(piece.start);
             let (peer, src, dst) = (advanced(old.peer), advanced(old.src), advanced(old.dst));
-            result.runs.push(Run { len: piece.to - piece.from, peer, src, dst, ..*old });
+            result.runs.push(Run { len: piece.end - piece.start, peer, src, dst, ..*old });
             for &dependency in schedule.dependencies(piece.run) {
                 let on = schedule.run_id(dependency.rank, dependency.run);
-                let first = i64::from(dependency.start) + i64::from(dependency.step) * i64::from(piece.from);
+                let first = i64::from(dependency.start) + i64::from(dependency.step) * i64::from(piece.start);
                 self.translate(
                     &result.rank_starts,
                     piece,
@@ -228,7 +228,7 @@ impl Pieces {
                 )?;
             }
             for credit in &self.credits[piece.credits.0 as usize..piece.credits.1 as usize] {
-                let (rank, first) = (schedule.rank_of(credit.run), i64::from(credit.first));
+                let (rank, first) = (schedule.run_rank(credit.run), i64::from(credit.first));
                 self.translate(
                     &result.rank_starts,
                     piece,
@@ -239,7 +239,7 @@ impl Pieces {
                     &mut result.dependencies,
                 )?;
             }
-            operations += piece.to - piece.from;
+            operations += piece.end - piece.start;
             result.first_ops.push(operations);
             result.dependency_starts.push(result.dependencies.len() as u32);
         }
@@ -259,13 +259,13 @@ impl Pieces {
         step: u32,
         dependencies: &mut Vec<Dependency>,
     ) -> Result<(), ScheduleError> {
-        let last = first + i64::from(step) * i64::from((piece.to - piece.from).saturating_sub(1));
-        for number in self.first_of_run[on.0 as usize]..self.first_of_run[on.0 as usize + 1] {
+        let last = first + i64::from(step) * i64::from((piece.end - piece.start).saturating_sub(1));
+        for number in self.run_starts[on.0 as usize]..self.run_starts[on.0 as usize + 1] {
             let target = &self.pieces[number as usize];
-            if piece.from == piece.to || last < i64::from(target.from) || first >= i64::from(target.to) {
+            if piece.start == piece.end || last < i64::from(target.start) || first >= i64::from(target.end) {
                 continue;
             }
-            let start = i32::try_from(first - i64::from(target.from)).map_err(|_| ScheduleError::TooManyOperations)?;
+            let start = i32::try_from(first - i64::from(target.start)).map_err(|_| ScheduleError::TooManyOperations)?;
             dependencies.push(Dependency { rank, run: number - rank_starts[rank.0 as usize], start, step });
         }
         Ok(())

@@ -8,7 +8,7 @@
 
 use std::ops::Range;
 
-use fabricast_topologies::{Bytes, Place};
+use fabricast_topologies::{Bytes, SourceLocation};
 
 use super::{Collective, OpId, Protocol, Schedule, json, msccl_xml, mscclpp};
 
@@ -26,7 +26,7 @@ pub enum Format {
 impl Format {
     /// Detects the format of a text. Unrecognized text counts as [`Format::Json`], whose reader reports the error.
     #[must_use]
-    pub fn of(text: &str) -> Self {
+    pub fn detect(text: &str) -> Self {
         if text.trim_start_matches(['\u{feff}', ' ', '\t', '\r', '\n']).starts_with('<') {
             return Self::MscclXml;
         }
@@ -59,17 +59,17 @@ impl Format {
 
 /// Error of reading a schedule, with its location in the text.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{place}: {message}")]
+#[error("{location}: {message}")]
 pub struct FormatError {
     /// Location in the text.
-    pub place: Place,
+    pub location: SourceLocation,
     /// Content found and content expected.
     pub message: String,
 }
 
 impl From<json::JsonError> for FormatError {
     fn from(error: json::JsonError) -> Self {
-        Self { place: error.place, message: error.message }
+        Self { location: error.location, message: error.message }
     }
 }
 
@@ -109,12 +109,12 @@ pub enum WriteError {
         most: u64,
     },
     /// An operation that the format cannot express.
-    #[error("operation {} ({what}): {reason}", .operation.0)]
+    #[error("operation {} ({description}): {reason}", .operation.0)]
     Unsupported {
         /// The operation.
         operation: OpId,
         /// Description, such as `rank 0, put to rank 4`.
-        what: String,
+        description: String,
         /// Feature that the format lacks.
         reason: String,
     },
@@ -131,7 +131,7 @@ pub enum WriteError {
 /// # Errors
 /// [`FormatError`] with line and column.
 pub fn read(text: &str, source: &str) -> Result<Schedule, FormatError> {
-    read_for(text, source).map(|(schedule, _)| schedule)
+    read_with_sizes(text, source).map(|(schedule, _)| schedule)
 }
 
 /// Variant of [`read()`] that also returns the smallest and the largest call size that the file is for; the largest is
@@ -139,8 +139,8 @@ pub fn read(text: &str, source: &str) -> Result<Schedule, FormatError> {
 ///
 /// # Errors
 /// [`FormatError`], as [`read()`].
-pub fn read_for(text: &str, source: &str) -> Result<(Schedule, (Bytes, Bytes)), FormatError> {
-    match Format::of(text) {
+pub fn read_with_sizes(text: &str, source: &str) -> Result<(Schedule, (Bytes, Bytes)), FormatError> {
+    match Format::detect(text) {
         Format::Json => {
             let schedule = json::from_json(text, source)?;
             let bytes = schedule.header().call.bytes;
@@ -168,13 +168,13 @@ pub fn write(schedule: &Schedule, format: Format) -> Result<String, WriteError> 
 ///
 /// # Errors
 /// [`WriteError`], as [`write()`]; the text is then unchanged.
-pub fn write_for(
+pub fn write_for_sizes(
     schedule: &Schedule,
     format: Format,
     sizes: (Bytes, Bytes),
     text: &mut String,
 ) -> Result<(), WriteError> {
-    let before = text.len();
+    let start = text.len();
     let written = match format {
         Format::Json => {
             text.push_str(&json::to_json(schedule));
@@ -184,7 +184,7 @@ pub fn write_for(
         Format::Mscclpp => mscclpp::write_plan(schedule, sizes, text),
     };
     if written.is_err() {
-        text.truncate(before);
+        text.truncate(start);
     }
     written
 }
@@ -199,7 +199,7 @@ pub(super) struct Source<'a> {
 impl Source<'_> {
     /// Creates an error located at a range of the text.
     pub(super) fn error(&self, bytes: Range<usize>, message: impl Into<String>) -> FormatError {
-        FormatError { place: Place::in_text(self.name, self.text, bytes), message: message.into() }
+        FormatError { location: SourceLocation::locate(self.name, self.text, bytes), message: message.into() }
     }
 
     /// Byte offset of a substring of the text.

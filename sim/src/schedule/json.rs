@@ -15,7 +15,7 @@
 //! `programs` has a list of runs per rank. `peer` and the chunks of `src` and `dst` are a number, or a walk as `[base,
 //! start, step, modulus, stride]` ([`Walk`]). `after` lists `[rank, run, start, step]` ([`Dependency`]).
 
-use fabricast_topologies::{Bytes, Place};
+use fabricast_topologies::{Bytes, SourceLocation};
 use serde::de::{Deserializer, Error as _};
 use serde::ser::SerializeTuple;
 use serde::{Deserialize, Serialize, Serializer};
@@ -34,17 +34,17 @@ pub const MAX_RANKS: u32 = 1 << 20;
 
 /// Error of reading a schedule, with its location in the text.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{place}: {message}")]
+#[error("{location}: {message}")]
 pub struct JsonError {
     /// Location in the text.
-    pub place: Place,
+    pub location: SourceLocation,
     /// Content found and content expected.
     pub message: String,
 }
 
 /// Header of a schedule in file form, for writing.
 #[derive(Serialize)]
-struct Written<'a> {
+struct HeaderText<'a> {
     fabricast_schedule: u32,
     name: &'a str,
     call: &'a Call,
@@ -61,7 +61,7 @@ struct Written<'a> {
 /// File form for reading. Programs stay unparsed, so that each run retains its location in the text.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Read<'a> {
+struct ScheduleText<'a> {
     fabricast_schedule: u32,
     name: String,
     call: Call,
@@ -161,7 +161,7 @@ impl From<(&Run, &[Dependency])> for RunText {
 #[must_use]
 pub fn to_json(schedule: &Schedule) -> String {
     let header = schedule.header();
-    let written = Written {
+    let written = HeaderText {
         fabricast_schedule: VERSION,
         name: &header.name,
         call: &header.call,
@@ -178,7 +178,7 @@ pub fn to_json(schedule: &Schedule) -> String {
     text.push_str(",\"programs\":[");
     for rank in 0..header.call.ranks {
         text.push_str(if rank == 0 { "\n[" } else { ",\n[" });
-        for (number, run) in schedule.runs_of(Rank(rank)).enumerate() {
+        for (number, run) in schedule.rank_runs(Rank(rank)).enumerate() {
             text.push_str(if number == 0 { "\n" } else { ",\n" });
             text.push_str(&line(&RunText::from((schedule.run(run), schedule.dependencies(run)))));
         }
@@ -200,20 +200,21 @@ fn line(value: &impl Serialize) -> String {
 /// that do not add up, or ranks, runs, channels and chunks that do not exist.
 pub fn from_json(text: &str, source: &str) -> Result<Schedule, JsonError> {
     let reader = Reader { text, source };
-    let read: Read<'_> = serde_json::from_str(text).map_err(|error| reader.syntax(&error, 0))?;
+    let read: ScheduleText<'_> = serde_json::from_str(text).map_err(|error| reader.syntax(&error, 0))?;
     if read.fabricast_schedule != VERSION {
         let message = format!("version {} of the format; this reads version {VERSION}", read.fabricast_schedule);
-        return Err(reader.at_key("fabricast_schedule", message));
+        return Err(reader.error_at_key("fabricast_schedule", message));
     }
     let ranks = read.call.ranks;
     if ranks == 0 || ranks > MAX_RANKS {
-        return Err(reader.at_key("ranks", format!("{ranks} ranks; expected 1 to {MAX_RANKS}")));
+        return Err(reader.error_at_key("ranks", format!("{ranks} ranks; expected 1 to {MAX_RANKS}")));
     }
     if read.programs.len() != ranks as usize {
         let message = format!("{} programs for {ranks} ranks", read.programs.len());
-        return Err(reader.at_key("programs", message));
+        return Err(reader.error_at_key("programs", message));
     }
-    let layout = checked_layout(&read.layout, read.call.bytes).map_err(|message| reader.at_key("layout", message))?;
+    let layout =
+        checked_layout(&read.layout, read.call.bytes).map_err(|message| reader.error_at_key("layout", message))?;
     let header = Header {
         name: read.name,
         call: read.call,
@@ -239,7 +240,7 @@ pub fn from_json(text: &str, source: &str) -> Result<Schedule, JsonError> {
                 serde_json::from_str(raw.get()).map_err(|error| reader.syntax(&error, reader.offset(raw)))?;
             operations = operations
                 .checked_add(run.len)
-                .ok_or_else(|| reader.at(reader.offset(raw), ScheduleError::TooManyOperations.to_string()))?;
+                .ok_or_else(|| reader.error_at(reader.offset(raw), ScheduleError::TooManyOperations.to_string()))?;
             schedule.dependencies.extend(run.after.iter().map(|&(rank, run, start, step)| Dependency {
                 rank,
                 run,
@@ -265,10 +266,12 @@ pub fn from_json(text: &str, source: &str) -> Result<Schedule, JsonError> {
     schedule.check().map_err(|error| match error.run() {
         Some((rank, run)) => {
             let raw = read.programs.get(rank.0 as usize).and_then(|runs| runs.get(run as usize));
-            reader.at(raw.map_or(0, |raw| reader.offset(raw)), error.to_string())
+            reader.error_at(raw.map_or(0, |raw| reader.offset(raw)), error.to_string())
         }
-        None => reader
-            .at_key(if matches!(error, ScheduleError::BadTeam { .. }) { "teams" } else { "root" }, error.to_string()),
+        None => reader.error_at_key(
+            if matches!(error, ScheduleError::BadTeam { .. }) { "teams" } else { "root" },
+            error.to_string(),
+        ),
     })?;
     Ok(schedule)
 }
@@ -299,13 +302,13 @@ struct Reader<'a> {
 }
 
 impl Reader<'_> {
-    fn at(&self, offset: usize, message: String) -> JsonError {
-        JsonError { place: Place::in_text(self.source, self.text, offset..offset), message }
+    fn error_at(&self, offset: usize, message: String) -> JsonError {
+        JsonError { location: SourceLocation::locate(self.source, self.text, offset..offset), message }
     }
 
     /// Error located at the first occurrence of a key.
-    fn at_key(&self, key: &str, message: String) -> JsonError {
-        self.at(self.text.find(&format!("\"{key}\"")).unwrap_or(0), message)
+    fn error_at_key(&self, key: &str, message: String) -> JsonError {
+        self.error_at(self.text.find(&format!("\"{key}\"")).unwrap_or(0), message)
     }
 
     /// Byte offset of a substring of the text.
@@ -321,7 +324,7 @@ impl Reader<'_> {
         let offset = from + line_start + error.column().saturating_sub(1);
         let message = error.to_string();
         let message = message.split(" at line ").next().unwrap_or_default().to_owned();
-        self.at(offset, message)
+        self.error_at(offset, message)
     }
 }
 
@@ -353,7 +356,7 @@ mod tests {
         let example = example();
         assert!(error("").starts_with("f.json:1:1: "), "{}", error(""));
         assert!(error("{\n  \"name\": nope").starts_with("f.json:2:"), "{}", error("{\n  \"name\": nope"));
-        let wrong = [
+        let cases = [
             (
                 "\"channel\": 0, \"peer\": 1",
                 "\"channel\": 7, \"peer\": 1",
@@ -376,9 +379,9 @@ mod tests {
             ("\"src\": [\"input\", 0]", "\"src\": [\"input\", [0, 0]]", "expected a number from 0 to 4294967295 or"),
             ("\"len\": 1", "\"len\": 1, \"size\": 3", "unknown field `size`"),
         ];
-        for (right, changed, expected) in wrong {
-            assert!(example.contains(right), "{right}");
-            let message = error(&example.replacen(right, changed, 1));
+        for (original, changed, expected) in cases {
+            assert!(example.contains(original), "{original}");
+            let message = error(&example.replacen(original, changed, 1));
             assert!(message.contains(expected), "{message}\nexpected {expected}");
         }
         let long = example.replace("\"len\": 1", "\"len\": 4294967295");
@@ -393,11 +396,11 @@ mod tests {
 
     #[test]
     fn largest_numbers_do_not_overflow() {
-        let most = example()
+        let largest = example()
             .replace("\"parts\": 1", "\"parts\": 4294967295")
             .replace("\"span\": 1", "\"span\": 0")
             .replace("\"scratch_chunks\": 0", "\"scratch_chunks\": 4294967295");
-        let schedule = from_json(&most, "most").unwrap();
+        let schedule = from_json(&largest, "most").unwrap();
         let fault = crate::verify::verify(&schedule, &crate::verify::VerifyOptions::default()).unwrap_err();
         assert_eq!(fault.kind, crate::verify::FaultKind::TooLarge);
     }
@@ -417,11 +420,11 @@ mod tests {
         }
 
         #[test]
-        fn corruption_does_not_panic(at in any::<prop::sample::Index>(), len in 0usize..20, by in ".{0,8}") {
+        fn corruption_does_not_panic(start in any::<prop::sample::Index>(), len in 0usize..20, replacement in ".{0,8}") {
             let mut chars: Vec<char> = example().chars().collect();
-            let at = at.index(chars.len());
-            let end = (at + len).min(chars.len());
-            chars.splice(at..end, by.chars());
+            let start = start.index(chars.len());
+            let end = (start + len).min(chars.len());
+            chars.splice(start..end, replacement.chars());
             let text: String = chars.into_iter().collect();
             if let Ok(schedule) = from_json(&text, "damaged") {
                 prop_assert_eq!(&from_json(&to_json(&schedule), "again").unwrap(), &schedule);

@@ -29,13 +29,14 @@ pub struct Layout {
     segments: Vec<Segment>,
     /// First chunk of each segment, then the number of chunks.
     starts: Vec<u32>,
-    /// First chunk of each stretch: adjacent segments whose chunks are equally large.
-    stretches: Vec<u32>,
+    /// First chunk of each uniform range: adjacent segments whose chunks are equally large.
+    #[serde(rename = "stretches")]
+    uniform_range_starts: Vec<u32>,
 }
 
 impl Segment {
     /// Returns true if the chunks of both segments are equally large.
-    fn has_chunks_as_large_as(self, other: Self) -> bool {
+    fn has_equal_chunk_size(self, other: Self) -> bool {
         u128::from(self.bytes.0) * u128::from(other.parts) == u128::from(other.bytes.0) * u128::from(self.parts)
     }
 }
@@ -52,29 +53,29 @@ impl Layout {
     pub fn new(segments: Vec<Segment>) -> Self {
         let segments: Vec<Segment> = segments.into_iter().filter(|s| s.parts > 0).collect();
         let mut starts = Vec::with_capacity(segments.len() + 1);
-        let mut stretches = Vec::new();
+        let mut uniform_range_starts = Vec::new();
         let mut next = 0u32;
-        let mut before: Option<Segment> = None;
+        let mut previous: Option<Segment> = None;
         for segment in &segments {
             starts.push(next);
-            if before.replace(*segment).is_none_or(|before| !before.has_chunks_as_large_as(*segment)) {
-                stretches.push(next);
+            if previous.replace(*segment).is_none_or(|previous| !previous.has_equal_chunk_size(*segment)) {
+                uniform_range_starts.push(next);
             }
             next = next.saturating_add(segment.parts);
         }
         starts.push(next);
-        Self { segments, starts, stretches }
+        Self { segments, starts, uniform_range_starts }
     }
 
     /// Returns this layout scaled from `from` to `to` bytes; segment boundaries are rounded down.
     #[must_use]
     pub fn scaled(&self, from: Bytes, to: Bytes) -> Self {
         let scale = |bytes: u64| (u128::from(bytes) * u128::from(to.0) / u128::from(from.0.max(1))) as u64;
-        let mut before = 0;
+        let mut end = 0;
         let segments = self.segments.iter().map(|segment| {
-            let start = scale(before);
-            before += segment.bytes.0;
-            Segment { bytes: Bytes(scale(before) - start), parts: segment.parts }
+            let start = scale(end);
+            end += segment.bytes.0;
+            Segment { bytes: Bytes(scale(end) - start), parts: segment.parts }
         });
         Self::new(segments.collect())
     }
@@ -104,38 +105,38 @@ impl Layout {
         if chunks == 0 {
             return ChunkSize { numerator: 0, denominator: 1 };
         }
-        let segment = self.segments[self.segment_of(chunk % chunks)];
+        let segment = self.segments[self.segment_index(chunk % chunks)];
         ChunkSize { numerator: segment.bytes.0, denominator: segment.parts }
     }
 
     /// Index of the segment that contains a chunk, which must exist.
     #[must_use]
-    pub fn segment_of(&self, chunk: u32) -> usize {
+    pub fn segment_index(&self, chunk: u32) -> usize {
         if self.segments.len() == 1 { 0 } else { self.starts.partition_point(|&start| start <= chunk) - 1 }
     }
 
     /// Returns true if all chunks are equally large, regardless of the number of segments.
     #[must_use]
     pub fn is_even(&self) -> bool {
-        self.stretches.len() <= 1
+        self.uniform_range_starts.len() <= 1
     }
 
-    /// Index of the stretch of equally large chunks that contains a chunk, which must exist. Adjacent stretches differ
-    /// in chunk size.
+    /// Index of the uniform range (chunks of equal size) that contains a chunk, which must exist. Adjacent ranges
+    /// differ in chunk size.
     #[must_use]
-    pub fn stretch_of(&self, chunk: u32) -> usize {
-        if self.is_even() { 0 } else { self.stretches.partition_point(|&start| start <= chunk) - 1 }
+    pub fn uniform_range_index(&self, chunk: u32) -> usize {
+        if self.is_even() { 0 } else { self.uniform_range_starts.partition_point(|&start| start <= chunk) - 1 }
     }
 
-    /// First chunk of the next stretch; `None` for the last.
+    /// First chunk of the next uniform range; `None` for the last.
     #[must_use]
-    pub fn next_stretch(&self, stretch: usize) -> Option<u32> {
-        self.stretches.get(stretch + 1).copied()
+    pub fn next_uniform_range(&self, range: usize) -> Option<u32> {
+        self.uniform_range_starts.get(range + 1).copied()
     }
 
     /// First chunk of a segment; the number of chunks for a segment that does not exist.
     #[must_use]
-    pub fn start_of(&self, segment: usize) -> u32 {
+    pub fn segment_start(&self, segment: usize) -> u32 {
         self.starts.get(segment).or(self.starts.last()).copied().unwrap_or(0)
     }
 
@@ -144,15 +145,15 @@ impl Layout {
     #[must_use]
     pub fn offset(&self, chunk: u32, element: Bytes) -> Bytes {
         let element = element.0.max(1);
-        let mut before = 0u64;
+        let mut preceding = 0u64;
         for (segment, &start) in self.segments.iter().zip(&self.starts) {
             if chunk < start + segment.parts {
                 let elements = u128::from(segment.bytes.0 / element);
                 let part = elements * u128::from(chunk - start) / u128::from(segment.parts);
-                return Bytes(before + part as u64 * element);
+                return Bytes(preceding + part as u64 * element);
             }
-            before += segment.bytes.0;
+            preceding += segment.bytes.0;
         }
-        Bytes(before)
+        Bytes(preceding)
     }
 }

@@ -29,13 +29,13 @@ impl<T: Copy> Lists<T> {
     }
 
     /// The items of a closed list.
-    pub(super) fn of(&self, at: u32) -> &[T] {
-        let start = at.checked_sub(1).map_or(0, |before| self.ends[before as usize]);
-        &self.items[start as usize..self.ends[at as usize] as usize]
+    pub(super) fn get(&self, index: u32) -> &[T] {
+        let start = index.checked_sub(1).map_or(0, |previous| self.ends[previous as usize]);
+        &self.items[start as usize..self.ends[index as usize] as usize]
     }
 
     /// The items of all lists.
-    pub(super) fn all(&self) -> &[T] {
+    pub(super) fn items(&self) -> &[T] {
         &self.items
     }
 }
@@ -47,14 +47,14 @@ impl<T: Copy + Ord> Lists<T> {
         let open = &mut self.items[start..];
         if open.len() > 1 {
             open.sort_unstable();
-            let mut kept = 1;
-            for at in 1..open.len() {
-                if open[at] != open[kept - 1] {
-                    open[kept] = open[at];
-                    kept += 1;
+            let mut unique = 1;
+            for i in 1..open.len() {
+                if open[i] != open[unique - 1] {
+                    open[unique] = open[i];
+                    unique += 1;
                 }
             }
-            self.items.truncate(start + kept);
+            self.items.truncate(start + unique);
         }
         self.close();
     }
@@ -62,23 +62,23 @@ impl<T: Copy + Ord> Lists<T> {
 
 /// Indices of `keys` in a stable order by ascending key (counting sort, linear in the number of keys and the largest
 /// key). Intended for keys smaller than their number.
-pub(super) fn by_key(keys: impl Iterator<Item = u32> + Clone) -> Vec<u32> {
+pub(super) fn order_by_key(keys: impl Iterator<Item = u32> + Clone) -> Vec<u32> {
     let mut starts: Vec<u32> = Vec::new();
     for key in keys.clone() {
-        let at = key as usize + 1;
-        if starts.len() <= at {
-            starts.resize(at + 1, 0);
+        let slot = key as usize + 1;
+        if starts.len() <= slot {
+            starts.resize(slot + 1, 0);
         }
-        starts[at] += 1;
+        starts[slot] += 1;
     }
-    for at in 1..starts.len() {
-        starts[at] += starts[at - 1];
+    for slot in 1..starts.len() {
+        starts[slot] += starts[slot - 1];
     }
     let mut order = vec![0; starts.last().map_or(0, |&count| count as usize)];
     for (key, number) in keys.zip(0..) {
-        let place = &mut starts[key as usize];
-        order[*place as usize] = number;
-        *place += 1;
+        let position = &mut starts[key as usize];
+        order[*position as usize] = number;
+        *position += 1;
     }
     order
 }
@@ -92,26 +92,26 @@ mod tests {
     proptest! {
         #[test]
         fn lists_return_their_items(lists in prop::collection::vec(prop::collection::vec(0u32..9, 0..6), 0..20)) {
-            let (mut plain, mut sorted) = (Lists::with_capacity(0), Lists::with_capacity(lists.len()));
+            let (mut unsorted, mut sorted) = (Lists::with_capacity(0), Lists::with_capacity(lists.len()));
             for list in &lists {
-                plain.extend(list.iter().copied());
-                plain.close();
+                unsorted.extend(list.iter().copied());
+                unsorted.close();
                 list.iter().for_each(|&item| sorted.push(item));
                 sorted.close_sorted();
             }
-            for (list, at) in lists.iter().zip(0..) {
-                prop_assert_eq!(plain.of(at), &list[..]);
-                let once: std::collections::BTreeSet<u32> = list.iter().copied().collect();
-                prop_assert_eq!(sorted.of(at), &once.into_iter().collect::<Vec<_>>()[..]);
+            for (list, index) in lists.iter().zip(0..) {
+                prop_assert_eq!(unsorted.get(index), &list[..]);
+                let unique: std::collections::BTreeSet<u32> = list.iter().copied().collect();
+                prop_assert_eq!(sorted.get(index), &unique.into_iter().collect::<Vec<_>>()[..]);
             }
-            prop_assert_eq!(plain.all(), &lists.concat()[..]);
+            prop_assert_eq!(unsorted.items(), &lists.concat()[..]);
         }
 
         #[test]
         fn by_key_matches_a_stable_sort(keys in prop::collection::vec(0u32..40, 0..100)) {
             let mut expected: Vec<u32> = (0..keys.len() as u32).collect();
             expected.sort_by_key(|&number| keys[number as usize]);
-            prop_assert_eq!(by_key(keys.iter().copied()), expected);
+            prop_assert_eq!(order_by_key(keys.iter().copied()), expected);
         }
     }
 }

@@ -5,13 +5,13 @@
 
 use std::sync::Arc;
 
-use fabricast_topologies::{Bytes, Place, UnitError};
+use fabricast_topologies::{Bytes, SourceLocation, UnitError};
 
 use super::Layout;
 
 /// Bytes that each rank sends to each rank, itself included.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Matrix {
+pub struct TrafficMatrix {
     ranks: u32,
     /// Entries by sender, then receiver.
     bytes: Arc<[u64]>,
@@ -39,7 +39,7 @@ pub enum MatrixError {
         entries: usize,
     },
     /// More ranks than a matrix may have.
-    #[error("a matrix of {ranks} ranks; expected 1 to {}", Matrix::MOST_RANKS)]
+    #[error("a matrix of {ranks} ranks; expected 1 to {}", TrafficMatrix::MAX_RANKS)]
     Ranks {
         /// Number of ranks requested.
         ranks: u64,
@@ -51,10 +51,10 @@ pub enum MatrixError {
         bytes: u128,
     },
     /// The text is not a matrix.
-    #[error("{place}: {message}")]
+    #[error("{location}: {message}")]
     Text {
         /// Location in the text.
-        place: Place,
+        location: SourceLocation,
         /// Content found and content expected.
         message: String,
     },
@@ -63,24 +63,24 @@ pub enum MatrixError {
 impl MatrixError {
     /// Location of the error if the matrix was read from a text.
     #[must_use]
-    pub fn place(&self) -> Option<&Place> {
+    pub fn location(&self) -> Option<&SourceLocation> {
         match self {
-            Self::Text { place, .. } => Some(place),
+            Self::Text { location: place, .. } => Some(place),
             _ => None,
         }
     }
 }
 
-impl Matrix {
+impl TrafficMatrix {
     /// Largest number of ranks accepted; a matrix has the square of it as entries.
-    pub const MOST_RANKS: u32 = 4096;
+    pub const MAX_RANKS: u32 = 4096;
 
     /// Creates a matrix from its entries in row-major order, one row per sender.
     ///
     /// # Errors
     /// [`MatrixError`]: too many or no ranks, a wrong number of entries, or more than [`Bytes::MAX`] in total.
     pub fn new(ranks: u32, bytes: Vec<u64>) -> Result<Self, MatrixError> {
-        if ranks == 0 || ranks > Self::MOST_RANKS {
+        if ranks == 0 || ranks > Self::MAX_RANKS {
             return Err(MatrixError::Ranks { ranks: ranks.into() });
         }
         if bytes.len() != (ranks as usize).pow(2) {
@@ -99,7 +99,7 @@ impl Matrix {
     /// # Errors
     /// The errors of [`Self::new`].
     pub fn even(ranks: u32, total: Bytes) -> Result<Self, MatrixError> {
-        if ranks == 0 || ranks > Self::MOST_RANKS {
+        if ranks == 0 || ranks > Self::MAX_RANKS {
             return Err(MatrixError::Ranks { ranks: ranks.into() });
         }
         let blocks = u64::from(ranks).pow(2);
@@ -118,17 +118,18 @@ impl Matrix {
     /// The errors of [`Self::new`] for the product of the sides as number of ranks.
     pub fn halo(sides: &[u32], boundary: Boundary, face: Bytes) -> Result<Self, MatrixError> {
         let product = sides.iter().fold(1u64, |product, &side| product.saturating_mul(side.into()));
-        let ranks = u32::try_from(product).ok().filter(|ranks| (1..=Self::MOST_RANKS).contains(ranks));
+        let ranks = u32::try_from(product).ok().filter(|ranks| (1..=Self::MAX_RANKS).contains(ranks));
         let ranks = ranks.ok_or(MatrixError::Ranks { ranks: product })?;
         let mut bytes = vec![0u64; (ranks as usize).pow(2)];
         let mut stride = 1;
         for &side in sides.iter().filter(|&&side| side > 1) {
             for rank in 0..ranks {
-                let at = rank / stride % side;
-                let line = rank - at * stride;
-                let next = (at + 1 < side || boundary == Boundary::Periodic).then_some((at + 1) % side);
-                let previous = (at > 0 || boundary == Boundary::Periodic).then_some((at + side - 1) % side);
-                for to in [next, previous].into_iter().flatten().map(|at| line + at * stride) {
+                let coordinate = rank / stride % side;
+                let line = rank - coordinate * stride;
+                let next = (coordinate + 1 < side || boundary == Boundary::Periodic).then_some((coordinate + 1) % side);
+                let previous =
+                    (coordinate > 0 || boundary == Boundary::Periodic).then_some((coordinate + side - 1) % side);
+                for to in [next, previous].into_iter().flatten().map(|coordinate| line + coordinate * stride) {
                     if let Some(entry) = bytes.get_mut((rank * ranks + to) as usize) {
                         *entry = entry.saturating_add(face.0);
                     }
@@ -141,7 +142,7 @@ impl Matrix {
 
     /// Reads the matrix from a layout with one segment per block; `None` if the number of segments differs.
     #[must_use]
-    pub fn of_layout(ranks: u32, layout: &Layout) -> Option<Self> {
+    pub fn from_layout(ranks: u32, layout: &Layout) -> Option<Self> {
         Self::new(ranks, layout.segments().iter().map(|segment| segment.bytes.0).collect()).ok()
     }
 
@@ -151,8 +152,8 @@ impl Matrix {
     /// # Errors
     /// [`MatrixError`]; invalid sizes and lines of unequal length come with line and column.
     pub fn parse(text: &str, source: &str) -> Result<Self, MatrixError> {
-        let error = |at: usize, field: &str, message: String| MatrixError::Text {
-            place: Place::in_text(source, text, at..at + field.len()),
+        let error = |offset: usize, field: &str, message: String| MatrixError::Text {
+            location: SourceLocation::locate(source, text, offset..offset + field.len()),
             message,
         };
         let mut bytes: Vec<u64> = Vec::new();
@@ -164,22 +165,22 @@ impl Matrix {
             if content.is_empty() || content.starts_with('#') {
                 continue;
             }
-            let mut at = offset;
+            let mut field_start = offset;
             let mut columns = 0;
             for field in content.split(',') {
                 let size = field.trim();
-                let place = at + field.len() - field.trim_start().len();
+                let position = field_start + field.len() - field.trim_start().len();
                 let parsed = size.parse::<Bytes>();
-                bytes.push(parsed.map_err(|why: UnitError| error(place, size, why.to_string()))?.0);
-                at += field.len() + 1;
+                bytes.push(parsed.map_err(|unit_error: UnitError| error(position, size, unit_error.to_string()))?.0);
+                field_start += field.len() + 1;
                 columns += 1;
             }
             rows += 1;
             if rows == 1 {
                 width = columns;
             }
-            if columns != width || width > Self::MOST_RANKS as usize {
-                let expected = if rows == 1 { format!("1 to {}", Self::MOST_RANKS) } else { format!("{width}") };
+            if columns != width || width > Self::MAX_RANKS as usize {
+                let expected = if rows == 1 { format!("1 to {}", Self::MAX_RANKS) } else { format!("{width}") };
                 return Err(error(
                     offset,
                     content,
@@ -202,13 +203,13 @@ impl Matrix {
     /// Returns the matrix scaled to `total` bytes, with block boundaries rounded down; an empty matrix stays empty.
     #[must_use]
     pub fn scaled(&self, total: Bytes) -> Self {
-        let before_all = u128::from(self.total().0.max(1));
-        let scale = |bytes: u64| (u128::from(bytes) * u128::from(total.0) / before_all) as u64;
-        let mut before = 0;
+        let old_total = u128::from(self.total().0.max(1));
+        let scale = |bytes: u64| (u128::from(bytes) * u128::from(total.0) / old_total) as u64;
+        let mut end = 0;
         let scaled = self.bytes.iter().map(|block| {
-            let start = scale(before);
-            before += block;
-            scale(before) - start
+            let start = scale(end);
+            end += block;
+            scale(end) - start
         });
         Self { ranks: self.ranks, bytes: scaled.collect() }
     }
@@ -221,7 +222,7 @@ impl Matrix {
 
     /// Bytes that one rank sends to another; 0 for ranks that do not exist.
     #[must_use]
-    pub fn at(&self, from: u32, to: u32) -> Bytes {
+    pub fn get(&self, from: u32, to: u32) -> Bytes {
         if from >= self.ranks || to >= self.ranks {
             return Bytes(0);
         }
@@ -243,7 +244,7 @@ impl Matrix {
 
     /// Bytes sent between different ranks.
     #[must_use]
-    pub fn crossing(&self) -> Bytes {
+    pub fn bytes_between_ranks(&self) -> Bytes {
         Bytes(self.blocks().filter(|(from, to, _)| from != to).map(|(.., bytes)| bytes.0).sum())
     }
 
@@ -270,17 +271,17 @@ mod tests {
     use proptest::prelude::*;
 
     fn error(text: &str) -> String {
-        Matrix::parse(text, "m.csv").unwrap_err().to_string()
+        TrafficMatrix::parse(text, "m.csv").unwrap_err().to_string()
     }
 
     #[test]
     fn text_is_read_row_by_row() {
-        let matrix = Matrix::parse("# skewed\n0, 1KiB\n\n 2MB ,3\n", "m.csv").unwrap();
-        assert_eq!((matrix.at(0, 1), matrix.at(1, 0), matrix.at(1, 1)), (Bytes(1024), Bytes(2_000_000), Bytes(3)));
+        let matrix = TrafficMatrix::parse("# skewed\n0, 1KiB\n\n 2MB ,3\n", "m.csv").unwrap();
+        assert_eq!((matrix.get(0, 1), matrix.get(1, 0), matrix.get(1, 1)), (Bytes(1024), Bytes(2_000_000), Bytes(3)));
         assert_eq!(matrix.total(), Bytes(2_001_027));
-        assert_eq!(matrix.crossing(), Bytes(2_001_024));
+        assert_eq!(matrix.bytes_between_ranks(), Bytes(2_001_024));
         assert_eq!(matrix.size(), Bytes(2_000_003));
-        assert_eq!(matrix.at(2, 0), Bytes(0));
+        assert_eq!(matrix.get(2, 0), Bytes(0));
     }
 
     #[test]
@@ -302,36 +303,36 @@ mod tests {
     #[test]
     fn halo_exchanges_link_grid_neighbours() {
         let pairs = |sides: &[u32], boundary| {
-            let matrix = Matrix::halo(sides, boundary, Bytes(5)).unwrap();
+            let matrix = TrafficMatrix::halo(sides, boundary, Bytes(5)).unwrap();
             matrix.blocks().map(|(from, to, bytes)| (from, to, bytes.0)).collect::<Vec<_>>()
         };
         assert_eq!(pairs(&[3], Boundary::Open), [(0, 1, 5), (1, 0, 5), (1, 2, 5), (2, 1, 5)]);
         assert_eq!(pairs(&[2], Boundary::Periodic), [(0, 1, 10), (1, 0, 10)]);
         assert_eq!(pairs(&[1, 1], Boundary::Periodic), []);
-        let torus = Matrix::halo(&[4, 3, 3], Boundary::Periodic, Bytes(7)).unwrap();
+        let torus = TrafficMatrix::halo(&[4, 3, 3], Boundary::Periodic, Bytes(7)).unwrap();
         assert_eq!(torus.size(), Bytes(6 * 7));
         assert_eq!(
-            (torus.at(0, 3), torus.at(0, 8), torus.at(0, 24), torus.at(0, 5)),
+            (torus.get(0, 3), torus.get(0, 8), torus.get(0, 24), torus.get(0, 5)),
             (Bytes(7), Bytes(7), Bytes(7), Bytes(0))
         );
-        assert!(Matrix::halo(&[u32::MAX, u32::MAX], Boundary::Open, Bytes(1)).is_err());
-        assert!(Matrix::halo(&[4, 0], Boundary::Open, Bytes(1)).is_err());
+        assert!(TrafficMatrix::halo(&[u32::MAX, u32::MAX], Boundary::Open, Bytes(1)).is_err());
+        assert!(TrafficMatrix::halo(&[4, 0], Boundary::Open, Bytes(1)).is_err());
     }
 
     proptest! {
         #[test]
         fn arbitrary_text_does_not_panic(text in "[0-9a-zKMB,# \n.-]{0,60}") {
-            let _ = Matrix::parse(&text, "any");
+            let _ = TrafficMatrix::parse(&text, "any");
         }
 
         #[test]
         fn scaled_total_is_exact(ranks in 1u32..6, entries in prop::collection::vec(0u64..9, 36), total in 0u64..1000) {
             let entries: Vec<u64> = entries.into_iter().take((ranks * ranks) as usize).collect();
-            let matrix = Matrix::new(ranks, entries).unwrap();
+            let matrix = TrafficMatrix::new(ranks, entries).unwrap();
             let scaled = matrix.scaled(Bytes(total));
             let expected = if matrix.total() == Bytes(0) { 0 } else { total };
             prop_assert_eq!(scaled.total(), Bytes(expected));
-            prop_assert!(scaled.blocks().all(|(from, to, _)| matrix.at(from, to) > Bytes(0)));
+            prop_assert!(scaled.blocks().all(|(from, to, _)| matrix.get(from, to) > Bytes(0)));
             prop_assert_eq!(matrix.scaled(matrix.total()), matrix);
         }
     }

@@ -23,7 +23,7 @@ pub(crate) struct Cycle(pub(crate) Vec<OpId>);
 pub(crate) struct Graph<'a> {
     schedule: &'a Schedule,
     edges: Vec<Edge>,
-    run_of: Vec<u32>,
+    run_by_operation: Vec<u32>,
 }
 
 /// A total order of the operations.
@@ -37,9 +37,9 @@ pub(crate) struct Order {
 impl<'a> Graph<'a> {
     pub(crate) fn new(schedule: &'a Schedule) -> Self {
         let mut edges = Vec::with_capacity(schedule.dependencies.len());
-        let mut run_of = Vec::with_capacity(schedule.operation_count() as usize);
+        let mut run_by_operation = Vec::with_capacity(schedule.operation_count() as usize);
         for rank in 0..schedule.header().call.ranks {
-            for run in schedule.runs_of(Rank(rank)) {
+            for run in schedule.rank_runs(Rank(rank)) {
                 edges.extend(schedule.dependencies(run).iter().map(|dependency| {
                     let on = schedule.run_id(dependency.rank, dependency.run);
                     Edge {
@@ -50,15 +50,15 @@ impl<'a> Graph<'a> {
                         remote: dependency.rank.0 != rank,
                     }
                 }));
-                run_of.extend(std::iter::repeat_n(run.0, schedule.run(run).len as usize));
+                run_by_operation.extend(std::iter::repeat_n(run.0, schedule.run(run).len as usize));
             }
         }
-        Self { schedule, edges, run_of }
+        Self { schedule, edges, run_by_operation }
     }
 
     /// The run of an operation and its index in the run.
     pub(crate) fn locate(&self, op: u32) -> (RunId, u32) {
-        let run = self.run_of[op as usize];
+        let run = self.run_by_operation[op as usize];
         (RunId(run), op - self.schedule.first_ops[run as usize])
     }
 
@@ -101,7 +101,7 @@ impl<'a> Graph<'a> {
     pub(crate) fn order(&self) -> Result<Order, Cycle> {
         const NEW: u32 = u32::MAX;
         const OPEN: u32 = u32::MAX - 1;
-        let count = self.run_of.len();
+        let count = self.run_by_operation.len();
         let mut positions = vec![NEW; count];
         let mut operations = Vec::with_capacity(count);
         // Depth-first search stack: operations with their next edge to visit.
@@ -168,10 +168,10 @@ impl Schedule {
     }
 }
 
-/// The cycle on the stack from operation `again` on, rotated to begin with the smallest id.
-fn cycle(stack: &[(u32, u32)], again: u32) -> Cycle {
+/// The cycle on the stack from operation `repeated` on, rotated to begin with the smallest id.
+fn cycle(stack: &[(u32, u32)], repeated: u32) -> Cycle {
     let mut operations: Vec<OpId> =
-        stack.iter().skip_while(|frame| frame.0 != again).map(|frame| OpId(frame.0)).collect();
+        stack.iter().skip_while(|frame| frame.0 != repeated).map(|frame| OpId(frame.0)).collect();
     if let Some(smallest) = operations.iter().enumerate().min_by_key(|(_, op)| **op).map(|(i, _)| i) {
         operations.rotate_left(smallest);
     }

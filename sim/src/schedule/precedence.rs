@@ -7,10 +7,10 @@ use super::{
     Blocks, Buffer, BufferUse, Call, Channel, Collective, Dependency, Header, Layout, OpKind, Protocol, Rank, Run,
     Schedule, Walk,
 };
-use crate::verify::reach::{Answer, Reach};
+use crate::verify::precedence::{Precedence, Reachability};
 
 /// Creates a one-rank schedule of operations that move no data; `after` lists the dependencies of each.
-pub(super) fn waits(after: impl Iterator<Item: IntoIterator<Item = u32>>) -> Schedule {
+pub(super) fn wait_only_schedule(after: impl Iterator<Item: IntoIterator<Item = u32>>) -> Schedule {
     let call = Call {
         collective: Collective::SendRecv,
         bytes: Bytes(0),
@@ -30,11 +30,11 @@ pub(super) fn waits(after: impl Iterator<Item: IntoIterator<Item = u32>>) -> Sch
     };
     let (mut dependencies, mut dependency_starts) = (Vec::new(), vec![0]);
     for after in after {
-        dependencies.extend(after.into_iter().map(|on| Dependency::on(Rank(0), on, 0)));
+        dependencies.extend(after.into_iter().map(|on| Dependency::on_operation(Rank(0), on, 0)));
         dependency_starts.push(dependencies.len() as u32);
     }
     let count = dependency_starts.len() as u32 - 1;
-    let nothing = Run {
+    let wait = Run {
         len: 1,
         kind: OpKind::Wait,
         channel: Channel(0),
@@ -48,7 +48,7 @@ pub(super) fn waits(after: impl Iterator<Item: IntoIterator<Item = u32>>) -> Sch
     Schedule {
         header,
         rank_starts: vec![0, count],
-        runs: vec![nothing; count as usize],
+        runs: vec![wait; count as usize],
         first_ops: (0..=count).collect(),
         dependency_starts,
         dependencies,
@@ -56,31 +56,31 @@ pub(super) fn waits(after: impl Iterator<Item: IntoIterator<Item = u32>>) -> Sch
 }
 
 /// For each pair, true if the first operation precedes the second.
-pub(super) fn are_before(graph: &Graph<'_>, order: &Order, pairs: &[(u32, u32)]) -> Vec<bool> {
-    let at = |op: u32| order.positions[op as usize];
-    let mut by_later: Vec<usize> = (0..pairs.len()).collect();
-    by_later.sort_unstable_by_key(|&i| at(pairs[i].1));
-    let mut reach = Reach::new(graph, order);
-    let mut answers = vec![false; pairs.len()];
-    let (mut open, mut entered) = (Vec::new(), u32::MAX);
-    for i in by_later {
-        let (earlier, later) = (at(pairs[i].0), at(pairs[i].1));
+pub(super) fn precedes_each(graph: &Graph<'_>, order: &Order, pairs: &[(u32, u32)]) -> Vec<bool> {
+    let position = |op: u32| order.positions[op as usize];
+    let mut pairs_by_later: Vec<usize> = (0..pairs.len()).collect();
+    pairs_by_later.sort_unstable_by_key(|&i| position(pairs[i].1));
+    let mut reachability = Reachability::new(graph, order);
+    let mut results = vec![false; pairs.len()];
+    let (mut deferred, mut current) = (Vec::new(), u32::MAX);
+    for i in pairs_by_later {
+        let (earlier, later) = (position(pairs[i].0), position(pairs[i].1));
         if earlier >= later {
             continue;
         }
-        if entered != later {
-            reach.enter(later);
-            entered = later;
+        if current != later {
+            reachability.enter(later);
+            current = later;
         }
-        match reach.before_current(earlier) {
-            Answer::Before => answers[i] = true,
-            Answer::NotBefore => {}
-            Answer::Open => open.push((i, (earlier, later))),
+        match reachability.before_current(earlier) {
+            Precedence::Before => results[i] = true,
+            Precedence::NotBefore => {}
+            Precedence::Deferred => deferred.push((i, (earlier, later))),
         }
     }
-    let questions: Vec<(u32, u32)> = open.iter().map(|(_, question)| *question).collect();
-    for ((i, _), answer) in open.iter().zip(reach.resolve(&questions)) {
-        answers[*i] = answer;
+    let queries: Vec<(u32, u32)> = deferred.iter().map(|(_, query)| *query).collect();
+    for ((i, _), result) in deferred.iter().zip(reachability.resolve(&queries)) {
+        results[*i] = result;
     }
-    answers
+    results
 }

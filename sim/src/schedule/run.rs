@@ -112,9 +112,9 @@ impl OpKind {
     /// Returns true if data moves from one rank to another.
     #[must_use]
     pub fn is_transfer(self) -> bool {
-        let between_two =
+        let is_point_to_point =
             matches!(self, Self::Put | Self::PutReduce | Self::PutReduceInput | Self::Get | Self::GetReduce);
-        between_two || self.is_multicast()
+        is_point_to_point || self.is_multicast()
     }
 
     /// Returns true if the operation involves a team: `peer` is then the index of a team, not a rank.
@@ -212,7 +212,7 @@ impl Walk {
 
     /// Number of the first `len` steps to examine: at most one if all have the same value.
     #[must_use]
-    pub fn steps_apart(self, len: u32) -> u32 {
+    pub fn distinct_steps(self, len: u32) -> u32 {
         if self.is_fixed() { len.min(1) } else { len }
     }
 
@@ -248,14 +248,14 @@ impl Dependency {
     /// Returns true if any of `waiting` operations depends on an operation at index 0 or above; the run's end is not
     /// checked.
     #[must_use]
-    pub fn names_any(self, waiting: u32) -> bool {
+    pub fn has_target(self, waiting: u32) -> bool {
         let last = i64::from(waiting) - 1;
         last >= 0 && i64::from(self.start) + i64::from(self.step) * last >= 0
     }
 
     /// Creates a dependency of every operation on operation `index`.
     #[must_use]
-    pub const fn on(rank: Rank, run: u32, index: u32) -> Self {
+    pub const fn on_operation(rank: Rank, run: u32, index: u32) -> Self {
         Self { rank, run, start: index as i32, step: 0 }
     }
 

@@ -4,7 +4,7 @@
 //! on it. Traffic analysis and the simulation of first blocks alone use it to read only the programs of representative
 //! ranks.
 
-use super::{Dependency, Generate, Program, Rank, Run, Walk};
+use super::{Dependency, Program, Rank, Run, ScheduleGenerator, Walk};
 
 /// Rotation symmetry of ranks. Rank `r` has the digit `(r / stride) mod length`; adding 1 to that digit (modulo
 /// `length`) in all ranks leaves the schedule unchanged.
@@ -17,15 +17,15 @@ pub struct RotationDigit {
 }
 
 impl RotationDigit {
-    fn of(self, rank: u32) -> u32 {
+    fn digit(self, rank: u32) -> u32 {
         rank / self.stride.max(1) % self.length.max(1)
     }
 
-    /// The rank whose digit is larger by `by` (modulo the length).
-    fn turned(self, rank: u32, by: u32) -> u32 {
-        let (digit, length) = (u64::from(self.of(rank)), u64::from(self.length.max(1)));
-        let turned = (digit + u64::from(by)) % length;
-        (u64::from(rank) - digit * u64::from(self.stride) + turned * u64::from(self.stride)) as u32
+    /// The rank whose digit is larger by `amount` (modulo the length).
+    fn rotate(self, rank: u32, amount: u32) -> u32 {
+        let (digit, length) = (u64::from(self.digit(rank)), u64::from(self.length.max(1)));
+        let rotated = (digit + u64::from(amount)) % length;
+        (u64::from(rank) - digit * u64::from(self.stride) + rotated * u64::from(self.stride)) as u32
     }
 }
 
@@ -42,7 +42,7 @@ pub enum Symmetry {
 impl Symmetry {
     /// The declared symmetry if all chunks are equally large, so that symmetric ranks move equal amounts; otherwise
     /// none.
-    pub(crate) fn of_sizes(generator: &dyn Generate) -> Self {
+    pub(crate) fn for_equal_chunks(generator: &dyn ScheduleGenerator) -> Self {
         if generator.header().layout.is_even() { generator.symmetry() } else { Self::None }
     }
 
@@ -54,39 +54,39 @@ impl Symmetry {
     }
 
     /// Representative ranks among `ranks` ranks: rotations map them to all others.
-    pub fn standing(&self, ranks: u32) -> impl Iterator<Item = Rank> {
-        (0..ranks).filter(|&rank| self.digits().iter().all(|digit| digit.of(rank) == 0)).map(Rank)
+    pub fn representatives(&self, ranks: u32) -> impl Iterator<Item = Rank> {
+        (0..ranks).filter(|&rank| self.digits().iter().all(|digit| digit.digit(rank) == 0)).map(Rank)
     }
 
-    /// Program of the rank that `turn` maps the owner of `program` to. Its chunk indices are not translated; only their
-    /// number is right. `None` if peers are teams or vary within a run.
-    pub(crate) fn turned_program(&self, program: &Program, turn: u32) -> Option<Program> {
-        let mut turned = program.clone();
-        for run in &mut turned.runs {
+    /// Program of the rank that rotation number `rotation` maps the owner of `program` to. Its chunk indices are not
+    /// translated; only their number is right. `None` if peers are teams or vary within a run.
+    pub(crate) fn rotate_program(&self, program: &Program, rotation: u32) -> Option<Program> {
+        let mut rotated = program.clone();
+        for run in &mut rotated.runs {
             if run.kind.is_multicast() || !run.peer.is_fixed() {
                 return None;
             }
-            *run = Run { peer: Walk::fixed(self.turned(Rank(run.peer.at(0)), turn).0), ..*run };
+            *run = Run { peer: Walk::fixed(self.rotate(Rank(run.peer.at(0)), rotation).0), ..*run };
         }
-        for on in &mut turned.dependencies {
-            *on = Dependency { rank: self.turned(on.rank, turn), ..*on };
+        for on in &mut rotated.dependencies {
+            *on = Dependency { rank: self.rotate(on.rank, rotation), ..*on };
         }
-        Some(turned)
+        Some(rotated)
     }
 
     /// Number of rotations; rotation 0 is the identity.
     #[must_use]
-    pub fn turns(&self) -> u32 {
+    pub fn rotation_count(&self) -> u32 {
         self.digits().iter().map(|digit| digit.length.max(1)).product()
     }
 
-    /// The rank that rotation number `turn` maps `rank` to.
+    /// The rank that rotation number `rotation` maps `rank` to.
     #[must_use]
-    pub fn turned(&self, rank: Rank, turn: u32) -> Rank {
-        let (turned, _) = self.digits().iter().fold((rank.0, turn), |(rank, left), digit| {
-            (digit.turned(rank, left % digit.length.max(1)), left / digit.length.max(1))
+    pub fn rotate(&self, rank: Rank, rotation: u32) -> Rank {
+        let (rotated, _) = self.digits().iter().fold((rank.0, rotation), |(rank, remaining), digit| {
+            (digit.rotate(rank, remaining % digit.length.max(1)), remaining / digit.length.max(1))
         });
-        Rank(turned)
+        Rank(rotated)
     }
 }
 
@@ -99,20 +99,23 @@ mod tests {
     fn representatives_reach_every_rank_once() {
         let all: Vec<Rank> = (0..6).map(Rank).collect();
         let digit = |stride, length| RotationDigit { stride, length };
-        for (digits, standing) in
+        for (digits, count) in
             [(vec![], 6), (vec![digit(1, 6)], 1), (vec![digit(3, 2), digit(1, 3)], 1), (vec![digit(3, 2)], 3)]
         {
             let symmetry = Symmetry::Rotations(digits);
-            let found: Vec<Rank> = symmetry.standing(6).collect();
-            assert_eq!(found.len(), standing);
-            let turned = |rank| (0..symmetry.turns()).map(move |turn| (rank, turn));
-            let mut ranks: Vec<Rank> =
-                found.into_iter().flat_map(turned).map(|(rank, turn)| symmetry.turned(rank, turn)).collect();
+            let representatives: Vec<Rank> = symmetry.representatives(6).collect();
+            assert_eq!(representatives.len(), count);
+            let rotations = |rank| (0..symmetry.rotation_count()).map(move |rotation| (rank, rotation));
+            let mut ranks: Vec<Rank> = representatives
+                .into_iter()
+                .flat_map(rotations)
+                .map(|(rank, rotation)| symmetry.rotate(rank, rotation))
+                .collect();
             ranks.sort_unstable();
             assert_eq!(ranks, all);
         }
         let ring = Symmetry::Rotations(vec![digit(1, 6)]);
-        assert_eq!((ring.turned(Rank(4), 3), ring.turned(Rank(4), 0)), (Rank(1), Rank(4)));
-        assert_eq!((Symmetry::None.standing(6).count(), Symmetry::None.turns()), (6, 1));
+        assert_eq!((ring.rotate(Rank(4), 3), ring.rotate(Rank(4), 0)), (Rank(1), Rank(4)));
+        assert_eq!((Symmetry::None.representatives(6).count(), Symmetry::None.rotation_count()), (6, 1));
     }
 }

@@ -48,8 +48,8 @@ impl Part for Option<u32> {
 /// Writes the numbers separated by commas.
 impl Part for &[u32] {
     fn put(self, text: &mut String) {
-        for (at, &number) in self.iter().enumerate() {
-            if at > 0 {
+        for (i, &number) in self.iter().enumerate() {
+            if i > 0 {
                 text.push_str(", ");
             }
             number.put(text);

@@ -5,7 +5,7 @@ use super::format::WriteError;
 use super::{Buffer, ChunkRef, Collective, Schedule};
 
 /// Largest number of units that is written.
-const MOST_UNITS: u64 = 1 << 20;
+const MAX_UNITS: u64 = 1 << 20;
 
 /// Starts of chunks, in units.
 pub(super) struct Units {
@@ -17,9 +17,9 @@ pub(super) struct Units {
 
 /// Part of a buffer, in units.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Stretch {
+pub(super) struct UnitRange {
     pub(super) buffer: Buffer,
-    pub(super) from: u32,
+    pub(super) start: u32,
     pub(super) count: u32,
 }
 
@@ -45,9 +45,9 @@ impl Units {
         let size = |segment: &super::Segment| u128::from(segment.bytes.0) * (denominator / u128::from(segment.parts));
         let unit = segments.iter().map(size).fold(0, gcd).max(1);
         let total: u128 = segments.iter().map(|segment| u128::from(segment.parts) * (size(segment) / unit)).sum();
-        if total == 0 || total > u128::from(MOST_UNITS) {
+        if total == 0 || total > u128::from(MAX_UNITS) {
             return Err(unequal(format!(
-                "they would have to be cut into {total} pieces; expected at most {MOST_UNITS}"
+                "they would have to be cut into {total} pieces; expected at most {MAX_UNITS}"
             )));
         }
         let mut starts = Vec::with_capacity(header.layout.chunks() as usize + 1);
@@ -74,9 +74,9 @@ impl Units {
     }
 
     /// Converts a span of chunks into units.
-    pub(super) fn stretch(&self, chunk: ChunkRef, span: u32) -> Option<Stretch> {
+    pub(super) fn unit_range(&self, chunk: ChunkRef, span: u32) -> Option<UnitRange> {
         let (from, to) = (self.start(chunk)?, self.start(ChunkRef { index: chunk.index.checked_add(span)?, ..chunk })?);
-        Some(Stretch { buffer: chunk.buffer, from, count: to.checked_sub(from)? })
+        Some(UnitRange { buffer: chunk.buffer, start: from, count: to.checked_sub(from)? })
     }
 
     fn start(&self, chunk: ChunkRef) -> Option<u32> {

@@ -9,12 +9,12 @@ use super::system::{ResourceId, RouteId, System, scaled};
 #[derive(Clone, Debug)]
 pub(super) struct Demand {
     /// Demand by capacity, scaled by [`super::WHOLE`].
-    asked: Vec<u128>,
+    demand: Vec<u128>,
 }
 
 impl Demand {
     pub fn new(resources: usize) -> Self {
-        Self { asked: vec![0; resources] }
+        Self { demand: vec![0; resources] }
     }
 
     /// Adds an active transfer.
@@ -30,14 +30,14 @@ impl Demand {
     fn change(&mut self, system: &System, route: RouteId, with: fn(u128, u128) -> u128) {
         let alone = u128::from(system.limits(route.0).unshared.0);
         for used in system.uses(route) {
-            let asked = &mut self.asked[used.resource.0 as usize];
-            *asked = with(*asked, alone * u128::from(used.coefficient));
+            let demand = &mut self.demand[used.resource.0 as usize];
+            *demand = with(*demand, alone * u128::from(used.coefficient));
         }
     }
 
     /// Returns true if a capacity can limit a transfer.
     pub fn may_fill(&self, system: &System, resource: ResourceId) -> bool {
-        self.asked[resource.0 as usize] > scaled(system.capacity(resource))
+        self.demand[resource.0 as usize] > scaled(system.capacity(resource))
     }
 }
 
@@ -62,17 +62,17 @@ mod tests {
     fn by_definition(capacities: &[Option<u64>], routes: &[Plain]) -> Vec<f64> {
         let mut rates: Vec<Option<f64>> = routes.iter().map(|route| (route.count == 0).then_some(0.0)).collect();
         loop {
-            let limit = |(place, capacity): (usize, &Option<u64>)| {
+            let limit = |(index, capacity): (usize, &Option<u64>)| {
                 let (mut left, mut rising) = ((*capacity)? as f64, 0.0);
                 for (route, rate) in routes.iter().zip(&rates) {
-                    let taken: u64 = route.uses.iter().filter(|used| used.0 == place).map(|used| used.1).sum();
-                    let taken = taken as f64 / 2.0 * f64::from(route.count);
+                    let used_by_route: u64 = route.uses.iter().filter(|used| used.0 == index).map(|used| used.1).sum();
+                    let used_by_route = used_by_route as f64 / 2.0 * f64::from(route.count);
                     match rate {
-                        Some(rate) => left -= taken * rate,
-                        None => rising += taken * f64::from(route.weight),
+                        Some(rate) => left -= used_by_route * rate,
+                        None => rising += used_by_route * f64::from(route.weight),
                     }
                 }
-                (rising > 0.0).then(|| (left / rising, place))
+                (rising > 0.0).then(|| (left / rising, index))
             };
             let Some((level, _)) = capacities.iter().enumerate().filter_map(limit).min_by(|a, b| a.0.total_cmp(&b.0))
             else {
@@ -82,8 +82,8 @@ mod tests {
                 .iter()
                 .enumerate()
                 .filter_map(limit)
-                .filter(|found| found.0 <= level * (1.0 + 1e-12))
-                .map(|found| found.1)
+                .filter(|candidate| candidate.0 <= level * (1.0 + 1e-12))
+                .map(|candidate| candidate.1)
                 .collect();
             for (route, rate) in routes.iter().zip(&mut rates) {
                 if rate.is_none() && route.uses.iter().any(|used| full.contains(&used.0)) {
@@ -112,38 +112,38 @@ mod tests {
 
         /// Capacities that cannot be filled can be left out without changing any rate, regardless of earlier transfers.
         #[test]
-        fn capacities_that_cannot_fill_change_no_rate((capacities, routes) in systems(), gone in 0u32..5) {
+        fn capacities_that_cannot_fill_change_no_rate((capacities, routes) in systems(), removed in 0u32..5) {
             let mut system = System::new();
             let ids: Vec<ResourceId> = capacities.iter().map(|&c| system.add_resource(Rate(c))).collect();
             let added: Vec<RouteId> = routes.iter().map(|route| {
                 let uses: Vec<Use> = route.uses.iter()
-                    .map(|&(place, halves)| Use { resource: ids[place], coefficient: halves * WHOLE / 2 }).collect();
+                    .map(|&(index, halves)| Use { resource: ids[index], coefficient: halves * WHOLE / 2 }).collect();
                 system.add_route(&uses, Rate::UNLIMITED, route.weight)
             }).collect();
             let mut demand = Demand::new(capacities.len());
             for (route, id) in routes.iter().zip(&added) {
-                (0..route.count + gone).for_each(|_| demand.add(&system, *id));
+                (0..route.count + removed).for_each(|_| demand.add(&system, *id));
             }
             for id in &added {
-                (0..gone).for_each(|_| demand.remove(&system, *id));
+                (0..removed).for_each(|_| demand.remove(&system, *id));
             }
             let all: Vec<Option<u64>> = capacities.iter().copied().map(Some).collect();
             let some: Vec<Option<u64>> = ids.iter().zip(&capacities)
                 .map(|(&id, &capacity)| demand.may_fill(&system, id).then_some(capacity)).collect();
             // No transfer is faster than alone: each route gets a capacity of its own.
             let alone = |route: &Plain| {
-                let level = |&(place, halves): &(usize, u64)| 2 * capacities[place] / halves;
+                let level = |&(index, halves): &(usize, u64)| 2 * capacities[index] / halves;
                 route.uses.iter().map(level).min().unwrap_or(0)
             };
-            let own = routes.iter().map(|route| Some(alone(route) * u64::from(route.count)));
-            let some: Vec<Option<u64>> = some.into_iter().chain(own).collect();
-            let capped: Vec<Plain> = routes.iter().zip(capacities.len()..).map(|(route, own)| {
-                let uses = route.uses.iter().copied().chain([(own, 2)]).collect();
+            let solo = routes.iter().map(|route| Some(alone(route) * u64::from(route.count)));
+            let some: Vec<Option<u64>> = some.into_iter().chain(solo).collect();
+            let capped: Vec<Plain> = routes.iter().zip(capacities.len()..).map(|(route, solo)| {
+                let uses = route.uses.iter().copied().chain([(solo, 2)]).collect();
                 Plain { uses, ..route.clone() }
             }).collect();
-            let (expected, found) = (by_definition(&all, &routes), by_definition(&some, &capped));
-            for ((_, expected), found) in routes.iter().zip(expected).zip(found).filter(|one| one.0.0.count > 0) {
-                prop_assert!((found - expected).abs() <= 1e-9 * expected, "{found} and {expected}");
+            let (expected, result) = (by_definition(&all, &routes), by_definition(&some, &capped));
+            for ((_, expected), result) in routes.iter().zip(expected).zip(result).filter(|one| one.0.0.count > 0) {
+                prop_assert!((result - expected).abs() <= 1e-9 * expected, "{result} and {expected}");
             }
         }
     }

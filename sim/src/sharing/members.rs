@@ -25,8 +25,8 @@ pub(super) struct Members {
 impl Members {
     pub fn new(system: &System) -> Self {
         let mut groups = vec![Group::default(); system.resource_count()];
-        for place in 0..system.use_count() {
-            groups[system.used_at(place).0 as usize].listed += 1;
+        for index in 0..system.use_count() {
+            groups[system.used_at(index).0 as usize].listed += 1;
         }
         let mut first = 0;
         for group in &mut groups {
@@ -39,10 +39,10 @@ impl Members {
 
     /// Records that a route becomes active.
     pub fn join(&mut self, system: &System, route: RouteId) {
-        for (place, resource) in system.use_range(route.0).zip(system.used_by(route.0)) {
+        for (index, resource) in system.use_range(route.0).zip(system.route_resources(route.0)) {
             let group = &mut self.groups[resource.0 as usize];
             group.live += 1;
-            if !std::mem::replace(&mut self.is_listed[place], true) {
+            if !std::mem::replace(&mut self.is_listed[index], true) {
                 self.routes[(group.first + group.listed) as usize] = route.0;
                 group.listed += 1;
             }
@@ -51,7 +51,7 @@ impl Members {
 
     /// Records that a route is no longer active.
     pub fn leave(&mut self, system: &System, route: RouteId) {
-        for &resource in system.used_by(route.0) {
+        for &resource in system.route_resources(route.0) {
             self.groups[resource.0 as usize].live -= 1;
         }
     }
@@ -62,7 +62,7 @@ impl Members {
     }
 
     /// Returns the routes listed on a capacity: after [`Self::sweep`], the active ones.
-    pub fn of(&self, resource: u32) -> &[u32] {
+    pub fn routes(&self, resource: u32) -> &[u32] {
         let Group { first, listed, .. } = self.groups[resource as usize];
         &self.routes[first as usize..(first + listed) as usize]
     }
@@ -73,19 +73,19 @@ impl Members {
         if listed == live {
             return;
         }
-        let mut kept = first;
+        let mut end = first;
         for i in first..first + listed {
             let route = self.routes[i as usize];
             if count[route as usize] > 0 {
-                self.routes[kept as usize] = route;
-                kept += 1;
+                self.routes[end as usize] = route;
+                end += 1;
             } else {
-                let uses = system.use_range(route).zip(system.used_by(route));
-                for (place, _) in uses.filter(|(_, used)| used.0 == resource) {
-                    self.is_listed[place] = false;
+                let uses = system.use_range(route).zip(system.route_resources(route));
+                for (index, _) in uses.filter(|(_, used)| used.0 == resource) {
+                    self.is_listed[index] = false;
                 }
             }
         }
-        self.groups[resource as usize].listed = kept - first;
+        self.groups[resource as usize].listed = end - first;
     }
 }

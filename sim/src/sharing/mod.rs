@@ -11,22 +11,22 @@
 //! rounded down, and all capacities reached at the same level freeze at once; so the result depends on neither order
 //! nor ids, and a capacity leaves less than one rate unit per transfer unused.
 //!
-//! A capacity that is not filled even if all its transfers have the rates that they would have alone (`Demand`) never
+//! A capacity that is not filled even if all its transfers have the rates that they would have alone (`ConstraintUse`) never
 //! limits them: filling ignores it, and it connects no routes.
 //!
-//! In large connected parts, filling starts at the change and expands until nothing else moves (`spread`).
+//! In large connected parts, filling starts at the change and expands until nothing else moves (`incremental`).
 
 mod demand;
+mod incremental;
 mod members;
 mod solver;
-mod spread;
 mod system;
 
 use crate::quantity::Rate;
 use demand::Demand;
+use incremental::{Changes, SpreadHeuristic};
 use members::Members;
 use solver::{Seed, Solver};
-use spread::{Changes, Outlook};
 pub use system::{ResourceId, RouteId, System, Use};
 
 /// Coefficient of a transfer that uses a capacity fully and once. Divisible by every power of two up to 1,024 and by 3,
@@ -64,7 +64,7 @@ pub struct Sharing {
     is_changed: Vec<bool>,
     is_freed: Vec<bool>,
     solver: Solver,
-    outlook: Outlook,
+    spread_heuristic: SpreadHeuristic,
     small: usize,
 }
 
@@ -83,7 +83,7 @@ impl Sharing {
             is_changed: vec![false; routes],
             is_freed: vec![false; resources],
             solver: Solver::new(routes, resources),
-            outlook: Outlook::default(),
+            spread_heuristic: SpreadHeuristic::default(),
             small: SMALL,
         }
     }
@@ -108,7 +108,7 @@ impl Sharing {
             self.members.join(system, route);
         }
         self.demand.add(system, route);
-        self.note(route.0);
+        self.mark_changed(route.0);
     }
 
     /// Removes a transfer from a route that has one.
@@ -117,7 +117,7 @@ impl Sharing {
         *count -= 1;
         let is_last = *count == 0;
         let Self { demand, freed_resources, is_freed, .. } = self;
-        for &resource in system.used_by(route.0) {
+        for &resource in system.route_resources(route.0) {
             // Capacities that could not be filled limited no transfer.
             if demand.may_fill(system, resource) && !std::mem::replace(&mut is_freed[resource.0 as usize], true) {
                 freed_resources.push(resource);
@@ -127,11 +127,11 @@ impl Sharing {
         if is_last {
             self.members.leave(system, route);
         } else {
-            self.note(route.0);
+            self.mark_changed(route.0);
         }
     }
 
-    fn note(&mut self, route: u32) {
+    fn mark_changed(&mut self, route: u32) {
         if !std::mem::replace(&mut self.is_changed[route as usize], true) {
             self.changed_routes.push(route);
         }
@@ -143,21 +143,21 @@ impl Sharing {
         let freed = std::mem::take(&mut self.freed_resources);
         for &route in &changed {
             if self.count[route as usize] > 0 {
-                self.take_unshared(system, route, &mut revised);
+                self.publish_unshared(system, route, &mut revised);
             }
         }
         self.solver.next_epoch();
-        let mut most = self.small;
+        let mut max_routes = self.small;
         let routes = changed.iter().map(|&route| Seed::Route(route));
         for seed in routes.chain(freed.iter().map(|resource| Seed::Resource(resource.0))) {
             if self.is_settled(seed) {
                 continue;
             }
-            let Self { solver, members, demand, count, is_changed, outlook, .. } = self;
-            if !solver.collect(system, (&mut *members, demand), count, seed, most) {
+            let Self { solver, members, demand, count, is_changed, spread_heuristic: outlook, .. } = self;
+            if !solver.collect(system, (&mut *members, demand), count, seed, max_routes) {
                 // The connected part has more than a few routes.
-                most = usize::MAX;
-                if let Some(visits) = outlook.most() {
+                max_routes = usize::MAX;
+                if let Some(visits) = outlook.max_visits() {
                     let is_open = |&route: &u32| is_changed[route as usize] && count[route as usize] > 0;
                     let changes = Changes { routes: changed.iter().copied().filter(is_open), freed: &freed };
                     if solver.spread(system, (&mut *members, demand), count, changes, visits) {
@@ -168,8 +168,8 @@ impl Sharing {
                     outlook.failed();
                 }
                 solver.next_epoch();
-                solver.collect(system, (members, demand), count, seed, most);
-                outlook.note_whole(solver.routes.len());
+                solver.collect(system, (members, demand), count, seed, max_routes);
+                outlook.record_component_size(solver.routes.len());
             }
             solver.solve(system, &self.members, count);
             self.publish(system, &mut revised);
@@ -185,8 +185,8 @@ impl Sharing {
     }
 
     /// Gives transfers of a route their rate alone, if none of its capacities can be filled.
-    fn take_unshared(&mut self, system: &System, route: u32, revised: &mut impl FnMut(Revised)) {
-        if system.used_by(route).iter().any(|&used| self.demand.may_fill(system, used)) {
+    fn publish_unshared(&mut self, system: &System, route: u32, revised: &mut impl FnMut(Revised)) {
+        if system.route_resources(route).iter().any(|&used| self.demand.may_fill(system, used)) {
             return;
         }
         let r = route as usize;
@@ -205,7 +205,7 @@ impl Sharing {
                 self.count[r] == 0 || !self.is_changed[r] || self.solver.seen(route)
             }
             Seed::Resource(resource) => {
-                self.members.live(ResourceId(resource)) == 0 || self.solver.seen_resource(resource)
+                self.members.live(ResourceId(resource)) == 0 || self.solver.is_visited(resource)
             }
         }
     }

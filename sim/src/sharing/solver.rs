@@ -31,7 +31,7 @@ pub(super) struct Solver {
     /// Mark of routes whose level is to be found, while others retain theirs.
     pub(super) free_mark: Vec<u32>,
     frozen: Vec<bool>,
-    /// Remainder of each capacity, scaled by [`WHOLE`].
+    /// Remainder of each capacity, scaled by `WHOLE`.
     left: Vec<u128>,
     /// Sum of coefficient × count × weight of the routes not yet frozen.
     load: Vec<u64>,
@@ -79,19 +79,19 @@ impl Solver {
         self.route_mark[route as usize] == self.epoch
     }
 
-    pub(super) fn seen_resource(&self, resource: u32) -> bool {
+    pub(super) fn is_visited(&self, resource: u32) -> bool {
         self.resource_mark[resource as usize] == self.epoch
     }
 
     /// Collects the routes and capacities connected to the seed through capacities that can be filled. Returns false if
-    /// there are more than `most` routes, of which only some are collected then.
+    /// there are more than `max_routes` routes, of which only some are collected then.
     pub(super) fn collect(
         &mut self,
         system: &System,
         (members, demand): (&mut Members, &Demand),
         count: &[u32],
         seed: Seed,
-        most: usize,
+        max_routes: usize,
     ) -> bool {
         self.routes.clear();
         self.resources.clear();
@@ -103,7 +103,7 @@ impl Solver {
         loop {
             if let Some(&route) = self.routes.get(next_route) {
                 next_route += 1;
-                for &used in system.used_by(route) {
+                for &used in system.route_resources(route) {
                     if demand.may_fill(system, used) {
                         self.visit_resource(used.0);
                     }
@@ -114,7 +114,7 @@ impl Solver {
             } else {
                 return true;
             }
-            if self.routes.len() > most {
+            if self.routes.len() > max_routes {
                 return false;
             }
         }
@@ -139,7 +139,7 @@ impl Solver {
 
     pub(super) fn visit_members(&mut self, system: &System, members: &mut Members, count: &[u32], resource: u32) {
         members.sweep(system, count, resource);
-        for &route in members.of(resource) {
+        for &route in members.routes(resource) {
             self.visit_route(route);
         }
     }
@@ -152,7 +152,7 @@ impl Solver {
     }
 
     pub(super) fn visit_resource(&mut self, resource: u32) {
-        if !self.seen_resource(resource) {
+        if !self.is_visited(resource) {
             self.resource_mark[resource as usize] = self.epoch;
             self.resources.push(resource);
         }
@@ -182,7 +182,7 @@ impl Solver {
             self.frozen[route as usize] = false;
             let times = u64::from(count[route as usize]) * u64::from(system.limits(route).weight);
             for one in system.uses(RouteId(route)) {
-                if self.seen_resource(one.resource.0) {
+                if self.is_visited(one.resource.0) {
                     self.load[one.resource.0 as usize] += one.coefficient * times;
                 }
             }
@@ -192,7 +192,7 @@ impl Solver {
             }
         }
         for &resource in &self.resources {
-            self.levels.push(Reverse((self.level_of(resource), resource)));
+            self.levels.push(Reverse((self.fill_level(resource), resource)));
         }
         self.by_cap.sort_unstable();
         let mut next_cap = 0;
@@ -211,7 +211,7 @@ impl Solver {
             for i in 0..self.reached.len() {
                 let resource = self.reached[i];
                 self.full_at[resource as usize] = level;
-                for &route in members.of(resource) {
+                for &route in members.routes(resource) {
                     self.freeze(system, count, route, level);
                 }
             }
@@ -237,7 +237,7 @@ impl Solver {
                 continue;
             }
             // Levels only rise while others freeze, so a stale key is an underestimate.
-            let level = self.level_of(resource);
+            let level = self.fill_level(resource);
             if level > key {
                 self.levels.push(Reverse((level, resource)));
             } else {
@@ -248,7 +248,7 @@ impl Solver {
         found
     }
 
-    fn level_of(&self, resource: u32) -> u64 {
+    fn fill_level(&self, resource: u32) -> u64 {
         divide(self.left[resource as usize], self.load[resource as usize])
     }
 
@@ -259,7 +259,7 @@ impl Solver {
         let weight = u64::from(system.limits(route).weight);
         let times = u64::from(count[route as usize]) * weight;
         for one in system.uses(RouteId(route)) {
-            if !self.seen_resource(one.resource.0) {
+            if !self.is_visited(one.resource.0) {
                 continue;
             }
             let resource = one.resource.0 as usize;

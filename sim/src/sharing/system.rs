@@ -54,7 +54,7 @@ pub struct System {
     used: Vec<ResourceId>,
     /// First entry of each route, followed by the total number.
     starts: Vec<u32>,
-    kind_of: Vec<u32>,
+    route_kinds: Vec<u32>,
     kinds: Vec<Kind>,
     coefficients: Vec<u64>,
     /// First kind of each hash.
@@ -104,8 +104,8 @@ impl System {
         self.starts.push(self.used.len() as u32);
         let unshared = Rate(level.saturating_mul(u64::from(weight)).max(1));
         let kind = self.kind(Limits { cap, weight, unshared, solo: solo.unwrap_or(unshared) });
-        self.kind_of.push(kind);
-        RouteId(self.kind_of.len() as u32 - 1)
+        self.route_kinds.push(kind);
+        RouteId(self.route_kinds.len() as u32 - 1)
     }
 
     /// Returns the kind with these limits and the coefficients in `adding`; creates it if new.
@@ -115,7 +115,7 @@ impl System {
             *known == limits && system.coefficients_in(coefficients) == system.adding
         };
         // Consecutive routes are mostly equal.
-        if let Some(&last) = self.kind_of.last().filter(|&&last| is_same(self, last)) {
+        if let Some(&last) = self.route_kinds.last().filter(|&&last| is_same(self, last)) {
             return last;
         }
         let hash = hash(&limits, &self.adding);
@@ -138,7 +138,7 @@ impl System {
     /// Returns the number of routes.
     #[must_use]
     pub fn route_count(&self) -> usize {
-        self.kind_of.len()
+        self.route_kinds.len()
     }
 
     /// Returns the number of capacities.
@@ -155,8 +155,8 @@ impl System {
 
     /// Returns the uses of a route.
     pub fn uses(&self, route: RouteId) -> impl ExactSizeIterator<Item = Use> + Clone + '_ {
-        let coefficients = self.coefficients_in(&self.kind_of_route(route.0).coefficients);
-        let used = self.used_by(route.0).iter().zip(coefficients);
+        let coefficients = self.coefficients_in(&self.route_kind(route.0).coefficients);
+        let used = self.route_resources(route.0).iter().zip(coefficients);
         used.map(|(&resource, &coefficient)| Use { resource, coefficient })
     }
 
@@ -180,7 +180,7 @@ impl System {
     }
 
     pub(super) fn limits(&self, route: u32) -> &Limits {
-        &self.kind_of_route(route).limits
+        &self.route_kind(route).limits
     }
 
     /// Returns the level above which a route does not rise: the rate of its transfers alone covers its cap and the
@@ -191,7 +191,7 @@ impl System {
     }
 
     /// Returns the capacities that a route uses.
-    pub(super) fn used_by(&self, route: u32) -> &[ResourceId] {
+    pub(super) fn route_resources(&self, route: u32) -> &[ResourceId] {
         &self.used[self.use_range(route)]
     }
 
@@ -201,8 +201,8 @@ impl System {
     }
 
     /// Returns the capacity of a use, by its index among those of all routes.
-    pub(super) fn used_at(&self, place: usize) -> ResourceId {
-        self.used[place]
+    pub(super) fn used_at(&self, index: usize) -> ResourceId {
+        self.used[index]
     }
 
     /// Returns the indexes of a route's uses among those of all routes.
@@ -210,8 +210,8 @@ impl System {
         self.starts[route as usize] as usize..self.starts[route as usize + 1] as usize
     }
 
-    fn kind_of_route(&self, route: u32) -> &Kind {
-        &self.kinds[self.kind_of[route as usize] as usize]
+    fn route_kind(&self, route: u32) -> &Kind {
+        &self.kinds[self.route_kinds[route as usize] as usize]
     }
 
     fn coefficients_in(&self, range: &std::ops::Range<u32>) -> &[u64] {
@@ -237,6 +237,6 @@ pub(super) fn scaled(capacity: Rate) -> u128 {
 }
 
 /// `amount / by`, rounded down.
-pub(super) fn divide(amount: u128, by: u64) -> u64 {
-    u64::try_from(amount / u128::from(by.max(1))).unwrap_or(u64::MAX)
+pub(super) fn divide(amount: u128, divisor: u64) -> u64 {
+    u64::try_from(amount / u128::from(divisor.max(1))).unwrap_or(u64::MAX)
 }

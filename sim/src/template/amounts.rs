@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::Template;
 use crate::engine::Pace;
-use crate::lower::{Crossing, Effort, OneEffort, Resource, Start, Tasks};
+use crate::lower::{Crossing, OperationCost, OperationCosts, Resource, Start, Tasks};
 use crate::quantity::{Rate, Work};
 use crate::schedule::ChunkSize;
 use crate::sharing::{ResourceId, System, Use, WHOLE};
@@ -16,12 +16,12 @@ pub(super) struct Capacity {
     pub resource: Resource,
     pub rate: Rate,
     /// Load in units of [`WHOLE`], by kind of load, chunks per operation, and number of operations counted together.
-    pub passing: BTreeMap<(Taken, u32, u32), u128>,
+    pub load: BTreeMap<(LoadKind, u32, u32), u128>,
 }
 
 /// Kind of load that an operation puts on a capacity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Taken {
+pub(super) enum LoadKind {
     /// A coefficient, multiplied by the number of blocks.
     Shared,
     /// A coefficient on a capacity of the block itself.
@@ -34,15 +34,15 @@ pub(super) enum Taken {
 
 /// Owner of a capacity, which determines the kind of load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Holder {
+pub(super) enum CapacityOwner {
     /// All blocks.
     Shared,
     Block,
     Proxy,
 }
 
-impl Holder {
-    pub(super) fn of(resource: &Resource) -> Self {
+impl CapacityOwner {
+    pub(super) fn from_resource(resource: &Resource) -> Self {
         match resource {
             Resource::Lane(..) => Self::Block,
             Resource::Proxy(_) => Self::Proxy,
@@ -51,15 +51,15 @@ impl Holder {
     }
 }
 
-impl Taken {
+impl LoadKind {
     /// Kind of load encoded in a coefficient, and its multiplicity.
-    pub(super) fn of(resource: &Resource, coefficient: u64, task: u32) -> (Self, u64) {
+    pub(super) fn decode(resource: &Resource, coefficient: u64, task: u32) -> (Self, u64) {
         let is_coded = coefficient >= Tasks::lane_code(0);
-        match Holder::of(resource) {
-            Holder::Block if is_coded => (Self::Passes(task), coefficient / Tasks::lane_code(task)),
-            Holder::Block => (Self::Own, coefficient),
-            Holder::Proxy => (Self::Posts(task), coefficient / Tasks::proxy_code(task)),
-            Holder::Shared => (Self::Shared, coefficient),
+        match CapacityOwner::from_resource(resource) {
+            CapacityOwner::Block if is_coded => (Self::Passes(task), coefficient / Tasks::lane_code(task)),
+            CapacityOwner::Block => (Self::Own, coefficient),
+            CapacityOwner::Proxy => (Self::Posts(task), coefficient / Tasks::proxy_code(task)),
+            CapacityOwner::Shared => (Self::Shared, coefficient),
         }
     }
 }
@@ -67,7 +67,7 @@ impl Taken {
 /// Route of the folded workload: its capacities, each with kind of load and multiplicity.
 #[derive(Debug)]
 pub(super) struct Route {
-    pub uses: Vec<(ResourceId, Taken, u64)>,
+    pub uses: Vec<(ResourceId, LoadKind, u64)>,
     pub cap: Rate,
     pub weight: u32,
 }
@@ -77,33 +77,33 @@ pub(super) struct Amounts {
     /// Work by entry of the workload's works.
     pub works: Vec<Work>,
     /// Costs by task.
-    efforts: Vec<OneEffort>,
+    operation_costs: Vec<OperationCost>,
     blocks: u64,
 }
 
 impl Amounts {
     /// Software time and spacing of a task's operations.
     pub(super) fn pace(&self, task: u32) -> Pace {
-        self.effort(task).map(|effort| effort.pace(Start::default())).unwrap_or_default()
+        self.operation_cost(task).map(|cost| cost.pace(Start::default())).unwrap_or_default()
     }
 
     /// Network cost of a task's operations that leave their host.
     pub(super) fn crossing(&self, task: u32) -> Crossing {
-        self.effort(task).map(|effort| effort.crossing).unwrap_or_default()
+        self.operation_cost(task).map(|cost| cost.crossing).unwrap_or_default()
     }
 
-    fn effort(&self, task: u32) -> Option<&OneEffort> {
-        self.efforts.get(task as usize)
+    fn operation_cost(&self, task: u32) -> Option<&OperationCost> {
+        self.operation_costs.get(task as usize)
     }
 
-    fn coefficient(&self, taken: Taken, times: u64) -> u64 {
-        let effort = |task: u32, part: fn(&OneEffort) -> u64| self.effort(task).map_or(0, part);
-        match taken {
-            Taken::Shared => times.saturating_mul(self.blocks),
-            Taken::Own => times,
-            Taken::Passes(task) => times.saturating_mul(effort(task, |effort| effort.lane.unwrap_or_default())),
-            Taken::Posts(task) => {
-                times.saturating_mul(effort(task, |effort| effort.crossing.proxy)).saturating_mul(self.blocks)
+    fn coefficient(&self, kind: LoadKind, times: u64) -> u64 {
+        let cost = |task: u32, part: fn(&OperationCost) -> u64| self.operation_cost(task).map_or(0, part);
+        match kind {
+            LoadKind::Shared => times.saturating_mul(self.blocks),
+            LoadKind::Own => times,
+            LoadKind::Passes(task) => times.saturating_mul(cost(task, |cost| cost.lane.unwrap_or_default())),
+            LoadKind::Posts(task) => {
+                times.saturating_mul(cost(task, |cost| cost.crossing.proxy)).saturating_mul(self.blocks)
             }
         }
     }
@@ -111,17 +111,21 @@ impl Amounts {
 
 impl Template {
     /// Costs and amounts for a chunk size.
-    pub(super) fn amounts(&self, effort: &Effort<'_>, size: ChunkSize, blocks: u16) -> Amounts {
+    pub(super) fn amounts(&self, operation_costs: &OperationCosts<'_>, size: ChunkSize, blocks: u16) -> Amounts {
         let on_wire = |span: u32| match span {
             0 => Work(0),
             span => self.framing.on_wire(Work::of_chunks(size, span)),
         };
-        let efforts = self.tasks.all.iter().map(|&(task, span)| {
+        let costs = self.tasks.all.iter().map(|&(task, span)| {
             let work = on_wire(span);
-            effort.of(task, self.framing.payload(work), work)
+            operation_costs.operation_cost(task, self.framing.payload(work), work)
         });
-        let efforts = efforts.collect();
-        Amounts { works: self.spans.iter().map(|&span| on_wire(span)).collect(), efforts, blocks: blocks.into() }
+        let costs = costs.collect();
+        Amounts {
+            works: self.spans.iter().map(|&span| on_wire(span)).collect(),
+            operation_costs: costs,
+            blocks: blocks.into(),
+        }
     }
 
     pub(super) fn system(&self, amounts: &Amounts) -> System {
@@ -132,11 +136,11 @@ impl Template {
         let mut uses: Vec<Use> = Vec::new();
         for route in &self.routes {
             uses.clear();
-            let of_use = |&(resource, taken, times): &(ResourceId, Taken, u64)| Use {
+            let to_use = |&(resource, kind, times): &(ResourceId, LoadKind, u64)| Use {
                 resource,
-                coefficient: amounts.coefficient(taken, times),
+                coefficient: amounts.coefficient(kind, times),
             };
-            uses.extend(route.uses.iter().map(of_use));
+            uses.extend(route.uses.iter().map(to_use));
             system.add_route(&uses, route.cap, route.weight);
         }
         system
@@ -145,12 +149,12 @@ impl Template {
     /// Total load on a capacity.
     pub(super) fn passing(&self, capacity: &Capacity, amounts: &Amounts) -> Work {
         let work = |span: u32| {
-            let place = self.spans.iter().position(|&one| one == span);
-            place.and_then(|place| amounts.works.get(place)).map_or(0, |work| work.0)
+            let index = self.spans.iter().position(|&one| one == span);
+            index.and_then(|index| amounts.works.get(index)).map_or(0, |work| work.0)
         };
-        let passed = capacity.passing.iter().map(|(&(taken, span, ops), &times)| {
+        let passed = capacity.load.iter().map(|(&(kind, span, ops), &times)| {
             let part = work(span) * u128::from(ops) / u128::from(WHOLE);
-            part * times * u128::from(amounts.coefficient(taken, 1))
+            part * times * u128::from(amounts.coefficient(kind, 1))
         });
         Work(passed.sum())
     }

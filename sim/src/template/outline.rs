@@ -2,10 +2,10 @@
 
 use std::sync::{Arc, OnceLock};
 
-use super::size_of;
+use super::loop_sizes;
 use crate::fold::{Colours, Signature};
-use crate::lower::{Party, Setting, one_block, sized_by};
-use crate::schedule::{Generate, Header, Program, Rank, Schedule, Written};
+use crate::lower::{Environment, ScheduleInstance, find_representative_block, size_walk};
+use crate::schedule::{Header, Program, Rank, Schedule, ScheduleGenerator, StoredPrograms};
 
 /// Key of a template: valid for all schedules whose blocks have this program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -24,14 +24,14 @@ pub struct Outline {
     pub(super) header: Header,
     /// Programs by rank.
     pub(super) programs: Vec<Program>,
-    pub(super) known: Known,
+    pub(super) known: OutlineSummary,
     /// Numbers of chunks that operations move, each once.
     pub(super) spans: Vec<u32>,
 }
 
 /// Part of an outline to retain after its programs are dropped; programs are fast to regenerate.
 #[derive(Clone, Debug)]
-pub struct Known {
+pub struct OutlineSummary {
     /// Fingerprint of the schedule.
     pub print: Fingerprint,
     /// Equivalence classes, as determined with the first protocol.
@@ -39,23 +39,28 @@ pub struct Known {
 }
 
 impl Outline {
-    /// Creates the outline of a schedule; `None` if its chunks differ in size or it exceeds [`Schedule::MOST_RUNS`].
+    /// Creates the outline of a schedule; `None` if its chunks differ in size or it exceeds [`Schedule::MAX_RUNS`].
     #[must_use]
-    pub fn of(generator: &dyn Generate, setting: Setting<'_>) -> Option<Self> {
-        Self::again(generator, setting, None)
+    pub fn new(generator: &dyn ScheduleGenerator, setting: Environment<'_>) -> Option<Self> {
+        Self::with_summary(generator, setting, None)
     }
 
-    /// Variant of [`Self::of`] that reuses `known` of an earlier outline of the same schedule.
+    /// Variant of [`Self::new`] that reuses `known` of an earlier outline of the same schedule.
     #[must_use]
-    pub fn again(generator: &dyn Generate, setting: Setting<'_>, known: Option<&Known>) -> Option<Self> {
+    pub fn with_summary(
+        generator: &dyn ScheduleGenerator,
+        setting: Environment<'_>,
+        known: Option<&OutlineSummary>,
+    ) -> Option<Self> {
         let header = generator.header();
-        if !size_of(header).is_some_and(|sizes| sizes.full == sizes.last) || !setting.delays.is_empty() {
+        if !loop_sizes(header).is_some_and(|sizes| sizes.full == sizes.last) || !setting.delays.is_empty() {
             return None;
         }
-        let one = one_block(&Party { generator, setting }).map(|one| (one.blocks() as u16, one.into_programs()));
+        let one = find_representative_block(&ScheduleInstance { generator, setting })
+            .map(|one| (one.blocks() as u16, one.into_programs()));
         let (blocks, programs) = one.map_or_else(|| Some((1, written(generator)?)), Some)?;
-        let whole = Written { header, programs: &programs };
-        let spans = spans_of(&whole)?;
+        let stored = StoredPrograms { header, programs: &programs };
+        let spans = distinct_spans(&stored)?;
         if let Some(known) = known {
             return Some(Self { header: header.clone(), programs, known: known.clone(), spans });
         }
@@ -63,8 +68,8 @@ impl Outline {
         if !chunks.is_multiple_of(blocks.into()) {
             return None;
         }
-        let print = Fingerprint { program: signature_of(&whole), blocks, chunks: chunks / u32::from(blocks) };
-        Some(Self { header: header.clone(), programs, known: Known { print, colours: Arc::default() }, spans })
+        let print = Fingerprint { program: schedule_signature(&stored), blocks, chunks: chunks / u32::from(blocks) };
+        Some(Self { header: header.clone(), programs, known: OutlineSummary { print, colours: Arc::default() }, spans })
     }
 
     /// Number of runs in the programs.
@@ -79,22 +84,22 @@ impl Outline {
         self.known.print
     }
 
-    /// Part to retain for [`Self::again`].
+    /// Part to retain for [`Self::with_summary`].
     #[must_use]
-    pub fn known(&self) -> &Known {
+    pub fn known(&self) -> &OutlineSummary {
         &self.known
     }
 }
 
-/// Generates the programs of all ranks; `None` if there are more than [`Schedule::MOST_RUNS`] runs.
-fn written(generator: &dyn Generate) -> Option<Vec<Program>> {
+/// Generates the programs of all ranks; `None` if there are more than [`Schedule::MAX_RUNS`] runs.
+fn written(generator: &dyn ScheduleGenerator) -> Option<Vec<Program>> {
     let mut scratch = Program::default();
     // A clone has no excess capacity.
     let mut runs = 0;
     let write = |rank| {
         let program = generator.read(rank, &mut scratch);
         runs += program.runs().len();
-        (!program.is_cut() && runs <= Schedule::MOST_RUNS).then(|| program.clone())
+        (!program.is_truncated() && runs <= Schedule::MAX_RUNS).then(|| program.clone())
     };
     (0..generator.header().call.ranks).map(Rank).map(write).collect()
 }
@@ -102,13 +107,13 @@ fn written(generator: &dyn Generate) -> Option<Vec<Program>> {
 impl Fingerprint {
     /// Returns the fingerprint with another number of blocks, each with its own chunks.
     #[must_use]
-    pub fn on_blocks(self, blocks: u16) -> Self {
+    pub fn with_blocks(self, blocks: u16) -> Self {
         Self { blocks, ..self }
     }
 
     /// Returns the fingerprint of one block, the key of a template.
     #[must_use]
-    pub fn of_block(self) -> Self {
+    pub fn single_block(self) -> Self {
         Self { blocks: 1, ..self }
     }
 
@@ -126,14 +131,14 @@ impl Fingerprint {
 }
 
 /// Hash of the programs, except for chunk indices.
-fn signature_of(generator: &dyn Generate) -> Signature {
+fn schedule_signature(generator: &dyn ScheduleGenerator) -> Signature {
     let header = generator.header();
     let call = &header.call;
     let mut signature = Signature::new();
-    let words = [call.collective as u64, call.ranks.into(), call.root.0.into(), call.buffers as u64];
+    let fields = [call.collective as u64, call.ranks.into(), call.root.0.into(), call.buffers as u64];
     let split = u64::from(header.blocks.split.channels());
-    for word in words.into_iter().chain([split, header.teams.len() as u64]) {
-        signature = signature.with(word);
+    for field in fields.into_iter().chain([split, header.teams.len() as u64]) {
+        signature = signature.with(field);
     }
     for team in &header.teams {
         signature = team.iter().fold(signature.with(team.len() as u64), |all, rank| all.with(rank.0.into()));
@@ -144,12 +149,12 @@ fn signature_of(generator: &dyn Generate) -> Signature {
         signature = signature.with(program.runs().len() as u64);
         for (number, run) in program.runs().iter().enumerate() {
             let peer = run.peer;
-            let places = u64::from(run.channel.0) << 48
+            let location_bits = u64::from(run.channel.0) << 48
                 | (run.kind as u64) << 32
                 | (run.src_buffer as u64) << 16
                 | run.dst_buffer as u64;
             signature = signature
-                .with(places)
+                .with(location_bits)
                 .with(u64::from(run.len) << 32 | u64::from(run.span))
                 .with(u64::from(peer.base) << 32 | u64::from(peer.start))
                 .with(u64::from(peer.step) << 32 | u64::from(peer.modulus))
@@ -167,7 +172,7 @@ fn signature_of(generator: &dyn Generate) -> Signature {
 }
 
 /// Distinct numbers of chunks that operations move; `None` if an operation's chunks are not contiguous.
-fn spans_of(generator: &dyn Generate) -> Option<Vec<u32>> {
+fn distinct_spans(generator: &dyn ScheduleGenerator) -> Option<Vec<u32>> {
     let header = generator.header();
     let chunks = header.layout.chunks();
     let mut spans = Vec::new();
@@ -175,7 +180,7 @@ fn spans_of(generator: &dyn Generate) -> Option<Vec<u32>> {
     for rank in (0..header.call.ranks).map(Rank) {
         let program = generator.read(rank, &mut scratch);
         for run in program.runs().iter().filter(|run| run.kind.moves_data() && run.len > 0) {
-            if run.span == 0 || (sized_by(run).at(0) % chunks).checked_add(run.span)? > chunks {
+            if run.span == 0 || (size_walk(run).at(0) % chunks).checked_add(run.span)? > chunks {
                 return None;
             }
             if spans.last() != Some(&run.span) && !spans.contains(&run.span) {

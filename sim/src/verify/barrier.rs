@@ -10,10 +10,10 @@ use crate::schedule::order::{Graph, Order};
 use crate::schedule::{Buffer, ChunkRef, Rank, Schedule};
 
 /// Ranks per pass.
-const LANES: u32 = 128;
+const RANKS_PER_PASS: u32 = 128;
 
 /// # Errors
-/// [`FaultKind::NotAwaited`], naming a rank that may leave too early and one that it does not wait for.
+/// [`FaultKind::BarrierNotAwaited`], naming a rank that may leave too early and one that it does not wait for.
 ///
 /// # Complexity
 /// Operations × ranks ÷ 128, and 16 bytes per operation.
@@ -24,31 +24,31 @@ pub(super) fn check(
     reporter: &Reporter<'_>,
 ) -> Result<(), Fault> {
     let ranks = schedule.header().call.ranks;
-    let ranks_of_operations: Vec<u32> = (0..ranks)
+    let operation_ranks: Vec<u32> = (0..ranks)
         .flat_map(|rank| {
-            let operations = schedule.runs_of(Rank(rank)).map(|run| schedule.run(run).len as usize).sum();
+            let operations = schedule.rank_runs(Rank(rank)).map(|run| schedule.run(run).len as usize).sum();
             std::iter::repeat_n(rank, operations)
         })
         .collect();
-    let mut awaited = vec![0u128; ranks_of_operations.len()];
-    for first in (0..ranks).step_by(LANES as usize) {
+    let mut awaited = vec![0u128; operation_ranks.len()];
+    for first in (0..ranks).step_by(RANKS_PER_PASS as usize) {
         let bit = |rank: u32| rank.checked_sub(first).and_then(|lane| 1u128.checked_shl(lane)).unwrap_or(0);
         let mut left = vec![0u128; ranks as usize];
         for &op in &order.operations {
-            let rank = ranks_of_operations[op as usize];
+            let rank = operation_ranks[op as usize];
             let before = graph.dependencies(op).fold(bit(rank), |set, on| set | awaited[on as usize]);
             awaited[op as usize] = before;
             left[rank as usize] |= before;
         }
-        let all = (first..ranks).take(LANES as usize).fold(0, |set, rank| set | bit(rank));
+        let all = (first..ranks).take(RANKS_PER_PASS as usize).fold(0, |set, rank| set | bit(rank));
         for (rank, &seen) in (0..ranks).zip(&left) {
             // A rank does not wait for itself.
             let missing = (all & !seen & !bit(rank)).trailing_zeros();
-            if missing < LANES {
+            if missing < RANKS_PER_PASS {
                 let nowhere = (Rank(rank), ChunkRef { buffer: Buffer::Output, index: 0 });
                 let found = format!("nothing of rank {} before the end of rank {rank}", first + missing);
                 let expected = "something of every rank".to_owned();
-                return Err(reporter.of_chunk(FaultKind::NotAwaited, nowhere, found, expected));
+                return Err(reporter.chunk_fault(FaultKind::BarrierNotAwaited, nowhere, found, expected));
             }
         }
     }

@@ -59,7 +59,7 @@ impl<'a> Contents<'a> {
 
     /// Sender and receiver of a chunk of an all_to_allv.
     fn pair(self, chunk: u32) -> (u32, u32) {
-        let segment = self.layout.segment_of(chunk) as u32;
+        let segment = self.layout.segment_index(chunk) as u32;
         (segment / self.ranks, segment % self.ranks)
     }
 

@@ -1,9 +1,9 @@
 //! Symbolic execution: processes every operation in order, checks every chunk it accesses, then the final contents.
 
 use super::contents::{Contents, Expected};
-use super::fault::{Fault, FaultKind, Reporter, chunk_in_words};
-use super::memory::{Clash, Memory, NONE, Place, Value, reduce};
-use super::reach::{Answer, Reach};
+use super::fault::{Fault, FaultKind, Reporter, chunk_text};
+use super::memory::{ChunkLocation, Memory, NONE, ReduceError, Value, reduce};
+use super::precedence::{Precedence, Reachability};
 use super::sets::{Set, Sets};
 use crate::schedule::order::{Graph, Order};
 use crate::schedule::{Buffer, ChunkRef, ChunkSize, Collective, OpId, OpKind, Rank, Run, Schedule, TeamId, Walk};
@@ -40,7 +40,7 @@ pub(super) fn execute(
     reporter: &Reporter<'_>,
 ) -> Result<(), Fault> {
     let header = schedule.header();
-    let cells = Memory::cells_of(schedule);
+    let cells = Memory::cell_count(schedule);
     if cells > MAX_CELLS || header.call.ranks > 1 << 30 {
         return Err(reporter.too_large(cells, "chunks over all ranks", MAX_CELLS));
     }
@@ -54,7 +54,7 @@ pub(super) fn execute(
             }
             _ => (format!("{chunks} chunks"), format!("a multiple of {ranks}")),
         };
-        return Err(reporter.of_chunk(FaultKind::UnevenBlocks, end, found, expected));
+        return Err(reporter.chunk_fault(FaultKind::UnevenBlocks, end, found, expected));
     };
     let mut execution = Execution {
         schedule,
@@ -64,7 +64,7 @@ pub(super) fn execute(
         contents,
         memory: Memory::new(schedule, contents),
         sets: Sets::new(header.call.ranks),
-        reach: Reach::new(graph, order),
+        reachability: Reachability::new(graph, order),
         open: Vec::new(),
         proven: (NONE, NONE),
         current: 0,
@@ -84,7 +84,7 @@ struct Execution<'a> {
     contents: Contents<'a>,
     memory: Memory<'a>,
     sets: Sets,
-    reach: Reach<'a>,
+    reachability: Reachability<'a>,
     /// Conflicts that are deferred.
     open: Vec<Conflict>,
     /// The last pair found to be ordered; spans repeat it.
@@ -97,8 +97,8 @@ impl Execution<'_> {
     fn run(&mut self) -> Result<(), Fault> {
         let schedule = self.schedule;
         let order = self.order;
-        let ranks_of_runs: Vec<u32> = (0..schedule.header().call.ranks)
-            .flat_map(|rank| std::iter::repeat_n(rank, schedule.runs_of(Rank(rank)).len()))
+        let run_ranks: Vec<u32> = (0..schedule.header().call.ranks)
+            .flat_map(|rank| std::iter::repeat_n(rank, schedule.rank_runs(Rank(rank)).len()))
             .collect();
         for (position, &op) in order.operations.iter().enumerate() {
             let (run_id, index) = self.graph.locate(op);
@@ -107,8 +107,8 @@ impl Execution<'_> {
                 continue;
             }
             self.current = position as u32;
-            self.reach.enter(self.current);
-            let rank = ranks_of_runs[run_id.0 as usize];
+            self.reachability.enter(self.current);
+            let rank = run_ranks[run_id.0 as usize];
             let peer = run.peer.at(index);
             if run.kind.is_multicast() {
                 self.multicast(run, index, rank)?;
@@ -117,7 +117,7 @@ impl Execution<'_> {
             if !run.kind.is_transfer() && peer != rank {
                 let chunk = (Rank(rank), ChunkRef { buffer: run.dst_buffer, index: run.dst.at(index) });
                 let (found, expected) = (format!("rank {peer}"), format!("rank {rank}"));
-                return Err(self.reporter.fault(FaultKind::StrayPeer, OpId(op), chunk, found, expected));
+                return Err(self.reporter.fault(FaultKind::LocalOperationWithPeer, OpId(op), chunk, found, expected));
             }
             let source = if run.kind.reads_peer() { peer } else { rank };
             let target = if run.kind.writes_peer() { peer } else { rank };
@@ -142,8 +142,8 @@ impl Execution<'_> {
                 let moved = self.read(rank, src)?;
                 for member in members {
                     // Data already in place does not change.
-                    let is_there = matches!(self.memory.place(rank, src), Place::Cell(cell) if self.memory.place(member.0, dst) == Place::Cell(cell));
-                    if !is_there {
+                    let is_target_cell = matches!(self.memory.locate(rank, src), ChunkLocation::Cell(cell) if self.memory.locate(member.0, dst) == ChunkLocation::Cell(cell));
+                    if !is_target_cell {
                         self.put(moved, (member.0, dst))?;
                     }
                 }
@@ -152,8 +152,8 @@ impl Execution<'_> {
             let into = self.writable((rank, dst))?;
             let (mut sum, mut is_source) = (None, false);
             for member in members {
-                let moved = match self.memory.place(member.0, src) {
-                    Place::Cell(cell) if into == Some(cell) => {
+                let moved = match self.memory.locate(member.0, src) {
+                    ChunkLocation::Cell(cell) if into == Some(cell) => {
                         is_source = true;
                         self.accumulated(cell)?
                     }
@@ -177,9 +177,9 @@ impl Execution<'_> {
     }
 
     /// Overwrites a chunk.
-    fn put(&mut self, moved: Value, place: (u32, ChunkRef)) -> Result<(), Fault> {
-        let Some(cell) = self.writable(place)? else { return Ok(()) };
-        self.check_fits(moved, place)?;
+    fn put(&mut self, moved: Value, location: (u32, ChunkRef)) -> Result<(), Fault> {
+        let Some(cell) = self.writable(location)? else { return Ok(()) };
+        self.check_fits(moved, location)?;
         self.check_write(cell)?;
         self.check_overwritten(cell)?;
         self.memory.write(cell, moved, self.current);
@@ -191,11 +191,11 @@ impl Execution<'_> {
         if !self.memory.is_writable(rank, chunk) {
             let found = "a write".to_owned();
             let expected = "writes to scratch and to the rank's part of the output only".to_owned();
-            return Err(self.fault_here(FaultKind::ForbiddenWrite, (rank, chunk), found, expected));
+            return Err(self.current_fault(FaultKind::ForbiddenWrite, (rank, chunk), found, expected));
         }
-        Ok(match self.memory.place(rank, chunk) {
-            Place::Cell(cell) => Some(cell),
-            Place::Input => None,
+        Ok(match self.memory.locate(rank, chunk) {
+            ChunkLocation::Cell(cell) => Some(cell),
+            ChunkLocation::Input => None,
         })
     }
 
@@ -217,17 +217,17 @@ impl Execution<'_> {
             }
             OpKind::PutReduceInput => {
                 let input = ChunkRef { buffer: Buffer::Input, index: dst.index };
-                let own = if self.memory.place(target, input) == Place::Cell(cell) {
+                let current_value = if self.memory.locate(target, input) == ChunkLocation::Cell(cell) {
                     self.accumulated(cell)?
                 } else {
                     self.check_overwritten(cell)?;
                     self.read(target, input)?
                 };
-                self.reduced(own, moved, (target, dst))?
+                self.reduced(current_value, moved, (target, dst))?
             }
             OpKind::PutReduce | OpKind::GetReduce | OpKind::Reduce => {
-                let own = self.accumulated(cell)?;
-                self.reduced(own, moved, (target, dst))?
+                let current_value = self.accumulated(cell)?;
+                self.reduced(current_value, moved, (target, dst))?
             }
             OpKind::MulticastPut | OpKind::MulticastReduce | OpKind::Signal | OpKind::Wait => return Ok(()),
         };
@@ -236,13 +236,13 @@ impl Execution<'_> {
     }
 
     fn read(&mut self, rank: u32, chunk: ChunkRef) -> Result<Value, Fault> {
-        let value = match self.memory.place(rank, chunk) {
-            Place::Input => self.memory.input(rank, chunk.index),
-            Place::Cell(cell) => {
-                let held = self.memory.cell(cell);
-                self.check(held.writer, cell, ConflictKind::ReadAfterWrite)?;
+        let value = match self.memory.locate(rank, chunk) {
+            ChunkLocation::Input => self.memory.input(rank, chunk.index),
+            ChunkLocation::Cell(cell) => {
+                let state = self.memory.cell(cell);
+                self.check(state.writer, cell, ConflictKind::ReadAfterWrite)?;
                 self.memory.note_reader(cell, self.current);
-                held.value
+                state.value
             }
         };
         self.check_written(value, (rank, chunk))
@@ -253,58 +253,63 @@ impl Execution<'_> {
         self.check_written(self.memory.cell(cell).value, self.memory.owner(cell))
     }
 
-    fn check_written(&self, value: Value, place: (u32, ChunkRef)) -> Result<Value, Fault> {
+    fn check_written(&self, value: Value, location: (u32, ChunkRef)) -> Result<Value, Fault> {
         if value.ranks == Set::EMPTY {
             let (found, expected) = ("nothing".to_owned(), "a contribution".to_owned());
-            return Err(self.fault_here(FaultKind::ReadUnwritten, place, found, expected));
+            return Err(self.current_fault(FaultKind::ReadUnwritten, location, found, expected));
         }
         Ok(value)
     }
 
-    fn reduced(&mut self, own: Value, moved: Value, place: (u32, ChunkRef)) -> Result<Value, Fault> {
-        reduce(&mut self.sets, own, moved).map_err(|clash| {
+    fn reduced(&mut self, present: Value, moved: Value, location: (u32, ChunkRef)) -> Result<Value, Fault> {
+        reduce(&mut self.sets, present, moved).map_err(|clash| {
             let kind = match clash {
-                Clash::Chunks => FaultKind::MixedChunks,
-                Clash::Ranks => FaultKind::CountedTwice,
+                ReduceError::Chunks => FaultKind::MixedChunks,
+                ReduceError::Ranks => FaultKind::CountedTwice,
             };
-            let (there, arriving) = (self.describe(own), self.describe(moved));
+            let (present_text, arriving) = (self.describe(present), self.describe(moved));
             let expected = match clash {
-                Clash::Chunks => format!("contributions to chunk {}", own.chunk),
-                Clash::Ranks => "contributions of other ranks".to_owned(),
+                ReduceError::Chunks => format!("contributions to chunk {}", present.chunk),
+                ReduceError::Ranks => "contributions of other ranks".to_owned(),
             };
-            self.fault_here(kind, place, format!("{arriving} arriving on {there}"), expected)
+            self.current_fault(kind, location, format!("{arriving} arriving on {present_text}"), expected)
         })
     }
 
     /// Checks that the data is not larger than its destination.
-    fn check_fits(&self, moved: Value, place: (u32, ChunkRef)) -> Result<(), Fault> {
+    fn check_fits(&self, moved: Value, location: (u32, ChunkRef)) -> Result<(), Fault> {
         let layout = &self.schedule.header().layout;
         if layout.segments().len() < 2 {
             return Ok(());
         }
-        let (data, room) = (layout.size(moved.chunk), layout.size(place.1.index));
+        let (data, room) = (layout.size(moved.chunk), layout.size(location.1.index));
         let product = |bytes: u64, parts: u32| u128::from(bytes) * u128::from(parts);
         if product(data.numerator, room.denominator) <= product(room.numerator, data.denominator) {
             return Ok(());
         }
-        let in_words = |size: ChunkSize| match size.denominator {
+        let describe_size = |size: ChunkSize| match size.denominator {
             1 => format!("{} bytes", size.numerator),
             parts => format!("{}/{parts} bytes", size.numerator),
         };
-        Err(self.fault_here(FaultKind::DoesNotFit, place, in_words(data), format!("at most {}", in_words(room))))
+        Err(self.current_fault(
+            FaultKind::DoesNotFit,
+            location,
+            describe_size(data),
+            format!("at most {}", describe_size(room)),
+        ))
     }
 
     /// Checks that overwritten data has been read.
     fn check_overwritten(&self, cell: usize) -> Result<(), Fault> {
-        let held = self.memory.cell(cell);
-        if held.writer == NONE || held.readers != NONE {
+        let state = self.memory.cell(cell);
+        if state.writer == NONE || state.readers != NONE {
             return Ok(());
         }
         let (rank, chunk) = self.memory.owner(cell);
         let found = format!("{} overwriting it", self.name(self.current));
         Err(self.reporter.fault(
             FaultKind::Unread,
-            self.op(held.writer),
+            self.op(state.writer),
             (Rank(rank), chunk),
             found,
             "somebody to read it first".to_owned(),
@@ -313,9 +318,9 @@ impl Execution<'_> {
 
     /// Checks that a write follows the previous write of the cell and all reads since.
     fn check_write(&mut self, cell: usize) -> Result<(), Fault> {
-        let held = self.memory.cell(cell);
-        self.check(held.writer, cell, ConflictKind::WriteAfterWrite)?;
-        let mut link = held.readers;
+        let state = self.memory.cell(cell);
+        self.check(state.writer, cell, ConflictKind::WriteAfterWrite)?;
+        let mut link = state.readers;
         while link != NONE {
             let (reader, next) = self.memory.reader(link);
             self.check(reader, cell, ConflictKind::WriteAfterRead)?;
@@ -331,18 +336,19 @@ impl Execution<'_> {
         }
         let conflict = Conflict { earlier, later: self.current, cell: cell as u32, kind };
         // Overlapping chunks of one operation are unordered.
-        let answer = if earlier == self.current { Answer::NotBefore } else { self.reach.before_current(earlier) };
+        let answer =
+            if earlier == self.current { Precedence::NotBefore } else { self.reachability.before_current(earlier) };
         match answer {
-            Answer::Before => self.proven = (earlier, self.current),
-            Answer::NotBefore => return Err(self.race(conflict)),
-            Answer::Open => self.open.push(conflict),
+            Precedence::Before => self.proven = (earlier, self.current),
+            Precedence::NotBefore => return Err(self.race(conflict)),
+            Precedence::Deferred => self.open.push(conflict),
         }
         Ok(())
     }
 
     fn resolve_open(&self) -> Result<(), Fault> {
         let questions: Vec<(u32, u32)> = self.open.iter().map(|c| (c.earlier, c.later)).collect();
-        let answers = self.reach.resolve(&questions);
+        let answers = self.reachability.resolve(&questions);
         match self.open.iter().zip(answers).find(|(_, before)| !before) {
             Some((&conflict, _)) => Err(self.race(conflict)),
             None => Ok(()),
@@ -370,8 +376,8 @@ impl Execution<'_> {
         for rank in 0..self.schedule.header().call.ranks {
             for index in 0..self.schedule.header().layout.chunks() {
                 let chunk = ChunkRef { buffer: Buffer::Output, index };
-                let (Some(expected), Place::Cell(cell)) =
-                    (self.contents.expected(rank, index), self.memory.place(rank, chunk))
+                let (Some(expected), ChunkLocation::Cell(cell)) =
+                    (self.contents.expected(rank, index), self.memory.locate(rank, chunk))
                 else {
                     continue;
                 };
@@ -379,9 +385,9 @@ impl Execution<'_> {
                     Expected::From { rank, chunk } => Value { ranks: Set::single(rank), chunk },
                     Expected::Reduced => Value { ranks: self.sets.all(), chunk: index },
                 };
-                let held = self.memory.cell(cell);
-                if held.value.chunk != expected.chunk || !self.sets.equal(held.value.ranks, expected.ranks) {
-                    return Err(self.wrong_result((rank, chunk), held.writer, held.value, expected));
+                let state = self.memory.cell(cell);
+                if state.value.chunk != expected.chunk || !self.sets.equal(state.value.ranks, expected.ranks) {
+                    return Err(self.wrong_result((rank, chunk), state.writer, state.value, expected));
                 }
             }
         }
@@ -406,11 +412,11 @@ impl Execution<'_> {
 
     fn wrong_result(&mut self, (rank, chunk): (u32, ChunkRef), writer: u32, found: Value, expected: Value) -> Fault {
         let (found, expected) = (self.describe(found), self.describe(expected));
-        let place = (Rank(rank), chunk);
+        let location = (Rank(rank), chunk);
         if writer == NONE {
-            self.reporter.of_chunk(FaultKind::WrongResult, place, found, expected)
+            self.reporter.chunk_fault(FaultKind::WrongResult, location, found, expected)
         } else {
-            self.reporter.fault(FaultKind::WrongResult, self.op(writer), place, found, expected)
+            self.reporter.fault(FaultKind::WrongResult, self.op(writer), location, found, expected)
         }
     }
 
@@ -419,7 +425,7 @@ impl Execution<'_> {
             return "nothing".to_owned();
         }
         let input = ChunkRef { buffer: Buffer::Input, index: value.chunk };
-        format!("{} of {}", chunk_in_words(input), self.sets.describe(value.ranks))
+        format!("{} of {}", chunk_text(input), self.sets.describe(value.ranks))
     }
 
     fn op(&self, position: u32) -> OpId {
@@ -430,7 +436,7 @@ impl Execution<'_> {
         self.reporter.name(self.op(position))
     }
 
-    fn fault_here(&self, kind: FaultKind, (rank, chunk): (u32, ChunkRef), found: String, expected: String) -> Fault {
+    fn current_fault(&self, kind: FaultKind, (rank, chunk): (u32, ChunkRef), found: String, expected: String) -> Fault {
         self.reporter.fault(kind, self.op(self.current), (Rank(rank), chunk), found, expected)
     }
 }

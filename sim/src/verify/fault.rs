@@ -37,9 +37,11 @@ pub enum FaultKind {
     /// Data is moved to a smaller chunk.
     DoesNotFit,
     /// A rank may leave a barrier before every other rank has arrived.
-    NotAwaited,
+    #[serde(rename = "not_awaited")]
+    BarrierNotAwaited,
     /// A local operation refers to another rank.
-    StrayPeer,
+    #[serde(rename = "stray_peer")]
+    LocalOperationWithPeer,
     /// The chunks cannot be divided into one block per rank or, for all_to_allv, per pair of ranks.
     UnevenBlocks,
     /// The schedule is too large to be verified.
@@ -85,11 +87,11 @@ impl FaultKind {
     /// Name, such as `read_race`.
     #[must_use]
     pub fn name(self) -> &'static str {
-        self.words().0
+        self.name_and_description().0
     }
 
     /// Name and description of the fault; `@` is a placeholder for the chunk.
-    fn words(self) -> (&'static str, &'static str) {
+    fn name_and_description(self) -> (&'static str, &'static str) {
         match self {
             Self::Deadlock => ("deadlock", "waits for itself"),
             Self::FifoDeadlock { .. } => ("fifo_deadlock", "waits for itself once FIFOs are full"),
@@ -102,8 +104,8 @@ impl FaultKind {
             Self::WrongResult => ("wrong_result", "leaves a wrong result in @"),
             Self::Unread => ("unread", "writes @, which nobody reads and which is not part of the result"),
             Self::DoesNotFit => ("does_not_fit", "moves data to @, which is smaller"),
-            Self::NotAwaited => ("not_awaited", "a rank may leave before another has come"),
-            Self::StrayPeer => ("stray_peer", "works on its own rank's memory and names another rank"),
+            Self::BarrierNotAwaited => ("not_awaited", "a rank may leave before another has come"),
+            Self::LocalOperationWithPeer => ("stray_peer", "works on its own rank's memory and names another rank"),
             Self::UnevenBlocks => ("uneven_blocks", "the layout has no block for every rank"),
             Self::TooLarge => ("too_large", "the schedule is too large to be proven"),
         }
@@ -112,21 +114,21 @@ impl FaultKind {
 
 impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let chunk = format!("{} of rank {}", chunk_in_words(self.chunk), self.owner.0);
+        let chunk = format!("{} of rank {}", chunk_text(self.chunk), self.owner.0);
         match (self.operation, self.kind) {
             (Some(operation), _) => {
                 write!(f, "operation {} (rank {}, {}): ", operation.0, self.rank.0, self.action)?;
-                f.write_str(&self.kind.words().1.replace('@', &chunk))?;
+                f.write_str(&self.kind.name_and_description().1.replace('@', &chunk))?;
             }
             (None, FaultKind::WrongResult) => write!(f, "nothing writes {chunk}")?,
-            (None, _) => f.write_str(self.kind.words().1)?,
+            (None, _) => f.write_str(self.kind.name_and_description().1)?,
         }
         write!(f, ": found {}, expected {}", self.found, self.expected)
     }
 }
 
 /// Text such as `scratch chunk 2`.
-pub(super) fn chunk_in_words(chunk: ChunkRef) -> String {
+pub(super) fn chunk_text(chunk: ChunkRef) -> String {
     format!("{} chunk {}", chunk.buffer, chunk.index)
 }
 
@@ -175,7 +177,7 @@ impl<'a> Reporter<'a> {
     }
 
     /// Creates a fault that is not caused by a single operation.
-    pub(super) fn of_chunk(
+    pub(super) fn chunk_fault(
         &self,
         kind: FaultKind,
         (owner, chunk): (Rank, ChunkRef),
@@ -185,9 +187,9 @@ impl<'a> Reporter<'a> {
         Fault { kind, operation: None, rank: owner, chunk, owner, action: String::new(), found, expected }
     }
 
-    pub(super) fn too_large(&self, count: u64, what: &str, most: u64) -> Fault {
+    pub(super) fn too_large(&self, count: u64, item: &str, limit: u64) -> Fault {
         let nowhere = (Rank(0), ChunkRef { buffer: Buffer::Output, index: 0 });
-        self.of_chunk(FaultKind::TooLarge, nowhere, format!("{count} {what}"), format!("at most {most}"))
+        self.chunk_fault(FaultKind::TooLarge, nowhere, format!("{count} {item}"), format!("at most {limit}"))
     }
 
     /// Text such as `operation 12 (rank 2, channel 0, put to rank 3)`.

@@ -29,7 +29,7 @@ pub(super) struct Cell {
 
 /// Location of a chunk's contents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Place {
+pub(super) enum ChunkLocation {
     /// Index of a cell.
     Cell(usize),
     /// Input that may not be written.
@@ -49,7 +49,7 @@ pub(super) struct Memory<'a> {
 
 impl<'a> Memory<'a> {
     /// Number of cells that a schedule needs.
-    pub(super) fn cells_of(schedule: &Schedule) -> u64 {
+    pub(super) fn cell_count(schedule: &Schedule) -> u64 {
         let header = schedule.header();
         let per_rank = u64::from(header.layout.chunks()) + u64::from(header.scratch_chunks);
         per_rank.saturating_mul(u64::from(header.call.ranks))
@@ -81,13 +81,13 @@ impl<'a> Memory<'a> {
 
     /// Location of a rank's chunk.
     #[inline]
-    pub(super) fn place(&self, rank: u32, chunk: ChunkRef) -> Place {
+    pub(super) fn locate(&self, rank: u32, chunk: ChunkRef) -> ChunkLocation {
         let offset = match chunk.buffer {
-            Buffer::Input if !self.in_place => return Place::Input,
+            Buffer::Input if !self.in_place => return ChunkLocation::Input,
             Buffer::Input | Buffer::Output => chunk.index as usize,
             Buffer::Scratch => self.chunks as usize + chunk.index as usize,
         };
-        Place::Cell(rank as usize * self.cells_per_rank + offset)
+        ChunkLocation::Cell(rank as usize * self.cells_per_rank + offset)
     }
 
     /// The rank and chunk of a cell.
@@ -148,19 +148,19 @@ impl<'a> Memory<'a> {
 }
 
 /// Reduction of two values; an error if they are incompatible.
-pub(super) fn reduce(sets: &mut Sets, a: Value, b: Value) -> Result<Value, Clash> {
+pub(super) fn reduce(sets: &mut Sets, a: Value, b: Value) -> Result<Value, ReduceError> {
     if a.chunk != b.chunk {
-        return Err(Clash::Chunks);
+        return Err(ReduceError::Chunks);
     }
     match sets.union(a.ranks, b.ranks) {
         Some(ranks) => Ok(Value { ranks, chunk: a.chunk }),
-        None => Err(Clash::Ranks),
+        None => Err(ReduceError::Ranks),
     }
 }
 
 /// Reason why two values cannot be reduced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Clash {
+pub(super) enum ReduceError {
     /// They belong to different chunks.
     Chunks,
     /// A rank contributed to both.

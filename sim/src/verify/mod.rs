@@ -22,7 +22,7 @@ pub(crate) mod contents;
 mod execute;
 mod fault;
 mod memory;
-pub(crate) mod reach;
+pub(crate) mod precedence;
 mod sets;
 #[cfg(test)]
 mod tests;
@@ -73,7 +73,7 @@ pub fn verify(schedule: &Schedule, options: &VerifyOptions) -> Result<Verified, 
     if let Some(depth) = options.fifo_depth
         && fifo::uses_fifo(schedule.header().protocol)
     {
-        let credited = fifo::with_credits(schedule, depth)
+        let credited = fifo::add_fifo_credits(schedule, depth)
             .map_err(|_| reporter.too_large(u64::from(u32::MAX) + 1, "dependencies", u64::from(u32::MAX)))?;
         order::Graph::new(&credited)
             .order()

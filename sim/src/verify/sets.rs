@@ -24,7 +24,7 @@ pub(super) struct Sets {
 
 /// Range of `len` ranks from `start`, which wraps around to 0 after the last rank.
 #[derive(Clone, Copy)]
-struct Stretch {
+struct RankRange {
     start: u32,
     len: u32,
 }
@@ -35,15 +35,15 @@ impl Set {
 
     /// The set of one rank.
     pub(super) fn single(rank: u32) -> Self {
-        Self::stretch(rank, 1)
+        Self::range(rank, 1)
     }
 
-    fn stretch(start: u32, len: u32) -> Self {
+    fn range(start: u32, len: u32) -> Self {
         Self(u64::from(start) << 32 | u64::from(len))
     }
 
-    fn as_stretch(self) -> Option<Stretch> {
-        (self.0 & NODE == 0).then_some(Stretch { start: (self.0 >> 32) as u32, len: self.0 as u32 })
+    fn as_range(self) -> Option<RankRange> {
+        (self.0 & NODE == 0).then_some(RankRange { start: (self.0 >> 32) as u32, len: self.0 as u32 })
     }
 }
 
@@ -63,12 +63,12 @@ impl Sets {
 
     /// The set of all ranks.
     pub(super) fn all(&self) -> Set {
-        Set::stretch(0, self.ranks)
+        Set::range(0, self.ranks)
     }
 
     /// Union of two sets; `None` if they share a rank.
     pub(super) fn union(&mut self, a: Set, b: Set) -> Option<Set> {
-        if let (Some(x), Some(y)) = (a.as_stretch(), b.as_stretch()) {
+        if let (Some(x), Some(y)) = (a.as_range(), b.as_range()) {
             if x.len == 0 || y.len == 0 {
                 return Some(if x.len == 0 { b } else { a });
             }
@@ -81,10 +81,10 @@ impl Sets {
                 return Some(self.all());
             }
             if offset == u64::from(x.len) {
-                return Some(Set::stretch(x.start, len as u32));
+                return Some(Set::range(x.start, len as u32));
             }
             if offset + u64::from(y.len) == u64::from(self.ranks) {
-                return Some(Set::stretch(y.start, len as u32));
+                return Some(Set::range(y.start, len as u32));
             }
         }
         let (x, y) = (self.node(a), self.node(b));
@@ -101,13 +101,13 @@ impl Sets {
         let id = self.node(set);
         let mut members = Vec::new();
         self.collect(self.height, id, 0, &mut members);
-        ranks_in_words(&members)
+        describe_ranks(&members)
     }
 
     fn node(&mut self, set: Set) -> u32 {
-        match set.as_stretch() {
+        match set.as_range() {
             None => set.0 as u32,
-            Some(Stretch { start, len }) => {
+            Some(RankRange { start, len }) => {
                 let end = u64::from(start) + u64::from(len);
                 let wrapped = end.saturating_sub(u64::from(self.ranks));
                 let upper = self.range(self.height, 0, u64::from(start), end - wrapped);
@@ -181,20 +181,20 @@ impl Sets {
 }
 
 /// Text of ascending ranks as ranges, limited to the first few.
-fn ranks_in_words(members: &[u32]) -> String {
+fn describe_ranks(members: &[u32]) -> String {
     const SHOWN: usize = 6;
-    let mut stretches: Vec<(u32, u32)> = Vec::new();
+    let mut ranges: Vec<(u32, u32)> = Vec::new();
     for &rank in members {
-        match stretches.last_mut() {
+        match ranges.last_mut() {
             Some((_, last)) if *last + 1 == rank => *last = rank,
-            _ => stretches.push((rank, rank)),
+            _ => ranges.push((rank, rank)),
         }
     }
-    let words = |&(first, last): &(u32, u32)| {
+    let range_text = |&(first, last): &(u32, u32)| {
         if first == last { first.to_string() } else { format!("{first}-{last}") }
     };
-    let shown: Vec<String> = stretches.iter().take(SHOWN).map(words).collect();
-    match (members, stretches.len()) {
+    let shown: Vec<String> = ranges.iter().take(SHOWN).map(range_text).collect();
+    match (members, ranges.len()) {
         ([], _) => "no rank".to_owned(),
         ([rank], _) => format!("rank {rank}"),
         (_, n) if n > SHOWN => format!("ranks {} and {} more stretches", shown.join(", "), n - SHOWN),
@@ -218,13 +218,13 @@ mod tests {
                 // The set of all ranks is the range from 0.
                 let start = if len == ranks { 0 } else { start % ranks };
                 let more: BTreeSet<u32> = (0..len).map(|i| (start + i) % ranks).collect();
-                let joined = sets.union(set, Set::stretch(start, len));
+                let joined = sets.union(set, Set::range(start, len));
                 prop_assert_eq!(joined.is_some(), plain.is_disjoint(&more));
                 if let Some(joined) = joined {
                     set = joined;
                     plain.extend(more);
                     let members: Vec<u32> = plain.iter().copied().collect();
-                    prop_assert_eq!(sets.describe(set), ranks_in_words(&members));
+                    prop_assert_eq!(sets.describe(set), describe_ranks(&members));
                     // Equal ranks, added one by one in reverse order.
                     let again = members.iter().rev().try_fold(Set::EMPTY, |s, &r| sets.union(s, Set::single(r))).unwrap();
                     prop_assert!(sets.equal(set, again));

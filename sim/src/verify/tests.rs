@@ -4,8 +4,8 @@ use fabricast_topologies::Bytes;
 
 use super::{Fault, FaultKind, VerifyOptions, verify};
 use crate::schedule::{
-    Blocks, Buffer, BufferUse, Call, Channel, Collective, Dependency, Generate, Header, Layout, OpId, OpKind, Program,
-    Protocol, Rank, Run, Schedule, Segment, Walk,
+    Blocks, Buffer, BufferUse, Call, Channel, Collective, Dependency, Header, Layout, OpId, OpKind, Program, Protocol,
+    Rank, Run, Schedule, ScheduleGenerator, Segment, Walk,
 };
 
 /// Generator of programs written by a test.
@@ -53,7 +53,7 @@ impl Scripted {
     }
 }
 
-impl Generate for Scripted {
+impl ScheduleGenerator for Scripted {
     fn header(&self) -> &Header {
         &self.header
     }
@@ -90,7 +90,7 @@ const SCRATCH: (Buffer, u32) = (Buffer::Scratch, 0);
 fn pair() -> Scripted {
     let mut script = Scripted::new(Collective::AllReduce, 2, 1);
     script.push(Rank(1), run(OpKind::PutReduceInput, 0, INPUT, OUTPUT), &[]);
-    script.push(Rank(0), run(OpKind::Put, 1, OUTPUT, OUTPUT), &[Dependency::on(Rank(1), 0, 0)]);
+    script.push(Rank(0), run(OpKind::Put, 1, OUTPUT, OUTPUT), &[Dependency::on_operation(Rank(1), 0, 0)]);
     script
 }
 
@@ -123,9 +123,9 @@ fn sum_without_dependency_is_a_race() {
 fn unordered_later_write_is_reported_at_the_reader() {
     let mut script = Scripted::new(Collective::Broadcast, 2, 1);
     script.push(Rank(0), run(OpKind::Copy, 0, INPUT, SCRATCH), &[]);
-    script.push(Rank(0), run(OpKind::Put, 1, SCRATCH, OUTPUT), &[Dependency::on(Rank(0), 0, 0)]);
+    script.push(Rank(0), run(OpKind::Put, 1, SCRATCH, OUTPUT), &[Dependency::on_operation(Rank(0), 0, 0)]);
     script.push(Rank(0), run(OpKind::Copy, 0, INPUT, OUTPUT), &[]);
-    script.push(Rank(0), run(OpKind::Copy, 0, INPUT, SCRATCH), &[Dependency::on(Rank(0), 0, 0)]);
+    script.push(Rank(0), run(OpKind::Copy, 0, INPUT, SCRATCH), &[Dependency::on_operation(Rank(0), 0, 0)]);
     let fault = script.fault();
     assert_eq!((fault.kind, fault.operation), (FaultKind::ReadRace, Some(OpId(1))));
 }
@@ -139,14 +139,14 @@ fn unordered_accumulations_race() {
     assert_eq!((fault.kind, fault.operation), (FaultKind::WriteRace, Some(OpId(1))));
     let mut script = Scripted::new(Collective::Reduce, 3, 1);
     script.push(Rank(1), run(OpKind::PutReduceInput, 0, INPUT, OUTPUT), &[]);
-    script.push(Rank(2), run(OpKind::PutReduce, 0, INPUT, OUTPUT), &[Dependency::on(Rank(1), 0, 0)]);
+    script.push(Rank(2), run(OpKind::PutReduce, 0, INPUT, OUTPUT), &[Dependency::on_operation(Rank(1), 0, 0)]);
     assert_eq!(script.verify(), Ok(2));
 }
 
 #[test]
 fn duplicate_and_missing_contributions_are_faults() {
     let mut script = pair();
-    script.push(Rank(1), run(OpKind::PutReduce, 0, INPUT, OUTPUT), &[Dependency::on(Rank(0), 0, 0)]);
+    script.push(Rank(1), run(OpKind::PutReduce, 0, INPUT, OUTPUT), &[Dependency::on_operation(Rank(0), 0, 0)]);
     assert_eq!(script.fault().kind, FaultKind::CountedTwice);
     let mut script = Scripted::new(Collective::AllReduce, 2, 1);
     script.push(Rank(0), run(OpKind::Copy, 0, INPUT, OUTPUT), &[]);
@@ -195,7 +195,7 @@ fn unread_data_is_a_fault() {
     assert_eq!((fault.kind, fault.operation), (FaultKind::Unread, Some(OpId(2))));
     // Overwritten before it is read.
     let mut script = pair();
-    script.push(Rank(0), run(OpKind::Put, 1, OUTPUT, OUTPUT), &[Dependency::on(Rank(0), 0, 0)]);
+    script.push(Rank(0), run(OpKind::Put, 1, OUTPUT, OUTPUT), &[Dependency::on_operation(Rank(0), 0, 0)]);
     let fault = script.fault();
     assert_eq!((fault.kind, fault.operation), (FaultKind::Unread, Some(OpId(0))));
 }
@@ -204,9 +204,9 @@ fn unread_data_is_a_fault() {
 fn dependency_cycles_are_deadlocks() {
     let mut script = Scripted::waits(2);
     script.push(Rank(0), wait_run(OpKind::Wait), &[]);
-    script.push(Rank(0), wait_run(OpKind::Wait), &[Dependency::on(Rank(1), 1, 0)]);
-    script.push(Rank(1), wait_run(OpKind::Wait), &[Dependency::on(Rank(0), 1, 0)]);
-    script.push(Rank(1), wait_run(OpKind::Signal), &[Dependency::on(Rank(1), 0, 0)]);
+    script.push(Rank(0), wait_run(OpKind::Wait), &[Dependency::on_operation(Rank(1), 1, 0)]);
+    script.push(Rank(1), wait_run(OpKind::Wait), &[Dependency::on_operation(Rank(0), 1, 0)]);
+    script.push(Rank(1), wait_run(OpKind::Signal), &[Dependency::on_operation(Rank(1), 0, 0)]);
     let fault = script.fault();
     assert_eq!((fault.kind, fault.operation), (FaultKind::Deadlock, Some(OpId(1))));
     assert!(fault.found.contains("1 -> 3 -> 2 -> 1"), "{}", fault.found);
@@ -217,7 +217,7 @@ fn overlapping_spans_race_with_themselves() {
     let mut script = Scripted::new(Collective::SendRecv, 1, 1);
     script.push(Rank(0), run(OpKind::Copy, 0, INPUT, SCRATCH), &[]);
     let overlapping = Run { span: 2, ..run(OpKind::Copy, 0, SCRATCH, (Buffer::Scratch, 1)) };
-    script.push(Rank(0), overlapping, &[Dependency::on(Rank(0), 0, 0)]);
+    script.push(Rank(0), overlapping, &[Dependency::on_operation(Rank(0), 0, 0)]);
     assert_eq!(script.fault().kind, FaultKind::ReadRace);
 }
 
@@ -228,7 +228,7 @@ fn blocks_and_peers_are_checked() {
     assert_eq!(script.fault().kind, FaultKind::UnevenBlocks);
     let mut script = Scripted::new(Collective::SendRecv, 2, 1);
     script.push(Rank(0), run(OpKind::Copy, 1, INPUT, OUTPUT), &[]);
-    assert_eq!(script.fault().kind, FaultKind::StrayPeer);
+    assert_eq!(script.fault().kind, FaultKind::LocalOperationWithPeer);
     assert_eq!(Scripted::new(Collective::SendRecv, 2, 1).fault().operation, None);
 }
 
@@ -241,8 +241,8 @@ fn full_fifos_deadlock_if_the_first_put_is_not_consumed() {
         script.push(Rank(0), run(OpKind::Copy, 0, (Buffer::Input, chunk), (Buffer::Output, chunk)), &[]);
     }
     let take = |chunk| run(OpKind::Copy, 1, (Buffer::Scratch, chunk), (Buffer::Output, chunk));
-    script.push(Rank(1), take(1), &[Dependency::on(Rank(0), 2, 0)]);
-    script.push(Rank(1), take(0), &[Dependency::on(Rank(0), 0, 0), Dependency::on(Rank(1), 0, 0)]);
+    script.push(Rank(1), take(1), &[Dependency::on_operation(Rank(0), 2, 0)]);
+    script.push(Rank(1), take(0), &[Dependency::on_operation(Rank(0), 0, 0), Dependency::on_operation(Rank(1), 0, 0)]);
     let schedule = Schedule::build(&script).unwrap();
     let with_depth = |depth| verify(&schedule, &VerifyOptions { fifo_depth: Some(depth) });
     assert_eq!(with_depth(2).map(|v| v.operations), Ok(6));
@@ -320,19 +320,19 @@ fn barriers_must_wait_for_every_rank() {
     let mut script = Scripted::waits(2);
     script.header.call.collective = Collective::Barrier;
     script.push(Rank(0), signal(1), &[]);
-    script.push(Rank(1), signal(0), &[Dependency::on(Rank(0), 0, 0)]);
+    script.push(Rank(1), signal(0), &[Dependency::on_operation(Rank(0), 0, 0)]);
     let fault = script.fault();
-    assert_eq!((fault.kind, fault.rank, fault.operation), (FaultKind::NotAwaited, Rank(0), None));
+    assert_eq!((fault.kind, fault.rank, fault.operation), (FaultKind::BarrierNotAwaited, Rank(0), None));
     assert_eq!(
         fault.to_string(),
         "a rank may leave before another has come: found nothing of rank 1 before the end of rank 0, expected something of \
          every rank"
     );
-    script.push(Rank(0), wait_run(OpKind::Wait), &[Dependency::on(Rank(1), 0, 0)]);
+    script.push(Rank(0), wait_run(OpKind::Wait), &[Dependency::on_operation(Rank(1), 0, 0)]);
     assert_eq!(script.verify(), Ok(3));
     // A rank without operations leaves immediately.
     let mut script = Scripted::waits(300);
     script.header.call.collective = Collective::Barrier;
     let fault = script.fault();
-    assert_eq!((fault.kind, fault.rank), (FaultKind::NotAwaited, Rank(0)));
+    assert_eq!((fault.kind, fault.rank), (FaultKind::BarrierNotAwaited, Rank(0)));
 }

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use fabricast_reports::chart::{Estimated, EstimatesTable, Format};
+use fabricast_reports::chart::{EstimatesTable, Format, ParameterEstimate};
 
 use super::{Answer, text};
 use crate::failure::Failure;
@@ -16,10 +16,10 @@ pub struct Chart<'a> {
 
 impl<'a> Chart<'a> {
     /// Creates the chart's destination. Checks that it can be written, before the fit.
-    pub fn at(path: Option<&'a Path>, output: &Output) -> Result<Option<Self>, Failure> {
+    pub fn new(path: Option<&'a Path>, output: &Output) -> Result<Option<Self>, Failure> {
         let Some(path) = path else { return Ok(None) };
-        let format = Format::of_path(path).map_err(|error| Failure::input(error.to_string()))?;
-        output.check_beside(path)?;
+        let format = Format::from_path(path).map_err(|error| Failure::input(error.to_string()))?;
+        output.check_additional_file(path)?;
         Ok(Some(Self { path, format }))
     }
 
@@ -28,11 +28,11 @@ impl<'a> Chart<'a> {
         let calibration = answer.calibration;
         let percent = |share: f64| format!("{:.1} %", share * 100.0);
         let lines = text::lines(answer).into_iter().filter(|(_, summary, _)| summary.rows > 0);
-        let errors = lines.map(|(what, summary, coverage)| {
+        let errors = lines.map(|(label, summary, coverage)| {
             let inside = coverage.map_or(String::new(), |coverage| percent(coverage.share()));
-            [what, percent(summary.median), percent(summary.p90), inside]
+            [label, percent(summary.median), percent(summary.p90), inside]
         });
-        let estimates = calibration.estimates.iter().map(|estimate| Estimated {
+        let estimates = calibration.estimates.iter().map(|estimate| ParameterEstimate {
             name: estimate.parameter.name(),
             unit: estimate.parameter.unit().name().to_owned(),
             value: estimate.value,

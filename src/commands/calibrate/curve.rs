@@ -4,22 +4,22 @@ use std::path::{Path, PathBuf};
 
 use fabricast_planner::study::is_study;
 use fabricast_reports::table::{Column, Table, Unit, Value, stacked};
-use fabricast_topologies::read::{Limit, text_of_file};
+use fabricast_topologies::read::{Limit, read_text_file};
 use fabricast_validate::calibrate::curve::{CurveError, CurveFit, StepErrors, calibrate_curve};
 use fabricast_validate::compare::Summary;
 use serde::Serialize;
 
-use super::figure::{self, Figure};
+use super::figure::{self, ParameterEstimate};
 use crate::args::CalibrateArgs;
-use crate::commands::study::Asked;
+use crate::commands::study::LoadedStudy;
 use crate::failure::Failure;
 use crate::output::{self, Format, Output};
 
 /// Returns the study among the input files, which must then be the only file.
-pub fn study_among(paths: &[PathBuf]) -> Result<Option<&Path>, Failure> {
+pub fn find_study(paths: &[PathBuf]) -> Result<Option<&Path>, Failure> {
     let mut study = None;
     for path in paths {
-        if is_study(&text_of_file(path, Limit::STUDY)?) {
+        if is_study(&read_text_file(path, Limit::STUDY)?) {
             study = Some(path.as_path());
         }
     }
@@ -29,13 +29,13 @@ pub fn study_among(paths: &[PathBuf]) -> Result<Option<&Path>, Failure> {
                 "measured steps tell the curve of kernels, manifests what collectives cost: expected one or the other";
             Err(Failure::input(format!("{}: {message}", path.display())))
         }
-        found => Ok(found),
+        study => Ok(study),
     }
 }
 
 #[derive(Serialize)]
 struct Json {
-    figures: Vec<Figure>,
+    figures: Vec<ParameterEstimate>,
     steps: Vec<StepJson>,
     before: ErrorsJson,
     fitted: ErrorsJson,
@@ -71,7 +71,7 @@ struct Row<'a> {
 }
 
 pub fn run(args: &CalibrateArgs, path: &Path, output: &Output) -> Result<(), Failure> {
-    let refused = [
+    let profile_options = [
         ("--hold-out", !args.hold_out.is_empty()),
         ("--network", args.network.is_some()),
         ("--profile", args.profile.is_some()),
@@ -79,43 +79,43 @@ pub fn run(args: &CalibrateArgs, path: &Path, output: &Output) -> Result<(), Fai
         ("--date", args.date.is_some()),
         ("--chart", args.chart.is_some()),
     ];
-    if let Some((option, _)) = refused.iter().find(|(_, is_given)| *is_given) {
+    if let Some((option, _)) = profile_options.iter().find(|(_, is_set)| *is_set) {
         return Err(Failure::input(format!("{option} is of profiles: measured steps tell the curve of kernels alone")));
     }
-    let asked = Asked::read(path, output)?;
-    let fit = calibrate_curve(&asked.study, &asked.fabrics).map_err(|error| match error {
+    let loaded = LoadedStudy::read(path, output)?;
+    let fit = calibrate_curve(&loaded.study, &loaded.fabrics).map_err(|error| match error {
         CurveError::Study(error) => error.into(),
         CurveError::NoSuchStep { ref place, .. } | CurveError::Contradiction { ref place, .. } => {
-            Failure::at(error.to_string(), None, Some(place.as_ref()))
+            Failure::input_at(error.to_string(), None, Some(place.as_ref()))
         }
         CurveError::TooFewSteps { .. } => Failure::input(format!("{}: {error}", path.display())),
     })?;
-    let study = &asked.study;
-    let row = |(one, &errors)| -> Option<Row<'_>> {
-        let one: &fabricast_planner::study::MeasuredStep = one;
+    let study = &loaded.study;
+    let row = |(step, &errors)| -> Option<Row<'_>> {
+        let step: &fabricast_planner::study::MeasuredStep = step;
         Some(Row {
-            candidate: &study.candidates.get(one.candidate)?.name,
-            job: study.jobs.get(one.job)?.name(),
-            figure: one.figure.key(),
-            measured: one.value,
+            candidate: &study.candidates.get(step.candidate)?.name,
+            job: study.jobs.get(step.job)?.name(),
+            figure: step.figure.key(),
+            measured: step.value,
             errors,
         })
     };
     let rows: Vec<Row<'_>> = study.measured.iter().zip(&fit.errors).filter_map(row).collect();
     let written = match output.format {
-        Format::Text => stacked(&[steps(&rows), errors(&fit), figures(&fit)], &output.look()),
+        Format::Text => stacked(&[steps(&rows), errors(&fit), figures(&fit)], &output.text_options()),
         Format::Csv => crate::commands::csv(&steps(&rows))?,
         Format::Json => output::json(&json(&rows, &fit))?,
     };
     let table = toml(&fit, path);
-    let beside = output.file.as_deref().map(|file| (file, table.as_bytes()));
-    Output { file: None, ..output.clone() }.write_with(&written, beside)
+    let additional_file = output.file.as_deref().map(|file| (file, table.as_bytes()));
+    Output { file: None, ..output.clone() }.write_with(&written, additional_file)
 }
 
 /// The fitted parameters as the `[efficiency]` table of a study.
 fn toml(fit: &CurveFit, path: &Path) -> String {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
-    let mut text = format!("# fabricast calibrate {name}: {} measured steps\n[efficiency]\n", fit.of_runs().count());
+    let mut text = format!("# fabricast calibrate {name}: {} measured steps\n[efficiency]\n", fit.run_errors().count());
     for figure in fit.figures {
         let value = match figure.unit {
             "" => format!("{:.4}", figure.value),
@@ -128,11 +128,11 @@ fn toml(fit: &CurveFit, path: &Path) -> String {
 
 /// Error statistics for each curve.
 fn lines(fit: &CurveFit) -> [(&'static str, Summary); 3] {
-    let of = |pick: fn(&StepErrors) -> f64| Summary::of(fit.of_runs().map(pick));
+    let summarize = |error: fn(&StepErrors) -> f64| Summary::from_errors(fit.run_errors().map(error));
     [
-        ("the study's curve", of(|step| step.before)),
-        ("fitted", of(|step| step.fitted)),
-        ("each left out and predicted", of(|step| step.left_out)),
+        ("the study's curve", summarize(|step| step.initial)),
+        ("fitted", summarize(|step| step.fitted)),
+        ("each left out and predicted", summarize(|step| step.left_out)),
     ]
 }
 
@@ -148,12 +148,12 @@ fn json(rows: &[Row<'_>], fit: &CurveFit) -> Json {
         job: row.job.to_owned(),
         figure: row.figure,
         measured: row.measured,
-        error_before: row.errors.before,
+        error_before: row.errors.initial,
         error_fitted: row.errors.fitted,
         error_left_out: row.errors.left_out,
     };
     Json {
-        figures: fit.figures.into_iter().map(Figure::from).collect(),
+        figures: fit.figures.into_iter().map(ParameterEstimate::from).collect(),
         steps: rows.iter().map(step).collect(),
         before,
         fitted,
@@ -178,7 +178,7 @@ fn steps(rows: &[Row<'_>]) -> Table {
             Value::text(row.job).into(),
             Value::text(row.figure).into(),
             Value::Number(row.measured).into(),
-            Value::Deviation(row.errors.before).into(),
+            Value::Deviation(row.errors.initial).into(),
             Value::Deviation(row.errors.fitted).into(),
             Value::Deviation(row.errors.left_out).into(),
         ]);
@@ -195,9 +195,9 @@ fn errors(fit: &CurveFit) -> Table {
         Column::new("p90", "p90", Unit::Percent),
         Column::new("bias", "bias", Unit::Percent),
     ]);
-    for (what, summary) in lines(fit) {
+    for (curve, summary) in lines(fit) {
         table.row(vec![
-            Value::text(what).into(),
+            Value::text(curve).into(),
             Value::Count(summary.rows as u64).into(),
             Value::Share(summary.median).into(),
             Value::Share(summary.p90).into(),
@@ -209,5 +209,5 @@ fn errors(fit: &CurveFit) -> Table {
 
 fn figures(fit: &CurveFit) -> Table {
     let first = Column::new("figure", "[efficiency]", Unit::Text);
-    figure::table(first, fit.figures.into_iter().map(Figure::from), |value| format!("{value:8.4}"))
+    figure::table(first, fit.figures.into_iter().map(ParameterEstimate::from), |value| format!("{value:8.4}"))
 }

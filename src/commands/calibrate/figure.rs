@@ -4,12 +4,12 @@ use std::borrow::Cow;
 
 use fabricast_reports::table::{Column, Table, Unit, Value};
 use fabricast_validate::calibrate::Estimate;
+use fabricast_validate::calibrate::benchmark::BenchmarkFigure;
 use fabricast_validate::calibrate::curve::CurveFigure;
-use fabricast_validate::calibrate::physical::Told;
 use serde::Serialize;
 
 #[derive(Serialize)]
-pub struct Figure {
+pub struct ParameterEstimate {
     name: Cow<'static, str>,
     value: f64,
     low: f64,
@@ -17,27 +17,31 @@ pub struct Figure {
     unit: &'static str,
 }
 
-impl From<&Estimate> for Figure {
+impl From<&Estimate> for ParameterEstimate {
     fn from(estimate: &Estimate) -> Self {
         let Estimate { parameter, value, low, high } = *estimate;
         Self { name: parameter.name().into(), value, low, high, unit: parameter.unit().name() }
     }
 }
 
-impl From<CurveFigure> for Figure {
+impl From<CurveFigure> for ParameterEstimate {
     fn from(CurveFigure { name, value, low, high, unit }: CurveFigure) -> Self {
         Self { name: name.into(), value, low, high, unit }
     }
 }
 
-impl From<Told> for Figure {
-    fn from(Told { name, value, low, high, unit }: Told) -> Self {
+impl From<BenchmarkFigure> for ParameterEstimate {
+    fn from(BenchmarkFigure { name, value, low, high, unit }: BenchmarkFigure) -> Self {
         Self { name: name.into(), value, low, high, unit }
     }
 }
 
 /// Table with a row per parameter; `first` is the column of names.
-pub fn table(first: Column, figures: impl IntoIterator<Item = Figure>, shown: impl Fn(f64) -> String) -> Table {
+pub fn table(
+    first: Column,
+    figures: impl IntoIterator<Item = ParameterEstimate>,
+    format_value: impl Fn(f64) -> String,
+) -> Table {
     let mut table = Table::new(vec![
         first,
         Column::new("value", "value", Unit::Text),
@@ -45,8 +49,8 @@ pub fn table(first: Column, figures: impl IntoIterator<Item = Figure>, shown: im
         Column::new("high", "and", Unit::Text),
         Column::new("unit", "", Unit::Text),
     ]);
-    for Figure { name, value, low, high, unit } in figures {
-        let cell = |figure: f64| Value::text(shown(figure)).into();
+    for ParameterEstimate { name, value, low, high, unit } in figures {
+        let cell = |figure: f64| Value::text(format_value(figure)).into();
         table.row(vec![Value::text(name).into(), cell(value), cell(low), cell(high), Value::text(unit).into()]);
     }
     table

@@ -9,7 +9,7 @@ mod text;
 
 use fabricast_sim::profile::{MeasuredNetwork, Profile};
 use fabricast_topologies::{Fabric, fabric::Figures};
-use fabricast_validate::calibrate::{Calibration, Residual, Task, calibrate, calibrate_network};
+use fabricast_validate::calibrate::{Calibration, CalibrationRequest, Residual, calibrate, calibrate_network};
 use fabricast_validate::compare::Summary;
 use fabricast_validate::measured::manifest::{self, Measurement, Role};
 
@@ -26,7 +26,7 @@ struct Answer<'a> {
 }
 
 /// Error statistics of all rows, of rows with forced algorithm and protocol, and of rows that the library chose.
-struct ByChoice {
+struct ErrorsByChoice {
     all: Summary,
     forced: Summary,
     chosen: Summary,
@@ -35,24 +35,28 @@ struct ByChoice {
 impl Answer<'_> {
     fn is_forced(&self, row: &Residual) -> bool {
         let configuration = self.measurements.get(row.measurement).map(|measurement| &measurement.configuration);
-        configuration.is_some_and(|one| one.algorithm.is_some() && one.protocol.is_some())
+        configuration.is_some_and(|configuration| configuration.algorithm.is_some() && configuration.protocol.is_some())
     }
 
-    fn by_choice(&self, rows: &[Residual]) -> ByChoice {
-        let of = |wanted: &dyn Fn(&Residual) -> bool| {
-            Summary::of(rows.iter().filter(|row| wanted(row)).map(|row| row.error))
+    fn by_choice(&self, rows: &[Residual]) -> ErrorsByChoice {
+        let summarize = |is_selected: &dyn Fn(&Residual) -> bool| {
+            Summary::from_errors(rows.iter().filter(|row| is_selected(row)).map(|row| row.error))
         };
-        ByChoice { all: of(&|_| true), forced: of(&|row| self.is_forced(row)), chosen: of(&|row| !self.is_forced(row)) }
+        ErrorsByChoice {
+            all: summarize(&|_| true),
+            forced: summarize(&|row| self.is_forced(row)),
+            chosen: summarize(&|row| !self.is_forced(row)),
+        }
     }
 }
 
 pub fn run(args: &CalibrateArgs, output: &Output) -> Result<(), Failure> {
-    let chart = chart::Chart::at(args.chart.as_deref(), output)?;
+    let chart = chart::Chart::new(args.chart.as_deref(), output)?;
     let (benches, manifests) = physical::split(&args.manifests)?;
     if manifests.is_empty() {
         return physical::run(args, &benches, output);
     }
-    if let Some(study) = curve::study_among(&manifests)? {
+    if let Some(study) = curve::find_study(&manifests)? {
         return curve::run(args, study, output);
     }
     let mut loaded = Vec::new();
@@ -64,7 +68,7 @@ pub fn run(args: &CalibrateArgs, output: &Output) -> Result<(), Failure> {
     }
     let mut parts = loaded.into_iter().map(|one| one.measurements);
     let (device, launches): (Vec<Measurement>, Vec<Measurement>) = match &args.network {
-        Some(name) => (on_network(parts.flatten().collect(), name)?, Vec::new()),
+        Some(name) => (select_network(parts.flatten().collect(), name)?, Vec::new()),
         None => (parts.next().unwrap_or_default(), parts.flatten().collect()),
     };
     let mut base = match (&args.profile, device.first()) {
@@ -72,12 +76,18 @@ pub fn run(args: &CalibrateArgs, output: &Output) -> Result<(), Failure> {
         (None, Some(first)) => Profile::for_fabric(&first.fabric)?,
         (None, None) => return Err(Failure::input("the manifest has no measurement".to_owned())),
     };
-    let said = base.sources.len();
-    physical::tell(&mut base, &benches)?;
-    let benched = base.sources.split_off(said);
-    let task = Task { device: &device, launches: &launches, base: &base, prior: args.prior, hold_out: &args.hold_out };
+    let source_count = base.sources.len();
+    physical::apply_benchmarks(&mut base, &benches)?;
+    let benchmark_sources = base.sources.split_off(source_count);
+    let request = CalibrationRequest {
+        device: &device,
+        launches: &launches,
+        base: &base,
+        prior: args.prior,
+        hold_out: &args.hold_out,
+    };
     let fit = if args.network.is_some() { calibrate_network } else { calibrate };
-    let mut calibration = fit(task).map_err(|error| Failure::input(error.to_string()))?;
+    let mut calibration = fit(request).map_err(|error| Failure::input(error.to_string()))?;
     if calibration.without_strategy > 0 {
         output.warn(&format!("{} rows are not used: it is not known what ran", calibration.without_strategy));
     }
@@ -91,12 +101,12 @@ pub fn run(args: &CalibrateArgs, output: &Output) -> Result<(), Failure> {
         (profile.compute_capability, profile.gpus) = gpus(&first.fabric, &base);
     }
     profile.sources = sources(&manifests, args.network.as_deref(), (&device, &launches));
-    profile.sources.extend(benched);
+    profile.sources.extend(benchmark_sources);
     let measurements: Vec<Measurement> = device.into_iter().chain(launches).collect();
     let answer = Answer { measurements: &measurements, calibration: &calibration };
     let written = match output.format {
-        Format::Json => output::json(&json::of(&answer))?,
-        Format::Text => text::of(&answer, &output.look()),
+        Format::Json => output::json(&json::calibration_json(&answer))?,
+        Format::Text => text::calibration_text(&answer, &output.text_options()),
         Format::Csv => super::csv(&text::csv(&answer))?,
     };
     let profile = match (&args.network, measurements.first()) {
@@ -108,24 +118,28 @@ pub fn run(args: &CalibrateArgs, output: &Output) -> Result<(), Failure> {
     let picture = chart.as_ref().map(|chart| chart.draw(&answer)).transpose()?;
     let pictures = chart.iter().map(chart::Chart::path).zip(picture.iter().map(Vec::as_slice));
     let profiles = output.file.as_deref().map(|path| (path, profile.as_bytes()));
-    let beside: Vec<_> = profiles.into_iter().chain(pictures).collect();
-    Output { file: None, ..output.clone() }.write_beside(&written, &beside)
+    let additional_files: Vec<_> = profiles.into_iter().chain(pictures).collect();
+    Output { file: None, ..output.clone() }.write_with_files(&written, &additional_files)
 }
 
 /// Known settings of a machine's network plugin.
 fn settings(fabric: &Fabric) -> Option<String> {
-    MeasuredNetwork::of(fabric).ok().flatten()?.settings
+    MeasuredNetwork::measured_for(fabric).ok().flatten()?.settings
 }
 
 /// Returns the measurements of several hosts on the named shipped network, or all of several hosts if none is on it.
-fn on_network(measurements: Vec<Measurement>, name: &str) -> Result<Vec<Measurement>, Failure> {
-    let mut several = Vec::new();
-    for one in measurements.into_iter().filter(|one| one.configuration.nodes > 1) {
-        let network = MeasuredNetwork::for_machine(&one.fabric)?;
-        several.push((network.is_some_and(|network| network.name == name), one));
+fn select_network(measurements: Vec<Measurement>, name: &str) -> Result<Vec<Measurement>, Failure> {
+    let mut multi_host = Vec::new();
+    for measurement in measurements.into_iter().filter(|measurement| measurement.configuration.nodes > 1) {
+        let network = MeasuredNetwork::for_machine(&measurement.fabric)?;
+        multi_host.push((network.is_some_and(|network| network.name == name), measurement));
     }
-    let any = several.iter().any(|(is_on_it, _)| *is_on_it);
-    Ok(several.into_iter().filter(|(is_on_it, _)| *is_on_it || !any).map(|(_, one)| one).collect())
+    let has_match = multi_host.iter().any(|(is_match, _)| *is_match);
+    Ok(multi_host
+        .into_iter()
+        .filter(|(is_match, _)| *is_match || !has_match)
+        .map(|(_, measurement)| measurement)
+        .collect())
 }
 
 /// Compute capability and model of a fabric's GPUs, with those of the starting profile as defaults.
@@ -148,21 +162,25 @@ fn sources(
 ) -> Vec<String> {
     let names: Vec<String> = paths.iter().filter_map(|path| Some(path.file_name()?.to_str()?.to_owned())).collect();
     let rows = |measurements: &[Measurement]| -> usize {
-        measurements.iter().filter(|one| one.role == Role::Fit).map(|one| one.rows.len()).sum()
+        measurements
+            .iter()
+            .filter(|measurement| measurement.role == Role::Fit)
+            .map(|measurement| measurement.rows.len())
+            .sum()
     };
-    let (of_device, of_launches) = (rows(device), rows(launches));
-    let what = match network {
+    let (device_rows, launch_rows) = (rows(device), rows(launches));
+    let summary = match network {
         Some(name) => {
-            format!("fabricast calibrate {} --network {name}: {of_device} rows of several hosts", names.join(" "))
+            format!("fabricast calibrate {} --network {name}: {device_rows} rows of several hosts", names.join(" "))
         }
         None => format!(
-            "fabricast calibrate {}: {of_device} rows for device costs, {of_launches} for launch costs of other modes",
+            "fabricast calibrate {}: {device_rows} rows for device costs, {launch_rows} for launch costs of other modes",
             names.join(" ")
         ),
     };
-    let mut sources = vec![what];
-    let fitted = device.iter().filter(|one| one.role == Role::Fit);
-    let mut machines: Vec<String> = fitted.filter_map(|one| one.notes.hardware.clone()).collect();
+    let mut sources = vec![summary];
+    let fitted = device.iter().filter(|measurement| measurement.role == Role::Fit);
+    let mut machines: Vec<String> = fitted.filter_map(|measurement| measurement.notes.hardware.clone()).collect();
     machines.sort();
     machines.dedup();
     sources.extend(machines);

@@ -3,13 +3,13 @@
 use std::path::PathBuf;
 
 use fabricast_sim::profile::Profile;
-use fabricast_topologies::read::{Limit, text_of_file};
-use fabricast_validate::calibrate::physical::{self, Told};
+use fabricast_topologies::read::{Limit, read_text_file};
+use fabricast_validate::calibrate::benchmark::{self, BenchmarkFigure};
 use fabricast_validate::gpu::bench::{self, Bench};
 use fabricast_validate::measured::gpu_run;
 use serde::Serialize;
 
-use super::figure::Figure;
+use super::figure::ParameterEstimate;
 use crate::args::CalibrateArgs;
 use crate::failure::Failure;
 use crate::output::{self, Format, Output};
@@ -27,7 +27,7 @@ pub fn split(paths: &[PathBuf]) -> Result<(Vec<Benchmark>, Vec<PathBuf>), Failur
     for path in paths {
         if path.extension().is_some_and(|extension| extension == "json") {
             let file = path.display().to_string();
-            let text = text_of_file(path, Limit::LOG)?;
+            let text = read_text_file(path, Limit::LOG)?;
             if !gpu_run::is_run(&text) {
                 benches.push(Benchmark { bench: bench::read(&text, &file)?, file });
                 continue;
@@ -42,25 +42,25 @@ pub fn split(paths: &[PathBuf]) -> Result<(Vec<Benchmark>, Vec<PathBuf>), Failur
 ///
 /// # Errors
 /// [`Failure`]: a benchmark determines no parameter.
-pub fn tell(profile: &mut Profile, benches: &[Benchmark]) -> Result<Vec<Told>, Failure> {
-    let mut told: Vec<Told> = Vec::new();
+pub fn apply_benchmarks(profile: &mut Profile, benches: &[Benchmark]) -> Result<Vec<BenchmarkFigure>, Failure> {
+    let mut estimates: Vec<BenchmarkFigure> = Vec::new();
     for Benchmark { bench, file } in benches {
-        let figures = physical::tell(profile, bench)?;
+        let figures = benchmark::apply_benchmark(profile, bench)?;
         if figures.is_empty() {
             return Err(Failure::input(format!(
                 "{file}: tells nothing of a profile: expected rates between the host and a GPU, or copies over NVLink"
             )));
         }
-        told.retain(|old| figures.iter().all(|new| new.name != old.name));
-        told.extend(figures);
+        estimates.retain(|old| figures.iter().all(|new| new.name != old.name));
+        estimates.extend(figures);
     }
-    Ok(told)
+    Ok(estimates)
 }
 
 #[derive(Serialize)]
 struct Json<'a> {
     profile: &'a str,
-    parameters: Vec<Figure>,
+    parameters: Vec<ParameterEstimate>,
 }
 
 /// Creates a profile from benchmarks alone. Parameters that they do not determine come from the starting profile.
@@ -73,33 +73,33 @@ pub fn run(args: &CalibrateArgs, benches: &[Benchmark], output: &Output) -> Resu
     if !args.hold_out.is_empty() {
         return Err(Failure::input("--hold-out leaves out rows of collectives, and benchmarks have none"));
     }
-    let told = tell(&mut profile, benches)?;
+    let estimates = apply_benchmarks(&mut profile, benches)?;
     if let Some(name) = &args.name {
         profile.name.clone_from(name);
     }
-    let measured = benches.last().and_then(|last| last.bench.date.get(..10)).map(str::to_owned);
-    if let Some(date) = args.date.clone().or(measured) {
+    let measured_date = benches.last().and_then(|last| last.bench.date.get(..10)).map(str::to_owned);
+    if let Some(date) = args.date.clone().or(measured_date) {
         profile.date = date;
     }
     let written = match output.format {
         Format::Json => {
-            let parameters = told.into_iter().map(Figure::from).collect();
+            let parameters = estimates.into_iter().map(ParameterEstimate::from).collect();
             output::json(&Json { profile: &profile.name, parameters })?
         }
-        Format::Text => told.iter().map(line).collect(),
+        Format::Text => estimates.iter().map(line).collect(),
         Format::Csv => {
-            let rows = told
+            let rows = estimates
                 .iter()
-                .map(|told| format!("{},{},{},{},{}\n", told.name, told.value, told.low, told.high, told.unit));
+                .map(|row| format!("{},{},{},{},{}\n", row.name, row.value, row.low, row.high, row.unit));
             std::iter::once("parameter,value,low,high,unit\n".to_owned()).chain(rows).collect()
         }
     };
     let text = profile.to_toml();
-    let beside = output.file.as_deref().map(|path| (path, text.as_bytes()));
-    Output { file: None, ..output.clone() }.write_with(&written, beside)
+    let additional_file = output.file.as_deref().map(|path| (path, text.as_bytes()));
+    Output { file: None, ..output.clone() }.write_with(&written, additional_file)
 }
 
-fn line(told: &Told) -> String {
-    let Told { name, value, low, high, unit } = told;
+fn line(estimate: &BenchmarkFigure) -> String {
+    let BenchmarkFigure { name, value, low, high, unit } = estimate;
     format!("{name:<40} {value:>8.4} {unit:<3} measured {low:.4} to {high:.4}\n")
 }

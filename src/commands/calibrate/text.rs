@@ -2,19 +2,19 @@
 
 use std::fmt::Write as _;
 
-use fabricast_reports::table::{Column, Look, Table, Unit, Value, stacked};
+use fabricast_reports::table::{Column, Table, TextOptions, Unit, Value, stacked};
 use fabricast_validate::calibrate::Residual;
 use fabricast_validate::compare::{Coverage, Summary};
 
-use super::figure::{self, Figure};
-use super::{Answer, ByChoice};
+use super::figure::{self, ParameterEstimate};
+use super::{Answer, ErrorsByChoice};
 
-pub fn of(answer: &Answer<'_>, look: &Look) -> String {
-    let mut text = stacked(&[errors(answer), parameters(answer, |value| format!("{value:10.4}"))], look);
-    let entangled = &answer.calibration.entangled;
-    let (untold, combined): (Vec<_>, Vec<_>) = entangled.iter().partition(|set| set.len() == 1);
-    if !untold.is_empty() {
-        let names: Vec<String> = untold.into_iter().flatten().map(|parameter| parameter.name()).collect();
+pub fn calibration_text(answer: &Answer<'_>, options: &TextOptions) -> String {
+    let mut text = stacked(&[errors(answer), parameters(answer, |value| format!("{value:10.4}"))], options);
+    let inseparable = &answer.calibration.inseparable;
+    let (undetermined, combined): (Vec<_>, Vec<_>) = inseparable.iter().partition(|set| set.len() == 1);
+    if !undetermined.is_empty() {
+        let names: Vec<String> = undetermined.into_iter().flatten().map(|parameter| parameter.name()).collect();
         text = format!("{}\n\nno row tells, and as before: {}\n", text.trim_end(), names.join(", "));
     }
     if !combined.is_empty() {
@@ -37,9 +37,9 @@ fn errors(answer: &Answer<'_>) -> Table {
         Column::new("bias", "bias", Unit::Percent),
         Column::new("inside", "in band", Unit::Percent),
     ]);
-    for (what, summary, coverage) in lines(answer).into_iter().filter(|(_, summary, _)| summary.rows > 0) {
+    for (label, summary, coverage) in lines(answer).into_iter().filter(|(_, summary, _)| summary.rows > 0) {
         table.row(vec![
-            Value::text(what).into(),
+            Value::text(label).into(),
             Value::Count(summary.rows as u64).into(),
             Value::Share(summary.median).into(),
             Value::Share(summary.p90).into(),
@@ -59,22 +59,27 @@ pub fn lines(answer: &Answer<'_>) -> Vec<(String, Summary, Option<Coverage>)> {
         ("fitted, all".to_owned(), fitted.all, None),
         ("other launch modes, device costs kept".to_owned(), answer.by_choice(&calibration.launches).all, None),
     ];
-    let mut left_out = |what: String, rows: &[Residual], coverage| {
-        let ByChoice { all, forced, chosen } = answer.by_choice(rows);
-        lines.push((format!("{what}, forced"), forced, None));
-        lines.push((format!("{what}, chosen by the library"), chosen, None));
-        lines.push((format!("{what}, all"), all, Some(coverage)));
+    let mut push_left_out = |label: String, rows: &[Residual], coverage| {
+        let ErrorsByChoice { all, forced, chosen } = answer.by_choice(rows);
+        lines.push((format!("{label}, forced"), forced, None));
+        lines.push((format!("{label}, chosen by the library"), chosen, None));
+        lines.push((format!("{label}, all"), all, Some(coverage)));
     };
-    left_out("a fifth left out and predicted".to_owned(), &calibration.cross_validated, calibration.coverage);
+    push_left_out("a fifth left out and predicted".to_owned(), &calibration.cross_validated, calibration.coverage);
     for held_out in &calibration.held_out {
-        left_out(format!("left out and predicted: {}", held_out.what), &held_out.residuals, held_out.coverage);
+        push_left_out(
+            format!("left out and predicted: {}", held_out.selection),
+            &held_out.residuals,
+            held_out.coverage,
+        );
     }
     lines
 }
 
-fn parameters(answer: &Answer<'_>, shown: impl Fn(f64) -> String) -> Table {
+fn parameters(answer: &Answer<'_>, format_value: impl Fn(f64) -> String) -> Table {
     let first = Column::new("parameter", "parameter", Unit::Text);
-    let mut table = figure::table(first, answer.calibration.estimates.iter().map(Figure::from), shown);
+    let mut table =
+        figure::table(first, answer.calibration.estimates.iter().map(ParameterEstimate::from), format_value);
     table.heading("");
     table
 }

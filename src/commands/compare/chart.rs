@@ -2,7 +2,7 @@
 
 use fabricast_reports::chart::{self, CompareChart, ComparedPoint, ComparedSeries, Format};
 
-use super::super::counted;
+use super::super::format_count;
 use super::{Answer, group_name};
 use crate::failure::Failure;
 
@@ -19,8 +19,8 @@ pub fn draw(answer: &Answer<'_>, format: Format) -> Result<Vec<u8>, Failure> {
             low: row.low,
             high: row.high,
         };
-        match series.iter_mut().find(|(known, _)| *known == key) {
-            Some((_, known)) => known.points.push(point),
+        match series.iter_mut().find(|(other, _)| *other == key) {
+            Some((_, series)) => series.points.push(point),
             None => {
                 let name = format!("{} {}", key.0, key.1);
                 let protocol = key.1.to_string();
@@ -28,10 +28,14 @@ pub fn draw(answer: &Answer<'_>, format: Format) -> Result<Vec<u8>, Failure> {
             }
         }
     }
-    series.sort_by_key(|(key, found)| (std::cmp::Reverse(found.points.len()), *key));
+    series.sort_by_key(|(key, series)| (std::cmp::Reverse(series.points.len()), *key));
     let title = match comparison.groups.len() {
         1 => group_name(answer, 0),
-        groups => format!("{} in {}", counted(comparison.summary.rows as u64, "row"), counted(groups as u64, "group")),
+        groups => format!(
+            "{} in {}",
+            format_count(comparison.summary.rows as u64, "row"),
+            format_count(groups as u64, "group")
+        ),
     };
     let summary = comparison.summary;
     let subtitle = format!(
@@ -41,6 +45,7 @@ pub fn draw(answer: &Answer<'_>, format: Format) -> Result<Vec<u8>, Failure> {
         summary.bias * 100.0,
         comparison.coverage.share() * 100.0
     );
-    let figure = CompareChart { title, subtitle, series: series.into_iter().map(|(_, one)| one).collect() }.figure();
+    let figure =
+        CompareChart { title, subtitle, series: series.into_iter().map(|(_, series)| series).collect() }.figure();
     chart::render(&figure, format).map_err(|error| Failure::Failed(error.to_string()))
 }

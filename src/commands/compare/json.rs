@@ -16,9 +16,10 @@ pub struct ComparisonJson<'a> {
     summary: SummaryJson,
     coverage: CoverageJson,
     /// Null if no call was measured with several forced strategies.
-    regret: Option<RegretJson>,
+    regret: Option<PickSlowdownJson>,
     /// Errors without outliers of the measurement.
-    without_accidents: SummaryJson,
+    #[serde(rename = "without_accidents")]
+    without_outliers: SummaryJson,
     /// Assumptions for facts that neither the logs nor their descriptions contain.
     assumptions: Vec<&'a str>,
     /// Contradictions and peculiarities, for example a GPU model that differs from the fabric's, or runs without MPI.
@@ -30,9 +31,10 @@ pub struct ComparisonJson<'a> {
 }
 
 #[derive(Serialize)]
-struct RegretJson {
+struct PickSlowdownJson {
     calls: usize,
-    ways: usize,
+    #[serde(rename = "ways")]
+    forced_strategies: usize,
     mean: f64,
     p90: f64,
     worst: f64,
@@ -119,7 +121,7 @@ struct ContradictionJson {
 }
 
 /// Creates the JSON of a comparison.
-pub fn of<'a>(answer: &Answer<'a>) -> ComparisonJson<'a> {
+pub fn comparison_json<'a>(answer: &Answer<'a>) -> ComparisonJson<'a> {
     let comparison = answer.comparison;
     let rejected = answer.measurements.iter().flat_map(|measurement| {
         let file = measurement.file.display().to_string();
@@ -129,24 +131,20 @@ pub fn of<'a>(answer: &Answer<'a>) -> ComparisonJson<'a> {
             reason: rejected.reason.to_string(),
         })
     });
-    let contradictions = answer.loaded.contradictions.iter().map(|found| ContradictionJson {
-        bytes: found.bytes,
-        shortest_us: found.shortest.1.us(),
-        shortest_at: found.shortest.0.to_string(),
-        longest_us: found.longest.1.us(),
-        longest_at: found.longest.0.to_string(),
+    let contradictions = answer.loaded.contradictions.iter().map(|contradiction| ContradictionJson {
+        bytes: contradiction.bytes,
+        shortest_us: contradiction.shortest.1.us(),
+        shortest_at: contradiction.shortest.0.to_string(),
+        longest_us: contradiction.longest.1.us(),
+        longest_at: contradiction.longest.0.to_string(),
     });
     ComparisonJson {
         summary: comparison.summary.into(),
         coverage: comparison.coverage.into(),
-        regret: comparison.regret.map(|Regret { calls, ways, mean, p90, worst }| RegretJson {
-            calls,
-            ways,
-            mean,
-            p90,
-            worst,
+        regret: comparison.regret.map(|Regret { calls, strategies: forced_strategies, mean, p90, worst }| {
+            PickSlowdownJson { calls, forced_strategies, mean, p90, worst }
         }),
-        without_accidents: comparison.smooth.into(),
+        without_outliers: comparison.without_outliers.into(),
         assumptions: distinct(answer, |context| &context.assumptions),
         remarks: distinct(answer, |context| &context.remarks),
         groups: comparison.groups.iter().filter_map(|group| group_json(answer, group)).collect(),
@@ -195,14 +193,14 @@ fn group_json<'a>(answer: &Answer<'a>, group: &'a Group) -> Option<GroupJson<'a>
 }
 
 impl<'a> From<&'a Explanation> for ExplanationJson<'a> {
-    fn from(found: &'a Explanation) -> Self {
+    fn from(explanation: &'a Explanation) -> Self {
         Self {
-            parameter: found.knob.to_string(),
-            factor: found.factor,
-            now: &found.now,
-            then: &found.then,
-            median_before: found.before,
-            median_after: found.after,
+            parameter: explanation.parameter.to_string(),
+            factor: explanation.factor,
+            now: &explanation.current,
+            then: &explanation.required,
+            median_before: explanation.before,
+            median_after: explanation.after,
         }
     }
 }

@@ -10,15 +10,15 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use fabricast_planner::bound::InNetwork;
 use fabricast_reports::chart::Format as ChartFormat;
 use fabricast_sim::profile;
-use fabricast_topologies::Place;
-use fabricast_topologies::read::{Limit, text_of_file};
+use fabricast_topologies::SourceLocation;
+use fabricast_topologies::read::{Limit, read_text_file};
 use fabricast_topologies::route::{GpuDirect, PeerAccess, RouteOptions};
-use fabricast_validate::compare::{Comparison, Explanations, PlansPick, Request, compare};
+use fabricast_validate::compare::{Comparison, Explanations, FastestPlanned, Request, compare};
 use fabricast_validate::measured::gpu_run;
 use fabricast_validate::measured::manifest::{self, Entry, Loaded, Located, Measurement};
 
 use super::measured;
-use super::memory::Exceeded;
+use super::memory::MemoryShortfall;
 use crate::args::{CompareArgs, Launch, LogArgs, Processes, Registered};
 use crate::failure::Failure;
 use crate::output::{self, Format, Output};
@@ -35,8 +35,8 @@ struct Answer<'a> {
 pub fn run(args: &CompareArgs, output: &Output) -> Result<(), Failure> {
     let chart = match args.chart.as_deref() {
         Some(path) => {
-            let format = ChartFormat::of_path(path).map_err(|error| Failure::input(error.to_string()))?;
-            output.check_beside(path)?;
+            let format = ChartFormat::from_path(path).map_err(|error| Failure::input(error.to_string()))?;
+            output.check_additional_file(path)?;
             Some((path, format))
         }
         None => None,
@@ -44,30 +44,30 @@ pub fn run(args: &CompareArgs, output: &Output) -> Result<(), Failure> {
     let profile = args.profile.as_deref().map(setup::named_profile).transpose()?;
     let loaded = load(args)?;
     measured::warn(&loaded, output);
-    if let Some(exceeded) = Exceeded::by_measurements(&loaded.measurements) {
+    if let Some(exceeded) = MemoryShortfall::check_measurements(&loaded.measurements) {
         exceeded.warn(output);
     }
-    warn_of_fabrics(&loaded, output);
+    warn_about_fabrics(&loaded, output);
     let rows_done = AtomicUsize::new(0);
     let request = Request {
         measurements: &loaded.measurements,
         profile: profile.as_ref(),
-        choice: &PlansPick,
+        choice: &FastestPlanned,
         routes: RouteOptions {
             p2p: if args.no_p2p { PeerAccess::Off } else { PeerAccess::Allowed },
             gdr: if args.no_gdr { GpuDirect::Off } else { GpuDirect::Allowed },
             ..RouteOptions::default()
         },
         explanations: if args.no_explain { Explanations::None } else { Explanations::Wanted },
-        rows_done: Some(&rows_done),
+        progress: Some(&rows_done),
     };
-    let total = loaded.measurements.iter().map(|one| one.rows.len() as u64).sum();
+    let total = loaded.measurements.iter().map(|measurement| measurement.rows.len() as u64).sum();
     let position = || Position { done: rows_done.load(Ordering::Relaxed) as u64, total };
     let comparison = watch::with_progress(output, "comparing", position, || compare(&request))?;
     let answer = Answer { measurements: &loaded.measurements, comparison: &comparison, loaded: &loaded };
     let written = match output.format {
-        Format::Json => output::json(&json::of(&answer))?,
-        Format::Text => text::of(&answer, args.rows, &output.look()),
+        Format::Json => output::json(&json::comparison_json(&answer))?,
+        Format::Text => text::comparison_text(&answer, args.rows, &output.text_options()),
         Format::Csv => super::csv(&text::csv(&answer))?,
     };
     match chart {
@@ -75,22 +75,22 @@ pub fn run(args: &CompareArgs, output: &Output) -> Result<(), Failure> {
         None => output.write(&written)?,
     }
     match args.max_error {
-        Some(most) if comparison.summary.median > most => Err(Failure::Failed(format!(
+        Some(limit) if comparison.summary.median > limit => Err(Failure::Failed(format!(
             "the median error is {:.1} %, more than the {:.1} % of --max-error",
             comparison.summary.median * 100.0,
-            most * 100.0
+            limit * 100.0
         ))),
         _ => Ok(()),
     }
 }
 
 /// Repeats the warnings from reading the fabrics, each once.
-fn warn_of_fabrics(loaded: &Loaded, output: &Output) {
-    let mut said: Vec<&str> = Vec::new();
+fn warn_about_fabrics(loaded: &Loaded, output: &Output) {
+    let mut reported: Vec<&str> = Vec::new();
     for warning in loaded.measurements.iter().flat_map(|measurement| measurement.fabric.warnings()) {
-        if !said.contains(&warning.as_str()) {
+        if !reported.contains(&warning.as_str()) {
             output.warn(warning);
-            said.push(warning);
+            reported.push(warning);
         }
     }
 }
@@ -99,9 +99,11 @@ fn warn_of_fabrics(loaded: &Loaded, output: &Output) {
 fn load(args: &CompareArgs) -> Result<Loaded, Failure> {
     let mut all = Loaded::default();
     for path in &args.files {
-        let has = |wanted: &str| path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case(wanted));
+        let has_extension =
+            |expected: &str| path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case(expected));
         // JSON of `gpu run` contains everything that a manifest does.
-        let is_manifest = has("toml") || has("json") && gpu_run::is_run(&text_of_file(path, Limit::LOG)?);
+        let is_manifest =
+            has_extension("toml") || has_extension("json") && gpu_run::is_run(&read_text_file(path, Limit::LOG)?);
         let loaded = if is_manifest {
             manifest::load(path)?
         } else {
@@ -126,14 +128,14 @@ fn entry(path: &Path, flags: &LogArgs) -> Entry {
         Processes::Single => profile::Processes::Single,
     });
     Entry {
-        place: Place::of_source(&name),
-        file: given(name.clone()),
-        fabric: given(flags.fabric.clone().unwrap_or_default()),
+        place: SourceLocation::from_source(&name),
+        file: from_command_line(name.clone()),
+        fabric: from_command_line(flags.fabric.clone().unwrap_or_default()),
         nodes: flags.nodes,
         gpus: flags.gpus,
         gpu: flags.gpu_model.clone(),
         network: flags.network.clone(),
-        collective: flags.collective.map(given),
+        collective: flags.collective.map(from_command_line),
         algorithm: flags.algorithm,
         protocol: flags.protocol,
         channels: flags.channels,
@@ -143,16 +145,16 @@ fn entry(path: &Path, flags: &LogArgs) -> Entry {
             Some(Registered::Symmetric) => manifest::Registered::Symmetric,
             Some(Registered::Plain) | None => manifest::Registered::Plain,
         },
-        launch: launch.map(given),
-        processes: processes.map(given),
+        launch: launch.map(from_command_line),
+        processes: processes.map(from_command_line),
         dtype: flags.dtype,
         ..Entry::default()
     }
 }
 
 /// Value from the command line.
-fn given<T>(value: T) -> Located<T> {
-    Located { value, place: Place::of_source("command line") }
+fn from_command_line<T>(value: T) -> Located<T> {
+    Located { value, place: SourceLocation::from_source("command line") }
 }
 
 /// Name of a group, from what its rows have in common: `all_reduce ring ll · 8 GPUs of h200-node · graph, per_gpu`.

@@ -1,23 +1,23 @@
 //! Text and CSV of a comparison.
 
 use fabricast_reports::format::percent;
-use fabricast_reports::table::{Cell, Column, Look, Table, Tone, Unit, Value, stacked};
+use fabricast_reports::table::{Cell, Column, Emphasis, Table, TextOptions, Unit, Value, stacked};
 use fabricast_validate::compare::{Compared, Regret, Summary, Verdict, is_rccl};
 use fabricast_validate::measured::LogContext;
 use fabricast_validate::measured::manifest::{Role, launch_name, processes_name};
 
-use super::super::counted;
+use super::super::format_count;
 use super::{Answer, group_name};
 use crate::args::RowChoice;
 
 /// Text: a summary line, a table of groups, and tables of rows.
-pub fn of(answer: &Answer<'_>, rows: Option<RowChoice>, look: &Look) -> String {
+pub fn comparison_text(answer: &Answer<'_>, rows: Option<RowChoice>, options: &TextOptions) -> String {
     let summary = answer.comparison.summary;
     let mut profiles = answer.comparison.profiles.clone();
     profiles.sort_unstable();
     profiles.dedup();
-    let rccl = answer.measurements.iter().filter(|one| is_rccl(one)).count();
-    let unknown = match rccl {
+    let rccl_count = answer.measurements.iter().filter(|measurement| is_rccl(measurement)).count();
+    let rccl_note = match rccl_count {
         0 => "",
         all if all == answer.measurements.len() => {
             "RCCL is not modelled: times are next to the fastest of our own schedules · "
@@ -25,8 +25,8 @@ pub fn of(answer: &Answer<'_>, rows: Option<RowChoice>, look: &Look) -> String {
         _ => "RCCL is not modelled, its times are next to the fastest of our own schedules · ",
     };
     let mut text = format!(
-        "{unknown}{} · error median {} %, mean {} %, p90 {} %, bias {} % · {} % within their band · profile {}\n",
-        counted(summary.rows as u64, "row"),
+        "{rccl_note}{} · error median {} %, mean {} %, p90 {} %, bias {} % · {} % within their band · profile {}\n",
+        format_count(summary.rows as u64, "row"),
         percent(summary.median),
         percent(summary.mean),
         percent(summary.p90),
@@ -40,11 +40,11 @@ pub fn of(answer: &Answer<'_>, rows: Option<RowChoice>, look: &Look) -> String {
     if !assumptions.is_empty() {
         text.push_str(&format!("assumed: {}\n", assumptions.join(", ")));
     }
-    if let Some(Regret { calls, ways, mean, p90, worst }) = answer.comparison.regret {
+    if let Some(Regret { calls, strategies, mean, p90, worst }) = answer.comparison.regret {
         text.push_str(&format!(
             "regret of the pick among {} that were forced for {}, by measured times: mean {} %, p90 {} %, worst {} %\n",
-            counted(ways as u64, "way"),
-            counted(calls as u64, "call"),
+            format_count(strategies as u64, "way"),
+            format_count(calls as u64, "call"),
             percent(mean),
             percent(p90),
             percent(worst),
@@ -52,40 +52,40 @@ pub fn of(answer: &Answer<'_>, rows: Option<RowChoice>, look: &Look) -> String {
     }
     text.push_str(&without_outliers(answer));
     let groups = answer.comparison.groups.len();
-    let one = groups == 1;
-    let choice = rows.unwrap_or(if one { RowChoice::All } else { RowChoice::Outside });
+    let is_single = groups == 1;
+    let choice = rows.unwrap_or(if is_single { RowChoice::All } else { RowChoice::Outside });
     let mut tables: Vec<Table> = Vec::new();
-    if one {
+    if is_single {
         text.push_str(&group_name(answer, 0));
         text.push('\n');
     } else {
-        text.push_str(&of_groups(answer).text(look));
+        text.push_str(&group_table(answer).text(options));
         text = format!("{}\n", text.trim_end());
     }
     for number in 0..groups {
-        if let Some(table) = of_rows(answer, number, choice, one) {
+        if let Some(table) = row_table(answer, number, choice, is_single) {
             tables.push(table);
         }
     }
     if !tables.is_empty() {
-        text.push_str(&stacked(&tables, look));
+        text.push_str(&stacked(&tables, options));
     }
-    let explained = explanations(answer);
-    if !explained.is_empty() {
-        text = format!("{}\n\n{}", text.trim_end(), explained.join("\n"));
+    let explanations = explanations(answer);
+    if !explanations.is_empty() {
+        text = format!("{}\n\n{}", text.trim_end(), explanations.join("\n"));
     }
     text
 }
 
 /// Distinct texts of the measurements' contexts, in order of first occurrence.
-pub(super) fn distinct<'a>(answer: &Answer<'a>, of: impl Fn(&'a LogContext) -> &'a Vec<String>) -> Vec<&'a str> {
-    let mut found: Vec<&str> = Vec::new();
-    for text in answer.measurements.iter().flat_map(|one| of(&one.context)) {
-        if !found.contains(&text.as_str()) {
-            found.push(text);
+pub(super) fn distinct<'a>(answer: &Answer<'a>, select: impl Fn(&'a LogContext) -> &'a Vec<String>) -> Vec<&'a str> {
+    let mut texts: Vec<&str> = Vec::new();
+    for text in answer.measurements.iter().flat_map(|measurement| select(&measurement.context)) {
+        if !texts.contains(&text.as_str()) {
+            texts.push(text);
         }
     }
-    found
+    texts
 }
 
 /// Error statistics without outliers of the measurement, by role of the rows if both roles occur. Empty if there are no
@@ -96,35 +96,37 @@ fn without_outliers(answer: &Answer<'_>) -> String {
     if outliers.is_empty() {
         return String::new();
     }
-    let line = |what: &str, summary: Summary| {
+    let line = |label: &str, summary: Summary| {
         format!(
-            "{what}: {} · error median {} %, mean {} %, p90 {} %, bias {} %\n",
-            counted(summary.rows as u64, "row"),
+            "{label}: {} · error median {} %, mean {} %, p90 {} %, bias {} %\n",
+            format_count(summary.rows as u64, "row"),
             percent(summary.median),
             percent(summary.mean),
             percent(summary.p90),
             signed(summary.bias),
         )
     };
-    let of_role = |role: Role| {
-        let is_of = |row: &&Compared| answer.measurements.get(row.measurement).is_some_and(|one| one.role == role);
+    let summarize_role = |role: Role| {
+        let has_role = |row: &&Compared| {
+            answer.measurements.get(row.measurement).is_some_and(|measurement| measurement.role == role)
+        };
         let smooth = comparison.rows.iter().filter(|row| row.outlier.is_none());
-        Summary::of(smooth.filter(is_of).map(Compared::error))
+        Summary::from_errors(smooth.filter(has_role).map(Compared::error))
     };
-    let mut text = line("without outliers of the measurement", comparison.smooth);
-    let (fit, check) = (of_role(Role::Fit), of_role(Role::Check));
+    let mut text = line("without outliers of the measurement", comparison.without_outliers);
+    let (fit, check) = (summarize_role(Role::Fit), summarize_role(Role::Check));
     if fit.rows > 0 && check.rows > 0 {
         text.push_str(&line("  for fitting", fit));
         text.push_str(&line("  for checking", check));
     }
-    let named = |row: &&Compared| {
+    let location = |row: &&Compared| {
         let measurement = answer.measurements.get(row.measurement)?;
         Some(format!("{}:{}", measurement.name, row.line))
     };
-    let names: Vec<String> = outliers.iter().filter_map(named).collect();
+    let names: Vec<String> = outliers.iter().filter_map(location).collect();
     text.push_str(&format!(
         "{} more than 25 % outside the range that the neighbours in size allow: {}\n",
-        counted(outliers.len() as u64, "outlier"),
+        format_count(outliers.len() as u64, "outlier"),
         names.join(", ")
     ));
     text
@@ -135,7 +137,7 @@ fn signed(share: f64) -> String {
     format!("{sign}{}", percent(share))
 }
 
-fn of_groups(answer: &Answer<'_>) -> Table {
+fn group_table(answer: &Answer<'_>) -> Table {
     let mut table = Table::new(vec![
         Column::new("group", "group", Unit::Text),
         Column::new("rows", "rows", Unit::Number),
@@ -148,8 +150,8 @@ fn of_groups(answer: &Answer<'_>) -> Table {
     ]);
     for (number, group) in answer.comparison.groups.iter().enumerate() {
         let count = |count: usize| match count {
-            0 => Cell::from(Value::Count(0)).tone(Tone::Faint),
-            count => Cell::from(Value::Count(count as u64)).tone(Tone::Doubtful),
+            0 => Cell::from(Value::Count(0)).tone(Emphasis::Faint),
+            count => Cell::from(Value::Count(count as u64)).tone(Emphasis::Doubtful),
         };
         table.row(vec![
             Value::text(group_name(answer, number)).into(),
@@ -166,15 +168,15 @@ fn of_groups(answer: &Answer<'_>) -> Table {
 }
 
 /// Table of a group's rows; `None` if no row is selected.
-fn of_rows(answer: &Answer<'_>, number: usize, choice: RowChoice, one: bool) -> Option<Table> {
+fn row_table(answer: &Answer<'_>, number: usize, choice: RowChoice, is_single: bool) -> Option<Table> {
     let group = answer.comparison.groups.get(number)?;
-    let shown = |row: &&Compared| match choice {
+    let is_shown = |row: &&Compared| match choice {
         RowChoice::All => true,
         RowChoice::Outside => row.verdict() != Verdict::Expected,
         RowChoice::None => false,
     };
     let rows: Vec<&Compared> =
-        group.rows.iter().filter_map(|&row| answer.comparison.rows.get(row)).filter(shown).collect();
+        group.rows.iter().filter_map(|&row| answer.comparison.rows.get(row)).filter(is_shown).collect();
     if rows.is_empty() {
         return None;
     }
@@ -190,16 +192,16 @@ fn of_rows(answer: &Answer<'_>, number: usize, choice: RowChoice, one: bool) -> 
         Column::new("low_us", "low", Unit::Micros).spare(),
         Column::new("high_us", "high", Unit::Micros).spare(),
     ]);
-    if !one {
+    if !is_single {
         table.heading(format!("\n{}", group_name(answer, number)));
     }
     for row in rows {
         let verdict = row.verdict();
-        let (words, tone) = match verdict {
-            Verdict::Expected => (verdict.name().to_owned(), Tone::Good),
-            Verdict::Faster { outside } => (format!("faster by {} %", percent(-outside)), Tone::Doubtful),
-            Verdict::Slower { outside } => (format!("slower by {} %", percent(outside)), Tone::Bad),
-            Verdict::Slow { by } => (format!("slow: {} % over", percent(by)), Tone::Bad),
+        let (text, tone) = match verdict {
+            Verdict::Expected => (verdict.name().to_owned(), Emphasis::Good),
+            Verdict::Faster { outside } => (format!("faster by {} %", percent(-outside)), Emphasis::Doubtful),
+            Verdict::Slower { outside } => (format!("slower by {} %", percent(outside)), Emphasis::Bad),
+            Verdict::Slow { slowdown: by } => (format!("slow: {} % over", percent(by)), Emphasis::Bad),
         };
         table.row(vec![
             Value::Bytes(row.bytes).into(),
@@ -209,7 +211,7 @@ fn of_rows(answer: &Answer<'_>, number: usize, choice: RowChoice, one: bool) -> 
             Value::Time(row.measured).into(),
             Value::Time(row.predicted).into(),
             Value::Deviation(row.error()).into(),
-            Cell::from(Value::text(words)).tone(tone),
+            Cell::from(Value::text(text)).tone(tone),
             Value::Time(row.low).into(),
             Value::Time(row.high).into(),
         ]);
@@ -226,26 +228,26 @@ fn explanations(answer: &Answer<'_>) -> Vec<String> {
         let slow = group.rows.iter().filter_map(|&row| answer.comparison.rows.get(row)?.slow);
         let mut slow: Vec<f64> = slow.collect();
         slow.sort_unstable_by(f64::total_cmp);
-        if let (Some(least), Some(most)) = (slow.first(), slow.last()) {
-            let rows = counted(slow.len() as u64, "row");
+        if let (Some(min), Some(max)) = (slow.first(), slow.last()) {
+            let rows = format_count(slow.len() as u64, "row");
             lines.push(format!(
                 "{name}: slow: {rows} take {} to {} % longer than predicted, all sizes alike",
-                percent(*least),
-                percent(*most)
+                percent(*min),
+                percent(*max)
             ));
         }
         if let Some(cause) = group.cause {
             lines.push(format!("{name}: possible cause: {cause}"));
         }
-        if let Some(found) = &group.explanation {
+        if let Some(explanation) = &group.explanation {
             lines.push(format!(
                 "{name}: would fit with {} × {:.2} ({} instead of {}); median {} % → {} %",
-                found.knob,
-                found.factor,
-                found.then,
-                found.now,
-                signed(found.before),
-                signed(found.after),
+                explanation.parameter,
+                explanation.factor,
+                explanation.required,
+                explanation.current,
+                signed(explanation.before),
+                signed(explanation.after),
             ));
         }
     }
@@ -254,28 +256,28 @@ fn explanations(answer: &Answer<'_>) -> Vec<String> {
 
 /// Table of all rows, with the JSON keys as column names.
 pub fn csv(answer: &Answer<'_>) -> Table {
-    let word = |key: &str| Column::new(key, key, Unit::Text);
-    let figure = |key: &str| Column::new(key, key, Unit::Number);
+    let text_column = |key: &str| Column::new(key, key, Unit::Text);
+    let number_column = |key: &str| Column::new(key, key, Unit::Number);
     let mut table = Table::new(vec![
-        word("file"),
-        figure("line"),
-        word("collective"),
-        figure("ranks"),
-        figure("nodes"),
-        figure("bytes"),
-        word("algorithm"),
-        word("protocol"),
-        figure("channels"),
-        word("launch"),
-        word("processes"),
-        figure("measured_us"),
-        figure("predicted_us"),
-        figure("low_us"),
-        figure("high_us"),
-        figure("error"),
-        word("verdict"),
-        figure("outside"),
-        figure("neighbours_us"),
+        text_column("file"),
+        number_column("line"),
+        text_column("collective"),
+        number_column("ranks"),
+        number_column("nodes"),
+        number_column("bytes"),
+        text_column("algorithm"),
+        text_column("protocol"),
+        number_column("channels"),
+        text_column("launch"),
+        text_column("processes"),
+        number_column("measured_us"),
+        number_column("predicted_us"),
+        number_column("low_us"),
+        number_column("high_us"),
+        number_column("error"),
+        text_column("verdict"),
+        number_column("outside"),
+        number_column("neighbours_us"),
     ]);
     for row in &answer.comparison.rows {
         let Some(measurement) = answer.measurements.get(row.measurement) else { continue };

@@ -16,12 +16,12 @@ pub fn run(args: &DoctorArgs, output: &Output) -> Result<(), Failure> {
     // Loads a named fabric first, so that a wrong name fails before the measurement.
     let named = match args.fabric.as_str() {
         "auto" => None,
-        name => Some(load(&FabricRequest { gpus: args.gpus.map(NonZeroU32::get), ..FabricRequest::of(name) })?),
+        name => Some(load(&FabricRequest { gpus: args.gpus.map(NonZeroU32::get), ..FabricRequest::new(name) })?),
     };
     // `--gpus` limits a named fabric if there is one, otherwise the measurement.
     let gpus = args.gpus.filter(|_| named.is_none()).map(|gpus| gpus.get() as usize);
     let measured: Bench = match &args.from {
-        Some(path) => saved(path, gpus)?,
+        Some(path) => read_measurement(path, gpus)?,
         None => bench::run(Plan { depth: Depth::Quick, gpus }, &args.libraries.choices())?,
     };
     let diagnosis = doctor::judge(&measured, named.as_ref())?;
@@ -30,7 +30,7 @@ pub fn run(args: &DoctorArgs, output: &Output) -> Result<(), Failure> {
         Format::Csv => output.write(&crate::commands::csv(&table(&diagnosis))?)?,
         Format::Text => output.write(&diagnosis.to_string())?,
     }
-    if diagnosis.is_sound() {
+    if diagnosis.is_healthy() {
         return Ok(());
     }
     let faults = diagnosis.findings.iter().filter(|finding| finding.severity == Severity::Fault).count();
@@ -39,15 +39,15 @@ pub fn run(args: &DoctorArgs, output: &Output) -> Result<(), Failure> {
 }
 
 /// Reads a saved measurement of all GPUs or of the first ones.
-fn saved(path: &Path, gpus: Option<usize>) -> Result<Bench, Failure> {
+fn read_measurement(path: &Path, gpus: Option<usize>) -> Result<Bench, Failure> {
     let file = path.display().to_string();
-    let bench = bench::read(&read::text_of_file(path, read::Limit::BENCHMARK)?, &file)?;
-    let there = bench.probe.devices.len();
+    let bench = bench::read(&read::read_text_file(path, read::Limit::BENCHMARK)?, &file)?;
+    let available = bench.probe.devices.len();
     match gpus {
-        Some(asked) if asked > there => {
-            Err(Failure::input(format!("--gpus {asked}: expected 1 to {there}, the GPUs that {file} measured")))
+        Some(requested) if requested > available => {
+            Err(Failure::input(format!("--gpus {requested}: expected 1 to {available}, the GPUs that {file} measured")))
         }
-        Some(asked) => Ok(bench.first(asked)),
+        Some(requested) => Ok(bench.truncate_gpus(requested)),
         None => Ok(bench),
     }
 }
@@ -64,7 +64,7 @@ fn table(diagnosis: &Diagnosis) -> Table {
             gpus.join(" "),
             finding.message.clone(),
             finding.cause.clone(),
-            finding.look.clone(),
+            finding.command.clone(),
         ];
         table.row(texts.into_iter().map(|text| Value::text(text).into()).collect());
     }

@@ -22,7 +22,7 @@ pub fn run(command: &GpuCommand, output: &Output) -> Result<(), Failure> {
         GpuCommand::Doctor(args) => doctor::run(args, output),
         GpuCommand::Run(args) => run::run(args, output),
         GpuCommand::Prove(args) => prove::run(args, output),
-        GpuCommand::ProveSide => fabricast_validate::prove::serve().map_err(Failure::input),
+        GpuCommand::ProveSide => fabricast_validate::ab_test::serve().map_err(Failure::input),
         GpuCommand::NvshmemRank => fabricast_validate::execute::nvshmem::serve().map_err(Failure::input),
     }
 }

@@ -9,14 +9,14 @@ use crate::output::{Format, Output};
 
 pub fn run(args: &ProbeArgs, output: &Output) -> Result<(), Failure> {
     if let Some(path) = &args.fabric {
-        output.check_beside(path)?;
+        output.check_additional_file(path)?;
     }
-    let found = gpu::probe(&args.libraries.choices())?;
-    let fabric = args.fabric.as_ref().map(|_| write::spec::write(&found.fabric()?)).transpose()?;
+    let probe = gpu::probe(&args.libraries.choices())?;
+    let fabric = args.fabric.as_ref().map(|_| write::spec::write(&probe.fabric()?)).transpose()?;
     let text = match output.format {
-        Format::Json => crate::output::json(&found)?,
-        Format::Text | Format::Csv => found.to_string(),
+        Format::Json => crate::output::json(&probe)?,
+        Format::Text | Format::Csv => probe.to_string(),
     };
-    let beside = args.fabric.as_deref().zip(fabric.as_deref().map(str::as_bytes));
-    output.write_with(&text, beside)
+    let additional_file = args.fabric.as_deref().zip(fabric.as_deref().map(str::as_bytes));
+    output.write_with(&text, additional_file)
 }

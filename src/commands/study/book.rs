@@ -8,7 +8,7 @@ use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
-use fabricast_planner::study::cases::Case;
+use fabricast_planner::study::cases::RunSpec;
 use fabricast_planner::study::journal::{self, Journal};
 use fabricast_planner::study::key::Key;
 use fabricast_planner::study::{Outcome, Run};
@@ -22,51 +22,51 @@ use crate::output::Output;
 pub const RUNS: &str = "runs.jsonl";
 
 /// Runs of a study folder; without a folder, runs are not saved.
-pub struct Book {
+pub struct RunLog {
     path: Option<PathBuf>,
     /// Created with the first run, so that earlier failures leave no folder.
     file: Mutex<Option<File>>,
-    kept: Vec<Run>,
+    saved_runs: Vec<Run>,
 }
 
-impl Book {
+impl RunLog {
     /// Opens the runs of a folder, which need not exist. Without a folder, runs are not saved. A partial last line is
     /// removed.
     pub fn open(folder: Option<&Path>, output: &Output) -> Result<Self, Failure> {
         let path = folder.map(|folder| folder.join(RUNS));
-        let mut book = Self { path, file: Mutex::new(None), kept: Vec::new() };
-        let Some(path) = book.path.as_ref().filter(|path| path.exists()) else { return Ok(book) };
+        let mut log = Self { path, file: Mutex::new(None), saved_runs: Vec::new() };
+        let Some(path) = log.path.as_ref().filter(|path| path.exists()) else { return Ok(log) };
         let mut file = locked(path)?;
         let mut bytes = Vec::new();
-        let unwritable = |error| cannot_write(path, &error);
-        let most = Limit::RUNS.bytes;
-        let taken = (&mut file).take(most + 1).read_to_end(&mut bytes);
-        taken.map_err(|error| Failure::input(format!("{}: {error}", path.display())))?;
-        if bytes.len() as u64 > most {
+        let write_failure = |error| cannot_write(path, &error);
+        let limit = Limit::RUNS.bytes;
+        let result = (&mut file).take(limit + 1).read_to_end(&mut bytes);
+        result.map_err(|error| Failure::input(format!("{}: {error}", path.display())))?;
+        if bytes.len() as u64 > limit {
             return Err(Failure::input(format!("{}: {}", path.display(), Limit::RUNS.exceeded())));
         }
-        let Journal { runs, whole, torn, outdated } = read(&bytes, path)?;
+        let Journal { runs, complete_bytes, incomplete_line, outdated } = read(&bytes, path)?;
         if outdated > 0 {
-            let lines = crate::commands::counted(outdated as u64, "line");
+            let lines = crate::commands::format_count(outdated as u64, "line");
             output
                 .warn(&format!("{}: {lines} of an earlier version dropped; these runs are made again", path.display()));
         }
-        if let Some(line) = torn {
+        if let Some(line) = incomplete_line {
             output.warn(&format!(
                 "{}:{line}: the line lacks its end and is dropped; its run is made again",
                 path.display()
             ));
-            file.set_len(whole as u64).map_err(unwritable)?;
+            file.set_len(complete_bytes as u64).map_err(write_failure)?;
         } else if bytes.last().is_some_and(|&byte| byte != b'\n') {
-            file.write_all(b"\n").map_err(unwritable)?;
+            file.write_all(b"\n").map_err(write_failure)?;
         }
-        (book.kept, book.file) = (runs, Mutex::new(Some(file)));
-        Ok(book)
+        (log.saved_runs, log.file) = (runs, Mutex::new(Some(file)));
+        Ok(log)
     }
 
     /// Outcome of each saved run.
     pub fn outcomes(&self) -> FxHashMap<Key, Outcome> {
-        self.kept.iter().map(|run| (run.key, run.outcome.clone())).collect()
+        self.saved_runs.iter().map(|run| (run.key, run.outcome.clone())).collect()
     }
 
     /// Appends the line of a run.
@@ -88,10 +88,11 @@ impl Book {
 
     /// Returns the whole file in the order of the study, followed by runs of other studies. The order in which runs
     /// ended has no effect.
-    pub fn in_order(&self, cases: &[Case], made: &[Run]) -> Result<String, Failure> {
-        let mut by_key: FxHashMap<Key, &Run> = self.kept.iter().chain(made).map(|run| (run.key, run)).collect();
+    pub fn in_order(&self, cases: &[RunSpec], new_runs: &[Run]) -> Result<String, Failure> {
+        let mut by_key: FxHashMap<Key, &Run> =
+            self.saved_runs.iter().chain(new_runs).map(|run| (run.key, run)).collect();
         let ours = cases.iter().filter_map(|case| by_key.remove(&case.key)).map(line).collect::<Result<String, _>>()?;
-        let others = self.kept.iter().filter_map(|run| by_key.remove(&run.key)).map(line);
+        let others = self.saved_runs.iter().filter_map(|run| by_key.remove(&run.key)).map(line);
         Ok(ours + &others.collect::<Result<String, _>>()?)
     }
 }

@@ -11,10 +11,10 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use fabricast_planner::study::answer::{Answer, answer};
-use fabricast_planner::study::cases::{Case, Cases};
+use fabricast_planner::study::answer::{Answer, build_answer};
+use fabricast_planner::study::cases::{Cases, RunSpec};
 use fabricast_planner::study::{self, Run, Watch};
-use fabricast_reports::table::Look;
+use fabricast_reports::table::TextOptions;
 use fabricast_topologies::FabricRequest;
 use fabricast_topologies::visible::visible_lines;
 
@@ -23,8 +23,8 @@ use crate::failure::Failure;
 use crate::files;
 use crate::output::{self, Format, Output};
 use crate::watch::{self, Position};
-pub(super) use asked::Asked;
-use book::{Book, RUNS};
+pub(super) use asked::LoadedStudy;
+use book::{RUNS, RunLog};
 
 pub fn run(args: &StudyArgs, output: &Output) -> Result<(), Failure> {
     let folder = output.file.as_deref();
@@ -37,35 +37,35 @@ pub fn run(args: &StudyArgs, output: &Output) -> Result<(), Failure> {
     if args.shard.is_some() && folder.is_none() {
         return Err(Failure::input("--shard makes a part of a study, which `-o DIR` keeps: expected a folder"));
     }
-    let asked = Asked::read(path, output)?.checked()?;
-    let load = |request: &FabricRequest| asked.load(request);
-    let Asked { study, fabrics, .. } = &asked;
-    let cases = Cases::of(study, fabrics, &load)?;
+    let loaded = LoadedStudy::read(path, output)?.validate()?;
+    let load = |request: &FabricRequest| loaded.load(request);
+    let LoadedStudy { study, fabrics, .. } = &loaded;
+    let cases = Cases::new(study, fabrics, &load)?;
     if let Some(folder) = folder.filter(|folder| folder.exists() && !folder.is_dir()) {
         return Err(Failure::input(format!("cannot make the folder {}: expected a folder", folder.display())));
     }
-    let book = Book::open(folder, output)?;
-    let wanted = args.shard.map_or_else(|| cases.cases.clone(), |shard| parts::cases(&cases, shard));
-    let made = match args.merge.as_slice() {
-        [] => make(&asked, &cases, &wanted, &book, output)?,
-        folders => parts::merged(study, &cases, folders, output)?,
+    let log = RunLog::open(folder, output)?;
+    let selected = args.shard.map_or_else(|| cases.runs.clone(), |shard| parts::cases(&cases, shard));
+    let new_runs = match args.merge.as_slice() {
+        [] => run_missing_cases(&loaded, &cases, &selected, &log, output)?,
+        folders => parts::merge_shards(study, &cases, folders, output)?,
     };
-    let runs = book.in_order(&wanted, &made)?;
+    let runs = log.in_order(&selected, &new_runs)?;
     if let (Some(shard), Some(folder)) = (args.shard, folder) {
         return write(folder, &runs, &[(parts::SHARD, parts::label(&cases, shard)?)], output);
     }
-    let mut outcomes = book.outcomes();
-    outcomes.extend(made.into_iter().map(|run| (run.key, run.outcome)));
+    let mut outcomes = log.outcomes();
+    outcomes.extend(new_runs.into_iter().map(|run| (run.key, run.outcome)));
     study::check_outcomes(study, &cases, &outcomes)?;
-    let answer = answer(study, fabrics, &cases, &outcomes)
+    let answer = build_answer(study, fabrics, &cases, &outcomes)
         .ok_or_else(|| Failure::Failed("a run of the study is missing".to_owned()))?;
     let Some(folder) = folder else {
-        return output.write(&shown(&answer, output, &output.look())?);
+        return output.write(&format_answer(&answer, output, &output.text_options())?);
     };
     let files = [
         ("results.json", output::json(&answer)?),
-        ("index.html", page::OfFirst::new(study, &answer, fabrics).page(&answer).html()),
-        ("ranking.txt", visible_lines(&text::page(&answer, &Look::default())).into_owned()),
+        ("index.html", page::BestCandidateDetails::new(study, &answer, fabrics).page(&answer).html()),
+        ("ranking.txt", visible_lines(&text::page(&answer, &TextOptions::default())).into_owned()),
         ("ranking.csv", super::csv(&results::csv(&answer))?),
     ];
     write(folder, &runs, &files, output)
@@ -78,47 +78,53 @@ const RESULTS: [&str; 5] = [parts::SHARD, "results.json", "index.html", "ranking
 fn write(folder: &Path, runs: &str, files: &[(&str, String)], output: &Output) -> Result<(), Failure> {
     let mut staged = files::stage_folder(folder, files, output.replace)?;
     // The new file contains every run of the old one, or its replacement.
-    staged.push(files::staged_in(folder, RUNS, runs, files::Replace::All)?);
+    staged.push(files::stage_text(folder, RUNS, runs, files::Replace::All)?);
     let foreign = |names: &[String]| {
         Failure::input_with_help(
             format!("{} has {} of another study: nothing is written", folder.display(), names.join(", ")),
             "--force removes it; otherwise move it away or name another folder",
         )
     };
-    files::commit_whole(&staged, folder, |name| RESULTS.contains(&name), output.replace, foreign)
+    files::commit_replacing_folder(&staged, folder, |name| RESULTS.contains(&name), output.replace, foreign)
 }
 
 /// Formats the answer in the requested format.
-fn shown(answer: &Answer, output: &Output, look: &Look) -> Result<String, Failure> {
+fn format_answer(answer: &Answer, output: &Output, options: &TextOptions) -> Result<String, Failure> {
     match output.format {
-        Format::Text => Ok(text::page(answer, look)),
+        Format::Text => Ok(text::page(answer, options)),
         Format::Csv => super::csv(&results::csv(answer)),
         Format::Json => output::json(answer),
     }
 }
 
 /// Runs the cases that are not saved yet.
-fn make(asked: &Asked<'_>, cases: &Cases, wanted: &[Case], book: &Book, output: &Output) -> Result<Vec<Run>, Failure> {
-    let known = book.outcomes();
-    let missing: Vec<Case> = wanted.iter().copied().filter(|case| !known.contains_key(&case.key)).collect();
-    if missing.len() < wanted.len() {
-        output.detail(&format!("{} of {} runs are kept", wanted.len() - missing.len(), wanted.len()));
+fn run_missing_cases(
+    loaded: &LoadedStudy<'_>,
+    cases: &Cases,
+    selected: &[RunSpec],
+    log: &RunLog,
+    output: &Output,
+) -> Result<Vec<Run>, Failure> {
+    let saved = log.outcomes();
+    let missing: Vec<RunSpec> = selected.iter().copied().filter(|case| !saved.contains_key(&case.key)).collect();
+    if missing.len() < selected.len() {
+        output.detail(&format!("{} of {} runs are kept", selected.len() - missing.len(), selected.len()));
     }
-    let (done, stop, refused) = (AtomicUsize::new(0), AtomicBool::new(false), Mutex::new(None));
+    let (done, stop, write_failure) = (AtomicUsize::new(0), AtomicBool::new(false), Mutex::new(None));
     let ended = |run: &Run| {
-        if let Err(failure) = book.add(run) {
+        if let Err(failure) = log.add(run) {
             stop.store(true, Ordering::Relaxed);
-            refused.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(failure);
+            write_failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(failure);
         }
     };
     let position = || Position { done: done.load(Ordering::Relaxed) as u64, total: missing.len() as u64 };
-    let load = |request: &FabricRequest| asked.load(request);
+    let load = |request: &FabricRequest| loaded.load(request);
     let watch = Watch { ended: &ended, done: &done, stop: &stop };
-    let made = watch::with_progress(output, "running jobs", position, || {
-        study::run(&asked.study, &asked.fabrics, cases, &missing, &load, &watch)
+    let result = watch::with_progress(output, "running jobs", position, || {
+        study::run(&loaded.study, &loaded.fabrics, cases, &missing, &load, &watch)
     });
-    match refused.into_inner().unwrap_or_else(PoisonError::into_inner) {
+    match write_failure.into_inner().unwrap_or_else(PoisonError::into_inner) {
         Some(failure) => Err(failure),
-        None => Ok(made?),
+        None => Ok(result?),
     }
 }

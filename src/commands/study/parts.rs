@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use fabricast_planner::study::cases::{Case, Cases};
+use fabricast_planner::study::cases::{Cases, RunSpec};
 use fabricast_planner::study::key::Key;
 use fabricast_planner::study::{Run, Study};
 use fabricast_topologies::read::{self, Limit};
@@ -18,92 +18,94 @@ use crate::output::{self, Output};
 pub const SHARD: &str = "shard.json";
 
 #[derive(Serialize, Deserialize)]
-struct Part {
+struct ShardLabel {
     /// Identifies the kind of file.
     #[serde(default)]
     format: String,
     /// Fingerprint of all runs of the study.
     study: String,
     number: usize,
-    of: usize,
+    #[serde(rename = "of")]
+    count: usize,
 }
 
 /// Returns the runs of a shard: every n-th one, which spreads the runs of large candidates over the shards.
-pub fn cases(cases: &Cases, shard: Shard) -> Vec<Case> {
-    cases.cases.iter().copied().skip(shard.number - 1).step_by(shard.of).collect()
+pub fn cases(cases: &Cases, shard: Shard) -> Vec<RunSpec> {
+    cases.runs.iter().copied().skip(shard.number - 1).step_by(shard.count).collect()
 }
 
 /// JSON that identifies a shard.
 pub fn label(cases: &Cases, shard: Shard) -> Result<String, Failure> {
-    output::json(&Part {
+    output::json(&ShardLabel {
         format: "fabricast-shard".to_owned(),
         study: cases.study().to_string(),
         number: shard.number,
-        of: shard.of,
+        count: shard.count,
     })
 }
 
 /// Returns the runs of all shards, in the order of the study.
-pub fn merged(study: &Study, cases: &Cases, folders: &[PathBuf], output: &Output) -> Result<Vec<Run>, Failure> {
-    let mut found: FxHashMap<Key, (Run, &Path)> = FxHashMap::default();
+pub fn merge_shards(study: &Study, cases: &Cases, folders: &[PathBuf], output: &Output) -> Result<Vec<Run>, Failure> {
+    let mut runs: FxHashMap<Key, (Run, &Path)> = FxHashMap::default();
     let mut seen: Vec<(Shard, &Path)> = Vec::new();
     for folder in folders {
         let shard = shard(cases, folder)?;
-        if let Some((other, before)) = seen.first().filter(|(other, _)| other.of != shard.of) {
+        if let Some((other, earlier)) = seen.first().filter(|(other, _)| other.count != shard.count) {
             return Err(Failure::input(format!(
                 "{} is shard {shard} and {} is shard {other}: expected parts of the same division",
                 folder.display(),
-                before.display()
+                earlier.display()
             )));
         }
-        if let Some((_, before)) = seen.iter().find(|(other, _)| *other == shard) {
-            let message = format!("shard {shard} stands twice: {} and {}", before.display(), folder.display());
+        if let Some((_, earlier)) = seen.iter().find(|(other, _)| *other == shard) {
+            let message = format!("shard {shard} stands twice: {} and {}", earlier.display(), folder.display());
             return Err(Failure::input(message));
         }
         seen.push((shard, folder));
         let path = folder.join(RUNS);
-        let bytes = read::bytes_of_file(&path, Limit::RUNS)?;
+        let bytes = read::read_binary_file(&path, Limit::RUNS)?;
         let journal = book::read(&bytes, &path)?;
-        if let Some(line) = journal.torn {
+        if let Some(line) = journal.incomplete_line {
             output.warn(&format!("{}:{line}: the line lacks its end and is dropped", path.display()));
         }
         for run in journal.runs {
-            match found.get(&run.key) {
-                Some((other, before)) if other.outcome != run.outcome => {
+            match runs.get(&run.key) {
+                Some((other, earlier)) if other.outcome != run.outcome => {
                     return Err(Failure::input(format!(
                         "{} is in {} and in {}, with different results: expected each run once",
                         run.title,
-                        before.display(),
+                        earlier.display(),
                         path.display()
                     )));
                 }
                 Some(_) => {}
-                None => drop(found.insert(run.key, (run, folder))),
+                None => drop(runs.insert(run.key, (run, folder))),
             }
         }
     }
-    missing(study, cases, &seen, &found)?;
-    Ok(cases.cases.iter().filter_map(|case| found.remove(&case.key).map(|(run, _)| run)).collect())
+    missing(study, cases, &seen, &runs)?;
+    Ok(cases.runs.iter().filter_map(|case| runs.remove(&case.key).map(|(run, _)| run)).collect())
 }
 
 /// Returns the shard in a folder, if it belongs to this study.
 fn shard(cases: &Cases, folder: &Path) -> Result<Shard, Failure> {
     let path = folder.join(SHARD);
-    let text = read::text_of_file(&path, Limit::SHARD).map_err(|error| {
-        Failure::from(error).or_help("expected the folder of `study --shard`; one that did not end is to be run again")
+    let text = read::read_text_file(&path, Limit::SHARD).map_err(|error| {
+        Failure::from(error)
+            .or_with_help("expected the folder of `study --shard`; one that did not end is to be run again")
     })?;
-    let part: Part = serde_json::from_str(&text).map_err(|error| {
+    let label: ShardLabel = serde_json::from_str(&text).map_err(|error| {
         Failure::input(format!("{}:{}:{}: not a shard: {error}", path.display(), error.line(), error.column()))
     })?;
-    if part.study != cases.study().to_string() {
+    if label.study != cases.study().to_string() {
         return Err(Failure::input_with_help(
             format!("{}: a part of another study, or of this one before it was changed", path.display()),
             "run its shard again: only what changed is made anew",
         ));
     }
-    match (1..=part.of).contains(&part.number) {
-        true => Ok(Shard { number: part.number, of: part.of }),
-        false => Err(Failure::input(format!("{}: there is no shard {}/{}", path.display(), part.number, part.of))),
+    match (1..=label.count).contains(&label.number) {
+        true => Ok(Shard { number: label.number, count: label.count }),
+        false => Err(Failure::input(format!("{}: there is no shard {}/{}", path.display(), label.number, label.count))),
     }
 }
 
@@ -112,19 +114,19 @@ fn missing(
     study: &Study,
     cases: &Cases,
     seen: &[(Shard, &Path)],
-    found: &FxHashMap<Key, (Run, &Path)>,
+    runs: &FxHashMap<Key, (Run, &Path)>,
 ) -> Result<(), Failure> {
-    let lacking: Vec<&Case> = cases.cases.iter().filter(|case| !found.contains_key(&case.key)).collect();
-    let Some(first) = lacking.first() else { return Ok(()) };
-    let of = seen.first().map_or(0, |(shard, _)| shard.of);
-    let absent: Vec<String> = (1..=of)
+    let missing_cases: Vec<&RunSpec> = cases.runs.iter().filter(|case| !runs.contains_key(&case.key)).collect();
+    let Some(first) = missing_cases.first() else { return Ok(()) };
+    let shard_count = seen.first().map_or(0, |(shard, _)| shard.count);
+    let absent: Vec<String> = (1..=shard_count)
         .filter(|number| seen.iter().all(|(shard, _)| shard.number != *number))
-        .map(|number| Shard { number, of }.to_string())
+        .map(|number| Shard { number, count: shard_count }.to_string())
         .collect();
     let shards = match absent.as_slice() {
         [] => String::new(),
-        some => format!("; no folder of shard {}", some.join(", ")),
+        numbers => format!("; no folder of shard {}", numbers.join(", ")),
     };
-    let (count, title) = (lacking.len(), cases.title(study, first));
-    Err(Failure::input(format!("{count} of {} runs are missing, the first of them {title}{shards}", cases.cases.len())))
+    let (count, title) = (missing_cases.len(), cases.title(study, first));
+    Err(Failure::input(format!("{count} of {} runs are missing, the first of them {title}{shards}", cases.runs.len())))
 }

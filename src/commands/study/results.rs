@@ -17,24 +17,24 @@ fn table(answer: &Answer, fields: Vec<Field<'_>>) -> Table {
     table
 }
 
-fn text<'a>(key: &str, title: &str, of: impl Fn(&ResultRow) -> String + 'a) -> Field<'a> {
-    let cell = Box::new(move |row: &ResultRow| Value::text(of(row)).into());
+fn text<'a>(key: &str, title: &str, value: impl Fn(&ResultRow) -> String + 'a) -> Field<'a> {
+    let cell = Box::new(move |row: &ResultRow| Value::text(value(row)).into());
     Field { column: Column::new(key, title, Unit::Text), cell }
 }
 
-fn number<'a>(key: &str, title: &str, of: impl Fn(&ResultRow) -> Option<f64> + 'a) -> Field<'a> {
-    let cell = Box::new(move |row: &ResultRow| Value::or_missing(of(row), Value::Number).into());
+fn number<'a>(key: &str, title: &str, value: impl Fn(&ResultRow) -> Option<f64> + 'a) -> Field<'a> {
+    let cell = Box::new(move |row: &ResultRow| Value::or_missing(value(row), Value::Number).into());
     Field { column: Column::new(key, title, Unit::Number), cell }
 }
 
-fn percent<'a>(key: &str, title: &str, of: impl Fn(&ResultRow) -> Option<f64> + 'a) -> Field<'a> {
-    let cell = Box::new(move |row: &ResultRow| Value::or_missing(of(row), Value::Share).into());
+fn percent<'a>(key: &str, title: &str, value: impl Fn(&ResultRow) -> Option<f64> + 'a) -> Field<'a> {
+    let cell = Box::new(move |row: &ResultRow| Value::or_missing(value(row), Value::Share).into());
     Field { column: Column::new(key, title, Unit::Percent), cell }
 }
 
 impl Field<'_> {
     /// Marks the column to be hidden first on narrow terminals.
-    fn spare(self) -> Self {
+    fn optional(self) -> Self {
         Self { column: self.column.spare(), ..self }
     }
 }
@@ -45,15 +45,15 @@ fn names<'a>() -> Vec<Field<'a>> {
 }
 
 fn fits(row: &ResultRow) -> String {
-    let lacking = row.memory_beyond_gb.map(|over| format!("no, by {over:.1} GB"));
-    let beside = row.host_memory_beyond_gb.map(|over| format!("no, by {over:.1} GB of the CPUs' memory"));
-    let late = (!row.late.is_empty()).then(|| format!("too late: {}", row.late.join(", ")));
-    let why: Vec<String> = lacking.into_iter().chain(beside).chain(late).collect();
-    if why.is_empty() { "yes".to_owned() } else { why.join("; ") }
+    let memory = row.memory_excess_gb.map(|excess| format!("no, by {excess:.1} GB"));
+    let host_memory = row.host_memory_excess_gb.map(|excess| format!("no, by {excess:.1} GB of the CPUs' memory"));
+    let slo = (!row.slo_violations.is_empty()).then(|| format!("too late: {}", row.slo_violations.join(", ")));
+    let reasons: Vec<String> = memory.into_iter().chain(host_memory).chain(slo).collect();
+    if reasons.is_empty() { "yes".to_owned() } else { reasons.join("; ") }
 }
 
 /// Optional columns that apply only to some kinds of jobs.
-struct Wanted {
+struct OptionalColumns {
     /// Latencies of requests.
     requests: bool,
     /// Number of concurrent requests, if the job leaves it to the memory capacity.
@@ -63,8 +63,10 @@ struct Wanted {
 }
 
 /// Columns of speed, efficiency, memory and cost.
-fn main_fields<'a>(wanted: &Wanted) -> Vec<Field<'a>> {
-    let parallel = |row: &ResultRow| Cell::from(Value::or_missing(row.parallel, |own| Value::text(own.to_string())));
+fn main_fields<'a>(optional_columns: &OptionalColumns) -> Vec<Field<'a>> {
+    let parallel = |row: &ResultRow| {
+        Cell::from(Value::or_missing(row.parallel, |parallelism| Value::text(parallelism.to_string())))
+    };
     let mut fields = vec![
         Field {
             column: Column::new("ranks", "GPUs", Unit::Number),
@@ -74,33 +76,33 @@ fn main_fields<'a>(wanted: &Wanted) -> Vec<Field<'a>> {
         number("step_time_s", "step s", |row| Some(row.step_time_s)),
         number("tokens_per_s", "tokens/s", |row| row.tokens_per_s),
     ];
-    if wanted.in_flight {
-        let count = |row: &ResultRow| Cell::from(Value::or_missing(row.in_flight, Value::Count));
+    if optional_columns.in_flight {
+        let count = |row: &ResultRow| Cell::from(Value::or_missing(row.concurrent_requests, Value::Count));
         fields.push(Field { column: Column::new("in_flight", "in flight", Unit::Number), cell: Box::new(count) });
     }
-    if wanted.requests {
+    if optional_columns.requests {
         fields.push(number("ttft_s", "first token s", |row| row.ttft_s));
         fields.push(number("tpot_s", "per token s", |row| row.tpot_s));
     }
     fields.extend([
         percent("exposed_comm_share", "exposed", |row| Some(row.exposed_comm_share)),
-        percent("total_comm_share", "comm", |row| Some(row.total_comm_share)).spare(),
-        percent("efficiency", "of 1 GPU", |row| row.efficiency).spare(),
-        percent("efficiency_node", "of 1 node", |row| row.efficiency_node).spare(),
-        number("memory_gb", "memory GB", |row| row.memory_gb).spare(),
+        percent("total_comm_share", "comm", |row| Some(row.total_comm_share)).optional(),
+        percent("efficiency", "of 1 GPU", |row| row.efficiency).optional(),
+        percent("efficiency_node", "of 1 node", |row| row.efficiency_node).optional(),
+        number("memory_gb", "memory GB", |row| row.memory_gb).optional(),
         text("fits", "fits", fits),
         number("cost_per_hour", "USD/h", |row| row.cost_per_hour),
     ]);
-    if wanted.step_cost {
+    if optional_columns.step_cost {
         fields.push(number("cost_per_step", "USD/step", |row| row.cost_per_step));
     }
     fields.push(number("cost_per_million_tokens", "USD/M tokens", |row| row.cost_per_million_tokens));
-    fields.push(text("binds", "binds", |row| row.binds.clone()));
+    fields.push(text("binds", "binds", |row| row.bottleneck.clone()));
     fields
 }
 
 /// Columns of samples, energy, and time and cost of the whole training.
-fn whole_fields<'a>() -> Vec<Field<'a>> {
+fn training_fields<'a>() -> Vec<Field<'a>> {
     vec![
         number("samples_per_s", "samples/s", |row| row.samples_per_s),
         number("kwh_per_million_tokens", "kWh/M tokens", |row| row.kwh_per_million_tokens),
@@ -111,29 +113,32 @@ fn whole_fields<'a>() -> Vec<Field<'a>> {
 
 /// CSV table of all results, with the rank of the candidate. The columns are the same for every study.
 pub fn csv(answer: &Answer) -> Table {
-    let ranked = |row: &ResultRow| answer.ranking.iter().find(|one| one.candidate == row.candidate);
-    let rank = move |row: &ResultRow| Cell::from(Value::or_missing(ranked(row), |one| Value::Count(one.rank as u64)));
+    let ranked = |row: &ResultRow| answer.ranking.iter().find(|entry| entry.candidate == row.candidate);
+    let rank =
+        move |row: &ResultRow| Cell::from(Value::or_missing(ranked(row), |entry| Value::Count(entry.rank as u64)));
     let pareto = move |row: &ResultRow| {
-        let front = ranked(row).and_then(|one| one.pareto);
-        Cell::from(Value::or_missing(front, |front| Value::text(if front { "yes" } else { "no" })))
+        let is_optimal = ranked(row).and_then(|entry| entry.pareto);
+        Cell::from(Value::or_missing(is_optimal, |is_optimal| Value::text(if is_optimal { "yes" } else { "no" })))
     };
     let mut fields = vec![Field { column: Column::new("rank", "rank", Unit::Number), cell: Box::new(rank) }];
     fields.extend(names());
-    fields.extend(main_fields(&Wanted { requests: true, in_flight: true, step_cost: true }));
-    fields.extend(whole_fields());
+    fields.extend(main_fields(&OptionalColumns { requests: true, in_flight: true, step_cost: true }));
+    fields.extend(training_fields());
     fields.push(number("score", "score", move |row| ranked(row)?.score));
     fields.push(percent("probability_best", "best with", move |row| ranked(row)?.probability_best));
     fields.push(Field { column: Column::new("pareto", "pareto", Unit::Text), cell: Box::new(pareto) });
     // Constraints that the candidate violates, if any.
     fields.push(text("within", "within", move |row| {
-        ranked(row).map_or_else(String::new, |one| if one.within { "yes" } else { "no" }.to_owned())
+        ranked(row).map_or_else(String::new, |entry| if entry.meets_constraints { "yes" } else { "no" }.to_owned())
     }));
-    fields.push(text("beyond", "beyond", move |row| ranked(row).map_or_else(String::new, |one| one.beyond.join("; "))));
+    fields.push(text("beyond", "beyond", move |row| {
+        ranked(row).map_or_else(String::new, |entry| entry.violations.join("; "))
+    }));
     // Jobs that rank, score, probability and Pareto front refer to.
     fields.push(text("ranked_by", "ranked by", move |row| {
-        let own = ranked(row).map(|one| one.jobs.as_slice()).unwrap_or_default();
+        let ranked_jobs = ranked(row).map(|entry| entry.jobs.as_slice()).unwrap_or_default();
         let all = || answer.jobs.iter().map(|job| job.name.clone()).collect();
-        if own.is_empty() { all() } else { own.to_vec() }.join("; ")
+        if ranked_jobs.is_empty() { all() } else { ranked_jobs.to_vec() }.join("; ")
     }));
     table(answer, fields)
 }
@@ -141,46 +146,47 @@ pub fn csv(answer: &Answer) -> Table {
 /// Text table of all results.
 pub fn results(answer: &Answer) -> Table {
     // Latency columns need inference jobs. The cost of a step is shown for traces, which have no cost per token.
-    let has = |kind: JobKind| answer.results.iter().any(|one| one.kind == kind);
+    let has_kind = |kind: JobKind| answer.results.iter().any(|row| row.kind == kind);
     let in_flight = answer.jobs.iter().any(|job| job.kind == JobKind::Inference && job.concurrency.is_none());
-    let wanted = Wanted { requests: has(JobKind::Inference), in_flight, step_cost: has(JobKind::Trace) };
-    let mut table = table(answer, names().into_iter().chain(main_fields(&wanted)).collect());
-    if wanted.requests {
+    let optional_columns =
+        OptionalColumns { requests: has_kind(JobKind::Inference), in_flight, step_cost: has_kind(JobKind::Trace) };
+    let mut table = table(answer, names().into_iter().chain(main_fields(&optional_columns)).collect());
+    if optional_columns.requests {
         table.note("tokens of inference are those of answers; a step is the mean one, with prompts in it or not");
     }
-    if wanted.step_cost {
+    if optional_columns.step_cost {
         table.note(
             "a trace is one step, on the first GPUs of each candidate, all of which are paid for; its tokens and its memory are not known",
         );
     }
     if answer.is_priced() {
-        let own = &answer.assumptions;
+        let assumptions = &answer.assumptions;
         table.note(format!(
             "costs: middle of the price bands; purchases over {} years at {:.0} % of the time, {} USD a kWh",
-            own.years,
-            own.utilization * 100.0,
-            own.usd_per_kwh
+            assumptions.years,
+            assumptions.utilization * 100.0,
+            assumptions.usd_per_kwh
         ));
     }
-    answer.notes.iter().chain(&answer.trust).for_each(|note| table.note(note));
+    answer.notes.iter().chain(&answer.accuracy).for_each(|note| table.note(note));
     table
 }
 
 /// Table of samples, energy and the whole training; `None` if no value is known.
-pub fn whole(answer: &Answer) -> Option<Table> {
+pub fn training_table(answer: &Answer) -> Option<Table> {
     let is_trace = |row: &ResultRow| row.kind == JobKind::Trace;
-    let mut fields = whole_fields();
+    let mut fields = training_fields();
     // With traces, the main table contains this column.
     if !answer.results.iter().any(is_trace) {
         fields.insert(1, number("cost_per_step", "USD/step", |row| row.cost_per_step));
     }
     fields.retain(|field| answer.results.iter().any(|row| (field.cell)(row).is_known()));
-    let known = fields.len();
+    let field_count = fields.len();
     let mut table = table(answer, names().into_iter().chain(fields).collect());
-    let is_whole = |row: &ResultRow| row.time_to_train_h.or(row.cost_to_train).is_some();
-    table.heading(match answer.results.iter().any(is_whole) {
+    let has_training_totals = |row: &ResultRow| row.time_to_train_h.or(row.cost_to_train).is_some();
+    table.heading(match answer.results.iter().any(has_training_totals) {
         true => "samples, steps, energy, and the training as a whole",
         false => "samples, steps and energy",
     });
-    (known > 0).then_some(table)
+    (field_count > 0).then_some(table)
 }

@@ -4,12 +4,12 @@ use std::num::NonZeroU16;
 use std::path::Path;
 
 use fabricast_planner::export::nccl_env;
-use fabricast_planner::export::nccl_tuner::{self, Buffers, Lookup, Machine};
+use fabricast_planner::export::nccl_tuner::{self, Buffers, CheckContext, Lookup};
 use fabricast_planner::export::open_mpi::{self, Routine};
 use fabricast_planner::export::{AnyTable, Finding, SavedPlan, SavedRange};
 use fabricast_planner::library::nccl::{Algo, Function, MAX_CHANNELS, Proto, Settings};
 use fabricast_planner::library::{Chooser, Conditions, Library, mpi};
-use fabricast_planner::plan::{Effort, Plan, PlanRequest, Watcher, plan, prices};
+use fabricast_planner::plan::{Effort, Plan, PlanRequest, Watcher, plan, simulate_strategies};
 use fabricast_planner::strategy::{Restriction, Strategy};
 use fabricast_sim::LaunchMode;
 use fabricast_sim::profile::{Launch, Profile};
@@ -17,21 +17,21 @@ use fabricast_sim::schedule::{BufferUse, Call, Collective, Protocol, Rank};
 use fabricast_topologies::route::Router;
 use fabricast_topologies::{Bytes, Fabric, NodeId};
 
-use super::refused;
-use super::report::{Checked, Row, Said};
-use super::schedule_check::{self, ForSizes};
+use super::report::{Checked, Row, SelectedStrategy};
+use super::schedule_check::{self, ScheduleFile};
+use super::table_failure;
 use crate::args::{CallArgs, CollectiveChoice, LibraryChoice, StrategyArgs, TableArgs, WhatIfArgs};
 use crate::failure::Failure;
 use crate::output::Output;
 use crate::setup;
 
 /// Maximum number of channels of any implementation.
-const MOST_CHANNELS: u16 = 1024;
+const MAX_CHANNELS_ANY: u16 = 1024;
 
 pub fn run(file: &Path, args: &TableArgs, output: &Output) -> Result<(), Failure> {
     let name = file.display().to_string();
-    let text = fabricast_topologies::read::text_of_file(file, fabricast_topologies::read::Limit::TABLE)?;
-    let table = AnyTable::read(&text, &name).map_err(|error| refused(&error))?;
+    let text = fabricast_topologies::read::read_text_file(file, fabricast_topologies::read::Limit::TABLE)?;
+    let table = AnyTable::read(&text, &name).map_err(|error| table_failure(&error))?;
     let Some(fabric) = &args.fabric else { return Err(Failure::input("--check needs --fabric")) };
     let fabric = setup::fabric(fabric, &args.size, &WhatIfArgs::default(), output)?;
     let placement = setup::ranks(&fabric, 1)?;
@@ -40,30 +40,36 @@ pub fn run(file: &Path, args: &TableArgs, output: &Output) -> Result<(), Failure
     if let (AnyTable::OpenMpi(_), None) = (&table, flags.library) {
         flags.library = Some(LibraryChoice::One(Library::OpenMpi(mpi::Version::NEWEST)));
     }
-    let profile = setup::profile_of(&flags, &args.costs, &fabric)?;
+    let profile = setup::library_profile(&flags, &args.costs, &fabric)?;
     let strategy = StrategyArgs { no_nvls: args.no_nvls, ..StrategyArgs::default() };
     let library = setup::library(&flags, &profile).unwrap_or(Library::NEWEST_NCCL);
     let chooser = setup::chooser(library, &router, &placement, &flags, &CallArgs::default(), &strategy);
     let mode = setup::launch_mode(&args.costs, &fabric, &placement);
-    let place =
-        Place { fabric: &fabric, router: &router, placement: &placement, profile: &profile, mode, chooser: &chooser };
+    let setting = CheckSetting {
+        fabric: &fabric,
+        router: &router,
+        placement: &placement,
+        profile: &profile,
+        mode,
+        chooser: &chooser,
+    };
     if let AnyTable::Schedule(format, schedule, sizes) = &table {
-        let file = ForSizes { format: *format, schedule, sizes: *sizes, name: &name };
-        let (findings, rows) = schedule_check::rows(&file, &place, args.sizes.as_ref(), &strategy)?;
+        let file = ScheduleFile { format: *format, schedule, sizes: *sizes, name: &name };
+        let (findings, rows) = schedule_check::rows(&file, &setting, args.sizes.as_ref(), &strategy)?;
         let (format, fabric, profile) = (table.format(), fabric.name(), profile.name.as_str());
         return Checked { format, fabric, profile, library, findings, rows }.write(output);
     }
-    let findings = place.findings(&table);
-    let asked = place.asked(&table, args);
+    let findings = setting.findings(&table);
+    let collectives = setting.collectives(&table, args);
     let sizes = args.sizes.clone().unwrap_or_default().0;
-    let rows = place.rows(&table, &asked, &sizes, &strategy)?;
+    let rows = setting.rows(&table, &collectives, &sizes, &strategy)?;
     let checked =
         Checked { format: table.format(), fabric: fabric.name(), profile: &profile.name, library, findings, rows };
     checked.write(output)
 }
 
 /// Setting that a table is checked against.
-pub struct Place<'a> {
+pub struct CheckSetting<'a> {
     pub fabric: &'a Fabric,
     pub router: &'a Router<'a>,
     pub placement: &'a [NodeId],
@@ -73,31 +79,31 @@ pub struct Place<'a> {
 }
 
 /// Selection of a table for a call.
-enum Taken {
+enum TableSelection {
     /// Strategy with the channel count of the table. Small calls may use fewer channels.
     Strategy { strategy: Strategy, channels: u16 },
     /// The library's default choice.
     Default,
     /// Unavailable or unsupported entry, with the reason.
-    Invalid(Option<Said>, String),
+    Invalid(Option<SelectedStrategy>, String),
 }
 
-impl Place<'_> {
+impl CheckSetting<'_> {
     pub fn ranks(&self) -> u32 {
         self.placement.len() as u32
     }
 
     fn findings(&self, table: &AnyTable) -> Vec<Finding> {
         let (ranks, hosts) = (self.ranks(), hosts(self));
-        let mut found = Vec::new();
+        let mut findings = Vec::new();
         if let AnyTable::NcclEnv(file) = table {
-            let passed_over = file.passed_over.iter();
-            found.extend(passed_over.map(|(line, name)| {
+            let ignored = file.ignored.iter();
+            findings.extend(ignored.map(|(line, name)| {
                 Finding::warning(Some(*line), format!("{name} is passed over: it is not known to change a choice"))
             }));
         }
         if let AnyTable::NcclTuner(table) = table {
-            found.extend(table.unnamed.iter().map(|&line| {
+            findings.extend(table.minus_one_lines.iter().map(|&line| {
                 Finding::warning(
                     Some(line),
                     "-1 for algorithm or protocol: some plugins leave that to NCCL and set channels alone; NCCL's example \
@@ -106,24 +112,29 @@ impl Place<'_> {
             }));
         }
         match (table, self.nccl()) {
-            (AnyTable::NcclTuner(table), Some(machine)) => found.extend(nccl_tuner::findings(table, machine)),
-            (AnyTable::NcclEnv(file), Some(machine)) => found.extend(nccl_env::findings(file, machine.version)),
-            (AnyTable::NcclTuner(_) | AnyTable::NcclEnv(_), ..) => found.push(Finding::warning(
+            (AnyTable::NcclTuner(table), Some(machine)) => findings.extend(nccl_tuner::findings(table, machine)),
+            (AnyTable::NcclEnv(file), Some(machine)) => findings.extend(nccl_env::findings(file, machine.version)),
+            (AnyTable::NcclTuner(_) | AnyTable::NcclEnv(_), ..) => findings.push(Finding::warning(
                 None,
                 "which cells NCCL takes on this fabric is not known: its search is not modelled for it",
             )),
-            (AnyTable::OpenMpi(rules), ..) => found.extend(open_mpi::findings(rules, open_mpi::Ranks { ranks, hosts })),
+            (AnyTable::OpenMpi(rules), ..) => {
+                findings.extend(open_mpi::findings(rules, open_mpi::Ranks { ranks, hosts }))
+            }
             (AnyTable::Plan(plan), Some(machine)) if plan.ranks == ranks && plan.nodes == hosts => {
-                found.extend(nccl_tuner::findings_of_plan(plan, machine));
+                findings.extend(nccl_tuner::plan_findings(plan, machine));
             }
             (AnyTable::Plan(plan), ..) if plan.ranks != ranks || plan.nodes != hosts => {
-                let of = |ranks: u32, hosts: u32| format!("{ranks} ranks on {hosts} hosts");
-                let (own, here) = (of(plan.ranks, plan.nodes), of(ranks, hosts));
-                found.push(Finding::warning(None, format!("the plan is for {own}, {} has {here}", self.fabric.name())));
+                let describe = |ranks: u32, hosts: u32| format!("{ranks} ranks on {hosts} hosts");
+                let (planned, actual) = (describe(plan.ranks, plan.nodes), describe(ranks, hosts));
+                findings.push(Finding::warning(
+                    None,
+                    format!("the plan is for {planned}, {} has {actual}", self.fabric.name()),
+                ));
             }
             _ => {}
         }
-        found
+        findings
     }
 
     /// Buffer registration as NCCL sees it: it registers the buffers of calls captured in a graph.
@@ -135,29 +146,29 @@ impl Place<'_> {
     }
 
     /// NCCL on this fabric, if its tables are known.
-    fn nccl(&self) -> Option<Machine<'_>> {
+    fn nccl(&self) -> Option<CheckContext<'_>> {
         let Library::Nccl(version) = self.chooser.library() else { return None };
         let (communicator, cells) = (self.chooser.communicator()?, self.chooser.table()?);
-        Some(Machine { communicator, version, cells, settings: self.chooser.settings() })
+        Some(CheckContext { communicator, version, cells, settings: self.chooser.settings() })
     }
 
     /// Collectives to predict: the requested one, else those that the table has entries for.
-    fn asked(&self, table: &AnyTable, args: &TableArgs) -> Vec<Collective> {
-        let speaks = |collective: Collective| match table {
-            AnyTable::NcclTuner(table) => {
-                Function::of(collective).is_some_and(|function| table.rows.iter().any(|row| row.function == function))
+    fn collectives(&self, table: &AnyTable, args: &TableArgs) -> Vec<Collective> {
+        let has_entries = |collective: Collective| match table {
+            AnyTable::NcclTuner(table) => Function::from_collective(collective)
+                .is_some_and(|function| table.rows.iter().any(|row| row.function == function)),
+            AnyTable::NcclEnv(file) => {
+                Function::from_collective(collective).is_some_and(|function| file.settings.mentions(function))
             }
-            AnyTable::NcclEnv(file) => Function::of(collective).is_some_and(|function| file.settings.names(function)),
-            AnyTable::OpenMpi(rules) => {
-                Routine::of(collective).is_some_and(|routine| rules.routines.iter().any(|(known, _)| *known == routine))
-            }
+            AnyTable::OpenMpi(rules) => Routine::from_collective(collective)
+                .is_some_and(|routine| rules.routines.iter().any(|(known, _)| *known == routine)),
             AnyTable::Plan(plan) => plan.ranges.iter().any(|range| range.collective == collective),
             AnyTable::Schedule(..) => false,
         };
-        let all = Collective::ALL.into_iter().filter(|collective| collective.has_sizes());
+        let all = Collective::ALL.into_iter().filter(|collective| collective.has_variable_size());
         match args.collective {
-            Some(CollectiveChoice::One(one)) => vec![one],
-            _ => all.filter(|&collective| speaks(collective)).collect(),
+            Some(CollectiveChoice::One(collective)) => vec![collective],
+            _ => all.filter(|&collective| has_entries(collective)).collect(),
         }
     }
 
@@ -171,51 +182,51 @@ impl Place<'_> {
         if collectives.is_empty() {
             return Ok(Vec::new());
         }
-        let restriction = Restriction { library: Some(self.chooser.offer()), ..setup::restriction(flags) };
+        let restriction = Restriction { library: Some(self.chooser.capabilities()), ..setup::restriction(flags) };
         let request = self.request((BufferUse::OutOfPlace, Rank(0)), collectives, sizes, &restriction);
-        let ours: Plan = plan(&request, Watcher::default())?;
-        let takes = Takes::new(table, self);
+        let planned: Plan = plan(&request, Watcher::default())?;
+        let lookup = TableLookup::new(table, self);
         // Replaces a strategy by the plan's own entry with the same algorithm, protocol and channels, which has more
         // detail.
-        let as_known = |row: &fabricast_planner::plan::Row, strategy: Strategy, channels: u16| {
-            let default = row.library_default.as_ref().map(|default| default.priced.strategy);
-            let said = (strategy.algorithm, strategy.protocol, channels);
-            let is_said = |known: &Strategy| (known.algorithm, known.protocol, known.channels) == said;
-            default.into_iter().chain([row.pick.strategy]).find(is_said).unwrap_or(strategy)
+        let with_details = |row: &fabricast_planner::plan::Row, strategy: Strategy, channels: u16| {
+            let default = row.library_default.as_ref().map(|default| default.timed.strategy);
+            let key = (strategy.algorithm, strategy.protocol, channels);
+            let has_key = |entry: &Strategy| (entry.algorithm, entry.protocol, entry.channels) == key;
+            default.into_iter().chain([row.pick.strategy]).find(has_key).unwrap_or(strategy)
         };
-        let taken = ours.rows.iter().map(|row| match takes.of(row.collective, row.bytes) {
-            Taken::Strategy { strategy, channels } => {
-                Taken::Strategy { strategy: as_known(row, strategy, channels), channels }
+        let selections = planned.rows.iter().map(|row| match lookup.select(row.collective, row.bytes) {
+            TableSelection::Strategy { strategy, channels } => {
+                TableSelection::Strategy { strategy: with_details(row, strategy, channels), channels }
             }
-            taken => taken,
+            selection => selection,
         });
-        let taken: Vec<Taken> = taken.collect();
-        let wanted = ours.rows.iter().zip(&taken).filter_map(|(row, taken)| match taken {
-            Taken::Strategy { strategy, .. } => Some((row.collective, row.bytes, *strategy)),
+        let selections: Vec<TableSelection> = selections.collect();
+        let strategies = planned.rows.iter().zip(&selections).filter_map(|(row, selection)| match selection {
+            TableSelection::Strategy { strategy, .. } => Some((row.collective, row.bytes, *strategy)),
             _ => None,
         });
-        let wanted: Vec<(Collective, Bytes, Strategy)> = wanted.collect();
-        let mut priced = prices(&request, &wanted, Watcher::default())?.into_iter();
-        let rows = ours.rows.iter().zip(taken).map(|(row, taken)| {
-            let default = row.library_default.as_ref().map(|default| default.priced);
-            let (taken, time, reason) = match taken {
-                Taken::Strategy { strategy, channels } => {
-                    let said = Some(Strategy { channels, ..strategy }.into());
+        let strategies: Vec<(Collective, Bytes, Strategy)> = strategies.collect();
+        let mut priced = simulate_strategies(&request, &strategies, Watcher::default())?.into_iter();
+        let rows = planned.rows.iter().zip(selections).map(|(row, selection)| {
+            let default = row.library_default.as_ref().map(|default| default.timed);
+            let (selected, time, reason) = match selection {
+                TableSelection::Strategy { strategy, channels } => {
+                    let selected = Some(Strategy { channels, ..strategy }.into());
                     match priced.next() {
-                        Some(Ok(found)) => (said, Some(found.time), None),
-                        Some(Err(why)) => (said, None, Some(why.to_string())),
-                        None => (said, None, None),
+                        Some(Ok(result)) => (selected, Some(result.time), None),
+                        Some(Err(error)) => (selected, None, Some(error.to_string())),
+                        None => (selected, None, None),
                     }
                 }
-                Taken::Default => {
+                TableSelection::Default => {
                     (default.map(|default| default.strategy.into()), default.map(|default| default.time), None)
                 }
-                Taken::Invalid(said, why) => (said, None, Some(why)),
+                TableSelection::Invalid(selected, reason) => (selected, None, Some(reason)),
             };
             Row {
                 collective: row.collective,
                 bytes: row.bytes,
-                taken,
+                selected,
                 time,
                 library_default: default.map(|default| default.time),
                 plan: row.pick.time,
@@ -238,7 +249,7 @@ impl Place<'_> {
             router: self.router,
             placement: self.placement,
             profile: self.profile,
-            ranks_per_node: self.fabric.most_on_a_host(self.placement),
+            ranks_per_node: self.fabric.max_devices_per_host(self.placement),
             mode: self.mode,
             buffers,
             root: root.0,
@@ -253,57 +264,58 @@ impl Place<'_> {
 }
 
 /// A table prepared for look-ups.
-struct Takes<'a> {
-    place: &'a Place<'a>,
-    of: Of<'a>,
+struct TableLookup<'a> {
+    setting: &'a CheckSetting<'a>,
+    kind: LookupKind<'a>,
 }
 
-enum Of<'a> {
+enum LookupKind<'a> {
     Tuner(Lookup),
     Chooser(Box<Chooser>),
     Rules(&'a open_mpi::Rules),
     Plan(&'a SavedPlan),
 }
 
-impl<'a> Takes<'a> {
-    fn new(table: &'a AnyTable, place: &'a Place<'a>) -> Self {
-        let nodes = place.chooser.communicator().map_or_else(|| hosts(place), |communicator| communicator.nodes);
-        let of = match table {
-            AnyTable::NcclTuner(table) => Of::Tuner(Lookup::new(table, nodes, place.ranks())),
-            AnyTable::NcclEnv(file) => Of::Chooser(Box::new(place.chooser_with(&file.settings))),
-            AnyTable::OpenMpi(rules) => Of::Rules(rules),
-            AnyTable::Plan(plan) => Of::Plan(plan),
+impl<'a> TableLookup<'a> {
+    fn new(table: &'a AnyTable, setting: &'a CheckSetting<'a>) -> Self {
+        let nodes = setting.chooser.communicator().map_or_else(|| hosts(setting), |communicator| communicator.nodes);
+        let kind = match table {
+            AnyTable::NcclTuner(table) => LookupKind::Tuner(Lookup::new(table, nodes, setting.ranks())),
+            AnyTable::NcclEnv(file) => LookupKind::Chooser(Box::new(setting.chooser_with(&file.settings))),
+            AnyTable::OpenMpi(rules) => LookupKind::Rules(rules),
+            AnyTable::Plan(plan) => LookupKind::Plan(plan),
             // Schedules are checked separately.
-            AnyTable::Schedule(..) => Of::Chooser(Box::new(place.chooser.clone())),
+            AnyTable::Schedule(..) => LookupKind::Chooser(Box::new(setting.chooser.clone())),
         };
-        Self { place, of }
+        Self { setting, kind }
     }
 
-    fn of(&self, collective: Collective, bytes: Bytes) -> Taken {
-        let ranks = self.place.ranks();
+    fn select(&self, collective: Collective, bytes: Bytes) -> TableSelection {
+        let ranks = self.setting.ranks();
         let call = Call { collective, bytes, ranks, root: Rank(0), buffers: BufferUse::OutOfPlace };
-        match &self.of {
-            Of::Tuner(lookup) => {
-                let Some(function) = Function::of(collective) else { return Taken::Default };
-                let Some(answer) = lookup.find(function, bytes.0, 1, self.place.buffers()) else {
-                    return Taken::Default;
+        match &self.kind {
+            LookupKind::Tuner(lookup) => {
+                let Some(function) = Function::from_collective(collective) else { return TableSelection::Default };
+                let Some(answer) = lookup.find(function, bytes.0, 1, self.setting.buffers()) else {
+                    return TableSelection::Default;
                 };
                 self.cell(&call, function, &answer)
             }
-            Of::Chooser(chooser) => match chooser.choose(&call) {
-                Ok(choice) => Taken::of(choice.strategy),
-                Err(unknown) => Taken::Invalid(None, unknown.to_string()),
+            LookupKind::Chooser(chooser) => match chooser.choose(&call) {
+                Ok(choice) => TableSelection::from_strategy(choice.strategy),
+                Err(unknown) => TableSelection::Invalid(None, unknown.to_string()),
             },
-            Of::Rules(rules) => {
-                let Some(routine) = Routine::of(collective) else { return Taken::Default };
-                let Some(rule) = rules.find(routine, open_mpi::Ranks { ranks, hosts: hosts(self.place) }, bytes.0)
+            LookupKind::Rules(rules) => {
+                let Some(routine) = Routine::from_collective(collective) else { return TableSelection::Default };
+                let Some(rule) = rules.find(routine, open_mpi::Ranks { ranks, hosts: hosts(self.setting) }, bytes.0)
                 else {
-                    return Taken::Default;
+                    return TableSelection::Default;
                 };
-                let ways = routine.ways().filter(|(number, _)| *number == rule.algorithm);
-                let ours = ways.filter_map(|(_, way)| mpi::schedule_of(way, collective)).next();
-                match ours {
-                    Some(algorithm) => Taken::of(Strategy {
+                let modelled = routine.modelled_algorithms().filter(|(number, _)| *number == rule.algorithm);
+                let schedule_algorithm =
+                    modelled.filter_map(|(_, algorithm)| mpi::equivalent_schedule(algorithm, collective)).next();
+                match schedule_algorithm {
+                    Some(algorithm) => TableSelection::from_strategy(Strategy {
                         algorithm,
                         protocol: Protocol::Simple,
                         channels: 1,
@@ -312,75 +324,90 @@ impl<'a> Takes<'a> {
                     }),
                     None => {
                         let name = routine.algorithm(rule.algorithm).unwrap_or("unknown");
-                        let said = Said { algorithm: name.to_owned(), protocol: None, channels: None };
-                        Taken::Invalid(Some(said), format!("there is no schedule of Open MPI's {name} here"))
+                        let selected = SelectedStrategy { algorithm: name.to_owned(), protocol: None, channels: None };
+                        TableSelection::Invalid(
+                            Some(selected),
+                            format!("there is no schedule of Open MPI's {name} here"),
+                        )
                     }
                 }
             }
-            Of::Plan(plan) => match plan.range_of(collective, bytes) {
-                None => Taken::Default,
+            LookupKind::Plan(plan) => match plan.find_range(collective, bytes) {
+                None => TableSelection::Default,
                 Some(range) => self.range(&call, range),
             },
         }
     }
 
     /// Selection of a range in fabricast's table; for NCCL it is looked up as a cell.
-    fn range(&self, call: &Call, range: &SavedRange) -> Taken {
+    fn range(&self, call: &Call, range: &SavedRange) -> TableSelection {
         let (algorithm, protocol, channels) = (range.algorithm, range.protocol, range.channels);
         let strategy = Strategy { algorithm, protocol, channels, threads: None, chunk: None };
-        let is_nccl = matches!(self.place.chooser.library(), Library::Nccl(_));
-        let cell = (Function::of(call.collective), Algo::of(algorithm), Proto::of(protocol), NonZeroU16::new(channels));
-        let most = if is_nccl { MAX_CHANNELS } else { MOST_CHANNELS };
+        let is_nccl = matches!(self.setting.chooser.library(), Library::Nccl(_));
+        let cell = (
+            Function::from_collective(call.collective),
+            Algo::from_algorithm(algorithm),
+            Proto::from_protocol(protocol),
+            NonZeroU16::new(channels),
+        );
+        let max_channels = if is_nccl { MAX_CHANNELS } else { MAX_CHANNELS_ANY };
         match cell {
-            _ if channels > most => {
-                Taken::Invalid(Some(strategy.into()), format!("{channels} channels: expected at most {most}"))
-            }
+            _ if channels > max_channels => TableSelection::Invalid(
+                Some(strategy.into()),
+                format!("{channels} channels: expected at most {max_channels}"),
+            ),
             (Some(function), Some(algo), Some(proto), channels @ Some(_)) if is_nccl => {
-                self.cell(call, function, &nccl_tuner::Answer { algo, proto, channels, row: 0 })
+                self.cell(call, function, &nccl_tuner::TableEntry { algo, proto, channels, row: 0 })
             }
-            _ => Taken::of(strategy),
+            _ => TableSelection::from_strategy(strategy),
         }
     }
 
     /// Selection of a cell of NCCL's tables. NCCL's own channel count applies if the row names none.
-    fn cell(&self, call: &Call, function: Function, answer: &nccl_tuner::Answer) -> Taken {
-        let cells = self.place.chooser.table();
-        let invalid = |why: String| {
-            let algorithm = answer.algo.ours().map_or_else(|| answer.algo.to_string(), |ours| ours.name().to_owned());
+    fn cell(&self, call: &Call, function: Function, answer: &nccl_tuner::TableEntry) -> TableSelection {
+        let cells = self.setting.chooser.table();
+        let invalid = |reason: String| {
+            let algorithm = answer
+                .algo
+                .to_algorithm()
+                .map_or_else(|| answer.algo.to_string(), |algorithm| algorithm.name().to_owned());
             let channels = answer.channels.map(NonZeroU16::get);
-            Taken::Invalid(Some(Said { algorithm, protocol: Some(answer.proto.ours()), channels }), why)
+            TableSelection::Invalid(
+                Some(SelectedStrategy { algorithm, protocol: Some(answer.proto.to_protocol()), channels }),
+                reason,
+            )
         };
-        if let Some(Err(why)) = cells.map(|cells| cells.cell(function, answer.algo, answer.proto).taken) {
-            return invalid(format!("{} {}: {why}", answer.algo, answer.proto));
+        if let Some(Err(reason)) = cells.map(|cells| cells.cell(function, answer.algo, answer.proto).availability) {
+            return invalid(format!("{} {}: {reason}", answer.algo, answer.proto));
         }
-        let Some(algorithm) = answer.algo.ours() else {
+        let Some(algorithm) = answer.algo.to_algorithm() else {
             return invalid(format!("there is no schedule of {} here", answer.algo));
         };
         let channels = answer.channels.map(NonZeroU16::get);
-        match self.place.chooser.forced(call, (answer.algo, answer.proto), answer.channels) {
-            Some(strategy) => Taken::Strategy { strategy, channels: channels.unwrap_or(strategy.channels) },
+        match self.setting.chooser.predict_strategy(call, (answer.algo, answer.proto), answer.channels) {
+            Some(strategy) => TableSelection::Strategy { strategy, channels: channels.unwrap_or(strategy.channels) },
             None => {
                 let channels = channels.unwrap_or(1);
-                let protocol = answer.proto.ours();
-                Taken::of(Strategy { algorithm, protocol, channels, threads: None, chunk: None })
+                let protocol = answer.proto.to_protocol();
+                TableSelection::from_strategy(Strategy { algorithm, protocol, channels, threads: None, chunk: None })
             }
         }
     }
 }
 
-impl Taken {
-    fn of(strategy: Strategy) -> Self {
+impl TableSelection {
+    fn from_strategy(strategy: Strategy) -> Self {
         Self::Strategy { strategy, channels: strategy.channels }
     }
 }
 
-impl Place<'_> {
+impl CheckSetting<'_> {
     fn chooser_with(&self, settings: &Settings) -> Chooser {
         let conditions = Conditions { settings: settings.clone(), ..Conditions::default() };
         Chooser::new(self.chooser.library(), self.fabric, self.router, self.placement, conditions)
     }
 }
 
-fn hosts(place: &Place<'_>) -> u32 {
-    (place.ranks() / place.fabric.most_on_a_host(place.placement)).max(1)
+fn hosts(setting: &CheckSetting<'_>) -> u32 {
+    (setting.ranks() / setting.fabric.max_devices_per_host(setting.placement)).max(1)
 }

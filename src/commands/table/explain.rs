@@ -1,10 +1,10 @@
 //! `table --explain`: rows where the table differs from the library's default choice.
 
-use fabricast_planner::export::{Departure, SavedPlan, Taken, departures};
+use fabricast_planner::export::{ComparedStrategies, Departure, SavedPlan, departures};
 use fabricast_reports::table::{Column, Table, Unit, Value};
 use serde::Serialize;
 
-use crate::commands::counted;
+use crate::commands::format_count;
 use crate::failure::Failure;
 use crate::output::{self, Format, Output};
 
@@ -16,40 +16,42 @@ struct Explained<'a> {
     /// Number of rows, including rows between the requested sizes.
     rows: usize,
     /// Number of rows for which the plan lacks the library's choice.
-    rows_untold: usize,
+    #[serde(rename = "rows_untold")]
+    rows_without_default: usize,
     /// Number of ranges of collectives without rows, as in tables.
     ranges: usize,
     /// Number of those ranges for which the file lacks the library's choice.
-    ranges_untold: usize,
+    #[serde(rename = "ranges_untold")]
+    ranges_without_default: usize,
     departures: &'a [Departure],
 }
 
-/// Writes the rows where `taken` differs from the library's choice.
-pub fn write(plan: &SavedPlan, taken: Taken, output: &Output) -> Result<(), Failure> {
-    let departures = departures(plan, taken);
-    let ranges = plan.ranges_alone().count();
+/// Writes the rows where `compared` differs from the library's choice.
+pub fn write(plan: &SavedPlan, compared: ComparedStrategies, output: &Output) -> Result<(), Failure> {
+    let departures = departures(plan, compared);
+    let ranges = plan.ranges_without_rows().count();
     let explained = Explained {
         fabric: &plan.fabric,
         profile: &plan.profile,
         library: plan.library.map(|library| library.to_string()),
         rows: plan.all_rows().count(),
-        rows_untold: plan.all_rows().filter(|row| row.library_default.is_none()).count(),
+        rows_without_default: plan.all_rows().filter(|row| row.library_default.is_none()).count(),
         ranges,
-        ranges_untold: if plan.departures.is_none() { ranges } else { 0 },
+        ranges_without_default: if plan.departures.is_none() { ranges } else { 0 },
         departures: &departures,
     };
     let text = match output.format {
         Format::Json => output::json(&explained)?,
         Format::Csv => {
             // The CSV has no place for missing information.
-            explained.untold().iter().for_each(|untold| output.warn(untold));
+            explained.missing_notes().iter().for_each(|note| output.warn(note));
             crate::commands::csv(&table(&departures))?
         }
         Format::Text => {
-            let mut lines = vec![explained.told(plan)];
-            lines.extend(explained.untold());
+            let mut lines = vec![explained.summary(plan)];
+            lines.extend(explained.missing_notes());
             if !departures.is_empty() {
-                lines.push(table(&departures).text(&output.look()));
+                lines.push(table(&departures).text(&output.text_options()));
             }
             let mut text = lines.join("\n");
             if !text.ends_with('\n') {
@@ -67,33 +69,35 @@ impl Explained<'_> {
     }
 
     /// Summary: number of differing rows and ranges.
-    fn told(&self, plan: &SavedPlan) -> String {
-        let saved = self.departures.iter().filter(|one| !plan.has_rows(one.collective)).count();
-        let of_rows = || format!("{} of {}", self.departures.len() - saved, counted(self.rows as u64, "row"));
-        let of_ranges = || format!("{} in {}", counted(saved as u64, "size"), counted(self.ranges as u64, "range"));
-        let what = match (self.rows, self.ranges - self.ranges_untold) {
+    fn summary(&self, plan: &SavedPlan) -> String {
+        let range_sizes = self.departures.iter().filter(|departure| !plan.has_rows(departure.collective)).count();
+        let rows_text =
+            || format!("{} of {}", self.departures.len() - range_sizes, format_count(self.rows as u64, "row"));
+        let ranges_text =
+            || format!("{} in {}", format_count(range_sizes as u64, "size"), format_count(self.ranges as u64, "range"));
+        let subject = match (self.rows, self.ranges - self.ranges_without_default) {
             (0, 0) => return format!("nothing is known of departures from what {} takes by itself", self.library()),
-            (_, 0) => of_rows(),
-            (0, _) => of_ranges(),
-            (_, _) => format!("{} and {}", of_rows(), of_ranges()),
+            (_, 0) => rows_text(),
+            (0, _) => ranges_text(),
+            (_, _) => format!("{} and {}", rows_text(), ranges_text()),
         };
-        format!("{what} depart from what {} takes by itself", self.library())
+        format!("{subject} depart from what {} takes by itself", self.library())
     }
 
     /// Notes on missing information.
-    fn untold(&self) -> Vec<String> {
-        let mut untold = Vec::new();
-        if self.rows_untold > 0 {
-            untold.push(format!("of {} it is not known what that would be", self.rows_untold));
+    fn missing_notes(&self) -> Vec<String> {
+        let mut notes = Vec::new();
+        if self.rows_without_default > 0 {
+            notes.push(format!("of {} it is not known what that would be", self.rows_without_default));
         }
-        if self.ranges_untold > 0 {
-            untold.push(format!(
+        if self.ranges_without_default > 0 {
+            notes.push(format!(
                 "the file has {} without rows, and says neither times nor what {} takes there: `table --check` prices both on a fabric",
-                counted(self.ranges_untold as u64, "range"),
+                format_count(self.ranges_without_default as u64, "range"),
                 self.library()
             ));
         }
-        untold
+        notes
     }
 }
 
@@ -108,16 +112,16 @@ fn table(departures: &[Departure]) -> Table {
         Column::new("most_gain", "at most", Unit::Percent),
         Column::new("measured_gain", "measured gain", Unit::Percent),
     ]);
-    for one in departures {
+    for departure in departures {
         table.row(vec![
-            Value::text(one.collective.name()).into(),
-            Value::Bytes(one.bytes).into(),
-            Value::text(&one.taken).into(),
-            Value::text(&one.library_default).into(),
-            Value::Deviation(one.predicted_gain).into(),
-            Value::or_missing(one.least_gain, Value::Deviation).into(),
-            Value::or_missing(one.most_gain, Value::Deviation).into(),
-            Value::or_missing(one.measured_gain, Value::Deviation).into(),
+            Value::text(departure.collective.name()).into(),
+            Value::Bytes(departure.bytes).into(),
+            Value::text(&departure.used).into(),
+            Value::text(&departure.library_default).into(),
+            Value::Deviation(departure.predicted_gain).into(),
+            Value::or_missing(departure.min_gain, Value::Deviation).into(),
+            Value::or_missing(departure.max_gain, Value::Deviation).into(),
+            Value::or_missing(departure.measured_gain, Value::Deviation).into(),
         ]);
     }
     table

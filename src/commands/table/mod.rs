@@ -10,7 +10,7 @@ use std::path::Path;
 
 use fabricast_planner::export::schedules::is_name;
 use fabricast_planner::export::{
-    AnyTable, Dropped, SavedPlan, TableError, Taken, json, nccl_env, nccl_tuner, open_mpi,
+    AnyTable, ComparedStrategies, Dropped, SavedPlan, TableError, json, nccl_env, nccl_tuner, open_mpi,
 };
 use fabricast_planner::library::Library;
 use fabricast_sim::schedule::format::Format as ScheduleFormat;
@@ -28,7 +28,7 @@ pub fn run(args: &TableArgs, output: &Output) -> Result<(), Failure> {
     let plan = read_plan(path)?;
     let Some(to) = args.to else {
         if args.explain {
-            return explain::write(&plan, Taken::Picks, output);
+            return explain::write(&plan, ComparedStrategies::Picks, output);
         }
         return Err(Failure::input_with_help("write it as what?", "add --to nccl-tuner, say, or --explain"));
     };
@@ -53,13 +53,13 @@ pub fn run(args: &TableArgs, output: &Output) -> Result<(), Failure> {
             output.write(&text)?;
         }
     }
-    let taken = if to.is_nccl() { Taken::NcclTable } else { Taken::Picks };
-    if args.explain { explain::write(&plan, taken, &output.to_stdout()) } else { Ok(()) }
+    let compared = if to.is_nccl() { ComparedStrategies::NcclTable } else { ComparedStrategies::Picks };
+    if args.explain { explain::write(&plan, compared, &output.to_stdout()) } else { Ok(()) }
 }
 
 /// Reads a saved plan.
 pub fn read_plan(path: &Path) -> Result<SavedPlan, Failure> {
-    let text = fabricast_topologies::read::text_of_file(path, fabricast_topologies::read::Limit::TABLE)?;
+    let text = fabricast_topologies::read::read_text_file(path, fabricast_topologies::read::Limit::TABLE)?;
     let name = path.display().to_string();
     SavedPlan::read(&text, &name).map_err(|error| match AnyTable::read(&text, &name) {
         Ok(table) if !matches!(table, AnyTable::Plan(_)) => Failure::input_with_help(
@@ -70,14 +70,14 @@ pub fn read_plan(path: &Path) -> Result<SavedPlan, Failure> {
         ),
         Err(_) if !text.trim_start().starts_with('{') => {
             let help = "a plan is what `plan … --format json -o FILE` writes";
-            Failure::at(error.to_string(), Some(help.to_owned()), Some(&error.place))
+            Failure::input_at(error.to_string(), Some(help.to_owned()), Some(&error.location))
         }
-        _ => refused(&error),
+        _ => table_failure(&error),
     })
 }
 
-fn refused(error: &TableError) -> Failure {
-    Failure::at(error.to_string(), None, Some(&error.place))
+fn table_failure(error: &TableError) -> Failure {
+    Failure::input_at(error.to_string(), None, Some(&error.location))
 }
 
 /// Writes a single-file format; also returns the entries that it cannot represent.
@@ -85,17 +85,17 @@ fn file(plan: &SavedPlan, to: TableFormat) -> (String, Vec<Dropped>) {
     match to {
         TableFormat::NcclEnv => nccl_env::write(plan),
         TableFormat::Openmpi => {
-            let made = open_mpi::FromPlan::new(plan);
-            (open_mpi::write_classic(&made.rules), made.dropped)
+            let converted = open_mpi::FromPlan::new(plan);
+            (open_mpi::write_classic(&converted.rules), converted.dropped)
         }
         TableFormat::OpenmpiJson => {
-            let made = open_mpi::FromPlan::new(plan);
-            (open_mpi::write_json(&made.rules), made.dropped)
+            let converted = open_mpi::FromPlan::new(plan);
+            (open_mpi::write_json(&converted.rules), converted.dropped)
         }
         TableFormat::Json => (json::write(plan), Vec::new()),
         TableFormat::NcclTuner | TableFormat::Mscclpp | TableFormat::MscclXml => {
-            let made = nccl_tuner::FromPlan::new(plan);
-            (nccl_tuner::write(&made.table), made.dropped)
+            let converted = nccl_tuner::FromPlan::new(plan);
+            (nccl_tuner::write(&converted.table), converted.dropped)
         }
     }
 }
@@ -105,25 +105,26 @@ fn folder(plan: &SavedPlan, format: ScheduleFormat, args: &TableArgs, output: &O
     let Some(folder) = &output.file else {
         return Err(Failure::input_with_help("a file for each range of sizes needs a folder", "add -o DIR"));
     };
-    let keep = |name: &str, text: &str| files::staged_in(folder, name, text, output.replace);
-    let (staged, dropped) = schedules::files(plan, format, args, output, keep)?;
+    let stage_file = |name: &str, text: &str| files::stage_text(folder, name, text, output.replace);
+    let (staged, dropped) = schedules::files(plan, format, args, output, stage_file)?;
     warn(&dropped, output);
     if staged.is_empty() {
         return Err(Failure::input(format!("{} runs no pick of this plan: nothing is written", format.name())));
     }
     // Files of another export may cover the same sizes as the new ones.
     let foreign = |names: &[String]| {
-        let (count, first) = (super::counted(names.len() as u64, "file"), names.first().map_or("", String::as_str));
+        let (count, first) =
+            (super::format_count(names.len() as u64, "file"), names.first().map_or("", String::as_str));
         Failure::input_with_help(
             format!("{} has {count} of another export, {first} among them: nothing is written", folder.display()),
             "--force removes them; otherwise move them away or name another folder: both speak of the same sizes",
         )
     };
-    files::commit_whole(&staged, folder, |name| is_name(name, format), output.replace, foreign)
+    files::commit_replacing_folder(&staged, folder, |name| is_name(name, format), output.replace, foreign)
 }
 
 fn warn(dropped: &[Dropped], output: &Output) {
-    for one in dropped {
-        output.warn(&format!("not in the table: {one}"));
+    for entry in dropped {
+        output.warn(&format!("not in the table: {entry}"));
     }
 }

@@ -8,18 +8,18 @@ use fabricast_sim::schedule::{Collective, Protocol};
 use fabricast_topologies::{Bytes, Picos};
 use serde::Serialize;
 
-use crate::commands::counted;
+use crate::commands::format_count;
 use crate::failure::Failure;
 use crate::output::{self, Format, Output};
 
 /// Maximum number of findings shown as text; further ones are counted.
-const MOST_FINDINGS: usize = 40;
+const MAX_FINDINGS: usize = 40;
 
 /// Selection of a table for a call, and its predicted time.
 pub struct Row {
     pub collective: Collective,
     pub bytes: Bytes,
-    pub taken: Option<Said>,
+    pub selected: Option<SelectedStrategy>,
     pub time: Option<Picos>,
     pub library_default: Option<Picos>,
     pub plan: Picos,
@@ -29,7 +29,7 @@ pub struct Row {
 
 /// Algorithm, protocol and channels that a table selects, explicitly or by implication.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Said {
+pub struct SelectedStrategy {
     /// fabricast's name of the algorithm, else the name in the file.
     pub algorithm: String,
     pub protocol: Option<Protocol>,
@@ -37,7 +37,7 @@ pub struct Said {
     pub channels: Option<u16>,
 }
 
-impl From<Strategy> for Said {
+impl From<Strategy> for SelectedStrategy {
     fn from(strategy: Strategy) -> Self {
         let algorithm = strategy.algorithm.name().to_owned();
         Self { algorithm, protocol: Some(strategy.protocol), channels: Some(strategy.channels) }
@@ -88,18 +88,18 @@ impl Checked<'_> {
             Format::Json => output::json(&self.json())?,
             Format::Csv => {
                 // The CSV has no place for findings.
-                self.told().for_each(|finding| output.warn(&finding));
+                self.finding_texts().for_each(|finding| output.warn(&finding));
                 crate::commands::csv(&self.table())?
             }
             Format::Text => self.text(output),
         };
         output.write(&text)?;
-        let wrong = self.findings.iter().filter(|finding| finding.severity == Severity::Error).count();
+        let errors = self.findings.iter().filter(|finding| finding.severity == Severity::Error).count();
         let invalid = self.rows.iter().filter(|row| row.reason.is_some()).count();
-        if wrong + invalid == 0 {
+        if errors + invalid == 0 {
             return Ok(());
         }
-        let (rows, sizes) = (counted(wrong as u64, "row"), counted(invalid as u64, "size"));
+        let (rows, sizes) = (format_count(errors as u64, "row"), format_count(invalid as u64, "size"));
         Err(Failure::Failed(format!(
             "{rows} of the table cannot be taken on {}, at {sizes} of those priced",
             self.fabric
@@ -110,9 +110,9 @@ impl Checked<'_> {
         let rows = self.rows.iter().map(|row| RowJson {
             collective: row.collective,
             bytes: row.bytes,
-            algorithm: row.taken.as_ref().map(|said| said.algorithm.as_str()),
-            protocol: row.taken.as_ref().and_then(|said| said.protocol).map(Protocol::name),
-            channels: row.taken.as_ref().and_then(|said| said.channels),
+            algorithm: row.selected.as_ref().map(|selected| selected.algorithm.as_str()),
+            protocol: row.selected.as_ref().and_then(|selected| selected.protocol).map(Protocol::name),
+            channels: row.selected.as_ref().and_then(|selected| selected.channels),
             time_us: row.time.map(Picos::us),
             library_default_us: row.library_default.map(Picos::us),
             plan_us: row.plan.us(),
@@ -130,8 +130,8 @@ impl Checked<'_> {
     }
 
     /// Texts of the first findings.
-    fn told(&self) -> impl Iterator<Item = String> {
-        self.findings.iter().take(MOST_FINDINGS).map(|finding| {
+    fn finding_texts(&self) -> impl Iterator<Item = String> {
+        self.findings.iter().take(MAX_FINDINGS).map(|finding| {
             let line = finding.line.map_or_else(String::new, |line| format!("line {line}: "));
             format!("{line}{}", finding.message)
         })
@@ -139,15 +139,15 @@ impl Checked<'_> {
 
     fn text(&self, output: &Output) -> String {
         let mut text = format!("{} on {} · profile {} · {}\n", self.format, self.fabric, self.profile, self.library);
-        for (finding, told) in self.findings.iter().zip(self.told()) {
+        for (finding, message) in self.findings.iter().zip(self.finding_texts()) {
             let severity = if finding.severity == Severity::Error { "error" } else { "warning" };
-            text.push_str(&format!("{severity}: {told}\n"));
+            text.push_str(&format!("{severity}: {message}\n"));
         }
-        if self.findings.len() > MOST_FINDINGS {
-            text.push_str(&format!("and {} more; JSON has all\n", self.findings.len() - MOST_FINDINGS));
+        if self.findings.len() > MAX_FINDINGS {
+            text.push_str(&format!("and {} more; JSON has all\n", self.findings.len() - MAX_FINDINGS));
         }
         if !self.rows.is_empty() {
-            text.push_str(&self.table().text(&output.look()));
+            text.push_str(&self.table().text(&output.text_options()));
         }
         text
     }
@@ -166,13 +166,19 @@ impl Checked<'_> {
             Column::new("reason", "reason", Unit::Text).spare(),
         ]);
         for row in &self.rows {
-            let said = row.taken.as_ref();
+            let selected = row.selected.as_ref();
             table.row(vec![
                 Value::text(row.collective.name()).into(),
                 Value::Bytes(row.bytes).into(),
-                Value::or_missing(said, |said| Value::text(&said.algorithm)).into(),
-                Value::or_missing(said.and_then(|said| said.protocol), |protocol| Value::text(protocol.name())).into(),
-                Value::or_missing(said.and_then(|said| said.channels), |channels| Value::Count(channels.into())).into(),
+                Value::or_missing(selected, |selected| Value::text(&selected.algorithm)).into(),
+                Value::or_missing(selected.and_then(|selected| selected.protocol), |protocol| {
+                    Value::text(protocol.name())
+                })
+                .into(),
+                Value::or_missing(selected.and_then(|selected| selected.channels), |channels| {
+                    Value::Count(channels.into())
+                })
+                .into(),
                 Value::or_missing(row.time, Value::Time).into(),
                 Value::or_missing(row.library_default, Value::Time).into(),
                 Value::Time(row.plan).into(),

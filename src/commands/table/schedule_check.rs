@@ -6,17 +6,17 @@ use fabricast_sim::engine::Watch;
 use fabricast_sim::schedule::format::{Format, shortened};
 use fabricast_sim::schedule::{Collective, Schedule};
 use fabricast_sim::verify::{VerifyOptions, verify};
-use fabricast_sim::{Surroundings, simulate};
+use fabricast_sim::{SimulationOptions, simulate};
 use fabricast_topologies::Bytes;
 
-use super::check::Place;
-use super::report::{Row, Said};
+use super::check::CheckSetting;
+use super::report::{Row, SelectedStrategy};
 use crate::args::{Sizes, StrategyArgs};
 use crate::failure::Failure;
 use crate::setup;
 
 /// Schedule from a file.
-pub struct ForSizes<'a> {
+pub struct ScheduleFile<'a> {
     pub format: Format,
     pub schedule: &'a Schedule,
     /// First and last size that the file applies to.
@@ -31,78 +31,85 @@ const ALIGNMENT: u64 = 16;
 
 /// Returns findings on the requested sizes, and a row for each size that the file applies to.
 pub fn rows(
-    file: &ForSizes<'_>,
-    place: &Place<'_>,
-    asked: Option<&Sizes>,
+    file: &ScheduleFile<'_>,
+    setting: &CheckSetting<'_>,
+    requested: Option<&Sizes>,
     flags: &StrategyArgs,
 ) -> Result<(Vec<Finding>, Vec<Row>), Failure> {
     let call = file.schedule.header().call;
-    if call.ranks != place.ranks() {
-        let (name, fabric) = (file.name, place.fabric.name());
-        let message = format!("{name}: the schedule is of {} ranks, {fabric} has {}", call.ranks, place.ranks());
+    if call.ranks != setting.ranks() {
+        let (name, fabric) = (file.name, setting.fabric.name());
+        let message = format!("{name}: the schedule is of {} ranks, {fabric} has {}", call.ranks, setting.ranks());
         return Err(Failure::input_with_help(message, "name the fabric that it is for with --fabric, --nodes, --gpus"));
     }
-    let (mut findings, sizes) = file.priced(asked);
+    let (mut findings, sizes) = file.sizes_to_predict(requested);
     let fault = verify(file.schedule, &VerifyOptions::default()).err().map(|fault| fault.to_string());
     if sizes.is_empty() {
         findings.extend(fault.map(|fault| Finding::error(None, fault)));
         return Ok((findings, Vec::new()));
     }
     let delays = Vec::new();
-    let setting = setup::setting(place.fabric, place.router, place.placement, place.profile, &delays);
+    let environment = setup::environment(setting.fabric, setting.router, setting.placement, setting.profile, &delays);
     let restriction = setup::restriction(flags);
     let collectives: [Collective; 1] = [call.collective];
-    let request = place.request((call.buffers, call.root), &collectives, &sizes, &restriction);
-    let ours = plan(&request, Watcher::default())?;
-    let said = file.said();
-    let rows = ours.rows.iter().map(|best| {
+    let request = setting.request((call.buffers, call.root), &collectives, &sizes, &restriction);
+    let planned = plan(&request, Watcher::default())?;
+    let selection = file.selection();
+    let rows = planned.rows.iter().map(|row| {
         let time = match fault {
             Some(_) => None,
             None => {
-                let schedule = file.schedule.clone().scaled(Some(best.bytes));
-                Some(simulate(&schedule, setting, place.mode, Surroundings::default(), Watch::default())?.time)
+                let schedule = file.schedule.clone().with_bytes(Some(row.bytes));
+                Some(
+                    simulate(&schedule, environment, setting.mode, SimulationOptions::default(), Watch::default())?
+                        .time,
+                )
             }
         };
         Ok(Row {
             collective: call.collective,
-            bytes: best.bytes,
-            taken: Some(said.clone()),
+            bytes: row.bytes,
+            selected: Some(selection.clone()),
             time,
-            library_default: best.library_default.as_ref().map(|default| default.priced.time),
-            plan: best.pick.time,
+            library_default: row.library_default.as_ref().map(|default| default.timed.time),
+            plan: row.pick.time,
             reason: fault.clone(),
         })
     });
     Ok((findings, rows.collect::<Result<_, Failure>>()?))
 }
 
-impl ForSizes<'_> {
+impl ScheduleFile<'_> {
     /// The schedule's name, protocol and number of thread blocks.
-    fn said(&self) -> Said {
+    fn selection(&self) -> SelectedStrategy {
         let header = self.schedule.header();
         // The name comes from an untrusted file.
         let name: String = header.name.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
-        Said { algorithm: shortened(&name), protocol: Some(header.protocol), channels: Some(header.channels) }
+        SelectedStrategy {
+            algorithm: shortened(&name),
+            protocol: Some(header.protocol),
+            channels: Some(header.channels),
+        }
     }
 
     /// Returns the sizes to predict. Requested sizes are limited to the range of the file; the default sizes are too,
     /// extended by the ends of that range. fabricast's own schedules have one size, and are scaled to requested ones.
-    fn priced(&self, asked: Option<&Sizes>) -> (Vec<Finding>, Vec<Bytes>) {
-        let own = self.schedule.header().call.bytes;
+    fn sizes_to_predict(&self, requested: Option<&Sizes>) -> (Vec<Finding>, Vec<Bytes>) {
+        let schedule_size = self.schedule.header().call.bytes;
         let (first, last) = self.sizes;
-        let usual = Sizes::default().0;
-        match asked {
-            Some(Sizes(asked)) if self.format == Format::Json => (Vec::new(), asked.clone()),
-            None if first == last => (Vec::new(), vec![own]),
-            Some(Sizes(asked)) => {
+        let default_sizes = Sizes::default().0;
+        match requested {
+            Some(Sizes(requested)) if self.format == Format::Json => (Vec::new(), requested.clone()),
+            None if first == last => (Vec::new(), vec![schedule_size]),
+            Some(Sizes(requested)) => {
                 let (inside, outside): (Vec<Bytes>, Vec<Bytes>) =
-                    asked.iter().copied().partition(|bytes| (first..=last).contains(bytes));
+                    requested.iter().copied().partition(|bytes| (first..=last).contains(bytes));
                 let message = || {
                     let last = if last.0 == u64::MAX { "any".to_owned() } else { last.0.to_string() };
                     format!(
                         "{} of the {} sizes asked for are not priced: the file is for {} to {last} bytes",
                         outside.len(),
-                        asked.len(),
+                        requested.len(),
                         first.0
                     )
                 };
@@ -113,14 +120,15 @@ impl ForSizes<'_> {
                 let unit = u64::from(self.schedule.header().layout.chunks()).max(1).saturating_mul(ALIGNMENT);
                 let ends = [first.0.checked_next_multiple_of(unit), Some(last.0 - last.0 % unit)];
                 let ends = ends.into_iter().flatten().map(Bytes).filter(|end| {
-                    usual.first().is_some_and(|least| end >= least) && usual.last().is_some_and(|most| end <= most)
+                    default_sizes.first().is_some_and(|min| end >= min)
+                        && default_sizes.last().is_some_and(|max| end <= max)
                 });
                 let mut sizes: Vec<Bytes> =
-                    usual.iter().copied().chain(ends).filter(|bytes| (first..=last).contains(bytes)).collect();
+                    default_sizes.iter().copied().chain(ends).filter(|bytes| (first..=last).contains(bytes)).collect();
                 sizes.sort_unstable();
                 sizes.dedup();
                 if sizes.is_empty() {
-                    sizes.push(own);
+                    sizes.push(schedule_size);
                 }
                 (Vec::new(), sizes)
             }

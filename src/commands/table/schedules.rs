@@ -1,6 +1,6 @@
 //! Schedules of a plan, generated again on the plan's fabric.
 
-use fabricast_planner::abilities::Abilities;
+use fabricast_planner::abilities::FabricCapabilities;
 use fabricast_planner::algorithm::{self, Shape};
 use fabricast_planner::bound::InNetwork;
 use fabricast_planner::export::schedules;
@@ -18,22 +18,22 @@ use crate::failure::Failure;
 use crate::output::Output;
 use crate::setup;
 
-/// Generates the schedule files of a plan and passes name and text of each to `keep`. Also returns the entries that the
-/// format cannot represent. The fabric is that of the flags, else that of the plan.
+/// Generates the schedule files of a plan and passes name and text of each to `stage_file`. Also returns the entries
+/// that the format cannot represent. The fabric is that of the flags, else that of the plan.
 pub fn files<K: Send>(
     plan: &SavedPlan,
     format: Format,
     args: &TableArgs,
     output: &Output,
-    keep: impl Fn(&str, &str) -> Result<K, Failure> + Sync,
+    stage_file: impl Fn(&str, &str) -> Result<K, Failure> + Sync,
 ) -> Result<(Vec<K>, Vec<Dropped>), Failure> {
     let mut size = args.size.clone();
-    let name = match (&args.fabric, &plan.asked) {
+    let name = match (&args.fabric, &plan.query) {
         (Some(name), _) => name.clone(),
-        (None, Some(asked)) => {
-            size.nodes = size.nodes.or(asked.nodes);
-            size.gpus = size.gpus.or(asked.gpus);
-            asked.fabric.clone()
+        (None, Some(query)) => {
+            size.nodes = size.nodes.or(query.nodes);
+            size.gpus = size.gpus.or(query.gpus);
+            query.fabric.clone()
         }
         (None, None) => {
             return Err(Failure::input_with_help(
@@ -49,16 +49,19 @@ pub fn files<K: Send>(
     }
     let profile = profile(plan, args, &fabric)?;
     let router = Router::new(&fabric, setup::route_options(&size));
-    let ranks_per_node = fabric.most_on_a_host(&placement);
+    let ranks_per_node = fabric.max_devices_per_host(&placement);
     let in_network = if args.no_nvls { InNetwork::Off } else { InNetwork::Allowed };
-    let abilities = Abilities::of(&fabric, &router, &placement, ranks_per_node, in_network);
+    let capabilities = FabricCapabilities::new(&fabric, &router, &placement, ranks_per_node, in_network);
     let buffers = if plan.in_place { BufferUse::InPlace } else { BufferUse::OutOfPlace };
-    let make = |collective, bytes, strategy: Strategy| {
+    let generate = |collective, bytes, strategy: Strategy| {
         let call = Call { collective, bytes, ranks: plan.ranks, root: Rank(plan.root), buffers };
-        let shape =
-            Shape { grid: fabric.host_grid().to_vec(), ..strategy.shape(call, &profile, ranks_per_node, &abilities) };
-        let generator = algorithm::generator(strategy.algorithm, &shape).map_err(|why| why.to_string());
-        let built = generator.and_then(|generator| Schedule::build(generator.as_ref()).map_err(|why| why.to_string()));
+        let shape = Shape {
+            grid: fabric.host_grid().to_vec(),
+            ..strategy.shape(call, &profile, ranks_per_node, &capabilities)
+        };
+        let generator = algorithm::generator(strategy.algorithm, &shape).map_err(|error| error.to_string());
+        let built =
+            generator.and_then(|generator| Schedule::build(generator.as_ref()).map_err(|error| error.to_string()));
         if let Ok(schedule) = &built {
             verified::check(schedule, &args.verify)?;
         }
@@ -67,7 +70,7 @@ pub fn files<K: Send>(
     if args.verify.no_verify {
         output.warn(&format!("schedules are {}", verified::NOT_VERIFIED));
     }
-    schedules::write(plan, format, make, keep)
+    schedules::write(plan, format, generate, stage_file)
 }
 
 /// Profile named by the flags, else the one that the plan was made with: its requested profile or the best match.
@@ -75,11 +78,11 @@ fn profile(plan: &SavedPlan, args: &TableArgs, fabric: &Fabric) -> Result<Profil
     if args.costs.profile.is_some() {
         return setup::profile(&args.costs, fabric);
     }
-    if let Some(name) = plan.asked.as_ref().and_then(|asked| asked.profile.as_deref()) {
+    if let Some(name) = plan.query.as_ref().and_then(|query| query.profile.as_deref()) {
         return setup::named_profile(name);
     }
     let flags = LibraryArgs { library: plan.library.map(LibraryChoice::One), ..args.library.clone() };
-    let nearest = setup::profile_of(&flags, &args.costs, fabric)?;
+    let nearest = setup::library_profile(&flags, &args.costs, fabric)?;
     if nearest.name == plan.profile {
         return Ok(nearest);
     }

@@ -2,7 +2,7 @@
 
 use fabricast_planner::library::nccl::graph::NvlsUse;
 use fabricast_planner::library::nccl::{
-    Absent, Algo, Communicator, Function, Proto, Request, Version, kernel, most_threads,
+    Algo, Communicator, Function, Proto, Request, Unavailable, Version, kernel, max_threads,
 };
 use fabricast_topologies::route::{RouteOptions, Router};
 use fabricast_topologies::{Bytes, FabricRequest, load};
@@ -14,9 +14,9 @@ const LOG: &str = include_str!("../../data/nccl/h200-2.28.9-no-nvls.txt");
 /// The node that wrote the log, from its topology file alone.
 fn h200() -> Picker {
     let path = format!("{}/data/topologies/h200-node.xml", env!("CARGO_MANIFEST_DIR"));
-    let fabric = load(&FabricRequest::of(&path)).unwrap();
+    let fabric = load(&FabricRequest::new(&path)).unwrap();
     let router = Router::new(&fabric, RouteOptions::default());
-    Picker::new(Communicator::of(&fabric, &router, fabric.gpus(), NvlsUse::Off).unwrap(), Version::V2_28_9)
+    Picker::new(Communicator::from_fabric(&fabric, &router, fabric.gpus(), NvlsUse::Off).unwrap(), Version::V2_28_9)
 }
 
 /// Rows of the log's table: function or `Max NThreads`, and the cells of three algorithms, one after the other.
@@ -33,8 +33,8 @@ fn cost_table_matches_nccls_log() {
     for function in [Function::Broadcast, Function::Reduce, Function::AllGather, Function::AllReduce] {
         let blocks = rows(function.name());
         assert_eq!(blocks.len(), 3, "{function}");
-        for (place, text) in blocks.concat().iter().enumerate() {
-            let (algo, proto) = (Algo::ALL[place / 3], Proto::ALL[place % 3]);
+        for (index, text) in blocks.concat().iter().enumerate() {
+            let (algo, proto) = (Algo::ALL[index / 3], Proto::ALL[index % 3]);
             let (latency, bandwidth) = text.split_once('/').unwrap();
             let cell = picker.table.cell(function, algo, proto);
             let (us, gbps): (f64, f64) = (latency.trim().parse().unwrap(), bandwidth.trim().parse().unwrap());
@@ -48,7 +48,7 @@ fn cost_table_matches_nccls_log() {
                 "{function} {algo} {proto}: {} GB/s, logged {gbps}",
                 cell.bandwidth.gbps()
             );
-            assert_eq!(cell.taken.is_ok(), gbps > 0.0, "{function} {algo} {proto}");
+            assert_eq!(cell.availability.is_ok(), gbps > 0.0, "{function} {algo} {proto}");
             compared += 1;
         }
     }
@@ -58,9 +58,9 @@ fn cost_table_matches_nccls_log() {
 #[test]
 fn threads_match_nccls_log() {
     let picker = h200();
-    for (place, text) in rows("Max NThreads").concat().iter().enumerate() {
-        let (algo, proto) = (Algo::ALL[place / 3], Proto::ALL[place % 3]);
-        let threads = most_threads(&picker.communicator, picker.version, &picker.settings, algo, proto);
+    for (index, text) in rows("Max NThreads").concat().iter().enumerate() {
+        let (algo, proto) = (Algo::ALL[index / 3], Proto::ALL[index % 3]);
+        let threads = max_threads(&picker.communicator, picker.version, &picker.settings, algo, proto);
         assert_eq!(threads.to_string(), *text, "{algo} {proto}");
     }
 }
@@ -88,12 +88,12 @@ fn choices_and_channel_counts_match_nccls_log() {
 #[test]
 fn unavailable_strategies_give_a_reason() {
     let picker = h200();
-    let why = |algo, proto| picker.table.cell(Function::AllReduce, algo, proto).taken;
-    assert_eq!(why(Algo::Nvls, Proto::Simple), Err(Absent::NoNvls));
-    assert_eq!(why(Algo::CollNetChain, Proto::Simple), Err(Absent::NoCollNet));
-    assert_eq!(why(Algo::Nvls, Proto::Ll), Err(Absent::NoKernel));
-    let gather = picker.table.cell(Function::AllGather, Algo::Pat, Proto::Simple).taken;
-    assert_eq!(gather, Err(Absent::PatNeedsLoneRanks));
+    let availability = |algo, proto| picker.table.cell(Function::AllReduce, algo, proto).availability;
+    assert_eq!(availability(Algo::Nvls, Proto::Simple), Err(Unavailable::NoNvls));
+    assert_eq!(availability(Algo::CollNetChain, Proto::Simple), Err(Unavailable::NoCollNet));
+    assert_eq!(availability(Algo::Nvls, Proto::Ll), Err(Unavailable::NoKernel));
+    let gather = picker.table.cell(Function::AllGather, Algo::Pat, Proto::Simple).availability;
+    assert_eq!(gather, Err(Unavailable::PatNeedsSingleRankNodes));
 }
 
 /// Out-of-place times of an nccl-tests log: (bytes, µs).
@@ -109,22 +109,26 @@ fn log(name: &str) -> Vec<(u64, f64)> {
 #[test]
 fn choices_on_two_gpus_match_their_times() {
     let path = format!("{}/data/topologies/h200-node.xml", env!("CARGO_MANIFEST_DIR"));
-    let fabric = load(&FabricRequest { gpus: Some(2), ..FabricRequest::of(&path) }).unwrap();
+    let fabric = load(&FabricRequest { gpus: Some(2), ..FabricRequest::new(&path) }).unwrap();
     let router = Router::new(&fabric, RouteOptions::default());
-    let picker =
-        Picker::new(Communicator::of(&fabric, &router, fabric.gpus(), NvlsUse::Off).unwrap(), Version::V2_28_9);
-    let ways: Vec<(Algo, Proto)> =
+    let picker = Picker::new(
+        Communicator::from_fabric(&fabric, &router, fabric.gpus(), NvlsUse::Off).unwrap(),
+        Version::V2_28_9,
+    );
+    let strategies: Vec<(Algo, Proto)> =
         [Algo::Ring, Algo::Tree].into_iter().flat_map(|algo| Proto::ALL.map(|proto| (algo, proto))).collect();
-    let forced: Vec<_> =
-        ways.iter().map(|(algo, proto)| log(&format!("g_allreduce_x2_{}_{}", algo.name(), proto.name()))).collect();
+    let forced: Vec<_> = strategies
+        .iter()
+        .map(|(algo, proto)| log(&format!("g_allreduce_x2_{}_{}", algo.name(), proto.name())))
+        .collect();
     let mut compared = 0;
-    for (bytes, own) in log("g_allreduce_x2_default") {
+    for (bytes, default_us) in log("g_allreduce_x2_default") {
         // For smaller sizes all strategies are limited by the host alike.
         if bytes < 1 << 18 {
             continue;
         }
-        let time = |log: &Vec<(u64, f64)>| log.iter().find(|row| row.0 == bytes).map(|row| (row.1 - own).abs());
-        let distances = forced.iter().zip(&ways).filter_map(|(log, way)| Some((time(log)?, *way)));
+        let time = |log: &Vec<(u64, f64)>| log.iter().find(|row| row.0 == bytes).map(|row| (row.1 - default_us).abs());
+        let distances = forced.iter().zip(&strategies).filter_map(|(log, strategy)| Some((time(log)?, *strategy)));
         let nearest = distances.min_by(|a, b| a.0.total_cmp(&b.0)).unwrap().1;
         let pick = picker.pick(Function::AllReduce, bytes);
         assert_eq!((pick.algo, pick.proto), nearest, "{bytes}");

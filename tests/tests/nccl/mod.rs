@@ -8,7 +8,7 @@ mod properties;
 mod search;
 mod worked;
 
-use fabricast_planner::library::nccl::graph::{Channels, Graph, Graphs, Pattern};
+use fabricast_planner::library::nccl::graph::{ChannelPaths, Graph, Graphs, Pattern};
 use fabricast_planner::library::nccl::{Communicator, Cpu, Function, Pick, Request, Settings, Table, Version, pick};
 use fabricast_topologies::route::PathClass;
 use fabricast_topologies::{Bandwidth, Bytes, Picos};
@@ -18,12 +18,12 @@ pub fn graph(pattern: Pattern, channels: u16, inside: f64, between: f64) -> Grap
     Graph {
         pattern,
         channels,
-        inside: Bandwidth::from_gbps(inside),
-        between: Bandwidth::from_gbps(between),
-        inside_class: PathClass::Nvl,
-        between_class: PathClass::Pix,
+        intra_bandwidth: Bandwidth::from_gbps(inside),
+        inter_bandwidth: Bandwidth::from_gbps(between),
+        intra_class: PathClass::Nvl,
+        inter_class: PathClass::Pix,
         net_latency: Picos::ZERO,
-        same: Channels::Same,
+        paths: ChannelPaths::Same,
     }
 }
 
@@ -32,8 +32,8 @@ pub fn communicator(nodes: u32, per_node: u32, sm: u32, channels: u16, speed: f6
     Communicator {
         ranks: nodes * per_node,
         nodes,
-        fewest_ranks: per_node,
-        most_ranks: per_node,
+        min_ranks_per_node: per_node,
+        max_ranks_per_node: per_node,
         capability: (sm, sm),
         cpu: Cpu::Intel,
         graphs: Graphs {

@@ -1,7 +1,7 @@
 //! Plans that compare the pick with the library's own choice.
 
 use fabricast_planner::bound::InNetwork;
-use fabricast_planner::library::{Chooser, Conditions, Library, Offer, Registered};
+use fabricast_planner::library::{BufferRegistration, Chooser, Conditions, Library, LibraryCapabilities};
 use fabricast_planner::plan::{Effort, Plan, PlanRequest, Watcher, plan};
 use fabricast_planner::strategy::Restriction;
 use fabricast_sim::LaunchMode;
@@ -10,15 +10,15 @@ use fabricast_sim::schedule::{BufferUse, Collective};
 use fabricast_topologies::route::{RouteOptions, Router};
 use fabricast_topologies::{Bytes, FabricRequest, load};
 
-fn planned(fabric: &str, library: &str, restricted: bool, collectives: &[Collective]) -> Plan {
-    let fabric = load(&FabricRequest::of(fabric)).unwrap();
+fn plan_with_library(fabric: &str, library: &str, restricted: bool, collectives: &[Collective]) -> Plan {
+    let fabric = load(&FabricRequest::new(fabric)).unwrap();
     let router = Router::new(&fabric, RouteOptions::default());
     let library: Library = library.parse().unwrap();
     let conditions = Conditions { in_network: InNetwork::Off, ..Conditions::default() };
     let chooser = Chooser::new(library, &fabric, &router, fabric.gpus(), conditions);
     let restriction = Restriction {
         in_network: InNetwork::Off,
-        library: restricted.then_some(Offer::new(library, Registered::Plain)),
+        library: restricted.then_some(LibraryCapabilities::new(library, BufferRegistration::Plain)),
         ..Restriction::default()
     };
     let request = PlanRequest {
@@ -43,31 +43,36 @@ fn planned(fabric: &str, library: &str, restricted: bool, collectives: &[Collect
 #[test]
 fn the_pick_is_no_worse_than_the_librarys_choice() {
     for (fabric, library) in [("hgx-h200", "nccl-2.28.9"), ("l40s-pcie", "nccl"), ("dgx-v100", "open_mpi-5.0")] {
-        let found = planned(fabric, library, false, &[Collective::AllReduce, Collective::AllGather]);
-        let known = found.rows.iter().filter_map(|row| Some((row, row.library_default.as_ref()?)));
-        assert!(known.clone().count() > 0, "{fabric}");
-        for (row, default) in known {
+        let plan = plan_with_library(fabric, library, false, &[Collective::AllReduce, Collective::AllGather]);
+        let with_default = plan.rows.iter().filter_map(|row| Some((row, row.library_default.as_ref()?)));
+        assert!(with_default.clone().count() > 0, "{fabric}");
+        for (row, default) in with_default {
             // Fewer channels may cost a percent.
-            assert!(default.regret(&row.pick) > -0.011, "{fabric} {}: {default:?}, {:?}", row.bytes, row.pick);
+            assert!(
+                default.default_slowdown(&row.pick) > -0.011,
+                "{fabric} {}: {default:?}, {:?}",
+                row.bytes,
+                row.pick
+            );
         }
     }
 }
 
 #[test]
 fn a_library_restricts_picks_to_what_it_runs() {
-    let found = planned("hgx-h200", "nccl-2.28.9", true, &[Collective::AllReduce, Collective::AllToAll]);
-    let library = found.library.unwrap();
-    for row in &found.rows {
+    let plan = plan_with_library("hgx-h200", "nccl-2.28.9", true, &[Collective::AllReduce, Collective::AllToAll]);
+    let library = plan.library.unwrap();
+    for row in &plan.rows {
         let pick = row.pick.strategy;
-        let offer = Offer::new(library, Registered::Plain);
-        assert!(offer.runs(pick.algorithm, pick.protocol, row.collective), "{pick}");
+        let capabilities = LibraryCapabilities::new(library, BufferRegistration::Plain);
+        assert!(capabilities.runs(pick.algorithm, pick.protocol, row.collective), "{pick}");
     }
-    assert!(found.library_unknown.is_empty());
+    assert!(plan.library_unknown.is_empty());
 }
 
 #[test]
 fn unknown_choices_are_reported_once() {
-    let found = planned("dgx-v100", "nccl", false, &[Collective::AllReduce, Collective::Broadcast]);
-    assert!(found.rows.iter().all(|row| row.library_default.is_none()));
-    assert_eq!(found.library_unknown.len(), 1, "{:?}", found.library_unknown);
+    let plan = plan_with_library("dgx-v100", "nccl", false, &[Collective::AllReduce, Collective::Broadcast]);
+    assert!(plan.rows.iter().all(|row| row.library_default.is_none()));
+    assert_eq!(plan.library_unknown.len(), 1, "{:?}", plan.library_unknown);
 }

@@ -3,7 +3,8 @@
 
 use fabricast_planner::library::nccl::graph::Pattern;
 use fabricast_planner::library::nccl::{
-    Algo, Communicator, Cpu, Function, MAX_CHANNELS, Proto, Request, Settings, Table, Version, expected, kernel, pick,
+    Algo, Communicator, Cpu, Function, MAX_CHANNELS, Proto, Request, Settings, Table, Version, expected_time, kernel,
+    pick,
 };
 use fabricast_topologies::Bytes;
 use fabricast_topologies::route::PathClass;
@@ -17,13 +18,13 @@ fn communicators() -> impl Strategy<Value = Communicator> {
     let sm = prop::sample::select(vec![60, 70, 80, 86, 90, 100, 120]);
     (1u32..=64, 1u32..=16, sm, 1u16..=32, 1u32..=96, class.clone(), class, cpu, 0u16..=16).prop_map(
         |(nodes, per_node, sm, channels, speed, inside, between, cpu, heads)| {
-            let mut made = communicator(nodes, per_node, sm, channels, f64::from(speed));
-            made.cpu = cpu;
-            for graph in [&mut made.graphs.ring, &mut made.graphs.tree] {
-                (graph.inside_class, graph.between_class) = (inside, between);
+            let mut comm = communicator(nodes, per_node, sm, channels, f64::from(speed));
+            comm.cpu = cpu;
+            for graph in [&mut comm.graphs.ring, &mut comm.graphs.tree] {
+                (graph.intra_class, graph.inter_class) = (inside, between);
             }
-            made.graphs.nvls = (heads > 0 && sm >= 90).then(|| graph(Pattern::Nvls, heads, 40.0, 60.0));
-            made
+            comm.graphs.nvls = (heads > 0 && sm >= 90).then(|| graph(Pattern::Nvls, heads, 40.0, 60.0));
+            comm
         },
     )
 }
@@ -43,37 +44,37 @@ fn sizes() -> impl Strategy<Value = u64> {
 proptest! {
     #[test]
     fn every_size_has_a_choice_and_it_is_the_cheapest(
-        of in communicators(), version in versions(), function in functions(), bytes in sizes(),
+        comm in communicators(), version in versions(), function in functions(), bytes in sizes(),
     ) {
         let settings = Settings::default();
-        let table = Table::new(&of, version, &settings);
+        let table = Table::new(&comm, version, &settings);
         let request = Request::new(function, Bytes(bytes));
-        let channels = of.channels(&settings);
-        let found = pick(&of, channels, version, &table, &request).expect("a choice");
-        if of.ranks > 1 {
+        let channels = comm.channels(&settings);
+        let choice = pick(&comm, channels, version, &table, &request).expect("a choice");
+        if comm.ranks > 1 {
             let times = Algo::ALL.into_iter().flat_map(|algo| Proto::ALL.map(|proto| (algo, proto)));
-            let least = times.filter_map(|(algo, proto)| expected(&of, channels, version, &table, &request, algo, proto)).min();
-            prop_assert_eq!(Some(found.time), least);
+            let min_time = times.filter_map(|(algo, proto)| expected_time(&comm, channels, version, &table, &request, algo, proto)).min();
+            prop_assert_eq!(Some(choice.time), min_time);
         }
-        let kernel = kernel(&of, version, &settings, &table, &request, (found.algo, found.proto));
-        prop_assert!(kernel.channels >= 1 && kernel.channels <= kernel.most_channels, "{:?}", kernel);
-        prop_assert!(kernel.most_channels <= MAX_CHANNELS);
+        let kernel = kernel(&comm, version, &settings, &table, &request, (choice.algo, choice.proto));
+        prop_assert!(kernel.channels >= 1 && kernel.channels <= kernel.max_channels, "{:?}", kernel);
+        prop_assert!(kernel.max_channels <= MAX_CHANNELS);
         prop_assert!((96..=640).contains(&kernel.threads), "{:?}", kernel);
         prop_assert!(kernel.chunk.0 > 0 && kernel.loops >= 1, "{:?}", kernel);
     }
 
     #[test]
     fn settings_bound_channels(
-        of in communicators(), least in 1u16..=64, most in 1u16..=64, function in functions(), bytes in sizes(),
+        comm in communicators(), min_ctas in 1u16..=64, max_ctas in 1u16..=64, function in functions(), bytes in sizes(),
     ) {
-        let (settings, unknown) = Settings::parse(&format!("NCCL_MIN_CTAS={least} NCCL_MAX_CTAS={most}")).unwrap();
+        let (settings, unknown) = Settings::parse(&format!("NCCL_MIN_CTAS={min_ctas} NCCL_MAX_CTAS={max_ctas}")).unwrap();
         prop_assert!(unknown.is_empty());
-        let channels = of.channels(&settings);
-        prop_assert!(channels <= most && (channels >= least || channels == most));
-        let table = Table::new(&of, Version::V2_28_9, &settings);
+        let channels = comm.channels(&settings);
+        prop_assert!(channels <= max_ctas && (channels >= min_ctas || channels == max_ctas));
+        let table = Table::new(&comm, Version::V2_28_9, &settings);
         let request = Request::new(function, Bytes(bytes));
-        let found = pick(&of, channels, Version::V2_28_9, &table, &request).unwrap();
-        let kernel = kernel(&of, Version::V2_28_9, &settings, &table, &request, (found.algo, found.proto));
-        prop_assert!(kernel.channels <= most, "{:?}", kernel);
+        let choice = pick(&comm, channels, Version::V2_28_9, &table, &request).unwrap();
+        let kernel = kernel(&comm, Version::V2_28_9, &settings, &table, &request, (choice.algo, choice.proto));
+        prop_assert!(kernel.channels <= max_ctas, "{:?}", kernel);
     }
 }

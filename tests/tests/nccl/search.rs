@@ -3,7 +3,7 @@
 //! Public logs: NVIDIA/nccl issues 1197 (8 × H100: rings 12 × 30, nvls 8 × 40/60), 1358 (two GPUs on two sockets of
 //! 10 GB/s: 1 × 10), 892 (H800: 16 channels), nccl-tests 307 (8 × RTX 4090 over sockets of 6 GB/s: 1 × 5).
 
-use fabricast_planner::library::nccl::graph::{Channels, NvlsUse, Pattern, Uncovered};
+use fabricast_planner::library::nccl::graph::{ChannelPaths, NvlsUse, Pattern, SearchNotModelled};
 use fabricast_planner::library::nccl::{Communicator, Settings};
 use fabricast_topologies::route::{PathClass, RouteOptions, Router};
 use fabricast_topologies::{Fabric, FabricRequest, load};
@@ -18,9 +18,9 @@ fn file(name: &str) -> Fabric {
     load(&FabricRequest { fabric: path, nodes: None, gpus: None, network: None, gpu: None }).unwrap()
 }
 
-fn found(fabric: &Fabric) -> Result<Communicator, Uncovered> {
+fn search(fabric: &Fabric) -> Result<Communicator, SearchNotModelled> {
     let router = Router::new(fabric, RouteOptions::default());
-    Communicator::of(fabric, &router, fabric.gpus(), NvlsUse::Allowed)
+    Communicator::from_fabric(fabric, &router, fabric.gpus(), NvlsUse::Allowed)
 }
 
 /// Channels and GB/s inside and between nodes of rings, trees and NVLS; and the number of channels of rings and
@@ -28,12 +28,12 @@ fn found(fabric: &Fabric) -> Result<Communicator, Uncovered> {
 type Summary = ((u16, f64, f64), (u16, f64, f64), Option<(u16, f64, f64)>, u16);
 
 fn summary(fabric: &Fabric) -> Summary {
-    let found = found(fabric).unwrap();
-    let of = |graph: fabricast_planner::library::nccl::graph::Graph| {
-        (graph.channels, graph.inside.gbps(), graph.between.gbps())
+    let comm = search(fabric).unwrap();
+    let summarize = |graph: fabricast_planner::library::nccl::graph::Graph| {
+        (graph.channels, graph.intra_bandwidth.gbps(), graph.inter_bandwidth.gbps())
     };
-    let graphs = found.graphs;
-    (of(graphs.ring), of(graphs.tree), graphs.nvls.map(of), found.channels(&Settings::default()))
+    let graphs = comm.graphs;
+    (summarize(graphs.ring), summarize(graphs.tree), graphs.nvls.map(summarize), comm.channels(&Settings::default()))
 }
 
 #[test]
@@ -50,17 +50,17 @@ fn single_nodes_on_switches_match_public_logs() {
 #[test]
 fn dump_of_the_measured_node_is_reproduced() {
     let dump = include_str!("../../data/nccl/h200-2.28.9-no-nvls-graph.xml");
-    let found = found(&file("h200-node.xml")).unwrap();
-    for (id, graph) in [(0, found.graphs.ring), (1, found.graphs.tree)] {
+    let comm = search(&file("h200-node.xml")).unwrap();
+    for (id, graph) in [(0, comm.graphs.ring), (1, comm.graphs.tree)] {
         let head = dump.lines().find(|line| line.contains(&format!("<graph id=\"{id}\""))).unwrap();
         let value =
             |name: &str| head.split(&format!(" {name}=\"")).nth(1).unwrap().split('"').next().unwrap().to_owned();
         assert_eq!(value("nchannels"), graph.channels.to_string());
-        assert_eq!(value("speedintra"), graph.inside.gbps().to_string());
-        assert_eq!(value("speedinter"), graph.between.gbps().to_string());
-        assert_eq!(value("typeintra"), graph.inside_class.name());
-        assert_eq!(value("typeinter"), graph.between_class.name());
-        assert_eq!(value("samechannels") == "1", graph.same == Channels::Same);
+        assert_eq!(value("speedintra"), graph.intra_bandwidth.gbps().to_string());
+        assert_eq!(value("speedinter"), graph.inter_bandwidth.gbps().to_string());
+        assert_eq!(value("typeintra"), graph.intra_class.name());
+        assert_eq!(value("typeinter"), graph.inter_class.name());
+        assert_eq!(value("samechannels") == "1", graph.paths == ChannelPaths::Same);
         assert_eq!(value("pattern"), if graph.pattern == Pattern::Ring { "4" } else { "1" });
     }
 }
@@ -71,20 +71,20 @@ fn graphs_of_several_nodes_on_rails() {
     let (rings, trees, nvls, channels) = summary(&fabric);
     assert_eq!((rings, nvls, channels), ((8, 45.0, 45.0), Some((8, 40.0, 48.0)), 16));
     assert_eq!(trees.0, 8);
-    let ring = found(&fabric).unwrap().graphs.ring;
-    assert_eq!((ring.inside_class, ring.between_class), (PathClass::Nvl, PathClass::Pxn));
+    let ring = search(&fabric).unwrap().graphs.ring;
+    assert_eq!((ring.intra_class, ring.inter_class), (PathClass::Nvl, PathClass::Pxn));
     let (rings, _, _, channels) = summary(&preset("dgx-a100", 2, 8));
     assert_eq!((rings, channels), ((8, 24.0, 24.0), 16));
     // Two GPUs and two NICs per switch: rings enter through one NIC and leave through the other.
-    assert_eq!(found(&preset("dgx-a100", 2, 8)).unwrap().graphs.ring.between_class, PathClass::Pix);
+    assert_eq!(search(&preset("dgx-a100", 2, 8)).unwrap().graphs.ring.inter_class, PathClass::Pix);
 }
 
 #[test]
 fn graphs_of_gpus_on_pcie() {
     let (rings, trees, nvls, _) = summary(&preset("l40s-pcie", 1, 8));
     assert_eq!((rings.0, rings.1, trees.0, nvls), (1, 20.0, 1, None));
-    let found = found(&preset("l40s-pcie", 1, 8)).unwrap();
-    assert_eq!(found.graphs.ring.inside_class, PathClass::Sys);
+    let comm = search(&preset("l40s-pcie", 1, 8)).unwrap();
+    assert_eq!(comm.graphs.ring.intra_class, PathClass::Sys);
 }
 
 #[test]
@@ -94,17 +94,17 @@ fn graphs_of_partial_nodes_and_racks() {
     let rack =
         load(&FabricRequest { fabric: "gb200-nvl72".to_owned(), nodes: Some(4), gpus: None, network: None, gpu: None })
             .unwrap();
-    let found = found(&rack).unwrap();
-    assert_eq!((found.nodes, found.ranks, found.graphs.ring.channels), (1, 16, 16));
+    let comm = search(&rack).unwrap();
+    assert_eq!((comm.nodes, comm.ranks, comm.graphs.ring.channels), (1, 16, 16));
 }
 
 /// Balanced trees need two GPUs near a NIC; from Hopper on, NCCL tries plain trees before farther paths.
 #[test]
 fn one_nic_per_gpu_gives_plain_trees() {
-    let tree = |fabric: &Fabric| found(fabric).unwrap().graphs.tree;
+    let tree = |fabric: &Fabric| search(fabric).unwrap().graphs.tree;
     for name in ["hgx-h100", "hgx-b200"] {
         let tree = tree(&preset(name, 2, 8));
-        assert_eq!((tree.pattern, tree.between_class), (Pattern::Tree, PathClass::Pix), "{name}");
+        assert_eq!((tree.pattern, tree.inter_class), (Pattern::Tree, PathClass::Pix), "{name}");
     }
     // Ampere uses balanced trees only, and so does any GPU on a single node.
     assert_eq!(tree(&preset("dgx-a100", 2, 8)).pattern, Pattern::BalancedTree);
@@ -120,11 +120,14 @@ fn nics_limit_meshes() {
         network: Some("rail,nics_per_node=4,nic=200Gb/s".parse().unwrap()),
         ..request("gh200", 2)
     });
-    let found = found(&hosts.unwrap()).unwrap();
-    assert_eq!((found.nodes, found.ranks), (2, 8));
-    let graphs = found.graphs;
-    assert_eq!((graphs.ring.channels, graphs.ring.inside.gbps(), graphs.ring.between.gbps()), (4, 24.0, 24.0));
-    assert_eq!((graphs.tree.channels, graphs.tree.inside.gbps(), graphs.nvls), (4, 48.0, None));
+    let comm = search(&hosts.unwrap()).unwrap();
+    assert_eq!((comm.nodes, comm.ranks), (2, 8));
+    let graphs = comm.graphs;
+    assert_eq!(
+        (graphs.ring.channels, graphs.ring.intra_bandwidth.gbps(), graphs.ring.inter_bandwidth.gbps()),
+        (4, 24.0, 24.0)
+    );
+    assert_eq!((graphs.tree.channels, graphs.tree.intra_bandwidth.gbps(), graphs.nvls), (4, 48.0, None));
 }
 
 /// Four NICs behind one GPU's switch are treated as one NIC of four times the speed.
@@ -132,42 +135,45 @@ fn nics_limit_meshes() {
 fn nics_of_one_gpu_are_aggregated() {
     let spec = |network: &str| {
         let request = FabricRequest { network: Some(network.parse().unwrap()), ..request("hgx-h100", 2) };
-        found(&load(&request).unwrap()).unwrap().graphs
+        search(&load(&request).unwrap()).unwrap().graphs
     };
     assert_eq!(spec("rail,nics_per_node=32,nic=100Gb/s"), spec("rail,nics_per_node=8,nic=400Gb/s"));
 }
 
 fn request(preset: &str, nodes: u32) -> FabricRequest {
-    FabricRequest { nodes: Some(nodes), ..FabricRequest::of(preset) }
+    FabricRequest { nodes: Some(nodes), ..FabricRequest::new(preset) }
 }
 
 #[test]
 fn uncovered_machines_give_a_reason() {
     for name in ["dgx-v100", "gh200"] {
         assert_eq!(
-            found(
+            search(
                 &load(&FabricRequest { fabric: name.to_owned(), nodes: None, gpus: None, network: None, gpu: None })
                     .unwrap()
             )
             .err(),
-            Some(Uncovered::Mesh),
+            Some(SearchNotModelled::Mesh),
             "{name}"
         );
     }
-    assert_eq!(found(&preset("mi300x", 1, 8)).err(), Some(Uncovered::OtherMaker));
+    assert_eq!(search(&preset("mi300x", 1, 8)).err(), Some(SearchNotModelled::NotNvidia));
     let rack =
         load(&FabricRequest { fabric: "gb200-nvl72".to_owned(), nodes: None, gpus: None, network: None, gpu: None })
             .unwrap();
     // NCCL's largest number of heads (NCCL_MAX_NVLS_ARITY), at the highest speed at which 33 channels fit a GPU's
     // NVLinks.
-    let heads = found(&rack).unwrap().graphs.nvls.unwrap();
-    assert_eq!((heads.channels, heads.inside.gbps()), (32, 20.0));
+    let heads = search(&rack).unwrap().graphs.nvls.unwrap();
+    assert_eq!((heads.channels, heads.intra_bandwidth.gbps()), (32, 20.0));
     let router = Router::new(&rack, RouteOptions::default());
-    assert!(Communicator::of(&rack, &router, rack.gpus(), NvlsUse::Off).is_ok());
+    assert!(Communicator::from_fabric(&rack, &router, rack.gpus(), NvlsUse::Off).is_ok());
     let node = preset("hgx-h100", 1, 8);
     let router = Router::new(&node, RouteOptions::default());
-    let twice = [node.gpus(), node.gpus()].concat();
-    assert_eq!(Communicator::of(&node, &router, &twice, NvlsUse::Allowed).err(), Some(Uncovered::SharedGpu));
+    let duplicated = [node.gpus(), node.gpus()].concat();
+    assert_eq!(
+        Communicator::from_fabric(&node, &router, &duplicated, NvlsUse::Allowed).err(),
+        Some(SearchNotModelled::SharedGpu)
+    );
 }
 
 #[test]
@@ -181,8 +187,8 @@ fn topology_files_are_covered_or_rejected() {
         if fabric.gpus().is_empty() {
             continue;
         }
-        if let Ok(found) = found(&fabric) {
-            let channels = found.channels(&Settings::default());
+        if let Ok(comm) = search(&fabric) {
+            let channels = comm.channels(&Settings::default());
             assert!((1..=64).contains(&channels), "{}: {channels}", path.display());
         }
     }

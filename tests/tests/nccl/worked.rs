@@ -20,14 +20,14 @@ type Steps<'a> = &'a [(u64, Algo, Proto)];
 const ANY: u64 = 1 << 10;
 
 fn assert_steps(picker: &Picker, function: Function, steps: Steps<'_>) {
-    let mut found: Vec<(u64, Algo, Proto)> = Vec::new();
+    let mut actual: Vec<(u64, Algo, Proto)> = Vec::new();
     for power in 10..=33 {
         let pick = picker.pick(function, 1 << power);
-        if found.last().is_none_or(|&(_, algo, proto)| (algo, proto) != (pick.algo, pick.proto)) {
-            found.push((1 << power, pick.algo, pick.proto));
+        if actual.last().is_none_or(|&(_, algo, proto)| (algo, proto) != (pick.algo, pick.proto)) {
+            actual.push((1 << power, pick.algo, pick.proto));
         }
     }
-    assert_eq!(found, steps, "{function}");
+    assert_eq!(actual, steps, "{function}");
 }
 
 fn with_nvls(communicator: Communicator, nvls: Graph) -> Picker {
@@ -49,8 +49,8 @@ fn assert_cells(picker: &Picker, function: Function, cells: &[(Algo, Proto, f64,
             cell.latency.us()
         );
         if let Some(gbps) = gbps {
-            let found = cell.bandwidth.gbps();
-            assert!((found - gbps).abs() <= 0.051, "{function} {algo} {proto}: {found} GB/s, not {gbps}");
+            let actual = cell.bandwidth.gbps();
+            assert!((actual - gbps).abs() <= 0.051, "{function} {algo} {proto}: {actual} GB/s, not {gbps}");
         }
     }
 }
@@ -68,8 +68,8 @@ fn log_a_two_nodes_of_one_rank_over_sockets() {
     machine.graphs.tree = graph(Pattern::Tree, 2, 2.4, 2.4);
     // Its network paths cross the CPU, so LL128 is not used; its latency is printed nevertheless.
     for graph in [&mut machine.graphs.ring, &mut machine.graphs.tree] {
-        graph.between_class = fabricast_topologies::route::PathClass::Phb;
-        graph.inside_class = fabricast_topologies::route::PathClass::Loc;
+        graph.inter_class = fabricast_topologies::route::PathClass::Phb;
+        graph.intra_class = fabricast_topologies::route::PathClass::Loc;
     }
     let picker = Picker::new(machine, Version::V2_30_7);
     assert_eq!(picker.communicator.channels(&picker.settings), 4);
@@ -95,8 +95,8 @@ fn log_a_two_nodes_of_one_rank_over_sockets() {
     for (bytes, channels) in [(KIB, 1), (8 * KIB, 1), (16 * KIB, 2), (32 * KIB, 1), (64 * KIB, 2), (128 * KIB, 4)] {
         let pick = picker.pick(Function::Broadcast, bytes);
         let request = Request::new(Function::Broadcast, Bytes(bytes));
-        let way = (pick.algo, pick.proto);
-        let kernel = kernel(&picker.communicator, picker.version, &picker.settings, &picker.table, &request, way);
+        let strategy = (pick.algo, pick.proto);
+        let kernel = kernel(&picker.communicator, picker.version, &picker.settings, &picker.table, &request, strategy);
         assert_eq!(kernel.channels, channels, "{bytes}: {kernel:?}");
     }
 }
@@ -153,12 +153,12 @@ fn one_node_of_h100() {
     for (bytes, us) in
         [(KIB, 15.0), (64 * KIB, 15.8), (MIB, 28.0), (16 * MIB, 86.7), (256 * MIB, 1012.0), (GIB, 3973.0)]
     {
-        let found = picker.pick(Function::AllReduce, bytes).time.us();
-        assert!((found / us - 1.0).abs() < 0.003, "{bytes}: {found} µs, not {us}");
+        let actual = picker.pick(Function::AllReduce, bytes).time.us();
+        assert!((actual / us - 1.0).abs() < 0.003, "{bytes}: {actual} µs, not {us}");
     }
-    let plain = without_nvls(h100s(1));
+    let no_nvls = without_nvls(h100s(1));
     let sums = [(ANY, Ring, Ll), (4 * MIB, Ring, Ll128), (64 * MIB, Ring, Simple)];
-    assert_steps(&plain, Function::AllReduce, &sums);
+    assert_steps(&no_nvls, Function::AllReduce, &sums);
 }
 
 #[test]
@@ -198,12 +198,12 @@ fn two_nodes_of_h100() {
     let chain = [(ANY, Ring, Ll), (512 * KIB, Ring, Ll128), (8 * MIB, Ring, Simple)];
     assert_steps(&picker, Function::Broadcast, &chain);
     for (bytes, us) in [(MIB, 60.4), (16 * MIB, 134.9), (256 * MIB, 1157.0), (GIB, 4428.0)] {
-        let found = picker.pick(Function::AllReduce, bytes).time.us();
-        assert!((found / us - 1.0).abs() < 0.003, "{bytes}: {found} µs, not {us}");
+        let actual = picker.pick(Function::AllReduce, bytes).time.us();
+        assert!((actual / us - 1.0).abs() < 0.003, "{bytes}: {actual} µs, not {us}");
     }
-    let plain = without_nvls(h100s(2));
+    let no_nvls = without_nvls(h100s(2));
     let sums = [(ANY, Tree, Ll), (256 * KIB, Tree, Ll128), (32 * MIB, Ring, Ll128), (128 * MIB, Ring, Simple)];
-    assert_steps(&plain, Function::AllReduce, &sums);
+    assert_steps(&no_nvls, Function::AllReduce, &sums);
 }
 
 #[test]
@@ -235,7 +235,7 @@ fn sixteen_nodes_of_h100() {
 #[test]
 fn chains_count_every_hop_if_channels_differ() {
     let mut machine = h100s(2);
-    machine.graphs.ring.same = fabricast_planner::library::nccl::graph::Channels::Differ;
+    machine.graphs.ring.paths = fabricast_planner::library::nccl::graph::ChannelPaths::Differ;
     let picker = without_nvls(machine);
     assert_cells(&picker, Function::Broadcast, &[(Algo::Ring, Proto::Ll, 49.8, None)]);
 }

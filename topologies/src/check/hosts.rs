@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{Finding, Severity, finding, gpus_by_host, usual};
+use super::{Finding, Severity, finding, gpus_by_host, most_frequent};
 use crate::fabric::{Fabric, HostId, LinkKind, NodeId, NodeKind};
 
 /// Finds hosts whose number of GPUs or NICs differs from the most frequent one.
@@ -18,8 +18,8 @@ pub(super) fn unequal_hosts(fabric: &Fabric) -> Vec<Finding> {
         }
     }
     let mut findings = Vec::new();
-    for (counts, what) in [(gpus, "GPUs"), (nics, "NICs")] {
-        let Some(usual) = usual(counts.values().copied()) else { continue };
+    for (counts, device_kind) in [(gpus, "GPUs"), (nics, "NICs")] {
+        let Some(usual) = most_frequent(counts.values().copied()) else { continue };
         let mut odd: BTreeMap<u32, Vec<HostId>> = BTreeMap::new();
         for (host, count) in counts.into_iter().filter(|&(_, count)| count != usual) {
             odd.entry(count).or_default().push(host);
@@ -33,7 +33,8 @@ pub(super) fn unequal_hosts(fabric: &Fabric) -> Vec<Finding> {
                 .collect();
             let more = hosts.len().saturating_sub(3);
             let more = if more > 0 { format!(" and {more} more") } else { String::new() };
-            let message = format!("hosts differ: {}{more} with {count} {what}, most with {usual}", names.join(", "));
+            let message =
+                format!("hosts differ: {}{more} with {count} {device_kind}, most with {usual}", names.join(", "));
             findings.push(finding(Severity::Warning, message));
         }
     }
@@ -43,18 +44,18 @@ pub(super) fn unequal_hosts(fabric: &Fabric) -> Vec<Finding> {
 /// The NVLink domain of each device, identified by its first device.
 fn nvlink_domains(fabric: &Fabric) -> Vec<u32> {
     let mut domain: Vec<u32> = (0..fabric.node_count() as u32).collect();
-    let root = |domain: &[u32], mut of: u32| {
-        while domain[of as usize] != of {
-            of = domain[of as usize];
+    let root = |domain: &[u32], mut device: u32| {
+        while domain[device as usize] != device {
+            device = domain[device as usize];
         }
-        of
+        device
     };
     for (_, link) in fabric.links().filter(|(id, link)| id.0 % 2 == 0 && link.kind == LinkKind::Nvlink && !link.failed)
     {
         let (a, b) = (root(&domain, link.from.0), root(&domain, link.to.0));
         domain[a.max(b) as usize] = a.min(b);
     }
-    (0..fabric.node_count() as u32).map(|of| root(&domain, of)).collect()
+    (0..fabric.node_count() as u32).map(|device| root(&domain, device)).collect()
 }
 
 /// Finds groups of consecutive ranks that straddle NVLink domains.
@@ -62,17 +63,18 @@ pub(super) fn straddled_domains(fabric: &Fabric) -> Vec<Finding> {
     let domain = nvlink_domains(fabric);
     let mut findings = BTreeMap::new();
     for gpus in gpus_by_host(fabric).into_values() {
-        let of = |gpu: &NodeId| domain[gpu.0 as usize];
+        let gpu_domain = |gpu: &NodeId| domain[gpu.0 as usize];
         let mut domains: BTreeMap<u32, Vec<NodeId>> = BTreeMap::new();
         for gpu in &gpus {
-            domains.entry(of(gpu)).or_default().push(*gpu);
+            domains.entry(gpu_domain(gpu)).or_default().push(*gpu);
         }
         let largest = domains.values().map(Vec::len).max().unwrap_or(0);
         if domains.len() < 2 || largest < 2 {
             continue;
         }
         let sizes: Vec<String> = domains.values().map(|domain| domain.len().to_string()).collect();
-        let straddles = gpus.chunks(largest).any(|group| group.iter().any(|gpu| of(gpu) != of(&group[0])));
+        let straddles =
+            gpus.chunks(largest).any(|group| group.iter().any(|gpu| gpu_domain(gpu) != gpu_domain(&group[0])));
         let ids = |domain: &Vec<NodeId>| domain.iter().map(|&gpu| &*fabric.node(gpu).id).collect::<Vec<_>>().join(", ");
         let split: Vec<String> = domains.values().take(4).map(ids).collect();
         let (severity, message) = if straddles {

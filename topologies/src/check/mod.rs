@@ -58,8 +58,8 @@ pub fn check(fabric: &Fabric) -> Vec<Finding> {
         pcie::fast_nics,
         pcie::slow_generations,
         pcie::virtual_switches,
-        far_nics,
-        pcie::far_for_gpu_direct,
+        gpus_far_from_nics,
+        pcie::gpus_without_gpu_direct,
         no_nics,
         mixed_gpus,
         unlinked,
@@ -75,7 +75,7 @@ fn finding(severity: Severity, message: String) -> Finding {
 }
 
 /// Lists at most three ids and the number of the others.
-fn listed(fabric: &Fabric, nodes: &[NodeId]) -> String {
+fn list_ids(fabric: &Fabric, nodes: &[NodeId]) -> String {
     let ids: Vec<&str> = nodes.iter().take(3).map(|&node| &*fabric.node(node).id).collect();
     match nodes.len().saturating_sub(3) {
         0 => ids.join(", "),
@@ -83,19 +83,25 @@ fn listed(fabric: &Fabric, nodes: &[NodeId]) -> String {
     }
 }
 
-/// Marks the devices that are reachable from `from` over links whose kind satisfies `over`.
-fn reached(fabric: &Fabric, from: impl IntoIterator<Item = NodeId>, over: impl Fn(LinkKind) -> bool) -> Vec<bool> {
+/// Marks the devices that are reachable from `from` over links whose kind satisfies `follows`.
+fn reachable_devices(
+    fabric: &Fabric,
+    from: impl IntoIterator<Item = NodeId>,
+    follows: impl Fn(LinkKind) -> bool,
+) -> Vec<bool> {
     let mut reached = vec![false; fabric.node_count()];
     let mut queue: VecDeque<NodeId> = from.into_iter().collect();
     for node in &queue {
-        if let Some(seen) = reached.get_mut(node.0 as usize) {
-            *seen = true;
+        if let Some(mark) = reached.get_mut(node.0 as usize) {
+            *mark = true;
         }
     }
     while let Some(node) = queue.pop_front() {
-        for link in fabric.leaving(node).into_iter().map(|link| fabric.link(link)).filter(|link| over(link.kind)) {
-            if let Some(seen) = reached.get_mut(link.to.0 as usize).filter(|seen| !**seen) {
-                *seen = true;
+        for link in
+            fabric.outgoing_links(node).into_iter().map(|link| fabric.link(link)).filter(|link| follows(link.kind))
+        {
+            if let Some(mark) = reached.get_mut(link.to.0 as usize).filter(|mark| !**mark) {
+                *mark = true;
                 queue.push_back(link.to);
             }
         }
@@ -113,23 +119,23 @@ fn connection(fabric: &Fabric) -> Vec<Finding> {
         return vec![finding(Severity::Error, "there is no GPU or accelerator".to_owned())];
     };
     let (alone, linked): (Vec<NodeId>, Vec<NodeId>) =
-        fabric.gpus().iter().partition(|&&gpu| fabric.leaving(gpu).is_empty());
+        fabric.gpus().iter().partition(|&&gpu| fabric.outgoing_links(gpu).is_empty());
     let mut findings = Vec::new();
     if !alone.is_empty() && fabric.gpus().len() > 1 {
-        findings.push(finding(Severity::Error, format!("no usable link at {}", listed(fabric, &alone))));
+        findings.push(finding(Severity::Error, format!("no usable link at {}", list_ids(fabric, &alone))));
     }
     let start = linked.first().copied().unwrap_or(first);
-    let near = reached(fabric, [start], |_| true);
+    let near = reachable_devices(fabric, [start], |_| true);
     let cut_off: Vec<NodeId> = linked.into_iter().filter(|&gpu| !is_reached(&near, gpu)).collect();
     if !cut_off.is_empty() {
-        let message = format!("{} cannot be reached from {}", listed(fabric, &cut_off), fabric.node(start).id);
+        let message = format!("{} cannot be reached from {}", list_ids(fabric, &cut_off), fabric.node(start).id);
         findings.push(finding(Severity::Error, message));
     }
     findings
 }
 
 /// Maximum number of GPUs for which every pair is routed; beyond it, the first two GPUs of each host are.
-const ROUTED: usize = 128;
+const MAX_ROUTED_GPUS: usize = 128;
 
 /// Finds GPUs that links join but the router, which `plan` and `simulate` use, does not.
 fn unrouted(fabric: &Fabric) -> Vec<Finding> {
@@ -138,12 +144,17 @@ fn unrouted(fabric: &Fabric) -> Vec<Finding> {
     }
     let router = Router::new(fabric, RouteOptions::default());
     let gpus = fabric.gpus();
-    let mut asked: Vec<NodeId> = gpus.to_vec();
-    if gpus.len() > ROUTED {
-        asked = fabric.by_host(gpus).iter().flat_map(|host| host.iter().take(2).copied()).take(ROUTED).collect();
+    let mut sampled: Vec<NodeId> = gpus.to_vec();
+    if gpus.len() > MAX_ROUTED_GPUS {
+        sampled = fabric
+            .group_by_host(gpus)
+            .iter()
+            .flat_map(|host| host.iter().take(2).copied())
+            .take(MAX_ROUTED_GPUS)
+            .collect();
     }
-    for &from in &asked {
-        for &to in asked.iter().filter(|&&to| to != from) {
+    for &from in &sampled {
+        for &to in sampled.iter().filter(|&&to| to != from) {
             if let Err(error) = router.path(from, to) {
                 return vec![finding(Severity::Error, error.to_string())];
             }
@@ -168,7 +179,7 @@ fn no_nics(fabric: &Fabric) -> Vec<Finding> {
 const MACHINE_FILES: [&str; 3] = ["NCCL topology file", "nvidia-smi topo -m", "rocm-smi --showtopo"];
 
 /// The most frequent value; of equally frequent ones the greatest.
-fn usual<T: Ord + Copy>(values: impl Iterator<Item = T>) -> Option<T> {
+fn most_frequent<T: Ord + Copy>(values: impl Iterator<Item = T>) -> Option<T> {
     let mut counts: BTreeMap<T, usize> = BTreeMap::new();
     for value in values {
         *counts.entry(value).or_default() += 1;
@@ -188,20 +199,20 @@ fn gpus_by_host(fabric: &Fabric) -> BTreeMap<HostId, Vec<NodeId>> {
 /// Finds GPUs whose number of NVLinks differs from the most frequent one of their host.
 fn nvlink_counts(fabric: &Fabric) -> Vec<Finding> {
     let lanes = |gpu: NodeId| -> u32 {
-        let links = fabric.leaving(gpu).into_iter().map(|link| fabric.link(link));
+        let links = fabric.outgoing_links(gpu).into_iter().map(|link| fabric.link(link));
         links.filter(|link| link.kind == LinkKind::Nvlink).map(|link| u32::from(link.lanes)).sum()
     };
     let mut findings = Vec::new();
     for gpus in gpus_by_host(fabric).into_values() {
         let counts: Vec<(NodeId, u32)> = gpus.into_iter().map(|gpu| (gpu, lanes(gpu))).collect();
-        let Some(usual) = usual(counts.iter().map(|&(_, count)| count)) else { continue };
+        let Some(usual) = most_frequent(counts.iter().map(|&(_, count)| count)) else { continue };
         let mut odd: BTreeMap<u32, Vec<NodeId>> = BTreeMap::new();
         for (gpu, count) in counts.into_iter().filter(|&(_, count)| count != usual) {
             odd.entry(count).or_default().push(gpu);
         }
         for (count, gpus) in odd {
             let message =
-                format!("{} has {count} NVLinks where most GPUs of its host have {usual}", listed(fabric, &gpus));
+                format!("{} has {count} NVLinks where most GPUs of its host have {usual}", list_ids(fabric, &gpus));
             findings.push(finding(Severity::Warning, message));
         }
     }
@@ -210,7 +221,7 @@ fn nvlink_counts(fabric: &Fabric) -> Vec<Finding> {
 
 /// Bandwidth of the first PCIe link of a device with a stated bandwidth, taken as the link towards its CPU.
 fn uplink(fabric: &Fabric, device: NodeId) -> Option<Bandwidth> {
-    let links = fabric.leaving(device).into_iter().map(|link| fabric.link(link));
+    let links = fabric.outgoing_links(device).into_iter().map(|link| fabric.link(link));
     links.filter(|link| link.kind == LinkKind::Pcie).find_map(|link| link.bandwidth)
 }
 
@@ -224,14 +235,15 @@ fn pcie_siblings(fabric: &Fabric) -> Vec<Finding> {
     }
     let mut findings = Vec::new();
     for ((_, kind), devices) in groups {
-        let Some(usual) = usual(devices.iter().map(|&(_, bandwidth)| bandwidth)) else { continue };
+        let Some(usual) = most_frequent(devices.iter().map(|&(_, bandwidth)| bandwidth)) else { continue };
         let slower: Vec<(NodeId, Bandwidth)> =
             devices.into_iter().filter(|&(_, bandwidth)| bandwidth < usual).collect();
-        if let Some(&(_, least)) = slower.iter().min_by_key(|&&(_, bandwidth)| bandwidth) {
+        if let Some(&(_, min_bandwidth)) = slower.iter().min_by_key(|&&(_, bandwidth)| bandwidth) {
             let nodes: Vec<NodeId> = slower.iter().map(|&(id, _)| id).collect();
-            let what = if kind == NodeKind::Gpu { "GPUs" } else { "NICs" };
-            let names = listed(fabric, &nodes);
-            let message = format!("PCIe of {names} carries {least} where most {what} of the host have {usual}");
+            let device_kind = if kind == NodeKind::Gpu { "GPUs" } else { "NICs" };
+            let names = list_ids(fabric, &nodes);
+            let message =
+                format!("PCIe of {names} carries {min_bandwidth} where most {device_kind} of the host have {usual}");
             findings.push(finding(Severity::Warning, message));
         }
     }
@@ -244,11 +256,11 @@ fn pcie_bottlenecks(fabric: &Fabric) -> Vec<Finding> {
     for (id, _) in fabric.nodes().filter(|(_, node)| node.kind == NodeKind::PcieSwitch) {
         let (mut up, mut down) = (None, None);
         let mut name = String::new();
-        for link in fabric.leaving(id).into_iter().map(|link| fabric.link(link)) {
+        for link in fabric.outgoing_links(id).into_iter().map(|link| fabric.link(link)) {
             let Some(bandwidth) = link.bandwidth.filter(|_| link.kind == LinkKind::Pcie) else { continue };
             match fabric.node(link.to).kind {
                 NodeKind::Cpu => {
-                    name = pcie::written(link).map_or_else(String::new, |name| format!(" ({name})"));
+                    name = pcie::pcie_name(link).map_or_else(String::new, |name| format!(" ({name})"));
                     up = up.max(Some(bandwidth));
                 }
                 NodeKind::Gpu | NodeKind::Nic => down = down.max(Some(bandwidth)),
@@ -262,7 +274,7 @@ fn pcie_bottlenecks(fabric: &Fabric) -> Vec<Finding> {
         }
     }
     let worded = findings.into_iter().map(|((up, down, name), switches)| {
-        let names = listed(fabric, &switches);
+        let names = list_ids(fabric, &switches);
         let message = format!(
             "{names}: {up}{name} towards the CPU, {down} to a device behind it \
              (PCIe links that idle while a file is written show a lower speed)"
@@ -273,23 +285,23 @@ fn pcie_bottlenecks(fabric: &Fabric) -> Vec<Finding> {
 }
 
 /// Finds GPUs without a NIC on the side of their own CPU.
-fn far_nics(fabric: &Fabric) -> Vec<Finding> {
+fn gpus_far_from_nics(fabric: &Fabric) -> Vec<Finding> {
     let nics: Vec<NodeId> = fabric.nodes().filter(|(_, node)| node.kind == NodeKind::Nic).map(|(id, _)| id).collect();
     if nics.is_empty() {
         return Vec::new();
     }
     let with_nic: std::collections::BTreeSet<HostId> = nics.iter().map(|&nic| fabric.node(nic).host).collect();
-    let near = reached(fabric, nics, |kind| matches!(kind, LinkKind::Pcie | LinkKind::C2c));
-    let far: Vec<NodeId> = fabric
+    let near = reachable_devices(fabric, nics, |kind| matches!(kind, LinkKind::Pcie | LinkKind::C2c));
+    let far_gpus: Vec<NodeId> = fabric
         .gpus()
         .iter()
         .copied()
         .filter(|&gpu| with_nic.contains(&fabric.node(gpu).host) && !is_reached(&near, gpu))
         .collect();
-    if far.is_empty() {
+    if far_gpus.is_empty() {
         return Vec::new();
     }
-    let message = format!("{}: every NIC of the host is on another CPU", listed(fabric, &far));
+    let message = format!("{}: every NIC of the host is on another CPU", list_ids(fabric, &far_gpus));
     vec![finding(Severity::Warning, message)]
 }
 
@@ -315,23 +327,23 @@ fn unlinked(fabric: &Fabric) -> Vec<Finding> {
     let mut kinds: BTreeMap<NodeKind, Vec<NodeId>> = BTreeMap::new();
     for (id, node) in fabric.nodes() {
         // GPUs have a check of their own, and a single CPU needs no link.
-        if !node.kind.is_rank() && node.kind != NodeKind::Cpu && fabric.leaving(id).is_empty() {
+        if !node.kind.is_rank() && node.kind != NodeKind::Cpu && fabric.outgoing_links(id).is_empty() {
             kinds.entry(node.kind).or_default().push(id);
         }
     }
     kinds
         .into_values()
-        .map(|nodes| finding(Severity::Warning, format!("no usable link at {}", listed(fabric, &nodes))))
+        .map(|nodes| finding(Severity::Warning, format!("no usable link at {}", list_ids(fabric, &nodes))))
         .collect()
 }
 
 /// Reports links that are out of service.
 fn failures(fabric: &Fabric) -> Vec<Finding> {
-    let mut by_kind: FxHashMap<LinkKind, usize> = FxHashMap::default();
+    let mut counts: FxHashMap<LinkKind, usize> = FxHashMap::default();
     for (_, link) in fabric.links().filter(|(_, link)| link.failed) {
-        *by_kind.entry(link.kind).or_default() += 1;
+        *counts.entry(link.kind).or_default() += 1;
     }
-    let mut kinds: Vec<(LinkKind, usize)> = by_kind.into_iter().collect();
+    let mut kinds: Vec<(LinkKind, usize)> = counts.into_iter().collect();
     kinds.sort_unstable();
     let worded = kinds.into_iter().map(|(kind, directions)| {
         finding(Severity::Note, format!("{directions} directions of {} links are out of service", kind.name()))
@@ -351,13 +363,13 @@ mod tests {
         spec::parse(text, "t").and_then(|spec| spec.build_nodes()).unwrap()
     }
 
-    fn said(fabric: &Fabric) -> Vec<String> {
+    fn finding_texts(fabric: &Fabric) -> Vec<String> {
         check(fabric).into_iter().map(|finding| format!("{}: {}", finding.severity, finding.message)).collect()
     }
 
     #[test]
     fn findings_on_real_machines() {
-        let xml = |text| said(&nccl_xml::parse(text, "t").unwrap());
+        let xml = |text| finding_texts(&nccl_xml::parse(text, "t").unwrap());
         let none: [&str; 0] = [];
         let phb = "no NIC nearer than PHB (the CPU's host bridge), where NCCL does not use GPUDirect RDMA (NCCL_NET_GDR_LEVEL)";
         let h200 = xml(include_str!("../../../tests/data/topologies/h200-node.xml"));
@@ -382,7 +394,7 @@ mod tests {
             "warning: pcie_switch0, pcie_switch1, pcie_switch2 and 5 more: 8 GB/s (PCIe 2.0 x16) towards the CPU, 63.015 GB/s"
         ));
         let h100 = include_str!("../../../tests/data/topologies/dgx_h100_8gpu_12nic.topo-m.txt");
-        assert_eq!(said(&smi::parse(h100, "t").unwrap()), none);
+        assert_eq!(finding_texts(&smi::parse(h100, "t").unwrap()), none);
     }
 
     #[test]
@@ -391,19 +403,19 @@ mod tests {
         let link =
             |a: &str, lanes: u32| format!("[[link]]\na = \"{a}\"\nb = \"sw\"\nkind = \"nvlink\"\nlanes = {lanes}\n");
         assert_eq!(
-            said(&built("[[node]]\nid = \"s\"\nkind = \"switch\"\n")),
+            finding_texts(&built("[[node]]\nid = \"s\"\nkind = \"switch\"\n")),
             ["error: there is no GPU or accelerator", "warning: no usable link at s"]
         );
-        assert_eq!(said(&built(&format!("{gpus}{}", link("gpu[0-3]", 18)))), [""; 0]);
-        let odd = said(&built(&format!("{gpus}{}{}", link("gpu[0-2]", 18), link("gpu3", 16))));
+        assert_eq!(finding_texts(&built(&format!("{gpus}{}", link("gpu[0-3]", 18)))), [""; 0]);
+        let odd = finding_texts(&built(&format!("{gpus}{}{}", link("gpu[0-2]", 18), link("gpu3", 16))));
         assert_eq!(odd, ["warning: gpu3 has 16 NVLinks where most GPUs of its host have 18"]);
-        let alone = said(&built(&format!("{gpus}{}", link("gpu[0-2]", 18))));
+        let alone = finding_texts(&built(&format!("{gpus}{}", link("gpu[0-2]", 18))));
         assert_eq!(alone[0], "error: no usable link at gpu3");
         let halves = format!(
             "{gpus}{}[[link]]\na = \"gpu2\"\nb = \"gpu3\"\nkind = \"nvlink\"\nlanes = 18\n",
             link("gpu[0-1]", 18)
         );
-        let halves = said(&built(&halves));
+        let halves = finding_texts(&built(&halves));
         assert_eq!(halves[0], "error: gpu2, gpu3 cannot be reached from gpu0");
         assert_eq!(
             halves[1],
@@ -419,11 +431,11 @@ mod tests {
             pcie("gpu3", 24)
         );
         assert_eq!(
-            said(&built(&narrow)),
+            finding_texts(&built(&narrow)),
             ["warning: PCIe of gpu3 carries 24 GB/s where most GPUs of the host have 48 GB/s"]
         );
         let mixed = "[[node]]\nid = \"a\"\nkind = \"gpu\"\nmodel = \"A\"\n[[node]]\nid = \"b\"\nkind = \"gpu\"\nmodel = \"B\"\n[[link]]\na = \"a\"\nb = \"b\"\nkind = \"pcie\"\n";
-        assert_eq!(said(&built(mixed)), ["note: GPUs of several models: 1 × A, 1 × B"]);
+        assert_eq!(finding_texts(&built(mixed)), ["note: GPUs of several models: 1 × A, 1 × B"]);
     }
 
     proptest! {

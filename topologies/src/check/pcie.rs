@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Finding, Severity, finding, is_reached, listed, reached, uplink};
+use super::{Finding, Severity, finding, is_reached, list_ids, reachable_devices, uplink};
 use crate::Bandwidth;
 use crate::fabric::{Fabric, Figures, HostId, Link, LinkKind, NodeId, NodeKind};
 use crate::gpus::name;
@@ -19,10 +19,10 @@ const LANES: [Bandwidth; 6] = [
 ];
 
 /// Generation and width of a PCIe link in the usual notation, `PCIe 4.0 x8`; `None` for other rates.
-pub(super) fn written(link: &Link) -> Option<String> {
+pub(super) fn pcie_name(link: &Link) -> Option<String> {
     let (rate, width) = (link.bandwidth?, u64::from(link.lanes));
-    let of = |lane: &Bandwidth| (rate.0 as f64 / (lane.0 * width.max(1)) as f64 - 1.0).abs() < 0.01;
-    let generation = LANES.iter().position(of)? + 1;
+    let matches_rate = |lane: &Bandwidth| (rate.0 as f64 / (lane.0 * width.max(1)) as f64 - 1.0).abs() < 0.01;
+    let generation = LANES.iter().position(matches_rate)? + 1;
     Some(format!("PCIe {generation}.0 x{width}"))
 }
 
@@ -33,7 +33,7 @@ fn gigabits(rate: u64) -> String {
 
 /// The first PCIe link of a device with a stated bandwidth, taken as the link towards its CPU.
 fn pcie_link(fabric: &Fabric, device: NodeId) -> Option<&Link> {
-    let links = fabric.leaving(device).into_iter().map(|link| fabric.link(link));
+    let links = fabric.outgoing_links(device).into_iter().map(|link| fabric.link(link));
     links.into_iter().find(|link| link.kind == LinkKind::Pcie && link.bandwidth.is_some())
 }
 
@@ -66,15 +66,15 @@ pub(super) fn fast_nics(fabric: &Fabric) -> Vec<Finding> {
         let Some(link) = ports.first().and_then(|&port| pcie_link(fabric, port)) else { continue };
         let carried = link.bandwidth.map_or(u64::MAX, |bandwidth| bandwidth.0);
         if rate > carried {
-            let name = written(link).map_or_else(String::new, |name| format!(", {name}"));
-            let words = format!("{}{name}", gigabits(carried / 12_500_000 * 12_500_000));
-            findings.entry((rate, words, ports.len())).or_default().extend(ports);
+            let name = pcie_name(link).map_or_else(String::new, |name| format!(", {name}"));
+            let link_text = format!("{}{name}", gigabits(carried / 12_500_000 * 12_500_000));
+            findings.entry((rate, link_text, ports.len())).or_default().extend(ports);
         }
     }
     let worded = findings.into_iter().map(|((rate, link, ports), nics)| {
         let each =
             if ports > 1 { format!("{ports} ports of a card, {} together", gigabits(rate)) } else { gigabits(rate) };
-        let message = format!("{}: {each}, over a PCIe link that carries {link}", listed(fabric, &nics));
+        let message = format!("{}: {each}, over a PCIe link that carries {link}", list_ids(fabric, &nics));
         finding(Severity::Warning, message)
     });
     worded.collect()
@@ -85,55 +85,60 @@ pub(super) fn slow_generations(fabric: &Fabric) -> Vec<Finding> {
     let mut findings: BTreeMap<(Bandwidth, String, String), Vec<NodeId>> = BTreeMap::new();
     for (id, node) in fabric.nodes().filter(|(_, node)| node.kind == NodeKind::Gpu) {
         // The PCIe link of a GPU with C2C only serves management.
-        let on_c2c = fabric.leaving(id).into_iter().any(|link| fabric.link(link).kind == LinkKind::C2c);
+        let on_c2c = fabric.outgoing_links(id).into_iter().any(|link| fabric.link(link).kind == LinkKind::C2c);
         let Figures::Gpu(figures) = &node.figures else { continue };
         let model = figures.model.as_deref().and_then(|name| name::find(name).first().copied());
         let (Some(model), Some(link), false) = (model, pcie_link(fabric, id), on_c2c) else { continue };
-        let own = model.pcie_generation.and_then(|generation| LANES.get(generation as usize - 1));
-        let (Some(own), Some(carried)) = (own, link.bandwidth) else { continue };
-        if carried.0 * 100 < own.0 * 16 * 99 {
-            let found = written(link).map_or_else(|| carried.to_string(), |name| format!("{name} ({carried})"));
+        let nominal = model.pcie_generation.and_then(|generation| LANES.get(generation as usize - 1));
+        let (Some(nominal), Some(carried)) = (nominal, link.bandwidth) else { continue };
+        if carried.0 * 100 < nominal.0 * 16 * 99 {
+            let found = pcie_name(link).map_or_else(|| carried.to_string(), |name| format!("{name} ({carried})"));
             let expected = format!("{} has PCIe {}.0 x16", model.name, model.pcie_generation.unwrap_or_default());
             findings.entry((carried, found, expected)).or_default().push(id);
         }
     }
     let worded = findings.into_iter().map(|((_, found, expected), gpus)| {
-        let names = listed(fabric, &gpus);
+        let names = list_ids(fabric, &gpus);
         finding(Severity::Warning, format!("{names}: {found}, where {expected} (idle links show a lower speed)"))
     });
     worded.collect()
 }
 
 /// Finds GPUs without a NIC behind their own PCIe switches. NCCL uses GPUDirect RDMA up to `PXB`, and over C2C.
-pub(super) fn far_for_gpu_direct(fabric: &Fabric) -> Vec<Finding> {
+pub(super) fn gpus_without_gpu_direct(fabric: &Fabric) -> Vec<Finding> {
     let nics: Vec<NodeId> = fabric.nodes().filter(|(_, node)| node.kind == NodeKind::Nic).map(|(id, _)| id).collect();
     let with_nic: BTreeSet<HostId> = nics.iter().map(|&nic| fabric.node(nic).host).collect();
     // GPUs without any NIC on their CPU are found by `far_nics`.
-    let near = reached(fabric, nics.iter().copied(), |kind| matches!(kind, LinkKind::Pcie | LinkKind::C2c));
-    let behind = behind_switches(fabric, &nics);
-    let far: Vec<NodeId> = fabric
+    let reached =
+        reachable_devices(fabric, nics.iter().copied(), |kind| matches!(kind, LinkKind::Pcie | LinkKind::C2c));
+    let reached_by_switches = reachable_over_switches(fabric, &nics);
+    let far_gpus: Vec<NodeId> = fabric
         .gpus()
         .iter()
         .copied()
         .filter(|&gpu| {
-            let on_c2c = fabric.leaving(gpu).into_iter().any(|link| fabric.link(link).kind == LinkKind::C2c);
+            let on_c2c = fabric.outgoing_links(gpu).into_iter().any(|link| fabric.link(link).kind == LinkKind::C2c);
             let has_pcie = uplink(fabric, gpu).is_some();
             let host = fabric.node(gpu).host;
-            with_nic.contains(&host) && has_pcie && !on_c2c && is_reached(&near, gpu) && !is_reached(&behind, gpu)
+            with_nic.contains(&host)
+                && has_pcie
+                && !on_c2c
+                && is_reached(&reached, gpu)
+                && !is_reached(&reached_by_switches, gpu)
         })
         .collect();
-    if far.is_empty() {
+    if far_gpus.is_empty() {
         return Vec::new();
     }
     let message = format!(
         "{}: no NIC nearer than PHB (the CPU's host bridge), where NCCL does not use GPUDirect RDMA (NCCL_NET_GDR_LEVEL)",
-        listed(fabric, &far)
+        list_ids(fabric, &far_gpus)
     );
     vec![finding(Severity::Warning, message)]
 }
 
 /// Marks the devices that are reachable from the NICs over PCIe switches without a CPU in between.
-fn behind_switches(fabric: &Fabric, nics: &[NodeId]) -> Vec<bool> {
+fn reachable_over_switches(fabric: &Fabric, nics: &[NodeId]) -> Vec<bool> {
     let mut reached = vec![false; fabric.node_count()];
     let mut queue: Vec<NodeId> = nics.to_vec();
     while let Some(node) = queue.pop() {
@@ -142,7 +147,7 @@ fn behind_switches(fabric: &Fabric, nics: &[NodeId]) -> Vec<bool> {
         }
         let kind = fabric.node(node).kind;
         if matches!(kind, NodeKind::Nic | NodeKind::PcieSwitch) {
-            let links = fabric.leaving(node).into_iter().map(|link| fabric.link(link));
+            let links = fabric.outgoing_links(node).into_iter().map(|link| fabric.link(link));
             queue.extend(links.filter(|link| link.kind == LinkKind::Pcie).map(|link| link.to));
         }
     }
@@ -156,8 +161,9 @@ pub(super) fn virtual_switches(fabric: &Fabric) -> Vec<Finding> {
         [("0x104c", "0x8232"), ("0x104c", "0x8233"), ("0x1b36", "0x000c"), ("0x1b36", "0x000b")];
     let drawn = |id: NodeId| {
         let node = fabric.node(id);
-        let of = |wanted: &str| node.attributes.iter().find(|(name, _)| &**name == wanted).map(|(_, value)| &**value);
-        let ids = of("vendor").zip(of("device"));
+        let find_attribute =
+            |wanted: &str| node.attributes.iter().find(|(name, _)| &**name == wanted).map(|(_, value)| &**value);
+        let ids = find_attribute("vendor").zip(find_attribute("device"));
         node.kind == NodeKind::PcieSwitch && ids.is_some_and(|ids| DRAWN.contains(&ids))
     };
     let switches: Vec<NodeId> = fabric.nodes().map(|(id, _)| id).filter(|&id| drawn(id)).collect();
@@ -167,7 +173,7 @@ pub(super) fn virtual_switches(fabric: &Fabric) -> Vec<Finding> {
     let message = format!(
         "{}: drawn by a hypervisor; where the machine joins GPU and NIC only by the host bridge (PHB), GPUDirect RDMA is \
          slow or off, whatever the file says",
-        listed(fabric, &switches)
+        list_ids(fabric, &switches)
     );
     vec![finding(Severity::Warning, message)]
 }

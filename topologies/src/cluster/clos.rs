@@ -11,7 +11,7 @@ const DEFAULT_RADIX: u32 = 64;
 /// A leaf switch and the total bandwidth of the NICs connected to it.
 struct Leaf {
     switch: NodeId,
-    below: u64,
+    downlink_bandwidth: u64,
 }
 
 /// Builds a rail network: NIC *i* of every host is on a leaf of rail *i*. With a `radix`, each rail has as many leaves
@@ -32,7 +32,7 @@ pub(super) fn rail(builder: &mut FabricBuilder, network: &Network, hosts: &[Vec<
                 }
             }
             let rate = network.rates.get(rail).map_or(0, |rate| rate.0);
-            leaves.push(Leaf { switch, below: rate.saturating_mul(per_leaf as u64) });
+            leaves.push(Leaf { switch, downlink_bandwidth: rate.saturating_mul(per_leaf as u64) });
         }
         pods.push(leaves);
     }
@@ -41,7 +41,7 @@ pub(super) fn rail(builder: &mut FabricBuilder, network: &Network, hosts: &[Vec<
         let message = format!("a rail network of one tier and radix {} takes {per_leaf} hosts", radix(network));
         return Err(Error::Request(message));
     }
-    above(builder, network, pods, tiers)
+    add_upper_tiers(builder, network, pods, tiers)
 }
 
 /// Builds a fat tree: all NICs of a host are on one leaf, and a leaf has as many hosts as its ports allow.
@@ -54,7 +54,7 @@ pub(super) fn fat_tree(builder: &mut FabricBuilder, network: &Network, hosts: &[
         for (rail, &nic) in group.iter().flat_map(|nics| nics.iter().enumerate()) {
             network.plug(builder, nic, rail, switch);
         }
-        leaves.push(Leaf { switch, below: network.host_rate().saturating_mul(per_leaf as u64) });
+        leaves.push(Leaf { switch, downlink_bandwidth: network.host_rate().saturating_mul(per_leaf as u64) });
     }
     let (count, two_tiers) = (leaves.len(), radix as usize);
     let needed = if count == 1 {
@@ -65,21 +65,21 @@ pub(super) fn fat_tree(builder: &mut FabricBuilder, network: &Network, hosts: &[
         3
     };
     let tiers = network.spec.tiers.unwrap_or(needed);
-    let most = match tiers {
+    let max_leaves = match tiers {
         1 => 1,
         2 => two_tiers,
         _ => two_tiers * (two_tiers / 2).max(1),
     };
-    if count > most {
+    if count > max_leaves {
         let message = format!(
             "a fat tree of {tiers} tiers of {radix}-port switches takes {} hosts, not {}; give more tiers or a larger radix",
-            most * per_leaf,
+            max_leaves * per_leaf,
             hosts.len()
         );
         return Err(Error::Request(message));
     }
     let pods = if tiers == 3 { chunk(leaves, (two_tiers / 2).max(1)) } else { vec![leaves] };
-    above(builder, network, pods, tiers)
+    add_upper_tiers(builder, network, pods, tiers)
 }
 
 fn radix(network: &Network) -> u32 {
@@ -105,20 +105,20 @@ fn chunk(leaves: Vec<Leaf>, size: usize) -> Vec<Vec<Leaf>> {
 
 /// Adds the tiers above the leaves. Two tiers: spines over all leaves; three: spines over each pod and cores over all
 /// pods.
-fn above(builder: &mut FabricBuilder, network: &Network, pods: Vec<Vec<Leaf>>, tiers: u32) -> Result<()> {
+fn add_upper_tiers(builder: &mut FabricBuilder, network: &Network, pods: Vec<Vec<Leaf>>, tiers: u32) -> Result<()> {
     let leaves: usize = pods.iter().map(Vec::len).sum();
     if leaves < 2 || tiers < 2 {
         return Ok(());
     }
     if tiers == 2 {
         let all: Vec<Leaf> = pods.into_iter().flatten().collect();
-        return spread(builder, network, &all, "spine").map(drop);
+        return add_spines(builder, network, &all, "spine").map(drop);
     }
     let several = pods.len() > 1;
     let mut spines = Vec::new();
     for (number, pod) in pods.iter().enumerate() {
         let prefix = if several { format!("pod{number}/spine") } else { "spine".to_owned() };
-        spines.push(spread(builder, network, pod, &prefix)?);
+        spines.push(add_spines(builder, network, pod, &prefix)?);
     }
     if !several {
         return Ok(());
@@ -128,7 +128,7 @@ fn above(builder: &mut FabricBuilder, network: &Network, pods: Vec<Vec<Leaf>>, t
     for plane in 0..planes {
         let id = if planes == 1 { "core".to_owned() } else { format!("plane{plane}/core") };
         let members: Vec<(NodeId, u64)> = spines.iter().filter_map(|pod| pod.get(plane).copied()).collect();
-        let cores = width(network);
+        let cores = modelled_switches(network);
         for number in 0..cores {
             let core = network.switch(builder, &format!("{id}{number}"))?;
             for &(spine, below) in &members {
@@ -140,14 +140,19 @@ fn above(builder: &mut FabricBuilder, network: &Network, pods: Vec<Vec<Leaf>>, t
 }
 
 /// Adds spines over some leaves. Returns each spine with the bandwidth below it.
-fn spread(builder: &mut FabricBuilder, network: &Network, leaves: &[Leaf], prefix: &str) -> Result<Vec<(NodeId, u64)>> {
-    let count = width(network);
+fn add_spines(
+    builder: &mut FabricBuilder,
+    network: &Network,
+    leaves: &[Leaf],
+    prefix: &str,
+) -> Result<Vec<(NodeId, u64)>> {
+    let count = modelled_switches(network);
     let mut spines = Vec::new();
     for number in 0..count {
         let spine = network.switch(builder, &format!("{prefix}{number}"))?;
         let mut below = 0u64;
         for leaf in leaves {
-            let rate = network.above(leaf.below) / count as u64;
+            let rate = network.uplink_bandwidth(leaf.downlink_bandwidth) / count as u64;
             network.trunk(builder, leaf.switch, spine, rate);
             below = below.saturating_add(rate);
         }
@@ -157,11 +162,11 @@ fn spread(builder: &mut FabricBuilder, network: &Network, leaves: &[Leaf], prefi
 }
 
 /// Number of switches of a tier that are modelled: one merged switch, unless `ecmp` or `radix` is given.
-fn width(network: &Network) -> usize {
-    let by_radix = |radix: u32| (radix as usize).saturating_sub(ports_below(network, radix)).max(1);
+fn modelled_switches(network: &Network) -> usize {
+    let ports_above = |radix: u32| (radix as usize).saturating_sub(ports_below(network, radix)).max(1);
     match (network.spec.ecmp, network.spec.radix) {
         (Some(ecmp), _) => ecmp as usize,
-        (None, Some(radix)) => by_radix(radix),
+        (None, Some(radix)) => ports_above(radix),
         (None, None) => 1,
     }
 }

@@ -1,6 +1,6 @@
 //! Template for the copies in a cluster: a host, or a rack of hosts.
 
-use super::nics::Plan;
+use super::nics::NicPlan;
 use crate::error::{Error, Result};
 use crate::fabric::{Fabric, FabricBuilder, Node, NodeKind};
 use crate::{HostId, LinkId, NodeId};
@@ -69,7 +69,7 @@ impl<'f> Template<'f> {
         &self,
         builder: &mut FabricBuilder,
         nodes: u32,
-        plan: &Plan,
+        plan: &NicPlan,
         one_domain: bool,
     ) -> Result<Vec<Vec<NodeId>>> {
         let units = (nodes as usize).div_ceil(self.hosts.len());
@@ -78,7 +78,7 @@ impl<'f> Template<'f> {
         if one_domain {
             self.add_common(builder, &mut common)?;
         }
-        let taken = |id: &str| Error::Request(format!("two devices of the cluster would be called `{id}`"));
+        let duplicate_error = |id: &str| Error::Request(format!("two devices of the cluster would be called `{id}`"));
         let links: Vec<LinkId> = (0..self.fabric.link_count() as u32).step_by(2).map(LinkId).collect();
         let idle: rustc_hash::FxHashSet<NodeId> = self.fabric.idle_gpus().into_iter().collect();
         let mut all_nics = Vec::with_capacity(nodes as usize);
@@ -94,23 +94,23 @@ impl<'f> Template<'f> {
                 for &member in members {
                     let Some(slot @ None) = map.get_mut(member.0 as usize) else { continue };
                     let node = self.fabric.node(member);
-                    if node.kind == NodeKind::Nic && plan.replaces() {
+                    if node.kind == NodeKind::Nic && plan.replaces_nics() {
                         continue;
                     }
                     id.clear();
                     id.push_str(&prefix);
                     id.push_str(self.short_id(member));
-                    let copy = plan.keep(Node { id: id.as_str().into(), host, ..node.clone() });
-                    let added = builder.node_with(copy).ok_or_else(|| taken(&id))?;
+                    let copy = plan.apply_port_protocol(Node { id: id.as_str().into(), host, ..node.clone() });
+                    let added = builder.add_node(copy).ok_or_else(|| duplicate_error(&id))?;
                     if idle.contains(&member) {
-                        builder.idle(added);
+                        builder.set_idle(added);
                     }
                     *slot = Some(added);
                     if node.kind == NodeKind::Nic {
                         nics.push(added);
                     }
                 }
-                plan.add(builder, local, &prefix, host, &map, &mut nics).map_err(|id| taken(&id))?;
+                plan.add(builder, local, &prefix, host, &map, &mut nics).map_err(|id| duplicate_error(&id))?;
                 all_nics.push(nics);
             }
             self.add_shared(builder, unit, units, &mut map)?;
@@ -140,7 +140,7 @@ impl<'f> Template<'f> {
         for switch in switches {
             let copy = Node { id: self.short_id(switch).into(), host, ..self.fabric.node(switch).clone() };
             if let Some(slot) = common.get_mut(switch.0 as usize) {
-                *slot = builder.node_with(copy);
+                *slot = builder.add_node(copy);
             }
         }
         for link in (0..self.fabric.link_count() as u32).step_by(2).map(LinkId) {
@@ -169,7 +169,7 @@ impl<'f> Template<'f> {
             } else {
                 (format!("rack{unit}/{}", self.short_id(shared)), builder.host(&format!("rack{unit}")))
             };
-            let added = builder.node_with(Node { id: id.as_str().into(), host, ..node.clone() });
+            let added = builder.add_node(Node { id: id.as_str().into(), host, ..node.clone() });
             *slot = Some(added.ok_or_else(|| Error::Request(format!("two devices would be called `{id}`")))?);
         }
         Ok(())

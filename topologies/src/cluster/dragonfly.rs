@@ -16,8 +16,8 @@ pub(super) fn join(builder: &mut FabricBuilder, network: &Network, hosts: &[Vec<
     let mut routers: Vec<Vec<NodeId>> = Vec::new();
     for (number, group) in hosts.chunks(size).enumerate() {
         let mut members = Vec::new();
-        for (place, nics) in group.iter().enumerate() {
-            let router = network.switch(builder, &format!("g{number}/router{place}"))?;
+        for (position, nics) in group.iter().enumerate() {
+            let router = network.switch(builder, &format!("g{number}/router{position}"))?;
             for (rail, &nic) in nics.iter().enumerate() {
                 network.plug(builder, nic, rail, router);
             }
@@ -27,7 +27,7 @@ pub(super) fn join(builder: &mut FabricBuilder, network: &Network, hosts: &[Vec<
     }
 
     let injected = network.host_rate();
-    let local = network.above(injected.saturating_mul(2) / size.saturating_sub(1).max(1) as u64);
+    let local = network.uplink_bandwidth(injected.saturating_mul(2) / size.saturating_sub(1).max(1) as u64);
     for group in &routers {
         for (i, &a) in group.iter().enumerate() {
             for &b in group.iter().skip(i + 1) {
@@ -38,16 +38,16 @@ pub(super) fn join(builder: &mut FabricBuilder, network: &Network, hosts: &[Vec<
 
     // Each pair of groups has the same number of cables, distributed round-robin over the routers.
     let count = routers.len();
-    let others = count.saturating_sub(1).max(1);
-    let cables = (size / others).max(1);
-    let global = network.above(injected.saturating_mul(size as u64) / (others * cables) as u64);
-    for (i, here) in routers.iter().enumerate() {
-        for (j, there) in routers.iter().enumerate().skip(i + 1) {
+    let other_groups = count.saturating_sub(1).max(1);
+    let cables = (size / other_groups).max(1);
+    let global = network.uplink_bandwidth(injected.saturating_mul(size as u64) / (other_groups * cables) as u64);
+    for (i, first_group) in routers.iter().enumerate() {
+        for (j, second_group) in routers.iter().enumerate().skip(i + 1) {
             for cable in 0..cables {
                 let deal = |offset: usize, group: &[NodeId]| {
                     group.get(((offset - 1) * cables + cable) % group.len().max(1)).copied()
                 };
-                if let (Some(a), Some(b)) = (deal(j - i, here), deal(count - (j - i), there)) {
+                if let (Some(a), Some(b)) = (deal(j - i, first_group), deal(count - (j - i), second_group)) {
                     network.trunk(builder, a, b, global);
                 }
             }

@@ -37,11 +37,12 @@ pub(super) fn split(host: &Fabric, nodes: u32, gpus: Option<u32>, spec: &Network
     let mut builder = FabricBuilder::new(&format!("{} in {nodes} parts", host.name()));
     builder.gpu_candidates(host.gpu_candidates().to_vec());
     for source in host.sources() {
-        builder.source(source);
+        builder.add_source(source);
     }
-    builder.routing(host.routing());
+    builder.set_routing(host.routing());
     if spec.nic.is_none() {
-        builder.source("Sockets over the loopback interface: 3.6 GB/s each way, 40 us, measured on an 8 x H200 host");
+        builder
+            .add_source("Sockets over the loopback interface: 3.6 GB/s each way, 40 us, measured on an 8 x H200 host");
     }
     let network = builder.host(NETWORK_HOST);
     let speed = spec.nic.unwrap_or(LOOPBACK);
@@ -63,8 +64,8 @@ pub(super) fn split(host: &Fabric, nodes: u32, gpus: Option<u32>, spec: &Network
             figures: Figures::Nic(Arc::new(figures)),
             attributes: Box::default(),
         };
-        let taken = || Error::Request(format!("{} has a device called nic0 that is no NIC", host.name()));
-        let nic = builder.node_with(nic).ok_or_else(taken)?;
+        let duplicate_error = || Error::Request(format!("{} has a device called nic0 that is no NIC", host.name()));
+        let nic = builder.add_node(nic).ok_or_else(duplicate_error)?;
         let cpu = copies.into_iter().find(|&copy| builder.get(copy).kind == NodeKind::Cpu);
         let cpu = cpu.ok_or_else(|| Error::Request(format!("{} has no CPU for a socket to end at", host.name())))?;
         // Unlimited: the bandwidth and latency of the socket are in the link between NIC and switch.
@@ -94,12 +95,12 @@ fn copy_part(builder: &mut FabricBuilder, host: &Fabric, part: usize, ranks: &[N
         }
         // GPUs are numbered from 0 in each node, as in any other cluster.
         let id = match ranks.iter().position(|&rank| rank == device) {
-            Some(place) => format!("n{part}/{}{place}", node.id.trim_end_matches(|c: char| c.is_ascii_digit())),
+            Some(position) => format!("n{part}/{}{position}", node.id.trim_end_matches(|c: char| c.is_ascii_digit())),
             None => format!("n{part}/{}", node.id),
         };
         let copy = Node { id: id.into(), host: number, ..node.clone() };
         if let Some(slot) = map.get_mut(device.0 as usize) {
-            *slot = builder.node_with(copy);
+            *slot = builder.add_node(copy);
         }
     }
     for link in (0..host.link_count() as u32).step_by(2).map(LinkId) {
@@ -117,7 +118,7 @@ fn serves(host: &Fabric, id: NodeId, ranks: &[NodeId]) -> bool {
     if host.node(id).kind != NodeKind::PcieSwitch {
         return true;
     }
-    host.leaving(id).into_iter().any(|link| {
+    host.outgoing_links(id).into_iter().any(|link| {
         let end = host.ends(link).1;
         // Switches in a hierarchy are always copied, whether or not they are needed.
         ranks.contains(&end) || host.node(end).kind == NodeKind::PcieSwitch

@@ -27,7 +27,7 @@ use crate::network_spec::{NetworkKind, NetworkSpec};
 use crate::{Fabric, FabricBuilder, NodeId};
 
 /// Maximum number of devices of a cluster: sixteen times those of 65,536 GPUs on HGX hosts.
-const MOST_VERTICES: u64 = 1 << 22;
+const MAX_DEVICES: u64 = 1 << 22;
 
 /// Builds a cluster of `nodes` copies of `host` (a preset, or a file that describes one host or one rack).
 ///
@@ -51,10 +51,12 @@ pub fn build_with_gpus(host: &Fabric, nodes: u32, gpus: Option<u32>, network: Op
     let template = copy::Template::new(host)?;
     let nics = network.and_then(|network| network.nics_per_node).unwrap_or(0);
     let per_host = template.vertices_per_host() + u64::from(nics);
-    if u64::from(nodes) * per_host > MOST_VERTICES {
-        let most = MOST_VERTICES / per_host;
-        let message =
-            format!("{nodes} hosts of {} have more than {MOST_VERTICES} devices: expected at most {most}", host.name());
+    if u64::from(nodes) * per_host > MAX_DEVICES {
+        let max_nodes = MAX_DEVICES / per_host;
+        let message = format!(
+            "{nodes} hosts of {} have more than {MAX_DEVICES} devices: expected at most {max_nodes}",
+            host.name()
+        );
         return Err(Error::Request(message));
     }
     let kind = network.map(|network| network.kind);
@@ -62,29 +64,29 @@ pub fn build_with_gpus(host: &Fabric, nodes: u32, gpus: Option<u32>, network: Op
         let spec = network.cloned().unwrap_or_default();
         return loopback::split(host, nodes, gpus, &spec);
     }
-    let whole = nodes as usize == template.hosts();
+    let has_all_hosts = nodes as usize == template.hosts();
     let alone = nodes == 1 || (network.is_none() && nodes as usize <= template.hosts());
-    let mut fabric = if whole && alone {
+    let mut fabric = if has_all_hosts && alone {
         host.clone()
     } else {
-        let name = if whole { host.name().to_owned() } else { format!("{} x{nodes}", host.name()) };
+        let name = if has_all_hosts { host.name().to_owned() } else { format!("{} x{nodes}", host.name()) };
         let mut builder = FabricBuilder::new(&name);
         builder.gpu_candidates(host.gpu_candidates().to_vec());
         for source in host.sources() {
-            builder.source(source);
+            builder.add_source(source);
         }
         for warning in host.warnings() {
             builder.warn(warning);
         }
-        builder.routing(host.routing());
+        builder.set_routing(host.routing());
         let spec = network.cloned().unwrap_or_default();
         if !alone {
-            nics::known(host, &spec)?;
+            nics::check_nics_are_specified(host, &spec)?;
         }
-        let plan = nics::Plan::new(&template, &spec);
+        let plan = nics::NicPlan::new(&template, &spec);
         let hosts = template.fill(&mut builder, nodes, &plan, kind == Some(NetworkKind::Mnnvl))?;
         if !alone {
-            nics::say_assumed_rate(&mut builder, &hosts);
+            nics::warn_assumed_rate(&mut builder, &hosts);
             join(&mut builder, &spec, &hosts)?;
         }
         builder.finish()
@@ -101,21 +103,21 @@ pub fn build_with_gpus(host: &Fabric, nodes: u32, gpus: Option<u32>, network: Op
 /// [`Error::Request`] for 0 GPUs or more than some host has.
 pub fn restrict(fabric: &mut Fabric, gpus: u32) -> Result<()> {
     let mut seen = vec![0u32; fabric.hosts().len()];
-    let mut kept = Vec::with_capacity(fabric.gpus().len());
+    let mut selected = Vec::with_capacity(fabric.gpus().len());
     for &gpu in fabric.gpus() {
         if let Some(count) = seen.get_mut(fabric.node(gpu).host.0 as usize) {
             *count += 1;
             if *count <= gpus {
-                kept.push(gpu);
+                selected.push(gpu);
             }
         }
     }
-    let least = seen.iter().copied().filter(|&count| count > 0).min().unwrap_or(0);
-    if gpus == 0 || gpus > least {
-        let message = format!("{gpus} GPUs per host: a host of {} has from 1 to {least}", fabric.name());
+    let min_gpus = seen.iter().copied().filter(|&count| count > 0).min().unwrap_or(0);
+    if gpus == 0 || gpus > min_gpus {
+        let message = format!("{gpus} GPUs per host: a host of {} has from 1 to {min_gpus}", fabric.name());
         return Err(Error::Request(message));
     }
-    fabric.gpus = kept;
+    fabric.gpus = selected;
     Ok(())
 }
 

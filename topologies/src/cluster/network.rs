@@ -59,7 +59,7 @@ impl Network {
             rates,
         };
         if spec.nic_latency.is_none() || spec.switch_latency.is_none() {
-            builder.source(format!(
+            builder.add_source(format!(
                 "Network latencies not given: {} for the NICs at both ends, {} for a switch",
                 network.nic_latency, network.switch_latency
             ));
@@ -96,7 +96,7 @@ impl Network {
     }
 
     /// Uplink bandwidth of a switch whose downlinks have the bandwidth `below`.
-    pub fn above(&self, below: u64) -> u64 {
+    pub fn uplink_bandwidth(&self, below: u64) -> u64 {
         (below as f64 / self.oversubscription).round() as u64
     }
 }

@@ -13,7 +13,7 @@ use crate::{Bandwidth, Fabric, HostId, LinkId, NodeId, Picos};
 
 /// Treatment of NICs while hosts are copied.
 #[derive(Debug)]
-pub(super) struct Plan {
+pub(super) struct NicPlan {
     /// New NICs of each host of the template; `None` copies the template's own.
     hosts: Option<Vec<Vec<NewNic>>>,
     /// Protocol of the ports, if the network states it.
@@ -27,7 +27,7 @@ struct NewNic {
     links: Vec<(NodeId, LinkSpec)>,
 }
 
-impl Plan {
+impl NicPlan {
     pub fn new(template: &Template<'_>, spec: &NetworkSpec) -> Self {
         let has_nics = template.fabric.nodes().any(|(_, node)| node.kind == NodeKind::Nic);
         let keep = spec.nics_per_node.is_none() && spec.nic.is_none() && spec.mtu.is_none() && has_nics;
@@ -39,12 +39,12 @@ impl Plan {
     }
 
     /// Returns true if the template's NICs are not copied.
-    pub fn replaces(&self) -> bool {
+    pub fn replaces_nics(&self) -> bool {
         self.hosts.is_some()
     }
 
     /// Applies the port protocol of the network to a copied NIC.
-    pub fn keep(&self, mut node: Node) -> Node {
+    pub fn apply_port_protocol(&self, mut node: Node) -> Node {
         if let (Figures::Nic(figures), Some(_)) = (&mut node.figures, self.link) {
             Arc::make_mut(figures).link = self.link;
         }
@@ -55,18 +55,18 @@ impl Plan {
     pub fn add(
         &self,
         builder: &mut FabricBuilder,
-        host_of_template: usize,
+        template_host: usize,
         prefix: &str,
         host: HostId,
         map: &[Option<NodeId>],
         nics: &mut Vec<NodeId>,
     ) -> Result<(), String> {
-        let planned = self.hosts.as_ref().and_then(|hosts| hosts.get(host_of_template));
+        let planned = self.hosts.as_ref().and_then(|hosts| hosts.get(template_host));
         for (number, nic) in planned.into_iter().flatten().enumerate() {
             let id = format!("{prefix}nic{number}");
             let figures = Figures::Nic(Arc::clone(&nic.figures));
             let node = Node { id: id.as_str().into(), kind: NodeKind::Nic, host, figures, attributes: Box::default() };
-            let added = builder.node_with(node).ok_or(id)?;
+            let added = builder.add_node(node).ok_or(id)?;
             for (end, link) in &nic.links {
                 if let Some(end) = map.get(end.0 as usize).copied().flatten() {
                     builder.link(added, end, link);
@@ -80,7 +80,7 @@ impl Plan {
 
 /// Returns an error if the hosts have no NICs and the network does not state both their number and their line rate:
 /// NICs are never invented.
-pub(super) fn known(host: &Fabric, spec: &NetworkSpec) -> Result<()> {
+pub(super) fn check_nics_are_specified(host: &Fabric, spec: &NetworkSpec) -> Result<()> {
     let has_nics = host.nodes().any(|(_, node)| node.kind == NodeKind::Nic);
     if has_nics || matches!(spec.kind, NetworkKind::Mnnvl | NetworkKind::TcpLoopback) {
         return Ok(());
@@ -99,7 +99,7 @@ pub(super) fn known(host: &Fabric, spec: &NetworkSpec) -> Result<()> {
 }
 
 /// Adds a warning about the assumed line rate if no file states that of the NICs.
-pub(super) fn say_assumed_rate(builder: &mut FabricBuilder, hosts: &[Vec<NodeId>]) {
+pub(super) fn warn_assumed_rate(builder: &mut FabricBuilder, hosts: &[Vec<NodeId>]) {
     let unknown = hosts.iter().flatten().find(|&&nic| match &builder.get(nic).figures {
         Figures::Nic(figures) => figures.speed.is_none(),
         _ => true,
@@ -116,27 +116,28 @@ pub(super) fn say_assumed_rate(builder: &mut FabricBuilder, hosts: &[Vec<NodeId>
 fn new_nics(template: &Template<'_>, host: usize, spec: &NetworkSpec) -> Vec<NewNic> {
     let fabric = template.fabric;
     let members = template.members(host);
-    let own: Vec<NodeId> = members.iter().copied().filter(|&id| fabric.node(id).kind == NodeKind::Nic).collect();
-    let places: Vec<NewNic> = if own.is_empty() {
-        free_places(template, host)
+    let existing: Vec<NodeId> = members.iter().copied().filter(|&id| fabric.node(id).kind == NodeKind::Nic).collect();
+    let attachments: Vec<NewNic> = if existing.is_empty() {
+        default_attachment_points(template, host)
     } else {
-        let place = |&nic: &NodeId| {
+        let copy_nic = |&nic: &NodeId| {
             let figures = match &fabric.node(nic).figures {
                 Figures::Nic(figures) => Arc::clone(figures),
                 _ => Arc::default(),
             };
-            let links = all_leaving(template, nic).map(|link| (fabric.ends(link).1, fabric.spec_of(link)));
+            let links = outgoing_links(template, nic).map(|link| (fabric.ends(link).1, fabric.link_spec(link)));
             // The template's own network, if any, is not copied.
             let inside =
                 |end: &(NodeId, LinkSpec)| !matches!(fabric.node(end.0).kind, NodeKind::Switch | NodeKind::Nic);
             NewNic { figures, links: links.filter(inside).collect() }
         };
-        own.iter().map(place).collect()
+        existing.iter().map(copy_nic).collect()
     };
-    let count = spec.nics_per_node.map_or(if own.is_empty() { DEFAULT_NICS } else { own.len() as u32 }, |n| n) as usize;
+    let count = spec.nics_per_node.map_or(if existing.is_empty() { DEFAULT_NICS } else { existing.len() as u32 }, |n| n)
+        as usize;
     (0..count)
         .filter_map(|number| {
-            let mut nic = places.get(number * places.len() / count)?.clone();
+            let mut nic = attachments.get(number * attachments.len() / count)?.clone();
             let figures = Arc::make_mut(&mut nic.figures);
             if let Some(speed) = spec.nic {
                 if figures.speed != Some(speed) {
@@ -153,24 +154,24 @@ fn new_nics(template: &Template<'_>, host: usize, spec: &NetworkSpec) -> Vec<New
 }
 
 /// Attachment points of NICs on a host without NICs: its PCIe switches, otherwise its CPUs, otherwise each of its GPUs.
-fn free_places(template: &Template<'_>, host: usize) -> Vec<NewNic> {
+fn default_attachment_points(template: &Template<'_>, host: usize) -> Vec<NewNic> {
     let fabric = template.fabric;
-    let of_kind = |test: fn(NodeKind) -> bool| {
+    let members_of_kind = |test: fn(NodeKind) -> bool| {
         let members = template.members(host).iter().copied();
         members.filter(|&id| test(fabric.node(id).kind)).collect::<Vec<_>>()
     };
-    let places = [
-        of_kind(|kind| kind == NodeKind::PcieSwitch),
-        of_kind(|kind| kind == NodeKind::Cpu),
-        of_kind(NodeKind::is_rank),
+    let points = [
+        members_of_kind(|kind| kind == NodeKind::PcieSwitch),
+        members_of_kind(|kind| kind == NodeKind::Cpu),
+        members_of_kind(NodeKind::is_rank),
     ];
-    let places = places.into_iter().find(|places| !places.is_empty()).unwrap_or_default();
+    let points = points.into_iter().find(|points| !points.is_empty()).unwrap_or_default();
     // PCIe 5.0 x16: 32 GT/s x 16 lanes x 128/130 / 8.
     let link = LinkSpec::symmetric(LinkKind::Pcie, Bandwidth(63_000_000_000), Picos(150_000)).lanes(16);
     let figures = Arc::new(NicFigures::default());
-    places.into_iter().map(|place| NewNic { figures: figures.clone(), links: vec![(place, link.clone())] }).collect()
+    points.into_iter().map(|point| NewNic { figures: figures.clone(), links: vec![(point, link.clone())] }).collect()
 }
 
-fn all_leaving(template: &Template<'_>, node: NodeId) -> impl Iterator<Item = LinkId> {
-    template.fabric.leaving(node).into_iter()
+fn outgoing_links(template: &Template<'_>, node: NodeId) -> impl Iterator<Item = LinkId> {
+    template.fabric.outgoing_links(node).into_iter()
 }

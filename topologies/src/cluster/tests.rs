@@ -19,7 +19,7 @@ fn ids(fabric: &Fabric, kind: NodeKind) -> Vec<String> {
 }
 
 /// Bandwidth of the link between two devices.
-fn between(fabric: &Fabric, a: &str, b: &str) -> f64 {
+fn link_gbps(fabric: &Fabric, a: &str, b: &str) -> f64 {
     let links = fabric.find_link(&format!("{a}->{b}")).unwrap_or_else(|error| panic!("{error}"));
     links.iter().map(|&link| fabric.link(link).bandwidth.unwrap().gbps()).sum()
 }
@@ -38,11 +38,11 @@ fn one_host_is_the_preset_itself() {
 
 #[test]
 fn copies_of_a_slowed_host_keep_both_rates() {
-    let host = preset::load("hgx-h200").unwrap().slowed("gpu0->nvswitch0", 0.5).unwrap();
+    let host = preset::load("hgx-h200").unwrap().with_slowed("gpu0->nvswitch0", 0.5).unwrap();
     let built = build(&host, 2, None).unwrap();
     for id in ["n0/gpu0->n0/nvswitch0", "n1/gpu0->n1/nvswitch0"] {
         let link = built.link(built.find_link(id).unwrap()[0]);
-        assert_eq!(link.bandwidth.unwrap().0 * 2, link.built.unwrap().0, "{id}");
+        assert_eq!(link.bandwidth.unwrap().0 * 2, link.nominal_bandwidth.unwrap().0, "{id}");
     }
 }
 
@@ -59,7 +59,7 @@ fn copies_are_prefixed_and_in_rank_order() {
     let host = preset::load("dgx-a100").unwrap();
     assert_eq!(fabric.node_count(), 3 * host.node_count() + 8 + 1);
     assert_eq!(fabric.link_count(), 3 * host.link_count() + 2 * (3 * 8 + 8));
-    assert_eq!(fabric.find("n2/nvswitch0").map(|id| fabric.leaving(id).len()), Some(8));
+    assert_eq!(fabric.find("n2/nvswitch0").map(|id| fabric.outgoing_links(id).len()), Some(8));
 }
 
 #[test]
@@ -69,7 +69,7 @@ fn racks_fill_in_order() {
         assert_eq!(fabric.gpus().len(), 4 * nodes as usize, "{nodes}");
         let switches = ids(&fabric, NodeKind::Nvswitch);
         assert_eq!(switches.len(), racks, "{nodes}");
-        let on_last = fabric.leaving(fabric.find(switches.last().unwrap()).unwrap()).len();
+        let on_last = fabric.outgoing_links(fabric.find(switches.last().unwrap()).unwrap()).len();
         let in_last = nodes - 18 * (racks as u32 - 1);
         assert_eq!(on_last, 4 * in_last as usize, "{nodes}");
         assert_eq!(ids(&fabric, NodeKind::Switch).is_empty(), racks == 1, "{nodes}");
@@ -99,14 +99,14 @@ fn mnnvl_joins_hosts_in_one_nvlink_domain() {
 fn rail_networks_honour_oversubscription_and_radix() {
     let fabric = cluster("hgx-h200", 16, "rail,oversubscription=2");
     assert_eq!(ids(&fabric, NodeKind::Switch).len(), 9);
-    assert_eq!(between(&fabric, "n3/nic5", "leaf5"), 50.0);
+    assert_eq!(link_gbps(&fabric, "n3/nic5", "leaf5"), 50.0);
     // Sixteen hosts below, half of that above.
-    assert_eq!(between(&fabric, "leaf5", "spine0"), 400.0);
+    assert_eq!(link_gbps(&fabric, "leaf5", "spine0"), 400.0);
     // 64 ports per leaf: groups of 32 hosts, and 32 spines.
     let fabric = cluster("hgx-h200", 40, "rail,radix=64");
     assert_eq!(ids(&fabric, NodeKind::Switch).len(), 2 * 8 + 32);
-    assert_eq!(between(&fabric, "n39/nic0", "g1/leaf0"), 50.0);
-    assert_eq!(between(&fabric, "g0/leaf0", "spine31"), 50.0);
+    assert_eq!(link_gbps(&fabric, "n39/nic0", "g1/leaf0"), 50.0);
+    assert_eq!(link_gbps(&fabric, "g0/leaf0", "spine31"), 50.0);
     let fabric = cluster("hgx-h200", 4, "rail,tiers=1");
     assert_eq!(ids(&fabric, NodeKind::Switch).len(), 8);
     assert!(try_cluster("hgx-h200", 40, "rail,tiers=1,radix=64").is_err());
@@ -118,18 +118,18 @@ fn fat_trees_connect_all_nics_of_a_host_to_one_leaf() {
     let fabric = cluster("hgx-h200", 16, "fat_tree");
     assert_eq!(ids(&fabric, NodeKind::Switch), ["leaf0", "leaf1", "leaf2", "leaf3", "spine0"]);
     for nic in 0..8 {
-        assert_eq!(between(&fabric, &format!("n7/nic{nic}"), "leaf1"), 50.0);
+        assert_eq!(link_gbps(&fabric, &format!("n7/nic{nic}"), "leaf1"), 50.0);
     }
-    assert_eq!(between(&fabric, "leaf3", "spine0"), 32.0 * 50.0);
+    assert_eq!(link_gbps(&fabric, "leaf3", "spine0"), 32.0 * 50.0);
     let fabric = cluster("hgx-h200", 12, "fat_tree,oversubscription=3");
     assert_eq!(ids(&fabric, NodeKind::Switch), ["leaf0", "leaf1", "spine0"]);
-    assert_eq!(between(&fabric, "leaf0", "spine0"), 48.0 * 50.0 / 3.0);
+    assert_eq!(link_gbps(&fabric, "leaf0", "spine0"), 48.0 * 50.0 / 3.0);
     // Three tiers: pods of half the radix in leaves, and as much bandwidth to the cores as to the spines.
     let fabric = cluster("hgx-h200", 16, "fat_tree,radix=4,nics_per_node=1,tiers=3");
     assert_eq!(ids(&fabric, NodeKind::Switch).iter().filter(|id| id.starts_with("leaf")).count(), 8);
     assert_eq!(ids(&fabric, NodeKind::Switch).iter().filter(|id| id.starts_with("pod")).count(), 8);
     let up = |id: &str| {
-        let links = fabric.leaving(fabric.find(id).unwrap());
+        let links = fabric.outgoing_links(fabric.find(id).unwrap());
         let to_core = links.iter().filter(|&&link| fabric.node(fabric.ends(link).1).id.contains("core"));
         to_core.map(|&link| fabric.link(link).bandwidth.unwrap().gbps()).sum::<f64>()
     };
@@ -148,10 +148,11 @@ fn dragonflies_join_every_pair_of_groups() {
     let group = |id: &str| id.split('/').next().unwrap().to_owned();
     let mut global = std::collections::BTreeMap::new();
     for router in ids(&fabric, NodeKind::Switch) {
-        let links = fabric.leaving(fabric.find(&router).unwrap());
-        let far = |&&link: &&crate::LinkId| group(&fabric.node(fabric.ends(link).1).id) != group(&router);
+        let links = fabric.outgoing_links(fabric.find(&router).unwrap());
+        let leaves_group = |&&link: &&crate::LinkId| group(&fabric.node(fabric.ends(link).1).id) != group(&router);
         // Eight NICs, two neighbours, and one of the three cables of its group.
-        let cables = links.iter().filter(far).filter(|&&link| fabric.link(link).bandwidth.unwrap().gbps() > 50.0);
+        let cables =
+            links.iter().filter(leaves_group).filter(|&&link| fabric.link(link).bandwidth.unwrap().gbps() > 50.0);
         assert_eq!((links.len(), cables.count()), (8 + 2 + 1, 1), "{router}");
     }
     for (_, link) in fabric.links() {
@@ -169,29 +170,29 @@ fn dragonflies_join_every_pair_of_groups() {
 fn tori_wrap_around() {
     let fabric = cluster("hgx-h200", 12, "torus,dimensions=4x3");
     // Four cables per host share 400 GB/s of NICs.
-    assert_eq!(between(&fabric, "router0", "router1"), 100.0);
-    assert_eq!(between(&fabric, "router0", "router3"), 100.0);
-    assert_eq!(between(&fabric, "router0", "router8"), 100.0);
+    assert_eq!(link_gbps(&fabric, "router0", "router1"), 100.0);
+    assert_eq!(link_gbps(&fabric, "router0", "router3"), 100.0);
+    assert_eq!(link_gbps(&fabric, "router0", "router8"), 100.0);
     let two = cluster("hgx-h200", 2, "torus,dimensions=2");
-    assert_eq!(between(&two, "router0", "router1"), 400.0);
+    assert_eq!(link_gbps(&two, "router0", "router1"), 400.0);
     assert_eq!(ids(&cluster("hgx-h200", 8, "torus"), NodeKind::Switch).len(), 8);
     assert!(try_cluster("hgx-h200", 8, "torus,dimensions=3x3").unwrap_err().to_string().contains("3 x 3"));
 }
 
 #[test]
 fn network_keys_replace_the_nics_of_the_preset() {
-    let own = cluster("dgx-a100", 2, "rail");
-    assert_eq!(between(&own, "n0/nic0", "leaf0"), 25.0);
+    let preset = cluster("dgx-a100", 2, "rail");
+    assert_eq!(link_gbps(&preset, "n0/nic0", "leaf0"), 25.0);
     let faster = cluster("dgx-a100", 2, "rail,nic=400Gb/s");
-    assert_eq!(between(&faster, "n0/nic0", "leaf0"), 50.0);
+    assert_eq!(link_gbps(&faster, "n0/nic0", "leaf0"), 50.0);
     assert_eq!(ids(&faster, NodeKind::Nic).len(), 16);
     assert_eq!(class(&faster, "n0/gpu0", "n0/nic0"), PathClass::Pix);
-    let fewer = cluster("dgx-a100", 2, "rail,nics_per_node=2");
-    assert_eq!(ids(&fewer, NodeKind::Nic), ["n0/nic0", "n0/nic1", "n1/nic0", "n1/nic1"]);
-    assert_eq!(between(&fewer, "n0/nic1", "leaf1"), 25.0);
-    assert_eq!(class(&fewer, "n0/gpu4", "n0/nic1"), PathClass::Pix);
+    let two_nics = cluster("dgx-a100", 2, "rail,nics_per_node=2");
+    assert_eq!(ids(&two_nics, NodeKind::Nic), ["n0/nic0", "n0/nic1", "n1/nic0", "n1/nic1"]);
+    assert_eq!(link_gbps(&two_nics, "n0/nic1", "leaf1"), 25.0);
+    assert_eq!(class(&two_nics, "n0/gpu4", "n0/nic1"), PathClass::Pix);
     let jumbo = cluster("dgx-a100", 2, "rail,link=ethernet,mtu=9000");
-    assert_eq!((between(&jumbo, "n0/nic0", "leaf0"), ids(&jumbo, NodeKind::Nic).len()), (25.0, 16));
+    assert_eq!((link_gbps(&jumbo, "n0/nic0", "leaf0"), ids(&jumbo, NodeKind::Nic).len()), (25.0, 16));
     let nics = jumbo.nodes().filter_map(|(_, node)| match &node.figures {
         Figures::Nic(nic) => Some((nic.mtu, nic.model.clone())),
         _ => None,
@@ -212,7 +213,7 @@ fn hosts_without_nics_use_the_nics_of_the_network() {
     let network: NetworkSpec = "rail,nics_per_node=8,nic=400Gb/s".parse().unwrap();
     let fabric = build(&host, 2, Some(&network)).unwrap();
     assert_eq!(ids(&fabric, NodeKind::Nic).len(), 16);
-    assert_eq!(between(&fabric, "n1/nic7", "leaf7"), 50.0);
+    assert_eq!(link_gbps(&fabric, "n1/nic7", "leaf7"), 50.0);
     assert_eq!(class(&fabric, "n0/gpu0", "n1/gpu1"), PathClass::Net);
 }
 

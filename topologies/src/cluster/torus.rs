@@ -17,7 +17,7 @@ pub(super) fn join(builder: &mut FabricBuilder, network: &Network, hosts: &[Vec<
         let message = format!("a torus of {} does not hold {} hosts exactly", written.join(" x "), hosts.len());
         return Err(Error::Request(message));
     }
-    builder.host_grid(sides.iter().filter_map(|&side| u32::try_from(side).ok()).collect());
+    builder.set_host_grid(sides.iter().filter_map(|&side| u32::try_from(side).ok()).collect());
     let mut routers = Vec::with_capacity(hosts.len());
     for (number, nics) in hosts.iter().enumerate() {
         let router = network.switch(builder, &format!("router{number}"))?;
@@ -28,16 +28,16 @@ pub(super) fn join(builder: &mut FabricBuilder, network: &Network, hosts: &[Vec<
     }
     // Two cables per dimension; if a side is 2, both lead to the same neighbour.
     let cables: u64 = 2 * sides.iter().filter(|&&side| side > 1).count() as u64;
-    let rate = network.above(network.host_rate() / cables.max(1));
+    let rate = network.uplink_bandwidth(network.host_rate() / cables.max(1));
     let mut stride = 1;
     for &side in &sides {
         for (number, &router) in routers.iter().enumerate() {
-            let place = number / stride % side;
-            let next = number - place * stride + (place + 1) % side * stride;
+            let position = number / stride % side;
+            let next = number - position * stride + (position + 1) % side * stride;
             let Some(&neighbour) = routers.get(next) else { continue };
             match side {
                 1 => {}
-                2 if place == 0 => network.trunk(builder, router, neighbour, 2 * rate),
+                2 if position == 0 => network.trunk(builder, router, neighbour, 2 * rate),
                 2 => {}
                 _ => network.trunk(builder, router, neighbour, rate),
             }
@@ -49,7 +49,7 @@ pub(super) fn join(builder: &mut FabricBuilder, network: &Network, hosts: &[Vec<
 
 /// Three sides whose product is `hosts`, as equal as possible.
 fn cubic(hosts: usize) -> Vec<usize> {
-    let largest = |n: usize, most: usize| (1..=most).rev().find(|&side| n.is_multiple_of(side)).unwrap_or(1);
+    let largest = |n: usize, limit: usize| (1..=limit).rev().find(|&side| n.is_multiple_of(side)).unwrap_or(1);
     let first = largest(hosts, (hosts as f64).cbrt().round() as usize);
     let rest = hosts / first.max(1);
     let second = largest(rest, (rest as f64).sqrt().round() as usize);

@@ -76,12 +76,12 @@ impl FabricBuilder {
     }
 
     /// Sets the side lengths of the grid (torus) of the hosts.
-    pub fn host_grid(&mut self, sides: Vec<u32>) {
+    pub fn set_host_grid(&mut self, sides: Vec<u32>) {
         self.fabric.host_grid = sides;
     }
 
     /// Sets the machine settings that restrict routes.
-    pub fn routing(&mut self, routing: crate::route::Routing) {
+    pub fn set_routing(&mut self, routing: crate::route::Routing) {
         self.fabric.routing = routing;
     }
 
@@ -106,18 +106,18 @@ impl FabricBuilder {
     /// Adds a copy of a link of a fabric between two devices of this one, in both directions, with its failures and slowed rates.
     pub(crate) fn copy_link(&mut self, fabric: &Fabric, link: LinkId, (a, b): (NodeId, NodeId)) -> LinkId {
         let both = [fabric.link(link), fabric.link(link.reverse())];
-        let copy = self.link(a, b, &fabric.spec_of(link));
+        let copy = self.link(a, b, &fabric.link_spec(link));
         self.degrade(copy, both.map(|link| link.failed), both.map(|link| link.bandwidth));
         copy
     }
 
     /// Removes a GPU from the ranks; it stays in the fabric as an idle GPU.
-    pub fn idle(&mut self, gpu: NodeId) {
+    pub fn set_idle(&mut self, gpu: NodeId) {
         self.fabric.gpus.retain(|&rank| rank != gpu);
     }
 
     /// Adds a source of figures.
-    pub fn source(&mut self, source: impl Into<String>) {
+    pub fn add_source(&mut self, source: impl Into<String>) {
         self.fabric.sources.push(source.into());
     }
 
@@ -140,11 +140,11 @@ impl FabricBuilder {
     /// Adds a device; returns `None` if the id is already in use. Devices that can be ranks become ranks in the order
     /// of addition.
     pub fn node(&mut self, id: &str, kind: NodeKind, host: HostId, figures: Figures) -> Option<NodeId> {
-        self.node_with(Node { id: id.into(), kind, host, figures, attributes: Box::default() })
+        self.add_node(Node { id: id.into(), kind, host, figures, attributes: Box::default() })
     }
 
     /// Variant of [`Self::node`] with all properties of the device; returns `None` if the id is already in use.
-    pub fn node_with(&mut self, mut node: Node) -> Option<NodeId> {
+    pub fn add_node(&mut self, mut node: Node) -> Option<NodeId> {
         if self.fabric.by_id.contains_key(&node.id) {
             return None;
         }
@@ -153,7 +153,7 @@ impl FabricBuilder {
         if node.kind.is_rank() {
             self.fabric.gpus.push(id);
         }
-        if node.figures.all_unknown() {
+        if node.figures.is_unknown() {
             node.figures = Figures::None;
         }
         self.fabric.graph.add_node(node);
@@ -183,17 +183,17 @@ impl FabricBuilder {
     }
 
     /// Links that leave a device and have not failed.
-    pub(crate) fn links_of(&self, id: NodeId) -> Vec<&Link> {
-        self.fabric.leaving(id).into_iter().map(|link| self.fabric.link(link)).collect()
+    pub(crate) fn outgoing_links(&self, id: NodeId) -> Vec<&Link> {
+        self.fabric.outgoing_links(id).into_iter().map(|link| self.fabric.link(link)).collect()
     }
 
     /// Neighbours of a device, one entry per link.
     pub(crate) fn neighbours(&self, id: NodeId) -> Vec<NodeId> {
-        self.links_of(id).into_iter().map(|link| link.to).collect()
+        self.outgoing_links(id).into_iter().map(|link| link.to).collect()
     }
 
     /// Replaces the figures of a device.
-    pub fn describe(&mut self, id: NodeId, figures: Figures) {
+    pub fn set_figures(&mut self, id: NodeId, figures: Figures) {
         if let Some(node) = self.fabric.graph.node_weight_mut(NodeIndex::new(id.0 as usize)) {
             node.figures = figures;
         }
@@ -214,7 +214,7 @@ impl FabricBuilder {
             kind: spec.kind,
             lanes: spec.lanes,
             bandwidth,
-            built: bandwidth,
+            nominal_bandwidth: bandwidth,
             latency: spec.latency,
             failed: false,
         };
@@ -230,7 +230,7 @@ impl FabricBuilder {
     }
 
     /// Replaces the rank order, for files that number GPUs in another order than they list them.
-    pub fn rank_order(&mut self, gpus: Vec<NodeId>) {
+    pub fn set_rank_order(&mut self, gpus: Vec<NodeId>) {
         self.fabric.gpus = gpus;
     }
 

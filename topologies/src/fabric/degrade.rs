@@ -10,7 +10,7 @@ use crate::error::{Error, Result};
 impl Fabric {
     /// Returns a copy with these link directions out of service.
     #[must_use]
-    pub fn without_links(&self, links: &[LinkId]) -> Self {
+    pub fn with_failed_links(&self, links: &[LinkId]) -> Self {
         let mut copy = self.clone();
         for link in links {
             if let Some(link) = copy.graph.edge_weight_mut(EdgeIndex::new(link.0 as usize)) {
@@ -23,14 +23,14 @@ impl Fabric {
     /// Returns a copy with these devices and all their links out of service. The MIG instances of a failed GPU fail
     /// with it. Failed devices keep their ids but are no longer ranks.
     #[must_use]
-    pub fn without_devices(&self, devices: &[NodeId]) -> Self {
+    pub fn with_failed_devices(&self, devices: &[NodeId]) -> Self {
         let mut devices: FxHashSet<NodeId> = devices.iter().copied().collect();
-        let instances = self.links().filter(|(_, link)| devices.contains(&link.from) && self.is_inside(link));
+        let instances = self.links().filter(|(_, link)| devices.contains(&link.from) && self.is_mig_link(link));
         let instances: Vec<NodeId> = instances.map(|(_, link)| link.to).collect();
         devices.extend(instances);
         let touched = |link: &Link| devices.contains(&link.from) || devices.contains(&link.to);
         let links: Vec<LinkId> = self.links().filter(|(_, link)| touched(link)).map(|(id, _)| id).collect();
-        let mut copy = self.without_links(&links);
+        let mut copy = self.with_failed_links(&links);
         copy.gpus.retain(|gpu| !devices.contains(gpu));
         copy
     }
@@ -39,38 +39,42 @@ impl Fabric {
     ///
     /// # Errors
     /// [`Error::Unknown`] with similar names if nothing has this name.
-    pub fn without(&self, name: &str) -> Result<Self> {
+    pub fn with_failed(&self, name: &str) -> Result<Self> {
         let name = name.trim();
         if let Some(device) = self.find(name) {
-            return Ok(self.without_devices(&[device]));
+            return Ok(self.with_failed_devices(&[device]));
         }
         if let Some(host) = self.hosts().iter().position(|host| **host == *name) {
             let inside = self.nodes().filter(|(_, node)| node.host.0 as usize == host);
             let devices: Vec<NodeId> = inside.map(|(id, _)| id).collect();
-            return Ok(self.without_devices(&devices));
+            return Ok(self.with_failed_devices(&devices));
         }
         match self.find_link(name) {
-            Ok(links) => Ok(self.without_links(&links)),
-            Err(_) if !name.contains('-') => Err(self.unknown_part(name)),
+            Ok(links) => Ok(self.with_failed_links(&links)),
+            Err(_) if !name.contains('-') => Err(self.unknown_device_error(name)),
             Err(error) => Err(error),
         }
     }
 
-    /// Returns a copy in which the named links (see [`Fabric::without`]) have only the fraction `part` of their
+    /// Returns a copy in which the named links (see [`Fabric::with_failed`]) have only the fraction `subfabric` of their
     /// bandwidth.
     ///
     /// # Errors
-    /// [`Error::Unknown`] as in [`Fabric::without`]; [`Error::Request`] if `part` is not above 0 and at most 1, or if a
+    /// [`Error::Unknown`] as in [`Fabric::with_failed`]; [`Error::Request`] if `subfabric` is not above 0 and at most 1, or if a
     /// link has no stated bandwidth.
-    pub fn slowed(&self, name: &str, part: f64) -> Result<Self> {
+    pub fn with_slowed(&self, name: &str, part: f64) -> Result<Self> {
         if !(part > 0.0 && part <= 1.0) {
             return Err(Error::Request(format!("`{name}={part}`: what is left of a link is above 0 and at most 1")));
         }
-        let broken = self.without(name)?;
+        let broken = self.with_failed(name)?;
         let mut copy = self.clone();
         for (id, link) in broken.links() {
             // The slowed links are those that failing `name` would newly take out of service.
-            if !link.failed || self.link(id).failed || self.is_inside(link) || self.is_inside(self.link(id.reverse())) {
+            if !link.failed
+                || self.link(id).failed
+                || self.is_mig_link(link)
+                || self.is_mig_link(self.link(id.reverse()))
+            {
                 continue;
             }
             let Some(bandwidth) = link.bandwidth else {
@@ -87,12 +91,12 @@ impl Fabric {
     /// Returns a copy with the bandwidth of all links of `kinds` multiplied by `factor`; `None` if there is no such
     /// link. Figures of devices, including the line rate of NICs, are unchanged.
     #[must_use]
-    pub fn with_rates_times(&self, kinds: &[LinkKind], factor: f64) -> Option<Self> {
+    pub fn with_scaled_bandwidth(&self, kinds: &[LinkKind], factor: f64) -> Option<Self> {
         let mut copy = self.clone();
         let mut any = false;
         for link in copy.graph.edge_weights_mut().filter(|link| kinds.contains(&link.kind)) {
             any = true;
-            for rate in [&mut link.bandwidth, &mut link.built] {
+            for rate in [&mut link.bandwidth, &mut link.nominal_bandwidth] {
                 *rate = rate.map(|rate| Bandwidth(((rate.0 as f64 * factor).round() as u64).max(1)));
             }
         }
@@ -101,37 +105,37 @@ impl Fabric {
 
     /// Returns the sub-fabric of these devices and the links between them, renumbered in the same order.
     #[must_use]
-    pub fn part(&self, keep: &FxHashSet<NodeId>) -> Self {
+    pub fn subfabric(&self, keep: &FxHashSet<NodeId>) -> Self {
         let mut builder = super::FabricBuilder::new(&self.name);
-        self.sources.iter().for_each(|source| builder.source(source));
+        self.sources.iter().for_each(|source| builder.add_source(source));
         self.warnings.iter().for_each(|warning| builder.warn(warning));
-        builder.host_grid(self.host_grid.clone());
-        builder.routing(self.routing);
-        let mut place: FxHashMap<NodeId, NodeId> = FxHashMap::default();
+        builder.set_host_grid(self.host_grid.clone());
+        builder.set_routing(self.routing);
+        let mut copies: FxHashMap<NodeId, NodeId> = FxHashMap::default();
         for (id, node) in self.nodes().filter(|(id, _)| keep.contains(id)) {
             let host = builder.host(self.hosts.get(node.host.0 as usize).map_or("", |host| host));
-            if let Some(copy) = builder.node_with(super::Node { host, ..node.clone() }) {
-                place.insert(id, copy);
+            if let Some(copy) = builder.add_node(super::Node { host, ..node.clone() }) {
+                copies.insert(id, copy);
             }
         }
         for (id, link) in self.links().filter(|(id, _)| id.0 % 2 == 0) {
-            if let (Some(&a), Some(&b)) = (place.get(&link.from), place.get(&link.to)) {
+            if let (Some(&a), Some(&b)) = (copies.get(&link.from), copies.get(&link.to)) {
                 builder.copy_link(self, id, (a, b));
             }
         }
-        builder.rank_order(self.gpus.iter().filter_map(|gpu| place.get(gpu)).copied().collect());
+        builder.set_rank_order(self.gpus.iter().filter_map(|gpu| copies.get(gpu)).copied().collect());
         builder.finish()
     }
 
     /// Returns true if a link leads from a GPU to one of its MIG instances.
-    fn is_inside(&self, link: &Link) -> bool {
+    fn is_mig_link(&self, link: &Link) -> bool {
         (self.node(link.from).kind, self.node(link.to).kind) == (NodeKind::Gpu, NodeKind::Mig)
     }
 
-    fn unknown_part(&self, name: &str) -> Error {
+    fn unknown_device_error(&self, name: &str) -> Error {
         let devices = self.nodes().map(|(_, node)| &*node.id);
-        let near = super::near_misses(name, devices.chain(self.hosts().iter().map(|host| &**host)));
-        Error::Unknown { what: "device", name: name.to_owned(), near }
+        let near = super::suggest_names(name, devices.chain(self.hosts().iter().map(|host| &**host)));
+        Error::Unknown { item: "device", name: name.to_owned(), suggestions: near }
     }
 }
 
@@ -142,10 +146,10 @@ mod tests {
 
     #[test]
     fn scaled_network_rates_leave_other_links_unchanged() {
-        let one = FabricRequest::of("hgx-h100");
-        assert!(load(&one).unwrap().with_rates_times(&LinkKind::NETWORK, 2.0).is_none());
+        let one = FabricRequest::new("hgx-h100");
+        assert!(load(&one).unwrap().with_scaled_bandwidth(&LinkKind::NETWORK, 2.0).is_none());
         let two = load(&FabricRequest { nodes: Some(2), ..one }).unwrap();
-        let fast = two.with_rates_times(&LinkKind::NETWORK, 2.0).unwrap();
+        let fast = two.with_scaled_bandwidth(&LinkKind::NETWORK, 2.0).unwrap();
         let mut cables = 0;
         for ((_, before), (_, after)) in two.links().zip(fast.links()) {
             let is_cable = matches!(before.kind, LinkKind::Infiniband | LinkKind::Ethernet);

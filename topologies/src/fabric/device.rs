@@ -87,7 +87,7 @@ pub enum Figures {
 impl Figures {
     /// Returns true if no figure is known, whatever the kind; equivalent to [`Figures::None`].
     #[must_use]
-    pub fn all_unknown(&self) -> bool {
+    pub fn is_unknown(&self) -> bool {
         match self {
             Self::None => true,
             Self::Gpu(figures) => **figures == GpuFigures::default(),
@@ -99,12 +99,12 @@ impl Figures {
 
     /// Returns true for a switch that supports in-network reduction and multicast.
     #[must_use]
-    pub fn multicasts(&self) -> bool {
+    pub fn supports_multicast(&self) -> bool {
         matches!(self, Self::Switch(figures) if figures.multicast == Some(true))
     }
 
     /// Number of bytes of the names in these figures.
-    pub(crate) fn text_bytes(&self) -> usize {
+    pub(crate) fn name_bytes(&self) -> usize {
         let length = |text: &Option<String>| text.as_ref().map_or(0, String::len);
         match self {
             Self::None => 0,

@@ -55,7 +55,7 @@ pub struct Link {
     /// Bandwidth of this direction; `None` is unlimited.
     pub bandwidth: Option<Bandwidth>,
     /// Bandwidth before the link was slowed (`--slow`). Route selection inside a host uses this value.
-    pub built: Option<Bandwidth>,
+    pub nominal_bandwidth: Option<Bandwidth>,
     /// Latency of the first byte.
     pub latency: Picos,
     /// Link is out of service (`--fail`). It stays in the fabric so that ids are dense, and is never routed over.

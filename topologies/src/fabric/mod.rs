@@ -8,7 +8,7 @@ mod degrade;
 mod device;
 mod link;
 mod names;
-mod near;
+mod suggestions;
 
 use petgraph::graph::{DiGraph, EdgeIndex, NodeIndex};
 use petgraph::visit::EdgeRef;
@@ -17,7 +17,7 @@ use rustc_hash::FxHashMap;
 pub use builder::{FabricBuilder, LinkSpec};
 pub use device::{Attributes, CpuArch, CpuFigures, Figures, GpuFigures, NicFigures, Node, NodeKind, SwitchFigures};
 pub use link::{Link, LinkKind};
-pub use near::near_misses;
+pub use suggestions::suggest_names;
 
 use crate::Bandwidth;
 use crate::route::Routing;
@@ -112,11 +112,11 @@ impl Fabric {
     /// GPUs that are neither ranks nor carriers of MIG instances, in id order.
     #[must_use]
     pub fn idle_gpus(&self) -> Vec<NodeId> {
-        let mut taken: rustc_hash::FxHashSet<NodeId> = self.gpus.iter().copied().collect();
-        taken.extend(
+        let mut used: rustc_hash::FxHashSet<NodeId> = self.gpus.iter().copied().collect();
+        used.extend(
             self.links().filter(|(_, link)| self.node(link.to).kind == NodeKind::Mig).map(|(_, link)| link.from),
         );
-        let idle = |(id, node): &(NodeId, &Node)| node.kind.is_rank() && !taken.contains(id);
+        let idle = |(id, node): &(NodeId, &Node)| node.kind.is_rank() && !used.contains(id);
         self.nodes().filter(idle).map(|(id, _)| id).collect()
     }
 
@@ -128,12 +128,12 @@ impl Fabric {
 
     /// Groups devices by host. Hosts are in order of first appearance in `devices`, as are the devices of each host.
     #[must_use]
-    pub fn by_host(&self, devices: &[NodeId]) -> Vec<Vec<NodeId>> {
-        let mut place_of: FxHashMap<HostId, usize> = FxHashMap::default();
+    pub fn group_by_host(&self, devices: &[NodeId]) -> Vec<Vec<NodeId>> {
+        let mut host_indices: FxHashMap<HostId, usize> = FxHashMap::default();
         let mut hosts: Vec<Vec<NodeId>> = Vec::new();
         for &device in devices {
-            let place = *place_of.entry(self.node(device).host).or_insert(hosts.len());
-            match hosts.get_mut(place) {
+            let index = *host_indices.entry(self.node(device).host).or_insert(hosts.len());
+            match hosts.get_mut(index) {
                 Some(host) => host.push(device),
                 None => hosts.push(vec![device]),
             }
@@ -143,7 +143,7 @@ impl Fabric {
 
     /// Largest number of these devices on one host; at least 1.
     #[must_use]
-    pub fn most_on_a_host(&self, devices: &[NodeId]) -> u32 {
+    pub fn max_devices_per_host(&self, devices: &[NodeId]) -> u32 {
         let mut counts = vec![0; self.hosts.len()];
         for &device in devices {
             if let Some(count) = counts.get_mut(self.node(device).host.0 as usize) {
@@ -172,13 +172,13 @@ impl Fabric {
     }
 
     /// Specification of a link in both directions, as it was built.
-    pub(crate) fn spec_of(&self, link: LinkId) -> LinkSpec {
+    pub(crate) fn link_spec(&self, link: LinkId) -> LinkSpec {
         let (forward, backward) = (self.link(link), self.link(link.reverse()));
         LinkSpec {
             kind: forward.kind,
             lanes: forward.lanes,
-            forward: forward.built,
-            backward: backward.built,
+            forward: forward.nominal_bandwidth,
+            backward: backward.nominal_bandwidth,
             latency: forward.latency,
         }
     }
@@ -208,7 +208,7 @@ impl Fabric {
 
     /// Link directions that leave a device and have not failed, in id order.
     #[must_use]
-    pub fn leaving(&self, id: NodeId) -> Vec<LinkId> {
+    pub fn outgoing_links(&self, id: NodeId) -> Vec<LinkId> {
         let mut links: Vec<LinkId> = self
             .graph
             .edges(NodeIndex::new(id.0 as usize))
@@ -229,7 +229,7 @@ impl Fabric {
     /// one of them is unlimited.
     #[must_use]
     pub fn port_bandwidth(&self, id: NodeId) -> Option<Bandwidth> {
-        let links = self.leaving(id);
+        let links = self.outgoing_links(id);
         if links.is_empty() {
             return None;
         }

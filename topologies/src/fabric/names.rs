@@ -7,11 +7,11 @@ use petgraph::graph::NodeIndex;
 use petgraph::visit::EdgeRef;
 use rustc_hash::FxHashMap;
 
-use super::{Fabric, LinkId, NodeId, near_misses};
+use super::{Fabric, LinkId, NodeId, suggest_names};
 use crate::error::{Error, Result};
 
 /// Longest name of a link, in bytes, that is looked up: two ids of maximum length and the separators.
-const LONGEST: usize = 600;
+const MAX_LINK_NAME_LENGTH: usize = 600;
 
 impl Fabric {
     /// Looks up a device by its textual id.
@@ -20,25 +20,25 @@ impl Fabric {
     /// [`Error::Unknown`] with similar ids.
     pub fn device(&self, id: &str) -> Result<NodeId> {
         self.find(id).ok_or_else(|| Error::Unknown {
-            what: "device",
+            item: "device",
             name: id.to_owned(),
-            near: near_misses(id, self.nodes().map(|(_, node)| &*node.id)),
+            suggestions: suggest_names(id, self.nodes().map(|(_, node)| &*node.id)),
         })
     }
 
     /// Link directions from one device to another, in id order. Iterates over the links of both ends in step and stops
     /// when either is exhausted, so that the cost depends on the end with fewer links.
-    fn between(&self, from: NodeId, to: NodeId) -> Vec<LinkId> {
+    fn links_between(&self, from: NodeId, to: NodeId) -> Vec<LinkId> {
         let index = |node: NodeId| NodeIndex::new(node.0 as usize);
-        let (mut ahead, mut back) = (self.graph.edges(index(from)), self.graph.edges(index(to)));
+        let (mut from_edges, mut to_edges) = (self.graph.edges(index(from)), self.graph.edges(index(to)));
         let (mut forward, mut backward) = (Vec::new(), Vec::new());
         let mut links = loop {
-            match ahead.next() {
+            match from_edges.next() {
                 None => break forward,
                 Some(edge) if edge.target() == index(to) => forward.push(LinkId(edge.id().index() as u32)),
                 Some(_) => {}
             }
-            match back.next() {
+            match to_edges.next() {
                 None => break backward,
                 Some(edge) if edge.target() == index(from) => {
                     backward.push(LinkId(edge.id().index() as u32).reverse());
@@ -57,9 +57,9 @@ impl Fabric {
     #[must_use]
     pub fn link_name(&self, id: LinkId) -> String {
         let (from, to) = self.ends(id);
-        let parallel = self.between(from, to);
+        let parallel = self.links_between(from, to);
         let number = (parallel.len() > 1).then(|| parallel.iter().position(|&link| link == id)).flatten();
-        self.name_of(from, to, number)
+        self.format_link_name(from, to, number)
     }
 
     /// Names of all link directions, in id order.
@@ -75,12 +75,12 @@ impl Fabric {
                 let (total, seen) = counts.entry((from, to)).or_default();
                 *seen += 1;
                 let number = (*total > 1).then_some(*seen - 1);
-                self.name_of(from, to, number)
+                self.format_link_name(from, to, number)
             })
             .collect()
     }
 
-    fn name_of(&self, from: NodeId, to: NodeId, number: Option<usize>) -> String {
+    fn format_link_name(&self, from: NodeId, to: NodeId, number: Option<usize>) -> String {
         let (from, to) = (&self.node(from).id, &self.node(to).id);
         number.map_or_else(|| format!("{from}->{to}"), |k| format!("{from}->{to}#{k}"))
     }
@@ -96,57 +96,60 @@ impl Fabric {
     pub fn find_link(&self, name: &str) -> Result<Vec<LinkId>> {
         let text = name.trim();
         let mut near = Vec::new();
-        if text.len() <= LONGEST {
-            for (ends, number) in numbered(text) {
-                for (a, b, directed) in splits(ends) {
+        if text.len() <= MAX_LINK_NAME_LENGTH {
+            for (ends, number) in parse_link_number(text) {
+                for (a, b, directed) in parse_link_ends(ends) {
                     match (self.find(a), self.find(b)) {
                         (Some(a), Some(b)) => {
-                            let links = self.joining(a, b, directed, number);
+                            let links = self.numbered_links(a, b, directed, number);
                             if !links.is_empty() {
                                 return Ok(links);
                             }
-                            near.extend(self.leaving(a).first().map(|&link| self.link_name(link)));
+                            near.extend(self.outgoing_links(a).first().map(|&link| self.link_name(link)));
                         }
-                        (Some(a), None) => near.extend(self.similar(a, b)),
-                        (None, Some(b)) => near.extend(self.similar(b, a)),
+                        (Some(a), None) => near.extend(self.similar_link_names(a, b)),
+                        (None, Some(b)) => near.extend(self.similar_link_names(b, a)),
                         (None, None) => {}
                     }
                 }
             }
         }
         near.truncate(3);
-        Err(Error::Unknown { what: "link", name: name.to_owned(), near })
+        Err(Error::Unknown { item: "link", name: name.to_owned(), suggestions: near })
     }
 
-    fn joining(&self, a: NodeId, b: NodeId, directed: bool, number: Option<usize>) -> Vec<LinkId> {
-        let there = self.between(a, b);
+    fn numbered_links(&self, a: NodeId, b: NodeId, directed: bool, number: Option<usize>) -> Vec<LinkId> {
+        let forward = self.links_between(a, b);
         // Both directions of a link are added in one step, so the k-th links of the two directions belong to one link.
-        let back = if directed { Vec::new() } else { self.between(b, a) };
+        let backward = if directed { Vec::new() } else { self.links_between(b, a) };
         let mut links: Vec<LinkId> = match number {
-            None => there.into_iter().chain(back).collect(),
-            Some(k) => there.get(k).into_iter().chain(back.get(k)).copied().collect(),
+            None => forward.into_iter().chain(backward).collect(),
+            Some(k) => forward.get(k).into_iter().chain(backward.get(k)).copied().collect(),
         };
         links.sort_unstable();
         links
     }
 
     /// Names of the links of `known` whose other end has an id similar to `wrong`.
-    fn similar(&self, known: NodeId, wrong: &str) -> Vec<String> {
-        let links = self.leaving(known);
-        let other = |link: LinkId| &*self.node(self.ends(link).1).id;
-        let near = near_misses(wrong, links.iter().map(|&link| other(link)));
-        near.iter().filter_map(|id| links.iter().find(|&&link| other(link) == id)).map(|&l| self.link_name(l)).collect()
+    fn similar_link_names(&self, known: NodeId, wrong: &str) -> Vec<String> {
+        let links = self.outgoing_links(known);
+        let other_end_id = |link: LinkId| &*self.node(self.ends(link).1).id;
+        let near = suggest_names(wrong, links.iter().map(|&link| other_end_id(link)));
+        near.iter()
+            .filter_map(|id| links.iter().find(|&&link| other_end_id(link) == id))
+            .map(|&l| self.link_name(l))
+            .collect()
     }
 }
 
 /// Interpretations of a name as pair of ends and link number.
-fn numbered(text: &str) -> impl Iterator<Item = (&str, Option<usize>)> {
+fn parse_link_number(text: &str) -> impl Iterator<Item = (&str, Option<usize>)> {
     let with_number = text.rsplit_once('#').and_then(|(ends, k)| Some((ends, Some(k.parse().ok()?))));
     std::iter::once((text, None)).chain(with_number)
 }
 
 /// Interpretations of `a->b` and `a-b` as two ids; the flag is true for a single direction.
-fn splits(text: &str) -> impl Iterator<Item = (&str, &str, bool)> {
+fn parse_link_ends(text: &str) -> impl Iterator<Item = (&str, &str, bool)> {
     let arrows = text.match_indices("->").map(|(i, _)| (&text[..i], &text[i + 2..], true));
     let dashes = text.match_indices('-').map(|(i, _)| (&text[..i], &text[i + 1..], false));
     arrows.chain(dashes).map(|(a, b, directed)| (a.trim(), b.trim(), directed))
@@ -196,7 +199,7 @@ mod tests {
     fn unknown_names_suggest_similar_links() {
         let fabric = fabric();
         let near = |name: &str| match fabric.find_link(name).unwrap_err() {
-            Error::Unknown { near, .. } => near,
+            Error::Unknown { suggestions: near, .. } => near,
             other => panic!("{other}"),
         };
         assert_eq!(near("b->a-2"), ["b->a-1#0"]);

@@ -23,7 +23,7 @@ pub struct Evidence {
     /// True if no GPU has NVLinks to a switch or to more than one peer (cards joined by bridges).
     pub bridged: bool,
     /// True if GPUs are attached to a CPU by NVLink-C2C.
-    pub on_grace: bool,
+    pub has_c2c: bool,
     /// Memory size, if known.
     pub memory: Option<Bytes>,
     /// Vendor of the tool that wrote the file. It is not used if the compute capability is known.
@@ -41,9 +41,12 @@ impl Evidence {
         let fits = |model: &&GpuModel| {
             self.capability.is_none_or(|capability| model.compute_capability == capability)
                 && (self.capability.is_some() || model.is_amd() == (self.vendor == Vendor::Amd))
-                && (!self.on_grace || model.c2c.is_some())
+                && (!self.has_c2c || model.c2c.is_some())
                 && model.links >= self.nvlinks
-                && self.memory.zip(model.memory).is_none_or(|(seen, own)| seen.0.abs_diff(own.0) * 20 <= own.0)
+                && self
+                    .memory
+                    .zip(model.memory)
+                    .is_none_or(|(reported, nominal)| reported.0.abs_diff(nominal.0) * 20 <= nominal.0)
         };
         let all: Vec<&'static GpuModel> = models().iter().filter(fits).collect();
         let exact: Vec<&'static GpuModel> = all.iter().copied().filter(|model| model.links == self.nvlinks).collect();
@@ -54,8 +57,8 @@ impl Evidence {
     /// Grace are Hopper in nearly every public matrix, although Blackwell has as many (at twice the speed); with Grace
     /// they are GB200. Returns `None` if the number of links does not distinguish generations.
     #[must_use]
-    pub fn usual(&self) -> Option<(Vec<&'static GpuModel>, &'static str)> {
-        let (capability, why) = match (self.nvlinks, self.on_grace) {
+    pub fn likely_candidates(&self) -> Option<(Vec<&'static GpuModel>, &'static str)> {
+        let (capability, why) = match (self.nvlinks, self.has_c2c) {
             _ if self.capability.is_some() => return None,
             (18, true) => (100, "18 NVLinks, and their memory has NUMA nodes (Grace)"),
             (18, false) => (90, "18 NVLinks; Blackwell has as many and twice their speed"),

@@ -5,33 +5,33 @@ use std::sync::Arc;
 use rustc_hash::FxHashMap;
 
 use super::evidence::Vendor;
-use super::{Evidence, GpuModel, by_pci, models, name};
+use super::{Evidence, GpuModel, find_by_pci, models, name};
 use crate::error::{Error, Result};
 use crate::fabric::{FabricBuilder, Figures, GpuFigures, LinkKind, NodeId, NodeKind, SwitchFigures};
 
 /// The model that figures name, if the table has it and its compute capability does not contradict the figures.
-pub(crate) fn model_of(figures: &GpuFigures) -> Option<&'static GpuModel> {
-    let found = name::find(figures.model.as_deref()?);
+pub(crate) fn find_model(figures: &GpuFigures) -> Option<&'static GpuModel> {
+    let candidates = name::find(figures.model.as_deref()?);
     let fits =
         |model: &&&GpuModel| figures.compute_capability.is_none_or(|capability| capability == model.compute_capability);
     // A truncated name is disambiguated by memory size.
-    let near = |model: &&GpuModel| match (figures.memory, model.memory) {
-        (Some(seen), Some(own)) => seen.0.abs_diff(own.0),
+    let memory_difference = |model: &&GpuModel| match (figures.memory, model.memory) {
+        (Some(reported), Some(nominal)) => reported.0.abs_diff(nominal.0),
         _ => 0,
     };
-    found.iter().filter(fits).copied().min_by_key(near)
+    candidates.iter().filter(fits).copied().min_by_key(memory_difference)
 }
 
 /// Completes figures with those of a model.
-pub(crate) fn figures_of(mut known: GpuFigures, model: &GpuModel) -> GpuFigures {
-    let own = model.figures();
-    known.model = known.model.or(own.model);
-    known.compute_capability = known.compute_capability.or(own.compute_capability);
-    known.sm_count = known.sm_count.or(own.sm_count);
-    known.memory = known.memory.or(own.memory);
-    known.memory_bandwidth = known.memory_bandwidth.or(own.memory_bandwidth);
-    known.copy_engines = known.copy_engines.or(own.copy_engines);
-    known.bf16_tflops = known.bf16_tflops.or(own.bf16_tflops);
+pub(crate) fn complete_figures(mut known: GpuFigures, model: &GpuModel) -> GpuFigures {
+    let model_figures = model.figures();
+    known.model = known.model.or(model_figures.model);
+    known.compute_capability = known.compute_capability.or(model_figures.compute_capability);
+    known.sm_count = known.sm_count.or(model_figures.sm_count);
+    known.memory = known.memory.or(model_figures.memory);
+    known.memory_bandwidth = known.memory_bandwidth.or(model_figures.memory_bandwidth);
+    known.copy_engines = known.copy_engines.or(model_figures.copy_engines);
+    known.bf16_tflops = known.bf16_tflops.or(model_figures.bf16_tflops);
     known
 }
 
@@ -56,19 +56,19 @@ pub(crate) fn complete(builder: &mut FabricBuilder) {
             continue;
         }
         let filled = known.entry(Arc::as_ptr(figures)).or_insert_with(|| {
-            let filled = figures_of((**figures).clone(), model_of(figures)?);
+            let filled = complete_figures((**figures).clone(), find_model(figures)?);
             (filled != **figures).then(|| Arc::new(filled))
         });
         if let Some(filled) = filled.clone() {
-            builder.describe(id, Figures::Gpu(filled));
+            builder.set_figures(id, Figures::Gpu(filled));
         }
     }
-    switches(builder, |figures| model_of(figures).is_some());
+    complete_switches(builder, |figures| find_model(figures).is_some());
 }
 
 /// Sets in-network reduction and multicast of NVSwitches that do not state it, according to the HGX boards of the GPUs
 /// that are attached to them. `known` is true for figures that may be used for this.
-pub(crate) fn switches(builder: &mut FabricBuilder, known: impl Fn(&GpuFigures) -> bool) {
+pub(crate) fn complete_switches(builder: &mut FabricBuilder, known: impl Fn(&GpuFigures) -> bool) {
     for id in builder.ids() {
         let node = builder.get(id);
         let mut figures = match &node.figures {
@@ -83,11 +83,11 @@ pub(crate) fn switches(builder: &mut FabricBuilder, known: impl Fn(&GpuFigures) 
             builder.neighbours(id).into_iter().filter_map(|gpu| gpu_figures(builder, gpu)).collect();
         let Some(first) = gpus.first().filter(|_| gpus.iter().all(&known)) else { continue };
         let with_switch = |model: &&GpuModel| model.multicast_switch.is_some();
-        let of_capability = || {
+        let find_by_capability = || {
             let same = |model: &&GpuModel| Some(model.compute_capability) == first.compute_capability;
             models().iter().filter(with_switch).find(same)
         };
-        let model = model_of(first).filter(with_switch).or_else(of_capability);
+        let model = find_model(first).filter(with_switch).or_else(find_by_capability);
         // Every NVSwitch since Hopper supports it, including those of later generations that the table does not name.
         let is_later = first.compute_capability.is_some_and(|capability| (91..900).contains(&capability));
         if model.is_none() && !is_later {
@@ -95,7 +95,7 @@ pub(crate) fn switches(builder: &mut FabricBuilder, known: impl Fn(&GpuFigures) 
         }
         figures.multicast = Some(true);
         figures.model = figures.model.or_else(|| model.and_then(|model| model.multicast_switch.clone()));
-        builder.describe(id, Figures::Switch(Arc::new(figures)));
+        builder.set_figures(id, Figures::Switch(Arc::new(figures)));
     }
 }
 
@@ -103,27 +103,27 @@ pub(crate) fn switches(builder: &mut FabricBuilder, known: impl Fn(&GpuFigures) 
 ///
 /// # Errors
 /// [`Error::Request`] if the file states another model or capability.
-pub(crate) fn assume(builder: &mut FabricBuilder, model: &GpuModel) -> Result<()> {
+pub(crate) fn set_model(builder: &mut FabricBuilder, model: &GpuModel) -> Result<()> {
     for id in builder.ids() {
         let Some(figures) = gpu_figures(builder, id) else { continue };
-        let contradicts = |what: String| {
+        let contradicts = |contradiction: String| {
             let id = &builder.get(id).id;
-            Error::Request(format!("GPU model {}: {id} {what}", model.name))
+            Error::Request(format!("GPU model {}: {id} {contradiction}", model.name))
         };
-        if let Some(own) = &figures.model
-            && !name::find(own).iter().any(|own| own.name == model.name)
+        if let Some(stated) = &figures.model
+            && !name::find(stated).iter().any(|stated| stated.name == model.name)
         {
-            return Err(contradicts(format!("is a {own}, as the fabric says")));
+            return Err(contradicts(format!("is a {stated}, as the fabric says")));
         }
-        if let Some(own) = figures.compute_capability.filter(|&own| own != model.compute_capability) {
-            let (own, its) = (super::written_capability(own), model.capability());
-            return Err(contradicts(format!("has compute capability {own}, as the fabric says, not {its}")));
+        if let Some(stated) = figures.compute_capability.filter(|&stated| stated != model.compute_capability) {
+            let (stated, expected) = (super::format_capability(stated), model.capability());
+            return Err(contradicts(format!("has compute capability {stated}, as the fabric says, not {expected}")));
         }
         // The name in the file may be truncated.
         let figures = GpuFigures { model: Some(model.name.clone()), ..figures };
-        builder.describe(id, Figures::Gpu(Arc::new(figures_of(figures, model))));
+        builder.set_figures(id, Figures::Gpu(Arc::new(complete_figures(figures, model))));
     }
-    switches(builder, |figures| model_of(figures).is_some());
+    complete_switches(builder, |figures| find_model(figures).is_some());
     builder.gpu_candidates(Vec::new());
     Ok(())
 }
@@ -131,18 +131,18 @@ pub(crate) fn assume(builder: &mut FabricBuilder, model: &GpuModel) -> Result<()
 /// Identifies the GPUs of a machine's own file, completes their figures, and adds warnings about assumptions. Models
 /// that remain possible become the candidates of the fabric.
 pub(crate) fn identify(builder: &mut FabricBuilder) {
-    identify_of(builder, Vendor::Nvidia, Filled::Figures);
+    identify_gpus(builder, Vendor::Nvidia, FigureSet::Figures);
 }
 
 /// Variant of [`identify`] for specs, whose own figures take precedence. It sets only the compute capability, which the
 /// cost model requires.
 pub(crate) fn identify_capability(builder: &mut FabricBuilder) {
-    identify_of(builder, Vendor::Nvidia, Filled::Capability);
+    identify_gpus(builder, Vendor::Nvidia, FigureSet::Capability);
 }
 
 /// Figures that an identified GPU receives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Filled {
+enum FigureSet {
     /// All figures, of the first candidate if several remain (but not its model and memory), and multicast of the
     /// NVSwitches.
     Figures,
@@ -152,39 +152,41 @@ enum Filled {
 
 /// Variant of [`identify`] for files written by AMD's tools.
 pub(crate) fn identify_amd(builder: &mut FabricBuilder) {
-    identify_of(builder, Vendor::Amd, Filled::Figures);
+    identify_gpus(builder, Vendor::Amd, FigureSet::Figures);
 }
 
-fn identify_of(builder: &mut FabricBuilder, vendor: Vendor, filled: Filled) {
+fn identify_gpus(builder: &mut FabricBuilder, vendor: Vendor, filled: FigureSet) {
     complete(builder);
     let gpus: Vec<(NodeId, GpuFigures)> =
         builder.ids().into_iter().filter_map(|id| gpu_figures(builder, id).map(|figures| (id, figures))).collect();
     // Machines have GPUs of one model, so a named GPU identifies the others.
-    let named: Vec<&'static GpuModel> = gpus.iter().filter_map(|(_, figures)| model_of(figures)).collect();
-    let (nameless, evidence) = (nameless(&gpus), Evidence { vendor, ..evidence(builder, &gpus) });
+    let named: Vec<&'static GpuModel> = gpus.iter().filter_map(|(_, figures)| find_model(figures)).collect();
+    let (nameless, evidence) = (unidentified_gpus(&gpus), Evidence { vendor, ..evidence(builder, &gpus) });
     if nameless.is_empty() {
         return;
     }
     if let Some(&first) = named.first().filter(|first| named.iter().all(|model| model.name == first.name)) {
-        let fits = |figures: &GpuFigures| figures.compute_capability.is_none_or(|own| own == first.compute_capability);
+        let fits = |figures: &GpuFigures| {
+            figures.compute_capability.is_none_or(|capability| capability == first.compute_capability)
+        };
         for &(id, ref figures) in nameless.iter().filter(|(_, figures)| fits(figures)) {
-            builder.describe(id, Figures::Gpu(Arc::new(figures_of(figures.clone(), first))));
+            builder.set_figures(id, Figures::Gpu(Arc::new(complete_figures(figures.clone(), first))));
         }
-        switches(builder, |_| true);
+        complete_switches(builder, |_| true);
         return;
     }
-    let (candidates, why) = match evidence.usual() {
+    let (candidates, why) = match evidence.likely_candidates() {
         Some((candidates, why)) => (candidates, Some(why)),
         None => (evidence.candidates(), None),
     };
     // More links than any model has identify no model.
     let any = || Evidence { nvlinks: 0, ..evidence }.candidates();
     let candidates = if candidates.is_empty() && evidence.capability.is_none() { any() } else { candidates };
-    let Some(&first) = candidates.first() else { return switches(builder, |_| true) };
+    let Some(&first) = candidates.first() else { return complete_switches(builder, |_| true) };
     let names = || candidates.iter().map(|model| model.name.as_str()).collect::<Vec<_>>().join(", ");
-    let one_capability = candidates.iter().all(|model| model.compute_capability == first.compute_capability);
-    if !one_capability {
-        let fitting = if candidates.len() > LISTED {
+    let same_capability = candidates.iter().all(|model| model.compute_capability == first.compute_capability);
+    if !same_capability {
+        let fitting = if candidates.len() > MAX_LISTED {
             format!("{} models fit, see `list gpus`", candidates.len())
         } else {
             names()
@@ -206,33 +208,35 @@ fn identify_of(builder: &mut FabricBuilder, vendor: Vendor, filled: Filled) {
         ));
         builder.gpu_candidates(candidates.iter().map(|model| model.name.clone()).collect());
     }
-    if filled == Filled::Capability {
+    if filled == FigureSet::Capability {
         for (id, figures) in nameless {
             let known = GpuFigures { compute_capability: Some(first.compute_capability), ..figures };
-            builder.describe(id, Figures::Gpu(Arc::new(known)));
+            builder.set_figures(id, Figures::Gpu(Arc::new(known)));
         }
         return;
     }
     for (id, figures) in nameless {
-        let known = GpuFigures { model: figures.model.clone(), memory: figures.memory, ..figures_of(figures, first) };
-        let known = if let [only] = *candidates { figures_of(known, only) } else { known };
-        builder.describe(id, Figures::Gpu(Arc::new(known)));
+        let known =
+            GpuFigures { model: figures.model.clone(), memory: figures.memory, ..complete_figures(figures, first) };
+        let known = if let [only] = *candidates { complete_figures(known, only) } else { known };
+        builder.set_figures(id, Figures::Gpu(Arc::new(known)));
     }
-    switches(builder, |_| true);
+    complete_switches(builder, |_| true);
 }
 
 /// Maximum number of candidates listed in a warning.
-const LISTED: usize = 12;
+const MAX_LISTED: usize = 12;
 
 /// GPUs whose model is unknown and whose figures are incomplete.
-fn nameless(gpus: &[(NodeId, GpuFigures)]) -> Vec<(NodeId, GpuFigures)> {
+fn unidentified_gpus(gpus: &[(NodeId, GpuFigures)]) -> Vec<(NodeId, GpuFigures)> {
     let open = |figures: &GpuFigures| figures.model.is_none() || figures.compute_capability.is_none();
-    gpus.iter().filter(|(_, figures)| model_of(figures).is_none() && open(figures)).cloned().collect()
+    gpus.iter().filter(|(_, figures)| find_model(figures).is_none() && open(figures)).cloned().collect()
 }
 
 /// Evidence from the links and figures of the GPUs.
 fn evidence(builder: &FabricBuilder, gpus: &[(NodeId, GpuFigures)]) -> Evidence {
-    let links = |id: NodeId, kind: LinkKind| builder.links_of(id).into_iter().filter(move |link| link.kind == kind);
+    let links =
+        |id: NodeId, kind: LinkKind| builder.outgoing_links(id).into_iter().filter(move |link| link.kind == kind);
     let nvlinks = |id: NodeId| links(id, LinkKind::Nvlink).map(|link| u32::from(link.lanes)).sum::<u32>();
     let memory = gpus.iter().find_map(|(_, figures)| figures.memory);
     let bridged = |id: NodeId| {
@@ -244,7 +248,7 @@ fn evidence(builder: &FabricBuilder, gpus: &[(NodeId, GpuFigures)]) -> Evidence 
         bridged: gpus.iter().all(|&(id, _)| bridged(id)),
         capability: gpus.iter().find_map(|(_, figures)| figures.compute_capability),
         nvlinks: gpus.iter().map(|&(id, _)| nvlinks(id)).max().unwrap_or(0),
-        on_grace: gpus.iter().any(|&(id, _)| links(id, LinkKind::C2c).next().is_some()),
+        has_c2c: gpus.iter().any(|&(id, _)| links(id, LinkKind::C2c).next().is_some()),
         memory,
         vendor: Vendor::Nvidia,
     }
@@ -265,6 +269,6 @@ pub(crate) fn generation(capability: u32) -> &'static str {
 
 /// The model with these PCI ids. `joined` has 64 bits as in the reader of topology files, with vendor and device at the
 /// top.
-pub(crate) fn of_pci_id(joined: u64) -> Option<&'static GpuModel> {
-    by_pci((joined >> 48) as u32, (joined >> 32) as u32 & 0xffff)
+pub(crate) fn model_by_pci_id(joined: u64) -> Option<&'static GpuModel> {
+    find_by_pci((joined >> 48) as u32, (joined >> 32) as u32 & 0xffff)
 }

@@ -8,7 +8,7 @@ mod fill;
 pub mod name;
 
 pub use evidence::{Evidence, Vendor};
-pub(crate) use fill::{assume, complete, generation, identify, identify_amd, identify_capability, of_pci_id};
+pub(crate) use fill::{complete, generation, identify, identify_amd, identify_capability, model_by_pci_id, set_model};
 
 use std::sync::OnceLock;
 
@@ -68,7 +68,7 @@ impl GpuModel {
     /// The compute capability in the usual notation: `9.0`, or `gfx942`.
     #[must_use]
     pub fn capability(&self) -> String {
-        written_capability(self.compute_capability)
+        format_capability(self.compute_capability)
     }
 
     /// The figures that a fabric stores.
@@ -91,7 +91,7 @@ const AMD_FROM: u32 = 900;
 
 /// Formats a compute capability: `9.0` for 90, `gfx942` for 942.
 #[must_use]
-pub fn written_capability(capability: u32) -> String {
+pub fn format_capability(capability: u32) -> String {
     match capability {
         // LLVM writes the last digit in hexadecimal.
         910 => "gfx90a".to_owned(),
@@ -116,7 +116,7 @@ pub fn model(name: &str) -> Option<&'static GpuModel> {
 
 /// Looks up a model by PCI vendor and device id.
 #[must_use]
-pub fn by_pci(vendor: u32, device: u32) -> Option<&'static GpuModel> {
+pub fn find_by_pci(vendor: u32, device: u32) -> Option<&'static GpuModel> {
     models().iter().find(|model| model.pci.contains(&(vendor, device)))
 }
 
@@ -158,7 +158,7 @@ fn read(text: &str) -> Result<Vec<GpuModel>, String> {
         text.map(|text| text.parse().map_err(|error: crate::UnitError| error.to_string())).transpose()
     }
     let file: File = toml::from_str(text).map_err(|error| error.to_string())?;
-    let of_entry = |entry: Entry| {
+    let to_model = |entry: Entry| {
         Ok(GpuModel {
             memory: quantity(entry.memory.as_ref())?,
             memory_bandwidth: quantity(entry.memory_bandwidth.as_ref())?,
@@ -180,7 +180,7 @@ fn read(text: &str) -> Result<Vec<GpuModel>, String> {
             unverified: entry.unverified,
         })
     };
-    file.gpu.into_iter().map(of_entry).collect()
+    file.gpu.into_iter().map(to_model).collect()
 }
 
 #[cfg(test)]

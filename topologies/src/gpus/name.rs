@@ -2,10 +2,10 @@
 
 use super::{GpuModel, models};
 use crate::error::{Error, Result};
-use crate::fabric::near_misses;
+use crate::fabric::suggest_names;
 
 /// Words that do not identify a model.
-const NOISE: [&str; 14] = [
+const IGNORED_WORDS: [&str; 14] = [
     "nvidia",
     "amd",
     "tesla",
@@ -23,9 +23,9 @@ const NOISE: [&str; 14] = [
 ];
 
 /// Splits a name into words, in lower case and without the vendor.
-fn words(name: &str) -> Vec<String> {
+fn split_name(name: &str) -> Vec<String> {
     let separated = name.to_lowercase().replace(['-', '_', '(', ')', '[', ']', ',', ';', '"', '\''], " ");
-    separated.split_whitespace().filter(|word| !NOISE.contains(word)).map(str::to_owned).collect()
+    separated.split_whitespace().filter(|word| !IGNORED_WORDS.contains(word)).map(str::to_owned).collect()
 }
 
 /// All names of a model.
@@ -41,24 +41,25 @@ fn names(model: &GpuModel) -> impl Iterator<Item = &str> {
 #[must_use]
 pub fn find(name: &str) -> Vec<&'static GpuModel> {
     let cut_short = name.trim_end().ends_with("..") || name.trim_end().ends_with('…');
-    let wanted = words(name.trim_end().trim_end_matches(['.', '…']));
+    let wanted = split_name(name.trim_end().trim_end_matches(['.', '…']));
     let joined = wanted.concat();
     if joined.is_empty() {
         return Vec::new();
     }
     let exact: Vec<&GpuModel> =
-        models().iter().filter(|model| names(model).any(|known| words(known).concat() == joined)).collect();
+        models().iter().filter(|model| names(model).any(|known| split_name(known).concat() == joined)).collect();
     // A truncated name may continue even if the remaining part is a complete name.
     if !exact.is_empty() && !cut_short {
         return exact;
     }
-    let starts = models().iter().filter(|model| names(model).any(|known| words(known).concat().starts_with(&joined)));
+    let starts =
+        models().iter().filter(|model| names(model).any(|known| split_name(known).concat().starts_with(&joined)));
     let starts: Vec<&GpuModel> = if cut_short { starts.collect() } else { Vec::new() };
     if !starts.is_empty() {
         return starts;
     }
     let begun = |known: &str| {
-        let known = words(known);
+        let known = split_name(known);
         (!known.is_empty() && wanted.starts_with(&known)).then_some(known.len())
     };
     let longest = models().iter().flat_map(names).filter_map(begun).max();
@@ -70,10 +71,10 @@ pub fn find(name: &str) -> Vec<&'static GpuModel> {
 /// Returns true if two names can refer to the same GPU. Memory sizes do not distinguish models: boards of one chip that
 /// differ in memory size have equal communication performance.
 #[must_use]
-pub fn can_be_one(name: &str, other: &str) -> bool {
+pub fn may_be_same_model(name: &str, other: &str) -> bool {
     let (models, others) = (find(name), find(other));
     if models.is_empty() || others.is_empty() {
-        return words(name) == words(other);
+        return split_name(name) == split_name(other);
     }
     models.iter().any(|model| others.iter().any(|other| without_memory(model) == without_memory(other)))
 }
@@ -82,12 +83,12 @@ pub fn can_be_one(name: &str, other: &str) -> bool {
 fn without_memory(model: &GpuModel) -> Vec<String> {
     let is_size =
         |word: &str| word.strip_suffix("gb").is_some_and(|size| size.bytes().all(|byte| byte.is_ascii_digit()));
-    words(&model.name).into_iter().filter(|word| !is_size(word)).collect()
+    split_name(&model.name).into_iter().filter(|word| !is_size(word)).collect()
 }
 
 /// Returns true for names of AMD GPUs.
 #[must_use]
-pub fn is_of_amd(name: &str) -> bool {
+pub fn is_amd(name: &str) -> bool {
     let lower = name.to_lowercase();
     ["amd", "instinct", "radeon"].iter().any(|word| lower.contains(word))
         || find(name).iter().any(|model| model.is_amd())
@@ -97,12 +98,12 @@ pub fn is_of_amd(name: &str) -> bool {
 ///
 /// # Errors
 /// [`Error::Unknown`] with similar names.
-pub fn named(name: &str) -> Result<&'static GpuModel> {
+pub fn find_unique(name: &str) -> Result<&'static GpuModel> {
     match find(name).first() {
         Some(&model) => Ok(model),
         None => {
             let known = models().iter().map(|model| model.name.as_str());
-            Err(Error::Unknown { what: "GPU model", name: name.to_owned(), near: near_misses(name, known) })
+            Err(Error::Unknown { item: "GPU model", name: name.to_owned(), suggestions: suggest_names(name, known) })
         }
     }
 }
@@ -122,7 +123,7 @@ pub struct Mention {
 #[must_use]
 pub fn mentions(text: &str) -> Vec<Mention> {
     let mut found: Vec<Mention> = Vec::new();
-    for name in text.lines().filter_map(mentioned) {
+    for name in text.lines().filter_map(parse_gpu_name) {
         let models: Vec<&'static str> = find(&name).into_iter().map(|model| model.name.as_str()).collect();
         if !models.is_empty() && !found.iter().any(|known| known.models == models) {
             found.push(Mention { name, models });
@@ -132,7 +133,7 @@ pub fn mentions(text: &str) -> Vec<Mention> {
 }
 
 /// The name of a GPU in a line.
-fn mentioned(line: &str) -> Option<String> {
+fn parse_gpu_name(line: &str) -> Option<String> {
     let trimmed = line.trim_start_matches(|c: char| c.is_whitespace() || "|#>*-".contains(c));
     // `GPU 0: NAME (UUID: …)`, `GPU 0,1,2,3: NAME`, `GPU[0]: NAME`, `GPU0: NAME`.
     let listed = trimmed.strip_prefix("GPU").and_then(|rest| {
@@ -141,7 +142,7 @@ fn mentioned(line: &str) -> Option<String> {
         (only_numbers && numbers.chars().any(|c| c.is_ascii_digit())).then_some(name)
     });
     // nccl-tests: `Rank 0 Group 0 Pid 1 on HOST device 0 [0x1b] NAME`.
-    let of_header = || {
+    let parse_header = || {
         let (_, rest) = trimmed.strip_prefix("Rank").and_then(|rest| rest.split_once(" device "))?;
         rest.split_once(']').map(|(_, name)| name)
     };
@@ -153,6 +154,6 @@ fn mentioned(line: &str) -> Option<String> {
         let name = name.trim_start().split(['|', '(', '\t', '│']).next().unwrap_or_default();
         name.split("  ").next().unwrap_or_default().trim().to_owned()
     };
-    let mut names = [listed, of_header(), anywhere()].into_iter().flatten().map(trimmed);
+    let mut names = [listed, parse_header(), anywhere()].into_iter().flatten().map(trimmed);
     names.find(|name| !find(name).is_empty())
 }

@@ -57,46 +57,50 @@ fn names_printed_by_tools_find_their_models() {
     assert_eq!(found("NVIDIA A100-SXM..."), ["A100 SXM 80GB", "A100 SXM 40GB"]);
     assert_eq!(found("Matrox G200"), [""; 0]);
     assert_eq!(found(""), [""; 0]);
-    let error = name::named("h101").unwrap_err().to_string();
+    let error = name::find_unique("h101").unwrap_err().to_string();
     assert!(error.contains("h101"), "{error}");
 }
 
 #[test]
 fn gpus_are_found_in_output_of_tools() {
-    let of = |text: &str| name::mentions(text).into_iter().flat_map(|mention| mention.models).collect::<Vec<_>>();
+    let find_models =
+        |text: &str| name::mentions(text).into_iter().flat_map(|mention| mention.models).collect::<Vec<_>>();
     assert_eq!(
-        of("GPU 0: NVIDIA H100 80GB HBM3 (UUID: GPU-1)\nGPU 1: NVIDIA H100 80GB HBM3 (UUID: GPU-2)"),
+        find_models("GPU 0: NVIDIA H100 80GB HBM3 (UUID: GPU-1)\nGPU 1: NVIDIA H100 80GB HBM3 (UUID: GPU-2)"),
         ["H100 SXM"]
     );
-    assert_eq!(of("GPU models and configuration: \nGPU 0: NVIDIA A10G\nNvidia driver version: 535"), ["A10G"]);
-    assert_eq!(of("GPU 0,1,2,3,4,5,6,7: NVIDIA H200"), ["H200 SXM"]);
+    assert_eq!(find_models("GPU models and configuration: \nGPU 0: NVIDIA A10G\nNvidia driver version: 535"), ["A10G"]);
+    assert_eq!(find_models("GPU 0,1,2,3,4,5,6,7: NVIDIA H200"), ["H200 SXM"]);
     assert_eq!(
-        of("#  Rank  0 Group  0 Pid  1 on  host-1 device  0 [0000:1b:00] NVIDIA A100-SXM4-80GB"),
+        find_models("#  Rank  0 Group  0 Pid  1 on  host-1 device  0 [0000:1b:00] NVIDIA A100-SXM4-80GB"),
         ["A100 SXM 80GB"]
     );
-    assert_eq!(of("|   0  NVIDIA B200                    On  |   00000000:1B:00.0 Off |"), ["B200 SXM"]);
-    assert_eq!(of("|   0  Tesla V100-SXM2...  On   | 00000000:06:00.0 Off |"), ["V100 SXM2 32GB", "V100 SXM2 16GB"]);
-    assert_eq!(of("GPU0\t X \tNV4\nNVIDIA-SMI 535.104\n| NVIDIA-SMI 535"), [""; 0]);
+    assert_eq!(find_models("|   0  NVIDIA B200                    On  |   00000000:1B:00.0 Off |"), ["B200 SXM"]);
+    assert_eq!(
+        find_models("|   0  Tesla V100-SXM2...  On   | 00000000:06:00.0 Off |"),
+        ["V100 SXM2 32GB", "V100 SXM2 16GB"]
+    );
+    assert_eq!(find_models("GPU0\t X \tNV4\nNVIDIA-SMI 535.104\n| NVIDIA-SMI 535"), [""; 0]);
 }
 
 #[test]
 fn number_of_nvlinks_narrows_down_the_models() {
-    let of = |nvlinks, on_grace| {
+    let find_capabilities = |nvlinks, on_grace| {
         // Four links join two cards; more links go to several peers.
-        let evidence = Evidence { nvlinks, on_grace, bridged: nvlinks <= 4, ..Evidence::default() };
-        let found = evidence.usual().map_or_else(|| evidence.candidates(), |(candidates, _)| candidates);
+        let evidence = Evidence { nvlinks, has_c2c: on_grace, bridged: nvlinks <= 4, ..Evidence::default() };
+        let found = evidence.likely_candidates().map_or_else(|| evidence.candidates(), |(candidates, _)| candidates);
         let mut capabilities: Vec<u32> = found.iter().map(|model| model.compute_capability).collect();
         capabilities.dedup();
         capabilities
     };
-    assert_eq!(of(6, false), [70]);
-    assert_eq!(of(12, false), [80]);
-    assert_eq!(of(18, false), [90]);
-    assert_eq!(of(18, true), [100]);
+    assert_eq!(find_capabilities(6, false), [70]);
+    assert_eq!(find_capabilities(12, false), [80]);
+    assert_eq!(find_capabilities(18, false), [90]);
+    assert_eq!(find_capabilities(18, true), [100]);
     // Bridges of four links: Pascal, A30, A40, A6000 and RTX 3090. No links prove nothing.
-    assert_eq!(of(4, false), [60, 80, 86]);
-    assert!(of(0, false).len() > 5);
-    assert!(of(8, false).len() > 1);
+    assert_eq!(find_capabilities(4, false), [60, 80, 86]);
+    assert!(find_capabilities(0, false).len() > 5);
+    assert!(find_capabilities(8, false).len() > 1);
     let hopper = Evidence { capability: Some(90), nvlinks: 18, ..Evidence::default() }.candidates();
     let names: Vec<&str> = hopper.iter().map(|model| model.name.as_str()).collect();
     assert!(names.contains(&"H100 SXM") && names.contains(&"H20") && !names.contains(&"H100 NVL"), "{names:?}");
@@ -129,7 +133,7 @@ fn driver_names_match_fabric_names() {
         ("NVIDIA X999", "H100 SXM", false),
         ("NVIDIA RTX PRO 6000 Blackwell Server Edition", "RTX PRO 6000 Blackwell Server", true),
     ] {
-        assert_eq!(name::can_be_one(log, fabric), one, "{log} · {fabric}");
+        assert_eq!(name::may_be_same_model(log, fabric), one, "{log} · {fabric}");
     }
-    assert!(name::is_of_amd("AMD Instinct MI300X VF") && name::is_of_amd("MI355X") && !name::is_of_amd("NVIDIA H100"));
+    assert!(name::is_amd("AMD Instinct MI300X VF") && name::is_amd("MI355X") && !name::is_amd("NVIDIA H100"));
 }

@@ -7,7 +7,7 @@
 //! verify this exhaustively with the guide's placements).
 
 use super::profile::{MediaEngines, MigProfile};
-use crate::fabric::{GpuFigures, near_misses};
+use crate::fabric::{GpuFigures, suggest_names};
 
 /// A board that supports MIG, with the GB in the names of its profiles.
 #[derive(Debug)]
@@ -39,7 +39,7 @@ const BOARDS: [Board; 13] = [
 
 /// The share of a board that an instance has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Part {
+pub(super) struct InstanceShare {
     /// Number of compute slices; equal to the number of copy engines.
     pub compute: u32,
     /// Number of compute slices of the board.
@@ -61,7 +61,7 @@ const LARGE: [(u32, u32); 6] = [(1, 1), (1, 2), (2, 2), (3, 4), (4, 4), (7, 8)];
 /// Compute and memory slices of the profiles of a small board.
 const SMALL: [(u32, u32); 3] = [(1, 1), (2, 2), (4, 4)];
 
-impl Part {
+impl InstanceShare {
     /// Number of SMs of the instance on a board with `total` SMs.
     pub fn sms(&self, total: u32) -> u32 {
         let listed = SMS.iter().find(|&&(board, _)| board == total && self.compute_slices == 7);
@@ -79,18 +79,18 @@ impl Board {
     ///
     /// # Errors
     /// A message that states why no board matches.
-    pub fn of(figures: &GpuFigures, profiles: &[MigProfile]) -> Result<&'static Self, String> {
-        let alike = |board: &&Self| {
+    pub fn find(figures: &GpuFigures, profiles: &[MigProfile]) -> Result<&'static Self, String> {
+        let matches_figures = |board: &&Self| {
             figures.compute_capability.is_none_or(|capability| capability == board.compute_capability)
                 && figures.memory.is_none_or(|memory| {
                     board.memory.iter().any(|&gb| (memory.0.abs_diff(gb * 1_000_000_000)) * 100 <= gb * 1_000_000_000)
                 })
         };
-        let boards: Vec<&Self> = BOARDS.iter().filter(alike).collect();
-        let has_all = |board: &&&Self| profiles.iter().all(|profile| board.slices_of(*profile).is_some());
+        let boards: Vec<&Self> = BOARDS.iter().filter(matches_figures).collect();
+        let has_all = |board: &&&Self| profiles.iter().all(|profile| board.profile_slices(*profile).is_some());
         match (boards.iter().find(has_all), boards.first()) {
             (Some(board), _) => Ok(board),
-            (None, Some(first)) => Err(first.unknown(&boards, profiles)),
+            (None, Some(first)) => Err(first.unknown_profile_message(&boards, profiles)),
             (None, None) => {
                 let model = figures.model.as_deref().unwrap_or("this GPU");
                 let known: Vec<&str> = BOARDS.iter().map(|board| board.name).collect();
@@ -99,35 +99,35 @@ impl Board {
         }
     }
 
-    fn unknown(&self, boards: &[&Self], profiles: &[MigProfile]) -> String {
-        let known = |profile: &&MigProfile| boards.iter().any(|board| board.slices_of(**profile).is_some());
-        let stranger = profiles.iter().find(|profile| !known(profile)).or(profiles.first());
-        let stranger = stranger.map(ToString::to_string).unwrap_or_default();
+    fn unknown_profile_message(&self, boards: &[&Self], profiles: &[MigProfile]) -> String {
+        let known = |profile: &&MigProfile| boards.iter().any(|board| board.profile_slices(**profile).is_some());
+        let unknown = profiles.iter().find(|profile| !known(profile)).or(profiles.first());
+        let unknown = unknown.map(ToString::to_string).unwrap_or_default();
         let names: Vec<Vec<String>> = boards.iter().map(|board| board.names()).collect();
-        let near = near_misses(&stranger, names.iter().flatten().map(String::as_str));
+        let near = suggest_names(&unknown, names.iter().flatten().map(String::as_str));
         let hint = if near.is_empty() { String::new() } else { format!("; did you mean {}?", near.join(" or ")) };
         let lists = boards.iter().zip(&names).map(|(board, names)| format!("{} has {}", board.name, names.join(", ")));
-        format!("there is no MIG profile {stranger} here: {}{hint}", lists.collect::<Vec<_>>().join("; "))
+        format!("there is no MIG profile {unknown} here: {}{hint}", lists.collect::<Vec<_>>().join("; "))
     }
 
     /// The share of each instance.
     ///
     /// # Errors
     /// A message that states which profiles do not fit.
-    pub fn parts(&self, profiles: &[MigProfile]) -> Result<Vec<Part>, String> {
+    pub fn instance_shares(&self, profiles: &[MigProfile]) -> Result<Vec<InstanceShare>, String> {
         let (compute_slices, memory_slices) = self.slices();
-        let parts = profiles.iter().filter_map(|profile| self.slices_of(*profile));
-        let parts: Vec<Part> =
-            parts.map(|(compute, memory)| Part { compute, compute_slices, memory, memory_slices }).collect();
-        let together: Vec<String> = profiles.iter().map(ToString::to_string).collect();
-        let together = together.join(" + ");
-        let sum = |of: fn(&Part) -> u32| parts.iter().map(of).sum::<u32>();
+        let parts = profiles.iter().filter_map(|profile| self.profile_slices(*profile));
+        let parts: Vec<InstanceShare> =
+            parts.map(|(compute, memory)| InstanceShare { compute, compute_slices, memory, memory_slices }).collect();
+        let profile_list: Vec<String> = profiles.iter().map(ToString::to_string).collect();
+        let profile_list = profile_list.join(" + ");
+        let sum = |slices: fn(&InstanceShare) -> u32| parts.iter().map(slices).sum::<u32>();
         let (compute, memory) = (sum(|part| part.compute), sum(|part| part.memory));
         if compute > compute_slices {
-            return Err(format!("{together} take {compute} compute slices of {compute_slices}"));
+            return Err(format!("{profile_list} take {compute} compute slices of {compute_slices}"));
         }
         if memory > memory_slices {
-            return Err(format!("{together} take {memory} memory slices of {memory_slices}"));
+            return Err(format!("{profile_list} take {memory} memory slices of {memory_slices}"));
         }
         match profiles.iter().filter(|profile| profile.media == MediaEngines::Extended).count() {
             0 | 1 => Ok(parts),
@@ -142,8 +142,8 @@ impl Board {
 
     /// The profiles of the board: compute slices, memory slices, GB in the name.
     fn profiles(&self) -> impl Iterator<Item = (u32, u32, u32)> + '_ {
-        let (_, whole) = self.slices();
-        let pattern: &[(u32, u32)] = if whole == 8 { &LARGE } else { &SMALL };
+        let (_, memory_slices) = self.slices();
+        let pattern: &[(u32, u32)] = if memory_slices == 8 { &LARGE } else { &SMALL };
         // Sizes double from the smallest to the whole.
         pattern.iter().filter_map(|&(compute, memory)| {
             let gigabytes = self.gigabytes.get(memory.ilog2() as usize)?;
@@ -152,16 +152,16 @@ impl Board {
     }
 
     /// Compute and memory slices of a profile; `None` if the board does not have the profile.
-    fn slices_of(&self, profile: MigProfile) -> Option<(u32, u32)> {
+    fn profile_slices(&self, profile: MigProfile) -> Option<(u32, u32)> {
         let mut named =
             self.profiles().filter(|&(compute, _, gb)| (compute, gb) == (profile.slices, profile.gigabytes));
         let (compute, memory, _) = named.next()?;
-        let extends = profile.media == MediaEngines::Usual || self.extends(compute, memory);
+        let extends = profile.media == MediaEngines::Default || self.has_media_variant(compute, memory);
         extends.then_some((compute, memory))
     }
 
     /// Returns true if a profile has a variant with `+me`: the smallest one, and on A30 also the next.
-    fn extends(&self, compute: u32, memory: u32) -> bool {
+    fn has_media_variant(&self, compute: u32, memory: u32) -> bool {
         (compute, memory) == (1, 1) || (self.name == "A30" && compute == 2)
     }
 
@@ -169,9 +169,9 @@ impl Board {
     fn names(&self) -> Vec<String> {
         let mut names = Vec::new();
         for (slices, memory, gigabytes) in self.profiles() {
-            let usual = MigProfile { slices, gigabytes, media: MediaEngines::Usual };
+            let usual = MigProfile { slices, gigabytes, media: MediaEngines::Default };
             names.push(usual.to_string());
-            if self.extends(slices, memory) {
+            if self.has_media_variant(slices, memory) {
                 names.push(MigProfile { media: MediaEngines::Extended, ..usual }.to_string());
             }
         }

@@ -27,7 +27,7 @@ use crate::error::{Error, Result};
 use crate::fabric::{Fabric, FabricBuilder, Figures, GpuFigures, LinkKind, LinkSpec, Node, NodeId, NodeKind};
 use crate::read::spec::ids;
 use crate::{Bandwidth, Bytes, Picos};
-use board::{Board, Part};
+use board::{Board, InstanceShare};
 pub use profile::{MigProfile, UnknownProfile};
 
 /// Source of the profiles.
@@ -45,7 +45,7 @@ pub struct Partition {
 
 /// Error of a text that is not a partition.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum NoPartition {
+pub enum PartitionError {
     /// The `=` or one of its sides is missing.
     #[error("expected GPU=PROFILE[,PROFILE…], as in gpu0=3g.71gb,4g.71gb")]
     Shape,
@@ -55,13 +55,13 @@ pub enum NoPartition {
 }
 
 impl FromStr for Partition {
-    type Err = NoPartition;
+    type Err = PartitionError;
 
-    fn from_str(text: &str) -> Result<Self, NoPartition> {
-        let (gpu, profiles) = text.rsplit_once('=').ok_or(NoPartition::Shape)?;
+    fn from_str(text: &str) -> Result<Self, PartitionError> {
+        let (gpu, profiles) = text.rsplit_once('=').ok_or(PartitionError::Shape)?;
         let (gpu, profiles) = (gpu.trim(), profiles.trim());
         if gpu.is_empty() || profiles.is_empty() {
-            return Err(NoPartition::Shape);
+            return Err(PartitionError::Shape);
         }
         let profiles = profiles.split(',').map(str::parse).collect::<Result<_, UnknownProfile>>()?;
         Ok(Self { gpu: gpu.to_owned(), profiles })
@@ -78,42 +78,42 @@ pub fn apply(fabric: Fabric, partitions: &[Partition]) -> Result<Fabric> {
     if partitions.is_empty() {
         return Ok(fabric);
     }
-    let mut cuts: Vec<Cut> = Vec::new();
+    let mut cuts: Vec<PartitionedGpu> = Vec::new();
     let mut seen = FxHashSet::default();
     for partition in partitions {
-        for gpu in gpus_called(&fabric, &partition.gpu)? {
+        for gpu in find_gpus(&fabric, &partition.gpu)? {
             if !seen.insert(gpu) {
                 return Err(Error::Request(format!("{} is partitioned twice", fabric.node(gpu).id)));
             }
-            cuts.push(Cut::new(&fabric, gpu, &partition.profiles)?);
+            cuts.push(PartitionedGpu::new(&fabric, gpu, &partition.profiles)?);
         }
     }
     let mut ranks = fabric.gpus().to_vec();
     let mut builder = FabricBuilder::reopen(fabric);
     for cut in cuts {
         let instances = cut.add_to(&mut builder)?;
-        if let Some(place) = ranks.iter().position(|&rank| rank == cut.gpu) {
-            ranks.splice(place..=place, instances);
+        if let Some(index) = ranks.iter().position(|&rank| rank == cut.gpu) {
+            ranks.splice(index..=index, instances);
         }
     }
-    builder.rank_order(ranks);
-    builder.source(SOURCE);
+    builder.set_rank_order(ranks);
+    builder.add_source(SOURCE);
     Ok(builder.finish())
 }
 
 /// The ranks with this name: the GPU with this id, otherwise one in each host that has such a GPU.
-fn gpus_called(fabric: &Fabric, name: &str) -> Result<Vec<NodeId>> {
+fn find_gpus(fabric: &Fabric, name: &str) -> Result<Vec<NodeId>> {
     let mut found = Vec::new();
     for id in ids::expand(name).map_err(Error::Request)? {
         let called = |gpu: &NodeId| {
-            let whole = &fabric.node(*gpu).id;
-            whole.rsplit_once('/').is_some_and(|(_, short)| short == &*id)
+            let full_id = &fabric.node(*gpu).id;
+            full_id.rsplit_once('/').is_some_and(|(_, short)| short == &*id)
         };
         match fabric.find(&id) {
             Some(node) if fabric.gpus().contains(&node) => found.push(node),
             Some(node) => {
-                let what = if fabric.node(node).kind.is_rank() { "not in use" } else { "no GPU" };
-                return Err(Error::Request(format!("{id} is {what}, so it cannot be partitioned")));
+                let state = if fabric.node(node).kind.is_rank() { "not in use" } else { "no GPU" };
+                return Err(Error::Request(format!("{id} is {state}, so it cannot be partitioned")));
             }
             None => {
                 let before = found.len();
@@ -128,26 +128,28 @@ fn gpus_called(fabric: &Fabric, name: &str) -> Result<Vec<NodeId>> {
 }
 
 /// A GPU and its future instances.
-struct Cut {
+struct PartitionedGpu {
     gpu: NodeId,
     instances: Vec<Node>,
     /// Link inside the GPU, without latency or bandwidth limit.
     inside: LinkSpec,
 }
 
-impl Cut {
+impl PartitionedGpu {
     fn new(fabric: &Fabric, gpu: NodeId, profiles: &[MigProfile]) -> Result<Self> {
         let carrier = fabric.node(gpu);
         let refuse = |why: String| Error::Request(format!("{}: {why}", carrier.id));
         if carrier.kind != NodeKind::Gpu {
             return Err(refuse("only GPUs have MIG instances".to_owned()));
         }
-        let whole = match &carrier.figures {
+        let full_gpu = match &carrier.figures {
             Figures::Gpu(figures) => (**figures).clone(),
             _ => GpuFigures::default(),
         };
-        let parts = Board::of(&whole, profiles).and_then(|board| board.parts(profiles)).map_err(refuse)?;
-        let uplinks: Vec<LinkKind> = fabric.leaving(gpu).into_iter().map(|link| fabric.link(link).kind).collect();
+        let parts =
+            Board::find(&full_gpu, profiles).and_then(|board| board.instance_shares(profiles)).map_err(refuse)?;
+        let uplinks: Vec<LinkKind> =
+            fabric.outgoing_links(gpu).into_iter().map(|link| fabric.link(link).kind).collect();
         let kind = [LinkKind::C2c, LinkKind::Pcie].into_iter().find(|kind| uplinks.contains(kind));
         let kind =
             kind.ok_or_else(|| refuse("its instances would talk over PCIe or C2C, and there is neither".to_owned()))?;
@@ -156,7 +158,7 @@ impl Cut {
             id: format!("{}:{number}", carrier.id).into(),
             kind: NodeKind::Mig,
             host: carrier.host,
-            figures: Figures::Gpu(Arc::new(share(&whole, *profile, part))),
+            figures: Figures::Gpu(Arc::new(instance_figures(&full_gpu, *profile, part))),
             attributes: Box::default(),
         });
         Ok(Self { gpu, instances: instances.collect(), inside })
@@ -164,8 +166,8 @@ impl Cut {
 
     fn add_to(&self, builder: &mut FabricBuilder) -> Result<Vec<NodeId>> {
         let add = |instance: &Node| {
-            let taken = || Error::Request(format!("there is a device called {} already", instance.id));
-            let id = builder.node_with(instance.clone()).ok_or_else(taken)?;
+            let duplicate_error = || Error::Request(format!("there is a device called {} already", instance.id));
+            let id = builder.add_node(instance.clone()).ok_or_else(duplicate_error)?;
             builder.link(id, self.gpu, &self.inside);
             Ok(id)
         };
@@ -174,25 +176,25 @@ impl Cut {
 }
 
 /// Figures of an instance, as its share of those of the GPU.
-fn share(whole: &GpuFigures, profile: MigProfile, part: Part) -> GpuFigures {
-    let of_memory = |all: u64| {
+fn instance_figures(gpu: &GpuFigures, profile: MigProfile, part: InstanceShare) -> GpuFigures {
+    let memory_share = |all: u64| {
         let share = u128::from(all) * u128::from(part.memory) / u128::from(part.memory_slices.max(1));
         u64::try_from(share).unwrap_or(u64::MAX)
     };
-    let sms = whole.sm_count.map(|sms| part.sms(sms));
-    let of_sms = |all: f64| match (sms, whole.sm_count) {
-        (Some(own), Some(total)) if total > 0 => all * f64::from(own) / f64::from(total),
+    let sms = gpu.sm_count.map(|sms| part.sms(sms));
+    let sm_share = |all: f64| match (sms, gpu.sm_count) {
+        (Some(instance_sms), Some(total)) if total > 0 => all * f64::from(instance_sms) / f64::from(total),
         _ => all * f64::from(part.compute) / f64::from(part.compute_slices.max(1)),
     };
     GpuFigures {
         model: Some(
-            whole.model.as_ref().map_or_else(|| format!("MIG {profile}"), |model| format!("{model} MIG {profile}")),
+            gpu.model.as_ref().map_or_else(|| format!("MIG {profile}"), |model| format!("{model} MIG {profile}")),
         ),
-        compute_capability: whole.compute_capability,
+        compute_capability: gpu.compute_capability,
         sm_count: sms,
-        memory: whole.memory.map(|memory| Bytes(of_memory(memory.0))),
-        memory_bandwidth: whole.memory_bandwidth.map(|rate| Bandwidth(of_memory(rate.0))),
+        memory: gpu.memory.map(|memory| Bytes(memory_share(memory.0))),
+        memory_bandwidth: gpu.memory_bandwidth.map(|rate| Bandwidth(memory_share(rate.0))),
         copy_engines: Some(part.compute),
-        bf16_tflops: whole.bf16_tflops.map(of_sms),
+        bf16_tflops: gpu.bf16_tflops.map(sm_share),
     }
 }

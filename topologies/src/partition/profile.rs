@@ -19,7 +19,7 @@ pub struct MigProfile {
 pub enum MediaEngines {
     /// The usual media engines of an instance of this size.
     #[default]
-    Usual,
+    Default,
     /// All available media engines.
     Extended,
 }
@@ -43,7 +43,7 @@ impl FromStr for MigProfile {
         let read = || {
             let (name, media) = match text.trim().strip_suffix("+me") {
                 Some(name) => (name, MediaEngines::Extended),
-                None => (text.trim(), MediaEngines::Usual),
+                None => (text.trim(), MediaEngines::Default),
             };
             let (slices, gigabytes) = name.strip_suffix("gb")?.split_once("g.")?;
             let number = |digits: &str| digits.parse().ok().filter(|_| !digits.starts_with(['+', '0']));

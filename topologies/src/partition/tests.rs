@@ -2,7 +2,7 @@ use proptest::prelude::*;
 
 use super::board::Board;
 use super::*;
-use crate::arbitrary::facts;
+use crate::arbitrary::comparable_properties;
 use crate::route::{PathClass, RouteOptions, Router};
 use crate::{FabricRequest, check, load, preset, read, write};
 
@@ -38,26 +38,26 @@ fn instances_replace_their_gpu_with_their_share_of_it() {
 
 #[test]
 fn invalid_partitions_are_rejected_with_a_reason() {
-    let said = |preset: &str, text: &str| cut(preset, &[text]).unwrap_err().to_string();
-    assert!(said("hgx-h200", "gpu0=4g.71gb,4g.71gb").contains("take 8 compute slices of 7"));
-    assert!(said("hgx-h200", "gpu0=3g.71gb,3g.71gb,1g.18gb").contains("take 9 memory slices of 8"));
-    let unknown = said("hgx-h200", "gpu0=3g.40gb");
+    let error_text = |preset: &str, text: &str| cut(preset, &[text]).unwrap_err().to_string();
+    assert!(error_text("hgx-h200", "gpu0=4g.71gb,4g.71gb").contains("take 8 compute slices of 7"));
+    assert!(error_text("hgx-h200", "gpu0=3g.71gb,3g.71gb,1g.18gb").contains("take 9 memory slices of 8"));
+    let unknown = error_text("hgx-h200", "gpu0=3g.40gb");
     assert!(
         unknown.contains("H200 has 1g.18gb, 1g.18gb+me, 1g.35gb, 2g.35gb, 3g.71gb, 4g.71gb, 7g.141gb"),
         "{unknown}"
     );
-    assert!(said("hgx-h200", "gpu0=2g.35gb+me").contains("no MIG profile 2g.35gb+me"));
-    assert!(said("hgx-h200", "gpu0=1g.18gb+me,1g.18gb+me").contains("2 instances with +me"));
-    assert!(said("dgx-v100", "gpu0=1g.5gb").contains("of V100 SXM2 32GB are not known"));
-    assert!(said("mi300x", "gpu0=1g.5gb").contains("not known"));
-    assert!(said("hgx-h200", "gpu8=1g.18gb").contains("did you mean gpu"));
-    assert!(said("hgx-h200", "nvswitch0=1g.18gb").contains("nvswitch0 is no GPU"));
-    assert!(said("rtx-pro-6000-pcie", "gpu0=2g.48gb,2g.48gb,1g.24gb").contains("5 compute slices of 4"));
+    assert!(error_text("hgx-h200", "gpu0=2g.35gb+me").contains("no MIG profile 2g.35gb+me"));
+    assert!(error_text("hgx-h200", "gpu0=1g.18gb+me,1g.18gb+me").contains("2 instances with +me"));
+    assert!(error_text("dgx-v100", "gpu0=1g.5gb").contains("of V100 SXM2 32GB are not known"));
+    assert!(error_text("mi300x", "gpu0=1g.5gb").contains("not known"));
+    assert!(error_text("hgx-h200", "gpu8=1g.18gb").contains("did you mean gpu"));
+    assert!(error_text("hgx-h200", "nvswitch0=1g.18gb").contains("nvswitch0 is no GPU"));
+    assert!(error_text("rtx-pro-6000-pcie", "gpu0=2g.48gb,2g.48gb,1g.24gb").contains("5 compute slices of 4"));
     let twice = cut("hgx-h200", &["gpu0=1g.18gb", "gpu[0-1]=1g.18gb"]).unwrap_err().to_string();
     assert_eq!(twice, "gpu0 is partitioned twice");
-    let mut few = preset::load("hgx-h200").unwrap();
-    crate::cluster::restrict(&mut few, 4).unwrap();
-    let unused = apply(few, &["gpu5=1g.18gb".parse().unwrap()]).unwrap_err().to_string();
+    let mut restricted = preset::load("hgx-h200").unwrap();
+    crate::cluster::restrict(&mut restricted, 4).unwrap();
+    let unused = apply(restricted, &["gpu5=1g.18gb".parse().unwrap()]).unwrap_err().to_string();
     assert!(unused.contains("gpu5 is not in use"), "{unused}");
     for wrong in
         ["", "gpu0", "=1g.5gb", "gpu0=", "gpu0=1g5gb", "gpu0=1g.5", "gpu0=1g.5gb,", "gpu0=01g.5gb", "gpu0=+1g.5gb"]
@@ -68,7 +68,7 @@ fn invalid_partitions_are_rejected_with_a_reason() {
 
 #[test]
 fn names_without_a_host_apply_to_all_hosts() {
-    let two = load(&FabricRequest { nodes: Some(2), gpus: Some(2), ..FabricRequest::of("hgx-h200") }).unwrap();
+    let two = load(&FabricRequest { nodes: Some(2), gpus: Some(2), ..FabricRequest::new("hgx-h200") }).unwrap();
     let fabric = apply(two.clone(), &["gpu0=3g.71gb,3g.71gb".parse().unwrap()]).unwrap();
     assert_eq!(names(&fabric), ["n0/gpu0:0", "n0/gpu0:1", "n0/gpu1", "n1/gpu0:0", "n1/gpu0:1", "n1/gpu1"]);
     let fabric = apply(two, &["n1/gpu[0-1]=7g.141gb".parse().unwrap()]).unwrap();
@@ -89,8 +89,8 @@ fn instances_communicate_through_host_memory_over_the_link_of_their_gpu() {
     let up = "gpu0:0->gpu0 gpu0->pcie_switch0 pcie_switch0->cpu0";
     assert_eq!(links(a, b), (PathClass::Phb, format!("{up} cpu0->pcie_switch0 pcie_switch0->gpu0 gpu0->gpu0:1")));
     assert_eq!(links(a, near), (PathClass::Phb, format!("{up} cpu0->pcie_switch1 pcie_switch1->gpu1")));
-    let (class, way) = links(a, far);
-    assert_eq!((class, way.contains("cpu0->cpu1")), (PathClass::Sys, true), "{way}");
+    let (class, path) = links(a, far);
+    assert_eq!((class, path.contains("cpu0->cpu1")), (PathClass::Sys, true), "{path}");
     // Other GPUs keep their NVLinks, and no NVLink route passes a carrier.
     let other = fabric.find("gpu2").unwrap();
     assert_eq!(links(near, other), (PathClass::Nvl, "gpu1->nvswitch0 nvswitch0->gpu2".to_owned()));
@@ -122,10 +122,10 @@ fn carriers_do_not_relay() {
 #[test]
 fn failed_gpus_take_their_instances_out_of_service() {
     let fabric = cut("hgx-h200", &["gpu1=3g.71gb,4g.71gb"]).unwrap();
-    assert_eq!(names(&fabric.without("gpu1").unwrap()).len(), 7);
-    assert_eq!(names(&fabric.without("gpu1:0").unwrap())[..2], ["gpu0", "gpu1:1"]);
+    assert_eq!(names(&fabric.with_failed("gpu1").unwrap()).len(), 7);
+    assert_eq!(names(&fabric.with_failed("gpu1:0").unwrap())[..2], ["gpu0", "gpu1:1"]);
     // A slowed GPU has slow external links only.
-    let slow = fabric.slowed("gpu1", 0.5).unwrap();
+    let slow = fabric.with_slowed("gpu1", 0.5).unwrap();
     let rate = |name: &str| slow.link(slow.find_link(name).unwrap()[0]).bandwidth;
     assert_eq!((rate("gpu1->pcie_switch1"), rate("gpu1->gpu1:0")), (Some(Bandwidth(31_500_000_000)), None));
 }
@@ -138,9 +138,9 @@ fn partitioned_fabrics_read_back_equal() {
         let fabric = cut(preset, &[partition]).unwrap();
         let spec = write::spec::write(&fabric).unwrap();
         let again = read::spec::parse(&spec, "again").unwrap().build_nodes().unwrap();
-        assert_eq!(facts(&fabric), facts(&again), "{spec}");
+        assert_eq!(comparable_properties(&fabric), comparable_properties(&again), "{spec}");
         let json = write::json::write(&fabric, &[]).unwrap();
-        assert_eq!(facts(&fabric), facts(&read::json::parse(&json, "again").unwrap()));
+        assert_eq!(comparable_properties(&fabric), comparable_properties(&read::json::parse(&json, "again").unwrap()));
     }
     let spec = write::spec::write(&cut("hgx-h200", &["gpu0=7g.141gb"]).unwrap()).unwrap();
     let carrier = spec.replace("\"gpu0:0\", \"gpu[1-7]\"", "\"gpu0:0\", \"gpu[0-7]\"");
@@ -160,11 +160,11 @@ fn starts(compute: u32, memory: u32) -> &'static [u32] {
     }
 }
 
-fn can_be_placed(parts: &[Part], used: u32) -> bool {
+fn can_be_placed(parts: &[InstanceShare], used: u32) -> bool {
     let Some((part, rest)) = parts.split_first() else { return true };
     starts(part.compute, part.memory).iter().any(|&start| {
-        let taken = ((1 << part.memory) - 1) << start;
-        used & taken == 0 && can_be_placed(rest, used | taken)
+        let occupied = ((1 << part.memory) - 1) << start;
+        used & occupied == 0 && can_be_placed(rest, used | occupied)
     })
 }
 
@@ -178,21 +178,21 @@ proptest! {
         let known = board.every_profile();
         let mut profiles: Vec<MigProfile> = picks.iter().map(|pick| *pick.get(&known)).collect();
         for profile in &mut profiles {
-            profile.media = profile::MediaEngines::Usual;
+            profile.media = profile::MediaEngines::Default;
         }
         profiles.sort_by_key(|profile| std::cmp::Reverse((profile.slices, profile.gigabytes)));
-        let whole = GpuFigures { sm_count: Some(132), memory: Some(Bytes(8000)), ..GpuFigures::default() };
-        match board.parts(&profiles) {
+        let gpu = GpuFigures { sm_count: Some(132), memory: Some(Bytes(8000)), ..GpuFigures::default() };
+        match board.instance_shares(&profiles) {
             Ok(parts) => {
                 if parts[0].memory_slices == 8 {
                     prop_assert!(can_be_placed(&parts, 0), "{profiles:?}");
                 }
-                let shares: Vec<GpuFigures> = profiles.iter().zip(parts).map(|(profile, part)| share(&whole, *profile, part)).collect();
+                let shares: Vec<GpuFigures> = profiles.iter().zip(parts).map(|(profile, part)| instance_figures(&gpu, *profile, part)).collect();
                 prop_assert!(shares.iter().map(|share| share.memory.unwrap().0).sum::<u64>() <= 8000);
                 prop_assert!(shares.iter().map(|share| share.sm_count.unwrap()).sum::<u32>() <= 132, "{shares:?}");
             }
             Err(_) => {
-                let sum = |of: fn(&MigProfile) -> u32| profiles.iter().map(of).sum::<u32>();
+                let sum = |slices: fn(&MigProfile) -> u32| profiles.iter().map(slices).sum::<u32>();
                 let (_, largest) = (sum(|profile| profile.slices), board.every_profile().iter().map(|p| p.gigabytes).max().unwrap());
                 prop_assert!(sum(|profile| profile.slices) > 4 || sum(|profile| profile.gigabytes) * 10 > largest * 9);
             }
@@ -201,7 +201,7 @@ proptest! {
 
     #[test]
     fn profiles_read_back_from_their_names(slices in 1..8u32, gigabytes in 1..300u32, media in any::<bool>()) {
-        let media = if media { profile::MediaEngines::Extended } else { profile::MediaEngines::Usual };
+        let media = if media { profile::MediaEngines::Extended } else { profile::MediaEngines::Default };
         let profile = MigProfile { slices, gigabytes, media };
         prop_assert_eq!(profile.to_string().parse(), Ok(profile));
     }

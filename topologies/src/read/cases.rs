@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::check;
 use crate::fabric::{Fabric, Figures, GpuFigures, LinkKind, NodeKind};
 use crate::gpus;
-use crate::load::{FabricRequest, read_as, read_text};
+use crate::load::{FabricRequest, read_request, read_text};
 use crate::{Error, NetworkSpec};
 
 macro_rules! case {
@@ -20,8 +20,8 @@ fn read(text: &str) -> Fabric {
 }
 
 fn read_with(text: &str, gpu: &str) -> Fabric {
-    let request = FabricRequest { gpu: Some(gpu.to_owned()), ..FabricRequest::of("case") };
-    read_as(text, &request).unwrap_or_else(|error| panic!("{error}"))
+    let request = FabricRequest { gpu: Some(gpu.to_owned()), ..FabricRequest::new("case") };
+    read_request(text, &request).unwrap_or_else(|error| panic!("{error}"))
 }
 
 fn capability(fabric: &Fabric) -> Option<u32> {
@@ -31,7 +31,7 @@ fn capability(fabric: &Fabric) -> Option<u32> {
     }
 }
 
-fn said(fabric: &Fabric) -> String {
+fn findings_text(fabric: &Fabric) -> String {
     check::check(fabric).into_iter().map(|finding| format!("{}: {}\n", finding.severity, finding.message)).collect()
 }
 
@@ -65,7 +65,7 @@ fn nvswitches_support_multicast_from_hopper_on() {
         let fabric = read(text);
         let mut switches = fabric.nodes().filter(|(_, node)| node.kind == NodeKind::Nvswitch).peekable();
         assert!(switches.peek().is_some(), "{text}");
-        assert!(switches.all(|(_, node)| node.figures.multicasts() == multicasts), "{text}");
+        assert!(switches.all(|(_, node)| node.figures.supports_multicast() == multicasts), "{text}");
     }
 }
 
@@ -130,11 +130,12 @@ fn named_models_complete_the_figures_of_a_file() {
     let b200 = read_with(case!("h100-232.topo"), "b200");
     assert_eq!((capability(&b200), link(&b200, "gpu0->nvswitch0").1), (Some(100), 900.0));
     // A model that contradicts the file is rejected.
-    let request = FabricRequest { gpu: Some("a100".to_owned()), ..FabricRequest::of("case") };
-    let error = read_as(case!("ibm-vsi-h100.xml"), &request).unwrap_err().to_string();
+    let request = FabricRequest { gpu: Some("a100".to_owned()), ..FabricRequest::new("case") };
+    let error = read_request(case!("ibm-vsi-h100.xml"), &request).unwrap_err().to_string();
     assert!(error.contains("H100 SXM") && error.contains("A100"), "{error}");
-    let error = read_as(case!("gb10.topo"), &FabricRequest { gpu: Some("h999".to_owned()), ..request }).unwrap_err();
-    assert!(matches!(error, Error::Unknown { what: "GPU model", .. }), "{error}");
+    let error =
+        read_request(case!("gb10.topo"), &FabricRequest { gpu: Some("h999".to_owned()), ..request }).unwrap_err();
+    assert!(matches!(error, Error::Unknown { item: "GPU model", .. }), "{error}");
 }
 
 #[test]
@@ -167,18 +168,21 @@ fn a_model_in_a_spec_fills_capability_memory_sms_and_multicast() {
     assert_eq!((figures.compute_capability, figures.sm_count), (Some(90), Some(132)));
     // Figures that the spec states take precedence.
     assert_eq!(figures.memory, Some(crate::Bytes(96_000_000_000)));
-    assert!(fabric.node(fabric.find("sw").unwrap()).figures.multicasts());
+    assert!(fabric.node(fabric.find("sw").unwrap()).figures.supports_multicast());
     // Without a model the links identify the generation, as for a matrix; all other figures are the spec's own.
     let silent = text.replace("model = \"H100 SXM\"\n", "");
     let hopper = read(&silent);
-    assert_eq!((capability(&hopper), hopper.node(hopper.find("sw").unwrap()).figures.multicasts()), (Some(90), false));
+    assert_eq!(
+        (capability(&hopper), hopper.node(hopper.find("sw").unwrap()).figures.supports_multicast()),
+        (Some(90), false)
+    );
     assert!(hopper.warnings().iter().any(|warning| warning.contains("taken for Hopper by 18 NVLinks")));
     let silent = silent.replace("memory = \"96 GB\"\n", "");
     let open = read(&silent.replace("lanes = 18\nbandwidth = \"450 GB/s\"", "bandwidth = \"450 GB/s\""));
-    assert_eq!((capability(&open), open.node(open.find("sw").unwrap()).figures.multicasts()), (None, false));
+    assert_eq!((capability(&open), open.node(open.find("sw").unwrap()).figures.supports_multicast()), (None, false));
     assert!(open.gpu_candidates().iter().any(|name| name == "A40"), "{:?}", open.gpu_candidates());
     let off = text.replace("kind = \"nvswitch\"\n", "kind = \"nvswitch\"\nmulticast = false\n");
-    assert!(!read(&off).node(fabric.find("sw").unwrap()).figures.multicasts());
+    assert!(!read(&off).node(fabric.find("sw").unwrap()).figures.supports_multicast());
 }
 
 #[test]
@@ -194,7 +198,7 @@ fn glued_and_shifted_headers_are_rejected_by_name() {
     let glued = case!("b200-glued-header2.topo");
     let error = read_text(glued, "case").unwrap_err();
     assert!(error.to_string().contains("`NIC10NIC11`"), "{error}");
-    assert_eq!(error.place().map(|place| place.line), Some(2));
+    assert_eq!(error.location().map(|location| location.line), Some(2));
     let head = "\tGPU0\tGPU1\tNIC0\tNIC1\tCPU Affinity\n";
     let rows = "GPU0\tX\tNV18\tPIX\tSYS\t0-31\nGPU1\tNV18\tX\tSYS\tPIX\t0-31\nNIC0\tPIX\tSYS\tX\tSYS\nNIC1\tSYS\tPIX\tSYS\tX\n";
     assert_eq!(read(&format!("{head}{rows}")).gpus().len(), 2);
@@ -244,7 +248,7 @@ fn sys_relations_imply_two_sockets() {
     assert_eq!((count(&fabric, NodeKind::Cpu), count(&fabric, NodeKind::Nvswitch)), (2, 0));
     assert_eq!(link(&fabric, "gpu2->gpu3"), (LinkKind::Nvlink, 450.0));
     // NVLink domains of two do not form groups of four.
-    assert!(said(&fabric).contains("2 + 2 in NVLink domains"), "{}", said(&fabric));
+    assert!(findings_text(&fabric).contains("2 + 2 in NVLink domains"), "{}", findings_text(&fabric));
     // One node if the matrix hides affinity and no devices are `SYS` apart.
     let near = case!("h200nvl-pairs-clean.topo").replace("SYS", "PHB");
     assert_eq!(count(&read(&near), NodeKind::Cpu), 1);
@@ -265,8 +269,12 @@ fn gpus_without_nvlinks_do_not_remove_the_nvswitch_of_others() {
     let text = format!("{header}\tCPU Affinity\tNUMA Affinity\n{}", (0..size).map(row).collect::<String>());
     let fabric = read(&text);
     assert_eq!(count(&fabric, NodeKind::Nvswitch), 1);
-    assert_eq!(fabric.leaving(fabric.find("nvswitch0").unwrap()).len(), 7);
-    assert!(said(&fabric).contains("gpu5 has 0 NVLinks where most GPUs of its host have 18"), "{}", said(&fabric));
+    assert_eq!(fabric.outgoing_links(fabric.find("nvswitch0").unwrap()).len(), 7);
+    assert!(
+        findings_text(&fabric).contains("gpu5 has 0 NVLinks where most GPUs of its host have 18"),
+        "{}",
+        findings_text(&fabric)
+    );
 }
 
 #[test]
@@ -282,12 +290,16 @@ fn nics_are_read_without_dev_and_never_assumed() {
         let fabric = read(text);
         assert_eq!(count(&fabric, NodeKind::Nic), 2);
         // 200 Gb/s over PCIe 5.0 x4.
-        assert!(said(&fabric).contains("nic0, nic1: 200 Gb/s, over a PCIe link"), "{}", said(&fabric));
+        assert!(
+            findings_text(&fabric).contains("nic0, nic1: 200 Gb/s, over a PCIe link"),
+            "{}",
+            findings_text(&fabric)
+        );
         let two = crate::cluster::build(&fabric, 2, None).unwrap();
         assert_eq!(count(&two, NodeKind::Nic), 4);
     }
     let none = read(case!("a10g-8-phb.topo"));
-    assert!(said(&none).contains("no NIC is described"), "{}", said(&none));
+    assert!(findings_text(&none).contains("no NIC is described"), "{}", findings_text(&none));
     for (network, missing) in [
         (None, "how many it has and how fast they are"),
         (Some("rail,nic=200Gb/s"), "how many it has"),
@@ -306,16 +318,16 @@ fn nics_are_read_without_dev_and_never_assumed() {
 
 #[test]
 fn check_finds_the_faults_reported_by_users() {
-    let dual = said(&read(case!("a100pcie-dualport-x8.xml")));
+    let dual = findings_text(&read(case!("a100pcie-dualport-x8.xml")));
     assert!(dual.contains("nic0, nic1: 2 ports of a card, 200 Gb/s together, over a PCIe link"), "{dual}");
     assert!(dual.contains("PCIe 4.0 x8"), "{dual}");
     assert!(dual.contains("gpu0: no NIC nearer than PHB"), "{dual}");
-    let ibm = said(&read(case!("ibm-vsi-h100.xml")));
+    let ibm = findings_text(&read(case!("ibm-vsi-h100.xml")));
     assert!(ibm.contains("PHB") && ibm.contains("GPUDirect"), "{ibm}");
     assert!(ibm.contains("PCIe 1.0 x1"), "{ibm}");
     // A GPU on a link of the generation before its own.
     let slow = case!("ibm-vsi-h100.xml").replace(r#"link_speed="32.0 GT/s PCIe""#, r#"link_speed="16.0 GT/s PCIe""#);
-    let slow = said(&read(&slow));
+    let slow = findings_text(&read(&slow));
     assert!(slow.contains("PCIe 4.0 x16") && slow.contains("H100 SXM has PCIe 5.0 x16"), "{slow}");
 }
 

@@ -7,13 +7,13 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::limit::Limit;
-use crate::error::{Error, Place, Result};
+use crate::error::{Error, Result, SourceLocation};
 
 /// The path that names standard input.
 const STANDARD_INPUT: &str = "-";
 
 /// Number of bytes that are read before they are checked.
-const BLOCK: u64 = 1 << 20;
+const BLOCK_BYTES: u64 = 1 << 20;
 
 /// Returns true if the path can be read: an existing file, or standard input (`-`).
 #[must_use]
@@ -26,8 +26,8 @@ pub fn can_be_read(path: &Path) -> bool {
 ///
 /// # Errors
 /// [`Error::Unreadable`] if the file does not exist, exceeds the limit, or is not UTF-8 text.
-pub fn text_of_file(path: &Path, limit: Limit) -> Result<String> {
-    let bytes = bytes_up_to(path, limit, Contents::Text)?;
+pub fn read_text_file(path: &Path, limit: Limit) -> Result<String> {
+    let bytes = read_limited(path, limit, Contents::Text)?;
     let refused = |reason: String| unreadable(path, reason);
     String::from_utf8(bytes)
         .map_err(|error| refused(format!("not UTF-8 text from byte {} on", error.utf8_error().valid_up_to())))
@@ -37,8 +37,8 @@ pub fn text_of_file(path: &Path, limit: Limit) -> Result<String> {
 ///
 /// # Errors
 /// [`Error::Unreadable`] if the file does not exist or exceeds the limit.
-pub fn bytes_of_file(path: &Path, limit: Limit) -> Result<Vec<u8>> {
-    bytes_up_to(path, limit, Contents::Binary)
+pub fn read_binary_file(path: &Path, limit: Limit) -> Result<Vec<u8>> {
+    read_limited(path, limit, Contents::Binary)
 }
 
 /// Expected contents of a file.
@@ -58,10 +58,10 @@ fn is_standard_input(path: &Path) -> bool {
 }
 
 fn unreadable(path: &Path, reason: String) -> Error {
-    Error::Unreadable { place: Place::of_source(&path.display().to_string()), reason }
+    Error::Unreadable { location: SourceLocation::from_source(&path.display().to_string()), reason }
 }
 
-fn bytes_up_to(path: &Path, limit: Limit, contents: Contents) -> Result<Vec<u8>> {
+fn read_limited(path: &Path, limit: Limit, contents: Contents) -> Result<Vec<u8>> {
     let refused = |reason: String| unreadable(path, reason);
     let is_regular = std::fs::metadata(path).is_ok_and(|file| file.is_file());
     if is_regular && !is_standard_input(path) {
@@ -88,15 +88,15 @@ fn read(mut source: impl Read, limit: Limit, contents: Contents) -> Result<Vec<u
     let mut bytes = Vec::new();
     loop {
         let before = bytes.len();
-        let most = (limit.bytes + 1 - before as u64).min(BLOCK);
-        let count = source.by_ref().take(most).read_to_end(&mut bytes).map_err(|error| error.to_string())?;
+        let max_bytes = (limit.bytes + 1 - before as u64).min(BLOCK_BYTES);
+        let count = source.by_ref().take(max_bytes).read_to_end(&mut bytes).map_err(|error| error.to_string())?;
         if contents == Contents::Text {
             check_text(&mut bytes, before)?;
         }
         if bytes.len() as u64 > limit.bytes {
             return Err(limit.exceeded());
         }
-        if (count as u64) < most {
+        if (count as u64) < max_bytes {
             return Ok(bytes);
         }
     }
@@ -122,7 +122,7 @@ fn check_text(bytes: &mut Vec<u8>, before: usize) -> Result<(), String> {
 mod tests {
     use super::*;
 
-    const SMALL: Limit = Limit { what: "a test", bytes: 3 << 20 };
+    const SMALL: Limit = Limit { kind: "a test", bytes: 3 << 20 };
 
     /// A source that never ends; counts the bytes read.
     struct Endless(u8, u64);
@@ -144,7 +144,7 @@ mod tests {
         // Binary contents are detected in the first block.
         let mut zeros = Endless(0, 0);
         assert!(read(&mut zeros, SMALL, Contents::Text).unwrap_err().contains("byte 0 is zero"));
-        assert!(zeros.1 <= BLOCK);
+        assert!(zeros.1 <= BLOCK_BYTES);
     }
 
     #[test]
@@ -153,7 +153,7 @@ mod tests {
         let path = folder.path().join("t");
         let text = |bytes: &[u8]| {
             std::fs::write(&path, bytes).unwrap();
-            text_of_file(&path, SMALL).map_err(|error| error.to_string())
+            read_text_file(&path, SMALL).map_err(|error| error.to_string())
         };
         assert_eq!(text(b"\xef\xbb\xbfa = 1").unwrap(), "a = 1");
         for utf_16 in [&b"\xff\xfea\0"[..], b"\xfe\xff\0a"] {

@@ -103,7 +103,7 @@ pub(crate) fn pcie(width: u16, lane: Bandwidth) -> Bandwidth {
 
 /// Bandwidth between sockets in each direction, by the attributes of a `<cpu>`; `None` (unlimited) for CPUs that NCCL
 /// does not know.
-pub(crate) fn between_sockets(arch: &str, vendor: &str, family: u32, model: u32) -> Option<Bandwidth> {
+pub(crate) fn socket_bandwidth(arch: &str, vendor: &str, family: u32, model: u32) -> Option<Bandwidth> {
     let gbps = match (arch, vendor) {
         ("ppc64", _) => 32.0,
         ("arm64", _) => 6.0,
@@ -160,9 +160,9 @@ mod tests {
         for wrong in ["", "16", "16 GB/s", "Unknown", "17 GT/s", "NaN GT/s"] {
             assert_eq!(pcie_lane(wrong), None, "{wrong}");
         }
-        let intel = |model| between_sockets("x86_64", "GenuineIntel", 6, model).unwrap().gbps();
+        let intel = |model| socket_bandwidth("x86_64", "GenuineIntel", 6, model).unwrap().gbps();
         assert_eq!([0x4f, 0x55, 0x8f, 0xcf].map(intel), [6.0, 10.0, 22.0, 40.0]);
-        assert_eq!(between_sockets("riscv", "x", 0, 0), None);
+        assert_eq!(socket_bandwidth("riscv", "x", 0, 0), None);
         assert_eq!((gfx_number("gfx942"), gfx_number("906"), gfx_number("gfx90a")), (Some(942), Some(906), Some(910)));
     }
 }

@@ -58,13 +58,13 @@ struct JsonLink {
     built_gbps: Option<f64>,
     #[serde(default)]
     latency_ns: f64,
-    #[serde(default = "one")]
+    #[serde(default = "default_lanes")]
     lanes: u16,
     #[serde(default)]
     failed: bool,
 }
 
-fn one() -> u16 {
+fn default_lanes() -> u16 {
     1
 }
 
@@ -81,7 +81,7 @@ struct Direction {
 }
 
 /// A link with both directions.
-struct Joined {
+struct LinkPair {
     order: usize,
     ends: (NodeId, NodeId),
     spec: LinkSpec,
@@ -97,33 +97,33 @@ struct Joined {
 /// [`Error::Syntax`](crate::Error::Syntax) if the text is not JSON, [`Error::Invalid`](crate::Error::Invalid) for
 /// missing keys, duplicate ids, links to missing nodes or with one direction only; each with line and column.
 pub fn parse(text: &str, source: &str) -> Result<Fabric> {
-    parse_as(text, source, None)
+    parse_with_gpu(text, source, None)
 }
 
 /// Variant of [`parse`] with a GPU model for texts that do not state it.
 ///
 /// # Errors
 /// The errors of [`parse`], and [`Error::Request`](crate::Error::Request) if the text states another model.
-pub fn parse_as(text: &str, source: &str, gpu: Option<&'static GpuModel>) -> Result<Fabric> {
+pub fn parse_with_gpu(text: &str, source: &str, gpu: Option<&'static GpuModel>) -> Result<Fabric> {
     let lines = LineIndex::new(text);
-    let origin = Origin::new(source, text).indexed(&lines);
+    let origin = Origin::new(source, text).with_line_index(&lines);
     let document: Document<'_> =
         serde_json::from_str(text).map_err(|error| match json_error(origin, 0..text.len(), &error) {
-            crate::Error::Invalid { place, message, .. } => {
+            crate::Error::Invalid { location: place, message, .. } => {
                 let help = Some("a fabric in JSON is what `fabric show --format json` writes".to_owned());
-                crate::Error::Invalid { place, message, help }
+                crate::Error::Invalid { location: place, message, help }
             }
             other => other,
         })?;
     let mut builder = FabricBuilder::new(&document.name.unwrap_or_else(|| origin.stem()));
     for source in document.sources {
-        builder.source(source);
+        builder.add_source(source);
     }
     for raw in &document.nodes {
         add_node(origin, raw, &mut builder)?;
     }
     add_links(origin, &document.links, &mut builder)?;
-    builder.host_grid(document.host_grid);
+    builder.set_host_grid(document.host_grid);
     let mut routing = Routing::default();
     for (key, value) in &document.routing {
         crate::keys::set_routing(&mut routing, key, value).map_err(|message| {
@@ -131,22 +131,22 @@ pub fn parse_as(text: &str, source: &str, gpu: Option<&'static GpuModel>) -> Res
             origin.invalid(at..at + 9, format!("routing: {message}"))
         })?;
     }
-    builder.routing(routing);
+    builder.set_routing(routing);
     if let Some(gpus) = document.gpus {
         let order = rank_order(origin, &gpus, &builder)?;
-        builder.rank_order(order);
+        builder.set_rank_order(order);
     }
     builder.gpu_candidates(document.gpu_candidates);
     // The output of `fabric show` is complete, so nothing is identified from evidence.
     if let Some(model) = gpu {
-        gpus::assume(&mut builder, model)?;
+        gpus::set_model(&mut builder, model)?;
     }
     Ok(builder.finish())
 }
 
-/// Converts an error of the JSON parser, which parsed the bytes `within`.
-fn json_error(origin: Origin<'_>, within: Range<usize>, error: &serde_json::Error) -> crate::Error {
-    let (at, message) = origin.json_fault(within, error);
+/// Converts an error of the JSON parser, which parsed the bytes `range`.
+fn json_error(origin: Origin<'_>, range: Range<usize>, error: &serde_json::Error) -> crate::Error {
+    let (at, message) = origin.locate_json_error(range, error);
     if error.is_data() {
         origin.invalid(at, message)
     } else {
@@ -155,12 +155,12 @@ fn json_error(origin: Origin<'_>, within: Range<usize>, error: &serde_json::Erro
 }
 
 fn item<T: DeserializeOwned>(origin: Origin<'_>, raw: &RawValue) -> Result<T> {
-    serde_json::from_str(raw.get()).map_err(|error| json_error(origin, origin.bytes_of(raw.get()), &error))
+    serde_json::from_str(raw.get()).map_err(|error| json_error(origin, origin.byte_range(raw.get()), &error))
 }
 
 fn add_node(origin: Origin<'_>, raw: &RawValue, builder: &mut FabricBuilder) -> Result<()> {
     let node: JsonNode = item(origin, raw)?;
-    let refuse = |message: String| origin.invalid(origin.bytes_of(raw.get()), message);
+    let refuse = |message: String| origin.invalid(origin.byte_range(raw.get()), message);
     if node.id.is_empty() {
         return Err(refuse("an id must not be empty".to_owned()));
     }
@@ -171,7 +171,7 @@ fn add_node(origin: Origin<'_>, raw: &RawValue, builder: &mut FabricBuilder) -> 
     };
     let attributes = node.attributes.into_iter().collect();
     let vertex = Node { id: node.id.as_str().into(), kind: node.kind, host, figures, attributes };
-    builder.node_with(vertex).map(|_| ()).ok_or_else(|| refuse(format!("the id `{}` is taken", node.id)))
+    builder.add_node(vertex).map(|_| ()).ok_or_else(|| refuse(format!("the id `{}` is taken", node.id)))
 }
 
 fn figures(kind: NodeKind, value: Value) -> Result<Figures, serde_json::Error> {
@@ -189,9 +189,9 @@ fn figures(kind: NodeKind, value: Value) -> Result<Figures, serde_json::Error> {
 /// Pairs up link directions: one from `a` to `b` with the next unpaired one of its kind from `b` to `a`.
 fn add_links(origin: Origin<'_>, raws: &[&RawValue], builder: &mut FabricBuilder) -> Result<()> {
     let mut waiting: FxHashMap<(NodeId, NodeId, LinkKind), VecDeque<Direction>> = FxHashMap::default();
-    let mut links: Vec<Joined> = Vec::new();
+    let mut links: Vec<LinkPair> = Vec::new();
     for (order, raw) in raws.iter().enumerate() {
-        let bytes = origin.bytes_of(raw.get());
+        let bytes = origin.byte_range(raw.get());
         let link: JsonLink = item(origin, raw)?;
         let refuse = |message: String| origin.invalid(bytes.clone(), message);
         let end = |id: &str| builder.find(id).ok_or_else(|| refuse(format!("there is no node `{id}`")));
@@ -206,7 +206,7 @@ fn add_links(origin: Origin<'_>, raws: &[&RawValue], builder: &mut FabricBuilder
             continue;
         };
         if (first.latency, first.lanes) != (direction.latency, direction.lanes) {
-            let line = origin.place(first.bytes).line;
+            let line = origin.locate(first.bytes).line;
             return Err(refuse(format!("latency and lanes must be those of the other direction, in line {line}")));
         }
         let spec = LinkSpec {
@@ -218,16 +218,16 @@ fn add_links(origin: Origin<'_>, raws: &[&RawValue], builder: &mut FabricBuilder
         };
         let failed = [first.failed, direction.failed];
         let slowed = [first.bandwidth, direction.bandwidth];
-        links.push(Joined { order: first.order, ends: (b, a), spec, failed, slowed });
+        links.push(LinkPair { order: first.order, ends: (b, a), spec, failed, slowed });
     }
     if let Some(left) = waiting.into_values().flatten().min_by_key(|direction| direction.order) {
         let message = "this direction of a link has no other; each direction is an entry of its own";
         return Err(origin.invalid(left.bytes, message));
     }
     links.sort_by_key(|joined| joined.order);
-    for Joined { ends: (a, b), spec, failed, slowed, .. } in &links {
-        let made = builder.link(*a, *b, spec);
-        builder.degrade(made, *failed, *slowed);
+    for LinkPair { ends: (a, b), spec, failed, slowed, .. } in &links {
+        let added = builder.link(*a, *b, spec);
+        builder.degrade(added, *failed, *slowed);
     }
     Ok(())
 }
@@ -333,8 +333,8 @@ mod tests {
         ];
         for (text, line, column, message) in cases {
             let error = parse(&text, "t.json").unwrap_err();
-            let place = error.place().unwrap();
-            assert_eq!((place.line, place.column), (line, column), "{text}: {error}");
+            let location = error.location().unwrap();
+            assert_eq!((location.line, location.column), (line, column), "{text}: {error}");
             assert!(error.to_string().contains(message), "{text}: {error}");
         }
     }

@@ -6,7 +6,7 @@
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limit {
     /// Kind of input in error messages: `a topology`.
-    pub what: &'static str,
+    pub kind: &'static str,
     /// Maximum size in bytes.
     pub bytes: u64,
 }
@@ -46,13 +46,13 @@ impl Limit {
     /// The label of a shard of a study.
     pub const SHARD: Self = Self::mib("the label of a shard", 1);
 
-    const fn mib(what: &'static str, mib: u64) -> Self {
-        Self { what, bytes: mib << 20 }
+    const fn mib(kind: &'static str, mib: u64) -> Self {
+        Self { kind, bytes: mib << 20 }
     }
 
     /// The error message for larger input.
     #[must_use]
     pub fn exceeded(self) -> String {
-        format!("larger than {} MiB, the most that is read as {}", self.bytes >> 20, self.what)
+        format!("larger than {} MiB, the most that is read as {}", self.bytes >> 20, self.kind)
     }
 }

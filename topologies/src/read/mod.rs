@@ -15,7 +15,7 @@ pub mod smi;
 pub mod spec;
 mod warnings;
 
-pub use file::{bytes_of_file, can_be_read, text_of_file};
+pub use file::{can_be_read, read_binary_file, read_text_file};
 pub use limit::Limit;
 
 use std::path::Path;
@@ -54,7 +54,7 @@ pub enum Format {
 /// [`Error::Unreadable`](crate::Error::Unreadable) if the file is missing, too large or not text; otherwise as
 /// [`parse`].
 pub fn file(path: &Path) -> Result<Topology> {
-    parse(&text_of_file(path, Limit::TOPOLOGY)?, &path.display().to_string())
+    parse(&read_text_file(path, Limit::TOPOLOGY)?, &path.display().to_string())
 }
 
 /// Reads a topology text of any format; `source` names it in errors.
@@ -63,7 +63,7 @@ pub fn file(path: &Path) -> Result<Topology> {
 /// [`Error::Syntax`](crate::Error::Syntax) if the text has no known format; otherwise the errors of the reader of its
 /// format.
 pub fn parse(text: &str, source: &str) -> Result<Topology> {
-    parse_as(text, source, None)
+    parse_with_gpu(text, source, None)
 }
 
 /// Variant of [`parse`] with a GPU model for texts that do not state it; the model affects the link rates of a
@@ -71,13 +71,13 @@ pub fn parse(text: &str, source: &str) -> Result<Topology> {
 ///
 /// # Errors
 /// The errors of [`parse`], and [`Error::Request`](crate::Error::Request) if the text states another model.
-pub fn parse_as(text: &str, source: &str, gpu: Option<&'static GpuModel>) -> Result<Topology> {
-    let whole = |fabric| Topology::Fabric(Box::new(fabric));
+pub fn parse_with_gpu(text: &str, source: &str, gpu: Option<&'static GpuModel>) -> Result<Topology> {
+    let to_topology = |fabric| Topology::Fabric(Box::new(fabric));
     match detect(text) {
-        Some(Format::NcclXml) => nccl_xml::parse_as(text, source, gpu).map(whole),
-        Some(Format::Json) => json::parse_as(text, source, gpu).map(whole),
-        Some(Format::Smi) => smi::parse_as(text, source, gpu).map(whole),
-        Some(Format::RocmSmi) => rocm_smi::parse_as(text, source, gpu).map(whole),
+        Some(Format::NcclXml) => nccl_xml::parse_with_gpu(text, source, gpu).map(to_topology),
+        Some(Format::Json) => json::parse_with_gpu(text, source, gpu).map(to_topology),
+        Some(Format::Smi) => smi::parse_with_gpu(text, source, gpu).map(to_topology),
+        Some(Format::RocmSmi) => rocm_smi::parse_with_gpu(text, source, gpu).map(to_topology),
         Some(Format::Spec) => spec::parse(text, source).map(|spec| Topology::Spec(Box::new(spec))),
         None => {
             let message = "no topology: expected NCCL topology XML, a spec in TOML, a matrix of `nvidia-smi topo -m`, \
@@ -100,10 +100,10 @@ pub fn detect(text: &str) -> Option<Format> {
     if rocm_smi::is_showtopo(text) {
         return Some(Format::RocmSmi);
     }
-    smi::without_escapes(text).lines().find_map(|line| {
+    smi::blank_escapes(text).lines().find_map(|line| {
         if looks_like_toml(line) {
             Some(Format::Spec)
-        } else if smi::belongs_to_matrix(line) {
+        } else if smi::is_matrix_line(line) {
             Some(Format::Smi)
         } else {
             None

@@ -7,12 +7,12 @@ use crate::error::{Error, Origin};
 impl Origin<'_> {
     /// The error for ill-formed text.
     pub(crate) fn syntax(self, bytes: Range<usize>, message: impl Into<String>) -> Error {
-        Error::Syntax { place: self.place(bytes), message: message.into() }
+        Error::Syntax { location: self.locate(bytes), message: message.into() }
     }
 
     /// The error for well-formed text that describes something impossible.
     pub(crate) fn invalid(self, bytes: Range<usize>, message: impl Into<String>) -> Error {
-        Error::Invalid { place: self.place(bytes), message: message.into(), help: None }
+        Error::Invalid { location: self.locate(bytes), message: message.into(), help: None }
     }
 
     /// Variant of [`Origin::invalid`] with advice.
@@ -22,7 +22,7 @@ impl Origin<'_> {
         message: impl Into<String>,
         help: impl Into<String>,
     ) -> Error {
-        Error::Invalid { place: self.place(bytes), message: message.into(), help: Some(help.into()) }
+        Error::Invalid { location: self.locate(bytes), message: message.into(), help: Some(help.into()) }
     }
 
     /// Default name of a fabric: the file name without folder and extension.

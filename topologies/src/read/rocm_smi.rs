@@ -16,10 +16,10 @@ use crate::gpus::{self, GpuModel, name};
 use crate::{Bandwidth, LineIndex};
 
 /// Maximum number of GPUs of a host.
-const MOST: usize = 1024;
+const MAX_GPUS: usize = 1024;
 
-/// Bandwidth between sockets, as RCCL assumes it for EPYC (see [`hardware::between_sockets`]).
-const SOCKETS: Bandwidth = Bandwidth(16_000_000_000);
+/// Bandwidth between sockets, as RCCL assumes it for EPYC (see [`hardware::socket_bandwidth`]).
+const SOCKET_BANDWIDTH: Bandwidth = Bandwidth(16_000_000_000);
 
 /// Returns true if a text contains these tables.
 pub(crate) fn is_showtopo(text: &str) -> bool {
@@ -59,16 +59,16 @@ struct Tables {
 /// # Errors
 /// [`Error::Syntax`](crate::Error::Syntax) if the table of link types is missing or one of its rows is too short.
 pub fn parse(text: &str, source: &str) -> Result<Fabric> {
-    parse_as(text, source, None)
+    parse_with_gpu(text, source, None)
 }
 
 /// Variant of [`parse`] with a GPU model for texts that do not name it.
 ///
 /// # Errors
 /// The errors of [`parse`], and [`Error::Request`](crate::Error::Request) if the text names another model.
-pub fn parse_as(text: &str, source: &str, gpu: Option<&'static GpuModel>) -> Result<Fabric> {
+pub fn parse_with_gpu(text: &str, source: &str, gpu: Option<&'static GpuModel>) -> Result<Fabric> {
     let lines = LineIndex::new(text);
-    let origin = Origin::new(source, text).indexed(&lines);
+    let origin = Origin::new(source, text).with_line_index(&lines);
     let tables = read(origin)?;
     build(origin, &tables, gpu)
 }
@@ -88,15 +88,15 @@ fn read(origin: Origin<'_>) -> Result<Tables> {
             tables.numa.insert(gpu, node);
             continue;
         }
-        let words: Vec<&str> = line.split_whitespace().collect();
-        let (Some(table @ (Section::LinkType | Section::Hops)), [label, cells @ ..]) = (current, words.as_slice())
+        let tokens: Vec<&str> = line.split_whitespace().collect();
+        let (Some(table @ (Section::LinkType | Section::Hops)), [label, cells @ ..]) = (current, tokens.as_slice())
         else {
             continue;
         };
         if columns.is_empty() {
-            columns = words.iter().map(|&word| word.to_owned()).collect();
-            if columns.len() > MOST {
-                return Err(origin.syntax(bytes, format!("more than {MOST} GPUs")));
+            columns = tokens.iter().map(|&token| token.to_owned()).collect();
+            if columns.len() > MAX_GPUS {
+                return Err(origin.syntax(bytes, format!("more than {MAX_GPUS} GPUs")));
             }
             if table == Section::LinkType {
                 tables.gpus.clone_from(&columns);
@@ -126,12 +126,12 @@ fn read(origin: Origin<'_>) -> Result<Tables> {
 fn numa(line: &str) -> Option<(usize, u32)> {
     let (gpu, rest) = line.trim().strip_prefix("GPU[")?.split_once(']')?;
     let (_, node) = rest.split_once("Numa Node:")?;
-    Some((gpu.parse().ok().filter(|&gpu| gpu < MOST)?, node.trim().parse().ok()?))
+    Some((gpu.parse().ok().filter(|&gpu| gpu < MAX_GPUS)?, node.trim().parse().ok()?))
 }
 
 /// The socket of each GPU.
 fn sockets(tables: &Tables) -> Vec<usize> {
-    let mut of: Vec<usize> = Vec::new();
+    let mut sockets: Vec<usize> = Vec::new();
     let mut next = 0;
     for gpu in 0..tables.gpus.len() {
         let same = |&other: &usize| match (tables.numa.get(&gpu), tables.numa.get(&other)) {
@@ -142,11 +142,11 @@ fn sockets(tables: &Tables) -> Vec<usize> {
                     && tables.hops.get(&pair).is_some_and(|&hops| hops <= 2)
             }
         };
-        let socket = (0..gpu).find(same).and_then(|other| of.get(other).copied());
-        of.push(socket.unwrap_or(next));
+        let socket = (0..gpu).find(same).and_then(|other| sockets.get(other).copied());
+        sockets.push(socket.unwrap_or(next));
         next = next.max(socket.map_or(next + 1, |_| next));
     }
-    of
+    sockets
 }
 
 fn build(origin: Origin<'_>, tables: &Tables, gpu: Option<&'static GpuModel>) -> Result<Fabric> {
@@ -156,7 +156,7 @@ fn build(origin: Origin<'_>, tables: &Tables, gpu: Option<&'static GpuModel>) ->
     };
     let named = gpu.or(mentioned);
     let mut builder = FabricBuilder::new(&origin.stem());
-    builder.source(format!("rocm-smi --showtopo in {}", origin.source));
+    builder.add_source(format!("rocm-smi --showtopo in {}", origin.source));
     let host = builder.host(DEFAULT_HOST);
     let figures = match named {
         Some(model) => {
@@ -164,11 +164,11 @@ fn build(origin: Origin<'_>, tables: &Tables, gpu: Option<&'static GpuModel>) ->
         }
         None => Figures::None,
     };
-    let of_gpus: Vec<Option<NodeId>> = (0..tables.gpus.len())
+    let gpu_nodes: Vec<Option<NodeId>> = (0..tables.gpus.len())
         .map(|i| builder.node(&format!("gpu{i}"), NodeKind::Gpu, host, figures.clone()))
         .collect();
     let sockets = sockets(tables);
-    let count = sockets.iter().max().map_or(0, |&most| most + 1);
+    let count = sockets.iter().max().map_or(0, |&max| max + 1);
     let cpus: Vec<Option<NodeId>> =
         (0..count).map(|i| builder.node(&format!("cpu{i}"), NodeKind::Cpu, host, Figures::None)).collect();
     let lane = if named.is_some_and(|model| model.pcie_generation == Some(5)) {
@@ -177,27 +177,27 @@ fn build(origin: Origin<'_>, tables: &Tables, gpu: Option<&'static GpuModel>) ->
         hardware::PCIE_4_LANE
     };
     let pcie = LinkSpec::symmetric(LinkKind::Pcie, hardware::pcie(16, lane), PCIE_HOP).lanes(16);
-    let cpu_of = |gpu: usize| sockets.get(gpu).and_then(|&socket| cpus.get(socket).copied().flatten());
-    for (i, gpu) in of_gpus.iter().enumerate() {
-        if let (Some(gpu), Some(cpu)) = (*gpu, cpu_of(i)) {
+    let find_cpu = |gpu: usize| sockets.get(gpu).and_then(|&socket| cpus.get(socket).copied().flatten());
+    for (i, gpu) in gpu_nodes.iter().enumerate() {
+        if let (Some(gpu), Some(cpu)) = (*gpu, find_cpu(i)) {
             builder.link(gpu, cpu, &pcie);
         }
     }
     let known: Vec<NodeId> = cpus.iter().copied().flatten().collect();
     for (i, &a) in known.iter().enumerate() {
         for &b in known.iter().skip(i + 1) {
-            builder.link(a, b, &LinkSpec::symmetric(LinkKind::Upi, SOCKETS, SOCKET_HOP));
+            builder.link(a, b, &LinkSpec::symmetric(LinkKind::Upi, SOCKET_BANDWIDTH, SOCKET_HOP));
         }
     }
     let rate = named
         .and_then(|model| model.link)
         .unwrap_or_else(|| hardware::xgmi_per_link(named.map(|model| model.compute_capability)));
     let mut joined = false;
-    for (a, from) in of_gpus.iter().enumerate() {
-        for (b, to) in of_gpus.iter().enumerate().skip(a + 1) {
+    for (a, from) in gpu_nodes.iter().enumerate() {
+        for (b, to) in gpu_nodes.iter().enumerate().skip(a + 1) {
             let is_xgmi = tables.link_types.get(&(a, b)).is_some_and(|kind| kind == "XGMI");
-            let one_hop = tables.hops.get(&(a, b)).is_none_or(|&hops| hops <= 1);
-            if let (Some(from), Some(to), true) = (*from, *to, is_xgmi && one_hop) {
+            let is_adjacent = tables.hops.get(&(a, b)).is_none_or(|&hops| hops <= 1);
+            if let (Some(from), Some(to), true) = (*from, *to, is_xgmi && is_adjacent) {
                 builder.link(from, to, &LinkSpec::symmetric(LinkKind::Nvlink, rate, NVLINK_DIRECT));
                 joined = true;
             }
@@ -207,11 +207,11 @@ fn build(origin: Origin<'_>, tables: &Tables, gpu: Option<&'static GpuModel>) ->
         builder.warn(format!("each XGMI of the table is taken for one link of {rate} each way"));
     }
     builder.warn(format!(
-        "PCIe is assumed to have 16 lanes, {}; {SOCKETS} between sockets is assumed",
+        "PCIe is assumed to have 16 lanes, {}; {SOCKET_BANDWIDTH} between sockets is assumed",
         hardware::pcie(16, lane)
     ));
     match gpu {
-        Some(model) => gpus::assume(&mut builder, model)?,
+        Some(model) => gpus::set_model(&mut builder, model)?,
         None => gpus::identify_amd(&mut builder),
     }
     Ok(builder.finish())

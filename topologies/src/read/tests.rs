@@ -50,10 +50,10 @@ proptest! {
         edits in proptest::collection::vec((any::<prop::sample::Index>(), 0..4u8, "[<>/=\"\\[\\]{}\n\t0-9a-zé-]{0,4}"), 1..5),
     ) {
         let mut characters: Vec<char> = SEEDS[seed].chars().collect();
-        for (at, how, text) in edits {
+        for (at, operation, text) in edits {
             let at = at.index(characters.len().max(1)).min(characters.len());
             let end = (at + text.len()).min(characters.len());
-            match how {
+            match operation {
                 0 => characters.truncate(at),
                 1 => drop(characters.splice(at..at, text.chars())),
                 2 => drop(characters.splice(at..end, text.chars())),
@@ -67,9 +67,9 @@ proptest! {
     fn error_locations_are_inside_the_text(seed in 0..SEEDS.len(), cut in any::<prop::sample::Index>()) {
         let text: String = SEEDS[seed].chars().take(cut.index(SEEDS[seed].chars().count())).collect();
         if let Err(error) = parse(&text, "t") {
-            let place = error.place().expect("every reader knows the place");
-            prop_assert!(place.line >= 1 && place.column >= 1);
-            prop_assert!(place.line as usize <= text.lines().count() + 1, "{}", error);
+            let location = error.location().expect("every reader knows the place");
+            prop_assert!(location.line >= 1 && location.column >= 1);
+            prop_assert!(location.line as usize <= text.lines().count() + 1, "{}", error);
         }
     }
 }

@@ -3,7 +3,7 @@
 use rustc_hash::FxHashMap;
 
 /// Maximum number of distinct warnings that are stored; further ones are counted.
-const MOST: usize = 20;
+const MAX_WARNINGS: usize = 20;
 
 /// A warning.
 #[derive(Debug)]
@@ -11,15 +11,15 @@ struct Warning {
     message: String,
     line: Option<u32>,
     /// Number of repetitions.
-    again: usize,
+    repetitions: usize,
 }
 
 /// Collector of warnings, in the order in which they occur.
 #[derive(Debug, Default)]
 pub(super) struct Warnings {
-    kept: Vec<Warning>,
-    said: FxHashMap<String, usize>,
-    left_out: usize,
+    warnings: Vec<Warning>,
+    index: FxHashMap<String, usize>,
+    omitted: usize,
 }
 
 impl Warnings {
@@ -35,25 +35,26 @@ impl Warnings {
     }
 
     fn insert(&mut self, message: String, line: impl FnOnce() -> Option<u32>) {
-        if let Some(warning) = self.said.get(&message).and_then(|&at| self.kept.get_mut(at)) {
-            warning.again += 1;
-        } else if self.kept.len() >= MOST {
-            self.left_out += 1;
+        if let Some(warning) = self.index.get(&message).and_then(|&at| self.warnings.get_mut(at)) {
+            warning.repetitions += 1;
+        } else if self.warnings.len() >= MAX_WARNINGS {
+            self.omitted += 1;
         } else {
-            self.said.insert(message.clone(), self.kept.len());
-            self.kept.push(Warning { message, line: line(), again: 0 });
+            self.index.insert(message.clone(), self.warnings.len());
+            self.warnings.push(Warning { message, line: line(), repetitions: 0 });
         }
     }
 
     /// Converts all warnings to text, for the fabric.
     pub fn into_lines(self) -> Vec<String> {
-        let worded = self.kept.into_iter().map(|Warning { message, line, again }| match (line, again) {
-            (None, _) => message,
-            (Some(line), 0) => format!("line {line}: {message}"),
-            (Some(line), again) => format!("line {line} and {again} more: {message}"),
-        });
-        let rest = (self.left_out > 0).then(|| format!("{} more warnings of this reader", self.left_out));
-        worded.chain(rest).collect()
+        let worded =
+            self.warnings.into_iter().map(|Warning { message, line, repetitions: again }| match (line, again) {
+                (None, _) => message,
+                (Some(line), 0) => format!("line {line}: {message}"),
+                (Some(line), again) => format!("line {line} and {again} more: {message}"),
+            });
+        let omitted_note = (self.omitted > 0).then(|| format!("{} more warnings of this reader", self.omitted));
+        worded.chain(omitted_note).collect()
     }
 }
 
@@ -73,7 +74,7 @@ mod tests {
         }
         let lines = warnings.into_lines();
         assert_eq!(lines[..3], ["whole", "line 1 and 2 more: part", "line 9: other 0"]);
-        assert_eq!(lines.len(), MOST + 1);
-        assert_eq!(lines[MOST], "82 more warnings of this reader");
+        assert_eq!(lines.len(), MAX_WARNINGS + 1);
+        assert_eq!(lines[MAX_WARNINGS], "82 more warnings of this reader");
     }
 }

@@ -11,10 +11,10 @@
 
 use std::borrow::Cow;
 
-use super::inside::Inside;
-use super::segment::comparable;
+use super::island_routes::IslandRoute;
+use super::segment::bandwidth_key;
 use super::shape::Shape;
-use super::stand_ins::StandIns;
+use super::stand_ins::SubstitutePorts;
 use super::{PathClass, RouteOptions};
 use crate::fabric::NodeKind;
 
@@ -30,7 +30,7 @@ pub(super) struct Attachment {
     pub class: PathClass,
     /// Number of links between the device and the network, including that of the port.
     pub hops: u32,
-    pub ways: u64,
+    pub path_count: u64,
     pub bandwidth: u64,
     pub latency: u64,
 }
@@ -41,31 +41,31 @@ pub(super) struct Attachments {
     pub exits: Vec<Attachment>,
     pub entries: Vec<Attachment>,
     /// Substitutes for own ports if none of them is usable.
-    pub stand_ins: StandIns,
+    pub substitutes: SubstitutePorts,
 }
 
 impl Attachments {
     pub fn new(shape: &Shape, node: u32, options: &RouteOptions) -> Self {
-        let own = own_ports(shape.as_built(), node, options);
-        let foreign = |port: u32| u8::from(!own.contains(&port));
+        let assigned = assigned_ports(shape.as_built(), node, options);
+        let foreign = |port: u32| u8::from(!assigned.contains(&port));
         let mut exits = Vec::new();
         let mut entries = Vec::new();
         for (number, port) in shape.ports().iter().enumerate() {
             let number = number as u32;
-            if let (Some(figures), Some((class, way))) = (port.out, exit(shape, node, number, options)) {
-                exits.push(attachment(number, foreign(number), class, &way, figures));
+            if let (Some(figures), Some((class, route))) = (port.out, exit(shape, node, number, options)) {
+                exits.push(attachment(number, foreign(number), class, &route, figures));
             }
-            if let (Some(figures), Some((class, way))) = (port.back, entry(shape, node, number, options)) {
+            if let (Some(figures), Some((class, route))) = (port.back, entry(shape, node, number, options)) {
                 let foreign = if class == PathClass::Pxn { 2 } else { foreign(number) };
-                entries.push(attachment(number, foreign, class, &way, figures));
+                entries.push(attachment(number, foreign, class, &route, figures));
             }
         }
         exits.sort_by_key(|exit| (exit.tier, exit.foreign, exit.class, exit.hops, exit.port));
         entries.sort_by_key(|entry| (entry.foreign, entry.tier, entry.class, entry.hops, entry.port));
-        let device_of = |port: &u32| shape.ports().get(*port as usize).map(|port| port.node);
-        let first = own.iter().filter_map(device_of).max().unwrap_or(node) + 1;
-        let stand_ins = StandIns::new(own.len().max(1) as u32, first, shape.nodes().len() as u32);
-        Self { exits, entries, stand_ins }
+        let port_device = |port: &u32| shape.ports().get(*port as usize).map(|port| port.node);
+        let first = assigned.iter().filter_map(port_device).max().unwrap_or(node) + 1;
+        let substitutes = SubstitutePorts::new(assigned.len().max(1) as u32, first, shape.nodes().len() as u32);
+        Self { exits, entries, substitutes }
     }
 }
 
@@ -73,7 +73,7 @@ fn attachment(
     port: u32,
     foreign: u8,
     class: PathClass,
-    way: &Inside,
+    route: &IslandRoute,
     (bandwidth, latency): (Option<crate::Bandwidth>, crate::Picos),
 ) -> Attachment {
     let tier = match class {
@@ -86,10 +86,10 @@ fn attachment(
         foreign,
         tier,
         class,
-        hops: way.segment.hops + 1,
-        ways: way.segment.ways,
-        bandwidth: way.segment.bandwidth.min(comparable(bandwidth)),
-        latency: way.segment.latency.saturating_add(latency.0),
+        hops: route.segment.hops + 1,
+        path_count: route.segment.paths,
+        bandwidth: route.segment.bandwidth.min(bandwidth_key(bandwidth)),
+        latency: route.segment.latency.saturating_add(latency.0),
     }
 }
 
@@ -99,14 +99,14 @@ pub(super) fn exit<'s>(
     node: u32,
     port: u32,
     options: &RouteOptions,
-) -> Option<(PathClass, Cow<'s, Inside>)> {
+) -> Option<(PathClass, Cow<'s, IslandRoute>)> {
     let at = shape.ports().get(port as usize)?.node;
-    let way = shape.between(node, at, options)?;
+    let route = shape.route_between(node, at, options)?;
     if at == node || !shape.node(at).kind.is_rank() {
-        return Some((way.class, way));
+        return Some((route.class, route));
     }
     // A GPU that is itself on the network sends for a neighbour: a relay like that to its NIC.
-    (may_relay(shape, at, node, options) && way.class == PathClass::Nvl).then_some((PathClass::Pxn, way))
+    (may_relay(shape, at, node, options) && route.class == PathClass::Nvl).then_some((PathClass::Pxn, route))
 }
 
 /// The route from a port to a device, and its class; [`PathClass::Pxn`] if a neighbour relays incoming traffic.
@@ -115,35 +115,36 @@ pub(super) fn entry<'s>(
     node: u32,
     port: u32,
     options: &RouteOptions,
-) -> Option<(PathClass, Cow<'s, Inside>)> {
+) -> Option<(PathClass, Cow<'s, IslandRoute>)> {
     let at = shape.ports().get(port as usize)?.node;
     if at != node && shape.node(at).kind.is_rank() {
-        let way = shape.between(at, node, options)?;
-        return (may_relay(shape, at, node, options) && way.class == PathClass::Nvl).then_some((PathClass::Pxn, way));
+        let route = shape.route_between(at, node, options)?;
+        return (may_relay(shape, at, node, options) && route.class == PathClass::Nvl)
+            .then_some((PathClass::Pxn, route));
     }
-    if let Some(way) = shape.between(at, node, options) {
-        return Some((way.class, way));
+    if let Some(route) = shape.route_between(at, node, options) {
+        return Some((route.class, route));
     }
-    handed_on(shape, node, at, options).map(|way| (PathClass::Pxn, Cow::Owned(way)))
+    relayed_entry(shape, node, at, options).map(|route| (PathClass::Pxn, Cow::Owned(route)))
 }
 
 /// The route from a NIC to a device through the neighbour nearest to the NIC.
-fn handed_on(shape: &Shape, node: u32, nic: u32, options: &RouteOptions) -> Option<Inside> {
-    let by = |(middle, _): (u32, _)| {
+fn relayed_entry(shape: &Shape, node: u32, nic: u32, options: &RouteOptions) -> Option<IslandRoute> {
+    let relay_through = |(middle, _): (u32, _)| {
         let is_direct = may_relay(shape, middle, node, options) && !shape.is_staged(nic, middle, options);
-        let arriving = is_direct.then(|| shape.between(nic, middle, options)).flatten()?;
-        let onward = shape.between(middle, node, options)?;
+        let arriving = is_direct.then(|| shape.route_between(nic, middle, options)).flatten()?;
+        let onward = shape.route_between(middle, node, options)?;
         let is_near = arriving.class <= PathClass::P2c && onward.class == PathClass::Nvl;
         is_near.then(|| (arriving.class, arriving.segment.followed_by(&onward.segment)))
     };
-    let ways = (0u32..).zip(shape.nodes()).filter_map(by);
-    let (_, segment) = ways.min_by_key(|(class, segment)| (*class, segment.hops))?;
-    Some(Inside { class: PathClass::Pxn, segment })
+    let routes = (0u32..).zip(shape.nodes()).filter_map(relay_through);
+    let (_, segment) = routes.min_by_key(|(class, segment)| (*class, segment.hops))?;
+    Some(IslandRoute { class: PathClass::Pxn, segment })
 }
 
 /// Returns true if a neighbour may relay traffic between a device and the network.
-fn may_relay(shape: &Shape, by: u32, of: u32, options: &RouteOptions) -> bool {
-    options.relays() && by != of && shape.takes_part(by) && shape.node(by).host == shape.node(of).host
+fn may_relay(shape: &Shape, relay: u32, device: u32, options: &RouteOptions) -> bool {
+    options.relays() && relay != device && shape.can_relay(relay) && shape.node(relay).host == shape.node(device).host
 }
 
 /// The nearest ports without a relay, in port order.
@@ -167,7 +168,7 @@ fn nearest(shape: &Shape, node: u32, options: &RouteOptions) -> Vec<u32> {
 }
 
 /// The ports assigned to a device: its share of the nearest ones.
-fn own_ports(shape: &Shape, node: u32, options: &RouteOptions) -> Vec<u32> {
+fn assigned_ports(shape: &Shape, node: u32, options: &RouteOptions) -> Vec<u32> {
     let ports = nearest(shape, node, options);
     let device = shape.node(node);
     if ports.len() < 2 || !device.is_rank {
@@ -195,6 +196,6 @@ fn own_ports(shape: &Shape, node: u32, options: &RouteOptions) -> Vec<u32> {
     let position = sharing.iter().position(|&other| other == node).unwrap_or(0);
     let each = mine.len().div_ceil(sharing.len().max(1));
     let first = position * mine.len() / sharing.len().max(1);
-    let own: Vec<u32> = (first..first + each).filter_map(|nic| mine.get(nic % mine.len()).copied()).collect();
-    ports.into_iter().filter(|&port| own.contains(&shape.ports()[port as usize].node)).collect()
+    let assigned: Vec<u32> = (first..first + each).filter_map(|nic| mine.get(nic % mine.len()).copied()).collect();
+    ports.into_iter().filter(|&port| assigned.contains(&shape.ports()[port as usize].node)).collect()
 }

@@ -28,7 +28,7 @@ pub(super) fn is_network(a: NodeKind, b: NodeKind, kind: LinkKind) -> bool {
 #[derive(Debug)]
 pub(super) struct Islands {
     /// Island of each device.
-    of: Vec<u32>,
+    node_islands: Vec<u32>,
     /// Number of each device inside its island.
     local: Vec<u32>,
     /// Devices by island, in id order.
@@ -41,7 +41,7 @@ pub(super) struct Islands {
     ports: Vec<u32>,
     port_start: Vec<u32>,
     /// Shape of each island.
-    shape_of: Vec<u32>,
+    island_shapes: Vec<u32>,
     pub shapes: Vec<Shape>,
 }
 
@@ -53,8 +53,8 @@ impl Islands {
     }
 
     /// The island of a device.
-    pub fn of(&self, node: NodeId) -> u32 {
-        self.of[node.0 as usize]
+    pub fn island_of(&self, node: NodeId) -> u32 {
+        self.node_islands[node.0 as usize]
     }
 
     /// Number of a device in its shape.
@@ -64,12 +64,12 @@ impl Islands {
 
     /// The shape of an island.
     pub fn shape(&self, island: u32) -> &Shape {
-        &self.shapes[self.shape_of[island as usize] as usize]
+        &self.shapes[self.island_shapes[island as usize] as usize]
     }
 
     /// Index of the shape of an island.
     pub fn shape_number(&self, island: u32) -> u32 {
-        self.shape_of[island as usize]
+        self.island_shapes[island as usize]
     }
 
     /// The device with number `local` of the shape, in this island.
@@ -105,22 +105,22 @@ impl Islands {
             }
         }
 
-        let mut of = vec![0; count];
-        let mut island_of_root: Vec<u32> = vec![u32::MAX; count];
+        let mut node_islands = vec![0; count];
+        let mut root_islands: Vec<u32> = vec![u32::MAX; count];
         let mut islands = 0;
         for node in 0..count as u32 {
             let root = root(&mut parent, node) as usize;
-            if island_of_root[root] == u32::MAX {
-                island_of_root[root] = islands;
+            if root_islands[root] == u32::MAX {
+                root_islands[root] = islands;
                 islands += 1;
             }
-            of[node as usize] = island_of_root[root];
+            node_islands[node as usize] = root_islands[root];
         }
 
-        let from_of = |link: u32| fabric.link(LinkId(link)).from.0 as usize;
-        let (nodes, node_start) = group(islands, (0..count as u32).collect(), |node| of[node as usize]);
-        let (links, link_start) = group(islands, inside, |pair| of[from_of(pair * 2)]);
-        let (ports, port_start) = group(islands, network, |link| of[from_of(link)]);
+        let source_node = |link: u32| fabric.link(LinkId(link)).from.0 as usize;
+        let (nodes, node_start) = group(islands, (0..count as u32).collect(), |node| node_islands[node as usize]);
+        let (links, link_start) = group(islands, inside, |pair| node_islands[source_node(pair * 2)]);
+        let (ports, port_start) = group(islands, network, |link| node_islands[source_node(link)]);
         let mut local = vec![0; count];
         for island in 0..islands as usize {
             let range = node_start[island] as usize..node_start[island + 1] as usize;
@@ -129,7 +129,18 @@ impl Islands {
             }
         }
         let shapes = Vec::new();
-        Self { of, local, nodes, node_start, links, link_start, ports, port_start, shape_of: Vec::new(), shapes }
+        Self {
+            node_islands,
+            local,
+            nodes,
+            node_start,
+            links,
+            link_start,
+            ports,
+            port_start,
+            island_shapes: Vec::new(),
+            shapes,
+        }
     }
 
     fn share_shapes(&mut self, fabric: &Fabric) {
@@ -144,7 +155,7 @@ impl Islands {
             key.hash(&mut hasher);
             let shape = match known.entry(hasher.finish()) {
                 Entry::Occupied(mut entry) => {
-                    let same = entry.get().iter().copied().find(|&shape| self.shapes[shape as usize].is(&key));
+                    let same = entry.get().iter().copied().find(|&shape| self.shapes[shape as usize].matches(&key));
                     same.unwrap_or_else(|| {
                         let shape = self.shapes.len() as u32;
                         entry.get_mut().push(shape);
@@ -159,7 +170,7 @@ impl Islands {
                     shape
                 }
             };
-            self.shape_of.push(shape);
+            self.island_shapes.push(shape);
         }
     }
 
@@ -183,7 +194,7 @@ impl Islands {
                 from: self.local(link.from),
                 to: self.local(link.to),
                 kind: link.kind,
-                bandwidth: link.built,
+                bandwidth: link.nominal_bandwidth,
                 latency: link.latency,
                 failed: link.failed,
             }
@@ -225,10 +236,10 @@ fn join(parent: &mut [u32], a: u32, b: u32) {
 }
 
 /// Sorts items into groups in stable order; returns them with the start index of each group.
-fn group(groups: u32, items: Vec<u32>, group_of: impl Fn(u32) -> u32) -> (Vec<u32>, Vec<u32>) {
+fn group(groups: u32, items: Vec<u32>, key: impl Fn(u32) -> u32) -> (Vec<u32>, Vec<u32>) {
     let mut start = vec![0u32; groups as usize + 1];
     for &item in &items {
-        start[group_of(item) as usize + 1] += 1;
+        start[key(item) as usize + 1] += 1;
     }
     for i in 1..start.len() {
         start[i] += start[i - 1];
@@ -236,7 +247,7 @@ fn group(groups: u32, items: Vec<u32>, group_of: impl Fn(u32) -> u32) -> (Vec<u3
     let mut next = start.clone();
     let mut sorted = vec![0; items.len()];
     for item in items {
-        let slot = &mut next[group_of(item) as usize];
+        let slot = &mut next[key(item) as usize];
         sorted[*slot as usize] = item;
         *slot += 1;
     }

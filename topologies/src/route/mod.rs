@@ -19,16 +19,16 @@
 //! near one of its NVLink neighbours, with the fewest links in the network. Ties are broken by the order above, for
 //! each of the three segments of the route separately. A route inside an island is always preferred to the network.
 
-mod alike;
 mod attach;
+mod buffer_location;
 mod class;
-mod inside;
+mod island_routes;
 mod islands;
+mod link_classes;
+mod link_usage;
 mod network;
 mod participants;
 mod path;
-mod place;
-mod reason;
 mod relay;
 mod router;
 mod rules;
@@ -37,15 +37,15 @@ mod shape;
 mod stand_ins;
 #[cfg(test)]
 mod tests;
-mod transit;
 mod twins;
+mod unreachable_reason;
 
+pub use buffer_location::BufferLocation;
 pub use class::{PathClass, UnknownClass};
+pub use link_usage::{DevicePorts, IslandTraffic, Turn, TurnDirection};
 pub use participants::Participants;
 pub use path::{Hop, Path, PathTable, Share, Staging, Summary};
-pub use place::BufferPlace;
 pub use router::Router;
-pub use transit::{DevicePorts, Onward, Transit, Turn};
 
 /// Peer access between the GPUs of a host (`--no-p2p` disables it, as `NCCL_P2P_DISABLE=1` does).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -103,14 +103,14 @@ pub struct Routing {
 
 /// Selection of the network links that are listed for a route.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Links {
+pub enum LinkListing {
     /// All links.
     #[default]
-    Each,
+    All,
     /// One representative of the links that carry an equal share of every flow, for example a leaf's uplinks in a fat
-    /// tree. Its share is that of a single link; [`Router::alike`] lists the links that it represents. All links are
+    /// tree. Its share is that of a single link; [`Router::represented_links`] lists the links that it represents. All links are
     /// listed if switches have a capacity or more than 65,536 paths join two of them.
-    OneOfAlike,
+    Representatives,
 }
 
 /// Options that restrict routing.
@@ -125,7 +125,7 @@ pub struct RouteOptions {
     /// Treatment of equal-cost paths.
     pub ecmp: Ecmp,
     /// Location of the buffers of calls.
-    pub buffers: BufferPlace,
+    pub buffers: BufferLocation,
 }
 
 impl Routing {

@@ -5,11 +5,11 @@ use std::sync::OnceLock;
 
 use rustc_hash::FxHashMap;
 
-use super::alike::{Alike, Joint, Multiple};
 use super::islands::is_network;
+use super::link_classes::{LinkClasses, Multiplicity, NetworkLink};
 use super::rules::is_switch;
-use super::segment::{MOST_WAYS, Segment, Step, comparable, settle};
-use super::{Ecmp, Links};
+use super::segment::{MAX_PATHS, Segment, Step, bandwidth_key, select_paths};
+use super::{Ecmp, LinkListing};
 use crate::fabric::{Figures, NodeKind};
 use crate::{Fabric, LinkId, NodeId};
 
@@ -24,9 +24,9 @@ pub(super) struct Network {
     /// Links represented by each representative link.
     members: FxHashMap<LinkId, Vec<LinkId>>,
     /// Links from each forwarding device to another, including failed ones.
-    leaving: Vec<Edge>,
+    outgoing: Vec<Edge>,
     leaving_start: Vec<u32>,
-    from: Vec<OnceLock<Box<Reach>>>,
+    from: Vec<OnceLock<Box<DistanceTable>>>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -35,33 +35,33 @@ struct Edge {
     link: LinkId,
     /// The reverse link.
     back: LinkId,
-    multiple: Multiple,
+    multiple: Multiplicity,
     failed: bool,
     back_failed: bool,
 }
 
 /// Distances from one switch to the others, and the paths to them.
 #[derive(Debug)]
-struct Reach {
+struct DistanceTable {
     distance: Box<[u16]>,
     segments: Box<[OnceLock<Box<Segment>>]>,
 }
 
 impl Network {
     /// Builds the network. Representative links are used only where they do not change results: if no switch has a
-    /// capacity (which would also limit links that are not listed), and no two devices have more than [`MOST_WAYS`]
+    /// capacity (which would also limit links that are not listed), and no two devices have more than [`MAX_PATHS`]
     /// paths, of which a single one is used.
-    pub fn new(fabric: &Fabric, listed: Links) -> Self {
+    pub fn new(fabric: &Fabric, listed: LinkListing) -> Self {
         let network = Self::listing(fabric, listed);
         let limits = |figures: &Figures| matches!(figures, Figures::Switch(switch) if switch.capacity.is_some());
-        let are_limited = || fabric.nodes().any(|(id, node)| network.at(id).is_some() && limits(&node.figures));
-        match network.lists_alike() && (are_limited() || network.most_ways() > MOST_WAYS) {
-            true => Self::listing(fabric, Links::Each),
+        let are_limited = || fabric.nodes().any(|(id, node)| network.number(id).is_some() && limits(&node.figures));
+        match network.has_representatives() && (are_limited() || network.max_path_count() > MAX_PATHS) {
+            true => Self::listing(fabric, LinkListing::All),
             false => network,
         }
     }
 
-    fn listing(fabric: &Fabric, listed: Links) -> Self {
+    fn listing(fabric: &Fabric, listed: LinkListing) -> Self {
         let mut number = vec![NONE; fabric.node_count()];
         let mut count = 0;
         for (_, link) in fabric.links() {
@@ -78,31 +78,31 @@ impl Network {
             let (from, to) = (number[link.from.0 as usize], number[link.to.0 as usize]);
             let network = || is_network(fabric.node(link.from).kind, fabric.node(link.to).kind, link.kind);
             if from != NONE && to != NONE && network() {
-                joints.push(Joint { from, to, link: id });
+                joints.push(NetworkLink { from, to, link: id });
             } else if let Some(joined) = is_joined.get_mut(from as usize) {
                 *joined = true;
             }
         }
-        let alike = match listed {
-            Links::Each => Alike {
+        let link_classes = match listed {
+            LinkListing::All => LinkClasses {
                 class: (0..count).collect(),
-                joints: joints.into_iter().map(|joint| (joint, Multiple::ONE)).collect(),
+                links: joints.into_iter().map(|joint| (joint, Multiplicity::ONE)).collect(),
                 members: FxHashMap::default(),
             },
-            Links::OneOfAlike => Alike::of(fabric, &is_joined, &joints),
+            LinkListing::Representatives => LinkClasses::new(fabric, &is_joined, &joints),
         };
-        let class = |number: u32| alike.class.get(number as usize).copied().unwrap_or(NONE);
+        let class = |number: u32| link_classes.class.get(number as usize).copied().unwrap_or(NONE);
         number.iter_mut().filter(|number| **number != NONE).for_each(|number| *number = class(*number));
-        let count = alike.class.iter().max().map_or(0, |last| last + 1);
+        let count = link_classes.class.iter().max().map_or(0, |last| last + 1);
         // If both ends of a link are in one class, its two directions are of one kind and share a representative.
-        let standing: FxHashMap<LinkId, LinkId> =
-            alike.members.iter().flat_map(|(&first, all)| all.iter().map(move |&link| (link, first))).collect();
-        let edge = |&(Joint { to, link, .. }, multiple): &(Joint, Multiple)| {
-            let back = standing.get(&link.reverse()).copied().unwrap_or(link.reverse());
+        let representatives: FxHashMap<LinkId, LinkId> =
+            link_classes.members.iter().flat_map(|(&first, all)| all.iter().map(move |&link| (link, first))).collect();
+        let edge = |&(NetworkLink { to, link, .. }, multiple): &(NetworkLink, Multiplicity)| {
+            let back = representatives.get(&link.reverse()).copied().unwrap_or(link.reverse());
             let (failed, back_failed) = (fabric.link(link).failed, fabric.link(link.reverse()).failed);
             Edge { to, link, back, multiple, failed, back_failed }
         };
-        let mut links: Vec<(u32, Edge)> = alike.joints.iter().map(|one| (one.0.from, edge(one))).collect();
+        let mut links: Vec<(u32, Edge)> = link_classes.links.iter().map(|joint| (joint.0.from, edge(joint))).collect();
         links.sort_by_key(|&(from, edge)| (from, edge.link));
         let mut leaving_start = vec![0u32; count as usize + 1];
         for &(from, _) in &links {
@@ -111,9 +111,9 @@ impl Network {
         for i in 1..leaving_start.len() {
             leaving_start[i] += leaving_start[i - 1];
         }
-        let leaving = links.into_iter().map(|(_, edge)| edge).collect();
+        let outgoing = links.into_iter().map(|(_, edge)| edge).collect();
         let from = std::iter::repeat_with(OnceLock::new).take(count as usize).collect();
-        Self { number, members: alike.members, leaving, leaving_start, from }
+        Self { number, members: link_classes.members, outgoing, leaving_start, from }
     }
 
     /// Links that this link represents, including itself, in ascending order; `None` if it represents only itself.
@@ -122,18 +122,18 @@ impl Network {
     }
 
     /// Returns true if some links represent others.
-    pub fn lists_alike(&self) -> bool {
+    pub fn has_representatives(&self) -> bool {
         !self.members.is_empty()
     }
 
     /// Number of a device among the forwarding ones; `None` for others.
-    pub fn at(&self, node: NodeId) -> Option<u32> {
+    pub fn number(&self, node: NodeId) -> Option<u32> {
         self.number.get(node.0 as usize).copied().filter(|&number| number != NONE)
     }
 
     /// Number of links between two forwarding devices; `None` if no path joins them.
     pub fn distance(&self, from: u32, to: u32) -> Option<u32> {
-        let distance = self.reach(from)?.distance.get(to as usize).copied()?;
+        let distance = self.distance_table(from)?.distance.get(to as usize).copied()?;
         (distance != FAR).then(|| u32::from(distance))
     }
 
@@ -146,37 +146,39 @@ impl Network {
         ecmp: Ecmp,
         weight: impl FnMut(u32, u32) -> u64,
     ) -> Option<&Segment> {
-        let reach = self.reach(from)?;
-        let slot = reach.segments.get(to as usize)?;
+        let distances = self.distance_table(from)?;
+        let slot = distances.segments.get(to as usize)?;
         if let Some(segment) = slot.get() {
             return Some(segment);
         }
-        let segment = self.ways(fabric, reach, (from, to), ecmp, weight)?;
+        let segment = self.search_paths(fabric, distances, (from, to), ecmp, weight)?;
         Some(slot.get_or_init(|| Box::new(segment)))
     }
 
     /// Largest number of shortest paths between any two forwarding devices, regardless of bandwidth and latency.
-    fn most_ways(&self) -> u64 {
-        let of = |from: u32| {
-            let mut ways: FxHashMap<u32, u64> = FxHashMap::from_iter([(from, 1)]);
+    fn max_path_count(&self) -> u64 {
+        let max_from = |from: u32| {
+            let mut path_counts: FxHashMap<u32, u64> = FxHashMap::from_iter([(from, 1)]);
             let mut layer = vec![from];
-            let mut most = 1;
+            let mut max_count = 1;
             while !layer.is_empty() {
                 let mut next: FxHashMap<u32, u64> = FxHashMap::default();
                 for &at in &layer {
-                    let here = ways.get(&at).copied().unwrap_or_default();
-                    for edge in self.leaving(at).iter().filter(|edge| !edge.failed && !ways.contains_key(&edge.to)) {
-                        let there = next.entry(edge.to).or_default();
-                        *there = there.saturating_add(here.saturating_mul(edge.multiple.into));
+                    let count = path_counts.get(&at).copied().unwrap_or_default();
+                    for edge in
+                        self.leaving(at).iter().filter(|edge| !edge.failed && !path_counts.contains_key(&edge.to))
+                    {
+                        let next_count = next.entry(edge.to).or_default();
+                        *next_count = next_count.saturating_add(count.saturating_mul(edge.multiple.into));
                     }
                 }
-                most = next.values().copied().fold(most, u64::max);
+                max_count = next.values().copied().fold(max_count, u64::max);
                 layer = next.keys().copied().collect();
-                ways.extend(next);
+                path_counts.extend(next);
             }
-            most
+            max_count
         };
-        (0..self.from.len() as u32).map(of).max().unwrap_or_default()
+        (0..self.from.len() as u32).map(max_from).max().unwrap_or_default()
     }
 
     /// Returns true if every forwarding device reaches every other.
@@ -198,34 +200,34 @@ impl Network {
 
     fn leaving(&self, number: u32) -> &[Edge] {
         let start = self.leaving_start[number as usize] as usize;
-        &self.leaving[start..self.leaving_start[number as usize + 1] as usize]
+        &self.outgoing[start..self.leaving_start[number as usize + 1] as usize]
     }
 
-    fn reach(&self, from: u32) -> Option<&Reach> {
+    fn distance_table(&self, from: u32) -> Option<&DistanceTable> {
         let slot = self.from.get(from as usize)?;
         Some(slot.get_or_init(|| {
             let mut distance = vec![FAR; self.from.len()];
             distance[from as usize] = 0;
             let mut queue = VecDeque::from([from]);
             while let Some(at) = queue.pop_front() {
-                let beyond = distance[at as usize].saturating_add(1);
+                let next_distance = distance[at as usize].saturating_add(1);
                 for edge in self.leaving(at).iter().filter(|edge| !edge.failed) {
-                    let there = &mut distance[edge.to as usize];
-                    if *there == FAR && beyond < FAR {
-                        *there = beyond;
+                    let entry = &mut distance[edge.to as usize];
+                    if *entry == FAR && next_distance < FAR {
+                        *entry = next_distance;
                         queue.push_back(edge.to);
                     }
                 }
             }
             let segments = std::iter::repeat_with(OnceLock::new).take(self.from.len()).collect();
-            Box::new(Reach { distance: distance.into(), segments })
+            Box::new(DistanceTable { distance: distance.into(), segments })
         }))
     }
 
-    fn ways(
+    fn search_paths(
         &self,
         fabric: &Fabric,
-        reach: &Reach,
+        distances: &DistanceTable,
         (from, to): (u32, u32),
         ecmp: Ecmp,
         weight: impl FnMut(u32, u32) -> u64,
@@ -233,7 +235,7 @@ impl Network {
         if from == to {
             return Some(Segment::empty());
         }
-        let length = reach.distance.get(to as usize).copied().filter(|&d| d != FAR)?;
+        let length = distances.distance.get(to as usize).copied().filter(|&d| d != FAR)?;
         let mut dense: FxHashMap<u32, u32> = FxHashMap::default();
         dense.insert(to, 0);
         let mut layer = vec![to];
@@ -241,7 +243,7 @@ impl Network {
         for distance in (0..length).rev() {
             let mut before = Vec::new();
             for &state in &layer {
-                for edge in self.leaving(state).iter().filter(|edge| reach.distance[edge.to as usize] == distance) {
+                for edge in self.leaving(state).iter().filter(|edge| distances.distance[edge.to as usize] == distance) {
                     let (previous, arriving) = (edge.to, edge.back);
                     let link = fabric.link(arriving);
                     if link.failed {
@@ -256,9 +258,9 @@ impl Network {
                         from: number,
                         to: dense[&state],
                         link: arriving.0,
-                        multiple: Multiple { out: edge.multiple.into, into: edge.multiple.out },
+                        multiple: Multiplicity { out: edge.multiple.into, into: edge.multiple.out },
                         layer: u32::from(distance),
-                        bandwidth: comparable(link.bandwidth),
+                        bandwidth: bandwidth_key(link.bandwidth),
                         latency: link.latency.0,
                     });
                 }
@@ -266,6 +268,6 @@ impl Network {
             layer = before;
         }
         steps.sort_by_key(|step| (step.layer, step.link));
-        settle(dense.len(), *dense.get(&from)?, &[0], &steps, ecmp, weight)
+        select_paths(dense.len(), *dense.get(&from)?, &[0], &steps, ecmp, weight)
     }
 }

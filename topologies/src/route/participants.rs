@@ -28,14 +28,14 @@ impl Participants {
 
 /// Devices that may relay.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Relaying<'p> {
+pub(super) enum RelaySet<'p> {
     /// Any rank of the fabric.
     AnyRank,
     /// Only these.
     Among(&'p Participants),
 }
 
-impl Relaying<'_> {
+impl RelaySet<'_> {
     pub fn allows(self, device: NodeId) -> bool {
         match self {
             Self::AnyRank => true,

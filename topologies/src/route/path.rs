@@ -30,7 +30,7 @@ impl Share {
     }
 
     /// Sum of two shares of one flow, at most the whole.
-    pub(super) fn plus(self, other: Self) -> Self {
+    pub(super) fn saturating_add(self, other: Self) -> Self {
         let ((a, b), (c, d)) = (self.wide(), other.wide());
         Self::new(a * d + c * b, b * d).unwrap_or(Self::WHOLE)
     }
@@ -47,9 +47,9 @@ impl Share {
 
     /// The largest bandwidth of a whole flow whose share fits into `bandwidth`.
     #[must_use]
-    pub fn whole_of(self, bandwidth: Bandwidth) -> Bandwidth {
-        let whole = u128::from(bandwidth.0) * u128::from(self.denominator) / u128::from(self.numerator.max(1));
-        Bandwidth(u64::try_from(whole).unwrap_or(u64::MAX))
+    pub fn whole_bandwidth(self, bandwidth: Bandwidth) -> Bandwidth {
+        let link_bandwidth = u128::from(bandwidth.0) * u128::from(self.denominator) / u128::from(self.numerator.max(1));
+        Bandwidth(u64::try_from(link_bandwidth).unwrap_or(u64::MAX))
     }
 }
 

@@ -13,69 +13,72 @@
 
 use std::cmp::Reverse;
 
-use super::inside::Inside;
+use super::island_routes::IslandRoute;
 use super::segment::Segment;
 use super::shape::Shape;
 use super::{PathClass, RouteOptions};
 use crate::LinkKind;
 use crate::fabric::NodeKind;
 
-/// The route from one GPU to another through a third, if it is preferred to the route over links alone (`other`).
-/// `place` is the rank of a candidate among those of the call, `None` if it is not one; the lowest rank breaks ties.
-pub(super) fn relayed(
+/// The route from one GPU to another through a third, if it is preferred to the route over links alone (`direct`).
+/// `rank` is the rank of a candidate among those of the call, `None` if it is not one; the lowest rank breaks ties.
+pub(super) fn find_relay_route(
     shape: &Shape,
     (from, to): (u32, u32),
     options: &RouteOptions,
-    other: Option<&Inside>,
-    place: impl Fn(u32) -> Option<u32>,
-) -> Option<Inside> {
+    direct: Option<&IslandRoute>,
+    rank: impl Fn(u32) -> Option<u32>,
+) -> Option<IslandRoute> {
     let joins = |node: u32| shape.node(node).kind == NodeKind::Gpu && shape.node(node).relays;
-    let is_nearer = other.is_some_and(|way| way.class <= PathClass::Nvb);
+    let is_nearer = direct.is_some_and(|route| route.class <= PathClass::Nvb);
     if from == to || is_nearer || !options.peer_access() || !joins(from) || !joins(to) {
         return None;
     }
     let host = shape.node(from).host;
-    let by = |middle: u32| {
-        let stands_between = middle != from && middle != to && joins(middle) && shape.node(middle).host == host;
-        if !stands_between || !shape.takes_part(middle) {
+    let relay_through = |middle: u32| {
+        let is_between = middle != from && middle != to && joins(middle) && shape.node(middle).host == host;
+        if !is_between || !shape.can_relay(middle) {
             return None;
         }
-        let place = place(middle)?;
-        Some((straight(shape, from, middle, options)?.followed_by(&straight(shape, middle, to, options)?), place))
+        let rank = rank(middle)?;
+        Some((
+            direct_nvlinks(shape, from, middle, options)?.followed_by(&direct_nvlinks(shape, middle, to, options)?),
+            rank,
+        ))
     };
     let mut middles: Vec<u32> = nvlinks(shape, from).map(|link| shape.link(link).to).collect();
     middles.sort_unstable();
     middles.dedup();
-    let ways: Vec<(Segment, u32)> = middles.into_iter().filter_map(by).collect();
-    if ways.is_empty() {
+    let candidates: Vec<(Segment, u32)> = middles.into_iter().filter_map(relay_through).collect();
+    if candidates.is_empty() {
         return None;
     }
-    let built = straight(shape.as_built(), from, to, options).map_or(u64::MAX, |link| link.rate);
-    let least = other.map_or(0, |way| way.segment.rate);
-    let permitted = ways.iter().filter(|(way, _)| (least..=built).contains(&way.rate));
-    let best = permitted.min_by_key(|(way, place)| (Reverse(way.rate), way.latency, *place));
+    let built = direct_nvlinks(shape.as_built(), from, to, options).map_or(u64::MAX, |link| link.rate);
+    let min_rate = direct.map_or(0, |route| route.segment.rate);
+    let permitted = candidates.iter().filter(|(route, _)| (min_rate..=built).contains(&route.rate));
+    let best = permitted.min_by_key(|(route, rank)| (Reverse(route.rate), route.latency, *rank));
     let best = best.or_else(|| {
-        let narrowest = || ways.iter().min_by_key(|(way, place)| (way.rate, way.latency, *place));
-        other.is_none().then(narrowest).flatten()
+        let narrowest = || candidates.iter().min_by_key(|(route, rank)| (route.rate, route.latency, *rank));
+        direct.is_none().then(narrowest).flatten()
     });
-    best.map(|(segment, _)| Inside { class: PathClass::Nvb, segment: segment.clone() })
+    best.map(|(segment, _)| IslandRoute { class: PathClass::Nvb, segment: segment.clone() })
 }
 
 /// The direct NVLinks from one GPU to another, as one segment.
-fn straight(shape: &Shape, from: u32, to: u32, options: &RouteOptions) -> Option<Segment> {
-    let way = shape.between(from, to, options)?;
-    (way.class == PathClass::Nvl && way.segment.hops == 1).then(|| way.segment.clone())
+fn direct_nvlinks(shape: &Shape, from: u32, to: u32, options: &RouteOptions) -> Option<Segment> {
+    let route = shape.route_between(from, to, options)?;
+    (route.class == PathClass::Nvl && route.segment.hops == 1).then(|| route.segment.clone())
 }
 
 /// NVLinks that leave a device and have not failed.
 fn nvlinks(shape: &Shape, from: u32) -> impl Iterator<Item = u32> {
-    let links = shape.leaving(from).iter().copied();
+    let links = shape.outgoing_links(from).iter().copied();
     links.filter(|&link| shape.link(link).kind == LinkKind::Nvlink && !shape.link(link).failed)
 }
 
 /// Returns true if some GPU of a shape could relay between two others.
-pub(super) fn is_possible(shape: &Shape) -> bool {
-    let joins = |node: u32| shape.node(node).kind == NodeKind::Gpu && shape.takes_part(node);
+pub(super) fn can_relay(shape: &Shape) -> bool {
+    let joins = |node: u32| shape.node(node).kind == NodeKind::Gpu && shape.can_relay(node);
     let mut links = (0..shape.link_count()).map(|link| shape.link(link));
     links.any(|link| link.kind == LinkKind::Nvlink && joins(link.from) && joins(link.to))
 }

@@ -9,13 +9,13 @@ use std::sync::OnceLock;
 use rustc_hash::FxHasher;
 
 use super::attach::{Attachment, entry, exit};
-use super::inside::Inside;
+use super::island_routes::IslandRoute;
 use super::islands::Islands;
 use super::network::Network;
-use super::participants::{Participants, Relaying};
+use super::participants::{Participants, RelaySet};
 use super::path::{Hop, Path, PathTable, Share, Staging, Summary};
-use super::segment::{MOST_WAYS, Segment, comparable, picos, stated};
-use super::{Ecmp, Links, PathClass, RouteOptions, reason, relay};
+use super::segment::{MAX_PATHS, Segment, bandwidth_key, picos, to_bandwidth};
+use super::{Ecmp, LinkListing, PathClass, RouteOptions, relay, unreachable_reason};
 use crate::fabric::NodeKind;
 use crate::{Error, Fabric, LinkId, LinkKind, NodeId, Result};
 
@@ -49,7 +49,7 @@ pub(super) struct Candidate {
 }
 
 /// Connection between ports of two islands.
-struct Across {
+struct NetworkCrossing {
     out: LinkId,
     back: LinkId,
     /// Forwarding devices at both ends; `None` for a direct cable between the islands.
@@ -62,16 +62,16 @@ impl<'f> Router<'f> {
     /// Creates a router. It reads the structure of the fabric and runs no search.
     #[must_use]
     pub fn new(fabric: &'f Fabric, options: RouteOptions) -> Self {
-        Self::listing(fabric, options, Links::Each)
+        Self::with_link_listing(fabric, options, LinkListing::All)
     }
 
     /// Variant of [`Router::new`] that lists representative links of the network; a time simulation needs no more. If
     /// flows are hashed, all links are listed, because each flow uses its own.
     #[must_use]
-    pub fn listing(fabric: &'f Fabric, options: RouteOptions, listed: Links) -> Self {
+    pub fn with_link_listing(fabric: &'f Fabric, options: RouteOptions, listed: LinkListing) -> Self {
         let (names, relays, ranks) = (OnceLock::new(), OnceLock::new(), OnceLock::new());
         let options = options.within(fabric.routing());
-        let listed = if options.ecmp == Ecmp::Averaged { listed } else { Links::Each };
+        let listed = if options.ecmp == Ecmp::Averaged { listed } else { LinkListing::All };
         Self {
             fabric,
             options,
@@ -86,7 +86,7 @@ impl<'f> Router<'f> {
     /// Links that this link represents, including itself, in ascending order: all carry an equal share of every flow.
     /// `None` if it represents only itself.
     #[must_use]
-    pub fn alike(&self, link: LinkId) -> Option<&[LinkId]> {
+    pub fn represented_links(&self, link: LinkId) -> Option<&[LinkId]> {
         self.network.members(link)
     }
 
@@ -107,26 +107,26 @@ impl<'f> Router<'f> {
     /// # Errors
     /// [`Error::Unreachable`] with the reason if no usable path exists.
     pub fn path(&self, from: NodeId, to: NodeId) -> Result<Path> {
-        self.path_of_flow(from, to, 0)
+        self.flow_path(from, to, 0)
     }
 
-    /// The path of one of several flows between two devices; `flow` matters only for [`Ecmp::Hashed`].
+    /// The path of one of several flows between two devices; `flow_hash` matters only for [`Ecmp::Hashed`].
     ///
     /// # Errors
     /// [`Error::Unreachable`] as in [`Router::path`].
-    pub fn path_of_flow(&self, from: NodeId, to: NodeId, flow: u64) -> Result<Path> {
+    pub fn flow_path(&self, from: NodeId, to: NodeId, flow: u64) -> Result<Path> {
         let mut hops = Vec::new();
         let Summary { class, bandwidth, latency, staging } = self.route_into(from, to, flow, &mut hops)?;
         Ok(Path { hops, class, bandwidth, latency, staging })
     }
 
-    /// Appends the path from one device to another to `hops`. Variant of [`Router::path_of_flow`] without an allocation
+    /// Appends the path from one device to another to `hops`. Variant of [`Router::flow_path`] without an allocation
     /// of its own.
     ///
     /// # Errors
     /// [`Error::Unreachable`] as in [`Router::path`]; `hops` is unchanged in that case.
     pub fn route_into(&self, from: NodeId, to: NodeId, flow: u64, hops: &mut Vec<Hop>) -> Result<Summary> {
-        self.find((from, to), flow, Relaying::AnyRank, hops).ok_or_else(|| self.unreachable(from, to))
+        self.find((from, to), flow, RelaySet::AnyRank, hops).ok_or_else(|| self.unreachable(from, to))
     }
 
     /// The path from one device to another for the ranks of a call. Only GPUs that participate in the call replace
@@ -134,32 +134,32 @@ impl<'f> Router<'f> {
     ///
     /// # Errors
     /// [`Error::Unreachable`] as in [`Router::path`].
-    pub fn path_among(&self, participants: &Participants, from: NodeId, to: NodeId) -> Result<Path> {
+    pub fn path_for_participants(&self, participants: &Participants, from: NodeId, to: NodeId) -> Result<Path> {
         let mut hops = Vec::new();
         let Summary { class, bandwidth, latency, staging } =
-            self.route_among(participants, (from, to), 0, &mut hops)?;
+            self.route_for_participants(participants, (from, to), 0, &mut hops)?;
         Ok(Path { hops, class, bandwidth, latency, staging })
     }
 
-    /// Appends the path of [`Router::path_among`] to `hops`, for one of several flows.
+    /// Appends the path of [`Router::path_for_participants`] to `hops`, for one of several flows.
     ///
     /// # Errors
     /// [`Error::Unreachable`] as in [`Router::path`]; `hops` is unchanged in that case.
-    pub fn route_among(
+    pub fn route_for_participants(
         &self,
         participants: &Participants,
         (from, to): (NodeId, NodeId),
         flow: u64,
         hops: &mut Vec<Hop>,
     ) -> Result<Summary> {
-        let found = self.find((from, to), flow, Relaying::Among(participants), hops);
+        let found = self.find((from, to), flow, RelaySet::Among(participants), hops);
         found.ok_or_else(|| self.unreachable(from, to))
     }
 
     /// Returns true if the participants of a call can affect its routes, because some GPU could replace an NVLink.
     #[must_use]
     pub fn has_relays(&self) -> bool {
-        *self.relays.get_or_init(|| self.islands.shapes.iter().any(relay::is_possible))
+        *self.relays.get_or_init(|| self.islands.shapes.iter().any(relay::can_relay))
     }
 
     /// GPUs on a path to `to` that store the flow in their memory and forward it, each with the share of the flow that
@@ -177,22 +177,22 @@ impl<'f> Router<'f> {
     /// Pairs of these devices without a path from the first to the second, in order, at most `most` of them. All checks
     /// of whether a call can run use this definition of reachability.
     #[must_use]
-    pub fn unreachable_pairs(&self, devices: &[NodeId], most: usize) -> Vec<(NodeId, NodeId)> {
+    pub fn unreachable_pairs(&self, devices: &[NodeId], limit: usize) -> Vec<(NodeId, NodeId)> {
         let participants = Participants::new(devices);
         let mut hops = Vec::new();
         let mut is_cut_off = |&(from, to): &(NodeId, NodeId)| {
             hops.clear();
-            self.find((from, to), 0, Relaying::Among(&participants), &mut hops).is_none()
+            self.find((from, to), 0, RelaySet::Among(&participants), &mut hops).is_none()
         };
         let pairs = devices.iter().flat_map(|&from| devices.iter().map(move |&to| (from, to)));
-        pairs.filter(|pair| is_cut_off(pair)).take(most).collect()
+        pairs.filter(|pair| is_cut_off(pair)).take(limit).collect()
     }
 
     fn unreachable(&self, from: NodeId, to: NodeId) -> Error {
         Error::Unreachable {
             from: self.fabric.node(from).id.to_string(),
             to: self.fabric.node(to).id.to_string(),
-            reason: reason::of(self.fabric, from, to),
+            reason: unreachable_reason::explain_unreachable(self.fabric, from, to),
         }
     }
 
@@ -204,25 +204,30 @@ impl<'f> Router<'f> {
         table.ends.reserve(gpus.len());
         table.summaries.reserve(gpus.len());
         for &to in gpus {
-            table.summaries.push(self.find((from, to), 0, Relaying::AnyRank, &mut table.hops));
+            table.summaries.push(self.find((from, to), 0, RelaySet::AnyRank, &mut table.hops));
             table.ends.push(table.hops.len() as u32);
         }
         table
     }
 
     /// The route between two devices of an island that does not use the network.
-    pub(super) fn inside(&self, island: u32, (x, y): (u32, u32), relaying: Relaying<'_>) -> Option<Cow<'_, Inside>> {
+    pub(super) fn route_in_island(
+        &self,
+        island: u32,
+        (x, y): (u32, u32),
+        relaying: RelaySet<'_>,
+    ) -> Option<Cow<'_, IslandRoute>> {
         let shape = self.islands.shape(island);
-        let way = shape.between(x, y, &self.options);
-        let place = |middle: u32| {
+        let route = shape.route_between(x, y, &self.options);
+        let rank = |middle: u32| {
             let device = self.islands.node(island, middle);
-            relaying.allows(device).then(|| self.rank_of(device)).flatten()
+            relaying.allows(device).then(|| self.rank(device)).flatten()
         };
-        relay::relayed(shape, (x, y), &self.options, way.as_deref(), place).map(Cow::Owned).or(way)
+        relay::find_relay_route(shape, (x, y), &self.options, route.as_deref(), rank).map(Cow::Owned).or(route)
     }
 
     /// The rank of a device; `None` if it is no rank.
-    fn rank_of(&self, device: NodeId) -> Option<u32> {
+    fn rank(&self, device: NodeId) -> Option<u32> {
         let ranks = self.ranks.get_or_init(|| {
             let mut ranks = vec![u32::MAX; self.fabric.node_count()];
             for (&gpu, rank) in self.fabric.gpus().iter().zip(0..) {
@@ -239,40 +244,40 @@ impl<'f> Router<'f> {
         &self,
         (from, to): (NodeId, NodeId),
         flow: u64,
-        relaying: Relaying<'_>,
+        relaying: RelaySet<'_>,
         hops: &mut Vec<Hop>,
     ) -> Option<Summary> {
         if from == to {
             return Some(Summary::LOCAL);
         }
-        let (a, b) = (self.islands.of(from), self.islands.of(to));
+        let (a, b) = (self.islands.island_of(from), self.islands.island_of(to));
         let start = hops.len();
         if a == b {
             let (x, y) = (self.islands.local(from), self.islands.local(to));
-            if let Some(way) = self.inside(a, (x, y), relaying) {
-                let flow = self.flow(from, to, flow);
-                self.write_inside(a, &way.segment, flow, hops);
+            if let Some(route) = self.route_in_island(a, (x, y), relaying) {
+                let flow = self.flow_hash(from, to, flow);
+                self.write_inside(a, &route.segment, flow, hops);
                 let bandwidth = self.bandwidth(&hops[start..]);
                 let is_staged = self.islands.shape(a).is_staged(x, y, &self.options);
                 let out = is_staged.then(|| self.last_cpu(&hops[start..])).flatten();
                 let staging = Staging { out, into: None };
-                return Some(Summary { class: way.class, bandwidth, latency: picos(way.segment.latency), staging });
+                return Some(Summary { class: route.class, bandwidth, latency: picos(route.segment.latency), staging });
             }
         }
-        let ways = self.through_network(from, to);
-        let first = ways.first()?;
-        let flow = self.flow(from, to, flow);
-        let total = ways.iter().map(|way| self.ways(way)).fold(0, u64::saturating_add);
+        let candidates = self.network_candidates(from, to);
+        let first = candidates.first()?;
+        let flow = self.flow_hash(from, to, flow);
+        let total = candidates.iter().map(|candidate| self.path_count(candidate)).fold(0, u64::saturating_add);
         // With representative links, many paths have few links: out of several ports and into several.
-        let most = if self.network.lists_alike() { u32::MAX.into() } else { MOST_WAYS };
-        if let ([only], true) = (&ways[..], total <= most || flow.is_some()) {
+        let max_paths = if self.network.has_representatives() { u32::MAX.into() } else { MAX_PATHS };
+        if let ([only], true) = (&candidates[..], total <= max_paths || flow.is_some()) {
             self.write(from, to, only, flow, hops);
-        } else if flow.is_some() || total > most {
-            let flow = flow.unwrap_or_else(|| self.hash_of_flow(from, to, 0, 0));
-            let chosen = self.chosen(&ways, flow)?;
+        } else if flow.is_some() || total > max_paths {
+            let flow = flow.unwrap_or_else(|| self.hash_flow(from, to, 0, 0));
+            let chosen = self.select_by_hash(&candidates, flow)?;
             self.write(from, to, chosen, Some(flow), hops);
         } else {
-            self.write_shared(from, to, &ways, total, hops);
+            self.write_shared(from, to, &candidates, total, hops);
         }
         let latency = self.latency(first);
         let bandwidth = self.bandwidth(&hops[start..]);
@@ -281,17 +286,17 @@ impl<'f> Router<'f> {
     }
 
     /// Staging of a route through the network in host memory, next to the sender and next to the receiver.
-    fn staging(&self, from: NodeId, to: NodeId, way: &Candidate, hops: &[Hop]) -> Staging {
-        let (a, b) = (self.islands.of(from), self.islands.of(to));
-        let (near, far) = (self.islands.shape(a), self.islands.shape(b));
+    fn staging(&self, from: NodeId, to: NodeId, candidate: &Candidate, hops: &[Hop]) -> Staging {
+        let (a, b) = (self.islands.island_of(from), self.islands.island_of(to));
+        let (source_shape, target_shape) = (self.islands.shape(a), self.islands.shape(b));
         let port = |shape: &super::shape::Shape, port: u32| shape.ports().get(port as usize).map(|port| port.node);
-        let leaves =
-            port(near, way.exit.port).is_some_and(|at| near.is_staged(self.islands.local(from), at, &self.options));
-        let comes =
-            port(far, way.entry.port).is_some_and(|at| far.is_staged(at, self.islands.local(to), &self.options));
+        let leaves = port(source_shape, candidate.exit.port)
+            .is_some_and(|at| source_shape.is_staged(self.islands.local(from), at, &self.options));
+        let enters = port(target_shape, candidate.entry.port)
+            .is_some_and(|at| target_shape.is_staged(at, self.islands.local(to), &self.options));
         Staging {
             out: leaves.then(|| self.first_cpu(hops)).flatten(),
-            into: comes.then(|| self.last_cpu(hops)).flatten(),
+            into: enters.then(|| self.last_cpu(hops)).flatten(),
         }
     }
 
@@ -305,30 +310,36 @@ impl<'f> Router<'f> {
     }
 
     /// Connection from a port of one island to a port of another; `None` if the network does not join them.
-    fn across(&self, (a, exit): (u32, &Attachment), (b, entry): (u32, &Attachment)) -> Option<Across> {
+    fn network_crossing(
+        &self,
+        (a, exit): (u32, &Attachment),
+        (b, entry): (u32, &Attachment),
+    ) -> Option<NetworkCrossing> {
         let (out, back) = (self.islands.port(a, exit.port), self.islands.port(b, entry.port).reverse());
         if out == back {
-            return Some(Across { out, back, switches: None, links: 0 });
+            return Some(NetworkCrossing { out, back, switches: None, links: 0 });
         }
-        let switches = (self.network.at(self.fabric.link(out).to)?, self.network.at(self.fabric.link(back).from)?);
+        let switches =
+            (self.network.number(self.fabric.link(out).to)?, self.network.number(self.fabric.link(back).from)?);
         let links = self.network.distance(switches.0, switches.1)? + 1;
-        Some(Across { out, back, switches: Some(switches), links })
+        Some(NetworkCrossing { out, back, switches: Some(switches), links })
     }
 
     /// Equal-cost candidates through the network.
-    pub(super) fn through_network(&self, from: NodeId, to: NodeId) -> Vec<Candidate> {
-        let (a, b) = (self.islands.of(from), self.islands.of(to));
-        let near = self.islands.shape(a).attachments(self.islands.local(from), &self.options);
-        let far = self.islands.shape(b).attachments(self.islands.local(to), &self.options);
-        let exits = &near.exits;
+    pub(super) fn network_candidates(&self, from: NodeId, to: NodeId) -> Vec<Candidate> {
+        let (a, b) = (self.islands.island_of(from), self.islands.island_of(to));
+        let source_attachments = self.islands.shape(a).attachments(self.islands.local(from), &self.options);
+        let target_attachments = self.islands.shape(b).attachments(self.islands.local(to), &self.options);
+        let exits = &source_attachments.exits;
         let mut best: Vec<Candidate> = Vec::new();
-        let leads = |entry: &Attachment| exits.iter().any(|exit| self.across((a, exit), (b, entry)).is_some());
-        for entry in self.entries(far, b, leads).iter() {
+        let leads =
+            |entry: &Attachment| exits.iter().any(|exit| self.network_crossing((a, exit), (b, entry)).is_some());
+        for entry in self.entries(target_attachments, b, leads).iter() {
             for exit in exits {
                 if best.first().is_some_and(|best| best.key.0 < exit.tier) {
                     break;
                 }
-                let Some(across) = self.across((a, exit), (b, entry)) else { continue };
+                let Some(across) = self.network_crossing((a, exit), (b, entry)) else { continue };
                 let key = (
                     exit.tier.max(entry.tier),
                     across.links,
@@ -336,7 +347,7 @@ impl<'f> Router<'f> {
                     exit.class.max(entry.class),
                     exit.hops + entry.hops + across.links - 1,
                 );
-                let Across { out, back, switches, .. } = across;
+                let NetworkCrossing { out, back, switches, .. } = across;
                 let candidate = Candidate { exit: *exit, entry: *entry, out, back, switches, key };
                 match best.first().map(|best| candidate.key.cmp(&best.key)) {
                     Some(std::cmp::Ordering::Greater) => {}
@@ -349,107 +360,127 @@ impl<'f> Router<'f> {
             }
         }
         if best.first().is_some_and(|best| best.exit.foreign > 0) {
-            self.take_stand_ins(&mut best, near.stand_ins, a);
+            self.limit_substitute_ports(&mut best, source_attachments.substitutes, a);
         }
-        self.fastest_together(from, to, best)
+        self.select_fastest_set(from, to, best)
     }
 
     /// Smallest bandwidth of a link on the paths of a candidate.
-    pub(super) fn narrowest(&self, way: &Candidate) -> u64 {
-        let middle = self.middle(way).map_or(u64::MAX, |segment| segment.bandwidth);
-        way.exit.bandwidth.min(middle).min(self.tail(way).0)
+    pub(super) fn min_link_bandwidth(&self, candidate: &Candidate) -> u64 {
+        let middle = self.network_segment(candidate).map_or(u64::MAX, |segment| segment.bandwidth);
+        candidate.exit.bandwidth.min(middle).min(self.receiver_segment(candidate).0)
     }
 
     /// Selects, among equal-cost candidates, the set over which the whole flow is fastest. Each set consists of the
     /// lowest-latency candidates above a bandwidth threshold.
-    fn fastest_together(&self, from: NodeId, to: NodeId, ways: Vec<Candidate>) -> Vec<Candidate> {
-        if ways.len() < 2 {
-            return ways;
+    fn select_fastest_set(&self, from: NodeId, to: NodeId, candidates: Vec<Candidate>) -> Vec<Candidate> {
+        if candidates.len() < 2 {
+            return candidates;
         }
-        let mut asked: Vec<u64> = ways.iter().map(|way| self.narrowest(way)).collect();
-        asked.sort_unstable_by_key(|&bandwidth| Reverse(bandwidth));
-        asked.dedup();
-        let soonest = |least: u64| {
-            let mut wide: Vec<Candidate> = ways.iter().filter(|way| self.narrowest(way) >= least).copied().collect();
-            let latency = wide.iter().map(|way| self.latency(way)).min();
-            wide.retain(|way| Some(self.latency(way)) == latency);
+        let mut thresholds: Vec<u64> = candidates.iter().map(|candidate| self.min_link_bandwidth(candidate)).collect();
+        thresholds.sort_unstable_by_key(|&bandwidth| Reverse(bandwidth));
+        thresholds.dedup();
+        let fastest_above = |min_bandwidth: u64| {
+            let mut wide: Vec<Candidate> = candidates
+                .iter()
+                .filter(|candidate| self.min_link_bandwidth(candidate) >= min_bandwidth)
+                .copied()
+                .collect();
+            let latency = wide.iter().map(|candidate| self.latency(candidate)).min();
+            wide.retain(|candidate| Some(self.latency(candidate)) == latency);
             wide
         };
         // A hashed flow uses a single candidate.
-        if let Some(&widest) = asked.first().filter(|_| asked.len() == 1 || self.options.ecmp != Ecmp::Averaged) {
-            return soonest(widest);
+        if let Some(&widest) =
+            thresholds.first().filter(|_| thresholds.len() == 1 || self.options.ecmp != Ecmp::Averaged)
+        {
+            return fastest_above(widest);
         }
-        let rate = |ways: &[Candidate]| {
+        let rate = |candidates: &[Candidate]| {
             let mut hops = Vec::new();
-            let total = ways.iter().map(|way| self.ways(way)).fold(0, u64::saturating_add);
-            self.write_shared(from, to, ways, total, &mut hops);
-            self.reached(&hops, |link| self.known_rate(link)).map_or(u64::MAX, |bandwidth| bandwidth.0)
+            let total = candidates.iter().map(|candidate| self.path_count(candidate)).fold(0, u64::saturating_add);
+            self.write_shared(from, to, candidates, total, &mut hops);
+            self.flow_bandwidth(&hops, |link| self.nominal_bandwidth(link)).map_or(u64::MAX, |bandwidth| bandwidth.0)
         };
-        let sets = asked.into_iter().map(soonest);
+        let sets = thresholds.into_iter().map(fastest_above);
         // `max_by_key` returns the last of equal elements, so the widest come last.
-        let best = sets.rev().max_by_key(|ways| rate(ways));
+        let best = sets.rev().max_by_key(|candidates| rate(candidates));
         best.unwrap_or_default()
     }
 
     /// The candidate that a flow selects among several.
-    fn chosen<'w>(&self, ways: &'w [Candidate], flow: u64) -> Option<&'w Candidate> {
-        let ends = |way: &Candidate| (self.fabric.ends(way.out), self.fabric.ends(way.back));
-        let weighed = ways.iter().enumerate().map(|(place, way)| {
-            let parallel = ways.iter().take(place).filter(|other| ends(other) == ends(way)).count() as u32;
-            (self.weight(self.weight(flow, way.out, parallel), way.back, 0), way)
+    fn select_by_hash<'w>(&self, candidates: &'w [Candidate], flow: u64) -> Option<&'w Candidate> {
+        let ends = |candidate: &Candidate| (self.fabric.ends(candidate.out), self.fabric.ends(candidate.back));
+        let weighed = candidates.iter().enumerate().map(|(index, candidate)| {
+            let parallel = candidates.iter().take(index).filter(|other| ends(other) == ends(candidate)).count() as u32;
+            (self.weight(self.weight(flow, candidate.out, parallel), candidate.back, 0), candidate)
         });
-        weighed.max_by_key(|&(weight, way)| (weight, Reverse(way.out), Reverse(way.back))).map(|(_, way)| way)
+        weighed
+            .max_by_key(|&(weight, candidate)| (weight, Reverse(candidate.out), Reverse(candidate.back)))
+            .map(|(_, candidate)| candidate)
     }
 
     /// Bandwidth and latency of the receiving side. If one cable joins the islands, its latency belongs to the sending
     /// side.
-    fn tail(&self, way: &Candidate) -> (u64, u64) {
-        match way.switches {
-            Some(_) => (way.entry.bandwidth, way.entry.latency),
-            None => (way.entry.bandwidth, way.entry.latency.saturating_sub(self.fabric.link(way.back).latency.0)),
+    fn receiver_segment(&self, candidate: &Candidate) -> (u64, u64) {
+        match candidate.switches {
+            Some(_) => (candidate.entry.bandwidth, candidate.entry.latency),
+            None => (
+                candidate.entry.bandwidth,
+                candidate.entry.latency.saturating_sub(self.fabric.link(candidate.back).latency.0),
+            ),
         }
     }
 
-    fn middle(&self, way: &Candidate) -> Option<&Segment> {
-        let (near, far) = way.switches?;
+    fn network_segment(&self, candidate: &Candidate) -> Option<&Segment> {
+        let (from, to) = candidate.switches?;
         self.network
-            .segment(self.fabric, near, far, self.options.ecmp, |link, parallel| self.weight(0, LinkId(link), parallel))
+            .segment(self.fabric, from, to, self.options.ecmp, |link, parallel| self.weight(0, LinkId(link), parallel))
     }
 
     /// End-to-end latency.
-    pub(super) fn latency(&self, way: &Candidate) -> u64 {
-        way.exit.latency.saturating_add(self.net_latency(way)).saturating_add(self.tail(way).1)
+    pub(super) fn latency(&self, candidate: &Candidate) -> u64 {
+        candidate
+            .exit
+            .latency
+            .saturating_add(self.net_latency(candidate))
+            .saturating_add(self.receiver_segment(candidate).1)
     }
 
-    fn net_latency(&self, way: &Candidate) -> u64 {
-        self.middle(way).map_or(0, |segment| segment.latency)
+    fn net_latency(&self, candidate: &Candidate) -> u64 {
+        self.network_segment(candidate).map_or(0, |segment| segment.latency)
     }
 
-    fn ways(&self, way: &Candidate) -> u64 {
-        let middle = self.middle(way).map_or(1, |segment| segment.ways);
-        way.exit.ways.saturating_mul(middle).saturating_mul(way.entry.ways)
+    fn path_count(&self, candidate: &Candidate) -> u64 {
+        let middle = self.network_segment(candidate).map_or(1, |segment| segment.paths);
+        candidate.exit.path_count.saturating_mul(middle).saturating_mul(candidate.entry.path_count)
     }
 
     /// The segments inside the two islands.
-    fn ends(&self, from: NodeId, to: NodeId, way: &Candidate) -> Option<(Cow<'_, Inside>, Cow<'_, Inside>)> {
-        let (a, b) = (self.islands.of(from), self.islands.of(to));
-        let (_, first) = exit(self.islands.shape(a), self.islands.local(from), way.exit.port, &self.options)?;
-        let (_, last) = entry(self.islands.shape(b), self.islands.local(to), way.entry.port, &self.options)?;
+    fn island_segments(
+        &self,
+        from: NodeId,
+        to: NodeId,
+        candidate: &Candidate,
+    ) -> Option<(Cow<'_, IslandRoute>, Cow<'_, IslandRoute>)> {
+        let (a, b) = (self.islands.island_of(from), self.islands.island_of(to));
+        let (_, first) = exit(self.islands.shape(a), self.islands.local(from), candidate.exit.port, &self.options)?;
+        let (_, last) = entry(self.islands.shape(b), self.islands.local(to), candidate.entry.port, &self.options)?;
         Some((first, last))
     }
 
     /// Writes the hops of a candidate with the shares of its segments, or a single path of it if the flow is hashed.
-    fn write(&self, from: NodeId, to: NodeId, way: &Candidate, flow: Option<u64>, hops: &mut Vec<Hop>) {
-        let Some((first, last)) = self.ends(from, to, way) else { return };
-        self.write_inside(self.islands.of(from), &first.segment, flow, hops);
-        hops.push(Hop { link: way.out, share: Share::WHOLE });
-        if way.switches.is_some() {
-            if let Some(middle) = self.middle(way) {
+    fn write(&self, from: NodeId, to: NodeId, candidate: &Candidate, flow: Option<u64>, hops: &mut Vec<Hop>) {
+        let Some((first, last)) = self.island_segments(from, to, candidate) else { return };
+        self.write_inside(self.islands.island_of(from), &first.segment, flow, hops);
+        hops.push(Hop { link: candidate.out, share: Share::WHOLE });
+        if candidate.switches.is_some() {
+            if let Some(middle) = self.network_segment(candidate) {
                 self.write_segment(middle, LinkId, flow, hops);
             }
-            hops.push(Hop { link: way.back, share: Share::WHOLE });
+            hops.push(Hop { link: candidate.back, share: Share::WHOLE });
         }
-        self.write_inside(self.islands.of(to), &last.segment, flow, hops);
+        self.write_inside(self.islands.island_of(to), &last.segment, flow, hops);
     }
 
     fn write_inside(&self, island: u32, segment: &Segment, flow: Option<u64>, hops: &mut Vec<Hop>) {
@@ -458,7 +489,7 @@ impl<'f> Router<'f> {
 
     fn write_segment(&self, segment: &Segment, id: impl Fn(u32) -> LinkId, flow: Option<u64>, hops: &mut Vec<Hop>) {
         match flow {
-            Some(flow) if segment.ways > 1 => segment.one_way(
+            Some(flow) if segment.paths > 1 => segment.visit_single_path(
                 |link, parallel| self.weight(flow, id(link), parallel),
                 |link| hops.push(Hop { link: id(link), share: Share::WHOLE }),
             ),
@@ -468,7 +499,7 @@ impl<'f> Router<'f> {
                     let link = id(part.link);
                     // Paths through different states of the same device list a link twice, in adjacent parts.
                     match hops.get_mut(start..).and_then(<[Hop]>::last_mut) {
-                        Some(last) if last.link == link => last.share = last.share.plus(part.share),
+                        Some(last) if last.link == link => last.share = last.share.saturating_add(part.share),
                         _ => hops.push(Hop { link, share: part.share }),
                     }
                 }
@@ -478,25 +509,25 @@ impl<'f> Router<'f> {
 
     /// Writes the hops of several candidates, each with its share of the flow; links that several of them use are
     /// written once.
-    fn write_shared(&self, from: NodeId, to: NodeId, ways: &[Candidate], total: u64, hops: &mut Vec<Hop>) {
+    fn write_shared(&self, from: NodeId, to: NodeId, candidates: &[Candidate], total: u64, hops: &mut Vec<Hop>) {
         // Representative links join classes of devices, so their ends are compared by class.
-        let place = |node: NodeId| self.network.at(node).ok_or(node);
+        let node_key = |node: NodeId| self.network.number(node).ok_or(node);
         let mut parts: Vec<(u32, LinkId, u64)> = Vec::new();
-        let mut own = Vec::new();
-        for way in ways {
-            own.clear();
-            self.write(from, to, way, None, &mut own);
-            let weight = self.ways(way);
+        let mut candidate_hops = Vec::new();
+        for candidate in candidates {
+            candidate_hops.clear();
+            self.write(from, to, candidate, None, &mut candidate_hops);
+            let weight = self.path_count(candidate);
             let mut depth = 0u32;
             let mut layer_ends = Vec::new();
-            for hop in &own {
+            for hop in &candidate_hops {
                 let (start, end) = self.fabric.ends(hop.link);
                 // A new layer begins when a link starts at an end of the current layer.
-                if layer_ends.contains(&place(start)) {
+                if layer_ends.contains(&node_key(start)) {
                     depth += 1;
                     layer_ends.clear();
                 }
-                layer_ends.push(place(end));
+                layer_ends.push(node_key(end));
                 // Counted in paths out of `total`. This is exact: the denominator of a segment's shares divides its
                 // number of paths.
                 let units = weight / u64::from(hop.share.denominator) * u64::from(hop.share.numerator);
@@ -514,34 +545,40 @@ impl<'f> Router<'f> {
 
     /// Maximum bandwidth of one flow over these links.
     fn bandwidth(&self, hops: &[Hop]) -> Option<crate::Bandwidth> {
-        self.reached(hops, |link| self.fabric.link(link).bandwidth)
+        self.flow_bandwidth(hops, |link| self.fabric.link(link).bandwidth)
     }
 
     /// Bandwidth of a link as known to route selection: inside islands, the bandwidth before any slowdown.
-    fn known_rate(&self, link: LinkId) -> Option<crate::Bandwidth> {
+    fn nominal_bandwidth(&self, link: LinkId) -> Option<crate::Bandwidth> {
         let (from, to) = self.fabric.ends(link);
         let link = self.fabric.link(link);
-        if self.islands.of(from) == self.islands.of(to) { link.built } else { link.bandwidth }
+        if self.islands.island_of(from) == self.islands.island_of(to) { link.nominal_bandwidth } else { link.bandwidth }
     }
 
     /// Maximum bandwidth of one flow over these links for the given link rates.
-    fn reached(&self, hops: &[Hop], rate: impl Fn(LinkId) -> Option<crate::Bandwidth>) -> Option<crate::Bandwidth> {
-        let reach = |hop: &Hop| match rate(hop.link) {
+    fn flow_bandwidth(
+        &self,
+        hops: &[Hop],
+        rate: impl Fn(LinkId) -> Option<crate::Bandwidth>,
+    ) -> Option<crate::Bandwidth> {
+        let hop_bandwidth = |hop: &Hop| match rate(hop.link) {
             Some(bandwidth) if hop.share == Share::WHOLE => bandwidth.0,
-            bandwidth => bandwidth.map_or(u64::MAX, |bandwidth| comparable(Some(hop.share.whole_of(bandwidth)))),
+            bandwidth => {
+                bandwidth.map_or(u64::MAX, |bandwidth| bandwidth_key(Some(hop.share.whole_bandwidth(bandwidth))))
+            }
         };
-        hops.iter().map(reach).min().and_then(stated)
+        hops.iter().map(hop_bandwidth).min().and_then(to_bandwidth)
     }
 
     /// The hash of a flow; `None` if flows are not hashed.
-    fn flow(&self, from: NodeId, to: NodeId, flow: u64) -> Option<u64> {
+    fn flow_hash(&self, from: NodeId, to: NodeId, flow: u64) -> Option<u64> {
         match self.options.ecmp {
             Ecmp::Averaged => None,
-            Ecmp::Hashed { seed } => Some(self.hash_of_flow(from, to, flow, seed)),
+            Ecmp::Hashed { seed } => Some(self.hash_flow(from, to, flow, seed)),
         }
     }
 
-    fn hash_of_flow(&self, from: NodeId, to: NodeId, flow: u64, seed: u64) -> u64 {
+    fn hash_flow(&self, from: NodeId, to: NodeId, flow: u64, seed: u64) -> u64 {
         mix(&[self.name(from), self.name(to), flow, seed])
     }
 

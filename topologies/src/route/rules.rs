@@ -38,7 +38,7 @@ pub(super) enum Access {
 
 /// Properties of a device that the rules use.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct At {
+pub(super) struct DeviceContext {
     pub kind: NodeKind,
     /// True for the source of the path, which may send over any of its links.
     pub is_source: bool,
@@ -47,36 +47,42 @@ pub(super) struct At {
     /// True where the device has a C2C link (as a Grace CPU does).
     pub has_c2c: bool,
     /// True for a GPU that carries MIG instances.
-    pub carries: bool,
+    pub carries_mig: bool,
 }
 
 /// The phase after crossing a link from `at` to `to`, and the class that this link requires; `None` if the device does
 /// not forward onto it.
-pub(super) fn step(access: Access, phase: Phase, at: At, link: LinkKind, to: At) -> Option<(Phase, PathClass)> {
+pub(super) fn step(
+    access: Access,
+    phase: Phase,
+    at: DeviceContext,
+    link: LinkKind,
+    to: DeviceContext,
+) -> Option<(Phase, PathClass)> {
     let nvlink = link == LinkKind::Nvlink;
     match access {
         Access::Direct => {
             let next = direct(phase, at, nvlink)?;
             let class = match (next, phase) {
                 (Phase::Bridged, Phase::Nvlink) => PathClass::Nvb,
-                (Phase::Relayed, Phase::Nvlink) => PathClass::Pxn.max(class_of(link, at, to)),
-                _ => class_of(link, at, to),
+                (Phase::Relayed, Phase::Nvlink) => PathClass::Pxn.max(link_class(link, at, to)),
+                _ => link_class(link, at, to),
             };
             // A relay only pays off if the GPU is nearer to the NIC than a CPU would be.
             (next != Phase::Relayed || class <= PathClass::Pxn).then_some((next, class))
         }
         Access::Staged => {
-            let forwards = at.is_source || at.carries || is_switch(at.kind) || at.kind == NodeKind::Cpu;
+            let forwards = at.is_source || at.carries_mig || is_switch(at.kind) || at.kind == NodeKind::Cpu;
             // NVLink between GPUs is peer access; NVLink to a CPU (POWER) is the path to host memory.
             let usable = !nvlink || at.kind == NodeKind::Cpu || to.kind == NodeKind::Cpu;
             let staged = phase == Phase::Mixed || at.kind == NodeKind::Cpu || to.kind == NodeKind::Cpu;
             let next = if staged { Phase::Mixed } else { Phase::Nvlink };
-            (forwards && usable).then(|| (next, class_of(link, at, to)))
+            (forwards && usable).then(|| (next, link_class(link, at, to)))
         }
     }
 }
 
-fn direct(phase: Phase, at: At, nvlink: bool) -> Option<Phase> {
+fn direct(phase: Phase, at: DeviceContext, nvlink: bool) -> Option<Phase> {
     if at.is_source {
         return Some(if nvlink { Phase::Nvlink } else { Phase::Mixed });
     }
@@ -87,7 +93,7 @@ fn direct(phase: Phase, at: At, nvlink: bool) -> Option<Phase> {
             (Phase::Relayed, false) => Some(Phase::Relayed),
             (Phase::Bridged, false) | (Phase::Relayed, true) => None,
         },
-        NodeKind::Gpu if at.carries => (phase == Phase::Mixed && !nvlink).then_some(Phase::Mixed),
+        NodeKind::Gpu if at.carries_mig => (phase == Phase::Mixed && !nvlink).then_some(Phase::Mixed),
         NodeKind::Gpu | NodeKind::Accelerator => match (phase, nvlink) {
             (Phase::Nvlink | Phase::Bridged, true) if at.kind == NodeKind::Accelerator => Some(Phase::Bridged),
             (Phase::Nvlink, false) if at.may_relay => Some(Phase::Relayed),
@@ -102,8 +108,8 @@ pub(super) fn is_switch(kind: NodeKind) -> bool {
     matches!(kind, NodeKind::Nvswitch | NodeKind::PcieSwitch | NodeKind::Switch)
 }
 
-fn class_of(link: LinkKind, a: At, b: At) -> PathClass {
-    let either = |test: fn(&At) -> bool| test(&a) || test(&b);
+fn link_class(link: LinkKind, a: DeviceContext, b: DeviceContext) -> PathClass {
+    let either = |test: fn(&DeviceContext) -> bool| test(&a) || test(&b);
     match link {
         LinkKind::Nvlink => PathClass::Nvl,
         LinkKind::C2c => PathClass::C2c,

@@ -1,19 +1,19 @@
 //! Equal-cost paths between two points: selection by bandwidth and latency, and the share of the flow on each link.
 //!
-//! A search returns all shortest paths as a layered graph of [`Step`]s. [`settle`] considers each bandwidth threshold:
+//! A search returns all shortest paths as a layered graph of [`Step`]s. [`select_paths`] considers each bandwidth threshold:
 //! it keeps the paths of at least that bandwidth, of these the ones with the lowest latency, and spreads the flow
 //! evenly over them. It selects the threshold at which the whole flow is fastest. A link that gains bandwidth therefore
 //! never draws a flow away from paths with a higher total, and a link that loses bandwidth is dropped where it would be
-//! the bottleneck. If a step represents several links ([`Multiple`]), each of them carries the stated share.
+//! the bottleneck. If a step represents several links ([`Multiplicity`]), each of them carries the stated share.
 
 use super::Ecmp;
-use super::alike::Multiple;
+use super::link_classes::Multiplicity;
 use super::path::Share;
 use crate::{Bandwidth, Picos};
 
 /// Maximum number of equal-cost paths that a flow is spread over; beyond it, one of them is used. The limit keeps
 /// shares small exact fractions.
-pub(super) const MOST_WAYS: u64 = 1 << 16;
+pub(super) const MAX_PATHS: u64 = 1 << 16;
 
 /// A link of the layered graph. States are dense numbers; steps are in order of travel.
 #[derive(Clone, Copy, Debug)]
@@ -22,7 +22,7 @@ pub(super) struct Step {
     pub to: u32,
     pub link: u32,
     /// Number of links that this step represents.
-    pub multiple: Multiple,
+    pub multiple: Multiplicity,
     /// Number of links between the source and `from`.
     pub layer: u32,
     pub bandwidth: u64,
@@ -42,11 +42,11 @@ pub(super) struct Part {
 
 /// Selection among equal-cost paths.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum Kept {
+pub(super) enum PathSelection {
     /// All paths.
     #[default]
     All,
-    /// One path, selected by link numbers, because there were more than [`MOST_WAYS`].
+    /// One path, selected by link numbers, because there were more than [`MAX_PATHS`].
     One,
 }
 
@@ -57,13 +57,13 @@ pub(super) struct Segment {
     /// Number of links that each byte crosses.
     pub hops: u32,
     /// Number of equal-cost paths.
-    pub ways: u64,
+    pub paths: u64,
     /// Smallest bandwidth of a link on the paths, in bytes per second; `u64::MAX` is unlimited.
     pub bandwidth: u64,
     /// Bandwidth of the flow over all its paths, in bytes per second; `u64::MAX` is unlimited.
     pub rate: u64,
     pub latency: u64,
-    pub kept: Kept,
+    pub selection: PathSelection,
 }
 
 impl Segment {
@@ -72,11 +72,11 @@ impl Segment {
         Self {
             parts: Box::default(),
             hops: 0,
-            ways: 1,
+            paths: 1,
             bandwidth: u64::MAX,
             rate: u64::MAX,
             latency: 0,
-            kept: Kept::All,
+            selection: PathSelection::All,
         }
     }
 
@@ -88,55 +88,55 @@ impl Segment {
         // States of the second segment are renumbered behind those of the first; both share the junction state.
         let (ending, starting) = (last.layer, first.layer);
         let states = self.parts.iter().map(|part| part.from.max(part.to)).max().unwrap_or_default();
-        let (meeting, beyond) = (states + 1, states + 2);
+        let (junction, offset) = (states + 1, states + 2);
         let before =
-            self.parts.iter().map(|part| Part { to: if part.layer == ending { meeting } else { part.to }, ..*part });
+            self.parts.iter().map(|part| Part { to: if part.layer == ending { junction } else { part.to }, ..*part });
         let after = next.parts.iter().map(|part| Part {
             layer: part.layer + self.hops,
-            from: if part.layer == starting { meeting } else { part.from + beyond },
-            to: part.to + beyond,
+            from: if part.layer == starting { junction } else { part.from + offset },
+            to: part.to + offset,
             ..*part
         });
         Self {
             parts: before.chain(after).collect(),
             hops: self.hops + next.hops,
-            ways: self.ways.saturating_mul(next.ways),
+            paths: self.paths.saturating_mul(next.paths),
             bandwidth: self.bandwidth.min(next.bandwidth),
             rate: self.rate.min(next.rate),
             latency: self.latency.saturating_add(next.latency),
-            kept: if self.kept == Kept::One { Kept::One } else { next.kept },
+            selection: if self.selection == PathSelection::One { PathSelection::One } else { next.selection },
         }
     }
 
     /// Visits the links of a single path. Each fork takes the link with the greatest `weight`, whose arguments are the
     /// link and its index among the remaining parallel links.
-    pub fn one_way(&self, mut weight: impl FnMut(u32, u32) -> u64, mut visit: impl FnMut(u32)) {
+    pub fn visit_single_path(&self, mut weight: impl FnMut(u32, u32) -> u64, mut visit: impl FnMut(u32)) {
         let mut state = None;
         let mut parts = &self.parts[..];
         while let Some(first) = parts.first() {
             let width = parts.iter().take_while(|part| part.layer == first.layer).count();
-            let (layer, rest) = parts.split_at(width);
+            let (layer, remaining) = parts.split_at(width);
             let open: Vec<&Part> = layer.iter().filter(|part| state.is_none_or(|state| part.from == state)).collect();
-            let weighed = open.iter().enumerate().map(|(place, part)| {
-                let parallel = open.iter().take(place).filter(|other| other.to == part.to).count() as u32;
+            let weighed = open.iter().enumerate().map(|(index, part)| {
+                let parallel = open.iter().take(index).filter(|other| other.to == part.to).count() as u32;
                 (weight(part.link, parallel), std::cmp::Reverse(part.link), part.to)
             });
             if let Some((_, std::cmp::Reverse(link), to)) = weighed.max() {
                 visit(link);
                 state = Some(to);
             }
-            parts = rest;
+            parts = remaining;
         }
     }
 }
 
 /// Bandwidth in the representation of the search; unlimited is the greatest value.
-pub(super) fn comparable(bandwidth: Option<Bandwidth>) -> u64 {
+pub(super) fn bandwidth_key(bandwidth: Option<Bandwidth>) -> u64 {
     bandwidth.map_or(u64::MAX, |bandwidth| bandwidth.0)
 }
 
-/// The reverse of [`comparable`].
-pub(super) fn stated(bandwidth: u64) -> Option<Bandwidth> {
+/// The reverse of [`bandwidth_key`].
+pub(super) fn to_bandwidth(bandwidth: u64) -> Option<Bandwidth> {
     (bandwidth != u64::MAX).then_some(Bandwidth(bandwidth))
 }
 
@@ -148,8 +148,8 @@ pub(super) fn picos(latency: u64) -> Picos {
 /// Selects the best of the equal-cost paths and distributes the flow over them. Returns `None` if no target is reached.
 ///
 /// `steps` are in order of travel; `source` and `targets` are states; `weight` selects a path if there are more than
-/// [`MOST_WAYS`]. For a hashed flow, which uses a single path, only the paths of maximum bandwidth are kept.
-pub(super) fn settle(
+/// [`MAX_PATHS`]. For a hashed flow, which uses a single path, only the paths of maximum bandwidth are kept.
+pub(super) fn select_paths(
     states: usize,
     source: u32,
     targets: &[u32],
@@ -157,27 +157,27 @@ pub(super) fn settle(
     ecmp: Ecmp,
     mut weight: impl FnMut(u32, u32) -> u64,
 ) -> Option<Segment> {
-    if let Some(single) = single_way(source, targets, steps) {
+    if let Some(single) = single_path(source, targets, steps) {
         return Some(single);
     }
     let mut widest = vec![0u64; states];
     *widest.get_mut(source as usize)? = u64::MAX;
     for step in steps {
-        let through = widest[step.from as usize].min(step.bandwidth);
+        let path_bandwidth = widest[step.from as usize].min(step.bandwidth);
         let to = &mut widest[step.to as usize];
-        *to = (*to).max(through);
+        *to = (*to).max(path_bandwidth);
     }
     let bandwidth = targets.iter().map(|&target| widest[target as usize]).max()?;
-    let mut asked = vec![bandwidth];
+    let mut thresholds = vec![bandwidth];
     if ecmp == Ecmp::Averaged {
-        asked.extend(steps.iter().map(|step| step.bandwidth).filter(|&other| other < bandwidth));
+        thresholds.extend(steps.iter().map(|step| step.bandwidth).filter(|&other| other < bandwidth));
     }
-    asked.sort_unstable_by_key(|&bandwidth| std::cmp::Reverse(bandwidth));
-    asked.dedup();
+    thresholds.sort_unstable_by_key(|&bandwidth| std::cmp::Reverse(bandwidth));
+    thresholds.dedup();
     let mut best: Option<Segment> = None;
-    for least in asked {
+    for min_bandwidth in thresholds {
         let graph = Layered { states, source, targets };
-        let Some(segment) = graph.spread(steps, least, &mut weight) else { continue };
+        let Some(segment) = graph.spread(steps, min_bandwidth, &mut weight) else { continue };
         if best.as_ref().is_none_or(|best| segment.rate > best.rate) {
             best = Some(segment);
         }
@@ -193,33 +193,33 @@ struct Layered<'a> {
 }
 
 impl Layered<'_> {
-    /// The flow over the lowest-latency paths among those whose steps all have a bandwidth of at least `least`.
-    fn spread(&self, steps: &[Step], least: u64, weight: impl FnMut(u32, u32) -> u64) -> Option<Segment> {
+    /// The flow over the lowest-latency paths among those whose steps all have a bandwidth of at least `min_bandwidth`.
+    fn spread(&self, steps: &[Step], min_bandwidth: u64, weight: impl FnMut(u32, u32) -> u64) -> Option<Segment> {
         let Self { states, source, targets } = *self;
-        let wide: Vec<&Step> = steps.iter().filter(|step| step.bandwidth >= least).collect();
-        let mut soonest = vec![u64::MAX; states];
-        soonest[source as usize] = 0;
+        let wide: Vec<&Step> = steps.iter().filter(|step| step.bandwidth >= min_bandwidth).collect();
+        let mut min_latencies = vec![u64::MAX; states];
+        min_latencies[source as usize] = 0;
         for step in &wide {
-            let through = soonest[step.from as usize].saturating_add(step.latency);
-            let to = &mut soonest[step.to as usize];
-            *to = (*to).min(through);
+            let arrival = min_latencies[step.from as usize].saturating_add(step.latency);
+            let to = &mut min_latencies[step.to as usize];
+            *to = (*to).min(arrival);
         }
-        let latency = targets.iter().map(|&target| soonest[target as usize]).min()?;
+        let latency = targets.iter().map(|&target| min_latencies[target as usize]).min()?;
         let on_time = |step: &&&Step| {
-            let start = soonest[step.from as usize];
-            start != u64::MAX && start.saturating_add(step.latency) == soonest[step.to as usize]
+            let start = min_latencies[step.from as usize];
+            start != u64::MAX && start.saturating_add(step.latency) == min_latencies[step.to as usize]
         };
 
         // Number of paths from a state to a target (`onward`) and from the source to a state (`arrived`).
         let mut onward = vec![0u64; states];
         for &target in targets {
-            onward[target as usize] = u64::from(soonest[target as usize] == latency);
+            onward[target as usize] = u64::from(min_latencies[target as usize] == latency);
         }
         for step in wide.iter().rev().filter(on_time) {
-            let through = onward[step.to as usize].saturating_mul(step.multiple.out);
-            onward[step.from as usize] = onward[step.from as usize].saturating_add(through);
+            let step_paths = onward[step.to as usize].saturating_mul(step.multiple.out);
+            onward[step.from as usize] = onward[step.from as usize].saturating_add(step_paths);
         }
-        let ways = onward[source as usize];
+        let path_count = onward[source as usize];
         let mut arrived = vec![0u64; states];
         arrived[source as usize] = 1;
         let mut parts: Vec<Part> = Vec::new();
@@ -227,37 +227,46 @@ impl Layered<'_> {
         let mut rate = u64::MAX;
         let mut carried = Share::WHOLE;
         for step in wide.iter().filter(on_time).filter(|step| onward[step.to as usize] > 0) {
-            let here = arrived[step.from as usize];
-            if here == 0 {
+            let arriving = arrived[step.from as usize];
+            if arriving == 0 {
                 continue;
             }
             let to = &mut arrived[step.to as usize];
-            *to = to.saturating_add(here.saturating_mul(step.multiple.into));
-            let share = Share::new(here.saturating_mul(onward[step.to as usize]), ways).unwrap_or(Share::WHOLE);
+            *to = to.saturating_add(arriving.saturating_mul(step.multiple.into));
+            let share =
+                Share::new(arriving.saturating_mul(onward[step.to as usize]), path_count).unwrap_or(Share::WHOLE);
             // Paths through different states of the same device cross a link in adjacent steps.
             let again = parts.last().is_some_and(|last| (last.layer, last.link) == (step.layer, step.link));
-            carried = if again { carried.plus(share) } else { share };
+            carried = if again { carried.saturating_add(share) } else { share };
             bandwidth = bandwidth.min(step.bandwidth);
             rate = rate.min(if step.bandwidth == u64::MAX {
                 u64::MAX
             } else {
-                carried.whole_of(Bandwidth(step.bandwidth)).0
+                carried.whole_bandwidth(Bandwidth(step.bandwidth)).0
             });
             parts.push(Part { link: step.link, layer: step.layer, from: step.from, to: step.to, share });
         }
         let hops = steps.last()?.layer + 1;
-        let segment = Segment { parts: parts.into(), hops, ways, bandwidth, rate, latency, kept: Kept::All };
-        Some(if ways > MOST_WAYS { narrowed(&segment, weight) } else { segment })
+        let segment = Segment {
+            parts: parts.into(),
+            hops,
+            paths: path_count,
+            bandwidth,
+            rate,
+            latency,
+            selection: PathSelection::All,
+        };
+        Some(if path_count > MAX_PATHS { reduce_to_single_path(&segment, weight) } else { segment })
     }
 }
 
 /// Fast path for the usual case of a single path.
-fn single_way(source: u32, targets: &[u32], steps: &[Step]) -> Option<Segment> {
+fn single_path(source: u32, targets: &[u32], steps: &[Step]) -> Option<Segment> {
     let mut state = source;
     let mut segment = Segment::empty();
     let mut parts = Vec::with_capacity(steps.len());
     for (layer, step) in steps.iter().enumerate() {
-        if step.layer as usize != layer || step.from != state || step.multiple != Multiple::ONE {
+        if step.layer as usize != layer || step.from != state || step.multiple != Multiplicity::ONE {
             return None;
         }
         state = step.to;
@@ -272,9 +281,9 @@ fn single_way(source: u32, targets: &[u32], steps: &[Step]) -> Option<Segment> {
 }
 
 /// Reduces a segment to one of its paths.
-fn narrowed(segment: &Segment, weight: impl FnMut(u32, u32) -> u64) -> Segment {
+fn reduce_to_single_path(segment: &Segment, weight: impl FnMut(u32, u32) -> u64) -> Segment {
     let mut chosen = Vec::new();
-    segment.one_way(weight, |link| chosen.push(link));
+    segment.visit_single_path(weight, |link| chosen.push(link));
     let mut chosen = chosen.into_iter().peekable();
     let mut parts = Vec::new();
     for part in &segment.parts {
@@ -282,5 +291,5 @@ fn narrowed(segment: &Segment, weight: impl FnMut(u32, u32) -> u64) -> Segment {
             parts.push(Part { share: Share::WHOLE, ..*part });
         }
     }
-    Segment { parts: parts.into(), ways: 1, rate: segment.bandwidth, kept: Kept::One, ..*segment }
+    Segment { parts: parts.into(), paths: 1, rate: segment.bandwidth, selection: PathSelection::One, ..*segment }
 }

@@ -6,10 +6,10 @@ use std::sync::OnceLock;
 use super::PathClass;
 use super::RouteOptions;
 use super::attach::Attachments;
-use super::inside::{Inside, Ways};
+use super::island_routes::{IslandRoute, RouteTable};
 use super::islands::ShapeKey;
-use super::rules::{Access, At};
-use super::segment::Kept;
+use super::rules::{Access, DeviceContext};
+use super::segment::PathSelection;
 use super::twins::{Pair, Twins};
 use crate::fabric::NodeKind;
 use crate::{Bandwidth, LinkKind, Picos};
@@ -58,7 +58,7 @@ pub(super) struct Shape {
     /// Links that leave each device, in id order, including failed ones.
     leaving: Vec<u32>,
     leaving_start: Vec<u32>,
-    inside: Vec<OnceLock<Box<Ways>>>,
+    inside: Vec<OnceLock<Box<RouteTable>>>,
     attachments: Vec<OnceLock<Box<Attachments>>>,
     twins: OnceLock<Twins>,
     built: OnceLock<Option<Box<Shape>>>,
@@ -94,7 +94,7 @@ impl Shape {
     }
 
     /// Returns true if an island with this key has this shape.
-    pub fn is(&self, key: &ShapeKey) -> bool {
+    pub fn matches(&self, key: &ShapeKey) -> bool {
         self.key == *key
     }
 
@@ -120,7 +120,7 @@ impl Shape {
     }
 
     /// Links that leave a device, including failed ones.
-    pub fn leaving(&self, node: u32) -> &[u32] {
+    pub fn outgoing_links(&self, node: u32) -> &[u32] {
         let range = self.leaving_start[node as usize] as usize..self.leaving_start[node as usize + 1] as usize;
         &self.leaving[range]
     }
@@ -153,27 +153,27 @@ impl Shape {
     }
 
     /// The properties of a device that the forwarding rules use on a path from `source`.
-    pub fn at(&self, node: u32, source: u32, options: &RouteOptions) -> At {
+    pub fn device_context(&self, node: u32, source: u32, options: &RouteOptions) -> DeviceContext {
         let device = self.node(node);
-        let may_relay = options.relays() && self.takes_part(node) && device.host == self.node(source).host;
-        At {
+        let may_relay = options.relays() && self.can_relay(node) && device.host == self.node(source).host;
+        DeviceContext {
             kind: device.kind,
             is_source: false,
             may_relay,
             has_c2c: self.has_c2c[node as usize],
-            carries: self.carries[node as usize],
+            carries_mig: self.carries[node as usize],
         }
     }
 
     /// Returns true if a device is a rank whose software relays traffic of others.
-    pub fn takes_part(&self, node: u32) -> bool {
+    pub fn can_relay(&self, node: u32) -> bool {
         let device = self.node(node);
         device.is_rank && device.relays
     }
 
     /// The routes from a device to all others of the island.
-    fn ways(&self, source: u32, options: &RouteOptions) -> &Ways {
-        self.inside[source as usize].get_or_init(|| Box::new(Ways::new(self, source, options)))
+    fn routes_from(&self, source: u32, options: &RouteOptions) -> &RouteTable {
+        self.inside[source as usize].get_or_init(|| Box::new(RouteTable::new(self, source, options)))
     }
 
     /// The connections of a device to the network.
@@ -184,27 +184,29 @@ impl Shape {
     /// The route between two devices of the island, direct or staged as peer access permits.
     ///
     /// The search runs once for all twins of the two devices: n devices of a switch have n² equivalent routes.
-    pub fn between(&self, from: u32, to: u32, options: &RouteOptions) -> Option<Cow<'_, Inside>> {
+    pub fn route_between(&self, from: u32, to: u32, options: &RouteOptions) -> Option<Cow<'_, IslandRoute>> {
         let twins = Pair { from, to };
         if from == to {
-            return self.searched(twins, options).map(Cow::Borrowed);
+            return self.search_route(twins, options).map(Cow::Borrowed);
         }
-        let pair = self.twins().standing_for(from, to);
-        let way = self.searched(pair, options)?;
+        let pair = self.twins().representative_pair(from, to);
+        let route = self.search_route(pair, options)?;
         if pair == twins {
-            Some(Cow::Borrowed(way))
-        } else if way.segment.kept == Kept::One {
+            Some(Cow::Borrowed(route))
+        } else if route.segment.selection == PathSelection::One {
             // The selection of one of too many paths depends on link numbers.
-            self.searched(twins, options).map(Cow::Borrowed)
+            self.search_route(twins, options).map(Cow::Borrowed)
         } else {
-            Some(Cow::Owned(self.twins().carried_over(self, way, pair, twins)))
+            Some(Cow::Owned(self.twins().map_route(self, route, pair, twins)))
         }
     }
 
     /// The route between two devices from the search of the first one; `None` beyond [`PathClass::Sys`].
-    pub(super) fn searched(&self, pair: Pair, options: &RouteOptions) -> Option<&Inside> {
+    pub(super) fn search_route(&self, pair: Pair, options: &RouteOptions) -> Option<&IslandRoute> {
         let access = self.access(pair.from, pair.to, options);
-        self.ways(pair.from, options).to(self, pair.to, access, options).filter(|way| way.class <= PathClass::Sys)
+        self.routes_from(pair.from, options)
+            .to(self, pair.to, access, options)
+            .filter(|route| route.class <= PathClass::Sys)
     }
 
     /// Returns true if traffic between the two devices is staged in host memory because they cannot access each

@@ -9,9 +9,9 @@ use super::router::Candidate;
 
 /// Substitute ports of neighbours; at most as many as the device's own ports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct StandIns {
+pub(super) struct SubstitutePorts {
     /// Maximum number of substitute ports.
-    most: u32,
+    max_count: u32,
     /// First device that is considered. It differs between devices, so that several that lost their ports use different
     /// neighbours.
     first: u32,
@@ -19,15 +19,15 @@ pub(super) struct StandIns {
     devices: u32,
 }
 
-impl StandIns {
+impl SubstitutePorts {
     /// Creates the substitutes of a device: their maximum number, the first device considered, and the number of devices
     /// of the shape.
-    pub fn new(most: u32, first: u32, devices: u32) -> Self {
-        Self { most, first, devices }
+    pub fn new(max_count: u32, first: u32, devices: u32) -> Self {
+        Self { max_count, first, devices }
     }
 
     /// Position of a device in the order of consideration.
-    fn place(self, device: u32) -> u32 {
+    fn order(self, device: u32) -> u32 {
         let devices = self.devices.max(1);
         (device + devices - self.first % devices) % devices
     }
@@ -44,20 +44,20 @@ impl Router<'_> {
         leads: impl Fn(&Attachment) -> bool,
     ) -> Cow<'p, [Attachment]> {
         let Some(first) = ports.entries.iter().position(&leads) else { return Cow::Borrowed(&[]) };
-        let rest = &ports.entries[first..];
-        let count = rest.iter().take_while(|entry| entry.foreign == rest[0].foreign).count();
-        let equal = &rest[..count];
-        if rest[0].foreign == 0 {
+        let remaining = &ports.entries[first..];
+        let count = remaining.iter().take_while(|entry| entry.foreign == remaining[0].foreign).count();
+        let equal = &remaining[..count];
+        if remaining[0].foreign == 0 {
             return Cow::Borrowed(equal);
         }
         let key = |entry: &Attachment| {
-            let place = ports.stand_ins.place(self.device(island, entry.port));
+            let position = ports.substitutes.order(self.device(island, entry.port));
             let is_idle = !self.serves_a_rank(island, entry.port);
-            (entry.tier, is_idle, entry.class, entry.hops, place, Reverse(entry.bandwidth), entry.latency)
+            (entry.tier, is_idle, entry.class, entry.hops, position, Reverse(entry.bandwidth), entry.latency)
         };
         let mut usable: Vec<Attachment> = equal.iter().filter(|entry| leads(entry)).copied().collect();
         usable.sort_by_cached_key(key);
-        usable.truncate(ports.stand_ins.most as usize);
+        usable.truncate(ports.substitutes.max_count as usize);
         Cow::Owned(usable)
     }
 
@@ -76,22 +76,31 @@ impl Router<'_> {
     }
 
     /// Limits the neighbours' ports used for outgoing traffic to the number of own ports.
-    pub(super) fn take_stand_ins(&self, ways: &mut Vec<Candidate>, stand_ins: StandIns, island: u32) {
-        if ways.len() < 2 {
+    pub(super) fn limit_substitute_ports(
+        &self,
+        candidates: &mut Vec<Candidate>,
+        substitutes: SubstitutePorts,
+        island: u32,
+    ) {
+        if candidates.len() < 2 {
             return;
         }
-        let port = |way: &Candidate| way.exit.port;
-        let key = |way: &Candidate| {
-            (stand_ins.place(self.device(island, port(way))), Reverse(self.narrowest(way)), self.latency(way))
+        let port = |candidate: &Candidate| candidate.exit.port;
+        let key = |candidate: &Candidate| {
+            (
+                substitutes.order(self.device(island, port(candidate))),
+                Reverse(self.min_link_bandwidth(candidate)),
+                self.latency(candidate),
+            )
         };
-        let mut ranked: Vec<_> = ways.iter().map(|way| (key(way), port(way))).collect();
+        let mut ranked: Vec<_> = candidates.iter().map(|candidate| (key(candidate), port(candidate))).collect();
         ranked.sort_unstable();
-        let mut taken: Vec<u32> = Vec::new();
+        let mut selected: Vec<u32> = Vec::new();
         for (_, port) in ranked {
-            if !taken.contains(&port) && taken.len() < stand_ins.most as usize {
-                taken.push(port);
+            if !selected.contains(&port) && selected.len() < substitutes.max_count as usize {
+                selected.push(port);
             }
         }
-        ways.retain(|way| taken.contains(&port(way)));
+        candidates.retain(|candidate| selected.contains(&port(candidate)));
     }
 }

@@ -9,12 +9,12 @@ use std::hash::Hash;
 
 use rustc_hash::FxHashMap;
 
-use super::inside::Inside;
+use super::island_routes::IslandRoute;
 use super::segment::{Part, Segment};
 use super::shape::{Shape, ShapeLink, ShapeNode};
 
 /// Identity of a link around a device: the neighbour, and the properties that routing uses of both directions.
-type Seen = (u32, [Record; 2]);
+type LinkIdentity = (u32, [Record; 2]);
 type Record = (crate::LinkKind, Option<crate::Bandwidth>, crate::Picos, bool);
 
 /// Groups of twins among the devices of a shape.
@@ -27,23 +27,23 @@ pub(super) struct Twins {
     /// Links that leave each device, sorted by identity, then by id.
     leaving: Vec<Vec<u32>>,
     /// Position of each link direction among those that leave its device.
-    place: Vec<u32>,
+    positions: Vec<u32>,
 }
 
 impl Twins {
     pub fn new(shape: &Shape) -> Self {
         let count = shape.nodes().len() as u32;
-        let mut place = vec![0; shape.link_count() as usize];
-        let mut known: FxHashMap<(ShapeNode, Vec<Seen>), u32> = FxHashMap::default();
+        let mut positions = vec![0; shape.link_count() as usize];
+        let mut known: FxHashMap<(ShapeNode, Vec<LinkIdentity>), u32> = FxHashMap::default();
         let (mut first, mut leaving) = (Vec::new(), Vec::new());
         let mut second = vec![None; count as usize];
         for node in 0..count {
-            let mut links = shape.leaving(node).to_vec();
-            links.sort_by_cached_key(|&link| (seen(shape, link), link));
+            let mut links = shape.outgoing_links(node).to_vec();
+            links.sort_by_cached_key(|&link| (link_identity(shape, link), link));
             for (at, &link) in (0..).zip(&links) {
-                place[link as usize] = at;
+                positions[link as usize] = at;
             }
-            let around: Vec<Seen> = links.iter().map(|&link| seen(shape, link)).collect();
+            let around: Vec<LinkIdentity> = links.iter().map(|&link| link_identity(shape, link)).collect();
             let joins_itself = around.iter().any(|&(neighbour, _)| neighbour == node);
             let twin = if joins_itself { node } else { *known.entry((shape.node(node), around)).or_insert(node) };
             if twin != node {
@@ -52,38 +52,38 @@ impl Twins {
             first.push(twin);
             leaving.push(links);
         }
-        Self { first, second, leaving, place }
+        Self { first, second, leaving, positions }
     }
 
     /// Representative of a pair of different devices: the pair of their first twins.
-    pub fn standing_for(&self, from: u32, to: u32) -> Pair {
+    pub fn representative_pair(&self, from: u32, to: u32) -> Pair {
         let (x, y) = (self.first[from as usize], self.first[to as usize]);
         let y = if x == y { self.second[x as usize].unwrap_or(y) } else { y };
         Pair { from: x, to: y }
     }
 
     /// Maps the route of a pair to a pair of their twins.
-    pub fn carried_over(&self, shape: &Shape, way: &Inside, pair: Pair, twins: Pair) -> Inside {
+    pub fn map_route(&self, shape: &Shape, route: &IslandRoute, pair: Pair, twins: Pair) -> IslandRoute {
         // Exchanging the first device of the pair with its twin may move the second.
         let moved_to = exchange(pair.to, pair.from, twins.from);
-        let place = |device| exchange(exchange(device, pair.from, twins.from), moved_to, twins.to);
+        let exchange_ends = |device| exchange(exchange(device, pair.from, twins.from), moved_to, twins.to);
         let carried = |part: &Part| {
             let ends = shape.link(part.link);
-            Part { link: self.moved(shape, part.link, place(ends.from), place(ends.to)), ..*part }
+            Part { link: self.map_link(shape, part.link, exchange_ends(ends.from), exchange_ends(ends.to)), ..*part }
         };
-        let mut parts: Box<[Part]> = way.segment.parts.iter().map(carried).collect();
+        let mut parts: Box<[Part]> = route.segment.parts.iter().map(carried).collect();
         // Same order as the search produces.
         parts.sort_by_key(|part| (part.layer, part.link));
-        Inside { class: way.class, segment: Segment { parts, ..way.segment } }
+        IslandRoute { class: route.class, segment: Segment { parts, ..route.segment } }
     }
 
     /// Image of a link when its ends are exchanged for these twins.
-    fn moved(&self, shape: &Shape, link: u32, from: u32, to: u32) -> u32 {
-        let at = |device: u32, place: u32| self.leaving[device as usize][place as usize];
-        let started = at(from, self.place[link as usize]);
+    fn map_link(&self, shape: &Shape, link: u32, from: u32, to: u32) -> u32 {
+        let at = |device: u32, position: u32| self.leaving[device as usize][position as usize];
+        let started = at(from, self.positions[link as usize]);
         debug_assert_eq!(shape.link(started).to, shape.link(link).to);
         let back = started ^ 1;
-        at(to, self.place[back as usize]) ^ 1
+        at(to, self.positions[back as usize]) ^ 1
     }
 }
 
@@ -105,13 +105,13 @@ fn exchange(device: u32, a: u32, b: u32) -> u32 {
     }
 }
 
-fn seen(shape: &Shape, link: u32) -> Seen {
+fn link_identity(shape: &Shape, link: u32) -> LinkIdentity {
     let record = |link: &ShapeLink| (link.kind, link.bandwidth, link.latency, link.failed);
     (shape.link(link).to, [record(shape.link(link)), record(shape.link(link ^ 1))])
 }
 
 /// Classes of twins that a survey treats as equal.
-pub(super) struct Classes<'s> {
+pub(super) struct TwinClasses<'s> {
     shape: &'s Shape,
     /// First device of the class of each device.
     first: Vec<u32>,
@@ -119,7 +119,7 @@ pub(super) struct Classes<'s> {
     members: Vec<Vec<u32>>,
 }
 
-impl<'s> Classes<'s> {
+impl<'s> TwinClasses<'s> {
     /// Groups twins that have the same mark; a device without a mark is a class of its own.
     pub fn marked<M: Copy + Eq + Hash>(shape: &'s Shape, mark: impl Fn(u32) -> Option<M>) -> Self {
         let mut known: FxHashMap<(u32, M), u32> = FxHashMap::default();
@@ -137,7 +137,7 @@ impl<'s> Classes<'s> {
     }
 
     /// Returns true if some class has several devices.
-    pub fn are_several(&self) -> bool {
+    pub fn has_multiple_members(&self) -> bool {
         self.members.iter().any(|members| members.len() > 1)
     }
 
@@ -158,13 +158,13 @@ impl<'s> Classes<'s> {
     }
 
     /// Representative of a link among the links that twins have in common.
-    pub fn standing_for(&self, link: u32) -> u32 {
+    pub fn representative_link(&self, link: u32) -> u32 {
         let ends = self.shape.link(link);
         self.moved(link, self.first[ends.from as usize], self.first[ends.to as usize])
     }
 
     /// All links with the same representative, in ascending order.
-    pub fn alike(&self, link: u32) -> Vec<u32> {
+    pub fn class_links(&self, link: u32) -> Vec<u32> {
         let ends = self.shape.link(link);
         let class = |device: u32| &self.members[self.first[device as usize] as usize];
         let ends = class(ends.from).iter().flat_map(|&from| class(ends.to).iter().map(move |&to| (from, to)));
@@ -178,6 +178,6 @@ impl<'s> Classes<'s> {
         if (ends.from, ends.to) == (from, to) {
             return link;
         }
-        self.shape.twins().moved(self.shape, link, from, to)
+        self.shape.twins().map_link(self.shape, link, from, to)
     }
 }

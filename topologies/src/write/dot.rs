@@ -7,18 +7,18 @@ use crate::fabric::{Fabric, LinkId, LinkKind, Node, NodeKind};
 pub fn write(fabric: &Fabric) -> String {
     let mut out = format!("graph {} {{\n  node [fontname=\"sans-serif\"];\n", quoted(fabric.name()));
     let settings: Vec<String> =
-        crate::keys::routing(fabric.routing()).iter().map(|(key, value)| format!("{key} {value}")).collect();
+        crate::keys::routing_settings(fabric.routing()).iter().map(|(key, value)| format!("{key} {value}")).collect();
     if !settings.is_empty() {
         out.push_str(&format!("  label={};\n", quoted(&settings.join(", "))));
     }
     let idle: rustc_hash::FxHashSet<&str> = fabric.idle_gpus().iter().map(|&gpu| &*fabric.node(gpu).id).collect();
-    let mut by_host: Vec<Vec<&Node>> = vec![Vec::new(); fabric.hosts().len()];
+    let mut nodes_by_host: Vec<Vec<&Node>> = vec![Vec::new(); fabric.hosts().len()];
     for (_, node) in fabric.nodes() {
-        if let Some(host) = by_host.get_mut(node.host.0 as usize) {
+        if let Some(host) = nodes_by_host.get_mut(node.host.0 as usize) {
             host.push(node);
         }
     }
-    for ((number, nodes), name) in by_host.iter().enumerate().zip(fabric.hosts()) {
+    for ((number, nodes), name) in nodes_by_host.iter().enumerate().zip(fabric.hosts()) {
         out.push_str(&format!("  subgraph cluster_{number} {{\n    label={};\n", quoted(name)));
         for node in nodes {
             let style = if idle.contains(&*node.id) { ", style=dashed, tooltip=\"not in use\"" } else { "" };

@@ -82,7 +82,10 @@ fn document(fabric: &Fabric, paths: &[PathEntry]) -> Result<String, serde_json::
             b: id(link.to),
             kind: link.kind.name(),
             bandwidth_gbps: link.bandwidth.map(Bandwidth::gbps),
-            built_gbps: link.built.filter(|_| link.built != link.bandwidth).map(Bandwidth::gbps),
+            built_gbps: link
+                .nominal_bandwidth
+                .filter(|_| link.nominal_bandwidth != link.bandwidth)
+                .map(Bandwidth::gbps),
             latency_ns: link.latency.ns(),
             lanes: link.lanes,
             failed: link.failed,
@@ -107,7 +110,8 @@ fn document(fabric: &Fabric, paths: &[PathEntry]) -> Result<String, serde_json::
     if !fabric.host_grid().is_empty() {
         settings.push_str(&format!("  \"host_grid\": {},\n", serde_json::to_string(fabric.host_grid())?));
     }
-    let routing: std::collections::BTreeMap<_, _> = crate::keys::routing(fabric.routing()).into_iter().collect();
+    let routing: std::collections::BTreeMap<_, _> =
+        crate::keys::routing_settings(fabric.routing()).into_iter().collect();
     if !routing.is_empty() {
         settings.push_str(&format!("  \"routing\": {},\n", serde_json::to_string(&routing)?));
     }
@@ -160,7 +164,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::arbitrary::{fabric, facts};
+    use crate::arbitrary::{comparable_properties, fabric};
     use crate::read;
 
     proptest! {
@@ -171,17 +175,17 @@ mod tests {
             let text = write(&fabric, &[]).unwrap();
             let again = read::json::parse(&text, "again");
             let again = again.map_err(|error| TestCaseError::fail(format!("{error}\n{text}")))?;
-            prop_assert_eq!(facts(&again), facts(&fabric), "{}", text);
+            prop_assert_eq!(comparable_properties(&again), comparable_properties(&fabric), "{}", text);
         }
     }
 
     /// Idle GPUs are still idle after reading the file.
     #[test]
     fn idle_gpus_read_back_as_idle() {
-        let request = crate::FabricRequest { gpus: Some(4), ..crate::FabricRequest::of("hgx-h100") };
+        let request = crate::FabricRequest { gpus: Some(4), ..crate::FabricRequest::new("hgx-h100") };
         let fabric = crate::load(&request).unwrap();
         let again = read::json::parse(&write(&fabric, &[]).unwrap(), "again").unwrap();
-        assert_eq!((again.gpus().len(), facts(&again)), (4, facts(&fabric)));
+        assert_eq!((again.gpus().len(), comparable_properties(&again)), (4, comparable_properties(&fabric)));
     }
 
     #[test]

@@ -31,25 +31,25 @@ pub fn write(fabric: &Fabric) -> Result<String> {
     }
 
     let nodes: Vec<&Node> = fabric.nodes().map(|(_, node)| node).collect();
-    let mut rest = nodes.as_slice();
-    while let Some((&first, _)) = rest.split_first() {
-        expressible(fabric, first)?;
-        let run = rest.iter().enumerate().take_while(|&(i, node)| follows(first, node, i)).count().max(1);
-        write_node(fabric, first, &ranged(&first.id, run), &mut out);
-        rest = rest.get(run..).unwrap_or_default();
+    let mut remaining = nodes.as_slice();
+    while let Some((&first, _)) = remaining.split_first() {
+        check_expressible(fabric, first)?;
+        let run = remaining.iter().enumerate().take_while(|&(i, node)| extends_range(first, node, i)).count().max(1);
+        write_node(fabric, first, &format_range(&first.id, run), &mut out);
+        remaining = remaining.get(run..).unwrap_or_default();
     }
 
     let links: Vec<[&Link; 2]> = (0..fabric.link_count() as u32 / 2)
         .map(|k| [fabric.link(LinkId(2 * k)), fabric.link(LinkId(2 * k + 1))])
         .collect();
-    let mut rest = links.as_slice();
-    while let Some((first, others)) = rest.split_first() {
+    let mut remaining = links.as_slice();
+    while let Some((first, others)) = remaining.split_first() {
         let step = others.first().and_then(|next| step_between(fabric, first, next));
         let run = step.map_or(1, |step| {
             1 + others.iter().zip(1..).take_while(|&(link, i)| is_step(fabric, first, link, step, i)).count()
         });
         write_link(fabric, first, step.unwrap_or_default(), run, &mut out)?;
-        rest = rest.get(run..).unwrap_or_default();
+        remaining = remaining.get(run..).unwrap_or_default();
     }
     Ok(visible_in_strings(&out).into_owned())
 }
@@ -66,39 +66,39 @@ fn numbered(id: &str) -> Option<(&str, u32)> {
 }
 
 /// Returns true if `id` is `first` with its number increased by `steps`.
-fn counts_on(first: &str, id: &str, steps: usize) -> bool {
+fn is_successor(first: &str, id: &str, steps: usize) -> bool {
     if steps == 0 {
         return first == id;
     }
     match (numbered(first), numbered(id)) {
-        (Some((a, i)), Some((b, j))) => a == b && i as usize + steps == j as usize && steps < ids::MOST as usize,
+        (Some((a, i)), Some((b, j))) => a == b && i as usize + steps == j as usize && steps < ids::MAX_IDS as usize,
         _ => false,
     }
 }
 
 /// Formats a range: `gpu0` and 8 as `gpu[0-7]`.
-fn ranged(first: &str, count: usize) -> String {
+fn format_range(first: &str, count: usize) -> String {
     match numbered(first) {
         Some((stem, number)) if count > 1 => format!("{stem}[{number}-{}]", number as usize + count - 1),
         _ => first.to_owned(),
     }
 }
 
-fn follows(first: &Node, node: &Node, steps: usize) -> bool {
-    counts_on(&first.id, &node.id, steps)
+fn extends_range(first: &Node, node: &Node, steps: usize) -> bool {
+    is_successor(&first.id, &node.id, steps)
         && (first.kind, first.host) == (node.kind, node.host)
         && first.figures == node.figures
         && first.attributes == node.attributes
 }
 
 /// Returns an error for a device that a spec cannot represent.
-fn expressible(fabric: &Fabric, node: &Node) -> Result<()> {
-    let refuse = |what: &str| Err(Error::Request(format!("a spec cannot say {what} of `{}`", node.id)));
-    if !ids::stands_for_itself(&node.id) {
+fn check_expressible(fabric: &Fabric, node: &Node) -> Result<()> {
+    let refuse = |property: &str| Err(Error::Request(format!("a spec cannot say {property} of `{}`", node.id)));
+    if !ids::is_plain_id(&node.id) {
         return refuse("the id");
     }
     let host = fabric.hosts().get(node.host.0 as usize);
-    if !host.is_some_and(|host| ids::stands_for_itself(host)) {
+    if !host.is_some_and(|host| ids::is_plain_id(host)) {
         return refuse("the host");
     }
     match (&node.figures, node.kind) {
@@ -124,8 +124,8 @@ fn listed(fabric: &Fabric, gpus: &[NodeId]) -> String {
     let mut ranges = Vec::new();
     let mut rest = gpus;
     while let Some(first) = rest.first().map(id) {
-        let run = rest.iter().enumerate().take_while(|&(i, gpu)| counts_on(first, id(gpu), i)).count().max(1);
-        ranges.push(quoted(&ranged(first, run)));
+        let run = rest.iter().enumerate().take_while(|&(i, gpu)| is_successor(first, id(gpu), i)).count().max(1);
+        ranges.push(quoted(&format_range(first, run)));
         rest = rest.get(run..).unwrap_or_default();
     }
     ranges.join(", ")
@@ -145,7 +145,7 @@ fn write_routing(fabric: &Fabric, out: &mut String) {
         let sides: Vec<String> = fabric.host_grid().iter().map(u32::to_string).collect();
         out.push_str(&format!("host_grid = \"{}\"\n", sides.join("x")));
     }
-    let settings = crate::keys::routing(fabric.routing());
+    let settings = crate::keys::routing_settings(fabric.routing());
     if !settings.is_empty() {
         let settings: Vec<String> = settings.iter().map(|(key, value)| format!("{key} = {}", quoted(value))).collect();
         out.push_str(&format!("routing = {{ {} }}\n", settings.join(", ")));
@@ -190,11 +190,12 @@ fn step_between(fabric: &Fabric, first: &[&Link; 2], next: &[&Link; 2]) -> Optio
 
 fn is_step(fabric: &Fabric, first: &[&Link; 2], link: &[&Link; 2], step: Step, steps: usize) -> bool {
     let id = |node: NodeId| &*fabric.node(node).id;
-    let facts = |link: &Link| (link.kind, link.lanes, link.bandwidth, link.built, link.latency, link.failed);
+    let facts =
+        |link: &Link| (link.kind, link.lanes, link.bandwidth, link.nominal_bandwidth, link.latency, link.failed);
     let same = |a: &Link, b: &Link| facts(a) == facts(b);
     first.iter().zip(link).all(|(a, b)| same(a, b))
-        && counts_on(id(first[0].from), id(link[0].from), step.0 * steps)
-        && counts_on(id(first[0].to), id(link[0].to), step.1 * steps)
+        && is_successor(id(first[0].from), id(link[0].from), step.0 * steps)
+        && is_successor(id(first[0].to), id(link[0].to), step.1 * steps)
 }
 
 fn write_link(
@@ -206,10 +207,10 @@ fn write_link(
 ) -> Result<()> {
     let end = |node: NodeId, step: usize| {
         let id = &fabric.node(node).id;
-        quoted(&if step == 0 { id.to_string() } else { ranged(id, run) })
+        quoted(&if step == 0 { id.to_string() } else { format_range(id, run) })
     };
     let (a, b) = (end(forward.from, step.0), end(forward.to, step.1));
-    for rate in [forward, backward].into_iter().flat_map(|link| [link.bandwidth, link.built]).flatten() {
+    for rate in [forward, backward].into_iter().flat_map(|link| [link.bandwidth, link.nominal_bandwidth]).flatten() {
         if rate.0 == 0 || rate > crate::Bandwidth::MAX {
             return Err(Error::Request(format!("a spec cannot say a bandwidth of {} B/s between {a} and {b}", rate.0)));
         }
@@ -219,14 +220,14 @@ fn write_link(
         out.push_str(&format!("lanes = {}\n", forward.lanes));
     }
     let rate = |rate: Option<crate::Bandwidth>| rate.map_or_else(|| quoted("unlimited"), |rate| rate.write());
-    if forward.built.is_some() {
-        out.push_str(&format!("bandwidth = {}\n", rate(forward.built)));
+    if forward.nominal_bandwidth.is_some() {
+        out.push_str(&format!("bandwidth = {}\n", rate(forward.nominal_bandwidth)));
     }
-    if backward.built != forward.built {
-        out.push_str(&format!("reverse_bandwidth = {}\n", rate(backward.built)));
+    if backward.nominal_bandwidth != forward.nominal_bandwidth {
+        out.push_str(&format!("reverse_bandwidth = {}\n", rate(backward.nominal_bandwidth)));
     }
     for (key, link) in [("slowed_to", forward), ("reverse_slowed_to", backward)] {
-        if link.bandwidth != link.built {
+        if link.bandwidth != link.nominal_bandwidth {
             out.push_str(&format!("{key} = {}\n", rate(link.bandwidth)));
         }
     }
@@ -248,7 +249,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::arbitrary::{fabric, facts};
+    use crate::arbitrary::{comparable_properties, fabric};
     use crate::fabric::{FabricBuilder, LinkKind, LinkSpec};
     use crate::read;
     use crate::{Bandwidth, Picos};
@@ -261,7 +262,7 @@ mod tests {
             let text = write(&fabric).unwrap();
             let again = read::spec::parse(&text, "again").and_then(|spec| spec.build_nodes());
             let again = again.map_err(|error| TestCaseError::fail(format!("{error}\n{text}")))?;
-            prop_assert_eq!(facts(&again), facts(&fabric), "{}", text);
+            prop_assert_eq!(comparable_properties(&again), comparable_properties(&fabric), "{}", text);
         }
     }
 

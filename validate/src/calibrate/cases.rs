@@ -10,13 +10,13 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use fabricast_planner::strategy::Strategy;
 use fabricast_sim::profile::{LaunchCosts, LinkEfficiency, NetworkCosts, Profile, ProtocolCosts};
-use fabricast_sim::schedule::{Call, Generate, Protocol};
+use fabricast_sim::schedule::{Call, Protocol, ScheduleGenerator};
 use fabricast_topologies::Picos;
 use rayon::prelude::*;
 
 use crate::measured::Row;
-use crate::rerun::Rerun;
-use crate::strategy_of::call;
+use crate::measured_strategy::call;
+use crate::measurement_simulation::MeasurementSimulation;
 
 /// Device time of a call.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -29,20 +29,20 @@ pub(super) struct Device {
 
 /// A schedule on a fabric.
 struct Case<'a> {
-    rerun: &'a Rerun<'a>,
+    rerun: &'a MeasurementSimulation<'a>,
     strategy: Strategy,
     call: Call,
-    schedule: Box<dyn Generate + Send + Sync>,
+    schedule: Box<dyn ScheduleGenerator + Send + Sync>,
 }
 
 /// All distinct schedules that measured rows ran.
 pub(super) struct Cases<'a> {
     cases: Vec<Case<'a>>,
-    known: Mutex<Known>,
+    cache: Mutex<RunCache>,
 }
 
 #[derive(Default)]
-struct Known {
+struct RunCache {
     /// Distinct costs that runs depend on, in the order of first use.
     costs: Vec<(ProtocolCosts, LinkEfficiency, NetworkCosts)>,
     /// Cached runs by case and index into `costs`.
@@ -51,19 +51,25 @@ struct Known {
 
 impl<'a> Cases<'a> {
     pub fn new() -> Self {
-        Self { cases: Vec::new(), known: Mutex::default() }
+        Self { cases: Vec::new(), cache: Mutex::default() }
     }
 
     /// Adds the schedule that a row ran and returns its index, with the profile's chunks if the strategy names none;
     /// `None` if there is no such schedule.
-    pub fn add(&mut self, rerun: &'a Rerun<'a>, strategy: Strategy, row: &Row, profile: &Profile) -> Option<usize> {
+    pub fn add(
+        &mut self,
+        rerun: &'a MeasurementSimulation<'a>,
+        strategy: Strategy,
+        row: &Row,
+        profile: &Profile,
+    ) -> Option<usize> {
         let call = call(rerun.measurement, row);
-        let known = self
+        let existing = self
             .cases
             .iter()
-            .position(|case| (case.strategy, case.call) == (strategy, call) && case.rerun.is_on_the_fabric_of(rerun));
-        if known.is_some() {
-            return known;
+            .position(|case| (case.strategy, case.call) == (strategy, call) && case.rerun.has_same_fabric(rerun));
+        if existing.is_some() {
+            return existing;
         }
         let schedule = rerun.schedule(strategy, row, profile)?;
         self.cases.push(Case { rerun, strategy, call, schedule });
@@ -76,49 +82,49 @@ impl<'a> Cases<'a> {
     }
 
     /// Number of peers with which a rank concurrently exchanges its own data in a case.
-    pub fn peers_at_once(&self, case: usize) -> u16 {
-        self.cases.get(case).map_or(0, |case| case.schedule.header().peers_at_once())
+    pub fn concurrent_peers(&self, case: usize) -> u16 {
+        self.cases.get(case).map_or(0, |case| case.schedule.header().concurrent_peers())
     }
 
     /// Device times of cases; zero for cases that cannot run.
-    pub fn run(&self, wanted: &[usize], profile: &Profile) -> Vec<Device> {
-        let places = self.places(profile);
-        let place_of =
-            |case: usize| self.cases.get(case).and_then(|case| places.get(case.protocol() as usize)).copied();
+    pub fn run(&self, case_indices: &[usize], profile: &Profile) -> Vec<Device> {
+        let cost_indices = self.cost_indices(profile);
+        let cost_index =
+            |case: usize| self.cases.get(case).and_then(|case| cost_indices.get(case.protocol() as usize)).copied();
         let mut missing: Vec<(usize, usize)> = {
-            let known = self.known();
-            let keys = wanted.iter().filter_map(|&case| Some((case, place_of(case)?)));
-            keys.filter(|key| !known.runs.contains_key(key)).collect()
+            let cache = self.lock_cache();
+            let keys = case_indices.iter().filter_map(|&case| Some((case, cost_index(case)?)));
+            keys.filter(|key| !cache.runs.contains_key(key)).collect()
         };
         missing.sort_unstable();
         missing.dedup();
-        let found: Vec<_> =
+        let runs: Vec<_> =
             missing.par_iter().map(|&key| Some((key, self.cases.get(key.0)?.simulate(profile)))).collect();
-        let mut known = self.known();
-        known.runs.extend(found.into_iter().flatten());
+        let mut cache = self.lock_cache();
+        cache.runs.extend(runs.into_iter().flatten());
         let device = |&case: &usize| {
-            let run = known.runs.get(&(case, place_of(case)?)).copied()?;
+            let run = cache.runs.get(&(case, cost_index(case)?)).copied()?;
             let startup = self.cases.get(case)?.startup(profile);
             Some(Device { time: run.time + startup, ..run })
         };
-        wanted.iter().map(|case| device(case).unwrap_or_default()).collect()
+        case_indices.iter().map(|case| device(case).unwrap_or_default()).collect()
     }
 
     /// Index of each protocol's costs among the known ones.
-    fn places(&self, profile: &Profile) -> Vec<usize> {
-        let mut known = self.known();
-        let place = |protocol| {
+    fn cost_indices(&self, profile: &Profile) -> Vec<usize> {
+        let mut cache = self.lock_cache();
+        let find_index = |protocol| {
             let key = (without_startup(profile.protocol(protocol)), profile.links, profile.network);
-            known.costs.iter().position(|other| *other == key).unwrap_or_else(|| {
-                known.costs.push(key);
-                known.costs.len() - 1
+            cache.costs.iter().position(|other| *other == key).unwrap_or_else(|| {
+                cache.costs.push(key);
+                cache.costs.len() - 1
             })
         };
-        Protocol::ALL.into_iter().map(place).collect()
+        Protocol::ALL.into_iter().map(find_index).collect()
     }
 
-    fn known(&self) -> MutexGuard<'_, Known> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock_cache(&self) -> MutexGuard<'_, RunCache> {
+        self.cache.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -130,7 +136,7 @@ impl Case<'_> {
     fn startup(&self, profile: &Profile) -> Picos {
         let costs = profile.protocol(self.protocol());
         let header = self.schedule.header();
-        costs.startup(header.call.collective, header.blocks.threads.unwrap_or(costs.threads), header.peers_at_once())
+        costs.startup(header.call.collective, header.blocks.threads.unwrap_or(costs.threads), header.concurrent_peers())
     }
 
     /// Simulates the run without start-up and launch costs.

@@ -5,7 +5,9 @@
 //! that it predicts. Intervals are validated the same way: a row is checked against the intervals of the other four
 //! folds.
 
-use fabricast_sim::profile::{Band, Bands, Beyond, Circumstances, Decides, Known, Profile, RegimeBand};
+use fabricast_sim::profile::{
+    Bottleneck, CallTraits, FittedTraits, PredictionInterval, PredictionIntervals, Profile, RegimeBand, WideningFactors,
+};
 use fabricast_sim::schedule::Protocol;
 
 use super::cases::Cases;
@@ -21,16 +23,16 @@ use crate::compare::Coverage;
 /// Number of folds.
 const FOLDS: usize = 5;
 /// A regime with fewer rows uses the interval of all rows.
-const LEAST_ROWS: usize = 20;
+const MIN_ROWS: usize = 20;
 /// Minimum half-width of an interval, as a logarithm: the same sweeps on another host differ by 1.2 % in the median
 /// (validate/data/h200-node, logs-repeat).
-const LEAST_WIDTH: f64 = 0.012;
+const MIN_HALF_WIDTH: f64 = 0.012;
 
 /// A row with its prediction by a fit without it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct LeftOut {
     pub residual: Residual,
-    pub call: Circumstances,
+    pub call: CallTraits,
     /// Fold of the row.
     fold: usize,
 }
@@ -41,12 +43,12 @@ impl LeftOut {
         -(1.0 + self.residual.error).ln()
     }
 
-    fn is_inside(&self, band: Band) -> bool {
+    fn is_inside(&self, band: PredictionInterval) -> bool {
         (band.low.ln()..=band.high.ln()).contains(&self.ratio())
     }
 
     /// Factor by which the interval must be widened, in logarithms, to contain the row.
-    fn needs(&self, band: Band) -> f64 {
+    fn required_widening(&self, band: PredictionInterval) -> f64 {
         let end = if self.ratio() < 0.0 { band.low.ln() } else { band.high.ln() };
         if end == 0.0 { f64::INFINITY } else { self.ratio() / end }
     }
@@ -71,74 +73,71 @@ impl<'p> Rows<'_, 'p> {
     /// keeps costs close to it.
     pub fn left_out(self, fitted: &Profile) -> Vec<LeftOut> {
         let folds = (0..FOLDS).flat_map(|fold| {
-            let is_kept = |point: &&&Point| point.case % FOLDS != fold;
-            let kept = |points: &[&'p Point]| points.iter().filter(is_kept).copied().collect::<Vec<_>>();
-            let (device, further) = (kept(self.device), kept(self.further));
+            let is_training = |point: &&&Point| point.case % FOLDS != fold;
+            let training = |points: &[&'p Point]| points.iter().filter(is_training).copied().collect::<Vec<_>>();
+            let (device, further) = (training(self.device), training(self.further));
             let fit = |points, base: &Profile, parameters, prior, start| {
                 Fit { cases: self.cases, points, base, parameters, prior }.run(start).0
             };
-            let device_kept = device.clone();
+            let training_device = device.clone();
             let mut profile = match self.prior {
                 Prior::Open | Prior::Plain => fit(device, fitted, self.parameters, self.prior, Start::Near),
                 Prior::Proportional => fit(device, self.base, self.parameters, self.prior, Start::Far),
             };
             if !self.modes.is_empty() {
-                let everything: Vec<&Point> = device_kept.into_iter().chain(further).collect();
-                profile = fit(everything, &profile, self.modes, Prior::Open, Start::Near);
+                let training_points: Vec<&Point> = training_device.into_iter().chain(further).collect();
+                profile = fit(training_points, &profile, self.modes, Prior::Open, Start::Near);
             }
-            let out: Vec<&Point> = self.device.iter().chain(self.further).filter(|p| !is_kept(p)).copied().collect();
-            of(self.cases, &out, &profile)
+            let validation: Vec<&Point> =
+                self.device.iter().chain(self.further).filter(|p| !is_training(p)).copied().collect();
+            predict_rows(self.cases, &validation, &profile)
         });
         folds.collect()
     }
 }
 
 /// Predicts rows that a profile was not fitted to.
-pub(super) fn of(cases: &Cases<'_>, points: &[&Point], profile: &Profile) -> Vec<LeftOut> {
+pub(super) fn predict_rows(cases: &Cases<'_>, points: &[&Point], profile: &Profile) -> Vec<LeftOut> {
     let residuals = errors(cases, points, profile);
     points
         .iter()
         .zip(residuals)
-        .map(|(point, residual)| LeftOut {
-            call: point.circumstances(residual.decides),
-            residual,
-            fold: point.case % FOLDS,
-        })
+        .map(|(point, residual)| LeftOut { call: point.traits(residual.decides), residual, fold: point.case % FOLDS })
         .collect()
 }
 
 /// The 80 % interval of the ratios of rows; `None` for too few rows. The ends are order statistics chosen to cover
 /// the next row, not only these.
-fn interval<'a>(rows: impl Iterator<Item = &'a LeftOut>) -> Option<(Band, u32)> {
+fn interval<'a>(rows: impl Iterator<Item = &'a LeftOut>) -> Option<(PredictionInterval, u32)> {
     let mut ratios: Vec<f64> = rows.map(LeftOut::ratio).collect();
     ratios.sort_unstable_by(f64::total_cmp);
     let count = ratios.len();
-    let at = |place: f64| ratios.get((place as usize).clamp(1, count.max(1)) - 1).copied();
+    let order_statistic = |rank: f64| ratios.get((rank as usize).clamp(1, count.max(1)) - 1).copied();
     let tenth = (count as f64 + 1.0) * 0.1;
-    let (low, high) = (at(tenth.floor())?, at((count as f64 + 1.0 - tenth).ceil())?);
-    let band = Band { low: low.min(-LEAST_WIDTH).exp(), high: high.max(LEAST_WIDTH).exp() };
-    (count >= LEAST_ROWS).then_some((band, count as u32))
+    let (low, high) = (order_statistic(tenth.floor())?, order_statistic((count as f64 + 1.0 - tenth).ceil())?);
+    let band = PredictionInterval { low: low.min(-MIN_HALF_WIDTH).exp(), high: high.max(MIN_HALF_WIDTH).exp() };
+    (count >= MIN_ROWS).then_some((band, count as u32))
 }
 
 /// Intervals by regime.
-fn regimes(rows: &[&LeftOut]) -> (Band, Vec<RegimeBand>) {
-    let usual = interval(rows.iter().copied()).map_or(Band { low: 0.5, high: 2.0 }, |found| found.0);
-    let regime = |(protocol, decides): (Protocol, Decides)| {
-        let own = rows.iter().filter(|row| (row.call.protocol, row.call.decides) == (protocol, decides));
-        let (band, rows) = interval(own.copied())?;
+fn regimes(rows: &[&LeftOut]) -> (PredictionInterval, Vec<RegimeBand>) {
+    let usual = interval(rows.iter().copied()).map_or(PredictionInterval { low: 0.5, high: 2.0 }, |result| result.0);
+    let regime = |(protocol, decides): (Protocol, Bottleneck)| {
+        let matching = rows.iter().filter(|row| (row.call.protocol, row.call.decides) == (protocol, decides));
+        let (band, rows) = interval(matching.copied())?;
         Some(RegimeBand { protocol, decides, band, rows })
     };
-    let all = Protocol::ALL.into_iter().flat_map(|protocol| Decides::ALL.map(|decides| (protocol, decides)));
+    let all = Protocol::ALL.into_iter().flat_map(|protocol| Bottleneck::ALL.map(|decides| (protocol, decides)));
     (usual, all.filter_map(regime).collect())
 }
 
 /// Returns the intervals derived from left-out rows, their coverage, and the coverage of each hold-out.
-pub(super) fn judged(
+pub(super) fn evaluate_intervals(
     rows: &[LeftOut],
     held_out: Vec<(HeldOut, Vec<LeftOut>)>,
-    known: Known,
-    before: Beyond,
-) -> (Bands, Coverage, Vec<HeldOut>) {
+    known: FittedTraits,
+    before: WideningFactors,
+) -> (PredictionIntervals, Coverage, Vec<HeldOut>) {
     let (bands, coverage) = intervals(rows, &held_out, known, before);
     let covered =
         |(held_out, rows): (HeldOut, Vec<LeftOut>)| HeldOut { coverage: coverage_beyond(&bands, &rows), ..held_out };
@@ -151,27 +150,27 @@ pub(super) fn judged(
 fn intervals(
     rows: &[LeftOut],
     held_out: &[(HeldOut, Vec<LeftOut>)],
-    known: Known,
-    before: Beyond,
-) -> (Bands, Coverage) {
-    let made_by = |is_kept: &dyn Fn(&LeftOut) -> bool| {
-        let kept: Vec<&LeftOut> = rows.iter().filter(|row| is_kept(row)).collect();
-        let (usual, regimes) = regimes(&kept);
-        Bands { usual, regimes, known: Known::default(), beyond: before }
+    known: FittedTraits,
+    before: WideningFactors,
+) -> (PredictionIntervals, Coverage) {
+    let derive_intervals = |is_included: &dyn Fn(&LeftOut) -> bool| {
+        let included: Vec<&LeftOut> = rows.iter().filter(|row| is_included(row)).collect();
+        let (usual, regimes) = regimes(&included);
+        PredictionIntervals { default: usual, regimes, known: FittedTraits::default(), widening: before }
     };
     let inside = (0..FOLDS).flat_map(|fold| {
-        let bands = made_by(&|row| row.fold != fold);
-        let own = rows.iter().filter(move |row| row.fold == fold);
-        own.map(move |row| row.is_inside(bands.of(row.call))).collect::<Vec<_>>()
+        let bands = derive_intervals(&|row| row.fold != fold);
+        let fold_rows = rows.iter().filter(move |row| row.fold == fold);
+        fold_rows.map(move |row| row.is_inside(bands.interval(row.call))).collect::<Vec<_>>()
     });
-    let coverage = Coverage::of(inside);
-    let mut bands = made_by(&|_| true);
-    for (what, left_out) in held_out {
+    let coverage = Coverage::count(inside);
+    let mut bands = derive_intervals(&|_| true);
+    for (hold_out, left_out) in held_out {
         if let Some(times) = widening(&bands, left_out.iter()) {
-            match what.what {
-                HoldOut::Collectives(_) => bands.beyond.collective = times,
-                HoldOut::Ranks(_) => bands.beyond.gpus = times,
-                HoldOut::Nodes(_) => bands.beyond.nodes = times,
+            match hold_out.selection {
+                HoldOut::Collectives(_) => bands.widening.collective = times,
+                HoldOut::Ranks(_) => bands.widening.gpus = times,
+                HoldOut::Nodes(_) => bands.widening.nodes = times,
                 HoldOut::Protocols(_) => {}
             }
         }
@@ -181,23 +180,23 @@ fn intervals(
 }
 
 /// Factor by which intervals must be widened to contain 80 % of the rows, at least 1; `None` for too few rows.
-fn widening<'a>(bands: &Bands, rows: impl Iterator<Item = &'a LeftOut>) -> Option<f64> {
+fn widening<'a>(bands: &PredictionIntervals, rows: impl Iterator<Item = &'a LeftOut>) -> Option<f64> {
     let mut needed: Vec<f64> =
-        rows.map(|row| row.needs(bands.of_regime(row.call.protocol, row.call.decides))).collect();
+        rows.map(|row| row.required_widening(bands.regime_interval(row.call.protocol, row.call.decides))).collect();
     needed.sort_unstable_by(f64::total_cmp);
     let count = needed.len();
-    let place = ((count as f64 + 1.0) * 0.8).ceil() as usize;
-    (count >= LEAST_ROWS).then(|| needed.get(place.min(count) - 1).copied().unwrap_or(1.0).max(1.0))
+    let rank = ((count as f64 + 1.0) * 0.8).ceil() as usize;
+    (count >= MIN_ROWS).then(|| needed.get(rank.min(count) - 1).copied().unwrap_or(1.0).max(1.0))
 }
 
 /// Coverage of held-out rows by widened intervals: the widening for rows of even folds is derived from odd folds, and
 /// vice versa.
-fn coverage_beyond(bands: &Bands, rows: &[LeftOut]) -> Coverage {
+fn coverage_beyond(bands: &PredictionIntervals, rows: &[LeftOut]) -> Coverage {
     let halves = [0, 1].map(|half| {
-        let (own, others): (Vec<&LeftOut>, Vec<&LeftOut>) = rows.iter().partition(|row| row.fold % 2 == half);
+        let (evaluated, others): (Vec<&LeftOut>, Vec<&LeftOut>) = rows.iter().partition(|row| row.fold % 2 == half);
         let times = widening(bands, others.into_iter()).unwrap_or(1.0);
-        let band = |row: &LeftOut| bands.of_regime(row.call.protocol, row.call.decides).widened(times);
-        Coverage::of(own.into_iter().map(|row| row.is_inside(band(row))))
+        let band = |row: &LeftOut| bands.regime_interval(row.call.protocol, row.call.decides).widened(times);
+        Coverage::count(evaluated.into_iter().map(|row| row.is_inside(band(row))))
     });
     let [even, odd] = halves;
     Coverage { rows: even.rows + odd.rows, inside: even.inside + odd.inside }

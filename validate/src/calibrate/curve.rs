@@ -9,11 +9,11 @@
 use std::borrow::Cow;
 
 use fabricast_planner::job::{Job, Placement};
-use fabricast_planner::step::{Efficiency, Machine, Simulated, TimeError};
-use fabricast_planner::study::{GivenEfficiency, MeasuredStep, Study, StudyError};
+use fabricast_planner::step::{Efficiency, Machine, SimulatedCosts, TimeError};
+use fabricast_planner::study::{EfficiencyOverrides, MeasuredStep, Study, StudyError};
 use fabricast_sim::profile::Profile;
 use fabricast_topologies::route::{RouteOptions, Router};
-use fabricast_topologies::{Fabric, NodeId, Picos, Place};
+use fabricast_topologies::{Fabric, NodeId, Picos, SourceLocation};
 use rayon::prelude::*;
 
 use super::estimate::spreads;
@@ -38,7 +38,7 @@ pub enum CurveError {
     )]
     Contradiction {
         /// Source location of the second figure.
-        place: Box<Place>,
+        place: Box<SourceLocation>,
         /// Key of the second figure.
         figure: &'static str,
         /// Key of the first figure.
@@ -53,7 +53,7 @@ pub enum CurveError {
     #[error("{place}: {figure}: the job has no such step")]
     NoSuchStep {
         /// Source location of the figure.
-        place: Box<Place>,
+        place: Box<SourceLocation>,
         /// Key of the figure.
         figure: &'static str,
     },
@@ -78,7 +78,7 @@ pub struct CurveFigure {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct StepErrors {
     /// Error with the curve given by the study or of the candidate's own GPUs.
-    pub before: f64,
+    pub initial: f64,
     /// Error with the fitted curve.
     pub fitted: f64,
     /// Error with a curve fitted to all other steps.
@@ -100,7 +100,7 @@ pub struct CurveFit {
 
 impl CurveFit {
     /// Errors of the steps that were fitted to: each run once.
-    pub fn of_runs(&self) -> impl Iterator<Item = &StepErrors> {
+    pub fn run_errors(&self) -> impl Iterator<Item = &StepErrors> {
         self.errors.iter().filter(|one| !one.is_repeated)
     }
 }
@@ -108,7 +108,7 @@ impl CurveFit {
 /// Number of parameters of the curve.
 const FIGURES: usize = 5;
 /// Deviation from the initial value, in logarithms, that weighs as a residual of one.
-const FAR: f64 = 100.0;
+const PRIOR_DEVIATION: f64 = 100.0;
 /// Name, unit and allowed range (minimum, maximum) of each parameter.
 const KEYS: [(&str, &str, (f64, f64)); FIGURES] = [
     ("matrix", "", (0.05, 1.0)),
@@ -118,9 +118,9 @@ const KEYS: [(&str, &str, (f64, f64)); FIGURES] = [
     ("start", "us", (0.05, 1_000.0)),
 ];
 /// Largest accepted difference between several units of one step, as a logarithm; published figures are rounded.
-const CONTRADICTION: f64 = 0.05;
+const MAX_UNIT_DIFFERENCE: f64 = 0.05;
 /// Step of a logarithm for numerical derivatives.
-const NUDGE: f64 = 1e-3;
+const DERIVATIVE_STEP: f64 = 1e-3;
 
 fn figures(curve: &Efficiency) -> [f64; FIGURES] {
     [curve.matrix, curve.attention, curve.memory, curve.stream, curve.start.us()]
@@ -139,39 +139,41 @@ fn curve(logarithms: &[f64]) -> Efficiency {
 /// [`CurveError`] if there are too few steps or one cannot be predicted.
 pub fn calibrate_curve(study: &Study, fabrics: &[Fabric]) -> Result<CurveFit, CurveError> {
     let limits = limits(&study.efficiency);
-    let (steps, figures) = (runs(study), limits.into_iter().filter(|(least, most)| least < most).count());
+    let (steps, figures) = (runs(study), limits.into_iter().filter(|(min, max)| min < max).count());
     if steps < figures.max(1) {
         return Err(CurveError::TooFewSteps { steps, figures });
     }
-    let mut places = Vec::with_capacity(fabrics.len());
+    let mut routers_and_profiles = Vec::with_capacity(fabrics.len());
     for (candidate, fabric) in study.candidates.iter().zip(fabrics) {
         let profile = Profile::for_fabric(fabric)
             .map_err(|error| StudyError::Profile { candidate: candidate.name.clone(), error: error.into() })?;
-        places.push((Router::new(fabric, RouteOptions::default()), profile));
+        routers_and_profiles.push((Router::new(fabric, RouteOptions::default()), profile));
     }
     // Steps of one candidate with equal job placements share a machine.
-    let mut placed: Vec<(usize, &Placement, Cow<'_, [NodeId]>)> = Vec::new();
+    let mut placements: Vec<(usize, &Placement, Cow<'_, [NodeId]>)> = Vec::new();
     for one in &study.measured {
         let (Some(fabric), Some(job)) = (fabrics.get(one.candidate), study.jobs.get(one.job)) else { continue };
-        if placed.iter().all(|known| (known.0, known.1) != (one.candidate, job.placement())) {
+        if placements.iter().all(|existing| (existing.0, existing.1) != (one.candidate, job.placement())) {
             let name = study.candidates.get(one.candidate).map_or("", |candidate| &candidate.name);
-            let refused = |error| StudyError::of_job(name, job, TimeError::Job(error));
-            placed.push((one.candidate, job.placement(), job.ranks_on(fabric).map_err(refused)?));
+            let refused = |error| StudyError::from_time_error(name, job, TimeError::Job(error));
+            placements.push((one.candidate, job.placement(), job.rank_devices(fabric).map_err(refused)?));
         }
     }
-    let on = |one: &(usize, &Placement, Cow<'_, [NodeId]>)| places.get(one.0);
-    let simulated: Vec<Option<Simulated<'_>>> =
-        placed.iter().map(|one| on(one).map(|(router, profile)| Simulated::new(router, profile, &one.2))).collect();
-    let machines: Vec<Option<Machine<'_>>> = placed
+    let routed = |one: &(usize, &Placement, Cow<'_, [NodeId]>)| routers_and_profiles.get(one.0);
+    let simulated: Vec<Option<SimulatedCosts<'_>>> = placements
+        .iter()
+        .map(|one| routed(one).map(|(router, profile)| SimulatedCosts::new(router, profile, &one.2)))
+        .collect();
+    let machines: Vec<Option<Machine<'_>>> = placements
         .iter()
         .zip(&simulated)
         .map(|(one, simulated)| {
-            let ((router, _), simulated) = (on(one)?, simulated.as_ref()?);
+            let ((router, _), simulated) = (routed(one)?, simulated.as_ref()?);
             Some(Machine { router, ranks: &one.2, simulated, curve: study.curve(one.0, router.fabric()) })
         })
         .collect();
     let machine_of = |candidate: usize, job: &Job| {
-        let number = placed.iter().position(|known| (known.0, known.1) == (candidate, job.placement()))?;
+        let number = placements.iter().position(|existing| (existing.0, existing.1) == (candidate, job.placement()))?;
         machines.get(number)?.as_ref()
     };
     let mut steps: Vec<Measured<'_>> = Vec::with_capacity(study.measured.len());
@@ -180,20 +182,20 @@ pub fn calibrate_curve(study: &Study, fabrics: &[Fabric]) -> Result<CurveFit, Cu
             continue;
         };
         let Some(machine) = machine_of(one.candidate, job) else { continue };
-        let first = steps.iter().find(|known| is_same_run(job, one, known.one));
-        let step = Measured { job, one, machine, is_repeated: first.is_some() };
+        let first = steps.iter().find(|existing| is_same_run(job, one, existing.step));
+        let step = Measured { job, step: one, machine, is_repeated: first.is_some() };
         // Steps that cannot be predicted are reported before the fit.
-        let failed = |error| StudyError::of_job(&candidate.name, job, error);
+        let failed = |error| StudyError::from_time_error(&candidate.name, job, error);
         if step.predicted(machine.curve).map_err(failed)?.is_none() {
-            return Err(CurveError::NoSuchStep { place: one.place.clone().into(), figure: one.figure.key() });
+            return Err(CurveError::NoSuchStep { place: one.location.clone().into(), figure: one.figure.key() });
         }
         if let Some(first) = first {
             // The ratio of residuals equals the ratio of measured times, because both figures predict the same step.
             let longer = first.residual(machine.curve) - step.residual(machine.curve);
-            if longer.abs() > CONTRADICTION {
-                let (figure, other) = (one.figure.key(), first.one.figure.key());
+            if longer.abs() > MAX_UNIT_DIFFERENCE {
+                let (figure, other) = (one.figure.key(), first.step.figure.key());
                 let percent = longer.exp() * 100.0;
-                return Err(CurveError::Contradiction { place: one.place.clone().into(), figure, other, percent });
+                return Err(CurveError::Contradiction { place: one.location.clone().into(), figure, other, percent });
             }
         }
         steps.push(step);
@@ -206,23 +208,23 @@ pub fn calibrate_curve(study: &Study, fabrics: &[Fabric]) -> Result<CurveFit, Cu
 #[derive(Clone, Copy)]
 struct Measured<'a> {
     job: &'a Job,
-    one: &'a MeasuredStep,
+    step: &'a MeasuredStep,
     machine: &'a Machine<'a>,
     /// See [`StepErrors::is_repeated`].
     is_repeated: bool,
 }
 
 /// Returns true if two figures give the same time of the same run of a job.
-fn is_same_run(job: &Job, one: &MeasuredStep, other: &MeasuredStep) -> bool {
-    (one.run, one.job, one.candidate) == (other.run, other.job, other.candidate)
-        && one.figure.tells_what(other.figure, job)
+fn is_same_run(job: &Job, first: &MeasuredStep, second: &MeasuredStep) -> bool {
+    (first.run, first.job, first.candidate) == (second.run, second.job, second.candidate)
+        && first.figure.measures_same_as(second.figure, job)
 }
 
 /// Number of distinct run times in a study, whatever their units.
 fn runs(study: &Study) -> usize {
     let is_first = |(number, one): &(usize, &MeasuredStep)| {
         let before = study.measured.get(..*number).unwrap_or_default();
-        let is_known = |job: &Job| before.iter().any(|other| is_same_run(job, one, other));
+        let is_known = |job: &Job| before.iter().any(|earlier| is_same_run(job, one, earlier));
         !study.jobs.get(one.job).is_some_and(is_known)
     };
     study.measured.iter().enumerate().filter(is_first).count()
@@ -232,21 +234,21 @@ impl Measured<'_> {
     fn predicted(&self, curve: Efficiency) -> Result<Option<Picos>, TimeError> {
         // The spread between GPUs is not fitted.
         let curve = Efficiency { spread: self.machine.curve.spread, ..curve };
-        self.one.figure.of_job(self.job, &Machine { curve, ..*self.machine })
+        self.step.figure.predict(self.job, &Machine { curve, ..*self.machine })
     }
 
     /// Logarithm of predicted ÷ measured. Every step was predicted before, so no error can occur.
     fn residual(&self, curve: Efficiency) -> f64 {
         let predicted = self.predicted(curve).ok().flatten().unwrap_or_default();
-        (predicted.0.max(1) as f64 / self.one.time().0.max(1) as f64).ln()
+        (predicted.0.max(1) as f64 / self.step.time().0.max(1) as f64).ln()
     }
 }
 
 /// Range of each parameter (minimum, maximum); given parameters have a range of one value.
-fn limits(study: &GivenEfficiency) -> [(f64, f64); FIGURES] {
-    let GivenEfficiency { matrix, attention, memory, stream, start } = study;
-    let given = [*matrix, *attention, *memory, *stream, start.map(Picos::us)];
-    std::array::from_fn(|number| given[number].map_or(KEYS[number].2, |value| (value, value)))
+fn limits(study: &EfficiencyOverrides) -> [(f64, f64); FIGURES] {
+    let EfficiencyOverrides { matrix, attention, memory, stream, start } = study;
+    let fixed = [*matrix, *attention, *memory, *stream, start.map(Picos::us)];
+    std::array::from_fn(|number| fixed[number].map_or(KEYS[number].2, |value| (value, value)))
 }
 
 /// The least-squares problem of the curve.
@@ -257,34 +259,34 @@ struct Curve<'a> {
 }
 
 impl Problem for Curve<'_> {
-    fn residuals(&self, at: &[f64]) -> Vec<f64> {
-        let curve = curve(at);
+    fn residuals(&self, coordinates: &[f64]) -> Vec<f64> {
+        let curve = curve(coordinates);
         self.steps.par_iter().with_max_len(1).map(|step| step.residual(curve)).collect()
     }
 
-    fn derivatives(&self, at: &[f64], residuals: &[f64]) -> Vec<Vec<f64>> {
+    fn derivatives(&self, coordinates: &[f64], residuals: &[f64]) -> Vec<Vec<f64>> {
         let along = |number: usize| {
             // Fixed parameters have a derivative of zero.
-            if self.limits.get(number).is_none_or(|(least, most)| least == most) {
+            if self.limits.get(number).is_none_or(|(min, max)| min == max) {
                 return vec![0.0; residuals.len()];
             }
-            let mut nudged = at.to_vec();
+            let mut nudged = coordinates.to_vec();
             // Downwards, because a parameter may be at its maximum.
-            nudged.iter_mut().skip(number).take(1).for_each(|figure| *figure -= NUDGE);
+            nudged.iter_mut().skip(number).take(1).for_each(|figure| *figure -= DERIVATIVE_STEP);
             let moved = self.residuals(&nudged);
-            residuals.iter().zip(moved).map(|(here, there)| (here - there) / NUDGE).collect()
+            residuals.iter().zip(moved).map(|(before, after)| (before - after) / DERIVATIVE_STEP).collect()
         };
         (0..FIGURES).map(along).collect()
     }
 
-    fn clamp(&self, at: &mut [f64]) {
-        for (figure, (least, most)) in at.iter_mut().zip(self.limits) {
-            *figure = figure.clamp(least.ln(), most.ln());
+    fn clamp(&self, coordinates: &mut [f64]) {
+        for (figure, (min, max)) in coordinates.iter_mut().zip(self.limits) {
+            *figure = figure.clamp(min.ln(), max.ln());
         }
     }
 
     fn expected(&self) -> Vec<(f64, f64)> {
-        self.start.iter().map(|&figure| (figure, FAR)).collect()
+        self.start.iter().map(|&figure| (figure, PRIOR_DEVIATION)).collect()
     }
 }
 
@@ -294,28 +296,28 @@ fn minimum(steps: &[Measured<'_>], start: Efficiency, limits: [(f64, f64); FIGUR
 }
 
 fn fit(steps: &[Measured<'_>], start: Efficiency, limits: [(f64, f64); FIGURES]) -> CurveFit {
-    let once: Vec<Measured<'_>> = steps.iter().filter(|step| !step.is_repeated).copied().collect();
-    let found = minimum(&once, start, limits);
-    let fitted = curve(&found.at);
+    let distinct: Vec<Measured<'_>> = steps.iter().filter(|step| !step.is_repeated).copied().collect();
+    let solution = minimum(&distinct, start, limits);
+    let fitted = curve(&solution.coordinates);
     let error = |step: &Measured<'_>, curve: Efficiency| step.residual(curve).exp_m1();
-    let of = |step: &Measured<'_>| {
-        let is_other = |other: &&Measured<'_>| !is_same_run(step.job, step.one, other.one);
-        let others: Vec<Measured<'_>> = once.iter().filter(is_other).copied().collect();
+    let step_errors = |step: &Measured<'_>| {
+        let is_other = |other: &&Measured<'_>| !is_same_run(step.job, step.step, other.step);
+        let others: Vec<Measured<'_>> = distinct.iter().filter(is_other).copied().collect();
         StepErrors {
-            before: error(step, step.machine.curve),
+            initial: error(step, step.machine.curve),
             fitted: error(step, fitted),
-            left_out: error(step, curve(&minimum(&others, fitted, limits).at)),
+            left_out: error(step, curve(&minimum(&others, fitted, limits).coordinates)),
             is_repeated: step.is_repeated,
         }
     };
-    let errors = steps.par_iter().with_max_len(1).map(of).collect();
-    let spreads = spreads(&found);
+    let errors = steps.par_iter().with_max_len(1).map(step_errors).collect();
+    let spreads = spreads(&solution);
     let figures = std::array::from_fn(|number| {
-        let (value, (name, unit, _), (least, most)) = (figures(&fitted)[number], KEYS[number], limits[number]);
+        let (value, (name, unit, _), (min, max)) = (figures(&fitted)[number], KEYS[number], limits[number]);
         let (low, high) = match spreads.get(number).copied().flatten() {
-            _ if least == most => (value, value),
-            Some(spread) => ((value * (-spread).exp()).max(least), (value * spread.exp()).min(most)),
-            None => (least, most),
+            _ if min == max => (value, value),
+            Some(spread) => ((value * (-spread).exp()).max(min), (value * spread.exp()).min(max)),
+            None => (min, max),
         };
         CurveFigure { name, value, low, high, unit }
     });
@@ -395,7 +397,7 @@ mod tests {
     }
 
     /// Predicted times of the jobs with a curve, in seconds.
-    fn made_by(curve: Efficiency) -> [f64; JOBS.len()] {
+    fn predicted_times(curve: Efficiency) -> [f64; JOBS.len()] {
         let study = study([1.0; JOBS.len()]);
         let fabrics = fabrics(&study);
         let mut times = [0.0; JOBS.len()];
@@ -403,10 +405,10 @@ mod tests {
             let fabric = &fabrics[one.candidate];
             let (router, profile) =
                 (Router::new(fabric, RouteOptions::default()), Profile::for_fabric(fabric).unwrap());
-            let simulated = Simulated::new(&router, &profile, fabric.gpus());
-            let curve = Efficiency { spread: Efficiency::of(fabric).spread, ..curve };
+            let simulated = SimulatedCosts::new(&router, &profile, fabric.gpus());
+            let curve = Efficiency { spread: Efficiency::new(fabric).spread, ..curve };
             let machine = Machine { router: &router, ranks: fabric.gpus(), simulated: &simulated, curve };
-            *time = one.figure.of_job(&study.jobs[one.job], &machine).unwrap().unwrap().0 as f64 / 1e12;
+            *time = one.figure.predict(&study.jobs[one.job], &machine).unwrap().unwrap().0 as f64 / 1e12;
         }
         times
     }
@@ -418,25 +420,25 @@ mod tests {
             [matrix, attention, memory, stream] in prop::array::uniform4(0.4f64..0.95),
             start in 1.0f64..20.0,
         ) {
-            let wanted = Efficiency { matrix, attention, memory, stream, start: Picos((start * 1e6) as u64), spread: 0.0 };
-            let study = study(made_by(wanted));
-            let found = calibrate_curve(&study, &fabrics(&study)).unwrap();
-            for (figure, wanted) in found.figures.iter().zip([matrix, attention, memory, stream, start]) {
+            let expected = Efficiency { matrix, attention, memory, stream, start: Picos((start * 1e6) as u64), spread: 0.0 };
+            let study = study(predicted_times(expected));
+            let fitted = calibrate_curve(&study, &fabrics(&study)).unwrap();
+            for (figure, expected) in fitted.figures.iter().zip([matrix, attention, memory, stream, start]) {
                 // The prior draws the curve slightly towards its start.
-                prop_assert!((figure.value / wanted - 1.0).abs() < 0.02, "{figure:?}, not {wanted}");
+                prop_assert!((figure.value / expected - 1.0).abs() < 0.02, "{figure:?}, not {expected}");
                 prop_assert!(figure.low <= figure.value && figure.value <= figure.high);
             }
-            prop_assert!(found.errors.iter().all(|one| one.fitted.abs() < 0.01), "{:?}", found.errors);
+            prop_assert!(fitted.errors.iter().all(|one| one.fitted.abs() < 0.01), "{:?}", fitted.errors);
         }
 
         #[test]
         fn noise_widens_intervals(part in 0.02f64..0.2) {
-            let exact = made_by(Efficiency::default());
+            let exact = predicted_times(Efficiency::default());
             let width = |part: f64| {
                 let signs = [1.0, -1.0, 1.0, -1.0, 1.0, -1.0];
                 let study = study(std::array::from_fn(|number| exact[number] * (1.0 + signs[number] * part)));
-                let found = calibrate_curve(&study, &fabrics(&study)).unwrap();
-                (found.figures[0].high / found.figures[0].low).ln()
+                let fitted = calibrate_curve(&study, &fabrics(&study)).unwrap();
+                (fitted.figures[0].high / fitted.figures[0].low).ln()
             };
             prop_assert!(width(part) > width(part / 8.0));
         }
@@ -445,12 +447,12 @@ mod tests {
     /// Before the fit, each step uses the curve of its own machine's GPUs, whichever step is first.
     #[test]
     fn steps_of_different_gpus_begin_with_their_own_curves() {
-        let study = study(made_by(Efficiency::default()));
+        let study = study(predicted_times(Efficiency::default()));
         let before = |first: &str| {
             let mut fabrics = fabrics(&study);
-            fabrics[0] = load(&FabricRequest { gpus: Some(1), ..FabricRequest::of(first) }).unwrap();
+            fabrics[0] = load(&FabricRequest { gpus: Some(1), ..FabricRequest::new(first) }).unwrap();
             let errors = calibrate_curve(&study, &fabrics).unwrap().errors;
-            errors.into_iter().map(|one| one.before).collect::<Vec<_>>()
+            errors.into_iter().map(|one| one.initial).collect::<Vec<_>>()
         };
         let (same, other) = (before("hgx-h200"), before("hgx-b200"));
         // Only the last step is on the second machine.
@@ -461,21 +463,21 @@ mod tests {
     /// Given parameters stay exactly as given, and fewer steps determine the others.
     #[test]
     fn given_parameters_are_not_fitted() {
-        let wanted = Efficiency { matrix: 0.6, attention: 0.45, ..Efficiency::default() };
-        let whole = study(made_by(wanted));
-        let given = GivenEfficiency {
-            memory: Some(wanted.memory),
-            stream: Some(wanted.stream),
-            start: Some(wanted.start),
-            ..GivenEfficiency::default()
+        let expected = Efficiency { matrix: 0.6, attention: 0.45, ..Efficiency::default() };
+        let full = study(predicted_times(expected));
+        let fixed = EfficiencyOverrides {
+            memory: Some(expected.memory),
+            stream: Some(expected.stream),
+            start: Some(expected.start),
+            ..EfficiencyOverrides::default()
         };
-        let few = Study { efficiency: given, measured: whole.measured[..3].to_vec(), ..whole.clone() };
-        let found = calibrate_curve(&few, &fabrics(&few)).unwrap();
-        assert_eq!(figures(&found.curve)[2..], figures(&wanted)[2..]);
-        assert!(found.figures[2..].iter().all(|figure| (figure.low, figure.high) == (figure.value, figure.value)));
-        assert!((found.curve.matrix / 0.6 - 1.0).abs() < 0.01 && (found.curve.attention / 0.45 - 1.0).abs() < 0.01);
-        let one = Study { measured: whole.measured[..1].to_vec(), ..few };
-        let refused = calibrate_curve(&one, &fabrics(&one)).unwrap_err().to_string();
+        let partial = Study { efficiency: fixed, measured: full.measured[..3].to_vec(), ..full.clone() };
+        let fitted = calibrate_curve(&partial, &fabrics(&partial)).unwrap();
+        assert_eq!(figures(&fitted.curve)[2..], figures(&expected)[2..]);
+        assert!(fitted.figures[2..].iter().all(|figure| (figure.low, figure.high) == (figure.value, figure.value)));
+        assert!((fitted.curve.matrix / 0.6 - 1.0).abs() < 0.01 && (fitted.curve.attention / 0.45 - 1.0).abs() < 0.01);
+        let single = Study { measured: full.measured[..1].to_vec(), ..partial };
+        let refused = calibrate_curve(&single, &fabrics(&single)).unwrap_err().to_string();
         assert!(refused.starts_with("1 measured steps cannot tell the 2 figures"), "{refused}");
     }
 
@@ -486,11 +488,11 @@ mod tests {
     fn shipped_curve_is_the_fit_to_its_measured_steps() {
         let study = read_study(MEASURED, "steps.toml").unwrap();
         let fabrics = fabrics(&study);
-        let (found, ships) = (calibrate_curve(&study, &fabrics).unwrap(), Efficiency::of(&fabrics[0]));
-        for (figure, ships) in found.figures.iter().zip(figures(&ships)) {
-            assert!((figure.value / ships - 1.0).abs() < 0.01, "{figure:?}, and {ships} ships");
+        let (fitted, shipped) = (calibrate_curve(&study, &fabrics).unwrap(), Efficiency::new(&fabrics[0]));
+        for (figure, shipped) in fitted.figures.iter().zip(figures(&shipped)) {
+            assert!((figure.value / shipped - 1.0).abs() < 0.01, "{figure:?}, and {shipped} ships");
         }
-        let mut errors: Vec<f64> = found.errors.iter().map(|one| one.left_out.abs()).collect();
+        let mut errors: Vec<f64> = fitted.errors.iter().map(|one| one.left_out.abs()).collect();
         errors.sort_by(f64::total_cmp);
         assert_eq!(errors.len(), 48);
         assert!(errors[24] < 0.04 && errors[47] < 0.20, "{errors:?}");
@@ -500,36 +502,37 @@ mod tests {
     /// grow, and contradictory units are reported.
     #[test]
     fn a_run_in_two_units_counts_once() {
-        let wanted =
+        let truth =
             Efficiency { matrix: 0.7, attention: 0.6, memory: 0.8, stream: 0.6, start: Picos(4_000_000), spread: 0.0 };
-        let mut times = made_by(wanted);
+        let mut times = predicted_times(truth);
         times[0] *= 1.1;
-        let once = study(times);
-        let mut twice = once.clone();
-        let first = once.measured[0].clone();
+        let single_unit = study(times);
+        let mut two_units = single_unit.clone();
+        let first = single_unit.measured[0].clone();
         // A step has two sequences.
-        twice.measured.push(MeasuredStep { figure: Figure::Samples, value: 2.0 / first.value, ..first.clone() });
-        let [one, two] = [&once, &twice].map(|study| calibrate_curve(study, &fabrics(study)).unwrap());
+        two_units.measured.push(MeasuredStep { figure: Figure::Samples, value: 2.0 / first.value, ..first.clone() });
+        let [one, two] = [&single_unit, &two_units].map(|study| calibrate_curve(study, &fabrics(study)).unwrap());
         for (one, two) in one.figures.iter().zip(&two.figures) {
             assert_eq!(one, two);
         }
         let (first, same) = (one.errors[0].left_out, [two.errors[0].left_out, two.errors[6].left_out]);
         assert!(same.iter().all(|error| (error - first).abs() < 1e-3), "{first} {same:?}");
         // Figures of two runs count twice.
-        twice.measured[6].run = 6;
-        let apart = calibrate_curve(&twice, &fabrics(&twice)).unwrap();
-        let moved = apart.figures.iter().zip(&one.figures).map(|(a, b)| (a.value / b.value - 1.0).abs());
+        two_units.measured[6].run = 6;
+        let separate_runs = calibrate_curve(&two_units, &fabrics(&two_units)).unwrap();
+        let moved = separate_runs.figures.iter().zip(&one.figures).map(|(a, b)| (a.value / b.value - 1.0).abs());
         assert!(moved.clone().fold(0.0, f64::max) > 1e-4, "{:?}", moved.collect::<Vec<_>>());
-        let few = |run: usize| {
-            let mut few = twice.clone();
-            few.measured[6].run = run;
-            few.measured.drain(1..5);
-            few.measured.extend([few.measured[0].clone(), few.measured[0].clone()]);
-            calibrate_curve(&few, &fabrics(&few)).map(drop)
+        let shortened = |run: usize| {
+            let mut shortened = two_units.clone();
+            shortened.measured[6].run = run;
+            shortened.measured.drain(1..5);
+            shortened.measured.extend([shortened.measured[0].clone(), shortened.measured[0].clone()]);
+            calibrate_curve(&shortened, &fabrics(&shortened)).map(drop)
         };
-        assert!(matches!(few(0), Err(CurveError::TooFewSteps { steps: 2, figures: 5 })), "{:?}", few(0));
-        let mut wrong = twice.clone();
-        wrong.measured[6] = MeasuredStep { run: 0, value: 1.8 / once.measured[0].value, ..wrong.measured[6].clone() };
+        assert!(matches!(shortened(0), Err(CurveError::TooFewSteps { steps: 2, figures: 5 })), "{:?}", shortened(0));
+        let mut wrong = two_units.clone();
+        wrong.measured[6] =
+            MeasuredStep { run: 0, value: 1.8 / single_unit.measured[0].value, ..wrong.measured[6].clone() };
         let refused = calibrate_curve(&wrong, &fabrics(&wrong)).unwrap_err().to_string();
         assert!(refused.contains("samples_per_s and step_s of one `[[measured]]` tell different times"), "{refused}");
         assert!(refused.contains("by samples_per_s it takes 111 % of what it takes by step_s"), "{refused}");
@@ -537,15 +540,15 @@ mod tests {
 
     #[test]
     fn too_few_or_missing_steps_are_errors() {
-        let few = read_study(
+        let single_step = read_study(
             &format!(
                 "{CANDIDATE}[[job]]\nname = \"j\"\n{}\n[[measured]]\ncandidate = \"one\"\njob = \"j\"\nstep_s = 1\n",
                 JOBS[0].3
             ),
             "steps.toml",
         );
-        let few = few.unwrap();
-        let refused = calibrate_curve(&few, &fabrics(&few)).unwrap_err().to_string();
+        let single_step = single_step.unwrap();
+        let refused = calibrate_curve(&single_step, &fabrics(&single_step)).unwrap_err().to_string();
         assert!(refused.starts_with("1 measured steps cannot tell the 5 figures"), "{refused}");
         // With one output token per request, every step of the job contains prefill.
         let text = format!(

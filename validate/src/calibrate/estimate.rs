@@ -23,9 +23,9 @@ pub struct Estimate {
 const EIGHTY_PERCENT: f64 = 1.281_551_6;
 /// Directions of the scaled parameters with an eigenvalue below this fraction of the largest are not determined by
 /// the data.
-const UNTOLD: f64 = 1e-4;
+const MIN_EIGENVALUE_RATIO: f64 = 1e-4;
 /// Smallest component of an undetermined direction for which a parameter is named.
-const NAMED: f64 = 0.3;
+const MIN_COMPONENT: f64 = 0.3;
 
 /// Half-width of each parameter's interval, from the curvature at the minimum and the scatter of the residuals;
 /// `None` if no row depends on the parameter, so that it is unbounded.
@@ -41,21 +41,21 @@ pub(super) fn spreads(minimum: &Minimum) -> Vec<Option<f64>> {
 }
 
 /// Parameters with their intervals.
-pub(super) fn of(parameters: &[Parameter], minimum: &Minimum, profile: &Profile) -> Vec<Estimate> {
+pub(super) fn estimate_parameters(parameters: &[Parameter], minimum: &Minimum, profile: &Profile) -> Vec<Estimate> {
     let estimate = |(&parameter, spread): (&Parameter, Option<f64>)| {
         let value = parameter.get(profile);
         let Some(spread) = spread else {
-            return Estimate { parameter, value, low: parameter.least(), high: parameter.most() };
+            return Estimate { parameter, value, low: parameter.lower_limit(), high: parameter.upper_limit() };
         };
-        let low = (value - spread).max(parameter.least());
-        Estimate { parameter, value, low, high: (value + spread).min(parameter.most()) }
+        let low = (value - spread).max(parameter.lower_limit());
+        Estimate { parameter, value, low, high: (value + spread).min(parameter.upper_limit()) }
     };
     parameters.iter().zip(spreads(minimum)).map(estimate).collect()
 }
 
 /// Sets of parameters whose values can be traded against each other without changing the predictions. A parameter
 /// that no row depends on forms a set of its own.
-pub(super) fn entangled(parameters: &[Parameter], minimum: &Minimum) -> Vec<Vec<Parameter>> {
+pub(super) fn inseparable_parameters(parameters: &[Parameter], minimum: &Minimum) -> Vec<Vec<Parameter>> {
     let jacobian = &minimum.jacobian;
     let lengths: Vec<f64> = jacobian.column_iter().map(|column| column.norm()).collect();
     let scaled = DMatrix::from_fn(jacobian.nrows(), jacobian.ncols(), |row, column| {
@@ -64,13 +64,13 @@ pub(super) fn entangled(parameters: &[Parameter], minimum: &Minimum) -> Vec<Vec<
     let eigen = SymmetricEigen::new(scaled.transpose() * &scaled);
     let strongest = eigen.eigenvalues.iter().copied().fold(0.0, f64::max);
     // A parameter without influence is listed alone; eigenvectors would mix it with others arbitrarily.
-    let is_felt = |number: usize| lengths.get(number).is_some_and(|length| *length > 0.0);
-    let unfelt = parameters.iter().enumerate().filter(|(number, _)| !is_felt(*number));
-    let mut sets: Vec<Vec<Parameter>> = unfelt.map(|(_, &parameter)| vec![parameter]).collect();
+    let has_influence = |number: usize| lengths.get(number).is_some_and(|length| *length > 0.0);
+    let without_influence = parameters.iter().enumerate().filter(|(number, _)| !has_influence(*number));
+    let mut sets: Vec<Vec<Parameter>> = without_influence.map(|(_, &parameter)| vec![parameter]).collect();
     for (value, vector) in eigen.eigenvalues.iter().zip(eigen.eigenvectors.column_iter()) {
-        if *value < UNTOLD * strongest {
+        if *value < MIN_EIGENVALUE_RATIO * strongest {
             let members = parameters.iter().enumerate().zip(vector.iter());
-            let members = members.filter(|((number, _), part)| part.abs() > NAMED && is_felt(*number));
+            let members = members.filter(|((number, _), part)| part.abs() > MIN_COMPONENT && has_influence(*number));
             sets.push(members.map(|((_, &parameter), _)| parameter).collect());
         }
     }

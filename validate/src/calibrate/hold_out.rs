@@ -38,15 +38,15 @@ impl FromStr for HoldOut {
 
     fn from_str(text: &str) -> Result<Self, UnknownHoldOut> {
         let unknown = || UnknownHoldOut(text.to_owned());
-        let (what, list) = text.split_once('=').ok_or_else(unknown)?;
-        fn all<T: FromStr>(list: &str) -> Option<Vec<T>> {
-            list.split(',').map(|word| word.trim().parse().ok()).collect()
+        let (key, values) = text.split_once('=').ok_or_else(unknown)?;
+        fn parse_list<T: FromStr>(values: &str) -> Option<Vec<T>> {
+            values.split(',').map(|word| word.trim().parse().ok()).collect()
         }
-        match what.trim() {
-            "gpus" => all(list).map(Self::Ranks),
-            "nodes" => all(list).map(Self::Nodes),
-            "collective" => all(list).map(Self::Collectives),
-            "protocol" => all(list).map(Self::Protocols),
+        match key.trim() {
+            "gpus" => parse_list(values).map(Self::Ranks),
+            "nodes" => parse_list(values).map(Self::Nodes),
+            "collective" => parse_list(values).map(Self::Collectives),
+            "protocol" => parse_list(values).map(Self::Protocols),
             _ => None,
         }
         .ok_or_else(unknown)
@@ -55,15 +55,15 @@ impl FromStr for HoldOut {
 
 impl fmt::Display for HoldOut {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fn list(f: &mut fmt::Formatter<'_>, what: &str, all: &[impl ToString]) -> fmt::Result {
-            let all: Vec<String> = all.iter().map(ToString::to_string).collect();
-            write!(f, "{what}={}", all.join(","))
+        fn write_list(f: &mut fmt::Formatter<'_>, key: &str, values: &[impl ToString]) -> fmt::Result {
+            let values: Vec<String> = values.iter().map(ToString::to_string).collect();
+            write!(f, "{key}={}", values.join(","))
         }
         match self {
-            Self::Ranks(ranks) => list(f, "gpus", ranks),
-            Self::Nodes(nodes) => list(f, "nodes", nodes),
-            Self::Collectives(collectives) => list(f, "collective", collectives),
-            Self::Protocols(protocols) => list(f, "protocol", protocols),
+            Self::Ranks(ranks) => write_list(f, "gpus", ranks),
+            Self::Nodes(nodes) => write_list(f, "nodes", nodes),
+            Self::Collectives(collectives) => write_list(f, "collective", collectives),
+            Self::Protocols(protocols) => write_list(f, "protocol", protocols),
         }
     }
 }
@@ -81,22 +81,29 @@ impl HoldOut {
 
 /// Fits to the other points and predicts these. Parameters that only the left-out points depend on keep the values of
 /// the given profile.
-pub(super) fn predict(what: &HoldOut, all: &Fit<'_, '_>) -> (HeldOut, Vec<LeftOut>) {
-    let (out, kept): (Vec<&Point>, Vec<&Point>) = all.points.iter().partition(|point| what.leaves_out(point));
+pub(super) fn predict(hold_out: &HoldOut, fit: &Fit<'_, '_>) -> (HeldOut, Vec<LeftOut>) {
+    let (left_out, remaining): (Vec<&Point>, Vec<&Point>) =
+        fit.points.iter().partition(|point| hold_out.leaves_out(point));
     // Rows of a single number of GPUs do not determine launch costs per GPU.
-    let of_launch = super::launch_parameters(&kept, all.base);
-    let is_told = |parameter: Parameter| match parameter.is_of_launch() {
+    let of_launch = super::launch_parameters(&remaining, fit.base);
+    let is_determined = |parameter: Parameter| match parameter.is_launch_parameter() {
         true => of_launch.contains(&parameter),
-        false => kept.iter().any(|point| point.feels(parameter)),
+        false => remaining.iter().any(|point| point.depends_on(parameter)),
     };
-    let felt: Vec<Parameter> = all.parameters.iter().copied().filter(|&parameter| is_told(parameter)).collect();
-    let (profile, _) = Fit { points: kept, parameters: &felt, ..*all }.run(Start::Far);
-    predicted(what, all.cases, &out, &profile)
+    let determined: Vec<Parameter> =
+        fit.parameters.iter().copied().filter(|&parameter| is_determined(parameter)).collect();
+    let (profile, _) = Fit { points: remaining, parameters: &determined, ..*fit }.run(Start::Far);
+    predict_held_out(hold_out, fit.cases, &left_out, &profile)
 }
 
 /// Predicts the left-out rows with the profile fitted to the others.
-pub(super) fn predicted(what: &HoldOut, cases: &Cases<'_>, out: &[&Point], told: &Profile) -> (HeldOut, Vec<LeftOut>) {
-    let rows = cross::of(cases, out, told);
+pub(super) fn predict_held_out(
+    hold_out: &HoldOut,
+    cases: &Cases<'_>,
+    left_out: &[&Point],
+    profile: &Profile,
+) -> (HeldOut, Vec<LeftOut>) {
+    let rows = cross::predict_rows(cases, left_out, profile);
     let residuals = rows.iter().map(|row| row.residual).collect();
-    (HeldOut { what: what.clone(), residuals, coverage: Coverage::default() }, rows)
+    (HeldOut { selection: hold_out.clone(), residuals, coverage: Coverage::default() }, rows)
 }

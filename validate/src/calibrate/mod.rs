@@ -12,6 +12,7 @@
 //!                     └─ hold-out: the fit without some points, which are then predicted
 //! ```
 
+pub mod benchmark;
 mod cases;
 mod cross;
 pub mod curve;
@@ -20,14 +21,13 @@ mod fit;
 mod hold_out;
 mod network;
 mod parameters;
-pub mod physical;
 mod points;
 mod prior;
 mod solve;
 #[cfg(test)]
 mod tests;
 
-use fabricast_sim::profile::{Decides, Known, Launch, Profile};
+use fabricast_sim::profile::{Bottleneck, FittedTraits, Launch, Profile};
 use fabricast_sim::schedule::Protocol;
 use fabricast_topologies::route::RouteOptions;
 
@@ -39,7 +39,7 @@ pub use prior::{Prior, UnknownPrior};
 
 use crate::compare::Coverage;
 use crate::measured::manifest::{Measurement, Role};
-use crate::rerun::Rerun;
+use crate::measurement_simulation::MeasurementSimulation;
 use cases::{Cases, Device};
 use cross::Rows;
 use fit::Fit;
@@ -51,13 +51,13 @@ use solve::Start;
 pub enum CalibrateError {
     /// No row can be used.
     #[error(
-        "no row of the measurements can be fitted to: {without_strategy} rows leave open what ran, and {to_check} are for checking only"
+        "no row of the measurements can be fitted to: {without_strategy} rows leave open what ran, and {check_rows} are for checking only"
     )]
     NothingToFit {
         /// Number of rows whose strategy is unknown.
         without_strategy: usize,
         /// Number of rows with the role `check`.
-        to_check: usize,
+        check_rows: usize,
     },
     /// Fewer rows than parameters.
     #[error("{rows} rows cannot tell {parameters} parameters")]
@@ -79,14 +79,14 @@ pub struct Residual {
     /// Predicted ÷ measured − 1.
     pub error: f64,
     /// Regime that determines the prediction.
-    pub decides: Decides,
+    pub decides: Bottleneck,
 }
 
 /// Errors of rows that were left out of a fit and predicted by it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct HeldOut {
     /// Selection of the rows left out.
-    pub what: HoldOut,
+    pub selection: HoldOut,
     /// The rows left out.
     pub residuals: Vec<Residual>,
     /// Coverage of these rows by intervals widened as the other half of them needs.
@@ -101,7 +101,7 @@ pub struct Calibration {
     /// Its parameters with intervals.
     pub estimates: Vec<Estimate>,
     /// Sets of parameters of which the data determine only combinations.
-    pub entangled: Vec<Vec<Parameter>>,
+    pub inseparable: Vec<Vec<Parameter>>,
     /// Errors of the rows fitted to, device costs first.
     pub fitted: Vec<Residual>,
     /// Errors of the rows that only launch costs were fitted to.
@@ -120,7 +120,7 @@ pub struct Calibration {
 
 /// Input of a calibration.
 #[derive(Clone, Copy)]
-pub struct Task<'a> {
+pub struct CalibrationRequest<'a> {
     /// Measurements for device costs and the launch costs of their modes.
     pub device: &'a [Measurement],
     /// Measurements for the launch costs of further modes.
@@ -137,40 +137,44 @@ pub struct Task<'a> {
 ///
 /// # Errors
 /// [`CalibrateError`] if there are no or too few usable rows.
-pub fn calibrate(task: Task<'_>) -> Result<Calibration, CalibrateError> {
+pub fn calibrate(task: CalibrationRequest<'_>) -> Result<Calibration, CalibrateError> {
     let base = &task.prior.start(task.base);
-    let all = || task.device.iter().chain(task.launches);
-    let rows = |role: Role| -> usize { all().filter(|one| one.role == role).map(|one| one.rows.len()).sum() };
+    let measurements = || task.device.iter().chain(task.launches);
+    let rows = |role: Role| -> usize {
+        measurements().filter(|measurement| measurement.role == role).map(|measurement| measurement.rows.len()).sum()
+    };
     let to_check = rows(Role::Check);
-    let reruns: Vec<Rerun<'_>> = all().map(|one| Rerun::new(one, RouteOptions::default())).collect();
-    let (mut found, cases) = points(&reruns, base);
-    if !task.prior.doubts_rows() {
-        found.iter_mut().for_each(|point| point.trust = 1.0);
+    let reruns: Vec<MeasurementSimulation<'_>> =
+        measurements().map(|measurement| MeasurementSimulation::new(measurement, RouteOptions::default())).collect();
+    let (mut selected, cases) = points(&reruns, base);
+    if !task.prior.weights_rows() {
+        selected.iter_mut().for_each(|point| point.weight = 1.0);
     }
-    found.retain(|point| reruns.get(point.of.0).is_some_and(|rerun| rerun.measurement.role == Role::Fit));
-    let without_strategy = rows(Role::Fit) - found.len();
-    let (device, further): (Vec<&Point>, Vec<&Point>) = found.iter().partition(|point| point.of.0 < task.device.len());
+    selected.retain(|point| reruns.get(point.row_index.0).is_some_and(|rerun| rerun.measurement.role == Role::Fit));
+    let without_strategy = rows(Role::Fit) - selected.len();
+    let (device, further): (Vec<&Point>, Vec<&Point>) =
+        selected.iter().partition(|point| point.row_index.0 < task.device.len());
     if device.is_empty() {
-        return Err(CalibrateError::NothingToFit { without_strategy, to_check });
+        return Err(CalibrateError::NothingToFit { without_strategy, check_rows: to_check });
     }
-    let parameters = told_by(&device, base);
+    let parameters = determined_parameters(&device, base);
     if device.len() < parameters.len() {
         return Err(CalibrateError::TooFewRows { rows: device.len(), parameters: parameters.len() });
     }
     let fit = Fit { cases: &cases, points: device.clone(), base, parameters: &parameters, prior: task.prior };
     let (mut profile, minimum) = fit.run(Start::Far);
-    let mut estimates = estimate::of(&parameters, &minimum, &profile);
-    let entangled = estimate::entangled(&parameters, &minimum);
+    let mut estimates = estimate::estimate_parameters(&parameters, &minimum, &profile);
+    let entangled = estimate::inseparable_parameters(&parameters, &minimum);
     // All rows determine the launch costs jointly.
-    let everything: Vec<&Point> = device.iter().chain(&further).copied().collect();
-    let modes = if further.is_empty() { Vec::new() } else { launch_parameters(&everything, base) };
+    let all_points: Vec<&Point> = device.iter().chain(&further).copied().collect();
+    let modes = if further.is_empty() { Vec::new() } else { launch_parameters(&all_points, base) };
     let mut fitted = errors(&cases, &device, &profile);
     if !modes.is_empty() {
         let start = profile.clone();
-        let fit = Fit { cases: &cases, points: everything, base: &start, parameters: &modes, prior: Prior::Open };
+        let fit = Fit { cases: &cases, points: all_points, base: &start, parameters: &modes, prior: Prior::Open };
         let (with_modes, minimum) = fit.run(Start::Far);
-        estimates.retain(|known| !modes.contains(&known.parameter));
-        estimates.extend(estimate::of(&modes, &minimum, &with_modes));
+        estimates.retain(|estimate| !modes.contains(&estimate.parameter));
+        estimates.extend(estimate::estimate_parameters(&modes, &minimum, &with_modes));
         profile = with_modes;
         fitted = errors(&cases, &device, &profile);
     }
@@ -185,15 +189,16 @@ pub fn calibrate(task: Task<'_>) -> Result<Calibration, CalibrateError> {
         base,
     };
     let left_out = rows.left_out(&profile);
-    let hold_out = |what| hold_out::predict(what, &fit);
+    let hold_out = |selection| hold_out::predict(selection, &fit);
     let held_out: Vec<_> = task.hold_out.iter().map(hold_out).collect();
-    let (bands, coverage, held_out) = cross::judged(&left_out, held_out, known(&found), task.base.bands.beyond);
+    let (bands, coverage, held_out) =
+        cross::evaluate_intervals(&left_out, held_out, fitted_traits(&selected), task.base.bands.widening);
     profile.bands = bands;
     let cross_validated = left_out.iter().map(|row| row.residual).collect();
     Ok(Calibration {
         profile,
         estimates,
-        entangled,
+        inseparable: entangled,
         fitted,
         launches,
         cross_validated,
@@ -205,12 +210,12 @@ pub fn calibrate(task: Task<'_>) -> Result<Calibration, CalibrateError> {
 }
 
 /// Traits that occur among the rows.
-fn known(points: &[Point]) -> Known {
+fn fitted_traits(points: &[Point]) -> FittedTraits {
     fn values<T: Ord>(values: impl Iterator<Item = T>) -> Vec<T> {
         let all: std::collections::BTreeSet<T> = values.collect();
         all.into_iter().collect()
     }
-    Known {
+    FittedTraits {
         collectives: values(points.iter().map(|point| point.collective)),
         gpus: values(points.iter().map(|point| point.mode.gpus_per_host)),
         nodes: values(points.iter().map(|point| point.nodes)),
@@ -218,30 +223,32 @@ fn known(points: &[Point]) -> Known {
 }
 
 /// Parameters that the points determine.
-fn told_by(points: &[&Point], base: &Profile) -> Vec<Parameter> {
+fn determined_parameters(points: &[&Point], base: &Profile) -> Vec<Parameter> {
     let links = [Parameter::Nvlink, Parameter::Pcie].into_iter();
-    let mut parameters: Vec<Parameter> = links.filter(|&link| points.iter().any(|point| point.feels(link))).collect();
+    let mut parameters: Vec<Parameter> =
+        links.filter(|&link| points.iter().any(|point| point.depends_on(link))).collect();
     if points.iter().any(|point| point.multicasts) {
         parameters.push(Parameter::Multicast);
     }
     for protocol in Protocol::ALL {
-        let of_it = points.iter().filter(|point| point.protocol == protocol);
+        let protocol_points = points.iter().filter(|point| point.protocol == protocol);
         // Per-peer costs can be separated only with several numbers of peers.
-        let tells_peers = differ(of_it.clone().map(|point| point.peers_at_once).filter(|&peers| peers > 0));
-        let is_told = |cost: &Cost| *cost != Cost::StartupPerPeer || tells_peers;
-        if of_it.count() > 0 {
-            let costs = Cost::all().into_iter().filter(is_told).map(|cost| Parameter::Protocol(protocol, cost));
+        let has_several_peer_counts =
+            has_several_values(protocol_points.clone().map(|point| point.concurrent_peers).filter(|&peers| peers > 0));
+        let is_determined = |cost: &Cost| *cost != Cost::StartupPerPeer || has_several_peer_counts;
+        if protocol_points.count() > 0 {
+            let costs = Cost::all().into_iter().filter(is_determined).map(|cost| Parameter::Protocol(protocol, cost));
             parameters.extend(costs.filter(|parameter| parameter.applies(base)));
         }
     }
-    parameters.extend(network::told_by(points, base));
+    parameters.extend(network::determined_message_costs(points, base));
     parameters.extend(launch_parameters(points, base));
     parameters
 }
 
 /// Returns true if not all values are equal.
-fn differ<T: PartialEq>(mut of: impl Iterator<Item = T>) -> bool {
-    of.next().is_some_and(|first| of.any(|other| other != first))
+fn has_several_values<T: PartialEq>(mut values: impl Iterator<Item = T>) -> bool {
+    values.next().is_some_and(|first| values.any(|other| other != first))
 }
 
 /// Launch parameters of the points' modes. With one process per GPU, the cost added by a launch cannot be separated
@@ -251,13 +258,13 @@ fn launch_parameters(points: &[&Point], base: &Profile) -> Vec<Parameter> {
     modes.sort_unstable();
     modes.dedup();
     let reference = modes.iter().copied().find(|&(_, processes)| processes == 0);
-    let all = modes.into_iter().flat_map(move |(launch, processes)| {
+    let parameters = modes.into_iter().flat_map(move |(launch, processes)| {
         let single = processes == 1;
         // Per-GPU costs can be separated only with several numbers of GPUs.
-        let of_it = points.iter().filter(|point| point.launch() == (launch, processes));
-        let tells_gpus = differ(of_it.map(|point| point.mode.gpus_per_host));
+        let mode_points = points.iter().filter(|point| point.launch() == (launch, processes));
+        let has_several_gpu_counts = has_several_values(mode_points.map(|point| point.mode.gpus_per_host));
         let is_reference = Some((launch, processes)) == reference;
-        let told: &[LaunchCost] = match (single, is_reference, tells_gpus) {
+        let base_costs: &[LaunchCost] = match (single, is_reference, has_several_gpu_counts) {
             (false, true, false) => &[LaunchCost::Floor],
             // From a graph, processes start their parts of a call almost simultaneously.
             (false, true, true) if launch == Launch::Graph as usize => &[LaunchCost::Floor, LaunchCost::FloorPerGpu],
@@ -269,23 +276,24 @@ fn launch_parameters(points: &[&Point], base: &Profile) -> Vec<Parameter> {
             }
         };
         let between_pairs =
-            points.iter().any(|point| point.launch() == (launch, processes) && point.collective.is_between_pairs());
-        let of_peers = between_pairs.then_some(LaunchCost::FloorPerPeer);
-        let one_way = points.iter().any(|point| point.launch() == (launch, processes) && point.collective.is_one_way());
-        let of_flow = one_way.then_some(LaunchCost::FloorOneWay);
-        let costs = told.iter().copied().chain(of_peers).chain(of_flow).chain([LaunchCost::Jitter]);
+            points.iter().any(|point| point.launch() == (launch, processes) && point.collective.is_pairwise());
+        let peer_cost = between_pairs.then_some(LaunchCost::FloorPerPeer);
+        let is_one_way =
+            points.iter().any(|point| point.launch() == (launch, processes) && point.collective.is_one_way());
+        let one_way_cost = is_one_way.then_some(LaunchCost::FloorOneWay);
+        let costs = base_costs.iter().copied().chain(peer_cost).chain(one_way_cost).chain([LaunchCost::Jitter]);
         costs.map(move |cost| Parameter::Launch(launch, processes, cost)).collect::<Vec<_>>()
     });
-    all.filter(|parameter| parameter.applies(base)).collect()
+    parameters.filter(|parameter| parameter.applies(base)).collect()
 }
 
 fn errors(cases: &Cases<'_>, points: &[&Point], profile: &Profile) -> Vec<Residual> {
-    let wanted: Vec<usize> = points.iter().map(|point| point.case).collect();
+    let case_indices: Vec<usize> = points.iter().map(|point| point.case).collect();
     let error = |(point, device): (&&Point, Device)| Residual {
-        measurement: point.of.0,
-        row: point.of.1,
+        measurement: point.row_index.0,
+        row: point.row_index.1,
         error: point.residual(device, profile).exp() - 1.0,
-        decides: point.decides(device, profile),
+        decides: point.regime(device, profile),
     };
-    points.iter().zip(cases.run(&wanted, profile)).map(error).collect()
+    points.iter().zip(cases.run(&case_indices, profile)).map(error).collect()
 }

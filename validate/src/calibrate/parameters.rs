@@ -1,6 +1,6 @@
 //! Parameters of a profile that can be fitted: name, unit, access.
 
-use fabricast_sim::profile::{LaneSpeed, LaunchCosts, NetworkCosts, Passes, Profile, ProtocolCosts};
+use fabricast_sim::profile::{ChannelLimit, LaunchCosts, NetworkCosts, Passes, Profile, ProtocolCosts};
 use fabricast_sim::schedule::Protocol;
 use fabricast_topologies::{Bandwidth, Bytes, Picos};
 
@@ -14,12 +14,12 @@ pub enum Parameter {
     /// Multicast efficiency, as a fraction of the link rate.
     Multicast,
     /// Common factor of all device times except passes: the response latency of the device.
-    Pace,
-    /// The factor [`Self::Pace`] of one protocol. LL polls lines and Simple waits for fences and flags, which do not
+    LatencyFactor,
+    /// The factor [`Self::LatencyFactor`] of one protocol. LL polls lines and Simple waits for fences and flags, which do not
     /// scale alike between devices.
-    PaceOf(Protocol),
+    ProtocolLatencyFactor(Protocol),
     /// Common factor of the times of all passes: the speed at which blocks move data.
-    PassPace,
+    PassTimeFactor,
     /// PCIe efficiency, as a fraction of the nominal rate.
     Pcie,
     /// InfiniBand and Ethernet efficiency, as a fraction of the nominal rate.
@@ -66,7 +66,7 @@ pub enum Cost {
     /// `pass.per_warp`.
     PassPerWarp,
     /// `pass.first_take`.
-    FirstTake,
+    FirstReceive,
     /// `pass.exchange`.
     Exchange,
     /// `channel`.
@@ -95,7 +95,7 @@ pub enum MessageCost {
 impl MessageCost {
     /// Message costs that times of whole collectives determine. A flush cannot be separated from an arrival, and the
     /// proxy's time per message is hidden behind the transfer unless messages are many and small.
-    pub(super) const TOLD: [Self; 4] = [Self::Post, Self::Fence, Self::Arrive, Self::Scan];
+    pub(super) const FITTED: [Self; 4] = [Self::Post, Self::Fence, Self::Arrive, Self::Scan];
 
     fn name(self) -> &'static str {
         match self {
@@ -121,7 +121,7 @@ impl MessageCost {
     }
 
     /// Returns true if messages of a protocol have this cost.
-    pub(super) fn is_of(self, protocol: Protocol) -> bool {
+    pub(super) fn applies_to(self, protocol: Protocol) -> bool {
         match self {
             Self::Post | Self::Message => true,
             Self::Fence => protocol != Protocol::Ll,
@@ -182,7 +182,7 @@ const COSTS: [(Cost, &str, Unit); 20] = [
     (Cost::Take, "pass.take", Unit::Microseconds),
     (Cost::Store, "pass.store", Unit::Microseconds),
     (Cost::PassPerWarp, "pass.per_warp", Unit::Microseconds),
-    (Cost::FirstTake, "pass.first_take", Unit::Microseconds),
+    (Cost::FirstReceive, "pass.first_take", Unit::Microseconds),
     (Cost::Exchange, "pass.exchange", Unit::Microseconds),
     (Cost::Rate, "channel", Unit::Gigabytes),
     (Cost::Add, "add", Unit::Gigabytes),
@@ -227,7 +227,7 @@ impl Cost {
 }
 
 /// Minimum efficiency of a link; links below it are broken.
-const LEAST_PART: f64 = 0.05;
+const MIN_EFFICIENCY: f64 = 0.05;
 const PER_MICROSECOND: f64 = 1e6;
 const GIGA: f64 = 1e9;
 const KILOBYTE: f64 = 1024.0;
@@ -240,9 +240,9 @@ impl Parameter {
             Self::Protocol(protocol, cost) => format!("protocol.{protocol}.{}", cost.row().0),
             Self::Nvlink => "links.nvlink".to_owned(),
             Self::Multicast => "links.multicast".to_owned(),
-            Self::Pace => "pace".to_owned(),
-            Self::PaceOf(protocol) => format!("pace.{protocol}"),
-            Self::PassPace => "pass_pace".to_owned(),
+            Self::LatencyFactor => "pace".to_owned(),
+            Self::ProtocolLatencyFactor(protocol) => format!("pace.{protocol}"),
+            Self::PassTimeFactor => "pass_pace".to_owned(),
             Self::Pcie => "links.pcie".to_owned(),
             Self::Network => "links.network".to_owned(),
             Self::Message(cost) => format!("network.{}", cost.name()),
@@ -265,18 +265,18 @@ impl Parameter {
 
     /// Returns true if it is a link efficiency.
     #[must_use]
-    pub fn is_of_links(self) -> bool {
+    pub fn is_link_parameter(self) -> bool {
         matches!(self, Self::Nvlink | Self::Pcie | Self::Network | Self::Multicast)
     }
 
     /// Returns true if it is a launch cost.
     #[must_use]
-    pub fn is_of_launch(self) -> bool {
+    pub fn is_launch_parameter(self) -> bool {
         matches!(self, Self::Launch(..))
     }
 
     /// Returns true if it is the speed of blocks that send and receive concurrently.
-    pub(super) fn is_of_exchanges(self) -> bool {
+    pub(super) fn is_exchange_parameter(self) -> bool {
         matches!(self, Self::Protocol(_, Cost::Exchange))
     }
 
@@ -289,9 +289,9 @@ impl Parameter {
             | Self::Pcie
             | Self::Network
             | Self::Multicast
-            | Self::Pace
-            | Self::PaceOf(_)
-            | Self::PassPace => Unit::Fraction,
+            | Self::LatencyFactor
+            | Self::ProtocolLatencyFactor(_)
+            | Self::PassTimeFactor => Unit::Fraction,
             Self::Message(MessageCost::Scan) => Unit::Gigabytes,
             Self::Launch(..) | Self::Message(_) => Unit::Microseconds,
         }
@@ -304,7 +304,7 @@ impl Parameter {
         match self {
             Self::Nvlink => profile.links.nvlink,
             Self::Multicast => profile.links.multicast,
-            Self::Pace | Self::PaceOf(_) | Self::PassPace => 1.0,
+            Self::LatencyFactor | Self::ProtocolLatencyFactor(_) | Self::PassTimeFactor => 1.0,
             Self::Pcie => profile.links.pcie,
             Self::Network => profile.links.network,
             Self::Message(cost) => match cost.time_mut(&mut { profile.network }) {
@@ -320,12 +320,12 @@ impl Parameter {
                 match cost {
                     Cost::ReduceOverCopy => microseconds(costs.reduce) - microseconds(costs.copy),
                     Cost::SettleHalf => costs.settle_half.0 as f64 / KILOBYTE,
-                    Cost::Rate => match costs.lane {
-                        LaneSpeed::Rate(rate) => rate.0 as f64 / GIGA,
-                        LaneSpeed::Passes(_) | LaneSpeed::Unlimited => 0.0,
+                    Cost::Rate => match costs.channel_limit {
+                        ChannelLimit::Rate(rate) => rate.0 as f64 / GIGA,
+                        ChannelLimit::Passes(_) | ChannelLimit::Unlimited => 0.0,
                     },
                     Cost::Add => costs.add.map_or(0.0, |rate| rate.0 as f64 / GIGA),
-                    time => time_of(costs, time).map_or(0.0, microseconds),
+                    time => cost_time(costs, time).map_or(0.0, microseconds),
                 }
             }
         }
@@ -335,13 +335,17 @@ impl Parameter {
     pub fn set(self, profile: &mut Profile, value: f64) {
         let time = |value: f64| Picos((value.max(0.0) * PER_MICROSECOND).round() as u64);
         match self {
-            Self::PaceOf(protocol) => slow_down(&mut profile.protocols[protocol as usize], &ANSWERING, value),
-            Self::Pace => profile.protocols.iter_mut().for_each(|costs| slow_down(costs, &ANSWERING, value)),
-            Self::PassPace => profile.protocols.iter_mut().for_each(|costs| slow_down(costs, &PASSES, value)),
-            Self::Multicast => profile.links.multicast = value.clamp(LEAST_PART, 1.0),
-            Self::Nvlink => profile.links.nvlink = value.clamp(LEAST_PART, 1.0),
-            Self::Pcie => profile.links.pcie = value.clamp(LEAST_PART, 1.0),
-            Self::Network => profile.links.network = value.clamp(LEAST_PART, 1.0),
+            Self::ProtocolLatencyFactor(protocol) => {
+                slow_down(&mut profile.protocols[protocol as usize], &LATENCY_COSTS, value)
+            }
+            Self::LatencyFactor => {
+                profile.protocols.iter_mut().for_each(|costs| slow_down(costs, &LATENCY_COSTS, value))
+            }
+            Self::PassTimeFactor => profile.protocols.iter_mut().for_each(|costs| slow_down(costs, &PASSES, value)),
+            Self::Multicast => profile.links.multicast = value.clamp(MIN_EFFICIENCY, 1.0),
+            Self::Nvlink => profile.links.nvlink = value.clamp(MIN_EFFICIENCY, 1.0),
+            Self::Pcie => profile.links.pcie = value.clamp(MIN_EFFICIENCY, 1.0),
+            Self::Network => profile.links.network = value.clamp(MIN_EFFICIENCY, 1.0),
             Self::Message(cost) => match cost.time_mut(&mut profile.network) {
                 Some(slot) => *slot = time(value),
                 None => profile.network.scan = Some(Bandwidth((value.max(0.1) * GIGA) as u64)),
@@ -358,7 +362,7 @@ impl Parameter {
                     Cost::ReduceOverCopy => (costs.reduce, costs.copy) = (time(value), time(-value)),
                     Cost::SettleHalf => costs.settle_half = Bytes((value.max(0.0) * KILOBYTE).round() as u64),
                     Cost::Rate => {
-                        if let LaneSpeed::Rate(rate) = &mut costs.lane {
+                        if let ChannelLimit::Rate(rate) = &mut costs.channel_limit {
                             *rate = Bandwidth((value.max(0.1) * GIGA) as u64);
                         }
                     }
@@ -382,11 +386,11 @@ impl Parameter {
             Self::Launch(_, _, LaunchCost::FloorOneWay) => return self.get(profile) > 0.0,
             _ => return true,
         };
-        let lane = profile.protocol(protocol).lane;
+        let lane = profile.protocol(protocol).channel_limit;
         match cost {
             // Blocks that do not work in passes have a single number of threads.
             Cost::StartupP2p | Cost::StartupPerPeer => profile.protocol(protocol).startup_p2p.is_some(),
-            Cost::Exchange => matches!(lane, LaneSpeed::Passes(Passes { exchange: Some(_), .. })),
+            Cost::Exchange => matches!(lane, ChannelLimit::Passes(Passes { exchange: Some(_), .. })),
             Cost::StartupPerWarp
             | Cost::StepPerWarp
             | Cost::Reload
@@ -396,8 +400,8 @@ impl Parameter {
             | Cost::Take
             | Cost::Store
             | Cost::PassPerWarp
-            | Cost::FirstTake => matches!(lane, LaneSpeed::Passes(_)),
-            Cost::Rate => matches!(lane, LaneSpeed::Rate(_)),
+            | Cost::FirstReceive => matches!(lane, ChannelLimit::Passes(_)),
+            Cost::Rate => matches!(lane, ChannelLimit::Rate(_)),
             Cost::Add => profile.protocol(protocol).add.is_some(),
             _ => true,
         }
@@ -405,11 +409,11 @@ impl Parameter {
 
     /// Minimum value.
     #[must_use]
-    pub fn least(self) -> f64 {
+    pub fn lower_limit(self) -> f64 {
         match self {
             Self::Protocol(_, Cost::ReduceOverCopy) => f64::NEG_INFINITY,
             Self::Protocol(_, Cost::Rate | Cost::Add) | Self::Message(MessageCost::Scan) => 0.1,
-            _ if self.unit() == Unit::Fraction => LEAST_PART,
+            _ if self.unit() == Unit::Fraction => MIN_EFFICIENCY,
             _ => 0.0,
         }
     }
@@ -417,11 +421,11 @@ impl Parameter {
     /// Usual size of a correction: a cost that adjusts another one of its protocol for warps, children, the first
     /// receive, the previous chunk or reductions. `None` for an independent cost. All_reduce adds as often as it
     /// copies, so its rows determine only the sum of both.
-    pub(super) fn correction(self) -> Option<f64> {
+    pub(super) fn typical_correction(self) -> Option<f64> {
         let Self::Protocol(_, cost) = self else { return None };
         match cost {
             Cost::StartupPerWarp | Cost::StepPerWarp | Cost::PassPerWarp | Cost::StartupPerPeer => Some(0.05),
-            Cost::FirstTake | Cost::Fan | Cost::ReduceOverCopy => Some(0.5),
+            Cost::FirstReceive | Cost::Fan | Cost::ReduceOverCopy => Some(0.5),
             // Half a microsecond per step, shared by the 16 warps of a block.
             Cost::Reload => Some(8.0),
             _ => None,
@@ -429,7 +433,7 @@ impl Parameter {
     }
 
     /// Usual size of its value.
-    pub(super) fn usual(self) -> f64 {
+    pub(super) fn typical_size(self) -> f64 {
         match self {
             Self::Protocol(_, Cost::StartupPerWarp | Cost::StartupPerPeer | Cost::StepPerWarp | Cost::PassPerWarp) => {
                 0.05
@@ -442,13 +446,13 @@ impl Parameter {
 
     /// Maximum value.
     #[must_use]
-    pub fn most(self) -> f64 {
-        if self.is_of_links() { 1.0 } else { f64::INFINITY }
+    pub fn upper_limit(self) -> f64 {
+        if self.is_link_parameter() { 1.0 } else { f64::INFINITY }
     }
 }
 
 /// Times of a protocol that are not passes.
-const ANSWERING: [Cost; 10] = [
+const LATENCY_COSTS: [Cost; 10] = [
     Cost::Startup,
     Cost::StartupP2p,
     Cost::StartupPerWarp,
@@ -458,27 +462,27 @@ const ANSWERING: [Cost; 10] = [
     Cost::Reload,
     Cost::Fan,
     Cost::Settle,
-    Cost::FirstTake,
+    Cost::FirstReceive,
 ];
 
 /// Times of the passes of a protocol.
 const PASSES: [Cost; 6] = [Cost::Send, Cost::Forward, Cost::Take, Cost::Store, Cost::PassPerWarp, Cost::Exchange];
 
 /// Multiplies the selected times of a protocol by a factor.
-fn slow_down(costs: &mut ProtocolCosts, which: &[Cost], factor: f64) {
+fn slow_down(costs: &mut ProtocolCosts, selected: &[Cost], factor: f64) {
     let times = |time: &mut Picos| *time = Picos((time.0 as f64 * factor).round() as u64);
-    for &cost in which {
+    for &cost in selected {
         if let Some(time) = time_mut(costs, cost) {
             times(time);
         }
     }
-    if which.contains(&Cost::Step) {
+    if selected.contains(&Cost::Step) {
         times(&mut costs.reduce);
         times(&mut costs.copy);
     }
 }
 
-fn time_of(costs: &ProtocolCosts, cost: Cost) -> Option<Picos> {
+fn cost_time(costs: &ProtocolCosts, cost: Cost) -> Option<Picos> {
     let mut copy = *costs;
     time_mut(&mut copy, cost).copied()
 }
@@ -493,19 +497,19 @@ fn time_mut(costs: &mut ProtocolCosts, cost: Cost) -> Option<&mut Picos> {
         Cost::Step => return Some(&mut costs.step),
         Cost::StepPerWarp => return Some(&mut costs.step_per_warp),
         Cost::Reload => return Some(&mut costs.reload),
-        Cost::Fan => return Some(&mut costs.fan),
+        Cost::Fan => return Some(&mut costs.split_block),
         Cost::Settle => return Some(&mut costs.settle),
         Cost::ReduceOverCopy | Cost::SettleHalf | Cost::Rate | Cost::Add => return None,
         Cost::Send => |passes| Some(&mut passes.send),
         Cost::Forward => |passes| Some(&mut passes.forward),
-        Cost::Take => |passes| Some(&mut passes.take),
+        Cost::Take => |passes| Some(&mut passes.receive),
         Cost::Store => |passes| Some(&mut passes.store),
         Cost::PassPerWarp => |passes| Some(&mut passes.per_warp),
-        Cost::FirstTake => |passes| Some(&mut passes.first_take),
+        Cost::FirstReceive => |passes| Some(&mut passes.first_receive),
         Cost::Exchange => |passes| passes.exchange.as_mut(),
     };
-    match &mut costs.lane {
-        LaneSpeed::Passes(passes) => pass(passes),
-        LaneSpeed::Rate(_) | LaneSpeed::Unlimited => None,
+    match &mut costs.channel_limit {
+        ChannelLimit::Passes(passes) => pass(passes),
+        ChannelLimit::Rate(_) | ChannelLimit::Unlimited => None,
     }
 }

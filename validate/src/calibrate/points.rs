@@ -1,22 +1,22 @@
 //! Measured rows with the schedules they ran, ready for prediction with any profile.
 
 use fabricast_sim::LaunchMode;
-use fabricast_sim::profile::{Circumstances, Decides, HostWork, Profile};
+use fabricast_sim::profile::{Bottleneck, CallTraits, HostWork, Profile};
 use fabricast_sim::schedule::{Collective, Protocol};
 use fabricast_topologies::{Fabric, LinkKind, Picos};
 
 use super::cases::{Cases, Device};
 use super::parameters::{LaunchCost, Parameter};
-use crate::measured::{Row, neighbours};
-use crate::rerun::Rerun;
+use crate::measured::{Row, interpolation};
+use crate::measurement_simulation::MeasurementSimulation;
 
 /// A measured row with all inputs of its prediction.
 pub(super) struct Point {
     /// Index of the measurement and of the row in it.
-    pub of: (usize, usize),
+    pub row_index: (usize, usize),
     pub measured: Picos,
     /// Weight of the residual.
-    pub trust: f64,
+    pub weight: f64,
     pub collective: Collective,
     pub protocol: Protocol,
     pub ranks: u32,
@@ -28,7 +28,7 @@ pub(super) struct Point {
     /// True if switches multicast or reduce.
     pub multicasts: bool,
     /// Number of peers with which a rank concurrently exchanges its own data.
-    pub peers_at_once: u16,
+    pub concurrent_peers: u16,
     /// Index of the schedule.
     pub case: usize,
 }
@@ -48,24 +48,24 @@ pub(super) enum Nvlinks {
 }
 
 impl Nvlinks {
-    fn of(fabric: &Fabric) -> Self {
+    fn in_fabric(fabric: &Fabric) -> Self {
         if fabric.links().any(|(_, link)| link.kind == LinkKind::Nvlink) { Self::Some } else { Self::None }
     }
 }
 
 /// Returns the rows whose strategies are known, with their schedules.
-pub(super) fn points<'a>(reruns: &'a [Rerun<'a>], base: &Profile) -> (Vec<Point>, Cases<'a>) {
+pub(super) fn points<'a>(reruns: &'a [MeasurementSimulation<'a>], base: &Profile) -> (Vec<Point>, Cases<'a>) {
     let (mut points, mut cases) = (Vec::new(), Cases::new());
     for (number, rerun) in reruns.iter().enumerate() {
         let strategies = rerun.strategies();
-        let trusts = trusts(&rerun.measurement.rows);
-        for ((place, row), trust) in rerun.measurement.rows.iter().enumerate().zip(trusts) {
-            let Some(strategy) = strategies.of(row).filter(|_| row.measured() > Picos::ZERO) else { continue };
+        let weights = row_weights(&rerun.measurement.rows);
+        for ((row_number, row), weight) in rerun.measurement.rows.iter().enumerate().zip(weights) {
+            let Some(strategy) = strategies.strategy(row).filter(|_| row.measured() > Picos::ZERO) else { continue };
             let Some(case) = cases.add(rerun, strategy, row, base) else { continue };
             points.push(Point {
-                of: (number, place),
+                row_index: (number, row_number),
                 measured: row.measured(),
-                trust,
+                weight,
                 collective: rerun.measurement.configuration.collective,
                 protocol: strategy.protocol,
                 ranks: rerun.measurement.fabric.gpus().len() as u32,
@@ -75,9 +75,9 @@ pub(super) fn points<'a>(reruns: &'a [Rerun<'a>], base: &Profile) -> (Vec<Point>
                     None => Version::Assumed,
                 },
                 mode: rerun.mode(),
-                nvlinks: Nvlinks::of(&rerun.measurement.fabric),
+                nvlinks: Nvlinks::in_fabric(&rerun.measurement.fabric),
                 multicasts: cases.multicasts(case),
-                peers_at_once: cases.peers_at_once(case),
+                concurrent_peers: cases.concurrent_peers(case),
                 case,
             });
         }
@@ -92,23 +92,23 @@ const USUAL_SCATTER: f64 = 0.1;
 /// Weight of each row's residual: lower if the row deviates from its neighbours in size, because it was probably
 /// disturbed. Neighbours are compared by undisturbed times: if a sweep alternates between high and low times, the low
 /// ones are trusted.
-fn trusts(rows: &[Row]) -> Vec<f64> {
-    let is_timed = |&place: &usize| rows.get(place).is_some_and(|row| row.measured() > Picos::ZERO);
+fn row_weights(rows: &[Row]) -> Vec<f64> {
+    let is_timed = |&index: &usize| rows.get(index).is_some_and(|row| row.measured() > Picos::ZERO);
     let mut order: Vec<usize> = (0..rows.len()).filter(is_timed).collect();
-    order.sort_by_key(|&place| rows.get(place).map(|row| row.bytes));
+    order.sort_by_key(|&index| rows.get(index).map(|row| row.bytes));
     let sweep: Vec<_> =
-        order.iter().filter_map(|&place| rows.get(place)).map(|row| (row.bytes, row.measured())).collect();
-    let mut trusts = vec![1.0; rows.len()];
-    let undisturbed = neighbours::undisturbed(&sweep);
-    let expected = neighbours::expected(&undisturbed).into_iter().zip(&undisturbed);
-    let expected = expected.map(|(between, &(_, least))| between.unwrap_or(least));
-    for ((&place, &(_, measured)), expected) in order.iter().zip(&sweep).zip(expected) {
-        if let Some(trust) = trusts.get_mut(place) {
-            let off = (measured.0.max(1) as f64 / expected.0.max(1) as f64).ln();
-            *trust = (1.0 + (off / USUAL_SCATTER).powi(2)).powf(-0.5);
+        order.iter().filter_map(|&index| rows.get(index)).map(|row| (row.bytes, row.measured())).collect();
+    let mut weights = vec![1.0; rows.len()];
+    let undisturbed = interpolation::monotone_lower_envelope(&sweep);
+    let expected = interpolation::interpolate_neighbours(&undisturbed).into_iter().zip(&undisturbed);
+    let expected = expected.map(|(interpolated, &(_, time))| interpolated.unwrap_or(time));
+    for ((&index, &(_, measured)), expected) in order.iter().zip(&sweep).zip(expected) {
+        if let Some(weight) = weights.get_mut(index) {
+            let deviation = (measured.0.max(1) as f64 / expected.0.max(1) as f64).ln();
+            *weight = (1.0 + (deviation / USUAL_SCATTER).powi(2)).powf(-0.5);
         }
     }
-    trusts
+    weights
 }
 
 impl Point {
@@ -118,45 +118,45 @@ impl Point {
     }
 
     /// Regime that determines the time of the call.
-    pub fn decides(&self, device: Device, profile: &Profile) -> Decides {
+    pub fn regime(&self, device: Device, profile: &Profile) -> Bottleneck {
         let added = profile.launch(self.mode.launch, self.mode.processes).added(self.mode.gpus_per_host);
-        Decides::of(self.predicted(device, profile), device.time + added, device.bytes)
+        Bottleneck::classify(self.predicted(device, profile), device.time + added, device.bytes)
     }
 
     /// Traits on which the prediction interval depends.
-    pub fn circumstances(&self, decides: Decides) -> Circumstances {
+    pub fn traits(&self, decides: Bottleneck) -> CallTraits {
         let (nodes, gpus) = (self.nodes, self.mode.gpus_per_host);
-        Circumstances { collective: self.collective, protocol: self.protocol, gpus, nodes, decides }
+        CallTraits { collective: self.collective, protocol: self.protocol, gpus, nodes, decides }
     }
 
     /// Predicted time of the call, given its device time.
     pub fn predicted(&self, device: Device, profile: &Profile) -> Picos {
-        let work = HostWork::of(self.mode.gpus_per_host, self.collective, self.protocol, self.ranks);
-        profile.launch(self.mode.launch, self.mode.processes).apply(device.time, work)
+        let work = HostWork::for_call(self.mode.gpus_per_host, self.collective, self.protocol, self.ranks);
+        profile.launch(self.mode.launch, self.mode.processes).call_time(device.time, work)
     }
 
     /// Returns true if a parameter can change the prediction.
-    pub fn feels(&self, parameter: Parameter) -> bool {
+    pub fn depends_on(&self, parameter: Parameter) -> bool {
         match parameter {
-            Parameter::Protocol(protocol, _) | Parameter::PaceOf(protocol) => protocol == self.protocol,
+            Parameter::Protocol(protocol, _) | Parameter::ProtocolLatencyFactor(protocol) => protocol == self.protocol,
             Parameter::Launch(launch, processes, LaunchCost::FloorPerPeer) => {
-                (launch, processes) == self.launch() && self.collective.is_between_pairs()
+                (launch, processes) == self.launch() && self.collective.is_pairwise()
             }
             Parameter::Launch(launch, processes, LaunchCost::FloorOneWay) => {
                 (launch, processes) == self.launch() && self.collective.is_one_way()
             }
             Parameter::Launch(launch, processes, _) => (launch, processes) == self.launch(),
-            Parameter::Network => self.crosses(),
-            Parameter::Message(cost) => self.crosses() && cost.is_of(self.protocol),
+            Parameter::Network => self.spans_hosts(),
+            Parameter::Message(cost) => self.spans_hosts() && cost.applies_to(self.protocol),
             Parameter::Multicast => self.multicasts,
             Parameter::Nvlink => self.nvlinks == Nvlinks::Some,
             Parameter::Pcie => self.nvlinks == Nvlinks::None,
-            Parameter::Pace | Parameter::PassPace => true,
+            Parameter::LatencyFactor | Parameter::PassTimeFactor => true,
         }
     }
 
     /// Returns true if the call spans several hosts.
-    pub fn crosses(&self) -> bool {
+    pub fn spans_hosts(&self) -> bool {
         self.nodes > 1
     }
 
@@ -174,23 +174,24 @@ mod tests {
 
     #[test]
     fn rows_that_deviate_from_their_neighbours_weigh_less() {
-        let row = |(place, time): (u32, u64)| Row::of(Bytes(1 << (10 + place)), Picos(time), place);
+        let row = |(index, time): (u32, u64)| Row::new(Bytes(1 << (10 + index)), Picos(time), index);
         let rows: Vec<Row> = (0..).zip([1_000, 1_000, 2_000, 1_000, 1_000, 1_000]).map(row).collect();
-        let smooth = trusts(&rows);
+        let smooth = row_weights(&rows);
         // Deviation ln 2, relative to 0.1.
         assert!((smooth[2] - (1.0 + (2f64.ln() / USUAL_SCATTER).powi(2)).powf(-0.5)).abs() < 1e-12, "{smooth:?}");
         assert_eq!((smooth[0], smooth[1], smooth[3], smooth[4], smooth[5]), (1.0, 1.0, 1.0, 1.0, 1.0));
         // Alternating high and low times, starting high: a host that is late for every other call.
-        let by_turns = trusts(&(0..).zip([1_300, 1_000, 1_300, 1_000, 1_300, 1_000]).map(row).collect::<Vec<_>>());
-        for (place, trust) in by_turns.into_iter().enumerate() {
-            let expected = if place % 2 == 0 { (1.0 + (1.3f64.ln() / USUAL_SCATTER).powi(2)).powf(-0.5) } else { 1.0 };
-            assert!((trust - expected).abs() < 1e-12, "{place}: {trust}");
+        let alternating =
+            row_weights(&(0..).zip([1_300, 1_000, 1_300, 1_000, 1_300, 1_000]).map(row).collect::<Vec<_>>());
+        for (index, weight) in alternating.into_iter().enumerate() {
+            let expected = if index % 2 == 0 { (1.0 + (1.3f64.ln() / USUAL_SCATTER).powi(2)).powf(-0.5) } else { 1.0 };
+            assert!((weight - expected).abs() < 1e-12, "{index}: {weight}");
         }
         // A row without a time does not affect its neighbours' weights.
-        let untimed: Vec<Row> = rows.iter().cloned().chain([Row::of(Bytes(3 << 10), Picos(0), 9)]).collect();
-        assert_eq!(trusts(&untimed)[..6], smooth);
+        let untimed: Vec<Row> = rows.iter().cloned().chain([Row::new(Bytes(3 << 10), Picos(0), 9)]).collect();
+        assert_eq!(row_weights(&untimed)[..6], smooth);
         // The order of the rows does not matter.
-        let mut backwards = trusts(&rows.into_iter().rev().collect::<Vec<_>>());
+        let mut backwards = row_weights(&rows.into_iter().rev().collect::<Vec<_>>());
         backwards.reverse();
         assert_eq!(backwards, smooth);
     }

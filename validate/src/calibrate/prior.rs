@@ -41,7 +41,7 @@ impl Prior {
 
     /// Residual of a deviation from the expected value by that value: negligible for `Open`; for `Proportional` as
     /// much as one row with an error of a quarter.
-    pub(super) fn held(self) -> f64 {
+    pub(super) fn deviation_residual(self) -> f64 {
         match self {
             Self::Open | Self::Plain => 0.01,
             Self::Proportional => 0.25,
@@ -50,7 +50,7 @@ impl Prior {
 
     /// Residual, in units of the usual one, of waits of two kinds of pass that differ by one wait; `None` if
     /// differences are kept.
-    pub(super) fn alike(self) -> Option<f64> {
+    pub(super) fn equal_waits_residual(self) -> Option<f64> {
         match self {
             Self::Open => Some(14.0),
             Self::Plain | Self::Proportional => None,
@@ -60,7 +60,7 @@ impl Prior {
     /// Residual, in units of the usual one, of a correction at its usual size; `None` if corrections are kept. Rows
     /// of one number of GPUs cannot separate a cost per call from one per warp or of the first receive; other numbers
     /// are predicted best if the plainer cost has all of it.
-    pub(super) fn nothing(self) -> Option<f64> {
+    pub(super) fn zero_correction_residual(self) -> Option<f64> {
         match self {
             Self::Open => Some(2.0),
             Self::Plain | Self::Proportional => None,
@@ -68,7 +68,7 @@ impl Prior {
     }
 
     /// Returns true if rows that deviate from their neighbours in size have less weight.
-    pub(super) fn doubts_rows(self) -> bool {
+    pub(super) fn weights_rows(self) -> bool {
         self != Self::Plain
     }
 

@@ -10,118 +10,122 @@ use nalgebra::{DMatrix, DVector};
 
 /// Scale s of the loss in two rounds: large first, so that a bad start converges, then small.
 const SOFT: [f64; 2] = [0.15, 0.03];
-const MOST_STEPS: usize = 40;
+const MAX_STEPS: usize = 40;
 /// Number of steps over which derivatives are updated before they are recomputed.
-const MOST_CARRIED: usize = 3;
+const MAX_BROYDEN_UPDATES: usize = 3;
 /// Maximum number of descents with the coordinate ties reweighted.
-const MOST_DESCENTS: usize = 6;
+const MAX_DESCENTS: usize = 6;
 /// Relative gain in loss below which the descent stops. At 1e-3 the medians of hold-outs from different starts differ
 /// by half a percentage point, here by 0.3; 1e-4 needs 30 % more time.
-const LEAST_GAIN: f64 = 3e-4;
+const MIN_GAIN: f64 = 3e-4;
 
 /// A least-squares problem.
 pub(super) trait Problem: Sync {
     /// Residuals at a point.
-    fn residuals(&self, at: &[f64]) -> Vec<f64>;
+    fn residuals(&self, coordinates: &[f64]) -> Vec<f64>;
     /// Derivatives of the residuals, one column per coordinate.
-    fn derivatives(&self, at: &[f64], residuals: &[f64]) -> Vec<Vec<f64>>;
+    fn derivatives(&self, coordinates: &[f64], residuals: &[f64]) -> Vec<Vec<f64>>;
     /// Moves a point to the nearest allowed one.
-    fn clamp(&self, at: &mut [f64]);
+    fn clamp(&self, coordinates: &mut [f64]);
     /// Prior of each coordinate: its value if no residual depends on it, and the deviation that weighs as a residual
     /// of one.
     fn expected(&self) -> Vec<(f64, f64)>;
     /// Pairs of coordinates with a prior of equality.
-    fn alike(&self) -> Vec<Alike> {
+    fn equality_priors(&self) -> Vec<EqualityPrior> {
         Vec::new()
     }
     /// Coordinates with a prior of zero, applied if residuals depend on them; others keep their expected values.
-    fn nothing(&self) -> Vec<Nothing> {
+    fn zero_priors(&self) -> Vec<ZeroPrior> {
         Vec::new()
     }
 }
 
 /// Prior that two coordinates are equal, each multiplied by a factor.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Alike {
+pub(super) struct EqualityPrior {
     /// Indices of the coordinates.
-    pub of: (usize, usize),
+    pub coordinates: (usize, usize),
     /// Factors of the coordinates.
-    pub times: (f64, f64),
+    pub factors: (f64, f64),
     /// Difference that weighs as much as the usual residual.
     pub far: f64,
 }
 
-impl Alike {
-    fn apart(&self, at: &[f64]) -> f64 {
-        self.times.0 * at[self.of.0] - self.times.1 * at[self.of.1]
+impl EqualityPrior {
+    fn difference(&self, coordinates: &[f64]) -> f64 {
+        self.factors.0 * coordinates[self.coordinates.0] - self.factors.1 * coordinates[self.coordinates.1]
     }
 }
 
 /// Prior that a coordinate is zero.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Nothing {
+pub(super) struct ZeroPrior {
     /// Index of the coordinate.
-    pub of: usize,
+    pub coordinate: usize,
     /// Value that weighs as much as the usual residual.
     pub far: f64,
 }
 
 /// All priors of the coordinates.
-struct Thought {
+struct Priors {
     expected: Vec<(f64, f64)>,
-    alike: Vec<Alike>,
-    nothing: Vec<Nothing>,
+    equality: Vec<EqualityPrior>,
+    zero: Vec<ZeroPrior>,
 }
 
 /// Upper limit of the usual residual, so that a bad start does not tie coordinates permanently.
-const MOST_USUAL: f64 = 0.05;
+const MAX_MEDIAN_RESIDUAL: f64 = 0.05;
 
-impl Thought {
+impl Priors {
     /// Priors for given residuals: the better the rows are explained, the less deviation from a prior is allowed to
     /// cost them.
-    fn of(problem: &impl Problem, residuals: &[f64], slopes: &DMatrix<f64>) -> Self {
-        let usual = usual(residuals).clamp(f64::MIN_POSITIVE, MOST_USUAL);
+    fn new(problem: &impl Problem, residuals: &[f64], slopes: &DMatrix<f64>) -> Self {
+        let usual = median_residual(residuals).clamp(f64::MIN_POSITIVE, MAX_MEDIAN_RESIDUAL);
         Self {
             expected: problem.expected(),
-            alike: problem.alike().into_iter().map(|tie| Alike { far: tie.far / usual, ..tie }).collect(),
-            nothing: problem
-                .nothing()
+            equality: problem
+                .equality_priors()
                 .into_iter()
-                .filter(|one| slopes.column(one.of).iter().any(|slope| *slope != 0.0))
-                .map(|one| Nothing { far: one.far / usual, ..one })
+                .map(|tie| EqualityPrior { far: tie.far / usual, ..tie })
+                .collect(),
+            zero: problem
+                .zero_priors()
+                .into_iter()
+                .filter(|prior| slopes.column(prior.coordinate).iter().any(|slope| *slope != 0.0))
+                .map(|prior| ZeroPrior { far: prior.far / usual, ..prior })
                 .collect(),
         }
     }
 
     /// Loss of a point due to the priors.
-    fn loss(&self, at: &[f64]) -> f64 {
-        let off = |(x, (value, far)): (&f64, &(f64, f64))| ((x - value) / far).powi(2);
-        let apart = |tie: &Alike| (tie.apart(at) / tie.far).powi(2);
-        let size = |one: &Nothing| (at[one.of] / one.far).powi(2);
-        at.iter().zip(&self.expected).map(off).sum::<f64>()
-            + self.alike.iter().map(apart).sum::<f64>()
-            + self.nothing.iter().map(size).sum::<f64>()
+    fn loss(&self, coordinates: &[f64]) -> f64 {
+        let expected_loss = |(x, (value, deviation)): (&f64, &(f64, f64))| ((x - value) / deviation).powi(2);
+        let equality_loss = |tie: &EqualityPrior| (tie.difference(coordinates) / tie.far).powi(2);
+        let zero_loss = |prior: &ZeroPrior| (coordinates[prior.coordinate] / prior.far).powi(2);
+        coordinates.iter().zip(&self.expected).map(expected_loss).sum::<f64>()
+            + self.equality.iter().map(equality_loss).sum::<f64>()
+            + self.zero.iter().map(zero_loss).sum::<f64>()
     }
 
     /// Adds the priors to the normal equations at a point.
-    fn add(&self, at: &[f64], normal: &mut DMatrix<f64>, gradient: &mut DVector<f64>) {
-        for (i, (value, far)) in self.expected.iter().enumerate() {
-            let weight = far.powi(-2);
+    fn add(&self, coordinates: &[f64], normal: &mut DMatrix<f64>, gradient: &mut DVector<f64>) {
+        for (i, (value, deviation)) in self.expected.iter().enumerate() {
+            let weight = deviation.powi(-2);
             normal[(i, i)] += weight;
-            gradient[i] += weight * (at[i] - value);
+            gradient[i] += weight * (coordinates[i] - value);
         }
-        for one in &self.nothing {
-            let weight = one.far.powi(-2);
-            normal[(one.of, one.of)] += weight;
-            gradient[one.of] += weight * at[one.of];
+        for prior in &self.zero {
+            let weight = prior.far.powi(-2);
+            normal[(prior.coordinate, prior.coordinate)] += weight;
+            gradient[prior.coordinate] += weight * coordinates[prior.coordinate];
         }
-        for tie in &self.alike {
+        for tie in &self.equality {
             let weight = tie.far.powi(-2);
-            let slopes = [(tie.of.0, tie.times.0), (tie.of.1, -tie.times.1)];
-            for (one, slope) in slopes {
-                gradient[one] += weight * slope * tie.apart(at);
-                for (other, by) in slopes {
-                    normal[(one, other)] += weight * slope * by;
+            let slopes = [(tie.coordinates.0, tie.factors.0), (tie.coordinates.1, -tie.factors.1)];
+            for (row, slope) in slopes {
+                gradient[row] += weight * slope * tie.difference(coordinates);
+                for (column, factor) in slopes {
+                    normal[(row, column)] += weight * slope * factor;
                 }
             }
         }
@@ -131,7 +135,7 @@ impl Thought {
 /// A minimum.
 #[derive(Clone, Debug)]
 pub(super) struct Minimum {
-    pub at: Vec<f64>,
+    pub coordinates: Vec<f64>,
     /// Residuals, weighted by the loss.
     pub weighted: Vec<f64>,
     /// Derivatives of the weighted residuals.
@@ -139,7 +143,7 @@ pub(super) struct Minimum {
 }
 
 /// Median of the absolute residuals.
-fn usual(residuals: &[f64]) -> f64 {
+fn median_residual(residuals: &[f64]) -> f64 {
     let mut sizes: Vec<f64> = residuals.iter().map(|residual| residual.abs()).collect();
     sizes.sort_unstable_by(f64::total_cmp);
     sizes.get(sizes.len() / 2).copied().unwrap_or_default()
@@ -165,68 +169,68 @@ pub(super) enum Start {
 }
 
 /// Descends from `start` until steps gain nothing.
-pub(super) fn minimise(problem: &impl Problem, start: &[f64], from: Start) -> Minimum {
-    let [far, close] = SOFT;
-    match from {
+pub(super) fn minimise(problem: &impl Problem, start: &[f64], distance: Start) -> Minimum {
+    let [coarse, fine] = SOFT;
+    match distance {
         Start::Far => {
-            let mut found = descend(problem, start, far, from);
+            let mut minimum = descend(problem, start, coarse, distance);
             let mut before = f64::INFINITY;
-            for _ in 0..MOST_DESCENTS {
-                let now = loss(&problem.residuals(&found.at), close);
+            for _ in 0..MAX_DESCENTS {
+                let now = loss(&problem.residuals(&minimum.coordinates), fine);
                 // The ties are reweighted by how well rows are explained, so a better fit may move further.
                 if now > before * 0.8 {
                     break;
                 }
                 before = now;
-                found = descend(problem, &found.at, close, from);
+                minimum = descend(problem, &minimum.coordinates, fine, distance);
             }
-            found
+            minimum
         }
-        Start::Near => descend(problem, start, close, from),
+        Start::Near => descend(problem, start, fine, distance),
     }
 }
 
-fn descend(problem: &impl Problem, start: &[f64], soft: f64, from: Start) -> Minimum {
-    let mut at = start.to_vec();
-    problem.clamp(&mut at);
-    let mut residuals = problem.residuals(&at);
-    let mut slopes = slopes_at(problem, &at, &residuals);
-    let thought = Thought::of(problem, &residuals, &slopes);
+fn descend(problem: &impl Problem, start: &[f64], soft: f64, distance: Start) -> Minimum {
+    let mut coordinates = start.to_vec();
+    problem.clamp(&mut coordinates);
+    let mut residuals = problem.residuals(&coordinates);
+    let mut slopes = compute_derivatives(problem, &coordinates, &residuals);
+    let priors = Priors::new(problem, &residuals, &slopes);
     let (mut damping, mut growth) = (1e-3, 2.0);
     // Number of steps since the derivatives were computed.
-    let mut carried = 0;
-    for _ in 0..MOST_STEPS {
+    let mut updates = 0;
+    for _ in 0..MAX_STEPS {
         let jacobian = weighted(&slopes, &residuals, soft);
         let mut gradient = jacobian.transpose() * DVector::from_vec(times_weights(&residuals, soft));
         let mut normal = jacobian.transpose() * &jacobian;
-        thought.add(&at, &mut normal, &mut gradient);
-        for i in 0..at.len() {
+        priors.add(&coordinates, &mut normal, &mut gradient);
+        for i in 0..coordinates.len() {
             normal[(i, i)] += damping * normal[(i, i)].max(1e-9);
         }
-        let Some(next) = step(problem, &at, normal, gradient) else { break };
-        let found = problem.residuals(&next);
-        let before = loss(&residuals, soft) + thought.loss(&at);
-        let after = loss(&found, soft) + thought.loss(&next);
+        let Some(next) = step(problem, &coordinates, normal, gradient) else { break };
+        let next_residuals = problem.residuals(&next);
+        let before = loss(&residuals, soft) + priors.loss(&coordinates);
+        let after = loss(&next_residuals, soft) + priors.loss(&next);
         if after < before {
             // Relative to the loss of the rows alone: the loss of the priors does not vanish with better fits.
             let gain = (before - after) / loss(&residuals, soft).max(f64::MIN_POSITIVE);
-            let is_fresh = carried == 0;
-            if from == Start::Near || (gain > LEAST_GAIN && carried < MOST_CARRIED) {
-                carry(&mut slopes, (&at, &next), (&residuals, &found));
-                carried += 1;
+            let is_fresh = updates == 0;
+            if distance == Start::Near || (gain > MIN_GAIN && updates < MAX_BROYDEN_UPDATES) {
+                carry(&mut slopes, (&coordinates, &next), (&residuals, &next_residuals));
+                updates += 1;
             } else {
-                slopes = slopes_at(problem, &next, &found);
-                carried = 0;
+                slopes = compute_derivatives(problem, &next, &next_residuals);
+                updates = 0;
             }
-            (at, residuals, damping, growth) = (next, found, (damping / 3.0).max(1e-9), 2.0);
-            if gain < LEAST_GAIN && (is_fresh || from == Start::Near) {
+            (coordinates, residuals, damping, growth) = (next, next_residuals, (damping / 3.0).max(1e-9), 2.0);
+            if gain < MIN_GAIN && (is_fresh || distance == Start::Near) {
                 break;
             }
-        } else if carried > 0 && from == Start::Near {
+        } else if updates > 0 && distance == Start::Near {
             break;
-        } else if carried > 0 {
-            slopes = slopes_at(problem, &at, &residuals);
-            carried = 0;
+        } else if updates > 0 {
+            slopes = compute_derivatives(problem, &coordinates, &residuals);
+            updates = 0;
         } else {
             damping *= growth;
             growth *= 2.0;
@@ -235,25 +239,30 @@ fn descend(problem: &impl Problem, start: &[f64], soft: f64, from: Start) -> Min
             }
         }
     }
-    if carried > 0 && from == Start::Far {
-        slopes = slopes_at(problem, &at, &residuals);
+    if updates > 0 && distance == Start::Far {
+        slopes = compute_derivatives(problem, &coordinates, &residuals);
     }
-    Minimum { weighted: times_weights(&residuals, soft), jacobian: weighted(&slopes, &residuals, soft), at }
+    Minimum { weighted: times_weights(&residuals, soft), jacobian: weighted(&slopes, &residuals, soft), coordinates }
 }
 
 /// Solves the normal equations for the next point. A coordinate that would leave its bounds is fixed there, and the
 /// others are solved again without it: clipping the whole step at the bound could stop without gain (Bertsekas,
 /// *Projected Newton methods for optimization problems with simple constraints*, SIAM J. Control Optim. 1982). `None`
 /// if the equations are singular.
-fn step(problem: &impl Problem, at: &[f64], mut normal: DMatrix<f64>, mut gradient: DVector<f64>) -> Option<Vec<f64>> {
-    let mut stays = vec![false; at.len()];
+fn step(
+    problem: &impl Problem,
+    coordinates: &[f64],
+    mut normal: DMatrix<f64>,
+    mut gradient: DVector<f64>,
+) -> Option<Vec<f64>> {
+    let mut stays = vec![false; coordinates.len()];
     loop {
         let moves = normal.clone().cholesky()?.solve(&gradient);
-        let free: Vec<f64> = at.iter().zip(moves.iter()).map(|(x, by)| x - by).collect();
+        let free: Vec<f64> = coordinates.iter().zip(moves.iter()).map(|(x, change)| x - change).collect();
         let mut next = free.clone();
         problem.clamp(&mut next);
-        let leaves = |i: usize| !stays[i] && next[i] == at[i] && free[i] != at[i];
-        let leaving: Vec<usize> = (0..at.len()).filter(|&i| leaves(i)).collect();
+        let leaves = |i: usize| !stays[i] && next[i] == coordinates[i] && free[i] != coordinates[i];
+        let leaving: Vec<usize> = (0..coordinates.len()).filter(|&i| leaves(i)).collect();
         if leaving.is_empty() {
             return Some(next);
         }
@@ -284,9 +293,9 @@ fn times_weights(residuals: &[f64], soft: f64) -> Vec<f64> {
     residuals.iter().zip(weights(residuals, soft)).map(|(residual, weight)| residual * weight).collect()
 }
 
-fn slopes_at(problem: &impl Problem, at: &[f64], residuals: &[f64]) -> DMatrix<f64> {
-    let columns = problem.derivatives(at, residuals);
-    DMatrix::from_fn(residuals.len(), at.len(), |row, column| columns[column][row])
+fn compute_derivatives(problem: &impl Problem, coordinates: &[f64], residuals: &[f64]) -> DMatrix<f64> {
+    let columns = problem.derivatives(coordinates, residuals);
+    DMatrix::from_fn(residuals.len(), coordinates.len(), |row, column| columns[column][row])
 }
 
 fn weighted(slopes: &DMatrix<f64>, residuals: &[f64], soft: f64) -> DMatrix<f64> {
@@ -301,36 +310,36 @@ mod tests {
     /// Rows that determine the sum of two coordinates and do not depend on a third.
     struct Sum {
         rows: usize,
-        alike: Vec<Alike>,
-        nothing: Vec<Nothing>,
+        alike: Vec<EqualityPrior>,
+        nothing: Vec<ZeroPrior>,
     }
 
-    const TOLD: f64 = 3.0;
+    const SUM: f64 = 3.0;
 
     impl Problem for Sum {
-        fn residuals(&self, at: &[f64]) -> Vec<f64> {
-            let off = ((at[0] + at[1]) / TOLD).ln();
-            (0..self.rows).map(|row| if row % 2 == 0 { off + SCATTER } else { off - SCATTER }).collect()
+        fn residuals(&self, coordinates: &[f64]) -> Vec<f64> {
+            let error = ((coordinates[0] + coordinates[1]) / SUM).ln();
+            (0..self.rows).map(|row| if row % 2 == 0 { error + SCATTER } else { error - SCATTER }).collect()
         }
 
-        fn derivatives(&self, at: &[f64], _: &[f64]) -> Vec<Vec<f64>> {
-            let felt = vec![1.0 / (at[0] + at[1]); self.rows];
-            vec![felt.clone(), felt, vec![0.0; self.rows]]
+        fn derivatives(&self, coordinates: &[f64], _: &[f64]) -> Vec<Vec<f64>> {
+            let derivative = vec![1.0 / (coordinates[0] + coordinates[1]); self.rows];
+            vec![derivative.clone(), derivative, vec![0.0; self.rows]]
         }
 
-        fn clamp(&self, at: &mut [f64]) {
-            at.iter_mut().for_each(|x| *x = x.max(0.001));
+        fn clamp(&self, coordinates: &mut [f64]) {
+            coordinates.iter_mut().for_each(|x| *x = x.max(0.001));
         }
 
         fn expected(&self) -> Vec<(f64, f64)> {
             vec![(2.0, 1e3), (0.1, 1e3), (7.0, 1e3)]
         }
 
-        fn alike(&self) -> Vec<Alike> {
+        fn equality_priors(&self) -> Vec<EqualityPrior> {
             self.alike.clone()
         }
 
-        fn nothing(&self) -> Vec<Nothing> {
+        fn zero_priors(&self) -> Vec<ZeroPrior> {
             self.nothing.clone()
         }
     }
@@ -340,14 +349,16 @@ mod tests {
 
     #[test]
     fn priors_decide_only_what_rows_leave_undetermined() {
-        let solve = |alike, nothing| minimise(&Sum { rows: 40, alike, nothing }, &[2.0, 0.1, 7.0], Start::Far).at;
-        let tied = solve(vec![Alike { of: (0, 1), times: (0.5, 1.0), far: 0.05 }], Vec::new());
+        let solve = |equality, zero| {
+            minimise(&Sum { rows: 40, alike: equality, nothing: zero }, &[2.0, 0.1, 7.0], Start::Far).coordinates
+        };
+        let tied = solve(vec![EqualityPrior { coordinates: (0, 1), factors: (0.5, 1.0), far: 0.05 }], Vec::new());
         assert!((tied[0] - 2.0).abs() < 0.02 && (tied[1] - 1.0).abs() < 0.02, "{tied:?}");
         let free = solve(Vec::new(), Vec::new());
-        assert!((free[0] + free[1] - TOLD).abs() < 0.01 && (free[1] - 1.0).abs() > 0.3, "{free:?}");
-        let nothing = [0, 2].map(|of| Nothing { of, far: 0.05 });
-        let plain = solve(Vec::new(), nothing.to_vec());
-        assert!(plain[0] < 0.05 && (plain[0] + plain[1] - TOLD).abs() < 0.01, "{plain:?}");
+        assert!((free[0] + free[1] - SUM).abs() < 0.01 && (free[1] - 1.0).abs() > 0.3, "{free:?}");
+        let zero = [0, 2].map(|coordinate| ZeroPrior { coordinate, far: 0.05 });
+        let plain = solve(Vec::new(), zero.to_vec());
+        assert!(plain[0] < 0.05 && (plain[0] + plain[1] - SUM).abs() < 0.01, "{plain:?}");
         assert!((plain[2] - 7.0).abs() < 1e-6, "no row feels it, and it stays: {plain:?}");
     }
 }

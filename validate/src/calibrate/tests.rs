@@ -9,18 +9,18 @@ use fabricast_planner::bound::InNetwork;
 use fabricast_sim::profile::{Launch, Processes, Profile};
 use fabricast_sim::schedule::{Collective, DataType, Protocol};
 use fabricast_topologies::route::RouteOptions;
-use fabricast_topologies::{Bytes, Fabric, FabricRequest, Picos, Place};
+use fabricast_topologies::{Bytes, Fabric, FabricRequest, Picos, SourceLocation};
 
 use super::fit::Fit;
 use super::points::points;
 use super::solve::{Problem, Start};
-use super::{CalibrateError, Calibration, Estimate, HoldOut, Parameter, Prior, Task, calibrate};
+use super::{CalibrateError, Calibration, CalibrationRequest, Estimate, HoldOut, Parameter, Prior, calibrate};
 use crate::measured::manifest::{Configuration, Measurement, Notes, Registered, Role};
 use crate::measured::{LogContext, Row};
-use crate::rerun::Rerun;
+use crate::measurement_simulation::MeasurementSimulation;
 
 fn fabric(gpus: u32) -> (FabricRequest, Arc<Fabric>) {
-    let request = FabricRequest { gpus: Some(gpus), ..FabricRequest::of("hgx-h200") };
+    let request = FabricRequest { gpus: Some(gpus), ..FabricRequest::new("hgx-h200") };
     let fabric = Arc::new(fabricast_topologies::load(&request).unwrap());
     (request, fabric)
 }
@@ -30,7 +30,7 @@ pub(super) fn measurement(collective: Collective, gpus: u32) -> Measurement {
     let (request, fabric) = fabric(gpus);
     let sizes = (10..=26).step_by(2).map(|power| Bytes(1 << power));
     Measurement {
-        place: Place::default(),
+        location: SourceLocation::default(),
         file: PathBuf::new(),
         name: String::new(),
         request,
@@ -53,7 +53,7 @@ pub(super) fn measurement(collective: Collective, gpus: u32) -> Measurement {
         role: Role::Fit,
         notes: Notes::default(),
         context: LogContext::default(),
-        rows: (1..).zip(sizes).map(|(line, bytes)| Row::of(bytes, Picos(1), line)).collect(),
+        rows: (1..).zip(sizes).map(|(line, bytes)| Row::new(bytes, Picos(1), line)).collect(),
         rejected: Vec::new(),
     }
 }
@@ -65,31 +65,32 @@ pub(super) fn timed(
     noise: impl Fn(usize) -> f64,
 ) -> Vec<Measurement> {
     let fabrics = measurements.clone();
-    let reruns: Vec<Rerun<'_>> = fabrics.iter().map(|one| Rerun::new(one, RouteOptions::default())).collect();
+    let reruns: Vec<MeasurementSimulation<'_>> =
+        fabrics.iter().map(|one| MeasurementSimulation::new(one, RouteOptions::default())).collect();
     let (points, cases) = points(&reruns, profile);
     let devices = cases.run(&points.iter().map(|point| point.case).collect::<Vec<_>>(), profile);
     for (number, (point, device)) in points.iter().zip(devices).enumerate() {
         let time = Picos((point.predicted(device, profile).0 as f64 * noise(number)).round() as u64);
-        let row = &mut measurements[point.of.0].rows[point.of.1];
-        *row = Row::of(row.bytes, time, row.line);
+        let row = &mut measurements[point.row_index.0].rows[point.row_index.1];
+        *row = Row::new(row.bytes, time, row.line);
     }
     measurements
 }
 
 /// Rows of three numbers of GPUs, the largest first.
-fn world(gpus: [u32; 3]) -> Vec<Measurement> {
+fn measurements_by_gpu_count(gpus: [u32; 3]) -> Vec<Measurement> {
     let collectives = [Collective::AllReduce, Collective::AllGather, Collective::ReduceScatter];
-    let [most, fewer, fewest] = gpus;
+    let [large, medium, small] = gpus;
     // With few channels the blocks limit, otherwise the links.
-    let ways = [(most, None), (fewer, None), (fewest, None), (most, Some(2))];
-    let of = |(gpus, channels)| {
+    let configurations = [(large, None), (medium, None), (small, None), (large, Some(2))];
+    let build = |(gpus, channels)| {
         collectives.map(|collective| {
             let mut one = measurement(collective, gpus);
             one.configuration.channels = channels;
             one
         })
     };
-    ways.into_iter().flat_map(of).collect()
+    configurations.into_iter().flat_map(build).collect()
 }
 
 fn base() -> Profile {
@@ -103,7 +104,7 @@ fn base() -> Profile {
 }
 
 /// The shipped profile with some LL costs changed.
-fn other() -> Profile {
+fn changed_ll_profile() -> Profile {
     let mut profile = base();
     let costs = &mut profile.protocols[Protocol::Ll as usize];
     costs.startup += costs.startup;
@@ -118,38 +119,40 @@ fn noise(number: usize) -> f64 {
 }
 
 fn calibrated(device: &[Measurement], hold_out: &[HoldOut]) -> Calibration {
-    calibrate(Task { device, launches: &[], base: &base(), prior: Prior::Open, hold_out }).unwrap()
+    calibrate(CalibrationRequest { device, launches: &[], base: &base(), prior: Prior::Open, hold_out }).unwrap()
 }
 
 #[test]
 fn fit_recovers_the_profile_that_made_the_rows() {
-    let truth = other();
-    let found = calibrated(&timed(world([8, 4, 2]), &truth, |_| 1.0), &["gpus=4".parse().unwrap()]);
-    let worst = found.fitted.iter().map(|residual| residual.error.abs()).fold(0.0, f64::max);
+    let truth = changed_ll_profile();
+    let calibration =
+        calibrated(&timed(measurements_by_gpu_count([8, 4, 2]), &truth, |_| 1.0), &["gpus=4".parse().unwrap()]);
+    let worst = calibration.fitted.iter().map(|residual| residual.error.abs()).fold(0.0, f64::max);
     assert!(worst < 0.01, "{worst}");
-    let held_out = found.held_out[0].residuals.iter().map(|residual| residual.error.abs()).fold(0.0, f64::max);
+    let held_out = calibration.held_out[0].residuals.iter().map(|residual| residual.error.abs()).fold(0.0, f64::max);
     assert!(held_out < 0.01, "{held_out}");
-    assert!(!found.held_out[0].residuals.is_empty());
-    let told = |name: &str| {
-        let estimate = found.estimates.iter().find(|estimate| estimate.parameter.name() == name).unwrap();
+    assert!(!calibration.held_out[0].residuals.is_empty());
+    let relative_error = |name: &str| {
+        let estimate = calibration.estimates.iter().find(|estimate| estimate.parameter.name() == name).unwrap();
         let truth = estimate.parameter.get(&truth);
         (estimate.value - truth).abs() / truth
     };
     // A cost that no other parameter can replace.
-    assert!(told("protocol.ll.settle") < 0.05, "{}", told("protocol.ll.settle"));
+    assert!(relative_error("protocol.ll.settle") < 0.05, "{}", relative_error("protocol.ll.settle"));
 }
 
 /// Largest error on two GPUs if the common factors of another device are fitted without them.
 fn worst_on_two_gpus(device: &[Measurement]) -> f64 {
     let base = Prior::Proportional.start(&base());
-    let reruns: Vec<Rerun<'_>> = device.iter().map(|one| Rerun::new(one, RouteOptions::default())).collect();
+    let reruns: Vec<MeasurementSimulation<'_>> =
+        device.iter().map(|one| MeasurementSimulation::new(one, RouteOptions::default())).collect();
     let (points, cases) = points(&reruns, &base);
     let all: Vec<_> = points.iter().collect();
-    let parameters = super::told_by(&all, &base);
+    let parameters = super::determined_parameters(&all, &base);
     let fit = Fit { cases: &cases, points: all, base: &base, parameters: &parameters, prior: Prior::Proportional };
-    let (found, _) = super::hold_out::predict(&"gpus=2".parse().unwrap(), &fit);
-    assert!(!found.residuals.is_empty());
-    found.residuals.iter().map(|residual| residual.error.abs()).fold(0.0, f64::max)
+    let (held_out, _) = super::hold_out::predict(&"gpus=2".parse().unwrap(), &fit);
+    assert!(!held_out.residuals.is_empty());
+    held_out.residuals.iter().map(|residual| residual.error.abs()).fold(0.0, f64::max)
 }
 
 /// A device with 1.5 times the latency, 1.2 times the pass times and slower links: eight GPUs suffice to predict two,
@@ -157,7 +160,8 @@ fn worst_on_two_gpus(device: &[Measurement]) -> f64 {
 #[test]
 fn common_factors_carry_over_to_other_numbers_of_gpus() {
     let mut truth = base();
-    for (factor, value) in [(Parameter::Pace, 1.5), (Parameter::PassPace, 1.2), (Parameter::Nvlink, 0.6)] {
+    for (factor, value) in [(Parameter::LatencyFactor, 1.5), (Parameter::PassTimeFactor, 1.2), (Parameter::Nvlink, 0.6)]
+    {
         factor.set(&mut truth, value);
     }
     let collectives = [Collective::AllReduce, Collective::AllGather, Collective::AllToAll];
@@ -181,9 +185,9 @@ fn common_factors_carry_over_to_other_numbers_of_gpus() {
 fn protocols_of_another_device_have_factors_of_their_own() {
     let mut truth = base();
     for (protocol, value) in [(Protocol::Ll, 2.0), (Protocol::Simple, 1.1)] {
-        Parameter::PaceOf(protocol).set(&mut truth, value);
+        Parameter::ProtocolLatencyFactor(protocol).set(&mut truth, value);
     }
-    let of = |(gpus, protocol)| {
+    let build = |(gpus, protocol)| {
         [Collective::AllReduce, Collective::AllGather].map(|collective| {
             let mut one = measurement(collective, gpus);
             one.configuration.protocol = Some(protocol);
@@ -191,7 +195,7 @@ fn protocols_of_another_device_have_factors_of_their_own() {
         })
     };
     let world = [(8, Protocol::Ll), (8, Protocol::Simple), (2, Protocol::Ll), (2, Protocol::Simple)];
-    let device = timed(world.into_iter().flat_map(of).collect(), &truth, |_| 1.0);
+    let device = timed(world.into_iter().flat_map(build).collect(), &truth, |_| 1.0);
     let worst = worst_on_two_gpus(&device);
     assert!(worst < 0.05, "{worst}");
 }
@@ -208,15 +212,15 @@ fn starting_value_of_reduce_does_not_bias_the_fit() {
     let rows = timed(world.to_vec(), &base(), noise);
     let mut start = base();
     start.protocols[Protocol::Ll as usize].reduce += Picos(1_000_000);
-    let task = Task { device: &rows, launches: &[], base: &start, prior: Prior::Open, hold_out: &[] };
-    let found = calibrate(task).unwrap();
+    let task = CalibrationRequest { device: &rows, launches: &[], base: &start, prior: Prior::Open, hold_out: &[] };
+    let calibration = calibrate(task).unwrap();
     let adding = Parameter::Protocol(Protocol::Ll, super::Cost::ReduceOverCopy);
     assert!(adding.get(&start) > 0.9);
-    assert!(adding.get(&found.profile).abs() < 0.3, "{}", adding.get(&found.profile));
+    assert!(adding.get(&calibration.profile).abs() < 0.3, "{}", adding.get(&calibration.profile));
 }
 
 /// Measurements of collectives launched on streams.
-fn by_streams<const N: usize>(collectives: [Collective; N], gpus: u32) -> [Measurement; N] {
+fn stream_measurements<const N: usize>(collectives: [Collective; N], gpus: u32) -> [Measurement; N] {
     collectives.map(|collective| {
         let mut one = measurement(collective, gpus);
         one.configuration.launch = Launch::Stream;
@@ -228,18 +232,20 @@ fn by_streams<const N: usize>(collectives: [Collective; N], gpus: u32) -> [Measu
 /// of two numbers determine it.
 #[test]
 fn launch_delay_per_gpu_needs_several_gpu_counts() {
-    let by_streams = |gpus| by_streams([Collective::AllReduce, Collective::AllGather, Collective::ReduceScatter], gpus);
-    let apart = |found: &Calibration| {
-        let named = |name: &str| found.estimates.iter().find(|one| one.parameter.name() == name).map(|one| one.value);
+    let by_streams =
+        |gpus| stream_measurements([Collective::AllReduce, Collective::AllGather, Collective::ReduceScatter], gpus);
+    let delay_per_gpu = |calibration: &Calibration| {
+        let named =
+            |name: &str| calibration.estimates.iter().find(|one| one.parameter.name() == name).map(|one| one.value);
         named("launch.stream.per_gpu.added_per_gpu")
     };
     let mut truth = base();
     truth.launches[Launch::Stream as usize][Processes::PerGpu as usize].added_per_gpu = Picos(400_000);
     let both = timed([4, 2].into_iter().flat_map(by_streams).collect(), &truth, |_| 1.0);
-    let told = apart(&calibrated(&both, &[])).unwrap();
-    assert!((told - 0.4).abs() < 0.02, "{told}");
+    let delay = delay_per_gpu(&calibrated(&both, &[])).unwrap();
+    assert!((delay - 0.4).abs() < 0.02, "{delay}");
     let four = timed(by_streams(4).to_vec(), &truth, |_| 1.0);
-    assert_eq!(apart(&calibrated(&four, &[])), None);
+    assert_eq!(delay_per_gpu(&calibrated(&four, &[])), None);
 }
 
 /// The cost per peer needs several numbers of GPUs, too: all_to_all on three numbers determines it, on one leaves it
@@ -257,17 +263,17 @@ fn startup_per_peer_needs_several_peer_counts() {
     let base = base();
     let mut truth = base.clone();
     truth.protocols[Protocol::Simple as usize].startup_per_peer = Picos(1_500_000);
-    let each = |found: &Calibration| {
+    let startup_per_peer = |calibration: &Calibration| {
         let named = |one: &&Estimate| one.parameter.name() == "protocol.simple.startup_per_peer";
-        found.estimates.iter().find(named).map(|one| one.value)
+        calibration.estimates.iter().find(named).map(|one| one.value)
     };
     // Repeated until there are more rows than parameters.
     let several = timed([8, 4, 2, 8, 4, 2].map(exchange).to_vec(), &truth, |_| 1.0);
-    let task = |device| Task { device, launches: &[], base: &base, prior: Prior::Plain, hold_out: &[] };
-    let told = each(&calibrate(task(&several)).unwrap()).unwrap();
-    assert!((told - 1.5).abs() < 0.05, "{told}");
+    let task = |device| CalibrationRequest { device, launches: &[], base: &base, prior: Prior::Plain, hold_out: &[] };
+    let startup = startup_per_peer(&calibrate(task(&several)).unwrap()).unwrap();
+    assert!((startup - 1.5).abs() < 0.05, "{startup}");
     let one = timed(vec![exchange(4); 6], &truth, |_| 1.0);
-    assert_eq!(each(&calibrate(task(&one)).unwrap()), None);
+    assert_eq!(startup_per_peer(&calibrate(task(&one)).unwrap()), None);
 }
 
 /// Predictions of left-out rows do not depend on their measured times, including launch costs that only these rows
@@ -275,16 +281,16 @@ fn startup_per_peer_needs_several_peer_counts() {
 #[test]
 fn left_out_rows_do_not_affect_their_prediction() {
     let collectives = [Collective::AllReduce, Collective::AllGather];
-    let rows: Vec<Measurement> = [8, 2].into_iter().flat_map(|gpus| by_streams(collectives, gpus)).collect();
-    let of_eight: usize = rows[..2].iter().map(|one| one.rows.len()).sum();
+    let rows: Vec<Measurement> = [8, 2].into_iter().flat_map(|gpus| stream_measurements(collectives, gpus)).collect();
+    let rows_on_eight: usize = rows[..2].iter().map(|one| one.rows.len()).sum();
     let predicted = |times: f64| -> Vec<f64> {
-        let measured = timed(rows.clone(), &base(), |number| if number < of_eight { 1.0 } else { times });
-        let found = calibrated(&measured, &["gpus=2".parse().unwrap()]);
-        found.held_out[0].residuals.iter().map(|residual| (1.0 + residual.error) * times).collect()
+        let measured = timed(rows.clone(), &base(), |number| if number < rows_on_eight { 1.0 } else { times });
+        let calibration = calibrated(&measured, &["gpus=2".parse().unwrap()]);
+        calibration.held_out[0].residuals.iter().map(|residual| (1.0 + residual.error) * times).collect()
     };
-    let (as_it_is, faster) = (predicted(1.0), predicted(0.6));
-    assert_eq!(as_it_is.len(), faster.len());
-    for (one, other) in as_it_is.iter().zip(&faster) {
+    let (unscaled, faster) = (predicted(1.0), predicted(0.6));
+    assert_eq!(unscaled.len(), faster.len());
+    for (one, other) in unscaled.iter().zip(&faster) {
         assert!((one - other).abs() < 1e-3, "{one} {other}");
     }
 }
@@ -302,15 +308,16 @@ fn priors_are_read_as_they_are_written() {
 /// as strongly as the prior, which has a small weight too.
 #[test]
 fn identifiable_combinations_come_back() {
-    let truth = other();
-    let measurements = timed(world([4, 3, 2]), &truth, |_| 1.0);
-    let reruns: Vec<Rerun<'_>> = measurements.iter().map(|one| Rerun::new(one, RouteOptions::default())).collect();
+    let truth = changed_ll_profile();
+    let measurements = timed(measurements_by_gpu_count([4, 3, 2]), &truth, |_| 1.0);
+    let reruns: Vec<MeasurementSimulation<'_>> =
+        measurements.iter().map(|one| MeasurementSimulation::new(one, RouteOptions::default())).collect();
     let base = base();
     let (points, cases) = points(&reruns, &base);
     let all: Vec<_> = points.iter().collect();
-    let parameters = super::told_by(&all, &base);
+    let parameters = super::determined_parameters(&all, &base);
     let fit = Fit { cases: &cases, points: all, base: &base, parameters: &parameters, prior: Prior::Open };
-    let (found, minimum) = fit.run(Start::Far);
+    let (fitted, minimum) = fit.run(Start::Far);
     let expected = fit.expected();
     let lengths: Vec<f64> = minimum.jacobian.column_iter().map(|column| column.norm()).collect();
     let scaled = nalgebra::DMatrix::from_fn(minimum.jacobian.nrows(), lengths.len(), |row, column| {
@@ -318,22 +325,24 @@ fn identifiable_combinations_come_back() {
     });
     let eigen = nalgebra::SymmetricEigen::new(scaled.transpose() * &scaled);
     let strongest = eigen.eigenvalues.max();
-    let mut told = 0;
+    let mut determined = 0;
     for (value, vector) in eigen.eigenvalues.iter().zip(eigen.eigenvectors.column_iter()) {
-        let held = vector.iter().zip(&lengths).zip(&expected);
-        let held: f64 = held.map(|((part, length), (_, far))| (part / (length * far).max(1e-12)).powi(2)).sum();
-        if *value < (1e-4 * strongest).max(100.0 * held) {
+        let prior_strength = vector.iter().zip(&lengths).zip(&expected);
+        let prior_strength: f64 = prior_strength
+            .map(|((part, length), (_, deviation))| (part / (length * deviation).max(1e-12)).powi(2))
+            .sum();
+        if *value < (1e-4 * strongest).max(100.0 * prior_strength) {
             continue;
         }
-        told += 1;
-        let (mut off, mut size) = (0.0, 0.0);
+        determined += 1;
+        let (mut error, mut size) = (0.0, 0.0);
         for ((parameter, part), length) in parameters.iter().zip(vector.iter()).zip(&lengths) {
-            off += part * length * (parameter.get(&found) - parameter.get(&truth));
+            error += part * length * (parameter.get(&fitted) - parameter.get(&truth));
             size += (part * length * parameter.get(&truth)).powi(2);
         }
-        assert!(off.abs() <= 0.01 * size.sqrt(), "{off} of {} in a direction of {value}", size.sqrt());
+        assert!(error.abs() <= 0.01 * size.sqrt(), "{error} of {} in a direction of {value}", size.sqrt());
     }
-    assert!(told >= 5, "{told} combinations are told");
+    assert!(determined >= 5, "{determined} combinations are determined");
 }
 
 /// Start-up shifts the end of a run and launch costs are added afterwards: predictions from cached cases equal whole
@@ -341,35 +350,36 @@ fn identifiable_combinations_come_back() {
 #[test]
 fn cached_cases_equal_whole_simulations() {
     let profile = Profile::named("nccl-2.28-h200").unwrap();
-    let measurements = world([8, 4, 2]);
-    let reruns: Vec<Rerun<'_>> = measurements.iter().map(|one| Rerun::new(one, RouteOptions::default())).collect();
+    let measurements = measurements_by_gpu_count([8, 4, 2]);
+    let reruns: Vec<MeasurementSimulation<'_>> =
+        measurements.iter().map(|one| MeasurementSimulation::new(one, RouteOptions::default())).collect();
     let (points, cases) = points(&reruns, &profile);
     for point in points.iter().step_by(7) {
         let device = cases.run(&[point.case], &profile)[0];
-        let rerun = &reruns[point.of.0];
-        let row = &rerun.measurement.rows[point.of.1];
-        let schedule = rerun.schedule(rerun.strategies().of(row).unwrap(), row, &profile).unwrap();
-        let whole = rerun.simulate(&*schedule, &profile).unwrap();
-        assert_eq!(point.predicted(device, &profile), whole.time);
-        assert_eq!(point.decides(device, &profile), whole.decides);
+        let rerun = &reruns[point.row_index.0];
+        let row = &rerun.measurement.rows[point.row_index.1];
+        let schedule = rerun.schedule(rerun.strategies().strategy(row).unwrap(), row, &profile).unwrap();
+        let simulation = rerun.simulate(&*schedule, &profile).unwrap();
+        assert_eq!(point.predicted(device, &profile), simulation.time);
+        assert_eq!(point.regime(device, &profile), simulation.decides);
     }
 }
 
 #[test]
 fn noise_widens_intervals() {
-    let truth = other();
-    let width = |found: &Calibration, name: &str| {
-        let estimate = found.estimates.iter().find(|estimate| estimate.parameter.name() == name).unwrap();
+    let truth = changed_ll_profile();
+    let width = |calibration: &Calibration, name: &str| {
+        let estimate = calibration.estimates.iter().find(|estimate| estimate.parameter.name() == name).unwrap();
         estimate.high - estimate.low
     };
-    let world = world([4, 3, 2]);
+    let world = measurements_by_gpu_count([4, 3, 2]);
     let (clean, noisy) =
         (calibrated(&timed(world.clone(), &truth, |_| 1.0), &[]), calibrated(&timed(world, &truth, noise), &[]));
     for name in ["links.nvlink", "protocol.ll.settle", "protocol.ll.startup"] {
         assert!(width(&noisy, name) > width(&clean, name), "{name}");
     }
-    let band = noisy.profile.bands.usual;
-    let clean = clean.profile.bands.usual;
+    let band = noisy.profile.bands.default;
+    let clean = clean.profile.bands.default;
     assert!(band.low < clean.low && band.high > clean.high, "{band:?} {clean:?}");
     let share = noisy.coverage.share();
     assert!((0.75..=0.85).contains(&share), "{share}");
@@ -378,19 +388,19 @@ fn noise_widens_intervals() {
 
 #[test]
 fn rows_for_checking_are_not_fitted_to() {
-    let truth = other();
-    let of_two = world([4, 3, 2]).into_iter().filter(|one| one.configuration.gpus == 2);
-    let mut measurements = timed(of_two.collect(), &truth, |_| 1.0);
+    let truth = changed_ll_profile();
+    let two_gpus = measurements_by_gpu_count([4, 3, 2]).into_iter().filter(|one| one.configuration.gpus == 2);
+    let mut measurements = timed(two_gpus.collect(), &truth, |_| 1.0);
     let plain = calibrated(&measurements, &[]);
     let mut wrong = measurements[0].clone();
     wrong.role = Role::Check;
     for row in &mut wrong.rows {
-        *row = Row::of(row.bytes, Picos(1_000_000_000), row.line);
+        *row = Row::new(row.bytes, Picos(1_000_000_000), row.line);
     }
     measurements.push(wrong);
-    let with = calibrated(&measurements, &[]);
-    assert_eq!(plain.profile, with.profile);
-    assert_eq!(with.to_check, 9);
+    let with_check = calibrated(&measurements, &[]);
+    assert_eq!(plain.profile, with_check.profile);
+    assert_eq!(with_check.to_check, 9);
 }
 
 #[test]
@@ -398,13 +408,13 @@ fn too_few_rows_are_an_error() {
     let mut one = measurement(Collective::AllReduce, 8);
     one.rows.truncate(3);
     let base = base();
-    let task = |device| Task { device, launches: &[], base: &base, prior: Prior::Open, hold_out: &[] };
-    let few = timed(vec![one.clone()], &base, |_| 1.0);
-    let found = calibrate(task(&few)).map(|_| ()).unwrap_err();
-    assert!(matches!(found, CalibrateError::TooFewRows { rows: 3, .. }), "{found:?}");
+    let task = |device| CalibrationRequest { device, launches: &[], base: &base, prior: Prior::Open, hold_out: &[] };
+    let measured = timed(vec![one.clone()], &base, |_| 1.0);
+    let error = calibrate(task(&measured)).map(|_| ()).unwrap_err();
+    assert!(matches!(error, CalibrateError::TooFewRows { rows: 3, .. }), "{error:?}");
     one.role = Role::Check;
-    let found = calibrate(task(&[one])).map(|_| ()).unwrap_err();
-    assert_eq!(found, CalibrateError::NothingToFit { without_strategy: 0, to_check: 3 });
+    let error = calibrate(task(&[one])).map(|_| ()).unwrap_err();
+    assert_eq!(error, CalibrateError::NothingToFit { without_strategy: 0, check_rows: 3 });
 }
 
 #[test]

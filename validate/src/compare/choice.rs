@@ -10,7 +10,7 @@ use crate::measured::{LibraryName, Row};
 
 /// A row whose strategy is not fully forced by its measurement.
 #[derive(Clone, Copy)]
-pub struct Question<'a> {
+pub struct ChoiceRequest<'a> {
     /// The measurement.
     pub measurement: &'a Measurement,
     /// The row.
@@ -21,21 +21,21 @@ pub struct Question<'a> {
 /// is used.
 pub trait LibraryChoice: Sync {
     /// Returns the strategies that the library may choose. Values given by the measurement have precedence.
-    fn narrow(&self, question: Question<'_>) -> Restriction;
+    fn restriction(&self, question: ChoiceRequest<'_>) -> Restriction;
 }
 
 /// Fastest strategy of the plan among those that the library can run, assuming that the library chooses as well as
 /// the prediction.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct PlansPick;
+pub struct FastestPlanned;
 
 /// Algorithms that NCCL runs (`ncclAlgo_t` in its src/include/nccl_common.h): ring, tree, NVLS variants and PAT.
 /// Collectives without an algorithm are pairs of sends and receives.
-const OF_NCCL: [Algorithm; 6] =
+const NCCL_ALGORITHMS: [Algorithm; 6] =
     [Algorithm::Ring, Algorithm::Tree, Algorithm::Nvls, Algorithm::NvlsTree, Algorithm::Pat, Algorithm::Direct];
 
 /// Protocols of NCCL's kernels.
-const PROTOCOLS_OF_NCCL: [Protocol; 3] = [Protocol::Ll, Protocol::Ll128, Protocol::Simple];
+const NCCL_PROTOCOLS: [Protocol; 3] = [Protocol::Ll, Protocol::Ll128, Protocol::Simple];
 
 /// NCCL's symmetric kernels (src/device/symmetric): all-to-all exchange in one step or two.
 const SYMMETRIC: [Algorithm; 2] = [Algorithm::OneShot, Algorithm::TwoShot];
@@ -52,8 +52,8 @@ pub fn is_rccl(measurement: &Measurement) -> bool {
     }
 }
 
-impl LibraryChoice for PlansPick {
-    fn narrow(&self, Question { measurement, .. }: Question<'_>) -> Restriction {
+impl LibraryChoice for FastestPlanned {
+    fn restriction(&self, ChoiceRequest { measurement, .. }: ChoiceRequest<'_>) -> Restriction {
         let name = measurement.configuration.library.as_ref().map_or(LibraryName::Nccl, |library| library.name);
         // RCCL is not modelled, and NCCL does not run on other vendors' GPUs: fall back to the fastest of our own
         // schedules.
@@ -61,7 +61,7 @@ impl LibraryChoice for PlansPick {
             return Restriction::default();
         }
         let (mut algorithms, mut protocols) = match name {
-            LibraryName::Nccl => (OF_NCCL.to_vec(), PROTOCOLS_OF_NCCL.to_vec()),
+            LibraryName::Nccl => (NCCL_ALGORITHMS.to_vec(), NCCL_PROTOCOLS.to_vec()),
             LibraryName::Vllm | LibraryName::Sglang | LibraryName::Trtllm | LibraryName::Torch => {
                 (SYMMETRIC.to_vec(), vec![Protocol::Symmetric])
             }

@@ -10,22 +10,22 @@ use fabricast_sim::profile::{Profile, Role};
 use fabricast_topologies::LinkKind;
 
 use super::group::median;
-use super::{CompareError, Compared, Group, Knob, Request, profile};
+use super::{CompareError, Compared, Group, ProfileParameter, Request, profile};
 use crate::measured::Row;
 use crate::measured::manifest::Measurement;
-use crate::rerun::{Again, Rerun};
+use crate::measurement_simulation::{MeasurementSimulation, Simulated};
 
 /// A parameter change that would explain the error of a group.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Explanation {
     /// The parameter.
-    pub knob: Knob,
+    pub parameter: ProfileParameter,
     /// Factor by which it would have to be multiplied.
     pub factor: f64,
     /// Current value, with its unit.
-    pub now: String,
+    pub current: String,
     /// Value after the change.
-    pub then: String,
+    pub required: String,
     /// Median error of the group before the change, predicted ÷ measured − 1.
     pub before: f64,
     /// Median error with the parameter changed.
@@ -37,13 +37,13 @@ const SIGNIFICANT: f64 = 0.05;
 /// Minimum share of rows that must deviate in the same direction.
 const ONE_SIDED: f64 = 2.0 / 3.0;
 /// Minimum number of rows.
-const LEAST_ROWS: usize = 3;
+const MIN_ROWS: usize = 3;
 /// Maximum number of rows simulated for a gap; more rows are thinned out evenly.
-const MOST_ROWS: usize = 9;
+const MAX_ROWS: usize = 9;
 /// Maximum total number of simulation events behind one gap, which is evaluated some hundred times.
-const EVENTS: u64 = 300_000;
+const MAX_EVENTS: u64 = 300_000;
 /// Step sizes of the logarithm of the factor: 5 % to tenfold.
-const REACHES: [f64; 7] = [0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 2.3];
+const SEARCH_STEPS: [f64; 7] = [0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 2.3];
 /// Number of bisections of the last step.
 const HALVINGS: usize = 6;
 /// Largest remaining gap that counts as closed, as a logarithm.
@@ -59,31 +59,32 @@ pub(super) fn explain(
     let gaps: Vec<f64> = chosen.iter().map(|row| (1.0 + row.error()).ln()).collect();
     let sorted = sorted(gaps);
     let gap = median(&sorted);
-    let beside = sorted.iter().filter(|other| other.signum() == gap.signum()).count();
-    if chosen.len() < LEAST_ROWS || gap.abs() < SIGNIFICANT || (beside as f64) < ONE_SIDED * chosen.len() as f64 {
+    let same_sign = sorted.iter().filter(|value| value.signum() == gap.signum()).count();
+    if chosen.len() < MIN_ROWS || gap.abs() < SIGNIFICANT || (same_sign as f64) < ONE_SIDED * chosen.len() as f64 {
         return Ok(None);
     }
     let Some(measurement) = group.measurements.first().and_then(|&first| request.measurements.get(first)) else {
         return Ok(None);
     };
     let profile = profile(request, measurement)?;
-    let thinned = thinned(&chosen);
-    let numbered = |&number: &usize| Some((number, Rerun::new(request.measurements.get(number)?, request.routes)));
-    let reruns: Vec<(usize, Rerun<'_>)> = group.measurements.iter().filter_map(numbered).collect();
-    let whole = Case { reruns: &reruns, profile: &profile, rows: &thinned };
-    let chosen = whole.affordable();
+    let thinned = sample_evenly(&chosen);
+    let numbered =
+        |&number: &usize| Some((number, MeasurementSimulation::new(request.measurements.get(number)?, request.routes)));
+    let reruns: Vec<(usize, MeasurementSimulation<'_>)> = group.measurements.iter().filter_map(numbered).collect();
+    let full_case = Case { reruns: &reruns, profile: &profile, rows: &thinned };
+    let chosen = full_case.affordable();
     let case = Case { reruns: &reruns, profile: &profile, rows: &chosen };
     let Some(start) = case.gap(&profile).filter(|start| start.abs() > CLOSED && start.signum() == gap.signum()) else {
         return Ok(None);
     };
-    let knobs: Vec<Knob> =
+    let knobs: Vec<ProfileParameter> =
         knobs(measurement, &chosen).into_iter().filter(|knob| knob.value(&profile).is_some()).collect();
-    let best = case.smallest(&knobs, start);
-    Ok(best.map(|Turn { knob, turn, gap: after }| Explanation {
-        knob,
-        factor: turn.exp(),
-        now: knob.shown(&profile),
-        then: knob.shown(&knob.turned(&profile, turn.exp())),
+    let best = case.find_smallest_change(&knobs, start);
+    Ok(best.map(|ScaledParameter { knob, log_factor, gap: after }| Explanation {
+        parameter: knob,
+        factor: log_factor.exp(),
+        current: knob.format_value(&profile),
+        required: knob.format_value(&knob.scale(&profile, log_factor.exp())),
         before: start.exp_m1(),
         after: after.exp_m1(),
     }))
@@ -94,43 +95,50 @@ fn sorted(mut values: Vec<f64>) -> Vec<f64> {
     values
 }
 
-/// Selects at most [`MOST_ROWS`] rows, evenly spaced.
-fn thinned<'a>(rows: &[&'a Compared]) -> Vec<&'a Compared> {
-    if rows.len() <= MOST_ROWS {
+/// Selects at most [`MAX_ROWS`] rows, evenly spaced.
+fn sample_evenly<'a>(rows: &[&'a Compared]) -> Vec<&'a Compared> {
+    if rows.len() <= MAX_ROWS {
         return rows.to_vec();
     }
     let last = rows.len() - 1;
-    (0..MOST_ROWS).filter_map(|n| rows.get(n * last / (MOST_ROWS - 1)).copied()).collect()
+    (0..MAX_ROWS).filter_map(|n| rows.get(n * last / (MAX_ROWS - 1)).copied()).collect()
 }
 
 /// Candidate parameters: costs of the protocols that ran, launch costs, and links that are the bottleneck.
-fn knobs(measurement: &Measurement, rows: &[&Compared]) -> Vec<Knob> {
+fn knobs(measurement: &Measurement, rows: &[&Compared]) -> Vec<ProfileParameter> {
     let mut knobs = Vec::new();
-    let mut add = |knob: Knob| {
+    let mut add = |knob: ProfileParameter| {
         if !knobs.contains(&knob) {
             knobs.push(knob);
         }
     };
     for row in rows {
         let protocol = row.strategy.protocol;
-        let of_block = [Role::Send, Role::Forward].map(|role| Knob::Pass(protocol, role));
-        for knob in [Knob::Startup(protocol), Knob::Step(protocol), Knob::Channel(protocol)].into_iter().chain(of_block)
+        let passes = [Role::Send, Role::Forward].map(|role| ProfileParameter::Pass(protocol, role));
+        for knob in
+            [ProfileParameter::Startup(protocol), ProfileParameter::Step(protocol), ProfileParameter::Channel(protocol)]
+                .into_iter()
+                .chain(passes)
         {
             add(knob);
         }
         if let Some(Resource::Link(link)) = row.busiest.map(|busiest| busiest.resource) {
             // InfiniBand and Ethernet share one parameter.
             match measurement.fabric.link(link).kind {
-                LinkKind::Ethernet => add(Knob::Links(LinkKind::Infiniband)),
-                kind => add(Knob::Links(kind)),
+                LinkKind::Ethernet => add(ProfileParameter::Links(LinkKind::Infiniband)),
+                kind => add(ProfileParameter::Links(kind)),
             }
         }
         if row.strategy.algorithm.in_network() == fabricast_planner::bound::InNetwork::Allowed {
-            add(Knob::Multicast);
+            add(ProfileParameter::Multicast);
         }
     }
-    let (launch, by) = (measurement.configuration.launch, measurement.configuration.processes);
-    for knob in [Knob::Added(launch, by), Knob::Floor(launch, by), Knob::FloorPerGpu(launch, by)] {
+    let (launch, processes) = (measurement.configuration.launch, measurement.configuration.processes);
+    for knob in [
+        ProfileParameter::Added(launch, processes),
+        ProfileParameter::Floor(launch, processes),
+        ProfileParameter::FloorPerGpu(launch, processes),
+    ] {
         add(knob);
     }
     knobs
@@ -139,33 +147,33 @@ fn knobs(measurement: &Measurement, rows: &[&Compared]) -> Vec<Knob> {
 /// Rows to be explained.
 struct Case<'a> {
     /// Reruns of their measurements, with the measurements' indices.
-    reruns: &'a [(usize, Rerun<'a>)],
+    reruns: &'a [(usize, MeasurementSimulation<'a>)],
     profile: &'a Profile,
     rows: &'a [&'a Compared],
 }
 
 impl Case<'_> {
     /// Simulates a row under a profile.
-    fn run(&self, row: &Compared, profile: &Profile) -> Option<Again> {
+    fn run(&self, row: &Compared, profile: &Profile) -> Option<Simulated> {
         let (_, rerun) = self.reruns.iter().find(|(number, _)| *number == row.measurement)?;
         let rows: &[Row] = &rerun.measurement.rows;
         // Rows are mostly in the order of their lines.
-        let place = rows.binary_search_by_key(&row.line, |found| found.line).ok();
-        let found = rows.get(place.or_else(|| rows.iter().position(|found| found.line == row.line))?)?;
-        rerun.simulate(&*rerun.schedule(row.strategy, found, profile)?, profile)
+        let index = rows.binary_search_by_key(&row.line, |candidate| candidate.line).ok();
+        let candidate = rows.get(index.or_else(|| rows.iter().position(|candidate| candidate.line == row.line))?)?;
+        rerun.simulate(&*rerun.schedule(row.strategy, candidate, profile)?, profile)
     }
 
-    /// Selects the rows with the shortest runs whose total events stay within [`EVENTS`], at least [`LEAST_ROWS`].
+    /// Selects the rows with the shortest runs whose total events stay within [`MAX_EVENTS`], at least [`MIN_ROWS`].
     fn affordable(&self) -> Vec<&'_ Compared> {
         let cost = |row: &&'_ Compared| self.run(row, self.profile).map_or(u64::MAX, |run| run.events);
         let mut priced: Vec<(u64, &Compared)> = self.rows.iter().map(|row| (cost(row), *row)).collect();
         priced.sort_by_key(|&(cost, row)| (cost, row.bytes, row.line));
         let mut total = 0u64;
-        let kept = priced.into_iter().enumerate().take_while(|&(number, (cost, _))| {
+        let selected = priced.into_iter().enumerate().take_while(|&(number, (cost, _))| {
             total = total.saturating_add(cost);
-            number < LEAST_ROWS || total <= EVENTS
+            number < MIN_ROWS || total <= MAX_EVENTS
         });
-        kept.map(|(_, (_, row))| row).collect()
+        selected.map(|(_, (_, row))| row).collect()
     }
 
     /// Median of ln(predicted ÷ measured) under a profile; `None` if a row cannot be simulated.
@@ -180,51 +188,58 @@ impl Case<'_> {
 
     /// Finds the parameter that needs the smallest factor. All are scaled in growing steps in the direction that
     /// helps (a higher cost if the prediction is too short) until one closes the gap; those are then bisected.
-    fn smallest(&self, knobs: &[Knob], start: f64) -> Option<Turn> {
-        let mut from = 0.0;
-        for reach in REACHES {
+    fn find_smallest_change(&self, knobs: &[ProfileParameter], start: f64) -> Option<ScaledParameter> {
+        let mut lower = 0.0;
+        for upper in SEARCH_STEPS {
             let crossed = knobs.iter().filter_map(|&knob| {
-                let way = if knob.is_cost() { -start.signum() } else { start.signum() };
-                let gap = self.gap(&knob.turned(self.profile, (way * reach).exp()))?;
+                let sign = if knob.is_cost() { -start.signum() } else { start.signum() };
+                let gap = self.gap(&knob.scale(self.profile, (sign * upper).exp()))?;
                 let crossed = gap.signum() != start.signum() || gap.abs() <= CLOSED;
-                crossed.then(|| self.narrowed(knob, start.signum(), (way * from, way * reach), gap)).flatten()
+                crossed.then(|| self.bisect(knob, start.signum(), (sign * lower, sign * upper), gap)).flatten()
             });
             // The first of equals has precedence: device costs before links, links before launch costs.
-            let best = crossed.reduce(|best, next| if next.turn.abs() < best.turn.abs() { next } else { best });
+            let best =
+                crossed.reduce(|best, next| if next.log_factor.abs() < best.log_factor.abs() { next } else { best });
             if best.is_some() {
                 return best;
             }
-            from = reach;
+            lower = upper;
         }
         None
     }
 
     /// Bisects the range in which the gap changes its sign.
-    fn narrowed(&self, knob: Knob, sign: f64, (mut near, mut far): (f64, f64), gap: f64) -> Option<Turn> {
-        let mut found = Turn { knob, turn: far, gap };
+    fn bisect(
+        &self,
+        knob: ProfileParameter,
+        sign: f64,
+        (mut lower, mut upper): (f64, f64),
+        gap: f64,
+    ) -> Option<ScaledParameter> {
+        let mut best = ScaledParameter { knob, log_factor: upper, gap };
         for _ in 0..HALVINGS {
-            if found.gap.abs() <= CLOSED {
+            if best.gap.abs() <= CLOSED {
                 break;
             }
-            let turn = f64::midpoint(near, far);
-            let gap = self.gap(&knob.turned(self.profile, turn.exp()))?;
-            if gap.abs() < found.gap.abs() {
-                found = Turn { knob, turn, gap };
+            let log_factor = f64::midpoint(lower, upper);
+            let gap = self.gap(&knob.scale(self.profile, log_factor.exp()))?;
+            if gap.abs() < best.gap.abs() {
+                best = ScaledParameter { knob, log_factor, gap };
             }
             if gap.signum() == sign {
-                near = turn;
+                lower = log_factor;
             } else {
-                far = turn;
+                upper = log_factor;
             }
         }
-        Some(found)
+        Some(best)
     }
 }
 
 /// A parameter, the logarithm of its factor, and the remaining gap.
 #[derive(Clone, Copy)]
-struct Turn {
-    knob: Knob,
-    turn: f64,
+struct ScaledParameter {
+    knob: ProfileParameter,
+    log_factor: f64,
     gap: f64,
 }

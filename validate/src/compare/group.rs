@@ -31,8 +31,11 @@ pub struct Coverage {
 
 impl Coverage {
     /// Counts rows; `inside` states for each whether it is inside its interval.
-    pub fn of(inside: impl Iterator<Item = bool>) -> Self {
-        inside.fold(Self::default(), |sum, one| Self { rows: sum.rows + 1, inside: sum.inside + usize::from(one) })
+    pub fn count(inside: impl Iterator<Item = bool>) -> Self {
+        inside.fold(Self::default(), |sum, is_inside| Self {
+            rows: sum.rows + 1,
+            inside: sum.inside + usize::from(is_inside),
+        })
     }
 
     /// Share of rows inside the interval; 1 without rows.
@@ -64,7 +67,7 @@ pub struct Group {
 impl Summary {
     /// Statistics of signed errors; zeros without errors.
     #[must_use]
-    pub fn of(errors: impl Iterator<Item = f64>) -> Self {
+    pub fn from_errors(errors: impl Iterator<Item = f64>) -> Self {
         let errors: Vec<f64> = errors.collect();
         let mut sizes: Vec<f64> = errors.iter().map(|error| error.abs()).collect();
         sizes.sort_unstable_by(f64::total_cmp);
@@ -84,24 +87,25 @@ impl Summary {
 
 /// Median of sorted values: the mean of the middle two for an even number, 0 for none.
 pub(super) fn median(sorted: &[f64]) -> f64 {
-    let at = |index: usize| sorted.get(index).copied().unwrap_or_default();
+    let value_at = |index: usize| sorted.get(index).copied().unwrap_or_default();
     let middle = sorted.len() / 2;
-    if sorted.len() % 2 == 1 { at(middle) } else { (at(middle.saturating_sub(1)) + at(middle)) / 2.0 }
+    if sorted.len() % 2 == 1 { value_at(middle) } else { (value_at(middle.saturating_sub(1)) + value_at(middle)) / 2.0 }
 }
 
 /// Groups rows by fabric and configuration.
 pub(super) fn groups(measurements: &[Measurement], rows: &[Compared]) -> Vec<Group> {
     let mut groups: Vec<(usize, Group)> = Vec::new();
     for (number, row) in rows.iter().enumerate() {
-        let alike = |&(first, _): &(usize, Group)| match (measurements.get(first), measurements.get(row.measurement)) {
-            (Some(a), Some(b)) => {
-                let same_fabric = Arc::ptr_eq(&a.fabric, &b.fabric) || a.request == b.request;
-                same_fabric && a.configuration == b.configuration
-            }
-            _ => false,
-        };
-        let group = match groups.iter().position(alike) {
-            Some(known) => known,
+        let same_group =
+            |&(first, _): &(usize, Group)| match (measurements.get(first), measurements.get(row.measurement)) {
+                (Some(a), Some(b)) => {
+                    let same_fabric = Arc::ptr_eq(&a.fabric, &b.fabric) || a.request == b.request;
+                    same_fabric && a.configuration == b.configuration
+                }
+                _ => false,
+            };
+        let group = match groups.iter().position(same_group) {
+            Some(existing) => existing,
             None => {
                 let group = Group {
                     measurements: Vec::new(),
@@ -132,7 +136,7 @@ pub(super) fn groups(measurements: &[Measurement], rows: &[Compared]) -> Vec<Gro
         .into_iter()
         .map(|(_, group)| {
             let errors = group.rows.iter().filter_map(|&row| rows.get(row)).map(Compared::error);
-            Group { summary: Summary::of(errors), ..group }
+            Group { summary: Summary::from_errors(errors), ..group }
         })
         .collect()
 }
@@ -143,12 +147,15 @@ mod tests {
 
     #[test]
     fn statistics() {
-        let summary = Summary::of([0.1, -0.2, 0.3, -0.4].into_iter());
+        let summary = Summary::from_errors([0.1, -0.2, 0.3, -0.4].into_iter());
         assert_eq!((summary.rows, summary.p90), (4, 0.4));
         assert!((summary.mean - 0.25).abs() < 1e-12 && (summary.median - 0.25).abs() < 1e-12);
         assert!((summary.bias + 0.05).abs() < 1e-12);
         let ten: Vec<f64> = (1..=10).map(f64::from).collect();
-        assert_eq!((Summary::of(ten.iter().copied()).p90, Summary::of(ten.iter().copied()).median), (9.0, 5.5));
-        assert_eq!(Summary::of(std::iter::empty()), Summary::default());
+        assert_eq!(
+            (Summary::from_errors(ten.iter().copied()).p90, Summary::from_errors(ten.iter().copied()).median),
+            (9.0, 5.5)
+        );
+        assert_eq!(Summary::from_errors(std::iter::empty()), Summary::default());
     }
 }

@@ -2,13 +2,13 @@
 
 use std::fmt;
 
-use fabricast_sim::profile::{LaneSpeed, Launch, Processes, Profile, Role};
+use fabricast_sim::profile::{ChannelLimit, Launch, Processes, Profile, Role};
 use fabricast_sim::schedule::Protocol;
 use fabricast_topologies::{Bandwidth, LinkKind, Picos};
 
 /// A parameter of a profile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Knob {
+pub enum ProfileParameter {
     /// Start-up cost of a protocol, once per call.
     Startup(Protocol),
     /// Cost of a protocol before every operation.
@@ -29,12 +29,12 @@ pub enum Knob {
     FloorPerGpu(Launch, Processes),
 }
 
-impl Knob {
+impl ProfileParameter {
     /// The value; `None` if the profile does not have the parameter, or if it is zero, which no factor changes.
     #[must_use]
     pub fn value(self, profile: &Profile) -> Option<f64> {
         let mut profile = profile.clone();
-        let value = match self.of(&mut profile) {
+        let value = match self.value_mut(&mut profile) {
             Figure::Time(time) => time.0 as f64,
             Figure::Rate(rate) => rate.0 as f64,
             Figure::Share(share) => *share,
@@ -51,9 +51,9 @@ impl Knob {
 
     /// Returns the profile with this parameter multiplied by a factor.
     #[must_use]
-    pub fn turned(self, profile: &Profile, factor: f64) -> Profile {
+    pub fn scale(self, profile: &Profile, factor: f64) -> Profile {
         let mut profile = profile.clone();
-        match self.of(&mut profile) {
+        match self.value_mut(&mut profile) {
             Figure::Time(time) => *time = Picos((time.0 as f64 * factor).round() as u64),
             Figure::Rate(rate) => *rate = Bandwidth(((rate.0 as f64 * factor).round() as u64).max(1)),
             Figure::Share(share) => *share *= factor,
@@ -64,9 +64,9 @@ impl Knob {
 
     /// The value with its unit.
     #[must_use]
-    pub fn shown(self, profile: &Profile) -> String {
+    pub fn format_value(self, profile: &Profile) -> String {
         let mut profile = profile.clone();
-        match self.of(&mut profile) {
+        match self.value_mut(&mut profile) {
             Figure::Time(time) => time.to_string(),
             Figure::Rate(rate) => rate.to_string(),
             Figure::Share(share) => format!("{share:.3}"),
@@ -74,18 +74,18 @@ impl Knob {
         }
     }
 
-    fn of(self, profile: &mut Profile) -> Figure<'_> {
+    fn value_mut(self, profile: &mut Profile) -> Figure<'_> {
         match self {
             Self::Startup(protocol) => Figure::Time(&mut profile.protocols[protocol as usize].startup),
             Self::Step(protocol) => Figure::Time(&mut profile.protocols[protocol as usize].step),
-            Self::Channel(protocol) => match &mut profile.protocols[protocol as usize].lane {
-                LaneSpeed::Rate(rate) => Figure::Rate(rate),
-                LaneSpeed::Passes(_) | LaneSpeed::Unlimited => Figure::None,
+            Self::Channel(protocol) => match &mut profile.protocols[protocol as usize].channel_limit {
+                ChannelLimit::Rate(rate) => Figure::Rate(rate),
+                ChannelLimit::Passes(_) | ChannelLimit::Unlimited => Figure::None,
             },
-            Self::Pass(protocol, role) => match (&mut profile.protocols[protocol as usize].lane, role) {
-                (LaneSpeed::Passes(passes), Role::Send) => Figure::Time(&mut passes.send),
-                (LaneSpeed::Passes(passes), Role::Forward) => Figure::Time(&mut passes.forward),
-                (LaneSpeed::Rate(_) | LaneSpeed::Unlimited, _) => Figure::None,
+            Self::Pass(protocol, role) => match (&mut profile.protocols[protocol as usize].channel_limit, role) {
+                (ChannelLimit::Passes(passes), Role::Send) => Figure::Time(&mut passes.send),
+                (ChannelLimit::Passes(passes), Role::Forward) => Figure::Time(&mut passes.forward),
+                (ChannelLimit::Rate(_) | ChannelLimit::Unlimited, _) => Figure::None,
             },
             Self::Links(kind) => Figure::Share(match kind {
                 LinkKind::Nvlink => &mut profile.links.nvlink,
@@ -112,11 +112,11 @@ enum Figure<'a> {
     None,
 }
 
-impl fmt::Display for Knob {
+impl fmt::Display for ProfileParameter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let launch = |launch: Launch, by: Processes| {
-            let how = crate::measured::manifest::launch_name(launch);
-            format!("launch.{how}.{}", crate::measured::manifest::processes_name(by))
+        let launch = |launch: Launch, processes: Processes| {
+            let launch_mode = crate::measured::manifest::launch_name(launch);
+            format!("launch.{launch_mode}.{}", crate::measured::manifest::processes_name(processes))
         };
         let name = match *self {
             Self::Startup(protocol) => format!("protocol.{protocol}.startup"),
@@ -127,9 +127,9 @@ impl fmt::Display for Knob {
             Self::Links(LinkKind::Infiniband | LinkKind::Ethernet) => "links.network".to_owned(),
             Self::Links(kind) => format!("links.{}", kind.name()),
             Self::Multicast => "links.multicast".to_owned(),
-            Self::Added(how, by) => format!("{}.added", launch(how, by)),
-            Self::Floor(how, by) => format!("{}.floor", launch(how, by)),
-            Self::FloorPerGpu(how, by) => format!("{}.floor_per_gpu", launch(how, by)),
+            Self::Added(launch_mode, processes) => format!("{}.added", launch(launch_mode, processes)),
+            Self::Floor(launch_mode, processes) => format!("{}.floor", launch(launch_mode, processes)),
+            Self::FloorPerGpu(launch_mode, processes) => format!("{}.floor_per_gpu", launch(launch_mode, processes)),
         };
         f.pad(&name)
     }
@@ -143,32 +143,32 @@ mod tests {
     fn scaling_a_parameter_changes_no_other() {
         let profile = Profile::named("nccl-2.28-h200").unwrap();
         let knobs = [
-            Knob::Startup(Protocol::Ll),
-            Knob::Step(Protocol::Simple),
-            Knob::Channel(Protocol::Symmetric),
-            Knob::Pass(Protocol::Ll128, Role::Send),
-            Knob::Pass(Protocol::Ll128, Role::Forward),
-            Knob::Links(LinkKind::Nvlink),
-            Knob::Multicast,
-            Knob::Floor(Launch::Graph, Processes::PerGpu),
-            Knob::FloorPerGpu(Launch::Stream, Processes::Single),
+            ProfileParameter::Startup(Protocol::Ll),
+            ProfileParameter::Step(Protocol::Simple),
+            ProfileParameter::Channel(Protocol::Symmetric),
+            ProfileParameter::Pass(Protocol::Ll128, Role::Send),
+            ProfileParameter::Pass(Protocol::Ll128, Role::Forward),
+            ProfileParameter::Links(LinkKind::Nvlink),
+            ProfileParameter::Multicast,
+            ProfileParameter::Floor(Launch::Graph, Processes::PerGpu),
+            ProfileParameter::FloorPerGpu(Launch::Stream, Processes::Single),
         ];
         for knob in knobs {
-            let turned = knob.turned(&profile, 2.0);
-            let ratio = knob.value(&turned).unwrap() / knob.value(&profile).unwrap();
+            let scaled = knob.scale(&profile, 2.0);
+            let ratio = knob.value(&scaled).unwrap() / knob.value(&profile).unwrap();
             assert!((ratio - 2.0).abs() < 1e-3, "{knob}");
             for other in knobs.into_iter().filter(|&other| other != knob) {
-                assert_eq!(other.value(&turned), other.value(&profile), "{knob} changed {other}");
+                assert_eq!(other.value(&scaled), other.value(&profile), "{knob} changed {other}");
             }
-            assert_eq!(knob.turned(&profile, 1.0), profile, "{knob}");
+            assert_eq!(knob.scale(&profile, 1.0), profile, "{knob}");
         }
-        assert_eq!(Knob::Startup(Protocol::Ll).value(&Profile::ideal()), None);
-        assert_eq!(Knob::Channel(Protocol::Ll).value(&Profile::ideal()), None);
+        assert_eq!(ProfileParameter::Startup(Protocol::Ll).value(&Profile::ideal()), None);
+        assert_eq!(ProfileParameter::Channel(Protocol::Ll).value(&Profile::ideal()), None);
         // A protocol limits a channel either by a rate or by passes.
-        assert_eq!(Knob::Channel(Protocol::Ll128).value(&profile), None);
-        assert_eq!(Knob::Pass(Protocol::Symmetric, Role::Send).value(&profile), None);
-        assert_eq!(Knob::Startup(Protocol::Ll).to_string(), "protocol.ll.startup");
-        assert_eq!(Knob::Pass(Protocol::Ll, Role::Forward).to_string(), "protocol.ll.pass.forward");
-        assert_eq!(Knob::Floor(Launch::Graph, Processes::PerGpu).to_string(), "launch.graph.per_gpu.floor");
+        assert_eq!(ProfileParameter::Channel(Protocol::Ll128).value(&profile), None);
+        assert_eq!(ProfileParameter::Pass(Protocol::Symmetric, Role::Send).value(&profile), None);
+        assert_eq!(ProfileParameter::Startup(Protocol::Ll).to_string(), "protocol.ll.startup");
+        assert_eq!(ProfileParameter::Pass(Protocol::Ll, Role::Forward).to_string(), "protocol.ll.pass.forward");
+        assert_eq!(ProfileParameter::Floor(Launch::Graph, Processes::PerGpu).to_string(), "launch.graph.per_gpu.floor");
     }
 }

@@ -20,21 +20,21 @@ use fabricast_planner::plan::{Busiest, PlanError};
 use fabricast_planner::strategy::Strategy;
 use fabricast_sim::profile::{Profile, ProfileError, Software};
 use fabricast_topologies::route::RouteOptions;
-use fabricast_topologies::{Bytes, Picos, Place};
+use fabricast_topologies::{Bytes, Picos, SourceLocation};
 use rayon::prelude::*;
 
-pub use choice::{LibraryChoice, PlansPick, Question, is_rccl};
+pub use choice::{ChoiceRequest, FastestPlanned, LibraryChoice, is_rccl};
 pub use explanation::Explanation;
 pub use group::{Coverage, Group, Summary};
-pub use knob::Knob;
+pub use knob::ProfileParameter;
 pub use regret::Regret;
 pub use slow::Cause;
 pub use verdict::Verdict;
 
 use crate::measured::LibraryName;
 use crate::measured::manifest::Measurement;
-use crate::rerun::Rerun;
-use predict::Stage;
+use crate::measurement_simulation::MeasurementSimulation;
+use predict::Predictor;
 
 /// Input of a comparison.
 #[derive(Clone, Copy)]
@@ -50,7 +50,7 @@ pub struct Request<'a> {
     /// Explanations of deviating groups, on or off.
     pub explanations: Explanations,
     /// Counter of the rows done.
-    pub rows_done: Option<&'a AtomicUsize>,
+    pub progress: Option<&'a AtomicUsize>,
 }
 
 /// Explanation of groups that deviate as a whole; it needs more simulations than their prediction.
@@ -101,8 +101,8 @@ impl Compared {
     /// Verdict on the measured time against the prediction interval.
     #[must_use]
     pub fn verdict(&self) -> Verdict {
-        match (Verdict::of(self.measured, self.low, self.high), self.slow) {
-            (Verdict::Expected, Some(by)) => Verdict::Slow { by },
+        match (Verdict::classify(self.measured, self.low, self.high), self.slow) {
+            (Verdict::Expected, Some(by)) => Verdict::Slow { slowdown: by },
             (verdict, _) => verdict,
         }
     }
@@ -124,7 +124,7 @@ pub struct Comparison {
     /// Error statistics of all rows.
     pub summary: Summary,
     /// Error statistics of the rows that are not outliers.
-    pub smooth: Summary,
+    pub without_outliers: Summary,
     /// Coverage of the rows by their prediction intervals.
     pub coverage: Coverage,
     /// Cost of choosing by prediction among strategies that were forced.
@@ -143,10 +143,10 @@ pub enum CompareError {
     #[error(transparent)]
     Profile(#[from] ProfileError),
     /// A row cannot be predicted.
-    #[error("{place}: {source}")]
+    #[error("{location}: {source}")]
     Plan {
         /// Source location of the measurement's description.
-        place: Place,
+        location: SourceLocation,
         /// Cause of the failure.
         source: Box<PlanError>,
     },
@@ -158,25 +158,26 @@ pub enum CompareError {
 /// # Errors
 /// [`CompareError`] if there is nothing to compare or a row cannot be predicted.
 pub fn compare(request: &Request<'_>) -> Result<Comparison, CompareError> {
-    let found: Vec<Result<(Vec<Compared>, String), CompareError>> = request
+    let results: Vec<Result<(Vec<Compared>, String), CompareError>> = request
         .measurements
         .par_iter()
         .enumerate()
         .map(|(number, measurement)| {
             let profile = profile(request, measurement)?;
-            let stage = Stage::new(Rerun::new(measurement, request.routes), &profile);
-            let rows = stage
-                .rows(number, request.choice)
-                .map_err(|source| CompareError::Plan { place: measurement.place.clone(), source: Box::new(source) })?;
-            if let Some(done) = request.rows_done {
-                done.fetch_add(rows.len(), Ordering::Relaxed);
+            let predictor = Predictor::new(MeasurementSimulation::new(measurement, request.routes), &profile);
+            let rows = predictor.rows(number, request.choice).map_err(|source| CompareError::Plan {
+                location: measurement.location.clone(),
+                source: Box::new(source),
+            })?;
+            if let Some(progress) = request.progress {
+                progress.fetch_add(rows.len(), Ordering::Relaxed);
             }
             Ok((rows, profile.name))
         })
         .collect();
     let (mut rows, mut profiles) = (Vec::new(), Vec::new());
-    for found in found {
-        let (more, profile) = found?;
+    for result in results {
+        let (more, profile) = result?;
         rows.extend(more);
         profiles.push(profile);
     }
@@ -198,9 +199,9 @@ pub fn compare(request: &Request<'_>) -> Result<Comparison, CompareError> {
         }
     }
     Ok(Comparison {
-        summary: Summary::of(rows.iter().map(Compared::error)),
-        smooth: Summary::of(rows.iter().filter(|row| row.outlier.is_none()).map(Compared::error)),
-        coverage: Coverage::of(rows.iter().map(Compared::is_inside)),
+        summary: Summary::from_errors(rows.iter().map(Compared::error)),
+        without_outliers: Summary::from_errors(rows.iter().filter(|row| row.outlier.is_none()).map(Compared::error)),
+        coverage: Coverage::count(rows.iter().map(Compared::is_inside)),
         regret: regret::regret(request.measurements, &rows),
         groups,
         rows,

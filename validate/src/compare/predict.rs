@@ -2,20 +2,20 @@
 
 use std::collections::HashMap;
 
-use fabricast_planner::plan::{Effort, PlanError, PlanRequest, Priced, Watcher, plan};
+use fabricast_planner::plan::{Effort, PlanError, PlanRequest, TimedStrategy, Watcher, plan};
 use fabricast_planner::strategy::{Restriction, Strategy};
 use fabricast_sim::profile::Profile;
 use fabricast_sim::schedule::BufferUse;
 use fabricast_topologies::Bytes;
 
-use super::{Compared, LibraryChoice, Question};
+use super::{ChoiceRequest, Compared, LibraryChoice};
 use crate::measured::Row;
-use crate::rerun::{Again, Rerun};
-use crate::strategy_of::call;
+use crate::measured_strategy::call;
+use crate::measurement_simulation::{MeasurementSimulation, Simulated};
 
 /// A measurement and the profile for its prediction.
-pub(super) struct Stage<'a> {
-    rerun: Rerun<'a>,
+pub(super) struct Predictor<'a> {
+    rerun: MeasurementSimulation<'a>,
     profile: &'a Profile,
 }
 
@@ -27,8 +27,8 @@ struct Batch<'a> {
     rows: Vec<&'a Row>,
 }
 
-impl<'a> Stage<'a> {
-    pub fn new(rerun: Rerun<'a>, profile: &'a Profile) -> Self {
+impl<'a> Predictor<'a> {
+    pub fn new(rerun: MeasurementSimulation<'a>, profile: &'a Profile) -> Self {
         Self { rerun, profile }
     }
 
@@ -38,14 +38,14 @@ impl<'a> Stage<'a> {
         let strategies = self.rerun.strategies();
         let (mut compared, mut open) = (Vec::with_capacity(measurement.rows.len()), Vec::new());
         // Rows that repeat a call share its simulation.
-        let mut known: HashMap<(Strategy, Bytes, u32, bool), Option<Priced>> = HashMap::new();
+        let mut simulated: HashMap<(Strategy, Bytes, u32, bool), Option<TimedStrategy>> = HashMap::new();
         for row in &measurement.rows {
             let mut run = |strategy| {
                 let call = (strategy, row.bytes, row.root.unwrap_or(0), row.out_of_place.is_some());
-                *known.entry(call).or_insert_with(|| self.known(row, strategy))
+                *simulated.entry(call).or_insert_with(|| self.predict_with_strategy(row, strategy))
             };
-            match strategies.of(row).and_then(&mut run) {
-                Some(priced) => compared.push(beside(number, row, priced)),
+            match strategies.strategy(row).and_then(&mut run) {
+                Some(priced) => compared.push(compared_row(number, row, priced)),
                 None => open.push(row),
             }
         }
@@ -73,7 +73,7 @@ impl<'a> Stage<'a> {
             let answers: HashMap<Bytes, _> = plan.rows.iter().map(|answer| (answer.bytes, answer)).collect();
             for row in batch.rows {
                 let Some(answer) = answers.get(&row.bytes) else { continue };
-                compared.push(beside(number, row, answer.pick));
+                compared.push(compared_row(number, row, answer.pick));
             }
         }
         compared.sort_by_key(|row| row.line);
@@ -81,11 +81,11 @@ impl<'a> Stage<'a> {
     }
 
     /// Predicts a row whose strategy is known.
-    fn known(&self, row: &Row, strategy: Strategy) -> Option<Priced> {
+    fn predict_with_strategy(&self, row: &Row, strategy: Strategy) -> Option<TimedStrategy> {
         let schedule = self.rerun.schedule(strategy, row, self.profile)?;
-        let Again { time, band, busiest, .. } = self.rerun.simulate(&*schedule, self.profile)?;
+        let Simulated { time, band, busiest, .. } = self.rerun.simulate(&*schedule, self.profile)?;
         let (low, high) = band.around(time);
-        Some(Priced { strategy, time, low, high, busiest, measured: None })
+        Some(TimedStrategy { strategy, time, low, high, busiest, measured: None })
     }
 
     /// Groups rows by restriction, root and buffers.
@@ -95,8 +95,8 @@ impl<'a> Stage<'a> {
             let restriction = self.restriction(row, choice);
             let call = call(self.rerun.measurement, row);
             let (root, buffers) = (call.root.0, call.buffers);
-            let alike = |b: &&mut Batch<'_>| (&b.restriction, b.root, b.buffers) == (&restriction, root, buffers);
-            match batches.iter_mut().find(alike) {
+            let same_batch = |b: &&mut Batch<'_>| (&b.restriction, b.root, b.buffers) == (&restriction, root, buffers);
+            match batches.iter_mut().find(same_batch) {
                 Some(batch) => batch.rows.push(row),
                 None => batches.push(Batch { restriction, root, buffers, rows: vec![row] }),
             }
@@ -109,7 +109,7 @@ impl<'a> Stage<'a> {
         let measurement = self.rerun.measurement;
         let configuration = &measurement.configuration;
         let forced = configuration.algorithm.is_some() && configuration.protocol.is_some();
-        let open = if forced { Restriction::default() } else { choice.narrow(Question { measurement, row }) };
+        let open = if forced { Restriction::default() } else { choice.restriction(ChoiceRequest { measurement, row }) };
         Restriction {
             algorithms: configuration.algorithm.map_or(open.algorithms, |algorithm| vec![algorithm]),
             protocols: configuration.protocol.map_or(open.protocols, |protocol| vec![protocol]),
@@ -122,7 +122,11 @@ impl<'a> Stage<'a> {
 }
 
 /// A row with its prediction.
-fn beside(measurement: usize, row: &Row, Priced { strategy, time, low, high, busiest, .. }: Priced) -> Compared {
+fn compared_row(
+    measurement: usize,
+    row: &Row,
+    TimedStrategy { strategy, time, low, high, busiest, .. }: TimedStrategy,
+) -> Compared {
     let (line, bytes, measured) = (row.line, row.bytes, row.measured());
     Compared {
         measurement,

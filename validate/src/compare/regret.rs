@@ -14,7 +14,7 @@ pub struct Regret {
     /// Number of calls with several strategies.
     pub calls: usize,
     /// Number of forced strategies over all calls.
-    pub ways: usize,
+    pub strategies: usize,
     /// Mean of measured(pick) ÷ measured(fastest) − 1.
     pub mean: f64,
     /// 90th percentile.
@@ -45,27 +45,29 @@ pub(super) fn regret(measurements: &[Measurement], rows: &[Compared]) -> Option<
         }
         let configuration = Configuration { algorithm: None, protocol: None, channels: None, ..forced.clone() };
         let call = Call { request: &measurement.request, configuration, bytes: row.bytes };
-        let of_size = by_size.entry(row.bytes).or_default();
-        let known = of_size.iter().copied().find(|&number| calls.get(number).is_some_and(|(known, _)| *known == call));
-        match known.and_then(|number| calls.get_mut(number)) {
-            Some((_, ways)) => ways.push(row),
+        let same_size = by_size.entry(row.bytes).or_default();
+        let existing =
+            same_size.iter().copied().find(|&number| calls.get(number).is_some_and(|(existing, _)| *existing == call));
+        match existing.and_then(|number| calls.get_mut(number)) {
+            Some((_, results)) => results.push(row),
             None => {
-                of_size.push(calls.len());
+                same_size.push(calls.len());
                 calls.push((call, vec![row]));
             }
         }
     }
-    let several = |ways: &&Vec<&Compared>| ways.windows(2).any(|pair| pair[0].strategy != pair[1].strategy);
+    let compares_strategies =
+        |results: &&Vec<&Compared>| results.windows(2).any(|pair| pair[0].strategy != pair[1].strategy);
     let (mut regrets, mut count) = (Vec::new(), 0);
-    for ways in calls.iter().map(|(_, ways)| ways).filter(several) {
-        let pick = ways.iter().min_by_key(|way| (way.predicted, way.strategy))?;
-        let fastest = ways.iter().map(|way| way.measured).min()?;
+    for results in calls.iter().map(|(_, results)| results).filter(compares_strategies) {
+        let pick = results.iter().min_by_key(|result| (result.predicted, result.strategy))?;
+        let fastest = results.iter().map(|result| result.measured).min()?;
         regrets.push(pick.measured.0 as f64 / fastest.0.max(1) as f64 - 1.0);
-        count += ways.len();
+        count += results.len();
     }
     regrets.sort_unstable_by(f64::total_cmp);
     let calls = regrets.len();
     let p90 = regrets.get((calls * 9).div_ceil(10).checked_sub(1)?).copied()?;
     let mean = regrets.iter().sum::<f64>() / calls as f64;
-    Some(Regret { calls, ways: count, mean, p90, worst: regrets.last().copied()? })
+    Some(Regret { calls, strategies: count, mean, p90, worst: regrets.last().copied()? })
 }

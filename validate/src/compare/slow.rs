@@ -3,7 +3,7 @@
 //! A prediction interval covers the scatter of single measurements of many machines. If all sizes of one machine are
 //! slower by the same factor, that is no scatter: the machine or its settings differ, even if each row lies within
 //! its interval. Rows of one strategy are examined jointly; they count as slow if they are more than a quarter above
-//! the prediction ([`SLOW`]) and within a tenth of each other ([`ALIKE`]).
+//! the prediction ([`MIN_SLOWDOWN`]) and within a tenth of each other ([`MAX_RATIO_DEVIATION`]).
 
 use std::fmt;
 
@@ -17,13 +17,13 @@ use crate::measured::manifest::Measurement;
 use crate::measured::{LibraryName, P2pChannels};
 
 /// Smallest measured ÷ predicted of rows that count as slow.
-const SLOW: f64 = 1.25;
+const MIN_SLOWDOWN: f64 = 1.25;
 /// Largest deviation from the median ratio of rows that count as equally slow.
-const ALIKE: f64 = 0.1;
+const MAX_RATIO_DEVIATION: f64 = 0.1;
 /// Minimum share of rows that are equally slow.
-const MOST_OF_ALL: f64 = 2.0 / 3.0;
+const MIN_SHARE: f64 = 2.0 / 3.0;
 /// Minimum number of rows.
-const LEAST_ROWS: usize = 3;
+const MIN_ROWS: usize = 3;
 
 /// Setting that may explain a slow group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,21 +33,21 @@ pub enum Cause {
         /// Channels as reported by NCCL.
         logged: Option<P2pChannels>,
         /// Channels per peer needed to saturate the NIC.
-        wanted: u16,
+        required: u16,
     },
 }
 
 impl fmt::Display for Cause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
-            Self::ChannelsPerPeer { logged, wanted } => {
+            Self::ChannelsPerPeer { logged, required } => {
                 if let Some(P2pChannels { all, per_peer }) = logged {
                     write!(f, "NCCL reports {per_peer} p2p channels per peer ({all} in all); ")?;
                 }
                 write!(
                     f,
                     "a channel of sends drives some 14 GB/s of a network, so channels per peer may limit this: try \
-                     NCCL_NCHANNELS_PER_NET_PEER={wanted}"
+                     NCCL_NCHANNELS_PER_NET_PEER={required}"
                 )
             }
         }
@@ -60,9 +60,11 @@ pub(super) fn mark(groups: &[Group], rows: &mut [Compared]) {
         let mut sets: Vec<Vec<usize>> = Vec::new();
         for &number in &group.rows {
             let Some(row) = rows.get(number).filter(|row| row.outlier.is_none()) else { continue };
-            let of = |row: &Compared| (row.strategy.algorithm, row.strategy.protocol);
-            let alike = |set: &&mut Vec<usize>| set.first().and_then(|&first| rows.get(first)).map(of) == Some(of(row));
-            match sets.iter_mut().find(alike) {
+            let selection = |row: &Compared| (row.strategy.algorithm, row.strategy.protocol);
+            let same_selection = |set: &&mut Vec<usize>| {
+                set.first().and_then(|&first| rows.get(first)).map(selection) == Some(selection(row))
+            };
+            match sets.iter_mut().find(same_selection) {
                 Some(set) => set.push(number),
                 None => sets.push(vec![number]),
             }
@@ -76,13 +78,13 @@ pub(super) fn mark(groups: &[Group], rows: &mut [Compared]) {
             let mut sorted: Vec<f64> = ratios.iter().map(|(_, ratio)| *ratio).collect();
             sorted.sort_unstable_by(f64::total_cmp);
             let middle = median(&sorted);
-            let alike = |ratio: f64| (ratio / middle - 1.0).abs() <= ALIKE;
-            let together: Vec<(usize, f64)> = ratios.iter().copied().filter(|&(_, ratio)| alike(ratio)).collect();
-            let enough = together.len() >= LEAST_ROWS && together.len() as f64 >= MOST_OF_ALL * ratios.len() as f64;
-            if middle < SLOW || !enough {
+            let is_similar = |ratio: f64| (ratio / middle - 1.0).abs() <= MAX_RATIO_DEVIATION;
+            let similar: Vec<(usize, f64)> = ratios.iter().copied().filter(|&(_, ratio)| is_similar(ratio)).collect();
+            let enough = similar.len() >= MIN_ROWS && similar.len() as f64 >= MIN_SHARE * ratios.len() as f64;
+            if middle < MIN_SLOWDOWN || !enough {
                 continue;
             }
-            for (number, ratio) in together {
+            for (number, ratio) in similar {
                 if let Some(row) = rows.get_mut(number) {
                     row.slow = Some(ratio - 1.0);
                 }
@@ -95,17 +97,17 @@ pub(super) fn mark(groups: &[Group], rows: &mut [Compared]) {
 pub(super) fn cause(measurement: &Measurement, group: &Group) -> Option<Cause> {
     let configuration = &measurement.configuration;
     let is_nccl = configuration.library.as_ref().is_none_or(|library| library.name == LibraryName::Nccl);
-    let of_pairs = matches!(
+    let is_pairwise = matches!(
         configuration.collective,
         Collective::AllToAll | Collective::AllToAllV | Collective::SendRecv | Collective::Gather | Collective::Scatter
     );
     let mostly = 2 * group.slower > group.rows.len();
-    if !(is_nccl && of_pairs && mostly && configuration.nodes > 1) {
+    if !(is_nccl && is_pairwise && mostly && configuration.nodes > 1) {
         return None;
     }
     Some(Cause::ChannelsPerPeer {
         logged: measurement.context.p2p_channels,
-        wanted: channels_for_nic(&measurement.fabric)?,
+        required: channels_for_nic(&measurement.fabric)?,
     })
 }
 

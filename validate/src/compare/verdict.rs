@@ -20,14 +20,14 @@ pub enum Verdict {
     /// Inside the interval, but slower by the same factor as all sizes of its group.
     Slow {
         /// measured ÷ predicted − 1, above 0.
-        by: f64,
+        slowdown: f64,
     },
 }
 
 impl Verdict {
     /// Verdict on a measured time and an interval from `low` to `high`.
     #[must_use]
-    pub fn of(measured: Picos, low: Picos, high: Picos) -> Self {
+    pub fn classify(measured: Picos, low: Picos, high: Picos) -> Self {
         let beyond = |end: Picos| measured.0 as f64 / end.0.max(1) as f64 - 1.0;
         if measured < low {
             Self::Faster { outside: beyond(low) }
@@ -65,7 +65,7 @@ mod tests {
 
     #[test]
     fn interval_ends_are_inside() {
-        let of = |measured| Verdict::of(Picos(measured), Picos(80), Picos(125));
+        let of = |measured| Verdict::classify(Picos(measured), Picos(80), Picos(125));
         assert_eq!((of(80), of(125)), (Verdict::Expected, Verdict::Expected));
         assert_eq!(of(40), Verdict::Faster { outside: -0.5 });
         assert_eq!(of(250), Verdict::Slower { outside: 1.0 });

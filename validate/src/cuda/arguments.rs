@@ -56,8 +56,8 @@ impl Arguments {
     /// Address of each argument, in the form `cuLaunchKernel` expects. Valid until the arguments are changed or
     /// dropped.
     pub(super) fn pointers(&self) -> Vec<*mut c_void> {
-        let at = |&start: &usize| self.slots.get(start).map_or(std::ptr::null(), std::ptr::from_ref);
-        self.starts.iter().map(at).map(|slot| slot.cast_mut().cast()).collect()
+        let pointer_to = |&start: &usize| self.slots.get(start).map_or(std::ptr::null(), std::ptr::from_ref);
+        self.starts.iter().map(pointer_to).map(|slot| slot.cast_mut().cast()).collect()
     }
 }
 

@@ -34,24 +34,26 @@ pub(super) fn store(key: &str, image: &[u8]) {
 }
 
 /// Saves a source that does not compile, and returns its path.
-pub(super) fn keep(source: &str) -> Option<PathBuf> {
-    let path = folder()?.join(format!("{}.failed.cu", name(source)));
+pub(super) fn save_failed_source(source: &str) -> Option<PathBuf> {
+    let path = folder()?.join(format!("{}.failed.cu", file_name(source)));
     write(&path, source.as_bytes()).map(|()| path)
 }
 
 fn load_from(folder: &Path, key: &str) -> Option<Vec<u8>> {
-    is_private(folder).then(|| std::fs::read(folder.join(name(key)).with_extension("kernel")).ok()).flatten().and_then(
-        |entry| {
+    is_private(folder)
+        .then(|| std::fs::read(folder.join(file_name(key)).with_extension("kernel")).ok())
+        .flatten()
+        .and_then(|entry| {
             let rest = entry.strip_prefix(MAGIC)?;
             let (lengths, rest) = rest.split_first_chunk::<16>()?;
             let (sum, rest) = rest.split_first_chunk::<16>()?;
             let [key_length, image_length] =
-                [0, 8].map(|at| u64::from_le_bytes(std::array::from_fn(|byte| lengths[at + byte])));
-            let (own, image) = rest.split_at_checked(usize::try_from(key_length).ok()?)?;
-            let is_whole = image.len() as u64 == image_length && digest(&[own, image]) == u128::from_le_bytes(*sum);
-            (is_whole && own == key.as_bytes()).then(|| image.to_vec())
-        },
-    )
+                [0, 8].map(|offset| u64::from_le_bytes(std::array::from_fn(|byte| lengths[offset + byte])));
+            let (stored_key, image) = rest.split_at_checked(usize::try_from(key_length).ok()?)?;
+            let is_intact =
+                image.len() as u64 == image_length && digest(&[stored_key, image]) == u128::from_le_bytes(*sum);
+            (is_intact && stored_key == key.as_bytes()).then(|| image.to_vec())
+        })
 }
 
 fn store_in(folder: &Path, key: &str, image: &[u8]) {
@@ -59,7 +61,7 @@ fn store_in(folder: &Path, key: &str, image: &[u8]) {
     let lengths = [key_bytes.len() as u64, image.len() as u64].map(u64::to_le_bytes).concat();
     let sum = digest(&[key_bytes, image]).to_le_bytes();
     let entry = [MAGIC.as_slice(), lengths.as_slice(), sum.as_slice(), key_bytes, image].concat();
-    let _ = write(&folder.join(name(key)).with_extension("kernel"), &entry);
+    let _ = write(&folder.join(file_name(key)).with_extension("kernel"), &entry);
 }
 
 /// Writes a file atomically, even with concurrent writers, into a private folder.
@@ -87,7 +89,7 @@ fn is_private(folder: &Path) -> bool {
     }
     // Examines the folder itself, not the target of a link.
     std::fs::symlink_metadata(folder)
-        .is_ok_and(|found| found.is_dir() && found.uid() == geteuid() && found.mode() & 0o022 == 0)
+        .is_ok_and(|metadata| metadata.is_dir() && metadata.uid() == geteuid() && metadata.mode() & 0o022 == 0)
 }
 
 /// Returns true if the folder exists. Write permissions are not examined on this platform.
@@ -98,12 +100,12 @@ fn is_private(folder: &Path) -> bool {
 
 fn digest(parts: &[&[u8]]) -> u128 {
     let mut print = Fingerprint::new();
-    parts.iter().for_each(|part| print.take_bytes(part));
+    parts.iter().for_each(|part| print.hash_bytes(part));
     print.key().0
 }
 
 /// File name derived from the content: 128-bit FNV-1a (Fowler, Noll, Vo; constants of draft-eastlake-fnv).
-fn name(content: &str) -> String {
+fn file_name(content: &str) -> String {
     format!("{:032x}", digest(&[content.as_bytes()]))
 }
 
@@ -123,8 +125,8 @@ mod tests {
         assert_eq!(load_from(folder.path(), "source of one").unwrap(), b"code of one");
         assert_eq!(load_from(folder.path(), "source of two"), None);
         // An entry stored under the file name of another key is ignored.
-        let at = |key: &str| folder.path().join(name(key)).with_extension("kernel");
-        std::fs::copy(at("source of one"), at("source of two")).unwrap();
+        let path_of = |key: &str| folder.path().join(file_name(key)).with_extension("kernel");
+        std::fs::copy(path_of("source of one"), path_of("source of two")).unwrap();
         assert_eq!(load_from(folder.path(), "source of two"), None);
     }
 
@@ -132,17 +134,17 @@ mod tests {
     fn truncated_or_modified_entries_are_ignored() {
         let folder = folder();
         store_in(folder.path(), "a key", b"machine code");
-        let path = folder.path().join(name("a key")).with_extension("kernel");
-        let whole = std::fs::read(&path).unwrap();
-        for length in 0..whole.len() {
-            std::fs::write(&path, &whole[..length]).unwrap();
+        let path = folder.path().join(file_name("a key")).with_extension("kernel");
+        let entry = std::fs::read(&path).unwrap();
+        for length in 0..entry.len() {
+            std::fs::write(&path, &entry[..length]).unwrap();
             assert_eq!(load_from(folder.path(), "a key"), None, "cut after {length}");
-            let mut changed = whole.clone();
+            let mut changed = entry.clone();
             changed[length] ^= 1;
             std::fs::write(&path, &changed).unwrap();
             assert_eq!(load_from(folder.path(), "a key"), None, "changed at {length}");
         }
-        std::fs::write(&path, [&whole[..], b"x"].concat()).unwrap();
+        std::fs::write(&path, [&entry[..], b"x"].concat()).unwrap();
         assert_eq!(load_from(folder.path(), "a key"), None);
     }
 
@@ -160,18 +162,18 @@ mod tests {
         std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o700)).unwrap();
         assert!(load_from(folder.path(), "a key").is_some() && load_from(folder.path(), "another").is_none());
         // A folder created by the cache is private.
-        let made = folder.path().join("made/kernels");
-        store_in(&made, "a key", b"code");
-        assert_eq!(std::fs::metadata(&made).unwrap().permissions().mode() & 0o777, 0o700);
+        let created = folder.path().join("made/kernels");
+        store_in(&created, "a key", b"code");
+        assert_eq!(std::fs::metadata(&created).unwrap().permissions().mode() & 0o777, 0o700);
         let link = folder.path().join("link");
-        std::os::unix::fs::symlink(&made, &link).unwrap();
+        std::os::unix::fs::symlink(&created, &link).unwrap();
         assert_eq!(load_from(&link, "a key"), None);
     }
 
     #[test]
     fn names_match_fnv_test_vectors() {
         // FNV-1a-128 of the empty string and of "a", from the authors' test vectors.
-        assert_eq!(name(""), "6c62272e07bb014262b821756295c58d");
-        assert_eq!(name("a"), "d228cb696f1a8caf78912b704e4a8964");
+        assert_eq!(file_name(""), "6c62272e07bb014262b821756295c58d");
+        assert_eq!(file_name("a"), "d228cb696f1a8caf78912b704e4a8964");
     }
 }

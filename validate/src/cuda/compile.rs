@@ -11,9 +11,9 @@ use std::sync::OnceLock;
 
 use super::cache;
 use super::driver::CudaVersion;
-use crate::shared_library::{LibraryError, SharedLibrary, Visibility, Wanted, site_packages};
+use crate::shared_library::{LibraryError, LibrarySpec, SharedLibrary, Visibility, site_packages};
 
-const NVRTC: Wanted = Wanted {
+const NVRTC: LibrarySpec = LibrarySpec {
     name: "NVRTC, the run-time compiler of CUDA",
     files: &["libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so"],
     wheel_folders: &["nvidia/cu13/lib", "nvidia/cuda_nvrtc/lib"],
@@ -75,7 +75,7 @@ impl Cubin {
     /// # Errors
     /// [`CompileError::NoCode`] if it is not a 64-bit ELF file, or if its headers refer to bytes beyond its end.
     pub fn new(image: Vec<u8>) -> Result<Self, CompileError> {
-        if is_whole_elf(&image) == Some(true) { Ok(Self(image)) } else { Err(CompileError::NoCode) }
+        if is_complete_elf(&image) == Some(true) { Ok(Self(image)) } else { Err(CompileError::NoCode) }
     }
 
     /// The bytes of the ELF file.
@@ -86,18 +86,18 @@ impl Cubin {
 
 /// Returns true if a little-endian 64-bit ELF file contains its section and segment tables and all bytes that they
 /// refer to (System V ABI, gABI 4.1, "Object Files"). `None` if a header is truncated.
-fn is_whole_elf(image: &[u8]) -> Option<bool> {
+fn is_complete_elf(image: &[u8]) -> Option<bool> {
     /// `SHT_NOBITS`: a section that occupies no bytes in the file.
     const WITHOUT_BYTES: u64 = 8;
-    let field = |at: u64, bytes: usize| -> Option<u64> {
-        let at = usize::try_from(at).ok()?;
-        let field = image.get(at..at.checked_add(bytes)?)?;
+    let field = |offset: u64, bytes: usize| -> Option<u64> {
+        let offset = usize::try_from(offset).ok()?;
+        let field = image.get(offset..offset.checked_add(bytes)?)?;
         Some(field.iter().rev().fold(0, |value, &byte| value << 8 | u64::from(byte)))
     };
     let is_inside = |from: u64, length: u64| from.checked_add(length).is_some_and(|end| end <= image.len() as u64);
     /// The magic number, `ELFCLASS64` and `ELFDATA2LSB`.
-    const BEGINNING: &[u8] = b"\x7fELF\x02\x01";
-    if !image.starts_with(BEGINNING) {
+    const ELF64_MAGIC: &[u8] = b"\x7fELF\x02\x01";
+    if !image.starts_with(ELF64_MAGIC) {
         return Some(false);
     }
     let (segments, sections) = (field(0x20, 8)?, field(0x28, 8)?);
@@ -107,15 +107,15 @@ fn is_whole_elf(image: &[u8]) -> Option<bool> {
         return Some(false);
     }
     for number in 0..segment_count {
-        let at = segments.checked_add(number * segment_size)?;
-        if !is_inside(at, segment_size) || !is_inside(field(at + 8, 8)?, field(at + 0x20, 8)?) {
+        let offset = segments.checked_add(number * segment_size)?;
+        if !is_inside(offset, segment_size) || !is_inside(field(offset + 8, 8)?, field(offset + 0x20, 8)?) {
             return Some(false);
         }
     }
     for number in 0..section_count {
-        let at = sections.checked_add(number * section_size)?;
-        let bytes = if field(at.checked_add(4)?, 4)? == WITHOUT_BYTES { 0 } else { field(at + 0x20, 8)? };
-        if !is_inside(at, section_size) || !is_inside(field(at + 0x18, 8)?, bytes) {
+        let offset = sections.checked_add(number * section_size)?;
+        let bytes = if field(offset.checked_add(4)?, 4)? == WITHOUT_BYTES { 0 } else { field(offset + 0x20, 8)? };
+        if !is_inside(offset, section_size) || !is_inside(field(offset + 0x18, 8)?, bytes) {
             return Some(false);
         }
     }
@@ -129,12 +129,12 @@ pub enum CompileError {
     #[error(transparent)]
     Library(#[from] LibraryError),
     /// The source does not compile.
-    #[error("a kernel does not compile{}:\n{log}", .kept.as_ref().map_or_else(String::new, |path| format!("; its source is kept at {}", path.display())))]
+    #[error("a kernel does not compile{}:\n{log}", .saved_source.as_ref().map_or_else(String::new, |path| format!("; its source is kept at {}", path.display())))]
     Source {
         /// Log of the compiler, which quotes lines of the source.
         log: String,
         /// Path of the saved source. `None` if it could not be saved.
-        kept: Option<PathBuf>,
+        saved_source: Option<PathBuf>,
     },
     /// A call to NVRTC failed.
     #[error("{call} failed: {text}")]
@@ -206,7 +206,7 @@ pub fn include_folders() -> Vec<PathBuf> {
 ///
 /// # Errors
 /// [`CompileError`].
-pub fn compile_afresh(source: &str, arch: Arch, options: &[&str]) -> Result<Cubin, CompileError> {
+pub fn compile_uncached(source: &str, arch: Arch, options: &[&str]) -> Result<Cubin, CompileError> {
     compiler()?.compile(source, arch, options)
 }
 
@@ -282,7 +282,7 @@ impl Nvrtc {
         if compiled == DOES_NOT_COMPILE {
             let log = self.bytes(&program, self.log_size, self.log, "nvrtcGetProgramLog")?;
             let log = String::from_utf8_lossy(&log).trim_end_matches('\0').trim_end().to_owned();
-            return Err(CompileError::Source { log, kept: cache::keep(source) });
+            return Err(CompileError::Source { log, saved_source: cache::save_failed_source(source) });
         }
         self.check(compiled, "nvrtcCompileProgram")?;
         Cubin::new(self.bytes(&program, self.code_size, self.code, "nvrtcGetCUBIN")?)
@@ -311,14 +311,14 @@ impl Nvrtc {
 fn open_library() -> Result<SharedLibrary, LibraryError> {
     let library = SharedLibrary::open(&NVRTC, None, Visibility::Local)?;
     let Some(folder) = library.path().parent().filter(|folder| folder.is_absolute()) else { return Ok(library) };
-    let mut beside: Vec<PathBuf> = std::fs::read_dir(folder)
+    let mut neighbouring_files: Vec<PathBuf> = std::fs::read_dir(folder)
         .map(|entries| entries.filter_map(|entry| entry.ok().map(|entry| entry.path())).collect())
         .unwrap_or_default();
-    beside.sort();
-    for path in beside {
+    neighbouring_files.sort();
+    for path in neighbouring_files {
         let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
         if name.starts_with("libnvrtc-builtins.so.") && !name.contains("alt") {
-            let built_in = Wanted { name: "NVRTC's built-in functions", ..NVRTC };
+            let built_in = LibrarySpec { name: "NVRTC's built-in functions", ..NVRTC };
             SharedLibrary::open(&built_in, Some(&path), Visibility::Global)?;
         }
     }
@@ -380,7 +380,7 @@ mod tests {
         if compiles() {
             let source = "extern \"C\" __global__ void one(int *to) { *to = nothing; }";
             match compile(source, Arch::new(90), &[]).unwrap_err() {
-                CompileError::Source { log, kept: path } => {
+                CompileError::Source { log, saved_source: path } => {
                     assert!(log.contains("nothing"), "{log}");
                     if let Some(path) = path {
                         assert_eq!(std::fs::read_to_string(path).unwrap(), source);
@@ -397,11 +397,11 @@ mod tests {
         // A header, bytes of a section, bytes of a segment, a table of one segment, a table of two sections.
         let mut image = vec![0_u8; 0x40 + 16 + 16 + 0x38 + 2 * 0x40];
         let (text, data, segments, sections) = (0x40_u64, 0x50_u64, 0x60_u64, 0x98_u64);
-        let put = |image: &mut Vec<u8>, at: u64, value: u64, bytes: usize| {
-            image[at as usize..at as usize + bytes].copy_from_slice(&value.to_le_bytes()[..bytes]);
+        let put = |image: &mut Vec<u8>, offset: u64, value: u64, bytes: usize| {
+            image[offset as usize..offset as usize + bytes].copy_from_slice(&value.to_le_bytes()[..bytes]);
         };
         image[..6].copy_from_slice(b"\x7fELF\x02\x01");
-        for (at, value, bytes) in [
+        for (offset, value, bytes) in [
             (0x20, segments, 8),
             (0x28, sections, 8),
             (0x36, 0x38, 2),
@@ -416,17 +416,18 @@ mod tests {
             (sections + 0x40 + 4, 8, 4),
             (sections + 0x40 + 0x20, 1 << 40, 8),
         ] {
-            put(&mut image, at, value, bytes);
+            put(&mut image, offset, value, bytes);
         }
         assert!(Cubin::new(image.clone()).is_ok());
         for length in 0..image.len() {
             assert_eq!(Cubin::new(image[..length].to_vec()).unwrap_err(), CompileError::NoCode, "{length}");
         }
-        for (at, value) in [(segments + 0x20, u64::MAX), (sections + 0x20, 1000), (0x28, u64::MAX - 8), (0x20, 1 << 40)]
+        for (offset, value) in
+            [(segments + 0x20, u64::MAX), (sections + 0x20, 1000), (0x28, u64::MAX - 8), (0x20, 1 << 40)]
         {
             let mut image = image.clone();
-            put(&mut image, at, value, 8);
-            assert_eq!(Cubin::new(image).unwrap_err(), CompileError::NoCode, "{at}");
+            put(&mut image, offset, value, 8);
+            assert_eq!(Cubin::new(image).unwrap_err(), CompileError::NoCode, "{offset}");
         }
     }
 
@@ -435,7 +436,7 @@ mod tests {
     fn truncated_cubins_are_rejected() {
         if compiles() {
             let source = "extern \"C\" __global__ void one(int *to) { *to = 1; }";
-            let image = compile_afresh(source, Arch::new(90), &[]).unwrap().image().to_vec();
+            let image = compile_uncached(source, Arch::new(90), &[]).unwrap().image().to_vec();
             assert!((0..image.len()).step_by(7).all(|length| Cubin::new(image[..length].to_vec()).is_err()));
         }
     }

@@ -29,18 +29,18 @@ unsafe impl Sync for Context {}
 
 /// True after any context of this process was abandoned. GPUs access each other's memory, so freeing on one of them may
 /// wait for a hang on another, and so may the exit handlers of libraries.
-static GIVEN_UP: AtomicBool = AtomicBool::new(false);
+static ANY_ABANDONED: AtomicBool = AtomicBool::new(false);
 
 /// Ends the process immediately if something on a GPU hangs. Exit handlers are skipped, because they would wait for the
 /// hang; the driver frees all resources. Otherwise returns.
-pub fn leave_what_hangs(code: u8) {
-    if GIVEN_UP.load(Ordering::Relaxed) {
-        leave(code);
+pub fn exit_if_hanging(code: u8) {
+    if ANY_ABANDONED.load(Ordering::Relaxed) {
+        exit_immediately(code);
     }
 }
 
 /// Ends the process immediately, without exit handlers. The driver frees all resources.
-pub fn leave(code: u8) -> ! {
+pub fn exit_immediately(code: u8) -> ! {
     unsafe extern "C" {
         safe fn _exit(code: std::ffi::c_int) -> !;
     }
@@ -85,30 +85,30 @@ impl Context {
         check(result, call, Some(self.ordinal()))
     }
 
-    /// Enables access of this GPU to all memory of `other`, present and future. Repeated calls have no effect, and a
+    /// Enables access of this GPU to all memory of `peer`, present and future. Repeated calls have no effect, and a
     /// GPU can always access its own memory.
     ///
     /// # Errors
     /// [`CudaError::NoPeerAccess`], or a failing driver call.
-    pub fn reach(&self, other: &Arc<Self>) -> Result<(), CudaError> {
-        if other.ordinal() == self.ordinal() {
+    pub fn enable_peer_access(&self, peer: &Arc<Self>) -> Result<(), CudaError> {
+        if peer.ordinal() == self.ordinal() {
             return Ok(());
         }
-        if self.device.path_to(other.device)?.access == Access::Staged {
-            return Err(CudaError::NoPeerAccess { from: self.ordinal(), to: other.ordinal() });
+        if self.device.path_to(peer.device)?.access == Access::Staged {
+            return Err(CudaError::NoPeerAccess { from: self.ordinal(), to: peer.ordinal() });
         }
         let mut peers = self.peers.lock().unwrap_or_else(PoisonError::into_inner);
-        if peers.contains_key(&other.ordinal()) {
+        if peers.contains_key(&peer.ordinal()) {
             return Ok(());
         }
         self.bind()?;
         // SAFETY: both contexts are retained; the flag must be 0.
-        let result = unsafe { sys::cuCtxEnablePeerAccess(other.raw, 0) };
+        let result = unsafe { sys::cuCtxEnablePeerAccess(peer.raw, 0) };
         if result == CUresult::CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED {
             return Ok(());
         }
         self.check(result, "cuCtxEnablePeerAccess")?;
-        peers.insert(other.ordinal(), Arc::downgrade(other));
+        peers.insert(peer.ordinal(), Arc::downgrade(peer));
         Ok(())
     }
 
@@ -129,12 +129,12 @@ impl Context {
     /// left to the driver, which frees them when the process ends.
     pub fn abandon(&self) {
         self.abandoned.store(true, Ordering::Relaxed);
-        GIVEN_UP.store(true, Ordering::Relaxed);
+        ANY_ABANDONED.store(true, Ordering::Relaxed);
     }
 
     /// Makes the context current to free a resource. Fails if this or any other context of the process was abandoned.
     pub(crate) fn bind_to_free(&self) -> Result<(), CudaError> {
-        if self.abandoned.load(Ordering::Relaxed) || GIVEN_UP.load(Ordering::Relaxed) {
+        if self.abandoned.load(Ordering::Relaxed) || ANY_ABANDONED.load(Ordering::Relaxed) {
             return Err(CudaError::Abandoned);
         }
         self.bind()
@@ -161,6 +161,6 @@ impl Drop for Context {
 ///
 /// # Errors
 /// The first pair without peer access, or a failing driver call.
-pub fn join(contexts: &[Arc<Context>]) -> Result<(), CudaError> {
-    contexts.iter().try_for_each(|from| contexts.iter().try_for_each(|to| from.reach(to)))
+pub fn enable_peer_access_between(contexts: &[Arc<Context>]) -> Result<(), CudaError> {
+    contexts.iter().try_for_each(|context| contexts.iter().try_for_each(|peer| context.enable_peer_access(peer)))
 }

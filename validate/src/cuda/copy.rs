@@ -6,7 +6,7 @@ use fabricast_topologies::Bytes;
 
 use super::error::CudaError;
 use super::host_memory::HostMemory;
-use super::memory::Part;
+use super::memory::DeviceSlice;
 use super::stream::Stream;
 
 impl Stream {
@@ -15,8 +15,8 @@ impl Stream {
     ///
     /// # Errors
     /// Ranges of different lengths, or a failing driver call.
-    pub fn copy(&self, to: Part<'_>, from: Part<'_>) -> Result<(), CudaError> {
-        let length = same(from.length(), to.length())?;
+    pub fn copy(&self, to: DeviceSlice<'_>, from: DeviceSlice<'_>) -> Result<(), CudaError> {
+        let length = equal_length(from.length(), to.length())?;
         self.context().bind()?;
         let (target, source) = (to.context(), from.context());
         if target.ordinal() == source.ordinal() {
@@ -31,13 +31,13 @@ impl Stream {
         self.context().check(result, "cuMemcpyPeerAsync")
     }
 
-    /// Copies between memory that this stream's GPU can access: its own or that of [joined](super::join) contexts.
+    /// Copies between memory that this stream's GPU can access: its own or that of [joined](super::enable_peer_access_between) contexts.
     /// Unlike [`copy`](Self::copy) between GPUs, it can be captured in a graph.
     ///
     /// # Errors
     /// Ranges of different lengths, or a failing driver call.
-    pub fn copy_reached(&self, to: Part<'_>, from: Part<'_>) -> Result<(), CudaError> {
-        let length = same(from.length(), to.length())?;
+    pub fn copy_accessible(&self, to: DeviceSlice<'_>, from: DeviceSlice<'_>) -> Result<(), CudaError> {
+        let length = equal_length(from.length(), to.length())?;
         self.context().bind()?;
         // SAFETY: both ranges lie in live memory, in the one address space of all GPUs; freeing this GPU's memory waits
         // for the copy, and members synchronize before a peer's memory is freed.
@@ -49,8 +49,8 @@ impl Stream {
     ///
     /// # Errors
     /// A range outside the memory, or a failing driver call.
-    pub fn copy_from_host(&self, to: Part<'_>, from: &HostMemory, offset: Bytes) -> Result<(), CudaError> {
-        inside(from, offset, to.length())?;
+    pub fn copy_from_host(&self, to: DeviceSlice<'_>, from: &HostMemory, offset: Bytes) -> Result<(), CudaError> {
+        check_range(from, offset, to.length())?;
         self.context().bind()?;
         // SAFETY: both ranges were checked; freeing either memory waits for the copy.
         let result = unsafe {
@@ -64,8 +64,8 @@ impl Stream {
     ///
     /// # Errors
     /// A range outside the memory, or a failing driver call.
-    pub fn copy_to_host(&self, to: &HostMemory, offset: Bytes, from: Part<'_>) -> Result<(), CudaError> {
-        inside(to, offset, from.length())?;
+    pub fn copy_to_host(&self, to: &HostMemory, offset: Bytes, from: DeviceSlice<'_>) -> Result<(), CudaError> {
+        check_range(to, offset, from.length())?;
         self.context().bind()?;
         // SAFETY: both ranges were checked; freeing either memory waits for the copy.
         let result = unsafe {
@@ -79,8 +79,8 @@ impl Stream {
     ///
     /// # Errors
     /// Different lengths, or a failing driver call.
-    pub fn upload(&self, to: Part<'_>, bytes: &[u8]) -> Result<(), CudaError> {
-        let length = same(Bytes(bytes.len() as u64), to.length())?;
+    pub fn upload(&self, to: DeviceSlice<'_>, bytes: &[u8]) -> Result<(), CudaError> {
+        let length = equal_length(Bytes(bytes.len() as u64), to.length())?;
         self.context().bind()?;
         // SAFETY: the range lies in live memory, and `bytes` lives until the copy is complete, which is awaited below.
         let result = unsafe { sys::cuMemcpyHtoDAsync_v2(to.address().0, bytes.as_ptr().cast(), length, self.raw()) };
@@ -92,8 +92,8 @@ impl Stream {
     ///
     /// # Errors
     /// Different lengths, or a failing driver call.
-    pub fn download(&self, bytes: &mut [u8], from: Part<'_>) -> Result<(), CudaError> {
-        let length = same(from.length(), Bytes(bytes.len() as u64))?;
+    pub fn download(&self, bytes: &mut [u8], from: DeviceSlice<'_>) -> Result<(), CudaError> {
+        let length = equal_length(from.length(), Bytes(bytes.len() as u64))?;
         self.context().bind()?;
         // SAFETY: the range lies in live memory, and `bytes` is borrowed until the copy is complete, which is awaited
         // below; for memory that is not pinned the driver itself returns only then.
@@ -107,7 +107,7 @@ impl Stream {
     ///
     /// # Errors
     /// A driver call fails.
-    pub fn fill(&self, part: Part<'_>, byte: u8) -> Result<(), CudaError> {
+    pub fn fill(&self, part: DeviceSlice<'_>, byte: u8) -> Result<(), CudaError> {
         self.context().bind()?;
         // SAFETY: the range lies in live memory.
         let result = unsafe { sys::cuMemsetD8Async(part.address().0, byte, part.length().0 as usize, self.raw()) };
@@ -118,7 +118,7 @@ impl Stream {
     ///
     /// # Errors
     /// A driver call fails.
-    pub fn fill_words(&self, part: Part<'_>, word: u32) -> Result<(), CudaError> {
+    pub fn fill_words(&self, part: DeviceSlice<'_>, word: u32) -> Result<(), CudaError> {
         self.context().bind()?;
         // SAFETY: the range lies in live memory.
         let result = unsafe { sys::cuMemsetD32Async(part.address().0, word, part.length().0 as usize / 4, self.raw()) };
@@ -126,11 +126,11 @@ impl Stream {
     }
 }
 
-fn same(from: Bytes, to: Bytes) -> Result<usize, CudaError> {
-    if from == to { Ok(from.0 as usize) } else { Err(CudaError::Lengths { from, to }) }
+fn equal_length(from: Bytes, to: Bytes) -> Result<usize, CudaError> {
+    if from == to { Ok(from.0 as usize) } else { Err(CudaError::LengthMismatch { from, to }) }
 }
 
-fn inside(memory: &HostMemory, offset: Bytes, length: Bytes) -> Result<(), CudaError> {
+fn check_range(memory: &HostMemory, offset: Bytes, length: Bytes) -> Result<(), CudaError> {
     match offset.0.checked_add(length.0) {
         Some(end) if end <= memory.length().0 => Ok(()),
         _ => Err(CudaError::Range { offset, length, size: memory.length() }),

@@ -149,14 +149,14 @@ impl Device {
     ///
     /// # Errors
     /// A driver call fails.
-    pub fn attribute(self, which: Attribute) -> Result<i32, CudaError> {
-        self.raw_attribute(which.raw())
+    pub fn attribute(self, kind: Attribute) -> Result<i32, CudaError> {
+        self.raw_attribute(kind.raw())
     }
 
-    fn raw_attribute(self, which: Raw) -> Result<i32, CudaError> {
+    fn raw_attribute(self, kind: Raw) -> Result<i32, CudaError> {
         let mut value = 0;
         // SAFETY: the handle comes from the driver, which writes one int.
-        let result = unsafe { sys::cuDeviceGetAttribute(&raw mut value, which, self.handle) };
+        let result = unsafe { sys::cuDeviceGetAttribute(&raw mut value, kind, self.handle) };
         check(result, "cuDeviceGetAttribute", Some(self.ordinal))?;
         Ok(value)
     }
@@ -183,19 +183,19 @@ impl Device {
         Ok(Bytes(bytes as u64))
     }
 
-    /// Properties of the access to the memory of `other`, which must be another GPU.
+    /// Properties of the access to the memory of `peer`, which must be another GPU.
     ///
     /// # Errors
     /// A driver call fails.
-    pub fn path_to(self, other: Self) -> Result<PeerPath, CudaError> {
+    pub fn path_to(self, peer: Self) -> Result<PeerPath, CudaError> {
         let mut can = 0;
         // SAFETY: both handles come from the driver, which writes one int.
-        let result = unsafe { sys::cuDeviceCanAccessPeer(&raw mut can, self.handle, other.handle) };
+        let result = unsafe { sys::cuDeviceCanAccessPeer(&raw mut can, self.handle, peer.handle) };
         check(result, "cuDeviceCanAccessPeer", Some(self.ordinal))?;
-        let attribute = |which| {
+        let attribute = |kind| {
             let mut value = 0;
             // SAFETY: likewise.
-            let result = unsafe { sys::cuDeviceGetP2PAttribute(&raw mut value, which, self.handle, other.handle) };
+            let result = unsafe { sys::cuDeviceGetP2PAttribute(&raw mut value, kind, self.handle, peer.handle) };
             check(result, "cuDeviceGetP2PAttribute", Some(self.ordinal)).map(|()| value)
         };
         let performance_rank = attribute(PeerAttribute::CU_DEVICE_P2P_ATTRIBUTE_PERFORMANCE_RANK)?;

@@ -49,12 +49,12 @@ pub enum CudaError {
         text: String,
     },
     /// GPU memory is exhausted.
-    #[error("GPU {device} has no {} bytes of memory left{}", .asked.0, .free.map(|f| format!(" ({} free)", f.0)).unwrap_or_default())]
+    #[error("GPU {device} has no {} bytes of memory left{}", .requested.0, .free.map(|f| format!(" ({} free)", f.0)).unwrap_or_default())]
     OutOfMemory {
         /// Ordinal of the GPU.
         device: usize,
         /// Requested bytes.
-        asked: Bytes,
+        requested: Bytes,
         /// Free bytes, if the driver still reports them.
         free: Option<Bytes>,
     },
@@ -78,7 +78,7 @@ pub enum CudaError {
     },
     /// Source and destination of a copy differ in length.
     #[error("cannot copy {} bytes into {} bytes", .from.0, .to.0)]
-    Lengths {
+    LengthMismatch {
         /// Bytes of the source.
         from: Bytes,
         /// Bytes of the destination.
@@ -123,13 +123,13 @@ pub(super) fn check(result: CUresult, call: &'static str, device: Option<usize>)
     }
 }
 
-type TextOf = unsafe fn(CUresult, *mut *const std::ffi::c_char) -> CUresult;
+type ErrorTextFn = unsafe fn(CUresult, *mut *const std::ffi::c_char) -> CUresult;
 
-fn text(code: CUresult, of: TextOf) -> String {
+fn text(code: CUresult, lookup: ErrorTextFn) -> String {
     let mut text = std::ptr::null();
     // SAFETY: both functions only write one pointer to a string that is never freed; their existence was checked when
     // the driver was loaded.
-    let known = unsafe { of(code, &raw mut text) };
+    let known = unsafe { lookup(code, &raw mut text) };
     if known != CUresult::CUDA_SUCCESS || text.is_null() {
         return format!("code {}", code as u32);
     }

@@ -28,7 +28,7 @@ impl Event {
     /// # Errors
     /// A driver call fails.
     pub fn timing(context: &Arc<Context>) -> Result<Self, CudaError> {
-        Self::with(context, Flags::CU_EVENT_DEFAULT)
+        Self::with_flags(context, Flags::CU_EVENT_DEFAULT)
     }
 
     /// Creates an event for synchronization only, without timing, which costs less.
@@ -36,10 +36,10 @@ impl Event {
     /// # Errors
     /// A driver call fails.
     pub fn ordering(context: &Arc<Context>) -> Result<Self, CudaError> {
-        Self::with(context, Flags::CU_EVENT_DISABLE_TIMING)
+        Self::with_flags(context, Flags::CU_EVENT_DISABLE_TIMING)
     }
 
-    fn with(context: &Arc<Context>, flags: Flags) -> Result<Self, CudaError> {
+    fn with_flags(context: &Arc<Context>, flags: Flags) -> Result<Self, CudaError> {
         context.bind()?;
         let mut raw = std::ptr::null_mut();
         // SAFETY: the context is current; the driver writes one pointer.

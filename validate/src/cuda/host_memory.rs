@@ -96,7 +96,7 @@ impl HostMemory {
     /// # Errors
     /// [`CudaError::Range`].
     pub fn store(&self, offset: Bytes, word: u32) -> Result<(), CudaError> {
-        self.words().at(offset).map(|at| at.store(word, Ordering::Release))
+        self.words().word(offset).map(|slot| slot.store(word, Ordering::Release))
     }
 
     /// Loads a word that a GPU may have stored.
@@ -104,7 +104,7 @@ impl HostMemory {
     /// # Errors
     /// [`CudaError::Range`].
     pub fn load(&self, offset: Bytes) -> Result<u32, CudaError> {
-        self.words().at(offset).map(|at| at.load(Ordering::Acquire))
+        self.words().word(offset).map(|slot| slot.load(Ordering::Acquire))
     }
 }
 
@@ -124,7 +124,7 @@ impl Words<'_> {
     }
 
     /// The word that contains the byte at `offset`.
-    fn at(&self, offset: Bytes) -> Result<&AtomicU32, CudaError> {
+    fn word(&self, offset: Bytes) -> Result<&AtomicU32, CudaError> {
         let range = self.range(Bytes(offset.0 & !(WORD as u64 - 1)), WORD)?;
         self.words.get(range.start / WORD).ok_or(CudaError::Range { offset, length: Bytes(4), size: self.length })
     }
@@ -200,6 +200,6 @@ mod tests {
             }
         }
         assert!(words.write(Bytes(14), &[1]).is_err() && words.read(Bytes(u64::MAX), &mut [0, 0]).is_err());
-        assert!(words.at(Bytes(8)).is_ok() && words.at(Bytes(12)).is_err());
+        assert!(words.word(Bytes(8)).is_ok() && words.word(Bytes(12)).is_err());
     }
 }

@@ -3,12 +3,12 @@
 //!
 //! A process that ends immediately also leaves its GPUs in order, because the driver frees all resources. The flag
 //! protects child processes and partly written files. The command's signal handler calls [`request`] and ends the
-//! process if nobody [`heed`]s, or if Ctrl-C is repeated.
+//! process if nobody [`start_polling`]s, or if Ctrl-C is repeated.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 static REQUESTED: AtomicBool = AtomicBool::new(false);
-static HEEDING: AtomicUsize = AtomicUsize::new(0);
+static POLLERS: AtomicUsize = AtomicUsize::new(0);
 
 /// Response to a request to stop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,27 +21,27 @@ pub enum Response {
 
 /// Guard whose owner polls the flag and stops when it is set.
 #[derive(Debug)]
-pub struct Heed(());
+pub struct InterruptGuard(());
 
 /// Registers the caller as polling the flag, until the guard is dropped.
-pub fn heed() -> Heed {
-    HEEDING.fetch_add(1, Ordering::Relaxed);
-    Heed(())
+pub fn start_polling() -> InterruptGuard {
+    POLLERS.fetch_add(1, Ordering::Relaxed);
+    InterruptGuard(())
 }
 
-impl Drop for Heed {
+impl Drop for InterruptGuard {
     fn drop(&mut self) {
-        HEEDING.fetch_sub(1, Ordering::Relaxed);
+        POLLERS.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
 /// Requests a stop. Safe to call from a signal handler.
 pub fn request() -> Response {
     let again = REQUESTED.swap(true, Ordering::Relaxed);
-    if again || HEEDING.load(Ordering::Relaxed) == 0 { Response::Nobody } else { Response::WillStop }
+    if again || POLLERS.load(Ordering::Relaxed) == 0 { Response::Nobody } else { Response::WillStop }
 }
 
 /// Returns true if a stop was requested.
-pub fn requested() -> bool {
+pub fn is_requested() -> bool {
     REQUESTED.load(Ordering::Relaxed)
 }

@@ -22,8 +22,8 @@ impl DeviceAddress {
     }
 }
 
-/// Memory of a GPU. Other GPUs of this process can access it after their contexts [`reach`](Context::reach) its
-/// context.
+/// Memory of a GPU. Other GPUs of this process can access it once their contexts have peer access
+/// ([`Context::enable_peer_access`]).
 #[derive(Debug)]
 pub struct DeviceMemory {
     context: Arc<Context>,
@@ -38,7 +38,7 @@ enum Owner {
     /// The driver, when the value is dropped.
     Driver,
     /// Another library; the reference keeps the memory allocated.
-    Elsewhere { _keeper: Arc<dyn Any + Send + Sync> },
+    External { _keeper: Arc<dyn Any + Send + Sync> },
 }
 
 impl DeviceMemory {
@@ -53,7 +53,7 @@ impl DeviceMemory {
         let result = unsafe { sys::cuMemAlloc_v2(&raw mut address, length.0.max(1) as usize) };
         if result == CUresult::CUDA_ERROR_OUT_OF_MEMORY {
             let free = context.free_memory().ok();
-            return Err(CudaError::OutOfMemory { device: context.ordinal(), asked: length, free });
+            return Err(CudaError::OutOfMemory { device: context.ordinal(), requested: length, free });
         }
         context.check(result, "cuMemAlloc")?;
         Ok(Self { context: Arc::clone(context), address: DeviceAddress(address), length, owner: Owner::Driver })
@@ -61,13 +61,13 @@ impl DeviceMemory {
 
     /// Wraps memory allocated by another library and accessible to the GPU of `context`: its own or a peer's. Dropping
     /// `keeper` frees it.
-    pub(crate) fn lent(
+    pub(crate) fn from_external(
         context: &Arc<Context>,
         address: DeviceAddress,
         length: Bytes,
         keeper: Arc<dyn Any + Send + Sync>,
     ) -> Self {
-        Self { context: Arc::clone(context), address, length, owner: Owner::Elsewhere { _keeper: keeper } }
+        Self { context: Arc::clone(context), address, length, owner: Owner::External { _keeper: keeper } }
     }
 
     /// Start address, aligned to at least 256 bytes.
@@ -86,15 +86,15 @@ impl DeviceMemory {
     }
 
     /// The whole memory as a range.
-    pub fn all(&self) -> Part<'_> {
-        Part { context: &self.context, address: self.address, length: self.length }
+    pub fn all(&self) -> DeviceSlice<'_> {
+        DeviceSlice { context: &self.context, address: self.address, length: self.length }
     }
 
     /// The range of `length` bytes at `offset`.
     ///
     /// # Errors
     /// [`CudaError::Range`] if it exceeds the memory.
-    pub fn part(&self, offset: Bytes, length: Bytes) -> Result<Part<'_>, CudaError> {
+    pub fn part(&self, offset: Bytes, length: Bytes) -> Result<DeviceSlice<'_>, CudaError> {
         self.all().part(offset, length)
     }
 }
@@ -112,15 +112,15 @@ impl Drop for DeviceMemory {
 
 /// A range inside the memory of a GPU, with checked bounds.
 #[derive(Clone, Copy, Debug)]
-pub struct Part<'a> {
+pub struct DeviceSlice<'a> {
     context: &'a Arc<Context>,
     address: DeviceAddress,
     length: Bytes,
 }
 
-impl<'a> Part<'a> {
+impl<'a> DeviceSlice<'a> {
     /// The whole of memory that another library allocated on the GPU of `context` and that outlives the borrow.
-    pub(crate) fn of_library(context: &'a Arc<Context>, address: DeviceAddress, length: Bytes) -> Self {
+    pub(crate) fn from_external(context: &'a Arc<Context>, address: DeviceAddress, length: Bytes) -> Self {
         Self { context, address, length }
     }
 

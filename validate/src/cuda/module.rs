@@ -124,7 +124,7 @@ pub struct Launch {
 
 impl Launch {
     /// Creates a launch without concurrency guarantee and without shared memory.
-    pub fn plain(blocks: u32, threads: u32) -> Self {
+    pub fn without_shared_memory(blocks: u32, threads: u32) -> Self {
         Self { blocks, threads, shared: Bytes(0), mode: LaunchMode::Plain }
     }
 }
@@ -137,9 +137,10 @@ impl Function {
     pub fn allow_shared(&self, bytes: Bytes) -> Result<(), CudaError> {
         let context = &self.module.context;
         context.bind()?;
-        let which = FunctionAttribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
+        let attribute = FunctionAttribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
         // SAFETY: the function's module is alive.
-        let result = unsafe { sys::cuFuncSetAttribute(self.raw, which, i32::try_from(bytes.0).unwrap_or(i32::MAX)) };
+        let result =
+            unsafe { sys::cuFuncSetAttribute(self.raw, attribute, i32::try_from(bytes.0).unwrap_or(i32::MAX)) };
         context.check(result, "cuFuncSetAttribute")
     }
 

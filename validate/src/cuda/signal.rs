@@ -12,19 +12,19 @@ use cudarc::driver::sys::{
 use fabricast_topologies::Bytes;
 
 use super::error::CudaError;
-use super::memory::Part;
+use super::memory::DeviceSlice;
 use super::stream::Stream;
 
 /// Condition that a stream waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Until {
+pub enum WaitCondition {
     /// At least the value, with wrap-around: (word − value) as a signed number is not negative.
     AtLeast,
     /// Equal to the value.
     Equal,
 }
 
-impl Until {
+impl WaitCondition {
     fn flags(self) -> u32 {
         (match self {
             Self::AtLeast => WaitFlags::CU_STREAM_WAIT_VALUE_GEQ,
@@ -35,11 +35,11 @@ impl Until {
 
 /// Operation of a stream on a word.
 #[derive(Clone, Copy, Debug)]
-pub enum WordStep<'a> {
+pub enum WordOperation<'a> {
     /// Write, as [`Stream::write_word`].
-    Write(Part<'a>, u32),
+    Write(DeviceSlice<'a>, u32),
     /// Wait, as [`Stream::wait_word`].
-    Wait(Part<'a>, u32, Until),
+    Wait(DeviceSlice<'a>, u32, WaitCondition),
 }
 
 impl Stream {
@@ -48,20 +48,20 @@ impl Stream {
     ///
     /// # Errors
     /// A part of less than four bytes, or a failing driver call.
-    pub fn word_steps(&self, steps: &[WordStep<'_>]) -> Result<(), CudaError> {
-        let mut all = Vec::with_capacity(steps.len());
+    pub fn enqueue_word_operations(&self, steps: &[WordOperation<'_>]) -> Result<(), CudaError> {
+        let mut operations = Vec::with_capacity(steps.len());
         for step in steps {
-            all.push(match *step {
-                WordStep::Write(at, value) => {
-                    word(at)?;
-                    let (operation, address) = (Operation::CU_STREAM_MEM_OP_WRITE_VALUE_32, at.address().0);
+            operations.push(match *step {
+                WordOperation::Write(slice, value) => {
+                    word(slice)?;
+                    let (operation, address) = (Operation::CU_STREAM_MEM_OP_WRITE_VALUE_32, slice.address().0);
                     let value = WriteValue { value };
                     let write = WriteParameters { operation, address, __bindgen_anon_1: value, flags: 0, alias: 0 };
                     CUstreamBatchMemOpParams { writeValue: write }
                 }
-                WordStep::Wait(at, value, until) => {
-                    word(at)?;
-                    let (operation, address) = (Operation::CU_STREAM_MEM_OP_WAIT_VALUE_32, at.address().0);
+                WordOperation::Wait(slice, value, until) => {
+                    word(slice)?;
+                    let (operation, address) = (Operation::CU_STREAM_MEM_OP_WAIT_VALUE_32, slice.address().0);
                     let (value, flags) = (WaitValue { value }, until.flags());
                     let wait = WaitParameters { operation, address, __bindgen_anon_1: value, flags, alias: 0 };
                     CUstreamBatchMemOpParams { waitValue: wait }
@@ -70,7 +70,8 @@ impl Stream {
         }
         self.context().bind()?;
         // SAFETY: the count matches the array; each parameter refers to four bytes of live memory.
-        let result = unsafe { sys::cuStreamBatchMemOp_v2(self.raw(), all.len() as u32, all.as_mut_ptr(), 0) };
+        let result =
+            unsafe { sys::cuStreamBatchMemOp_v2(self.raw(), operations.len() as u32, operations.as_mut_ptr(), 0) };
         self.context().check(result, "cuStreamBatchMemOp")
     }
 
@@ -79,11 +80,11 @@ impl Stream {
     ///
     /// # Errors
     /// A part of less than four bytes, or a failing driver call.
-    pub fn write_word(&self, at: Part<'_>, value: u32) -> Result<(), CudaError> {
-        word(at)?;
+    pub fn write_word(&self, slice: DeviceSlice<'_>, value: u32) -> Result<(), CudaError> {
+        word(slice)?;
         self.context().bind()?;
         // SAFETY: four bytes of live memory.
-        let result = unsafe { sys::cuStreamWriteValue32_v2(self.raw(), at.address().0, value, 0) };
+        let result = unsafe { sys::cuStreamWriteValue32_v2(self.raw(), slice.address().0, value, 0) };
         self.context().check(result, "cuStreamWriteValue32")
     }
 
@@ -91,16 +92,16 @@ impl Stream {
     ///
     /// # Errors
     /// A part of less than four bytes, or a failing driver call.
-    pub fn wait_word(&self, at: Part<'_>, value: u32, until: Until) -> Result<(), CudaError> {
-        word(at)?;
+    pub fn wait_word(&self, slice: DeviceSlice<'_>, value: u32, until: WaitCondition) -> Result<(), CudaError> {
+        word(slice)?;
         self.context().bind()?;
         // SAFETY: four bytes of live memory.
-        let result = unsafe { sys::cuStreamWaitValue32_v2(self.raw(), at.address().0, value, until.flags()) };
+        let result = unsafe { sys::cuStreamWaitValue32_v2(self.raw(), slice.address().0, value, until.flags()) };
         self.context().check(result, "cuStreamWaitValue32")
     }
 }
 
-fn word(at: Part<'_>) -> Result<(), CudaError> {
-    let (length, size) = (at.length(), Bytes(4));
+fn word(slice: DeviceSlice<'_>) -> Result<(), CudaError> {
+    let (length, size) = (slice.length(), Bytes(4));
     if length.0 < size.0 { Err(CudaError::Range { offset: Bytes(0), length: size, size: length }) } else { Ok(()) }
 }

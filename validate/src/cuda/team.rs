@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::context::Context;
 use super::error::CudaError;
-use super::gate::Gate;
+use super::spin_barrier::SpinBarrier;
 use super::watchdog::Watchdog;
 
 /// A thread of a team.
@@ -18,46 +18,46 @@ pub struct Member<'a> {
     pub context: &'a Arc<Context>,
     /// Time limit for every wait.
     pub watchdog: &'a Watchdog,
-    place: Place<'a>,
+    barrier: Barrier<'a>,
 }
 
 /// Barrier of a team.
-enum Place<'a> {
+enum Barrier<'a> {
     /// Barrier between threads of one process.
-    Gate(&'a Gate),
+    Gate(&'a SpinBarrier),
     /// Barrier supplied by the caller, such as one between processes.
-    Elsewhere(&'a dyn Fn() -> Result<(), CudaError>),
+    External(&'a dyn Fn() -> Result<(), CudaError>),
 }
 
-impl std::fmt::Debug for Place<'_> {
+impl std::fmt::Debug for Barrier<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
             Self::Gate(_) => "Gate",
-            Self::Elsewhere(_) => "Elsewhere",
+            Self::External(_) => "Elsewhere",
         })
     }
 }
 
 impl<'a> Member<'a> {
-    /// Creates a member of a team of processes. `meet` must return when all members have called it.
-    pub fn apart(
+    /// Creates a member of a team of processes. `barrier` must return when all members have called it.
+    pub fn for_process(
         rank: usize,
         size: usize,
         context: &'a Arc<Context>,
         watchdog: &'a Watchdog,
-        meet: &'a dyn Fn() -> Result<(), CudaError>,
+        wait: &'a dyn Fn() -> Result<(), CudaError>,
     ) -> Self {
-        Self { rank, size, context, watchdog, place: Place::Elsewhere(meet) }
+        Self { rank, size, context, watchdog, barrier: Barrier::External(wait) }
     }
 
     /// Waits until all members have arrived. They leave within about a microsecond of each other if each has a core.
     ///
     /// # Errors
     /// Another member failed, the time limit expired, or Ctrl-C.
-    pub fn meet(&self) -> Result<(), CudaError> {
-        match self.place {
-            Place::Gate(gate) => gate.meet(self.watchdog, &format!("rank {}", self.rank)),
-            Place::Elsewhere(meet) => meet(),
+    pub fn barrier(&self) -> Result<(), CudaError> {
+        match self.barrier {
+            Barrier::Gate(gate) => gate.wait(self.watchdog, &format!("rank {}", self.rank)),
+            Barrier::External(wait) => wait(),
         }
     }
 }
@@ -76,14 +76,14 @@ where
     T: Send,
     E: From<CudaError> + Send + Consequence,
 {
-    let gate = Gate::new(contexts.len());
+    let gate = SpinBarrier::new(contexts.len());
     let (gate, work, size) = (&gate, &work, contexts.len());
     let results: Vec<Result<T, E>> = std::thread::scope(|scope| {
         let start = |(rank, context): (usize, &Arc<Context>)| {
             let context = Arc::clone(context);
             scope.spawn(move || {
                 let _guard = BreakOnExit { gate };
-                let member = Member { rank, size, context: &context, watchdog, place: Place::Gate(gate) };
+                let member = Member { rank, size, context: &context, watchdog, barrier: Barrier::Gate(gate) };
                 let result = context.bind().map_err(E::from).and_then(|()| work(&member));
                 if result.is_ok() {
                     std::mem::forget(_guard);
@@ -96,15 +96,15 @@ where
         threads.into_iter().map(|thread| thread.join().unwrap_or(Err(CudaError::Abandoned.into()))).collect()
     });
     let mut consequence = None;
-    let mut made = Vec::with_capacity(size);
+    let mut values = Vec::with_capacity(size);
     for result in results {
         match result {
-            Ok(value) => made.push(value),
+            Ok(value) => values.push(value),
             Err(error) if error.is_consequence() => consequence = consequence.or(Some(error)),
             Err(error) => return Err(error),
         }
     }
-    consequence.map_or(Ok(made), Err)
+    consequence.map_or(Ok(values), Err)
 }
 
 /// Errors that may only be the consequence of another thread's failure.
@@ -121,7 +121,7 @@ impl Consequence for CudaError {
 
 /// Breaks the gate if a member ends without success, by an error or a panic.
 struct BreakOnExit<'a> {
-    gate: &'a Gate,
+    gate: &'a SpinBarrier,
 }
 
 impl Drop for BreakOnExit<'_> {
@@ -137,10 +137,10 @@ mod tests {
 
     #[test]
     fn broken_gate_releases_waiters() {
-        let gate = Gate::new(2);
+        let gate = SpinBarrier::new(2);
         let watchdog = Watchdog::new(Duration::from_secs(60));
         let waiting = std::thread::scope(|scope| {
-            let waiting = scope.spawn(|| gate.meet(&watchdog, "rank 0"));
+            let waiting = scope.spawn(|| gate.wait(&watchdog, "rank 0"));
             gate.break_up();
             waiting.join().unwrap()
         });
@@ -149,7 +149,7 @@ mod tests {
 
     #[test]
     fn gate_is_reusable_and_opens_when_all_arrive() {
-        let gate = Gate::new(3);
+        let gate = SpinBarrier::new(3);
         let watchdog = Watchdog::new(Duration::from_secs(60));
         let passed = std::sync::atomic::AtomicUsize::new(0);
         std::thread::scope(|scope| {
@@ -157,7 +157,7 @@ mod tests {
                 scope.spawn(|| {
                     for round in 0..100 {
                         passed.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
-                        gate.meet(&watchdog, "someone").unwrap();
+                        gate.wait(&watchdog, "someone").unwrap();
                         assert!(passed.load(std::sync::atomic::Ordering::SeqCst) >= 3 * (round + 1));
                     }
                 });
@@ -167,8 +167,8 @@ mod tests {
 
     #[test]
     fn incomplete_gate_ends_by_watchdog() {
-        let gate = Gate::new(2);
-        let error = gate.meet(&Watchdog::new(Duration::from_millis(1)), "rank 1").unwrap_err();
+        let gate = SpinBarrier::new(2);
+        let error = gate.wait(&Watchdog::new(Duration::from_millis(1)), "rank 1").unwrap_err();
         assert!(error.to_string().contains("rank 1"), "{error}");
     }
 }

@@ -8,9 +8,9 @@ use super::interrupt;
 use super::stream::{Progress, Stream};
 
 /// Duration of busy polling before a wait starts to sleep between polls; longer than an ordinary collective.
-const EAGER: Duration = Duration::from_millis(50);
+const BUSY_POLL_DURATION: Duration = Duration::from_millis(50);
 /// Poll interval after that.
-const NAP: Duration = Duration::from_micros(200);
+const POLL_INTERVAL: Duration = Duration::from_micros(200);
 
 /// Time limit for every wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,9 +24,9 @@ impl Watchdog {
         Self { limit }
     }
 
-    /// Starts a wait for something other than streams. The caller polls [`Clock::check`].
-    pub fn start(&self) -> Clock {
-        Clock { since: Instant::now(), limit: self.limit }
+    /// Starts a wait for something other than streams. The caller polls [`Deadline::check`].
+    pub fn start(&self) -> Deadline {
+        Deadline { since: Instant::now(), limit: self.limit }
     }
 
     /// Waits until all streams are done. Each stream comes with a description of its work, for the error. When the
@@ -53,33 +53,37 @@ impl Watchdog {
                 left.iter().for_each(|(stream, _)| stream.context().abandon());
                 return Err(error);
             }
-            if clock.since.elapsed() < EAGER { std::hint::spin_loop() } else { std::thread::sleep(NAP) }
+            if clock.since.elapsed() < BUSY_POLL_DURATION {
+                std::hint::spin_loop()
+            } else {
+                std::thread::sleep(POLL_INTERVAL)
+            }
         }
     }
 
-    /// Waits for one stream. `what` describes its work.
+    /// Waits for one stream. `description` describes its work.
     ///
     /// # Errors
     /// Errors of [`Watchdog::wait`].
-    pub fn wait_for(&self, stream: &Stream, what: &dyn Fn() -> String) -> Result<(), CudaError> {
-        self.wait(&[(stream, what)])
+    pub fn wait_for(&self, stream: &Stream, description: &dyn Fn() -> String) -> Result<(), CudaError> {
+        self.wait(&[(stream, description)])
     }
 }
 
 /// A wait in progress.
 #[derive(Clone, Copy, Debug)]
-pub struct Clock {
+pub struct Deadline {
     since: Instant,
     limit: Duration,
 }
 
-impl Clock {
+impl Deadline {
     /// Returns an error if the wait must end.
     ///
     /// # Errors
     /// [`CudaError::Hang`] with `waiting` when the limit has expired; [`CudaError::Interrupted`] after Ctrl-C.
     pub fn check(&self, waiting: impl FnOnce() -> Vec<String>) -> Result<(), CudaError> {
-        if interrupt::requested() {
+        if interrupt::is_requested() {
             return Err(CudaError::Interrupted);
         }
         if self.since.elapsed() >= self.limit {

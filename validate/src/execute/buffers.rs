@@ -5,11 +5,11 @@ use fabricast_topologies::Bytes;
 
 use std::sync::Arc;
 
-use crate::cuda::{CudaError, DeviceAddress, DeviceMemory, Part};
+use crate::cuda::{CudaError, DeviceAddress, DeviceMemory, DeviceSlice};
 use crate::kernel::{Addresses, UserBuffer};
 use crate::nccl::{Nccl, WindowMemory};
 
-use super::{ExecuteError, Job, Stage};
+use super::{ExecuteError, Job, Testbed};
 
 /// Input and output of every rank. In place, both are the output. A clone shares the memory, which is freed with the
 /// last clone.
@@ -30,7 +30,7 @@ enum Memory {
 }
 
 impl Memory {
-    fn part(&self, offset: Bytes, length: Bytes) -> Result<Part<'_>, CudaError> {
+    fn part(&self, offset: Bytes, length: Bytes) -> Result<DeviceSlice<'_>, CudaError> {
         match self {
             Self::Own(memory) => memory.part(offset, length),
             Self::Window(memory) => memory.all().part(offset, length),
@@ -59,45 +59,52 @@ pub(super) fn extent(header: &Header, rank: u32, buffer: UserBuffer) -> (u64, u6
 }
 
 impl Buffers {
-    /// Allocates memory for calls of up to `most` bytes, with buffers that begin `offset` bytes after an aligned
+    /// Allocates memory for calls of up to `max_bytes` bytes, with buffers that begin `offset` bytes after an aligned
     /// address.
     ///
     /// # Errors
     /// GPU memory is exhausted.
-    pub fn new(stage: &Stage, most: Bytes, offset: Bytes) -> Result<Self, CudaError> {
-        let all = || {
-            let one = |rank| DeviceMemory::new(stage.context_of(rank), Bytes(most.0 + offset.0 + 16));
-            (0..stage.ranks() as usize)
-                .map(|rank| one(rank).map(|memory| Memory::Own(Arc::new(memory))))
+    pub fn new(testbed: &Testbed, max_bytes: Bytes, offset: Bytes) -> Result<Self, CudaError> {
+        let allocate = || {
+            let allocate_rank =
+                |rank| DeviceMemory::new(testbed.rank_context(rank), Bytes(max_bytes.0 + offset.0 + 16));
+            (0..testbed.ranks() as usize)
+                .map(|rank| allocate_rank(rank).map(|memory| Memory::Own(Arc::new(memory))))
                 .collect::<Result<Vec<_>, _>>()
         };
-        Ok(Self { inputs: all()?, outputs: all()?, offset })
+        Ok(Self { inputs: allocate()?, outputs: allocate()?, offset })
     }
 
     /// Wraps memory allocated elsewhere, for every rank. It must be large enough for the calls and `offset`.
-    pub(super) fn lent(inputs: Vec<DeviceMemory>, outputs: Vec<DeviceMemory>, offset: Bytes) -> Self {
-        let all =
+    pub(super) fn from_external(inputs: Vec<DeviceMemory>, outputs: Vec<DeviceMemory>, offset: Bytes) -> Self {
+        let wrap =
             |memories: Vec<DeviceMemory>| memories.into_iter().map(|memory| Memory::Own(Arc::new(memory))).collect();
-        Self { inputs: all(inputs), outputs: all(outputs), offset }
+        Self { inputs: wrap(inputs), outputs: wrap(outputs), offset }
     }
 
     /// Variant of [`Self::new`] with memory allocated by NCCL, for its symmetric windows.
     ///
     /// # Errors
     /// NCCL is too old for windows, or GPU memory is exhausted.
-    pub fn for_windows(stage: &Stage, nccl: &Arc<Nccl>, most: Bytes, offset: Bytes) -> Result<Self, ExecuteError> {
-        let all = || {
-            let one = |rank| WindowMemory::new(nccl, stage.context_of(rank), Bytes(most.0 + offset.0 + 16));
-            (0..stage.ranks() as usize)
-                .map(|rank| one(rank).map(|memory| Memory::Window(Arc::new(memory))))
+    pub fn for_windows(
+        testbed: &Testbed,
+        nccl: &Arc<Nccl>,
+        max_bytes: Bytes,
+        offset: Bytes,
+    ) -> Result<Self, ExecuteError> {
+        let allocate = || {
+            let allocate_rank =
+                |rank| WindowMemory::new(nccl, testbed.rank_context(rank), Bytes(max_bytes.0 + offset.0 + 16));
+            (0..testbed.ranks() as usize)
+                .map(|rank| allocate_rank(rank).map(|memory| Memory::Window(Arc::new(memory))))
                 .collect::<Result<Vec<_>, _>>()
         };
-        Ok(Self { inputs: all()?, outputs: all()?, offset })
+        Ok(Self { inputs: allocate()?, outputs: allocate()?, offset })
     }
 
     /// Shares the memory with another offset: at most 16 bytes more than the memory was allocated for.
     #[must_use]
-    pub fn beginning(&self, offset: Bytes) -> Self {
+    pub fn with_offset(&self, offset: Bytes) -> Self {
         Self { inputs: self.inputs.clone(), outputs: self.outputs.clone(), offset }
     }
 
@@ -113,36 +120,38 @@ impl Buffers {
     }
 
     /// The part of a rank's buffer that belongs to a job.
-    pub(super) fn part(&self, job: &Job, rank: usize, buffer: UserBuffer) -> Result<Part<'_>, ExecuteError> {
+    pub(super) fn part(&self, job: &Job, rank: usize, buffer: UserBuffer) -> Result<DeviceSlice<'_>, ExecuteError> {
         let memories = if job.in_place() || buffer == UserBuffer::Output { &self.outputs } else { &self.inputs };
         let (_, bytes) = extent(&job.header, rank as u32, buffer);
         Ok(memories[rank].part(self.offset, Bytes(bytes))?)
     }
 
-    /// `bytes` of a rank's buffer, starting at `at` in the byte numbering of the call.
-    pub(super) fn within(
+    /// `bytes` of a rank's buffer, starting at `start` in the byte numbering of the call.
+    pub(super) fn range(
         &self,
         job: &Job,
         rank: usize,
         buffer: UserBuffer,
-        at: Bytes,
+        start: Bytes,
         bytes: Bytes,
-    ) -> Result<Part<'_>, ExecuteError> {
+    ) -> Result<DeviceSlice<'_>, ExecuteError> {
         let memories = if job.in_place() || buffer == UserBuffer::Output { &self.outputs } else { &self.inputs };
         let origin = extent(&job.header, rank as u32, buffer).0;
-        Ok(memories[rank].part(Bytes(self.offset.0 + at.0 - origin), bytes)?)
+        Ok(memories[rank].part(Bytes(self.offset.0 + start.0 - origin), bytes)?)
     }
 
-    /// The `size` bytes of a rank's output at offset `at`.
-    pub(super) fn element(&self, rank: usize, at: u64, size: u64) -> Result<Part<'_>, ExecuteError> {
-        Ok(self.outputs[rank].part(Bytes(self.offset.0 + at), Bytes(size))?)
+    /// The `size` bytes of a rank's output at `offset`.
+    pub(super) fn element(&self, rank: usize, offset: u64, size: u64) -> Result<DeviceSlice<'_>, ExecuteError> {
+        Ok(self.outputs[rank].part(Bytes(self.offset.0 + offset), Bytes(size))?)
     }
 
     /// Addresses for kernels. The arena addresses are set by the owner of the arenas.
     pub(super) fn addresses(&self, job: &Job) -> Vec<Addresses> {
-        let at = |memory: &Memory| memory.address().plus(self.offset).0;
+        let address_of = |memory: &Memory| memory.address().plus(self.offset).0;
         let inputs = if job.in_place() { &self.outputs } else { &self.inputs };
-        let both = inputs.iter().zip(&self.outputs);
-        both.map(|(input, output)| Addresses { input: at(input), output: at(output), arena: 0 }).collect()
+        let pairs = inputs.iter().zip(&self.outputs);
+        pairs
+            .map(|(input, output)| Addresses { input: address_of(input), output: address_of(output), arena: 0 })
+            .collect()
     }
 }

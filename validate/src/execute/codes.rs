@@ -28,22 +28,22 @@ pub(super) struct Numbers {
 
 impl Numbers {
     /// Chooses the numbers for a reduction over `ranks` ranks.
-    pub fn of(dtype: DataType, op: ReduceOp, ranks: u32) -> Self {
-        let most = exact_to(dtype);
+    pub fn for_reduction(dtype: DataType, op: ReduceOp, ranks: u32) -> Self {
+        let max_exact = exact_to(dtype);
         match op {
             ReduceOp::Sum => {
-                let active = ranks.min(most);
+                let active = ranks.min(max_exact);
                 // The range is small enough for an exact sum, but has at least two values, so that copies are checked
                 // too.
-                let range = most / active.max(1) + 1;
+                let range = max_exact / active.max(1) + 1;
                 Self { active, range, largest: active * (range - 1) }
             }
             // Ones and twos: powers of two are exact within the exponent range, and integers do not overflow.
             ReduceOp::Prod => {
-                let active = ranks.min(most.ilog2());
+                let active = ranks.min(max_exact.ilog2());
                 Self { active, range: 2, largest: 1 << active }
             }
-            ReduceOp::Max | ReduceOp::Min => Self { active: ranks, range: most + 1, largest: most },
+            ReduceOp::Max | ReduceOp::Min => Self { active: ranks, range: max_exact + 1, largest: max_exact },
         }
     }
 }
@@ -96,9 +96,9 @@ mod tests {
     fn every_reduction_result_is_exact() {
         for dtype in [DataType::F8e5m2, DataType::F8e4m3, DataType::I8, DataType::Bf16, DataType::F16, DataType::F32] {
             for ranks in 1..65 {
-                let sum = Numbers::of(dtype, ReduceOp::Sum, ranks);
+                let sum = Numbers::for_reduction(dtype, ReduceOp::Sum, ranks);
                 assert!(sum.largest <= exact_to(dtype) && sum.range >= 2, "{dtype:?} {ranks} {sum:?}");
-                let product = Numbers::of(dtype, ReduceOp::Prod, ranks);
+                let product = Numbers::for_reduction(dtype, ReduceOp::Prod, ranks);
                 assert!(product.largest <= exact_to(dtype), "{dtype:?} {ranks} {product:?}");
             }
         }

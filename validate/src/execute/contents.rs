@@ -35,18 +35,18 @@ pub struct Contents<'a> {
 
 /// Errors found by comparisons.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Noted {
+pub(super) struct RecordedErrors {
     /// Lowest index of a wrong element in any comparison, in the numbering of the call.
     pub first: u64,
     /// Total number of wrong elements.
     pub count: u64,
     /// A wrong element of the first comparison that failed.
-    pub met: Met,
+    pub example: WrongElement,
 }
 
 /// A wrong element of the first comparison that failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Met {
+pub(super) struct WrongElement {
     /// Index, in the numbering of the call.
     pub index: u64,
     /// Bits of the element.
@@ -61,7 +61,7 @@ pub(super) struct Met {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Expected {
     /// First element, in the numbering of the call.
-    at: u64,
+    start: u64,
     count: u64,
     /// Rank of the input. `None` for the reduction of all inputs.
     source: Option<u32>,
@@ -75,27 +75,36 @@ fn expected(job: &Job, rank: u32) -> Vec<Expected> {
     let size = job.dtype.size().0;
     let (total, ranks) = (job.header.layout.bytes().0 / size, u64::from(call.ranks.max(1)));
     let block = total / ranks;
-    let own = block * u64::from(rank);
-    let whole = |source: Option<u32>| vec![Expected { at: 0, count: total, source, first: 0 }];
+    let block_start = block * u64::from(rank);
+    let entire_call = |source: Option<u32>| vec![Expected { start: 0, count: total, source, first: 0 }];
     let is_root = rank == call.root.0;
     match call.collective {
-        Collective::AllReduce => whole(None),
-        Collective::Reduce if is_root => whole(None),
-        Collective::ReduceScatter => vec![Expected { at: own, count: block, source: None, first: own }],
-        Collective::Broadcast => whole(Some(call.root.0)),
-        Collective::SendRecv => whole(Some((rank + call.ranks - 1) % call.ranks)),
-        Collective::Scatter => vec![Expected { at: own, count: block, source: Some(call.root.0), first: own }],
+        Collective::AllReduce => entire_call(None),
+        Collective::Reduce if is_root => entire_call(None),
+        Collective::ReduceScatter => {
+            vec![Expected { start: block_start, count: block, source: None, first: block_start }]
+        }
+        Collective::Broadcast => entire_call(Some(call.root.0)),
+        Collective::SendRecv => entire_call(Some((rank + call.ranks - 1) % call.ranks)),
+        Collective::Scatter => {
+            vec![Expected { start: block_start, count: block, source: Some(call.root.0), first: block_start }]
+        }
         Collective::AllGather | Collective::Gather if call.collective == Collective::AllGather || is_root => (0..call
             .ranks)
             .map(|from| (from, block * u64::from(from)))
-            .map(|(from, at)| Expected { at, count: block, source: Some(from), first: at })
+            .map(|(from, at)| Expected { start: at, count: block, source: Some(from), first: at })
             .collect(),
         Collective::AllToAll => (0..call.ranks)
-            .map(|from| Expected { at: block * u64::from(from), count: block, source: Some(from), first: own })
+            .map(|from| Expected {
+                start: block * u64::from(from),
+                count: block,
+                source: Some(from),
+                first: block_start,
+            })
             .collect(),
         Collective::AllToAllV => pairs(job)
             .filter(|pair| pair.2 == rank)
-            .map(|(at, from, _, count)| Expected { at, count, source: Some(from), first: at })
+            .map(|(at, from, _, count)| Expected { start: at, count, source: Some(from), first: at })
             .collect(),
         _ => Vec::new(),
     }
@@ -104,16 +113,16 @@ fn expected(job: &Job, rank: u32) -> Vec<Expected> {
 /// First element, sender, receiver and length of the blocks of an all_to_allv.
 fn pairs(job: &Job) -> impl Iterator<Item = (u64, u32, u32, u64)> {
     let (size, ranks) = (job.dtype.size().0, job.header.call.ranks.max(1));
-    let mut at = 0;
+    let mut offset = 0;
     job.header.layout.segments().iter().zip(0u32..).map(move |(segment, pair)| {
-        let first = at;
-        at += segment.bytes.0 / size;
+        let first = offset;
+        offset += segment.bytes.0 / size;
         (first, pair / ranks, pair % ranks, segment.bytes.0 / size)
     })
 }
 
 /// Input of a rank: first element and number of elements.
-fn brought(job: &Job, rank: u32) -> (u64, u64) {
+fn input_range(job: &Job, rank: u32) -> (u64, u64) {
     let call = &job.header.call;
     let total = job.header.layout.bytes().0 / job.dtype.size().0;
     let block = total / u64::from(call.ranks.max(1));
@@ -138,7 +147,7 @@ impl<'a> Contents<'a> {
     ) -> Result<Self, ExecuteError> {
         let code_of = compile::compile(TEXT, context.device().arch()?, &["--std=c++17"])?;
         let module = Module::load(context, &code_of)?;
-        let numbers = Numbers::of(job.dtype, job.op, job.header.call.ranks);
+        let numbers = Numbers::for_reduction(job.dtype, job.op, job.header.call.ranks);
         let table: Vec<u8> =
             (0..=numbers.largest.max(numbers.range)).flat_map(|number| code(job.dtype, number).to_ne_bytes()).collect();
         let codes = DeviceMemory::new(context, Bytes(table.len() as u64))?;
@@ -178,7 +187,7 @@ impl<'a> Contents<'a> {
     pub fn prepare(&self, rank: usize, seed: u64, stream: &Stream) -> Result<(), ExecuteError> {
         let Self { job, buffers, .. } = *self;
         stream.fill(buffers.part(job, rank, UserBuffer::Output)?, POISON)?;
-        let (first, count) = brought(job, rank as u32);
+        let (first, count) = input_range(job, rank as u32);
         if count == 0 {
             return Ok(());
         }
@@ -194,7 +203,7 @@ impl<'a> Contents<'a> {
             .pointer(self.codes.address())
             .u32(size as u32);
         // SAFETY: the arguments are those of `fill`; `count` elements from this address lie in the rank's input.
-        Ok(unsafe { self.fill.launch(stream, Launch::plain(264, 256), &arguments) }?)
+        Ok(unsafe { self.fill.launch(stream, Launch::without_shared_memory(264, 256), &arguments) }?)
     }
 
     /// Compares a rank's result with the expected one, and waits for the comparison.
@@ -203,28 +212,28 @@ impl<'a> Contents<'a> {
     /// [`ExecuteError::Wrong`], or a failing driver call.
     pub fn check(&self, rank: usize, seed: u64, stream: &Stream) -> Result<(), ExecuteError> {
         let Self { job, buffers, .. } = *self;
-        self.forget(stream)?;
+        self.clear_errors(stream)?;
         self.compare(rank, seed, stream)?;
-        let Some(Noted { first: index, count, .. }) = self.wrong(stream)? else { return Ok(()) };
+        let Some(RecordedErrors { first: index, count, .. }) = self.wrong(stream)? else { return Ok(()) };
         let size = job.dtype.size().0;
         let origin = extent(&job.header, rank as u32, UserBuffer::Output).0;
         let parts = expected(job, rank as u32);
-        let mut found = vec![0; size as usize];
-        stream.download(&mut found, buffers.element(rank, index * size - origin, size)?)?;
-        found.resize(8, 0);
+        let mut actual = vec![0; size as usize];
+        stream.download(&mut actual, buffers.element(rank, index * size - origin, size)?)?;
+        actual.resize(8, 0);
         let number = parts
             .iter()
-            .find(|part| (part.at..part.at + part.count).contains(&index))
-            .map_or(0, |part| self.number(job, seed, part.source, part.first + index - part.at));
-        let found = u64::from_ne_bytes(std::array::from_fn(|i| found[i]));
-        Err(ExecuteError::Wrong { rank, index, count, found, expected: code(job.dtype, number), number })
+            .find(|part| (part.start..part.start + part.count).contains(&index))
+            .map_or(0, |part| self.number(job, seed, part.source, part.first + index - part.start));
+        let actual = u64::from_ne_bytes(std::array::from_fn(|i| actual[i]));
+        Err(ExecuteError::Wrong { rank, index, count, found: actual, expected: code(job.dtype, number), number })
     }
 
     /// Clears the recorded errors.
     ///
     /// # Errors
     /// A failing call.
-    pub fn forget(&self, stream: &Stream) -> Result<(), ExecuteError> {
+    pub fn clear_errors(&self, stream: &Stream) -> Result<(), ExecuteError> {
         let mut words = [0; WORDS];
         words[0] = u64::MAX;
         let clean: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
@@ -244,8 +253,8 @@ impl<'a> Contents<'a> {
         let origin = extent(&job.header, rank as u32, UserBuffer::Output).0;
         for part in expected(job, rank as u32).iter().filter(|part| part.count > 0) {
             let arguments = Arguments::new()
-                .pointer(output.address().plus(Bytes(part.at * size - origin)))
-                .u64(part.at)
+                .pointer(output.address().plus(Bytes(part.start * size - origin)))
+                .u64(part.start)
                 .u64(part.first)
                 .u64(part.count)
                 .u32(part.source.unwrap_or(u32::MAX))
@@ -254,27 +263,27 @@ impl<'a> Contents<'a> {
                 .u32(size as u32)
                 .pointer(self.wrong.address());
             // SAFETY: the arguments are those of `check`; `count` elements from this address lie in the rank's output.
-            unsafe { self.check.launch(stream, Launch::plain(264, 256), &arguments) }?;
+            unsafe { self.check.launch(stream, Launch::without_shared_memory(264, 256), &arguments) }?;
         }
         Ok(())
     }
 
-    /// Waits, and returns the errors recorded since the last [`Self::forget`].
+    /// Waits, and returns the errors recorded since the last [`Self::clear_errors`].
     ///
     /// # Errors
     /// A failing call.
-    pub(super) fn wrong(&self, stream: &Stream) -> Result<Option<Noted>, ExecuteError> {
+    pub(super) fn wrong(&self, stream: &Stream) -> Result<Option<RecordedErrors>, ExecuteError> {
         let mut result = [0; 8 * WORDS];
         stream.download(&mut result, self.wrong.all())?;
         let [first, count, _, index, found, expected, seed]: [u64; WORDS] =
             std::array::from_fn(|word| u64::from_ne_bytes(std::array::from_fn(|byte| result[8 * word + byte])));
-        let met = Met { index, found, expected, seed };
-        Ok((count > 0).then_some(Noted { first, count, met }))
+        let met = WrongElement { index, found, expected, seed };
+        Ok((count > 0).then_some(RecordedErrors { first, count, example: met }))
     }
 
     /// Expected number of an element, computed as in contents.cu.
     fn number(&self, job: &Job, seed: u64, source: Option<u32>, index: u64) -> u32 {
-        let one = |rank: u32| {
+        let contribution = |rank: u32| {
             let mut x = seed
                 .wrapping_add(index.wrapping_mul(0x9e37_79b9_7f4a_7c15))
                 .wrapping_add(u64::from(rank).wrapping_mul(0xd1b5_4a32_d192_ed03));
@@ -288,13 +297,13 @@ impl<'a> Contents<'a> {
                 _ => (x % u64::from(self.numbers.range)) as u32,
             }
         };
-        let all = (0..job.header.call.ranks).map(one);
+        let contributions = (0..job.header.call.ranks).map(contribution);
         match (source, job.op) {
-            (Some(rank), _) => one(rank),
-            (None, ReduceOp::Sum) => all.sum(),
-            (None, ReduceOp::Prod) => all.product(),
-            (None, ReduceOp::Max) => all.max().unwrap_or(0),
-            (None, ReduceOp::Min) => all.min().unwrap_or(0),
+            (Some(rank), _) => contribution(rank),
+            (None, ReduceOp::Sum) => contributions.sum(),
+            (None, ReduceOp::Prod) => contributions.product(),
+            (None, ReduceOp::Max) => contributions.max().unwrap_or(0),
+            (None, ReduceOp::Min) => contributions.min().unwrap_or(0),
         }
     }
 }

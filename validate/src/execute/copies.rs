@@ -10,18 +10,18 @@
 
 use fabricast_topologies::Bytes;
 
-use crate::cuda::{DeviceMemory, Event, Part, Stream, Until, WordStep};
-use crate::kernel::{Copied, Devices, Kernel, UserBuffer};
+use crate::cuda::{DeviceMemory, DeviceSlice, Event, Stream, WaitCondition, WordOperation};
+use crate::kernel::{CopyOperation, Devices, Kernel, UserBuffer};
 
-use super::{Buffers, ExecuteError, Executor, Job, Stage};
+use super::{Buffers, ExecuteError, Executor, Job, Testbed};
 
 /// Copies of every rank, and the words for synchronization.
 #[derive(Debug)]
 pub struct Copies<'a> {
-    stage: &'a Stage,
+    testbed: &'a Testbed,
     buffers: &'a Buffers,
     job: &'a Job,
-    copies: Vec<Copied>,
+    copies: Vec<CopyOperation>,
     members: Vec<Streams>,
     /// Per rank: one word for the entry of each other rank, then one for the completion of each.
     words: Vec<DeviceMemory>,
@@ -31,7 +31,7 @@ pub struct Copies<'a> {
 #[derive(Debug)]
 struct Streams {
     /// Recorded at the start of a call.
-    begun: Event,
+    started: Event,
     lanes: Vec<Lane>,
 }
 
@@ -50,17 +50,22 @@ impl<'a> Copies<'a> {
     ///
     /// # Errors
     /// The schedule reduces, or forwards received data.
-    pub fn new(stage: &'a Stage, buffers: &'a Buffers, job: &'a Job, kernel: &Kernel) -> Result<Self, ExecuteError> {
+    pub fn new(
+        testbed: &'a Testbed,
+        buffers: &'a Buffers,
+        job: &'a Job,
+        kernel: &Kernel,
+    ) -> Result<Self, ExecuteError> {
         let unsupported = |reason: &str| ExecuteError::Unsupported { executor: "copies", reason: reason.to_owned() };
-        if stage.devices() == Devices::Shared {
+        if testbed.devices() == Devices::Shared {
             return Err(unsupported("its streams wait for each other, which takes a GPU each"));
         }
         let copies =
             kernel.copies().ok_or_else(|| unsupported("copy engines neither reduce nor pass on what arrives"))?;
-        let copies = joined(copies);
+        let copies = merge_adjacent(copies);
         let (mut words, mut members) = (Vec::new(), Vec::new());
-        for (member, context) in stage.contexts().iter().enumerate() {
-            let memory = DeviceMemory::new(context, Bytes(u64::from(stage.ranks()) * 8))?;
+        for (member, context) in testbed.contexts().iter().enumerate() {
+            let memory = DeviceMemory::new(context, Bytes(u64::from(testbed.ranks()) * 8))?;
             let stream = Stream::new(context)?;
             stream.fill(memory.all(), 0)?;
             stream.synchronize()?;
@@ -69,19 +74,19 @@ impl<'a> Copies<'a> {
                 Ok::<_, ExecuteError>(Lane { peer, stream: Stream::new(context)?, done: Event::ordering(context)? })
             };
             let lanes = peers(&copies, member as u32).into_iter().map(lane).collect::<Result<_, _>>()?;
-            members.push(Streams { begun: Event::ordering(context)?, lanes });
+            members.push(Streams { started: Event::ordering(context)?, lanes });
         }
-        Ok(Self { stage, buffers, job, copies, members, words })
+        Ok(Self { testbed, buffers, job, copies, members, words })
     }
 
-    /// The word at rank `at` that rank `of` sets.
-    fn word(&self, at: usize, of: usize, kind: Kind) -> Result<Part<'_>, ExecuteError> {
-        let ranks = self.stage.ranks() as usize;
+    /// The word at rank `owner` that rank `setter` sets.
+    fn word(&self, owner: usize, setter: usize, kind: Kind) -> Result<DeviceSlice<'_>, ExecuteError> {
+        let ranks = self.testbed.ranks() as usize;
         let number = match kind {
-            Kind::Come => of,
-            Kind::Done => ranks + of,
+            Kind::Entered => setter,
+            Kind::Done => ranks + setter,
         };
-        Ok(self.words[at].part(Bytes(number as u64 * 4), Bytes(4))?)
+        Ok(self.words[owner].part(Bytes(number as u64 * 4), Bytes(4))?)
     }
 
     fn has(&self, from: usize, to: usize) -> bool {
@@ -91,34 +96,34 @@ impl<'a> Copies<'a> {
     /// Enqueues a lane's part of a call.
     fn enqueue_lane(&self, member: usize, Lane { peer, stream, .. }: &Lane) -> Result<(), ExecuteError> {
         let peer = *peer;
-        let (sends, takes) = (self.has(member, peer), self.has(peer, member));
-        let is_own = peer == member;
-        let told_and_heard = |kind, tells: bool, hears: bool| {
+        let (sends, receives) = (self.has(member, peer), self.has(peer, member));
+        let is_local = peer == member;
+        let signal_and_wait = |kind, signals: bool, waits: bool| {
             let mut steps = Vec::new();
-            if tells {
-                steps.push(WordStep::Write(self.word(peer, member, kind)?, 1));
+            if signals {
+                steps.push(WordOperation::Write(self.word(peer, member, kind)?, 1));
             }
-            if hears {
-                let own = self.word(member, peer, kind)?;
-                steps.extend([WordStep::Wait(own, 1, Until::Equal), WordStep::Write(own, 0)]);
+            if waits {
+                let word = self.word(member, peer, kind)?;
+                steps.extend([WordOperation::Wait(word, 1, WaitCondition::Equal), WordOperation::Write(word, 0)]);
             }
-            if steps.is_empty() { Ok(()) } else { Ok::<_, ExecuteError>(stream.word_steps(&steps)?) }
+            if steps.is_empty() { Ok(()) } else { Ok::<_, ExecuteError>(stream.enqueue_word_operations(&steps)?) }
         };
         // A receiver signals its entry, and its sender waits for it.
-        told_and_heard(Kind::Come, takes && !is_own, sends && !is_own)?;
+        signal_and_wait(Kind::Entered, receives && !is_local, sends && !is_local)?;
         let (me, to) = (member as u32, peer as u32);
         for copy in self.copies.iter().filter(|copy| copy.from == me && copy.to == to && copy.bytes.0 > 0) {
-            let source = self.buffers.within(self.job, member, UserBuffer::Input, copy.source, copy.bytes)?;
-            let target = self.buffers.within(self.job, peer, UserBuffer::Output, copy.target, copy.bytes)?;
-            stream.copy_reached(target, source)?;
+            let source = self.buffers.range(self.job, member, UserBuffer::Input, copy.source, copy.bytes)?;
+            let target = self.buffers.range(self.job, peer, UserBuffer::Output, copy.target, copy.bytes)?;
+            stream.copy_accessible(target, source)?;
         }
-        told_and_heard(Kind::Done, sends && !is_own, takes && !is_own)
+        signal_and_wait(Kind::Done, sends && !is_local, receives && !is_local)
     }
 }
 
 /// Peers that a rank sends to or receives from, including the rank itself if it copies locally.
-fn peers(copies: &[Copied], member: u32) -> Vec<usize> {
-    let of_copy = |copy: &Copied| match (copy.from == member, copy.to == member) {
+fn peers(copies: &[CopyOperation], member: u32) -> Vec<usize> {
+    let of_copy = |copy: &CopyOperation| match (copy.from == member, copy.to == member) {
         (true, _) => Some(copy.to as usize),
         (false, true) => Some(copy.from as usize),
         (false, false) => None,
@@ -130,11 +135,11 @@ fn peers(copies: &[Copied], member: u32) -> Vec<usize> {
 }
 
 /// Merges adjacent copies between the same two ranks, which the schedule divides among channels.
-fn joined(mut copies: Vec<Copied>) -> Vec<Copied> {
+fn merge_adjacent(mut copies: Vec<CopyOperation>) -> Vec<CopyOperation> {
     copies.sort_unstable_by_key(|copy| (copy.from, copy.to, copy.source.0));
-    let mut all: Vec<Copied> = Vec::new();
+    let mut merged: Vec<CopyOperation> = Vec::new();
     for copy in copies {
-        match all.last_mut() {
+        match merged.last_mut() {
             Some(last)
                 if (last.from, last.to) == (copy.from, copy.to)
                     && last.source.0 + last.bytes.0 == copy.source.0
@@ -142,15 +147,15 @@ fn joined(mut copies: Vec<Copied>) -> Vec<Copied> {
             {
                 last.bytes.0 += copy.bytes.0;
             }
-            _ => all.push(copy),
+            _ => merged.push(copy),
         }
     }
-    all
+    merged
 }
 
 #[derive(Clone, Copy)]
 enum Kind {
-    Come,
+    Entered,
     Done,
 }
 
@@ -165,7 +170,7 @@ impl Executor for Copies<'_> {
     }
 
     fn enqueue(&self, member: usize, stream: &Stream) -> Result<(), ExecuteError> {
-        let Streams { begun, lanes } = &self.members[member];
+        let Streams { started: begun, lanes } = &self.members[member];
         stream.record(begun)?;
         for lane in lanes {
             lane.stream.wait_for(begun)?;
@@ -182,7 +187,7 @@ mod tests {
 
     #[test]
     fn adjacent_copies_are_merged() {
-        let copy = |from, source, to, target, bytes| Copied {
+        let copy = |from, source, to, target, bytes| CopyOperation {
             from,
             source: Bytes(source),
             to,
@@ -190,7 +195,7 @@ mod tests {
             bytes: Bytes(bytes),
         };
         let all = vec![copy(0, 8, 1, 108, 8), copy(0, 0, 1, 100, 8), copy(0, 16, 1, 200, 8), copy(0, 16, 2, 116, 8)];
-        assert_eq!(joined(all), [copy(0, 0, 1, 100, 16), copy(0, 16, 1, 200, 8), copy(0, 16, 2, 116, 8)]);
+        assert_eq!(merge_adjacent(all), [copy(0, 0, 1, 100, 16), copy(0, 16, 1, 200, 8), copy(0, 16, 2, 116, 8)]);
         assert_eq!(peers(&[copy(0, 0, 1, 0, 8), copy(2, 0, 0, 0, 8), copy(1, 0, 2, 0, 8)], 0), [1, 2]);
     }
 }

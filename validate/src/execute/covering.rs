@@ -7,11 +7,11 @@ const TRIES: u64 = 60;
 /// Returns cases (one level per factor) that together contain every pair of levels of two factors that occurs in any
 /// allowed case. Greedy and deterministic. `levels`: number of levels of each factor.
 #[must_use]
-pub fn covering(levels: &[usize], is_allowed: &dyn Fn(&[usize]) -> bool) -> Vec<Vec<usize>> {
+pub fn pairwise_cases(levels: &[usize], is_allowed: &dyn Fn(&[usize]) -> bool) -> Vec<Vec<usize>> {
     let mut open: Vec<(usize, usize, usize, usize)> = Vec::new();
-    for (a, &of_a) in levels.iter().enumerate() {
-        for (b, &of_b) in levels.iter().enumerate().skip(a + 1) {
-            open.extend((0..of_a).flat_map(|x| (0..of_b).map(move |y| (a, x, b, y))));
+    for (a, &levels_a) in levels.iter().enumerate() {
+        for (b, &levels_b) in levels.iter().enumerate().skip(a + 1) {
+            open.extend((0..levels_a).flat_map(|x| (0..levels_b).map(move |y| (a, x, b, y))));
         }
     }
     let has = |case: &[usize], &(a, x, b, y): &(usize, usize, usize, usize)| {
@@ -25,17 +25,17 @@ pub fn covering(levels: &[usize], is_allowed: &dyn Fn(&[usize]) -> bool) -> Vec<
                 break;
             }
             let mut case: Vec<usize> =
-                levels.iter().map(|&of| (step(&mut random) % of.max(1) as u64) as usize).collect();
+                levels.iter().map(|&count| (step(&mut random) % count.max(1) as u64) as usize).collect();
             for (factor, level) in [(a, x), (b, y)] {
-                if let Some(place) = case.get_mut(factor) {
-                    *place = level;
+                if let Some(slot) = case.get_mut(factor) {
+                    *slot = level;
                 }
             }
             if !is_allowed(&case) {
                 continue;
             }
             let new = open.iter().filter(|pair| has(&case, pair)).count();
-            if best.as_ref().is_none_or(|(most, _)| new > *most) {
+            if best.as_ref().is_none_or(|(covered, _)| new > *covered) {
                 best = Some((new, case));
             }
         }
@@ -69,7 +69,7 @@ mod tests {
         let levels = [5, 4, 3, 2];
         // The first level of the first factor occurs only with the first level of the second.
         let is_allowed = |case: &[usize]| case[0] != 0 || case[1] == 0;
-        let cases = covering(&levels, &is_allowed);
+        let cases = pairwise_cases(&levels, &is_allowed);
         assert!(cases.iter().all(|case| is_allowed(case)));
         for a in 0..4 {
             for b in a + 1..4 {
@@ -80,6 +80,6 @@ mod tests {
             }
         }
         assert!(cases.len() < 40, "{} cases", cases.len());
-        assert_eq!(cases, covering(&levels, &is_allowed));
+        assert_eq!(cases, pairwise_cases(&levels, &is_allowed));
     }
 }

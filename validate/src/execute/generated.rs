@@ -7,29 +7,29 @@ use fabricast_topologies::Bytes;
 use crate::cuda::{
     Arguments, Attribute, CudaError, DeviceMemory, Function, HostMemory, Launch, LaunchMode, Module, Stream, compile,
 };
-use crate::kernel::{Devices, GridShape, Kernel, Watch};
+use crate::kernel::{Devices, GridShape, Kernel, WaitMonitor};
 
-use super::{Buffers, ExecuteError, Executor, Job, Stage};
+use super::{Buffers, ExecuteError, Executor, Job, Testbed};
 
 /// Options of a kernel beyond its schedule.
 #[derive(Clone, Copy, Debug)]
-pub struct Wanted {
+pub struct KernelOptions {
     /// Numbers of blocks, threads and words. `None` for the shape that is fastest by measurement.
     pub shape: Option<GridShape>,
     /// Overlap of consecutive calls.
-    pub calls: Calls,
+    pub calls: CallOrder,
     /// Time limit of a wait of a thread block.
-    pub patience: Duration,
+    pub time_limit: Duration,
 }
 
 /// Order of consecutive calls on a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Calls {
+pub enum CallOrder {
     /// The next call is launched while the previous one runs, and begins when that one is complete. Requires compute
-    /// capability 9.0; otherwise as [`Self::Apart`].
+    /// capability 9.0; otherwise as [`Self::Sequential`].
     Overlap,
     /// Each call is launched after the previous one is complete.
-    Apart,
+    Sequential,
 }
 
 /// A kernel loaded on every GPU of a run, with the memory that it needs.
@@ -56,23 +56,23 @@ const OPTIONS: [&str; 1] = ["--std=c++17"];
 
 /// Largest number of blocks per rank if ranks have their own GPUs: one per multiprocessor, with some left for other
 /// kernels.
-const MOST_BLOCKS: u32 = 128;
+const MAX_BLOCKS: u32 = 128;
 
 impl Generated {
     /// Compiles the code that [`Generated::new`] needs into the cache.
     ///
     /// # Errors
     /// [`ExecuteError`] if the kernel does not compile.
-    pub fn compile_ahead(
-        stage: &Stage,
+    pub fn precompile(
+        testbed: &Testbed,
         buffers: &Buffers,
         job: &Job,
         kernel: &Kernel,
-        wanted: Wanted,
+        options: KernelOptions,
     ) -> Result<(), ExecuteError> {
-        let shape = wanted.shape.unwrap_or(kernel.shape(most_blocks(stage)?));
-        let variant = shape.variant(kernel.blocks(shape), kernel.alignment(&buffers.addresses(job)), stage.devices());
-        for context in stage.contexts() {
+        let shape = options.shape.unwrap_or(kernel.shape(max_blocks(testbed)?));
+        let variant = shape.variant(kernel.blocks(shape), kernel.alignment(&buffers.addresses(job)), testbed.devices());
+        for context in testbed.contexts() {
             let arch = context.device().arch()?;
             compile::compile(&kernel.text(job.op, variant, arch.number())?, arch, &OPTIONS)?;
         }
@@ -84,35 +84,38 @@ impl Generated {
     /// # Errors
     /// [`ExecuteError`] if the kernel does not compile, memory is exhausted, or its blocks cannot all be co-resident.
     pub fn new(
-        stage: &Stage,
+        testbed: &Testbed,
         buffers: &Buffers,
         job: &Job,
         kernel: Kernel,
-        wanted: Wanted,
+        options: KernelOptions,
     ) -> Result<Self, ExecuteError> {
-        let multiprocessors = stage.contexts()[0].device().attribute(Attribute::Multiprocessors)?.unsigned_abs();
-        let shape = wanted.shape.unwrap_or(kernel.shape(most_blocks(stage)?));
+        let multiprocessors = testbed.contexts()[0].device().attribute(Attribute::Multiprocessors)?.unsigned_abs();
+        let shape = options.shape.unwrap_or(kernel.shape(max_blocks(testbed)?));
         let arena = kernel.arena(shape);
-        let ranks = stage.ranks() as usize;
+        let ranks = testbed.ranks() as usize;
         let blocks = kernel.blocks(shape);
         let mut addresses = buffers.addresses(job);
         let (mut memory, mut records) = (Vec::new(), Vec::new());
         for (rank, address) in addresses.iter_mut().enumerate() {
-            let context = stage.context_of(rank);
-            let own = DeviceMemory::new(context, Bytes(arena.bytes))?;
+            let context = testbed.rank_context(rank);
+            let arena_memory = DeviceMemory::new(context, Bytes(arena.bytes))?;
             let stream = Stream::new(context)?;
-            stream.fill(own.all(), 0)?;
+            stream.fill(arena_memory.all(), 0)?;
             stream.synchronize()?;
-            address.arena = own.address().0;
-            memory.push(own);
+            address.arena = arena_memory.address().0;
+            memory.push(arena_memory);
             records.push(HostMemory::new(context, Bytes(u64::from(blocks) * 16))?);
         }
-        let variant = shape.variant(blocks, kernel.alignment(&addresses), stage.devices());
+        let variant = shape.variant(blocks, kernel.alignment(&addresses), testbed.devices());
         let mut parameters = Vec::with_capacity(ranks);
         for (rank, record) in records.iter().enumerate() {
-            let context = stage.context_of(rank);
-            let mut watch =
-                Watch { records: record.address().0, patience: wanted.patience.as_nanos() as u64, table: 0 };
+            let context = testbed.rank_context(rank);
+            let mut watch = WaitMonitor {
+                records: record.address().0,
+                time_limit_ns: options.time_limit.as_nanos() as u64,
+                table: 0,
+            };
             if kernel.table_entries() > 0 {
                 let table = DeviceMemory::new(context, Bytes(kernel.table_entries() * 8))?;
                 watch.table = table.address().0;
@@ -127,25 +130,25 @@ impl Generated {
             }
         }
         let mut members = Vec::new();
-        for (member, context) in stage.contexts().iter().enumerate() {
+        for (member, context) in testbed.contexts().iter().enumerate() {
             let arch = context.device().arch()?;
             let text = kernel.text(job.op, variant, arch.number())?;
             let module = Module::load(context, &compile::compile(&text, arch, &OPTIONS)?)?;
             let function = module.function("run_kernel")?;
-            let own: Vec<usize> = stage.ranks_of(member).collect();
-            let all_blocks = blocks * own.len() as u32;
-            let at_once = function.blocks_per_multiprocessor(shape.threads, Bytes(0))? * multiprocessors;
-            if all_blocks > at_once {
+            let member_ranks: Vec<usize> = testbed.member_ranks(member).collect();
+            let all_blocks = blocks * member_ranks.len() as u32;
+            let max_blocks = function.blocks_per_multiprocessor(shape.threads, Bytes(0))? * multiprocessors;
+            if all_blocks > max_blocks {
                 let (device, threads) = (context.ordinal(), shape.threads);
-                return Err(ExecuteError::TooManyBlocks { blocks: all_blocks, threads, device, most: at_once });
+                return Err(ExecuteError::TooManyBlocks { blocks: all_blocks, threads, device, max: max_blocks });
             }
-            let mode = match wanted.calls {
-                _ if own.len() > 1 => LaunchMode::Cooperative,
-                Calls::Overlap if arch.number() >= 90 => LaunchMode::Overlapping,
-                Calls::Overlap | Calls::Apart => LaunchMode::Plain,
+            let mode = match options.calls {
+                _ if member_ranks.len() > 1 => LaunchMode::Cooperative,
+                CallOrder::Overlap if arch.number() >= 90 => LaunchMode::Overlapping,
+                CallOrder::Overlap | CallOrder::Sequential => LaunchMode::Plain,
             };
-            let launch = Launch { mode, ..Launch::plain(all_blocks, shape.threads) };
-            let arguments = match stage.devices() {
+            let launch = Launch { mode, ..Launch::without_shared_memory(all_blocks, shape.threads) };
+            let arguments = match testbed.devices() {
                 Devices::Own => Arguments::new().bytes(&bytes(&parameters[member])),
                 Devices::Shared => {
                     let all: Vec<u64> = parameters.iter().flatten().copied().collect();
@@ -183,11 +186,11 @@ impl Generated {
 }
 
 /// Largest number of blocks per rank.
-fn most_blocks(stage: &Stage) -> Result<u32, CudaError> {
-    let multiprocessors = stage.contexts()[0].device().attribute(Attribute::Multiprocessors)?.unsigned_abs();
-    Ok(match stage.devices() {
-        Devices::Own => MOST_BLOCKS.min(multiprocessors),
-        Devices::Shared => (multiprocessors / stage.ranks().max(1)).max(1),
+fn max_blocks(testbed: &Testbed) -> Result<u32, CudaError> {
+    let multiprocessors = testbed.contexts()[0].device().attribute(Attribute::Multiprocessors)?.unsigned_abs();
+    Ok(match testbed.devices() {
+        Devices::Own => MAX_BLOCKS.min(multiprocessors),
+        Devices::Shared => (multiprocessors / testbed.ranks().max(1)).max(1),
     })
 }
 
@@ -205,7 +208,7 @@ impl Executor for Generated {
         Ok(unsafe { function.launch(stream, *launch, arguments) }?)
     }
 
-    fn lost(&self) -> Vec<String> {
+    fn timed_out_waits(&self) -> Vec<String> {
         let mut lost: Vec<(usize, String, String, u32)> = Vec::new();
         for (rank, record) in self.records.iter().enumerate() {
             for block in 0..self.kernel.blocks(self.shape) {
@@ -213,20 +216,20 @@ impl Executor for Generated {
                 if word(0) == 0 {
                     continue;
                 }
-                let what = self.kernel.waiting_for(rank as u32, word(2));
-                match lost.iter_mut().find(|one| one.0 == rank && one.1 == what) {
-                    Some(one) => one.3 += 1,
+                let description = self.kernel.describe_wait(rank as u32, word(2));
+                match lost.iter_mut().find(|wait| wait.0 == rank && wait.1 == description) {
+                    Some(wait) => wait.3 += 1,
                     None => {
                         let (channel, part) = (block / self.shape.split, block % self.shape.split);
-                        lost.push((rank, what, format!("channel {channel}.{part}, tile {}", word(3)), 0));
+                        lost.push((rank, description, format!("channel {channel}.{part}, tile {}", word(3)), 0));
                     }
                 }
             }
         }
-        let told = |(rank, what, place, others): (usize, String, String, u32)| match others {
-            0 => format!("rank {rank} ({place}) {what}"),
-            _ => format!("rank {rank} ({place} and {others} more blocks) {what}"),
+        let describe = |(rank, description, location, more): (usize, String, String, u32)| match more {
+            0 => format!("rank {rank} ({location}) {description}"),
+            _ => format!("rank {rank} ({location} and {more} more blocks) {description}"),
         };
-        lost.into_iter().map(told).collect()
+        lost.into_iter().map(describe).collect()
     }
 }

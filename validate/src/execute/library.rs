@@ -10,7 +10,7 @@ use crate::cuda::{DeviceAddress, Stream, Watchdog, team};
 use crate::kernel::{Devices, UserBuffer};
 use crate::nccl::{Communicator, Config, Forced, Nccl, NcclError, NcclVersion, Operands, Operation};
 
-use super::{Buffers, ExecuteError, Executor, Job, Stage};
+use super::{Buffers, ExecuteError, Executor, Job, Testbed};
 
 /// Choice of NCCL's algorithm.
 #[derive(Clone, Copy, Debug)]
@@ -38,8 +38,13 @@ impl Library {
     ///
     /// # Errors
     /// Ranks that share a GPU, an environment that was not reserved, or a failing call.
-    pub fn new(stage: &Stage, nccl: &Arc<Nccl>, choice: Choice<'_>, watchdog: &Watchdog) -> Result<Self, ExecuteError> {
-        if stage.devices() == Devices::Shared && stage.ranks() > 1 {
+    pub fn new(
+        testbed: &Testbed,
+        nccl: &Arc<Nccl>,
+        choice: Choice<'_>,
+        watchdog: &Watchdog,
+    ) -> Result<Self, ExecuteError> {
+        if testbed.devices() == Devices::Shared && testbed.ranks() > 1 {
             return Err(unsupported("its ranks need a GPU each"));
         }
         // The number of channels is set per communicator, because NCCL reads its variables once per process.
@@ -50,16 +55,16 @@ impl Library {
         let config = Config { min_blocks: blocks, max_blocks: blocks };
         let make = || {
             let id = nccl.unique_id()?;
-            team::run(stage.contexts(), watchdog, |member| -> Result<Communicator, ExecuteError> {
-                let mut made = Communicator::new(nccl, member.context, id, member.rank, member.size, config)?;
+            team::run(testbed.contexts(), watchdog, |member| -> Result<Communicator, ExecuteError> {
+                let mut communicator = Communicator::new(nccl, member.context, id, member.rank, member.size, config)?;
                 if let Choice::Windows(buffers) = choice {
-                    buffers.windows(member.rank).into_iter().try_for_each(|memory| made.register(memory))?;
+                    buffers.windows(member.rank).into_iter().try_for_each(|memory| communicator.register(memory))?;
                 }
-                Ok(made)
+                Ok(communicator)
             })
         };
-        let made = forced.around(make).map_err(|error| unsupported(&error.to_string()))??;
-        Ok(Self { nccl: Arc::clone(nccl), communicators: made.into_iter().map(Mutex::new).collect() })
+        let communicators = forced.with_environment(make).map_err(|error| unsupported(&error.to_string()))??;
+        Ok(Self { nccl: Arc::clone(nccl), communicators: communicators.into_iter().map(Mutex::new).collect() })
     }
 
     /// Version of NCCL.
@@ -72,7 +77,7 @@ impl Library {
     ///
     /// # Errors
     /// NCCL does not support the collective, or its use in place.
-    pub fn of<'a>(&'a self, buffers: &'a Buffers, job: &'a Job) -> Result<impl Executor + 'a, ExecuteError> {
+    pub fn executor<'a>(&'a self, buffers: &'a Buffers, job: &'a Job) -> Result<impl Executor + 'a, ExecuteError> {
         use Collective as C;
         match job.header.call.collective {
             C::AllToAllV | C::Barrier => Err(unsupported("it has no such collective")),
@@ -118,44 +123,54 @@ impl Executor for Call<'_> {
         let (size, ranks) = (dtype.size().0, u64::from(call.ranks.max(1)));
         let total = header.layout.bytes().0;
         let block = Bytes(total / ranks);
-        let (count, all) = ((block.0 / size) as usize, (total / size) as usize);
-        let own = Bytes(block.0 * member as u64);
-        let at = |start: DeviceAddress, peer: u64| start.plus(Bytes(block.0 * peer));
+        let (count, total_count) = ((block.0 / size) as usize, (total / size) as usize);
+        let rank_offset = Bytes(block.0 * member as u64);
+        let block_address = |start: DeviceAddress, peer: u64| start.plus(Bytes(block.0 * peer));
         if self.job.in_place() {
             match call.collective {
-                Collective::AllGather | Collective::Gather => input = output.plus(own),
-                Collective::ReduceScatter | Collective::Scatter => output = input.plus(own),
+                Collective::AllGather | Collective::Gather => input = output.plus(rank_offset),
+                Collective::ReduceScatter | Collective::Scatter => output = input.plus(rank_offset),
                 _ => {}
             }
         }
         let (root, me, peers) = (call.root.0 as usize, member, communicator.size());
         let nccl = &self.library.nccl;
-        let of = |count| Operands { input, output, count, dtype: *dtype };
+        let operands = |count| Operands { input, output, count, dtype: *dtype };
         // SAFETY: the addresses are those of the job's buffers, as long as its header states, and outlive the stream's
         // work.
         unsafe {
             match call.collective {
-                Collective::AllReduce => communicator.collective(stream, Operation::AllReduce(*op), of(all)),
-                Collective::AllGather => communicator.collective(stream, Operation::AllGather, of(count)),
-                Collective::ReduceScatter => communicator.collective(stream, Operation::ReduceScatter(*op), of(count)),
-                Collective::Broadcast => communicator.collective(stream, Operation::Broadcast(root), of(all)),
-                Collective::Reduce => communicator.collective(stream, Operation::Reduce(*op, root), of(all)),
-                Collective::AllToAll => communicator.all_to_all(stream, of(count)),
+                Collective::AllReduce => {
+                    communicator.collective(stream, Operation::AllReduce(*op), operands(total_count))
+                }
+                Collective::AllGather => communicator.collective(stream, Operation::AllGather, operands(count)),
+                Collective::ReduceScatter => {
+                    communicator.collective(stream, Operation::ReduceScatter(*op), operands(count))
+                }
+                Collective::Broadcast => {
+                    communicator.collective(stream, Operation::Broadcast(root), operands(total_count))
+                }
+                Collective::Reduce => {
+                    communicator.collective(stream, Operation::Reduce(*op, root), operands(total_count))
+                }
+                Collective::AllToAll => communicator.all_to_all(stream, operands(count)),
                 Collective::Gather => nccl.group(|| {
                     communicator.send(stream, input, count, *dtype, root)?;
                     let from = if me == root { 0..peers } else { 0..0 };
-                    from.into_iter()
-                        .try_for_each(|peer| communicator.recv(stream, at(output, peer as u64), count, *dtype, peer))
+                    from.into_iter().try_for_each(|peer| {
+                        communicator.recv(stream, block_address(output, peer as u64), count, *dtype, peer)
+                    })
                 }),
                 Collective::Scatter => nccl.group(|| {
                     let to = if me == root { 0..peers } else { 0..0 };
-                    to.into_iter()
-                        .try_for_each(|peer| communicator.send(stream, at(input, peer as u64), count, *dtype, peer))?;
+                    to.into_iter().try_for_each(|peer| {
+                        communicator.send(stream, block_address(input, peer as u64), count, *dtype, peer)
+                    })?;
                     communicator.recv(stream, output, count, *dtype, root)
                 }),
                 Collective::SendRecv => nccl.group(|| {
-                    communicator.send(stream, input, all, *dtype, (me + 1) % peers)?;
-                    communicator.recv(stream, output, all, *dtype, (me + peers - 1) % peers)
+                    communicator.send(stream, input, total_count, *dtype, (me + 1) % peers)?;
+                    communicator.recv(stream, output, total_count, *dtype, (me + peers - 1) % peers)
                 }),
                 Collective::AllToAllV | Collective::Barrier => Ok::<(), NcclError>(()),
             }?;

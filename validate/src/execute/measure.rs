@@ -12,8 +12,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::cuda::{Event, Graph, Member, Stream, Watchdog, team};
 
-use super::contents::{Met, Noted};
-use super::{Buffers, Contents, ExecuteError, Executor, Job, Stage};
+use super::contents::{RecordedErrors, WrongElement};
+use super::{Buffers, Contents, ExecuteError, Executor, Job, Testbed};
 
 /// Extent of a measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -47,7 +47,7 @@ pub struct Times {
 /// # Errors
 /// A wrong result, a hang, or a failing driver call.
 pub fn check(
-    stage: &Stage,
+    testbed: &Testbed,
     buffers: &Buffers,
     job: &Job,
     executor: &dyn Executor,
@@ -55,8 +55,8 @@ pub fn check(
     rounds: &[u32],
     seed: u64,
 ) -> Result<(), ExecuteError> {
-    team::run(stage.contexts(), watchdog, |member: &Member<'_>| {
-        check_one(member, stage.ranks_of(member.rank), buffers, job, executor, rounds, seed)
+    team::run(testbed.contexts(), watchdog, |member: &Member<'_>| {
+        check_one(member, testbed.member_ranks(member.rank), buffers, job, executor, rounds, seed)
     })
     .map(|_: Vec<()>| ())
 }
@@ -79,7 +79,7 @@ pub(super) fn check_one(
             contents.prepare(rank, seed, &stream)?;
         }
         wait(member, &stream, executor)?;
-        member.meet()?;
+        member.barrier()?;
         // In place, a second call would start from the first one's result.
         let calls = if job.in_place() { 1 } else { calls };
         for _ in 0..calls {
@@ -87,11 +87,11 @@ pub(super) fn check_one(
         }
         wait(member, &stream, executor)?;
         // If another rank hangs, a wrong result of this one is only the consequence.
-        member.meet()?;
+        member.barrier()?;
         for rank in ranks.clone() {
             contents.check(rank, seed, &stream)?;
         }
-        member.meet()?;
+        member.barrier()?;
     }
     Ok(())
 }
@@ -101,8 +101,8 @@ pub(super) fn check_one(
 ///
 /// # Errors
 /// A wrong result, a hang, or a failing driver call.
-pub fn streak(
-    stage: &Stage,
+pub fn check_series(
+    testbed: &Testbed,
     buffers: &Buffers,
     job: &Job,
     executor: &dyn Executor,
@@ -110,14 +110,14 @@ pub fn streak(
     calls: u32,
     seed: u64,
 ) -> Result<(), ExecuteError> {
-    team::run(stage.contexts(), watchdog, |member: &Member<'_>| {
-        streak_one(member, stage.ranks_of(member.rank), buffers, job, executor, calls, seed)
+    team::run(testbed.contexts(), watchdog, |member: &Member<'_>| {
+        check_member_series(member, testbed.member_ranks(member.rank), buffers, job, executor, calls, seed)
     })
     .map(|_: Vec<()>| ())
 }
 
-/// One member's part of a [`streak`].
-pub(super) fn streak_one(
+/// One member's part of a [`check_series`].
+pub(super) fn check_member_series(
     member: &Member<'_>,
     ranks: Range<usize>,
     buffers: &Buffers,
@@ -127,12 +127,12 @@ pub(super) fn streak_one(
     seed: u64,
 ) -> Result<(), ExecuteError> {
     /// Number of calls enqueued between two waits of the host.
-    const AT_ONCE: u32 = 100;
+    const MAX_ENQUEUED_CALLS: u32 = 100;
     let stream = Stream::new(member.context)?;
     let contents = Contents::new(member.context, &stream, job, buffers)?;
-    contents.forget(&stream)?;
+    contents.clear_errors(&stream)?;
     wait(member, &stream, executor)?;
-    member.meet()?;
+    member.barrier()?;
     let seed_of = |call: u32| seed.wrapping_add(0x9e37_79b9_7f4a_7c15_u64.wrapping_mul(u64::from(call) + 1));
     for call in 0..calls {
         for rank in ranks.clone() {
@@ -142,22 +142,24 @@ pub(super) fn streak_one(
         for rank in ranks.clone() {
             contents.compare(rank, seed_of(call), &stream)?;
         }
-        if (call + 1) % AT_ONCE == 0 {
+        if (call + 1) % MAX_ENQUEUED_CALLS == 0 {
             wait(member, &stream, executor)?;
         }
     }
     wait(member, &stream, executor)?;
-    if let Some(Noted { count, met: Met { index, found, expected, seed }, .. }) = contents.wrong(&stream)? {
+    if let Some(RecordedErrors { count, example: WrongElement { index, found, expected, seed }, .. }) =
+        contents.wrong(&stream)?
+    {
         let call = (0..calls).find(|&call| seed_of(call) == seed).unwrap_or(calls);
-        return Err(ExecuteError::WrongAmong { rank: member.rank, calls, call, index, count, found, expected });
+        return Err(ExecuteError::WrongInSeries { rank: member.rank, calls, call, index, count, found, expected });
     }
-    Ok(member.meet()?)
+    Ok(member.barrier()?)
 }
 
 fn wait(member: &Member<'_>, stream: &Stream, executor: &dyn Executor) -> Result<(), ExecuteError> {
     let waited = member.watchdog.wait_for(stream, &|| executor.waiting(member.rank));
-    let lost = executor.lost();
-    if lost.is_empty() { Ok(waited?) } else { Err(ExecuteError::Lost(lost)) }
+    let lost = executor.timed_out_waits();
+    if lost.is_empty() { Ok(waited?) } else { Err(ExecuteError::WaitTimeout(lost)) }
 }
 
 /// Measures the times of calls.
@@ -165,20 +167,21 @@ fn wait(member: &Member<'_>, stream: &Stream, executor: &dyn Executor) -> Result
 /// # Errors
 /// A hang, or a failing driver call.
 pub fn measure(
-    stage: &Stage,
+    testbed: &Testbed,
     executor: &dyn Executor,
     watchdog: &Watchdog,
     effort: Effort,
 ) -> Result<Times, ExecuteError> {
-    team::run(stage.contexts(), watchdog, |member| measure_one(member, executor, effort)).map(|all| Times::of(&all))
+    team::run(testbed.contexts(), watchdog, |member| measure_one(member, executor, effort))
+        .map(|times| Times::from_members(&times))
 }
 
 impl Times {
     /// Combines the measurements of all members: the slowest member determines each trial.
-    pub(super) fn of(by_member: &[Raw]) -> Self {
-        let slowest = |of: fn(&Raw) -> &Vec<Picos>| -> Vec<Picos> {
-            let count = by_member.iter().map(|raw| of(raw).len()).min().unwrap_or(0);
-            (0..count).filter_map(|i| by_member.iter().filter_map(|raw| of(raw).get(i)).max().copied()).collect()
+    pub(super) fn from_members(by_member: &[MemberTimes]) -> Self {
+        let slowest = |select: fn(&MemberTimes) -> &Vec<Picos>| -> Vec<Picos> {
+            let count = by_member.iter().map(|raw| select(raw).len()).min().unwrap_or(0);
+            (0..count).filter_map(|i| by_member.iter().filter_map(|raw| select(raw).get(i)).max().copied()).collect()
         };
         let graphs = slowest(|raw| &raw.graph);
         Self {
@@ -192,7 +195,7 @@ impl Times {
 
 /// Measurements of one member.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Raw {
+pub(super) struct MemberTimes {
     stream: Vec<Picos>,
     graph: Vec<Picos>,
     singles: Vec<Picos>,
@@ -206,27 +209,31 @@ fn quantile(mut values: Vec<Picos>, part: f64) -> Option<Picos> {
 
 /// One member's part of a [`measure`].
 #[expect(unsafe_code, reason = "captures graphs")]
-pub(super) fn measure_one(member: &Member<'_>, executor: &dyn Executor, effort: Effort) -> Result<Raw, ExecuteError> {
+pub(super) fn measure_one(
+    member: &Member<'_>,
+    executor: &dyn Executor,
+    effort: Effort,
+) -> Result<MemberTimes, ExecuteError> {
     let stream = Stream::new(member.context)?;
     let (start, end) = (Event::timing(member.context)?, Event::timing(member.context)?);
-    let mut raw = Raw::default();
+    let mut raw = MemberTimes::default();
     let calls = effort.calls.max(1);
     let timed = |enqueue: &dyn Fn() -> Result<(), ExecuteError>, over: u32| -> Result<Picos, ExecuteError> {
-        member.meet()?;
+        member.barrier()?;
         stream.record(&start)?;
         enqueue()?;
         stream.record(&end)?;
         wait(member, &stream, executor)?;
         Ok(Picos(end.since(&start)?.0 / u64::from(over.max(1))))
     };
-    let many = || (0..calls).try_for_each(|_| executor.enqueue(member.rank, &stream));
+    let enqueue_calls = || (0..calls).try_for_each(|_| executor.enqueue(member.rank, &stream));
     let warm = || (0..effort.warm).try_for_each(|_| executor.enqueue(member.rank, &stream));
     timed(&warm, effort.warm)?;
     for _ in 0..effort.trials.div_ceil(2) {
-        raw.stream.push(timed(&many, calls)?);
+        raw.stream.push(timed(&enqueue_calls, calls)?);
     }
     // SAFETY: executors own or borrow the memory of their calls as long as they live (`Executor`).
-    let graph = unsafe { Graph::capture(&stream, &many) }?;
+    let graph = unsafe { Graph::capture(&stream, &enqueue_calls) }?;
     graph.upload(&stream)?;
     let launched = || Ok(graph.launch(&stream)?);
     timed(&launched, calls)?;
@@ -236,14 +243,14 @@ pub(super) fn measure_one(member: &Member<'_>, executor: &dyn Executor, effort: 
     if effort.singles > 0 {
         let call = || executor.enqueue(member.rank, &stream);
         // SAFETY: as above.
-        let one = unsafe { Graph::capture(&stream, &call) }?;
-        one.upload(&stream)?;
+        let single_call = unsafe { Graph::capture(&stream, &call) }?;
+        single_call.upload(&stream)?;
         let count = effort.singles as usize + 1;
         let events = (0..count).map(|_| Event::timing(member.context)).collect::<Result<Vec<_>, _>>()?;
-        member.meet()?;
+        member.barrier()?;
         for (i, event) in events.iter().enumerate() {
             if i > 0 {
-                one.launch(&stream)?;
+                single_call.launch(&stream)?;
             }
             stream.record(event)?;
         }
@@ -254,6 +261,6 @@ pub(super) fn measure_one(member: &Member<'_>, executor: &dyn Executor, effort: 
             }
         }
     }
-    member.meet()?;
+    member.barrier()?;
     Ok(raw)
 }

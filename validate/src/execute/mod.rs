@@ -22,7 +22,7 @@ mod generated;
 mod library;
 mod measure;
 pub mod nvshmem;
-mod stage;
+mod testbed;
 
 use fabricast_sim::schedule::{BufferUse, DataType, Header, ReduceOp};
 use fabricast_topologies::Bytes;
@@ -30,11 +30,11 @@ use fabricast_topologies::Bytes;
 pub use buffers::Buffers;
 pub use contents::Contents;
 pub use copies::Copies;
-pub use covering::covering;
-pub use generated::{Calls, Generated, Wanted};
+pub use covering::pairwise_cases;
+pub use generated::{CallOrder, Generated, KernelOptions};
 pub use library::{Choice, Library};
-pub use measure::{Effort, Times, check, measure, streak};
-pub use stage::Stage;
+pub use measure::{Effort, Times, check, check_series, measure};
+pub use testbed::Testbed;
 
 use crate::cuda::{CompileError, CudaError, Stream, team::Consequence};
 use crate::kernel::KernelError;
@@ -81,7 +81,7 @@ pub trait Executor: Sync {
     }
 
     /// Descriptions of the waits that timed out. Empty if there are none.
-    fn lost(&self) -> Vec<String> {
+    fn timed_out_waits(&self) -> Vec<String> {
         Vec::new()
     }
 }
@@ -121,7 +121,7 @@ pub enum ExecuteError {
         gpus: usize,
     },
     /// The thread blocks cannot all be co-resident.
-    #[error("{blocks} thread blocks of {threads} threads wait for each other, and GPU {device} runs {most} at once")]
+    #[error("{blocks} thread blocks of {threads} threads wait for each other, and GPU {device} runs {max} at once")]
     TooManyBlocks {
         /// Requested blocks.
         blocks: u32,
@@ -130,17 +130,17 @@ pub enum ExecuteError {
         /// Ordinal of the GPU.
         device: usize,
         /// Largest number of co-resident blocks.
-        most: u32,
+        max: u32,
     },
     /// Thread blocks timed out while waiting.
     #[error("nothing came for too long: {}", .0.join("; "))]
-    Lost(Vec<String>),
+    WaitTimeout(Vec<String>),
     /// A result in a series of calls is wrong.
     #[error(
         "wrong results: of {calls} calls one after the other {count} elements of rank {rank}, first in call {call} element {index}: \
          found {found:#x}, expected {expected:#x}"
     )]
-    WrongAmong {
+    WrongInSeries {
         /// The rank.
         rank: usize,
         /// Number of calls.
@@ -194,7 +194,7 @@ impl Consequence for ExecuteError {
 
 /// Rounds the bytes of a call down to whole elements, and to equal blocks in collectives that have blocks.
 #[must_use]
-pub fn whole_bytes(
+pub fn round_to_elements(
     collective: fabricast_sim::schedule::Collective,
     bytes: Bytes,
     ranks: u32,

@@ -8,11 +8,11 @@
 //! ```
 
 use super::body::Operand;
-use super::program::Place;
+use super::program::UserChunk;
 use super::{Alignment, GridShape, Kernel, UserBuffer};
 
 /// Bytes of kernel parameters that every driver supports (CUDA C Programming Guide, kernel parameters).
-const MOST_PARAMETERS: u64 = 4096;
+const MAX_PARAMETER_BYTES: u64 = 4096;
 
 /// Layout of a rank's arena: byte offsets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,11 +38,11 @@ pub struct Addresses {
 
 /// Further parameters of a rank's kernel.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Watch {
+pub struct WaitMonitor {
     /// Device address of the records of waiting blocks: four 32-bit words per block of the rank.
     pub records: u64,
     /// Time limit of a wait in nanoseconds.
-    pub patience: u64,
+    pub time_limit_ns: u64,
     /// Address of the operand table, if the operands are not kernel parameters; otherwise unused.
     pub table: u64,
 }
@@ -64,7 +64,7 @@ impl Kernel {
     pub(super) fn embedded_rows(&self) -> u64 {
         let rows = (0..self.ranks()).map(|rank| self.row_entries(rank)).max().unwrap_or(0);
         let fixed = u64::from(self.ranks()) + 13;
-        if (rows + fixed) * 8 <= MOST_PARAMETERS { rows.max(1) } else { 0 }
+        if (rows + fixed) * 8 <= MAX_PARAMETER_BYTES { rows.max(1) } else { 0 }
     }
 
     fn row_entries(&self, rank: u32) -> u64 {
@@ -76,20 +76,20 @@ impl Kernel {
     #[must_use]
     pub fn alignment(&self, addresses: &[Addresses]) -> Alignment {
         let ranks = addresses.len() as u32;
-        let all = (0..ranks).all(|rank| {
+        let is_aligned = (0..ranks).all(|rank| {
             self.rounds.iter().flat_map(|round| &round.rows[rank as usize].1).all(|operand| match *operand {
                 Operand::User { rank, place } => self.user(rank, place, addresses).is_multiple_of(16),
                 _ => true,
             })
         });
-        if all { Alignment::Vectors } else { Alignment::Bytes }
+        if is_aligned { Alignment::Vectors } else { Alignment::Bytes }
     }
 
-    fn user(&self, rank: u32, place: Place, addresses: &[Addresses]) -> u64 {
-        let of = addresses.get(rank as usize).copied().unwrap_or_default();
+    fn user(&self, rank: u32, place: UserChunk, addresses: &[Addresses]) -> u64 {
+        let buffers = addresses.get(rank as usize).copied().unwrap_or_default();
         let (base, buffer, chunk) = match place {
-            Place::Input(chunk) => (of.input, UserBuffer::Input, chunk),
-            Place::Output(chunk) => (of.output, UserBuffer::Output, chunk),
+            UserChunk::Input(chunk) => (buffers.input, UserBuffer::Input, chunk),
+            UserChunk::Output(chunk) => (buffers.output, UserBuffer::Output, chunk),
         };
         base + self.cut.start(chunk) - self.extent(rank, buffer).0
     }
@@ -108,10 +108,11 @@ impl Kernel {
                 table.push(round.words);
                 table.extend(operands.iter().map(|operand| match *operand {
                     Operand::User { rank, place } => self.user(rank, place, addresses),
-                    Operand::Bytes { place } => self.bytes(place),
+                    Operand::Bytes { chunk: place } => self.bytes(place),
                     Operand::Slot { message } => {
-                        let to = addresses.get(self.receivers[message as usize] as usize).copied().unwrap_or_default();
-                        to.arena + arena.slots + self.slots[message as usize].0
+                        let receiver =
+                            addresses.get(self.receivers[message as usize] as usize).copied().unwrap_or_default();
+                        receiver.arena + arena.slots + self.slots[message as usize].0
                     }
                     Operand::Words { message } => self.slots[message as usize].1,
                     Operand::Peer { rank } => rank.into(),
@@ -131,12 +132,12 @@ impl Kernel {
         rank: u32,
         shape: GridShape,
         addresses: &[Addresses],
-        watch: Watch,
+        watch: WaitMonitor,
     ) -> (Vec<u64>, Option<Vec<u64>>) {
         let set = |sets: &[u64]| sets.get(rank as usize).copied().unwrap_or(0);
-        let mut all: Vec<u64> = addresses.iter().map(|of| of.arena).collect();
-        let sets = [set(&self.tell), set(&self.enter), set(&self.close)];
-        all.extend([watch.table, watch.records, watch.patience]);
+        let mut all: Vec<u64> = addresses.iter().map(|rank_addresses| rank_addresses.arena).collect();
+        let sets = [set(&self.notify_on_entry), set(&self.wait_before_start), set(&self.wait_before_exit)];
+        all.extend([watch.table, watch.records, watch.time_limit_ns]);
         all.extend(sets);
         let arena = self.arena(shape);
         all.push(rank.into());
@@ -146,7 +147,7 @@ impl Kernel {
             arena.slot_bytes,
             self.items(shape),
             shape.split.into(),
-            shape.together.max(1).into(),
+            shape.tiles_per_phase.max(1).into(),
         ]);
         let mut table = self.table(rank, shape, addresses);
         let embedded = self.embedded_rows();
@@ -159,16 +160,16 @@ impl Kernel {
         (all, None)
     }
 
-    /// Description of the wait for operand `at` of a rank's table.
+    /// Description of the wait for operand `index` of a rank's table.
     #[must_use]
-    pub fn waiting_for(&self, rank: u32, at: u32) -> String {
+    pub fn describe_wait(&self, rank: u32, index: u32) -> String {
         let mut before = u32::from(self.header.channels.max(1));
         for channel in 0..self.header.channels.max(1) {
             for round in self.rounds.iter().filter(|round| round.channel == channel) {
                 let Some((_, operands)) = round.rows.get(rank as usize) else { continue };
-                let found = at.checked_sub(before + 2).and_then(|i| operands.get(i as usize));
+                let operand = index.checked_sub(before + 2).and_then(|i| operands.get(i as usize));
                 before += 2 + operands.len() as u32;
-                match found {
+                match operand {
                     Some(Operand::Slot { message }) => {
                         let from = self.senders.get(*message as usize).copied().unwrap_or_default();
                         let operation = self.operations.get(*message as usize).copied().unwrap_or_default();
@@ -181,13 +182,13 @@ impl Kernel {
                 }
             }
         }
-        format!("waits for rank {at} to enter")
+        format!("waits for rank {index} to enter")
     }
 
     /// Number of entries of the table at `watch.table`; 0 if the operands are kernel parameters.
     #[must_use]
     pub fn table_entries(&self) -> u64 {
-        let most = (0..self.ranks()).map(|rank| self.row_entries(rank)).max().unwrap_or(0);
-        if self.embedded_rows() == 0 { most } else { 0 }
+        let max_entries = (0..self.ranks()).map(|rank| self.row_entries(rank)).max().unwrap_or(0);
+        if self.embedded_rows() == 0 { max_entries } else { 0 }
     }
 }

@@ -4,8 +4,8 @@
 use rustc_hash::FxHashMap;
 
 use super::exchange::Exchange;
-use super::moves::Moves;
-use super::program::{Instruction, Place, Program, Value};
+use super::local_operations::Moves;
+use super::program::{Instruction, Program, UserChunk, Value};
 use super::{Carrier, KernelError};
 
 /// A line of code. Operands are indexed in the order in which lines use them.
@@ -18,7 +18,7 @@ pub(super) enum Line {
     /// Writes to a slot of a peer. Operands: address and, if message sizes differ, number of words.
     Send { value: Value, operand: u32 },
     /// Reads a slot. Operands as for `Send`.
-    Take { value: Value, operand: u32 },
+    Receive { value: Value, operand: u32 },
     /// Combines two values.
     Reduce { value: Value, left: Value, right: Value },
     /// Creates a value without contents.
@@ -34,9 +34,9 @@ pub(super) enum Line {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Operand {
     /// Address of a chunk of a rank.
-    User { rank: u32, place: Place },
+    User { rank: u32, place: UserChunk },
     /// Bytes of the chunk.
-    Bytes { place: Place },
+    Bytes { chunk: UserChunk },
     /// Slot of a message.
     Slot { message: u32 },
     /// Words of a message.
@@ -62,15 +62,15 @@ impl Body {
         self.operands.len() as u32 - 1
     }
 
-    fn user(&mut self, rank: u32, place: Place) -> u32 {
+    fn user(&mut self, rank: u32, place: UserChunk) -> u32 {
         let operand = self.operand(Operand::User { rank, place });
-        self.operand(Operand::Bytes { place });
+        self.operand(Operand::Bytes { chunk: place });
         operand
     }
 
     fn slot(&mut self, message: u32, sizes: Sizes) -> u32 {
         let operand = self.operand(Operand::Slot { message });
-        if sizes == Sizes::Differ {
+        if sizes == Sizes::Mixed {
             self.operand(Operand::Words { message });
         }
         operand
@@ -81,9 +81,9 @@ impl Body {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Sizes {
     /// All messages are sent in the same number of words.
-    Alike,
+    Uniform,
     /// Each message has its own number of words.
-    Differ,
+    Mixed,
 }
 
 /// The bodies of all ranks in a round.
@@ -137,19 +137,19 @@ fn packets(program: &Program, rank: u32, sizes: Sizes) -> Body {
         }
     }
     // Receives since the last send are moved in front of the work on them.
-    let mut takes_at = body.lines.len();
+    let mut receive_index = body.lines.len();
     for instruction in &program.instructions {
         match *instruction {
             Instruction::Load { .. } => {}
             Instruction::Send { message, value } => {
                 let operand = body.slot(message, sizes);
                 body.lines.push(Line::Send { value, operand });
-                takes_at = body.lines.len();
+                receive_index = body.lines.len();
             }
             Instruction::Receive { message, value } => {
                 let operand = body.slot(message, sizes);
-                body.lines.insert(takes_at, Line::Take { value, operand });
-                takes_at += 1;
+                body.lines.insert(receive_index, Line::Receive { value, operand });
+                receive_index += 1;
             }
             Instruction::Reduce { value, left, right } => body.lines.push(Line::Reduce { value, left, right }),
             Instruction::Store { place, value } => {
@@ -173,9 +173,9 @@ fn flags(
     let mut body = Body::default();
     let mut pending: Vec<u32> = Vec::new();
     // Number of flushes of every rank that were already waited for.
-    let mut seen: FxHashMap<u32, u32> = FxHashMap::default();
+    let mut waited: FxHashMap<u32, u32> = FxHashMap::default();
     let is_used = |value: Value| {
-        program.instructions.iter().any(|other| match *other {
+        program.instructions.iter().any(|candidate| match *candidate {
             Instruction::Send { value: used, .. } | Instruction::Store { value: used, .. } => used == value,
             Instruction::Reduce { left, right, .. } => left == value || right == value,
             _ => false,
@@ -206,8 +206,8 @@ fn flags(
             Instruction::Receive { message, value } => {
                 flush(&mut body, &mut pending);
                 let flush = *flushed.get(&message).ok_or(KernelError::Deadlock)?;
-                if seen.get(&moves.messages[message as usize].from).is_none_or(|&seen| seen <= flush) {
-                    wait(&mut body, moves, &program.instructions[i..], flushed, &mut seen)?;
+                if waited.get(&moves.messages[message as usize].from).is_none_or(|&waited| waited <= flush) {
+                    wait(&mut body, moves, &program.instructions[i..], flushed, &mut waited)?;
                 }
                 match exchange.direct[message as usize] {
                     Some(place) if is_used(value) => {
@@ -217,7 +217,7 @@ fn flags(
                     Some(_) => {}
                     None => {
                         let operand = body.slot(message, sizes);
-                        body.lines.push(Line::Take { value, operand });
+                        body.lines.push(Line::Receive { value, operand });
                     }
                 }
             }
@@ -249,21 +249,21 @@ fn flush(body: &mut Body, pending: &mut Vec<u32>) {
 fn wait(
     body: &mut Body,
     moves: &Moves,
-    ahead: &[Instruction],
+    remaining: &[Instruction],
     flushed: &FxHashMap<u32, u32>,
-    seen: &mut FxHashMap<u32, u32>,
+    waited: &mut FxHashMap<u32, u32>,
 ) -> Result<(), KernelError> {
     let mut awaited: Vec<(u32, u32)> = Vec::new();
-    for instruction in ahead.iter().take_while(|one| !matches!(one, Instruction::Send { .. })) {
+    for instruction in remaining.iter().take_while(|entry| !matches!(entry, Instruction::Send { .. })) {
         let Instruction::Receive { message, .. } = *instruction else { continue };
         let (from, flush) =
             (moves.messages[message as usize].from, *flushed.get(&message).ok_or(KernelError::Deadlock)?);
-        if seen.get(&from).is_some_and(|&seen| seen > flush) {
+        if waited.get(&from).is_some_and(|&waited| waited > flush) {
             continue;
         }
-        seen.insert(from, flush + 1);
-        match awaited.iter_mut().find(|one| one.0 == from) {
-            Some(one) => one.1 = flush,
+        waited.insert(from, flush + 1);
+        match awaited.iter_mut().find(|entry| entry.0 == from) {
+            Some(entry) => entry.1 = flush,
             None => awaited.push((from, flush)),
         }
     }

@@ -4,7 +4,7 @@
 use fabricast_sim::schedule::{DataType, ReduceOp};
 
 use super::text::{Constants, prelude};
-use super::{Alignment, KernelError, number_of_operation, number_of_type, reducible};
+use super::{Alignment, KernelError, check_reducible, operation_code, type_code};
 
 /// Threads per block.
 pub const COMBINE_THREADS: u32 = 512;
@@ -28,7 +28,7 @@ pub fn combine_text(
     alignment: Alignment,
     capability: u32,
 ) -> Result<String, KernelError> {
-    reducible(dtype, capability)?;
+    check_reducible(dtype, capability)?;
     Ok(prelude("two buffers reduced", &constants(dtype, op, alignment)) + COMBINE)
 }
 
@@ -37,7 +37,7 @@ pub fn combine_text(
 /// # Errors
 /// [`KernelError::NoSuchType`].
 pub fn steps_text(dtype: DataType, op: ReduceOp, alignment: Alignment, capability: u32) -> Result<String, KernelError> {
-    reducible(dtype, capability)?;
+    check_reducible(dtype, capability)?;
     Ok(NVSHMEM.to_owned() + &prelude("steps by NVSHMEM", &constants(dtype, op, alignment)) + STEPS)
 }
 
@@ -50,8 +50,8 @@ fn constants(dtype: DataType, op: ReduceOp, alignment: Alignment) -> Constants {
         ("ROW", 0),
         ("CHANNELS", 1),
         ("CARRIER", 2),
-        ("TYPE", number_of_type(dtype)),
-        ("OP", number_of_operation(op)),
+        ("TYPE", type_code(dtype)),
+        ("OP", operation_code(op)),
         ("ALIGNED", u64::from(alignment == Alignment::Vectors)),
         ("FLUSHES", 1),
         ("RESIDENT", 1),

@@ -11,25 +11,25 @@
 //! before it leaves ([`Exchange::close`]). Writing into the caller's own output requires more: P must have entered this
 //! very call. If messages do not imply it, A checks the same flag before it begins ([`Exchange::enter`]).
 
-use super::moves::Moves;
-use super::program::{Instruction, Place, Program};
+use super::local_operations::Moves;
+use super::program::{Instruction, Program, UserChunk};
 use super::{Carrier, KernelError};
 
 /// Placement and notifications of a round.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Exchange {
     /// Destination of every message of the schedule that is written directly; `None` for a slot.
-    pub(super) direct: Vec<Option<Place>>,
+    pub(super) direct: Vec<Option<UserChunk>>,
     /// Ranks that must have entered before a rank begins, a bit each.
     pub(super) enter: Vec<u64>,
     /// Ranks that a rank sends to without learning from messages that they entered.
     pub(super) close: Vec<u64>,
     /// Ranks known from messages to have entered.
-    pub(super) learned: Vec<u64>,
+    pub(super) known_entered: Vec<u64>,
 }
 
 /// Largest number of ranks: a set of ranks is one 64-bit word.
-pub(super) const MOST_RANKS: u32 = 64;
+pub(super) const MAX_RANKS: u32 = 64;
 
 /// Analyses a round, and removes the stores of messages that are written directly.
 ///
@@ -37,14 +37,14 @@ pub(super) const MOST_RANKS: u32 = 64;
 /// [`KernelError::Deadlock`], which a verified schedule never causes.
 pub(super) fn exchange(moves: &Moves, programs: &mut [Program], carrier: Carrier) -> Result<Exchange, KernelError> {
     let ranks = programs.len();
-    let mut found = Exchange {
+    let mut result = Exchange {
         direct: vec![None; moves.messages.len()],
         enter: vec![0; ranks],
         close: vec![0; ranks],
-        learned: vec![0; ranks],
+        known_entered: vec![0; ranks],
     };
     // Instructions of each rank that each rank knows to be complete, and this knowledge at the time of each send.
-    let mut known = vec![vec![0u32; ranks]; ranks];
+    let mut completed = vec![vec![0u32; ranks]; ranks];
     let mut sent: Vec<Option<Vec<u32>>> = vec![None; moves.messages.len()];
     let mut next = vec![0usize; ranks];
     let mut sends_to = vec![0u64; ranks];
@@ -55,18 +55,18 @@ pub(super) fn exchange(moves: &Moves, programs: &mut [Program], carrier: Carrier
                 match instruction {
                     Instruction::Send { message, .. } => {
                         sends_to[rank] |= 1 << moves.messages[message as usize].to;
-                        sent[message as usize] = Some(known[rank].clone());
+                        sent[message as usize] = Some(completed[rank].clone());
                     }
                     Instruction::Receive { message, .. } => {
-                        let Some(theirs) = &sent[message as usize] else { break };
-                        for (mine, theirs) in known[rank].iter_mut().zip(theirs) {
-                            *mine = (*mine).max(*theirs);
+                        let Some(sender_view) = &sent[message as usize] else { break };
+                        for (own_view, sender_view) in completed[rank].iter_mut().zip(sender_view) {
+                            *own_view = (*own_view).max(*sender_view);
                         }
                     }
                     _ => {}
                 }
                 next[rank] += 1;
-                known[rank][rank] = next[rank] as u32;
+                completed[rank][rank] = next[rank] as u32;
                 moved = true;
             }
         }
@@ -78,16 +78,16 @@ pub(super) fn exchange(moves: &Moves, programs: &mut [Program], carrier: Carrier
         return Err(KernelError::Deadlock);
     }
     for rank in 0..ranks {
-        let others = known[rank].iter().enumerate().filter(|(_, done)| **done > 0);
-        found.learned[rank] = others.fold(0, |set, (other, _)| set | 1 << other);
-        found.close[rank] = sends_to[rank] & !found.learned[rank];
+        let entered = completed[rank].iter().enumerate().filter(|(_, count)| **count > 0);
+        result.known_entered[rank] = entered.fold(0, |set, (peer, _)| set | 1 << peer);
+        result.close[rank] = sends_to[rank] & !result.known_entered[rank];
     }
     if carrier == Carrier::Flags {
         for (rank, program) in programs.iter_mut().enumerate() {
-            store_on_arrival(moves, program, rank, &sent, &mut found);
+            store_on_arrival(moves, program, rank, &sent, &mut result);
         }
     }
-    Ok(found)
+    Ok(result)
 }
 
 /// Finds the messages to a rank that may be written directly to their destination.
@@ -96,30 +96,31 @@ fn store_on_arrival(
     program: &mut Program,
     rank: usize,
     sent: &[Option<Vec<u32>>],
-    found: &mut Exchange,
+    result: &mut Exchange,
 ) {
-    let mut gone = Vec::new();
+    let mut removed = Vec::new();
     for instruction in &program.instructions {
         let Instruction::Receive { message, value } = *instruction else { continue };
-        let stored = program.instructions.iter().enumerate().find_map(|(i, other)| match *other {
+        let stored = program.instructions.iter().enumerate().find_map(|(i, candidate)| match *candidate {
             Instruction::Store { place, value: stored } if stored == value => Some((i, place)),
             _ => None,
         });
         let (Some((store, place)), Some(Some(knew))) = (stored, sent.get(message as usize)) else { continue };
-        let loads = |other: &Instruction| matches!(*other, Instruction::Load { place: loaded, .. } if loaded == place);
+        let loads =
+            |candidate: &Instruction| matches!(*candidate, Instruction::Load { place: loaded, .. } if loaded == place);
         let read_at = program.instructions.iter().rposition(loads);
-        if read_at.is_some_and(|at| knew[rank] <= at as u32) {
+        if read_at.is_some_and(|index| knew[rank] <= index as u32) {
             continue;
         }
-        found.direct[message as usize] = Some(place);
-        gone.push(store);
+        result.direct[message as usize] = Some(place);
+        removed.push(store);
         if knew[rank] == 0 {
-            found.enter[moves.messages[message as usize].from as usize] |= 1 << rank;
+            result.enter[moves.messages[message as usize].from as usize] |= 1 << rank;
         }
     }
-    let mut at = 0;
+    let mut index = 0;
     program.instructions.retain(|_| {
-        at += 1;
-        !gone.contains(&(at - 1))
+        index += 1;
+        !removed.contains(&(index - 1))
     });
 }

@@ -11,8 +11,8 @@ use rustc_hash::FxHashMap;
 use fabricast_sim::schedule::{BufferUse, Collective};
 
 use super::body::{Line, Operand};
-use super::phases::{Stretch, Tiles, stretches};
-use super::program::{Place, Value};
+use super::phases::{LineRange, Tiles, line_ranges};
+use super::program::{UserChunk, Value};
 use super::{Carrier, Kernel};
 
 /// Content of memory that nobody has written.
@@ -31,20 +31,20 @@ enum Target {
 #[derive(Clone, Debug, Default)]
 struct Block {
     /// Number of steps complete in this call.
-    at: usize,
+    next_step: usize,
     /// True after all ranks that it waits for have entered.
     entered: bool,
     done: bool,
     values: FxHashMap<(usize, usize, Value), i64>,
     /// Writes that have not arrived yet.
-    flying: Vec<(Target, i64, u64)>,
+    in_flight: Vec<(Target, i64, u64)>,
 }
 
 /// Number of tiles of a block, and number of tiles that share a phase.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Tiling {
     pub(super) tiles: usize,
-    pub(super) together: usize,
+    pub(super) tiles_per_phase: usize,
 }
 
 /// A line in the execution order of a block.
@@ -64,12 +64,12 @@ fn steps(kernel: &Kernel, rank: u32, channel: usize, tiling: Tiling) -> Vec<Step
     let mine = kernel.rounds.iter().enumerate().filter(|(_, round)| usize::from(round.channel) == channel);
     for (i, round) in mine {
         let lines = &kernel.bodies[round.rows[rank as usize].0 as usize];
-        for first in (0..tiling.tiles).step_by(tiling.together) {
-            let tiles = first..tiling.tiles.min(first + tiling.together);
-            for stretch in stretches(lines, kernel.tiles) {
-                match stretch {
-                    Stretch::Once(line) => steps.push(Step { round: i, line, tile: first, item }),
-                    Stretch::EachTile(range) => steps.extend(
+        for first in (0..tiling.tiles).step_by(tiling.tiles_per_phase) {
+            let tiles = first..tiling.tiles.min(first + tiling.tiles_per_phase);
+            for line_range in line_ranges(lines, kernel.tiles) {
+                match line_range {
+                    LineRange::Once(line) => steps.push(Step { round: i, line, tile: first, item }),
+                    LineRange::EachTile(range) => steps.extend(
                         tiles
                             .clone()
                             .flat_map(|tile| range.clone().map(move |line| Step { round: i, line, tile, item })),
@@ -100,25 +100,25 @@ struct Machine<'a> {
 }
 
 /// Expected output. `None` where the rank has none.
-fn expected(kernel: &Kernel, inputs: &[Vec<i64>], rank: u32, chunk: u32, at: impl Fn(u32) -> usize) -> Option<i64> {
+fn expected(kernel: &Kernel, inputs: &[Vec<i64>], rank: u32, chunk: u32, index: impl Fn(u32) -> usize) -> Option<i64> {
     let call = &kernel.header.call;
     let (chunks, n) = (kernel.header.layout.chunks(), call.ranks);
     let block = (chunks / n).max(1);
-    let of = |rank: u32, chunk: u32| Some(inputs[rank as usize][at(chunk)]);
-    let sum = || Some(inputs.iter().map(|input| input[at(chunk)]).fold(0i64, i64::wrapping_add));
+    let input_value = |rank: u32, chunk: u32| Some(inputs[rank as usize][index(chunk)]);
+    let sum = || Some(inputs.iter().map(|input| input[index(chunk)]).fold(0i64, i64::wrapping_add));
     match call.collective {
         Collective::AllReduce => sum(),
         Collective::ReduceScatter if chunk / block == rank => sum(),
         Collective::Reduce if rank == call.root.0 => sum(),
-        Collective::AllGather => of(chunk / block, chunk),
-        Collective::Gather if rank == call.root.0 => of(chunk / block, chunk),
-        Collective::Broadcast => of(call.root.0, chunk),
-        Collective::Scatter if chunk / block == rank => of(call.root.0, chunk),
-        Collective::AllToAll => of(chunk / block, rank * block + chunk % block),
-        Collective::SendRecv => of((rank + n - 1) % n, chunk),
+        Collective::AllGather => input_value(chunk / block, chunk),
+        Collective::Gather if rank == call.root.0 => input_value(chunk / block, chunk),
+        Collective::Broadcast => input_value(call.root.0, chunk),
+        Collective::Scatter if chunk / block == rank => input_value(call.root.0, chunk),
+        Collective::AllToAll => input_value(chunk / block, rank * block + chunk % block),
+        Collective::SendRecv => input_value((rank + n - 1) % n, chunk),
         Collective::AllToAllV => {
-            let segment = kernel.header.layout.segment_of(chunk) as u32;
-            if segment % n == rank && kernel.cut.len(chunk) > 0 { of(segment / n, chunk) } else { None }
+            let segment = kernel.header.layout.segment_index(chunk) as u32;
+            if segment % n == rank && kernel.cut.len(chunk) > 0 { input_value(segment / n, chunk) } else { None }
         }
         _ => None,
     }
@@ -140,9 +140,9 @@ impl Machine<'_> {
         for block in &mut self.blocks[rank as usize] {
             *block = Block::default();
         }
-        for other in 0..self.kernel.ranks() {
-            if self.kernel.tell[rank as usize] >> other & 1 == 1 {
-                self.ready.insert((other, rank), call);
+        for peer in 0..self.kernel.ranks() {
+            if self.kernel.notify_on_entry[rank as usize] >> peer & 1 == 1 {
+                self.ready.insert((peer, rank), call);
             }
         }
     }
@@ -151,28 +151,28 @@ impl Machine<'_> {
         let call = self.calls[rank as usize];
         for chunk in 0..self.kernel.header.layout.chunks() {
             for tile in 0..self.tiling.tiles {
-                let at = |chunk: u32| self.element(chunk, tile);
-                if let Some(expected) = expected(self.kernel, &self.inputs[call as usize], rank, chunk, at) {
-                    let found = self.outputs[rank as usize][at(chunk)];
-                    prop_assert_eq!(found, expected, "call {} rank {} chunk {} tile {}", call, rank, chunk, tile);
+                let index = |chunk: u32| self.element(chunk, tile);
+                if let Some(expected) = expected(self.kernel, &self.inputs[call as usize], rank, chunk, index) {
+                    let actual = self.outputs[rank as usize][index(chunk)];
+                    prop_assert_eq!(actual, expected, "call {} rank {} chunk {} tile {}", call, rank, chunk, tile);
                 }
             }
         }
         Ok(())
     }
 
-    fn all_here(&self, rank: u32, set: u64) -> bool {
+    fn all_entered(&self, rank: u32, set: u64) -> bool {
         let call = self.calls[rank as usize];
         (0..self.kernel.ranks())
-            .filter(|other| set >> other & 1 == 1)
-            .all(|other| self.ready.get(&(rank, other)).is_some_and(|&seen| seen >= call))
+            .filter(|peer| set >> peer & 1 == 1)
+            .all(|peer| self.ready.get(&(rank, peer)).is_some_and(|&entered| entered >= call))
     }
 
     fn arrive(&mut self, (target, value, flag): (Target, i64, u64)) {
         match target {
             Target::Output(rank, chunk, tile) => {
-                let at = self.element(chunk, tile);
-                self.outputs[rank as usize][at] = value;
+                let index = self.element(chunk, tile);
+                self.outputs[rank as usize][index] = value;
             }
             slot @ Target::Slot(..) => {
                 self.slots.insert(slot, (value, flag));
@@ -192,10 +192,10 @@ impl Machine<'_> {
 
     fn try_step(&mut self, kernel: &Kernel, rank: u32, number: usize, call: u64, block: &mut Block) -> bool {
         if !block.entered {
-            block.entered = self.all_here(rank, kernel.enter[rank as usize]);
+            block.entered = self.all_entered(rank, kernel.wait_before_start[rank as usize]);
             return block.entered;
         }
-        if let Some(&Step { round: i, line, tile, item }) = self.steps[rank as usize][number].get(block.at) {
+        if let Some(&Step { round: i, line, tile, item }) = self.steps[rank as usize][number].get(block.next_step) {
             let (body, operands) = &kernel.rounds[i].rows[rank as usize];
             let items = self.items;
             let operand = |i: u32| operands[i as usize];
@@ -212,27 +212,27 @@ impl Machine<'_> {
                     let Operand::User { rank: owner, place } = operand(at) else { panic!("no place") };
                     assert_eq!(owner, rank, "a peer's memory is read");
                     let loaded = match place {
-                        Place::Input(chunk) => self.inputs[call as usize][rank as usize][self.element(chunk, tile)],
-                        Place::Output(chunk) => self.outputs[rank as usize][self.element(chunk, tile)],
+                        UserChunk::Input(chunk) => self.inputs[call as usize][rank as usize][self.element(chunk, tile)],
+                        UserChunk::Output(chunk) => self.outputs[rank as usize][self.element(chunk, tile)],
                     };
                     block.values.insert((i, tile, value), loaded);
                 }
                 Line::Store { value: of, operand: at } => {
-                    let Operand::User { rank: owner, place: Place::Output(chunk) } = operand(at) else {
+                    let Operand::User { rank: owner, place: UserChunk::Output(chunk) } = operand(at) else {
                         panic!("no output")
                     };
                     let stored = (Target::Output(owner, chunk, tile), value(block, of), 0);
-                    if owner == rank { self.arrive(stored) } else { block.flying.push(stored) }
+                    if owner == rank { self.arrive(stored) } else { block.in_flight.push(stored) }
                 }
-                Line::Send { value: of, operand: at } => block.flying.push((slot(at), value(block, of), call)),
-                Line::Take { value: into, operand: at } => {
-                    let found = self.slots.get(&slot(at)).copied();
-                    let taken = match (kernel.carrier, found) {
-                        (Carrier::Flags, found) => found.map_or(POISON, |found| found.0),
-                        (_, Some((taken, flag))) if flag == call => taken,
+                Line::Send { value: of, operand: at } => block.in_flight.push((slot(at), value(block, of), call)),
+                Line::Receive { value: into, operand: at } => {
+                    let arrived = self.slots.get(&slot(at)).copied();
+                    let received = match (kernel.carrier, arrived) {
+                        (Carrier::Flags, arrived) => arrived.map_or(POISON, |arrived| arrived.0),
+                        (_, Some((received, flag))) if flag == call => received,
                         _ => return false,
                     };
-                    block.values.insert((i, tile, into), taken);
+                    block.values.insert((i, tile, into), received);
                 }
                 Line::Reduce { value: into, left, right } => {
                     let sum = value(block, left).wrapping_add(value(block, right));
@@ -242,7 +242,7 @@ impl Machine<'_> {
                     block.values.insert((i, tile, value), 0);
                 }
                 Line::Flush { flush, operand: at, count } => {
-                    for write in std::mem::take(&mut block.flying) {
+                    for write in std::mem::take(&mut block.in_flight) {
                         self.arrive(write);
                     }
                     for at in at..at + count {
@@ -253,20 +253,20 @@ impl Machine<'_> {
                 Line::Wait { operand: at, count } => {
                     let is_here = |at: u32| {
                         let Operand::Flushed { rank: peer, flush } = operand(at) else { panic!("no flush") };
-                        self.ticks.get(&(rank, number as u32, peer)).is_some_and(|&seen| seen >= tick(flush))
+                        self.ticks.get(&(rank, number as u32, peer)).is_some_and(|&reached| reached >= tick(flush))
                     };
                     if !(at..at + count).all(is_here) {
                         return false;
                     }
                 }
             }
-            block.at += 1;
+            block.next_step += 1;
             return true;
         }
-        if number == 0 && !self.all_here(rank, kernel.close[rank as usize]) {
+        if number == 0 && !self.all_entered(rank, kernel.wait_before_exit[rank as usize]) {
             return false;
         }
-        for write in std::mem::take(&mut block.flying) {
+        for write in std::mem::take(&mut block.in_flight) {
             self.arrive(write);
         }
         block.done = true;
@@ -279,7 +279,7 @@ pub(super) fn run(kernel: &Kernel, calls: u64, tiling: Tiling, rng: &mut TestRng
     let (ranks, chunks) = (kernel.ranks(), kernel.header.layout.chunks() as usize);
     let blocks = usize::from(kernel.header.channels.max(1));
     // Without grouping, each group is a single tile.
-    let tiling = if kernel.tiles == Tiles::OneByOne { Tiling { together: 1, ..tiling } } else { tiling };
+    let tiling = if kernel.tiles == Tiles::OneByOne { Tiling { tiles_per_phase: 1, ..tiling } } else { tiling };
     let elements = chunks * tiling.tiles;
     let mut fresh = || (0..ranks).map(|_| (0..elements).map(|_| i64::from(rng.next_u32())).collect()).collect();
     let inputs: Vec<Vec<Vec<i64>>> = (0..=calls).map(|_| fresh()).collect();
@@ -322,10 +322,10 @@ pub(super) fn run(kernel: &Kernel, calls: u64, tiling: Tiling, rng: &mut TestRng
             continue;
         }
         let number = rng.next_u32() as usize % blocks;
-        let flying = machine.blocks[rank as usize][number].flying.len();
+        let flying = machine.blocks[rank as usize][number].in_flight.len();
         if flying > 0 && rng.next_u32().is_multiple_of(2) {
-            let one = rng.next_u32() as usize % flying;
-            let write = machine.blocks[rank as usize][number].flying.swap_remove(one);
+            let index = rng.next_u32() as usize % flying;
+            let write = machine.blocks[rank as usize][number].in_flight.swap_remove(index);
             machine.arrive(write);
             continue;
         }

@@ -19,13 +19,13 @@
 
 mod arena;
 mod body;
+mod chunk_layout;
 mod combine;
-mod copied;
-mod cut;
+mod copy_schedule;
 mod exchange;
 #[cfg(test)]
 mod interpret;
-mod moves;
+mod local_operations;
 mod phases;
 mod program;
 mod rounds;
@@ -41,16 +41,16 @@ use fabricast_sim::schedule::{BufferUse, Collective, DataType, Header, Protocol,
 use fabricast_sim::verify::{self, VerifyOptions, verify};
 use fabricast_topologies::Bytes;
 
-pub use arena::{Addresses, Arena, Watch};
+pub use arena::{Addresses, Arena, WaitMonitor};
 use body::{Body, Line, Operand, Sizes};
+pub use chunk_layout::ChunkLayout;
 pub use combine::{COMBINE_THREADS, combine_text, steps_text};
-pub use copied::Copied;
-pub use cut::Cut;
-use moves::Moves;
+pub use copy_schedule::CopyOperation;
+use local_operations::Moves;
 pub use phases::Tiles;
-use program::{Instruction, Place, Program};
+use program::{Instruction, Program, UserChunk};
 pub use shape::{GridShape, Resident};
-pub use steps::{Spot, Step, Steps};
+pub use steps::{Location, Step, Steps};
 
 /// Transport of a message from one GPU to another, as in NCCL's protocols.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
@@ -72,13 +72,13 @@ impl Carrier {
     ///
     /// For one-sided schedules it is the fastest one at this size, as measured on H200 (validate/runs).
     #[must_use]
-    pub fn of(protocol: Protocol, chunk: Bytes) -> Option<Self> {
+    pub fn for_protocol(protocol: Protocol, chunk: Bytes) -> Option<Self> {
         Some(match protocol {
             Protocol::Ll => Self::Packets,
             Protocol::Ll128 => Self::Lines,
             Protocol::Simple => Self::Flags,
-            Protocol::Symmetric if chunk.0 <= shape::LARGEST_OF_PACKETS => Self::Packets,
-            Protocol::Symmetric if chunk.0 <= shape::LARGEST_OF_LINES => Self::Lines,
+            Protocol::Symmetric if chunk.0 <= shape::MAX_PACKET_CHUNK => Self::Packets,
+            Protocol::Symmetric if chunk.0 <= shape::MAX_LINE_CHUNK => Self::Lines,
             Protocol::Symmetric => Self::Flags,
             Protocol::CopyEngine => return None,
         })
@@ -122,7 +122,7 @@ pub enum KernelError {
     },
     /// A chunk is stored in a chunk of another size.
     #[error("chunk {data} of {data_bytes} comes to lie in chunk {place} of {place_bytes}")]
-    Sizes {
+    SizeMismatch {
         /// The chunk.
         data: u32,
         /// Bytes of the chunk.
@@ -133,14 +133,14 @@ pub enum KernelError {
         place_bytes: Bytes,
     },
     /// The schedule exceeds a limit of kernels.
-    #[error("a kernel of {count} {what} is too large; at most {most} can be run")]
+    #[error("a kernel of {count} {item} is too large; at most {max} can be run")]
     TooLarge {
         /// Kind of item that exceeds the limit.
-        what: &'static str,
+        item: &'static str,
         /// Number of items.
         count: u64,
         /// The limit.
-        most: u64,
+        max: u64,
     },
     /// The operations form a dependency cycle.
     #[error("the schedule's operations wait for each other")]
@@ -172,14 +172,14 @@ pub struct Kernel {
     header: Header,
     dtype: DataType,
     carrier: Carrier,
-    cut: Cut,
+    cut: ChunkLayout,
     sizes: Sizes,
     bodies: Vec<Vec<Line>>,
     flushes: u32,
     tiles: Tiles,
     rounds: Vec<RoundRows>,
     /// The copies for copy engines, if the schedule consists of copies only.
-    copied: Option<Vec<Copied>>,
+    copied: Option<Vec<CopyOperation>>,
     /// Offset of each message's slot in the receiver's set of slots, and words of the message.
     slots: Vec<(u64, u64)>,
     /// Sender and receiver of each message.
@@ -191,9 +191,9 @@ pub struct Kernel {
     slot_bytes: u64,
     /// Per rank, three bit sets of ranks: those to notify of its own entry, those that must have entered before it
     /// begins, and those that must have entered before it ends.
-    tell: Vec<u64>,
-    enter: Vec<u64>,
-    close: Vec<u64>,
+    notify_on_entry: Vec<u64>,
+    wait_before_start: Vec<u64>,
+    wait_before_exit: Vec<u64>,
 }
 
 impl Kernel {
@@ -205,19 +205,15 @@ impl Kernel {
         verify(schedule, &VerifyOptions::default())?;
         let header = schedule.header().clone();
         let ranks = header.call.ranks;
-        if ranks > exchange::MOST_RANKS {
-            return Err(KernelError::TooLarge {
-                what: "ranks",
-                count: ranks.into(),
-                most: exchange::MOST_RANKS.into(),
-            });
+        if ranks > exchange::MAX_RANKS {
+            return Err(KernelError::TooLarge { item: "ranks", count: ranks.into(), max: exchange::MAX_RANKS.into() });
         }
-        let cut = Cut::new(&header, dtype.size())?;
+        let cut = ChunkLayout::new(&header, dtype.size())?;
         let moves = Moves::new(schedule)?;
-        for &(data, place) in &moves.moved_to {
+        for &(data, place) in &moves.stored_in {
             let (data_bytes, place_bytes) = (Bytes(cut.len(data)), Bytes(cut.len(place)));
             if data_bytes != place_bytes {
-                return Err(KernelError::Sizes { data, data_bytes, place, place_bytes });
+                return Err(KernelError::SizeMismatch { data, data_bytes, place, place_bytes });
             }
         }
         let mut kernel = Self {
@@ -225,7 +221,7 @@ impl Kernel {
             dtype,
             carrier,
             cut,
-            sizes: Sizes::Alike,
+            sizes: Sizes::Uniform,
             bodies: Vec::new(),
             flushes: 1,
             tiles: Tiles::OneByOne,
@@ -236,12 +232,12 @@ impl Kernel {
             receivers: moves.messages.iter().map(|message| message.to).collect(),
             operations: moves.messages.iter().map(|message| message.operation).collect(),
             slot_bytes: 0,
-            tell: vec![0; ranks as usize],
-            enter: vec![0; ranks as usize],
-            close: vec![0; ranks as usize],
+            notify_on_entry: vec![0; ranks as usize],
+            wait_before_start: vec![0; ranks as usize],
+            wait_before_exit: vec![0; ranks as usize],
         };
         kernel.write_rounds(&moves)?;
-        kernel.copied = copied::copied(&moves, &kernel.cut);
+        kernel.copied = copy_schedule::copy_operations(&moves, &kernel.cut);
         Ok(kernel)
     }
 
@@ -267,18 +263,20 @@ impl Kernel {
                 }
             }
             if messages.iter().any(|&message| message_words(message) + message_words(message) / 4 + 32 < words) {
-                self.sizes = Sizes::Differ;
+                self.sizes = Sizes::Mixed;
             }
             prepared.push((round.channel, words, messages, programs));
         }
         // Packets and lines carry their own arrival flags, so no block waits per tile.
-        let all_apart = |programs: &Vec<Program>| programs.iter().map(phases::apart).collect::<Option<Vec<Program>>>();
+        let phase_local = |programs: &Vec<Program>| {
+            programs.iter().map(phases::with_phase_local_loads).collect::<Option<Vec<Program>>>()
+        };
         if self.carrier == Carrier::Flags
-            && !prepared.iter().all(|round| round.3.iter().any(phases::only_sums))
-            && let Some(apart) = prepared.iter().map(|round| all_apart(&round.3)).collect::<Option<Vec<_>>>()
+            && !prepared.iter().all(|round| round.3.iter().any(phases::reduces_without_forwarding))
+            && let Some(separated) = prepared.iter().map(|round| phase_local(&round.3)).collect::<Option<Vec<_>>>()
         {
-            self.tiles = Tiles::Together;
-            prepared.iter_mut().zip(apart).for_each(|(round, programs)| round.3 = programs);
+            self.tiles = Tiles::Grouped;
+            prepared.iter_mut().zip(separated).for_each(|(round, programs)| round.3 = programs);
         }
         let mut numbers: FxHashMap<Vec<Line>, u32> = FxHashMap::default();
         let mut filled = vec![0u64; ranks as usize];
@@ -287,17 +285,17 @@ impl Kernel {
         for (channel, words, messages, mut programs) in prepared {
             let exchange = exchange::exchange(moves, &mut programs, self.carrier)?;
             for message in messages {
-                let own = self.carrier.words(self.cut.len(moves.messages[message as usize].data));
-                let sent = if self.sizes == Sizes::Alike { words } else { own };
+                let exact_words = self.carrier.words(self.cut.len(moves.messages[message as usize].data));
+                let sent = if self.sizes == Sizes::Uniform { words } else { exact_words };
                 let to = moves.messages[message as usize].to as usize;
-                self.slots[message as usize] = (filled[to], own);
+                self.slots[message as usize] = (filled[to], exact_words);
                 if exchange.direct[message as usize].is_none() {
                     filled[to] += sent.next_multiple_of(32) * 16;
                 }
             }
             for rank in 0..ranks as usize {
-                self.enter[rank] |= exchange.enter[rank];
-                learned[rank] |= exchange.learned[rank];
+                self.wait_before_start[rank] |= exchange.enter[rank];
+                learned[rank] |= exchange.known_entered[rank];
                 sends_to[rank] |= exchange.close[rank];
             }
             let bodies = body::bodies(moves, &programs, &exchange, self.carrier, self.sizes)?;
@@ -315,18 +313,18 @@ impl Kernel {
         }
         self.slot_bytes = filled.into_iter().max().unwrap_or(0);
         for rank in 0..ranks as usize {
-            self.close[rank] = sends_to[rank] & !learned[rank] & !self.enter[rank];
-            for other in 0..ranks as usize {
-                if (self.enter[rank] | self.close[rank]) >> other & 1 == 1 {
-                    self.tell[other] |= 1 << rank;
+            self.wait_before_exit[rank] = sends_to[rank] & !learned[rank] & !self.wait_before_start[rank];
+            for peer in 0..ranks as usize {
+                if (self.wait_before_start[rank] | self.wait_before_exit[rank]) >> peer & 1 == 1 {
+                    self.notify_on_entry[peer] |= 1 << rank;
                 }
             }
         }
         Ok(())
     }
 
-    fn bytes(&self, place: Place) -> u64 {
-        let (Place::Input(chunk) | Place::Output(chunk)) = place;
+    fn bytes(&self, place: UserChunk) -> u64 {
+        let (UserChunk::Input(chunk) | UserChunk::Output(chunk)) = place;
         self.cut.len(chunk)
     }
 
@@ -363,12 +361,12 @@ impl Kernel {
     /// The copies for copy engines, in the order of the schedule. `None` if the schedule reduces or forwards received
     /// data.
     #[must_use]
-    pub fn copies(&self) -> Option<Vec<Copied>> {
+    pub fn copies(&self) -> Option<Vec<CopyOperation>> {
         self.copied.clone()
     }
 
     /// Number of channels, words of the channel with most, and words of the largest round.
-    fn loads(&self) -> (u32, u64, u64) {
+    fn word_counts(&self) -> (u32, u64, u64) {
         let channels = u32::from(self.header.channels.max(1));
         let mut words = vec![0u64; channels as usize];
         for round in &self.rounds {
@@ -401,7 +399,7 @@ impl Kernel {
     /// [`KernelError::NoSuchType`].
     pub fn text(&self, op: ReduceOp, variant: Variant, capability: u32) -> Result<String, KernelError> {
         if self.reduces() {
-            reducible(self.dtype, capability)?;
+            check_reducible(self.dtype, capability)?;
         }
         // The title excludes sizes, so that calls of one shape share their compiled code.
         let call = &self.header.call;
@@ -430,12 +428,12 @@ impl Kernel {
             ("ROW", self.only_row()),
             ("CHANNELS", self.header.channels.max(1).into()),
             ("CARRIER", carrier),
-            ("TYPE", number_of_type(dtype)),
-            ("OP", number_of_operation(op)),
+            ("TYPE", type_code(dtype)),
+            ("OP", operation_code(op)),
             ("ALIGNED", u64::from(variant.alignment == Alignment::Vectors)),
             ("FLUSHES", self.flushes.into()),
             ("RESIDENT", if variant.resident == Resident::Two { 2 } else { 1 }),
-            ("GROUPED", u64::from(variant.tiles == Tiles::Together)),
+            ("GROUPED", u64::from(variant.tiles == Tiles::Grouped)),
             ("SHARED", u64::from(variant.devices == Devices::Shared)),
         ]
     }
@@ -452,13 +450,13 @@ impl Kernel {
     /// Number of blocks per rank.
     #[must_use]
     pub fn blocks(&self, shape: GridShape) -> u32 {
-        self.loads().0 * shape.split
+        self.word_counts().0 * shape.split
     }
 
     /// Number of tiles of the largest round.
     #[must_use]
     pub fn tiles(&self, shape: GridShape) -> u64 {
-        self.loads().2.div_ceil(u64::from(shape.threads) * u64::from(shape.unroll))
+        self.word_counts().2.div_ceil(u64::from(shape.threads) * u64::from(shape.unroll))
     }
 
     /// Order in which blocks may take their tiles through the phases.
@@ -473,8 +471,11 @@ impl Kernel {
         let mut items = vec![0u64; usize::from(self.header.channels.max(1))];
         for round in &self.rounds {
             if let Some(sum) = items.get_mut(usize::from(round.channel)) {
-                *sum +=
-                    round.words.div_ceil(tile).div_ceil(shape.split.into()).div_ceil(u64::from(shape.together.max(1)));
+                *sum += round
+                    .words
+                    .div_ceil(tile)
+                    .div_ceil(shape.split.into())
+                    .div_ceil(u64::from(shape.tiles_per_phase.max(1)));
             }
         }
         items.into_iter().max().unwrap_or(0).max(1)
@@ -482,7 +483,7 @@ impl Kernel {
 }
 
 /// Returns an error if GPUs of this compute capability cannot reduce the data type.
-fn reducible(dtype: DataType, capability: u32) -> Result<(), KernelError> {
+fn check_reducible(dtype: DataType, capability: u32) -> Result<(), KernelError> {
     let needed = match dtype {
         DataType::F8e4m3 | DataType::F8e5m2 => 89,
         _ => 0,
@@ -491,7 +492,7 @@ fn reducible(dtype: DataType, capability: u32) -> Result<(), KernelError> {
 }
 
 /// Value of `OP` in the prelude.
-fn number_of_operation(op: ReduceOp) -> u64 {
+fn operation_code(op: ReduceOp) -> u64 {
     match op {
         ReduceOp::Sum => 0,
         ReduceOp::Prod => 1,
@@ -501,7 +502,7 @@ fn number_of_operation(op: ReduceOp) -> u64 {
 }
 
 /// Value of `TYPE` in the prelude.
-fn number_of_type(dtype: DataType) -> u64 {
+fn type_code(dtype: DataType) -> u64 {
     match dtype {
         DataType::F32 => 0,
         DataType::F64 => 1,

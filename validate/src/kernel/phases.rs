@@ -5,7 +5,7 @@
 //! before the first of them enters the next one. It notifies and waits once for all of them, and its stores occupy the
 //! links much longer than the notification and the wait. Tiles are different words of the same chunks, with their own
 //! slots, so a group of tiles behaves like one larger tile, except for values, which a thread holds for one tile only.
-//! Memory of the caller that a later phase needs is therefore read again in that phase ([`apart`]), and the analysis of
+//! Memory of the caller that a later phase needs is therefore read again in that phase ([`with_phase_local_loads`]), and the analysis of
 //! overwrites uses the last read. If a phase needs a value computed in an earlier phase, tiles run one by one.
 
 use std::ops::Range;
@@ -13,7 +13,7 @@ use std::ops::Range;
 use rustc_hash::FxHashMap;
 
 use super::body::Line;
-use super::program::{Instruction, Place, Program, Value};
+use super::program::{Instruction, Program, UserChunk, Value};
 
 /// Order in which a block takes its tiles through the phases of a kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -21,24 +21,24 @@ pub enum Tiles {
     /// Each tile passes all phases before the next begins.
     OneByOne,
     /// Several tiles pass a phase before the first of them enters the next.
-    Together,
+    Grouped,
 }
 
 /// Origin of a value, which determines if it can be obtained again.
 #[derive(Clone, Copy)]
 enum Origin {
     /// Read from the caller's memory.
-    Loaded(Place),
+    Loaded(UserChunk),
     /// A value without contents.
     Token,
     /// Received or computed.
-    Made,
+    Computed,
 }
 
 /// Rewrites a program so that each phase itself reads the memory of the caller that it needs. `None` if a phase needs a
 /// value that an earlier one received or computed, or memory that was overwritten after it was read.
-pub(super) fn apart(program: &Program) -> Option<Program> {
-    let phases = phases_of(program);
+pub(super) fn with_phase_local_loads(program: &Program) -> Option<Program> {
+    let phases = assign_phases(program);
     let mut origin: FxHashMap<Value, (usize, Origin)> = FxHashMap::default();
     let mut next = 0;
     for (instruction, &phase) in program.instructions.iter().zip(&phases) {
@@ -48,52 +48,51 @@ pub(super) fn apart(program: &Program) -> Option<Program> {
         }
     }
     // Values that each phase reads again, and loads that are used in their own phase.
-    let mut again: FxHashMap<(Value, usize), Value> = FxHashMap::default();
+    let mut repeated: FxHashMap<(Value, usize), Value> = FxHashMap::default();
     let mut reread: Vec<Vec<Instruction>> = vec![Vec::new(); phases.last().map_or(0, |last| last + 1)];
-    let mut used_at_home: FxHashMap<Value, ()> = FxHashMap::default();
+    let mut used_in_own_phase: FxHashMap<Value, ()> = FxHashMap::default();
     for (i, (instruction, &phase)) in program.instructions.iter().zip(&phases).enumerate() {
         for value in used(*instruction).into_iter().flatten() {
-            let &(home, from) = origin.get(&value)?;
-            if home == phase {
-                used_at_home.insert(value, ());
+            let &(load_phase, from) = origin.get(&value)?;
+            if load_phase == phase {
+                used_in_own_phase.insert(value, ());
                 continue;
             }
-            if again.contains_key(&(value, phase)) {
+            if repeated.contains_key(&(value, phase)) {
                 continue;
             }
             let fresh = Value(next);
             next += 1;
             let read = match from {
                 Origin::Loaded(place) => {
-                    let is_stored =
-                        |one: &Instruction| matches!(*one, Instruction::Store { place: to, .. } if to == place);
+                    let is_stored = |candidate: &Instruction| matches!(*candidate, Instruction::Store { place: to, .. } if to == place);
                     if program.instructions.iter().take(i).any(is_stored) {
                         return None;
                     }
                     Instruction::Load { value: fresh, place }
                 }
                 Origin::Token => Instruction::Token { value: fresh },
-                Origin::Made => return None,
+                Origin::Computed => return None,
             };
-            again.insert((value, phase), fresh);
+            repeated.insert((value, phase), fresh);
             reread.get_mut(phase)?.push(read);
         }
     }
     let mut written = Program::default();
-    let mut begun = None;
+    let mut last_phase = None;
     for (instruction, &phase) in program.instructions.iter().zip(&phases) {
         let is_idle = match defined(*instruction) {
-            Some((_, Origin::Made)) | None => false,
-            Some((value, _)) => !used_at_home.contains_key(&value),
+            Some((_, Origin::Computed)) | None => false,
+            Some((value, _)) => !used_in_own_phase.contains_key(&value),
         };
         if !is_idle {
-            written.instructions.push(renamed(*instruction, |value| again.get(&(value, phase)).copied()));
+            written.instructions.push(renamed(*instruction, |value| repeated.get(&(value, phase)).copied()));
         }
         // A later phase begins with a receive. Its repeated reads follow the wait.
-        if phase > 0 && begun != Some(phase) {
+        if phase > 0 && last_phase != Some(phase) {
             written.instructions.append(reread.get_mut(phase)?);
         }
-        begun = Some(phase);
+        last_phase = Some(phase);
     }
     Some(written)
 }
@@ -101,7 +100,7 @@ pub(super) fn apart(program: &Program) -> Option<Program> {
 /// Returns true if a rank reduces what it receives and forwards none of it. The links of a block are idle during the
 /// reduction, so running tiles one by one lets other blocks fill the gap (reduce_scatter of 256 MiB on 4 × H200: 597
 /// µs, against 640 µs with grouped tiles, validate/runs/2026-11-21-4xh200).
-pub(super) fn only_sums(program: &Program) -> bool {
+pub(super) fn reduces_without_forwarding(program: &Program) -> bool {
     let after = program.instructions.iter().skip_while(|one| !matches!(one, Instruction::Receive { .. }));
     let (mut sums, mut sends) = (false, false);
     for instruction in after {
@@ -112,7 +111,7 @@ pub(super) fn only_sums(program: &Program) -> bool {
 }
 
 /// The phase of every instruction.
-fn phases_of(program: &Program) -> Vec<usize> {
+fn assign_phases(program: &Program) -> Vec<usize> {
     let (mut phase, mut receives) = (0, false);
     let number = |instruction: &Instruction| {
         match instruction {
@@ -132,7 +131,7 @@ fn defined(instruction: Instruction) -> Option<(Value, Origin)> {
     match instruction {
         Instruction::Load { value, place } => Some((value, Origin::Loaded(place))),
         Instruction::Token { value } => Some((value, Origin::Token)),
-        Instruction::Receive { value, .. } | Instruction::Reduce { value, .. } => Some((value, Origin::Made)),
+        Instruction::Receive { value, .. } | Instruction::Reduce { value, .. } => Some((value, Origin::Computed)),
         Instruction::Send { .. } | Instruction::Store { .. } => None,
     }
 }
@@ -156,24 +155,24 @@ fn renamed(instruction: Instruction, name: impl Fn(Value) -> Option<Value>) -> I
 }
 
 /// Divides lines into ranges that every tile runs, and flushes and waits, which a block runs once.
-pub(super) fn stretches(lines: &[Line], tiles: Tiles) -> Vec<Stretch> {
+pub(super) fn line_ranges(lines: &[Line], tiles: Tiles) -> Vec<LineRange> {
     if tiles == Tiles::OneByOne {
-        return vec![Stretch::EachTile(0..lines.len())];
+        return vec![LineRange::EachTile(0..lines.len())];
     }
-    let mut found: Vec<Stretch> = Vec::new();
+    let mut ranges: Vec<LineRange> = Vec::new();
     for (i, line) in lines.iter().enumerate() {
-        match (line, found.last_mut()) {
-            (Line::Flush { .. } | Line::Wait { .. }, _) => found.push(Stretch::Once(i)),
-            (_, Some(Stretch::EachTile(range))) => range.end = i + 1,
-            _ => found.push(Stretch::EachTile(i..i + 1)),
+        match (line, ranges.last_mut()) {
+            (Line::Flush { .. } | Line::Wait { .. }, _) => ranges.push(LineRange::Once(i)),
+            (_, Some(LineRange::EachTile(range))) => range.end = i + 1,
+            _ => ranges.push(LineRange::EachTile(i..i + 1)),
         }
     }
-    found
+    ranges
 }
 
 /// A part of a body.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Stretch {
+pub(super) enum LineRange {
     /// Lines that every tile runs.
     EachTile(Range<usize>),
     /// A line that the block runs once for all tiles in the phase.

@@ -3,7 +3,7 @@
 
 use rustc_hash::FxHashMap;
 
-use super::moves::{Cell, Deed, Memory, Moves};
+use super::local_operations::{Cell, Memory, MoveKind, Moves};
 use super::rounds::Round;
 
 /// A value that is computed once.
@@ -12,7 +12,7 @@ pub(super) struct Value(pub(super) u32);
 
 /// A chunk of the caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(super) enum Place {
+pub(super) enum UserChunk {
     /// A chunk of the input.
     Input(u32),
     /// A chunk of the output.
@@ -23,7 +23,7 @@ pub(super) enum Place {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Instruction {
     /// Reads a chunk.
-    Load { value: Value, place: Place },
+    Load { value: Value, place: UserChunk },
     /// Sends a value.
     Send { message: u32, value: Value },
     /// Receives a message.
@@ -31,7 +31,7 @@ pub(super) enum Instruction {
     /// Combines two values.
     Reduce { value: Value, left: Value, right: Value },
     /// Writes a chunk once, with its final value.
-    Store { place: Place, value: Value },
+    Store { place: UserChunk, value: Value },
     /// A value without contents, which only represents progress (of a barrier).
     Token { value: Value },
 }
@@ -45,7 +45,7 @@ pub(super) struct Program {
 /// Generator state: the values that the chunks of a rank hold.
 struct Writer<'a> {
     moves: &'a Moves,
-    held: FxHashMap<Cell, Value>,
+    values: FxHashMap<Cell, Value>,
     next: u32,
     program: Program,
 }
@@ -58,17 +58,17 @@ impl Writer<'_> {
 
     /// Current value of a cell. A cell that was not accessed yet is loaded.
     fn read(&mut self, cell: Cell) -> Value {
-        if let Some(&value) = self.held.get(&cell) {
+        if let Some(&value) = self.values.get(&cell) {
             return value;
         }
         let value = self.value();
         let instruction = match self.moves.memory(cell).1 {
-            Memory::Input(chunk) => Instruction::Load { value, place: Place::Input(chunk) },
-            Memory::Output(chunk) => Instruction::Load { value, place: Place::Output(chunk) },
+            Memory::Input(chunk) => Instruction::Load { value, place: UserChunk::Input(chunk) },
+            Memory::Output(chunk) => Instruction::Load { value, place: UserChunk::Output(chunk) },
             Memory::Scratch => Instruction::Token { value },
         };
         self.program.instructions.push(instruction);
-        self.held.insert(cell, value);
+        self.values.insert(cell, value);
         value
     }
 
@@ -84,31 +84,31 @@ impl Writer<'_> {
         value
     }
 
-    fn step(&mut self, deed: Deed, is_last: bool) {
-        let (dst, value) = match deed {
-            Deed::Send { message, src } => {
+    fn step(&mut self, kind: MoveKind, is_last: bool) {
+        let (dst, value) = match kind {
+            MoveKind::Send { message, src } => {
                 let value = self.read(src);
                 self.program.instructions.push(Instruction::Send { message, value });
                 return;
             }
-            Deed::Copy { src, dst } => (dst, self.read(src)),
-            Deed::Reduce { src, dst } => {
+            MoveKind::Copy { src, dst } => (dst, self.read(src)),
+            MoveKind::Reduce { src, dst } => {
                 let (left, right) = (self.read(dst), self.read(src));
                 (dst, self.reduce(left, right))
             }
-            Deed::Receive { message, dst } => (dst, self.receive(message)),
-            Deed::ReceiveReduce { message, dst } => {
+            MoveKind::Receive { message, dst } => (dst, self.receive(message)),
+            MoveKind::ReceiveReduce { message, dst } => {
                 let (left, right) = (self.read(dst), self.receive(message));
                 (dst, self.reduce(left, right))
             }
-            Deed::ReceiveReduceInput { message, input, dst } => {
+            MoveKind::ReceiveReduceInput { message, input, dst } => {
                 let (left, right) = (self.read(input), self.receive(message));
                 (dst, self.reduce(left, right))
             }
         };
-        self.held.insert(dst, value);
+        self.values.insert(dst, value);
         if let (true, Memory::Output(chunk)) = (is_last, self.moves.memory(dst).1) {
-            self.program.instructions.push(Instruction::Store { place: Place::Output(chunk), value });
+            self.program.instructions.push(Instruction::Store { place: UserChunk::Output(chunk), value });
         }
     }
 }
@@ -117,16 +117,16 @@ impl Writer<'_> {
 pub(super) fn programs(moves: &Moves, round: &Round, ranks: u32) -> Vec<Program> {
     let mut last: FxHashMap<Cell, u32> = FxHashMap::default();
     for &i in &round.moves {
-        if let Some(cell) = moves.moves[i as usize].deed.written() {
+        if let Some(cell) = moves.moves[i as usize].kind.written() {
             last.insert(cell, i);
         }
     }
-    let writer = || Writer { moves, held: FxHashMap::default(), next: 0, program: Program::default() };
+    let writer = || Writer { moves, values: FxHashMap::default(), next: 0, program: Program::default() };
     let mut writers: Vec<Writer<'_>> = (0..ranks).map(|_| writer()).collect();
     for &i in &round.moves {
-        let one = moves.moves[i as usize];
-        let is_last = one.deed.written().is_some_and(|cell| last.get(&cell) == Some(&i));
-        writers[one.rank as usize].step(one.deed, is_last);
+        let operation = moves.moves[i as usize];
+        let is_last = operation.kind.written().is_some_and(|cell| last.get(&cell) == Some(&i));
+        writers[operation.rank as usize].step(operation.kind, is_last);
     }
     writers.into_iter().map(|writer| writer.program).collect()
 }

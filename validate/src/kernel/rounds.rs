@@ -7,7 +7,7 @@
 
 use rustc_hash::FxHashMap;
 
-use super::moves::{Cell, Deed, Moves};
+use super::local_operations::{Cell, MoveKind, Moves};
 
 /// Parallel work of all ranks: indices of moves, in order.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,13 +21,13 @@ struct Groups(Vec<Cell>);
 
 impl Groups {
     fn root(&mut self, cell: Cell) -> Cell {
-        let mut at = cell;
-        while self.0[at as usize] != at {
-            let above = self.0[self.0[at as usize] as usize];
-            self.0[at as usize] = above;
-            at = above;
+        let mut current = cell;
+        while self.0[current as usize] != current {
+            let parent = self.0[self.0[current as usize] as usize];
+            self.0[current as usize] = parent;
+            current = parent;
         }
-        at
+        current
     }
 
     fn join(&mut self, a: Cell, b: Cell) {
@@ -41,14 +41,14 @@ pub(super) fn rounds(moves: &Moves, ranks: u32) -> Vec<Round> {
     let mut groups = Groups((0..moves.cells(ranks) as Cell).collect());
     // Destination cell of each message.
     let mut received = vec![0 as Cell; moves.messages.len()];
-    for one in &moves.moves {
-        if let (Some(dst), Some(message)) = (one.deed.written(), one.deed.message()) {
+    for operation in &moves.moves {
+        if let (Some(dst), Some(message)) = (operation.kind.written(), operation.kind.message()) {
             received[message as usize] = dst;
         }
     }
-    for one in &moves.moves {
-        let dst = end(one.deed, &received);
-        if let Some(src) = one.deed.read()
+    for operation in &moves.moves {
+        let dst = destination(operation.kind, &received);
+        if let Some(src) = operation.kind.read()
             && !moves.is_input(src)
         {
             groups.join(src, dst);
@@ -57,8 +57,8 @@ pub(super) fn rounds(moves: &Moves, ranks: u32) -> Vec<Round> {
     // Moves of each piece. Pieces are ordered by their first move.
     let mut pieces: Vec<Vec<u32>> = Vec::new();
     let mut number: FxHashMap<Cell, usize> = FxHashMap::default();
-    for (i, one) in moves.moves.iter().enumerate() {
-        let root = groups.root(end(one.deed, &received));
+    for (i, operation) in moves.moves.iter().enumerate() {
+        let root = groups.root(destination(operation.kind, &received));
         let piece = *number.entry(root).or_insert_with(|| {
             pieces.push(Vec::new());
             pieces.len() - 1
@@ -77,17 +77,17 @@ pub(super) fn rounds(moves: &Moves, ranks: u32) -> Vec<Round> {
     }
     let mut rounds: Vec<((u32, u16), Vec<u32>)> = rounds.into_iter().collect();
     rounds.sort_unstable_by_key(|round| round.0);
-    let mut found: Vec<Round> = Vec::with_capacity(rounds.len());
+    let mut result: Vec<Round> = Vec::with_capacity(rounds.len());
     for ((_, channel), mut list) in rounds {
         list.sort_unstable();
-        found.push(Round { channel, moves: list });
+        result.push(Round { channel, moves: list });
     }
-    found
+    result
 }
 
 /// Destination cell of a move.
-fn end(deed: Deed, received: &[Cell]) -> Cell {
-    match (deed.written(), deed.message()) {
+fn destination(kind: MoveKind, received: &[Cell]) -> Cell {
+    match (kind.written(), kind.message()) {
         (Some(dst), _) => dst,
         (None, Some(message)) => received[message as usize],
         (None, None) => 0,
@@ -96,18 +96,18 @@ fn end(deed: Deed, received: &[Cell]) -> Cell {
 
 /// Rank, kind and peer of a move.
 fn role(moves: &Moves, i: usize) -> (u32, u8, u32) {
-    let one = moves.moves[i];
-    let peer = one.deed.message().map(|message| {
+    let operation = moves.moves[i];
+    let peer = operation.kind.message().map(|message| {
         let message = moves.messages[message as usize];
-        if message.from == one.rank { message.to } else { message.from }
+        if message.from == operation.rank { message.to } else { message.from }
     });
-    let kind = match one.deed {
-        Deed::Send { .. } => 0,
-        Deed::Copy { .. } => 1,
-        Deed::Reduce { .. } => 2,
-        Deed::Receive { .. } => 3,
-        Deed::ReceiveReduce { .. } => 4,
-        Deed::ReceiveReduceInput { .. } => 5,
+    let kind = match operation.kind {
+        MoveKind::Send { .. } => 0,
+        MoveKind::Copy { .. } => 1,
+        MoveKind::Reduce { .. } => 2,
+        MoveKind::Receive { .. } => 3,
+        MoveKind::ReceiveReduce { .. } => 4,
+        MoveKind::ReceiveReduceInput { .. } => 5,
     };
-    (one.rank, kind, peer.unwrap_or(one.rank))
+    (operation.rank, kind, peer.unwrap_or(operation.rank))
 }

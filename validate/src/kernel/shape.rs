@@ -4,17 +4,17 @@ use super::{Alignment, Carrier, Devices, Kernel, Tiles, Variant};
 
 /// Largest chunk in bytes of a one-sided schedule that packets carry. Measured on 4 × H200 for all_reduce, all_gather,
 /// reduce_scatter and all_to_all (validate/runs/2026-11-21-4xh200).
-pub(super) const LARGEST_OF_PACKETS: u64 = 16 << 10;
+pub(super) const MAX_PACKET_CHUNK: u64 = 16 << 10;
 
 /// Largest chunk in bytes that lines carry. Measured likewise.
-pub(super) const LARGEST_OF_LINES: u64 = 512 << 10;
+pub(super) const MAX_LINE_CHUNK: u64 = 512 << 10;
 
 /// Largest number of vectors per block and message that share a phase: 128 KiB. The fastest of 32, 64, 128 and 512 KiB
 /// for two_shot of 16 to 256 MiB on 4 × H200 (validate/runs/2026-11-21-4xh200).
 const PHASE_WORDS: u64 = 8192;
 
 /// Number of blocks above which two share a multiprocessor: the multiprocessors of the smallest GPU in use.
-const BLOCKS_ALONE: u32 = 132;
+const MAX_BLOCKS_ONE_PER_SM: u32 = 132;
 
 /// Distribution of a kernel over a GPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
@@ -26,7 +26,8 @@ pub struct GridShape {
     /// Words per thread and tile.
     pub unroll: u32,
     /// Tiles of a block that share a phase; 1 if tiles run one by one.
-    pub together: u32,
+    #[serde(rename = "together")]
+    pub tiles_per_phase: u32,
 }
 
 impl GridShape {
@@ -34,8 +35,8 @@ impl GridShape {
     #[must_use]
     pub fn variant(self, blocks: u32, alignment: Alignment, devices: Devices) -> Variant {
         let threads = if self.threads <= 256 { 256 } else { self.threads.next_power_of_two() };
-        let tiles = if self.together > 1 { Tiles::Together } else { Tiles::OneByOne };
-        Variant { threads, unroll: self.unroll, tiles, alignment, devices, resident: Resident::of(blocks) }
+        let tiles = if self.tiles_per_phase > 1 { Tiles::Grouped } else { Tiles::OneByOne };
+        Variant { threads, unroll: self.unroll, tiles, alignment, devices, resident: Resident::for_blocks(blocks) }
     }
 }
 
@@ -49,43 +50,44 @@ pub enum Resident {
 }
 
 impl Resident {
-    fn of(blocks: u32) -> Self {
-        if blocks > BLOCKS_ALONE { Self::Two } else { Self::One }
+    fn for_blocks(blocks: u32) -> Self {
+        if blocks > MAX_BLOCKS_ONE_PER_SM { Self::Two } else { Self::One }
     }
 }
 
 impl Kernel {
-    /// Shape for a GPU on which at most `most_blocks` blocks of a rank are co-resident.
+    /// Shape for a GPU on which at most `max_blocks` blocks of a rank are co-resident.
     #[must_use]
-    pub fn shape(&self, most_blocks: u32) -> GridShape {
-        let (channels, words, largest) = self.loads();
-        let apart = self.carrier == Carrier::Flags && self.tiles == Tiles::OneByOne;
+    pub fn shape(&self, max_blocks: u32) -> GridShape {
+        let (channels, words, largest) = self.word_counts();
+        let one_by_one = self.carrier == Carrier::Flags && self.tiles == Tiles::OneByOne;
         // If tiles run one by one, two blocks per multiprocessor hide each other's waits, given enough work.
-        let overlaps = apart && self.flushes > 1 && most_blocks >= BLOCKS_ALONE - 4;
-        let doubled = overlaps && words * u64::from(channels) >= 2048 * u64::from(most_blocks);
-        let most_split = u64::from((most_blocks * if doubled { 2 } else { 1 } / channels).max(1));
+        let overlaps = one_by_one && self.flushes > 1 && max_blocks >= MAX_BLOCKS_ONE_PER_SM - 4;
+        let doubled = overlaps && words * u64::from(channels) >= 2048 * u64::from(max_blocks);
+        let max_split = u64::from((max_blocks * if doubled { 2 } else { 1 } / channels).max(1));
         // Few words are spread over many small blocks. Packets and lines get one thread per word while threads are
         // left. Plain vectors get several words per thread once all blocks are full.
         let (threads, unroll) = match self.carrier {
             Carrier::Packets | Carrier::Lines if words <= 1024 => (128, 1),
             Carrier::Packets | Carrier::Lines if words <= 32 * 256 => (256, 1),
             Carrier::Packets | Carrier::Lines => (512, 1),
-            Carrier::Flags if words <= 256 * most_split => (256, 1),
-            Carrier::Flags if !apart => (256, if words <= PHASE_WORDS * most_split { 2 } else { 4 }),
-            Carrier::Flags if doubled => (256, if words > 1024 * most_split { 4 } else { 2 }),
-            Carrier::Flags if words <= 512 * most_split => (256, 2),
-            Carrier::Flags if words <= 1024 * most_split => (512, 2),
+            Carrier::Flags if words <= 256 * max_split => (256, 1),
+            Carrier::Flags if !one_by_one => (256, if words <= PHASE_WORDS * max_split { 2 } else { 4 }),
+            Carrier::Flags if doubled => (256, if words > 1024 * max_split { 4 } else { 2 }),
+            Carrier::Flags if words <= 512 * max_split => (256, 2),
+            Carrier::Flags if words <= 1024 * max_split => (512, 2),
             Carrier::Flags => (512, 4),
         };
-        let split = words.div_ceil(threads * unroll).clamp(1, most_split);
+        let split = words.div_ceil(threads * unroll).clamp(1, max_split);
         let threads = largest.div_ceil(split).next_multiple_of(32).clamp(64, threads);
-        let shape = GridShape { threads: threads as u32, split: split as u32, unroll: unroll as u32, together: 1 };
+        let shape =
+            GridShape { threads: threads as u32, split: split as u32, unroll: unroll as u32, tiles_per_phase: 1 };
         match self.tiles {
             Tiles::OneByOne => shape,
-            Tiles::Together => {
-                let of_block = self.tiles(shape).div_ceil(split);
-                let most = PHASE_WORDS.div_ceil(u64::from(shape.threads) * unroll);
-                GridShape { together: of_block.min(most).max(1) as u32, ..shape }
+            Tiles::Grouped => {
+                let tiles_per_block = self.tiles(shape).div_ceil(split);
+                let max_tiles = PHASE_WORDS.div_ceil(u64::from(shape.threads) * unroll);
+                GridShape { tiles_per_phase: tiles_per_block.min(max_tiles).max(1) as u32, ..shape }
             }
         }
     }

@@ -11,13 +11,13 @@ use fabricast_sim::schedule::{DataType, Schedule};
 use fabricast_sim::verify::{VerifyOptions, verify};
 use fabricast_topologies::Bytes;
 
-use super::cut::Cut;
-use super::moves::{Cell, Deed, Memory, Moves};
+use super::chunk_layout::ChunkLayout;
+use super::local_operations::{Cell, Memory, MoveKind, Moves};
 use super::{KernelError, UserBuffer};
 
 /// A location in a rank's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Spot {
+pub enum Location {
     /// In a buffer of the caller: first byte, in the byte numbering of the call.
     User(UserBuffer, Bytes),
     /// In the memory for messages, which peers write.
@@ -36,9 +36,9 @@ pub enum Step {
         /// Rank of the receiver.
         to: u32,
         /// Source.
-        from: Spot,
+        from: Location,
         /// Destination in the receiver's memory.
-        at: Spot,
+        destination: Location,
         /// Length.
         bytes: Bytes,
     },
@@ -54,20 +54,20 @@ pub enum Step {
     /// Copies within the rank's memory.
     Copy {
         /// Source.
-        from: Spot,
+        from: Location,
         /// Destination.
-        to: Spot,
+        to: Location,
         /// Length.
         bytes: Bytes,
     },
     /// `to` = `left` ⊕ `right`.
     Reduce {
         /// First operand. `to` may be the same location.
-        left: Spot,
+        left: Location,
         /// Second operand.
-        right: Spot,
+        right: Location,
         /// Destination.
-        to: Spot,
+        to: Location,
         /// Length.
         bytes: Bytes,
     },
@@ -77,7 +77,7 @@ pub enum Step {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Steps {
     /// Steps of every rank, in order.
-    pub of_rank: Vec<Vec<Step>>,
+    pub by_rank: Vec<Vec<Step>>,
     /// Number of messages; each is a signal at its receiver.
     pub messages: u32,
     /// Bytes of slots of a rank, the maximum over all ranks.
@@ -97,7 +97,7 @@ impl Steps {
     pub fn new(schedule: &Schedule, dtype: DataType) -> Result<Self, KernelError> {
         verify(schedule, &VerifyOptions::default())?;
         let header = schedule.header();
-        let cut = Cut::new(header, dtype.size())?;
+        let cut = ChunkLayout::new(header, dtype.size())?;
         let moves = Moves::new(schedule)?;
         let ranks = header.call.ranks as usize;
         let mut writer = Writer::new(&moves, &cut, ranks);
@@ -125,9 +125,9 @@ impl Steps {
         })
     }
 
-    fn peers(&self, rank: usize, of: impl Fn(&Step) -> Option<u32>) -> Vec<usize> {
-        let steps = self.of_rank.get(rank).map(Vec::as_slice).unwrap_or_default();
-        let mut peers: Vec<usize> = steps.iter().filter_map(of).map(|rank| rank as usize).collect();
+    fn peers(&self, rank: usize, peer_of: impl Fn(&Step) -> Option<u32>) -> Vec<usize> {
+        let steps = self.by_rank.get(rank).map(Vec::as_slice).unwrap_or_default();
+        let mut peers: Vec<usize> = steps.iter().filter_map(peer_of).map(|rank| rank as usize).collect();
         peers.sort_unstable();
         peers.dedup();
         peers
@@ -136,132 +136,132 @@ impl Steps {
 
 struct Writer<'a> {
     moves: &'a Moves,
-    cut: &'a Cut,
+    chunk_layout: &'a ChunkLayout,
     steps: Steps,
     /// Destination of each message: a slot, or the caller's output.
-    landing: Vec<Spot>,
+    destinations: Vec<Location>,
     /// Bytes that a scratch cell holds. Chunks of the caller have their own size.
-    held: FxHashMap<Cell, u64>,
+    scratch_bytes: FxHashMap<Cell, u64>,
     scratch: FxHashMap<Cell, u64>,
     filled: Vec<u64>,
 }
 
 impl<'a> Writer<'a> {
-    fn new(moves: &'a Moves, cut: &'a Cut, ranks: usize) -> Self {
+    fn new(moves: &'a Moves, cut: &'a ChunkLayout, ranks: usize) -> Self {
         let steps = Steps {
-            of_rank: vec![Vec::new(); ranks],
+            by_rank: vec![Vec::new(); ranks],
             messages: moves.messages.len() as u32,
             slots: Bytes(0),
             scratch: Bytes(0),
         };
         let mut writer = Self {
             moves,
-            cut,
+            chunk_layout: cut,
             steps,
-            landing: vec![Spot::Slot(Bytes(0)); moves.messages.len()],
-            held: FxHashMap::default(),
+            destinations: vec![Location::Slot(Bytes(0)); moves.messages.len()],
+            scratch_bytes: FxHashMap::default(),
             scratch: FxHashMap::default(),
             filled: vec![0; ranks],
         };
-        writer.land(ranks);
+        writer.place_messages(ranks);
         writer
     }
 
     /// Decides on the destination of each message.
-    fn land(&mut self, ranks: usize) {
+    fn place_messages(&mut self, ranks: usize) {
         let mut touched = rustc_hash::FxHashSet::default();
         let mut slots = vec![0u64; ranks];
-        for one in &self.moves.moves {
-            let dst = one.deed.written();
-            if let (Some(message), Some(dst)) = (one.deed.message(), dst) {
-                let direct = match (one.deed, self.moves.memory(dst).1) {
-                    (Deed::Receive { .. }, Memory::Output(chunk)) if !touched.contains(&dst) => {
-                        Some(Spot::User(UserBuffer::Output, Bytes(self.cut.start(chunk))))
+        for operation in &self.moves.moves {
+            let dst = operation.kind.written();
+            if let (Some(message), Some(dst)) = (operation.kind.message(), dst) {
+                let direct = match (operation.kind, self.moves.memory(dst).1) {
+                    (MoveKind::Receive { .. }, Memory::Output(chunk)) if !touched.contains(&dst) => {
+                        Some(Location::User(UserBuffer::Output, Bytes(self.chunk_layout.start(chunk))))
                     }
                     _ => None,
                 };
-                let rank = one.rank as usize;
-                self.landing[message as usize] = direct.unwrap_or(Spot::Slot(Bytes(slots[rank])));
+                let rank = operation.rank as usize;
+                self.destinations[message as usize] = direct.unwrap_or(Location::Slot(Bytes(slots[rank])));
                 if direct.is_none() {
                     slots[rank] += self.message_bytes(message).next_multiple_of(ALIGNMENT);
                 }
             }
-            touched.extend(one.deed.read());
+            touched.extend(operation.kind.read());
             touched.extend(dst);
         }
         self.steps.slots = Bytes(slots.into_iter().max().unwrap_or(0));
     }
 
     fn message_bytes(&self, message: u32) -> u64 {
-        self.moves.messages.get(message as usize).map_or(0, |message| self.cut.len(message.data))
+        self.moves.messages.get(message as usize).map_or(0, |message| self.chunk_layout.len(message.data))
     }
 
     fn bytes(&self, cell: Cell) -> u64 {
         match self.moves.memory(cell).1 {
-            Memory::Input(chunk) | Memory::Output(chunk) => self.cut.len(chunk),
-            Memory::Scratch => self.held.get(&cell).copied().unwrap_or(0),
+            Memory::Input(chunk) | Memory::Output(chunk) => self.chunk_layout.len(chunk),
+            Memory::Scratch => self.scratch_bytes.get(&cell).copied().unwrap_or(0),
         }
     }
 
     /// Location of a cell. Scratch cells are allocated on first use.
-    fn spot(&mut self, cell: Cell, bytes: u64) -> Spot {
+    fn spot(&mut self, cell: Cell, bytes: u64) -> Location {
         let (rank, memory) = self.moves.memory(cell);
         match memory {
-            Memory::Input(chunk) => Spot::User(UserBuffer::Input, Bytes(self.cut.start(chunk))),
-            Memory::Output(chunk) => Spot::User(UserBuffer::Output, Bytes(self.cut.start(chunk))),
+            Memory::Input(chunk) => Location::User(UserBuffer::Input, Bytes(self.chunk_layout.start(chunk))),
+            Memory::Output(chunk) => Location::User(UserBuffer::Output, Bytes(self.chunk_layout.start(chunk))),
             Memory::Scratch => {
                 // Later contents may be longer by at most one vector, since the chunks of a call differ by no more.
                 let room = (bytes + ALIGNMENT).next_multiple_of(ALIGNMENT);
                 let filled = &mut self.filled[rank as usize];
-                let at = *self.scratch.entry(cell).or_insert_with(|| {
+                let offset = *self.scratch.entry(cell).or_insert_with(|| {
                     *filled += room;
                     *filled - room
                 });
                 self.steps.scratch = self.steps.scratch.max(Bytes(*filled));
-                Spot::Scratch(Bytes(at))
+                Location::Scratch(Bytes(offset))
             }
         }
     }
 
     fn write(&mut self, number: usize) {
-        let one = self.moves.moves[number];
-        let rank = one.rank as usize;
-        match one.deed {
-            Deed::Send { message, src } => {
+        let operation = self.moves.moves[number];
+        let rank = operation.rank as usize;
+        match operation.kind {
+            MoveKind::Send { message, src } => {
                 let bytes = self.message_bytes(message);
                 let from = self.spot(src, bytes);
-                let (to, at) = (self.moves.messages[message as usize].to, self.landing[message as usize]);
-                self.push(rank, Step::Send { message, to, from, at, bytes: Bytes(bytes) });
+                let (to, at) = (self.moves.messages[message as usize].to, self.destinations[message as usize]);
+                self.push(rank, Step::Send { message, to, from, destination: at, bytes: Bytes(bytes) });
             }
-            Deed::Copy { src, dst } => {
+            MoveKind::Copy { src, dst } => {
                 let bytes = self.bytes(src);
                 self.copy(rank, src, dst, bytes);
             }
-            Deed::Reduce { src, dst } => {
+            MoveKind::Reduce { src, dst } => {
                 let bytes = self.bytes(src);
                 let (left, right) = (self.spot(dst, bytes), self.spot(src, bytes));
                 self.push(rank, Step::Reduce { left, right, to: left, bytes: Bytes(bytes) });
             }
-            Deed::Receive { message, dst } => {
+            MoveKind::Receive { message, dst } => {
                 let bytes = self.arrive(rank, message);
-                let landed = self.landing[message as usize];
+                let source = self.destinations[message as usize];
                 let to = self.spot(dst, bytes);
-                self.held.insert(dst, bytes);
-                if landed != to {
-                    self.push(rank, Step::Copy { from: landed, to, bytes: Bytes(bytes) });
+                self.scratch_bytes.insert(dst, bytes);
+                if source != to {
+                    self.push(rank, Step::Copy { from: source, to, bytes: Bytes(bytes) });
                 }
             }
-            Deed::ReceiveReduce { message, dst } => {
+            MoveKind::ReceiveReduce { message, dst } => {
                 let bytes = self.arrive(rank, message);
                 let left = self.spot(dst, bytes);
-                let right = self.landing[message as usize];
+                let right = self.destinations[message as usize];
                 self.push(rank, Step::Reduce { left, right, to: left, bytes: Bytes(bytes) });
             }
-            Deed::ReceiveReduceInput { message, input, dst } => {
+            MoveKind::ReceiveReduceInput { message, input, dst } => {
                 let bytes = self.arrive(rank, message);
                 let (left, to) = (self.spot(input, bytes), self.spot(dst, bytes));
-                let right = self.landing[message as usize];
-                self.held.insert(dst, bytes);
+                let right = self.destinations[message as usize];
+                self.scratch_bytes.insert(dst, bytes);
                 self.push(rank, Step::Reduce { left, right, to, bytes: Bytes(bytes) });
             }
         }
@@ -269,14 +269,14 @@ impl<'a> Writer<'a> {
 
     fn copy(&mut self, rank: usize, src: Cell, dst: Cell, bytes: u64) {
         let (from, to) = (self.spot(src, bytes), self.spot(dst, bytes));
-        self.held.insert(dst, bytes);
+        self.scratch_bytes.insert(dst, bytes);
         self.push(rank, Step::Copy { from, to, bytes: Bytes(bytes) });
     }
 
     fn arrive(&mut self, rank: usize, message: u32) -> u64 {
         let bytes = self.message_bytes(message);
         let from = self.moves.messages[message as usize].from;
-        self.steps.of_rank[rank].push(Step::Await { message, from, bytes: Bytes(bytes) });
+        self.steps.by_rank[rank].push(Step::Await { message, from, bytes: Bytes(bytes) });
         bytes
     }
 
@@ -284,7 +284,7 @@ impl<'a> Writer<'a> {
     fn push(&mut self, rank: usize, step: Step) {
         let is_empty = matches!(step, Step::Copy { bytes: Bytes(0), .. } | Step::Reduce { bytes: Bytes(0), .. });
         if !is_empty {
-            self.steps.of_rank[rank].push(step);
+            self.steps.by_rank[rank].push(step);
         }
     }
 }

@@ -44,22 +44,22 @@ fn schedule(case: Case) -> Option<Schedule> {
     Schedule::build(generator(case.algorithm, &shape).ok()?.as_ref()).ok()
 }
 
-/// Expected byte `at` of a rank's output. `None` where the rank has none.
-fn expected(call: &Call, input: &dyn Fn(u32, u64) -> u8, rank: u32, at: u64) -> Option<u8> {
+/// Expected byte `index` of a rank's output. `None` where the rank has none.
+fn expected(call: &Call, input: &dyn Fn(u32, u64) -> u8, rank: u32, index: u64) -> Option<u8> {
     let n = call.ranks;
     let block = (call.bytes.0 / u64::from(n)).max(1);
-    let owner = (at / block) as u32;
-    let sum = || Some((0..n).fold(0u8, |sum, from| sum.wrapping_add(input(from, at))));
+    let owner = (index / block) as u32;
+    let sum = || Some((0..n).fold(0u8, |sum, from| sum.wrapping_add(input(from, index))));
     match call.collective {
         Collective::AllReduce => sum(),
         Collective::ReduceScatter if owner == rank => sum(),
         Collective::Reduce if rank == call.root.0 => sum(),
-        Collective::AllGather => Some(input(owner, at)),
-        Collective::Gather if rank == call.root.0 => Some(input(owner, at)),
-        Collective::Broadcast => Some(input(call.root.0, at)),
-        Collective::Scatter if owner == rank => Some(input(call.root.0, at)),
-        Collective::AllToAll => Some(input(owner, u64::from(rank) * block + at % block)),
-        Collective::SendRecv => Some(input((rank + n - 1) % n, at)),
+        Collective::AllGather => Some(input(owner, index)),
+        Collective::Gather if rank == call.root.0 => Some(input(owner, index)),
+        Collective::Broadcast => Some(input(call.root.0, index)),
+        Collective::Scatter if owner == rank => Some(input(call.root.0, index)),
+        Collective::AllToAll => Some(input(owner, u64::from(rank) * block + index % block)),
+        Collective::SendRecv => Some(input((rank + n - 1) % n, index)),
         _ => None,
     }
 }
@@ -81,33 +81,33 @@ struct Machine<'a> {
     ready: FxHashMap<(usize, usize), bool>,
     /// Per receiver and message: true if the message has arrived.
     come: FxHashMap<(usize, u32), bool>,
-    flying: Vec<(usize, u32, Spot, Vec<u8>)>,
+    flying: Vec<(usize, u32, Location, Vec<u8>)>,
 }
 
-fn content(call: u32, rank: u32, at: u64) -> u8 {
-    (u64::from(call) * 101 + u64::from(rank) * 37 + at * 13 + at / 256) as u8
+fn content(call: u32, rank: u32, index: u64) -> u8 {
+    (u64::from(call) * 101 + u64::from(rank) * 37 + index * 13 + index / 256) as u8
 }
 
 impl Machine<'_> {
-    fn memory(&mut self, rank: usize, spot: Spot) -> (&mut Vec<u8>, usize) {
+    fn memory(&mut self, rank: usize, spot: Location) -> (&mut Vec<u8>, usize) {
         match spot {
-            Spot::User(UserBuffer::Input, at) if self.call.buffers == BufferUse::OutOfPlace => {
+            Location::User(UserBuffer::Input, at) if self.call.buffers == BufferUse::OutOfPlace => {
                 (&mut self.input[rank], at.0 as usize)
             }
-            Spot::User(_, at) => (&mut self.output[rank], at.0 as usize),
-            Spot::Slot(at) => (&mut self.slots[rank], at.0 as usize),
-            Spot::Scratch(at) => (&mut self.scratch[rank], at.0 as usize),
+            Location::User(_, at) => (&mut self.output[rank], at.0 as usize),
+            Location::Slot(at) => (&mut self.slots[rank], at.0 as usize),
+            Location::Scratch(at) => (&mut self.scratch[rank], at.0 as usize),
         }
     }
 
-    fn read(&mut self, rank: usize, spot: Spot, bytes: Bytes) -> Vec<u8> {
-        let (memory, at) = self.memory(rank, spot);
-        memory[at..at + bytes.0 as usize].to_vec()
+    fn read(&mut self, rank: usize, spot: Location, bytes: Bytes) -> Vec<u8> {
+        let (memory, offset) = self.memory(rank, spot);
+        memory[offset..offset + bytes.0 as usize].to_vec()
     }
 
-    fn write(&mut self, rank: usize, spot: Spot, content: &[u8]) {
-        let (memory, at) = self.memory(rank, spot);
-        memory[at..at + content.len()].copy_from_slice(content);
+    fn write(&mut self, rank: usize, spot: Location, content: &[u8]) {
+        let (memory, offset) = self.memory(rank, spot);
+        memory[offset..offset + content.len()].copy_from_slice(content);
     }
 
     fn enter(&mut self, rank: usize) {
@@ -124,7 +124,7 @@ impl Machine<'_> {
     /// Runs one step of a rank, unless it must wait.
     fn step(&mut self, rank: usize) -> Result<(), TestCaseError> {
         let receivers = self.steps.receivers(rank);
-        let steps = &self.steps.of_rank[rank];
+        let steps = &self.steps.by_rank[rank];
         if self.next[rank] == 0 {
             self.enter(rank);
             self.next[rank] = 1;
@@ -135,7 +135,7 @@ impl Machine<'_> {
             }
         } else if let Some(&step) = steps.get(self.next[rank] - 2) {
             match step {
-                Step::Send { message, to, from, at, bytes } => {
+                Step::Send { message, to, from, destination: at, bytes } => {
                     let content = self.read(rank, from, bytes);
                     self.flying.push((to as usize, message, at, content));
                 }
@@ -165,11 +165,11 @@ impl Machine<'_> {
 
     fn check(&self, rank: usize) -> Result<(), TestCaseError> {
         let call = self.calls[rank];
-        for at in 0..self.call.bytes.0 {
-            let input = |rank: u32, at: u64| content(call, rank, at);
-            if let Some(expected) = expected(&self.call, &input, rank as u32, at) {
-                let found = self.output[rank][at as usize];
-                prop_assert_eq!(found, expected, "call {} rank {} byte {}", call, rank, at);
+        for index in 0..self.call.bytes.0 {
+            let input = |rank: u32, index: u64| content(call, rank, index);
+            if let Some(expected) = expected(&self.call, &input, rank as u32, index) {
+                let actual = self.output[rank][index as usize];
+                prop_assert_eq!(actual, expected, "call {} rank {} byte {}", call, rank, index);
             }
         }
         Ok(())
@@ -180,18 +180,18 @@ fn run(case: Case, mut random: impl FnMut(usize) -> usize) -> Result<bool, TestC
     let Some(schedule) = schedule(case) else { return Ok(false) };
     let steps = Steps::new(&schedule, DataType::U8).unwrap();
     let ranks = case.ranks as usize;
-    let of_each = |bytes: u64| vec![vec![POISON; bytes as usize]; ranks];
+    let allocate = |bytes: u64| vec![vec![POISON; bytes as usize]; ranks];
     let call = schedule.header().call;
     let mut machine = Machine {
         steps: &steps,
         call,
         calls: vec![0; ranks],
         next: vec![0; ranks],
-        input: of_each(call.bytes.0),
-        output: of_each(call.bytes.0),
-        slots: of_each(steps.slots.0),
-        scratch: of_each(steps.scratch.0),
-        ready: (0..ranks).flat_map(|one| (0..ranks).map(move |other| ((one, other), false))).collect(),
+        input: allocate(call.bytes.0),
+        output: allocate(call.bytes.0),
+        slots: allocate(steps.slots.0),
+        scratch: allocate(steps.scratch.0),
+        ready: (0..ranks).flat_map(|sender| (0..ranks).map(move |receiver| ((sender, receiver), false))).collect(),
         come: FxHashMap::default(),
         flying: Vec::new(),
     };
@@ -226,7 +226,7 @@ fn every_algorithm_computes_expected_result() {
                         state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
                         (state >> 33) as usize % below
                     };
-                    ran += u32::from(run(case, random).unwrap_or_else(|why| panic!("{case:?}: {why}")));
+                    ran += u32::from(run(case, random).unwrap_or_else(|error| panic!("{case:?}: {error}")));
                 }
             }
             assert!(ran > 0 || collective == Collective::AllToAllV, "{algorithm} {collective}");
@@ -276,8 +276,8 @@ fn memory_accessed_by_receiver_is_written_via_slots() {
         let (algorithm, collective) = (Algorithm::TwoShot, Collective::AllReduce);
         let case = Case { algorithm, collective, ranks: 4, bytes: 64, channels: 1, buffers, root: 0 };
         let steps = Steps::new(&schedule(case).unwrap(), DataType::F32).unwrap();
-        let is_straight = |step: &&Step| matches!(step, Step::Send { at: Spot::User(..), .. });
-        steps.of_rank.iter().flatten().filter(is_straight).count()
+        let is_straight = |step: &&Step| matches!(step, Step::Send { destination: Location::User(..), .. });
+        steps.by_rank.iter().flatten().filter(is_straight).count()
     };
     // In place, the chunks that come back are those that were sent away. Out of place, the destination was not accessed
     // before.

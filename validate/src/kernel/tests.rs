@@ -4,7 +4,9 @@ use proptest::prelude::*;
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 
 use fabricast_planner::algorithm::{Algorithm, Shape, generator};
-use fabricast_sim::schedule::{BufferUse, Call, Collective, DataType, Matrix, Protocol, Rank, ReduceOp, Schedule};
+use fabricast_sim::schedule::{
+    BufferUse, Call, Collective, DataType, Protocol, Rank, ReduceOp, Schedule, TrafficMatrix,
+};
 use fabricast_topologies::Bytes;
 use rayon::prelude::*;
 
@@ -46,7 +48,7 @@ impl Case {
             root: Rank(if rooted { self.root % self.ranks } else { 0 }),
             buffers: self.buffers,
         };
-        let even = Matrix::even(self.ranks, Bytes(bytes * u64::from(self.ranks)));
+        let even = TrafficMatrix::even(self.ranks, Bytes(bytes * u64::from(self.ranks)));
         let call = match self.collective {
             Collective::AllToAllV => Call { bytes: Bytes(bytes * u64::from(self.ranks)), ..call },
             _ => call,
@@ -104,9 +106,9 @@ fn any_execution_order_computes_expected_result() {
     runner
         .run(
             &(any_case(), prop::sample::select(Carrier::ALL.to_vec()), any::<u64>(), 1usize..4, 1usize..4),
-            |(case, carrier, seed, tiles, together)| {
+            |(case, carrier, seed, tiles, tiles_per_phase)| {
                 let Some(kernel) = case.kernel(carrier) else { return Ok(()) };
-                interpret::run(&kernel, 4, Tiling { tiles, together }, &mut rng(seed))
+                interpret::run(&kernel, 4, Tiling { tiles, tiles_per_phase }, &mut rng(seed))
             },
         )
         .unwrap();
@@ -121,9 +123,9 @@ fn every_algorithm_computes_expected_result() {
                 let case = Case { channels: 2, ..Case::plain(algorithm, collective, ranks, 16) };
                 if let Some(kernel) = case.kernel(carrier) {
                     ran += 1;
-                    let tiling = Tiling { tiles: 3, together: 2 };
+                    let tiling = Tiling { tiles: 3, tiles_per_phase: 2 };
                     interpret::run(&kernel, 3, tiling, &mut rng(7))
-                        .unwrap_or_else(|why| panic!("{case:?} {carrier:?}: {why}"));
+                        .unwrap_or_else(|error| panic!("{case:?} {carrier:?}: {error}"));
                 }
             }
         }
@@ -156,12 +158,12 @@ fn ranks_with_equal_roles_share_code() {
 #[test]
 fn tiles_share_phases_unless_values_cross_them() {
     for (algorithm, collective, expected) in [
-        (Algorithm::TwoShot, Collective::AllReduce, Tiles::Together),
+        (Algorithm::TwoShot, Collective::AllReduce, Tiles::Grouped),
         (Algorithm::OneShot, Collective::AllReduce, Tiles::OneByOne),
-        (Algorithm::Ring, Collective::AllReduce, Tiles::Together),
+        (Algorithm::Ring, Collective::AllReduce, Tiles::Grouped),
         (Algorithm::Direct, Collective::ReduceScatter, Tiles::OneByOne),
-        (Algorithm::Direct, Collective::AllToAll, Tiles::Together),
-        (Algorithm::Ring, Collective::AllGather, Tiles::Together),
+        (Algorithm::Direct, Collective::AllToAll, Tiles::Grouped),
+        (Algorithm::Ring, Collective::AllGather, Tiles::Grouped),
         // A rank sends in one step the sum of the previous one.
         (Algorithm::RecursiveDoubling, Collective::AllReduce, Tiles::OneByOne),
     ] {
@@ -191,9 +193,9 @@ fn write_kernel_sources() {
         for carrier in Carrier::ALL {
             let case = Case { hosts: 1, ..Case::plain(algorithm, collective, 8, 1024) };
             let Some(kernel) = case.kernel(carrier) else { continue };
-            let shape = GridShape { threads: 256, split: 4, unroll: 2, together: 1 };
+            let shape = GridShape { threads: 256, split: 4, unroll: 2, tiles_per_phase: 1 };
             let addresses = [Addresses::default(); 8];
-            let (parameters, table) = kernel.parameters(3, shape, &addresses, super::Watch::default());
+            let (parameters, table) = kernel.parameters(3, shape, &addresses, super::WaitMonitor::default());
             println!(
                 "{algorithm} {collective} {}: {} lines, {} bodies, {} parameters, table {:?}",
                 carrier.name(),
@@ -211,11 +213,11 @@ fn write_kernel_sources() {
 }
 
 /// Compiles a source. Returns false if NVRTC is missing.
-fn compiles(text: &str, arch: u32, what: &str) -> bool {
-    match compile::compile_afresh(text, compile::Arch::new(arch), &["--std=c++17"]) {
+fn compiles(text: &str, arch: u32, name: &str) -> bool {
+    match compile::compile_uncached(text, compile::Arch::new(arch), &["--std=c++17"]) {
         Ok(_) => true,
         Err(CompileError::Library(LibraryError::Missing { .. })) => false,
-        Err(error) => panic!("{what} for sm_{arch}: {error}"),
+        Err(error) => panic!("{name} for sm_{arch}: {error}"),
     }
 }
 
@@ -231,31 +233,31 @@ fn every_algorithm_compiles() {
         .iter()
         .flat_map(|&a| Carrier::ALL.into_iter().flat_map(move |c| [80, 90, 100].map(|arch| (a, c, arch))))
         .collect();
-    let done = cases.par_iter().all(|&(algorithm, carrier, arch)| {
+    let compiled = cases.par_iter().all(|&(algorithm, carrier, arch)| {
         let collective = algorithm.collectives()[0];
         // Differences between architectures are in the prelude: two ranks cover them if the algorithm supports two.
-        let of = |ranks| Case { hosts: 2, ..Case::plain(algorithm, collective, ranks, 1024) }.kernel(carrier);
-        let few = if arch == 90 { None } else { of(2) };
-        let kernel = few.or_else(|| of(4)).unwrap();
-        let shape = GridShape { threads: 256, split: 4, unroll: 1, together: 1 };
+        let build = |ranks| Case { hosts: 2, ..Case::plain(algorithm, collective, ranks, 1024) }.kernel(carrier);
+        let two_ranks = if arch == 90 { None } else { build(2) };
+        let kernel = two_ranks.or_else(|| build(4)).unwrap();
+        let shape = GridShape { threads: 256, split: 4, unroll: 1, tiles_per_phase: 1 };
         let variant = shape.variant(kernel.blocks(shape), Alignment::Vectors, Devices::Own);
         compiles(&kernel.text(ReduceOp::Sum, variant, arch).unwrap(), arch, &format!("{algorithm} {}", carrier.name()))
     });
-    if !done {
+    if !compiled {
         skipped();
     }
 }
 
 #[test]
 fn every_type_compiles() {
-    let done = DataType::ALL.par_iter().enumerate().all(|(i, &dtype)| {
+    let compiled = DataType::ALL.par_iter().enumerate().all(|(i, &dtype)| {
         let schedule = Case::plain(Algorithm::TwoShot, Collective::AllReduce, 2, 1024).schedule().unwrap();
         let kernel = Kernel::new(&schedule, dtype, Carrier::ALL[i % 3]).unwrap();
-        let shape = GridShape { threads: 256, split: 1, unroll: 1, together: 1 };
+        let shape = GridShape { threads: 256, split: 1, unroll: 1, tiles_per_phase: 1 };
         let variant = shape.variant(1, Alignment::Bytes, Devices::Shared);
         compiles(&kernel.text(ReduceOp::ALL[i % 4], variant, 90).unwrap(), 90, dtype.name())
     });
-    if !done {
+    if !compiled {
         skipped();
     }
 }
@@ -264,7 +266,7 @@ fn every_type_compiles() {
 fn unsupported_data_type_is_rejected() {
     let schedule = Case::plain(Algorithm::TwoShot, Collective::AllReduce, 2, 1024).schedule().unwrap();
     let kernel = Kernel::new(&schedule, DataType::F8e4m3, Carrier::Packets).unwrap();
-    let shape = GridShape { threads: 256, split: 1, unroll: 1, together: 1 };
+    let shape = GridShape { threads: 256, split: 1, unroll: 1, tiles_per_phase: 1 };
     let variant = shape.variant(1, Alignment::Vectors, Devices::Own);
     assert!(matches!(kernel.text(ReduceOp::Sum, variant, 80), Err(KernelError::NoSuchType { needed: 89, .. })));
     assert!(kernel.text(ReduceOp::Sum, variant, 89).is_ok());
@@ -275,9 +277,9 @@ fn shapes_fit_the_work() {
     for elements in [1, 100, 10_000, 1 << 20, 1 << 26] {
         for carrier in Carrier::ALL {
             let kernel = Case::plain(Algorithm::TwoShot, Collective::AllReduce, 8, elements).kernel(carrier).unwrap();
-            for most in [1, 16, 128] {
-                let shape = kernel.shape(most);
-                assert!(kernel.blocks(shape) <= 2 * most, "{elements} {carrier:?} {most}: {shape:?}");
+            for max_blocks in [1, 16, 128] {
+                let shape = kernel.shape(max_blocks);
+                assert!(kernel.blocks(shape) <= 2 * max_blocks, "{elements} {carrier:?} {max_blocks}: {shape:?}");
                 assert!((64..=1024).contains(&shape.threads) && shape.threads.is_multiple_of(32));
                 assert!(kernel.tiles(shape) >= u64::from(shape.split));
             }

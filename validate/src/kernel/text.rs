@@ -5,13 +5,13 @@ use std::ops::Range;
 
 use super::Carrier;
 use super::body::{Line, Sizes};
-use super::phases::{Stretch, Tiles, stretches};
+use super::phases::{LineRange, Tiles, line_ranges};
 
 /// The fixed part.
 const PRELUDE: &str = include_str!("prelude.cu");
 
 /// Largest number of packets polled together.
-const TOGETHER: usize = 8;
+const MAX_PACKETS_PER_POLL: usize = 8;
 
 /// Names and values of the constants defined before the prelude.
 pub(super) type Constants = Vec<(&'static str, u64)>;
@@ -52,12 +52,12 @@ fn body(text: &mut String, number: usize, lines: &[Line], carrier: Carrier, size
         "\n__device__ __forceinline__ void body_{number}(const Params& p, Here& h, u32 row, u32 first, u32 tiles, u32 words) {{\n    \
          const u32 flag = (u32)h.call;\n    const u64 parity = (h.call & 1) * p.parity;\n    (void)tiles;\n"
     );
-    for stretch in stretches(lines, tiles) {
-        match stretch {
-            Stretch::Once(i) => stretch_of(text, lines, i..i + 1, carrier, sizes),
-            Stretch::EachTile(range) => {
+    for line_range in line_ranges(lines, tiles) {
+        match line_range {
+            LineRange::Once(i) => write_lines(text, lines, i..i + 1, carrier, sizes),
+            LineRange::EachTile(range) => {
                 text.push_str("    EACH_TILE {\n    u32 word[UNROLL];\n    bool on[UNROLL];\n    words_of(tile, words, word, on);\n");
-                stretch_of(text, lines, range, carrier, sizes);
+                write_lines(text, lines, range, carrier, sizes);
                 text.push_str("    }\n");
             }
         }
@@ -65,7 +65,7 @@ fn body(text: &mut String, number: usize, lines: &[Line], carrier: Carrier, size
     text.push_str("}\n");
 }
 
-fn stretch_of(text: &mut String, lines: &[Line], range: Range<usize>, carrier: Carrier, sizes: Sizes) {
+fn write_lines(text: &mut String, lines: &[Line], range: Range<usize>, carrier: Carrier, sizes: Sizes) {
     let mut i = range.start;
     while let Some(line) = lines.get(i).filter(|_| i < range.end) {
         let _ = match *line {
@@ -83,26 +83,26 @@ fn stretch_of(text: &mut String, lines: &[Line], range: Range<usize>, carrier: C
             ),
             Line::Send { value, operand } => {
                 let flag = if carrier == Carrier::Flags { "" } else { ", flag" };
-                let on = on(sizes, operand);
+                let condition = word_condition(sizes, operand);
                 writeln!(
                     text,
-                    "{EACH}if ({on}) send(OPERAND(row + {operand}) + parity, word[u], v{}[u]{flag});",
+                    "{EACH}if ({condition}) send(OPERAND(row + {operand}) + parity, word[u], v{}[u]{flag});",
                     value.0
                 )
             }
-            Line::Take { .. } if carrier != Carrier::Flags => {
-                let takes = lines[i..].iter().take(TOGETHER).map_while(|line| match *line {
-                    Line::Take { value, operand } => Some((value.0, operand)),
+            Line::Receive { .. } if carrier != Carrier::Flags => {
+                let receives = lines[i..].iter().take(MAX_PACKETS_PER_POLL).map_while(|line| match *line {
+                    Line::Receive { value, operand } => Some((value.0, operand)),
                     _ => None,
                 });
-                let takes: Vec<(u32, u32)> = takes.collect();
-                i += takes.len() - 1;
-                together(text, i, &takes, sizes)
+                let receives: Vec<(u32, u32)> = receives.collect();
+                i += receives.len() - 1;
+                write_polled_receives(text, i, &receives, sizes)
             }
-            Line::Take { value, operand } => write!(
+            Line::Receive { value, operand } => write!(
                 text,
                 "    Word v{v}[UNROLL];\n{EACH}if ({}) v{v}[u] = take(OPERAND(row + {operand}) + parity, word[u]);\n",
-                on(sizes, operand),
+                word_condition(sizes, operand),
                 v = value.0
             ),
             Line::Reduce { value, left, right } => write!(
@@ -132,28 +132,28 @@ fn stretch_of(text: &mut String, lines: &[Line], range: Range<usize>, carrier: C
 const EACH: &str = "#pragma unroll\n    for (int u = 0; u < UNROLL; ++u) ";
 
 /// Condition under which a word is part of a message.
-fn on(sizes: Sizes, operand: u32) -> String {
+fn word_condition(sizes: Sizes, operand: u32) -> String {
     match sizes {
-        Sizes::Alike => "on[u]".to_owned(),
-        Sizes::Differ => format!("on[u] && word[u] < OPERAND(row + {})", operand + 1),
+        Sizes::Uniform => "on[u]".to_owned(),
+        Sizes::Mixed => format!("on[u] && word[u] < OPERAND(row + {})", operand + 1),
     }
 }
 
 /// Polls all packets once before waiting for any of them.
-fn together(text: &mut String, line: usize, takes: &[(u32, u32)], sizes: Sizes) -> std::fmt::Result {
+fn write_polled_receives(text: &mut String, line: usize, receives: &[(u32, u32)], sizes: Sizes) -> std::fmt::Result {
     writeln!(text, "    h.line = {line};")?;
-    for (v, operand) in takes {
-        let on = on(sizes, *operand);
+    for (v, operand) in receives {
+        let condition = word_condition(sizes, *operand);
         write!(
             text,
-            "    Word v{v}[UNROLL];\n    Packet k{v}[UNROLL];\n{EACH}if ({on}) k{v}[u] = peek(OPERAND(row + {operand}) + parity, word[u]);\n"
+            "    Word v{v}[UNROLL];\n    Packet k{v}[UNROLL];\n{EACH}if ({condition}) k{v}[u] = peek(OPERAND(row + {operand}) + parity, word[u]);\n"
         )?;
     }
-    for (v, operand) in takes {
-        let on = on(sizes, *operand);
+    for (v, operand) in receives {
+        let condition = word_condition(sizes, *operand);
         writeln!(
             text,
-            "{EACH}if ({on}) v{v}[u] = take(p, h, k{v}[u], OPERAND(row + {operand}) + parity, word[u], flag, row + {operand});"
+            "{EACH}if ({condition}) v{v}[u] = take(p, h, k{v}[u], OPERAND(row + {operand}) + parity, word[u], flag, row + {operand});"
         )?;
     }
     Ok(())

@@ -1,7 +1,7 @@
 //! CSV logs: columns `bytes`, `time_us` and, if measured, `in_place_us`. Lines that begin with `#` are ignored.
 
-use fabricast_topologies::fabric::near_misses;
-use fabricast_topologies::{Bytes, Place, UnitError};
+use fabricast_topologies::fabric::suggest_names;
+use fabricast_topologies::{Bytes, SourceLocation, UnitError};
 
 use super::table::{Clock, Counting, Header, Row, Table, Timing};
 use super::{MeasuredError, Reason, Rejected, number};
@@ -25,8 +25,8 @@ pub(super) fn read(text: &str, source: &str) -> Result<Vec<Table>, MeasuredError
         match &mut table {
             None => {
                 let header = Header { counting: Counting::BlocksOrWhole, ..Header::default() };
-                let place = || Place { source: source.to_owned(), line, ..Place::default() };
-                let head = Head::read(&record).map_err(|message| MeasuredError::invalid(place(), message))?;
+                let location = || SourceLocation { source: source.to_owned(), line, ..SourceLocation::default() };
+                let head = Head::read(&record).map_err(|message| MeasuredError::invalid(location(), message))?;
                 table = Some((Table { header, rows: Vec::new(), rejected: Vec::new(), line }, head));
             }
             Some((table, head)) => match head.row(&record, line) {
@@ -35,7 +35,8 @@ pub(super) fn read(text: &str, source: &str) -> Result<Vec<Table>, MeasuredError
             },
         }
     }
-    let missing = || MeasuredError::invalid(Place::of_source(source), "no table: expected the header `bytes,time_us`");
+    let missing =
+        || MeasuredError::invalid(SourceLocation::from_source(source), "no table: expected the header `bytes,time_us`");
     table.map(|(table, _)| vec![table]).ok_or_else(missing)
 }
 
@@ -50,14 +51,17 @@ struct Head {
 impl Head {
     fn read(record: &[&str]) -> Result<Self, String> {
         let expected = "expected `bytes,time_us`, and `in_place_us` where it was measured";
-        for (at, &name) in record.iter().enumerate() {
+        for (index, &name) in record.iter().enumerate() {
             if !COLUMNS.contains(&name) {
-                let near = near_misses(name, COLUMNS);
-                let hint =
-                    if near.is_empty() { String::new() } else { format!("; did you mean {}?", near.join(" or ")) };
+                let suggestions = suggest_names(name, COLUMNS);
+                let hint = if suggestions.is_empty() {
+                    String::new()
+                } else {
+                    format!("; did you mean {}?", suggestions.join(" or "))
+                };
                 return Err(format!("unknown column `{name}`; {expected}{hint}"));
             }
-            if record.iter().take(at).any(|&before| before == name) {
+            if record.iter().take(index).any(|&before| before == name) {
                 return Err(format!("column `{name}` stands twice"));
             }
         }
@@ -68,7 +72,7 @@ impl Head {
     }
 
     fn row(&self, record: &[&str], line: u32) -> Result<Row, Reason> {
-        let field = |at: usize| record.get(at).copied().unwrap_or_default();
+        let field = |index: usize| record.get(index).copied().unwrap_or_default();
         if record.len() != self.columns {
             return Err(Reason::Columns { found: record.len(), expected: self.columns });
         }
@@ -80,7 +84,7 @@ impl Head {
         if bytes.0 == 0 {
             return Err(Reason::NoBytes);
         }
-        let mut row = Row::of(bytes, number::time("time_us", field(self.time))?, line);
+        let mut row = Row::new(bytes, number::time("time_us", field(self.time))?, line);
         if let Some(text) = self.in_place.map(field).filter(|text| !text.is_empty()) {
             let time = number::time("in_place_us", text)?;
             row.in_place = Some(Timing { time, spread: None, clock: Clock::Collective });

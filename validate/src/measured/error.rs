@@ -1,6 +1,6 @@
 //! Errors of reading measured data, each with its source location.
 
-use fabricast_topologies::Place;
+use fabricast_topologies::SourceLocation;
 
 /// Reason that a log or a manifest could not be read.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -12,7 +12,7 @@ pub enum MeasuredError {
     #[error("{place}: {message}")]
     Invalid {
         /// Source location of the fault.
-        place: Place,
+        place: SourceLocation,
         /// The value found and the value expected.
         message: String,
         /// Advice that goes beyond the message, if any.
@@ -22,22 +22,22 @@ pub enum MeasuredError {
     #[error("{place}: {error}")]
     Fabric {
         /// Source location of the fabric's name in the manifest.
-        place: Place,
+        place: SourceLocation,
         /// Reason that the fabric cannot be loaded.
         error: Box<fabricast_topologies::Error>,
     },
 }
 
 impl MeasuredError {
-    pub(super) fn invalid(place: Place, message: impl Into<String>) -> Self {
-        Self::Invalid { place, message: message.into(), help: None }
+    pub(super) fn invalid(location: SourceLocation, message: impl Into<String>) -> Self {
+        Self::Invalid { place: location, message: message.into(), help: None }
     }
 
     /// Source location of the fault, if it lies in a text.
     #[must_use]
-    pub fn place(&self) -> Option<&Place> {
+    pub fn location(&self) -> Option<&SourceLocation> {
         match self {
-            Self::Unreadable(error) => error.place(),
+            Self::Unreadable(error) => error.location(),
             Self::Invalid { place, .. } | Self::Fabric { place, .. } => Some(place),
         }
     }

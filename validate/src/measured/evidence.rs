@@ -34,7 +34,7 @@ pub struct Factor {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Printed {
     value: f64,
-    half: f64,
+    rounding: f64,
 }
 
 impl Printed {
@@ -46,36 +46,36 @@ impl Printed {
         let unit = 10f64.powi(power.parse::<i32>().ok()?.checked_sub(decimals)?);
         // A whole unit, not half of one: nccl-tests computes busbw from algbw before or after rounding, depending on
         // the version.
-        Some(Self { value, half: unit })
+        Some(Self { value, rounding: unit })
     }
 }
 
 impl Factor {
     /// Interval of busbw ÷ algbw from two printed figures; `None` if algbw has too few significant digits.
-    pub(super) fn of(algbw: Printed, busbw: Printed) -> Option<Self> {
-        const LEAST_DIGITS: f64 = 10.0;
-        if algbw.value < LEAST_DIGITS * algbw.half {
+    pub(super) fn from_printed(algbw: Printed, busbw: Printed) -> Option<Self> {
+        const MIN_SIGNIFICANCE: f64 = 10.0;
+        if algbw.value < MIN_SIGNIFICANCE * algbw.rounding {
             return None;
         }
-        let low = (busbw.value - busbw.half).max(0.0) / (algbw.value + algbw.half);
-        Some(Self { low, high: (busbw.value + busbw.half) / (algbw.value - algbw.half) })
+        let low = (busbw.value - busbw.rounding).max(0.0) / (algbw.value + algbw.rounding);
+        Some(Self { low, high: (busbw.value + busbw.rounding) / (algbw.value - algbw.rounding) })
     }
 
     /// Returns true if a factor lies in the interval.
-    fn holds(self, factor: f64) -> bool {
+    fn contains(self, factor: f64) -> bool {
         factor >= self.low && factor <= self.high
     }
 
     /// Intersection of two intervals.
-    pub(super) fn and(self, other: Self) -> Option<Self> {
-        let both = Self { low: self.low.max(other.low), high: self.high.min(other.high) };
-        (both.low <= both.high).then_some(both)
+    pub(super) fn intersection(self, other: Self) -> Option<Self> {
+        let overlap = Self { low: self.low.max(other.low), high: self.high.min(other.high) };
+        (overlap.low <= overlap.high).then_some(overlap)
     }
 }
 
 /// Known properties of a table.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Known {
+pub(super) struct KnownProperties {
     pub collective: Option<Collective>,
     pub ranks: Option<u32>,
     pub counting: Counting,
@@ -83,7 +83,7 @@ pub(super) struct Known {
 
 /// Collectives and numbers of ranks that are consistent with the columns.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Found {
+pub(super) struct Inference {
     /// All consistent collectives; empty if the columns identify none.
     pub collectives: Vec<Collective>,
     /// Number of ranks, if only one is consistent.
@@ -91,7 +91,7 @@ pub(super) struct Found {
 }
 
 /// Collectives that nccl-tests measures.
-const TESTED: [Collective; 9] = [
+const NCCL_TESTS_COLLECTIVES: [Collective; 9] = [
     Collective::AllReduce,
     Collective::AllGather,
     Collective::ReduceScatter,
@@ -104,32 +104,32 @@ const TESTED: [Collective; 9] = [
 ];
 
 /// Upper limit of the search for the number of ranks, above any known log.
-const MOST_RANKS: u32 = 1 << 17;
+const MAX_RANKS: u32 = 1 << 17;
 
 /// Returns the collectives and the number of ranks that are consistent with the columns of all rows.
-pub(super) fn infer(rows: &[Row], known: Known) -> Found {
+pub(super) fn infer(rows: &[Row], known: KnownProperties) -> Inference {
     let factors = rows.iter().filter_map(|row| row.evidence.factor);
-    let mut all: Option<Factor> = None;
+    let mut common: Option<Factor> = None;
     for factor in factors {
-        all = match all {
+        common = match common {
             None => Some(factor),
-            Some(before) => match before.and(factor) {
-                Some(both) => Some(both),
+            Some(before) => match before.intersection(factor) {
+                Some(overlap) => Some(overlap),
                 // The table mixes collectives, or its figures are computed in another way.
-                None => return Found::default(),
+                None => return Inference::default(),
             },
         };
     }
-    let Some(factor) = all else { return Found::default() };
+    let Some(factor) = common else { return Inference::default() };
     let (mut collectives, mut ranks) = (Vec::new(), Vec::new());
-    for collective in TESTED {
+    for collective in NCCL_TESTS_COLLECTIVES {
         if known.collective.is_some_and(|known| known != collective) || !rows.iter().all(|row| agrees(row, collective))
         {
             continue;
         }
         let fits = |&ranks: &u32| {
-            factor.holds(bus_factor(collective, ranks))
-                && rows.iter().all(|row| size_rule::fault(row, collective, ranks, known.counting).is_none())
+            factor.contains(bus_factor(collective, ranks))
+                && rows.iter().all(|row| size_rule::violation(row, collective, ranks, known.counting).is_none())
         };
         let fitting: Vec<u32> = match known.ranks {
             Some(ranks) => Some(ranks).into_iter().filter(fits).collect(),
@@ -150,7 +150,7 @@ pub(super) fn infer(rows: &[Row], known: Known) -> Found {
         [one] => Some(*one),
         _ => None,
     };
-    Found { collectives, ranks }
+    Inference { collectives, ranks }
 }
 
 /// Returns true if the row's reduction and root columns match the collective.
@@ -173,10 +173,15 @@ fn depends_on_ranks(collective: Collective) -> bool {
 
 /// Range of numbers of ranks whose factor may lie in an interval; the factor rises with the number of ranks.
 fn range(collective: Collective, factor: Factor) -> std::ops::RangeInclusive<u32> {
-    let whole = if collective == Collective::AllReduce { 2.0 } else { 1.0 };
+    let repetitions = if collective == Collective::AllReduce { 2.0 } else { 1.0 };
     // whole · (n − 1)/n = f at n = whole ÷ (whole − f).
-    let ranks =
-        |f: f64| if f >= whole { f64::from(MOST_RANKS) } else { (whole / (whole - f)).min(f64::from(MOST_RANKS)) };
+    let ranks = |f: f64| {
+        if f >= repetitions {
+            f64::from(MAX_RANKS)
+        } else {
+            (repetitions / (repetitions - f)).min(f64::from(MAX_RANKS))
+        }
+    };
     (ranks(factor.low).floor() as u32).max(1)..=(ranks(factor.high).ceil() as u32)
 }
 
@@ -194,47 +199,56 @@ mod tests {
         let reduces = matches!(collective, Collective::AllReduce | Collective::ReduceScatter | Collective::Reduce);
         let rooted = [Collective::Broadcast, Collective::Reduce, Collective::Gather, Collective::Scatter];
         let evidence = Evidence {
-            factor: printed(algbw).zip(printed(busbw)).and_then(|(alg, bus)| Factor::of(alg, bus)),
+            factor: printed(algbw).zip(printed(busbw)).and_then(|(alg, bus)| Factor::from_printed(alg, bus)),
             reduces: Some(reduces),
             rooted: Some(rooted.contains(&collective)),
         };
         let blocks =
             if depends_on_ranks(collective) && collective != Collective::AllReduce { u64::from(ranks) } else { 1 };
         let bytes = Bytes(4096 * u64::from(ranks));
-        Row { count: Some(bytes.0 / 4 / blocks), dtype: Some(DataType::F32), evidence, ..Row::of(bytes, Picos(1), 1) }
+        Row { count: Some(bytes.0 / 4 / blocks), dtype: Some(DataType::F32), evidence, ..Row::new(bytes, Picos(1), 1) }
     }
 
-    const NOTHING: Known = Known { collective: None, ranks: None, counting: Counting::Blocks };
+    const NOTHING: KnownProperties = KnownProperties { collective: None, ranks: None, counting: Counting::Blocks };
 
     proptest! {
         /// The collective that ran is always among the candidates, and a number of ranks, if reported, is the true
         /// one.
         #[test]
         fn the_collective_that_ran_is_never_excluded(
-            which in 0usize..9, ranks in 2u32..600, bandwidths in prop::collection::vec(0.0f64..500.0, 1..6)
+            index in 0usize..9, ranks in 2u32..600, bandwidths in prop::collection::vec(0.0f64..500.0, 1..6)
         ) {
-            let collective = TESTED[which];
+            let collective = NCCL_TESTS_COLLECTIVES[index];
             let rows: Vec<Row> = bandwidths.iter().map(|&algbw| row(collective, ranks, algbw)).collect();
-            let found = infer(&rows, NOTHING);
-            prop_assert!(found == Found::default() || found.collectives.contains(&collective), "{found:?}");
-            prop_assert!(found.ranks.is_none_or(|found| found == ranks), "{found:?} of {ranks}");
-            let narrowed = infer(&rows, Known { ranks: Some(ranks), ..NOTHING });
-            prop_assert!(narrowed == Found::default() || narrowed.collectives.contains(&collective), "{narrowed:?}");
+            let inference = infer(&rows, NOTHING);
+            prop_assert!(inference == Inference::default() || inference.collectives.contains(&collective), "{inference:?}");
+            prop_assert!(inference.ranks.is_none_or(|inferred| inferred == ranks), "{inference:?} of {ranks}");
+            let narrowed = infer(&rows, KnownProperties { ranks: Some(ranks), ..NOTHING });
+            prop_assert!(narrowed == Inference::default() || narrowed.collectives.contains(&collective), "{narrowed:?}");
         }
     }
 
     #[test]
     fn a_unique_fit_identifies_collective_and_ranks() {
-        let of = |collective, ranks| infer(&[row(collective, ranks, 199.98)], NOTHING);
-        assert_eq!(of(Collective::AllReduce, 16), Found { collectives: vec![Collective::AllReduce], ranks: Some(16) });
+        let infer_row = |collective, ranks| infer(&[row(collective, ranks, 199.98)], NOTHING);
+        assert_eq!(
+            infer_row(Collective::AllReduce, 16),
+            Inference { collectives: vec![Collective::AllReduce], ranks: Some(16) }
+        );
         let blocks = vec![Collective::AllGather, Collective::AllToAll];
-        assert_eq!(of(Collective::AllGather, 16), Found { collectives: blocks, ranks: Some(16) });
-        assert_eq!(of(Collective::SendRecv, 16), Found { collectives: vec![Collective::SendRecv], ranks: None });
-        assert_eq!(of(Collective::Scatter, 8).collectives, [Collective::Gather, Collective::Scatter]);
+        assert_eq!(infer_row(Collective::AllGather, 16), Inference { collectives: blocks, ranks: Some(16) });
+        assert_eq!(
+            infer_row(Collective::SendRecv, 16),
+            Inference { collectives: vec![Collective::SendRecv], ranks: None }
+        );
+        assert_eq!(infer_row(Collective::Scatter, 8).collectives, [Collective::Gather, Collective::Scatter]);
         // All_reduce and reduce have the same factor on 2 ranks; only reduce has a root.
-        assert_eq!(of(Collective::AllReduce, 2), Found { collectives: vec![Collective::AllReduce], ranks: Some(2) });
-        assert_eq!(infer(&[Row::of(Bytes(8), Picos(1), 1)], NOTHING), Found::default());
+        assert_eq!(
+            infer_row(Collective::AllReduce, 2),
+            Inference { collectives: vec![Collective::AllReduce], ranks: Some(2) }
+        );
+        assert_eq!(infer(&[Row::new(Bytes(8), Picos(1), 1)], NOTHING), Inference::default());
         // Bandwidths that round to zero identify nothing.
-        assert_eq!(infer(&[row(Collective::AllReduce, 8, 0.01)], NOTHING), Found::default());
+        assert_eq!(infer(&[row(Collective::AllReduce, 8, 0.01)], NOTHING), Inference::default());
     }
 }

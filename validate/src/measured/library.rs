@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use fabricast_sim::schedule::UnknownWord;
+use fabricast_sim::schedule::UnknownName;
 
 /// A library and its version.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -64,7 +64,7 @@ impl Library {
     /// Creates an NCCL library from the version code that NCCL and nccl-tests print: 22809 is 2.28.9. Before 2.9 the
     /// minor version had one digit less: 2708 is 2.7.8 (`NCCL_VERSION` in nccl.h).
     #[must_use]
-    pub fn nccl_of_code(code: u32) -> Self {
+    pub fn from_nccl_code(code: u32) -> Self {
         let (major, minor) =
             if code < 10_000 { (code / 1000, code / 100 % 10) } else { (code / 10_000, code / 100 % 100) };
         Self { name: LibraryName::Nccl, version: format!("{major}.{minor}.{}", code % 100) }
@@ -72,18 +72,18 @@ impl Library {
 }
 
 impl FromStr for Library {
-    type Err = UnknownWord;
+    type Err = UnknownName;
 
-    fn from_str(text: &str) -> Result<Self, UnknownWord> {
+    fn from_str(text: &str) -> Result<Self, UnknownName> {
         let (name, version) = match text.split_once('-') {
             // A dash without a version after it is an error.
-            Some((_, "")) => return Err(UnknownWord::new("library", text, &NAMES.map(|row| row.1))),
+            Some((_, "")) => return Err(UnknownName::new("library", text, &NAMES.map(|row| row.1))),
             Some(parts) => parts,
             None => (text, ""),
         };
         let lower = name.to_ascii_lowercase();
-        let known = NAMES.iter().find(|row| row.1 == lower);
-        let name = known.map(|row| row.0).ok_or_else(|| UnknownWord::new("library", name, &NAMES.map(|row| row.1)))?;
+        let entry = NAMES.iter().find(|row| row.1 == lower);
+        let name = entry.map(|row| row.0).ok_or_else(|| UnknownName::new("library", name, &NAMES.map(|row| row.1)))?;
         Ok(Self { name, version: version.to_owned() })
     }
 }
@@ -101,8 +101,8 @@ mod tests {
 
     #[test]
     fn codes_and_names() {
-        assert_eq!(Library::nccl_of_code(22_809).to_string(), "nccl-2.28.9");
-        assert_eq!(Library::nccl_of_code(2708).to_string(), "nccl-2.7.8");
+        assert_eq!(Library::from_nccl_code(22_809).to_string(), "nccl-2.28.9");
+        assert_eq!(Library::from_nccl_code(2708).to_string(), "nccl-2.7.8");
         assert_eq!("trtllm-1.3.0rc20".parse::<Library>().unwrap().version, "1.3.0rc20");
         assert_eq!("nccl".parse::<Library>().unwrap().to_string(), "nccl");
         assert!("nccl-".parse::<Library>().is_err());

@@ -9,10 +9,10 @@ mod csv_table;
 mod error;
 mod evidence;
 pub mod gpu_run;
+pub(crate) mod interpolation;
 mod library;
 pub mod manifest;
 mod nccl_tests;
-pub(crate) mod neighbours;
 mod number;
 mod rejected;
 mod size_rule;
@@ -41,7 +41,7 @@ pub enum LogFormat {
 impl LogFormat {
     /// Detects the format of a text from its first lines.
     #[must_use]
-    pub fn of(text: &str) -> Self {
+    pub fn detect(text: &str) -> Self {
         let text = text.strip_prefix('\u{feff}').unwrap_or(text);
         let start = text.trim_start();
         let in_object = start.strip_prefix('{').map(str::trim_start);
@@ -69,7 +69,7 @@ fn is_lines_of_json(text: &str) -> bool {
 /// # Errors
 /// [`MeasuredError`] with the line, if there is no table or the text does not match its detected format.
 pub fn read_log(text: &str, source: &str) -> Result<Vec<Table>, MeasuredError> {
-    match LogFormat::of(text) {
+    match LogFormat::detect(text) {
         LogFormat::NcclTestsText => nccl_tests::text::read(text, source),
         LogFormat::NcclTestsJson => nccl_tests::json::read(text, source),
         LogFormat::RcclTestsJson => nccl_tests::rccl_json::read(text, source),

@@ -11,13 +11,13 @@ const LONGEST_US: f64 = 1e12;
 pub(super) fn time(column: &'static str, text: &str) -> Result<Picos, Reason> {
     let expected = "a time in microseconds, over 0";
     let wrong = || Reason::NotANumber { column, text: text.to_owned(), expected };
-    let us = text.parse::<f64>().map_err(|_| wrong())?;
-    time_of(us).ok_or_else(wrong)
+    let microseconds = text.parse::<f64>().map_err(|_| wrong())?;
+    time_from_us(microseconds).ok_or_else(wrong)
 }
 
 /// Converts microseconds to a time; `None` if they are not positive or exceed [`LONGEST_US`].
-pub(super) fn time_of(us: f64) -> Option<Picos> {
-    let time = (us > 0.0 && us <= LONGEST_US).then(|| Picos::from_us(us))?;
+pub(super) fn time_from_us(microseconds: f64) -> Option<Picos> {
+    let time = (microseconds > 0.0 && microseconds <= LONGEST_US).then(|| Picos::from_us(microseconds))?;
     (time > Picos::ZERO).then_some(time)
 }
 

@@ -28,12 +28,12 @@ fn blocks(collective: Collective, ranks: u32) -> u64 {
 }
 
 /// Returns the reason that a row cannot be of this collective; `None` for rows without count or element type.
-pub(super) fn fault(row: &Row, collective: Collective, ranks: u32, counting: Counting) -> Option<Reason> {
+pub(super) fn violation(row: &Row, collective: Collective, ranks: u32, counting: Counting) -> Option<Reason> {
     let (count, dtype) = (row.count?, row.dtype?);
-    let whole = count.checked_mul(dtype.size().0);
-    let expected = whole.and_then(|whole| whole.checked_mul(blocks(collective, ranks))).map(Bytes);
+    let total = count.checked_mul(dtype.size().0);
+    let expected = total.and_then(|total| total.checked_mul(blocks(collective, ranks))).map(Bytes);
     let fits =
-        expected == Some(row.bytes) || (counting == Counting::BlocksOrWhole && whole.map(Bytes) == Some(row.bytes));
+        expected == Some(row.bytes) || (counting == Counting::BlocksOrWhole && total.map(Bytes) == Some(row.bytes));
     (!fits).then(|| Reason::SizeRule {
         collective,
         count,
@@ -45,10 +45,10 @@ pub(super) fn fault(row: &Row, collective: Collective, ranks: u32, counting: Cou
 }
 
 /// Returns the reason that a row cannot be of any collective.
-pub(super) fn fault_of_any(row: &Row) -> Option<Reason> {
+pub(super) fn violation_for_any_collective(row: &Row) -> Option<Reason> {
     let (count, dtype) = (row.count?, row.dtype?);
-    let whole = count.checked_mul(dtype.size().0).filter(|&whole| whole > 0);
-    let fits = whole.is_some_and(|whole| row.bytes.0.is_multiple_of(whole));
+    let total = count.checked_mul(dtype.size().0).filter(|&total| total > 0);
+    let fits = total.is_some_and(|total| row.bytes.0.is_multiple_of(total));
     (!fits).then_some(Reason::NotOfElements { count, dtype, found: row.bytes })
 }
 
@@ -59,12 +59,12 @@ mod tests {
     use fabricast_topologies::Picos;
 
     fn row(bytes: u64, count: u64) -> Row {
-        Row { count: Some(count), dtype: Some(DataType::F32), ..Row::of(Bytes(bytes), Picos(1), 1) }
+        Row { count: Some(count), dtype: Some(DataType::F32), ..Row::new(Bytes(bytes), Picos(1), 1) }
     }
 
     #[test]
     fn sizes_follow_from_counts() {
-        let strict = |bytes, count, collective| fault(&row(bytes, count), collective, 8, Counting::Blocks);
+        let strict = |bytes, count, collective| violation(&row(bytes, count), collective, 8, Counting::Blocks);
         assert_eq!(strict(1024, 256, Collective::AllReduce), None);
         assert_eq!(strict(1024, 256, Collective::SendRecv), None);
         for collective in [
@@ -76,8 +76,8 @@ mod tests {
         ] {
             assert_eq!(strict(1024, 32, collective), None, "{collective}");
             assert!(strict(1024, 256, collective).is_some(), "{collective}");
-            assert_eq!(fault(&row(1024, 256), collective, 8, Counting::BlocksOrWhole), None);
-            assert!(fault(&row(1024, 64), collective, 8, Counting::BlocksOrWhole).is_some());
+            assert_eq!(violation(&row(1024, 256), collective, 8, Counting::BlocksOrWhole), None);
+            assert!(violation(&row(1024, 64), collective, 8, Counting::BlocksOrWhole).is_some());
         }
         let fault = strict(1028, 256, Collective::AllReduce).map(|reason| reason.to_string());
         assert_eq!(fault.as_deref(), Some("all_reduce of 256 elements of f32 on 8 ranks is 1 KiB, not 1028 B"));
@@ -86,8 +86,8 @@ mod tests {
 
     #[test]
     fn sizes_must_be_multiples_of_the_count() {
-        assert_eq!(fault_of_any(&row(1024, 32)), None);
-        assert!(fault_of_any(&row(1025, 32)).is_some());
-        assert!(fault_of_any(&row(1024, 0)).is_some());
+        assert_eq!(violation_for_any_collective(&row(1024, 32)), None);
+        assert!(violation_for_any_collective(&row(1025, 32)).is_some());
+        assert!(violation_for_any_collective(&row(1024, 0)).is_some());
     }
 }

@@ -60,9 +60,9 @@ pub struct Header {
     /// Parts of the header that are inferred from the columns of the table.
     pub inferred: Inferred,
     /// Number of ranks that the columns fit, if it contradicts the manifest entry.
-    pub doubted_ranks: Option<u32>,
+    pub contradicted_ranks: Option<u32>,
     /// Collective that the columns fit, if it contradicts the manifest entry.
-    pub doubted_collective: Option<Collective>,
+    pub contradicted_collective: Option<Collective>,
 }
 
 /// Parts of a header that are inferred from the columns of the table.
@@ -168,7 +168,7 @@ pub enum Clock {
 impl Row {
     /// Creates a row of which only size and time are known.
     #[must_use]
-    pub fn of(bytes: Bytes, time: Picos, line: u32) -> Self {
+    pub fn new(bytes: Bytes, time: Picos, line: u32) -> Self {
         let timing = Timing { time, spread: None, clock: Clock::Collective };
         Self {
             bytes,
@@ -194,7 +194,7 @@ impl Table {
     /// Rejects rows whose size does not follow from their count, for a collective on `ranks` ranks.
     pub fn check_sizes(&mut self, collective: Collective, ranks: u32) {
         let counting = self.header.counting;
-        self.reject(|row| size_rule::fault(row, collective, ranks, counting));
+        self.reject(|row| size_rule::violation(row, collective, ranks, counting));
     }
 
     /// Infers the collective and the ranks from the columns if the header does not name them and exactly one
@@ -205,28 +205,28 @@ impl Table {
         if header.program.is_some() && header.collective.is_none() || self.rows.is_empty() {
             return;
         }
-        let known = evidence::Known {
+        let known = evidence::KnownProperties {
             collective: header.collective.or(collective),
             ranks: header.ranks.or(ranks),
             counting: header.counting,
         };
-        let found = evidence::infer(&self.rows, known);
+        let inference = evidence::infer(&self.rows, known);
         let header = &mut self.header;
         if header.ranks.is_none() && ranks.is_none() {
-            header.ranks = found.ranks;
-            header.inferred.ranks = found.ranks.is_some();
+            header.ranks = inference.ranks;
+            header.inferred.ranks = inference.ranks.is_some();
         }
         if header.collective.is_none() && collective.is_none() {
             // A single rank only copies, so all candidates are equivalent.
-            let alone = header.ranks == Some(1);
-            match found.collectives.as_slice() {
+            let single_rank = header.ranks == Some(1);
+            match inference.collectives.as_slice() {
                 [one] => header.collective = Some(*one),
-                [first, ..] if alone => header.collective = Some(*first),
+                [first, ..] if single_rank => header.collective = Some(*first),
                 _ => {}
             }
             header.inferred.collective = header.collective.is_some();
         }
-        header.candidates = found.collectives;
+        header.candidates = inference.collectives;
     }
 
     /// Rejects the rows for which `fault` returns a reason.

@@ -61,8 +61,14 @@ impl Communicator {
     ///
     /// # Errors
     /// A call fails.
-    pub unsafe fn collective(&self, stream: &Stream, operation: Operation, of: Operands) -> Result<(), NcclError> {
-        let (input, output, count, dtype) = (from(of.input), to(of.output), of.count, data_type(of.dtype));
+    pub unsafe fn collective(
+        &self,
+        stream: &Stream,
+        operation: Operation,
+        operands: Operands,
+    ) -> Result<(), NcclError> {
+        let (input, output, count, dtype) =
+            (from(operands.input), to(operands.output), operands.count, data_type(operands.dtype));
         let (raw, stream, nccl) = (self.raw, stream.raw().cast(), &self.nccl.functions);
         // SAFETY: the caller guarantees the addresses; communicator and stream are alive.
         let (code, call) = unsafe {
@@ -141,16 +147,16 @@ impl Communicator {
     ///
     /// # Errors
     /// A call fails.
-    pub unsafe fn all_to_all(&self, stream: &Stream, of: Operands) -> Result<(), NcclError> {
-        let Operands { input, output, count, dtype } = of;
+    pub unsafe fn all_to_all(&self, stream: &Stream, operands: Operands) -> Result<(), NcclError> {
+        let Operands { input, output, count, dtype } = operands;
         let block = dtype.size().0 * count as u64;
-        let at = |start: DeviceAddress, peer: usize| start.plus(Bytes(block * peer as u64));
+        let block_address = |start: DeviceAddress, peer: usize| start.plus(Bytes(block * peer as u64));
         self.nccl.group(|| {
             for peer in 0..self.size() {
                 // SAFETY: the caller guarantees the addresses.
                 unsafe {
-                    self.send(stream, at(input, peer), count, dtype, peer)?;
-                    self.recv(stream, at(output, peer), count, dtype, peer)?;
+                    self.send(stream, block_address(input, peer), count, dtype, peer)?;
+                    self.recv(stream, block_address(output, peer), count, dtype, peer)?;
                 }
             }
             Ok(())

@@ -43,7 +43,7 @@ struct RawConfig {
 }
 
 impl RawConfig {
-    fn of(config: Config) -> Self {
+    fn new(config: Config) -> Self {
         /// `NCCL_CONFIG_UNDEF_INT`.
         const UNDEFINED: c_int = c_int::MIN;
         let number = |value: Option<u32>| value.and_then(|value| c_int::try_from(value).ok()).unwrap_or(UNDEFINED);
@@ -93,7 +93,7 @@ impl Communicator {
     ) -> Result<Self, NcclError> {
         context.bind()?;
         let mut raw = std::ptr::null_mut();
-        let config = RawConfig::of(config);
+        let config = RawConfig::new(config);
         let number = |value: usize| c_int::try_from(value).unwrap_or(c_int::MAX);
         // SAFETY: the config outlives the call and states its size; NCCL writes one pointer.
         let code = unsafe {
@@ -170,7 +170,7 @@ mod tests {
         assert_eq!(std::mem::offset_of!(RawConfig, blocking), 16);
         assert_eq!(std::mem::offset_of!(RawConfig, net_name), 32);
         assert_eq!(size_of::<RawConfig>(), 48);
-        let raw = RawConfig::of(Config { max_blocks: Some(4), ..Config::default() });
+        let raw = RawConfig::new(Config { max_blocks: Some(4), ..Config::default() });
         assert_eq!((raw.min_ctas, raw.max_ctas), (c_int::MIN, 4));
     }
 }

@@ -36,14 +36,14 @@ pub enum EnvironmentError {
     #[error("NCCL's environment can only be reserved while the process has one thread")]
     Threads,
     /// A value is longer than its buffer.
-    #[error("{name}={value} is longer than {most} bytes")]
+    #[error("{name}={value} is longer than {max} bytes")]
     TooLong {
         /// Name of the variable.
         name: &'static str,
         /// Value of the variable.
         value: String,
         /// Length of the buffer in bytes.
-        most: usize,
+        max: usize,
     },
 }
 
@@ -51,7 +51,7 @@ pub enum EnvironmentError {
 const NAMES: [&str; 4] = ["NCCL_ALGO", "NCCL_PROTO", SHARED_HOST[0].0, SHARED_HOST[1].0];
 
 /// Buffer length of a value in bytes, unless the environment has a longer value at the start.
-const ROOM: usize = 64;
+const MIN_VALUE_BYTES: usize = 64;
 
 /// Buffers of [`NAMES`], with the lock of the thread that sets them.
 static RESERVED: OnceLock<(Vec<Slot>, Mutex<()>)> = OnceLock::new();
@@ -109,7 +109,7 @@ impl Forced {
     ///
     /// # Errors
     /// [`EnvironmentError`]; `work` is not run then.
-    pub fn around<T>(&self, work: impl FnOnce() -> T) -> Result<T, EnvironmentError> {
+    pub fn with_environment<T>(&self, work: impl FnOnce() -> T) -> Result<T, EnvironmentError> {
         let (slots, turn) = RESERVED.get().ok_or(EnvironmentError::NotReserved)?;
         let _turn = turn.lock().unwrap_or_else(PoisonError::into_inner);
         set_around(slots, &self.variables(), work)
@@ -127,23 +127,23 @@ fn set_around<T>(
         if let Some(value) = value {
             let slot = slot_of(name)?;
             if value.len() > slot.room() {
-                return Err(EnvironmentError::TooLong { name, value: value.to_owned(), most: slot.room() });
+                return Err(EnvironmentError::TooLong { name, value: value.to_owned(), max: slot.room() });
             }
             set.push((slot, value));
         }
     }
     /// Restores the values, even if `work` panics.
-    struct Back<'a>(Vec<(&'a Slot, Option<String>)>);
-    impl Drop for Back<'_> {
+    struct Restore<'a>(Vec<(&'a Slot, Option<String>)>);
+    impl Drop for Restore<'_> {
         fn drop(&mut self) {
             self.0.iter().for_each(|(slot, value)| slot.set(value.as_deref()));
         }
     }
-    let back = Back(set.iter().map(|(slot, _)| (*slot, slot.value())).collect());
+    let back = Restore(set.iter().map(|(slot, _)| (*slot, slot.value())).collect());
     set.iter().for_each(|(slot, value)| slot.set(Some(value)));
-    let made = work();
+    let result = work();
     drop(back);
-    Ok(made)
+    Ok(result)
 }
 
 /// Text of a variable, `NAME=value`, with room for other values. It begins with a zero if the variable is not set: an
@@ -155,7 +155,7 @@ struct Slot {
 
 impl Slot {
     fn new(name: &'static str, value: Option<&str>) -> Self {
-        let room = value.map_or(0, str::len).max(ROOM);
+        let room = value.map_or(0, str::len).max(MIN_VALUE_BYTES);
         let text: Vec<AtomicU8> = (0..name.len() + 1 + room + 1).map(|_| AtomicU8::new(0)).collect();
         let slot = Self { name, text: text.leak() };
         slot.set(value);
@@ -200,39 +200,39 @@ mod tests {
     #[test]
     fn values_are_restored_afterwards() {
         let slots = [Slot::new("A_NAME", None), Slot::new("OTHER", Some(&"x".repeat(100)))];
-        let seen = || slots.iter().map(Slot::value).collect::<Vec<_>>();
-        let before = seen();
+        let values = || slots.iter().map(Slot::value).collect::<Vec<_>>();
+        let before = values();
         let variables = [("A_NAME", Some("Ring")), ("OTHER", Some("LL"))];
-        let during = set_around(&slots, &variables, seen).unwrap();
+        let during = set_around(&slots, &variables, values).unwrap();
         assert_eq!(during, [Some("Ring".to_owned()), Some("LL".to_owned())]);
-        assert_eq!((seen(), before[0].as_deref()), (before.clone(), None));
+        assert_eq!((values(), before[0].as_deref()), (before.clone(), None));
         let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
             set_around(&slots, &variables, || assert!(slots.is_empty(), "the work panics"))
         }));
-        assert!(panicked.is_err() && seen() == before);
+        assert!(panicked.is_err() && values() == before);
         let long = "x".repeat(65);
         let refused = set_around(&slots, &[("OTHER", Some("LL")), ("A_NAME", Some(&long))], || ());
-        assert!(matches!(refused, Err(EnvironmentError::TooLong { name: "A_NAME", .. })) && seen() == before);
+        assert!(matches!(refused, Err(EnvironmentError::TooLong { name: "A_NAME", .. })) && values() == before);
         assert_eq!(set_around(&slots, &[("NONE", Some("x"))], || ()), Err(EnvironmentError::NotReserved));
     }
 
     #[test]
     fn texts_end_inside_their_buffer() {
         let slot = Slot::new("A_NAME", None);
-        for value in ["", "Ring", &"x".repeat(ROOM), &"x".repeat(10 * ROOM)] {
+        for value in ["", "Ring", &"x".repeat(MIN_VALUE_BYTES), &"x".repeat(10 * MIN_VALUE_BYTES)] {
             slot.set(Some(value));
             assert_eq!(slot.text.last().unwrap().load(Ordering::Relaxed), 0);
-            assert_eq!(slot.value().unwrap(), value[..value.len().min(ROOM)]);
+            assert_eq!(slot.value().unwrap(), value[..value.len().min(MIN_VALUE_BYTES)]);
         }
     }
 
     #[test]
     fn processes_with_several_threads_cannot_reserve() {
-        let (tell, heard) = std::sync::mpsc::channel::<()>();
-        let other = std::thread::spawn(move || heard.recv());
+        let (sender, receiver) = std::sync::mpsc::channel::<()>();
+        let thread = std::thread::spawn(move || receiver.recv());
         assert_eq!(reserve(), Err(EnvironmentError::Threads));
-        assert_eq!(Forced::default().around(|| ()), Err(EnvironmentError::NotReserved));
-        drop(tell);
-        let _ = other.join();
+        assert_eq!(Forced::default().with_environment(|| ()), Err(EnvironmentError::NotReserved));
+        drop(sender);
+        let _ = thread.join();
     }
 }

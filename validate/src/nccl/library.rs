@@ -7,9 +7,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::error::NcclError;
-use crate::shared_library::{LibraryError, SharedLibrary, Visibility, Wanted};
+use crate::shared_library::{LibraryError, LibrarySpec, SharedLibrary, Visibility};
 
-const NCCL: Wanted = Wanted {
+const NCCL: LibrarySpec = LibrarySpec {
     name: "NCCL",
     files: &["libnccl.so.2", "libnccl.so"],
     wheel_folders: &["nvidia/nccl/lib"],
@@ -110,7 +110,7 @@ impl Nccl {
                 let (text, last) = (string(text(code)), String::new());
                 return Err(NcclError::Call { call: "ncclGetVersion", rank: None, code, text, last });
             }
-            (NcclVersion::from_code(number.unsigned_abs()), Functions::of(&library, text)?)
+            (NcclVersion::from_code(number.unsigned_abs()), Functions::load(&library, text)?)
         };
         Ok(Arc::new(Self { library, version, functions }))
     }
@@ -176,7 +176,7 @@ impl Nccl {
 impl Functions {
     /// # Safety
     /// The library must be NCCL.
-    unsafe fn of(
+    unsafe fn load(
         library: &SharedLibrary,
         text: unsafe extern "C" fn(Code) -> *const c_char,
     ) -> Result<Self, LibraryError> {

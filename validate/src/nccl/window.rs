@@ -9,7 +9,7 @@ use fabricast_topologies::Bytes;
 use super::communicator::Communicator;
 use super::error::NcclError;
 use super::library::{Code, Comm, Nccl, RawWindow};
-use crate::cuda::{Context, DeviceAddress, Part};
+use crate::cuda::{Context, DeviceAddress, DeviceSlice};
 
 type Alloc = unsafe extern "C" fn(*mut *mut c_void, usize) -> Code;
 type Free = unsafe extern "C" fn(*mut c_void) -> Code;
@@ -62,8 +62,8 @@ impl WindowMemory {
     }
 
     /// The whole memory as a part.
-    pub fn all(&self) -> Part<'_> {
-        Part::of_library(&self.context, self.address(), self.length)
+    pub fn all(&self) -> DeviceSlice<'_> {
+        DeviceSlice::from_external(&self.context, self.address(), self.length)
     }
 }
 

@@ -8,9 +8,9 @@ use std::ffi::{CString, c_char, c_int, c_void};
 use std::path::{Path, PathBuf};
 
 use crate::cuda::{Arch, CompileError, Cubin, compile};
-use crate::shared_library::{LibraryError, SharedLibrary, Visibility, Wanted, site_packages};
+use crate::shared_library::{LibraryError, LibrarySpec, SharedLibrary, Visibility, site_packages};
 
-const LINKER: Wanted = Wanted {
+const LINKER: LibrarySpec = LibrarySpec {
     name: "nvJitLink, the run-time linker of CUDA",
     files: &["libnvJitLink.so.13", "libnvJitLink.so.12", "libnvJitLink.so"],
     wheel_folders: &["nvidia/cu13/lib", "nvidia/nvjitlink/lib"],
@@ -24,12 +24,12 @@ pub enum DeviceCodeError {
     #[error(transparent)]
     Library(#[from] LibraryError),
     /// A part of NVSHMEM or CUDA is missing.
-    #[error("{what} is not on this machine: looked for {looked}")]
+    #[error("{item} is not on this machine: looked for {searched}")]
     Missing {
         /// The missing part.
-        what: &'static str,
+        item: &'static str,
         /// Path that was searched.
-        looked: String,
+        searched: String,
     },
     /// The source does not compile.
     #[error(transparent)]
@@ -51,7 +51,7 @@ pub enum DeviceCodeError {
 /// # Errors
 /// [`DeviceCodeError`].
 pub fn compile_with_library(source: &str, arch: Arch, host_library: &Path) -> Result<Cubin, DeviceCodeError> {
-    let library = beside(host_library, "libnvshmem_device.a", "NVSHMEM's device library")?;
+    let library = sibling_file(host_library, "libnvshmem_device.a", "NVSHMEM's device library")?;
     let mut folders = vec![headers(host_library)?];
     folders.extend(cuda_headers()?);
     let includes: Vec<String> = folders.iter().map(|folder| format!("--include-path={}", folder.display())).collect();
@@ -67,11 +67,11 @@ pub fn compile_with_library(source: &str, arch: Arch, host_library: &Path) -> Re
     link(&object, arch, &library)
 }
 
-fn missing(what: &'static str, looked: &Path) -> DeviceCodeError {
-    DeviceCodeError::Missing { what, looked: looked.display().to_string() }
+fn missing(what: &'static str, searched: &Path) -> DeviceCodeError {
+    DeviceCodeError::Missing { item: what, searched: searched.display().to_string() }
 }
 
-fn beside(host_library: &Path, file: &str, what: &'static str) -> Result<PathBuf, DeviceCodeError> {
+fn sibling_file(host_library: &Path, file: &str, what: &'static str) -> Result<PathBuf, DeviceCodeError> {
     let path = host_library.with_file_name(file);
     if path.exists() { Ok(path) } else { Err(missing(what, &path)) }
 }
@@ -95,9 +95,9 @@ fn cuda_headers() -> Result<Vec<PathBuf>, DeviceCodeError> {
     }
     let folder = cuda.into_iter().next().ok_or_else(|| missing("CUDA's headers", Path::new("cuda_fp16.h")))?;
     let sites = site_packages();
-    let places = ["nvidia/cu13/include/cccl", "nvidia/cuda_cccl/include"];
-    let apart = sites.iter().flat_map(|site| places.map(|place| site.join(place)));
-    let more = apart.into_iter().find(|folder| folder.join(LIBCUPP).exists());
+    let subfolders = ["nvidia/cu13/include/cccl", "nvidia/cuda_cccl/include"];
+    let wheel_folders = sites.iter().flat_map(|site| subfolders.map(|subfolder| site.join(subfolder)));
+    let more = wheel_folders.into_iter().find(|folder| folder.join(LIBCUPP).exists());
     Ok(vec![more.ok_or_else(|| missing("libcu++ of CUDA", Path::new(LIBCUPP)))?, folder])
 }
 
@@ -206,9 +206,9 @@ mod tests {
     /// set.
     fn linked(source: &str) -> Option<Result<Cubin, DeviceCodeError>> {
         let needed = std::env::var_os("REQUIRE_NVSHMEM").is_some();
-        let skipped = |why: String| {
-            assert!(!needed, "{why}");
-            println!("skipped: {why}");
+        let skipped = |reason: String| {
+            assert!(!needed, "{reason}");
+            println!("skipped: {reason}");
         };
         let library = match Nvshmem::open(None) {
             Ok(library) => library,

@@ -147,9 +147,9 @@ impl Element {
             return Err(NvshmemError::NotReady { rank, status });
         }
         // SAFETY: both functions have no parameters; the library is initialized.
-        let (found, found_size) = unsafe { ((functions.my_pe)(), (functions.n_pes)()) };
-        if (found, found_size) != (number(rank), number(size)) {
-            return Err(NvshmemError::Numbering { rank, size, found, found_size });
+        let (rank_found, found_size) = unsafe { ((functions.my_pe)(), (functions.n_pes)()) };
+        if (rank_found, found_size) != (number(rank), number(size)) {
+            return Err(NvshmemError::Numbering { rank, size, found: rank_found, found_size });
         }
         // The library may change the current context of this thread, so it is set again.
         context.bind()?;

@@ -13,14 +13,16 @@ pub enum NvshmemError {
     #[error(transparent)]
     Library(#[from] LibraryError),
     /// The structures of this version are not known.
-    #[error("{path}: this is NVSHMEM {found}; versions from {least} on of the same first number are known here")]
+    #[error(
+        "{path}: this is NVSHMEM {found}; versions from {oldest_supported} on of the same first number are known here"
+    )]
     Version {
         /// Path of the library.
         path: String,
         /// Version of the library.
         found: String,
         /// Oldest supported version.
-        least: String,
+        oldest_supported: String,
     },
     /// An NVSHMEM call failed.
     #[error("{call} failed{}: code {code}", .rank.map(|rank| format!(" on rank {rank}")).unwrap_or_default())]
@@ -53,12 +55,12 @@ pub enum NvshmemError {
         found_size: i32,
     },
     /// The symmetric heap is exhausted.
-    #[error("nvshmem_malloc has no {} bytes left on rank {rank}", .asked.0)]
+    #[error("nvshmem_malloc has no {} bytes left on rank {rank}", .requested.0)]
     OutOfMemory {
         /// The rank.
         rank: usize,
         /// Requested bytes.
-        asked: Bytes,
+        requested: Bytes,
     },
     /// A peer's memory is not mapped.
     #[error(
@@ -71,24 +73,24 @@ pub enum NvshmemError {
         peer: usize,
     },
     /// A process cannot be started or reached.
-    #[error("the process of rank {rank}: {what}: {reason}")]
+    #[error("the process of rank {rank}: {operation}: {reason}")]
     Start {
         /// The rank.
         rank: usize,
         /// The operation that failed.
-        what: &'static str,
+        operation: &'static str,
         /// Message of the system.
         reason: String,
     },
     /// A process ended unexpectedly.
-    #[error("the process of rank {rank} ended ({how}){}", wrote(.said))]
+    #[error("the process of rank {rank} ended ({status}){}", output_suffix(.output))]
     Died {
         /// The rank.
         rank: usize,
         /// Exit code or signal.
-        how: String,
+        status: String,
         /// Last lines of its output.
-        said: String,
+        output: String,
     },
     /// A process sent an invalid message.
     #[error("the process of rank {rank} says `{line}`, which is not understood: {reason}")]
@@ -101,14 +103,14 @@ pub enum NvshmemError {
         reason: String,
     },
     /// Processes exceeded the time limit for a message.
-    #[error("nothing was heard for {seconds} s from the processes of {}{}", ranks(.waiting), wrote(.said))]
+    #[error("nothing was heard for {seconds} s from the processes of {}{}", ranks(.waiting), output_suffix(.output))]
     Silent {
         /// Time limit in seconds.
         seconds: u64,
         /// Ranks without a message.
         waiting: Vec<usize>,
         /// Last lines of the output of the first of them.
-        said: String,
+        output: String,
     },
     /// An operation failed in a process.
     #[error("rank {rank}: {message}")]
@@ -123,7 +125,7 @@ pub enum NvshmemError {
     Cuda(#[from] CudaError),
 }
 
-fn wrote(text: &str) -> String {
+fn output_suffix(text: &str) -> String {
     if text.trim().is_empty() { String::new() } else { format!("; it wrote: {}", text.trim()) }
 }
 

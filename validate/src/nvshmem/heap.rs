@@ -8,7 +8,7 @@ use fabricast_topologies::Bytes;
 
 use super::element::Element;
 use super::error::NvshmemError;
-use crate::cuda::{DeviceAddress, DeviceMemory, Part};
+use crate::cuda::{DeviceAddress, DeviceMemory, DeviceSlice};
 
 /// Memory that all elements allocated collectively. They must allocate and [free](Self::free) equal sizes in the same
 /// order. Dropping it leaves the memory allocated until the process ends, because freeing waits for the other elements.
@@ -34,7 +34,7 @@ impl SymmetricMemory {
         // SAFETY: the library is initialized.
         let start = unsafe { (element.nvshmem.functions.malloc)(length.0.max(1) as usize) };
         if start.is_null() {
-            return Err(NvshmemError::OutOfMemory { rank: element.rank(), asked: length });
+            return Err(NvshmemError::OutOfMemory { rank: element.rank(), requested: length });
         }
         Ok(Self { element: Arc::clone(element), start, length })
     }
@@ -61,34 +61,34 @@ impl SymmetricMemory {
 
     /// The whole memory of this element as a range.
     #[must_use]
-    pub fn all(&self) -> Part<'_> {
-        Part::of_library(self.element.context(), self.address(), self.length)
+    pub fn all(&self) -> DeviceSlice<'_> {
+        DeviceSlice::from_external(self.element.context(), self.address(), self.length)
     }
 
     /// Address by which this element accesses the memory of `peer` with loads and stores.
     ///
     /// # Errors
     /// There is no peer access.
-    pub fn of_peer(&self, peer: usize) -> Result<DeviceAddress, NvshmemError> {
+    pub fn peer_address(&self, peer: usize) -> Result<DeviceAddress, NvshmemError> {
         let number = c_int::try_from(peer).unwrap_or(c_int::MAX);
         // SAFETY: the address lies in the heap.
-        let found = unsafe { (self.element.nvshmem.functions.ptr)(self.start, number) };
-        if found.is_null() {
+        let address = unsafe { (self.element.nvshmem.functions.ptr)(self.start, number) };
+        if address.is_null() {
             return Err(NvshmemError::NoAccess { rank: self.element.rank(), peer });
         }
-        Ok(DeviceAddress(found as u64))
+        Ok(DeviceAddress(address as u64))
     }
 
     /// The memory of every element, as addressed by this one. The returned values keep it allocated.
     ///
     /// # Errors
     /// A peer without access.
-    pub fn everywhere(self: &Arc<Self>) -> Result<Vec<DeviceMemory>, NvshmemError> {
-        let one = |peer| {
-            let address = if peer == self.element.rank() { self.address() } else { self.of_peer(peer)? };
+    pub fn on_all_elements(self: &Arc<Self>) -> Result<Vec<DeviceMemory>, NvshmemError> {
+        let map_peer = |peer| {
+            let address = if peer == self.element.rank() { self.address() } else { self.peer_address(peer)? };
             let keeper: Arc<dyn std::any::Any + Send + Sync> = Arc::clone(self) as _;
-            Ok(DeviceMemory::lent(self.element.context(), address, self.length, keeper))
+            Ok(DeviceMemory::from_external(self.element.context(), address, self.length, keeper))
         };
-        (0..self.element.size()).map(one).collect()
+        (0..self.element.size()).map(map_peer).collect()
     }
 }

@@ -10,9 +10,9 @@ use fabricast_sim::schedule::{DataType, ReduceOp};
 
 use super::element::{InitAttributes, UniqueId};
 use super::error::NvshmemError;
-use crate::shared_library::{LibraryError, SharedLibrary, Visibility, Wanted};
+use crate::shared_library::{LibraryError, LibrarySpec, SharedLibrary, Visibility};
 
-const NVSHMEM: Wanted = Wanted {
+const NVSHMEM: LibrarySpec = LibrarySpec {
     name: "NVSHMEM",
     files: &["libnvshmem_host.so.3"],
     wheel_folders: &["nvidia/nvshmem/lib"],
@@ -31,7 +31,7 @@ pub struct NvshmemVersion {
 }
 
 /// The oldest version that exports `nvshmemx_hostlib_init_attr`.
-const LEAST: NvshmemVersion = NvshmemVersion { major: 3, minor: 0, patch: 0 };
+const OLDEST_SUPPORTED: NvshmemVersion = NvshmemVersion { major: 3, minor: 0, patch: 0 };
 
 impl fmt::Display for NvshmemVersion {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -93,11 +93,15 @@ impl Nvshmem {
         let functions = unsafe {
             let get: Version = library.function("nvshmemx_vendor_get_version_info")?;
             get(&raw mut version.major, &raw mut version.minor, &raw mut version.patch);
-            Functions::of(&library)?
+            Functions::load(&library)?
         };
-        if version < LEAST || version.major != LEAST.major {
-            let (path, found) = (library.path().display().to_string(), version.to_string());
-            return Err(NvshmemError::Version { path, found, least: LEAST.to_string() });
+        if version < OLDEST_SUPPORTED || version.major != OLDEST_SUPPORTED.major {
+            let (path, found_version) = (library.path().display().to_string(), version.to_string());
+            return Err(NvshmemError::Version {
+                path,
+                found: found_version,
+                oldest_supported: OLDEST_SUPPORTED.to_string(),
+            });
         }
         Ok(Arc::new(Self { library, version, functions }))
     }
@@ -118,9 +122,9 @@ impl Nvshmem {
     /// initialization, unless `NVSHMEM_DISABLE_NCCL` is set. The result is valid only in a process that does not use
     /// NCCL itself.
     #[must_use]
-    pub fn nccl_inside(&self) -> Option<PathBuf> {
+    pub fn nccl_path(&self) -> Option<PathBuf> {
         let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
-        let files = maps.lines().filter_map(|line| line.find('/').and_then(|at| line.get(at..)));
+        let files = maps.lines().filter_map(|line| line.find('/').and_then(|start| line.get(start..)));
         let mut of_nccl =
             files.filter(|file| file.rsplit('/').next().is_some_and(|name| name.starts_with("libnccl.so")));
         of_nccl.next().map(PathBuf::from)
@@ -143,7 +147,7 @@ impl Nvshmem {
 impl Functions {
     /// # Safety
     /// The library must be NVSHMEM.
-    unsafe fn of(library: &SharedLibrary) -> Result<Self, LibraryError> {
+    unsafe fn load(library: &SharedLibrary) -> Result<Self, LibraryError> {
         // SAFETY: each field has the type that the headers give the function.
         unsafe {
             Ok(Self {
@@ -246,7 +250,7 @@ mod tests {
             }
             Err(error) => panic!("{error}"),
         };
-        assert!(nvshmem.version() >= LEAST);
+        assert!(nvshmem.version() >= OLDEST_SUPPORTED);
         for scope in [Reduction::All, Reduction::Scatter] {
             for dtype in DataType::ALL {
                 for op in ReduceOp::ALL {

@@ -28,4 +28,4 @@ pub use error::NvshmemError;
 pub use heap::SymmetricMemory;
 pub use library::{Nvshmem, NvshmemVersion, Reduction};
 pub use on_stream::Signal;
-pub use processes::{Channel, Processes, Spoken, environment};
+pub use processes::{Channel, ProcessMessage, Processes, environment};

@@ -25,7 +25,7 @@ const EQUAL: c_int = 0;
 pub struct Signal(pub DeviceAddress);
 
 /// Source and destination address of a call.
-pub type Ends = (DeviceAddress, DeviceAddress);
+pub type SourceAndDestination = (DeviceAddress, DeviceAddress);
 
 fn from(address: DeviceAddress) -> *const c_void {
     address.0 as usize as *const c_void
@@ -71,7 +71,7 @@ impl Element {
         &self,
         stream: &Stream,
         scope: Reduction,
-        (input, output): Ends,
+        (input, output): SourceAndDestination,
         count: usize,
         dtype: DataType,
         op: ReduceOp,
@@ -91,7 +91,7 @@ impl Element {
     ///
     /// # Errors
     /// A failing call.
-    pub unsafe fn gather(&self, stream: &Stream, ends: Ends, block: Bytes) -> Result<(), NvshmemError> {
+    pub unsafe fn gather(&self, stream: &Stream, ends: SourceAndDestination, block: Bytes) -> Result<(), NvshmemError> {
         let call = (self.nvshmem.functions.fcollect, "nvshmemx_fcollectmem_on_stream");
         // SAFETY: the caller guarantees the addresses.
         unsafe { self.exchange(stream, call, ends, block) }
@@ -104,7 +104,12 @@ impl Element {
     ///
     /// # Errors
     /// A failing call.
-    pub unsafe fn all_to_all(&self, stream: &Stream, ends: Ends, block: Bytes) -> Result<(), NvshmemError> {
+    pub unsafe fn all_to_all(
+        &self,
+        stream: &Stream,
+        ends: SourceAndDestination,
+        block: Bytes,
+    ) -> Result<(), NvshmemError> {
         let call = (self.nvshmem.functions.alltoall, "nvshmemx_alltoallmem_on_stream");
         // SAFETY: the caller guarantees the addresses.
         unsafe { self.exchange(stream, call, ends, block) }
@@ -114,7 +119,7 @@ impl Element {
         &self,
         stream: &Stream,
         (function, call): (Exchange, &'static str),
-        (input, output): Ends,
+        (input, output): SourceAndDestination,
         block: Bytes,
     ) -> Result<(), NvshmemError> {
         self.context().bind()?;
@@ -133,7 +138,7 @@ impl Element {
     pub unsafe fn broadcast(
         &self,
         stream: &Stream,
-        (input, output): Ends,
+        (input, output): SourceAndDestination,
         bytes: Bytes,
         root: usize,
     ) -> Result<(), NvshmemError> {
@@ -155,7 +160,7 @@ impl Element {
     pub unsafe fn put_with_signal(
         &self,
         stream: &Stream,
-        (source, target): Ends,
+        (source, target): SourceAndDestination,
         bytes: Bytes,
         signal: Signal,
         peer: usize,
@@ -175,7 +180,13 @@ impl Element {
     ///
     /// # Errors
     /// The context cannot be made current.
-    pub unsafe fn set(&self, stream: &Stream, signal: Signal, value: u64, peer: usize) -> Result<(), NvshmemError> {
+    pub unsafe fn set_signal(
+        &self,
+        stream: &Stream,
+        signal: Signal,
+        value: u64,
+        peer: usize,
+    ) -> Result<(), NvshmemError> {
         self.context().bind()?;
         // SAFETY: the caller guarantees the address; element and stream are alive.
         unsafe { (self.nvshmem.functions.signal)(word(signal), value, SET, number(peer), stream.raw().cast()) };

@@ -16,17 +16,17 @@ use std::time::{Duration, Instant};
 use serde::{Serialize, de::DeserializeOwned};
 
 use super::error::NvshmemError;
-use crate::cuda::{CudaError, interrupt, leave};
+use crate::cuda::{CudaError, exit_immediately, interrupt};
 use crate::nccl::SHARED_HOST;
 
 /// Poll interval for Ctrl-C.
-const LOOK: Duration = Duration::from_millis(50);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// Time limit for a process to end after it closed its socket.
-const LAST_BREATH: Duration = Duration::from_secs(2);
+const EXIT_TIME_LIMIT: Duration = Duration::from_secs(2);
 /// Bytes of the output of a process that are retained.
-const KEPT: usize = 1500;
+const RETAINED_OUTPUT_BYTES: usize = 1500;
 /// Largest length of a message in bytes; schedules of many operations are long.
-const LONGEST: u64 = 1 << 30;
+const MAX_MESSAGE_BYTES: u64 = 1 << 30;
 
 /// Environment variables of the processes. Unless the user sets them, NVSHMEM bootstraps over the loopback interface
 /// and uses no network transport. Multicast is always disabled.
@@ -41,14 +41,14 @@ pub fn environment() -> Vec<(&'static str, &'static str)> {
 /// Message of a process, or a sign of life.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, serde::Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Spoken<T> {
+pub enum ProcessMessage<T> {
     /// The process is alive.
     Alive,
     /// A message.
     Said(T),
 }
 
-enum Heard {
+enum SocketEvent {
     Line(String),
     Closed,
 }
@@ -65,7 +65,7 @@ struct Started {
 /// The processes, from their parent's side.
 pub struct Processes {
     all: Vec<Started>,
-    heard: Receiver<(usize, Heard)>,
+    events: Receiver<(usize, SocketEvent)>,
 }
 
 impl std::fmt::Debug for Processes {
@@ -81,10 +81,10 @@ impl Processes {
     /// [`NvshmemError::Start`]; processes that were already started are killed.
     pub fn start(count: usize, command: impl Fn(usize) -> Command) -> Result<Self, NvshmemError> {
         let (say, heard) = mpsc::channel();
-        let mut processes = Self { all: Vec::with_capacity(count), heard };
+        let mut processes = Self { all: Vec::with_capacity(count), events: heard };
         for rank in 0..count {
             let failed = |what: &'static str| {
-                move |error: std::io::Error| NvshmemError::Start { rank, what, reason: error.to_string() }
+                move |error: std::io::Error| NvshmemError::Start { rank, operation: what, reason: error.to_string() }
             };
             let (socket, theirs) = UnixStream::pair().map_err(failed("no socket to it"))?;
             let reading = socket.try_clone().map_err(failed("no socket to it"))?;
@@ -100,7 +100,7 @@ impl Processes {
                 [child.stdout.take().map(Output::Out), child.stderr.take().map(Output::Err)].into_iter().flatten()
             {
                 let tail = Arc::clone(&tail);
-                std::thread::spawn(move || keep(output, &tail));
+                std::thread::spawn(move || retain_output(output, &tail));
             }
             let say = say.clone();
             std::thread::spawn(move || listen(rank, reading, &say));
@@ -119,8 +119,9 @@ impl Processes {
     ///
     /// # Errors
     /// The process has ended.
-    pub fn tell<T: Serialize>(&mut self, rank: usize, message: &T) -> Result<(), NvshmemError> {
-        let line = line_of(message).map_err(|reason| NvshmemError::Start { rank, what: "a message to it", reason })?;
+    pub fn send<T: Serialize>(&mut self, rank: usize, message: &T) -> Result<(), NvshmemError> {
+        let line =
+            to_line(message).map_err(|reason| NvshmemError::Start { rank, operation: "a message to it", reason })?;
         let Some(started) = self.all.get_mut(rank) else { return Ok(()) };
         if started.socket.write_all(line.as_bytes()).is_err() {
             return Err(self.died(rank));
@@ -133,34 +134,34 @@ impl Processes {
     ///
     /// # Errors
     /// A process ended, sent an invalid message, or exceeded the time limit; Ctrl-C.
-    pub fn hear<T: DeserializeOwned>(
+    pub fn receive<T: DeserializeOwned>(
         &mut self,
         waiting: &[usize],
         limit: Duration,
         ends: impl Fn(&T) -> bool,
     ) -> Result<Vec<(usize, T)>, NvshmemError> {
-        let _heed = interrupt::heed();
+        let _heed = interrupt::start_polling();
         let mut said: Vec<Option<T>> = waiting.iter().map(|_| None).collect();
         let mut last = Instant::now();
         let mut ended = false;
         while !ended && said.iter().any(Option::is_none) {
-            if interrupt::requested() {
+            if interrupt::is_requested() {
                 return Err(CudaError::Interrupted.into());
             }
-            let (rank, heard) = match self.heard.recv_timeout(LOOK) {
+            let (rank, heard) = match self.events.recv_timeout(POLL_INTERVAL) {
                 Ok(heard) => heard,
                 Err(RecvTimeoutError::Timeout) if last.elapsed() < limit => continue,
                 Err(_) => return Err(self.silent(waiting, &said, limit)),
             };
             let line = match heard {
-                Heard::Line(line) => line,
-                Heard::Closed => return Err(self.died(rank)),
+                SocketEvent::Line(line) => line,
+                SocketEvent::Closed => return Err(self.died(rank)),
             };
             last = Instant::now();
             let garbage = |reason: String| NvshmemError::Garbage { rank, line: shortened(&line), reason };
-            match serde_json::from_str::<Spoken<T>>(&line).map_err(|error| garbage(error.to_string()))? {
-                Spoken::Alive => {}
-                Spoken::Said(message) => {
+            match serde_json::from_str::<ProcessMessage<T>>(&line).map_err(|error| garbage(error.to_string()))? {
+                ProcessMessage::Alive => {}
+                ProcessMessage::Said(message) => {
                     ended = ends(&message);
                     let place = waiting.iter().position(|&one| one == rank);
                     match place.and_then(|place| said.get_mut(place)).filter(|slot| slot.is_none()) {
@@ -174,26 +175,26 @@ impl Processes {
         Ok(heard.filter_map(|(&rank, message)| Some((rank, message?))).collect())
     }
 
-    fn silent<T>(&self, waiting: &[usize], said: &[Option<T>], limit: Duration) -> NvshmemError {
+    fn silent<T>(&self, waiting: &[usize], answers: &[Option<T>], limit: Duration) -> NvshmemError {
         let waiting: Vec<usize> =
-            waiting.iter().zip(said).filter(|(_, said)| said.is_none()).map(|(&rank, _)| rank).collect();
-        let said = waiting.first().map(|&rank| self.last_lines(rank)).unwrap_or_default();
-        NvshmemError::Silent { seconds: limit.as_secs(), waiting, said }
+            waiting.iter().zip(answers).filter(|(_, answer)| answer.is_none()).map(|(&rank, _)| rank).collect();
+        let last_lines = waiting.first().map(|&rank| self.last_lines(rank)).unwrap_or_default();
+        NvshmemError::Silent { seconds: limit.as_secs(), waiting, output: last_lines }
     }
 
     fn died(&mut self, rank: usize) -> NvshmemError {
-        let since = Instant::now();
-        let mut how = None;
+        let start = Instant::now();
+        let mut status = None;
         if let Some(started) = self.all.get_mut(rank) {
-            while how.is_none() && since.elapsed() < LAST_BREATH {
-                how = started.child.try_wait().ok().flatten();
+            while status.is_none() && start.elapsed() < EXIT_TIME_LIMIT {
+                status = started.child.try_wait().ok().flatten();
                 std::thread::sleep(Duration::from_millis(5));
             }
         }
-        let how = how.map_or_else(|| "it closed its socket and went on".to_owned(), ending);
+        let status = status.map_or_else(|| "it closed its socket and went on".to_owned(), exit_description);
         // The last output may still be in transit.
-        std::thread::sleep(LOOK);
-        NvshmemError::Died { rank, how, said: self.last_lines(rank) }
+        std::thread::sleep(POLL_INTERVAL);
+        NvshmemError::Died { rank, status, output: self.last_lines(rank) }
     }
 
     fn last_lines(&self, rank: usize) -> String {
@@ -230,37 +231,37 @@ impl Read for Output {
 }
 
 /// Reads the output of a process and retains its end.
-fn keep(mut output: Output, tail: &Tail) {
+fn retain_output(mut output: Output, tail: &Tail) {
     let mut buffer = [0; 4096];
     while let Ok(count @ 1..) = output.read(&mut buffer) {
         let mut tail = tail.lock().unwrap_or_else(PoisonError::into_inner);
         tail.extend(buffer.iter().take(count));
-        let over = tail.len().saturating_sub(KEPT);
+        let over = tail.len().saturating_sub(RETAINED_OUTPUT_BYTES);
         tail.drain(..over);
     }
 }
 
-fn listen(rank: usize, socket: UnixStream, say: &Sender<(usize, Heard)>) {
-    let mut reader = BufReader::new(socket.take(LONGEST));
+fn listen(rank: usize, socket: UnixStream, events: &Sender<(usize, SocketEvent)>) {
+    let mut reader = BufReader::new(socket.take(MAX_MESSAGE_BYTES));
     loop {
         let mut line = Vec::new();
         match reader.read_until(b'\n', &mut line) {
             Ok(1..) => {
-                reader.get_mut().set_limit(LONGEST);
+                reader.get_mut().set_limit(MAX_MESSAGE_BYTES);
                 let line = String::from_utf8_lossy(&line).trim_end().to_owned();
-                if say.send((rank, Heard::Line(line))).is_err() {
+                if events.send((rank, SocketEvent::Line(line))).is_err() {
                     return;
                 }
             }
             _ => {
-                let _ = say.send((rank, Heard::Closed));
+                let _ = events.send((rank, SocketEvent::Closed));
                 return;
             }
         }
     }
 }
 
-fn ending(status: ExitStatus) -> String {
+fn exit_description(status: ExitStatus) -> String {
     match (status.code(), status.signal()) {
         (Some(code), _) => format!("exit code {code}"),
         (None, Some(signal)) => format!("signal {signal}"),
@@ -268,13 +269,17 @@ fn ending(status: ExitStatus) -> String {
     }
 }
 
-fn line_of<T: Serialize>(message: &T) -> Result<String, String> {
+fn to_line<T: Serialize>(message: &T) -> Result<String, String> {
     serde_json::to_string(message).map(|line| line + "\n").map_err(|error| error.to_string())
 }
 
 fn shortened(line: &str) -> String {
-    const MOST: usize = 120;
-    if line.chars().count() <= MOST { line.to_owned() } else { line.chars().take(MOST).chain(['…']).collect() }
+    const MAX_LINES: usize = 120;
+    if line.chars().count() <= MAX_LINES {
+        line.to_owned()
+    } else {
+        line.chars().take(MAX_LINES).chain(['…']).collect()
+    }
 }
 
 /// A process's own end of the socket.
@@ -289,19 +294,19 @@ impl Channel {
     ///
     /// # Errors
     /// Standard input is not a socket: the process was not started by [`Processes`].
-    pub fn of_parent() -> std::io::Result<Self> {
+    pub fn to_parent() -> std::io::Result<Self> {
         use std::os::fd::AsFd;
         let socket = UnixStream::from(std::io::stdin().as_fd().try_clone_to_owned()?);
         socket.peer_addr()?;
         let mut reader = BufReader::new(socket.try_clone()?);
-        let (say, lines) = mpsc::channel();
+        let (sender, lines) = mpsc::channel();
         std::thread::spawn(move || {
             loop {
                 let mut line = String::new();
                 match reader.read_line(&mut line) {
-                    Ok(1..) if say.send(line).is_ok() => {}
+                    Ok(1..) if sender.send(line).is_ok() => {}
                     // Exit handlers are skipped, because libraries would wait for elements that are gone.
-                    _ => leave(0),
+                    _ => exit_immediately(0),
                 }
             }
         });
@@ -312,21 +317,21 @@ impl Channel {
     ///
     /// # Errors
     /// The connection ended or the message is invalid, as text.
-    pub fn hear<T: DeserializeOwned>(&self) -> Result<T, String> {
+    pub fn receive<T: DeserializeOwned>(&self) -> Result<T, String> {
         let line = self.lines.recv().map_err(|error| error.to_string())?;
         serde_json::from_str(&line).map_err(|error| error.to_string())
     }
 
     /// Sends a message to the parent. A failure is ignored, because the process ends when its parent is gone.
-    pub fn tell<T: Serialize>(&self, message: &T) {
-        if let Ok(line) = line_of(&Spoken::Said(message)) {
+    pub fn send<T: Serialize>(&self, message: &T) {
+        if let Ok(line) = to_line(&ProcessMessage::Said(message)) {
             let _ = (&self.socket).write_all(line.as_bytes());
         }
     }
 
     /// Sends a sign of life to the parent.
-    pub fn alive(&self) {
-        if let Ok(line) = line_of(&Spoken::<()>::Alive) {
+    pub fn send_heartbeat(&self) {
+        if let Ok(line) = to_line(&ProcessMessage::<()>::Alive) {
             let _ = (&self.socket).write_all(line.as_bytes());
         }
     }

@@ -12,15 +12,15 @@ use std::time::Instant;
 use nccl_tuner_fabricast::abi::ncclTunerPlugin_v6;
 
 fn main() -> std::io::Result<()> {
-    let mut given = std::env::args().skip(1);
-    let made = std::env::temp_dir().join(format!("ask-{}.csv", std::process::id()));
-    let table = given.next().map(PathBuf::from);
-    let ranks = given.next().and_then(|ranks| ranks.parse().ok()).unwrap_or(8);
+    let mut arguments = std::env::args().skip(1);
+    let generated = std::env::temp_dir().join(format!("ask-{}.csv", std::process::id()));
+    let table = arguments.next().map(PathBuf::from);
+    let ranks = arguments.next().and_then(|ranks| ranks.parse().ok()).unwrap_or(8);
     if table.is_none() {
-        std::fs::write(&made, rows())?;
+        std::fs::write(&generated, rows())?;
     }
-    let context = context(table.as_deref().unwrap_or(&made), ranks);
-    for (what, function, costs) in [
+    let context = context(table.as_deref().unwrap_or(&generated), ranks);
+    for (name, function, costs) in [
         ("a row", 4, [9.0_f32; 21]),
         ("the row after one that NCCL cannot", 2, {
             let mut costs = [9.0; 21];
@@ -32,7 +32,7 @@ fn main() -> std::io::Result<()> {
         let mut times: Vec<f64> = (0..15).map(|_| nanoseconds(context, function, costs)).collect();
         times.sort_by(f64::total_cmp);
         println!(
-            "{what}: {:.1} ns a call (median of {}; from {:.1} to {:.1})",
+            "{name}: {:.1} ns a call (median of {}; from {:.1} to {:.1})",
             times[7],
             times.len(),
             times[0],
@@ -41,23 +41,23 @@ fn main() -> std::io::Result<()> {
     }
     // SAFETY: finalized once, at the end.
     unsafe { (ncclTunerPlugin_v6.finalize)(context) };
-    let _ = std::fs::remove_file(made);
+    let _ = std::fs::remove_file(generated);
     Ok(())
 }
 
 fn rows() -> String {
-    let of = |function: &str, way: &str, k: u32| {
-        let (least, most) = (1_u64 << k, (2_u64 << k) - 1);
-        format!("{function},{least},{most},{way},{},1,-1\n", 1 + k % 24)
+    let row = |function: &str, strategy: &str, k: u32| {
+        let (min, max) = (1_u64 << k, (2_u64 << k) - 1);
+        format!("{function},{min},{max},{strategy},{},1,-1\n", 1 + k % 24)
     };
     (10..=30)
         .flat_map(|k| {
             [
-                of("allreduce", "ring,ll128", k),
-                of("allgather", "nvls,simple", k),
-                of("allgather", "ring,simple", k),
-                of("broadcast", "ring,ll", k),
-                of("reducescatter", "ring,simple", k),
+                row("allreduce", "ring,ll128", k),
+                row("allgather", "nvls,simple", k),
+                row("allgather", "ring,simple", k),
+                row("broadcast", "ring,ll", k),
+                row("reducescatter", "ring,simple", k),
             ]
         })
         .collect()
@@ -75,7 +75,7 @@ fn context(table: &Path, ranks: usize) -> *mut c_void {
 
 fn nanoseconds(context: *mut c_void, function: c_int, costs: [f32; 21]) -> f64 {
     const CALLS: usize = 1_000_000;
-    let begun = Instant::now();
+    let start = Instant::now();
     for call in 0..CALLS {
         // Sizes in pseudo-random order.
         let bytes = (call.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 16) & ((1 << 31) - 1);
@@ -96,5 +96,5 @@ fn nanoseconds(context: *mut c_void, function: c_int, costs: [f32; 21]) -> f64 {
         }
         black_box((costs, channels));
     }
-    begun.elapsed().as_secs_f64() * 1e9 / CALLS as f64
+    start.elapsed().as_secs_f64() * 1e9 / CALLS as f64
 }

@@ -8,7 +8,7 @@
 
 use std::ffi::{c_char, c_int, c_ulong, c_void};
 
-use crate::border;
+use crate::ffi;
 
 /// `ncclResult_t`; this plugin returns [`SUCCESS`] only.
 pub type Code = c_int;
@@ -35,9 +35,9 @@ pub struct NvlDomainInfo {
     /// `nNvlDomains`.
     pub domains: c_int,
     /// `minRanksPerNvlDomain`.
-    pub least_ranks: c_int,
+    pub min_ranks: c_int,
     /// `maxRanksPerNvlDomain`.
-    pub most_ranks: c_int,
+    pub max_ranks: c_int,
 }
 
 /// `ncclTunerConstants_v5_t`, also used by version 6: constants of NCCL's cost estimates. This plugin leaves them
@@ -139,19 +139,19 @@ const NAME: Name = Name(c"fabricast".as_ptr());
 /// Interface for NCCL versions that know no later one.
 #[unsafe(no_mangle)]
 pub static ncclTunerPlugin_v4: TunerV4 =
-    TunerV4 { name: NAME, init: border::init_v4, get_coll_info: border::get_coll_info, destroy: border::finalize };
+    TunerV4 { name: NAME, init: ffi::init_v4, get_coll_info: ffi::get_coll_info, destroy: ffi::finalize };
 
 /// Interface for NCCL 2.28.
 #[unsafe(no_mangle)]
 pub static ncclTunerPlugin_v5: TunerV5 =
-    TunerV5 { name: NAME, init: border::init_v5, get_coll_info: border::get_coll_info, finalize: border::finalize };
+    TunerV5 { name: NAME, init: ffi::init_v5, get_coll_info: ffi::get_coll_info, finalize: ffi::finalize };
 
 /// Interface for NCCL 2.30.
 #[unsafe(no_mangle)]
 pub static ncclTunerPlugin_v6: TunerV6 = TunerV6 {
     name: NAME,
-    init: border::init_v5,
-    get_coll_info: border::get_coll_info,
-    finalize: border::finalize,
+    init: ffi::init_v5,
+    get_coll_info: ffi::get_coll_info,
+    finalize: ffi::finalize,
     get_chunk_size: None,
 };

@@ -12,7 +12,7 @@ use fabricast_planner::library::nccl::Function;
 
 /// A call, in the table's terms.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Wanted {
+pub struct TableQuery {
     /// The collective.
     pub function: Function,
     /// Bytes of the larger buffer; for grouped calls of one kind, their sum.
@@ -25,33 +25,33 @@ pub struct Wanted {
 
 /// Rows of a table for one communicator, with flags of the messages logged for each.
 #[derive(Debug, Default)]
-pub struct Choices {
+pub struct CommunicatorTable {
     table: Table,
     lookup: Lookup,
-    told: Box<[AtomicU8]>,
+    logged: Box<[AtomicU8]>,
 }
 
 /// Line number for log messages, with a leading blank; empty if unknown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Place(u32);
+pub struct LineNumber(u32);
 
-impl fmt::Display for Place {
+impl fmt::Display for LineNumber {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.0 == 0 { Ok(()) } else { write!(f, " (line {})", self.0) }
     }
 }
 
-impl Choices {
+impl CommunicatorTable {
     /// Selects the rows of a table for a communicator.
     #[must_use]
     pub fn new(table: Table, nodes: u32, ranks: u32) -> Self {
         // A table that was not read from a CSV file has no line numbers.
         let lines = table.lines.into_iter().chain(std::iter::repeat(0));
-        let rows = table.rows.into_iter().zip(lines).filter(|(row, _)| row.is_for(nodes, ranks));
+        let rows = table.rows.into_iter().zip(lines).filter(|(row, _)| row.matches(nodes, ranks));
         let (rows, lines): (Vec<Row>, Vec<u32>) = rows.unzip();
         let table = Table { rows, lines, ..Table::default() };
-        let told = table.rows.iter().map(|_| AtomicU8::new(0)).collect();
-        Self { lookup: Lookup::new(&table, nodes, ranks), told, table }
+        let logged = table.rows.iter().map(|_| AtomicU8::new(0)).collect();
+        Self { lookup: Lookup::new(&table, nodes, ranks), logged, table }
     }
 
     /// Number of rows.
@@ -61,8 +61,8 @@ impl Choices {
     }
 
     /// Rows that match a call with their indices, in the table's order.
-    pub fn of(&self, wanted: Wanted) -> impl Iterator<Item = (usize, &Row)> {
-        let Wanted { function, bytes, operations, buffers } = wanted;
+    pub fn matching_rows(&self, query: TableQuery) -> impl Iterator<Item = (usize, &Row)> {
+        let TableQuery { function, bytes, operations, buffers } = query;
         let first = self.lookup.find(function, bytes, operations, buffers).map(|answer| answer.row as usize);
         let fits = move |row: &Row| {
             row.function == function
@@ -79,15 +79,15 @@ impl Choices {
 
     /// Line of a row in its file.
     #[must_use]
-    pub fn place(&self, row: usize) -> Place {
-        Place(self.table.lines.get(row).copied().unwrap_or(0))
+    pub fn line_number(&self, row: usize) -> LineNumber {
+        LineNumber(self.table.lines.get(row).copied().unwrap_or(0))
     }
 
-    /// Returns true if a message about a row is logged for the first time; `what` is the message's bit.
-    pub fn is_news(&self, row: usize, what: u8) -> bool {
-        self.told.get(row).is_some_and(|told| {
+    /// Returns true if a message about a row is logged for the first time; `event` is the message's bit.
+    pub fn mark_logged(&self, row: usize, event: u8) -> bool {
+        self.logged.get(row).is_some_and(|logged| {
             // Almost always already logged: a load is cheaper than modifying a cache line shared by threads.
-            told.load(Ordering::Relaxed) & what == 0 && told.fetch_or(what, Ordering::Relaxed) & what == 0
+            logged.load(Ordering::Relaxed) & event == 0 && logged.fetch_or(event, Ordering::Relaxed) & event == 0
         })
     }
 }

@@ -11,7 +11,7 @@ use fabricast_planner::export::nccl_tuner::{Buffers, Row};
 use fabricast_planner::library::nccl::{Algo, Function};
 
 use crate::abi::Logger;
-use crate::choices::{Choices, Wanted};
+use crate::choices::{CommunicatorTable, TableQuery};
 use crate::log::Log;
 use crate::source::Source;
 
@@ -22,13 +22,13 @@ use crate::source::Source;
 pub const LAST_RESORT: f32 = 64.0;
 
 /// Bits of the messages logged for a row.
-const TAKEN: u8 = 1;
+const SELECTED: u8 = 1;
 const IMPOSSIBLE: u8 = 2;
 const LAST: u8 = 4;
 
 /// A call, in NCCL's codes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Asked {
+pub struct CallQuery {
     /// `ncclFunc_t`.
     pub function: i32,
     /// Bytes of the larger buffer; for grouped calls of one kind, their sum.
@@ -59,8 +59,8 @@ impl Costs<'_> {
     fn cell(&mut self, algorithm: usize, protocol: usize) -> Cell<'_> {
         // NCCL marks impossible combinations with -1, `NCCL_ALGO_PROTO_IGNORE`, and ignores all negative costs.
         let cheapest = self.cells.iter().copied().filter(|&cost| cost >= 0.0).fold(f32::INFINITY, f32::min);
-        let at = algorithm * self.protocols + protocol;
-        match self.cells.get_mut(at).filter(|_| protocol < self.protocols) {
+        let index = algorithm * self.protocols + protocol;
+        match self.cells.get_mut(index).filter(|_| protocol < self.protocols) {
             Some(cost) if *cost >= 0.0 => {
                 if cheapest > 0.0 && *cost / cheapest > LAST_RESORT {
                     Cell::LastResort
@@ -77,21 +77,21 @@ impl Costs<'_> {
 #[derive(Debug)]
 pub struct Context {
     log: Log,
-    choices: Choices,
+    choices: CommunicatorTable,
     /// Functions, by bit, for which a missing table entry has been logged.
-    silent: AtomicU8,
+    missing_logged: AtomicU8,
 }
 
 impl Context {
     /// Creates the state from the table named by the environment. A faulty table is logged, and then no strategy is
     /// selected.
     #[must_use]
-    pub fn of_environment(ranks: usize, nodes: usize, logger: Option<Logger>) -> Self {
-        let log = Log::to(logger);
-        let choices = Source::of_environment().map_or_else(
+    pub fn from_environment(ranks: usize, nodes: usize, logger: Option<Logger>) -> Self {
+        let log = Log::new(logger);
+        let choices = Source::from_environment().map_or_else(
             || {
                 log.start(format_args!("{} names no table: NCCL chooses", Source::VARIABLES.join(" or ")));
-                Choices::default()
+                CommunicatorTable::default()
             },
             |source| source.choices(ranks, nodes, log),
         );
@@ -100,45 +100,45 @@ impl Context {
 
     /// Creates the state from a table.
     #[must_use]
-    pub fn new(choices: Choices, log: Log) -> Self {
-        Self { log, choices, silent: AtomicU8::new(0) }
+    pub fn new(choices: CommunicatorTable, log: Log) -> Self {
+        Self { log, choices, missing_logged: AtomicU8::new(0) }
     }
 
     /// Makes the table's strategy the cheapest and returns its number of channels, if given. Changes nothing if the
     /// table has no strategy that NCCL can run. Does not allocate or lock.
-    pub fn answer(&self, asked: Asked, costs: &mut Costs<'_>) -> Option<NonZeroU16> {
+    pub fn answer(&self, query: CallQuery, costs: &mut Costs<'_>) -> Option<NonZeroU16> {
         if self.choices.rows() == 0 {
             return None;
         }
-        let function = usize::try_from(asked.function).ok().and_then(|number| Function::ALL.get(number)).copied()?;
-        let bytes = asked.bytes;
-        let buffers = if asked.registered == 0 { Buffers::Plain } else { Buffers::Registered };
+        let function = usize::try_from(query.function).ok().and_then(|number| Function::ALL.get(number)).copied()?;
+        let bytes = query.bytes;
+        let buffers = if query.registered == 0 { Buffers::Plain } else { Buffers::Registered };
         // No row can name a negative number.
-        let operations = u32::try_from(asked.operations).unwrap_or(u32::MAX);
+        let operations = u32::try_from(query.operations).unwrap_or(u32::MAX);
         let mut spoken = false;
-        for (place, row) in self.choices.of(Wanted { function, bytes, operations, buffers }) {
+        for (index, row) in self.choices.matching_rows(TableQuery { function, bytes, operations, buffers }) {
             spoken = true;
             match costs.cell(row.algo as usize, row.proto as usize) {
                 Cell::Possible(cost) => {
                     *cost = 0.0;
                     let channels = channels(row);
-                    if self.choices.is_news(place, TAKEN) {
-                        self.taken(place, row, bytes, channels);
+                    if self.choices.mark_logged(index, SELECTED) {
+                        self.log_selected(index, row, bytes, channels);
                     }
                     return channels;
                 }
-                Cell::LastResort => self.refused(place, LAST, row, bytes, "NCCL keeps it for the last resort"),
-                Cell::Impossible => self.refused(place, IMPOSSIBLE, row, bytes, "NCCL cannot here"),
+                Cell::LastResort => self.log_skipped(index, LAST, row, bytes, "NCCL keeps it for the last resort"),
+                Cell::Impossible => self.log_skipped(index, IMPOSSIBLE, row, bytes, "NCCL cannot here"),
             }
         }
         if !spoken {
-            self.silent_of(function, bytes);
+            self.log_missing(function, bytes);
         }
         None
     }
 
-    fn taken(&self, place: usize, row: &Row, bytes: u64, channels: Option<NonZeroU16>) {
-        let (Row { function, algo, proto, .. }, line) = (row, self.choices.place(place));
+    fn log_selected(&self, index: usize, row: &Row, bytes: u64, channels: Option<NonZeroU16>) {
+        let (Row { function, algo, proto, .. }, line) = (row, self.choices.line_number(index));
         match channels {
             Some(channels) => self
                 .log
@@ -149,16 +149,18 @@ impl Context {
         }
     }
 
-    fn refused(&self, place: usize, what: u8, row: &Row, bytes: u64, why: &str) {
-        if self.choices.is_news(place, what) {
-            let (Row { function, algo, proto, .. }, line) = (row, self.choices.place(place));
-            self.log.choice(format_args!("{function} of {bytes} bytes: not {algo} {proto}{line}: {why}"));
+    fn log_skipped(&self, index: usize, event: u8, row: &Row, bytes: u64, reason: &str) {
+        if self.choices.mark_logged(index, event) {
+            let (Row { function, algo, proto, .. }, line) = (row, self.choices.line_number(index));
+            self.log.choice(format_args!("{function} of {bytes} bytes: not {algo} {proto}{line}: {reason}"));
         }
     }
 
-    fn silent_of(&self, function: Function, bytes: u64) {
+    fn log_missing(&self, function: Function, bytes: u64) {
         let bit = 1_u8 << (function as u8);
-        if self.silent.load(Ordering::Relaxed) & bit == 0 && self.silent.fetch_or(bit, Ordering::Relaxed) & bit == 0 {
+        if self.missing_logged.load(Ordering::Relaxed) & bit == 0
+            && self.missing_logged.fetch_or(bit, Ordering::Relaxed) & bit == 0
+        {
             self.log.choice(format_args!("{function} of {bytes} bytes: the table has no row; NCCL chooses"));
         }
     }

@@ -16,7 +16,7 @@ pub struct Log(Option<Logger>);
 impl Log {
     /// Creates a log to this logger.
     #[must_use]
-    pub fn to(logger: Option<Logger>) -> Self {
+    pub fn new(logger: Option<Logger>) -> Self {
         Self(logger)
     }
 
@@ -42,9 +42,9 @@ impl Log {
         let mut line = Line::default();
         // Lines that are too long are truncated.
         let _ = write!(line, "TUNER/fabricast: {text}");
-        let said = line.ended();
+        let message = line.ended();
         // SAFETY: NCCL's logger takes a format and its argument, one zero-terminated text. All outlive the call.
-        unsafe { logger(level, subsystems, FILE.as_ptr(), 0, c"%s".as_ptr(), said) };
+        unsafe { logger(level, subsystems, FILE.as_ptr(), 0, c"%s".as_ptr(), message) };
     }
 }
 

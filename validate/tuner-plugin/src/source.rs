@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use fabricast_planner::export::TableError;
 use fabricast_planner::export::nccl_tuner::{self, Table};
 
-use crate::choices::Choices;
+use crate::choices::CommunicatorTable;
 use crate::log::Log;
 
 /// Maximum file size in bytes; larger files are rejected.
@@ -28,7 +28,7 @@ impl Source {
 
     /// Returns the file named by the environment.
     #[must_use]
-    pub fn of_environment() -> Option<Self> {
+    pub fn from_environment() -> Option<Self> {
         let named = |name: &&str| std::env::var_os(name).filter(|value: &OsString| !value.is_empty());
         Self::VARIABLES.iter().find_map(named).map(|path| Self { path: path.into() })
     }
@@ -41,21 +41,21 @@ impl Source {
 
     /// Reads the rows for `ranks` ranks on `nodes` nodes; empty, with a warning, if the file cannot be used.
     #[must_use]
-    pub fn choices(&self, ranks: usize, nodes: usize, log: Log) -> Choices {
+    pub fn choices(&self, ranks: usize, nodes: usize, log: Log) -> CommunicatorTable {
         let table = match self.read() {
             Ok(table) => table,
             Err(error) => {
                 log.warn(format_args!("{error}; the table is not used, NCCL chooses"));
-                return Choices::default();
+                return CommunicatorTable::default();
             }
         };
-        let all = table.rows.len();
+        let total = table.rows.len();
         // Counts beyond the format's range match no row that names a count.
         let number = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
-        let choices = Choices::new(table, number(nodes), number(ranks));
-        let (path, own) = (self.path.display(), choices.rows());
-        let rest = if own == 0 { ": NCCL chooses" } else { "" };
-        log.start(format_args!("{path}: {own} of {all} rows are for {ranks} ranks on {nodes} nodes{rest}"));
+        let choices = CommunicatorTable::new(table, number(nodes), number(ranks));
+        let (path, matching) = (self.path.display(), choices.rows());
+        let rest = if matching == 0 { ": NCCL chooses" } else { "" };
+        log.start(format_args!("{path}: {matching} of {total} rows are for {ranks} ranks on {nodes} nodes{rest}"));
         choices
     }
 
@@ -65,13 +65,13 @@ impl Source {
     /// The file cannot be read or is not a table; with file, line and column.
     pub fn read(&self) -> Result<Table, TableError> {
         let source = self.path.display().to_string();
-        let text = text_of(&self.path).map_err(|reason| TableError::of(&source, reason))?;
-        nccl_tuner::read_either(&text, &source)
+        let text = read_text(&self.path).map_err(|reason| TableError::new_for_file(&source, reason))?;
+        nccl_tuner::read_table_or_plan(&text, &source)
     }
 }
 
 /// Text of a file. Pipes and devices are rejected, because reading them may block or never end.
-fn text_of(path: &Path) -> Result<String, String> {
+fn read_text(path: &Path) -> Result<String, String> {
     let is_file = std::fs::metadata(path).map_err(|error| error.to_string())?.is_file();
     if !is_file {
         return Err("not a regular file".to_owned());

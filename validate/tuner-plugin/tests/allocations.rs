@@ -23,10 +23,10 @@ unsafe impl GlobalAlloc for Counting {
         unsafe { System.alloc(layout) }
     }
 
-    unsafe fn dealloc(&self, place: *mut u8, layout: Layout) {
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
         COUNT.set(COUNT.get() + 1);
         // SAFETY: guaranteed by the caller.
-        unsafe { System.dealloc(place, layout) }
+        unsafe { System.dealloc(pointer, layout) }
     }
 }
 
@@ -49,8 +49,8 @@ fn answers_do_not_allocate_even_when_they_log() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("table.csv");
     let rows = (0..40).map(|k| {
-        let (least, most) = (1_u64 << k, (2_u64 << k) - 1);
-        format!("allreduce,{least},{most},nvls,simple,16,1,8\nallreduce,{least},{most},ring,ll128,{},1,8\n", 1 + k % 24)
+        let (min, max) = (1_u64 << k, (2_u64 << k) - 1);
+        format!("allreduce,{min},{max},nvls,simple,16,1,8\nallreduce,{min},{max},ring,ll128,{},1,8\n", 1 + k % 24)
     });
     std::fs::write(&path, rows.collect::<String>()).unwrap();
     let mut context: *mut c_void = std::ptr::null_mut();
@@ -64,7 +64,7 @@ fn answers_do_not_allocate_even_when_they_log() {
     let mut costs = [9.0_f32; 21];
     let before = COUNT.get();
     assert!(before > 0, "the counter counts");
-    let mut found = 0;
+    let mut answered = 0;
     for round in 0..3 {
         for bytes in (0..42).flat_map(|k| [(1_usize << k) - 1, 1 << k]) {
             for function in 0..6 {
@@ -85,13 +85,13 @@ fn answers_do_not_allocate_even_when_they_log() {
                         &raw mut channels,
                     );
                 }
-                found += usize::from(channels != 0);
+                answered += usize::from(channels != 0);
             }
         }
     }
     assert_eq!(COUNT.get(), before);
     // Rows cover 1 to 2^40 - 1, by both ends of each; of the 84 sizes, 0 and three from 2^40 on have no row.
-    assert_eq!(found, 3 * (2 * 40));
+    assert_eq!(answered, 3 * (2 * 40));
     // One line per row when it is first used or first found impossible, and one per other function.
     assert_eq!(LINES.get(), 1 + 40 + 40 + 40 + 5);
     // SAFETY: finalized once.

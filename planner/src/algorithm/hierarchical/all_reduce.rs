@@ -11,18 +11,18 @@
 //! Mixed-Precision*, 2018, §3.3 (hierarchical all-reduce), with the inner phases as in `two_shot`.
 
 use fabricast_sim::schedule::{
-    Buffer, BufferUse, Dependency, Generate, Header, OpKind, Program, Rank, Run, Symmetry, Walk,
+    Buffer, BufferUse, Dependency, Header, OpKind, Program, Rank, Run, ScheduleGenerator, Symmetry, Walk,
 };
 
 use super::{Levels, rounds};
-use crate::algorithm::cut::Cut;
+use crate::algorithm::cut::Chunking;
 use crate::algorithm::lane::Lane;
 use crate::algorithm::{Algorithm, Shape, Unsupported};
 
 /// Schedule generator of the hierarchical all_reduce.
 pub(in crate::algorithm) struct AllReduce {
     header: Header,
-    cut: Cut,
+    cut: Chunking,
     levels: Levels,
     out_of_place: bool,
 }
@@ -31,7 +31,7 @@ pub(in crate::algorithm) struct AllReduce {
 #[derive(Clone, Copy)]
 struct Runs {
     /// Puts of parts to the other ranks of the host.
-    give: u32,
+    scatter: u32,
     /// Last operation of the host's sum.
     sum: u32,
     /// First half of the ring, reducing.
@@ -58,7 +58,7 @@ struct Round {
 impl AllReduce {
     pub(in crate::algorithm) fn new(shape: &Shape) -> Result<Self, Unsupported> {
         let levels = Levels::new(shape)?;
-        let (cut, layout) = Cut::by_loops(shape, u32::from(shape.channels), shape.call.ranks)?;
+        let (cut, layout) = Chunking::by_loops(shape, u32::from(shape.channels), shape.call.ranks)?;
         let slots = layout.chunks();
         Ok(Self {
             header: shape.header(Algorithm::Hierarchical, layout, slots),
@@ -72,7 +72,7 @@ impl AllReduce {
         let (copies, others) = (u32::from(self.out_of_place), self.levels.per_host - 1);
         let after_sum = first + 1 + copies + others;
         Runs {
-            give: first,
+            scatter: first,
             sum: after_sum - 1,
             reduce: after_sum,
             pass: after_sum + 1,
@@ -102,22 +102,24 @@ impl AllReduce {
         let (rank, others) = (at.at.rank, self.levels.per_host - 1);
         let (host, position) = (rank / self.levels.per_host, rank % self.levels.per_host);
         let mates = Walk::cyclic(host * self.levels.per_host, position + 1, 1, self.levels.per_host);
-        let whole_part = |run: Run| Run { span: self.levels.hosts, ..run };
-        let own = self.part(position, at);
-        let give = at.at.put(others, mates, (Buffer::Input, self.other_parts(position, at)), (Buffer::Scratch, own));
-        program.push(whole_part(give), Self::loop_before(at, at.runs.give).as_slice());
+        let with_part_span = |run: Run| Run { span: self.levels.hosts, ..run };
+        let own_part = self.part(position, at);
+        let scatter =
+            at.at.put(others, mates, (Buffer::Input, self.other_parts(position, at)), (Buffer::Scratch, own_part));
+        program.push(with_part_span(scatter), Self::loop_before(at, at.runs.scatter).as_slice());
         let mut last = None;
         if self.out_of_place {
-            let copy = at.at.local(OpKind::Copy, 1, (Buffer::Input, own), (Buffer::Output, own));
-            last = Some(program.push(whole_part(copy), &[]));
+            let copy = at.at.local(OpKind::Copy, 1, (Buffer::Input, own_part), (Buffer::Output, own_part));
+            last = Some(program.push(with_part_span(copy), &[]));
         }
         for back in 1..self.levels.per_host {
             let source = (position + self.levels.per_host - back) % self.levels.per_host;
             let slot = (Buffer::Scratch, self.part(source, at));
-            let reduce = at.at.local(OpKind::Reduce, 1, slot, (Buffer::Output, own));
-            let mut awaited = vec![Dependency::on(Rank(host * self.levels.per_host + source), at.runs.give, back - 1)];
+            let reduce = at.at.local(OpKind::Reduce, 1, slot, (Buffer::Output, own_part));
+            let mut awaited =
+                vec![Dependency::on_operation(Rank(host * self.levels.per_host + source), at.runs.scatter, back - 1)];
             awaited.extend(last.map(|last| Dependency::shifted(at.at.rank(), last, 0)));
-            last = Some(program.push(whole_part(reduce), &awaited));
+            last = Some(program.push(with_part_span(reduce), &awaited));
         }
     }
 
@@ -129,18 +131,18 @@ impl AllReduce {
         let steps = self.levels.hosts - 1;
         let base = self.cut.chunk(position * self.levels.hosts, at.round, at.lane);
         // The chunk of step t is the host's own number minus t, modulo the number of hosts.
-        let back_from =
+        let descending_chunks =
             |start: u32| (Buffer::Output, Walk::cyclic(base, start, self.levels.hosts - 1, self.levels.hosts));
         let last_step = steps as i32 - 1;
         let runs = at.runs;
 
-        let chunks = back_from(host);
+        let chunks = descending_chunks(host);
         let reduce = at.at.transfer(OpKind::PutReduce, steps, Walk::fixed(next), chunks, chunks);
         // The part must be reduced within both hosts first.
         let mut awaited = vec![
             Dependency::shifted(previous, runs.reduce, -1),
             Dependency { rank: at.at.rank(), run: runs.sum, start: 0, step: 1 },
-            Dependency::on(Rank(next), runs.sum, 0),
+            Dependency::on_operation(Rank(next), runs.sum, 0),
         ];
         if at.round > 0 {
             let before = runs.pass - runs.count;
@@ -148,7 +150,7 @@ impl AllReduce {
         }
         program.push(reduce, &awaited);
 
-        let chunks = back_from(host + 1);
+        let chunks = descending_chunks(host + 1);
         let pass = at.at.put(steps, Walk::fixed(next), chunks, chunks);
         let first = Dependency { rank: previous, run: runs.reduce, start: last_step, step: 1 };
         program.push(pass, &[Dependency::shifted(previous, runs.pass, -1), first]);
@@ -164,16 +166,16 @@ impl AllReduce {
     fn write_share(&self, at: Round, program: &mut Program) {
         let (host, position) = (at.at.rank / self.levels.per_host, at.at.rank % self.levels.per_host);
         let mates = Walk::cyclic(host * self.levels.per_host, position + 1, 1, self.levels.per_host);
-        let own = (Buffer::Output, self.part(position, at));
-        let share = at.at.put(self.levels.per_host - 1, mates, own, own);
+        let own_part = (Buffer::Output, self.part(position, at));
+        let share = at.at.put(self.levels.per_host - 1, mates, own_part, own_part);
         let complete = if self.levels.hosts > 1 { (at.runs.arrive, self.levels.hosts - 2) } else { (at.runs.sum, 0) };
-        let mut awaited = vec![Dependency::on(at.at.rank(), complete.0, complete.1)];
+        let mut awaited = vec![Dependency::on_operation(at.at.rank(), complete.0, complete.1)];
         awaited.extend(Self::loop_before(at, at.runs.share));
         program.push(Run { span: self.levels.hosts, ..share }, &awaited);
     }
 }
 
-impl Generate for AllReduce {
+impl ScheduleGenerator for AllReduce {
     fn header(&self) -> &Header {
         &self.header
     }
@@ -185,7 +187,7 @@ impl Generate for AllReduce {
             self.write_inside(at, program);
             self.write_between(at, program);
             self.write_share(at, program);
-            runs = self.runs(runs.give + runs.count);
+            runs = self.runs(runs.scatter + runs.count);
         }
     }
 

@@ -11,77 +11,79 @@
 //!
 //! Source: the decomposition of [`super::all_reduce`]; the overlap is that of NCCL's rings over NICs and NVLink.
 
-use fabricast_sim::schedule::{Buffer, BufferUse, Dependency, Generate, Header, OpKind, Program, Rank, Symmetry, Walk};
+use fabricast_sim::schedule::{
+    Buffer, BufferUse, Dependency, Header, OpKind, Program, Rank, ScheduleGenerator, Symmetry, Walk,
+};
 
 use super::sum::Sum;
 use super::{Levels, rounds};
-use crate::algorithm::cut::Cut;
+use crate::algorithm::cut::Chunking;
 use crate::algorithm::lane::Lane;
-use crate::algorithm::ring::copy_own;
+use crate::algorithm::ring::copy_part;
 use crate::algorithm::{Algorithm, Shape, Unsupported};
 
 /// Schedule generator of the hierarchical all_gather.
 pub(in crate::algorithm) struct AllGather {
     header: Header,
-    cut: Cut,
+    cut: Chunking,
     levels: Levels,
 }
 
 impl AllGather {
     pub(in crate::algorithm) fn new(shape: &Shape) -> Result<Self, Unsupported> {
         let levels = Levels::new(shape)?;
-        let (cut, layout) = Cut::by_blocks(shape)?;
+        let (cut, layout) = Chunking::by_blocks(shape)?;
         Ok(Self { header: shape.header(Algorithm::Hierarchical, layout, 0), cut, levels })
     }
 
     /// Number of runs of a loop: the first ring step, the other ring steps, the own block to all mates, and forwarded
     /// blocks to each mate.
     fn runs(&self) -> u32 {
-        3 + self.levels.mates()
+        3 + self.levels.peer_count()
     }
 
     fn write_loop(&self, at: Lane, lane: u32, round: u32, program: &mut Program) {
         let Self { levels, ref cut, .. } = *self;
-        let (host, position) = levels.place(at.rank);
+        let (host, position) = levels.location(at.rank);
         let first = program.runs().len() as u32;
         let (start, ring, share) = (first, first + 1, first + 2);
-        let own = Walk::fixed(cut.chunk(at.rank, round, lane));
-        let back = cut.over_parts(levels.back_from(host, position), round, lane).advanced(1);
-        let (input, output) = ((Buffer::Input, own), (Buffer::Output, own));
-        let others = (Buffer::Output, back);
+        let own_part = Walk::fixed(cut.chunk(at.rank, round, lane));
+        let arriving = cut.over_parts(levels.blocks_by_descending_host(host, position), round, lane).advanced(1);
+        let (input, output) = ((Buffer::Input, own_part), (Buffer::Output, own_part));
+        let others = (Buffer::Output, arriving);
         let next = Walk::fixed(levels.on_rail((host, position), 1));
         let previous = Rank(levels.on_rail((host, position), levels.hosts - 1));
         let loop_before =
             |run: u32| (round > 0).then(|| Dependency::shifted(at.rank(), run.wrapping_sub(self.runs()), 0));
         // Arrival of the block that operation i forwards: from the first ring step, then from the others.
-        let comes =
+        let arrivals =
             [Dependency { rank: previous, run: start, start: 0, step: 1 }, Dependency::shifted(previous, ring, -1)];
         let steps = levels.hosts - 1;
         // A loop starts on the ring after the previous one has completed its ring; otherwise full FIFOs would deadlock.
         let round_before = (round > 0).then(|| match steps {
-            0 | 1 => Dependency::on(at.rank(), start.wrapping_sub(self.runs()), 0),
-            _ => Dependency::on(at.rank(), ring.wrapping_sub(self.runs()), steps - 2),
+            0 | 1 => Dependency::on_operation(at.rank(), start.wrapping_sub(self.runs()), 0),
+            _ => Dependency::on_operation(at.rank(), ring.wrapping_sub(self.runs()), steps - 2),
         });
         program.push(at.put(steps.min(1), next, input, output), round_before.as_slice());
-        let awaited: Vec<Dependency> = comes.into_iter().chain(loop_before(ring)).collect();
+        let awaited: Vec<Dependency> = arrivals.into_iter().chain(loop_before(ring)).collect();
         program.push(at.put(steps.saturating_sub(1), next, others, others), &awaited);
-        let own_to_all = at.put(levels.mates(), levels.mates_of((host, position)), input, output);
-        program.push(own_to_all, loop_before(share).as_slice());
-        for further in 1..=levels.mates() {
-            let to = Walk::fixed(levels.mate((host, position), further));
-            let run = share + further;
+        let put_to_peers = at.put(levels.peer_count(), levels.host_peers((host, position)), input, output);
+        program.push(put_to_peers, loop_before(share).as_slice());
+        for offset in 1..=levels.peer_count() {
+            let to = Walk::fixed(levels.peer_on_host((host, position), offset));
+            let run = share + offset;
             // Only the first forwarded block follows the own block on its connection.
-            let own_before =
-                Dependency { rank: at.rank(), run: share, start: further as i32 - 1, step: levels.mates() };
+            let own_block_sent =
+                Dependency { rank: at.rank(), run: share, start: offset as i32 - 1, step: levels.peer_count() };
             let chunk_before = Dependency::shifted(at.rank(), run, -1);
             let awaited: Vec<Dependency> =
-                comes.into_iter().chain([own_before, chunk_before]).chain(loop_before(run)).collect();
+                arrivals.into_iter().chain([own_block_sent, chunk_before]).chain(loop_before(run)).collect();
             program.push(at.put(steps, to, others, others), &awaited);
         }
     }
 }
 
-impl Generate for AllGather {
+impl ScheduleGenerator for AllGather {
     fn header(&self) -> &Header {
         &self.header
     }
@@ -90,7 +92,7 @@ impl Generate for AllGather {
         for (at, lane, round) in rounds(&self.header, &self.cut, rank) {
             self.write_loop(at, lane, round, program);
         }
-        copy_own(&self.header, &self.cut, rank.0, rank.0, program);
+        copy_part(&self.header, &self.cut, rank.0, rank.0, program);
     }
 
     fn symmetry(&self) -> Symmetry {
@@ -101,51 +103,53 @@ impl Generate for AllGather {
 /// Schedule generator of the hierarchical reduce_scatter.
 pub(in crate::algorithm) struct ReduceScatter {
     header: Header,
-    cut: Cut,
+    cut: Chunking,
     levels: Levels,
 }
 
 impl ReduceScatter {
     pub(in crate::algorithm) fn new(shape: &Shape) -> Result<Self, Unsupported> {
         let levels = Levels::new(shape)?;
-        let (cut, layout) = Cut::by_blocks(shape)?;
+        let (cut, layout) = Chunking::by_blocks(shape)?;
         let slots = layout.chunks();
         Ok(Self { header: shape.header(Algorithm::Hierarchical, layout, slots), cut, levels })
     }
 
     fn write_loop(&self, at: Lane, lane: u32, round: u32, program: &mut Program) {
         let Self { levels, ref cut, .. } = *self;
-        let (host, position) = levels.place(at.rank);
+        let (host, position) = levels.location(at.rank);
         let steps = levels.hosts - 1;
         let in_place = self.header.call.buffers == BufferUse::InPlace;
         // First the sums for other hosts, starting with the previous host and going backwards; then the own host's sum.
-        let away = program.runs().len() as u32;
-        let home = away + Sum::runs(levels);
-        let ring = home + Sum::runs(levels);
-        let runs = ring + 2 - away;
+        let remote_sums = program.runs().len() as u32;
+        let local_sum = remote_sums + Sum::runs(levels);
+        let ring = local_sum + Sum::runs(levels);
+        let runs = ring + 2 - remote_sums;
         let loop_before = |run: u32| (round > 0).then(|| Dependency::shifted(at.rank(), run.wrapping_sub(runs), 0));
         // On each connection a loop starts after the whole previous loop, as FIFO slots are reused.
         let first_after = |last: Dependency| Dependency { start: 0, step: 1, ..last };
-        let part = |position: u32| cut.over_parts(levels.back_from(host + steps, position), round, lane);
+        let part =
+            |position: u32| cut.over_parts(levels.blocks_by_descending_host(host + steps, position), round, lane);
         let sum = Sum {
             at,
             levels,
-            first_run: away,
+            first_run: remote_sums,
             items: steps,
             part: &part,
-            sums: &|_| Buffer::Scratch,
+            sum_buffer: &|_| Buffer::Scratch,
             in_place,
-            after: &|run| loop_before(home + run).map(first_after),
+            extra_dependency: &|run| loop_before(local_sum + run).map(first_after),
         };
         sum.write(program);
-        let own = |position: u32| Walk::fixed(cut.chunk(host * levels.per_host + position, round, lane));
-        let last_away = |run: u32| (steps > 0).then(|| Dependency::on(at.rank(), away + run, steps - 1));
+        let own_part = |position: u32| Walk::fixed(cut.chunk(host * levels.per_host + position, round, lane));
+        let last_remote_sum =
+            |run: u32| (steps > 0).then(|| Dependency::on_operation(at.rank(), remote_sums + run, steps - 1));
         let sum = Sum {
-            first_run: home,
+            first_run: local_sum,
             items: 1,
-            part: &own,
-            sums: &|_| Buffer::Output,
-            after: &|run| last_away(run).or_else(|| loop_before(home + run)),
+            part: &own_part,
+            sum_buffer: &|_| Buffer::Output,
+            extra_dependency: &|run| last_remote_sum(run).or_else(|| loop_before(local_sum + run)),
             ..sum
         };
         sum.write(program);
@@ -153,26 +157,29 @@ impl ReduceScatter {
         let next = levels.on_rail((host, position), 1);
         let previous = Rank(levels.on_rail((host, position), levels.hosts - 1));
         let summed = |first_run: u32, rank: u32, shift: i32| {
-            let (rank, run) = Sum::done(levels, first_run, rank);
+            let (rank, run) = Sum::completing_run(levels, first_run, rank);
             Dependency::shifted(rank, run, shift)
         };
         let sums = (Buffer::Scratch, part(position));
-        let mut awaited =
-            vec![Dependency::shifted(previous, ring, -1), summed(away, at.rank, 0), summed(away, next, 1)];
+        let mut awaited = vec![
+            Dependency::shifted(previous, ring, -1),
+            summed(remote_sums, at.rank, 0),
+            summed(remote_sums, next, 1),
+        ];
         awaited.extend(loop_before(ring + 1).map(first_after));
         let passing = steps.saturating_sub(1);
         program.push(at.transfer(OpKind::PutReduce, passing, Walk::fixed(next), sums, sums), &awaited);
         // The last transfer carries the next rank's own block.
-        let kept = Walk::fixed(cut.chunk(next, round, lane));
-        let (src, dst) = ((Buffer::Scratch, kept), (Buffer::Output, kept));
-        let mut awaited = vec![summed(away, at.rank, passing as i32), summed(home, next, 0)];
-        awaited.extend(passing.checked_sub(1).map(|last| Dependency::on(previous, ring, last)));
+        let next_block = Walk::fixed(cut.chunk(next, round, lane));
+        let (src, dst) = ((Buffer::Scratch, next_block), (Buffer::Output, next_block));
+        let mut awaited = vec![summed(remote_sums, at.rank, passing as i32), summed(local_sum, next, 0)];
+        awaited.extend(passing.checked_sub(1).map(|last| Dependency::on_operation(previous, ring, last)));
         awaited.extend(loop_before(ring + 1));
         program.push(at.transfer(OpKind::PutReduce, steps.min(1), Walk::fixed(next), src, dst), &awaited);
     }
 }
 
-impl Generate for ReduceScatter {
+impl ScheduleGenerator for ReduceScatter {
     fn header(&self) -> &Header {
         &self.header
     }

@@ -13,18 +13,20 @@
 //! Communication Library 2.12*, 2022); MSCCL's two-step all-to-all (msccl-tools,
 //! examples/mscclang/alltoall_a100_two_step.py).
 
-use fabricast_sim::schedule::{Buffer, BufferUse, Dependency, Generate, Header, OpKind, Program, Rank, Symmetry, Walk};
+use fabricast_sim::schedule::{
+    Buffer, BufferUse, Dependency, Header, OpKind, Program, Rank, ScheduleGenerator, Symmetry, Walk,
+};
 
 use super::{Levels, rounds};
-use crate::algorithm::cut::{Cut, checked};
+use crate::algorithm::cut::{Chunking, check_chunks};
 use crate::algorithm::lane::{Chunks, Lane};
-use crate::algorithm::ring::copy_own;
+use crate::algorithm::ring::copy_part;
 use crate::algorithm::{Algorithm, Shape, Unsupported};
 
 /// Schedule generator of the two-level all_to_all.
 pub(in crate::algorithm) struct AllToAll {
     header: Header,
-    cut: Cut,
+    cut: Chunking,
     levels: Levels,
     in_place: bool,
 }
@@ -41,27 +43,27 @@ struct Runs {
     /// Puts of blocks to the other hosts: one run per mate, starting with the rank's own blocks.
     across: u32,
     /// In place: wait until all data has been sent.
-    left: u32,
+    all_sent: u32,
     count: u32,
 }
 
 impl AllToAll {
     pub(in crate::algorithm) fn new(shape: &Shape) -> Result<Self, Unsupported> {
         let levels = Levels::new(shape)?;
-        let (cut, layout) = Cut::by_blocks(shape)?;
+        let (cut, layout) = Chunking::by_blocks(shape)?;
         let in_place = shape.call.buffers == BufferUse::InPlace;
         // Slots for forwarded blocks and, in place, for arrived blocks.
-        let slots = checked(u64::from(layout.chunks()) * (1 + u64::from(in_place)))?;
+        let slots = check_chunks(u64::from(layout.chunks()) * (1 + u64::from(in_place)))?;
         Ok(Self { header: shape.header(Algorithm::Hierarchical, layout, slots), cut, levels, in_place })
     }
 
     fn runs(&self, first: u32) -> Runs {
-        let (mates, per_host) = (self.levels.mates(), self.levels.per_host);
+        let (mates, per_host) = (self.levels.peer_count(), self.levels.per_host);
         let inside = first + mates;
         let across = inside + 2;
-        let left = across + per_host;
-        let count = left - first + if self.in_place { 2 + per_host } else { 0 };
-        Runs { gather: first, inside, ready: inside + 1, across, left, count }
+        let all_sent = across + per_host;
+        let count = all_sent - first + if self.in_place { 2 + per_host } else { 0 };
+        Runs { gather: first, inside, ready: inside + 1, across, all_sent, count }
     }
 
     /// Buffer and chunks at which blocks arrive.
@@ -75,81 +77,91 @@ impl AllToAll {
 
     fn write_loop(&self, at: Lane, lane: u32, round: u32, program: &mut Program) {
         let Self { levels, ref cut, .. } = *self;
-        let place = levels.place(at.rank);
-        let (host, position) = place;
+        let location = levels.location(at.rank);
+        let (host, position) = location;
         let runs = self.runs(program.runs().len() as u32);
         let hosts = levels.hosts - 1;
         // Blocks of a position, from the next host on.
-        let away = |position: u32| {
+        let remote_blocks = |position: u32| {
             let walk = Walk::cyclic(position, host + 1, 1, levels.hosts).strided(levels.per_host);
             cut.over_parts(walk, round, lane)
         };
         let block = |rank: u32| Walk::fixed(cut.chunk(rank, round, lane));
         let loop_before =
             |run: u32| (round > 0).then(|| Dependency::shifted(at.rank(), run.wrapping_sub(runs.count), 0));
-        for further in 1..=levels.mates() {
-            let mate = levels.mate(place, further);
-            let (src, dst) = ((Buffer::Input, away(levels.place(mate).1)), (Buffer::Scratch, away(position)));
-            program.push(at.put(hosts, Walk::fixed(mate), src, dst), loop_before(runs.gather + further - 1).as_slice());
+        for offset in 1..=levels.peer_count() {
+            let mate = levels.peer_on_host(location, offset);
+            let (src, dst) =
+                ((Buffer::Input, remote_blocks(levels.location(mate).1)), (Buffer::Scratch, remote_blocks(position)));
+            program.push(at.put(hosts, Walk::fixed(mate), src, dst), loop_before(runs.gather + offset - 1).as_slice());
         }
-        let mates = levels.mates_of(place);
+        let mates = levels.host_peers(location);
         let inside = at.put(
-            levels.mates(),
+            levels.peer_count(),
             mates,
             (Buffer::Input, cut.over_parts(mates, round, lane)),
             self.arrival(block(at.rank)),
         );
         program.push(inside, loop_before(runs.inside).as_slice());
-        let gathered = |further: u32| {
-            let mate = levels.mate(place, levels.per_host - further);
-            Dependency::shifted(Rank(mate), runs.gather + further - 1, 0)
+        let gathered = |offset: u32| {
+            let mate = levels.peer_on_host(location, levels.per_host - offset);
+            Dependency::shifted(Rank(mate), runs.gather + offset - 1, 0)
         };
-        program.push(at.wait(hosts), &(1..=levels.mates()).map(gathered).collect::<Vec<_>>());
+        program.push(at.wait(hosts), &(1..=levels.peer_count()).map(gathered).collect::<Vec<_>>());
         let rail = Walk::cyclic(position, host + 1, 1, levels.hosts).strided(levels.per_host);
-        for further in 0..levels.per_host {
-            let mate = levels.mate(place, further);
-            let buffer = if further == 0 { Buffer::Input } else { Buffer::Scratch };
-            let mut awaited: Vec<Dependency> = loop_before(runs.across + further).into_iter().collect();
-            if further > 0 {
+        for offset in 0..levels.per_host {
+            let mate = levels.peer_on_host(location, offset);
+            let buffer = if offset == 0 { Buffer::Input } else { Buffer::Scratch };
+            let mut awaited: Vec<Dependency> = loop_before(runs.across + offset).into_iter().collect();
+            if offset > 0 {
                 awaited.push(Dependency::shifted(at.rank(), runs.ready, 0));
             }
-            let src = (buffer, away(levels.place(mate).1));
+            let src = (buffer, remote_blocks(levels.location(mate).1));
             program.push(at.put(hosts, rail, src, self.arrival(block(mate))), &awaited);
         }
         if self.in_place {
-            self.write_settling(at, lane, round, runs, program);
+            self.write_copies_to_output(at, lane, round, runs, program);
         }
     }
 
     /// In place: copies arrived blocks to their destination once the data there is no longer needed.
-    fn write_settling(&self, at: Lane, lane: u32, round: u32, runs: Runs, program: &mut Program) {
+    fn write_copies_to_output(&self, at: Lane, lane: u32, round: u32, runs: Runs, program: &mut Program) {
         let Self { levels, ref cut, .. } = *self;
-        let place = levels.place(at.rank);
+        let location = levels.location(at.rank);
         let (rank, hosts) = (at.rank(), levels.hosts - 1);
-        let waits = hosts.max(levels.mates());
-        let own_sends = (0..levels.mates()).map(|run| runs.gather + run).chain([runs.inside, runs.across]);
+        let waits = hosts.max(levels.peer_count());
+        let own_sends = (0..levels.peer_count()).map(|run| runs.gather + run).chain([runs.inside, runs.across]);
         let mut awaited: Vec<Dependency> = own_sends.map(|run| Dependency::shifted(rank, run, 0)).collect();
-        awaited.push(Dependency::shifted(rank, runs.left, -1));
+        awaited.push(Dependency::shifted(rank, runs.all_sent, -1));
         program.push(at.wait(waits), &awaited);
-        let left = Dependency::on(rank, runs.left, waits - 1);
-        let settle = |walk: Walk, len: u32| at.local(OpKind::Copy, len, self.arrival(walk), (Buffer::Output, walk));
-        for further in 0..levels.per_host {
-            let position = levels.place(levels.mate(place, further)).1;
-            let blocks = cut.over_parts(levels.back_from(place.0 + hosts, position), round, lane);
+        let all_sent = Dependency::on_operation(rank, runs.all_sent, waits - 1);
+        let copy_to_output =
+            |walk: Walk, len: u32| at.local(OpKind::Copy, len, self.arrival(walk), (Buffer::Output, walk));
+        for offset in 0..levels.per_host {
+            let position = levels.location(levels.peer_on_host(location, offset)).1;
+            let blocks = cut.over_parts(levels.blocks_by_descending_host(location.0 + hosts, position), round, lane);
             let arrived = (1..=hosts).map(|back| {
-                Dependency::on(Rank(levels.on_rail(place, levels.hosts - back)), runs.across + further, back - 1)
+                Dependency::on_operation(
+                    Rank(levels.on_rail(location, levels.hosts - back)),
+                    runs.across + offset,
+                    back - 1,
+                )
             });
-            program.push(settle(blocks, hosts), &arrived.chain([left]).collect::<Vec<_>>());
+            program.push(copy_to_output(blocks, hosts), &arrived.chain([all_sent]).collect::<Vec<_>>());
         }
-        let blocks = cut.over_parts(levels.mates_of(place), round, lane);
-        let arrived = (1..=levels.mates()).map(|further| {
-            Dependency::on(Rank(levels.mate(place, further)), runs.inside, levels.per_host - further - 1)
+        let blocks = cut.over_parts(levels.host_peers(location), round, lane);
+        let arrived = (1..=levels.peer_count()).map(|offset| {
+            Dependency::on_operation(
+                Rank(levels.peer_on_host(location, offset)),
+                runs.inside,
+                levels.per_host - offset - 1,
+            )
         });
-        program.push(settle(blocks, levels.mates()), &arrived.chain([left]).collect::<Vec<_>>());
+        program.push(copy_to_output(blocks, levels.peer_count()), &arrived.chain([all_sent]).collect::<Vec<_>>());
     }
 }
 
-impl Generate for AllToAll {
+impl ScheduleGenerator for AllToAll {
     fn header(&self) -> &Header {
         &self.header
     }
@@ -158,7 +170,7 @@ impl Generate for AllToAll {
         for (at, lane, round) in rounds(&self.header, &self.cut, rank) {
             self.write_loop(at, lane, round, program);
         }
-        copy_own(&self.header, &self.cut, rank.0, rank.0, program);
+        copy_part(&self.header, &self.cut, rank.0, rank.0, program);
     }
 
     fn symmetry(&self) -> Symmetry {

@@ -10,7 +10,7 @@ mod uneven;
 
 use fabricast_sim::schedule::{Header, Rank, RotationDigit, Symmetry, Walk};
 
-use super::cut::{Cut, channel_of};
+use super::cut::{Chunking, lane_channel};
 use super::lane::Lane;
 use super::{Algorithm, Shape, Unsupported};
 pub(super) use all_reduce::AllReduce;
@@ -20,10 +20,10 @@ pub(super) use rooted::{Broadcast, Reduce};
 pub(super) use uneven::AllToAllV;
 
 /// Iterates over the loops of a rank's program in writing order: the rank on its channel, the lane, the round.
-fn rounds(header: &Header, cut: &Cut, rank: Rank) -> impl Iterator<Item = (Lane, u32, u32)> + use<> {
+fn rounds(header: &Header, cut: &Chunking, rank: Rank) -> impl Iterator<Item = (Lane, u32, u32)> + use<> {
     let (channels, loops) = (header.channels, cut.loops);
     (0..cut.lanes).flat_map(move |lane| {
-        let at = Lane { rank: rank.0, channel: channel_of(channels, lane) };
+        let at = Lane { rank: rank.0, channel: lane_channel(channels, lane) };
         (0..loops).map(move |round| (at, lane, round))
     })
 }
@@ -37,37 +37,37 @@ struct Levels {
 
 impl Levels {
     fn new(shape: &Shape) -> Result<Self, Unsupported> {
-        let per_host = shape.equal_hosts(Algorithm::Hierarchical)?;
+        let per_host = shape.checked_ranks_per_host(Algorithm::Hierarchical)?;
         Ok(Self { hosts: shape.call.ranks / per_host, per_host })
     }
 
     /// Host and position of a rank.
-    fn place(self, rank: u32) -> (u32, u32) {
+    fn location(self, rank: u32) -> (u32, u32) {
         (rank / self.per_host, rank % self.per_host)
     }
 
-    /// The rank at the same position, `further` hosts after this one.
-    fn on_rail(self, (host, position): (u32, u32), further: u32) -> u32 {
-        (host + further) % self.hosts * self.per_host + position
+    /// The rank at the same position, `offset` hosts after this one.
+    fn on_rail(self, (host, position): (u32, u32), offset: u32) -> u32 {
+        (host + offset) % self.hosts * self.per_host + position
     }
 
-    /// The rank of the same host, `further` positions after this one.
-    fn mate(self, (host, position): (u32, u32), further: u32) -> u32 {
-        host * self.per_host + (position + further) % self.per_host
+    /// The rank of the same host, `offset` positions after this one.
+    fn peer_on_host(self, (host, position): (u32, u32), offset: u32) -> u32 {
+        host * self.per_host + (position + offset) % self.per_host
     }
 
     /// Number of other ranks in a host.
-    fn mates(self) -> u32 {
+    fn peer_count(self) -> u32 {
         self.per_host - 1
     }
 
     /// The other ranks of a rank's host, starting with the next one.
-    fn mates_of(self, (host, position): (u32, u32)) -> Walk {
+    fn host_peers(self, (host, position): (u32, u32)) -> Walk {
         Walk::cyclic(host * self.per_host, position + 1, 1, self.per_host)
     }
 
     /// Blocks of a position, host by host backwards from `host`.
-    fn back_from(self, host: u32, position: u32) -> Walk {
+    fn blocks_by_descending_host(self, host: u32, position: u32) -> Walk {
         Walk::cyclic(position, host % self.hosts, self.hosts - 1, self.hosts).strided(self.per_host)
     }
 

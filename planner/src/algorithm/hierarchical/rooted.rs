@@ -12,12 +12,12 @@
 //! (src/device/broadcast.h, reduce.h) between them.
 
 use fabricast_sim::schedule::{
-    Buffer, BufferUse, Collective, Dependency, Generate, Header, OpKind, Program, Rank, Walk,
+    Buffer, BufferUse, Collective, Dependency, Header, OpKind, Program, Rank, ScheduleGenerator, Walk,
 };
 
 use super::Levels;
 use super::sum::Sum;
-use crate::algorithm::cut::{Cut, channel_of};
+use crate::algorithm::cut::{Chunking, lane_channel};
 use crate::algorithm::lane::Lane;
 use crate::algorithm::ring::copy_parts;
 use crate::algorithm::{Algorithm, Shape, Unsupported};
@@ -25,7 +25,7 @@ use crate::algorithm::{Algorithm, Shape, Unsupported};
 /// State shared by broadcast and reduce.
 struct Rooted {
     header: Header,
-    cut: Cut,
+    cut: Chunking,
     levels: Levels,
     /// Host and position of the root.
     root: (u32, u32),
@@ -34,9 +34,9 @@ struct Rooted {
 impl Rooted {
     fn new(shape: &Shape) -> Result<Self, Unsupported> {
         let levels = Levels::new(shape)?;
-        let (cut, layout) = Cut::by_loops(shape, u32::from(shape.channels), levels.per_host)?;
+        let (cut, layout) = Chunking::by_loops(shape, u32::from(shape.channels), levels.per_host)?;
         let slots = if shape.call.collective == Collective::Reduce { layout.chunks() } else { 0 };
-        let root = levels.place(shape.call.root.0);
+        let root = levels.location(shape.call.root.0);
         Ok(Self { header: shape.header(Algorithm::Hierarchical, layout, slots), cut, levels, root })
     }
 
@@ -51,7 +51,7 @@ impl Rooted {
 
     fn lanes(&self, rank: Rank) -> impl Iterator<Item = (u32, Lane)> {
         let channels = self.header.channels;
-        (0..self.cut.lanes).map(move |lane| (lane, Lane { rank: rank.0, channel: channel_of(channels, lane) }))
+        (0..self.cut.lanes).map(move |lane| (lane, Lane { rank: rank.0, channel: lane_channel(channels, lane) }))
     }
 }
 
@@ -67,45 +67,46 @@ impl Broadcast {
     fn write_lane(&self, at: Lane, lane: u32, program: &mut Program) {
         let Rooted { levels, root, ref cut, .. } = self.0;
         let first = program.runs().len() as u32;
-        let (chain, share) = (first + levels.mates(), first + levels.mates() + 1);
+        let (chain, share) = (first + levels.peer_count(), first + levels.peer_count() + 1);
         let (rank, loops) = (at.rank(), cut.loops);
-        let (host, position) = levels.place(rank.0);
+        let (host, position) = levels.location(rank.0);
         let part = |position: u32| cut.over_loops(position, lane);
         let is_root = self.0.is_root(rank.0);
         let src = if is_root { Buffer::Input } else { Buffer::Output };
-        let only = |wanted: bool| if wanted { loops } else { 0 };
+        let len_if = |condition: bool| if condition { loops } else { 0 };
         let chunk_before = |run: u32| Dependency::shifted(rank, run, -1);
-        for further in 1..=levels.mates() {
-            let mate = levels.mate((host, position), further);
-            let chunks = part(levels.place(mate).1);
-            let run = at.put(only(is_root), Walk::fixed(mate), (src, chunks), (Buffer::Output, chunks));
-            program.push(run, &[chunk_before(first + further - 1)]);
+        for offset in 1..=levels.peer_count() {
+            let mate = levels.peer_on_host((host, position), offset);
+            let chunks = part(levels.location(mate).1);
+            let run = at.put(len_if(is_root), Walk::fixed(mate), (src, chunks), (Buffer::Output, chunks));
+            program.push(run, &[chunk_before(first + offset - 1)]);
         }
         // Arrival of the own part: from the root within the root's host, elsewhere along the chain.
         let from_root = (position + levels.per_host - root.1) % levels.per_host;
-        let came = match (host == root.0, from_root.checked_sub(1)) {
+        let arrival = match (host == root.0, from_root.checked_sub(1)) {
             (true, None) => None,
             (true, Some(run)) => Some(Dependency::shifted(self.0.header.call.root, first + run, 0)),
             (false, _) => Some(Dependency::shifted(Rank(levels.on_rail((host, position), levels.hosts - 1)), chain, 0)),
         };
-        let own = part(position);
+        let own_part = part(position);
         let is_last = self.0.hosts_after_root(host) + 1 == levels.hosts;
         let next = Walk::fixed(levels.on_rail((host, position), 1));
-        let awaited: Vec<Dependency> = came.into_iter().chain([chunk_before(chain)]).collect();
-        program.push(at.put(only(!is_last), next, (src, own), (Buffer::Output, own)), &awaited);
-        for further in 1..=levels.mates() {
-            let mate = levels.mate((host, position), further);
-            let run = at.put(only(!self.0.is_root(mate)), Walk::fixed(mate), (src, own), (Buffer::Output, own));
+        let awaited: Vec<Dependency> = arrival.into_iter().chain([chunk_before(chain)]).collect();
+        program.push(at.put(len_if(!is_last), next, (src, own_part), (Buffer::Output, own_part)), &awaited);
+        for offset in 1..=levels.peer_count() {
+            let mate = levels.peer_on_host((host, position), offset);
+            let run =
+                at.put(len_if(!self.0.is_root(mate)), Walk::fixed(mate), (src, own_part), (Buffer::Output, own_part));
             // The root's own part follows the mate's part on the same connection.
-            let scattered = is_root.then(|| Dependency::shifted(rank, first + further - 1, 0));
+            let scattered = is_root.then(|| Dependency::shifted(rank, first + offset - 1, 0));
             let awaited: Vec<Dependency> =
-                came.into_iter().chain(scattered).chain([chunk_before(share + further - 1)]).collect();
+                arrival.into_iter().chain(scattered).chain([chunk_before(share + offset - 1)]).collect();
             program.push(run, &awaited);
         }
     }
 }
 
-impl Generate for Broadcast {
+impl ScheduleGenerator for Broadcast {
     fn header(&self) -> &Header {
         &self.0.header
     }
@@ -132,47 +133,49 @@ impl Reduce {
     fn write_lane(&self, at: Lane, lane: u32, program: &mut Program) {
         let Rooted { levels, root, ref cut, .. } = self.0;
         let first = program.runs().len() as u32;
-        let (chain, give) = (first + Sum::runs(levels), first + Sum::runs(levels) + 1);
+        let (chain, root_put) = (first + Sum::runs(levels), first + Sum::runs(levels) + 1);
         let (rank, loops) = (at.rank(), cut.loops);
-        let (host, position) = levels.place(rank.0);
+        let (host, position) = levels.location(rank.0);
         let part = |position: u32| cut.over_loops(position, lane);
-        let sums = |host: u32, position: u32| if (host, position) == root { Buffer::Output } else { Buffer::Scratch };
+        let sum_buffer =
+            |host: u32, position: u32| if (host, position) == root { Buffer::Output } else { Buffer::Scratch };
         Sum {
             at,
             levels,
             first_run: first,
             items: loops,
             part: &part,
-            sums: &|position| sums(host, position),
+            sum_buffer: &|position| sum_buffer(host, position),
             in_place: self.0.header.call.buffers == BufferUse::InPlace,
-            after: &|_| None,
+            extra_dependency: &|_| None,
         }
         .write(program);
         let summed = |rank: u32| {
-            let (rank, run) = Sum::done(levels, first, rank);
+            let (rank, run) = Sum::completing_run(levels, first, rank);
             Dependency::shifted(rank, run, 0)
         };
-        let own = part(position);
-        let place = self.0.hosts_after_root(host);
+        let own_part = part(position);
+        let hosts_after_root = self.0.hosts_after_root(host);
         let next = levels.on_rail((host, position), 1);
         let previous = levels.on_rail((host, position), levels.hosts - 1);
         // The chain starts at the host after the root's.
-        let came = (place != 1 && levels.hosts > 1).then(|| Dependency::shifted(Rank(previous), chain, 0));
-        let dst = (sums((host + 1) % levels.hosts, position), own);
-        let len = if place > 0 { loops } else { 0 };
-        let pass = at.transfer(OpKind::PutReduce, len, Walk::fixed(next), (Buffer::Scratch, own), dst);
+        let arrival =
+            (hosts_after_root != 1 && levels.hosts > 1).then(|| Dependency::shifted(Rank(previous), chain, 0));
+        let dst = (sum_buffer((host + 1) % levels.hosts, position), own_part);
+        let len = if hosts_after_root > 0 { loops } else { 0 };
+        let pass = at.transfer(OpKind::PutReduce, len, Walk::fixed(next), (Buffer::Scratch, own_part), dst);
         let mut awaited = vec![summed(rank.0), summed(next), Dependency::shifted(rank, chain, -1)];
-        awaited.extend(came);
+        awaited.extend(arrival);
         program.push(pass, &awaited);
-        let len = if place == 0 && position != root.1 { loops } else { 0 };
+        let len = if hosts_after_root == 0 && position != root.1 { loops } else { 0 };
         let to = Walk::fixed(self.0.header.call.root.0);
-        let mut awaited = vec![summed(rank.0), Dependency::shifted(rank, give, -1)];
-        awaited.extend(came);
-        program.push(at.put(len, to, (Buffer::Scratch, own), (Buffer::Output, own)), &awaited);
+        let mut awaited = vec![summed(rank.0), Dependency::shifted(rank, root_put, -1)];
+        awaited.extend(arrival);
+        program.push(at.put(len, to, (Buffer::Scratch, own_part), (Buffer::Output, own_part)), &awaited);
     }
 }
 
-impl Generate for Reduce {
+impl ScheduleGenerator for Reduce {
     fn header(&self) -> &Header {
         &self.0.header
     }

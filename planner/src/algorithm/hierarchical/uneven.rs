@@ -7,10 +7,10 @@
 //!
 //! Source: see `exchange`.
 
-use fabricast_sim::schedule::{Buffer, Dependency, Generate, Header, Program, Rank, Run, Symmetry, Walk};
+use fabricast_sim::schedule::{Buffer, Dependency, Header, Program, Rank, Run, ScheduleGenerator, Symmetry, Walk};
 
 use super::Levels;
-use crate::algorithm::cut::channel_of;
+use crate::algorithm::cut::lane_channel;
 use crate::algorithm::lane::Lane;
 use crate::algorithm::matrix_cut::MatrixCut;
 use crate::algorithm::{Algorithm, Shape, Unsupported};
@@ -41,7 +41,7 @@ impl AllToAllV {
     }
 
     fn runs(&self, first: u32) -> Runs {
-        let (mates, hosts) = (self.levels.mates(), self.levels.hosts - 1);
+        let (mates, hosts) = (self.levels.peer_count(), self.levels.hosts - 1);
         let ready = first + mates * hosts + mates;
         Runs { gather: first, ready, count: ready - first + hosts + hosts * self.levels.per_host }
     }
@@ -55,58 +55,58 @@ impl AllToAllV {
 
     fn write_loop(&self, at: Lane, lane: u32, round: u32, program: &mut Program) {
         let levels = self.levels;
-        let place = levels.place(at.rank);
+        let location = levels.location(at.rank);
         let runs = self.runs(program.runs().len() as u32);
         let others = levels.hosts - 1;
         // A chunk follows that of the previous loop on the same connection.
-        let push = |program: &mut Program, run, more: Option<Dependency>| {
+        let push = |program: &mut Program, run, extra: Option<Dependency>| {
             let number = program.runs().len() as u32;
-            let before = (round > 0).then(|| Dependency::on(at.rank(), number.wrapping_sub(runs.count), 0));
-            program.push(run, &before.into_iter().chain(more).collect::<Vec<_>>());
+            let before = (round > 0).then(|| Dependency::on_operation(at.rank(), number.wrapping_sub(runs.count), 0));
+            program.push(run, &before.into_iter().chain(extra).collect::<Vec<_>>());
         };
-        for further in 1..=levels.mates() {
-            let mate = levels.mate(place, further);
-            for away in 1..=others {
-                let to = levels.on_rail(levels.place(mate), away);
+        for offset in 1..=levels.peer_count() {
+            let mate = levels.peer_on_host(location, offset);
+            for host_offset in 1..=others {
+                let to = levels.on_rail(levels.location(mate), host_offset);
                 push(program, self.put(at, mate, (at.rank, to), (Buffer::Input, Buffer::Scratch), (lane, round)), None);
             }
         }
-        for further in 1..=levels.mates() {
-            let mate = levels.mate(place, further);
+        for offset in 1..=levels.peer_count() {
+            let mate = levels.peer_on_host(location, offset);
             push(program, self.put(at, mate, (at.rank, mate), (Buffer::Input, Buffer::Output), (lane, round)), None);
         }
-        for away in 1..=others {
-            let gathered = (1..=levels.mates()).map(|further| {
-                let mate = levels.mate(place, levels.per_host - further);
-                Dependency::on(Rank(mate), runs.gather + (further - 1) * others + away - 1, 0)
+        for host_offset in 1..=others {
+            let gathered = (1..=levels.peer_count()).map(|offset| {
+                let mate = levels.peer_on_host(location, levels.per_host - offset);
+                Dependency::on_operation(Rank(mate), runs.gather + (offset - 1) * others + host_offset - 1, 0)
             });
             program.push(at.wait(1), &gathered.collect::<Vec<_>>());
         }
-        for further in 0..levels.per_host {
-            let mate = levels.mate(place, further);
-            for away in 1..=others {
-                let to = levels.on_rail(place, away);
-                let src = if further == 0 { Buffer::Input } else { Buffer::Scratch };
-                let ready = (further > 0).then(|| Dependency::on(at.rank(), runs.ready + away - 1, 0));
+        for offset in 0..levels.per_host {
+            let mate = levels.peer_on_host(location, offset);
+            for host_offset in 1..=others {
+                let to = levels.on_rail(location, host_offset);
+                let src = if offset == 0 { Buffer::Input } else { Buffer::Scratch };
+                let ready = (offset > 0).then(|| Dependency::on_operation(at.rank(), runs.ready + host_offset - 1, 0));
                 push(program, self.put(at, to, (mate, to), (src, Buffer::Output), (lane, round)), ready);
             }
         }
     }
 }
 
-impl Generate for AllToAllV {
+impl ScheduleGenerator for AllToAllV {
     fn header(&self) -> &Header {
         &self.header
     }
 
     fn program(&self, rank: Rank, program: &mut Program) {
         for lane in 0..self.cut.lanes {
-            let at = Lane { rank: rank.0, channel: channel_of(self.header.channels, lane) };
-            for round in 0..self.cut.most_loops() {
+            let at = Lane { rank: rank.0, channel: lane_channel(self.header.channels, lane) };
+            for round in 0..self.cut.max_loops() {
                 self.write_loop(at, lane, round, program);
             }
         }
-        self.cut.copy_own(&self.header, rank.0, program);
+        self.cut.copy_own_block(&self.header, rank.0, program);
     }
 
     fn symmetry(&self) -> Symmetry {

@@ -5,11 +5,11 @@ use std::num::NonZeroU16;
 use fabricast_sim::schedule::Collective;
 
 use super::{Row, Table};
-use crate::export::choices::{self, Unsaid, Wanted};
+use crate::export::expressible::{self, ExportedStrategy, MissingEntry};
 use crate::export::{Dropped, SavedPick, SavedPlan, SavedRange, SavedRow, header};
 use crate::library::Library;
 use crate::library::nccl::{Algo, Function, MAX_CHANNELS, Proto, has_kernel};
-use crate::plan::Stretch;
+use crate::plan::SizeRange;
 
 /// Table, and the strategies of the plan that it cannot express.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,11 +29,15 @@ impl FromPlan {
     #[must_use]
     pub fn new(plan: &SavedPlan) -> Self {
         let is_nccl = !matches!(plan.library, Some(Library::OpenMpi(_)));
-        let own = |range: &SavedRange| cell(range.collective, &range.pick()).ok().filter(|_| is_nccl);
-        let choices::Choices { stretches, dropped } =
-            choices::choices(plan, (Wanted::OfLibrary, Unsaid::AsNeighbours), |row, pick| said(plan, row, pick), own);
+        let default_cell = |range: &SavedRange| cell(range.collective, &range.pick()).ok().filter(|_| is_nccl);
+        let expressible::Choices { ranges, dropped } = expressible::choose_entries(
+            plan,
+            (ExportedStrategy::BestOfLibrary, MissingEntry::UseNeighbour),
+            |row, pick| plan_cell(plan, row, pick),
+            default_cell,
+        );
         let nodes = plan.library_nodes.unwrap_or(plan.nodes);
-        let row = |Stretch { min_bytes, max_bytes, key: (function, algo, proto, channels), .. }| Row {
+        let row = |SizeRange { min_bytes, max_bytes, key: (function, algo, proto, channels), .. }| Row {
             function,
             min_bytes,
             max_bytes,
@@ -47,13 +51,13 @@ impl FromPlan {
         };
         let mut comments = header::lines(plan, "Table of NCCL's example tuner", &dropped);
         comments.push(super::COLUMNS.get(..8).unwrap_or_default().join(","));
-        let rows = stretches.into_iter().map(row).collect();
+        let rows = ranges.into_iter().map(row).collect();
         Self { table: Table { comments, rows, ..Table::default() }, dropped }
     }
 }
 
 /// Variant of [`cell`] for a row of a plan. Fails for plans made for another library, whose times do not apply to NCCL.
-fn said(plan: &SavedPlan, row: &SavedRow, pick: &SavedPick) -> Result<Cell, String> {
+fn plan_cell(plan: &SavedPlan, row: &SavedRow, pick: &SavedPick) -> Result<Cell, String> {
     match plan.library {
         Some(library @ Library::OpenMpi(_)) => Err(format!("the plan is for {library}")),
         _ => cell(row.collective, pick),
@@ -61,16 +65,16 @@ fn said(plan: &SavedPlan, row: &SavedRow, pick: &SavedPick) -> Result<Cell, Stri
 }
 
 /// Returns true if the table can express this strategy for the row.
-pub(in crate::export) fn says(plan: &SavedPlan, row: &SavedRow, pick: &SavedPick) -> bool {
-    said(plan, row, pick).is_ok()
+pub(in crate::export) fn can_express(plan: &SavedPlan, row: &SavedRow, pick: &SavedPick) -> bool {
+    plan_cell(plan, row, pick).is_ok()
 }
 
 /// Returns a strategy in NCCL's terms, or the reason why its tuners cannot express it.
 pub(in crate::export) fn cell(collective: Collective, pick: &SavedPick) -> Result<Cell, String> {
-    let Some(function) = Function::of(collective) else {
+    let Some(function) = Function::from_collective(collective) else {
         return Err("NCCL makes it of sends and receives, which no tuner decides".to_owned());
     };
-    let (Some(algo), Some(proto)) = (Algo::of(pick.algorithm), Proto::of(pick.protocol)) else {
+    let (Some(algo), Some(proto)) = (Algo::from_algorithm(pick.algorithm), Proto::from_protocol(pick.protocol)) else {
         return Err("no algorithm and protocol of NCCL's tuners".to_owned());
     };
     if !has_kernel(function, algo, proto) {

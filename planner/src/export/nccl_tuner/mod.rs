@@ -9,13 +9,13 @@
 //! `channels` is −1. This reader rejects unknown words with their source location. The writer covers every size and
 //! gives every row a number of channels.
 
-mod either;
 mod findings;
-mod findings_of_plan;
 mod from_plan;
 mod lookup;
 mod names;
+mod plan_findings;
 mod read;
+mod read_any;
 mod write;
 
 use std::num::NonZeroU16;
@@ -23,13 +23,13 @@ use std::num::NonZeroU16;
 use fabricast_topologies::Bytes;
 
 use crate::library::nccl::{Algo, Function, Proto};
-pub use either::read_either;
-pub use findings::{Machine, findings};
-pub use findings_of_plan::findings_of_plan;
+pub use findings::{CheckContext, findings};
 pub use from_plan::FromPlan;
-pub(in crate::export) use from_plan::says;
-pub use lookup::{Answer, Lookup};
+pub(in crate::export) use from_plan::can_express;
+pub use lookup::{Lookup, TableEntry};
+pub use plan_findings::plan_findings;
 pub use read::{read, read_as_example};
+pub use read_any::read_table_or_plan;
 pub use write::write;
 
 /// Columns, in order; the last two may be omitted.
@@ -47,7 +47,7 @@ pub const COLUMNS: [&str; 10] = [
 ];
 
 /// Longest line that the example plugin reads, in bytes (its buffer without the terminating NUL).
-pub const LONGEST_LINE: usize = 255;
+pub const MAX_LINE_BYTES: usize = 255;
 
 /// Buffers that a row matches.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -96,13 +96,13 @@ pub struct Table {
     /// Line of each row, from 1; empty for a table that was not read from a file.
     pub lines: Vec<u32>,
     /// Lines of rows whose algorithm or protocol is −1, interpreted as by the example plugin.
-    pub unnamed: Vec<u32>,
+    pub minus_one_lines: Vec<u32>,
 }
 
 impl Row {
     /// Returns true if the row matches a communicator of `nodes` nodes and `ranks` ranks.
     #[must_use]
-    pub fn is_for(&self, nodes: u32, ranks: u32) -> bool {
-        self.nodes.is_none_or(|of| of == nodes) && self.ranks.is_none_or(|of| of == ranks)
+    pub fn matches(&self, nodes: u32, ranks: u32) -> bool {
+        self.nodes.is_none_or(|required| required == nodes) && self.ranks.is_none_or(|required| required == ranks)
     }
 }

@@ -1,6 +1,6 @@
 //! Names of functions, algorithms and protocols in the CSV.
 
-use fabricast_sim::schedule::UnknownWord;
+use fabricast_sim::schedule::UnknownName;
 
 use crate::library::nccl::{Algo, Function, Proto};
 
@@ -24,39 +24,39 @@ const ALGOS: [(Algo, &str); 7] = [
 
 const PROTOS: [(Proto, &str); 3] = [(Proto::Ll, "ll"), (Proto::Ll128, "ll128"), (Proto::Simple, "simple")];
 
-fn named<T: Copy, const N: usize>(
-    what: &'static str,
+fn parse_name<T: Copy, const N: usize>(
+    kind: &'static str,
     word: &str,
     table: &[(T, &'static str); N],
-) -> Result<T, UnknownWord> {
+) -> Result<T, UnknownName> {
     let known = table.iter().find(|row| row.1 == word).map(|row| row.0);
-    known.ok_or_else(|| UnknownWord::new(what, word, &table.map(|row| row.1)))
+    known.ok_or_else(|| UnknownName::new(kind, word, &table.map(|row| row.1)))
 }
 
-fn name<T: PartialEq>(of: &T, table: &[(T, &'static str)]) -> &'static str {
-    table.iter().find(|row| row.0 == *of).map_or("", |row| row.1)
+fn name<T: PartialEq>(value: &T, table: &[(T, &'static str)]) -> &'static str {
+    table.iter().find(|row| row.0 == *value).map_or("", |row| row.1)
 }
 
-pub(super) fn function(word: &str) -> Result<Function, UnknownWord> {
-    named("collective_type", word, &FUNCTIONS)
+pub(super) fn function(word: &str) -> Result<Function, UnknownName> {
+    parse_name("collective_type", word, &FUNCTIONS)
 }
 
-pub(super) fn algo(word: &str) -> Result<Algo, UnknownWord> {
-    named("algorithm", word, &ALGOS)
+pub(super) fn algo(word: &str) -> Result<Algo, UnknownName> {
+    parse_name("algorithm", word, &ALGOS)
 }
 
-pub(super) fn proto(word: &str) -> Result<Proto, UnknownWord> {
-    named("protocol", word, &PROTOS)
+pub(super) fn proto(word: &str) -> Result<Proto, UnknownName> {
+    parse_name("protocol", word, &PROTOS)
 }
 
-pub(super) fn of_function(function: Function) -> &'static str {
+pub(super) fn function_name(function: Function) -> &'static str {
     name(&function, &FUNCTIONS)
 }
 
-pub(super) fn of_algo(algo: Algo) -> &'static str {
+pub(super) fn algo_name(algo: Algo) -> &'static str {
     name(&algo, &ALGOS)
 }
 
-pub(super) fn of_proto(proto: Proto) -> &'static str {
+pub(super) fn proto_name(proto: Proto) -> &'static str {
     name(&proto, &PROTOS)
 }

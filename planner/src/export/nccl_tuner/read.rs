@@ -4,7 +4,7 @@ use std::num::NonZeroU16;
 
 use fabricast_topologies::Bytes;
 
-use super::{Buffers, COLUMNS, LONGEST_LINE, Row, Table, names};
+use super::{Buffers, COLUMNS, MAX_LINE_BYTES, Row, Table, names};
 use crate::export::TableError;
 use crate::library::nccl::{Algo, MAX_CHANNELS, Proto};
 
@@ -13,9 +13,9 @@ const REQUIRED: usize = 8;
 
 /// Treatment of `-1` as a row's algorithm or protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Unnamed {
+enum MinusOneHandling {
     /// An error.
-    Refused,
+    Reject,
     /// Read as ring and simple, as the example plugin does with any unknown word.
     AsExample,
 }
@@ -26,30 +26,30 @@ enum Unnamed {
 /// [`TableError`] with line and column: an invalid word, number or field, or a line longer than the example plugin
 /// reads.
 pub fn read(text: &str, source: &str) -> Result<Table, TableError> {
-    read_with(text, source, Unnamed::Refused)
+    read_with(text, source, MinusOneHandling::Reject)
 }
 
 /// Reads a table as the example plugin does if an algorithm or a protocol is `-1`: as ring or simple. Such lines are
-/// listed in [`Table::unnamed`].
+/// listed in [`Table::minus_one_lines`].
 ///
 /// # Errors
 /// All other errors of [`read`].
 pub fn read_as_example(text: &str, source: &str) -> Result<Table, TableError> {
-    read_with(text, source, Unnamed::AsExample)
+    read_with(text, source, MinusOneHandling::AsExample)
 }
 
-fn read_with(text: &str, source: &str, unnamed: Unnamed) -> Result<Table, TableError> {
+fn read_with(text: &str, source: &str, minus_one: MinusOneHandling) -> Result<Table, TableError> {
     let mut table = Table::default();
-    let (mut start, mut number) = (0, 0u32);
+    let (mut start, mut line_number) = (0, 0u32);
     for line in text.split_inclusive('\n') {
-        let at = start;
+        let offset = start;
         start += line.len();
-        number = number.saturating_add(1);
+        line_number = line_number.saturating_add(1);
         let content = line.trim_end_matches(['\n', '\r']);
-        let line = Line { source, text, at };
-        if content.len() > LONGEST_LINE {
-            let message = format!("a line of {} bytes: expected at most {LONGEST_LINE}", content.len());
-            return Err(line.error(LONGEST_LINE..content.len(), message));
+        let line = Line { source, text, offset };
+        if content.len() > MAX_LINE_BYTES {
+            let message = format!("a line of {} bytes: expected at most {MAX_LINE_BYTES}", content.len());
+            return Err(line.error(MAX_LINE_BYTES..content.len(), message));
         }
         if let Some(comment) = content.strip_prefix('#') {
             table.comments.push(comment.strip_prefix(' ').unwrap_or(comment).to_owned());
@@ -59,11 +59,11 @@ fn read_with(text: &str, source: &str, unnamed: Unnamed) -> Result<Table, TableE
         if content.trim().is_empty() || is_header {
             continue;
         }
-        let (row, named) = line.row(content, unnamed)?;
+        let (row, named) = line.row(content, minus_one)?;
         table.rows.push(row);
-        table.lines.push(number);
-        if named == Named::Partly {
-            table.unnamed.push(number);
+        table.lines.push(line_number);
+        if named == Completeness::Partly {
+            table.minus_one_lines.push(line_number);
         }
     }
     Ok(table)
@@ -71,7 +71,7 @@ fn read_with(text: &str, source: &str, unnamed: Unnamed) -> Result<Table, TableE
 
 /// Completeness of a row's algorithm and protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Named {
+enum Completeness {
     Both,
     Partly,
 }
@@ -80,37 +80,39 @@ enum Named {
 struct Line<'a> {
     source: &'a str,
     text: &'a str,
-    at: usize,
+    offset: usize,
 }
 
 /// Field without surrounding blanks, and its offset in the line.
 #[derive(Clone, Copy)]
 struct Field<'a> {
     word: &'a str,
-    from: usize,
+    offset: usize,
 }
 
 impl Line<'_> {
     fn error(&self, bytes: std::ops::Range<usize>, message: impl Into<String>) -> TableError {
-        TableError::at(self.source, self.text, self.at + bytes.start..self.at + bytes.end, message)
+        TableError::new(self.source, self.text, self.offset + bytes.start..self.offset + bytes.end, message)
     }
 
-    fn refused(&self, field: Field<'_>, message: impl Into<String>) -> TableError {
-        self.error(field.from..field.from + field.word.len(), message)
+    fn field_error(&self, field: Field<'_>, message: impl Into<String>) -> TableError {
+        self.error(field.offset..field.offset + field.word.len(), message)
     }
 
-    fn row(&self, content: &str, unnamed: Unnamed) -> Result<(Row, Named), TableError> {
-        let mut fields = [Field { word: "", from: 0 }; COLUMNS.len()];
-        let (mut count, mut from) = (0, 0);
+    fn row(&self, content: &str, minus_one: MinusOneHandling) -> Result<(Row, Completeness), TableError> {
+        let mut fields = [Field { word: "", offset: 0 }; COLUMNS.len()];
+        let (mut count, mut offset) = (0, 0);
         for part in content.split(',') {
             let word = part.trim();
-            let field = Field { word, from: from + (part.len() - part.trim_start().len()).min(part.len()) };
+            let field = Field { word, offset: offset + (part.len() - part.trim_start().len()).min(part.len()) };
             match fields.get_mut(count) {
-                Some(place) => *place = field,
-                None => return Err(self.refused(field, format!("an eleventh field: expected {}", COLUMNS.join(",")))),
+                Some(slot) => *slot = field,
+                None => {
+                    return Err(self.field_error(field, format!("an eleventh field: expected {}", COLUMNS.join(","))));
+                }
             }
             count += 1;
-            from += part.len() + 1;
+            offset += part.len() + 1;
         }
         if count < REQUIRED {
             let missing = COLUMNS.get(count).copied().unwrap_or_default();
@@ -118,44 +120,45 @@ impl Line<'_> {
             return Err(self.error(content.len()..content.len(), message));
         }
         let [function, min, max, algo, proto, channels, nodes, ranks, pipe_ops, buffers] = fields;
-        let is_open = |field: Field<'_>| field.word == "-1";
-        let named = if is_open(algo) || is_open(proto) { Named::Partly } else { Named::Both };
-        if let (Named::Partly, Unnamed::Refused) = (named, unnamed) {
-            let (field, what) = if is_open(algo) { (algo, "algorithm") } else { (proto, "protocol") };
+        let is_minus_one = |field: Field<'_>| field.word == "-1";
+        let completeness =
+            if is_minus_one(algo) || is_minus_one(proto) { Completeness::Partly } else { Completeness::Both };
+        if let (Completeness::Partly, MinusOneHandling::Reject) = (completeness, minus_one) {
+            let (field, kind) = if is_minus_one(algo) { (algo, "algorithm") } else { (proto, "protocol") };
             let message = format!(
-                "{what} `-1`: some plugins leave it to NCCL; NCCL's example plugin takes ring and simple for words that \
+                "{kind} `-1`: some plugins leave it to NCCL; NCCL's example plugin takes ring and simple for words that \
                  it does not know. Expected a name"
             );
-            return Err(self.refused(field, message));
+            return Err(self.field_error(field, message));
         }
         let row = Row {
-            function: names::function(function.word).map_err(|e| self.refused(function, e.to_string()))?,
+            function: names::function(function.word).map_err(|e| self.field_error(function, e.to_string()))?,
             min_bytes: self.bytes(min, "min_bytes")?,
             max_bytes: self.bytes(max, "max_bytes")?,
-            algo: match is_open(algo) {
+            algo: match is_minus_one(algo) {
                 true => Algo::Ring,
-                false => names::algo(algo.word).map_err(|e| self.refused(algo, e.to_string()))?,
+                false => names::algo(algo.word).map_err(|e| self.field_error(algo, e.to_string()))?,
             },
-            proto: match is_open(proto) {
+            proto: match is_minus_one(proto) {
                 true => Proto::Simple,
-                false => names::proto(proto.word).map_err(|e| self.refused(proto, e.to_string()))?,
+                false => names::proto(proto.word).map_err(|e| self.field_error(proto, e.to_string()))?,
             },
             channels: self.channels(channels)?,
-            nodes: self.matched(nodes, "nNodes", 1)?,
-            ranks: self.matched(ranks, "nRanks", 1)?,
-            pipe_ops: if count > 8 { self.matched(pipe_ops, "numPipeOps", 0)? } else { None },
+            nodes: self.condition(nodes, "nNodes", 1)?,
+            ranks: self.condition(ranks, "nRanks", 1)?,
+            pipe_ops: if count > 8 { self.condition(pipe_ops, "numPipeOps", 0)? } else { None },
             buffers: if count > 9 { self.buffers(buffers)? } else { Buffers::Any },
         };
         if row.min_bytes > row.max_bytes {
             let message = format!("max_bytes {} is below min_bytes {}", row.max_bytes.0, row.min_bytes.0);
-            return Err(self.refused(max, message));
+            return Err(self.field_error(max, message));
         }
-        Ok((row, named))
+        Ok((row, completeness))
     }
 
     fn bytes(&self, field: Field<'_>, column: &str) -> Result<Bytes, TableError> {
         let expected = || format!("{column} `{}`: expected a whole number of bytes", field.word);
-        field.word.parse().map(Bytes).map_err(|_| self.refused(field, expected()))
+        field.word.parse().map(Bytes).map_err(|_| self.field_error(field, expected()))
     }
 
     fn channels(&self, field: Field<'_>) -> Result<Option<NonZeroU16>, TableError> {
@@ -164,17 +167,17 @@ impl Line<'_> {
         }
         let known = field.word.parse::<NonZeroU16>().ok().filter(|count| count.get() <= MAX_CHANNELS);
         let expected = || format!("channels `{}`: expected 1 to {MAX_CHANNELS}, or -1", field.word);
-        known.map(Some).ok_or_else(|| self.refused(field, expected()))
+        known.map(Some).ok_or_else(|| self.field_error(field, expected()))
     }
 
-    fn matched(&self, field: Field<'_>, column: &str, least: u32) -> Result<Option<u32>, TableError> {
+    fn condition(&self, field: Field<'_>, column: &str, min: u32) -> Result<Option<u32>, TableError> {
         if field.word == "-1" {
             return Ok(None);
         }
         // The plugin compares it with a C `int`.
-        let known = field.word.parse::<u32>().ok().filter(|&n| n >= least && i32::try_from(n).is_ok());
-        let expected = || format!("{column} `{}`: expected a whole number from {least}, or -1 for any", field.word);
-        known.map(Some).ok_or_else(|| self.refused(field, expected()))
+        let known = field.word.parse::<u32>().ok().filter(|&n| n >= min && i32::try_from(n).is_ok());
+        let expected = || format!("{column} `{}`: expected a whole number from {min}, or -1 for any", field.word);
+        known.map(Some).ok_or_else(|| self.field_error(field, expected()))
     }
 
     fn buffers(&self, field: Field<'_>) -> Result<Buffers, TableError> {
@@ -182,7 +185,7 @@ impl Line<'_> {
             "-1" => Ok(Buffers::Any),
             "0" => Ok(Buffers::Plain),
             "1" => Ok(Buffers::Registered),
-            word => Err(self.refused(field, format!("regBuff `{word}`: expected 0, 1 or -1 for either"))),
+            word => Err(self.field_error(field, format!("regBuff `{word}`: expected 0, 1 or -1 for either"))),
         }
     }
 }
@@ -215,16 +218,16 @@ mod tests {
         let table = read_as_example(text, "t.csv").unwrap();
         let named: Vec<_> = table.rows.iter().map(|row| (row.algo, row.proto)).collect();
         assert_eq!(named, [(Algo::Ring, Proto::Simple), (Algo::Tree, Proto::Simple), (Algo::Nvls, Proto::Simple)]);
-        assert_eq!(table.unnamed, [1, 2]);
+        assert_eq!(table.minus_one_lines, [1, 2]);
         let error = read(text, "t.csv").unwrap_err();
-        assert_eq!((error.place.line, error.place.column), (1, 15));
+        assert_eq!((error.location.line, error.location.column), (1, 15));
         assert!(error.message.contains("takes ring and simple"), "{error}");
         assert!(read_as_example("allreduce,0,9,-2,ll,32,2,16", "t.csv").is_err());
     }
 
     #[test]
     fn invalid_rows_are_rejected_with_location() {
-        for (text, line, column, said) in [
+        for (text, line, column, expected) in [
             ("allreduce,0,1,ring,ll,1,1", 1, 26, "nRanks"),
             ("#\nallreduced,0,1,ring,ll,1,1,8", 2, 1, "allreduce"),
             ("allreduce,0,1,rings,ll,1,1,8", 1, 15, "ring"),
@@ -239,10 +242,10 @@ mod tests {
             ("allreduce,0,1,ring,ll,1,1,8,1,1,7", 1, 33, "eleventh"),
         ] {
             let error = read(text, "t.csv").unwrap_err();
-            assert_eq!((error.place.line, error.place.column), (line, column), "{text}: {error}");
-            assert!(error.message.contains(said), "{text}: {error}");
+            assert_eq!((error.location.line, error.location.column), (line, column), "{text}: {error}");
+            assert!(error.message.contains(expected), "{text}: {error}");
         }
-        let long = format!("#{}", "x".repeat(LONGEST_LINE));
-        assert_eq!(read(&long, "t.csv").unwrap_err().place.column, 256);
+        let long = format!("#{}", "x".repeat(MAX_LINE_BYTES));
+        assert_eq!(read(&long, "t.csv").unwrap_err().location.column, 256);
     }
 }

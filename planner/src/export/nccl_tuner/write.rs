@@ -23,22 +23,22 @@ pub fn write(table: &Table) -> String {
 }
 
 fn push(text: &mut String, row: &Row) {
-    let any = |given: Option<u32>| given.map_or_else(|| "-1".to_owned(), |n| n.to_string());
+    let format_optional = |value: Option<u32>| value.map_or_else(|| "-1".to_owned(), |n| n.to_string());
     // Writing to a string cannot fail.
     let _ = write!(
         text,
         "{},{},{},{},{},{},{},{}",
-        names::of_function(row.function),
+        names::function_name(row.function),
         row.min_bytes.0,
         row.max_bytes.0,
-        names::of_algo(row.algo),
-        names::of_proto(row.proto),
-        any(row.channels.map(|count| count.get().into())),
-        any(row.nodes),
-        any(row.ranks),
+        names::algo_name(row.algo),
+        names::proto_name(row.proto),
+        format_optional(row.channels.map(|count| count.get().into())),
+        format_optional(row.nodes),
+        format_optional(row.ranks),
     );
     if row.pipe_ops.is_some() || row.buffers != Buffers::Any {
-        let _ = write!(text, ",{}", any(row.pipe_ops));
+        let _ = write!(text, ",{}", format_optional(row.pipe_ops));
     }
     match row.buffers {
         Buffers::Any => {}

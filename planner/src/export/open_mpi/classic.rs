@@ -30,7 +30,7 @@ pub fn write(rules: &Rules) -> String {
 }
 
 /// Limit on counts and ids; larger numbers are rejected.
-const MOST: u64 = 1_000_000;
+const MAX_COUNT: u64 = 1_000_000;
 
 /// Reads rules; `source` is the file name used in errors.
 ///
@@ -38,35 +38,35 @@ const MOST: u64 = 1_000_000;
 /// [`TableError`] with line and column: a word that is not a number, an invalid number, a premature end, or numbers
 /// after the end.
 pub fn read(text: &str, source: &str) -> Result<Rules, TableError> {
-    let mut numbers = Numbers { text, source, at: 0, comments: Vec::new() };
+    let mut numbers = Numbers { text, source, offset: 0, comments: Vec::new() };
     let version = numbers.version()?;
     let mut routines: Vec<(Routine, Vec<Communicator>)> = Vec::new();
-    for _ in 0..numbers.next("the number of collectives", MOST)?.value {
-        let id = numbers.next("a collective's id", MOST)?;
-        let routine = Routine::of_id(id.value);
-        let routine = routine.ok_or_else(|| numbers.refused(&id, "expected the id of a collective, 0 to 21"))?;
+    for _ in 0..numbers.next("the number of collectives", MAX_COUNT)?.value {
+        let id = numbers.next("a collective's id", MAX_COUNT)?;
+        let routine = Routine::from_id(id.value);
+        let routine = routine.ok_or_else(|| numbers.number_error(&id, "expected the id of a collective, 0 to 21"))?;
         if routines.iter().any(|(known, _)| *known == routine) {
-            return Err(numbers.refused(&id, format!("{} a second time: expected each once", routine.name())));
+            return Err(numbers.number_error(&id, format!("{} a second time: expected each once", routine.name())));
         }
         let mut communicators: Vec<Communicator> = Vec::new();
-        for _ in 0..numbers.next("the number of communicator sizes", MOST)?.value {
+        for _ in 0..numbers.next("the number of communicator sizes", MAX_COUNT)?.value {
             let ranks = numbers.next("a communicator's size", i32::MAX as u64)?;
             let min_ranks = ranks.value as u32;
             if let Some(last) = communicators.last_mut() {
                 if min_ranks <= last.min_ranks {
-                    return Err(numbers.refused(&ranks, "expected sizes of communicators that rise"));
+                    return Err(numbers.number_error(&ranks, "expected sizes of communicators that rise"));
                 }
                 last.max_ranks = min_ranks - 1;
             }
             let mut rules: Vec<Rule> = Vec::new();
-            for _ in 0..numbers.next("the number of message sizes", MOST)?.value {
+            for _ in 0..numbers.next("the number of message sizes", MAX_COUNT)?.value {
                 let bytes = numbers.next("a message size", i64::MAX as u64)?;
                 match rules.last_mut() {
                     None if bytes.value != 0 => {
-                        return Err(numbers.refused(&bytes, "the first message size: expected 0"));
+                        return Err(numbers.number_error(&bytes, "the first message size: expected 0"));
                     }
                     Some(last) if bytes.value <= last.min_bytes.0 => {
-                        return Err(numbers.refused(&bytes, "expected message sizes that rise"));
+                        return Err(numbers.number_error(&bytes, "expected message sizes that rise"));
                     }
                     Some(last) => last.max_bytes = Bytes(bytes.value - 1),
                     None => {}
@@ -75,12 +75,12 @@ pub fn read(text: &str, source: &str) -> Result<Rules, TableError> {
                 if routine.algorithm(algorithm.value as u32).is_none() {
                     let message =
                         format!("{} has no algorithm {}: {}", routine.name(), algorithm.value, routine.expected());
-                    return Err(numbers.refused(&algorithm, message));
+                    return Err(numbers.number_error(&algorithm, message));
                 }
                 let fanout = numbers.next("a fan-out", i32::MAX as u64)?.value as u32;
                 let segment = numbers.next("a segment size", i32::MAX as u64)?.value;
                 if version > 1 {
-                    numbers.rest_of_line()?;
+                    numbers.skip_outstanding_requests()?;
                 }
                 rules.push(Rule {
                     min_bytes: Bytes(bytes.value),
@@ -101,85 +101,90 @@ pub fn read(text: &str, source: &str) -> Result<Rules, TableError> {
 struct Numbers<'a> {
     text: &'a str,
     source: &'a str,
-    at: usize,
+    offset: usize,
     comments: Vec<String>,
 }
 
 struct Number {
     value: u64,
-    from: usize,
-    to: usize,
+    start: usize,
+    end: usize,
 }
 
 impl<'a> Numbers<'a> {
-    fn rest(&self) -> &'a str {
-        self.text.get(self.at..).unwrap_or_default()
+    fn remaining(&self) -> &'a str {
+        self.text.get(self.offset..).unwrap_or_default()
     }
 
-    fn refused(&self, number: &Number, message: impl Into<String>) -> TableError {
-        TableError::at(self.source, self.text, number.from..number.to, message)
+    fn number_error(&self, number: &Number, message: impl Into<String>) -> TableError {
+        TableError::new(self.source, self.text, number.start..number.end, message)
     }
 
     /// Skips blanks and comments.
     fn skip(&mut self) {
         loop {
-            let rest = self.rest();
+            let rest = self.remaining();
             let blank = rest.len() - rest.trim_start().len();
-            self.at += blank;
+            self.offset += blank;
             let Some(comment) = rest.get(blank..).and_then(|rest| rest.strip_prefix('#')) else { return };
             let line = comment.lines().next().unwrap_or_default();
             // Comments on lines of their own are retained.
-            let before = self.text.get(..self.at).unwrap_or_default();
+            let before = self.text.get(..self.offset).unwrap_or_default();
             if before.is_empty() || before.ends_with('\n') {
                 self.comments.push(line.trim().to_owned());
             }
-            self.at += 1 + line.len();
+            self.offset += 1 + line.len();
         }
     }
 
     /// Reads the optional version word of newer files, which allow a fifth number in a rule.
     fn version(&mut self) -> Result<u64, TableError> {
-        match self.rest().strip_prefix("rule-file-version-") {
+        match self.remaining().strip_prefix("rule-file-version-") {
             None => Ok(1),
             Some(_) => {
-                self.at += "rule-file-version-".len();
-                Ok(self.next("a version", MOST)?.value)
+                self.offset += "rule-file-version-".len();
+                Ok(self.next("a version", MAX_COUNT)?.value)
             }
         }
     }
 
-    fn next(&mut self, what: &str, most: u64) -> Result<Number, TableError> {
+    fn next(&mut self, description: &str, max: u64) -> Result<Number, TableError> {
         self.skip();
-        let rest = self.rest();
+        let rest = self.remaining();
         let word = rest.split(|c: char| c.is_whitespace() || c == '#').next().unwrap_or_default();
-        let (from, to) = (self.at, self.at + word.len());
+        let (from, to) = (self.offset, self.offset + word.len());
         if word.is_empty() {
-            return Err(TableError::at(self.source, self.text, from..to, format!("the file ends before {what}")));
+            return Err(TableError::new(
+                self.source,
+                self.text,
+                from..to,
+                format!("the file ends before {description}"),
+            ));
         }
-        self.at = to;
-        let value = word.parse::<u64>().ok().filter(|&value| value <= most && word.bytes().all(|b| b.is_ascii_digit()));
-        let message = || format!("`{word}`: expected {what}, a whole number from 0 to {most}");
-        let value = value.ok_or_else(|| TableError::at(self.source, self.text, from..to, message()))?;
-        Ok(Number { value, from, to })
+        self.offset = to;
+        let value = word.parse::<u64>().ok().filter(|&value| value <= max && word.bytes().all(|b| b.is_ascii_digit()));
+        let message = || format!("`{word}`: expected {description}, a whole number from 0 to {max}");
+        let value = value.ok_or_else(|| TableError::new(self.source, self.text, from..to, message()))?;
+        Ok(Number { value, start: from, end: to })
     }
 
     /// Skips a fifth number on the line (outstanding requests), if there is one.
-    fn rest_of_line(&mut self) -> Result<(), TableError> {
-        let rest = self.rest();
+    fn skip_outstanding_requests(&mut self) -> Result<(), TableError> {
+        let rest = self.remaining();
         let line = rest.split(['\n', '#']).next().unwrap_or_default();
         if !line.trim().is_empty() {
-            self.next("requests", MOST)?;
+            self.next("requests", MAX_COUNT)?;
         }
         Ok(())
     }
 
     fn end(&mut self) -> Result<(), TableError> {
         self.skip();
-        if self.rest().is_empty() {
+        if self.remaining().is_empty() {
             return Ok(());
         }
-        let at = self.at..self.text.len();
-        Err(TableError::at(self.source, self.text, at, "more numbers than the counts before them say"))
+        let at = self.offset..self.text.len();
+        Err(TableError::new(self.source, self.text, at, "more numbers than the counts before them say"))
     }
 }
 
@@ -189,7 +194,7 @@ mod tests {
 
     #[test]
     fn invalid_rules_are_rejected_with_location() {
-        for (text, line, column, said) in [
+        for (text, line, column, expected) in [
             ("", 1, 1, "ends before the number of collectives"),
             ("1\n2\n1\n4\n1\n0 9 0 0", 6, 3, "has no algorithm 9: expected 0 or one of 1 basic_linear"),
             ("1\r\n2\r\n1\r\n4\r\n1\r\n8 3 0 0", 6, 1, "expected 0"),
@@ -205,8 +210,8 @@ mod tests {
             ("rule-file-version-x\n", 1, 19, "a version"),
         ] {
             let error = read(text, "rules.txt").unwrap_err();
-            assert_eq!((error.place.line, error.place.column), (line, column), "{text}: {error}");
-            assert!(error.message.contains(said), "{text}: {error}");
+            assert_eq!((error.location.line, error.location.column), (line, column), "{text}: {error}");
+            assert!(error.message.contains(expected), "{text}: {error}");
         }
     }
 }

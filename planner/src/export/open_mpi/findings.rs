@@ -12,58 +12,59 @@ const LARGEST: u64 = 1 << 40;
 #[must_use]
 pub fn findings(rules: &Rules, ranks: Ranks) -> Vec<Finding> {
     let Ranks { ranks: count, hosts } = ranks;
-    let mut found = Vec::new();
+    let mut messages = Vec::new();
     if rules.routines.is_empty() {
-        found.push("no rules at all: Open MPI decides by itself".to_owned());
+        messages.push("no rules at all: Open MPI decides by itself".to_owned());
     }
     for &(routine, _) in &rules.routines {
         let name = routine.name();
         let Some(communicator) = rules.communicator(routine, ranks) else {
-            found.push(format!("{name} has no rules for {count} ranks on {hosts} hosts: Open MPI decides by itself"));
+            messages
+                .push(format!("{name} has no rules for {count} ranks on {hosts} hosts: Open MPI decides by itself"));
             continue;
         };
-        let (untaken, gaps) = covered(communicator);
-        found.extend(untaken.into_iter().map(|rule| {
-            let place = rule + 1;
-            format!("{name}: no call takes rule {place} for {count} ranks: earlier ones match all of its sizes")
+        let (unreachable, gaps) = coverage_problems(communicator);
+        messages.extend(unreachable.into_iter().map(|rule| {
+            let number = rule + 1;
+            format!("{name}: no call takes rule {number} for {count} ranks: earlier ones match all of its sizes")
         }));
-        found.extend(
+        messages.extend(
             gaps.into_iter().map(|(first, last)| {
                 format!("{name} of {first} to {last} bytes has no rule: Open MPI decides by itself")
             }),
         );
     }
-    found.into_iter().map(|message| Finding::warning(None, message)).collect()
+    messages.into_iter().map(|message| Finding::warning(None, message)).collect()
 }
 
 /// Returns the indices, from 0, of rules whose sizes earlier ones cover, and the size ranges without a rule.
-fn covered(communicator: &Communicator) -> (Vec<usize>, Vec<(u64, u64)>) {
+fn coverage_problems(communicator: &Communicator) -> (Vec<usize>, Vec<(u64, u64)>) {
     // Disjoint size ranges covered by the rules so far, first size to last.
-    let mut known: BTreeMap<u64, u64> = BTreeMap::new();
-    let mut untaken = Vec::new();
-    for (place, rule) in communicator.rules.iter().enumerate() {
+    let mut covered: BTreeMap<u64, u64> = BTreeMap::new();
+    let mut unreachable = Vec::new();
+    for (index, rule) in communicator.rules.iter().enumerate() {
         let (mut first, mut last) = (rule.min_bytes.0, rule.max_bytes.0);
-        if known.range(..=first).next_back().is_some_and(|(_, &end)| end >= last) {
-            untaken.push(place);
+        if covered.range(..=first).next_back().is_some_and(|(_, &end)| end >= last) {
+            unreachable.push(index);
             continue;
         }
         while let Some((&from, &to)) =
-            known.range(..=last.saturating_add(1)).next_back().filter(|(_, to)| to.saturating_add(1) >= first)
+            covered.range(..=last.saturating_add(1)).next_back().filter(|(_, to)| to.saturating_add(1) >= first)
         {
             (first, last) = (first.min(from), last.max(to));
-            known.remove(&from);
+            covered.remove(&from);
         }
-        known.insert(first, last);
+        covered.insert(first, last);
     }
     let mut gaps = Vec::new();
     let mut next = 0;
-    for (first, last) in known.into_iter().chain([(LARGEST + 1, LARGEST + 1)]) {
+    for (first, last) in covered.into_iter().chain([(LARGEST + 1, LARGEST + 1)]) {
         if first > next && next <= LARGEST {
             gaps.push((next, (first - 1).min(LARGEST)));
         }
         next = next.max(last.saturating_add(1));
     }
-    (untaken, gaps)
+    (unreachable, gaps)
 }
 
 #[cfg(test)]
@@ -74,7 +75,7 @@ mod tests {
     use super::super::{Distribution, Routine, Rule};
     use super::*;
 
-    fn of(ranges: &[(u64, u64)]) -> Rules {
+    fn make_rules(ranges: &[(u64, u64)]) -> Rules {
         let rule = |&(first, last)| Rule {
             min_bytes: Bytes(first),
             max_bytes: Bytes(last),
@@ -84,26 +85,26 @@ mod tests {
         };
         let rules = ranges.iter().map(rule).collect();
         let communicator = Communicator { min_ranks: 8, max_ranks: 8, distribution: Distribution::Any, rules };
-        let routine = Routine::of_name("allreduce").unwrap();
+        let routine = Routine::from_name("allreduce").unwrap();
         Rules { comments: Vec::new(), routines: vec![(routine, vec![communicator])] }
     }
 
     #[test]
     fn unreachable_rules_and_uncovered_sizes_are_reported() {
-        let said = |rules: &Rules, ranks| {
-            let found = findings(rules, Ranks { ranks, hosts: 1 });
-            found.into_iter().map(|one| one.message).collect::<Vec<_>>()
+        let messages = |rules: &Rules, ranks| {
+            let reported = findings(rules, Ranks { ranks, hosts: 1 });
+            reported.into_iter().map(|finding| finding.message).collect::<Vec<_>>()
         };
-        assert_eq!(said(&of(&[(0, 7), (8, u64::MAX)]), 8), Vec::<String>::new());
+        assert_eq!(messages(&make_rules(&[(0, 7), (8, u64::MAX)]), 8), Vec::<String>::new());
         assert_eq!(
-            said(&of(&[(0, 7), (12, u64::MAX), (4, 5)]), 8),
+            messages(&make_rules(&[(0, 7), (12, u64::MAX), (4, 5)]), 8),
             [
                 "allreduce: no call takes rule 3 for 8 ranks: earlier ones match all of its sizes",
                 "allreduce of 8 to 11 bytes has no rule: Open MPI decides by itself"
             ]
         );
-        assert!(said(&of(&[(0, 7)]), 4)[0].contains("no rules for 4 ranks on 1 hosts"));
-        assert!(said(&Rules::default(), 4)[0].contains("no rules at all"));
+        assert!(messages(&make_rules(&[(0, 7)]), 4)[0].contains("no rules for 4 ranks on 1 hosts"));
+        assert!(messages(&Rules::default(), 4)[0].contains("no rules at all"));
     }
 
     proptest! {
@@ -111,11 +112,11 @@ mod tests {
         #[test]
         fn coverage_matches_check_of_every_size(ranges in prop::collection::vec((0u64..24, 0u64..24), 0..6)) {
             let ranges: Vec<(u64, u64)> = ranges.into_iter().map(|(a, b)| (a.min(b), a.max(b))).collect();
-            let rules = of(&ranges);
-            let (untaken, gaps) = covered(&rules.routines[0].1[0]);
+            let rules = make_rules(&ranges);
+            let (unreachable, gaps) = coverage_problems(&rules.routines[0].1[0]);
             let first = |size: u64| ranges.iter().position(|&(a, b)| (a..=b).contains(&size));
-            for place in 0..ranges.len() {
-                prop_assert_eq!(untaken.contains(&place), (0..30).all(|size| first(size) != Some(place)));
+            for index in 0..ranges.len() {
+                prop_assert_eq!(unreachable.contains(&index), (0..30).all(|size| first(size) != Some(index)));
             }
             for size in 0..30 {
                 prop_assert_eq!(gaps.iter().any(|&(a, b)| (a..=b).contains(&size)), first(size).is_none());

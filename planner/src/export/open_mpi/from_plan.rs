@@ -3,7 +3,7 @@
 use fabricast_topologies::Bytes;
 
 use super::{Communicator, Distribution, Routine, Rule, Rules};
-use crate::export::choices::{self, Unsaid, Wanted};
+use crate::export::expressible::{self, ExportedStrategy, MissingEntry};
 use crate::export::{Dropped, SavedPick, SavedPlan, SavedRange, SavedRow, header};
 use crate::library::mpi;
 
@@ -20,16 +20,20 @@ impl FromPlan {
     /// Creates the rules of a plan, for communicators of its number of ranks.
     #[must_use]
     pub fn new(plan: &SavedPlan) -> Self {
-        let choices::Choices { stretches, dropped } =
-            choices::choices(plan, (Wanted::Pick, Unsaid::AsNeighbours), algorithm, own);
+        let expressible::Choices { ranges, dropped } = expressible::choose_entries(
+            plan,
+            (ExportedStrategy::Selected, MissingEntry::UseNeighbour),
+            algorithm,
+            library_default,
+        );
         let mut routines: Vec<(Routine, Vec<Communicator>)> = Vec::new();
-        for stretch in stretches {
-            let (routine, algorithm) = stretch.key;
-            let max_bytes = if stretch.max_bytes == choices::LAST_BYTES { Bytes(u64::MAX) } else { stretch.max_bytes };
-            let rule = Rule { min_bytes: stretch.min_bytes, max_bytes, algorithm, fanout: 0, segment: 0 };
+        for range in ranges {
+            let (routine, algorithm) = range.key;
+            let max_bytes = if range.max_bytes == expressible::LAST_BYTES { Bytes(u64::MAX) } else { range.max_bytes };
+            let rule = Rule { min_bytes: range.min_bytes, max_bytes, algorithm, fanout: 0, segment: 0 };
             match routines.last_mut() {
                 Some((last, communicators)) if *last == routine => {
-                    communicators.iter_mut().for_each(|one| one.rules.push(rule));
+                    communicators.iter_mut().for_each(|communicator| communicator.rules.push(rule));
                 }
                 _ => {
                     let (ranks, distribution) = (plan.ranks, Distribution::Any);
@@ -49,20 +53,23 @@ impl FromPlan {
 }
 
 /// Algorithm 0 outside the planned sizes: Open MPI decides by itself.
-fn own(range: &SavedRange) -> Option<(Routine, u32)> {
-    Routine::of(range.collective).map(|routine| (routine, 0))
+fn library_default(range: &SavedRange) -> Option<(Routine, u32)> {
+    Routine::from_collective(range.collective).map(|routine| (routine, 0))
 }
 
 /// Returns Open MPI's number of a strategy: that of its default if that is the strategy, otherwise the first of its
 /// algorithms with an equal schedule.
 fn algorithm(row: &SavedRow, pick: &SavedPick) -> Result<(Routine, u32), String> {
-    let Some(routine) = Routine::of(row.collective) else {
+    let Some(routine) = Routine::from_collective(row.collective) else {
         return Err("the rules have no such collective by size".to_owned());
     };
-    let own = row.library_default.as_ref().filter(|default| default.algorithm == pick.algorithm);
-    let own = own.and_then(|default| default.name.as_deref());
-    let own = routine.ways().find(|(_, way)| Some(way.name()) == own);
-    let ours = routine.ways().find(|&(_, way)| mpi::schedule_of(way, row.collective) == Some(pick.algorithm));
-    let known = own.or(ours).filter(|_| pick.protocol == mpi::PROTOCOL && pick.channels == 1);
+    let default_algorithm = row.library_default.as_ref().filter(|default| default.algorithm == pick.algorithm);
+    let default_algorithm = default_algorithm.and_then(|default| default.name.as_deref());
+    let default_algorithm =
+        routine.modelled_algorithms().find(|(_, algorithm)| Some(algorithm.name()) == default_algorithm);
+    let equivalent = routine
+        .modelled_algorithms()
+        .find(|&(_, algorithm)| mpi::equivalent_schedule(algorithm, row.collective) == Some(pick.algorithm));
+    let known = default_algorithm.or(equivalent).filter(|_| pick.protocol == mpi::PROTOCOL && pick.channels == 1);
     known.map(|(number, _)| (routine, number)).ok_or_else(|| "no algorithm of Open MPI's".to_owned())
 }

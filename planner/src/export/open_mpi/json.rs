@@ -14,14 +14,14 @@ use crate::export::json_text::JsonText;
 pub fn write(rules: &Rules) -> String {
     let mut collectives = Map::new();
     for (routine, communicators) in &rules.routines {
-        let communicators = communicators.iter().map(|one| {
-            let rules = one.rules.iter().map(|rule| {
-                let most = if rule.max_bytes.0 > i64::MAX as u64 { json!("Inf") } else { json!(rule.max_bytes) };
+        let communicators = communicators.iter().map(|communicator| {
+            let rules = communicator.rules.iter().map(|rule| {
+                let max = if rule.max_bytes.0 > i64::MAX as u64 { json!("Inf") } else { json!(rule.max_bytes) };
                 let algorithm =
                     routine.algorithm(rule.algorithm).map_or_else(|| json!(rule.algorithm), |name| json!(name));
                 json!({
                     "msg_size_min": rule.min_bytes,
-                    "msg_size_max": most,
+                    "msg_size_max": max,
                     "alg": algorithm,
                     "faninout": rule.fanout,
                     "seg_size": rule.segment,
@@ -29,11 +29,12 @@ pub fn write(rules: &Rules) -> String {
             });
             let rules: Vec<Value> = rules.collect();
             // Inf would overflow Open MPI's C `int`; without the key there is no limit.
-            let most = (one.max_ranks <= MOST as u32).then(|| ("comm_size_max", json!(one.max_ranks)));
-            let distribution = (one.distribution != Distribution::Any)
-                .then(|| ("comm_rank_distribution", json!(one.distribution.name())));
-            let members = [("comm_size_min", json!(one.min_ranks)), ("rules", json!(rules))];
-            let members = members.into_iter().chain(most).chain(distribution);
+            let max =
+                (communicator.max_ranks <= MAX_INT as u32).then(|| ("comm_size_max", json!(communicator.max_ranks)));
+            let distribution = (communicator.distribution != Distribution::Any)
+                .then(|| ("comm_rank_distribution", json!(communicator.distribution.name())));
+            let members = [("comm_size_min", json!(communicator.min_ranks)), ("rules", json!(rules))];
+            let members = members.into_iter().chain(max).chain(distribution);
             members.map(|(key, value)| (key.to_owned(), value)).collect::<Map<_, _>>()
         });
         collectives.insert(routine.name().to_owned(), communicators.map(Value::Object).collect());
@@ -48,7 +49,7 @@ const COMMUNICATOR: [&str; 4] = ["comm_size_min", "comm_size_max", "comm_rank_di
 const RULE: [&str; 7] = ["msg_size_min", "msg_size_max", "alg", "faninout", "seg_size", "reqs", "bine_imp"];
 
 /// Largest number of ranks, fan-out, segment size and number of requests: C's `int`.
-const MOST: u64 = i32::MAX as u64;
+const MAX_INT: u64 = i32::MAX as u64;
 
 /// Reads rules; `source` is the file name used in errors. Stricter than Open MPI, which ignores what it does not know:
 /// an unknown key or algorithm is most likely a mistake.
@@ -59,25 +60,25 @@ const MOST: u64 = i32::MAX as u64;
 pub fn read(text: &str, source: &str) -> Result<Rules, TableError> {
     let json = JsonText::new(text, source);
     let root = json.root()?;
-    let file = json.only(root, "a file of rules", &FILE)?;
+    let file = json.known_members(root, "a file of rules", &FILE)?;
     if let Some(module) = file.get("module").filter(|module| module.get() != "\"tuned\"") {
-        return Err(json.refused(module.get(), format!("module {}: expected \"tuned\"", shortened(module.get()))));
+        return Err(json.error_at(module.get(), format!("module {}: expected \"tuned\"", shortened(module.get()))));
     }
     if let Some(version) = file.get("rule_file_version") {
-        json.number(version, "rule_file_version", MOST, "")?;
+        json.number(version, "rule_file_version", MAX_INT, "")?;
     }
     let collectives = file.get("collectives");
-    let collectives = collectives.ok_or_else(|| json.refused(root.get(), "no key `collectives`: expected one"))?;
+    let collectives = collectives.ok_or_else(|| json.error_at(root.get(), "no key `collectives`: expected one"))?;
     let mut routines = Vec::new();
-    for (name, at, communicators) in json.members(collectives, "the collectives")?.all() {
-        let routine = Routine::of_name(name).ok_or_else(|| {
+    for (name, key, communicators) in json.members(collectives, "the collectives")?.iter() {
+        let routine = Routine::from_name(name).ok_or_else(|| {
             let known: Vec<&str> = Routine::all().map(Routine::name).collect();
             let message =
                 format!("no collective of Open MPI's `{}`: expected one of {}", shortened(name), known.join(", "));
-            json.refused(at, message)
+            json.error_at(key, message)
         })?;
         let communicators = json.items(communicators, "communicators")?;
-        let communicators = communicators.into_iter().map(|one| communicator(json, routine, one));
+        let communicators = communicators.into_iter().map(|value| communicator(json, routine, value));
         routines.push((routine, communicators.collect::<Result<_, _>>()?));
     }
     routines.sort_by_key(|routine| routine.0);
@@ -85,34 +86,34 @@ pub fn read(text: &str, source: &str) -> Result<Rules, TableError> {
 }
 
 fn communicator(json: JsonText<'_>, routine: Routine, value: &RawValue) -> Result<Communicator, TableError> {
-    let members = json.only(value, "a communicator", &COMMUNICATOR)?;
+    let members = json.known_members(value, "a communicator", &COMMUNICATOR)?;
     let ranks = |key: &str, missing: u32| match members.get(key) {
         None => Ok(missing),
         Some(value) if is_infinite(value) => Ok(u32::MAX),
-        Some(value) => Ok(json.number(value, key, MOST, " or Inf")? as u32),
+        Some(value) => Ok(json.number(value, key, MAX_INT, " or Inf")? as u32),
     };
     let (min_ranks, max_ranks) = (ranks("comm_size_min", 0)?, ranks("comm_size_max", u32::MAX)?);
     if let Some(last) = members.get("comm_size_max").filter(|_| max_ranks < min_ranks) {
-        return Err(json.refused(last.get(), format!("comm_size_max {max_ranks} is below comm_size_min {min_ranks}")));
+        return Err(json.error_at(last.get(), format!("comm_size_max {max_ranks} is below comm_size_min {min_ranks}")));
     }
     let distribution = match members.get("comm_rank_distribution") {
         None => Distribution::Any,
         Some(value) => {
-            let known = Distribution::ALL.into_iter().find(|one| value.get() == format!("\"{}\"", one.name()));
+            let known = Distribution::ALL.into_iter().find(|item| value.get() == format!("\"{}\"", item.name()));
             known.ok_or_else(|| {
                 let names = Distribution::ALL.map(Distribution::name).join(", ");
-                let found = shortened(value.get());
-                json.refused(value.get(), format!("comm_rank_distribution {found}: expected one of {names}"))
+                let text = shortened(value.get());
+                json.error_at(value.get(), format!("comm_rank_distribution {text}: expected one of {names}"))
             })?
         }
     };
-    let rules = members.get("rules").ok_or_else(|| json.refused(value.get(), "a communicator without `rules`"))?;
-    let rules = json.items(rules, "rules")?.into_iter().map(|one| rule(json, routine, one));
+    let rules = members.get("rules").ok_or_else(|| json.error_at(value.get(), "a communicator without `rules`"))?;
+    let rules = json.items(rules, "rules")?.into_iter().map(|item| rule(json, routine, item));
     Ok(Communicator { min_ranks, max_ranks, distribution, rules: rules.collect::<Result<_, _>>()? })
 }
 
 fn rule(json: JsonText<'_>, routine: Routine, value: &RawValue) -> Result<Rule, TableError> {
-    let members = json.only(value, "a rule", &RULE)?;
+    let members = json.known_members(value, "a rule", &RULE)?;
     let bytes = |key: &str, missing: u64| match members.get(key) {
         None => Ok(Bytes(missing)),
         Some(value) if is_infinite(value) => Ok(Bytes(u64::MAX)),
@@ -121,17 +122,17 @@ fn rule(json: JsonText<'_>, routine: Routine, value: &RawValue) -> Result<Rule, 
     let (min_bytes, max_bytes) = (bytes("msg_size_min", 0)?, bytes("msg_size_max", u64::MAX)?);
     if let Some(last) = members.get("msg_size_max").filter(|_| max_bytes < min_bytes) {
         let message = format!("msg_size_max {} is below msg_size_min {}", max_bytes.0, min_bytes.0);
-        return Err(json.refused(last.get(), message));
+        return Err(json.error_at(last.get(), message));
     }
-    let int = |key: &str| members.get(key).map_or(Ok(0), |value| json.number(value, key, MOST, ""));
+    let int = |key: &str| members.get(key).map_or(Ok(0), |value| json.number(value, key, MAX_INT, ""));
     int("reqs")?;
     let (fanout, segment) = (int("faninout")? as u32, int("seg_size")?);
-    let algorithm = members.get("alg").ok_or_else(|| json.refused(value.get(), "a rule without `alg`"))?;
-    Ok(Rule { min_bytes, max_bytes, algorithm: algorithm_of(json, routine, algorithm)?, fanout, segment })
+    let algorithm = members.get("alg").ok_or_else(|| json.error_at(value.get(), "a rule without `alg`"))?;
+    Ok(Rule { min_bytes, max_bytes, algorithm: parse_algorithm(json, routine, algorithm)?, fanout, segment })
 }
 
 /// Returns the number of an algorithm given by number or name.
-fn algorithm_of(json: JsonText<'_>, routine: Routine, value: &RawValue) -> Result<u32, TableError> {
+fn parse_algorithm(json: JsonText<'_>, routine: Routine, value: &RawValue) -> Result<u32, TableError> {
     let number = if value.get().starts_with('"') {
         routine.number(&json.read::<String>(value)?)
     } else {
@@ -139,7 +140,7 @@ fn algorithm_of(json: JsonText<'_>, routine: Routine, value: &RawValue) -> Resul
     };
     number.ok_or_else(|| {
         let message = format!("{} has no algorithm {}: {}", routine.name(), shortened(value.get()), routine.expected());
-        json.refused(value.get(), message)
+        json.error_at(value.get(), message)
     })
 }
 
@@ -152,19 +153,19 @@ fn is_infinite(value: &RawValue) -> bool {
 mod tests {
     use super::*;
 
-    fn refused(text: &str) -> (u32, u32, String) {
+    fn read_error(text: &str) -> (u32, u32, String) {
         let error = read(text, "rules.json").unwrap_err();
-        (error.place.line, error.place.column, error.message)
+        (error.location.line, error.location.column, error.message)
     }
 
     /// Returns a file with the rule on its third line, from column 1 on.
-    fn with_rule(rule: &str) -> String {
+    fn rule_file(rule: &str) -> String {
         format!("{{\"collectives\": {{\"allreduce\": [\n{{\"comm_size_min\": 2, \"rules\": [\n{rule}]}}]}}}}")
     }
 
     #[test]
     fn invalid_json_rules_are_rejected_with_location() {
-        for (rule, column, said) in [
+        for (rule, column, expected) in [
             (r#"{"alg": "rings"}"#, 9, "expected 0 or one of 1 basic_linear"),
             (r#"{"alg": 7}"#, 9, "allreduce has no algorithm 7"),
             (r#"{"alg": -1}"#, 9, "no algorithm -1"),
@@ -187,16 +188,16 @@ mod tests {
             (r#"[3]"#, 1, "an object"),
             (r#"{"alg": 3"#, 10, "expected"),
         ] {
-            let (line, at, message) = refused(&with_rule(rule));
-            assert_eq!((line, at), (3, column), "{rule}: {message}");
-            assert!(message.contains(said), "{rule}: {message}");
+            let (line, actual_column, message) = read_error(&rule_file(rule));
+            assert_eq!((line, actual_column), (3, column), "{rule}: {message}");
+            assert!(message.contains(expected), "{rule}: {message}");
         }
-        assert!(read(&with_rule(r#"{"alg": "ring", "msg_size_max": "INF", "reqs": 2, "bine_imp": 1}"#), "").is_ok());
+        assert!(read(&rule_file(r#"{"alg": "ring", "msg_size_max": "INF", "reqs": 2, "bine_imp": 1}"#), "").is_ok());
     }
 
     #[test]
     fn invalid_json_files_and_communicators_are_rejected_with_location() {
-        for (text, line, column, said) in [
+        for (text, line, column, expected) in [
             ("", 1, 1, "EOF"),
             ("[]", 1, 1, "an object"),
             ("{\n}", 1, 1, "`collectives`"),
@@ -229,25 +230,27 @@ mod tests {
             ),
             ("{\"collectives\": {}} {}", 1, 21, "trailing"),
         ] {
-            let (at_line, at, message) = refused(text);
-            assert_eq!((at_line, at), (line, column), "{text}: {message}");
-            assert!(message.contains(said), "{text}: {message}");
+            let (actual_line, actual_column, message) = read_error(text);
+            assert_eq!((actual_line, actual_column), (line, column), "{text}: {message}");
+            assert!(message.contains(expected), "{text}: {message}");
         }
     }
 
     /// The first communicator that matches wins, and `single-node` matches only ranks of one host.
     #[test]
     fn communicator_rank_distribution_selects_rules() {
-        let one = |distribution: &str, algorithm: u32| {
+        let communicator_json = |distribution: &str, algorithm: u32| {
             format!(r#"{{"comm_rank_distribution": "{distribution}", "rules": [{{"alg": {algorithm}}}]}}"#)
         };
-        let rules = [one("single-node", 3), one("one-per-node", 4), one("any", 6)].join(",");
+        let rules =
+            [communicator_json("single-node", 3), communicator_json("one-per-node", 4), communicator_json("any", 6)]
+                .join(",");
         let text = format!("{{\"collectives\": {{\"allreduce\": [{rules}]}}}}");
         let rules = read(&text, "rules.json").unwrap();
-        let routine = Routine::of_name("allreduce").unwrap();
+        let routine = Routine::from_name("allreduce").unwrap();
         for (ranks, hosts, algorithm) in [(8, 1, 3), (8, 8, 4), (8, 2, 6), (1, 1, 3)] {
-            let found = rules.find(routine, super::super::Ranks { ranks, hosts }, 1024).unwrap();
-            assert_eq!(found.algorithm, algorithm, "{ranks} ranks on {hosts} hosts");
+            let rule = rules.find(routine, super::super::Ranks { ranks, hosts }, 1024).unwrap();
+            assert_eq!(rule.algorithm, algorithm, "{ranks} ranks on {hosts} hosts");
         }
         assert_eq!(read(&write(&rules), "again").unwrap(), rules);
     }

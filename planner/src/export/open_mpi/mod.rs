@@ -74,7 +74,7 @@ impl Distribution {
         }
     }
 
-    fn is_of(self, ranks: Ranks) -> bool {
+    fn matches(self, ranks: Ranks) -> bool {
         match self {
             Self::Any => true,
             Self::OnePerNode => ranks.hosts == ranks.ranks,
@@ -111,8 +111,11 @@ impl Rules {
     /// Returns the first rules that match a communicator; `None` if Open MPI decides by itself.
     #[must_use]
     pub fn communicator(&self, routine: Routine, ranks: Ranks) -> Option<&Communicator> {
-        let of = self.routines.iter().find(|(known, _)| *known == routine)?;
-        of.1.iter().find(|one| (one.min_ranks..=one.max_ranks).contains(&ranks.ranks) && one.distribution.is_of(ranks))
+        let entry = self.routines.iter().find(|(known, _)| *known == routine)?;
+        entry.1.iter().find(|communicator| {
+            (communicator.min_ranks..=communicator.max_ranks).contains(&ranks.ranks)
+                && communicator.distribution.matches(ranks)
+        })
     }
 
     /// Returns the rule for a call; `None` if Open MPI decides by itself.

@@ -2,27 +2,27 @@
 
 use fabricast_sim::schedule::Collective;
 
-use crate::library::mpi::Way;
+use crate::library::mpi::OpenMpiAlgorithm;
 
 /// MPI collective, by Open MPI's id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Routine(u32);
 
 /// Name; fabricast's collective, if it is one with equal blocks; and the algorithms, from number 1 on.
-type Facts = (&'static str, Option<Collective>, &'static [(&'static str, Option<Way>)]);
+type CollectiveInfo = (&'static str, Option<Collective>, &'static [(&'static str, Option<OpenMpiAlgorithm>)]);
 
 /// Collectives from id 0 on (COLLTYPE_T, `coll_base_functions.h`).
-const ROUTINES: [Facts; 22] = [
+const ROUTINES: [CollectiveInfo; 22] = [
     (
         "allgather",
         Some(Collective::AllGather),
         &[
-            ("linear", Some(Way::Linear)),
-            ("bruck", Some(Way::Bruck)),
-            ("recursive_doubling", Some(Way::RecursiveDoubling)),
-            ("ring", Some(Way::Ring)),
-            ("neighbor", Some(Way::NeighbourExchange)),
-            ("two_proc", Some(Way::TwoProcesses)),
+            ("linear", Some(OpenMpiAlgorithm::Linear)),
+            ("bruck", Some(OpenMpiAlgorithm::Bruck)),
+            ("recursive_doubling", Some(OpenMpiAlgorithm::RecursiveDoubling)),
+            ("ring", Some(OpenMpiAlgorithm::Ring)),
+            ("neighbor", Some(OpenMpiAlgorithm::NeighbourExchange)),
+            ("two_proc", Some(OpenMpiAlgorithm::TwoProcesses)),
         ],
     ),
     ("allgatherv", None, &[("default", None), ("bruck", None), ("ring", None), ("neighbor", None), ("two_proc", None)]),
@@ -31,25 +31,29 @@ const ROUTINES: [Facts; 22] = [
         Some(Collective::AllReduce),
         &[
             ("basic_linear", None),
-            ("nonoverlapping", Some(Way::ReduceThenBroadcast)),
-            ("recursive_doubling", Some(Way::RecursiveDoubling)),
-            ("ring", Some(Way::Ring)),
-            ("segmented_ring", Some(Way::SegmentedRing)),
-            ("rabenseifner", Some(Way::Rabenseifner)),
+            ("nonoverlapping", Some(OpenMpiAlgorithm::ReduceThenBroadcast)),
+            ("recursive_doubling", Some(OpenMpiAlgorithm::RecursiveDoubling)),
+            ("ring", Some(OpenMpiAlgorithm::Ring)),
+            ("segmented_ring", Some(OpenMpiAlgorithm::SegmentedRing)),
+            ("rabenseifner", Some(OpenMpiAlgorithm::Rabenseifner)),
         ],
     ),
     (
         "alltoall",
         Some(Collective::AllToAll),
         &[
-            ("linear", Some(Way::Linear)),
-            ("pairwise", Some(Way::Pairwise)),
-            ("modified_bruck", Some(Way::Bruck)),
-            ("linear_sync", Some(Way::LinearSync)),
-            ("two_proc", Some(Way::TwoProcesses)),
+            ("linear", Some(OpenMpiAlgorithm::Linear)),
+            ("pairwise", Some(OpenMpiAlgorithm::Pairwise)),
+            ("modified_bruck", Some(OpenMpiAlgorithm::Bruck)),
+            ("linear_sync", Some(OpenMpiAlgorithm::LinearSync)),
+            ("two_proc", Some(OpenMpiAlgorithm::TwoProcesses)),
         ],
     ),
-    ("alltoallv", None, &[("basic_linear", Some(Way::Linear)), ("pairwise", Some(Way::Pairwise))]),
+    (
+        "alltoallv",
+        None,
+        &[("basic_linear", Some(OpenMpiAlgorithm::Linear)), ("pairwise", Some(OpenMpiAlgorithm::Pairwise))],
+    ),
     ("alltoallw", None, &[]),
     (
         "barrier",
@@ -67,14 +71,14 @@ const ROUTINES: [Facts; 22] = [
         "bcast",
         Some(Collective::Broadcast),
         &[
-            ("basic_linear", Some(Way::Linear)),
-            ("chain", Some(Way::Chain)),
-            ("pipeline", Some(Way::Pipeline)),
-            ("split_binary_tree", Some(Way::SplitBinaryTree)),
-            ("binary_tree", Some(Way::BinaryTree)),
-            ("binomial", Some(Way::Binomial)),
-            ("knomial", Some(Way::Knomial)),
-            ("scatter_allgather", Some(Way::ScatterAllGather)),
+            ("basic_linear", Some(OpenMpiAlgorithm::Linear)),
+            ("chain", Some(OpenMpiAlgorithm::Chain)),
+            ("pipeline", Some(OpenMpiAlgorithm::Pipeline)),
+            ("split_binary_tree", Some(OpenMpiAlgorithm::SplitBinaryTree)),
+            ("binary_tree", Some(OpenMpiAlgorithm::BinaryTree)),
+            ("binomial", Some(OpenMpiAlgorithm::Binomial)),
+            ("knomial", Some(OpenMpiAlgorithm::Knomial)),
+            ("scatter_allgather", Some(OpenMpiAlgorithm::ScatterAllGather)),
             ("scatter_allgather_ring", None),
         ],
     ),
@@ -82,20 +86,24 @@ const ROUTINES: [Facts; 22] = [
     (
         "gather",
         Some(Collective::Gather),
-        &[("linear", Some(Way::Linear)), ("binomial", Some(Way::Binomial)), ("linear_sync", Some(Way::LinearSync))],
+        &[
+            ("linear", Some(OpenMpiAlgorithm::Linear)),
+            ("binomial", Some(OpenMpiAlgorithm::Binomial)),
+            ("linear_sync", Some(OpenMpiAlgorithm::LinearSync)),
+        ],
     ),
     ("gatherv", None, &[]),
     (
         "reduce",
         Some(Collective::Reduce),
         &[
-            ("linear", Some(Way::Linear)),
-            ("chain", Some(Way::Chain)),
-            ("pipeline", Some(Way::Pipeline)),
-            ("binary", Some(Way::BinaryTree)),
-            ("binomial", Some(Way::Binomial)),
-            ("in-order_binary", Some(Way::InOrderBinaryTree)),
-            ("rabenseifner", Some(Way::Rabenseifner)),
+            ("linear", Some(OpenMpiAlgorithm::Linear)),
+            ("chain", Some(OpenMpiAlgorithm::Chain)),
+            ("pipeline", Some(OpenMpiAlgorithm::Pipeline)),
+            ("binary", Some(OpenMpiAlgorithm::BinaryTree)),
+            ("binomial", Some(OpenMpiAlgorithm::Binomial)),
+            ("in-order_binary", Some(OpenMpiAlgorithm::InOrderBinaryTree)),
+            ("rabenseifner", Some(OpenMpiAlgorithm::Rabenseifner)),
         ],
     ),
     (
@@ -107,10 +115,10 @@ const ROUTINES: [Facts; 22] = [
         "reduce_scatter_block",
         Some(Collective::ReduceScatter),
         &[
-            ("basic_linear", Some(Way::ReduceThenScatter)),
-            ("recursive_doubling", Some(Way::RecursiveDoubling)),
-            ("recursive_halving", Some(Way::RecursiveHalving)),
-            ("butterfly", Some(Way::Butterfly)),
+            ("basic_linear", Some(OpenMpiAlgorithm::ReduceThenScatter)),
+            ("recursive_doubling", Some(OpenMpiAlgorithm::RecursiveDoubling)),
+            ("recursive_halving", Some(OpenMpiAlgorithm::RecursiveHalving)),
+            ("butterfly", Some(OpenMpiAlgorithm::Butterfly)),
         ],
     ),
     ("scan", None, &[("linear", None), ("recursive_doubling", None)]),
@@ -118,9 +126,9 @@ const ROUTINES: [Facts; 22] = [
         "scatter",
         Some(Collective::Scatter),
         &[
-            ("linear", Some(Way::Linear)),
-            ("binomial", Some(Way::Binomial)),
-            ("linear_nb", Some(Way::LinearNonblocking)),
+            ("linear", Some(OpenMpiAlgorithm::Linear)),
+            ("binomial", Some(OpenMpiAlgorithm::Binomial)),
+            ("linear_nb", Some(OpenMpiAlgorithm::LinearNonblocking)),
         ],
     ),
     ("scatterv", None, &[]),
@@ -139,20 +147,20 @@ impl Routine {
 
     /// Returns the collective with an id.
     #[must_use]
-    pub fn of_id(id: u64) -> Option<Self> {
+    pub fn from_id(id: u64) -> Option<Self> {
         u32::try_from(id).ok().filter(|&id| (id as usize) < ROUTINES.len()).map(Self)
     }
 
     /// Returns the collective with a name.
     #[must_use]
-    pub fn of_name(name: &str) -> Option<Self> {
-        Self::all().find(|one| one.name() == name)
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::all().find(|routine| routine.name() == name)
     }
 
     /// Returns the counterpart of a fabricast collective; `None` if there is none.
     #[must_use]
-    pub fn of(collective: Collective) -> Option<Self> {
-        Self::all().find(|one| one.collective() == Some(collective))
+    pub fn from_collective(collective: Collective) -> Option<Self> {
+        Self::all().find(|routine| routine.collective() == Some(collective))
     }
 
     /// The id.
@@ -161,25 +169,25 @@ impl Routine {
         self.0
     }
 
-    fn facts(self) -> &'static Facts {
+    fn info(self) -> &'static CollectiveInfo {
         ROUTINES.get(self.0 as usize).unwrap_or(&("", None, &[]))
     }
 
     /// The name: `reduce_scatter_block`.
     #[must_use]
     pub fn name(self) -> &'static str {
-        self.facts().0
+        self.info().0
     }
 
     /// The counterpart in fabricast, if there is one.
     #[must_use]
     pub fn collective(self) -> Option<Collective> {
-        self.facts().1
+        self.info().1
     }
 
     /// Iterates over the names of its algorithms, from number 1 on.
     pub fn algorithms(self) -> impl Iterator<Item = &'static str> {
-        self.facts().2.iter().map(|algorithm| algorithm.0)
+        self.info().2.iter().map(|algorithm| algorithm.0)
     }
 
     /// Returns the name of an algorithm: `ignore` for 0, `None` for an unknown number.
@@ -187,7 +195,7 @@ impl Routine {
     pub fn algorithm(self, number: u32) -> Option<&'static str> {
         match (number as usize).checked_sub(1) {
             None => Some("ignore"),
-            Some(place) => self.facts().2.get(place).map(|algorithm| algorithm.0),
+            Some(index) => self.info().2.get(index).map(|algorithm| algorithm.0),
         }
     }
 
@@ -203,17 +211,17 @@ impl Routine {
         if name == "ignore" {
             return Some(0);
         }
-        self.algorithms().position(|known| known == name).map(|place| place as u32 + 1)
+        self.algorithms().position(|known| known == name).map(|index| index as u32 + 1)
     }
 
     /// Returns the number of an algorithm of fabricast's Open MPI model.
     #[must_use]
-    pub fn number_of(self, way: Way) -> Option<u32> {
-        self.facts().2.iter().position(|known| known.1 == Some(way)).map(|place| place as u32 + 1)
+    pub fn algorithm_number(self, algorithm: OpenMpiAlgorithm) -> Option<u32> {
+        self.info().2.iter().position(|known| known.1 == Some(algorithm)).map(|index| index as u32 + 1)
     }
 
     /// Iterates over the algorithms of fabricast's Open MPI model, with their numbers.
-    pub fn ways(self) -> impl Iterator<Item = (u32, Way)> {
-        self.facts().2.iter().enumerate().filter_map(|(place, known)| Some((place as u32 + 1, known.1?)))
+    pub fn modelled_algorithms(self) -> impl Iterator<Item = (u32, OpenMpiAlgorithm)> {
+        self.info().2.iter().enumerate().filter_map(|(index, known)| Some((index as u32 + 1, known.1?)))
     }
 }

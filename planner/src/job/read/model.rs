@@ -4,7 +4,7 @@ use serde::Deserialize;
 use toml::Spanned;
 
 use super::super::{JobError, Latent, Model};
-use super::{Checked, JobText, MOST};
+use super::{JobText, MAX_COUNT, Validator};
 
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, expecting = "a table of keys")]
@@ -48,30 +48,31 @@ struct Heads {
 
 impl JobText {
     /// Converts and validates the model; `seq` is the default sequence length.
-    pub(super) fn model(&self, check: Checked<'_>, seq: Option<u64>) -> Result<Model, JobError> {
-        let model = self.of_model("model", &self.model, check)?;
+    pub(super) fn model(&self, check: Validator<'_>, seq: Option<u64>) -> Result<Model, JobError> {
+        let model = self.required_model_key("model", &self.model, check)?;
         let text = model.get_ref();
         let hidden = check.count("hidden", &text.hidden)?;
         let heads = check.count("heads", &text.heads)?;
-        let absent = |value: u64| Spanned::new(model.span(), value);
+        let default = |value: u64| Spanned::new(model.span(), value);
         let Heads { width, kv, latent } = match &text.latent {
-            Some(latent) => text.compressed(check, heads, latent.get_ref())?,
-            None => text.plain(check, hidden, heads, model)?,
+            Some(latent) => text.latent_heads(check, heads, latent.get_ref())?,
+            None => text.standard_heads(check, hidden, heads, model)?,
         };
-        let shared = text.shared_experts.as_ref().map_or(0, |shared| *shared.get_ref());
-        if shared > text.experts {
+        let shared_experts = text.shared_experts.as_ref().map_or(0, |count| *count.get_ref());
+        if shared_experts > text.experts {
             let bytes = text.shared_experts.as_ref().map_or(model.span(), Spanned::span);
-            let message = format!("shared_experts: {shared} beside {} experts; expected fewer", text.experts);
-            return Err(check.wrong(bytes, message));
+            let message = format!("shared_experts: {shared_experts} beside {} experts; expected fewer", text.experts);
+            return Err(check.error(bytes, message));
         }
-        let per_token = text.experts_per_token.as_ref().map_or(0, |each| *each.get_ref());
-        if (text.experts > 0) != (per_token > 0) || per_token > text.experts {
+        let experts_per_token = text.experts_per_token.as_ref().map_or(0, |count| *count.get_ref());
+        if (text.experts > 0) != (experts_per_token > 0) || experts_per_token > text.experts {
             let bytes = text.experts_per_token.as_ref().map_or(model.span(), Spanned::span);
-            let message = format!("experts_per_token: {per_token} of {} experts; expected 1 to experts", text.experts);
-            return Err(check.wrong(bytes, message));
+            let message =
+                format!("experts_per_token: {experts_per_token} of {} experts; expected 1 to experts", text.experts);
+            return Err(check.error(bytes, message));
         }
-        if text.experts > MOST {
-            return Err(check.wrong(model.span(), format!("experts: {} is more than {MOST}", text.experts)));
+        if text.experts > MAX_COUNT {
+            return Err(check.error(model.span(), format!("experts: {} is more than {MAX_COUNT}", text.experts)));
         }
         Ok(Model {
             layers: check.count("layers", &text.layers)?,
@@ -80,43 +81,49 @@ impl JobText {
             head: width,
             kv_heads: kv,
             latent,
-            ffn: check.count("ffn", text.ffn.as_ref().unwrap_or(&absent(4 * hidden)))?,
+            ffn: check.count("ffn", text.ffn.as_ref().unwrap_or(&default(4 * hidden)))?,
             ffn_matrices: if text.gated { 3 } else { 2 },
             biases: u64::from(text.biases.unwrap_or(!text.gated)),
             vocab: check.count("vocab", &text.vocab)?,
-            untied: u64::from(text.tied == Some(false)),
+            untied_embeddings: u64::from(text.tied == Some(false)),
             seq: match (&text.seq, seq) {
-                (Some(given), _) => check.count("seq", given)?,
+                (Some(seq), _) => check.count("seq", seq)?,
                 (None, Some(seq)) => seq,
-                (None, None) => return Err(check.wrong(model.span(), "model: missing field `seq`".to_owned())),
+                (None, None) => return Err(check.error(model.span(), "model: missing field `seq`".to_owned())),
             },
             experts: text.experts,
-            experts_per_token: per_token,
-            shared_experts: shared,
+            experts_per_token,
+            shared_experts,
         })
     }
 }
 
 impl ModelText {
-    fn plain(&self, check: Checked<'_>, hidden: u64, heads: u64, model: &Spanned<Self>) -> Result<Heads, JobError> {
-        let absent = |value: u64| Spanned::new(model.span(), value);
-        let kv = check.count("kv_heads", self.kv_heads.as_ref().unwrap_or(&absent(heads)))?;
+    fn standard_heads(
+        &self,
+        check: Validator<'_>,
+        hidden: u64,
+        heads: u64,
+        model: &Spanned<Self>,
+    ) -> Result<Heads, JobError> {
+        let default = |value: u64| Spanned::new(model.span(), value);
+        let kv = check.count("kv_heads", self.kv_heads.as_ref().unwrap_or(&default(heads)))?;
         if self.head_dim.is_none() && !hidden.is_multiple_of(heads) {
-            return Err(check.wrong(self.heads.span(), format!("heads: hidden {hidden} cannot be divided by {heads}")));
+            return Err(check.error(self.heads.span(), format!("heads: hidden {hidden} cannot be divided by {heads}")));
         }
         if !heads.is_multiple_of(kv) {
             let bytes = self.kv_heads.as_ref().map_or(model.span(), Spanned::span);
-            return Err(check.wrong(bytes, format!("kv_heads: heads {heads} cannot be divided by {kv}")));
+            return Err(check.error(bytes, format!("kv_heads: heads {heads} cannot be divided by {kv}")));
         }
-        let width = check.count("head_dim", self.head_dim.as_ref().unwrap_or(&absent(hidden / heads)))?;
+        let width = check.count("head_dim", self.head_dim.as_ref().unwrap_or(&default(hidden / heads)))?;
         Ok(Heads { width, kv, latent: None })
     }
 
-    fn compressed(&self, check: Checked<'_>, heads: u64, text: &LatentText) -> Result<Heads, JobError> {
-        for (name, said) in [("kv_heads", &self.kv_heads), ("head_dim", &self.head_dim)] {
-            if let Some(said) = said {
+    fn latent_heads(&self, check: Validator<'_>, heads: u64, text: &LatentText) -> Result<Heads, JobError> {
+        for (name, value) in [("kv_heads", &self.kv_heads), ("head_dim", &self.head_dim)] {
+            if let Some(value) = value {
                 let message = format!("{name}: not beside `latent`, which gives every head its own");
-                return Err(check.wrong(said.span(), message));
+                return Err(check.error(value.span(), message));
             }
         }
         let latent = Latent {
@@ -132,21 +139,24 @@ impl ModelText {
 
 /// Upper bound of all bytes and operations that are computed with 64-bit integers: activations of `tokens` tokens, each
 /// of which attends to `others` tokens, and weights of all layers.
-pub(super) fn largest(model: &Model, tokens: f64, others: u64, skew: f64) -> f64 {
-    let of = |count: u64| count.max(1) as f64;
-    let ffn = of(model.ffn) * of(model.ffns_per_token()) * skew;
+pub(super) fn overflow_bound(model: &Model, tokens: f64, others: u64, skew: f64) -> f64 {
+    let float = |count: u64| count.max(1) as f64;
+    let ffn = float(model.ffn) * float(model.ffns_per_token()) * skew;
     let attention = match model.latent {
-        None => of(model.query_width()),
+        None => float(model.query_width()),
         Some(latent) => {
-            of(model.attention_width()) + of(latent.short()) + of(model.heads) * of(latent.kept() + latent.kv)
+            float(model.attention_width())
+                + float(latent.latent_width())
+                + float(model.heads) * float(latent.cached_width() + latent.kv)
         }
     };
-    let width = of(model.hidden) + attention;
-    let wide = 8.0 * width + 4.0 * ffn + of(model.heads) * of(others) + of(model.vocab) + of(model.experts);
-    let ffns = of(model.experts + model.shared_experts);
+    let width = float(model.hidden) + attention;
+    let token_elements =
+        8.0 * width + 4.0 * ffn + float(model.heads) * float(others) + float(model.vocab) + float(model.experts);
+    let ffns = float(model.experts + model.shared_experts);
     // Latent vectors are multiplied by matrices of their own width, not of the hidden size.
-    let meets = of(model.hidden).max(model.latent.map_or(1.0, |_| attention));
-    let layer = 4.0 * meets * width + 3.0 * ffns * of(model.hidden) * of(model.ffn + 1);
-    let weights = of(model.layers) * layer + of(model.hidden) * of(2 * model.vocab + model.seq);
-    64.0 * (tokens * wide * of(model.layers)).max(weights)
+    let input_width = float(model.hidden).max(model.latent.map_or(1.0, |_| attention));
+    let layer = 4.0 * input_width * width + 3.0 * ffns * float(model.hidden) * float(model.ffn + 1);
+    let weights = float(model.layers) * layer + float(model.hidden) * float(2 * model.vocab + model.seq);
+    64.0 * (tokens * token_elements * float(model.layers)).max(weights)
 }

@@ -7,15 +7,15 @@ use serde::Deserialize;
 use serde::de::{SeqAccess, Visitor};
 use toml::Spanned;
 
-use super::super::placement::{Placement, numbers};
+use super::super::placement::{Placement, parse_ranges};
 use super::super::{JobError, Parallel};
-use super::{Checked, JobText};
+use super::{JobText, Validator};
 
 /// Placement as written in the job file.
 #[derive(Clone, Debug)]
 pub(super) enum PlacementText {
     /// `"block"`, `"cyclic"`, `"0-7,16-23"`.
-    Words(String),
+    Text(String),
     /// `[0, 4, 1, 5]`.
     List(Vec<Spanned<u32>>),
 }
@@ -34,13 +34,13 @@ impl<'de> Deserialize<'de> for PlacementText {
             }
 
             fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<PlacementText, E> {
-                Ok(PlacementText::Words(text.to_owned()))
+                Ok(PlacementText::Text(text.to_owned()))
             }
 
-            fn visit_seq<A: SeqAccess<'de>>(self, mut all: A) -> Result<PlacementText, A::Error> {
+            fn visit_seq<A: SeqAccess<'de>>(self, mut sequence: A) -> Result<PlacementText, A::Error> {
                 let mut list = Vec::new();
-                while let Some(one) = all.next_element()? {
-                    list.push(one);
+                while let Some(gpu) = sequence.next_element()? {
+                    list.push(gpu);
                 }
                 Ok(PlacementText::List(list))
             }
@@ -51,52 +51,57 @@ impl<'de> Deserialize<'de> for PlacementText {
 
 impl JobText {
     /// Returns the span of the GPU with the largest number.
-    pub(super) fn farthest(&self) -> Option<Range<usize>> {
+    pub(super) fn largest_gpu_span(&self) -> Option<Range<usize>> {
         let placement = self.placement.as_ref()?;
-        let of_list = match placement.get_ref() {
-            PlacementText::Words(_) => None,
+        let largest = match placement.get_ref() {
+            PlacementText::Text(_) => None,
             PlacementText::List(list) => list.iter().max_by_key(|gpu| *gpu.get_ref()).map(Spanned::span),
         };
-        Some(of_list.unwrap_or(placement.span()))
+        Some(largest.unwrap_or(placement.span()))
     }
 
-    pub(super) fn placement(&self, check: Checked<'_>) -> Result<Placement, JobError> {
+    pub(super) fn placement(&self, check: Validator<'_>) -> Result<Placement, JobError> {
         let Some(placement) = &self.placement else { return Ok(Placement::Block) };
-        let wrong = |message: String| check.wrong(placement.span(), format!("placement: {message}"));
+        let wrong = |message: String| check.error(placement.span(), format!("placement: {message}"));
         let gpus = match placement.get_ref() {
-            PlacementText::Words(words) => match words.as_str() {
+            PlacementText::Text(text) => match text.as_str() {
                 "block" => return Ok(Placement::Block),
                 "cyclic" => return Ok(Placement::Cyclic),
                 ranges if ranges.trim_start().starts_with(|first: char| first.is_ascii_digit()) => {
-                    numbers(ranges, "GPU").map_err(wrong)?
+                    parse_ranges(ranges, "GPU").map_err(wrong)?
                 }
-                other => return Err(wrong(format!("`{other}` is not known; expected {EXPECTED}"))),
+                unknown => return Err(wrong(format!("`{unknown}` is not known; expected {EXPECTED}"))),
             },
             PlacementText::List(list) => list.iter().map(|gpu| *gpu.get_ref()).collect(),
         };
         if gpus.is_empty() {
             return Err(wrong(format!("no GPU; expected {EXPECTED}")));
         }
-        Placement::listed(gpus).map_err(|twice| {
+        Placement::from_list(gpus).map_err(|duplicate| {
             let second = match placement.get_ref() {
-                PlacementText::List(list) => list.get(twice.ranks[1]).map(Spanned::span),
-                PlacementText::Words(_) => None,
+                PlacementText::List(list) => list.get(duplicate.ranks[1]).map(Spanned::span),
+                PlacementText::Text(_) => None,
             };
-            check.wrong(second.unwrap_or(placement.span()), twice.to_string())
+            check.error(second.unwrap_or(placement.span()), duplicate.to_string())
         })
     }
 
     /// Rejects degrees that cannot fill the listed ranks, as far as this is known without a fabric.
-    pub(super) fn fills(&self, check: Checked<'_>, parallel: &Parallel, placement: &Placement) -> Result<(), JobError> {
+    pub(super) fn check_degrees(
+        &self,
+        check: Validator<'_>,
+        parallel: &Parallel,
+        placement: &Placement,
+    ) -> Result<(), JobError> {
         let (Some(text), Placement::Listed(gpus), Parallel::Given { degrees, data }) =
             (&self.placement, placement, parallel)
         else {
             return Ok(());
         };
-        let (each, listed) = (degrees.ranks(), gpus.len() as u64);
+        let (ranks, listed) = (degrees.ranks(), gpus.len() as u64);
         let fits = match data {
-            Some(data) => each * u64::from(*data) == listed,
-            None => listed.is_multiple_of(each),
+            Some(data) => ranks * u64::from(*data) == listed,
+            None => listed.is_multiple_of(ranks),
         };
         if fits {
             return Ok(());
@@ -106,10 +111,10 @@ impl JobText {
                 let degrees = super::super::Degrees { data: *data, ..*degrees };
                 format!("placement: {listed} ranks, and {degrees} is {}", degrees.ranks())
             }
-            None => format!("placement: {listed} ranks, and {degrees} of parallel divides only multiples of {each}"),
+            None => format!("placement: {listed} ranks, and {degrees} of parallel divides only multiples of {ranks}"),
         };
         let help = Some("name a GPU for each rank, or degrees that multiply to the GPUs named".to_owned());
-        Err(JobError { help, ..check.wrong(text.span(), message) })
+        Err(JobError { help, ..check.error(text.span(), message) })
     }
 }
 
@@ -146,12 +151,12 @@ mod tests {
         else {
             panic!()
         };
-        assert_eq!(job.places.farthest.to_string(), "job.toml:1:17");
+        assert_eq!(job.spans.largest_gpu.to_string(), "job.toml:1:17");
     }
 
     #[test]
     fn invalid_placements_are_rejected_with_location() {
-        for (line, place, expected) in [
+        for (line, location, expected) in [
             ("placement = \"blocks\"", "job.toml:1:13", "`blocks` is not known; expected \"block\""),
             ("placement = \"\"", "job.toml:1:13", "is not known"),
             ("placement = []", "job.toml:1:13", "no GPU"),
@@ -170,7 +175,7 @@ mod tests {
             ("placement = \"0-7\"\nparallel = { tp = 3 }", "job.toml:1:13", "divides only multiples of 3"),
         ] {
             let error = placement(&trained(&format!("{line}\n"))).unwrap_err();
-            assert!(error.starts_with(&format!("{place}: ")) && error.contains(expected), "{line}: {error}");
+            assert!(error.starts_with(&format!("{location}: ")) && error.contains(expected), "{line}: {error}");
         }
     }
 }

@@ -7,53 +7,53 @@ use serde::Deserialize;
 use serde::de::Visitor;
 use toml::Spanned;
 
-use super::super::{Arrivals, JobError, Limits, Places, Serving};
-use super::{Checked, JobText, MOST_COUNTED, Own, ParallelText, largest, own};
+use super::super::{Arrivals, JobError, JobSpans, Limits, Serving};
+use super::{JobText, KindKey, MAX_TOTAL, ParallelText, Validator, kind_key, overflow_bound};
 
 /// Limit on replicas with a batch: more than any machine has.
-const MOST_REPLICAS: u64 = 1 << 20;
+const MAX_REPLICAS: u64 = 1 << 20;
 
 /// Limit on replicas whose concurrency is derived from memory.
-const MOST_FILLED: u64 = 1 << 14;
+const MAX_AUTO_REPLICAS: u64 = 1 << 14;
 
 /// Range of SLO limits in seconds.
 const LIMITS: (f64, f64) = (1e-6, 1e6);
 
 impl JobText {
     /// Returns the keys that only inference jobs have.
-    pub(super) fn keys_of_inference(&self) -> Vec<Own> {
+    pub(super) fn inference_keys(&self) -> Vec<KindKey> {
         vec![
-            own("prompt_tokens", &self.prompt_tokens),
-            own("output_tokens", &self.output_tokens),
-            own("concurrency", &self.concurrency),
-            own("requests", &self.requests),
-            own("max_num_seqs", &self.max_num_seqs),
-            own("max_batched_tokens", &self.max_batched_tokens),
-            own("prefix_hit", &self.prefix_hit),
-            own("kv_precision", &self.kv_precision),
-            own("kv_tier", &self.kv_tier),
-            own("kv_bytes_per_token", &self.kv_bytes_per_token),
-            own("redundant_experts", &self.redundant_experts),
-            own("gpu_memory_utilization", &self.gpu_memory_utilization),
-            own("ttft_s", &self.ttft_s),
-            own("tpot_s", &self.tpot_s),
+            kind_key("prompt_tokens", &self.prompt_tokens),
+            kind_key("output_tokens", &self.output_tokens),
+            kind_key("concurrency", &self.concurrency),
+            kind_key("requests", &self.requests),
+            kind_key("max_num_seqs", &self.max_num_seqs),
+            kind_key("max_batched_tokens", &self.max_batched_tokens),
+            kind_key("prefix_hit", &self.prefix_hit),
+            kind_key("kv_precision", &self.kv_precision),
+            kind_key("kv_tier", &self.kv_tier),
+            kind_key("kv_bytes_per_token", &self.kv_bytes_per_token),
+            kind_key("redundant_experts", &self.redundant_experts),
+            kind_key("gpu_memory_utilization", &self.gpu_memory_utilization),
+            kind_key("ttft_s", &self.ttft_s),
+            kind_key("tpot_s", &self.tpot_s),
         ]
     }
 
-    pub(super) fn serving(&self, check: Checked<'_>, places: Places) -> Result<Serving, JobError> {
+    pub(super) fn serving(&self, check: Validator<'_>, spans: JobSpans) -> Result<Serving, JobError> {
         if let Some(ParallelText::Given(degrees)) = self.parallel.as_ref().map(Spanned::get_ref) {
             let keys = [
-                own("cp", &degrees.cp),
-                own("etp", &degrees.etp),
-                own("interleave", &degrees.interleave),
-                own("ends_as_layers", &degrees.ends_as_layers),
+                kind_key("cp", &degrees.cp),
+                kind_key("etp", &degrees.etp),
+                kind_key("interleave", &degrees.interleave),
+                kind_key("ends_as_layers", &degrees.ends_as_layers),
             ];
-            check.refuse("inference", "training", &keys)?;
+            check.reject_keys("inference", "training", &keys)?;
         }
-        let needed = |name: &str, value| check.count(name, check.needed(name, value, &places.job)?);
-        let prompt_tokens = needed("prompt_tokens", &self.prompt_tokens)?;
-        let output_tokens = needed("output_tokens", &self.output_tokens)?;
-        let arrivals = self.arrivals(check, &places)?;
+        let required_count = |name: &str, value| check.count(name, check.required(name, value, &spans.job)?);
+        let prompt_tokens = required_count("prompt_tokens", &self.prompt_tokens)?;
+        let output_tokens = required_count("output_tokens", &self.output_tokens)?;
+        let arrivals = self.arrivals(check, &spans)?;
         let model = self.model(check, Some(prompt_tokens + output_tokens))?;
         if prompt_tokens + output_tokens > model.seq {
             let bytes = self.prompt_tokens.as_ref().map_or(0..0, Spanned::span);
@@ -61,21 +61,21 @@ impl JobText {
                 "prompt_tokens: {prompt_tokens} and output_tokens {output_tokens} are more than seq {} of the model",
                 model.seq
             );
-            return Err(check.wrong(bytes, message));
+            return Err(check.error(bytes, message));
         }
-        let redundant_experts = self.redundant_experts.as_ref().map_or(0, |more| *more.get_ref());
+        let redundant_experts = self.redundant_experts.as_ref().map_or(0, |count| *count.get_ref());
         if redundant_experts > model.experts {
             let bytes = self.redundant_experts.as_ref().map_or(0..0, Spanned::span);
             let message = format!("redundant_experts: {redundant_experts} is more than {} experts", model.experts);
-            return Err(check.wrong(bytes, message));
+            return Err(check.error(bytes, message));
         }
         let limit = |name: &str, value: &Option<Spanned<f64>>| {
-            let seconds = check.within(name, value, LIMITS, 0.0)?;
+            let seconds = check.number_in_range(name, value, LIMITS, 0.0)?;
             Ok::<_, JobError>((seconds > 0.0).then(|| Picos((seconds * 1e12).round() as u64)))
         };
         let parallel = self.parallel(check)?;
         let placement = self.placement(check)?;
-        self.fills(check, &parallel, &placement)?;
+        self.check_degrees(check, &parallel, &placement)?;
         let job = Serving {
             name: self.name.get_ref().clone(),
             precision: self.precision(),
@@ -86,15 +86,15 @@ impl JobText {
                 None => Serving::MAX_BATCHED_TOKENS,
                 Some(tokens) => check.count("max_batched_tokens", tokens)?,
             },
-            prefix_hit: check.within("prefix_hit", &self.prefix_hit, (0.0, 1.0), 0.0)?,
-            kv_precision: self.kv_precision.as_ref().map(|kept| *kept.get_ref()).unwrap_or_default(),
+            prefix_hit: check.number_in_range("prefix_hit", &self.prefix_hit, (0.0, 1.0), 0.0)?,
+            kv_precision: self.kv_precision.as_ref().map(|precision| *precision.get_ref()).unwrap_or_default(),
             kv_tier: self.kv_tier.as_ref().map(|tier| *tier.get_ref()).unwrap_or_default(),
             kv_bytes_per_token: match &self.kv_bytes_per_token {
                 None => None,
                 Some(bytes) => Some(check.count("kv_bytes_per_token", bytes)?),
             },
             redundant_experts,
-            memory_share: check.within(
+            memory_share: check.number_in_range(
                 "gpu_memory_utilization",
                 &self.gpu_memory_utilization,
                 (0.01, 1.0),
@@ -103,56 +103,56 @@ impl JobText {
             parallel,
             placement,
             collectives: self.collectives,
-            skew: check.within("expert_skew", &self.expert_skew, (1.0, 1000.0), 1.0)?,
+            skew: check.number_in_range("expert_skew", &self.expert_skew, (1.0, 1000.0), 1.0)?,
             limits: Limits { ttft: limit("ttft_s", &self.ttft_s)?, tpot: limit("tpot_s", &self.tpot_s)? },
-            weight: check.within("weight", &self.weight, (1e-9, 1e9), 1.0)?,
+            weight: check.number_in_range("weight", &self.weight, (1e-9, 1e9), 1.0)?,
             model,
-            places,
+            spans,
         };
-        let most = match arrivals {
-            Arrivals::OneByOne { concurrency } => concurrency,
+        let max_requests = match arrivals {
+            Arrivals::FixedConcurrency { concurrency } => concurrency,
             // With a very large number of replicas, each would have memory for them.
-            Arrivals::AsMany { at_once } => at_once.saturating_mul(MOST_FILLED),
-            Arrivals::Together { requests, at_once } => requests.min(at_once.saturating_mul(MOST_REPLICAS)),
+            Arrivals::AutoConcurrency { max_num_seqs } => max_num_seqs.saturating_mul(MAX_AUTO_REPLICAS),
+            Arrivals::Batch { requests, max_num_seqs } => requests.min(max_num_seqs.saturating_mul(MAX_REPLICAS)),
         };
-        let tokens = job.max_batched_tokens.max(most) as f64;
-        let kept = most as f64 * job.tokens() as f64 * job.kv_bytes() as f64;
-        if largest(&job.model, tokens, job.tokens(), job.skew).max(kept) > MOST_COUNTED {
+        let tokens = job.max_batched_tokens.max(max_requests) as f64;
+        let kv_bytes = max_requests as f64 * job.tokens() as f64 * job.kv_bytes() as f64;
+        if overflow_bound(&job.model, tokens, job.tokens(), job.skew).max(kv_bytes) > MAX_TOTAL {
             let message =
                 "a model, max_batched_tokens and requests in flight too large to count: expected fewer or smaller";
-            return Err(JobError::at(&job.places.model, message));
+            return Err(JobError::at(&job.spans.model, message));
         }
         Ok(job)
     }
 
-    fn arrivals(&self, check: Checked<'_>, places: &Places) -> Result<Arrivals, JobError> {
-        let at_once = match &self.max_num_seqs {
+    fn arrivals(&self, check: Validator<'_>, spans: &JobSpans) -> Result<Arrivals, JobError> {
+        let max_num_seqs = match &self.max_num_seqs {
             None => Serving::MAX_NUM_SEQS,
             Some(limit) => check.count("max_num_seqs", limit)?,
         };
         match (&self.concurrency, &self.requests) {
-            (None, None) => Err(JobError::at(&places.job, "missing field `concurrency`, or `requests` of a batch")),
+            (None, None) => Err(JobError::at(&spans.job, "missing field `concurrency`, or `requests` of a batch")),
             (Some(concurrency), Some(_)) => {
                 let message = "concurrency: there are `requests` of a batch, too: expected one of them";
-                Err(check.wrong(concurrency.span(), message.to_owned()))
+                Err(check.error(concurrency.span(), message.to_owned()))
             }
             (Some(concurrency), None) => match (*concurrency.get_ref(), &self.max_num_seqs) {
-                (ConcurrencyText::Auto, _) => Ok(Arrivals::AsMany { at_once }),
+                (ConcurrencyText::Auto, _) => Ok(Arrivals::AutoConcurrency { max_num_seqs }),
                 (ConcurrencyText::Given(_), Some(limit)) => {
                     let message = "max_num_seqs: is of a batch of `requests`, or of concurrency = \"auto\": expected one of these, or leave it out";
-                    Err(check.wrong(limit.span(), message.to_owned()))
+                    Err(check.error(limit.span(), message.to_owned()))
                 }
-                (ConcurrencyText::Given(given), None) => {
-                    let given = Spanned::new(concurrency.span(), given);
-                    Ok(Arrivals::OneByOne { concurrency: check.count("concurrency", &given)? })
+                (ConcurrencyText::Given(count), None) => {
+                    let count = Spanned::new(concurrency.span(), count);
+                    Ok(Arrivals::FixedConcurrency { concurrency: check.count("concurrency", &count)? })
                 }
             },
             (None, Some(requests)) => {
                 if let Some(limit) = &self.ttft_s {
                     let message = "ttft_s: requests of a batch wait for their turn: leave it out, or give `concurrency` in place of `requests`";
-                    return Err(check.wrong(limit.span(), message.to_owned()));
+                    return Err(check.error(limit.span(), message.to_owned()));
                 }
-                Ok(Arrivals::Together { requests: check.count("requests", requests)?, at_once })
+                Ok(Arrivals::Batch { requests: check.count("requests", requests)?, max_num_seqs })
             }
         }
     }
@@ -185,8 +185,8 @@ impl<'de> Deserialize<'de> for ConcurrencyText {
             }
 
             fn visit_i64<E: serde::de::Error>(self, number: i64) -> Result<ConcurrencyText, E> {
-                let given = u64::try_from(number);
-                given
+                let count = u64::try_from(number);
+                count
                     .map(ConcurrencyText::Given)
                     .map_err(|_| E::invalid_value(serde::de::Unexpected::Signed(number), &self))
             }
@@ -247,7 +247,7 @@ pub(crate) mod tests {
         assert_eq!((job.limits.ttft, job.limits.tpot), (Some(Picos(2_000_000_000_000)), Some(Picos(50_000_000_000))));
         assert_eq!((job.model.query_width(), job.model.key_width(), job.model.ffns_per_token()), (128, 32, 3));
         assert_eq!((job.new_tokens(), job.tokens(), job.model.seq), (1500, 2500, 9000));
-        assert!(Layout::given_to_serve(&job, 24).unwrap().is_some());
+        assert!(Layout::specified_by_serving(&job, 24).unwrap().is_some());
         // Defaults.
         let job = served("");
         assert_eq!((job.max_batched_tokens, job.memory_share, job.model.seq), (8192, 0.9, 2500));
@@ -258,15 +258,15 @@ pub(crate) mod tests {
 
     #[test]
     fn batch_keys_are_read() {
-        assert_eq!(served("").arrivals, Arrivals::OneByOne { concurrency: 32 });
-        assert_eq!(served("requests = 3000\n").arrivals, Arrivals::Together { requests: 3000, at_once: 1024 });
-        let few = served("requests = 3000\nmax_num_seqs = 64\n");
-        assert_eq!(few.arrivals, Arrivals::Together { requests: 3000, at_once: 64 });
+        assert_eq!(served("").arrivals, Arrivals::FixedConcurrency { concurrency: 32 });
+        assert_eq!(served("requests = 3000\n").arrivals, Arrivals::Batch { requests: 3000, max_num_seqs: 1024 });
+        let limited = served("requests = 3000\nmax_num_seqs = 64\n");
+        assert_eq!(limited.arrivals, Arrivals::Batch { requests: 3000, max_num_seqs: 64 });
     }
 
     #[test]
     fn invalid_inference_jobs_are_rejected_with_location() {
-        for (line, place, expected) in [
+        for (line, location, expected) in [
             (
                 "global_batch = 8",
                 "job.toml:2:16",
@@ -300,12 +300,12 @@ pub(crate) mod tests {
             ),
         ] {
             let error = read_job(&text(&format!("{line}\n")), "job.toml").unwrap_err().to_string();
-            assert!(error.starts_with(&format!("{place}: ")) && error.contains(expected), "{line}: {error}");
+            assert!(error.starts_with(&format!("{location}: ")) && error.contains(expected), "{line}: {error}");
         }
         for key in ["prompt_tokens", "output_tokens", "concurrency"] {
-            let without: Vec<String> =
+            let remaining: Vec<String> =
                 text("").lines().filter(|line| !line.starts_with(key)).map(String::from).collect();
-            let error = read_job(&without.join("\n"), "job.toml").unwrap_err().to_string();
+            let error = read_job(&remaining.join("\n"), "job.toml").unwrap_err().to_string();
             assert!(error.contains(&format!("missing field `{key}`")), "{error}");
         }
     }
@@ -322,11 +322,11 @@ pub(crate) mod tests {
         ] {
             let model = if lines.contains("ep") { mixture } else { "" };
             let job = served(&format!("{lines}\n{model}"));
-            let error = Layout::given_to_serve(&job, ranks).unwrap_err();
-            assert!(error.to_string().contains(expected) && error.place.line > 0, "{lines}: {error}");
+            let error = Layout::specified_by_serving(&job, ranks).unwrap_err();
+            assert!(error.to_string().contains(expected) && error.location.line > 0, "{lines}: {error}");
         }
-        let more = served(&format!("{mixture}redundant_experts = 32\nparallel = {{ ep = 72 }}\n"));
-        let layout = Layout::given_to_serve(&more, 72).unwrap().unwrap();
+        let redundant = served(&format!("{mixture}redundant_experts = 32\nparallel = {{ ep = 72 }}\n"));
+        let layout = Layout::specified_by_serving(&redundant, 72).unwrap().unwrap();
         assert_eq!((layout.degrees.data, layout.degrees.expert), (72, 72));
     }
 }

@@ -2,50 +2,55 @@
 
 use toml::Spanned;
 
-use super::super::{JobError, Places, Traced};
-use super::{Beside, Checked, JobText, Own, own};
+use super::super::{JobError, JobSpans, TraceJob};
+use super::{FileResolver, JobText, KindKey, Validator, kind_key};
 use crate::trace;
 
 impl JobText {
     /// Returns the keys that only trace jobs have.
-    pub(super) fn keys_of_traces(&self) -> Vec<Own> {
-        vec![own("file", &self.file), own("ranks", &self.ranks)]
+    pub(super) fn trace_keys(&self) -> Vec<KindKey> {
+        vec![kind_key("file", &self.file), kind_key("ranks", &self.ranks)]
     }
 
     /// Returns the keys that only jobs with a model have.
-    pub(super) fn keys_of_models(&self) -> Vec<Own> {
+    pub(super) fn model_keys(&self) -> Vec<KindKey> {
         vec![
-            own("model", &self.model),
-            own("precision", &self.precision),
-            own("parallel", &self.parallel),
-            own("placement", &self.placement),
-            own("expert_skew", &self.expert_skew),
+            kind_key("model", &self.model),
+            kind_key("precision", &self.precision),
+            kind_key("parallel", &self.parallel),
+            kind_key("placement", &self.placement),
+            kind_key("expert_skew", &self.expert_skew),
         ]
     }
 
-    pub(super) fn traced(&self, check: Checked<'_>, places: Places, beside: Beside<'_>) -> Result<Traced, JobError> {
-        let file = check.needed("file", &self.file, &places.job)?;
+    pub(super) fn trace(
+        &self,
+        check: Validator<'_>,
+        spans: JobSpans,
+        files: FileResolver<'_>,
+    ) -> Result<TraceJob, JobError> {
+        let file = check.required("file", &self.file, &spans.job)?;
         let ranks = self.ranks.as_ref().map(|ranks| check.count("ranks", ranks)).transpose()?;
-        let refused = |why: String| check.wrong(file.span(), format!("file: {why}"));
-        let found = (beside.traces)(file.get_ref()).map_err(refused)?;
-        let trace = trace::read(&found, ranks.map(|ranks| ranks as u32))?;
-        Ok(Traced {
+        let file_error = |reason: String| check.error(file.span(), format!("file: {reason}"));
+        let contents = (files.traces)(file.get_ref()).map_err(file_error)?;
+        let trace = trace::read(&contents, ranks.map(|ranks| ranks as u32))?;
+        Ok(TraceJob {
             name: self.name.get_ref().clone(),
             file: file.get_ref().clone(),
             trace: trace.into(),
             collectives: self.collectives,
-            weight: check.within("weight", &self.weight, (1e-9, 1e9), 1.0)?,
-            places,
+            weight: check.number_in_range("weight", &self.weight, (1e-9, 1e9), 1.0)?,
+            spans,
         })
     }
 
     /// Returns a required key of jobs with a model.
-    pub(super) fn of_model<'v, T>(
+    pub(super) fn required_model_key<'v, T>(
         &self,
         name: &str,
         value: &'v Option<Spanned<T>>,
-        check: Checked<'_>,
+        check: Validator<'_>,
     ) -> Result<&'v Spanned<T>, JobError> {
-        check.needed(name, value, &check.origin.place(self.name.span()))
+        check.required(name, value, &check.origin.locate(self.name.span()))
     }
 }

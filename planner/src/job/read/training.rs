@@ -7,9 +7,9 @@ use serde::de::{Unexpected, Visitor};
 use toml::Spanned;
 
 use super::super::{
-    Attention, Dropout, FlashKernel, JobError, Overlap, Places, Precision, Processes, Reshard, Tier, Training, Zero,
+    Attention, Dropout, FlashKernel, JobError, JobSpans, Overlap, Precision, Processes, Reshard, Tier, Training, Zero,
 };
-use super::{Checked, JobText, MOST_COUNTED, Own, largest, own};
+use super::{JobText, KindKey, MAX_TOTAL, Validator, kind_key, overflow_bound};
 
 /// Attention kernel as written in the job file.
 #[derive(Clone, Copy, Debug)]
@@ -43,55 +43,55 @@ impl<'de> Deserialize<'de> for FlashText {
 
 impl JobText {
     /// Returns the keys that only training jobs have.
-    pub(super) fn keys_of_training(&self) -> Vec<Own> {
+    pub(super) fn training_keys(&self) -> Vec<KindKey> {
         vec![
-            own("global_batch", &self.global_batch),
-            own("micro_batch", &self.micro_batch),
-            own("zero", &self.zero),
-            own("shard", &self.shard),
-            own("optimizer_tier", &self.optimizer_tier),
-            own("reshard_after_forward", &self.reshard_after_forward),
-            own("accumulate", &self.accumulate),
-            own("bucket_mb", &self.bucket_mb),
-            own("gradient_bits", &self.gradient_bits),
-            own("recompute", &self.recompute),
-            own("recompute_layers", &self.recompute_layers),
-            own("flash_attention", &self.flash_attention),
-            own("kernels", &self.kernels),
-            own("dropout", &self.dropout),
-            own("overlap", &self.overlap),
-            own("tensor_overlap", &self.tensor_overlap),
-            own("train_tokens", &self.train_tokens),
-            own("processes", &self.processes),
+            kind_key("global_batch", &self.global_batch),
+            kind_key("micro_batch", &self.micro_batch),
+            kind_key("zero", &self.zero),
+            kind_key("shard", &self.shard),
+            kind_key("optimizer_tier", &self.optimizer_tier),
+            kind_key("reshard_after_forward", &self.reshard_after_forward),
+            kind_key("accumulate", &self.accumulate),
+            kind_key("bucket_mb", &self.bucket_mb),
+            kind_key("gradient_bits", &self.gradient_bits),
+            kind_key("recompute", &self.recompute),
+            kind_key("recompute_layers", &self.recompute_layers),
+            kind_key("flash_attention", &self.flash_attention),
+            kind_key("kernels", &self.kernels),
+            kind_key("dropout", &self.dropout),
+            kind_key("overlap", &self.overlap),
+            kind_key("tensor_overlap", &self.tensor_overlap),
+            kind_key("train_tokens", &self.train_tokens),
+            kind_key("processes", &self.processes),
         ]
     }
 
-    pub(super) fn training(&self, check: Checked<'_>, places: Places) -> Result<Training, JobError> {
-        let global_batch = check.needed("global_batch", &self.global_batch, &places.job)?;
+    pub(super) fn training(&self, check: Validator<'_>, spans: JobSpans) -> Result<Training, JobError> {
+        let global_batch = check.required("global_batch", &self.global_batch, &spans.job)?;
         let model = self.model(check, None)?;
         let zero = self.zero(check)?;
         let parallel = self.parallel(check)?;
         let placement = self.placement(check)?;
-        self.fills(check, &parallel, &placement)?;
+        self.check_degrees(check, &parallel, &placement)?;
         self.sharding(check, zero)?;
         let precision = self.precision();
-        if let (Precision::Nvfp4, Some(said)) = (precision, &self.precision) {
+        if let (Precision::Nvfp4, Some(value)) = (precision, &self.precision) {
             let expected = "training keeps to bf16, fp16, fp8 or fp32 here: nvfp4 is for inference";
-            return Err(check.wrong(said.span(), format!("precision: {expected}")));
+            return Err(check.error(value.span(), format!("precision: {expected}")));
         }
         let gradient_bits = match &self.gradient_bits {
             None => 8 * precision.bytes() as u32,
             Some(bits) if (1..=32).contains(bits.get_ref()) => *bits.get_ref(),
             Some(bits) => {
-                return Err(check.wrong(bits.span(), format!("gradient_bits: {} is not from 1 to 32", bits.get_ref())));
+                return Err(check.error(bits.span(), format!("gradient_bits: {} is not from 1 to 32", bits.get_ref())));
             }
         };
-        let tokens = check.within("train_tokens", &self.train_tokens, (1.0, 1e18), 0.0)?;
-        let overlap = |said: &Option<Spanned<bool>>, unsaid| match said.as_ref().map_or(unsaid, |said| *said.get_ref())
-        {
-            true => Overlap::On,
-            false => Overlap::Off,
-        };
+        let tokens = check.number_in_range("train_tokens", &self.train_tokens, (1.0, 1e18), 0.0)?;
+        let overlap =
+            |value: &Option<Spanned<bool>>, default| match value.as_ref().map_or(default, |value| *value.get_ref()) {
+                true => Overlap::On,
+                false => Overlap::Off,
+            };
         let job = Training {
             name: self.name.get_ref().clone(),
             precision,
@@ -105,7 +105,7 @@ impl JobText {
                 true => Reshard::AfterForward,
                 false => Reshard::AfterBackward,
             }),
-            accumulate: self.accumulate.as_ref().map(|how| *how.get_ref()),
+            accumulate: self.accumulate.as_ref().map(|accumulate| *accumulate.get_ref()),
             bucket_mb: self
                 .bucket_mb
                 .as_ref()
@@ -116,7 +116,7 @@ impl JobText {
             recompute: self.recompute.as_ref().map(|recompute| *recompute.get_ref()).unwrap_or_default(),
             recompute_layers: self.recompute_layers(check, model.layers)?,
             attention: self.flash_attention.as_ref().map(|flash| flash.get_ref().0).unwrap_or_default(),
-            dropout: match self.dropout.as_ref().map_or(model.ffn_matrices == 2, |said| *said.get_ref()) {
+            dropout: match self.dropout.as_ref().map_or(model.ffn_matrices == 2, |value| *value.get_ref()) {
                 true => Dropout::On,
                 false => Dropout::Off,
             },
@@ -126,66 +126,66 @@ impl JobText {
             placement,
             collectives: self.collectives,
             processes: self.processes(check, zero)?,
-            skew: check.within("expert_skew", &self.expert_skew, (1.0, 1000.0), 1.0)?,
-            weight: check.within("weight", &self.weight, (1e-9, 1e9), 1.0)?,
+            skew: check.number_in_range("expert_skew", &self.expert_skew, (1.0, 1000.0), 1.0)?,
+            weight: check.number_in_range("weight", &self.weight, (1e-9, 1e9), 1.0)?,
             train_tokens: (tokens >= 1.0).then_some(tokens as u64),
-            places,
+            spans,
             model,
         };
         let tokens = job.micro_batch as f64 * job.model.seq as f64;
-        if largest(&job.model, tokens, job.model.seq, job.skew) > MOST_COUNTED {
+        if overflow_bound(&job.model, tokens, job.model.seq, job.skew) > MAX_TOTAL {
             let message = "a model and micro_batch too large to count: expected fewer or smaller";
-            return Err(JobError::at(&job.places.model, message));
+            return Err(JobError::at(&job.spans.model, message));
         }
         if !job.global_batch.is_multiple_of(job.micro_batch) {
             let message = format!(
                 "global_batch {} is no whole number of times micro_batch {}",
                 job.global_batch, job.micro_batch
             );
-            return Err(JobError::at(&job.places.batch, message));
+            return Err(JobError::at(&job.spans.batch, message));
         }
         Ok(job)
     }
 
     /// Validates the number of recomputed layers.
-    fn recompute_layers(&self, check: Checked<'_>, layers: u64) -> Result<Option<u64>, JobError> {
-        let Some(some) = &self.recompute_layers else { return Ok(None) };
+    fn recompute_layers(&self, check: Validator<'_>, layers: u64) -> Result<Option<u64>, JobError> {
+        let Some(count) = &self.recompute_layers else { return Ok(None) };
         let recompute = self.recompute.as_ref().map(|recompute| *recompute.get_ref()).unwrap_or_default();
-        if !recompute.is_of_layers() {
+        if !recompute.recomputes_layers() {
             let message =
                 "recompute_layers: none is computed anew as a whole: expected recompute = \"full\" or \"early_stop\"";
-            return Err(check.wrong(some.span(), message.to_owned()));
+            return Err(check.error(count.span(), message.to_owned()));
         }
-        match *some.get_ref() {
+        match *count.get_ref() {
             number if (1..=layers).contains(&number) => Ok(Some(number).filter(|&number| number < layers)),
             number => {
                 let message = format!("recompute_layers: {number} is not from 1 to the model's {layers} layers");
-                Err(check.wrong(some.span(), message))
+                Err(check.error(count.span(), message))
             }
         }
     }
 
-    fn processes(&self, check: Checked<'_>, zero: Zero) -> Result<Processes, JobError> {
-        let elsewhere = self.optimizer_tier.as_ref().filter(|tier| *tier.get_ref() != Tier::Hbm);
+    fn processes(&self, check: Validator<'_>, zero: Zero) -> Result<Processes, JobError> {
+        let offload_tier = self.optimizer_tier.as_ref().filter(|tier| *tier.get_ref() != Tier::Hbm);
         match &self.processes {
-            Some(how) if *how.get_ref() == Processes::Single && elsewhere.is_some() => {
+            Some(processes) if *processes.get_ref() == Processes::Single && offload_tier.is_some() => {
                 let message =
                     "processes: one process keeps its optimizer on the first GPU: expected optimizer_tier \"hbm\"";
-                Err(check.wrong(how.span(), message.to_owned()))
+                Err(check.error(processes.span(), message.to_owned()))
             }
-            Some(how) if *how.get_ref() == Processes::Single && zero > Zero::None => {
+            Some(processes) if *processes.get_ref() == Processes::Single && zero > Zero::None => {
                 let message =
                     "processes: one process keeps one copy of the optimizer, and zero divides many: expected zero 0";
-                Err(check.wrong(how.span(), message.to_owned()))
+                Err(check.error(processes.span(), message.to_owned()))
             }
-            other => Ok(other.as_ref().map(|how| *how.get_ref()).unwrap_or_default()),
+            processes => Ok(processes.as_ref().map(|processes| *processes.get_ref()).unwrap_or_default()),
         }
     }
 
     /// Validates the number of ranks over which a replica is sharded.
-    fn shard(&self, check: Checked<'_>, zero: Zero) -> Result<Option<u32>, JobError> {
+    fn shard(&self, check: Validator<'_>, zero: Zero) -> Result<Option<u32>, JobError> {
         let Some(shard) = &self.shard else { return Ok(None) };
-        let wrong = |message: &str| Err(check.wrong(shard.span(), format!("shard: {message}")));
+        let wrong = |message: &str| Err(check.error(shard.span(), format!("shard: {message}")));
         match *shard.get_ref() {
             0 => wrong("0 ranks hold nothing: expected 2 or more, or no shard for all data-parallel ranks"),
             _ if zero == Zero::None => wrong("zero 0 divides nothing: expected zero = 1, 2 or 3"),
@@ -195,26 +195,26 @@ impl JobText {
     }
 
     /// Rejects sharding keys that need a higher ZeRO stage.
-    fn sharding(&self, check: Checked<'_>, zero: Zero) -> Result<(), JobError> {
+    fn sharding(&self, check: Validator<'_>, zero: Zero) -> Result<(), JobError> {
         if let Some(reshard) = self.reshard_after_forward.as_ref().filter(|_| zero < Zero::Weights) {
             let message = "reshard_after_forward: only zero 3 divides weights: expected zero = 3";
-            return Err(check.wrong(reshard.span(), message.to_owned()));
+            return Err(check.error(reshard.span(), message.to_owned()));
         }
-        if let Some(how) = self.accumulate.as_ref().filter(|_| zero < Zero::Gradients) {
+        if let Some(accumulate) = self.accumulate.as_ref().filter(|_| zero < Zero::Gradients) {
             let message = "accumulate: zero 0 and 1 have whole gradients anyway: expected zero = 2 or 3";
-            return Err(check.wrong(how.span(), message.to_owned()));
+            return Err(check.error(accumulate.span(), message.to_owned()));
         }
         Ok(())
     }
 
-    fn zero(&self, check: Checked<'_>) -> Result<Zero, JobError> {
+    fn zero(&self, check: Validator<'_>) -> Result<Zero, JobError> {
         match self.zero.as_ref().map(|zero| (*zero.get_ref(), zero.span())) {
             None | Some((0, _)) => Ok(Zero::None),
             Some((1, _)) => Ok(Zero::Optimizer),
             Some((2, _)) => Ok(Zero::Gradients),
             Some((3, _)) => Ok(Zero::Weights),
-            Some((other, bytes)) => {
-                Err(check.wrong(bytes, format!("zero: {other} is no stage; expected 0, 1, 2 or 3")))
+            Some((stage, bytes)) => {
+                Err(check.error(bytes, format!("zero: {stage} is no stage; expected 0, 1, 2 or 3")))
             }
         }
     }

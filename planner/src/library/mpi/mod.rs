@@ -18,7 +18,7 @@ use fabricast_sim::schedule::{Call, Collective, Protocol, Rank};
 use super::{Choice, Library, Unknown};
 use crate::algorithm::Algorithm;
 use crate::strategy::Strategy;
-pub use ways::Way;
+pub use ways::OpenMpiAlgorithm;
 
 /// Version of Open MPI.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -67,18 +67,18 @@ impl FromStr for Version {
 pub(crate) const PROTOCOL: Protocol = Protocol::Simple;
 
 /// Reason why a choice has no equivalent in this crate.
-pub(super) enum Missing {
+pub(super) enum NoEquivalent {
     /// No decision table for the collective.
     Collective(Collective),
     /// No schedule for the algorithm.
-    Way(Way),
+    Algorithm(OpenMpiAlgorithm),
 }
 
-impl Missing {
-    pub(super) fn of(&self, library: Library) -> Unknown {
+impl NoEquivalent {
+    pub(super) fn into_unknown(&self, library: Library) -> Unknown {
         match *self {
             Self::Collective(collective) => Unknown::NotModelled { library, collective },
-            Self::Way(way) => Unknown::NoSchedule { library, name: way.name().to_owned() },
+            Self::Algorithm(algorithm) => Unknown::NoSchedule { library, name: algorithm.name().to_owned() },
         }
     }
 }
@@ -101,7 +101,7 @@ fn table(collective: Collective) -> Option<switch_points::Table> {
 
 /// Returns the algorithm that a version chooses; `None` for collectives without a decision table.
 #[must_use]
-pub fn way(_version: Version, call: &Call) -> Option<Way> {
+pub fn fixed_decision(_version: Version, call: &Call) -> Option<OpenMpiAlgorithm> {
     let table = table(call.collective)?;
     let blocks = match call.collective {
         Collective::AllReduce | Collective::Broadcast | Collective::Reduce => 1,
@@ -109,69 +109,73 @@ pub fn way(_version: Version, call: &Call) -> Option<Way> {
     };
     let bytes = call.bytes.0 / blocks;
     let row = table.iter().find(|(below, _)| call.ranks < *below).or(table.last())?;
-    let way = row.1.iter().find(|(below, _)| bytes < *below).or(row.1.last())?.1;
+    let algorithm = row.1.iter().find(|(below, _)| bytes < *below).or(row.1.last())?.1;
     // Fallbacks of algorithms that do not support a call. For all_gather (coll_base_allgather.c), recursive doubling
     // needs a power of two, and neighbour exchange needs pairs.
-    Some(match (call.collective, way) {
-        (Collective::AllGather, Way::RecursiveDoubling) if !call.ranks.is_power_of_two() => Way::Bruck,
-        (Collective::AllGather, Way::NeighbourExchange) if call.ranks % 2 == 1 => Way::Ring,
+    Some(match (call.collective, algorithm) {
+        (Collective::AllGather, OpenMpiAlgorithm::RecursiveDoubling) if !call.ranks.is_power_of_two() => {
+            OpenMpiAlgorithm::Bruck
+        }
+        (Collective::AllGather, OpenMpiAlgorithm::NeighbourExchange) if call.ranks % 2 == 1 => OpenMpiAlgorithm::Ring,
         // Halving needs at least as many elements as ranks (coll_base_reduce.c); so few bytes are one element of 4
         // bytes.
-        (Collective::Reduce, Way::Rabenseifner) => Way::Linear,
-        (_, way) => way,
+        (Collective::Reduce, OpenMpiAlgorithm::Rabenseifner) => OpenMpiAlgorithm::Linear,
+        (_, algorithm) => algorithm,
     })
 }
 
 /// Returns the algorithm of this crate that is equivalent to Open MPI's for this collective.
 #[must_use]
-pub fn schedule_of(way: Way, collective: Collective) -> Option<Algorithm> {
-    way.ours(collective)
+pub fn equivalent_schedule(algorithm: OpenMpiAlgorithm, collective: Collective) -> Option<Algorithm> {
+    algorithm.equivalent(collective)
 }
 
 /// Algorithms that the library chooses, or can be forced to choose, for a collective at any size.
 pub(super) fn algorithms(collective: Collective) -> Vec<Algorithm> {
     let rows = table(collective).into_iter().flatten();
-    let ways = rows.flat_map(|(_, ways)| ways.iter().map(|&(_, way)| way));
-    let mut ours: Vec<Algorithm> = ways.filter_map(|way| schedule_of(way, collective)).collect();
+    let algorithms = rows.flat_map(|(_, rules)| rules.iter().map(|&(_, algorithm)| algorithm));
+    let mut equivalents: Vec<Algorithm> =
+        algorithms.filter_map(|algorithm| equivalent_schedule(algorithm, collective)).collect();
     match collective {
-        Collective::SendRecv => ours.push(Algorithm::Direct),
+        Collective::SendRecv => equivalents.push(Algorithm::Direct),
         // Not part of the fixed decision rules, which leave the fan-out of chains at one.
-        Collective::Broadcast | Collective::Reduce => ours.push(Algorithm::Chains),
+        Collective::Broadcast | Collective::Reduce => equivalents.push(Algorithm::Chains),
         _ => {}
     }
-    ours.sort_unstable();
-    ours.dedup();
-    ours
+    equivalents.sort_unstable();
+    equivalents.dedup();
+    equivalents
 }
 
 /// Algorithm of this crate that is equivalent to Open MPI's for a call. `None` if Open MPI composes it of two
 /// collectives with other algorithms than our schedule.
-fn same(version: Version, call: &Call, taken: Way) -> Option<Algorithm> {
-    let part = |collective: Collective| {
-        way(version, &Call { collective, root: Rank(0), ..*call }).and_then(|way| schedule_of(way, collective))
+fn equivalent_algorithm(version: Version, call: &Call, algorithm: OpenMpiAlgorithm) -> Option<Algorithm> {
+    let resolve = |collective: Collective| {
+        fixed_decision(version, &Call { collective, root: Rank(0), ..*call })
+            .and_then(|algorithm| equivalent_schedule(algorithm, collective))
     };
-    let parts = match taken {
-        Way::ReduceThenBroadcast => Some((Collective::Broadcast, Algorithm::Knomial)),
-        Way::ReduceThenScatter => Some((Collective::Scatter, Algorithm::Direct)),
+    let parts = match algorithm {
+        OpenMpiAlgorithm::ReduceThenBroadcast => Some((Collective::Broadcast, Algorithm::Knomial)),
+        OpenMpiAlgorithm::ReduceThenScatter => Some((Collective::Scatter, Algorithm::Direct)),
         _ => None,
     };
-    if let Some((second, ours)) = parts
-        && (part(Collective::Reduce) != Some(Algorithm::Tree) || part(second) != Some(ours))
+    if let Some((second, expected)) = parts
+        && (resolve(Collective::Reduce) != Some(Algorithm::Tree) || resolve(second) != Some(expected))
     {
         return None;
     }
-    schedule_of(taken, call.collective)
+    equivalent_schedule(algorithm, call.collective)
 }
 
-pub(super) fn choose(version: Version, call: &Call) -> Result<Choice, Missing> {
-    let way = match call.collective {
+pub(super) fn choose(version: Version, call: &Call) -> Result<Choice, NoEquivalent> {
+    let chosen = match call.collective {
         // Every message is sent directly.
-        Collective::SendRecv => Way::Linear,
-        collective => way(version, call).ok_or(Missing::Collective(collective))?,
+        Collective::SendRecv => OpenMpiAlgorithm::Linear,
+        collective => fixed_decision(version, call).ok_or(NoEquivalent::Collective(collective))?,
     };
-    let algorithm = same(version, call, way).ok_or(Missing::Way(way))?;
+    let algorithm = equivalent_algorithm(version, call, chosen).ok_or(NoEquivalent::Algorithm(chosen))?;
     let strategy = Strategy { algorithm, protocol: PROTOCOL, channels: 1, threads: None, chunk: None };
-    Ok(Choice { strategy, name: way.name().to_owned(), most_channels: strategy.channels, expected: None })
+    Ok(Choice { strategy, name: chosen.name().to_owned(), max_channels: strategy.channels, expected: None })
 }
 
 #[cfg(test)]
@@ -181,9 +185,9 @@ mod tests {
 
     use super::*;
 
-    fn taken(collective: Collective, ranks: u32, bytes: u64) -> Option<Way> {
+    fn decide(collective: Collective, ranks: u32, bytes: u64) -> Option<OpenMpiAlgorithm> {
         let call = Call { collective, bytes: Bytes(bytes), ranks, root: Rank(0), buffers: BufferUse::OutOfPlace };
-        way(Version::NEWEST, &call)
+        fixed_decision(Version::NEWEST, &call)
     }
 
     #[test]
@@ -191,30 +195,30 @@ mod tests {
         for collective in Collective::ALL {
             let Some(table) = table(collective) else { continue };
             assert!(table.is_sorted_by(|a, b| a.0 < b.0) && table.last().unwrap().0 == u32::MAX, "{collective}");
-            for (ranks, ways) in table {
-                let rises = ways.is_sorted_by(|a, b| a.0 < b.0) && ways.last().unwrap().0 == u64::MAX;
-                assert!(rises, "{collective} below {ranks}");
+            for (ranks, rules) in table {
+                let is_complete = rules.is_sorted_by(|a, b| a.0 < b.0) && rules.last().unwrap().0 == u64::MAX;
+                assert!(is_complete, "{collective} below {ranks}");
             }
         }
     }
 
     #[test]
     fn switch_points_match_open_mpi() {
-        assert_eq!(taken(Collective::AllReduce, 8, 8191), Some(Way::RecursiveDoubling));
-        assert_eq!(taken(Collective::AllReduce, 8, 8192), Some(Way::Rabenseifner));
-        assert_eq!(taken(Collective::AllReduce, 3, 100_000), Some(Way::SegmentedRing));
+        assert_eq!(decide(Collective::AllReduce, 8, 8191), Some(OpenMpiAlgorithm::RecursiveDoubling));
+        assert_eq!(decide(Collective::AllReduce, 8, 8192), Some(OpenMpiAlgorithm::Rabenseifner));
+        assert_eq!(decide(Collective::AllReduce, 3, 100_000), Some(OpenMpiAlgorithm::SegmentedRing));
         // 32 ranks, blocks of 511 and 512 bytes.
-        assert_eq!(taken(Collective::AllToAll, 32, 32 * 511), Some(Way::Bruck));
-        assert_eq!(taken(Collective::AllToAll, 32, 32 * 512), Some(Way::Linear));
-        assert_eq!(taken(Collective::AllGather, 12, 1 << 20), Some(Way::Bruck));
-        assert_eq!(taken(Collective::AllGather, 16, 1 << 20), Some(Way::RecursiveDoubling));
-        assert_eq!(taken(Collective::AllGather, 65, 65 * 4096), Some(Way::Ring));
-        assert_eq!(taken(Collective::AllGather, 66, 66 * 4096), Some(Way::NeighbourExchange));
-        assert_eq!(taken(Collective::AllToAllV, 8, 1 << 20), Some(Way::Linear));
-        assert_eq!(taken(Collective::AllToAllV, 100, 1 << 20), Some(Way::Pairwise));
-        assert_eq!(taken(Collective::Barrier, 8, 0), Some(Way::RecursiveDoubling));
-        assert_eq!(taken(Collective::Barrier, 300, 0), Some(Way::Binomial));
-        assert_eq!(taken(Collective::SendRecv, 2, 8), None);
+        assert_eq!(decide(Collective::AllToAll, 32, 32 * 511), Some(OpenMpiAlgorithm::Bruck));
+        assert_eq!(decide(Collective::AllToAll, 32, 32 * 512), Some(OpenMpiAlgorithm::Linear));
+        assert_eq!(decide(Collective::AllGather, 12, 1 << 20), Some(OpenMpiAlgorithm::Bruck));
+        assert_eq!(decide(Collective::AllGather, 16, 1 << 20), Some(OpenMpiAlgorithm::RecursiveDoubling));
+        assert_eq!(decide(Collective::AllGather, 65, 65 * 4096), Some(OpenMpiAlgorithm::Ring));
+        assert_eq!(decide(Collective::AllGather, 66, 66 * 4096), Some(OpenMpiAlgorithm::NeighbourExchange));
+        assert_eq!(decide(Collective::AllToAllV, 8, 1 << 20), Some(OpenMpiAlgorithm::Linear));
+        assert_eq!(decide(Collective::AllToAllV, 100, 1 << 20), Some(OpenMpiAlgorithm::Pairwise));
+        assert_eq!(decide(Collective::Barrier, 8, 0), Some(OpenMpiAlgorithm::RecursiveDoubling));
+        assert_eq!(decide(Collective::Barrier, 300, 0), Some(OpenMpiAlgorithm::Binomial));
+        assert_eq!(decide(Collective::SendRecv, 2, 8), None);
     }
 
     /// Every choice has a schedule, except for some composed collectives with other algorithms, and recursive doubling
@@ -226,12 +230,12 @@ mod tests {
                 for bytes in (0..34).flat_map(|k| [1u64 << k, (1 << k) - 1, 3 << k]) {
                     let call =
                         Call { collective, bytes: Bytes(bytes), ranks, root: Rank(0), buffers: BufferUse::OutOfPlace };
-                    let without = match way(Version::NEWEST, &call) {
-                        Some(Way::ReduceThenBroadcast | Way::ReduceThenScatter) => true,
-                        Some(Way::RecursiveDoubling) => collective == Collective::ReduceScatter,
+                    let is_exempt = match fixed_decision(Version::NEWEST, &call) {
+                        Some(OpenMpiAlgorithm::ReduceThenBroadcast | OpenMpiAlgorithm::ReduceThenScatter) => true,
+                        Some(OpenMpiAlgorithm::RecursiveDoubling) => collective == Collective::ReduceScatter,
                         _ => false,
                     };
-                    assert!(without || choose(Version::NEWEST, &call).is_ok(), "{call:?}");
+                    assert!(is_exempt || choose(Version::NEWEST, &call).is_ok(), "{call:?}");
                 }
             }
         }

@@ -4,13 +4,13 @@
 //! Open MPI's developers averaged them from measurements on CPUs of several clusters, not on GPUs. Only rules for
 //! commutative operations are included (those that nccl-tests measures).
 
-use super::ways::Way::{self, *};
+use super::ways::OpenMpiAlgorithm::{self, *};
 
 /// Rows of (exclusive upper limit of ranks, rules); rules of (exclusive upper limit of bytes, algorithm).
-pub(super) type Table = &'static [(u32, &'static [(u64, Way)])];
+pub(super) type Table = &'static [(u32, &'static [(u64, OpenMpiAlgorithm)])];
 
-const ANY: u32 = u32::MAX;
-const REST: u64 = u64::MAX;
+const ANY_RANKS: u32 = u32::MAX;
+const ANY_SIZE: u64 = u64::MAX;
 
 /// Rules by the bytes of the whole buffer.
 pub(super) const ALL_REDUCE: Table = &[
@@ -23,19 +23,22 @@ pub(super) const ALL_REDUCE: Table = &[
             (16384, RecursiveDoubling),
             (65536, Ring),
             (262144, SegmentedRing),
-            (REST, Rabenseifner),
+            (ANY_SIZE, Rabenseifner),
         ],
     ),
-    (8, &[(16, Ring), (8192, RecursiveDoubling), (REST, Rabenseifner)]),
-    (16, &[(8192, RecursiveDoubling), (REST, Rabenseifner)]),
-    (32, &[(64, SegmentedRing), (4096, RecursiveDoubling), (REST, Rabenseifner)]),
-    (64, &[(128, SegmentedRing), (REST, Rabenseifner)]),
-    (128, &[(262144, RecursiveDoubling), (REST, Rabenseifner)]),
-    (256, &[(131072, ReduceThenBroadcast), (262144, RecursiveDoubling), (REST, Rabenseifner)]),
-    (512, &[(4096, ReduceThenBroadcast), (REST, Rabenseifner)]),
-    (2048, &[(2048, ReduceThenBroadcast), (16384, RecursiveDoubling), (REST, Rabenseifner)]),
-    (4096, &[(2048, ReduceThenBroadcast), (4096, SegmentedRing), (16384, RecursiveDoubling), (REST, Rabenseifner)]),
-    (ANY, &[(2048, ReduceThenBroadcast), (16384, SegmentedRing), (32768, RecursiveDoubling), (REST, Rabenseifner)]),
+    (8, &[(16, Ring), (8192, RecursiveDoubling), (ANY_SIZE, Rabenseifner)]),
+    (16, &[(8192, RecursiveDoubling), (ANY_SIZE, Rabenseifner)]),
+    (32, &[(64, SegmentedRing), (4096, RecursiveDoubling), (ANY_SIZE, Rabenseifner)]),
+    (64, &[(128, SegmentedRing), (ANY_SIZE, Rabenseifner)]),
+    (128, &[(262144, RecursiveDoubling), (ANY_SIZE, Rabenseifner)]),
+    (256, &[(131072, ReduceThenBroadcast), (262144, RecursiveDoubling), (ANY_SIZE, Rabenseifner)]),
+    (512, &[(4096, ReduceThenBroadcast), (ANY_SIZE, Rabenseifner)]),
+    (2048, &[(2048, ReduceThenBroadcast), (16384, RecursiveDoubling), (ANY_SIZE, Rabenseifner)]),
+    (4096, &[(2048, ReduceThenBroadcast), (4096, SegmentedRing), (16384, RecursiveDoubling), (ANY_SIZE, Rabenseifner)]),
+    (
+        ANY_RANKS,
+        &[(2048, ReduceThenBroadcast), (16384, SegmentedRing), (32768, RecursiveDoubling), (ANY_SIZE, Rabenseifner)],
+    ),
 ];
 
 /// Rules by the bytes for one peer.
@@ -52,7 +55,7 @@ pub(super) const ALL_TO_ALL: Table = &[
             (32768, Pairwise),
             (262144, LinearSync),
             (1048576, TwoProcesses),
-            (REST, Pairwise),
+            (ANY_SIZE, Pairwise),
         ],
     ),
     (
@@ -63,10 +66,10 @@ pub(super) const ALL_TO_ALL: Table = &[
             (65536, LinearSync),
             (524288, Linear),
             (1048576, Pairwise),
-            (REST, Linear),
+            (ANY_SIZE, Linear),
         ],
     ),
-    (16, &[(262144, LinearSync), (REST, Linear)]),
+    (16, &[(262144, LinearSync), (ANY_SIZE, Linear)]),
     (
         32,
         &[
@@ -76,25 +79,46 @@ pub(super) const ALL_TO_ALL: Table = &[
             (32768, Linear),
             (262144, LinearSync),
             (524288, Linear),
-            (REST, LinearSync),
+            (ANY_SIZE, LinearSync),
         ],
     ),
-    (64, &[(512, Bruck), (524288, Linear), (REST, LinearSync)]),
-    (128, &[(1024, Bruck), (2048, Linear), (4096, LinearSync), (262144, Linear), (REST, Pairwise)]),
-    (256, &[(1024, Bruck), (2048, LinearSync), (262144, Linear), (REST, Pairwise)]),
-    (512, &[(1024, Bruck), (8192, LinearSync), (32768, Linear), (REST, Pairwise)]),
+    (64, &[(512, Bruck), (524288, Linear), (ANY_SIZE, LinearSync)]),
+    (128, &[(1024, Bruck), (2048, Linear), (4096, LinearSync), (262144, Linear), (ANY_SIZE, Pairwise)]),
+    (256, &[(1024, Bruck), (2048, LinearSync), (262144, Linear), (ANY_SIZE, Pairwise)]),
+    (512, &[(1024, Bruck), (8192, LinearSync), (32768, Linear), (ANY_SIZE, Pairwise)]),
     (
         1024,
-        &[(512, Bruck), (8192, LinearSync), (16384, Linear), (131072, LinearSync), (262144, Linear), (REST, Pairwise)],
+        &[
+            (512, Bruck),
+            (8192, LinearSync),
+            (16384, Linear),
+            (131072, LinearSync),
+            (262144, Linear),
+            (ANY_SIZE, Pairwise),
+        ],
     ),
     (
         2048,
-        &[(512, Bruck), (1024, LinearSync), (2048, Linear), (16384, LinearSync), (262144, Linear), (REST, LinearSync)],
+        &[
+            (512, Bruck),
+            (1024, LinearSync),
+            (2048, Linear),
+            (16384, LinearSync),
+            (262144, Linear),
+            (ANY_SIZE, LinearSync),
+        ],
     ),
-    (4096, &[(1024, Bruck), (4096, LinearSync), (8192, Linear), (131072, LinearSync), (REST, Linear)]),
+    (4096, &[(1024, Bruck), (4096, LinearSync), (8192, Linear), (131072, LinearSync), (ANY_SIZE, Linear)]),
     (
-        ANY,
-        &[(2048, Bruck), (8192, LinearSync), (16384, Linear), (32768, LinearSync), (65536, Linear), (REST, LinearSync)],
+        ANY_RANKS,
+        &[
+            (2048, Bruck),
+            (8192, LinearSync),
+            (16384, Linear),
+            (32768, LinearSync),
+            (65536, Linear),
+            (ANY_SIZE, LinearSync),
+        ],
     ),
 ];
 
@@ -112,19 +136,32 @@ pub(super) const BROADCAST: Table = &[
             (262144, Chain),
             (524288, Linear),
             (1048576, Binomial),
-            (REST, BinaryTree),
+            (ANY_SIZE, BinaryTree),
         ],
     ),
-    (8, &[(64, BinaryTree), (128, Binomial), (2048, BinaryTree), (8192, Binomial), (1048576, Linear), (REST, Chain)]),
-    (16, &[(8, Knomial), (64, BinaryTree), (4096, Knomial), (16384, BinaryTree), (32768, Binomial), (REST, Linear)]),
-    (32, &[(4096, Knomial), (1048576, Binomial), (REST, ScatterAllGather)]),
-    (64, &[(2048, Binomial), (REST, Knomial)]),
-    (128, &[(REST, Knomial)]),
-    (256, &[(2, Binomial), (16384, BinaryTree), (32768, Linear), (65536, BinaryTree), (REST, Knomial)]),
-    (1024, &[(16384, Knomial), (32768, SplitBinaryTree), (REST, Knomial)]),
-    (2048, &[(524288, Knomial), (REST, ScatterAllGather)]),
-    (4096, &[(262144, Knomial), (REST, ScatterAllGather)]),
-    (ANY, &[(8192, Knomial), (16384, BinaryTree), (262144, Knomial), (REST, ScatterAllGather)]),
+    (
+        8,
+        &[
+            (64, BinaryTree),
+            (128, Binomial),
+            (2048, BinaryTree),
+            (8192, Binomial),
+            (1048576, Linear),
+            (ANY_SIZE, Chain),
+        ],
+    ),
+    (
+        16,
+        &[(8, Knomial), (64, BinaryTree), (4096, Knomial), (16384, BinaryTree), (32768, Binomial), (ANY_SIZE, Linear)],
+    ),
+    (32, &[(4096, Knomial), (1048576, Binomial), (ANY_SIZE, ScatterAllGather)]),
+    (64, &[(2048, Binomial), (ANY_SIZE, Knomial)]),
+    (128, &[(ANY_SIZE, Knomial)]),
+    (256, &[(2, Binomial), (16384, BinaryTree), (32768, Linear), (65536, BinaryTree), (ANY_SIZE, Knomial)]),
+    (1024, &[(16384, Knomial), (32768, SplitBinaryTree), (ANY_SIZE, Knomial)]),
+    (2048, &[(524288, Knomial), (ANY_SIZE, ScatterAllGather)]),
+    (4096, &[(262144, Knomial), (ANY_SIZE, ScatterAllGather)]),
+    (ANY_RANKS, &[(8192, Knomial), (16384, BinaryTree), (262144, Knomial), (ANY_SIZE, ScatterAllGather)]),
 ];
 
 /// Rules by the bytes of the whole buffer.
@@ -138,7 +175,7 @@ pub(super) const REDUCE: Table = &[
             (262144, Linear),
             (524288, Pipeline),
             (1048576, Chain),
-            (REST, Pipeline),
+            (ANY_SIZE, Pipeline),
         ],
     ),
     (
@@ -149,20 +186,26 @@ pub(super) const REDUCE: Table = &[
             (262144, Binomial),
             (524288, Linear),
             (1048576, Binomial),
-            (REST, Linear),
+            (ANY_SIZE, Linear),
         ],
     ),
-    (16, &[(8192, BinaryTree), (REST, Binomial)]),
-    (32, &[(4096, BinaryTree), (REST, Binomial)]),
-    (256, &[(REST, Binomial)]),
-    (512, &[(8192, Binomial), (16384, InOrderBinaryTree), (REST, Binomial)]),
-    (2048, &[(REST, Binomial)]),
+    (16, &[(8192, BinaryTree), (ANY_SIZE, Binomial)]),
+    (32, &[(4096, BinaryTree), (ANY_SIZE, Binomial)]),
+    (256, &[(ANY_SIZE, Binomial)]),
+    (512, &[(8192, Binomial), (16384, InOrderBinaryTree), (ANY_SIZE, Binomial)]),
+    (2048, &[(ANY_SIZE, Binomial)]),
     (
         4096,
-        &[(512, Binomial), (1024, InOrderBinaryTree), (8192, Binomial), (16384, InOrderBinaryTree), (REST, Binomial)],
+        &[
+            (512, Binomial),
+            (1024, InOrderBinaryTree),
+            (8192, Binomial),
+            (16384, InOrderBinaryTree),
+            (ANY_SIZE, Binomial),
+        ],
     ),
     (
-        ANY,
+        ANY_RANKS,
         &[
             (16, Binomial),
             (32, InOrderBinaryTree),
@@ -170,7 +213,7 @@ pub(super) const REDUCE: Table = &[
             (2048, InOrderBinaryTree),
             (8192, Binomial),
             (16384, InOrderBinaryTree),
-            (REST, Binomial),
+            (ANY_SIZE, Binomial),
         ],
     ),
 ];
@@ -188,7 +231,7 @@ pub(super) const REDUCE_SCATTER: Table = &[
             (4096, Butterfly),
             (8192, RecursiveHalving),
             (131072, Butterfly),
-            (REST, ReduceThenScatter),
+            (ANY_SIZE, ReduceThenScatter),
         ],
     ),
     (
@@ -200,7 +243,7 @@ pub(super) const REDUCE_SCATTER: Table = &[
             (8192, RecursiveHalving),
             (16384, Butterfly),
             (1048576, RecursiveHalving),
-            (REST, ReduceThenScatter),
+            (ANY_SIZE, ReduceThenScatter),
         ],
     ),
     (
@@ -211,7 +254,7 @@ pub(super) const REDUCE_SCATTER: Table = &[
             (128, Butterfly),
             (524288, RecursiveHalving),
             (4194304, ReduceThenScatter),
-            (REST, Butterfly),
+            (ANY_SIZE, Butterfly),
         ],
     ),
     (
@@ -221,27 +264,27 @@ pub(super) const REDUCE_SCATTER: Table = &[
             (524288, RecursiveHalving),
             (2097152, ReduceThenScatter),
             (4194304, RecursiveHalving),
-            (REST, Butterfly),
+            (ANY_SIZE, Butterfly),
         ],
     ),
     (
-        ANY,
+        ANY_RANKS,
         &[
             (4, RecursiveHalving),
             (16, ReduceThenScatter),
             (65536, Butterfly),
             (262144, ReduceThenScatter),
-            (REST, Butterfly),
+            (ANY_SIZE, Butterfly),
         ],
     ),
 ];
 
 /// Rules by the bytes of a rank's block.
 pub(super) const ALL_GATHER: Table = &[
-    (3, &[(REST, TwoProcesses)]),
-    (32, &[(REST, RecursiveDoubling)]),
-    (64, &[(1024, RecursiveDoubling), (65536, NeighbourExchange), (REST, Ring)]),
-    (128, &[(512, RecursiveDoubling), (65536, NeighbourExchange), (REST, Ring)]),
+    (3, &[(ANY_SIZE, TwoProcesses)]),
+    (32, &[(ANY_SIZE, RecursiveDoubling)]),
+    (64, &[(1024, RecursiveDoubling), (65536, NeighbourExchange), (ANY_SIZE, Ring)]),
+    (128, &[(512, RecursiveDoubling), (65536, NeighbourExchange), (ANY_SIZE, Ring)]),
     (
         256,
         &[
@@ -249,7 +292,7 @@ pub(super) const ALL_GATHER: Table = &[
             (131072, NeighbourExchange),
             (524288, Ring),
             (1048576, NeighbourExchange),
-            (REST, Ring),
+            (ANY_SIZE, Ring),
         ],
     ),
     (
@@ -261,10 +304,10 @@ pub(super) const ALL_GATHER: Table = &[
             (131072, NeighbourExchange),
             (524288, Ring),
             (1048576, NeighbourExchange),
-            (REST, Ring),
+            (ANY_SIZE, Ring),
         ],
     ),
-    (1024, &[(64, RecursiveDoubling), (256, Bruck), (2048, RecursiveDoubling), (REST, NeighbourExchange)]),
+    (1024, &[(64, RecursiveDoubling), (256, Bruck), (2048, RecursiveDoubling), (ANY_SIZE, NeighbourExchange)]),
     (
         2048,
         &[
@@ -275,60 +318,69 @@ pub(super) const ALL_GATHER: Table = &[
             (256, RecursiveDoubling),
             (512, Bruck),
             (4096, RecursiveDoubling),
-            (REST, NeighbourExchange),
+            (ANY_SIZE, NeighbourExchange),
         ],
     ),
     (
         4096,
-        &[(32, Bruck), (128, RecursiveDoubling), (512, Bruck), (4096, RecursiveDoubling), (REST, NeighbourExchange)],
+        &[
+            (32, Bruck),
+            (128, RecursiveDoubling),
+            (512, Bruck),
+            (4096, RecursiveDoubling),
+            (ANY_SIZE, NeighbourExchange),
+        ],
     ),
     (
-        ANY,
+        ANY_RANKS,
         &[
             (2, RecursiveDoubling),
             (8, Bruck),
             (16, RecursiveDoubling),
             (512, Bruck),
             (4096, RecursiveDoubling),
-            (REST, NeighbourExchange),
+            (ANY_SIZE, NeighbourExchange),
         ],
     ),
 ];
 
 /// Rules by the bytes of a rank's block.
 pub(super) const GATHER: Table = &[
-    (4, &[(2, LinearSync), (4, Linear), (32768, Binomial), (65536, Linear), (131072, Binomial), (REST, LinearSync)]),
-    (8, &[(1024, Binomial), (8192, Linear), (32768, Binomial), (262144, Linear), (REST, LinearSync)]),
-    (256, &[(REST, Binomial)]),
-    (512, &[(2048, Binomial), (8192, Linear), (REST, Binomial)]),
-    (ANY, &[(REST, Binomial)]),
+    (
+        4,
+        &[(2, LinearSync), (4, Linear), (32768, Binomial), (65536, Linear), (131072, Binomial), (ANY_SIZE, LinearSync)],
+    ),
+    (8, &[(1024, Binomial), (8192, Linear), (32768, Binomial), (262144, Linear), (ANY_SIZE, LinearSync)]),
+    (256, &[(ANY_SIZE, Binomial)]),
+    (512, &[(2048, Binomial), (8192, Linear), (ANY_SIZE, Binomial)]),
+    (ANY_RANKS, &[(ANY_SIZE, Binomial)]),
 ];
 
 /// Rules by ranks only, since blocks may differ.
 pub(super) const ALL_TO_ALL_V: Table = &[
-    (4, &[(REST, Pairwise)]),
-    (64, &[(REST, Linear)]),
-    (128, &[(REST, Pairwise)]),
-    (256, &[(REST, Linear)]),
-    (1024, &[(REST, Pairwise)]),
-    (ANY, &[(REST, Linear)]),
+    (4, &[(ANY_SIZE, Pairwise)]),
+    (64, &[(ANY_SIZE, Linear)]),
+    (128, &[(ANY_SIZE, Pairwise)]),
+    (256, &[(ANY_SIZE, Linear)]),
+    (1024, &[(ANY_SIZE, Pairwise)]),
+    (ANY_RANKS, &[(ANY_SIZE, Linear)]),
 ];
 
 /// Rules by ranks only, since a barrier moves no data.
 pub(super) const BARRIER: Table = &[
-    (4, &[(REST, RecursiveDoubling)]),
-    (8, &[(REST, Linear)]),
-    (64, &[(REST, RecursiveDoubling)]),
-    (256, &[(REST, Bruck)]),
-    (512, &[(REST, Binomial)]),
-    (1024, &[(REST, Bruck)]),
-    (4096, &[(REST, Binomial)]),
-    (ANY, &[(REST, Bruck)]),
+    (4, &[(ANY_SIZE, RecursiveDoubling)]),
+    (8, &[(ANY_SIZE, Linear)]),
+    (64, &[(ANY_SIZE, RecursiveDoubling)]),
+    (256, &[(ANY_SIZE, Bruck)]),
+    (512, &[(ANY_SIZE, Binomial)]),
+    (1024, &[(ANY_SIZE, Bruck)]),
+    (4096, &[(ANY_SIZE, Binomial)]),
+    (ANY_RANKS, &[(ANY_SIZE, Bruck)]),
 ];
 
 /// Rules by the bytes of a rank's block.
 pub(super) const SCATTER: Table = &[
-    (4, &[(2, LinearNonblocking), (131072, Linear), (262144, LinearNonblocking), (REST, Linear)]),
+    (4, &[(2, LinearNonblocking), (131072, Linear), (262144, LinearNonblocking), (ANY_SIZE, Linear)]),
     (
         8,
         &[
@@ -337,11 +389,11 @@ pub(super) const SCATTER: Table = &[
             (8192, Binomial),
             (32768, Linear),
             (1048576, LinearNonblocking),
-            (REST, Linear),
+            (ANY_SIZE, Linear),
         ],
     ),
-    (16, &[(16384, Binomial), (1048576, LinearNonblocking), (REST, Linear)]),
-    (32, &[(16384, Binomial), (32768, Linear), (REST, LinearNonblocking)]),
-    (64, &[(512, Binomial), (8192, LinearNonblocking), (16384, Binomial), (REST, LinearNonblocking)]),
-    (ANY, &[(512, Binomial), (REST, LinearNonblocking)]),
+    (16, &[(16384, Binomial), (1048576, LinearNonblocking), (ANY_SIZE, Linear)]),
+    (32, &[(16384, Binomial), (32768, Linear), (ANY_SIZE, LinearNonblocking)]),
+    (64, &[(512, Binomial), (8192, LinearNonblocking), (16384, Binomial), (ANY_SIZE, LinearNonblocking)]),
+    (ANY_RANKS, &[(512, Binomial), (ANY_SIZE, LinearNonblocking)]),
 ];

@@ -6,7 +6,7 @@ use crate::algorithm::Algorithm;
 
 /// Algorithm of `ompi/mca/coll/base` (Open MPI 4.1, 5.0).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Way {
+pub enum OpenMpiAlgorithm {
     /// The root communicates with every rank in turn; all_to_all: all messages concurrently.
     Linear,
     /// Linear with a handshake (gather) or a limit of outstanding messages (all_to_all), which is not set by default.
@@ -55,7 +55,7 @@ pub enum Way {
     ScatterAllGather,
 }
 
-impl Way {
+impl OpenMpiAlgorithm {
     /// Returns Open MPI's name.
     #[must_use]
     pub fn name(self) -> &'static str {
@@ -88,8 +88,8 @@ impl Way {
 
     /// Equivalent algorithm of this crate, for a collective for which Open MPI uses it. Recursive doubling for
     /// reduce_scatter has none: it sends ranks sums that they do not need, and schedules move no unused data.
-    pub(super) fn ours(self, collective: Collective) -> Option<Algorithm> {
-        let ours = match (self, collective) {
+    pub(super) fn equivalent(self, collective: Collective) -> Option<Algorithm> {
+        let algorithm = match (self, collective) {
             // Bruck's barrier is the dissemination barrier.
             (Self::Bruck, Collective::Barrier) => Algorithm::Dissemination,
             (Self::Linear, Collective::Broadcast | Collective::Reduce | Collective::Barrier) => Algorithm::Linear,
@@ -112,6 +112,6 @@ impl Way {
             (Self::SplitBinaryTree, _) => Algorithm::SplitTree,
             (Self::Knomial, _) => Algorithm::Knomial,
         };
-        ours.supports(collective).then_some(ours)
+        algorithm.supports(collective).then_some(algorithm)
     }
 }

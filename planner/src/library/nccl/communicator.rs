@@ -28,9 +28,9 @@ pub struct Communicator {
     /// Number of nodes: hosts, or NVLink domains if those span hosts.
     pub nodes: u32,
     /// Ranks of the node with the fewest.
-    pub fewest_ranks: u32,
+    pub min_ranks_per_node: u32,
     /// Ranks of the node with the most.
-    pub most_ranks: u32,
+    pub max_ranks_per_node: u32,
     /// Minimum and maximum compute capability × 10.
     pub capability: (u32, u32),
     /// CPU vendor.
@@ -49,12 +49,12 @@ pub struct Nic {
     /// Bandwidth of the path to the network.
     pub bandwidth: Bandwidth,
     /// Distance class.
-    pub nearness: Nearness,
+    pub distance: NicDistance,
 }
 
 /// Distance class of a NIC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Nearness {
+pub enum NicDistance {
     /// PCIe switches only (PXB or nearer).
     Switches,
     /// Farther away.
@@ -87,9 +87,9 @@ impl Communicator {
     /// than 16. The limits of `settings` apply last.
     #[must_use]
     pub fn channels(&self, settings: &Settings) -> u16 {
-        let found = self.graphs.ring.channels.min(self.graphs.tree.channels).max(1);
-        let mut channels = found.saturating_mul(2).min(MAX_CHANNELS);
-        let fast = self.graphs.ring.inside > Bandwidth::from_gbps(45.0);
+        let searched = self.graphs.ring.channels.min(self.graphs.tree.channels).max(1);
+        let mut channels = searched.saturating_mul(2).min(MAX_CHANNELS);
+        let fast = self.graphs.ring.intra_bandwidth > Bandwidth::from_gbps(45.0);
         if self.capability.0 >= 90 && self.nodes > 1 && fast && channels < 16 {
             channels = channels.saturating_mul(2).min(MAX_CHANNELS);
         }
@@ -99,7 +99,7 @@ impl Communicator {
     /// Channels and chunks of NVLS (`src/transport/nvls.cc`): 16 channels on Hopper, 24 or 32 on Blackwell. Over
     /// several Blackwell nodes they depend on the NICs. Earlier versions have fewer rules for Blackwell.
     #[must_use]
-    pub fn nvls(&self, version: Version, settings: &Settings) -> NvlsShape {
+    pub fn nvls_shape(&self, version: Version, settings: &Settings) -> NvlsShape {
         const KIB: u64 = 1 << 10;
         let rule = version.rules().nvls_channels;
         let mut channels = match (rule, self.nodes) {
@@ -113,13 +113,13 @@ impl Communicator {
         let mut tree_chunk = if self.nodes >= 4 { 64 * KIB } else { chunk };
         if let (true, true, Some(nic)) = (blackwell, self.nodes > 1, self.nic) {
             let speed = nic.bandwidth.gbps();
-            let local = self.most_ranks;
-            let near = nic.nearness == Nearness::Switches;
+            let local = self.max_ranks_per_node;
+            let is_near = nic.distance == NicDistance::Switches;
             if self.nodes == 2 && speed >= 48.0 {
                 (channels, tree_chunk) = (32, 128 * KIB);
                 if local <= 4 {
                     (chunk, tree_chunk) = (256 * KIB, 256 * KIB);
-                } else if local >= 16 || (local <= 8 && near && speed < 96.0) {
+                } else if local >= 16 || (local <= 8 && is_near && speed < 96.0) {
                     tree_chunk = 64 * KIB;
                 }
             } else if speed >= 96.0 {
@@ -129,7 +129,7 @@ impl Communicator {
                     (channels, tree_chunk) = (32, if local >= 32 { 64 * KIB } else { 128 * KIB });
                 }
             } else if speed >= 48.0 {
-                (channels, tree_chunk) = (24, if near { 64 * KIB } else { 128 * KIB });
+                (channels, tree_chunk) = (24, if is_near { 64 * KIB } else { 128 * KIB });
             }
         }
         settings.nvls_shape(NvlsShape { channels, chunk: Bytes(chunk), tree_chunk: Bytes(tree_chunk) })

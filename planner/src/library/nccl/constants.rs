@@ -28,7 +28,7 @@ pub(super) enum Generation {
 
 impl Generation {
     /// Generation of the minimum compute capability × 10 of a communicator.
-    pub(super) fn of(compute_capability: u32) -> Self {
+    pub(super) fn from_capability(compute_capability: u32) -> Self {
         match compute_capability {
             100.. => Self::Blackwell,
             90.. => Self::Hopper,
@@ -47,7 +47,7 @@ pub(super) enum Scale {
 }
 
 impl Scale {
-    pub(super) fn of(nodes: u32) -> Self {
+    pub(super) fn from_nodes(nodes: u32) -> Self {
         match nodes {
             0 | 1 => Self::One,
             2 => Self::Two,
@@ -201,7 +201,7 @@ impl Constants {
 
     /// Maximum bandwidth of LL over all channels, GB/s.
     pub(super) fn ll(&self, row: Generation, scale: Scale) -> f64 {
-        by_scale(&self.ll, row, scale)
+        lookup(&self.ll, row, scale)
     }
 
     /// Maximum bandwidth of a channel, GB/s; infinite if there is no limit.
@@ -213,11 +213,11 @@ impl Constants {
             (Algo::NvlsTree, _) => &self.nvls_tree,
             _ => &UNLIMITED,
         };
-        by_scale(table, generation, scale)
+        lookup(table, generation, scale)
     }
 }
 
-fn by_scale(table: &ByScale, generation: Generation, scale: Scale) -> f64 {
+fn lookup(table: &ByScale, generation: Generation, scale: Scale) -> f64 {
     table[generation as usize][scale as usize]
 }
 

@@ -59,7 +59,7 @@ impl Function {
 
     /// Returns the function of a collective; `None` for those composed of sends and receives.
     #[must_use]
-    pub fn of(collective: Collective) -> Option<Self> {
+    pub fn from_collective(collective: Collective) -> Option<Self> {
         match collective {
             Collective::Broadcast => Some(Self::Broadcast),
             Collective::Reduce => Some(Self::Reduce),
@@ -95,8 +95,8 @@ impl Algo {
 
     /// Returns NCCL's equivalent of an algorithm of this crate, if it has a cell in the tables.
     #[must_use]
-    pub fn of(algorithm: Algorithm) -> Option<Self> {
-        Self::ALL.into_iter().find(|algo| algo.ours() == Some(algorithm))
+    pub fn from_algorithm(algorithm: Algorithm) -> Option<Self> {
+        Self::ALL.into_iter().find(|algo| algo.to_algorithm() == Some(algorithm))
     }
 
     /// Returns NCCL's name: `NVLSTree`.
@@ -115,7 +115,7 @@ impl Algo {
 
     /// Returns the equivalent algorithm of this crate; `None` for CollNet.
     #[must_use]
-    pub fn ours(self) -> Option<Algorithm> {
+    pub fn to_algorithm(self) -> Option<Algorithm> {
         match self {
             Self::Tree => Some(Algorithm::Tree),
             Self::Ring => Some(Algorithm::Ring),
@@ -141,8 +141,8 @@ impl Proto {
 
     /// Returns NCCL's equivalent of a protocol; one-sided protocols have no cell in the tables.
     #[must_use]
-    pub fn of(protocol: Protocol) -> Option<Self> {
-        Self::ALL.into_iter().find(|proto| proto.ours() == protocol)
+    pub fn from_protocol(protocol: Protocol) -> Option<Self> {
+        Self::ALL.into_iter().find(|proto| proto.to_protocol() == protocol)
     }
 
     /// Returns NCCL's name: `LL128`.
@@ -157,7 +157,7 @@ impl Proto {
 
     /// Returns the equivalent protocol.
     #[must_use]
-    pub fn ours(self) -> Protocol {
+    pub fn to_protocol(self) -> Protocol {
         match self {
             Self::Ll => Protocol::Ll,
             Self::Ll128 => Protocol::Ll128,

@@ -10,12 +10,12 @@ use super::index::{Algo, Function, Proto};
 use super::settings::Settings;
 use super::table::Table;
 use super::time::Request;
-use super::version::{Deal, RingThreads, TreeThreads, Version};
+use super::version::{ChannelSplit, RingThreads, TreeThreads, Version};
 
 /// Threads per warp.
 const WARP: u32 = 32;
 /// Maximum number of threads per block (NCCL_MAX_NTHREADS).
-const MOST_THREADS: u32 = 640;
+const MAX_THREADS: u32 = 640;
 /// Slots of a connection's buffer (NCCL_STEPS).
 const SLOTS: u64 = 8;
 
@@ -25,7 +25,7 @@ pub struct Kernel {
     /// Number of thread blocks that receive work.
     pub channels: u16,
     /// Number of thread blocks that the thresholds allow.
-    pub most_channels: u16,
+    pub max_channels: u16,
     /// Threads per block.
     pub threads: u16,
     /// Bytes per chunk of a channel.
@@ -36,7 +36,7 @@ pub struct Kernel {
 
 /// Maximum number of threads of an algorithm and protocol (`src/graph/tuning.cc`), logged by NCCL as `Max NThreads`.
 #[must_use]
-pub fn most_threads(
+pub fn max_threads(
     communicator: &Communicator,
     version: Version,
     settings: &Settings,
@@ -46,23 +46,23 @@ pub fn most_threads(
     // Bandwidth of a PCIe 3 link, GB/s (PCI_BW, src/graph/topo.h).
     const PCI: f64 = 12.0;
     let ring = &communicator.graphs.ring;
-    let slow = ring.inside.gbps() * f64::from(ring.channels) <= PCI;
+    let slow = ring.intra_bandwidth.gbps() * f64::from(ring.channels) <= PCI;
     match (algo, proto) {
         (Algo::Ring, Proto::Simple) if slow && version.rules().ring_threads == RingThreads::BySpeed => {
             settings.threads(256)
         }
         (Algo::Ring | Algo::Tree, Proto::Simple | Proto::Ll) => settings.threads(512),
-        (Algo::Ring | Algo::Tree, Proto::Ll128) => settings.ll128_threads(MOST_THREADS),
+        (Algo::Ring | Algo::Tree, Proto::Ll128) => settings.ll128_threads(MAX_THREADS),
         (Algo::Pat, _) => 0,
-        (_, Proto::Simple) => MOST_THREADS,
+        (_, Proto::Simple) => MAX_THREADS,
         _ => 0,
     }
 }
 
 /// Minimum bytes per thread that justify a further channel or further threads.
 fn threshold(ranks: u32, settings: &Settings, algo: Algo, proto: Proto) -> u64 {
-    let given = settings.thread_threshold(algo, proto);
-    given.unwrap_or(match (algo, proto) {
+    let setting = settings.thread_threshold(algo, proto);
+    setting.unwrap_or(match (algo, proto) {
         (Algo::Ring, Proto::Ll) => 8 * u64::from(ranks),
         (_, Proto::Ll | Proto::Ll128) => 8,
         (Algo::CollNetDirect | Algo::CollNetChain, Proto::Simple) => 512,
@@ -78,15 +78,15 @@ pub fn kernel(
     settings: &Settings,
     table: &Table,
     request: &Request,
-    way: (Algo, Proto),
+    algo_and_proto: (Algo, Proto),
 ) -> Kernel {
-    kernel_on(communicator, version, settings, table, request, way, None)
+    kernel_with_max_channels(communicator, version, settings, table, request, algo_and_proto, None)
 }
 
 /// Variant of [`kernel`] with a maximum number of channels set by a tuner. It replaces the number that the thresholds
 /// allow; the number of threads still follows from the thresholds (`ncclGetAlgoInfo`).
 #[must_use]
-pub fn kernel_on(
+pub fn kernel_with_max_channels(
     communicator: &Communicator,
     version: Version,
     settings: &Settings,
@@ -96,18 +96,18 @@ pub fn kernel_on(
     tuned: Option<u16>,
 ) -> Kernel {
     let bytes = request.bytes.0;
-    let all = communicator.channels(settings);
+    let available = communicator.channels(settings);
     let threshold = threshold(communicator.ranks, settings, algo, proto);
-    let mut threads = most_threads(communicator, version, settings, algo, proto);
-    let mut channels = all;
+    let mut threads = max_threads(communicator, version, settings, algo, proto);
+    let mut channels = available;
     if algo.is_nvls() {
-        channels = communicator.nvls(version, settings).channels;
+        channels = communicator.nvls_shape(version, settings).channels;
     } else {
-        let wanted = |channels: u16, threads: u32| u64::from(channels) * u64::from(threads) * threshold;
-        while channels >= 2 && bytes < wanted(channels, threads) {
+        let justified_bytes = |channels: u16, threads: u32| u64::from(channels) * u64::from(threads) * threshold;
+        while channels >= 2 && bytes < justified_bytes(channels, threads) {
             channels -= 1;
         }
-        while bytes < wanted(channels, threads) && threads > 0 && threads.is_multiple_of(128) {
+        while bytes < justified_bytes(channels, threads) && threads > 0 && threads.is_multiple_of(128) {
             threads /= 2;
         }
     }
@@ -120,24 +120,24 @@ pub fn kernel_on(
         };
     }
     threads = threads.max(3 * WARP);
-    let whole = match algo {
+    let full_block = match algo {
         Algo::Tree => version.rules().tree_threads == TreeThreads::All,
         _ => algo == Algo::Pat,
     };
-    if whole {
-        threads = MOST_THREADS;
+    if full_block {
+        threads = MAX_THREADS;
     }
     let channels = tuned.unwrap_or(channels);
     let split = Split::new(communicator, version, request, proto, channels);
     let shape = Chunking { communicator, version, settings, table, request, algo, proto };
-    let chunk = shape.chunk(split.most_bytes);
+    let chunk = shape.chunk(split.max_bytes);
     let round = chunk.max(1).saturating_mul(shape.chunks_per_loop());
     Kernel {
         channels: split.channels,
-        most_channels: channels,
+        max_channels: channels,
         threads: threads as u16,
         chunk: Bytes(chunk),
-        loops: split.most_bytes.div_ceil(round).max(1),
+        loops: split.max_bytes.div_ceil(round).max(1),
     }
 }
 
@@ -158,27 +158,29 @@ pub fn working_channels(
 struct Split {
     channels: u16,
     /// Bytes (of the call's size) on the channel with the most.
-    most_bytes: u64,
+    max_bytes: u64,
 }
 
 impl Split {
-    fn new(communicator: &Communicator, version: Version, request: &Request, proto: Proto, most_channels: u16) -> Self {
+    fn new(communicator: &Communicator, version: Version, request: &Request, proto: Proto, max_channels: u16) -> Self {
         let ranks = u64::from(communicator.ranks.max(1));
-        let most = u64::from(most_channels.max(1));
+        let max = u64::from(max_channels.max(1));
         // Bytes of a rank's own part, and bytes through a channel per byte of it.
-        let (own, per_byte) = match request.function {
+        let (rank_bytes, per_byte) = match request.function {
             Function::AllReduce => (request.bytes.0, 2),
             Function::AllGather | Function::ReduceScatter => (request.bytes.0.div_ceil(ranks), ranks),
             Function::Broadcast | Function::Reduce => (request.bytes.0, 1),
         };
-        let whole = if request.function.is_blockwise() { ranks } else { 1 };
-        let (channels, bytes) = match version.rules().deal {
-            Deal::Evenly => evenly(own, most),
-            Deal::Cells => by_cells(own, most, per_byte),
-            Deal::Traffic(least) if proto == Proto::Ll => by_traffic(own, most, 4 * per_byte, least.0),
-            Deal::Traffic(least) => by_traffic(own, most, per_byte, least.0),
+        let blocks = if request.function.is_blockwise() { ranks } else { 1 };
+        let (channels, bytes) = match version.rules().channel_split {
+            ChannelSplit::Evenly => split_evenly(rank_bytes, max),
+            ChannelSplit::Cells => split_by_cells(rank_bytes, max, per_byte),
+            ChannelSplit::Traffic(min_traffic) if proto == Proto::Ll => {
+                split_by_traffic(rank_bytes, max, 4 * per_byte, min_traffic.0)
+            }
+            ChannelSplit::Traffic(min_traffic) => split_by_traffic(rank_bytes, max, per_byte, min_traffic.0),
         };
-        Self { channels: channels as u16, most_bytes: bytes.min(own).saturating_mul(whole) }
+        Self { channels: channels as u16, max_bytes: bytes.min(rank_bytes).saturating_mul(blocks) }
     }
 }
 
@@ -186,48 +188,48 @@ impl Split {
 const GRAIN: u64 = 16;
 
 /// Number of channels that receive work, and bytes of the largest: equal parts in multiples of 16 bytes.
-fn evenly(own: u64, most: u64) -> (u64, u64) {
-    let each = own.div_ceil(most).div_ceil(GRAIN).max(1) * GRAIN;
-    (own.div_ceil(each).max(1), each)
+fn split_evenly(rank_bytes: u64, max_channels: u64) -> (u64, u64) {
+    let each = rank_bytes.div_ceil(max_channels).div_ceil(GRAIN).max(1) * GRAIN;
+    (rank_bytes.div_ceil(each).max(1), each)
 }
 
-/// Variant of [`evenly`] with cells of 16 bytes and at least 512 bytes of traffic per channel.
-fn by_cells(own: u64, most: u64, per_byte: u64) -> (u64, u64) {
-    const LEAST: u64 = 512;
-    let share = (own.saturating_mul(per_byte) / most).max(LEAST);
+/// Variant of [`split_evenly`] with cells of 16 bytes and at least 512 bytes of traffic per channel.
+fn split_by_cells(rank_bytes: u64, max_channels: u64, per_byte: u64) -> (u64, u64) {
+    const MIN_TRAFFIC: u64 = 512;
+    let share = (rank_bytes.saturating_mul(per_byte) / max_channels).max(MIN_TRAFFIC);
     let per_cell = GRAIN * per_byte;
-    let cells = own.div_ceil(GRAIN).max(1);
+    let cells = rank_bytes.div_ceil(GRAIN).max(1);
     let each = cells.min(share.div_ceil(per_cell));
-    let first = if most == 1 { cells } else { cells.min(share / per_cell) };
-    let (cells, channels) = deal(cells, most, first, each);
+    let first = if max_channels == 1 { cells } else { cells.min(share / per_cell) };
+    let (cells, channels) = distribute_cells(cells, max_channels, first, each);
     (channels, cells * GRAIN)
 }
 
-/// Variant of [`evenly`] with cells of the minimum traffic of a channel.
-fn by_traffic(own: u64, most: u64, per_byte: u64, least: u64) -> (u64, u64) {
-    let traffic = own.saturating_mul(per_byte).max(least);
-    let per_channel = (traffic / most).div_ceil(GRAIN) * GRAIN;
-    let cell = least.div_ceil(per_byte).div_ceil(GRAIN) * GRAIN;
-    let cells = own.div_ceil(cell).max(1);
+/// Variant of [`split_evenly`] with cells of the minimum traffic of a channel.
+fn split_by_traffic(rank_bytes: u64, max_channels: u64, per_byte: u64, min_traffic: u64) -> (u64, u64) {
+    let traffic = rank_bytes.saturating_mul(per_byte).max(min_traffic);
+    let per_channel = (traffic / max_channels).div_ceil(GRAIN) * GRAIN;
+    let cell = min_traffic.div_ceil(per_byte).div_ceil(GRAIN) * GRAIN;
+    let cells = rank_bytes.div_ceil(cell).max(1);
     let each = cells.min(per_channel.div_ceil(cell * per_byte)).max(1);
-    let first = if most == 1 { cells } else { each };
-    let (most_cells, channels) = deal(cells, most, first, each);
-    (channels, most_cells.saturating_mul(cell))
+    let first = if max_channels == 1 { cells } else { each };
+    let (max_cells, channels) = distribute_cells(cells, max_channels, first, each);
+    (channels, max_cells.saturating_mul(cell))
 }
 
 /// Number of cells of the largest channel, and number of channels. The first channel has `first` cells, the following
-/// ones `each`, the last the remainder. If this needs more than `most` channels, all but the first share the remaining
-/// cells equally, and the last also has the rest of the division.
-fn deal(cells: u64, most: u64, first: u64, each: u64) -> (u64, u64) {
-    let left = cells - first;
+/// ones `each`, the last the remainder. If this needs more than `max_channels` channels, all but the first share the
+/// remaining cells equally, and the last also has the rest of the division.
+fn distribute_cells(cells: u64, max_channels: u64, first: u64, each: u64) -> (u64, u64) {
+    let remaining = cells - first;
     let lead = u64::from(first > 0);
-    let channels = lead + left.div_ceil(each);
-    if channels <= most {
-        return (first.max(each.min(left)), channels);
+    let channels = lead + remaining.div_ceil(each);
+    if channels <= max_channels {
+        return (first.max(each.min(remaining)), channels);
     }
-    let between = most - lead;
-    let share = left / between;
-    (first.max(share + left % between), most)
+    let others = max_channels - lead;
+    let share = remaining / others;
+    (first.max(share + remaining % others), max_channels)
 }
 
 struct Chunking<'a> {
@@ -244,7 +246,7 @@ impl Chunking<'_> {
     /// Chunk size of a channel with `bytes` of the call's size.
     fn chunk(&self, bytes: u64) -> u64 {
         let slot = self.settings.buffer(self.proto).0 / SLOTS;
-        let most = match (self.algo, self.proto) {
+        let max_chunk = match (self.algo, self.proto) {
             (Algo::Ring, Proto::Simple) if self.is_chain() => slot,
             // Four slots per chunk, two per slice (ALLREDUCE_CHUNKSTEPS, src/include/collectives.h).
             (Algo::Ring, Proto::Simple) => 4 * slot,
@@ -255,14 +257,14 @@ impl Chunking<'_> {
             _ => slot,
         };
         let chunk = match self.algo {
-            Algo::Nvls => self.nvls(most, bytes),
+            Algo::Nvls => self.nvls(max_chunk, bytes),
             Algo::NvlsTree => self.nvls_tree(bytes),
-            Algo::Tree if self.proto == Proto::Ll128 => self.tree_ll128(most, bytes),
+            Algo::Tree if self.proto == Proto::Ll128 => self.tree_ll128(max_chunk, bytes),
             Algo::Pat => {
                 let rounds = if self.request.function == Function::AllGather { 32 } else { 16 };
-                halved(most, 64 << 10, |chunk| chunk * rounds > bytes)
+                halve_while(max_chunk, 64 << 10, |chunk| chunk * rounds > bytes)
             }
-            _ => most,
+            _ => max_chunk,
         };
         let grain = match self.proto {
             Proto::Ll => 16,
@@ -280,26 +282,26 @@ impl Chunking<'_> {
         u64::from(self.communicator.nvls_heads()).max(1)
     }
 
-    fn nvls(&self, most: u64, bytes: u64) -> u64 {
+    fn nvls(&self, max_chunk: u64, bytes: u64) -> u64 {
         const SLOW: Bandwidth = Bandwidth(150_000_000_000);
         let speed = self.table.cell(Function::AllReduce, Algo::Nvls, Proto::Simple).bandwidth;
         let slow = self.communicator.nodes > 1 && speed < SLOW;
-        let limit = if slow { 32 << 10 } else { self.communicator.nvls(self.version, self.settings).chunk.0 };
-        lowered(most.min(limit), bytes, self.heads(), &[(64, 64 << 10), (8, 32 << 10), (2, 16 << 10)])
+        let limit = if slow { 32 << 10 } else { self.communicator.nvls_shape(self.version, self.settings).chunk.0 };
+        lower_to_limits(max_chunk.min(limit), bytes, self.heads(), &[(64, 64 << 10), (8, 32 << 10), (2, 16 << 10)])
     }
 
     fn nvls_tree(&self, bytes: u64) -> u64 {
-        let shape = self.communicator.nvls(self.version, self.settings);
+        let shape = self.communicator.nvls_shape(self.version, self.settings);
         let steps = [(32, 256 << 10), (16, 128 << 10), (4, 64 << 10), (1, 32 << 10)];
-        lowered(shape.chunk.0.min(shape.tree_chunk.0), bytes, self.heads(), &steps)
+        lower_to_limits(shape.chunk.0.min(shape.tree_chunk.0), bytes, self.heads(), &steps)
     }
 
-    fn tree_ll128(&self, most: u64, bytes: u64) -> u64 {
+    fn tree_ll128(&self, max_chunk: u64, bytes: u64) -> u64 {
         let per_node = self.communicator.ranks_per_node();
         let steps = 1.0 + f64::from(self.communicator.nodes.max(1).ilog2()) + 0.1 * per_node;
-        let few = |chunk: u64, rounds: f64| ((bytes / chunk.max(1)) as f64) < steps * rounds / per_node;
-        let chunk = halved(most, 128 << 10, |chunk| few(chunk, 64.0));
-        halved(chunk, 32 << 10, |chunk| few(chunk, 16.0))
+        let has_few_rounds = |chunk: u64, rounds: f64| ((bytes / chunk.max(1)) as f64) < steps * rounds / per_node;
+        let chunk = halve_while(max_chunk, 128 << 10, |chunk| has_few_rounds(chunk, 64.0));
+        halve_while(chunk, 32 << 10, |chunk| has_few_rounds(chunk, 16.0))
     }
 
     /// Chunks per loop of a channel: one per rank in a ring, one per head with NVLS.
@@ -313,7 +315,7 @@ impl Chunking<'_> {
 }
 
 /// Halves a chunk while it is above `floor` and the test holds.
-fn halved(chunk: u64, floor: u64, test: impl Fn(u64) -> bool) -> u64 {
+fn halve_while(chunk: u64, floor: u64, test: impl Fn(u64) -> bool) -> u64 {
     let mut chunk = chunk;
     while chunk > floor && test(chunk) {
         chunk /= 2;
@@ -322,7 +324,7 @@ fn halved(chunk: u64, floor: u64, test: impl Fn(u64) -> bool) -> u64 {
 }
 
 /// Lowers a chunk to each limit whose number of rounds is not filled by the bytes.
-fn lowered(chunk: u64, bytes: u64, heads: u64, limits: &[(u64, u64)]) -> u64 {
+fn lower_to_limits(chunk: u64, bytes: u64, heads: u64, limits: &[(u64, u64)]) -> u64 {
     limits.iter().fold(
         chunk,
         |chunk, &(rounds, limit)| {

@@ -44,7 +44,7 @@ impl<T: Copy + PartialEq> Lists<T> {
     /// Returns [`ListError`] for an unknown name or function, or if an entry other than the first has no function.
     pub fn parse(text: &str, all: &[T], name: fn(T) -> &'static str) -> Result<Self, ListError> {
         let mut lists = Self::default();
-        for (place, entry) in text.split(';').map(str::trim).enumerate() {
+        for (index, entry) in text.split(';').map(str::trim).enumerate() {
             if entry.is_empty() {
                 continue;
             }
@@ -53,10 +53,10 @@ impl<T: Copy + PartialEq> Lists<T> {
                     let functions = Function::ALL.into_iter();
                     let function = functions.into_iter().find(|f| f.name().eq_ignore_ascii_case(word.trim()));
                     let function = function.ok_or_else(|| ListError::Function(word.trim().to_owned()))?;
-                    lists.by_function[function as usize] = Some(list_of(list, all, name)?);
+                    lists.by_function[function as usize] = Some(parse_list(list, all, name)?);
                 }
-                None if place == 0 => {
-                    let list = list_of(entry, all, name)?;
+                None if index == 0 => {
+                    let list = parse_list(entry, all, name)?;
                     lists.by_function = std::array::from_fn(|_| Some(list.clone()));
                 }
                 None => return Err(ListError::NoFunction(entry.to_owned())),
@@ -67,32 +67,32 @@ impl<T: Copy + PartialEq> Lists<T> {
 
     /// Returns true if a name is allowed for a function.
     #[must_use]
-    pub fn allows(&self, function: Function, one: T) -> bool {
-        self.by_function[function as usize].as_ref().is_none_or(|list| list.contains(&one))
+    pub fn allows(&self, function: Function, item: T) -> bool {
+        self.by_function[function as usize].as_ref().is_none_or(|list| list.contains(&item))
     }
 
     /// Returns true if the variable mentions a function.
     #[must_use]
-    pub fn speaks_of(&self, function: Function) -> bool {
+    pub fn mentions(&self, function: Function) -> bool {
         self.by_function[function as usize].is_some()
     }
 }
 
-fn list_of<T: Copy + PartialEq>(text: &str, all: &[T], name: fn(T) -> &'static str) -> Result<Vec<T>, ListError> {
+fn parse_list<T: Copy + PartialEq>(text: &str, all: &[T], name: fn(T) -> &'static str) -> Result<Vec<T>, ListError> {
     let text = text.trim();
-    let (left_out, names) = match text.strip_prefix('^') {
+    let (is_exclusion, names) = match text.strip_prefix('^') {
         Some(rest) => (true, rest),
         None => (false, text),
     };
     let mut listed = Vec::new();
     for word in names.split(',').map(str::trim) {
-        let known = all.iter().copied().find(|&one| name(one).eq_ignore_ascii_case(word));
+        let known = all.iter().copied().find(|&item| name(item).eq_ignore_ascii_case(word));
         listed.push(known.ok_or_else(|| ListError::Name {
             word: word.to_owned(),
-            expected: all.iter().map(|&one| name(one)).collect(),
+            expected: all.iter().map(|&item| name(item)).collect(),
         })?);
     }
-    Ok(all.iter().copied().filter(|one| listed.contains(one) != left_out).collect())
+    Ok(all.iter().copied().filter(|item| listed.contains(item) != is_exclusion).collect())
 }
 
 #[cfg(test)]
@@ -110,7 +110,7 @@ mod tests {
         assert!(lists.allows(Function::AllGather, Algo::Ring) && !lists.allows(Function::AllGather, Algo::Nvls));
         assert!(lists.allows(Function::AllReduce, Algo::Nvls) && !lists.allows(Function::AllReduce, Algo::Ring));
         let lists = algos("AllReduce:Tree").unwrap();
-        assert!(lists.allows(Function::Reduce, Algo::Ring) && !lists.speaks_of(Function::Reduce));
+        assert!(lists.allows(Function::Reduce, Algo::Ring) && !lists.mentions(Function::Reduce));
     }
 
     #[test]

@@ -9,7 +9,7 @@ use fabricast_topologies::Bytes;
 
 use super::communicator::{Communicator, MAX_CHANNELS};
 use super::index::Proto;
-use super::settings::{Farthest, Settings};
+use super::settings::{LinkDistance, Settings};
 use super::version::{SendParts, Version};
 
 /// Maximum bytes per channel of sends with LL (NCCL_P2P_LL_THRESHOLD).
@@ -18,7 +18,7 @@ const LL_BYTES: u64 = 16 << 10;
 const STEPS: u64 = 8;
 /// Network bandwidth per channel of sends (NCCL_P2P_PER_CHANNEL_NET_BW), GB/s.
 const NET_GBPS: f64 = 14.0;
-/// Chunk sizes, by [`Farthest`] (`ncclParamP2pNvlChunkSize` and similar).
+/// Chunk sizes, by [`LinkDistance`] (`ncclParamP2pNvlChunkSize` and similar).
 const CHUNKS: [u64; 3] = [512 << 10, 128 << 10, 128 << 10];
 
 /// Launch parameters of sends.
@@ -37,50 +37,50 @@ pub struct P2p {
 /// Predicts the launch parameters of concurrent sends of `bytes` to each of `peers` peers.
 #[must_use]
 pub fn p2p(communicator: &Communicator, version: Version, settings: &Settings, bytes: Bytes, peers: u32) -> P2p {
-    let (all, most) = channels(communicator, settings);
-    let fewest = fewest(communicator, (all, most));
-    let several = communicator.nodes > 1;
-    let farthest = match (several, communicator.nvlinks) {
-        (true, _) => Farthest::Network,
-        (false, 0) => Farthest::Pcie,
-        (false, _) => Farthest::Nvlink,
+    let (total, max) = channels(communicator, settings);
+    let min = min_channels_per_peer(communicator, (total, max));
+    let multi_node = communicator.nodes > 1;
+    let distance = match (multi_node, communicator.nvlinks) {
+        (true, _) => LinkDistance::Network,
+        (false, 0) => LinkDistance::Pcie,
+        (false, _) => LinkDistance::Nvlink,
     };
-    let simple_step = settings.p2p_chunks[farthest as usize].map_or(CHUNKS[farthest as usize], |given| given.0);
+    let simple_step = settings.p2p_chunks[distance as usize].map_or(CHUNKS[distance as usize], |setting| setting.0);
     let step = |proto| match proto {
         Proto::Simple => simple_step,
         proto => settings.buffer(proto).0 / STEPS,
     };
     let parts = |proto| {
         let step = step(proto);
-        let (least_part, most_part) = if several { (step / 2, step) } else { (step / 8, step * 32) };
-        let mut parts = bytes.0.div_ceil(least_part.max(1)).clamp(1, u64::from(fewest)) as u16;
-        while bytes.0.div_ceil(u64::from(parts)) > most_part && parts <= most / 2 {
+        let (min_part, max_part) = if multi_node { (step / 2, step) } else { (step / 8, step * 32) };
+        let mut parts = bytes.0.div_ceil(min_part.max(1)).clamp(1, u64::from(min)) as u16;
+        while bytes.0.div_ceil(u64::from(parts)) > max_part && parts <= max / 2 {
             parts *= 2;
         }
         parts
     };
-    let threshold = settings.p2p_ll_threshold.map_or(LL_BYTES, |given| given.0);
-    let proto_of = |channels: u16| match bytes.0 <= threshold.saturating_mul(channels.into()) {
+    let threshold = settings.p2p_ll_threshold.map_or(LL_BYTES, |setting| setting.0);
+    let select_proto = |channels: u16| match bytes.0 <= threshold.saturating_mul(channels.into()) {
         true => Proto::Ll,
         false => Proto::Simple,
     };
     let (proto, per_peer) = match version.rules().send_parts {
         SendParts::AfterProtocol => {
-            let proto = proto_of(most);
+            let proto = select_proto(max);
             (proto, parts(proto))
         }
         SendParts::BeforeProtocol => {
             let per_peer = parts(Proto::Simple);
-            (proto_of(per_peer), per_peer)
+            (select_proto(per_peer), per_peer)
         }
     };
-    let channels = u64::from(per_peer).saturating_mul(u64::from(peers.max(1))).min(u64::from(all)) as u16;
-    let chunk = step(proto) / (lines(proto) * if several { in_pieces(proto, bytes, step(proto)) } else { 1 });
+    let channels = u64::from(per_peer).saturating_mul(u64::from(peers.max(1))).min(u64::from(total)) as u16;
+    let chunk = step(proto) / (lines(proto) * if multi_node { network_pieces(proto, bytes, step(proto)) } else { 1 });
     P2p { proto, per_peer, channels, chunk: Bytes(chunk.max(1)) }
 }
 
 /// Number of pieces into which a step is divided for the network.
-fn in_pieces(proto: Proto, bytes: Bytes, step: u64) -> u64 {
+fn network_pieces(proto: Proto, bytes: Bytes, step: u64) -> u64 {
     match proto {
         Proto::Simple if bytes.0 < step => 4,
         _ if bytes.0 < step.saturating_mul(8) => 2,
@@ -94,20 +94,20 @@ fn lines(proto: Proto) -> u64 {
 }
 
 /// Number of channels per peer if each peer is to have channels of its own.
-fn fewest(communicator: &Communicator, (all, most): (u16, u16)) -> u16 {
-    let mut fewest = most;
-    while u32::from(fewest) * communicator.ranks > u32::from(all) && fewest > 1 {
-        fewest /= 2;
+fn min_channels_per_peer(communicator: &Communicator, (total, max): (u16, u16)) -> u16 {
+    let mut count = max;
+    while u32::from(count) * communicator.ranks > u32::from(total) && count > 1 {
+        count /= 2;
     }
-    fewest
+    count
 }
 
 /// Total number of channels and number per peer, both powers of two.
 fn channels(communicator: &Communicator, settings: &Settings) -> (u16, u16) {
-    let most = settings.most_p2p_channels.unwrap_or(MAX_CHANNELS);
-    let least = settings.fewest_p2p_channels.unwrap_or(1);
-    let channels = communicator.channels(settings).min(most).max(least).min(MAX_CHANNELS);
-    let inside = match (communicator.nvlinks, communicator.most_ranks) {
+    let max = settings.max_p2p_channels.unwrap_or(MAX_CHANNELS);
+    let min = settings.min_p2p_channels.unwrap_or(1);
+    let channels = communicator.channels(settings).min(max).max(min).min(MAX_CHANNELS);
+    let inside = match (communicator.nvlinks, communicator.max_ranks_per_node) {
         (_, 0 | 1) => MAX_CHANNELS,
         (0, _) => 2,
         (links, _) => links.saturating_mul(2),

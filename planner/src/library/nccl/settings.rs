@@ -39,13 +39,13 @@ pub struct Settings {
     /// Allowed protocols by function.
     pub protocols: Lists<Proto>,
     /// Minimum number of channels (NCCL_MIN_CTAS, NCCL_MIN_NCHANNELS).
-    pub fewest_channels: Option<u16>,
+    pub min_channels: Option<u16>,
     /// Maximum number of channels (NCCL_MAX_CTAS, NCCL_MAX_NCHANNELS).
-    pub most_channels: Option<u16>,
+    pub max_channels: Option<u16>,
     /// Minimum number of channels of sends and receives (NCCL_MIN_P2P_NCHANNELS).
-    pub fewest_p2p_channels: Option<u16>,
+    pub min_p2p_channels: Option<u16>,
     /// Maximum number of channels of sends and receives (NCCL_MAX_P2P_NCHANNELS).
-    pub most_p2p_channels: Option<u16>,
+    pub max_p2p_channels: Option<u16>,
     /// Use of NVLS (NCCL_NVLS_ENABLE).
     pub nvls: NvlsSetting,
     /// Channels of NVLS (NCCL_NVLS_NCHANNELS).
@@ -68,7 +68,7 @@ pub struct Settings {
     pub net_overhead: Option<Picos>,
     /// Bytes per channel up to which sends use LL (NCCL_P2P_LL_THRESHOLD).
     pub p2p_ll_threshold: Option<Bytes>,
-    /// Chunk sizes of sends, by [`Farthest`] (NCCL_P2P_NVL_CHUNKSIZE, NCCL_P2P_PCI_CHUNKSIZE, NCCL_P2P_NET_CHUNKSIZE).
+    /// Chunk sizes of sends, by [`LinkDistance`] (NCCL_P2P_NVL_CHUNKSIZE, NCCL_P2P_PCI_CHUNKSIZE, NCCL_P2P_NET_CHUNKSIZE).
     pub p2p_chunks: [Option<Bytes>; 3],
     /// Use of registered windows by symmetric kernels (NCCL_WIN_ENABLE).
     pub windows: Windows,
@@ -76,7 +76,7 @@ pub struct Settings {
 
 /// Most distant kind of connection between GPUs that send to each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Farthest {
+pub enum LinkDistance {
     /// NVLink.
     Nvlink,
     /// PCIe.
@@ -141,27 +141,27 @@ impl Settings {
 
     /// Sets one variable; returns false if the name is not known.
     fn set(&mut self, name: &str, value: &str) -> Result<bool, SettingError> {
-        let wrong = |expected| SettingError::Value { name: name.to_owned(), value: value.to_owned(), expected };
-        let number = || value.parse::<u64>().map_err(|_| wrong("a whole number"));
+        let invalid = |expected| SettingError::Value { name: name.to_owned(), value: value.to_owned(), expected };
+        let number = || value.parse::<u64>().map_err(|_| invalid("a whole number"));
         let channels = || {
             let count = value.parse::<u16>().ok().filter(|count| (1..=MAX_CHANNELS).contains(count));
-            count.map(Some).ok_or_else(|| wrong("a whole number from 1 to 64"))
+            count.map(Some).ok_or_else(|| invalid("a whole number from 1 to 64"))
         };
-        let bytes = || Ok(Some(Bytes(number().map_err(|_| wrong("a number of bytes"))?)));
+        let bytes = || Ok(Some(Bytes(number().map_err(|_| invalid("a number of bytes"))?)));
         let list = |source| SettingError::List { name: name.to_owned(), source };
         match name {
             "NCCL_ALGO" => self.algorithms = Lists::parse(value, &Algo::ALL, Algo::name).map_err(list)?,
             "NCCL_PROTO" => self.protocols = Lists::parse(value, &Proto::ALL, Proto::name).map_err(list)?,
-            "NCCL_MIN_CTAS" | "NCCL_MIN_NCHANNELS" => self.fewest_channels = channels()?,
-            "NCCL_MAX_CTAS" | "NCCL_MAX_NCHANNELS" => self.most_channels = channels()?,
-            "NCCL_MIN_P2P_NCHANNELS" => self.fewest_p2p_channels = channels()?,
-            "NCCL_MAX_P2P_NCHANNELS" => self.most_p2p_channels = channels()?,
+            "NCCL_MIN_CTAS" | "NCCL_MIN_NCHANNELS" => self.min_channels = channels()?,
+            "NCCL_MAX_CTAS" | "NCCL_MAX_NCHANNELS" => self.max_channels = channels()?,
+            "NCCL_MIN_P2P_NCHANNELS" => self.min_p2p_channels = channels()?,
+            "NCCL_MAX_P2P_NCHANNELS" => self.max_p2p_channels = channels()?,
             "NCCL_NVLS_NCHANNELS" => self.nvls_channels = channels()?,
             "NCCL_NVLS_ENABLE" => {
                 self.nvls = match value {
                     "0" => NvlsSetting::Off,
                     "1" | "2" => NvlsSetting::Auto,
-                    _ => return Err(wrong("0, 1 or 2")),
+                    _ => return Err(invalid("0, 1 or 2")),
                 }
             }
             "NCCL_PAT_ENABLE" => {
@@ -169,14 +169,14 @@ impl Settings {
                     "0" => PatSetting::Off,
                     "1" => PatSetting::On,
                     "2" => PatSetting::Auto,
-                    _ => return Err(wrong("0, 1 or 2")),
+                    _ => return Err(invalid("0, 1 or 2")),
                 }
             }
             "NCCL_WIN_ENABLE" => {
                 self.windows = match value {
                     "0" => Windows::Off,
                     "1" => Windows::On,
-                    _ => return Err(wrong("0 or 1")),
+                    _ => return Err(invalid("0 or 1")),
                 }
             }
             "NCCL_NTHREADS" => self.threads = Some(number()?.min(u64::from(u32::MAX)) as u32),
@@ -187,20 +187,20 @@ impl Settings {
             "NCCL_NVLS_CHUNKSIZE" => self.nvls_chunk = bytes()?,
             "NCCL_NVLSTREE_MAX_CHUNKSIZE" => self.nvls_tree_chunk = bytes()?,
             "NCCL_P2P_LL_THRESHOLD" => self.p2p_ll_threshold = bytes()?,
-            "NCCL_P2P_NVL_CHUNKSIZE" => self.p2p_chunks[Farthest::Nvlink as usize] = bytes()?,
-            "NCCL_P2P_PCI_CHUNKSIZE" => self.p2p_chunks[Farthest::Pcie as usize] = bytes()?,
-            "NCCL_P2P_NET_CHUNKSIZE" => self.p2p_chunks[Farthest::Network as usize] = bytes()?,
+            "NCCL_P2P_NVL_CHUNKSIZE" => self.p2p_chunks[LinkDistance::Nvlink as usize] = bytes()?,
+            "NCCL_P2P_PCI_CHUNKSIZE" => self.p2p_chunks[LinkDistance::Pcie as usize] = bytes()?,
+            "NCCL_P2P_NET_CHUNKSIZE" => self.p2p_chunks[LinkDistance::Network as usize] = bytes()?,
             "NCCL_NET_OVERHEAD" => self.net_overhead = Some(Picos(number()?.saturating_mul(1000))),
             "NCCL_THREAD_THRESHOLDS" => {
                 let expected = "up to six whole numbers: tree LL, LL128, Simple, ring LL, LL128, Simple";
-                let given: Vec<&str> = value.split_whitespace().collect();
-                if given.len() > self.thresholds.len() {
-                    return Err(wrong(expected));
+                let values: Vec<&str> = value.split_whitespace().collect();
+                if values.len() > self.thresholds.len() {
+                    return Err(invalid(expected));
                 }
-                for (place, text) in self.thresholds.iter_mut().zip(given) {
-                    let bytes: i64 = text.parse().map_err(|_| wrong(expected))?;
+                for (threshold, text) in self.thresholds.iter_mut().zip(values) {
+                    let bytes: i64 = text.parse().map_err(|_| invalid(expected))?;
                     // A value of −2 selects NCCL's default.
-                    *place = u64::try_from(bytes).ok();
+                    *threshold = u64::try_from(bytes).ok();
                 }
             }
             _ => return Ok(false),
@@ -216,19 +216,19 @@ impl Settings {
 
     /// Returns true if NCCL_ALGO or NCCL_PROTO mentions a function.
     #[must_use]
-    pub fn names(&self, function: Function) -> bool {
-        self.algorithms.speaks_of(function) || self.protocols.speaks_of(function)
+    pub fn mentions(&self, function: Function) -> bool {
+        self.algorithms.mentions(function) || self.protocols.mentions(function)
     }
 
     /// Returns true if NCCL_PROTO mentions a function.
     #[must_use]
-    pub fn names_protocols(&self, function: Function) -> bool {
-        self.protocols.speaks_of(function)
+    pub fn mentions_protocols(&self, function: Function) -> bool {
+        self.protocols.mentions(function)
     }
 
     pub(super) fn bound_channels(&self, channels: u16) -> u16 {
-        let most = self.most_channels.unwrap_or(MAX_CHANNELS).min(MAX_CHANNELS);
-        channels.max(self.fewest_channels.unwrap_or(1)).min(most).max(1)
+        let max = self.max_channels.unwrap_or(MAX_CHANNELS).min(MAX_CHANNELS);
+        channels.max(self.min_channels.unwrap_or(1)).min(max).max(1)
     }
 
     pub(super) fn nvls_shape(&self, shape: NvlsShape) -> NvlsShape {
@@ -241,17 +241,17 @@ impl Settings {
     }
 
     fn bound_nvls(&self, channels: u16) -> u16 {
-        channels.min(self.most_channels.unwrap_or(MAX_CHANNELS)).clamp(1, MAX_CHANNELS)
+        channels.min(self.max_channels.unwrap_or(MAX_CHANNELS)).clamp(1, MAX_CHANNELS)
     }
 
     /// Threads with Simple and LL, a multiple of a warp from 64 to 512.
-    pub(super) fn threads(&self, usual: u32) -> u32 {
-        bounded(self.threads, 64, 512, usual)
+    pub(super) fn threads(&self, default: u32) -> u32 {
+        bounded(self.threads, 64, 512, default)
     }
 
-    /// Threads with LL128, a multiple of a warp from a quarter of `most` to `most`.
-    pub(super) fn ll128_threads(&self, most: u32) -> u32 {
-        bounded(self.ll128_threads, most / 4, most, most)
+    /// Threads with LL128, a multiple of a warp from a quarter of `max` to `max`.
+    pub(super) fn ll128_threads(&self, max: u32) -> u32 {
+        bounded(self.ll128_threads, max / 4, max, max)
     }
 
     pub(super) fn thread_threshold(&self, algo: Algo, proto: Proto) -> Option<u64> {
@@ -265,22 +265,22 @@ impl Settings {
     /// Bytes of a connection's buffer: LL 512 threads × 8 lines × 16 B × 8 slots, LL128 640 × 120 × 8 B × 8, Simple 4
     /// MiB (`src/init.cc`, `src/include/device.h`).
     pub(super) fn buffer(&self, proto: Proto) -> Bytes {
-        let usual = match proto {
+        let default = match proto {
             Proto::Ll => 524_288,
             Proto::Ll128 => 4_915_200,
             Proto::Simple => 4 << 20,
         };
-        self.buffers[proto as usize].filter(|given| given.0 > 0).unwrap_or(Bytes(usual))
+        self.buffers[proto as usize].filter(|setting| setting.0 > 0).unwrap_or(Bytes(default))
     }
 }
 
 /// NCCL's interpretation of a number of threads: a value out of bounds is clamped, and one that is not a multiple of a
 /// warp becomes the upper bound.
-fn bounded(given: Option<u32>, least: u32, most: u32, usual: u32) -> u32 {
-    match given {
-        None | Some(0) => usual,
-        Some(threads) if threads % 32 != 0 => most,
-        Some(threads) => threads.clamp(least, most),
+fn bounded(value: Option<u32>, min: u32, max: u32, default: u32) -> u32 {
+    match value {
+        None | Some(0) => default,
+        Some(threads) if threads % 32 != 0 => max,
+        Some(threads) => threads.clamp(min, max),
     }
 }
 
@@ -316,7 +316,7 @@ mod tests {
             "NCCL_MIN_CTAS=24 NCCL_ALGO=\"Ring;AllReduce:Tree,NVLS\" NCCL_DEBUG=INFO NCCL_NVLS_ENABLE=0",
         )
         .unwrap();
-        assert_eq!(settings.fewest_channels, Some(24));
+        assert_eq!(settings.min_channels, Some(24));
         assert_eq!(settings.nvls, NvlsSetting::Off);
         assert!(settings.allows(Function::AllReduce, Algo::Tree, Proto::Ll));
         assert!(!settings.allows(Function::AllReduce, Algo::Ring, Proto::Ll));

@@ -71,7 +71,7 @@ impl SymmetricKernel {
         format!("{function}_{kernel}")
     }
 
-    fn of(function: Function) -> &'static [Self] {
+    fn for_function(function: Function) -> &'static [Self] {
         match function {
             Function::AllReduce => &[K::OneShot, K::OneShotMulticast, K::TwoShot, K::TwoShotMulticast],
             Function::AllGather => &[K::Ll, K::LlMulticast, K::Plain, K::Multicast],
@@ -93,13 +93,13 @@ impl SymmetricKernel {
 
 /// Predicts the symmetric kernel with the minimum score; `None` if NCCL falls back to its other kernels.
 #[must_use]
-pub fn symmetric(communicator: &Communicator, settings: &Settings, request: &Request) -> Option<SymmetricPick> {
+pub fn pick_symmetric(communicator: &Communicator, settings: &Settings, request: &Request) -> Option<SymmetricPick> {
     let one_team = communicator.nodes == 1 && communicator.nvlinks > 0 && communicator.ranks > 1;
-    if settings.windows == Windows::Off || !one_team || !adds(request) {
+    if settings.windows == Windows::Off || !one_team || !supports_reduction(request) {
         return None;
     }
     let multicast = communicator.graphs.nvls.is_some() && communicator.ranks > 2;
-    let kernels = SymmetricKernel::of(request.function).iter().copied();
+    let kernels = SymmetricKernel::for_function(request.function).iter().copied();
     let mut best: Option<(f64, SymmetricPick)> = None;
     for kernel in kernels.filter(|kernel| multicast || !kernel.is_multicast()) {
         let model = Model::new(communicator, request, kernel);
@@ -107,7 +107,7 @@ pub fn symmetric(communicator: &Communicator, settings: &Settings, request: &Req
         if kernel.is_ll() && model.bus >= f64::from(1u32 << 31) {
             continue;
         }
-        let (blocks, us) = model.least_blocks(settings);
+        let (blocks, us) = model.min_blocks(settings);
         let score = us * (1.0 + 0.025 * f64::from(blocks));
         if best.is_none_or(|(known, _)| score < known) {
             best = Some((score, SymmetricPick { kernel, blocks, time: Picos::from_us(us) }));
@@ -117,7 +117,7 @@ pub fn symmetric(communicator: &Communicator, settings: &Settings, request: &Req
 }
 
 /// Returns true if the kernels support the reduction: sums of floats of at most 32 bits.
-fn adds(request: &Request) -> bool {
+fn supports_reduction(request: &Request) -> bool {
     use DataType::{Bf16, F8e4m3, F8e5m2, F16, F32};
     let floats = matches!(request.dtype, F32 | F16 | Bf16 | F8e4m3 | F8e5m2);
     request.function == Function::AllGather || (floats && request.op == ReduceOp::Sum)
@@ -132,7 +132,7 @@ struct Model {
     /// Width of the transition to the peak, equal to the rate of a block that only copies.
     softness: f64,
     peak: f64,
-    most_blocks: u16,
+    max_blocks: u16,
 }
 
 impl Model {
@@ -144,7 +144,7 @@ impl Model {
         // Whole buffer for AllReduce, a rank's part otherwise.
         let bytes = request.bytes.0 as f64 / if sums { 1.0 } else { ranks };
         let team = (if blackwell { 32.0 } else { 16.0 } / ranks).ceil().clamp(1.0, 64.0) as u16;
-        let (bus, rate, most_blocks) = match kernel {
+        let (bus, rate, max_blocks) = match kernel {
             K::OneShot | K::Ll => (9.0 * ranks * bytes, 1.0, 64),
             K::OneShotMulticast | K::LlMulticast => (9.0 * ranks * bytes, 1.1, 64),
             K::TwoShot => (2.0 * bytes * (ranks - 1.0) / ranks, 1.0, 64),
@@ -172,7 +172,7 @@ impl Model {
             (true, true) => 1000.0,
             (true, false) => 600.0,
         };
-        Self { base, bus, block: block * rate * RATE, softness: block * RATE, peak: peak * RATE, most_blocks }
+        Self { base, bus, block: block * rate * RATE, softness: block * RATE, peak: peak * RATE, max_blocks }
     }
 
     fn time(&self, blocks: u16) -> f64 {
@@ -181,11 +181,11 @@ impl Model {
     }
 
     /// Minimum number of blocks whose time is within 2.5 % of that with the maximum number.
-    fn least_blocks(&self, settings: &Settings) -> (u16, f64) {
-        let fewest = settings.fewest_channels.unwrap_or(1).min(self.most_blocks);
-        let limit = 1.025 * self.time(self.most_blocks);
-        let blocks = (fewest..=self.most_blocks).find(|&blocks| self.time(blocks) <= limit);
-        let blocks = blocks.unwrap_or(self.most_blocks);
+    fn min_blocks(&self, settings: &Settings) -> (u16, f64) {
+        let min = settings.min_channels.unwrap_or(1).min(self.max_blocks);
+        let limit = 1.025 * self.time(self.max_blocks);
+        let blocks = (min..=self.max_blocks).find(|&blocks| self.time(blocks) <= limit);
+        let blocks = blocks.unwrap_or(self.max_blocks);
         (blocks, self.time(blocks))
     }
 }

@@ -9,16 +9,17 @@ use fabricast_topologies::{Bandwidth, Picos};
 
 use super::communicator::{Communicator, Cpu};
 use super::constants::{self, Generation, Hardware, Scale};
-use super::graph::{Channels, Graph};
+use super::graph::{ChannelPaths, Graph};
 use super::index::{Algo, Function, Proto};
 use super::settings::{PatSetting, Settings};
 use super::version::{
-    ChainHop, ChannelSpeed, Crossings, Ll128Gpus, Ll128Test, LoneRanks, NvlsSpeed, Pat, RingLl, Rules, Version,
+    ChainHop, ChannelSpeed, Ll128Gpus, Ll128Test, NvlsSpeed, Pat, RingLl, RingNetworkHops, Rules, SingleRankNodes,
+    Version,
 };
 
 /// Reason why NCCL never uses an algorithm and protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Absent {
+pub enum Unavailable {
     /// The function has no such algorithm, or the algorithm no such protocol.
     #[error("NCCL has no such kernel")]
     NoKernel,
@@ -33,7 +34,7 @@ pub enum Absent {
     WrongNodes,
     /// PAT needs one rank per node.
     #[error("PAT is taken with one rank a node only")]
-    PatNeedsLoneRanks,
+    PatNeedsSingleRankNodes,
     /// LL128 needs stores of 128 bytes to arrive atomically.
     #[error("LL128 is not safe over these paths or GPUs")]
     UnsafeLl128,
@@ -53,7 +54,7 @@ pub struct Cell {
     /// Bytes of the call (nccl-tests' size) per second; 0 if the cell is never used.
     pub bandwidth: Bandwidth,
     /// `Ok` if NCCL can use the cell.
-    pub taken: Result<(), Absent>,
+    pub availability: Result<(), Unavailable>,
 }
 
 /// Estimates of all functions, algorithms and protocols of a communicator.
@@ -89,11 +90,11 @@ impl Cells {
 
     /// Returns the available cells of a table.
     #[must_use]
-    pub fn of(table: &Table) -> Self {
-        let all = Function::ALL.into_iter().flat_map(|f| Algo::ALL.into_iter().map(move |a| (f, a)));
-        let ways = all.flat_map(|(f, a)| Proto::ALL.into_iter().map(move |p| (f, a, p)));
-        let taken = ways.filter(|&(f, a, p)| table.cell(f, a, p).taken.is_ok());
-        Self(taken.fold(0, |bits, way| bits | 1 << bit(way)))
+    pub fn from_table(table: &Table) -> Self {
+        let pairs = Function::ALL.into_iter().flat_map(|f| Algo::ALL.into_iter().map(move |a| (f, a)));
+        let cells = pairs.flat_map(|(f, a)| Proto::ALL.into_iter().map(move |p| (f, a, p)));
+        let available = cells.filter(|&(f, a, p)| table.cell(f, a, p).availability.is_ok());
+        Self(available.fold(0, |bits, cell| bits | 1 << bit(cell)))
     }
 
     /// Returns true if a cell is available.
@@ -114,7 +115,7 @@ impl std::fmt::Debug for Cells {
 }
 
 struct Model<'a> {
-    of: &'a Communicator,
+    communicator: &'a Communicator,
     rules: &'a Rules,
     settings: &'a Settings,
     generation: Generation,
@@ -122,39 +123,45 @@ struct Model<'a> {
 }
 
 impl<'a> Model<'a> {
-    fn new(of: &'a Communicator, version: Version, settings: &'a Settings) -> Self {
-        let generation = Generation::of(of.capability.0);
-        Self { of, rules: version.rules(), settings, generation, scale: Scale::of(of.nodes) }
+    fn new(communicator: &'a Communicator, version: Version, settings: &'a Settings) -> Self {
+        let generation = Generation::from_capability(communicator.capability.0);
+        Self {
+            communicator,
+            rules: version.rules(),
+            settings,
+            generation,
+            scale: Scale::from_nodes(communicator.nodes),
+        }
     }
 
     fn cell(&self, function: Function, algo: Algo, proto: Proto) -> Cell {
-        let absent = |why, latency| Cell { latency, bandwidth: Bandwidth(0), taken: Err(why) };
+        let absent = |reason, latency| Cell { latency, bandwidth: Bandwidth(0), availability: Err(reason) };
         if !has_kernel(function, algo, proto) || (algo == Algo::Pat && self.rules.pat == Pat::Missing) {
-            return absent(Absent::NoKernel, Picos::ZERO);
+            return absent(Unavailable::NoKernel, Picos::ZERO);
         }
         if algo == Algo::Pat && !self.pat_fits() {
-            return absent(Absent::PatNeedsLoneRanks, Picos::ZERO);
+            return absent(Unavailable::PatNeedsSingleRankNodes, Picos::ZERO);
         }
         let latency = Picos::from_us(self.latency(function, algo, proto));
         match self.bandwidth(function, algo, proto).and_then(|gbps| self.enabled(function, algo, proto).map(|()| gbps))
         {
-            Ok(gbps) => Cell { latency, bandwidth: Bandwidth::from_gbps(gbps), taken: Ok(()) },
-            Err(why) => absent(why, latency),
+            Ok(gbps) => Cell { latency, bandwidth: Bandwidth::from_gbps(gbps), availability: Ok(()) },
+            Err(reason) => absent(reason, latency),
         }
     }
 
-    fn graph(&self, algo: Algo) -> Result<&Graph, Absent> {
+    fn graph(&self, algo: Algo) -> Result<&Graph, Unavailable> {
         match algo {
-            Algo::Ring => Ok(&self.of.graphs.ring),
-            Algo::Tree | Algo::Pat => Ok(&self.of.graphs.tree),
-            Algo::Nvls | Algo::NvlsTree => self.of.graphs.nvls.as_ref().ok_or(Absent::NoNvls),
-            Algo::CollNetDirect | Algo::CollNetChain => Err(Absent::NoCollNet),
+            Algo::Ring => Ok(&self.communicator.graphs.ring),
+            Algo::Tree | Algo::Pat => Ok(&self.communicator.graphs.tree),
+            Algo::Nvls | Algo::NvlsTree => self.communicator.graphs.nvls.as_ref().ok_or(Unavailable::NoNvls),
+            Algo::CollNetDirect | Algo::CollNetChain => Err(Unavailable::NoCollNet),
         }
     }
 
     /// Number of sequential steps.
     fn steps(&self, function: Function) -> f64 {
-        let ranks = f64::from(self.of.ranks);
+        let ranks = f64::from(self.communicator.ranks);
         match function {
             Function::AllReduce => 2.0 * (ranks - 1.0),
             Function::AllGather | Function::ReduceScatter => ranks - 1.0,
@@ -163,11 +170,11 @@ impl<'a> Model<'a> {
     }
 
     /// Bandwidth of the call's bytes, GB/s.
-    fn bandwidth(&self, function: Function, algo: Algo, proto: Proto) -> Result<f64, Absent> {
+    fn bandwidth(&self, function: Function, algo: Algo, proto: Proto) -> Result<f64, Unavailable> {
         let graph = self.graph(algo)?;
         let channels = f64::from(graph.channels);
         if algo.is_nvls() && graph.channels < 2 {
-            return Err(Absent::TooFewChannels);
+            return Err(Unavailable::TooFewChannels);
         }
         let bus = channels * self.channel_speed(function, algo, graph);
         let bus = match (algo, proto) {
@@ -178,16 +185,18 @@ impl<'a> Model<'a> {
             _ => bus,
         };
         // Converts bytes through a link to the call's bytes.
-        let turned = match (algo, self.rules.nvls_speed) {
-            (Algo::Ring, _) => f64::from(self.of.ranks) / self.steps(function),
+        let factor = match (algo, self.rules.nvls_speed) {
+            (Algo::Ring, _) => f64::from(self.communicator.ranks) / self.steps(function),
             (Algo::Nvls | Algo::NvlsTree, NvlsSpeed::FiveSixths) => 5.0 / 6.0,
             // Only rings and AllReduce are converted.
             _ if function.is_blockwise() => 1.0,
-            (Algo::Nvls | Algo::NvlsTree, NvlsSpeed::ByGeneration) => f64::from(self.of.ranks) / self.steps(function),
+            (Algo::Nvls | Algo::NvlsTree, NvlsSpeed::ByGeneration) => {
+                f64::from(self.communicator.ranks) / self.steps(function)
+            }
             (Algo::Nvls | Algo::NvlsTree, _) => 5.0 / 6.0,
             _ => 0.5,
         };
-        Ok(bus * turned)
+        Ok(bus * factor)
     }
 
     /// Maximum bandwidth of a channel, GB/s.
@@ -198,7 +207,7 @@ impl<'a> Model<'a> {
     fn ring_ll_part(&self, function: Function) -> f64 {
         match self.rules.ring_ll {
             RingLl::Half => 0.5,
-            RingLl::ThirdOrQuarter if self.of.nodes > 1 => 0.25,
+            RingLl::ThirdOrQuarter if self.communicator.nodes > 1 => 0.25,
             RingLl::ThirdOrQuarter if matches!(function, Function::AllReduce | Function::Reduce) => 0.25,
             RingLl::ThirdOrQuarter => 1.0 / 3.0,
         }
@@ -206,31 +215,31 @@ impl<'a> Model<'a> {
 
     /// Fraction of the wire rate that rings with LL128 achieve.
     fn ring_line(&self) -> f64 {
-        match self.rules.lone_ranks {
-            LoneRanks::ReachLess if self.of.ranks_per_node() < 2.0 => 0.7,
+        match self.rules.single_rank_nodes {
+            SingleRankNodes::OwnLatencyAndLowerLl128 if self.communicator.ranks_per_node() < 2.0 => 0.7,
             _ => 0.92,
         }
     }
 
     fn channel_speed(&self, function: Function, algo: Algo, graph: &Graph) -> f64 {
-        let (inside, between) = (graph.inside.gbps(), graph.between.gbps());
+        let (inside, between) = (graph.intra_bandwidth.gbps(), graph.inter_bandwidth.gbps());
         match (algo, self.rules.speed) {
             (Algo::Nvls | Algo::NvlsTree, _) => self.nvls_speed(function, algo, graph),
-            (_, ChannelSpeed::InsideUpToTwoNodes) if self.of.nodes <= 2 => inside,
+            (_, ChannelSpeed::InsideUpToTwoNodes) if self.communicator.nodes <= 2 => inside,
             (_, ChannelSpeed::InsideUpToTwoNodes) => between,
-            (Algo::Ring, ChannelSpeed::BetweenBeyondOne) if self.of.nodes <= 1 => inside,
-            (Algo::Ring, ChannelSpeed::BetweenBeyondOne) => between,
-            (_, ChannelSpeed::BetweenBeyondOne) => inside.min(between),
+            (Algo::Ring, ChannelSpeed::BetweenNodesFromTwo) if self.communicator.nodes <= 1 => inside,
+            (Algo::Ring, ChannelSpeed::BetweenNodesFromTwo) => between,
+            (_, ChannelSpeed::BetweenNodesFromTwo) => inside.min(between),
         }
     }
 
     fn nvls_speed(&self, function: Function, algo: Algo, graph: &Graph) -> f64 {
-        let (inside, between) = (graph.inside.gbps(), graph.between.gbps());
-        let per_node = self.of.ranks_per_node();
-        let beyond_two = algo == Algo::NvlsTree && self.of.nodes > 2;
+        let (inside, between) = (graph.intra_bandwidth.gbps(), graph.inter_bandwidth.gbps());
+        let per_node = self.communicator.ranks_per_node();
+        let beyond_two = algo == Algo::NvlsTree && self.communicator.nodes > 2;
         match self.rules.nvls_speed {
-            NvlsSpeed::ByGeneration => self.switched(function, algo, graph),
-            NvlsSpeed::FiveSixthsOrOthersPart if function != Function::AllReduce => {
+            NvlsSpeed::ByGeneration => self.switch_bandwidth(function, algo, graph),
+            NvlsSpeed::FiveSixthsOrRemoteShare if function != Function::AllReduce => {
                 (inside * (per_node - 1.0) / per_node).min(0.9 * between)
             }
             _ if beyond_two => inside.min(between / 2.0),
@@ -239,38 +248,38 @@ impl<'a> Model<'a> {
     }
 
     /// Bandwidth through the switches: a GPU's data returns once, for AllReduce in both directions concurrently.
-    fn switched(&self, function: Function, algo: Algo, graph: &Graph) -> f64 {
+    fn switch_bandwidth(&self, function: Function, algo: Algo, graph: &Graph) -> f64 {
         let channels = f64::from(graph.channels);
         let part = constants::nvls_efficiency(self.generation) * (channels - 1.0) / channels;
         let per_node = match self.rules.speed {
-            ChannelSpeed::InsideUpToTwoNodes => self.of.ranks_per_node(),
-            ChannelSpeed::BetweenBeyondOne => f64::from(self.of.fewest_ranks),
+            ChannelSpeed::InsideUpToTwoNodes => self.communicator.ranks_per_node(),
+            ChannelSpeed::BetweenNodesFromTwo => f64::from(self.communicator.min_ranks_per_node),
         };
-        let ways = if function == Function::AllReduce { 2.0 } else { (per_node - 1.0) / per_node };
-        let inside = graph.inside.gbps() * part * ways;
-        let two_trees = algo == Algo::NvlsTree && self.of.nodes <= 2;
-        let between = graph.between.gbps() * if two_trees { 2.0 } else { 1.0 };
+        let directions = if function == Function::AllReduce { 2.0 } else { (per_node - 1.0) / per_node };
+        let inside = graph.intra_bandwidth.gbps() * part * directions;
+        let two_trees = algo == Algo::NvlsTree && self.communicator.nodes <= 2;
+        let between = graph.inter_bandwidth.gbps() * if two_trees { 2.0 } else { 1.0 };
         inside.min(between).min(self.limit(algo, Proto::Simple))
     }
 
     fn tree_bandwidth(&self, function: Function, proto: Proto, bus: f64, channels: f64) -> f64 {
         let limit = |proto| channels * self.limit(Algo::Tree, proto);
-        let whole = match function {
+        let simple = match function {
             Function::AllReduce => (0.92 * bus).min(limit(Proto::Simple)),
             _ => bus,
         };
-        let line = if self.of.nodes <= 1 { 7.0 / 9.0 } else { 120.0 / 128.0 };
+        let line = if self.communicator.nodes <= 1 { 7.0 / 9.0 } else { 120.0 / 128.0 };
         let bus = match proto {
-            Proto::Ll => (whole / 3.8).min(self.ll_limit()),
-            Proto::Ll128 => (whole * line).min(limit(Proto::Ll128)),
-            Proto::Simple => whole,
+            Proto::Ll => (simple / 3.8).min(self.ll_limit()),
+            Proto::Ll128 => (simple * line).min(limit(Proto::Ll128)),
+            Proto::Simple => simple,
         };
-        if self.of.has_plain_trees() { 0.85 * bus } else { bus }
+        if self.communicator.has_plain_trees() { 0.85 * bus } else { bus }
     }
 
     /// Maximum bandwidth of LL: on one node by the GPUs, on several by the CPUs, whose memory the flags pass through.
     fn ll_limit(&self) -> f64 {
-        let row = match (self.of.nodes, self.of.cpu) {
+        let row = match (self.communicator.nodes, self.communicator.cpu) {
             (0 | 1, _) => self.generation,
             (_, Cpu::Amd) => Generation::Ampere,
             _ => Generation::Volta,
@@ -283,76 +292,77 @@ impl<'a> Model<'a> {
         let base = self.rules.constants.base(algo, proto);
         let graph = self.graph(algo).ok();
         let hardware = match graph {
-            Some(graph) if graph.inside_class == PathClass::Nvl => Hardware::Nvlink,
+            Some(graph) if graph.intra_class == PathClass::Nvl => Hardware::Nvlink,
             _ => Hardware::Pci,
         };
-        let inside = self.inside_hop(hardware, algo, proto);
-        let between = self.between_hop(graph, algo, proto, inside);
-        let nodes = f64::from(self.of.nodes);
-        let local = f64::from((self.of.ranks / self.of.nodes.max(1)).saturating_sub(1));
-        let depth = f64::from(self.of.nodes.max(1).ilog2());
+        let inside = self.intra_node_hop(hardware, algo, proto);
+        let between = self.inter_node_hop(graph, algo, proto, inside);
+        let nodes = f64::from(self.communicator.nodes);
+        let local = f64::from((self.communicator.ranks / self.communicator.nodes.max(1)).saturating_sub(1));
+        let depth = f64::from(self.communicator.nodes.max(1).ilog2());
         match algo {
             Algo::Ring if function.is_blockwise() || function == Function::AllReduce => {
-                let crossings = match (self.of.nodes, function, self.rules.crossings) {
+                let crossings = match (self.communicator.nodes, function, self.rules.ring_network_hops) {
                     (0 | 1, ..) => 0.0,
-                    (_, Function::AllReduce, Crossings::BetweenNodes) => 2.0 * (nodes - 1.0),
-                    (_, Function::AllReduce, Crossings::Around) => 2.0 * nodes,
+                    (_, Function::AllReduce, RingNetworkHops::BetweenNodes) => 2.0 * (nodes - 1.0),
+                    (_, Function::AllReduce, RingNetworkHops::Around) => 2.0 * nodes,
                     _ => nodes - 1.0,
                 };
-                let inside = if self.of.nodes > 1 { inside.max(self.post(proto)) } else { inside };
+                let inside = if self.communicator.nodes > 1 { inside.max(self.post_overhead(proto)) } else { inside };
                 base + (self.steps(function) - crossings) * inside + crossings * between
             }
             Algo::Ring => self.chain_latency(hardware, proto, base),
             Algo::Tree => base + 2.0 * (local * inside + depth * between),
             Algo::CollNetDirect => base + 2.0 * (local.min(1.0) * inside + 0.4 * local) + between,
             Algo::CollNetChain => base + 2.0 * local * inside + between,
-            Algo::Nvls if self.of.nodes > 1 => inside + between,
+            Algo::Nvls if self.communicator.nodes > 1 => inside + between,
             Algo::Nvls => inside,
             Algo::NvlsTree => base + inside + 2.0 * depth * between,
-            Algo::Pat => base + depth * between / 3.5 + 2.8 * f64::from(self.of.ranks),
+            Algo::Pat => base + depth * between / 3.5 + 2.8 * f64::from(self.communicator.ranks),
         }
     }
 
-    fn inside_hop(&self, hardware: Hardware, algo: Algo, proto: Proto) -> f64 {
+    fn intra_node_hop(&self, hardware: Hardware, algo: Algo, proto: Proto) -> f64 {
         // On POWER, tree hops with Simple have the latency of ring hops.
-        if self.of.cpu == Cpu::Power && (hardware, algo, proto) == (Hardware::Pci, Algo::Tree, Proto::Simple) {
+        if self.communicator.cpu == Cpu::Power && (hardware, algo, proto) == (Hardware::Pci, Algo::Tree, Proto::Simple)
+        {
             return self.rules.constants.hop(Hardware::Pci, Algo::Ring, Proto::Simple);
         }
         self.rules.constants.hop(hardware, algo, proto)
     }
 
-    fn between_hop(&self, graph: Option<&Graph>, algo: Algo, proto: Proto, inside: f64) -> f64 {
-        let lone = self.of.ranks == self.of.nodes;
-        let net = match self.rules.lone_ranks {
-            LoneRanks::PayTrees if lone => self.rules.constants.hop(Hardware::Net, Algo::Tree, proto),
-            LoneRanks::PayTheirs if self.of.nodes <= 1 => return inside,
+    fn inter_node_hop(&self, graph: Option<&Graph>, algo: Algo, proto: Proto, inside: f64) -> f64 {
+        let single_rank = self.communicator.ranks == self.communicator.nodes;
+        let net = match self.rules.single_rank_nodes {
+            SingleRankNodes::TreeLatency if single_rank => self.rules.constants.hop(Hardware::Net, Algo::Tree, proto),
+            SingleRankNodes::OwnLatency if self.communicator.nodes <= 1 => return inside,
             _ => self.rules.constants.hop(Hardware::Net, algo, proto),
         };
-        let said = graph.map_or(0.0, |graph| graph.net_latency.us());
+        let reported = graph.map_or(0.0, |graph| graph.net_latency.us());
         // Simple adds it twice: the second is for the read that flushes the NIC's writes (NVIDIA/nccl issue 2274).
-        net + said * if proto == Proto::Simple { 2.0 } else { 1.0 }
+        net + reported * if proto == Proto::Simple { 2.0 } else { 1.0 }
     }
 
     /// Latency of Broadcast and Reduce along a chain, which the model counts as one hop if all channels are equal.
     fn chain_latency(&self, hardware: Hardware, proto: Proto, base: f64) -> f64 {
         let hardware = match self.rules.chain_hop {
-            ChainHop::Slowest if self.of.nodes > 1 => Hardware::Net,
+            ChainHop::Slowest if self.communicator.nodes > 1 => Hardware::Net,
             _ => hardware,
         };
-        match self.of.graphs.ring.same {
-            Channels::Same => base + self.rules.constants.hop(hardware, Algo::Ring, proto),
-            Channels::Differ => {
+        match self.communicator.graphs.ring.paths {
+            ChannelPaths::Same => base + self.rules.constants.hop(hardware, Algo::Ring, proto),
+            ChannelPaths::Differ => {
                 let algo = if proto == Proto::Simple { Algo::Tree } else { Algo::Ring };
-                base + f64::from(self.of.ranks) * self.rules.constants.hop(hardware, algo, proto)
+                base + f64::from(self.communicator.ranks) * self.rules.constants.hop(hardware, algo, proto)
             }
         }
     }
 
     /// Overhead of posting a message to the network, µs: NCCL_NET_OVERHEAD, or by the CPU; three times for Simple.
-    fn post(&self, proto: Proto) -> f64 {
-        let usual = if self.of.cpu == Cpu::Amd { 2.0 } else { 1.0 };
-        let once = self.settings.net_overhead.map_or(usual, Picos::us);
-        if proto == Proto::Simple { 3.0 * once } else { once }
+    fn post_overhead(&self, proto: Proto) -> f64 {
+        let default = if self.communicator.cpu == Cpu::Amd { 2.0 } else { 1.0 };
+        let overhead = self.settings.net_overhead.map_or(default, Picos::us);
+        if proto == Proto::Simple { 3.0 * overhead } else { overhead }
     }
 
     fn pat_fits(&self) -> bool {
@@ -360,47 +370,51 @@ impl<'a> Model<'a> {
             PatSetting::Off => false,
             PatSetting::On => true,
             // By default, PAT is used with one rank per node on Pascal GPUs and later.
-            PatSetting::Auto => self.of.nodes == self.of.ranks && self.of.capability.0 >= 60,
+            PatSetting::Auto => {
+                self.communicator.nodes == self.communicator.ranks && self.communicator.capability.0 >= 60
+            }
         }
     }
 
-    fn enabled(&self, function: Function, algo: Algo, proto: Proto) -> Result<(), Absent> {
+    fn enabled(&self, function: Function, algo: Algo, proto: Proto) -> Result<(), Unavailable> {
         if !self.settings.allows(function, algo, proto) {
-            return Err(Absent::Excluded);
+            return Err(Unavailable::Excluded);
         }
         match algo {
-            Algo::NvlsTree if self.of.nodes <= 1 => return Err(Absent::WrongNodes),
+            Algo::NvlsTree if self.communicator.nodes <= 1 => return Err(Unavailable::WrongNodes),
             // Between nodes, the switches would need a network that reduces.
-            Algo::Nvls if self.of.nodes > 1 => return Err(Absent::WrongNodes),
+            Algo::Nvls if self.communicator.nodes > 1 => return Err(Unavailable::WrongNodes),
             // Maximum number of ranks per node whose blocks the NVLS kernels distinguish (NCCL_MAX_NVLS_ARITY).
-            Algo::Nvls if function != Function::AllReduce && self.of.most_ranks > 32 => return Err(Absent::NoKernel),
+            Algo::Nvls if function != Function::AllReduce && self.communicator.max_ranks_per_node > 32 => {
+                return Err(Unavailable::NoKernel);
+            }
             _ => {}
         }
-        let tested = match self.rules.ll128 {
-            Ll128Test::UnlessForced => !self.settings.names_protocols(function),
-            Ll128Test::WhenForced => self.settings.names_protocols(function),
+        let checks_path = match self.rules.ll128 {
+            Ll128Test::UnlessForced => !self.settings.mentions_protocols(function),
+            Ll128Test::WhenForced => self.settings.mentions_protocols(function),
         };
-        if proto == Proto::Ll128 && tested && !self.ll128_is_safe(self.graph(algo)?) {
-            return Err(Absent::UnsafeLl128);
+        if proto == Proto::Ll128 && checks_path && !self.ll128_is_safe(self.graph(algo)?) {
+            return Err(Unavailable::UnsafeLl128);
         }
         Ok(())
     }
 
-    fn ll128_gpus(&self, least: u32, greatest: u32) -> bool {
-        let alike = least == greatest;
+    fn ll128_gpus(&self, min: u32, max: u32) -> bool {
+        let equal = min == max;
         match self.rules.ll128_gpus {
-            Ll128Gpus::AlikeToHopper => alike && matches!(least, 70 | 80 | 90),
-            Ll128Gpus::Alike => alike && least >= 70,
-            Ll128Gpus::AlikeOrNew => least >= 70 && (alike || least >= 90),
+            Ll128Gpus::EqualUpToHopper => equal && matches!(min, 70 | 80 | 90),
+            Ll128Gpus::Equal => equal && min >= 70,
+            Ll128Gpus::EqualOrHopperUp => min >= 70 && (equal || min >= 90),
         }
     }
 
     /// Returns true if stores of 128 bytes arrive atomically: over NVLink, and from Hopper on over NICs through a peer
     /// (PXN).
     fn ll128_is_safe(&self, graph: &Graph) -> bool {
-        let (least, greatest) = self.of.capability;
-        let farthest = if least >= 90 { PathClass::Pxn } else { PathClass::Pxb };
-        graph.between_class <= farthest && graph.inside_class <= PathClass::Nvb && self.ll128_gpus(least, greatest)
+        let (min, max) = self.communicator.capability;
+        let farthest = if min >= 90 { PathClass::Pxn } else { PathClass::Pxb };
+        graph.inter_class <= farthest && graph.intra_class <= PathClass::Nvb && self.ll128_gpus(min, max)
     }
 }
 

@@ -38,7 +38,7 @@ impl Request {
 
     /// Returns true if the switches support the reduction (`ncclNvlsSupported`, `src/include/nvls.h`), or if there is
     /// none.
-    fn switches_add(&self) -> bool {
+    fn is_reducible_in_switch(&self) -> bool {
         if matches!(self.function, Function::AllGather) {
             return true;
         }
@@ -64,7 +64,7 @@ pub struct Pick {
 
 /// NCCL's expected time of one algorithm and protocol; `None` if NCCL does not consider it.
 #[must_use]
-pub fn expected(
+pub fn expected_time(
     communicator: &Communicator,
     channels: u16,
     version: Version,
@@ -73,24 +73,24 @@ pub fn expected(
     algo: Algo,
     proto: Proto,
 ) -> Option<Picos> {
-    if algo.is_nvls() && !request.switches_add() {
+    if algo.is_nvls() && !request.is_reducible_in_switch() {
         return None;
     }
     let cell = table.cell(request.function, algo, proto);
-    cell.taken.ok()?;
+    cell.availability.ok()?;
     if cell.bandwidth == Bandwidth(0) {
         return None;
     }
     let reduces = request.function == Function::AllReduce;
     // Entry 0 is 64 bytes.
     let log = (request.bytes.0 >> 6).max(1).ilog2();
-    let (least, _) = communicator.capability;
+    let (min_capability, _) = communicator.capability;
     let x86 = matches!(communicator.cpu, Cpu::Intel | Cpu::Amd);
     let corrected = reduces
         && match algo {
             Algo::Tree => log < 23,
             Algo::NvlsTree => {
-                version.rules().nvls_tree_time == NvlsTreeTime::AsTrees && log < 24 && least >= 100 && x86
+                version.rules().nvls_tree_time == NvlsTreeTime::AsTrees && log < 24 && min_capability >= 100 && x86
             }
             _ => false,
         };
@@ -98,7 +98,7 @@ pub fn expected(
     // Rings of several nodes wait for each other once their pipelines are full.
     let per_rank = request.bytes.0 / (u64::from(channels.max(1)) * u64::from(communicator.ranks.max(1)));
     let plateau = (algo, proto) == (Algo::Ring, Proto::Simple) && reduces && communicator.nodes > 1 && per_rank >= 64;
-    let latency = match (plateau, least >= 80) {
+    let latency = match (plateau, min_capability >= 80) {
         (false, _) => cell.latency.us(),
         (true, true) => 1.4 * cell.latency.us(),
         (true, false) => 1.9 * cell.latency.us(),
@@ -126,13 +126,15 @@ pub fn pick(
     let mut best: Option<Pick> = None;
     for algo in Algo::ALL {
         for proto in Proto::ALL {
-            let Some(time) = expected(communicator, channels, version, table, request, algo, proto) else { continue };
-            let better = match (best, version.rules().ties) {
+            let Some(time) = expected_time(communicator, channels, version, table, request, algo, proto) else {
+                continue;
+            };
+            let is_better = match (best, version.rules().ties) {
                 (None, _) => true,
                 (Some(known), Ties::First) => time < known.time,
                 (Some(known), Ties::Last) => time <= known.time,
             };
-            if better {
+            if is_better {
                 best = Some(Pick { algo, proto, time });
             }
         }

@@ -36,23 +36,23 @@ pub(super) enum ChannelSpeed {
     /// The speed inside a node for up to two nodes, the speed between nodes for more.
     InsideUpToTwoNodes,
     /// Rings: the speed between nodes from two nodes on. Trees: the lesser of both.
-    BetweenBeyondOne,
+    BetweenNodesFromTwo,
 }
 
 /// Special rules for rings over nodes with one rank each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum LoneRanks {
+pub(super) enum SingleRankNodes {
     /// The latency of trees applies, for any algorithm.
-    PayTrees,
+    TreeLatency,
     /// The algorithm's own latency applies.
-    PayTheirs,
+    OwnLatency,
     /// The algorithm's own latency applies, and LL128 achieves 70 % of the wire rate instead of 92 %.
-    ReachLess,
+    OwnLatencyAndLowerLl128,
 }
 
 /// Number of hops between nodes of an AllReduce ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Crossings {
+pub(super) enum RingNetworkHops {
     /// 2 × (nodes − 1).
     BetweenNodes,
     /// 2 × nodes.
@@ -77,7 +77,7 @@ pub(super) enum NvlsSpeed {
     FiveSixthsOfAllReduce,
     /// Five sixths for AllReduce; AllGather and ReduceScatter by the share that leaves a GPU and nine tenths of the
     /// network.
-    FiveSixthsOrOthersPart,
+    FiveSixthsOrRemoteShare,
     /// Efficiency of the generation's switches, in both directions concurrently for AllReduce.
     ByGeneration,
 }
@@ -99,11 +99,11 @@ pub(super) enum BlackwellNvls {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ll128Gpus {
     /// Equal GPUs up to Hopper.
-    AlikeToHopper,
+    EqualUpToHopper,
     /// Equal GPUs.
-    Alike,
+    Equal,
     /// Equal GPUs, or any from Hopper on.
-    AlikeOrNew,
+    EqualOrHopperUp,
 }
 
 /// Bandwidth correction of NVLSTree on Blackwell with x86 CPUs.
@@ -117,7 +117,7 @@ pub(super) enum NvlsTreeTime {
 
 /// Distribution of a call's bytes over channels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Deal {
+pub(super) enum ChannelSplit {
     /// Evenly over all channels that the thresholds allow.
     Evenly,
     /// In cells of 16 bytes, with at least 512 bytes of traffic per channel.
@@ -177,7 +177,7 @@ pub(super) enum RingThreads {
     /// 256 if the ring is no faster than a PCIe 3 link, 512 otherwise.
     BySpeed,
     /// 512.
-    Whole,
+    Full,
 }
 
 /// Order of the decisions on the protocol (LL or Simple) and on the number of parts of a send.
@@ -199,15 +199,15 @@ pub(super) struct Rules {
     pub nvls_channels: BlackwellNvls,
     pub nvls_tree_time: NvlsTreeTime,
     pub ring_ll: RingLl,
-    pub crossings: Crossings,
-    pub lone_ranks: LoneRanks,
+    pub ring_network_hops: RingNetworkHops,
+    pub single_rank_nodes: SingleRankNodes,
     pub ll128: Ll128Test,
     pub ll128_gpus: Ll128Gpus,
     pub ties: Ties,
     pub chain_hop: ChainHop,
     pub ring_threads: RingThreads,
     pub tree_threads: TreeThreads,
-    pub deal: Deal,
+    pub channel_split: ChannelSplit,
     pub send_parts: SendParts,
     pub pat: Pat,
 }
@@ -217,7 +217,7 @@ const EVENLY: Rules = Rules {
     constants: &constants::V2_20,
     ring_ll: RingLl::ThirdOrQuarter,
     tree_threads: TreeThreads::ByThresholds,
-    deal: Deal::Evenly,
+    channel_split: ChannelSplit::Evenly,
     ..BY_CELLS
 };
 
@@ -226,10 +226,10 @@ const BY_CELLS: Rules = Rules {
     constants: &constants::V2_22,
     nvls_speed: NvlsSpeed::FiveSixths,
     nvls_channels: BlackwellNvls::AsHopper,
-    crossings: Crossings::Around,
-    lone_ranks: LoneRanks::ReachLess,
-    ll128_gpus: Ll128Gpus::AlikeToHopper,
-    deal: Deal::Cells,
+    ring_network_hops: RingNetworkHops::Around,
+    single_rank_nodes: SingleRankNodes::OwnLatencyAndLowerLl128,
+    ll128_gpus: Ll128Gpus::EqualUpToHopper,
+    channel_split: ChannelSplit::Cells,
     pat: Pat::Missing,
     ..BEFORE_WINDOWS
 };
@@ -237,12 +237,12 @@ const BY_CELLS: Rules = Rules {
 /// Rules of 2.23 to 2.26: the same files of 2.26.2 (and 2.25.1, with the same decisions in `tuning.cc`), and
 /// `src/transport/nvls.cc`.
 const BEFORE_WINDOWS: Rules =
-    Rules { nvls_speed: NvlsSpeed::FiveSixthsOfAllReduce, nvls_channels: BlackwellNvls::Always32, ..ENQUEUE_2_27 };
+    Rules { nvls_speed: NvlsSpeed::FiveSixthsOfAllReduce, nvls_channels: BlackwellNvls::Always32, ..RULES_2_27 };
 
 /// Rules of 2.27: `src/graph/tuning.cc` of 2.27.3. Its NVLS channels on Blackwell are assumed to be those of 2.28,
 /// since the source was not read.
-const ENQUEUE_2_27: Rules =
-    Rules { constants: &constants::V2_25, nvls_speed: NvlsSpeed::FiveSixthsOrOthersPart, ..ENQUEUE_2_28 };
+const RULES_2_27: Rules =
+    Rules { constants: &constants::V2_25, nvls_speed: NvlsSpeed::FiveSixthsOrRemoteShare, ..ENQUEUE_2_28 };
 
 /// Rules of 2.28: `src/graph/tuning.cc` and `src/transport/nvls.cc` of 2.28.3, otherwise those of 2.30.7 except for the
 /// traffic per channel and for sends. The traffic matches the channel counts that NCCL 2.28.3 logged on 2 and 4 GPUs,
@@ -252,8 +252,8 @@ const ENQUEUE_2_28: Rules = Rules {
     constants: &constants::V2_28,
     nvls_channels: BlackwellNvls::ByNodes,
     nvls_tree_time: NvlsTreeTime::Plain,
-    ll128_gpus: Ll128Gpus::Alike,
-    deal: Deal::Traffic(Bytes(16 << 10)),
+    ll128_gpus: Ll128Gpus::Equal,
+    channel_split: ChannelSplit::Traffic(Bytes(16 << 10)),
     send_parts: SendParts::AfterProtocol,
     ..ENQUEUE
 };
@@ -266,27 +266,27 @@ const ENQUEUE: Rules = Rules {
     nvls_channels: BlackwellNvls::ByNics,
     nvls_tree_time: NvlsTreeTime::AsTrees,
     ring_ll: RingLl::Half,
-    crossings: Crossings::BetweenNodes,
-    lone_ranks: LoneRanks::PayTrees,
+    ring_network_hops: RingNetworkHops::BetweenNodes,
+    single_rank_nodes: SingleRankNodes::TreeLatency,
     ll128: Ll128Test::UnlessForced,
-    ll128_gpus: Ll128Gpus::AlikeOrNew,
+    ll128_gpus: Ll128Gpus::EqualOrHopperUp,
     ties: Ties::First,
     chain_hop: ChainHop::Slowest,
     ring_threads: RingThreads::BySpeed,
     tree_threads: TreeThreads::All,
-    deal: Deal::Traffic(Bytes(32 << 10)),
+    channel_split: ChannelSplit::Traffic(Bytes(32 << 10)),
     send_parts: SendParts::BeforeProtocol,
     pat: Pat::Known,
 };
 
 /// Rules of 2.31.0: `src/tuning/{cost_model,ring,tree,nvls,pat,tuning}.cc`.
 const TUNING: Rules = Rules {
-    speed: ChannelSpeed::BetweenBeyondOne,
-    lone_ranks: LoneRanks::PayTheirs,
+    speed: ChannelSpeed::BetweenNodesFromTwo,
+    single_rank_nodes: SingleRankNodes::OwnLatency,
     ll128: Ll128Test::WhenForced,
     ties: Ties::Last,
     chain_hop: ChainHop::Inside,
-    ring_threads: RingThreads::Whole,
+    ring_threads: RingThreads::Full,
     ..ENQUEUE
 };
 
@@ -352,7 +352,7 @@ impl Version {
             Self::V2_20_5 => &EVENLY,
             Self::V2_22_3 => &BY_CELLS,
             Self::V2_26_2 => &BEFORE_WINDOWS,
-            Self::V2_27_3 => &ENQUEUE_2_27,
+            Self::V2_27_3 => &RULES_2_27,
             Self::V2_28_9 => &ENQUEUE_2_28,
             Self::V2_30_7 => &ENQUEUE,
             Self::V2_31_0 => &TUNING,

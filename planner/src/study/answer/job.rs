@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::job::{Degrees, Ends, Experts, Order, Sequence};
+use crate::job::{Degrees, EndAccounting, ExpertSharding, Order, SequenceParallelism};
 
 /// Kind of work of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -63,11 +63,13 @@ pub struct JobRow {
     pub auto: bool,
     /// Keys and values of the job as TOML.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub asked: BTreeMap<String, String>,
+    #[serde(rename = "asked")]
+    pub keys: BTreeMap<String, String>,
     /// Tokens to train on, if given.
     pub train_tokens: Option<u64>,
     /// Source location: file name, line and column.
-    pub place: String,
+    #[serde(rename = "place")]
+    pub location: String,
 }
 
 /// Model of a job.
@@ -137,11 +139,11 @@ impl ParallelRow {
             pipeline: self.pp,
             data: self.dp,
             expert: self.ep,
-            experts: if self.etp.is_some() { Experts::Whole } else { Experts::Divided },
+            experts: if self.etp.is_some() { ExpertSharding::Whole } else { ExpertSharding::Divided },
             context: self.cp,
             interleave: self.interleave,
-            sequence: if self.sequence { Sequence::Divided } else { Sequence::Whole },
-            ends: if self.ends_as_layers { Ends::AsLayers } else { Ends::Beside },
+            sequence: if self.sequence { SequenceParallelism::TensorSharded } else { SequenceParallelism::Undivided },
+            ends: if self.ends_as_layers { EndAccounting::AsLayers } else { EndAccounting::Extra },
             order: Order::default(),
             shard: self.shard,
         }

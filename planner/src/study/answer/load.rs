@@ -10,7 +10,8 @@ pub struct CallRow {
     /// Phase of the step: `layer_forward`, `gradients`, ….
     pub phase: String,
     /// Dimension of the group: `tensor`, `data`, ….
-    pub among: String,
+    #[serde(rename = "among")]
+    pub dimension: String,
     /// The collective.
     pub collective: String,
     /// Message size of one call in bytes, by the convention of nccl-tests; for gradients that of a bucket.
@@ -39,7 +40,8 @@ pub struct LoadRow {
     /// Mean utilization over the step, both directions.
     pub mean: f64,
     /// Utilization of the busiest direction.
-    pub most: f64,
+    #[serde(rename = "most")]
+    pub max: f64,
     /// Name of the busiest direction.
     pub busiest: String,
 }

@@ -2,7 +2,7 @@
 
 /// Negative figure in a JSON text.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Negative<'a> {
+pub(super) struct NegativeFigure<'a> {
     /// The preceding key.
     pub(super) key: &'a str,
     /// The figure as written.
@@ -17,31 +17,36 @@ pub(super) struct Negative<'a> {
 const ROUNDING: f64 = 1e-9;
 
 /// Returns the first negative figure of a JSON text.
-pub(super) fn first_negative(text: &str) -> Option<Negative<'_>> {
+pub(super) fn first_negative(text: &str) -> Option<NegativeFigure<'_>> {
     let mut key = "";
-    let mut rest = text;
-    while let Some(start) = rest.find(['"', '-']) {
-        let from = rest.get(start..)?;
-        if let Some(inside) = from.strip_prefix('"') {
+    let mut remaining = text;
+    while let Some(start) = remaining.find(['"', '-']) {
+        let tail = remaining.get(start..)?;
+        if let Some(string) = tail.strip_prefix('"') {
             let mut is_escaped = false;
-            let end = inside.find(|letter| {
+            let end = string.find(|letter| {
                 let ends = letter == '"' && !is_escaped;
                 is_escaped = letter == '\\' && !is_escaped;
                 ends
             })?;
-            (key, rest) = (inside.get(..end)?, inside.get(end + 1..)?);
+            (key, remaining) = (string.get(..end)?, string.get(end + 1..)?);
             continue;
         }
-        let end = from.find(|letter: char| !matches!(letter, '0'..='9' | '.' | 'e' | 'E' | '+' | '-'));
-        let (figure, after) = from.split_at(end.unwrap_or(from.len()));
-        let before = text.get(..text.len() - from.len())?;
+        let end = tail.find(|letter: char| !matches!(letter, '0'..='9' | '.' | 'e' | 'E' | '+' | '-'));
+        let (figure, following) = tail.split_at(end.unwrap_or(tail.len()));
+        let before = text.get(..text.len() - tail.len())?;
         // A sign after `e` belongs to an exponent.
         let is_exponent = before.ends_with(['e', 'E']);
         if !is_exponent && figure.parse::<f64>().is_ok_and(|figure| figure < -ROUNDING) {
-            let line = before.rfind('\n').map_or(before, |at| before.get(at + 1..).unwrap_or_default());
-            return Some(Negative { key, figure, line: before.matches('\n').count() + 1, column: line.len() + 1 });
+            let line = before.rfind('\n').map_or(before, |newline| before.get(newline + 1..).unwrap_or_default());
+            return Some(NegativeFigure {
+                key,
+                figure,
+                line: before.matches('\n').count() + 1,
+                column: line.len() + 1,
+            });
         }
-        rest = after;
+        remaining = following;
     }
     None
 }
@@ -55,7 +60,7 @@ mod tests {
         for text in ["{}", r#"{"a-1": "-5", "b": [1e-9, 2E-3]}"#, r#"{"a\\": "x\"-5", "b": -1e-12, "c": -0.0}"#] {
             assert_eq!(first_negative(text), None, "{text}");
         }
-        let found = first_negative("{\"a\": \"é-\",\n \"b\": {\"c\": 1e-3, \"d\": [2,-5.5e1]}}");
-        assert_eq!(found, Some(Negative { key: "d", figure: "-5.5e1", line: 2, column: 27 }));
+        let negative = first_negative("{\"a\": \"é-\",\n \"b\": {\"c\": 1e-3, \"d\": [2,-5.5e1]}}");
+        assert_eq!(negative, Some(NegativeFigure { key: "d", figure: "-5.5e1", line: 2, column: 27 }));
     }
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::{CallRow, CourseRow, JobKind, LoadRow, ParallelRow};
+use super::{CallRow, JobKind, LoadRow, ParallelRow, TimelineRow};
 
 /// Result of a job on a candidate.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -35,16 +35,20 @@ pub struct ResultRow {
     pub tpot_s: Option<f64>,
     /// Time of a step with prefill in seconds; inference only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub prompt_step_s: Option<f64>,
+    #[serde(rename = "prompt_step_s")]
+    pub prefill_step_s: Option<f64>,
     /// Time of a decode-only step in seconds; absent if all steps carry prefill.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub answer_step_s: Option<f64>,
+    #[serde(rename = "answer_step_s")]
+    pub decode_step_s: Option<f64>,
     /// SLO violations: limit, value found and value requested; inference only.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub late: Vec<String>,
+    #[serde(rename = "late")]
+    pub slo_violations: Vec<String>,
     /// Concurrent requests over all replicas; inference only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub in_flight: Option<u64>,
+    #[serde(rename = "in_flight")]
+    pub concurrent_requests: Option<u64>,
     /// Concurrent requests that fit the memory, over all replicas; inference only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub requests_that_fit: Option<u64>,
@@ -69,13 +73,15 @@ pub struct ResultRow {
     /// True if the job fits the memory, as far as it is known, and meets its limits.
     pub fits: bool,
     /// Memory in excess of the GPU's, in GB.
-    pub memory_beyond_gb: Option<f64>,
+    #[serde(rename = "memory_beyond_gb")]
+    pub memory_excess_gb: Option<f64>,
     /// Memory used on the next CPU per GPU, in GB; absent if nothing is offloaded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host_memory_gb: Option<f64>,
     /// Memory in excess of the GPU's share of the CPU memory, in GB.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub host_memory_beyond_gb: Option<f64>,
+    #[serde(rename = "host_memory_beyond_gb")]
+    pub host_memory_excess_gb: Option<f64>,
     /// Cost per hour: the middle of the band. Costs are absent without a price.
     pub cost_per_hour: Option<f64>,
     /// Lower end of the cost per hour.
@@ -103,13 +109,15 @@ pub struct ResultRow {
     /// Cost to train all tokens.
     pub cost_to_train: Option<f64>,
     /// Bottleneck: the largest share of `step_s`.
-    pub binds: String,
+    #[serde(rename = "binds")]
+    pub bottleneck: String,
     /// Assumptions behind the figures on this machine, each a sentence without its period.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
     /// Timelines of steps: for inference one with prefill and one without, if they exist.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub courses: Vec<CourseRow>,
+    #[serde(rename = "courses")]
+    pub timelines: Vec<TimelineRow>,
     /// Calls of a step, for inference of the mean step.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub calls: Vec<CallRow>,
@@ -121,12 +129,12 @@ pub struct ResultRow {
 impl ResultRow {
     /// Seconds per million tokens; for a trace its total time.
     #[must_use]
-    pub fn seconds_of_unit(&self) -> f64 {
+    pub fn seconds_per_unit(&self) -> f64 {
         self.tokens_per_s.map_or(self.step_time_s, |tokens| 1e6 / tokens)
     }
 
     /// Creates a row without values.
-    pub(in crate::study) fn nothing() -> Self {
+    pub(in crate::study) fn empty() -> Self {
         Self {
             candidate: String::new(),
             job: String::new(),
@@ -139,26 +147,26 @@ impl ResultRow {
             samples_per_s: None,
             ttft_s: None,
             tpot_s: None,
-            prompt_step_s: None,
-            answer_step_s: None,
-            late: Vec::new(),
-            in_flight: None,
+            prefill_step_s: None,
+            decode_step_s: None,
+            slo_violations: Vec::new(),
+            concurrent_requests: None,
             requests_that_fit: None,
             would_fit: Vec::new(),
             exposed_comm_share: 0.0,
             total_comm_share: 0.0,
             efficiency: None,
             efficiency_node: None,
-            courses: Vec::new(),
+            timelines: Vec::new(),
             calls: Vec::new(),
             load: Vec::new(),
             step_s: BTreeMap::new(),
             memory_gb: None,
             memory: None,
             fits: false,
-            memory_beyond_gb: None,
+            memory_excess_gb: None,
             host_memory_gb: None,
-            host_memory_beyond_gb: None,
+            host_memory_excess_gb: None,
             cost_per_hour: None,
             cost_per_hour_low: None,
             cost_per_hour_high: None,
@@ -171,7 +179,7 @@ impl ResultRow {
             kwh_per_million_tokens_high: None,
             time_to_train_h: None,
             cost_to_train: None,
-            binds: String::new(),
+            bottleneck: String::new(),
             notes: Vec::new(),
         }
     }

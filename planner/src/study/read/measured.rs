@@ -6,7 +6,7 @@ use toml::Spanned;
 use super::Reader;
 use crate::job::{Job, JobError, Parallel};
 use crate::study::measured::{Figure, MeasuredStep};
-use crate::study::{Candidate, Pairs};
+use crate::study::{Candidate, JobAssignment};
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields, expecting = "a table of keys")]
@@ -29,10 +29,10 @@ impl MeasuredText {
     fn figure(&self, figure: Figure) -> Option<&Spanned<f64>> {
         match figure {
             Figure::Step => self.step_s.as_ref(),
-            Figure::PromptStep => self.prompt_step_s.as_ref(),
-            Figure::AnswerStep => self.answer_step_s.as_ref(),
-            Figure::FirstToken => self.ttft_s.as_ref(),
-            Figure::PerToken => self.tpot_s.as_ref(),
+            Figure::PrefillStep => self.prompt_step_s.as_ref(),
+            Figure::DecodeStep => self.answer_step_s.as_ref(),
+            Figure::Ttft => self.ttft_s.as_ref(),
+            Figure::Tpot => self.tpot_s.as_ref(),
             Figure::Throughput => self.tokens_per_s.as_ref(),
             Figure::PerGpu => self.tokens_per_s_per_gpu.as_ref(),
             Figure::Samples => self.samples_per_s.as_ref(),
@@ -49,42 +49,44 @@ impl Reader<'_> {
         (run, entry): (usize, &Spanned<MeasuredText>),
         candidates: &[Candidate],
         jobs: &[Job],
-        pairs: &Pairs,
+        pairs: &JobAssignment,
     ) -> Result<Vec<MeasuredStep>, JobError> {
         let text = entry.get_ref();
-        let candidate = self.named("candidate", &text.candidate, candidates.iter().map(|one| one.name.as_str()))?;
-        let number = self.named("job", &text.job, jobs.iter().map(Job::name))?;
+        let candidate =
+            self.find_name("candidate", &text.candidate, candidates.iter().map(|candidate| candidate.name.as_str()))?;
+        let number = self.find_name("job", &text.job, jobs.iter().map(Job::name))?;
         let Some(job) = jobs.get(number) else { return Ok(Vec::new()) };
-        if !pairs.has(candidate, number) {
+        if !pairs.is_assigned(candidate, number) {
             let message = format!("candidate: `{}` names others in its `candidates`", job.name());
-            return Err(self.wrong(text.candidate.span(), message));
+            return Err(self.error_at(text.candidate.span(), message));
         }
         let parallel = match job {
             Job::Training(job) => &job.parallel,
             Job::Inference(job) => &job.parallel,
             Job::Trace(_) => {
                 let message = "job: a trace says itself what its kernels took, and nothing is predicted of them";
-                return Err(self.wrong(text.job.span(), message));
+                return Err(self.error_at(text.job.span(), message));
             }
         };
         if *parallel == Parallel::Auto {
             let message = format!("`{}` was measured and leaves its degrees open: expected those that ran", job.name());
-            return Err(JobError::at(&job.places().parallel, message));
+            return Err(JobError::at(&job.spans().parallel, message));
         }
         let mut steps = Vec::new();
         for figure in Figure::ALL {
             let Some(value) = text.figure(figure) else { continue };
-            if !figure.is_of(job) {
+            if !figure.applies_to(job) {
                 let message = format!("{}: a job of {} has none", figure.key(), job.kind());
-                return Err(self.wrong(value.span(), message));
+                return Err(self.error_at(value.span(), message));
             }
-            let Some(positive) = self.positive(figure.key(), Some(value), figure.most())? else { continue };
-            let place = self.origin.place(value.span());
-            steps.push(MeasuredStep { candidate, job: number, run, figure, value: positive, place });
+            let Some(positive) = self.positive(figure.key(), Some(value), figure.max_value())? else { continue };
+            let location = self.origin.locate(value.span());
+            steps.push(MeasuredStep { candidate, job: number, run, figure, value: positive, location });
         }
         if steps.is_empty() {
-            let keys: Vec<&str> = Figure::ALL.into_iter().filter(|one| one.is_of(job)).map(Figure::key).collect();
-            return Err(self.wrong(entry.span(), format!("nothing measured: expected {}", keys.join(", "))));
+            let keys: Vec<&str> =
+                Figure::ALL.into_iter().filter(|figure| figure.applies_to(job)).map(Figure::key).collect();
+            return Err(self.error_at(entry.span(), format!("nothing measured: expected {}", keys.join(", "))));
         }
         Ok(steps)
     }

@@ -3,7 +3,7 @@
 use serde::Deserialize;
 use toml::Spanned;
 
-use super::{MOST_PER_KWH, Reader};
+use super::{MAX_PER_KWH, Reader};
 use crate::job::JobError;
 use crate::study::setting::Setting;
 
@@ -29,10 +29,10 @@ pub(super) struct SensitivityText {
 }
 
 /// Numeric key: its name, values, upper limit and setting.
-struct Figure<'a> {
+struct SettingValues<'a> {
     name: &'static str,
     values: &'a [Spanned<f64>],
-    most: f64,
+    max: f64,
     setting: fn(f64) -> Setting,
 }
 
@@ -41,7 +41,7 @@ impl Reader<'_> {
     pub(super) fn sensitivities(self, text: Option<&SensitivityText>) -> Result<Vec<Setting>, JobError> {
         let Some(text) = text else { return Ok(Vec::new()) };
         let mut settings = Vec::new();
-        let figure = |name, values, most, setting| Figure { name, values, most, setting };
+        let figure = |name, values, max, setting| SettingValues { name, values, max, setting };
         let rates = [
             figure("link_rate", &text.link_rate, 1000.0, Setting::LinkRate as fn(f64) -> Setting),
             figure("nvlink_rate", &text.nvlink_rate, 1000.0, Setting::NvlinkRate),
@@ -50,30 +50,32 @@ impl Reader<'_> {
         let costs = [
             figure("gpu_price", &text.gpu_price, 1000.0, Setting::GpuPrice as fn(f64) -> Setting),
             figure("utilization", &text.utilization, 1.0, Setting::Utilization),
-            figure("usd_per_kwh", &text.usd_per_kwh, MOST_PER_KWH, Setting::PerKwh),
+            figure("usd_per_kwh", &text.usd_per_kwh, MAX_PER_KWH, Setting::EnergyPrice),
         ];
-        let read = |figure: &Figure<'_>| {
-            let one = |value| Ok(self.positive(figure.name, Some(value), figure.most)?.map(figure.setting));
-            figure.values.iter().filter_map(|value| one(value).transpose()).collect::<Result<Vec<_>, JobError>>()
+        let read_settings = |figure: &SettingValues<'_>| {
+            let parse = |value| Ok(self.positive(figure.name, Some(value), figure.max)?.map(figure.setting));
+            figure.values.iter().filter_map(|value| parse(value).transpose()).collect::<Result<Vec<_>, JobError>>()
         };
         for figure in &rates {
-            settings.extend(read(figure)?);
+            settings.extend(read_settings(figure)?);
         }
         for count in &text.nics_per_node {
             match *count.get_ref() {
                 nics @ 1..=256 => settings.push(Setting::NicsPerNode(nics)),
-                other => return Err(self.wrong(count.span(), format!("nics_per_node: {other} is not from 1 to 256"))),
+                nics => {
+                    return Err(self.error_at(count.span(), format!("nics_per_node: {nics} is not from 1 to 256")));
+                }
             }
         }
         for names in &text.fail {
             if names.get_ref().is_empty() {
-                return Err(self.wrong(names.span(), "fail: expected names of links, devices or hosts"));
+                return Err(self.error_at(names.span(), "fail: expected names of links, devices or hosts"));
             }
-            let place = self.origin.place(names.span());
-            settings.push(Setting::Failed { names: names.get_ref().clone(), place });
+            let location = self.origin.locate(names.span());
+            settings.push(Setting::Failed { names: names.get_ref().clone(), location });
         }
         for figure in &costs {
-            settings.extend(read(figure)?);
+            settings.extend(read_settings(figure)?);
         }
         Ok(settings)
     }

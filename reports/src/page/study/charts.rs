@@ -9,16 +9,16 @@ use crate::chart::{Axis, Bar, BarChart, Figure, Line, LineChart, Quantity, Role,
 use crate::format;
 
 /// Ratio of the largest to the smallest value above which an axis is logarithmic.
-const WIDE: f64 = 8.0;
+const LOGARITHMIC_RATIO: f64 = 8.0;
 
-fn of_job<'a>(answer: &'a Answer, job: &'a str) -> impl Iterator<Item = (usize, &'a ResultRow)> {
+fn job_results<'a>(answer: &'a Answer, job: &'a str) -> impl Iterator<Item = (usize, &'a ResultRow)> {
     let number = |row: &ResultRow| answer.candidates.iter().position(|one| one.name == row.candidate);
     answer.results.iter().filter(move |row| row.job == job).filter_map(move |row| Some((number(row)?, row)))
 }
 
 fn axis(quantity: Quantity, values: impl Iterator<Item = f64>) -> Axis {
     let (low, high) = values.fold((f64::INFINITY, 0.0_f64), |(low, high), value| (low.min(value), high.max(value)));
-    if high > low * WIDE { Axis::logarithmic(quantity) } else { Axis::linear(quantity) }
+    if high > low * LOGARITHMIC_RATIO { Axis::logarithmic(quantity) } else { Axis::linear(quantity) }
 }
 
 /// Cost per hour against the time by which candidates are compared: of a step, or of a million tokens for inference,
@@ -37,27 +37,27 @@ pub fn pareto(answer: &Answer, job: &str) -> Option<Figure> {
 
 pub(super) fn pareto_lines(answer: &Answer, job: &str) -> Option<Lines> {
     let priced: Vec<(usize, &ResultRow, f64)> =
-        of_job(answer, job).filter_map(|(number, row)| Some((number, row, row.cost_per_hour?))).collect();
+        job_results(answer, job).filter_map(|(number, row)| Some((number, row, row.cost_per_hour?))).collect();
     if priced.is_empty() {
         return None;
     }
     let answers = priced.iter().any(|(_, row, _)| row.kind == JobKind::Inference);
-    let what = if answers { "a million tokens" } else { "a step" };
-    let x = |row: &ResultRow| 1e6 * if answers { row.seconds_of_unit() } else { row.step_time_s };
+    let unit = if answers { "a million tokens" } else { "a step" };
+    let x = |row: &ResultRow| 1e6 * if answers { row.seconds_per_unit() } else { row.step_time_s };
     let ruled_out = priced.iter().any(|(_, row, _)| !is_within(answer, &row.candidate));
-    let (mut lines, mut words) = (Vec::new(), Vec::new());
-    let mut add = |line: Line, said: Vec<String>| {
+    let (mut lines, mut tooltips) = (Vec::new(), Vec::new());
+    let mut add = |line: Line, details: Vec<String>| {
         lines.push(line);
-        words.push(said);
+        tooltips.push(details);
     };
     let mut front: Vec<(f64, f64)> = Vec::new();
     for (_, row, cost) in priced.iter().filter(|(_, row, _)| is_within(answer, &row.candidate)) {
-        let beaten = priced.iter().any(|(_, other, price)| {
-            is_within(answer, &other.candidate)
-                && (x(other) <= x(row) && price <= cost)
-                && (x(other) < x(row) || price < cost)
+        let is_dominated = priced.iter().any(|(_, other_row, price)| {
+            is_within(answer, &other_row.candidate)
+                && (x(other_row) <= x(row) && price <= cost)
+                && (x(other_row) < x(row) || price < cost)
         });
-        if !beaten {
+        if !is_dominated {
             front.push((x(row), *cost));
         }
     }
@@ -72,19 +72,19 @@ pub(super) fn pareto_lines(answer: &Answer, job: &str) -> Option<Lines> {
         }
     }
     for (number, row, cost) in &priced {
-        let divided = row.parallel.map_or_else(String::new, |own| format!(", {own}"));
-        let mut said = vec![format!("{} GPUs{divided}", row.ranks)];
+        let divided = row.parallel.map_or_else(String::new, |parallel| format!(", {parallel}"));
+        let mut details = vec![format!("{} GPUs{divided}", row.ranks)];
         if let Some(per_million) = row.cost_per_million_tokens {
-            said.push(format!("{} {} per million tokens", format::significant(per_million), answer.currency));
+            details.push(format!("{} {} per million tokens", format::significant(per_million), answer.currency));
         }
         let tokens =
             row.tokens_per_s.map_or_else(String::new, |rate| format!("{} tokens/s, ", format::significant(rate)));
-        said.push(format!("{tokens}binds: {}", row.binds));
+        details.push(format!("{tokens}binds: {}", row.bottleneck));
         if !row.fits {
-            said.push("does not fit its memory".to_owned());
+            details.push("does not fit its memory".to_owned());
         }
         let line = Line { name: row.candidate.clone(), role: Role::Points(*number), points: vec![(x(row), *cost)] };
-        add(line, vec![said.join("\n")]);
+        add(line, vec![details.join("\n")]);
     }
     let costs = priced.iter().flat_map(|(_, row, cost)| [Some(*cost), row.cost_per_hour_low, row.cost_per_hour_high]);
     let x_axis = axis(Quantity::Time, priced.iter().map(|(_, row, _)| x(row)));
@@ -97,14 +97,14 @@ pub(super) fn pareto_lines(answer: &Answer, job: &str) -> Option<Lines> {
     };
     Some(Lines {
         chart: LineChart {
-            title: format!("{job}: cost of an hour, {}, against the time of {what}", answer.currency),
+            title: format!("{job}: cost of an hour, {}, against the time of {unit}", answer.currency),
             x: x_axis,
             y: y_axis,
             bands: Vec::new(),
             lines,
         },
-        x_title: format!("time of {what}"),
-        words,
+        x_title: format!("time of {unit}"),
+        tooltips,
         remark: format!(
             "Down is cheaper, left is faster; bars are price bands. Nothing beats what lies on the front in both.{}{scales}",
             if ruled_out { " What the ranking says something against is not on it, whatever it costs." } else { "" }
@@ -115,17 +115,17 @@ pub(super) fn pareto_lines(answer: &Answer, job: &str) -> Option<Lines> {
 /// Composition of a job's steps, a bar per candidate, the best first.
 #[must_use]
 pub fn breakdown(answer: &Answer, job: &str) -> BarChart {
-    let known = Share::ALL.map(Share::name);
-    let mut parts: Vec<String> = known.map(String::from).to_vec();
+    let names = Share::ALL.map(Share::name);
+    let mut parts: Vec<String> = names.map(String::from).to_vec();
     // Includes the parts of all jobs, so that a part has one colour in all of them.
-    let others = answer.results.iter().flat_map(|row| row.step_s.keys());
-    let mut others: Vec<String> = others.filter(|name| !known.contains(&name.as_str())).cloned().collect();
-    others.sort_unstable();
-    others.dedup();
-    parts.extend(others);
+    let further = answer.results.iter().flat_map(|row| row.step_s.keys());
+    let mut further: Vec<String> = further.filter(|name| !names.contains(&name.as_str())).cloned().collect();
+    further.sort_unstable();
+    further.dedup();
+    parts.extend(further);
     let is_used = |part: &String| answer.results.iter().any(|row| row.step_s.get(part).is_some_and(|s| *s > 0.0));
     parts.retain(is_used);
-    let bars = in_order(answer, job).map(|row| Bar {
+    let bars = sort_results(answer, job).map(|row| Bar {
         name: row.candidate.clone(),
         parts: parts.iter().map(|part| row.step_s.get(part).copied().unwrap_or_default() * 1e6).collect(),
         remark: row.efficiency.map_or_else(String::new, |share| format!("{} %", format::percent(share))),
@@ -144,20 +144,22 @@ pub fn breakdown(answer: &Answer, job: &str) -> BarChart {
 /// it.
 #[must_use]
 pub fn memory(answer: &Answer, job: &str) -> Option<BarChart> {
-    let rows: Vec<(&ResultRow, Vec<(String, f64)>)> = in_order(answer, job).map(|row| (row, held(row))).collect();
+    let rows: Vec<(&ResultRow, Vec<(String, f64)>)> =
+        sort_results(answer, job).map(|row| (row, memory_parts(row))).collect();
     let mut parts: Vec<String> = ["weights", "gradients", "optimizer", "activations"].map(String::from).to_vec();
-    for (name, _) in rows.iter().flat_map(|(_, held)| held) {
+    for (name, _) in rows.iter().flat_map(|(_, row_parts)| row_parts) {
         if !parts.contains(name) {
             parts.push(name.clone());
         }
     }
-    let of =
-        |held: &[(String, f64)], part: &String| held.iter().find(|(name, _)| name == part).map_or(0.0, |one| one.1);
-    parts.retain(|part| rows.iter().any(|(_, held)| of(held, part) > 0.0));
-    let bars = rows.iter().map(|(row, held)| Bar {
+    let size_of = |row_parts: &[(String, f64)], part: &String| {
+        row_parts.iter().find(|(name, _)| name == part).map_or(0.0, |one| one.1)
+    };
+    parts.retain(|part| rows.iter().any(|(_, row_parts)| size_of(row_parts, part) > 0.0));
+    let bars = rows.iter().map(|(row, row_parts)| Bar {
         name: row.candidate.clone(),
-        parts: parts.iter().map(|part| of(held, part)).collect(),
-        remark: row.memory_beyond_gb.map_or_else(String::new, |over| format!("{} too much", format::significant(over))),
+        parts: parts.iter().map(|part| size_of(row_parts, part)).collect(),
+        remark: row.memory_excess_gb.map_or_else(String::new, |over| format!("{} too much", format::significant(over))),
     });
     (!parts.is_empty()).then(|| BarChart {
         title: format!("{job}: memory of the fullest GPU, GB"),
@@ -169,7 +171,7 @@ pub fn memory(answer: &Answer, job: &str) -> Option<BarChart> {
 }
 
 /// Parts of a GPU's memory, by their names in the results: `weights_gb` and so on.
-fn held(row: &ResultRow) -> Vec<(String, f64)> {
+fn memory_parts(row: &ResultRow) -> Vec<(String, f64)> {
     let Ok(serde_json::Value::Object(fields)) = serde_json::to_value(row.memory) else { return Vec::new() };
     let part =
         |(key, value): (&String, &serde_json::Value)| Some((key.strip_suffix("_gb")?.to_owned(), value.as_f64()?));
@@ -177,7 +179,7 @@ fn held(row: &ResultRow) -> Vec<(String, f64)> {
 }
 
 /// Results of a job, in the ranking order of their candidates.
-pub(super) fn in_order<'a>(answer: &'a Answer, job: &'a str) -> impl Iterator<Item = &'a ResultRow> {
+pub(super) fn sort_results<'a>(answer: &'a Answer, job: &'a str) -> impl Iterator<Item = &'a ResultRow> {
     let of = move |name: &'a str| answer.results.iter().find(move |row| row.job == job && row.candidate == name);
     answer.ranking.iter().filter_map(move |ranked| of(&ranked.candidate))
 }

@@ -4,7 +4,7 @@ use fabricast_planner::study::answer::{Answer, CallRow, LoadRow, ResultRow};
 use fabricast_topologies::{Bytes, Picos};
 
 use super::super::Block;
-use super::charts::in_order;
+use super::charts::sort_results;
 use super::tables::{number, share, text};
 use crate::chart::{Axis, Bar, BarChart, Quantity};
 use crate::format;
@@ -16,7 +16,7 @@ const SHOWN: usize = 3;
 /// Blocks on a job: the links of the first-ranked candidate, and those of all.
 pub(super) fn blocks(answer: &Answer, job: &str) -> Vec<Block> {
     let mut blocks: Vec<Block> = links(answer, job).map(Block::Bars).into_iter().collect();
-    let rows: Vec<&ResultRow> = in_order(answer, job).filter(|row| !row.load.is_empty()).collect();
+    let rows: Vec<&ResultRow> = sort_results(answer, job).filter(|row| !row.load.is_empty()).collect();
     if !rows.is_empty() {
         blocks.push(Block::Table(format!("{job}: links of every candidate"), table(&rows)));
     }
@@ -25,10 +25,10 @@ pub(super) fn blocks(answer: &Answer, job: &str) -> Vec<Block> {
 
 /// Table of the calls of a job's step, for the first-ranked candidates.
 pub(super) fn calls(answer: &Answer, job: &str) -> Vec<Block> {
-    let rows: Vec<&ResultRow> = in_order(answer, job).filter(|row| !row.calls.is_empty()).take(SHOWN).collect();
+    let rows: Vec<&ResultRow> = sort_results(answer, job).filter(|row| !row.calls.is_empty()).take(SHOWN).collect();
     match rows.is_empty() {
         true => Vec::new(),
-        false => vec![Block::Table(format!("{job}: calls of a step"), table_of_calls(&rows))],
+        false => vec![Block::Table(format!("{job}: calls of a step"), calls_table(&rows))],
     }
 }
 
@@ -36,10 +36,10 @@ pub(super) fn calls(answer: &Answer, job: &str) -> Vec<Block> {
 /// unknown.
 #[must_use]
 pub fn links(answer: &Answer, job: &str) -> Option<BarChart> {
-    let row = in_order(answer, job).find(|row| !row.load.is_empty())?;
+    let row = sort_results(answer, job).find(|row| !row.load.is_empty())?;
     let bar = |one: &LoadRow| Bar {
         name: one.links.clone(),
-        parts: vec![one.mean.min(one.most), one.most - one.mean],
+        parts: vec![one.mean.min(one.max), one.max - one.mean],
         remark: String::new(),
     };
     let busiest = row.load.first()?;
@@ -48,7 +48,7 @@ pub fn links(answer: &Answer, job: &str) -> Option<BarChart> {
         subtitle: format!(
             "Bytes carried over what the rate of a link would carry in the time of a step. Busiest: {}, {} %.",
             busiest.busiest,
-            format::percent(busiest.most)
+            format::percent(busiest.max)
         ),
         axis: Axis::linear(Quantity::Share),
         parts: vec!["mean of all".into(), "up to the busiest".into()],
@@ -74,7 +74,7 @@ fn table(rows: &[&ResultRow]) -> Table {
                 Value::Count(one.count).into(),
                 Value::Number(one.gbps).into(),
                 Value::Share(one.mean).into(),
-                Value::Share(one.most).into(),
+                Value::Share(one.max).into(),
                 Value::text(&one.busiest).into(),
             ]);
         }
@@ -82,7 +82,7 @@ fn table(rows: &[&ResultRow]) -> Table {
     table
 }
 
-fn table_of_calls(rows: &[&ResultRow]) -> Table {
+fn calls_table(rows: &[&ResultRow]) -> Table {
     let mut table = Table::new(vec![
         text("candidate", "candidate"),
         text("phase", "when"),
@@ -97,7 +97,7 @@ fn table_of_calls(rows: &[&ResultRow]) -> Table {
     ]);
     for row in rows {
         for one in &row.calls {
-            let CallRow { phase, among, collective, bytes, ranks, groups, times, pick, time_us } = one;
+            let CallRow { phase, dimension: among, collective, bytes, ranks, groups, times, pick, time_us } = one;
             table.row(vec![
                 Value::text(&row.candidate).into(),
                 Value::text(phase.replace('_', " ")).into(),

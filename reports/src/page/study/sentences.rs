@@ -2,35 +2,38 @@
 
 use fabricast_planner::study::answer::{Answer, RankedRow, ResultRow, ScoredBy, SensitivityRow};
 
-use super::own;
+use super::candidate_results;
 use crate::format;
 
 /// Maximum number of sets of candidates with their own jobs that are described in sentences.
-const MOST_TOLD: usize = 4;
+const MAX_DESCRIBED_SETS: usize = 4;
 
 /// Returns the answer, most important sentence first.
 pub(super) fn sentences(answer: &Answer) -> Vec<String> {
-    let parts = answer.compared();
+    let parts = answer.comparable_groups();
     if parts.is_empty() {
         return vec!["There is no candidate.".to_owned()];
     }
     let mut sentences = Vec::new();
-    for part in parts.iter().take(MOST_TOLD) {
-        sentences.extend(of_compared(answer, part));
+    for part in parts.iter().take(MAX_DESCRIBED_SETS) {
+        sentences.extend(compared_sentences(answer, part));
     }
     if parts.len() > 1 {
-        let more = match parts.len().saturating_sub(MOST_TOLD) {
+        let more = match parts.len().saturating_sub(MAX_DESCRIBED_SETS) {
             0 => String::new(),
             more => format!("; {more} more sets of jobs are in the table"),
         };
         sentences.push(format!("Candidates with different jobs are not compared with each other{more}."));
     }
-    let undone: Vec<&str> = answer.beyond_all().map(|job| job.name.as_str()).collect();
+    let undone: Vec<&str> = answer.infeasible_jobs().map(|job| job.name.as_str()).collect();
     if !undone.is_empty() && answer.jobs.len() > 1 {
         sentences.push(format!("No candidate can run {}.", undone.join(" or ")));
     }
     let changed = answer.sensitivities.iter().filter(|one| one.changed).count();
-    if !answer.sensitivities.is_empty() && answer.candidates.len() > 1 && answer.ranking.iter().any(|one| one.within) {
+    if !answer.sensitivities.is_empty()
+        && answer.candidates.len() > 1
+        && answer.ranking.iter().any(|one| one.meets_constraints)
+    {
         sentences.push(match changed {
             0 => "The order stays under every other assumption that was tried.".to_owned(),
             some if stays_first(answer) => format!(
@@ -48,26 +51,29 @@ pub(super) fn sentences(answer: &Answer) -> Vec<String> {
 /// other assumption.
 fn stays_first(answer: &Answer) -> bool {
     let Some(first) = answer.ranking.first() else { return false };
-    let is_first = |one: &SensitivityRow| {
-        one.ranking.first().is_some_and(|other| other.candidate == first.candidate && other.within)
+    let is_first = |sensitivity: &SensitivityRow| {
+        sensitivity
+            .ranking
+            .first()
+            .is_some_and(|ranked| ranked.candidate == first.candidate && ranked.meets_constraints)
     };
-    answer.compared().len() == 1 && answer.sensitivities.iter().all(is_first)
+    answer.comparable_groups().len() == 1 && answer.sensitivities.iter().all(is_first)
 }
 
 /// Returns the sentences on candidates that have the same jobs.
-fn of_compared(answer: &Answer, part: &[RankedRow]) -> Vec<String> {
+fn compared_sentences(answer: &Answer, part: &[RankedRow]) -> Vec<String> {
     let Some(first) = part.first() else { return Vec::new() };
     let is_alone = part.len() == 1;
-    if !first.within && is_alone {
-        return vec![format!("{} does not do: {}.", first.candidate, first.beyond.join("; "))];
+    if !first.meets_constraints && is_alone {
+        return vec![format!("{} does not do: {}.", first.candidate, first.violations.join("; "))];
     }
-    if !first.within {
-        let why = format!("{}: {}", first.candidate, first.beyond.join("; "));
-        let none = match first.jobs.as_slice() {
+    if !first.meets_constraints {
+        let violations = format!("{}: {}", first.candidate, first.violations.join("; "));
+        let sentence = match first.jobs.as_slice() {
             [] => "No candidate fits all jobs".to_owned(),
             some => format!("For {}, no candidate fits all", several(some)),
         };
-        return vec![format!("{none} and keeps all constraints."), format!("Nearest is {why}.")];
+        return vec![format!("{sentence} and keeps all constraints."), format!("Nearest is {violations}.")];
     }
     let mut sentences = Vec::new();
     let over = match first.jobs.as_slice() {
@@ -76,7 +82,7 @@ fn of_compared(answer: &Answer, part: &[RankedRow]) -> Vec<String> {
         [one] => format!(", for {one}"),
         some => format!(", the weighted geometric mean over {}", several(some)),
     };
-    let what = match (first.by.is_cost(), is_alone) {
+    let advantage = match (first.by.is_cost(), is_alone) {
         (true, false) => "costs least:",
         (false, false) => "is fastest:",
         (true, true) => "costs",
@@ -84,12 +90,12 @@ fn of_compared(answer: &Answer, part: &[RankedRow]) -> Vec<String> {
     };
     let score = |one: &RankedRow| one.score.unwrap_or(f64::INFINITY);
     sentences.push(format!(
-        "{} {what} {} {}{over}.",
+        "{} {advantage} {} {}{over}.",
         first.candidate,
         format::significant(score(first)),
         unit(answer, first.by)
     ));
-    if let Some(second) = part.iter().filter(|one| one.within).nth(1) {
+    if let Some(second) = part.iter().filter(|one| one.meets_constraints).nth(1) {
         let more = format::percent(score(second) / score(first) - 1.0);
         let sure = first.probability_best.map_or_else(String::new, |share| {
             format!(
@@ -110,9 +116,10 @@ fn of_compared(answer: &Answer, part: &[RankedRow]) -> Vec<String> {
         sentences.push(format!("{} is fastest {jobs}, at a higher cost.", fastest.candidate));
     }
     sentences.push(bound_by(answer, first));
-    let out: Vec<&str> = part.iter().filter(|one| !one.within).map(|one| one.candidate.as_str()).collect();
-    if !out.is_empty() {
-        let (shown, more) = out.split_at(out.len().min(3));
+    let excluded: Vec<&str> =
+        part.iter().filter(|one| !one.meets_constraints).map(|one| one.candidate.as_str()).collect();
+    if !excluded.is_empty() {
+        let (shown, more) = excluded.split_at(excluded.len().min(3));
         let more = if more.is_empty() { String::new() } else { format!(" and {} more", more.len()) };
         sentences.push(format!("Out of the question: {}{more}; the table says why.", shown.join(", ")));
     }
@@ -125,46 +132,46 @@ fn several(names: &[String]) -> String {
         [first, second, third, more @ ..] if !more.is_empty() => {
             format!("{first}, {second}, {third} and {} more", more.len())
         }
-        few => few.join(", "),
+        some => some.join(", "),
     }
 }
 
 /// Returns the candidate of a part that is fastest in every job, if there is one.
 fn fastest<'a>(answer: &Answer, part: &'a [RankedRow]) -> Option<&'a RankedRow> {
-    let is_compared = |row: &&ResultRow| part.iter().any(|one| one.within && one.candidate == row.candidate);
+    let is_compared = |row: &&ResultRow| part.iter().any(|one| one.meets_constraints && one.candidate == row.candidate);
     let is_fastest = |ranked: &&RankedRow| {
-        own(answer, &ranked.candidate).all(|one| {
-            let mut others = answer.results.iter().filter(|other| other.job == one.job).filter(is_compared);
-            others.all(|other| other.seconds_of_unit() >= one.seconds_of_unit())
+        candidate_results(answer, &ranked.candidate).all(|one| {
+            let mut others = answer.results.iter().filter(|row| row.job == one.job).filter(is_compared);
+            others.all(|row| row.seconds_per_unit() >= one.seconds_per_unit())
         })
     };
-    part.iter().filter(|one| one.within).find(is_fastest)
+    part.iter().filter(|one| one.meets_constraints).find(is_fastest)
 }
 
 /// Unit of a score, in words.
-fn unit(answer: &Answer, by: ScoredBy) -> String {
-    let of = by.unit().replace("M tokens", "million tokens");
-    format!("{} per {of}", if by.is_cost() { &answer.currency } else { "seconds" })
+fn unit(answer: &Answer, score: ScoredBy) -> String {
+    let denominator = score.unit().replace("M tokens", "million tokens");
+    format!("{} per {denominator}", if score.is_cost() { &answer.currency } else { "seconds" })
 }
 
 /// Sentence on the bottleneck of the winner.
 fn bound_by(answer: &Answer, first: &RankedRow) -> String {
-    let mut rows: Vec<&ResultRow> = own(answer, &first.candidate).collect();
+    let mut rows: Vec<&ResultRow> = candidate_results(answer, &first.candidate).collect();
     rows.sort_by(|a, b| b.exposed_comm_share.total_cmp(&a.exposed_comm_share));
     let share = |row: &ResultRow| format::percent(row.exposed_comm_share);
     match rows.as_slice() {
         [] => String::new(),
         [one] => {
-            let (name, binds) = (&first.candidate, &one.binds);
+            let (name, binds) = (&first.candidate, &one.bottleneck);
             format!("What binds {name} is {binds}; its GPUs wait for communication for {} % of a step.", share(one))
         }
-        [most, .., least] => format!(
+        [largest, .., smallest] => format!(
             "GPUs of {} wait for communication for {} % ({}) to {} % ({}) of a step.",
             first.candidate,
-            share(least),
-            least.job,
-            share(most),
-            most.job
+            share(smallest),
+            smallest.job,
+            share(largest),
+            largest.job
         ),
     }
 }

@@ -4,9 +4,9 @@ use fabricast_planner::study::answer::{
     Answer, CandidateRow, JobKind, JobRow, ModelRow, RankedRow, ResultRow, ScoreRow,
 };
 
-use super::{own, price};
+use super::{candidate_results, price};
 use crate::format;
-use crate::table::{Cell, Column, Table, Tone, Unit, Value};
+use crate::table::{Cell, Column, Emphasis, Table, Unit, Value};
 
 pub(super) fn text(key: &str, title: &str) -> Column {
     Column::new(key, title, Unit::Text)
@@ -20,12 +20,12 @@ pub(super) fn share(key: &str, title: &str) -> Column {
     Column::new(key, title, Unit::Percent)
 }
 
-fn known(value: Option<f64>) -> Cell {
+fn optional_number(value: Option<f64>) -> Cell {
     Value::or_missing(value, Value::Number).into()
 }
 
-fn words(all: &[String]) -> Cell {
-    if all.is_empty() { Value::Missing.into() } else { Value::text(all.join("; ")).into() }
+fn words(values: &[String]) -> Cell {
+    if values.is_empty() { Value::Missing.into() } else { Value::text(values.join("; ")).into() }
 }
 
 /// Column, and the function that fills its cell from a row.
@@ -45,28 +45,32 @@ macro_rules! fields {
 }
 
 pub(super) fn ranking(answer: &Answer) -> Table {
-    let first = |row: &RankedRow| own(answer, &row.candidate).next();
+    let first = |row: &RankedRow| candidate_results(answer, &row.candidate).next();
     // The cost covers the whole machine; a job may leave some GPUs out.
     let machine = |row: &RankedRow| answer.candidates.iter().find(|one| one.name == row.candidate);
-    let score = format!("{} per {}", if answer.by().is_cost() { &answer.currency } else { "s" }, answer.by().unit());
+    let score = format!(
+        "{} per {}",
+        if answer.scored_by().is_cost() { &answer.currency } else { "s" },
+        answer.scored_by().unit()
+    );
     let name = |row: &RankedRow| {
         let cell = Cell::from(Value::text(&row.candidate));
-        if row.rank == 1 && row.within { cell.tone(Tone::Strong) } else { cell }
+        if row.rank == 1 && row.meets_constraints { cell.tone(Emphasis::Strong) } else { cell }
     };
-    let beyond = |row: &RankedRow| match row.beyond.is_empty() {
+    let beyond = |row: &RankedRow| match row.violations.is_empty() {
         true => Cell::from(Value::Missing),
-        false => Cell::from(Value::text(row.beyond.join("; "))).tone(Tone::Bad),
+        false => Cell::from(Value::text(row.violations.join("; "))).tone(Emphasis::Bad),
     };
     let pareto = |row: &RankedRow| {
         Cell::from(Value::or_missing(row.pareto, |front| Value::text(if front { "on the front" } else { "beaten" })))
     };
-    let hourly = |row: &RankedRow| known(first(row).and_then(|one| one.cost_per_hour));
+    let hourly = |row: &RankedRow| optional_number(first(row).and_then(|one| one.cost_per_hour));
     filled(
         &answer.ranking,
         fields![
             number("rank", "rank") => |row: &RankedRow| Value::Count(row.rank as u64).into(),
             text("candidate", "candidate") => name,
-            number("score", &score) => |row: &RankedRow| known(row.score),
+            number("score", &score) => |row: &RankedRow| optional_number(row.score),
             share("probability_best", "best in") => |row: &RankedRow| Value::or_missing(row.probability_best, Value::Share).into(),
             text("pareto", "cost and speed") => pareto,
             number("gpus", "GPUs") => |row: &RankedRow| Value::or_missing(machine(row), |one| Value::Count(one.gpus)).into(),
@@ -79,11 +83,13 @@ pub(super) fn ranking(answer: &Answer) -> Table {
 
 pub(super) fn results(answer: &Answer) -> Table {
     let seconds = |value: Option<f64>| Cell::from(Value::or_missing(value, Value::Number));
-    let fits = |row: &ResultRow| match (row.memory_beyond_gb, row.host_memory_beyond_gb) {
-        (Some(over), _) => Cell::from(Value::text(format!("no, by {} GB", format::significant(over)))).tone(Tone::Bad),
+    let fits = |row: &ResultRow| match (row.memory_excess_gb, row.host_memory_excess_gb) {
+        (Some(over), _) => {
+            Cell::from(Value::text(format!("no, by {} GB", format::significant(over)))).tone(Emphasis::Bad)
+        }
         (None, Some(over)) => {
-            let why = format!("no, by {} GB of the CPUs' memory", format::significant(over));
-            Cell::from(Value::text(why)).tone(Tone::Bad)
+            let violation = format!("no, by {} GB of the CPUs' memory", format::significant(over));
+            Cell::from(Value::text(violation)).tone(Emphasis::Bad)
         }
         (None, None) => Value::text(if row.fits { "yes" } else { "no" }).into(),
     };
@@ -94,66 +100,69 @@ pub(super) fn results(answer: &Answer) -> Table {
             text("candidate", "candidate") => |row: &ResultRow| Value::text(&row.candidate).into(),
             text("job", "job") => |row: &ResultRow| Value::text(&row.job).into(),
             number("ranks", "GPUs") => |row: &ResultRow| Value::Count(row.ranks).into(),
-            text("parallel", "parallel") => |row: &ResultRow| Value::or_missing(row.parallel, |own| Value::text(own.to_string())).into(),
+            text("parallel", "parallel") => |row: &ResultRow| Value::or_missing(row.parallel, |parallel| Value::text(parallel.to_string())).into(),
             number("step_time_s", "step s") => |row: &ResultRow| Value::Number(row.step_time_s).into(),
-            number("in_flight", "in flight") => |row: &ResultRow| Value::or_missing(row.in_flight, Value::Count).into(),
+            number("in_flight", "in flight") => |row: &ResultRow| Value::or_missing(row.concurrent_requests, Value::Count).into(),
             number("ttft_s", "first token s") => move |row: &ResultRow| seconds(row.ttft_s),
             number("tpot_s", "per token s") => move |row: &ResultRow| seconds(row.tpot_s),
-            number("tokens_per_s", "tokens/s") => |row: &ResultRow| known(row.tokens_per_s),
+            number("tokens_per_s", "tokens/s") => |row: &ResultRow| optional_number(row.tokens_per_s),
             share("exposed_comm_share", "waits") => |row: &ResultRow| Value::Share(row.exposed_comm_share).into(),
             share("total_comm_share", "communicates") => |row: &ResultRow| Value::Share(row.total_comm_share).into(),
             share("efficiency", "efficiency") => |row: &ResultRow| Value::or_missing(row.efficiency, Value::Share).into(),
             share("efficiency_node", "against a host") => |row: &ResultRow| Value::or_missing(row.efficiency_node, Value::Share).into(),
-            number("memory_gb", "memory GB") => |row: &ResultRow| known(row.memory_gb),
+            number("memory_gb", "memory GB") => |row: &ResultRow| optional_number(row.memory_gb),
             text("fits", "fits") => fits,
-            number("cost_per_hour", &format!("{money} per hour")) => |row: &ResultRow| known(row.cost_per_hour),
-            number("cost_per_step", &format!("{money} per step")) => |row: &ResultRow| known(row.cost_per_step.filter(|_| row.kind == JobKind::Trace)),
-            number("cost_per_million_tokens", &format!("{money} per M tokens")) => |row: &ResultRow| known(row.cost_per_million_tokens),
-            number("cost_per_million_tokens_low", "low") => |row: &ResultRow| known(row.cost_per_million_tokens_low),
-            number("cost_per_million_tokens_high", "high") => |row: &ResultRow| known(row.cost_per_million_tokens_high),
-            number("kwh_per_million_tokens", "kWh per M tokens") => |row: &ResultRow| known(row.kwh_per_million_tokens),
-            number("kwh_per_million_tokens_low", "low kWh") => |row: &ResultRow| known(row.kwh_per_million_tokens_low),
-            number("kwh_per_million_tokens_high", "high kWh") => |row: &ResultRow| known(row.kwh_per_million_tokens_high),
-            number("time_to_train_h", "hours to train") => |row: &ResultRow| known(row.time_to_train_h),
-            number("cost_to_train", &format!("{money} to train")) => |row: &ResultRow| known(row.cost_to_train),
-            text("late", "limits that it breaks") => |row: &ResultRow| words(&row.late),
+            number("cost_per_hour", &format!("{money} per hour")) => |row: &ResultRow| optional_number(row.cost_per_hour),
+            number("cost_per_step", &format!("{money} per step")) => |row: &ResultRow| optional_number(row.cost_per_step.filter(|_| row.kind == JobKind::Trace)),
+            number("cost_per_million_tokens", &format!("{money} per M tokens")) => |row: &ResultRow| optional_number(row.cost_per_million_tokens),
+            number("cost_per_million_tokens_low", "low") => |row: &ResultRow| optional_number(row.cost_per_million_tokens_low),
+            number("cost_per_million_tokens_high", "high") => |row: &ResultRow| optional_number(row.cost_per_million_tokens_high),
+            number("kwh_per_million_tokens", "kWh per M tokens") => |row: &ResultRow| optional_number(row.kwh_per_million_tokens),
+            number("kwh_per_million_tokens_low", "low kWh") => |row: &ResultRow| optional_number(row.kwh_per_million_tokens_low),
+            number("kwh_per_million_tokens_high", "high kWh") => |row: &ResultRow| optional_number(row.kwh_per_million_tokens_high),
+            number("time_to_train_h", "hours to train") => |row: &ResultRow| optional_number(row.time_to_train_h),
+            number("cost_to_train", &format!("{money} to train")) => |row: &ResultRow| optional_number(row.cost_to_train),
+            text("late", "limits that it breaks") => |row: &ResultRow| words(&row.slo_violations),
             text("would_fit", "what would make it fit") => |row: &ResultRow| words(&row.would_fit),
-            text("binds", "binds") => |row: &ResultRow| Value::text(&row.binds).into(),
+            text("binds", "binds") => |row: &ResultRow| Value::text(&row.bottleneck).into(),
         ],
     )
 }
 
 pub(super) fn sensitivities(answer: &Answer) -> Table {
-    let best: Vec<&str> = answer.compared().iter().filter_map(|part| Some(part.first()?.candidate.as_str())).collect();
+    let best: Vec<&str> =
+        answer.comparable_groups().iter().filter_map(|part| Some(part.first()?.candidate.as_str())).collect();
     let mut columns = vec![
         text("name", "what is changed"),
         text("setting", "to"),
         text("first", "then first"),
         text("changed", "order"),
     ];
-    let all: Vec<&str> = answer.ranking.iter().map(|one| one.candidate.as_str()).collect();
-    columns.extend(all.iter().map(|name| number(name, name)));
+    let candidates: Vec<&str> = answer.ranking.iter().map(|one| one.candidate.as_str()).collect();
+    columns.extend(candidates.iter().map(|name| number(name, name)));
     columns.push(text("unchanged", "does not apply to"));
     let mut table = Table::new(columns);
     for row in &answer.sensitivities {
-        let firsts = answer.firsts(row);
+        let firsts = answer.first_candidates(row);
         let names: Vec<&str> = firsts.iter().map(|one| one.candidate.as_str()).collect();
-        let none = |one: &ScoreRow| format!("none; {}: {}", one.candidate, one.beyond.join("; "));
-        let said = |one: &&ScoreRow| if one.within { one.candidate.clone() } else { none(one) };
-        let tone = match firsts.iter().any(|one| one.within) {
-            true if names == best => Tone::Plain,
-            true => Tone::Strong,
-            false => Tone::Bad,
+        let no_candidate = |one: &ScoreRow| format!("none; {}: {}", one.candidate, one.violations.join("; "));
+        let candidate_text =
+            |one: &&ScoreRow| if one.meets_constraints { one.candidate.clone() } else { no_candidate(one) };
+        let tone = match firsts.iter().any(|one| one.meets_constraints) {
+            true if names == best => Emphasis::Plain,
+            true => Emphasis::Strong,
+            false => Emphasis::Bad,
         };
-        let score =
-            |name: &&str| known(row.ranking.iter().find(|one| one.candidate == *name).and_then(|one| one.score));
+        let score = |name: &&str| {
+            optional_number(row.ranking.iter().find(|one| one.candidate == *name).and_then(|one| one.score))
+        };
         let mut cells: Vec<Cell> = vec![
             Value::text(row.name.replace('_', " ")).into(),
             Value::text(&row.setting).into(),
-            words(&firsts.iter().map(said).collect::<Vec<_>>()).tone(tone),
+            words(&firsts.iter().map(candidate_text).collect::<Vec<_>>()).tone(tone),
             Value::text(if row.changed { "changes" } else { "stays" }).into(),
         ];
-        cells.extend(all.iter().map(score));
+        cells.extend(candidates.iter().map(score));
         cells.push(if row.unchanged.is_empty() {
             Value::Missing.into()
         } else {
@@ -189,21 +198,21 @@ pub(super) fn candidates(answer: &Answer) -> Table {
             Value::or_missing(one.price.as_ref(), |one| Value::text(price(one, &answer.currency))).into(),
             Value::or_missing(item, Value::text).into(),
             power(one),
-            known(one.racks),
+            optional_number(one.racks),
             Value::text(&one.profile).into(),
-            Value::text(&one.place).into(),
+            Value::text(&one.location).into(),
         ]);
     }
     table
 }
 
 /// Power as a number, or as a range.
-fn power(one: &CandidateRow) -> Cell {
-    match (one.power_kw_low, one.power_kw_high) {
+fn power(candidate: &CandidateRow) -> Cell {
+    match (candidate.power_kw_low, candidate.power_kw_high) {
         (Some(low), Some(high)) => {
             Value::text(format!("{} to {}", format::significant(low), format::significant(high))).into()
         }
-        _ => known(one.power_kw),
+        _ => optional_number(candidate.power_kw),
     }
 }
 
@@ -219,18 +228,21 @@ pub(super) fn jobs(answer: &Answer) -> Table {
     let batch = |job: &JobRow| {
         let trained = job.global_batch.zip(job.model);
         let trained = trained.map(|(batch, model)| format!("{batch} sequences of {} tokens", model.seq));
-        let each = job.prompt_tokens.zip(job.output_tokens);
-        let served = each.map(|(prompt, output)| {
-            let all = job.concurrency.or(job.requests);
-            let all = all.map_or_else(|| "as many as can be in flight,".to_owned(), |all| format!("{all} requests"));
+        let tokens = job.prompt_tokens.zip(job.output_tokens);
+        let served = tokens.map(|(prompt, output)| {
+            let concurrency = job.concurrency.or(job.requests);
+            let concurrency = concurrency.map_or_else(
+                || "as many as can be in flight,".to_owned(),
+                |concurrency| format!("{concurrency} requests"),
+            );
             let at_once = if job.requests.is_some() { ", all there at the start" } else { "" };
-            format!("{all} of {prompt} tokens, {output} answered{at_once}")
+            format!("{concurrency} of {prompt} tokens, {output} answered{at_once}")
         });
         Cell::from(Value::or_missing(trained.or(served), Value::text))
     };
     let some = |value: Option<String>| Cell::from(Value::or_missing(value, Value::text));
-    let other = |job: &JobRow| {
-        let keys = job.asked.iter().filter(|(key, _)| !SHOWN.contains(&key.as_str()));
+    let other_keys = |job: &JobRow| {
+        let keys = job.keys.iter().filter(|(key, _)| !SHOWN.contains(&key.as_str()));
         words(&keys.map(|(key, value)| format!("{key} = {value}")).collect::<Vec<_>>())
     };
     filled(
@@ -245,8 +257,8 @@ pub(super) fn jobs(answer: &Answer) -> Table {
             text("batch", "batch") => batch,
             text("recompute", "recompute") => |job: &JobRow| some(job.recompute.clone()),
             text("placement", "ranks on GPUs") => |job: &JobRow| some(job.placement.as_deref().map(cut)),
-            text("asked", "what else it asks for") => other,
-            text("place", "stands in") => |job: &JobRow| Value::text(&job.place).into(),
+            text("asked", "what else it asks for") => other_keys,
+            text("place", "stands in") => |job: &JobRow| Value::text(&job.location).into(),
         ],
     )
 }
@@ -268,15 +280,15 @@ const SHOWN: [&str; 12] = [
 ];
 
 /// Maximum characters of a placement in a table.
-const MOST_SHOWN: usize = 40;
+const MAX_SHOWN: usize = 40;
 
 /// Returns a placement, truncated if it is too long.
 fn cut(placement: &str) -> String {
-    match placement.char_indices().nth(MOST_SHOWN) {
+    match placement.char_indices().nth(MAX_SHOWN) {
         None => placement.to_owned(),
         Some((end, _)) => {
             let shown = placement.get(..end).unwrap_or_default();
-            format!("{}, …", shown.rsplit_once(',').map_or(shown, |(whole, _)| whole))
+            format!("{}, …", shown.rsplit_once(',').map_or(shown, |(head, _)| head))
         }
     }
 }

@@ -13,8 +13,8 @@ use rustc_hash::FxHashMap;
 
 use super::relay::{Chains, Relays};
 use crate::schedule::OpKind;
+use crate::schedule::flat::{FlatOp, FlatSchedule};
 use crate::schedule::format::WriteError;
-use crate::schedule::plain::{Plain, PlainOp};
 
 /// Route of a transfer: source, destination, and index among the connections between the two, in order of sending
 /// channels.
@@ -25,15 +25,15 @@ pub(super) const NONE: u32 = u32::MAX;
 
 /// All connections, sorted and numbered.
 pub(super) struct Connections {
-    pub(super) ways: Vec<Connection>,
-    lanes: Vec<LaneKey>,
+    pub(super) routes: Vec<Connection>,
+    lanes: Vec<ChannelKey>,
     /// Connection of each operation; [`NONE`] for operations within a GPU.
-    pub(super) of: Vec<u32>,
+    pub(super) connection_of_op: Vec<u32>,
 }
 
 /// Action of one step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Act {
+pub(super) enum StepAction {
     /// Copy or reduction in the GPU's memory.
     Local(u32),
     /// Sends the transfer.
@@ -44,7 +44,7 @@ pub(super) enum Act {
     Relay(u32, u32),
 }
 
-impl Act {
+impl StepAction {
     pub(super) fn sent(self) -> Option<u32> {
         match self {
             Self::Send(op) | Self::Relay(_, op) => Some(op),
@@ -65,7 +65,7 @@ impl Act {
 pub(super) struct Block {
     pub(super) sends: Option<u32>,
     pub(super) receives: Option<u32>,
-    pub(super) acts: Vec<Act>,
+    pub(super) actions: Vec<StepAction>,
 }
 
 /// The thread blocks of every GPU.
@@ -77,48 +77,49 @@ pub(super) struct Assignment {
 }
 
 /// Channel of a GPU with a flag: true for its sends in response to gets of others. Its own operations sort first.
-type LaneKey = (bool, u16);
+type ChannelKey = (bool, u16);
 
 impl Assignment {
     /// Assigns all operations to thread blocks; uses relays only if `relaying`.
-    pub(super) fn new(plain: &Plain, ranks: u32, relaying: bool) -> Result<Self, WriteError> {
-        let connections = Connections::new(plain);
+    pub(super) fn new(flat: &FlatSchedule, ranks: u32, relaying: bool) -> Result<Self, WriteError> {
+        let connections = Connections::new(flat);
         // Transfers on each connection, and local operations of each channel of a GPU.
-        let mut arrivals: Vec<Vec<u32>> = vec![Vec::new(); connections.ways.len()];
-        let mut locals: Vec<FxHashMap<LaneKey, Vec<Act>>> = vec![FxHashMap::default(); ranks as usize];
-        for id in plain.by_level() {
-            let op = &plain.ops[id as usize];
+        let mut arrivals: Vec<Vec<u32>> = vec![Vec::new(); connections.routes.len()];
+        let mut locals: Vec<FxHashMap<ChannelKey, Vec<StepAction>>> = vec![FxHashMap::default(); ranks as usize];
+        for id in flat.level_order() {
+            let op = &flat.ops[id as usize];
             if !op.kind.moves_data() {
                 continue;
             }
             if op.crosses() {
-                arrivals[connections.of[id as usize] as usize].push(id);
+                arrivals[connections.connection_of_op[id as usize] as usize].push(id);
             } else if op.kind == OpKind::PutReduceInput {
-                return Err(plain.unsupported(id, "it reduces within a rank into a third place"));
+                return Err(flat.unsupported(id, "it reduces within a rank into a third place"));
             } else {
-                locals[op.rank as usize].entry(lane(op)).or_default().push(Act::Local(id));
+                locals[op.rank as usize].entry(channel_key(op)).or_default().push(StepAction::Local(id));
             }
         }
-        let mut chains = Chains::new(&connections.ways);
-        let (mut incoming_of, mut outgoing_of) = (vec![Vec::new(); ranks as usize], vec![Vec::new(); ranks as usize]);
-        for (&(from, to, _), connection) in connections.ways.iter().zip(0u32..) {
-            outgoing_of[from as usize].push(connection);
-            incoming_of[to as usize].push(connection);
+        let mut chains = Chains::new(&connections.routes);
+        let (mut incoming_by_rank, mut outgoing_by_rank) =
+            (vec![Vec::new(); ranks as usize], vec![Vec::new(); ranks as usize]);
+        for (&(from, to, _), connection) in connections.routes.iter().zip(0u32..) {
+            outgoing_by_rank[from as usize].push(connection);
+            incoming_by_rank[to as usize].push(connection);
         }
-        let mut relays = relaying.then(|| Relays::new(plain, &connections.of, &arrivals));
+        let mut relays = relaying.then(|| Relays::new(flat, &connections.connection_of_op, &arrivals));
         let mut gpus = Vec::with_capacity(ranks as usize);
-        for ((locals, outgoing), mut incoming) in locals.into_iter().zip(outgoing_of).zip(incoming_of) {
-            let mut blocks = own_blocks(plain, &connections, locals, &outgoing, &arrivals);
+        for ((locals, outgoing), mut incoming) in locals.into_iter().zip(outgoing_by_rank).zip(incoming_by_rank) {
+            let mut blocks = sending_blocks(flat, &connections, locals, &outgoing, &arrivals);
             incoming.sort_unstable_by_key(|&connection: &u32| {
-                let (from, _, channel) = connections.ways[connection as usize];
+                let (from, _, channel) = connections.routes[connection as usize];
                 (channel, from)
             });
             if let Some(relays) = &mut relays {
-                relays.give(&mut blocks, &mut incoming, &mut chains);
+                relays.assign(&mut blocks, &mut incoming, &mut chains);
             }
             for connection in incoming {
-                let acts = arrivals[connection as usize].iter().map(|&op| Act::Receive(op)).collect();
-                blocks.push(Block { sends: None, receives: Some(connection), acts });
+                let actions = arrivals[connection as usize].iter().map(|&op| StepAction::Receive(op)).collect();
+                blocks.push(Block { sends: None, receives: Some(connection), actions });
             }
             gpus.push(blocks);
         }
@@ -128,11 +129,11 @@ impl Assignment {
 }
 
 impl Connections {
-    fn new(plain: &Plain) -> Self {
-        let key = |op: &PlainOp| (op.source(), op.target(), lane(op));
+    fn new(flat: &FlatSchedule) -> Self {
+        let key = |op: &FlatOp| (op.source(), op.target(), channel_key(op));
         // Consecutive operations mostly use the same connection.
-        let mut keys: Vec<(u32, u32, LaneKey)> = Vec::new();
-        for key in plain.ops.iter().filter(|op| op.crosses()).map(key) {
+        let mut keys: Vec<(u32, u32, ChannelKey)> = Vec::new();
+        for key in flat.ops.iter().filter(|op| op.crosses()).map(key) {
             if keys.last() != Some(&key) {
                 keys.push(key);
             }
@@ -140,68 +141,70 @@ impl Connections {
         keys.sort_unstable();
         keys.dedup();
         let mut last = None;
-        let of = plain.ops.iter().map(|op| {
+        let connection_numbers = flat.ops.iter().map(|op| {
             if !op.crosses() {
                 return NONE;
             }
             let key = key(op);
             match last {
-                Some((known, at)) if known == key => at,
+                Some((known, index)) if known == key => index,
                 _ => {
-                    let at = keys.binary_search(&key).map_or(NONE, |at| at as u32);
-                    last = Some((key, at));
-                    at
+                    let index = keys.binary_search(&key).map_or(NONE, |index| index as u32);
+                    last = Some((key, index));
+                    index
                 }
             }
         });
-        let of = of.collect();
-        let between_two = keys.chunk_by(|a, b| (a.0, a.1) == (b.0, b.1));
-        let ways = between_two.flat_map(|keys| keys.iter().zip(0..).map(|(key, number)| (key.0, key.1, number)));
-        Self { ways: ways.collect(), lanes: keys.iter().map(|key| key.2).collect(), of }
+        let connection_of_op = connection_numbers.collect();
+        let groups = keys.chunk_by(|a, b| (a.0, a.1) == (b.0, b.1));
+        let routes = groups.flat_map(|keys| keys.iter().zip(0..).map(|(key, number)| (key.0, key.1, number)));
+        Self { routes: routes.collect(), lanes: keys.iter().map(|key| key.2).collect(), connection_of_op }
     }
 }
 
 /// One thread block per peer of each channel; the first of a channel also executes its local operations.
-fn own_blocks(
-    plain: &Plain,
+fn sending_blocks(
+    flat: &FlatSchedule,
     connections: &Connections,
-    mut locals: FxHashMap<LaneKey, Vec<Act>>,
+    mut locals: FxHashMap<ChannelKey, Vec<StepAction>>,
     outgoing: &[u32],
     arrivals: &[Vec<u32>],
 ) -> Vec<Block> {
-    let lane_of = |&connection: &u32| (connections.lanes[connection as usize], connection);
-    let mut sends: Vec<(LaneKey, u32)> = outgoing.iter().map(lane_of).collect();
+    let with_lane = |&connection: &u32| (connections.lanes[connection as usize], connection);
+    let mut sends: Vec<(ChannelKey, u32)> = outgoing.iter().map(with_lane).collect();
     // By channel, then by connection, that is by peer.
     sends.sort_unstable();
-    let mut lanes: Vec<LaneKey> = locals.keys().copied().chain(sends.iter().map(|(lane, _)| *lane)).collect();
+    let mut lanes: Vec<ChannelKey> = locals.keys().copied().chain(sends.iter().map(|(lane, _)| *lane)).collect();
     lanes.sort_unstable();
     lanes.dedup();
     let mut blocks: Vec<Block> = Vec::new();
     let mut sends = sends.into_iter().peekable();
     for lane in lanes {
         let mut local = locals.remove(&lane);
-        while let Some((_, connection)) = sends.next_if(|(own, _)| *own == lane) {
-            let acts = arrivals[connection as usize].iter().map(|&op| Act::Send(op)).collect();
-            let acts = match local.take() {
-                Some(local) => merged(plain, local, acts),
-                None => acts,
+        while let Some((_, connection)) = sends.next_if(|(next_lane, _)| *next_lane == lane) {
+            let actions = arrivals[connection as usize].iter().map(|&op| StepAction::Send(op)).collect();
+            let actions = match local.take() {
+                Some(local) => merged(flat, local, actions),
+                None => actions,
             };
-            blocks.push(Block { sends: Some(connection), receives: None, acts });
+            blocks.push(Block { sends: Some(connection), receives: None, actions });
         }
-        blocks.extend(local.map(|acts| Block { acts, ..Block::default() }));
+        blocks.extend(local.map(|actions| Block { actions, ..Block::default() }));
     }
     blocks
 }
 
-fn lane(op: &PlainOp) -> LaneKey {
+fn channel_key(op: &FlatOp) -> ChannelKey {
     (op.kind.reads_peer() && op.crosses(), op.channel)
 }
 
 /// Merges two sorted lists of acts.
-fn merged(plain: &Plain, mut a: Vec<Act>, b: Vec<Act>) -> Vec<Act> {
+fn merged(flat: &FlatSchedule, mut a: Vec<StepAction>, b: Vec<StepAction>) -> Vec<StepAction> {
     a.extend(b);
-    a.sort_by_key(|act| match act {
-        Act::Local(op) | Act::Send(op) | Act::Receive(op) | Act::Relay(op, _) => (plain.ops[*op as usize].level, *op),
+    a.sort_by_key(|action| match action {
+        StepAction::Local(op) | StepAction::Send(op) | StepAction::Receive(op) | StepAction::Relay(op, _) => {
+            (flat.ops[*op as usize].level, *op)
+        }
     });
     a
 }

@@ -8,16 +8,16 @@
 use rustc_hash::FxHashMap;
 
 use super::pair::{NONE, Steps};
+use crate::schedule::chunk_numbering::cell;
 use crate::schedule::draft::Draft;
 use crate::schedule::format::FormatError;
 use crate::schedule::order::{Cycle, Graph, Order};
-use crate::schedule::places::cell;
-use crate::schedule::precedence::{are_before, waits};
+use crate::schedule::precedence::{precedes_each, wait_only_schedule};
 use crate::schedule::{Buffer, BufferUse, ChunkRef, OpKind, Schedule};
 
 /// Operations on one chunk since its last write, including that write.
 #[derive(Default)]
-struct Touched {
+struct ChunkAccesses {
     writer: Option<u32>,
     readers: Vec<u32>,
 }
@@ -29,108 +29,113 @@ struct Conflict {
     earlier: u32,
 }
 
-/// Result of [`settle`].
-pub(super) enum Settled {
+/// Result of [`add_hazard_dependencies`].
+pub(super) enum HazardResult {
     /// Every transfer can write directly to its destination.
-    Joined,
+    Resolved,
     /// Receiving steps that cannot be merged with their sends because of a dependency cycle.
-    Circle(Vec<u32>),
+    Cycle(Vec<u32>),
 }
 
-/// Makes transfers wait for other accesses to the memory of their receivers. `acts_at` has the steps at which each
+/// Makes transfers wait for other accesses to the memory of their receivers. `access_steps` has the steps at which each
 /// operation reads its source and writes its destination.
-pub(super) fn settle(
+pub(super) fn add_hazard_dependencies(
     steps: &Steps<'_>,
     draft: &mut Draft,
-    acts_at: &[(u32, u32)],
+    access_steps: &[(u32, u32)],
     buffers: BufferUse,
-) -> Result<Settled, FormatError> {
-    let by_steps = step_schedule(steps);
-    let step_graph = Graph::new(&by_steps);
+) -> Result<HazardResult, FormatError> {
+    let schedule = step_schedule(steps);
+    let step_graph = Graph::new(&schedule);
     let step_order = step_graph.order().map_err(|cycle| deadlock(steps, &cycle))?;
-    let conflicts = conflicts(draft, acts_at, &step_order, buffers);
+    let conflicts = conflicts(draft, access_steps, &step_order, buffers);
     // Operations already ordered before the transfer need no dependency.
-    let joined = |draft: &Draft| waits(draft.ops.iter().map(|op| op.after.iter().copied()));
-    let before = joined(draft);
-    let graph = Graph::new(&before);
+    let operation_schedule =
+        |draft: &Draft| wait_only_schedule(draft.ops.iter().map(|op| op.dependencies.iter().copied()));
+    let operations = operation_schedule(draft);
+    let graph = Graph::new(&operations);
     let order = match graph.order() {
         Ok(order) => order,
-        Err(cycle) => return Ok(circle(acts_at, &cycle)),
+        Err(cycle) => return Ok(merged_cycle(access_steps, &cycle)),
     };
-    let open: Vec<Conflict> = {
+    let unordered: Vec<Conflict> = {
         let pairs: Vec<(u32, u32)> = conflicts.iter().map(|c| (c.earlier, c.transfer)).collect();
-        let ordered = are_before(&graph, &order, &pairs);
+        let ordered = precedes_each(&graph, &order, &pairs);
         conflicts.iter().zip(ordered).filter(|(_, ordered)| !ordered).map(|(conflict, _)| *conflict).collect()
     };
-    let pairs: Vec<(u32, u32)> =
-        open.iter().map(|c| (last_step_of(steps, draft, acts_at, *c), acts_at[c.transfer as usize].1)).collect();
-    let said = are_before(&step_graph, &step_order, &pairs);
+    let pairs: Vec<(u32, u32)> = unordered
+        .iter()
+        .map(|c| (last_use_step(steps, draft, access_steps, *c), access_steps[c.transfer as usize].1))
+        .collect();
+    let implied = precedes_each(&step_graph, &step_order, &pairs);
     let mut changed = false;
-    for (conflict, _) in open.iter().zip(said).filter(|(_, said)| *said) {
+    for (conflict, _) in unordered.iter().zip(implied).filter(|(_, implied)| *implied) {
         draft.wait(conflict.transfer, [conflict.earlier]);
         changed = true;
     }
-    if changed && let Err(cycle) = Graph::new(&joined(draft)).order() {
-        return Ok(circle(acts_at, &cycle));
+    if changed && let Err(cycle) = Graph::new(&operation_schedule(draft)).order() {
+        return Ok(merged_cycle(access_steps, &cycle));
     }
-    Ok(Settled::Joined)
+    Ok(HazardResult::Resolved)
 }
 
 /// The step after which the earlier operation of a conflict no longer uses the memory of the transfer's receiver.
-fn last_step_of(steps: &Steps<'_>, draft: &Draft, acts_at: &[(u32, u32)], conflict: Conflict) -> u32 {
+fn last_use_step(steps: &Steps<'_>, draft: &Draft, access_steps: &[(u32, u32)], conflict: Conflict) -> u32 {
     let receiver = draft.ops[conflict.transfer as usize].peer;
-    let (reads_at, writes_at) = acts_at[conflict.earlier as usize];
+    let (reads_at, writes_at) = access_steps[conflict.earlier as usize];
     if steps.block(writes_at).gpu == receiver { writes_at } else { reads_at }
 }
 
 /// The steps as a schedule of operations that move no data.
 fn step_schedule(steps: &Steps<'_>) -> Schedule {
-    let ops = steps.blocks.iter().flat_map(|at| at.steps().map(move |step| (at.first, step))).map(|(first, step)| {
-        let before = (step > first).then(|| step - 1);
-        let others = [steps.sender[step as usize], steps.awaited[step as usize]];
-        before.into_iter().chain(others.into_iter().filter(|&on| on != NONE))
-    });
-    waits(ops)
+    let ops = steps.blocks.iter().flat_map(|block| block.steps().map(move |step| (block.first, step))).map(
+        |(first, step)| {
+            let before = (step > first).then(|| step - 1);
+            let others = [steps.sender[step as usize], steps.awaited[step as usize]];
+            before.into_iter().chain(others.into_iter().filter(|&on| on != NONE))
+        },
+    );
+    wait_only_schedule(ops)
 }
 
 /// Accesses to a receiver's memory that precede a transfer's, in the order of the steps.
-fn conflicts(draft: &Draft, acts_at: &[(u32, u32)], order: &Order, buffers: BufferUse) -> Vec<Conflict> {
+fn conflicts(draft: &Draft, access_steps: &[(u32, u32)], order: &Order, buffers: BufferUse) -> Vec<Conflict> {
     // Every operation acts where it reads and where it writes; within one step, arriving data comes first.
-    let mut acts: Vec<(u32, bool, u32, bool)> = Vec::with_capacity(acts_at.len() * 2);
-    for (op, &(reads_at, writes_at)) in acts_at.iter().enumerate() {
-        let own = reads_at == writes_at;
-        acts.push((order.positions[reads_at as usize], true, op as u32, false));
-        acts.push((order.positions[writes_at as usize], own, op as u32, true));
+    let mut accesses: Vec<(u32, bool, u32, bool)> = Vec::with_capacity(access_steps.len() * 2);
+    for (op, &(reads_at, writes_at)) in access_steps.iter().enumerate() {
+        let same_step = reads_at == writes_at;
+        accesses.push((order.positions[reads_at as usize], true, op as u32, false));
+        accesses.push((order.positions[writes_at as usize], same_step, op as u32, true));
     }
-    acts.sort_unstable();
-    let mut memory: FxHashMap<(u32, ChunkRef), Touched> = FxHashMap::default();
-    let mut found = Vec::new();
-    for (_, own, id, writes) in acts {
+    accesses.sort_unstable();
+    let mut memory: FxHashMap<(u32, ChunkRef), ChunkAccesses> = FxHashMap::default();
+    let mut conflicts = Vec::new();
+    for (_, same_step, id, writes) in accesses {
         let op = &draft.ops[id as usize];
         let (rank, first) = if writes { (op.peer, op.dst) } else { (op.rank, op.src) };
         for chunk in (0..op.span).map(|i| ChunkRef { index: first.index + i, ..first }) {
             if writes && op.kind == OpKind::PutReduceInput {
                 let input = ChunkRef { buffer: Buffer::Input, ..chunk };
-                let held = memory.entry((rank, cell(input, buffers))).or_default();
-                found.extend(held.writer.map(|earlier| Conflict { transfer: id, earlier }));
-                held.readers.push(id);
+                let chunk_accesses = memory.entry((rank, cell(input, buffers))).or_default();
+                conflicts.extend(chunk_accesses.writer.map(|earlier| Conflict { transfer: id, earlier }));
+                chunk_accesses.readers.push(id);
             }
-            let held = memory.entry((rank, cell(chunk, buffers))).or_default();
+            let chunk_accesses = memory.entry((rank, cell(chunk, buffers))).or_default();
             if !writes {
-                held.readers.push(id);
+                chunk_accesses.readers.push(id);
                 continue;
             }
-            if !own {
-                let earlier = held.writer.into_iter().chain(held.readers.iter().copied());
-                found
+            if !same_step {
+                let earlier = chunk_accesses.writer.into_iter().chain(chunk_accesses.readers.iter().copied());
+                conflicts
                     .extend(earlier.filter(|&earlier| earlier != id).map(|earlier| Conflict { transfer: id, earlier }));
             }
-            *held = Touched { writer: Some(id), readers: Vec::new() };
+            *chunk_accesses = ChunkAccesses { writer: Some(id), readers: Vec::new() };
         }
     }
-    found.sort_unstable();
-    found.dedup();
-    found
+    conflicts.sort_unstable();
+    conflicts.dedup();
+    conflicts
 }
 
 fn deadlock(steps: &Steps<'_>, cycle: &Cycle) -> FormatError {
@@ -142,7 +147,7 @@ fn deadlock(steps: &Steps<'_>, cycle: &Cycle) -> FormatError {
 }
 
 /// Reports a dependency cycle that arises only from merging each send with its receive.
-fn circle(acts_at: &[(u32, u32)], cycle: &Cycle) -> Settled {
-    let acts = cycle.0.iter().map(|op| acts_at[op.0 as usize]);
-    Settled::Circle(acts.filter(|(sends, receives)| sends != receives).map(|(_, receives)| receives).collect())
+fn merged_cycle(access_steps: &[(u32, u32)], cycle: &Cycle) -> HazardResult {
+    let steps = cycle.0.iter().map(|op| access_steps[op.0 as usize]);
+    HazardResult::Cycle(steps.filter(|(sends, receives)| sends != receives).map(|(_, receives)| receives).collect())
 }

@@ -20,93 +20,93 @@
 
 use rustc_hash::FxHashSet;
 
-use super::hazards::{self, Settled};
+use super::hazards::{self, HazardResult};
 use super::pair::{NONE, Steps};
 use super::parse::{Algo, Gpu, StepKind};
+use crate::schedule::chunk_numbering::{ChunkNumbering, same_memory};
 use crate::schedule::draft::{Draft, DraftOp};
+use crate::schedule::flat::MAX_UNITS_MOVED;
 use crate::schedule::format::{FormatError, Source};
-use crate::schedule::places::{Places, same_memory};
-use crate::schedule::plain::MOST_MOVED;
 use crate::schedule::{Blocks, Buffer, BufferUse, Call, ChunkRef, Header, Layout, OpKind, Rank, Schedule};
 
 /// Largest number of rounds that resolve dependency cycles; files that need more are rejected.
-const MOST_ROUNDS: u32 = 64;
+const MAX_ROUNDS: u32 = 64;
 
 /// Placement of the data that a step receives.
 #[derive(Clone, Copy, Debug)]
-struct Landing {
+struct Placement {
     kind: OpKind,
-    at: ChunkRef,
+    location: ChunkRef,
     /// Subsequent local operations of the receiver as (kind, source, destination).
-    then: [Option<(OpKind, ChunkRef, ChunkRef)>; 2],
+    follow_ups: [Option<(OpKind, ChunkRef, ChunkRef)>; 2],
     /// Location of the result.
     result: ChunkRef,
 }
 
-impl Landing {
+impl Placement {
     /// Places the data at its destination, with an optional reduction of `add` into it.
-    fn at(kind: OpKind, at: ChunkRef, add: Option<ChunkRef>) -> Self {
-        Self { kind, at, then: [add.map(|src| (OpKind::Reduce, src, at)), None], result: at }
+    fn new(kind: OpKind, location: ChunkRef, add: Option<ChunkRef>) -> Self {
+        Self { kind, location, follow_ups: [add.map(|src| (OpKind::Reduce, src, location)), None], result: location }
     }
 }
 
 /// State after a step: the last operation of its own thread block, and the last transfer to it since then.
-pub(super) type Done = [Option<u32>; 2];
+pub(super) type BlockState = [Option<u32>; 2];
 
 /// Builds the schedule.
 pub(super) fn lower(source: Source<'_>, algo: &Algo) -> Result<Schedule, FormatError> {
     let steps = Steps::new(source, algo)?;
-    let in_algo = |message: String| source.error(algo.at.clone(), message);
+    let algo_error = |message: String| source.error(algo.span.clone(), message);
     let buffers = if algo.in_place { BufferUse::InPlace } else { BufferUse::OutOfPlace };
-    let most = |count: fn(&Gpu) -> u32| algo.gpus.iter().map(count).max().unwrap_or(0);
-    let per_gpu = (most(|gpu| gpu.input_chunks), most(|gpu| gpu.output_chunks));
-    let mut places = Places::new(algo.collective, buffers, algo.gpus.len(), per_gpu).map_err(in_algo)?;
+    let max_count = |count: fn(&Gpu) -> u32| algo.gpus.iter().map(count).max().unwrap_or(0);
+    let per_gpu = (max_count(|gpu| gpu.input_chunks), max_count(|gpu| gpu.output_chunks));
+    let mut numbering = ChunkNumbering::new(algo.collective, buffers, algo.gpus.len(), per_gpu).map_err(algo_error)?;
     let scratch = algo.gpus.iter().map(|gpu| gpu.scratch_chunks).max().unwrap_or(0);
     let passes_through = algo.gpus.iter().flat_map(|gpu| &gpu.blocks).flat_map(|block| &block.steps);
     let passes_through = passes_through.clone().any(|step| step.kind == StepKind::ReceiveReduceSend);
-    places.scratch_from = if passes_through { places.chunks } else { 0 };
+    numbering.scratch_offset = if passes_through { numbering.chunks } else { 0 };
     let moved: u64 = steps.steps.iter().map(|step| u64::from(step.count)).sum();
-    if moved > MOST_MOVED || steps.steps.len() as u64 > MOST_MOVED {
-        return Err(in_algo(format!("{moved} chunks moved in all; expected at most {MOST_MOVED}")));
+    if moved > MAX_UNITS_MOVED || steps.steps.len() as u64 > MAX_UNITS_MOVED {
+        return Err(algo_error(format!("{moved} chunks moved in all; expected at most {MAX_UNITS_MOVED}")));
     }
-    let slots_from = u64::from(places.scratch_from) + u64::from(scratch);
+    let first_slot = u64::from(numbering.scratch_offset) + u64::from(scratch);
     let mut in_fifo: FxHashSet<u32> = FxHashSet::default();
     let mut rounds = 0;
-    let (draft, all_scratch) = loop {
+    let (draft, total_scratch) = loop {
         let mut lowering = Lowering {
             steps: &steps,
-            places: &places,
+            numbering: &numbering,
             draft: Draft::default(),
-            landings: vec![None; steps.steps.len()],
+            placements: vec![None; steps.steps.len()],
             outgoing: vec![NONE; steps.steps.len()],
-            own_last: vec![NONE; steps.steps.len()],
-            own_first: vec![NONE; steps.steps.len()],
-            acts_at: Vec::new(),
-            next_slot: vec![slots_from; algo.gpus.len()],
+            last_op: vec![NONE; steps.steps.len()],
+            first_op: vec![NONE; steps.steps.len()],
+            access_steps: Vec::new(),
+            next_slot: vec![first_slot; algo.gpus.len()],
             in_fifo: &in_fifo,
         };
-        lowering.land()?;
-        lowering.make()?;
+        lowering.place_received()?;
+        lowering.create_operations()?;
         lowering.order();
-        let all_scratch = lowering.next_slot.iter().copied().max().unwrap_or(slots_from);
-        let Lowering { mut draft, acts_at, .. } = lowering;
-        match hazards::settle(&steps, &mut draft, &acts_at, buffers)? {
-            Settled::Joined => break (draft, all_scratch),
-            Settled::Circle(receives) => {
-                let before = in_fifo.len();
+        let total_scratch = lowering.next_slot.iter().copied().max().unwrap_or(first_slot);
+        let Lowering { mut draft, access_steps, .. } = lowering;
+        match hazards::add_hazard_dependencies(&steps, &mut draft, &access_steps, buffers)? {
+            HazardResult::Resolved => break (draft, total_scratch),
+            HazardResult::Cycle(receives) => {
+                let previous_len = in_fifo.len();
                 in_fifo.extend(&receives);
                 rounds += 1;
-                if in_fifo.len() == before || rounds > MOST_ROUNDS {
+                if in_fifo.len() == previous_len || rounds > MAX_ROUNDS {
                     let first = receives.first().copied().unwrap_or(0);
                     return Err(steps.error(first, "cannot take its data: too much would have to stay in FIFOs"));
                 }
             }
         }
     };
-    let scratch_chunks = u32::try_from(all_scratch)
-        .map_err(|_| in_algo(format!("{all_scratch} scratch chunks; expected fewer than {}", u32::MAX)))?;
+    let scratch_chunks = u32::try_from(total_scratch)
+        .map_err(|_| algo_error(format!("{total_scratch} scratch chunks; expected fewer than {}", u32::MAX)))?;
     let blocks = algo.gpus.iter().map(|gpu| gpu.blocks.len()).max().unwrap_or(0);
-    let bytes = places.assumed_bytes(algo.min_bytes, algo.max_bytes);
+    let bytes = numbering.assumed_bytes(algo.min_bytes, algo.max_bytes);
     let ranks = algo.gpus.len() as u32;
     let header = Header {
         name: algo.name.clone(),
@@ -114,25 +114,25 @@ pub(super) fn lower(source: Source<'_>, algo: &Algo) -> Result<Schedule, FormatE
         protocol: algo.protocol,
         channels: u16::try_from(blocks).unwrap_or(u16::MAX).max(1),
         blocks: Blocks::default(),
-        layout: Layout::equal(bytes, places.chunks),
+        layout: Layout::equal(bytes, numbering.chunks),
         teams: Vec::new(),
         scratch_chunks,
     };
-    draft.schedule(header).map_err(|error| in_algo(error.to_string()))
+    draft.schedule(header).map_err(|error| algo_error(error.to_string()))
 }
 
 struct Lowering<'a> {
     steps: &'a Steps<'a>,
-    places: &'a Places,
+    numbering: &'a ChunkNumbering,
     draft: Draft,
-    landings: Vec<Option<Landing>>,
+    placements: Vec<Option<Placement>>,
     /// The transfer of each sending step.
     outgoing: Vec<u32>,
     /// First and last operation executed by the step's own GPU.
-    own_first: Vec<u32>,
-    own_last: Vec<u32>,
+    first_op: Vec<u32>,
+    last_op: Vec<u32>,
     /// Steps at which each operation reads and writes.
-    acts_at: Vec<(u32, u32)>,
+    access_steps: Vec<(u32, u32)>,
     /// Next free scratch slot of each GPU.
     next_slot: Vec<u64>,
     /// Receiving steps whose data stays in the FIFO until they execute.
@@ -140,93 +140,94 @@ struct Lowering<'a> {
 }
 
 impl Lowering<'_> {
-    fn place(&self, step: u32, chunk: (Buffer, u32)) -> Result<ChunkRef, FormatError> {
+    fn locate(&self, step: u32, chunk: (Buffer, u32)) -> Result<ChunkRef, FormatError> {
         let count = self.steps.steps[step as usize].count;
-        self.places.place(self.steps.block(step).gpu, chunk, count).ok_or_else(|| {
+        self.numbering.locate(self.steps.block(step).gpu, chunk, count).ok_or_else(|| {
             let message = format!("uses {} chunk {} and on, which the collective does not have", chunk.0, chunk.1);
             self.steps.error(step, message)
         })
     }
 
     /// Determines the location of all received data.
-    fn land(&mut self) -> Result<(), FormatError> {
+    fn place_received(&mut self) -> Result<(), FormatError> {
         let mut passing: FxHashSet<(u32, u32)> = FxHashSet::default();
         for number in 0..self.steps.steps.len() as u32 {
             let step = self.steps.steps[number as usize];
             if !step.kind.receives() {
                 continue;
             }
-            let landing = if !step.kind.reduces_received() {
-                Landing::at(OpKind::Put, self.place(number, step.dst)?, None)
+            let placement = if !step.kind.reduces_received() {
+                Placement::new(OpKind::Put, self.locate(number, step.dst)?, None)
             } else {
-                let src = self.place(number, step.src)?;
+                let src = self.locate(number, step.src)?;
                 if step.kind == StepKind::ReceiveReduceSend {
-                    self.land_in_passing(number, src, &mut passing)
+                    self.place_unstored(number, src, &mut passing)
                 } else {
-                    let dst = self.place(number, step.dst)?;
-                    self.land_reduced(src, dst)
+                    let dst = self.locate(number, step.dst)?;
+                    self.place_reduced(src, dst)
                 }
             };
             let waits = self.in_fifo.contains(&number);
-            self.landings[number as usize] = Some(if waits { self.land_in_fifo(number, landing) } else { landing });
+            self.placements[number as usize] =
+                Some(if waits { self.place_in_slot(number, placement) } else { placement });
         }
         Ok(())
     }
 
-    fn land_reduced(&self, src: ChunkRef, dst: ChunkRef) -> Landing {
-        if same_memory(src, dst, self.places.buffers) {
-            Landing::at(OpKind::PutReduce, dst, None)
-        } else if self.places.is_input(src) && src.index == dst.index {
-            Landing::at(OpKind::PutReduceInput, dst, None)
+    fn place_reduced(&self, src: ChunkRef, dst: ChunkRef) -> Placement {
+        if same_memory(src, dst, self.numbering.buffers) {
+            Placement::new(OpKind::PutReduce, dst, None)
+        } else if self.numbering.is_input(src) && src.index == dst.index {
+            Placement::new(OpKind::PutReduceInput, dst, None)
         } else {
-            Landing::at(OpKind::Put, dst, Some(src))
+            Placement::new(OpKind::Put, dst, Some(src))
         }
     }
 
     /// Places the data of an `rrs` step, which MSCCL does not store, in scratch of its own.
-    fn land_in_passing(&mut self, step: u32, src: ChunkRef, passing: &mut FxHashSet<(u32, u32)>) -> Landing {
+    fn place_unstored(&mut self, step: u32, src: ChunkRef, passing: &mut FxHashSet<(u32, u32)>) -> Placement {
         let (gpu, count) = (self.steps.block(step).gpu, self.steps.steps[step as usize].count);
         let span = src.index..src.index + count;
-        if self.places.is_input(src) && span.clone().all(|chunk| !passing.contains(&(gpu, chunk))) {
+        if self.numbering.is_input(src) && span.clone().all(|chunk| !passing.contains(&(gpu, chunk))) {
             passing.extend(span.map(|chunk| (gpu, chunk)));
-            let at = ChunkRef { buffer: Buffer::Scratch, index: src.index };
-            return Landing::at(OpKind::PutReduceInput, at, None);
+            let chunk = ChunkRef { buffer: Buffer::Scratch, index: src.index };
+            return Placement::new(OpKind::PutReduceInput, chunk, None);
         }
-        Landing::at(OpKind::Put, self.slot(gpu, count), Some(src))
+        Placement::new(OpKind::Put, self.slot(gpu, count), Some(src))
     }
 
     /// Places the data in a slot until the receiving step executes, in lieu of the FIFO.
-    fn land_in_fifo(&mut self, step: u32, landing: Landing) -> Landing {
+    fn place_in_slot(&mut self, step: u32, placement: Placement) -> Placement {
         let (gpu, count) = (self.steps.block(step).gpu, self.steps.steps[step as usize].count);
-        let (slot, dst) = (self.slot(gpu, count), landing.at);
+        let (slot, dst) = (self.slot(gpu, count), placement.location);
         let input = ChunkRef { buffer: Buffer::Input, index: dst.index };
-        let then = match landing.kind {
+        let follow_ups = match placement.kind {
             OpKind::PutReduce => [Some((OpKind::Reduce, slot, dst)), None],
             OpKind::PutReduceInput => [Some((OpKind::Copy, input, dst)), Some((OpKind::Reduce, slot, dst))],
-            _ => [Some((OpKind::Copy, slot, dst)), landing.then[0]],
+            _ => [Some((OpKind::Copy, slot, dst)), placement.follow_ups[0]],
         };
-        Landing { kind: OpKind::Put, at: slot, then, result: dst }
+        Placement { kind: OpKind::Put, location: slot, follow_ups, result: dst }
     }
 
     /// Allocates unused scratch.
     fn slot(&mut self, gpu: u32, count: u32) -> ChunkRef {
         let slot = &mut self.next_slot[gpu as usize];
         // Past 2³² the schedule is rejected.
-        let at = ChunkRef { buffer: Buffer::Scratch, index: *slot as u32 };
+        let chunk = ChunkRef { buffer: Buffer::Scratch, index: *slot as u32 };
         *slot += u64::from(count);
-        at
+        chunk
     }
 
     /// Creates the operations, thread block by thread block.
-    fn make(&mut self) -> Result<(), FormatError> {
+    fn create_operations(&mut self) -> Result<(), FormatError> {
         for number in 0..self.steps.steps.len() as u32 {
             let step = self.steps.steps[number as usize];
             let (gpu, channel) = {
                 let block = self.steps.block(number);
                 (block.gpu, block.number as u16)
             };
-            let landing = self.landings[number as usize];
-            let mut own = Vec::new();
+            let placement = self.placements[number as usize];
+            let mut operations = Vec::new();
             let local = |kind, src, dst| DraftOp {
                 rank: gpu,
                 peer: gpu,
@@ -235,31 +236,34 @@ impl Lowering<'_> {
                 src,
                 dst,
                 span: step.count,
-                after: Vec::new(),
+                dependencies: Vec::new(),
             };
-            for (kind, src, dst) in landing.iter().flat_map(|landing| landing.then).flatten() {
-                own.push((local(kind, src, dst), number));
+            for (kind, src, dst) in placement.iter().flat_map(|placement| placement.follow_ups).flatten() {
+                operations.push((local(kind, src, dst), number));
             }
             if let StepKind::Copy | StepKind::Reduce = step.kind {
                 let kind = if step.kind == StepKind::Copy { OpKind::Copy } else { OpKind::Reduce };
-                own.push((local(kind, self.place(number, step.src)?, self.place(number, step.dst)?), number));
+                operations.push((local(kind, self.locate(number, step.src)?, self.locate(number, step.dst)?), number));
             }
-            let receiver = self.receiver_of(number);
-            if let Some((receiver, to)) = receiver {
-                let src = match landing {
-                    Some(landing) => landing.result,
-                    None => self.place(number, step.src)?,
+            let receiver = self.find_receiver(number);
+            if let Some((receiver, target)) = receiver {
+                let src = match placement {
+                    Some(placement) => placement.result,
+                    None => self.locate(number, step.src)?,
                 };
                 let peer = self.steps.block(receiver).gpu;
-                own.push((DraftOp { peer, kind: to.kind, src, dst: to.at, ..local(OpKind::Put, src, src) }, receiver));
+                operations.push((
+                    DraftOp { peer, kind: target.kind, src, dst: target.location, ..local(OpKind::Put, src, src) },
+                    receiver,
+                ));
             }
-            for (op, writes_at) in own {
+            for (op, writes_at) in operations {
                 let transfers = op.kind.is_transfer();
                 let id = self.draft.push(op);
-                self.acts_at.push((number, writes_at));
-                let first = &mut self.own_first[number as usize];
+                self.access_steps.push((number, writes_at));
+                let first = &mut self.first_op[number as usize];
                 *first = (*first).min(id);
-                self.own_last[number as usize] = id;
+                self.last_op[number as usize] = id;
                 if transfers {
                     self.outgoing[number as usize] = id;
                 }
@@ -268,9 +272,9 @@ impl Lowering<'_> {
         Ok(())
     }
 
-    fn receiver_of(&self, step: u32) -> Option<(u32, Landing)> {
+    fn find_receiver(&self, step: u32) -> Option<(u32, Placement)> {
         let receiver = self.steps.receiver[step as usize];
-        self.landings.get(receiver as usize).copied().flatten().map(|landing| (receiver, landing))
+        self.placements.get(receiver as usize).copied().flatten().map(|placement| (receiver, placement))
     }
 
     /// The transfer that a step receives.
@@ -280,49 +284,51 @@ impl Lowering<'_> {
 
     /// Adds the dependencies on preceding and awaited steps to every operation.
     fn order(&mut self) {
-        let done = self.done();
-        for at in &self.steps.blocks {
+        let states = self.block_states();
+        for block in &self.steps.blocks {
             // State before the current step, and the pending dependencies of steps without operations.
-            let mut before: Done = [None; 2];
+            let mut state: BlockState = [None; 2];
             let mut awaited: Vec<u32> = Vec::new();
-            for step in at.steps() {
+            for step in block.steps() {
                 let waits_for = self.steps.awaited[step as usize];
-                awaited.extend(done.get(waits_for as usize).into_iter().flatten().flatten());
+                awaited.extend(states.get(waits_for as usize).into_iter().flatten().flatten());
                 if self.steps.steps[step as usize].kind == StepKind::Nothing {
                     continue;
                 }
-                let (own, incoming) = (self.own_first[step as usize], self.incoming(step));
+                let (first_op, incoming) = (self.first_op[step as usize], self.incoming(step));
                 if let Some(incoming) = incoming.filter(|_| !self.in_fifo.contains(&step)) {
                     // The thread block waits before it receives anything.
                     self.draft.wait(incoming, awaited.drain(..).filter(|&on| on != incoming));
                 }
-                if own != NONE {
-                    self.draft
-                        .wait(own, incoming.into_iter().chain(before.into_iter().flatten()).chain(awaited.drain(..)));
-                    let last = self.own_last[step as usize];
-                    (own..last).for_each(|op| self.draft.wait(op + 1, [op]));
+                if first_op != NONE {
+                    self.draft.wait(
+                        first_op,
+                        incoming.into_iter().chain(state.into_iter().flatten()).chain(awaited.drain(..)),
+                    );
+                    let last = self.last_op[step as usize];
+                    (first_op..last).for_each(|op| self.draft.wait(op + 1, [op]));
                 }
                 awaited.clear();
-                before = done[step as usize];
+                state = states[step as usize];
             }
         }
     }
 
     /// State after each step. Transfers to a thread block are sequential, so only the last one counts.
-    fn done(&self) -> Vec<Done> {
-        let mut done = vec![[None; 2]; self.steps.steps.len()];
-        for at in &self.steps.blocks {
-            let mut state: Done = [None; 2];
-            for step in at.steps() {
-                let own = self.own_last[step as usize];
-                if own != NONE {
-                    state = [Some(own), None];
+    fn block_states(&self) -> Vec<BlockState> {
+        let mut states = vec![[None; 2]; self.steps.steps.len()];
+        for block in &self.steps.blocks {
+            let mut state: BlockState = [None; 2];
+            for step in block.steps() {
+                let last_op = self.last_op[step as usize];
+                if last_op != NONE {
+                    state = [Some(last_op), None];
                 } else if let Some(incoming) = self.incoming(step) {
                     state[1] = Some(incoming);
                 }
-                done[step as usize] = state;
+                states[step as usize] = state;
             }
         }
-        done
+        states
     }
 }

@@ -12,9 +12,10 @@
 //! receives from at most one. Module `lower` defines the translation of steps. Semantics follow the interpreter
 //! (`src/device/msccl_kernel_impl.h` and `src/misc/msccl/msccl_parser.cc` of ROCm/rccl, from microsoft/msccl).
 //!
-//! A file is for a range of sizes, a schedule for one: the reader takes the largest, `Schedule::scaled` gives others.
+//! A file is for a range of sizes, a schedule for one: the reader takes the largest, `Schedule::with_bytes` gives others.
 
 mod assign;
+mod deadlock;
 mod hazards;
 mod lower;
 mod pair;
@@ -23,7 +24,6 @@ mod relay;
 mod tag;
 #[cfg(test)]
 mod tests;
-mod turns;
 mod write;
 
 pub use write::to_xml;
@@ -32,8 +32,8 @@ pub(super) use write::write_xml;
 use fabricast_topologies::Bytes;
 
 use super::Schedule;
+use super::chunk_numbering::ChunkNumbering;
 use super::format::{FormatError, Source};
-use super::places::Places;
 
 /// Reads an MSCCL file. `source` names the text in errors.
 ///
@@ -52,5 +52,5 @@ pub fn from_xml(text: &str, source: &str) -> Result<Schedule, FormatError> {
 pub fn from_xml_for(text: &str, source: &str) -> Result<(Schedule, (Bytes, Bytes)), FormatError> {
     let source = Source { text, name: source };
     let algo = parse::parse(source)?;
-    Ok((lower::lower(source, &algo)?, Places::sizes(algo.min_bytes, algo.max_bytes)))
+    Ok((lower::lower(source, &algo)?, ChunkNumbering::sizes(algo.min_bytes, algo.max_bytes)))
 }

@@ -14,14 +14,14 @@ pub(super) const NONE: u32 = u32::MAX;
 
 /// A thread block and the number of its first step.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct BlockAt<'a> {
+pub(super) struct NumberedBlock<'a> {
     pub(super) gpu: u32,
     pub(super) number: u32,
     pub(super) block: &'a Block,
     pub(super) first: u32,
 }
 
-impl BlockAt<'_> {
+impl NumberedBlock<'_> {
     pub(super) fn steps(&self) -> std::ops::Range<u32> {
         self.first..self.first + self.block.steps.len() as u32
     }
@@ -30,9 +30,9 @@ impl BlockAt<'_> {
 /// The steps of all thread blocks of all GPUs.
 pub(super) struct Steps<'a> {
     source: Source<'a>,
-    pub(super) blocks: Vec<BlockAt<'a>>,
+    pub(super) blocks: Vec<NumberedBlock<'a>>,
     pub(super) steps: Vec<&'a Step>,
-    block_of: Vec<u32>,
+    block_by_step: Vec<u32>,
     /// For each sending step, its receiving step.
     pub(super) receiver: Vec<u32>,
     /// For each receiving step, its sending step.
@@ -48,23 +48,30 @@ impl<'a> Steps<'a> {
         for (gpu, content) in algo.gpus.iter().enumerate() {
             first_blocks.push(blocks.len());
             for (number, block) in content.blocks.iter().enumerate() {
-                let at = BlockAt { gpu: gpu as u32, number: number as u32, block, first: steps.len() as u32 };
+                let entry = NumberedBlock { gpu: gpu as u32, number: number as u32, block, first: steps.len() as u32 };
                 block_of.extend(std::iter::repeat_n(blocks.len() as u32, block.steps.len()));
-                blocks.push(at);
+                blocks.push(entry);
                 steps.extend(&block.steps);
             }
         }
-        let none = vec![NONE; steps.len()];
-        let mut all =
-            Self { source, blocks, steps, block_of, receiver: none.clone(), sender: none.clone(), awaited: none };
-        all.connect()?;
-        all.find_awaited(&first_blocks)?;
-        Ok(all)
+        let unset = vec![NONE; steps.len()];
+        let mut result = Self {
+            source,
+            blocks,
+            steps,
+            block_by_step: block_of,
+            receiver: unset.clone(),
+            sender: unset.clone(),
+            awaited: unset,
+        };
+        result.connect()?;
+        result.find_awaited(&first_blocks)?;
+        Ok(result)
     }
 
     /// The thread block of a step.
-    pub(super) fn block(&self, step: u32) -> &BlockAt<'a> {
-        &self.blocks[self.block_of[step as usize] as usize]
+    pub(super) fn block(&self, step: u32) -> &NumberedBlock<'a> {
+        &self.blocks[self.block_by_step[step as usize] as usize]
     }
 
     /// Name of a step, such as `step 3 (rrs) of thread block 2 of gpu 0`.
@@ -76,56 +83,57 @@ impl<'a> Steps<'a> {
 
     /// Creates an error about a step; the message follows the step's name.
     pub(super) fn error(&self, step: u32, message: impl std::fmt::Display) -> FormatError {
-        let at = self.steps[step as usize].at;
-        self.source.error(at..at + "<step".len(), format!("{} {message}", self.name(step)))
+        let offset = self.steps[step as usize].at;
+        self.source.error(offset..offset + "<step".len(), format!("{} {message}", self.name(step)))
     }
 
     fn connect(&mut self) -> Result<(), FormatError> {
         let mut receiving: FxHashMap<(u32, u32, u32), usize> = FxHashMap::default();
         let mut sending: FxHashMap<(u32, u32, u32), usize> = FxHashMap::default();
-        for (i, at) in self.blocks.iter().enumerate() {
-            let channel = at.block.channel;
+        for (i, entry) in self.blocks.iter().enumerate() {
+            let channel = entry.block.channel;
             let ends = [
                 (
-                    at.block.send.map(|to| (channel, at.gpu, to)),
+                    entry.block.send.map(|to| (channel, entry.gpu, to)),
                     &mut sending,
                     StepKind::sends as fn(StepKind) -> bool,
                     "sends to",
                 ),
                 (
-                    at.block.recv.map(|from| (channel, from, at.gpu)),
+                    entry.block.recv.map(|from| (channel, from, entry.gpu)),
                     &mut receiving,
                     StepKind::receives,
                     "receives from",
                 ),
             ];
-            for (connection, known, uses, does) in ends {
-                let Some(connection) = connection.filter(|_| at.block.steps.iter().any(|step| uses(step.kind))) else {
+            for (connection, blocks, uses, verb) in ends {
+                let Some(connection) = connection.filter(|_| entry.block.steps.iter().any(|step| uses(step.kind)))
+                else {
                     continue;
                 };
-                if let Some(other) = known.insert(connection, i) {
-                    let (number, other) = (at.number, self.blocks[other].number);
-                    let peer = if connection.1 == at.gpu { connection.2 } else { connection.1 };
+                if let Some(duplicate) = blocks.insert(connection, i) {
+                    let (number, duplicate) = (entry.number, self.blocks[duplicate].number);
+                    let peer = if connection.1 == entry.gpu { connection.2 } else { connection.1 };
                     let message = format!(
-                        "thread block {number} of gpu {} {does} gpu {peer} on channel {channel}, as thread block {other} \
+                        "thread block {number} of gpu {} {verb} gpu {peer} on channel {channel}, as thread block {duplicate} \
                          does; expected one thread block for a connection",
-                        at.gpu
+                        entry.gpu
                     );
-                    return Err(self.source.error(at.block.at..at.block.at + "<tb".len(), message));
+                    return Err(self.source.error(entry.block.at..entry.block.at + "<tb".len(), message));
                 }
             }
         }
         for i in 0..self.blocks.len() {
-            let at = self.blocks[i];
-            if let Some(to) = at.block.send {
-                let receiver = receiving.get(&(at.block.channel, at.gpu, to)).map(|&block| self.blocks[block]);
-                self.pair(at, receiver, to)?;
+            let entry = self.blocks[i];
+            if let Some(to) = entry.block.send {
+                let receiver = receiving.get(&(entry.block.channel, entry.gpu, to)).map(|&block| self.blocks[block]);
+                self.pair(entry, receiver, to)?;
             }
-            if let Some(from) = at.block.recv
-                && !sending.contains_key(&(at.block.channel, from, at.gpu))
-                && let Some(step) = at.steps().find(|&step| self.steps[step as usize].kind.receives())
+            if let Some(from) = entry.block.recv
+                && !sending.contains_key(&(entry.block.channel, from, entry.gpu))
+                && let Some(step) = entry.steps().find(|&step| self.steps[step as usize].kind.receives())
             {
-                let channel = at.block.channel;
+                let channel = entry.block.channel;
                 return Err(self
                     .error(step, format!("receives from gpu {from}, which sends nothing to it on channel {channel}")));
             }
@@ -134,7 +142,7 @@ impl<'a> Steps<'a> {
     }
 
     /// Pairs the sends of a thread block with the receives of another.
-    fn pair(&mut self, from: BlockAt<'a>, to: Option<BlockAt<'a>>, peer: u32) -> Result<(), FormatError> {
+    fn pair(&mut self, from: NumberedBlock<'a>, to: Option<NumberedBlock<'a>>, peer: u32) -> Result<(), FormatError> {
         let channel = from.block.channel;
         let mut receives = to.map_or(0..0, |to| to.steps());
         for send in from.steps().filter(|&step| self.steps[step as usize].kind.sends()).collect::<Vec<_>>() {
@@ -143,9 +151,9 @@ impl<'a> Steps<'a> {
                     self.error(send, format!("sends to gpu {peer}, which does not receive it on channel {channel}"))
                 );
             };
-            let (sent, taken) = (self.steps[send as usize].count, self.steps[receive as usize].count);
-            if sent != taken {
-                let message = format!("takes {taken} chunks where {} sends {sent}", self.name(send));
+            let (sent, received) = (self.steps[send as usize].count, self.steps[receive as usize].count);
+            if sent != received {
+                let message = format!("takes {received} chunks where {} sends {sent}", self.name(send));
                 return Err(self.error(receive, message));
             }
             self.receiver[send as usize] = receive;
@@ -162,28 +170,28 @@ impl<'a> Steps<'a> {
 
     fn find_awaited(&mut self, first_blocks: &[usize]) -> Result<(), FormatError> {
         // For each step, the first step at or after it that sets its completion flag.
-        let mut telling = vec![NONE; self.steps.len()];
-        for at in &self.blocks {
+        let mut flag_step = vec![NONE; self.steps.len()];
+        for entry in &self.blocks {
             let mut next = NONE;
-            for step in at.steps().rev() {
+            for step in entry.steps().rev() {
                 let content = self.steps[step as usize];
-                if content.tells && content.kind != StepKind::Nothing {
+                if content.sets_flag && content.kind != StepKind::Nothing {
                     next = step;
                 }
-                telling[step as usize] = next;
+                flag_step[step as usize] = next;
             }
         }
         for step in 0..self.steps.len() as u32 {
-            let Some((block, number)) = self.steps[step as usize].after else { continue };
-            let own = self.block(step);
-            let first = first_blocks[own.gpu as usize];
-            let found = self.blocks.get(first + block as usize).filter(|at| at.gpu == own.gpu);
-            let Some(target) = found.filter(|at| (number as usize) < at.block.steps.len()) else {
+            let Some((block, number)) = self.steps[step as usize].waits_for else { continue };
+            let waiting_block = self.block(step);
+            let first = first_blocks[waiting_block.gpu as usize];
+            let candidate = self.blocks.get(first + block as usize).filter(|entry| entry.gpu == waiting_block.gpu);
+            let Some(target) = candidate.filter(|entry| (number as usize) < entry.block.steps.len()) else {
                 return Err(
                     self.error(step, format!("waits for step {number} of thread block {block}, which does not exist"))
                 );
             };
-            let awaited = telling[(target.first + number) as usize];
+            let awaited = flag_step[(target.first + number) as usize];
             if awaited == NONE {
                 let message = format!(
                     "waits for step {number} of thread block {block}, which never says that it is done (hasdep)"

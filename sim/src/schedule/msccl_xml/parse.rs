@@ -9,7 +9,7 @@ use crate::schedule::json::MAX_RANKS;
 use crate::schedule::{Buffer, Collective, Protocol};
 
 /// Largest number of thread blocks per GPU.
-const MOST_BLOCKS: u32 = 1 << 16;
+const MAX_BLOCKS: u32 = 1 << 16;
 
 /// Contents of `<algo>`.
 #[derive(Debug)]
@@ -23,7 +23,7 @@ pub(super) struct Algo {
     pub(super) root: u32,
     pub(super) gpus: Vec<Gpu>,
     /// Location of the tag in the text.
-    pub(super) at: std::ops::Range<usize>,
+    pub(super) span: std::ops::Range<usize>,
 }
 
 /// Contents of `<gpu>`.
@@ -92,7 +92,7 @@ impl StepKind {
     }
 
     /// Returns whether the step reads `src` and whether it writes `dst`.
-    fn touches(self) -> (bool, bool) {
+    fn accesses(self) -> (bool, bool) {
         match self {
             Self::Send | Self::ReceiveReduceSend => (true, false),
             Self::Receive | Self::ReceiveCopySend => (false, true),
@@ -112,16 +112,16 @@ pub(super) struct Step {
     pub(super) dst: (Buffer, u32),
     pub(super) count: u32,
     /// Thread block and step that this one waits for.
-    pub(super) after: Option<(u32, u32)>,
+    pub(super) waits_for: Option<(u32, u32)>,
     /// True if the step sets its completion flag (`hasdep`).
-    pub(super) tells: bool,
+    pub(super) sets_flag: bool,
     pub(super) at: usize,
 }
 
 /// Parses the file.
 pub(super) fn parse(source: Source<'_>) -> Result<Algo, FormatError> {
     let mut reader = Reader::from_str(source.text);
-    let mut parser = Parser { source, algo: None, gpu_seen: Vec::new(), path: Vec::new(), gpu: 0 };
+    let mut parser = Parser { source, algo: None, parsed_gpus: Vec::new(), path: Vec::new(), gpu: 0 };
     loop {
         let from = reader.buffer_position() as usize;
         let event = reader.read_event().map_err(|error| {
@@ -164,7 +164,7 @@ enum Level {
 struct Parser<'a> {
     source: Source<'a>,
     algo: Option<Algo>,
-    gpu_seen: Vec<bool>,
+    parsed_gpus: Vec<bool>,
     path: Vec<Level>,
     /// The current GPU.
     gpu: usize,
@@ -182,8 +182,8 @@ impl Parser<'_> {
             (Some(Level::Algo), "gpu") => Level::Gpu,
             (Some(Level::Gpu), "tb") => Level::Block,
             (Some(Level::Block), "step") => Level::Step,
-            (None, other) => {
-                let message = format!("<{}>; an MSCCL file is one <algo>", shortened(other));
+            (None, root) => {
+                let message = format!("<{}>; an MSCCL file is one <algo>", shortened(root));
                 return Err(self.source.error(bytes, message));
             }
             _ => return Ok(Level::Other),
@@ -201,15 +201,17 @@ impl Parser<'_> {
     }
 
     fn open_algo(&mut self, tag: &Tag<'_>) -> Result<(), FormatError> {
-        let most = i64::from(MAX_RANKS) + 1;
-        let ranks = tag.number("ngpus", 1..most, None)?;
+        let limit = i64::from(MAX_RANKS) + 1;
+        let ranks = tag.number("ngpus", 1..limit, None)?;
         // Every GPU has an element, so a larger count is rejected early.
         let elements = self.source.text.get(tag.bytes.end..).unwrap_or_default().matches("<gpu").count() as i64;
         if ranks > elements {
-            return Err(tag.error_in("ngpus", format!("ngpus: {ranks}, but there are {elements} <gpu> elements")));
+            return Err(
+                tag.attribute_error("ngpus", format!("ngpus: {ranks}, but there are {elements} <gpu> elements"))
+            );
         }
         let word = tag.required("coll")?;
-        let collective = word.parse().map_err(|error| tag.error_in("coll", format!("coll: {error}")))?;
+        let collective = word.parse().map_err(|error| tag.attribute_error("coll", format!("coll: {error}")))?;
         let word = tag.required("proto")?;
         let protocol = match word.to_ascii_lowercase().as_str() {
             "simple" => Protocol::Simple,
@@ -217,21 +219,23 @@ impl Parser<'_> {
             "ll128" => Protocol::Ll128,
             _ => {
                 let message = format!("proto: `{}`; expected Simple, LL or LL128", shortened(word));
-                return Err(tag.error_in("proto", message));
+                return Err(tag.attribute_error("proto", message));
             }
         };
         let in_place = tag.flag("inplace", Some(0))?;
         // If only `inplace` is given, it determines which of the two the file is for.
         let out_of_place = tag.flag("outofplace", Some(i64::from(!in_place)))?;
         if !in_place && !out_of_place {
-            return Err(tag.error_in("outofplace", "neither in place nor out of place; expected one of them to be 1"));
+            return Err(
+                tag.attribute_error("outofplace", "neither in place nor out of place; expected one of them to be 1")
+            );
         }
         let bytes = |attribute, missing| tag.number(attribute, 0..i64::MAX, Some(missing)).map(|n| n as u64);
         let (min_bytes, max_bytes) = (bytes("minBytes", 0)?, bytes("maxBytes", 0)?);
         if max_bytes > 0 && max_bytes < min_bytes {
-            return Err(tag.error_in("maxBytes", format!("maxBytes {max_bytes} is below minBytes {min_bytes}")));
+            return Err(tag.attribute_error("maxBytes", format!("maxBytes {max_bytes} is below minBytes {min_bytes}")));
         }
-        self.gpu_seen = vec![false; ranks as usize];
+        self.parsed_gpus = vec![false; ranks as usize];
         self.algo = Some(Algo {
             name: tag.text("name").unwrap_or("msccl").to_owned(),
             collective,
@@ -241,18 +245,18 @@ impl Parser<'_> {
             max_bytes,
             root: tag.number("root", 0..ranks, Some(0))? as u32,
             gpus: (0..ranks).map(|_| Gpu::default()).collect(),
-            at: tag.bytes.clone(),
+            span: tag.bytes.clone(),
         });
         Ok(())
     }
 
     fn open_gpu(&mut self, tag: &Tag<'_>) -> Result<(), FormatError> {
-        let ranks = self.gpu_seen.len();
+        let ranks = self.parsed_gpus.len();
         let id = tag.index("id")? as usize;
-        match self.gpu_seen.get_mut(id) {
-            None => return Err(tag.error_in("id", format!("gpu {id} of {ranks}"))),
+        match self.parsed_gpus.get_mut(id) {
+            None => return Err(tag.attribute_error("id", format!("gpu {id} of {ranks}"))),
             Some(seen @ false) => *seen = true,
-            Some(true) => return Err(tag.error_in("id", format!("gpu {id} a second time"))),
+            Some(true) => return Err(tag.attribute_error("id", format!("gpu {id} a second time"))),
         }
         self.gpu = id;
         if let Some(gpu) = self.algo.as_mut().and_then(|algo| algo.gpus.get_mut(id)) {
@@ -264,21 +268,21 @@ impl Parser<'_> {
     }
 
     fn open_block(&mut self, tag: &Tag<'_>) -> Result<(), FormatError> {
-        let (ranks, id) = (self.gpu_seen.len(), self.gpu);
+        let (ranks, id) = (self.parsed_gpus.len(), self.gpu);
         let Some(gpu) = self.algo.as_mut().and_then(|algo| algo.gpus.get_mut(id)) else { return Ok(()) };
         let (number, expected) = (tag.index("id")?, gpu.blocks.len() as u32);
-        if number != expected || number >= MOST_BLOCKS {
-            let message = format!("thread block {number} of gpu {id}; expected {expected}, below {MOST_BLOCKS}");
-            return Err(tag.error_in("id", message));
+        if number != expected || number >= MAX_BLOCKS {
+            let message = format!("thread block {number} of gpu {id}; expected {expected}, below {MAX_BLOCKS}");
+            return Err(tag.attribute_error("id", message));
         }
         let peer = |attribute| {
             let peer = tag.optional_index(attribute)?;
             match peer {
                 Some(peer) if peer as usize >= ranks => {
-                    Err(tag.error_in(attribute, format!("{attribute}: gpu {peer} of {ranks}")))
+                    Err(tag.attribute_error(attribute, format!("{attribute}: gpu {peer} of {ranks}")))
                 }
                 Some(peer) if peer as usize == id => {
-                    Err(tag.error_in(attribute, format!("{attribute}: gpu {peer} is the thread block's own")))
+                    Err(tag.attribute_error(attribute, format!("{attribute}: gpu {peer} is the thread block's own")))
                 }
                 _ => Ok(peer),
             }
@@ -303,32 +307,36 @@ impl Parser<'_> {
         let Some(block) = gpu.blocks.last_mut() else { return Ok(()) };
         let word = tag.required("type")?;
         let number = block.steps.len();
-        let called = format!("step {number} ({}) of thread block {block_number} of gpu {id}", shortened(word));
+        let step_name = format!("step {number} ({}) of thread block {block_number} of gpu {id}", shortened(word));
         let Some(kind) = KINDS.iter().find(|(name, _)| *name == word).map(|(_, kind)| *kind) else {
             let known: Vec<&str> = KINDS.iter().map(|(name, _)| *name).collect();
-            return Err(tag.error_in("type", format!("{called} is of no known type; expected {}", known.join(", "))));
+            return Err(
+                tag.attribute_error("type", format!("{step_name} is of no known type; expected {}", known.join(", ")))
+            );
         };
         if tag.index("s")? as usize != number {
-            return Err(tag.error_in("s", format!("{called} is numbered {}", tag.required("s")?)));
+            return Err(tag.attribute_error("s", format!("{step_name} is numbered {}", tag.required("s")?)));
         }
-        for (does, peer, attribute) in [(kind.sends(), block.send, "send"), (kind.receives(), block.recv, "recv")] {
-            if does && peer.is_none() {
-                return Err(tag.error(format!("{called} needs a peer, but {attribute} of the thread block is -1")));
+        for (is_active, peer, attribute) in [(kind.sends(), block.send, "send"), (kind.receives(), block.recv, "recv")]
+        {
+            if is_active && peer.is_none() {
+                return Err(tag.error(format!("{step_name} needs a peer, but {attribute} of the thread block is -1")));
             }
         }
         let count = tag.index("cnt")?;
         if count == 0 && kind != StepKind::Nothing {
-            return Err(tag.error_in("cnt", format!("{called} moves no chunk; expected at least 1")));
+            return Err(tag.attribute_error("cnt", format!("{step_name} moves no chunk; expected at least 1")));
         }
-        let (reads, writes) = kind.touches();
+        let (reads, writes) = kind.accesses();
         let range = |used: bool, buffer_attribute, offset_attribute| {
             let buffer = match tag.required(buffer_attribute)? {
                 "i" => Buffer::Input,
                 "o" => Buffer::Output,
                 "s" => Buffer::Scratch,
                 other => {
-                    let message = format!("{called}: {buffer_attribute} is `{}`; expected i, o or s", shortened(other));
-                    return Err(tag.error_in(buffer_attribute, message));
+                    let message =
+                        format!("{step_name}: {buffer_attribute} is `{}`; expected i, o or s", shortened(other));
+                    return Err(tag.attribute_error(buffer_attribute, message));
                 }
             };
             if !used {
@@ -344,27 +352,27 @@ impl Parser<'_> {
             let offset = tag.index(offset_attribute)?;
             if u64::from(offset) + u64::from(count) > u64::from(chunks) {
                 let last = u64::from(offset) + u64::from(count) - 1;
-                let message = format!("{called} uses {buffer} chunk {last} of {chunks}");
-                return Err(tag.error_in(offset_attribute, message));
+                let message = format!("{step_name} uses {buffer} chunk {last} of {chunks}");
+                return Err(tag.attribute_error(offset_attribute, message));
             }
             Ok((buffer, offset))
         };
         let src = range(reads, "srcbuf", "srcoff")?;
         let dst = range(writes, "dstbuf", "dstoff")?;
-        let after = match tag.optional_index("depid")? {
+        let waits_for = match tag.optional_index("depid")? {
             Some(on) => Some((on, tag.index("deps")?)),
             None => None,
         };
-        let tells = tag.flag("hasdep", Some(0))?;
-        block.steps.push(Step { kind, src, dst, count, after, tells, at: tag.bytes.start });
+        let sets_flag = tag.flag("hasdep", Some(0))?;
+        block.steps.push(Step { kind, src, dst, count, waits_for, sets_flag, at: tag.bytes.start });
         Ok(())
     }
 
     fn finish(self) -> Result<Algo, FormatError> {
         let end = self.source.text.len();
         let algo = self.algo.ok_or_else(|| self.source.error(end..end, "no <algo>; expected an MSCCL file"))?;
-        match self.gpu_seen.iter().position(|seen| !seen) {
-            Some(id) => Err(self.source.error(algo.at, format!("gpu {id} of {} is missing", algo.gpus.len()))),
+        match self.parsed_gpus.iter().position(|seen| !seen) {
+            Some(id) => Err(self.source.error(algo.span, format!("gpu {id} of {} is missing", algo.gpus.len()))),
             None => Ok(algo),
         }
     }

@@ -8,7 +8,7 @@ use quick_xml::events::BytesStart;
 use crate::schedule::format::{FormatError, Source, shortened};
 
 /// Largest number of attributes read per element; MSCCL's own limit is 16.
-const MOST_ATTRIBUTES: usize = 32;
+const MAX_ATTRIBUTES: usize = 32;
 
 /// An opening or empty tag.
 pub(super) struct Tag<'a> {
@@ -26,23 +26,23 @@ impl<'a> Tag<'a> {
         for attribute in start.attributes().with_checks(false) {
             let attribute = attribute.map_err(|error| source.error(bytes.clone(), error.to_string()))?;
             let key = attribute.key.as_ref();
-            let place = match &attribute.value {
+            let span = match &attribute.value {
                 Cow::Borrowed(value) => {
-                    let at = source.offset(value);
-                    at..at + value.len()
+                    let offset = source.offset(value);
+                    offset..offset + value.len()
                 }
                 Cow::Owned(_) => bytes.clone(),
             };
-            if tag.attributes.len() == MOST_ATTRIBUTES {
-                return Err(source.error(place, format!("more than {MOST_ATTRIBUTES} attributes")));
+            if tag.attributes.len() == MAX_ATTRIBUTES {
+                return Err(source.error(span, format!("more than {MAX_ATTRIBUTES} attributes")));
             }
             if tag.attributes.iter().any(|(known, ..)| known == key) {
-                return Err(source.error(place, format!("the attribute `{}` a second time", shortened(key))));
+                return Err(source.error(span, format!("the attribute `{}` a second time", shortened(key))));
             }
             let value = attribute
                 .normalized_value(quick_xml::XmlVersion::Implicit1_0)
-                .map_err(|error| source.error(place.clone(), error.to_string()))?;
-            tag.attributes.push((key.to_owned(), value.into_owned(), place));
+                .map_err(|error| source.error(span.clone(), error.to_string()))?;
+            tag.attributes.push((key.to_owned(), value.into_owned(), span));
         }
         Ok(tag)
     }
@@ -53,9 +53,9 @@ impl<'a> Tag<'a> {
     }
 
     /// Creates an error located at an attribute's value, or at the tag if the attribute is missing.
-    pub(super) fn error_in(&self, attribute: &str, message: impl Into<String>) -> FormatError {
-        let place = self.find(attribute).map_or(self.bytes.clone(), |(_, place)| place);
-        self.source.error(place, message)
+    pub(super) fn attribute_error(&self, attribute: &str, message: impl Into<String>) -> FormatError {
+        let span = self.find(attribute).map_or(self.bytes.clone(), |(_, span)| span);
+        self.source.error(span, message)
     }
 
     /// Text of an attribute.
@@ -77,7 +77,7 @@ impl<'a> Tag<'a> {
         text.trim().parse().ok().filter(|number| range.contains(number)).ok_or_else(|| {
             let (from, to) = (range.start, range.end - 1);
             let message = format!("{attribute}: `{}`; expected a whole number from {from} to {to}", shortened(text));
-            self.error_in(attribute, message)
+            self.attribute_error(attribute, message)
         })
     }
 
@@ -98,6 +98,6 @@ impl<'a> Tag<'a> {
 
     fn find(&self, attribute: &str) -> Option<(&str, Range<usize>)> {
         let found = self.attributes.iter().find(|(key, ..)| key == attribute);
-        found.map(|(_, value, place)| (value.as_str(), place.clone()))
+        found.map(|(_, value, span)| (value.as_str(), span.clone()))
     }
 }

@@ -100,15 +100,19 @@ fn receiver_order_protects_its_memory() {
     // GPU 1 copies its input before it receives GPU 0's in its place; it then forwards the copy.
     let swap = |steps: &[&str]| pair("sendrecv", true, [&block(0, 1, &["s o o"]), &block(0, 0, steps)]);
     let one_way = |steps: &[&str], copied_at: u32| {
-        let (back, on) = (block(1, 1, &["r o o 0 0"]), format!("s s o 0 {copied_at}"));
-        pair("sendrecv", true, [&(block(0, 1, &["s o o"]) + &back), &(block(0, 0, steps) + &block(1, 0, &[&on]))])
+        let (return_block, forward) = (block(1, 1, &["r o o 0 0"]), format!("s s o 0 {copied_at}"));
+        pair(
+            "sendrecv",
+            true,
+            [&(block(0, 1, &["s o o"]) + &return_block), &(block(0, 0, steps) + &block(1, 0, &[&forward]))],
+        )
     };
     assert_eq!(outcome(&one_way(&["cpy o s", "r o o"], 0)), Ok(3));
     // In the reverse order it copies the received data.
     assert_eq!(outcome(&one_way(&["r o o", "cpy o s"], 1)), Err(FaultKind::WrongResult));
     // The copy and the receive in different thread blocks are unordered.
     assert!(from_xml(&swap(&["r o o"]), "swap").is_ok());
-    let apart = pair(
+    let separate = pair(
         "sendrecv",
         true,
         [
@@ -116,7 +120,7 @@ fn receiver_order_protects_its_memory() {
             &(block(0, 0, &["r o o"]) + &block(1, 0, &["cpy o s", "s s o"])),
         ],
     );
-    assert_eq!(outcome(&apart), Err(FaultKind::ReadRace));
+    assert_eq!(outcome(&separate), Err(FaultKind::ReadRace));
 }
 
 #[test]
@@ -142,9 +146,9 @@ fn dependency_cycles_are_rejected_with_their_steps() {
 
 #[test]
 fn errors_name_line_column_and_step() {
-    let right = sum();
+    let valid = sum();
     let gpu_1 = "step 0 (rrcs) of thread block 0 of gpu 1";
-    let wrong = [
+    let cases = [
         (
             "ngpus=\"2\"",
             "ngpus=\"4000000000\"",
@@ -205,9 +209,9 @@ fn errors_name_line_column_and_step() {
         ("</algo>", "", "the file ends within an element"),
         ("<algo", "<topology", "<topology>; an MSCCL file is one <algo>"),
     ];
-    for (from, to, expected) in wrong {
-        assert!(right.contains(from), "{from}");
-        let text = right.replacen(from, to, 1);
+    for (from, to, expected) in cases {
+        assert!(valid.contains(from), "{from}");
+        let text = valid.replacen(from, to, 1);
         let message = error(&text);
         assert!(message.contains(expected), "{message}\nexpected {expected}");
     }
@@ -224,9 +228,9 @@ fn two_thread_blocks_on_one_connection_are_rejected() {
 
 #[test]
 fn largest_numbers_do_not_overflow() {
-    let most = sum().replace("_chunks=\"1\"", "_chunks=\"4294967295\"");
-    assert_eq!(outcome(&most), Err(FaultKind::TooLarge));
-    let moved = most.replace("cnt=\"1\"", "cnt=\"4294967295\"");
+    let largest = sum().replace("_chunks=\"1\"", "_chunks=\"4294967295\"");
+    assert_eq!(outcome(&largest), Err(FaultKind::TooLarge));
+    let moved = largest.replace("cnt=\"1\"", "cnt=\"4294967295\"");
     assert!(error(&moved).contains("chunks moved in all; expected at most"), "{}", error(&moved));
     let deep = "<algo>".repeat(1_000_000);
     assert!(from_xml(&deep, "deep").is_err());
@@ -241,11 +245,11 @@ proptest! {
     }
 
     #[test]
-    fn corruption_does_not_panic(at in any::<prop::sample::Index>(), len in 0usize..20, by in "[0-9a-z\"</> =-]{0,8}") {
+    fn corruption_does_not_panic(start in any::<prop::sample::Index>(), len in 0usize..20, replacement in "[0-9a-z\"</> =-]{0,8}") {
         let mut chars: Vec<char> = sum().chars().collect();
-        let at = at.index(chars.len());
-        let end = (at + len).min(chars.len());
-        chars.splice(at..end, by.chars());
+        let start = start.index(chars.len());
+        let end = (start + len).min(chars.len());
+        chars.splice(start..end, replacement.chars());
         let text: String = chars.into_iter().collect();
         if let Ok(schedule) = from_xml(&text, "damaged")
             && schedule.header().layout.chunks().max(schedule.header().scratch_chunks) < 10_000

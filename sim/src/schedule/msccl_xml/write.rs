@@ -10,17 +10,17 @@
 use fabricast_topologies::visible::visible;
 use quick_xml::escape::escape;
 
-use super::assign::{Act, Assignment, NONE};
-use super::turns::come_to_an_end;
+use super::assign::{Assignment, NONE, StepAction};
+use super::deadlock::all_blocks_complete;
 use fabricast_topologies::Bytes;
 
+use crate::schedule::flat::{FlatSchedule, SwitchSupport, canonical_chunk, collective_name};
 use crate::schedule::format::{Format, WriteError};
-use crate::schedule::lists::{Lists, by_key};
+use crate::schedule::lists::{Lists, order_by_key};
 use crate::schedule::order::Graph;
-use crate::schedule::plain::{Plain, Switches, collective_name, named_once};
-use crate::schedule::precedence::{are_before, waits};
+use crate::schedule::precedence::{precedes_each, wait_only_schedule};
 use crate::schedule::text::put;
-use crate::schedule::units::Stretch;
+use crate::schedule::units::UnitRange;
 use crate::schedule::{Buffer, BufferUse, ChunkRef, OpId, OpKind, Protocol, Schedule};
 
 /// Writes a schedule as an MSCCL file for exactly its size.
@@ -44,118 +44,129 @@ pub(in crate::schedule) fn write_xml(
     sizes: (Bytes, Bytes),
     text: &mut String,
 ) -> Result<(), WriteError> {
-    let mut plain = Plain::new(schedule, "MSCCL", Switches::Unknown)?;
-    plain.see_through_waits()?;
+    let mut flat = FlatSchedule::new(schedule, "MSCCL", SwitchSupport::Unsupported)?;
+    flat.inline_waits()?;
     let ranks = schedule.header().call.ranks;
-    let relaying = Steps::new(&plain, Assignment::new(&plain, ranks, true)?);
-    let steps = match relaying.check(&plain)? {
-        Checked::Ordered => relaying,
+    let relaying = Steps::new(&flat, Assignment::new(&flat, ranks, true)?);
+    let steps = match relaying.check(&flat)? {
+        OrderCheck::Ordered => relaying,
         // Relays would make the steps of some thread blocks wait for themselves.
-        Checked::Circle(_) => {
-            let steps = Steps::new(&plain, Assignment::new(&plain, ranks, false)?);
-            if let Checked::Circle(operation) = steps.check(&plain)? {
+        OrderCheck::Cycle(_) => {
+            let steps = Steps::new(&flat, Assignment::new(&flat, ranks, false)?);
+            if let OrderCheck::Cycle(operation) = steps.check(&flat)? {
                 return Err(WriteError::Deadlock { operation });
             }
             steps
         }
     };
-    steps.put(schedule, &plain, sizes, text)
+    steps.write(schedule, &flat, sizes, text)
 }
 
 /// All steps, numbered, with their dependencies.
 struct Steps {
     assignment: Assignment,
     /// First step of each thread block, by GPU.
-    firsts: Vec<Vec<u32>>,
-    acts: Vec<Act>,
+    first_steps: Vec<Vec<u32>>,
+    actions: Vec<StepAction>,
     /// Index within its GPU of the thread block of each step.
-    block_of: Vec<u32>,
+    block_by_step: Vec<u32>,
     /// For each operation, the step that sends or executes it, and the step that receives it.
-    made_at: Vec<u32>,
-    received_at: Vec<u32>,
+    send_step: Vec<u32>,
+    receive_step: Vec<u32>,
     /// The last step of each other thread block of the GPU that a step waits for, as (thread block, step).
     after: Lists<(u32, u32)>,
     /// Dependencies that no thread block can wait for, as (operation, dependency).
-    untold: Vec<(u32, u32)>,
+    unsignalled: Vec<(u32, u32)>,
 }
 
-enum Checked {
+enum OrderCheck {
     Ordered,
-    Circle(OpId),
+    Cycle(OpId),
 }
 
 impl Steps {
-    fn new(plain: &Plain, assignment: Assignment) -> Self {
+    fn new(flat: &FlatSchedule, assignment: Assignment) -> Self {
         let blocks = assignment.gpus.iter().flatten();
-        let count = blocks.map(|block| block.acts.len()).sum();
-        let (mut acts, mut block_of) = (Vec::with_capacity(count), Vec::with_capacity(count));
+        let count = blocks.map(|block| block.actions.len()).sum();
+        let (mut actions, mut block_of) = (Vec::with_capacity(count), Vec::with_capacity(count));
         let mut firsts = Vec::with_capacity(assignment.gpus.len());
-        let mut made_at = vec![NONE; plain.ops.len()];
-        let mut received_at = vec![NONE; plain.ops.len()];
+        let mut send_step = vec![NONE; flat.ops.len()];
+        let mut received_at = vec![NONE; flat.ops.len()];
         for blocks in &assignment.gpus {
             let mut first = Vec::with_capacity(blocks.len());
             for (number, block) in blocks.iter().enumerate() {
-                first.push(acts.len() as u32);
-                for act in &block.acts {
-                    let step = acts.len() as u32;
-                    if let Some(op) = act.sent().or(if let Act::Local(op) = act { Some(*op) } else { None }) {
-                        made_at[op as usize] = step;
+                first.push(actions.len() as u32);
+                for action in &block.actions {
+                    let step = actions.len() as u32;
+                    if let Some(op) =
+                        action.sent().or(if let StepAction::Local(op) = action { Some(*op) } else { None })
+                    {
+                        send_step[op as usize] = step;
                     }
-                    if let Some(op) = act.received() {
+                    if let Some(op) = action.received() {
                         received_at[op as usize] = step;
                     }
-                    acts.push(*act);
+                    actions.push(*action);
                     block_of.push(number as u32);
                 }
             }
             firsts.push(first);
         }
-        let (after, untold) = (Lists::with_capacity(0), Vec::new());
-        let mut steps = Self { assignment, firsts, acts, block_of, made_at, received_at, after, untold };
-        steps.find_waits(plain);
+        let (after, unsignalled) = (Lists::with_capacity(0), Vec::new());
+        let mut steps = Self {
+            assignment,
+            first_steps: firsts,
+            actions,
+            block_by_step: block_of,
+            send_step,
+            receive_step: received_at,
+            after,
+            unsignalled,
+        };
+        steps.find_waits(flat);
         steps
     }
 
     /// The step after which a rank has finished its part in an operation; `None` if it has no part.
-    fn part(&self, plain: &Plain, op: u32, rank: u32) -> Option<u32> {
-        let plain = &plain.ops[op as usize];
-        let step = if plain.crosses() && plain.target() == rank {
-            self.received_at[op as usize]
-        } else if plain.source() == rank {
-            self.made_at[op as usize]
+    fn completion_step(&self, flat: &FlatSchedule, op: u32, rank: u32) -> Option<u32> {
+        let flat_op = &flat.ops[op as usize];
+        let step = if flat_op.crosses() && flat_op.target() == rank {
+            self.receive_step[op as usize]
+        } else if flat_op.source() == rank {
+            self.send_step[op as usize]
         } else {
             NONE
         };
         (step != NONE).then_some(step)
     }
 
-    fn find_waits(&mut self, plain: &Plain) {
+    fn find_waits(&mut self, flat: &FlatSchedule) {
         // Pairs of a step and one of the same GPU that it waits for.
-        let mut told: Vec<(u32, u32)> = Vec::with_capacity(plain.waits.all().len());
-        for (id, op) in (0u32..).zip(&plain.ops).filter(|(_, op)| op.kind.moves_data()) {
-            for &on in plain.after(id) {
-                if let Some(part) = self.part(plain, on, op.source()) {
-                    told.push((self.made_at[id as usize], part));
-                } else if let Some(part) = op.crosses().then(|| self.part(plain, on, op.target())).flatten() {
-                    told.push((self.received_at[id as usize], part));
+        let mut waits: Vec<(u32, u32)> = Vec::with_capacity(flat.waits.items().len());
+        for (id, op) in (0u32..).zip(&flat.ops).filter(|(_, op)| op.kind.moves_data()) {
+            for &on in flat.dependencies(id) {
+                if let Some(part) = self.completion_step(flat, on, op.source()) {
+                    waits.push((self.send_step[id as usize], part));
+                } else if let Some(part) = op.crosses().then(|| self.completion_step(flat, on, op.target())).flatten() {
+                    waits.push((self.receive_step[id as usize], part));
                 } else {
-                    self.untold.push((id, on));
+                    self.unsignalled.push((id, on));
                 }
             }
         }
         // Dependencies within a thread block are implied by its order.
-        told.retain(|&(step, on)| self.block_of[step as usize] != self.block_of[on as usize]);
-        let order = by_key(told.iter().map(|(step, _)| *step));
-        let mut in_order = order.iter().map(|&at| told[at as usize]).peekable();
-        let mut after = Lists::with_capacity(self.acts.len());
-        let mut of_step: Vec<(u32, u32)> = Vec::new();
-        for step in 0..self.acts.len() as u32 {
-            of_step.clear();
-            while let Some((_, on)) = in_order.next_if(|(own, _)| *own == step) {
-                of_step.push((self.block_of[on as usize], on));
+        waits.retain(|&(step, on)| self.block_by_step[step as usize] != self.block_by_step[on as usize]);
+        let order = order_by_key(waits.iter().map(|(step, _)| *step));
+        let mut ordered = order.iter().map(|&index| waits[index as usize]).peekable();
+        let mut after = Lists::with_capacity(self.actions.len());
+        let mut step_waits: Vec<(u32, u32)> = Vec::new();
+        for step in 0..self.actions.len() as u32 {
+            step_waits.clear();
+            while let Some((_, on)) = ordered.next_if(|(waiting_step, _)| *waiting_step == step) {
+                step_waits.push((self.block_by_step[on as usize], on));
             }
-            of_step.sort_unstable();
-            after.extend(of_step.chunk_by(|a, b| a.0 == b.0).filter_map(<[(u32, u32)]>::last).copied());
+            step_waits.sort_unstable();
+            after.extend(step_waits.chunk_by(|a, b| a.0 == b.0).filter_map(<[(u32, u32)]>::last).copied());
             after.close();
         }
         self.after = after;
@@ -163,19 +174,21 @@ impl Steps {
 
     /// Dependencies of a step, except for the preceding step of its thread block.
     fn waits_for(&self, step: u32) -> impl Iterator<Item = u32> + '_ {
-        let sent = self.acts[step as usize].received().map(|op| self.made_at[op as usize]);
-        self.after.of(step).iter().map(|(_, on)| *on).chain(sent)
+        let sent = self.actions[step as usize].received().map(|op| self.send_step[op as usize]);
+        self.after.get(step).iter().map(|(_, on)| *on).chain(sent)
     }
 
     /// Checks that thread blocks, executing their steps in sequence, satisfy all dependencies.
-    fn check(&self, plain: &Plain) -> Result<Checked, WriteError> {
-        let firsts: Vec<u32> = self.firsts.iter().flatten().copied().collect();
-        if self.untold.is_empty() && come_to_an_end(&firsts, self.acts.len() as u32, |step| self.waits_for(step)) {
-            return Ok(Checked::Ordered);
+    fn check(&self, flat: &FlatSchedule) -> Result<OrderCheck, WriteError> {
+        let first_steps: Vec<u32> = self.first_steps.iter().flatten().copied().collect();
+        if self.unsignalled.is_empty()
+            && all_blocks_complete(&first_steps, self.actions.len() as u32, |step| self.waits_for(step))
+        {
+            return Ok(OrderCheck::Ordered);
         }
-        let mut starts = vec![false; self.acts.len() + 1];
-        firsts.iter().for_each(|&first| starts[first as usize] = true);
-        let schedule = waits((0..self.acts.len() as u32).map(|step| {
+        let mut starts = vec![false; self.actions.len() + 1];
+        first_steps.iter().for_each(|&first| starts[first as usize] = true);
+        let schedule = wait_only_schedule((0..self.actions.len() as u32).map(|step| {
             let before = (!starts[step as usize]).then(|| step - 1);
             self.waits_for(step).chain(before)
         }));
@@ -184,30 +197,30 @@ impl Steps {
             Ok(order) => order,
             Err(cycle) => {
                 let first = cycle.0.first().map_or(0, |step| step.0);
-                let act = self.acts[first as usize];
-                let op = act.received().or(act.sent()).unwrap_or(0);
-                return Ok(Checked::Circle(OpId(op)));
+                let action = self.actions[first as usize];
+                let op = action.received().or(action.sent()).unwrap_or(0);
+                return Ok(OrderCheck::Cycle(OpId(op)));
             }
         };
-        let last = |op: u32| match self.received_at[op as usize] {
-            NONE => self.made_at[op as usize],
+        let last_step = |op: u32| match self.receive_step[op as usize] {
+            NONE => self.send_step[op as usize],
             step => step,
         };
         let pairs: Vec<(u32, u32)> =
-            self.untold.iter().map(|&(op, on)| (last(on), self.made_at[op as usize])).collect();
-        for (&(op, on), told) in self.untold.iter().zip(are_before(&graph, &order, &pairs)) {
-            if !told {
+            self.unsignalled.iter().map(|&(op, on)| (last_step(on), self.send_step[op as usize])).collect();
+        for (&(op, on), is_implied) in self.unsignalled.iter().zip(precedes_each(&graph, &order, &pairs)) {
+            if !is_implied {
                 let reason = format!("it waits for operation {on}, in which neither of its ranks takes part");
-                return Err(plain.unsupported(op, &reason));
+                return Err(flat.unsupported(op, &reason));
             }
         }
-        Ok(Checked::Ordered)
+        Ok(OrderCheck::Ordered)
     }
 
-    fn put(
+    fn write(
         &self,
         schedule: &Schedule,
-        plain: &Plain,
+        flat: &FlatSchedule,
         sizes: (Bytes, Bytes),
         text: &mut String,
     ) -> Result<(), WriteError> {
@@ -220,7 +233,7 @@ impl Steps {
         };
         let (inside, outside) = if call.buffers == BufferUse::InPlace { ("1", "0") } else { ("0", "1") };
         put!(text, "<algo name=\"", &*escape(&*visible(&header.name)), "\" proto=\"", proto);
-        put!(text, "\" nchannels=\"", channels, "\" nchunksperloop=\"", plain.places.chunks);
+        put!(text, "\" nchannels=\"", channels, "\" nchunksperloop=\"", flat.numbering.chunks);
         put!(text, "\" ngpus=\"", call.ranks, "\" coll=\"", collective_name(call.collective));
         put!(text, "\" inplace=\"", inside, "\" outofplace=\"", outside);
         put!(text, "\" minBytes=\"", sizes.0.0, "\" maxBytes=\"", sizes.1.0, "\"");
@@ -228,40 +241,45 @@ impl Steps {
             put!(text, " root=\"", call.root.0, "\"");
         }
         put!(text, ">\n");
-        let (input, output) = plain.places.per_gpu;
+        let (input, output) = flat.numbering.per_gpu;
         let numbers = self.numbers();
-        let mut told = vec![false; self.acts.len()];
-        self.after.all().iter().for_each(|&(_, on)| told[on as usize] = true);
-        let way = |connection: u32| self.assignment.connections.ways[connection as usize];
-        for ((blocks, firsts), gpu) in self.assignment.gpus.iter().zip(&self.firsts).zip(0u32..) {
+        let mut sets_flag = vec![false; self.actions.len()];
+        self.after.items().iter().for_each(|&(_, on)| sets_flag[on as usize] = true);
+        let route = |connection: u32| self.assignment.connections.routes[connection as usize];
+        for ((blocks, firsts), gpu) in self.assignment.gpus.iter().zip(&self.first_steps).zip(0u32..) {
             put!(text, "  <gpu id=\"", gpu, "\" i_chunks=\"", input, "\" o_chunks=\"", output);
-            put!(text, "\" s_chunks=\"", plain.scratch, "\">\n");
+            put!(text, "\" s_chunks=\"", flat.scratch, "\">\n");
             for ((block, &first), number) in blocks.iter().zip(firsts).zip(0u32..) {
-                let send = block.sends.map(|connection| way(connection).1);
-                let recv = block.receives.map(|connection| way(connection).0);
+                let send = block.sends.map(|connection| route(connection).1);
+                let recv = block.receives.map(|connection| route(connection).0);
                 // A relay uses one channel number for both of its connections.
                 let connection = block.sends.or(block.receives);
                 let chan = connection.map_or(0, |connection| self.assignment.channels[connection as usize]);
                 put!(text, "    <tb id=\"", number, "\" send=\"", send, "\" recv=\"", recv);
                 put!(text, "\" chan=\"", chan, "\">\n");
-                for (&act, step) in block.acts.iter().zip(first..) {
-                    let after = self.after.of(step);
-                    let mut at = numbers[step as usize] - (after.len() as u32).saturating_sub(1);
+                for (&action, step) in block.actions.iter().zip(first..) {
+                    let after = self.after.get(step);
+                    let mut step_number = numbers[step as usize] - (after.len() as u32).saturating_sub(1);
                     let (last, others) = match after.split_last() {
                         Some((last, others)) => (Some(*last), others),
                         None => (None, &[][..]),
                     };
                     for &(block, on) in others {
-                        put!(text, "      <step s=\"", at, "\" type=\"nop\" srcbuf=\"i\" srcoff=\"-1\" dstbuf=\"o\" ");
+                        put!(
+                            text,
+                            "      <step s=\"",
+                            step_number,
+                            "\" type=\"nop\" srcbuf=\"i\" srcoff=\"-1\" dstbuf=\"o\" "
+                        );
                         put!(text, "dstoff=\"-1\" cnt=\"0\" depid=\"", block, "\" deps=\"", numbers[on as usize]);
                         put!(text, "\" hasdep=\"0\"/>\n");
-                        at += 1;
+                        step_number += 1;
                     }
-                    put!(text, "      <step s=\"", at, "\" ");
-                    self.words(plain, schedule, act, text)?;
+                    put!(text, "      <step s=\"", step_number, "\" ");
+                    self.write_step_fields(flat, schedule, action, text)?;
                     put!(text, " depid=\"", last.map(|(block, _)| block));
                     put!(text, "\" deps=\"", last.map(|(_, on)| numbers[on as usize]));
-                    put!(text, if told[step as usize] { "\" hasdep=\"1\"/>\n" } else { "\" hasdep=\"0\"/>\n" });
+                    put!(text, if sets_flag[step as usize] { "\" hasdep=\"1\"/>\n" } else { "\" hasdep=\"0\"/>\n" });
                 }
                 put!(text, "    </tb>\n");
             }
@@ -273,12 +291,12 @@ impl Steps {
 
     /// Number of each step in its thread block, counting the steps that only wait.
     fn numbers(&self) -> Vec<u32> {
-        let mut numbers = vec![0; self.acts.len()];
-        for blocks in self.firsts.iter().zip(&self.assignment.gpus) {
+        let mut numbers = vec![0; self.actions.len()];
+        for blocks in self.first_steps.iter().zip(&self.assignment.gpus) {
             for (&first, block) in blocks.0.iter().zip(blocks.1) {
                 let mut next = 0;
-                for step in first..first + block.acts.len() as u32 {
-                    next += (self.after.of(step).len() as u32).saturating_sub(1);
+                for step in first..first + block.actions.len() as u32 {
+                    next += (self.after.get(step).len() as u32).saturating_sub(1);
                     numbers[step as usize] = next;
                     next += 1;
                 }
@@ -288,31 +306,38 @@ impl Steps {
     }
 
     /// Writes the type, chunks and count of a step.
-    fn words(&self, plain: &Plain, schedule: &Schedule, act: Act, text: &mut String) -> Result<(), WriteError> {
-        let (Act::Local(id) | Act::Send(id) | Act::Receive(id) | Act::Relay(id, _)) = act;
-        let op = &plain.ops[id as usize];
+    fn write_step_fields(
+        &self,
+        flat: &FlatSchedule,
+        schedule: &Schedule,
+        action: StepAction,
+        text: &mut String,
+    ) -> Result<(), WriteError> {
+        let (StepAction::Local(id) | StepAction::Send(id) | StepAction::Receive(id) | StepAction::Relay(id, _)) =
+            action;
+        let op = &flat.ops[id as usize];
         let call = schedule.header().call;
         let reduces = op.kind.reduces();
-        let kind = match (act, reduces) {
-            (Act::Local(_), true) => "re",
-            (Act::Local(_), false) => "cpy",
-            (Act::Send(_), _) => "s",
-            (Act::Receive(_), true) => "rrc",
-            (Act::Receive(_), false) => "r",
-            (Act::Relay(..), true) => "rrcs",
-            (Act::Relay(..), false) => "rcs",
+        let kind = match (action, reduces) {
+            (StepAction::Local(_), true) => "re",
+            (StepAction::Local(_), false) => "cpy",
+            (StepAction::Send(_), _) => "s",
+            (StepAction::Receive(_), true) => "rrc",
+            (StepAction::Receive(_), false) => "r",
+            (StepAction::Relay(..), true) => "rrcs",
+            (StepAction::Relay(..), false) => "rcs",
         };
         // The source of a reducing receive is the receiver's; otherwise it is the sender's, for information only.
-        let src = match act {
-            Act::Receive(_) | Act::Relay(..) if op.kind == OpKind::PutReduceInput => {
-                let input = ChunkRef { buffer: Buffer::Input, index: op.dst.from };
-                let input = named_once(input, call.collective, call.buffers);
-                plain.name(id, op.target(), Stretch { buffer: input.buffer, from: input.index, count: op.dst.count })?
+        let src = match action {
+            StepAction::Receive(_) | StepAction::Relay(..) if op.kind == OpKind::PutReduceInput => {
+                let input = ChunkRef { buffer: Buffer::Input, index: op.dst.start };
+                let input = canonical_chunk(input, call.collective, call.buffers);
+                flat.name(id, op.target(), UnitRange { buffer: input.buffer, start: input.index, count: op.dst.count })?
             }
-            Act::Receive(_) | Act::Relay(..) if reduces => plain.name(id, op.target(), op.dst)?,
-            _ => plain.name(id, op.source(), op.src)?,
+            StepAction::Receive(_) | StepAction::Relay(..) if reduces => flat.name(id, op.target(), op.dst)?,
+            _ => flat.name(id, op.source(), op.src)?,
         };
-        let dst = plain.name(id, op.target(), op.dst)?;
+        let dst = flat.name(id, op.target(), op.dst)?;
         put!(text, "type=\"", kind, "\" srcbuf=\"", src.0, "\" srcoff=\"", src.1);
         put!(text, "\" dstbuf=\"", dst.0, "\" dstoff=\"", dst.1, "\" cnt=\"", op.dst.count, "\"");
         Ok(())

@@ -6,7 +6,7 @@
 //! `src/include/execution_kernel.hpp` of microsoft/mscclpp).
 //!
 //! A plan is for a range of sizes, a schedule for one: the reader takes the largest, or 1 MiB if there is no limit;
-//! `Schedule::scaled` gives others.
+//! `Schedule::with_bytes` gives others.
 
 mod block_text;
 mod fuse;
@@ -27,8 +27,8 @@ pub(super) use write::write_plan;
 use fabricast_topologies::Bytes;
 
 use super::Schedule;
+use super::chunk_numbering::ChunkNumbering;
 use super::format::{FormatError, Source};
-use super::places::Places;
 
 /// Reads an execution plan. `source` names the text in errors.
 ///
@@ -47,5 +47,5 @@ pub fn from_plan(text: &str, source: &str) -> Result<Schedule, FormatError> {
 pub fn from_plan_for(text: &str, source: &str) -> Result<(Schedule, (Bytes, Bytes)), FormatError> {
     let source = Source { text, name: source };
     let plan = parse::parse(source)?;
-    Ok((lower::lower(source, &plan)?, Places::sizes(plan.sizes.0, plan.sizes.1)))
+    Ok((lower::lower(source, &plan)?, ChunkNumbering::sizes(plan.sizes.0, plan.sizes.1)))
 }

@@ -7,13 +7,13 @@
 use rustc_hash::FxHashMap;
 
 use super::parse::ChannelKey;
+use crate::schedule::chunk_numbering::cell;
 use crate::schedule::draft::{Draft, DraftOp};
-use crate::schedule::places::cell;
 use crate::schedule::{BufferUse, ChunkRef, OpKind};
 
 /// Dependency of an operation; some kinds can be resolved only after the whole plan has been read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) enum After {
+pub(super) enum DependencyKey {
     /// A single operation.
     Op(u32),
     /// The n-th signal on a channel, identified by its sending end.
@@ -27,7 +27,7 @@ pub(super) enum After {
 }
 
 /// Largest number of dependencies of a thread block before they are joined in a wait operation.
-const MOST_WAITS: usize = 16;
+const MAX_WAITS: usize = 16;
 
 /// A store that no operation has waited for yet.
 #[derive(Clone, Copy, Debug)]
@@ -35,64 +35,70 @@ struct Pending {
     op: u32,
     /// Destination GPU; `None` for all GPUs of a group.
     peer: Option<u32>,
-    /// Value of [`Lane::state`] when the store began.
-    began: u32,
+    /// Value of [`BlockOrder::state`] when the store began.
+    start_state: u32,
 }
 
 /// Operations with their dependencies.
 #[derive(Default)]
-pub(super) struct Ordered {
+pub(super) struct OrderedDraft {
     pub(super) draft: Draft,
-    pub(super) after: Vec<Vec<After>>,
+    pub(super) after: Vec<Vec<DependencyKey>>,
     /// Operations that are done when each signal of a channel arrives.
     pub(super) signals: FxHashMap<ChannelKey, Vec<Vec<u32>>>,
 }
 
-impl Ordered {
-    fn push(&mut self, op: DraftOp, after: Vec<After>) -> u32 {
+impl OrderedDraft {
+    fn push(&mut self, op: DraftOp, after: Vec<DependencyKey>) -> u32 {
         self.after.push(after);
         self.draft.push(op)
     }
 }
 
 /// Synchronization state of one thread block while its operations are translated.
-pub(super) struct Lane<'o> {
-    pub(super) all: &'o mut Ordered,
+pub(super) struct BlockOrder<'o> {
+    pub(super) ordered: &'o mut OrderedDraft,
     pub(super) rank: u32,
     pub(super) channel: u16,
     pub(super) buffers: BufferUse,
     /// Dependencies of all later operations.
-    sync: Vec<After>,
+    sync: Vec<DependencyKey>,
     /// Counter of changes of `sync`.
     state: u32,
     /// True if `sync` has a dependency that no operation has waited for yet.
-    unheeded: bool,
+    has_unused_wait: bool,
     pending: Vec<Pending>,
     /// Pending stores that read each chunk.
     reading: FxHashMap<ChunkRef, Vec<u32>>,
 }
 
-impl<'o> Lane<'o> {
-    pub(super) fn new(all: &'o mut Ordered, rank: u32, channel: u16, buffers: BufferUse) -> Self {
+impl<'o> BlockOrder<'o> {
+    pub(super) fn new(ordered: &'o mut OrderedDraft, rank: u32, channel: u16, buffers: BufferUse) -> Self {
         let (sync, pending, reading) = (Vec::new(), Vec::new(), FxHashMap::default());
-        Self { all, rank, channel, buffers, sync, state: 0, unheeded: false, pending, reading }
+        Self { ordered, rank, channel, buffers, sync, state: 0, has_unused_wait: false, pending, reading }
     }
 
     /// Adds an operation that blocks the thread block; returns its number.
-    pub(super) fn hold(&mut self, kind: OpKind, peer: u32, (src, dst): (ChunkRef, ChunkRef), span: u32) -> u32 {
+    pub(super) fn push_blocking(
+        &mut self,
+        kind: OpKind,
+        peer: u32,
+        (src, dst): (ChunkRef, ChunkRef),
+        span: u32,
+    ) -> u32 {
         let mut after = self.sync.clone();
         // Local memory is written only after the pending stores that read it.
         for chunk in cells(dst, span, self.buffers) {
-            for store in self.reading.remove(&chunk).into_iter().flatten().map(After::Op) {
+            for store in self.reading.remove(&chunk).into_iter().flatten().map(DependencyKey::Op) {
                 if !after.contains(&store) {
                     after.push(store);
                 }
             }
         }
         let op = self.op(kind, peer, (src, dst), span);
-        let op = self.all.push(op, after);
-        self.unheeded = false;
-        self.sync = vec![After::Op(op)];
+        let op = self.ordered.push(op, after);
+        self.has_unused_wait = false;
+        self.sync = vec![DependencyKey::Op(op)];
         self.state += 1;
         op
     }
@@ -100,12 +106,12 @@ impl<'o> Lane<'o> {
     /// Adds a store into a peer's memory; returns its number.
     pub(super) fn store(&mut self, peer: u32, (src, dst): (ChunkRef, ChunkRef), span: u32) -> u32 {
         let op = self.op(OpKind::Put, peer, (src, dst), span);
-        let op = self.all.push(op, self.sync.clone());
-        self.unheeded = false;
-        if self.pending.len() >= MOST_WAITS * MOST_WAITS {
-            self.catch_up();
+        let op = self.ordered.push(op, self.sync.clone());
+        self.has_unused_wait = false;
+        if self.pending.len() >= MAX_WAITS * MAX_WAITS {
+            self.join_pending();
         }
-        self.pending.push(Pending { op, peer: Some(peer), began: self.state });
+        self.pending.push(Pending { op, peer: Some(peer), start_state: self.state });
         for chunk in cells(src, span, self.buffers) {
             self.reading.entry(chunk).or_default().push(op);
         }
@@ -115,88 +121,91 @@ impl<'o> Lane<'o> {
     /// Adds a store to all GPUs of a team, including the own. It blocks the thread block and can carry a subsequent
     /// signal.
     pub(super) fn store_to_all(&mut self, team: u32, ends: (ChunkRef, ChunkRef), span: u32) {
-        let op = self.hold(OpKind::MulticastPut, team, ends, span);
-        if self.pending.len() >= MOST_WAITS * MOST_WAITS {
-            self.catch_up();
+        let op = self.push_blocking(OpKind::MulticastPut, team, ends, span);
+        if self.pending.len() >= MAX_WAITS * MAX_WAITS {
+            self.join_pending();
         }
-        self.pending.push(Pending { op, peer: None, began: self.state });
+        self.pending.push(Pending { op, peer: None, start_state: self.state });
     }
 
     /// Makes all later operations wait for `on`.
-    pub(super) fn wait(&mut self, on: After) {
+    pub(super) fn wait(&mut self, on: DependencyKey) {
         if !self.sync.contains(&on) {
             self.sync.push(on);
             self.state += 1;
-            self.unheeded = !matches!(on, After::Op(_)) || self.unheeded;
+            self.has_unused_wait = !matches!(on, DependencyKey::Op(_)) || self.has_unused_wait;
         }
-        if self.sync.len() > MOST_WAITS {
-            let op = self.still(OpKind::Wait, self.rank);
-            let op = self.all.push(op, std::mem::take(&mut self.sync));
-            self.sync = vec![After::Op(op)];
+        if self.sync.len() > MAX_WAITS {
+            let op = self.op_without_data(OpKind::Wait, self.rank);
+            let op = self.ordered.push(op, std::mem::take(&mut self.sync));
+            self.sync = vec![DependencyKey::Op(op)];
         }
     }
 
     /// Makes all later operations wait for the pending stores.
     pub(super) fn flush(&mut self) {
         for pending in std::mem::take(&mut self.pending) {
-            self.wait(After::Op(pending.op));
+            self.wait(DependencyKey::Op(pending.op));
         }
         self.reading.clear();
     }
 
     /// Ends the thread block; adds a wait operation for dependencies that no operation has waited for.
     pub(super) fn finish(&mut self) {
-        if self.unheeded {
-            let op = self.still(OpKind::Wait, self.rank);
-            let op = self.all.push(op, std::mem::take(&mut self.sync));
-            self.sync = vec![After::Op(op)];
+        if self.has_unused_wait {
+            let op = self.op_without_data(OpKind::Wait, self.rank);
+            let op = self.ordered.push(op, std::mem::take(&mut self.sync));
+            self.sync = vec![DependencyKey::Op(op)];
         }
     }
 
     /// Returns an operation that completes after all earlier ones; `None` if there are none.
     pub(super) fn join(&mut self) -> Option<u32> {
-        let all: Vec<After> = self.sync.iter().copied().chain(self.pending.iter().map(|p| After::Op(p.op))).collect();
-        match all[..] {
+        let dependencies: Vec<DependencyKey> =
+            self.sync.iter().copied().chain(self.pending.iter().map(|p| DependencyKey::Op(p.op))).collect();
+        match dependencies[..] {
             [] => None,
-            [After::Op(op)] => Some(op),
+            [DependencyKey::Op(op)] => Some(op),
             _ => {
-                let op = self.still(OpKind::Wait, self.rank);
-                Some(self.all.push(op, all))
+                let op = self.op_without_data(OpKind::Wait, self.rank);
+                Some(self.ordered.push(op, dependencies))
             }
         }
     }
 
     /// Signals to a peer that all earlier operations are done.
     pub(super) fn signal(&mut self, channel: ChannelKey, peer: u32) {
-        let carried =
-            self.pending.iter().any(|pending| pending.peer.is_none_or(|to| to == peer) && pending.began == self.state);
-        let done = if carried {
-            if self.pending.len() > MOST_WAITS {
-                self.catch_up();
+        let carried = self
+            .pending
+            .iter()
+            .any(|pending| pending.peer.is_none_or(|to| to == peer) && pending.start_state == self.state);
+        let completed = if carried {
+            if self.pending.len() > MAX_WAITS {
+                self.join_pending();
             }
             self.pending.iter().map(|pending| pending.op).collect()
         } else {
-            let after = self.sync.iter().copied().chain(self.pending.iter().map(|p| After::Op(p.op))).collect();
-            let op = self.still(OpKind::Signal, peer);
-            vec![self.all.push(op, after)]
+            let after = self.sync.iter().copied().chain(self.pending.iter().map(|p| DependencyKey::Op(p.op))).collect();
+            let op = self.op_without_data(OpKind::Signal, peer);
+            vec![self.ordered.push(op, after)]
         };
-        self.all.signals.entry(channel).or_default().push(done);
+        self.ordered.signals.entry(channel).or_default().push(completed);
     }
 
     /// Replaces all pending stores by one wait operation.
-    fn catch_up(&mut self) {
-        let op = self.still(OpKind::Wait, self.rank);
-        let op = self.all.push(op, self.pending.iter().map(|pending| After::Op(pending.op)).collect());
+    fn join_pending(&mut self) {
+        let op = self.op_without_data(OpKind::Wait, self.rank);
+        let op = self.ordered.push(op, self.pending.iter().map(|pending| DependencyKey::Op(pending.op)).collect());
         // The stores have different peers, so a later signal is separate or carried by a later store.
-        self.pending = vec![Pending { op, peer: Some(self.rank), began: self.state }];
+        self.pending = vec![Pending { op, peer: Some(self.rank), start_state: self.state }];
     }
 
     fn op(&self, kind: OpKind, peer: u32, (src, dst): (ChunkRef, ChunkRef), span: u32) -> DraftOp {
-        DraftOp { rank: self.rank, peer, channel: self.channel, kind, src, dst, span, after: Vec::new() }
+        DraftOp { rank: self.rank, peer, channel: self.channel, kind, src, dst, span, dependencies: Vec::new() }
     }
 
-    fn still(&self, kind: OpKind, peer: u32) -> DraftOp {
-        DraftOp::still(kind, self.rank, peer, self.channel)
+    fn op_without_data(&self, kind: OpKind, peer: u32) -> DraftOp {
+        DraftOp::without_data(kind, self.rank, peer, self.channel)
     }
 }
 

@@ -10,10 +10,10 @@ use crate::schedule::json::MAX_RANKS;
 use crate::schedule::{Buffer, Collective, Protocol, gcd};
 
 /// Largest number of pieces per chunk that groups of thread blocks may require.
-const MOST_PIECES: u32 = 1 << 12;
+const MAX_PIECES: u32 = 1 << 12;
 
 /// Largest number of thread blocks per GPU; MSCCL++ allows 64, channels have 16 bits.
-const MOST_BLOCKS: usize = 1 << 16;
+const MAX_BLOCKS: usize = 1 << 16;
 
 /// A plan.
 pub(super) struct Plan<'a> {
@@ -94,8 +94,8 @@ fn slot(channel: ChannelType) -> Option<usize> {
 pub(super) fn parse(source: Source<'_>) -> Result<Plan<'_>, FormatError> {
     let text: PlanText<'_> = object(source, source.text, 0)?;
     let at_key = |key: &str, message: String| {
-        let at = source.text.find(&format!("\"{key}\"")).unwrap_or(0);
-        source.error(at..at, message)
+        let offset = source.text.find(&format!("\"{key}\"")).unwrap_or(0);
+        source.error(offset..offset, message)
     };
     if text.gpus.is_empty() || text.gpus.len() > MAX_RANKS as usize {
         return Err(at_key("gpus", format!("{} gpus; expected 1 to {MAX_RANKS}", text.gpus.len())));
@@ -141,31 +141,31 @@ pub(super) fn parse(source: Source<'_>) -> Result<Plan<'_>, FormatError> {
 
 /// Pairs channel ends: the k-th of a rank to a peer with the k-th of the peer to the rank, for each type.
 fn other_ends(gpus: &[Gpu<'_>]) -> FxHashMap<ChannelKey, ChannelKey> {
-    let mut of_pair: FxHashMap<(u32, u32, usize), Vec<u32>> = FxHashMap::default();
+    let mut channels_by_pair: FxHashMap<(u32, u32, usize), Vec<u32>> = FxHashMap::default();
     for (rank, gpu) in gpus.iter().enumerate() {
         for (slot, peers) in gpu.peers.iter().enumerate() {
             for (channel, &peer) in peers.iter().enumerate() {
-                of_pair.entry((rank as u32, peer, slot)).or_default().push(channel as u32);
+                channels_by_pair.entry((rank as u32, peer, slot)).or_default().push(channel as u32);
             }
         }
     }
     let mut ends = FxHashMap::default();
-    for (&(rank, peer, slot), channels) in &of_pair {
-        for (&ours, &theirs) in channels.iter().zip(of_pair.get(&(peer, rank, slot)).into_iter().flatten()) {
-            ends.insert((rank, slot, ours), (peer, slot, theirs));
+    for (&(rank, peer, slot), channels) in &channels_by_pair {
+        for (&local, &remote) in channels.iter().zip(channels_by_pair.get(&(peer, rank, slot)).into_iter().flatten()) {
+            ends.insert((rank, slot, local), (peer, slot, remote));
         }
     }
     ends
 }
 
 /// Deserializes an object of the file.
-fn object<'a, T: Deserialize<'a>>(source: Source<'_>, part: &'a str, from: usize) -> Result<T, FormatError> {
+fn object<'a, T: Deserialize<'a>>(source: Source<'_>, part: &'a str, base: usize) -> Result<T, FormatError> {
     serde_json::from_str(part).map_err(|error| {
         // serde_json counts lines from 1 and columns in bytes.
         let line: usize = part.split_inclusive('\n').take(error.line().saturating_sub(1)).map(str::len).sum();
-        let at = from + line + error.column().saturating_sub(1);
+        let offset = base + line + error.column().saturating_sub(1);
         let message = error.to_string();
-        source.error(at..at, message.split(" at line ").next().unwrap_or_default())
+        source.error(offset..offset, message.split(" at line ").next().unwrap_or_default())
     })
 }
 
@@ -177,10 +177,10 @@ fn parse_gpu<'a>(
     pieces: &mut u32,
 ) -> Result<Gpu<'a>, FormatError> {
     let at = source.offset(raw.get());
-    let wrong = |message: String| source.error(at..at, message);
+    let gpu_error = |message: String| source.error(at..at, message);
     let text: GpuText<'a> = object(source, raw.get(), at)?;
     if text.id as usize != rank {
-        return Err(wrong(format!("gpu {} in place {rank}; expected gpus in order", text.id)));
+        return Err(gpu_error(format!("gpu {} in place {rank}; expected gpus in order", text.id)));
     }
     let mut peers = [Vec::new(), Vec::new()];
     for channel in &text.channels {
@@ -188,14 +188,14 @@ fn parse_gpu<'a>(
             peers[slot].extend(&channel.connected_to);
         }
     }
-    let named = peers.iter().flatten().chain(text.remote_buffers.iter().map(|buffer| &buffer.rank));
-    if let Some(peer) = named.copied().find(|&peer| peer as usize >= ranks || peer as usize == rank) {
-        return Err(wrong(format!("gpu {rank} is joined to gpu {peer}; expected another one of {ranks}")));
+    let peer_ranks = peers.iter().flatten().chain(text.remote_buffers.iter().map(|buffer| &buffer.rank));
+    if let Some(peer) = peer_ranks.copied().find(|&peer| peer as usize >= ranks || peer as usize == rank) {
+        return Err(gpu_error(format!("gpu {rank} is joined to gpu {peer}; expected another one of {ranks}")));
     }
-    if text.threadblocks.len() > MOST_BLOCKS {
-        return Err(wrong(format!("{} thread blocks; expected at most {MOST_BLOCKS}", text.threadblocks.len())));
+    if text.threadblocks.len() > MAX_BLOCKS {
+        return Err(gpu_error(format!("{} thread blocks; expected at most {MAX_BLOCKS}", text.threadblocks.len())));
     }
-    let switches = switches(&text, rank, ranks).map_err(wrong)?;
+    let switches = switches(&text, rank, ranks).map_err(gpu_error)?;
     let mut gpu = Gpu {
         input_chunks: text.input_chunks,
         output_chunks: text.output_chunks,
@@ -208,7 +208,7 @@ fn parse_gpu<'a>(
     };
     for (number, block) in text.threadblocks.into_iter().enumerate() {
         if block.id as usize != number {
-            return Err(wrong(format!(
+            return Err(gpu_error(format!(
                 "thread block {} of gpu {rank} in place {number}; expected them in order",
                 block.id
             )));
@@ -227,8 +227,8 @@ fn switches(text: &GpuText<'_>, rank: usize, ranks: usize) -> Result<Vec<Switch>
             let mut members = group.ranks.clone();
             members.sort_unstable();
             members.dedup();
-            let is_whole = members.len() == group.ranks.len() && members.last().is_some_and(|&m| (m as usize) < ranks);
-            if !is_whole || members.binary_search(&(rank as u32)).is_err() {
+            let is_valid = members.len() == group.ranks.len() && members.last().is_some_and(|&m| (m as usize) < ranks);
+            if !is_valid || members.binary_search(&(rank as u32)).is_err() {
                 return Err(format!(
                     "a switch channel of gpu {rank} joins gpus {:?}; expected different ones of {ranks}, gpu {rank} too",
                     group.ranks.get(..16).unwrap_or(&group.ranks)
@@ -264,9 +264,9 @@ fn parse_block<'a>(
     let channels = (0..2).find_map(|s| block.channels[s].iter().find(|id| **id as usize >= gpu.peers[s].len()));
     let buffers = block.remote.iter().flatten().find(|id| **id as usize >= gpu.remote.len());
     let switches = block.switches.iter().find(|id| **id as usize >= gpu.switches.len());
-    for (what, id) in [("channel", channels), ("remote buffer", buffers), ("switch channel", switches)] {
+    for (kind, id) in [("channel", channels), ("remote buffer", buffers), ("switch channel", switches)] {
         if let Some(id) = id {
-            let message = format!("thread block {} uses {what} {id}, which its gpu does not have", text.id);
+            let message = format!("thread block {} uses {kind} {id}, which its gpu does not have", text.id);
             return Err(source.error(at..at, message));
         }
     }
@@ -275,7 +275,7 @@ fn parse_block<'a>(
         let text: OpText<'a> = object(source, raw.get(), at)?;
         if let Some(group) = text.tbg_info {
             let common = group.tbg_size.max(1) / gcd(u128::from(*pieces), u128::from(group.tbg_size.max(1))) as u32;
-            *pieces = pieces.checked_mul(common).filter(|&pieces| pieces <= MOST_PIECES).ok_or_else(|| {
+            *pieces = pieces.checked_mul(common).filter(|&pieces| pieces <= MAX_PIECES).ok_or_else(|| {
                 source.error(at..at, format!("a group of {} thread blocks; chunks cannot be cut so", group.tbg_size))
             })?;
         }
@@ -295,7 +295,7 @@ fn parse_block<'a>(
 
 /// Context of an operation, for resolving its references.
 #[derive(Clone, Copy)]
-pub(super) struct At<'p, 'a> {
+pub(super) struct OpContext<'p, 'a> {
     pub(super) source: Source<'p>,
     pub(super) plan: &'p Plan<'a>,
     pub(super) rank: u32,
@@ -303,7 +303,7 @@ pub(super) struct At<'p, 'a> {
     pub(super) op: &'p Op<'a>,
 }
 
-impl At<'_, '_> {
+impl OpContext<'_, '_> {
     fn gpu(&self) -> &Gpu<'_> {
         &self.plan.gpus[self.rank as usize]
     }
@@ -315,8 +315,8 @@ impl At<'_, '_> {
     /// Creates an error about the operation; the message follows the operation's name.
     pub(super) fn error(&self, message: impl std::fmt::Display) -> FormatError {
         let (name, number) = (shortened(&self.op.text.name), self.op.number);
-        let what = format!("operation {number} ({name}) of thread block {} of gpu {}", self.block, self.rank);
-        self.source.error(self.op.at..self.op.at + 1, format!("{what} {message}"))
+        let description = format!("operation {number} ({name}) of thread block {} of gpu {}", self.block, self.rank);
+        self.source.error(self.op.at..self.op.at + 1, format!("{description} {message}"))
     }
 
     fn slot(&self) -> Result<usize, FormatError> {
@@ -343,34 +343,35 @@ impl At<'_, '_> {
 
     /// Chunks read and chunks written, in order.
     pub(super) fn chunks(&self) -> Result<(Vec<Chunks>, Vec<Chunks>), FormatError> {
-        let all = |list: &[ChunksText]| list.iter().map(|chunks| self.chunk(*chunks)).collect::<Result<Vec<_>, _>>();
-        Ok((all(&self.op.text.src_buff)?, all(&self.op.text.dst_buff)?))
+        let resolve =
+            |list: &[ChunksText]| list.iter().map(|chunks| self.chunk(*chunks)).collect::<Result<Vec<_>, _>>();
+        Ok((resolve(&self.op.text.src_buff)?, resolve(&self.op.text.dst_buff)?))
     }
 
     pub(super) fn chunk(&self, text: ChunksText) -> Result<Chunks, FormatError> {
         let (rank, buffer) = match (text.buffer, text.buffer_id) {
             (_, Some(id)) => {
                 let slot = self.slot()?;
-                let found = self.block().remote[slot].get(id as usize);
-                let found = found.and_then(|&id| self.gpu().remote.get(id as usize)).copied();
-                found.ok_or_else(|| {
+                let remote = self.block().remote[slot].get(id as usize);
+                let remote = remote.and_then(|&id| self.gpu().remote.get(id as usize)).copied();
+                remote.ok_or_else(|| {
                     self.error(format!("uses remote buffer {id} of its thread block, which has no such buffer"))
                 })?
             }
             (Some(letter), None) => (self.rank, letter.into()),
             (None, None) => {
-                let why = match text.switch_channel_id {
+                let message = match text.switch_channel_id {
                     Some(_) => "uses a switch channel, which only glre, glres and gstore do",
                     None => "uses a buffer that is neither its own nor a peer's",
                 };
-                return Err(self.error(why));
+                return Err(self.error(message));
             }
         };
-        self.of_buffer(rank, buffer, text)
+        self.buffer_chunks(rank, buffer, text)
     }
 
     /// The team of a switch channel, and the chunks on each of its GPUs.
-    pub(super) fn switched(&self, text: ChunksText) -> Result<(u32, Vec<Chunks>), FormatError> {
+    pub(super) fn switch_chunks(&self, text: ChunksText) -> Result<(u32, Vec<Chunks>), FormatError> {
         let id = text.switch_channel_id.ok_or_else(|| self.error("names no switch channel"))?;
         let switch = self.block().switches.get(id as usize).and_then(|&id| self.gpu().switches.get(id as usize));
         let switch = switch.ok_or_else(|| {
@@ -380,13 +381,13 @@ impl At<'_, '_> {
         if let Some(rank) = switch.ranks.iter().find(lacks) {
             return Err(self.error(format!("uses switch channel {id}, which gpu {rank} does not have")));
         }
-        let each = switch.ranks.iter().map(|&rank| self.of_buffer(rank, switch.buffer, text));
+        let chunks = switch.ranks.iter().map(|&rank| self.buffer_chunks(rank, switch.buffer, text));
         let team = self.plan.teams.binary_search(&switch.ranks).unwrap_or(0) as u32;
-        Ok((team, each.collect::<Result<_, _>>()?))
+        Ok((team, chunks.collect::<Result<_, _>>()?))
     }
 
     /// Resolves chunks of a buffer of a GPU, in pieces.
-    fn of_buffer(&self, rank: u32, buffer: Buffer, text: ChunksText) -> Result<Chunks, FormatError> {
+    fn buffer_chunks(&self, rank: u32, buffer: Buffer, text: ChunksText) -> Result<Chunks, FormatError> {
         let owner = &self.plan.gpus[rank as usize];
         let chunks = match buffer {
             Buffer::Input | Buffer::Output if self.plan.in_place => owner.input_chunks.max(owner.output_chunks),

@@ -4,11 +4,11 @@
 
 use rustc_hash::FxHashMap;
 
-use super::fuse::Fused;
+use super::fuse::FusedSwitchOps;
+use crate::schedule::flat::{FlatOp, FlatSchedule};
 use crate::schedule::format::WriteError;
 use crate::schedule::order::Graph;
-use crate::schedule::plain::{Plain, PlainOp};
-use crate::schedule::precedence::waits;
+use crate::schedule::precedence::wait_only_schedule;
 use crate::schedule::{OpId, OpKind, RunId, Schedule};
 
 /// A signal or wait between two thread blocks.
@@ -32,21 +32,25 @@ pub(super) struct Sequences {
 
 impl Sequences {
     /// The rank that executes an operation: a put that reduces is executed as a read by its target.
-    pub(super) fn executor(op: &PlainOp) -> u32 {
+    pub(super) fn executor(op: &FlatOp) -> u32 {
         match op.kind {
             OpKind::PutReduce | OpKind::PutReduceInput => op.target(),
             _ => op.rank,
         }
     }
 
-    pub(super) fn new(schedule: &Schedule, plain: &Plain, fused: &Fused<'_>) -> Result<Self, WriteError> {
-        if let Some(op) = plain.ops.iter().position(|op| op.kind == OpKind::PutReduceInput && !op.crosses()) {
-            return Err(plain.unsupported(op as u32, "it reduces within a rank into a third place"));
+    pub(super) fn new(
+        schedule: &Schedule,
+        flat: &FlatSchedule,
+        fused: &FusedSwitchOps<'_>,
+    ) -> Result<Self, WriteError> {
+        if let Some(op) = flat.ops.iter().position(|op| op.kind == OpKind::PutReduceInput && !op.crosses()) {
+            return Err(flat.unsupported(op as u32, "it reduces within a rank into a third place"));
         }
         // Consecutive operations mostly belong to one thread block.
-        let lane = |op: &PlainOp| (Self::executor(op), op.channel);
+        let lane = |op: &FlatOp| (Self::executor(op), op.channel);
         let mut blocks: Vec<(u32, u16)> = Vec::new();
-        for lane in plain.ops.iter().map(lane) {
+        for lane in flat.ops.iter().map(lane) {
             if blocks.last() != Some(&lane) {
                 blocks.push(lane);
             }
@@ -57,26 +61,26 @@ impl Sequences {
         let mut is_idle = vec![true; schedule.header().call.ranks as usize];
         blocks.iter().for_each(|block| is_idle[block.0 as usize] = false);
         if is_idle.contains(&true) {
-            let targets = |op: &PlainOp| {
+            let targets = |op: &FlatOp| {
                 let (members, channel) = (fused.members(op), op.channel);
                 members.iter().map(|rank| rank.0).chain([op.target()]).map(move |rank| (rank, channel))
             };
             let idle = |target: &(u32, u16)| is_idle[target.0 as usize];
-            let mut waiting: Vec<(u32, u16)> = plain.ops.iter().flat_map(targets).filter(idle).collect();
+            let mut waiting: Vec<(u32, u16)> = flat.ops.iter().flat_map(targets).filter(idle).collect();
             waiting.sort_unstable();
             waiting.dedup_by_key(|block| block.0);
             blocks.extend(waiting);
             blocks.sort_unstable();
         }
         let mut last = ((u32::MAX, 0), 0);
-        let block_of = plain.ops.iter().map(lane).map(|lane| {
+        let block_of = flat.ops.iter().map(lane).map(|lane| {
             if lane != last.0 {
                 last = (lane, blocks.binary_search(&lane).unwrap_or(0) as u32);
             }
             last.1
         });
         let block_of: Vec<u32> = block_of.collect();
-        let in_order = |order: &[u32]| {
+        let group_ops = |order: &[u32]| {
             let mut ops = vec![Vec::new(); blocks.len()];
             order.iter().for_each(|&op| ops[block_of[op as usize] as usize].push(op));
             ops
@@ -84,19 +88,19 @@ impl Sequences {
         // Operations listed one by one retain the order of the list if that has no deadlock; operations of longer runs
         // are ordered by level.
         let is_list = (0..schedule.run_count()).all(|run| schedule.run(RunId(run)).len <= 1)
-            && plain.ops.iter().all(|op| Self::executor(op) == op.rank);
-        let list: Option<Vec<Vec<u32>>> = is_list.then(|| in_order(&(0..plain.ops.len() as u32).collect::<Vec<_>>()));
-        let ops = match list.filter(|ops| circle(plain, ops, |op| (0, op)).is_none()) {
+            && flat.ops.iter().all(|op| Self::executor(op) == op.rank);
+        let list: Option<Vec<Vec<u32>>> = is_list.then(|| group_ops(&(0..flat.ops.len() as u32).collect::<Vec<_>>()));
+        let ops = match list.filter(|ops| find_deadlock(flat, ops, |op| (0, op)).is_none()) {
             Some(ops) => ops,
             None => {
-                let ops = in_order(&plain.by_level());
-                if let Some(operation) = circle(plain, &ops, |op| (plain.ops[op as usize].level, op)) {
+                let ops = group_ops(&flat.level_order());
+                if let Some(operation) = find_deadlock(flat, &ops, |op| (flat.ops[op as usize].level, op)) {
                     return Err(WriteError::Deadlock { operation });
                 }
                 ops
             }
         };
-        let (waits, signals) = signalled(plain, fused, &blocks, (&ops, &block_of));
+        let (waits, signals) = plan_signals(flat, fused, &blocks, (&ops, &block_of));
         Ok(Self { blocks, ops, waits, signals })
     }
 
@@ -109,7 +113,7 @@ impl Sequences {
     }
 
     /// The thread blocks of a GPU.
-    pub(super) fn blocks_of(&self, rank: u32) -> std::ops::Range<u32> {
+    pub(super) fn rank_blocks(&self, rank: u32) -> std::ops::Range<u32> {
         let start = |rank: u32| self.blocks.partition_point(|block| block.0 < rank) as u32;
         start(rank)..start(rank + 1)
     }
@@ -126,31 +130,31 @@ impl Sequences {
 
     /// Pairs of own and other thread blocks that signal each other across GPUs: by peer, then by pair, so that both
     /// ends number the channels alike.
-    pub(super) fn channels_of(&self, rank: u32) -> Vec<(u32, u32)> {
-        let mut pairs: Vec<(u32, u32)> = self.told(rank, false);
-        pairs.sort_unstable_by_key(|&(own, other)| (self.rank(other), own.min(other), own.max(other)));
+    pub(super) fn rank_channels(&self, rank: u32) -> Vec<(u32, u32)> {
+        let mut pairs: Vec<(u32, u32)> = self.signalling_pairs(rank, false);
+        pairs.sort_unstable_by_key(|&(block, other)| (self.rank(other), block.min(other), block.max(other)));
         pairs
     }
 
     /// Pairs of thread blocks of a GPU of which the first signals the second.
-    pub(super) fn semaphores_of(&self, rank: u32) -> Vec<(u32, u32)> {
-        let mut pairs = self.told(rank, true);
+    pub(super) fn rank_semaphores(&self, rank: u32) -> Vec<(u32, u32)> {
+        let mut pairs = self.signalling_pairs(rank, true);
         pairs.sort_unstable();
         pairs
     }
 
     /// Pairs of own and other thread blocks with a signal between them, each pair once.
-    fn told(&self, rank: u32, same_gpu: bool) -> Vec<(u32, u32)> {
-        let own = self.blocks_of(rank);
-        let mut met = vec![u32::MAX; self.blocks.len()];
+    fn signalling_pairs(&self, rank: u32, same_gpu: bool) -> Vec<(u32, u32)> {
+        let own_blocks = self.rank_blocks(rank);
+        let mut last_block = vec![u32::MAX; self.blocks.len()];
         let mut pairs = Vec::new();
-        for block in own.clone() {
-            let tells = self.signals[block as usize].iter();
-            let hears = self.waits[block as usize].iter().filter(|_| !same_gpu);
-            for Signal { other, .. } in tells.chain(hears) {
-                let met = &mut met[*other as usize];
-                if *met != block && own.contains(other) == same_gpu {
-                    *met = block;
+        for block in own_blocks.clone() {
+            let signals = self.signals[block as usize].iter();
+            let waits = self.waits[block as usize].iter().filter(|_| !same_gpu);
+            for Signal { other, .. } in signals.chain(waits) {
+                let last_block = &mut last_block[*other as usize];
+                if *last_block != block && own_blocks.contains(other) == same_gpu {
+                    *last_block = block;
                     pairs.push((block, *other));
                 }
             }
@@ -166,9 +170,9 @@ impl<'a> Cursor<'a> {
     /// Consumes the signals up to `position`.
     pub(super) fn take(&mut self, position: u32) -> &'a [Signal] {
         let count = self.0.iter().take_while(|signal| signal.position <= position).count();
-        let (taken, rest) = self.0.split_at(count);
-        self.0 = rest;
-        taken
+        let (consumed, remaining) = self.0.split_at(count);
+        self.0 = remaining;
+        consumed
     }
 
     /// Returns true if there are signals up to `position`.
@@ -178,63 +182,63 @@ impl<'a> Cursor<'a> {
 }
 
 /// An operation that waits for itself if thread blocks execute in the order `ops`, which must be consistent with `key`.
-fn circle(plain: &Plain, ops: &[Vec<u32>], key: impl Fn(u32) -> (u32, u32)) -> Option<OpId> {
-    let after = |op: u32| plain.after(op).iter().all(|&on| key(on) < key(op));
-    if (0..plain.ops.len() as u32).all(after) {
+fn find_deadlock(flat: &FlatSchedule, ops: &[Vec<u32>], key: impl Fn(u32) -> (u32, u32)) -> Option<OpId> {
+    let after = |op: u32| flat.dependencies(op).iter().all(|&on| key(on) < key(op));
+    if (0..flat.ops.len() as u32).all(after) {
         // Every operation comes after its dependencies and after the preceding operations of its thread block.
         return None;
     }
-    let mut before = vec![None; plain.ops.len()];
+    let mut previous = vec![None; flat.ops.len()];
     for ops in ops {
         for pair in ops.windows(2) {
             if let [first, second] = pair {
-                before[*second as usize] = Some(*first);
+                previous[*second as usize] = Some(*first);
             }
         }
     }
-    let after = (0u32..).zip(before).map(|(op, before)| plain.after(op).iter().copied().chain(before));
-    let schedule = waits(after);
+    let after = (0u32..).zip(previous).map(|(op, previous)| flat.dependencies(op).iter().copied().chain(previous));
+    let schedule = wait_only_schedule(after);
     Graph::new(&schedule).order().err().map(|cycle| cycle.0.first().copied().unwrap_or_default())
 }
 
 /// Waits and signals of every thread block. A GPU is done when its thread blocks are, so one of them waits at the end
 /// for all received data that no other dependency covers.
-fn signalled(
-    plain: &Plain,
-    fused: &Fused<'_>,
+fn plan_signals(
+    flat: &FlatSchedule,
+    fused: &FusedSwitchOps<'_>,
     blocks: &[(u32, u16)],
     (ops, block_of): (&[Vec<u32>], &[u32]),
 ) -> (Vec<Vec<Signal>>, Vec<Vec<Signal>>) {
-    let mut position = vec![0u32; plain.ops.len()];
+    let mut position = vec![0u32; flat.ops.len()];
     for ops in ops {
-        for (at, &op) in ops.iter().enumerate() {
-            position[op as usize] = at as u32;
+        for (index, &op) in ops.iter().enumerate() {
+            position[op as usize] = index as u32;
         }
     }
-    let puts = puts(plain, fused, ops);
+    let puts = puts(flat, fused, ops);
     let (mut waits, mut signals) = (vec![Vec::new(); ops.len()], vec![Vec::new(); ops.len()]);
     // Known progress of other thread blocks: as seen by one thread block, and by any thread block of the GPU at its
     // end.
-    let mut known = Known::new(blocks.len());
-    let mut known_in_the_end = Known::new(blocks.len());
+    let mut progress = KnownProgress::new(blocks.len());
+    let mut final_progress = KnownProgress::new(blocks.len());
     let mut needed: Vec<(u32, u32)> = Vec::new();
     let mut first = 0;
-    for of_gpu in blocks.chunk_by(|a, b| a.0 == b.0) {
-        let (gpu, own) = (of_gpu[0].0, first..first + of_gpu.len());
-        first = own.end;
-        known_in_the_end.forget();
-        for block in own.clone() {
-            known.forget();
-            for (&op, at) in ops[block].iter().zip(0..) {
+    for gpu_blocks in blocks.chunk_by(|a, b| a.0 == b.0) {
+        let (gpu, block_range) = (gpu_blocks[0].0, first..first + gpu_blocks.len());
+        first = block_range.end;
+        final_progress.reset();
+        for block in block_range.clone() {
+            progress.reset();
+            for (&op, index) in ops[block].iter().zip(0..) {
                 needed.clear();
-                let others = plain.after(op).iter().map(|&on| (block_of[on as usize], position[on as usize]));
+                let others = flat.dependencies(op).iter().map(|&on| (block_of[on as usize], position[on as usize]));
                 needed.extend(others.filter(|&(other, _)| other as usize != block));
                 needed.sort_unstable();
                 // The last dependency on each thread block.
                 for last in needed.chunk_by(|a, b| a.0 == b.0).filter_map(<[(u32, u32)]>::last) {
-                    if known.learn(last.0, last.1) {
-                        known_in_the_end.learn(last.0, last.1);
-                        waits[block].push(Signal { position: at, other: last.0 });
+                    if progress.record(last.0, last.1) {
+                        final_progress.record(last.0, last.1);
+                        waits[block].push(Signal { position: index, other: last.0 });
                         signals[last.0 as usize].push(Signal { position: last.1, other: block as u32 });
                     }
                 }
@@ -242,12 +246,12 @@ fn signalled(
         }
         let after = puts.partition_point(|put| put.gpu < gpu);
         for put in puts.iter().skip(after).take_while(|put| put.gpu == gpu) {
-            if known_in_the_end.learn(put.from, put.position) {
+            if final_progress.record(put.from, put.position) {
                 // The thread block of the same channel waits, or the first.
                 let lane = blocks[put.from as usize].1;
-                let found = own.start + of_gpu.binary_search(&(gpu, lane)).unwrap_or(0);
-                waits[found].push(Signal { position: ops[found].len() as u32, other: put.from });
-                signals[put.from as usize].push(Signal { position: put.position, other: found as u32 });
+                let receiver = block_range.start + gpu_blocks.binary_search(&(gpu, lane)).unwrap_or(0);
+                waits[receiver].push(Signal { position: ops[receiver].len() as u32, other: put.from });
+                signals[put.from as usize].push(Signal { position: put.position, other: receiver as u32 });
             }
         }
     }
@@ -256,28 +260,28 @@ fn signalled(
 }
 
 /// Known progress of thread blocks.
-struct Known {
+struct KnownProgress {
     /// For each thread block, the round of the last update and the known position.
-    far: Vec<(u32, u32)>,
+    positions: Vec<(u32, u32)>,
     round: u32,
 }
 
-impl Known {
+impl KnownProgress {
     fn new(blocks: usize) -> Self {
-        Self { far: vec![(0, 0); blocks], round: 0 }
+        Self { positions: vec![(0, 0); blocks], round: 0 }
     }
 
     /// Resets the known progress.
-    fn forget(&mut self) {
+    fn reset(&mut self) {
         self.round += 1;
     }
 
     /// Records that a thread block has completed the operation at `position`; returns true if that was not known.
-    fn learn(&mut self, block: u32, position: u32) -> bool {
-        let far = &mut self.far[block as usize];
-        let is_new = far.0 != self.round || far.1 < position;
+    fn record(&mut self, block: u32, position: u32) -> bool {
+        let known = &mut self.positions[block as usize];
+        let is_new = known.0 != self.round || known.1 < position;
         if is_new {
-            *far = (self.round, position);
+            *known = (self.round, position);
         }
         is_new
     }
@@ -291,20 +295,20 @@ struct LastPut {
 }
 
 /// Last puts by GPU, then by thread block.
-fn puts(plain: &Plain, fused: &Fused<'_>, ops: &[Vec<u32>]) -> Vec<LastPut> {
+fn puts(flat: &FlatSchedule, fused: &FusedSwitchOps<'_>, ops: &[Vec<u32>]) -> Vec<LastPut> {
     let mut puts = Vec::new();
-    let mut of_block: FxHashMap<u32, u32> = FxHashMap::default();
+    let mut last_puts: FxHashMap<u32, u32> = FxHashMap::default();
     for (from, ops) in (0u32..).zip(ops) {
         for (&id, position) in ops.iter().zip(0u32..) {
-            let op = &plain.ops[id as usize];
+            let op = &flat.ops[id as usize];
             if op.kind == OpKind::Put && op.crosses() {
-                of_block.insert(op.target(), position);
+                last_puts.insert(op.target(), position);
             } else if fused.stores(id, op) {
                 let others = fused.members(op).iter().filter(|rank| rank.0 != op.rank);
-                of_block.extend(others.map(|rank| (rank.0, position)));
+                last_puts.extend(others.map(|rank| (rank.0, position)));
             }
         }
-        puts.extend(of_block.drain().map(|(gpu, position)| LastPut { gpu, from, position }));
+        puts.extend(last_puts.drain().map(|(gpu, position)| LastPut { gpu, from, position }));
     }
     puts.sort_unstable_by_key(|put| (put.gpu, put.from));
     puts

@@ -14,8 +14,8 @@
 //! `handleMultiStore` of src/include/execution_kernel.hpp of microsoft/mscclpp. Its executor supports `glres` and
 //! `gstore` (src/core/executor/execution_plan.cc); its language also emits `glre`.
 
-use super::lower::Taker;
-use super::parse::{At, Chunks};
+use super::lower::BlockLowering;
+use super::parse::{Chunks, OpContext};
 use super::text::ChunksText;
 use crate::schedule::format::FormatError;
 use crate::schedule::{ChunkRef, OpKind};
@@ -23,63 +23,65 @@ use crate::schedule::{ChunkRef, OpKind};
 /// Chunks of a group, as held by one of its GPUs.
 struct Grouped {
     team: u32,
-    own: Chunks,
-    place: ChunkRef,
+    local: Chunks,
+    location: ChunkRef,
 }
 
-impl<'p, 'a> Taker<'_, 'p, 'a> {
-    pub(super) fn through_switch(&mut self, at: At<'p, 'a>) -> Result<(), FormatError> {
-        let (&[src], &[dst]) = (&at.op.text.src_buff[..], &at.op.text.dst_buff[..]) else {
-            let (sources, destinations) = (at.op.text.src_buff.len(), at.op.text.dst_buff.len());
-            return Err(at.error(format!("has {sources} sources and {destinations} destinations; expected 1 and 1")));
+impl<'p, 'a> BlockLowering<'_, 'p, 'a> {
+    pub(super) fn lower_switch_operation(&mut self, context: OpContext<'p, 'a>) -> Result<(), FormatError> {
+        let (&[src], &[dst]) = (&context.op.text.src_buff[..], &context.op.text.dst_buff[..]) else {
+            let (sources, destinations) = (context.op.text.src_buff.len(), context.op.text.dst_buff.len());
+            return Err(
+                context.error(format!("has {sources} sources and {destinations} destinations; expected 1 and 1"))
+            );
         };
-        let loads = at.op.text.name != "gstore";
-        let stores = at.op.text.name != "glre";
-        let source = if loads { Some(self.grouped(at, src)?) } else { None };
-        let target = if stores { Some(self.grouped(at, dst)?) } else { None };
-        let own_source = match &source {
-            Some(grouped) => (grouped.own, grouped.place),
-            None => self.own_chunks(at, src)?,
+        let loads = context.op.text.name != "gstore";
+        let stores = context.op.text.name != "glre";
+        let source = if loads { Some(self.grouped(context, src)?) } else { None };
+        let target = if stores { Some(self.grouped(context, dst)?) } else { None };
+        let local_source = match &source {
+            Some(grouped) => (grouped.local, grouped.location),
+            None => self.local_chunks(context, src)?,
         };
-        let own_target = match &target {
-            Some(grouped) => (grouped.own, grouped.place),
-            None => self.own_chunks(at, dst)?,
+        let local_target = match &target {
+            Some(grouped) => (grouped.local, grouped.location),
+            None => self.local_chunks(context, dst)?,
         };
-        let span = self.span(at, own_source.0, own_target.0)?;
+        let span = self.span(context, local_source.0, local_target.0)?;
         // The data stored to all is in the own part of the destination.
         let stored = match &source {
             Some(grouped) => {
-                let ends = (grouped.place, own_target.1);
-                self.lane.hold(OpKind::MulticastReduce, grouped.team, ends, span);
-                own_target.1
+                let ends = (grouped.location, local_target.1);
+                self.lane.push_blocking(OpKind::MulticastReduce, grouped.team, ends, span);
+                local_target.1
             }
-            None => own_source.1,
+            None => local_source.1,
         };
         if let Some(grouped) = target {
-            self.lane.store_to_all(grouped.team, (stored, grouped.place), span);
+            self.lane.store_to_all(grouped.team, (stored, grouped.location), span);
         }
         Ok(())
     }
 
-    fn own_chunks(&self, at: At<'p, 'a>, text: ChunksText) -> Result<(Chunks, ChunkRef), FormatError> {
-        let chunks = at.chunk(text)?;
-        Ok((chunks, self.own(at, chunks)?))
+    fn local_chunks(&self, context: OpContext<'p, 'a>, text: ChunksText) -> Result<(Chunks, ChunkRef), FormatError> {
+        let chunks = context.chunk(text)?;
+        Ok((chunks, self.local_chunk(context, chunks)?))
     }
 
     /// The chunks of all GPUs of a group, which must be the same chunks of the collective.
-    fn grouped(&self, at: At<'p, 'a>, text: ChunksText) -> Result<Grouped, FormatError> {
-        let (team, each) = at.switched(text)?;
-        let own = each.iter().copied().find(|chunks| chunks.rank == at.rank);
-        let own = own.ok_or_else(|| at.error("uses a switch channel of other gpus"))?;
-        let place = self.place(at, own)?;
-        for other in each {
-            if self.place(at, other)? != place {
-                return Err(at.error(format!(
+    fn grouped(&self, context: OpContext<'p, 'a>, text: ChunksText) -> Result<Grouped, FormatError> {
+        let (team, chunks) = context.switch_chunks(text)?;
+        let local = chunks.iter().copied().find(|chunks| chunks.rank == context.rank);
+        let local = local.ok_or_else(|| context.error("uses a switch channel of other gpus"))?;
+        let location = self.locate(context, local)?;
+        for other in chunks {
+            if self.locate(context, other)? != location {
+                return Err(context.error(format!(
                     "joins {} chunks of gpu {} and gpu {} that are different ones of the collective",
-                    own.buffer, own.rank, other.rank
+                    local.buffer, local.rank, other.rank
                 )));
             }
         }
-        Ok(Grouped { team, own, place })
+        Ok(Grouped { team, local, location })
     }
 }

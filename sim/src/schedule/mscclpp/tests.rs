@@ -88,12 +88,12 @@ const BARRIER: &str = r#"{"name": "barrier", "barrier_id": 0, "num_threadblocks"
 /// `put i o` moves both chunks from the first buffer to the peer's second; `get` moves them in the other direction.
 fn op(words: &str) -> String {
     let words: Vec<&str> = words.split(' ').collect();
-    let own = |letter: &str| format!(r#"{{"type": "{letter}", "index": 0, "size": 2}}"#);
-    let peers = |letter: &str| format!(r#"{{"buffer_id": {}, "index": 0, "size": 2}}"#, "ios".find(letter).unwrap());
+    let local = |letter: &str| format!(r#"{{"type": "{letter}", "index": 0, "size": 2}}"#);
+    let remote = |letter: &str| format!(r#"{{"buffer_id": {}, "index": 0, "size": 2}}"#, "ios".find(letter).unwrap());
     let (src, dst) = match words[0] {
-        "put" => (own(words[1]), peers(words[2])),
-        "get" => (peers(words[1]), own(words[2])),
-        _ => (own(words[1]), own(words[2])),
+        "put" => (local(words[1]), remote(words[2])),
+        "get" => (remote(words[1]), local(words[2])),
+        _ => (local(words[1]), local(words[2])),
     };
     let channel = if words[0] == "copy" { "" } else { r#", "channel_type": "memory""# };
     format!(r#"{{"name": "{}", "src_buff": [{src}], "dst_buff": [{dst}]{channel}}}"#, words[0])
@@ -128,8 +128,8 @@ fn signal_after_local_work_is_a_separate_operation() {
     assert_eq!(kinds(&text)[..3], [OpKind::Copy, OpKind::Signal, OpKind::Get]);
     assert_eq!(outcome(&from_plan(&text, "text").unwrap()), Ok(6));
     // Without the wait there is no order after the peer's copy.
-    let blind: &[&[&str]] = &[&[copy.as_str(), SIGNAL, get.as_str()]];
-    let fault = outcome(&from_plan(&pair("sendrecv", [blind, blind]), "blind").unwrap()).unwrap_err();
+    let unsynchronized: &[&[&str]] = &[&[copy.as_str(), SIGNAL, get.as_str()]];
+    let fault = outcome(&from_plan(&pair("sendrecv", [unsynchronized, unsynchronized]), "blind").unwrap()).unwrap_err();
     assert!(fault.contains("reads scratch chunk 0 of rank 1, which"), "{fault}");
 }
 
@@ -137,10 +137,14 @@ fn signal_after_local_work_is_a_separate_operation() {
 fn barriers_and_semaphores_synchronize_thread_blocks() {
     let (copy, put) = (op("copy i s"), op("put s o"));
     for (first, second) in [(RELEASE, ACQUIRE), (BARRIER, BARRIER)] {
-        let told: &[&[&str]] = &[&[copy.as_str(), first], &[second, put.as_str(), SIGNAL, WAIT]];
-        assert!(outcome(&from_plan(&pair("sendrecv", [told, told]), "told").unwrap()).is_ok(), "{first}");
-        let untold: &[&[&str]] = &[&[copy.as_str()], &[put.as_str(), SIGNAL, WAIT]];
-        let fault = outcome(&from_plan(&pair("sendrecv", [untold, untold]), "untold").unwrap()).unwrap_err();
+        let synchronized: &[&[&str]] = &[&[copy.as_str(), first], &[second, put.as_str(), SIGNAL, WAIT]];
+        assert!(
+            outcome(&from_plan(&pair("sendrecv", [synchronized, synchronized]), "told").unwrap()).is_ok(),
+            "{first}"
+        );
+        let unsynchronized: &[&[&str]] = &[&[copy.as_str()], &[put.as_str(), SIGNAL, WAIT]];
+        let fault =
+            outcome(&from_plan(&pair("sendrecv", [unsynchronized, unsynchronized]), "untold").unwrap()).unwrap_err();
         assert!(fault.contains("which may still change"), "{fault}");
     }
 }
@@ -196,14 +200,14 @@ fn glres(index: u32) -> String {
 #[test]
 fn switch_operations_round_trip() {
     let text = through_switch("allreduce", [&glres(0), &glres(1)]);
-    let through = kinds(&text).into_iter().filter(|kind| kind.is_multicast()).collect::<Vec<_>>();
-    assert_eq!(through, [OpKind::MulticastReduce, OpKind::MulticastPut].repeat(2));
+    let multicasts = kinds(&text).into_iter().filter(|kind| kind.is_multicast()).collect::<Vec<_>>();
+    assert_eq!(multicasts, [OpKind::MulticastReduce, OpKind::MulticastPut].repeat(2));
     let schedule = from_plan(&text, "switch").unwrap();
     assert!(outcome(&schedule).is_ok(), "{:?}", outcome(&schedule));
     let written = to_plan(&schedule).unwrap();
     assert_eq!(written.matches("\"glres\"").count(), 2, "{written}");
-    let back = from_plan(&written, "written").unwrap_or_else(|error| panic!("{error}\n{written}"));
-    assert_eq!(to_plan(&back).unwrap(), written);
+    let reparsed = from_plan(&written, "written").unwrap_or_else(|error| panic!("{error}\n{written}"));
+    assert_eq!(to_plan(&reparsed).unwrap(), written);
     // In a pipeline, and as two operations.
     let piped = |i| {
         format!(
@@ -212,27 +216,27 @@ fn switch_operations_round_trip() {
         )
     };
     assert!(outcome(&from_plan(&through_switch("allreduce", [&piped(0), &piped(1)]), "piped").unwrap()).is_ok());
-    let apart = |i| {
-        let own = format!(r#"{{"type": "i", "index": {i}, "size": 1}}"#);
+    let separate = |i| {
+        let local = format!(r#"{{"type": "i", "index": {i}, "size": 1}}"#);
         let switch = format!(r#"{{"switch_channel_id": 0, "index": {i}, "size": 1}}"#);
         let op = |name, src, dst| {
             format!(r#"{{"name": "{name}", "src_buff": [{src}], "dst_buff": [{dst}], "channel_type": "switch"}}"#)
         };
-        format!("{}, {}", op("glre", &switch, &own), op("gstore", &own, &switch))
+        format!("{}, {}", op("glre", &switch, &local), op("gstore", &local, &switch))
     };
-    let apart = from_plan(&through_switch("allreduce", [&apart(0), &apart(1)]), "apart").unwrap();
-    assert_eq!(to_plan(&apart).unwrap(), written);
+    let separate = from_plan(&through_switch("allreduce", [&separate(0), &separate(1)]), "apart").unwrap();
+    assert_eq!(to_plan(&separate).unwrap(), written);
 }
 
 #[test]
 fn invalid_switch_operations_are_rejected() {
-    let right = through_switch("allreduce", [&glres(0), &glres(1)]);
+    let valid = through_switch("allreduce", [&glres(0), &glres(1)]);
     // Both reduce the same chunk, and the other chunk is missing.
     let twice = from_plan(&through_switch("allreduce", [&glres(0), &glres(0)]), "twice").unwrap();
     assert!(outcome(&twice).unwrap_err().contains("multicast"), "{:?}", outcome(&twice));
     // No GPU reads data written by another: signals are needed only for the notification of results.
-    let blind = right.replace("rlxwait", "nop").replace("rlxsignal", "nop");
-    let fault = outcome(&from_plan(&blind, "blind").unwrap());
+    let unsynchronized = valid.replace("rlxwait", "nop").replace("rlxsignal", "nop");
+    let fault = outcome(&from_plan(&unsynchronized, "blind").unwrap());
     assert!(fault.is_ok(), "{fault:?}");
     let op = "operation 3 (glres) of thread block 0 of gpu 0";
     for (from, to, expected) in [
@@ -263,11 +267,11 @@ fn invalid_switch_operations_are_rejected() {
         ),
         ("\"src_buff\"", "\"sources\"", format!("{op} has 0 sources and 1 destinations; expected 1 and 1")),
     ] {
-        assert!(right.contains(from), "{from}");
+        assert!(valid.contains(from), "{from}");
         let message = match expected.contains("gpu 0 does not have") {
             // The group of the other GPU differs.
-            true => error(&right.replacen(from, to, 1)).replace("gpu 1", "gpu 0"),
-            false => error(&right.replacen(from, to, 1)),
+            true => error(&valid.replacen(from, to, 1)).replace("gpu 1", "gpu 0"),
+            false => error(&valid.replacen(from, to, 1)),
         };
         assert!(message.starts_with("f.json:") && message.contains(&expected), "{message}\nexpected {expected}");
     }
@@ -282,10 +286,10 @@ fn invalid_switch_operations_are_rejected() {
 
 #[test]
 fn errors_name_line_column_and_operation() {
-    let right = swap();
+    let valid = swap();
     let put = "operation 0 (put) of thread block 0 of gpu 0";
     let wait = "operation 2 (wait) of thread block 0 of gpu 0";
-    let wrong = [
+    let cases = [
         ("\"collective\": \"sendrecv\"", "\"collective\": \"sendrecvs\"", "f.json:1:18: collective: unknown collective `sendrecvs`".to_owned()),
         ("\"Simple\"", "\"Hard\"", "protocol: `Hard`; expected Simple or LL".to_owned()),
         ("\"connected_to\": [1]", "\"connected_to\": [0]", "gpu 0 is joined to gpu 0; expected another one of 2".to_owned()),
@@ -307,9 +311,9 @@ fn errors_name_line_column_and_operation() {
         ("\"name\": \"signal\"", "\"name\": \"barrier\", \"num_threadblocks\": 3", "waits at barrier 0 for 3 thread blocks, and 1 come".to_owned()),
         ("\"name\": \"put\"", "\"name\": \"rppkt\"", "operation 0 (rppkt) of thread block 0 of gpu 0 reads packets in input; expected scratch".to_owned()),
     ];
-    for (from, to, expected) in wrong {
-        assert!(right.contains(from), "{from}");
-        let message = error(&right.replacen(from, to, 1));
+    for (from, to, expected) in cases {
+        assert!(valid.contains(from), "{from}");
+        let message = error(&valid.replacen(from, to, 1));
         assert!(message.starts_with("f.json:") && message.contains(&expected), "{message}\nexpected {expected}");
     }
     let unsent = pair(
@@ -326,15 +330,15 @@ fn errors_name_line_column_and_operation() {
         "{}",
         error(&unsent)
     );
-    let place = error(&right.replacen("\"name\": \"put\"", "\"name\": \"pull\"", 1));
-    assert!(place.starts_with("f.json:5:48: "), "{place}");
+    let message = error(&valid.replacen("\"name\": \"put\"", "\"name\": \"pull\"", 1));
+    assert!(message.starts_with("f.json:5:48: "), "{message}");
 }
 
 #[test]
 fn largest_numbers_do_not_overflow() {
-    let most =
+    let largest =
         swap().replace("put_chunks\": 2", "put_chunks\": 4294967295").replace("\"size\": 2", "\"size\": 4294967295");
-    assert!(error(&most).contains("moves more than the 4194304 chunks"), "{}", error(&most));
+    assert!(error(&largest).contains("moves more than the 4194304 chunks"), "{}", error(&largest));
     let grouped = swap().replacen(
         "\"name\": \"put\"",
         "\"tbg_info\": {\"tb_id\": 0, \"tbg_size\": 4294967295}, \"name\": \"put\"",
@@ -353,11 +357,11 @@ proptest! {
     }
 
     #[test]
-    fn corruption_does_not_panic(at in any::<prop::sample::Index>(), len in 0usize..20, by in "[0-9a-z\"{}:,-]{0,8}") {
+    fn corruption_does_not_panic(start in any::<prop::sample::Index>(), len in 0usize..20, replacement in "[0-9a-z\"{}:,-]{0,8}") {
         let mut chars: Vec<char> = swap().chars().collect();
-        let at = at.index(chars.len());
-        let end = (at + len).min(chars.len());
-        chars.splice(at..end, by.chars());
+        let start = start.index(chars.len());
+        let end = (start + len).min(chars.len());
+        chars.splice(start..end, replacement.chars());
         let text: String = chars.into_iter().collect();
         if let Ok(schedule) = from_plan(&text, "damaged")
             && schedule.header().layout.chunks().max(schedule.header().scratch_chunks) < 10_000

@@ -9,16 +9,16 @@
 
 use std::collections::BTreeMap;
 
-use super::block_text::{BlockText, Chunks, Touched, Where};
-use super::fuse::Fused;
+use super::block_text::{BlockText, BufferOwner, Chunks, MemoryAccess};
+use super::fuse::FusedSwitchOps;
 use super::sequence::{Sequences, Signal};
-use super::write_switch::Switched;
+use super::write_switch::SwitchChannels;
 use fabricast_topologies::Bytes;
 
+use crate::schedule::flat::{FlatOp, FlatSchedule, SwitchSupport, canonical_chunk, collective_name};
 use crate::schedule::format::{Format, WriteError};
-use crate::schedule::plain::{Plain, PlainOp, Switches, collective_name, named_once};
 use crate::schedule::text::put;
-use crate::schedule::units::Stretch;
+use crate::schedule::units::UnitRange;
 use crate::schedule::{Buffer, BufferUse, ChunkRef, OpKind, Protocol, Rank, Schedule};
 
 /// Writes a schedule as an execution plan for exactly its size.
@@ -42,12 +42,12 @@ pub(in crate::schedule) fn write_plan(
     sizes: (Bytes, Bytes),
     text: &mut String,
 ) -> Result<(), WriteError> {
-    let mut plain = Plain::new(schedule, "MSCCL++", Switches::Known)?;
-    let fused = Fused::new(schedule, &mut plain)?;
+    let mut flat = FlatSchedule::new(schedule, "MSCCL++", SwitchSupport::Supported)?;
+    let fused = FusedSwitchOps::new(schedule, &mut flat)?;
     let (header, call) = (schedule.header(), schedule.header().call);
-    let sequences = Sequences::new(schedule, &plain, &fused)?;
-    let switches = Switched::new(&plain, &fused)?;
-    let writer = Writer { schedule, plain: &plain, sequences: &sequences, fused: &fused, switches: &switches };
+    let sequences = Sequences::new(schedule, &flat, &fused)?;
+    let switches = SwitchChannels::new(&flat, &fused)?;
+    let writer = Writer { schedule, flat: &flat, sequences: &sequences, fused: &fused, switches: &switches };
     let protocol = match Format::Mscclpp.protocol(header.protocol) {
         Protocol::Ll => "LL",
         _ => "Simple",
@@ -73,14 +73,14 @@ pub(in crate::schedule) fn write_plan(
 
 struct Writer<'a> {
     schedule: &'a Schedule,
-    plain: &'a Plain,
+    flat: &'a FlatSchedule,
     sequences: &'a Sequences,
-    fused: &'a Fused<'a>,
-    switches: &'a Switched<'a>,
+    fused: &'a FusedSwitchOps<'a>,
+    switches: &'a SwitchChannels<'a>,
 }
 
 /// Resources shared by the thread blocks of a GPU.
-struct Shared {
+struct GpuResources {
     /// Ends of each channel: own and other thread block.
     channels: Vec<(u32, u32)>,
     semaphores: BTreeMap<(u32, u32), u32>,
@@ -89,31 +89,32 @@ struct Shared {
 }
 
 /// Resources of a thread block, sorted; its operations refer to them by position.
-struct Own {
+struct BlockResources {
     block: u32,
     /// Numbers of its channels.
     channels: Vec<u32>,
     /// Pairs of other thread block and position of the channel to it, sorted.
-    places: Vec<(u32, u32)>,
+    channel_positions: Vec<(u32, u32)>,
     /// Buffers of peers that it uses.
     remote: Vec<(u32, Buffer)>,
     /// Numbers of its switch channels.
     switches: Vec<u32>,
 }
 
-impl Own {
-    fn new(block: u32, shared: &Shared, remote: Vec<(u32, Buffer)>, switches: Vec<u32>) -> Self {
-        let own = shared.channels.iter().zip(0u32..).filter(|((own, _), _)| *own == block);
-        let (others, channels): (Vec<u32>, Vec<u32>) = own.map(|((_, other), channel)| (*other, channel)).unzip();
-        let mut places: Vec<(u32, u32)> = others.into_iter().zip(0..).collect();
-        places.sort_unstable();
-        Self { block, channels, places, remote, switches }
+impl BlockResources {
+    fn new(block: u32, shared: &GpuResources, remote: Vec<(u32, Buffer)>, switches: Vec<u32>) -> Self {
+        let own_channels = shared.channels.iter().zip(0u32..).filter(|((own_block, _), _)| *own_block == block);
+        let (others, channels): (Vec<u32>, Vec<u32>) =
+            own_channels.map(|((_, other), channel)| (*other, channel)).unzip();
+        let mut channel_positions: Vec<(u32, u32)> = others.into_iter().zip(0..).collect();
+        channel_positions.sort_unstable();
+        Self { block, channels, channel_positions, remote, switches }
     }
 
     /// Position of the channel to another thread block.
     fn channel(&self, other: u32) -> u32 {
-        let at = self.places.binary_search_by_key(&other, |(other, _)| *other);
-        at.ok().and_then(|at| self.places.get(at)).map_or(0, |(_, place)| *place)
+        let index = self.channel_positions.binary_search_by_key(&other, |(other, _)| *other);
+        index.ok().and_then(|index| self.channel_positions.get(index)).map_or(0, |(_, position)| *position)
     }
 
     /// Position of a peer's buffer.
@@ -124,20 +125,20 @@ impl Own {
 
 impl Writer<'_> {
     fn gpu(&self, rank: u32, text: &mut String) -> Result<(), WriteError> {
-        let remote = self.remote_of(rank);
+        let remote = self.remote_buffers(rank);
         let shared = self.shared(rank, &remote);
-        let (input, output) = self.plain.places.per_gpu;
+        let (input, output) = self.flat.numbering.per_gpu;
         put!(text, "    {\n      \"id\": ", rank, ",\n      \"input_chunks\": ", input);
-        put!(text, ",\n      \"output_chunks\": ", output, ",\n      \"scratch_chunks\": ", self.plain.scratch);
+        put!(text, ",\n      \"output_chunks\": ", output, ",\n      \"scratch_chunks\": ", self.flat.scratch);
         put!(text, ",\n      \"threadblocks\": [");
-        for ((block, remote), number) in self.sequences.blocks_of(rank).zip(remote).zip(0u32..) {
+        for ((block, remote), number) in self.sequences.rank_blocks(rank).zip(remote).zip(0u32..) {
             put!(text, if number == 0 { "\n" } else { ",\n" });
-            let switches = self.switches.of_block(rank, self.sequences.ops(block));
-            let own = Own::new(block, &shared, remote, switches);
+            let switches = self.switches.block_channels(rank, self.sequences.ops(block));
+            let resources = BlockResources::new(block, &shared, remote, switches);
             put!(text, "        {\n          \"id\": ", number, ",\n          \"ops\": [\n            ");
-            self.operations(&own, &shared, &mut BlockText::new(text))?;
+            self.operations(&resources, &shared, &mut BlockText::new(text))?;
             put!(text, "\n          ],\n");
-            own.put(&shared, text);
+            resources.put(&shared, text);
             put!(text, "\n        }");
         }
         let peers: Vec<u32> = shared.channels.iter().map(|&(_, other)| self.sequences.rank(other)).collect();
@@ -145,41 +146,41 @@ impl Writer<'_> {
         if !peers.is_empty() {
             put!(text, "{\"channel_type\": \"memory\", \"connected_to\": [", &peers[..], "]}");
         }
-        self.switches.put_channels_of(rank, if peers.is_empty() { "" } else { ", " }, text);
+        self.switches.write_channels(rank, if peers.is_empty() { "" } else { ", " }, text);
         put!(text, "],\n      \"remote_buffers\": [");
-        for (at, &(peer, buffer)) in shared.remote.iter().enumerate() {
-            put!(text, if at == 0 { "" } else { ", " }, "{\"rank\": ", peer, ", \"type\": \"", letter(buffer));
+        for (index, &(peer, buffer)) in shared.remote.iter().enumerate() {
+            put!(text, if index == 0 { "" } else { ", " }, "{\"rank\": ", peer, ", \"type\": \"", letter(buffer));
             put!(text, "\", \"access_channel_types\": [\"memory\"]}");
         }
         put!(text, "],\n      \"semaphores\": [");
-        for at in 0..shared.semaphores.len() {
-            put!(text, if at == 0 { "" } else { ", " }, "{\"init_value\": 0}");
+        for index in 0..shared.semaphores.len() {
+            put!(text, if index == 0 { "" } else { ", " }, "{\"init_value\": 0}");
         }
         put!(text, "]\n    }");
         Ok(())
     }
 
-    fn shared(&self, rank: u32, remote: &[Vec<(u32, Buffer)>]) -> Shared {
+    fn shared(&self, rank: u32, remote: &[Vec<(u32, Buffer)>]) -> GpuResources {
         let mut remote = remote.concat();
         remote.sort_unstable();
         remote.dedup();
-        let semaphores = self.sequences.semaphores_of(rank).into_iter().zip(0..).collect();
-        Shared { channels: self.sequences.channels_of(rank), semaphores, remote }
+        let semaphores = self.sequences.rank_semaphores(rank).into_iter().zip(0..).collect();
+        GpuResources { channels: self.sequences.rank_channels(rank), semaphores, remote }
     }
 
     /// Buffers of peers that each thread block of a GPU uses, sorted.
-    fn remote_of(&self, rank: u32) -> Vec<Vec<(u32, Buffer)>> {
+    fn remote_buffers(&self, rank: u32) -> Vec<Vec<(u32, Buffer)>> {
         const BUFFERS: usize = 3;
         // The thread block in which each buffer was last seen.
-        let mut met = vec![u32::MAX; BUFFERS * self.schedule.header().call.ranks as usize];
-        let of_block = |block: u32| {
+        let mut last_block = vec![u32::MAX; BUFFERS * self.schedule.header().call.ranks as usize];
+        let block_buffers = |block: u32| {
             let mut remote = Vec::new();
-            let ops = self.sequences.ops(block).iter().map(|&op| &self.plain.ops[op as usize]);
+            let ops = self.sequences.ops(block).iter().map(|&op| &self.flat.ops[op as usize]);
             for op in ops.filter(|op| op.crosses()) {
                 for (owner, buffer) in [(op.source(), op.src.buffer), (op.target(), op.dst.buffer)] {
-                    let met = &mut met[owner as usize * BUFFERS + buffer as usize];
-                    if owner != rank && *met != block {
-                        *met = block;
+                    let last_block = &mut last_block[owner as usize * BUFFERS + buffer as usize];
+                    if owner != rank && *last_block != block {
+                        *last_block = block;
                         remote.push((owner, buffer));
                     }
                 }
@@ -187,93 +188,104 @@ impl Writer<'_> {
             remote.sort_unstable();
             remote
         };
-        self.sequences.blocks_of(rank).map(of_block).collect()
+        self.sequences.rank_blocks(rank).map(block_buffers).collect()
     }
 
     /// Writes the operations of a thread block.
-    fn operations(&self, own: &Own, shared: &Shared, lines: &mut BlockText<'_>) -> Result<(), WriteError> {
-        let ops = self.sequences.ops(own.block);
-        let (mut waits, mut signals) = (self.sequences.waits(own.block), self.sequences.signals(own.block));
-        let mut begun = None;
+    fn operations(
+        &self,
+        resources: &BlockResources,
+        shared: &GpuResources,
+        lines: &mut BlockText<'_>,
+    ) -> Result<(), WriteError> {
+        let ops = self.sequences.ops(resources.block);
+        let (mut waits, mut signals) = (self.sequences.waits(resources.block), self.sequences.signals(resources.block));
+        let mut copy = None;
         // Waits and signals not yet written; no data is moved in between.
-        let mut waited: Vec<Signal> = Vec::new();
-        let mut told: Vec<Signal> = Vec::new();
+        let mut pending_waits: Vec<Signal> = Vec::new();
+        let mut pending_signals: Vec<Signal> = Vec::new();
         let mut position = 0;
         while let Some(&op) = ops.get(position as usize) {
-            waited.extend(waits.take(position));
-            told.clear();
-            told.extend(signals.take(position));
+            pending_waits.extend(waits.take(position));
+            pending_signals.clear();
+            pending_signals.extend(signals.take(position));
             position += 1;
             let next = ops.get(position as usize);
             // A copy and the reduce directly after it are written as one operation.
-            let joined = !waits.has(position) && told.is_empty();
-            if joined && next.is_some_and(|&next| self.begins_sum(op, next, begun)) {
-                begun = Some(op);
+            let can_fuse = !waits.has(position) && pending_signals.is_empty();
+            if can_fuse && next.is_some_and(|&next| self.begins_sum(op, next, copy)) {
+                copy = Some(op);
                 continue;
             }
-            let kind = self.plain.ops[op as usize].kind;
+            let kind = self.flat.ops[op as usize].kind;
             if kind.moves_data() {
-                put_waits(own, &mut waited, lines, shared);
+                put_waits(resources, &mut pending_waits, lines, shared);
                 if kind.is_multicast() {
-                    self.through_switch(op, own, lines)?;
+                    self.write_switch_operation(op, resources, lines)?;
                 } else {
-                    self.data(op, begun.take(), own, lines)?;
+                    self.data(op, copy.take(), resources, lines)?;
                 }
             }
             // Subsequent operations that move no data and have no waits are done at the same point.
-            while let Some(&still) = ops.get(position as usize)
-                && !self.plain.ops[still as usize].kind.moves_data()
+            while let Some(&next_op) = ops.get(position as usize)
+                && !self.flat.ops[next_op as usize].kind.moves_data()
                 && !waits.has(position)
             {
-                told.extend(signals.take(position));
+                pending_signals.extend(signals.take(position));
                 position += 1;
             }
-            if !told.is_empty() {
-                told.sort_unstable_by_key(|signal| signal.other);
-                put_waits(own, &mut waited, lines, shared);
-                put_signals(own, &told, lines, shared);
+            if !pending_signals.is_empty() {
+                pending_signals.sort_unstable_by_key(|signal| signal.other);
+                put_waits(resources, &mut pending_waits, lines, shared);
+                put_signals(resources, &pending_signals, lines, shared);
             }
         }
-        waited.extend(waits.take(ops.len() as u32));
-        put_waits(own, &mut waited, lines, shared);
+        pending_waits.extend(waits.take(ops.len() as u32));
+        put_waits(resources, &mut pending_waits, lines, shared);
         Ok(())
     }
 
     /// Returns true if operation `op` copies the data that `next` reduces a peer's chunks into.
-    fn begins_sum(&self, op: u32, next: u32, begun: Option<u32>) -> bool {
-        let (op, next) = (&self.plain.ops[op as usize], &self.plain.ops[next as usize]);
+    fn begins_sum(&self, op: u32, next: u32, copy: Option<u32>) -> bool {
+        let (op, next) = (&self.flat.ops[op as usize], &self.flat.ops[next as usize]);
         let adds = next.crosses() && matches!(next.kind, OpKind::GetReduce | OpKind::PutReduce);
-        begun.is_none() && op.kind == OpKind::Copy && adds && next.target() == op.rank && next.dst == op.dst
+        copy.is_none() && op.kind == OpKind::Copy && adds && next.target() == op.rank && next.dst == op.dst
     }
 
-    /// Writes an operation, fused with the copy `begun` that precedes it.
-    fn data(&self, id: u32, begun: Option<u32>, own: &Own, lines: &mut BlockText<'_>) -> Result<(), WriteError> {
-        let op = &self.plain.ops[id as usize];
-        let into = Touched { rank: op.target(), stretch: op.dst, writes: true };
-        let from = Touched { rank: op.source(), stretch: op.src, writes: false };
+    /// Writes an operation, fused with the copy that precedes it.
+    fn data(
+        &self,
+        id: u32,
+        copy: Option<u32>,
+        resources: &BlockResources,
+        lines: &mut BlockText<'_>,
+    ) -> Result<(), WriteError> {
+        let op = &self.flat.ops[id as usize];
+        let destination = MemoryAccess { rank: op.target(), range: op.dst, writes: true };
+        let origin = MemoryAccess { rank: op.source(), range: op.src, writes: false };
         // The first addend is in the memory of the target.
-        let first = match (begun, op.kind) {
-            (Some(copy), _) => self.plain.ops[copy as usize].src,
-            (None, OpKind::PutReduceInput) => self.input_of(op),
+        let first = match (copy, op.kind) {
+            (Some(copy), _) => self.flat.ops[copy as usize].src,
+            (None, OpKind::PutReduceInput) => self.input_range(op),
             (None, _) => op.dst,
         };
-        let first = Touched { rank: op.target(), stretch: first, writes: false };
-        let touched = [from, into, first];
-        lines.touch(touched[..if op.kind.reduces() { 3 } else { 2 }].iter().copied());
+        let first = MemoryAccess { rank: op.target(), range: first, writes: false };
+        let accesses = [origin, destination, first];
+        lines.begin_access(accesses[..if op.kind.reduces() { 3 } else { 2 }].iter().copied());
         let rank = if op.crosses() { Sequences::executor(op) } else { op.rank };
-        let words = |end: Touched| -> Result<Chunks, WriteError> {
-            let (letter, index) = self.plain.name(id, end.rank, end.stretch)?;
+        let chunks = |end: MemoryAccess| -> Result<Chunks, WriteError> {
+            let (letter, index) = self.flat.name(id, end.rank, end.range)?;
             let buffer = if end.rank == rank {
-                Where::Own(letter)
+                BufferOwner::Own(letter)
             } else {
-                Where::Remote(own.remote(end.rank, end.stretch.buffer))
+                BufferOwner::Remote(resources.remote(end.rank, end.range.buffer))
             };
-            Ok(Chunks { buffer, index, size: end.stretch.count })
+            Ok(Chunks { buffer, index, size: end.range.count })
         };
-        let (source, target) = (words(from)?, words(into)?);
+        let (source, target) = (chunks(origin)?, chunks(destination)?);
         let channel = if op.crosses() { ", \"channel_type\": \"memory\"" } else { "" };
         if op.kind.reduces() {
-            let first = words(first)?;
+            let first = chunks(first)?;
             let text = lines.line();
             put!(text, if op.crosses() { "{\"name\": \"rre\"" } else { "{\"name\": \"re\"" }, ", \"src_buff\": [");
             first.put(text);
@@ -299,22 +311,27 @@ impl Writer<'_> {
     }
 
     /// Writes a switch operation.
-    fn through_switch(&self, id: u32, own: &Own, lines: &mut BlockText<'_>) -> Result<(), WriteError> {
-        let op = &self.plain.ops[id as usize];
+    fn write_switch_operation(
+        &self,
+        id: u32,
+        resources: &BlockResources,
+        lines: &mut BlockText<'_>,
+    ) -> Result<(), WriteError> {
+        let op = &self.flat.ops[id as usize];
         let (loads, stores) = (self.fused.loads(op), self.fused.stores(id, op));
-        let alone = [Rank(op.rank)];
+        let own_rank = [Rank(op.rank)];
         let members = self.fused.members(op);
-        let end = |by_switch: bool, stretch: Stretch, writes: bool| {
-            let ranks = if by_switch { members } else { &alone[..] };
-            ranks.iter().map(move |rank| Touched { rank: rank.0, stretch, writes })
+        let accesses = |by_switch: bool, range: UnitRange, writes: bool| {
+            let ranks = if by_switch { members } else { &own_rank[..] };
+            ranks.iter().map(move |rank| MemoryAccess { rank: rank.0, range, writes })
         };
-        lines.touch(end(loads, op.src, false).chain(end(stores, op.dst, true)));
-        let chunks = |stretch: Stretch, by_switch: bool| -> Result<Chunks, WriteError> {
+        lines.begin_access(accesses(loads, op.src, false).chain(accesses(stores, op.dst, true)));
+        let chunks = |range: UnitRange, by_switch: bool| -> Result<Chunks, WriteError> {
             if by_switch {
-                return self.switches.chunks(id, op, stretch, &own.switches);
+                return self.switches.chunks(id, op, range, &resources.switches);
             }
-            let (letter, index) = self.plain.name(id, op.rank, stretch)?;
-            Ok(Chunks { buffer: Where::Own(letter), index, size: stretch.count })
+            let (letter, index) = self.flat.name(id, op.rank, range)?;
+            Ok(Chunks { buffer: BufferOwner::Own(letter), index, size: range.count })
         };
         let (source, target) = (chunks(op.src, loads)?, chunks(op.dst, stores)?);
         let text = lines.line();
@@ -327,22 +344,22 @@ impl Writer<'_> {
     }
 
     /// The target's own contribution to an operation that reduces with the input.
-    fn input_of(&self, op: &PlainOp) -> Stretch {
+    fn input_range(&self, op: &FlatOp) -> UnitRange {
         let call = self.schedule.header().call;
-        let input = ChunkRef { buffer: Buffer::Input, index: op.dst.from };
-        let input = named_once(input, call.collective, call.buffers);
-        Stretch { buffer: input.buffer, from: input.index, count: op.dst.count }
+        let input = ChunkRef { buffer: Buffer::Input, index: op.dst.start };
+        let input = canonical_chunk(input, call.collective, call.buffers);
+        UnitRange { buffer: input.buffer, start: input.index, count: op.dst.count }
     }
 }
 
-impl Own {
+impl BlockResources {
     /// Writes the resources of the thread block.
-    fn put(&self, shared: &Shared, text: &mut String) {
+    fn put(&self, shared: &GpuResources, text: &mut String) {
         put!(text, "          \"channels\": [");
         let kinds = [("memory", &self.channels), ("switch", &self.switches)];
         let kinds = kinds.into_iter().filter(|(_, channels)| !channels.is_empty());
-        for (at, (kind, channels)) in kinds.enumerate() {
-            put!(text, if at == 0 { "" } else { ", " }, "{\"channel_type\": \"", kind);
+        for (index, (kind, channels)) in kinds.enumerate() {
+            put!(text, if index == 0 { "" } else { ", " }, "{\"channel_type\": \"", kind);
             put!(text, "\", \"channel_ids\": [", &channels[..], "]}");
         }
         put!(text, "],\n          \"remote_buffer_refs\": [");
@@ -356,14 +373,14 @@ impl Own {
 }
 
 /// Writes the waits of a thread block and clears the list.
-fn put_waits(own: &Own, waits: &mut Vec<Signal>, lines: &mut BlockText<'_>, shared: &Shared) {
+fn put_waits(resources: &BlockResources, waits: &mut Vec<Signal>, lines: &mut BlockText<'_>, shared: &GpuResources) {
     waits.sort_unstable_by_key(|signal| (signal.other, signal.position));
     for Signal { other, .. } in waits.drain(..) {
         let text = lines.wait();
-        match shared.semaphores.get(&(other, own.block)) {
+        match shared.semaphores.get(&(other, resources.block)) {
             Some(&id) => put!(text, "{\"name\": \"sem_acquire\", \"semaphore_ids\": [", id, "]}"),
             None => {
-                put!(text, "{\"name\": \"wait\", \"channel_ids\": [", own.channel(other));
+                put!(text, "{\"name\": \"wait\", \"channel_ids\": [", resources.channel(other));
                 put!(text, "], \"channel_type\": \"memory\"}");
             }
         }
@@ -371,14 +388,14 @@ fn put_waits(own: &Own, waits: &mut Vec<Signal>, lines: &mut BlockText<'_>, shar
 }
 
 /// Writes the signals of a thread block.
-fn put_signals(own: &Own, signals: &[Signal], lines: &mut BlockText<'_>, shared: &Shared) {
-    lines.settle();
+fn put_signals(resources: &BlockResources, signals: &[Signal], lines: &mut BlockText<'_>, shared: &GpuResources) {
+    lines.fence();
     for &Signal { other, .. } in signals {
         let text = lines.line();
-        match shared.semaphores.get(&(own.block, other)) {
+        match shared.semaphores.get(&(resources.block, other)) {
             Some(&id) => put!(text, "{\"name\": \"sem_release\", \"semaphore_ids\": [", id, "]}"),
             None => {
-                put!(text, "{\"name\": \"signal\", \"channel_ids\": [", own.channel(other));
+                put!(text, "{\"name\": \"signal\", \"channel_ids\": [", resources.channel(other));
                 put!(text, "], \"channel_type\": \"memory\"}");
             }
         }

@@ -1,87 +1,94 @@
 //! Switch channels of a plan: one per group of GPUs and buffer accessed through a switch.
 
-use super::block_text::{Chunks, Where};
-use super::fuse::Fused;
+use super::block_text::{BufferOwner, Chunks};
+use super::fuse::FusedSwitchOps;
+use crate::schedule::flat::{FlatOp, FlatSchedule};
 use crate::schedule::format::WriteError;
 use crate::schedule::lists::Lists;
-use crate::schedule::plain::{Plain, PlainOp};
 use crate::schedule::text::put;
-use crate::schedule::units::Stretch;
+use crate::schedule::units::UnitRange;
 
 /// A group and the letter of its buffer.
 type Channel = (u32, char);
 
 /// The switch channels of a plan.
-pub(super) struct Switched<'a> {
-    plain: &'a Plain,
-    fused: &'a Fused<'a>,
+pub(super) struct SwitchChannels<'a> {
+    flat: &'a FlatSchedule,
+    fused: &'a FusedSwitchOps<'a>,
     /// All channels, sorted; each GPU has those of its groups in this order.
     channels: Vec<Channel>,
     /// Channels that each operation uses.
-    of_op: Lists<Channel>,
+    operation_channels: Lists<Channel>,
 }
 
-impl<'a> Switched<'a> {
+impl<'a> SwitchChannels<'a> {
     /// # Errors
     /// [`WriteError`]: chunks at different offsets in the buffers of a group's GPUs.
-    pub(super) fn new(plain: &'a Plain, fused: &'a Fused<'a>) -> Result<Self, WriteError> {
-        let mut all = Self { plain, fused, channels: Vec::new(), of_op: Lists::with_capacity(plain.ops.len()) };
-        for (id, op) in (0u32..).zip(&plain.ops) {
-            for (uses, stretch) in [(fused.loads(op), op.src), (fused.stores(id, op), op.dst)] {
+    pub(super) fn new(flat: &'a FlatSchedule, fused: &'a FusedSwitchOps<'a>) -> Result<Self, WriteError> {
+        let mut result =
+            Self { flat, fused, channels: Vec::new(), operation_channels: Lists::with_capacity(flat.ops.len()) };
+        for (id, op) in (0u32..).zip(&flat.ops) {
+            for (uses, range) in [(fused.loads(op), op.src), (fused.stores(id, op), op.dst)] {
                 if uses {
-                    let channel = (op.peer, all.place(id, op, stretch)?.0);
-                    all.of_op.push(channel);
+                    let channel = (op.peer, result.locate(id, op, range)?.0);
+                    result.operation_channels.push(channel);
                 }
             }
-            all.of_op.close();
+            result.operation_channels.close();
         }
-        all.channels.extend(all.of_op.all());
-        all.channels.sort_unstable();
-        all.channels.dedup();
-        Ok(all)
+        result.channels.extend(result.operation_channels.items());
+        result.channels.sort_unstable();
+        result.channels.dedup();
+        Ok(result)
     }
 
     /// Letter of the buffer and offset of the chunks, which must be the same on all GPUs of the group.
-    fn place(&self, id: u32, op: &PlainOp, stretch: Stretch) -> Result<(char, u32), WriteError> {
-        let mut places = self.fused.members(op).iter().map(|rank| self.plain.name(id, rank.0, stretch));
-        let first = places.next().unwrap_or_else(|| self.plain.name(id, op.rank, stretch))?;
-        for place in places {
-            if place? != first {
+    fn locate(&self, id: u32, op: &FlatOp, range: UnitRange) -> Result<(char, u32), WriteError> {
+        let mut positions = self.fused.members(op).iter().map(|rank| self.flat.name(id, rank.0, range));
+        let first = positions.next().unwrap_or_else(|| self.flat.name(id, op.rank, range))?;
+        for position in positions {
+            if position? != first {
                 return Err(self
-                    .plain
+                    .flat
                     .unsupported(id, "its chunks lie in different places of the buffers that it joins"));
             }
         }
         Ok(first)
     }
 
-    fn own(&self, rank: u32) -> impl Iterator<Item = Channel> {
+    fn gpu_channels(&self, rank: u32) -> impl Iterator<Item = Channel> {
         let is_own = move |channel: &Channel| self.fused.team(channel.0).iter().any(|member| member.0 == rank);
         self.channels.iter().copied().filter(is_own)
     }
 
-    /// Writes the channels of a GPU, each preceded by the separator `between`.
-    pub(super) fn put_channels_of(&self, rank: u32, mut between: &'static str, text: &mut String) {
-        for (team, letter) in self.own(rank) {
+    /// Writes the channels of a GPU, each preceded by `separator`.
+    pub(super) fn write_channels(&self, rank: u32, mut separator: &'static str, text: &mut String) {
+        for (team, letter) in self.gpu_channels(rank) {
             let ranks: Vec<u32> = self.fused.team(team).iter().map(|member| member.0).collect();
-            put!(text, between, "{\"channel_type\": \"switch\", \"buffer_type\": \"", letter);
+            put!(text, separator, "{\"channel_type\": \"switch\", \"buffer_type\": \"", letter);
             put!(text, "\", \"rank_groups\": [{\"size\": ", ranks.len() as u32, ", \"ranks\": [", &ranks[..], "]}]}");
-            between = ", ";
+            separator = ", ";
         }
     }
 
     /// Numbers of the GPU's channels that the thread block with these operations uses.
-    pub(super) fn of_block(&self, rank: u32, ops: &[u32]) -> Vec<u32> {
-        let used = |channel: &Channel| ops.iter().any(|&op| self.of_op.of(op).contains(channel));
-        let numbered = self.own(rank).zip(0u32..).filter(|(channel, _)| used(channel));
+    pub(super) fn block_channels(&self, rank: u32, ops: &[u32]) -> Vec<u32> {
+        let used = |channel: &Channel| ops.iter().any(|&op| self.operation_channels.get(op).contains(channel));
+        let numbered = self.gpu_channels(rank).zip(0u32..).filter(|(channel, _)| used(channel));
         numbered.map(|(_, number)| number).collect()
     }
 
-    /// Chunks of a group in a thread block that uses the channels `own` of its GPU.
-    pub(super) fn chunks(&self, id: u32, op: &PlainOp, stretch: Stretch, own: &[u32]) -> Result<Chunks, WriteError> {
-        let (letter, index) = self.place(id, op, stretch)?;
-        let number = self.own(op.rank).zip(0u32..).find(|(channel, _)| *channel == (op.peer, letter));
-        let place = number.and_then(|(_, number)| own.binary_search(&number).ok()).unwrap_or(0);
-        Ok(Chunks { buffer: Where::Switch(place as u32), index, size: stretch.count })
+    /// Chunks of a group in a thread block that uses the channels `block_channels` of its GPU.
+    pub(super) fn chunks(
+        &self,
+        id: u32,
+        op: &FlatOp,
+        range: UnitRange,
+        block_channels: &[u32],
+    ) -> Result<Chunks, WriteError> {
+        let (letter, index) = self.locate(id, op, range)?;
+        let number = self.gpu_channels(op.rank).zip(0u32..).find(|(channel, _)| *channel == (op.peer, letter));
+        let position = number.and_then(|(_, number)| block_channels.binary_search(&number).ok()).unwrap_or(0);
+        Ok(Chunks { buffer: BufferOwner::Switch(position as u32), index, size: range.count })
     }
 }

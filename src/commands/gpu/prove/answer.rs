@@ -2,14 +2,14 @@
 
 use std::collections::BTreeSet;
 
-use fabricast_planner::export::nccl_tuner::Answer as Told;
-use fabricast_reports::table::{Cell, Column, Table, Tone, Unit, Value};
+use fabricast_planner::export::nccl_tuner::TableEntry as TunerAnswer;
+use fabricast_reports::table::{Cell, Column, Emphasis, Table, Unit, Value};
 use fabricast_topologies::{Bytes, Picos};
-use fabricast_validate::prove::Trial;
-use fabricast_validate::prove::logged::Ran;
+use fabricast_validate::ab_test::Trial;
+use fabricast_validate::ab_test::logged::LoggedStrategy;
 use serde::Serialize;
 
-use super::verdict::{Obeyed, TOLERANCE, UNLIKELY, Verdict};
+use super::verdict::{SIGNIFICANCE, TOLERANCE, TableCompliance, Verdict};
 use crate::failure::Failure;
 
 /// Times of a size, by process pair and turn.
@@ -22,7 +22,7 @@ pub(super) struct Measured {
 
 impl Measured {
     /// Creates an empty measurement.
-    pub(super) fn none(trial: Trial) -> Self {
+    pub(super) fn new(trial: Trial) -> Self {
         Self { trial, default: Vec::new(), tuned: Vec::new() }
     }
 }
@@ -40,8 +40,8 @@ fn median(times: &[f64]) -> f64 {
     let mut sorted = times.to_vec();
     sorted.sort_by(f64::total_cmp);
     let middle = sorted.len() / 2;
-    let at = |place: usize| sorted.get(place).copied().unwrap_or(f64::NAN);
-    if sorted.len() % 2 == 1 { at(middle) } else { (at(middle.wrapping_sub(1)) + at(middle)) / 2.0 }
+    let value_at = |index: usize| sorted.get(index).copied().unwrap_or(f64::NAN);
+    if sorted.len() % 2 == 1 { value_at(middle) } else { (value_at(middle.wrapping_sub(1)) + value_at(middle)) / 2.0 }
 }
 
 /// Result of `gpu prove`.
@@ -57,7 +57,8 @@ pub(super) struct Answer {
     /// Number of turns of each process at each size.
     pub(super) turns: u32,
     /// True if all rounds and sizes were measured within the time limit.
-    pub(super) is_whole: bool,
+    #[serde(rename = "is_whole")]
+    pub(super) is_complete: bool,
     /// Log lines of the plugin.
     pub(super) plugin: Vec<String>,
     pub(super) rows: Vec<Row>,
@@ -71,9 +72,9 @@ pub(super) struct Row {
     /// Selection of the table, if it has one.
     table: Option<String>,
     /// Choices in NCCL's log without and with the plugin.
-    default_ran: BTreeSet<Ran>,
-    tuned_ran: BTreeSet<Ran>,
-    obeyed: Obeyed,
+    default_ran: BTreeSet<LoggedStrategy>,
+    tuned_ran: BTreeSet<LoggedStrategy>,
+    obeyed: TableCompliance,
     default_us: f64,
     tuned_us: f64,
     /// Median over processes with the table, divided by the median without.
@@ -92,24 +93,24 @@ pub(super) struct Row {
 
 impl Row {
     pub(super) fn new(
-        one: &Measured,
-        told: Option<Told>,
-        default_ran: BTreeSet<Ran>,
-        tuned_ran: BTreeSet<Ran>,
+        measured: &Measured,
+        table_entry: Option<TunerAnswer>,
+        default_ran: BTreeSet<LoggedStrategy>,
+        tuned_ran: BTreeSet<LoggedStrategy>,
     ) -> Self {
-        let (default_turns_us, tuned_turns_us) = (micros(&one.default), micros(&one.tuned));
+        let (default_turns_us, tuned_turns_us) = (micros(&measured.default), micros(&measured.tuned));
         let (default, tuned) = (medians(&default_turns_us), medians(&tuned_turns_us));
-        let (verdict, chance_slower, chance_faster) = Verdict::of(&default, &tuned);
+        let (verdict, chance_slower, chance_faster) = Verdict::from_times(&default, &tuned);
         let (default_us, tuned_us) = (median(&default), median(&tuned));
-        let words = |told: Told| match told.channels {
-            Some(channels) => format!("{} {} {channels}", told.algo, told.proto),
-            None => format!("{} {}", told.algo, told.proto),
+        let text = |table_entry: TunerAnswer| match table_entry.channels {
+            Some(channels) => format!("{} {} {channels}", table_entry.algo, table_entry.proto),
+            None => format!("{} {}", table_entry.algo, table_entry.proto),
         };
         Self {
-            collective: one.trial.collective.name(),
-            bytes: one.trial.bytes,
-            table: told.map(words),
-            obeyed: Obeyed::of(told.as_ref(), &default_ran, &tuned_ran),
+            collective: measured.trial.collective.name(),
+            bytes: measured.trial.bytes,
+            table: table_entry.map(text),
+            obeyed: TableCompliance::new(table_entry.as_ref(), &default_ran, &tuned_ran),
             is_control: !tuned_ran.is_empty() && default_ran == tuned_ran,
             default_ran,
             tuned_ran,
@@ -124,19 +125,19 @@ impl Row {
         }
     }
 
-    fn is(&self, verdict: Verdict) -> bool {
+    fn has_verdict(&self, verdict: Verdict) -> bool {
         !self.is_control && self.verdict == verdict
     }
 
     /// Text of the default choices. There are several if calls outside graphs use another choice.
-    fn by_default(&self) -> String {
+    fn default_choice_text(&self) -> String {
         self.default_ran.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
     }
 }
 
 impl Answer {
-    fn count(&self, of: impl Fn(&Row) -> bool) -> usize {
-        self.rows.iter().filter(|row| of(row)).count()
+    fn count(&self, predicate: impl Fn(&Row) -> bool) -> usize {
+        self.rows.iter().filter(|row| predicate(row)).count()
     }
 
     /// Text table.
@@ -158,7 +159,7 @@ impl Answer {
             format!(
                 "{} faster, {} alike, {} slower",
                 count(Verdict::Faster),
-                count(Verdict::Alike),
+                count(Verdict::Equal),
                 count(Verdict::Slower)
             )
         };
@@ -168,23 +169,23 @@ impl Answer {
             verdicts(&|row| !row.is_control)
         ));
         let control: Vec<f64> = self.rows.iter().filter(|row| row.is_control).map(|row| row.ratio).collect();
-        let least = control.iter().copied().fold(f64::INFINITY, f64::min);
-        let most = control.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+        let min = control.iter().copied().fold(f64::INFINITY, f64::min);
+        let max = control.iter().copied().fold(f64::NEG_INFINITY, f64::max);
         if !control.is_empty() {
             table.note(format!(
-                "{} sizes run the same, which is the control: ratios {least:.3} to {most:.3}; the test says {} of them",
+                "{} sizes run the same, which is the control: ratios {min:.3} to {max:.3}; the test says {} of them",
                 control.len(),
                 verdicts(&|row| row.is_control)
             ));
         }
         table.note(format!(
-            "faster, slower: by more than {:.0} %, rank sums of the medians of {} processes each, of {} turns (chance below {UNLIKELY})",
+            "faster, slower: by more than {:.0} %, rank sums of the medians of {} processes each, of {} turns (chance below {SIGNIFICANCE})",
             100.0 * TOLERANCE,
             self.rounds,
             self.turns
         ));
         table.note(format!("{} sizes not as the table says", self.count(|row| row.obeyed.is_no())));
-        if !self.is_whole {
+        if !self.is_complete {
             table.note("there was no time for all rounds and sizes");
         }
         table
@@ -200,18 +201,18 @@ impl Answer {
         let mut table = Table::new(columns.to_vec());
         for row in &self.rows {
             let (verdict, tone) = match row.verdict {
-                _ if row.is_control => ("same", Tone::Faint),
-                Verdict::Slower => ("slower", Tone::Bad),
-                Verdict::Faster => ("faster", Tone::Good),
-                Verdict::Alike => ("alike", Tone::Plain),
+                _ if row.is_control => ("same", Emphasis::Faint),
+                Verdict::Slower => ("slower", Emphasis::Bad),
+                Verdict::Faster => ("faster", Emphasis::Good),
+                Verdict::Equal => ("alike", Emphasis::Plain),
             };
-            let obeyed = if row.obeyed.is_no() { Tone::Bad } else { Tone::Plain };
+            let obeyed = if row.obeyed.is_no() { Emphasis::Bad } else { Emphasis::Plain };
             let cells: Vec<Cell> = vec![
                 Value::text(row.collective).into(),
                 Value::Bytes(row.bytes).into(),
-                Value::text(row.by_default()).into(),
+                Value::text(row.default_choice_text()).into(),
                 Value::or_missing(row.table.clone(), Value::Text).into(),
-                Cell::from(Value::text(row.obeyed.words())).tone(obeyed),
+                Cell::from(Value::text(row.obeyed.description())).tone(obeyed),
                 Value::Number(rounded(row.default_us)).into(),
                 Value::Number(rounded(row.tuned_us)).into(),
                 Value::Number(rounded(row.ratio)).into(),
@@ -223,8 +224,9 @@ impl Answer {
     }
 
     /// Returns an error, and so exit code 1, if a size is slower, deviates from the table, or was not measured.
-    pub(super) fn judged(&self) -> Result<(), Failure> {
-        let (slower, disobeyed) = (self.count(|row| row.is(Verdict::Slower)), self.count(|row| row.obeyed.is_no()));
+    pub(super) fn check(&self) -> Result<(), Failure> {
+        let (slower, disobeyed) =
+            (self.count(|row| row.has_verdict(Verdict::Slower)), self.count(|row| row.obeyed.is_no()));
         let mut faults = Vec::new();
         if slower > 0 {
             faults.push(format!("{slower} sizes are slower than NCCL's default"));
@@ -232,7 +234,7 @@ impl Answer {
         if disobeyed > 0 {
             faults.push(format!("{disobeyed} sizes do not run as the table says"));
         }
-        if !self.is_whole {
+        if !self.is_complete {
             faults.push("there was no time for all rounds and sizes".to_owned());
         }
         if faults.is_empty() { Ok(()) } else { Err(Failure::Failed(faults.join("; "))) }
@@ -250,49 +252,50 @@ mod tests {
     use fabricast_planner::library::nccl::{Algo, Proto};
     use fabricast_sim::schedule::{Collective, DataType};
 
-    fn row(channels: [u32; 2], told: u16, tuned: f64) -> Row {
+    fn row(channels: [u32; 2], table_channels: u16, tuned: f64) -> Row {
         let trial = Trial { collective: Collective::AllReduce, bytes: Bytes(1 << 20), dtype: DataType::F32, calls: 1 };
         // Processes differ by 1 %, turns by less.
-        let times = |by: f64| {
+        let times = |factor: f64| {
             let process =
-                |p: u32| (0..3).map(move |t| Picos((by * f64::from(10_000_000 + 15_000 * p + 100 * t)) as u64));
+                |p: u32| (0..3).map(move |t| Picos((factor * f64::from(10_000_000 + 15_000 * p + 100 * t)) as u64));
             (0..7).map(|p| process(p).collect()).collect()
         };
-        let ran = |channels| BTreeSet::from([Ran { algorithm: Algo::Ring, protocol: Proto::Ll, channels }]);
-        let channels_told = std::num::NonZeroU16::new(told);
-        let told = Told { algo: Algo::Ring, proto: Proto::Ll, channels: channels_told, row: 0 };
+        let strategies =
+            |channels| BTreeSet::from([LoggedStrategy { algorithm: Algo::Ring, protocol: Proto::Ll, channels }]);
+        let table_channels = std::num::NonZeroU16::new(table_channels);
+        let table_entry = TunerAnswer { algo: Algo::Ring, proto: Proto::Ll, channels: table_channels, row: 0 };
         Row::new(
             &Measured { trial, default: times(1.0), tuned: times(tuned) },
-            Some(told),
-            ran(channels[0]),
-            ran(channels[1]),
+            Some(table_entry),
+            strategies(channels[0]),
+            strategies(channels[1]),
         )
     }
 
     fn answer(rows: Vec<Row>) -> Answer {
         let (nccl, table) = ("2.28.9".to_owned(), "t.csv".to_owned());
-        Answer { nccl, ranks: 2, table, rounds: 7, turns: 3, is_whole: true, plugin: Vec::new(), rows }
+        Answer { nccl, ranks: 2, table, rounds: 7, turns: 3, is_complete: true, plugin: Vec::new(), rows }
     }
 
     #[test]
     fn equal_choices_are_controls_and_not_faults() {
         let all = answer(vec![row([24, 24], 24, 1.05), row([24, 22], 22, 1.0), row([24, 8], 8, 0.9)]);
-        assert!(all.judged().is_ok());
-        let text = all.text().text(&fabricast_reports::table::Look::default());
+        assert!(all.check().is_ok());
+        let text = all.text().text(&fabricast_reports::table::TextOptions::default());
         assert!(text.contains("2 sizes run otherwise than by default: 1 faster, 1 alike, 0 slower"), "{text}");
         assert!(text.contains("ratios 1.050 to 1.050; the test says 0 faster, 0 alike, 1 slower of them"), "{text}");
-        let said = serde_json::to_value(&all).unwrap();
-        assert_eq!(said["rows"][0]["is_control"], true);
-        assert_eq!(said["rows"][1]["tuned_turns_us"].as_array().unwrap().len(), 7);
-        assert_eq!(said["rows"][2]["default_ran"][0], "Ring LL 24");
+        let json = serde_json::to_value(&all).unwrap();
+        assert_eq!(json["rows"][0]["is_control"], true);
+        assert_eq!(json["rows"][1]["tuned_turns_us"].as_array().unwrap().len(), 7);
+        assert_eq!(json["rows"][2]["default_ran"][0], "Ring LL 24");
     }
 
     #[test]
     fn slower_deviating_and_incomplete_results_are_faults() {
-        let fault = |all: Answer| all.judged().unwrap_err().to_string();
+        let fault = |all: Answer| all.check().unwrap_err().to_string();
         assert_eq!(fault(answer(vec![row([24, 8], 8, 1.05)])), "1 sizes are slower than NCCL's default");
         assert_eq!(fault(answer(vec![row([24, 8], 4, 1.0)])), "1 sizes do not run as the table says");
-        let unfinished = Answer { is_whole: false, ..answer(Vec::new()) };
+        let unfinished = Answer { is_complete: false, ..answer(Vec::new()) };
         assert_eq!(fault(unfinished), "there was no time for all rounds and sizes");
     }
 }

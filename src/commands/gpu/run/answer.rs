@@ -4,10 +4,10 @@ use fabricast_planner::plan::busbw_gbps;
 use fabricast_reports::table::{Column, Table, Unit, Value};
 use fabricast_sim::profile::Launch;
 use fabricast_topologies::{Bytes, Fabric, Picos};
-use fabricast_validate::execute::{ExecuteError, Job, Stage, Times};
+use fabricast_validate::execute::{ExecuteError, Job, Testbed, Times};
 use fabricast_validate::kernel::{Carrier, GridShape};
-pub(super) use fabricast_validate::measured::gpu_run::By;
-use fabricast_validate::measured::gpu_run::{FORMAT, Timed};
+pub(super) use fabricast_validate::measured::gpu_run::ExecutorKind;
+use fabricast_validate::measured::gpu_run::{FORMAT, TimedRow};
 use serde::Serialize;
 
 use crate::commands::verified::NOT_VERIFIED;
@@ -27,7 +27,7 @@ pub(super) struct Predicted {
 /// Result of one call on one executor.
 pub(super) struct Row {
     pub(super) job: Job,
-    pub(super) by: By,
+    pub(super) executor: ExecutorKind,
     carrier: Option<Carrier>,
     shape: Option<GridShape>,
     pub(super) times: Option<Times>,
@@ -40,10 +40,15 @@ pub(super) struct Row {
 }
 
 impl Row {
-    pub(super) fn new(job: &Job, by: By, kernel: Option<(Carrier, Option<GridShape>)>, times: Option<&Times>) -> Self {
+    pub(super) fn new(
+        job: &Job,
+        executor: ExecutorKind,
+        kernel: Option<(Carrier, Option<GridShape>)>,
+        times: Option<&Times>,
+    ) -> Self {
         Self {
             job: job.clone(),
-            by,
+            executor,
             carrier: kernel.map(|kernel| kernel.0),
             shape: kernel.and_then(|kernel| kernel.1),
             times: times.cloned(),
@@ -56,14 +61,14 @@ impl Row {
     }
 
     /// Description of the call, the executor and the strategy.
-    pub(super) fn what(&self) -> String {
+    pub(super) fn description(&self) -> String {
         match self.strategy() {
-            strategy if strategy.is_empty() => format!("{} by {}", self.job, self.by.name()),
-            strategy => format!("{} by {}, {strategy}", self.job, self.by.name()),
+            strategy if strategy.is_empty() => format!("{} by {}", self.job, self.executor.name()),
+            strategy => format!("{} by {}, {strategy}", self.job, self.executor.name()),
         }
     }
 
-    pub(super) fn forced_to(self, channels: u16) -> Self {
+    pub(super) fn with_forced_channels(self, channels: u16) -> Self {
         Self { forced: Some(channels), ..self }
     }
 
@@ -75,7 +80,7 @@ impl Row {
         Self { tried, ..self }
     }
 
-    pub(super) fn failed(self, error: &ExecuteError) -> Self {
+    pub(super) fn with_fault(self, error: &ExecuteError) -> Self {
         Self { fault: Some(error.to_string()), ..self }
     }
 
@@ -93,13 +98,13 @@ impl Row {
     }
 
     /// Entry for measurement files; `None` if the row was not timed.
-    pub(super) fn timed(&self) -> Option<Timed> {
+    pub(super) fn timed_row(&self) -> Option<TimedRow> {
         let header = &self.job.header;
         let strategy = || (header.name.clone(), header.protocol, self.blocks());
-        Some(Timed {
+        Some(TimedRow {
             collective: header.call.collective,
-            by: self.by,
-            strategy: self.by.has_strategy().then(strategy),
+            executor: self.executor,
+            strategy: self.executor.has_strategy().then(strategy),
             carrier: self.carrier,
             dtype: self.job.dtype,
             bytes: header.call.bytes,
@@ -115,7 +120,7 @@ impl Row {
 
     fn strategy(&self) -> String {
         let header = &self.job.header;
-        if self.by.has_strategy() {
+        if self.executor.has_strategy() {
             format!("{} {} × {}", header.name, header.protocol, self.channels())
         } else {
             String::new()
@@ -204,15 +209,15 @@ struct RowJson<'a> {
 }
 
 impl Answer {
-    pub(super) fn new(fabric: &Fabric, profile: &str, launch: Launch, stage: &Stage, nccl: Option<String>) -> Self {
+    pub(super) fn new(fabric: &Fabric, profile: &str, launch: Launch, testbed: &Testbed, nccl: Option<String>) -> Self {
         Self {
             fabric: fabric.name().to_owned(),
             fabric_spec: None,
             verified: None,
             profile: profile.to_owned(),
             launch,
-            gpus: stage.contexts().len(),
-            ranks: stage.ranks(),
+            gpus: testbed.contexts().len(),
+            ranks: testbed.ranks(),
             nccl,
             nvshmem: None,
             rows: Vec::new(),
@@ -226,7 +231,7 @@ impl Answer {
     /// Reports the last row on standard error.
     pub(super) fn progress(&self) {
         if let Some(row) = self.rows.last() {
-            crate::terminal::note(&format!(
+            crate::terminal::write_stderr(&format!(
                 "{} {} {}",
                 row.job.header.call.collective,
                 row.job.header.call.bytes,
@@ -236,37 +241,42 @@ impl Answer {
     }
 
     /// Shortest time of an executor for the same call.
-    fn beside(&self, row: &Row, by: By) -> Option<Picos> {
+    fn best_time(&self, row: &Row, by: ExecutorKind) -> Option<Picos> {
         let call = row.call();
-        self.rows.iter().filter(|one| one.by == by && one.call() == call).filter_map(|one| one.time(self.launch)).min()
+        self.rows
+            .iter()
+            .filter(|candidate| candidate.executor == by && candidate.call() == call)
+            .filter_map(|candidate| candidate.time(self.launch))
+            .min()
     }
 
     pub(super) fn write(&self, output: &Output) -> Result<(), Failure> {
         match output.format {
             Format::Json => output.write_json(&self.json()),
             Format::Csv => output.write(&crate::commands::csv(&self.table())?),
-            Format::Text => output.write(&self.table().text(&output.look())),
+            Format::Text => output.write(&self.table().text(&output.text_options())),
         }
     }
 
     fn json(&self) -> AnswerJson<'_> {
         let rows = self.rows.iter().map(|row| {
-            let ours = row.by.has_strategy();
+            let has_strategy = row.executor.has_strategy();
             let header = &row.job.header;
             let times = row.times.as_ref();
-            let predicted = |of: fn(&Predicted) -> Picos| row.predicted.as_ref().map(|one| of(one).us());
-            let nccl = self.beside(row, By::Nccl);
+            let predicted =
+                |select: fn(&Predicted) -> Picos| row.predicted.as_ref().map(|prediction| select(prediction).us());
+            let nccl = self.best_time(row, ExecutorKind::Nccl);
             RowJson {
                 collective: header.call.collective.name(),
                 bytes: header.call.bytes,
                 dtype: row.job.dtype.name(),
                 op: format!("{:?}", row.job.op).to_lowercase(),
                 in_place: header.call.buffers == fabricast_sim::schedule::BufferUse::InPlace,
-                executor: row.by.name(),
-                algorithm: ours.then_some(header.name.as_str()),
-                protocol: ours.then(|| header.protocol.name()),
-                channels: ours.then_some(row.channels()),
-                blocks: ours.then_some(row.blocks()),
+                executor: row.executor.name(),
+                algorithm: has_strategy.then_some(header.name.as_str()),
+                protocol: has_strategy.then(|| header.protocol.name()),
+                channels: has_strategy.then_some(row.channels()),
+                blocks: has_strategy.then_some(row.blocks()),
                 carrier: row.carrier,
                 shape: row.shape,
                 correct: row.fault.is_none(),
@@ -277,13 +287,13 @@ impl Answer {
                     .map(|times| times.trials.iter().map(|time| time.us()).collect())
                     .unwrap_or_default(),
                 p99_us: times.and_then(|times| times.p99).map(Picos::us),
-                predicted_us: predicted(|one| one.time),
-                low_us: predicted(|one| one.low),
-                high_us: predicted(|one| one.high),
+                predicted_us: predicted(|prediction| prediction.time),
+                low_us: predicted(|prediction| prediction.low),
+                high_us: predicted(|prediction| prediction.high),
                 nccl_us: nccl.map(Picos::us),
                 ratio: self.ratio(nccl, row),
-                nccl_symmetric_us: self.beside(row, By::NcclSymmetric).map(Picos::us),
-                nccl_forced_us: self.beside(row, By::NcclForced).map(Picos::us),
+                nccl_symmetric_us: self.best_time(row, ExecutorKind::NcclSymmetric).map(Picos::us),
+                nccl_forced_us: self.best_time(row, ExecutorKind::NcclForced).map(Picos::us),
                 tried: row.tried.iter().map(|(shape, time)| (*shape, time.us())).collect(),
             }
         });
@@ -298,15 +308,15 @@ impl Answer {
             nccl: self.nccl.as_deref(),
             nvshmem: self.nvshmem.as_ref().map(|(version, _)| version.as_str()),
             nvshmem_nccl: self.nvshmem.as_ref().and_then(|(_, nccl)| nccl.as_deref()),
-            summary: Summary::of(&self.rows, self.launch),
+            summary: Summary::new(&self.rows, self.launch),
             rows: rows.collect(),
         }
     }
 
     fn table(&self) -> Table {
-        let others: Vec<By> = [By::Nccl, By::NcclSymmetric, By::NcclForced]
+        let references: Vec<ExecutorKind> = [ExecutorKind::Nccl, ExecutorKind::NcclSymmetric, ExecutorKind::NcclForced]
             .into_iter()
-            .filter(|&by| by == By::Nccl || self.rows.iter().any(|row| row.by == by))
+            .filter(|&by| by == ExecutorKind::Nccl || self.rows.iter().any(|row| row.executor == by))
             .collect();
         let mut columns = vec![
             Column::new("collective", "collective", Unit::Text),
@@ -322,10 +332,10 @@ impl Answer {
             Column::new("low_us", "from", Unit::Micros),
             Column::new("high_us", "to", Unit::Micros),
         ];
-        for by in &others {
+        for by in &references {
             let key = by.name().replace('-', "_");
             columns.push(Column::new(&format!("{key}_us"), by.name(), Unit::Micros));
-            let ratio = if *by == By::Nccl { "ratio".to_owned() } else { format!("{key}_ratio") };
+            let ratio = if *by == ExecutorKind::Nccl { "ratio".to_owned() } else { format!("{key}_ratio") };
             columns.push(Column::new(&ratio, &format!("{} ÷ ours", by.name()), Unit::Text));
         }
         columns.push(Column::new("correct", "correct", Unit::Text));
@@ -347,42 +357,44 @@ impl Answer {
             let call = &row.job.header.call;
             let time = |time: Option<Picos>| time.map_or_else(|| Value::text("–"), Value::Time);
             let carrier = match (row.carrier, row.shape) {
-                (Some(carrier), Some(GridShape { threads, split, unroll, together })) => {
-                    format!("{} {split}x{threads}x{unroll}x{together}", carrier.name())
+                (Some(carrier), Some(GridShape { threads, split, unroll, tiles_per_phase })) => {
+                    format!("{} {split}x{threads}x{unroll}x{tiles_per_phase}", carrier.name())
                 }
                 (Some(carrier), None) => carrier.name().to_owned(),
                 (None, _) => String::new(),
             };
-            let told = row.time(self.launch);
-            let predicted = |of: fn(&Predicted) -> Picos| row.predicted.as_ref().map(of);
+            let measured = row.time(self.launch);
+            let predicted = |select: fn(&Predicted) -> Picos| row.predicted.as_ref().map(select);
             let mut cells = vec![
                 Value::text(call.collective.name()).into(),
                 Value::Bytes(call.bytes).into(),
-                Value::text(row.by.name()).into(),
+                Value::text(row.executor.name()).into(),
                 Value::text(row.strategy()).into(),
                 Value::text(carrier).into(),
                 time(row.times.as_ref().map(|times| times.stream)).into(),
                 time(row.times.as_ref().map(|times| times.graph)).into(),
                 time(row.times.as_ref().and_then(|times| times.p99)).into(),
-                told.map_or_else(
-                    || Value::text("–"),
-                    |told| Value::Rate(busbw_gbps(call.collective, call.bytes, told, call.ranks)),
-                )
-                .into(),
-                time(predicted(|one| one.time)).into(),
-                time(predicted(|one| one.low)).into(),
-                time(predicted(|one| one.high)).into(),
+                measured
+                    .map_or_else(
+                        || Value::text("–"),
+                        |measured| Value::Rate(busbw_gbps(call.collective, call.bytes, measured, call.ranks)),
+                    )
+                    .into(),
+                time(predicted(|prediction| prediction.time)).into(),
+                time(predicted(|prediction| prediction.low)).into(),
+                time(predicted(|prediction| prediction.high)).into(),
             ];
-            for &by in &others {
-                let theirs = self.beside(row, by);
-                cells.push(time(theirs).into());
-                let ratio = self.ratio(theirs, row).map_or_else(|| "–".to_owned(), |ratio| format!("{ratio:.2}"));
+            for &by in &references {
+                let reference_time = self.best_time(row, by);
+                cells.push(time(reference_time).into());
+                let ratio =
+                    self.ratio(reference_time, row).map_or_else(|| "–".to_owned(), |ratio| format!("{ratio:.2}"));
                 cells.push(Value::text(ratio).into());
             }
             cells.push(Value::text(if row.fault.is_none() { "yes" } else { "NO" }).into());
             table.row(cells);
         }
-        for line in Summary::of(&self.rows, self.launch).lines() {
+        for line in Summary::new(&self.rows, self.launch).lines() {
             table.note(line);
         }
         if self.verified == Some(false) {
@@ -391,9 +403,9 @@ impl Answer {
         table
     }
 
-    /// Their time divided by ours; `None` if the row is not one of fabricast's executors.
-    fn ratio(&self, theirs: Option<Picos>, row: &Row) -> Option<f64> {
-        row.by.is_ours().then_some(())?;
-        Some(theirs?.us() / row.time(self.launch)?.us())
+    /// Reference time divided by the row's time; `None` if the row is not one of fabricast's executors.
+    fn ratio(&self, reference_time: Option<Picos>, row: &Row) -> Option<f64> {
+        row.executor.is_driver_only().then_some(())?;
+        Some(reference_time?.us() / row.time(self.launch)?.us())
     }
 }

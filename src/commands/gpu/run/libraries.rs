@@ -9,7 +9,7 @@ use fabricast_planner::strategy::Strategy;
 use fabricast_sim::schedule::Protocol;
 use fabricast_topologies::Bytes;
 use fabricast_validate::cuda::Watchdog;
-use fabricast_validate::execute::{Buffers, Choice, ExecuteError, Library, Stage};
+use fabricast_validate::execute::{Buffers, Choice, ExecuteError, Library, Testbed};
 use fabricast_validate::nccl::{Forced, Nccl};
 
 use crate::args::{ExecutionArgs, ExecutorChoice};
@@ -18,7 +18,7 @@ use crate::output::Output;
 /// NCCL with its communicators.
 pub(super) struct Libraries {
     nccl: Arc<Nccl>,
-    own: Option<Library>,
+    default_choice: Option<Library>,
     windows: Option<(Buffers, Library)>,
     /// Forced communicators by strategy, in order of first request.
     forced: Vec<(Strategy, OnceCell<Library>)>,
@@ -27,9 +27,9 @@ pub(super) struct Libraries {
 impl Libraries {
     /// Creates the requested communicators that this machine supports; warns of the others.
     pub(super) fn new(
-        stage: &Stage,
+        testbed: &Testbed,
         watchdog: &Watchdog,
-        most: Bytes,
+        max_bytes: Bytes,
         args: &ExecutionArgs,
         strategies: impl Iterator<Item = Strategy>,
         output: &Output,
@@ -41,25 +41,26 @@ impl Libraries {
             return Ok(None);
         }
         let nccl = Nccl::open(args.nccl.as_deref())?;
-        let mut all = Self { nccl, own: None, windows: None, forced: Vec::new() };
+        let mut libraries = Self { nccl, default_choice: None, windows: None, forced: Vec::new() };
         if wants(ExecutorChoice::Nccl) {
-            all.own = missing(Library::new(stage, &all.nccl, Choice::Own, watchdog), output)?;
+            libraries.default_choice =
+                warn_if_unsupported(Library::new(testbed, &libraries.nccl, Choice::Own, watchdog), output)?;
         }
         if wants(ExecutorChoice::NcclSymmetric) {
-            let made = Buffers::for_windows(stage, &all.nccl, most, args.offset).and_then(|buffers| {
-                let library = Library::new(stage, &all.nccl, Choice::Windows(&buffers), watchdog)?;
+            let windows = Buffers::for_windows(testbed, &libraries.nccl, max_bytes, args.offset).and_then(|buffers| {
+                let library = Library::new(testbed, &libraries.nccl, Choice::Windows(&buffers), watchdog)?;
                 Ok((buffers, library))
             });
-            all.windows = missing(made, output)?;
+            libraries.windows = warn_if_unsupported(windows, output)?;
         }
         if wants(ExecutorChoice::NcclForced) {
-            for strategy in strategies.filter(|one| forced(*one).is_some()) {
-                if all.forced.iter().all(|(known, _)| !alike(*known, strategy)) {
-                    all.forced.push((strategy, OnceCell::new()));
+            for strategy in strategies.filter(|strategy| forced(*strategy).is_some()) {
+                if libraries.forced.iter().all(|(known, _)| !is_same_choice(*known, strategy)) {
+                    libraries.forced.push((strategy, OnceCell::new()));
                 }
             }
         }
-        Ok(Some(all))
+        Ok(Some(libraries))
     }
 
     /// NCCL version.
@@ -68,8 +69,8 @@ impl Libraries {
     }
 
     /// Communicator with NCCL's own choice.
-    pub(super) fn own(&self) -> Option<&Library> {
-        self.own.as_ref()
+    pub(super) fn default_choice(&self) -> Option<&Library> {
+        self.default_choice.as_ref()
     }
 
     /// Communicator with symmetric windows, and their memory.
@@ -81,23 +82,23 @@ impl Libraries {
     pub(super) fn forced(
         &self,
         strategy: Strategy,
-        stage: &Stage,
+        testbed: &Testbed,
         watchdog: &Watchdog,
     ) -> Result<Option<&Library>, ExecuteError> {
-        let found = self.forced.iter().find(|(known, _)| alike(*known, strategy));
-        let (Some((_, cell)), Some(forced)) = (found, forced(strategy)) else { return Ok(None) };
+        let entry = self.forced.iter().find(|(known, _)| is_same_choice(*known, strategy));
+        let (Some((_, cell)), Some(forced)) = (entry, forced(strategy)) else { return Ok(None) };
         if cell.get().is_none() {
-            let made = Library::new(stage, &self.nccl, Choice::Forced(&forced), watchdog)?;
-            let _ = cell.set(made);
+            let library = Library::new(testbed, &self.nccl, Choice::Forced(&forced), watchdog)?;
+            let _ = cell.set(library);
         }
         Ok(cell.get())
     }
 }
 
 /// Turns missing support into a warning.
-fn missing<T>(made: Result<T, ExecuteError>, output: &Output) -> Result<Option<T>, ExecuteError> {
-    match made {
-        Ok(made) => Ok(Some(made)),
+fn warn_if_unsupported<T>(result: Result<T, ExecuteError>, output: &Output) -> Result<Option<T>, ExecuteError> {
+    match result {
+        Ok(value) => Ok(Some(value)),
         Err(error @ ExecuteError::Unsupported { .. }) => {
             output.warn(&error.to_string());
             Ok(None)
@@ -106,7 +107,7 @@ fn missing<T>(made: Result<T, ExecuteError>, output: &Output) -> Result<Option<T
     }
 }
 
-fn alike(one: Strategy, other: Strategy) -> bool {
+fn is_same_choice(one: Strategy, other: Strategy) -> bool {
     (one.algorithm, one.protocol, one.channels) == (other.algorithm, other.protocol, other.channels)
 }
 

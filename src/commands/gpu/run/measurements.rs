@@ -7,9 +7,9 @@ use std::path::Path;
 
 use fabricast_sim::schedule::BufferUse;
 use fabricast_topologies::{preset, write};
-use fabricast_validate::measured::gpu_run::{By, Timed, Versions, tables};
+use fabricast_validate::measured::gpu_run::{ExecutorKind, TimedRow, Versions, tables};
 
-use super::Ground;
+use super::RunContext;
 use super::answer::{Answer, Row};
 use crate::failure::Failure;
 use crate::files;
@@ -28,8 +28,8 @@ pub(super) fn check(folder: &Path, output: &Output) -> Result<(), Failure> {
 
 /// Writes the tables of all timed rows, and the manifest. Manifests cannot describe in-place calls and ranks that share
 /// a GPU; these are left out with a warning.
-pub(super) fn write(folder: &Path, ground: &Ground<'_>, answer: &Answer, output: &Output) -> Result<(), Failure> {
-    if ground.args.fabric.ranks_per_gpu > 1 {
+pub(super) fn write(folder: &Path, context: &RunContext<'_>, answer: &Answer, output: &Output) -> Result<(), Failure> {
+    if context.args.fabric.ranks_per_gpu > 1 {
         output.warn("no measurements are written: a manifest has no words for ranks that share a GPU");
         return Ok(());
     }
@@ -37,7 +37,7 @@ pub(super) fn write(folder: &Path, ground: &Ground<'_>, answer: &Answer, output:
     if in_place > 0 {
         output.warn(&format!("{in_place} rows are in no measurement: a manifest has no words for calls in place"));
     }
-    let texts: Vec<(String, String)> = texts(ground, answer)?.into_iter().collect();
+    let texts: Vec<(String, String)> = texts(context, answer)?.into_iter().collect();
     files::write_folder(folder, &texts, output.replace)
 }
 
@@ -46,23 +46,23 @@ fn is_in_place(row: &Row) -> bool {
 }
 
 /// Fabric spec; `None` if the fabric is a preset.
-pub(super) fn spec(ground: &Ground<'_>) -> Result<Option<String>, Failure> {
-    let args = ground.args;
+pub(super) fn spec(context: &RunContext<'_>) -> Result<Option<String>, Failure> {
+    let args = context.args;
     let is_changed = !args.what_if.fail.is_empty() || !args.what_if.slow.is_empty() || !args.fabric.size.mig.is_empty();
     let is_preset = preset::text(&args.fabric.fabric).is_some() && !is_changed;
-    Ok(if is_preset { None } else { Some(write::spec::write(ground.fabric)?) })
+    Ok(if is_preset { None } else { Some(write::spec::write(context.fabric)?) })
 }
 
 /// Files to write, by name.
-fn texts(ground: &Ground<'_>, answer: &Answer) -> Result<BTreeMap<String, String>, Failure> {
-    let rows: Vec<Timed> = answer.rows.iter().filter(|row| !is_in_place(row)).filter_map(Row::timed).collect();
+fn texts(context: &RunContext<'_>, answer: &Answer) -> Result<BTreeMap<String, String>, Failure> {
+    let rows: Vec<TimedRow> = answer.rows.iter().filter(|row| !is_in_place(row)).filter_map(Row::timed_row).collect();
     let nvshmem = answer.nvshmem.as_ref().map(|(version, _)| version.as_str());
     let versions = Versions { nccl: answer.nccl.as_deref(), nvshmem };
     let mut manifest = String::from(
         "# Written by `fabricast gpu run`: times of calls from CUDA graphs, a host thread for each GPU.\n",
     );
     let mut files = BTreeMap::new();
-    let fabric = if answer.fabric_spec.is_some() { FABRIC } else { ground.args.fabric.fabric.as_str() };
+    let fabric = if answer.fabric_spec.is_some() { FABRIC } else { context.args.fabric.fabric.as_str() };
     files.extend(answer.fabric_spec.clone().map(|spec| (FABRIC.to_owned(), spec)));
     for (key, rows) in tables(&rows) {
         let table = rows.values().map(|row| format!("{},{:.6}\n", row.bytes.0, row.time.us()));
@@ -80,13 +80,13 @@ fn texts(ground: &Ground<'_>, answer: &Answer) -> Result<BTreeMap<String, String
         if let Some((algorithm, protocol, channels)) = &key.strategy {
             let _ = writeln!(manifest, "algorithm = \"{algorithm}\"\nprotocol = \"{protocol}\"\nchannels = {channels}");
         }
-        let said = [("library", key.library(versions)), ("software", key.software(versions))];
-        for (name, value) in said {
+        let fields = [("library", key.library(versions)), ("software", key.software(versions))];
+        for (name, value) in fields {
             if let Some(value) = value {
                 let _ = writeln!(manifest, "{name} = \"{value}\"");
             }
         }
-        if key.by == By::NcclSymmetric {
+        if key.executor == ExecutorKind::NcclSymmetric {
             manifest.push_str("registered = \"symmetric\"\n");
         }
     }

@@ -5,27 +5,27 @@ use std::time::Duration;
 use fabricast_sim::schedule::{Protocol, Schedule};
 use fabricast_topologies::Bytes;
 use fabricast_validate::cuda::CudaError;
-use fabricast_validate::execute::nvshmem::{NvshmemRanks, Performed, Setting, Turn, Way};
-use fabricast_validate::execute::{ExecuteError, Job, Stage, Times};
+use fabricast_validate::execute::nvshmem::{LaunchSettings, NvshmemMethod, NvshmemRanks, RunRequest, RunResult};
+use fabricast_validate::execute::{ExecuteError, Job, Testbed, Times};
 use fabricast_validate::kernel::{Carrier, Devices, GridShape};
 
-use super::answer::{By, Row};
-use super::{Theatre, Told};
+use super::answer::{ExecutorKind, Row};
+use super::{RunMessages, RunTestbed};
 use crate::args::{ExecutionArgs, ExecutorChoice};
 use crate::failure::Failure;
 
-/// Creates the processes, one per rank, without starting them. `most` is the size of the largest call.
-pub(super) fn processes(args: &ExecutionArgs, stage: &Stage, most: Bytes) -> Result<NvshmemRanks, Failure> {
+/// Creates the processes, one per rank, without starting them. `max_bytes` is the size of the largest call.
+pub(super) fn processes(args: &ExecutionArgs, testbed: &Testbed, max_bytes: Bytes) -> Result<NvshmemRanks, Failure> {
     let program = std::env::current_exe()
         .map_err(|error| Failure::Failed(format!("nvshmem: this program does not know its own file: {error}")))?;
-    let setting = Setting {
+    let settings = LaunchSettings {
         library: args.nvshmem.clone(),
-        ranks: stage.ranks() as usize,
-        room: most,
+        ranks: testbed.ranks() as usize,
+        largest_call: max_bytes,
         offset: args.offset,
-        patience: Duration::from_secs(args.patience),
+        time_limit: Duration::from_secs(args.patience),
     };
-    Ok(NvshmemRanks::new(setting, move |_| {
+    Ok(NvshmemRanks::new(settings, move |_| {
         let mut command = std::process::Command::new(&program);
         command.args(["gpu", "nvshmem-rank"]);
         command
@@ -33,22 +33,22 @@ pub(super) fn processes(args: &ExecutionArgs, stage: &Stage, most: Bytes) -> Res
 }
 
 /// NVSHMEM processes, if requested.
-pub(super) struct Elements {
+pub(super) struct NvshmemExecutor {
     ranks: Option<NvshmemRanks>,
-    ways: Vec<Way>,
+    methods: Vec<NvshmemMethod>,
 }
 
-impl Elements {
-    /// Creates the processes without starting them. `most` is the size of the largest call.
-    pub(super) fn new(args: &ExecutionArgs, stage: &Stage, most: Bytes) -> Result<Self, Failure> {
-        let ways = args.nvshmem_by.iter().map(|&way| way.into()).collect();
+impl NvshmemExecutor {
+    /// Creates the processes without starting them. `max_bytes` is the size of the largest call.
+    pub(super) fn new(args: &ExecutionArgs, testbed: &Testbed, max_bytes: Bytes) -> Result<Self, Failure> {
+        let methods = args.nvshmem_by.iter().map(|&choice| choice.into()).collect();
         if !args.wants(ExecutorChoice::Nvshmem, Protocol::Symmetric) {
-            return Ok(Self { ranks: None, ways });
+            return Ok(Self { ranks: None, methods });
         }
-        if stage.devices() == Devices::Shared && stage.ranks() > 1 {
+        if testbed.devices() == Devices::Shared && testbed.ranks() > 1 {
             return Err(Failure::input("nvshmem: its ranks need a GPU each"));
         }
-        Ok(Self { ranks: Some(processes(args, stage, most)?), ways })
+        Ok(Self { ranks: Some(processes(args, testbed, max_bytes)?), methods })
     }
 
     /// NVSHMEM version, and the NCCL that it uses for its collectives; `None` if it did not run.
@@ -60,34 +60,34 @@ impl Elements {
     /// Runs NVSHMEM's own collective, once per call.
     pub(super) fn collective(
         &mut self,
-        theatre: &Theatre<'_>,
+        testbed: &RunTestbed<'_>,
         schedule: &Schedule,
         job: &Job,
-        told: &mut Told<'_>,
+        messages: &mut RunMessages<'_>,
     ) -> Result<Option<Row>, Failure> {
-        if !self.ways.contains(&Way::Collectives) {
+        if !self.methods.contains(&NvshmemMethod::Collectives) {
             return Ok(None);
         }
-        self.row(theatre, schedule, job, (Way::Collectives, None), told)
+        self.row(testbed, schedule, job, (NvshmemMethod::Collectives, None), messages)
     }
 
     /// Runs the schedule by every requested method.
     pub(super) fn rows(
         &mut self,
-        theatre: &Theatre<'_>,
+        testbed: &RunTestbed<'_>,
         schedule: &Schedule,
         job: &Job,
-        told: &mut Told<'_>,
+        messages: &mut RunMessages<'_>,
     ) -> Result<Vec<Row>, Failure> {
         let mut rows = Vec::new();
-        for way in self.ways.clone() {
-            let carriers: Vec<Option<Carrier>> = match way {
-                Way::Collectives => Vec::new(),
-                Way::Heap => theatre.carriers(schedule).into_iter().map(Some).collect(),
-                Way::Puts | Way::Device => vec![None],
+        for method in self.methods.clone() {
+            let carriers: Vec<Option<Carrier>> = match method {
+                NvshmemMethod::Collectives => Vec::new(),
+                NvshmemMethod::Heap => testbed.carriers(schedule).into_iter().map(Some).collect(),
+                NvshmemMethod::Puts | NvshmemMethod::Device => vec![None],
             };
             for carrier in carriers {
-                rows.extend(self.row(theatre, schedule, job, (way, carrier), told)?);
+                rows.extend(self.row(testbed, schedule, job, (method, carrier), messages)?);
             }
         }
         Ok(rows)
@@ -97,47 +97,51 @@ impl Elements {
     /// are replaced for the next method.
     fn row(
         &mut self,
-        theatre: &Theatre<'_>,
+        testbed: &RunTestbed<'_>,
         schedule: &Schedule,
         job: &Job,
-        (way, carrier): (Way, Option<Carrier>),
-        told: &mut Told<'_>,
+        (method, carrier): (NvshmemMethod, Option<Carrier>),
+        messages: &mut RunMessages<'_>,
     ) -> Result<Option<Row>, Failure> {
-        let carried = carrier.or((way == Way::Device).then_some(Carrier::Flags));
+        let used_carrier = carrier.or((method == NvshmemMethod::Device).then_some(Carrier::Flags));
         let row = |shape: Option<GridShape>, times: Option<&Times>| {
-            Row::new(job, By::Nvshmem(way), carried.map(|one| (one, shape)), times)
+            Row::new(job, ExecutorKind::Nvshmem(method), used_carrier.map(|carrier| (carrier, shape)), times)
         };
-        let error = match self.performed(theatre, schedule, job, way, carrier) {
-            Ok(done) => return Ok(done.map(|done| row(done.shape, done.times.as_ref()))),
+        let error = match self.run_method(testbed, schedule, job, method, carrier) {
+            Ok(result) => return Ok(result.map(|result| row(result.shape, result.times.as_ref()))),
             Err(error) => error,
         };
         // Continuing is useless if NVSHMEM did not start, or after Ctrl-C.
         if self.library().is_none() || matches!(error, ExecuteError::Cuda(CudaError::Interrupted)) {
             return Err(error.into());
         }
-        told.output.warn(&format!("{job} by {}, {}: {error}", job.header.name, By::Nvshmem(way).name()));
+        messages.output.warn(&format!(
+            "{job} by {}, {}: {error}",
+            job.header.name,
+            ExecutorKind::Nvshmem(method).name()
+        ));
         if matches!(error, ExecuteError::Unsupported { .. }) {
             return Ok(None);
         }
-        let failed = row(None, None).failed(&error);
-        told.wrong.get_or_insert(error);
-        Ok(Some(failed))
+        let failed_row = row(None, None).with_fault(&error);
+        messages.first_wrong_result.get_or_insert(error);
+        Ok(Some(failed_row))
     }
 
-    fn performed(
+    fn run_method(
         &mut self,
-        theatre: &Theatre<'_>,
+        testbed: &RunTestbed<'_>,
         schedule: &Schedule,
         job: &Job,
-        way: Way,
+        method: NvshmemMethod,
         carrier: Option<Carrier>,
-    ) -> Result<Option<Performed>, ExecuteError> {
+    ) -> Result<Option<RunResult>, ExecuteError> {
         let Some(ranks) = &mut self.ranks else { return Ok(None) };
-        let args = &theatre.ground.args.execution;
-        let (rounds, seed) = theatre.checks(job);
-        let effort = (!args.untimed).then(|| theatre.effort(job.header.layout.bytes()));
+        let args = &testbed.context.args.execution;
+        let (rounds, seed) = testbed.checks(job);
+        let effort = (!args.untimed).then(|| testbed.effort(job.header.layout.bytes()));
         let (shape, offset, streak) = (args.given_shape(), args.offset, args.streak);
-        let turn = Turn { way, carrier, shape, offset, rounds, streak, seed, effort };
-        ranks.perform(schedule, job.dtype, job.op, &turn).map(Some)
+        let request = RunRequest { method, carrier, shape, offset, rounds, series_calls: streak, seed, effort };
+        ranks.run(schedule, job.dtype, job.op, &request).map(Some)
     }
 }

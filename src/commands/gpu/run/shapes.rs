@@ -4,9 +4,9 @@ use fabricast_validate::kernel::{Carrier, GridShape, Kernel, Tiles};
 
 /// Returns the shapes that may be the fastest.
 pub(super) fn shapes(kernel: &Kernel) -> Vec<GridShape> {
-    const MOST_BLOCKS: u32 = 264;
-    let usual = kernel.shape(128);
-    let mut shapes = vec![usual];
+    const MAX_BLOCKS: u32 = 264;
+    let default_shape = kernel.shape(128);
+    let mut shapes = vec![default_shape];
     // Plain vectors use more words per thread, which keeps more loads in flight. Packets and lines carry their own
     // flags and are spread more widely.
     let (unrolls, widths): ([u32; 2], &[u32]) = match kernel.carrier() {
@@ -15,14 +15,14 @@ pub(super) fn shapes(kernel: &Kernel) -> Vec<GridShape> {
     };
     for unroll in unrolls {
         for &threads in widths {
-            for split in [usual.split / 2, usual.split, usual.split * 2] {
-                let shape = GridShape { threads, split, unroll, together: 1 };
-                let is_sane =
-                    split > 0 && kernel.blocks(shape) <= MOST_BLOCKS && kernel.tiles(shape) >= u64::from(split);
-                if !is_sane {
+            for split in [default_shape.split / 2, default_shape.split, default_shape.split * 2] {
+                let shape = GridShape { threads, split, unroll, tiles_per_phase: 1 };
+                let is_valid =
+                    split > 0 && kernel.blocks(shape) <= MAX_BLOCKS && kernel.tiles(shape) >= u64::from(split);
+                if !is_valid {
                     continue;
                 }
-                for shape in together(kernel, shape) {
+                for shape in tile_variants(kernel, shape) {
                     if !shapes.contains(&shape) {
                         shapes.push(shape);
                     }
@@ -34,11 +34,11 @@ pub(super) fn shapes(kernel: &Kernel) -> Vec<GridShape> {
 }
 
 /// Variants of a shape with one tile, a quarter of the tiles, and all tiles in a phase.
-fn together(kernel: &Kernel, shape: GridShape) -> Vec<GridShape> {
-    let most = kernel.tiles(shape).div_ceil(u64::from(shape.split.max(1))) as u32;
+fn tile_variants(kernel: &Kernel, shape: GridShape) -> Vec<GridShape> {
+    let max_tiles = kernel.tiles(shape).div_ceil(u64::from(shape.split.max(1))) as u32;
     let parts = match kernel.phases() {
-        Tiles::Together => vec![1, most.div_ceil(4), most],
+        Tiles::Grouped => vec![1, max_tiles.div_ceil(4), max_tiles],
         Tiles::OneByOne => vec![1],
     };
-    parts.into_iter().map(|together| GridShape { together, ..shape }).collect()
+    parts.into_iter().map(|tiles_per_phase| GridShape { tiles_per_phase, ..shape }).collect()
 }

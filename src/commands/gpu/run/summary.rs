@@ -6,7 +6,7 @@ use fabricast_sim::profile::Launch;
 use fabricast_topologies::Picos;
 use serde::Serialize;
 
-use super::answer::{By, Row};
+use super::answer::{ExecutorKind, Row};
 
 /// Statistics of a run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
@@ -21,7 +21,8 @@ pub(super) struct Summary {
     #[serde(skip_serializing_if = "Option::is_none")]
     pick: Option<Pick>,
     /// Fastest of fabricast's executors compared with NCCL.
-    against: Vec<Against>,
+    #[serde(rename = "against")]
+    references: Vec<ReferenceComparison>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
@@ -43,7 +44,7 @@ struct Pick {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-struct Against {
+struct ReferenceComparison {
     executor: &'static str,
     calls: usize,
     /// Geometric mean of their time divided by ours.
@@ -52,35 +53,38 @@ struct Against {
 }
 
 impl Summary {
-    pub(super) fn of(rows: &[Row], launch: Launch) -> Self {
+    pub(super) fn new(rows: &[Row], launch: Launch) -> Self {
         let mut calls: BTreeMap<&str, Vec<&Row>> = BTreeMap::new();
         for row in rows.iter().filter(|row| row.times.is_some()) {
             calls.entry(row.call()).or_default().push(row);
         }
-        let against = [By::Nccl, By::NcclSymmetric, By::NcclForced];
+        let reference_executors = [ExecutorKind::Nccl, ExecutorKind::NcclSymmetric, ExecutorKind::NcclForced];
         Self {
-            error: error(rows.iter().filter(|row| row.by.is_ours()), launch),
-            forced_error: error(rows.iter().filter(|row| row.by == By::NcclForced), launch),
+            error: error(rows.iter().filter(|row| row.executor.is_driver_only()), launch),
+            forced_error: error(rows.iter().filter(|row| row.executor == ExecutorKind::NcclForced), launch),
             pick: pick(calls.values(), launch),
-            against: against.into_iter().filter_map(|by| beside(by, calls.values(), launch)).collect(),
+            references: reference_executors
+                .into_iter()
+                .filter_map(|by| compare_with_reference(by, calls.values(), launch))
+                .collect(),
         }
     }
 
     /// Summary as sentences.
     pub(super) fn lines(&self) -> Vec<String> {
         let percent = |part: f64| format!("{:.1} %", part * 100.0);
-        let error = |what: &str, error: &Error| {
+        let error = |label: &str, error: &Error| {
             let Error { rows, median, p90, bias } = error;
             format!(
-                "{what}: {rows} rows, error {} median, {} of nine in ten, bias {}",
+                "{label}: {rows} rows, error {} median, {} of nine in ten, bias {}",
                 percent(*median),
                 percent(*p90),
                 percent(*bias)
             )
         };
         let mut lines = Vec::new();
-        lines.extend(self.error.as_ref().map(|one| error("predicted, our ways", one)));
-        lines.extend(self.forced_error.as_ref().map(|one| error("predicted, NCCL forced", one)));
+        lines.extend(self.error.as_ref().map(|statistics| error("predicted, our ways", statistics)));
+        lines.extend(self.forced_error.as_ref().map(|statistics| error("predicted, NCCL forced", statistics)));
         lines.extend(self.pick.map(|Pick { calls, mean, worst }| {
             format!(
                 "picked by prediction: {calls} calls, {} over the fastest (mean), {} (worst)",
@@ -88,7 +92,7 @@ impl Summary {
                 percent(worst)
             )
         }));
-        lines.extend(self.against.iter().map(|Against { executor, calls, geometric_mean, worst }| {
+        lines.extend(self.references.iter().map(|ReferenceComparison { executor, calls, geometric_mean, worst }| {
             format!("{executor} ÷ ours: {calls} calls, {geometric_mean:.2} (geometric mean), {worst:.2} (worst)")
         }));
         lines
@@ -96,46 +100,56 @@ impl Summary {
 }
 
 fn error<'a>(rows: impl Iterator<Item = &'a Row>, launch: Launch) -> Option<Error> {
-    let of = |row: &Row| Some(row.predicted.as_ref()?.time.us() / row.time(launch)?.us() - 1.0);
-    let errors: Vec<f64> = rows.filter_map(of).collect();
+    let relative_error = |row: &Row| Some(row.predicted.as_ref()?.time.us() / row.time(launch)?.us() - 1.0);
+    let errors: Vec<f64> = rows.filter_map(relative_error).collect();
     let mut sizes: Vec<f64> = errors.iter().map(|error| error.abs()).collect();
     sizes.sort_unstable_by(f64::total_cmp);
-    let at = |part: usize| sizes.get((sizes.len() * part).div_ceil(10).checked_sub(1)?).copied();
+    let quantile = |tenths: usize| sizes.get((sizes.len() * tenths).div_ceil(10).checked_sub(1)?).copied();
     Some(Error {
         rows: errors.len(),
-        median: at(5)?,
-        p90: at(9)?,
+        median: quantile(5)?,
+        p90: quantile(9)?,
         bias: errors.iter().sum::<f64>() / errors.len() as f64,
     })
 }
 
 fn pick<'a>(calls: impl Iterator<Item = &'a Vec<&'a Row>>, launch: Launch) -> Option<Pick> {
-    let mut regrets = Vec::new();
+    let mut slowdowns = Vec::new();
     for call in calls {
-        let ours: Vec<(Picos, Picos)> = call
+        let candidates: Vec<(Picos, Picos)> = call
             .iter()
-            .filter(|row| row.by.is_ours())
+            .filter(|row| row.executor.is_driver_only())
             .filter_map(|row| Some((row.predicted.as_ref()?.time, row.time(launch)?)))
             .collect();
-        if let (true, Some(pick), Some(best)) =
-            (ours.len() > 1, ours.iter().min(), ours.iter().map(|times| times.1).min())
+        if let (true, Some(pick), Some(fastest)) =
+            (candidates.len() > 1, candidates.iter().min(), candidates.iter().map(|times| times.1).min())
         {
-            regrets.push(pick.1.us() / best.us() - 1.0);
+            slowdowns.push(pick.1.us() / fastest.us() - 1.0);
         }
     }
-    let mean = regrets.iter().sum::<f64>() / regrets.len() as f64;
-    Some(Pick { calls: regrets.len(), mean, worst: regrets.into_iter().max_by(f64::total_cmp)? })
+    let mean = slowdowns.iter().sum::<f64>() / slowdowns.len() as f64;
+    Some(Pick { calls: slowdowns.len(), mean, worst: slowdowns.into_iter().max_by(f64::total_cmp)? })
 }
 
-fn beside<'a>(by: By, calls: impl Iterator<Item = &'a Vec<&'a Row>>, launch: Launch) -> Option<Against> {
-    let least = |call: &[&Row], of: &dyn Fn(By) -> bool| {
-        call.iter().filter(|row| of(row.by)).filter_map(|row| row.time(launch)).min()
+fn compare_with_reference<'a>(
+    by: ExecutorKind,
+    calls: impl Iterator<Item = &'a Vec<&'a Row>>,
+    launch: Launch,
+) -> Option<ReferenceComparison> {
+    let fastest_time = |call: &[&Row], is_selected: &dyn Fn(ExecutorKind) -> bool| {
+        call.iter().filter(|row| is_selected(row.executor)).filter_map(|row| row.time(launch)).min()
     };
-    let ratios: Vec<f64> =
-        calls.filter_map(|call| Some(least(call, &|one| one == by)?.us() / least(call, &By::is_ours)?.us())).collect();
+    let ratios: Vec<f64> = calls
+        .filter_map(|call| {
+            Some(
+                fastest_time(call, &|executor| executor == by)?.us()
+                    / fastest_time(call, &ExecutorKind::is_driver_only)?.us(),
+            )
+        })
+        .collect();
     let worst = ratios.iter().copied().min_by(f64::total_cmp)?;
     let mean = ratios.iter().map(|ratio| ratio.ln()).sum::<f64>() / ratios.len() as f64;
-    Some(Against { executor: by.name(), calls: ratios.len(), geometric_mean: mean.exp(), worst })
+    Some(ReferenceComparison { executor: by.name(), calls: ratios.len(), geometric_mean: mean.exp(), worst })
 }
 
 #[cfg(test)]
@@ -148,7 +162,7 @@ mod tests {
     use super::super::answer::Predicted;
     use super::*;
 
-    fn row(by: By, bytes: u64, measured: u64, predicted: Option<u64>) -> Row {
+    fn row(by: ExecutorKind, bytes: u64, measured: u64, predicted: Option<u64>) -> Row {
         let call = Call {
             collective: Collective::AllReduce,
             bytes: Bytes(bytes),
@@ -168,29 +182,29 @@ mod tests {
     #[test]
     fn pick_follows_predictions_and_is_scored_by_measured_time() {
         let rows = [
-            row(By::Nccl, 1024, 400, None),
-            row(By::NcclSymmetric, 1024, 150, None),
+            row(ExecutorKind::Nccl, 1024, 400, None),
+            row(ExecutorKind::NcclSymmetric, 1024, 150, None),
             // The pick, 25 % slower than the fastest.
-            row(By::Kernels, 1024, 125, Some(100)),
-            row(By::Kernels, 1024, 100, Some(110)),
+            row(ExecutorKind::Kernels, 1024, 125, Some(100)),
+            row(ExecutorKind::Kernels, 1024, 100, Some(110)),
             // A call with a single strategy.
-            row(By::Nccl, 2048, 100, None),
-            row(By::Kernels, 2048, 100, Some(100)),
+            row(ExecutorKind::Nccl, 2048, 100, None),
+            row(ExecutorKind::Kernels, 2048, 100, Some(100)),
         ];
-        let summary = Summary::of(&rows, Launch::Graph);
+        let summary = Summary::new(&rows, Launch::Graph);
         assert_eq!(summary.pick, Some(Pick { calls: 1, mean: 0.25, worst: 0.25 }));
         let error = summary.error.unwrap();
         assert_eq!((error.rows, summary.forced_error), (3, None));
         assert!((error.median - 0.1).abs() < 1e-9 && (error.p90 - 0.2).abs() < 1e-9, "{error:?}");
-        let [nccl, windows] = &summary.against[..] else { panic!("{:?}", summary.against) };
+        let [nccl, windows] = &summary.references[..] else { panic!("{:?}", summary.references) };
         assert_eq!((nccl.calls, windows.calls), (2, 1));
-        for (found, expected) in [(nccl.worst, 1.0), (windows.worst, 1.5), (nccl.geometric_mean, 2.0)] {
-            assert!((found - expected).abs() < 1e-9, "{found} {expected}");
+        for (value, expected) in [(nccl.worst, 1.0), (windows.worst, 1.5), (nccl.geometric_mean, 2.0)] {
+            assert!((value - expected).abs() < 1e-9, "{value} {expected}");
         }
     }
 
     #[test]
     fn untimed_rows_give_an_empty_summary() {
-        assert!(Summary::of(&[], Launch::Graph).lines().is_empty());
+        assert!(Summary::new(&[], Launch::Graph).lines().is_empty());
     }
 }

@@ -12,56 +12,56 @@ use fabricast_validate::execute::{ExecuteError, Executor};
 use crate::failure::Failure;
 
 /// Poll interval.
-const LOOK: Duration = Duration::from_millis(100);
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Exit code of a failure.
 const FAILED: u8 = 1;
 
 /// Executor that records which rank is in a call, and since when.
-pub(super) struct Watched<'a> {
+pub(super) struct WatchedExecutor<'a> {
     executor: &'a dyn Executor,
-    begun: Instant,
-    /// Start of the current call of each member: milliseconds since `begun`, plus 1; 0 outside calls.
+    start: Instant,
+    /// Start of the current call of each member: milliseconds since `start`, plus 1; 0 outside calls.
     inside: Vec<AtomicU64>,
 }
 
-impl<'a> Watched<'a> {
+impl<'a> WatchedExecutor<'a> {
     /// Runs `work` with a watched executor. If a call exceeds `limit`, the process reports the rank and the call, and
     /// exits.
-    pub(super) fn during<T>(
+    pub(super) fn run<T>(
         executor: &'a dyn Executor,
         members: usize,
         limit: Duration,
-        what: &str,
+        label: &str,
         work: impl FnOnce(&Self) -> T,
     ) -> T {
         let watched =
-            Self { executor, begun: Instant::now(), inside: (0..members).map(|_| AtomicU64::new(0)).collect() };
+            Self { executor, start: Instant::now(), inside: (0..members).map(|_| AtomicU64::new(0)).collect() };
         let is_done = AtomicBool::new(false);
         thread::scope(|scope| {
-            let watch = scope.spawn(|| {
+            let watcher = scope.spawn(|| {
                 while !is_done.load(Ordering::Acquire) {
-                    let stuck = watched.longer_than(limit);
+                    let stuck = watched.overdue_members(limit);
                     if !stuck.is_empty() {
                         let ranks = stuck.iter().map(|rank| format!("rank {rank}")).collect::<Vec<_>>().join(", ");
                         let seconds = limit.as_secs();
                         crate::report(&Failure::Failed(format!(
-                            "{what}: a call did not return for {seconds} s: {ranks}"
+                            "{label}: a call did not return for {seconds} s: {ranks}"
                         )));
-                        cuda::leave(FAILED);
+                        cuda::exit_immediately(FAILED);
                     }
-                    thread::park_timeout(LOOK);
+                    thread::park_timeout(POLL_INTERVAL);
                 }
             });
-            let made = work(&watched);
+            let result = work(&watched);
             is_done.store(true, Ordering::Release);
-            watch.thread().unpark();
-            made
+            watcher.thread().unpark();
+            result
         })
     }
 
-    fn longer_than(&self, limit: Duration) -> Vec<usize> {
-        let now = self.begun.elapsed();
+    fn overdue_members(&self, limit: Duration) -> Vec<usize> {
+        let now = self.start.elapsed();
         let is_stuck = |since: &AtomicU64| match since.load(Ordering::Relaxed) {
             0 => false,
             since => now.saturating_sub(Duration::from_millis(since - 1)) > limit,
@@ -70,25 +70,25 @@ impl<'a> Watched<'a> {
     }
 }
 
-impl Executor for Watched<'_> {
+impl Executor for WatchedExecutor<'_> {
     fn enqueue(&self, member: usize, stream: &Stream) -> Result<(), ExecuteError> {
-        let note = |value: u64| {
+        let set_start = |value: u64| {
             if let Some(since) = self.inside.get(member) {
                 since.store(value, Ordering::Relaxed);
             }
         };
-        note(self.begun.elapsed().as_millis() as u64 + 1);
-        let done = self.executor.enqueue(member, stream);
-        note(0);
-        done
+        set_start(self.start.elapsed().as_millis() as u64 + 1);
+        let result = self.executor.enqueue(member, stream);
+        set_start(0);
+        result
     }
 
     fn waiting(&self, member: usize) -> String {
         self.executor.waiting(member)
     }
 
-    fn lost(&self) -> Vec<String> {
-        self.executor.lost()
+    fn timed_out_waits(&self) -> Vec<String> {
+        self.executor.timed_out_waits()
     }
 }
 
@@ -106,8 +106,8 @@ mod tests {
         }
         let inside = vec![AtomicU64::new(0), AtomicU64::new(1)];
         let begun = Instant::now().checked_sub(Duration::from_secs(5)).unwrap_or_else(Instant::now);
-        let watched = Watched { executor: &Nothing, begun, inside };
-        assert_eq!(watched.longer_than(Duration::from_secs(3)), [1]);
-        assert!(watched.longer_than(Duration::from_secs(60)).is_empty());
+        let watched = WatchedExecutor { executor: &Nothing, start: begun, inside };
+        assert_eq!(watched.overdue_members(Duration::from_secs(3)), [1]);
+        assert!(watched.overdue_members(Duration::from_secs(60)).is_empty());
     }
 }

@@ -28,7 +28,7 @@ impl<'a> Element<'a> {
 
     /// The line at which the element starts.
     pub fn line(self) -> u32 {
-        self.origin.place(self.bytes()).line
+        self.origin.locate(self.bytes()).line
     }
 
     /// The child elements.
@@ -37,7 +37,7 @@ impl<'a> Element<'a> {
     }
 
     /// Returns true if a child element has this tag.
-    pub fn has(self, tag: &str) -> bool {
+    pub fn has_child(self, tag: &str) -> bool {
         self.children().any(|child| child.name() == tag)
     }
 
@@ -89,7 +89,7 @@ impl<'a> Element<'a> {
     }
 
     /// All attributes, to be passed through.
-    pub fn facts(self) -> impl Iterator<Item = (Box<str>, Box<str>)> {
+    pub fn attributes(self) -> impl Iterator<Item = (Box<str>, Box<str>)> {
         self.node.attributes().map(|attribute| (attribute.name().into(), attribute.value().into()))
     }
 }

@@ -2,21 +2,26 @@
 
 use std::collections::BTreeMap;
 
-use super::walk::{Found, Target};
+use super::parse_tree::{ParsedTopology, Target};
 use crate::fabric::{FabricBuilder, Figures, HostId, LinkKind, LinkSpec, NodeId, NodeKind};
 use crate::read::hardware::{self, C2C_HOP, NVLINK_DIRECT, NVLINK_HOP, PCIE_HOP, SOCKET_HOP};
 use crate::{Bandwidth, Picos};
 
 /// A link with a bandwidth for each direction.
-fn spec(kind: LinkKind, lanes: u16, ways: [Option<Bandwidth>; 2], latency: Picos) -> LinkSpec {
-    LinkSpec { kind, lanes, forward: ways[0], backward: ways[1], latency }
+fn spec(kind: LinkKind, lanes: u16, bandwidths: [Option<Bandwidth>; 2], latency: Picos) -> LinkSpec {
+    LinkSpec { kind, lanes, forward: bandwidths[0], backward: bandwidths[1], latency }
 }
 
 /// Adds all links, and the NVSwitch if there is one.
-pub(super) fn add(found: &mut Found, vertices: &[Option<NodeId>], switch_host: HostId, builder: &mut FabricBuilder) {
+pub(super) fn add(
+    found: &mut ParsedTopology,
+    vertices: &[Option<NodeId>],
+    switch_host: HostId,
+    builder: &mut FabricBuilder,
+) {
     let vertex = |device: usize| vertices.get(device).copied().flatten();
     for (i, device) in found.devices.iter().enumerate() {
-        if let (Some(child), Some((parent, up))) = (vertex(i), device.up)
+        if let (Some(child), Some((parent, up))) = (vertex(i), device.parent)
             && let Some(parent) = vertex(parent)
         {
             builder.link(child, parent, &spec(LinkKind::Pcie, up.lanes, [up.bandwidth; 2], PCIE_HOP));
@@ -24,7 +29,7 @@ pub(super) fn add(found: &mut Found, vertices: &[Option<NodeId>], switch_host: H
     }
     add_ports(found, vertices, switch_host, builder);
     for &(gpu, bandwidth, lanes) in &found.c2c {
-        if let (Some(gpu), Some(cpu)) = (vertex(gpu), cpu_of(found, gpu).and_then(vertex)) {
+        if let (Some(gpu), Some(cpu)) = (vertex(gpu), root_cpu(found, gpu).and_then(vertex)) {
             builder.link(gpu, cpu, &spec(LinkKind::C2c, lanes, [Some(bandwidth); 2], C2C_HOP));
         }
     }
@@ -33,16 +38,16 @@ pub(super) fn add(found: &mut Found, vertices: &[Option<NodeId>], switch_host: H
 }
 
 /// The CPU at the root of a device's tree.
-fn cpu_of(found: &Found, device: usize) -> Option<usize> {
+fn root_cpu(found: &ParsedTopology, device: usize) -> Option<usize> {
     let mut at = device;
-    while let Some((parent, _)) = found.devices.get(at)?.up {
+    while let Some((parent, _)) = found.devices.get(at)?.parent {
         at = parent;
     }
     Some(at)
 }
 
 /// Total bandwidth of `count` links.
-fn bonded(count: u32, per_link: Bandwidth) -> Bandwidth {
+fn total_bandwidth(count: u32, per_link: Bandwidth) -> Bandwidth {
     Bandwidth(per_link.0.saturating_mul(u64::from(count))).min(Bandwidth::MAX)
 }
 
@@ -52,12 +57,17 @@ fn lanes(count: u32) -> u16 {
 
 /// Adds NVLink and xGMI links to the switch, to CPUs and between GPUs. All links between the same two devices are
 /// bonded into one.
-fn add_ports(found: &mut Found, vertices: &[Option<NodeId>], switch_host: HostId, builder: &mut FabricBuilder) {
+fn add_ports(
+    found: &mut ParsedTopology,
+    vertices: &[Option<NodeId>],
+    switch_host: HostId,
+    builder: &mut FabricBuilder,
+) {
     let vertex = |device: usize| vertices.get(device).copied().flatten();
     let mut to_switch: BTreeMap<usize, (u32, Bandwidth)> = BTreeMap::new();
     let mut to_cpu: BTreeMap<usize, (u32, Bandwidth)> = BTreeMap::new();
     // Between GPUs, lower index first: the links that each of the two lists.
-    let mut between: BTreeMap<(usize, usize), [(u32, Bandwidth); 2]> = BTreeMap::new();
+    let mut counts_by_pair: BTreeMap<(usize, usize), [(u32, Bandwidth); 2]> = BTreeMap::new();
     let none = (0u32, Bandwidth(0));
     let bond = |entry: &mut (u32, Bandwidth), count: u16, per_link| {
         *entry = (entry.0.saturating_add(u32::from(count)), per_link);
@@ -77,30 +87,34 @@ fn add_ports(found: &mut Found, vertices: &[Option<NodeId>], switch_host: HostId
                     }
                     Some(peer) => {
                         let ends = (port.gpu.min(peer), port.gpu.max(peer));
-                        let sides = between.entry(ends).or_insert([none; 2]);
+                        let sides = counts_by_pair.entry(ends).or_insert([none; 2]);
                         bond(&mut sides[usize::from(port.gpu != ends.0)], port.count, port.per_link);
                     }
                 }
             }
         }
     }
-    for (&(a, b), &[(there, there_each), (back, back_each)]) in &between {
+    for (&(a, b), &[(forward, forward_rate), (backward, backward_rate)]) in &counts_by_pair {
         let (Some(x), Some(y)) = (vertex(a), vertex(b)) else { continue };
-        if there != back {
+        if forward != backward {
             let (x, y) = (&builder.get(x).id, &builder.get(y).id);
-            found.warnings.add(format!("{x} lists {there} NVLinks to {y}, and {y} lists {back} back"));
+            found.warnings.add(format!("{x} lists {forward} NVLinks to {y}, and {y} lists {backward} back"));
         }
         // If one side lists no links, those of the other side apply to both.
-        let ways = match (there, back) {
-            (0, _) => [bonded(back, back_each); 2],
-            (_, 0) => [bonded(there, there_each); 2],
-            _ => [bonded(there, there_each), bonded(back, back_each)],
+        let bandwidths = match (forward, backward) {
+            (0, _) => [total_bandwidth(backward, backward_rate); 2],
+            (_, 0) => [total_bandwidth(forward, forward_rate); 2],
+            _ => [total_bandwidth(forward, forward_rate), total_bandwidth(backward, backward_rate)],
         };
-        builder.link(x, y, &spec(LinkKind::Nvlink, lanes(there.max(back)), ways.map(Some), NVLINK_DIRECT));
+        builder.link(x, y, &spec(LinkKind::Nvlink, lanes(forward.max(backward)), bandwidths.map(Some), NVLINK_DIRECT));
     }
     for (&gpu, &(count, each)) in &to_cpu {
-        if let (Some(x), Some(y)) = (vertex(gpu), cpu_of(found, gpu).and_then(vertex)) {
-            builder.link(x, y, &spec(LinkKind::Nvlink, lanes(count), [Some(bonded(count, each)); 2], NVLINK_HOP));
+        if let (Some(x), Some(y)) = (vertex(gpu), root_cpu(found, gpu).and_then(vertex)) {
+            builder.link(
+                x,
+                y,
+                &spec(LinkKind::Nvlink, lanes(count), [Some(total_bandwidth(count, each)); 2], NVLINK_HOP),
+            );
         }
     }
     if !to_switch.is_empty()
@@ -111,14 +125,14 @@ fn add_ports(found: &mut Found, vertices: &[Option<NodeId>], switch_host: HostId
             builder.link(
                 gpu,
                 switch,
-                &spec(LinkKind::Nvlink, lanes(count), [Some(bonded(count, each)); 2], NVLINK_HOP),
+                &spec(LinkKind::Nvlink, lanes(count), [Some(total_bandwidth(count, each)); 2], NVLINK_HOP),
             );
         }
     }
 }
 
 /// Adds links between PCIe switches that are joined by `<pcilink>`, which NCCL treats as one location.
-fn add_pci_links(found: &mut Found, vertices: &[Option<NodeId>], builder: &mut FabricBuilder) {
+fn add_pci_links(found: &mut ParsedTopology, vertices: &[Option<NodeId>], builder: &mut FabricBuilder) {
     let vertex = |device: usize| vertices.get(device).copied().flatten();
     let mut joined = std::collections::BTreeSet::new();
     for (from, bus) in &found.pci_links {
@@ -136,14 +150,14 @@ fn add_pci_links(found: &mut Found, vertices: &[Option<NodeId>], builder: &mut F
 }
 
 /// Adds links between all pairs of sockets of a host, each direction at the rate of the sending socket.
-fn add_sockets(found: &Found, vertices: &[Option<NodeId>], builder: &mut FabricBuilder) {
+fn add_sockets(found: &ParsedTopology, vertices: &[Option<NodeId>], builder: &mut FabricBuilder) {
     let mut sockets: BTreeMap<usize, Vec<(NodeId, Option<Bandwidth>)>> = BTreeMap::new();
     for (device, vertex) in found.devices.iter().zip(vertices) {
         if let (Figures::Cpu(cpu), Some(vertex)) = (&device.figures, vertex) {
             let arch = cpu.arch.map_or("", |arch| arch.name());
             let vendor = cpu.vendor.as_deref().unwrap_or_default();
             let (family, model) = (cpu.family.unwrap_or_default(), cpu.model_id.unwrap_or_default());
-            let rate = hardware::between_sockets(arch, vendor, family, model);
+            let rate = hardware::socket_bandwidth(arch, vendor, family, model);
             sockets.entry(device.host).or_default().push((*vertex, rate));
         }
     }

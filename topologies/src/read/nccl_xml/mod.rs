@@ -10,8 +10,8 @@
 
 mod element;
 mod links;
+mod parse_tree;
 mod scan;
-mod walk;
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -21,7 +21,7 @@ use crate::fabric::{Fabric, FabricBuilder, Node, NodeId, NodeKind};
 use crate::gpus::{self, GpuModel};
 use crate::read::spec::{DEFAULT_HOST, NETWORK_HOST};
 use element::Element;
-use walk::{Device, Found};
+use parse_tree::{Device, ParsedTopology};
 
 /// Reads a topology file.
 ///
@@ -29,18 +29,18 @@ use walk::{Device, Found};
 /// [`Error::Syntax`] if the text is not XML; [`Error::Invalid`] for a root other than `<system>`, a duplicate bus id,
 /// an invalid number, or missing attributes; each with line and column.
 pub fn parse(text: &str, source: &str) -> Result<Fabric> {
-    parse_as(text, source, None)
+    parse_with_gpu(text, source, None)
 }
 
 /// Variant of [`parse`] with a GPU model for files that do not state it.
 ///
 /// # Errors
 /// The errors of [`parse`], and [`Error::Request`] if the file states another model or capability.
-pub fn parse_as(text: &str, source: &str, gpu: Option<&'static GpuModel>) -> Result<Fabric> {
+pub fn parse_with_gpu(text: &str, source: &str, gpu: Option<&'static GpuModel>) -> Result<Fabric> {
     let lines = LineIndex::new(text);
-    let origin = Origin::new(source, text).indexed(&lines);
-    scan::refuse_hostile(origin)?;
-    let document = roxmltree::Document::parse(text).map_err(|error| not_xml(origin, &error))?;
+    let origin = Origin::new(source, text).with_line_index(&lines);
+    scan::reject_hostile(origin)?;
+    let document = roxmltree::Document::parse(text).map_err(|error| xml_error(origin, &error))?;
     let root = Element { origin, node: document.root_element() };
     match root.name() {
         "system" => {}
@@ -54,8 +54,8 @@ pub fn parse_as(text: &str, source: &str, gpu: Option<&'static GpuModel>) -> Res
             return Err(origin.invalid(root.bytes(), message));
         }
     }
-    let mut found = Found::walk(root, gpu)?;
-    what_nccl_refuses(origin, &mut found);
+    let mut found = ParsedTopology::walk(root, gpu)?;
+    warn_nccl_incompatibilities(origin, &mut found);
     if found.bare_gpus > 0 && found.ports.is_empty() {
         found.warnings.add(
             "the file lists GPUs by their PCI class and no NVLinks, which NCCL detects when it runs: \
@@ -66,7 +66,7 @@ pub fn parse_as(text: &str, source: &str, gpu: Option<&'static GpuModel>) -> Res
 }
 
 /// Converts an error of the XML parser.
-fn not_xml(origin: Origin<'_>, error: &roxmltree::Error) -> Error {
+fn xml_error(origin: Origin<'_>, error: &roxmltree::Error) -> Error {
     let position = error.pos();
     let line_start = origin
         .text
@@ -87,23 +87,23 @@ fn not_xml(origin: Origin<'_>, error: &roxmltree::Error) -> Error {
 }
 
 /// Adds warnings about constructs that this reader accepts and NCCL's rejects.
-fn what_nccl_refuses(origin: Origin<'_>, found: &mut Found) {
+fn warn_nccl_incompatibilities(origin: Origin<'_>, found: &mut ParsedTopology) {
     let text = origin.text;
     if text.starts_with('\u{feff}') || text.trim_start_matches('\u{feff}').starts_with("<?xml") {
         found.warnings.add("NCCL itself refuses a file that starts with a byte order mark or an <?xml …?> line");
     }
     if let Some(at) = text.find('\t') {
-        found.warnings.add_at("NCCL itself refuses tabs; indent with spaces", || origin.place(at..at).line);
+        found.warnings.add_at("NCCL itself refuses tabs; indent with spaces", || origin.locate(at..at).line);
     }
 }
 
 /// Second pass: ids, devices, links, ranks.
-fn build(origin: Origin<'_>, mut found: Found) -> Result<Fabric> {
-    let gone = found.flatten();
+fn build(origin: Origin<'_>, mut found: ParsedTopology) -> Result<Fabric> {
+    let merged = found.merge_broadcom_switches();
     let mut builder = FabricBuilder::new(&origin.stem());
-    builder.source(format!("NCCL topology file {}", origin.source));
-    builder.source("bandwidths of links as NCCL 2.30.7 (topo.h) and RCCL assign them; latencies assumed");
-    let ids = ids(&found, &gone);
+    builder.add_source(format!("NCCL topology file {}", origin.source));
+    builder.add_source("bandwidths of links as NCCL 2.30.7 (topo.h) and RCCL assign them; latencies assumed");
+    let ids = ids(&found, &merged);
     let several = found.hosts.len() > 1;
     let hosts: Vec<_> = (0..found.hosts.len())
         .map(|i| builder.host(&if several { format!("n{i}") } else { DEFAULT_HOST.to_owned() }))
@@ -115,7 +115,7 @@ fn build(origin: Origin<'_>, mut found: Found) -> Result<Fabric> {
             vertices.push(None);
             continue;
         };
-        let mut facts = std::mem::take(&mut device.facts);
+        let mut facts = std::mem::take(&mut device.attributes);
         facts.sort();
         facts.dedup_by(|a, b| a.0 == b.0);
         let vertex = Node {
@@ -125,7 +125,7 @@ fn build(origin: Origin<'_>, mut found: Found) -> Result<Fabric> {
             figures: device.figures.clone(),
             attributes: facts.into_boxed_slice(),
         };
-        let added = builder.node_with(vertex);
+        let added = builder.add_node(vertex);
         if added.is_none() {
             return Err(origin.invalid(device.bytes.clone(), format!("the id `{id}` is taken")));
         }
@@ -134,9 +134,9 @@ fn build(origin: Origin<'_>, mut found: Found) -> Result<Fabric> {
     let switch_host = if several { builder.host(NETWORK_HOST) } else { builder.host(DEFAULT_HOST) };
     links::add(&mut found, &vertices, switch_host, &mut builder);
     let order = rank_order(&found.devices, &vertices);
-    builder.rank_order(order);
-    match found.named {
-        Some(model) => gpus::assume(&mut builder, model)?,
+    builder.set_rank_order(order);
+    match found.user_model {
+        Some(model) => gpus::set_model(&mut builder, model)?,
         None => gpus::identify(&mut builder),
     }
     for warning in std::mem::take(&mut found.warnings).into_lines() {
@@ -146,22 +146,22 @@ fn build(origin: Origin<'_>, mut found: Found) -> Result<Fabric> {
 }
 
 /// The ids of all devices that were not merged.
-fn ids(found: &Found, gone: &FxHashSet<usize>) -> FxHashMap<usize, Box<str>> {
+fn ids(found: &ParsedTopology, merged: &FxHashSet<usize>) -> FxHashMap<usize, Box<str>> {
     let several = found.hosts.len() > 1;
     let mut ids = FxHashMap::default();
     let kinds = [NodeKind::Cpu, NodeKind::PcieSwitch, NodeKind::Gpu, NodeKind::Accelerator, NodeKind::Nic];
     let mut groups: FxHashMap<(usize, NodeKind), Vec<usize>> = FxHashMap::default();
-    for (i, device) in found.devices.iter().enumerate().filter(|(i, _)| !gone.contains(i)) {
+    for (i, device) in found.devices.iter().enumerate().filter(|(i, _)| !merged.contains(i)) {
         groups.entry((device.host, device.kind)).or_default().push(i);
     }
     for host in 0..found.hosts.len() {
         for kind in kinds {
             let group = groups.remove(&(host, kind)).unwrap_or_default();
-            let own = |&i: &usize| found.devices.get(i).and_then(|device| device.number);
+            let device_number = |&i: &usize| found.devices.get(i).and_then(|device| device.number);
             let mut seen = FxHashSet::default();
-            let numbered = group.iter().all(|i| own(i).is_some_and(|number| seen.insert(number)));
+            let numbered = group.iter().all(|i| device_number(i).is_some_and(|number| seen.insert(number)));
             for (position, i) in (0u32..).zip(&group) {
-                let number = own(i).filter(|_| numbered).unwrap_or(position);
+                let number = device_number(i).filter(|_| numbered).unwrap_or(position);
                 let prefix = if several { format!("n{host}/") } else { String::new() };
                 ids.insert(*i, format!("{prefix}{}{number}", kind.name()).into_boxed_str());
             }
@@ -177,15 +177,15 @@ fn rank_order(devices: &[Device], vertices: &[Option<NodeId>]) -> Vec<NodeId> {
         .zip(vertices)
         .filter_map(|(device, vertex)| vertex.filter(|_| device.kind.is_rank()).map(|vertex| (device, vertex)))
         .collect();
-    let sorted_by = |key: fn(&Device) -> Option<(usize, u32)>| -> Option<Vec<NodeId>> {
+    let sort_ranks = |key: fn(&Device) -> Option<(usize, u32)>| -> Option<Vec<NodeId>> {
         let mut keyed: Vec<_> =
             ranks.iter().map(|&(device, vertex)| Some((key(device)?, vertex))).collect::<Option<_>>()?;
         keyed.sort_unstable();
         let distinct = keyed.windows(2).all(|pair| matches!(pair, [a, b] if a.0 != b.0));
         distinct.then(|| keyed.into_iter().map(|(_, vertex)| vertex).collect())
     };
-    sorted_by(|device| device.rank.map(|rank| (0, rank)))
-        .or_else(|| sorted_by(|device| device.number.map(|number| (device.host, number))))
+    sort_ranks(|device| device.rank.map(|rank| (0, rank)))
+        .or_else(|| sort_ranks(|device| device.number.map(|number| (device.host, number))))
         .unwrap_or_else(|| ranks.iter().map(|&(_, vertex)| vertex).collect())
 }
 

@@ -7,10 +7,10 @@
 use crate::error::{Origin, Result};
 
 /// Maximum number of attributes of an element.
-const MOST_ATTRIBUTES: usize = 64;
+const MAX_ATTRIBUTES: usize = 64;
 
 /// Returns an error for namespaces and for elements with more attributes than any topology has.
-pub(super) fn refuse_hostile(origin: Origin<'_>) -> Result<()> {
+pub(super) fn reject_hostile(origin: Origin<'_>) -> Result<()> {
     let mut rest = origin.text;
     while let Some(open) = rest.find('<') {
         let tag = rest.get(open..).unwrap_or_default();
@@ -20,13 +20,15 @@ pub(super) fn refuse_hostile(origin: Origin<'_>) -> Result<()> {
         let length = match end {
             Some((_, end)) => tag.find(end).map_or(tag.len(), |at| at + end.len()),
             None => tag_length(tag, |at, name, count| {
-                let place = origin.text.len() - tag.len() + at;
+                let position = origin.text.len() - tag.len() + at;
                 if name.starts_with("xmlns") {
-                    return Err(origin.invalid(place..place + 1, "XML namespaces have no place in a topology file"));
+                    return Err(
+                        origin.invalid(position..position + 1, "XML namespaces have no place in a topology file")
+                    );
                 }
-                if count > MOST_ATTRIBUTES {
-                    let message = format!("an element with more than {MOST_ATTRIBUTES} attributes");
-                    return Err(origin.invalid(place..place + 1, message));
+                if count > MAX_ATTRIBUTES {
+                    let message = format!("an element with more than {MAX_ATTRIBUTES} attributes");
+                    return Err(origin.invalid(position..position + 1, message));
                 }
                 Ok(())
             })?,
@@ -65,12 +67,14 @@ mod tests {
 
     #[test]
     fn only_attributes_of_tags_count() {
-        let scan = |text: &str| refuse_hostile(Origin::new("t", text));
-        let many = |n: usize| (0..n).map(|i| format!(" a{i}='=='")).collect::<String>();
-        assert!(scan(&format!("<!--{0}--><a{1}><![CDATA[<{0}]]></a>{0}<?x {0}?>", many(100), many(64))).is_ok());
-        let error = scan(&format!("<b/>\n<a{}/>", many(65))).unwrap_err();
-        assert_eq!(error.place().unwrap().line, 2);
-        assert_eq!(scan("<a\n xmlns:b='u'/>").unwrap_err().place().unwrap().line, 2);
+        let scan = |text: &str| reject_hostile(Origin::new("t", text));
+        let attributes = |n: usize| (0..n).map(|i| format!(" a{i}='=='")).collect::<String>();
+        assert!(
+            scan(&format!("<!--{0}--><a{1}><![CDATA[<{0}]]></a>{0}<?x {0}?>", attributes(100), attributes(64))).is_ok()
+        );
+        let error = scan(&format!("<b/>\n<a{}/>", attributes(65))).unwrap_err();
+        assert_eq!(error.location().unwrap().line, 2);
+        assert_eq!(scan("<a\n xmlns:b='u'/>").unwrap_err().location().unwrap().line, 2);
         for unfinished in ["<", "<a b='", "<!--", "<a <b", "<é=\u{301}"] {
             assert!(scan(unfinished).is_ok());
         }

@@ -80,7 +80,7 @@ fn two_level_broadcom_switches_are_merged() {
     // Generation 5: an upper switch with a lower one for the GPU and one for the NIC.
     let oci = read("oci-h100");
     let up = |fabric: &Fabric, id: &str| -> String {
-        let links = fabric.leaving(fabric.find(id).unwrap());
+        let links = fabric.outgoing_links(fabric.find(id).unwrap());
         let pcie = links.iter().find(|&&link| fabric.link(link).kind == LinkKind::Pcie).unwrap();
         fabric.node(fabric.ends(*pcie).1).id.to_string()
     };
@@ -197,8 +197,8 @@ fn errors_have_a_message_and_a_location() {
     ];
     for (text, line, column, message) in cases {
         let error = parse(&text, "t.xml").unwrap_err();
-        let place = error.place().unwrap();
-        assert_eq!((place.line, place.column), (line, column), "{text}: {error}");
+        let location = error.location().unwrap();
+        assert_eq!((location.line, location.column), (line, column), "{text}: {error}");
         assert!(error.to_string().contains(message), "{text}: {error}");
     }
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use crate::gpus::Evidence;
 
 /// Maximum number of NVLinks of a GPU (H100, B200) that direct links to its peers share.
-const MOST_NVLINKS: u64 = 18;
+const MAX_NVLINKS: u64 = 18;
 
 /// GPUs that reach each other over NVLink.
 #[derive(Debug, PartialEq, Eq)]
@@ -20,21 +20,21 @@ pub(super) enum Domain {
 pub(super) type Counts = [(usize, usize, u16)];
 
 /// The domains of these GPUs; GPUs without NVLinks are in none.
-pub(super) fn of(gpus: &[usize], counts: &Counts) -> Vec<Domain> {
+pub(super) fn find_domains(gpus: &[usize], counts: &Counts) -> Vec<Domain> {
     let linked: Vec<(usize, usize, u16)> = counts.iter().copied().filter(|&(_, _, count)| count > 0).collect();
-    let mut domain_of: BTreeMap<usize, usize> = gpus.iter().map(|&gpu| (gpu, gpu)).collect();
+    let mut domains_by_gpu: BTreeMap<usize, usize> = gpus.iter().map(|&gpu| (gpu, gpu)).collect();
     for &(a, b, _) in &linked {
-        let (Some(&x), Some(&y)) = (domain_of.get(&a), domain_of.get(&b)) else { continue };
-        for domain in domain_of.values_mut().filter(|domain| **domain == x.max(y)) {
+        let (Some(&x), Some(&y)) = (domains_by_gpu.get(&a), domains_by_gpu.get(&b)) else { continue };
+        for domain in domains_by_gpu.values_mut().filter(|domain| **domain == x.max(y)) {
             *domain = x.min(y);
         }
     }
-    let mut pairs_of: BTreeMap<usize, Vec<(usize, usize, u16)>> = BTreeMap::new();
+    let mut pairs_by_domain: BTreeMap<usize, Vec<(usize, usize, u16)>> = BTreeMap::new();
     for pair in linked {
-        pairs_of.entry(domain_of.get(&pair.0).copied().unwrap_or(pair.0)).or_default().push(pair);
+        pairs_by_domain.entry(domains_by_gpu.get(&pair.0).copied().unwrap_or(pair.0)).or_default().push(pair);
     }
-    let alone = pairs_of.len() == 1;
-    pairs_of
+    let alone = pairs_by_domain.len() == 1;
+    pairs_by_domain
         .into_values()
         .map(|pairs| switched(&pairs, alone).map_or(Domain::Direct(pairs), Domain::Switched))
         .collect()
@@ -48,17 +48,17 @@ fn switched(pairs: &Counts, alone: bool) -> Option<Vec<(usize, u16)>> {
     let mut links: BTreeMap<usize, u16> = BTreeMap::new();
     for &(a, b, count) in pairs {
         for gpu in [a, b] {
-            let most = links.entry(gpu).or_default();
-            *most = (*most).max(count);
+            let max_links = links.entry(gpu).or_default();
+            *max_links = (*max_links).max(count);
         }
     }
     let peers = links.len() as u64 - 1;
-    let of = |gpu: usize| links.get(&gpu).copied().unwrap_or_default();
+    let link_count = |gpu: usize| links.get(&gpu).copied().unwrap_or_default();
     let all_joined = pairs.len() as u64 == (peers + 1) * peers / 2;
-    let as_the_lesser = pairs.iter().all(|&(a, b, count)| count == of(a).min(of(b)));
-    let most = u64::from(links.values().copied().max()?);
-    let too_many_for_direct_links = most * peers > MOST_NVLINKS || (most >= MOST_NVLINKS && (alone || peers > 1));
-    (all_joined && as_the_lesser && too_many_for_direct_links).then(|| links.into_iter().collect())
+    let matches_minimum = pairs.iter().all(|&(a, b, count)| count == link_count(a).min(link_count(b)));
+    let max_links = u64::from(links.values().copied().max()?);
+    let exceeds_direct_links = max_links * peers > MAX_NVLINKS || (max_links >= MAX_NVLINKS && (alone || peers > 1));
+    (all_joined && matches_minimum && exceeds_direct_links).then(|| links.into_iter().collect())
 }
 
 /// Evidence from the link counts: the number of links of the GPU with the most, and whether they are bridges.
@@ -67,7 +67,7 @@ pub(super) fn evidence(counts: &Counts) -> Evidence {
     gpus.sort_unstable();
     gpus.dedup();
     let (mut nvlinks, mut bridged) = (0, true);
-    for domain in of(&gpus, counts) {
+    for domain in find_domains(&gpus, counts) {
         match domain {
             Domain::Switched(links) => {
                 bridged = false;

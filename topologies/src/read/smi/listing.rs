@@ -8,18 +8,18 @@ use crate::gpus::{GpuModel, name};
 
 /// Facts that the text states about a GPU.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Listed {
+pub(super) struct ListedGpu {
     /// Name without the vendor.
     pub model: String,
     pub bus_id: Option<String>,
     pub memory: Option<Bytes>,
 }
 
-impl Listed {
+impl ListedGpu {
     /// The model, if the name is known; a truncated name is disambiguated by memory size.
-    pub fn known(&self) -> Option<&'static GpuModel> {
+    pub fn model(&self) -> Option<&'static GpuModel> {
         let off = |model: &&GpuModel| match (self.memory, model.memory) {
-            (Some(seen), Some(own)) => seen.0.abs_diff(own.0),
+            (Some(reported), Some(nominal)) => reported.0.abs_diff(nominal.0),
             _ => 0,
         };
         name::find(&self.model).into_iter().min_by_key(off)
@@ -29,14 +29,14 @@ impl Listed {
 /// The GPUs that a text names.
 #[derive(Debug, Default)]
 pub(super) struct Listing {
-    by_index: FxHashMap<u32, Listed>,
+    by_index: FxHashMap<u32, ListedGpu>,
     /// The only GPU that the text names, if it states no index.
-    any: Option<Listed>,
+    any: Option<ListedGpu>,
 }
 
 impl Listing {
     /// The GPU with this index.
-    pub fn of(&self, index: u32) -> Option<&Listed> {
+    pub fn gpu(&self, index: u32) -> Option<&ListedGpu> {
         self.by_index.get(&index).or(self.any.as_ref())
     }
 
@@ -44,12 +44,12 @@ impl Listing {
     pub fn read(text: &str) -> Self {
         let mut by_index = table(text);
         for line in text.lines() {
-            for (index, model) in listed(line) {
-                by_index.entry(index).or_insert_with(|| Listed { model: model.clone(), ..Listed::default() });
+            for (index, model) in parse_list_line(line) {
+                by_index.entry(index).or_insert_with(|| ListedGpu { model: model.clone(), ..ListedGpu::default() });
             }
         }
         let any = match name::mentions(text).as_slice() {
-            [only] => Some(Listed { model: without_vendor(&only.name), ..Listed::default() }),
+            [only] => Some(ListedGpu { model: without_vendor(&only.name), ..ListedGpu::default() }),
             _ => None,
         };
         Self { by_index, any }
@@ -61,7 +61,7 @@ fn without_vendor(name: &str) -> String {
 }
 
 /// Parses the GPUs of a line like `GPU 0,1: NVIDIA H200 (UUID: …)`.
-fn listed(line: &str) -> Vec<(u32, String)> {
+fn parse_list_line(line: &str) -> Vec<(u32, String)> {
     let Some((numbers, name)) = line.trim_start().strip_prefix("GPU ").and_then(|rest| rest.split_once(':')) else {
         return Vec::new();
     };
@@ -74,8 +74,8 @@ fn listed(line: &str) -> Vec<(u32, String)> {
 }
 
 /// Parses the GPUs of the table of plain `nvidia-smi`, by index.
-fn table(text: &str) -> FxHashMap<u32, Listed> {
-    let mut listed: FxHashMap<u32, Listed> = FxHashMap::default();
+fn table(text: &str) -> FxHashMap<u32, ListedGpu> {
+    let mut listed: FxHashMap<u32, ListedGpu> = FxHashMap::default();
     let mut last = None;
     for line in text.lines().filter(|line| line.trim_start().starts_with('|')) {
         let mut cells = line.split('|').skip(1);
@@ -86,7 +86,7 @@ fn table(text: &str) -> FxHashMap<u32, Listed> {
         let is_name = name.starts_with("NVIDIA ") || !name::find(name).is_empty();
         if let (Ok(index), true) = (index.parse::<u32>(), is_name) {
             let bus_id = second.split_whitespace().next().map(str::to_lowercase);
-            listed.insert(index, Listed { model: without_vendor(name), bus_id, memory: None });
+            listed.insert(index, ListedGpu { model: without_vendor(name), bus_id, memory: None });
             last = Some(index);
         } else if let (Some(index), Some((_, total))) = (last, second.split_once('/')) {
             let mib = total.trim().strip_suffix("MiB").and_then(|mib| mib.parse::<u64>().ok());

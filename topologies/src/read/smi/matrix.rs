@@ -9,13 +9,13 @@ use rustc_hash::FxHashMap;
 use crate::error::{Origin, Result};
 
 /// Maximum number of columns of a matrix; the largest hosts have about forty.
-const MOST: usize = 1024;
+const MAX_COLUMNS: usize = 1024;
 
 /// Relation between two devices, nearest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Relation {
     /// `X`: the device itself.
-    Oneself,
+    Itself,
     /// `NV#`: this number of bonded NVLinks.
     NvLink(u16),
     /// `PIX`: one PCIe switch.
@@ -33,7 +33,7 @@ pub(super) enum Relation {
 impl Relation {
     fn read(cell: &str) -> Option<Self> {
         Some(match cell {
-            "X" => Self::Oneself,
+            "X" => Self::Itself,
             "PIX" => Self::OneSwitch,
             "PXB" => Self::Switches,
             "PHB" => Self::HostBridge,
@@ -48,7 +48,7 @@ impl Relation {
 impl fmt::Display for Relation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Oneself => f.write_str("X"),
+            Self::Itself => f.write_str("X"),
             Self::NvLink(count) => write!(f, "NV{count}"),
             Self::OneSwitch => f.write_str("PIX"),
             Self::Switches => f.write_str("PXB"),
@@ -102,7 +102,7 @@ const P2P_CELLS: [&str; 7] = ["OK", "CNS", "GNS", "TNS", "NS", "DR", "U"];
 type Word<'a> = (&'a str, Range<usize>);
 
 /// The words of a line that starts at byte `start` of the text.
-fn words(line: &str, start: usize) -> Vec<Word<'_>> {
+fn tokens(line: &str, start: usize) -> Vec<Word<'_>> {
     line.split_whitespace()
         .map(|word| {
             let at = start + (word.as_ptr() as usize - line.as_ptr() as usize);
@@ -118,7 +118,7 @@ fn number(label: &str, prefix: &str) -> Option<u32> {
 }
 
 /// Notations of the escape character in editors, terminals and logs.
-const WRITTEN_ESCAPES: [&str; 7] = ["\u{1b}", "^[", "\\033", "\\x1b", "\\u001b", "\\e", "␛"];
+const ESCAPE_NOTATIONS: [&str; 7] = ["\u{1b}", "^[", "\\033", "\\x1b", "\\u001b", "\\e", "␛"];
 
 /// Byte ranges of the colour sequences (`[4m`, `[0;1m`) whose escape character is missing or spelled out.
 fn bare_sequences(text: &str) -> Vec<Range<usize>> {
@@ -136,7 +136,7 @@ fn bare_sequences(text: &str) -> Vec<Range<usize>> {
                 .checked_sub(written.len())
                 .is_some_and(|from| before[from..].eq_ignore_ascii_case(written.as_bytes()))
         };
-        let escape = WRITTEN_ESCAPES.iter().find(is_before);
+        let escape = ESCAPE_NOTATIONS.iter().find(is_before);
         Some(at - escape.map_or(0, |written| written.len())..at + 1 + end + 1)
     });
     sequences.collect()
@@ -144,7 +144,7 @@ fn bare_sequences(text: &str) -> Vec<Range<usize>> {
 
 /// Replaces terminal escape sequences (`ESC [ … letter`) by spaces, which preserves byte offsets. Colour sequences
 /// (`[4m`) are replaced even if the escape character is missing.
-pub(in crate::read) fn without_escapes(text: &str) -> Cow<'_, str> {
+pub(in crate::read) fn blank_escapes(text: &str) -> Cow<'_, str> {
     let text = match bare_sequences(text) {
         bare if bare.is_empty() => Cow::Borrowed(text),
         bare => {
@@ -187,21 +187,21 @@ fn lines(text: &str) -> impl Iterator<Item = (usize, &str)> {
 }
 
 /// Returns true for the words of the line that names the columns: `GPU0 GPU1 … CPU Affinity`.
-fn is_header(words: &[Word<'_>]) -> bool {
+fn is_header(tokens: &[Word<'_>]) -> bool {
     let gpu = |word: Option<&Word<'_>>| word.is_some_and(|(word, _)| number(word, "GPU").is_some());
-    gpu(words.first()) && words.get(1).is_none_or(|(word, _)| Relation::read(word).is_none())
+    gpu(tokens.first()) && tokens.get(1).is_none_or(|(word, _)| Relation::read(word).is_none())
 }
 
 /// Returns true for the words of a row: a label followed by a relation.
-fn is_row(words: &[Word<'_>]) -> bool {
-    matches!(words, [(label, _), (cell, _), ..] if label.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
+fn is_row(tokens: &[Word<'_>]) -> bool {
+    matches!(tokens, [(label, _), (cell, _), ..] if label.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
         && Relation::read(cell).is_some())
 }
 
 /// Returns true if a line is the header or a row of a matrix.
-pub(in crate::read) fn belongs_to_matrix(line: &str) -> bool {
-    let words = words(line, 0);
-    is_header(&words) || is_row(&words)
+pub(in crate::read) fn is_matrix_line(line: &str) -> bool {
+    let tokens = tokens(line, 0);
+    is_header(&tokens) || is_row(&tokens)
 }
 
 /// Finds and parses the matrix in a text without escape sequences.
@@ -212,11 +212,11 @@ pub(super) fn read(origin: Origin<'_>) -> Result<Matrix> {
             let message = "no matrix of `nvidia-smi topo -m`: no line names the columns (GPU0 GPU1 …)";
             return Err(origin.syntax(0..0, message));
         };
-        let words = words(line, start);
-        if is_header(&words) {
-            break words;
+        let tokens = tokens(line, start);
+        if is_header(&tokens) {
+            break tokens;
         }
-        if is_row(&words) {
+        if is_row(&tokens) {
             let end = start + line.trim_end().len();
             let message = "a row of the matrix, but the line that names its columns (GPU0 GPU1 …) is missing above it";
             return Err(origin.syntax(start..end, message));
@@ -228,8 +228,8 @@ pub(super) fn read(origin: Origin<'_>) -> Result<Matrix> {
         matrix.devices.iter().enumerate().map(|(i, device)| (device.label.clone(), i)).collect();
     let mut rows: Vec<bool> = vec![false; matrix.devices.len()];
     for (start, line) in rest {
-        let words = words(line, start);
-        let Some(((label, label_bytes), cells)) = words.split_first() else { continue };
+        let tokens = tokens(line, start);
+        let Some(((label, label_bytes), cells)) = tokens.split_first() else { continue };
         if let Some((label, name)) = legend(label, cells) {
             if let Some(device) = index.get(label).and_then(|&row| matrix.devices.get_mut(row)) {
                 device.name = Some(name.to_owned());
@@ -237,7 +237,7 @@ pub(super) fn read(origin: Origin<'_>) -> Result<Matrix> {
             continue;
         }
         let Some(&row) = index.get(label.trim_end_matches(':')) else {
-            if is_row(&words) && (number(label, "GPU").is_some() || number(label, "NIC").is_some()) {
+            if is_row(&tokens) && (number(label, "GPU").is_some() || number(label, "NIC").is_some()) {
                 let message =
                     format!("a row of `{label}`, but the header has no column of it: its columns are shifted");
                 return Err(origin.invalid(label_bytes.clone(), message));
@@ -268,8 +268,8 @@ fn legend<'a>(label: &'a str, cells: &[Word<'a>]) -> Option<(&'a str, &'a str)> 
 /// The labels of all rows.
 fn row_labels(text: &str) -> rustc_hash::FxHashSet<&str> {
     let rows = text.lines().filter_map(|line| {
-        let words = words(line, 0);
-        let &(label, _) = words.first().filter(|_| is_row(&words))?;
+        let tokens = tokens(line, 0);
+        let &(label, _) = tokens.first().filter(|_| is_row(&tokens))?;
         Some(label)
     });
     rows.collect()
@@ -308,8 +308,8 @@ fn columns(origin: Origin<'_>, header: &[Word<'_>], labels: &rustc_hash::FxHashS
         if !seen.insert(*label) {
             return Err(origin.invalid(bytes.clone(), format!("a second column of {label}")));
         }
-        if devices.len() == MOST {
-            return Err(origin.invalid(bytes.clone(), format!("more than {MOST} columns")));
+        if devices.len() == MAX_COLUMNS {
+            return Err(origin.invalid(bytes.clone(), format!("more than {MAX_COLUMNS} columns")));
         }
         let is_gpu = number(label, "GPU").is_some();
         let numbered = number(label, "GPU").or_else(|| number(label, "NIC"));
@@ -352,7 +352,7 @@ fn read_row(
             let message = format!("`{cell}` is none of X, NV#, PIX, PXB, PHB, NODE, SYS");
             return Err(origin.invalid(bytes.clone(), message));
         };
-        if (relation == Relation::Oneself) != (row == column) {
+        if (relation == Relation::Itself) != (row == column) {
             let message = format!("`{cell}` stands where {} meets {}", name(row), name(column));
             return Err(origin.invalid(bytes.clone(), message));
         }

@@ -24,7 +24,7 @@ mod listing;
 mod matrix;
 mod rebuild;
 
-pub(super) use matrix::{belongs_to_matrix, without_escapes};
+pub(super) use matrix::{blank_escapes, is_matrix_line};
 
 use crate::error::{Origin, Result};
 use crate::fabric::Fabric;
@@ -36,15 +36,15 @@ use crate::gpus::GpuModel;
 /// [`Error::Syntax`](crate::Error::Syntax) if there is no matrix, its header is missing, or a row is too short;
 /// [`Error::Invalid`](crate::Error::Invalid) for unknown cells and contradicting halves; each with line and column.
 pub fn parse(text: &str, source: &str) -> Result<Fabric> {
-    parse_as(text, source, None)
+    parse_with_gpu(text, source, None)
 }
 
 /// Variant of [`parse`] with a GPU model for texts that do not state it.
 ///
 /// # Errors
 /// The errors of [`parse`], and [`Error::Request`](crate::Error::Request) if the text states another model.
-pub fn parse_as(text: &str, source: &str, gpu: Option<&'static GpuModel>) -> Result<Fabric> {
-    let clean = without_escapes(text);
+pub fn parse_with_gpu(text: &str, source: &str, gpu: Option<&'static GpuModel>) -> Result<Fabric> {
+    let clean = blank_escapes(text);
     let origin = Origin::new(source, &clean);
     let matrix = matrix::read(origin)?;
     rebuild::fabric(origin, &matrix, &listing::Listing::read(&clean), gpu)

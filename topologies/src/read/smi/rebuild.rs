@@ -5,7 +5,7 @@ use std::sync::Arc;
 use rustc_hash::FxHashMap;
 
 use super::domains::{self, Domain};
-use super::listing::{Listed, Listing};
+use super::listing::{ListedGpu, Listing};
 use super::matrix::{Device, Matrix, Relation};
 use crate::error::{Origin, Result};
 use crate::fabric::{
@@ -27,7 +27,7 @@ struct Generation {
     nvlink: Bandwidth,
     /// Bandwidth of a PCIe lane of the hosts of this generation; links have 16 lanes.
     pcie: Bandwidth,
-    /// Bandwidth between sockets of those hosts, as NCCL assumes it (see [`hardware::between_sockets`]); Graces have a
+    /// Bandwidth between sockets of those hosts, as NCCL assumes it (see [`hardware::socket_bandwidth`]); Graces have a
     /// link of their own.
     sockets: Bandwidth,
     /// Bandwidth of NVLink-C2C between GPU and CPU, if GPUs are attached to Grace.
@@ -36,7 +36,7 @@ struct Generation {
 
 impl Generation {
     /// The generation of a compute capability; an unknown one is treated as Ampere.
-    fn of(capability: Option<u32>, c2c: Option<Bandwidth>) -> Self {
+    fn new(capability: Option<u32>, c2c: Option<Bandwidth>) -> Self {
         let (pcie, sockets) = match capability {
             Some(..=69) => (PCIE_3_LANE, 6),
             Some(70..=79) => (PCIE_3_LANE, 10),
@@ -63,9 +63,9 @@ pub(super) fn fabric(
     gpu: Option<&'static GpuModel>,
 ) -> Result<Fabric> {
     let mut builder = FabricBuilder::new(&origin.stem());
-    builder.source(format!("nvidia-smi topo -m in {}", origin.source));
+    builder.add_source(format!("nvidia-smi topo -m in {}", origin.source));
     let mut warnings = Warnings::default();
-    let generation = generation_of(matrix, listed, gpu);
+    let generation = infer_generation(matrix, listed, gpu);
     if !matrix.without_row.is_empty() {
         let labels = matrix.without_row.join(", ");
         warnings.add(format!("no rows of {labels}: how they relate to each other is not known"));
@@ -89,7 +89,7 @@ pub(super) fn fabric(
     }
     add_nvlinks(&mut builder, matrix, &vertices, &generation, &mut warnings);
     match gpu {
-        Some(model) => gpus::assume(&mut builder, model)?,
+        Some(model) => gpus::set_model(&mut builder, model)?,
         None => gpus::identify(&mut builder),
     }
     for warning in warnings.into_lines() {
@@ -120,19 +120,19 @@ fn nvlink_counts(matrix: &Matrix) -> Vec<(usize, usize, u16)> {
 }
 
 /// The generation of the GPUs, from their model or from the models that their links permit.
-fn generation_of(matrix: &Matrix, listed: &Listing, gpu: Option<&'static GpuModel>) -> Generation {
+fn infer_generation(matrix: &Matrix, listed: &Listing, gpu: Option<&'static GpuModel>) -> Generation {
     let numbers = gpu_indices(matrix).into_iter().filter_map(|i| matrix.devices.get(i)?.number);
-    let named = gpu.or_else(|| numbers.into_iter().find_map(|number| listed.of(number)?.known()));
+    let named = gpu.or_else(|| numbers.into_iter().find_map(|number| listed.gpu(number)?.model()));
     let is_numa = matrix.devices.iter().any(|device| device.memory_is_numa);
     let on_grace = |model: Option<&GpuModel>| is_numa.then(|| model.and_then(|model| model.c2c).unwrap_or(GRACE_C2C));
     if let Some(model) = named {
-        return Generation::of(Some(model.compute_capability), model.c2c.or(on_grace(None)));
+        return Generation::new(Some(model.compute_capability), model.c2c.or(on_grace(None)));
     }
-    let evidence = Evidence { on_grace: is_numa, ..domains::evidence(&nvlink_counts(matrix)) };
-    let candidates = evidence.usual().map_or_else(|| evidence.candidates(), |(candidates, _)| candidates);
+    let evidence = Evidence { has_c2c: is_numa, ..domains::evidence(&nvlink_counts(matrix)) };
+    let candidates = evidence.likely_candidates().map_or_else(|| evidence.candidates(), |(candidates, _)| candidates);
     let first = candidates.first().map(|model| model.compute_capability);
     let same = candidates.iter().all(|model| Some(model.compute_capability) == first);
-    Generation::of(first.filter(|_| same), on_grace(candidates.first().copied().filter(|_| same)))
+    Generation::new(first.filter(|_| same), on_grace(candidates.first().copied().filter(|_| same)))
 }
 
 /// Adds a device for each GPU and NIC, in the order of the columns.
@@ -146,7 +146,7 @@ fn add_devices(builder: &mut FabricBuilder, matrix: &Matrix, listed: &Listing) -
             let mut attributes: Vec<(Box<str>, Box<str>)> = Vec::new();
             let (id, kind, figures) = if device.is_gpu {
                 let number = device.number.unwrap_or_default();
-                let known = listed.of(number);
+                let known = listed.gpu(number);
                 if let Some(bus) = known.and_then(|gpu| gpu.bus_id.as_deref()) {
                     attributes.push(("busid".into(), bus.into()));
                 }
@@ -161,15 +161,15 @@ fn add_devices(builder: &mut FabricBuilder, matrix: &Matrix, listed: &Listing) -
                 (format!("nic{number}"), NodeKind::Nic, Figures::Nic(Arc::new(figures)))
             };
             let attributes = attributes.into_boxed_slice();
-            builder.node_with(Node { id: id.into(), kind, host, figures, attributes })
+            builder.add_node(Node { id: id.into(), kind, host, figures, attributes })
         })
         .collect()
 }
 
-fn gpu_figures(known: Option<&Listed>) -> Figures {
+fn gpu_figures(known: Option<&ListedGpu>) -> Figures {
     known.map_or(Figures::None, |gpu| {
         Figures::Gpu(Arc::new(GpuFigures {
-            model: Some(gpu.known().map_or_else(|| gpu.model.clone(), |known| known.name.clone())),
+            model: Some(gpu.model().map_or_else(|| gpu.model.clone(), |known| known.name.clone())),
             memory: gpu.memory,
             ..GpuFigures::default()
         }))
@@ -184,16 +184,16 @@ impl Sets {
         Self((0..count).collect())
     }
 
-    fn root(&mut self, mut of: usize) -> usize {
-        while let Some(&above) = self.0.get(of).filter(|&&above| above != of) {
+    fn root(&mut self, mut member: usize) -> usize {
+        while let Some(&above) = self.0.get(member).filter(|&&above| above != member) {
             // Path halving keeps the path short.
             let further = self.0.get(above).copied().unwrap_or(above);
-            if let Some(entry) = self.0.get_mut(of) {
+            if let Some(entry) = self.0.get_mut(member) {
                 *entry = further;
             }
-            of = further;
+            member = further;
         }
-        of
+        member
     }
 
     /// Joins two sets under the smaller root, so that a set is identified by its first member.
@@ -217,13 +217,13 @@ impl Sets {
 }
 
 /// The CPUs, and the CPU of each device.
-struct Cpus {
+struct CpuAssignment {
     sockets: Vec<NodeId>,
-    of: Vec<Option<NodeId>>,
+    device_cpus: Vec<Option<NodeId>>,
 }
 
 /// Adds one CPU for each NUMA node, which consists of devices nearer than `SYS` and of GPUs with equal affinity.
-fn add_sockets(builder: &mut FabricBuilder, matrix: &Matrix, warnings: &mut Warnings) -> Cpus {
+fn add_sockets(builder: &mut FabricBuilder, matrix: &Matrix, warnings: &mut Warnings) -> CpuAssignment {
     let mut sets = Sets::new(matrix.devices.len());
     sets.join_related(matrix, |relation| {
         matches!(relation, Relation::OneSwitch | Relation::Switches | Relation::HostBridge | Relation::Node)
@@ -232,21 +232,21 @@ fn add_sockets(builder: &mut FabricBuilder, matrix: &Matrix, warnings: &mut Warn
         let numa = device.numa.map(|numa| format!("node {numa}"));
         numa.or_else(|| device.cpu_affinity.clone()).filter(|_| device.is_gpu)
     };
-    let mut first_of: FxHashMap<String, usize> = FxHashMap::default();
+    let mut first_by_affinity: FxHashMap<String, usize> = FxHashMap::default();
     let mut hidden: Vec<usize> = Vec::new();
     for (i, device) in matrix.devices.iter().enumerate().filter(|(_, device)| device.is_gpu) {
         match affinity(device) {
-            Some(affinity) => sets.join(*first_of.entry(affinity).or_insert(i), i),
+            Some(affinity) => sets.join(*first_by_affinity.entry(affinity).or_insert(i), i),
             None => hidden.push(i),
         }
     }
-    join_unless_apart(&mut sets, matrix, &hidden);
+    join_gpus_without_affinity(&mut sets, matrix, &hidden);
     let host = builder.host(DEFAULT_HOST);
-    let mut cpus = Cpus { sockets: Vec::new(), of: vec![None; matrix.devices.len()] };
-    let mut made: FxHashMap<usize, NodeId> = FxHashMap::default();
+    let mut cpus = CpuAssignment { sockets: Vec::new(), device_cpus: vec![None; matrix.devices.len()] };
+    let mut cpu_by_root: FxHashMap<usize, NodeId> = FxHashMap::default();
     for (i, device) in matrix.devices.iter().enumerate() {
         let root = sets.root(i);
-        let cpu = made.get(&root).copied().or_else(|| {
+        let cpu = cpu_by_root.get(&root).copied().or_else(|| {
             let figures = CpuFigures { numa: device.numa, ..CpuFigures::default() };
             let id = format!("cpu{}", cpus.sockets.len());
             let cpu = builder.node(&id, NodeKind::Cpu, host, Figures::Cpu(Arc::new(figures)))?;
@@ -254,10 +254,10 @@ fn add_sockets(builder: &mut FabricBuilder, matrix: &Matrix, warnings: &mut Warn
                 warnings.add(format!("{} is near no GPU: a CPU of its own is assumed for it", device.label));
             }
             cpus.sockets.push(cpu);
-            made.insert(root, cpu);
+            cpu_by_root.insert(root, cpu);
             Some(cpu)
         });
-        if let Some(entry) = cpus.of.get_mut(i) {
+        if let Some(entry) = cpus.device_cpus.get_mut(i) {
             *entry = cpu;
         }
     }
@@ -265,16 +265,16 @@ fn add_sockets(builder: &mut FabricBuilder, matrix: &Matrix, warnings: &mut Warn
 }
 
 /// Joins GPUs without a stated affinity to one NUMA node, except those whose sets are `SYS` apart.
-fn join_unless_apart(sets: &mut Sets, matrix: &Matrix, gpus: &[usize]) {
+fn join_gpus_without_affinity(sets: &mut Sets, matrix: &Matrix, gpus: &[usize]) {
     let count = matrix.devices.len();
-    let apart = |sets: &mut Sets, a: usize, b: usize| {
+    let are_apart = |sets: &mut Sets, a: usize, b: usize| {
         let (a, b) = (sets.root(a), sets.root(b));
-        let of_a: Vec<usize> = (0..count).filter(|&i| sets.root(i) == a).collect();
-        let of_b: Vec<usize> = (0..count).filter(|&i| sets.root(i) == b).collect();
-        of_a.iter().any(|&x| of_b.iter().any(|&y| matrix.relation(x, y) == Some(Relation::System)))
+        let members_a: Vec<usize> = (0..count).filter(|&i| sets.root(i) == a).collect();
+        let members_b: Vec<usize> = (0..count).filter(|&i| sets.root(i) == b).collect();
+        members_a.iter().any(|&x| members_b.iter().any(|&y| matrix.relation(x, y) == Some(Relation::System)))
     };
     for (i, &b) in gpus.iter().enumerate() {
-        let near = gpus.iter().take(i).copied().find(|&a| !apart(sets, a, b));
+        let near = gpus.iter().take(i).copied().find(|&a| !are_apart(sets, a, b));
         if let Some(a) = near {
             sets.join(a, b);
         }
@@ -286,7 +286,7 @@ fn add_pcie(
     builder: &mut FabricBuilder,
     matrix: &Matrix,
     vertices: &[Option<NodeId>],
-    cpus: &Cpus,
+    cpus: &CpuAssignment,
     generation: &Generation,
 ) {
     let host = builder.host(DEFAULT_HOST);
@@ -295,11 +295,11 @@ fn add_pcie(
     let (mut leaves, mut trees) = (Sets::new(count), Sets::new(count));
     leaves.join_related(matrix, |relation| relation == Relation::OneSwitch);
     trees.join_related(matrix, |relation| matches!(relation, Relation::OneSwitch | Relation::Switches));
-    let mut size_of_leaf: FxHashMap<usize, usize> = FxHashMap::default();
-    let mut leaves_of_tree: FxHashMap<usize, std::collections::BTreeSet<usize>> = FxHashMap::default();
+    let mut leaf_sizes: FxHashMap<usize, usize> = FxHashMap::default();
+    let mut tree_leaves: FxHashMap<usize, std::collections::BTreeSet<usize>> = FxHashMap::default();
     for i in 0..count {
-        *size_of_leaf.entry(leaves.root(i)).or_default() += 1;
-        leaves_of_tree.entry(trees.root(i)).or_default().insert(leaves.root(i));
+        *leaf_sizes.entry(leaves.root(i)).or_default() += 1;
+        tree_leaves.entry(trees.root(i)).or_default().insert(leaves.root(i));
     }
     let mut switches = 0;
     let mut switch_below = |builder: &mut FabricBuilder, above: NodeId| {
@@ -311,7 +311,7 @@ fn add_pcie(
     let mut tops: FxHashMap<usize, NodeId> = FxHashMap::default();
     let mut bottoms: FxHashMap<usize, NodeId> = FxHashMap::default();
     for i in 0..count {
-        let (Some(Some(vertex)), Some(Some(cpu))) = (vertices.get(i).copied(), cpus.of.get(i).copied()) else {
+        let (Some(Some(vertex)), Some(Some(cpu))) = (vertices.get(i).copied(), cpus.device_cpus.get(i).copied()) else {
             continue;
         };
         if let (Some(c2c), true) = (generation.c2c, matrix.devices.get(i).is_some_and(|device| device.is_gpu)) {
@@ -320,12 +320,12 @@ fn add_pcie(
         }
         let (leaf, tree) = (leaves.root(i), trees.root(i));
         let mut above = Some(cpu);
-        if leaves_of_tree.get(&tree).is_some_and(|leaves| leaves.len() > 1) {
+        if tree_leaves.get(&tree).is_some_and(|leaves| leaves.len() > 1) {
             above = tops.get(&tree).copied().or_else(|| switch_below(builder, cpu));
             tops.extend(above.map(|top| (tree, top)));
         }
-        let own_switch = size_of_leaf.get(&leaf).is_some_and(|&size| size > 1) || tops.contains_key(&tree);
-        if let (true, Some(top)) = (own_switch, above) {
+        let has_switch = leaf_sizes.get(&leaf).is_some_and(|&size| size > 1) || tops.contains_key(&tree);
+        if let (true, Some(top)) = (has_switch, above) {
             above = bottoms.get(&leaf).copied().or_else(|| switch_below(builder, top));
             bottoms.extend(above.map(|bottom| (leaf, bottom)));
         }
@@ -353,7 +353,7 @@ fn add_nvlinks(
         warnings.add(format!("NVLink is taken at its signalling rate, {} a link each way", generation.nvlink));
     }
     let host = builder.host(DEFAULT_HOST);
-    for (number, domain) in domains::of(&gpu_indices(matrix), &counts).into_iter().enumerate() {
+    for (number, domain) in domains::find_domains(&gpu_indices(matrix), &counts).into_iter().enumerate() {
         match domain {
             Domain::Switched(gpus) => {
                 let id = format!("nvswitch{number}");

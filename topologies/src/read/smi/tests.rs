@@ -27,7 +27,7 @@ fn link(fabric: &Fabric, name: &str) -> (LinkKind, f64, u16) {
 
 /// The device above another in the PCIe tree.
 fn up<'a>(fabric: &'a Fabric, id: &str) -> &'a str {
-    let links = fabric.leaving(fabric.find(id).unwrap());
+    let links = fabric.outgoing_links(fabric.find(id).unwrap());
     // The uplink of a device is added first, before links to devices below it.
     let pcie = links.iter().find(|&&link| fabric.link(link).kind == LinkKind::Pcie && link.0 % 2 == 0).unwrap();
     &fabric.node(fabric.ends(*pcie).1).id
@@ -137,8 +137,8 @@ fn errors_have_a_message_and_a_location() {
     ];
     for (text, line, column, message) in cases {
         let error = parse(&text, "t.txt").unwrap_err();
-        let place = error.place().unwrap();
-        assert_eq!((place.line, place.column), (line, column), "{text}: {error}");
+        let location = error.location().unwrap();
+        assert_eq!((location.line, location.column), (line, column), "{text}: {error}");
         assert!(error.to_string().contains(message), "{text}: {error}");
     }
 }

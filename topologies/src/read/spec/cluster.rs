@@ -1,7 +1,7 @@
 //! The `[cluster]` table of a spec.
 
 use super::table::{Table, scalar};
-use crate::error::{Place, Result};
+use crate::error::{Result, SourceLocation};
 use crate::keys::Keys;
 use crate::network_spec::{ClusterSpec, NetworkKind, NetworkSpec};
 
@@ -18,16 +18,16 @@ pub(super) fn read(table: &Table<'_>) -> Result<ClusterSpec> {
         node: node.value,
         nodes: nodes.value,
         network: network.as_ref().map(read_network).transpose()?,
-        node_place: table.origin.place(node.bytes),
-        nodes_place: table.origin.place(nodes.bytes),
-        network_place: network.map_or_else(Place::default, |network| network.origin.place(network.bytes)),
+        node_location: table.origin.locate(node.bytes),
+        nodes_location: table.origin.locate(nodes.bytes),
+        network_location: network.map_or_else(SourceLocation::default, |network| network.origin.locate(network.bytes)),
     })
 }
 
 fn read_network(table: &Table<'_>) -> Result<NetworkSpec> {
     let known: Vec<&str> = std::iter::once("kind").chain(NetworkSpec::KEYS.iter().map(|key| key.name)).collect();
     table.expect_keys(&known)?;
-    let mut network = NetworkSpec::of_kind(table.required::<NetworkKind>("kind")?.value);
+    let mut network = NetworkSpec::with_kind(table.required::<NetworkKind>("kind")?.value);
     for entry in table.entries().filter(|entry| entry.key != "kind") {
         scalar(entry.value)
             .and_then(|value| network.set(entry.key, &value))

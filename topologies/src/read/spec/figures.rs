@@ -17,8 +17,8 @@ fn names<T: Keys>() -> Vec<&'static str> {
 
 /// Reads the figures of a node: those of its `[device]` table, overridden by its own.
 pub(super) fn read(kind: NodeKind, node: &Table<'_>, device: Option<&Table<'_>>) -> Result<Figures> {
-    let own = |entry: &Entry<'_>| !NODE_KEYS.contains(&entry.key);
-    if device.is_none() && !node.entries().any(|entry| own(&entry)) {
+    let is_figure = |entry: &Entry<'_>| !NODE_KEYS.contains(&entry.key);
+    if device.is_none() && !node.entries().any(|entry| is_figure(&entry)) {
         return Ok(Figures::None);
     }
     Ok(match kind {

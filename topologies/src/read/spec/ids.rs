@@ -2,10 +2,10 @@
 //! itself.
 
 /// Maximum number of ids that one text may expand to: four times the largest supported cluster.
-pub(crate) const MOST: u64 = 1 << 18;
+pub(crate) const MAX_IDS: u64 = 1 << 18;
 
 /// Maximum length of an id in bytes, before expansion; NCCL's own limit on names.
-const LONGEST: usize = 255;
+const MAX_ID_LENGTH: usize = 255;
 
 /// A range in an id.
 struct Range<'a> {
@@ -24,7 +24,7 @@ impl Range<'_> {
 }
 
 /// Splits an id into its ranges and the text after the last one.
-fn cut(id: &str) -> Result<(Vec<Range<'_>>, &str), String> {
+fn split_ranges(id: &str) -> Result<(Vec<Range<'_>>, &str), String> {
     let mut ranges = Vec::new();
     let mut from = 0;
     let mut at = 0;
@@ -55,7 +55,7 @@ fn cut(id: &str) -> Result<(Vec<Range<'_>>, &str), String> {
 }
 
 /// Returns true if a text expands to exactly itself.
-pub(crate) fn stands_for_itself(id: &str) -> bool {
+pub(crate) fn is_plain_id(id: &str) -> bool {
     matches!(expand(id).as_deref(), Ok([one]) if **one == *id)
 }
 
@@ -64,16 +64,16 @@ pub(crate) fn expand(id: &str) -> Result<Vec<Box<str>>, String> {
     if id.is_empty() {
         return Err("an id must not be empty".to_owned());
     }
-    if id.len() > LONGEST {
-        return Err(format!("an id of {} bytes is longer than {LONGEST}", id.len()));
+    if id.len() > MAX_ID_LENGTH {
+        return Err(format!("an id of {} bytes is longer than {MAX_ID_LENGTH}", id.len()));
     }
     if id.chars().any(char::is_control) {
         return Err(format!("the id {id:?} contains a control character"));
     }
-    let (ranges, rest) = cut(id)?;
+    let (ranges, rest) = split_ranges(id)?;
     let total = ranges.iter().try_fold(1u64, |product, range| product.checked_mul(range.count()));
-    if total.is_none_or(|total| total > MOST) {
-        return Err(format!("`{id}` stands for more than {MOST} ids"));
+    if total.is_none_or(|total| total > MAX_IDS) {
+        return Err(format!("`{id}` stands for more than {MAX_IDS} ids"));
     }
     let mut ids = vec![String::new()];
     for range in &ranges {
@@ -109,7 +109,7 @@ mod tests {
             ["gpu0", "a[b", "a]b", "a[]", "a[1]", "a[1-]", "a[-1]", "a[x-y]", "[", "mlx5[a]0", "é[1,2]", "a[1-2-3]"]
         {
             assert_eq!(ids(id), [id]);
-            assert!(stands_for_itself(id));
+            assert!(is_plain_id(id));
         }
     }
 

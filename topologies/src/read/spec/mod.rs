@@ -52,7 +52,7 @@ use rustc_hash::FxHashMap;
 use toml::de::{DeTable, DeValue};
 
 use crate::error::{Origin, Result};
-use crate::fabric::{Attributes, Figures, LinkKind, LinkSpec, NodeKind, near_misses};
+use crate::fabric::{Attributes, Figures, LinkKind, LinkSpec, NodeKind, suggest_names};
 use crate::keys;
 use crate::network_spec::ClusterSpec;
 use crate::route::Routing;
@@ -67,10 +67,10 @@ pub const DEFAULT_HOST: &str = "host0";
 pub const NETWORK_HOST: &str = "network";
 
 /// Maximum number of nodes, and of links, of one spec: four times the largest supported cluster.
-const MOST: usize = 1 << 18;
+const MAX_ITEMS: usize = 1 << 18;
 
 /// Maximum number of bytes of names and attributes of one `[[node]]` after expansion.
-const MOST_TEXT: usize = 1 << 26;
+const MAX_TEXT_BYTES: usize = 1 << 26;
 
 /// A parsed spec with expanded ranges.
 #[derive(Clone, Debug)]
@@ -84,9 +84,9 @@ pub struct Spec {
     /// The explicit links, in the order of the file.
     pub links: Vec<SpecLink>,
     /// Ids in rank order, if it differs from the order of the nodes.
-    pub ranks: Vec<SpecRank>,
+    pub ranks: Vec<SpecId>,
     /// Ids of idle GPUs.
-    pub idle: Vec<SpecRank>,
+    pub idle: Vec<SpecId>,
     /// Settings that restrict routes.
     pub routing: Routing,
     /// Side lengths of the grid (torus) of the hosts; empty if unknown.
@@ -136,7 +136,7 @@ pub struct SpecLink {
 
 /// An id in the rank order.
 #[derive(Clone, Debug)]
-pub struct SpecRank {
+pub struct SpecId {
     /// The id of the device.
     pub id: Box<str>,
     bytes: Range<usize>,
@@ -149,9 +149,9 @@ pub struct SpecRank {
 /// unknown or missing keys, kinds and units; each with line and column.
 pub fn parse(text: &str, source: &str) -> Result<Spec> {
     let lines = LineIndex::new(text);
-    let origin = Origin::new(source, text).indexed(&lines);
+    let origin = Origin::new(source, text).with_line_index(&lines);
     let document = DeTable::parse(text)
-        .map_err(|error| origin.syntax(error.span().unwrap_or_default(), one_line(error.message())))?;
+        .map_err(|error| origin.syntax(error.span().unwrap_or_default(), first_line(error.message())))?;
     let root = Table::new(origin, "a spec", document.get_ref(), 0..0);
     root.expect_keys(&[
         "name",
@@ -190,16 +190,16 @@ pub fn parse(text: &str, source: &str) -> Result<Spec> {
 }
 
 /// Joins the lines of an error message of the TOML parser.
-fn one_line(message: &str) -> String {
+fn first_line(message: &str) -> String {
     message.lines().map(str::trim).collect::<Vec<_>>().join(", ")
 }
 
 /// Returns an error if a spec expands to more items than any machine has.
-fn within_limit(count: usize, table: &Table<'_>) -> Result<()> {
-    if count <= MOST {
+fn check_limit(count: usize, table: &Table<'_>) -> Result<()> {
+    if count <= MAX_ITEMS {
         return Ok(());
     }
-    Err(table.origin.invalid(table.bytes.clone(), format!("more than {MOST} of {}", table.what)))
+    Err(table.origin.invalid(table.bytes.clone(), format!("more than {MAX_ITEMS} of {}", table.name)))
 }
 
 fn read_nodes(root: &Table<'_>) -> Result<Vec<SpecNode>> {
@@ -213,7 +213,7 @@ fn read_nodes(root: &Table<'_>) -> Result<Vec<SpecNode>> {
     let mut nodes = Vec::new();
     for table in root.tables("node", "[[node]]")? {
         read_node(&table, &devices, &mut nodes)?;
-        within_limit(nodes.len(), &table)?;
+        check_limit(nodes.len(), &table)?;
     }
     Ok(nodes)
 }
@@ -241,8 +241,8 @@ fn read_node<'a>(table: &Table<'a>, devices: &FxHashMap<&'a str, Table<'a>>, nod
     };
     let figures = figures::read(kind, table, device)?;
     let attributes = read_attributes(table)?;
-    let text = attributes.iter().map(|(name, value)| name.len() + value.len()).sum::<usize>() + figures.text_bytes();
-    if ids.len().saturating_mul(text) > MOST_TEXT {
+    let text = attributes.iter().map(|(name, value)| name.len() + value.len()).sum::<usize>() + figures.name_bytes();
+    if ids.len().saturating_mul(text) > MAX_TEXT_BYTES {
         let message = format!("{} nodes with {text} bytes of names and attributes each are too many", ids.len());
         return Err(origin.invalid(id.bytes, message));
     }
@@ -260,7 +260,7 @@ fn unknown_device(
     devices: &FxHashMap<&str, Table<'_>>,
 ) -> crate::Error {
     let message = format!("there is no [device.{}]", name.value);
-    match near_misses(&name.value, devices.keys().copied()).as_slice() {
+    match suggest_names(&name.value, devices.keys().copied()).as_slice() {
         [] => origin.invalid(name.bytes.clone(), message),
         near => origin.invalid_with_help(name.bytes.clone(), message, format!("did you mean {}?", near.join(", "))),
     }
@@ -303,17 +303,17 @@ fn read_links(root: &Table<'_>) -> Result<Vec<SpecLink>> {
         let spec = LinkSpec { kind, lanes: read_lanes(&table)?, forward, backward, latency };
         let failed = read_failed(&table)?;
         let slowed = [read_slowed(&table, "slowed_to", forward)?, read_slowed(&table, "reverse_slowed_to", backward)?];
-        let ends_of = |end: &table::Located<String>| {
+        let expand_end = |end: &table::Located<String>| {
             expand(&end.value).map_err(|message| origin.invalid(end.bytes.clone(), message))
         };
-        let (from, to) = (ends_of(&a)?, ends_of(&b)?);
+        let (from, to) = (expand_end(&a)?, expand_end(&b)?);
         let count = from.len().max(to.len());
         if from.len() != to.len() && from.len() != 1 && to.len() != 1 {
             let message = format!("`{}` stands for {} ids and `{}` for {}", a.value, from.len(), b.value, to.len());
             let help = "ranges on both sides must have the same length; they pair up";
             return Err(origin.invalid_with_help(b.bytes, message, help));
         }
-        within_limit(links.len() + count, &table)?;
+        check_limit(links.len() + count, &table)?;
         let pick = |ids: &[Box<str>], i: usize| ids.get(i).or_else(|| ids.first()).cloned().unwrap_or_default();
         links.extend((0..count).map(|i| SpecLink {
             a: pick(&from, i),
@@ -396,12 +396,12 @@ fn read_host_grid(root: &Table<'_>) -> Result<Vec<u32>> {
     })
 }
 
-fn read_ids(root: &Table<'_>, key: &str) -> Result<Vec<SpecRank>> {
+fn read_ids(root: &Table<'_>, key: &str) -> Result<Vec<SpecId>> {
     let mut ranks = Vec::new();
     for text in root.texts(key)? {
         let ids = expand(text.value).map_err(|message| root.origin.invalid(text.bytes.clone(), message))?;
-        within_limit(ranks.len() + ids.len(), root)?;
-        ranks.extend(ids.into_iter().map(|id| SpecRank { id, bytes: text.bytes.clone() }));
+        check_limit(ranks.len() + ids.len(), root)?;
+        ranks.extend(ids.into_iter().map(|id| SpecId { id, bytes: text.bytes.clone() }));
     }
     Ok(ranks)
 }

@@ -6,7 +6,7 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use crate::error::{Origin, Result};
-use crate::fabric::near_misses;
+use crate::fabric::suggest_names;
 use crate::keys::{Keyed, Scalar};
 
 /// A value and its byte range.
@@ -23,7 +23,7 @@ pub(super) struct Located<T> {
 pub(super) struct Table<'a> {
     pub origin: Origin<'a>,
     /// Name of the table in messages: `[[node]]`.
-    pub what: &'static str,
+    pub name: &'static str,
     /// Byte range of its header.
     pub bytes: Range<usize>,
     entries: &'a DeTable<'a>,
@@ -38,8 +38,8 @@ pub(super) struct Entry<'a> {
 }
 
 impl<'a> Table<'a> {
-    pub fn new(origin: Origin<'a>, what: &'static str, table: &'a DeTable<'a>, bytes: Range<usize>) -> Self {
-        Self { origin, what, bytes, entries: table }
+    pub fn new(origin: Origin<'a>, name: &'static str, table: &'a DeTable<'a>, bytes: Range<usize>) -> Self {
+        Self { origin, name, bytes, entries: table }
     }
 
     /// All entries, sorted by key.
@@ -60,8 +60,8 @@ impl<'a> Table<'a> {
 
     /// The error for an unknown key.
     pub fn unknown_key(&self, entry: &Entry<'_>, known: &[&str]) -> crate::Error {
-        let message = format!("unknown key `{}` in {}; expected one of {}", entry.key, self.what, known.join(", "));
-        match near_misses(entry.key, known.iter().copied()).as_slice() {
+        let message = format!("unknown key `{}` in {}; expected one of {}", entry.key, self.name, known.join(", "));
+        match suggest_names(entry.key, known.iter().copied()).as_slice() {
             [] => self.origin.invalid(entry.key_bytes.clone(), message),
             near => {
                 let help = format!("did you mean `{}`?", near.join("` or `"));
@@ -87,35 +87,35 @@ impl<'a> Table<'a> {
 
     /// Variant of [`Table::keyed`] for a mandatory key.
     pub fn required<T: Keyed>(&self, key: &str) -> Result<Located<T>> {
-        self.keyed(key)?.ok_or_else(|| self.origin.invalid(self.bytes.clone(), format!("{} needs `{key}`", self.what)))
+        self.keyed(key)?.ok_or_else(|| self.origin.invalid(self.bytes.clone(), format!("{} needs `{key}`", self.name)))
     }
 
     /// The tables in an array of tables; empty if the key is absent.
-    pub fn tables(&self, key: &str, what: &'static str) -> Result<Vec<Table<'a>>> {
+    pub fn tables(&self, key: &str, example: &'static str) -> Result<Vec<Table<'a>>> {
         let Some(value) = self.get(key) else {
             return Ok(Vec::new());
         };
-        let wrong = |bytes| self.origin.invalid(bytes, format!("`{key}` must be a list of tables: write {what}"));
+        let wrong = |bytes| self.origin.invalid(bytes, format!("`{key}` must be a list of tables: write {example}"));
         let DeValue::Array(array) = value.get_ref() else {
             return Err(wrong(value.span()));
         };
         array
             .iter()
             .map(|item| match item.get_ref() {
-                DeValue::Table(table) => Ok(Table::new(self.origin, what, table, item.span())),
+                DeValue::Table(table) => Ok(Table::new(self.origin, example, table, item.span())),
                 _ => Err(wrong(item.span())),
             })
             .collect()
     }
 
     /// The table under a key; `None` if the key is absent.
-    pub fn table(&self, key: &str, what: &'static str) -> Result<Option<Table<'a>>> {
+    pub fn table(&self, key: &str, example: &'static str) -> Result<Option<Table<'a>>> {
         let Some(value) = self.get(key) else {
             return Ok(None);
         };
         match value.get_ref() {
-            DeValue::Table(table) => Ok(Some(Table::new(self.origin, what, table, value.span()))),
-            _ => Err(self.origin.invalid(value.span(), format!("`{key}` must be a table: write {what}"))),
+            DeValue::Table(table) => Ok(Some(Table::new(self.origin, example, table, value.span()))),
+            _ => Err(self.origin.invalid(value.span(), format!("`{key}` must be a table: write {example}"))),
         }
     }
 

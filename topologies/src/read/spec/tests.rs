@@ -104,7 +104,7 @@ fn clusters_parse_with_source_locations() {
                 nic = \"400 Gb/s\", oversubscription = 1.0, dimensions = [2, 3] }\n";
     let cluster = parse(text, "c.toml").unwrap().cluster.unwrap();
     assert_eq!((cluster.node.as_str(), cluster.nodes), ("hgx-h200", 16));
-    assert_eq!((cluster.node_place.line, cluster.node_place.column), (2, 8));
+    assert_eq!((cluster.node_location.line, cluster.node_location.column), (2, 8));
     let network = cluster.network.unwrap();
     assert_eq!((network.kind, network.nics_per_node), (NetworkKind::Rail, Some(8)));
     assert_eq!((network.nic, network.oversubscription), (Some(Bandwidth(50_000_000_000)), Some(1.0)));
@@ -153,8 +153,8 @@ fn errors_have_a_message_and_a_location() {
     let before = TOY.lines().count() as u32;
     for &(text, line, column, message) in cases {
         let error = build(&format!("{TOY}{text}")).unwrap_err();
-        let place = error.place().unwrap_or_else(|| panic!("{text}: {error} has no place"));
-        assert_eq!((place.line - before, place.column), (line, column), "{text}: {error}");
+        let location = error.location().unwrap_or_else(|| panic!("{text}: {error} has no place"));
+        assert_eq!((location.line - before, location.column), (line, column), "{text}: {error}");
         assert!(error.to_string().contains(message), "{text}: {error}");
     }
     let ranks = |ranks: &str| build(&format!("ranks = {ranks}\n{TOY}{node}")).unwrap_err().to_string();
@@ -179,6 +179,6 @@ fn unknown_names_suggest_similar_ones() {
 fn huge_ranges_are_rejected_quickly() {
     let error = build("[[node]]\nid = \"g[0-99999999]\"\nkind = \"gpu\"\n").unwrap_err();
     assert!(matches!(error, Error::Invalid { .. }), "{error}");
-    let many = "[[node]]\nid = \"g[0-262143]\"\nkind = \"gpu\"\n".repeat(2);
-    assert!(build(&many).unwrap_err().to_string().contains("more than"));
+    let spec = "[[node]]\nid = \"g[0-262143]\"\nkind = \"gpu\"\n".repeat(2);
+    assert!(build(&spec).unwrap_err().to_string().contains("more than"));
 }

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::cluster;
 use crate::preset;
-use crate::route::{Ecmp, Hop, Links, Share};
+use crate::route::{Ecmp, Hop, LinkListing, Share};
 use crate::{LinkId, NodeId};
 
 fn gh200(nodes: u32, network: &str) -> Fabric {
@@ -18,7 +18,7 @@ fn gh200(nodes: u32, network: &str) -> Fabric {
 fn spread(router: &Router<'_>, hops: &[Hop]) -> BTreeMap<LinkId, Share> {
     let mut all = BTreeMap::new();
     for hop in hops {
-        for &link in router.alike(hop.link).unwrap_or(&[hop.link]) {
+        for &link in router.represented_links(hop.link).unwrap_or(&[hop.link]) {
             assert_eq!(all.insert(link, hop.share), None, "{link:?} twice");
         }
     }
@@ -26,24 +26,34 @@ fn spread(router: &Router<'_>, hops: &[Hop]) -> BTreeMap<LinkId, Share> {
 }
 
 /// Number of links listed for a path, first of all links, then of representatives; `None` if there is no path.
-fn check(fabric: &Fabric, [all, one]: [&Router<'_>; 2], from: NodeId, to: NodeId) -> Option<[usize; 2]> {
-    let (mut each, mut few) = (Vec::new(), Vec::new());
-    match (all.route_into(from, to, 0, &mut each), one.route_into(from, to, 0, &mut few)) {
-        (Ok(told), Ok(found)) => assert_eq!(told, found),
+fn check(fabric: &Fabric, [all, representatives]: [&Router<'_>; 2], from: NodeId, to: NodeId) -> Option<[usize; 2]> {
+    let (mut all_hops, mut representative_hops) = (Vec::new(), Vec::new());
+    match (
+        all.route_into(from, to, 0, &mut all_hops),
+        representatives.route_into(from, to, 0, &mut representative_hops),
+    ) {
+        (Ok(all_summary), Ok(representative_summary)) => assert_eq!(all_summary, representative_summary),
         (Err(_), Err(_)) => return None,
-        (told, found) => panic!("{told:?} {found:?}"),
+        (all_summary, representative_summary) => panic!("{all_summary:?} {representative_summary:?}"),
     }
-    let expected: BTreeMap<LinkId, Share> = each.iter().map(|hop| (hop.link, hop.share)).collect();
-    assert_eq!(expected.len(), each.len());
-    assert_eq!(spread(one, &few), expected, "{} {}", fabric.node(from).id, fabric.node(to).id);
-    Some([each.len(), few.len()])
+    let expected: BTreeMap<LinkId, Share> = all_hops.iter().map(|hop| (hop.link, hop.share)).collect();
+    assert_eq!(expected.len(), all_hops.len());
+    assert_eq!(
+        spread(representatives, &representative_hops),
+        expected,
+        "{} {}",
+        fabric.node(from).id,
+        fabric.node(to).id
+    );
+    Some([all_hops.len(), representative_hops.len()])
 }
 
 #[test]
 fn fat_trees_list_one_link_of_each_tier() {
     let fabric = gh200(256, "fat_tree,tiers=3,radix=16");
     let options = RouteOptions::default();
-    let routers = [Router::new(&fabric, options), Router::listing(&fabric, options, Links::OneOfAlike)];
+    let routers =
+        [Router::new(&fabric, options), Router::with_link_listing(&fabric, options, LinkListing::Representatives)];
     let gpu = |host: usize| fabric.gpus()[host];
     // Three links out of the first host and three into another; up and down between them through eight switches within
     // a pod, or eight times eight across pods.
@@ -51,7 +61,11 @@ fn fat_trees_list_one_link_of_each_tier() {
     assert_eq!(same_pod, [6 + 2 * 8, 6 + 2]);
     assert_eq!(other_pod, [6 + 2 * (8 + 64), 6 + 4]);
     let hashed = RouteOptions { ecmp: Ecmp::Hashed { seed: 1 }, ..options };
-    assert!((0..2048).all(|link| Router::listing(&fabric, hashed, Links::OneOfAlike).alike(LinkId(link)).is_none()));
+    assert!((0..2048).all(|link| {
+        Router::with_link_listing(&fabric, hashed, LinkListing::Representatives)
+            .represented_links(LinkId(link))
+            .is_none()
+    }));
 }
 
 /// Two hosts joined by a row of switches, with `parallel` links from each to the next.
@@ -80,16 +94,16 @@ fn row(switches: usize, parallel: usize, figures: &str) -> Fabric {
 /// All links are listed if a switch has a capacity, or if so many paths are equal that a single one is used.
 #[test]
 fn all_links_are_listed_where_representatives_do_not_suffice() {
-    let is_alike = |fabric: &Fabric| {
-        let router = Router::listing(fabric, RouteOptions::default(), Links::OneOfAlike);
+    let has_equal_routes = |fabric: &Fabric| {
+        let router = Router::with_link_listing(fabric, RouteOptions::default(), LinkListing::Representatives);
         let routers = [&Router::new(fabric, RouteOptions::default()), &router];
         check(fabric, routers, fabric.gpus()[0], fabric.gpus()[1]).unwrap();
-        fabric.links().any(|(link, _)| router.alike(link).is_some())
+        fabric.links().any(|(link, _)| router.represented_links(link).is_some())
     };
-    assert!(is_alike(&row(3, 4, "model = \"any\"")));
-    assert!(!is_alike(&row(3, 4, "capacity = \"60 GB/s\"")));
-    assert!(is_alike(&row(17, 2, "model = \"any\"")));
-    assert!(!is_alike(&row(18, 2, "model = \"any\"")));
+    assert!(has_equal_routes(&row(3, 4, "model = \"any\"")));
+    assert!(!has_equal_routes(&row(3, 4, "capacity = \"60 GB/s\"")));
+    assert!(has_equal_routes(&row(17, 2, "model = \"any\"")));
+    assert!(!has_equal_routes(&row(18, 2, "model = \"any\"")));
 }
 
 proptest! {
@@ -108,15 +122,15 @@ proptest! {
         failed in prop::collection::vec(any::<prop::sample::Index>(), 0..6),
         ends in prop::collection::vec((any::<prop::sample::Index>(), any::<prop::sample::Index>()), 1..20),
     ) {
-        let whole = gh200(network.0, network.1);
-        let failed: Vec<LinkId> = failed.iter().map(|index| LinkId(index.index(whole.link_count()) as u32)).collect();
-        let fabric = whole.without_links(&failed);
+        let complete = gh200(network.0, network.1);
+        let failed: Vec<LinkId> = failed.iter().map(|index| LinkId(index.index(complete.link_count()) as u32)).collect();
+        let fabric = complete.with_failed_links(&failed);
         let options = RouteOptions::default();
-        let routers = [Router::new(&fabric, options), Router::listing(&fabric, options, Links::OneOfAlike)];
+        let routers = [Router::new(&fabric, options), Router::with_link_listing(&fabric, options, LinkListing::Representatives)];
         for (from, to) in ends {
             let (from, to) = (*from.get(fabric.gpus()), *to.get(fabric.gpus()));
-            if let Some([each, few]) = check(&fabric, [&routers[0], &routers[1]], from, to) {
-                prop_assert!(few <= each);
+            if let Some([all_count, representative_count]) = check(&fabric, [&routers[0], &routers[1]], from, to) {
+                prop_assert!(representative_count <= all_count);
             }
         }
     }

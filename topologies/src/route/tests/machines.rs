@@ -46,7 +46,7 @@ fn gpu_pairs_have_the_classes_of_their_machine() {
 #[test]
 fn h200_nvlink_path_has_the_measured_bandwidth_and_latency() {
     let fabric = preset::load("hgx-h200").unwrap();
-    let path = way(&fabric, RouteOptions::default(), "gpu0", "gpu7");
+    let path = find_path(&fabric, RouteOptions::default(), "gpu0", "gpu7");
     assert_eq!(stations(&fabric, &path), ["gpu0", "nvswitch0", "gpu7"]);
     assert_eq!((path.bandwidth, path.latency), (Some(Bandwidth(450_000_000_000)), Picos(500_000)));
 }
@@ -54,11 +54,11 @@ fn h200_nvlink_path_has_the_measured_bandwidth_and_latency() {
 #[test]
 fn peers_under_a_pcie_switch_bypass_the_cpu() {
     let fabric = preset::load("l40s-pcie").unwrap();
-    let path = way(&fabric, RouteOptions::default(), "gpu2", "gpu3");
+    let path = find_path(&fabric, RouteOptions::default(), "gpu2", "gpu3");
     assert_eq!(stations(&fabric, &path), ["gpu2", "pcie_switch1", "gpu3"]);
-    let path = way(&fabric, RouteOptions::default(), "gpu0", "gpu2");
+    let path = find_path(&fabric, RouteOptions::default(), "gpu0", "gpu2");
     assert_eq!(stations(&fabric, &path), ["gpu0", "pcie_switch0", "cpu0", "pcie_switch1", "gpu2"]);
-    let path = way(&fabric, RouteOptions::default(), "gpu0", "gpu7");
+    let path = find_path(&fabric, RouteOptions::default(), "gpu0", "gpu7");
     assert_eq!(path.hops.len(), 5);
     assert_eq!(path.bandwidth, Some(Bandwidth(22_000_000_000)));
 }
@@ -99,7 +99,7 @@ fn dgx1_cube_mesh_matches_its_matrix() {
     let fabric = preset::load("dgx-v100").unwrap();
     for (a, row) in lanes.iter().enumerate() {
         for (b, &lanes) in row.iter().enumerate().filter(|&(b, _)| a != b) {
-            let path = way(&fabric, RouteOptions::default(), &format!("gpu{a}"), &format!("gpu{b}"));
+            let path = find_path(&fabric, RouteOptions::default(), &format!("gpu{a}"), &format!("gpu{b}"));
             if lanes == 0 {
                 assert_eq!((path.class, path.latency), (PathClass::Nvb, Picos(500_000)), "{a} {b}");
             } else {
@@ -109,7 +109,7 @@ fn dgx1_cube_mesh_matches_its_matrix() {
         }
     }
     // From 0 to 7, relay 4 has double links on both sides; relay 3 has a single link on one side. The widest wins.
-    let path = way(&fabric, RouteOptions::default(), "gpu0", "gpu7");
+    let path = find_path(&fabric, RouteOptions::default(), "gpu0", "gpu7");
     assert_eq!(stations(&fabric, &path), ["gpu0", "gpu4", "gpu7"]);
 }
 
@@ -119,17 +119,17 @@ const REAL: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/data/topologie
 /// Cells of an `nvidia-smi topo -m` matrix (row, column, word), of GPUs and NICs only.
 fn cells(text: &str) -> Vec<(String, String, String)> {
     let is_device =
-        |word: &&str| word.starts_with("GPU") && word[3..].parse::<u32>().is_ok() || word.starts_with("NIC");
+        |token: &&str| token.starts_with("GPU") && token[3..].parse::<u32>().is_ok() || token.starts_with("NIC");
     let mut columns: Vec<String> = Vec::new();
     let mut cells = Vec::new();
     for line in text.lines() {
-        let words: Vec<&str> = line.split_whitespace().collect();
-        let heading = words.len() > 1 && words[..2].iter().all(is_device);
+        let tokens: Vec<&str> = line.split_whitespace().collect();
+        let heading = tokens.len() > 1 && tokens[..2].iter().all(is_device);
         if heading {
-            columns = words.iter().filter(|word| is_device(word)).map(|word| word.to_lowercase()).collect();
-        } else if words.first().is_some_and(is_device) {
-            for (column, cell) in columns.iter().zip(&words[1..]) {
-                cells.push((words[0].to_lowercase(), column.clone(), (*cell).to_owned()));
+            columns = tokens.iter().filter(|token| is_device(token)).map(|token| token.to_lowercase()).collect();
+        } else if tokens.first().is_some_and(is_device) {
+            for (column, cell) in columns.iter().zip(&tokens[1..]) {
+                cells.push((tokens[0].to_lowercase(), column.clone(), (*cell).to_owned()));
             }
         }
     }
@@ -144,7 +144,7 @@ fn classes_match_real_matrices() {
     for path in files.iter().filter(|path| path.to_str().unwrap().ends_with("topo-m.txt")) {
         let text = std::fs::read_to_string(path).unwrap();
         // One matrix lacks the line that names its columns and is rejected.
-        let Ok(fabric) = crate::load(&crate::FabricRequest::of(path.to_str().unwrap())) else { continue };
+        let Ok(fabric) = crate::load(&crate::FabricRequest::new(path.to_str().unwrap())) else { continue };
         let router = Router::new(&fabric, RouteOptions { pxn: crate::route::Pxn::Off, ..RouteOptions::default() });
         for (from, to, word) in cells(&text) {
             let (Some(a), Some(b)) = (fabric.find(&from), fabric.find(&to)) else { continue };
@@ -172,7 +172,7 @@ fn gpus_of_real_topology_files_reach_each_other() {
     let mut files = 0;
     for entry in std::fs::read_dir(REAL).unwrap() {
         let path = entry.unwrap().path();
-        let Ok(fabric) = crate::load(&crate::FabricRequest::of(path.to_str().unwrap())) else { continue };
+        let Ok(fabric) = crate::load(&crate::FabricRequest::new(path.to_str().unwrap())) else { continue };
         // Matrices without NICs need the figures of a network.
         let network = "rail,nics_per_node=2,nic=200Gb/s".parse().unwrap();
         let two =

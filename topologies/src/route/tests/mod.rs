@@ -12,18 +12,18 @@ use crate::route::{Path, PathClass, RouteOptions, Router};
 use crate::{Fabric, NodeId};
 
 /// The device with this id.
-fn at(fabric: &Fabric, id: &str) -> NodeId {
+fn find_device(fabric: &Fabric, id: &str) -> NodeId {
     fabric.find(id).unwrap_or_else(|| panic!("no {id}"))
 }
 
 /// The path between two devices given by id.
-fn way(fabric: &Fabric, options: RouteOptions, from: &str, to: &str) -> Path {
+fn find_path(fabric: &Fabric, options: RouteOptions, from: &str, to: &str) -> Path {
     let router = Router::new(fabric, options);
-    router.path(at(fabric, from), at(fabric, to)).unwrap_or_else(|error| panic!("{error}"))
+    router.path(find_device(fabric, from), find_device(fabric, to)).unwrap_or_else(|error| panic!("{error}"))
 }
 
 fn class(fabric: &Fabric, from: &str, to: &str) -> PathClass {
-    way(fabric, RouteOptions::default(), from, to).class
+    find_path(fabric, RouteOptions::default(), from, to).class
 }
 
 /// The ids of the devices along a single path, including its ends.

@@ -3,7 +3,7 @@
 use super::*;
 use crate::cluster;
 use crate::preset;
-use crate::route::{BufferPlace, Ecmp, GpuDirect, PeerAccess, Pxn, Share};
+use crate::route::{BufferLocation, Ecmp, GpuDirect, PeerAccess, Pxn, Share};
 use crate::{Bandwidth, Error, Picos};
 
 const NO_PXN: RouteOptions = RouteOptions {
@@ -11,17 +11,17 @@ const NO_PXN: RouteOptions = RouteOptions {
     gdr: GpuDirect::Allowed,
     pxn: Pxn::Off,
     ecmp: Ecmp::Averaged,
-    buffers: BufferPlace::Device,
+    buffers: BufferLocation::Device,
 };
 
-fn cluster_of(name: &str, nodes: u32, network: &str) -> Fabric {
+fn load_cluster(name: &str, nodes: u32, network: &str) -> Fabric {
     cluster::build(&preset::load(name).unwrap(), nodes, Some(&network.parse().unwrap())).unwrap()
 }
 
 #[test]
 fn equal_ranks_communicate_through_the_leaf_of_their_rail() {
-    let fabric = cluster_of("hgx-h200", 3, "rail");
-    let path = way(&fabric, RouteOptions::default(), "n0/gpu5", "n2/gpu5");
+    let fabric = load_cluster("hgx-h200", 3, "rail");
+    let path = find_path(&fabric, RouteOptions::default(), "n0/gpu5", "n2/gpu5");
     let expected = ["n0/gpu5", "n0/pcie_switch5", "n0/nic5", "leaf5", "n2/nic5", "n2/pcie_switch5", "n2/gpu5"];
     assert_eq!(stations(&fabric, &path), expected);
     assert_eq!((path.class, path.bandwidth), (PathClass::Net, Some(Bandwidth(50_000_000_000))));
@@ -31,8 +31,8 @@ fn equal_ranks_communicate_through_the_leaf_of_their_rail() {
 
 #[test]
 fn traffic_across_rails_uses_pxn_or_the_spine() {
-    let fabric = cluster_of("hgx-h200", 2, "rail");
-    let path = way(&fabric, RouteOptions::default(), "n0/gpu0", "n1/gpu6");
+    let fabric = load_cluster("hgx-h200", 2, "rail");
+    let path = find_path(&fabric, RouteOptions::default(), "n0/gpu0", "n1/gpu6");
     let expected = [
         "n0/gpu0",
         "n0/nvswitch0",
@@ -45,50 +45,52 @@ fn traffic_across_rails_uses_pxn_or_the_spine() {
         "n1/gpu6",
     ];
     assert_eq!(stations(&fabric, &path), expected);
-    let path = way(&fabric, NO_PXN, "n0/gpu0", "n1/gpu6");
+    let path = find_path(&fabric, NO_PXN, "n0/gpu0", "n1/gpu6");
     let expected =
         ["n0/gpu0", "n0/pcie_switch0", "n0/nic0", "leaf0", "spine0", "leaf6", "n1/nic6", "n1/pcie_switch6", "n1/gpu6"];
     assert_eq!(stations(&fabric, &path), expected);
     assert_eq!(path.latency, Picos(4 * 150_000 + 1_300_000 + 3 * 300_000));
     // Without NVLink no neighbour can relay.
-    let fabric = cluster_of("l40s-pcie", 2, "rail");
-    let path = way(&fabric, RouteOptions::default(), "n0/gpu0", "n1/gpu6");
+    let fabric = load_cluster("l40s-pcie", 2, "rail");
+    let path = find_path(&fabric, RouteOptions::default(), "n0/gpu0", "n1/gpu6");
     assert!(stations(&fabric, &path).contains(&"spine0".to_owned()));
 }
 
 #[test]
 fn gpus_under_one_pcie_switch_divide_its_nics() {
-    let fabric = cluster_of("dgx-a100", 2, "rail");
+    let fabric = load_cluster("dgx-a100", 2, "rail");
     for gpu in 0..8 {
-        let path = way(&fabric, RouteOptions::default(), &format!("n0/gpu{gpu}"), &format!("n1/gpu{gpu}"));
+        let path = find_path(&fabric, RouteOptions::default(), &format!("n0/gpu{gpu}"), &format!("n1/gpu{gpu}"));
         assert!(stations(&fabric, &path).contains(&format!("leaf{gpu}")), "{gpu}");
         assert_eq!(path.bandwidth, Some(Bandwidth(25_000_000_000)));
     }
     // The neighbour's NIC is near by PCIe, so the other rail of the pair needs no NVLink.
-    let path = way(&fabric, RouteOptions::default(), "n0/gpu0", "n1/gpu1");
+    let path = find_path(&fabric, RouteOptions::default(), "n0/gpu0", "n1/gpu1");
     assert_eq!(stations(&fabric, &path)[..4], ["n0/gpu0", "n0/pcie_switch0", "n0/nic1", "leaf1"]);
 }
 
 #[test]
 fn numbers_of_nics_and_gpus_may_differ() {
     // Two NICs per GPU: a flow between equal ranks is spread over both rails.
-    let fabric = cluster_of("hgx-h200", 2, "rail,nics_per_node=16,nic=400Gb/s");
-    let path = way(&fabric, RouteOptions::default(), "n0/gpu3", "n1/gpu3");
+    let fabric = load_cluster("hgx-h200", 2, "rail,nics_per_node=16,nic=400Gb/s");
+    let path = find_path(&fabric, RouteOptions::default(), "n0/gpu3", "n1/gpu3");
     assert_eq!(path.bandwidth, Some(Bandwidth(63_000_000_000)), "PCIe is the narrowest");
     let halves = path.hops.iter().filter(|hop| hop.share == Share { numerator: 1, denominator: 2 });
     assert_eq!(halves.count(), 2 * 4);
     // One NIC for two GPUs.
-    let fabric = cluster_of("hgx-h200", 2, "rail,nics_per_node=4,nic=400Gb/s");
+    let fabric = load_cluster("hgx-h200", 2, "rail,nics_per_node=4,nic=400Gb/s");
     assert_eq!(fabric.find("n0/nic4"), None);
-    let path = way(&fabric, RouteOptions::default(), "n0/gpu1", "n1/gpu0");
+    let path = find_path(&fabric, RouteOptions::default(), "n0/gpu1", "n1/gpu0");
     assert!(stations(&fabric, &path).contains(&"n0/nic0".to_owned()));
-    assert!(Router::new(&fabric, RouteOptions::default()).paths_from(at(&fabric, "n0/gpu1")).get(15).is_some());
+    assert!(
+        Router::new(&fabric, RouteOptions::default()).paths_from(find_device(&fabric, "n0/gpu1")).get(15).is_some()
+    );
 }
 
 #[test]
 fn spread_over_spines_is_even_and_exact() {
-    let fabric = cluster_of("hgx-h200", 2, "rail,ecmp=3");
-    let path = way(&fabric, NO_PXN, "n0/gpu0", "n1/gpu1");
+    let fabric = load_cluster("hgx-h200", 2, "rail,ecmp=3");
+    let path = find_path(&fabric, NO_PXN, "n0/gpu0", "n1/gpu1");
     let thirds = path.hops.iter().filter(|hop| hop.share == Share { numerator: 1, denominator: 3 }).count();
     assert_eq!((thirds, path.hops.len()), (6, 6 + 6));
     // The spines carry a leaf's 2 x 50 GB/s in thirds, so the NIC is the bottleneck.
@@ -97,61 +99,64 @@ fn spread_over_spines_is_even_and_exact() {
 
 #[test]
 fn failures_are_routed_around_or_reported() {
-    let fabric = cluster_of("hgx-h200", 2, "rail");
-    let healthy = way(&fabric, RouteOptions::default(), "n0/gpu0", "n1/gpu0");
+    let fabric = load_cluster("hgx-h200", 2, "rail");
+    let healthy = find_path(&fabric, RouteOptions::default(), "n0/gpu0", "n1/gpu0");
     // The leaf of rail 0 has failed: the receiver's own NIC is unreachable and a neighbour's replaces it.
-    let broken = fabric.without("leaf0").unwrap();
-    let path = way(&broken, RouteOptions::default(), "n0/gpu0", "n1/gpu0");
+    let broken = fabric.with_failed("leaf0").unwrap();
+    let path = find_path(&broken, RouteOptions::default(), "n0/gpu0", "n1/gpu0");
     assert_eq!(path.class, PathClass::Net);
     assert!(!stations(&broken, &path).contains(&"leaf0".to_owned()));
     assert_eq!(broken.node_count(), fabric.node_count());
-    assert_eq!(way(&fabric, RouteOptions::default(), "n0/gpu0", "n1/gpu0"), healthy);
+    assert_eq!(find_path(&fabric, RouteOptions::default(), "n0/gpu0", "n1/gpu0"), healthy);
     // The NVLink of one GPU has failed: traffic uses the host's PCIe.
-    let broken = fabric.without("n0/gpu0-n0/nvswitch0").unwrap();
+    let broken = fabric.with_failed("n0/gpu0-n0/nvswitch0").unwrap();
     assert_eq!(class(&broken, "n0/gpu0", "n0/gpu1"), PathClass::Phb);
     assert_eq!(class(&broken, "n0/gpu1", "n0/gpu2"), PathClass::Nvl);
     // One direction only.
-    let broken = fabric.without("n0/gpu0->n0/nvswitch0").unwrap();
+    let broken = fabric.with_failed("n0/gpu0->n0/nvswitch0").unwrap();
     assert_eq!(class(&broken, "n0/gpu0", "n0/gpu1"), PathClass::Phb);
     assert_eq!(class(&broken, "n0/gpu1", "n0/gpu0"), PathClass::Nvl);
     // A host has failed.
-    let broken = fabric.without("n1").unwrap();
+    let broken = fabric.with_failed("n1").unwrap();
     let router = Router::new(&broken, RouteOptions::default());
-    let error = router.path(at(&broken, "n0/gpu3"), at(&broken, "n1/gpu3")).unwrap_err();
+    let error = router.path(find_device(&broken, "n0/gpu3"), find_device(&broken, "n1/gpu3")).unwrap_err();
     let Error::Unreachable { to, reason, .. } = &error else { panic!("{error}") };
     assert!(to == "n1/gpu3" && reason.contains("out of service"), "{error}");
-    assert!(router.paths_from(at(&broken, "n0/gpu0")).get(8).is_none());
+    assert!(router.paths_from(find_device(&broken, "n0/gpu0")).get(8).is_none());
     // Failed devices are no longer ranks; the others keep their order.
     assert_eq!(broken.gpus(), &fabric.gpus()[..8]);
-    assert_eq!(fabric.without("n0/gpu3").unwrap().gpus().len(), 15);
-    assert_eq!(fabric.without("n0/nic3").unwrap().gpus(), fabric.gpus());
+    assert_eq!(fabric.with_failed("n0/gpu3").unwrap().gpus().len(), 15);
+    assert_eq!(fabric.with_failed("n0/nic3").unwrap().gpus(), fabric.gpus());
 }
 
 #[test]
 fn slowed_links_keep_their_ids_and_lower_the_bandwidth() {
-    let fabric = cluster_of("hgx-h200", 2, "rail");
-    let slow = fabric.slowed("n0/nic2-leaf2", 0.5).unwrap();
-    let path = way(&slow, RouteOptions::default(), "n0/gpu2", "n1/gpu2");
+    let fabric = load_cluster("hgx-h200", 2, "rail");
+    let slow = fabric.with_slowed("n0/nic2-leaf2", 0.5).unwrap();
+    let path = find_path(&slow, RouteOptions::default(), "n0/gpu2", "n1/gpu2");
     assert_eq!(path.bandwidth, Some(Bandwidth(25_000_000_000)));
-    let slow = fabric.slowed("n1/gpu2->n1/nvswitch0", 0.25).unwrap();
-    let path = way(&slow, RouteOptions::default(), "n1/gpu2", "n1/gpu3");
+    let slow = fabric.with_slowed("n1/gpu2->n1/nvswitch0", 0.25).unwrap();
+    let path = find_path(&slow, RouteOptions::default(), "n1/gpu2", "n1/gpu3");
     assert_eq!(path.bandwidth, Some(Bandwidth(112_500_000_000)));
-    assert_eq!(way(&slow, RouteOptions::default(), "n1/gpu3", "n1/gpu2").bandwidth, Some(Bandwidth(450_000_000_000)));
+    assert_eq!(
+        find_path(&slow, RouteOptions::default(), "n1/gpu3", "n1/gpu2").bandwidth,
+        Some(Bandwidth(450_000_000_000))
+    );
     for part in [0.0, -1.0, 1.5, f64::NAN] {
-        assert!(fabric.slowed("leaf2", part).is_err(), "{part}");
+        assert!(fabric.with_slowed("leaf2", part).is_err(), "{part}");
     }
     for name in ["leaf99", "n0/gpu0-leaf0", "n9", ""] {
-        assert!(matches!(fabric.without(name), Err(Error::Unknown { .. })), "{name}");
+        assert!(matches!(fabric.with_failed(name), Err(Error::Unknown { .. })), "{name}");
     }
 }
 
 #[test]
 fn equal_hosts_share_their_searches() {
-    let fabric = cluster_of("hgx-h200", 64, "rail");
+    let fabric = load_cluster("hgx-h200", 64, "rail");
     let shapes = |fabric: &Fabric| crate::route::islands::Islands::new(fabric).shapes.len();
     // The shapes of the host, the leaf and the spine.
     assert_eq!(shapes(&fabric), 3);
-    assert_eq!(shapes(&fabric.without("n5/gpu3").unwrap()), 4);
+    assert_eq!(shapes(&fabric.with_failed("n5/gpu3").unwrap()), 4);
 }
 
 #[test]
@@ -182,10 +187,10 @@ fn failed_parallel_cables_carry_no_traffic() {
         "#,
     );
     let bandwidth =
-        |fabric: &Fabric, a: &str, b: &str| way(fabric, RouteOptions::default(), a, b).bandwidth.unwrap().gbps();
+        |fabric: &Fabric, a: &str, b: &str| find_path(fabric, RouteOptions::default(), a, b).bandwidth.unwrap().gbps();
     assert_eq!(bandwidth(&fabric, "gpu0", "gpu1"), 40.0);
     // One direction of one cable.
-    let broken = fabric.without("sw0->sw1#1").unwrap();
+    let broken = fabric.with_failed("sw0->sw1#1").unwrap();
     assert_eq!((bandwidth(&broken, "gpu0", "gpu1"), bandwidth(&broken, "gpu1", "gpu0")), (20.0, 40.0));
 }
 
@@ -193,5 +198,5 @@ fn failed_parallel_cables_carry_no_traffic() {
 fn neighbours_of_other_hosts_do_not_relay() {
     let fabric = preset::load("gb200-nvl72").unwrap();
     let router = Router::new(&fabric, RouteOptions::default());
-    assert!(router.path(at(&fabric, "n0/gpu0"), at(&fabric, "n1/nic0")).is_err());
+    assert!(router.path(find_device(&fabric, "n0/gpu0"), find_device(&fabric, "n1/nic0")).is_err());
 }

@@ -9,7 +9,7 @@ use super::*;
 use crate::cluster;
 use crate::fabric::{Figures, Node, NodeKind};
 use crate::preset;
-use crate::route::{BufferPlace, Ecmp, GpuDirect, Hop, Participants, PeerAccess, Pxn, Share};
+use crate::route::{BufferLocation, Ecmp, GpuDirect, Hop, Participants, PeerAccess, Pxn, Share};
 use crate::{Bandwidth, FabricBuilder, LinkId, LinkKind, LinkSpec, NetworkSpec, Picos};
 
 /// A host of random devices `d0`, `d1` …; its NICs are not connected to a network.
@@ -53,12 +53,13 @@ pub(super) fn host() -> impl Strategy<Value = Host> {
 
 impl Host {
     /// Adds a device with the kind and the links of another.
-    pub(super) fn with_twin_of(mut self, of: prop::sample::Index) -> Self {
-        let (of, twin) = (of.index(self.kinds.len()), self.kinds.len());
-        self.kinds.push(self.kinds[of]);
-        let own: Vec<RandomLink> = self.links.iter().filter(|link| link.a == of || link.b == of).copied().collect();
-        let end = |device: usize| if device == of { twin } else { device };
-        self.links.extend(own.into_iter().map(|link| RandomLink { a: end(link.a), b: end(link.b), ..link }));
+    pub(super) fn with_twin(mut self, original: prop::sample::Index) -> Self {
+        let (original, twin) = (original.index(self.kinds.len()), self.kinds.len());
+        self.kinds.push(self.kinds[original]);
+        let links: Vec<RandomLink> =
+            self.links.iter().filter(|link| link.a == original || link.b == original).copied().collect();
+        let end = |device: usize| if device == original { twin } else { device };
+        self.links.extend(links.into_iter().map(|link| RandomLink { a: end(link.a), b: end(link.b), ..link }));
         self
     }
 
@@ -76,12 +77,12 @@ impl Host {
                 failed.extend(link.fails.then_some(id));
             }
         }
-        builder.finish().without_links(&failed)
+        builder.finish().with_failed_links(&failed)
     }
 }
 
 /// All simple paths from one device to another.
-fn all_ways(fabric: &Fabric, from: NodeId, to: NodeId) -> Vec<Vec<LinkId>> {
+fn all_paths(fabric: &Fabric, from: NodeId, to: NodeId) -> Vec<Vec<LinkId>> {
     fn extend(
         fabric: &Fabric,
         to: NodeId,
@@ -89,12 +90,12 @@ fn all_ways(fabric: &Fabric, from: NodeId, to: NodeId) -> Vec<Vec<LinkId>> {
         links: &mut Vec<LinkId>,
         found: &mut Vec<Vec<LinkId>>,
     ) {
-        let here = *seen.last().unwrap();
-        if here == to {
+        let node = *seen.last().unwrap();
+        if node == to {
             found.push(links.clone());
             return;
         }
-        for link in fabric.leaving(here) {
+        for link in fabric.outgoing_links(node) {
             let next = fabric.ends(link).1;
             if !seen.contains(&next) {
                 seen.push(next);
@@ -112,19 +113,19 @@ fn all_ways(fabric: &Fabric, from: NodeId, to: NodeId) -> Vec<Vec<LinkId>> {
 
 /// The class of a whole path by NCCL's rules, formulated independently of the search; `None` if a device on it does not
 /// forward.
-fn class_of_way(fabric: &Fabric, way: &[LinkId]) -> Option<PathClass> {
+fn path_class(fabric: &Fabric, path: &[LinkId]) -> Option<PathClass> {
     let kind = |node: NodeId| fabric.node(node).kind;
     let grace = |node: NodeId| {
         kind(node) == NodeKind::Cpu && fabric.links().any(|(_, link)| link.from == node && link.kind == LinkKind::C2c)
     };
-    let to = fabric.ends(*way.last()?).1;
+    let to = fabric.ends(*path.last()?).1;
     let inner: Vec<(usize, NodeId)> =
-        way[1..].iter().enumerate().map(|(i, &link)| (i + 1, fabric.ends(link).0)).collect();
+        path[1..].iter().enumerate().map(|(i, &link)| (i + 1, fabric.ends(link).0)).collect();
     if inner.iter().any(|&(_, node)| kind(node) == NodeKind::Nic) {
         return None;
     }
     let nvlink = |link: &LinkId| fabric.link(*link).kind == LinkKind::Nvlink;
-    let of_link = |&link: &LinkId| {
+    let link_class = |&link: &LinkId| {
         let (a, b) = fabric.ends(link);
         match fabric.link(link).kind {
             LinkKind::Nvlink => PathClass::Nvl,
@@ -136,13 +137,13 @@ fn class_of_way(fabric: &Fabric, way: &[LinkId]) -> Option<PathClass> {
             _ => PathClass::Pix,
         }
     };
-    let worst = |links: &[LinkId]| links.iter().map(of_link).max();
+    let worst = |links: &[LinkId]| links.iter().map(link_class).max();
     let gpus: Vec<usize> = inner.iter().filter(|&&(_, node)| kind(node) == NodeKind::Gpu).map(|&(i, _)| i).collect();
     match gpus[..] {
-        [] => worst(way),
-        [at] if kind(fabric.ends(way[0]).0) != NodeKind::Nic || way.len() > 1 => {
-            let near = worst(&way[at..])? <= PathClass::P2c;
-            let relay = way[..at].iter().all(nvlink) && !way[at..].iter().any(nvlink);
+        [] => worst(path),
+        [at] if kind(fabric.ends(path[0]).0) != NodeKind::Nic || path.len() > 1 => {
+            let near = worst(&path[at..])? <= PathClass::P2c;
+            let relay = path[..at].iter().all(nvlink) && !path[at..].iter().any(nvlink);
             (relay && near && kind(to) == NodeKind::Nic).then_some(PathClass::Pxn)
         }
         _ => None,
@@ -160,28 +161,28 @@ struct Best {
 
 /// Best spread of a flow over paths of one class and length. Candidates are the lowest-latency paths above each
 /// bandwidth threshold; the highest total wins, of equal ones that of the greatest bandwidth.
-fn most_together(fabric: &Fabric, class: PathClass, ways: &[Vec<LinkId>]) -> Option<Best> {
+fn fastest_set(fabric: &Fabric, class: PathClass, paths: &[Vec<LinkId>]) -> Option<Best> {
     let width =
-        |way: &[LinkId]| way.iter().filter_map(|&link| fabric.link(link).bandwidth).min().map_or(u64::MAX, |b| b.0);
-    let latency = |way: &[LinkId]| way.iter().map(|&link| fabric.link(link).latency).sum::<Picos>();
-    let mut widths: Vec<u64> = ways.iter().map(|way| width(way)).collect();
+        |path: &[LinkId]| path.iter().filter_map(|&link| fabric.link(link).bandwidth).min().map_or(u64::MAX, |b| b.0);
+    let latency = |path: &[LinkId]| path.iter().map(|&link| fabric.link(link).latency).sum::<Picos>();
+    let mut widths: Vec<u64> = paths.iter().map(|path| width(path)).collect();
     widths.sort_unstable_by_key(|&width| Reverse(width));
     let mut best: Option<Best> = None;
-    for least in widths {
-        let wide: Vec<_> = ways.iter().filter(|way| width(way) >= least).collect();
-        let soonest = wide.iter().map(|way| latency(way)).min()?;
-        let taken: Vec<_> = wide.into_iter().filter(|way| latency(way) == soonest).collect();
+    for min_width in widths {
+        let wide: Vec<_> = paths.iter().filter(|path| width(path) >= min_width).collect();
+        let min_latency = wide.iter().map(|path| latency(path)).min()?;
+        let fastest: Vec<_> = wide.into_iter().filter(|path| latency(path) == min_latency).collect();
         let mut counts: BTreeMap<LinkId, u64> = BTreeMap::new();
-        taken.iter().flat_map(|way| way.iter()).for_each(|&link| *counts.entry(link).or_default() += 1);
-        let whole = taken.len() as u64;
+        fastest.iter().flat_map(|path| path.iter()).for_each(|&link| *counts.entry(link).or_default() += 1);
+        let path_count = fastest.len() as u64;
         let reached = |(&link, &count): (&LinkId, &u64)| {
             let bandwidth = fabric.link(link).bandwidth?.0;
-            Some((u128::from(bandwidth) * u128::from(whole) / u128::from(count)) as u64)
+            Some((u128::from(bandwidth) * u128::from(path_count) / u128::from(count)) as u64)
         };
         let rate = counts.iter().filter_map(reached).min().unwrap_or(u64::MAX);
-        let shares = counts.iter().map(|(&link, &count)| (link, Share::new(count, whole).unwrap())).collect();
+        let shares = counts.iter().map(|(&link, &count)| (link, Share::new(count, path_count).unwrap())).collect();
         if best.as_ref().is_none_or(|best| rate > best.rate) {
-            best = Some(Best { class, latency: soonest, rate, shares });
+            best = Some(Best { class, latency: min_latency, rate, shares });
         }
     }
     best
@@ -190,23 +191,23 @@ fn most_together(fabric: &Fabric, class: PathClass, ways: &[Vec<LinkId>]) -> Opt
 /// The direct NVLinks from one GPU to another.
 fn straight(fabric: &Fabric, from: NodeId, to: NodeId) -> Option<Best> {
     let gpus = [from, to].iter().all(|&end| fabric.node(end).kind == NodeKind::Gpu);
-    let links = fabric.leaving(from).into_iter().filter(|&link| fabric.ends(link).1 == to);
-    let ways: Vec<_> =
+    let links = fabric.outgoing_links(from).into_iter().filter(|&link| fabric.ends(link).1 == to);
+    let paths: Vec<_> =
         links.filter(|&link| fabric.link(link).kind == LinkKind::Nvlink).map(|link| vec![link]).collect();
-    gpus.then(|| most_together(fabric, PathClass::Nvl, &ways)).flatten()
+    gpus.then(|| fastest_set(fabric, PathClass::Nvl, &paths)).flatten()
 }
 
 /// The route that the rules require, selected from all paths.
-fn best_of_all(fabric: &Fabric, from: NodeId, to: NodeId) -> Option<Best> {
+fn required_route(fabric: &Fabric, from: NodeId, to: NodeId) -> Option<Best> {
     let all: Vec<_> =
-        all_ways(fabric, from, to).into_iter().filter_map(|way| Some((class_of_way(fabric, &way)?, way))).collect();
-    let key = all.iter().map(|(class, way)| (*class, way.len())).min();
+        all_paths(fabric, from, to).into_iter().filter_map(|path| Some((path_class(fabric, &path)?, path))).collect();
+    let key = all.iter().map(|(class, path)| (*class, path.len())).min();
     let nearest = key.and_then(|key| {
-        let ways: Vec<_> =
-            all.into_iter().filter(|(class, way)| (*class, way.len()) == key).map(|(_, way)| way).collect();
-        most_together(fabric, key.0, &ways)
+        let paths: Vec<_> =
+            all.into_iter().filter(|(class, path)| (*class, path.len()) == key).map(|(_, path)| path).collect();
+        fastest_set(fabric, key.0, &paths)
     });
-    if nearest.as_ref().is_some_and(|way| way.class <= PathClass::Nvb) {
+    if nearest.as_ref().is_some_and(|route| route.class <= PathClass::Nvb) {
         return nearest;
     }
     let built = {
@@ -215,7 +216,7 @@ fn best_of_all(fabric: &Fabric, from: NodeId, to: NodeId) -> Option<Best> {
         let links: Vec<_> =
             links.filter(|&link| fabric.link(link).kind == LinkKind::Nvlink).map(|link| vec![link]).collect();
         let both = [from, to].iter().all(|&end| fabric.node(end).kind == NodeKind::Gpu);
-        both.then(|| most_together(fabric, PathClass::Nvl, &links)).flatten().map_or(u64::MAX, |link| link.rate)
+        both.then(|| fastest_set(fabric, PathClass::Nvl, &links)).flatten().map_or(u64::MAX, |link| link.rate)
     };
     let relays: Vec<Best> = fabric
         .gpus()
@@ -227,10 +228,10 @@ fn best_of_all(fabric: &Fabric, from: NodeId, to: NodeId) -> Option<Best> {
             Some(Best { class: PathClass::Nvb, latency, rate, shares })
         })
         .collect();
-    let least = nearest.as_ref().map_or(0, |way| way.rate);
-    let permitted = relays.iter().filter(|way| least <= way.rate && way.rate <= built);
-    let relay = permitted.min_by_key(|way| (Reverse(way.rate), way.latency)).cloned();
-    relay.or(nearest).or_else(|| relays.into_iter().min_by_key(|way| (way.rate, way.latency)))
+    let min_rate = nearest.as_ref().map_or(0, |route| route.rate);
+    let permitted = relays.iter().filter(|route| min_rate <= route.rate && route.rate <= built);
+    let relay = permitted.min_by_key(|route| (Reverse(route.rate), route.latency)).cloned();
+    relay.or(nearest).or_else(|| relays.into_iter().min_by_key(|route| (route.rate, route.latency)))
 }
 
 /// GPUs of one host, some of them joined by NVLinks of any width, and each joined to a CPU by a narrower PCIe link.
@@ -271,9 +272,10 @@ impl Mesh {
 
 /// Checks that no two GPUs have a wider route in `worse` than in `fabric`.
 fn no_route_is_wider(fabric: &Fabric, worse: &Fabric) -> Result<(), TestCaseError> {
-    let (here, there) = (Router::new(fabric, RouteOptions::default()), Router::new(worse, RouteOptions::default()));
+    let (router, degraded_router) =
+        (Router::new(fabric, RouteOptions::default()), Router::new(worse, RouteOptions::default()));
     for (&from, &to) in fabric.gpus().iter().flat_map(|from| fabric.gpus().iter().map(move |to| (from, to))) {
-        let (Ok(had), Ok(left)) = (here.path(from, to), there.path(from, to)) else { continue };
+        let (Ok(had), Ok(left)) = (router.path(from, to), degraded_router.path(from, to)) else { continue };
         prop_assert!(left.bandwidth <= had.bandwidth || from == to, "{} to {}: {had:?} and {left:?}", from.0, to.0);
     }
     Ok(())
@@ -311,7 +313,8 @@ fn check(fabric: &Fabric, from: NodeId, to: NodeId, path: &Path) {
     assert!(used.iter().all(|&link| !fabric.link(link).failed));
     let latency: f64 = path.hops.iter().map(|hop| hop.share.fraction() * fabric.link(hop.link).latency.0 as f64).sum();
     assert!((latency - path.latency.0 as f64).abs() < 1e-3, "{latency} {:?}", path.latency);
-    let bandwidth = path.hops.iter().filter_map(|hop| Some(hop.share.whole_of(fabric.link(hop.link).bandwidth?))).min();
+    let bandwidth =
+        path.hops.iter().filter_map(|hop| Some(hop.share.whole_bandwidth(fabric.link(hop.link).bandwidth?))).min();
     assert_eq!(path.bandwidth, bandwidth);
 }
 
@@ -323,7 +326,7 @@ pub(super) fn options() -> impl Strategy<Value = RouteOptions> {
             gdr: [GpuDirect::Allowed, GpuDirect::Off][switch(gdr)],
             pxn: [Pxn::Allowed, Pxn::Off][switch(pxn)],
             ecmp: seed.map_or(Ecmp::Averaged, |seed| Ecmp::Hashed { seed }),
-            buffers: BufferPlace::Device,
+            buffers: BufferLocation::Device,
         }
     })
 }
@@ -341,10 +344,10 @@ fn shuffled(fabric: &Fabric, seed: u64) -> Fabric {
     let nodes: Vec<&Node> = fabric.nodes().map(|(_, node)| node).collect();
     for i in order(nodes.len()) {
         let node = nodes[i].clone();
-        builder.node_with(Node { host: hosts[node.host.0 as usize], ..node }).unwrap();
+        builder.add_node(Node { host: hosts[node.host.0 as usize], ..node }).unwrap();
     }
     let ranks = fabric.gpus().iter().map(|&gpu| builder.find(&fabric.node(gpu).id).unwrap()).collect();
-    builder.rank_order(ranks);
+    builder.set_rank_order(ranks);
     let mut failed = Vec::new();
     for i in order(fabric.link_count() / 2) {
         let (forward, backward) = (fabric.link(LinkId(2 * i as u32)), fabric.link(LinkId(2 * i as u32 + 1)));
@@ -360,11 +363,11 @@ fn shuffled(fabric: &Fabric, seed: u64) -> Fabric {
         failed.extend([(id, forward.failed), (id.reverse(), backward.failed)]);
     }
     let failed: Vec<LinkId> = failed.into_iter().filter(|&(_, failed)| failed).map(|(id, _)| id).collect();
-    builder.finish().without_links(&failed)
+    builder.finish().with_failed_links(&failed)
 }
 
 /// A path by device ids: the shares of the flow between each pair of adjacent devices.
-fn by_name(fabric: &Fabric, path: &Path) -> BTreeMap<(String, String), Vec<Share>> {
+fn shares_by_name(fabric: &Fabric, path: &Path) -> BTreeMap<(String, String), Vec<Share>> {
     let mut named: BTreeMap<(String, String), Vec<Share>> = BTreeMap::new();
     for hop in &path.hops {
         let (from, to) = fabric.ends(hop.link);
@@ -406,7 +409,7 @@ proptest! {
         for (from, _) in fabric.nodes() {
             for (to, target) in fabric.nodes().filter(|&(to, _)| to != from) {
                 let found = router.path(from, to);
-                let Some(best) = best_of_all(&fabric, from, to) else {
+                let Some(best) = required_route(&fabric, from, to) else {
                     prop_assert!(found.is_err(), "{} {}", from.0, to.0);
                     continue;
                 };
@@ -426,7 +429,7 @@ proptest! {
     fn failed_links_never_widen_a_route(mesh in mesh(), broken in any::<prop::sample::Index>()) {
         let fabric = mesh.build();
         let link = LinkId(broken.index(fabric.link_count()) as u32);
-        let broken = fabric.without_links(&[link, link.reverse()]);
+        let broken = fabric.with_failed_links(&[link, link.reverse()]);
         no_route_is_wider(&fabric, &broken)?;
     }
 
@@ -435,7 +438,7 @@ proptest! {
     fn slower_links_never_widen_a_route(mesh in mesh(), slow in any::<prop::sample::Index>(), part in 0.05f64..1.0) {
         let fabric = mesh.build();
         let name = fabric.link_name(LinkId(slow.index(fabric.link_count()) as u32));
-        no_route_is_wider(&fabric, &fabric.slowed(&name, part).unwrap())?;
+        no_route_is_wider(&fabric, &fabric.with_slowed(&name, part).unwrap())?;
     }
 
     /// The loss of a GPU that does not participate, with all its links, changes no route.
@@ -444,32 +447,32 @@ proptest! {
         let fabric = mesh.build();
         let out = fabric.gpus()[out.index(fabric.gpus().len())];
         let others: Vec<NodeId> = fabric.gpus().iter().copied().filter(|&gpu| gpu != out).collect();
-        let without = fabric.without_devices(&[out]);
-        let (here, there) = (Router::new(&fabric, RouteOptions::default()), Router::new(&without, RouteOptions::default()));
+        let without = fabric.with_failed_devices(&[out]);
+        let (router, other_router) = (Router::new(&fabric, RouteOptions::default()), Router::new(&without, RouteOptions::default()));
         let participants = Participants::new(&others);
         for (&from, &to) in others.iter().flat_map(|from| others.iter().map(move |to| (from, to))) {
-            let path = here.path_among(&participants, from, to).ok();
-            prop_assert_eq!(path, there.path_among(&participants, from, to).ok());
+            let path = router.path_for_participants(&participants, from, to).ok();
+            prop_assert_eq!(path, other_router.path_for_participants(&participants, from, to).ok());
         }
     }
 
     #[test]
     fn routes_inside_a_host_do_not_depend_on_numbering(host in host(), seed in any::<u64>(), options in options()) {
         let fabric = host.build();
-        same_by_name(&fabric, &shuffled(&fabric, seed), options)?;
+        check_same_routes(&fabric, &shuffled(&fabric, seed), options)?;
     }
 }
 
-fn same_by_name(fabric: &Fabric, other: &Fabric, options: RouteOptions) -> Result<(), TestCaseError> {
-    let (here, there) = (Router::new(fabric, options), Router::new(other, options));
+fn check_same_routes(fabric: &Fabric, other: &Fabric, options: RouteOptions) -> Result<(), TestCaseError> {
+    let (router, other_router) = (Router::new(fabric, options), Router::new(other, options));
     for &from in fabric.gpus() {
         for &to in fabric.gpus() {
             let twin = |node: NodeId| other.find(&fabric.node(node).id).unwrap();
-            match (here.path(from, to), there.path(twin(from), twin(to))) {
+            match (router.path(from, to), other_router.path(twin(from), twin(to))) {
                 (Ok(a), Ok(b)) => {
                     prop_assert_eq!((a.class, a.bandwidth, a.latency), (b.class, b.bandwidth, b.latency));
                     // The order of equal parallel links decides which of them carries a hashed flow.
-                    prop_assert_eq!(by_name(fabric, &a), by_name(other, &b));
+                    prop_assert_eq!(shares_by_name(fabric, &a), shares_by_name(other, &b));
                 }
                 (a, b) => prop_assert!(a.is_err() && b.is_err()),
             }
@@ -490,7 +493,7 @@ proptest! {
         };
         if fails {
             let link = LinkId(broken.index(fabric.link_count()) as u32);
-            fabric = fabric.without_links(&[link, link.reverse()]);
+            fabric = fabric.with_failed_links(&[link, link.reverse()]);
         }
         let router = Router::new(&fabric, options);
         for &from in fabric.gpus() {
@@ -522,7 +525,7 @@ proptest! {
         let mut builder = FabricBuilder::new("same devices");
         for (_, node) in fabric.nodes() {
             let host = builder.host(&fabric.hosts()[node.host.0 as usize]);
-            builder.node_with(Node { host, ..node.clone() }).unwrap();
+            builder.add_node(Node { host, ..node.clone() }).unwrap();
         }
         let pairs = fabric.link_count() as u32 / 2;
         for i in 0..pairs {
@@ -531,6 +534,6 @@ proptest! {
             let spec = LinkSpec { kind: forward.kind, lanes: forward.lanes, forward: backward.bandwidth, backward: forward.bandwidth, latency: forward.latency };
             builder.link(backward.from, backward.to, &spec);
         }
-        same_by_name(&fabric, &builder.finish(), options)?;
+        check_same_routes(&fabric, &builder.finish(), options)?;
     }
 }

@@ -1,7 +1,7 @@
 //! Routing rules on small fabrics.
 
 use super::*;
-use crate::route::{BufferPlace, Ecmp, GpuDirect, PeerAccess, Pxn, Share};
+use crate::route::{BufferLocation, Ecmp, GpuDirect, PeerAccess, Pxn, Share};
 use crate::{Bandwidth, Error, Picos, preset};
 
 const NO_P2P: RouteOptions = RouteOptions {
@@ -9,49 +9,49 @@ const NO_P2P: RouteOptions = RouteOptions {
     gdr: GpuDirect::Allowed,
     pxn: Pxn::Allowed,
     ecmp: Ecmp::Averaged,
-    buffers: BufferPlace::Device,
+    buffers: BufferLocation::Device,
 };
 const NO_GDR: RouteOptions = RouteOptions {
     p2p: PeerAccess::Allowed,
     gdr: GpuDirect::Off,
     pxn: Pxn::Allowed,
     ecmp: Ecmp::Averaged,
-    buffers: BufferPlace::Device,
+    buffers: BufferLocation::Device,
 };
 
 #[test]
 fn a_device_is_local_to_itself() {
     let fabric = preset::load("hgx-h200").unwrap();
-    let path = way(&fabric, RouteOptions::default(), "gpu3", "gpu3");
+    let path = find_path(&fabric, RouteOptions::default(), "gpu3", "gpu3");
     assert_eq!((path.class, path.hops.len(), path.bandwidth), (PathClass::Loc, 0, None));
 }
 
 #[test]
 fn without_peer_access_gpus_communicate_through_host_memory() {
     let h200 = preset::load("hgx-h200").unwrap();
-    let path = way(&h200, NO_P2P, "gpu0", "gpu1");
+    let path = find_path(&h200, NO_P2P, "gpu0", "gpu1");
     assert_eq!(path.class, PathClass::Phb);
     assert_eq!(stations(&h200, &path), ["gpu0", "pcie_switch0", "cpu0", "pcie_switch1", "gpu1"]);
-    assert_eq!(way(&h200, NO_P2P, "gpu0", "gpu4").class, PathClass::Sys);
+    assert_eq!(find_path(&h200, NO_P2P, "gpu0", "gpu4").class, PathClass::Sys);
     // Even if a switch joins the two: up to the CPU and down the same link.
     let l40s = preset::load("l40s-pcie").unwrap();
-    let path = way(&l40s, NO_P2P, "gpu0", "gpu1");
+    let path = find_path(&l40s, NO_P2P, "gpu0", "gpu1");
     assert_eq!(stations(&l40s, &path), ["gpu0", "pcie_switch0", "cpu0", "pcie_switch0", "gpu1"]);
     let gh200 = preset::load("gh200").unwrap();
-    let path = way(&gh200, NO_P2P, "gpu0", "gpu1");
+    let path = find_path(&gh200, NO_P2P, "gpu0", "gpu1");
     assert_eq!(stations(&gh200, &path), ["gpu0", "cpu0", "cpu1", "gpu1"]);
 }
 
 #[test]
 fn without_gpudirect_nics_are_reached_through_the_cpu() {
     let h200 = preset::load("hgx-h200").unwrap();
-    let path = way(&h200, NO_GDR, "gpu0", "nic0");
+    let path = find_path(&h200, NO_GDR, "gpu0", "nic0");
     assert_eq!(path.class, PathClass::Phb);
     assert_eq!(stations(&h200, &path), ["gpu0", "pcie_switch0", "cpu0", "pcie_switch0", "nic0"]);
-    assert_eq!(way(&h200, NO_GDR, "gpu0", "nic1").class, PathClass::Phb);
+    assert_eq!(find_path(&h200, NO_GDR, "gpu0", "nic1").class, PathClass::Phb);
     // The NICs of the RTX 4090 preset lack GPUDirect RDMA.
     let rtx = preset::load("rtx4090-pcie").unwrap();
-    let path = way(&rtx, RouteOptions::default(), "gpu5", "nic1");
+    let path = find_path(&rtx, RouteOptions::default(), "gpu5", "nic1");
     assert_eq!(stations(&rtx, &path), ["gpu5", "cpu1", "nic1"]);
 }
 
@@ -78,7 +78,7 @@ fn mig_instances_have_no_peer_access() {
         kind = "pcie"
         "#,
     );
-    let path = way(&fabric, RouteOptions::default(), "mig0", "mig1");
+    let path = find_path(&fabric, RouteOptions::default(), "mig0", "mig1");
     assert_eq!(stations(&fabric, &path), ["mig0", "sw", "cpu", "sw", "mig1"]);
 }
 
@@ -100,16 +100,18 @@ fn chain(gpus: u32, kind: &str) -> Fabric {
 fn a_gpu_forwards_nvlink_once() {
     let gpus = chain(4, "gpu");
     assert_eq!(class(&gpus, "gpu0", "gpu1"), PathClass::Nvl);
-    let path = way(&gpus, RouteOptions::default(), "gpu0", "gpu2");
+    let path = find_path(&gpus, RouteOptions::default(), "gpu0", "gpu2");
     assert_eq!((path.class, path.bandwidth), (PathClass::Nvb, Some(Bandwidth(49_000_000_000))));
     let router = Router::new(&gpus, RouteOptions::default());
-    let Err(Error::Unreachable { from, to, reason }) = router.path(at(&gpus, "gpu0"), at(&gpus, "gpu3")) else {
+    let Err(Error::Unreachable { from, to, reason }) =
+        router.path(find_device(&gpus, "gpu0"), find_device(&gpus, "gpu3"))
+    else {
         panic!("reached")
     };
     assert_eq!((from.as_str(), to.as_str()), ("gpu0", "gpu3"));
     assert!(reason.contains("do not forward"), "{reason}");
     // Accelerators of a slice forward any number of times.
-    let path = way(&chain(4, "accelerator"), RouteOptions::default(), "gpu0", "gpu3");
+    let path = find_path(&chain(4, "accelerator"), RouteOptions::default(), "gpu0", "gpu3");
     assert_eq!((path.class, path.latency), (PathClass::Nvb, Picos(300_000)));
 }
 
@@ -129,44 +131,44 @@ fn fork(middle: &[(u32, u32)]) -> Fabric {
 
 #[test]
 fn bandwidth_precedes_latency_and_equal_paths_share_the_flow() {
-    let taken = |middle: &[(u32, u32)]| {
+    let find_flow = |middle: &[(u32, u32)]| {
         let fabric = fork(middle);
-        let path = way(&fabric, RouteOptions::default(), "left", "right");
+        let path = find_path(&fabric, RouteOptions::default(), "left", "right");
         let shares: Vec<(String, Share)> = path
             .hops
             .iter()
-            .filter(|hop| fabric.ends(hop.link).0 == at(&fabric, "left"))
+            .filter(|hop| fabric.ends(hop.link).0 == find_device(&fabric, "left"))
             .map(|hop| (fabric.node(fabric.ends(hop.link).1).id.to_string(), hop.share))
             .collect();
         (shares, path.bandwidth.unwrap().gbps(), path.latency.ns())
     };
     let third = Share { numerator: 1, denominator: 3 };
     let half = Share { numerator: 1, denominator: 2 };
-    assert_eq!(taken(&[(10, 5), (20, 50), (10, 1)]), (vec![("m1".to_owned(), Share::WHOLE)], 20.0, 100.0));
-    assert_eq!(taken(&[(10, 5), (10, 3)]), (vec![("m1".to_owned(), Share::WHOLE)], 10.0, 6.0));
+    assert_eq!(find_flow(&[(10, 5), (20, 50), (10, 1)]), (vec![("m1".to_owned(), Share::WHOLE)], 20.0, 100.0));
+    assert_eq!(find_flow(&[(10, 5), (10, 3)]), (vec![("m1".to_owned(), Share::WHOLE)], 10.0, 6.0));
     let named = |names: &[&str], share| names.iter().map(|&name| (name.to_owned(), share)).collect::<Vec<_>>();
-    assert_eq!(taken(&[(10, 5), (10, 5)]), (named(&["m0", "m1"], half), 20.0, 10.0));
+    assert_eq!(find_flow(&[(10, 5), (10, 5)]), (named(&["m0", "m1"], half), 20.0, 10.0));
     // Four paths that limit each other may carry more than three that do not, or less if one of them is too slow.
     let fourth = Share { numerator: 1, denominator: 4 };
-    assert_eq!(taken(&[(10, 5), (9, 5), (10, 5), (10, 5)]), (named(&["m0", "m1", "m2", "m3"], fourth), 36.0, 10.0));
-    assert_eq!(taken(&[(10, 5), (7, 5), (10, 5), (10, 5)]), (named(&["m0", "m2", "m3"], third), 30.0, 10.0));
+    assert_eq!(find_flow(&[(10, 5), (9, 5), (10, 5), (10, 5)]), (named(&["m0", "m1", "m2", "m3"], fourth), 36.0, 10.0));
+    assert_eq!(find_flow(&[(10, 5), (7, 5), (10, 5), (10, 5)]), (named(&["m0", "m2", "m3"], third), 30.0, 10.0));
 }
 
 #[test]
 fn hashed_flows_use_one_path_each_and_spread_evenly() {
     let fabric = fork(&[(10, 5); 8]);
     let router = Router::new(&fabric, RouteOptions { ecmp: Ecmp::Hashed { seed: 1 }, ..RouteOptions::default() });
-    let (left, right) = (at(&fabric, "left"), at(&fabric, "right"));
-    let mut taken = std::collections::BTreeMap::new();
+    let (left, right) = (find_device(&fabric, "left"), find_device(&fabric, "right"));
+    let mut counts = std::collections::BTreeMap::new();
     for flow in 0..800 {
-        let path = router.path_of_flow(left, right, flow).unwrap();
+        let path = router.flow_path(left, right, flow).unwrap();
         assert_eq!((path.hops.len(), path.bandwidth), (2, Some(Bandwidth(10_000_000_000))));
-        assert_eq!(path, router.path_of_flow(left, right, flow).unwrap());
-        *taken.entry(path.hops[0].link).or_insert(0) += 1;
+        assert_eq!(path, router.flow_path(left, right, flow).unwrap());
+        *counts.entry(path.hops[0].link).or_insert(0) += 1;
     }
-    assert_eq!(taken.len(), 8);
+    assert_eq!(counts.len(), 8);
     // 100 expected per path; five standard deviations of a uniform draw are 47.
-    assert!(taken.values().all(|&count| (53..=147).contains(&count)), "{taken:?}");
+    assert!(counts.values().all(|&count| (53..=147).contains(&count)), "{counts:?}");
 }
 
 #[test]
@@ -187,10 +189,10 @@ fn gpus_attached_to_a_network_switch_need_no_nic() {
         latency = "1 us"
         "#,
     );
-    let path = way(&fabric, RouteOptions::default(), "gpu0", "gpu3");
+    let path = find_path(&fabric, RouteOptions::default(), "gpu0", "gpu3");
     assert_eq!((path.class, path.hops.len(), path.latency), (PathClass::Net, 2, Picos(2_000_000)));
     // Options about hosts do not affect them.
-    assert_eq!(way(&fabric, NO_GDR, "gpu0", "gpu3"), path);
+    assert_eq!(find_path(&fabric, NO_GDR, "gpu0", "gpu3"), path);
 }
 
 #[test]
@@ -219,7 +221,7 @@ fn back_to_back_nics_need_no_switch() {
         latency = "900 ns"
         "#,
     );
-    let path = way(&fabric, RouteOptions::default(), "gpu0", "gpu1");
+    let path = find_path(&fabric, RouteOptions::default(), "gpu0", "gpu1");
     assert_eq!(stations(&fabric, &path), ["gpu0", "nic0", "nic1", "gpu1"]);
     assert_eq!((path.latency, path.bandwidth), (Picos(1_100_000), Some(Bandwidth(25_000_000_000))));
 }
@@ -240,6 +242,6 @@ fn network_is_the_last_resort_within_a_host() {
     fabric = builder.finish();
     assert_eq!(class(&fabric, "gpu0", "gpu7"), PathClass::Sys);
     // The network joins them if no other path is left.
-    let broken = fabric.without("cpu0-cpu1").unwrap();
+    let broken = fabric.with_failed("cpu0-cpu1").unwrap();
     assert_eq!(class(&broken, "gpu0", "gpu7"), PathClass::Net);
 }

@@ -6,14 +6,14 @@ use proptest::prelude::*;
 
 use super::properties::{Host, host, networks, options};
 use super::*;
-use crate::route::inside::Inside;
-use crate::route::transit::Surveyed;
+use crate::route::island_routes::IslandRoute;
+use crate::route::link_usage::SurveyScope;
 use crate::route::twins::Pair;
-use crate::route::{Ecmp, Participants, Transit};
+use crate::route::{Ecmp, IslandTraffic, Participants};
 use crate::{LinkId, LinkKind, NetworkSpec, Picos, cluster, preset};
 
 /// Links and turns of all islands.
-fn passed(router: &Router<'_>, transits: &[Transit]) -> (BTreeSet<LinkId>, BTreeSet<(LinkId, LinkId)>) {
+fn passed(router: &Router<'_>, transits: &[IslandTraffic]) -> (BTreeSet<LinkId>, BTreeSet<(LinkId, LinkId)>) {
     let (mut links, mut turns) = (BTreeSet::new(), BTreeSet::new());
     for transit in transits {
         for &island in &transit.islands {
@@ -27,15 +27,15 @@ fn passed(router: &Router<'_>, transits: &[Transit]) -> (BTreeSet<LinkId>, BTree
 
 /// Checks that the transits cover every link and turn of the routes between `devices`, and that their latencies are at
 /// most those of the routes.
-fn holds(fabric: &Fabric, devices: &[NodeId], options: RouteOptions, most_pairs: usize) -> Result<(), TestCaseError> {
+fn holds(fabric: &Fabric, devices: &[NodeId], options: RouteOptions, max_pairs: usize) -> Result<(), TestCaseError> {
     let router = Router::new(fabric, options);
     let participants = Participants::new(devices);
-    let transits = router.transits_of(devices, most_pairs, Surveyed::OneOfTwins);
+    let transits = router.survey_islands(devices, max_pairs, SurveyScope::OneOfTwins);
     let (links, turns) = passed(&router, &transits);
-    let shortest = |latency: fn(&Transit) -> Option<Picos>| transits.iter().filter_map(latency).min();
+    let shortest = |latency: fn(&IslandTraffic) -> Option<Picos>| transits.iter().filter_map(latency).min();
     for (from, to) in devices.iter().flat_map(|&from| devices.iter().map(move |&to| (from, to))) {
         let mut hops = Vec::new();
-        let Ok(summary) = router.route_among(&participants, (from, to), 7, &mut hops) else { continue };
+        let Ok(summary) = router.route_for_participants(&participants, (from, to), 7, &mut hops) else { continue };
         for hop in &hops {
             let (start, end) = fabric.ends(hop.link);
             let trunk = router.forwards(start) && router.forwards(end);
@@ -50,17 +50,21 @@ fn holds(fabric: &Fabric, devices: &[NodeId], options: RouteOptions, most_pairs:
                     pair.iter().all(|hop| fabric.link(hop.link).kind == LinkKind::Nvlink) && devices.contains(&at);
                 let inside = !router.forwards(at) && !relays;
                 let turn = (pair[0].link, pair[1].link);
-                prop_assert!(!inside || turns.contains(&turn), "{turn:?}, at most {most_pairs} pairs");
+                prop_assert!(!inside || turns.contains(&turn), "{turn:?}, at most {max_pairs} pairs");
             }
         }
         if from != to && summary.class != PathClass::Loc {
             let same_host = fabric.node(from).host == fabric.node(to).host;
-            let least = match (summary.class == PathClass::Net, same_host) {
-                (true, _) => shortest(|transit| transit.between_islands),
-                (false, true) => shortest(|transit| transit.within_host),
-                (false, false) => shortest(|transit| transit.between_hosts),
+            let min_latency = match (summary.class == PathClass::Net, same_host) {
+                (true, _) => shortest(|transit| transit.network_latency),
+                (false, true) => shortest(|transit| transit.host_latency),
+                (false, false) => shortest(|transit| transit.inter_host_latency),
             };
-            prop_assert!(least.is_some_and(|least| least <= summary.latency), "{least:?} and {:?}", summary.latency);
+            prop_assert!(
+                min_latency.is_some_and(|min_latency| min_latency <= summary.latency),
+                "{min_latency:?} and {:?}",
+                summary.latency
+            );
         }
     }
     Ok(())
@@ -78,11 +82,11 @@ proptest! {
     ) {
         let network: NetworkSpec = network.parse().unwrap();
         let Ok(fabric) = cluster::build(&preset::load(name).unwrap(), nodes, Some(&network)) else { return Ok(()) };
-        let failed = broken.iter().flat_map(|(broken, both_ways)| {
+        let failed = broken.iter().flat_map(|(broken, both_directions)| {
             let link = LinkId(broken.index(fabric.link_count()) as u32);
-            [link, if *both_ways { link.reverse() } else { link }]
+            [link, if *both_directions { link.reverse() } else { link }]
         });
-        let fabric = fabric.without_links(&failed.collect::<Vec<_>>());
+        let fabric = fabric.with_failed_links(&failed.collect::<Vec<_>>());
         let mut devices = fabric.gpus().to_vec();
         devices.remove(left_out.index(devices.len()));
         holds(&fabric, &devices, options, usize::MAX)?;
@@ -93,37 +97,45 @@ proptest! {
 
 /// Checks that a survey of twins equals a survey of all devices, link by link and turn by turn. Returns the number of
 /// turns saved.
-fn twins_stand_for_all(fabric: &Fabric, devices: &[NodeId], options: RouteOptions) -> Result<usize, TestCaseError> {
+fn check_twin_survey(fabric: &Fabric, devices: &[NodeId], options: RouteOptions) -> Result<usize, TestCaseError> {
     let router = Router::new(fabric, options);
     let mut saved = 0;
-    for most_pairs in [usize::MAX, 0] {
-        let with = router.transits_of(devices, most_pairs, Surveyed::OneOfTwins);
-        let without = router.transits_of(devices, most_pairs, Surveyed::EveryDevice);
-        prop_assert_eq!(passed(&router, &with), passed(&router, &without));
-        prop_assert_eq!(with.len(), without.len());
-        for (with, without) in with.iter().zip(&without) {
-            let latencies = |transit: &Transit| (transit.within_host, transit.between_hosts, transit.between_islands);
-            prop_assert_eq!(latencies(with), latencies(without));
-            prop_assert_eq!((&with.islands, &with.links), (&without.islands, &without.links));
-            saved += without.turns.len() - with.turns.len();
+    for max_pairs in [usize::MAX, 0] {
+        let by_twins = router.survey_islands(devices, max_pairs, SurveyScope::OneOfTwins);
+        let by_device = router.survey_islands(devices, max_pairs, SurveyScope::EveryDevice);
+        prop_assert_eq!(passed(&router, &by_twins), passed(&router, &by_device));
+        prop_assert_eq!(by_twins.len(), by_device.len());
+        for (by_twins, by_device) in by_twins.iter().zip(&by_device) {
+            let latencies =
+                |transit: &IslandTraffic| (transit.host_latency, transit.inter_host_latency, transit.network_latency);
+            prop_assert_eq!(latencies(by_twins), latencies(by_device));
+            prop_assert_eq!((&by_twins.islands, &by_twins.links), (&by_device.islands, &by_device.links));
+            saved += by_device.turns.len() - by_twins.turns.len();
         }
     }
     Ok(saved)
 }
 
 /// Checks that routes mapped from twins equal those found by a search from each device.
-fn ways_are_those_of_twins(fabric: &Fabric, options: RouteOptions) -> Result<(), TestCaseError> {
+fn check_twin_routes(fabric: &Fabric, options: RouteOptions) -> Result<(), TestCaseError> {
     let router = Router::new(fabric, options);
     let Some(&device) = fabric.gpus().first() else { return Ok(()) };
     let shape = router.islands.shape(router.island_of(device));
     let nodes = 0..shape.nodes().len() as u32;
     for (from, to) in nodes.clone().flat_map(|from| nodes.clone().map(move |to| (from, to))) {
-        let (way, searched) = (shape.between(from, to, &options), shape.searched(Pair { from, to }, &options));
-        let parts = |way: &Inside| {
-            let parts = way.segment.parts.iter().map(|part| (part.layer, part.link, part.share));
-            (way.class, way.segment.ways, way.segment.latency, way.segment.bandwidth, parts.collect::<Vec<_>>())
+        let (route, searched) =
+            (shape.route_between(from, to, &options), shape.search_route(Pair { from, to }, &options));
+        let parts = |route: &IslandRoute| {
+            let parts = route.segment.parts.iter().map(|part| (part.layer, part.link, part.share));
+            (
+                route.class,
+                route.segment.paths,
+                route.segment.latency,
+                route.segment.bandwidth,
+                parts.collect::<Vec<_>>(),
+            )
         };
-        prop_assert_eq!(way.as_deref().map(parts), searched.map(parts), "{} to {}", from, to);
+        prop_assert_eq!(route.as_deref().map(parts), searched.map(parts), "{} to {}", from, to);
     }
     Ok(())
 }
@@ -139,18 +151,18 @@ proptest! {
         broken in prop::collection::vec(any::<prop::sample::Index>(), 0..2),
         left_out in any::<prop::sample::Index>(),
     ) {
-        let fabric = twins.into_iter().fold(host, Host::with_twin_of).build();
+        let fabric = twins.into_iter().fold(host, Host::with_twin).build();
         let broken: Vec<LinkId> = match fabric.link_count() {
             0 => Vec::new(),
             links => broken.iter().map(|broken| LinkId(broken.index(links) as u32)).collect(),
         };
-        let fabric = fabric.without_links(&broken);
+        let fabric = fabric.with_failed_links(&broken);
         let mut devices = fabric.gpus().to_vec();
-        ways_are_those_of_twins(&fabric, options)?;
-        twins_stand_for_all(&fabric, &devices, options)?;
+        check_twin_routes(&fabric, options)?;
+        check_twin_survey(&fabric, &devices, options)?;
         if !devices.is_empty() {
             devices.remove(left_out.index(devices.len()));
-            twins_stand_for_all(&fabric, &devices, options)?;
+            check_twin_survey(&fabric, &devices, options)?;
         }
     }
 
@@ -162,12 +174,12 @@ proptest! {
     ) {
         let network: NetworkSpec = network.parse().unwrap();
         let Ok(fabric) = cluster::build(&preset::load(name).unwrap(), nodes, Some(&network)) else { return Ok(()) };
-        let failed = broken.iter().flat_map(|(broken, both_ways)| {
+        let failed = broken.iter().flat_map(|(broken, both_directions)| {
             let link = LinkId(broken.index(fabric.link_count()) as u32);
-            [link, if *both_ways { link.reverse() } else { link }]
+            [link, if *both_directions { link.reverse() } else { link }]
         });
-        let fabric = fabric.without_links(&failed.collect::<Vec<_>>());
-        twins_stand_for_all(&fabric, fabric.gpus(), options)?;
+        let fabric = fabric.with_failed_links(&failed.collect::<Vec<_>>());
+        check_twin_survey(&fabric, fabric.gpus(), options)?;
     }
 }
 
@@ -176,7 +188,7 @@ fn twins_of_one_switch_are_surveyed_once() {
     let text = "[[node]]\nid = \"gpu[0-63]\"\nkind = \"gpu\"\n[[node]]\nid = \"sw\"\nkind = \"nvswitch\"\n\
                 [[link]]\na = \"gpu[0-63]\"\nb = \"sw\"\nkind = \"nvlink\"\nbandwidth = \"50 GB/s\"\n";
     let fabric = spec(text);
-    assert_eq!(twins_stand_for_all(&fabric, fabric.gpus(), RouteOptions::default()).unwrap(), 2 * (64 * 63 - 1));
+    assert_eq!(check_twin_survey(&fabric, fabric.gpus(), RouteOptions::default()).unwrap(), 2 * (64 * 63 - 1));
 }
 
 #[test]
@@ -188,19 +200,19 @@ fn twins_are_not_used_where_link_numbers_select_the_path() {
     };
     link("gpu[0-1]", "s00");
     link("gpu[2-3]", "s18");
-    for stage in 0..18 {
-        let side = |stage: u32| if stage.is_multiple_of(18) { vec![""] } else { vec!["", "b"] };
-        for (a, b) in side(stage).iter().flat_map(|a| side(stage + 1).into_iter().map(move |b| (a, b))) {
-            link(&format!("s{stage:02}{a}"), &format!("s{:02}{b}", stage + 1));
+    for layer in 0..18 {
+        let side = |layer: u32| if layer.is_multiple_of(18) { vec![""] } else { vec!["", "b"] };
+        for (a, b) in side(layer).iter().flat_map(|a| side(layer + 1).into_iter().map(move |b| (a, b))) {
+            link(&format!("s{layer:02}{a}"), &format!("s{:02}{b}", layer + 1));
         }
     }
-    for stage in 0..=18u32 {
-        for b in if stage.is_multiple_of(18) { vec![""] } else { vec!["", "b"] } {
-            text += &format!("[[node]]\nid = \"s{stage:02}{b}\"\nkind = \"pcie_switch\"\n");
+    for layer in 0..=18u32 {
+        for b in if layer.is_multiple_of(18) { vec![""] } else { vec!["", "b"] } {
+            text += &format!("[[node]]\nid = \"s{layer:02}{b}\"\nkind = \"pcie_switch\"\n");
         }
     }
     let fabric = spec(&text);
-    assert_eq!(twins_stand_for_all(&fabric, fabric.gpus(), RouteOptions::default()).unwrap(), 0);
+    assert_eq!(check_twin_survey(&fabric, fabric.gpus(), RouteOptions::default()).unwrap(), 0);
 }
 
 #[test]
@@ -223,7 +235,7 @@ fn network_traffic_enters_only_through_the_own_nic() {
     let network = "fat_tree".parse().unwrap();
     let fabric = cluster::build(&preset::load("dgx-a100").unwrap(), 2, Some(&network)).unwrap();
     let router = Router::new(&fabric, RouteOptions::default());
-    let transits = router.transits(fabric.gpus());
+    let transits = router.island_traffic(fabric.gpus());
     assert_eq!(transits.len(), 1, "the hosts are alike");
     let (_, turns) = passed(&router, &transits);
     let link = |name: &str| fabric.links().map(|(id, _)| id).find(|&id| fabric.link_name(id) == name).unwrap();

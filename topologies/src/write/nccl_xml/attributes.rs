@@ -11,7 +11,7 @@ use crate::read::hardware;
 pub(super) type List = [(String, String)];
 
 /// Attributes of a `<pci>`, in NCCL's order. All other attributes of a device belong to the element inside it.
-const OF_PCI: [&str; 8] =
+const PCI_ATTRIBUTES: [&str; 8] =
     ["busid", "class", "vendor", "device", "subsystem_vendor", "subsystem_device", "link_speed", "link_width"];
 
 /// NCCL's order of the attributes of other elements.
@@ -39,18 +39,19 @@ const ORDER: [&str; 20] = [
 ];
 
 /// Looks up an attribute of a device.
-pub(super) fn fact<'a>(node: &'a Node, name: &str) -> Option<&'a str> {
+pub(super) fn attribute<'a>(node: &'a Node, name: &str) -> Option<&'a str> {
     node.attributes.iter().find(|(key, _)| &**key == name).map(|(_, value)| &**value)
 }
 
 /// Returns true if the file identified a GPU or NIC only by its PCI class (files of cloud vendors); it is written the
 /// same way.
 pub(super) fn is_bare(node: &Node) -> bool {
-    fact(node, "class").is_some() && ["dev", "rank", "sm", "name"].iter().all(|name| fact(node, name).is_none())
+    attribute(node, "class").is_some()
+        && ["dev", "rank", "sm", "name"].iter().all(|name| attribute(node, name).is_none())
 }
 
 /// The PCI class of a GPU that has none.
-pub(super) fn class_of_gpu(node: &Node) -> &'static str {
+pub(super) fn gpu_pci_class(node: &Node) -> &'static str {
     if node.is_amd() { "0x120000" } else { "0x030200" }
 }
 
@@ -62,15 +63,15 @@ pub(super) struct Identity {
 }
 
 impl Identity {
-    pub fn of(fabric: &Fabric) -> Self {
-        let carried = |node: &Node| fact(node, "busid").map(str::to_owned);
-        let mut taken: FxHashSet<String> = fabric.nodes().filter_map(|(_, node)| carried(node)).collect();
+    pub fn new(fabric: &Fabric) -> Self {
+        let carried = |node: &Node| attribute(node, "busid").map(str::to_owned);
+        let mut used: FxHashSet<String> = fabric.nodes().filter_map(|(_, node)| carried(node)).collect();
         let mut counter = 0u32;
         let mut fresh = || loop {
             // Domain 00f0 and up, above those of real machines.
             let bus = format!("{:04x}:{:02x}:00.0", 0xf0 + (counter >> 8), counter & 0xff);
             counter += 1;
-            if taken.insert(bus.clone()) {
+            if used.insert(bus.clone()) {
                 return bus;
             }
         };
@@ -108,17 +109,21 @@ impl Identity {
 
 /// Selection and order of the device attributes that belong to an element.
 struct Element {
-    takes: fn(&str) -> bool,
+    selects: fn(&str) -> bool,
     order: &'static [&'static str],
     /// Attributes whose presence shows that the device was read from a file. In that case nothing is added to them.
     from_file: &'static [&'static str],
 }
 
-const PCI: Element = Element { takes: |name| OF_PCI.contains(&name), order: &OF_PCI, from_file: &["class"] };
+const PCI: Element =
+    Element { selects: |name| PCI_ATTRIBUTES.contains(&name), order: &PCI_ATTRIBUTES, from_file: &["class"] };
 const CPU: Element =
-    Element { takes: |_| true, order: &ORDER, from_file: &["numaid", "arch", "affinity", "host_hash"] };
-const INNER: Element =
-    Element { takes: |name| !OF_PCI.contains(&name), order: &ORDER, from_file: &["dev", "rank", "sm", "name"] };
+    Element { selects: |_| true, order: &ORDER, from_file: &["numaid", "arch", "affinity", "host_hash"] };
+const INNER: Element = Element {
+    selects: |name| !PCI_ATTRIBUTES.contains(&name),
+    order: &ORDER,
+    from_file: &["dev", "rank", "sm", "name"],
+};
 
 impl Element {
     /// The attributes of a device in order, followed by the `known` ones if it was not read from a file.
@@ -126,18 +131,18 @@ impl Element {
         let mut list: Vec<(String, String)> = node
             .attributes
             .iter()
-            .filter(|(name, value)| (self.takes)(name) && is_name(name) && !value.chars().any(char::is_control))
+            .filter(|(name, value)| (self.selects)(name) && is_name(name) && !value.chars().any(char::is_control))
             .map(|(name, value)| (name.to_string(), value.to_string()))
             .collect();
-        if !self.from_file.iter().any(|name| fact(node, name).is_some()) {
+        if !self.from_file.iter().any(|name| attribute(node, name).is_some()) {
             for (name, value) in known {
                 if let (Some(value), false) = (value, list.iter().any(|(key, _)| key == name)) {
                     list.push(((*name).to_owned(), value.clone()));
                 }
             }
         }
-        let place = |name: &str| self.order.iter().position(|known| *known == name).unwrap_or(self.order.len());
-        list.sort_by(|a, b| (place(&a.0), &a.0).cmp(&(place(&b.0), &b.0)));
+        let rank = |name: &str| self.order.iter().position(|known| *known == name).unwrap_or(self.order.len());
+        list.sort_by(|a, b| (rank(&a.0), &a.0).cmp(&(rank(&b.0), &b.0)));
         list
     }
 }
@@ -149,7 +154,7 @@ fn is_name(text: &str) -> bool {
         && !text.starts_with("xml")
 }
 
-pub(super) fn of_cpu(fabric: &Fabric, identity: &Identity, id: NodeId) -> Vec<(String, String)> {
+pub(super) fn cpu_attributes(fabric: &Fabric, identity: &Identity, id: NodeId) -> Vec<(String, String)> {
     let node = fabric.node(id);
     let figures = match &node.figures {
         Figures::Cpu(figures) => Some(figures),
@@ -184,10 +189,15 @@ fn fabric_hosts(fabric: &Fabric) -> usize {
     hosts.len()
 }
 
-pub(super) fn of_pci(fabric: &Fabric, identity: &Identity, id: NodeId, link: Option<LinkId>) -> Vec<(String, String)> {
+pub(super) fn pci_attributes(
+    fabric: &Fabric,
+    identity: &Identity,
+    id: NodeId,
+    link: Option<LinkId>,
+) -> Vec<(String, String)> {
     let node = fabric.node(id);
     let class = match node.kind {
-        NodeKind::Gpu => class_of_gpu(node),
+        NodeKind::Gpu => gpu_pci_class(node),
         NodeKind::Nic => "0x020000",
         _ => "0x060400",
     };
@@ -202,7 +212,7 @@ pub(super) fn of_pci(fabric: &Fabric, identity: &Identity, id: NodeId, link: Opt
     PCI.list(node, &known)
 }
 
-pub(super) fn of_gpu(fabric: &Fabric, identity: &Identity, id: NodeId) -> Vec<(String, String)> {
+pub(super) fn gpu_attributes(fabric: &Fabric, identity: &Identity, id: NodeId) -> Vec<(String, String)> {
     let node = fabric.node(id);
     let figures = gpu_figures(node);
     let capability = figures.and_then(|gpu| gpu.compute_capability);
@@ -219,7 +229,7 @@ pub(super) fn of_gpu(fabric: &Fabric, identity: &Identity, id: NodeId) -> Vec<(S
     INNER.list(node, &known)
 }
 
-pub(super) fn of_net(fabric: &Fabric, identity: &Identity, id: NodeId) -> Vec<(String, String)> {
+pub(super) fn net_attributes(fabric: &Fabric, identity: &Identity, id: NodeId) -> Vec<(String, String)> {
     let node = fabric.node(id);
     let figures = match &node.figures {
         Figures::Nic(figures) => Some(figures),
@@ -241,11 +251,11 @@ fn nearest_pcie(bandwidth: Option<Bandwidth>, lanes: u16) -> (u16, &'static str)
         ["2.5 GT/s PCIe", "5.0 GT/s PCIe", "8.0 GT/s PCIe", "16.0 GT/s PCIe", "32.0 GT/s PCIe", "64.0 GT/s PCIe"];
     let width = if lanes > 1 { lanes } else { 16 };
     let Some(bandwidth) = bandwidth else { return (width, "64.0 GT/s PCIe") };
-    let off_by = |speed: &&str| {
+    let difference = |speed: &&str| {
         let lane = hardware::pcie_lane(speed).unwrap_or(hardware::PCIE_3_LANE);
         (bandwidth.gbps() / (hardware::pcie(width, lane).gbps() * 0.87)).ln().abs()
     };
-    let nearest = SPEEDS.iter().min_by(|a, b| off_by(a).total_cmp(&off_by(b)));
+    let nearest = SPEEDS.iter().min_by(|a, b| difference(a).total_cmp(&difference(b)));
     (width, nearest.copied().unwrap_or("16.0 GT/s PCIe"))
 }
 

@@ -29,13 +29,17 @@ use tree::Tree;
 /// instances and other accelerators, network links, devices that are attached to no CPU by PCIe, and NVLinks other than
 /// between a GPU and a GPU, an NVSwitch or its own CPU.
 pub fn write(fabric: &Fabric) -> Result<String> {
-    let fabric = &in_service(fabric);
-    let tree = Tree::of(fabric)?;
-    let mut file =
-        File { fabric, identity: Identity::of(fabric), tree: &tree, xml: Writer::new_with_indent(Vec::new(), b' ', 2) };
+    let fabric = &keep_in_service(fabric);
+    let tree = Tree::new(fabric)?;
+    let mut file = File {
+        fabric,
+        identity: Identity::new(fabric),
+        tree: &tree,
+        xml: Writer::new_with_indent(Vec::new(), b' ', 2),
+    };
     file.open("system", &[("version".to_owned(), "1".to_owned())])?;
     for &cpu in &tree.roots {
-        file.open("cpu", &attributes::of_cpu(fabric, &file.identity, cpu))?;
+        file.open("cpu", &attributes::cpu_attributes(fabric, &file.identity, cpu))?;
         file.children(cpu)?;
         file.close("cpu")?;
     }
@@ -45,27 +49,27 @@ pub fn write(fabric: &Fabric) -> Result<String> {
 }
 
 /// The fabric without idle GPUs and without devices whose links have all failed.
-fn in_service(fabric: &Fabric) -> Cow<'_, Fabric> {
+fn keep_in_service(fabric: &Fabric) -> Cow<'_, Fabric> {
     let idle: FxHashSet<NodeId> = fabric.idle_gpus().into_iter().collect();
     let mut links: FxHashMap<NodeId, bool> = FxHashMap::default();
     for (_, link) in fabric.links() {
         *links.entry(link.from).or_default() |= !link.failed;
         *links.entry(link.to).or_default() |= !link.failed;
     }
-    let is_kept = |id: &NodeId| !idle.contains(id) && links.get(id).copied().unwrap_or(true);
-    let kept: FxHashSet<NodeId> = fabric.nodes().map(|(id, _)| id).filter(is_kept).collect();
-    if kept.len() == fabric.node_count() { Cow::Borrowed(fabric) } else { Cow::Owned(fabric.part(&kept)) }
+    let is_in_service = |id: &NodeId| !idle.contains(id) && links.get(id).copied().unwrap_or(true);
+    let devices: FxHashSet<NodeId> = fabric.nodes().map(|(id, _)| id).filter(is_in_service).collect();
+    if devices.len() == fabric.node_count() { Cow::Borrowed(fabric) } else { Cow::Owned(fabric.subfabric(&devices)) }
 }
 
 /// Descriptions of the state of a fabric that the format cannot represent.
 #[must_use]
-pub fn lost(fabric: &Fabric) -> Vec<String> {
+pub fn unrepresented_state(fabric: &Fabric) -> Vec<String> {
     let settings: Vec<String> =
-        crate::keys::routing(fabric.routing()).iter().map(|(key, value)| format!("{key} {value}")).collect();
+        crate::keys::routing_settings(fabric.routing()).iter().map(|(key, value)| format!("{key} {value}")).collect();
     let failed = |id: LinkId| fabric.link(id).failed;
     let half =
         fabric.links().filter(|(id, _)| failed(*id) && !failed(id.reverse())).map(|(id, _)| fabric.link_name(id));
-    let alive = |id: NodeId| !fabric.leaving(id).is_empty();
+    let alive = |id: NodeId| !fabric.outgoing_links(id).is_empty();
     let socket = fabric.links().filter(|(id, link)| {
         id.0 % 2 == 0 && link.kind == LinkKind::Upi && link.failed && alive(link.from) && alive(link.to)
     });
@@ -87,8 +91,8 @@ pub fn lost(fabric: &Fabric) -> Vec<String> {
 }
 
 /// The error for an item that the format cannot represent.
-fn no_words(what: &str) -> Error {
-    Error::Request(format!("an NCCL topology file has no words for {what}"))
+fn unsupported_error(item: &str) -> Error {
+    Error::Request(format!("an NCCL topology file has no words for {item}"))
 }
 
 struct File<'a> {
@@ -133,7 +137,7 @@ impl File<'_> {
                 self.close("nic")?;
                 continue;
             }
-            let pci = attributes::of_pci(self.fabric, &self.identity, child, link);
+            let pci = attributes::pci_attributes(self.fabric, &self.identity, child, link);
             if attributes::is_bare(node) {
                 self.empty("pci", &pci)?;
                 continue;
@@ -158,17 +162,17 @@ impl File<'_> {
     /// unlimited.
     fn is_without_pci(&self, parent: NodeId, nic: &Node, link: Option<LinkId>) -> bool {
         let unlimited = link.is_some_and(|link| self.fabric.link(link).bandwidth.is_none());
-        self.fabric.node(parent).kind == NodeKind::Cpu && unlimited && attributes::fact(nic, "busid").is_none()
+        self.fabric.node(parent).kind == NodeKind::Cpu && unlimited && attributes::attribute(nic, "busid").is_none()
     }
 
     fn net(&mut self, nic: NodeId) -> Result<()> {
-        self.empty("net", &attributes::of_net(self.fabric, &self.identity, nic))
+        self.empty("net", &attributes::net_attributes(self.fabric, &self.identity, nic))
     }
 
     /// Writes a GPU or a PCIe switch.
     fn device(&mut self, id: NodeId, link: Option<LinkId>) -> Result<()> {
         let node = self.fabric.node(id);
-        let pci = attributes::of_pci(self.fabric, &self.identity, id, link);
+        let pci = attributes::pci_attributes(self.fabric, &self.identity, id, link);
         if node.kind == NodeKind::Gpu {
             if attributes::is_bare(node) {
                 return self.empty("pci", &pci);
@@ -177,7 +181,7 @@ impl File<'_> {
             self.gpu(id)?;
             return self.close("pci");
         }
-        let sideways = self.tree.sideways(id);
+        let sideways = self.tree.peers(id);
         if self.tree.children(id).is_empty() && sideways.is_empty() {
             return self.empty("pci", &pci);
         }
@@ -191,8 +195,8 @@ impl File<'_> {
     }
 
     fn gpu(&mut self, id: NodeId) -> Result<()> {
-        let attributes = attributes::of_gpu(self.fabric, &self.identity, id);
-        let links: Vec<LinkId> = self.fabric.leaving(id);
+        let attributes = attributes::gpu_attributes(self.fabric, &self.identity, id);
+        let links: Vec<LinkId> = self.fabric.outgoing_links(id);
         let speaks = |link: &&LinkId| matches!(self.fabric.link(**link).kind, LinkKind::Nvlink | LinkKind::C2c);
         let ports: Vec<LinkId> = links.iter().filter(speaks).copied().collect();
         if ports.is_empty() {
@@ -208,11 +212,11 @@ impl File<'_> {
     fn port(&mut self, gpu: NodeId, id: LinkId) -> Result<()> {
         let link = self.fabric.link(id);
         let (peer, node) = (link.to, self.fabric.node(link.to));
-        let own_cpu = node.kind == NodeKind::Cpu && self.tree.root_of(gpu) == Some(peer);
+        let is_own_cpu = node.kind == NodeKind::Cpu && self.tree.root(gpu) == Some(peer);
         let pair = |name: &str, value: String| (name.to_owned(), value);
         if link.kind == LinkKind::C2c {
-            if !own_cpu {
-                return Err(no_words(&format!("the C2C {}", self.fabric.link_name(id))));
+            if !is_own_cpu {
+                return Err(unsupported_error(&format!("the C2C {}", self.fabric.link_name(id))));
             }
             // Unlimited is written as the largest value of the attribute.
             let total = link.bandwidth.map_or(u64::from(u16::MAX) * 1_000_000, |rate| rate.0);
@@ -223,20 +227,20 @@ impl File<'_> {
             // The value that NCCL itself writes where switches are hidden.
             NodeKind::Nvswitch => ("fffffff:ff:ff.0".to_owned(), "0x068000".to_owned()),
             NodeKind::Gpu => {
-                let class = attributes::fact(node, "class").unwrap_or(attributes::class_of_gpu(node));
+                let class = attributes::attribute(node, "class").unwrap_or(attributes::gpu_pci_class(node));
                 (self.identity.bus(self.fabric, peer).to_owned(), class.to_owned())
             }
-            NodeKind::Cpu if own_cpu => ("0000:00:00.0".to_owned(), "0x068001".to_owned()),
-            _ => return Err(no_words(&format!("the NVLink {}", self.fabric.link_name(id)))),
+            NodeKind::Cpu if is_own_cpu => ("0000:00:00.0".to_owned(), "0x068001".to_owned()),
+            _ => return Err(unsupported_error(&format!("the NVLink {}", self.fabric.link_name(id)))),
         };
         let tag = if self.fabric.node(gpu).is_amd() { "xgmi" } else { "nvlink" };
-        let count = count_of(link, self.fabric.link(id.reverse()));
+        let count = link_count(link, self.fabric.link(id.reverse()));
         self.empty(tag, &[pair("target", target), pair("count", count.to_string()), pair("tclass", class)])
     }
 }
 
 /// Number of links in this direction: the lanes, reduced in proportion if this direction is the slower one.
-fn count_of(link: &Link, back: &Link) -> u16 {
+fn link_count(link: &Link, back: &Link) -> u16 {
     match (link.bandwidth, back.bandwidth) {
         (Some(this), Some(other)) if this < other => {
             let share = u128::from(link.lanes) * u128::from(this.0) / u128::from(other.0.max(1));

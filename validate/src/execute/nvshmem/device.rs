@@ -7,12 +7,12 @@ use std::sync::Arc;
 use fabricast_topologies::Bytes;
 
 use super::collectives::unsupported;
-use super::heap::{MOST_BLOCKS, bytes_of};
-use super::puts::Places;
+use super::heap::{MAX_BLOCKS, to_bytes};
+use super::puts::ArenaLayout;
 use super::rank::Rank;
 use crate::cuda::{Arguments, DeviceAddress, DeviceMemory, Function, Launch, Module, Stream};
 use crate::execute::{ExecuteError, Executor, Job};
-use crate::kernel::{Alignment, COMBINE_THREADS, GridShape, Spot, Step, Steps, steps_text};
+use crate::kernel::{Alignment, COMBINE_THREADS, GridShape, Location, Step, Steps, steps_text};
 use crate::nvshmem::{PreparedModule, SymmetricMemory, compile_with_library};
 
 /// The kernel of a rank with its memory.
@@ -50,14 +50,14 @@ impl Device {
         if job.header.call.ranks > 64 {
             return Err(unsupported("sets of more than 64 ranks are not one word"));
         }
-        let largest = steps.of_rank.iter().flatten().map(bytes).max().unwrap_or(0);
-        let usual = (largest / BLOCK_BYTES).clamp(1, u64::from(MOST_BLOCKS)) as u32;
+        let largest = steps.by_rank.iter().flatten().map(bytes).max().unwrap_or(0);
+        let usual = (largest / BLOCK_BYTES).clamp(1, u64::from(MAX_BLOCKS)) as u32;
         let blocks = shape.map_or(usual, |shape| shape.split);
         let threads = shape.map_or(COMBINE_THREADS, |shape| shape.threads.min(COMBINE_THREADS));
-        let places = Places::new(rank, job, steps, u64::from(blocks));
-        let arena = rank.arena(places.bytes)?;
+        let layout = ArenaLayout::new(rank, job, steps, u64::from(blocks));
+        let arena = rank.arena(layout.bytes)?;
         let base = arena.address();
-        let rows = rows(&places, job, steps, (me, base), blocks);
+        let rows = rows(&layout, job, steps, (me, base), blocks);
         let is_aligned = rows.iter().all(|row| row[2..5].iter().all(|address| address.is_multiple_of(16)));
         let alignment = if is_aligned { Alignment::Vectors } else { Alignment::Bytes };
         let arch = context.device().arch()?;
@@ -68,30 +68,30 @@ impl Device {
         let prepared = rank.element.prepare(&module)?;
         let function = module.function("run_kernel")?;
         let multiprocessors = context.device().attribute(crate::cuda::Attribute::Multiprocessors)?.unsigned_abs();
-        let most = function.blocks_per_multiprocessor(threads, Bytes(0))? * multiprocessors;
-        if blocks > most {
-            return Err(ExecuteError::TooManyBlocks { blocks, threads, device: me, most });
+        let max_blocks = function.blocks_per_multiprocessor(threads, Bytes(0))? * multiprocessors;
+        if blocks > max_blocks {
+            return Err(ExecuteError::TooManyBlocks { blocks, threads, device: me, max: max_blocks });
         }
         let content: Vec<u64> = rows.iter().flatten().copied().collect();
         let memory = DeviceMemory::new(&context, Bytes((content.len() * 8) as u64))?;
         if !content.is_empty() {
-            Stream::new(&context)?.upload(memory.all(), &bytes_of(&content))?;
+            Stream::new(&context)?.upload(memory.all(), &to_bytes(&content))?;
         }
         let set = |ranks: Vec<usize>| ranks.into_iter().fold(0u64, |set, rank| set | 1 << rank);
         let plan = [
             memory.address().0,
             rows.len() as u64,
             base.0,
-            base.plus(places.ready).0,
+            base.plus(layout.ready).0,
             set(steps.senders(me)),
             set(steps.receivers(me)),
             me as u64,
         ];
         Ok(Self {
             function,
-            launch: Launch::plain(blocks, threads),
-            arguments: Arguments::new().bytes(&bytes_of(&plan)),
-            shape: GridShape { threads, split: blocks, unroll: 1, together: 1 },
+            launch: Launch::without_shared_memory(blocks, threads),
+            arguments: Arguments::new().bytes(&to_bytes(&plan)),
+            shape: GridShape { threads, split: blocks, unroll: 1, tiles_per_phase: 1 },
             _prepared: prepared,
             _arena: arena,
             _rows: memory,
@@ -115,17 +115,17 @@ fn bytes(step: &Step) -> u64 {
 
 /// Rows of `steps.cu`: kind and peer, signal, left, right, to, bytes.
 fn rows(
-    places: &Places,
+    layout: &ArenaLayout,
     job: &Job,
     steps: &Steps,
     (me, base): (usize, DeviceAddress),
     blocks: u32,
 ) -> Vec<[u64; ROW_WORDS as usize]> {
-    let address = |spot: Spot, of: usize| places.address(job, base, spot, of).0;
-    let signal = |message: u32| base.plus(places.signals).0 + u64::from(message) * u64::from(blocks) * 8;
-    let own = steps.of_rank.get(me).map(Vec::as_slice).unwrap_or_default();
+    let address = |spot: Location, peer: usize| layout.address(job, base, spot, peer).0;
+    let signal = |message: u32| base.plus(layout.signals).0 + u64::from(message) * u64::from(blocks) * 8;
+    let rank_steps = steps.by_rank.get(me).map(Vec::as_slice).unwrap_or_default();
     let row = |step: &Step| match *step {
-        Step::Send { message, to, from, at, bytes } => {
+        Step::Send { message, to, from, destination: at, bytes } => {
             [u64::from(to) << 32, signal(message), address(from, me), 0, address(at, to as usize), bytes.0]
         }
         Step::Await { message, bytes, .. } => [1, signal(message), 0, 0, 0, bytes.0],
@@ -134,7 +134,7 @@ fn rows(
             [3, 0, address(left, me), address(right, me), address(to, me), bytes.0]
         }
     };
-    own.iter().map(row).collect()
+    rank_steps.iter().map(row).collect()
 }
 
 impl Executor for Device {

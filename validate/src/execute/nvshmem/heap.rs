@@ -8,7 +8,7 @@ use fabricast_topologies::Bytes;
 use super::rank::Rank;
 use crate::cuda::{Arguments, Attribute, DeviceMemory, Function, HostMemory, Launch, Module, Stream, compile};
 use crate::execute::{Buffers, ExecuteError, Executor, Job};
-use crate::kernel::{Devices, GridShape, Kernel, Watch};
+use crate::kernel::{Devices, GridShape, Kernel, WaitMonitor};
 use crate::nvshmem::SymmetricMemory;
 
 /// The kernel of a rank with its memory.
@@ -28,9 +28,9 @@ pub(super) struct Heap {
 }
 
 /// Largest number of blocks per rank: one per multiprocessor, with some left for other kernels.
-pub(super) const MOST_BLOCKS: u32 = 128;
+pub(super) const MAX_BLOCKS: u32 = 128;
 
-pub(super) fn bytes_of(words: &[u64]) -> Vec<u8> {
+pub(super) fn to_bytes(words: &[u64]) -> Vec<u8> {
     words.iter().flat_map(|word| word.to_ne_bytes()).collect()
 }
 
@@ -48,16 +48,19 @@ impl Heap {
         let context = Arc::clone(&rank.context);
         let me = rank.number();
         let multiprocessors = context.device().attribute(Attribute::Multiprocessors)?.unsigned_abs();
-        let shape = shape.unwrap_or_else(|| kernel.shape(MOST_BLOCKS.min(multiprocessors)));
+        let shape = shape.unwrap_or_else(|| kernel.shape(MAX_BLOCKS.min(multiprocessors)));
         let blocks = kernel.blocks(shape);
         let arena = rank.arena(Bytes(kernel.arena(shape).bytes))?;
         let mut addresses = rank.buffers.addresses(job);
         for (peer, address) in addresses.iter_mut().enumerate() {
-            address.arena = if peer == me { arena.address().0 } else { arena.of_peer(peer)?.0 };
+            address.arena = if peer == me { arena.address().0 } else { arena.peer_address(peer)?.0 };
         }
         let records = HostMemory::new(&context, Bytes(u64::from(blocks) * 16))?;
-        let mut watch =
-            Watch { records: records.address().0, patience: (rank.patience / 4).as_nanos() as u64, table: 0 };
+        let mut watch = WaitMonitor {
+            records: records.address().0,
+            time_limit_ns: (rank.patience / 4).as_nanos() as u64,
+            table: 0,
+        };
         let mut memory = None;
         if kernel.table_entries() > 0 {
             let table = DeviceMemory::new(&context, Bytes(kernel.table_entries() * 8))?;
@@ -66,7 +69,7 @@ impl Heap {
         }
         let (parameters, table) = kernel.parameters(me as u32, shape, &addresses, watch);
         if let (Some(memory), Some(table)) = (&memory, table) {
-            let mut content = bytes_of(&table);
+            let mut content = to_bytes(&table);
             content.resize(memory.length().0 as usize, 0);
             Stream::new(&context)?.upload(memory.all(), &content)?;
         }
@@ -75,12 +78,12 @@ impl Heap {
         let text = kernel.text(job.op, variant, arch.number())?;
         let module = Module::load(&context, &compile::compile(&text, arch, &["--std=c++17"])?)?;
         let function = module.function("run_kernel")?;
-        let most = function.blocks_per_multiprocessor(shape.threads, Bytes(0))? * multiprocessors;
-        if blocks > most {
-            return Err(ExecuteError::TooManyBlocks { blocks, threads: shape.threads, device: me, most });
+        let max_blocks = function.blocks_per_multiprocessor(shape.threads, Bytes(0))? * multiprocessors;
+        if blocks > max_blocks {
+            return Err(ExecuteError::TooManyBlocks { blocks, threads: shape.threads, device: me, max: max_blocks });
         }
-        let launch = Launch::plain(blocks, shape.threads);
-        let arguments = Arguments::new().bytes(&bytes_of(&parameters));
+        let launch = Launch::without_shared_memory(blocks, shape.threads);
+        let arguments = Arguments::new().bytes(&to_bytes(&parameters));
         Ok(Self {
             kernel,
             shape,
@@ -109,14 +112,14 @@ impl Executor for Heap {
         Ok(unsafe { self.function.launch(stream, self.launch, &self.arguments) }?)
     }
 
-    fn lost(&self) -> Vec<String> {
+    fn timed_out_waits(&self) -> Vec<String> {
         let mut lost = Vec::new();
         for block in 0..self.kernel.blocks(self.shape) {
             let word = |i: u64| self.records.load(Bytes(u64::from(block) * 16 + 4 * i)).unwrap_or(0);
             if word(0) != 0 {
-                let what = self.kernel.waiting_for(self.rank as u32, word(2));
+                let description = self.kernel.describe_wait(self.rank as u32, word(2));
                 let (channel, part) = (block / self.shape.split, block % self.shape.split);
-                lost.push(format!("rank {}, channel {channel}.{part}, tile {}: {what}", self.rank, word(3)));
+                lost.push(format!("rank {}, channel {channel}.{part}, tile {}: {description}", self.rank, word(3)));
             }
         }
         lost

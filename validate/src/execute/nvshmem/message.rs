@@ -9,14 +9,14 @@ use serde::{Deserialize, Serialize};
 
 use crate::cuda::CudaError;
 use crate::execute::ExecuteError;
-use crate::execute::measure::{Effort, Raw};
+use crate::execute::measure::{Effort, MemberTimes};
 use crate::kernel::{Carrier, GridShape};
 use crate::nvshmem::NvshmemError;
 
 /// Method by which NVSHMEM executes a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Way {
+pub enum NvshmemMethod {
     /// NVSHMEM's own collective on a stream.
     Collectives,
     /// The schedule's puts with signals, on a stream.
@@ -27,7 +27,7 @@ pub enum Way {
     Device,
 }
 
-impl Way {
+impl NvshmemMethod {
     /// Name of the method.
     #[must_use]
     pub fn name(self) -> &'static str {
@@ -42,9 +42,10 @@ impl Way {
 
 /// A run: method, checks and measurement.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Turn {
+pub struct RunRequest {
     /// Method.
-    pub way: Way,
+    #[serde(rename = "way")]
+    pub method: NvshmemMethod,
     /// Carrier of messages in generated kernels.
     pub carrier: Option<Carrier>,
     /// Numbers of blocks, threads and words of kernels. `None` for the shape that is fastest by measurement.
@@ -54,7 +55,8 @@ pub struct Turn {
     /// Number of back-to-back calls before each check.
     pub rounds: Vec<u32>,
     /// Number of additional back-to-back calls with new contents each; 0 for none.
-    pub streak: u32,
+    #[serde(rename = "streak")]
+    pub series_calls: u32,
     /// Seed of the contents.
     pub seed: u64,
     /// Extent of the measurement. `None` for no measurement.
@@ -64,13 +66,20 @@ pub struct Turn {
 /// Message to a process.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum Order {
+pub(super) enum Request {
     /// First message: the identity of the process and its settings.
     Begin { rank: usize, size: usize, library: Option<PathBuf>, room: Bytes, offset: Bytes, patience: Duration },
     /// Joins the other processes by this unique ID.
     Join { id: Vec<u8> },
     /// Runs a schedule.
-    Perform { schedule: String, dtype: DataType, op: ReduceOp, turn: Turn },
+    #[serde(rename = "perform")]
+    Run {
+        schedule: String,
+        dtype: DataType,
+        op: ReduceOp,
+        #[serde(rename = "turn")]
+        request: RunRequest,
+    },
 }
 
 /// Message from a process.
@@ -78,11 +87,13 @@ pub(super) enum Order {
 #[serde(rename_all = "snake_case")]
 pub(super) enum Answer {
     /// The library is loaded. The first process includes the unique ID.
-    Begun { version: String, id: Option<Vec<u8>> },
+    #[serde(rename = "begun")]
+    Started { version: String, id: Option<Vec<u8>> },
     /// All processes have joined. `nccl`: the NCCL that the library uses for its collectives.
     Joined { nccl: Option<PathBuf> },
     /// The run succeeded with correct results.
-    Performed { shape: Option<GridShape>, raw: Option<Raw> },
+    #[serde(rename = "performed")]
+    Completed { shape: Option<GridShape>, raw: Option<MemberTimes> },
     /// The run is not supported; nothing was started.
     Unsupported { reason: String },
     /// The run failed; this process can no longer be used.
@@ -102,7 +113,7 @@ pub(super) enum Fault {
 }
 
 impl Fault {
-    pub(super) fn of(error: &ExecuteError) -> Self {
+    pub(super) fn from_error(error: &ExecuteError) -> Self {
         match *error {
             ExecuteError::Wrong { rank, index, count, found, expected, number } => {
                 Self::Wrong { rank, index, count, found, expected, number }
@@ -112,13 +123,13 @@ impl Fault {
         }
     }
 
-    pub(super) fn into_error(self, of: usize) -> ExecuteError {
+    pub(super) fn into_error(self, reporter: usize) -> ExecuteError {
         match self {
             Self::Wrong { rank, index, count, found, expected, number } => {
                 ExecuteError::Wrong { rank, index, count, found, expected, number }
             }
             Self::Interrupted => CudaError::Interrupted.into(),
-            Self::Other { message } => NvshmemError::Rank { rank: of, message }.into(),
+            Self::Other { message } => NvshmemError::Rank { rank: reporter, message }.into(),
         }
     }
 }

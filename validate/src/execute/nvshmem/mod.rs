@@ -18,6 +18,6 @@ mod puts;
 mod rank;
 mod ranks;
 
-pub use message::{Turn, Way};
+pub use message::{NvshmemMethod, RunRequest};
 pub use rank::serve;
-pub use ranks::{NvshmemRanks, Performed, Setting};
+pub use ranks::{LaunchSettings, NvshmemRanks, RunResult};

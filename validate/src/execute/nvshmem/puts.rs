@@ -11,15 +11,15 @@ use fabricast_sim::schedule::Collective;
 use fabricast_topologies::Bytes;
 
 use super::rank::Rank;
-use crate::cuda::{Arguments, DeviceAddress, Function, Launch, Module, Part, Stream, compile};
+use crate::cuda::{Arguments, DeviceAddress, DeviceSlice, Function, Launch, Module, Stream, compile};
 use crate::execute::buffers::extent;
 use crate::execute::{ExecuteError, Executor, Job};
-use crate::kernel::{Alignment, COMBINE_THREADS, Spot, Step, Steps, UserBuffer, combine_text};
+use crate::kernel::{Alignment, COMBINE_THREADS, Location, Step, Steps, UserBuffer, combine_text};
 use crate::nvshmem::{Element, Signal, SymmetricMemory};
 
 /// Layout of the symmetric memory of an executor of steps, as byte offsets.
 #[derive(Clone, Debug)]
-pub(super) struct Places {
+pub(super) struct ArenaLayout {
     pub(super) ready: Bytes,
     pub(super) signals: Bytes,
     slots: Bytes,
@@ -30,7 +30,7 @@ pub(super) struct Places {
     output: DeviceAddress,
 }
 
-impl Places {
+impl ArenaLayout {
     /// Computes the layout for `words` signals per message and per rank.
     pub(super) fn new(rank: &Rank, job: &Job, steps: &Steps, words: u64) -> Self {
         let up = |bytes: u64| bytes.next_multiple_of(256);
@@ -49,22 +49,22 @@ impl Places {
         }
     }
 
-    /// Symmetric address, as named in this rank's heap, of a location in the memory of rank `of`.
-    pub(super) fn address(&self, job: &Job, arena: DeviceAddress, spot: Spot, of: usize) -> DeviceAddress {
+    /// Symmetric address, as named in this rank's heap, of a location in the memory of rank `peer`.
+    pub(super) fn address(&self, job: &Job, arena: DeviceAddress, spot: Location, peer: usize) -> DeviceAddress {
         match spot {
-            Spot::User(buffer, at) => {
+            Location::User(buffer, offset) => {
                 let base = if buffer == UserBuffer::Input { self.input } else { self.output };
-                base.plus(Bytes(at.0.wrapping_sub(extent(&job.header, of as u32, buffer).0)))
+                base.plus(Bytes(offset.0.wrapping_sub(extent(&job.header, peer as u32, buffer).0)))
             }
-            Spot::Slot(at) => arena.plus(self.slots).plus(at),
-            Spot::Scratch(at) => arena.plus(self.scratch).plus(at),
+            Location::Slot(offset) => arena.plus(self.slots).plus(offset),
+            Location::Scratch(offset) => arena.plus(self.scratch).plus(offset),
         }
     }
 }
 
 /// A single operation of the stream.
 #[derive(Clone, Copy, Debug)]
-enum Work {
+enum StreamOperation {
     Put { source: DeviceAddress, target: DeviceAddress, bytes: Bytes, signal: Signal, peer: usize },
     Await { signal: Signal, at: Bytes },
     Copy { from: DeviceAddress, to: DeviceAddress, bytes: Bytes },
@@ -79,7 +79,7 @@ pub(super) struct Puts {
     ready: Bytes,
     senders: Vec<usize>,
     receivers: Vec<usize>,
-    work: Vec<Work>,
+    work: Vec<StreamOperation>,
     combine: Option<Combine>,
 }
 
@@ -88,7 +88,7 @@ pub(super) struct Puts {
 struct Combine {
     vectors: Function,
     bytes: Function,
-    most_blocks: u64,
+    max_blocks: u64,
 }
 
 impl Puts {
@@ -101,29 +101,34 @@ impl Puts {
             Collective::AllReduce | Collective::Reduce | Collective::ReduceScatter => Some(Combine::new(rank, job)?),
             _ => None,
         };
-        let places = Places::new(rank, job, steps, 1);
-        let arena = rank.arena(places.bytes)?;
+        let layout = ArenaLayout::new(rank, job, steps, 1);
+        let arena = rank.arena(layout.bytes)?;
         let (me, base) = (rank.number(), arena.address());
-        let signal = |message: u32| places.signals.0 + u64::from(message) * 8;
-        let address = |spot: Spot, of: usize| places.address(job, base, spot, of);
-        let own = steps.of_rank.get(me).map(Vec::as_slice).unwrap_or_default();
-        let work = own.iter().map(|step| match *step {
-            Step::Send { message, to, from, at, bytes } => {
+        let signal = |message: u32| layout.signals.0 + u64::from(message) * 8;
+        let address = |spot: Location, peer: usize| layout.address(job, base, spot, peer);
+        let rank_steps = steps.by_rank.get(me).map(Vec::as_slice).unwrap_or_default();
+        let work = rank_steps.iter().map(|step| match *step {
+            Step::Send { message, to, from, destination: at, bytes } => {
                 let (peer, signal) = (to as usize, Signal(base.plus(Bytes(signal(message)))));
-                Work::Put { source: address(from, me), target: address(at, peer), bytes, signal, peer }
+                StreamOperation::Put { source: address(from, me), target: address(at, peer), bytes, signal, peer }
             }
             Step::Await { message, .. } => {
                 let at = Bytes(signal(message));
-                Work::Await { signal: Signal(base.plus(at)), at }
+                StreamOperation::Await { signal: Signal(base.plus(at)), at }
             }
-            Step::Copy { from, to, bytes } => Work::Copy { from: address(from, me), to: address(to, me), bytes },
-            Step::Reduce { left, right, to, bytes } => {
-                Work::Reduce { left: address(left, me), right: address(right, me), to: address(to, me), bytes }
+            Step::Copy { from, to, bytes } => {
+                StreamOperation::Copy { from: address(from, me), to: address(to, me), bytes }
             }
+            Step::Reduce { left, right, to, bytes } => StreamOperation::Reduce {
+                left: address(left, me),
+                right: address(right, me),
+                to: address(to, me),
+                bytes,
+            },
         });
         Ok(Self {
             element: Arc::clone(&rank.element),
-            ready: places.ready,
+            ready: layout.ready,
             senders: steps.senders(me),
             receivers: steps.receivers(me),
             work: work.collect(),
@@ -133,13 +138,13 @@ impl Puts {
     }
 
     /// Clears a word of this rank's arena.
-    fn clear(&self, stream: &Stream, at: Bytes) -> Result<(), ExecuteError> {
-        Ok(stream.write_word(self.arena.all().part(at, Bytes(8))?, 0)?)
+    fn clear(&self, stream: &Stream, offset: Bytes) -> Result<(), ExecuteError> {
+        Ok(stream.write_word(self.arena.all().part(offset, Bytes(8))?, 0)?)
     }
 
-    fn ready(&self, of: usize) -> (Signal, Bytes) {
-        let at = Bytes(self.ready.0 + of as u64 * 8);
-        (Signal(self.arena.address().plus(at)), at)
+    fn ready(&self, peer: usize) -> (Signal, Bytes) {
+        let offset = Bytes(self.ready.0 + peer as u64 * 8);
+        (Signal(self.arena.address().plus(offset)), offset)
     }
 }
 
@@ -151,28 +156,30 @@ impl Executor for Puts {
         // caller here; the lengths are those of the verified schedule's chunks.
         unsafe {
             for &sender in &self.senders {
-                element.set(stream, self.ready(element.rank()).0, 1, sender)?;
+                element.set_signal(stream, self.ready(element.rank()).0, 1, sender)?;
             }
             for &receiver in &self.receivers {
-                let (signal, at) = self.ready(receiver);
+                let (signal, offset) = self.ready(receiver);
                 element.wait_for(stream, signal)?;
-                self.clear(stream, at)?;
+                self.clear(stream, offset)?;
             }
             for work in &self.work {
                 match *work {
-                    Work::Put { bytes: Bytes(0), signal, peer, .. } => element.set(stream, signal, 1, peer)?,
-                    Work::Put { source, target, bytes, signal, peer } => {
+                    StreamOperation::Put { bytes: Bytes(0), signal, peer, .. } => {
+                        element.set_signal(stream, signal, 1, peer)?
+                    }
+                    StreamOperation::Put { source, target, bytes, signal, peer } => {
                         element.put_with_signal(stream, (source, target), bytes, signal, peer)?;
                     }
-                    Work::Await { signal, at } => {
+                    StreamOperation::Await { signal, at: offset } => {
                         element.wait_for(stream, signal)?;
-                        self.clear(stream, at)?;
+                        self.clear(stream, offset)?;
                     }
-                    Work::Copy { from, to, bytes } => {
-                        let part = |address| Part::of_library(element.context(), address, bytes);
-                        stream.copy_reached(part(to), part(from))?;
+                    StreamOperation::Copy { from, to, bytes } => {
+                        let part = |address| DeviceSlice::from_external(element.context(), address, bytes);
+                        stream.copy_accessible(part(to), part(from))?;
                     }
-                    Work::Reduce { left, right, to, bytes } => {
+                    StreamOperation::Reduce { left, right, to, bytes } => {
                         if let Some(combine) = &self.combine {
                             combine.enqueue(stream, (left, right), to, bytes)?;
                         }
@@ -196,7 +203,7 @@ impl Combine {
         Ok(Self {
             vectors: function(Alignment::Vectors)?,
             bytes: function(Alignment::Bytes)?,
-            most_blocks: 4 * u64::from(multiprocessors),
+            max_blocks: 4 * u64::from(multiprocessors),
         })
     }
 
@@ -212,9 +219,11 @@ impl Combine {
     ) -> Result<(), ExecuteError> {
         let is_aligned = [left, right, to].iter().all(|address| address.0.is_multiple_of(16));
         let function = if is_aligned { &self.vectors } else { &self.bytes };
-        let blocks = bytes.0.div_ceil(16 * u64::from(COMBINE_THREADS)).clamp(1, self.most_blocks);
+        let blocks = bytes.0.div_ceil(16 * u64::from(COMBINE_THREADS)).clamp(1, self.max_blocks);
         let arguments = Arguments::new().pointer(to).pointer(left).pointer(right).u64(bytes.0);
         // SAFETY: the arguments are those of `combine_buffers`; the caller guarantees the addresses.
-        Ok(unsafe { function.launch(stream, Launch::plain(blocks as u32, COMBINE_THREADS), &arguments) }?)
+        Ok(unsafe {
+            function.launch(stream, Launch::without_shared_memory(blocks as u32, COMBINE_THREADS), &arguments)
+        }?)
     }
 }

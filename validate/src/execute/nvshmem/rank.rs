@@ -9,10 +9,10 @@ use fabricast_topologies::Bytes;
 use super::collectives::Collectives;
 use super::device::Device;
 use super::heap::Heap;
-use super::message::{Answer, Fault, Order, Turn, Way};
+use super::message::{Answer, Fault, NvshmemMethod, Request, RunRequest};
 use super::puts::Puts;
 use crate::cuda::{Context, CudaError, Driver, Member, Stream, Watchdog};
-use crate::execute::measure::{Raw, check_one, measure_one, streak_one};
+use crate::execute::measure::{MemberTimes, check_member_series, check_one, measure_one};
 use crate::execute::{Buffers, ExecuteError, Executor, Job};
 use crate::kernel::{Carrier, GridShape, Kernel, Steps};
 use crate::nvshmem::{Channel, Element, Nvshmem, NvshmemError, SymmetricMemory, UniqueId};
@@ -22,71 +22,73 @@ use crate::nvshmem::{Channel, Element, Nvshmem, NvshmemError, SymmetricMemory, U
 /// # Errors
 /// The process was not started by such a parent.
 pub fn serve() -> Result<(), String> {
-    let channel = Channel::of_parent().map_err(|_| "this is started by `gpu run` alone".to_owned())?;
+    let channel = Channel::to_parent().map_err(|_| "this is started by `gpu run` alone".to_owned())?;
     let failed = match run(&channel) {
         Ok(never) => match never {},
-        Err(error) => Answer::Failed(Fault::of(&error)),
+        Err(error) => Answer::Failed(Fault::from_error(&error)),
     };
-    channel.tell(&failed);
+    channel.send(&failed);
     // Finalizing the library would wait for the other elements; the parent ends this process instead.
-    channel.hear::<Order>().map(|_| ())
+    channel.receive::<Request>().map(|_| ())
 }
 
 enum Never {}
 
 /// Executor with a description of the current call, for the errors of waits.
-struct InTurn<'a> {
+struct DescribedExecutor<'a> {
     executor: &'a dyn Executor,
     job: &'a Job,
-    way: Way,
+    method: NvshmemMethod,
 }
 
-impl Executor for InTurn<'_> {
+impl Executor for DescribedExecutor<'_> {
     fn enqueue(&self, member: usize, stream: &Stream) -> Result<(), ExecuteError> {
         self.executor.enqueue(member, stream)
     }
 
     fn waiting(&self, member: usize) -> String {
-        format!("rank {member}, in {} by NVSHMEM's {}", self.job, self.way.name())
+        format!("rank {member}, in {} by NVSHMEM's {}", self.job, self.method.name())
     }
 
-    fn lost(&self) -> Vec<String> {
-        self.executor.lost()
+    fn timed_out_waits(&self) -> Vec<String> {
+        self.executor.timed_out_waits()
     }
 }
 
-fn told<T>(result: Result<T, String>) -> Result<T, ExecuteError> {
-    result.map_err(|message| other(&format!("an order that is not understood: {message}")))
+fn parse_request<T>(result: Result<T, String>) -> Result<T, ExecuteError> {
+    result.map_err(|message| protocol_error(&format!("an order that is not understood: {message}")))
 }
 
-fn other(message: &str) -> ExecuteError {
-    NvshmemError::Start { rank: 0, what: "its orders", reason: message.to_owned() }.into()
+fn protocol_error(message: &str) -> ExecuteError {
+    NvshmemError::Start { rank: 0, operation: "its orders", reason: message.to_owned() }.into()
 }
 
 fn run(channel: &Channel) -> Result<Never, ExecuteError> {
-    let Order::Begin { rank, size, library, room, offset, patience } = told(channel.hear())? else {
-        return Err(other("it does not begin"));
+    let Request::Begin { rank, size, library, room, offset, patience } = parse_request(channel.receive())? else {
+        return Err(protocol_error("it does not begin"));
     };
     let nvshmem = Nvshmem::open(library.as_deref())?;
     let context = Driver::load()?.device(rank)?.context()?;
     context.bind()?;
     let id = if rank == 0 { Some(nvshmem.unique_id()?.bytes()) } else { None };
-    channel.tell(&Answer::Begun { version: nvshmem.version().to_string(), id });
-    let Order::Join { id } = told(channel.hear())? else { return Err(other("it does not join")) };
-    let id = UniqueId::from_bytes(&id).ok_or_else(|| other("the id is none"))?;
+    channel.send(&Answer::Started { version: nvshmem.version().to_string(), id });
+    let Request::Join { id } = parse_request(channel.receive())? else {
+        return Err(protocol_error("it does not join"));
+    };
+    let id = UniqueId::from_bytes(&id).ok_or_else(|| protocol_error("the id is none"))?;
     let element = Element::join(&nvshmem, &context, &id, rank, size)?;
     let mut rank = Rank::new(element, context, room, offset, patience)?;
-    channel.tell(&Answer::Joined { nccl: nvshmem.nccl_inside() });
+    channel.send(&Answer::Joined { nccl: nvshmem.nccl_path() });
     loop {
-        let Order::Perform { schedule, dtype, op, turn } = told(channel.hear())? else {
-            return Err(other("it begins twice"));
+        let Request::Run { schedule, dtype, op, request } = parse_request(channel.receive())? else {
+            return Err(protocol_error("it begins twice"));
         };
-        let schedule = json::from_json(&schedule, "the program").map_err(|error| other(&error.to_string()))?;
+        let schedule = json::from_json(&schedule, "the program").map_err(|error| protocol_error(&error.to_string()))?;
         let job = Job { header: schedule.header().clone(), dtype, op };
-        match rank.perform(channel, &schedule, &job, &turn) {
-            Ok((shape, raw)) => channel.tell(&Answer::Performed { shape, raw }),
-            Err(ExecuteError::Unsupported { reason, .. }) => channel.tell(&Answer::Unsupported { reason }),
-            Err(ExecuteError::Kernel(error)) => channel.tell(&Answer::Unsupported { reason: error.to_string() }),
+        match rank.run(channel, &schedule, &job, &request) {
+            Ok((shape, raw)) => channel.send(&Answer::Completed { shape, raw }),
+            Err(ExecuteError::Unsupported { reason, .. }) => channel.send(&Answer::Unsupported { reason }),
+            Err(ExecuteError::Kernel(error)) => channel.send(&Answer::Unsupported { reason: error.to_string() }),
             Err(error) => return Err(error),
         }
     }
@@ -102,7 +104,7 @@ pub(super) struct Rank {
     offset: Bytes,
     /// Symmetric memory for executors. It grows on demand.
     arena: Option<Arc<SymmetricMemory>>,
-    meeting: Stream,
+    barrier_stream: Stream,
     watchdog: Watchdog,
     pub(super) patience: Duration,
 }
@@ -118,10 +120,10 @@ impl Rank {
         let length = Bytes(room.0 + offset.0 + 16);
         let input = Arc::new(SymmetricMemory::new(&element, length)?);
         let output = Arc::new(SymmetricMemory::new(&element, length)?);
-        let buffers = Buffers::lent(input.everywhere()?, output.everywhere()?, offset);
-        let meeting = Stream::new(&context)?;
+        let buffers = Buffers::from_external(input.on_all_elements()?, output.on_all_elements()?, offset);
+        let barrier_stream = Stream::new(&context)?;
         let watchdog = Watchdog::new(patience);
-        Ok(Self { element, context, buffers, input, output, offset, arena: None, meeting, watchdog, patience })
+        Ok(Self { element, context, buffers, input, output, offset, arena: None, barrier_stream, watchdog, patience })
     }
 
     /// Returns symmetric memory of at least `bytes` bytes, zeroed on this rank. Earlier contents are lost. All ranks
@@ -156,66 +158,74 @@ impl Rank {
     }
 
     /// Synchronizes with all other ranks, on a separate stream.
-    fn meet(&self, channel: &Channel) -> Result<(), CudaError> {
-        channel.alive();
-        self.element.barrier(&self.meeting).map_err(|error| match error {
+    fn barrier(&self, channel: &Channel) -> Result<(), CudaError> {
+        channel.send_heartbeat();
+        self.element.barrier(&self.barrier_stream).map_err(|error| match error {
             NvshmemError::Cuda(error) => error,
             _ => CudaError::Abandoned,
         })?;
-        let who = || format!("rank {}, for the other ranks", self.number());
-        self.watchdog.wait_for(&self.meeting, &who)
+        let describe = || format!("rank {}, for the other ranks", self.number());
+        self.watchdog.wait_for(&self.barrier_stream, &describe)
     }
 
-    fn perform(
+    fn run(
         &mut self,
         channel: &Channel,
         schedule: &Schedule,
         job: &Job,
-        turn: &Turn,
-    ) -> Result<(Option<GridShape>, Option<Raw>), ExecuteError> {
-        self.buffers = self.buffers.beginning(turn.offset);
-        self.offset = turn.offset;
-        match turn.way {
-            Way::Collectives => {
+        request: &RunRequest,
+    ) -> Result<(Option<GridShape>, Option<MemberTimes>), ExecuteError> {
+        self.buffers = self.buffers.with_offset(request.offset);
+        self.offset = request.offset;
+        match request.method {
+            NvshmemMethod::Collectives => {
                 let executor = Collectives::new(self, job)?;
-                Ok((None, self.executed(channel, job, &executor, turn)?))
+                Ok((None, self.check_and_measure(channel, job, &executor, request)?))
             }
-            Way::Puts => {
+            NvshmemMethod::Puts => {
                 let steps = Steps::new(schedule, job.dtype)?;
                 let executor = Puts::new(self, job, &steps)?;
-                Ok((None, self.executed(channel, job, &executor, turn)?))
+                Ok((None, self.check_and_measure(channel, job, &executor, request)?))
             }
-            Way::Heap => {
-                let kernel = Kernel::new(schedule, job.dtype, turn.carrier.unwrap_or(Carrier::Flags))?;
-                let executor = Heap::new(self, job, kernel, turn.shape)?;
-                Ok((Some(executor.shape()), self.executed(channel, job, &executor, turn)?))
+            NvshmemMethod::Heap => {
+                let kernel = Kernel::new(schedule, job.dtype, request.carrier.unwrap_or(Carrier::Flags))?;
+                let executor = Heap::new(self, job, kernel, request.shape)?;
+                Ok((Some(executor.shape()), self.check_and_measure(channel, job, &executor, request)?))
             }
-            Way::Device => {
+            NvshmemMethod::Device => {
                 let steps = Steps::new(schedule, job.dtype)?;
-                let executor = Device::new(self, job, &steps, turn.shape)?;
-                Ok((Some(executor.shape()), self.executed(channel, job, &executor, turn)?))
+                let executor = Device::new(self, job, &steps, request.shape)?;
+                Ok((Some(executor.shape()), self.check_and_measure(channel, job, &executor, request)?))
             }
         }
     }
 
     /// Checks the results and measures the times.
-    fn executed(
+    fn check_and_measure(
         &self,
         channel: &Channel,
         job: &Job,
         executor: &dyn Executor,
-        turn: &Turn,
-    ) -> Result<Option<Raw>, ExecuteError> {
-        let meet = || self.meet(channel);
+        request: &RunRequest,
+    ) -> Result<Option<MemberTimes>, ExecuteError> {
+        let wait_for_ranks = || self.barrier(channel);
         let rank = self.number();
-        let executor = &InTurn { executor, job, way: turn.way };
-        let member = Member::apart(rank, self.element.size(), &self.context, &self.watchdog, &meet);
+        let executor = &DescribedExecutor { executor, job, method: request.method };
+        let member = Member::for_process(rank, self.element.size(), &self.context, &self.watchdog, &wait_for_ranks);
         // Peers may write to memory that an executor has cleared only after all ranks have cleared theirs.
-        member.meet()?;
-        check_one(&member, rank..rank + 1, &self.buffers, job, executor, &turn.rounds, turn.seed)?;
-        if turn.streak > 0 {
-            streak_one(&member, rank..rank + 1, &self.buffers, job, executor, turn.streak, !turn.seed)?;
+        member.barrier()?;
+        check_one(&member, rank..rank + 1, &self.buffers, job, executor, &request.rounds, request.seed)?;
+        if request.series_calls > 0 {
+            check_member_series(
+                &member,
+                rank..rank + 1,
+                &self.buffers,
+                job,
+                executor,
+                request.series_calls,
+                !request.seed,
+            )?;
         }
-        turn.effort.map(|effort| measure_one(&member, executor, effort)).transpose()
+        request.effort.map(|effort| measure_one(&member, executor, effort)).transpose()
     }
 }

@@ -7,30 +7,30 @@ use std::time::Duration;
 use fabricast_sim::schedule::{DataType, ReduceOp, Schedule, json};
 use fabricast_topologies::Bytes;
 
-use super::message::{Answer, Order, Turn};
+use super::message::{Answer, Request, RunRequest};
 use crate::execute::ExecuteError;
-use crate::execute::measure::{Raw, Times};
+use crate::execute::measure::{MemberTimes, Times};
 use crate::kernel::GridShape;
 use crate::nvshmem::{NvshmemError, Processes, environment};
 
 /// Settings for starting the processes.
 #[derive(Clone, Debug)]
-pub struct Setting {
+pub struct LaunchSettings {
     /// File or folder of the library. `None` to search for it.
     pub library: Option<PathBuf>,
     /// Number of ranks, each with its own GPU.
     pub ranks: usize,
     /// Bytes of the largest call.
-    pub room: Bytes,
+    pub largest_call: Bytes,
     /// Largest offset of buffers from an aligned address, not counting a further 16 bytes.
     pub offset: Bytes,
     /// Time limit of every wait.
-    pub patience: Duration,
+    pub time_limit: Duration,
 }
 
 /// Result of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Performed {
+pub struct RunResult {
     /// Numbers of blocks, threads and words of kernels.
     pub shape: Option<GridShape>,
     /// Measured times, if requested.
@@ -42,7 +42,7 @@ type Start = Box<dyn Fn(usize) -> Command>;
 
 /// One process per rank.
 pub struct NvshmemRanks {
-    setting: Setting,
+    setting: LaunchSettings,
     start: Start,
     processes: Option<Processes>,
     version: Option<String>,
@@ -62,7 +62,7 @@ impl NvshmemRanks {
     /// Creates the set without starting processes. `start` returns the command of a process that
     /// [serves](super::serve).
     #[must_use]
-    pub fn new(setting: Setting, start: impl Fn(usize) -> Command + 'static) -> Self {
+    pub fn new(setting: LaunchSettings, start: impl Fn(usize) -> Command + 'static) -> Self {
         Self { setting, start: Box::new(start), processes: None, version: None, nccl: None }
     }
 
@@ -83,89 +83,93 @@ impl NvshmemRanks {
     /// # Errors
     /// [`ExecuteError::Unsupported`], after which the processes stay usable; or a failure, after which new processes
     /// are started.
-    pub fn perform(
+    pub fn run(
         &mut self,
         schedule: &Schedule,
         dtype: DataType,
         op: ReduceOp,
-        turn: &Turn,
-    ) -> Result<Performed, ExecuteError> {
+        request: &RunRequest,
+    ) -> Result<RunResult, ExecuteError> {
         let mut processes = match self.processes.take() {
             Some(processes) => processes,
             None => self.begin()?,
         };
-        let order = Order::Perform { schedule: json::to_json(schedule), dtype, op, turn: turn.clone() };
+        let order = Request::Run { schedule: json::to_json(schedule), dtype, op, request: request.clone() };
         // An early return drops the processes, which kills them.
-        let answers = self.ask(&mut processes, |_| order.clone())?;
-        let mut by_rank: Vec<Raw> = Vec::new();
+        let answers = self.request_all(&mut processes, |_| order.clone())?;
+        let mut by_rank: Vec<MemberTimes> = Vec::new();
         let mut shape = None;
         for answer in answers {
             match answer {
-                Answer::Performed { shape: own, raw } => {
-                    shape = own;
+                Answer::Completed { shape: answer_shape, raw } => {
+                    shape = answer_shape;
                     by_rank.extend(raw);
                 }
                 Answer::Unsupported { reason } => {
                     self.processes = Some(processes);
                     return Err(ExecuteError::Unsupported { executor: "nvshmem", reason });
                 }
-                other => return Err(misunderstood(&other)),
+                answer => return Err(unexpected_answer(&answer)),
             }
         }
         self.processes = Some(processes);
-        let times = (by_rank.len() == self.setting.ranks).then(|| Times::of(&by_rank));
-        Ok(Performed { shape, times })
+        let times = (by_rank.len() == self.setting.ranks).then(|| Times::from_members(&by_rank));
+        Ok(RunResult { shape, times })
     }
 
     fn begin(&mut self) -> Result<Processes, ExecuteError> {
-        let Setting { library, ranks, room, offset, patience } = self.setting.clone();
+        let LaunchSettings { library, ranks, largest_call: room, offset, time_limit: patience } = self.setting.clone();
         let mut processes = Processes::start(ranks, |rank| {
             let mut command = (self.start)(rank);
             command.envs(environment());
             command
         })?;
-        let begin = |rank| Order::Begin { rank, size: ranks, library: library.clone(), room, offset, patience };
-        let (mut found, mut id) = (None, None);
-        for answer in self.ask(&mut processes, begin)? {
+        let begin = |rank| Request::Begin { rank, size: ranks, library: library.clone(), room, offset, patience };
+        let (mut library_version, mut id) = (None, None);
+        for answer in self.request_all(&mut processes, begin)? {
             match answer {
-                Answer::Begun { version, id: made } => {
-                    found = Some(version);
-                    id = id.or(made);
+                Answer::Started { version, id: unique_id } => {
+                    library_version = Some(version);
+                    id = id.or(unique_id);
                 }
-                other => return Err(misunderstood(&other)),
+                other => return Err(unexpected_answer(&other)),
             }
         }
-        let join = Order::Join { id: id.unwrap_or_default() };
-        for answer in self.ask(&mut processes, |_| join.clone())? {
+        let join = Request::Join { id: id.unwrap_or_default() };
+        for answer in self.request_all(&mut processes, |_| join.clone())? {
             match answer {
                 Answer::Joined { nccl } => self.nccl = nccl,
-                other => return Err(misunderstood(&other)),
+                other => return Err(unexpected_answer(&other)),
             }
         }
-        self.version = found;
+        self.version = library_version;
         Ok(processes)
     }
 
     /// Sends a message to every process and waits for all answers. Returns the first failure, if any.
-    fn ask(&self, processes: &mut Processes, order: impl Fn(usize) -> Order) -> Result<Vec<Answer>, ExecuteError> {
+    fn request_all(
+        &self,
+        processes: &mut Processes,
+        order: impl Fn(usize) -> Request,
+    ) -> Result<Vec<Answer>, ExecuteError> {
         let ranks: Vec<usize> = (0..processes.count()).collect();
         for &rank in &ranks {
-            processes.tell(rank, &order(rank))?;
+            processes.send(rank, &order(rank))?;
         }
         let stop = |answer: &Answer| matches!(answer, Answer::Failed(_));
-        let answers = processes.hear(&ranks, self.setting.patience + GRACE, stop)?;
-        let mut all = Vec::with_capacity(ranks.len());
+        let answers = processes.receive(&ranks, self.setting.time_limit + GRACE, stop)?;
+        let mut received = Vec::with_capacity(ranks.len());
         for (rank, answer) in answers {
             match answer {
                 Answer::Failed(fault) => return Err(fault.into_error(rank)),
-                answer => all.push(answer),
+                answer => received.push(answer),
             }
         }
-        Ok(all)
+        Ok(received)
     }
 }
 
-fn misunderstood(answer: &Answer) -> ExecuteError {
+fn unexpected_answer(answer: &Answer) -> ExecuteError {
     let message = format!("it answers what was not asked: {answer:?}");
     NvshmemError::Rank { rank: 0, message }.into()
 }

@@ -4,14 +4,20 @@ use fabricast_planner::algorithm::{Algorithm, Shape, generator};
 use fabricast_sim::schedule::{BufferUse, Call, Collective, Protocol, Rank};
 
 use super::*;
-use crate::execute::nvshmem::Way;
+use crate::execute::nvshmem::NvshmemMethod;
 
 const BEGUN: &str = r#"read line; echo '{"said":{"begun":{"version":"3.4.5","id":[1]}}}' >&0;"#;
 const JOINED: &str = r#"read line; echo '{"said":{"joined":{"nccl":null}}}' >&0;"#;
 const DONE: &str = r#"read line; echo '{"said":{"performed":{"shape":null,"raw":null}}}' >&0;"#;
 
 fn ranks(scripts: &[String], patience: Duration) -> NvshmemRanks {
-    let setting = Setting { library: None, ranks: scripts.len(), room: Bytes(64), offset: Bytes(0), patience };
+    let setting = LaunchSettings {
+        library: None,
+        ranks: scripts.len(),
+        largest_call: Bytes(64),
+        offset: Bytes(0),
+        time_limit: patience,
+    };
     let scripts = scripts.to_vec();
     NvshmemRanks::new(setting, move |rank| {
         let mut command = Command::new("/bin/sh");
@@ -31,18 +37,18 @@ fn schedule() -> Schedule {
     Schedule::build(generator(Algorithm::OneShot, &Shape::new(call, Protocol::Symmetric)).unwrap().as_ref()).unwrap()
 }
 
-fn perform(ranks: &mut NvshmemRanks) -> Result<Performed, ExecuteError> {
-    let turn = Turn {
-        way: Way::Puts,
+fn run_all_reduce(ranks: &mut NvshmemRanks) -> Result<RunResult, ExecuteError> {
+    let request = RunRequest {
+        method: NvshmemMethod::Puts,
         carrier: None,
         shape: None,
         offset: Bytes(0),
         rounds: vec![1],
-        streak: 0,
+        series_calls: 0,
         seed: 1,
         effort: None,
     };
-    ranks.perform(&schedule(), DataType::F32, ReduceOp::Sum, &turn)
+    ranks.run(&schedule(), DataType::F32, ReduceOp::Sum, &request)
 }
 
 #[test]
@@ -50,7 +56,7 @@ fn consecutive_runs_share_processes() {
     let script = format!("{BEGUN} {JOINED} {DONE} {DONE} read line");
     let mut ranks = ranks(&[script.clone(), script], Duration::from_secs(20));
     for _ in 0..2 {
-        assert_eq!(perform(&mut ranks).unwrap(), Performed { shape: None, times: None });
+        assert_eq!(run_all_reduce(&mut ranks).unwrap(), RunResult { shape: None, times: None });
     }
     assert_eq!(ranks.version(), Some("3.4.5"));
 }
@@ -60,9 +66,9 @@ fn unsupported_run_keeps_processes_alive() {
     let refused = r#"read line; echo '{"said":{"unsupported":{"reason":"no such type"}}}' >&0;"#;
     let script = format!("{BEGUN} {JOINED} {refused} {DONE} read line");
     let mut ranks = ranks(&[script.clone(), script], Duration::from_secs(20));
-    let error = perform(&mut ranks).unwrap_err();
+    let error = run_all_reduce(&mut ranks).unwrap_err();
     assert!(matches!(&error, ExecuteError::Unsupported { reason, .. } if reason == "no such type"), "{error}");
-    assert!(perform(&mut ranks).is_ok());
+    assert!(run_all_reduce(&mut ranks).is_ok());
 }
 
 #[test]
@@ -72,7 +78,7 @@ fn failure_is_reported_despite_hanging_peers_and_processes_restart() {
     let hanging = format!("{BEGUN} {JOINED} exec sleep 600");
     let mut ranks = ranks(&[hanging, failing], Duration::from_secs(20));
     for _ in 0..2 {
-        let error = perform(&mut ranks).unwrap_err();
+        let error = run_all_reduce(&mut ranks).unwrap_err();
         assert!(matches!(error, ExecuteError::Wrong { rank: 1, index: 3, .. }), "{error}");
     }
 }
@@ -82,21 +88,23 @@ fn dead_process_is_reported_with_signal_and_output() {
     let dying = format!("{BEGUN} {JOINED} read line; echo 'GPU fell off the bus' >&2; kill -11 $$");
     let hanging = format!("{BEGUN} {JOINED} exec sleep 600");
     let mut ranks = ranks(&[hanging, dying], Duration::from_secs(20));
-    let error = perform(&mut ranks).unwrap_err().to_string();
+    let error = run_all_reduce(&mut ranks).unwrap_err().to_string();
     assert!(error.contains("rank 1") && error.contains("signal 11") && error.contains("off the bus"), "{error}");
 }
 
 #[test]
 fn missing_library_message_is_passed_on() {
     let missing = r#"read line; echo '{"said":{"failed":{"other":{"message":"NVSHMEM is not on this machine"}}}}' >&0; read line"#;
-    let error = perform(&mut ranks(&[missing.to_owned(), missing.to_owned()], Duration::from_secs(20))).unwrap_err();
+    let error =
+        run_all_reduce(&mut ranks(&[missing.to_owned(), missing.to_owned()], Duration::from_secs(20))).unwrap_err();
     assert!(error.to_string().contains("NVSHMEM is not on this machine"), "{error}");
 }
 
 #[test]
 fn unexpected_answers_are_rejected() {
-    let error = perform(&mut ranks(&[JOINED.to_owned()], Duration::from_secs(20))).unwrap_err();
+    let error = run_all_reduce(&mut ranks(&[JOINED.to_owned()], Duration::from_secs(20))).unwrap_err();
     assert!(error.to_string().contains("not asked"), "{error}");
-    let error = perform(&mut ranks(&["echo nonsense >&0; read line".to_owned()], Duration::from_secs(20))).unwrap_err();
+    let error =
+        run_all_reduce(&mut ranks(&["echo nonsense >&0; read line".to_owned()], Duration::from_secs(20))).unwrap_err();
     assert!(error.to_string().contains("nonsense"), "{error}");
 }

@@ -4,7 +4,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Current time in UTC: `2026-11-21T04:00:00Z`.
 pub(super) fn now() -> String {
-    text(SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs()))
+    text(SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |elapsed| elapsed.as_secs()))
 }
 
 /// Seconds since 1970 as a date. Years are counted from March, so that the leap day comes last (H. Hinnant,

@@ -1,6 +1,6 @@
 //! Reader of files written by `gpu bench`.
 
-use fabricast_topologies::Place;
+use fabricast_topologies::SourceLocation;
 
 use super::{Bench, Point};
 
@@ -13,10 +13,10 @@ pub const VERSION: u32 = 1;
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum BenchFileError {
     /// The file is not JSON of this structure.
-    #[error("{place}: not what `gpu bench` writes: {reason}")]
+    #[error("{location}: not what `gpu bench` writes: {reason}")]
     Syntax {
         /// Source location of the error.
-        place: Place,
+        location: SourceLocation,
         /// Description of the error.
         reason: String,
     },
@@ -57,14 +57,14 @@ pub enum BenchFileError {
         source_name: String,
     },
     /// A figure is not a positive number.
-    #[error("{source_name}: point {index}: {what} is {value}, expected a positive number")]
+    #[error("{source_name}: point {index}: {field} is {value}, expected a positive number")]
     Figure {
         /// Name of the file.
         source_name: String,
         /// Index of the point, from 0.
         index: usize,
         /// Name of the field.
-        what: &'static str,
+        field: &'static str,
         /// Value of the field.
         value: f64,
     },
@@ -72,9 +72,9 @@ pub enum BenchFileError {
 
 impl BenchFileError {
     /// Source location of the error, if known.
-    pub fn place(&self) -> Option<&Place> {
+    pub fn location(&self) -> Option<&SourceLocation> {
         match self {
-            Self::Syntax { place, .. } => Some(place),
+            Self::Syntax { location: place, .. } => Some(place),
             _ => None,
         }
     }
@@ -89,11 +89,11 @@ pub fn read(text: &str, source: &str) -> Result<Bench, BenchFileError> {
         let reason = error.to_string();
         let suffix = format!(" at line {} column {}", error.line(), error.column());
         BenchFileError::Syntax {
-            place: Place {
+            location: SourceLocation {
                 source: source.to_owned(),
                 line: error.line() as u32,
                 column: error.column() as u32,
-                ..Place::default()
+                ..SourceLocation::default()
             },
             reason: reason.strip_suffix(&suffix).unwrap_or(&reason).to_owned(),
         }
@@ -115,9 +115,9 @@ pub fn read(text: &str, source: &str) -> Result<Bench, BenchFileError> {
         }
         let Point { time_us, fastest_us, slowest_us, gbps, .. } = *point;
         let times = [("time_us", time_us), ("fastest_us", fastest_us), ("slowest_us", slowest_us)];
-        for (what, value) in times.into_iter().chain(gbps.map(|gbps| ("gbps", gbps))) {
+        for (name, value) in times.into_iter().chain(gbps.map(|gbps| ("gbps", gbps))) {
             if !(value.is_finite() && value > 0.0) {
-                return Err(BenchFileError::Figure { source_name: source_name(), index, what, value });
+                return Err(BenchFileError::Figure { source_name: source_name(), index, field: name, value });
             }
         }
     }
@@ -178,10 +178,10 @@ mod tests {
         assert!(wrong(|bench| bench.points[0].time_us = 0.0).contains("time_us is 0, expected a positive number"));
         assert!(wrong(|bench| bench.points[0].gbps = Some(0.0)).contains("gbps is 0, expected a positive number"));
         assert!(wrong(|bench| bench.points[0].fastest_us = 0.0).contains("fastest_us is 0"));
-        let nothing = wrong(|bench| {
+        let without_points = wrong(|bench| {
             bench.points.clear();
             bench.probe.devices.clear();
         });
-        assert_eq!(nothing, "x.json: the machine has no GPU, so nothing was measured");
+        assert_eq!(without_points, "x.json: the machine has no GPU, so nothing was measured");
     }
 }

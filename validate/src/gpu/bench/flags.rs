@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use fabricast_topologies::{Bytes, Picos};
 
-use super::lab::{Lab, point};
+use super::lab::{BenchSetup, point};
 use super::{Bench, BenchError, Kind, Load, Point};
 use crate::cuda::{Arguments, Launch, Member, Stream, team};
 use crate::gpu::probe::PeerAccess;
@@ -16,10 +16,10 @@ const ROUNDS: usize = 3;
 /// Time limit of a polling kernel, well below that of the watchdog.
 const LIMIT: Duration = Duration::from_secs(5);
 /// Offset of the elapsed time that a kernel writes, relative to its flag.
-const SPENT: Bytes = Bytes(128);
+const ELAPSED_OFFSET: Bytes = Bytes(128);
 
 /// Measures every pair with peer access. One round trip covers both directions.
-pub(super) fn measure(lab: &Lab, bench: &mut Bench) -> Result<(), BenchError> {
+pub(super) fn measure(lab: &BenchSetup, bench: &mut Bench) -> Result<(), BenchError> {
     let count = lab.gpus.len();
     for first in 0..count {
         for second in first + 1..count {
@@ -29,8 +29,8 @@ pub(super) fn measure(lab: &Lab, bench: &mut Bench) -> Result<(), BenchError> {
             let contexts = [lab.gpu(first)?.context.clone(), lab.gpu(second)?.context.clone()];
             for kind in [Kind::Flag, Kind::OrderedFlag] {
                 let times = team::run(&contexts, &lab.watchdog, |member| {
-                    let (own, peer) = if member.rank == 0 { (first, second) } else { (second, first) };
-                    (0..ROUNDS).map(|_| trips(lab, member, kind, own, peer)).collect::<Result<Vec<_>, _>>()
+                    let (gpu, peer) = if member.rank == 0 { (first, second) } else { (second, first) };
+                    (0..ROUNDS).map(|_| trips(lab, member, kind, gpu, peer)).collect::<Result<Vec<_>, _>>()
                 })?;
                 // Only the leading GPU times complete round trips.
                 let times = times.into_iter().next().unwrap_or_default();
@@ -45,32 +45,32 @@ pub(super) fn measure(lab: &Lab, bench: &mut Bench) -> Result<(), BenchError> {
 }
 
 /// One measurement on one of the two GPUs: half of a round trip.
-fn trips(lab: &Lab, member: &Member<'_>, kind: Kind, own: usize, peer: usize) -> Result<Picos, BenchError> {
-    let (gpu, other) = (lab.gpu(own)?, lab.gpu(peer)?);
+fn trips(lab: &BenchSetup, member: &Member<'_>, kind: Kind, ordinal: usize, peer: usize) -> Result<Picos, BenchError> {
+    let (gpu, peer_gpu) = (lab.gpu(ordinal)?, lab.gpu(peer)?);
     let stream = Stream::new(&gpu.context)?;
     stream.fill(gpu.flags.all(), 0)?;
-    let what = || format!("GPU {own}, flags to and from GPU {peer}");
-    member.watchdog.wait_for(&stream, &what)?;
-    member.meet()?;
-    let spent = gpu.flags.part(SPENT, Bytes(8))?;
+    let describe = || format!("GPU {ordinal}, flags to and from GPU {peer}");
+    member.watchdog.wait_for(&stream, &describe)?;
+    member.barrier()?;
+    let elapsed = gpu.flags.part(ELAPSED_OFFSET, Bytes(8))?;
     let arguments = Arguments::new()
         .pointer(gpu.flags.address())
-        .pointer(other.flags.address())
+        .pointer(peer_gpu.flags.address())
         .u32(TRIPS)
         .u32(u32::from(member.rank == 0))
         .u64(u64::try_from(LIMIT.as_nanos()).unwrap_or(u64::MAX))
-        .pointer(spent.address());
+        .pointer(elapsed.address());
     let kernel = if kind == Kind::OrderedFlag { &gpu.kernels.ordered_flag } else { &gpu.kernels.flag };
     // SAFETY: the arguments match the kernel; flag and time lie in the flag buffers of the two GPUs, which live as long
     // as the lab and are accessible to both, since only pairs with peer access are measured.
-    unsafe { kernel.launch(&stream, Launch::plain(1, 1), &arguments)? };
-    member.watchdog.wait_for(&stream, &what)?;
+    unsafe { kernel.launch(&stream, Launch::without_shared_memory(1, 1), &arguments)? };
+    member.watchdog.wait_for(&stream, &describe)?;
     let mut bytes = [0; 8];
-    stream.download(&mut bytes, spent)?;
+    stream.download(&mut bytes, elapsed)?;
     // A flag must not be cleared while the peer still reads it.
-    member.meet()?;
+    member.barrier()?;
     match u64::from_ne_bytes(bytes) {
-        0 => Err(BenchError::FlagLost { src: peer, dst: own, seconds: LIMIT.as_secs() }),
+        0 => Err(BenchError::FlagLost { src: peer, dst: ordinal, seconds: LIMIT.as_secs() }),
         nanoseconds => Ok(Picos(nanoseconds * 1000 / u64::from(2 * TRIPS))),
     }
 }

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use fabricast_topologies::{Bytes, Picos};
 
-use super::lab::{Depth, Lab, point};
+use super::lab::{BenchSetup, Depth, point};
 use super::{Bench, BenchError, Kind, Load, Point};
 use crate::cuda::{Event, HostMemory, Member, Stream, team};
 
@@ -14,36 +14,36 @@ const ROUNDS: usize = 3;
 const LARGEST: Bytes = Bytes(64 << 20);
 
 /// Measures each GPU alone, then all concurrently.
-pub(super) fn measure(lab: &Lab, depth: Depth, bench: &mut Bench) -> Result<(), BenchError> {
+pub(super) fn measure(lab: &BenchSetup, depth: Depth, bench: &mut Bench) -> Result<(), BenchError> {
     let largest = Bytes(LARGEST.0.min(lab.slot.0));
     let sizes: Vec<Bytes> = match depth {
         Depth::Quick => vec![largest],
         Depth::Full => [4096, 64 << 10, 1 << 20].map(Bytes).into_iter().chain([largest]).collect(),
     };
     let contexts: Vec<_> = lab.gpus.iter().map(|gpu| gpu.context.clone()).collect();
-    for one in contexts.chunks(1) {
-        let made = team::run(one, &lab.watchdog, |member| {
+    for single in contexts.chunks(1) {
+        let results = team::run(single, &lab.watchdog, |member| {
             let mut points = pinned(lab, member, Load::Alone, &sizes)?;
             points.extend(pageable(lab, member, largest)?);
             Ok::<_, BenchError>(points)
         })?;
-        bench.points.extend(made.into_iter().flatten());
+        bench.points.extend(results.into_iter().flatten());
     }
     if contexts.len() > 1 {
-        let made = team::run(&contexts, &lab.watchdog, |member| pinned(lab, member, Load::AllGpus, &[largest]))?;
-        bench.points.extend(made.into_iter().flatten());
+        let results = team::run(&contexts, &lab.watchdog, |member| pinned(lab, member, Load::AllGpus, &[largest]))?;
+        bench.points.extend(results.into_iter().flatten());
     }
     Ok(())
 }
 
 /// Measures copies to and from pinned memory, one direction after the other.
-fn pinned(lab: &Lab, member: &Member<'_>, load: Load, sizes: &[Bytes]) -> Result<Vec<Point>, BenchError> {
-    let own = member.context.ordinal();
-    let gpu = lab.gpu(own)?;
+fn pinned(lab: &BenchSetup, member: &Member<'_>, load: Load, sizes: &[Bytes]) -> Result<Vec<Point>, BenchError> {
+    let ordinal = member.context.ordinal();
+    let gpu = lab.gpu(ordinal)?;
     let host = HostMemory::new(member.context, sizes.iter().copied().max().unwrap_or(Bytes(0)))?;
     let stream = Stream::new(member.context)?;
     let (start, end) = (Event::timing(member.context)?, Event::timing(member.context)?);
-    let what = || format!("GPU {own}, copies to and from the host");
+    let describe = || format!("GPU {ordinal}, copies to and from the host");
     let mut points = Vec::new();
     for kind in [Kind::PinnedToDevice, Kind::DeviceToPinned] {
         for &bytes in sizes {
@@ -51,7 +51,7 @@ fn pinned(lab: &Lab, member: &Member<'_>, load: Load, sizes: &[Bytes]) -> Result
             let repeats = ((512 << 20) / bytes.0.max(1)).clamp(4, 100);
             let mut times = Vec::new();
             for round in 0..=ROUNDS {
-                member.meet()?;
+                member.barrier()?;
                 stream.record(&start)?;
                 for _ in 0..if round == 0 { 1 } else { repeats } {
                     match kind {
@@ -60,21 +60,21 @@ fn pinned(lab: &Lab, member: &Member<'_>, load: Load, sizes: &[Bytes]) -> Result
                     }
                 }
                 stream.record(&end)?;
-                member.watchdog.wait_for(&stream, &what)?;
+                member.watchdog.wait_for(&stream, &describe)?;
                 if round > 0 {
                     times.push(Picos(end.since(&start)?.0 / repeats));
                 }
             }
-            points.push(placed(point(kind, load, &times, bytes), own));
+            points.push(with_gpu(point(kind, load, &times, bytes), ordinal));
         }
     }
     Ok(points)
 }
 
 /// Measures copies to and from pageable memory with the host's clock.
-fn pageable(lab: &Lab, member: &Member<'_>, bytes: Bytes) -> Result<Vec<Point>, BenchError> {
-    let own = member.context.ordinal();
-    let part = lab.gpu(own)?.source.part(Bytes(0), bytes)?;
+fn pageable(lab: &BenchSetup, member: &Member<'_>, bytes: Bytes) -> Result<Vec<Point>, BenchError> {
+    let ordinal = member.context.ordinal();
+    let part = lab.gpu(ordinal)?.source.part(Bytes(0), bytes)?;
     let stream = Stream::new(member.context)?;
     let mut memory = vec![1_u8; bytes.0 as usize];
     let mut points = Vec::new();
@@ -90,13 +90,13 @@ fn pageable(lab: &Lab, member: &Member<'_>, bytes: Bytes) -> Result<Vec<Point>, 
                 times.push(Picos::from_ns(start.elapsed().as_nanos() as f64));
             }
         }
-        points.push(placed(point(kind, Load::Alone, &times, bytes), own));
+        points.push(with_gpu(point(kind, Load::Alone, &times, bytes), ordinal));
     }
     Ok(points)
 }
 
 /// Sets the GPU as source or destination of the point.
-fn placed(mut point: Point, gpu: usize) -> Point {
+fn with_gpu(mut point: Point, gpu: usize) -> Point {
     match point.kind {
         Kind::PinnedToDevice | Kind::PageableToDevice => point.dst = Some(gpu),
         _ => point.src = Some(gpu),

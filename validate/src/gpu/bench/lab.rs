@@ -12,7 +12,7 @@ use crate::cuda::{Context, CudaError, DeviceMemory, Driver, Stream, Watchdog, in
 use crate::gpu::probe::{Choices, PeerAccess, Probe, probe};
 
 /// Time limit of any operation on a GPU, after which it counts as hanging.
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIME_LIMIT: Duration = Duration::from_secs(20);
 /// Largest transfer.
 const LARGEST: Bytes = Bytes(256 << 20);
 
@@ -50,21 +50,21 @@ pub(super) struct Gpu {
 
 /// All GPUs of the benchmark.
 #[derive(Debug)]
-pub(super) struct Lab {
+pub(super) struct BenchSetup {
     pub gpus: Vec<Gpu>,
     /// Size of a slot in bytes.
     pub slot: Bytes,
     pub watchdog: Watchdog,
 }
 
-impl Lab {
+impl BenchSetup {
     fn new(driver: Driver, count: usize) -> Result<Self, BenchError> {
         let contexts = (0..count)
             .map(|ordinal| driver.device(ordinal).and_then(crate::cuda::Device::context))
             .collect::<Result<Vec<_>, _>>()?;
         for from in &contexts {
             for to in &contexts {
-                match from.reach(to) {
+                match from.enable_peer_access(to) {
                     // Copies work without peer access; measurements that need it are skipped.
                     Ok(()) | Err(CudaError::NoPeerAccess { .. }) => {}
                     Err(error) => return Err(error.into()),
@@ -75,10 +75,10 @@ impl Lab {
         let room = free.iter().min().map_or(0, |bytes| bytes.0 / 2 / (count as u64 + 1));
         let slot = Bytes(LARGEST.0.min(room) >> 20 << 20);
         if slot.0 == 0 {
-            let asked = Bytes((count as u64 + 1) << 20);
-            return Err(CudaError::OutOfMemory { device: 0, asked, free: free.into_iter().min() }.into());
+            let requested = Bytes((count as u64 + 1) << 20);
+            return Err(CudaError::OutOfMemory { device: 0, requested, free: free.into_iter().min() }.into());
         }
-        let watchdog = Watchdog::new(PATIENCE);
+        let watchdog = Watchdog::new(TIME_LIMIT);
         let gpu = |context: Arc<Context>| -> Result<Gpu, BenchError> {
             let gpu = Gpu {
                 kernels: Kernels::load(&context)?,
@@ -109,8 +109,8 @@ impl Lab {
 pub(super) fn point(kind: Kind, load: Load, rounds: &[Picos], bytes: Bytes) -> Point {
     let mut sorted = rounds.to_vec();
     sorted.sort_unstable();
-    let at = |index: usize| sorted.get(index).copied().unwrap_or(Picos(0)).us();
-    let time_us = at(sorted.len() / 2);
+    let time_at = |index: usize| sorted.get(index).copied().unwrap_or(Picos(0)).us();
+    let time_us = time_at(sorted.len() / 2);
     let gbps = (bytes.0 > 0 && time_us > 0.0).then(|| rounded(bytes.0 as f64 / time_us / 1e3));
     Point {
         kind,
@@ -121,8 +121,8 @@ pub(super) fn point(kind: Kind, load: Load, rounds: &[Picos], bytes: Bytes) -> P
         threads: None,
         bytes: bytes.0,
         time_us: rounded(time_us),
-        fastest_us: rounded(at(0)),
-        slowest_us: rounded(at(sorted.len().saturating_sub(1))),
+        fastest_us: rounded(time_at(0)),
+        slowest_us: rounded(time_at(sorted.len().saturating_sub(1))),
         gbps,
     }
 }
@@ -137,29 +137,29 @@ fn rounded(figure: f64) -> f64 {
 /// # Errors
 /// No driver, no GPU, no compiler, a failing measurement, or Ctrl-C.
 pub fn run(plan: Plan, choices: &Choices<'_>) -> Result<Bench, BenchError> {
-    let _heed = interrupt::heed();
+    let _heed = interrupt::start_polling();
     let driver = Driver::load()?;
-    let mut found = probe(choices)?;
+    let mut probed = probe(choices)?;
     let count = plan.gpus.unwrap_or(driver.device_count());
     if count == 0 || count > driver.device_count() {
         return Err(CudaError::NoSuchDevice { ordinal: count.max(1) - 1, count: driver.device_count() }.into());
     }
-    found.keep_first(count);
-    let lab = Lab::new(driver, count)?;
+    probed.truncate(count);
+    let lab = BenchSetup::new(driver, count)?;
     let mut bench = Bench {
         format: FORMAT.to_owned(),
         version: VERSION,
         date: date::now(),
-        machine: found.machine(),
-        probe: found,
+        machine: probed.machine(),
+        probe: probed,
         points: Vec::new(),
         skipped: Vec::new(),
     };
     let full = plan.depth == Depth::Full;
     launches::measure(&lab, &mut bench)?;
     host_links::measure(&lab, plan.depth, &mut bench)?;
-    alone(&lab, plan.depth, &mut bench)?;
-    together(&lab, &mut bench)?;
+    measure_alone(&lab, plan.depth, &mut bench)?;
+    measure_concurrent(&lab, &mut bench)?;
     if full {
         shapes(&lab, &mut bench)?;
     }
@@ -168,7 +168,7 @@ pub fn run(plan: Plan, choices: &Choices<'_>) -> Result<Bench, BenchError> {
 }
 
 /// Sizes from 4 KiB to the slot, each sixteen times the previous one. Only the slot for a quick run.
-fn sizes(lab: &Lab, depth: Depth) -> Vec<Bytes> {
+fn sizes(lab: &BenchSetup, depth: Depth) -> Vec<Bytes> {
     let smaller = (0..).map(|power| Bytes(4096 << (4 * power))).take_while(|size| size.0 < lab.slot.0);
     match depth {
         Depth::Quick => vec![lab.slot],
@@ -177,23 +177,23 @@ fn sizes(lab: &Lab, depth: Depth) -> Vec<Bytes> {
 }
 
 /// Thread blocks that saturate the links of any current GPU.
-const MANY: Engine = Engine::Blocks { blocks: 64, threads: 512 };
+const SATURATING_BLOCKS: Engine = Engine::Blocks { blocks: 64, threads: 512 };
 
 /// Returns true if one GPU can access the other's memory. A GPU can always access its own.
-fn reaches(found: &Probe, src: usize, dst: usize) -> bool {
-    src == dst || found.pair(src, dst).is_some_and(|pair| pair.access == PeerAccess::Direct)
+fn has_peer_access(probe: &Probe, src: usize, dst: usize) -> bool {
+    src == dst || probe.pair(src, dst).is_some_and(|pair| pair.access == PeerAccess::Direct)
 }
 
 /// Measures every pair alone, and every GPU within its own memory.
-fn alone(lab: &Lab, depth: Depth, bench: &mut Bench) -> Result<(), BenchError> {
+fn measure_alone(lab: &BenchSetup, depth: Depth, bench: &mut Bench) -> Result<(), BenchError> {
     let count = lab.gpus.len();
     let sizes = sizes(lab, depth);
     for src in 0..count {
         for dst in 0..count {
             let flows = [Flow { src, dst }];
             transfers::measure(lab, &flows, Engine::Copy, Load::Alone, &sizes, bench)?;
-            if reaches(&bench.probe, src, dst) {
-                transfers::measure(lab, &flows, MANY, Load::Alone, &sizes, bench)?;
+            if has_peer_access(&bench.probe, src, dst) {
+                transfers::measure(lab, &flows, SATURATING_BLOCKS, Load::Alone, &sizes, bench)?;
             } else {
                 bench.skipped.push(format!("stores from GPU {src} to GPU {dst}: no peer access"));
             }
@@ -203,7 +203,7 @@ fn alone(lab: &Lab, depth: Depth, bench: &mut Bench) -> Result<(), BenchError> {
 }
 
 /// Measures patterns of several concurrent flows.
-fn together(lab: &Lab, bench: &mut Bench) -> Result<(), BenchError> {
+fn measure_concurrent(lab: &BenchSetup, bench: &mut Bench) -> Result<(), BenchError> {
     let count = lab.gpus.len();
     if count < 2 {
         return Ok(());
@@ -212,7 +212,7 @@ fn together(lab: &Lab, bench: &mut Bench) -> Result<(), BenchError> {
     let mut patterns: Vec<(Load, Vec<Flow>)> = Vec::new();
     for src in gpus() {
         for dst in src + 1..count {
-            patterns.push((Load::BothWays, vec![Flow { src, dst }, Flow { src: dst, dst: src }]));
+            patterns.push((Load::Bidirectional, vec![Flow { src, dst }, Flow { src: dst, dst: src }]));
         }
     }
     for step in 1..count {
@@ -222,11 +222,11 @@ fn together(lab: &Lab, bench: &mut Bench) -> Result<(), BenchError> {
         patterns.push((Load::Incast, gpus().filter(|&src| src != dst).map(|src| Flow { src, dst }).collect()));
     }
     // Each GPU starts with its successor, so that not all send to one GPU if flows take turns.
-    let everyone = (1..count).flat_map(|step| gpus().map(move |src| Flow { src, dst: (src + step) % count }));
-    patterns.push((Load::AllToAll, everyone.collect()));
+    let all_flows = (1..count).flat_map(|step| gpus().map(move |src| Flow { src, dst: (src + step) % count }));
+    patterns.push((Load::AllToAll, all_flows.collect()));
     for (load, flows) in patterns {
         transfers::measure(lab, &flows, Engine::Copy, load, &[lab.slot], bench)?;
-        if flows.iter().all(|flow| reaches(&bench.probe, flow.src, flow.dst)) {
+        if flows.iter().all(|flow| has_peer_access(&bench.probe, flow.src, flow.dst)) {
             // Concurrent kernels of one GPU share its multiprocessors.
             let sent = flows.iter().filter(|flow| flow.src == flows.first().map_or(0, |first| first.src)).count();
             let engine = Engine::Blocks { blocks: (64 / sent.max(1) as u32).max(8), threads: 512 };
@@ -242,20 +242,20 @@ const BLOCKS: [u32; 9] = [1, 2, 4, 8, 16, 24, 32, 64, 128];
 /// pair.
 const THREADS: [u32; 4] = [128, 256, 512, 1024];
 /// Threads per block for the other pairs.
-const ONE_SIZE: [u32; 1] = [512];
+const DEFAULT_THREADS: [u32; 1] = [512];
 
 /// Every pair of GPUs, or the GPU itself if there is only one, with the threads per block to measure.
-fn ways(count: usize) -> Vec<(Flow, &'static [u32])> {
+fn pairs_with_threads(count: usize) -> Vec<(Flow, &'static [u32])> {
     let pairs = (0..count).flat_map(|src| (0..count).map(move |dst| Flow { src, dst }));
     let pairs = pairs.filter(|flow| count == 1 || flow.src != flow.dst);
-    pairs.map(|flow| (flow, if flow.src.max(flow.dst) < 2 { &THREADS[..] } else { &ONE_SIZE[..] })).collect()
+    pairs.map(|flow| (flow, if flow.src.max(flow.dst) < 2 { &THREADS[..] } else { &DEFAULT_THREADS[..] })).collect()
 }
 
 /// Measures other numbers and sizes of thread blocks: about a tenth of a second per pair over NVLink.
-fn shapes(lab: &Lab, bench: &mut Bench) -> Result<(), BenchError> {
+fn shapes(lab: &BenchSetup, bench: &mut Bench) -> Result<(), BenchError> {
     let bytes = Bytes(lab.slot.0.min(32 << 20));
-    for (flow, sizes) in ways(lab.gpus.len()) {
-        if !reaches(&bench.probe, flow.src, flow.dst) {
+    for (flow, sizes) in pairs_with_threads(lab.gpus.len()) {
+        if !has_peer_access(&bench.probe, flow.src, flow.dst) {
             continue;
         }
         for blocks in BLOCKS {
@@ -273,11 +273,12 @@ mod tests {
 
     #[test]
     fn every_pair_has_its_launch_shapes() {
-        assert_eq!(ways(1), [(Flow { src: 0, dst: 0 }, &THREADS[..])]);
-        let of_four = ways(4);
+        assert_eq!(pairs_with_threads(1), [(Flow { src: 0, dst: 0 }, &THREADS[..])]);
+        let of_four = pairs_with_threads(4);
         assert_eq!(of_four.len(), 12);
-        let whole: Vec<_> = of_four.iter().filter(|(_, threads)| threads.len() == 4).map(|(flow, _)| *flow).collect();
-        assert_eq!(whole, [Flow { src: 0, dst: 1 }, Flow { src: 1, dst: 0 }]);
+        let complete: Vec<_> =
+            of_four.iter().filter(|(_, threads)| threads.len() == 4).map(|(flow, _)| *flow).collect();
+        assert_eq!(complete, [Flow { src: 0, dst: 1 }, Flow { src: 1, dst: 0 }]);
         assert!(of_four.iter().all(|(flow, threads)| flow.src != flow.dst && threads.contains(&512)));
     }
 }

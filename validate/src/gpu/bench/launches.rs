@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use fabricast_topologies::{Bytes, Picos};
 
-use super::lab::{Gpu, Lab, point};
+use super::lab::{BenchSetup, Gpu, point};
 use super::{Bench, BenchError, Kind, Load, Point};
 use crate::cuda::{Arguments, CudaError, Event, Graph, Launch, Stream, Watchdog};
 
@@ -16,17 +16,18 @@ const ROUNDS: usize = 5;
 const NODES: u32 = 100;
 
 /// Measures every GPU.
-pub(super) fn measure(lab: &Lab, bench: &mut Bench) -> Result<(), BenchError> {
+pub(super) fn measure(lab: &BenchSetup, bench: &mut Bench) -> Result<(), BenchError> {
     for gpu in &lab.gpus {
         let stream = Stream::new(&gpu.context)?;
         let kernel = || launch(gpu, &stream);
-        let many = || (0..NODES).try_for_each(|_| launch(gpu, &stream));
+        let launch_repeatedly = || (0..NODES).try_for_each(|_| launch(gpu, &stream));
         // SAFETY: the kernel accesses no memory.
-        let (one, long) = unsafe { (Graph::capture(&stream, &kernel)?, Graph::capture(&stream, &many)?) };
-        let graph = || one.launch(&stream);
+        let (single, long) =
+            unsafe { (Graph::capture(&stream, &kernel)?, Graph::capture(&stream, &launch_repeatedly)?) };
+        let graph = || single.launch(&stream);
         let nodes = || long.launch(&stream);
-        let own = |point: Point| Point { src: Some(gpu.context.ordinal()), ..point };
-        let timed = Timed { gpu, stream: &stream, watchdog: &lab.watchdog };
+        let on_gpu = |point: Point| Point { src: Some(gpu.context.ordinal()), ..point };
+        let timed = LaunchTimer { gpu, stream: &stream, watchdog: &lab.watchdog };
         for (work, kinds) in [
             (
                 &kernel as &dyn Fn() -> Result<(), CudaError>,
@@ -36,30 +37,30 @@ pub(super) fn measure(lab: &Lab, bench: &mut Bench) -> Result<(), BenchError> {
         ] {
             let [each, call, wait] = kinds;
             let (gpu_times, host_times) = timed.back_to_back(work, LAUNCHES)?;
-            bench.points.push(own(point(each, Load::Alone, &gpu_times, Bytes(0))));
-            bench.points.push(own(point(call, Load::Alone, &host_times, Bytes(0))));
-            bench.points.push(own(point(wait, Load::Alone, &timed.one_by_one(work)?, Bytes(0))));
+            bench.points.push(on_gpu(point(each, Load::Alone, &gpu_times, Bytes(0))));
+            bench.points.push(on_gpu(point(call, Load::Alone, &host_times, Bytes(0))));
+            bench.points.push(on_gpu(point(wait, Load::Alone, &timed.one_by_one(work)?, Bytes(0))));
         }
         let (times, _) = timed.back_to_back(&nodes, 5)?;
         let times: Vec<Picos> = times.into_iter().map(|time| Picos(time.0 / u64::from(NODES))).collect();
-        bench.points.push(own(point(Kind::GraphNode, Load::Alone, &times, Bytes(0))));
+        bench.points.push(on_gpu(point(Kind::GraphNode, Load::Alone, &times, Bytes(0))));
     }
     Ok(())
 }
 
 fn launch(gpu: &Gpu, stream: &Stream) -> Result<(), CudaError> {
     // SAFETY: the kernel has no parameters and accesses no memory.
-    unsafe { gpu.kernels.nothing.launch(stream, Launch::plain(1, 32), &Arguments::new()) }
+    unsafe { gpu.kernels.nothing.launch(stream, Launch::without_shared_memory(1, 32), &Arguments::new()) }
 }
 
 /// A stream with the context for timing its work.
-struct Timed<'a> {
+struct LaunchTimer<'a> {
     gpu: &'a Gpu,
     stream: &'a Stream,
     watchdog: &'a Watchdog,
 }
 
-impl Timed<'_> {
+impl LaunchTimer<'_> {
     fn wait(&self) -> Result<(), CudaError> {
         self.watchdog.wait_for(self.stream, &|| format!("GPU {}, empty kernels", self.gpu.context.ordinal()))
     }
@@ -78,12 +79,12 @@ impl Timed<'_> {
             for _ in 0..launches {
                 work()?;
             }
-            let spent = begin.elapsed();
+            let elapsed = begin.elapsed();
             self.stream.record(&end)?;
             self.wait()?;
             if round > 0 {
                 gpu_times.push(Picos(end.since(&start)?.0 / u64::from(launches)));
-                host_times.push(Picos::from_ns(spent.as_nanos() as f64 / f64::from(launches)));
+                host_times.push(Picos::from_ns(elapsed.as_nanos() as f64 / f64::from(launches)));
             }
         }
         Ok((gpu_times, host_times))
@@ -92,11 +93,11 @@ impl Timed<'_> {
     /// Time of each launch from the call until the host sees its completion.
     fn one_by_one(&self, work: &dyn Fn() -> Result<(), CudaError>) -> Result<Vec<Picos>, BenchError> {
         let mut times = Vec::new();
-        for turn in 0..LAUNCHES {
+        for number in 0..LAUNCHES {
             let begin = Instant::now();
             work()?;
             self.wait()?;
-            if turn > 0 {
+            if number > 0 {
                 times.push(Picos::from_ns(begin.elapsed().as_nanos() as f64));
             }
         }

@@ -120,7 +120,8 @@ pub enum Load {
     #[default]
     Alone,
     /// The opposite direction of the pair sends as well.
-    BothWays,
+    #[serde(rename = "both_ways")]
+    Bidirectional,
     /// Every GPU sends to the GPU this many ordinals further, modulo the number of GPUs.
     Shift(usize),
     /// Every other GPU sends to `dst`.
@@ -159,7 +160,7 @@ impl Load {
     pub fn name(self) -> String {
         match self {
             Self::Alone => "alone".to_owned(),
-            Self::BothWays => "both_ways".to_owned(),
+            Self::Bidirectional => "both_ways".to_owned(),
             Self::Shift(step) => format!("shift_{step}"),
             Self::Incast => "incast".to_owned(),
             Self::AllToAll => "all_to_all".to_owned(),
@@ -197,27 +198,27 @@ impl Consequence for BenchError {
 
 impl Bench {
     /// Points of a kind under a load.
-    pub fn points_of(&self, kind: Kind, load: Load) -> impl Iterator<Item = &Point> {
+    pub fn points_under_load(&self, kind: Kind, load: Load) -> impl Iterator<Item = &Point> {
         self.points.iter().filter(move |point| point.kind == kind && point.load == load)
     }
 
     /// Rate in GB/s of the largest transfer of a kind between two ends under a load. For thread blocks, the best launch
     /// shape counts.
     pub fn rate(&self, kind: Kind, load: Load, src: Option<usize>, dst: Option<usize>) -> Option<f64> {
-        let points = || self.points_of(kind, load).filter(|point| point.src == src && point.dst == dst);
+        let points = || self.points_under_load(kind, load).filter(|point| point.src == src && point.dst == dst);
         let largest = points().map(|point| point.bytes).max()?;
         points().filter(|point| point.bytes == largest).filter_map(|point| point.gbps).reduce(f64::max)
     }
 
     /// Restricts the benchmark to the first `count` GPUs. Points under loads that involve other GPUs are removed.
     #[must_use]
-    pub fn first(mut self, count: usize) -> Self {
+    pub fn truncate_gpus(mut self, count: usize) -> Self {
         if count >= self.probe.devices.len() {
             return self;
         }
-        self.probe.keep_first(count);
+        self.probe.truncate(count);
         self.machine = self.probe.machine();
-        let by_itself = |load: Load| matches!(load, Load::Alone | Load::BothWays);
+        let by_itself = |load: Load| matches!(load, Load::Alone | Load::Bidirectional);
         self.points.retain(|point| {
             by_itself(point.load) && [point.src, point.dst].into_iter().flatten().all(|gpu| gpu < count)
         });
@@ -259,13 +260,13 @@ pub(crate) mod tests {
             slowest_us: 2.0,
             gbps: Some(2.048),
         };
-        let kept = [point(Load::Alone, 0, 1), point(Load::BothWays, 1, 0)];
-        let left = [point(Load::Alone, 0, 2), point(Load::BothWays, 2, 0), point(Load::Shift(1), 0, 1)];
-        let bench = measured(4, kept.iter().chain(&left).cloned().collect());
-        let two = bench.clone().first(2);
-        assert_eq!(two.points, kept);
+        let retained = [point(Load::Alone, 0, 1), point(Load::Bidirectional, 1, 0)];
+        let left = [point(Load::Alone, 0, 2), point(Load::Bidirectional, 2, 0), point(Load::Shift(1), 0, 1)];
+        let bench = measured(4, retained.iter().chain(&left).cloned().collect());
+        let two = bench.clone().truncate_gpus(2);
+        assert_eq!(two.points, retained);
         assert_eq!(two.probe, machine(2));
         assert_eq!(two.machine, machine(2).machine());
-        assert_eq!(bench.clone().first(4), bench);
+        assert_eq!(bench.clone().truncate_gpus(4), bench);
     }
 }

@@ -11,12 +11,12 @@ impl fmt::Display for Bench {
         self.matrix("copy engine, GB/s, alone", rate(Kind::CopyEngine, Load::Alone), f)?;
         self.matrix("thread blocks, GB/s, alone (best shape)", rate(Kind::Blocks, Load::Alone), f)?;
         if self.probe.devices.len() > 1 {
-            self.matrix("copy engine, GB/s, both ways at once", rate(Kind::CopyEngine, Load::BothWays), f)?;
+            self.matrix("copy engine, GB/s, both ways at once", rate(Kind::CopyEngine, Load::Bidirectional), f)?;
             for (title, kind) in [("flag", Kind::Flag), ("flag with release and acquire", Kind::OrderedFlag)] {
                 let time = |src, dst| self.time(kind, Some(src), Some(dst));
                 self.matrix(&format!("{title}, µs one way"), time, f)?;
             }
-            self.together(f)?;
+            self.write_concurrent(f)?;
         }
         self.host(f)?;
         self.launches(f)?;
@@ -52,7 +52,7 @@ impl Bench {
 
     /// Time of a kind at its largest size, in µs.
     fn time(&self, kind: Kind, src: Option<usize>, dst: Option<usize>) -> Option<f64> {
-        let points = self.points_of(kind, Load::Alone).filter(|point| point.src == src && point.dst == dst);
+        let points = self.points_under_load(kind, Load::Alone).filter(|point| point.src == src && point.dst == dst);
         points.max_by_key(|point| point.bytes).map(|point| point.time_us)
     }
 
@@ -82,23 +82,23 @@ impl Bench {
     }
 
     /// Prints the patterns of several flows: the rate that each GPU sends, or receives for incast.
-    fn together(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    fn write_concurrent(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (name, kind) in [("copy engine", Kind::CopyEngine), ("thread blocks", Kind::Blocks)] {
             let slowest = |load| {
-                let points: Vec<&Point> = self.points_of(kind, load).collect();
+                let points: Vec<&Point> = self.points_under_load(kind, load).collect();
                 points.iter().filter_map(|point| point.gbps).reduce(f64::min)
             };
             let shifts = (1..self.probe.devices.len()).filter_map(|step| slowest(Load::Shift(step)));
             if let Some(slowest) = shifts.reduce(f64::min) {
                 writeln!(f, "{name}: all GPUs shifting, the slowest {slowest:.0} GB/s")?;
             }
-            let others = self.probe.devices.len() - 1;
+            let peer_count = self.probe.devices.len() - 1;
             if let Some(slowest) = slowest(Load::Incast) {
-                let total = slowest * others as f64;
-                writeln!(f, "{name}: {others} GPUs into one, {total:.0} GB/s in all")?;
+                let total = slowest * peer_count as f64;
+                writeln!(f, "{name}: {peer_count} GPUs into one, {total:.0} GB/s in all")?;
             }
             if let Some(slowest) = slowest(Load::AllToAll) {
-                let total = slowest * others as f64;
+                let total = slowest * peer_count as f64;
                 writeln!(f, "{name}: all to all, {total:.0} GB/s out of each GPU")?;
             }
         }

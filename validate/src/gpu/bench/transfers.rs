@@ -3,9 +3,9 @@
 
 use fabricast_topologies::{Bytes, Picos};
 
-use super::lab::{Lab, point};
+use super::lab::{BenchSetup, point};
 use super::{Bench, BenchError, Kind, Load, Point};
-use crate::cuda::{Arguments, CudaError, Event, Launch, Member, Part, Stream, team};
+use crate::cuda::{Arguments, CudaError, DeviceSlice, Event, Launch, Member, Stream, team};
 
 /// A flow from one GPU to another, or within one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,24 +26,24 @@ pub(super) enum Engine {
 /// Rounds per size. The median is reported.
 const ROUNDS: usize = 3;
 /// Bytes per round: some milliseconds over NVLink, so that a start skew of a microsecond between threads is negligible.
-const OF_A_ROUND: u64 = 2 << 30;
+const BYTES_PER_ROUND: u64 = 2 << 30;
 
 /// Number of thread blocks that saturates a GPU's links. Fewer blocks send proportionally slower, so a round is
 /// proportionally shorter.
-const FILLING: u64 = 64;
+const SATURATING_BLOCKS: u64 = 64;
 
 /// Number of transfers per flow in a round.
 fn repeats(bytes: Bytes, engine: Engine, flows: usize) -> u64 {
     let part = match engine {
-        Engine::Copy => FILLING,
-        Engine::Blocks { blocks, .. } => u64::from(blocks).saturating_mul(flows as u64).min(FILLING),
+        Engine::Copy => SATURATING_BLOCKS,
+        Engine::Blocks { blocks, .. } => u64::from(blocks).saturating_mul(flows as u64).min(SATURATING_BLOCKS),
     };
-    (OF_A_ROUND / FILLING * part / bytes.0.max(1)).clamp(4, 200)
+    (BYTES_PER_ROUND / SATURATING_BLOCKS * part / bytes.0.max(1)).clamp(4, 200)
 }
 
 /// Measures concurrent flows at each size, and adds one point per flow and size.
 pub(super) fn measure(
-    lab: &Lab,
+    lab: &BenchSetup,
     flows: &[Flow],
     engine: Engine,
     load: Load,
@@ -55,19 +55,19 @@ pub(super) fn measure(
     senders.dedup();
     let contexts =
         senders.iter().map(|&src| lab.gpu(src).map(|gpu| gpu.context.clone())).collect::<Result<Vec<_>, _>>()?;
-    let made = team::run(&contexts, &lab.watchdog, |member| {
+    let results = team::run(&contexts, &lab.watchdog, |member| {
         let src = member.context.ordinal();
-        let own: Vec<Flow> = flows.iter().copied().filter(|flow| flow.src == src).collect();
-        sender(lab, member, &own, engine, load, sizes)
+        let own_flows: Vec<Flow> = flows.iter().copied().filter(|flow| flow.src == src).collect();
+        sender(lab, member, &own_flows, engine, load, sizes)
     })?;
-    bench.points.extend(made.into_iter().flatten());
+    bench.points.extend(results.into_iter().flatten());
     Ok(())
 }
 
 /// Measures the flows of one sender. Several flows share one time, from the start of the first to the end of the last:
 /// a copy engine may serve them one after the other, and each alone would appear fast.
 fn sender(
-    lab: &Lab,
+    lab: &BenchSetup,
     member: &Member<'_>,
     flows: &[Flow],
     engine: Engine,
@@ -75,7 +75,7 @@ fn sender(
     sizes: &[Bytes],
 ) -> Result<Vec<Point>, BenchError> {
     let mut points = Vec::new();
-    let lanes = Lanes::new(lab, member, flows)?;
+    let lanes = SenderStreams::new(lab, member, flows)?;
     for &bytes in sizes {
         let mut times = Vec::new();
         let repeats = repeats(bytes, engine, flows.len());
@@ -102,8 +102,8 @@ fn sender(
 }
 
 /// One stream per flow of a GPU. The first stream carries the start and end events of all.
-struct Lanes<'a> {
-    lab: &'a Lab,
+struct SenderStreams<'a> {
+    lab: &'a BenchSetup,
     member: &'a Member<'a>,
     first: (Flow, Stream),
     others: Vec<(Flow, Stream, Event)>,
@@ -111,16 +111,16 @@ struct Lanes<'a> {
     end: Event,
 }
 
-impl<'a> Lanes<'a> {
-    fn new(lab: &'a Lab, member: &'a Member<'a>, flows: &[Flow]) -> Result<Self, BenchError> {
+impl<'a> SenderStreams<'a> {
+    fn new(lab: &'a BenchSetup, member: &'a Member<'a>, flows: &[Flow]) -> Result<Self, BenchError> {
         let context = member.context;
-        let (first, others) = flows.split_first().ok_or(CudaError::Abandoned)?;
-        let others = others.iter().map(|&flow| Ok((flow, Stream::new(context)?, Event::ordering(context)?)));
+        let (first, remaining) = flows.split_first().ok_or(CudaError::Abandoned)?;
+        let remaining = remaining.iter().map(|&flow| Ok((flow, Stream::new(context)?, Event::ordering(context)?)));
         Ok(Self {
             lab,
             member,
             first: (*first, Stream::new(context)?),
-            others: others.collect::<Result<_, BenchError>>()?,
+            others: remaining.collect::<Result<_, BenchError>>()?,
             start: Event::timing(context)?,
             end: Event::timing(context)?,
         })
@@ -129,19 +129,19 @@ impl<'a> Lanes<'a> {
     /// Starts simultaneously with the other GPUs and sends `repeats` times on every flow. Returns the total time.
     fn round(&self, engine: Engine, bytes: Bytes, repeats: u64) -> Result<Picos, BenchError> {
         let (flow, stream) = &self.first;
-        self.member.meet()?;
+        self.member.barrier()?;
         stream.record(&self.start)?;
-        for (_, other, _) in &self.others {
-            other.wait_for(&self.start)?;
+        for (_, other_stream, _) in &self.others {
+            other_stream.wait_for(&self.start)?;
         }
         for _ in 0..repeats {
             send(self.lab, *flow, engine, bytes, stream)?;
-            for (flow, other, _) in &self.others {
-                send(self.lab, *flow, engine, bytes, other)?;
+            for (flow, other_stream, _) in &self.others {
+                send(self.lab, *flow, engine, bytes, other_stream)?;
             }
         }
-        for (_, other, done) in &self.others {
-            other.record(done)?;
+        for (_, other_stream, done) in &self.others {
+            other_stream.record(done)?;
             stream.wait_for(done)?;
         }
         stream.record(&self.end)?;
@@ -151,10 +151,10 @@ impl<'a> Lanes<'a> {
 }
 
 /// Enqueues one transfer into the sender's slot of the receiver.
-fn send(lab: &Lab, flow: Flow, engine: Engine, bytes: Bytes, stream: &Stream) -> Result<(), BenchError> {
+fn send(lab: &BenchSetup, flow: Flow, engine: Engine, bytes: Bytes, stream: &Stream) -> Result<(), BenchError> {
     let (sender, receiver) = (lab.gpu(flow.src)?, lab.gpu(flow.dst)?);
-    let from: Part<'_> = sender.source.part(Bytes(0), bytes)?;
-    let to: Part<'_> = receiver.target.part(Bytes(lab.slot.0 * flow.src as u64), bytes)?;
+    let from: DeviceSlice<'_> = sender.source.part(Bytes(0), bytes)?;
+    let to: DeviceSlice<'_> = receiver.target.part(Bytes(lab.slot.0 * flow.src as u64), bytes)?;
     match engine {
         Engine::Copy => stream.copy(to, from)?,
         Engine::Blocks { blocks, threads } => {
@@ -162,7 +162,7 @@ fn send(lab: &Lab, flow: Flow, engine: Engine, bytes: Bytes, stream: &Stream) ->
             // SAFETY: the arguments match the kernel; both ranges were checked, are 16-byte aligned (slots are whole
             // MiB), and live as long as the lab. Flows by thread blocks are measured only if the sender can access the
             // receiver.
-            unsafe { sender.kernels.put.launch(stream, Launch::plain(blocks, threads), &arguments)? };
+            unsafe { sender.kernels.put.launch(stream, Launch::without_shared_memory(blocks, threads), &arguments)? };
         }
     }
     Ok(())
@@ -175,10 +175,19 @@ mod tests {
     #[test]
     fn rounds_shrink_in_proportion_to_thread_blocks() {
         let blocks = |blocks| Engine::Blocks { blocks, threads: 512 };
-        let of = |mib: u64, engine, flows| repeats(Bytes(mib << 20), engine, flows);
-        assert_eq!((of(256, Engine::Copy, 1), of(256, blocks(64), 1), of(256, blocks(128), 1)), (8, 8, 8));
-        assert_eq!((of(32, Engine::Copy, 3), of(32, blocks(64), 1), of(32, blocks(16), 1)), (64, 64, 16));
+        let repeat_count = |mib: u64, engine, flows| repeats(Bytes(mib << 20), engine, flows);
+        assert_eq!(
+            (repeat_count(256, Engine::Copy, 1), repeat_count(256, blocks(64), 1), repeat_count(256, blocks(128), 1)),
+            (8, 8, 8)
+        );
+        assert_eq!(
+            (repeat_count(32, Engine::Copy, 3), repeat_count(32, blocks(64), 1), repeat_count(32, blocks(16), 1)),
+            (64, 64, 16)
+        );
         // At least four and at most 200 repeats; the blocks of concurrent flows add up.
-        assert_eq!((of(32, blocks(1), 1), of(0, blocks(64), 1), of(256, blocks(21), 3)), (4, 200, 7));
+        assert_eq!(
+            (repeat_count(32, blocks(1), 1), repeat_count(0, blocks(64), 1), repeat_count(256, blocks(21), 3)),
+            (4, 200, 7)
+        );
     }
 }

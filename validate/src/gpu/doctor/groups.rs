@@ -3,38 +3,39 @@
 
 use fabricast_topologies::route::PathClass;
 
-use super::expect::{gpus, median};
-use super::pairs::{PairVerdict, over_nvlink};
+use super::expectations::{gpus, median};
+use super::pairs::{PairVerdict, is_nvlink};
 use super::{Fault, Finding, Severity};
 use crate::gpu::bench::{Bench, Kind, Load};
 use crate::gpu::probe::Probe;
 
 /// Findings on individual pairs, without concurrent load.
 pub(super) fn findings(bench: &Bench, pairs: &[PairVerdict]) -> Vec<Finding> {
-    let mut findings = peers(bench, pairs);
+    let mut findings = peer_access_findings(bench, pairs);
     for fault in [Fault::PcieFallback, Fault::SlowLink, Fault::SlowBlocks, Fault::SlowFlag, Fault::NotMeasured] {
-        let ill: Vec<&PairVerdict> = pairs.iter().filter(|pair| pair.fault == Some(fault)).collect();
-        findings.extend(groups(bench, pairs, &ill, fault));
+        let faulty: Vec<&PairVerdict> = pairs.iter().filter(|pair| pair.fault == Some(fault)).collect();
+        findings.extend(groups(bench, pairs, &faulty, fault));
     }
     findings
 }
 
 /// Findings on pairs without peer access: faults first, then notes. Machines mostly grant peer access by path class, so
 /// a class in which no pair has it is one finding.
-fn peers(bench: &Bench, pairs: &[PairVerdict]) -> Vec<Finding> {
+fn peer_access_findings(bench: &Bench, pairs: &[PairVerdict]) -> Vec<Finding> {
     let fault = Fault::NoPeerAccess;
     let mut findings = Vec::new();
     for how_bad in [Severity::Fault, Severity::Note] {
-        let ill = |pair: &&PairVerdict| pair.fault == Some(fault) && severity(&bench.probe, fault, pair) == how_bad;
-        let mut left: Vec<&PairVerdict> = pairs.iter().filter(ill).collect();
+        let is_faulty =
+            |pair: &&PairVerdict| pair.fault == Some(fault) && severity(&bench.probe, fault, pair) == how_bad;
+        let mut left: Vec<&PairVerdict> = pairs.iter().filter(is_faulty).collect();
         let every = left.len() == pairs.len();
         for class in PathClass::ALL.into_iter().filter(|_| !every) {
             let of_class: Vec<&PairVerdict> = left.iter().copied().filter(|pair| pair.class == class).collect();
             if of_class.len() > 2 && of_class.len() == pairs.iter().filter(|pair| pair.class == class).count() {
-                let mut of: Vec<usize> = of_class.iter().map(|pair| pair.src).collect();
-                of.dedup();
+                let mut affected: Vec<usize> = of_class.iter().map(|pair| pair.src).collect();
+                affected.dedup();
                 left.retain(|pair| pair.class != class);
-                findings.push(finding(bench, fault, of, &format!("every pair over {class}"), &of_class, None));
+                findings.push(finding(bench, fault, affected, &format!("every pair over {class}"), &of_class, None));
             }
         }
         findings.extend(groups(bench, pairs, &left, fault));
@@ -46,14 +47,14 @@ fn peers(bench: &Bench, pairs: &[PairVerdict]) -> Vec<Finding> {
 /// between sockets, and NVIDIA's driver grants none to GeForce over PCIe.
 fn severity(probe: &Probe, fault: Fault, pair: &PairVerdict) -> Severity {
     let geforce = |gpu: usize| probe.devices.get(gpu).is_some_and(|device| device.name.contains("GeForce"));
-    let far = pair.class > PathClass::Phb;
-    let denied = !over_nvlink(pair.class) && (geforce(pair.src) || geforce(pair.dst));
-    if fault == Fault::NoPeerAccess && (far || denied) { Severity::Note } else { Severity::Fault }
+    let crosses_sockets = pair.class > PathClass::Phb;
+    let denied = !is_nvlink(pair.class) && (geforce(pair.src) || geforce(pair.dst));
+    if fault == Fault::NoPeerAccess && (crosses_sockets || denied) { Severity::Note } else { Severity::Fault }
 }
 
 /// Faulty directions of a GPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Ways {
+enum FaultyDirections {
     Out,
     Into,
     Both,
@@ -61,50 +62,51 @@ enum Ways {
 
 /// One finding if all pairs are faulty; otherwise one for each GPU with only faulty paths, and one for each remaining
 /// pair.
-fn groups(bench: &Bench, pairs: &[PairVerdict], ill: &[&PairVerdict], fault: Fault) -> Vec<Finding> {
-    if ill.is_empty() {
+fn groups(bench: &Bench, pairs: &[PairVerdict], faulty: &[&PairVerdict], fault: Fault) -> Vec<Finding> {
+    if faulty.is_empty() {
         return Vec::new();
     }
     let count = bench.probe.devices.len();
-    if ill.len() == pairs.len() && count > 2 {
-        let everyone: Vec<usize> = (0..count).collect();
-        return vec![finding(bench, fault, everyone, "every pair of GPUs", ill, None)];
+    if faulty.len() == pairs.len() && count > 2 {
+        let all_gpus: Vec<usize> = (0..count).collect();
+        return vec![finding(bench, fault, all_gpus, "every pair of GPUs", faulty, None)];
     }
     let mut findings = Vec::new();
-    let mut left: Vec<&PairVerdict> = ill.to_vec();
+    let mut left: Vec<&PairVerdict> = faulty.to_vec();
     for gpu in (0..count).filter(|_| count > 2) {
-        let others = count - 1;
-        let out = ill.iter().filter(|pair| pair.src == gpu).count() == others;
-        let into = ill.iter().filter(|pair| pair.dst == gpu).count() == others;
-        let (ways, words) = match (out, into) {
-            (true, true) => (Ways::Both, format!("GPU {gpu}, to and from every other")),
-            (true, false) => (Ways::Out, format!("GPU {gpu}, sending to every other")),
-            (false, true) => (Ways::Into, format!("GPU {gpu}, receiving from every other")),
+        let peer_count = count - 1;
+        let all_outgoing = faulty.iter().filter(|pair| pair.src == gpu).count() == peer_count;
+        let all_incoming = faulty.iter().filter(|pair| pair.dst == gpu).count() == peer_count;
+        let (directions, description) = match (all_outgoing, all_incoming) {
+            (true, true) => (FaultyDirections::Both, format!("GPU {gpu}, to and from every other")),
+            (true, false) => (FaultyDirections::Out, format!("GPU {gpu}, sending to every other")),
+            (false, true) => (FaultyDirections::Into, format!("GPU {gpu}, receiving from every other")),
             (false, false) => continue,
         };
-        let of_gpu = |pair: &&PairVerdict| match ways {
-            Ways::Out => pair.src == gpu,
-            Ways::Into => pair.dst == gpu,
-            Ways::Both => pair.src == gpu || pair.dst == gpu,
+        let of_gpu = |pair: &&PairVerdict| match directions {
+            FaultyDirections::Out => pair.src == gpu,
+            FaultyDirections::Into => pair.dst == gpu,
+            FaultyDirections::Both => pair.src == gpu || pair.dst == gpu,
         };
         // A pair whose other end is a reported GPU is already covered.
-        let own: Vec<&PairVerdict> = left.iter().copied().filter(of_gpu).collect();
-        if !own.is_empty() {
+        let of_this_gpu: Vec<&PairVerdict> = left.iter().copied().filter(of_gpu).collect();
+        if !of_this_gpu.is_empty() {
             left.retain(|pair| !of_gpu(pair));
-            findings.push(finding(bench, fault, vec![gpu], &words, &own, Some(gpu)));
+            findings.push(finding(bench, fault, vec![gpu], &description, &of_this_gpu, Some(gpu)));
         }
     }
     while let Some(pair) = left.first().copied() {
-        let (back, rest): (Vec<_>, Vec<_>) = left.into_iter().partition(|other| {
-            (other.src, other.dst) == (pair.src, pair.dst) || (other.src, other.dst) == (pair.dst, pair.src)
+        let (reverse, rest): (Vec<_>, Vec<_>) = left.into_iter().partition(|candidate| {
+            (candidate.src, candidate.dst) == (pair.src, pair.dst)
+                || (candidate.src, candidate.dst) == (pair.dst, pair.src)
         });
         left = rest;
-        let words = if back.len() == 2 {
+        let description = if reverse.len() == 2 {
             format!("between GPU {} and GPU {}", pair.src, pair.dst)
         } else {
             format!("from GPU {} to GPU {}", pair.src, pair.dst)
         };
-        findings.push(finding(bench, fault, vec![pair.src, pair.dst], &words, &back, None));
+        findings.push(finding(bench, fault, vec![pair.src, pair.dst], &description, &reverse, None));
     }
     findings
 }
@@ -113,8 +115,8 @@ fn groups(bench: &Bench, pairs: &[PairVerdict], ill: &[&PairVerdict], fault: Fau
 fn finding(
     bench: &Bench,
     fault: Fault,
-    of: Vec<usize>,
-    words: &str,
+    affected: Vec<usize>,
+    description: &str,
     pairs: &[&PairVerdict],
     single: Option<usize>,
 ) -> Finding {
@@ -130,15 +132,15 @@ fn finding(
         (Some(measured), None) => format!("{measured:.0} GB/s"),
         _ => "not measured".to_owned(),
     });
-    let first = of.first().copied().unwrap_or(0);
+    let first = affected.first().copied().unwrap_or(0);
     let (message, cause, look) = match fault {
         Fault::NoPeerAccess => (
-            format!("{words}: no peer access, so bytes rest in the host's memory ({rate})"),
-            no_peer_access(&bench.probe, &of, pairs),
+            format!("{description}: no peer access, so bytes rest in the host's memory ({rate})"),
+            no_peer_access(&bench.probe, &affected, pairs),
             "nvidia-smi topo -p2p rw; dmesg | grep -i -e iommu -e nvrm".to_owned(),
         ),
         Fault::PcieFallback => (
-            format!("{words}: {rate}: the speed of PCIe where NVLink is expected"),
+            format!("{description}: {rate}: the speed of PCIe where NVLink is expected"),
             "NVLink is not in use: the fabric manager does not run, the GPU left the NVLink fabric, or links are down"
                 .to_owned(),
             format!("nvidia-smi nvlink --status -i {first}; systemctl status nvidia-fabricmanager; nvidia-smi topo -m"),
@@ -146,15 +148,15 @@ fn finding(
         Fault::SlowFlag => {
             let slow = pairs.iter().max_by(|a, b| a.flag_us.unwrap_or(0.0).total_cmp(&b.flag_us.unwrap_or(0.0)));
             let (flag, expected) = slow.map_or((0.0, 0.0), |pair| (pair.flag_us.unwrap_or(0.0), pair.expected_flag_us));
-            let usual = median(bench.points_of(Kind::Flag, Load::Alone).map(|point| point.time_us)).unwrap_or(0.0);
+            let usual = median(bench.points_under_load(Kind::Flag, Load::Alone).map(|point| point.time_us)).unwrap_or(0.0);
             (
-                format!("{words}: a flag takes {flag:.2} µs of an expected {expected:.2}; the middle of all is {usual:.2}"),
+                format!("{description}: a flag takes {flag:.2} µs of an expected {expected:.2}; the middle of all is {usual:.2}"),
                 "a link that repeats what it sends, a way through a CPU, or another program on the GPU".to_owned(),
                 format!("nvidia-smi nvlink -e -i {first}; nvidia-smi dmon -c 5"),
             )
         }
         Fault::SlowBlocks => (
-            format!("{words}: thread blocks send {rate}, copy engines as they should"),
+            format!("{description}: thread blocks send {rate}, copy engines as they should"),
             "another program on the GPU's multiprocessors, clocks held low, or stores that cross the link in small pieces"
                 .to_owned(),
             format!("nvidia-smi -q -d CLOCK,PERFORMANCE -i {first}; nvidia-smi dmon -c 5"),
@@ -164,15 +166,15 @@ fn finding(
             missing.sort_unstable();
             missing.dedup();
             (
-                format!("{words}: not measured: {}", missing.join(", ")),
+                format!("{description}: not measured: {}", missing.join(", ")),
                 "the run was cut short, or the pair was left out".to_owned(),
                 "fabricast gpu bench --quick".to_owned(),
             )
         }
         _ => (
-            format!("{words}: {rate}"),
-            slow(&bench.probe, &of, slowest.and_then(|pair| pair.ratio)),
-            if single.is_some() || slowest.is_some_and(|pair| over_nvlink(pair.class)) {
+            format!("{description}: {rate}"),
+            slow_link_cause(&bench.probe, &affected, slowest.and_then(|pair| pair.ratio)),
+            if single.is_some() || slowest.is_some_and(|pair| is_nvlink(pair.class)) {
                 format!("nvidia-smi nvlink --status -i {first}; nvidia-smi nvlink -e -i {first}; nvidia-smi dmon -c 5")
             } else {
                 "nvidia-smi topo -m; lspci -vv | grep -e NVIDIA -e LnkSta".to_owned()
@@ -180,13 +182,13 @@ fn finding(
         ),
     };
     let worst = pairs.iter().map(|pair| severity(&bench.probe, fault, pair)).min();
-    Finding { severity: worst.unwrap_or(Severity::Fault), fault, gpus: of, message, cause, look }
+    Finding { severity: worst.unwrap_or(Severity::Fault), fault, gpus: affected, message, cause, command: look }
 }
 
-fn no_peer_access(probe: &Probe, of: &[usize], pairs: &[&PairVerdict]) -> String {
+fn no_peer_access(probe: &Probe, affected: &[usize], pairs: &[&PairVerdict]) -> String {
     let cut: Vec<usize> =
         probe.devices.iter().filter(|device| device.mig == Some(true)).map(|device| device.ordinal).collect();
-    if of.iter().any(|gpu| cut.contains(gpu)) {
+    if affected.iter().any(|gpu| cut.contains(gpu)) {
         return format!("{}: cut into MIG instances, which have no peer access", gpus(&cut));
     }
     if pairs.iter().all(|pair| severity(probe, Fault::NoPeerAccess, pair) == Severity::Note) {
@@ -199,17 +201,17 @@ fn no_peer_access(probe: &Probe, of: &[usize], pairs: &[&PairVerdict]) -> String
 }
 
 /// Probable cause of a slow link, derived from the driver's link states where possible.
-fn slow(probe: &Probe, of: &[usize], ratio: Option<f64>) -> String {
-    for device in probe.devices.iter().filter(|device| of.contains(&device.ordinal)) {
-        let (up, all) = (device.nvlinks.iter().filter(|link| link.active).count(), device.nvlinks.len());
-        if up < all {
-            return format!("GPU {} has {up} of its {all} NVLinks", device.ordinal);
+fn slow_link_cause(probe: &Probe, affected: &[usize], ratio: Option<f64>) -> String {
+    for device in probe.devices.iter().filter(|device| affected.contains(&device.ordinal)) {
+        let (active, total) = (device.nvlinks.iter().filter(|link| link.active).count(), device.nvlinks.len());
+        if active < total {
+            return format!("GPU {} has {active} of its {total} NVLinks", device.ordinal);
         }
-        if let Some(ratio) = ratio.filter(|_| all > 0) {
-            let links = (ratio * all as f64).round();
-            if links >= 1.0 && (links / all as f64 - ratio).abs() < 0.02 && links < all as f64 {
+        if let Some(ratio) = ratio.filter(|_| total > 0) {
+            let links = (ratio * total as f64).round();
+            if links >= 1.0 && (links / total as f64 - ratio).abs() < 0.02 && links < total as f64 {
                 return format!(
-                    "the rate of {links} of {all} NVLinks, though the driver shows all of them up: links that run \
+                    "the rate of {links} of {total} NVLinks, though the driver shows all of them up: links that run \
                      narrow or repeat what they send, or another program on the GPU"
                 );
             }

@@ -1,72 +1,77 @@
 //! Findings on host links, per fault, with the cause that the probe indicates.
 
-use super::expect::gpus;
-use super::hosts::{HostVerdict, Way};
+use super::expectations::gpus;
+use super::hosts::{HostDirection, HostVerdict};
 use super::{Fault, Finding, Severity};
 use crate::gpu::bench::Bench;
 
 /// Findings on host links, one per kind of fault.
 pub(super) fn findings(bench: &Bench, verdicts: &[HostVerdict]) -> Vec<Finding> {
     let mut findings = Vec::new();
-    for fault in [Fault::NumaDistance, Fault::SlowHostLink, Fault::SlowTogether, Fault::NotMeasured] {
-        let ill: Vec<&HostVerdict> = verdicts.iter().filter(|verdict| verdict.fault == Some(fault)).collect();
-        let mut of: Vec<usize> = ill.iter().map(|verdict| verdict.gpu).collect();
-        of.dedup();
+    for fault in [Fault::NumaDistance, Fault::SlowHostLink, Fault::SlowUnderLoad, Fault::NotMeasured] {
+        let faulty: Vec<&HostVerdict> = verdicts.iter().filter(|verdict| verdict.fault == Some(fault)).collect();
+        let mut affected: Vec<usize> = faulty.iter().map(|verdict| verdict.gpu).collect();
+        affected.dedup();
         let rate = |verdict: &HostVerdict| {
-            let figure = if fault == Fault::SlowTogether { verdict.together_gbps } else { verdict.measured_gbps };
+            let figure = if fault == Fault::SlowUnderLoad { verdict.concurrent_gbps } else { verdict.measured_gbps };
             figure.unwrap_or(0.0)
         };
-        let Some(slowest) = ill.iter().min_by(|a, b| rate(a).total_cmp(&rate(b))) else { continue };
+        let Some(slowest) = faulty.iter().min_by(|a, b| rate(a).total_cmp(&rate(b))) else { continue };
         let best = verdicts.iter().map(rate).fold(0.0, f64::max);
         let against =
             slowest.expected_gbps.map_or_else(String::new, |expected| format!(" of an expected {expected:.1}"));
         let figures = format!("{:.1} GB/s{against}; the best GPU has {best:.1}", rate(slowest));
-        let first = of.first().copied().unwrap_or(0);
+        let first = affected.first().copied().unwrap_or(0);
         findings.push(match fault {
             Fault::NumaDistance => Finding {
                 severity: Severity::Fault,
                 fault,
-                message: format!("{}, to and from the host: {figures}", gpus(&of)),
+                message: format!("{}, to and from the host: {figures}", gpus(&affected)),
                 cause: format!(
                     "the host's memory lay at another NUMA node than {}: this process ran at the other one",
-                    gpus(&of)
+                    gpus(&affected)
                 ),
-                look: "nvidia-smi topo -m; numactl --hardware; numactl --cpunodebind N --membind N fabricast gpu bench"
-                    .to_owned(),
-                gpus: of,
+                command:
+                    "nvidia-smi topo -m; numactl --hardware; numactl --cpunodebind N --membind N fabricast gpu bench"
+                        .to_owned(),
+                gpus: affected,
             },
-            Fault::SlowTogether => Finding {
+            Fault::SlowUnderLoad => Finding {
                 severity: Severity::Fault,
                 fault,
                 message: format!(
                     "{}, to and from the host while all GPUs copy: {:.1} GB/s of an expected {:.1}; alone {:.1}",
-                    gpus(&of),
+                    gpus(&affected),
                     rate(slowest),
-                    slowest.expected_together_gbps.unwrap_or(0.0),
+                    slowest.expected_concurrent_gbps.unwrap_or(0.0),
                     slowest.measured_gbps.unwrap_or(0.0)
                 ),
                 cause:
                     "the host's memory is busy or has empty channels, or a PCIe switch that is not shown is shared by \
                         many GPUs"
                         .to_owned(),
-                look: "nvidia-smi topo -m; lspci -tv; numactl --hardware; dmidecode -t memory".to_owned(),
-                gpus: of,
+                command: "nvidia-smi topo -m; lspci -tv; numactl --hardware; dmidecode -t memory".to_owned(),
+                gpus: affected,
             },
             Fault::NotMeasured => Finding {
                 severity: Severity::Fault,
                 fault,
-                message: format!("{}, to and from the host: not measured: {}", gpus(&of), ways(&ill)),
+                message: format!(
+                    "{}, to and from the host: not measured: {}",
+                    gpus(&affected),
+                    direction_text(&faulty)
+                ),
                 cause: "the run was cut short, or the GPU was left out".to_owned(),
-                look: "fabricast gpu bench --quick".to_owned(),
-                gpus: of,
+                command: "fabricast gpu bench --quick".to_owned(),
+                gpus: affected,
             },
             _ => Finding {
                 severity: Severity::Fault,
                 fault,
-                message: format!("{}, to and from the host: {figures}", gpus(&of)),
-                cause: narrow(bench, &of),
-                look: format!("nvidia-smi -q -d PCIE -i {first}; lspci -vv | grep -e NVIDIA -e LnkSta"),
-                gpus: of,
+                message: format!("{}, to and from the host: {figures}", gpus(&affected)),
+                cause: slow_pcie_cause(bench, &affected),
+                command: format!("nvidia-smi -q -d PCIE -i {first}; lspci -vv | grep -e NVIDIA -e LnkSta"),
+                gpus: affected,
             },
         });
     }
@@ -74,9 +79,9 @@ pub(super) fn findings(bench: &Bench, verdicts: &[HostVerdict]) -> Vec<Finding> 
 }
 
 /// The measured directions as text.
-fn ways(of: &[&HostVerdict]) -> &'static str {
-    let has = |way: Way| of.iter().any(|verdict| verdict.way == way);
-    match (has(Way::ToGpu), has(Way::FromGpu)) {
+fn direction_text(verdicts: &[&HostVerdict]) -> &'static str {
+    let has = |direction: HostDirection| verdicts.iter().any(|verdict| verdict.direction == direction);
+    match (has(HostDirection::ToGpu), has(HostDirection::FromGpu)) {
         (true, false) => "copies to the GPU",
         (false, true) => "copies from the GPU",
         _ => "copies both ways",
@@ -84,14 +89,14 @@ fn ways(of: &[&HostVerdict]) -> &'static str {
 }
 
 /// Probable cause of a slow PCIe link.
-fn narrow(bench: &Bench, of: &[usize]) -> String {
-    for device in bench.probe.devices.iter().filter(|device| of.contains(&device.ordinal)) {
+fn slow_pcie_cause(bench: &Bench, affected: &[usize]) -> String {
+    for device in bench.probe.devices.iter().filter(|device| affected.contains(&device.ordinal)) {
         let pci = &device.pci;
-        if let (Some(width), Some(most)) = (pci.width, pci.max_width)
-            && width < most
+        if let (Some(width), Some(max_width)) = (pci.width, pci.max_width)
+            && width < max_width
         {
             let gpu = device.ordinal;
-            return format!("GPU {gpu} runs {width} of its {most} PCIe lanes: a card or riser badly seated");
+            return format!("GPU {gpu} runs {width} of its {max_width} PCIe lanes: a card or riser badly seated");
         }
     }
     "the PCIe link runs at a lower generation or width, is shared with busy devices, or the machine's memory is busy"

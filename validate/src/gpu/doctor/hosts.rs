@@ -9,13 +9,13 @@ use fabricast_topologies::{Bandwidth, Fabric, LinkId, NodeKind};
 use serde::Serialize;
 
 use super::Fault;
-use super::expect::{self, HOST_MEMORY, SLOW, SLOW_HOSTS, median};
+use super::expectations::{self, MIN_HOST_MEMORY_GBPS, MIN_LOADED_HOST_SHARE, SLOW, median};
 use crate::gpu::bench::{Bench, Kind, Load};
 use crate::gpu::probe::vertex;
 
 /// A GPU at another NUMA node than the memory in use reaches less than this share of the median rate. An assumption
 /// between the spread of sound GPUs (3 % on 8 × H200) and the cost of a path between sockets.
-const FAR: f64 = 0.85;
+const FAR_NUMA_SHARE: f64 = 0.85;
 
 /// Verdict on one direction between the host and a GPU.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -23,7 +23,8 @@ pub struct HostVerdict {
     /// Ordinal of the GPU.
     pub gpu: usize,
     /// Direction.
-    pub way: Way,
+    #[serde(rename = "way")]
+    pub direction: HostDirection,
     /// Nominal rate of the link in GB/s. `None` if the fabric states none.
     pub nominal_gbps: Option<f64>,
     /// Expected rate of a large copy in GB/s.
@@ -32,9 +33,11 @@ pub struct HostVerdict {
     pub measured_gbps: Option<f64>,
     /// Lower bound in GB/s on the rate while all GPUs copy, given the shared links and the host memory. `None` for a
     /// single GPU.
-    pub expected_together_gbps: Option<f64>,
+    #[serde(rename = "expected_together_gbps")]
+    pub expected_concurrent_gbps: Option<f64>,
     /// Measured rate in GB/s while all GPUs copy.
-    pub together_gbps: Option<f64>,
+    #[serde(rename = "together_gbps")]
+    pub concurrent_gbps: Option<f64>,
     /// The fault, if any.
     pub fault: Option<Fault>,
 }
@@ -42,7 +45,7 @@ pub struct HostVerdict {
 /// Direction of a copy between host and GPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Way {
+pub enum HostDirection {
     /// From the host to the GPU.
     ToGpu,
     /// From the GPU to the host.
@@ -52,33 +55,33 @@ pub enum Way {
 /// Judges both directions of every GPU.
 pub(super) fn verdicts(bench: &Bench, fabric: &Fabric) -> Vec<HostVerdict> {
     let mut verdicts = Vec::new();
-    for way in [Way::ToGpu, Way::FromGpu] {
+    for direction in [HostDirection::ToGpu, HostDirection::FromGpu] {
         let count = bench.probe.devices.len();
-        let paths: Vec<Option<Path>> = (0..count).map(|gpu| nearest(fabric, gpu, way)).collect();
+        let paths: Vec<Option<Path>> = (0..count).map(|gpu| nearest_cpu_path(fabric, gpu, direction)).collect();
         let crossings = crossings(&paths);
-        let mut of_way: Vec<HostVerdict> = paths
+        let mut candidates: Vec<HostVerdict> = paths
             .iter()
             .enumerate()
-            .map(|(gpu, path)| verdict(bench, fabric, gpu, way, path.as_ref(), &crossings))
+            .map(|(gpu, path)| verdict(bench, fabric, gpu, direction, path.as_ref(), &crossings))
             .collect();
-        let middle = median(of_way.iter().filter_map(|verdict| verdict.measured_gbps));
-        for verdict in &mut of_way {
+        let middle = median(candidates.iter().filter_map(|verdict| verdict.measured_gbps));
+        for verdict in &mut candidates {
             verdict.fault = fault(bench, verdict, middle);
         }
-        verdicts.extend(of_way);
+        verdicts.extend(candidates);
     }
     verdicts.sort_by_key(|verdict| verdict.gpu);
     verdicts
 }
 
 /// Path between a GPU and its nearest CPU.
-fn nearest(fabric: &Fabric, gpu: usize, way: Way) -> Option<Path> {
+fn nearest_cpu_path(fabric: &Fabric, gpu: usize, direction: HostDirection) -> Option<Path> {
     let router = Router::new(fabric, RouteOptions::default());
     let vertex = vertex(fabric, gpu)?;
     let cpus = fabric.nodes().filter(|(_, node)| node.kind == NodeKind::Cpu);
-    let paths = cpus.filter_map(|(cpu, _)| match way {
-        Way::ToGpu => router.path(cpu, vertex).ok(),
-        Way::FromGpu => router.path(vertex, cpu).ok(),
+    let paths = cpus.filter_map(|(cpu, _)| match direction {
+        HostDirection::ToGpu => router.path(cpu, vertex).ok(),
+        HostDirection::FromGpu => router.path(vertex, cpu).ok(),
     });
     paths.filter(|path| path.bandwidth.is_some()).max_by_key(|path| (path.bandwidth, Reverse(path.latency)))
 }
@@ -96,15 +99,15 @@ fn verdict(
     bench: &Bench,
     fabric: &Fabric,
     gpu: usize,
-    way: Way,
+    direction: HostDirection,
     path: Option<&Path>,
     crossings: &HashMap<LinkId, usize>,
 ) -> HostVerdict {
-    let (kind, src, dst) = match way {
-        Way::ToGpu => (Kind::PinnedToDevice, None, Some(gpu)),
-        Way::FromGpu => (Kind::DeviceToPinned, Some(gpu), None),
+    let (kind, src, dst) = match direction {
+        HostDirection::ToGpu => (Kind::PinnedToDevice, None, Some(gpu)),
+        HostDirection::FromGpu => (Kind::DeviceToPinned, Some(gpu), None),
     };
-    let reached = expect::reached(PathClass::Loc);
+    let efficiency = expectations::copy_engine_efficiency(PathClass::Loc);
     let nominal_gbps = path.and_then(|path| path.bandwidth).map(Bandwidth::gbps);
     // Fair share of each link on the path, if every GPU that uses it sends at the same rate.
     let left = path.into_iter().flat_map(Path::links).filter_map(|link| {
@@ -112,15 +115,16 @@ fn verdict(
         Some(rate / crossings.get(&link).copied().unwrap_or(1) as f64)
     });
     let count = bench.probe.devices.len();
-    let least = left.reduce(f64::min).filter(|_| count > 1);
+    let min_bandwidth = left.reduce(f64::min).filter(|_| count > 1);
     HostVerdict {
         gpu,
-        way,
+        direction,
         nominal_gbps,
-        expected_gbps: nominal_gbps.map(|nominal| nominal * reached),
+        expected_gbps: nominal_gbps.map(|nominal| nominal * efficiency),
         measured_gbps: bench.rate(kind, Load::Alone, src, dst),
-        expected_together_gbps: least.map(|least| (least * reached).min(HOST_MEMORY / count as f64)),
-        together_gbps: bench.rate(kind, Load::AllGpus, src, dst),
+        expected_concurrent_gbps: min_bandwidth
+            .map(|min_bandwidth| (min_bandwidth * efficiency).min(MIN_HOST_MEMORY_GBPS / count as f64)),
+        concurrent_gbps: bench.rate(kind, Load::AllGpus, src, dst),
         fault: None,
     }
 }
@@ -128,18 +132,18 @@ fn verdict(
 /// Fault of one direction. `middle`: median rate of all GPUs in that direction.
 fn fault(bench: &Bench, verdict: &HostVerdict, middle: Option<f64>) -> Option<Fault> {
     let Some(measured) = verdict.measured_gbps else { return Some(Fault::NotMeasured) };
-    let below_siblings = middle.is_some_and(|middle| measured < middle * FAR);
+    let below_siblings = middle.is_some_and(|middle| measured < middle * FAR_NUMA_SHARE);
     let below_link = verdict.expected_gbps.is_some_and(|expected| measured < expected * SLOW);
     if below_siblings || below_link {
-        let far = below_siblings && is_far(bench, verdict.gpu);
-        return Some(if far { Fault::NumaDistance } else { Fault::SlowHostLink });
+        let is_remote = below_siblings && is_remote_numa_node(bench, verdict.gpu);
+        return Some(if is_remote { Fault::NumaDistance } else { Fault::SlowHostLink });
     }
-    let (together, expected) = verdict.together_gbps.zip(verdict.expected_together_gbps)?;
-    (together < expected * SLOW_HOSTS).then_some(Fault::SlowTogether)
+    let (concurrent, expected) = verdict.concurrent_gbps.zip(verdict.expected_concurrent_gbps)?;
+    (concurrent < expected * MIN_LOADED_HOST_SHARE).then_some(Fault::SlowUnderLoad)
 }
 
 /// Returns true if a GPU is at another NUMA node than the GPU with the fastest host link.
-fn is_far(bench: &Bench, gpu: usize) -> bool {
+fn is_remote_numa_node(bench: &Bench, gpu: usize) -> bool {
     let node = |gpu: usize| bench.probe.devices.get(gpu).map_or(-1, |device| device.pci.numa);
     let rate = |gpu: usize| bench.rate(Kind::PinnedToDevice, Load::Alone, None, Some(gpu)).unwrap_or(0.0);
     let fastest = (0..bench.probe.devices.len()).max_by(|&a, &b| rate(a).total_cmp(&rate(b)));

@@ -1,6 +1,6 @@
 //! Findings from the driver's link states: links that are down and links with errors.
 
-use super::expect::gpus;
+use super::expectations::gpus;
 use super::{Fault, Finding, Severity};
 use crate::gpu::probe::Probe;
 
@@ -13,24 +13,24 @@ pub(super) fn findings(probe: &Probe) -> Vec<Finding> {
     for device in &probe.devices {
         let down: Vec<String> =
             device.nvlinks.iter().filter(|link| !link.active).map(|link| link.link.to_string()).collect();
-        let all = device.nvlinks.len();
+        let total = device.nvlinks.len();
         if !down.is_empty() {
             findings.push(Finding {
                 severity: Severity::Fault,
                 fault: Fault::MissingLinks,
                 gpus: vec![device.ordinal],
                 message: format!(
-                    "{}: {} of {all} NVLinks are up; down: {}",
+                    "{}: {} of {total} NVLinks are up; down: {}",
                     gpus(&[device.ordinal]),
-                    all - down.len(),
+                    total - down.len(),
                     down.join(", ")
                 ),
-                cause: if down.len() == all {
+                cause: if down.len() == total {
                     "the fabric manager does not run, or the GPU did not join the NVLink fabric".to_owned()
                 } else {
                     "a link failed to train: a loose or broken baseboard, bridge or cable".to_owned()
                 },
-                look: format!(
+                command: format!(
                     "nvidia-smi nvlink --status -i {0}; nvidia-smi -q -i {0} | grep -A3 Fabric; \
                      systemctl status nvidia-fabricmanager",
                     device.ordinal
@@ -50,7 +50,7 @@ pub(super) fn findings(probe: &Probe) -> Vec<Finding> {
                     link.errors.unwrap_or(0)
                 ),
                 cause: "a link with a poor signal, which repeats what it sends".to_owned(),
-                look: format!("nvidia-smi nvlink -e -i {}", device.ordinal),
+                command: format!("nvidia-smi nvlink -e -i {}", device.ordinal),
             });
         }
     }

@@ -5,14 +5,14 @@
 //! probe. Each link and pair is judged separately. Faults with a common cause are then merged into one finding: if all
 //! paths of a GPU are slow, its links are; a pair joined by NVLink that runs at PCIe speed does not use its NVLink.
 
-mod expect;
+mod concurrent_load;
+mod expectations;
 mod groups;
 mod host_findings;
 mod hosts;
 mod links;
 mod pairs;
 mod text;
-mod together;
 mod topology;
 
 #[cfg(test)]
@@ -45,7 +45,7 @@ pub struct Diagnosis {
 
 impl Diagnosis {
     /// Returns true if no finding is a fault.
-    pub fn is_sound(&self) -> bool {
+    pub fn is_healthy(&self) -> bool {
         self.findings.iter().all(|finding| finding.severity == Severity::Note)
     }
 }
@@ -64,7 +64,8 @@ pub struct Finding {
     /// Probable cause.
     pub cause: String,
     /// Command for further diagnosis.
-    pub look: String,
+    #[serde(rename = "look")]
+    pub command: String,
 }
 
 /// Severity of a finding.
@@ -98,7 +99,8 @@ pub enum Fault {
     /// The latency of a flag is higher than between other pairs, or higher than its path explains.
     SlowFlag,
     /// Rates that are normal alone drop too far under concurrent load.
-    SlowTogether,
+    #[serde(rename = "slow_together")]
+    SlowUnderLoad,
     /// The host link is slower than expected.
     SlowHostLink,
     /// A GPU is at another NUMA node than the host memory in use.
@@ -129,7 +131,7 @@ impl Fault {
             Self::SlowLink => "slow_link",
             Self::SlowBlocks => "slow_blocks",
             Self::SlowFlag => "slow_flag",
-            Self::SlowTogether => "slow_together",
+            Self::SlowUnderLoad => "slow_together",
             Self::SlowHostLink => "slow_host_link",
             Self::NumaDistance => "numa_distance",
             Self::NotMeasured => "not_measured",
@@ -142,24 +144,24 @@ impl Fault {
 /// # Errors
 /// The probe does not yield a fabric, or the fabric does not connect two of its GPUs.
 pub fn judge(bench: &Bench, named: Option<&Fabric>) -> Result<Diagnosis> {
-    let own = bench.probe.fabric()?;
+    let detected = bench.probe.fabric()?;
     let mut findings = Vec::new();
     if let Some(named) = named {
-        findings.extend(topology::differences(bench, named, &own)?);
+        findings.extend(topology::differences(bench, named, &detected)?);
     }
     // Rates are compared with the named fabric, unless it describes another machine: findings against it would mislead.
     let misled = findings.iter().any(|finding: &Finding| finding.fault == Fault::WrongTopology);
-    let fabric = named.filter(|_| !misled).unwrap_or(&own);
+    let fabric = named.filter(|_| !misled).unwrap_or(&detected);
     let pairs = pairs::verdicts(bench, fabric)?;
     let hosts = hosts::verdicts(bench, fabric);
     findings.extend(links::findings(&bench.probe));
     findings.extend(groups::findings(bench, &pairs));
-    findings.extend(together::findings(bench, &pairs));
+    findings.extend(concurrent_load::findings(bench, &pairs));
     findings.extend(host_findings::findings(bench, &hosts));
     findings.sort_by_key(|finding| (finding.severity, finding.fault));
     Ok(Diagnosis {
         machine: bench.machine.clone(),
-        fabric: named.unwrap_or(&own).name().to_owned(),
+        fabric: named.unwrap_or(&detected).name().to_owned(),
         date: bench.date.clone(),
         pairs,
         hosts,

@@ -5,7 +5,7 @@ use fabricast_topologies::{Fabric, NodeId, Result};
 use serde::Serialize;
 
 use super::Fault;
-use super::expect::{self, SLOW, median};
+use super::expectations::{self, SLOW, median};
 use crate::gpu::bench::{Bench, Kind, Load};
 use crate::gpu::probe::{PeerAccess, Probe, vertex};
 
@@ -31,7 +31,8 @@ pub struct PairVerdict {
     /// Measured ÷ expected rate.
     pub ratio: Option<f64>,
     /// Rate of a copy engine in GB/s while the opposite direction sends as well.
-    pub both_ways_gbps: Option<f64>,
+    #[serde(rename = "both_ways_gbps")]
+    pub bidirectional_gbps: Option<f64>,
     /// Expected rate of a large copy by thread blocks, in GB/s.
     pub expected_blocks_gbps: Option<f64>,
     /// Measured rate of a large copy by thread blocks, in GB/s.
@@ -61,7 +62,7 @@ pub(super) fn verdicts(bench: &Bench, fabric: &Fabric) -> Result<Vec<PairVerdict
             }
         }
     }
-    flags(&mut verdicts);
+    mark_slow_flags(&mut verdicts);
     Ok(verdicts)
 }
 
@@ -71,8 +72,9 @@ fn verdict(bench: &Bench, router: &Router<'_>, src: (usize, NodeId), dst: (usize
     let nominal = path.bandwidth.map(fabricast_topologies::Bandwidth::gbps);
     let rate = |kind, load| bench.rate(kind, load, Some(src), Some(dst));
     let measured = rate(Kind::CopyEngine, Load::Alone);
-    let expected = nominal.map(|nominal| nominal * expect::reached(path.class));
-    let flag = bench.points_of(Kind::Flag, Load::Alone).find(|point| point.src == Some(src) && point.dst == Some(dst));
+    let expected = nominal.map(|nominal| nominal * expectations::copy_engine_efficiency(path.class));
+    let flag =
+        bench.points_under_load(Kind::Flag, Load::Alone).find(|point| point.src == Some(src) && point.dst == Some(dst));
     let mut pair = PairVerdict {
         src,
         dst,
@@ -81,11 +83,11 @@ fn verdict(bench: &Bench, router: &Router<'_>, src: (usize, NodeId), dst: (usize
         expected_gbps: expected,
         measured_gbps: measured,
         ratio: measured.zip(expected).map(|(measured, expected)| measured / expected),
-        both_ways_gbps: rate(Kind::CopyEngine, Load::BothWays),
-        expected_blocks_gbps: nominal.map(|nominal| nominal * expect::reached_by_blocks(path.class)),
+        bidirectional_gbps: rate(Kind::CopyEngine, Load::Bidirectional),
+        expected_blocks_gbps: nominal.map(|nominal| nominal * expectations::thread_block_efficiency(path.class)),
         blocks_gbps: rate(Kind::Blocks, Load::Alone),
         flag_us: flag.map(|point| point.time_us),
-        expected_flag_us: path.latency.us() + expect::WAITING_US,
+        expected_flag_us: path.latency.us() + expectations::FLAG_POLLING_US,
         latency_us: path.latency.us(),
         missing: Vec::new(),
         fault: None,
@@ -93,13 +95,14 @@ fn verdict(bench: &Bench, router: &Router<'_>, src: (usize, NodeId), dst: (usize
     let access = bench.probe.pair(src, dst).map(|pair| pair.access);
     // Thread blocks and flags need peer access.
     let direct = access == Some(PeerAccess::Direct);
-    let wanted = [
+    let required = [
         ("copies", true, pair.measured_gbps),
-        ("copies both ways", true, pair.both_ways_gbps),
+        ("copies both ways", true, pair.bidirectional_gbps),
         ("thread blocks", direct, pair.blocks_gbps),
         ("flags", direct, pair.flag_us),
     ];
-    pair.missing = wanted.iter().filter(|(_, due, figure)| *due && figure.is_none()).map(|(what, ..)| *what).collect();
+    pair.missing =
+        required.iter().filter(|(_, due, figure)| *due && figure.is_none()).map(|(name, ..)| *name).collect();
     pair.fault = fault(bench, &pair, access == Some(PeerAccess::Staged));
     Ok(pair)
 }
@@ -113,7 +116,7 @@ fn fault(bench: &Bench, pair: &PairVerdict, staged: bool) -> Option<Fault> {
         && ratio < SLOW
     {
         let bus = pcie(&bench.probe, pair.src).max(pcie(&bench.probe, pair.dst));
-        return Some(if over_nvlink(pair.class) && measured <= bus { Fault::PcieFallback } else { Fault::SlowLink });
+        return Some(if is_nvlink(pair.class) && measured <= bus { Fault::PcieFallback } else { Fault::SlowLink });
     }
     if pair.blocks_ratio().is_some_and(|ratio| ratio < SLOW) {
         return Some(Fault::SlowBlocks);
@@ -132,7 +135,7 @@ impl PairVerdict {
     }
 }
 
-pub(super) fn over_nvlink(class: PathClass) -> bool {
+pub(super) fn is_nvlink(class: PathClass) -> bool {
     matches!(class, PathClass::Nvl | PathClass::Nvb)
 }
 
@@ -147,14 +150,15 @@ fn pcie(probe: &Probe, gpu: usize) -> f64 {
 
 /// Marks flags that are slower than others of their class, or than their path explains. A fault that was already found
 /// takes precedence.
-fn flags(verdicts: &mut [PairVerdict]) {
-    let middle = |class: PathClass, all: &[PairVerdict]| {
-        median(all.iter().filter(|pair| pair.class == class).filter_map(|pair| pair.flag_us))
+fn mark_slow_flags(verdicts: &mut [PairVerdict]) {
+    let middle = |class: PathClass, all_verdicts: &[PairVerdict]| {
+        median(all_verdicts.iter().filter(|pair| pair.class == class).filter_map(|pair| pair.flag_us))
     };
     let middles: Vec<Option<f64>> = verdicts.iter().map(|pair| middle(pair.class, verdicts)).collect();
     for (pair, middle) in verdicts.iter_mut().zip(middles) {
         if let (Some(flag), Some(middle), None) = (pair.flag_us, middle, pair.fault)
-            && (flag > middle * SLOW_FLAG || flag > pair.expected_flag_us * expect::flag_room(pair.class))
+            && (flag > middle * SLOW_FLAG
+                || flag > pair.expected_flag_us * expectations::max_flag_latency_ratio(pair.class))
         {
             pair.fault = Some(Fault::SlowFlag);
         }

@@ -4,10 +4,10 @@ use fabricast_topologies::{FabricRequest, load};
 
 use super::{Diagnosis, Fault, Severity, judge};
 use crate::gpu::bench::{Bench, Kind, Load, Point, tests::measured};
-use crate::gpu::probe::{PcieWay, PeerAccess};
+use crate::gpu::probe::{PciePath, PeerAccess};
 
 /// A sound benchmark of `count` H200 GPUs.
-fn sound(count: usize) -> Bench {
+fn healthy_machine(count: usize) -> Bench {
     let mut points = Vec::new();
     let mut add = |kind, load, src, dst, gbps: Option<f64>, time_us| {
         points.push(Point {
@@ -28,16 +28,16 @@ fn sound(count: usize) -> Bench {
         add(Kind::PinnedToDevice, Load::Alone, None, Some(src), Some(55.2), 1216.0);
         add(Kind::DeviceToPinned, Load::Alone, Some(src), None, Some(55.6), 1208.0);
         // Measured host rates of 4 and 8 × H200 while all GPUs copied.
-        let together = [55.0, 53.0, 50.0, 41.1, 41.1, 30.0, 25.0, 22.9];
-        let together = together.get(count - 1).copied();
-        add(Kind::PinnedToDevice, Load::AllGpus, None, Some(src), together, 1300.0);
-        add(Kind::DeviceToPinned, Load::AllGpus, Some(src), None, together, 1300.0);
+        let concurrent_rates = [55.0, 53.0, 50.0, 41.1, 41.1, 30.0, 25.0, 22.9];
+        let concurrent_rates = concurrent_rates.get(count - 1).copied();
+        add(Kind::PinnedToDevice, Load::AllGpus, None, Some(src), concurrent_rates, 1300.0);
+        add(Kind::DeviceToPinned, Load::AllGpus, Some(src), None, concurrent_rates, 1300.0);
         for dst in (0..count).filter(|&dst| dst != src) {
             add(Kind::CopyEngine, Load::Alone, Some(src), Some(dst), Some(394.0 + src as f64 / 4.0), 681.0);
             add(Kind::CopyEngine, Load::Shift((dst + count - src) % count), Some(src), Some(dst), Some(392.0), 684.0);
-            add(Kind::CopyEngine, Load::BothWays, Some(src), Some(dst), Some(384.2), 699.0);
+            add(Kind::CopyEngine, Load::Bidirectional, Some(src), Some(dst), Some(384.2), 699.0);
             add(Kind::Blocks, Load::Alone, Some(src), Some(dst), Some(365.0), 735.0);
-            add(Kind::Blocks, Load::BothWays, Some(src), Some(dst), Some(344.9), 778.0);
+            add(Kind::Blocks, Load::Bidirectional, Some(src), Some(dst), Some(344.9), 778.0);
             add(Kind::Blocks, Load::Shift((dst + count - src) % count), Some(src), Some(dst), Some(338.4), 793.0);
             let part = 1.0 / (count - 1) as f64;
             for (kind, incast, all_to_all) in [(Kind::CopyEngine, 398.0, 371.0), (Kind::Blocks, 376.0, 274.0)] {
@@ -51,10 +51,10 @@ fn sound(count: usize) -> Bench {
 }
 
 /// Scales the rates of pairs, for every engine and load.
-fn slow(bench: &mut Bench, of: impl Fn(usize, usize) -> bool, part: f64) {
+fn slow(bench: &mut Bench, is_affected: impl Fn(usize, usize) -> bool, part: f64) {
     for point in &mut bench.points {
         if let (Some(src), Some(dst), Some(gbps)) = (point.src, point.dst, point.gbps)
-            && of(src, dst)
+            && is_affected(src, dst)
         {
             point.gbps = Some(gbps * part);
             point.time_us /= part;
@@ -62,12 +62,12 @@ fn slow(bench: &mut Bench, of: impl Fn(usize, usize) -> bool, part: f64) {
     }
 }
 
-fn own(bench: &Bench) -> Diagnosis {
+fn diagnose_own_fabric(bench: &Bench) -> Diagnosis {
     judge(bench, None).unwrap()
 }
 
 fn preset(bench: &Bench, name: &str, gpus: u32) -> Diagnosis {
-    let request = FabricRequest { gpus: Some(gpus), ..FabricRequest::of(name) };
+    let request = FabricRequest { gpus: Some(gpus), ..FabricRequest::new(name) };
     judge(bench, Some(&load(&request).unwrap())).unwrap()
 }
 
@@ -76,16 +76,16 @@ fn faults(diagnosis: &Diagnosis) -> Vec<(Fault, &[usize])> {
 }
 
 /// Scales the rates of the selected points.
-fn slow_points(bench: &mut Bench, of: impl Fn(&Point) -> bool, part: f64) {
-    for point in bench.points.iter_mut().filter(|point| of(point)) {
+fn slow_points(bench: &mut Bench, is_affected: impl Fn(&Point) -> bool, part: f64) {
+    for point in bench.points.iter_mut().filter(|point| is_affected(point)) {
         point.gbps = point.gbps.map(|gbps| gbps * part);
         point.time_us /= part;
     }
 }
 
 /// Sound GPUs without NVLink: two below each of two CPUs, on PCIe, with the given kind of peer access.
-fn sound_on_pcie(access: PeerAccess) -> Bench {
-    let mut bench = sound(4);
+fn healthy_pcie_machine(access: PeerAccess) -> Bench {
+    let mut bench = healthy_machine(4);
     for device in &mut bench.probe.devices {
         device.name = "NVIDIA L40S".into();
         device.nvlinks.clear();
@@ -93,7 +93,7 @@ fn sound_on_pcie(access: PeerAccess) -> Bench {
     }
     for pair in &mut bench.probe.pairs {
         pair.access = access;
-        pair.pcie_way = Some(if (pair.src < 2) == (pair.dst < 2) { PcieWay::Phb } else { PcieWay::Sys });
+        pair.pcie_path = Some(if (pair.src < 2) == (pair.dst < 2) { PciePath::Phb } else { PciePath::Sys });
     }
     slow(&mut bench, |_, _| true, 40.0 / 395.0);
     if access == PeerAccess::Staged {
@@ -105,196 +105,196 @@ fn sound_on_pcie(access: PeerAccess) -> Bench {
 #[test]
 fn sound_machine_has_no_findings() {
     for count in [1, 2, 4, 8] {
-        let diagnosis = own(&sound(count));
+        let diagnosis = diagnose_own_fabric(&healthy_machine(count));
         assert_eq!(faults(&diagnosis), [], "{diagnosis}");
-        assert!(diagnosis.is_sound());
+        assert!(diagnosis.is_healthy());
     }
-    let diagnosis = preset(&sound(8), "hgx-h200", 8);
+    let diagnosis = preset(&healthy_machine(8), "hgx-h200", 8);
     assert_eq!(faults(&diagnosis), [], "{diagnosis}");
     assert!(diagnosis.to_string().contains("56 pairs over NVL: 394–396 GB/s, expected 395"), "{diagnosis}");
 }
 
 #[test]
 fn gpu_with_slow_links_is_reported_once() {
-    let mut bench = sound(8);
+    let mut bench = healthy_machine(8);
     slow(&mut bench, |src, dst| src == 3 || dst == 3, 0.5);
-    let diagnosis = own(&bench);
+    let diagnosis = diagnose_own_fabric(&bench);
     assert_eq!(faults(&diagnosis), [(Fault::SlowLink, &[3][..])], "{diagnosis}");
     let text = diagnosis.to_string();
     assert!(text.contains("GPU 3, to and from every other: 197 GB/s of an expected 395"), "{text}");
     assert!(text.contains("the rate of 9 of 18 NVLinks"), "{text}");
-    assert!(!diagnosis.is_sound());
+    assert!(!diagnosis.is_healthy());
 }
 
 #[test]
 fn slow_direction_and_slow_pair_are_distinguished() {
-    let mut bench = sound(4);
+    let mut bench = healthy_machine(4);
     slow(&mut bench, |src, _| src == 2, 0.8);
-    let diagnosis = own(&bench);
+    let diagnosis = diagnose_own_fabric(&bench);
     assert_eq!(faults(&diagnosis), [(Fault::SlowLink, &[2][..])]);
     assert!(diagnosis.to_string().contains("GPU 2, sending to every other"), "{diagnosis}");
-    let mut bench = sound(4);
+    let mut bench = healthy_machine(4);
     slow(&mut bench, |src, dst| (src, dst) == (0, 1), 0.8);
-    let diagnosis = own(&bench);
+    let diagnosis = diagnose_own_fabric(&bench);
     assert_eq!(faults(&diagnosis), [(Fault::SlowLink, &[0, 1][..])]);
     assert!(diagnosis.to_string().contains("from GPU 0 to GPU 1: 315 GB/s"), "{diagnosis}");
 }
 
 #[test]
 fn rates_within_tolerance_are_sound() {
-    let mut bench = sound(4);
+    let mut bench = healthy_machine(4);
     slow(&mut bench, |src, _| src == 2, 0.92);
-    assert!(own(&bench).is_sound());
+    assert!(diagnose_own_fabric(&bench).is_healthy());
 }
 
 #[test]
 fn nvlink_at_pcie_speed_is_reported_as_fallback() {
-    let mut bench = sound(4);
+    let mut bench = healthy_machine(4);
     slow(&mut bench, |_, _| true, 0.12);
-    let diagnosis = own(&bench);
+    let diagnosis = diagnose_own_fabric(&bench);
     assert_eq!(faults(&diagnosis), [(Fault::PcieFallback, &[0, 1, 2, 3][..])], "{diagnosis}");
     assert!(diagnosis.to_string().contains("systemctl status nvidia-fabricmanager"), "{diagnosis}");
 }
 
 #[test]
 fn missing_links_explain_rates_below_preset() {
-    let mut bench = sound(4);
+    let mut bench = healthy_machine(4);
     bench.probe.devices[1].nvlinks.iter_mut().take(6).for_each(|link| link.active = false);
     slow(&mut bench, |src, dst| src == 1 || dst == 1, 12.0 / 18.0);
     let diagnosis = preset(&bench, "hgx-h200", 4);
     assert_eq!(faults(&diagnosis), [(Fault::MissingLinks, &[1][..]), (Fault::SlowLink, &[1][..])], "{diagnosis}");
     assert!(diagnosis.to_string().contains("GPU 1 has 12 of its 18 NVLinks"), "{diagnosis}");
     // Compared with its own fabric the machine is as fast as its links; the missing links are still reported.
-    assert_eq!(faults(&own(&bench)), [(Fault::MissingLinks, &[1][..])]);
+    assert_eq!(faults(&diagnose_own_fabric(&bench)), [(Fault::MissingLinks, &[1][..])]);
 }
 
 #[test]
 fn missing_peer_access_is_reported() {
-    let mut bench = sound(4);
+    let mut bench = healthy_machine(4);
     for pair in &mut bench.probe.pairs {
         pair.access = PeerAccess::Staged;
     }
     slow(&mut bench, |_, _| true, 0.06);
-    let diagnosis = own(&bench);
+    let diagnosis = diagnose_own_fabric(&bench);
     assert_eq!(faults(&diagnosis), [(Fault::NoPeerAccess, &[0, 1, 2, 3][..])], "{diagnosis}");
     assert!(diagnosis.to_string().contains("nvidia-smi topo -p2p rw"), "{diagnosis}");
     bench.probe.devices[2].mig = Some(true);
-    assert!(own(&bench).to_string().contains("GPU 2: cut into MIG instances"));
+    assert!(diagnose_own_fabric(&bench).to_string().contains("GPU 2: cut into MIG instances"));
 }
 
 #[test]
 fn staged_peers_are_a_fault_below_one_cpu_and_a_note_between_sockets() {
-    assert_eq!(faults(&own(&sound_on_pcie(PeerAccess::Direct))), []);
-    let mut bench = sound_on_pcie(PeerAccess::Staged);
-    let diagnosis = own(&bench);
-    let found: Vec<_> = diagnosis.findings.iter().map(|finding| (finding.severity, finding.fault)).collect();
-    assert_eq!(found, [(Severity::Fault, Fault::NoPeerAccess), (Severity::Note, Fault::NoPeerAccess)], "{diagnosis}");
+    assert_eq!(faults(&diagnose_own_fabric(&healthy_pcie_machine(PeerAccess::Direct))), []);
+    let mut bench = healthy_pcie_machine(PeerAccess::Staged);
+    let diagnosis = diagnose_own_fabric(&bench);
+    let result: Vec<_> = diagnosis.findings.iter().map(|finding| (finding.severity, finding.fault)).collect();
+    assert_eq!(result, [(Severity::Fault, Fault::NoPeerAccess), (Severity::Note, Fault::NoPeerAccess)], "{diagnosis}");
     assert!(diagnosis.to_string().contains("every pair over PHB: no peer access"), "{diagnosis}");
     assert!(diagnosis.to_string().contains("note: every pair over SYS"), "{diagnosis}");
     // With only the pairs between sockets staged, nothing is a fault.
-    for pair in bench.probe.pairs.iter_mut().filter(|pair| pair.pcie_way == Some(PcieWay::Phb)) {
+    for pair in bench.probe.pairs.iter_mut().filter(|pair| pair.pcie_path == Some(PciePath::Phb)) {
         pair.access = PeerAccess::Direct;
     }
-    let of_direct = sound_on_pcie(PeerAccess::Direct).points.into_iter().filter(|point| {
+    let of_direct = healthy_pcie_machine(PeerAccess::Direct).points.into_iter().filter(|point| {
         matches!(point.kind, Kind::Blocks | Kind::Flag)
             && point.src.zip(point.dst).is_some_and(|(src, dst)| (src < 2) == (dst < 2))
     });
     bench.points.extend(of_direct);
-    let diagnosis = own(&bench);
+    let diagnosis = diagnose_own_fabric(&bench);
     assert_eq!(faults(&diagnosis).len(), 1, "{diagnosis}");
-    assert!(diagnosis.is_sound(), "{diagnosis}");
+    assert!(diagnosis.is_healthy(), "{diagnosis}");
     // The driver grants GeForce no peer access, which nobody can change.
-    let mut bench = sound_on_pcie(PeerAccess::Staged);
+    let mut bench = healthy_pcie_machine(PeerAccess::Staged);
     bench.probe.devices.iter_mut().for_each(|device| device.name = "NVIDIA GeForce RTX 4090".into());
-    let diagnosis = own(&bench);
+    let diagnosis = diagnose_own_fabric(&bench);
     assert_eq!(faults(&diagnosis), [(Fault::NoPeerAccess, &[0, 1, 2, 3][..])], "{diagnosis}");
-    assert!(diagnosis.is_sound(), "{diagnosis}");
+    assert!(diagnosis.is_healthy(), "{diagnosis}");
 }
 
 #[test]
 fn slow_thread_blocks_are_found_despite_fast_copy_engines() {
-    let mut bench = sound(4);
+    let mut bench = healthy_machine(4);
     slow_points(&mut bench, |point| point.kind == Kind::Blocks && point.src == Some(2), 0.1);
-    let diagnosis = own(&bench);
+    let diagnosis = diagnose_own_fabric(&bench);
     assert_eq!(faults(&diagnosis), [(Fault::SlowBlocks, &[2][..])], "{diagnosis}");
     assert!(
         diagnosis.to_string().contains("GPU 2, sending to every other: thread blocks send 36 GB/s of an expected 36")
     );
     // Thread blocks reach a smaller share over PCIe, but a fifth is too little there as well.
-    let mut bench = sound_on_pcie(PeerAccess::Direct);
+    let mut bench = healthy_pcie_machine(PeerAccess::Direct);
     slow_points(&mut bench, |point| point.kind == Kind::Blocks, 0.2);
-    assert_eq!(faults(&own(&bench))[0].0, Fault::SlowBlocks);
+    assert_eq!(faults(&diagnose_own_fabric(&bench))[0].0, Fault::SlowBlocks);
 }
 
 #[test]
 fn slow_concurrent_transfers_are_found() {
-    let slowed = |of: fn(&Point) -> bool, part| {
-        let mut bench = sound(4);
-        slow_points(&mut bench, of, part);
-        own(&bench)
+    let slowed = |is_affected: fn(&Point) -> bool, part| {
+        let mut bench = healthy_machine(4);
+        slow_points(&mut bench, is_affected, part);
+        diagnose_own_fabric(&bench)
     };
-    let diagnosis = slowed(|point| point.load == Load::BothWays, 0.2);
-    assert_eq!(faults(&diagnosis), [(Fault::SlowTogether, &[0, 1, 2, 3][..])], "{diagnosis}");
+    let diagnosis = slowed(|point| point.load == Load::Bidirectional, 0.2);
+    assert_eq!(faults(&diagnosis), [(Fault::SlowUnderLoad, &[0, 1, 2, 3][..])], "{diagnosis}");
     assert!(diagnosis.to_string().contains("while the other way sends too"), "{diagnosis}");
     let diagnosis = slowed(|point| point.kind == Kind::Blocks && point.load == Load::Shift(1), 0.5);
-    assert_eq!(faults(&diagnosis), [(Fault::SlowTogether, &[0, 1, 2, 3][..])], "{diagnosis}");
+    assert_eq!(faults(&diagnosis), [(Fault::SlowUnderLoad, &[0, 1, 2, 3][..])], "{diagnosis}");
     let diagnosis = slowed(|point| point.load == Load::Incast && point.dst == Some(1), 0.5);
-    assert_eq!(faults(&diagnosis), [(Fault::SlowTogether, &[1][..])], "{diagnosis}");
+    assert_eq!(faults(&diagnosis), [(Fault::SlowUnderLoad, &[1][..])], "{diagnosis}");
     let diagnosis = slowed(|point| point.load == Load::AllToAll && point.src == Some(3), 0.3);
-    assert_eq!(faults(&diagnosis), [(Fault::SlowTogether, &[3][..])], "{diagnosis}");
+    assert_eq!(faults(&diagnosis), [(Fault::SlowUnderLoad, &[3][..])], "{diagnosis}");
     // The two directions over PCIe may halve each other's rate.
-    let mut bench = sound_on_pcie(PeerAccess::Staged);
-    bench.probe.pairs.iter_mut().for_each(|pair| pair.pcie_way = Some(PcieWay::Sys));
-    slow_points(&mut bench, |point| point.load == Load::BothWays, 0.5);
-    assert!(!faults(&own(&bench)).iter().any(|(fault, _)| *fault == Fault::SlowTogether));
+    let mut bench = healthy_pcie_machine(PeerAccess::Staged);
+    bench.probe.pairs.iter_mut().for_each(|pair| pair.pcie_path = Some(PciePath::Sys));
+    slow_points(&mut bench, |point| point.load == Load::Bidirectional, 0.5);
+    assert!(!faults(&diagnose_own_fabric(&bench)).iter().any(|(fault, _)| *fault == Fault::SlowUnderLoad));
 }
 
 #[test]
 fn concurrent_host_rates_are_judged_by_shared_links() {
-    let mut bench = sound(4);
+    let mut bench = healthy_machine(4);
     slow_points(&mut bench, |point| point.load == Load::AllGpus, 0.02);
-    let diagnosis = own(&bench);
-    assert_eq!(faults(&diagnosis), [(Fault::SlowTogether, &[0, 1, 2, 3][..])], "{diagnosis}");
+    let diagnosis = diagnose_own_fabric(&bench);
+    assert_eq!(faults(&diagnosis), [(Fault::SlowUnderLoad, &[0, 1, 2, 3][..])], "{diagnosis}");
     assert!(diagnosis.to_string().contains("while all GPUs copy: 0.8 GB/s of an expected 40.0"), "{diagnosis}");
     // Four GPUs below one switch get a quarter of its link each.
-    let mut bench = sound(4);
+    let mut bench = healthy_machine(4);
     slow_points(&mut bench, |point| point.load == Load::AllGpus, 13.5 / 41.1);
-    assert_eq!(faults(&own(&bench)).len(), 1);
+    assert_eq!(faults(&diagnose_own_fabric(&bench)).len(), 1);
     bench.probe.devices.iter_mut().for_each(|device| device.pci.bridges = vec!["0000:10:00.0".into()]);
-    let diagnosis = own(&bench);
+    let diagnosis = diagnose_own_fabric(&bench);
     assert_eq!(faults(&diagnosis), [], "{diagnosis}");
     assert!(diagnosis.to_string().contains("while all GPUs copy 13.5, expected 13.7"), "{diagnosis}");
 }
 
 #[test]
 fn missing_host_measurements_are_reported() {
-    let mut bench = sound(4);
+    let mut bench = healthy_machine(4);
     bench.points.retain(|point| !matches!(point.kind, Kind::PinnedToDevice | Kind::DeviceToPinned));
-    let diagnosis = own(&bench);
+    let diagnosis = diagnose_own_fabric(&bench);
     assert_eq!(faults(&diagnosis), [(Fault::NotMeasured, &[0, 1, 2, 3][..])], "{diagnosis}");
-    let mut bench = sound(4);
+    let mut bench = healthy_machine(4);
     bench.points.retain(|point| point.kind != Kind::DeviceToPinned || point.src != Some(2));
-    let diagnosis = own(&bench);
+    let diagnosis = diagnose_own_fabric(&bench);
     assert_eq!(faults(&diagnosis), [(Fault::NotMeasured, &[2][..])], "{diagnosis}");
     assert!(diagnosis.to_string().contains("not measured: copies from the GPU"), "{diagnosis}");
-    let mut bench = sound(1);
+    let mut bench = healthy_machine(1);
     bench.points.clear();
-    assert_eq!(faults(&own(&bench)), [(Fault::NotMeasured, &[0][..])]);
+    assert_eq!(faults(&diagnose_own_fabric(&bench)), [(Fault::NotMeasured, &[0][..])]);
 }
 
 #[test]
 fn uniformly_slow_flags_are_found() {
-    let mut bench = sound(4);
+    let mut bench = healthy_machine(4);
     for point in bench.points.iter_mut().filter(|point| point.kind == Kind::Flag) {
         point.time_us *= 20.0;
     }
-    let diagnosis = own(&bench);
+    let diagnosis = diagnose_own_fabric(&bench);
     assert_eq!(faults(&diagnosis), [(Fault::SlowFlag, &[0, 1, 2, 3][..])], "{diagnosis}");
     assert!(diagnosis.to_string().contains("of an expected 0.70"), "{diagnosis}");
     // Slow flags do not hide slow concurrent transfers.
-    slow_points(&mut bench, |point| point.load == Load::BothWays, 0.2);
-    let found: Vec<Fault> = own(&bench).findings.iter().map(|finding| finding.fault).collect();
-    assert_eq!(found, [Fault::SlowFlag, Fault::SlowTogether]);
+    slow_points(&mut bench, |point| point.load == Load::Bidirectional, 0.2);
+    let result: Vec<Fault> = diagnose_own_fabric(&bench).findings.iter().map(|finding| finding.fault).collect();
+    assert_eq!(result, [Fault::SlowFlag, Fault::SlowUnderLoad]);
 }
 
 #[test]
@@ -302,86 +302,86 @@ fn fabric_of_another_machine_is_detected() {
     // Different number of GPUs, different GPUs, no NVLink, and links half as fast as measured.
     let cases = [("hgx-h200", 8), ("dgx-a100", 4), ("l40s-pcie", 4), ("dgx-v100", 4)];
     for (name, gpus) in cases {
-        let diagnosis = preset(&sound(4), name, gpus);
+        let diagnosis = preset(&healthy_machine(4), name, gpus);
         assert!(diagnosis.findings.iter().all(|finding| finding.fault == Fault::WrongTopology), "{name}: {diagnosis}");
-        assert!(!diagnosis.is_sound(), "{name}");
+        assert!(!diagnosis.is_healthy(), "{name}");
     }
     // Equal GPUs with fewer links.
-    let fabric = load(&FabricRequest { gpus: Some(4), ..FabricRequest::of("hgx-h200") }).unwrap();
-    let diagnosis = judge(&sound(4), Some(&fabric.slowed("gpu0-nvswitch0", 0.5).unwrap())).unwrap();
+    let fabric = load(&FabricRequest { gpus: Some(4), ..FabricRequest::new("hgx-h200") }).unwrap();
+    let diagnosis = judge(&healthy_machine(4), Some(&fabric.with_slowed("gpu0-nvswitch0", 0.5).unwrap())).unwrap();
     assert_eq!(diagnosis.findings[0].fault, Fault::WrongTopology);
     assert!(diagnosis.to_string().contains("gives them 225 GB/s, the machine's links 450"), "{diagnosis}");
 }
 
 #[test]
 fn slow_host_link_reports_missing_lanes() {
-    let mut bench = sound(4);
+    let mut bench = healthy_machine(4);
     for point in bench.points.iter_mut().filter(|point| point.src == Some(1) || point.dst == Some(1)) {
         if matches!(point.kind, Kind::PinnedToDevice | Kind::DeviceToPinned) {
             point.gbps = Some(27.0);
         }
     }
     bench.probe.devices[1].pci.width = Some(8);
-    let diagnosis = own(&bench);
+    let diagnosis = diagnose_own_fabric(&bench);
     assert_eq!(faults(&diagnosis), [(Fault::SlowHostLink, &[1][..])], "{diagnosis}");
     assert!(diagnosis.to_string().contains("GPU 1 runs 8 of its 16 PCIe lanes"), "{diagnosis}");
 }
 
 #[test]
 fn numa_distance_is_distinguished_from_slow_link() {
-    let mut bench = sound(4);
+    let mut bench = healthy_machine(4);
     for device in &mut bench.probe.devices {
         device.pci.numa = i32::from(device.ordinal >= 3);
     }
     for pair in bench.probe.pairs.iter_mut().filter(|pair| (pair.src >= 3) != (pair.dst >= 3)) {
-        pair.pcie_way = Some(PcieWay::Sys);
+        pair.pcie_path = Some(PciePath::Sys);
     }
     for point in bench.points.iter_mut().filter(|point| point.kind == Kind::PinnedToDevice && point.dst == Some(3)) {
         point.gbps = Some(40.0);
     }
-    let diagnosis = own(&bench);
+    let diagnosis = diagnose_own_fabric(&bench);
     assert_eq!(faults(&diagnosis), [(Fault::NumaDistance, &[3][..])], "{diagnosis}");
     assert!(diagnosis.to_string().contains("numactl"), "{diagnosis}");
 }
 
 #[test]
 fn slow_flag_of_a_pair_and_slow_shift_are_found() {
-    let mut bench = sound(4);
+    let mut bench = healthy_machine(4);
     for point in bench.points.iter_mut().filter(|point| point.kind == Kind::Flag) {
         if (point.src, point.dst) == (Some(1), Some(2)) || (point.src, point.dst) == (Some(2), Some(1)) {
             point.time_us = 2.5;
         }
     }
-    let diagnosis = own(&bench);
+    let diagnosis = diagnose_own_fabric(&bench);
     assert_eq!(faults(&diagnosis), [(Fault::SlowFlag, &[1, 2][..])], "{diagnosis}");
-    let mut bench = sound(4);
+    let mut bench = healthy_machine(4);
     slow_points(&mut bench, |point| point.kind == Kind::CopyEngine && point.load == Load::Shift(2), 0.5);
-    assert_eq!(faults(&own(&bench))[0].0, Fault::SlowTogether);
+    assert_eq!(faults(&diagnose_own_fabric(&bench))[0].0, Fault::SlowUnderLoad);
 }
 
 #[test]
 fn unmeasured_pair_is_reported() {
-    let mut bench = sound(2);
+    let mut bench = healthy_machine(2);
     bench.points.retain(|point| point.kind != Kind::CopyEngine || point.src != Some(0));
-    assert_eq!(faults(&own(&bench)), [(Fault::NotMeasured, &[0, 1][..])]);
-    for (kind, load, words) in [
+    assert_eq!(faults(&diagnose_own_fabric(&bench)), [(Fault::NotMeasured, &[0, 1][..])]);
+    for (kind, load, expected) in [
         (Kind::Blocks, Load::Alone, "from GPU 1 to GPU 0: not measured: thread blocks"),
         (Kind::Flag, Load::Alone, "from GPU 1 to GPU 0: not measured: flags"),
-        (Kind::CopyEngine, Load::BothWays, "from GPU 1 to GPU 0: not measured: copies both ways"),
+        (Kind::CopyEngine, Load::Bidirectional, "from GPU 1 to GPU 0: not measured: copies both ways"),
     ] {
-        let mut bench = sound(4);
+        let mut bench = healthy_machine(4);
         bench.points.retain(|point| (point.kind, point.load, point.src, point.dst) != (kind, load, Some(1), Some(0)));
-        let diagnosis = own(&bench);
+        let diagnosis = diagnose_own_fabric(&bench);
         assert_eq!(faults(&diagnosis), [(Fault::NotMeasured, &[1, 0][..])], "{diagnosis}");
-        assert!(diagnosis.to_string().contains(words), "{diagnosis}");
+        assert!(diagnosis.to_string().contains(expected), "{diagnosis}");
     }
 }
 
 #[test]
 fn links_with_errors_yield_a_note() {
-    let mut bench = sound(2);
+    let mut bench = healthy_machine(2);
     bench.probe.devices[0].nvlinks[4].errors = Some(70_000);
-    let diagnosis = own(&bench);
+    let diagnosis = diagnose_own_fabric(&bench);
     assert_eq!(faults(&diagnosis), [(Fault::LinkErrors, &[0][..])]);
-    assert!(diagnosis.is_sound());
+    assert!(diagnosis.is_healthy());
 }

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::hosts::Way;
+use super::hosts::HostDirection;
 use super::{Diagnosis, PairVerdict};
 
 impl fmt::Display for Diagnosis {
@@ -10,13 +10,13 @@ impl fmt::Display for Diagnosis {
         writeln!(f, "{}, measured {}, held against {}", self.machine, self.date, self.fabric)?;
         self.pairs(f)?;
         for verdict in &self.hosts {
-            let way = match verdict.way {
-                Way::ToGpu => format!("host to GPU {}", verdict.gpu),
-                Way::FromGpu => format!("GPU {} to host", verdict.gpu),
+            let direction = match verdict.direction {
+                HostDirection::ToGpu => format!("host to GPU {}", verdict.gpu),
+                HostDirection::FromGpu => format!("GPU {} to host", verdict.gpu),
             };
-            figures(&way, verdict.measured_gbps, verdict.expected_gbps, f)?;
-            if let (Some(together), Some(expected)) = (verdict.together_gbps, verdict.expected_together_gbps) {
-                write!(f, "; while all GPUs copy {together:.1}, expected {expected:.1}")?;
+            figures(&direction, verdict.measured_gbps, verdict.expected_gbps, f)?;
+            if let (Some(concurrent), Some(expected)) = (verdict.concurrent_gbps, verdict.expected_concurrent_gbps) {
+                write!(f, "; while all GPUs copy {concurrent:.1}, expected {expected:.1}")?;
             }
             writeln!(f, "{}", verdict.fault.map(|fault| format!("  {}", fault.name())).unwrap_or_default())?;
         }
@@ -27,19 +27,19 @@ impl fmt::Display for Diagnosis {
             let word = finding.severity.name();
             writeln!(f, "{word}: {} ({})", finding.message, finding.fault.name())?;
             writeln!(f, "  probably: {}", finding.cause)?;
-            writeln!(f, "  look: {}", finding.look)?;
+            writeln!(f, "  look: {}", finding.command)?;
         }
         Ok(())
     }
 }
 
-fn figures(what: &str, measured: Option<f64>, expected: Option<f64>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+fn figures(name: &str, measured: Option<f64>, expected: Option<f64>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     let number = |figure: Option<f64>| figure.map_or_else(|| "-".to_owned(), |figure| format!("{figure:.1}"));
-    write!(f, "{what}: {} GB/s, expected {}", number(measured), number(expected))
+    write!(f, "{name}: {} GB/s, expected {}", number(measured), number(expected))
 }
 
 /// A range of two figures, or a single figure if both round to the same text.
-fn between(low: f64, high: f64, digits: usize) -> String {
+fn range_text(low: f64, high: f64, digits: usize) -> String {
     let (low, high) = (format!("{low:.digits$}"), format!("{high:.digits$}"));
     if low == high { low } else { format!("{low}–{high}") }
 }
@@ -51,33 +51,33 @@ impl Diagnosis {
         classes.sort();
         classes.dedup();
         for class in classes {
-            let sound: Vec<&PairVerdict> =
+            let healthy: Vec<&PairVerdict> =
                 self.pairs.iter().filter(|pair| pair.class == class && pair.fault.is_none()).collect();
-            if sound.is_empty() {
+            if healthy.is_empty() {
                 continue;
             }
-            let range = |of: &dyn Fn(&PairVerdict) -> Option<f64>| {
-                let figures = || sound.iter().filter_map(|pair| of(pair));
+            let range = |figure: &dyn Fn(&PairVerdict) -> Option<f64>| {
+                let figures = || healthy.iter().filter_map(|pair| figure(pair));
                 figures().reduce(f64::min).zip(figures().reduce(f64::max))
             };
-            write!(f, "{} pairs over {class}", sound.len())?;
+            write!(f, "{} pairs over {class}", healthy.len())?;
             if let Some((low, high)) = range(&|pair| pair.measured_gbps) {
-                write!(f, ": {} GB/s", between(low, high, 0))?;
+                write!(f, ": {} GB/s", range_text(low, high, 0))?;
             }
             if let Some((_, expected)) = range(&|pair| pair.expected_gbps) {
                 write!(f, ", expected {expected:.0}")?;
             }
-            if let Some((low, high)) = range(&|pair| pair.both_ways_gbps) {
-                write!(f, "; both ways {}", between(low, high, 0))?;
+            if let Some((low, high)) = range(&|pair| pair.bidirectional_gbps) {
+                write!(f, "; both ways {}", range_text(low, high, 0))?;
             }
             if let Some((low, high)) = range(&|pair| pair.blocks_gbps) {
-                write!(f, "; thread blocks {}", between(low, high, 0))?;
+                write!(f, "; thread blocks {}", range_text(low, high, 0))?;
                 if let Some((_, expected)) = range(&|pair| pair.expected_blocks_gbps) {
                     write!(f, ", expected {expected:.0}")?;
                 }
             }
             if let Some((low, high)) = range(&|pair| pair.flag_us) {
-                write!(f, "; flags {} µs", between(low, high, 2))?;
+                write!(f, "; flags {} µs", range_text(low, high, 2))?;
                 if let Some((_, expected)) = range(&|pair| Some(pair.expected_flag_us)) {
                     write!(f, ", expected {expected:.2}")?;
                 }
@@ -86,8 +86,8 @@ impl Diagnosis {
         }
         for pair in &self.pairs {
             if let Some(fault) = pair.fault {
-                let what = format!("GPU {} to GPU {} over {}", pair.src, pair.dst, pair.class);
-                figures(&what, pair.measured_gbps, pair.expected_gbps, f)?;
+                let name = format!("GPU {} to GPU {} over {}", pair.src, pair.dst, pair.class);
+                figures(&name, pair.measured_gbps, pair.expected_gbps, f)?;
                 writeln!(f, "  {}", fault.name())?;
             }
         }

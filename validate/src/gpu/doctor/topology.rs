@@ -4,37 +4,37 @@ use fabricast_topologies::fabric::Figures;
 use fabricast_topologies::route::{RouteOptions, Router};
 use fabricast_topologies::{Fabric, Result};
 
-use super::expect::{IMPOSSIBLE, gpus};
-use super::pairs::over_nvlink;
+use super::expectations::{IMPOSSIBLE, gpus};
+use super::pairs::is_nvlink;
 use super::{Fault, Finding, Severity};
 use crate::gpu::bench::{Bench, Kind, Load};
 use crate::gpu::probe::vertex;
 
 /// Contradictions to the named fabric: number of GPUs, architecture, paths, or rates above those of its links.
-pub(super) fn differences(bench: &Bench, named: &Fabric, own: &Fabric) -> Result<Vec<Finding>> {
-    let (described, there) = (named.gpus().len(), own.gpus().len());
-    if described != there {
-        let message = format!("fabric `{}` has {described} GPUs, this machine {there}", named.name());
-        return Ok(vec![wrong(
-            (0..there).collect(),
+pub(super) fn differences(bench: &Bench, named: &Fabric, detected: &Fabric) -> Result<Vec<Finding>> {
+    let (described, detected_gpus) = (named.gpus().len(), detected.gpus().len());
+    if described != detected_gpus {
+        let message = format!("fabric `{}` has {described} GPUs, this machine {detected_gpus}", named.name());
+        return Ok(vec![wrong_topology(
+            (0..detected_gpus).collect(),
             message,
             "it is the file of another machine, or of more or fewer GPUs",
         )]);
     }
     let mut findings = Vec::new();
     findings.extend(kinds(bench, named));
-    findings.extend(ways(bench, named, own)?);
+    findings.extend(path_differences(bench, named, detected)?);
     Ok(findings)
 }
 
-fn wrong(gpus: Vec<usize>, message: String, cause: &str) -> Finding {
+fn wrong_topology(gpus: Vec<usize>, message: String, cause: &str) -> Finding {
     Finding {
         severity: Severity::Fault,
         fault: Fault::WrongTopology,
         gpus,
         message,
         cause: cause.to_owned(),
-        look: "nvidia-smi topo -m; fabricast gpu probe --fabric here.toml; fabricast fabric show auto".to_owned(),
+        command: "nvidia-smi topo -m; fabricast gpu probe --fabric here.toml; fabricast fabric show auto".to_owned(),
     }
 }
 
@@ -50,34 +50,36 @@ fn kinds(bench: &Bench, named: &Fabric) -> Option<Finding> {
             (described != device.compute_capability).then_some((device.ordinal, described, device.compute_capability))
         })
         .collect();
-    let &(_, described, there) = differing.first()?;
-    let of: Vec<usize> = differing.iter().map(|&(gpu, ..)| gpu).collect();
-    let message = format!("{}: fabric `{}` says sm_{described}, the driver sm_{there}", gpus(&of), named.name());
-    Some(wrong(of, message, "it describes other GPUs"))
+    let &(_, described, detected) = differing.first()?;
+    let affected: Vec<usize> = differing.iter().map(|&(gpu, ..)| gpu).collect();
+    let message =
+        format!("{}: fabric `{}` says sm_{described}, the driver sm_{detected}", gpus(&affected), named.name());
+    Some(wrong_topology(affected, message, "it describes other GPUs"))
 }
 
 /// Pairs whose path in the file differs from the machine's, and pairs faster than the file allows.
-fn ways(bench: &Bench, named: &Fabric, own: &Fabric) -> Result<Option<Finding>> {
-    let (described, there) = (Router::new(named, RouteOptions::default()), Router::new(own, RouteOptions::default()));
-    let count = own.gpus().len();
+fn path_differences(bench: &Bench, named: &Fabric, detected: &Fabric) -> Result<Option<Finding>> {
+    let (described_router, detected_router) =
+        (Router::new(named, RouteOptions::default()), Router::new(detected, RouteOptions::default()));
+    let count = detected.gpus().len();
     // GPUs with links that are down are exempt: the file may describe the state without the fault.
-    let whole =
+    let is_complete =
         |gpu: usize| bench.probe.devices.get(gpu).is_some_and(|device| device.nvlinks.iter().all(|link| link.active));
     let mut example = None;
     let mut differing = Vec::new();
     for src in 0..count {
         for dst in (0..count).filter(|&dst| dst != src) {
             let ends = |fabric| vertex(fabric, src).zip(vertex(fabric, dst));
-            let (Some((a, b)), Some((c, d))) = (ends(named), ends(own)) else { continue };
-            let (file, machine) = (described.path(a, b)?, there.path(c, d)?);
+            let (Some((a, b)), Some((c, d))) = (ends(named), ends(detected)) else { continue };
+            let (file, machine) = (described_router.path(a, b)?, detected_router.path(c, d)?);
             let nominal = file.bandwidth.map(fabricast_topologies::Bandwidth::gbps);
             let measured = bench.rate(Kind::CopyEngine, Load::Alone, Some(src), Some(dst));
-            let why = if over_nvlink(file.class) != over_nvlink(machine.class) && whole(src) && whole(dst) {
+            let cause = if is_nvlink(file.class) != is_nvlink(machine.class) && is_complete(src) && is_complete(dst) {
                 Some(format!("`{}` joins them by {}, the machine by {}", named.name(), file.class, machine.class))
             } else if let (Some(nominal), Some(machine)) =
-                (nominal, machine.bandwidth.filter(|_| over_nvlink(file.class)))
-                && whole(src)
-                && whole(dst)
+                (nominal, machine.bandwidth.filter(|_| is_nvlink(file.class)))
+                && is_complete(src)
+                && is_complete(dst)
                 && (machine.gbps() / nominal - 1.0).abs() > 0.1
             {
                 Some(format!(
@@ -92,8 +94,8 @@ fn ways(bench: &Bench, named: &Fabric, own: &Fabric) -> Result<Option<Finding>> 
             } else {
                 None
             };
-            if let Some(why) = why {
-                example.get_or_insert_with(|| format!("from GPU {src} to GPU {dst}: {why}"));
+            if let Some(cause) = cause {
+                example.get_or_insert_with(|| format!("from GPU {src} to GPU {dst}: {cause}"));
                 differing.extend([src, dst]);
             }
         }
@@ -102,6 +104,10 @@ fn ways(bench: &Bench, named: &Fabric, own: &Fabric) -> Result<Option<Finding>> 
     differing.dedup();
     Ok(example.map(|example| {
         let message = format!("{example}; so for {}", gpus(&differing));
-        wrong(differing, message, "the file is that of another machine, or was written before this one was changed")
+        wrong_topology(
+            differing,
+            message,
+            "the file is that of another machine, or was written before this one was changed",
+        )
     }))
 }

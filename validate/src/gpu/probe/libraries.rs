@@ -40,16 +40,16 @@ pub struct Found {
 
 impl Libraries {
     /// Searches for all libraries. Failures are added to `unknown`.
-    pub(super) fn look(choices: &Choices<'_>, unknown: &mut Vec<String>) -> Self {
+    pub(super) fn search(choices: &Choices<'_>, unknown: &mut Vec<String>) -> Self {
         let mut missing = |name: &str, error: String| unknown.push(format!("{name}: {error}"));
         let nccl = Nccl::open(choices.nccl).map_err(|error| missing("NCCL", error.to_string())).ok();
         let nvrtc = compile::version().map_err(|error| missing("NVRTC", error.to_string())).ok();
         let nvshmem = Nvshmem::open(choices.nvshmem).map_err(|error| missing("NVSHMEM", error.to_string())).ok();
-        let found = |version: Option<String>, path: &Path| Found { version, path: path.display().to_string() };
+        let describe = |version: Option<String>, path: &Path| Found { version, path: path.display().to_string() };
         Self {
-            nccl: nccl.map(|nccl| found(Some(nccl.version().to_string()), nccl.path())),
-            nvshmem: nvshmem.map(|library| found(Some(library.version().to_string()), library.path())),
-            nvrtc: nvrtc.map(|(path, version)| found(Some(version.to_string()), &path)),
+            nccl: nccl.map(|nccl| describe(Some(nccl.version().to_string()), nccl.path())),
+            nvshmem: nvshmem.map(|library| describe(Some(library.version().to_string()), library.path())),
+            nvrtc: nvrtc.map(|(path, version)| describe(Some(version.to_string()), &path)),
         }
     }
 }

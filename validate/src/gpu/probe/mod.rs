@@ -4,15 +4,15 @@
 //! and the CPUs. Properties that a machine does not expose (virtual machines hide many) are absent, not guessed.
 
 mod libraries;
-mod look;
 mod pci;
+mod query;
 mod text;
 mod topology;
 
 use serde::{Deserialize, Serialize};
 
 pub use libraries::{Choices, Found, Libraries};
-pub use look::probe;
+pub use query::probe;
 pub use topology::vertex;
 
 /// Result of `gpu probe`.
@@ -36,7 +36,8 @@ pub struct Probe {
     pub libraries: Libraries,
     /// Properties that could not be probed, with reasons.
     #[serde(default)]
-    pub unknown: Vec<String>,
+    #[serde(rename = "unknown")]
+    pub not_probed: Vec<String>,
 }
 
 /// One GPU.
@@ -140,7 +141,8 @@ pub struct Pair {
     pub performance_rank: i32,
     /// Closest common ancestor on PCIe, as named by `nvidia-smi topo`: PIX, PXB, PHB, NODE, SYS.
     #[serde(default)]
-    pub pcie_way: Option<PcieWay>,
+    #[serde(rename = "pcie_way")]
+    pub pcie_path: Option<PciePath>,
 }
 
 /// Kind of access to a peer's memory.
@@ -156,7 +158,7 @@ pub enum PeerAccess {
 /// Closest common ancestor of two GPUs on PCIe, as named by `nvidia-smi topo`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "UPPERCASE")]
-pub enum PcieWay {
+pub enum PciePath {
     /// A board or a single PCIe switch.
     Pix,
     /// Several PCIe switches.
@@ -192,7 +194,7 @@ impl Probe {
     }
 
     /// Removes all but the first `count` GPUs.
-    pub(super) fn keep_first(&mut self, count: usize) {
+    pub(super) fn truncate(&mut self, count: usize) {
         self.devices.truncate(count);
         self.pairs.retain(|pair| pair.src < count && pair.dst < count);
         self.devices.iter_mut().for_each(|device| device.peers.retain(|&peer| peer < count));
@@ -246,7 +248,7 @@ pub(crate) mod tests {
             access: PeerAccess::Direct,
             native_atomics: true,
             performance_rank: 0,
-            pcie_way: Some(PcieWay::Phb),
+            pcie_path: Some(PciePath::Phb),
         };
         let pairs = (0..gpus).flat_map(|a| (0..gpus).map(move |b| (a, b))).filter(|(a, b)| a != b);
         Probe {
@@ -256,7 +258,7 @@ pub(crate) mod tests {
             pairs: pairs.map(pair).collect(),
             cpu: Cpu { arch: "x86_64".into(), vendor: "GenuineIntel".into(), family: 6, model: 207, ..Cpu::default() },
             libraries: Libraries::default(),
-            unknown: Vec::new(),
+            not_probed: Vec::new(),
         }
     }
 

@@ -5,7 +5,7 @@ use std::path::Path;
 use super::{Cpu, Pci};
 
 /// Location of a device on the PCIe bus, without its link.
-pub(super) fn place(address: &str) -> Pci {
+pub(super) fn location(address: &str) -> Pci {
     let folder = Path::new("/sys/bus/pci/devices").join(address);
     let read =
         |name: &str| std::fs::read_to_string(folder.join(name)).map(|text| text.trim().to_owned()).unwrap_or_default();

@@ -17,12 +17,13 @@ impl fmt::Display for Probe {
             peers(self, f)?;
         }
         let libraries = &self.libraries;
-        for (name, found) in [("NCCL", &libraries.nccl), ("NVSHMEM", &libraries.nvshmem), ("NVRTC", &libraries.nvrtc)] {
-            if let Some(Found { version, path }) = found {
+        for (name, library) in [("NCCL", &libraries.nccl), ("NVSHMEM", &libraries.nvshmem), ("NVRTC", &libraries.nvrtc)]
+        {
+            if let Some(Found { version, path }) = library {
                 writeln!(f, "{name} {}: {path}", version.as_deref().unwrap_or("(says no version)"))?;
             }
         }
-        self.unknown.iter().try_for_each(|line| writeln!(f, "not seen: {line}"))
+        self.not_probed.iter().try_for_each(|line| writeln!(f, "not seen: {line}"))
     }
 }
 
@@ -47,7 +48,7 @@ fn gpu(device: &Device, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let speed = up.iter().find_map(|link| link.speed_mbps).map(|mbps| f64::from(mbps) / 1e3);
         write!(f, "  NVLink: {} of {} up", up.len(), device.nvlinks.len())?;
         let ends = [(to_switches, "to switches"), (to_gpus, "to GPUs")];
-        ends.iter().filter(|(count, _)| *count > 0).try_for_each(|(count, what)| write!(f, ", {count} {what}"))?;
+        ends.iter().filter(|(count, _)| *count > 0).try_for_each(|(count, kind)| write!(f, ", {count} {kind}"))?;
         if let Some(speed) = speed {
             write!(f, ", {speed:.1} GB/s each way on the wire")?;
         }

@@ -26,7 +26,7 @@ impl Probe {
         for (numa, devices) in nodes {
             let super::Cpu { arch, vendor, family, model, .. } = &self.cpu;
             let number = |number: u32| if number == 0 { String::new() } else { number.to_string() };
-            let make = shown([
+            let make = attributes([
                 ("arch", arch),
                 ("vendor", vendor),
                 ("familyid", &number(*family)),
@@ -34,7 +34,7 @@ impl Probe {
             ]);
             // Writing to a string does not fail.
             let _ = writeln!(text, "  <cpu numaid=\"{numa}\"{make}>");
-            below(&devices, 0, &mut text);
+            write_devices(&devices, 0, &mut text);
             text.push_str("  </cpu>\n");
         }
         text.push_str("</system>\n");
@@ -47,11 +47,11 @@ impl Probe {
     /// The probe does not yield a valid fabric, for example because two GPUs have one address.
     pub fn fabric(&self) -> Result<Fabric, Error> {
         let mut builder = FabricBuilder::reopen(fabricast_topologies::read_text(&self.nccl_xml(), "auto")?);
-        builder.source(format!("this machine, as its driver and its kernel describe it: {}", self.machine()));
+        builder.add_source(format!("this machine, as its driver and its kernel describe it: {}", self.machine()));
         for device in &self.devices {
             if let Some(node) = builder.find(&format!("gpu{}", device.ordinal)) {
                 let figures = figures(device, builder.get(node).figures.clone());
-                builder.describe(node, Figures::Gpu(Arc::new(figures)));
+                builder.set_figures(node, Figures::Gpu(Arc::new(figures)));
             }
         }
         Ok(builder.finish())
@@ -74,7 +74,7 @@ fn figures(device: &Device, known: Figures) -> GpuFigures {
 
 /// Writes devices that share the `depth` outermost bridges: those behind a further bridge nested in it, the rest
 /// directly.
-fn below(devices: &[&Device], depth: usize, text: &mut String) {
+fn write_devices(devices: &[&Device], depth: usize, text: &mut String) {
     let indent = "  ".repeat(depth + 2);
     let mut groups: BTreeMap<Option<&str>, Vec<&Device>> = BTreeMap::new();
     for &device in devices {
@@ -89,7 +89,7 @@ fn below(devices: &[&Device], depth: usize, text: &mut String) {
         // The uplink of a switch is assumed to equal that of the GPUs below it.
         let link = group.first().map(|device| link(device)).unwrap_or_default();
         let _ = writeln!(text, "{indent}<pci busid=\"{bridge}\" class=\"{BRIDGE}\"{link}>");
-        below(&group, depth + 1, text);
+        write_devices(&group, depth + 1, text);
         let _ = writeln!(text, "{indent}</pci>");
     }
 }
@@ -107,13 +107,13 @@ fn link(device: &Device) -> String {
         _ => "",
     };
     let lanes = device.pci.max_width.map(|lanes| lanes.to_string()).unwrap_or_default();
-    shown([("link_speed", rate), ("link_width", &lanes)])
+    attributes([("link_speed", rate), ("link_width", &lanes)])
 }
 
 /// Attributes of a topology file, each preceded by a space. Empty ones are omitted.
-fn shown<const N: usize>(attributes: [(&str, &str); N]) -> String {
-    let there = attributes.into_iter().filter(|(_, value)| !value.is_empty());
-    there.map(|(name, value)| format!(" {name}=\"{}\"", escaped(value))).collect()
+fn attributes<const N: usize>(attributes: [(&str, &str); N]) -> String {
+    let present = attributes.into_iter().filter(|(_, value)| !value.is_empty());
+    present.map(|(name, value)| format!(" {name}=\"{}\"", escaped(value))).collect()
 }
 
 /// Escapes an attribute value, because kernel strings may contain special characters of XML.
@@ -123,8 +123,12 @@ fn escaped(value: &str) -> String {
 
 fn gpu(device: &Device, indent: &str, text: &mut String) {
     let [vendor, id, board_vendor, board] = &device.pci.ids;
-    let ids =
-        shown([("vendor", vendor), ("device", id), ("subsystem_vendor", board_vendor), ("subsystem_device", board)]);
+    let ids = attributes([
+        ("vendor", vendor),
+        ("device", id),
+        ("subsystem_vendor", board_vendor),
+        ("subsystem_device", board),
+    ]);
     let link = link(device);
     let _ = writeln!(text, "{indent}<pci busid=\"{}\" class=\"{GPU}\"{ids}{link}>", device.pci.address);
     let Device { ordinal, compute_capability, .. } = device;
@@ -140,13 +144,13 @@ fn gpu(device: &Device, indent: &str, text: &mut String) {
 fn nvlinks(device: &Device) -> BTreeMap<(&'static str, String), usize> {
     let mut counts = BTreeMap::new();
     for link in device.nvlinks.iter().filter(|link| link.active) {
-        let other = match (link.to, &link.remote_pci) {
+        let peer = match (link.to, &link.remote_pci) {
             (Remote::Gpu, Some(address)) => (GPU, address.clone()),
             // A hidden remote device is a switch: a peer GPU would belong to this machine.
             (Remote::Nvswitch | Remote::Unknown, _) => (NVSWITCH, "fffffff:ff:ff.0".to_owned()),
             (Remote::Gpu, None) | (Remote::Cpu, _) => continue,
         };
-        *counts.entry(other).or_insert(0) += 1;
+        *counts.entry(peer).or_insert(0) += 1;
     }
     counts
 }
@@ -174,8 +178,8 @@ mod tests {
         assert_eq!(path.bandwidth.unwrap().gbps(), 450.0);
         // The written file can be read again and states its origin.
         let text = write::spec::write(&fabric).unwrap();
-        let again = fabricast_topologies::read_text(&text, "auto.toml").unwrap();
-        assert_eq!(again.link_count(), fabric.link_count());
+        let reread = fabricast_topologies::read_text(&text, "auto.toml").unwrap();
+        assert_eq!(reread.link_count(), fabric.link_count());
         assert!(text.contains("4 × NVIDIA H200, driver 580.1"), "{text}");
     }
 
@@ -192,8 +196,8 @@ mod tests {
         let router = Router::new(&fabric, RouteOptions::default());
         let path = router.path(fabric.gpus()[0], fabric.gpus()[3]).unwrap();
         assert_eq!((path.class.name(), path.bandwidth.unwrap().gbps()), ("NVL", 450.0));
-        let again = fabricast_topologies::read_text(&write::spec::write(&fabric).unwrap(), "auto.toml").unwrap();
-        assert_eq!(again.gpus().len(), 4);
+        let reread = fabricast_topologies::read_text(&write::spec::write(&fabric).unwrap(), "auto.toml").unwrap();
+        assert_eq!(reread.gpus().len(), 4);
         // One of four IDs is missing, and the vendor contains special characters of XML.
         let mut probe = machine(2);
         probe.cpu.vendor = "A&B \"<".into();

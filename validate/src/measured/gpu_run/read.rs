@@ -6,24 +6,24 @@ use std::sync::Arc;
 
 use fabricast_planner::bound::InNetwork;
 use fabricast_sim::profile::{Launch, Processes};
-use fabricast_sim::schedule::UnknownWord;
-use fabricast_topologies::{Bytes, Fabric, FabricRequest, Place, load, read_as};
+use fabricast_sim::schedule::UnknownName;
+use fabricast_topologies::{Bytes, Fabric, FabricRequest, SourceLocation, load, read_request};
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
 
-use super::{By, Key, Timed, Versions, tables};
+use super::{ExecutorKind, TableKey, TimedRow, Versions, tables};
 use crate::kernel::Carrier;
 use crate::measured::manifest::{Configuration, Measurement, Notes, Registered, Role};
-use crate::measured::nccl_tests::json::{Lines, without_place};
+use crate::measured::nccl_tests::json::{Lines, strip_location};
 use crate::measured::{Header, LogContext, MeasuredError, Reason, Rejected, Row, Table, number};
 
 /// Version of the JSON format. Version 1 had no version number, no fabric and no blocks per row.
 pub const FORMAT: u32 = 2;
 /// Key of the version number.
-const MARK: &str = "\"fabricast_gpu_run\"";
+const FORMAT_KEY: &str = "\"fabricast_gpu_run\"";
 /// Number of characters from the start of a file that identify it.
-const HEAD: usize = 1000;
+const SNIFFED_CHARS: usize = 1000;
 
 #[derive(Deserialize)]
 struct Document<'a> {
@@ -44,7 +44,7 @@ struct RowText {
     bytes: u64,
     dtype: String,
     in_place: bool,
-    executor: By,
+    executor: ExecutorKind,
     algorithm: Option<String>,
     protocol: Option<String>,
     blocks: Option<u32>,
@@ -56,10 +56,10 @@ struct RowText {
 /// Returns true if a text is, or was meant to be, the JSON of `gpu run`.
 #[must_use]
 pub fn is_run(text: &str) -> bool {
-    let head: String = text.chars().take(HEAD).collect();
+    let head: String = text.chars().take(SNIFFED_CHARS).collect();
     let is_first =
         ["\"fabric\"", "\"profile\"", "\"gpus\"", "\"ranks\"", "\"nccl\""].iter().all(|key| head.contains(key));
-    head.trim_start_matches('\u{feff}').trim_start().starts_with('{') && (head.contains(MARK) || is_first)
+    head.trim_start_matches('\u{feff}').trim_start().starts_with('{') && (head.contains(FORMAT_KEY) || is_first)
 }
 
 /// Reads the measurements of a run, in the order of its manifest.
@@ -72,29 +72,29 @@ pub(in crate::measured) fn read(text: &str, path: &Path) -> Result<Vec<Measureme
             "{} ranks on {} GPUs: what ranks take that share a GPU says nothing of a profile",
             document.ranks, document.gpus
         );
-        return Err(MeasuredError::invalid(Place::of_source(&source), message));
+        return Err(MeasuredError::invalid(SourceLocation::from_source(&source), message));
     }
     let (request, fabric) = origin.fabric(&document)?;
     let (mut timed, mut rejected) = (Vec::new(), Vec::new());
-    let mut lines = Lines::of_text(text);
+    let mut lines = Lines::new(text);
     for raw in &document.rows {
-        let line = lines.of(raw);
+        let line = lines.line_number(raw);
         match origin.row(raw, line)? {
             Ok(row) => timed.push(row),
             Err(reason) => rejected.push(Rejected { line, reason }),
         }
     }
     let versions = Versions { nccl: document.nccl.as_deref(), nvshmem: document.nvshmem.as_deref() };
-    let mut found = Vec::new();
+    let mut measurements = Vec::new();
     for (key, rows) in tables(&timed) {
         let Some(first) = rows.values().next() else { continue };
-        let place = Place { line: first.line, ..Place::of_source(&source) };
-        let configuration = configuration(&key, first, (document.gpus, versions), &place)?;
-        let rows = rows.values().map(|row| Row::of(row.bytes, row.time, row.line)).collect();
+        let location = SourceLocation { line: first.line, ..SourceLocation::from_source(&source) };
+        let configuration = configuration(&key, first, (document.gpus, versions), &location)?;
+        let rows = rows.values().map(|row| Row::new(row.bytes, row.time, row.line)).collect();
         let mut table = Table { header: Header::default(), rows, rejected: Vec::new(), line: first.line };
         table.check_sizes(configuration.collective, document.gpus);
-        found.push(Measurement {
-            place,
+        measurements.push(Measurement {
+            location,
             file: path.to_owned(),
             name: source.clone(),
             request: request.clone(),
@@ -107,30 +107,30 @@ pub(in crate::measured) fn read(text: &str, path: &Path) -> Result<Vec<Measureme
             rejected: table.rejected,
         });
     }
-    let Some(first) = found.first_mut() else {
+    let Some(first) = measurements.first_mut() else {
         let message = "no row has a time that can be used: all are untimed, wrong or in place";
-        return Err(MeasuredError::invalid(Place::of_source(&source), message));
+        return Err(MeasuredError::invalid(SourceLocation::from_source(&source), message));
     };
     first.rejected.extend(rejected);
     first.rejected.sort_by_key(|rejected| rejected.line);
-    Ok(found)
+    Ok(measurements)
 }
 
 fn configuration(
-    key: &Key,
-    first: &Timed,
+    key: &TableKey,
+    first: &TimedRow,
     (gpus, versions): (u32, Versions<'_>),
-    place: &Place,
+    location: &SourceLocation,
 ) -> Result<Configuration, MeasuredError> {
     let (algorithm, protocol, channels) = match &key.strategy {
         Some((name, protocol, blocks)) => {
             let channels = u16::try_from(*blocks)
-                .map_err(|_| MeasuredError::invalid(place.clone(), format!("{blocks} blocks are too many")))?;
-            (Some(word(name, place)?), Some(word(protocol, place)?), Some(channels))
+                .map_err(|_| MeasuredError::invalid(location.clone(), format!("{blocks} blocks are too many")))?;
+            (Some(word(name, location)?), Some(word(protocol, location)?), Some(channels))
         }
         None => (None, None, None),
     };
-    let library = key.library(versions).map(|library| word(&library, place)).transpose()?;
+    let library = key.library(versions).map(|library| word(&library, location)).transpose()?;
     Ok(Configuration {
         nodes: 1,
         gpus,
@@ -140,7 +140,7 @@ fn configuration(
         channels,
         library,
         in_network: InNetwork::Off,
-        registered: if key.by == By::NcclSymmetric { Registered::Symmetric } else { Registered::Plain },
+        registered: if key.executor == ExecutorKind::NcclSymmetric { Registered::Symmetric } else { Registered::Plain },
         launch: Launch::Graph,
         processes: Processes::PerGpu,
         dtype: first.dtype,
@@ -149,8 +149,8 @@ fn configuration(
 }
 
 /// Parses a name from a row.
-fn word<T: FromStr<Err = UnknownWord>>(text: &str, place: &Place) -> Result<T, MeasuredError> {
-    text.parse().map_err(|error: UnknownWord| MeasuredError::invalid(place.clone(), error.to_string()))
+fn word<T: FromStr<Err = UnknownName>>(text: &str, location: &SourceLocation) -> Result<T, MeasuredError> {
+    text.parse().map_err(|error: UnknownName| MeasuredError::invalid(location.clone(), error.to_string()))
 }
 
 /// The JSON text and the name of its source.
@@ -162,8 +162,8 @@ struct Origin<'a> {
 impl<'a> Origin<'a> {
     fn wrong(&self, error: &serde_json::Error, above: u32) -> MeasuredError {
         let (line, column) = (error.line() as u32 + above, if above == 0 { error.column() as u32 } else { 0 });
-        let place = Place { source: self.source.to_owned(), line, column, ..Place::default() };
-        MeasuredError::invalid(place, format!("not the JSON of `gpu run`: {}", without_place(error)))
+        let location = SourceLocation { source: self.source.to_owned(), line, column, ..SourceLocation::default() };
+        MeasuredError::invalid(location, format!("not the JSON of `gpu run`: {}", strip_location(error)))
     }
 
     fn document(&self) -> Result<Document<'a>, MeasuredError> {
@@ -173,10 +173,10 @@ impl<'a> Origin<'a> {
         }
         let form: Form = serde_json::from_str(self.text).map_err(|error| self.wrong(&error, 0))?;
         if form.fabricast_gpu_run != Some(FORMAT) {
-            let found = form.fabricast_gpu_run.unwrap_or(1);
+            let file_format = form.fabricast_gpu_run.unwrap_or(1);
             return Err(MeasuredError::Invalid {
-                place: Place::of_source(self.source),
-                message: format!("JSON of `gpu run` of format {found}, and this version reads format {FORMAT}"),
+                place: SourceLocation::from_source(self.source),
+                message: format!("JSON of `gpu run` of format {file_format}, and this version reads format {FORMAT}"),
                 help: Some("run it again, or name the manifest.toml of its --measurements".to_owned()),
             });
         }
@@ -185,7 +185,7 @@ impl<'a> Origin<'a> {
 
     fn fabric(&self, document: &Document<'_>) -> Result<(FabricRequest, Arc<Fabric>), MeasuredError> {
         let failed = |error: fabricast_topologies::Error| MeasuredError::Fabric {
-            place: Place::of_source(self.source),
+            place: SourceLocation::from_source(self.source),
             error: error.into(),
         };
         let request = |fabric: String| FabricRequest {
@@ -198,7 +198,7 @@ impl<'a> Origin<'a> {
         let (request, fabric) = match &document.fabric_spec {
             Some(spec) => {
                 let request = request(format!("{}: fabric_spec", self.source));
-                let fabric = read_as(spec, &request).map_err(failed)?;
+                let fabric = read_request(spec, &request).map_err(failed)?;
                 (request, fabric)
             }
             None => {
@@ -207,23 +207,23 @@ impl<'a> Origin<'a> {
                 (request, fabric)
             }
         };
-        let found = fabric.gpus().len();
-        if found != document.gpus as usize {
-            let message = format!("{} GPUs were measured, and the fabric has {found}", document.gpus);
-            return Err(MeasuredError::invalid(Place::of_source(self.source), message));
+        let gpu_count = fabric.gpus().len();
+        if gpu_count != document.gpus as usize {
+            let message = format!("{} GPUs were measured, and the fabric has {gpu_count}", document.gpus);
+            return Err(MeasuredError::invalid(SourceLocation::from_source(self.source), message));
         }
         Ok((request, Arc::new(fabric)))
     }
 
     /// Parses a row; the inner error is the reason that it cannot be used.
-    fn row(&self, raw: &RawValue, line: u32) -> Result<Result<Timed, Reason>, MeasuredError> {
+    fn row(&self, raw: &RawValue, line: u32) -> Result<Result<TimedRow, Reason>, MeasuredError> {
         let row: RowText =
             serde_json::from_str(raw.get()).map_err(|error| self.wrong(&error, line.saturating_sub(1)))?;
-        let place = Place { line, ..Place::of_source(self.source) };
-        let wrong = |message: String| MeasuredError::invalid(place.clone(), message);
-        let (collective, dtype) = (word(&row.collective, &place)?, word(&row.dtype, &place)?);
+        let location = SourceLocation { line, ..SourceLocation::from_source(self.source) };
+        let wrong = |message: String| MeasuredError::invalid(location.clone(), message);
+        let (collective, dtype) = (word(&row.collective, &location)?, word(&row.dtype, &location)?);
         let strategy = match (row.algorithm, row.protocol, row.blocks) {
-            (Some(algorithm), Some(protocol), Some(blocks)) => Some((algorithm, word(&protocol, &place)?, blocks)),
+            (Some(algorithm), Some(protocol), Some(blocks)) => Some((algorithm, word(&protocol, &location)?, blocks)),
             (None, None, _) => None,
             _ => return Err(wrong("a strategy needs `algorithm`, `protocol` and `blocks`".to_owned())),
         };
@@ -236,11 +236,20 @@ impl<'a> Origin<'a> {
         if row.fault.is_some() {
             return Ok(Err(Reason::Faulty));
         }
-        let Some(time) = row.graph_us.and_then(number::time_of) else { return Ok(Err(Reason::NoTime)) };
+        let Some(time) = row.graph_us.and_then(number::time_from_us) else { return Ok(Err(Reason::NoTime)) };
         let bytes = Bytes(row.bytes);
         if bytes == Bytes(0) || bytes > Bytes::MAX {
             return Ok(Err(Reason::NoBytes));
         }
-        Ok(Ok(Timed { collective, by: row.executor, strategy, carrier: row.carrier, dtype, bytes, time, line }))
+        Ok(Ok(TimedRow {
+            collective,
+            executor: row.executor,
+            strategy,
+            carrier: row.carrier,
+            dtype,
+            bytes,
+            time,
+            line,
+        }))
     }
 }

@@ -5,16 +5,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use fabricast_sim::schedule::{Collective, DataType, Protocol};
 use fabricast_topologies::{Bytes, Picos};
 
-use super::By;
+use super::ExecutorKind;
 use crate::kernel::Carrier;
 
 /// A timed row.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Timed {
+pub struct TimedRow {
     /// The collective.
     pub collective: Collective,
     /// Executor.
-    pub by: By,
+    pub executor: ExecutorKind,
     /// Name of the schedule, its protocol and the blocks per rank; `None` for a library's own choice.
     pub strategy: Option<(String, Protocol, u32)>,
     /// Transport of messages within the kernel, if a kernel ran.
@@ -31,11 +31,11 @@ pub struct Timed {
 
 /// Properties shared by all rows of one table.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Key {
+pub struct TableKey {
     /// The collective.
     pub collective: &'static str,
     /// Executor.
-    pub by: By,
+    pub executor: ExecutorKind,
     /// Name of the schedule, its protocol and the blocks per rank; `None` for a library's own choice.
     pub strategy: Option<(String, &'static str, u32)>,
     /// Transport, if the run has the same strategy with several transports.
@@ -56,13 +56,13 @@ pub struct Versions<'a> {
 /// Groups rows into tables by key, sorted by message size; of several rows with the same key and size the last is
 /// used.
 #[must_use]
-pub fn tables(rows: &[Timed]) -> BTreeMap<Key, BTreeMap<Bytes, &Timed>> {
-    let with = |row: &Timed, carrier: Option<Carrier>| Key {
+pub fn tables(rows: &[TimedRow]) -> BTreeMap<TableKey, BTreeMap<Bytes, &TimedRow>> {
+    let key_of = |row: &TimedRow, carrier: Option<Carrier>| TableKey {
         collective: row.collective.name(),
-        by: row.by,
+        executor: row.executor,
         // Copy engines always use the copy-engine protocol, whatever the schedule's protocol is.
         strategy: row.strategy.as_ref().map(|(name, protocol, blocks)| {
-            let protocol = if row.by == By::Copies { Protocol::CopyEngine } else { *protocol };
+            let protocol = if row.executor == ExecutorKind::Copies { Protocol::CopyEngine } else { *protocol };
             (name.clone(), protocol.name(), *blocks)
         }),
         carrier: carrier.map(Carrier::name),
@@ -71,20 +71,20 @@ pub fn tables(rows: &[Timed]) -> BTreeMap<Key, BTreeMap<Bytes, &Timed>> {
     let mut carriers: BTreeMap<(String, Bytes), BTreeSet<&'static str>> = BTreeMap::new();
     for row in rows {
         if let (Some((name, protocol, _)), Some(carrier)) = (&row.strategy, row.carrier) {
-            let of = format!("{} {} {name} {protocol} {}", row.collective, row.by.name(), row.dtype);
-            carriers.entry((of, row.bytes)).or_default().insert(carrier.name());
+            let title = format!("{} {} {name} {protocol} {}", row.collective, row.executor.name(), row.dtype);
+            carriers.entry((title, row.bytes)).or_default().insert(carrier.name());
         }
     }
     let several = carriers.values().any(|carriers| carriers.len() > 1);
-    let mut tables: BTreeMap<Key, BTreeMap<Bytes, &Timed>> = BTreeMap::new();
+    let mut tables: BTreeMap<TableKey, BTreeMap<Bytes, &TimedRow>> = BTreeMap::new();
     for row in rows {
-        let key = with(row, row.carrier.filter(|_| several));
+        let key = key_of(row, row.carrier.filter(|_| several));
         tables.entry(key).or_default().insert(row.bytes, row);
     }
     tables
 }
 
-impl Key {
+impl TableKey {
     /// File name of the table.
     #[must_use]
     pub fn file(&self) -> String {
@@ -93,19 +93,19 @@ impl Key {
             self.strategy.as_ref().map(|(algorithm, protocol, blocks)| format!("-{algorithm}-{protocol}-{blocks}"));
         let carrier = self.carrier.map(|carrier| format!("-{carrier}"));
         let [strategy, carrier] = [strategy, carrier].map(Option::unwrap_or_default);
-        format!("{collective}-{}{strategy}{carrier}-{dtype}.csv", self.by.name())
+        format!("{collective}-{}{strategy}{carrier}-{dtype}.csv", self.executor.name())
     }
 
     /// Name of the library for a manifest: `fabricast` if fabricast ran the schedule itself; `None` if the run names
     /// no library.
     #[must_use]
     pub fn library(&self, versions: Versions<'_>) -> Option<String> {
-        let named = match self.by {
-            By::Nvshmem(_) => versions.nvshmem.map(|version| format!("nvshmem-{version}")),
+        let named = match self.executor {
+            ExecutorKind::Nvshmem(_) => versions.nvshmem.map(|version| format!("nvshmem-{version}")),
             _ => versions.nccl.map(|version| format!("nccl-{version}")),
         };
         match (&self.strategy, named) {
-            (Some(_), Some(library)) if !self.by.runs_schedule() => Some(library),
+            (Some(_), Some(library)) if !self.executor.runs_schedule() => Some(library),
             (Some(_), _) => Some("fabricast".to_owned()),
             (None, named) => named,
         }
@@ -114,7 +114,8 @@ impl Key {
     /// Name of the software, if fabricast ran the schedule itself.
     #[must_use]
     pub fn software(&self, versions: Versions<'_>) -> Option<String> {
-        let is_own = self.strategy.is_some() && self.library(versions).is_some_and(|library| library == "fabricast");
-        is_own.then(|| format!("fabricast {}", self.by.name()))
+        let is_fabricast =
+            self.strategy.is_some() && self.library(versions).is_some_and(|library| library == "fabricast");
+        is_fabricast.then(|| format!("fabricast {}", self.executor.name()))
     }
 }

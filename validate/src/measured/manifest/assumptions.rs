@@ -14,7 +14,7 @@ use super::{Configuration, launch_name, missing, processes_name};
 use crate::measured::{LibraryName, LogContext, LogFormat, Table};
 
 /// A table, its manifest entry, and the fabric and configuration derived from both.
-pub(super) struct Given<'a> {
+pub(super) struct TableContext<'a> {
     pub entry: &'a Entry,
     pub table: &'a Table,
     pub format: LogFormat,
@@ -34,86 +34,86 @@ pub(super) fn launch(format: LogFormat) -> Launch {
 }
 
 /// Returns the assumptions and remarks of a table.
-pub(super) fn context(given: &Given<'_>) -> LogContext {
+pub(super) fn context(table: &TableContext<'_>) -> LogContext {
     LogContext {
-        assumptions: given.assumptions(),
-        remarks: given.remarks(),
-        p2p_channels: given.table.header.p2p_channels,
+        assumptions: table.assumptions(),
+        remarks: table.remarks(),
+        p2p_channels: table.table.header.p2p_channels,
     }
 }
 
-impl Given<'_> {
+impl TableContext<'_> {
     fn assumptions(&self) -> Vec<String> {
         let Self { entry, table, format, fabric, configuration, gpu } = self;
         let header = &table.header;
-        let mut found = Vec::new();
-        found.extend(gpu.map(|gpu| format!("{gpu} (the log's GPUs)")));
+        let mut lines = Vec::new();
+        lines.extend(gpu.map(|gpu| format!("{gpu} (the log's GPUs)")));
         if entry.launch.is_none() && header.launch.is_none() {
-            let why = if *format == LogFormat::Csv { "" } else { " (nccl-tests' default)" };
-            found.push(format!("{} launch{why}", launch_name(configuration.launch)));
+            let default_note = if *format == LogFormat::Csv { "" } else { " (nccl-tests' default)" };
+            lines.push(format!("{} launch{default_note}", launch_name(configuration.launch)));
         }
         if entry.processes.is_none() && header.processes.is_none() {
-            let by = match configuration.processes {
+            let processes = match configuration.processes {
                 Processes::PerGpu => "a process per GPU",
                 Processes::Single => processes_name(configuration.processes),
             };
-            found.push(by.to_owned());
+            lines.push(processes.to_owned());
         }
         if header.inferred.collective {
-            found.push(format!("{} (by busbw/algbw)", configuration.collective));
+            lines.push(format!("{} (by busbw/algbw)", configuration.collective));
         }
         let (nodes, gpus) = (configuration.nodes, configuration.gpus);
         let hosts = if nodes == 1 { "host" } else { "hosts" };
         if header.inferred.ranks {
-            found.push(format!("{} ranks (by busbw/algbw) as {nodes} {hosts} × {gpus}", nodes * gpus));
+            lines.push(format!("{} ranks (by busbw/algbw) as {nodes} {hosts} × {gpus}", nodes * gpus));
         } else if entry.nodes.is_none() && header.hosts().is_none() || entry.gpus.is_none() && header.ranks.is_none() {
-            found.push(format!("{nodes} {hosts} × {gpus} GPUs"));
+            lines.push(format!("{nodes} {hosts} × {gpus} GPUs"));
         }
         if nodes > 1 && entry.network.is_none() {
-            found.extend(nics(fabric));
+            lines.extend(nics(fabric));
         }
         if entry.dtype.is_none() && table.rows.iter().any(|row| row.dtype.is_none()) {
-            found.push(format!("{} elements", configuration.dtype.name()));
+            lines.push(format!("{} elements", configuration.dtype.name()));
         }
         let forced = configuration.algorithm.is_some() && configuration.protocol.is_some();
         if !forced && configuration.library.is_none() && Modelled::NEWEST_NCCL.runs_on(fabric, fabric.gpus()) {
-            found.push(format!("choices of {}", Modelled::NEWEST_NCCL));
+            lines.push(format!("choices of {}", Modelled::NEWEST_NCCL));
         }
-        found
+        lines
     }
 
     fn remarks(&self) -> Vec<String> {
         let Self { table, fabric, configuration, .. } = self;
-        let mut found = Vec::new();
+        let mut lines = Vec::new();
         if let Some(runs) = table.header.separate_runs {
             let ranks = configuration.nodes * configuration.gpus;
-            let each = if ranks == 1 { "1 rank".to_owned() } else { format!("{ranks} ranks") };
-            found.push(format!("{}, compared as runs of {each}", missing::separate_runs(runs)));
+            let rank_count = if ranks == 1 { "1 rank".to_owned() } else { format!("{ranks} ranks") };
+            lines.push(format!("{}, compared as runs of {rank_count}", missing::separate_runs(runs)));
         }
-        if let Some(collective) = table.header.doubted_collective {
-            let said = configuration.collective;
-            found.push(format!("the columns fit {collective}, not the {said} that the description says"));
+        if let Some(collective) = table.header.contradicted_collective {
+            let expected = configuration.collective;
+            lines.push(format!("the columns fit {collective}, not the {expected} that the description says"));
         }
-        if let Some(ranks) = table.header.doubted_ranks {
-            let said = configuration.nodes * configuration.gpus;
-            found.push(format!("busbw/algbw fits {ranks} ranks, not the {said} that the description says"));
+        if let Some(ranks) = table.header.contradicted_ranks {
+            let expected = configuration.nodes * configuration.gpus;
+            lines.push(format!("busbw/algbw fits {ranks} ranks, not the {expected} that the description says"));
         }
         if let Some(model) = model(fabric) {
-            let mut other: Vec<&str> = table.header.devices.iter().map(|device| device.model.trim()).collect();
-            other.retain(|log| !log.is_empty() && !name::can_be_one(log, model));
-            other.sort_unstable();
-            other.dedup();
-            if !other.is_empty() {
+            let mut models: Vec<&str> = table.header.devices.iter().map(|device| device.model.trim()).collect();
+            models.retain(|log| !log.is_empty() && !name::may_be_same_model(log, model));
+            models.sort_unstable();
+            models.dedup();
+            if !models.is_empty() {
                 let name = fabric.name();
-                found.push(format!("the log's GPUs are {}, those of {name} are {model}", other.join(" and ")));
+                lines.push(format!("the log's GPUs are {}, those of {name} are {model}", models.join(" and ")));
             }
         }
         if !Modelled::NEWEST_NCCL.runs_on(fabric, fabric.gpus())
             && configuration.library.as_ref().is_some_and(|library| library.name == LibraryName::Nccl)
         {
-            found.push("NCCL does not run on this fabric's GPUs".to_owned());
+            lines.push("NCCL does not run on this fabric's GPUs".to_owned());
         }
-        found
+        lines
     }
 }
 
@@ -136,6 +136,6 @@ fn nics(fabric: &Fabric) -> Option<String> {
     let mut hosts = of_hosts.into_values();
     let first = hosts.next()?;
     let speed = *first.first()?;
-    let alike = first.iter().all(|one| *one == speed) && hosts.all(|other| other == first);
-    alike.then(|| format!("{} × {} Gb/s NICs a host", first.len(), (speed.0 as f64 * 8.0 / 1e9).round()))
+    let is_uniform = first.iter().all(|value| *value == speed) && hosts.all(|other| other == first);
+    is_uniform.then(|| format!("{} × {} Gb/s NICs a host", first.len(), (speed.0 as f64 * 8.0 / 1e9).round()))
 }

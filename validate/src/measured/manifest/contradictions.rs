@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use fabricast_topologies::{Bytes, Picos, Place};
+use fabricast_topologies::{Bytes, Picos, SourceLocation};
 
 use super::Measurement;
 
 /// Ratio of two times from which they contradict each other. The shipped data repeats within 38 % at worst.
-const APART: f64 = 3.0;
+const MIN_CONTRADICTION_FACTOR: f64 = 3.0;
 
 /// Two rows of the same configuration and size that differ by more than repetition explains.
 #[derive(Clone, Debug, PartialEq)]
@@ -15,9 +15,9 @@ pub struct Contradiction {
     /// Message size.
     pub bytes: Bytes,
     /// Source location of the shortest time, and the time.
-    pub shortest: (Place, Picos),
+    pub shortest: (SourceLocation, Picos),
     /// Source location of the longest time, and the time.
-    pub longest: (Place, Picos),
+    pub longest: (SourceLocation, Picos),
 }
 
 impl Contradiction {
@@ -41,21 +41,30 @@ pub fn contradictions(measurements: &[Measurement]) -> Vec<Contradiction> {
         let source = measurement.file.display().to_string();
         for row in &measurement.rows {
             let key = (configuration, measurement.dtype(row).name(), row.bytes);
-            let at = (Place { line: row.line, ..Place::of_source(&source) }, row.measured());
+            let observation =
+                (SourceLocation { line: row.line, ..SourceLocation::from_source(&source) }, row.measured());
             match points.get_mut(&key) {
                 Some(point) => {
-                    if at.1 < point.shortest.1 {
-                        point.shortest = at;
-                    } else if at.1 > point.longest.1 {
-                        point.longest = at;
+                    if observation.1 < point.shortest.1 {
+                        point.shortest = observation;
+                    } else if observation.1 > point.longest.1 {
+                        point.longest = observation;
                     }
                 }
                 None => {
                     order.push(key);
-                    points.insert(key, Contradiction { bytes: row.bytes, shortest: at.clone(), longest: at });
+                    points.insert(
+                        key,
+                        Contradiction { bytes: row.bytes, shortest: observation.clone(), longest: observation },
+                    );
                 }
             }
         }
     }
-    order.iter().filter_map(|key| points.get(key)).filter(|point| point.factor() >= APART).cloned().collect()
+    order
+        .iter()
+        .filter_map(|key| points.get(key))
+        .filter(|point| point.factor() >= MIN_CONTRADICTION_FACTOR)
+        .cloned()
+        .collect()
 }

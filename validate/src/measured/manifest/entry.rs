@@ -4,7 +4,7 @@ use fabricast_planner::algorithm::Algorithm;
 use fabricast_planner::bound::InNetwork;
 use fabricast_sim::profile::{Launch, Processes};
 use fabricast_sim::schedule::{Collective, DataType, Protocol};
-use fabricast_topologies::{NetworkSpec, Place};
+use fabricast_topologies::{NetworkSpec, SourceLocation};
 
 use super::{Notes, Registered, Role};
 use crate::measured::Library;
@@ -15,14 +15,14 @@ pub struct Located<T> {
     /// The value.
     pub value: T,
     /// Source location of the value.
-    pub place: Place,
+    pub place: SourceLocation,
 }
 
 /// Description of a measurement; `None` where the manifest gives no value.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Entry {
     /// Source location of the entry.
-    pub place: Place,
+    pub place: SourceLocation,
     /// Path of the log, relative to the manifest.
     pub file: Located<String>,
     /// Name of a preset, or path of a spec or topology file relative to the manifest.

@@ -7,10 +7,10 @@ use std::sync::Arc;
 use fabricast_sim::profile::{Launch, Processes};
 use fabricast_sim::schedule::Collective;
 use fabricast_topologies::gpus::{GpuModel, name};
-use fabricast_topologies::read::{Limit, text_of_file};
-use fabricast_topologies::{Fabric, FabricRequest, Place, preset};
+use fabricast_topologies::read::{Limit, read_text_file};
+use fabricast_topologies::{Fabric, FabricRequest, SourceLocation, preset};
 
-use super::assumptions::{self, Given};
+use super::assumptions::{self, TableContext};
 use super::entry::{Entry, Located};
 use super::missing::{self, Missing};
 use super::{Configuration, Contradiction, Measurement, contradictions, launch_name, processes_name, read};
@@ -30,7 +30,7 @@ pub struct Loaded {
 /// # Errors
 /// [`MeasuredError`] if a file cannot be read or a value is invalid, with the location in the manifest or the log.
 pub fn load(manifest: &Path) -> Result<Loaded, MeasuredError> {
-    let text = text_of_file(manifest, Limit::MANIFEST).map_err(MeasuredError::Unreadable)?;
+    let text = read_text_file(manifest, Limit::MANIFEST).map_err(MeasuredError::Unreadable)?;
     if gpu_run::is_run(&text) {
         let measurements = gpu_run::read(&text, manifest)?;
         return Ok(Loaded { contradictions: contradictions(&measurements), measurements });
@@ -47,7 +47,7 @@ pub fn measure(entries: &[Entry], folder: &Path) -> Result<Loaded, MeasuredError
     let mut fabrics = Fabrics::default();
     let mut measurements = Vec::new();
     for entry in entries {
-        measurements.extend(of_entry(entry, folder, &mut fabrics)?);
+        measurements.extend(load_entry(entry, folder, &mut fabrics)?);
     }
     Ok(Loaded { contradictions: contradictions(&measurements), measurements })
 }
@@ -59,13 +59,13 @@ struct Fabrics {
 }
 
 impl Fabrics {
-    fn get(&mut self, request: &FabricRequest, place: &Place) -> Result<Arc<Fabric>, MeasuredError> {
+    fn get(&mut self, request: &FabricRequest, location: &SourceLocation) -> Result<Arc<Fabric>, MeasuredError> {
         let key = format!("{request:?}");
         if let Some(fabric) = self.known.get(&key) {
             return Ok(Arc::clone(fabric));
         }
         let fabric = fabricast_topologies::load(request)
-            .map_err(|error| MeasuredError::Fabric { place: place.clone(), error: error.into() })?;
+            .map_err(|error| MeasuredError::Fabric { place: location.clone(), error: error.into() })?;
         let fabric = Arc::new(fabric);
         self.known.insert(key, Arc::clone(&fabric));
         Ok(fabric)
@@ -74,7 +74,7 @@ impl Fabrics {
 
 /// Number of hosts and of GPUs per host, as given by a log and its manifest entry.
 #[derive(Clone, Copy, Debug, Default)]
-struct Machines {
+struct HostLayout {
     nodes: Option<u32>,
     gpus: Option<u32>,
 }
@@ -90,7 +90,7 @@ fn fabric_name(entry: &Entry, folder: &Path) -> String {
 }
 
 /// Creates the request for an entry's fabric; file paths are relative to the manifest's folder.
-fn request(entry: &Entry, machines: Machines, folder: &Path) -> FabricRequest {
+fn request(entry: &Entry, machines: HostLayout, folder: &Path) -> FabricRequest {
     FabricRequest {
         fabric: fabric_name(entry, folder),
         nodes: Some(machines.nodes.unwrap_or(1)),
@@ -102,19 +102,21 @@ fn request(entry: &Entry, machines: Machines, folder: &Path) -> FabricRequest {
 
 /// Determines hosts and GPUs per host: values from the entry, the hosts that the log lists, or as many full hosts as
 /// the log's ranks fill.
-fn machines(entry: &Entry, header: &Header, folder: &Path, fabrics: &mut Fabrics) -> Machines {
-    let Some(ranks) = header.ranks else { return Machines { nodes: entry.nodes.or(header.hosts()), gpus: entry.gpus } };
+fn machines(entry: &Entry, header: &Header, folder: &Path, fabrics: &mut Fabrics) -> HostLayout {
+    let Some(ranks) = header.ranks else {
+        return HostLayout { nodes: entry.nodes.or(header.hosts()), gpus: entry.gpus };
+    };
     let nodes = entry.nodes.or(header.hosts()).or_else(|| match entry.gpus {
         Some(gpus) => (gpus > 0 && ranks.is_multiple_of(gpus)).then(|| ranks / gpus),
         None => full_hosts(entry, ranks, folder, fabrics),
     });
     // Assumes equally many GPUs on each host; checked against the fabric later.
     let on_each = Some(ranks / nodes.unwrap_or(1).max(1)).filter(|&gpus| gpus > 0);
-    Machines { nodes, gpus: entry.gpus.or(on_each) }
+    HostLayout { nodes, gpus: entry.gpus.or(on_each) }
 }
 
 /// Returns the GPU model that the log names, if neither the entry nor the fabric's file names one.
-fn gpu_of_log(
+fn infer_gpu(
     entry: &Entry,
     tables: &[Table],
     text: &str,
@@ -131,80 +133,81 @@ fn gpu_of_log(
     }
     models.dedup_by(|a, b| a.name == b.name);
     let [only] = *models else { return None };
-    let whole = request(entry, Machines::default(), folder);
-    let fabric = fabrics.get(&whole, &entry.fabric.place).ok()?;
+    let full_request = request(entry, HostLayout::default(), folder);
+    let fabric = fabrics.get(&full_request, &entry.fabric.place).ok()?;
     fabric.gpu_candidates().contains(&only.name).then_some(&*only.name)
 }
 
 /// Number of full hosts that provide `ranks` GPUs in total; `None` if one host suffices or the ranks do not fill
 /// whole hosts.
 fn full_hosts(entry: &Entry, ranks: u32, folder: &Path, fabrics: &mut Fabrics) -> Option<u32> {
-    let one = request(entry, Machines { nodes: Some(1), gpus: None }, folder);
-    let gpus = fabrics.get(&one, &entry.fabric.place).ok()?.gpus().len() as u32;
+    let one_host = request(entry, HostLayout { nodes: Some(1), gpus: None }, folder);
+    let gpus = fabrics.get(&one_host, &entry.fabric.place).ok()?.gpus().len() as u32;
     (gpus > 0 && ranks > gpus && ranks.is_multiple_of(gpus)).then(|| ranks / gpus)
 }
 
-fn of_entry(entry: &Entry, folder: &Path, fabrics: &mut Fabrics) -> Result<Vec<Measurement>, MeasuredError> {
+fn load_entry(entry: &Entry, folder: &Path, fabrics: &mut Fabrics) -> Result<Vec<Measurement>, MeasuredError> {
     // An entry with hosts and GPUs is checked against its fabric before the log is read.
     if entry.nodes.is_some() && entry.gpus.is_some() && !entry.fabric.value.is_empty() {
-        let machines = Machines { nodes: entry.nodes, gpus: entry.gpus };
+        let machines = HostLayout { nodes: entry.nodes, gpus: entry.gpus };
         fabrics.get(&request(entry, machines, folder), &entry.fabric.place)?;
     }
     let path = folder.join(&entry.file.value);
-    let text = text_of_file(&path, Limit::LOG).map_err(|error| match error {
+    let text = read_text_file(&path, Limit::LOG).map_err(|error| match error {
         fabricast_topologies::Error::Unreadable { reason, .. } if entry.file.place.line > 0 => {
             MeasuredError::invalid(entry.file.place.clone(), format!("cannot read {}: {reason}", path.display()))
         }
         other => MeasuredError::Unreadable(other),
     })?;
     let source = path.display().to_string();
-    let format = LogFormat::of(&text);
+    let format = LogFormat::detect(&text);
     let mut tables = read_log(&text, &source)?;
-    let wanted = entry.collective.as_ref().map(|collective| collective.value);
+    let stated = entry.collective.as_ref().map(|collective| collective.value);
     let ranks = entry.nodes.zip(entry.gpus).and_then(|(nodes, gpus)| nodes.checked_mul(gpus));
     for table in &mut tables {
-        table.infer(wanted, ranks);
+        table.infer(stated, ranks);
         // A value from the manifest has precedence over an inferred one.
         let header = &mut table.header;
         if header.inferred.ranks && ranks.is_some() && ranks != header.ranks {
-            header.doubted_ranks = header.ranks.take();
+            header.contradicted_ranks = header.ranks.take();
             header.inferred.ranks = false;
         }
-        if header.inferred.collective && wanted.is_some() && wanted != header.collective {
-            header.doubted_collective = header.collective.take();
+        if header.inferred.collective && stated.is_some() && stated != header.collective {
+            header.contradicted_collective = header.collective.take();
             header.inferred.collective = false;
         }
     }
-    if let Some(missing) = Missing::of(entry, &tables) {
+    if let Some(missing) = Missing::in_tables(entry, &tables) {
         return Err(missing.error(entry, &source));
     }
-    let gpu = gpu_of_log(entry, &tables, &text, folder, fabrics);
+    let gpu = infer_gpu(entry, &tables, &text, folder, fabrics);
     let described = Entry { gpu: gpu.map(str::to_owned).or_else(|| entry.gpu.clone()), ..entry.clone() };
     let entry = &described;
-    let mut found: Vec<Measurement> = Vec::new();
+    let mut loaded: Vec<Measurement> = Vec::new();
     // Tables of collectives other than the entry's: they belong to other entries, and are reported.
-    let mut others: Vec<Rejected> = Vec::new();
+    let mut other_rejected: Vec<Rejected> = Vec::new();
     for mut table in tables {
         let machines = machines(entry, &table.header, folder, fabrics);
         let request = request(entry, machines, folder);
         let fabric = fabrics.get(&request, &entry.fabric.place)?;
         let gpus = fabric.gpus().len() as u32;
-        let place = Place { line: table.line, ..Place::of_source(&source) };
+        let location = SourceLocation { line: table.line, ..SourceLocation::from_source(&source) };
         let nodes = request.nodes.unwrap_or(1);
-        let log = Log { entry, header: &table.header, place, format, nodes, gpus };
+        let log = Log { entry, header: &table.header, location, format, nodes, gpus };
         let configuration = match log.configuration() {
             Ok(configuration) => configuration,
             Err(Mismatch::OtherCollective(reason)) => {
-                others.push(Rejected { line: table.line, reason });
+                other_rejected.push(Rejected { line: table.line, reason });
                 continue;
             }
             Err(Mismatch::Wrong(error)) => return Err(error),
         };
         check_rows(&mut table, &configuration, entry);
-        let given = Given { entry, table: &table, format, fabric: &fabric, configuration: &configuration, gpu };
-        let context = assumptions::context(&given);
-        found.push(Measurement {
-            place: entry.place.clone(),
+        let table_context =
+            TableContext { entry, table: &table, format, fabric: &fabric, configuration: &configuration, gpu };
+        let context = assumptions::context(&table_context);
+        loaded.push(Measurement {
+            location: entry.place.clone(),
             file: path.clone(),
             name: entry.file.value.clone(),
             request,
@@ -217,21 +220,24 @@ fn of_entry(entry: &Entry, folder: &Path, fabrics: &mut Fabrics) -> Result<Vec<M
             rejected: table.rejected,
         });
     }
-    let Some(first) = found.first_mut() else {
-        let tables: Vec<String> = others.iter().map(|other| format!("line {}: {}", other.line, other.reason)).collect();
+    let Some(first) = loaded.first_mut() else {
+        let tables: Vec<String> =
+            other_rejected.iter().map(|other| format!("line {}: {}", other.line, other.reason)).collect();
         let message = format!("{source} has no table of this collective; {}", tables.join("; "));
         return Err(MeasuredError::invalid(entry.file.place.clone(), message));
     };
-    first.rejected.extend(others);
+    first.rejected.extend(other_rejected);
     first.rejected.sort_by_key(|rejected| rejected.line);
-    Ok(found)
+    Ok(loaded)
 }
 
 /// Rejects the rows that contradict the manifest entry.
 fn check_rows(table: &mut Table, configuration: &Configuration, entry: &Entry) {
     table.check_sizes(configuration.collective, configuration.nodes * configuration.gpus);
-    if let Some(wanted) = entry.dtype {
-        table.reject(|row| row.dtype.filter(|&found| found != wanted).map(|found| Reason::OtherType { found, wanted }));
+    if let Some(dtype) = entry.dtype {
+        table.reject(|row| {
+            row.dtype.filter(|&found| found != dtype).map(|found| Reason::OtherType { found, wanted: dtype })
+        });
     }
 }
 
@@ -240,7 +246,7 @@ struct Log<'a> {
     entry: &'a Entry,
     header: &'a Header,
     /// Source location of the table.
-    place: Place,
+    location: SourceLocation,
     format: LogFormat,
     /// Number of hosts measured.
     nodes: u32,
@@ -255,25 +261,28 @@ enum Mismatch {
 }
 
 /// Describes the origin of a value: its location in the manifest, or the command line.
-fn said_by(place: &Place) -> String {
-    if place.line > 0 { place.to_string() } else { "the command".to_owned() }
+fn describe_origin(location: &SourceLocation) -> String {
+    if location.line > 0 { location.to_string() } else { "the command".to_owned() }
 }
 
 impl Log<'_> {
     fn configuration(&self) -> Result<Configuration, Mismatch> {
         let Self { entry, header, nodes, gpus: ranks, .. } = self;
-        if let Some(found) = header.ranks.filter(|found| found != ranks) {
+        if let Some(logged) = header.ranks.filter(|logged| logged != ranks) {
             let runs = header
                 .separate_runs
                 .map_or_else(String::new, |runs| format!(" in each of {}", missing::separate_runs(runs)));
-            let found = if header.inferred.ranks { format!("{found} (by busbw/algbw)") } else { found.to_string() };
+            let logged = if header.inferred.ranks { format!("{logged} (by busbw/algbw)") } else { logged.to_string() };
             let message = match entry.gpus {
                 Some(gpus) => {
-                    format!("has {found} ranks{runs}; {} says {ranks} ({nodes} × {gpus})", said_by(&entry.place))
+                    format!(
+                        "has {logged} ranks{runs}; {} says {ranks} ({nodes} × {gpus})",
+                        describe_origin(&entry.place)
+                    )
                 }
-                None => format!("has {found} ranks{runs}, which are not those of {nodes} equal hosts"),
+                None => format!("has {logged} ranks{runs}, which are not those of {nodes} equal hosts"),
             };
-            return Err(Mismatch::Wrong(MeasuredError::invalid(self.place.clone(), message)));
+            return Err(Mismatch::Wrong(MeasuredError::invalid(self.location.clone(), message)));
         }
         Ok(Configuration {
             nodes: *nodes,
@@ -286,10 +295,12 @@ impl Log<'_> {
             in_network: entry.in_network,
             registered: entry.registered,
             launch: self
-                .agreed(entry.launch.as_ref(), header.launch, |&launch: &Launch| launch_name(launch))?
+                .reconcile(entry.launch.as_ref(), header.launch, |&launch: &Launch| launch_name(launch))?
                 .unwrap_or_else(|| assumptions::launch(self.format)),
             processes: self
-                .agreed(entry.processes.as_ref(), header.processes, |&by: &Processes| processes_name(by))?
+                .reconcile(entry.processes.as_ref(), header.processes, |&processes: &Processes| {
+                    processes_name(processes)
+                })?
                 .unwrap_or_default(),
             dtype: entry.dtype.unwrap_or_default(),
             env: entry.env.clone(),
@@ -298,33 +309,33 @@ impl Log<'_> {
 
     fn collective(&self) -> Result<Collective, Mismatch> {
         match (&self.entry.collective, self.header.collective) {
-            (Some(wanted), Some(found)) if wanted.value != found => {
-                Err(Mismatch::OtherCollective(Reason::OtherCollective { found, wanted: wanted.value }))
+            (Some(stated), Some(logged)) if stated.value != logged => {
+                Err(Mismatch::OtherCollective(Reason::OtherCollective { found: logged, wanted: stated.value }))
             }
             (Some(Located { value, .. }), _) => Ok(*value),
-            (None, Some(found)) => Ok(found),
+            (None, Some(logged)) => Ok(logged),
             (None, None) => {
-                let missing = Missing::of_header(self.entry, self.header);
-                Err(Mismatch::Wrong(missing.error(self.entry, &self.place.to_string())))
+                let missing = Missing::in_header(self.entry, self.header);
+                Err(Mismatch::Wrong(missing.error(self.entry, &self.location.to_string())))
             }
         }
     }
 
     /// Returns the value on which entry and log agree, or which one of them gives.
-    fn agreed<T: Copy + PartialEq>(
+    fn reconcile<T: Copy + PartialEq>(
         &self,
-        said: Option<&Located<T>>,
-        found: Option<T>,
+        stated: Option<&Located<T>>,
+        logged: Option<T>,
         name: impl Fn(&T) -> &'static str,
     ) -> Result<Option<T>, Mismatch> {
-        match (said, found) {
-            (Some(said), Some(found)) if said.value != found => {
-                let message = format!("`{}`, but {} says `{}`", name(&said.value), self.place, name(&found));
-                let place = if said.place.line > 0 { &said.place } else { &self.place };
-                Err(Mismatch::Wrong(MeasuredError::invalid(place.clone(), message)))
+        match (stated, logged) {
+            (Some(stated), Some(logged)) if stated.value != logged => {
+                let message = format!("`{}`, but {} says `{}`", name(&stated.value), self.location, name(&logged));
+                let location = if stated.place.line > 0 { &stated.place } else { &self.location };
+                Err(Mismatch::Wrong(MeasuredError::invalid(location.clone(), message)))
             }
-            (Some(said), _) => Ok(Some(said.value)),
-            (None, found) => Ok(found),
+            (Some(stated), _) => Ok(Some(stated.value)),
+            (None, logged) => Ok(logged),
         }
     }
 }

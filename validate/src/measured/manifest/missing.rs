@@ -1,7 +1,7 @@
 //! Facts that neither a log nor its manifest entry gives; all are reported in one error.
 
 use fabricast_sim::schedule::Collective;
-use fabricast_topologies::Place;
+use fabricast_topologies::SourceLocation;
 
 use super::entry::Entry;
 use crate::measured::{Header, MeasuredError, Table};
@@ -31,20 +31,20 @@ pub(super) fn separate_runs(runs: u32) -> String {
 
 impl Missing {
     /// Missing facts about the tables of a log; `None` if nothing is missing.
-    pub fn of(entry: &Entry, tables: &[Table]) -> Option<Self> {
+    pub fn in_tables(entry: &Entry, tables: &[Table]) -> Option<Self> {
         let fabric = entry.fabric.value.is_empty();
-        let open = |table: &&Table| entry.collective.is_none() && is_open(&table.header);
+        let open = |table: &&Table| entry.collective.is_none() && has_no_collective(&table.header);
         let table = tables.iter().find(open).or_else(|| tables.first().filter(|_| fabric))?;
-        let found = Self { line: table.line, ..Self::of_header(entry, &table.header) };
-        (found.fabric || found.collective.is_some()).then_some(found)
+        let missing = Self { line: table.line, ..Self::in_header(entry, &table.header) };
+        (missing.fabric || missing.collective.is_some()).then_some(missing)
     }
 
     /// Missing facts about one table.
-    pub fn of_header(entry: &Entry, header: &Header) -> Self {
+    pub fn in_header(entry: &Entry, header: &Header) -> Self {
         Self {
             line: 0,
             fabric: entry.fabric.value.is_empty(),
-            collective: (entry.collective.is_none() && is_open(header)).then(|| header.candidates.clone()),
+            collective: (entry.collective.is_none() && has_no_collective(header)).then(|| header.candidates.clone()),
             ranks: header.ranks,
             entry_ranks: entry.gpus.is_some(),
             runs: header.separate_runs,
@@ -54,37 +54,37 @@ impl Missing {
 
     /// Creates one error that lists all missing facts; `source` names the log.
     pub fn error(&self, entry: &Entry, source: &str) -> MeasuredError {
-        let (mut what, mut help): (Vec<String>, Vec<String>) = (Vec::new(), Vec::new());
+        let (mut properties, mut help): (Vec<String>, Vec<String>) = (Vec::new(), Vec::new());
         if self.fabric {
             let gpu = self.gpu.as_ref().map_or_else(String::new, |gpu| format!(" (its GPUs are {gpu})"));
-            what.push(format!("which fabric it was measured on{gpu}"));
+            properties.push(format!("which fabric it was measured on{gpu}"));
             help.push("--fabric hgx-h200".to_owned());
         }
         if let Some(candidates) = &self.collective {
             let names: Vec<&str> = candidates.iter().map(|collective| collective.name()).collect();
             let fits =
                 if names.is_empty() { String::new() } else { format!(" (its columns fit {})", names.join(" and ")) };
-            what.push(format!("which collective it measured{fits}"));
+            properties.push(format!("which collective it measured{fits}"));
             help.push(format!("--collective {}", names.first().unwrap_or(&"all_reduce")));
         }
         if self.ranks.is_none() && !self.entry_ranks {
-            what.push("how many ranks took part".to_owned());
+            properties.push("how many ranks took part".to_owned());
             help.push("--nodes and --gpus, where it was not one host with all of its GPUs".to_owned());
         }
         let runs = self.runs.map_or_else(String::new, |runs| format!("; it holds {}", separate_runs(runs)));
-        let listed = match what.as_slice() {
+        let listed = match properties.as_slice() {
             [.., _, _] => {
-                let last = what.pop().unwrap_or_default();
-                format!("{}, and {last}", what.join(", "))
+                let last = properties.pop().unwrap_or_default();
+                format!("{}, and {last}", properties.join(", "))
             }
-            _ => what.concat(),
+            _ => properties.concat(),
         };
         let described = entry.place.line > 0;
-        let at = Place { line: self.line, ..Place::of_source(source) };
+        let location = SourceLocation { line: self.line, ..SourceLocation::from_source(source) };
         let message = format!("does not say {listed}{runs}");
         MeasuredError::Invalid {
-            message: if described { format!("{at} {message}") } else { message },
-            place: if described { entry.place.clone() } else { at },
+            message: if described { format!("{location} {message}") } else { message },
+            place: if described { entry.place.clone() } else { location },
             help: Some(match described {
                 true => "add `collective = \"all_reduce\"` to the measurement, say".to_owned(),
                 false => {
@@ -96,6 +96,6 @@ impl Missing {
 }
 
 /// Returns true if a header has no collective.
-fn is_open(header: &Header) -> bool {
+fn has_no_collective(header: &Header) -> bool {
     header.collective.is_none()
 }

@@ -17,7 +17,7 @@ use fabricast_planner::algorithm::Algorithm;
 use fabricast_planner::bound::InNetwork;
 use fabricast_sim::profile::{Launch, Processes};
 use fabricast_sim::schedule::{Collective, DataType, Protocol};
-use fabricast_topologies::{Fabric, FabricRequest, Place};
+use fabricast_topologies::{Fabric, FabricRequest, SourceLocation};
 
 use super::{Library, LogContext, Rejected, Row};
 pub use contradictions::{Contradiction, contradictions};
@@ -29,7 +29,7 @@ pub use read::read;
 #[derive(Clone, Debug)]
 pub struct Measurement {
     /// Source location of the manifest entry; without a manifest, that of the log.
-    pub place: Place,
+    pub location: SourceLocation,
     /// Path of the log.
     pub file: PathBuf,
     /// Name of the log, as given in the manifest or on the command line.

@@ -6,9 +6,9 @@ use std::str::FromStr;
 use fabricast_planner::algorithm::Algorithm;
 use fabricast_planner::bound::InNetwork;
 use fabricast_sim::profile::{Launch, Processes};
-use fabricast_sim::schedule::{Collective, DataType, Protocol, UnknownWord};
-use fabricast_topologies::fabric::near_misses;
-use fabricast_topologies::{LineIndex, NetworkSpec, Origin, Place};
+use fabricast_sim::schedule::{Collective, DataType, Protocol, UnknownName};
+use fabricast_topologies::fabric::suggest_names;
+use fabricast_topologies::{LineIndex, NetworkSpec, Origin, SourceLocation};
 use toml::de::{DeTable, DeValue};
 
 use super::entry::{Entry, Located};
@@ -42,7 +42,7 @@ const KEYS: [&str; 22] = [
 ];
 
 /// Largest number of channels accepted.
-const MOST_CHANNELS: i64 = 1024;
+const MAX_CHANNELS: i64 = 1024;
 
 /// Parses a manifest; `source` names it in errors.
 ///
@@ -51,41 +51,42 @@ const MOST_CHANNELS: i64 = 1024;
 /// values, and manifests without a measurement.
 pub fn read(text: &str, source: &str) -> Result<Vec<Entry>, MeasuredError> {
     let lines = LineIndex::new(text);
-    let origin = Origin::new(source, text).indexed(&lines);
+    let origin = Origin::new(source, text).with_line_index(&lines);
     let document = DeTable::parse(text).map_err(|error| {
-        let place = origin.place(error.span().unwrap_or_default());
-        MeasuredError::invalid(place, error.message().to_owned())
+        let location = origin.locate(error.span().unwrap_or_default());
+        MeasuredError::invalid(location, error.message().to_owned())
     })?;
     let mut entries = Vec::new();
     for (key, value) in document.get_ref() {
         let name = key.get_ref().as_ref();
         if name != "measurement" {
-            return Err(unknown(origin.place(key.span()), "key", name, &["measurement"]));
+            return Err(unknown(origin.locate(key.span()), "key", name, &["measurement"]));
         }
-        let wrong = |bytes| MeasuredError::invalid(origin.place(bytes), "expected `[[measurement]]`, a list of tables");
+        let wrong =
+            |bytes| MeasuredError::invalid(origin.locate(bytes), "expected `[[measurement]]`, a list of tables");
         let DeValue::Array(list) = value.get_ref() else { return Err(wrong(value.span())) };
         for item in list {
             let DeValue::Table(table) = item.get_ref() else { return Err(wrong(item.span())) };
-            entries.push(Reader { origin, place: origin.place(item.span()) }.entry(table)?);
+            entries.push(Reader { origin, location: origin.locate(item.span()) }.entry(table)?);
         }
     }
     if entries.is_empty() {
         let message = "no measurement: expected `[[measurement]]` with file, fabric, nodes and gpus";
-        return Err(MeasuredError::invalid(Place::of_source(source), message));
+        return Err(MeasuredError::invalid(SourceLocation::from_source(source), message));
     }
     Ok(entries)
 }
 
-fn unknown(place: Place, what: &str, name: &str, known: &[&str]) -> MeasuredError {
-    let near = near_misses(name, known.iter().copied());
-    let help = (!near.is_empty()).then(|| format!("did you mean `{}`?", near.join("` or `")));
-    let message = format!("unknown {what} `{name}`; expected one of {}", known.join(", "));
-    MeasuredError::Invalid { place, message, help }
+fn unknown(location: SourceLocation, kind: &str, name: &str, known: &[&str]) -> MeasuredError {
+    let suggestions = suggest_names(name, known.iter().copied());
+    let help = (!suggestions.is_empty()).then(|| format!("did you mean `{}`?", suggestions.join("` or `")));
+    let message = format!("unknown {kind} `{name}`; expected one of {}", known.join(", "));
+    MeasuredError::Invalid { place: location, message, help }
 }
 
 struct Reader<'a> {
     origin: Origin<'a>,
-    place: Place,
+    location: SourceLocation,
 }
 
 /// A key, its value and the source location of the value.
@@ -98,21 +99,21 @@ struct Field<'a> {
 
 impl Reader<'_> {
     fn entry(&self, table: &DeTable<'_>) -> Result<Entry, MeasuredError> {
-        let mut entry = Entry { place: self.place.clone(), ..Entry::default() };
+        let mut entry = Entry { place: self.location.clone(), ..Entry::default() };
         for (key, value) in table {
             let name = key.get_ref().as_ref();
             let field = Field { key: name, value: value.get_ref(), bytes: value.span(), origin: self.origin };
             match name {
                 "file" => entry.file = field.located(field.text()?.to_owned()),
                 "fabric" => entry.fabric = field.located(field.text()?.to_owned()),
-                "nodes" => entry.nodes = Some(field.whole(1, u32::MAX.into())? as u32),
-                "gpus" => entry.gpus = Some(field.whole(1, u32::MAX.into())? as u32),
+                "nodes" => entry.nodes = Some(field.integer(1, u32::MAX.into())? as u32),
+                "gpus" => entry.gpus = Some(field.integer(1, u32::MAX.into())? as u32),
                 "gpu" => entry.gpu = Some(field.text()?.to_owned()),
                 "network" => entry.network = Some(field.network()?),
                 "collective" => entry.collective = Some(field.located(field.word::<Collective>()?)),
                 "algorithm" => entry.algorithm = Some(field.word::<Algorithm>()?),
                 "protocol" => entry.protocol = Some(field.word::<Protocol>()?),
-                "channels" => entry.channels = Some(field.whole(1, MOST_CHANNELS)? as u16),
+                "channels" => entry.channels = Some(field.integer(1, MAX_CHANNELS)? as u16),
                 "library" => entry.library = Some(field.word::<Library>()?),
                 "nvls" => entry.in_network = if field.boolean()? { InNetwork::Allowed } else { InNetwork::Off },
                 "registered" => entry.registered = field.choice(&REGISTERED)?,
@@ -125,12 +126,15 @@ impl Reader<'_> {
                 "source" => entry.notes.source = Some(field.text()?.to_owned()),
                 "software" => entry.notes.software = Some(field.text()?.to_owned()),
                 "note" => entry.notes.note = Some(field.text()?.to_owned()),
-                _ => return Err(unknown(self.origin.place(key.span()), "key", name, &KEYS)),
+                _ => return Err(unknown(self.origin.locate(key.span()), "key", name, &KEYS)),
             }
         }
-        for needed in ["file", "fabric", "nodes", "gpus"] {
-            if table.get(needed).is_none() {
-                return Err(MeasuredError::invalid(self.place.clone(), format!("[[measurement]] needs `{needed}`")));
+        for required in ["file", "fabric", "nodes", "gpus"] {
+            if table.get(required).is_none() {
+                return Err(MeasuredError::invalid(
+                    self.location.clone(),
+                    format!("[[measurement]] needs `{required}`"),
+                ));
             }
         }
         Ok(entry)
@@ -139,11 +143,11 @@ impl Reader<'_> {
 
 impl Field<'_> {
     fn located<T>(&self, value: T) -> Located<T> {
-        Located { value, place: self.origin.place(self.bytes.clone()) }
+        Located { value, place: self.origin.locate(self.bytes.clone()) }
     }
 
     fn wrong(&self, message: impl std::fmt::Display) -> MeasuredError {
-        MeasuredError::invalid(self.origin.place(self.bytes.clone()), format!("{}: {message}", self.key))
+        MeasuredError::invalid(self.origin.locate(self.bytes.clone()), format!("{}: {message}", self.key))
     }
 
     fn text(&self) -> Result<&str, MeasuredError> {
@@ -161,24 +165,24 @@ impl Field<'_> {
         }
     }
 
-    fn whole(&self, least: i64, most: i64) -> Result<i64, MeasuredError> {
+    fn integer(&self, min: i64, max: i64) -> Result<i64, MeasuredError> {
         let number = match self.value {
             DeValue::Integer(number) => i64::from_str_radix(number.as_str(), number.radix()).ok(),
             _ => None,
         };
-        let within = number.filter(|number| (least..=most).contains(number));
-        within.ok_or_else(|| self.wrong(format!("expected a whole number from {least} to {most}")))
+        let within = number.filter(|number| (min..=max).contains(number));
+        within.ok_or_else(|| self.wrong(format!("expected a whole number from {min} to {max}")))
     }
 
-    fn word<T: FromStr<Err = UnknownWord>>(&self) -> Result<T, MeasuredError> {
+    fn word<T: FromStr<Err = UnknownName>>(&self) -> Result<T, MeasuredError> {
         self.text()?.parse().map_err(|error| self.wrong(error))
     }
 
     fn choice<T: Copy>(&self, known: &[(T, &str)]) -> Result<T, MeasuredError> {
         let text = self.text()?;
         let names: Vec<&str> = known.iter().map(|row| row.1).collect();
-        let found = known.iter().find(|row| row.1 == text).map(|row| row.0);
-        found.ok_or_else(|| unknown(self.origin.place(self.bytes.clone()), self.key, text, &names))
+        let value = known.iter().find(|row| row.1 == text).map(|row| row.0);
+        value.ok_or_else(|| unknown(self.origin.locate(self.bytes.clone()), self.key, text, &names))
     }
 
     /// Parses settings of the form `A=1 B=2`.
@@ -205,12 +209,12 @@ impl Field<'_> {
             .chain(table.iter().map(|(key, value)| (key.get_ref().as_ref(), value)).filter(|entry| entry.0 != "kind"))
         {
             let field = Field { key: name, value: value.get_ref(), bytes: value.span(), origin: self.origin };
-            let one = format!("{name}={}", field.bare()?);
-            text = if text.is_empty() { one } else { format!("{text},{one}") };
+            let setting = format!("{name}={}", field.bare()?);
+            text = if text.is_empty() { setting } else { format!("{text},{setting}") };
             spec = text.parse().map_err(|error: fabricast_topologies::Error| {
                 let message = error.to_string();
-                let message = message.split_once("`: ").map_or(message.as_str(), |(_, rest)| rest);
-                MeasuredError::invalid(self.origin.place(field.bytes.clone()), format!("network: {message}"))
+                let message = message.split_once("`: ").map_or(message.as_str(), |(_, detail)| detail);
+                MeasuredError::invalid(self.origin.locate(field.bytes.clone()), format!("network: {message}"))
             })?;
         }
         Ok(spec)
@@ -241,7 +245,7 @@ mod tests {
     use super::*;
     use fabricast_topologies::{Bandwidth, NetworkKind};
 
-    const LEAST: &str = "[[measurement]]\nfile = \"a.csv\"\nfabric = \"hgx-h200\"\nnodes = 2\ngpus = 8\n";
+    const MINIMAL: &str = "[[measurement]]\nfile = \"a.csv\"\nfabric = \"hgx-h200\"\nnodes = 2\ngpus = 8\n";
 
     #[test]
     fn every_key_is_read() {
@@ -250,7 +254,7 @@ mod tests {
                     role = \"check\"\ndtype = \"bf16\"\nenv = \"A=1 B=x=y\"\nhardware = \"h\"\nsource = \"s\"\n\
                     software = \"w\"\nnote = \"n\"\ngpu = \"h200\"\n\
                     network = { kind = \"torus\", nics_per_node = 8, nic = \"400 Gb/s\", dimensions = [1, 2], oversubscription = 1.5 }\n";
-        let text = format!("{LEAST}{rest}");
+        let text = format!("{MINIMAL}{rest}");
         for key in KEYS {
             assert!(text.contains(&format!("{key} = ")), "{key}");
         }
@@ -265,7 +269,7 @@ mod tests {
         assert_eq!((network.dimensions, network.oversubscription), (Some(vec![1, 2]), Some(1.5)));
         assert_eq!(entry.notes.note.as_deref(), Some("n"));
 
-        let entry = read(LEAST, "m.toml").unwrap().remove(0);
+        let entry = read(MINIMAL, "m.toml").unwrap().remove(0);
         assert_eq!((entry.nodes, entry.gpus, entry.in_network), (Some(2), Some(8), InNetwork::Allowed));
         assert_eq!((entry.launch, entry.processes, entry.dtype), (None, None, None));
         assert_eq!(entry.place.line, 1);
@@ -273,7 +277,7 @@ mod tests {
 
     #[test]
     fn errors_name_the_fault_and_its_location() {
-        for (line, place, expected) in [
+        for (line, location, expected) in [
             ("nods = 1", "m.toml:6:1", "unknown key `nods`"),
             ("collective = \"all_redcue\"", "m.toml:6:14", "did you mean all_reduce?"),
             ("protocol = \"l\"", "m.toml:6:12", "unknown protocol"),
@@ -290,11 +294,11 @@ mod tests {
             ("note = 3", "m.toml:6:8", "expected a text"),
             ("role = ", "m.toml:6:8", ""),
         ] {
-            let error = read(&format!("{LEAST}{line}\n"), "m.toml").unwrap_err();
+            let error = read(&format!("{MINIMAL}{line}\n"), "m.toml").unwrap_err();
             let text = error.to_string();
-            assert!(text.starts_with(place) && text.contains(expected), "{line}: {text}");
+            assert!(text.starts_with(location) && text.contains(expected), "{line}: {text}");
         }
-        let error = read(&format!("{LEAST}nods = 1\n"), "m.toml").unwrap_err();
+        let error = read(&format!("{MINIMAL}nods = 1\n"), "m.toml").unwrap_err();
         assert_eq!(error.help(), Some("did you mean `nodes`?"));
         for (text, expected) in [
             ("", "no measurement"),

@@ -53,25 +53,25 @@ pub(super) enum Parsed {
 
 impl Columns {
     /// Parses a header line without its `#`; `None` if the line is not a header line.
-    pub fn of_head(line: &str) -> Option<Self> {
+    pub fn parse_header(line: &str) -> Option<Self> {
         let mut words = line.split_whitespace();
         // nccl-tests 2 and 1; version 1 used other names.
         if !matches!((words.next()?, words.next()?, words.next()?), ("size" | "bytes", "count" | "N", "type")) {
             return None;
         }
-        let mut found = Self { reduction: false, root: false, sides: Vec::new(), stamp: 0 };
+        let mut columns = Self { reduction: false, root: false, sides: Vec::new(), stamp: 0 };
         for word in words {
             let column = match word {
                 "redop" | "op" => {
-                    found.reduction = true;
+                    columns.reduction = true;
                     continue;
                 }
                 "root" => {
-                    found.root = true;
+                    columns.root = true;
                     continue;
                 }
                 "timestamp" => {
-                    found.stamp = 2;
+                    columns.stamp = 2;
                     continue;
                 }
                 "time" => Measured::Time,
@@ -85,12 +85,12 @@ impl Columns {
                 _ => return None,
             };
             if matches!(column, Measured::Time | Measured::CpuTime) {
-                found.sides.push(Side::default());
+                columns.sides.push(Side::default());
             }
-            found.sides.last_mut()?.columns.push(column);
+            columns.sides.last_mut()?.columns.push(column);
         }
-        let alike = found.sides.windows(2).all(|pair| pair[0] == pair[1]);
-        (alike && matches!(found.sides.len(), 1 | 2)).then_some(found)
+        let is_symmetric = columns.sides.windows(2).all(|pair| pair[0] == pair[1]);
+        (is_symmetric && matches!(columns.sides.len(), 1 | 2)).then_some(columns)
     }
 
     /// Number of columns of a row without omitted ones.
@@ -111,15 +111,15 @@ impl Columns {
             rest => (None, rest),
         };
         let Some(side) = self.sides.first().map(|side| side.columns.len()) else { return Parsed::Short };
-        let both = side * self.sides.len();
+        let all_sides = side * self.sides.len();
         // A replayed trace has blanks instead of unmeasured values; a torn row ends there.
-        let least = if self.sides.len() == 2 && is_padded(text) { side } else { both };
+        let min_fields = if self.sides.len() == 2 && is_padded(text) { side } else { all_sides };
         // If the reduction is blank, the root is blank too.
         let rootless = !(self.root && op.is_some());
         let (root, rest) = match rest.len().checked_sub(self.stamp) {
-            Some(left) if left == least && rootless => (None, rest),
-            Some(left) if left == least + 1 => (rest.first().copied(), rest.get(1..).unwrap_or_default()),
-            Some(left) if left > least => {
+            Some(left) if left == min_fields && rootless => (None, rest),
+            Some(left) if left == min_fields + 1 => (rest.first().copied(), rest.get(1..).unwrap_or_default()),
+            Some(left) if left > min_fields => {
                 return Parsed::Rejected(Reason::Columns { found: words.len(), expected: self.all() });
             }
             _ => return Parsed::Short,
@@ -174,7 +174,7 @@ impl Columns {
             (None, _) => {}
         }
         let factors = measured.chunks_exact(columns.len().max(1)).filter_map(|fields| factor(columns, fields));
-        row.evidence.factor = factors.reduce(|one, other| one.and(other).unwrap_or(one));
+        row.evidence.factor = factors.reduce(|left, right| left.intersection(right).unwrap_or(left));
         if row.out_of_place.is_none() && row.in_place.is_none() { Err(Reason::NoTime) } else { Ok(row) }
     }
 }
@@ -222,7 +222,7 @@ fn timing(columns: &[Measured], fields: &[&str]) -> Result<Option<Timing>, Reaso
 fn factor(columns: &[Measured], fields: &[&str]) -> Option<Factor> {
     let mut bandwidths =
         columns.iter().zip(fields).filter(|(column, _)| **column == Measured::Bandwidth).map(|(_, field)| field);
-    Factor::of(Printed::read(bandwidths.next()?)?, Printed::read(bandwidths.next()?)?)
+    Factor::from_printed(Printed::read(bandwidths.next()?)?, Printed::read(bandwidths.next()?)?)
 }
 
 /// Checks the correctness column. `#wrong` counts wrong elements; the older `error` is the largest difference, which
@@ -239,7 +239,7 @@ mod tests {
     use super::*;
 
     fn row(head: &str, row: &str) -> Result<Row, String> {
-        let columns = Columns::of_head(head).ok_or("no head")?;
+        let columns = Columns::parse_header(head).ok_or("no head")?;
         match columns.row(row, 7) {
             Parsed::Row(row) => Ok(row),
             Parsed::Rejected(reason) => Err(reason.to_string()),
@@ -300,9 +300,9 @@ mod tests {
             let error = row(new, line).unwrap_err();
             assert!(error.contains(expected), "{line}: {error}");
         }
-        assert_eq!(Columns::of_head(" (B) (elements) (us) (GB/s)"), None);
-        assert_eq!(Columns::of_head(" size count type redop root"), None);
-        assert_eq!(Columns::of_head(" size count type algbw time"), None);
-        assert_eq!(Columns::of_head(" size count type time algbw time"), None);
+        assert_eq!(Columns::parse_header(" (B) (elements) (us) (GB/s)"), None);
+        assert_eq!(Columns::parse_header(" size count type redop root"), None);
+        assert_eq!(Columns::parse_header(" size count type algbw time"), None);
+        assert_eq!(Columns::parse_header(" size count type time algbw time"), None);
     }
 }

@@ -2,7 +2,7 @@
 
 use super::super::Library;
 use super::super::table::{Counting, Device, Header};
-use super::{collective_of, launch_of, processes_of};
+use super::{launch_mode, process_layout, program_collective};
 
 /// Kind of a header line.
 #[derive(Debug, PartialEq, Eq)]
@@ -18,27 +18,27 @@ pub(super) enum Line {
 }
 
 /// Adds the facts of a line (without its `#`) to the header.
-pub(super) fn take(header: &mut Header, line: &str) -> Line {
+pub(super) fn parse_header_line(header: &mut Header, line: &str) -> Line {
     let words: Vec<&str> = line.split_whitespace().collect();
     match words.as_slice() {
         ["nccl-tests", "version", version, rest @ ..] => {
             header.tests_version = Some((*version).to_owned());
             header.counting = Counting::Blocks;
             let code = rest.iter().find_map(|word| word.strip_prefix("nccl-library="));
-            header.library = code.and_then(|code| code.parse().ok()).map(Library::nccl_of_code);
+            header.library = code.and_then(|code| code.parse().ok()).map(Library::from_nccl_code);
             Line::Starts
         }
         ["Collective", "test", "starting:", program, ..] => {
             header.program = Some((*program).to_owned());
-            header.collective = collective_of(program);
+            header.collective = program_collective(program);
             Line::Starts
         }
         ["nThread", threads, "nGpus", gpus, rest @ ..] => {
             header.threads = threads.parse().ok();
             header.gpus_per_thread = gpus.parse().ok();
-            header.processes = header.gpus_per_thread.map(processes_of);
+            header.processes = header.gpus_per_thread.map(process_layout);
             // Versions without graph support do not print this word.
-            header.launch = Some(launch_of(number_after(rest, "graph:").unwrap_or(0)));
+            header.launch = Some(launch_mode(number_after(rest, "graph:").unwrap_or(0)));
             // "iters:" also ends "warmup iters:" and "agg iters:", which have another word before it.
             header.iterations = rest
                 .windows(3)
@@ -62,23 +62,23 @@ pub(super) fn is_known(line: &str) -> bool {
     match (words.next(), words.next()) {
         (Some("(B)"), Some("(elements)")) | (Some("out-of-place"), _) => true,
         (Some("Avg"), Some("bus")) => true,
-        _ => take(&mut Header::default(), line) != Line::Other,
+        _ => parse_header_line(&mut Header::default(), line) != Line::Other,
     }
 }
 
 fn number_after(words: &[&str], name: &str) -> Option<u64> {
-    let at = words.iter().position(|word| *word == name)?;
-    words.get(at + 1)?.parse().ok()
+    let index = words.iter().position(|word| *word == name)?;
+    words.get(index + 1)?.parse().ok()
 }
 
 /// Parses a device line, such as `Rank 0 Group 0 Pid 4822 on host device 0 [0000:00:06] NVIDIA H200`. Older versions
 /// print no group. Host names may contain blanks.
 fn device(words: &[&str]) -> Option<Device> {
-    let on = words.iter().position(|word| *word == "on")?;
+    let index = words.iter().position(|word| *word == "on")?;
     let host_ends = words
         .windows(3)
         .rposition(|next| next[0] == "device" && next[1].parse::<u32>().is_ok() && next[2].starts_with('['))?;
-    let before = words.get(..on)?;
+    let before = words.get(..index)?;
     let number = |name: &str| number_after(before, name).and_then(|n| u32::try_from(n).ok());
     let bus = words.get(host_ends + 2..)?;
     let bus_ends = bus.iter().position(|word| word.ends_with(']')).unwrap_or(0);
@@ -86,7 +86,7 @@ fn device(words: &[&str]) -> Option<Device> {
         rank: number("Rank")?,
         group: number("Group").unwrap_or(0),
         pid: number("Pid").unwrap_or(0),
-        host: words.get(on + 1..host_ends).filter(|host| !host.is_empty())?.join(" "),
+        host: words.get(index + 1..host_ends).filter(|host| !host.is_empty())?.join(" "),
         device: words.get(host_ends + 1)?.parse().ok()?,
         model: bus.get(bus_ends + 1..).unwrap_or_default().join(" "),
     })
@@ -101,7 +101,7 @@ mod tests {
     fn header(lines: &[&str]) -> Header {
         let mut header = Header::default();
         for line in lines {
-            take(&mut header, line);
+            parse_header_line(&mut header, line);
         }
         header
     }

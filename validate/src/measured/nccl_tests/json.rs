@@ -1,6 +1,6 @@
 //! JSON output of nccl-tests (`-J`). Versions 1 to 3 of the format differ only in keys that are not read here.
 
-use fabricast_topologies::{Picos, Place};
+use fabricast_topologies::{Picos, SourceLocation};
 use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
@@ -8,7 +8,7 @@ use serde_json::value::RawValue;
 use super::super::evidence::{Evidence, Factor, Printed};
 use super::super::table::{Clock, Counting, Device, Header, Row, Spread, Table, Timing};
 use super::super::{Library, MeasuredError, Reason, Rejected, number};
-use super::{check, collective_of, launch_of, processes_of, ranks_of};
+use super::{check, count_ranks, launch_mode, process_layout, program_collective};
 
 #[derive(Deserialize)]
 struct Document<'a> {
@@ -78,14 +78,14 @@ struct Calls {
 pub(in crate::measured) fn read(text: &str, source: &str) -> Result<Vec<Table>, MeasuredError> {
     let document: Document<'_> = serde_json::from_str(text).map_err(|error| {
         let (line, column) = (error.line() as u32, error.column() as u32);
-        let place = Place { source: source.to_owned(), line, column, ..Place::default() };
-        MeasuredError::invalid(place, format!("not the JSON of nccl-tests: {}", without_place(&error)))
+        let location = SourceLocation { source: source.to_owned(), line, column, ..SourceLocation::default() };
+        MeasuredError::invalid(location, format!("not the JSON of nccl-tests: {}", strip_location(&error)))
     })?;
     let header = header(&document);
-    let mut lines = Lines::of_text(text);
+    let mut lines = Lines::new(text);
     let mut table = Table { header, rows: Vec::new(), rejected: Vec::new(), line: 1 };
     for raw in &document.results {
-        let line = lines.of(raw);
+        let line = lines.line_number(raw);
         match row(raw, line) {
             Ok(row) => table.rows.push(row),
             Err(reason) => table.rejected.push(Rejected { line, reason }),
@@ -96,7 +96,7 @@ pub(in crate::measured) fn read(text: &str, source: &str) -> Result<Vec<Table>, 
 }
 
 /// Message of an error without the location at its end.
-pub(in crate::measured) fn without_place(error: &serde_json::Error) -> String {
+pub(in crate::measured) fn strip_location(error: &serde_json::Error) -> String {
     let text = error.to_string();
     text.rsplit_once(" at line ").map_or(text.clone(), |(message, _)| message.to_owned())
 }
@@ -104,23 +104,23 @@ pub(in crate::measured) fn without_place(error: &serde_json::Error) -> String {
 /// Line numbers of values that are visited in the order of the text.
 pub(in crate::measured) struct Lines<'a> {
     text: &'a str,
-    at: usize,
+    offset: usize,
     line: u32,
 }
 
 impl<'a> Lines<'a> {
     /// Creates a counter at the start of the text.
-    pub(in crate::measured) fn of_text(text: &'a str) -> Self {
-        Self { text, at: 0, line: 1 }
+    pub(in crate::measured) fn new(text: &'a str) -> Self {
+        Self { text, offset: 0, line: 1 }
     }
 
     /// Returns the line on which a value begins.
-    pub(in crate::measured) fn of(&mut self, raw: &RawValue) -> u32 {
+    pub(in crate::measured) fn line_number(&mut self, raw: &RawValue) -> u32 {
         // The raw value is a slice of the text.
         let start = (raw.get().as_ptr() as usize).saturating_sub(self.text.as_ptr() as usize);
-        let between = self.text.as_bytes().get(self.at..start).unwrap_or_default();
+        let between = self.text.as_bytes().get(self.offset..start).unwrap_or_default();
         self.line += between.iter().filter(|&&byte| byte == b'\n').count() as u32;
-        self.at = start.max(self.at);
+        self.offset = start.max(self.offset);
         self.line
     }
 }
@@ -128,17 +128,17 @@ impl<'a> Lines<'a> {
 fn header(document: &Document<'_>) -> Header {
     let program = document.args.first().cloned();
     let mut header = Header {
-        collective: program.as_deref().and_then(collective_of),
+        collective: program.as_deref().and_then(program_collective),
         program,
-        library: document.nccl_version.map(Library::nccl_of_code),
+        library: document.nccl_version.map(Library::from_nccl_code),
         counting: Counting::Blocks,
         ..Header::default()
     };
     if let Some(config) = &document.config {
         header.threads = config.nthreads;
         header.gpus_per_thread = config.ngpus;
-        header.processes = config.ngpus.map(processes_of);
-        header.launch = config.graph.map(launch_of);
+        header.processes = config.ngpus.map(process_layout);
+        header.launch = config.graph.map(launch_mode);
         header.iterations = config.iterations;
         let device = |entry: &DeviceEntry| Device {
             rank: entry.rank,
@@ -150,7 +150,7 @@ fn header(document: &Document<'_>) -> Header {
         };
         header.devices = config.devices.iter().map(device).collect();
     }
-    header.ranks = ranks_of(&header);
+    header.ranks = count_ranks(&header);
     header
 }
 
@@ -166,7 +166,7 @@ fn row(raw: &RawValue, line: u32) -> Result<Row, Reason> {
     let of_side = |side: &Option<Side>| {
         let side = side.as_ref()?;
         let printed = |value: &Option<Value>| Printed::read(&value.as_ref()?.to_string());
-        Factor::of(printed(&side.alg_bw)?, printed(&side.bus_bw)?)
+        Factor::from_printed(printed(&side.alg_bw)?, printed(&side.bus_bw)?)
     };
     let evidence = Evidence {
         factor: of_side(&entry.out_of_place).or_else(|| of_side(&entry.in_place)),
@@ -200,7 +200,7 @@ fn timing(side: Option<Side>, calls: Option<Calls>) -> Result<Option<Timing>, Re
     let text = value.as_str().map_or_else(|| value.to_string(), ToOwned::to_owned);
     let time = number::time("time", &text)?;
     let spread = calls.and_then(|calls| {
-        let [min, max, p99]: [Option<Picos>; 3] = [calls.min_us, calls.max_us, calls.p99_us].map(number::time_of);
+        let [min, max, p99]: [Option<Picos>; 3] = [calls.min_us, calls.max_us, calls.p99_us].map(number::time_from_us);
         Some(Spread { min: min?, max: max?, p99: p99? })
     });
     Ok(Some(Timing { time, spread, clock }))

@@ -5,7 +5,7 @@ use super::super::table::P2pChannels;
 
 /// Returns the part of a line before an NCCL message. A message may begin anywhere in a line, because nccl-tests
 /// prints a row in pieces.
-pub(super) fn own_part(line: &str) -> &str {
+pub(super) fn strip_messages(line: &str) -> &str {
     match message_start(line) {
         Some(start) => line.get(..start).unwrap_or_default(),
         None => line,
@@ -37,8 +37,8 @@ pub(super) fn notice(line: &str) -> Option<Notice<'_>> {
     }
     let (before, rest) = line.split_once(" p2p channels, ")?;
     let per_peer = rest.split_once(" p2p channels per peer")?.0;
-    let all = before.rsplit(' ').next()?;
-    Some(Notice::Channels(P2pChannels { all: all.parse().ok()?, per_peer: per_peer.trim().parse().ok()? }))
+    let total = before.rsplit(' ').next()?;
+    Some(Notice::Channels(P2pChannels { all: total.parse().ok()?, per_peer: per_peer.trim().parse().ok()? }))
 }
 
 /// `2.19.3` of `2.19.3+cuda12.2`.
@@ -63,12 +63,16 @@ fn message_start(line: &str) -> Option<usize> {
     };
     loop {
         let before = line.get(..start).unwrap_or_default().trim_end();
-        let at = before.rfind(char::is_whitespace).map_or(0, |at| at + 1);
-        let word = before.get(at..).unwrap_or_default();
-        let glued = if before.get(..at).is_some_and(|rest| !rest.trim().is_empty()) { figure_length(word) } else { 0 };
+        let word_start = before.rfind(char::is_whitespace).map_or(0, |word_start| word_start + 1);
+        let word = before.get(word_start..).unwrap_or_default();
+        let glued = if before.get(..word_start).is_some_and(|prefix| !prefix.trim().is_empty()) {
+            figure_length(word)
+        } else {
+            0
+        };
         match word.get(glued..) {
-            Some(rest) if glued > 0 && is_name(rest) && introduces(rest) => return Some(at + glued),
-            _ if !word.is_empty() && introduces(word) => start = at,
+            Some(prefix) if glued > 0 && is_name(prefix) && introduces(prefix) => return Some(word_start + glued),
+            _ if !word.is_empty() && introduces(word) => start = word_start,
             _ => return Some(start),
         }
     }
@@ -95,7 +99,7 @@ mod tests {
 
     #[test]
     fn messages_are_cut_off() {
-        for (line, own) in [
+        for (line, expected) in [
             ("  1024  256  float", "  1024  256  float"),
             ("node1:123:456 [0] NCCL INFO Bootstrap : Using eth0", ""),
             ("  1024  256 node1:123:456 [0] NCCL INFO AllReduce: opCount 1", "  1024  256 "),
@@ -107,7 +111,7 @@ mod tests {
             ("  12  3  0.25node:1:2 [7] NCCL WARN x", "  12  3  0.25"),
             ("[1,0]<stdout>:n:1:2 [7] NCCL INFO x", ""),
         ] {
-            assert_eq!(own_part(line), own, "{line}");
+            assert_eq!(strip_messages(line), expected, "{line}");
         }
         let version = |line| {
             notice(line).and_then(|notice| match notice {

@@ -21,27 +21,27 @@ use fabricast_sim::schedule::Collective;
 
 use super::table::{Clock, Header, Table};
 use super::{Library, LibraryName, Reason, size_rule};
-use fabricast_topologies::gpus::name::is_of_amd;
+use fabricast_topologies::gpus::name::is_amd;
 
 /// Collective that an nccl-tests program measures, from its name or path.
-fn collective_of(program: &str) -> Option<Collective> {
+fn program_collective(program: &str) -> Option<Collective> {
     let name = program.rsplit('/').next().unwrap_or(program);
     name.strip_suffix("_mpi").unwrap_or(name).parse().ok()
 }
 
 /// Launch mode, from the number of launches captured in a graph (`-G`).
-fn launch_of(graph: u64) -> Launch {
+fn launch_mode(graph: u64) -> Launch {
     if graph == 0 { Launch::Stream } else { Launch::Graph }
 }
 
 /// Process layout, from the number of GPUs per thread.
-fn processes_of(gpus_per_thread: u32) -> Processes {
+fn process_layout(gpus_per_thread: u32) -> Processes {
     if gpus_per_thread > 1 { Processes::Single } else { Processes::PerGpu }
 }
 
 /// Number of ranks of the communicator, from the listed devices. If the ranks are split, that of the first group. If
 /// the list of a process is truncated, its threads and GPUs per thread give its number of ranks.
-fn ranks_of(header: &Header) -> Option<u32> {
+fn count_ranks(header: &Header) -> Option<u32> {
     let groups = header.devices.iter().any(|device| device.group > 0);
     if groups {
         let first = header.devices.iter().map(|device| device.group).min()?;
@@ -59,7 +59,7 @@ fn ranks_of(header: &Header) -> Option<u32> {
 fn check(table: &mut Table) {
     table.infer(None, None);
     // rccl-tests is a fork of nccl-tests and does not always identify itself.
-    if table.header.devices.iter().any(|device| is_of_amd(&device.model)) {
+    if table.header.devices.iter().any(|device| is_amd(&device.model)) {
         let header = &mut table.header;
         let version = header.library.take().filter(|library| library.name == LibraryName::Rccl);
         header.library = Some(version.unwrap_or(Library { name: LibraryName::Rccl, version: String::new() }));
@@ -73,6 +73,6 @@ fn check(table: &mut Table) {
     });
     match (table.header.collective, table.header.ranks) {
         (Some(collective), Some(ranks)) if table.header.separate_runs.is_none() => table.check_sizes(collective, ranks),
-        _ => table.reject(size_rule::fault_of_any),
+        _ => table.reject(size_rule::violation_for_any_collective),
     }
 }

@@ -18,10 +18,10 @@ use super::messages::Notice;
 use super::{head, messages};
 
 /// Largest number of prefix shapes of one log that are matched against its other lines.
-const MOST_SHAPES: usize = 16;
+const MAX_SHAPES: usize = 16;
 
 /// Largest number of `#` in a line that are tried as the start of a header line.
-const MOST_MARKS: usize = 8;
+const MAX_MARKS: usize = 8;
 
 /// A line without its prefix.
 #[derive(Debug)]
@@ -29,7 +29,7 @@ pub(super) struct Line<'a> {
     /// Line number in the log, from 1.
     pub number: u32,
     /// Text without prefix and NCCL messages.
-    pub own: Cow<'a, str>,
+    pub text: Cow<'a, str>,
     /// Fact about the library from a message of NCCL or RCCL.
     pub notice: Option<Notice<'a>>,
     /// Stream of the line; `None` if no stream with a table contains it.
@@ -73,7 +73,7 @@ pub(super) fn strip(text: &str) -> Lines<'_> {
         let prefix = line.text.get(..start).unwrap_or_default();
         labels.add(prefix, part);
         // Rows do not define shapes: the text before a row may be anything.
-        if part != Part::Row && shapes.len() < MOST_SHAPES {
+        if part != Part::Row && shapes.len() < MAX_SHAPES {
             shapes.insert(shape(prefix));
         }
     }
@@ -82,19 +82,21 @@ pub(super) fn strip(text: &str) -> Lines<'_> {
     shapes.sort_by_key(|shape| std::cmp::Reverse(shape.len()));
     let streams = labels.streams();
     let lines = read.into_iter().map(|line| {
-        let start =
-            line.found.map(|(start, _)| start).or_else(|| shapes.iter().find_map(|one| match_shape(&line.text, one)));
+        let start = line
+            .found
+            .map(|(start, _)| start)
+            .or_else(|| shapes.iter().find_map(|shape| match_shape(&line.text, shape)));
         let stream = match (&streams, start) {
             (None, _) => Some(0),
             (Some(known), Some(start)) => known.get(&label(line.text.get(..start).unwrap_or_default())).copied(),
             (Some(_), None) => None,
         };
         // A line without the prefix of the other lines is not from nccl-tests.
-        let own = match start {
+        let content = match start {
             None if !shapes.is_empty() => Cow::Borrowed(""),
             start => without(line.text, start.unwrap_or(0)),
         };
-        Line { number: line.number, own, notice: line.notice, stream }
+        Line { number: line.number, text: content, notice: line.notice, stream }
     });
     Lines { lines: lines.collect(), streams: streams.as_ref().map_or(1, BTreeMap::len) }
 }
@@ -102,11 +104,11 @@ pub(super) fn strip(text: &str) -> Lines<'_> {
 fn read(number: u32, line: &str) -> Read<'_> {
     let notice = messages::notice(line);
     let text = match without_escapes(line) {
-        Cow::Borrowed(line) => Cow::Borrowed(messages::own_part(line)),
-        Cow::Owned(line) => Cow::Owned(messages::own_part(&line).to_owned()),
+        Cow::Borrowed(line) => Cow::Borrowed(messages::strip_messages(line)),
+        Cow::Owned(line) => Cow::Owned(messages::strip_messages(&line).to_owned()),
     };
-    let found = find(&text);
-    Read { number, text, notice, found }
+    let start = find(&text);
+    Read { number, text, notice, found: start }
 }
 
 /// Returns a line from a byte on. A quoted text, as in JSON and YAML, ends at its quote.
@@ -153,11 +155,11 @@ fn without_escapes(line: &str) -> Cow<'_, str> {
 
 /// Finds the part of a line that only nccl-tests writes, with its start.
 fn find(text: &str) -> Option<(usize, Part)> {
-    let headers = text.match_indices('#').take(MOST_MARKS).find_map(|(at, _)| {
-        let comment = text.get(at + 1..)?;
-        match Columns::of_head(comment) {
-            Some(_) => Some((at, Part::Head)),
-            None => head::is_known(comment).then_some((at, Part::Header)),
+    let headers = text.match_indices('#').take(MAX_MARKS).find_map(|(index, _)| {
+        let comment = text.get(index + 1..)?;
+        match Columns::parse_header(comment) {
+            Some(_) => Some((index, Part::Head)),
+            None => head::is_known(comment).then_some((index, Part::Header)),
         }
     });
     headers.or_else(|| Some((row_start(text)?, Part::Row)))
@@ -218,10 +220,10 @@ fn shape(prefix: &str) -> String {
 
 /// Length of the prefix of a given shape at the start of a text.
 fn match_shape(text: &str, shape: &str) -> Option<usize> {
-    let mut at = text.len() - text.trim_start().len();
+    let mut index = text.len() - text.trim_start().len();
     for c in shape.chars() {
-        let rest = text.get(at..)?;
-        at += match c {
+        let rest = text.get(index..)?;
+        index += match c {
             '0' => rest.len() - rest.trim_start_matches(|c: char| c.is_ascii_digit()).len(),
             ' ' => rest.len() - rest.trim_start().len(),
             c if rest.starts_with(c) => c.len_utf8(),
@@ -230,7 +232,7 @@ fn match_shape(text: &str, shape: &str) -> Option<usize> {
         .checked_sub(1)?
             + 1;
     }
-    Some(at)
+    Some(index)
 }
 
 /// Label of a prefix: the prefix without its times.
@@ -271,17 +273,17 @@ fn is_time(word: &str) -> bool {
     let digits = |from: usize, length: usize| {
         bytes.get(from..from + length).is_some_and(|part| part.iter().all(u8::is_ascii_digit))
     };
-    let clock = |at: usize| digits(at, 2) && bytes.get(at + 2) == Some(&b':') && digits(at + 3, 2);
-    let of_day = clock(0) || bytes.iter().position(|&byte| byte == b'T').is_some_and(|at| clock(at + 1));
+    let clock = |index: usize| digits(index, 2) && bytes.get(index + 2) == Some(&b':') && digits(index + 3, 2);
+    let of_day = clock(0) || bytes.iter().position(|&byte| byte == b'T').is_some_and(|index| clock(index + 1));
     let is_date = bytes.len() >= 10
         && (digits(0, 4) && matches!(bytes[4], b'-' | b'/') && digits(5, 2)
             || digits(0, 2)
                 && matches!(bytes[2], b'-' | b'/' | b'.')
                 && digits(3, 2)
                 && matches!(bytes[5], b'-' | b'/' | b'.'));
-    let elapsed = word.split_once('.').is_some_and(|(whole, part)| {
+    let elapsed = word.split_once('.').is_some_and(|(seconds, part)| {
         let part = part.strip_suffix('s').unwrap_or(part);
-        is_count(whole) && is_count(part)
+        is_count(seconds) && is_count(part)
     });
     of_day || is_date || elapsed
 }
@@ -292,24 +294,26 @@ struct Labels {
     /// Labels of header lines, with their order of appearance.
     heads: BTreeMap<String, usize>,
     /// True if a row has a label that no header line before it has.
-    strays: bool,
+    has_unlabelled_rows: bool,
 }
 
 impl Labels {
     fn add(&mut self, prefix: &str, part: Part) {
-        let place = self.heads.len();
+        let index = self.heads.len();
         match part {
             Part::Head => {
-                self.heads.entry(label(prefix)).or_insert(place);
+                self.heads.entry(label(prefix)).or_insert(index);
             }
-            Part::Row if !self.strays => self.strays = !self.heads.contains_key(&label(prefix)),
+            Part::Row if !self.has_unlabelled_rows => {
+                self.has_unlabelled_rows = !self.heads.contains_key(&label(prefix))
+            }
             Part::Row | Part::Header => {}
         }
     }
 
     /// Streams by label; `None` if the labels do not distinguish streams.
     fn streams(&self) -> Option<BTreeMap<String, usize>> {
-        (self.heads.len() > 1 && !self.strays).then(|| self.heads.clone())
+        (self.heads.len() > 1 && !self.has_unlabelled_rows).then(|| self.heads.clone())
     }
 }
 
@@ -319,7 +323,7 @@ mod tests {
 
     #[test]
     fn rows_begin_at_their_size() {
-        for (text, at) in [
+        for (text, start) in [
             ("  1024  256  float  sum  -1  5.8", Some(2)),
             ("[0]   1024  256  float", Some(6)),
             ("12 34  1024  256  float", Some(7)),
@@ -330,7 +334,7 @@ mod tests {
             ("float 1 2", None),
             ("", None),
         ] {
-            assert_eq!(row_start(text), at, "{text}");
+            assert_eq!(row_start(text), start, "{text}");
         }
     }
 
@@ -354,9 +358,9 @@ mod tests {
 
     #[test]
     fn shapes_match_any_digits() {
-        let of = shape("2025-06-13T08:25:00.1Z [12] ");
-        assert_eq!(match_shape("2026-11-01T18:05:59.123Z  [3]  5.78", &of), Some(29));
-        assert_eq!(match_shape("2026-11-01T18:05:59.123Z [x]", &of), None);
+        let pattern = shape("2025-06-13T08:25:00.1Z [12] ");
+        assert_eq!(match_shape("2026-11-01T18:05:59.123Z  [3]  5.78", &pattern), Some(29));
+        assert_eq!(match_shape("2026-11-01T18:05:59.123Z [x]", &pattern), None);
         assert_eq!(match_shape("   5.78", &shape("  ")), Some(3));
     }
 }

@@ -1,6 +1,6 @@
 //! Output of rccl-tests with `-Z json`: a list of rows, one per side, each with its collective, ranks and hosts.
 
-use fabricast_topologies::Place;
+use fabricast_topologies::SourceLocation;
 use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
@@ -9,7 +9,7 @@ use super::super::evidence::{Evidence, Factor, Printed};
 use super::super::table::{Clock, Counting, Header, Row, Table, Timing};
 use super::super::{Library, LibraryName, MeasuredError, Reason, Rejected, number};
 use super::check;
-use super::json::{Lines, without_place};
+use super::json::{Lines, strip_location};
 
 /// A row: one size, out of place or in place.
 #[derive(Deserialize)]
@@ -36,17 +36,17 @@ struct Entry {
 pub(in crate::measured) fn read(text: &str, source: &str) -> Result<Vec<Table>, MeasuredError> {
     let raws: Vec<&RawValue> = serde_json::from_str(text).map_err(|error| {
         let (line, column) = (error.line() as u32, error.column() as u32);
-        let place = Place { source: source.to_owned(), line, column, ..Place::default() };
-        MeasuredError::invalid(place, format!("not the JSON of rccl-tests: {}", without_place(&error)))
+        let location = SourceLocation { source: source.to_owned(), line, column, ..SourceLocation::default() };
+        MeasuredError::invalid(location, format!("not the JSON of rccl-tests: {}", strip_location(&error)))
     })?;
-    let mut lines = Lines::of_text(text);
+    let mut lines = Lines::new(text);
     let mut tables: Vec<Table> = Vec::new();
     let mut before: Option<(u64, u64)> = None;
     for raw in raws {
-        let line = lines.of(raw);
+        let line = lines.line_number(raw);
         let entry: Entry = serde_json::from_str(raw.get()).map_err(|error| {
-            let place = Place { source: source.to_owned(), line, ..Place::default() };
-            MeasuredError::invalid(place, format!("not a row of rccl-tests: {}", without_place(&error)))
+            let location = SourceLocation { source: source.to_owned(), line, ..SourceLocation::default() };
+            MeasuredError::invalid(location, format!("not a row of rccl-tests: {}", strip_location(&error)))
         })?;
         let header = header(&entry);
         if tables.last().is_none_or(|table| table.header != header) {
@@ -67,7 +67,10 @@ pub(in crate::measured) fn read(text: &str, source: &str) -> Result<Vec<Table>, 
         before = Some(key);
     }
     if tables.is_empty() {
-        return Err(MeasuredError::invalid(Place::of_source(source), "no row of rccl-tests: the list is empty"));
+        return Err(MeasuredError::invalid(
+            SourceLocation::from_source(source),
+            "no row of rccl-tests: the list is empty",
+        ));
     }
     tables.iter_mut().for_each(check);
     Ok(tables)
@@ -80,7 +83,7 @@ fn header(entry: &Entry) -> Header {
         library: Some(Library { name: LibraryName::Rccl, version: String::new() }),
         ranks: entry.ranks,
         gpus_per_thread: entry.gpus_per_rank,
-        processes: entry.gpus_per_rank.map(super::processes_of),
+        processes: entry.gpus_per_rank.map(super::process_layout),
         nodes: entry.nodes,
         counting: Counting::Blocks,
         ..Header::default()
@@ -95,7 +98,9 @@ fn row(entry: &Entry, line: u32) -> Result<Row, Reason> {
     }
     let printed = |value: &Option<Value>| Printed::read(&text(value.as_ref()?));
     let evidence = Evidence {
-        factor: printed(&entry.alg_bw).zip(printed(&entry.bus_bw)).and_then(|(alg, bus)| Factor::of(alg, bus)),
+        factor: printed(&entry.alg_bw)
+            .zip(printed(&entry.bus_bw))
+            .and_then(|(alg, bus)| Factor::from_printed(alg, bus)),
         reduces: entry.redop.as_deref().map(|op| op != "none"),
         rooted: None,
     };
@@ -111,6 +116,6 @@ fn row(entry: &Entry, line: u32) -> Result<Row, Reason> {
         out_of_place: sides.0,
         in_place: sides.1,
         evidence,
-        ..Row::of(bytes, time, line)
+        ..Row::new(bytes, time, line)
     })
 }

@@ -49,20 +49,20 @@ fn copies_of_rank_0(header: &Header) -> Option<u32> {
 fn share_out(table: Table, runs: u32) -> Vec<Table> {
     let header = Header { separate_runs: Some(runs), ..table.header };
     let mut shares: BTreeMap<u32, Vec<_>> = BTreeMap::new();
-    let mut seen: BTreeMap<u64, u32> = BTreeMap::new();
+    let mut counts: BTreeMap<u64, u32> = BTreeMap::new();
     for row in table.rows {
-        let of_size = seen.entry(row.bytes.0).or_default();
+        let of_size = counts.entry(row.bytes.0).or_default();
         shares.entry(*of_size).or_default().push(row);
         *of_size += 1;
     }
     let mut rejected = Some(table.rejected);
-    let mut found: Vec<Table> = Vec::new();
+    let mut tables: Vec<Table> = Vec::new();
     for rows in shares.into_values() {
         let rejected = rejected.take().unwrap_or_default();
-        found.push(Table { header: header.clone(), rows, rejected, line: table.line });
+        tables.push(Table { header: header.clone(), rows, rejected, line: table.line });
     }
-    if found.is_empty() {
-        found.push(Table { header, rows: Vec::new(), rejected: rejected.unwrap_or_default(), line: table.line });
+    if tables.is_empty() {
+        tables.push(Table { header, rows: Vec::new(), rejected: rejected.unwrap_or_default(), line: table.line });
     }
-    found
+    tables
 }

@@ -94,10 +94,10 @@ fn prefixes_may_count_lines_and_time() {
 #[test]
 fn torn_rows_behind_prefixes_are_joined_or_rejected() {
     let torn = PLAIN.replace("  131.43  246.44", "\nnodea:12:34 [0] NCCL INFO comm 0x5\n  131.43  246.44");
-    let whole = content(&one(PLAIN));
-    assert_eq!(content(&one(&torn)), whole);
+    let expected = content(&one(PLAIN));
+    assert_eq!(content(&one(&torn)), expected);
     let behind = prefixed(&torn, |n| format!("2025-06-13T08:25:{n:02}Z [3] "), "");
-    assert_eq!(content(&one(&behind)), whole);
+    assert_eq!(content(&one(&behind)), expected);
     let cut = PLAIN.replace("  131.43  246.44      0    65308", "");
     let table = one(&prefixed(&cut, |_| "> ".to_owned(), ""));
     assert!(table.rows.is_empty(), "{:?}", table.rows);
@@ -132,12 +132,12 @@ fn processes_without_mpi_are_separate_runs() {
 
 #[test]
 fn consecutive_tables_are_not_merged() {
-    let found = tables(log!("rtx6000d-2x8-two-tables.txt"));
+    let parsed = tables(log!("rtx6000d-2x8-two-tables.txt"));
     let named: Vec<_> =
-        found.iter().map(|table| (table.header.collective, table.header.ranks, table.rows.len())).collect();
+        parsed.iter().map(|table| (table.header.collective, table.header.ranks, table.rows.len())).collect();
     assert_eq!(named, [(Some(Collective::AllReduce), Some(16), 10), (Some(Collective::AllToAll), Some(16), 7)]);
     let behind = tables(&prefixed(log!("rtx6000d-2x8-two-tables.txt"), |_| "[0] ".to_owned(), ""));
-    assert_eq!(behind.iter().map(content).collect::<Vec<_>>(), found.iter().map(content).collect::<Vec<_>>());
+    assert_eq!(behind.iter().map(content).collect::<Vec<_>>(), parsed.iter().map(content).collect::<Vec<_>>());
 }
 
 #[test]
@@ -207,8 +207,8 @@ proptest! {
             format!("{clock}{opens}{name}{counter}{closes}")
         };
         let text = log!("gh200-2x4-int8.txt");
-        let found = tables(&prefixed(text, prefix, ""));
-        prop_assert_eq!(found.len(), 1);
-        prop_assert_eq!(content(&found[0]), content(&one(text)));
+        let parsed = tables(&prefixed(text, prefix, ""));
+        prop_assert_eq!(parsed.len(), 1);
+        prop_assert_eq!(content(&parsed[0]), content(&one(text)));
     }
 }

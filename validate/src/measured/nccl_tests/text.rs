@@ -4,14 +4,14 @@
 //! is open. NCCL's messages share standard output, and rows that they split are joined again. Prefixes of launchers
 //! are removed first ([`prefix`]). Tables of separate runs are separated last ([`runs`]).
 
-use fabricast_topologies::Place;
+use fabricast_topologies::SourceLocation;
 
 use super::super::table::{Counting, Header, Table};
 use super::super::{Library, LibraryName, MeasuredError, Reason, Rejected};
 use super::columns::{Columns, Parsed};
 use super::head::{self, Line};
 use super::messages::Notice;
-use super::{check, prefix, ranks_of, runs};
+use super::{check, count_ranks, prefix, runs};
 
 /// Reads the tables of a log.
 pub(in crate::measured) fn read(text: &str, source: &str) -> Result<Vec<Table>, MeasuredError> {
@@ -22,7 +22,7 @@ pub(in crate::measured) fn read(text: &str, source: &str) -> Result<Vec<Table>, 
             readers.iter_mut().for_each(|reader| reader.notice(notice));
         }
         if let Some(reader) = line.stream.and_then(|stream| readers.get_mut(stream)) {
-            reader.line(&line.own, line.number);
+            reader.line(&line.text, line.number);
         }
     }
     readers.iter_mut().for_each(Reader::end_row);
@@ -37,7 +37,10 @@ pub(in crate::measured) fn read(text: &str, source: &str) -> Result<Vec<Table>, 
                 (0, "no table: expected the output of nccl-tests, its JSON, or CSV with the header `bytes,time_us`")
             }
         };
-        return Err(MeasuredError::invalid(Place { source: source.to_owned(), line, ..Place::default() }, message));
+        return Err(MeasuredError::invalid(
+            SourceLocation { source: source.to_owned(), line, ..SourceLocation::default() },
+            message,
+        ));
     }
     for table in &mut tables {
         check(table);
@@ -49,7 +52,7 @@ pub(in crate::measured) fn read(text: &str, source: &str) -> Result<Vec<Table>, 
 struct Reader {
     header: Header,
     /// State of the header: used once a table has begun under it.
-    used: Use,
+    used: HeaderState,
     tables: Vec<Table>,
     /// Columns of the open table.
     columns: Option<Columns>,
@@ -61,7 +64,7 @@ struct Reader {
 
 /// State of a header with respect to tables.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
-enum Use {
+enum HeaderState {
     #[default]
     New,
     Used,
@@ -75,7 +78,7 @@ impl Reader {
             Notice::Version(name, version) if self.header.library.is_none() => {
                 self.header.library = library(name, version);
             }
-            Notice::Rccl if self.header.library.as_ref().is_none_or(|known| known.name != LibraryName::Rccl) => {
+            Notice::Rccl if self.header.library.as_ref().is_none_or(|current| current.name != LibraryName::Rccl) => {
                 self.header.library = library(LibraryName::Rccl, "");
             }
             // NCCL may connect its channels after the header line is printed.
@@ -89,23 +92,23 @@ impl Reader {
         }
     }
 
-    fn line(&mut self, own: &str, number: u32) {
-        let own = own.trim();
-        if own.is_empty() {
+    fn line(&mut self, text: &str, number: u32) {
+        let text = text.trim();
+        if text.is_empty() {
             return;
         }
-        match own.strip_prefix('#') {
+        match text.strip_prefix('#') {
             Some(comment) => self.comment(comment, number),
-            None => self.row(own, number),
+            None => self.row(text, number),
         }
     }
 
     fn comment(&mut self, comment: &str, number: u32) {
-        if let Some(columns) = Columns::of_head(comment) {
+        if let Some(columns) = Columns::parse_header(comment) {
             self.end_row();
-            self.used = Use::Used;
+            self.used = HeaderState::Used;
             let mut header = self.header.clone();
-            header.ranks = ranks_of(&header);
+            header.ranks = count_ranks(&header);
             if header.tests_version.is_none() {
                 header.counting = Counting::BlocksOrWhole;
             }
@@ -113,12 +116,12 @@ impl Reader {
             self.columns = Some(columns);
             return;
         }
-        let mut next = if self.used == Use::Used { Header::default() } else { self.header.clone() };
-        match head::take(&mut next, comment) {
+        let mut next = if self.used == HeaderState::Used { Header::default() } else { self.header.clone() };
+        match head::parse_header_line(&mut next, comment) {
             Line::Starts | Line::Continues => {
                 self.end_row();
                 self.columns = None;
-                self.used = Use::New;
+                self.used = HeaderState::New;
                 self.header = next;
             }
             Line::Closes => {
@@ -139,16 +142,16 @@ impl Reader {
             }
             return;
         };
-        if let Some((begun, line)) = self.pending.take() {
-            let joined = format!("{begun} {text}");
-            match columns.row(&joined, line) {
-                Parsed::Short if is_whole(columns, text) => self.reject(line, Reason::CutOff),
+        if let Some((partial, line)) = self.pending.take() {
+            let line_text = format!("{partial} {text}");
+            match columns.row(&line_text, line) {
+                Parsed::Short if is_complete(columns, text) => self.reject(line, Reason::CutOff),
                 Parsed::Short => {
-                    self.pending = Some((joined, line));
+                    self.pending = Some((line_text, line));
                     return;
                 }
                 // The text is a complete row, so it does not continue the pending one.
-                Parsed::Rejected(Reason::Columns { .. }) if is_whole(columns, text) => {
+                Parsed::Rejected(Reason::Columns { .. }) if is_complete(columns, text) => {
                     self.reject(line, Reason::CutOff);
                 }
                 parsed => {
@@ -160,7 +163,7 @@ impl Reader {
         let Some(columns) = &self.columns else { return };
         if !text.split_whitespace().next().is_some_and(is_count) {
             // Output of another program, or the end of a row: rows begin with a size.
-            if is_rest(text) {
+            if is_continuation(text) {
                 self.reject(number, Reason::CutOff);
             }
             return;
@@ -202,14 +205,14 @@ fn is_count(word: &str) -> bool {
 }
 
 /// Returns true if a line consists of figures only, at least two with decimals: the end of a row.
-fn is_rest(text: &str) -> bool {
+fn is_continuation(text: &str) -> bool {
     let is_figure = |word: &str| word == "N/A" || word.parse::<f64>().is_ok_and(f64::is_finite);
     let decimals = text.split_whitespace().filter(|word| word.contains('.')).count();
     decimals >= 2 && text.split_whitespace().all(is_figure)
 }
 
 /// Returns true if a line is a row by itself.
-fn is_whole(columns: &Columns, text: &str) -> bool {
+fn is_complete(columns: &Columns, text: &str) -> bool {
     let words: Vec<&str> = text.split_whitespace().collect();
     let begins = words.iter().take(2).all(|word| is_count(word)) && words.len() > 2;
     begins && matches!(columns.row(text, 0), Parsed::Row(_) | Parsed::Rejected(_))

@@ -80,8 +80,8 @@ something else speaks
 #[test]
 fn several_tables_have_their_own_headers() {
     let row = "  8  2  float  sum  -1  5.83  0.00  0.00  N/A  5.78  0.00  0.00  N/A\n";
-    let other = HEAD.replace("all_reduce_perf", "hypercube_perf").replace("graph: 5", "graph: 0");
-    let tables = read_log(&format!("{HEAD}{row}{FOOT}{other}{row}{FOOT}"), "log").unwrap();
+    let second_head = HEAD.replace("all_reduce_perf", "hypercube_perf").replace("graph: 5", "graph: 0");
+    let tables = read_log(&format!("{HEAD}{row}{FOOT}{second_head}{row}{FOOT}"), "log").unwrap();
     assert_eq!(tables.len(), 2);
     assert_eq!((tables[0].rows.len(), tables[1].rows.len()), (1, 0));
     assert_eq!(tables[1].header.launch, Some(Launch::Stream));

@@ -66,12 +66,12 @@ proptest! {
         let path = folder.path().join("table.csv");
         std::fs::write(&path, &text).unwrap();
         let communicator = Communicator::new(VERSIONS[version], Some(&path), ranks, nodes);
-        prop_assert!(communicator.said.iter().all(|(level, _)| *level == 3), "{:?}\n{text}", communicator.said);
+        prop_assert!(communicator.messages.iter().all(|(level, _)| *level == 3), "{:?}\n{text}", communicator.messages);
         for (call, costs) in calls {
             let expected = outcome(&text, nodes as i64, ranks as i64, call, &costs);
-            let found = communicator.ask(call, &costs, 7, 3);
-            prop_assert_eq!(bits(&found.costs), bits(&expected.costs), "{:?} {:?}\n{}", call, costs, text);
-            prop_assert_eq!(found.channels, expected.channels, "{:?}\n{}", call, text);
+            let answer = communicator.ask(call, &costs, 7, 3);
+            prop_assert_eq!(bits(&answer.costs), bits(&expected.costs), "{:?} {:?}\n{}", call, costs, text);
+            prop_assert_eq!(answer.channels, expected.channels, "{:?}\n{}", call, text);
         }
     }
 }

@@ -19,18 +19,18 @@ fn written(text: &[u8]) -> (tempfile::TempDir, std::path::PathBuf) {
 /// Returns true if the plugin leaves a call to NCCL.
 fn is_inert(communicator: &Communicator) -> bool {
     let costs = [5.0; 21];
-    let found = communicator.ask(CALL, &costs, 7, 3);
-    found.costs == costs && found.channels == -7
+    let answer = communicator.ask(CALL, &costs, 7, 3);
+    answer.costs == costs && answer.channels == -7
 }
 
 /// Asserts that there is exactly one warning and that it contains these words.
-fn warned(path: Option<&Path>, words: &[&str]) {
+fn warned(path: Option<&Path>, expected: &[&str]) {
     for version in VERSIONS {
         let communicator = Communicator::new(version, path, 8, 1);
-        let warnings: Vec<_> = communicator.said.iter().filter(|(level, _)| *level == 2).collect();
-        assert_eq!(warnings.len(), 1, "{:?}", communicator.said);
-        for word in words {
-            assert!(warnings[0].1.contains(word), "{word}: {:?}", communicator.said);
+        let warnings: Vec<_> = communicator.messages.iter().filter(|(level, _)| *level == 2).collect();
+        assert_eq!(warnings.len(), 1, "{:?}", communicator.messages);
+        for word in expected {
+            assert!(warnings[0].1.contains(word), "{word}: {:?}", communicator.messages);
         }
         assert!(is_inert(&communicator));
     }
@@ -39,7 +39,7 @@ fn warned(path: Option<&Path>, words: &[&str]) {
 #[test]
 fn bad_lines_are_reported_and_the_whole_file_is_ignored() {
     let good = "allreduce,0,1000000000,ring,ll,4,1,8\n";
-    for (bad, at, word) in [
+    for (bad, location, word) in [
         ("allreduce,0,1,ring,ll,4,1", ":3:", "nRanks"),
         ("allreduce,0,1,rong,ll,4,1,8", ":3:15", "ring"),
         ("allreduce,0,1,ring,ll,65,1,8", ":3:23", "64"),
@@ -47,7 +47,7 @@ fn bad_lines_are_reported_and_the_whole_file_is_ignored() {
         ("allreduce,0,99999999999999999999,ring,ll,4,1,8", ":3:13", "max_bytes"),
     ] {
         let (_folder, path) = written(format!("# made\n{good}{bad}\n{good}").as_bytes());
-        warned(Some(&path), &["table.csv", at, word, "NCCL chooses"]);
+        warned(Some(&path), &["table.csv", location, word, "NCCL chooses"]);
     }
 }
 
@@ -67,13 +67,14 @@ fn unreadable_files_cause_one_warning() {
 fn missing_or_empty_tables_leave_the_choice_to_nccl_without_warning() {
     let (_folder, empty) = written(b"");
     let (_folder, other) = written(b"allreduce,0,1000000000,ring,ll,4,2,16\n");
-    for (path, words) in [(None, "FABRICAST_TUNER_FILE"), (Some(&empty), "0 of 0 rows"), (Some(&other), "0 of 1 rows")]
+    for (path, expected) in
+        [(None, "FABRICAST_TUNER_FILE"), (Some(&empty), "0 of 0 rows"), (Some(&other), "0 of 1 rows")]
     {
         for version in VERSIONS {
             let communicator = Communicator::new(version, path.map(std::path::PathBuf::as_path), 8, 1);
-            assert_eq!(communicator.said.len(), 1, "{:?}", communicator.said);
-            assert_eq!(communicator.said[0].0, 3);
-            assert!(communicator.said[0].1.contains(words), "{:?}", communicator.said);
+            assert_eq!(communicator.messages.len(), 1, "{:?}", communicator.messages);
+            assert_eq!(communicator.messages[0].0, 3);
+            assert!(communicator.messages[0].1.contains(expected), "{:?}", communicator.messages);
             assert!(is_inert(&communicator));
         }
     }
@@ -83,8 +84,12 @@ fn missing_or_empty_tables_leave_the_choice_to_nccl_without_warning() {
 fn the_example_plugins_variable_names_a_table() {
     let (_folder, path) = written(b"allreduce,0,1073741824,ring,ll,4,1,8\n");
     for version in VERSIONS {
-        let communicator = Communicator::by("NCCL_TUNER_CONFIG_FILE", version, Some(&path), 8, 1);
-        assert!(communicator.said[0].1.contains("1 of 1 rows are for 8 ranks on 1 nodes"), "{:?}", communicator.said);
+        let communicator = Communicator::with_variable("NCCL_TUNER_CONFIG_FILE", version, Some(&path), 8, 1);
+        assert!(
+            communicator.messages[0].1.contains("1 of 1 rows are for 8 ranks on 1 nodes"),
+            "{:?}",
+            communicator.messages
+        );
         assert_eq!(communicator.ask(CALL, &[5.0; 21], 7, 3).channels, 4);
     }
 }
@@ -96,9 +101,9 @@ fn saved_plans_are_accepted_as_tables() {
             r#"{{"collective":"all_reduce","bytes":{bytes},"algorithm":"ring","protocol":"{protocol}","channels":{channels},"time_us":9.5}}"#
         )
     };
-    let range = |least: u64, most: u64, protocol: &str, channels: u32| {
+    let range = |min: u64, max: u64, protocol: &str, channels: u32| {
         format!(
-            r#"{{"collective":"all_reduce","min_bytes":{least},"max_bytes":{most},"algorithm":"ring","protocol":"{protocol}","channels":{channels}}}"#
+            r#"{{"collective":"all_reduce","min_bytes":{min},"max_bytes":{max},"algorithm":"ring","protocol":"{protocol}","channels":{channels}}}"#
         )
     };
     let plan = format!(
@@ -112,10 +117,10 @@ fn saved_plans_are_accepted_as_tables() {
     let (_folder, path) = written(plan.as_bytes());
     for version in VERSIONS {
         let communicator = Communicator::new(version, Some(&path), 8, 1);
-        assert!(communicator.said[0].1.contains("2 of 2 rows are for 8 ranks"), "{:?}", communicator.said);
+        assert!(communicator.messages[0].1.contains("2 of 2 rows are for 8 ranks"), "{:?}", communicator.messages);
         for (bytes, cell, channels) in [(1, 3, 2), (1024, 3, 2), (1 << 20, 5, 24), (1 << 41, 5, 24)] {
-            let found = communicator.ask(Call { bytes, ..CALL }, &[5.0; 21], 7, 3);
-            assert_eq!((found.costs[cell], found.channels), (0.0, channels), "{bytes}");
+            let answer = communicator.ask(Call { bytes, ..CALL }, &[5.0; 21], 7, 3);
+            assert_eq!((answer.costs[cell], answer.channels), (0.0, channels), "{bytes}");
         }
         assert!(is_inert(&Communicator::new(version, Some(&path), 4, 1)));
     }
@@ -130,12 +135,12 @@ proptest! {
     #[test]
     fn damaged_tables_are_read_or_rejected(text in table(), harm in prop::collection::vec((any::<prop::sample::Index>(), any::<Option<u8>>()), 1..6), cut in any::<prop::sample::Index>(), is_cut in any::<bool>()) {
         let mut bytes = text.into_bytes();
-        for (place, harm) in harm {
+        for (position, harm) in harm {
             if bytes.is_empty() { break }
-            let at = place.index(bytes.len());
+            let index = position.index(bytes.len());
             match harm {
-                Some(byte) => bytes[at] = byte,
-                None => { bytes.remove(at); }
+                Some(byte) => bytes[index] = byte,
+                None => { bytes.remove(index); }
             }
         }
         if is_cut && !bytes.is_empty() {
@@ -163,15 +168,15 @@ proptest! {
 fn survives(bytes: &[u8]) -> Result<(), TestCaseError> {
     let (_folder, path) = written(bytes);
     let communicator = Communicator::new(Version::Five, Some(&path), 2, 1);
-    prop_assert_eq!(communicator.said.len(), 1, "{:?}", communicator.said);
-    if communicator.said[0].0 == 2 {
+    prop_assert_eq!(communicator.messages.len(), 1, "{:?}", communicator.messages);
+    if communicator.messages[0].0 == 2 {
         prop_assert!(is_inert(&communicator));
     }
     for function in 0..5 {
         let call = Call { function, ..CALL };
-        let found = communicator.ask(call, &[5.0; 21], 7, 3);
-        prop_assert!(found.costs.iter().filter(|&&cost| cost != 5.0).count() <= 1);
-        prop_assert!(found.channels == -7 || (1..=64).contains(&found.channels));
+        let answer = communicator.ask(call, &[5.0; 21], 7, 3);
+        prop_assert!(answer.costs.iter().filter(|&&cost| cost != 5.0).count() <= 1);
+        prop_assert!(answer.channels == -7 || (1..=64).contains(&answer.channels));
     }
     Ok(())
 }

@@ -53,11 +53,11 @@ fn repeated_finalize_is_harmless() {
         let others: Vec<Communicator> = (0..8).map(|_| communicator(version)).collect();
         // SAFETY: see above.
         assert_eq!(unsafe { (end(context), end(context)) }, (0, 0));
-        let found = ended.ask(CALL, &[5.0; 21], 7, 3);
-        assert_eq!((found.costs, found.channels), (vec![5.0; 21], -7));
+        let answer = ended.ask(CALL, &[5.0; 21], 7, 3);
+        assert_eq!((answer.costs, answer.channels), (vec![5.0; 21], -7));
         for other in &others {
-            let found = other.ask(CALL, &[5.0; 21], 7, 3);
-            assert_eq!((found.costs[4 * 3 + 2], found.channels), (0.0, 16));
+            let answer = other.ask(CALL, &[5.0; 21], 7, 3);
+            assert_eq!((answer.costs[4 * 3 + 2], answer.channels), (0.0, 16));
         }
         // Dropping the communicator finalizes it a fourth time.
     }
@@ -97,8 +97,8 @@ fn invalid_shapes_are_ignored() {
         (33, 3),
         (7, 9),
     ] {
-        let found = communicator.ask(CALL, &costs, algorithms, protocols);
-        assert_eq!((found.costs, found.channels), (costs.clone(), -7), "{algorithms} {protocols}");
+        let answer = communicator.ask(CALL, &costs, algorithms, protocols);
+        assert_eq!((answer.costs, answer.channels), (costs.clone(), -7), "{algorithms} {protocols}");
     }
 }
 
@@ -107,17 +107,17 @@ fn other_numbers_of_algorithms_and_protocols_are_supported() {
     for version in VERSIONS {
         let communicator = communicator(version);
         // NVLS is algorithm 4: with only four algorithms, the next row is used.
-        let found = communicator.ask(CALL, &[5.0; 12], 4, 3);
-        assert_eq!((found.costs[3], found.channels), (0.0, 4));
+        let answer = communicator.ask(CALL, &[5.0; 12], 4, 3);
+        assert_eq!((answer.costs[3], answer.channels), (0.0, 4));
         // Simple is protocol 2: with only two protocols, the next row is used.
-        let found = communicator.ask(CALL, &[5.0; 14], 7, 2);
-        assert_eq!((found.costs[2], found.channels), (0.0, 4));
+        let answer = communicator.ask(CALL, &[5.0; 14], 7, 2);
+        assert_eq!((answer.costs[2], answer.channels), (0.0, 4));
         // An additional protocol moves the cells.
-        let found = communicator.ask(CALL, &[5.0; 32], 8, 4);
-        assert_eq!((found.costs[4 * 4 + 2], found.channels), (0.0, 16));
+        let answer = communicator.ask(CALL, &[5.0; 32], 8, 4);
+        assert_eq!((answer.costs[4 * 4 + 2], answer.channels), (0.0, 16));
         // No combination of the table exists: nothing is changed.
-        let found = communicator.ask(CALL, &[5.0], 1, 1);
-        assert_eq!((found.costs, found.channels), (vec![5.0], -7));
+        let answer = communicator.ask(CALL, &[5.0], 1, 1);
+        assert_eq!((answer.costs, answer.channels), (vec![5.0], -7));
     }
 }
 
@@ -127,9 +127,9 @@ fn impossible_strategies_are_skipped_for_the_next_row() {
         let communicator = communicator(Version::Five);
         let mut costs = [5.0; 21];
         costs[14] = impossible;
-        let found = communicator.ask(CALL, &costs, 7, 3);
-        assert_eq!(found.costs[14].to_bits(), impossible.to_bits());
-        assert_eq!((found.costs[3], found.channels), (0.0, 4));
+        let answer = communicator.ask(CALL, &costs, 7, 3);
+        assert_eq!(answer.costs[14].to_bits(), impossible.to_bits());
+        assert_eq!((answer.costs[3], answer.channels), (0.0, 4));
     }
 }
 
@@ -139,8 +139,8 @@ fn nccls_last_resort_is_not_selected() {
     let mut costs = [-1.0; 21];
     // Costs as NCCL sets them for 8-bit types on a ring of more than eight ranks.
     (costs[0], costs[3]) = (30.0, 20.0 * 1024.0);
-    let found = communicator.ask(CALL, &costs, 7, 3);
-    assert_eq!((found.costs, found.channels), (costs.to_vec(), -7));
+    let answer = communicator.ask(CALL, &costs, 7, 3);
+    assert_eq!((answer.costs, answer.channels), (costs.to_vec(), -7));
 }
 
 proptest! {
@@ -149,14 +149,14 @@ proptest! {
         let communicator = communicator(Version::Six);
         let call = Call { function, bytes, operations, registered };
         // Whatever shape is claimed, the memory covers the largest shape that is accessed.
-        let found = communicator.ask(call, &costs, algorithms, protocols);
-        prop_assert!(found.costs.iter().zip(&costs).filter(|(now, before)| now.to_bits() != before.to_bits()).count() <= 1);
+        let answer = communicator.ask(call, &costs, algorithms, protocols);
+        prop_assert!(answer.costs.iter().zip(&costs).filter(|(now, before)| now.to_bits() != before.to_bits()).count() <= 1);
     }
 
     #[test]
     fn only_functions_of_the_table_get_channels(function in -2..20_i32, bytes: usize, operations: c_int, registered: c_int) {
         let communicator = communicator(Version::Four);
-        let found = communicator.ask(Call { function, bytes, operations, registered }, &[5.0; 21], 7, 3);
-        prop_assert_eq!(found.channels, if function == 4 { 16 } else { -7 });
+        let answer = communicator.ask(Call { function, bytes, operations, registered }, &[5.0; 21], 7, 3);
+        prop_assert_eq!(answer.channels, if function == 4 { 16 } else { -7 });
     }
 }

@@ -72,8 +72,12 @@ pub fn file() -> PathBuf {
     let test = std::env::current_exe().unwrap();
     let name = format!("{}nccl_tuner_fabricast{}", std::env::consts::DLL_PREFIX, std::env::consts::DLL_SUFFIX);
     let folder = test.parent().unwrap();
-    let places = [folder.join(&name), folder.parent().unwrap().join(&name)];
-    places.iter().find(|place| place.exists()).unwrap_or_else(|| panic!("none of {places:?} exists")).clone()
+    let candidates = [folder.join(&name), folder.parent().unwrap().join(&name)];
+    candidates
+        .iter()
+        .find(|candidate| candidate.exists())
+        .unwrap_or_else(|| panic!("none of {candidates:?} exists"))
+        .clone()
 }
 
 pub fn open(path: &Path) -> libloading::Library {
@@ -97,7 +101,7 @@ pub struct Communicator {
     version: Version,
     pub context: *mut c_void,
     /// Messages logged while it was created: level and text.
-    pub said: Vec<(c_int, String)>,
+    pub messages: Vec<(c_int, String)>,
 }
 
 // SAFETY: NCCL's threads share contexts too.
@@ -142,7 +146,7 @@ unsafe extern "C" fn logger(
     // SAFETY: zero-terminated texts, as specified by the interface.
     let (format, text) = unsafe { (CStr::from_ptr(format), CStr::from_ptr(text)) };
     assert_eq!(format, c"%s");
-    SAID.with_borrow_mut(|said| said.push((level, text.to_str().unwrap().to_owned())));
+    SAID.with_borrow_mut(|messages| messages.push((level, text.to_str().unwrap().to_owned())));
 }
 
 pub fn log() -> Log {
@@ -173,13 +177,13 @@ pub fn with_file<T>(variable: &str, path: Option<&Path>, work: impl FnOnce() -> 
 
 impl Communicator {
     pub fn new(version: Version, path: Option<&Path>, ranks: usize, nodes: usize) -> Self {
-        Self::by("FABRICAST_TUNER_FILE", version, path, ranks, nodes)
+        Self::with_variable("FABRICAST_TUNER_FILE", version, path, ranks, nodes)
     }
 
-    pub fn by(variable: &str, version: Version, path: Option<&Path>, ranks: usize, nodes: usize) -> Self {
+    pub fn with_variable(variable: &str, version: Version, path: Option<&Path>, ranks: usize, nodes: usize) -> Self {
         let mut constants = Constants([7.5; 144]);
         let mut domains = [1, 4, 4];
-        let (context, said) = with_file(variable, path, || {
+        let (context, messages) = with_file(variable, path, || {
             let mut context = std::ptr::dangling_mut();
             // SAFETY: called as by NCCL.
             let code = unsafe {
@@ -209,7 +213,7 @@ impl Communicator {
             context
         });
         assert!(constants.0.iter().all(|&constant| constant == 7.5), "constants are NCCL's own");
-        Self { version, context, said }
+        Self { version, context, messages }
     }
 
     pub fn ask(&self, call: Call, costs: &[c_float], algorithms: c_int, protocols: c_int) -> Outcome {

@@ -5,8 +5,8 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test that cannot go on has failed")]
 
 mod answers;
+mod concurrency;
 mod files;
 mod hostile;
 mod library;
-mod many;
 mod oracle;

@@ -15,12 +15,12 @@ pub fn outcome(table: &str, nodes: i64, ranks: i64, call: Call, costs: &[f32]) -
             continue;
         }
         let fields: Vec<&str> = line.split(',').map(str::trim).collect();
-        let number = |at: usize| fields.get(at).map_or(-1, |field| field.parse::<i64>().unwrap());
-        let fits = |at: usize, is: i64| number(at) == -1 || number(at) == is;
+        let number = |index: usize| fields.get(index).map_or(-1, |field| field.parse::<i64>().unwrap());
+        let fits = |index: usize, is: i64| number(index) == -1 || number(index) == is;
         let bytes = call.bytes as u64;
-        let (least, most): (u64, u64) = (fields[1].parse().unwrap(), fields[2].parse().unwrap());
+        let (min, max): (u64, u64) = (fields[1].parse().unwrap(), fields[2].parse().unwrap());
         let is_function = FUNCTIONS.iter().position(|&word| word == fields[0]) == usize::try_from(call.function).ok();
-        let is_size = least <= bytes && bytes <= most;
+        let is_size = min <= bytes && bytes <= max;
         let is_call =
             fits(6, nodes) && fits(7, ranks) && fits(8, call.operations.into()) && fits(9, call.registered.into());
         if !(is_function && is_size && is_call) {

@@ -9,9 +9,9 @@ use fabricast_topologies::route::PathClass;
 use fabricast_topologies::route::Router;
 use fabricast_topologies::{Bandwidth, Fabric, NodeId, Picos};
 
-use super::communicator::{Communicator, Nearness, Nic};
-use node::NodeFacts;
-use speeds::Reach;
+use super::communicator::{Communicator, Nic, NicDistance};
+use node::NodeProperties;
+use speeds::CommunicatorExtent;
 
 /// Pattern of a graph within a node, numbered 1 to 6 by NCCL (`src/include/graph.h`, 2.30.7).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -30,7 +30,7 @@ pub enum Pattern {
 
 /// Equality of the channels' paths.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Channels {
+pub enum ChannelPaths {
     /// All channels use the same path.
     #[default]
     Same,
@@ -46,17 +46,17 @@ pub struct Graph {
     /// Number of channels found.
     pub channels: u16,
     /// Bandwidth of a channel inside a node.
-    pub inside: Bandwidth,
+    pub intra_bandwidth: Bandwidth,
     /// Bandwidth of a channel between nodes; on one node, the value left by the search.
-    pub between: Bandwidth,
+    pub inter_bandwidth: Bandwidth,
     /// Path class of the most distant pair inside a node.
-    pub inside_class: PathClass,
+    pub intra_class: PathClass,
     /// Path class of the most distant NIC.
-    pub between_class: PathClass,
+    pub inter_class: PathClass,
     /// Latency reported by the network plugin.
     pub net_latency: Picos,
     /// Equality of the channels' paths.
-    pub same: Channels,
+    pub paths: ChannelPaths,
 }
 
 /// Graphs of a communicator.
@@ -81,7 +81,7 @@ pub enum NvlsUse {
 
 /// Reason why the result of NCCL's search is not known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Uncovered {
+pub enum SearchNotModelled {
     /// Every channel uses a different path in a mesh of NVLinks.
     #[error("its search is not modelled for NVLink without switches between more than two GPUs, unless NICs limit it")]
     Mesh,
@@ -93,13 +93,13 @@ pub enum Uncovered {
     SharedGpu,
     /// Other libraries run on other vendors' GPUs.
     #[error("it runs on NVIDIA GPUs only")]
-    OtherMaker,
+    NotNvidia,
     /// The tables depend on the compute capability.
     #[error("the fabric does not state the GPUs' compute capability")]
     UnknownGpu,
     /// There is no path between two GPUs of a node.
     #[error("some GPUs of a node do not reach each other")]
-    Apart,
+    NoPath,
     /// No channel fits at any speed.
     #[error("no channel fits at any of its speeds")]
     NothingFits,
@@ -108,12 +108,12 @@ pub enum Uncovered {
     NoNics,
     /// Nodes differ.
     #[error("its search is not modelled for nodes that differ")]
-    Uneven,
+    NodesDiffer,
 }
 
 /// Returns true if any of the GPUs is of another vendor, so that NCCL does not run.
-pub(crate) fn are_of_another_maker(fabric: &Fabric, devices: &[NodeId]) -> bool {
-    devices.iter().any(|&device| node::capability(fabric, device) == Err(Uncovered::OtherMaker))
+pub(crate) fn are_not_nvidia(fabric: &Fabric, devices: &[NodeId]) -> bool {
+    devices.iter().any(|&device| node::capability(fabric, device) == Err(SearchNotModelled::NotNvidia))
 }
 
 impl Communicator {
@@ -124,55 +124,65 @@ impl Communicator {
     /// connected without the network: a host, or a rack on one NVLink domain.
     ///
     /// # Errors
-    /// Returns [`Uncovered`] for every other machine.
-    pub fn of(fabric: &Fabric, router: &Router<'_>, placement: &[NodeId], nvls: NvlsUse) -> Result<Self, Uncovered> {
+    /// Returns [`SearchNotModelled`] for every other machine.
+    pub fn from_fabric(
+        fabric: &Fabric,
+        router: &Router<'_>,
+        placement: &[NodeId],
+        nvls: NvlsUse,
+    ) -> Result<Self, SearchNotModelled> {
         let nodes = nodes(fabric, router, placement)?;
-        let (Some(first), Some(fewest), Some(most)) = (
+        let (Some(first), Some(min_gpus), Some(max_gpus)) = (
             nodes.first(),
             nodes.iter().map(|node| node.gpus.len()).min(),
             nodes.iter().map(|node| node.gpus.len()).max(),
         ) else {
-            return Err(Uncovered::Apart);
+            return Err(SearchNotModelled::NoPath);
         };
         let signature = first.signature(fabric);
         if nodes.iter().skip(1).any(|node| node.signature(fabric) != signature) {
-            return Err(Uncovered::Uneven);
+            return Err(SearchNotModelled::NodesDiffer);
         }
-        let reach = if nodes.len() > 1 { Reach::Between } else { Reach::Inside };
-        let facts = NodeFacts::of(fabric, router, &first.gpus, if nodes.len() > 1 { &first.nics } else { &[] })?;
-        if nodes.len() > 1 && facts.nics.is_empty() {
-            return Err(Uncovered::NoNics);
+        let extent = if nodes.len() > 1 { CommunicatorExtent::Between } else { CommunicatorExtent::Inside };
+        let properties =
+            NodeProperties::new(fabric, router, &first.gpus, if nodes.len() > 1 { &first.nics } else { &[] })?;
+        if nodes.len() > 1 && properties.nics.is_empty() {
+            return Err(SearchNotModelled::NoNics);
         }
-        let graphs = if placement.len() == 1 { lone(&facts) } else { search::graphs(&facts, reach, nvls)? };
-        let nic = facts.nics.iter().min_by_key(|nic| nic.nearest).map(|nic| Nic {
+        let graphs = if placement.len() == 1 {
+            single_rank_graphs(&properties)
+        } else {
+            search::graphs(&properties, extent, nvls)?
+        };
+        let nic = properties.nics.iter().min_by_key(|nic| nic.nearest).map(|nic| Nic {
             bandwidth: Bandwidth::from_gbps(nic.bandwidth),
-            nearness: if nic.nearest <= PathClass::Pxb { Nearness::Switches } else { Nearness::Farther },
+            distance: if nic.nearest <= PathClass::Pxb { NicDistance::Switches } else { NicDistance::Farther },
         });
         Ok(Self {
             ranks: placement.len() as u32,
             nodes: nodes.len() as u32,
-            fewest_ranks: fewest as u32,
-            most_ranks: most as u32,
-            capability: facts.capability,
-            cpu: facts.cpu,
+            min_ranks_per_node: min_gpus as u32,
+            max_ranks_per_node: max_gpus as u32,
+            capability: properties.capability,
+            cpu: properties.cpu,
             graphs,
             nic,
-            nvlinks: facts.nvlinks,
+            nvlinks: properties.nvlinks,
         })
     }
 }
 
 /// Graphs of a single rank, which has no peers.
-fn lone(facts: &NodeFacts) -> Graphs {
+fn single_rank_graphs(properties: &NodeProperties) -> Graphs {
     let graph = |pattern| Graph {
         pattern,
         channels: 1,
-        inside: Bandwidth::from_gbps(facts.total),
-        between: Bandwidth::from_gbps(facts.total),
-        inside_class: PathClass::Loc,
-        between_class: PathClass::Pix,
+        intra_bandwidth: Bandwidth::from_gbps(properties.total),
+        inter_bandwidth: Bandwidth::from_gbps(properties.total),
+        intra_class: PathClass::Loc,
+        inter_class: PathClass::Pix,
         net_latency: Picos::ZERO,
-        same: Channels::Same,
+        paths: ChannelPaths::Same,
     };
     Graphs { ring: graph(Pattern::Ring), tree: graph(Pattern::Tree), nvls: None }
 }
@@ -187,7 +197,7 @@ impl Island {
     /// Properties that must agree for nodes to be equal: GPUs with their port, NICs with their speed.
     fn signature(&self, fabric: &Fabric) -> Vec<(NodeKind, Option<Bandwidth>, Option<u32>, u64)> {
         use fabricast_topologies::fabric::Figures;
-        let of = |&device: &NodeId| {
+        let describe = |&device: &NodeId| {
             let node = fabric.node(device);
             let capability = match &node.figures {
                 Figures::Gpu(figures) => figures.compute_capability,
@@ -196,20 +206,20 @@ impl Island {
             let speed = if node.kind == NodeKind::Nic { speeds::nic(fabric, device) } else { 0.0 };
             (node.kind, fabric.port_bandwidth(device), capability, speed.to_bits())
         };
-        self.gpus.iter().chain(&self.nics).map(of).collect()
+        self.gpus.iter().chain(&self.nics).map(describe).collect()
     }
 }
 
-fn nodes(fabric: &Fabric, router: &Router<'_>, placement: &[NodeId]) -> Result<Vec<Island>, Uncovered> {
+fn nodes(fabric: &Fabric, router: &Router<'_>, placement: &[NodeId]) -> Result<Vec<Island>, SearchNotModelled> {
     let mut nodes: Vec<Island> = Vec::new();
-    let mut place: rustc_hash::FxHashMap<u32, usize> = rustc_hash::FxHashMap::default();
+    let mut indices: rustc_hash::FxHashMap<u32, usize> = rustc_hash::FxHashMap::default();
     let mut seen = vec![false; fabric.node_count()];
     for &gpu in placement {
         match seen.get_mut(gpu.0 as usize) {
             Some(seen) if !*seen => *seen = true,
-            _ => return Err(Uncovered::SharedGpu),
+            _ => return Err(SearchNotModelled::SharedGpu),
         }
-        let island = *place.entry(router.island_of(gpu)).or_insert_with(|| {
+        let island = *indices.entry(router.island_of(gpu)).or_insert_with(|| {
             nodes.push(Island { gpus: Vec::new(), nics: Vec::new() });
             nodes.len() - 1
         });
@@ -218,7 +228,7 @@ fn nodes(fabric: &Fabric, router: &Router<'_>, placement: &[NodeId]) -> Result<V
         }
     }
     for (id, node) in fabric.nodes() {
-        let island = (node.kind == NodeKind::Nic).then(|| place.get(&router.island_of(id))).flatten();
+        let island = (node.kind == NodeKind::Nic).then(|| indices.get(&router.island_of(id))).flatten();
         if let Some(node) = island.and_then(|&island| nodes.get_mut(island)) {
             node.nics.push(id);
         }

@@ -9,13 +9,13 @@ use fabricast_topologies::{Fabric, LinkId, LinkKind, NodeId, NodeKind};
 use rustc_hash::FxHashMap;
 
 use super::super::communicator::Cpu;
-use super::Uncovered;
+use super::SearchNotModelled;
 use super::speeds;
 
 /// Bandwidth that one channel of 1 GB/s uses on a link, and the link's capacity.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Load {
-    pub taken: f64,
+    pub used: f64,
     pub capacity: f64,
 }
 
@@ -32,7 +32,7 @@ pub(super) struct NodeNic {
 
 /// Properties of a node.
 #[derive(Clone, Debug)]
-pub(super) struct NodeFacts {
+pub(super) struct NodeProperties {
     pub gpus: u32,
     pub capability: (u32, u32),
     pub cpu: Cpu,
@@ -42,43 +42,48 @@ pub(super) struct NodeFacts {
     /// Path class of the most distant hop of the ring.
     pub class: PathClass,
     /// Maximum bandwidth between two GPUs.
-    pub best: f64,
+    pub max_pair_bandwidth: f64,
     /// Maximum rate at which a GPU can send: its PCIe link or the sum of its NVLinks.
     pub total: f64,
     /// Bandwidth of a GPU's NVLinks to switches that reduce and multicast; 0 without such switches.
-    pub switched: f64,
+    pub switch_bandwidth: f64,
     /// NVLinks of each GPU, if all hops are on NVLink.
     pub nvlinks: u16,
     pub nics: Vec<NodeNic>,
-    pub ways: Ways,
+    pub paths: InsidePaths,
 }
 
 /// Equality of the links that channels use inside a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Ways {
+pub(super) enum InsidePaths {
     /// All channels use the same links.
-    Alike,
+    Same,
     /// Channels may use different links, because NVLinks connect GPUs without switches.
     Differ,
 }
 
-impl NodeFacts {
+impl NodeProperties {
     /// Determines the properties of a node from its GPUs, in rank order, and NICs.
-    pub fn of(fabric: &Fabric, router: &Router<'_>, gpus: &[NodeId], nics: &[NodeId]) -> Result<Self, Uncovered> {
+    pub fn new(
+        fabric: &Fabric,
+        router: &Router<'_>,
+        gpus: &[NodeId],
+        nics: &[NodeId],
+    ) -> Result<Self, SearchNotModelled> {
         let capabilities = gpus.iter().map(|&gpu| capability(fabric, gpu)).collect::<Result<Vec<u32>, _>>()?;
-        let least = capabilities.iter().copied().min().unwrap_or(0);
-        let greatest = capabilities.iter().copied().max().unwrap_or(0);
-        let cpu = cpu_of(fabric, router, gpus);
+        let min_capability = capabilities.iter().copied().min().unwrap_or(0);
+        let max_capability = capabilities.iter().copied().max().unwrap_or(0);
+        let cpu = find_cpu(fabric, router, gpus);
         let participants = Participants::new(gpus);
         let mut walk = Walk {
             fabric,
             router,
             participants: &participants,
             cpu,
-            capability: least,
+            capability: min_capability,
             loads: FxHashMap::default(),
             class: PathClass::Loc,
-            best: 0.0,
+            max_pair_bandwidth: 0.0,
         };
         let order = nearest_first(router, &participants, gpus)?;
         for pair in order.windows(2) {
@@ -88,41 +93,50 @@ impl NodeFacts {
         if let (true, Some(&first), Some(&last)) = (order.len() > 1, order.first(), order.last()) {
             walk.hop(last, first)?;
         }
-        let lanes =
-            |&gpu: &NodeId| nvlinks(fabric, gpu).map(|link| speeds::lanes(fabric, link, least)).sum::<f64>() as u16;
+        let lane_count = |&gpu: &NodeId| {
+            nvlinks(fabric, gpu).map(|link| speeds::lanes(fabric, link, min_capability)).sum::<f64>() as u16
+        };
         let on_nvlink = gpus.len() > 1 && walk.class == PathClass::Nvl;
-        let ports = gpus.iter().map(|&gpu| port(fabric, gpu, least)).fold(f64::INFINITY, f64::min);
-        let switched = gpus.iter().map(|&gpu| multicast_port(fabric, gpu, least)).fold(f64::INFINITY, f64::min);
+        let ports = gpus.iter().map(|&gpu| port(fabric, gpu, min_capability)).fold(f64::INFINITY, f64::min);
+        let switched =
+            gpus.iter().map(|&gpu| multicast_port(fabric, gpu, min_capability)).fold(f64::INFINITY, f64::min);
         Ok(Self {
             gpus: gpus.len() as u32,
-            capability: (least, greatest),
+            capability: (min_capability, max_capability),
             cpu,
             chain,
             ring: walk.loads(),
             class: walk.class,
-            best: walk.best,
+            max_pair_bandwidth: walk.max_pair_bandwidth,
             // A single GPU is assigned the bandwidth of its own memory (LOC).
             total: if gpus.len() > 1 { ports } else { 5000.0 },
-            switched: if gpus.len() > 1 && least >= 90 && switched.is_finite() { switched } else { 0.0 },
-            nvlinks: if on_nvlink { gpus.iter().map(lanes).min().unwrap_or(0) } else { 0 },
-            nics: joined(gpus.len(), nics.iter().filter_map(|&nic| node_nic(fabric, router, gpus, nic, least))),
-            ways: if has_mesh(fabric, gpus) { Ways::Differ } else { Ways::Alike },
+            switch_bandwidth: if gpus.len() > 1 && min_capability >= 90 && switched.is_finite() {
+                switched
+            } else {
+                0.0
+            },
+            nvlinks: if on_nvlink { gpus.iter().map(lane_count).min().unwrap_or(0) } else { 0 },
+            nics: merge_nics(
+                gpus.len(),
+                nics.iter().filter_map(|&nic| node_nic(fabric, router, gpus, nic, min_capability)),
+            ),
+            paths: if has_mesh(fabric, gpus) { InsidePaths::Differ } else { InsidePaths::Same },
         })
     }
 }
 
-pub(super) fn capability(fabric: &Fabric, gpu: NodeId) -> Result<u32, Uncovered> {
+pub(super) fn capability(fabric: &Fabric, gpu: NodeId) -> Result<u32, SearchNotModelled> {
     let node = fabric.node(gpu);
     match (node.kind, &node.figures) {
-        (NodeKind::Mig, _) => Err(Uncovered::Mig),
+        (NodeKind::Mig, _) => Err(SearchNotModelled::Mig),
         (NodeKind::Gpu, Figures::Gpu(figures)) => match figures.compute_capability {
             // AMD's values are those of gfx.
             Some(capability @ 1..=299) => Ok(capability),
-            Some(_) => Err(Uncovered::OtherMaker),
-            None => Err(Uncovered::UnknownGpu),
+            Some(_) => Err(SearchNotModelled::NotNvidia),
+            None => Err(SearchNotModelled::UnknownGpu),
         },
-        (NodeKind::Gpu, _) => Err(Uncovered::UnknownGpu),
-        _ => Err(Uncovered::OtherMaker),
+        (NodeKind::Gpu, _) => Err(SearchNotModelled::UnknownGpu),
+        _ => Err(SearchNotModelled::NotNvidia),
     }
 }
 
@@ -141,31 +155,31 @@ fn has_mesh(fabric: &Fabric, gpus: &[NodeId]) -> bool {
 }
 
 fn nvlinks(fabric: &Fabric, gpu: NodeId) -> impl Iterator<Item = LinkId> + use<'_> {
-    fabric.leaving(gpu).into_iter().filter(|&link| fabric.link(link).kind == LinkKind::Nvlink)
+    fabric.outgoing_links(gpu).into_iter().filter(|&link| fabric.link(link).kind == LinkKind::Nvlink)
 }
 
-fn sum_of(fabric: &Fabric, links: impl Iterator<Item = LinkId>, capability: u32) -> f64 {
+fn total_bandwidth(fabric: &Fabric, links: impl Iterator<Item = LinkId>, capability: u32) -> f64 {
     links.map(|link| speeds::link(fabric, link, capability)).sum()
 }
 
 /// Maximum rate at which a GPU can send: the sum of its NVLinks, or PCIe.
 fn port(fabric: &Fabric, gpu: NodeId, capability: u32) -> f64 {
-    let nvlink = sum_of(fabric, nvlinks(fabric, gpu), capability);
-    let pcie = fabric.leaving(gpu).into_iter().filter(|&link| fabric.link(link).kind == LinkKind::Pcie);
-    nvlink.max(sum_of(fabric, pcie, capability))
+    let nvlink = total_bandwidth(fabric, nvlinks(fabric, gpu), capability);
+    let pcie = fabric.outgoing_links(gpu).into_iter().filter(|&link| fabric.link(link).kind == LinkKind::Pcie);
+    nvlink.max(total_bandwidth(fabric, pcie, capability))
 }
 
 fn multicast_port(fabric: &Fabric, gpu: NodeId, capability: u32) -> f64 {
-    let multicasts = |link: &LinkId| fabric.node(fabric.ends(*link).1).figures.multicasts();
-    sum_of(fabric, nvlinks(fabric, gpu).filter(multicasts), capability)
+    let multicasts = |link: &LinkId| fabric.node(fabric.ends(*link).1).figures.supports_multicast();
+    total_bandwidth(fabric, nvlinks(fabric, gpu).filter(multicasts), capability)
 }
 
-fn cpu_of(fabric: &Fabric, router: &Router<'_>, gpus: &[NodeId]) -> Cpu {
+fn find_cpu(fabric: &Fabric, router: &Router<'_>, gpus: &[NodeId]) -> Cpu {
     use fabricast_topologies::fabric::CpuArch;
     let Some(&gpu) = gpus.first() else { return Cpu::Other };
     let island = router.island_of(gpu);
-    let own = fabric.nodes().filter(|&(id, node)| node.kind == NodeKind::Cpu && router.island_of(id) == island);
-    let mut makers = own.filter_map(|(id, _)| speeds::cpu(fabric, id)).map(|figures| {
+    let cpus = fabric.nodes().filter(|&(id, node)| node.kind == NodeKind::Cpu && router.island_of(id) == island);
+    let mut makers = cpus.filter_map(|(id, _)| speeds::cpu(fabric, id)).map(|figures| {
         match (figures.arch, figures.vendor.as_deref()) {
             (Some(CpuArch::Power), _) => Cpu::Power,
             (Some(CpuArch::Arm), _) => Cpu::Other,
@@ -176,33 +190,38 @@ fn cpu_of(fabric: &Fabric, router: &Router<'_>, gpus: &[NodeId]) -> Cpu {
     });
     let Some(first) = makers.next() else { return Cpu::Other };
     // A mixture of vendors is treated as AMD.
-    if makers.all(|other| other == first) { first } else { Cpu::Amd }
+    if makers.all(|cpu| cpu == first) { first } else { Cpu::Amd }
 }
 
 /// GPUs in an order of nearest neighbours, from the first; ties go to the lower rank.
-fn nearest_first(router: &Router<'_>, participants: &Participants, gpus: &[NodeId]) -> Result<Vec<NodeId>, Uncovered> {
-    let mut left: Vec<NodeId> = gpus.to_vec();
+fn nearest_first(
+    router: &Router<'_>,
+    participants: &Participants,
+    gpus: &[NodeId],
+) -> Result<Vec<NodeId>, SearchNotModelled> {
+    let mut remaining: Vec<NodeId> = gpus.to_vec();
     let mut order = Vec::with_capacity(gpus.len());
-    let mut at = match left.first() {
+    let mut current = match remaining.first() {
         Some(&first) => first,
         None => return Ok(order),
     };
-    left.remove(0);
-    order.push(at);
-    while !left.is_empty() {
+    remaining.remove(0);
+    order.push(current);
+    while !remaining.is_empty() {
         let mut best: Option<(PathClass, usize)> = None;
-        for (place, &gpu) in left.iter().enumerate() {
-            let class = router.path_among(participants, at, gpu).map_err(|_| Uncovered::Apart)?.class;
+        for (index, &gpu) in remaining.iter().enumerate() {
+            let class =
+                router.path_for_participants(participants, current, gpu).map_err(|_| SearchNotModelled::NoPath)?.class;
             if best.is_none_or(|(known, _)| class < known) {
-                best = Some((class, place));
+                best = Some((class, index));
             }
             // No class is nearer than this one.
             if class <= PathClass::Nvl {
                 break;
             }
         }
-        at = left.remove(best.map_or(0, |(_, place)| place));
-        order.push(at);
+        current = remaining.remove(best.map_or(0, |(_, index)| index));
+        order.push(current);
     }
     Ok(order)
 }
@@ -216,74 +235,77 @@ struct Walk<'a, 'f> {
     capability: u32,
     loads: FxHashMap<LinkId, f64>,
     class: PathClass,
-    best: f64,
+    max_pair_bandwidth: f64,
 }
 
 impl Walk<'_, '_> {
-    fn hop(&mut self, from: NodeId, to: NodeId) -> Result<(), Uncovered> {
-        let path = self.router.path_among(self.participants, from, to).map_err(|_| Uncovered::Apart)?;
+    fn hop(&mut self, from: NodeId, to: NodeId) -> Result<(), SearchNotModelled> {
+        let path =
+            self.router.path_for_participants(self.participants, from, to).map_err(|_| SearchNotModelled::NoPath)?;
         self.class = self.class.max(path.class);
         // Peer traffic through an Intel CPU uses 20 % more of PCIe (INTEL_P2P_OVERHEAD, src/graph/topo.h).
-        let slow = path.class == PathClass::Phb && self.cpu == Cpu::Intel;
+        let has_overhead = path.class == PathClass::Phb && self.cpu == Cpu::Intel;
         let mut narrowest = f64::INFINITY;
         for hop in &path.hops {
-            let factor = if slow && self.fabric.link(hop.link).kind == LinkKind::Pcie { 1.2 } else { 1.0 };
+            let factor = if has_overhead && self.fabric.link(hop.link).kind == LinkKind::Pcie { 1.2 } else { 1.0 };
             *self.loads.entry(hop.link).or_default() += factor * hop.share.fraction();
             narrowest = narrowest.min(speeds::link(self.fabric, hop.link, self.capability) / hop.share.fraction());
         }
-        self.best = self.best.max(narrowest);
+        self.max_pair_bandwidth = self.max_pair_bandwidth.max(narrowest);
         Ok(())
     }
 
     fn loads(&self) -> Vec<Load> {
-        let mut links: Vec<(LinkId, f64)> = self.loads.iter().map(|(&link, &taken)| (link, taken)).collect();
+        let mut links: Vec<(LinkId, f64)> = self.loads.iter().map(|(&link, &used)| (link, used)).collect();
         links.sort_unstable_by_key(|&(link, _)| link);
         let capacity = |link| speeds::link(self.fabric, link, self.capability);
-        links.into_iter().map(|(link, taken)| Load { taken, capacity: capacity(link) }).collect()
+        links.into_iter().map(|(link, used)| Load { used, capacity: capacity(link) }).collect()
     }
 }
 
 /// NIC with the device to which it is attached and the bandwidth of the path there.
 struct Attached {
     nic: NodeNic,
-    to: Option<NodeId>,
-    way: f64,
+    device: Option<NodeId>,
+    path_bandwidth: f64,
 }
 
 /// Merges NICs if there are more than GPUs. NCCL sees several NICs per GPU as one with the bandwidth of their common
 /// path: the network plugin stripes messages over NICs on the same switch (aws-ofi-nccl src/nccl_ofi_topo.c,
 /// `nccl_ofi_topo_group`: a GPU's four NICs on p5).
-fn joined(gpus: usize, nics: impl Iterator<Item = Attached>) -> Vec<NodeNic> {
+fn merge_nics(gpus: usize, nics: impl Iterator<Item = Attached>) -> Vec<NodeNic> {
     let nics: Vec<Attached> = nics.collect();
     if nics.len() <= gpus {
-        return nics.into_iter().map(|one| one.nic).collect();
+        return nics.into_iter().map(|attached| attached.nic).collect();
     }
     let mut groups: Vec<Attached> = Vec::new();
-    for one in nics {
-        match groups.iter_mut().find(|group| group.to.is_some() && group.to == one.to) {
-            Some(group) => group.nic.bandwidth = (group.nic.bandwidth + one.nic.bandwidth).min(group.way),
-            None => groups.push(one),
+    for attached in nics {
+        match groups.iter_mut().find(|group| group.device.is_some() && group.device == attached.device) {
+            Some(group) => {
+                group.nic.bandwidth = (group.nic.bandwidth + attached.nic.bandwidth).min(group.path_bandwidth)
+            }
+            None => groups.push(attached),
         }
     }
-    groups.into_iter().map(|one| one.nic).collect()
+    groups.into_iter().map(|attached| attached.nic).collect()
 }
 
 /// Paths from the GPUs to a NIC; `None` if there is none.
 fn node_nic(fabric: &Fabric, router: &Router<'_>, gpus: &[NodeId], nic: NodeId, capability: u32) -> Option<Attached> {
-    let mut ways: Vec<(PathClass, f64)> = Vec::new();
+    let mut paths: Vec<(PathClass, f64)> = Vec::new();
     for &gpu in gpus {
         let Ok(path) = router.path(gpu, nic) else { continue };
         let links = path.hops.iter().map(|hop| speeds::link(fabric, hop.link, capability));
-        ways.push((path.class, links.fold(f64::INFINITY, f64::min)));
+        paths.push((path.class, links.fold(f64::INFINITY, f64::min)));
     }
-    ways.sort_by(|a, b| a.0.cmp(&b.0).then(b.1.total_cmp(&a.1)));
-    let &(nearest, bandwidth) = ways.first()?;
+    paths.sort_by(|a, b| a.0.cmp(&b.0).then(b.1.total_cmp(&a.1)));
+    let &(nearest, bandwidth) = paths.first()?;
     // A neighbour on NVLink relays to the NIC if its own path to it is short (PXN).
     let relays = nearest <= PathClass::P2c && gpus.iter().all(|&gpu| nvlinks(fabric, gpu).next().is_some());
-    let farther = ways.get(1).map_or(nearest, |&(class, _)| class);
+    let farther = paths.get(1).map_or(nearest, |&(class, _)| class);
     let second = if relays { farther.min(PathClass::Pxn) } else { farther };
-    let inside = |link: &LinkId| fabric.link(*link).kind == LinkKind::Pcie;
-    let to = fabric.leaving(nic).into_iter().find(inside).map(|link| fabric.ends(link).1);
+    let is_pcie = |link: &LinkId| fabric.link(*link).kind == LinkKind::Pcie;
+    let to = fabric.outgoing_links(nic).into_iter().find(is_pcie).map(|link| fabric.ends(link).1);
     let nic = NodeNic { bandwidth: bandwidth.min(speeds::nic(fabric, nic)), nearest, second };
-    Some(Attached { nic, to, way: bandwidth })
+    Some(Attached { nic, device: to, path_bandwidth: bandwidth })
 }

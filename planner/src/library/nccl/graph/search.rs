@@ -9,34 +9,38 @@
 use fabricast_topologies::route::PathClass;
 use fabricast_topologies::{Bandwidth, Picos};
 
-use super::node::{Load, NodeFacts, Ways};
-use super::speeds::{Reach, speeds};
-use super::{Channels, Graph, Graphs, Pattern, Uncovered};
+use super::node::{InsidePaths, Load, NodeProperties};
+use super::speeds::{CommunicatorExtent, speeds};
+use super::{ChannelPaths, Graph, Graphs, Pattern, SearchNotModelled};
 
 /// Maximum number of channels of a search.
-const MOST: u16 = 32;
+const MAX_SEARCH_CHANNELS: u16 = 32;
 /// The next speed is tried while it exceeds this fraction of the speed found.
-const NEXT: f64 = 0.49;
+const MIN_SPEED_RATIO: f64 = 0.49;
 /// Tolerance for floating-point errors in an exact fit.
 const SLACK: f64 = 1.0 + 1e-9;
 
 /// Number of channels and their speeds, GB/s.
 #[derive(Clone, Copy, Debug)]
-struct Found {
+struct SearchResult {
     channels: u16,
     inside: f64,
     between: f64,
 }
 
-impl Found {
-    fn whole(&self) -> f64 {
+impl SearchResult {
+    fn total_bandwidth(&self) -> f64 {
         f64::from(self.channels) * self.inside
     }
 }
 
 /// Graphs of one node, or of several equal nodes.
-pub(super) fn graphs(node: &NodeFacts, reach: Reach, nvls: super::NvlsUse) -> Result<Graphs, Uncovered> {
-    let search = Search { node, reach, speeds: speeds(node.capability.0, reach) };
+pub(super) fn graphs(
+    node: &NodeProperties,
+    extent: CommunicatorExtent,
+    nvls: super::NvlsUse,
+) -> Result<Graphs, SearchNotModelled> {
+    let search = Search { node, extent, speeds: speeds(node.capability.0, extent) };
     let ring = search.ring()?;
     let tree = search.tree(&ring);
     let heads = match nvls {
@@ -46,87 +50,88 @@ pub(super) fn graphs(node: &NodeFacts, reach: Reach, nvls: super::NvlsUse) -> Re
     Ok(Graphs {
         ring: search.graph(Pattern::Ring, &ring),
         tree: search.graph(search.tree_pattern(), &tree),
-        nvls: heads.map(|found| search.graph(Pattern::Nvls, &found)),
+        nvls: heads.map(|result| search.graph(Pattern::Nvls, &result)),
     })
 }
 
 struct Search<'a> {
-    node: &'a NodeFacts,
-    reach: Reach,
+    node: &'a NodeProperties,
+    extent: CommunicatorExtent,
     speeds: &'static [f64],
 }
 
 impl Search<'_> {
-    fn ring(&self) -> Result<Found, Uncovered> {
-        let fastest = match self.reach {
-            Reach::Inside => self.node.best,
-            Reach::Between => self.fastest_nic(),
+    fn ring(&self) -> Result<SearchResult, SearchNotModelled> {
+        let fastest = match self.extent {
+            CommunicatorExtent::Inside => self.node.max_pair_bandwidth,
+            CommunicatorExtent::Between => self.fastest_nic(),
         };
-        let mut found: Option<Found> = None;
+        let mut best: Option<SearchResult> = None;
         for &speed in self.speeds.iter().filter(|&&speed| speed <= fastest * SLACK && speed <= self.node.total * SLACK)
         {
-            if found.is_some_and(|known| speed / known.inside <= NEXT) {
+            if best.is_some_and(|known| speed / known.inside <= MIN_SPEED_RATIO) {
                 break;
             }
-            let channels = self.fit(&self.node.ring, speed, speed).min(MOST);
-            let next = Found { channels, inside: speed, between: speed };
-            if channels > 0 && found.is_none_or(|known| next.whole() > known.whole() * SLACK) {
-                found = Some(next);
+            let channels = self.fit(&self.node.ring, speed, speed).min(MAX_SEARCH_CHANNELS);
+            let next = SearchResult { channels, inside: speed, between: speed };
+            if channels > 0 && best.is_none_or(|known| next.total_bandwidth() > known.total_bandwidth() * SLACK) {
+                best = Some(next);
             }
-            if found.is_some_and(|known| known.whole() * SLACK >= self.node.total) {
+            if best.is_some_and(|known| known.total_bandwidth() * SLACK >= self.node.total) {
                 break;
             }
         }
-        let found = found.ok_or(Uncovered::NothingFits)?;
+        let best = best.ok_or(SearchNotModelled::NothingFits)?;
         // Other paths inside might carry more than this one, unless the NICs are the bottleneck.
-        let by_nics = self.reach == Reach::Between && u32::from(found.channels) == self.nics_fit(found.between);
-        if self.node.ways == Ways::Differ && !by_nics {
-            return Err(Uncovered::Mesh);
+        let nics_limit =
+            self.extent == CommunicatorExtent::Between && u32::from(best.channels) == self.nics_fit(best.between);
+        if self.node.paths == InsidePaths::Differ && !nics_limit {
+            return Err(SearchNotModelled::Mesh);
         }
-        Ok(self.doubled(found))
+        Ok(self.doubled(best))
     }
 
     /// Halves the speed and doubles the channels if a channel is fast, except if there are already many on Hopper.
-    fn doubled(&self, found: Found) -> Found {
-        let many = self.node.capability.0 > 80 && found.inside < 50.0 && found.channels > 4;
-        if found.inside < 25.0 || many || found.channels > MOST / 2 {
-            return found;
+    fn doubled(&self, result: SearchResult) -> SearchResult {
+        let has_many = self.node.capability.0 > 80 && result.inside < 50.0 && result.channels > 4;
+        if result.inside < 25.0 || has_many || result.channels > MAX_SEARCH_CHANNELS / 2 {
+            return result;
         }
-        Found { channels: found.channels * 2, inside: found.inside / 2.0, between: found.between / 2.0 }
+        SearchResult { channels: result.channels * 2, inside: result.inside / 2.0, between: result.between / 2.0 }
     }
 
     /// Same number of channels as the ring; inside a node faster if links allow, up to twice the network's share.
-    fn tree(&self, ring: &Found) -> Found {
-        let mut found = *ring;
+    fn tree(&self, ring: &SearchResult) -> SearchResult {
+        let mut result = *ring;
         for &speed in self.speeds.iter().rev().filter(|&&speed| speed > ring.inside) {
-            let fits = match self.node.ways {
-                Ways::Alike => self.inside_fit(&self.node.chain, speed) >= ring.channels,
+            let fits = match self.node.paths {
+                InsidePaths::Same => self.inside_fit(&self.node.chain, speed) >= ring.channels,
                 // Chains on different paths share all pairs of GPUs evenly.
-                Ways::Differ => self.pairs_fit(speed) >= ring.channels,
+                InsidePaths::Differ => self.pairs_fit(speed) >= ring.channels,
             };
-            if found.inside >= 2.0 * found.between || !fits {
+            if result.inside >= 2.0 * result.between || !fits {
                 break;
             }
-            found.inside = speed;
+            result.inside = speed;
         }
-        found
+        result
     }
 
     /// Pattern of the trees. From Hopper on, plain trees are tried before longer paths to NICs (`ncclTopoCompute`, "Try
     /// a simpler tree", since NCCL 2.18.3). A balanced tree needs the second GPU to be as near to the NIC as the first
     /// one, so hosts with a NIC at each GPU's switch get plain trees, for which the cost model deducts 15 %.
     fn tree_pattern(&self) -> Pattern {
-        let near = |nic: &super::node::NodeNic| Some(nic.second) <= self.farthest_nearest();
-        let is_plain = match self.reach {
+        let is_near = |nic: &super::node::NodeNic| Some(nic.second) <= self.max_nic_distance();
+        let is_plain = match self.extent {
             _ if self.node.gpus == 1 => true,
-            Reach::Inside => false,
-            Reach::Between => self.node.capability.0 >= 90 && !self.node.nics.iter().all(near),
+            CommunicatorExtent::Inside => false,
+            CommunicatorExtent::Between => self.node.capability.0 >= 90 && !self.node.nics.iter().all(is_near),
         };
         if is_plain { Pattern::Tree } else { Pattern::BalancedTree }
     }
 
     /// Class of the most distant NIC from its own nearest GPU.
-    fn farthest_nearest(&self) -> Option<PathClass> {
+    fn max_nic_distance(&self) -> Option<PathClass> {
         self.node.nics.iter().map(|nic| nic.nearest).max()
     }
 
@@ -138,39 +143,39 @@ impl Search<'_> {
     }
 
     /// NVLS graph with one head per GPU: a GPU's links carry its own channel twice and those of the others once.
-    fn nvls(&self) -> Option<Found> {
+    fn nvls(&self) -> Option<SearchResult> {
         let node = self.node;
-        if node.switched == 0.0 {
+        if node.switch_bandwidth == 0.0 {
             return None;
         }
-        let heads_at = |speed: f64| (node.switched * SLACK / speed).floor().max(1.0) as u32 - 1;
-        let mut found: Option<Found> = None;
-        for &speed in self.speeds.iter().filter(|&&speed| speed <= node.switched) {
-            let heads = match self.reach {
+        let max_heads = |speed: f64| (node.switch_bandwidth * SLACK / speed).floor().max(1.0) as u32 - 1;
+        let mut best: Option<SearchResult> = None;
+        for &speed in self.speeds.iter().filter(|&&speed| speed <= node.switch_bandwidth) {
+            let heads = match self.extent {
                 // With more GPUs, only the first are heads (NCCL_MAX_NVLS_ARITY).
-                Reach::Inside => node.gpus.min(MOST.into()),
-                Reach::Between => node.gpus.min(self.nics_fit(speed)),
+                CommunicatorExtent::Inside => node.gpus.min(MAX_SEARCH_CHANNELS.into()),
+                CommunicatorExtent::Between => node.gpus.min(self.nics_fit(speed)),
             };
-            let heads = if heads_at(speed) >= heads {
+            let heads = if max_heads(speed) >= heads {
                 heads
-            } else if self.reach == Reach::Inside {
+            } else if self.extent == CommunicatorExtent::Inside {
                 0
             } else {
-                heads_at(speed)
+                max_heads(speed)
             };
-            if heads > found.map_or(0, |known| u32::from(known.channels)) {
-                found = Some(Found { channels: heads as u16, inside: speed, between: speed });
+            if heads > best.map_or(0, |known| u32::from(known.channels)) {
+                best = Some(SearchResult { channels: heads as u16, inside: speed, between: speed });
             }
         }
-        let mut found = found?;
-        for &speed in self.speeds.iter().rev().filter(|&&speed| speed > found.inside) {
-            let fits = self.reach == Reach::Inside || self.nics_fit(speed) >= u32::from(found.channels);
-            if found.between >= 2.0 * found.inside || !fits {
+        let mut best = best?;
+        for &speed in self.speeds.iter().rev().filter(|&&speed| speed > best.inside) {
+            let fits = self.extent == CommunicatorExtent::Inside || self.nics_fit(speed) >= u32::from(best.channels);
+            if best.between >= 2.0 * best.inside || !fits {
                 break;
             }
-            found.between = speed;
+            best.between = speed;
         }
-        Some(found)
+        Some(best)
     }
 
     fn fastest_nic(&self) -> f64 {
@@ -183,40 +188,40 @@ impl Search<'_> {
     }
 
     fn inside_fit(&self, loads: &[Load], speed: f64) -> u16 {
-        let each = loads.iter().map(|load| (load.capacity * SLACK / (load.taken * speed)).floor());
-        each.fold(f64::from(u16::MAX), f64::min) as u16
+        let counts = loads.iter().map(|load| (load.capacity * SLACK / (load.used * speed)).floor());
+        counts.fold(f64::from(u16::MAX), f64::min) as u16
     }
 
     fn fit(&self, loads: &[Load], inside: f64, between: f64) -> u16 {
         let channels = self.inside_fit(loads, inside);
-        match self.reach {
-            Reach::Inside => channels,
-            Reach::Between => channels.min(self.nics_fit(between).min(u32::from(u16::MAX)) as u16),
+        match self.extent {
+            CommunicatorExtent::Inside => channels,
+            CommunicatorExtent::Between => channels.min(self.nics_fit(between).min(u32::from(u16::MAX)) as u16),
         }
     }
 
-    fn graph(&self, pattern: Pattern, found: &Found) -> Graph {
+    fn graph(&self, pattern: Pattern, result: &SearchResult) -> Graph {
         // A plain tree enters and leaves at the GPU next to the NIC.
-        let by_one = self.node.gpus == 1 || pattern == Pattern::Tree;
-        let farthest = |nic: &super::node::NodeNic| if by_one { nic.nearest } else { nic.nearest.max(nic.second) };
-        let between_class = match self.reach {
+        let single_gpu = self.node.gpus == 1 || pattern == Pattern::Tree;
+        let farthest = |nic: &super::node::NodeNic| if single_gpu { nic.nearest } else { nic.nearest.max(nic.second) };
+        let between_class = match self.extent {
             // Initial value of the search, since no path leaves the node.
-            Reach::Inside => PathClass::Pix,
-            Reach::Between => self.node.nics.iter().map(farthest).max().unwrap_or(PathClass::Sys),
+            CommunicatorExtent::Inside => PathClass::Pix,
+            CommunicatorExtent::Between => self.node.nics.iter().map(farthest).max().unwrap_or(PathClass::Sys),
         };
         Graph {
             pattern,
-            channels: found.channels,
-            inside: Bandwidth::from_gbps(found.inside),
-            between: Bandwidth::from_gbps(found.between),
-            inside_class: self.node.class,
-            between_class,
+            channels: result.channels,
+            intra_bandwidth: Bandwidth::from_gbps(result.inside),
+            inter_bandwidth: Bandwidth::from_gbps(result.between),
+            intra_class: self.node.class,
+            inter_class: between_class,
             net_latency: Picos::ZERO,
             // Channels of several NICs start at different GPUs (NVIDIA/nccl issues 601 and 1189).
-            same: if self.reach == Reach::Between && self.node.nics.len() > 1 {
-                Channels::Differ
+            paths: if self.extent == CommunicatorExtent::Between && self.node.nics.len() > 1 {
+                ChannelPaths::Differ
             } else {
-                Channels::Same
+                ChannelPaths::Same
             },
         }
     }

@@ -8,26 +8,28 @@ use fabricast_topologies::{Bandwidth, Fabric, LinkId, LinkKind, NodeId, NodeKind
 
 /// Extent of a communicator, which selects the channel speeds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Reach {
+pub(super) enum CommunicatorExtent {
     /// One node.
     Inside,
     /// Several nodes.
     Between,
 }
 
-pub(super) fn speeds(compute_capability: u32, reach: Reach) -> &'static [f64] {
-    match (compute_capability, reach) {
-        (100.., Reach::Inside) => &[90.0, 80.0, 70.0, 60.0, 50.0, 45.0, 40.0, 30.0, 24.0, 20.0, 19.0, 18.0],
-        (100.., Reach::Between) => &[
+pub(super) fn speeds(compute_capability: u32, extent: CommunicatorExtent) -> &'static [f64] {
+    match (compute_capability, extent) {
+        (100.., CommunicatorExtent::Inside) => {
+            &[90.0, 80.0, 70.0, 60.0, 50.0, 45.0, 40.0, 30.0, 24.0, 20.0, 19.0, 18.0]
+        }
+        (100.., CommunicatorExtent::Between) => &[
             96.0, 86.0, 80.0, 48.0, 45.1, 42.0, 40.0, 30.0, 24.0, 22.0, 20.0, 17.5, 15.0, 12.0, 6.0, 3.0, 2.4, 1.2,
             0.24, 0.12,
         ],
-        (90.., Reach::Inside) => &[60.0, 50.0, 40.0, 30.0, 24.0, 20.0, 15.0, 12.0, 11.0, 6.0, 3.0],
-        (90.., Reach::Between) => {
+        (90.., CommunicatorExtent::Inside) => &[60.0, 50.0, 40.0, 30.0, 24.0, 20.0, 15.0, 12.0, 11.0, 6.0, 3.0],
+        (90.., CommunicatorExtent::Between) => {
             &[48.0, 45.0, 42.0, 40.0, 30.0, 24.0, 22.0, 20.0, 17.5, 15.0, 12.0, 6.0, 3.0, 2.4, 1.2, 0.24, 0.12]
         }
-        (_, Reach::Inside) => &[40.0, 30.0, 20.0, 18.0, 15.0, 12.0, 10.0, 9.0, 7.0, 6.0, 5.0, 4.0, 3.0],
-        (_, Reach::Between) => {
+        (_, CommunicatorExtent::Inside) => &[40.0, 30.0, 20.0, 18.0, 15.0, 12.0, 10.0, 9.0, 7.0, 6.0, 5.0, 4.0, 3.0],
+        (_, CommunicatorExtent::Between) => {
             &[48.0, 30.0, 28.0, 24.0, 20.0, 18.0, 15.0, 12.0, 10.0, 9.0, 7.0, 6.0, 5.0, 4.0, 3.0, 2.4, 1.2, 0.24, 0.12]
         }
     }
@@ -91,10 +93,10 @@ fn pcie(nominal: f64, lanes: u16) -> f64 {
     }
     // The default width is 16 (topo.cc).
     let width = if lanes <= 1 { 16.0 } else { f64::from(lanes) };
-    let each = nominal / width;
-    let far = |known: &(f64, f64)| (known.0 / each).ln().abs();
-    let nearest = LANES.iter().min_by(|a, b| far(a).total_cmp(&far(b)));
-    nearest.map_or(nominal, |&(_, taken)| width * taken)
+    let per_lane = nominal / width;
+    let distance = |known: &(f64, f64)| (known.0 / per_lane).ln().abs();
+    let nearest = LANES.iter().min_by(|a, b| distance(a).total_cmp(&distance(b)));
+    nearest.map_or(nominal, |&(_, value)| width * value)
 }
 
 /// Bandwidth between CPU sockets, by the CPU (`ncclTopoGetInterCpuBw`).
@@ -139,10 +141,10 @@ mod tests {
 
     #[test]
     fn nominal_rates_convert_to_nccl_bandwidths() {
-        for (nominal, lanes, taken) in
+        for (nominal, lanes, expected) in
             [(63.0, 16, 48.0), (31.5, 16, 24.0), (15.75, 16, 12.0), (63.0, 1, 48.0), (31.5, 8, 24.0)]
         {
-            assert!((pcie(nominal, lanes) - taken).abs() < 1e-9, "{nominal} over {lanes}");
+            assert!((pcie(nominal, lanes) - expected).abs() < 1e-9, "{nominal} over {lanes}");
         }
         assert!((18.0 * nvlink(90) - 370.8).abs() < 1e-9 && (18.0 * nvlink(100) - 721.8).abs() < 1e-9);
     }

@@ -1,0 +1,101 @@
+//! Step of a stream through the pipeline stages: its time by share, and its timeline.
+
+use fabricast_topologies::Picos;
+
+use crate::step::{Activity, Share, Timeline, Track, scaled};
+
+/// Time of a stream's step by share.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct TimeShares {
+    pub compute: Picos,
+    pub tensor: Picos,
+    pub expert: Picos,
+    pub pipeline_transfer: Picos,
+    pub bubble: Picos,
+}
+
+impl TimeShares {
+    pub(super) fn shares(self) -> [(Share, Picos); 5] {
+        [
+            (Share::Compute, self.compute),
+            (Share::Tensor, self.tensor),
+            (Share::Expert, self.expert),
+            (Share::PipelineTransfer, self.pipeline_transfer),
+            (Share::Bubble, self.bubble),
+        ]
+    }
+
+    pub(super) fn time(self) -> Picos {
+        self.shares().iter().map(|share| share.1).sum()
+    }
+}
+
+/// Components of a stream's step.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) struct StreamStep {
+    /// One layer.
+    pub layer: TimeShares,
+    /// Embedding: kernels and collectives.
+    pub first: (Picos, Picos),
+    /// Logits: kernels and collectives.
+    pub last: (Picos, Picos),
+    /// Transfer between two stages.
+    pub pipeline_transfer: Picos,
+    pub stages: u64,
+    pub layers: u64,
+    /// Concurrent streams.
+    pub streams: f64,
+}
+
+impl StreamStep {
+    /// Returns the time by share.
+    pub(super) fn time_shares(&self) -> TimeShares {
+        let Self { layer, first, last, stages, layers, .. } = *self;
+        let sequential = TimeShares {
+            compute: scaled(layer.compute, layers) + first.0 + last.0,
+            tensor: scaled(layer.tensor, layers) + first.1 + last.1,
+            expert: scaled(layer.expert, layers),
+            pipeline_transfer: scaled(self.pipeline_transfer, stages.saturating_sub(1)),
+            bubble: Picos::ZERO,
+        };
+        if stages <= 1 {
+            return sequential;
+        }
+        let slowest = scaled(layer.time(), layers / stages) + (first.0 + first.1).max(last.0 + last.1);
+        let total = Picos((slowest.0 as f64 * self.streams).round() as u64);
+        // A negative difference of times is 0.
+        TimeShares { bubble: total - sequential.time(), ..sequential }
+    }
+
+    /// Returns the timeline, layer by layer. The kernels of a layer precede its calls, although they interleave in
+    /// reality.
+    pub(super) fn timeline(&self) -> Timeline {
+        let (mut timeline, mut now) = (Timeline::default(), Picos::ZERO);
+        for stage in 0..self.stages {
+            let track = Track::Stage(stage);
+            if stage == 0 {
+                now = timeline.add_sequence(
+                    track,
+                    now,
+                    &[(Activity::Embedding, 0, self.first.0), (Activity::Tensor, 0, self.first.1)],
+                );
+            }
+            for number in stage * self.layers / self.stages..(stage + 1) * self.layers / self.stages {
+                let TimeShares { compute, tensor, expert, .. } = self.layer;
+                let parts = [(Activity::Compute, compute), (Activity::Tensor, tensor), (Activity::Expert, expert)];
+                now = timeline.add_sequence(track, now, &parts.map(|(activity, time)| (activity, number, time)));
+            }
+            if stage + 1 < self.stages {
+                now = timeline.add_sequence(track, now, &[(Activity::PipelineTransfer, stage, self.pipeline_transfer)]);
+            } else {
+                now = timeline.add_sequence(
+                    track,
+                    now,
+                    &[(Activity::Logits, 0, self.last.0), (Activity::Tensor, 0, self.last.1)],
+                );
+            }
+        }
+        timeline.add_sequence(Track::Stage(0), now, &[(Activity::Bubble, 0, self.time_shares().bubble)]);
+        timeline
+    }
+}

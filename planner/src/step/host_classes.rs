@@ -1,0 +1,90 @@
+//! Classification of hosts by wiring, so that ranks of one host can represent those of another: same links between the
+//! same devices, same bandwidth, same service state. The far ends of links that leave the host are ignored.
+
+use std::collections::BTreeMap;
+
+use fabricast_topologies::fabric::{HostId, Link, LinkKind};
+use fabricast_topologies::{Bandwidth, Fabric, NodeId, Picos};
+use rustc_hash::FxHashMap;
+
+/// Link direction seen from a host; its ends are device indices within the host, `None` for devices outside.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+struct HostLink {
+    ends: [Option<u32>; 2],
+    kind: LinkKind,
+    lanes: u16,
+    bandwidth: Option<Bandwidth>,
+    latency: Picos,
+    failed: bool,
+}
+
+/// Wiring class of each host; hosts of the same class are wired alike.
+#[derive(Debug, Default)]
+pub(super) struct HostClasses {
+    classes: FxHashMap<HostId, u32>,
+}
+
+impl HostClasses {
+    /// Classifies the hosts of a fabric.
+    pub(super) fn new(fabric: &Fabric) -> Self {
+        let mut devices: FxHashMap<HostId, u32> = FxHashMap::default();
+        let device_indices: Vec<(HostId, u32)> = fabric
+            .nodes()
+            .map(|(_, node)| {
+                let next = devices.entry(node.host).or_default();
+                *next += 1;
+                (node.host, *next - 1)
+            })
+            .collect();
+        let device_index = |node: NodeId| device_indices.get(node.0 as usize).copied();
+        let mut wires: BTreeMap<HostId, Vec<HostLink>> = BTreeMap::new();
+        for (_, link) in fabric.links() {
+            let ends: [Option<(HostId, u32)>; 2] = [device_index(link.from), device_index(link.to)];
+            let [from, to] = ends.map(|end| end.map(|end| end.0));
+            // (A link inside the host is counted once.)
+            for host in from.into_iter().chain(to.filter(|_| to != from)) {
+                let host_ends = ends.map(|end| end.filter(|end| end.0 == host).map(|end| end.1));
+                wires.entry(host).or_default().push(HostLink::new(link, host_ends));
+            }
+        }
+        let mut known: FxHashMap<Vec<HostLink>, u32> = FxHashMap::default();
+        let mut class_number = |wires: Vec<HostLink>| {
+            let next = known.len() as u32;
+            *known.entry(wires).or_insert(next)
+        };
+        Self { classes: wires.into_iter().map(|(host, wires)| (host, class_number(wires))).collect() }
+    }
+
+    /// Returns the class of a host; `None` for a host without links.
+    pub(super) fn class(&self, host: HostId) -> Option<u32> {
+        self.classes.get(&host).copied()
+    }
+}
+
+impl HostLink {
+    fn new(link: &Link, ends: [Option<u32>; 2]) -> Self {
+        let (kind, lanes, bandwidth) = (link.kind, link.lanes, link.bandwidth);
+        Self { ends, kind, lanes, bandwidth, latency: link.latency, failed: link.failed }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::step::tests::rails;
+
+    #[test]
+    fn hosts_with_failed_links_have_their_own_class() {
+        let fabric = rails(4);
+        let classes = |fabric: &Fabric| {
+            let classes = HostClasses::new(fabric);
+            let mut hosts: Vec<HostId> = fabric.gpus().iter().map(|&gpu| fabric.node(gpu).host).collect();
+            hosts.dedup();
+            hosts.into_iter().map(|host| classes.class(host).unwrap()).collect::<Vec<u32>>()
+        };
+        let same = classes(&fabric);
+        assert!(same.len() == 4 && same.iter().all(|class| *class == same[0]), "{same:?}");
+        let broken = classes(&fabric.with_failed("n2/gpu5-n2/nvswitch0").unwrap());
+        assert!(broken[0] == broken[1] && broken[1] == broken[3] && broken[2] != broken[3], "{broken:?}");
+    }
+}

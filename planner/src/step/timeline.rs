@@ -1,0 +1,264 @@
+//! Timeline of a training step: intervals of each stage and of the communication that overlaps with it.
+//!
+//! The code that computes the step's time records the timeline pass by pass, so both always agree: the last end is the
+//! step's time, and the intervals of the stage that ends last sum up to the step's shares. The timeline shows one
+//! replica of the model, on the first tensor-parallel rank of each stage. It describes a steady-state step: weights
+//! that the previous step's optimizer sent may still be arriving at its start.
+
+use fabricast_topologies::Picos;
+
+/// Activity of an interval.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Activity {
+    /// Forward pass of a micro-batch through a model chunk, its calls included.
+    Forward,
+    /// Backward pass.
+    Backward,
+    /// Pipeline point-to-point transfer that the sending stage waits for.
+    PipelineTransfer,
+    /// Reduction of a gradient bucket.
+    Gradients,
+    /// Optimizer update.
+    Optimizer,
+    /// Gathering of updated weights.
+    Weights,
+    /// Embedding kernels.
+    Embedding,
+    /// Kernels of a layer.
+    Compute,
+    /// Tensor-parallel calls of a layer, the embedding or the logits.
+    Tensor,
+    /// Token dispatch to experts and combine, in a layer.
+    Expert,
+    /// Kernels of the logits and the loss.
+    Logits,
+    /// Transfer of input tokens and logits in a single-process job.
+    Outputs,
+    /// Kernel launch time on the host.
+    Launch,
+    /// Idle time while other streams of requests run.
+    Bubble,
+    /// Several intervals merged into one.
+    Merged,
+}
+
+impl Activity {
+    /// All activities.
+    pub const ALL: [Self; 15] = [
+        Self::Forward,
+        Self::Backward,
+        Self::PipelineTransfer,
+        Self::Gradients,
+        Self::Optimizer,
+        Self::Weights,
+        Self::Embedding,
+        Self::Compute,
+        Self::Tensor,
+        Self::Expert,
+        Self::Logits,
+        Self::Outputs,
+        Self::Launch,
+        Self::Bubble,
+        Self::Merged,
+    ];
+
+    /// The name as serialized.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Forward => "forward",
+            Self::Backward => "backward",
+            Self::PipelineTransfer => "hand_off",
+            Self::Gradients => "gradients",
+            Self::Optimizer => "optimizer",
+            Self::Weights => "weights",
+            Self::Embedding => "words",
+            Self::Compute => "compute",
+            Self::Tensor => "tensor",
+            Self::Expert => "expert",
+            Self::Logits => "logits",
+            Self::Outputs => "outputs",
+            Self::Launch => "launch",
+            Self::Bubble => "bubble",
+            Self::Merged => "more",
+        }
+    }
+}
+
+/// Interval on a track.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Interval {
+    /// The activity.
+    pub activity: Activity,
+    /// Index from 0: micro-batch of a pass, layer of an inference step, gradient bucket. For [`Activity::Merged`] the number
+    /// of merged intervals.
+    pub index: u64,
+    /// Model chunk of a pass, from 0.
+    pub chunk: u64,
+    /// Start time.
+    pub begin: Picos,
+    /// End time.
+    pub end: Picos,
+}
+
+impl Interval {
+    /// Duration.
+    #[must_use]
+    pub fn time(&self) -> Picos {
+        self.end - self.begin
+    }
+}
+
+/// Track of the timeline.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Track {
+    /// Computation of a pipeline stage.
+    Stage(u64),
+    /// Communication that overlaps with the computation of a stage.
+    Communication(u64),
+}
+
+/// Timeline of a step: tracks in display order. The intervals of a track are sorted by time, do not overlap and are not
+/// empty.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Timeline {
+    /// The tracks with their intervals.
+    pub tracks: Vec<(Track, Vec<Interval>)>,
+    /// Number of stages omitted from a shortened timeline.
+    pub omitted_stages: u64,
+}
+
+/// Largest number of stages in a shortened timeline.
+const MAX_STAGES: usize = 8;
+/// Largest number of intervals in a shortened timeline: all compute tracks, all communication tracks.
+const MAX_INTERVALS: (usize, usize) = (256, 64);
+
+impl Timeline {
+    /// Appends an interval to a track, which is created if it does not exist. Empty intervals are ignored.
+    pub(crate) fn add(&mut self, track: Track, interval: Interval) {
+        if interval.begin >= interval.end {
+            return;
+        }
+        match self.tracks.iter_mut().find(|one| one.0 == track) {
+            Some((_, intervals)) => intervals.push(interval),
+            None => self.tracks.push((track, vec![interval])),
+        }
+    }
+
+    /// End of the last interval.
+    #[must_use]
+    pub fn end(&self) -> Picos {
+        let last = self.tracks.iter().filter_map(|(_, intervals)| intervals.last());
+        last.map(|interval| interval.end).max().unwrap_or_default()
+    }
+
+    /// Appends consecutive intervals to a track from `begin` on. Returns the end of the last one.
+    pub(crate) fn add_sequence(&mut self, track: Track, begin: Picos, parts: &[(Activity, u64, Picos)]) -> Picos {
+        parts.iter().fold(begin, |begin, &(activity, index, time)| {
+            self.add(track, Interval { activity, index, chunk: 0, begin, end: begin + time });
+            begin + time
+        })
+    }
+
+    /// Shortens the timeline for display. Of many stages it keeps an even selection that includes the first and the
+    /// last. Of many intervals on a track it keeps the first and the last and merges those between into one
+    /// [`Activity::Merged`].
+    #[must_use]
+    pub fn shortened(mut self) -> Self {
+        self.tracks.sort_by_key(|one| one.0.sort_key());
+        let stage = |track: Track| track.sort_key().0;
+        let mut stages: Vec<u64> = self.tracks.iter().map(|one| stage(one.0)).collect();
+        stages.dedup();
+        if stages.len() > MAX_STAGES {
+            let last = stages.len() - 1;
+            let is_shown =
+                |index: usize| (0..MAX_STAGES).any(|k| (k * last + (MAX_STAGES - 1) / 2) / (MAX_STAGES - 1) == index);
+            let shown: Vec<u64> =
+                stages.iter().enumerate().filter(|(index, _)| is_shown(*index)).map(|(_, &stage)| stage).collect();
+            self.omitted_stages += (stages.len() - shown.len()) as u64;
+            self.tracks.retain(|one| shown.contains(&stage(one.0)));
+        }
+        let shown = self.tracks.iter().filter(|one| one.0.sort_key().1 == 0).count().max(1);
+        for (track, intervals) in &mut self.tracks {
+            let max_intervals = if track.sort_key().1 == 0 { MAX_INTERVALS.0 } else { MAX_INTERVALS.1 };
+            shorten(intervals, max_intervals / shown);
+        }
+        self
+    }
+}
+
+impl Track {
+    /// Sort key: stages in order, each followed by its communication track.
+    fn sort_key(self) -> (u64, u64) {
+        match self {
+            Self::Stage(stage) => (stage, 0),
+            Self::Communication(stage) => (stage, 1),
+        }
+    }
+}
+
+/// Merges the intervals in the middle into one if there are more than `max_intervals`.
+fn shorten(intervals: &mut Vec<Interval>, max_intervals: usize) {
+    if intervals.len() <= max_intervals {
+        return;
+    }
+    let (head, tail) = ((max_intervals - 1).div_ceil(2), (max_intervals - 1) / 2);
+    let remaining = intervals.split_off(intervals.len() - tail);
+    let middle = intervals.split_off(head);
+    if let (Some(first), Some(last)) = (middle.first(), middle.last()) {
+        let count = middle.len() as u64;
+        intervals.push(Interval {
+            activity: Activity::Merged,
+            index: count,
+            chunk: 0,
+            begin: first.begin,
+            end: last.end,
+        });
+    }
+    intervals.extend(remaining);
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn build_timeline(stages: u64, intervals: u64) -> Timeline {
+        let mut timeline = Timeline::default();
+        for stage in 0..stages {
+            for track in [Track::Stage(stage), Track::Communication(stage)] {
+                let parts: Vec<_> =
+                    (0..intervals).map(|index| (Activity::Forward, index, Picos(1 + index % 3))).collect();
+                timeline.add_sequence(track, Picos(stage), &parts);
+            }
+        }
+        timeline
+    }
+
+    proptest! {
+        /// Remaining intervals stay in place, omitted ones are counted, and begin and end of each track are unchanged.
+        #[test]
+        fn shortened_timelines_count_omitted_stages_and_intervals(stages in 1u64..40, intervals in 1u64..300) {
+            let full = build_timeline(stages, intervals);
+            let short = full.clone().shortened();
+            let shown = short.tracks.len() as u64 / 2;
+            prop_assert_eq!(shown + short.omitted_stages, stages);
+            prop_assert!(shown <= MAX_STAGES as u64 && (shown == stages || shown == MAX_STAGES as u64));
+            prop_assert_eq!((short.tracks[0].0, short.tracks.last().unwrap().0), (Track::Stage(0), Track::Communication(stages - 1)));
+            prop_assert_eq!(short.end(), full.end());
+            let mut count = 0;
+            for (track, shown_intervals) in &short.tracks {
+                let (_, all) = full.tracks.iter().find(|one| one.0 == *track).unwrap();
+                prop_assert_eq!(shown_intervals[0].begin, all[0].begin);
+                prop_assert_eq!(shown_intervals.last().unwrap().end, all.last().unwrap().end);
+                let represented: u64 =
+                    shown_intervals.iter().map(|one| if one.activity == Activity::Merged { one.index } else { 1 }).sum();
+                prop_assert_eq!(represented, intervals);
+                prop_assert!(shown_intervals.windows(2).all(|pair| pair[0].end <= pair[1].begin));
+                count += shown_intervals.len();
+            }
+            prop_assert!(count <= MAX_INTERVALS.0 + MAX_INTERVALS.1);
+        }
+    }
+}

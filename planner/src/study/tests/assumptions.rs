@@ -1,0 +1,99 @@
+//! Assumptions for machines that lack or do not state what a job needs.
+
+use super::*;
+
+/// NCCL does not support AMD GPUs: any strategy is allowed there, and the answer notes it.
+#[test]
+fn unsupported_libraries_allow_any_strategy() {
+    let study = |collectives: &str| {
+        let answer = CompletedStudy::new(&format!(
+            "[[candidate]]\nname = \"amd\"\nfabric = \"mi300x\"\n[[candidate]]\nname = \"nvidia\"\nfabric = \"hgx-h100\"\n\
+             [[job]]\nname = \"j\"\nglobal_batch = 8\nparallel = {{ tp = 8, sequence = true }}\ncollectives = \"{collectives}\"\n\
+             model = {{ layers = 4, hidden = 4096, heads = 32, vocab = 32000, seq = 2048 }}\n"
+        ))
+        .answer();
+        let time = |name: &str| answer.results.iter().find(|row| row.candidate == name).unwrap().step_time_s;
+        let times = ["amd", "nvidia"].map(time);
+        (times, answer.results.iter().map(|row| row.notes.len()).collect::<Vec<_>>(), answer.notes)
+    };
+    let (library_times, library_notes, notes) = study("library");
+    let (any_times, any_notes, _) = study("any");
+    assert_eq!(library_times[0], any_times[0]);
+    assert!(library_times[1] > any_times[1]);
+    assert_eq!((library_notes, any_notes), (vec![1, 0], vec![0, 0]));
+    let note = notes.iter().find(|note| note.contains("does not run on these GPUs")).unwrap();
+    assert!(note.starts_with("nccl-") && note.ends_with(": amd"), "{note}");
+}
+
+/// Offloaded data uses CPU memory: a Grace has 120 GB for its GPU in GH200; L40S hosts do not state their memory.
+#[test]
+fn offloaded_data_counts_against_known_cpu_memory() {
+    let study = |fabric: &str, concurrency: u32| {
+        let answer = CompletedStudy::new(&format!(
+            "[[candidate]]\nname = \"a\"\nfabric = \"{fabric}\"\n\
+             [[job]]\nname = \"j\"\nkind = \"inference\"\nprompt_tokens = 30000\noutput_tokens = 200\nconcurrency = {concurrency}\n\
+             parallel = {{ tp = 1 }}\nkv_tier = \"host\"\n\
+             model = {{ layers = 32, hidden = 4096, heads = 32, kv_heads = 8, ffn = 14336, gated = true, vocab = 32000 }}\n"
+        ))
+        .answer();
+        let row = answer.results[0].clone();
+        (
+            row.fits,
+            row.host_memory_excess_gb,
+            row.requests_that_fit,
+            row.notes.len(),
+            answer.ranking[0].violations.clone(),
+        )
+    };
+    // 3.96 GB per request: 30 requests on each of four GPUs.
+    assert_eq!(study("gh200", 120), (true, None, Some(120), 0, vec![]));
+    let (fits, excess, max_requests, _, violations) = study("gh200", 65_536);
+    assert!(!fits && max_requests == Some(120) && excess > Some(60_000.0), "{excess:?} {max_requests:?}");
+    assert!(
+        violations[0].ends_with("GB of a GPU's part of the CPUs' memory (concurrency = 120 would fit)"),
+        "{violations:?}"
+    );
+    let (fits, excess, .., note_count, _) = study("l40s-pcie", 4096);
+    assert_eq!((fits, excess, note_count), (true, None, 1));
+}
+
+/// A rack of 72 GPUs leaves eight idle if the job does not divide among all. The answer notes it, the whole rack is
+/// paid for, and the time equals that of an explicit placement on 64.
+#[test]
+fn indivisible_racks_leave_gpus_idle() {
+    let answer = CompletedStudy::new(
+        "[[candidate]]\nname = \"rack\"\nfabric = \"gb200-nvl72\"\nprice_usd = 3e6\npower_kw = 120\n\
+         [[job]]\nname = \"auto\"\nglobal_batch = 64\nparallel = \"auto\"\nMODEL\n\
+         [[job]]\nname = \"named\"\nglobal_batch = 64\nparallel = \"auto\"\nplacement = \"0-63\"\nMODEL\n"
+            .replace("MODEL", "model = { layers = 8, hidden = 4096, heads = 32, vocab = 32000, seq = 2048 }")
+            .as_str(),
+    )
+    .answer();
+    let [auto, named] = answer.results.as_slice() else { panic!("{:?}", answer.results) };
+    assert_eq!((auto.ranks, auto.step_time_s, auto.cost_per_hour), (64, named.step_time_s, named.cost_per_hour));
+    // (72 sequences are an eighth more than 64.)
+    let note = "8 of 72 GPUs are spares: nothing divides the job among more, and all are paid for (all would be at work with global_batch = 72)";
+    assert_eq!((auto.notes.as_slice(), named.notes.len()), ([note.to_owned()].as_slice(), 0));
+    assert_eq!(answer.notes, [format!("{note}: auto on rack")]);
+}
+
+/// Runs cached under another job name yield the same answer, including rejected ones.
+#[test]
+fn cached_runs_do_not_contain_names() {
+    let study = |name: &str| {
+        CompletedStudy::new(&format!(
+            "{MACHINES}[[job]]\nname = \"{name}\"\nglobal_batch = 8000000\nparallel = {{ tp = 1 }}\nrecompute = \"selective\"\nflash_attention = true\n\
+             model = {{ layers = 2, hidden = 2048, heads = 8, vocab = 512, seq = 512 }}\n"
+        ))
+    };
+    let (before, after) = (study("before"), study("after"));
+    let [cached, recomputed] =
+        [&before.runs, &after.runs].map(|runs| serde_json::to_string(&after.answer_from_runs(runs).unwrap()).unwrap());
+    assert_eq!(cached, recomputed);
+    assert!(
+        recomputed.contains("after: 8000000 micro-batches")
+            && recomputed.contains("changes nothing")
+            && !recomputed.contains("before"),
+        "{recomputed}"
+    );
+}

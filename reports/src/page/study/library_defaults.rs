@@ -1,0 +1,194 @@
+//! The library's default choices in a step of the first-ranked candidate, and its calls over sizes.
+
+use fabricast_planner::library::Library;
+use fabricast_planner::study::answer::{Answer, ResultRow};
+use fabricast_planner::study::library_comparison::{
+    Curve, LibraryComparison, MAX_RANKS_BETWEEN_DOMAINS, MAX_RANKS_IN_DOMAIN, ShownSchedule,
+};
+use fabricast_topologies::{Bytes, Picos};
+
+use super::super::plan::busbw;
+use super::super::{Block, Lines, Picture};
+use super::tables::{number, text};
+use crate::chart::Figure;
+use crate::format;
+use crate::table::{Cell, Column, Emphasis, Table, Unit, Value};
+
+/// Relative difference below which times count as equal.
+const MIN_DIFFERENCE: f64 = 0.005;
+
+/// The library's choices in a step of a job, as a sentence and by call.
+pub(super) fn choices(answer: &Answer, job: &str, comparison: &LibraryComparison) -> Vec<Block> {
+    let Some(row) = first_ranked_result(answer, job) else { return Vec::new() };
+    vec![
+        Block::Text(sentence(row, comparison)),
+        Block::Table(format!("{job}: calls of a step, both ways"), table(row, comparison)),
+    ]
+}
+
+/// Sentence on jobs whose calls on the first-ranked candidate were not examined; `None` if all were.
+pub(super) fn unexamined_jobs(answer: &Answer, comparisons: &[(String, LibraryComparison)]) -> Option<String> {
+    let is_left_out = |job: &&str| {
+        first_ranked_result(answer, job).is_some_and(|row| !row.calls.is_empty())
+            && comparisons.iter().all(|(compared, _)| compared != job)
+    };
+    let jobs: Vec<&str> = answer.jobs.iter().map(|job| job.name.as_str()).filter(is_left_out).collect();
+    (!jobs.is_empty()).then(|| {
+        format!(
+            "Not looked at in {}: the library's choices are worked out for groups of up to {MAX_RANKS_BETWEEN_DOMAINS} GPUs that leave their NVLink domain \
+             and of up to {MAX_RANKS_IN_DOMAIN} inside of one.",
+            jobs.join(", ")
+        )
+    })
+}
+
+fn first_ranked_result<'a>(answer: &'a Answer, job: &str) -> Option<&'a ResultRow> {
+    let first = &answer.ranking.first()?.candidate;
+    answer.results.iter().find(|row| row.candidate == *first && row.job == job)
+}
+
+/// Display name of a library: `NCCL 2.29`.
+fn name(library: Library) -> String {
+    match library {
+        Library::Nccl(version) => format!("NCCL {version}"),
+        Library::OpenMpi(version) => format!("Open MPI {version}"),
+    }
+}
+
+fn sentence(row: &ResultRow, comparison: &LibraryComparison) -> String {
+    let name = name(comparison.library);
+    // A decode step, for example, has no prefill calls.
+    let active_calls = || row.calls.iter().zip(&comparison.calls).filter(|(call, _)| call.times > 0.0);
+    let total = active_calls().count();
+    let predicted: Vec<_> = active_calls().filter_map(|(call, default)| Some((call, default.as_ref()?))).collect();
+    let slower =
+        predicted.iter().filter(|(call, default)| default.time_us > call.time_us * (1.0 + MIN_DIFFERENCE)).count();
+    let faster =
+        predicted.iter().filter(|(call, default)| default.time_us < call.time_us * (1.0 - MIN_DIFFERENCE)).count();
+    let unknown = total - predicted.len();
+    let unknown = match unknown {
+        0 => String::new(),
+        some => {
+            format!(" What it would do in {some} of {total} calls is not known; these are taken to be as picked.")
+        }
+    };
+    let (fabricast, default) = comparison.step_s;
+    let more = default / fabricast.max(f64::MIN_POSITIVE) - 1.0;
+    let step = match more {
+        same if same.abs() < MIN_DIFFERENCE => "a step takes the same time within half a per cent".to_owned(),
+        more => format!(
+            "a step takes {} instead of {}, {} % {}",
+            format::time(Picos::from_us(default * 1e6)),
+            format::time(Picos::from_us(fabricast * 1e6)),
+            format::percent(more.abs()),
+            if more > 0.0 { "more" } else { "less" }
+        ),
+    };
+    let does = match slower {
+        0 => "does none".to_owned(),
+        some => format!("does {some}"),
+    };
+    let better = match faster {
+        0 => String::new(),
+        some => format!(" and {some} faster"),
+    };
+    // Calls that overlap with kernels slow these down by the SMs that they use.
+    let reason =
+        if slower == 0 && more >= MIN_DIFFERENCE { ", for what its calls hold of the GPUs meanwhile" } else { "" };
+    format!(
+        "On {}, {name} left to itself {does} of the {total} calls of {} more slowly than what is picked here{better}; {step}{reason}.{unknown}",
+        row.candidate, row.job
+    )
+}
+
+fn table(row: &ResultRow, comparison: &LibraryComparison) -> Table {
+    let mut table = Table::new(vec![
+        text("phase", "when"),
+        text("among", "among"),
+        text("collective", "call"),
+        Column::new("bytes", "size", Unit::Bytes),
+        number("times", "times"),
+        text("pick", "pick"),
+        Column::new("time_us", "takes", Unit::Micros),
+        text("library_default", "library"),
+        Column::new("library_us", "takes", Unit::Micros),
+        Column::new("gain", "gain", Unit::Percent),
+    ]);
+    for (call, default) in row.calls.iter().zip(&comparison.calls) {
+        let default = default.as_ref();
+        let gain = default.map(|default| default.time_us / call.time_us.max(f64::MIN_POSITIVE) - 1.0);
+        let tone = if gain.is_some_and(|gain| gain > MIN_DIFFERENCE) { Emphasis::Good } else { Emphasis::Plain };
+        let time = |us: f64| Value::Time(Picos::from_us(us));
+        table.row(vec![
+            Value::text(call.phase.replace('_', " ")).into(),
+            Value::text(call.dimension.replace('_', " ")).into(),
+            Value::text(&call.collective).into(),
+            Value::Bytes(Bytes(call.bytes)).into(),
+            Value::Number(call.times).into(),
+            Value::text(call.pick.to_string()).into(),
+            time(call.time_us).into(),
+            Value::or_missing(default, |default| {
+                Value::text(format!("{} × {}", default.name, default.strategy.channels))
+            })
+            .into(),
+            Value::or_missing(default, |default| time(default.time_us)).into(),
+            Cell::from(Value::or_missing(gain, Value::Deviation)).tone(tone),
+        ]);
+    }
+    table
+}
+
+/// Schedule of the call with the largest share of a step.
+pub(super) fn schedule(comparison: &LibraryComparison) -> Vec<Block> {
+    let Some(ShownSchedule { dimension: among, bytes, pick, schedule }) = &comparison.shown else { return Vec::new() };
+    let call = &schedule.header().call;
+    let drawn = match call.bytes < *bytes {
+        true => format!("on one channel, in a call of {}", format::bytes(call.bytes)),
+        false => "on one channel".to_owned(),
+    };
+    let caption = format!(
+        "{} of {} among the {} ranks of each {} group by {pick}: what ranks send each other {drawn}",
+        call.collective,
+        format::bytes(*bytes),
+        call.ranks,
+        among.name(),
+    );
+    Picture::from_schedule(caption, schedule).map(Block::Picture).into_iter().collect()
+}
+
+/// Bus bandwidth of the calls with the largest shares of a step.
+pub(super) fn curves(comparison: &LibraryComparison) -> Vec<Block> {
+    comparison.curves.iter().map(curve).collect()
+}
+
+/// Variant of `curves` that returns figures.
+#[must_use]
+pub fn bandwidths(comparison: &LibraryComparison) -> Vec<Figure> {
+    let figure = |curve: &Curve| {
+        let Lines { mut chart, x_title, remark, .. } = curve_lines(curve);
+        let title = std::mem::take(&mut chart.title);
+        Figure { title, subtitle: remark, ribbon: None, panels: vec![chart], x_title }
+    };
+    comparison.curves.iter().map(figure).collect()
+}
+
+fn curve(data: &Curve) -> Block {
+    Block::Lines(curve_lines(data))
+}
+
+fn curve_lines(curve: &Curve) -> Lines {
+    let rows: Vec<_> = curve.plan.rows.iter().collect();
+    let mut lines = busbw(&curve.plan, curve.collective, &rows);
+    lines.chart.title = format!(
+        "{} among the {} ranks of one {} group: bus bandwidth, GB/s",
+        curve.collective,
+        curve.plan.ranks,
+        curve.dimension.name()
+    );
+    let called: Vec<String> = curve.sizes.iter().map(|&size| format::bytes(size)).collect();
+    lines.remark = format!(
+        "The step calls it at {}, all groups at once, by what the table above says; this is one group alone, whose pick is the library's choice where the band does not tell them apart.",
+        called.join(", ")
+    );
+    lines
+}

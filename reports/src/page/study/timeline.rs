@@ -1,0 +1,119 @@
+//! Timelines of steps: activity of each pipeline stage, for the first-ranked candidates.
+
+use fabricast_planner::step::Activity;
+use fabricast_planner::study::answer::{Answer, IntervalRow, JobKind, ResultRow, TimelineRow, TrackKind, TrackRow};
+
+use super::super::Block;
+use crate::chart::{Span, Spans};
+use crate::format;
+
+/// Number of candidates shown, which limits the size of the page.
+const SHOWN: usize = 3;
+
+/// Blocks with the timelines of a job's steps, for the first-ranked candidates.
+pub(super) fn blocks(answer: &Answer, job: &str) -> Vec<Block> {
+    timelines(answer, job).into_iter().map(Block::Spans).collect()
+}
+
+/// Timelines of a job's steps, for the first-ranked candidates.
+#[must_use]
+pub fn timelines(answer: &Answer, job: &str) -> Vec<Spans> {
+    super::charts::sort_results(answer, job)
+        .filter(|row| !row.timelines.is_empty())
+        .take(SHOWN)
+        .flat_map(|row| row.timelines.iter().map(move |timeline| chart(row, timeline)))
+        .collect()
+}
+
+fn chart(row: &ResultRow, timeline: &TimelineRow) -> Spans {
+    let mut activities: Vec<Activity> =
+        timeline.tracks.iter().flat_map(|track| &track.intervals).map(|one| one.activity).collect();
+    activities.sort_unstable();
+    activities.dedup();
+    let us = |ns: u64| ns as f64 / 1e3;
+    let spans = timeline.tracks.iter().enumerate().flat_map(|(number, track)| {
+        let activities = &activities;
+        track.intervals.iter().map(move |one| Span {
+            row: number,
+            kind: activities.binary_search(&one.activity).unwrap_or_default(),
+            from: us(one.begin_ns),
+            to: us(one.end_ns),
+            name: interval_name(one),
+        })
+    });
+    let spans: Vec<Span> = spans.collect();
+    let left_out = match timeline.omitted_stages {
+        0 => String::new(),
+        some => format!(" {} more stages are left out.", format::grouped(some)),
+    };
+    let step = match timeline.step.as_str() {
+        "step" => "a step".to_owned(),
+        other => format!("a step {other}"),
+    };
+    let description = match timeline.tracks.iter().any(|track| track.kind == TrackKind::Communication) {
+        true => "What a stage does is above, what travels beside its work below; what is empty waits.",
+        false => "What is empty waits.",
+    };
+    let copy = match (row.kind, row.parallel) {
+        (JobKind::Training, Some(parallel)) => {
+            format!("One copy of the model, {parallel}, {} micro-batches.", row.micro_batches)
+        }
+        (JobKind::Inference, Some(parallel)) => format!("One replica, {parallel}."),
+        (JobKind::Trace, _) | (_, None) => String::new(),
+    };
+    Spans {
+        title: format!("{} on {}: {step} in time", row.job, row.candidate),
+        rows: timeline
+            .tracks
+            .iter()
+            .map(|track| track_name(track, timeline.tracks.iter().any(|one| one.stage > 0)))
+            .collect(),
+        kinds: activities.iter().map(|activity| kind(*activity).to_owned()).collect(),
+        end: spans.iter().map(|span| span.to).fold(0.0, f64::max),
+        spans,
+        remark: format!("{copy} {description}{left_out}"),
+    }
+}
+
+fn track_name(lane: &TrackRow, several: bool) -> String {
+    match (lane.kind, several) {
+        (TrackKind::Compute, true) => format!("stage {}", lane.stage),
+        (TrackKind::Compute, false) => "GPUs".to_owned(),
+        (TrackKind::Communication, true) => format!("{}: beside it", lane.stage),
+        (TrackKind::Communication, false) => "beside them".to_owned(),
+    }
+}
+
+/// Name in the legend.
+fn kind(activity: Activity) -> &'static str {
+    match activity {
+        Activity::Forward => "forward",
+        Activity::Backward => "backward",
+        Activity::PipelineTransfer => "hand-off",
+        Activity::Gradients => "gradients travel",
+        Activity::Optimizer => "optimizer",
+        Activity::Weights => "weights travel",
+        Activity::Embedding => "words",
+        Activity::Compute => "kernels",
+        Activity::Tensor => "tensor calls",
+        Activity::Expert => "experts' exchange",
+        Activity::Logits => "scores",
+        Activity::Outputs => "inputs and outputs travel",
+        Activity::Launch => "waits for launches",
+        Activity::Bubble => "waits for other streams",
+        Activity::Merged => "more of the same",
+    }
+}
+
+fn interval_name(interval: &IntervalRow) -> String {
+    let IntervalRow { activity, number, chunk, .. } = *interval;
+    let chunk_text = if chunk > 0 { format!(", stretch {chunk}") } else { String::new() };
+    match activity {
+        Activity::Forward | Activity::Backward => format!("{}, micro-batch {number}{chunk_text}", kind(activity)),
+        Activity::PipelineTransfer => format!("hand-off{chunk_text}"),
+        Activity::Compute | Activity::Expert | Activity::Tensor => format!("{}, layer {number}", kind(activity)),
+        Activity::Gradients => format!("gradients, bucket {number}"),
+        Activity::Merged => format!("{} more in a row", format::grouped(number)),
+        other => kind(other).to_owned(),
+    }
+}

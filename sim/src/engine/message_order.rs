@@ -1,0 +1,76 @@
+//! State of runs whose operations go in turn.
+
+use std::collections::VecDeque;
+
+use fabricast_topologies::Picos;
+
+use super::Workload;
+use super::costs::ChainCosts;
+
+/// State of one run whose operations go in turn.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Turn {
+    /// Number of operations done; the one with this index may flow.
+    pub done: u32,
+    /// End of the last of them.
+    pub at: Picos,
+    /// Costs of the chain of that one.
+    pub chain_costs: ChainCosts,
+    /// Parked operations that could flow already: indexes and slots, in order. If latencies differ, a later one may
+    /// arrive first.
+    pub parked: VecDeque<(u32, u32)>,
+    /// End of the spacing after the last one that flows, and the costs of its chain by then.
+    pub free: (Picos, ChainCosts),
+    /// Index of the last one begun, and the costs of its chain at the end of its software time.
+    pub preparing: (u32, ChainCosts),
+}
+
+impl Turn {
+    /// Returns true if an operation may flow now.
+    pub fn may_flow(&self, index: u32, now: Picos) -> bool {
+        index <= self.done && self.free.0 <= now
+    }
+
+    /// Parks an operation that could flow but has to wait.
+    pub fn park(&mut self, index: u32, slot: u32) {
+        let position = self.parked.partition_point(|&(other, _)| other < index);
+        self.parked.insert(position, (index, slot));
+    }
+
+    /// Returns the costs of the chain that an operation which flows now had to wait for, if that chain ended at this
+    /// instant. Of chains that end at one instant the largest costs count, regardless of their order.
+    pub fn blocker_costs(&self, now: Picos) -> Option<ChainCosts> {
+        let ends = [(self.at, self.chain_costs), self.free];
+        ends.into_iter().filter(|end| self.done > 0 && end.0 == now).map(|end| end.1).max()
+    }
+}
+
+/// States of all runs whose operations go in turn.
+#[derive(Clone, Debug)]
+pub(super) struct Turns {
+    /// By run, 1 + index in `turns`; 0 for other runs. Empty if no run goes in turn.
+    turn_numbers: Vec<u32>,
+    turns: Vec<Turn>,
+}
+
+impl Turns {
+    pub(super) fn new(workload: &Workload) -> Self {
+        let mut turns = Self { turn_numbers: Vec::new(), turns: Vec::new() };
+        for edge in workload.waits.iter().filter(|edge| edge.is_turn()) {
+            turns.turn_numbers.resize(workload.runs.len(), 0);
+            if let Some(turn_number) =
+                turns.turn_numbers.get_mut(edge.run as usize).filter(|turn_number| **turn_number == 0)
+            {
+                turns.turns.push(Turn::default());
+                *turn_number = turns.turns.len() as u32;
+            }
+        }
+        turns
+    }
+
+    /// Returns the state of a run; `None` if its operations are free.
+    pub(super) fn get_mut(&mut self, run: u32) -> Option<&mut Turn> {
+        let turn_number = self.turn_numbers.get(run as usize).copied()?;
+        self.turns.get_mut(turn_number.checked_sub(1)? as usize)
+    }
+}

@@ -1,0 +1,63 @@
+//! Number of peers that a block exchanges data with concurrently in pairwise collectives. A block needs the data of all
+//! of them before it is done with a chunk.
+
+use rustc_hash::FxHashSet;
+
+use super::operation_cost::max_partners;
+use crate::schedule::{Dependency, Header, Program, Rank};
+
+/// Minimum limit on the counted peers of a channel: the number of peers that 128 channels have concurrent messages for.
+/// A template of few channels represents schedules with more channels, which have more concurrent peers.
+const COUNTED: u32 = 1024;
+
+/// Peers of each channel of one rank.
+#[derive(Debug, Default)]
+pub(super) struct Partners {
+    channel_peers: Vec<u32>,
+    /// Pairs of channel and peer counted so far.
+    counted: FxHashSet<(u16, u32)>,
+}
+
+impl Partners {
+    /// Counts the peers that a rank sends to without waiting for any other rank. A peer counts once, regardless of the
+    /// number of messages and of their division into runs.
+    pub fn read(&mut self, header: &Header, rank: Rank, program: &Program) {
+        self.channel_peers.clear();
+        if !header.call.collective.is_pairwise() {
+            return;
+        }
+        self.counted.clear();
+        self.channel_peers.resize(usize::from(header.channels), 0);
+        let max_peers = max_partners(header).max(COUNTED);
+        for (number, run) in (0..).zip(program.runs()) {
+            let waits = program.dependencies(number as usize);
+            let begins = run.kind.is_transfer() && waits_for_nobody(rank, number, waits);
+            let (true, Some(peers)) = (begins, self.channel_peers.get_mut(usize::from(run.channel.0))) else {
+                continue;
+            };
+            // Messages in turn go to one peer at a time.
+            let concurrent = if run.peer.is_fixed() || !waits.is_empty() { run.len.min(1) } else { run.len };
+            for i in 0..concurrent {
+                if *peers >= max_peers {
+                    break;
+                }
+                *peers += u32::from(self.counted.insert((run.channel.0, run.peer.at(i))));
+            }
+        }
+        self.channel_peers.iter_mut().for_each(|peers| *peers = (*peers).clamp(1, max_peers));
+    }
+
+    /// Number of peers with concurrent messages on a run's channel.
+    pub fn count(&self, program: &Program, rank: Rank, number: u32) -> u32 {
+        let Some(run) = program.runs().get(number as usize) else { return 1 };
+        match waits_for_nobody(rank, number, program.dependencies(number as usize)) {
+            true => self.channel_peers.get(usize::from(run.channel.0)).copied().unwrap_or(1),
+            false => 1,
+        }
+    }
+}
+
+/// Returns true if a run's messages wait for nothing but the message before.
+fn waits_for_nobody(rank: Rank, number: u32, waits: &[Dependency]) -> bool {
+    waits.iter().all(|wait| *wait == Dependency::shifted(rank, number, -1))
+}

@@ -1,0 +1,50 @@
+//! Ranks and channels that share each device, over all concurrent schedules.
+
+use fabricast_topologies::NodeId;
+
+use super::ScheduleInstance;
+use super::capacities::lane_rate;
+use crate::quantity::Rate;
+use crate::schedule::Protocol;
+
+/// Demand of the ranks of all parties on each device.
+#[derive(Debug)]
+pub(super) struct DeviceDemand {
+    /// Channels that run on SMs, by device.
+    channels: Vec<u32>,
+    /// Rate of the fastest of these channels; `None` if no protocol limits its channels.
+    pub lane: Option<Rate>,
+    /// True if memories serve more than the links of their device: local copies and reductions, or transfers between
+    /// ranks on one device.
+    pub has_local_work: bool,
+}
+
+impl DeviceDemand {
+    /// Counts the channels of all parties, some of which may copy or reduce locally.
+    pub fn new(parties: &[ScheduleInstance<'_>], has_local_work: bool) -> Self {
+        let nodes = parties.first().map_or(0, |party| party.setting.fabric.node_count());
+        let mut crowd = Self { channels: vec![0; nodes], lane: None, has_local_work };
+        let mut is_used = vec![false; nodes];
+        for ScheduleInstance { generator, setting } in parties {
+            let header = generator.header();
+            let on_sms = header.protocol != Protocol::CopyEngine;
+            let lane = lane_rate(setting.profile.protocol(header.protocol).channel_limit).filter(|_| on_sms);
+            let blocks = header.channels.div_ceil(header.blocks.split.channels());
+            crowd.lane = crowd.lane.max(lane);
+            for device in setting.placement.iter().take(header.call.ranks as usize) {
+                if let Some(used) = is_used.get_mut(device.0 as usize) {
+                    crowd.has_local_work |= std::mem::replace(used, true);
+                }
+                if let (Some(_), Some(channels)) = (lane, crowd.channels.get_mut(device.0 as usize)) {
+                    *channels = channels.saturating_add(blocks.into());
+                }
+            }
+        }
+        crowd
+    }
+
+    /// Number of channels on a device.
+    pub fn channels(&self, device: NodeId) -> u32 {
+        self.channels.get(device.0 as usize).copied().unwrap_or(0)
+    }
+}

@@ -1,0 +1,410 @@
+//! Costs of operations to their thread block, from the profile: software time and busy time of the block.
+
+use fabricast_topologies::{Bytes, Picos};
+use rustc_hash::FxHashMap;
+
+use super::Survey;
+use super::network::{Crossing, Message};
+use super::pieces::{Pieces, RunWork};
+use crate::engine::{Order, Pace, PerOp};
+use crate::profile::{
+    BlockWork, ChannelLimit, Destination, LocalStore, MessageCosts, NetworkCosts, OperationKind, Profile,
+    ProtocolCosts, Role, SharedPasses,
+};
+use crate::quantity::{Rate, WORK_PER_BYTE, Work};
+use crate::schedule::{
+    BlockSplit, Buffer, BufferUse, Collective, Dependency, Header, OpKind, Processor, Protocol, Rank, Run,
+};
+use crate::sharing::WHOLE;
+
+/// Capacity of a lane whose block works in passes, scaled so that one byte equals ten picoseconds of the block's time.
+/// An operation's use per byte on the wire is rounded to units of [`WHOLE`]: at 1 TB/s, or one picosecond per byte, the
+/// resolution is one part in 32,256.
+pub(super) const BLOCK_TIME: Rate = Rate(100_000_000_000_000);
+/// Fraction of an NVLS block's threads that copies into the buffer that the switch reads: 7 of 20 warps for more than
+/// six ranks (NCCL 2.28 src/device/all_reduce.h, `RunWorkColl` of NCCL_ALGO_NVLS: `scatterWarps`).
+const STAGING_SHARE: (u16, u16) = (7, 20);
+
+/// The costs of a schedule's operations.
+pub(crate) struct OperationCosts<'a> {
+    costs: &'a ProtocolCosts,
+    protocol: Protocol,
+    network: &'a NetworkCosts,
+    messages: Option<&'a MessageCosts>,
+    workplace: Processor,
+    /// Payload of a message, if operations are parts of one.
+    message: Option<Bytes>,
+    /// Threads of a block.
+    threads: u16,
+    /// Threads of even and of odd lanes.
+    lane_threads: [u16; 2],
+    split: BlockSplit,
+    collective: Collective,
+    buffers: BufferUse,
+    concurrent_peers: u16,
+    /// Limit on the peers that a block has concurrent messages for.
+    max_partners: u32,
+    /// Number of ranks whose data a switch reduces.
+    team: u64,
+}
+
+/// Everything that determines an operation's costs, except its bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Task {
+    kind: OpKind,
+    role: Role,
+    order: Order,
+    /// Index of the half of a split block.
+    half: u8,
+    /// Consecutive messages to one peer.
+    turns: u32,
+    /// Peers of the block's messages without dependencies, for collectives that exchange data in pairs.
+    partners: u32,
+    /// Other work in the same passes.
+    shared: SharedPasses,
+    /// Destination of received data.
+    destination: Destination,
+}
+
+impl Task {
+    /// Returns the task with other work in the same passes.
+    pub fn with_shared(self, shared: SharedPasses) -> Self {
+        Self { shared, ..self }
+    }
+
+    /// Returns the task with a destination of received data.
+    pub fn with_destination(self, destination: Destination) -> Self {
+        Self { destination, ..self }
+    }
+}
+
+/// Costs of one operation to its block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct OperationCost {
+    /// Software time before its first byte.
+    pub software: Picos,
+    /// Time from its first byte to that of the next operation, if they go in turn.
+    pub spacing: Picos,
+    /// Lane capacity per byte on the wire, in units of [`WHOLE`]; `None` if lanes have a rate.
+    pub lane: Option<u64>,
+    /// Additional costs if the operation leaves its host.
+    pub crossing: Crossing,
+}
+
+/// Start time of a rank.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Start {
+    /// Earliest time at which an operation of the rank is ready.
+    pub not_before: Picos,
+    /// Delay after the first rank of its call.
+    pub delay: Picos,
+}
+
+impl OperationCost {
+    /// Returns the pacing of the operation on a rank with this start time.
+    pub fn pace(&self, start: Start) -> Pace {
+        let Start { not_before, delay: late } = start;
+        Pace { software: self.software, not_before, delay: late, spacing: self.spacing }
+    }
+}
+
+/// Distinct tasks of a schedule, independent of the size of the call: the task and its number of chunks. The number of
+/// an entry is the placeholder of its costs in a workload that is lowered once for many sizes.
+#[derive(Debug, Default)]
+pub(crate) struct Tasks {
+    known: FxHashMap<(Task, u32), u32>,
+    pub all: Vec<(Task, u32)>,
+}
+
+impl Tasks {
+    fn number(&mut self, task: Task, span: u32) -> u32 {
+        *self.known.entry((task, span)).or_insert_with(|| {
+            self.all.push((task, span));
+            self.all.len() as u32 - 1
+        })
+    }
+
+    /// Placeholder of a lane coefficient. Codes far exceed all other coefficients, and no code is a multiple of the
+    /// code of another task, or of a lane's and a proxy's.
+    pub fn lane_code(number: u32) -> u64 {
+        (1 << 40) + u64::from(number)
+    }
+
+    /// Placeholder of a proxy coefficient.
+    pub fn proxy_code(number: u32) -> u64 {
+        (1 << 40) + (1 << 30) + u64::from(number)
+    }
+}
+
+/// Costs of the operations of a run.
+pub(super) enum RunCosts {
+    /// Equal for all operations.
+    Same(OperationCost),
+    /// Equal within each piece.
+    Pieces {
+        /// Consecutive operations of equal size.
+        pieces: Pieces,
+        /// Costs of each piece.
+        each: Vec<OperationCost>,
+    },
+    /// Costs of each operation.
+    Each(Vec<OperationCost>),
+}
+
+impl RunCosts {
+    /// Costs of one operation.
+    fn at(&self, index: u32) -> Option<&OperationCost> {
+        match self {
+            Self::Same(one) => Some(one),
+            Self::Pieces { pieces, each } => each.get(pieces.piece_index(index)),
+            Self::Each(each) => each.get(index as usize),
+        }
+    }
+
+    /// Distinct costs, in order.
+    fn distinct(&self) -> &[OperationCost] {
+        match self {
+            Self::Same(one) => std::slice::from_ref(one),
+            Self::Pieces { each, .. } | Self::Each(each) => each,
+        }
+    }
+
+    /// Lane capacity of one operation per byte.
+    pub fn lane(&self, index: u32) -> Option<u64> {
+        self.at(index).and_then(|one| one.lane)
+    }
+
+    /// Additional costs of one operation if it leaves its host.
+    pub fn crossing(&self, index: u32) -> Crossing {
+        self.at(index).map(|one| one.crossing).unwrap_or_default()
+    }
+
+    /// Returns true if all operations cost the same if they leave their host.
+    pub fn has_equal_crossings(&self) -> bool {
+        self.distinct().windows(2).all(|pair| pair[0].crossing == pair[1].crossing)
+    }
+
+    /// Returns true if all operations use the same lane capacity per byte.
+    pub fn is_even(&self) -> bool {
+        self.distinct().windows(2).all(|pair| pair[0].lane == pair[1].lane)
+    }
+}
+
+impl<'a> OperationCosts<'a> {
+    pub fn new(profile: &'a Profile, header: &Header) -> Self {
+        let costs = profile.protocol(header.protocol);
+        let threads = header.blocks.threads.unwrap_or(costs.threads);
+        let lane_threads = match header.blocks.split {
+            BlockSplit::OneChannel => [threads; 2],
+            BlockSplit::ReduceAndCopy => costs.split_threads(threads),
+        };
+        let network = &profile.network;
+        Self {
+            costs,
+            protocol: header.protocol,
+            network,
+            messages: profile.messages.as_ref(),
+            workplace: header.blocks.processor,
+            message: header.blocks.message,
+            threads,
+            lane_threads,
+            split: header.blocks.split,
+            collective: header.call.collective,
+            buffers: header.call.buffers,
+            concurrent_peers: header.concurrent_peers(),
+            max_partners: max_partners(header),
+            team: header.teams.first().map_or(0, |team| team.len() as u64),
+        }
+    }
+
+    /// Start-up time of the call, before its first operation.
+    pub fn startup(&self) -> Picos {
+        self.costs.startup(self.collective, self.threads, self.concurrent_peers)
+    }
+
+    /// Returns true if costs depend on the channels that data arrives on.
+    pub fn depends_on_arrival_channels(&self) -> bool {
+        self.split == BlockSplit::ReduceAndCopy && matches!(self.costs.channel_limit, ChannelLimit::Passes(_))
+    }
+
+    /// Returns true if costs depend on the destination of local sums.
+    pub fn depends_on_sum_destinations(&self) -> bool {
+        self.costs.add.is_some() && !self.collective.is_one_way()
+    }
+
+    /// Returns [`Role::Forward`] if a run sends what other ranks sent on its channel, and [`Role::Send`] otherwise.
+    pub(super) fn role(&self, rank: Rank, run: &Run, waits: &[Dependency], survey: &Survey) -> Role {
+        let arrives = |wait: &Dependency| wait.rank != rank && survey.channel(*wait).is_none_or(|c| c == run.channel);
+        let passes_on = run.src_buffer != Buffer::Input && waits.iter().any(arrives);
+        if passes_on { Role::Forward } else { Role::Send }
+    }
+
+    /// Order of a run's operations. Operations of one connection, or reductions of a block, go in turn if each waits
+    /// for the one before. A rank sends to another peer as soon as the awaited operation is done.
+    pub fn order(&self, rank: Rank, number: u32, run: &Run, waits: &[Dependency]) -> Order {
+        let is_turn = |wait: &Dependency| *wait == Dependency::shifted(rank, number, -1);
+        let is_connection = (run.kind.is_transfer() && run.peer.is_fixed()) || run.kind == OpKind::Reduce;
+        let in_turn = is_connection && run.len > 1 && waits.iter().any(is_turn);
+        if in_turn { Order::InTurn } else { Order::Free }
+    }
+
+    /// Costs of a run's operations, by their bytes on the wire and their payload.
+    pub(super) fn run_costs(
+        &self,
+        run: &Run,
+        task: Task,
+        work: &RunWork,
+        payload: impl Fn(u32) -> Bytes,
+        on_wire: impl Fn(u32) -> Work,
+    ) -> RunCosts {
+        if run.len == 0 {
+            return RunCosts::Same(self.operation_cost(task, Bytes(0), Work(0)));
+        }
+        let at = |i: u32| self.operation_cost(task, payload(i), on_wire(i));
+        match (work.work, &work.pieces) {
+            (PerOp::Same(_), _) => RunCosts::Same(at(0)),
+            (PerOp::Each(_), Some(pieces)) => {
+                RunCosts::Pieces { pieces: pieces.clone(), each: pieces.starts().map(at).collect() }
+            }
+            (PerOp::Each(_), None) => RunCosts::Each((0..run.len).map(at).collect()),
+        }
+    }
+
+    /// Placeholder costs of operations of `span` chunks: the task number in place of the software time, and codes in
+    /// place of the lane coefficient and of the costs of leaving the host.
+    pub fn placeholder_cost(&self, tasks: &mut Tasks, task: Task, span: u32) -> OperationCost {
+        let number = tasks.number(task, if task.kind.moves_data() { span } else { 0 });
+        let lane = self.works_in_passes().then(|| Tasks::lane_code(number));
+        let crossing = match self.may_cross_hosts_at_cost(task.kind) {
+            true => Crossing::placeholder(Tasks::proxy_code(number)),
+            false => Crossing::default(),
+        };
+        OperationCost { software: Picos(number.into()), spacing: Picos::ZERO, lane, crossing }
+    }
+
+    /// Determines if a block also stores what it sends in its rank's output. Partial sums are not stored; results are,
+    /// and so is a rank's own contribution if it is part of the result (NCCL 2.28 src/device/all_gather.h,
+    /// all_reduce.h, broadcast.h: `copySend`, `recvCopySend`, `recvReduceCopySend` against `send`, `recvReduceSend`).
+    /// The root of a tree also stores the sum, but with its whole block, and is charged for the sends of one half only.
+    fn output_storage(&self, role: Role, operation: OperationKind) -> LocalStore {
+        let input_is_result = matches!(self.collective, Collective::AllGather | Collective::Broadcast);
+        let is_stored = match (operation, role) {
+            (OperationKind::Reduce, _) => false,
+            (OperationKind::Copy, Role::Forward) => !self.collective.is_pairwise(),
+            (OperationKind::Copy, Role::Send) => input_is_result && self.buffers == BufferUse::OutOfPlace,
+        };
+        if is_stored { LocalStore::Store } else { LocalStore::None }
+    }
+
+    /// Returns true if the costs of operations may depend on their route.
+    fn may_cross_hosts_at_cost(&self, kind: OpKind) -> bool {
+        (*self.network != NetworkCosts::FREE || self.messages.is_some())
+            && (kind.is_transfer() || kind == OpKind::Signal)
+    }
+
+    /// Returns everything that determines the costs of a run's operations, except their bytes.
+    pub fn task(run: &Run, (role, order): (Role, Order), partners: u32) -> Task {
+        let turns = if order == Order::InTurn { run.len } else { 1 };
+        let (half, shared) = ((run.channel.0 % 2) as u8, SharedPasses::None);
+        Task { kind: run.kind, role, order, half, turns, partners, shared, destination: Destination::Forwarded }
+    }
+
+    /// Returns true if blocks work in passes, so that an operation's lane use depends on its bytes.
+    fn works_in_passes(&self) -> bool {
+        matches!(self.costs.channel_limit, ChannelLimit::Passes(_))
+    }
+
+    /// Costs of an operation with payload `bytes` and `on_wire` on the wire.
+    pub fn operation_cost(&self, task: Task, bytes: Bytes, on_wire: Work) -> OperationCost {
+        let Task { kind, role, order, half, turns, partners, shared, destination } = task;
+        let partners = partners.min(self.max_partners);
+        let threads = self.lane_threads[usize::from(half % 2)];
+        let operation =
+            if kind.reduces() || kind == OpKind::MulticastReduce { OperationKind::Reduce } else { OperationKind::Copy };
+        let work =
+            BlockWork { role, operation, local_store: self.output_storage(role, operation), shared, bytes, threads };
+        // In a split block other threads receive, and messages in turn overlap with receiving.
+        let alone = self.split == BlockSplit::OneChannel && order == Order::Free;
+        // In pairwise exchanges some warps of a block send and others receive (NCCL 2.28 src/device/sendrecv.h).
+        let pairs = self.split == BlockSplit::OneChannel && self.collective.is_pairwise();
+        // If data flow one way along a chain or tree, the source receives nothing.
+        let is_source = alone && role == Role::Send && self.collective.is_one_way();
+        let role_before = if alone { role } else { Role::Forward };
+        let software = match kind {
+            OpKind::Signal => self.costs.software(BlockWork { role: Role::Forward, bytes: Bytes(0), ..work }),
+            kind if kind.is_transfer() && pairs => {
+                self.costs.exchange_software(work, Bytes(bytes.0.saturating_mul(partners.into())))
+            }
+            kind if kind.is_transfer() && is_source => self.costs.source_software(work),
+            kind if kind.is_transfer() => self.costs.software(BlockWork { role: role_before, ..work }),
+            // Copy between a device's memory and host memory.
+            OpKind::Copy if self.workplace == Processor::Host => {
+                self.messages.map_or(Picos::ZERO, |messages| messages.launch)
+            }
+            _ => Picos::ZERO,
+        };
+        let forwards_in_passes = alone && role == Role::Forward && kind.is_transfer() && self.works_in_passes();
+        let reload = if forwards_in_passes { self.costs.reload(work) } else { Picos::ZERO };
+        let is_split = self.split == BlockSplit::ReduceAndCopy && kind.is_transfer() && self.works_in_passes();
+        let fan = if is_split { self.costs.split_block } else { Picos::ZERO };
+        // The result for all ranks leaves the buffer as it arrives, so only the reduction is staged.
+        let staging = if kind == OpKind::MulticastReduce {
+            let (some, all) = STAGING_SHARE;
+            self.costs.staging_time(Bytes(bytes.0.saturating_mul(self.team)), (threads * some / all).max(1))
+        } else {
+            Picos::ZERO
+        };
+        let adding = match (operation, destination) {
+            (OperationKind::Reduce, Destination::Stored) => self.costs.reduction_time(bytes),
+            _ => Picos::ZERO,
+        };
+        let software = software + reload + fan + staging + adding;
+        let busy = match kind {
+            // The part that stays is copied by the send that reads the same bytes (NCCL's copy-send). In pairwise
+            // exchanges it has blocks of its own (NCCL 2.30.7 src/enqueue.cc: channels of the round in which a rank is
+            // its own peer).
+            OpKind::Copy => self.costs.busy(work).map(|_| Picos::ZERO),
+            _ if pairs => self.costs.busy_exchanging(work, turns),
+            _ => self.costs.busy(work),
+        };
+        let spacing = match order {
+            Order::InTurn if pairs => Picos(self.costs.exchange_spacing(work, turns).0.saturating_mul(partners.into())),
+            Order::InTurn => self.costs.spacing(work, self.message),
+            Order::Free => Picos::ZERO,
+        };
+        let lane = busy.map(|busy| {
+            let passed = Work::passed(BLOCK_TIME, busy).0.saturating_mul(u128::from(WHOLE));
+            u64::try_from(passed.div_ceil(on_wire.0.max(1))).unwrap_or(u64::MAX)
+        });
+        let crossing = if self.may_cross_hosts_at_cost(kind) {
+            // Consecutive chunks (trees, chains) have a slot each; chunks of rings are sent slice by slice (NCCL 2.30.7
+            // src/device/all_reduce.h: `ProtoSimple<1, 1>` of trees and NVLS, chunk and slice steps of rings).
+            let message = match (self.message, order) {
+                (Some(bytes), _) => Message::Whole(bytes),
+                (None, Order::InTurn) => Message::Slices(1),
+                (None, Order::Free) => Message::Slices(self.costs.slices),
+            };
+            let letter = self.messages.map(|_| bytes);
+            Crossing {
+                two_sided_bytes: letter,
+                ..Crossing::new(self.network, (self.protocol, self.costs), work, message, on_wire)
+            }
+        } else {
+            Crossing::default()
+        };
+        OperationCost { software, spacing, lane, crossing }
+    }
+}
+
+/// Concurrent works of a send/receive block (NCCL 2.28 src/include/device.h: NCCL_MAX_DEV_WORK_P2P_PER_BATCH).
+const WORKS_PER_BLOCK: u32 = 8;
+
+/// Maximum number of peers that a block of a schedule has concurrent messages for.
+pub(super) fn max_partners(header: &Header) -> u32 {
+    u32::from(header.channels).saturating_mul(WORKS_PER_BLOCK).max(1)
+}
+
+/// Bytes of a [`Work`], rounded up.
+pub(crate) fn whole_bytes(work: Work) -> Bytes {
+    Bytes(u64::try_from(work.0.div_ceil(WORK_PER_BYTE)).unwrap_or(u64::MAX))
+}

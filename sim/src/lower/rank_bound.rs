@@ -1,0 +1,170 @@
+//! Lower bound on a schedule's completion time from the program of one rank. It needs neither the other ranks nor
+//! folding, which pays off if every rank sends to thousands of peers, or on so many channels that the channels differ.
+
+use std::sync::{Mutex, PoisonError};
+
+use fabricast_topologies::route::{BufferLocation, Participants};
+use fabricast_topologies::{LinkId, Picos};
+use rustc_hash::FxHashMap;
+
+use super::capacities::scaled;
+use super::devices::{hop_coefficient, label};
+use super::network::crosses;
+use super::operation_cost::BLOCK_TIME;
+use super::{Environment, Framing, OperationCosts, is_surely_even, payload, size_walk};
+use crate::profile::{NetworkCosts, Role};
+use crate::quantity::Work;
+use crate::schedule::{Processor, Program, Rank, ScheduleGenerator};
+use crate::sharing::WHOLE;
+
+/// Computes bounds from one rank's program, on a fabric where data for other hosts passes the sending rank's proxy.
+pub struct RankBound<'a> {
+    setting: Environment<'a>,
+    /// Ranks that may relay in place of a missing NVLink; none if no GPU could.
+    participants: Participants,
+    routes: Mutex<FxHashMap<Ends, RankRoute>>,
+}
+
+/// Sending rank, receiving rank, and the channel if routes are hashed.
+type Ends = (Rank, Rank, u64);
+
+/// Route between two ranks; empty if there is none.
+#[derive(Debug, Default)]
+struct RankRoute {
+    /// Links, and the share of the data on each, in units of [`WHOLE`].
+    links: Vec<(LinkId, u64)>,
+    leaves_host: bool,
+}
+
+/// Data sent from one rank to another.
+#[derive(Clone, Copy, Debug, Default)]
+struct PairTraffic {
+    on_wire: Work,
+    /// Proxy time of the rank if the data leave the host; zero for reads, which the peers' proxies post.
+    posting: Work,
+}
+
+/// Limit on chunks per rank. Generating larger programs, on all channels and in all loops, is as slow as folding their
+/// first loop.
+const MAX_CHUNKS: u32 = 1024;
+/// Limit on the operations of a run that differ in size. Longer runs are left out; the rest is still a lower bound.
+const MAX_DIFFERENT: u32 = 4096;
+
+impl<'a> RankBound<'a> {
+    /// Returns `None` if nothing passes a proxy, or proxy time depends on more than sender and receiver.
+    #[must_use]
+    pub fn new(setting: Environment<'a>) -> Option<Self> {
+        let Environment { router, placement, profile, .. } = setting;
+        let is_free = profile.network == NetworkCosts::FREE || profile.messages.is_some();
+        if is_free || router.options().buffers != BufferLocation::Device {
+            return None;
+        }
+        let mut islands = placement.iter().map(|&device| router.island_of(device));
+        let first = islands.next();
+        islands.any(|island| Some(island) != first).then(|| Self {
+            setting,
+            participants: if router.has_relays() { Participants::new(placement) } else { Participants::default() },
+            routes: Mutex::default(),
+        })
+    }
+
+    /// Lower bound on the completion time of a call: start-up, plus the longer of the rank's proxy time and the time of
+    /// the busiest link that its data pass. Lowering charges the same costs to each operation that puts data on a peer,
+    /// rounded up where this rounds down, and nothing is sent before start-up. Zero if no bound is available.
+    #[must_use]
+    pub fn lower_bound(&self, generator: &dyn ScheduleGenerator, rank: Rank) -> Picos {
+        let header = generator.header();
+        let chunks_per_rank = header.layout.chunks() / header.call.ranks.max(1);
+        if header.blocks.processor != Processor::Device || chunks_per_rank > MAX_CHUNKS {
+            return Picos::ZERO;
+        }
+        let operation_costs = OperationCosts::new(self.setting.profile, header);
+        let (posted, links) = self.proxy_and_link_work(&self.pair_traffic(generator, &operation_costs, rank));
+        let passes = links.into_iter().map(|(link, work)| {
+            let link = self.setting.fabric.link(link);
+            let rate = link.bandwidth.map(|nominal| scaled(nominal, self.setting.profile.links.for_kind(link.kind)));
+            rate.map_or(0, |rate| work.0 / u128::from(rate.0.max(1)))
+        });
+        let needed = passes.max().unwrap_or(0).max(posted.0 / u128::from(BLOCK_TIME.0));
+        // Times that overflow are left to the engine, which reports an error.
+        u64::try_from(needed).map_or(Picos::ZERO, |needed| operation_costs.startup() + Picos(needed))
+    }
+
+    fn pair_traffic(
+        &self,
+        generator: &dyn ScheduleGenerator,
+        operation_costs: &OperationCosts<'_>,
+        rank: Rank,
+    ) -> FxHashMap<Ends, PairTraffic> {
+        let header = generator.header();
+        let framing = Framing::new(self.setting.profile.protocol(header.protocol).wire_efficiency);
+        let mut scratch = Program::default();
+        let program = generator.read(rank, &mut scratch);
+        let mut sent: FxHashMap<Ends, PairTraffic> = FxHashMap::default();
+        // A program that is cut contains only its first runs, which send no more than all of them: still a lower bound.
+        for (number, run) in (0..).zip(program.runs()).filter(|(_, run)| run.len > 0) {
+            let (writes, reads) = (run.kind.writes_peer(), run.kind.reads_peer());
+            if !writes && !reads {
+                continue;
+            }
+            let order = operation_costs.order(rank, number, run, program.dependencies(number as usize));
+            // Proxy time depends neither on the role nor on the number of partners.
+            let task = OperationCosts::task(run, (Role::Send, order), 1);
+            let label = label(self.setting.router, run.channel);
+            let sizes = size_walk(run);
+            let at = |i: u32| {
+                let on_wire = framing.on_wire(payload(header, sizes.at(i), run.span));
+                let proxy = operation_costs.operation_cost(task, framing.payload(on_wire), on_wire).crossing.proxy;
+                let posting = if writes { on_wire.0 * u128::from(proxy) / u128::from(WHOLE) } else { 0 };
+                PairTraffic { on_wire, posting: Work(posting) }
+            };
+            let mut add = |peer: u32, one: PairTraffic, times: u32| {
+                let peer = Rank(peer);
+                let all = sent.entry(if reads { (peer, rank, label) } else { (rank, peer, label) }).or_default();
+                all.on_wire.0 += one.on_wire.0 * u128::from(times);
+                all.posting.0 += one.posting.0 * u128::from(times);
+            };
+            match (is_surely_even(header, run), run.peer.is_fixed()) {
+                (true, true) => add(run.peer.at(0), at(0), run.len),
+                (true, false) => {
+                    let one = at(0);
+                    (0..run.len).for_each(|i| add(run.peer.at(i), one, 1));
+                }
+                (false, _) if run.len > MAX_DIFFERENT => {}
+                (false, _) => (0..run.len).for_each(|i| add(run.peer.at(i), at(i), 1)),
+            }
+        }
+        sent
+    }
+
+    /// Returns the proxy time, and the work that passes each link.
+    fn proxy_and_link_work(&self, sent: &FxHashMap<Ends, PairTraffic>) -> (Work, FxHashMap<LinkId, Work>) {
+        let mut routes = self.routes.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut posted = Work(0);
+        let mut links: FxHashMap<LinkId, Work> = FxHashMap::default();
+        for (&ends, PairTraffic { on_wire, posting }) in sent {
+            let route = routes.entry(ends).or_insert_with(|| self.route(ends));
+            if route.leaves_host {
+                posted.0 += posting.0;
+            }
+            for &(link, share) in &route.links {
+                links.entry(link).or_default().0 += on_wire.0 * u128::from(share) / u128::from(WHOLE);
+            }
+        }
+        (posted, links)
+    }
+
+    fn route(&self, (from, to, label): Ends) -> RankRoute {
+        let Environment { fabric, router, placement, .. } = self.setting;
+        let device = |rank: Rank| placement.get(rank.0 as usize).copied();
+        let mut hops = Vec::new();
+        let ends = device(from).zip(device(to));
+        match ends.map(|ends| router.route_for_participants(&self.participants, ends, label, &mut hops)) {
+            Some(Ok(_)) => RankRoute {
+                leaves_host: crosses(fabric, &hops),
+                links: hops.iter().map(|hop| (hop.link, hop_coefficient(hop))).collect(),
+            },
+            Some(Err(_)) | None => RankRoute::default(),
+        }
+    }
+}

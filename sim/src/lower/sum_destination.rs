@@ -1,0 +1,50 @@
+//! Destination of local sums. If no rank forwards data that it received, every final sum stays with its rank, and the
+//! links idle while the last sum is computed.
+//!
+//! This is determined for the schedule as a whole. In recursive doubling over four ranks only the last sums stay, and
+//! those are not charged: which operations of a run they are depends on how a generator divides its runs.
+
+use crate::profile::Destination;
+use crate::schedule::{Buffer, OpKind, Program, Rank, Run};
+
+/// Returns true if a run sends data other than its rank's own input.
+pub(super) fn sends_on(run: &Run) -> bool {
+    run.kind.is_transfer() && run.len > 0 && run.src_buffer != Buffer::Input
+}
+
+/// Destinations of the sums of one rank's runs.
+#[derive(Debug, Default)]
+pub(super) struct SumDestinations {
+    /// By run: true if a later sum uses the local sum.
+    is_reduced_again: Vec<bool>,
+}
+
+impl SumDestinations {
+    /// Reads the program of a rank.
+    pub fn read(&mut self, schedule_default: Destination, rank: Rank, program: &Program) {
+        self.is_reduced_again.clear();
+        if schedule_default == Destination::Forwarded {
+            return;
+        }
+        self.is_reduced_again.resize(program.runs().len(), false);
+        let sums = (0..).zip(program.runs()).filter(|(_, run)| run.kind == OpKind::Reduce && run.len > 0);
+        for (number, run) in sums {
+            let before = program.dependencies(number).iter();
+            for wait in
+                before.filter(|wait| wait.rank == rank && wait.run as usize != number && wait.has_target(run.len))
+            {
+                if let Some(known) = self.is_reduced_again.get_mut(wait.run as usize) {
+                    *known = true;
+                }
+            }
+        }
+    }
+
+    /// Destination of the data that a run produces.
+    pub fn get(&self, number: usize) -> Destination {
+        match self.is_reduced_again.get(number) {
+            Some(false) => Destination::Stored,
+            Some(true) | None => Destination::Forwarded,
+        }
+    }
+}

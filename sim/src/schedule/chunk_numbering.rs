@@ -1,0 +1,114 @@
+//! Conversion between other tools' chunk numbers and those of schedules. In a schedule, input and output of a rank
+//! share one numbering, that of the whole call; other tools' files number the chunks that each GPU holds.
+
+use fabricast_topologies::Bytes;
+
+use super::{Buffer, BufferUse, ChunkRef, Collective};
+
+/// Call size in bytes assumed if the file gives no upper limit.
+const SIZE_WITHOUT_LIMIT: u64 = 1 << 20;
+
+/// Upper limits above this size (in bytes) count as no limit.
+const NO_LIMIT: u64 = 1 << 40;
+
+/// Buffer sizes and usage declared by a file.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ChunkNumbering {
+    pub(super) collective: Collective,
+    pub(super) buffers: BufferUse,
+    /// Number of chunks of the call.
+    pub(super) chunks: u32,
+    /// Number of input and output chunks of a GPU.
+    pub(super) per_gpu: (u32, u32),
+    /// Number of scratch chunks before the file's own.
+    pub(super) scratch_offset: u32,
+}
+
+impl ChunkNumbering {
+    /// Creates the mapping for files whose GPUs have at most `per_gpu` input and output chunks.
+    pub(super) fn new(
+        collective: Collective,
+        buffers: BufferUse,
+        ranks: usize,
+        per_gpu: (u32, u32),
+    ) -> Result<Self, String> {
+        if !collective.has_variable_size() {
+            return Err(format!("files of this format have no {collective}"));
+        }
+        let (input, output, ranks) = (u64::from(per_gpu.0), u64::from(per_gpu.1), ranks as u64);
+        let chunks = match collective {
+            Collective::AllGather | Collective::Gather => (input * ranks).max(output),
+            Collective::ReduceScatter | Collective::Scatter => input.max(output * ranks),
+            _ => input.max(output),
+        };
+        match u32::try_from(chunks) {
+            Ok(chunks) if chunks > 0 => Ok(Self { collective, buffers, chunks, per_gpu, scratch_offset: 0 }),
+            Ok(_) => Err("no input and no output chunks; expected at least one".to_owned()),
+            Err(_) => Err(format!("{chunks} chunks; expected at most {}", u32::MAX)),
+        }
+    }
+
+    /// Number of chunks of the call before the part of the buffer that the GPU holds.
+    fn block_offset(&self, gpu: u32, buffer: Buffer) -> u64 {
+        match (buffer, self.collective) {
+            (Buffer::Input, Collective::AllGather | Collective::Gather) => u64::from(gpu) * u64::from(self.per_gpu.0),
+            (Buffer::Output, Collective::ReduceScatter | Collective::Scatter) => {
+                u64::from(gpu) * u64::from(self.per_gpu.1)
+            }
+            (Buffer::Scratch, _) => u64::from(self.scratch_offset),
+            _ => 0,
+        }
+    }
+
+    /// Chunk at `offset` of a GPU's buffer in the file's numbering; `None` if `count` chunks from there exceed the
+    /// buffer.
+    pub(super) fn locate(&self, gpu: u32, (buffer, offset): (Buffer, u32), count: u32) -> Option<ChunkRef> {
+        let index = self.block_offset(gpu, buffer) + u64::from(offset);
+        let fits = buffer == Buffer::Scratch || index + u64::from(count) <= u64::from(self.chunks);
+        u32::try_from(index).ok().filter(|_| fits).map(|index| ChunkRef { buffer, index })
+    }
+
+    /// Offset of a chunk in the file's numbering; `None` if the GPU does not hold it.
+    pub(super) fn offset(&self, gpu: u32, chunk: ChunkRef) -> Option<u32> {
+        let offset = u64::from(chunk.index).checked_sub(self.block_offset(gpu, chunk.buffer))?;
+        u32::try_from(offset).ok()
+    }
+
+    /// Returns true if a chunk is the rank's own contribution, as put_reduce_input reads it.
+    pub(super) fn is_input(&self, chunk: ChunkRef) -> bool {
+        chunk.buffer == Buffer::Input || (chunk.buffer == Buffer::Output && self.buffers == BufferUse::InPlace)
+    }
+
+    /// Size range from `min_bytes` to `max_bytes` as given in files; a `max_bytes` of 0 means no limit.
+    pub(super) fn sizes(min_bytes: u64, max_bytes: u64) -> (Bytes, Bytes) {
+        (Bytes(min_bytes), if max_bytes == 0 || max_bytes > NO_LIMIT { Bytes(u64::MAX) } else { Bytes(max_bytes) })
+    }
+
+    /// Call size assumed for a file for sizes from `min_bytes` to `max_bytes` (0: no limit): the only size, or the
+    /// largest with whole chunks.
+    pub(super) fn assumed_bytes(&self, min_bytes: u64, max_bytes: u64) -> Bytes {
+        if min_bytes == max_bytes && min_bytes > 0 && Bytes(min_bytes) <= Bytes::MAX {
+            return Bytes(min_bytes);
+        }
+        let chunks = u64::from(self.chunks);
+        if max_bytes == 0 || max_bytes > NO_LIMIT {
+            let target = SIZE_WITHOUT_LIMIT.max(min_bytes.min(NO_LIMIT)).max(chunks);
+            return Bytes(target.div_ceil(chunks) * chunks);
+        }
+        let rounded = max_bytes - max_bytes % chunks;
+        Bytes(if rounded == 0 { max_bytes } else { rounded })
+    }
+}
+
+/// Returns true if two chunks are the same memory.
+pub(super) fn same_memory(a: ChunkRef, b: ChunkRef, buffers: BufferUse) -> bool {
+    cell(a, buffers) == cell(b, buffers)
+}
+
+/// Canonical chunk reference: in place, input chunks become output chunks.
+pub(super) fn cell(chunk: ChunkRef, buffers: BufferUse) -> ChunkRef {
+    match (chunk.buffer, buffers) {
+        (Buffer::Input, BufferUse::InPlace) => ChunkRef { buffer: Buffer::Output, ..chunk },
+        _ => chunk,
+    }
+}

@@ -1,0 +1,232 @@
+//! Critical path of a folded workload, with each operation as fast as if only its equivalents were active.
+//!
+//! Follows the engine's rules without contention: an operation is ready when its dependencies are done. It flows after
+//! its software time and the latency of its path and, if operations are in sequence, after the preceding one and its
+//! spacing. Contention only delays a transfer and everything after it, so the result is a lower bound.
+
+use fabricast_topologies::Picos;
+use rustc_hash::FxHashMap;
+
+use super::{Amounts, Template};
+use crate::engine::{Edge, Pace, Workload};
+use crate::lower::{Crossing, Latency};
+use crate::quantity::{Rate, Work};
+use crate::sharing::{RouteId, System};
+
+/// Marks a missing operation or transfer.
+const NONE: u32 = u32::MAX;
+
+/// Operations of a workload in topological order.
+#[derive(Debug)]
+pub(super) struct Chain {
+    ops: Vec<Op>,
+    /// `awaited[starts[i]..starts[i + 1]]`: positions of the dependencies of operation i.
+    awaited: Vec<u32>,
+    starts: Vec<u32>,
+    /// Routes with the size transferred by one operation, an index into the workload's works.
+    transfers: Vec<(RouteId, u32)>,
+    /// Runs that execute in sequence: position of the first operation, and length.
+    sequential_runs: Vec<(u32, u32)>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Op {
+    task: u32,
+    latency: Latency,
+    /// Index in `transfers`; [`NONE`] if no data is moved.
+    transfer: u32,
+    /// Position of the preceding operation if operations execute in sequence.
+    before: u32,
+}
+
+/// Results of the critical path.
+pub(super) struct Times {
+    /// Lower bound on the end.
+    pub end: Picos,
+    /// For each capacity, lower bound on the first flow; the largest time if there is none.
+    pub first_flows: Vec<Picos>,
+}
+
+impl Chain {
+    /// Orders the operations of a workload; `None` if there is a dependency cycle.
+    pub(super) fn new(workload: &Workload) -> Option<Self> {
+        let mut first = vec![0u32];
+        for run in &workload.runs {
+            first.push(first.last()?.checked_add(run.len)?);
+        }
+        let count = *first.last()? as usize;
+        let order = topological_order(workload, &first, count)?;
+        let mut positions = vec![NONE; count];
+        for (position, &(run, index)) in (0..).zip(&order) {
+            positions[(first[run as usize] + index) as usize] = position;
+        }
+        let mut chain = Self {
+            ops: Vec::with_capacity(count),
+            awaited: Vec::new(),
+            starts: vec![0],
+            transfers: Vec::new(),
+            sequential_runs: Vec::new(),
+        };
+        let mut known: FxHashMap<(RouteId, u32), u32> = FxHashMap::default();
+        for &(run, index) in &order {
+            let work_run = workload.runs[run as usize];
+            let mut before = NONE;
+            for edge in workload.run_waits(run) {
+                let Some(awaited) = target(workload, *edge, index) else { continue };
+                let position = positions[(first[edge.run as usize] + awaited) as usize];
+                if edge.is_turn() {
+                    before = position;
+                } else {
+                    chain.awaited.push(position);
+                }
+            }
+            chain.starts.push(chain.awaited.len() as u32);
+            let passage = workload.passage(run, index);
+            let work = work_run.work.entry(index) as u32;
+            let transfer = passage.route.map_or(NONE, |route| {
+                *known.entry((route, work)).or_insert_with(|| {
+                    chain.transfers.push((route, work));
+                    chain.transfers.len() as u32 - 1
+                })
+            });
+            if index == 0 && workload.run_waits(run).iter().any(|edge| edge.is_turn()) {
+                chain.sequential_runs.push((chain.ops.len() as u32, work_run.len));
+            }
+            let task = workload.pace(run, index).software.0 as u32;
+            chain.ops.push(Op { task, latency: Latency::decode(passage.latency), transfer, before });
+        }
+        Some(chain)
+    }
+
+    /// Computes times with the costs of a template's tasks, or the lesser of two if `other` is given. A call has
+    /// `loops` loops.
+    pub(super) fn times(
+        &self,
+        (template, amounts): (&Template, &Amounts),
+        other: Option<(&Template, &Amounts)>,
+        startup: Picos,
+        loops: u32,
+    ) -> Times {
+        let mut moved = self.durations(&template.system(amounts), &amounts.works);
+        let tasks = 0..template.tasks.all.len() as u32;
+        let mut costs: Vec<(Pace, Crossing)> = tasks.map(|task| (amounts.pace(task), amounts.crossing(task))).collect();
+        if let Some((template, amounts)) = other {
+            let lesser = self.durations(&template.system(amounts), &amounts.works);
+            for (duration, other) in moved.iter_mut().zip(lesser) {
+                *duration = (*duration).min(other);
+            }
+            for (task, (pace, crossing)) in (0..).zip(&mut costs) {
+                let (other, left) = (amounts.pace(task), amounts.crossing(task));
+                pace.software = pace.software.min(other.software);
+                pace.spacing = pace.spacing.min(other.spacing);
+                crossing.latency = crossing.latency.min(left.latency);
+                crossing.flush = crossing.flush.min(left.flush);
+            }
+        }
+        let task_costs = |task: u32| costs.get(task as usize).copied().unwrap_or_default();
+        let count = self.ops.len();
+        let (mut ready, mut flows, mut done) = (vec![startup.0; count], vec![0u64; count], vec![0u64; count]);
+        let mut end = startup.0;
+        let mut first_flow = vec![u64::MAX; self.transfers.len()];
+        for (i, op) in self.ops.iter().enumerate() {
+            let (pace, crossing) = task_costs(op.task);
+            let awaited = &self.awaited[self.starts[i] as usize..self.starts[i + 1] as usize];
+            let mut from = awaited.iter().fold(startup.0, |latest, &position| latest.max(done[position as usize]));
+            let mut flow = 0;
+            if op.before != NONE {
+                let before = op.before as usize;
+                let (previous_pace, _) = task_costs(self.ops[before].task);
+                from = from.max(ready[before].saturating_add(previous_pace.software.0));
+                flow = done[before].max(flows[before].saturating_add(previous_pace.spacing.0));
+            }
+            ready[i] = from;
+            flow = flow
+                .max(from.saturating_add(pace.software.0).saturating_add(op.latency.with_crossing_costs(crossing).0));
+            flows[i] = flow;
+            done[i] = match first_flow.get_mut(op.transfer as usize) {
+                Some(first) => {
+                    *first = flow.min(*first);
+                    flow.saturating_add(moved[op.transfer as usize])
+                }
+                None => flow,
+            };
+            end = end.max(done[i]);
+        }
+        for &(first, len) in &self.sequential_runs {
+            let op = self.ops[first as usize];
+            let spacing = task_costs(op.task).0.spacing.0;
+            let all = u64::from(len) * u64::from(loops) / u64::from(template.rounds);
+            let last = flows[first as usize].saturating_add(spacing.saturating_mul(all.saturating_sub(1)));
+            end = end.max(last);
+        }
+        let mut first_flows = vec![u64::MAX; template.capacities.len()];
+        for (&(route, _), &flow) in self.transfers.iter().zip(&first_flow) {
+            for &(resource, ..) in &template.routes[route.0 as usize].uses {
+                let first = &mut first_flows[resource.0 as usize];
+                *first = flow.min(*first);
+            }
+        }
+        Times { end: Picos(end), first_flows: first_flows.into_iter().map(Picos).collect() }
+    }
+
+    /// Lower bound on the duration of each transfer.
+    fn durations(&self, system: &System, works: &[Work]) -> Vec<u64> {
+        let duration = |&(route, work): &(RouteId, u32)| {
+            let (work, rate) = (works.get(work as usize).copied().unwrap_or_default(), system.unshared(route));
+            if rate == Rate::UNLIMITED {
+                0
+            } else {
+                u64::try_from(work.0 / u128::from(rate.0.max(1))).unwrap_or(u64::MAX)
+            }
+        };
+        self.transfers.iter().map(duration).collect()
+    }
+}
+
+/// The operation that `index` waits for along an edge.
+fn target(workload: &Workload, edge: Edge, index: u32) -> Option<u32> {
+    edge.target(index, workload.runs[edge.run as usize].len)
+}
+
+/// Topological order of all operations; `None` if there is a dependency cycle.
+fn topological_order(workload: &Workload, first: &[u32], count: usize) -> Option<Vec<(u32, u32)>> {
+    #[derive(Clone, Copy, PartialEq, Eq)]
+    enum State {
+        New,
+        Begun,
+        Done,
+    }
+    let mut state = vec![State::New; count];
+    let mut order = Vec::with_capacity(count);
+    let mut stack: Vec<(u32, u32)> = Vec::new();
+    for run in 0..workload.runs.len() as u32 {
+        for index in 0..workload.runs[run as usize].len {
+            stack.push((run, index));
+            while let Some(&(run, index)) = stack.last() {
+                let node = (first[run as usize] + index) as usize;
+                match state[node] {
+                    State::New => {
+                        state[node] = State::Begun;
+                        for edge in workload.run_waits(run) {
+                            let Some(awaited) = target(workload, *edge, index) else { continue };
+                            match state[(first[edge.run as usize] + awaited) as usize] {
+                                State::New => stack.push((edge.run, awaited)),
+                                State::Begun => return None,
+                                State::Done => {}
+                            }
+                        }
+                    }
+                    State::Begun => {
+                        state[node] = State::Done;
+                        order.push((run, index));
+                        stack.pop();
+                    }
+                    State::Done => {
+                        stack.pop();
+                    }
+                }
+            }
+        }
+    }
+    Some(order)
+}

@@ -1,0 +1,183 @@
+//! A worker process: one thread per GPU, NCCL configured by the environment, and a graph of each requested call.
+
+use std::sync::mpsc::{self, Receiver, Sender};
+use std::sync::{Mutex, PoisonError};
+
+use fabricast_planner::algorithm::{Algorithm, Shape, generator};
+use fabricast_sim::schedule::{BufferUse, Call, Protocol, Rank, ReduceOp, Schedule};
+use fabricast_topologies::{Bytes, Picos};
+
+use super::message::{Trial, WorkerRequest, WorkerResponse};
+use crate::cuda::{CudaError, Driver, Event, Graph, Member, Stream, Watchdog, team};
+use crate::execute::{Buffers, Choice, ExecuteError, Executor, Job, Library, Testbed};
+use crate::kernel::Devices;
+use crate::nccl::Nccl;
+use crate::nvshmem::Channel;
+
+/// Serves the parent process until the parent ends.
+///
+/// # Errors
+/// A message, if the process was not started by `gpu prove`.
+pub fn serve() -> Result<(), String> {
+    let channel = Channel::to_parent().map_err(|_| "this is started by `gpu prove` alone".to_owned())?;
+    let channel = Shared(Mutex::new(channel));
+    let last = match run(&channel) {
+        Ok(()) => WorkerResponse::Done,
+        Err(error) => WorkerResponse::Failed { no_gpu: is_absence(&error), reason: error.to_string() },
+    };
+    channel.send(&last);
+    // The parent ends this process: operations that hang are not waited for.
+    let _ = channel.order();
+    Ok(())
+}
+
+/// The channel to the parent, shared by the threads.
+struct Shared(Mutex<Channel>);
+
+impl Shared {
+    fn send(&self, answer: &WorkerResponse) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).send(answer);
+    }
+
+    fn order(&self) -> Result<WorkerRequest, ExecuteError> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).receive().map_err(|error| misunderstood(&error))
+    }
+}
+
+fn is_absence(error: &ExecuteError) -> bool {
+    matches!(error, ExecuteError::TooFewGpus { .. }) || matches!(error, ExecuteError::Cuda(error) if error.is_absence())
+}
+
+fn misunderstood(reason: &str) -> ExecuteError {
+    ExecuteError::Unsupported { executor: "prove", reason: format!("an order that is not understood: {reason}") }
+}
+
+fn run(channel: &Shared) -> Result<(), ExecuteError> {
+    let WorkerRequest::Begin { library, ranks, room, timeout: patience } = channel.order()? else {
+        return Err(misunderstood("it does not begin"));
+    };
+    let testbed = Testbed::new(Driver::load()?, ranks, Devices::Own)?;
+    let buffers = Buffers::new(&testbed, room, Bytes(0))?;
+    let watchdog = Watchdog::new(patience);
+    let nccl = Nccl::open(library.as_deref())?;
+    let communicators = Library::new(&testbed, &nccl, Choice::Own, &watchdog)?;
+    channel.send(&WorkerResponse::Begun { version: nccl.version().to_string() });
+    loop {
+        match channel.order()? {
+            WorkerRequest::Prepare(trial) => {
+                let job = job(trial, ranks)?;
+                let executor = communicators.executor(&buffers, &job)?;
+                serve_graph(channel, &testbed, &watchdog, &executor, trial.calls.max(1))?;
+                channel.send(&WorkerResponse::Done);
+            }
+            WorkerRequest::End => return Ok(()),
+            _ => return Err(misunderstood("there is no graph")),
+        }
+    }
+}
+
+/// Creates the job for executors, which use only its call and sizes.
+fn job(trial: Trial, ranks: u32) -> Result<Job, ExecuteError> {
+    let Trial { collective, bytes, dtype, .. } = trial;
+    let call = Call { collective, bytes, ranks, root: Rank(0), buffers: BufferUse::OutOfPlace };
+    let shape = Shape { ranks_per_node: ranks, ..Shape::new(call, Protocol::Simple) };
+    let convert_error = |error: &dyn std::fmt::Display| misunderstood(&error.to_string());
+    let program = generator(Algorithm::Ring, &shape).map_err(|error| convert_error(&error))?;
+    let schedule = Schedule::build(program.as_ref()).map_err(|error| convert_error(&error))?;
+    Ok(Job { header: schedule.header().clone(), dtype, op: ReduceOp::default() })
+}
+
+/// A step of all threads.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Step {
+    Time,
+    Done,
+}
+
+/// Captures a graph of calls on each GPU's thread and times it on request, until it is discarded.
+#[expect(unsafe_code, reason = "captures a graph")]
+fn serve_graph(
+    channel: &Shared,
+    testbed: &Testbed,
+    watchdog: &Watchdog,
+    executor: &dyn Executor,
+    calls: u32,
+) -> Result<(), ExecuteError> {
+    let members = testbed.contexts().len();
+    // The first thread receives the parent's orders and forwards them; the other threads sleep, so that the other
+    // process has the machine for itself.
+    let (senders, receivers): (Vec<Sender<Step>>, Vec<Mutex<Receiver<Step>>>) = (0..members)
+        .map(|_| {
+            let (sender, receiver) = mpsc::channel();
+            (sender, Mutex::new(receiver))
+        })
+        .unzip();
+    let times: Vec<Mutex<Picos>> = (0..members).map(|_| Mutex::default()).collect();
+    team::run(testbed.contexts(), watchdog, |member: &Member<'_>| -> Result<(), ExecuteError> {
+        let stream = Stream::new(member.context)?;
+        let (start, end) = (Event::timing(member.context)?, Event::timing(member.context)?);
+        let enqueue_calls = || (0..calls).try_for_each(|_| executor.enqueue(member.rank, &stream));
+        let wait = || member.watchdog.wait_for(&stream, &|| format!("rank {}", member.rank));
+        // The first call establishes the connections, which cannot be captured everywhere.
+        executor.enqueue(member.rank, &stream)?;
+        wait()?;
+        member.barrier()?;
+        // SAFETY: the executor borrows buffers and communicators, and both outlive this closure.
+        let graph = unsafe { Graph::capture(&stream, &enqueue_calls) }?;
+        graph.upload(&stream)?;
+        wait()?;
+        member.barrier()?;
+        if member.rank == 0 {
+            channel.send(&WorkerResponse::Prepared);
+        }
+        loop {
+            let step = if member.rank == 0 {
+                let step = match channel.order()? {
+                    WorkerRequest::Time => Step::Time,
+                    WorkerRequest::Done => Step::Done,
+                    _ => return Err(misunderstood("a graph is waiting")),
+                };
+                for sender in senders.iter().skip(1) {
+                    // A thread that is gone has failed, and reports its own error.
+                    let _ = sender.send(step);
+                }
+                step
+            } else {
+                next(receivers.get(member.rank), member)?
+            };
+            if step == Step::Done {
+                return Ok(());
+            }
+            for _ in 0..2 {
+                member.barrier()?;
+                stream.record(&start)?;
+                graph.launch(&stream)?;
+                stream.record(&end)?;
+                wait()?;
+            }
+            let time = Picos(end.since(&start)?.0 / u64::from(calls));
+            if let Some(slot) = times.get(member.rank) {
+                *slot.lock().unwrap_or_else(PoisonError::into_inner) = time;
+            }
+            member.barrier()?;
+            if member.rank == 0 {
+                let measured = times.iter().map(|slot| *slot.lock().unwrap_or_else(PoisonError::into_inner));
+                channel.send(&WorkerResponse::Time(measured.max().unwrap_or_default()));
+            }
+        }
+    })?;
+    Ok(())
+}
+
+/// Receives the next step from the first thread. It may wait longer than any time limit, while the other process is
+/// measured; if the first thread failed, the watchdog reports it at the next poll.
+fn next(receiver: Option<&Mutex<Receiver<Step>>>, member: &Member<'_>) -> Result<Step, ExecuteError> {
+    let receiver = receiver.ok_or(CudaError::Abandoned)?.lock().unwrap_or_else(PoisonError::into_inner);
+    let clock = member.watchdog.start();
+    loop {
+        match receiver.recv_timeout(std::time::Duration::from_millis(200)) {
+            Ok(step) => return Ok(step),
+            Err(_) => clock.check(|| vec![format!("rank {}", member.rank)])?,
+        }
+    }
+}

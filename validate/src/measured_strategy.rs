@@ -1,0 +1,114 @@
+//! Strategy of a measured row: the forced settings, completed by the choice of the library.
+
+use fabricast_planner::library::nccl::{Settings, Version};
+use fabricast_planner::library::{BufferRegistration, Chooser, Conditions, Library};
+use fabricast_planner::strategy::Strategy;
+use fabricast_sim::profile::MeasuredNetwork;
+use fabricast_sim::schedule::{BufferUse, Call, Protocol, Rank, ReduceOp};
+use fabricast_topologies::route::Router;
+
+use crate::measured::manifest::{Configuration, Measurement, Registered as Windows};
+use crate::measured::{LibraryName, Row};
+
+/// Identifies the strategies of one measurement's rows.
+pub struct Strategies<'a> {
+    measurement: &'a Measurement,
+    chooser: Option<Chooser>,
+}
+
+impl<'a> Strategies<'a> {
+    /// Creates the lookup for a measurement, on the routes of its fabric. Only fully forced strategies are known if the
+    /// library's selection rules are unknown.
+    #[must_use]
+    pub fn new(measurement: &'a Measurement, router: &Router<'_>) -> Self {
+        let chooser = library(&measurement.configuration).map(|library| {
+            let placement = measurement.fabric.gpus();
+            let conditions = conditions(measurement);
+            Chooser::new(library, &measurement.fabric, router, placement, conditions)
+        });
+        Self { measurement, chooser }
+    }
+
+    /// The strategy of a row. `None` if the library's selection rules do not determine it.
+    #[must_use]
+    pub fn strategy(&self, row: &Row) -> Option<Strategy> {
+        if let Some(named) = forced_strategy(&self.measurement.configuration) {
+            return Some(named);
+        }
+        let strategy = self.chooser.as_ref()?.choose(&call(self.measurement, row)).ok()?.strategy;
+        let Configuration { algorithm, protocol, .. } = self.measurement.configuration;
+        let as_forced = algorithm.is_none_or(|forced| forced == strategy.algorithm)
+            && protocol.is_none_or(|forced| forced == strategy.protocol);
+        as_forced.then_some(strategy)
+    }
+}
+
+/// The strategy if algorithm, protocol and channels are all forced, so that no library rule applies.
+fn forced_strategy(configuration: &Configuration) -> Option<Strategy> {
+    let is_fabricast = configuration.library.as_ref().is_some_and(|library| library.name == LibraryName::Fabricast);
+    let (algorithm, protocol, channels) =
+        (configuration.algorithm?, configuration.protocol?, configuration.channels.filter(|_| is_fabricast)?);
+    Some(Strategy { algorithm, protocol, channels, threads: None, chunk: None })
+}
+
+/// The call of a row.
+#[must_use]
+pub fn call(measurement: &Measurement, row: &Row) -> Call {
+    Call {
+        collective: measurement.configuration.collective,
+        bytes: row.bytes,
+        ranks: measurement.fabric.gpus().len() as u32,
+        root: Rank(row.root.unwrap_or(0)),
+        buffers: if row.out_of_place.is_some() { BufferUse::OutOfPlace } else { BufferUse::InPlace },
+    }
+}
+
+/// The library whose selection rules apply: the measured version of NCCL or the nearest known one, and the newest NCCL
+/// if none is named.
+fn library(configuration: &Configuration) -> Option<Library> {
+    match &configuration.library {
+        None => Some(Library::Nccl(Version::NEWEST)),
+        Some(library) if library.name == LibraryName::Nccl => {
+            Some(Library::Nccl(Version::nearest(&library.version).unwrap_or(Version::NEWEST)))
+        }
+        Some(_) => None,
+    }
+}
+
+/// Library conditions of a measurement: the environment and the forced settings, expressed as NCCL variables.
+fn conditions(measurement: &Measurement) -> Conditions {
+    let configuration = &measurement.configuration;
+    let mut settings_text: Vec<String> =
+        configuration.env.iter().map(|(name, value)| format!("{name}={value}")).collect();
+    if let Some(algorithm) = configuration.algorithm {
+        settings_text.push(format!("NCCL_ALGO={}", algorithm.name().replace('_', "")));
+    }
+    if let Some(protocol) = configuration.protocol.filter(|protocol| *protocol != Protocol::Symmetric) {
+        settings_text.push(format!("NCCL_PROTO={protocol}"));
+    }
+    if let Some(channels) = configuration.channels {
+        settings_text.push(format!("NCCL_MIN_CTAS={channels}"));
+        settings_text.push(format!("NCCL_MAX_CTAS={channels}"));
+    }
+    let plugin = MeasuredNetwork::measured_for(&measurement.fabric).ok().flatten().and_then(|network| network.settings);
+    for word in plugin.iter().flat_map(|settings| settings.split_whitespace()) {
+        // Settings of the network plugin apply only to variables that nothing else sets.
+        let name = word.split('=').next().unwrap_or_default();
+        if !settings_text.iter().any(|set| set.split('=').next() == Some(name)) {
+            settings_text.push(word.to_owned());
+        }
+    }
+    // Settings that NCCL does not know force nothing.
+    let settings = Settings::parse(&settings_text.join(" ")).map(|(settings, _)| settings).unwrap_or_default();
+    let first = measurement.rows.first();
+    Conditions {
+        settings,
+        dtype: first.map_or(configuration.dtype, |row| measurement.dtype(row)),
+        op: first.and_then(|row| row.op).unwrap_or(ReduceOp::Sum),
+        registered: match configuration.registered {
+            Windows::Plain => BufferRegistration::Plain,
+            Windows::Symmetric => BufferRegistration::Symmetric,
+        },
+        in_network: configuration.in_network,
+    }
+}

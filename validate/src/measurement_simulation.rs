@@ -1,0 +1,116 @@
+//! Simulation of a measurement: its fabric, routes and launch settings, reused to simulate its rows with any profile.
+
+use std::sync::Arc;
+
+use fabricast_planner::abilities::FabricCapabilities;
+use fabricast_planner::algorithm::{Shape, timing_generator};
+use fabricast_planner::plan::Busiest;
+use fabricast_planner::strategy::Strategy;
+use fabricast_sim::engine::Watch;
+use fabricast_sim::lower::Environment;
+use fabricast_sim::profile::{PredictionInterval, Profile};
+use fabricast_sim::schedule::ScheduleGenerator;
+use fabricast_sim::{LaunchMode, SimulationOptions, back_to_back_time, simulate};
+use fabricast_topologies::Picos;
+use fabricast_topologies::route::{RouteOptions, Router};
+
+use crate::measured::Row;
+use crate::measured::manifest::Measurement;
+use crate::measured_strategy::{Strategies, call};
+
+/// The parts of a simulation that depend on neither the row nor the profile.
+pub(crate) struct MeasurementSimulation<'a> {
+    pub measurement: &'a Measurement,
+    pub router: Router<'a>,
+    abilities: FabricCapabilities,
+}
+
+impl<'a> MeasurementSimulation<'a> {
+    pub fn new(measurement: &'a Measurement, routes: RouteOptions) -> Self {
+        let (fabric, configuration) = (&measurement.fabric, &measurement.configuration);
+        let router = Router::new(fabric, routes);
+        let abilities =
+            FabricCapabilities::new(fabric, &router, fabric.gpus(), configuration.gpus, configuration.in_network);
+        Self { measurement, router, abilities }
+    }
+
+    /// Returns the lookup that identifies the strategies of this measurement's rows.
+    pub fn strategies(&self) -> Strategies<'a> {
+        Strategies::new(self.measurement, &self.router)
+    }
+
+    /// Returns true if both were measured on the same fabric, with the same GPUs and routes in use.
+    pub fn has_same_fabric(&self, other: &Self) -> bool {
+        let (a, b) = (self.measurement, other.measurement);
+        let layout = |measurement: &Measurement| {
+            (measurement.configuration.nodes, measurement.configuration.gpus, measurement.configuration.in_network)
+        };
+        (Arc::ptr_eq(&a.fabric, &b.fabric) || a.request == b.request)
+            && layout(a) == layout(b)
+            && self.router.options() == other.router.options()
+    }
+
+    /// The launch mode of the measured calls.
+    pub fn mode(&self) -> LaunchMode {
+        let configuration = &self.measurement.configuration;
+        LaunchMode {
+            launch: configuration.launch,
+            processes: configuration.processes,
+            gpus_per_host: configuration.gpus,
+        }
+    }
+
+    /// The schedule of a row. Chunk sizes come from the profile if the strategy sets none. `None` if the strategy has
+    /// no schedule for this call.
+    pub fn schedule(
+        &self,
+        strategy: Strategy,
+        row: &Row,
+        profile: &Profile,
+    ) -> Option<Box<dyn ScheduleGenerator + Send + Sync>> {
+        let ranks_per_node = self.measurement.configuration.gpus;
+        let shape = Shape {
+            grid: self.measurement.fabric.host_grid().to_vec(),
+            ..strategy.shape(call(self.measurement, row), profile, ranks_per_node, &self.abilities)
+        };
+        timing_generator(strategy.algorithm, &shape, self.router.options().buffers).ok()
+    }
+
+    /// Simulates a schedule in the way it was measured, with back-to-back calls. `None` if it cannot be simulated.
+    pub fn simulate(&self, schedule: &dyn ScheduleGenerator, profile: &Profile) -> Option<Simulated> {
+        let (fabric, placement) = (&*self.measurement.fabric, self.measurement.fabric.gpus());
+        let setting = Environment { fabric, router: &self.router, placement, profile, delays: &[] };
+        let simulated =
+            simulate(schedule, setting, self.mode(), SimulationOptions::default(), Watch::default()).ok()?;
+        let time = match schedule.header().call.collective.is_one_way() {
+            true => back_to_back_time(schedule, setting, self.mode()).ok()?.min(simulated.time),
+            false => simulated.time,
+        };
+        let bytes = (simulated.costs.bandwidth + simulated.costs.waiting).min(time);
+        Some(Simulated {
+            time,
+            bytes,
+            band: simulated.band,
+            #[cfg(test)]
+            decides: simulated.bottleneck,
+            busiest: Busiest::from_timeline(&simulated),
+            events: simulated.events,
+        })
+    }
+}
+
+/// Result of a simulation.
+pub(crate) struct Simulated {
+    /// Time per call.
+    pub time: Picos,
+    /// Part of the time due to bandwidth, including waiting for shared capacity.
+    pub bytes: Picos,
+    /// Prediction interval of the time.
+    pub band: PredictionInterval,
+    /// The regime that determines the time.
+    #[cfg(test)]
+    pub decides: fabricast_sim::profile::Bottleneck,
+    /// Number of events processed.
+    pub events: u64,
+    pub busiest: Option<Busiest>,
+}
