@@ -19,8 +19,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use fabricast_planner::algorithm::{Algorithm, Shape, generator};
-use fabricast_planner::bound::Bounds;
+use fabricast_collectives::algorithm::{Algorithm, Shape, generator};
+use fabricast_collectives::bound::Bounds;
 use fabricast_sim::engine::Watch;
 use fabricast_sim::lower::Environment;
 use fabricast_sim::profile::Profile;

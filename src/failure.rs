@@ -168,9 +168,9 @@ impl From<fabricast_sim::SimulateError> for Failure {
     }
 }
 
-impl From<fabricast_planner::plan::PlanError> for Failure {
-    fn from(error: fabricast_planner::plan::PlanError) -> Self {
-        use fabricast_planner::plan::PlanError as E;
+impl From<fabricast_search::plan::PlanError> for Failure {
+    fn from(error: fabricast_search::plan::PlanError) -> Self {
+        use fabricast_search::plan::PlanError as E;
         use fabricast_sim::SimulateError::Engine;
         use fabricast_sim::engine::EngineError::TooLong;
         match error {
@@ -181,15 +181,15 @@ impl From<fabricast_planner::plan::PlanError> for Failure {
     }
 }
 
-impl From<fabricast_planner::job::JobError> for Failure {
-    fn from(error: fabricast_planner::job::JobError) -> Self {
+impl From<fabricast_workload::job::JobError> for Failure {
+    fn from(error: fabricast_workload::job::JobError) -> Self {
         Self::input_at(error.to_string(), error.help.clone(), Some(&error.location))
     }
 }
 
-impl From<fabricast_planner::step::TimeError> for Failure {
-    fn from(error: fabricast_planner::step::TimeError) -> Self {
-        use fabricast_planner::step::TimeError as E;
+impl From<fabricast_perf::step::TimeError> for Failure {
+    fn from(error: fabricast_perf::step::TimeError) -> Self {
+        use fabricast_perf::step::TimeError as E;
         match error {
             E::Job(error) => error.into(),
             E::Plan(error) => error.into(),
@@ -197,9 +197,9 @@ impl From<fabricast_planner::step::TimeError> for Failure {
     }
 }
 
-impl From<fabricast_planner::study::StudyError> for Failure {
-    fn from(error: fabricast_planner::study::StudyError) -> Self {
-        use fabricast_planner::study::StudyError as E;
+impl From<fabricast_study::StudyError> for Failure {
+    fn from(error: fabricast_study::StudyError) -> Self {
+        use fabricast_study::StudyError as E;
         match &error {
             E::Study(job) | E::Job { error: job, .. } => {
                 Self::input_at(error.to_string(), job.help.clone(), Some(&job.location))

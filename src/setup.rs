@@ -2,10 +2,10 @@
 
 use std::path::Path;
 
-use fabricast_planner::bound::InNetwork;
-use fabricast_planner::library::nccl::Settings;
-use fabricast_planner::library::{Chooser, Conditions, Library, LibraryCapabilities};
-use fabricast_planner::strategy::Restriction;
+use fabricast_collectives::bound::InNetwork;
+use fabricast_libraries::nccl::Settings;
+use fabricast_libraries::{Chooser, Conditions, Library, LibraryCapabilities};
+use fabricast_search::candidates::Restriction;
 use fabricast_sim::flows::{self, Flow};
 use fabricast_sim::profile::{self, MeasuredNetwork, Profile, Software};
 use fabricast_sim::{LaunchMode, lower::Environment};

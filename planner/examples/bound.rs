@@ -13,7 +13,7 @@ use std::error::Error;
 use std::hint::black_box;
 use std::time::Instant;
 
-use fabricast_planner::bound::{Bound, Bounds};
+use fabricast_collectives::bound::{Bound, Bounds};
 use fabricast_sim::schedule::{BufferUse, Call, Collective, Rank};
 use fabricast_topologies::route::{RouteOptions, Router};
 use fabricast_topologies::{Bytes, Fabric, FabricRequest, load};

@@ -1,29 +1,20 @@
-//! Algorithms, strategies, lower bounds, and plans for collective communication.
+//! Entry points of the planner.
 //!
-//! This crate contains the generators that write schedules ([`algorithm`], one file each), strategies and the table of
-//! valid combinations ([`strategy`]), lower bounds on completion time ([`bound`]), the search for the best strategy
-//! ([`plan`]), and plans in the file formats that libraries load ([`export`]). It also covers jobs ([`job`]), the time
-//! of a training step ([`step`]), inference serving ([`serve`]), and studies of machines for them ([`study`]).
+//! | crate | subject |
+//! |---|---|
+//! | `fabricast-collectives` | algorithms, strategies, capabilities, lower bounds |
+//! | `fabricast-libraries` | default choices of NCCL and Open MPI |
+//! | `fabricast-search` | the best strategy of each call, and its export |
+//! | `fabricast-workload` | jobs: parallelism, memory, traffic, traces |
+//! | `fabricast-perf` | time of training steps, serving and traces |
+//! | `fabricast-study` | machines compared for jobs |
 //!
-//! Communication time is never predicted by a formula; every time comes from a simulation. The crate never reads files
-//! or accesses GPUs.
-//!
-//! ```text
-//! Fabric, Profile, sizes ─► strategy::candidates ─► algorithm::generator ─► sim::simulate ─► Plan
-//!                              bound::Bounds prunes what cannot be best ┘
-//! ```
+//! Each depends only on those above it. Their own documentation has the details.
 #![warn(missing_docs)]
 
-pub mod abilities;
-pub mod algorithm;
-pub mod bound;
-pub mod export;
-pub mod job;
-pub mod library;
-pub mod mix;
-pub mod plan;
-pub mod serve;
-pub mod step;
-pub mod strategy;
-pub mod study;
-pub mod trace;
+pub use fabricast_collectives::algorithm::{Algorithm, Shape, generator};
+pub use fabricast_collectives::bound::{Bound, Bounds};
+pub use fabricast_collectives::strategy::Strategy;
+pub use fabricast_libraries::{Choice, Library};
+pub use fabricast_search::plan::{Plan, PlanRequest, plan};
+pub use fabricast_study::{Study, read_study};

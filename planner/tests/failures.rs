@@ -5,11 +5,12 @@
 
 use std::sync::Arc;
 
-use fabricast_planner::abilities::FabricCapabilities;
-use fabricast_planner::algorithm::{Shape, generator};
-use fabricast_planner::bound::{Bounds, InNetwork};
-use fabricast_planner::plan::{Effort, PlanRequest, Watcher, plan};
-use fabricast_planner::strategy::{Restriction, Strategy as Candidate};
+use fabricast_collectives::algorithm::{Shape, generator};
+use fabricast_collectives::bound::{Bounds, InNetwork};
+use fabricast_collectives::capabilities::FabricCapabilities;
+use fabricast_collectives::strategy::Strategy as Candidate;
+use fabricast_search::candidates::Restriction;
+use fabricast_search::plan::{Effort, PlanRequest, Watcher, plan};
 use fabricast_sim::lower::Environment;
 use fabricast_sim::profile::Profile;
 use fabricast_sim::schedule::{BufferUse, Call, Collective, Protocol, Rank};

@@ -2,10 +2,10 @@
 
 use std::fmt::Write;
 
-use fabricast_planner::abilities::{FabricCapabilities, Hosts};
-use fabricast_planner::algorithm::Algorithm;
-use fabricast_planner::algorithm::facts::{AlgorithmProperties, Exact, Time, Traffic, facts};
-use fabricast_planner::strategy::check_combination;
+use fabricast_collectives::algorithm::Algorithm;
+use fabricast_collectives::algorithm::facts::{AlgorithmProperties, Exact, Time, Traffic, facts};
+use fabricast_collectives::capabilities::{FabricCapabilities, Hosts};
+use fabricast_collectives::strategy::check_combination;
 use fabricast_sim::schedule::{Collective, Protocol};
 
 /// GPUs on switches that reduce and multicast: combinations that fail here always fail.

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
-use fabricast_planner::algorithm::Algorithm;
+use fabricast_collectives::algorithm::Algorithm;
 use fabricast_sim::schedule::{Collective, DataType, Protocol};
 use fabricast_topologies::NetworkSpec;
 use fabricast_validate::measured::Library;

@@ -124,7 +124,7 @@ fn parse_value<T: FromStr<Err: Display>>(value: &str) -> Result<T, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use fabricast_planner::algorithm::Algorithm;
+    use fabricast_collectives::algorithm::Algorithm;
     use fabricast_sim::schedule::Collective;
     use fabricast_topologies::Bytes;
 

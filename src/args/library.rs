@@ -1,7 +1,7 @@
 //! Library whose default choice is predicted.
 
 use clap::{Args, ValueEnum};
-use fabricast_planner::library::{BufferRegistration, Library};
+use fabricast_libraries::{BufferRegistration, Library};
 
 /// Library that the plan is restricted to or compared with.
 #[derive(Clone, Debug, Args)]
@@ -32,7 +32,7 @@ fn parse_library(text: &str) -> Result<LibraryChoice, String> {
     if text == "none" {
         return Ok(LibraryChoice::None);
     }
-    text.parse().map(LibraryChoice::One).map_err(|error: fabricast_planner::library::UnknownLibrary| error.to_string())
+    text.parse().map(LibraryChoice::One).map_err(|error: fabricast_libraries::UnknownLibrary| error.to_string())
 }
 
 /// Registration of buffers.

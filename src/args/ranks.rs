@@ -2,7 +2,7 @@
 
 use std::str::FromStr;
 
-use fabricast_planner::job::parse_ranges;
+use fabricast_workload::job::parse_ranges;
 
 /// Distinct ranks, in the order given.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use clap::{Args, ValueEnum};
-use fabricast_planner::algorithm::Algorithm;
+use fabricast_collectives::algorithm::Algorithm;
 use fabricast_sim::schedule::{Boundary, Collective, DataType, Protocol, ReduceOp};
 use fabricast_topologies::partition::Partition;
 use fabricast_topologies::route::{BufferLocation, Ecmp};

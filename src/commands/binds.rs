@@ -1,6 +1,6 @@
 //! Names of bottlenecks: the busiest resource of a run, or its largest cost.
 
-use fabricast_planner::plan::Row;
+use fabricast_search::plan::Row;
 use fabricast_sim::Timeline;
 use fabricast_sim::lower::Resource;
 use fabricast_sim::timeline::Utilization;

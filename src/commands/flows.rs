@@ -79,7 +79,7 @@ pub fn run(args: &SimulateArgs, path: &Path, fabric: &Fabric, output: &Output) -
             Value::Bytes(flow.bytes).into(),
             Value::Time(flow.start).into(),
             Value::Time(end).into(),
-            Value::Rate(fabricast_planner::plan::algbw_gbps(flow.bytes, duration)).into(),
+            Value::Rate(fabricast_search::plan::algbw_gbps(flow.bytes, duration)).into(),
         ]);
     }
     table.note(format!("binds: {}", binds::bottleneck_of_utilization(&outcome.utilization, fabric)));

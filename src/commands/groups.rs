@@ -1,9 +1,9 @@
 //! `simulate --group` and `simulate --call`: concurrent calls, the same on several groups of ranks or different ones.
 
-use fabricast_planner::bound::Bounds;
-use fabricast_planner::plan::{algbw_gbps, busbw_gbps};
+use fabricast_collectives::bound::Bounds;
 use fabricast_reports::format;
 use fabricast_reports::table::{Column, Table, Unit, Value};
+use fabricast_search::plan::{algbw_gbps, busbw_gbps};
 use fabricast_sim::engine::Recording;
 use fabricast_sim::lower::Environment;
 use fabricast_sim::schedule::{Header, ScheduleGenerator};

@@ -3,12 +3,13 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use fabricast_planner::step::SimulatedCosts;
-use fabricast_planner::trace::{Event, EventKind, Outcome, Span, Trace};
+use fabricast_perf::replay::{Outcome, Span};
+use fabricast_perf::step::SimulatedCosts;
 use fabricast_reports::format;
 use fabricast_reports::table::{Column, Table, Unit, Value};
 use fabricast_topologies::route::Router;
 use fabricast_topologies::{Bytes, Fabric, Picos};
+use fabricast_workload::trace::{Event, EventKind, Trace};
 use serde::Serialize;
 
 use super::job_file::{self, JobFile};
@@ -28,7 +29,13 @@ pub fn run(args: &SimulateArgs, path: &Path, fabric: &Fabric, output: &Output) -
     };
     let simulated = SimulatedCosts::new(&router, &profile, &ranks);
     let source = path.display().to_string();
-    let outcome = trace.run(&simulated, ranks.len(), job_file::collectives(&args.library, None), &source)?;
+    let outcome = fabricast_perf::replay::replay(
+        &trace,
+        &simulated,
+        ranks.len(),
+        job_file::collectives(&args.library, None),
+        &source,
+    )?;
     let answer = Answer { trace: &trace, outcome: &outcome };
     match output.format {
         Format::Json => output.write_json(&answer.json()),

@@ -2,12 +2,12 @@
 
 use std::path::{Path, PathBuf};
 
-use fabricast_planner::job::{CollectiveCandidates, Job};
-use fabricast_planner::study::{EfficiencyOverrides, read_only_job};
-use fabricast_planner::trace::{self, Contents, Trace};
 use fabricast_sim::profile::Profile;
+use fabricast_study::{EfficiencyOverrides, read_only_job};
 use fabricast_topologies::Fabric;
 use fabricast_topologies::read::{self, Limit};
+use fabricast_workload::job::{CollectiveCandidates, Job};
+use fabricast_workload::trace::{self, Contents, Trace};
 
 use super::format_count;
 use crate::args::LibraryArgs;

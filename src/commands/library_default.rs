@@ -1,7 +1,7 @@
 //! The library's default choice in plans: table columns, JSON keys, and notes on missing predictions.
 
-use fabricast_planner::plan::{LibraryDefault, Plan, Preference, Row};
 use fabricast_reports::table::{Cell, Column, Unit, Value};
+use fabricast_search::plan::{LibraryDefault, Plan, Preference, Row};
 use fabricast_topologies::Picos;
 use serde::Serialize;
 

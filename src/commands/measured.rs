@@ -2,9 +2,9 @@
 
 use std::path::PathBuf;
 
-use fabricast_planner::library::Library;
-use fabricast_planner::plan::Measurements;
-use fabricast_planner::strategy::Restriction;
+use fabricast_libraries::Library;
+use fabricast_search::candidates::Restriction;
+use fabricast_search::plan::Measurements;
 use fabricast_sim::LaunchMode;
 use fabricast_sim::profile::{Profile, Software};
 use fabricast_topologies::Fabric;

@@ -3,8 +3,8 @@
 
 use std::collections::BTreeMap;
 
-use fabricast_planner::mix::CallGroup;
-use fabricast_planner::plan::PlanRequest;
+use fabricast_perf::call_mix::CallGroup;
+use fabricast_search::plan::PlanRequest;
 use fabricast_sim::schedule::{BufferUse, Collective, Header};
 use fabricast_topologies::fabric::Figures;
 use fabricast_topologies::{Bytes, Fabric, NodeId};

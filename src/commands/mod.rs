@@ -35,7 +35,7 @@ pub mod table;
 mod trace;
 mod verified;
 
-use fabricast_planner::library::Library;
+use fabricast_libraries::Library;
 use fabricast_reports::format::grouped;
 use fabricast_reports::table::Table;
 use fabricast_sim::profile::Profile;

@@ -3,13 +3,14 @@
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use fabricast_planner::library::{Chooser, Library};
-use fabricast_planner::plan::{
-    Effort, Excluded, Plan, PlanRequest, Row, SearchSpace, TimedStrategy, Watcher, plan_table,
-};
-use fabricast_planner::strategy::{Restriction, Strategy};
+use fabricast_collectives::strategy::Strategy;
+use fabricast_libraries::{Chooser, Library};
 use fabricast_reports::chart::{self, PlanChart};
 use fabricast_reports::table::{self, Cell, Column, Emphasis, Table, TextOptions, Unit, Value};
+use fabricast_search::candidates::Restriction;
+use fabricast_search::plan::{
+    Effort, Excluded, Plan, PlanRequest, Row, SearchSpace, TimedStrategy, Watcher, plan_table,
+};
 use fabricast_sim::schedule::{BufferUse, Collective};
 use fabricast_topologies::Fabric;
 use fabricast_topologies::route::Router;

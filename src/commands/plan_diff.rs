@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use fabricast_planner::export::{SavedPick, SavedPlan, SavedRow};
 use fabricast_reports::table::{Column, Table, Unit, Value};
+use fabricast_search::export::{SavedPick, SavedPlan, SavedRow};
 use fabricast_sim::schedule::Collective;
 use fabricast_topologies::{Bytes, Picos};
 use serde::Serialize;

@@ -3,8 +3,8 @@
 
 use std::path::Path;
 
-use fabricast_planner::mix::{self, CallGroup, PlannedCalls};
-use fabricast_planner::step::{Machine, SimulatedCosts};
+use fabricast_perf::call_mix::{self, CallGroup, PlannedCalls};
+use fabricast_perf::step::{Machine, SimulatedCosts};
 use fabricast_reports::format;
 use fabricast_reports::table::{Cell, Column, Emphasis, Table, Unit, Value};
 use fabricast_topologies::route::Router;
@@ -30,9 +30,9 @@ pub fn run(args: &PlanArgs, path: &Path, output: &Output) -> Result<(), Failure>
         JobFile::Trace(trace) => {
             trace.check_ranks(ranks.len(), &source)?;
             let simulated = SimulatedCosts::new(&router, &profile, &ranks);
-            let calls = mix::trace_calls(&trace, &simulated);
+            let calls = call_mix::trace_calls(&trace, &simulated);
             warn_about_memory(&calls, &fabric, output);
-            let rows = mix::plan_calls(calls, &simulated, job_file::collectives(&args.library, None))?;
+            let rows = call_mix::plan_calls(calls, &simulated, job_file::collectives(&args.library, None))?;
             (job_file::heading(&source, trace.ranks, &fabric, &profile), trace.ranks, rows)
         }
         JobFile::Job(job, efficiency) => {
@@ -44,9 +44,9 @@ pub fn run(args: &PlanArgs, path: &Path, output: &Output) -> Result<(), Failure>
             let simulated = SimulatedCosts::new(&router, &profile, &ranks);
             let curve = efficiency.resolve(&fabric);
             let machine = Machine { router: &router, ranks: &ranks, simulated: &simulated, curve };
-            let (layout, calls) = mix::job_calls(&job, &machine)?;
+            let (layout, calls) = call_mix::job_calls(&job, &machine)?;
             warn_about_memory(&calls, &fabric, output);
-            let rows = mix::plan_calls(calls, &simulated, job_file::collectives(&args.library, Some(&job)))?;
+            let rows = call_mix::plan_calls(calls, &simulated, job_file::collectives(&args.library, Some(&job)))?;
             let heading = job_file::heading(&source, ranks.len() as u32, &fabric, &profile);
             let layout_label = layout.map_or_else(String::new, |layout| format!(" · {}", layout.degrees));
             (format!("{heading}{layout_label}"), ranks.len() as u32, rows)

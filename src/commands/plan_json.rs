@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use fabricast_planner::library::{Chooser, LibraryCapabilities};
-use fabricast_planner::plan::{
+use fabricast_libraries::{Chooser, LibraryCapabilities};
+use fabricast_search::plan::{
     Competing, Excluded, Plan, PlanRequest, Range, Row, SearchSpace, TimedStrategy, library_table,
 };
 use fabricast_sim::schedule::{BufferUse, Collective, Protocol};

@@ -1,10 +1,10 @@
 //! `report`: combines the output of other commands into one HTML page.
 
-use fabricast_planner::study::answer::Answer;
 use fabricast_reports::page::{
     Input, InputError, bandwidths, breakdown, links, memory, of_study, pareto, report, timelines,
 };
 use fabricast_reports::{chart, steps};
+use fabricast_study::answer::Answer;
 use fabricast_topologies::read::Limit;
 
 use super::study::LoadedStudy;

@@ -2,11 +2,11 @@
 
 use std::sync::atomic::Ordering;
 
-use fabricast_planner::bound::{Bound, Bounds};
-use fabricast_planner::plan::{algbw_gbps, busbw_gbps};
+use fabricast_collectives::bound::{Bound, Bounds};
 use fabricast_reports::format;
 use fabricast_reports::share::{self, Part};
 use fabricast_reports::table::{Column, Table, Unit, Value};
+use fabricast_search::plan::{algbw_gbps, busbw_gbps};
 use fabricast_sim::engine::{Progress, Recording, Watch};
 use fabricast_sim::schedule::{Header, ScheduleGenerator};
 use fabricast_sim::{SimulationOptions, Timeline, simulate};

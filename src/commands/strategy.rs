@@ -1,9 +1,10 @@
 //! Resolves the flags of a single run to one strategy.
 
-use fabricast_planner::abilities::FabricCapabilities;
-use fabricast_planner::algorithm::{self, Algorithm, Shape};
-use fabricast_planner::plan::{Effort, PlanError, PlanRequest, Watcher, plan};
-use fabricast_planner::strategy::{Restriction, Strategy, check_combination, describe_combinations};
+use fabricast_collectives::algorithm::{self, Algorithm, Shape};
+use fabricast_collectives::capabilities::FabricCapabilities;
+use fabricast_collectives::strategy::{Strategy, check_combination, describe_combinations};
+use fabricast_search::candidates::Restriction;
+use fabricast_search::plan::{Effort, PlanError, PlanRequest, Watcher, plan};
 use fabricast_sim::LaunchMode;
 use fabricast_sim::profile::Profile;
 use fabricast_sim::schedule::{BufferUse, Call, Collective, Protocol, Rank, ScheduleGenerator, TrafficMatrix};

@@ -9,7 +9,7 @@ use std::fs::File;
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 
-use fabricast_planner::study::key::Fingerprint;
+use fabricast_study::key::Fingerprint;
 use serde::Deserialize;
 
 /// Size of the record, in bytes, above which its older half is dropped: about 16,000 files.

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use fabricast_planner::export::{AnyTable, SavedPlan, json, nccl_env, nccl_tuner, open_mpi};
-use fabricast_planner::library::nccl::{Algo, Proto};
+use fabricast_libraries::nccl::{Algo, Proto};
+use fabricast_search::export::{AnyTable, SavedPlan, json, nccl_env, nccl_tuner, open_mpi};
 use fabricast_sim::schedule::format::{self, write_for_sizes};
 use fabricast_topologies::Bytes;
 

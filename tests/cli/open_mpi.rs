@@ -9,7 +9,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use fabricast_planner::export::open_mpi::{
+use fabricast_search::export::open_mpi::{
     Communicator, Distribution, Ranks, Routine, Rule, Rules, read_classic, write_classic,
 };
 use fabricast_sim::schedule::Collective;

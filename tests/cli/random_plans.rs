@@ -1,8 +1,8 @@
 //! Tables of random library plans: the look-up in a table equals the plan's ranges at every size.
 
-use fabricast_planner::export::nccl_tuner::{self, Buffers, FromPlan, Lookup};
-use fabricast_planner::export::{SavedPlan, json};
-use fabricast_planner::library::nccl::Function;
+use fabricast_libraries::nccl::Function;
+use fabricast_search::export::nccl_tuner::{self, Buffers, FromPlan, Lookup};
+use fabricast_search::export::{SavedPlan, json};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 

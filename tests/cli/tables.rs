@@ -3,9 +3,9 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use fabricast_planner::export::nccl_tuner::{self, Buffers, Lookup};
-use fabricast_planner::export::{AnyTable, SavedPlan, open_mpi};
-use fabricast_planner::library::nccl::Function;
+use fabricast_libraries::nccl::Function;
+use fabricast_search::export::nccl_tuner::{self, Buffers, Lookup};
+use fabricast_search::export::{AnyTable, SavedPlan, open_mpi};
 use proptest::prelude::*;
 use serde_json::Value;
 

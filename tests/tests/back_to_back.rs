@@ -1,6 +1,6 @@
 //! Back-to-back calls: ranks that finish early begin the next call.
 
-use fabricast_planner::algorithm::{Algorithm, Shape};
+use fabricast_collectives::algorithm::{Algorithm, Shape};
 use fabricast_sim::Folding;
 use fabricast_sim::back_to_back_time;
 use fabricast_sim::lower::Environment;

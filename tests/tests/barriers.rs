@@ -1,7 +1,7 @@
 //! Barriers: no rank leaves before the last one has arrived, and a barrier takes one latency per step.
 
-use fabricast_planner::algorithm::{Algorithm, Shape, generator};
-use fabricast_planner::bound::Bounds;
+use fabricast_collectives::algorithm::{Algorithm, Shape, generator};
+use fabricast_collectives::bound::Bounds;
 use fabricast_sim::Folding;
 use fabricast_sim::schedule::{BufferUse, Call, Collective, Protocol, Rank, Schedule};
 use fabricast_sim::verify::{FaultKind, VerifyOptions, verify};

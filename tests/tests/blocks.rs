@@ -1,7 +1,7 @@
 //! Closed forms of thread block costs: rings, chains and trees on a switch with random protocol costs, and launch
 //! costs. The formulas are those of the header of `sim/src/profile/protocol.rs`, implemented independently.
 
-use fabricast_planner::algorithm::{Algorithm, Shape};
+use fabricast_collectives::algorithm::{Algorithm, Shape};
 use fabricast_sim::Folding;
 use fabricast_sim::profile::{ChannelLimit, Flow, HostWork, LaunchCosts, Passes, Profile, ProtocolCosts};
 use fabricast_sim::schedule::{BufferUse, Call, Collective, Protocol, Rank};

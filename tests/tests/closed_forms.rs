@@ -6,8 +6,8 @@
 //! peer are serialized, so each of several messages in a step is rounded up. A connection carries no block twice, so
 //! the number of serialized transfers is at most that of the steps and the blocks of a rank.
 
-use fabricast_planner::algorithm::facts::{Count, Time, facts};
-use fabricast_planner::algorithm::{Algorithm, Shape};
+use fabricast_collectives::algorithm::facts::{Count, Time, facts};
+use fabricast_collectives::algorithm::{Algorithm, Shape};
 use fabricast_sim::Folding;
 use fabricast_sim::schedule::{BufferUse, Call, Collective, Protocol, Rank};
 use fabricast_topologies::{Bandwidth, Bytes, Picos, cluster};

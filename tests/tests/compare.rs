@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use fabricast_planner::algorithm::Algorithm;
-use fabricast_planner::bound::InNetwork;
-use fabricast_planner::strategy::Restriction;
+use fabricast_collectives::algorithm::Algorithm;
+use fabricast_collectives::bound::InNetwork;
+use fabricast_search::candidates::Restriction;
 use fabricast_sim::profile::{self, Launch, Processes, Profile, Software};
 use fabricast_sim::schedule::{Collective, Protocol};
 use fabricast_topologies::route::RouteOptions;
@@ -151,7 +151,7 @@ fn forced_strategies_precede_the_librarys_choice() {
     let choice = Only(Algorithm::Tree, Protocol::Simple, 4);
     let strategies = |measurement: &Measurement| {
         let comparison = compare_measurements(std::slice::from_ref(measurement), &profile(), &choice);
-        let key = |strategy: fabricast_planner::strategy::Strategy| {
+        let key = |strategy: fabricast_collectives::strategy::Strategy| {
             (strategy.algorithm, strategy.protocol, strategy.channels)
         };
         comparison.rows.iter().map(|row| key(row.strategy)).collect::<Vec<_>>()

@@ -1,7 +1,7 @@
 //! Concurrent schedules: independent ones do not affect each other, sharing ones are slower, and neither folding nor
 //! their order changes a time.
 
-use fabricast_planner::algorithm::Algorithm;
+use fabricast_collectives::algorithm::Algorithm;
 use fabricast_sim::engine::Watch;
 use fabricast_sim::lower::Environment;
 use fabricast_sim::schedule::Collective;
@@ -107,7 +107,7 @@ proptest! {
 
 #[test]
 fn groups_that_share_a_rail_are_slower() {
-    use fabricast_planner::algorithm::{Algorithm, Shape};
+    use fabricast_collectives::algorithm::{Algorithm, Shape};
     use fabricast_sim::schedule::{BufferUse, Call, Collective, Protocol, Rank};
     use fabricast_topologies::Bytes;
     let testbed = Testbed::ideal(hosts(2));

@@ -3,8 +3,8 @@
 
 use std::collections::HashMap;
 
-use fabricast_planner::algorithm::{Algorithm, Shape};
-use fabricast_planner::bound::{Bounds, RateEfficiency};
+use fabricast_collectives::algorithm::{Algorithm, Shape};
+use fabricast_collectives::bound::{Bounds, RateEfficiency};
 use fabricast_sim::lower::Resource;
 use fabricast_sim::profile::{ChannelLimit, Profile, largest_message};
 use fabricast_sim::schedule::{

@@ -1,6 +1,6 @@
 //! Costs of a profile and completion times: parts add up, times change continuously with costs and grow with bytes.
 
-use fabricast_planner::algorithm::{Algorithm, Shape, generator};
+use fabricast_collectives::algorithm::{Algorithm, Shape, generator};
 use fabricast_sim::breakdown::breakdown;
 use fabricast_sim::engine::Watch;
 use fabricast_sim::lower::Environment;

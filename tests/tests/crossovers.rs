@@ -1,9 +1,9 @@
 //! On the measured 8 × H200 host, the best protocol of a ring all_reduce changes where the nccl-tests logs cross,
 //! within a factor of two in size.
 
-use fabricast_planner::algorithm::Algorithm;
-use fabricast_planner::plan::{Effort, Plan, PlanRequest, Watcher, plan};
-use fabricast_planner::strategy::Restriction;
+use fabricast_collectives::algorithm::Algorithm;
+use fabricast_search::candidates::Restriction;
+use fabricast_search::plan::{Effort, Plan, PlanRequest, Watcher, plan};
 use fabricast_sim::LaunchMode;
 use fabricast_sim::profile::{Launch, Processes, Profile};
 use fabricast_sim::schedule::{BufferUse, Collective, Protocol};
@@ -61,7 +61,7 @@ fn predicted(fabric: &str) -> Plan {
 }
 
 fn predicted_curve(plan: &Plan, protocol: Protocol) -> Curve {
-    let time = |row: &fabricast_planner::plan::Row| {
+    let time = |row: &fabricast_search::plan::Row| {
         row.pairs.iter().find(|priced| priced.strategy.protocol == protocol).unwrap().time.us()
     };
     plan.rows.iter().map(|row| (row.bytes.0 as f64, time(row))).collect()

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use fabricast_planner::algorithm::{Algorithm, Shape};
+use fabricast_collectives::algorithm::{Algorithm, Shape};
 use fabricast_sim::lower::{Environment, ScheduleInstance, lower};
 use fabricast_sim::profile::Profile;
 use fabricast_sim::schedule::{BufferUse, Call, Collective, Program, Protocol, Rank, ScheduleGenerator};
@@ -100,7 +100,7 @@ proptest! {
         let chunk = bytes.div_ceil(loops * u64::from(gpus)).max(1);
         let shape = Shape { chunk: (loops > 1).then_some(Bytes(chunk)), ..Shape::new(call, protocol) };
         let case = Case { algorithm, shape: with_matrix(shape, seed) };
-        let Ok(generator) = fabricast_planner::algorithm::generator(case.algorithm, &case.shape) else { return Ok(()) };
+        let Ok(generator) = fabricast_collectives::algorithm::generator(case.algorithm, &case.shape) else { return Ok(()) };
         prop_assume!(has_exclusive_capacity_per_connection(&testbed, &*generator));
         testbed.delays = starts[..gpus as usize].iter().map(|&ns| Picos(ns * 1000)).collect();
         let Timeline { time: before, operations, .. } = testbed.run_without_recording(&*generator, Folding::Off, None).unwrap();

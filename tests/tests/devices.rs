@@ -1,10 +1,10 @@
 //! Ranks that share devices: several ranks on a GPU (MPS), MIG instances, copy engines, and routes through host
 //! memory. Closed forms, under the `ideal` profile unless software costs are under test.
 
-use fabricast_planner::abilities::{BuffersNotOnDevice, FabricCapabilities, NoMulticast, NoPeerAccess};
-use fabricast_planner::algorithm::{Algorithm, Shape};
-use fabricast_planner::bound::InNetwork;
-use fabricast_planner::strategy::{Mismatch, check_combination};
+use fabricast_collectives::algorithm::{Algorithm, Shape};
+use fabricast_collectives::bound::InNetwork;
+use fabricast_collectives::capabilities::{BuffersNotOnDevice, FabricCapabilities, NoMulticast, NoPeerAccess};
+use fabricast_collectives::strategy::{Mismatch, check_combination};
 use fabricast_sim::lower::Resource;
 use fabricast_sim::profile::{ChannelLimit, Profile};
 use fabricast_sim::schedule::{BufferUse, Call, Collective, Protocol, Rank};

@@ -1,11 +1,12 @@
 //! The fastest candidate of a plan is never slower than any strategy that runs; each strategy is simulated
 //! independently of the search.
 
-use fabricast_planner::abilities::FabricCapabilities;
-use fabricast_planner::algorithm::{Algorithm, Shape, generator};
-use fabricast_planner::bound::InNetwork;
-use fabricast_planner::plan::{Excluded, PlanRequest, Row, SearchSpace, Watcher, plan};
-use fabricast_planner::strategy::{Restriction, Strategy, check_combination};
+use fabricast_collectives::algorithm::{Algorithm, Shape, generator};
+use fabricast_collectives::bound::InNetwork;
+use fabricast_collectives::capabilities::FabricCapabilities;
+use fabricast_collectives::strategy::{Strategy, check_combination};
+use fabricast_search::candidates::Restriction;
+use fabricast_search::plan::{Excluded, PlanRequest, Row, SearchSpace, Watcher, plan};
 use fabricast_sim::lower::LowerError;
 use fabricast_sim::schedule::{BufferUse, Call, Collective, Protocol, Rank};
 use fabricast_sim::{Folding, SimulateError};

@@ -1,7 +1,7 @@
 //! Folding changes nothing: a folded run equals the whole run to the picosecond, on any fabric, for any schedule and
 //! any claimed symmetry; and runs with symmetric ranks are folded.
 
-use fabricast_planner::algorithm::{Algorithm, Shape};
+use fabricast_collectives::algorithm::{Algorithm, Shape};
 use fabricast_sim::critical::CriticalStep;
 use fabricast_sim::engine::{EngineError, Span};
 use fabricast_sim::lower::{Environment, Resource};

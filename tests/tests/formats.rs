@@ -3,8 +3,8 @@
 
 use std::collections::BTreeMap;
 
-use fabricast_planner::algorithm::{Algorithm, Shape};
-use fabricast_planner::bound::InNetwork;
+use fabricast_collectives::algorithm::{Algorithm, Shape};
+use fabricast_collectives::bound::InNetwork;
 use fabricast_sim::schedule::format::{Format, FormatError, WriteError, read, write};
 use fabricast_sim::schedule::{BufferUse, Call, Collective, OpKind, Protocol, Rank, Schedule};
 use fabricast_sim::verify::{VerifyOptions, verify};

@@ -3,9 +3,9 @@
 
 use std::collections::HashMap;
 
-use fabricast_planner::algorithm::facts::{AlgorithmProperties, Count, Time, Traffic, facts, lower_bound_counts};
-use fabricast_planner::algorithm::{Algorithm, Shape, generator};
-use fabricast_planner::bound::minimum_traffic;
+use fabricast_collectives::algorithm::facts::{AlgorithmProperties, Count, Time, Traffic, facts, lower_bound_counts};
+use fabricast_collectives::algorithm::{Algorithm, Shape, generator};
+use fabricast_collectives::bound::minimum_traffic;
 use fabricast_sim::lower::rank_traffic;
 use fabricast_sim::profile::Profile;
 use fabricast_sim::schedule::{

@@ -1,7 +1,7 @@
 //! Cost of reductions whose result is kept: charged once, for the bytes of a sum that is not sent on, in calls that
 //! wait for all ranks.
 
-use fabricast_planner::algorithm::{Algorithm, Shape};
+use fabricast_collectives::algorithm::{Algorithm, Shape};
 use fabricast_sim::Folding;
 use fabricast_sim::profile::{Flow, HostWork, LaunchCosts, Profile};
 use fabricast_sim::schedule::{BufferUse, Call, Collective, Protocol, Rank};

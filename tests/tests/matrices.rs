@@ -1,6 +1,6 @@
 //! Test matrices for all_to_allv: uniform, skewed, with empty blocks.
 
-use fabricast_planner::algorithm::Shape;
+use fabricast_collectives::algorithm::Shape;
 use fabricast_sim::schedule::{Call, Collective, TrafficMatrix};
 use fabricast_topologies::Bytes;
 

@@ -3,11 +3,12 @@
 //! Under the `ideal` profile with costs of messages only, L is the latency of the path, B the bandwidth of its
 //! slowest link.
 
-use fabricast_planner::abilities::FabricCapabilities;
-use fabricast_planner::algorithm::{Algorithm, Shape};
-use fabricast_planner::bound::{Bounds, InNetwork};
-use fabricast_planner::plan::{PlanRequest, Watcher, lower_bound, plan};
-use fabricast_planner::strategy::{Restriction, Strategy as PlanStrategy};
+use fabricast_collectives::algorithm::{Algorithm, Shape};
+use fabricast_collectives::bound::{Bounds, InNetwork};
+use fabricast_collectives::capabilities::FabricCapabilities;
+use fabricast_collectives::strategy::Strategy as PlanStrategy;
+use fabricast_search::candidates::Restriction;
+use fabricast_search::plan::{PlanRequest, Watcher, lower_bound, plan};
 use fabricast_sim::Folding;
 use fabricast_sim::breakdown::breakdown;
 use fabricast_sim::profile::{MessageCosts, Profile, ReductionSite};

@@ -4,10 +4,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use fabricast_planner::algorithm::Algorithm;
-use fabricast_planner::bound::Bounds;
-use fabricast_planner::plan::{Effort, Plan, PlanRequest, Watcher, lower_bound, plan};
-use fabricast_planner::strategy::{Restriction, Strategy};
+use fabricast_collectives::algorithm::Algorithm;
+use fabricast_collectives::bound::Bounds;
+use fabricast_collectives::strategy::Strategy;
+use fabricast_search::candidates::Restriction;
+use fabricast_search::plan::{Effort, Plan, PlanRequest, Watcher, lower_bound, plan};
 use fabricast_sim::lower::Resource;
 use fabricast_sim::profile::Profile;
 use fabricast_sim::schedule::{BufferUse, Collective};

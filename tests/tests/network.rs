@@ -3,7 +3,7 @@
 //! Hosts have one GPU each, so that a broadcast over two of them uses one connection. Under the `ideal` profile with
 //! network costs only, L is the latency of the path, B the bandwidth of a link, t the proxy's time per message.
 
-use fabricast_planner::algorithm::{Algorithm, Shape};
+use fabricast_collectives::algorithm::{Algorithm, Shape};
 use fabricast_sim::Folding;
 use fabricast_sim::profile::{NetworkCosts, Profile, largest_message};
 use fabricast_sim::schedule::{BufferUse, Call, Collective, Protocol, Rank};

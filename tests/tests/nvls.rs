@@ -1,8 +1,8 @@
 //! Reduction and multicast in switches: closed forms, traffic on links, folding, and rejected cases.
 
-use fabricast_planner::abilities::{FabricCapabilities, NoMulticast};
-use fabricast_planner::algorithm::{Algorithm, Shape};
-use fabricast_planner::bound::InNetwork;
+use fabricast_collectives::algorithm::{Algorithm, Shape};
+use fabricast_collectives::bound::InNetwork;
+use fabricast_collectives::capabilities::{FabricCapabilities, NoMulticast};
 use fabricast_sim::Folding;
 use fabricast_sim::lower::{LowerError, Resource};
 use fabricast_sim::schedule::{BufferUse, Call, Collective, Protocol, Rank};

@@ -1,6 +1,6 @@
 //! Lower bounds from one rank's program (`lower::RankBound`): closed forms, and never above the whole schedule's time.
 
-use fabricast_planner::algorithm::{Algorithm, Shape, generator};
+use fabricast_collectives::algorithm::{Algorithm, Shape, generator};
 use fabricast_sim::Folding;
 use fabricast_sim::lower::{Environment, RankBound};
 use fabricast_sim::profile::Profile;

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use fabricast_planner::algorithm::{Algorithm, Shape};
+use fabricast_collectives::algorithm::{Algorithm, Shape};
 use fabricast_sim::lower::{Environment, lower};
 use fabricast_sim::profile::Profile;
 use fabricast_sim::quantity::Work;

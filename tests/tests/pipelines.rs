@@ -1,7 +1,7 @@
 //! Chunks and loops are pipelined through chains and rings at the pace of the closed forms. Ranks are attached to one
 //! switch: a path has two links, so its latency is twice a link's; its bandwidth is the port's.
 
-use fabricast_planner::algorithm::{Algorithm, Shape, generator};
+use fabricast_collectives::algorithm::{Algorithm, Shape, generator};
 use fabricast_sim::engine::Watch;
 use fabricast_sim::lower::Environment;
 use fabricast_sim::profile::Profile;

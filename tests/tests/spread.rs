@@ -1,6 +1,6 @@
 //! A schedule spread over more thread blocks equals its strategy on as many channels, also if it comes from a file.
 
-use fabricast_planner::algorithm::{Algorithm, Shape};
+use fabricast_collectives::algorithm::{Algorithm, Shape};
 use fabricast_sim::Folding;
 use fabricast_sim::profile::Profile;
 use fabricast_sim::schedule::{BufferUse, Call, Collective, Protocol, Rank, Schedule, ScheduleGenerator, json};

@@ -1,6 +1,6 @@
 //! Templates: a schedule folded once for many sizes gives each size the result of its own simulation.
 
-use fabricast_planner::algorithm::{Algorithm, Shape};
+use fabricast_collectives::algorithm::{Algorithm, Shape};
 use fabricast_sim::Folding;
 use fabricast_sim::engine::Watch;
 use fabricast_sim::lower::Environment;

@@ -3,9 +3,9 @@
 
 use std::sync::Arc;
 
-use fabricast_planner::algorithm::{Algorithm, Shape};
-use fabricast_planner::plan::{Effort, PlanRequest};
-use fabricast_planner::strategy::Restriction;
+use fabricast_collectives::algorithm::{Algorithm, Shape};
+use fabricast_search::candidates::Restriction;
+use fabricast_search::plan::{Effort, PlanRequest};
 use fabricast_sim::engine::{Recording, Watch};
 use fabricast_sim::lower::Environment;
 use fabricast_sim::profile::{Launch, Processes, Profile};

@@ -1,7 +1,7 @@
 //! Schedules for timing only: they number blocks differently and take the same time.
 
-use fabricast_planner::algorithm::Shape;
-use fabricast_planner::algorithm::{Algorithm, timing_generator};
+use fabricast_collectives::algorithm::Shape;
+use fabricast_collectives::algorithm::{Algorithm, timing_generator};
 use fabricast_sim::Folding;
 use fabricast_sim::lower::rank_traffic;
 use fabricast_sim::schedule::{BufferUse, Call, Collective, Protocol, Rank, Schedule, ScheduleGenerator};

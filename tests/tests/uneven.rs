@@ -1,8 +1,8 @@
 //! All_to_allv with uneven blocks: equal blocks take the time of an all_to_all, others the time of their busiest
 //! links.
 
-use fabricast_planner::algorithm::{Algorithm, Shape, generator};
-use fabricast_planner::bound::{Bounds, InNetwork};
+use fabricast_collectives::algorithm::{Algorithm, Shape, generator};
+use fabricast_collectives::bound::{Bounds, InNetwork};
 use fabricast_sim::Folding;
 use fabricast_sim::schedule::{Boundary, BufferUse, Call, Collective, Protocol, Rank, Schedule, TrafficMatrix};
 use fabricast_sim::verify::{VerifyOptions, verify};

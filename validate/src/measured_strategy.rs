@@ -1,8 +1,8 @@
 //! Strategy of a measured row: the forced settings, completed by the choice of the library.
 
-use fabricast_planner::library::nccl::{Settings, Version};
-use fabricast_planner::library::{BufferRegistration, Chooser, Conditions, Library};
-use fabricast_planner::strategy::Strategy;
+use fabricast_collectives::strategy::Strategy;
+use fabricast_libraries::nccl::{Settings, Version};
+use fabricast_libraries::{BufferRegistration, Chooser, Conditions, Library};
 use fabricast_sim::profile::MeasuredNetwork;
 use fabricast_sim::schedule::{BufferUse, Call, Protocol, Rank, ReduceOp};
 use fabricast_topologies::route::Router;

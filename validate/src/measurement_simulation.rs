@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use fabricast_planner::abilities::FabricCapabilities;
-use fabricast_planner::algorithm::{Shape, timing_generator};
-use fabricast_planner::plan::Busiest;
-use fabricast_planner::strategy::Strategy;
+use fabricast_collectives::algorithm::{Shape, timing_generator};
+use fabricast_collectives::capabilities::FabricCapabilities;
+use fabricast_collectives::strategy::Strategy;
+use fabricast_search::plan::Busiest;
 use fabricast_sim::engine::Watch;
 use fabricast_sim::lower::Environment;
 use fabricast_sim::profile::{PredictionInterval, Profile};

@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use fabricast_planner::export::{SavedPlan, TableError};
-use fabricast_planner::study::answer::{Answer, AnswerError};
+use fabricast_search::export::{SavedPlan, TableError};
 use fabricast_sim::schedule::format::FormatError;
 use fabricast_sim::schedule::{Schedule, format};
+use fabricast_study::answer::{Answer, AnswerError};
 use fabricast_topologies::Fabric;
 use serde::Deserialize;
 use serde_json::value::RawValue;

@@ -1,7 +1,7 @@
 //! Page of a plan: bus bandwidth with prediction interval and bound, the selected strategy compared with the library's
 //! default, and size ranges.
 
-use fabricast_planner::export::{SavedPick, SavedPlan, SavedRow};
+use fabricast_search::export::{SavedPick, SavedPlan, SavedRow};
 use fabricast_sim::schedule::Collective;
 use fabricast_topologies::{Bytes, Picos};
 

@@ -7,10 +7,8 @@ mod sentences;
 mod tables;
 mod timeline;
 
-use fabricast_planner::study::answer::{
-    Answer, CandidateRow, JobKind, JobRow, KernelsRow, PaymentMode, PriceRow, ResultRow,
-};
-use fabricast_planner::study::library_comparison::LibraryComparison;
+use fabricast_study::answer::{Answer, CandidateRow, JobKind, JobRow, KernelsRow, PaymentMode, PriceRow, ResultRow};
+use fabricast_study::library_comparison::LibraryComparison;
 
 use super::{Block, Choice, Page, Picture, Section};
 use crate::format;

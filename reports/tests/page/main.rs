@@ -6,12 +6,12 @@ mod chromium;
 mod escaping;
 mod synthetic;
 
-use fabricast_planner::study::answer::{Answer, JobKind};
-use fabricast_planner::study::library_comparison::LibraryComparison;
 use fabricast_reports::chart::{self, Format};
 use fabricast_reports::page::{
     Input, InputError, breakdown, links, memory, of_study, of_study_beside, pareto, report, timelines,
 };
+use fabricast_study::answer::{Answer, JobKind};
+use fabricast_study::library_comparison::LibraryComparison;
 
 use synthetic::study;
 

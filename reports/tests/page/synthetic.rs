@@ -1,11 +1,11 @@
 //! Synthetic studies of any size.
 
-use fabricast_planner::export::SavedPlan;
-use fabricast_planner::job::Dimension;
-use fabricast_planner::study::answer::Answer;
-use fabricast_planner::study::library_comparison::{Curve, LibraryComparison, LibraryDefault, ShownSchedule};
+use fabricast_search::export::SavedPlan;
 use fabricast_sim::schedule::{Collective, Schedule, json};
+use fabricast_study::answer::Answer;
+use fabricast_study::library_comparison::{Curve, LibraryComparison, LibraryDefault, ShownSchedule};
 use fabricast_topologies::Bytes;
+use fabricast_workload::job::Dimension;
 use serde_json::{Value, json};
 
 /// Creates a study with these numbers of candidates and jobs. Candidates with higher numbers are slower and cheaper per
@@ -135,7 +135,7 @@ pub fn library_defaults(answer: &Answer) -> Vec<(String, LibraryComparison)> {
     let job_comparison = |job: &str| {
         let calls = answer.results.first().map(|row| row.calls.as_slice()).unwrap_or_default();
         let pick = calls.first().expect("calls").pick;
-        let library_default = |(number, call): (usize, &fabricast_planner::study::answer::CallRow)| {
+        let library_default = |(number, call): (usize, &fabricast_study::answer::CallRow)| {
             let time_us = call.time_us * if number % 2 == 1 { 1.5 } else { 1.0 };
             (number > 0).then(|| LibraryDefault { name: "Ring LL".to_owned(), strategy: call.pick, time_us })
         };

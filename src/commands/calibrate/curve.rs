@@ -2,8 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use fabricast_planner::study::is_study;
 use fabricast_reports::table::{Column, Table, Unit, Value, stacked};
+use fabricast_study::is_study;
 use fabricast_topologies::read::{Limit, read_text_file};
 use fabricast_validate::calibrate::curve::{CurveError, CurveFit, StepErrors, calibrate_curve};
 use fabricast_validate::compare::Summary;
@@ -92,7 +92,7 @@ pub fn run(args: &CalibrateArgs, path: &Path, output: &Output) -> Result<(), Fai
     })?;
     let study = &loaded.study;
     let row = |(step, &errors)| -> Option<Row<'_>> {
-        let step: &fabricast_planner::study::MeasuredStep = step;
+        let step: &fabricast_study::MeasuredStep = step;
         Some(Row {
             candidate: &study.candidates.get(step.candidate)?.name,
             job: study.jobs.get(step.job)?.name(),

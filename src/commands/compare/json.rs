@@ -170,7 +170,7 @@ fn group_json<'a>(answer: &Answer<'a>, group: &'a Group) -> Option<GroupJson<'a>
         gpus: configuration.gpus,
         ranks: first.ranks(),
         collective: configuration.collective,
-        algorithm: configuration.algorithm.map(fabricast_planner::algorithm::Algorithm::name),
+        algorithm: configuration.algorithm.map(fabricast_collectives::algorithm::Algorithm::name),
         protocol: configuration.protocol.map(fabricast_sim::schedule::Protocol::name),
         channels: configuration.channels,
         library: configuration.library.as_ref().map(ToString::to_string),

@@ -7,7 +7,7 @@ mod text;
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use fabricast_planner::bound::InNetwork;
+use fabricast_collectives::bound::InNetwork;
 use fabricast_reports::chart::Format as ChartFormat;
 use fabricast_sim::profile;
 use fabricast_topologies::SourceLocation;

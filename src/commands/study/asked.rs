@@ -2,12 +2,12 @@
 
 use std::path::Path;
 
-use fabricast_planner::job::Job;
-use fabricast_planner::study::answer::Answer;
-use fabricast_planner::study::{self, MachineSize, Study, read_study_with};
 use fabricast_sim::profile::Profile;
+use fabricast_study::answer::Answer;
+use fabricast_study::{MachineSize, Study, read_study_with};
 use fabricast_topologies::read::Limit;
 use fabricast_topologies::{Error, Fabric, FabricRequest, SourceLocation};
+use fabricast_workload::job::Job;
 use rayon::prelude::*;
 
 use crate::commands::job_file;
@@ -51,14 +51,14 @@ impl<'a> LoadedStudy<'a> {
 
     /// Checks the study before any run. Returns an error if a job or constraint cannot be satisfied.
     pub fn validate(self) -> Result<Self, Failure> {
-        study::check(&self.study, &self.fabrics)?;
+        fabricast_study::check(&self.study, &self.fabrics)?;
         self.check_constraints()?;
         Ok(self)
     }
 
     /// Returns true if an answer belongs to this study.
     pub fn is_answered_by(&self, answer: &Answer) -> bool {
-        study::link_utilization::matches_study(&self.study, &self.fabrics, answer)
+        fabricast_study::link_utilization::matches_study(&self.study, &self.fabrics, answer)
     }
 
     /// Loads a fabric; file names are relative to the study.
@@ -73,7 +73,7 @@ impl<'a> LoadedStudy<'a> {
         }
     }
 
-    fn fabric(&self, candidate: &study::Candidate) -> Result<Fabric, Failure> {
+    fn fabric(&self, candidate: &fabricast_study::Candidate) -> Result<Fabric, Failure> {
         let failure_at = |location: &SourceLocation, error: &Error| {
             Failure::input_at(format!("{location}: {error}"), error.help().map(str::to_owned), Some(location))
         };
@@ -93,7 +93,7 @@ impl<'a> LoadedStudy<'a> {
 
     /// Returns the source location of the setting that makes a fabric unusable: the GPUs per host if it loads without
     /// them.
-    fn failing_setting<'c>(&self, candidate: &'c study::Candidate) -> &'c SourceLocation {
+    fn failing_setting<'c>(&self, candidate: &'c fabricast_study::Candidate) -> &'c SourceLocation {
         let all_gpus = FabricRequest { gpus: None, ..candidate.fabric.clone() };
         match candidate.fabric.gpus.is_some() && self.load(&all_gpus).is_ok() {
             true => &candidate.gpus_location,
@@ -104,13 +104,13 @@ impl<'a> LoadedStudy<'a> {
     /// Checks that some candidate satisfies the constraints. The error names the nearest candidate.
     fn check_constraints(&self) -> Result<(), Failure> {
         let sizes: Vec<MachineSize> = self.fabrics.iter().map(MachineSize::new).collect();
-        let nearest = study::nearest_candidate(&self.study, &sizes);
+        let nearest = fabricast_study::nearest_candidate(&self.study, &sizes);
         let Some((candidate, size)) =
             nearest.and_then(|index| Some((self.study.candidates.get(index)?, sizes.get(index)?)))
         else {
             return Ok(());
         };
-        let terms = study::Terms::new(self.study.assumptions);
+        let terms = fabricast_study::Terms::new(self.study.assumptions);
         let missing_keys = candidate.missing_keys(*size, &terms, &self.study.constraints);
         if let [first, ..] = missing_keys.as_slice() {
             let message = format!(

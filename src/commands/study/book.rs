@@ -8,10 +8,10 @@ use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
-use fabricast_planner::study::cases::RunSpec;
-use fabricast_planner::study::journal::{self, Journal};
-use fabricast_planner::study::key::Key;
-use fabricast_planner::study::{Outcome, Run};
+use fabricast_study::cases::RunSpec;
+use fabricast_study::journal::{self, Journal};
+use fabricast_study::key::Key;
+use fabricast_study::{Outcome, Run};
 use fabricast_topologies::read::Limit;
 use rustc_hash::FxHashMap;
 

@@ -11,10 +11,10 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use fabricast_planner::study::answer::{Answer, build_answer};
-use fabricast_planner::study::cases::{Cases, RunSpec};
-use fabricast_planner::study::{self, Run, Watch};
 use fabricast_reports::table::TextOptions;
+use fabricast_study::answer::{Answer, build_answer};
+use fabricast_study::cases::{Cases, RunSpec};
+use fabricast_study::{Run, Watch};
 use fabricast_topologies::FabricRequest;
 use fabricast_topologies::visible::visible_lines;
 
@@ -30,8 +30,10 @@ pub fn run(args: &StudyArgs, output: &Output) -> Result<(), Failure> {
     let folder = output.file.as_deref();
     let Some(path) = &args.study else {
         return match folder {
-            Some(folder) => files::write_folder(folder, &[("study.toml", study::TEMPLATE.to_owned())], output.replace),
-            None => output.write(study::TEMPLATE),
+            Some(folder) => {
+                files::write_folder(folder, &[("study.toml", fabricast_study::TEMPLATE.to_owned())], output.replace)
+            }
+            None => output.write(fabricast_study::TEMPLATE),
         };
     };
     if args.shard.is_some() && folder.is_none() {
@@ -56,7 +58,7 @@ pub fn run(args: &StudyArgs, output: &Output) -> Result<(), Failure> {
     }
     let mut outcomes = log.outcomes();
     outcomes.extend(new_runs.into_iter().map(|run| (run.key, run.outcome)));
-    study::check_outcomes(study, &cases, &outcomes)?;
+    fabricast_study::check_outcomes(study, &cases, &outcomes)?;
     let answer = build_answer(study, fabrics, &cases, &outcomes)
         .ok_or_else(|| Failure::Failed("a run of the study is missing".to_owned()))?;
     let Some(folder) = folder else {
@@ -121,7 +123,7 @@ fn run_missing_cases(
     let load = |request: &FabricRequest| loaded.load(request);
     let watch = Watch { ended: &ended, done: &done, stop: &stop };
     let result = watch::with_progress(output, "running jobs", position, || {
-        study::run(&loaded.study, &loaded.fabrics, cases, &missing, &load, &watch)
+        fabricast_study::run(&loaded.study, &loaded.fabrics, cases, &missing, &load, &watch)
     });
     match write_failure.into_inner().unwrap_or_else(PoisonError::into_inner) {
         Some(failure) => Err(failure),

@@ -1,14 +1,14 @@
 //! HTML page of a study, with details of the best candidate: pictures of its fabric, the link load of each job, and the
 //! library's default choices in its steps.
 
-use fabricast_planner::job::Job;
-use fabricast_planner::study::answer::{Answer, ResultRow};
-use fabricast_planner::study::library_comparison::LibraryComparison;
-use fabricast_planner::study::{Study, library_comparison, link_utilization};
 use fabricast_reports::format;
 use fabricast_reports::page::{self, Page, Picture};
 use fabricast_reports::topology::{Options, counts};
+use fabricast_study::answer::{Answer, ResultRow};
+use fabricast_study::library_comparison::LibraryComparison;
+use fabricast_study::{Study, library_comparison, link_utilization};
 use fabricast_topologies::Fabric;
+use fabricast_workload::job::Job;
 use rayon::prelude::*;
 
 /// Details of the best candidate, by job.

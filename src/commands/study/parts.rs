@@ -2,9 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
-use fabricast_planner::study::cases::{Cases, RunSpec};
-use fabricast_planner::study::key::Key;
-use fabricast_planner::study::{Run, Study};
+use fabricast_study::cases::{Cases, RunSpec};
+use fabricast_study::key::Key;
+use fabricast_study::{Run, Study};
 use fabricast_topologies::read::{self, Limit};
 use rustc_hash::FxHashMap;
 use serde::{Deserialize, Serialize};

@@ -1,7 +1,7 @@
 //! Result tables of a study, with a row for each job on each candidate.
 
-use fabricast_planner::study::answer::{Answer, JobKind, ResultRow};
 use fabricast_reports::table::{Cell, Column, Table, Unit, Value};
+use fabricast_study::answer::{Answer, JobKind, ResultRow};
 
 /// Column with the function that fills its cells.
 struct Field<'a> {

@@ -1,9 +1,9 @@
 //! Text of a study's answer: ranking, results, breakdown of step times, and sensitivities.
 
-use fabricast_planner::study::answer::{Answer, JobRow, ScoreRow};
 use fabricast_reports::page::{breakdown, measured};
 use fabricast_reports::share::{self, Part};
 use fabricast_reports::table::{Cell, Column, Emphasis, Table, TextOptions, Unit, Value};
+use fabricast_study::answer::{Answer, JobRow, ScoreRow};
 use fabricast_topologies::Picos;
 
 use super::results::{results, training_table};

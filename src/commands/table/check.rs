@@ -3,14 +3,15 @@
 use std::num::NonZeroU16;
 use std::path::Path;
 
-use fabricast_planner::export::nccl_env;
-use fabricast_planner::export::nccl_tuner::{self, Buffers, CheckContext, Lookup};
-use fabricast_planner::export::open_mpi::{self, Routine};
-use fabricast_planner::export::{AnyTable, Finding, SavedPlan, SavedRange};
-use fabricast_planner::library::nccl::{Algo, Function, MAX_CHANNELS, Proto, Settings};
-use fabricast_planner::library::{Chooser, Conditions, Library, mpi};
-use fabricast_planner::plan::{Effort, Plan, PlanRequest, Watcher, plan, simulate_strategies};
-use fabricast_planner::strategy::{Restriction, Strategy};
+use fabricast_collectives::strategy::Strategy;
+use fabricast_libraries::nccl::{Algo, Function, MAX_CHANNELS, Proto, Settings};
+use fabricast_libraries::{Chooser, Conditions, Library, mpi};
+use fabricast_search::candidates::Restriction;
+use fabricast_search::export::nccl_env;
+use fabricast_search::export::nccl_tuner::{self, Buffers, CheckContext, Lookup};
+use fabricast_search::export::open_mpi::{self, Routine};
+use fabricast_search::export::{AnyTable, Finding, SavedPlan, SavedRange};
+use fabricast_search::plan::{Effort, Plan, PlanRequest, Watcher, plan, simulate_strategies};
 use fabricast_sim::LaunchMode;
 use fabricast_sim::profile::{Launch, Profile};
 use fabricast_sim::schedule::{BufferUse, Call, Collective, Protocol, Rank};
@@ -188,7 +189,7 @@ impl CheckSetting<'_> {
         let lookup = TableLookup::new(table, self);
         // Replaces a strategy by the plan's own entry with the same algorithm, protocol and channels, which has more
         // detail.
-        let with_details = |row: &fabricast_planner::plan::Row, strategy: Strategy, channels: u16| {
+        let with_details = |row: &fabricast_search::plan::Row, strategy: Strategy, channels: u16| {
             let default = row.library_default.as_ref().map(|default| default.timed.strategy);
             let key = (strategy.algorithm, strategy.protocol, channels);
             let has_key = |entry: &Strategy| (entry.algorithm, entry.protocol, entry.channels) == key;

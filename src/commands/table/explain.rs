@@ -1,7 +1,7 @@
 //! `table --explain`: rows where the table differs from the library's default choice.
 
-use fabricast_planner::export::{ComparedStrategies, Departure, SavedPlan, departures};
 use fabricast_reports::table::{Column, Table, Unit, Value};
+use fabricast_search::export::{ComparedStrategies, Departure, SavedPlan, departures};
 use serde::Serialize;
 
 use crate::commands::format_count;

@@ -8,11 +8,11 @@ mod schedules;
 
 use std::path::Path;
 
-use fabricast_planner::export::schedules::is_name;
-use fabricast_planner::export::{
+use fabricast_libraries::Library;
+use fabricast_search::export::schedules::is_name;
+use fabricast_search::export::{
     AnyTable, ComparedStrategies, Dropped, SavedPlan, TableError, json, nccl_env, nccl_tuner, open_mpi,
 };
-use fabricast_planner::library::Library;
 use fabricast_sim::schedule::format::Format as ScheduleFormat;
 
 use crate::args::{TableArgs, TableFormat};

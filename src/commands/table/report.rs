@@ -1,9 +1,9 @@
 //! Result of `table --check`.
 
-use fabricast_planner::export::{Finding, Severity};
-use fabricast_planner::library::Library;
-use fabricast_planner::strategy::Strategy;
+use fabricast_collectives::strategy::Strategy;
+use fabricast_libraries::Library;
 use fabricast_reports::table::{Column, Table, Unit, Value};
+use fabricast_search::export::{Finding, Severity};
 use fabricast_sim::schedule::{Collective, Protocol};
 use fabricast_topologies::{Bytes, Picos};
 use serde::Serialize;

@@ -1,7 +1,7 @@
 //! `table --check` of a schedule file: verifies the schedule once and predicts its time at several sizes.
 
-use fabricast_planner::export::Finding;
-use fabricast_planner::plan::{Watcher, plan};
+use fabricast_search::export::Finding;
+use fabricast_search::plan::{Watcher, plan};
 use fabricast_sim::engine::Watch;
 use fabricast_sim::schedule::format::{Format, shortened};
 use fabricast_sim::schedule::{Collective, Schedule};

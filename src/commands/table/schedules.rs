@@ -1,11 +1,11 @@
 //! Schedules of a plan, generated again on the plan's fabric.
 
-use fabricast_planner::abilities::FabricCapabilities;
-use fabricast_planner::algorithm::{self, Shape};
-use fabricast_planner::bound::InNetwork;
-use fabricast_planner::export::schedules;
-use fabricast_planner::export::{Dropped, SavedPlan};
-use fabricast_planner::strategy::Strategy;
+use fabricast_collectives::algorithm::{self, Shape};
+use fabricast_collectives::bound::InNetwork;
+use fabricast_collectives::capabilities::FabricCapabilities;
+use fabricast_collectives::strategy::Strategy;
+use fabricast_search::export::schedules;
+use fabricast_search::export::{Dropped, SavedPlan};
 use fabricast_sim::profile::Profile;
 use fabricast_sim::schedule::format::Format;
 use fabricast_sim::schedule::{BufferUse, Call, Rank, Schedule};

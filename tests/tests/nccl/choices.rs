@@ -1,12 +1,12 @@
 //! Choices of NCCL and Open MPI on fabrics: symmetric kernels, sends, settings, and arbitrary calls.
 
-use fabricast_planner::algorithm::Algorithm;
-use fabricast_planner::bound::InNetwork;
-use fabricast_planner::library::nccl::graph::Pattern;
-use fabricast_planner::library::nccl::{
+use fabricast_collectives::algorithm::Algorithm;
+use fabricast_collectives::bound::InNetwork;
+use fabricast_libraries::nccl::graph::Pattern;
+use fabricast_libraries::nccl::{
     Communicator, Function, Proto, Request, Settings, SymmetricKernel, Version, p2p, pick_symmetric,
 };
-use fabricast_planner::library::{BufferRegistration, Chooser, Conditions, Library, LibraryCapabilities, Unknown};
+use fabricast_libraries::{BufferRegistration, Chooser, Conditions, Library, LibraryCapabilities, Unknown};
 use fabricast_sim::schedule::{BufferUse, Call, Collective, Protocol, Rank};
 use fabricast_topologies::route::{RouteOptions, Router};
 use fabricast_topologies::{Bytes, Fabric, FabricRequest, load};

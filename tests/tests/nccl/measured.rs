@@ -1,7 +1,7 @@
 //! NCCL 2.28.9's log on 8 × H200 with NVLS off: every cell of its table, every choice, every channel count.
 
-use fabricast_planner::library::nccl::graph::NvlsUse;
-use fabricast_planner::library::nccl::{
+use fabricast_libraries::nccl::graph::NvlsUse;
+use fabricast_libraries::nccl::{
     Algo, Communicator, Function, Proto, Request, Unavailable, Version, kernel, max_threads,
 };
 use fabricast_topologies::route::{RouteOptions, Router};

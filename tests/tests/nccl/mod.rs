@@ -8,8 +8,8 @@ mod properties;
 mod search;
 mod worked;
 
-use fabricast_planner::library::nccl::graph::{ChannelPaths, Graph, Graphs, Pattern};
-use fabricast_planner::library::nccl::{Communicator, Cpu, Function, Pick, Request, Settings, Table, Version, pick};
+use fabricast_libraries::nccl::graph::{ChannelPaths, Graph, Graphs, Pattern};
+use fabricast_libraries::nccl::{Communicator, Cpu, Function, Pick, Request, Settings, Table, Version, pick};
 use fabricast_topologies::route::PathClass;
 use fabricast_topologies::{Bandwidth, Bytes, Picos};
 

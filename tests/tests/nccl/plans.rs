@@ -1,9 +1,9 @@
 //! Plans that compare the pick with the library's own choice.
 
-use fabricast_planner::bound::InNetwork;
-use fabricast_planner::library::{BufferRegistration, Chooser, Conditions, Library, LibraryCapabilities};
-use fabricast_planner::plan::{Effort, Plan, PlanRequest, Watcher, plan};
-use fabricast_planner::strategy::Restriction;
+use fabricast_collectives::bound::InNetwork;
+use fabricast_libraries::{BufferRegistration, Chooser, Conditions, Library, LibraryCapabilities};
+use fabricast_search::candidates::Restriction;
+use fabricast_search::plan::{Effort, Plan, PlanRequest, Watcher, plan};
 use fabricast_sim::LaunchMode;
 use fabricast_sim::profile::{Launch, Processes, Profile};
 use fabricast_sim::schedule::{BufferUse, Collective};

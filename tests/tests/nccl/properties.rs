@@ -1,8 +1,8 @@
 //! Properties for random communicators: there is a choice for every size, it is the cheapest of the table, and its
 //! kernel is within limits.
 
-use fabricast_planner::library::nccl::graph::Pattern;
-use fabricast_planner::library::nccl::{
+use fabricast_libraries::nccl::graph::Pattern;
+use fabricast_libraries::nccl::{
     Algo, Communicator, Cpu, Function, MAX_CHANNELS, Proto, Request, Settings, Table, Version, expected_time, kernel,
     pick,
 };

@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use fabricast_planner::library::nccl::{Algo, Function, Proto};
+use fabricast_libraries::nccl::{Algo, Function, Proto};
 use serde::Serialize;
 
 /// A strategy that NCCL ran.

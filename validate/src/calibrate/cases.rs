@@ -8,7 +8,7 @@
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use fabricast_planner::strategy::Strategy;
+use fabricast_collectives::strategy::Strategy;
 use fabricast_sim::profile::{LaunchCosts, LinkEfficiency, NetworkCosts, Profile, ProtocolCosts};
 use fabricast_sim::schedule::{Call, Protocol, ScheduleGenerator};
 use fabricast_topologies::Picos;

@@ -8,12 +8,12 @@
 
 use std::borrow::Cow;
 
-use fabricast_planner::job::{Job, Placement};
-use fabricast_planner::step::{Efficiency, Machine, SimulatedCosts, TimeError};
-use fabricast_planner::study::{EfficiencyOverrides, MeasuredStep, Study, StudyError};
+use fabricast_perf::step::{Efficiency, Machine, SimulatedCosts, TimeError};
 use fabricast_sim::profile::Profile;
+use fabricast_study::{EfficiencyOverrides, MeasuredStep, Study, StudyError};
 use fabricast_topologies::route::{RouteOptions, Router};
 use fabricast_topologies::{Fabric, NodeId, Picos, SourceLocation};
+use fabricast_workload::job::{Job, Placement};
 use rayon::prelude::*;
 
 use super::estimate::spreads;
@@ -326,7 +326,7 @@ fn fit(steps: &[Measured<'_>], start: Efficiency, limits: [(f64, f64); FIGURES])
 
 #[cfg(test)]
 mod tests {
-    use fabricast_planner::study::{Figure, read_study};
+    use fabricast_study::{Figure, read_study};
     use fabricast_topologies::{FabricRequest, load};
     use proptest::prelude::*;
 

@@ -131,7 +131,7 @@ pub(super) fn determined_message_costs(points: &[&Point], base: &Profile) -> Vec
 mod tests {
     use std::sync::Arc;
 
-    use fabricast_planner::algorithm::Algorithm;
+    use fabricast_collectives::algorithm::Algorithm;
     use fabricast_sim::schedule::{Collective, Protocol};
     use fabricast_topologies::{FabricRequest, Picos};
 

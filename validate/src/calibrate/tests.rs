@@ -4,8 +4,8 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use fabricast_planner::algorithm::Algorithm;
-use fabricast_planner::bound::InNetwork;
+use fabricast_collectives::algorithm::Algorithm;
+use fabricast_collectives::bound::InNetwork;
 use fabricast_sim::profile::{Launch, Processes, Profile};
 use fabricast_sim::schedule::{Collective, DataType, Protocol};
 use fabricast_topologies::route::RouteOptions;

@@ -1,8 +1,8 @@
 //! Choices of a library where a measurement does not force them.
 
-use fabricast_planner::algorithm::Algorithm;
-use fabricast_planner::library::Library;
-use fabricast_planner::strategy::Restriction;
+use fabricast_collectives::algorithm::Algorithm;
+use fabricast_libraries::Library;
+use fabricast_search::candidates::Restriction;
 use fabricast_sim::schedule::Protocol;
 
 use crate::measured::manifest::{Measurement, Registered};

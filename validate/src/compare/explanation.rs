@@ -129,7 +129,7 @@ fn knobs(measurement: &Measurement, rows: &[&Compared]) -> Vec<ProfileParameter>
                 kind => add(ProfileParameter::Links(kind)),
             }
         }
-        if row.strategy.algorithm.in_network() == fabricast_planner::bound::InNetwork::Allowed {
+        if row.strategy.algorithm.in_network() == fabricast_collectives::bound::InNetwork::Allowed {
             add(ProfileParameter::Multicast);
         }
     }

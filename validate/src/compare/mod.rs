@@ -16,8 +16,8 @@ mod verdict;
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use fabricast_planner::plan::{Busiest, PlanError};
-use fabricast_planner::strategy::Strategy;
+use fabricast_collectives::strategy::Strategy;
+use fabricast_search::plan::{Busiest, PlanError};
 use fabricast_sim::profile::{Profile, ProfileError, Software};
 use fabricast_topologies::route::RouteOptions;
 use fabricast_topologies::{Bytes, Picos, SourceLocation};

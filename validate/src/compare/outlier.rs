@@ -138,8 +138,8 @@ fn differs(value: f64, others: impl Iterator<Item = f64>) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use fabricast_planner::algorithm::Algorithm;
-    use fabricast_planner::strategy::Strategy;
+    use fabricast_collectives::algorithm::Algorithm;
+    use fabricast_collectives::strategy::Strategy;
     use fabricast_sim::schedule::Protocol;
     use fabricast_topologies::Bytes;
 

@@ -2,8 +2,9 @@
 
 use std::collections::HashMap;
 
-use fabricast_planner::plan::{Effort, PlanError, PlanRequest, TimedStrategy, Watcher, plan};
-use fabricast_planner::strategy::{Restriction, Strategy};
+use fabricast_collectives::strategy::Strategy;
+use fabricast_search::candidates::Restriction;
+use fabricast_search::plan::{Effort, PlanError, PlanRequest, TimedStrategy, Watcher, plan};
 use fabricast_sim::profile::Profile;
 use fabricast_sim::schedule::BufferUse;
 use fabricast_topologies::Bytes;

@@ -7,7 +7,7 @@
 
 use std::path::{Path, PathBuf};
 
-use fabricast_planner::study::key::Fingerprint;
+use fabricast_study::key::Fingerprint;
 
 /// Magic number of an entry. Each layout has its own number.
 const MAGIC: &[u8; 16] = b"fabricast-cubin2";

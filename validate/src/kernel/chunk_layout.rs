@@ -79,7 +79,7 @@ impl ChunkLayout {
 
 #[cfg(test)]
 mod tests {
-    use fabricast_planner::algorithm::{Algorithm, Shape, generator};
+    use fabricast_collectives::algorithm::{Algorithm, Shape, generator};
     use fabricast_sim::schedule::{BufferUse, Call, Protocol, Rank};
 
     use super::*;

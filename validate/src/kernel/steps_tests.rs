@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 use rustc_hash::FxHashMap;
 
-use fabricast_planner::algorithm::{Algorithm, Shape, generator};
+use fabricast_collectives::algorithm::{Algorithm, Shape, generator};
 use fabricast_sim::schedule::{BufferUse, Call, Collective, Protocol, Rank};
 
 use super::*;

@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 
-use fabricast_planner::algorithm::{Algorithm, Shape, generator};
+use fabricast_collectives::algorithm::{Algorithm, Shape, generator};
 use fabricast_sim::schedule::{
     BufferUse, Call, Collective, DataType, Protocol, Rank, ReduceOp, Schedule, TrafficMatrix,
 };

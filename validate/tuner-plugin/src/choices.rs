@@ -7,8 +7,8 @@
 use std::fmt;
 use std::sync::atomic::{AtomicU8, Ordering};
 
-use fabricast_planner::export::nccl_tuner::{Buffers, Lookup, Row, Table};
-use fabricast_planner::library::nccl::Function;
+use fabricast_libraries::nccl::Function;
+use fabricast_search::export::nccl_tuner::{Buffers, Lookup, Row, Table};
 
 /// A call, in the table's terms.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

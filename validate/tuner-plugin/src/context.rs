@@ -7,8 +7,8 @@
 use std::num::NonZeroU16;
 use std::sync::atomic::{AtomicU8, Ordering};
 
-use fabricast_planner::export::nccl_tuner::{Buffers, Row};
-use fabricast_planner::library::nccl::{Algo, Function};
+use fabricast_libraries::nccl::{Algo, Function};
+use fabricast_search::export::nccl_tuner::{Buffers, Row};
 
 use crate::abi::Logger;
 use crate::choices::{CommunicatorTable, TableQuery};

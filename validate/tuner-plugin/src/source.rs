@@ -6,8 +6,8 @@ use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-use fabricast_planner::export::TableError;
-use fabricast_planner::export::nccl_tuner::{self, Table};
+use fabricast_search::export::TableError;
+use fabricast_search::export::nccl_tuner::{self, Table};
 
 use crate::choices::CommunicatorTable;
 use crate::log::Log;

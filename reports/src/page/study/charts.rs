@@ -1,7 +1,7 @@
 //! Charts of a study: cost against speed, and the composition of steps and memory.
 
-use fabricast_planner::step::Share;
-use fabricast_planner::study::answer::{Answer, JobKind, ResultRow};
+use fabricast_perf::step::Share;
+use fabricast_study::answer::{Answer, JobKind, ResultRow};
 
 use super::super::Lines;
 use super::is_within;

@@ -1,8 +1,8 @@
 //! The library's default choices in a step of the first-ranked candidate, and its calls over sizes.
 
-use fabricast_planner::library::Library;
-use fabricast_planner::study::answer::{Answer, ResultRow};
-use fabricast_planner::study::library_comparison::{
+use fabricast_libraries::Library;
+use fabricast_study::answer::{Answer, ResultRow};
+use fabricast_study::library_comparison::{
     Curve, LibraryComparison, MAX_RANKS_BETWEEN_DOMAINS, MAX_RANKS_IN_DOMAIN, ShownSchedule,
 };
 use fabricast_topologies::{Bytes, Picos};

@@ -1,6 +1,6 @@
 //! Utilization of links in a step, by the kinds of devices that they join, and the calls of the step.
 
-use fabricast_planner::study::answer::{Answer, CallRow, LoadRow, ResultRow};
+use fabricast_study::answer::{Answer, CallRow, LoadRow, ResultRow};
 use fabricast_topologies::{Bytes, Picos};
 
 use super::super::Block;

@@ -1,6 +1,6 @@
 //! Answer of a study in sentences: the best machine, by how much, and its bottleneck.
 
-use fabricast_planner::study::answer::{Answer, RankedRow, ResultRow, ScoredBy, SensitivityRow};
+use fabricast_study::answer::{Answer, RankedRow, ResultRow, ScoredBy, SensitivityRow};
 
 use super::candidate_results;
 use crate::format;

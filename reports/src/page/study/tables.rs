@@ -1,8 +1,6 @@
 //! Tables of a study's page.
 
-use fabricast_planner::study::answer::{
-    Answer, CandidateRow, JobKind, JobRow, ModelRow, RankedRow, ResultRow, ScoreRow,
-};
+use fabricast_study::answer::{Answer, CandidateRow, JobKind, JobRow, ModelRow, RankedRow, ResultRow, ScoreRow};
 
 use super::{candidate_results, price};
 use crate::format;

@@ -1,7 +1,7 @@
 //! Timelines of steps: activity of each pipeline stage, for the first-ranked candidates.
 
-use fabricast_planner::step::Activity;
-use fabricast_planner::study::answer::{Answer, IntervalRow, JobKind, ResultRow, TimelineRow, TrackKind, TrackRow};
+use fabricast_perf::step::Activity;
+use fabricast_study::answer::{Answer, IntervalRow, JobKind, ResultRow, TimelineRow, TrackKind, TrackRow};
 
 use super::super::Block;
 use crate::chart::{Span, Spans};

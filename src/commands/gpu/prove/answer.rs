@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use fabricast_planner::export::nccl_tuner::TableEntry as TunerAnswer;
 use fabricast_reports::table::{Cell, Column, Emphasis, Table, Unit, Value};
+use fabricast_search::export::nccl_tuner::TableEntry as TunerAnswer;
 use fabricast_topologies::{Bytes, Picos};
 use fabricast_validate::ab_test::Trial;
 use fabricast_validate::ab_test::logged::LoggedStrategy;
@@ -249,7 +249,7 @@ fn rounded(value: f64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use fabricast_planner::library::nccl::{Algo, Proto};
+    use fabricast_libraries::nccl::{Algo, Proto};
     use fabricast_sim::schedule::{Collective, DataType};
 
     fn row(channels: [u32; 2], table_channels: u16, tuned: f64) -> Row {

@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use fabricast_planner::export::nccl_tuner::{self, Buffers, Lookup};
-use fabricast_planner::library::nccl::Function;
+use fabricast_libraries::nccl::Function;
+use fabricast_search::export::nccl_tuner::{self, Buffers, Lookup};
 use fabricast_sim::schedule::Collective;
 use fabricast_topologies::{Bytes, Picos};
 use fabricast_validate::ab_test::logged::{self, LoggedStrategy};

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use fabricast_planner::export::nccl_tuner::TableEntry;
+use fabricast_search::export::nccl_tuner::TableEntry;
 use fabricast_validate::ab_test::logged::LoggedStrategy;
 use fabricast_validate::ab_test::rank_sum::one_sided_p_value;
 use serde::Serialize;
@@ -92,7 +92,7 @@ impl TableCompliance {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use fabricast_planner::library::nccl::{Algo, Proto};
+    use fabricast_libraries::nccl::{Algo, Proto};
 
     #[test]
     fn two_percent_are_tolerated_and_three_are_slower() {

@@ -1,7 +1,7 @@
 //! Result of `gpu run`.
 
-use fabricast_planner::plan::busbw_gbps;
 use fabricast_reports::table::{Column, Table, Unit, Value};
+use fabricast_search::plan::busbw_gbps;
 use fabricast_sim::profile::Launch;
 use fabricast_topologies::{Bytes, Fabric, Picos};
 use fabricast_validate::execute::{ExecuteError, Job, Testbed, Times};

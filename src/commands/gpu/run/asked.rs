@@ -1,10 +1,11 @@
 //! Schedules to run: a schedule file, the rows of a plan, the strategies that the flags name, or the plan's pick.
 
-use fabricast_planner::abilities::FabricCapabilities;
-use fabricast_planner::algorithm::{self, Shape};
-use fabricast_planner::export::{SavedPick, SavedRow};
-use fabricast_planner::plan::{Effort, PlanRequest, Watcher, plan};
-use fabricast_planner::strategy::{Strategy, candidates};
+use fabricast_collectives::algorithm::{self, Shape};
+use fabricast_collectives::capabilities::FabricCapabilities;
+use fabricast_collectives::strategy::Strategy;
+use fabricast_search::candidates::candidates;
+use fabricast_search::export::{SavedPick, SavedRow};
+use fabricast_search::plan::{Effort, PlanRequest, Watcher, plan};
 use fabricast_sim::schedule::{BufferUse, Call, Collective, Protocol, Rank, Schedule, TrafficMatrix};
 use fabricast_topologies::Bytes;
 use fabricast_validate::execute::round_to_elements;

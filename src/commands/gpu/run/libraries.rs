@@ -4,8 +4,8 @@
 use std::cell::OnceCell;
 use std::sync::Arc;
 
-use fabricast_planner::algorithm::Algorithm;
-use fabricast_planner::strategy::Strategy;
+use fabricast_collectives::algorithm::Algorithm;
+use fabricast_collectives::strategy::Strategy;
 use fabricast_sim::schedule::Protocol;
 use fabricast_topologies::Bytes;
 use fabricast_validate::cuda::Watchdog;

@@ -4,8 +4,8 @@ mod house;
 
 use std::time::Instant;
 
-use fabricast_planner::algorithm::{Algorithm, Shape, generator};
-use fabricast_planner::strategy::Strategy;
+use fabricast_collectives::algorithm::{Algorithm, Shape, generator};
+use fabricast_collectives::strategy::Strategy;
 use fabricast_reports::table::{Column, Table, Unit, Value};
 use fabricast_sim::schedule::{
     BufferUse, Call, Collective, DataType, Protocol, Rank, ReduceOp, Schedule, TrafficMatrix,

@@ -154,7 +154,7 @@ fn compare_with_reference<'a>(
 
 #[cfg(test)]
 mod tests {
-    use fabricast_planner::algorithm::{Algorithm, Shape, generator};
+    use fabricast_collectives::algorithm::{Algorithm, Shape, generator};
     use fabricast_sim::schedule::{BufferUse, Call, Collective, DataType, Protocol, Rank, ReduceOp};
     use fabricast_topologies::Bytes;
     use fabricast_validate::execute::{Job, Times};

@@ -1,6 +1,6 @@
 //! The launcher with shell scripts in place of processes, which answer, fail or die.
 
-use fabricast_planner::algorithm::{Algorithm, Shape, generator};
+use fabricast_collectives::algorithm::{Algorithm, Shape, generator};
 use fabricast_sim::schedule::{BufferUse, Call, Collective, Protocol, Rank};
 
 use super::*;

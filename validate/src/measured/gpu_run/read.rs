@@ -4,7 +4,7 @@ use std::path::Path;
 use std::str::FromStr;
 use std::sync::Arc;
 
-use fabricast_planner::bound::InNetwork;
+use fabricast_collectives::bound::InNetwork;
 use fabricast_sim::profile::{Launch, Processes};
 use fabricast_sim::schedule::UnknownName;
 use fabricast_topologies::{Bytes, Fabric, FabricRequest, SourceLocation, load, read_request};

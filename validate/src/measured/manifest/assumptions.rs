@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use fabricast_planner::library::Library as Modelled;
+use fabricast_libraries::Library as Modelled;
 use fabricast_sim::profile::{Launch, Processes};
 use fabricast_topologies::fabric::Figures;
 use fabricast_topologies::gpus::name;

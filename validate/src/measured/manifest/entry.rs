@@ -1,7 +1,7 @@
 //! A `[[measurement]]` as written, before files and fabrics are loaded.
 
-use fabricast_planner::algorithm::Algorithm;
-use fabricast_planner::bound::InNetwork;
+use fabricast_collectives::algorithm::Algorithm;
+use fabricast_collectives::bound::InNetwork;
 use fabricast_sim::profile::{Launch, Processes};
 use fabricast_sim::schedule::{Collective, DataType, Protocol};
 use fabricast_topologies::{NetworkSpec, SourceLocation};

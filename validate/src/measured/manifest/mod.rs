@@ -13,8 +13,8 @@ mod read;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use fabricast_planner::algorithm::Algorithm;
-use fabricast_planner::bound::InNetwork;
+use fabricast_collectives::algorithm::Algorithm;
+use fabricast_collectives::bound::InNetwork;
 use fabricast_sim::profile::{Launch, Processes};
 use fabricast_sim::schedule::{Collective, DataType, Protocol};
 use fabricast_topologies::{Fabric, FabricRequest, SourceLocation};

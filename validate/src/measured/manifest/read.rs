@@ -3,8 +3,8 @@
 use std::ops::Range;
 use std::str::FromStr;
 
-use fabricast_planner::algorithm::Algorithm;
-use fabricast_planner::bound::InNetwork;
+use fabricast_collectives::algorithm::Algorithm;
+use fabricast_collectives::bound::InNetwork;
 use fabricast_sim::profile::{Launch, Processes};
 use fabricast_sim::schedule::{Collective, DataType, Protocol, UnknownName};
 use fabricast_topologies::fabric::suggest_names;

@@ -1,0 +1,197 @@
+//! Strategies (algorithm × protocol × channels × chunk), and the combinations that a fabric supports.
+
+use std::fmt;
+
+use fabricast_sim::profile::Profile;
+use fabricast_sim::schedule::{Call, Collective, Protocol};
+use fabricast_topologies::Bytes;
+use serde::{Deserialize, Serialize};
+
+use crate::algorithm::{Algorithm, Shape};
+use crate::capabilities::{BuffersNotOnDevice, FabricCapabilities, Hosts, NoMulticast, NoPeerAccess};
+
+/// Candidate implementation of a collective.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Strategy {
+    /// Communication pattern.
+    pub algorithm: Algorithm,
+    /// Protocol of the transfers.
+    pub protocol: Protocol,
+    /// Number of channels, which are independent.
+    pub channels: u16,
+    /// Threads per thread block; the protocol's default if `None`.
+    pub threads: Option<u16>,
+    /// Maximum chunk size; the protocol's default if `None`.
+    pub chunk: Option<Bytes>,
+}
+
+/// Maximum number of pieces in a stream; more do not change the result.
+const MAX_PIECES: u64 = 64;
+
+impl Strategy {
+    /// Returns the shape of a call with this strategy. The chunk defaults to the profile's. Hosts have `ranks_per_node`
+    /// ranks.
+    #[must_use]
+    pub fn shape(&self, call: Call, profile: &Profile, ranks_per_node: u32, abilities: &FabricCapabilities) -> Shape {
+        let costs = profile.protocol(self.protocol);
+        let bytes_per_channel = call.bytes.0 / u64::from(self.channels.max(1));
+        let piece = costs.stream.filter(|_| self.algorithm == Algorithm::Tree);
+        let piece = piece.map(|stream| Bytes(stream.0.max(bytes_per_channel / MAX_PIECES)));
+        let chunk = self.chunk.or(match self.moves_single_slots(call.collective) {
+            true => costs.slot(),
+            false => costs.chunk,
+        });
+        // Chunks are streamed in pieces inside a host, and are sent to other hosts as a whole.
+        let whole_chunk = chunk.unwrap_or(Bytes(bytes_per_channel)).min(Bytes(bytes_per_channel.max(1)));
+        Shape {
+            message: piece.filter(|&piece| piece < whole_chunk).map(|_| whole_chunk),
+            channels: self.channels,
+            threads: self.threads,
+            chunk: chunk.map_or(piece, |chunk| Some(piece.map_or(chunk, |piece| piece.min(chunk)))),
+            ranks_per_node,
+            ranks_per_team: abilities.ranks_per_team(),
+            reduction_device: profile.processor(call.collective),
+            ..Shape::new(call, self.protocol)
+        }
+        .with_nics(self.algorithm, abilities.nics_per_host)
+    }
+
+    /// Returns true if a step moves one slot of a connection's buffer, as in double trees and along chains. Other rings
+    /// move four (NCCL 2.28 src/enqueue.cc, `calcCollChunking`; ALLREDUCE_CHUNKSTEPS, BROADCAST_CHUNKSTEPS and
+    /// REDUCE_CHUNKSTEPS in src/include/collectives.h).
+    fn moves_single_slots(&self, collective: Collective) -> bool {
+        match self.algorithm {
+            Algorithm::Tree => collective == Collective::AllReduce,
+            Algorithm::Ring => matches!(collective, Collective::Broadcast | Collective::Reduce),
+            _ => false,
+        }
+    }
+}
+
+impl fmt::Display for Strategy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {} × {}", self.algorithm, self.protocol, self.channels)
+    }
+}
+
+/// Reason why an algorithm and a protocol cannot be combined.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Mismatch {
+    /// Copy engines move data and cannot reduce.
+    #[error("copy engines cannot reduce")]
+    CopyEnginesCannotReduce,
+    /// Copy engines move data, and the collective has none.
+    #[error("moves no data that copy engines could copy")]
+    NothingToCopy,
+    /// FIFO protocols forward chunk by chunk, while one-sided algorithms write directly into the peers' buffers.
+    #[error("writes straight into peers' buffers, which needs symmetric memory or copy engines")]
+    NeedsOneSided,
+    /// Ranks cannot access each other's memory.
+    #[error(transparent)]
+    NoPeerAccess(#[from] NoPeerAccess),
+    /// The combination needs symmetric or registered device memory.
+    #[error(transparent)]
+    BuffersElsewhere(#[from] BuffersNotOnDevice),
+    /// Multicast is not available.
+    #[error(transparent)]
+    NoMulticast(#[from] NoMulticast),
+    /// Switches reach only their own NVLink domain.
+    #[error("needs all ranks in one NVLink domain; nvls_tree joins several")]
+    NeedsOneDomain,
+    /// The trees connect NVLink domains, and there is only one.
+    #[error("has trees between NVLink domains, and there is one")]
+    NeedsDomains,
+    /// Multicast operations are implemented for one protocol only.
+    #[error("goes through the switches with protocol simple only")]
+    NeedsSimple,
+    /// The algorithm's levels are hosts, and there is only one.
+    #[error("has levels of hosts, and there is one host")]
+    NeedsHosts,
+    /// Copy engines run in one step: every copy is queued before any arrives.
+    #[error("passes on what arrived, and copy engines are driven in one step")]
+    NeedsThreads,
+    /// The one-sided protocols do not implement pipelined chains.
+    #[error("is a pipeline over FIFO slots")]
+    NeedsFifo,
+}
+
+/// Checks if an algorithm runs over a protocol for a collective. This is the only table of combinations.
+///
+/// # Errors
+/// Returns the reason if the combination is not possible.
+pub fn check_combination(
+    algorithm: Algorithm,
+    protocol: Protocol,
+    collective: Collective,
+    abilities: &FabricCapabilities,
+) -> Result<(), Mismatch> {
+    let reduces = matches!(collective, Collective::AllReduce | Collective::ReduceScatter | Collective::Reduce);
+    let device_memory = matches!(protocol, Protocol::Symmetric | Protocol::CopyEngine)
+        || matches!(algorithm, Algorithm::Nvls | Algorithm::NvlsTree);
+    // The flags of a barrier are not in user buffers.
+    if device_memory && collective != Collective::Barrier {
+        abilities.buffer_placement?;
+    }
+    // Without peer access the driver still copies between GPUs through host memory, except for MIG instances.
+    match (protocol, abilities.peer_access) {
+        (Protocol::Symmetric, Err(reason)) | (Protocol::CopyEngine, Err(reason @ NoPeerAccess::Mig)) => {
+            return Err(reason.into());
+        }
+        _ => {}
+    }
+    match (algorithm, protocol) {
+        (Algorithm::Hierarchical | Algorithm::NvlsTree, _) if abilities.hosts == Hosts::One => {
+            Err(Mismatch::NeedsHosts)
+        }
+        (_, Protocol::CopyEngine) if reduces => Err(Mismatch::CopyEnginesCannotReduce),
+        (_, Protocol::CopyEngine) if collective == Collective::Barrier => Err(Mismatch::NothingToCopy),
+        (Algorithm::OneShot | Algorithm::TwoShot, Protocol::Symmetric) => Ok(()),
+        (Algorithm::OneShot | Algorithm::TwoShot, _) => Err(Mismatch::NeedsOneSided),
+        (Algorithm::Direct | Algorithm::Pairwise | Algorithm::Linear, _) => Ok(()),
+        (Algorithm::Nvls | Algorithm::NvlsTree, Protocol::Simple) => match abilities.multicast {
+            Err(reason) => Err(Mismatch::NoMulticast(reason)),
+            Ok(team) if (team == abilities.ranks) == (algorithm == Algorithm::Nvls) => Ok(()),
+            Ok(_) if algorithm == Algorithm::Nvls => Err(Mismatch::NeedsOneDomain),
+            Ok(_) => Err(Mismatch::NeedsDomains),
+        },
+        (Algorithm::Nvls | Algorithm::NvlsTree, _) => Err(Mismatch::NeedsSimple),
+        (Algorithm::Ring | Algorithm::Tree | Algorithm::Hierarchical, Protocol::CopyEngine) => Err(Mismatch::NeedsFifo),
+        // Forwarding received data needs threads that wait for it.
+        (_, Protocol::CopyEngine) => Err(Mismatch::NeedsThreads),
+        (
+            Algorithm::Ring
+            | Algorithm::Tree
+            | Algorithm::Hierarchical
+            | Algorithm::RecursiveDoubling
+            | Algorithm::RecursiveHalvingDoubling
+            | Algorithm::Bruck
+            | Algorithm::Pat
+            | Algorithm::GridRing
+            | Algorithm::ScatterAllGather
+            | Algorithm::Dissemination
+            | Algorithm::LinearSync
+            | Algorithm::Knomial
+            | Algorithm::BinaryTree
+            | Algorithm::InOrderTree
+            | Algorithm::SplitTree
+            | Algorithm::Chains
+            | Algorithm::NeighbourExchange
+            | Algorithm::Butterfly
+            | Algorithm::ReduceThenBroadcast
+            | Algorithm::ReduceThenScatter,
+            _,
+        ) => Ok(()),
+    }
+}
+
+/// Returns the possible combinations for a collective, one string per algorithm: `ring (ll, ll128, simple, symmetric)`.
+#[must_use]
+pub fn describe_combinations(collective: Collective, abilities: &FabricCapabilities) -> Vec<String> {
+    let offered = Algorithm::ALL.into_iter().filter(|algorithm| algorithm.supports(collective));
+    let described = offered.filter_map(|algorithm| {
+        let fits = |protocol: &Protocol| check_combination(algorithm, *protocol, collective, abilities).is_ok();
+        let protocols: Vec<&str> = Protocol::ALL.into_iter().filter(fits).map(Protocol::name).collect();
+        (!protocols.is_empty()).then(|| format!("{algorithm} ({})", protocols.join(", ")))
+    });
+    described.collect()
+}

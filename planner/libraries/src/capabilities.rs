@@ -1,0 +1,107 @@
+//! Algorithms and protocols that libraries can run, regardless of their own choice; `--library` restricts strategies to
+//! them.
+
+use fabricast_sim::schedule::{Collective, Protocol};
+
+use super::nccl::{Algo, Cells, Function, Proto, Version};
+use super::{BufferRegistration, Library, mpi};
+use fabricast_collectives::algorithm::Algorithm;
+
+/// Capabilities of a library for a caller.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct LibraryCapabilities {
+    /// The library.
+    pub library: Library,
+    /// Registration of the caller's buffers with the library.
+    pub registered: BufferRegistration,
+    /// Available cells of NCCL's tables on the fabric; all cells if they are not known.
+    pub cells: Cells,
+}
+
+impl LibraryCapabilities {
+    /// Creates the capabilities of a library on any fabric.
+    #[must_use]
+    pub fn new(library: Library, registered: BufferRegistration) -> Self {
+        Self { library, registered, cells: Cells::ALL }
+    }
+
+    /// Variant restricted to these cells of NCCL's tables.
+    #[must_use]
+    pub fn with_cells(self, cells: Cells) -> Self {
+        Self { cells, ..self }
+    }
+
+    /// Returns true if the library can run an algorithm over a protocol for a collective.
+    #[must_use]
+    pub fn runs(self, algorithm: Algorithm, protocol: Protocol, collective: Collective) -> bool {
+        match self.library {
+            Library::Nccl(version) => {
+                let direct = algorithm == Algorithm::Direct;
+                let kernel = direct && matches!(collective, Collective::AllGather | Collective::ReduceScatter);
+                // Direct kernels exist for windows only; without windows these collectives use rings.
+                let fits = !kernel || matches!(protocol, Protocol::Symmetric | Protocol::CopyEngine);
+                fits && nccl(algorithm, collective)
+                    && nccl_protocol(version, algorithm, protocol, self.registered)
+                    && self.has_cell(algorithm, protocol, collective)
+            }
+            Library::OpenMpi(_) => protocol == mpi::PROTOCOL && open_mpi(algorithm, collective),
+        }
+    }
+
+    /// Returns true if the cell of a kernel is available. Sends and kernels on windows have no cell and are always
+    /// available.
+    fn has_cell(self, algorithm: Algorithm, protocol: Protocol, collective: Collective) -> bool {
+        match (Function::from_collective(collective), Algo::from_algorithm(algorithm), Proto::from_protocol(protocol)) {
+            (Some(function), Some(algo), Some(proto)) => self.cells.has(function, algo, proto),
+            _ => true,
+        }
+    }
+
+    /// Maximum number of channels over which a message is divided; `None` if there is no limit.
+    #[must_use]
+    pub fn max_channels(self) -> Option<u16> {
+        match self.library {
+            Library::Nccl(_) => None,
+            Library::OpenMpi(_) => Some(1),
+        }
+    }
+}
+
+/// NCCL's kernels (`src/device/generate.py`, 2.30.7): collectives with rings, trees, NVLS and PAT; sends and receives;
+/// kernels on symmetric windows.
+fn nccl(algorithm: Algorithm, collective: Collective) -> bool {
+    use Collective::{
+        AllGather, AllReduce, AllToAll, AllToAllV, Broadcast, Gather, Reduce, ReduceScatter, Scatter, SendRecv,
+    };
+    match algorithm {
+        Algorithm::Ring => matches!(collective, AllReduce | AllGather | ReduceScatter | Broadcast | Reduce),
+        Algorithm::Tree | Algorithm::NvlsTree | Algorithm::OneShot | Algorithm::TwoShot => collective == AllReduce,
+        Algorithm::Nvls => matches!(collective, AllReduce | AllGather | ReduceScatter),
+        Algorithm::Pat => matches!(collective, AllGather | ReduceScatter),
+        Algorithm::Direct => {
+            matches!(collective, AllToAll | AllToAllV | Gather | Scatter | SendRecv | AllGather | ReduceScatter)
+        }
+        _ => false,
+    }
+}
+
+/// Protocols of NCCL's kernels. Symmetric kernels and copy engines need windows; sends use LL or Simple.
+fn nccl_protocol(version: Version, algorithm: Algorithm, protocol: Protocol, registered: BufferRegistration) -> bool {
+    let windows = registered == BufferRegistration::Symmetric && version.has_window_kernels();
+    match (algorithm, protocol) {
+        (Algorithm::OneShot | Algorithm::TwoShot, Protocol::Symmetric) => windows,
+        (Algorithm::OneShot | Algorithm::TwoShot, _) => false,
+        (Algorithm::Direct, Protocol::Symmetric) => windows,
+        (Algorithm::Direct, Protocol::CopyEngine) => windows && version.has_copy_engines(),
+        (Algorithm::Direct, protocol) => matches!(protocol, Protocol::Ll | Protocol::Simple),
+        (Algorithm::Ring | Algorithm::Tree, protocol) => {
+            matches!(protocol, Protocol::Ll | Protocol::Ll128 | Protocol::Simple)
+        }
+        (_, protocol) => protocol == Protocol::Simple,
+    }
+}
+
+/// Algorithms of Open MPI's `base` component (`ompi/mca/coll/base`, 4.1 and 5.0) that have schedules in this crate.
+fn open_mpi(algorithm: Algorithm, collective: Collective) -> bool {
+    mpi::algorithms(collective).contains(&algorithm)
+}

@@ -1,0 +1,261 @@
+//! Predicts the choice of a library for each call on one fabric. All parts that do not depend on the size are computed
+//! once.
+
+use std::num::NonZeroU16;
+
+use fabricast_sim::schedule::{Call, Collective, DataType, Protocol, ReduceOp};
+use fabricast_topologies::route::{PeerAccess, Router};
+use fabricast_topologies::{Bytes, Fabric, NodeId};
+
+use super::nccl::graph::{NvlsUse, SearchNotModelled};
+use super::nccl::{
+    Algo, Cells, Communicator, Function, NvlsSetting, Proto, Request, SYMMETRIC_THREADS, Settings, SymmetricKernel,
+    Table, Version, kernel, kernel_with_max_channels, p2p, pick, pick_symmetric, working_channels,
+};
+use super::{Choice, Library, LibraryCapabilities, Unknown, mpi};
+use fabricast_collectives::algorithm::Algorithm;
+use fabricast_collectives::bound::InNetwork;
+use fabricast_collectives::strategy::Strategy;
+
+/// Registration of a caller's buffers with the library.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum BufferRegistration {
+    /// Not registered.
+    #[default]
+    Plain,
+    /// Registered in symmetric windows.
+    Symmetric,
+}
+
+/// Inputs of the decision other than the call.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Conditions {
+    /// NCCL settings.
+    pub settings: Settings,
+    /// Element type.
+    pub dtype: DataType,
+    /// Reduction operation.
+    pub op: ReduceOp,
+    /// Buffer registration.
+    pub registered: BufferRegistration,
+    /// Use of reduction and multicast in switches.
+    pub in_network: InNetwork,
+}
+
+/// Threads per block of a send or receive (NCCL_MAX_NTHREADS).
+const SEND_THREADS: u16 = 640;
+
+/// Predictor for one library, fabric and placement.
+#[derive(Clone, Debug)]
+pub struct Chooser {
+    library: Library,
+    conditions: Conditions,
+    nccl: Option<Result<Nccl, SearchNotModelled>>,
+}
+
+#[derive(Clone, Debug)]
+struct Nccl {
+    version: Version,
+    communicator: Communicator,
+    table: Table,
+}
+
+impl Chooser {
+    /// Creates the predictor of a library for ranks on the devices of `placement`.
+    #[must_use]
+    pub fn new(
+        library: Library,
+        fabric: &Fabric,
+        router: &Router<'_>,
+        placement: &[NodeId],
+        conditions: Conditions,
+    ) -> Self {
+        let nccl = match library {
+            Library::OpenMpi(_) => None,
+            Library::Nccl(version) => {
+                let off = conditions.in_network == InNetwork::Off
+                    || conditions.settings.nvls == NvlsSetting::Off
+                    || router.options().p2p == PeerAccess::Off;
+                let nvls = if off { NvlsUse::Off } else { NvlsUse::Allowed };
+                Some(Communicator::from_fabric(fabric, router, placement, nvls).map(|communicator| {
+                    let table = Table::new(&communicator, version, &conditions.settings);
+                    Nccl { version, communicator, table }
+                }))
+            }
+        };
+        Self { library, conditions, nccl }
+    }
+
+    /// The library.
+    #[must_use]
+    pub fn library(&self) -> Library {
+        self.library
+    }
+
+    /// NCCL's view of the fabric, if it is modelled.
+    #[must_use]
+    pub fn communicator(&self) -> Option<&Communicator> {
+        self.nccl.as_ref().and_then(|nccl| nccl.as_ref().ok()).map(|nccl| &nccl.communicator)
+    }
+
+    /// NCCL's expected latency and bandwidth of each algorithm and protocol on the fabric, if it is modelled.
+    #[must_use]
+    pub fn table(&self) -> Option<&Table> {
+        self.nccl.as_ref().and_then(|nccl| nccl.as_ref().ok()).map(|nccl| &nccl.table)
+    }
+
+    /// NCCL settings.
+    #[must_use]
+    pub fn settings(&self) -> &Settings {
+        &self.conditions.settings
+    }
+
+    /// Algorithms and protocols that the library can run on the fabric.
+    #[must_use]
+    pub fn capabilities(&self) -> LibraryCapabilities {
+        let cells = self.table().map_or(Cells::ALL, Cells::from_table);
+        LibraryCapabilities::new(self.library, self.conditions.registered).with_cells(cells)
+    }
+
+    /// Predicts the library's choice for a call.
+    ///
+    /// # Errors
+    /// Returns [`Unknown`] with the reason if the choice cannot be predicted.
+    pub fn choose(&self, call: &Call) -> Result<Choice, Unknown> {
+        if call.ranks <= 1 {
+            return Err(Unknown::SingleRank { library: self.library });
+        }
+        match (&self.nccl, self.library) {
+            (None, Library::OpenMpi(version)) => {
+                mpi::choose(version, call).map_err(|unknown| unknown.into_unknown(self.library))
+            }
+            // NCCL has no barrier.
+            (_, library) if call.collective == Collective::Barrier => {
+                Err(Unknown::NotModelled { library, collective: call.collective })
+            }
+            (Some(Ok(nccl)), _) => self.nccl(nccl, call),
+            (Some(Err(reason)), library) => Err(Unknown::Fabric { library, reason: *reason }),
+            (None, library) => Err(Unknown::NotModelled { library, collective: call.collective }),
+        }
+    }
+
+    fn nccl(&self, nccl: &Nccl, call: &Call) -> Result<Choice, Unknown> {
+        let Some(function) = Function::from_collective(call.collective) else { return Ok(self.choose_p2p(nccl, call)) };
+        let Conditions { settings, dtype, op, registered, .. } = &self.conditions;
+        let request = Request { function, bytes: call.bytes, dtype: *dtype, op: *op };
+        let windows = *registered == BufferRegistration::Symmetric && nccl.version.has_window_kernels();
+        let selected = windows.then(|| pick_symmetric(&nccl.communicator, settings, &request)).flatten();
+        if let Some(selected) = selected {
+            let name = selected.kernel.name(function);
+            let algorithm = match selected.kernel {
+                SymmetricKernel::OneShot => Algorithm::OneShot,
+                SymmetricKernel::TwoShot => Algorithm::TwoShot,
+                SymmetricKernel::Ll | SymmetricKernel::Plain => Algorithm::Direct,
+                _ => return Err(Unknown::NoSchedule { library: self.library, name }),
+            };
+            let strategy = Strategy {
+                algorithm,
+                protocol: Protocol::Symmetric,
+                channels: selected.blocks,
+                threads: Some(SYMMETRIC_THREADS),
+                chunk: None,
+            };
+            return Ok(Choice { strategy, name, max_channels: selected.blocks, expected: Some(selected.time) });
+        }
+        let channels = nccl.communicator.channels(settings);
+        let selected = pick(&nccl.communicator, channels, nccl.version, &nccl.table, &request);
+        let selected = selected.ok_or(Unknown::NothingAllowed { library: self.library })?;
+        let algo_and_proto = (selected.algo, selected.proto);
+        let name = format!("{} {}", selected.algo, selected.proto);
+        let algorithm = selected
+            .algo
+            .to_algorithm()
+            .ok_or_else(|| Unknown::NoSchedule { library: self.library, name: name.clone() })?;
+        let kernel = kernel(&nccl.communicator, nccl.version, settings, &nccl.table, &request, algo_and_proto);
+        let strategy = Strategy {
+            algorithm,
+            protocol: selected.proto.to_protocol(),
+            channels: kernel.channels,
+            threads: Some(kernel.threads),
+            chunk: Some(kernel.chunk),
+        };
+        Ok(Choice { strategy, name, max_channels: kernel.max_channels, expected: Some(selected.time) })
+    }
+
+    /// NCCL's channels, threads and chunk for a call whose algorithm and protocol are given, with a maximum number of
+    /// channels if a tuner sets one. `None` if they are not known, or if there is no schedule of the algorithm.
+    #[must_use]
+    pub fn predict_strategy(
+        &self,
+        call: &Call,
+        algo_and_proto: (Algo, Proto),
+        channels: Option<NonZeroU16>,
+    ) -> Option<Strategy> {
+        let nccl = self.nccl.as_ref()?.as_ref().ok()?;
+        let Conditions { settings, dtype, op, .. } = &self.conditions;
+        let request = Request {
+            function: Function::from_collective(call.collective)?,
+            bytes: call.bytes,
+            dtype: *dtype,
+            op: *op,
+        };
+        let max_channels = channels.map(NonZeroU16::get);
+        let kernel = kernel_with_max_channels(
+            &nccl.communicator,
+            nccl.version,
+            settings,
+            &nccl.table,
+            &request,
+            algo_and_proto,
+            max_channels,
+        );
+        Some(Strategy {
+            algorithm: algo_and_proto.0.to_algorithm()?,
+            protocol: algo_and_proto.1.to_protocol(),
+            channels: kernel.channels,
+            threads: Some(kernel.threads),
+            chunk: Some(kernel.chunk),
+        })
+    }
+
+    /// Returns true if a call can use as many channels as a strategy has. NCCL uses no more channels than the call
+    /// fills, and no more than its search found. Also true if NCCL's limit is not known.
+    #[must_use]
+    pub fn can_use_channels(&self, call: &Call, strategy: &Strategy) -> bool {
+        let Some(Ok(nccl)) = &self.nccl else { return true };
+        let cell = (
+            Function::from_collective(call.collective),
+            Algo::from_algorithm(strategy.algorithm),
+            Proto::from_protocol(strategy.protocol),
+        );
+        let (Some(function), Some(algo), Some(proto)) = cell else { return true };
+        let Conditions { settings, dtype, op, .. } = &self.conditions;
+        let request = Request { function, bytes: call.bytes, dtype: *dtype, op: *op };
+        let max_channels = match algo {
+            Algo::Nvls | Algo::NvlsTree => nccl.communicator.nvls_shape(nccl.version, settings).channels,
+            _ => nccl.communicator.channels(settings),
+        };
+        let channels = strategy.channels;
+        channels <= max_channels
+            && working_channels(&nccl.communicator, nccl.version, &request, proto, channels) == channels
+    }
+
+    /// NCCL's choice for sends and receives, with all peers concurrent.
+    fn choose_p2p(&self, nccl: &Nccl, call: &Call) -> Choice {
+        let ranks = u64::from(call.ranks.max(1));
+        let (bytes, peers) = match call.collective {
+            Collective::SendRecv => (call.bytes.0, 1),
+            _ => (call.bytes.0.div_ceil(ranks), call.ranks.saturating_sub(1).max(1)),
+        };
+        let send = p2p(&nccl.communicator, nccl.version, &self.conditions.settings, Bytes(bytes), peers);
+        let strategy = Strategy {
+            algorithm: Algorithm::Direct,
+            protocol: send.proto.to_protocol(),
+            channels: send.channels,
+            threads: Some(SEND_THREADS),
+            chunk: Some(send.chunk),
+        };
+        let name = format!("SendRecv {}", send.proto);
+        Choice { strategy, name, max_channels: send.channels, expected: None }
+    }
+}

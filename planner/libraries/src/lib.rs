@@ -1,0 +1,167 @@
+//! Default choices of communication libraries: algorithm, protocol, channels, threads, chunk.
+//!
+//! A library decides by its own rules and cost model, which are facts of its version and are reproduced here unchanged.
+//! A plan uses them to report what the library would have chosen and what that costs (its *regret*: simulated time of
+//! its choice divided by that of ours, minus one). A comparison uses them for logs that do not name the algorithm.
+//!
+//! ```text
+//! Fabric ─► nccl::graph (channels, speeds) ─► nccl::Communicator ─► nccl::Table ─► Choice
+//! ranks, bytes ─► mpi (switch points) ───────────────────────────────────────────► Choice
+//! ```
+//!
+//! If a library's choice cannot be predicted (for example on a fabric whose search is not modelled), the result is
+//! [`Unknown`] with the reason, never a guess.
+
+#![warn(missing_docs)]
+
+mod capabilities;
+mod chooser;
+pub mod mpi;
+pub mod nccl;
+
+use std::fmt;
+use std::str::FromStr;
+
+use fabricast_topologies::{Fabric, NodeId, Picos};
+
+pub use capabilities::LibraryCapabilities;
+pub use chooser::{BufferRegistration, Chooser, Conditions};
+use fabricast_collectives::strategy::Strategy;
+
+/// Communication library with its version.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Library {
+    /// NVIDIA's NCCL.
+    Nccl(nccl::Version),
+    /// Open MPI with its `tuned` component, on GPU memory.
+    OpenMpi(mpi::Version),
+}
+
+/// Choice of a library for a call.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Choice {
+    /// Equivalent strategy of this crate; its chunk is the library's.
+    pub strategy: Strategy,
+    /// The library's own name: `Ring LL`, `AllReduce_AGxLL_R`, `rabenseifner`.
+    pub name: String,
+    /// Maximum number of channels that the library allows for the call; the strategy's channels are those that the
+    /// bytes fill. A tuning table with this number for the library's own choice changes nothing.
+    pub max_channels: u16,
+    /// The library's own time estimate, which serves for ranking and is not a prediction.
+    pub expected: Option<Picos>,
+}
+
+/// Reason why a library's choice cannot be predicted.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Unknown {
+    /// The decision depends on something that is not modelled.
+    #[error("{library}: {reason}")]
+    Fabric {
+        /// The library.
+        library: Library,
+        /// The reason.
+        reason: nccl::graph::SearchNotModelled,
+    },
+    /// The settings exclude every algorithm and protocol.
+    #[error("{library}: its settings leave no way to do this")]
+    NothingAllowed {
+        /// The library.
+        library: Library,
+    },
+    /// The library chooses an algorithm without a schedule in this crate.
+    #[error("{library} takes {name}, of which there is no schedule here")]
+    NoSchedule {
+        /// The library.
+        library: Library,
+        /// The library's name for it.
+        name: String,
+    },
+    /// A single rank has no peers.
+    #[error("{library}: there is nothing to choose for one rank, which only copies")]
+    SingleRank {
+        /// The library.
+        library: Library,
+    },
+    /// The library has no such collective, or it is not modelled.
+    #[error("{library}: what it does for {collective} is not modelled")]
+    NotModelled {
+        /// The library.
+        library: Library,
+        /// The collective.
+        collective: fabricast_sim::schedule::Collective,
+    },
+}
+
+impl Library {
+    /// Library of the bare name `nccl`.
+    pub const NEWEST_NCCL: Self = Self::Nccl(nccl::Version::NEWEST);
+
+    /// Returns true if the library runs on these devices; NCCL runs only on NVIDIA GPUs.
+    #[must_use]
+    pub fn runs_on(self, fabric: &Fabric, devices: &[NodeId]) -> bool {
+        match self {
+            Self::Nccl(_) => !nccl::graph::are_not_nvidia(fabric, devices),
+            Self::OpenMpi(_) => true,
+        }
+    }
+}
+
+impl fmt::Display for Library {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = match self {
+            Self::Nccl(version) => format!("nccl-{version}"),
+            Self::OpenMpi(version) => format!("open_mpi-{version}"),
+        };
+        f.pad(&name)
+    }
+}
+
+/// Error for an unknown library name or version.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum UnknownLibrary {
+    /// Unknown name.
+    #[error("`{0}` is not a library: expected nccl, nccl-2.28.9, nccl-2.30, nccl-2.31, open_mpi-4.1 or open_mpi-5.0")]
+    Name(String),
+    /// Invalid NCCL version.
+    #[error(transparent)]
+    Nccl(#[from] nccl::UnknownVersion),
+    /// Invalid Open MPI version.
+    #[error(transparent)]
+    OpenMpi(#[from] mpi::UnknownVersion),
+}
+
+impl FromStr for Library {
+    type Err = UnknownLibrary;
+
+    /// Parses `nccl`, `nccl-2.28.9`, `open_mpi-5.0`.
+    fn from_str(text: &str) -> Result<Self, UnknownLibrary> {
+        let lower = text.to_ascii_lowercase();
+        let (name, version) =
+            lower.split_once('-').map_or((lower.as_str(), None), |(name, version)| (name, Some(version)));
+        match (name, version) {
+            // An empty version (from an unset variable, for example) does not mean the newest.
+            (_, Some("")) => Err(UnknownLibrary::Name(text.to_owned())),
+            ("nccl", None) => Ok(Self::NEWEST_NCCL),
+            ("nccl", Some(version)) => Ok(Self::Nccl(version.parse()?)),
+            ("open_mpi" | "openmpi" | "ompi", None) => Ok(Self::OpenMpi(mpi::Version::NEWEST)),
+            ("open_mpi" | "openmpi" | "ompi", Some(version)) => Ok(Self::OpenMpi(version.parse()?)),
+            _ => Err(UnknownLibrary::Name(text.to_owned())),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn library_names_round_trip() {
+        for text in ["nccl-2.28.9", "nccl-2.30.7", "nccl-2.31.0", "open_mpi-4.1", "open_mpi-5.0"] {
+            assert_eq!(text.parse::<Library>().unwrap().to_string(), text);
+        }
+        assert_eq!("nccl".parse(), Ok(Library::NEWEST_NCCL));
+        for wrong in ["", "rccl", "nccl-", "nccl-1", "open_mpi-", "ompi-", "open_mpi-3", "mpich"] {
+            assert!(wrong.parse::<Library>().is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,185 @@
+//! Indices of NCCL's tables: functions, algorithms and protocols, and their equivalents in this crate.
+//!
+//! Order and names are those of NCCL 2.30.7 `src/include/nccl_common.h` (equal in 2.28.9).
+
+use std::fmt;
+
+use fabricast_sim::schedule::{Collective, Protocol};
+
+use fabricast_collectives::algorithm::Algorithm;
+
+/// Collective in NCCL's cost model; other collectives are composed of sends and receives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Function {
+    /// ncclBroadcast.
+    Broadcast,
+    /// ncclReduce.
+    Reduce,
+    /// ncclAllGather.
+    AllGather,
+    /// ncclReduceScatter.
+    ReduceScatter,
+    /// ncclAllReduce.
+    AllReduce,
+}
+
+/// Algorithm of NCCL.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Algo {
+    /// Double binary tree over nodes, chains inside.
+    Tree,
+    /// Ring.
+    Ring,
+    /// In-network reduction with all GPUs of a node in parallel.
+    CollNetDirect,
+    /// In-network reduction with a chain in each node.
+    CollNetChain,
+    /// Reduction and multicast in the NVSwitches.
+    Nvls,
+    /// NVLS in each node, trees between nodes.
+    NvlsTree,
+    /// Parallel aggregated trees.
+    Pat,
+}
+
+/// Protocol of NCCL.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Proto {
+    /// 4 bytes of data and 4 bytes of flag.
+    Ll,
+    /// 120 bytes of data and 8 bytes of flag.
+    Ll128,
+    /// Whole FIFO slots with a flag.
+    Simple,
+}
+
+impl Function {
+    /// All functions, in NCCL's order.
+    pub const ALL: [Self; 5] = [Self::Broadcast, Self::Reduce, Self::AllGather, Self::ReduceScatter, Self::AllReduce];
+
+    /// Returns the function of a collective; `None` for those composed of sends and receives.
+    #[must_use]
+    pub fn from_collective(collective: Collective) -> Option<Self> {
+        match collective {
+            Collective::Broadcast => Some(Self::Broadcast),
+            Collective::Reduce => Some(Self::Reduce),
+            Collective::AllGather => Some(Self::AllGather),
+            Collective::ReduceScatter => Some(Self::ReduceScatter),
+            Collective::AllReduce => Some(Self::AllReduce),
+            _ => None,
+        }
+    }
+
+    /// Returns NCCL's name: `AllReduce`.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Broadcast => "Broadcast",
+            Self::Reduce => "Reduce",
+            Self::AllGather => "AllGather",
+            Self::ReduceScatter => "ReduceScatter",
+            Self::AllReduce => "AllReduce",
+        }
+    }
+
+    /// Returns true if every rank receives or contributes a block of its own.
+    pub(super) fn is_blockwise(self) -> bool {
+        matches!(self, Self::AllGather | Self::ReduceScatter)
+    }
+}
+
+impl Algo {
+    /// All algorithms, in NCCL's order, which decides ties.
+    pub const ALL: [Self; 7] =
+        [Self::Tree, Self::Ring, Self::CollNetDirect, Self::CollNetChain, Self::Nvls, Self::NvlsTree, Self::Pat];
+
+    /// Returns NCCL's equivalent of an algorithm of this crate, if it has a cell in the tables.
+    #[must_use]
+    pub fn from_algorithm(algorithm: Algorithm) -> Option<Self> {
+        Self::ALL.into_iter().find(|algo| algo.to_algorithm() == Some(algorithm))
+    }
+
+    /// Returns NCCL's name: `NVLSTree`.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Tree => "Tree",
+            Self::Ring => "Ring",
+            Self::CollNetDirect => "CollNetDirect",
+            Self::CollNetChain => "CollNetChain",
+            Self::Nvls => "NVLS",
+            Self::NvlsTree => "NVLSTree",
+            Self::Pat => "PAT",
+        }
+    }
+
+    /// Returns the equivalent algorithm of this crate; `None` for CollNet.
+    #[must_use]
+    pub fn to_algorithm(self) -> Option<Algorithm> {
+        match self {
+            Self::Tree => Some(Algorithm::Tree),
+            Self::Ring => Some(Algorithm::Ring),
+            Self::CollNetDirect | Self::CollNetChain => None,
+            Self::Nvls => Some(Algorithm::Nvls),
+            Self::NvlsTree => Some(Algorithm::NvlsTree),
+            Self::Pat => Some(Algorithm::Pat),
+        }
+    }
+
+    pub(super) fn is_collnet(self) -> bool {
+        matches!(self, Self::CollNetDirect | Self::CollNetChain)
+    }
+
+    pub(super) fn is_nvls(self) -> bool {
+        matches!(self, Self::Nvls | Self::NvlsTree)
+    }
+}
+
+impl Proto {
+    /// All protocols, in NCCL's order.
+    pub const ALL: [Self; 3] = [Self::Ll, Self::Ll128, Self::Simple];
+
+    /// Returns NCCL's equivalent of a protocol; one-sided protocols have no cell in the tables.
+    #[must_use]
+    pub fn from_protocol(protocol: Protocol) -> Option<Self> {
+        Self::ALL.into_iter().find(|proto| proto.to_protocol() == protocol)
+    }
+
+    /// Returns NCCL's name: `LL128`.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Ll => "LL",
+            Self::Ll128 => "LL128",
+            Self::Simple => "Simple",
+        }
+    }
+
+    /// Returns the equivalent protocol.
+    #[must_use]
+    pub fn to_protocol(self) -> Protocol {
+        match self {
+            Self::Ll => Protocol::Ll,
+            Self::Ll128 => Protocol::Ll128,
+            Self::Simple => Protocol::Simple,
+        }
+    }
+}
+
+impl fmt::Display for Function {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+impl fmt::Display for Algo {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+impl fmt::Display for Proto {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}

@@ -1,0 +1,212 @@
+//! Calls of a job and their frequencies, which are the sizes and weights of a plan for it.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use fabricast_sim::schedule::Collective;
+use fabricast_topologies::{Bytes, NodeId};
+use rayon::prelude::*;
+
+use crate::serve;
+use crate::step::{self, Exchange, LibraryChoiceScope, Machine, SimulatedCosts, StepCall, TimeError};
+use fabricast_search::plan::{PlanError, Row};
+use fabricast_workload::job::{Arrivals, CollectiveCandidates, Job, JobError, Layout, LoadedServing, Processes};
+use fabricast_workload::trace::Trace;
+
+/// Identical call by groups with equivalent placements on the fabric.
+#[derive(Clone, Debug, PartialEq)]
+pub struct CallGroup {
+    /// The collective.
+    pub collective: Collective,
+    /// Message size: the larger buffer, as in nccl-tests.
+    pub bytes: Bytes,
+    /// Devices of the first group.
+    pub devices: Vec<NodeId>,
+    /// Number of groups that make the call.
+    pub groups: usize,
+    /// Mean number of calls per group.
+    pub calls_per_group: f64,
+}
+
+/// Call with its plan.
+#[derive(Clone, Debug)]
+pub struct PlannedCalls {
+    /// The call and its frequency.
+    pub calls: CallGroup,
+    /// Best strategy for the call, and the library's choice.
+    pub row: Row,
+}
+
+/// Collective, number of ranks, ranks of the group on each NVLink domain (`8`, `2 2`), and bytes.
+type CallKey = (Collective, usize, Vec<usize>, Bytes);
+
+/// Ranks of each group.
+type Groups = Vec<Arc<[u32]>>;
+
+/// Returns the calls of a trace by collective, group placement and size.
+#[must_use]
+pub fn trace_calls(trace: &Trace, simulated: &SimulatedCosts<'_>) -> Vec<CallGroup> {
+    let mut call_groups: BTreeMap<CallKey, (CallGroup, Groups)> = BTreeMap::new();
+    for event in &trace.events {
+        let Some(call) = event.kind.call() else { continue };
+        let devices = simulated.devices(&call.group);
+        let mut ranks_per_island: BTreeMap<u32, usize> = BTreeMap::new();
+        for &device in &devices {
+            let island = simulated.islands(&[device]).first().copied().unwrap_or_default();
+            *ranks_per_island.entry(island).or_default() += 1;
+        }
+        let key = (call.collective, call.group.len(), ranks_per_island.into_values().collect(), call.bytes);
+        let first =
+            CallGroup { collective: call.collective, bytes: call.bytes, devices, groups: 0, calls_per_group: 0.0 };
+        let (call_group, groups) = call_groups.entry(key).or_insert_with(|| (first, Groups::new()));
+        // Total over all groups, until all groups are known.
+        call_group.calls_per_group += 1.0;
+        if !groups.contains(&call.group) {
+            groups.push(Arc::clone(&call.group));
+        }
+    }
+    let with_mean_calls = |(call_group, groups): (CallGroup, Groups)| CallGroup {
+        groups: groups.len(),
+        calls_per_group: call_group.calls_per_group / groups.len().max(1) as f64,
+        ..call_group
+    };
+    call_groups.into_values().map(with_mean_calls).collect()
+}
+
+/// Returns the calls of a job's step and its parallelism layout, which is given or the best one found. For a trace, see
+/// [`trace_calls`].
+///
+/// # Errors
+/// Returns [`TimeError`] if the job cannot run on these ranks.
+pub fn job_calls(job: &Job, machine: &Machine<'_>) -> Result<(Option<Layout>, Vec<CallGroup>), TimeError> {
+    let ranks = machine.ranks.len() as u32;
+    let (layout, calls) = match job {
+        Job::Training(job) if job.processes == Processes::Single => {
+            let message = "processes: the calls of one process are not planned: expected \"per_gpu\"";
+            return Err(JobError::at(&job.spans.parallel, message).into());
+        }
+        Job::Training(job) => {
+            let layout = match Layout::specified_by(job, ranks)? {
+                Some(layout) => layout,
+                None => step::best_step(job, machine)?.0.layout,
+            };
+            (layout, step::step_calls(job, &layout))
+        }
+        Job::Inference(job) => {
+            let (layout, concurrent_requests) = match (Layout::specified_by_serving(job, ranks)?, job.arrivals) {
+                (Some(layout), Arrivals::FixedConcurrency { .. } | Arrivals::Batch { .. }) => {
+                    (layout, job.with_concurrency(&layout, machine.memories(&job.placement)).concurrent_requests)
+                }
+                _ => {
+                    let (step, _, service) = serve::best_service(job, machine)?;
+                    (step.layout, service.concurrent_requests)
+                }
+            };
+            (layout, serve::calls(&LoadedServing { job, concurrent_requests }, &layout))
+        }
+        Job::Trace(job) => {
+            job.trace.check_ranks(machine.ranks.len(), &job.file)?;
+            return Ok((None, trace_calls(&job.trace, machine.simulated)));
+        }
+    };
+    Ok((Some(layout), merge_step_calls(&layout, &calls, machine.simulated)))
+}
+
+/// Merges calls of the same groups and size at any time, by dimension, collective and size.
+fn merge_step_calls(layout: &Layout, calls: &[StepCall], simulated: &SimulatedCosts<'_>) -> Vec<CallGroup> {
+    let mut merged: Vec<(Exchange, CallGroup)> = Vec::new();
+    for call in calls {
+        let Exchange { dimension, collective, bytes } = call.exchange;
+        let each = call.calls_per_rank() / f64::from(call.stages(layout));
+        if let Some((_, known)) = merged.iter_mut().find(|(exchange, _)| *exchange == call.exchange) {
+            known.calls_per_group += each;
+            continue;
+        }
+        let Some(devices) = simulated.first_group(layout, dimension, collective) else { continue };
+        let groups = layout.groups(dimension).len();
+        merged.push((call.exchange, CallGroup { collective, bytes, devices, groups, calls_per_group: each }));
+    }
+    merged.sort_by_key(|(exchange, _)| (exchange.dimension, exchange.collective, exchange.bytes));
+    merged.into_iter().map(|(_, call_group)| call_group).collect()
+}
+
+/// Plans calls on all threads of the current pool.
+///
+/// # Errors
+/// Returns [`PlanError`] for a call without a plan.
+pub fn plan_calls(
+    calls: Vec<CallGroup>,
+    simulated: &SimulatedCosts<'_>,
+    collectives: CollectiveCandidates,
+) -> Result<Vec<PlannedCalls>, PlanError> {
+    let plan = |call_group: CallGroup| {
+        let CallGroup { collective, bytes, devices, .. } = &call_group;
+        let row = simulated.plan_row(devices, *collective, *bytes, collectives, LibraryChoiceScope::Everywhere)?;
+        Ok(row.map(|row| PlannedCalls { calls: call_group, row }))
+    };
+    let planned: Vec<Result<Option<PlannedCalls>, PlanError>> =
+        calls.into_par_iter().with_max_len(1).map(plan).collect();
+    Ok(planned.into_iter().collect::<Result<Vec<_>, _>>()?.into_iter().flatten().collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use fabricast_sim::profile::Profile;
+    use fabricast_topologies::route::{RouteOptions, Router};
+    use fabricast_topologies::{FabricRequest, load};
+
+    use super::*;
+    use crate::step::Efficiency;
+    use fabricast_workload::job::read_job;
+    use fabricast_workload::trace::read_table;
+
+    #[test]
+    fn calls_of_equivalent_groups_are_merged() {
+        let fabric = load(&FabricRequest { nodes: Some(2), ..FabricRequest::new("hgx-h100") }).unwrap();
+        let router = Router::new(&fabric, RouteOptions::default());
+        let profile = Profile::ideal();
+        let simulated = SimulatedCosts::new(&router, &profile, fabric.gpus());
+        let text = "collective,bytes,ranks,count\nall_reduce,1MiB,0-3,10\nall_reduce,1MiB,8-11,10\nall_reduce,1MiB,2-3 8-9,5\n\
+                    all_reduce,2MiB,0-3,1\ncompute,,0,\n".replace("compute,,0,\n", "");
+        let mix = trace_calls(&read_table(&text, "t.csv", 16).unwrap(), &simulated);
+        let actual: Vec<(u64, usize, f64)> =
+            mix.iter().map(|calls| (calls.bytes.0 >> 20, calls.groups, calls.calls_per_group)).collect();
+        assert_eq!(actual, [(1, 1, 5.0), (1, 2, 10.0), (2, 1, 1.0)]);
+    }
+
+    /// Calls of four layers and two micro-batches of tensor-parallel pairs, forward and backward, are merged; replicas
+    /// reduce their gradients once.
+    #[test]
+    fn calls_of_a_step_are_merged() {
+        let fabric = load(&FabricRequest::new("hgx-h100")).unwrap();
+        let router = Router::new(&fabric, RouteOptions::default());
+        let profile = Profile::ideal();
+        let simulated = SimulatedCosts::new(&router, &profile, fabric.gpus());
+        let curve = Efficiency::default();
+        let machine = Machine { router: &router, ranks: fabric.gpus(), simulated: &simulated, curve };
+        let job = |parallel: &str| {
+            let text = format!(
+                "name = \"j\"\nglobal_batch = 8\nbucket_mb = 1000\nparallel = {parallel}\n\
+                 model = {{ layers = 4, hidden = 1024, heads = 8, vocab = 32000, seq = 512 }}\n"
+            );
+            read_job(&text, "j").unwrap()
+        };
+        let (layout, mix) = job_calls(&job("{ tp = 2, dp = 4 }"), &machine).unwrap();
+        assert_eq!(layout.unwrap().degrees.data, 4);
+        let actual: Vec<_> = mix
+            .iter()
+            .map(|calls| (calls.collective, calls.devices.len(), calls.groups, calls.calls_per_group))
+            .collect();
+        let all_reduce = Collective::AllReduce;
+        // Two calls per layer in each direction, and those of the embedding and the logits.
+        assert_eq!(actual, [(all_reduce, 2, 4, 2.0 * (4.0 * 4.0 + 2.0)), (all_reduce, 4, 2, 1.0)]);
+        assert_eq!(mix[0].bytes, Bytes(2 * 512 * 1024));
+        // The embedding is on the first of two stages and the logits on the last; each stage has half of the layers.
+        let (_, mix) = job_calls(&job("{ tp = 2, pp = 2, dp = 2 }"), &machine).unwrap();
+        let tensor =
+            mix.iter().find(|calls| calls.collective == all_reduce && calls.bytes == Bytes(2 * 512 * 1024)).unwrap();
+        assert_eq!((tensor.groups, tensor.calls_per_group), (4, 4.0 * (2.0 * 4.0 + 2.0 / 2.0)));
+        let (actual, mix) = job_calls(&job("\"auto\""), &machine).unwrap();
+        assert_eq!((actual.unwrap().degrees.ranks(), mix.is_empty()), (8, false));
+    }
+}

@@ -1,0 +1,317 @@
+//! Simulation of a trace on a fabric: start and end of each event.
+//!
+//! Calls use the strategy that `plan` selects. Whenever a call starts, all concurrent calls in the same NVLink domain,
+//! and all that leave their domain if it does, are simulated together, each from its own start, so that they share
+//! links. A new call never makes an earlier one end sooner. Calls that ended before are not simulated again.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap};
+
+use fabricast_sim::schedule::Collective;
+use fabricast_topologies::{Bytes, NodeId, Picos, SourceLocation};
+use rustc_hash::FxHashMap;
+
+use crate::step::{CallWithStrategy, LibraryChoiceScope, SimulatedCosts, TimeError, fastest};
+use fabricast_search::plan::PlanError;
+use fabricast_workload::job::{CollectiveCandidates, JobError};
+use fabricast_workload::trace::{Call, EventKind, Processor, Trace};
+
+/// Time span of an event.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Span {
+    /// Start.
+    pub begin: Picos,
+    /// End.
+    pub end: Picos,
+    /// Duration without other calls; for a computation, its own duration.
+    pub alone: Picos,
+}
+
+/// Result of running a trace.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Outcome {
+    /// End of the last event.
+    pub time: Picos,
+    /// Spans in the order of the events.
+    pub spans: Vec<Span>,
+    /// Computing time of the busiest rank.
+    pub compute: Picos,
+    /// Time during which at least one call is active.
+    pub communication: Picos,
+    /// Number of calls.
+    pub calls: usize,
+}
+
+impl Outcome {
+    /// Exposed communication time: the part of the total time that the busiest rank does not compute.
+    #[must_use]
+    pub fn exposed(&self) -> Picos {
+        self.time - self.compute
+    }
+}
+
+/// Runs a trace on the devices of `simulated`; `source` is the trace's name in errors.
+///
+/// # Errors
+/// [`TimeError`]: more ranks than devices, or a call without a strategy.
+pub fn replay(
+    trace: &Trace,
+    simulated: &SimulatedCosts<'_>,
+    devices: usize,
+    collectives: CollectiveCandidates,
+    source: &str,
+) -> Result<Outcome, TimeError> {
+    trace.check_ranks(devices, source)?;
+    let groups = Group::by_ranks(trace, simulated);
+    Run::new(trace, simulated, collectives, &groups).finish()
+}
+
+/// Active call.
+struct ActiveCall<'a> {
+    event: u32,
+    call: CallWithStrategy,
+    devices: &'a [NodeId],
+    islands: &'a [u32],
+}
+
+/// Calls of a group, which run one at a time.
+#[derive(Default)]
+struct GroupQueue {
+    is_busy: bool,
+    waiting: BinaryHeap<Reverse<(Picos, u32)>>,
+}
+
+/// Devices and NVLink domains of a group.
+struct Group {
+    devices: Vec<NodeId>,
+    islands: Vec<u32>,
+}
+
+type Groups<'a> = FxHashMap<&'a [u32], Group>;
+
+/// Concurrent calls with their devices and start times, relative to the first.
+type ConcurrentCalls = Vec<(CallWithStrategy, Vec<NodeId>, Picos)>;
+
+struct Run<'a> {
+    trace: &'a Trace,
+    simulated: &'a SimulatedCosts<'a>,
+    collectives: CollectiveCandidates,
+    groups: &'a Groups<'a>,
+    planned: FxHashMap<&'a EventKind, (CallWithStrategy, Picos)>,
+    known: FxHashMap<ConcurrentCalls, Vec<Picos>>,
+    spans: Vec<Span>,
+}
+
+impl<'a> Run<'a> {
+    fn new(
+        trace: &'a Trace,
+        simulated: &'a SimulatedCosts<'a>,
+        collectives: CollectiveCandidates,
+        groups: &'a Groups<'a>,
+    ) -> Self {
+        let spans = vec![Span::default(); trace.events.len()];
+        Self {
+            trace,
+            simulated,
+            collectives,
+            groups,
+            planned: FxHashMap::default(),
+            known: FxHashMap::default(),
+            spans,
+        }
+    }
+
+    /// Returns the strategy of a call and its time alone. A message is simulated as a scatter between two ranks.
+    fn plan(&mut self, kind: &'a EventKind, call: &'a Call) -> Result<(CallWithStrategy, Picos), TimeError> {
+        if let Some(known) = self.planned.get(kind) {
+            return Ok(*known);
+        }
+        let (collective, bytes) = match kind {
+            EventKind::Message(_) => (Collective::Scatter, Bytes(call.bytes.0.saturating_mul(2))),
+            _ => (call.collective, call.bytes),
+        };
+        let devices = self.groups.get(&*call.group).map(|group| group.devices.as_slice()).unwrap_or_default();
+        let row = self.simulated.plan_row(devices, collective, bytes, self.collectives, LibraryChoiceScope::Inside);
+        // Errors name the original collective.
+        let row = row.map_err(|error| match error {
+            PlanError::NothingToChoose { rejected, possible, .. } => {
+                PlanError::NothingToChoose { collective: call.collective, rejected, possible }
+            }
+            other => other,
+        })?;
+        let Some(row) = row else {
+            let message = format!("no strategy for {}", call.collective);
+            return Err(JobError::at(&SourceLocation::default(), message).into());
+        };
+        let fastest = fastest(&row);
+        let planned = CallWithStrategy { collective, bytes, strategy: fastest.strategy };
+        self.planned.insert(kind, (planned, fastest.time));
+        Ok((planned, fastest.time))
+    }
+
+    fn finish(mut self) -> Result<Outcome, TimeError> {
+        let (mut waiting, followers) = self.trace.dependencies();
+        let mut ready: BinaryHeap<Reverse<(Picos, u32)>> = BinaryHeap::new();
+        for (number, event) in (0u32..).zip(&self.trace.events) {
+            if waiting.get(number as usize) == Some(&0) {
+                ready.push(Reverse((event.start, number)));
+            }
+        }
+        // Event ends; the end of a call may have moved, in which case its span is authoritative.
+        let mut ends: BinaryHeap<Reverse<(Picos, u32)>> = BinaryHeap::new();
+        let mut free_ranks: BTreeMap<(u32, Processor), Picos> = BTreeMap::new();
+        let mut queues: FxHashMap<&'a [u32], GroupQueue> = FxHashMap::default();
+        let mut active: Vec<ActiveCall<'_>> = Vec::new();
+        let (mut busy, mut calls) = (BTreeMap::<u32, Picos>::new(), 0);
+        loop {
+            let next_end = ends.peek().map(|Reverse((time, _))| *time);
+            let next_ready = ready.peek().map(|Reverse((time, _))| *time);
+            let Some(now) = [next_end, next_ready].into_iter().flatten().min() else { break };
+            while let Some(&Reverse((time, event))) = ends.peek().filter(|Reverse((time, _))| *time <= now) {
+                ends.pop();
+                let moved = self.spans.get(event as usize).map(|span| span.end).filter(|end| *end > time);
+                if let Some(end) = moved {
+                    ends.push(Reverse((end, event)));
+                    continue;
+                }
+                active.retain(|call| call.event != event);
+                if let Some(call) = self.trace.events.get(event as usize).and_then(|event| event.kind.call())
+                    && let Some(queue) = queues.get_mut(&*call.group)
+                {
+                    queue.is_busy = false;
+                    ready.extend(queue.waiting.pop());
+                }
+                for &next in followers.get(event as usize).into_iter().flatten() {
+                    let Some(remaining) = waiting.get_mut(next as usize) else { continue };
+                    *remaining -= 1;
+                    if *remaining == 0 {
+                        let start = self.trace.events.get(next as usize).map(|event| event.start).unwrap_or_default();
+                        ready.push(Reverse((start.max(now), next)));
+                    }
+                }
+            }
+            let mut started_islands = Vec::new();
+            while let Some(&Reverse((_, event))) = ready.peek().filter(|Reverse((time, _))| *time <= now) {
+                ready.pop();
+                match self.trace.events.get(event as usize).map(|event| &event.kind) {
+                    Some(EventKind::Wait(_)) => {
+                        self.set_span(event, Span { begin: now, end: now, alone: Picos::ZERO });
+                        ends.push(Reverse((now, event)));
+                    }
+                    Some(EventKind::Compute { ranks, on, time }) => {
+                        // Each rank starts as soon as it is free; the event ends with the last rank.
+                        let mut end = now;
+                        for &rank in &**ranks {
+                            let free = free_ranks.entry((rank, *on)).or_default();
+                            *free = now.max(*free) + *time;
+                            end = end.max(*free);
+                            if *on == Processor::Gpu {
+                                *busy.entry(rank).or_default() += *time;
+                            }
+                        }
+                        self.set_span(event, Span { begin: end - *time, end, alone: *time });
+                        ends.push(Reverse((end, event)));
+                    }
+                    Some(kind @ (EventKind::Call(call) | EventKind::Message(call))) => {
+                        let queue = queues.entry(&call.group).or_default();
+                        if std::mem::replace(&mut queue.is_busy, true) {
+                            queue.waiting.push(Reverse((now, event)));
+                            continue;
+                        }
+                        calls += 1;
+                        let (planned, alone) = self.plan(kind, call)?;
+                        let Some(group) = self.groups.get(&*call.group) else { continue };
+                        self.set_span(event, Span { begin: now, end: now + alone, alone });
+                        started_islands.extend(group.islands.iter().copied());
+                        active.push(ActiveCall {
+                            event,
+                            call: planned,
+                            devices: &group.devices,
+                            islands: &group.islands,
+                        });
+                        ends.push(Reverse((now + alone, event)));
+                    }
+                    None => {}
+                }
+            }
+            self.simulate_sharing(&active, &started_islands)?;
+        }
+        let time = self.spans.iter().map(|span| span.end).max().unwrap_or_default();
+        let communication = self.communication_time();
+        let compute = busy.into_values().max().unwrap_or_default();
+        Ok(Outcome { time, spans: self.spans, compute, communication, calls })
+    }
+
+    fn set_span(&mut self, event: u32, span: Span) {
+        if let Some(known) = self.spans.get_mut(event as usize) {
+            *known = span;
+        }
+    }
+
+    /// Simulates the calls that share the fabric with calls that started in these NVLink domains.
+    fn simulate_sharing(&mut self, active: &[ActiveCall<'_>], islands: &[u32]) -> Result<(), TimeError> {
+        if islands.is_empty() {
+            return Ok(());
+        }
+        let leaves = |one: &ActiveCall<'_>| one.islands.len() > 1;
+        let several = islands.iter().any(|island| Some(island) != islands.first());
+        let near = |one: &&ActiveCall<'_>| {
+            (several && leaves(one)) || one.islands.iter().any(|island| islands.contains(island))
+        };
+        let concurrent: Vec<&ActiveCall<'_>> = active.iter().filter(near).collect();
+        if concurrent.len() < 2 {
+            return Ok(());
+        }
+        let begin =
+            |one: &ActiveCall<'_>| self.spans.get(one.event as usize).map(|span| span.begin).unwrap_or_default();
+        let first = concurrent.iter().map(|one| begin(one)).min().unwrap_or_default();
+        let calls: Vec<(CallWithStrategy, &[NodeId], Picos)> =
+            concurrent.iter().map(|one| (one.call, one.devices, begin(one) - first)).collect();
+        let key: ConcurrentCalls =
+            calls.iter().map(|(call, devices, begin)| (*call, devices.to_vec(), *begin)).collect();
+        let ends = match self.known.get(&key) {
+            Some(known) => known.clone(),
+            None => {
+                let end_times = self.simulated.concurrent_end_times(&calls)?;
+                self.known.insert(key, end_times.clone());
+                end_times
+            }
+        };
+        for (one, end) in concurrent.iter().zip(ends) {
+            if let Some(span) = self.spans.get_mut(one.event as usize) {
+                span.end = span.end.max(first + end);
+            }
+        }
+        Ok(())
+    }
+
+    /// Total time with at least one active call.
+    fn communication_time(&self) -> Picos {
+        let calls = self.trace.events.iter().zip(&self.spans).filter(|(event, _)| event.kind.call().is_some());
+        let mut spans: Vec<(Picos, Picos)> = calls.map(|(_, span)| (span.begin, span.end)).collect();
+        spans.sort_unstable();
+        let (mut sum, mut until) = (Picos::ZERO, Picos::ZERO);
+        for (begin, end) in spans {
+            sum += end - begin.max(until);
+            until = until.max(end);
+        }
+        sum
+    }
+}
+
+impl Group {
+    /// Returns the groups of all calls of a trace.
+    fn by_ranks<'a>(trace: &'a Trace, simulated: &SimulatedCosts<'_>) -> Groups<'a> {
+        let mut groups = Groups::default();
+        for event in &trace.events {
+            if let Some(call) = event.kind.call() {
+                groups.entry(&call.group).or_insert_with(|| {
+                    let devices = simulated.devices(&call.group);
+                    let islands = simulated.islands(&devices);
+                    Self { devices, islands }
+                });
+            }
+        }
+        groups
+    }
+}

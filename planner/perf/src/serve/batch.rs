@@ -1,0 +1,56 @@
+//! Time of a batch: requests of equal length that are all present at the start, with as many concurrent as memory
+//! holds.
+//!
+//! Rounds of concurrent requests follow each other without a gap; finished requests make room for the next. The last
+//! round may be smaller. After the last prefill the number of decoding requests declines from `D` to 0, with `D / 2` on
+//! average. These steps spend their constant part in addition; the corresponding ramp-up is at the beginning of the
+//! batch:
+//!
+//! ```text
+//! batch = rounds × round + round of the remainder + steps after the last prefill × (2 × step of D / 2 - step of D)
+//! ```
+
+use fabricast_topologies::Picos;
+
+use super::{SteadyState, StepCosts, StepTokens};
+use fabricast_search::plan::PlanError;
+use fabricast_workload::job::{Layout, LoadedServing};
+
+/// Seconds for all `requests` of a job, given its first round. (`Picos` overflows after 213 days.)
+pub(super) fn seconds(
+    job: &LoadedServing<'_>,
+    layout: &Layout,
+    costs: &StepCosts<'_>,
+    (requests, round): (u64, &SteadyState),
+) -> Result<f64, PlanError> {
+    let concurrent_requests = job.concurrent_requests.clamp(1, requests);
+    let rounds = (requests / concurrent_requests) as f64 * round.request_seconds();
+    match requests % concurrent_requests {
+        0 => Ok(rounds + drain(job, layout, costs, round)?),
+        remaining => {
+            let job = LoadedServing { concurrent_requests: remaining, ..*job };
+            let last = SteadyState::new(&job, layout, costs)?;
+            Ok(rounds + last.request_seconds() + drain(&job, layout, costs, &last)?)
+        }
+    }
+}
+
+/// Additional time at the end of a round, compared with a round in steady state.
+fn drain(
+    job: &LoadedServing<'_>,
+    layout: &Layout,
+    costs: &StepCosts<'_>,
+    round: &SteadyState,
+) -> Result<f64, PlanError> {
+    let (batch, streams) = (&round.batch, &round.streams);
+    let decode_requests = batch.with_prefill.decode;
+    if decode_requests <= 0.0 || batch.steps_with_prefill <= 0.0 {
+        return Ok(0.0);
+    }
+    let step = |decode: f64| {
+        let mix = StepTokens { decode, ..StepTokens::default() };
+        Ok::<Picos, PlanError>(costs.step(job, layout, &mix, batch.chunks, streams.per_replica)?.time_shares().time())
+    };
+    let (half, all) = (step(decode_requests / 2.0)?, step(decode_requests)?);
+    Ok(batch.steps_with_prefill * (2.0 * half.0 as f64 - all.0 as f64).max(0.0) / 1e12)
+}

@@ -1,0 +1,288 @@
+//! Kernels of an inference step on one rank, with the operations and memory traffic of each.
+//!
+//! Counted as in training (`step/kernels`): a GEMM moves its operands and its result once, elementwise kernels stream.
+//! Weights have the job's precision, activations at least 16 bits. Differences:
+//!
+//! - Attention of decode reads the KV cache of its request. Attention of a prefill chunk uses the cached tokens and,
+//!   within the chunk, the causal half (Dao, arXiv 2307.08691). Keys and values are written once. With latent
+//!   attention, decode computes on the latent vectors (DeepSeek-V2, arXiv 2405.04434, section 2.1.2), prefill on
+//!   expanded heads.
+//! - Only experts chosen by some token are read: of `slots` experts, each chosen by a token with probability
+//!   `k / slots`, the `N` tokens of all ranks that share the experts leave a fraction `(1 - k / slots)^N` unread.
+//! - Only decode tokens and the last token of each prompt need logits.
+//! - Residual addition and norm are one kernel, which reads and writes both.
+//! - Inputs of 8- or 4-bit GEMMs are cast by a separate kernel (vLLM, `csrc/quantization`: `scaled_fp8_quant`,
+//!   `scaled_fp4_quant`), without a second pass for scales.
+//! - Expert GEMMs compute full tiles ([`padded_rows`]), and tokens are permuted before and after.
+
+use fabricast_topologies::Bytes;
+
+use super::steady_state::StepTokens;
+use crate::step::{Kernel, KernelKind, padded_rows};
+use fabricast_workload::job::{FlashKernel, Flops, Layout, LoadedServing, Serving};
+
+/// Kernel, and its reads of the KV cache, in whichever memory tier.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct AttentionKernel {
+    /// Kernel without KV-cache reads.
+    pub kernel: Kernel,
+    /// Bytes read from the KV cache.
+    pub kv_bytes: Bytes,
+}
+
+/// Kernels of a part of a step.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Work {
+    /// Kernels other than attention; their order has no meaning.
+    pub kernels: Vec<Kernel>,
+    /// Attention kernels.
+    pub attention: Vec<AttentionKernel>,
+}
+
+/// Rounds to whole bytes.
+fn bytes(count: f64) -> Bytes {
+    Bytes(count.round() as u64)
+}
+
+/// Rounds to whole operations.
+fn flops(count: f64) -> Flops {
+    Flops(count.round() as u128)
+}
+
+impl Work {
+    fn stream(&mut self, count: f64) {
+        self.kernels.push(Kernel::stream(bytes(count).0));
+    }
+
+    /// Adds a GEMM of `rows` × `inner` by `inner` × `columns`; `times` is the number of weight matrices of this size
+    /// that are read.
+    fn gemm(
+        &mut self,
+        kind: KernelKind,
+        shape @ (rows, inner, columns): (f64, f64, f64),
+        elements: Elements,
+        times: f64,
+    ) {
+        self.cast(rows * inner, elements);
+        let kernel =
+            Kernel { kind, flops: flops(2.0 * rows * inner * columns), bytes: elements.bytes_moved(shape, times) };
+        self.kernels.push(kernel);
+    }
+
+    /// Adds the grouped GEMM of all experts chosen by some token; `chosen` is their number.
+    fn experts(&mut self, shape @ (rows, inner, columns): (f64, f64, f64), elements: Elements, chosen: f64) {
+        self.cast(rows * inner, elements);
+        let computed = chosen * padded_rows(rows / chosen.max(f64::MIN_POSITIVE));
+        self.kernels.push(Kernel {
+            kind: KernelKind::GroupedGemm { inner: (elements.weight * inner) as u64 },
+            flops: flops(2.0 * computed * inner * columns),
+            bytes: elements.bytes_moved(shape, chosen),
+        });
+    }
+
+    /// Adds the cast of a GEMM's input if it is stored in more bits than the GEMM uses.
+    fn cast(&mut self, count: f64, elements: Elements) {
+        if elements.weight < elements.activation {
+            self.stream((elements.activation + elements.weight) * count);
+        }
+    }
+}
+
+/// Bytes of an element.
+#[derive(Clone, Copy, Debug)]
+struct Elements {
+    activation: f64,
+    weight: f64,
+}
+
+impl Elements {
+    fn new(job: &Serving) -> Self {
+        Self { activation: job.precision.bytes() as f64, weight: job.precision.served_bytes() }
+    }
+
+    /// Bytes moved by a GEMM of rows and `matrices` weight matrices: operands in its own precision, results as
+    /// activations.
+    fn bytes_moved(self, (rows, inner, columns): (f64, f64, f64), matrices: f64) -> Bytes {
+        let operand_bytes = self.weight.min(self.activation);
+        bytes(rows * (operand_bytes * inner + self.activation * columns) + self.weight * matrices * inner * columns)
+    }
+
+    /// Element sizes of GEMMs in 16 bits.
+    fn with_16_bit_weights(self) -> Self {
+        Self { weight: self.activation, ..self }
+    }
+}
+
+/// Mean number of a rank's experts chosen by some token of the ranks that share them; `tokens` are those of a replica.
+#[must_use]
+pub fn chosen_experts(job: &LoadedServing<'_>, layout: &Layout, tokens: f64) -> f64 {
+    let slots = job.expert_slots() as f64;
+    let expert = f64::from(layout.degrees.expert);
+    let missed = 1.0 - job.model.experts_per_token as f64 / slots.max(1.0);
+    slots / expert * (1.0 - missed.powf(tokens * expert * active_replica_share(job, layout)))
+}
+
+/// Share of the replicas that have requests.
+pub(super) fn active_replica_share(job: &LoadedServing<'_>, layout: &Layout) -> f64 {
+    (job.concurrent_requests as f64 / f64::from(layout.degrees.data)).min(1.0)
+}
+
+/// Kernels of a layer.
+#[must_use]
+pub fn layer(job: &LoadedServing<'_>, layout: &Layout, mix: &StepTokens, chunks: f64) -> Work {
+    let (model, degrees) = (&job.model, layout.degrees);
+    let elements = Elements::new(job);
+    let (a, tensor) = (elements.activation, f64::from(degrees.tensor));
+    let tokens = mix.tokens();
+    let hidden = model.hidden as f64;
+    let activations = tokens * hidden / degrees.token_shares() as f64;
+    let mut work = Work::default();
+
+    work.stream(4.0 * a * activations);
+    projections(job, layout, mix, chunks, &mut work);
+    attention(job, layout, mix, chunks, &mut work);
+    work.gemm(KernelKind::Gemm, (tokens, model.attention_output_width() as f64 / tensor, hidden), elements, 1.0);
+    work.stream(4.0 * a * activations);
+
+    let ffn = model.ffn as f64 / tensor;
+    let matrices = model.ffn_matrices as f64;
+    let feed_forward = |work: &mut Work, rows: f64, width: f64| {
+        work.gemm(KernelKind::Gemm, (rows, hidden, width * (matrices - 1.0)), elements, 1.0);
+        work.stream(matrices * a * rows * width);
+        work.gemm(KernelKind::Gemm, (rows, width, hidden), elements, 1.0);
+    };
+    if model.experts == 0 {
+        feed_forward(&mut work, tokens, ffn);
+        return work;
+    }
+    if model.shared_experts > 0 {
+        feed_forward(&mut work, tokens, ffn * model.shared_experts as f64);
+    }
+    let routed = mix.mean_tokens()
+        * model.experts_per_token as f64
+        * layout.expert_imbalance(job.skew)
+        * active_replica_share(job, layout);
+    let chosen = chosen_experts(job, layout, mix.mean_tokens());
+    // Tokens are permuted by destination rank, received ones by expert, and both are reversed, as in training
+    // (`step/kernels`).
+    let sent = a * activations * (1 + model.experts_per_token) as f64;
+    let slots = job.expert_slots() / u64::from(degrees.expert);
+    let sorted = if degrees.expert > 1 && slots > 1 { 2.0 * a * routed * hidden } else { 0.0 };
+    work.stream(sent + sorted);
+    work.experts((routed, hidden, ffn * (matrices - 1.0)), elements, chosen);
+    work.stream(matrices * a * routed * ffn);
+    work.experts((routed, ffn, hidden), elements, chosen);
+    work.stream(sent + sorted);
+    work.gemm(
+        KernelKind::Gemm16Bit,
+        (activations / hidden, hidden, model.experts as f64),
+        elements.with_16_bit_weights(),
+        1.0,
+    );
+    work
+}
+
+/// Mean number of cached tokens before a chunk of a prompt: the prefix and preceding chunks.
+fn mean_cached_tokens(job: &Serving, chunks: f64) -> f64 {
+    let new = job.new_tokens() as f64;
+    job.prompt_tokens as f64 - new + new * (chunks - 1.0) / chunks / 2.0
+}
+
+/// Projections of queries, keys and values. With latent attention, every rank computes the latent vectors and its own
+/// heads' queries. For prefill, keys and values are expanded for the chunk and again for all cached tokens. For decode,
+/// queries are projected to the width of the cached vectors and outputs back, in 16 bits (vLLM,
+/// `vllm/v1/attention/backends/mla/common.py`: `_forward_prefill`, `_compute_prefill_context`, `W_UK_T`, `_v_up_proj`).
+fn projections(job: &Serving, layout: &Layout, mix: &StepTokens, chunks: f64, work: &mut Work) {
+    let (model, elements) = (&job.model, Elements::new(job));
+    let tensor = f64::from(layout.degrees.tensor);
+    let (tokens, hidden) = (mix.tokens(), model.hidden as f64);
+    let queries = model.query_width() as f64 / tensor;
+    let Some(latent) = model.latent else {
+        // Each rank has at least one KV head.
+        let kv = (model.score_width() + model.head_value()) as f64 * (model.kv_heads as f64 / tensor).max(1.0);
+        return work.gemm(KernelKind::Gemm, (tokens, hidden, queries + kv), elements, 1.0);
+    };
+    let down = latent.query.map_or(queries, |rank| rank as f64) + latent.cached_width() as f64;
+    work.gemm(KernelKind::Gemm, (tokens, hidden, down), elements, 1.0);
+    work.stream(2.0 * elements.activation * tokens * latent.normalized_width() as f64);
+    if let Some(rank) = latent.query {
+        work.gemm(KernelKind::Gemm, (tokens, rank as f64, queries), elements, 1.0);
+    }
+    let (kv, expanded_width) = (latent.kv as f64, model.kv_up_projection_width() as f64 / tensor);
+    if mix.prefill > 0.0 {
+        let rows = mix.prefill + mix.chunks * mean_cached_tokens(job, chunks);
+        work.gemm(KernelKind::Gemm, (rows, kv, expanded_width), elements, 1.0);
+    }
+    if mix.decode > 0.0 {
+        work.gemm(KernelKind::Gemm16Bit, (mix.decode, kv, expanded_width), elements.with_16_bit_weights(), 1.0);
+    }
+}
+
+fn attention(job: &Serving, layout: &Layout, mix: &StepTokens, chunks: f64, work: &mut Work) {
+    let model = &job.model;
+    let (a, tensor) = (job.precision.bytes() as f64, f64::from(layout.degrees.tensor));
+    let heads = model.heads as f64 / tensor;
+    // Width per token of all heads' queries and outputs, equal to that of scores and weighted values.
+    let widths = (model.score_width() + model.head_value()) as f64 * heads;
+    // KV-cache bytes of a token on a rank, per layer.
+    let layers = (model.layers / u64::from(layout.degrees.pipeline)).max(1) as f64;
+    let kv_bytes_per_token = job.kv_bytes_per_rank(layout) as f64 / layers;
+    work.stream(2.0 * kv_bytes_per_token * mix.tokens());
+    if mix.decode > 0.0 {
+        // On average half of a request's output exists.
+        let context = job.prompt_tokens as f64 + job.output_tokens as f64 / 2.0;
+        // Each head processes the whole latent vector, with a query of the same width.
+        let elements = (model.layers * job.kv_precision.bytes()) as f64;
+        let latent_width = model.latent.map(|latent| (latent.cached_width() + latent.kv) as f64 * heads);
+        let query_output_width = latent_width.unwrap_or(widths);
+        let compressed_width = job.kv_bytes_per_token.map(|bytes| 2.0 * bytes as f64 / elements * heads);
+        let score_width = latent_width.or(compressed_width).unwrap_or(widths);
+        let kernel = Kernel {
+            kind: KernelKind::Attention { keys: context as u64, implementation: FlashKernel::Newest },
+            flops: flops(2.0 * mix.decode * context * score_width),
+            bytes: bytes(a * mix.decode * query_output_width),
+        };
+        work.attention.push(AttentionKernel { kernel, kv_bytes: bytes(mix.decode * context * kv_bytes_per_token) });
+    }
+    if mix.prefill > 0.0 {
+        let new = job.new_tokens() as f64;
+        let context = job.prompt_tokens as f64 - new + (new + 1.0) / 2.0;
+        // A chunk reads the cached tokens; with latent attention, their expanded keys and values.
+        let cached = mean_cached_tokens(job, chunks);
+        let read = match model.latent {
+            Some(_) => a * widths * (mix.prefill + mix.chunks * cached),
+            None => mix.prefill * kv_bytes_per_token,
+        };
+        let kernel = Kernel {
+            kind: KernelKind::Attention { keys: context as u64, implementation: FlashKernel::Newest },
+            flops: flops(2.0 * mix.prefill * context * widths),
+            bytes: bytes(mix.prefill * a * widths + read),
+        };
+        work.attention.push(AttentionKernel { kernel, kv_bytes: bytes(mix.chunks * cached * kv_bytes_per_token) });
+    }
+}
+
+/// Kernels of the embedding before the first layer.
+#[must_use]
+pub fn embedding(job: &Serving, mix: &StepTokens) -> Work {
+    let mut work = Work::default();
+    work.stream(2.0 * job.precision.bytes() as f64 * mix.tokens() * job.model.hidden as f64);
+    work
+}
+
+/// GEMM of the logits after the last layer, and sampling: logits are read three times in 32 bits (maximum, sum of
+/// exponentials, sampling).
+#[must_use]
+pub fn logits(job: &Serving, layout: &Layout, mix: &StepTokens) -> Work {
+    let rows = mix.decode + mix.finished_prefills;
+    let vocab = job.model.vocab as f64 / f64::from(layout.degrees.tensor);
+    let mut work = Work::default();
+    work.gemm(
+        KernelKind::Gemm16Bit,
+        (rows, job.model.hidden as f64, vocab),
+        Elements::new(job).with_16_bit_weights(),
+        1.0,
+    );
+    work.stream(3.0 * 4.0 * rows * vocab);
+    work
+}

@@ -1,0 +1,198 @@
+//! Search over parallel degrees: estimates all layouts that fit the memory and simulates the best.
+//!
+//! Candidates are tensor-parallel degrees up to the size of an NVLink domain that divide the heads, pipeline stages
+//! that divide the layers, and all divisions of experts and redundant experts among replicas. The best layout has the
+//! highest throughput within the job's SLO limits, or the highest throughput if none meets them. Layouts that do not
+//! fit the memory are excluded; if none fits, the closest is used.
+
+use super::{Service, StepCosts, simulate_service, timelines};
+use crate::step::{
+    CommunicationCostModel, EstimatedCosts, Machine, Step, TimeError, Timeline, indivisible_error, shortlist,
+};
+use fabricast_search::plan::PlanError;
+use fabricast_workload::job::{
+    Arrivals, Degrees, Footprint, JobError, Layout, Limits, LoadedServing, MemoryCheck, MemoryLimits,
+    SequenceParallelism, Serving, check_memory, serving_footprint,
+};
+
+/// Number of layouts simulated, the best by estimate, each with and without sequence parallelism.
+const SIMULATED: usize = 6;
+
+/// Returns the mean step, memory footprint and performance of a job, with its own degrees or the best found.
+///
+/// # Errors
+/// [`TimeError`] if the job cannot run on these ranks, or a collective has no strategy.
+pub fn best_service(job: &Serving, machine: &Machine<'_>) -> Result<(Step, Footprint, Service), TimeError> {
+    search_within_memory(job, machine, machine.memories(&job.placement))
+}
+
+/// Variant of [`best_service`] without a memory limit; for jobs whose concurrency is derived from memory, with the
+/// actual memory.
+///
+/// # Errors
+/// Errors of [`best_service`], and an error if the memory from which the concurrency is derived holds no request.
+pub fn service_without_memory_limit(job: &Serving, machine: &Machine<'_>) -> Result<Service, TimeError> {
+    if !matches!(job.arrivals, Arrivals::AutoConcurrency { .. }) {
+        return Ok(search_within_memory(job, machine, None)?.2);
+    }
+    let service = best_service(job, machine)?.2;
+    let lacks = |check: &MemoryCheck| check.missing.is_some() || check.missing_host.is_some();
+    match service.memory_check.as_ref().is_some_and(lacks) {
+        true => Err(JobError::at(&job.spans.job, "the memory holds no request").into()),
+        false => Ok(service),
+    }
+}
+
+fn search_within_memory(
+    job: &Serving,
+    machine: &Machine<'_>,
+    memory: Option<MemoryLimits>,
+) -> Result<(Step, Footprint, Service), TimeError> {
+    let speeds = machine.serving_rates(job)?;
+    let allowed = machine.simulated.restricted_to(job.collectives);
+    let costs = StepCosts { speeds: &speeds, curve: &machine.curve, collective_costs: &allowed };
+    let evaluate = |layout: &Layout| {
+        let job = with_limited_concurrency(job, layout, memory, &costs)?;
+        let (step, service) = simulate_service(&job, layout, &costs)?;
+        let service = Service { memory_check: memory.map(|memory| check_memory(&job, layout, memory)), ..service };
+        Ok::<_, TimeError>((step, serving_footprint(&job, layout), service))
+    };
+    if let Some(layout) = Layout::specified_by_serving(job, machine.ranks.len() as u32)? {
+        return evaluate(&layout);
+    }
+    let estimated = EstimatedCosts::new(machine.simulated);
+    let mut best: Option<(Step, Footprint, Service)> = None;
+    let shortlisted =
+        shortlisted_layouts(job, machine, (&StepCosts { collective_costs: &estimated, ..costs }, memory))?;
+    for layout in shortlisted.iter().flat_map(|&layout| [Some(layout), with_sequence_parallelism(layout)]).flatten() {
+        let candidate = evaluate(&layout)?;
+        if best.as_ref().is_none_or(|known| rank_key(&candidate.2) < rank_key(&known.2)) {
+            best = Some(candidate);
+        }
+    }
+    best.ok_or_else(|| indivisible_error(&job.spans.parallel, machine.ranks.len(), "heads or layers").into())
+}
+
+/// Returns a job with its own number of concurrent requests, or with as many per replica as memory and SLO limits
+/// allow. If a number violates a limit, larger ones are not tried.
+fn with_limited_concurrency<'j>(
+    job: &'j Serving,
+    layout: &Layout,
+    memory: Option<MemoryLimits>,
+    costs: &StepCosts<'_>,
+) -> Result<LoadedServing<'j>, PlanError> {
+    let filled = job.with_concurrency(layout, memory);
+    if !matches!(job.arrivals, Arrivals::AutoConcurrency { .. }) || job.limits == Limits::default() {
+        return Ok(filled);
+    }
+    let replicas = u64::from(layout.degrees.data).max(1);
+    let with_per_replica = |per_replica: u64| LoadedServing { concurrent_requests: per_replica * replicas, ..filled };
+    let meets_limits = |per_replica: u64| {
+        Ok::<_, PlanError>(simulate_service(&with_per_replica(per_replica), layout, costs)?.1.slo_violations.is_empty())
+    };
+    // Double until a limit is violated or the memory is full, then bisect.
+    let max_per_replica = (filled.concurrent_requests / replicas).max(1);
+    let (mut accepted, mut violating) = (1, max_per_replica + 1);
+    let mut per_replica = 1;
+    while per_replica < violating {
+        match meets_limits(per_replica)? {
+            true => {
+                (accepted, per_replica) = (
+                    per_replica,
+                    if per_replica == max_per_replica { violating } else { (2 * per_replica).min(max_per_replica) },
+                )
+            }
+            false => violating = per_replica,
+        }
+    }
+    while violating - accepted > 1 {
+        let per_replica = u64::midpoint(accepted, violating);
+        if meets_limits(per_replica)? { accepted = per_replica } else { violating = per_replica }
+    }
+    Ok(with_per_replica(accepted))
+}
+
+/// Returns the timelines of the steps that [`best_service`] found, as [`timelines`] does.
+///
+/// # Errors
+/// Errors of [`best_service`].
+pub fn step_timelines(
+    job: &LoadedServing<'_>,
+    machine: &Machine<'_>,
+    step: &Step,
+) -> Result<[Option<Timeline>; 2], TimeError> {
+    let speeds = machine.serving_rates(job)?;
+    let allowed = machine.simulated.restricted_to(job.collectives);
+    let costs = StepCosts { speeds: &speeds, curve: &machine.curve, collective_costs: &allowed };
+    Ok(timelines(job, &step.layout, &costs)?)
+}
+
+/// Returns the mean step of a job with a given layout, with collective times from `collective_costs`.
+///
+/// # Errors
+/// Errors of [`best_service`].
+pub fn mean_step(
+    job: &LoadedServing<'_>,
+    layout: &Layout,
+    machine: &Machine<'_>,
+    collective_costs: &dyn CommunicationCostModel,
+) -> Result<Step, TimeError> {
+    let speeds = machine.serving_rates(job)?;
+    let costs = StepCosts { speeds: &speeds, curve: &machine.curve, collective_costs };
+    Ok(simulate_service(job, layout, &costs)?.0)
+}
+
+/// Sort key, smaller is better: SLO violation, then the inverse throughput in units small enough to avoid ties from
+/// rounding.
+fn rank_key(service: &Service) -> (bool, u128) {
+    (!service.slo_violations.is_empty(), (1e24 / service.tokens_per_s.max(f64::MIN_POSITIVE)) as u128)
+}
+
+/// Returns the best layouts by estimate among those that fit the memory.
+fn shortlisted_layouts(
+    job: &Serving,
+    machine: &Machine<'_>,
+    (costs, memory): (&StepCosts<'_>, Option<MemoryLimits>),
+) -> Result<Vec<Layout>, TimeError> {
+    // SLO limits only reduce the requests, so a layout that fits at full load fits in any case.
+    let filled = |layout: &Layout| job.with_concurrency(layout, memory);
+    let shortlisted = shortlist(
+        SIMULATED,
+        candidate_layouts(job, machine),
+        |layout| {
+            let check = check_memory(&filled(layout), layout, memory.unwrap_or(MemoryLimits::UNLIMITED));
+            check.missing.is_none() && check.missing_host.is_none()
+        },
+        |layout| serving_footprint(&filled(layout), layout).total(),
+        |layout| {
+            Ok(rank_key(&simulate_service(&with_limited_concurrency(job, layout, memory, costs)?, layout, costs)?.1))
+        },
+    )?;
+    Ok(shortlisted.into_iter().map(|(_, layout)| layout).collect())
+}
+
+/// Returns the layout with sequence parallelism (as in vLLM); `None` for a single tensor-parallel rank.
+fn with_sequence_parallelism(Layout { degrees }: Layout) -> Option<Layout> {
+    (degrees.tensor > 1)
+        .then_some(Layout { degrees: Degrees { sequence: SequenceParallelism::TensorSharded, ..degrees } })
+}
+
+/// Returns all layouts whose degrees divide the model and the ranks.
+fn candidate_layouts(job: &Serving, machine: &Machine<'_>) -> Vec<Layout> {
+    let ranks = machine.ranks.len() as u32;
+    let max_tensor = machine.ranks_per_domain();
+    let divisors = |number: u32, max: u32| (1..=max.min(number)).filter(move |divisor| number.is_multiple_of(*divisor));
+    let stages = u32::try_from(job.model.layers).unwrap_or(u32::MAX);
+    let mut layouts = Vec::new();
+    for tensor in divisors(ranks, max_tensor) {
+        for pipeline in divisors(ranks / tensor, stages) {
+            let data = ranks / tensor / pipeline;
+            let max_expert = u32::try_from(job.expert_slots()).unwrap_or(u32::MAX).max(1);
+            for expert in divisors(data, max_expert) {
+                let degrees = Degrees { tensor, pipeline, data, expert, ..Degrees::default() };
+                layouts.extend(Layout::serving(job, ranks, degrees).ok());
+            }
+        }
+    }
+    layouts
+}

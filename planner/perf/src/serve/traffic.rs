@@ -1,0 +1,63 @@
+//! Collectives of each group of ranks in an inference step, with their sizes and counts.
+//!
+//! Forward pass only, otherwise as in training (`job/traffic`, which cites the papers): two all_reduces of a layer's
+//! activations among tensor-parallel ranks, which sequence parallelism replaces by reduce_scatters and all_gathers;
+//! dispatch and combine of tokens, with a copy for each expert; pipeline point-to-point transfers. The embedding is
+//! reduced at the start, and logits are gathered at the end. Tokens are dispatched in the precision of the weights;
+//! everything else has the precision of activations.
+
+use fabricast_sim::schedule::Collective;
+use fabricast_topologies::Bytes;
+
+use super::steady_state::StepTokens;
+use fabricast_workload::job::{Dimension, GroupCall, Layout, Phase, SequenceParallelism, Serving};
+
+/// Returns all calls of a step. Groups of one rank make none.
+#[must_use]
+pub fn traffic(job: &Serving, layout: &Layout, mix: &StepTokens) -> Vec<GroupCall> {
+    let (model, degrees) = (&job.model, layout.degrees);
+    let tokens = mix.tokens();
+    let activation_bytes = job.precision.bytes() as f64 * tokens * model.hidden as f64;
+    let mut calls = Vec::new();
+    let mut add = |phase, dimension, collective, bytes: f64, count| {
+        let ranks = u64::from(layout.size(dimension));
+        if ranks > 1 && bytes > 0.0 {
+            // Rounded up to sixteen bytes per rank, which the fastest algorithms of libraries require.
+            let bytes = Bytes((bytes.ceil() as u64).next_multiple_of(16 * ranks));
+            calls.push(GroupCall { phase, dimension, collective, bytes, count });
+        }
+    };
+    match degrees.sequence {
+        SequenceParallelism::Undivided => {
+            add(Phase::LayerForward, Dimension::Tensor, Collective::AllReduce, activation_bytes, 2)
+        }
+        SequenceParallelism::TensorSharded => {
+            add(Phase::LayerForward, Dimension::Tensor, Collective::AllGather, activation_bytes, 2);
+            add(Phase::LayerForward, Dimension::Tensor, Collective::ReduceScatter, activation_bytes, 2);
+        }
+    }
+    if model.experts > 0 {
+        let copies =
+            tokens / degrees.token_shares() as f64 * model.experts_per_token as f64 * layout.expert_imbalance(job.skew);
+        let elements = copies * model.hidden as f64;
+        let dispatch_bytes = elements * job.precision.served_bytes();
+        add(Phase::LayerForward, Dimension::Expert, Collective::AllToAll, dispatch_bytes, 1);
+        let combine_bytes = elements * job.precision.bytes() as f64;
+        add(Phase::LayerForward, Dimension::Expert, Collective::AllToAll, combine_bytes, 1);
+    }
+    let embedding_collective = match degrees.sequence {
+        SequenceParallelism::Undivided => Collective::AllReduce,
+        SequenceParallelism::TensorSharded => Collective::ReduceScatter,
+    };
+    add(Phase::Embedding, Dimension::Tensor, embedding_collective, activation_bytes, 1);
+    let logit_bytes = job.precision.bytes() as f64 * (mix.decode + mix.finished_prefills) * model.vocab as f64;
+    add(Phase::Logits, Dimension::Tensor, Collective::AllGather, logit_bytes, 1);
+    if degrees.pipeline > 1 {
+        let part = activation_bytes / f64::from(degrees.tensor);
+        add(Phase::PipelineTransfer, Dimension::Pipeline, Collective::SendRecv, part, 1);
+        if degrees.sequence == SequenceParallelism::Undivided {
+            add(Phase::PipelineTransfer, Dimension::Tensor, Collective::AllGather, activation_bytes, 1);
+        }
+    }
+    calls
+}

@@ -1,0 +1,184 @@
+//! Gradient reduction that overlaps with the backward pass, in buckets as in PyTorch's DistributedDataParallel (Li et
+//! al., arXiv 2006.15704, section 3.2). [`Training::bucket`] gives their size.
+//!
+//! Kernels that overlap with a bucket are slowed (`interference`), which delays the next bucket. Buckets that are
+//! reduced within groups and then among groups use a separate stream for each if the job's software has two
+//! (`stream_overlap`).
+
+use fabricast_topologies::{Bytes, Picos};
+
+use super::interference::{OverlappedCall, SmUsage};
+use super::passes::CallCosts;
+use super::stream_overlap::GradientStreams;
+use fabricast_search::plan::PlanError;
+use fabricast_workload::job::{Accumulate, Dimension, GroupCall, Layout, Phase, Training, Zero};
+
+/// Gradient buckets of a step, of equal size, reduced one at a time. Different calls of a bucket run one after the
+/// other; if they use two streams, the longer one determines the time of a bucket.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Buckets {
+    /// Number of buckets, spread evenly over the model chunks as far as they divide.
+    pub count: u64,
+    /// All buckets, overlapped with the kernels of the backward pass.
+    pub all: OverlappedCall,
+    /// Additional time of the last bucket in the shorter stream.
+    pub last: Picos,
+    /// Total communication time, without overlap between streams.
+    pub communication: Picos,
+}
+
+impl Buckets {
+    pub(super) fn new(
+        job: &Training,
+        call_costs: &CallCosts<'_>,
+        overlap_call: impl Fn(Picos, SmUsage) -> OverlappedCall,
+    ) -> Result<Self, PlanError> {
+        let (mut max_count, mut streams) = (0, GradientStreams::default());
+        for call in call_costs.calls.iter().filter(|call| call.phase == Phase::Gradients) {
+            let (count, bytes) = buckets(job, call_costs.layout, call);
+            let overlapped = overlap_call(call_costs.time(call, bytes)?, call_costs.sm_usage(call, bytes)?);
+            max_count = max_count.max(count);
+            streams.add(call.dimension, overlapped.times(count));
+        }
+        let (all, shorter) = streams.overlap(job, call_costs);
+        Ok(Self {
+            count: max_count,
+            all,
+            last: Picos(shorter.0 / max_count.max(1)),
+            communication: streams.communication(),
+        })
+    }
+
+    /// Time from the start of the first bucket to the end of the last, if they run back to back.
+    pub(super) fn sequential_time(&self) -> Picos {
+        self.all.call + self.last
+    }
+
+    /// Time of one bucket; the buckets sum up to the total.
+    fn time(&self, index: u64) -> Picos {
+        let elapsed = |index: u64| u128::from(self.all.call.0) * u128::from(index) / u128::from(self.count.max(1));
+        Picos((elapsed(index + 1) - elapsed(index)) as u64)
+    }
+}
+
+/// Buckets of a stage in progress while its passes run.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct ReductionProgress {
+    /// Number of model chunks whose gradients are complete.
+    model_chunks: u64,
+    /// End of the last bucket started so far.
+    pub end: Picos,
+    /// Start and end of each bucket.
+    pub intervals: Vec<(Picos, Picos)>,
+}
+
+impl ReductionProgress {
+    /// End time of work that starts at `begin` and overlaps with the buckets in progress or queued.
+    pub(super) fn work_end(&self, buckets: &Buckets, begin: Picos, work: Picos) -> Picos {
+        let remaining = self.end - begin;
+        let OverlappedCall { call, slowdown } = buckets.all;
+        if remaining == Picos::ZERO || slowdown == Picos::ZERO {
+            return begin + work;
+        }
+        // Work done until the buckets have ended; at least their time less the slowdown.
+        let done = (u128::from(remaining.0) * u128::from((call - slowdown).0)).div_ceil(u128::from(call.0.max(1)));
+        if u128::from(work.0) >= done {
+            return begin + remaining + Picos(work.0 - done as u64);
+        }
+        let elapsed = u128::from(work.0) * u128::from(call.0) / u128::from((call - slowdown).0.max(1));
+        begin + Picos(elapsed as u64).min(remaining)
+    }
+
+    /// End time of the last backward pass of one of `model_chunks` model chunks. Its gradients become ready evenly: a
+    /// bucket starts when the pass has computed all of its gradients and the previous bucket has ended.
+    pub(super) fn last_backward_pass_end(
+        &mut self,
+        buckets: &Buckets,
+        model_chunks: u64,
+        begin: Picos,
+        work: Picos,
+    ) -> Picos {
+        // Buckets that become complete in this model chunk.
+        let completed = |number: u64| number * buckets.count / model_chunks.max(1);
+        let (from, to) = (completed(self.model_chunks), completed(self.model_chunks + 1));
+        self.model_chunks += 1;
+        let count = to - from;
+        let work_until = |i: u64| u128::from(work.0) * u128::from(i) / u128::from(count.max(1));
+        let mut now = begin;
+        for i in 0..count {
+            now = self.work_end(buckets, now, Picos((work_until(i + 1) - work_until(i)) as u64));
+            let bucket_start = self.end.max(now);
+            let last = if from + i + 1 == buckets.count { buckets.last } else { Picos::ZERO };
+            self.end = bucket_start + buckets.time(from + i) + last;
+            self.intervals.push((bucket_start, self.end));
+        }
+        if count == 0 { self.work_end(buckets, begin, work) } else { now }
+    }
+}
+
+/// Number and size of the gradient buckets of a call. Buckets are equal, so that one simulation covers all, and a
+/// multiple of sixteen bytes per rank. Among groups, a bucket holds one rank's shard.
+pub(super) fn buckets(job: &Training, layout: &Layout, call: &GroupCall) -> (u64, Bytes) {
+    // Bucket sizes count gradients before compression.
+    let bucket = job.bucket(layout).0.saturating_mul(job.gradient_bits.into());
+    let bucket = bucket / (8 * job.gradient_bytes() * shards(layout, call.dimension));
+    let bucket = bucket.max(1);
+    // FSDP has a bucket per layer and one for everything else (the root unit: embedding and last norm).
+    let is_root =
+        job.zero == Zero::Weights && job.bucket_mb.is_none() && job.gradient_accumulation(layout) == Accumulate::Shards;
+    let count = if is_root { 1 } else { call.bytes.0.div_ceil(bucket).max(1) };
+    let ranks = u64::from(layout.size(call.dimension)).max(1);
+    (count, Bytes(call.bytes.0.div_ceil(count).next_multiple_of(16 * ranks)))
+}
+
+/// Number of shards of a bucket; a call among replicas reduces one of them.
+fn shards(layout: &Layout, dimension: Dimension) -> u64 {
+    let count = match dimension {
+        Dimension::Replica => layout.size(Dimension::Data),
+        Dimension::ExpertReplica => layout.size(Dimension::ExpertData),
+        _ => 1,
+    };
+    u64::from(count.max(1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// End of the last bucket and of the last pass, for passes given by start and duration.
+    fn run(passes: &[(u64, u64)], count: u64, bucket: u64, slowdown: u64) -> (u64, u64) {
+        let all = OverlappedCall { call: Picos(count * bucket), slowdown: Picos(count * slowdown) };
+        let (buckets, mut progress, mut end) =
+            (Buckets { count, all, ..Buckets::default() }, ReductionProgress::default(), Picos::ZERO);
+        for &(begin, work) in passes {
+            end = progress.last_backward_pass_end(&buckets, passes.len() as u64, end.max(Picos(begin)), Picos(work));
+        }
+        assert_eq!(progress.intervals.len() as u64, count);
+        (progress.end.0, end.0)
+    }
+
+    #[test]
+    fn last_bucket_is_exposed() {
+        // Fast: each bucket ends before the next is ready. Slow: they queue. One bucket: no overlap.
+        assert_eq!(run(&[(1000, 1000)], 10, 50, 0), (2050, 2000));
+        assert_eq!(run(&[(1000, 1000)], 10, 300, 0), (1100 + 3000, 2000));
+        assert_eq!(run(&[(1000, 1000)], 1, 700, 700), (2700, 2000));
+        assert_eq!(run(&[(0, 10), (50, 10)], 2, 20, 0), (80, 60));
+    }
+
+    /// All buckets but the last slow the pass if each ends before the next is ready. If they queue, the pass runs at
+    /// the speed that they leave. If they leave nothing, it waits as without overlap.
+    #[test]
+    fn overlapping_buckets_slow_the_backward_pass() {
+        assert_eq!(run(&[(1000, 1000)], 10, 50, 20), (2050 + 9 * 20, 2000 + 9 * 20));
+        assert_eq!(run(&[(1000, 1000)], 10, 300, 150), (1100 + 3000, 1100 + 2 * 900));
+        assert_eq!(run(&[(1000, 1000)], 10, 300, 300), (2000 + 3000, 2000 + 2700));
+        // A pass that completes no bucket overlaps with those in progress.
+        let buckets =
+            Buckets { count: 1, all: OverlappedCall { call: Picos(100), slowdown: Picos(50) }, ..Buckets::default() };
+        let progress = ReductionProgress { end: Picos(40), ..ReductionProgress::default() };
+        assert_eq!(progress.work_end(&buckets, Picos(0), Picos(100)), Picos(120));
+        assert_eq!(progress.work_end(&buckets, Picos(0), Picos(10)), Picos(20));
+        assert_eq!(progress.work_end(&buckets, Picos(50), Picos(10)), Picos(60));
+    }
+}

@@ -1,0 +1,587 @@
+//! Kernels of a layer, of the embedding and logits, and of the optimizer, each with its operations and its memory
+//! traffic.
+//!
+//! GEMMs move their two operands and their result once. Kernels between them are memory-bound ([`super::elementwise`]):
+//! normalization reads and writes its tokens (backward it reads tokens and gradients, and writes), dropout with the
+//! residual reads two tensors and writes one plus a mask of one byte, and so on; the backward figures follow from the
+//! formulas of the derivatives. Unfused attention writes its scores, and reads and writes them again for masking with
+//! softmax and for dropout (Megatron-LM's fused softmax; Korthikanti et al., figure 3). The GEMM that computes a weight
+//! gradient also accumulates it (Megatron-LM's `gradient_accumulation_fusion`); PyTorch's `AccumulateGrad` is a
+//! separate kernel.
+
+use fabricast_topologies::{Bytes, Picos};
+
+use super::elementwise::{ElementwiseTraffic, PassBytes};
+use super::{Efficiency, PeakRates};
+use fabricast_workload::job::{
+    Attention, FlashKernel, Flops, GroupCall, Layout, Phase, Precision, Recompute, Training,
+};
+
+/// Bytes of a 32-bit number.
+const FP32_BYTES: u64 = 4;
+
+/// Kind of kernel, which determines its efficiency ([`RateEfficiency`](super::Efficiency)).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum KernelKind {
+    /// Elementwise and normalization kernels, optimizer, copies.
+    #[default]
+    Stream,
+    /// GEMM.
+    Gemm,
+    /// 8-bit GEMM with exact accumulation, used backward (Transformer Engine, `use_split_accumulator` of its recipes).
+    GemmExactSums,
+    /// GEMM that stays in 16 bits when others use 8: logits, router, attention in several kernels (as in Transformer
+    /// Engine and vLLM).
+    Gemm16Bit,
+    /// Attention in one kernel.
+    Attention {
+        /// Mean number of keys per query row.
+        keys: u64,
+        /// Implementation of the kernel.
+        implementation: FlashKernel,
+    },
+    /// Grouped GEMM of all experts, each with its own rows.
+    GroupedGemm {
+        /// Bytes of the inner dimension, over which an output element is summed.
+        inner: u64,
+    },
+}
+
+/// Rows of a grouped GEMM's tile. The last tile of an expert is computed whole and half full in the mean
+/// (`torch._grouped_mm` takes as long for 192 rows per expert as for 256, `planner/data/h200-steps/products.jsonl`).
+const TILE: f64 = 128.0;
+
+/// Number of rows computed for an expert with `rows` rows.
+pub(crate) fn padded_rows(rows: f64) -> f64 {
+    (rows + TILE / 2.0).max(TILE)
+}
+
+/// Work of one kernel.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Kernel {
+    /// Kind of kernel.
+    pub kind: KernelKind,
+    /// Operations of the matrix units; other operations are hidden behind memory traffic.
+    pub flops: Flops,
+    /// Bytes read and written.
+    pub bytes: Bytes,
+}
+
+impl Kernel {
+    /// Creates a memory-bound kernel of `bytes` bytes.
+    pub(crate) fn stream(bytes: u64) -> Self {
+        Self { bytes: Bytes(bytes), ..Self::default() }
+    }
+}
+
+/// Kernels of the forward and the backward pass.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PassKernels {
+    /// Forward kernels.
+    pub forward: Vec<Kernel>,
+    /// Backward kernels, recomputation included.
+    pub backward: Vec<Kernel>,
+}
+
+impl PassKernels {
+    /// Adds `times` GEMMs of an m × k by a k × n matrix with `element` bytes per element; backward there are two, one
+    /// per operand.
+    fn add_gemm(&mut self, kind: KernelKind, (m, n, k): (u64, u64, u64), element: u64, times: u64) {
+        let flops = Flops(2 * u128::from(m) * u128::from(n) * u128::from(k) * u128::from(times));
+        let bytes = Bytes(element * times * (m * k + k * n + m * n));
+        let kernel = Kernel { kind, flops, bytes };
+        self.forward.push(kernel);
+        self.backward.extend([kernel, kernel]);
+    }
+
+    /// Variant of [`Self::add_gemm`] in which the k × n matrix holds weights of the job. Their gradient is accumulated
+    /// in a buffer of the gradient width, which is read and written.
+    fn add_weight_gemm(&mut self, job: &Training, kind: KernelKind, shape: (u64, u64, u64), times: u64) {
+        let ((m, n, k), element, gradient) = (shape, job.precision.bytes(), job.gradient_bytes());
+        // 8-bit GEMMs read 16-bit operands and write them in 8 bits, as they are and transposed: forward operands once
+        // for both passes, gradients for both backward GEMMs (TransformerEngine,
+        // transformer_engine/common/transpose/cast_transpose.cu).
+        let is_fp8 = (job.precision, kind) == (Precision::Fp8, KernelKind::Gemm);
+        if is_fp8 {
+            self.add_stream((4 * times * m * k, 4 * times * m * n));
+        }
+        self.add_gemm(kind, shape, element, times);
+        if let [.., input_gemm, weight_gemm] = self.backward.as_mut_slice() {
+            weight_gemm.bytes = Bytes(weight_gemm.bytes.0 + (2 * gradient - element) * n * k * times);
+            if is_fp8 {
+                (input_gemm.kind, weight_gemm.kind) = (KernelKind::GemmExactSums, KernelKind::GemmExactSums);
+            }
+        }
+    }
+
+    /// Adds the grouped GEMM of `add_experts` experts with `rows` rows each and weights of the job.
+    fn add_experts(&mut self, job: &Training, (rows, n, k): (u64, u64, u64), experts: u64) {
+        let element = job.precision.bytes();
+        self.add_weight_gemm(job, KernelKind::Gemm, (rows, n, k), experts);
+        let computed = padded_rows(rows as f64) / rows.max(1) as f64;
+        let group_gemms = |kernel: &mut Kernel, inner: u64, computed: f64| {
+            kernel.kind = KernelKind::GroupedGemm { inner: element * inner };
+            kernel.flops = Flops((kernel.flops.0 as f64 * computed).round() as u128);
+        };
+        if let Some(forward) = self.forward.last_mut() {
+            group_gemms(forward, k, computed);
+        }
+        // The weight gradient is summed over an expert's rows.
+        if let [.., row_gemm, weight_gemm] = self.backward.as_mut_slice() {
+            group_gemms(row_gemm, n, computed);
+            group_gemms(weight_gemm, rows, 1.0);
+        }
+    }
+
+    fn add_stream(&mut self, (forward, backward): PassBytes) {
+        self.forward.extend((forward > 0).then(|| Kernel::stream(forward)));
+        self.backward.extend((backward > 0).then(|| Kernel::stream(backward)));
+    }
+}
+
+/// Kernels of a layer, for one micro-batch on one rank.
+#[must_use]
+pub fn layer(job: &Training, layout: &Layout) -> PassKernels {
+    let (model, degrees) = (&job.model.sharded_over(layout.degrees.tensor), layout.degrees);
+    let (e, tensor) = (job.precision.bytes(), u64::from(degrees.tensor));
+    let tokens = job.micro_batch * model.seq / u64::from(degrees.context);
+    let elements = tokens * model.hidden / degrees.token_shares();
+    let h = model.hidden;
+    let mut passes = PassKernels::default();
+    let software = ElementwiseTraffic::new(job);
+    let (norm, residual) = (software.norm(elements), software.residual(elements));
+
+    passes.add_stream(norm);
+    projections(job, layout, tokens, &mut passes);
+    let core = attention(job, layout, tokens);
+    passes.forward.extend_from_slice(&core.forward);
+    passes.backward.extend_from_slice(&core.backward);
+    let heads = [model.query_width(), model.key_width()].map(|width| tokens * width / tensor);
+    passes.add_stream(software.heads(heads.into(), tokens * h / tensor));
+    passes.add_weight_gemm(job, KernelKind::Gemm, (tokens, h, model.attention_output_width() / tensor), 1);
+    passes.add_stream(residual);
+
+    passes.add_stream(norm);
+    let f = model.ffn / u64::from(degrees.expert_tensor());
+    let (routed, matrices) = match model.experts {
+        0 => (tokens, 1),
+        experts => {
+            let routed = job.routed_tokens(layout);
+            passes.add_weight_gemm(job, KernelKind::Gemm16Bit, (elements / h, experts, h), 1);
+            let matrices = (experts / u64::from(degrees.expert)).max(1);
+            // Tokens are permuted by destination rank, sorted by expert on arrival if a rank has several experts, and
+            // both steps are undone (Megatron Core, `MoEAlltoAllTokenDispatcher`: `permute`, `sort_chunks_by_idxs`,
+            // `unpermute`).
+            let sent = e * (elements + elements * model.experts_per_token);
+            let sorted = if degrees.expert > 1 && matrices > 1 { 2 * e * routed * h } else { 0 };
+            passes.add_stream((2 * (sent + sorted), 2 * (sent + sorted)));
+            (routed, matrices)
+        }
+    };
+    // Shared experts act as one expert of their joint width.
+    if model.shared_experts > 0 {
+        let shared = model.ffn / tensor * model.shared_experts;
+        passes.add_weight_gemm(job, KernelKind::Gemm, (tokens, shared * (model.ffn_matrices - 1), h), 1);
+        passes.add_stream(software.activation(tokens * shared, tokens * h));
+        passes.add_weight_gemm(job, KernelKind::Gemm, (tokens, h, shared), 1);
+    }
+    // The experts of a rank share its tokens evenly.
+    let rows = routed.div_ceil(matrices);
+    let add_gemms = |passes: &mut PassKernels, n: u64, k: u64| match model.experts {
+        0 => passes.add_weight_gemm(job, KernelKind::Gemm, (rows, n, k), 1),
+        _ => passes.add_experts(job, (rows, n, k), matrices),
+    };
+    add_gemms(&mut passes, f * (model.ffn_matrices - 1), h);
+    passes.add_stream(software.activation(routed * f, routed * h));
+    // The input of the last GEMM is the last saved activation.
+    let saved = passes.forward.len();
+    add_gemms(&mut passes, h, f);
+    passes.add_stream(residual);
+    // Outputs: queries, keys and values; attention projection; both GEMMs of the feed-forward.
+    let biased = tokens * (model.query_width() + model.key_width() + model.value_width()) / tensor
+        + elements
+        + routed * f
+        + elements;
+    passes.add_stream(software.biases(biased));
+
+    match (job.recompute, job.attention) {
+        (Recompute::Full, _) => passes.backward.prepend(&passes.forward.clone()),
+        (Recompute::EarlyStop, _) => passes.backward.prepend(&passes.forward[..saved]),
+        // Flash attention recomputes inside its backward kernel, which is already counted.
+        (Recompute::Selective, Attention::Unfused) => passes.backward.prepend(&core.forward),
+        _ => {}
+    }
+    passes
+}
+
+/// Layers of a model by recomputation setting, with their counts: layers that recompute, and layers that save all
+/// activations.
+pub(super) fn layers(job: &Training, layout: &Layout) -> Vec<(PassKernels, u64)> {
+    let recomputed = job.recompute_layers.unwrap_or(job.model.layers);
+    let remaining =
+        job.without_recomputation().map(|saving_job| (layer(&saving_job, layout), job.model.layers - recomputed));
+    std::iter::once((layer(job, layout), recomputed)).chain(remaining).collect()
+}
+
+/// GEMMs for queries, keys and values. With latent compression, each rank computes the latent vectors of its tokens (of
+/// all tokens without sequence parallelism), normalizes them, and expands its own heads from all (Megatron Core,
+/// `MLASelfAttention`: both down projections are duplicated `TELinear`, and their outputs are gathered).
+fn projections(job: &Training, layout: &Layout, tokens: u64, passes: &mut PassKernels) {
+    let (model, tensor) = (&job.model.sharded_over(layout.degrees.tensor), u64::from(layout.degrees.tensor));
+    let Some(latent) = model.latent else {
+        let columns = (model.query_width() + model.key_width() + model.value_width()) / tensor;
+        return passes.add_weight_gemm(job, KernelKind::Gemm, (tokens, columns, model.hidden), 1);
+    };
+    let local_tokens = tokens / layout.degrees.token_shares();
+    passes.add_weight_gemm(job, KernelKind::Gemm, (local_tokens, latent.latent_width(), model.hidden), 1);
+    let (e, normed) = (job.precision.bytes(), local_tokens * latent.normalized_width());
+    passes.add_stream(ElementwiseTraffic::new(job).norm(normed));
+    passes.add_weight_gemm(
+        job,
+        KernelKind::Gemm,
+        (tokens, model.query_width() / tensor, latent.query.unwrap_or(model.hidden)),
+        1,
+    );
+    passes.add_weight_gemm(job, KernelKind::Gemm, (tokens, model.kv_up_projection_width() / tensor, latent.kv), 1);
+    // The positional key is copied to all heads next to their keys, and both parts of the queries are concatenated.
+    let concatenated = 2 * e * tokens * (model.query_width() + model.key_width()) / tensor;
+    passes.add_stream((concatenated, concatenated));
+}
+
+/// GEMMs of a pass whose operands tensor-parallel ranks gather before and whose results they reduce after, in order.
+/// Routed experts have none: their tokens travel by all-to-all.
+pub(super) fn tensor_parallel_gemms(job: &Training, passes: &PassKernels) -> Vec<Kernel> {
+    let count = if job.model.experts == 0 || job.model.shared_experts > 0 { 4 } else { 2 };
+    // Latent vectors: the down projection covers only a rank's own tokens, and keys and values follow the queries.
+    let excluded: &[usize] = if job.model.latent.is_some() { &[0, 2] } else { &[] };
+    let all = passes.forward.iter().filter(|kernel| kernel.kind == KernelKind::Gemm).enumerate();
+    all.filter(|(index, _)| !excluded.contains(index)).map(|(_, kernel)| *kernel).take(count).collect()
+}
+
+trait PrependKernels {
+    fn prepend(&mut self, first: &[Kernel]);
+}
+
+impl PrependKernels for Vec<Kernel> {
+    fn prepend(&mut self, first: &[Kernel]) {
+        self.splice(0..0, first.iter().copied());
+    }
+}
+
+/// Kernels of attention between the projections: scores, softmax, values.
+fn attention(job: &Training, layout: &Layout, tokens: u64) -> PassKernels {
+    let model = &job.model.sharded_over(layout.degrees.tensor);
+    let (e, tensor) = (job.precision.bytes(), u64::from(layout.degrees.tensor));
+    let (score, value) = (model.score_width(), model.head_value());
+    let rows = model.seq / u64::from(layout.degrees.context);
+    let heads = job.micro_batch * model.heads / tensor;
+    let mut passes = PassKernels::default();
+    match job.attention {
+        Attention::Unfused => {
+            let scores = heads * rows * model.seq;
+            passes.add_gemm(KernelKind::Gemm16Bit, (rows, model.seq, score), e, heads);
+            let [normalised, dropped] = ElementwiseTraffic::new(job).attention_scores(scores);
+            passes.add_stream(normalised);
+            passes.add_stream(dropped);
+            passes.add_gemm(KernelKind::Gemm16Bit, (rows, value, model.seq), e, heads);
+        }
+        Attention::Flash(by) => {
+            // Causal masking halves the forward GEMMs; backward there are five instead of two (Dao, arXiv 2307.08691,
+            // section 4.1).
+            let pairs = u128::from(heads) * u128::from(rows) * u128::from(model.seq);
+            let bytes = e * tokens * model.attention_width() / tensor;
+            // Each round of a context-parallel group is a separate kernel over the keys of one rank.
+            let kind = KernelKind::Attention { keys: rows / 2, implementation: by };
+            // Scores and the gradients of queries and keys have the score width; values and their gradients have the
+            // value width.
+            let (forward, backward) = (pairs * u128::from(score + value), pairs * u128::from(3 * score + 2 * value));
+            passes.forward.push(Kernel { kind, flops: Flops(forward), bytes: Bytes(bytes) });
+            passes.backward.push(Kernel { kind, flops: Flops(backward), bytes: Bytes(2 * bytes) });
+        }
+    }
+    passes
+}
+
+/// Embedding lookup before the first layer.
+#[must_use]
+pub fn embedding(job: &Training, layout: &Layout) -> PassKernels {
+    let degrees = layout.degrees;
+    let tokens = job.micro_batch * job.model.seq / u64::from(degrees.context);
+    let bytes = job.precision.bytes() * tokens * job.model.hidden;
+    let mut passes = PassKernels::default();
+    passes.add_stream((2 * bytes, 2 * bytes));
+    passes.add_stream((3 * bytes / degrees.token_shares(), 2 * bytes / degrees.token_shares()));
+    passes
+}
+
+/// Output projection (logits) after the last layer, and the loss.
+#[must_use]
+pub fn logits(job: &Training, layout: &Layout) -> PassKernels {
+    let (model, degrees) = (&job.model, layout.degrees);
+    let tensor = u64::from(degrees.tensor);
+    let tokens = job.micro_batch * model.seq / u64::from(degrees.context);
+    let mut passes = PassKernels::default();
+    passes.add_weight_gemm(job, KernelKind::Gemm16Bit, (tokens, model.vocab / tensor, model.hidden), 1);
+    for bytes in ElementwiseTraffic::new(job).logits(tokens * model.vocab / tensor) {
+        passes.add_stream(bytes);
+    }
+    passes
+}
+
+/// Copy of a layer's weights out of the all-gather buffer, or of its gradients into the reduce-scatter buffer at
+/// communication precision, as in PyTorch's FSDP (torch/distributed/fsdp/_fully_shard/_fsdp_collectives.py:
+/// `split_with_sizes_copy`, `chunk_cat`); `None` for other calls.
+pub(super) fn fsdp_copy(job: &Training, call: &GroupCall) -> Option<Kernel> {
+    match call.phase {
+        // Gradients reduced within groups are reduced among groups in place.
+        _ if call.dimension.is_replica_group() => None,
+        Phase::WeightsForward | Phase::WeightsBackward => Some(Kernel::stream(2 * call.bytes.0)),
+        Phase::LayerGradients => {
+            let gradients = 8 * call.bytes.0 / u64::from(job.gradient_bits.max(1));
+            Some(Kernel::stream(gradients * job.precision.bytes() + call.bytes.0))
+        }
+        _ => None,
+    }
+}
+
+/// Adam over a rank's own shard of the parameters, as in PyTorch and Megatron-LM. Gradients are read for their norm
+/// and, if narrower, converted to the 32 bits of the state. The step reads them and the state and writes the state.
+/// Narrower weights are written from the state. Gradients are set to zero.
+#[must_use]
+pub fn optimizer(job: &Training, parameters: u64) -> Vec<Kernel> {
+    let (weight, gradient, state) = (job.precision.bytes(), job.gradient_bytes(), job.precision.state_bytes());
+    let stream = |bytes: u64| Kernel::stream(parameters * bytes);
+    let normed = if gradient < FP32_BYTES { gradient + FP32_BYTES } else { gradient };
+    // 32-bit weights are updated in place, in addition to the state.
+    let (masters, narrowed) = if weight < FP32_BYTES { (0, FP32_BYTES + weight) } else { (2 * weight, 0) };
+    let kernels = [normed, FP32_BYTES + 2 * state + masters, narrowed, gradient];
+    kernels.into_iter().filter(|&bytes| bytes > 0).map(stream).collect()
+}
+
+/// Time of the optimizer for a rank's own shard: its kernels, or the transfer of an offloaded state if that is longer.
+pub(super) fn optimizer_time(job: &Training, parameters: u64, speeds: &PeakRates, curve: &Efficiency) -> Picos {
+    let kernels = curve.total(&optimizer(job, parameters), speeds);
+    let state = Bytes(parameters * job.precision.state_bytes());
+    kernels.max(speeds.offload_bandwidth.map_or(Picos::ZERO, |rate| curve.transfer_time(state, rate)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use fabricast_workload::job::{Job, read_job, traffic};
+
+    fn flops(kernels: &[Kernel]) -> u128 {
+        kernels.iter().map(|kernel| kernel.flops.0).sum()
+    }
+
+    fn read(text: &str) -> Training {
+        match read_job(text, "j").unwrap() {
+            Job::Training(job) => job,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn job(lines: &str) -> Training {
+        let text = "name = \"j\"\nglobal_batch = 64\nmodel = { layers = 4, hidden = 1024, heads = 16, vocab = 51200, seq = 512 }\n";
+        read(&format!("{text}{lines}"))
+    }
+
+    #[test]
+    fn kernels_add_up_to_the_models_operations() {
+        for tp in [1, 2, 4] {
+            let job = job(&format!("parallel = {{ tp = {tp} }}\n"));
+            let layout = Layout::specified_by(&job, tp).unwrap().unwrap();
+            let (layer, logits) = (layer(&job, &layout), logits(&job, &layout));
+            assert_eq!(flops(&layer.forward) * u128::from(tp), job.model.layer_flops(1).0);
+            assert_eq!(flops(&layer.backward), 2 * flops(&layer.forward));
+            assert_eq!(flops(&logits.forward) * u128::from(tp), job.model.logit_flops(1).0);
+        }
+    }
+
+    /// Latent attention: without sequence parallelism each rank computes the latent vectors of all tokens; everything
+    /// else is split.
+    #[test]
+    fn latent_projections_follow_sequence_parallelism() {
+        for (rank, queries) in [("q_lora_rank = 96, ", 96), ("", 0)] {
+            let model = format!(
+                "model = {{ layers = 4, hidden = 1024, heads = 16, vocab = 51200, seq = 512, latent = {{ {rank}kv_lora_rank = 64, \
+                 qk_nope_head_dim = 32, qk_rope_head_dim = 16, v_head_dim = 24 }} }}\n"
+            );
+            let measure = |tp: u32, sequence: bool| {
+                let parallel = format!("parallel = {{ tp = {tp}, sequence = {sequence} }}");
+                let job = read(&format!("name = \"j\"\nglobal_batch = 64\n{parallel}\n{model}"));
+                let passes = layer(&job, &Layout::specified_by(&job, tp).unwrap().unwrap());
+                assert_eq!(flops(&passes.backward), 2 * flops(&passes.forward));
+                (
+                    flops(&passes.forward),
+                    tensor_parallel_gemms(&job, &passes).iter().map(|one| one.flops.0).collect::<Vec<_>>(),
+                    job,
+                )
+            };
+            let ((full, _, job), (half, gemms, _), (unsharded, ..)) =
+                (measure(1, false), measure(2, true), measure(2, false));
+            assert_eq!(full, job.model.layer_flops(1).0);
+            assert_eq!(2 * half, full);
+            assert_eq!(2 * unsharded, full + 2 * 512 * 1024 * (queries + 64 + 16));
+            let up = 2 * 512 * if queries > 0 { 96 } else { 1024 } * 16 * 48 / 2;
+            assert_eq!(gemms, [up, 2 * 512 * 1024 * 16 * 24 / 2, 2 * 512 * 1024 * 2048, 2 * 512 * 1024 * 2048]);
+        }
+    }
+
+    #[test]
+    fn recomputation_adds_forward_operations() {
+        let backward_flops = |recompute: &str| {
+            let job = job(&format!("parallel = {{ tp = 1 }}\nrecompute = \"{recompute}\"\n"));
+            let layout = Layout::specified_by(&job, 1).unwrap().unwrap();
+            (flops(&layer(&job, &layout).backward), job)
+        };
+        let ((none, job), (full, _), (selective, _)) =
+            (backward_flops("none"), backward_flops("full"), backward_flops("selective"));
+        assert_eq!(full, none + job.model.layer_flops(1).0);
+        let last = 2 * u128::from(job.model.seq * job.model.ffn * job.model.hidden);
+        assert_eq!(backward_flops("early_stop").0, full - last);
+        assert_eq!(selective, none + 4 * 512 * 512 * 1024);
+    }
+
+    /// A 16-bit parameter moves 42 bytes per step: 2 read and 4 written for its gradient in 32 bits, 16 read and 12
+    /// written by the update, 4 read and 2 written for the weight, 2 for zeroing. In 32 bits 36 bytes, without
+    /// conversions.
+    #[test]
+    fn optimizers_move_the_bytes_of_their_passes() {
+        let optimizer_bytes = |lines: &str| -> u64 {
+            optimizer(&job(&format!("parallel = {{ tp = 1 }}\n{lines}")), 1000).iter().map(|one| one.bytes.0).sum()
+        };
+        assert_eq!(
+            [optimizer_bytes(""), optimizer_bytes("gradient_bits = 32\n"), optimizer_bytes("precision = \"fp32\"\n")],
+            [42_000, 42_000, 36_000]
+        );
+    }
+
+    /// FSDP copies move 4 bytes per 16-bit weight in each pass, and 6, 4 or 3 bytes per 16-bit gradient sent in 32, 16
+    /// or 8 bits.
+    #[test]
+    fn sharded_weights_and_gradients_are_copied() {
+        for (bits, bytes) in [(32, 6), (16, 4), (8, 3)] {
+            let job = job(&format!("zero = 3\ngradient_bits = {bits}\nparallel = {{ dp = 4 }}\n"));
+            let layout = Layout::specified_by(&job, 4).unwrap().unwrap();
+            let copied: Vec<u64> =
+                traffic(&job, &layout).iter().filter_map(|call| fsdp_copy(&job, call)).map(|one| one.bytes.0).collect();
+            let weights = job.model.shared_layer_parameters();
+            assert_eq!(copied, [bytes * weights, 4 * weights, 4 * weights]);
+        }
+        let unsharded = job("zero = 1\nparallel = { dp = 4 }\n");
+        let layout = Layout::specified_by(&unsharded, 4).unwrap().unwrap();
+        assert!(traffic(&unsharded, &layout).iter().all(|call| fsdp_copy(&unsharded, call).is_none()));
+    }
+
+    /// Each operand of a GEMM with weights costs 2 bytes read and 1 written twice: inputs of 3 h, h, h and 4 h columns
+    /// forward, gradients of the outputs backward. The logits and attention stay in 16 bits.
+    #[test]
+    fn fp8_gemms_pay_for_casts() {
+        let kernel_bytes = |precision: &str| {
+            let job = job(&format!("precision = \"{precision}\"\nflash_attention = true\nparallel = {{ tp = 1 }}\n"));
+            let layout = Layout::specified_by(&job, 1).unwrap().unwrap();
+            let bytes = |kernels: &[Kernel]| kernels.iter().map(|one| one.bytes.0).sum::<u64>();
+            let (layer, logits) = (layer(&job, &layout), logits(&job, &layout));
+            assert!(logits.forward.iter().all(|one| one.kind != KernelKind::Gemm));
+            [bytes(&layer.forward), bytes(&layer.backward), bytes(&logits.forward) + bytes(&logits.backward)]
+        };
+        let ([forward, backward, logit_bytes], wide) = (kernel_bytes("fp8"), kernel_bytes("bf16"));
+        assert_eq!(forward - wide[0], 4 * 512 * (1 + 1 + 1 + 4) * 1024);
+        assert_eq!(backward - wide[1], 4 * 512 * (3 + 1 + 4 + 1) * 1024);
+        assert_eq!(logit_bytes, wide[2]);
+    }
+
+    /// Weight gradients are accumulated in place: two reads and a write in all backward passes, minus the write of the
+    /// GEMM.
+    #[test]
+    fn weight_gradients_are_accumulated_in_place() {
+        let bytes = |lines: &str| -> u64 {
+            let job = job(&format!("parallel = {{ tp = 1 }}\n{lines}"));
+            let layout = Layout::specified_by(&job, 1).unwrap().unwrap();
+            layer(&job, &layout).backward.iter().map(|one| one.bytes.0).sum()
+        };
+        // 16 bits more are read, and 16 more are written.
+        assert_eq!(bytes("gradient_bits = 32\n") - bytes(""), 4 * 12 * 1024 * 1024);
+    }
+
+    #[test]
+    fn expert_operations_match_routed_tokens() {
+        let dense = job("parallel = { tp = 1 }\n");
+        let text = "name = \"j\"\nglobal_batch = 64\nparallel = { dp = 4, ep = 4 }\nmodel = { layers = 4, hidden = 1024, heads = 16, \
+                    vocab = 51200, seq = 512, experts = 8, experts_per_token = 2 }\n";
+        let experts = read(text);
+        let dense_layer = layer(&dense, &Layout::specified_by(&dense, 1).unwrap().unwrap());
+        let expert_layer = layer(&experts, &Layout::specified_by(&experts, 4).unwrap().unwrap());
+        let ffn = 2 * 2 * 512 * 1024 * 4096u128;
+        // Each expert has 512 rows like a dense layer, and 64 more are computed for tiles.
+        assert_eq!(flops(&expert_layer.forward), flops(&dense_layer.forward) + ffn + 2 * ffn / 8 + 2 * 512 * 1024 * 8);
+    }
+
+    /// Two experts with 512 rows each and 1,024 × 4,096 weights: outputs are summed over 1,024 elements, row gradients
+    /// over 4,096, weight gradients over the rows, without partial tiles.
+    #[test]
+    fn grouped_gemm_inner_dimensions_are_correct() {
+        let experts = read(
+            "name = \"j\"\nglobal_batch = 64\nparallel = { dp = 4, ep = 4 }\nmodel = { layers = 4, hidden = 1024, heads = 16, \
+             vocab = 51200, seq = 512, experts = 8, experts_per_token = 2 }\n",
+        );
+        let passes = layer(&experts, &Layout::specified_by(&experts, 4).unwrap().unwrap());
+        let grouped_gemms = |kernels: &[Kernel]| -> Vec<(u64, u128)> {
+            let gemms = kernels.iter().filter_map(|one| match one.kind {
+                KernelKind::GroupedGemm { inner } => Some((inner / 2, one.flops.0 / (2 * 2 * 1024 * 4096))),
+                _ => None,
+            });
+            gemms.collect()
+        };
+        assert_eq!(grouped_gemms(&passes.forward), [(1024, 576), (4096, 576)]);
+        assert_eq!(grouped_gemms(&passes.backward), [(4096, 576), (512, 512), (1024, 576), (512, 512)]);
+    }
+
+    /// Two copies of each of 512 tokens (1,024 16-bit elements) are dispatched and combined, and sorted by the two
+    /// experts of a rank and back. With one expert per rank, or all experts on one rank, they are sorted once.
+    #[test]
+    fn expert_tokens_are_permuted_and_sorted() {
+        let bytes = |experts: u32, ranks: u32| {
+            let text = format!(
+                "name = \"j\"\nglobal_batch = 64\nparallel = {{ dp = {ranks}, ep = {ranks} }}\nmodel = {{ layers = 4, hidden = 1024, \
+                 heads = 16, vocab = 51200, seq = 512, experts = {experts}, experts_per_token = 2 }}\n"
+            );
+            let job = read(&text);
+            let passes = layer(&job, &Layout::specified_by(&job, ranks).unwrap().unwrap());
+            // Streaming kernels in addition to those of a dense layer.
+            let streams = |kernels: &[Kernel]| -> u64 {
+                kernels.iter().filter(|one| one.kind == KernelKind::Stream).map(|one| one.bytes.0).sum()
+            };
+            (streams(&passes.forward), streams(&passes.backward))
+        };
+        let (one, several, alone) = (bytes(4, 4), bytes(8, 4), bytes(8, 1));
+        let (token, copies) = (2 * 512 * 1024, 2 * 2 * 512 * 1024);
+        assert_eq!((several.0 - one.0, several.1 - one.1), (4 * copies, 4 * copies));
+        assert_eq!(one, alone);
+        let dense = job("parallel = { tp = 1 }\n");
+        let dense = layer(&dense, &Layout::specified_by(&dense, 1).unwrap().unwrap());
+        let streams =
+            dense.forward.iter().filter(|one| one.kind == KernelKind::Stream).map(|one| one.bytes.0).sum::<u64>();
+        // Two feed-forwards per token activate twice as much: 2 reads and writes of 4,096 elements.
+        assert_eq!(alone.0 - streams, 2 * (token + copies) + 2 * 4 * token);
+    }
+
+    /// GEMMs whose operands tensor-parallel ranks gather and whose results they reduce: all of a dense layer, or those
+    /// of attention in a layer with routed experts.
+    #[test]
+    fn tensor_parallel_gemms_exclude_routed_experts() {
+        let flops = |model: &str| -> Vec<u128> {
+            let job = read(&format!(
+                "name = \"j\"\nglobal_batch = 64\nflash_attention = true\nparallel = {{ tp = 2, sequence = true }}\n\
+                 model = {{ layers = 4, hidden = 1024, heads = 16, vocab = 51200, seq = 512{model} }}\n"
+            ));
+            let passes = layer(&job, &Layout::specified_by(&job, 2).unwrap().unwrap());
+            tensor_parallel_gemms(&job, &passes).iter().map(|one| one.flops.0 / (512 * 1024 * 1024)).collect()
+        };
+        assert_eq!(flops(""), [3, 1, 4, 4]);
+        assert_eq!(flops(", gated = true"), [3, 1, 8, 4]);
+        assert_eq!(flops(", experts = 4, experts_per_token = 2"), [3, 1]);
+        assert_eq!(flops(", experts = 4, experts_per_token = 2, shared_experts = 1"), [3, 1, 4, 4]);
+    }
+}

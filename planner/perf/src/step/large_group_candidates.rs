@@ -1,0 +1,80 @@
+//! Candidate restriction for groups over many hosts: fewer candidates, since each takes seconds to simulate.
+
+use fabricast_sim::schedule::Collective;
+use fabricast_topologies::Bytes;
+
+use super::rank_scaling::ScalingLaw;
+use fabricast_collectives::algorithm::Algorithm;
+use fabricast_search::candidates::Restriction;
+
+/// Channel counts tried for groups over many hosts: those that NCCL's own search arrives at there. More choices gain
+/// less than they cost.
+pub(super) const LARGE_GROUP_CHANNELS: [u16; 2] = [8, 16];
+
+/// Excluded algorithms: each rank sends to every other, so the number of messages is quadratic in the ranks, for bytes
+/// that rings move as fast.
+const QUADRATIC_ALGORITHMS: [Algorithm; 5] =
+    [Algorithm::Direct, Algorithm::OneShot, Algorithm::TwoShot, Algorithm::Pairwise, Algorithm::LinearSync];
+
+/// Class of candidates by the method that times them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum TimingMethod {
+    /// Streams of equal chunks ([`Algorithm::is_pipelined`]): large calls are sampled (`size_sampling`).
+    Streaming,
+    /// Rings: large groups are extrapolated from fewer ranks (`rank_scaling`).
+    Ring,
+    /// Double binary trees: sampled and extrapolated.
+    Tree,
+    /// PAT: large groups are extrapolated from fewer ranks.
+    Pat,
+    /// All others: simulated as they are.
+    Other,
+}
+
+impl TimingMethod {
+    pub(super) const ALL: [Self; 5] = [Self::Streaming, Self::Ring, Self::Tree, Self::Pat, Self::Other];
+
+    /// Returns true if a collective has algorithms of this kind.
+    pub(super) fn has_candidates(collective: Collective, kind: Self) -> bool {
+        Algorithm::ALL.iter().any(|&one| one.supports(collective) && Self::new(one, collective) == kind)
+    }
+
+    fn new(algorithm: Algorithm, collective: Collective) -> Self {
+        match ScalingLaw::new(algorithm, collective) {
+            Some(ScalingLaw::ByRank) => Self::Ring,
+            Some(ScalingLaw::ByDoubling) => Self::Tree,
+            Some(ScalingLaw::ByRankIfConfirmed) => Self::Pat,
+            None if algorithm.is_pipelined(collective) => Self::Streaming,
+            None => Self::Other,
+        }
+    }
+}
+
+/// Largest bytes per rank at which PAT with 16 channels is not tried: up to there it is slower than with 8 (all_gather,
+/// Simple, 512 hosts of HGX H100 on rails, dragonfly and torus, simulated), from 1 MiB on equal or faster.
+const PAT_FEW_CHANNELS_BYTES: Bytes = Bytes(256 << 10);
+
+/// Candidate strategies for a group that spans many hosts. `ranks_per_host`: ranks of the group on each host; `part`:
+/// largest message of a rank, in bytes. PAT needs one rank per host: NCCL excludes it elsewhere (src/graph/tuning.cc,
+/// `ncclPatEnable`), and the number of its routes between hosts grows with the ranks.
+pub(super) fn large_group_restriction(
+    collective: Collective,
+    ranks_per_host: u32,
+    (kinds, part): (&[TimingMethod], Bytes),
+) -> Restriction {
+    let mut algorithms: Vec<Algorithm> = match collective.is_pairwise() {
+        // (All-to-all exchanges have no alternative to pairwise messages.)
+        true => Vec::new(),
+        false => Algorithm::ALL
+            .into_iter()
+            .filter(|one| !QUADRATIC_ALGORITHMS.contains(one) && (*one != Algorithm::Pat || ranks_per_host == 1))
+            .collect(),
+    };
+    if kinds.len() < TimingMethod::ALL.len() {
+        algorithms.retain(|&one| kinds.contains(&TimingMethod::new(one, collective)));
+    }
+    let is_small_pat = kinds == [TimingMethod::Pat] && part <= PAT_FEW_CHANNELS_BYTES;
+    let channels =
+        LARGE_GROUP_CHANNELS.get(..if is_small_pat { 1 } else { LARGE_GROUP_CHANNELS.len() }).unwrap_or_default();
+    Restriction { algorithms, channels: channels.to_vec(), ..Restriction::default() }
+}

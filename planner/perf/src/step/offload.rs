@@ -1,0 +1,236 @@
+//! Offloaded state: data kept outside of a GPU's own memory, and the bandwidth to it.
+//!
+//! State in another GPU's or a CPU's memory is accessed over the fabric's route, with all GPUs of the host active, so
+//! that links and the CPU's memory are shared by their users. The peer of a GPU is that of the next rank on its host.
+
+use fabricast_topologies::fabric::Figures;
+use fabricast_topologies::route::{RouteOptions, Router};
+use fabricast_topologies::{Bandwidth, Bytes, Fabric, LinkId, NodeId, SourceLocation};
+use rustc_hash::{FxHashMap, FxHashSet};
+
+use super::host_classes::HostClasses;
+use super::{Machine, PeakRates};
+use fabricast_workload::job::{Job, JobError, JobSpans, MemoryLimits, Placement, Precision, Serving, Tier, Training};
+
+/// Data that a job can offload, and its location.
+struct OffloadedData<'a> {
+    tier: Tier,
+    access: AccessPattern,
+    /// Key of the job file.
+    key: &'static str,
+    placement: &'a Placement,
+}
+
+/// Access pattern of the offloaded data.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum AccessPattern {
+    Read,
+    /// Read and written concurrently.
+    Updated,
+}
+
+impl<'a> OffloadedData<'a> {
+    fn optimizer_state(job: &'a Training) -> Self {
+        let (tier, placement) = (job.optimizer_tier, &job.placement);
+        Self { tier, access: AccessPattern::Updated, key: "optimizer_tier", placement }
+    }
+
+    fn kv_cache(job: &'a Serving) -> Self {
+        let (tier, placement) = (job.kv_tier, &job.placement);
+        Self { tier, access: AccessPattern::Read, key: "kv_tier", placement }
+    }
+}
+
+/// Checks that the GPUs of a fabric have a route to the data that a job offloads.
+///
+/// # Errors
+/// [`JobError`] at the job's key for the location, or at its placement if the fabric does not have these GPUs.
+pub fn check_tier(job: &Job, fabric: &Fabric) -> Result<(), JobError> {
+    let data = match job {
+        Job::Training(job) => OffloadedData::optimizer_state(job),
+        Job::Inference(job) => OffloadedData::kv_cache(job),
+        Job::Trace(_) => return Ok(()),
+    };
+    if data.tier == Tier::Hbm {
+        return Ok(());
+    }
+    let router = Router::new(fabric, RouteOptions::default());
+    offload_bandwidth(&data, (&router, &job.rank_devices(fabric)?, &HostClasses::new(fabric)), &job.spans().tier)
+        .map(drop)
+}
+
+impl Machine<'_> {
+    /// Returns the peak rates of the GPUs that train a job.
+    ///
+    /// # Errors
+    /// [`JobError`]: see [`PeakRates::new`]; or a GPU has no route to the data that the job offloads.
+    pub fn training_rates(&self, job: &Training) -> Result<PeakRates, JobError> {
+        self.peak_rates(job.precision, &job.spans, &OffloadedData::optimizer_state(job))
+    }
+
+    /// Returns the peak rates of the GPUs that serve a job.
+    ///
+    /// # Errors
+    /// See [`Machine::training_rates`].
+    pub fn serving_rates(&self, job: &Serving) -> Result<PeakRates, JobError> {
+        self.peak_rates(job.precision, &job.spans, &OffloadedData::kv_cache(job))
+    }
+
+    /// Memory available to each rank; `None` if a GPU does not state its memory. CPUs that do not state it are assumed
+    /// to have enough.
+    #[must_use]
+    pub fn memories(&self, placement: &Placement) -> Option<MemoryLimits> {
+        Some(MemoryLimits { gpu: self.memory()?, host: self.host_memory(placement).unwrap_or(Bytes::MAX) })
+    }
+
+    /// Smallest share of a rank in the memory of the CPU next to its GPU, divided among all ranks there; `None` if CPUs
+    /// do not state their memory or there are none.
+    #[must_use]
+    pub fn host_memory(&self, placement: &Placement) -> Option<Bytes> {
+        let fabric = self.router.fabric();
+        let mut ranks_by_cpu: FxHashMap<NodeId, u64> = FxHashMap::default();
+        for &gpu in
+            gpus_by_host((Tier::Host, placement), (fabric, self.ranks), self.simulated.host_classes()).iter().flatten()
+        {
+            *ranks_by_cpu.entry(self.router.nearest_cpu(gpu).ok()?).or_default() += 1;
+        }
+        let memory_share = |(&cpu, &ranks): (&NodeId, &u64)| match &fabric.node(cpu).figures {
+            Figures::Cpu(figures) => figures.memory.map(|memory| Bytes(memory.0 / ranks)),
+            _ => None,
+        };
+        ranks_by_cpu.iter().map(memory_share).collect::<Option<Vec<Bytes>>>()?.into_iter().min()
+    }
+
+    fn peak_rates(
+        &self,
+        precision: Precision,
+        spans: &JobSpans,
+        data: &OffloadedData<'_>,
+    ) -> Result<PeakRates, JobError> {
+        let bandwidth = offload_bandwidth(data, (self.router, self.ranks, self.simulated.host_classes()), &spans.tier)?;
+        Ok(PeakRates { offload_bandwidth: bandwidth, ..PeakRates::new(self.router.fabric(), precision, spans)? })
+    }
+}
+
+/// Bandwidth at which each GPU reads, and concurrently writes if needed, offloaded data; `None` if the data is in its
+/// own memory.
+fn offload_bandwidth(
+    data: &OffloadedData<'_>,
+    (router, ranks, host_classes): (&Router<'_>, &[NodeId], &HostClasses),
+    location: &SourceLocation,
+) -> Result<Option<Bandwidth>, JobError> {
+    if data.tier == Tier::Hbm {
+        return Ok(None);
+    }
+    let fabric = router.fabric();
+    let refuse = |reason: String| JobError::at(location, format!("{} \"{}\": {reason}", data.key, data.tier.name()));
+    let mut paths = Vec::new();
+    let mut users: FxHashMap<LinkId, f64> = FxHashMap::default();
+    let mut memory_users: FxHashMap<NodeId, f64> = FxHashMap::default();
+    for host_gpus in gpus_by_host((data.tier, data.placement), (fabric, ranks), host_classes) {
+        for (index, &gpu) in host_gpus.iter().enumerate() {
+            let memory_node = match data.tier {
+                Tier::Host => router.nearest_cpu(gpu).map_err(|error| refuse(error.to_string()))?,
+                _ => host_gpus
+                    .get((index + 1) % host_gpus.len())
+                    .copied()
+                    .filter(|&peer| peer != gpu)
+                    .ok_or_else(|| refuse(format!("{} has no peer", fabric.node(gpu).id)))?,
+            };
+            let write = (data.access == AccessPattern::Updated).then_some((gpu, memory_node));
+            for (from, to) in [(memory_node, gpu)].into_iter().chain(write) {
+                let path = router.path(from, to).map_err(|error| refuse(error.to_string()))?;
+                for hop in &path.hops {
+                    *users.entry(hop.link).or_default() += hop.share.fraction();
+                }
+                *memory_users.entry(memory_node).or_default() += 1.0;
+                paths.push((memory_node, path));
+            }
+        }
+    }
+    let mut slowest: Option<f64> = None;
+    for (memory_node, path) in &paths {
+        let links = path.hops.iter().filter_map(|hop| {
+            let link_users = users.get(&hop.link).copied().unwrap_or(1.0);
+            fabric.link(hop.link).bandwidth.map(|link| link.0 as f64 / link_users)
+        });
+        let memory = match &fabric.node(*memory_node).figures {
+            Figures::Cpu(figures) => figures.memory_bandwidth,
+            Figures::Gpu(figures) => figures.memory_bandwidth,
+            _ => None,
+        };
+        let node_users = memory_users.get(memory_node).copied().unwrap_or(1.0);
+        let memory_rate = memory.map(|memory| memory.0 as f64 / node_users);
+        slowest = links.chain(memory_rate).chain(slowest).min_by(f64::total_cmp);
+    }
+    let no_bandwidth = || refuse("the fabric states no bandwidth on the way".to_owned());
+    slowest.map(|rate| Some(Bandwidth(rate as u64))).ok_or_else(no_bandwidth)
+}
+
+/// GPUs of each host in rank order: of the first host of each wiring class, or of all hosts if ranks were placed
+/// explicitly. For peer memory, if a host has a single GPU, all ranks form one list, since its peer is on another host.
+fn gpus_by_host(
+    (tier, placement): (Tier, &Placement),
+    (fabric, ranks): (&Fabric, &[NodeId]),
+    host_classes: &HostClasses,
+) -> Vec<Vec<NodeId>> {
+    let mut hosts = fabric.group_by_host(ranks);
+    if placement.is_in_order() {
+        let mut seen = FxHashSet::default();
+        hosts.retain(|host| host.first().is_some_and(|&gpu| seen.insert(host_classes.class(fabric.node(gpu).host))));
+    }
+    match tier != Tier::Host && hosts.iter().any(|host| host.len() < 2) {
+        true => vec![ranks.to_vec()],
+        false => hosts,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use fabricast_topologies::{FabricRequest, load};
+
+    use super::super::tests::{read, with_machine};
+    use crate::serve::tests::served;
+    use fabricast_workload::job::Placement;
+
+    /// Bandwidths for offloaded keys and values, and for an offloaded optimizer state.
+    fn rates(fabric: &str, tier: &str) -> [Option<u64>; 2] {
+        let fabric = load(&FabricRequest::new(fabric)).unwrap();
+        let served = served(&format!("kv_tier = \"{tier}\"\n"));
+        let trained = read(&format!(
+            "name = \"j\"\nglobal_batch = 8\noptimizer_tier = \"{tier}\"\nparallel = {{ tp = 1 }}\n\
+             model = {{ layers = 1, hidden = 64, heads = 1, vocab = 64, seq = 64 }}\n"
+        ));
+        with_machine(&fabric, |machine| [machine.serving_rates(&served), machine.training_rates(&trained)])
+            .map(|speeds| speeds.unwrap().offload_bandwidth.map(|rate| rate.0))
+    }
+
+    /// Half of 2 TB for the four GPUs of a socket, a Grace for two GPUs or for one, and nothing if it is not stated.
+    #[test]
+    fn ranks_share_cpu_memory_evenly() {
+        let memory_gb = |fabric: &str| {
+            let fabric = load(&FabricRequest::new(fabric)).unwrap();
+            with_machine(&fabric, |machine| machine.host_memory(&Placement::Block))
+                .map(|memory| memory.0 / 1_000_000_000)
+        };
+        assert_eq!(
+            ["hgx-h200", "gb200-nvl72", "gh200", "l40s-pcie"].map(memory_gb),
+            [Some(256), Some(240), Some(120), None]
+        );
+    }
+
+    #[test]
+    fn offload_bandwidth_matches_the_route() {
+        assert_eq!(rates("hgx-h200", "hbm"), [None, None]);
+        // 900 GB/s of NVLink 4 are 450 per direction; each GPU reads from the next, and writes there concurrently with
+        // the previous one's reads.
+        assert_eq!(rates("hgx-h200", "peer"), [Some(450_000_000_000), Some(225_000_000_000)]);
+        // On NVL72 a Grace has 225 GB/s per direction for each of its two GPUs, and 500 GB/s of memory for both
+        // directions of both.
+        assert_eq!(rates("gb200-nvl72", "host"), [Some(225_000_000_000), Some(125_000_000_000)]);
+        // Bounded by PCIe 5 x16 and its switches.
+        for pcie in rates("hgx-h200", "host").map(Option::unwrap) {
+            assert!(pcie <= 64_000_000_000 && pcie > 10_000_000_000, "{pcie}");
+        }
+    }
+}

@@ -1,0 +1,285 @@
+//! Time of passes through a model chunk: kernels, exposed calls, and overlapped communication.
+
+use fabricast_topologies::{Bytes, Picos};
+use rayon::prelude::*;
+
+use super::gradients::buckets;
+use super::interference::{OverlappedCall, SmUsage};
+use super::kernels::{Kernel, PassKernels, embedding, fsdp_copy, layer, logits, tensor_parallel_gemms};
+use super::stream_overlap::{GradientStreams, OverlappedLayers};
+use super::tensor_overlap::{OverlapCost, TensorParallelGemms};
+use super::{CommunicationCostModel, Efficiency, Exchange, PeakRates, exchange, scaled};
+use fabricast_search::plan::PlanError;
+use fabricast_workload::job::{Dimension, GroupCall, Layout, Overlap, Phase, Training, activation_bytes, traffic};
+
+/// Time of a pass through a model chunk, by share.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct PassTime {
+    pub compute: Picos,
+    /// Slowdown of kernels by overlapping calls.
+    pub slowed: Picos,
+    pub tensor: Picos,
+    pub expert: Picos,
+    /// Exposed time of context- and data-parallel calls.
+    pub context: Picos,
+    pub data: Picos,
+    /// Total time of the calls, hidden or exposed.
+    pub tensor_all: Picos,
+    pub context_all: Picos,
+    pub data_all: Picos,
+}
+
+impl PassTime {
+    pub(super) fn total(&self) -> Picos {
+        self.compute + self.slowed + self.tensor + self.expert + self.context + self.data
+    }
+
+    pub(super) fn communication(&self) -> Picos {
+        self.tensor_all + self.expert + self.context_all + self.data_all
+    }
+
+    pub(super) fn plus(self, other: Self) -> Self {
+        Self {
+            compute: self.compute + other.compute,
+            slowed: self.slowed + other.slowed,
+            tensor: self.tensor + other.tensor,
+            expert: self.expert + other.expert,
+            context: self.context + other.context,
+            data: self.data + other.data,
+            tensor_all: self.tensor_all + other.tensor_all,
+            context_all: self.context_all + other.context_all,
+            data_all: self.data_all + other.data_all,
+        }
+    }
+
+    pub(super) fn times(self, n: u64) -> Self {
+        let scale = |time: Picos| scaled(time, n);
+        Self {
+            compute: scale(self.compute),
+            slowed: scale(self.slowed),
+            tensor: scale(self.tensor),
+            expert: scale(self.expert),
+            context: scale(self.context),
+            data: scale(self.data),
+            tensor_all: scale(self.tensor_all),
+            context_all: scale(self.context_all),
+            data_all: scale(self.data_all),
+        }
+    }
+}
+
+/// Calls of a step with their cost model.
+pub(super) struct CallCosts<'a> {
+    pub calls: &'a [GroupCall],
+    pub layout: &'a Layout,
+    pub collective_costs: &'a dyn CommunicationCostModel,
+}
+
+impl CallCosts<'_> {
+    /// Total time of the calls of a phase, in sequence, for one dimension or all.
+    pub(super) fn phase_time(&self, phase: Phase, dimension: Option<Dimension>) -> Result<Picos, PlanError> {
+        self.phase_calls(phase, dimension).map(|call| Ok(scaled(self.time(call, call.bytes)?, call.count))).sum()
+    }
+
+    /// Calls of a phase that overlap with kernels, in sequence. `lose` returns the slowdown of the kernels by a call.
+    fn overlapped(
+        &self,
+        phase: Phase,
+        dimension: Option<Dimension>,
+        overlap_call: impl Fn(Picos, SmUsage) -> OverlappedCall,
+    ) -> Result<OverlappedCall, PlanError> {
+        self.phase_calls(phase, dimension).try_fold(OverlappedCall::default(), |sum, call| {
+            let overlapped_call = overlap_call(self.time(call, call.bytes)?, self.sm_usage(call, call.bytes)?);
+            Ok(sum.plus(overlapped_call.times(call.count)))
+        })
+    }
+
+    /// Returns the calls of a phase, for one dimension or all.
+    pub(super) fn phase_calls(&self, phase: Phase, dimension: Option<Dimension>) -> impl Iterator<Item = &GroupCall> {
+        let is_in_phase =
+            move |call: &&GroupCall| call.phase == phase && dimension.is_none_or(|one| one == call.dimension);
+        self.calls.iter().filter(is_in_phase)
+    }
+
+    /// Computes all call times in parallel, to fill the cache of the cost model. Errors are ignored here and reported
+    /// by the later queries.
+    pub(super) fn fill_cache(&self, job: &Training) {
+        // Deduplicate: both passes make equal calls, which two threads would otherwise both compute.
+        let mut queries: Vec<Exchange> = Vec::with_capacity(self.calls.len());
+        for call in self.calls {
+            let bytes = if call.phase == Phase::Gradients { buckets(job, self.layout, call).1 } else { call.bytes };
+            let exchange = exchange(call, bytes);
+            if !queries.contains(&exchange) {
+                queries.push(exchange);
+            }
+        }
+        queries
+            .par_iter()
+            .with_max_len(1)
+            .for_each(|&exchange| drop(self.collective_costs.time(self.layout, exchange)));
+    }
+
+    pub(super) fn time(&self, call: &GroupCall, bytes: Bytes) -> Result<Picos, PlanError> {
+        self.collective_costs.time(self.layout, exchange(call, bytes))
+    }
+
+    pub(super) fn sm_usage(&self, call: &GroupCall, bytes: Bytes) -> Result<SmUsage, PlanError> {
+        self.collective_costs.sm_usage(self.layout, exchange(call, bytes))
+    }
+}
+
+/// Times of the forward and the backward pass, by stage, then by model chunk.
+pub(super) struct StagePasses {
+    pub times: Vec<Vec<[PassTime; 2]>>,
+}
+
+/// Times of layers with the same recomputation setting: each layer alone, and the communication that overlaps with its
+/// passes.
+struct LayerTime {
+    each: [PassTime; 2],
+    overlapped: [OverlappedLayers; 2],
+}
+
+impl LayerTime {
+    /// Computes the times from the kernels and the calls of such a layer.
+    fn new(
+        job: &Training,
+        layer: &PassKernels,
+        speeds: &PeakRates,
+        curve: &Efficiency,
+        call_costs: &CallCosts<'_>,
+    ) -> Result<Self, PlanError> {
+        let layout = call_costs.layout;
+        let kernel_time = |kernels: &[Kernel]| curve.total(kernels, speeds);
+        let mut each = [PassTime::default(); 2];
+        let gemm_times =
+            || tensor_parallel_gemms(job, layer).iter().map(|gemm| kernel_time(&[*gemm])).collect::<Vec<_>>();
+        // Weights and gradients overlap with everything in a pass.
+        let mut overlapped = [OverlappedLayers::default(); 2];
+        for ((pass_time, overlapped), (phase, kernels, overlapped_phases)) in
+            each.iter_mut().zip(&mut overlapped).zip([
+                (Phase::LayerForward, &layer.forward, &[Phase::WeightsForward][..]),
+                (Phase::LayerBackward, &layer.backward, &[Phase::WeightsBackward, Phase::LayerGradients]),
+            ])
+        {
+            let copies =
+                overlapped_phases.iter().flat_map(|&overlapped_phase| call_costs.phase_calls(overlapped_phase, None));
+            let copies = copies.filter_map(|call| fsdp_copy(job, call));
+            let kernels: &[Kernel] = &kernels.iter().copied().chain(copies).collect::<Vec<_>>();
+            pass_time.compute = kernel_time(kernels);
+            pass_time.tensor_all = call_costs.phase_time(phase, Some(Dimension::Tensor))?;
+            let gemm_overlap = match job.tensor_overlap {
+                Overlap::On => {
+                    let (tokens, parts) = (Bytes(activation_bytes(job, layout)), layout.tensor_parts(&job.model));
+                    TensorParallelGemms { gemms: &gemm_times(), blocks: speeds.block_scheduling, tokens, parts }
+                        .cost(phase, call_costs)?
+                }
+                Overlap::Off => OverlapCost { exposed: pass_time.tensor_all, slowdown: Picos::ZERO },
+            };
+            pass_time.tensor = gemm_overlap.exposed;
+            pass_time.expert = call_costs.phase_time(phase, Some(Dimension::Expert))?;
+            let context = call_costs.overlapped(phase, Some(Dimension::Context), |time, sm_usage| {
+                OverlappedCall::new(time, sm_usage, kernels, curve, speeds)
+            })?;
+            pass_time.context_all = context.call;
+            // Keys and values of the next round arrive while this one is computed.
+            (pass_time.slowed, pass_time.context) = match job.overlap {
+                Overlap::On => context.work(pass_time.compute),
+                Overlap::Off => (Picos::ZERO, context.call),
+            };
+            pass_time.slowed += gemm_overlap.slowdown;
+            let mut streams = GradientStreams::default();
+            for call in
+                overlapped_phases.iter().flat_map(|&overlapped_phase| call_costs.phase_calls(overlapped_phase, None))
+            {
+                let (time, sm_usage) = (call_costs.time(call, call.bytes)?, call_costs.sm_usage(call, call.bytes)?);
+                streams
+                    .add(call.dimension, OverlappedCall::new(time, sm_usage, kernels, curve, speeds).times(call.count));
+            }
+            pass_time.data_all = streams.communication();
+            let (combined, last) = streams.overlap(job, call_costs);
+            *overlapped =
+                OverlappedLayers { each: combined.scaled_to_share(pass_time.compute, pass_time.total()), last };
+        }
+        Ok(Self { each, overlapped })
+    }
+}
+
+/// Times of the forward and backward pass of a model chunk, given the number of layers of each kind.
+fn model_chunk_time(job: &Training, kinds: &[(&LayerTime, u64)]) -> [PassTime; 2] {
+    std::array::from_fn(|pass| {
+        let layer_time = |kind: &LayerTime| kind.each.get(pass).copied().unwrap_or_default();
+        let overlapped = |kind: &LayerTime| kind.overlapped.get(pass).copied().unwrap_or_default();
+        let mut chunk = kinds.iter().fold(PassTime::default(), |sum, (kind, n)| sum.plus(layer_time(kind).times(*n)));
+        (chunk.data, chunk.slowed) = match job.overlap {
+            Overlap::On => {
+                let kinds = kinds.iter().map(|(kind, n)| (overlapped(kind), *n));
+                let (data, hidden) = OverlappedLayers::exposed_and_slowdown(kinds, chunk.total());
+                (data, chunk.slowed + hidden)
+            }
+            Overlap::Off => (chunk.data_all, chunk.slowed),
+        };
+        chunk
+    })
+}
+
+impl StagePasses {
+    /// Computes the passes from the layers and from the embedding and the logits. `recomputed` holds the kernels of
+    /// layers that recompute; with partial recomputation the other layers are computed as well.
+    pub(super) fn new(
+        job: &Training,
+        recomputed: &PassKernels,
+        speeds: &PeakRates,
+        curve: &Efficiency,
+        call_costs: &CallCosts<'_>,
+    ) -> Result<Self, PlanError> {
+        let layout = call_costs.layout;
+        let (stages, chunks) = (layout.degrees.pipeline, layout.degrees.interleave);
+        let kernel_time = |kernels: &[Kernel]| curve.total(kernels, speeds);
+        let recomputed = LayerTime::new(job, recomputed, speeds, curve, call_costs)?;
+        let saving = job.without_recomputation().map(|saving_job| {
+            let (layer, calls) = (layer(&saving_job, layout), traffic(&saving_job, layout));
+            LayerTime::new(&saving_job, &layer, speeds, curve, &CallCosts { calls: &calls, ..*call_costs })
+        });
+        let saving = saving.transpose()?;
+        let chunk_times = |stage: u32, chunk: u32| {
+            let (layer_count, recomputed_count) =
+                (layout.chunk_layers(&job.model, stage, chunk), job.recomputed_chunk_layers(layout, stage, chunk));
+            match &saving {
+                None => model_chunk_time(job, &[(&recomputed, layer_count)]),
+                Some(saving) => {
+                    model_chunk_time(job, &[(&recomputed, recomputed_count), (saving, layer_count - recomputed_count)])
+                }
+            }
+        };
+        let stage_times =
+            |stage: u32| -> Vec<[PassTime; 2]> { (0..chunks).map(|chunk| chunk_times(stage, chunk)).collect() };
+        let mut times: Vec<Vec<[PassTime; 2]>> = (0..stages).map(stage_times).collect();
+        let end_layer_times = |passes: &PassKernels, phase| -> Result<[PassTime; 2], PlanError> {
+            let tensor = call_costs.phase_time(phase, None)?;
+            let exposed_time = |exposed_phase| if phase == exposed_phase { tensor } else { Picos::ZERO };
+            let pass_time = |kernels: &[Kernel], call: Picos| PassTime {
+                compute: kernel_time(kernels),
+                tensor: call,
+                tensor_all: call,
+                ..PassTime::default()
+            };
+            Ok([
+                pass_time(&passes.forward, exposed_time(Phase::Embedding)),
+                pass_time(&passes.backward, exposed_time(Phase::Logits)),
+            ])
+        };
+        let add = |target: Option<&mut [PassTime; 2]>, added: [PassTime; 2]| {
+            if let Some([forward, backward]) = target {
+                *forward = forward.plus(added[0]);
+                *backward = backward.plus(added[1]);
+            }
+        };
+        add(
+            times.first_mut().and_then(|stage| stage.first_mut()),
+            end_layer_times(&embedding(job, layout), Phase::Embedding)?,
+        );
+        add(times.last_mut().and_then(|stage| stage.last_mut()), end_layer_times(&logits(job, layout), Phase::Logits)?);
+        Ok(Self { times })
+    }
+}

@@ -1,0 +1,402 @@
+//! Search for the parallel degrees of a job that leaves them open: all layouts that fit are estimated, the best are
+//! simulated, and those whose lower bound exceeds the best time are skipped (`step_lower_bound`).
+//!
+//! Searched are tensor-parallel degrees up to the GPUs of a host that divide the heads, pipeline degrees that divide
+//! the layers, each with the best-estimated number of model chunks per stage (`interleave`), and expert degrees that
+//! are powers of two, fill a host or a domain, or are as large as possible, with experts split by tensor-parallel ranks
+//! or whole. Sequence parallelism is on, which saves memory; simulated layouts are also tried with it off, and the best
+//! one with neighbouring numbers of model chunks. Contexts are split only as long as parts stay long ([`MIN_CONTEXT_TOKENS`]).
+//! Layouts that do not fit the memory are left out; if none fits, the one that needs the least memory is used.
+
+use fabricast_topologies::fabric::Figures;
+use fabricast_topologies::route::Router;
+use fabricast_topologies::{Bytes, NodeId, Picos, SourceLocation};
+
+pub use super::TimeError as StepError;
+use super::step_lower_bound::LowerBoundCosts;
+use super::step_timing::is_schedulable;
+use super::{Efficiency, EstimatedCosts, PeakRates, SimulatedCosts, Step, TimeError, Timeline, step, step_timeline};
+use fabricast_workload::job::{
+    CollectiveCandidates, Degrees, ExpertSharding, Footprint, JobError, Layout, MemoryLimits, Processes,
+    SequenceParallelism, Training, footprint,
+};
+
+/// Number of layouts that are simulated for a training job, where hidden communication brings estimates close together.
+const MAX_SIMULATED_LAYOUTS: usize = 8;
+
+/// Largest ratio to the best estimate at which a layout is simulated: estimates are more accurate than that (a test).
+const MAX_ESTIMATE_RATIO: f64 = 1.6;
+
+/// Smallest number of tokens per rank when sequences are split over context-parallel ranks.
+const MIN_CONTEXT_TOKENS: u64 = 8192;
+
+/// Largest number of model chunks per stage; each adds as many pipeline transfers again.
+const MAX_MODEL_CHUNKS: u32 = 10;
+
+/// Returns the `max_layouts` layouts with the lowest estimates among those that fit; if none fits, the one that needs
+/// the least memory. Ties are broken by smaller degrees.
+///
+/// # Errors
+/// Errors of `estimate`.
+pub(crate) fn shortlist<E: Ord + Copy>(
+    max_layouts: usize,
+    all: Vec<Layout>,
+    fits: impl Fn(&Layout) -> bool,
+    total: impl Fn(&Layout) -> Bytes,
+    estimate: impl Fn(&Layout) -> Result<E, TimeError>,
+) -> Result<Vec<(E, Layout)>, TimeError> {
+    let mut fitting: Vec<Layout> = all.iter().copied().filter(fits).collect();
+    if fitting.is_empty() {
+        fitting = all.into_iter().min_by_key(|layout| (total(layout), layout.degrees)).into_iter().collect();
+    }
+    let mut ranked = Vec::with_capacity(fitting.len());
+    for layout in fitting {
+        ranked.push((estimate(&layout)?, layout.degrees, layout));
+    }
+    ranked.sort_by_key(|&(estimate, degrees, _)| (estimate, degrees));
+    // Of layouts that differ only in `interleave`, the best represents all.
+    let mut shortlisted: Vec<(E, Layout)> = Vec::with_capacity(max_layouts);
+    for (estimate, degrees, layout) in ranked {
+        let stages = |degrees: Degrees| Degrees { interleave: 1, ..degrees };
+        if shortlisted.len() < max_layouts
+            && shortlisted.iter().all(|(_, known)| stages(known.degrees) != stages(degrees))
+        {
+            shortlisted.push((estimate, layout));
+        }
+    }
+    Ok(shortlisted)
+}
+
+/// Error for a job that no layout divides; `quantities` names its indivisible quantities.
+pub(crate) fn indivisible_error(location: &SourceLocation, ranks: usize, quantities: &str) -> JobError {
+    JobError {
+        location: location.clone(),
+        message: format!("no division of the job over {ranks} ranks: its {quantities} do not divide"),
+        help: Some("name the degrees that were meant to work, to see why they do not".to_owned()),
+    }
+}
+
+/// Machine on which jobs run.
+pub struct Machine<'a> {
+    /// Routes of the fabric.
+    pub router: &'a Router<'a>,
+    /// Device of each rank.
+    pub ranks: &'a [NodeId],
+    /// Communication cost model.
+    pub simulated: &'a SimulatedCosts<'a>,
+    /// Kernel efficiency.
+    pub curve: Efficiency,
+}
+
+impl Machine<'_> {
+    /// Memory of the smallest GPU; `None` if a GPU does not state it.
+    #[must_use]
+    pub fn memory(&self) -> Option<Bytes> {
+        let fabric = self.router.fabric();
+        let gpu_memory = |&device: &NodeId| match &fabric.node(device).figures {
+            Figures::Gpu(figures) => figures.memory,
+            _ => None,
+        };
+        self.ranks.iter().map(gpu_memory).collect::<Option<Vec<Bytes>>>()?.into_iter().min()
+    }
+
+    /// Number of ranks in the first rank's NVLink domain.
+    pub(crate) fn ranks_per_domain(&self) -> u32 {
+        let domain = self.ranks.first().map(|&device| self.router.island_of(device));
+        self.ranks.iter().filter(|&&device| Some(self.router.island_of(device)) == domain).count() as u32
+    }
+
+    /// Number of ranks on the first rank's host.
+    fn ranks_per_host(&self) -> u32 {
+        let fabric = self.router.fabric();
+        let host = self.ranks.first().map(|&device| fabric.node(device).host);
+        self.ranks.iter().filter(|&&device| Some(fabric.node(device).host) == host).count() as u32
+    }
+}
+
+/// Predicts the step of a job, with the degrees that it names or the best ones found, and its memory footprint per GPU.
+///
+/// # Errors
+/// [`TimeError`]: a job that does not fit these ranks, or a call without a predicted time.
+pub fn best_step(job: &Training, machine: &Machine<'_>) -> Result<(Step, Footprint), TimeError> {
+    let ranks = machine.ranks.len() as u32;
+    if job.processes == Processes::Single && machine.ranks_per_host() < ranks {
+        let message =
+            "processes: one process cannot drive the GPUs of several hosts: expected \"per_gpu\", or one host";
+        return Err(JobError::at(&job.spans.parallel, message).into());
+    }
+    match Layout::specified_by(job, ranks)? {
+        Some(layout) => time_layout(job, machine, &machine.training_rates(job)?, &layout),
+        None => search_layouts(job, machine, machine.memories(&job.placement).unwrap_or(MemoryLimits::UNLIMITED)),
+    }
+}
+
+/// Returns the timeline of a step that [`best_step`] found.
+///
+/// # Errors
+/// See [`best_step`].
+pub fn best_step_timeline(job: &Training, machine: &Machine<'_>, step: &Step) -> Result<Timeline, TimeError> {
+    let speeds = machine.training_rates(job)?;
+    step_timeline(job, &step.layout, &speeds, &machine.curve, &machine.simulated.restricted_to(step.collectives))
+}
+
+/// Best step over all layouts with unlimited GPU memory, regardless of the degrees that the job names.
+///
+/// # Errors
+/// See [`best_step`].
+pub fn unbounded_step(job: &Training, machine: &Machine<'_>) -> Result<(Step, Footprint), TimeError> {
+    search_layouts(job, machine, MemoryLimits::UNLIMITED)
+}
+
+fn time_layout(
+    job: &Training,
+    machine: &Machine<'_>,
+    speeds: &PeakRates,
+    layout: &Layout,
+) -> Result<(Step, Footprint), TimeError> {
+    let time_with = |collectives: CollectiveCandidates| -> Result<Step, TimeError> {
+        let costs = machine.simulated.restricted_to(collectives);
+        Ok(Step { collectives, ..step(job, layout, speeds, &machine.curve, &costs)? })
+    };
+    let requested = time_with(job.collectives)?;
+    // The fastest strategy of a call may slow overlapping kernels more, so a job that allows any strategy also tries
+    // the library default.
+    let library_default =
+        (job.collectives == CollectiveCandidates::Any).then(|| time_with(CollectiveCandidates::Library)).transpose()?;
+    let faster = library_default.filter(|library_default| library_default.time < requested.time).unwrap_or(requested);
+    Ok((faster, footprint(job, layout)))
+}
+
+/// Lower bound on the step of a layout.
+fn step_lower_bound(
+    job: &Training,
+    machine: &Machine<'_>,
+    speeds: &PeakRates,
+    layout: &Layout,
+) -> Result<Picos, TimeError> {
+    let costs = machine.simulated.restricted_to(job.collectives);
+    let lower_bounds =
+        LowerBoundCosts::new(job, layout, |layout: &Layout, exchange| costs.lower_bound(layout, exchange));
+    Ok(step(job, layout, speeds, &machine.curve, &lower_bounds)?.time)
+}
+
+fn search_layouts(
+    job: &Training,
+    machine: &Machine<'_>,
+    memories: MemoryLimits,
+) -> Result<(Step, Footprint), TimeError> {
+    let speeds = machine.training_rates(job)?;
+    let update_best = |mut best: Option<(Step, Footprint)>, layouts: Vec<Layout>| -> Result<_, TimeError> {
+        for layout in layouts {
+            if let Some((known, _)) = &best
+                && step_lower_bound(job, machine, &speeds, &layout)? >= known.time
+            {
+                continue;
+            }
+            let timed = time_layout(job, machine, &speeds, &layout)?;
+            if best.as_ref().is_none_or(|(known, _)| timed.0.time < known.time) {
+                best = Some(timed);
+            }
+        }
+        Ok(best)
+    };
+    let ranks = machine.ranks.len();
+    let fitting_layout = |degrees: Degrees| {
+        let layout = Layout::new(job, ranks as u32, degrees).ok()?;
+        (is_schedulable(job, &layout) && footprint(job, &layout).fits(memories)).then_some(layout)
+    };
+    let sequence_variants = |layout: Layout| {
+        let undivided = without_sequence_parallelism(layout.degrees).and_then(fitting_layout);
+        std::iter::once(layout).chain(undivided)
+    };
+    let mut best = update_best(
+        None,
+        shortlisted_layouts(job, machine, &speeds, memories)?.into_iter().flat_map(sequence_variants).collect(),
+    )?;
+    // Estimates do not rank numbers of model chunks well.
+    let mut previous = None;
+    while let Some((step, _)) = &best
+        && previous != Some(step.layout.degrees)
+    {
+        previous = Some(step.layout.degrees);
+        let neighbours =
+            with_neighbouring_chunks(job, step.layout.degrees).into_iter().filter_map(fitting_layout).collect();
+        best = update_best(best, neighbours)?;
+    }
+    let quantities =
+        if job.shard.is_some() { "heads, layers, batch or copies by shard" } else { "heads, layers or batch" };
+    best.ok_or_else(|| indivisible_error(&job.spans.parallel, ranks, quantities).into())
+}
+
+/// Variant of the degrees with sequence parallelism off; `None` if it is off already.
+fn without_sequence_parallelism(degrees: Degrees) -> Option<Degrees> {
+    (degrees.sequence == SequenceParallelism::TensorSharded)
+        .then_some(Degrees { sequence: SequenceParallelism::Undivided, ..degrees })
+}
+
+/// Variants of the degrees with the next smaller and the next larger number of model chunks per stage.
+fn with_neighbouring_chunks(job: &Training, degrees: Degrees) -> Vec<Degrees> {
+    let all: Vec<u32> = model_chunks(job, degrees).collect();
+    let index = all.iter().position(|&one| one == degrees.interleave);
+    let neighbours = index.into_iter().flat_map(|index| [index.checked_sub(1), Some(index + 1)]).flatten();
+    neighbours.filter_map(|at| all.get(at)).map(|&interleave| Degrees { interleave, ..degrees }).collect()
+}
+
+/// Returns the layouts that fit with the least estimates.
+fn shortlisted_layouts(
+    job: &Training,
+    machine: &Machine<'_>,
+    speeds: &PeakRates,
+    memories: MemoryLimits,
+) -> Result<Vec<Layout>, TimeError> {
+    let estimated = EstimatedCosts::new(machine.simulated);
+    let shortlisted = shortlist(
+        MAX_SIMULATED_LAYOUTS,
+        possible_layouts(job, machine),
+        |layout| footprint(job, layout).fits(memories),
+        |layout| {
+            let required = footprint(job, layout);
+            Bytes(required.total().0 + required.host.0)
+        },
+        |layout| Ok(step(job, layout, speeds, &machine.curve, &estimated)?.time),
+    )?;
+    let best_estimate = shortlisted.first().map_or(0.0, |(estimate, _)| estimate.0 as f64);
+    let is_promising = |(estimate, _): &(Picos, Layout)| estimate.0 as f64 <= best_estimate * MAX_ESTIMATE_RATIO;
+    Ok(shortlisted.into_iter().filter(is_promising).map(|(_, layout)| layout).collect())
+}
+
+/// Returns true if the job can be divided among `ranks` ranks with `per_host` ranks per host.
+pub(super) fn is_divisible(job: &Training, ranks: u32, per_host: u32) -> bool {
+    degrees(job, ranks, per_host).any(|degrees| {
+        let layout = Layout::new(job, ranks, degrees).ok();
+        layout.is_some_and(|layout| is_schedulable(job, &layout))
+    })
+}
+
+/// Returns all layouts that the model, the batch and the ranks allow.
+fn possible_layouts(job: &Training, machine: &Machine<'_>) -> Vec<Layout> {
+    let ranks = machine.ranks.len() as u32;
+    let fill = [machine.ranks_per_host(), machine.ranks_per_domain()];
+    let mut layouts = Vec::new();
+    for one in degrees(job, ranks, machine.ranks_per_host()) {
+        for degrees in with_experts(job, one, fill) {
+            layouts.extend(model_chunks(job, degrees).filter_map(|interleave| {
+                let layout = Layout::new(job, ranks, Degrees { interleave, ..degrees }).ok();
+                layout.filter(|layout| is_schedulable(job, layout))
+            }));
+        }
+    }
+    layouts
+}
+
+/// Possible numbers of model chunks per stage.
+fn model_chunks(job: &Training, degrees: Degrees) -> impl Iterator<Item = u32> {
+    let layers = (job.model.layers / u64::from(degrees.pipeline)) as u32;
+    divisors(layers, if degrees.pipeline > 1 { MAX_MODEL_CHUNKS } else { 1 })
+}
+
+fn divisors(n: u32, max: u32) -> impl Iterator<Item = u32> {
+    (1..=max.min(n)).filter(move |divisor| n.is_multiple_of(*divisor))
+}
+
+/// All degrees for `ranks` ranks with `per_host` per host, without interleaving and with one expert rank.
+fn degrees(job: &Training, ranks: u32, per_host: u32) -> impl Iterator<Item = Degrees> {
+    let layers = u32::try_from(job.model.layers).unwrap_or(u32::MAX);
+    let contexts = u32::try_from(job.model.seq / MIN_CONTEXT_TOKENS).unwrap_or(u32::MAX).max(1);
+    divisors(ranks, per_host).flat_map(move |tensor| {
+        let sequence = if tensor > 1 { SequenceParallelism::TensorSharded } else { SequenceParallelism::Undivided };
+        divisors(ranks / tensor, layers).flat_map(move |pipeline| {
+            let replicas = ranks / tensor / pipeline;
+            divisors(replicas, contexts).map(move |context| {
+                let data = replicas / context;
+                Degrees { tensor, pipeline, context, data, sequence, ..Degrees::default() }
+            })
+        })
+    })
+}
+
+/// Adds expert degrees: powers of two, those that fill a host or a domain (`fill`), and the largest possible. Experts
+/// are split by tensor-parallel ranks, or whole as a second variant if there are several such ranks.
+fn with_experts(job: &Training, degrees: Degrees, fill: [u32; 2]) -> impl Iterator<Item = Degrees> {
+    let expert_count = u32::try_from(job.model.experts).unwrap_or(u32::MAX);
+    let whole_experts = (degrees.tensor > 1 && expert_count > 0).then_some(ExpertSharding::Whole);
+    [ExpertSharding::Divided].into_iter().chain(whole_experts).flat_map(move |experts| {
+        let degrees = Degrees { experts, ..degrees };
+        let ranks = degrees.expert_ranks();
+        let divides = move |degree: &u32| ranks.is_multiple_of(*degree) && expert_count.is_multiple_of(*degree);
+        let max_degree = (1..=expert_count.clamp(1, ranks)).rev().find(divides).unwrap_or(1);
+        // Ranks that share an expert are neighbours.
+        let fills = move |degree: u32| fill.contains(&degree.saturating_mul(degrees.expert_tensor()));
+        let is_candidate = move |degree: &u32| degree.is_power_of_two() || fills(*degree) || *degree == max_degree;
+        (1..=max_degree).filter(divides).filter(is_candidate).map(move |expert| Degrees { expert, ..degrees })
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::step::tests::{rails, read, with_machine};
+
+    /// Contexts are split into parts of at least 8,192 tokens; shorter sequences are not split. Experts spread over all
+    /// ranks with other tokens.
+    #[test]
+    fn context_and_expert_degrees_cover_their_range() {
+        let fabric = rails(2);
+        let possible_degrees = |seq: u64, experts: u64| {
+            let job = read(&format!(
+                "name = \"j\"\nglobal_batch = 16\nparallel = \"auto\"\nmodel = {{ layers = 8, hidden = 1024, heads = 8, vocab = 1024, \
+                 seq = {seq}, experts = {experts}, experts_per_token = {} }}\n",
+                experts.min(1)
+            ));
+            with_machine(&fabric, |machine| possible_layouts(&job, machine))
+                .into_iter()
+                .map(|layout| layout.degrees)
+                .collect::<Vec<_>>()
+        };
+        let max_context = |all: &[Degrees]| all.iter().map(|degrees| degrees.context).max().unwrap();
+        assert_eq!([8192, 65_536, 1 << 20].map(|seq| max_context(&possible_degrees(seq, 0))), [1, 8, 16]);
+        let all_degrees = possible_degrees(65_536, 64);
+        let contains = |degrees: Degrees| all_degrees.contains(&degrees);
+        let base = Degrees {
+            tensor: 4,
+            data: 2,
+            context: 2,
+            sequence: SequenceParallelism::TensorSharded,
+            ..Degrees::default()
+        };
+        assert!(
+            contains(Degrees { expert: 4, ..base })
+                && contains(Degrees { expert: 16, experts: ExpertSharding::Whole, ..base })
+        );
+    }
+
+    /// Layouts pruned by their lower bound could not have been the best.
+    #[test]
+    fn pruned_search_finds_best_shortlisted_layout() {
+        let fabric = rails(4);
+        let pruned = with_machine(&fabric, |machine| {
+            let mut pruned = 0;
+            for (layers, hidden, batch, zero) in
+                [(8, 1024, 64, 1), (32, 4096, 256, 0), (16, 8192, 64, 3), (24, 2048, 32, 2)]
+            {
+                let job = read(&format!(
+                    "name = \"j\"\nglobal_batch = {batch}\nzero = {zero}\nflash_attention = true\nparallel = \"auto\"\n\
+                     model = {{ layers = {layers}, hidden = {hidden}, heads = 32, vocab = 32000, seq = 2048 }}\n",
+                ));
+                let speeds = machine.training_rates(&job).unwrap();
+                let layouts = shortlisted_layouts(&job, machine, &speeds, MemoryLimits::UNLIMITED).unwrap();
+                let steps: Vec<Step> =
+                    layouts.iter().map(|layout| time_layout(&job, machine, &speeds, layout).unwrap().0).collect();
+                let best = steps.iter().min_by_key(|step| step.time).unwrap();
+                assert_eq!(&unbounded_step(&job, machine).unwrap().0, best);
+                for (layout, step) in layouts.iter().zip(&steps) {
+                    let lower_bound = step_lower_bound(&job, machine, &speeds, layout).unwrap();
+                    assert!(lower_bound <= step.time, "{lower_bound} {}", step.time);
+                    pruned += usize::from(lower_bound >= best.time && step != best);
+                }
+            }
+            pruned
+        });
+        assert!(pruned > 0);
+    }
+}

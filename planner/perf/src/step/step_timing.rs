@@ -1,0 +1,251 @@
+//! Assembly of a step: passes, the pipeline schedule, gradient reduction and the optimizer.
+
+use fabricast_topologies::Picos;
+
+use super::gradients::Buckets;
+use super::interference::OverlappedCall;
+use super::kernels::{layer, optimizer_time};
+use super::passes::{CallCosts, PassTime, StagePasses};
+use super::pipeline::{Pass, Pipeline, StageTime, TimedPass};
+use super::{
+    Activity, CommunicationCostModel, Efficiency, Interval, PeakRates, Share, Step, TimeError, Timeline, Track, scaled,
+    single_gpu_time,
+};
+use fabricast_workload::job::{Dimension, JobError, Layout, Overlap, Phase, Training, Zero, parameters, traffic};
+
+/// Largest number of passes in a pipeline schedule that is computed pass by pass.
+const MAX_PASSES: u64 = 4_000_000;
+
+/// Returns true if the number of passes (micro-batches times model chunks) is small enough for a pass-by-pass schedule.
+pub(super) fn is_schedulable(job: &Training, layout: &Layout) -> bool {
+    let model_chunks = u64::from(layout.degrees.pipeline) * u64::from(layout.degrees.interleave);
+    layout.micro_batches(job).saturating_mul(model_chunks) <= MAX_PASSES
+}
+
+/// Components of a step before the schedule runs.
+pub(super) struct StepTiming<'a> {
+    job: &'a Training,
+    layout: &'a Layout,
+    speeds: &'a PeakRates,
+    curve: &'a Efficiency,
+    passes: StagePasses,
+    pipeline: Pipeline,
+    /// Gradient buckets, reduced during or after the passes.
+    buckets: Buckets,
+    /// Time of the optimizer.
+    optimizer_time: Picos,
+    /// Gradient all-reduce of the embedding shared by the first and the last pipeline stage.
+    embedding_gradients: Picos,
+    /// Gathering of updated weights after the optimizer.
+    weight_gather: Picos,
+}
+
+/// End of a step, on the stage that ends last.
+struct StepEnd {
+    slowest: usize,
+    /// Time at which its gradients are reduced.
+    gradients_done: Picos,
+    /// Exposed part of [`StepTiming::weight_gather`]; the rest overlaps with the first forward passes of the next step.
+    updated_exposed: Picos,
+    time: Picos,
+}
+
+impl<'a> StepTiming<'a> {
+    pub(super) fn new(
+        job: &'a Training,
+        layout: &'a Layout,
+        speeds: &'a PeakRates,
+        curve: &'a Efficiency,
+        collective_costs: &dyn CommunicationCostModel,
+    ) -> Result<Self, TimeError> {
+        let micro = layout.micro_batches(job);
+        let degrees = layout.degrees;
+        if !is_schedulable(job, layout) {
+            let model_chunks = u64::from(degrees.pipeline) * u64::from(degrees.interleave);
+            let message =
+                format!("{micro} micro-batches through {model_chunks} stretches of layers are too many to follow");
+            return Err(JobError { location: job.spans.batch.clone(), message, help: None }.into());
+        }
+        let calls = traffic(job, layout);
+        let call_costs = CallCosts { calls: &calls, layout, collective_costs };
+        call_costs.fill_cache(job);
+        let kernels = layer(job, layout);
+        let slowest_curve = curve.for_slowest_gpu(layout.degrees.ranks());
+        let passes = StagePasses::new(job, &kernels, speeds, &slowest_curve, &call_costs)?;
+        let transfer = call_costs.phase_time(Phase::PipelineTransfer, None)?;
+        let pass_times = |times: &[Vec<[PassTime; 2]>]| -> Vec<Vec<(Picos, Picos)>> {
+            times.iter().map(|chunks| chunks.iter().map(|[f, b]| (f.total(), b.total())).collect()).collect()
+        };
+        let overlap_call =
+            |time, sm_usage| OverlappedCall::new(time, sm_usage, &kernels.backward, &slowest_curve, speeds);
+        let buckets = Buckets::new(job, &call_costs, overlap_call)?;
+        let pipeline = Pipeline {
+            passes: pass_times(&passes.times),
+            micro: micro as usize,
+            transfer,
+            overlap: job.overlap,
+            buckets: (job.overlap == Overlap::On).then_some(buckets),
+        };
+        let shard_size = |parameters: u64, replicas: u64| {
+            parameters.div_ceil(if job.zero == Zero::None { 1 } else { replicas.max(1) })
+        };
+        let (shared, experts) = parameters(job, layout);
+        let local_parameters = shard_size(shared, u64::from(layout.size(Dimension::Data)))
+            + shard_size(experts, u64::from(layout.size(Dimension::ExpertData)));
+        let update_time = optimizer_time(job, local_parameters, speeds, &slowest_curve);
+        let weight_gather = call_costs.phase_time(Phase::UpdatedWeights, None)?;
+        let embedding_gradients = call_costs.phase_time(Phase::EmbeddingGradients, None)?;
+        let timing = Self {
+            job,
+            layout,
+            speeds,
+            curve,
+            passes,
+            pipeline,
+            buckets,
+            optimizer_time: update_time,
+            embedding_gradients,
+            weight_gather,
+        };
+        timing.disable_overlap_if_faster()
+    }
+
+    /// Moves gradient reduction behind the last passes if that is faster: overlap that slows the last pass of a stage
+    /// delays all stages before it. Frameworks have a switch for it (Megatron-LM's `--overlap-grad-reduce`).
+    fn disable_overlap_if_faster(mut self) -> Result<Self, TimeError> {
+        if self.pipeline.passes.len() < 2 || self.buckets.all.slowdown == Picos::ZERO || self.pipeline.buckets.is_none()
+        {
+            return Ok(self);
+        }
+        let overlapped_time = self.step_end(&self.pipeline.run())?.time;
+        let buckets = self.pipeline.buckets.take();
+        if self.step_end(&self.pipeline.run())?.time >= overlapped_time {
+            self.pipeline.buckets = buckets;
+        }
+        Ok(self)
+    }
+
+    /// Intervals in which the gradients of a stage are reduced; a single one without overlap.
+    fn reduction_intervals(&self, time: &StageTime) -> Vec<(Picos, Picos)> {
+        match self.pipeline.buckets {
+            Some(_) => time.reduction.intervals.clone(),
+            None => vec![(time.end, time.end + self.buckets.sequential_time())],
+        }
+    }
+
+    /// Time at which each stage has its gradients, on the first and the last stage including those of the shared
+    /// embedding.
+    fn gradient_completion_times(&self, stage_times: &[StageTime]) -> Vec<Picos> {
+        let stage_finish = |time: &StageTime| {
+            self.reduction_intervals(time).last().map_or(time.end, |interval| interval.1.max(time.end))
+        };
+        let mut finished: Vec<Picos> = stage_times.iter().map(stage_finish).collect();
+        if self.embedding_gradients > Picos::ZERO
+            && let [first, .., last] = finished.as_mut_slice()
+        {
+            let end = (*first).max(*last) + self.embedding_gradients;
+            (*first, *last) = (end, end);
+        }
+        finished
+    }
+
+    fn stage_passes(&self, stage: usize) -> &[[PassTime; 2]] {
+        self.passes.times.get(stage).map(Vec::as_slice).unwrap_or_default()
+    }
+
+    fn step_end(&self, stage_times: &[StageTime]) -> Result<StepEnd, TimeError> {
+        let done = self.gradient_completion_times(stage_times).into_iter();
+        let slowest = done.enumerate().max_by_key(|&(stage, done)| (done, std::cmp::Reverse(stage)));
+        let Some((slowest, gradients_done)) = slowest else {
+            let place = self.job.spans.parallel.clone();
+            return Err(JobError { location: place, message: "no stage".to_owned(), help: None }.into());
+        };
+        // Weights for the next step arrive during its first forward pass.
+        let first: Picos = self.stage_passes(slowest).iter().map(|[forward, _]| forward.total()).sum();
+        let updated_exposed =
+            if self.job.overlap == Overlap::On { self.weight_gather - first } else { self.weight_gather };
+        Ok(StepEnd {
+            slowest,
+            gradients_done,
+            updated_exposed,
+            time: gradients_done + self.optimizer_time + updated_exposed,
+        })
+    }
+
+    pub(super) fn step(&self) -> Result<Step, TimeError> {
+        let stage_times = self.pipeline.run();
+        let StepEnd { slowest, gradients_done, updated_exposed, time: total } = self.step_end(&stage_times)?;
+        let time = stage_times.get(slowest).cloned().unwrap_or_default();
+        let (micro, degrees) = (self.layout.micro_batches(self.job), self.layout.degrees);
+        let pass_time = self
+            .stage_passes(slowest)
+            .iter()
+            .fold(PassTime::default(), |sum, [f, b]| sum.plus(*f).plus(*b))
+            .times(micro);
+        let shares = vec![
+            (Share::Compute, pass_time.compute),
+            (Share::Slowdown, pass_time.slowed + time.slowed),
+            (Share::Optimizer, self.optimizer_time),
+            (Share::Tensor, pass_time.tensor),
+            (Share::Context, pass_time.context),
+            (Share::Expert, pass_time.expert),
+            (Share::Data, pass_time.data + (gradients_done - time.end) + updated_exposed),
+            (Share::PipelineTransfer, time.transfer),
+            (Share::Bubble, time.end - time.busy - time.transfer),
+        ];
+        let transfers = if degrees.pipeline > 1 {
+            scaled(self.pipeline.transfer, 2 * micro * u64::from(degrees.interleave))
+        } else {
+            Picos::ZERO
+        };
+        Ok(Step {
+            layout: *self.layout,
+            time: total,
+            shares,
+            communication: pass_time.communication()
+                + self.buckets.communication
+                + self.embedding_gradients
+                + self.weight_gather
+                + transfers,
+            single_gpu_time: single_gpu_time(self.job, self.speeds, self.curve),
+            collectives: self.job.collectives,
+        })
+    }
+
+    pub(super) fn timeline(&self) -> Result<Timeline, TimeError> {
+        let mut timeline = Timeline::default();
+        let stage_times = self.pipeline.run_with(|TimedPass { stage, pass, begin, end, free }| {
+            let activity = match pass {
+                Pass::Forward { .. } => Activity::Forward,
+                Pass::Backward { .. } => Activity::Backward,
+            };
+            let (index, chunk) = (pass.micro() as u64, pass.chunk() as u64);
+            let track = Track::Stage(stage as u64);
+            timeline.add(track, Interval { activity, index, chunk, begin, end });
+            timeline.add(track, Interval { activity: Activity::PipelineTransfer, index, chunk, begin: end, end: free });
+        });
+        let StepEnd { updated_exposed, .. } = self.step_end(&stage_times)?;
+        for ((stage, time), done) in (0..).zip(&stage_times).zip(self.gradient_completion_times(&stage_times)) {
+            let (track, communication) = (Track::Stage(stage), Track::Communication(stage));
+            // Rest of the weights that the previous step sent.
+            timeline.add_sequence(
+                communication,
+                Picos::ZERO,
+                &[(Activity::Weights, 0, self.weight_gather - updated_exposed)],
+            );
+            for (index, (begin, end)) in (0..).zip(self.reduction_intervals(time)) {
+                timeline.add(communication, Interval { activity: Activity::Gradients, index, chunk: 0, begin, end });
+            }
+            if stage == 0 || stage + 1 == stage_times.len() as u64 {
+                timeline.add_sequence(
+                    communication,
+                    done - self.embedding_gradients,
+                    &[(Activity::Gradients, 0, self.embedding_gradients)],
+                );
+            }
+            let end = timeline.add_sequence(track, done, &[(Activity::Optimizer, 0, self.optimizer_time)]);
+            timeline.add_sequence(communication, end, &[(Activity::Weights, 0, updated_exposed)]);
+        }
+        Ok(timeline)
+    }
+}

@@ -1,0 +1,146 @@
+//! Overlap of gradient and weight communication with a pass, where states are sharded within groups and replicated
+//! among groups (hybrid sharding): communication within a group and reduction among groups.
+//!
+//! The two run concurrently if the job's software has a stream for each ([`ReductionStreams`]) and they use different links,
+//! such as NVLink within a host and NICs between hosts. For n layers with s within and r among groups, both end after n
+//! max(s, r) + min(s, r), since a layer's reduction among groups follows that within its group. Otherwise they run in
+//! sequence.
+
+use fabricast_topologies::route::Router;
+use fabricast_topologies::{LinkId, NodeId, Picos};
+
+use super::interference::OverlappedCall;
+use super::passes::CallCosts;
+use fabricast_workload::job::{Dimension, Layout, Overlap, ReductionStreams, Training};
+
+/// Overlapping calls, by stream.
+#[derive(Clone, Debug, Default)]
+pub(super) struct GradientStreams {
+    /// Calls within sharding groups.
+    within: (OverlappedCall, Vec<Dimension>),
+    /// Calls among these groups.
+    among_groups: (OverlappedCall, Vec<Dimension>),
+}
+
+impl GradientStreams {
+    /// Adds a call to the stream of its dimension.
+    pub(super) fn add(&mut self, dimension: Dimension, call: OverlappedCall) {
+        let (sum, dimensions) = if dimension.is_replica_group() { &mut self.among_groups } else { &mut self.within };
+        *sum = sum.plus(call);
+        dimensions.push(dimension);
+    }
+
+    /// Total time of all calls in sequence.
+    pub(super) fn communication(&self) -> Picos {
+        self.within.0.call + self.among_groups.0.call
+    }
+
+    /// Both streams combined, and the additional time of the last of several rounds in the shorter stream.
+    pub(super) fn overlap(&self, job: &Training, call_costs: &CallCosts<'_>) -> (OverlappedCall, Picos) {
+        let ((within, within_dimensions), (among, among_dimensions)) = (&self.within, &self.among_groups);
+        let shares_links = |&one: &Dimension| {
+            among_dimensions.iter().any(|&other| call_costs.collective_costs.share_links(call_costs.layout, one, other))
+        };
+        let is_concurrent = (job.overlap, job.streams()) == (Overlap::On, ReductionStreams::Separate);
+        match is_concurrent && !within_dimensions.iter().any(shares_links) {
+            true => (within.concurrent_with(*among), within.call.min(among.call)),
+            false => (within.plus(*among), Picos::ZERO),
+        }
+    }
+}
+
+/// Returns true if calls of two dimensions share links: both stay in their hosts or NVLink domains, both leave them, or
+/// their bottleneck routes share a link, such as PCIe. Determined from the groups of the first rank.
+pub(super) fn share_links(
+    (router, ranks): (&Router<'_>, &[NodeId]),
+    layout: &Layout,
+    one: Dimension,
+    other: Dimension,
+) -> bool {
+    let [one, other] = [one, other].map(|dimension| FirstRankRoute::new(router, ranks, layout, dimension));
+    one.leaves_domain == other.leaves_domain || one.route.iter().any(|link| other.route.contains(link))
+}
+
+/// Route of the first rank to others of its group.
+struct FirstRankRoute {
+    /// True if some ranks are in another host or NVLink domain.
+    leaves_domain: bool,
+    /// Route to the first of those, otherwise to the neighbour.
+    route: Vec<LinkId>,
+}
+
+impl FirstRankRoute {
+    fn new(router: &Router<'_>, ranks: &[NodeId], layout: &Layout, dimension: Dimension) -> Self {
+        let mut group = layout.shape(dimension).group(0).filter_map(|rank| ranks.get(rank as usize).copied());
+        let Some(first) = group.next() else { return Self { leaves_domain: false, route: Vec::new() } };
+        let others: Vec<NodeId> = group.collect();
+        let is_far = |device: &&NodeId| router.island_of(**device) != router.island_of(first);
+        let far = others.iter().find(is_far);
+        let mut hops = Vec::new();
+        // Unreachable pairs are rejected when the call is timed.
+        let route = far.or(others.first()).and_then(|&to| router.route_into(first, to, 0, &mut hops).ok());
+        let route = route.map_or_else(Vec::new, |_| hops.iter().map(|hop| hop.link).collect());
+        Self { leaves_domain: far.is_some(), route }
+    }
+}
+
+/// Communication that overlaps with each layer of a model chunk.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct OverlappedLayers {
+    /// Communication of one layer.
+    pub each: OverlappedCall,
+    /// Additional time of the last layer.
+    pub last: Picos,
+}
+
+impl OverlappedLayers {
+    /// Exposed time of the communication of all layers that overlaps with `work`, and the slowdown of that work. All
+    /// but one layer's communication can hide.
+    pub(super) fn exposed_and_slowdown(
+        kinds: impl Iterator<Item = (Self, u64)> + Clone,
+        work: Picos,
+    ) -> (Picos, Picos) {
+        let kinds = kinds.filter(|(_, layers)| *layers > 0);
+        let total =
+            kinds.clone().fold(OverlappedCall::default(), |sum, (one, layers)| sum.plus(one.each.times(layers)));
+        let (slowdown, unhidden) = total.work(work);
+        let longest_layer = kinds.clone().map(|(one, _)| one.each.call).max().unwrap_or_default();
+        let exposed = (unhidden + longest_layer).min(total.call);
+        let hidden = OverlappedCall { call: total.call - unhidden, slowdown }.partial_slowdown(total.call - exposed);
+        (exposed + kinds.map(|(one, _)| one.last).max().unwrap_or_default(), hidden)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// End of communication for layers that end evenly, each first reduced within its group, then among groups.
+    fn communication_end(layers: u64, work: u64, (within, among): (u64, u64)) -> u64 {
+        (1..=layers)
+            .fold((0, 0), |(reduced, added), layer| {
+                let reduced = u64::max(reduced, work * layer / layers) + within;
+                (reduced, u64::max(reduced, added) + among)
+            })
+            .1
+    }
+
+    proptest! {
+        /// Without overlap the time is n max(s, r) + min(s, r); overlapped with a pass it is that of a layer-by-layer
+        /// schedule, or up to one layer's calls more.
+        #[test]
+        fn concurrent_streams_match_layer_by_layer_schedule(layers in 1u64..40, work in 0u64..4000, within in 0u64..200, among in 0u64..200) {
+            let overlapped = |call: u64| OverlappedCall { call: Picos(call), slowdown: Picos::ZERO };
+            let each = overlapped(within).concurrent_with(overlapped(among));
+            let overlapped_layers = OverlappedLayers { each, last: Picos(within.min(among)) };
+            let kinds = std::iter::once((overlapped_layers, layers));
+            let exposed = |work: u64| OverlappedLayers::exposed_and_slowdown(kinds.clone(), Picos(work)).0.0;
+            prop_assert_eq!(exposed(0), communication_end(layers, 0, (within, among)));
+            let exact = communication_end(layers, work, (within, among)) - work;
+            let limit = exact + within.max(among) + layers;
+            prop_assert!(exact <= exposed(work) && exposed(work) <= limit, "{} {}", exact, exposed(work));
+        }
+    }
+}

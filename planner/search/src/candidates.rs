@@ -1,0 +1,137 @@
+//! Candidate strategies of a call, and restrictions on them.
+
+use fabricast_collectives::algorithm::Algorithm;
+use fabricast_collectives::bound::InNetwork;
+use fabricast_collectives::capabilities::FabricCapabilities;
+use fabricast_collectives::strategy::{Strategy, check_combination};
+use fabricast_libraries::LibraryCapabilities;
+use fabricast_sim::profile::Software;
+use fabricast_sim::schedule::{Collective, Protocol};
+use fabricast_topologies::Bytes;
+
+/// Constraints on strategies; an empty list allows everything.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Restriction {
+    /// Algorithms to consider.
+    pub algorithms: Vec<Algorithm>,
+    /// Protocols to consider.
+    pub protocols: Vec<Protocol>,
+    /// Channel counts to consider.
+    pub channels: Vec<u16>,
+    /// Chunk to use.
+    pub chunk: Option<Bytes>,
+    /// Use of reduction and multicast in switches.
+    pub in_network: InNetwork,
+    /// Library that has to run the strategy; `None` for any implementation.
+    pub library: Option<LibraryCapabilities>,
+}
+
+impl Restriction {
+    /// Returns true if a strategy for a collective satisfies the constraints.
+    #[must_use]
+    pub fn allows(&self, strategy: &Strategy, collective: Collective) -> bool {
+        (self.algorithms.is_empty() || self.algorithms.contains(&strategy.algorithm))
+            && (self.protocols.is_empty() || self.protocols.contains(&strategy.protocol))
+            && (self.channels.is_empty() || self.channels.contains(&strategy.channels))
+            && self.chunk.is_none_or(|chunk| strategy.chunk == Some(chunk))
+            && self.library.is_none_or(|offer| offer.runs(strategy.algorithm, strategy.protocol, collective))
+    }
+}
+
+/// Default channel counts: NCCL's usual powers of two and its 24 on NVSwitch hosts
+/// (validate/data/h200-node/nccl-2.28.9-tuning.txt).
+const CHANNELS: [u16; 7] = [1, 2, 4, 8, 16, 24, 32];
+
+/// Default channel counts of generated kernels, whose channels are thread blocks: up to nearly one per SM of GPUs with
+/// 132, as `gpu run` distributes fewer blocks.
+const KERNEL_CHANNELS: [u16; 9] = [1, 2, 4, 8, 16, 24, 32, 64, 128];
+
+/// Minimum bytes per block of a generated kernel with more than 32 blocks. Small calls on two H100 are 0.3 µs slower
+/// with 64 blocks than with 32, which no profile models (validate/runs/2026-11-25-2xh100).
+const MIN_BYTES_PER_BLOCK: Bytes = Bytes(32 << 10);
+
+/// Protocols over which a search within a restriction tries an algorithm for a collective; none if the algorithm is
+/// excluded.
+pub(crate) fn protocols(
+    collective: Collective,
+    algorithm: Algorithm,
+    abilities: &FabricCapabilities,
+    restriction: &Restriction,
+) -> impl Iterator<Item = Protocol> {
+    let Restriction { algorithms, protocols, library, .. } = restriction;
+    let is_chosen = algorithm.supports(collective) && (algorithms.is_empty() || algorithms.contains(&algorithm));
+    Protocol::ALL.into_iter().filter(move |&protocol| {
+        let is_wanted = is_chosen && (protocols.is_empty() || protocols.contains(&protocol));
+        let runs = library.is_none_or(|offer| offer.runs(algorithm, protocol, collective));
+        is_wanted && runs && check_combination(algorithm, protocol, collective, abilities).is_ok()
+    })
+}
+
+/// Minimum message size for which a search tries `blocks` thread blocks of a generated kernel.
+pub(crate) fn min_bytes(blocks: u16) -> Bytes {
+    if blocks <= CHANNELS[CHANNELS.len() - 1] { Bytes(0) } else { Bytes(u64::from(blocks) * MIN_BYTES_PER_BLOCK.0) }
+}
+
+/// Default channel counts of a search for a call; the largest counts are limited by the message size.
+pub(crate) fn channel_counts(software: Software, bytes: Bytes) -> &'static [u16] {
+    let kernel_counts = KERNEL_CHANNELS.partition_point(|&blocks| min_bytes(blocks) <= bytes);
+    match software {
+        Software::Kernels => &KERNEL_CHANNELS[..kernel_counts],
+        Software::Nccl | Software::Mpi => &CHANNELS,
+    }
+}
+
+/// Returns all strategies for a collective of `bytes` bytes with a software within a restriction, in a fixed order.
+#[must_use]
+pub fn candidates(
+    collective: Collective,
+    abilities: &FabricCapabilities,
+    restriction: &Restriction,
+    (software, bytes): (Software, Bytes),
+) -> Vec<Strategy> {
+    let mut strategies = Vec::new();
+    for algorithm in Algorithm::ALL {
+        for protocol in protocols(collective, algorithm, abilities, restriction) {
+            let channels: &[u16] = match (protocol, restriction.channels.as_slice()) {
+                // The signals of a barrier are not divided.
+                _ if collective == Collective::Barrier => &CHANNELS[..1],
+                (_, []) if restriction.library.and_then(LibraryCapabilities::max_channels) == Some(1) => &CHANNELS[..1],
+                (_, []) => channel_counts(software, bytes),
+                (_, requested) => requested,
+            };
+            strategies.extend(channels.iter().map(|&channels| Strategy {
+                algorithm,
+                protocol,
+                channels,
+                threads: None,
+                chunk: restriction.chunk,
+            }));
+        }
+    }
+    strategies
+}
+
+#[cfg(test)]
+mod tests {
+    use fabricast_topologies::route::{RouteOptions, Router};
+    use fabricast_topologies::{FabricRequest, load};
+
+    use super::*;
+
+    /// Maximum number of channels that are tried for all_reduce on two GPUs.
+    fn max_channels(software: Software, bytes: u64) -> Option<u16> {
+        let fabric = load(&FabricRequest { gpus: Some(2), ..FabricRequest::new("hgx-h100") }).unwrap();
+        let router = Router::new(&fabric, RouteOptions::default());
+        let abilities = FabricCapabilities::new(&fabric, &router, fabric.gpus(), 2, InNetwork::Off);
+        let strategies =
+            candidates(Collective::AllReduce, &abilities, &Restriction::default(), (software, Bytes(bytes)));
+        strategies.into_iter().map(|strategy| strategy.channels).max()
+    }
+
+    #[test]
+    fn large_block_counts_need_large_calls() {
+        let sizes = [1024, (2 << 20) - 1, 2 << 20, 4 << 20, 1 << 30];
+        assert_eq!(sizes.map(|bytes| max_channels(Software::Kernels, bytes)), [32, 32, 64, 128, 128].map(Some));
+        assert_eq!(sizes.map(|bytes| max_channels(Software::Nccl, bytes)), [32; 5].map(Some));
+    }
+}

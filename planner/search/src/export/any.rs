@@ -1,0 +1,139 @@
+//! Reads a table of any supported format; the format is detected from the content.
+
+use fabricast_sim::schedule::Schedule;
+use fabricast_sim::schedule::format::{self, Format};
+use fabricast_topologies::Bytes;
+
+use super::json_text::strip_bom;
+use super::nccl_env::SettingsFile;
+use super::{SavedPlan, TableError, nccl_env, nccl_tuner, open_mpi};
+
+/// Table of one of the supported formats.
+#[derive(Debug)]
+pub enum AnyTable {
+    /// CSV of NCCL's example tuner plugin.
+    NcclTuner(nccl_tuner::Table),
+    /// File of NCCL settings.
+    NcclEnv(Box<SettingsFile>),
+    /// Rules of Open MPI's `tuned` component, classic or JSON.
+    OpenMpi(open_mpi::Rules),
+    /// Saved plan, or a table in fabricast's JSON.
+    Plan(Box<SavedPlan>),
+    /// Schedule of MSCCL, MSCCL++ or fabricast, and the first and last message size that it is meant for.
+    Schedule(Format, Box<Schedule>, (Bytes, Bytes)),
+}
+
+impl AnyTable {
+    /// Reads a table; `source` is the file name used in errors.
+    ///
+    /// # Errors
+    /// [`TableError`] of the detected format, with the source location.
+    pub fn read(text: &str, source: &str) -> Result<Self, TableError> {
+        let text = strip_bom(text);
+        let schedule = || {
+            let read = format::read_with_sizes(text, source);
+            let read = read.map_err(|error| TableError { location: error.location, message: error.message });
+            read.map(|(schedule, sizes)| Self::Schedule(Format::detect(text), Box::new(schedule), sizes))
+        };
+        let content = text.trim_start();
+        let error_at_content = |message: &str| {
+            let start = text.len() - content.len();
+            Err(TableError::new(source, text, start..start + 1, message))
+        };
+        if is_ncclx_table(content) {
+            return error_at_content(
+                "a table of NCCLX's tuner (torchcomms): its rules have bytes per rank in intervals, as in \
+                 `[8388608,16777216]`, and NCCL's plugins do not read it. Expected rows \
+                 collective_type,min_bytes,max_bytes,algorithm,protocol,channels,nNodes,nRanks, whose bytes are those of \
+                 the whole buffer",
+            );
+        }
+        match content.chars().next() {
+            None => error_at_content("the file is empty: expected a table"),
+            Some('<') => schedule(),
+            Some('{') if text.contains("\"collectives\"") => open_mpi::read_json(text, source).map(Self::OpenMpi),
+            Some('{') if SavedPlan::looks_like_plan(text) => {
+                SavedPlan::read(text, source).map(|plan| Self::Plan(Box::new(plan)))
+            }
+            Some('{') if text.contains("\"fabricast_schedule\"") || Format::detect(text) == Format::Mscclpp => {
+                schedule()
+            }
+            Some('{') => SavedPlan::read(text, source).map(|plan| Self::Plan(Box::new(plan))),
+            Some('[' | '"') => error_at_content("JSON that is no table: expected an object"),
+            _ => Self::read_lines(text, source),
+        }
+    }
+
+    fn read_lines(text: &str, source: &str) -> Result<Self, TableError> {
+        let first = text.lines().map(str::trim).find(|line| !line.is_empty() && !line.starts_with('#'));
+        let first = first.unwrap_or_default();
+        if first.contains("NCCL_") && first.contains('=') {
+            return nccl_env::read(text, source).map(|settings| Self::NcclEnv(Box::new(settings)));
+        }
+        if first.starts_with("rule-file-version-") || first.starts_with(|c: char| c.is_ascii_digit()) {
+            return open_mpi::read_classic(text, source).map(Self::OpenMpi);
+        }
+        nccl_tuner::read_as_example(text, source).map(Self::NcclTuner)
+    }
+
+    /// Name of the format, as `--to` spells it.
+    #[must_use]
+    pub fn format(&self) -> &'static str {
+        match self {
+            Self::NcclTuner(_) => "nccl-tuner",
+            Self::NcclEnv(_) => "nccl-env",
+            Self::OpenMpi(_) => "openmpi",
+            Self::Plan(_) => "json",
+            Self::Schedule(format, ..) => match format {
+                Format::Json => "schedule",
+                format => format.name(),
+            },
+        }
+    }
+}
+
+/// Returns true if the text holds rules of NCCLX's tuner, as CSV or JSON. Their size intervals are bytes per rank.
+fn is_ncclx_table(text: &str) -> bool {
+    if text.starts_with('{') {
+        return text.contains("\"rules\"") && text.contains("\"filter\"");
+    }
+    let first = text.lines().map(str::trim).find(|line| !line.is_empty() && !line.starts_with('#')).unwrap_or_default();
+    let mut fields = first.split(',').map(str::trim);
+    let (collective, size) = (fields.next().unwrap_or_default(), fields.next().unwrap_or_default());
+    size == "bytesPerRank" || collective.starts_with(char::is_alphabetic) && size.starts_with(['[', '('])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ncclx_tables_are_rejected_by_name() {
+        for text in [
+            include_str!("../../../../tests/data/logs/ncclx-tuner.csv"),
+            include_str!("../../../../tests/data/logs/ncclx-tuner.json"),
+            "# ours\nallgather,[0,8],ring,ll,-1,*,*\n",
+        ] {
+            let error = AnyTable::read(text, "table").unwrap_err();
+            assert!(error.message.starts_with("a table of NCCLX's tuner"), "{error}");
+        }
+    }
+
+    #[test]
+    fn non_tables_are_rejected_with_location() {
+        for (text, line, column, expected) in [
+            ("", 1, 1, "empty"),
+            ("\u{feff}\r\n\n", 3, 1, "empty"),
+            ("\n  [1, 2]", 2, 3, "expected an object"),
+            ("\"table\"", 1, 1, "expected an object"),
+            ("{}", 1, 2, "missing field"),
+            ("{\"collectives\": {\"allreduce\": [{\"rules\": [{\"alg\": 9}]}]}}", 1, 51, "no algorithm 9"),
+            ("allreduce;0;1;ring", 1, 19, "ends before min_bytes"),
+            ("<algo", 1, 1, ""),
+        ] {
+            let error = AnyTable::read(text, "table").unwrap_err();
+            assert_eq!((error.location.line, error.location.column), (line, column), "{text}: {error}");
+            assert!(error.message.contains(expected), "{text}: {error}");
+        }
+    }
+}

@@ -1,0 +1,108 @@
+//! CSV that NCCL's example tuner plugin reads, and fabricast's own plugin too.
+//!
+//! The format is that of NCCL 2.30 `plugins/tuner/example/{plugin.c,README.md}` (Apache-2.0): a row is
+//! `collective_type,min_bytes,max_bytes,algorithm,protocol,channels,nNodes,nRanks[,numPipeOps[,regBuff]]`. Both ends of
+//! a range are inclusive, −1 matches anything, `#` starts a comment, lines have at most 255 bytes, and the first
+//! matching row wins. Sizes are as in nccl-tests: for all_gather and reduce_scatter, those of the whole buffer.
+//!
+//! The example plugin reads any unknown word as allreduce, ring or simple, and uses one channel if no row matches or
+//! `channels` is −1. This reader rejects unknown words with their source location. The writer covers every size and
+//! gives every row a number of channels.
+
+mod findings;
+mod from_plan;
+mod lookup;
+mod names;
+mod plan_findings;
+mod read;
+mod read_any;
+mod write;
+
+use std::num::NonZeroU16;
+
+use fabricast_topologies::Bytes;
+
+use fabricast_libraries::nccl::{Algo, Function, Proto};
+pub use findings::{CheckContext, findings};
+pub use from_plan::FromPlan;
+pub(in crate::export) use from_plan::can_express;
+pub use lookup::{Lookup, TableEntry};
+pub use plan_findings::plan_findings;
+pub use read::{read, read_as_example};
+pub use read_any::read_table_or_plan;
+pub use write::write;
+
+/// Columns, in order; the last two may be omitted.
+pub const COLUMNS: [&str; 10] = [
+    "collective_type",
+    "min_bytes",
+    "max_bytes",
+    "algorithm",
+    "protocol",
+    "channels",
+    "nNodes",
+    "nRanks",
+    "numPipeOps",
+    "regBuff",
+];
+
+/// Longest line that the example plugin reads, in bytes (its buffer without the terminating NUL).
+pub const MAX_LINE_BYTES: usize = 255;
+
+/// Buffers that a row matches.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Buffers {
+    /// Any.
+    #[default]
+    Any,
+    /// Buffers that cannot be registered (`regBuff` 0).
+    Plain,
+    /// Buffers that can be registered (`regBuff` 1).
+    Registered,
+}
+
+/// Row: conditions on a call, and the strategy for matching calls.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Row {
+    /// The collective.
+    pub function: Function,
+    /// Smallest size, inclusive.
+    pub min_bytes: Bytes,
+    /// Largest size, inclusive.
+    pub max_bytes: Bytes,
+    /// The algorithm.
+    pub algo: Algo,
+    /// The protocol.
+    pub proto: Proto,
+    /// Channels; `None` (−1) leaves them to the library.
+    pub channels: Option<NonZeroU16>,
+    /// Nodes of the communicator; `None` (−1): any.
+    pub nodes: Option<u32>,
+    /// Ranks of the communicator; `None` (−1): any.
+    pub ranks: Option<u32>,
+    /// Operations in the pipeline; `None` (−1 or omitted): any.
+    pub pipe_ops: Option<u32>,
+    /// Buffers.
+    pub buffers: Buffers,
+}
+
+/// Table file. The first row that matches a call wins.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Table {
+    /// Comment lines without their `#` and the space after it.
+    pub comments: Vec<String>,
+    /// Rows in file order.
+    pub rows: Vec<Row>,
+    /// Line of each row, from 1; empty for a table that was not read from a file.
+    pub lines: Vec<u32>,
+    /// Lines of rows whose algorithm or protocol is −1, interpreted as by the example plugin.
+    pub minus_one_lines: Vec<u32>,
+}
+
+impl Row {
+    /// Returns true if the row matches a communicator of `nodes` nodes and `ranks` ranks.
+    #[must_use]
+    pub fn matches(&self, nodes: u32, ranks: u32) -> bool {
+        self.nodes.is_none_or(|required| required == nodes) && self.ranks.is_none_or(|required| required == ranks)
+    }
+}

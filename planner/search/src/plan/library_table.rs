@@ -1,0 +1,41 @@
+//! Derives a library's table from a plan over all software: the best strategy that the library runs if it beats the
+//! library's default as clearly as a plan for the library alone requires; otherwise the default.
+
+use fabricast_sim::schedule::Call;
+
+use super::{PlanRequest, Preference, Row, TimedStrategy, preference, smoothing};
+use crate::candidates::Restriction;
+use fabricast_libraries::LibraryCapabilities;
+
+/// Returns the table entry for each row, in order of collective and size; `None` if no simulated strategy belongs to
+/// the library.
+#[must_use]
+pub fn library_table(
+    request: &PlanRequest<'_>,
+    capabilities: LibraryCapabilities,
+    rows: &[Row],
+) -> Vec<Option<TimedStrategy>> {
+    let restriction = Restriction { library: Some(capabilities), ..request.restriction.clone() };
+    let library_row = |row: &Row| -> Option<Row> {
+        let call = Call { bytes: row.bytes, ..request.call(row.collective, row.bytes) };
+        let can_use_channels = |timed: &TimedStrategy| {
+            request.library.is_none_or(|chooser| chooser.can_use_channels(&call, &timed.strategy))
+        };
+        let is_allowed = |timed: &TimedStrategy| restriction.allows(&timed.strategy, row.collective);
+        let default = row.library_default.as_ref().map(|default| default.timed).filter(is_allowed);
+        let mut pairs: Vec<TimedStrategy> =
+            row.pairs.iter().copied().filter(|pair| is_allowed(pair) && can_use_channels(pair)).collect();
+        if let Some(default) = default.filter(|default| pairs.iter().all(|pair| pair.strategy != default.strategy)) {
+            pairs.push(default);
+        }
+        pairs.sort_by_key(|pair| (pair.effective_time().time, pair.strategy));
+        let pick = *pairs.first()?;
+        let row = Row { pick, pairs, preference: Preference::Fastest, ..row.clone() };
+        Some(preference::select_default_if_unclear(row, &restriction))
+    };
+    let library_rows: Vec<Option<Row>> = rows.iter().map(library_row).collect();
+    let mut present: Vec<Row> = library_rows.iter().flatten().cloned().collect();
+    smoothing::smooth(&mut present, &restriction);
+    let mut smoothed = present.into_iter();
+    library_rows.into_iter().map(|row| row.and_then(|_| smoothed.next()).map(|row| row.pick)).collect()
+}

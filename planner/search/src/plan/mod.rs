@@ -1,0 +1,268 @@
+//! Plans: the best strategy for each collective and message size, its uncertainty, and its distance from the lower
+//! bound.
+
+mod library_default;
+mod library_table;
+mod lower_bounds;
+mod measured;
+mod outline_cache;
+mod outside;
+mod preference;
+mod ranges;
+mod refinement;
+mod search;
+mod search_space;
+mod simulated_candidates;
+mod smoothing;
+mod speculative;
+mod templates;
+
+use fabricast_sim::profile::Profile;
+use fabricast_sim::schedule::{BufferUse, Collective, TrafficMatrix};
+use fabricast_sim::timeline::Utilization;
+use fabricast_sim::{LaunchMode, Timeline};
+use fabricast_topologies::route::Router;
+use fabricast_topologies::{Bytes, Fabric, NodeId, Picos};
+
+use crate::candidates::Restriction;
+use fabricast_collectives::algorithm::Unsupported;
+use fabricast_collectives::bound::Bound;
+use fabricast_collectives::strategy::Strategy;
+use fabricast_libraries::{Chooser, Library};
+pub use library_default::LibraryDefault;
+pub use library_table::library_table;
+pub use measured::{MEASURED_NOISE, Measured, Measurements};
+pub use preference::{MAX_OVERLAP, Preference};
+pub use ranges::{LAST_BYTES, Range, SizeRange};
+pub use search::plan_with_bounds;
+pub use search::{Watcher, lower_bound, plan, plan_table, simulate_strategies};
+pub use search_space::{Competing, Excluded, SearchSpace};
+pub use simulated_candidates::{preference_limit_for, same_pair};
+
+/// Input of a plan.
+#[derive(Clone, Copy)]
+pub struct PlanRequest<'a> {
+    /// The fabric.
+    pub fabric: &'a Fabric,
+    /// Routes of the fabric.
+    pub router: &'a Router<'a>,
+    /// Device of each rank.
+    pub placement: &'a [NodeId],
+    /// Software cost profile.
+    pub profile: &'a Profile,
+    /// Ranks on each host, for hierarchical algorithms.
+    pub ranks_per_node: u32,
+    /// Launch mode of calls.
+    pub mode: LaunchMode,
+    /// In-place or out-of-place buffers.
+    pub buffers: BufferUse,
+    /// Root rank of broadcast and reduce.
+    pub root: u32,
+    /// Bytes from each rank to each rank in an all_to_allv.
+    pub matrix: Option<&'a TrafficMatrix>,
+    /// Collectives to plan.
+    pub collectives: &'a [Collective],
+    /// Message sizes. The matrix of an all_to_allv is scaled to them; a barrier has one row whatever the sizes.
+    pub sizes: &'a [Bytes],
+    /// Restriction of the candidates.
+    pub restriction: &'a Restriction,
+    /// Library whose default is shown next to the selected strategy, if any.
+    pub library: Option<&'a Chooser>,
+    /// Effort: charts need times of strategies that cannot win, tables do not.
+    pub effort: Effort,
+}
+
+/// Extent of simulation.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Effort {
+    /// Strategies that can still win or come second.
+    #[default]
+    Contenders,
+    /// Additionally the best channel count of every algorithm and protocol.
+    EveryPair,
+}
+
+/// Strategy with its predicted time and prediction interval.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct TimedStrategy {
+    /// The strategy.
+    pub strategy: Strategy,
+    /// Predicted time.
+    pub time: Picos,
+    /// Lower end of the prediction interval.
+    pub low: Picos,
+    /// Upper end of the prediction interval.
+    pub high: Picos,
+    /// Most used capacity; `None` if bandwidth hardly matters.
+    pub busiest: Option<Busiest>,
+    /// Measured time, which takes precedence over the predicted one.
+    pub measured: Option<Measured>,
+}
+
+impl TimedStrategy {
+    /// The measured time if there is one, otherwise the predicted time with its interval.
+    #[must_use]
+    pub fn effective_time(&self) -> Measured {
+        self.measured.unwrap_or(Measured { time: self.time, low: self.low, high: self.high })
+    }
+
+    /// Returns true if both have the same algorithm and protocol.
+    #[must_use]
+    pub fn has_same_pair(&self, other: &Self) -> bool {
+        (self.strategy.algorithm, self.strategy.protocol) == (other.strategy.algorithm, other.strategy.protocol)
+    }
+}
+
+/// Capacity and its utilization in a run.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Busiest {
+    /// The capacity.
+    pub resource: fabricast_sim::lower::Resource,
+    /// Used divided by available capacity.
+    pub fraction: f64,
+}
+
+impl Busiest {
+    /// Returns the most used capacity of a run; `None` if it used none.
+    #[must_use]
+    pub fn from_timeline(timeline: &Timeline) -> Option<Self> {
+        let Utilization { resource, fraction, .. } = Utilization::busiest(&timeline.utilization)?;
+        Some(Self { resource, fraction })
+    }
+}
+
+/// Result for one collective and message size.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Row {
+    /// The collective.
+    pub collective: Collective,
+    /// Message size of the call.
+    pub bytes: Bytes,
+    /// Size that bandwidths refer to, as in nccl-tests. Differs from `bytes` only for an all_to_allv.
+    pub size: Bytes,
+    /// Selected strategy: the fastest; or one with fewer channels whose slowdown is less than the channels are worth;
+    /// or the library's default if the faster of the two cannot be determined.
+    pub pick: TimedStrategy,
+    /// Reason for the selection.
+    pub preference: Preference,
+    /// Fastest of all candidates: no strategy in the search space has a shorter predicted time.
+    pub fastest: TimedStrategy,
+    /// Best strategy with another algorithm or protocol; the fastest if the library's default is selected.
+    pub runner_up: Option<TimedStrategy>,
+    /// Lower bound for every schedule.
+    pub bound: Bound,
+    /// Best channel count of each simulated algorithm and protocol, fastest first.
+    pub pairs: Vec<TimedStrategy>,
+    /// The library's default; `None` if no library was requested or its choice is unknown.
+    pub library_default: Option<LibraryDefault>,
+    /// Candidates that were not simulated because their schedule is impossible at this size or too large, each with the
+    /// reason.
+    pub omitted: Vec<(Strategy, Unsupported)>,
+}
+
+/// Selected strategies by collective and message size.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Plan {
+    /// The fabric's name.
+    pub fabric: String,
+    /// The profile's name.
+    pub profile: String,
+    /// Number of ranks.
+    pub ranks: u32,
+    /// Rows by collective, then size.
+    pub rows: Vec<Row>,
+    /// Rows added between the requested sizes, near those where the selected strategy changes; by collective, then
+    /// size.
+    pub refined_rows: Vec<Row>,
+    /// Ranges of adjacent sizes, from both kinds of rows, that share a selected strategy.
+    pub ranges: Vec<Range>,
+    /// The library's defaults below the first size and above the last, by its own formula; empty if unknown.
+    pub outside_ranges: Vec<Range>,
+    /// Library whose defaults are in the rows.
+    pub library: Option<Library>,
+    /// Overlap, as a share of the shorter interval, above which the library's default is selected instead of the
+    /// fastest strategy.
+    pub max_overlap: f64,
+    /// Reasons why some of the library's defaults are unknown, each once.
+    pub library_unknown: Vec<String>,
+    /// Collectives for which the restriction leaves no candidate, each with the reason; they have no rows.
+    pub left_out: Vec<(Collective, String)>,
+}
+
+/// Reason why there is no plan.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum PlanError {
+    /// No candidate is left.
+    #[error("no strategy for {collective} is left: {}", reasons(.rejected, .possible))]
+    NothingToChoose {
+        /// The collective.
+        collective: Collective,
+        /// Rejected candidates, each with the reason.
+        rejected: Vec<(Strategy, Unsupported)>,
+        /// Combinations of algorithm and protocol available without the restriction: `ring (ll, ll128, simple)`.
+        possible: Vec<String>,
+    },
+    /// A simulation failed.
+    #[error("{strategy} for {collective} of {bytes}: {source}")]
+    Simulation {
+        /// The strategy.
+        strategy: Strategy,
+        /// The collective.
+        collective: Collective,
+        /// Message size.
+        bytes: Bytes,
+        /// Cause.
+        source: Box<fabricast_sim::SimulateError>,
+    },
+}
+
+fn reasons(rejected: &[(Strategy, Unsupported)], possible: &[String]) -> String {
+    match rejected.first() {
+        Some((strategy, reason)) => format!("{strategy}: {reason}"),
+        None => format!("expected one of {}", possible.join(", ")),
+    }
+}
+
+impl Plan {
+    /// Returns both kinds of rows, by collective and size.
+    #[must_use]
+    pub fn all_rows(&self) -> Vec<Row> {
+        refinement::merge_rows(&self.rows, &self.refined_rows)
+    }
+}
+
+impl Row {
+    /// Returns the entry of a library's table for sizes like this: the selected strategy. If that is the library's
+    /// default, it gets all channels that the library allows for such calls, so that the library behaves as by default
+    /// for all of them.
+    #[must_use]
+    pub fn table_entry(&self) -> Strategy {
+        let pick = self.pick.strategy;
+        let default = self.library_default.as_ref().filter(|default| default.timed.strategy == pick);
+        Strategy { channels: default.map_or(pick.channels, |default| default.choice.max_channels), ..pick }
+    }
+
+    /// Bus bandwidth for a time, in GB/s, as defined by nccl-tests.
+    #[must_use]
+    pub fn busbw_gbps(&self, time: Picos, ranks: u32) -> f64 {
+        busbw_gbps(self.collective, self.size, time, ranks)
+    }
+
+    /// Lower bound divided by the time of the selected strategy, 0 to 1.
+    #[must_use]
+    pub fn fraction_of_bound(&self) -> f64 {
+        if self.pick.time.0 == 0 { 1.0 } else { self.bound.time.0 as f64 / self.pick.time.0 as f64 }
+    }
+}
+
+/// Bus bandwidth in GB/s, as defined by nccl-tests; 0 if the time is 0.
+#[must_use]
+pub fn busbw_gbps(collective: Collective, bytes: Bytes, time: Picos, ranks: u32) -> f64 {
+    algbw_gbps(bytes, time) * collective.busbw_factor(ranks)
+}
+
+/// Bytes divided by time, in GB/s; 0 if the time is 0.
+#[must_use]
+pub fn algbw_gbps(bytes: Bytes, time: Picos) -> f64 {
+    if time.0 == 0 { 0.0 } else { bytes.0 as f64 * 1e3 / time.0 as f64 }
+}

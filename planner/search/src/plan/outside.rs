@@ -1,0 +1,154 @@
+//! The library's defaults outside the planned sizes, from its own formula and without simulation.
+//!
+//! The strategy of the nearest planned size was not evaluated below the first size and above the last, but the
+//! library's default is known for all sizes. Its changes of algorithm or protocol are found to the byte, those of its
+//! channels at powers of two.
+
+use fabricast_sim::schedule::{Call, Collective, Protocol};
+use fabricast_topologies::Bytes;
+
+use super::{LAST_BYTES, PlanRequest, Range, Row, SizeRange};
+use fabricast_collectives::algorithm::Algorithm;
+use fabricast_collectives::strategy::Strategy;
+use fabricast_libraries::Chooser;
+
+/// Largest size evaluated. Its choice holds above it too: no call is larger, and the formulas may overflow.
+const LARGEST: Bytes = Bytes::MAX;
+
+/// Sample sizes per doubling, between which changes are then located.
+const STEPS: u64 = 4;
+
+/// Returns the library's defaults below the first and above the last row of each collective.
+pub(super) fn ranges(request: &PlanRequest<'_>, rows: &[Row]) -> Vec<Range> {
+    let Some(chooser) = request.library else { return Vec::new() };
+    let mut ranges = Vec::new();
+    for rows in rows.chunk_by(|a, b| a.collective == b.collective) {
+        let (Some(first), Some(last)) = (rows.first(), rows.last()) else { continue };
+        if !first.collective.has_variable_size() {
+            continue;
+        }
+        let choices = LibraryChoices { chooser, call: request.call(first.collective, first.bytes) };
+        if let Some(max) = first.bytes.0.checked_sub(1) {
+            ranges.extend(choices.ranges(Bytes(0), Bytes(max)).unwrap_or_default());
+        }
+        if last.bytes < LARGEST {
+            let above = choices.ranges(Bytes(last.bytes.0 + 1), LARGEST).unwrap_or_default();
+            ranges.extend(above.into_iter().map(|range| match range.max_bytes {
+                LARGEST => Range { max_bytes: LAST_BYTES, ..range },
+                _ => range,
+            }));
+        }
+    }
+    ranges
+}
+
+/// Returns the sizes inside a range at which the library's default changes algorithm or protocol, and the sizes just
+/// before them.
+pub(super) fn changes(request: &PlanRequest<'_>, collective: Collective, (from, to): (Bytes, Bytes)) -> Vec<Bytes> {
+    let Some(chooser) = request.library else { return Vec::new() };
+    let choices = LibraryChoices { chooser, call: request.call(collective, from) };
+    let starts = choices.samples(from, to).map(|samples| choices.change_sizes(&samples)).unwrap_or_default();
+    let candidates = starts.into_iter().flat_map(|first| [Bytes(first.0 - 1), first]);
+    let mut inside: Vec<Bytes> = candidates.filter(|bytes| from < *bytes && *bytes < to).collect();
+    inside.dedup();
+    inside
+}
+
+/// Returns the sizes inside a range at which the library's channel count changes, and the sizes just before them.
+/// Assumes that the count is monotonic in size; otherwise changes may be missed.
+pub(super) fn channel_changes(
+    request: &PlanRequest<'_>,
+    collective: Collective,
+    (from, to): (Bytes, Bytes),
+) -> Vec<Bytes> {
+    let Some(chooser) = request.library else { return Vec::new() };
+    let choices = LibraryChoices { chooser, call: request.call(collective, from) };
+    let mut starts = Vec::new();
+    if let (Some(a), Some(b)) = (choices.strategy_at(from), choices.strategy_at(to)) {
+        let channels = |bytes| choices.strategy_at(bytes).map(|strategy| strategy.channels);
+        bisect_changes(&channels, (from, a.channels), (to, b.channels), &mut starts);
+    }
+    let candidates = starts.into_iter().flat_map(|first| [Bytes(first.0 - 1), first]);
+    let mut inside: Vec<Bytes> = candidates.filter(|bytes| from < *bytes && *bytes < to).collect();
+    inside.dedup();
+    inside
+}
+
+/// Finds the sizes in a range at which `value_at` changes, to the byte, by bisection. If the middle has a third value,
+/// both halves are searched.
+fn bisect_changes<K: Copy + PartialEq>(
+    value_at: &impl Fn(Bytes) -> Option<K>,
+    a: (Bytes, K),
+    b: (Bytes, K),
+    starts: &mut Vec<Bytes>,
+) {
+    if a.1 == b.1 {
+        return;
+    }
+    let middle = Bytes(u64::midpoint(a.0.0, b.0.0));
+    if middle == a.0 {
+        return starts.push(b.0);
+    }
+    if let Some(value) = value_at(middle) {
+        bisect_changes(value_at, a, (middle, value), starts);
+        bisect_changes(value_at, (middle, value), b, starts);
+    }
+}
+
+/// The library's choices for a collective, by size.
+struct LibraryChoices<'a> {
+    chooser: &'a Chooser,
+    call: Call,
+}
+
+type Kind = (Algorithm, Protocol);
+
+impl LibraryChoices<'_> {
+    fn strategy_at(&self, bytes: Bytes) -> Option<Strategy> {
+        let choice = self.chooser.choose(&Call { bytes, ..self.call }).ok()?;
+        Some(Strategy { channels: choice.max_channels, threads: None, chunk: None, ..choice.strategy })
+    }
+
+    fn kind(&self, bytes: Bytes) -> Option<Kind> {
+        self.strategy_at(bytes).map(|strategy| (strategy.algorithm, strategy.protocol))
+    }
+
+    /// Returns sample sizes from `from` to `to`, inclusive, close enough that no change between two goes unnoticed;
+    /// `None` if a choice is unknown.
+    fn samples(&self, from: Bytes, to: Bytes) -> Option<Vec<(Bytes, Kind)>> {
+        let doublings = (0..u64::BITS).map(|power| 1u64 << power);
+        let steps = doublings.flat_map(|size| (0..STEPS).map(move |step| size.saturating_add(size / STEPS * step)));
+        // The formulas have steps at powers of two.
+        let sizes = steps.flat_map(|size| [size - 1, size]).map(Bytes).filter(|size| from < *size && *size < to);
+        let mut sizes: Vec<Bytes> = sizes.chain([from, to]).collect();
+        sizes.sort_unstable();
+        sizes.dedup();
+        sizes.into_iter().map(|size| Some((size, self.kind(size)?))).collect()
+    }
+
+    /// Returns the sizes at which a new kind begins, without the first kind, in order.
+    fn change_sizes(&self, samples: &[(Bytes, Kind)]) -> Vec<Bytes> {
+        let mut starts = Vec::new();
+        for pair in samples.windows(2) {
+            if let [a, b] = pair {
+                bisect_changes(&|bytes| self.kind(bytes), *a, *b, &mut starts);
+            }
+        }
+        starts
+    }
+
+    /// Returns the choices for the sizes from `from` to `to`, inclusive.
+    fn ranges(&self, from: Bytes, to: Bytes) -> Option<Vec<Range>> {
+        let samples = self.samples(from, to)?;
+        let starts = self.change_sizes(&samples);
+        let powers = samples.iter().map(|sample| sample.0).filter(|size| size.0.is_power_of_two());
+        let ends = starts.iter().flat_map(|first| [Bytes(first.0 - 1), *first]);
+        let mut sizes: Vec<Bytes> = powers.chain(ends).chain([from, to]).filter(|size| from <= *size).collect();
+        sizes.sort_unstable();
+        sizes.dedup();
+        let collective = self.call.collective;
+        let choices: Option<Vec<_>> =
+            sizes.into_iter().map(|size| Some((collective, size, self.strategy_at(size)?))).collect();
+        Some(SizeRange::merge(choices?).into_iter().map(Range::from).collect())
+    }
+}

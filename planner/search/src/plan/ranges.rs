@@ -1,0 +1,75 @@
+//! Merges neighbouring sizes with the same strategy.
+
+use fabricast_sim::schedule::Collective;
+use fabricast_topologies::Bytes;
+
+use super::Row;
+use fabricast_collectives::strategy::Strategy;
+
+/// Largest size in a table: larger than any call, and representable as a signed 64-bit integer.
+pub const LAST_BYTES: Bytes = Bytes(i64::MAX as u64);
+
+/// Consecutive planned sizes with one strategy. The boundary between two planned sizes is at their geometric mean.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Range {
+    /// The collective.
+    pub collective: Collective,
+    /// First byte size, inclusive.
+    pub min_bytes: Bytes,
+    /// Last byte size, inclusive.
+    pub max_bytes: Bytes,
+    /// Selected strategy.
+    pub strategy: Strategy,
+}
+
+/// Consecutive sizes of a collective with an equal key. The boundary between two sizes with different keys is at their
+/// geometric mean.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SizeRange<K> {
+    /// The collective.
+    pub collective: Collective,
+    /// First byte size, inclusive.
+    pub min_bytes: Bytes,
+    /// Last byte size, inclusive.
+    pub max_bytes: Bytes,
+    /// Common property of the sizes.
+    pub key: K,
+}
+
+impl<K: PartialEq> SizeRange<K> {
+    /// Merges sizes in order of collective and size.
+    pub fn merge(sizes: impl IntoIterator<Item = (Collective, Bytes, K)>) -> Vec<Self> {
+        let mut merged: Vec<Self> = Vec::new();
+        for (collective, bytes, key) in sizes {
+            let mut next = Self { collective, min_bytes: bytes, max_bytes: bytes, key };
+            match merged.last_mut() {
+                Some(last) if last.collective == collective && last.key == next.key => last.max_bytes = bytes,
+                Some(last) if last.collective == collective => {
+                    let middle = geometric_mean(last.max_bytes, bytes);
+                    last.max_bytes = Bytes(middle.0.saturating_sub(1).max(last.max_bytes.0));
+                    next.min_bytes = Bytes(last.max_bytes.0 + 1);
+                    merged.push(next);
+                }
+                _ => merged.push(next),
+            }
+        }
+        merged
+    }
+}
+
+/// Returns the ranges of rows in order of collective and size.
+pub(super) fn merge(rows: &[Row]) -> Vec<Range> {
+    let merged = SizeRange::merge(rows.iter().map(|row| (row.collective, row.bytes, row.table_entry())));
+    merged.into_iter().map(Range::from).collect()
+}
+
+impl From<SizeRange<Strategy>> for Range {
+    fn from(SizeRange { collective, min_bytes, max_bytes, key: strategy }: SizeRange<Strategy>) -> Self {
+        Self { collective, min_bytes, max_bytes, strategy }
+    }
+}
+
+/// Geometric mean of two sizes, rounded down.
+pub(super) fn geometric_mean(a: Bytes, b: Bytes) -> Bytes {
+    Bytes((u128::from(a.0) * u128::from(b.0)).isqrt() as u64)
+}

@@ -1,0 +1,254 @@
+//! Search space of a plan: the strategies that compete, and those that do not, with the reasons.
+//!
+//! The search prunes competing strategies only by lower bounds, so none of them is faster than [`super::Row::fastest`].
+//! Other channel counts and chunks can be simulated, and may be faster.
+
+use fabricast_sim::profile::Software;
+use fabricast_sim::schedule::{Collective, Protocol};
+use fabricast_topologies::Bytes;
+
+use super::{PlanError, PlanRequest, Row};
+use crate::candidates::{channel_counts, min_bytes, protocols};
+use fabricast_collectives::algorithm::{Algorithm, Unsupported};
+use fabricast_collectives::strategy::{Mismatch, check_combination};
+use fabricast_libraries::Library;
+
+/// Strategies that compete in a plan, and those that do not.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SearchSpace {
+    /// Algorithms and their protocols, by collective.
+    pub competing: Vec<Competing>,
+    /// Channel counts of each. Copy engines and barriers have the same time with any number.
+    pub channels: Vec<u16>,
+    /// Strategies that do not compete.
+    pub excluded: Vec<Excluded>,
+}
+
+/// Algorithm that competes for a collective.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Competing {
+    /// The collective.
+    pub collective: Collective,
+    /// The algorithm.
+    pub algorithm: Algorithm,
+    /// Its protocols.
+    pub protocols: Vec<Protocol>,
+}
+
+/// Strategies that do not compete, with the reason.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Excluded {
+    /// The algorithm does not run on the fabric over any protocol.
+    #[error("{algorithm} for {collective}: {reason}")]
+    Impossible {
+        /// The collective.
+        collective: Collective,
+        /// The algorithm.
+        algorithm: Algorithm,
+        /// Reason.
+        reason: Mismatch,
+    },
+    /// The library to which the plan is restricted does not run the algorithm over these protocols.
+    #[error("{algorithm} ({}) for {collective}: {library} does not run it here", names(.protocols))]
+    UnsupportedByLibrary {
+        /// The collective.
+        collective: Collective,
+        /// The algorithm.
+        algorithm: Algorithm,
+        /// The protocols.
+        protocols: Vec<Protocol>,
+        /// The library.
+        library: Library,
+    },
+    /// Schedules that are impossible at this size, or too large to simulate.
+    #[error("{algorithm} ({protocol}, {} channels) for {collective} of {bytes}: {reason}", counts(.channels))]
+    Omitted {
+        /// The collective.
+        collective: Collective,
+        /// Message size.
+        bytes: Bytes,
+        /// The algorithm.
+        algorithm: Algorithm,
+        /// The protocol.
+        protocol: Protocol,
+        /// Channel counts.
+        channels: Vec<u16>,
+        /// Reason for the first of them.
+        reason: String,
+    },
+    /// Channel count that is tried only from a message size on.
+    #[error("{channels} channels for calls below {bytes}: many blocks cost small calls time that no profile predicts")]
+    ManyChannels {
+        /// The channels.
+        channels: u16,
+        /// Smallest message size at which it is tried.
+        bytes: Bytes,
+    },
+    /// Channel counts that no table or setting of the library to which the plan is restricted can select at some sizes.
+    #[error("channel counts that {0} cannot be told to use for a call")]
+    UnselectableChannels(Library),
+    /// Channel counts outside the list.
+    #[error("other channel counts: name them with --channels")]
+    OtherChannels,
+}
+
+fn names(protocols: &[Protocol]) -> String {
+    protocols.iter().map(|protocol| protocol.name()).collect::<Vec<_>>().join(", ")
+}
+
+/// Converts an error about a simulation that is too large into a reason to omit the strategy. Returns other errors
+/// unchanged.
+pub(super) fn omission_reason(error: PlanError) -> Result<Unsupported, PlanError> {
+    match error {
+        PlanError::Simulation { source, .. } if source.is_too_large() => {
+            Ok(Unsupported::TooLarge { reason: source.to_string() })
+        }
+        error => Err(error),
+    }
+}
+
+fn counts(channels: &[u16]) -> String {
+    channels.iter().map(u16::to_string).collect::<Vec<_>>().join(", ")
+}
+
+impl SearchSpace {
+    /// Adds the candidates that rows omitted, with one entry for each algorithm and protocol.
+    pub fn add_omitted(&mut self, rows: &[Row]) {
+        for row in rows {
+            let first = self.excluded.len();
+            for (strategy, reason) in &row.omitted {
+                let row_channels = self.excluded.iter_mut().skip(first).find_map(|excluded| match excluded {
+                    Excluded::Omitted { algorithm, protocol, channels, .. }
+                        if (*algorithm, *protocol) == (strategy.algorithm, strategy.protocol) =>
+                    {
+                        Some(channels)
+                    }
+                    _ => None,
+                });
+                match row_channels {
+                    Some(channels) if channels.contains(&strategy.channels) => {}
+                    Some(channels) => channels.push(strategy.channels),
+                    None => self.excluded.push(Excluded::Omitted {
+                        collective: row.collective,
+                        bytes: row.bytes,
+                        algorithm: strategy.algorithm,
+                        protocol: strategy.protocol,
+                        channels: vec![strategy.channels],
+                        reason: reason.to_string(),
+                    }),
+                }
+            }
+            for excluded in self.excluded.iter_mut().skip(first) {
+                if let Excluded::Omitted { channels, .. } = excluded {
+                    channels.sort_unstable();
+                }
+            }
+        }
+    }
+
+    /// Returns the search space of a request. Algorithms and protocols that its restriction excludes by name are not
+    /// listed.
+    #[must_use]
+    pub fn new(request: &PlanRequest<'_>) -> Self {
+        let (abilities, restriction) = (super::search::fabric_capabilities(request), request.restriction);
+        let mut space = Self { competing: Vec::new(), channels: Vec::new(), excluded: Vec::new() };
+        for &collective in request.collectives {
+            let is_named = |algorithm: &Algorithm| {
+                let named = &restriction.algorithms;
+                algorithm.supports(collective) && (named.is_empty() || named.contains(algorithm))
+            };
+            for algorithm in Algorithm::ALL.into_iter().filter(is_named) {
+                let candidates: Vec<Protocol> = protocols(collective, algorithm, &abilities, restriction).collect();
+                let check = |protocol: Protocol| check_combination(algorithm, protocol, collective, &abilities);
+                let is_named = |p: &Protocol| restriction.protocols.is_empty() || restriction.protocols.contains(p);
+                let mut named = Protocol::ALL.into_iter().filter(is_named);
+                let unsupported: Vec<Protocol> = named
+                    .clone()
+                    .filter(|&protocol| check(protocol).is_ok() && !candidates.contains(&protocol))
+                    .collect();
+                // Simple, which most algorithms support, gives the reason that is not specific to the protocol.
+                let simple = named.clone().find(|&protocol| protocol == Protocol::Simple).or_else(|| named.next());
+                match (simple.map(check), restriction.library) {
+                    (Some(Err(reason)), _) if candidates.is_empty() && unsupported.is_empty() => {
+                        space.excluded.push(Excluded::Impossible { collective, algorithm, reason });
+                    }
+                    (_, Some(offer)) if !unsupported.is_empty() => {
+                        let (protocols, library) = (unsupported, offer.library);
+                        space.excluded.push(Excluded::UnsupportedByLibrary {
+                            collective,
+                            algorithm,
+                            protocols,
+                            library,
+                        });
+                    }
+                    _ => {}
+                }
+                if !candidates.is_empty() {
+                    space.competing.push(Competing { collective, algorithm, protocols: candidates });
+                }
+            }
+        }
+        space.add_channels(request);
+        space
+    }
+
+    fn add_channels(&mut self, request: &PlanRequest<'_>) {
+        let restriction = request.restriction;
+        if let (Some(offer), Some(_)) = (restriction.library, request.library) {
+            self.excluded.push(Excluded::UnselectableChannels(offer.library));
+        }
+        self.channels.clone_from(&restriction.channels);
+        if !self.channels.is_empty() {
+            return;
+        }
+        if restriction.library.and_then(fabricast_libraries::LibraryCapabilities::max_channels) == Some(1) {
+            self.channels.push(1);
+            return;
+        }
+        let software = request.profile.software();
+        self.channels.extend(channel_counts(software, Bytes::MAX));
+        let smallest = request.sizes.iter().copied().min().unwrap_or(Bytes::MAX);
+        if software == Software::Kernels {
+            let small_counts = channel_counts(software, smallest);
+            let large_counts = self.channels.iter().filter(|channels| !small_counts.contains(channels));
+            self.excluded
+                .extend(large_counts.map(|&channels| Excluded::ManyChannels { channels, bytes: min_bytes(channels) }));
+        }
+        self.excluded.push(Excluded::OtherChannels);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use fabricast_sim::SimulateError;
+    use fabricast_sim::engine::EngineError;
+    use fabricast_sim::lower::LowerError;
+    use fabricast_sim::schedule::ScheduleError;
+
+    use super::*;
+    use fabricast_collectives::strategy::Strategy;
+
+    #[test]
+    fn only_oversized_simulations_are_omitted() {
+        let strategy = Strategy {
+            algorithm: Algorithm::Ring,
+            protocol: Protocol::Simple,
+            channels: 1,
+            threads: None,
+            chunk: None,
+        };
+        let failed = |source: SimulateError| {
+            omission_reason(PlanError::Simulation {
+                strategy,
+                collective: Collective::AllReduce,
+                bytes: Bytes(1),
+                source: Box::new(source),
+            })
+        };
+        let operations = failed(EngineError::TooManyOperations { operations: 1 << 30 }.into());
+        assert!(operations.is_ok_and(|reason| reason.to_string().contains("1073741824 operations")));
+        assert!(failed(LowerError::TooLarge(ScheduleError::TooManyRuns).into()).is_ok());
+        assert!(failed(EngineError::Interrupted.into()).is_err());
+        assert!(failed(EngineError::TooLong { run: 0, index: 0 }.into()).is_err());
+    }
+}

@@ -1,0 +1,112 @@
+//! Simulated strategies of a search, and the pruning rules that follow from them.
+
+use fabricast_topologies::Picos;
+
+use super::TimedStrategy;
+use fabricast_collectives::strategy::Strategy;
+
+/// Relative speed-up that more channels must bring: each channel costs the application a thread block.
+const MIN_CHANNEL_SPEEDUP: f64 = 0.01;
+
+/// Simulated strategies by algorithm and protocol.
+#[derive(Debug, Default)]
+pub(super) struct SimulatedCandidates {
+    pairs: Vec<Vec<TimedStrategy>>,
+}
+
+impl SimulatedCandidates {
+    pub(super) fn insert(&mut self, timed: TimedStrategy) {
+        match self.pairs.iter_mut().find(|pair| contains_pair(pair, timed.strategy)) {
+            Some(pair) => pair.push(timed),
+            None => self.pairs.push(vec![timed]),
+        }
+    }
+
+    /// Returns the best strategy of each algorithm and protocol, fastest first: the one with the fewest channels within
+    /// [`MIN_CHANNEL_SPEEDUP`] of the fastest.
+    pub(super) fn best_per_pair(&self) -> Vec<TimedStrategy> {
+        let mut pairs: Vec<TimedStrategy> = self.pairs.iter().filter_map(|pair| best(pair)).collect();
+        pairs.sort_by_key(|p| (p.time, p.strategy));
+        pairs
+    }
+
+    /// Returns the fastest strategy; of equals, the one with the fewest channels.
+    pub(super) fn fastest(&self) -> Option<TimedStrategy> {
+        let all = self.pairs.iter().flatten();
+        all.min_by_key(|p| (p.time, p.strategy.channels, p.strategy)).copied()
+    }
+
+    /// Returns true if a strategy with this lower bound could be faster than all simulated ones.
+    pub(super) fn may_be_fastest(&self, lower_bound: Picos) -> bool {
+        self.fastest().is_none_or(|fastest| lower_bound < fastest.time)
+    }
+
+    /// Returns true if a strategy with this lower bound could still be selected or become the runner-up.
+    pub(super) fn may_be_selected(&self, lower_bound: Picos, strategy: Strategy) -> bool {
+        self.time_limit(strategy).is_none_or(|limit| lower_bound <= limit)
+    }
+
+    /// Returns the latest end time at which a strategy can still be selected or become the runner-up, or be preferred
+    /// to such a strategy of its own pair. The time of a pair's representative never exceeds `preference_limit`, whatever else
+    /// is simulated of the pair.
+    pub(super) fn time_limit(&self, strategy: Strategy) -> Option<Picos> {
+        let mut limits: Vec<Picos> = self.pairs.iter().filter_map(|pair| preference_limit(pair)).collect();
+        limits.sort_unstable();
+        let pair_limit = self.pair(strategy).and_then(preference_limit);
+        pair_limit.into_iter().chain(limits.get(1).copied()).min()
+    }
+
+    /// Returns true if fewer channels of the same algorithm and protocol are known to be good enough: even if this
+    /// strategy finished at its lower bound, they would be within [`MIN_CHANNEL_SPEEDUP`] of it, and preferred.
+    pub(super) fn is_dominated_by_fewer_channels(&self, lower_bound: Picos, strategy: Strategy) -> bool {
+        let best = self.pair(strategy).and_then(best);
+        best.is_some_and(|best| {
+            best.strategy.channels < strategy.channels && best.time <= preference_limit_for(lower_bound)
+        })
+    }
+
+    /// Finds a pruned strategy that has fewer channels than the selected one or the runner-up, and may be within
+    /// [`MIN_CHANNEL_SPEEDUP`] of its pair's fastest. It would then represent the pair. Returns its index in `pruned`
+    /// and the time limit for its simulation.
+    pub(super) fn find_preferable_pruned(&self, pruned: &[(Picos, Strategy)]) -> Option<(usize, Picos)> {
+        let mut pairs: Vec<(TimedStrategy, Picos)> =
+            self.pairs.iter().filter_map(|pair| Some((best(pair)?, preference_limit(pair)?))).collect();
+        pairs.sort_by_key(|(best, _)| (best.time, best.strategy));
+        pairs.into_iter().take(2).find_map(|(best, limit)| {
+            let may_represent = |&(lower_bound, s): &(Picos, Strategy)| {
+                same_pair(s, best.strategy) && s.channels < best.strategy.channels && lower_bound <= limit
+            };
+            Some((pruned.iter().position(may_represent)?, limit))
+        })
+    }
+
+    fn pair(&self, strategy: Strategy) -> Option<&[TimedStrategy]> {
+        self.pairs.iter().find(|pair| contains_pair(pair, strategy)).map(Vec::as_slice)
+    }
+}
+
+fn contains_pair(pair: &[TimedStrategy], strategy: Strategy) -> bool {
+    pair.iter().any(|p| same_pair(p.strategy, strategy))
+}
+
+/// Returns true if two strategies have the same algorithm and protocol.
+#[must_use]
+pub fn same_pair(a: Strategy, b: Strategy) -> bool {
+    (a.algorithm, a.protocol) == (b.algorithm, b.protocol)
+}
+
+/// Longest time at which fewer channels are preferred.
+fn preference_limit(pair: &[TimedStrategy]) -> Option<Picos> {
+    pair.iter().map(|p| p.time).min().map(preference_limit_for)
+}
+
+/// Longest time at which a strategy of fewer channels is preferred to the fastest.
+#[must_use]
+pub fn preference_limit_for(fastest: Picos) -> Picos {
+    Picos((fastest.0 as f64 * (1.0 + MIN_CHANNEL_SPEEDUP)) as u64)
+}
+
+fn best(pair: &[TimedStrategy]) -> Option<TimedStrategy> {
+    let limit = preference_limit(pair)?;
+    pair.iter().filter(|p| p.time <= limit).min_by_key(|p| (p.strategy.channels, p.time, p.strategy)).copied()
+}

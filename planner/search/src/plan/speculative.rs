@@ -1,0 +1,140 @@
+//! Speculative simulation of candidates of large groups on an idle thread.
+//!
+//! A search simulates one strategy after the other, since each result decides whether the next is worth simulating. For
+//! large groups a simulation lasts seconds, so the likely next candidate is simulated concurrently. Its result is
+//! judged in its turn as if it had been simulated then, so the outcome does not depend on the number of threads.
+
+use fabricast_topologies::Picos;
+use rustc_hash::FxHashMap;
+
+use super::PlanError;
+use super::search::Outcome;
+use fabricast_collectives::strategy::Strategy;
+
+/// Number of ranks from which on a simulation is long enough to run ahead.
+const LARGE: u32 = 1024;
+
+/// Strategy, and the time at which its simulation is aborted.
+pub(super) type Limited = (Strategy, Option<Picos>);
+
+/// Results of speculative simulations, with the time limit of each.
+#[derive(Default)]
+pub(super) struct SpeculativeRuns(FxHashMap<Strategy, (Option<Picos>, Result<Outcome, PlanError>)>);
+
+impl SpeculativeRuns {
+    /// Returns the outcome of a strategy of `ranks` ranks: the speculative one if it exists, otherwise that of `run`.
+    /// In the latter case the strategy from `next` is simulated concurrently if the group is large and there are
+    /// several threads.
+    pub(super) fn take_or_run(
+        &mut self,
+        (strategy, time_limit): Limited,
+        ranks: u32,
+        run: impl Fn(Limited) -> Result<Outcome, PlanError> + Sync,
+        next: impl FnOnce() -> Option<Limited>,
+    ) -> Result<Outcome, PlanError> {
+        if let Some(outcome) = self.0.remove(&strategy).and_then(|result| outcome_within(result, time_limit)) {
+            return outcome;
+        }
+        let runs_ahead = ranks >= LARGE && rayon::current_num_threads() > 1;
+        let Some((next_strategy, limit)) = runs_ahead.then(next).flatten() else { return run((strategy, time_limit)) };
+        let (outcome, speculative) = rayon::join(|| run((strategy, time_limit)), || run((next_strategy, limit)));
+        self.0.insert(next_strategy, (limit, speculative));
+        outcome
+    }
+}
+
+/// Returns the outcome that a simulation with limit `time_limit` would have had, given one with limit
+/// `simulated_limit`; `None` if that one was aborted too early to decide.
+fn outcome_within(
+    (simulated_limit, outcome): (Option<Picos>, Result<Outcome, PlanError>),
+    time_limit: Option<Picos>,
+) -> Option<Result<Outcome, PlanError>> {
+    match outcome {
+        Ok(Outcome::Time(timed)) if time_limit.is_some_and(|time_limit| timed.time > time_limit) => {
+            Some(Ok(Outcome::TimeLimitExceeded))
+        }
+        Ok(Outcome::TimeLimitExceeded)
+            if simulated_limit
+                .is_some_and(|simulated_limit| time_limit.is_none_or(|time_limit| simulated_limit < time_limit)) =>
+        {
+            None
+        }
+        outcome => Some(outcome),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use fabricast_sim::schedule::Protocol;
+
+    use super::super::TimedStrategy;
+    use super::*;
+    use fabricast_collectives::algorithm::Algorithm;
+
+    fn ring(channels: u16) -> Strategy {
+        Strategy { algorithm: Algorithm::Ring, protocol: Protocol::Simple, channels, threads: None, chunk: None }
+    }
+
+    /// Simulated time: one picosecond per channel; an error for ten channels.
+    fn simulated((strategy, time_limit): Limited) -> Result<Outcome, PlanError> {
+        let time = Picos(strategy.channels.into());
+        if strategy.channels == 10 {
+            let (possible, rejected) = (Vec::new(), Vec::new());
+            let collective = fabricast_sim::schedule::Collective::Broadcast;
+            return Err(PlanError::NothingToChoose { collective, rejected, possible });
+        }
+        if time_limit.is_some_and(|time_limit| time > time_limit) {
+            return Ok(Outcome::TimeLimitExceeded);
+        }
+        let (low, high) = (time, time);
+        Ok(Outcome::Time(TimedStrategy { strategy, time, low, high, busiest: None, measured: None }))
+    }
+
+    fn describe(outcome: &Result<Outcome, PlanError>) -> String {
+        match outcome {
+            Ok(Outcome::Time(timed)) => format!("{:?}", timed.time),
+            Ok(Outcome::TimeLimitExceeded) => "too late".to_owned(),
+            Err(error) => error.to_string(),
+        }
+    }
+
+    /// Whatever strategy and limit are guessed, each turn has the outcome that it has without speculation.
+    #[test]
+    fn speculative_outcomes_equal_outcomes_in_turn() {
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(2).build().unwrap();
+        let limits = [None, Some(Picos(5)), Some(Picos(7)), Some(Picos(20))];
+        for first in limits {
+            for (channels, guessed, limit) in [5u16, 7, 8, 10]
+                .into_iter()
+                .flat_map(|channels| limits.map(|guessed| (channels, guessed)))
+                .flat_map(|(channels, guessed)| limits.map(|limit| (channels, guessed, limit)))
+            {
+                let runs = AtomicUsize::new(0);
+                let run = |limited: Limited| {
+                    runs.fetch_add(1, Ordering::Relaxed);
+                    simulated(limited)
+                };
+                let (mut speculative, next) = (SpeculativeRuns::default(), ring(channels));
+                let first_outcome =
+                    pool.install(|| speculative.take_or_run((ring(6), first), LARGE, run, || Some((next, guessed))));
+                assert_eq!(describe(&first_outcome), describe(&simulated((ring(6), first))));
+                assert_eq!(runs.load(Ordering::Relaxed), 2);
+                let next_outcome = pool.install(|| speculative.take_or_run((next, limit), LARGE, run, || None));
+                assert_eq!(
+                    describe(&next_outcome),
+                    describe(&simulated((next, limit))),
+                    "{channels} {guessed:?} {limit:?}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn small_groups_are_not_simulated_ahead() {
+        let outcome = SpeculativeRuns::default()
+            .take_or_run((ring(6), None), LARGE - 1, simulated, || panic!("asked for a guess"));
+        assert_eq!(describe(&outcome), describe(&simulated((ring(6), None))));
+    }
+}

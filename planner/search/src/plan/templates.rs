@@ -1,0 +1,258 @@
+//! Templates of schedules: lowered and folded once, then timed or bounded for many sizes, channel counts and protocols.
+//!
+//! A template is found by what a strategy's first thread block does in one loop, or in two if it makes more. For this a
+//! schedule of that many loops is generated, whatever the actual size. All methods of timing a schedule give the same
+//! time, so the result does not depend on which size or thread comes first.
+
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+use fabricast_sim::SimulateError;
+use fabricast_sim::lower::{Environment, RankBound};
+use fabricast_sim::schedule::{Call, Collective, Header, Protocol, Rank, ScheduleGenerator};
+use fabricast_sim::template::{Fingerprint, Outline, OutlineSummary, Template};
+use fabricast_topologies::fabric::Figures;
+use fabricast_topologies::{Bytes, NodeId, Picos};
+use rustc_hash::FxHashMap;
+
+use super::PlanRequest;
+use super::outline_cache::OutlineCache;
+use fabricast_collectives::algorithm::{self, Algorithm, Shape};
+use fabricast_collectives::capabilities::FabricCapabilities;
+use fabricast_collectives::strategy::Strategy;
+
+/// Chunk size of the generated schedules: large enough to make rounding irrelevant.
+const CHUNK: Bytes = Bytes(1 << 20);
+
+/// Value computed once, by the first thread that needs it.
+type Shared<T> = Arc<OnceLock<T>>;
+
+/// Key of a generated schedule: the strategy without its protocol, and the number of loops.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Key {
+    collective: Collective,
+    algorithm: Algorithm,
+    channels: u16,
+    loops: u32,
+    /// Number of chunks that fit a message, as a power of two, if programs depend on it.
+    room: RoomLog2,
+}
+
+/// Exponent of a power of two.
+type RoomLog2 = u32;
+
+/// Number of channels that shows whether all channels do the same.
+const ENOUGH_CHANNELS: u16 = 4;
+
+/// Largest room of any call.
+const MAX_ROOM: RoomLog2 = 31;
+
+/// Templates by protocol, block fingerprint and number of loops.
+type TemplateTable = Mutex<FxHashMap<(Protocol, Fingerprint, u32), Shared<Option<Template>>>>;
+
+/// Cache of the schedules of a request.
+pub(super) struct Templates<'a> {
+    pub(super) request: &'a PlanRequest<'a>,
+    pub(super) capabilities: FabricCapabilities,
+    /// Largest number of channels without shared SMs; templates are valid only up to it.
+    max_exclusive_channels: u16,
+    /// Summaries of outlines; `None` if a schedule has no outline.
+    summaries: Mutex<FxHashMap<Key, Shared<Option<OutlineSummary>>>>,
+    outlines: OutlineCache<Key>,
+    templates: TemplateTable,
+    rank_bound: Option<RankBound<'a>>,
+}
+
+/// Template, and the number of blocks that it represents.
+pub(super) struct BlockTemplate {
+    shared: Shared<Option<Template>>,
+    pub(super) blocks: u16,
+}
+
+impl BlockTemplate {
+    pub(super) fn template(&self) -> Option<&Template> {
+        self.shared.get().and_then(Option::as_ref)
+    }
+}
+
+impl<'a> Templates<'a> {
+    pub(super) fn new(request: &'a PlanRequest<'a>, capabilities: FabricCapabilities) -> Self {
+        Self {
+            request,
+            capabilities,
+            max_exclusive_channels: max_exclusive_channels(request),
+            summaries: Mutex::default(),
+            outlines: OutlineCache::default(),
+            templates: Mutex::default(),
+            rank_bound: RankBound::new(request.setting()),
+        }
+    }
+
+    /// Lower bound on a schedule's time on the device, from the load of its first rank on shared resources.
+    pub(super) fn first_rank_bound(&self, generator: &dyn ScheduleGenerator) -> Picos {
+        self.rank_bound.as_ref().map_or(Picos::ZERO, |rank_bound| rank_bound.lower_bound(generator, Rank(0)))
+    }
+
+    /// Returns the template of a strategy's schedule; `None` if it has none. `header` is that of the strategy's
+    /// schedule, or of one with `times` times its channels.
+    ///
+    /// # Errors
+    /// Errors of [`Template::new`].
+    pub(super) fn template(
+        &self,
+        call: &Call,
+        strategy: Strategy,
+        (times, header): (u16, &Header),
+    ) -> Result<Option<BlockTemplate>, SimulateError> {
+        // Templates of an all_to_allv are valid only for equal blocks.
+        let is_uneven = call.collective == Collective::AllToAllV && !header.layout.is_even();
+        if strategy.channels > self.max_exclusive_channels || is_uneven {
+            return Ok(None);
+        }
+        let room = self.room(call, strategy, header);
+        let chunks = header.layout.chunks() / u32::from(times.max(1));
+        // The summary of one loop is available without its template.
+        let Some((_, _, summary)) = self.fingerprint(call, strategy, (1, room)) else { return Ok(None) };
+        let loops = if summary.chunks() == chunks { (1, room) } else { (2, 0) };
+        self.loop_template(call, strategy, loops)
+    }
+
+    /// Returns the room in the messages of a schedule of one loop.
+    fn room(&self, call: &Call, strategy: Strategy, header: &Header) -> RoomLog2 {
+        if !strategy.algorithm.has_size_dependent_steps() {
+            return 0;
+        }
+        let shape = self.request.shape(*call, strategy, &self.capabilities);
+        let Some(chunk) = shape.chunk else { return MAX_ROOM };
+        let fitting = u128::from(chunk.0) * u128::from(header.layout.chunks()) / u128::from(call.bytes.0.max(1));
+        fitting.max(1).ilog2().min(MAX_ROOM)
+    }
+
+    fn loop_template(
+        &self,
+        call: &Call,
+        strategy: Strategy,
+        (loops, room): (u32, RoomLog2),
+    ) -> Result<Option<BlockTemplate>, SimulateError> {
+        let Some((key, summary, fingerprint)) = self.fingerprint(call, strategy, (loops, room)) else {
+            return Ok(None);
+        };
+        let shared = entry(&self.templates, (strategy.protocol, fingerprint.single_block(), loops));
+        if shared.get().is_none() {
+            let reduced = Strategy { channels: key.channels, ..strategy };
+            let outline = match self.outlines.get(&key) {
+                Some(outline) => Some(outline),
+                None => self.outline(call, reduced, (key, Some(&summary))),
+            };
+            if let Some(outline) = outline {
+                // Another thread may compute the same template; the first result is retained.
+                let template = Template::new(&outline, strategy.protocol, loops, self.setting())?;
+                shared.get_or_init(|| template);
+            }
+        }
+        Ok(Some(BlockTemplate { shared, blocks: fingerprint.blocks() }))
+    }
+
+    /// Returns the key of the outline that describes a strategy's schedule, independent of chunks and protocol, with
+    /// its summary and the schedule's fingerprint.
+    fn fingerprint(
+        &self,
+        call: &Call,
+        strategy: Strategy,
+        (loops, room): (u32, RoomLog2),
+    ) -> Option<(Key, OutlineSummary, Fingerprint)> {
+        let Strategy { algorithm, channels, .. } = strategy;
+        // Four channels show whether all channels are equal: no algorithm needs more channels to show a difference.
+        if channels > ENOUGH_CHANNELS {
+            let reduced = Strategy { channels: ENOUGH_CHANNELS, ..strategy };
+            let (key, summary, fingerprint) = self.fingerprint(call, reduced, (loops, room))?;
+            if fingerprint.blocks() == ENOUGH_CHANNELS {
+                return Some((key, summary, fingerprint.with_blocks(channels)));
+            }
+        }
+        let key = Key { collective: call.collective, algorithm, channels, loops, room };
+        let slot = entry(&self.summaries, key);
+        let summary = slot.get_or_init(|| Some(self.outline(call, strategy, (key, None))?.known().clone()));
+        let summary = summary.clone()?;
+        let fingerprint = summary.print;
+        Some((key, summary, fingerprint))
+    }
+
+    /// Returns the outline of a schedule, independent of chunks and protocol.
+    fn outline(
+        &self,
+        call: &Call,
+        strategy: Strategy,
+        (key, summary): (Key, Option<&OutlineSummary>),
+    ) -> Option<Arc<Outline>> {
+        let generator = self.generator(call, strategy, (key.loops, key.room))?;
+        let outline = Arc::new(Outline::with_summary(generator.as_ref(), self.setting(), summary)?);
+        self.outlines.insert(key, outline.clone());
+        Some(outline)
+    }
+
+    /// Generates a strategy's schedule with `loops` loops of large chunks, and room for 2^`room` chunks in a message.
+    fn generator(
+        &self,
+        call: &Call,
+        strategy: Strategy,
+        (loops, room): (u32, RoomLog2),
+    ) -> Option<Box<dyn ScheduleGenerator + Send + Sync>> {
+        let generate = |bytes: u64, chunk: Option<Bytes>| {
+            let shape = self.request.shape(Call { bytes: Bytes(bytes), ..*call }, strategy, &self.capabilities);
+            let buffers = self.request.router.options().buffers;
+            algorithm::timing_generator(strategy.algorithm, &Shape { chunk, ..shape }, buffers).ok()
+        };
+        let per_loop = generate(1 << 40, None)?.header().layout.chunks();
+        let chunks = per_loop.checked_mul(loops)?;
+        let generator = generate(u64::from(chunks) * CHUNK.0, Some(Bytes(CHUNK.0 << room)))?;
+        (generator.header().layout.chunks() == chunks).then_some(generator)
+    }
+
+    pub(super) fn setting(&self) -> Environment<'a> {
+        self.request.setting()
+    }
+}
+
+/// Largest number of channels at which every block has an SM to itself.
+fn max_exclusive_channels(request: &PlanRequest<'_>) -> u16 {
+    let mut ranks: FxHashMap<NodeId, u32> = FxHashMap::default();
+    for &device in request.placement {
+        *ranks.entry(device).or_default() += 1;
+    }
+    let room = ranks.into_iter().filter_map(|(device, ranks)| match &request.fabric.node(device).figures {
+        Figures::Gpu(figures) => Some(figures.sm_count.filter(|&sms| sms > 0)? / ranks),
+        _ => None,
+    });
+    room.min().map_or(u16::MAX, |max| u16::try_from(max).unwrap_or(u16::MAX))
+}
+
+/// Returns the entry of a table, which it creates if needed.
+fn entry<K: std::hash::Hash + Eq, T>(table: &Mutex<FxHashMap<K, Shared<T>>>, key: K) -> Shared<T> {
+    table.lock().unwrap_or_else(PoisonError::into_inner).entry(key).or_default().clone()
+}
+
+impl<'a> PlanRequest<'a> {
+    /// Returns the call of a collective with a message size.
+    pub(super) fn call(&self, collective: Collective, bytes: Bytes) -> Call {
+        Call { collective, bytes, ranks: self.placement.len() as u32, root: Rank(self.root), buffers: self.buffers }
+    }
+
+    /// Returns the shape of a strategy for a call, without the matrix of an all_to_allv.
+    pub(super) fn shape(&self, call: Call, strategy: Strategy, abilities: &FabricCapabilities) -> Shape {
+        Shape {
+            grid: self.fabric.host_grid().to_vec(),
+            ..strategy.shape(call, self.profile, self.ranks_per_node, abilities)
+        }
+    }
+
+    /// Returns the environment in which schedules run.
+    pub(super) fn setting(&self) -> Environment<'a> {
+        Environment {
+            fabric: self.fabric,
+            router: self.router,
+            placement: self.placement,
+            profile: self.profile,
+            delays: &[],
+        }
+    }
+}

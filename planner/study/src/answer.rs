@@ -1,0 +1,459 @@
+//! Answer of a study: the content of `results.json`.
+//!
+//! Writing and reading share these types: a new field here appears in the command's JSON, its tables and the
+//! page. Readers accept unknown fields and lack of newer ones; incompatible files have another [`FORMAT`]. Figures are
+//! floating-point with the unit in the name: they are for display, not for computation.
+
+mod job;
+mod load;
+mod make;
+mod negative;
+mod notes;
+mod result;
+mod timeline;
+
+pub use job::{JobKind, JobRow, ModelRow, ParallelRow};
+pub use load::{CallRow, LoadRow};
+pub use make::build_answer;
+pub(crate) use notes::group_by_statement;
+pub use result::{MemoryRow, ResultRow};
+pub use timeline::{IntervalError, IntervalRow, TimelineRow, TrackKind, TrackRow};
+
+use serde::{Deserialize, Serialize};
+
+use super::measured::Figure;
+use fabricast_perf::step::Efficiency;
+
+/// Format number; it changes when names change their meaning.
+pub const FORMAT: u32 = 7;
+
+/// A study with its results.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Answer {
+    /// [`FORMAT`].
+    pub format: u32,
+    /// Currency of all prices and costs.
+    pub currency: String,
+    /// Compared machines, in study order.
+    pub candidates: Vec<CandidateRow>,
+    /// Jobs, in study order.
+    pub jobs: Vec<JobRow>,
+    /// Limits for the candidates.
+    pub constraints: ConstraintsRow,
+    /// Assumptions for costs.
+    pub assumptions: AssumptionsRow,
+    /// Omissions from the figures because of unstated values.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub notes: Vec<String>,
+    /// Accuracy of predictions against published figures for such jobs and GPUs, each a sentence without its period.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(rename = "trust")]
+    pub accuracy: Vec<String>,
+    /// Sources of listed prices, each entry once, in candidate order.
+    pub sources: Vec<SourceRow>,
+    /// Results of every candidate with every job, by candidate.
+    pub results: Vec<ResultRow>,
+    /// Measured values with their predictions, in study order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub measured: Vec<MeasuredRow>,
+    /// Ranked candidates, best first. If jobs name candidates, one group of comparable candidates after the other.
+    pub ranking: Vec<RankedRow>,
+    /// Rankings under other assumptions, in study order.
+    #[serde(default)]
+    pub sensitivities: Vec<SensitivityRow>,
+}
+
+/// Machine of a study.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct CandidateRow {
+    /// Name.
+    pub name: String,
+    /// Requested preset or file.
+    pub fabric: String,
+    /// Name of the fabric itself.
+    pub fabric_name: String,
+    /// Number of hosts with GPUs in use.
+    pub nodes: u64,
+    /// Number of GPUs in use on all hosts.
+    pub gpus: u64,
+    /// Network between hosts in command-line syntax; absent: that of the preset or file.
+    pub network: Option<String>,
+    /// Price.
+    pub price: Option<PriceRow>,
+    /// Power of the whole machine in kW; the middle of a band.
+    pub power_kw: Option<f64>,
+    /// Lower end of a power band, in kW.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub power_kw_low: Option<f64>,
+    /// Upper end of a power band, in kW.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub power_kw_high: Option<f64>,
+    /// Number of racks.
+    pub racks: Option<f64>,
+    /// Source location: file name, line and column.
+    #[serde(rename = "place")]
+    pub location: String,
+    /// Profile of the communication costs.
+    pub profile: String,
+    /// Kernel efficiency.
+    pub kernels: KernelsRow,
+    /// Sources of the figures of its fabric.
+    pub sources: Vec<String>,
+}
+
+/// Measured figure with its prediction.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct MeasuredRow {
+    /// Name of the candidate.
+    pub candidate: String,
+    /// Name of the job.
+    pub job: String,
+    /// The measured figure: a key of [`ResultRow`], with its unit.
+    pub figure: String,
+    /// Measured value.
+    pub measured: f64,
+    /// Predicted value; absent if the job has no such figure, such as a decode-only step where all steps carry prefill.
+    pub predicted: Option<f64>,
+}
+
+impl MeasuredRow {
+    /// Relative error of the predicted time: predicted / measured - 1 for times, measured / predicted - 1 for rates.
+    #[must_use]
+    pub fn error(&self) -> Option<f64> {
+        let predicted = self.predicted?;
+        let ratio = match Figure::from_key(&self.figure).is_some_and(Figure::is_rate) {
+            true => self.measured / predicted,
+            false => predicted / self.measured,
+        };
+        Some(ratio - 1.0)
+    }
+}
+
+/// Kernel efficiency ([`Efficiency`]).
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct KernelsRow {
+    /// Fraction of the peak that large GEMMs reach.
+    pub matrix: f64,
+    /// Fraction of the 16-bit peak that attention reaches with many keys per row.
+    pub attention: f64,
+    /// Fraction of the memory bandwidth that memory-bound GEMMs and attention reach.
+    pub memory: f64,
+    /// Fraction of the memory bandwidth that elementwise and normalization kernels reach.
+    pub stream: f64,
+    /// Fixed time per kernel, in µs.
+    #[serde(rename = "start_us")]
+    pub launch_us: f64,
+}
+
+impl KernelsRow {
+    /// Converts an efficiency curve.
+    #[must_use]
+    pub fn new(curve: &Efficiency) -> Self {
+        Self {
+            matrix: curve.matrix,
+            attention: curve.attention,
+            memory: curve.memory,
+            stream: curve.stream,
+            launch_us: curve.start.us(),
+        }
+    }
+
+    /// Returns true if two values are equal except for rounding in the written numbers.
+    #[must_use]
+    pub fn is_near(&self, other: &Self) -> bool {
+        let figures = |row: &Self| [row.matrix, row.attention, row.memory, row.stream, row.launch_us];
+        figures(self).iter().zip(figures(other)).all(|(a, b)| (a - b).abs() <= 1e-9 * a.abs())
+    }
+}
+
+/// Price of a candidate.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct PriceRow {
+    /// Mode of payment.
+    #[serde(rename = "paid")]
+    pub payment: PaymentMode,
+    /// Lower end.
+    pub low: f64,
+    /// Upper end.
+    pub high: f64,
+    /// Price-list entry.
+    pub item: Option<String>,
+    /// Number of units of that entry for the whole candidate.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub count: Option<f64>,
+}
+
+/// Mode of payment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum PaymentMode {
+    /// One payment for the whole candidate.
+    Once,
+    /// Per hour, for the whole candidate.
+    Hourly,
+    /// Per hour and GPU.
+    HourlyByGpu,
+}
+
+/// Limits for candidates; absent: no limit.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct ConstraintsRow {
+    /// Largest purchase price.
+    pub budget_usd: Option<f64>,
+    /// Largest cost per hour, energy included.
+    pub cost_per_hour_usd: Option<f64>,
+    /// Largest power, in kW.
+    pub power_kw: Option<f64>,
+    /// Largest number of racks.
+    pub racks: Option<f64>,
+}
+
+/// Assumptions for costs.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct AssumptionsRow {
+    /// Depreciation period of purchases, in years.
+    pub years: f64,
+    /// Fraction of the time that machines work.
+    pub utilization: f64,
+    /// Price of a kWh, for purchased machines.
+    pub usd_per_kwh: f64,
+    /// Distribution of prices in their bands, on which `probability_best` is based. The probability is an integral,
+    /// without random sampling.
+    #[serde(default)]
+    pub price_bands: String,
+}
+
+/// Price-list entry used by a candidate.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct SourceRow {
+    /// Name of the item.
+    pub item: String,
+    /// Lowest price seen, in `currency`.
+    pub low: f64,
+    /// Highest price seen.
+    pub high: f64,
+    /// Currency.
+    pub currency: String,
+    /// Date given by the source.
+    pub date: String,
+    /// Source.
+    pub source: String,
+}
+
+/// Candidate with its rank among those with the same jobs.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RankedRow {
+    /// Rank among the candidates with the same jobs, from 1.
+    pub rank: usize,
+    /// Name of the candidate.
+    pub candidate: String,
+    /// Score in the unit of `scored_by`; less is better. Absent if it cannot run all jobs.
+    pub score: Option<f64>,
+    /// Quantity of the score.
+    pub by: ScoredBy,
+    /// Jobs of the score, if candidates have different ones; empty: all jobs.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub jobs: Vec<String>,
+    /// True if it is Pareto-optimal among the compared candidates: none is both cheaper per hour and faster over all
+    /// jobs. Absent without prices.
+    pub pareto: Option<bool>,
+    /// True if all jobs fit and all constraints are met.
+    #[serde(rename = "within")]
+    pub meets_constraints: bool,
+    /// Violated constraints and jobs that do not fit.
+    #[serde(rename = "beyond")]
+    pub violations: Vec<String>,
+    /// Probability of lowest cost among the compared candidates, with prices anywhere in their bands; absent without
+    /// prices.
+    #[serde(default)]
+    pub probability_best: Option<f64>,
+}
+
+/// Quantity that candidates are ranked by: a weighted geometric mean over jobs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ScoredBy {
+    /// Cost per million tokens, prices in the middle of their bands.
+    CostPerMillionTokens,
+    /// Seconds per million tokens.
+    SecondsPerMillionTokens,
+    /// Cost per step; all jobs are traces.
+    CostPerStep,
+    /// Seconds per step; all jobs are traces.
+    SecondsPerStep,
+    /// Cost per million tokens for some jobs and per step for traces.
+    CostPerUnit,
+    /// Seconds per million tokens for some jobs and per step for traces.
+    SecondsPerUnit,
+}
+
+impl ScoredBy {
+    /// The name as serialized.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::CostPerMillionTokens => "cost_per_million_tokens",
+            Self::SecondsPerMillionTokens => "seconds_per_million_tokens",
+            Self::CostPerStep => "cost_per_step",
+            Self::SecondsPerStep => "seconds_per_step",
+            Self::CostPerUnit => "cost_per_unit",
+            Self::SecondsPerUnit => "seconds_per_unit",
+        }
+    }
+
+    /// Unit of work of the score: tokens, a step, or one of the two by job.
+    #[must_use]
+    pub fn unit(self) -> &'static str {
+        match self {
+            Self::CostPerMillionTokens | Self::SecondsPerMillionTokens => "M tokens",
+            Self::CostPerStep | Self::SecondsPerStep => "step",
+            Self::CostPerUnit | Self::SecondsPerUnit => "M tokens or step",
+        }
+    }
+
+    /// Returns true for a cost, false for a time.
+    #[must_use]
+    pub fn is_cost(self) -> bool {
+        matches!(self, Self::CostPerMillionTokens | Self::CostPerStep | Self::CostPerUnit)
+    }
+
+    /// Returns the quantity for jobs of which `traces` are traces.
+    fn new(priced: bool, (traces, jobs): (usize, usize)) -> Self {
+        match (priced, traces) {
+            (true, 0) => Self::CostPerMillionTokens,
+            (false, 0) => Self::SecondsPerMillionTokens,
+            (true, count) if count == jobs => Self::CostPerStep,
+            (false, count) if count == jobs => Self::SecondsPerStep,
+            (true, _) => Self::CostPerUnit,
+            (false, _) => Self::SecondsPerUnit,
+        }
+    }
+}
+
+/// Ranking under another assumption.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct SensitivityRow {
+    /// Name of the setting: `link_rate`, `gpu_price`, ….
+    pub name: String,
+    /// Value of the setting: `0.5`, or the names that failed.
+    pub setting: String,
+    /// All candidates in their order under the setting.
+    pub ranking: Vec<ScoreRow>,
+    /// True if the order differs from that of the study.
+    pub changed: bool,
+    /// Candidates that the setting does not apply to, each with the reason; they keep their figures.
+    #[serde(default)]
+    pub unchanged: Vec<String>,
+}
+
+/// Candidate under another assumption.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ScoreRow {
+    /// Name of the candidate.
+    pub candidate: String,
+    /// Score as in the ranking; absent if it cannot run the jobs.
+    pub score: Option<f64>,
+    /// True if all jobs fit and all constraints are met.
+    #[serde(default)]
+    #[serde(rename = "within")]
+    pub meets_constraints: bool,
+    /// Violated constraints and jobs that do not fit.
+    #[serde(default)]
+    #[serde(rename = "beyond")]
+    pub violations: Vec<String>,
+}
+
+/// Reason why a text is not a valid answer.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum AnswerError {
+    /// Invalid JSON or fields.
+    #[error("{source_name}:{line}:{column}: {message}")]
+    Syntax {
+        /// Name of the source.
+        source_name: String,
+        /// Line number from 1.
+        line: usize,
+        /// Column from 1.
+        column: usize,
+        /// Description of the error.
+        message: String,
+    },
+    /// Another format.
+    #[error("{source_name}: format {found}, and this version reads format {FORMAT}")]
+    Format {
+        /// Name of the source.
+        source_name: String,
+        /// Its format number.
+        found: u32,
+    },
+}
+
+impl Answer {
+    /// Reads `results.json`; `source` names it in errors.
+    ///
+    /// # Errors
+    /// [`AnswerError`]: invalid JSON, missing or invalid fields, negative figures, or another format.
+    pub fn read(text: &str, source: &str) -> Result<Self, AnswerError> {
+        #[derive(Deserialize)]
+        struct Numbered {
+            format: u32,
+        }
+        let syntax_error = |error: &serde_json::Error| AnswerError::Syntax {
+            source_name: source.to_owned(),
+            line: error.line(),
+            column: error.column(),
+            message: error.to_string().split(" at line ").next().unwrap_or_default().to_owned(),
+        };
+        let numbered: Numbered = serde_json::from_str(text).map_err(|error| syntax_error(&error))?;
+        if numbered.format != FORMAT {
+            return Err(AnswerError::Format { source_name: source.to_owned(), found: numbered.format });
+        }
+        let answer = serde_json::from_str(text).map_err(|error| syntax_error(&error))?;
+        match negative::first_negative(text) {
+            None => Ok(answer),
+            Some(negative) => Err(AnswerError::Syntax {
+                source_name: source.to_owned(),
+                line: negative.line,
+                column: negative.column,
+                message: format!("{}: {} is under 0, which no figure of a study is", negative.key, negative.figure),
+            }),
+        }
+    }
+
+    /// Returns true if there are prices.
+    #[must_use]
+    pub fn is_priced(&self) -> bool {
+        self.results.iter().any(|row| row.cost_per_hour.is_some())
+    }
+
+    /// Returns the ranking in groups of candidates with the same jobs, which are compared.
+    #[must_use]
+    pub fn comparable_groups(&self) -> Vec<&[RankedRow]> {
+        self.ranking.chunk_by(|a, b| a.jobs == b.jobs).collect()
+    }
+
+    /// Returns the jobs that no candidate can run as requested: rejected by all, or without enough memory on any.
+    pub fn infeasible_jobs(&self) -> impl Iterator<Item = &JobRow> {
+        let has_room = |row: &&ResultRow| row.memory_excess_gb.or(row.host_memory_excess_gb).is_none();
+        self.jobs.iter().filter(move |job| !self.results.iter().filter(has_room).any(|row| row.job == job.name))
+    }
+
+    /// Returns the first candidate of each compared group under another assumption.
+    #[must_use]
+    pub fn first_candidates<'a>(&self, sensitivity: &'a SensitivityRow) -> Vec<&'a ScoreRow> {
+        let first = |group: &[RankedRow]| {
+            sensitivity.ranking.iter().find(|row| group.iter().any(|ranked| ranked.candidate == row.candidate))
+        };
+        self.comparable_groups().into_iter().filter_map(first).collect()
+    }
+
+    /// Returns the quantity that candidates are ranked by.
+    #[must_use]
+    pub fn scored_by(&self) -> ScoredBy {
+        let traces = self.jobs.iter().filter(|job| job.kind == JobKind::Trace).count();
+        ScoredBy::new(self.is_priced(), (traces, self.jobs.len()))
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,332 @@
+//! Construction of the answer from a study and its runs.
+
+use std::path::Path;
+
+use fabricast_sim::profile::Profile;
+use fabricast_topologies::{Fabric, SourceLocation};
+use rustc_hash::FxHashMap;
+
+use super::notes::notes;
+use super::{
+    Answer, AssumptionsRow, CandidateRow, ConstraintsRow, FORMAT, JobKind, JobRow, KernelsRow, MeasuredRow, ModelRow,
+    PaymentMode, PriceRow, RankedRow, ResultRow, ScoreRow, ScoredBy, SensitivityRow, SourceRow,
+};
+use crate::accuracy::accuracy_statements;
+use crate::cases::Cases;
+use crate::cost::{Terms, add_costs};
+use crate::key::Key;
+use crate::rank::{JobResult, Ranked, rank};
+use crate::run::Outcome;
+use crate::setting::Setting;
+use crate::{Band, CURRENCY, Candidate, MachineSize, MeasuredStep, Payment, Price, Study, UnitCount};
+use fabricast_workload::job::{Arrivals, Job, Model, Parallel, Precision, Recompute, Training};
+
+/// Creates the answer of a study; `fabrics` are the unchanged ones of its candidates, in order. `None` if a run of
+/// `cases` is missing in `outcomes`.
+#[must_use]
+pub fn build_answer(
+    study: &Study,
+    fabrics: &[Fabric],
+    cases: &Cases,
+    outcomes: &FxHashMap<Key, Outcome>,
+) -> Option<Answer> {
+    let sizes: Vec<MachineSize> = fabrics.iter().map(MachineSize::new).collect();
+    let evaluate = |number: usize, setting: &Setting| {
+        let terms = Terms { assumptions: setting.assumptions(study.assumptions), factor: setting.price_factor() };
+        let rows = job_results(study, &sizes, cases, outcomes, (number, &terms))?;
+        let ranking = rank(study, &sizes, &rows, &terms);
+        Some((rows, ranking))
+    };
+    let (rows, ranking) = evaluate(0, &Setting::AsGiven)?;
+    let mut sensitivities = Vec::new();
+    for (number, setting) in cases.settings.iter().enumerate().skip(1) {
+        let (_, changed_ranking) = evaluate(number, setting)?;
+        sensitivities.push(sensitivity(study, cases, (number, setting), &ranking, &changed_ranking));
+    }
+    let priced = study.candidates.iter().any(|candidate| candidate.price.is_some());
+    let scored_by = |candidate: usize| {
+        let traces = study.jobs_on(candidate).filter(|(_, job)| matches!(job, Job::Trace(_))).count();
+        ScoredBy::new(priced, (traces, study.jobs_on(candidate).count()))
+    };
+    let (assumptions, constraints) = (study.assumptions, &study.constraints);
+    let measured = measured_rows(study, &rows);
+    let results: Vec<ResultRow> = rows.into_iter().flatten().filter_map(Result::ok).collect();
+    Some(Answer {
+        format: FORMAT,
+        currency: CURRENCY.to_owned(),
+        candidates: study.candidates.iter().zip(fabrics).map(candidate_row).collect(),
+        jobs: study.jobs.iter().enumerate().map(|(number, job)| job_row(study, number, job)).collect(),
+        constraints: ConstraintsRow {
+            budget_usd: constraints.budget,
+            cost_per_hour_usd: constraints.cost_per_hour,
+            power_kw: constraints.power_kw,
+            racks: constraints.racks,
+        },
+        assumptions: AssumptionsRow {
+            years: assumptions.years,
+            utilization: assumptions.utilization,
+            usd_per_kwh: assumptions.per_kwh,
+            price_bands: price_bands(study),
+        },
+        notes: notes(study, &results),
+        accuracy: accuracy_statements(study, fabrics),
+        sources: sources(study),
+        measured,
+        results,
+        ranking: ranking
+            .chunk_by(|a, b| a.compared_with == b.compared_with)
+            .flat_map(|group| (1..).zip(group.iter().cloned()))
+            .map(|(rank, ranked)| RankedRow {
+                rank,
+                candidate: candidate_name(study, ranked.candidate),
+                jobs: job_names(study, ranked.candidate),
+                score: Some(ranked.score).filter(|score| score.is_finite()),
+                by: scored_by(ranked.candidate),
+                pareto: ranked.pareto,
+                meets_constraints: ranked.violations.is_empty(),
+                violations: ranked.violations,
+                probability_best: ranked.probability_best,
+            })
+            .collect(),
+        sensitivities,
+    })
+}
+
+/// Description of the distribution behind probabilities.
+const PRICE_BANDS: &str = "a price is uniform over its band; prices are independent, but for those of the same entry of a \
+                           price list, which are low or high together; times have no bands here";
+
+fn price_bands(study: &Study) -> String {
+    let is_wide = |candidate: &Candidate| candidate.power_kw.is_some_and(Band::is_wide);
+    let power = if study.candidates.iter().any(is_wide) { "; power is low or high with the price" } else { "" };
+    format!("{PRICE_BANDS}{power}")
+}
+
+fn candidate_name(study: &Study, candidate: usize) -> String {
+    study.candidates.get(candidate).map_or_else(String::new, |candidate| candidate.name.clone())
+}
+
+/// Returns the jobs that a candidate is ranked by, if not all candidates have the same.
+fn job_names(study: &Study, candidate: usize) -> Vec<String> {
+    let jobs = study.jobs.iter().enumerate().filter(|(number, _)| study.assignment.is_assigned(candidate, *number));
+    let has_different_jobs = study.assignment.has_different_jobs(study.candidates.len());
+    jobs.filter(|_| has_different_jobs).map(|(_, job)| job.name().to_owned()).collect()
+}
+
+/// Results of every job on every candidate under a setting, with costs; `None` if a run is missing.
+fn job_results(
+    study: &Study,
+    sizes: &[MachineSize],
+    cases: &Cases,
+    outcomes: &FxHashMap<Key, Outcome>,
+    (setting, terms): (usize, &Terms),
+) -> Option<Vec<JobResult>> {
+    let mut rows = Vec::with_capacity(study.candidates.len() * study.jobs.len());
+    for (number, (candidate, &size)) in study.candidates.iter().zip(sizes).enumerate() {
+        for (job_number, job) in study.jobs.iter().enumerate() {
+            if !study.assignment.is_assigned(number, job_number) {
+                rows.push(None);
+                continue;
+            }
+            rows.push(Some(match outcomes.get(&cases.key(setting, number, job_number)?)? {
+                Outcome::Refused(reason) => Err(format!("{}: {reason}", job.name())),
+                Outcome::Done(row) => {
+                    // Cached runs may have other names.
+                    let names = (candidate.name.clone(), job.name().to_owned());
+                    let mut row = ResultRow { candidate: names.0, job: names.1, ..(**row).clone() };
+                    add_costs(&mut row, candidate, size, job, terms);
+                    Ok(row)
+                }
+            }));
+        }
+    }
+    Some(rows)
+}
+
+/// Measured figures with the predictions for the same jobs and candidates.
+fn measured_rows(study: &Study, rows: &[JobResult]) -> Vec<MeasuredRow> {
+    let measured_row = |step: &MeasuredStep| {
+        let job = study.jobs.get(step.job)?;
+        // (Rejected jobs have no prediction; the ranking contains the reason.)
+        let run = rows.get(step.candidate * study.jobs.len() + step.job)?.as_ref()?.as_ref().ok();
+        Some(MeasuredRow {
+            candidate: candidate_name(study, step.candidate),
+            job: job.name().to_owned(),
+            figure: step.figure.key().to_owned(),
+            measured: step.value,
+            predicted: run.and_then(|run| step.figure.read_row(job, run)),
+        })
+    };
+    study.measured.iter().filter_map(measured_row).collect()
+}
+
+fn sensitivity(
+    study: &Study,
+    cases: &Cases,
+    (number, setting): (usize, &Setting),
+    base_ranking: &[Ranked],
+    ranking: &[Ranked],
+) -> SensitivityRow {
+    let order = |ranking: &[Ranked]| -> Vec<(usize, bool)> {
+        ranking.iter().map(|ranked| (ranked.candidate, ranked.violations.is_empty())).collect()
+    };
+    let unchanged = |candidate: usize| {
+        let reason = cases.unchanged(number, candidate)?;
+        Some(format!("{}: {reason}", candidate_name(study, candidate)))
+    };
+    SensitivityRow {
+        name: setting.name().to_owned(),
+        setting: setting.value(),
+        changed: order(base_ranking) != order(ranking),
+        ranking: ranking
+            .iter()
+            .map(|ranked| ScoreRow {
+                candidate: candidate_name(study, ranked.candidate),
+                score: Some(ranked.score).filter(|score| score.is_finite()),
+                meets_constraints: ranked.violations.is_empty(),
+                violations: ranked.violations.clone(),
+            })
+            .collect(),
+        unchanged: (0..study.candidates.len()).filter_map(unchanged).collect(),
+    }
+}
+
+fn format_location(place: &SourceLocation) -> String {
+    let file = Path::new(&place.source).file_name().map_or(place.source.clone().into(), |name| name.to_string_lossy());
+    SourceLocation { source: file.into_owned(), ..place.clone() }.to_string()
+}
+
+fn candidate_row((candidate, fabric): (&Candidate, &Fabric)) -> CandidateRow {
+    let size = MachineSize::new(fabric);
+    let price_row = |price: Price| {
+        let (paid, band) = match (price.payment, price.unit_count) {
+            (Payment::PerHour, UnitCount::Gpus) => (PaymentMode::HourlyByGpu, price.band),
+            (Payment::PerHour, _) => (PaymentMode::Hourly, price.total(size)),
+            (Payment::Bought, _) => (PaymentMode::Once, price.total(size)),
+        };
+        PriceRow {
+            payment: paid,
+            low: band.low,
+            high: band.high,
+            item: candidate.price_entry.as_ref().map(|listed| listed.item.clone()),
+            count: candidate.price_entry.as_ref().map(|_| price.count(size)),
+        }
+    };
+    let power = candidate.power_kw.filter(|band| band.is_wide());
+    CandidateRow {
+        name: candidate.name.clone(),
+        fabric: candidate.fabric.fabric.clone(),
+        fabric_name: fabric.name().to_owned(),
+        nodes: size.hosts as u64,
+        gpus: size.gpus as u64,
+        network: candidate.network.clone(),
+        price: candidate.price.map(price_row),
+        power_kw: candidate.power_kw.map(Band::middle),
+        power_kw_low: power.map(|band| band.low),
+        power_kw_high: power.map(|band| band.high),
+        racks: candidate.racks,
+        location: format_location(&candidate.location),
+        // Missing only if a shipped file is defective, which the runs have reported by now.
+        profile: Profile::for_fabric(fabric).map(|profile| profile.name).unwrap_or_default(),
+        kernels: KernelsRow::new(&candidate.efficiency.resolve(fabric)),
+        sources: fabric.sources().to_vec(),
+    }
+}
+
+/// Price-list entries used by the candidates.
+fn sources(study: &Study) -> Vec<SourceRow> {
+    let mut rows: Vec<SourceRow> = Vec::new();
+    for entry in study.candidates.iter().filter_map(|candidate| candidate.price_entry.as_ref()) {
+        let row = SourceRow {
+            item: entry.item.clone(),
+            low: entry.low,
+            high: entry.high,
+            currency: entry.currency.clone(),
+            date: entry.date.clone(),
+            source: entry.source.clone(),
+        };
+        if !rows.contains(&row) {
+            rows.push(row);
+        }
+    }
+    rows
+}
+
+fn job_row(study: &Study, number: usize, job: &Job) -> JobRow {
+    let (kind, computed) = match job {
+        Job::Training(job) => (JobKind::Training, Some((&job.model, job.precision, &job.parallel))),
+        Job::Inference(job) => (JobKind::Inference, Some((&job.model, job.precision, &job.parallel))),
+        Job::Trace(_) => (JobKind::Trace, None),
+    };
+    let (trained, served, traced) = match job {
+        Job::Training(job) => (Some(job), None, None),
+        Job::Inference(job) => (None, Some(job), None),
+        Job::Trace(job) => (None, None, Some(job)),
+    };
+    let precision = |value: Precision| match value {
+        Precision::Fp32 => "fp32",
+        Precision::Bf16 => "bf16",
+        Precision::Fp16 => "fp16",
+        Precision::Fp8 => "fp8",
+        Precision::Nvfp4 => "nvfp4",
+    };
+    let recompute = |value: Recompute| match value {
+        Recompute::None => "none",
+        Recompute::Selective => "selective",
+        Recompute::Full => "full",
+        Recompute::EarlyStop => "early_stop",
+    };
+    let recomputed = |job: &Training| match job.recompute_layers {
+        None => recompute(job.recompute).to_owned(),
+        Some(count) => format!("{}, {count} of {} layers", recompute(job.recompute), job.model.layers),
+    };
+    let (concurrency, requests) = match served.map(|job| job.arrivals) {
+        Some(Arrivals::FixedConcurrency { concurrency }) => (Some(concurrency), None),
+        Some(Arrivals::Batch { requests, .. }) => (None, Some(requests)),
+        Some(Arrivals::AutoConcurrency { .. }) | None => (None, None),
+    };
+    let placement = job.placement();
+    JobRow {
+        name: job.name().to_owned(),
+        kind,
+        weight: job.weight(),
+        candidates: study
+            .assignment
+            .candidates(number)
+            .unwrap_or_default()
+            .iter()
+            .map(|&candidate| candidate_name(study, candidate))
+            .collect(),
+        model: computed.map(|(model, ..)| model_row(model)),
+        precision: computed.map(|(_, value, _)| precision(value).to_owned()),
+        file: traced.map(|job| job.file.clone()),
+        global_batch: trained.map(|job| job.global_batch),
+        micro_batch: trained.map(|job| job.micro_batch),
+        recompute: trained.map(recomputed),
+        prompt_tokens: served.map(|job| job.prompt_tokens),
+        output_tokens: served.map(|job| job.output_tokens),
+        concurrency,
+        requests,
+        placement: Some(placement).filter(|placement| !placement.is_in_order()).map(ToString::to_string),
+        keys: study.job_keys.get(number).cloned().unwrap_or_default(),
+        auto: computed.is_some_and(|(_, _, parallel)| *parallel == Parallel::Auto),
+        train_tokens: trained.and_then(|job| job.train_tokens),
+        location: format_location(&job.spans().job),
+    }
+}
+
+fn model_row(model: &Model) -> ModelRow {
+    ModelRow {
+        layers: model.layers,
+        hidden: model.hidden,
+        heads: model.heads,
+        kv_heads: model.kv_heads,
+        latent: model.latent.map(|latent| latent.cached_width()),
+        ffn: model.ffn,
+        vocab: model.vocab,
+        seq: model.seq,
+        experts: model.experts,
+        experts_per_token: model.experts_per_token,
+        parameters: model.parameters(),
+    }
+}

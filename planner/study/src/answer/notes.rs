@@ -1,0 +1,82 @@
+//! Notes of an answer: omissions because of unstated values, which must not look like an advantage, and assumptions of
+//! runs with the candidates that they apply to.
+
+use super::ResultRow;
+use crate::{Candidate, Payment, Study};
+
+/// Returns the notes of a study and its results, each a sentence without its period.
+pub(super) fn notes(study: &Study, rows: &[ResultRow]) -> Vec<String> {
+    let names = |is_included: &dyn Fn(&&Candidate) -> bool| {
+        study
+            .candidates
+            .iter()
+            .filter(is_included)
+            .map(|candidate| candidate.name.as_str())
+            .collect::<Vec<_>>()
+            .join(", ")
+    };
+    let is_paid =
+        |candidate: &Candidate, payment: Payment| candidate.price.is_some_and(|price| price.payment == payment);
+    let rented = match study.constraints.budget {
+        Some(_) => names(&|candidate| is_paid(candidate, Payment::PerHour)),
+        None => String::new(),
+    };
+    let limits = &study.constraints;
+    let unlimited = names(&|candidate| {
+        let is_unstated = (limits.power_kw.is_some() && candidate.power_kw.is_none())
+            || (limits.racks.is_some() && candidate.racks.is_none());
+        is_paid(candidate, Payment::PerHour) && is_unstated
+    });
+    let unpowered = names(&|candidate| is_paid(candidate, Payment::Bought) && candidate.power_kw.is_none());
+    let candidate_notes = [
+        (unpowered, "energy is not counted of what is bought without power_kw, and it looks cheaper for that"),
+        (rented, "the budget does not hold back who is hired, since nothing is paid at once; cost_per_hour_usd would"),
+        (unlimited, "limits of power and racks do not hold back who is hired and states none"),
+    ]
+    .into_iter()
+    .filter(|(names, _)| !names.is_empty())
+    .map(|(names, statement)| format!("{statement}: {names}"));
+    let assignment_note = study.assignment.has_different_jobs(study.candidates.len()).then(|| {
+        "jobs name their candidates: a candidate is ranked by its own, among those that have the same".to_owned()
+    });
+    let overlap_note = rows.iter().any(|row| row.total_comm_share > 1.0).then(|| {
+        "calls that take more than 100 % of a step go on at once, some beside others and beside kernels".to_owned()
+    });
+    candidate_notes.chain(assignment_note).chain(overlap_note).chain(row_notes(rows)).collect()
+}
+
+/// Returns the notes of results without duplicates, each with its candidates, and with the job if it does not apply to
+/// all jobs of a candidate.
+fn row_notes(rows: &[ResultRow]) -> impl Iterator<Item = String> {
+    let groups = group_by_statement(rows.iter().flat_map(|row| row.notes.iter().map(move |note| (note, row))));
+    groups.into_iter().map(|(note, noted)| format!("{note}: {}", format_names(&noted, rows)))
+}
+
+/// Groups values by statement, in order of first occurrence.
+pub(crate) fn group_by_statement<S: PartialEq, T>(statements: impl IntoIterator<Item = (S, T)>) -> Vec<(S, Vec<T>)> {
+    let mut groups: Vec<(S, Vec<T>)> = Vec::new();
+    for (statement, item) in statements {
+        match groups.iter_mut().find(|(known, _)| *known == statement) {
+            Some((_, items)) => items.push(item),
+            None => groups.push((statement, vec![item])),
+        }
+    }
+    groups
+}
+
+/// Names the candidates of some results, with the jobs if not all of a candidate's results are included.
+fn format_names(noted: &[&ResultRow], rows: &[ResultRow]) -> String {
+    let mut names: Vec<String> = Vec::new();
+    for row in noted {
+        let jobs =
+            |rows: &mut dyn Iterator<Item = &ResultRow>| rows.filter(|other| other.candidate == row.candidate).count();
+        let name = match jobs(&mut noted.iter().copied()) == jobs(&mut rows.iter()) {
+            true => row.candidate.clone(),
+            false => format!("{} on {}", row.job, row.candidate),
+        };
+        if !names.contains(&name) {
+            names.push(name);
+        }
+    }
+    names.join(", ")
+}

@@ -1,0 +1,205 @@
+//! Result of a job on a candidate in `results.json`.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use super::{CallRow, JobKind, LoadRow, ParallelRow, TimelineRow};
+
+/// Result of a job on a candidate.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ResultRow {
+    /// Name of the candidate.
+    pub candidate: String,
+    /// Name of the job.
+    pub job: String,
+    /// Kind of work.
+    pub kind: JobKind,
+    /// Number of GPUs in use.
+    pub ranks: u64,
+    /// Parallel layout; absent for traces.
+    pub parallel: Option<ParallelRow>,
+    /// Forward passes per rank and step.
+    pub micro_batches: u64,
+    /// Step time in seconds; mean for inference, total for a trace.
+    pub step_time_s: f64,
+    /// Training or output tokens per second over all GPUs; absent for traces.
+    pub tokens_per_s: Option<f64>,
+    /// Sequences or requests per second; absent for traces.
+    pub samples_per_s: Option<f64>,
+    /// Time to first token in seconds; inference only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ttft_s: Option<f64>,
+    /// Time per output token in seconds; inference only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tpot_s: Option<f64>,
+    /// Time of a step with prefill in seconds; inference only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "prompt_step_s")]
+    pub prefill_step_s: Option<f64>,
+    /// Time of a decode-only step in seconds; absent if all steps carry prefill.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "answer_step_s")]
+    pub decode_step_s: Option<f64>,
+    /// SLO violations: limit, value found and value requested; inference only.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(rename = "late")]
+    pub slo_violations: Vec<String>,
+    /// Concurrent requests over all replicas; inference only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "in_flight")]
+    pub concurrent_requests: Option<u64>,
+    /// Concurrent requests that fit the memory, over all replicas; inference only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub requests_that_fit: Option<u64>,
+    /// Alternative changes of the job, each of which makes it fit; inference only.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub would_fit: Vec<String>,
+    /// Exposed communication as a fraction of the step.
+    pub exposed_comm_share: f64,
+    /// All communication as a fraction of the step; exceeds 1 where calls overlap with each other.
+    pub total_comm_share: f64,
+    /// Speed-up over one GPU with unlimited memory, divided by the number of GPUs; absent for traces.
+    pub efficiency: Option<f64>,
+    /// Speed-up over one host, divided by the number of hosts; absent if the job cannot run on one host.
+    #[serde(default)]
+    pub efficiency_node: Option<f64>,
+    /// Step time by share in seconds; the shares sum up to the step.
+    pub step_s: BTreeMap<String, f64>,
+    /// Memory of the fullest GPU in GB (1e9 bytes); absent for traces.
+    pub memory_gb: Option<f64>,
+    /// Parts of that memory; absent for traces.
+    pub memory: Option<MemoryRow>,
+    /// True if the job fits the memory, as far as it is known, and meets its limits.
+    pub fits: bool,
+    /// Memory in excess of the GPU's, in GB.
+    #[serde(rename = "memory_beyond_gb")]
+    pub memory_excess_gb: Option<f64>,
+    /// Memory used on the next CPU per GPU, in GB; absent if nothing is offloaded.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host_memory_gb: Option<f64>,
+    /// Memory in excess of the GPU's share of the CPU memory, in GB.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "host_memory_beyond_gb")]
+    pub host_memory_excess_gb: Option<f64>,
+    /// Cost per hour: the middle of the band. Costs are absent without a price.
+    pub cost_per_hour: Option<f64>,
+    /// Lower end of the cost per hour.
+    pub cost_per_hour_low: Option<f64>,
+    /// Upper end of the cost per hour.
+    pub cost_per_hour_high: Option<f64>,
+    /// Cost per step.
+    pub cost_per_step: Option<f64>,
+    /// Cost per million tokens, as counted by `tokens_per_s`.
+    pub cost_per_million_tokens: Option<f64>,
+    /// Lower end of the cost per million tokens.
+    pub cost_per_million_tokens_low: Option<f64>,
+    /// Upper end of the cost per million tokens.
+    pub cost_per_million_tokens_high: Option<f64>,
+    /// kWh per million tokens; absent without power.
+    pub kwh_per_million_tokens: Option<f64>,
+    /// Lower end of the energy, if the power is a band.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kwh_per_million_tokens_low: Option<f64>,
+    /// Upper end of the energy, if the power is a band.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kwh_per_million_tokens_high: Option<f64>,
+    /// Hours to train all tokens, if the job states their number.
+    pub time_to_train_h: Option<f64>,
+    /// Cost to train all tokens.
+    pub cost_to_train: Option<f64>,
+    /// Bottleneck: the largest share of `step_s`.
+    #[serde(rename = "binds")]
+    pub bottleneck: String,
+    /// Assumptions behind the figures on this machine, each a sentence without its period.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub notes: Vec<String>,
+    /// Timelines of steps: for inference one with prefill and one without, if they exist.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(rename = "courses")]
+    pub timelines: Vec<TimelineRow>,
+    /// Calls of a step, for inference of the mean step.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub calls: Vec<CallRow>,
+    /// Link utilization in such a step, the busiest first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub load: Vec<LoadRow>,
+}
+
+impl ResultRow {
+    /// Seconds per million tokens; for a trace its total time.
+    #[must_use]
+    pub fn seconds_per_unit(&self) -> f64 {
+        self.tokens_per_s.map_or(self.step_time_s, |tokens| 1e6 / tokens)
+    }
+
+    /// Creates a row without values.
+    pub(crate) fn empty() -> Self {
+        Self {
+            candidate: String::new(),
+            job: String::new(),
+            kind: JobKind::Training,
+            ranks: 0,
+            parallel: None,
+            micro_batches: 0,
+            step_time_s: 0.0,
+            tokens_per_s: None,
+            samples_per_s: None,
+            ttft_s: None,
+            tpot_s: None,
+            prefill_step_s: None,
+            decode_step_s: None,
+            slo_violations: Vec::new(),
+            concurrent_requests: None,
+            requests_that_fit: None,
+            would_fit: Vec::new(),
+            exposed_comm_share: 0.0,
+            total_comm_share: 0.0,
+            efficiency: None,
+            efficiency_node: None,
+            timelines: Vec::new(),
+            calls: Vec::new(),
+            load: Vec::new(),
+            step_s: BTreeMap::new(),
+            memory_gb: None,
+            memory: None,
+            fits: false,
+            memory_excess_gb: None,
+            host_memory_gb: None,
+            host_memory_excess_gb: None,
+            cost_per_hour: None,
+            cost_per_hour_low: None,
+            cost_per_hour_high: None,
+            cost_per_step: None,
+            cost_per_million_tokens: None,
+            cost_per_million_tokens_low: None,
+            cost_per_million_tokens_high: None,
+            kwh_per_million_tokens: None,
+            kwh_per_million_tokens_low: None,
+            kwh_per_million_tokens_high: None,
+            time_to_train_h: None,
+            cost_to_train: None,
+            bottleneck: String::new(),
+            notes: Vec::new(),
+        }
+    }
+}
+
+/// Memory of a GPU by use, in GB (1e9 bytes).
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct MemoryRow {
+    /// Weights.
+    pub weights_gb: f64,
+    /// Gradients.
+    pub gradients_gb: f64,
+    /// Optimizer state.
+    pub optimizer_gb: f64,
+    /// Activations.
+    pub activations_gb: f64,
+    /// KV cache.
+    #[serde(default)]
+    pub kv_cache_gb: f64,
+    /// CUDA context and libraries.
+    #[serde(default)]
+    pub runtime_gb: f64,
+}

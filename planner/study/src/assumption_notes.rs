@@ -1,0 +1,55 @@
+//! Assumptions behind the figures of a job on a machine: properties that the fabric does not state, or requests that it
+//! cannot satisfy.
+
+use fabricast_perf::step::{Machine, divisible_batch};
+use fabricast_workload::job::{Attention, CollectiveCandidates, Job, Recompute, Tier};
+
+/// Returns the assumptions of a run, each a sentence without its period. They name no candidates or jobs, because runs
+/// are cached and reused for others.
+pub(super) fn assumption_notes(job: &Job, machine: &Machine<'_>) -> Vec<String> {
+    let machine_notes = [other_library(job, machine), unknown_memory(job, machine), idle_gpus(job, machine)];
+    machine_notes.into_iter().chain([ineffective_recompute(job)]).flatten().collect()
+}
+
+/// Notes that selective recomputation has no effect with flash attention, which never stores the scores.
+fn ineffective_recompute(job: &Job) -> Option<String> {
+    let Job::Training(job) = job else { return None };
+    let is_ineffective = job.recompute == Recompute::Selective && job.attention != Attention::Unfused;
+    is_ineffective
+        .then(|| "recompute = \"selective\" changes nothing: flash_attention does as much by itself".to_owned())
+}
+
+/// Notes that the layout search left GPUs idle.
+fn idle_gpus(job: &Job, machine: &Machine<'_>) -> Option<String> {
+    // (A trace uses the first GPUs.)
+    let Job::Training(training) = job else { return None };
+    let (fabric, active) = (machine.router.fabric(), machine.ranks.len());
+    let gpus = job.rank_devices(fabric).ok().filter(|gpus| active < gpus.len())?;
+    let batch = divisible_batch(training, fabric, &gpus);
+    let suggestion =
+        batch.map_or_else(String::new, |batch| format!(" (all would be at work with global_batch = {batch})"));
+    let (idle, gpus) = (gpus.len() - active, gpus.len());
+    Some(format!(
+        "{idle} of {gpus} GPUs are spares: nothing divides the job among more, and all are paid for{suggestion}"
+    ))
+}
+
+/// Notes that data is offloaded to CPU memory of unknown size.
+fn unknown_memory(job: &Job, machine: &Machine<'_>) -> Option<String> {
+    let (tier, key, placement) = match job {
+        Job::Training(job) => (job.optimizer_tier, "optimizer_tier", &job.placement),
+        Job::Inference(job) => (job.kv_tier, "kv_tier", &job.placement),
+        Job::Trace(_) => return None,
+    };
+    let is_unknown = tier == Tier::Host && machine.host_memory(placement).is_none();
+    is_unknown.then(|| format!("how much memory CPUs have is not stated: what {key} keeps there is taken to fit"))
+}
+
+/// Notes that the requested library does not support the GPUs.
+fn other_library(job: &Job, machine: &Machine<'_>) -> Option<String> {
+    let library =
+        machine.simulated.unsupported_library().filter(|_| job.collectives() == CollectiveCandidates::Library)?;
+    Some(format!(
+        "{library} does not run on these GPUs, and what their own library would do is not known: calls take the fastest way that there is"
+    ))
+}

@@ -1,0 +1,152 @@
+//! Costs of runs: price per hour of work, and energy. Runs do not depend on costs, so other prices need no new runs.
+
+use super::answer::ResultRow;
+use super::{Assumptions, Band, Candidate, Constraints, MachineSize, Payment};
+use fabricast_workload::job::{Job, format_number};
+
+/// Parameters of a cost calculation.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Terms {
+    /// Assumptions of the study or of a setting.
+    pub assumptions: Assumptions,
+    /// Factor on all prices.
+    pub factor: f64,
+}
+
+impl Terms {
+    /// Creates the terms with unchanged prices.
+    #[must_use]
+    pub fn new(assumptions: Assumptions) -> Self {
+        Self { assumptions, factor: 1.0 }
+    }
+}
+
+impl Candidate {
+    /// Cost per hour: share of the price plus energy; `None` without a price. `size` covers everything that is paid
+    /// for.
+    #[must_use]
+    pub fn hourly(&self, size: MachineSize, terms: &Terms) -> Option<Band> {
+        let energy = self.power_kw.unwrap_or_default().scaled_by(terms.assumptions.per_kwh);
+        let price = self.price?;
+        let total = price.total(size).scaled_by(terms.factor);
+        Some(match price.payment {
+            Payment::Bought => total.scaled_by(1.0 / terms.assumptions.hours()).plus(energy),
+            // Hire includes energy.
+            Payment::PerHour => total,
+        })
+    }
+
+    /// Returns the value and the limit of each constraint that is set; the value is `None` if the candidate does not
+    /// state it.
+    fn constraint_uses(&self, size: MachineSize, terms: &Terms, constraints: &Constraints) -> Vec<ConstraintUse> {
+        let purchase_price = self.price.map(|price| match price.payment {
+            Payment::Bought => price.total(size).middle() * terms.factor,
+            Payment::PerHour => 0.0,
+        });
+        // Hired machines are elsewhere and use none of the site's power and racks, unless the candidate states them.
+        let rented = self.price.filter(|price| price.payment == Payment::PerHour).map(|_| 0.0);
+        [
+            ("budget", "a price", purchase_price, constraints.budget),
+            ("cost per hour", "a price", self.hourly(size, terms).map(Band::middle), constraints.cost_per_hour),
+            ("power kW", "power_kw", self.power_kw.map(Band::middle).or(rented), constraints.power_kw),
+            ("racks", "racks", self.racks.or(rented), constraints.racks),
+        ]
+        .into_iter()
+        .filter_map(|(name, key, value, limit)| Some(ConstraintUse { name, key, value, limit: limit? }))
+        .collect()
+    }
+
+    /// Returns the keys that constraints need and the candidate does not state.
+    #[must_use]
+    pub fn missing_keys(&self, size: MachineSize, terms: &Terms, constraints: &Constraints) -> Vec<&'static str> {
+        let demands = self.constraint_uses(size, terms, constraints);
+        demands.iter().filter(|constraint| constraint.value.is_none()).map(|constraint| constraint.key).collect()
+    }
+
+    /// Returns descriptions of the violated constraints; empty if there are none.
+    #[must_use]
+    pub fn violations(&self, size: MachineSize, terms: &Terms, constraints: &Constraints) -> Vec<String> {
+        let demands = self.constraint_uses(size, terms, constraints);
+        demands.iter().filter(|constraint| constraint.excess() > 1.0).map(ConstraintUse::to_string).collect()
+    }
+
+    /// Largest ratio of a value to its limit; at most 1 if no constraint is violated.
+    #[must_use]
+    pub fn excess(&self, size: MachineSize, terms: &Terms, constraints: &Constraints) -> f64 {
+        self.constraint_uses(size, terms, constraints).iter().map(ConstraintUse::excess).fold(0.0, f64::max)
+    }
+}
+
+struct ConstraintUse {
+    name: &'static str,
+    /// Key that states the value.
+    key: &'static str,
+    value: Option<f64>,
+    limit: f64,
+}
+
+impl ConstraintUse {
+    fn excess(&self) -> f64 {
+        self.value.map_or(f64::INFINITY, |value| value / self.limit)
+    }
+}
+
+impl std::fmt::Display for ConstraintUse {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.value {
+            Some(value) => {
+                let (shown, limit) = (format_rounded(value), format_rounded(self.limit));
+                // Numbers that are equal after rounding are written in full.
+                let value = if shown == limit { format_number(value) } else { shown };
+                write!(f, "{} {value} of {}", self.name, if value == limit { format_number(self.limit) } else { limit })
+            }
+            None => write!(f, "{} not stated: expected {}", self.name, self.key),
+        }
+    }
+}
+
+/// Formats a positive number with six significant digits.
+fn format_rounded(number: f64) -> String {
+    let decimals = (5.0 - number.log10().floor()).clamp(0.0, 12.0) as usize;
+    format!("{number:.decimals$}").parse().map_or_else(|_| format_number(number), format_number)
+}
+
+/// Fills in the costs of a run on a candidate.
+pub fn add_costs(row: &mut ResultRow, candidate: &Candidate, size: MachineSize, job: &Job, terms: &Terms) {
+    let hours_per_million = row.tokens_per_s.map(|tokens| 1e6 / tokens / 3600.0);
+    let train_tokens = match job {
+        Job::Training(job) => job.train_tokens,
+        Job::Inference(_) | Job::Trace(_) => None,
+    };
+    let hour = candidate.hourly(size, terms);
+    let million = hour.zip(hours_per_million).map(|(hour, hours)| hour.scaled_by(hours));
+    row.cost_per_hour = hour.map(Band::middle);
+    row.cost_per_hour_low = hour.map(|band| band.low);
+    row.cost_per_hour_high = hour.map(|band| band.high);
+    row.cost_per_step = hour.map(|band| band.middle() * row.step_time_s / 3600.0);
+    row.cost_per_million_tokens = million.map(Band::middle);
+    row.cost_per_million_tokens_low = million.map(|band| band.low);
+    row.cost_per_million_tokens_high = million.map(|band| band.high);
+    let energy = candidate.power_kw.zip(hours_per_million).map(|(power, hours)| power.scaled_by(hours));
+    row.kwh_per_million_tokens = energy.map(Band::middle);
+    row.kwh_per_million_tokens_low = energy.filter(|band| band.is_wide()).map(|band| band.low);
+    row.kwh_per_million_tokens_high = energy.filter(|band| band.is_wide()).map(|band| band.high);
+    row.time_to_train_h = train_tokens.zip(row.tokens_per_s).map(|(total, tokens)| total as f64 / tokens / 3600.0);
+    row.cost_to_train = row.time_to_train_h.zip(hour).map(|(hours, band)| hours * band.middle());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn constraint_violations_show_significant_digits() {
+        let message = |value, limit| ConstraintUse { name: "power kW", key: "power_kw", value, limit }.to_string();
+        assert_eq!(message(Some(40.0), 0.001), "power kW 40 of 0.001");
+        assert_eq!(message(Some(4.0), 0.1), "power kW 4 of 0.1");
+        assert_eq!(message(Some(123_456.7), 50_000.0), "power kW 123457 of 50000");
+        assert_eq!(message(Some(8.0 / 3.0), 2.5), "power kW 2.66667 of 2.5");
+        assert_eq!(message(Some(1_000_000.5), 1_000_000.0), "power kW 1000000.5 of 1000000");
+        assert_eq!(message(None, 1.0), "power kW not stated: expected power_kw");
+    }
+}

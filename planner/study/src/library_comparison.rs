@@ -1,0 +1,275 @@
+//! Comparison of the picked strategies of a step's calls with the library default, and bus bandwidths of those calls
+//! over message sizes.
+//!
+//! It is computed from a result for its page, not during the runs, because it needs searches at sizes that no step
+//! uses. Groups with too many ranks, for which the library's choice cannot be predicted, are left out. The step with
+//! the library default has the same kernels with other call times.
+
+use fabricast_sim::profile::Profile;
+use fabricast_sim::schedule::{Collective, Schedule};
+use fabricast_topologies::route::{LinkListing, RouteOptions, Router};
+use fabricast_topologies::{Bytes, Fabric, Picos};
+use rayon::prelude::*;
+
+use super::Study;
+use super::answer::{CallRow, ResultRow};
+use super::link_utilization::{recover_calls, recover_layout};
+use fabricast_collectives::strategy::Strategy;
+use fabricast_libraries::Library;
+use fabricast_perf::serve;
+use fabricast_perf::step::{
+    self, CallWithStrategy, Exchange, ListedCall, ListedCosts, Machine, SimulatedCosts, StepCall, active_ranks,
+};
+use fabricast_search::export::SavedPlan;
+use fabricast_workload::job::{CollectiveCandidates, Dimension, Job, Layout, LoadedServing};
+
+/// Number of kinds of calls with curves over sizes: those with the most time in a step.
+const CURVES: usize = 3;
+
+/// Message sizes of a curve in addition to those of the step: 1 KiB to 1 GiB.
+const SIZES: [u64; 6] = [1 << 10, 1 << 14, 1 << 18, 1 << 22, 1 << 26, 1 << 30];
+
+/// Largest group inside an NVLink domain that is examined.
+pub const MAX_RANKS_IN_DOMAIN: usize = 128;
+
+/// Variant of [`MAX_RANKS_IN_DOMAIN`] for groups that leave their domain: a search over more hosts takes as long as the run
+/// itself.
+pub const MAX_RANKS_BETWEEN_DOMAINS: usize = 32;
+
+/// Largest message size of the search; above it the library's choice does not depend on the size.
+const MAX_SEARCH_BYTES: Bytes = Bytes(4 << 30);
+
+/// Largest group whose schedule is shown.
+const MAX_SHOWN_RANKS: usize = 32;
+
+/// Largest number of bytes per rank in a schedule that is shown: one or two rounds of any algorithm.
+const SHOWN_BYTES: u64 = 64 << 10;
+
+/// Comparison of picks with the library default.
+#[derive(Clone, Debug)]
+pub struct LibraryComparison {
+    /// The library.
+    pub library: Library,
+    /// The library default by call of the result; `None` if it cannot be predicted.
+    pub calls: Vec<Option<LibraryDefault>>,
+    /// Step time in seconds with the picks, and with the library default.
+    pub step_s: (f64, f64),
+    /// Curves over message sizes, those with the most time in a step first.
+    pub curves: Vec<Curve>,
+    /// Schedule of the call with the most time in a step among those with small enough groups; `None` if there is none.
+    pub shown: Option<ShownSchedule>,
+}
+
+/// Schedule of a group's call, reduced to one channel and, for large calls, to one or two rounds.
+#[derive(Clone, Debug)]
+pub struct ShownSchedule {
+    /// Dimension of the group.
+    pub dimension: Dimension,
+    /// Message size of the call in the step.
+    pub bytes: Bytes,
+    /// Strategy of the call in the step.
+    pub pick: Strategy,
+    /// The reduced schedule.
+    pub schedule: Schedule,
+}
+
+/// Library default of a call.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LibraryDefault {
+    /// Name in the library's terms: `Ring LL`.
+    pub name: String,
+    /// The equivalent strategy.
+    pub strategy: Strategy,
+    /// Completion time of one call with all groups concurrent, in µs.
+    pub time_us: f64,
+}
+
+/// One kind of call over message sizes, for one group alone.
+#[derive(Clone, Debug)]
+pub struct Curve {
+    /// Dimension of the group.
+    pub dimension: Dimension,
+    /// The collective.
+    pub collective: Collective,
+    /// Message sizes that the step uses.
+    pub sizes: Vec<Bytes>,
+    /// Plan for all sizes: the pick with its band, the library default and the lower bound.
+    pub plan: SavedPlan,
+}
+
+/// Compares the calls of a result on the fabric of its candidate; `None` if the result belongs to another job or has no
+/// calls.
+#[must_use]
+pub fn compare(study: &Study, job: &Job, row: &ResultRow, fabric: &Fabric) -> Option<LibraryComparison> {
+    let layout = recover_layout(job, row, fabric)?;
+    let calls = recover_calls(job, row, &layout)?;
+    let router = Router::with_link_listing(fabric, RouteOptions::default(), LinkListing::Representatives);
+    let profile = Profile::for_fabric(fabric).ok()?;
+    let ranks = active_ranks(job, fabric).ok()?;
+    let simulated = SimulatedCosts::new(&router, &profile, &ranks);
+    let candidate = study.candidates.iter().position(|candidate| candidate.name == row.candidate)?;
+    let curve = study.curve(candidate, fabric);
+    let machine = Machine { router: &router, ranks: &ranks, simulated: &simulated, curve };
+    let kinds = kinds(&calls, &row.calls);
+    let context = CallContext { simulated: &simulated, layout: &layout, collectives: job.collectives() };
+    let plans: Vec<Option<SavedPlan>> = kinds
+        .par_iter()
+        .enumerate()
+        .with_max_len(1)
+        .map(|(number, kind)| context.plan(kind, &profile.date, number < CURVES))
+        .collect();
+    let library = plans.iter().flatten().find_map(|plan| plan.library)?;
+    let defaults: Vec<Option<LibraryDefault>> = calls
+        .par_iter()
+        .zip(&row.calls)
+        .with_max_len(1)
+        .map(|(call, call_row)| {
+            let number = kinds.iter().position(|kind| kind.matches(call.exchange))?;
+            context.library_default(plans.get(number)?.as_ref()?, call.exchange, call_row)
+        })
+        .collect();
+    let picked_calls = calls.iter().zip(&row.calls).map(|(call, call_row)| {
+        simulated.list_call(&layout, call.exchange, &call_row.pick, Picos::from_us(call_row.time_us))
+    });
+    let picked_calls: Vec<ListedCall> = picked_calls.collect();
+    let default_calls = picked_calls.iter().zip(&defaults).map(|(&picked, default)| match default {
+        Some(default) => {
+            simulated.list_call(&layout, picked.exchange, &default.strategy, Picos::from_us(default.time_us))
+        }
+        None => picked,
+    });
+    let default_calls: Vec<ListedCall> = default_calls.collect();
+    let time =
+        |calls: Vec<ListedCall>| step_time((job, row.concurrent_requests), &layout, &machine, &ListedCosts(calls));
+    let step_s = (time(picked_calls)?, time(default_calls)?);
+    let curves = kinds.into_iter().zip(plans).take(CURVES).filter_map(|(kind, plan)| {
+        let plan = plan.filter(|plan| plan.rows.len() > 1)?;
+        Some(Curve { dimension: kind.dimension, collective: kind.collective, sizes: kind.sizes, plan })
+    });
+    let shown = context.shown_schedule(&calls, &row.calls);
+    Some(LibraryComparison { library, calls: defaults, step_s, curves: curves.collect(), shown })
+}
+
+/// Calls of one collective for the groups of a dimension.
+struct CallKind {
+    dimension: Dimension,
+    collective: Collective,
+    /// Message sizes, sorted and without duplicates.
+    sizes: Vec<Bytes>,
+    /// Total time of these calls in a step, in µs.
+    time_us: f64,
+}
+
+impl CallKind {
+    fn matches(&self, exchange: Exchange) -> bool {
+        (self.dimension, self.collective) == (exchange.dimension, exchange.collective)
+    }
+}
+
+/// Returns the kinds of calls, those with the most time in a step first.
+fn kinds(calls: &[StepCall], rows: &[CallRow]) -> Vec<CallKind> {
+    let mut kinds: Vec<CallKind> = Vec::new();
+    for (call, row) in calls.iter().zip(rows) {
+        let Exchange { dimension, collective, bytes } = call.exchange;
+        let time_us = row.time_us * row.times;
+        match kinds.iter_mut().find(|kind| kind.matches(call.exchange)) {
+            Some(kind) => {
+                kind.sizes.push(bytes);
+                kind.time_us += time_us;
+            }
+            None => kinds.push(CallKind { dimension, collective, sizes: vec![bytes], time_us }),
+        }
+    }
+    for kind in &mut kinds {
+        kind.sizes.sort_unstable();
+        kind.sizes.dedup();
+    }
+    kinds.sort_by(|a, b| b.time_us.total_cmp(&a.time_us));
+    kinds
+}
+
+/// Context of the calls.
+struct CallContext<'a> {
+    simulated: &'a SimulatedCosts<'a>,
+    layout: &'a Layout,
+    collectives: CollectiveCandidates,
+}
+
+impl CallContext<'_> {
+    /// Plans one kind of call for one group alone, at the message sizes of the step and, if requested, additional ones.
+    fn plan(&self, kind: &CallKind, date: &str, with_default_sizes: bool) -> Option<SavedPlan> {
+        let group = self.simulated.first_group(self.layout, kind.dimension, kind.collective)?;
+        let max_ranks =
+            if self.simulated.islands(&group).len() > 1 { MAX_RANKS_BETWEEN_DOMAINS } else { MAX_RANKS_IN_DOMAIN };
+        if group.len() > max_ranks {
+            return None;
+        }
+        let mut sizes: Vec<Bytes> = kind.sizes.iter().map(|&size| size.min(MAX_SEARCH_BYTES)).collect();
+        if with_default_sizes {
+            sizes.extend(SIZES.map(Bytes));
+        }
+        sizes.sort_unstable();
+        sizes.dedup();
+        let plan = self.simulated.plan(
+            &group,
+            kind.collective,
+            &sizes,
+            self.collectives,
+            step::LibraryChoiceScope::Everywhere,
+        );
+        let hosts = self.simulated.fabric().group_by_host(&group).len();
+        plan.ok().map(|plan| SavedPlan::from_plan(&plan, date, hosts as u32))
+    }
+
+    /// Returns the call with the most time in a step among those with small enough groups, with its reduced schedule.
+    fn shown_schedule(&self, calls: &[StepCall], rows: &[CallRow]) -> Option<ShownSchedule> {
+        let mut heaviest: Vec<(&StepCall, &CallRow)> = calls.iter().zip(rows).collect();
+        heaviest.sort_by(|(_, a), (_, b)| (b.time_us * b.times).total_cmp(&(a.time_us * a.times)));
+        heaviest.into_iter().find_map(|(call, row)| {
+            let Exchange { dimension, collective, bytes } = call.exchange;
+            let group = self.simulated.first_group(self.layout, dimension, collective)?;
+            if group.len() > MAX_SHOWN_RANKS {
+                return None;
+            }
+            let shown_bytes = bytes.min(Bytes(SHOWN_BYTES * group.len() as u64));
+            let planned =
+                CallWithStrategy { collective, bytes: shown_bytes, strategy: Strategy { channels: 1, ..row.pick } };
+            let schedule = self.simulated.schedule(planned, &group)?;
+            Some(ShownSchedule { dimension, bytes, pick: row.pick, schedule })
+        })
+    }
+
+    /// Returns the library default of a call, timed with all groups concurrent.
+    fn library_default(&self, plan: &SavedPlan, exchange: Exchange, call_row: &CallRow) -> Option<LibraryDefault> {
+        let row = plan.rows.iter().find(|row| row.bytes == exchange.bytes.min(MAX_SEARCH_BYTES))?;
+        let pick = row.library_default.as_ref()?;
+        let strategy = pick.strategy();
+        let time_us = match strategy == call_row.pick {
+            true => call_row.time_us,
+            false => self.simulated.time_with_strategy(self.layout, exchange, strategy).ok()?.us(),
+        };
+        let name = pick.name.clone().unwrap_or_else(|| strategy.to_string());
+        Some(LibraryDefault { name, strategy, time_us })
+    }
+}
+
+/// Step time in seconds with the listed call times.
+fn step_time(
+    (job, concurrent_requests): (&Job, Option<u64>),
+    layout: &Layout,
+    machine: &Machine<'_>,
+    costs: &ListedCosts,
+) -> Option<f64> {
+    let time = match job {
+        Job::Training(job) => {
+            let rates = machine.training_rates(job).ok()?;
+            step::step(job, layout, &rates, &machine.curve, costs).ok()?.time
+        }
+        Job::Inference(job) => {
+            let loaded = LoadedServing { job, concurrent_requests: concurrent_requests? };
+            serve::mean_step(&loaded, layout, machine, costs).ok()?.time
+        }
+        Job::Trace(_) => return None,
+    };
+    Some(time.0 as f64 / 1e12)
+}

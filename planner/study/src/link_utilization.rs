@@ -1,0 +1,222 @@
+//! Link utilization of a step, by kind of link and of its ends.
+
+use std::collections::BTreeMap;
+
+use fabricast_sim::profile::Profile;
+use fabricast_topologies::fabric::Link;
+use fabricast_topologies::route::{LinkListing, RouteOptions, Router};
+use fabricast_topologies::{Bandwidth, Fabric, LinkId, LinkKind, NodeId, NodeKind, Picos};
+
+use super::answer::{Answer, CallRow, CandidateRow, JobRow, KernelsRow, LoadRow, ResultRow};
+use super::{Candidate, Study};
+use fabricast_perf::serve;
+use fabricast_perf::step::{self, SimulatedCosts, StepCall, TimedCall, active_ranks};
+use fabricast_workload::job::{Job, Layout, LoadedServing};
+
+/// Utilization of each link of a fabric in a step, indexed by [`LinkId`], computed from the calls of a result. `None`
+/// if the result has no calls or belongs to another job.
+#[must_use]
+pub fn compute_utilization(job: &Job, row: &ResultRow, fabric: &Fabric) -> Option<Vec<f64>> {
+    let layout = recover_layout(job, row, fabric)?;
+    let calls = recover_calls(job, row, &layout)?;
+    let timed_calls: Vec<TimedCall> = calls
+        .into_iter()
+        .zip(&row.calls)
+        .map(|(call, row)| TimedCall { call, strategy: row.pick, time: Picos::from_us(row.time_us) })
+        .collect();
+    let router = Router::with_link_listing(fabric, RouteOptions::default(), LinkListing::Representatives);
+    let profile = Profile::for_fabric(fabric).ok()?;
+    let devices = active_ranks(job, fabric).ok()?;
+    let load = SimulatedCosts::new(&router, &profile, &devices).load(&layout, &timed_calls);
+    Some(load.utilization(&router, Picos::from_us(row.step_time_s * 1e6)))
+}
+
+/// Returns the layout of a result.
+pub(super) fn recover_layout(job: &Job, row: &ResultRow, fabric: &Fabric) -> Option<Layout> {
+    let ranks = active_ranks(job, fabric).ok()?.len() as u32;
+    let recorded = Layout { degrees: row.parallel.as_ref()?.degrees() };
+    let specified = match job {
+        Job::Training(job) => Layout::specified_by(job, ranks),
+        Job::Inference(job) => Layout::specified_by_serving(job, ranks),
+        Job::Trace(_) => return None,
+    };
+    Some(specified.ok()?.unwrap_or(recorded))
+}
+
+/// Returns true if an answer belongs to a study: the same jobs with valid layouts on the same machines with the same
+/// kernel efficiency. Costs may differ.
+#[must_use]
+pub fn matches_study(study: &Study, fabrics: &[Fabric], answer: &Answer) -> bool {
+    let is_same_candidate = |((candidate, fabric), row): ((&Candidate, &Fabric), &CandidateRow)| {
+        let size = (fabric.name(), fabric.gpus().len() as u64, &candidate.network);
+        (&candidate.name, &candidate.fabric.fabric) == (&row.name, &row.fabric)
+            && size == (row.fabric_name.as_str(), row.gpus, &row.network)
+            && KernelsRow::new(&candidate.efficiency.resolve(fabric)).is_near(&row.kernels)
+    };
+    let has_valid_calls = |row: &ResultRow| {
+        let number = study.candidates.iter().position(|candidate| candidate.name == row.candidate)?;
+        let job = study.jobs.iter().find(|job| job.name() == row.job)?;
+        // Traces and single-process jobs have no calls.
+        match row.calls.is_empty() {
+            true => Some(()),
+            false => recover_calls(job, row, &recover_layout(job, row, fabrics.get(number)?)?).map(drop),
+        }
+    };
+    let is_same_job = |number: usize, row: &JobRow| {
+        let candidates = study.assignment.candidates(number).unwrap_or_default();
+        let names = candidates.iter().filter_map(|&candidate| Some(study.candidates.get(candidate)?.name.as_str()));
+        // (Answers of earlier versions do not contain the keys of their jobs.)
+        (row.keys.is_empty() || study.job_keys.get(number) == Some(&row.keys))
+            && study.jobs.get(number).is_some_and(|job| job.name() == row.name)
+            && names.eq(row.candidates.iter().map(String::as_str))
+    };
+    study.candidates.len() == answer.candidates.len()
+        && study.candidates.iter().zip(fabrics).zip(&answer.candidates).all(is_same_candidate)
+        && study.jobs.len() == answer.jobs.len()
+        && answer.jobs.iter().enumerate().all(|(number, row)| is_same_job(number, row))
+        && answer.results.iter().all(|row| has_valid_calls(row).is_some())
+}
+
+/// Returns the calls of a result, in its order.
+pub(super) fn recover_calls(job: &Job, row: &ResultRow, layout: &Layout) -> Option<Vec<StepCall>> {
+    let calls = match job {
+        Job::Training(job) => step::step_calls(job, layout),
+        Job::Inference(job) => {
+            serve::calls(&LoadedServing { job, concurrent_requests: row.concurrent_requests? }, layout)
+        }
+        Job::Trace(_) => return None,
+    };
+    let has_same_bytes = |(call, row): (&StepCall, &CallRow)| call.exchange.bytes.0 == row.bytes;
+    let all_match = calls.len() == row.calls.len() && calls.iter().zip(&row.calls).all(has_same_bytes);
+    (all_match && !calls.is_empty()).then_some(calls)
+}
+
+/// Class of equivalent links.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Class {
+    kind: LinkKind,
+    ends: (LinkEnd, LinkEnd),
+    rate: Option<Bandwidth>,
+}
+
+/// Kind of device at the end of a link.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum LinkEnd {
+    Gpu,
+    Nvswitch,
+    PcieSwitch,
+    Cpu,
+    Nic,
+    /// Network switch, with its tier from 1 (leaf).
+    Switch(u32),
+}
+
+impl std::fmt::Display for LinkEnd {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Gpu => f.write_str("GPU"),
+            Self::Nvswitch => f.write_str("NVSwitch"),
+            Self::PcieSwitch => f.write_str("PCIe switch"),
+            Self::Cpu => f.write_str("CPU"),
+            Self::Nic => f.write_str("NIC"),
+            Self::Switch(1) => f.write_str("leaf"),
+            Self::Switch(2) => f.write_str("spine"),
+            Self::Switch(tier) => write!(f, "tier {tier} switch"),
+        }
+    }
+}
+
+/// Links of a class.
+struct LinkClassLoad {
+    directions: u64,
+    sum: f64,
+    busiest: (f64, LinkId),
+}
+
+/// Classes of links with their utilization, the busiest first; `utilization` is indexed by [`LinkId`]. Unused links are
+/// omitted.
+#[must_use]
+pub fn load_rows(fabric: &Fabric, utilization: &[f64]) -> Vec<LoadRow> {
+    let tiers = tiers(fabric);
+    let end = |id: NodeId| match fabric.node(id).kind {
+        NodeKind::Gpu | NodeKind::Mig | NodeKind::Accelerator => LinkEnd::Gpu,
+        NodeKind::Nvswitch => LinkEnd::Nvswitch,
+        NodeKind::PcieSwitch => LinkEnd::PcieSwitch,
+        NodeKind::Cpu => LinkEnd::Cpu,
+        NodeKind::Nic => LinkEnd::Nic,
+        NodeKind::Switch => LinkEnd::Switch(tiers.get(id.0 as usize).copied().unwrap_or(1)),
+    };
+    let class = |link: &Link| {
+        let (from, to) = (end(link.from), end(link.to));
+        Class { kind: link.kind, ends: (from.min(to), from.max(to)), rate: link.bandwidth }
+    };
+    let mut classes: BTreeMap<Class, LinkClassLoad> = BTreeMap::new();
+    for (id, link) in fabric.links().filter(|(_, link)| !link.failed) {
+        let share = utilization.get(id.0 as usize).copied().unwrap_or_default();
+        let class_load =
+            classes.entry(class(link)).or_insert(LinkClassLoad { directions: 0, sum: 0.0, busiest: (share, id) });
+        class_load.directions += 1;
+        class_load.sum += share;
+        if share > class_load.busiest.0 {
+            class_load.busiest = (share, id);
+        }
+    }
+    let used = classes.into_iter().filter(|(_, class_load)| class_load.busiest.0 > 0.0);
+    let mut rows: Vec<LoadRow> = used
+        .map(|(class, class_load)| LoadRow {
+            links: format!("{}, {} to {}", class.kind.title(), class.ends.0, class.ends.1),
+            count: class_load.directions.div_ceil(2),
+            gbps: class.rate.map(Bandwidth::gbps).unwrap_or_default(),
+            mean: class_load.sum / class_load.directions as f64,
+            max: class_load.busiest.0,
+            busiest: fabric.link_name(class_load.busiest.1),
+        })
+        .collect();
+    rows.sort_by(|a, b| b.max.total_cmp(&a.max));
+    rows
+}
+
+/// Tier of each network switch by node: 1 for switches next to hosts, 0 for other devices.
+fn tiers(fabric: &Fabric) -> Vec<u32> {
+    let mut tiers = vec![0; fabric.node_count()];
+    let is_switch = |id: NodeId| fabric.node(id).kind == NodeKind::Switch;
+    let mut frontier: Vec<NodeId> = fabric.nodes().map(|(id, _)| id).filter(|&id| !is_switch(id)).collect();
+    let mut tier = 1;
+    while !frontier.is_empty() {
+        let mut next = Vec::new();
+        for to in frontier.iter().flat_map(|&id| fabric.outgoing_links(id)).map(|link| fabric.link(link).to) {
+            if let Some(entry) = tiers.get_mut(to.0 as usize).filter(|entry| **entry == 0 && is_switch(to)) {
+                *entry = tier;
+                next.push(to);
+            }
+        }
+        (frontier, tier) = (next, tier + 1);
+    }
+    tiers
+}
+
+#[cfg(test)]
+mod tests {
+    use fabricast_topologies::{FabricRequest, load};
+
+    use super::*;
+
+    /// Two network tiers over eight hosts with eight GPUs on one NVSwitch: each link is in one class, and mean and
+    /// maximum match the given utilization.
+    #[test]
+    fn links_are_classified_by_their_ends() {
+        let network = Some("fat_tree,nic=400Gb/s,radix=8".parse().unwrap());
+        let request = FabricRequest { nodes: Some(8), network, ..FabricRequest::new("hgx-h100") };
+        let fabric = load(&request).unwrap();
+        let busy: Vec<f64> = fabric.links().map(|(id, _)| if id.0 % 2 == 0 { 0.5 } else { 0.1 }).collect();
+        let rows = load_rows(&fabric, &busy);
+        let count: u64 = rows.iter().map(|row| row.count).sum();
+        assert_eq!(count as usize, fabric.link_count() / 2);
+        assert!(rows.iter().all(|row| (row.mean - 0.3).abs() < 1e-9 && row.max == 0.5), "{rows:?}");
+        for (name, count) in [("NVLink, GPU to NVSwitch", 8 * 8), ("InfiniBand, NIC to leaf", 64)] {
+            assert_eq!(rows.iter().find(|row| row.links == name).map(|row| row.count), Some(count), "{rows:?}");
+        }
+        assert!(rows.iter().any(|row| row.links == "InfiniBand, leaf to spine"), "{rows:?}");
+        assert!(load_rows(&fabric, &[]).is_empty());
+    }
+}

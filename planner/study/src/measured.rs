@@ -1,0 +1,208 @@
+//! Measured steps on candidates of a study, which are compared with predictions and which `calibrate` fits the
+//! efficiency curve to.
+
+use fabricast_topologies::{Picos, SourceLocation};
+
+use super::answer::ResultRow;
+use fabricast_perf::serve::best_service;
+use fabricast_perf::step::{Machine, TimeError, best_step};
+use fabricast_workload::job::{Arrivals, Job, Training};
+
+/// Quantity measured of a job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Figure {
+    /// Time of a training step.
+    Step,
+    /// Time of an inference step with prefill.
+    PrefillStep,
+    /// Time of a decode-only inference step.
+    DecodeStep,
+    /// Time to first token (TTFT) of a request.
+    Ttft,
+    /// Time per output token (TPOT) of a request.
+    Tpot,
+    /// Training or output tokens per second over all GPUs.
+    Throughput,
+    /// Tokens per second and GPU.
+    PerGpu,
+    /// Training sequences or finished requests per second over all GPUs.
+    Samples,
+    /// Model Tflop/s per GPU, from [`Model::step_flops`](fabricast_workload::job::Model::step_flops), which counts full attention
+    /// scores and no recomputation (Megatron-LM; PaLM's MFU times the peak, arXiv 2204.02311, appendix B).
+    Tflops,
+    /// Model Tflop/s per GPU with half of the scores, from
+    /// [`Model::causal_step_flops`](fabricast_workload::job::Model::causal_step_flops).
+    CausalTflops,
+}
+
+impl Figure {
+    /// All figures, in the order of study keys.
+    pub const ALL: [Self; 10] = [
+        Self::Step,
+        Self::PrefillStep,
+        Self::DecodeStep,
+        Self::Ttft,
+        Self::Tpot,
+        Self::Throughput,
+        Self::PerGpu,
+        Self::Samples,
+        Self::Tflops,
+        Self::CausalTflops,
+    ];
+
+    /// The key of the figure, with its unit.
+    #[must_use]
+    pub fn key(self) -> &'static str {
+        match self {
+            Self::Step => "step_s",
+            Self::PrefillStep => "prompt_step_s",
+            Self::DecodeStep => "answer_step_s",
+            Self::Ttft => "ttft_s",
+            Self::Tpot => "tpot_s",
+            Self::Throughput => "tokens_per_s",
+            Self::PerGpu => "tokens_per_s_per_gpu",
+            Self::Samples => "samples_per_s",
+            Self::Tflops => "tflops_per_gpu",
+            Self::CausalTflops => "causal_tflops_per_gpu",
+        }
+    }
+
+    /// Returns the figure of a key.
+    #[must_use]
+    pub fn from_key(key: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|figure| figure.key() == key)
+    }
+
+    /// Returns true if a larger value means less time.
+    #[must_use]
+    pub fn is_rate(self) -> bool {
+        matches!(self, Self::Throughput | Self::PerGpu | Self::Samples | Self::Tflops | Self::CausalTflops)
+    }
+
+    /// Largest valid value: one day, or one per nanosecond.
+    pub(super) fn max_value(self) -> f64 {
+        if self.is_rate() { 1e9 } else { 86_400.0 }
+    }
+
+    /// Returns the time that a value represents; for a rate, the time per unit.
+    #[must_use]
+    pub fn time(self, value: f64) -> Picos {
+        let seconds = if self.is_rate() { 1.0 / value } else { value };
+        Picos((seconds * 1e12).round() as u64)
+    }
+
+    /// Returns true if two figures of such a job measure the same time: all figures of a training step, and all
+    /// inference rates.
+    #[must_use]
+    pub fn measures_same_as(self, other: Self, job: &Job) -> bool {
+        self == other || matches!(job, Job::Training(_)) || (self.is_rate() && other.is_rate())
+    }
+
+    /// Returns true if such jobs have the figure.
+    #[must_use]
+    pub fn applies_to(self, job: &Job) -> bool {
+        match job {
+            Job::Training(_) => self == Self::Step || self.is_rate(),
+            Job::Inference(job) => match self {
+                Self::Step | Self::Tflops | Self::CausalTflops => false,
+                Self::Ttft => matches!(job.arrivals, Arrivals::FixedConcurrency { .. }),
+                _ => true,
+            },
+            // A trace records the times of its kernels.
+            Job::Trace(_) => false,
+        }
+    }
+
+    /// Returns the figure of a job's result; `None` if the result has none (decode-only steps where all steps carry
+    /// prefill).
+    #[must_use]
+    pub fn read_row(self, job: &Job, row: &ResultRow) -> Option<f64> {
+        match self {
+            Self::Step => Some(row.step_time_s),
+            Self::PrefillStep => row.prefill_step_s,
+            Self::DecodeStep => row.decode_step_s,
+            Self::Ttft => row.ttft_s,
+            Self::Tpot => row.tpot_s,
+            Self::Throughput => row.tokens_per_s,
+            Self::PerGpu => Some(row.tokens_per_s? / row.ranks.max(1) as f64),
+            Self::Samples => row.samples_per_s,
+            Self::Tflops | Self::CausalTflops => {
+                let Job::Training(job) = job else { return None };
+                Some(self.operations(job)? / 1e12 / row.step_time_s / row.ranks.max(1) as f64)
+            }
+        }
+    }
+
+    /// Predicts the figure, as a time, for a job with given degrees on a machine; `None` as in [`Self::read_row`].
+    ///
+    /// # Errors
+    /// [`TimeError`]: a job that does not fit these ranks, or a call without a predicted time.
+    pub fn predict(self, job: &Job, machine: &Machine<'_>) -> Result<Option<Picos>, TimeError> {
+        let ranks = machine.ranks.len().max(1) as f64;
+        let service = match job {
+            Job::Training(job) => {
+                let time = best_step(job, machine)?.0.time;
+                let seconds = time.0.max(1) as f64 / 1e12;
+                let rate = |amount: f64| Some(self.time(amount / seconds));
+                let tokens = (job.global_batch * job.model.seq) as f64;
+                return Ok(match self {
+                    Self::Step => Some(time),
+                    Self::Throughput => rate(tokens),
+                    Self::PerGpu => rate(tokens / ranks),
+                    Self::Samples => rate(job.global_batch as f64),
+                    Self::Tflops | Self::CausalTflops => {
+                        self.operations(job).and_then(|operations| rate(operations / 1e12 / ranks))
+                    }
+                    Self::PrefillStep | Self::DecodeStep | Self::Ttft | Self::Tpot => None,
+                });
+            }
+            Job::Inference(job) => (best_service(job, machine)?.2, job.output_tokens),
+            Job::Trace(_) => return Ok(None),
+        };
+        let (service, output_tokens) = service;
+        Ok(match self {
+            Self::Step | Self::Tflops | Self::CausalTflops => None,
+            Self::PrefillStep => Some(service.with_prefill),
+            Self::DecodeStep => service.without_prefill,
+            Self::Ttft => service.ttft,
+            Self::Tpot => service.tpot,
+            Self::Throughput => Some(self.time(service.tokens_per_s)),
+            Self::PerGpu => Some(self.time(service.tokens_per_s / ranks)),
+            Self::Samples => Some(self.time(service.tokens_per_s / output_tokens.max(1) as f64)),
+        })
+    }
+
+    /// Model operations of a step that the figure counts.
+    fn operations(self, job: &Training) -> Option<f64> {
+        match self {
+            Self::Tflops => Some(job.model.step_flops(job.global_batch).0 as f64),
+            Self::CausalTflops => Some(job.model.causal_step_flops(job.global_batch).0 as f64),
+            _ => None,
+        }
+    }
+}
+
+/// Measured figure of a step.
+#[derive(Clone, Debug, PartialEq)]
+pub struct MeasuredStep {
+    /// Index of the candidate in the study.
+    pub candidate: usize,
+    /// Index of the job in the study.
+    pub job: usize,
+    /// Index of the `[[measured]]` table: one run, possibly with several figures.
+    pub run: usize,
+    /// The measured figure.
+    pub figure: Figure,
+    /// Value in the unit of the figure.
+    pub value: f64,
+    /// Source location.
+    pub location: SourceLocation,
+}
+
+impl MeasuredStep {
+    /// The time that its value represents.
+    #[must_use]
+    pub fn time(&self) -> Picos {
+        self.figure.time(self.value)
+    }
+}

@@ -1,0 +1,175 @@
+//! Prices: bands of purchase prices or prices per hour, in one currency.
+
+use fabricast_topologies::{Origin, SourceLocation};
+use serde::Deserialize;
+use toml::Spanned;
+
+use super::read::{MAX_PRICE, MIN_VALUE};
+use fabricast_workload::job::{JobError, format_number, toml_error};
+
+/// Shipped price list; each entry has a date and a source.
+const LIST: &str = include_str!("../../data/prices.toml");
+
+/// Band between two values: a price in the study's currency, or power in kW.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Band {
+    /// Lower end.
+    pub low: f64,
+    /// Upper end.
+    pub high: f64,
+}
+
+impl Band {
+    /// Returns the band if both ends are from the smallest valid value to `max`.
+    ///
+    /// # Errors
+    /// Description of the problem; `name` names the value.
+    pub(super) fn validate(self, name: &str, max: f64) -> Result<Self, String> {
+        let Self { low, high } = self;
+        match [low, high].into_iter().find(|end| !(MIN_VALUE..=max).contains(end)) {
+            Some(end) => {
+                Err(format!("{name}: {} is not from {MIN_VALUE} to {}", format_number(end), format_number(max)))
+            }
+            None if low > high => {
+                Err(format!("{name}: expected low ≤ high, not {} and {}", format_number(low), format_number(high)))
+            }
+            None => Ok(self),
+        }
+    }
+
+    /// Middle of the band, used for ranking.
+    #[must_use]
+    pub fn middle(self) -> f64 {
+        f64::midpoint(self.low, self.high)
+    }
+
+    /// Multiplies both ends by a factor.
+    #[must_use]
+    pub fn scaled_by(self, factor: f64) -> Self {
+        Self { low: self.low * factor, high: self.high * factor }
+    }
+
+    /// Adds two bands end by end.
+    #[must_use]
+    pub fn plus(self, other: Self) -> Self {
+        Self { low: self.low + other.low, high: self.high + other.high }
+    }
+
+    /// Returns true if the ends differ.
+    #[must_use]
+    pub fn is_wide(self) -> bool {
+        self.low < self.high
+    }
+}
+
+/// Unit of a price.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum PriceUnit {
+    /// One item, bought; the number per machine is unknown.
+    Each,
+    /// One host, bought.
+    Node,
+    /// One GPU, bought.
+    Gpu,
+    /// One rack, bought.
+    Rack,
+    /// One item per hour; the number per machine is unknown.
+    Hour,
+    /// One host per hour.
+    NodeHour,
+    /// One GPU per hour.
+    GpuHour,
+}
+
+/// Entry of a price list.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PriceListEntry {
+    /// Name of the item.
+    pub item: String,
+    /// Lowest price seen.
+    pub low: f64,
+    /// Highest price seen.
+    pub high: f64,
+    /// Currency.
+    pub currency: String,
+    /// Unit of the price.
+    pub unit: PriceUnit,
+    /// Hosts per rack, for prices of racks.
+    pub hosts: Option<u32>,
+    /// Date given by the source.
+    pub date: String,
+    /// Source.
+    pub source: String,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct List {
+    #[serde(default)]
+    price: Vec<Spanned<PriceListEntry>>,
+}
+
+/// Returns the shipped list; empty if it were invalid, which a test rules out.
+#[must_use]
+pub fn shipped() -> Vec<PriceListEntry> {
+    read_list(LIST, "prices.toml").unwrap_or_default()
+}
+
+/// Reads a price list; `source` names it in errors.
+///
+/// # Errors
+/// [`JobError`] with line and column: invalid TOML, unknown keys or units, invalid bands, and entries without a date or
+/// a source, which every price needs.
+pub fn read_list(text: &str, source: &str) -> Result<Vec<PriceListEntry>, JobError> {
+    let origin = Origin::new(source, text);
+    let list: List = toml::from_str(text).map_err(|error| toml_error(origin, &error))?;
+    let validate = |entry: &Spanned<PriceListEntry>| {
+        let price = entry.get_ref();
+        let reject = |message: String| Err(JobError::at(&origin.locate(entry.span()), message));
+        if let Err(message) =
+            (Band { low: price.low, high: price.high }).validate(&format!("`{}`", price.item), MAX_PRICE)
+        {
+            return reject(message);
+        }
+        match (price.unit, price.hosts) {
+            (_, None) | (PriceUnit::Rack, Some(1..)) => {}
+            (PriceUnit::Rack, Some(0)) => return reject(format!("`{}`: hosts: a rack of none", price.item)),
+            (_, Some(_)) => return reject(format!("`{}`: hosts: is of the unit rack", price.item)),
+        }
+        for (name, text) in
+            [("item", &price.item), ("currency", &price.currency), ("date", &price.date), ("source", &price.source)]
+        {
+            if text.trim().is_empty() {
+                return reject(format!("`{}`: {name} must not be empty", price.item));
+            }
+        }
+        Ok(price.clone())
+    };
+    match list.price.as_slice() {
+        [] => Err(JobError::at(
+            &SourceLocation::from_source(source),
+            "no price: expected `[[price]]` with item, low, high, currency, unit, date and source",
+        )),
+        entries => entries.iter().map(validate).collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shipped_price_list_is_valid() {
+        let list = shipped();
+        assert_eq!(list.len(), LIST.matches("[[price]]").count());
+        assert!(list.len() > 20);
+        for entry in list {
+            assert!(
+                entry.low > 0.0 && entry.high >= entry.low && !entry.source.is_empty() && !entry.date.is_empty(),
+                "{entry:?}"
+            );
+        }
+    }
+}

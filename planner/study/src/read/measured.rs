@@ -1,0 +1,93 @@
+//! Parser of `[[measured]]` tables: figures measured for a job on a candidate of the study.
+
+use serde::Deserialize;
+use toml::Spanned;
+
+use super::Reader;
+use crate::measured::{Figure, MeasuredStep};
+use crate::{Candidate, JobAssignment};
+use fabricast_workload::job::{Job, JobError, Parallel};
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, expecting = "a table of keys")]
+pub(super) struct MeasuredText {
+    candidate: Spanned<String>,
+    job: Spanned<String>,
+    step_s: Option<Spanned<f64>>,
+    prompt_step_s: Option<Spanned<f64>>,
+    answer_step_s: Option<Spanned<f64>>,
+    ttft_s: Option<Spanned<f64>>,
+    tpot_s: Option<Spanned<f64>>,
+    tokens_per_s: Option<Spanned<f64>>,
+    tokens_per_s_per_gpu: Option<Spanned<f64>>,
+    samples_per_s: Option<Spanned<f64>>,
+    tflops_per_gpu: Option<Spanned<f64>>,
+    causal_tflops_per_gpu: Option<Spanned<f64>>,
+}
+
+impl MeasuredText {
+    fn figure(&self, figure: Figure) -> Option<&Spanned<f64>> {
+        match figure {
+            Figure::Step => self.step_s.as_ref(),
+            Figure::PrefillStep => self.prompt_step_s.as_ref(),
+            Figure::DecodeStep => self.answer_step_s.as_ref(),
+            Figure::Ttft => self.ttft_s.as_ref(),
+            Figure::Tpot => self.tpot_s.as_ref(),
+            Figure::Throughput => self.tokens_per_s.as_ref(),
+            Figure::PerGpu => self.tokens_per_s_per_gpu.as_ref(),
+            Figure::Samples => self.samples_per_s.as_ref(),
+            Figure::Tflops => self.tflops_per_gpu.as_ref(),
+            Figure::CausalTflops => self.causal_tflops_per_gpu.as_ref(),
+        }
+    }
+}
+
+impl Reader<'_> {
+    /// Reads the figures of a table, each as a measured step.
+    pub(super) fn measured(
+        self,
+        (run, entry): (usize, &Spanned<MeasuredText>),
+        candidates: &[Candidate],
+        jobs: &[Job],
+        pairs: &JobAssignment,
+    ) -> Result<Vec<MeasuredStep>, JobError> {
+        let text = entry.get_ref();
+        let candidate =
+            self.find_name("candidate", &text.candidate, candidates.iter().map(|candidate| candidate.name.as_str()))?;
+        let number = self.find_name("job", &text.job, jobs.iter().map(Job::name))?;
+        let Some(job) = jobs.get(number) else { return Ok(Vec::new()) };
+        if !pairs.is_assigned(candidate, number) {
+            let message = format!("candidate: `{}` names others in its `candidates`", job.name());
+            return Err(self.error_at(text.candidate.span(), message));
+        }
+        let parallel = match job {
+            Job::Training(job) => &job.parallel,
+            Job::Inference(job) => &job.parallel,
+            Job::Trace(_) => {
+                let message = "job: a trace says itself what its kernels took, and nothing is predicted of them";
+                return Err(self.error_at(text.job.span(), message));
+            }
+        };
+        if *parallel == Parallel::Auto {
+            let message = format!("`{}` was measured and leaves its degrees open: expected those that ran", job.name());
+            return Err(JobError::at(&job.spans().parallel, message));
+        }
+        let mut steps = Vec::new();
+        for figure in Figure::ALL {
+            let Some(value) = text.figure(figure) else { continue };
+            if !figure.applies_to(job) {
+                let message = format!("{}: a job of {} has none", figure.key(), job.kind());
+                return Err(self.error_at(value.span(), message));
+            }
+            let Some(positive) = self.positive(figure.key(), Some(value), figure.max_value())? else { continue };
+            let location = self.origin.locate(value.span());
+            steps.push(MeasuredStep { candidate, job: number, run, figure, value: positive, location });
+        }
+        if steps.is_empty() {
+            let keys: Vec<&str> =
+                Figure::ALL.into_iter().filter(|figure| figure.applies_to(job)).map(Figure::key).collect();
+            return Err(self.error_at(entry.span(), format!("nothing measured: expected {}", keys.join(", "))));
+        }
+        Ok(steps)
+    }
+}

@@ -1,0 +1,180 @@
+//! Conversion of a run to a row of `results.json`, without prices.
+
+use fabricast_topologies::{Bytes, Picos};
+
+use super::answer::{CallRow, JobKind, MemoryRow, ParallelRow, ResultRow};
+use fabricast_perf::replay::Outcome;
+use fabricast_perf::serve::Service;
+use fabricast_perf::step::{Exchange, Share, Step, TimedCall};
+use fabricast_workload::job::{EndAccounting, ExpertSharding, Footprint, Layout, Serving, TraceJob, Training, Zero};
+
+/// Memory that a rank lacks; `None` if it fits.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MissingMemory {
+    /// Memory of its GPU.
+    pub gpu: Option<Bytes>,
+    /// Its share of the memory of the next CPU.
+    pub host: Option<Bytes>,
+}
+
+/// Row of a training job. `missing` is the missing memory; `hosts` is the number of hosts of the ranks;
+/// `single_host_time` is the time of the step on one host.
+#[must_use]
+pub fn training_row(
+    job: &Training,
+    (ranks, hosts): (usize, usize),
+    (step, footprint, missing): (&Step, Footprint, MissingMemory),
+    single_host_time: Option<Picos>,
+) -> ResultRow {
+    let tokens = (job.global_batch * job.model.seq) as f64;
+    let row = step_row(&job.name, JobKind::Training, ranks, step, &footprint, missing);
+    ResultRow {
+        parallel: Some(ParallelRow {
+            zero: match job.zero {
+                Zero::None => 0,
+                Zero::Optimizer => 1,
+                Zero::Gradients => 2,
+                Zero::Weights => 3,
+            },
+            ..parallel(&step.layout)
+        }),
+        micro_batches: step.layout.micro_batches(job),
+        tokens_per_s: Some(tokens / (step.time.0.max(1) as f64 / 1e12)),
+        samples_per_s: Some(job.global_batch as f64 / row.step_time_s),
+        efficiency_node: single_host_time.map(|time| step.fraction(time) / hosts.max(1) as f64),
+        ..row
+    }
+}
+
+/// Row of an inference job: mean step, memory of a rank, and latencies of its requests.
+#[must_use]
+pub fn inference_row(job: &Serving, ranks: usize, step: &Step, footprint: &Footprint, service: &Service) -> ResultRow {
+    let check = service.memory_check.as_ref();
+    let missing = check
+        .map_or_else(MissingMemory::default, |check| MissingMemory { gpu: check.missing, host: check.missing_host });
+    let row = step_row(&job.name, JobKind::Inference, ranks, step, footprint, missing);
+    ResultRow {
+        tokens_per_s: Some(service.tokens_per_s),
+        samples_per_s: Some(service.tokens_per_s / job.output_tokens as f64),
+        ttft_s: service.ttft.map(seconds),
+        tpot_s: service.tpot.map(seconds),
+        prefill_step_s: Some(seconds(service.with_prefill)),
+        decode_step_s: service.without_prefill.map(seconds),
+        slo_violations: service.slo_violations.clone(),
+        concurrent_requests: Some(service.concurrent_requests),
+        requests_that_fit: check.map(|check| check.requests),
+        would_fit: check.map(|check| check.remedies.clone()).unwrap_or_default(),
+        fits: row.fits && service.slo_violations.is_empty(),
+        ..row
+    }
+}
+
+/// Row of a trace, from its first event to its last. Traces record neither tokens nor memory.
+#[must_use]
+pub fn trace_row(job: &TraceJob, outcome: &Outcome) -> ResultRow {
+    let time = outcome.time;
+    let fraction = |duration: Picos| duration.0 as f64 / time.0.max(1) as f64;
+    // While the busiest rank does not compute, calls are active, or it waits for other ranks or for recorded start
+    // times.
+    let exposed = outcome.exposed().min(outcome.communication);
+    let shares = [("compute", outcome.compute), ("communication", exposed), ("waiting", outcome.exposed() - exposed)];
+    let bottleneck = shares.iter().rev().max_by_key(|share| share.1).map_or("compute", |share| share.0);
+    ResultRow {
+        job: job.name.clone(),
+        kind: JobKind::Trace,
+        ranks: u64::from(job.trace.ranks),
+        micro_batches: 1,
+        step_time_s: seconds(time),
+        exposed_comm_share: fraction(exposed),
+        total_comm_share: fraction(outcome.communication),
+        step_s: shares.iter().map(|&(name, time)| (name.to_owned(), seconds(time))).collect(),
+        fits: true,
+        bottleneck: bottleneck.to_owned(),
+        ..ResultRow::empty()
+    }
+}
+
+/// Fields that training and inference share; throughput is not known here.
+fn step_row(
+    job: &str,
+    kind: JobKind,
+    ranks: usize,
+    step: &Step,
+    footprint: &Footprint,
+    missing: MissingMemory,
+) -> ResultRow {
+    ResultRow {
+        job: job.to_owned(),
+        kind,
+        ranks: ranks as u64,
+        parallel: Some(parallel(&step.layout)),
+        micro_batches: 1,
+        step_time_s: seconds(step.time),
+        exposed_comm_share: step.exposed_communication(),
+        total_comm_share: step.total_communication(),
+        efficiency: Some(step.efficiency()),
+        step_s: Share::ALL.iter().map(|&share| (share.name().to_owned(), seconds(step.share_time(share)))).collect(),
+        memory_gb: Some(gb(footprint.total())),
+        memory: Some(memory(footprint)),
+        fits: missing == MissingMemory::default(),
+        memory_excess_gb: missing.gpu.map(gb),
+        host_memory_gb: Some(footprint.host).filter(|host| host.0 > 0).map(gb),
+        host_memory_excess_gb: missing.host.map(gb),
+        bottleneck: step.bottleneck().name().to_owned(),
+        ..ResultRow::empty()
+    }
+}
+
+/// Row of a call of a step.
+#[must_use]
+pub fn call_row(timed_call: &TimedCall, layout: &Layout) -> CallRow {
+    let Exchange { dimension, collective, bytes } = timed_call.call.exchange;
+    let groups = layout.shape(dimension).first_ranks(layout.degrees.ranks()).count() as u64;
+    CallRow {
+        phase: timed_call.call.phase.name().to_owned(),
+        dimension: dimension.name().to_owned(),
+        collective: collective.to_string(),
+        bytes: bytes.0,
+        ranks: layout.size(dimension).into(),
+        groups: groups / u64::from(timed_call.call.stages(layout)),
+        times: timed_call.call.calls_per_rank(),
+        pick: timed_call.strategy,
+        time_us: timed_call.time.us(),
+    }
+}
+
+fn seconds(time: Picos) -> f64 {
+    time.0 as f64 / 1e12
+}
+
+fn gb(bytes: Bytes) -> f64 {
+    bytes.0 as f64 / 1e9
+}
+
+fn memory(footprint: &Footprint) -> MemoryRow {
+    MemoryRow {
+        weights_gb: gb(footprint.weights),
+        gradients_gb: gb(footprint.gradients),
+        optimizer_gb: gb(footprint.optimizer),
+        activations_gb: gb(footprint.activations),
+        kv_cache_gb: gb(footprint.kv_cache),
+        runtime_gb: gb(footprint.runtime),
+    }
+}
+
+fn parallel(layout: &Layout) -> ParallelRow {
+    let degrees = layout.degrees;
+    ParallelRow {
+        tp: degrees.tensor,
+        pp: degrees.pipeline,
+        dp: degrees.data,
+        ep: degrees.expert,
+        etp: (degrees.experts == ExpertSharding::Whole).then_some(1),
+        cp: degrees.context,
+        interleave: degrees.interleave,
+        sequence: degrees.token_shares() > 1,
+        ends_as_layers: degrees.ends == EndAccounting::AsLayers,
+        zero: 0,
+        shard: degrees.shard,
+    }
+}

@@ -1,0 +1,352 @@
+//! Execution of runs: each job on the fabric of its candidate, in parallel.
+
+use std::borrow::Cow;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use fabricast_sim::profile::{Profile, ProfileError};
+use fabricast_topologies::route::{LinkListing, RouteOptions, Router};
+use fabricast_topologies::{Fabric, NodeId};
+use rayon::prelude::*;
+use rustc_hash::FxHashMap;
+
+use super::answer::{CallRow, LoadRow, ResultRow, TimelineRow};
+use super::assumption_notes::assumption_notes;
+use super::cases::{Cases, RunSpec};
+use super::key::Key;
+use super::result_row::MissingMemory;
+use super::setting::{Load, SettingEffect};
+use super::{Candidate, MachineSize, Study, UnitCount, link_utilization, result_row};
+use fabricast_perf::serve::{self, best_service, service_without_memory_limit, step_timelines};
+use fabricast_perf::step::{
+    Machine, PeakRates, SimulatedCosts, Step, StepCall, TimeError, active_ranks, best_step, best_step_timeline,
+    check_tier, step_calls, unbounded_step,
+};
+use fabricast_search::plan::PlanError;
+use fabricast_workload::job::{Job, JobError, Layout, LoadedServing, MemoryLimits, Training};
+
+/// Finished run.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Run {
+    /// Key of the run.
+    pub key: Key,
+    /// Display name of the run.
+    pub title: String,
+    /// Result of the run.
+    pub outcome: Outcome,
+}
+
+/// Result of a run.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Outcome {
+    /// Result row without costs.
+    Done(Box<ResultRow>),
+    /// Reason why the job cannot run on the candidate.
+    Refused(String),
+}
+
+/// Reason why a study has no results.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum StudyError {
+    /// Invalid study.
+    #[error("{0}")]
+    Study(Box<JobError>),
+    /// Job that cannot run on a candidate.
+    #[error("{error} (candidate `{candidate}`)")]
+    Job {
+        /// Name of the candidate.
+        candidate: String,
+        /// The error.
+        error: Box<JobError>,
+    },
+    /// Call without a predicted time.
+    #[error("{job} on {candidate}: {error}")]
+    Plan {
+        /// Name of the candidate.
+        candidate: String,
+        /// Name of the job.
+        job: String,
+        /// The error.
+        error: Box<PlanError>,
+    },
+    /// No profile for a candidate.
+    #[error("{candidate}: {error}")]
+    Profile {
+        /// Name of the candidate.
+        candidate: String,
+        /// The error.
+        error: Box<ProfileError>,
+    },
+}
+
+/// Progress reporting and cancellation of runs.
+pub struct Watch<'a> {
+    /// Called with each finished run, on its thread.
+    pub ended: &'a (dyn Fn(&Run) + Sync),
+    /// Number of finished runs.
+    pub done: &'a AtomicUsize,
+    /// Set by the caller to cancel: no further run starts.
+    pub stop: &'a AtomicBool,
+}
+
+/// Checks a study before anything runs: degrees fit the candidates' ranks, each job has a candidate with units for its
+/// precision and a route to offloaded data, and listed prices have a number of units.
+///
+/// # Errors
+/// [`StudyError::Job`]: the first in study order.
+pub fn check(study: &Study, fabrics: &[Fabric]) -> Result<(), StudyError> {
+    for (number, (candidate, fabric)) in study.candidates.iter().zip(fabrics).enumerate() {
+        for (_, job) in study.jobs_on(number) {
+            let job_error = |error| StudyError::Job { candidate: candidate.name.clone(), error: Box::new(error) };
+            let ranks = active_ranks(job, fabric).map_err(job_error)?.len() as u32;
+            let specified = match job {
+                Job::Training(job) => Layout::specified_by(job, ranks),
+                Job::Inference(job) => Layout::specified_by_serving(job, ranks),
+                // A candidate with too few ranks is reported in the results.
+                Job::Trace(_) => Ok(None),
+            };
+            specified.map_err(job_error)?;
+        }
+    }
+    study.candidates.iter().zip(fabrics).try_for_each(|(candidate, fabric)| check_unit_count(candidate, fabric))?;
+    study.jobs.iter().enumerate().try_for_each(|(number, job)| {
+        let Some(precision) = job.precision() else { return Ok(()) };
+        check_some_candidate(study, fabrics, (number, job), |fabric| {
+            PeakRates::new(fabric, precision, job.spans())?;
+            check_tier(job, fabric)
+        })
+    })
+}
+
+/// Checks that the number of units is known if a price's unit does not determine it for several hosts.
+fn check_unit_count(candidate: &Candidate, fabric: &Fabric) -> Result<(), StudyError> {
+    let hosts = MachineSize::new(fabric).hosts;
+    let is_unknown = candidate.price.is_some_and(|price| price.unit_count == UnitCount::Unknown);
+    let Some(listed) = candidate.price_entry.as_ref().filter(|_| is_unknown && hosts > 1) else { return Ok(()) };
+    let message = format!("price: the unit of `{}` does not say how many of it {hosts} hosts take", listed.item);
+    let help = "write `price_count = …` beside it; of a list of your own, make the unit node, gpu, node_hour or gpu_hour, or \
+                rack with hosts";
+    let error = JobError { help: Some(help.to_owned()), ..JobError::at(&candidate.price_location, message) };
+    Err(StudyError::Job { candidate: candidate.name.clone(), error: Box::new(error) })
+}
+
+/// Checks that at least one candidate of a job satisfies a condition; the others are reported in the results.
+fn check_some_candidate(
+    study: &Study,
+    fabrics: &[Fabric],
+    (number, job): (usize, &Job),
+    check_fabric: impl Fn(&Fabric) -> Result<(), JobError>,
+) -> Result<(), StudyError> {
+    let mut first = None;
+    let candidates = study.candidates.iter().zip(fabrics).enumerate();
+    for (_, (candidate, fabric)) in candidates.filter(|(candidate, _)| study.assignment.is_assigned(*candidate, number))
+    {
+        match check_fabric(fabric) {
+            Ok(()) => return Ok(()),
+            Err(error) => drop(first.get_or_insert((candidate, error))),
+        }
+    }
+    match first {
+        Some((candidate, error)) => Err(StudyError::from_time_error(&candidate.name, job, TimeError::Job(error))),
+        None => Ok(()),
+    }
+}
+
+/// Checks that at least one run of the unchanged study succeeded; otherwise there is nothing to rank.
+///
+/// # Errors
+/// [`StudyError::Study`] at the first job, with the reason of the first candidate.
+pub fn check_outcomes(study: &Study, cases: &Cases, outcomes: &FxHashMap<Key, Outcome>) -> Result<(), StudyError> {
+    let mut first = None;
+    for (number, candidate) in study.candidates.iter().enumerate() {
+        for (job_number, job) in study.jobs_on(number) {
+            match cases.key(0, number, job_number).and_then(|key| outcomes.get(&key)) {
+                Some(Outcome::Refused(reason)) => drop(first.get_or_insert((candidate, job, reason))),
+                Some(Outcome::Done(_)) | None => return Ok(()),
+            }
+        }
+    }
+    let Some((candidate, job, reason)) = first else { return Ok(()) };
+    let location = match job {
+        Job::Training(_) | Job::Inference(_) => &job.spans().parallel,
+        Job::Trace(_) => &job.spans().job,
+    };
+    let message = format!("no candidate can run a job; on `{}` {}: {reason}", candidate.name, job.name());
+    let help = "`parallel` with named degrees says what they do not divide by; or change nodes, gpus or the job";
+    Err(StudyError::Study(Box::new(JobError { help: Some(help.to_owned()), ..JobError::at(location, message) })))
+}
+
+/// Executes runs of a study on all threads of the current pool and returns them in the order of `specs`, which is that
+/// of `cases`. A job that cannot run is an outcome, not an error.
+///
+/// # Errors
+/// [`StudyError::Profile`]: no profile for a candidate.
+pub fn run(
+    study: &Study,
+    fabrics: &[Fabric],
+    cases: &Cases,
+    specs: &[RunSpec],
+    load: Load<'_>,
+    watch: &Watch<'_>,
+) -> Result<Vec<Run>, StudyError> {
+    let groups: Vec<&[RunSpec]> = specs.chunk_by(|a, b| (a.setting, a.candidate) == (b.setting, b.candidate)).collect();
+    let run_group = |group: &&[RunSpec]| -> Result<Vec<Run>, StudyError> {
+        let Some(first) = group.first() else { return Ok(Vec::new()) };
+        let (Some(setting), Some(candidate), Some(base_fabric)) =
+            (cases.settings.get(first.setting), study.candidates.get(first.candidate), fabrics.get(first.candidate))
+        else {
+            return Ok(Vec::new());
+        };
+        if watch.stop.load(Ordering::Relaxed) {
+            return Ok(Vec::new());
+        }
+        let setting_fabric = setting.fabric(candidate, base_fabric, load);
+        let fabric = if let SettingEffect::Changed(fabric) = &setting_fabric { fabric.as_ref() } else { base_fabric };
+        let router = Router::with_link_listing(fabric, RouteOptions::default(), LinkListing::Representatives);
+        let profile = Profile::for_fabric(fabric)
+            .map_err(|error| StudyError::Profile { candidate: candidate.name.clone(), error: error.into() })?;
+        // Jobs on the same devices share the cache of call times.
+        let mut placements: Vec<Cow<'_, [NodeId]>> = Vec::new();
+        let mut job_placements: Vec<(usize, Result<usize, JobError>)> = Vec::new();
+        for (number, job) in group.iter().filter_map(|case| Some((case.job, study.jobs.get(case.job)?))) {
+            let index = active_ranks(job, fabric).map(|ranks| {
+                placements.iter().position(|known| *known == ranks).unwrap_or_else(|| {
+                    placements.push(ranks);
+                    placements.len() - 1
+                })
+            });
+            job_placements.push((number, index));
+        }
+        let placements: Vec<_> =
+            placements.iter().map(|ranks| (ranks, SimulatedCosts::new(&router, &profile, ranks))).collect();
+        let curve = candidate.efficiency.resolve(fabric);
+        let run_placed_job = |number: usize, job: &Job| -> Option<Result<ResultRow, TimeError>> {
+            let (_, index) = job_placements.iter().find(|(known, _)| *known == number)?;
+            Some(match index {
+                Ok(index) => {
+                    let (ranks, simulated) = placements.get(*index)?;
+                    run_job(job, &Machine { router: &router, ranks, simulated, curve })
+                }
+                Err(error) => Err(TimeError::Job(error.clone())),
+            })
+        };
+        let run_case = |case: &RunSpec| -> Option<Run> {
+            let job = study.jobs.get(case.job)?;
+            if watch.stop.load(Ordering::Relaxed) {
+                return None;
+            }
+            let outcome = match run_placed_job(case.job, job)? {
+                Ok(row) => Outcome::Done(Box::new(ResultRow { candidate: candidate.name.clone(), ..row })),
+                Err(error) => Outcome::Refused(refusal_reason(&error)),
+            };
+            let run = Run { key: case.key, title: cases.title(study, case), outcome };
+            (watch.ended)(&run);
+            watch.done.fetch_add(1, Ordering::Relaxed);
+            Some(run)
+        };
+        Ok(group.par_iter().with_max_len(1).filter_map(run_case).collect())
+    };
+    let results: Vec<Result<Vec<Run>, StudyError>> = groups.par_iter().with_max_len(1).map(run_group).collect();
+    Ok(results.into_iter().collect::<Result<Vec<_>, _>>()?.into_iter().flatten().collect())
+}
+
+/// Result of a job on a machine, with the assumptions behind its figures.
+fn run_job(job: &Job, machine: &Machine<'_>) -> Result<ResultRow, TimeError> {
+    let row = run_without_notes(job, machine)?;
+    Ok(ResultRow { notes: assumption_notes(job, machine), ..row })
+}
+
+fn run_without_notes(job: &Job, machine: &Machine<'_>) -> Result<ResultRow, TimeError> {
+    let ranks = machine.ranks.len();
+    match job {
+        Job::Training(job) => {
+            let (step, footprint) = best_step(job, machine)?;
+            let memories = machine.memories(&job.placement).unwrap_or(MemoryLimits::UNLIMITED);
+            let missing =
+                MissingMemory { gpu: footprint.excess(memories.gpu), host: footprint.host_excess(memories.host) };
+            // (Sharding groups may span several hosts.)
+            let (hosts, single_host) = run_on_first_host(machine, step.time, |host| {
+                Ok(unbounded_step(&Training { shard: None, ..job.clone() }, host)?.0.time)
+            });
+            let timeline = best_step_timeline(job, machine, &step)?;
+            let row = result_row::training_row(job, (ranks, hosts), (&step, footprint, missing), single_host);
+            let (calls, load) = calls_and_load(machine, &step, &step_calls(job, &step.layout))?;
+            Ok(ResultRow { timelines: vec![TimelineRow::new("step", timeline)], calls, load, ..row })
+        }
+        Job::Inference(job) => {
+            let (step, footprint, service) = best_service(job, machine)?;
+            let loaded = LoadedServing { job, concurrent_requests: service.concurrent_requests };
+            let timelines =
+                step_timelines(&loaded, machine, &step)?.into_iter().zip(["with prompts", "without prompts"]);
+            let timelines = timelines.filter_map(|(timeline, name)| Some(TimelineRow::new(name, timeline?))).collect();
+            let (hosts, single_host) = run_on_first_host(machine, service.tokens_per_s, |host| {
+                Ok(service_without_memory_limit(job, host)?.tokens_per_s)
+            });
+            let (calls, load) = calls_and_load(machine, &step, &serve::calls(&loaded, &step.layout))?;
+            Ok(ResultRow {
+                timelines,
+                calls,
+                load,
+                efficiency_node: single_host
+                    .map(|throughput| service.tokens_per_s / (throughput * hosts.max(1) as f64)),
+                ..result_row::inference_row(job, ranks, &step, &footprint, &service)
+            })
+        }
+        Job::Trace(job) => {
+            let outcome =
+                fabricast_perf::replay::replay(&job.trace, machine.simulated, ranks, job.collectives, &job.file)?;
+            Ok(result_row::trace_row(job, &outcome))
+        }
+    }
+}
+
+/// Reason why a job cannot run, without names and source locations: runs are cached, and files change.
+fn refusal_reason(error: &TimeError) -> String {
+    match error {
+        TimeError::Job(error) => error.message.clone(),
+        TimeError::Plan(error) => error.to_string(),
+    }
+}
+
+/// Calls of a step and the load of the links.
+fn calls_and_load(
+    machine: &Machine<'_>,
+    step: &Step,
+    calls: &[StepCall],
+) -> Result<(Vec<CallRow>, Vec<LoadRow>), TimeError> {
+    let simulated = machine.simulated;
+    let timed_calls = simulated.restricted_to(step.collectives).timed_calls(&step.layout, calls)?;
+    let utilization = simulated.load(&step.layout, &timed_calls).utilization(machine.router, step.time);
+    let rows = timed_calls.iter().map(|timed_call| result_row::call_row(timed_call, &step.layout)).collect();
+    Ok((rows, link_utilization::load_rows(machine.router.fabric(), &utilization)))
+}
+
+/// Result of a job on the GPUs of the first host alone, with the best layout there and unlimited memory, and the number
+/// of hosts. It is `total` if the machine has one host, and `None` if the job cannot be divided among the host's GPUs.
+fn run_on_first_host<T>(
+    machine: &Machine<'_>,
+    total: T,
+    evaluate: impl Fn(&Machine<'_>) -> Result<T, TimeError>,
+) -> (usize, Option<T>) {
+    let hosts = machine.router.fabric().group_by_host(machine.ranks);
+    let single = match hosts.as_slice() {
+        [_] => Some(total),
+        [first, ..] => {
+            let simulated = machine.simulated.for_ranks(first);
+            evaluate(&Machine { ranks: first, simulated: &simulated, ..*machine }).ok()
+        }
+        [] => None,
+    };
+    (hosts.len(), single)
+}
+
+impl StudyError {
+    /// Creates the error of a job without a predicted time on a candidate.
+    #[must_use]
+    pub fn from_time_error(candidate: &str, job: &Job, error: TimeError) -> Self {
+        let candidate = candidate.to_owned();
+        match error {
+            TimeError::Job(error) => Self::Job { candidate, error: error.into() },
+            TimeError::Plan(error) => Self::Plan { candidate, job: job.name().to_owned(), error: error.into() },
+        }
+    }
+}

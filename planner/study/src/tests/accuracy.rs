@@ -1,0 +1,89 @@
+//! Accuracy statements of a study match the predictions of the published figures.
+
+use super::published::{median, predicted};
+use super::*;
+use crate::accuracy::{ACCURACIES, Work};
+
+const DENSE: [&str; 8] = [
+    include_str!("../../../data/llm-foundry/a100.toml"),
+    include_str!("../../../data/pytorch-a100.toml"),
+    include_str!("../../../data/llm-foundry/h100.toml"),
+    include_str!("../../../data/nemo.toml"),
+    include_str!("../../../data/megatron-bridge/h100.toml"),
+    include_str!("../../../data/megatron-bridge/dgx-cloud.toml"),
+    include_str!("../../../data/megatron-bridge/blackwell.toml"),
+    include_str!("../../../data/megatron-bridge/gb300.toml"),
+];
+const EXPERTS: [&str; 1] = [include_str!("../../../data/megatron-bridge/experts.toml")];
+const SERVING: [&str; 2] =
+    [include_str!("../../../data/tensorrt-llm/hopper.toml"), include_str!("../../../data/tensorrt-llm/blackwell.toml")];
+const SERVING_EXPERTS: [&str; 1] = [include_str!("../../../data/tensorrt-llm/experts.toml")];
+
+#[test]
+fn accuracy_statements_match_published_figures() {
+    for accuracy in &ACCURACIES {
+        let files: &[&str] = match accuracy.work {
+            Work::Training => &DENSE,
+            Work::TrainingExperts => &EXPERTS,
+            Work::Serving => &SERVING,
+            Work::ServingExperts => &SERVING_EXPERTS,
+        };
+        let is_covered = |fabric: &str| {
+            let (capability, domain) = match fabric {
+                "dgx-a100" | "hgx-a100" => (80, 8),
+                "hgx-h100" | "dgx-h100" | "hgx-h200" => (90, 8),
+                "hgx-b200" => (100, 8),
+                "gb200-nvl72" => (100, 72),
+                "gb300-nvl72" => (103, 72),
+                unknown => panic!("{unknown}"),
+            };
+            accuracy.capability.contains(&capability) && accuracy.domain.contains(&domain)
+        };
+        let errors = files.iter().flat_map(|text| {
+            let predicted = predicted(text);
+            predicted.iter().filter(|run| is_covered(&run.fabric)).map(|run| 100.0 * run.error).collect::<Vec<f64>>()
+        });
+        let signed: Vec<f64> = errors.collect();
+        let mut absolute: Vec<f64> = signed.iter().map(|error| error.abs()).collect();
+        absolute.sort_by(f64::total_cmp);
+        let actual = (signed.len(), [median(absolute.clone()), absolute[absolute.len() * 9 / 10]], median(signed));
+        let near = |actual: f64, expected: f64| (actual - expected).abs() < 0.35;
+        assert!(
+            actual.0 == accuracy.count as usize
+                && near(actual.1[0], accuracy.error_percent[0])
+                && near(actual.1[1], accuracy.error_percent[1])
+                && near(actual.2, accuracy.bias),
+            "{accuracy:?}: {actual:?}"
+        );
+    }
+}
+
+/// Each candidate gets the known accuracy for its jobs and GPUs, or a statement that there is none; candidates with
+/// their own efficiency get none.
+#[test]
+fn accuracy_is_reported_per_candidate() {
+    let machine = |name: &str, fabric: &str, options: &str| {
+        format!("[[candidate]]\nname = \"{name}\"\nfabric = \"{fabric}\"\ngpus = 4\n{options}\n")
+    };
+    let study = format!(
+        "{}{}{}{}[[job]]\nname = \"j\"\nglobal_batch = 8\nparallel = {{ tp = 2 }}\n\
+         model = {{ layers = 2, hidden = 2048, heads = 8, vocab = 512, seq = 512 }}\n",
+        machine("h100", "hgx-h100", ""),
+        machine("l40s", "l40s-pcie", ""),
+        machine("own", "hgx-h100", "efficiency = { matrix = 0.5 }"),
+        machine("h200", "hgx-h200", ""),
+    );
+    let answer = CompletedStudy::new(&study).answer();
+    let [h100, l40s, h200] = answer.accuracy.as_slice() else { panic!("{:?}", answer.accuracy) };
+    let h100_figures = "109 published figures of LLM Foundry, NeMo and Megatron Bridge on H100";
+    assert!(h100.contains(&format!("on H100 SXM: {h100_figures}")) && h100.ends_with(": h100"), "{h100}");
+    assert!(l40s.contains("on L40S: no published figure, with any software") && l40s.ends_with(": l40s"), "{l40s}");
+    // Another GPU of the same generation.
+    let expected = format!("on H200 SXM: no published figure; of the same generation {h100_figures}");
+    assert!(h200.contains(&expected) && h200.ends_with(": h200"), "{h200}");
+    // The efficiency of a candidate does not affect the others.
+    let time = |name: &str| answer.results.iter().find(|row| row.candidate == name).unwrap().step_time_s;
+    assert!(time("own") > time("h100"));
+    let overridden: Vec<bool> = answer.candidates.iter().map(|candidate| candidate.kernels.matrix == 0.5).collect();
+    assert_eq!(overridden, [false, false, true, false]);
+}

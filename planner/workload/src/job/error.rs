@@ -1,0 +1,22 @@
+//! Errors of jobs, with the source location in the job file.
+
+use fabricast_topologies::SourceLocation;
+
+/// Invalid job, or job that cannot run on the given ranks.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{location}: {message}")]
+pub struct JobError {
+    /// Source location.
+    pub location: SourceLocation,
+    /// Description of the problem, and the expected value.
+    pub message: String,
+    /// Suggested fix, if there is one beyond the message.
+    pub help: Option<String>,
+}
+
+impl JobError {
+    /// Error at a location, without a suggested fix.
+    pub fn at(location: &SourceLocation, message: impl Into<String>) -> Self {
+        Self { location: location.clone(), message: message.into(), help: None }
+    }
+}

@@ -1,0 +1,460 @@
+//! Memory of a training rank: weights, gradients, optimizer states, activations.
+//!
+//! States follow Rajbhandari et al. (ZeRO, arXiv 1910.02054, section 3.1 and figure 1), activations Korthikanti et al.
+//! (arXiv 2205.05198, equations 1 to 6), term by term, so that feed-forwards of any width, gates and experts are
+//! covered. Predicted tensors of eleven measured FSDP steps are 4 % too small to 21 % too large, median 4 % too large
+//! (test `tensors_match_measured_fsdp_steps`).
+//!
+//! The largest of three stages counts: the first, which holds the most micro-batches and the embedding; the second,
+//! which may have more layers; the last, which has a copy of the embedding and the logits.
+
+use fabricast_topologies::Bytes;
+
+use super::{
+    Accumulate, Attention, Dimension, Dropout, KernelFusion, Layout, Model, Recompute, Tier, Training, WeightLifetime,
+    Zero,
+};
+
+/// Memory use of a rank.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Footprint {
+    /// Weights.
+    pub weights: Bytes,
+    /// Gradients.
+    pub gradients: Bytes,
+    /// Optimizer states.
+    pub optimizer: Bytes,
+    /// Activations retained for the backward pass, and those of the layer being computed.
+    pub activations: Bytes,
+    /// KV cache of concurrent requests.
+    pub kv_cache: Bytes,
+    /// CUDA and libraries.
+    pub runtime: Bytes,
+    /// Data in the memory of the attached CPU; uses no GPU memory.
+    pub host: Bytes,
+}
+
+/// Memory available to a rank.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MemoryLimits {
+    /// GPU memory.
+    pub gpu: Bytes,
+    /// Share of the attached CPU's memory.
+    pub host: Bytes,
+}
+
+impl MemoryLimits {
+    /// No limit on either.
+    pub const UNLIMITED: Self = Self { gpu: Bytes::MAX, host: Bytes::MAX };
+}
+
+impl From<Bytes> for MemoryLimits {
+    /// Limits the GPU memory only.
+    fn from(gpu: Bytes) -> Self {
+        Self { gpu, ..Self::UNLIMITED }
+    }
+}
+
+/// Memory of a process besides its tensors: CUDA and cuBLAS contexts, NCCL buffers. Measured with PyTorch 2.11 and NCCL
+/// 2.28.9 on two H200 as driver usage minus PyTorch's reservation (`planner/data/h200-steps/memory.jsonl`, 1.69 to 1.70
+/// GB in fifteen steps). It grows with ranks and groups.
+pub(super) const RUNTIME: Bytes = Bytes(1_700_000_000);
+
+impl Footprint {
+    /// Total in GPU memory.
+    #[must_use]
+    pub fn total(&self) -> Bytes {
+        let parts = [self.weights, self.gradients, self.optimizer, self.activations, self.kv_cache, self.runtime];
+        Bytes(parts.iter().map(|part| part.0).sum())
+    }
+
+    /// Excess over a GPU's memory; `None` if it fits.
+    #[must_use]
+    pub fn excess(&self, memory: Bytes) -> Option<Bytes> {
+        self.total().0.checked_sub(memory.0).filter(|&excess| excess > 0).map(Bytes)
+    }
+
+    /// Excess over a rank's share of its CPU's memory; `None` if it fits.
+    #[must_use]
+    pub fn host_excess(&self, share: Bytes) -> Option<Bytes> {
+        self.host.0.checked_sub(share.0).filter(|&excess| excess > 0).map(Bytes)
+    }
+
+    /// Returns true if both fit.
+    #[must_use]
+    pub fn fits(&self, memories: MemoryLimits) -> bool {
+        self.excess(memories.gpu).is_none() && self.host_excess(memories.host).is_none()
+    }
+}
+
+/// Parameters of a rank of the fullest stage: the shared ones and those of its experts.
+pub fn parameters(job: &Training, layout: &Layout) -> (u64, u64) {
+    let stages = layout.fullest_stages().map(|stage| stage_parameters(job, layout, stage));
+    stages.into_iter().max_by_key(|(shared, experts)| shared + experts).unwrap_or_default()
+}
+
+fn stage_parameters(job: &Training, layout: &Layout, stage: u32) -> (u64, u64) {
+    rank_parameters(
+        &job.model,
+        layout,
+        layout.stage_layers(&job.model, stage),
+        stage_embedding_parameters(&job.model, layout, stage),
+    )
+}
+
+/// Parameters of a stage outside its layers: the embedding on the first stage; on the last the output projection, which
+/// is a copy of the embedding or a separate matrix.
+pub(super) fn stage_embedding_parameters(model: &Model, layout: &Layout, stage: u32) -> u64 {
+    match (stage, layout.is_last(stage)) {
+        (0, true) => model.embedding_parameters() + model.untied_embeddings * model.output_projection_parameters(),
+        (0, false) => model.embedding_parameters(),
+        (_, true) => model.output_projection_parameters(),
+        (_, false) => 0,
+    }
+}
+
+/// Parameters of a rank for `layers` layers and `others` parameters outside them: shared ones, and those of experts.
+pub(super) fn rank_parameters(model: &Model, layout: &Layout, layers: u64, others: u64) -> (u64, u64) {
+    let degrees = layout.degrees;
+    let model = model.sharded_over(degrees.tensor);
+    let replicated = layers * model.replicated_layer_parameters();
+    let sharded = layers * model.shared_layer_parameters() - replicated + others;
+    let experts = layers * model.expert_layer_parameters() / u64::from(degrees.expert);
+    (sharded.div_ceil(u64::from(degrees.tensor)) + replicated, experts.div_ceil(degrees.expert_tensor().into()))
+}
+
+/// Returns the footprint of the rank with the most GPU memory use, with the largest host memory use of any stage.
+#[must_use]
+pub fn footprint(job: &Training, layout: &Layout) -> Footprint {
+    let stages = layout.fullest_stages().map(|stage| stage_footprint(job, layout, stage));
+    let host = stages.iter().map(|stage| stage.host).max().unwrap_or_default();
+    let fullest = stages.into_iter().max_by_key(Footprint::total).unwrap_or_default();
+    Footprint { host, ..fullest }
+}
+
+fn stage_footprint(job: &Training, layout: &Layout, stage: u32) -> Footprint {
+    let (shared, experts) = stage_parameters(job, layout, stage);
+    let [replicas, expert_replicas] =
+        [Dimension::Data, Dimension::ExpertData].map(|dimension| u64::from(layout.size(dimension)));
+    let shard_bytes = |bytes: u64, is_sharded: bool| {
+        let part =
+            |parameters: u64, ranks: u64| (parameters * bytes).div_ceil(if is_sharded { ranks.max(1) } else { 1 });
+        Bytes(part(shared, replicas) + part(experts, expert_replicas))
+    };
+    let gathers_per_pass = job.weight_lifetime(layout) == WeightLifetime::Pass;
+    let state = shard_bytes(job.precision.state_bytes(), job.zero > Zero::None);
+    let (optimizer, host) = match job.optimizer_tier {
+        Tier::Hbm | Tier::Peer => (state, Bytes(0)),
+        Tier::Host => (Bytes(0), state),
+    };
+    let Bytes(weights) = shard_bytes(job.precision.bytes(), gathers_per_pass);
+    Footprint {
+        weights: Bytes(weights + if gathers_per_pass { gathered_weight_bytes(job, layout, stage) } else { 0 }),
+        gradients: shard_bytes(job.gradient_bytes(), job.gradient_accumulation(layout) == Accumulate::Shards),
+        optimizer,
+        activations: activations(job, layout, stage),
+        kv_cache: Bytes(0),
+        runtime: RUNTIME,
+        host,
+    }
+}
+
+/// Bytes of weights that a sharded rank holds unsharded: those of the current layer and of the next one, which is
+/// prefetched (as in PyTorch's FSDP2).
+fn gathered_weight_bytes(job: &Training, layout: &Layout, stage: u32) -> u64 {
+    let (shared, experts) = rank_parameters(&job.model, layout, 1, 0);
+    let sharded = |parameters: u64, dimension: Dimension| if layout.size(dimension) > 1 { parameters } else { 0 };
+    let (shared, experts) = (sharded(shared, Dimension::Data), sharded(experts, Dimension::ExpertData));
+    layout.stage_layers(&job.model, stage).min(2) * job.precision.bytes() * (shared + experts)
+}
+
+/// Activations of a stage.
+fn activations(job: &Training, layout: &Layout, stage: u32) -> Bytes {
+    let degrees = layout.degrees;
+    let (stages, chunks) = (u64::from(degrees.pipeline), u64::from(degrees.interleave));
+    let layers = layout.stage_layers(&job.model, stage);
+    let (is_last, index) = (layout.is_last(stage), u64::from(stage));
+    // Micro-batches whose activations a stage holds: under 1F1B those on it or after it, so those of all stages for the
+    // first. With interleaved chunks (p - 1) / v of a stage's more (equations 5 and 6); each further stage has two
+    // chunks less.
+    let in_flight = (if chunks > 1 { stages } else { stages - index }).min(layout.micro_batches(job));
+    let retained = match job.recompute {
+        Recompute::Full | Recompute::EarlyStop => layer_input(job, layout),
+        Recompute::None | Recompute::Selective => layer_activation_bytes(job, layout, job.recompute),
+    };
+    let unrecomputed = layers - job.recomputed_stage_layers(layout, stage);
+    let chunk = (retained * (layers - unrecomputed)
+        + layer_activation_bytes(job, layout, Recompute::None) * unrecomputed)
+        / chunks;
+    let warmup_chunks = if chunks > 1 { (stages - 1).saturating_sub(2 * index) } else { 0 };
+    let retained_chunks = (in_flight * chunks + warmup_chunks).min(layout.micro_batches(job) * chunks);
+    // A recomputed layer temporarily holds all of its activations.
+    let recomputed = if job.recompute == Recompute::None || (layers > 0 && unrecomputed == layers) {
+        0
+    } else {
+        layer_activation_bytes(job, layout, Recompute::None)
+            - retained.min(layer_activation_bytes(job, layout, Recompute::None))
+    };
+    let tokens = job.micro_batch * job.model.seq / u64::from(degrees.context);
+    // Dropout mask of the embedding.
+    let embedding_mask = match (stage, job.dropout) {
+        (0, Dropout::On) => tokens * job.model.hidden / degrees.token_shares() * in_flight,
+        _ => 0,
+    };
+    // Logits, and their gradient in 32 bits.
+    let logits = 4 * tokens * (job.model.hidden + job.model.vocab) / u64::from(degrees.tensor);
+    let logits = if is_last { logits } else { 0 };
+    Bytes(chunk * retained_chunks + recomputed + embedding_mask + logits)
+}
+
+/// Bytes of a layer's input.
+fn layer_input(job: &Training, layout: &Layout) -> u64 {
+    let tokens = job.micro_batch * job.model.seq / u64::from(layout.degrees.context);
+    job.precision.bytes() * tokens * job.model.hidden / layout.degrees.token_shares()
+}
+
+/// Bytes that a layer retains for a micro-batch.
+fn layer_activation_bytes(job: &Training, layout: &Layout, recompute: Recompute) -> u64 {
+    let (model, degrees) = (&job.model.sharded_over(layout.degrees.tensor), layout.degrees);
+    let (e, tensor) = (job.precision.bytes(), u64::from(degrees.tensor));
+    let tokens = job.micro_batch * model.seq / u64::from(degrees.context);
+    // Inputs of attention, feed-forward and both norms; with dropout, two masks of one byte per element.
+    let masks = if job.dropout == Dropout::On { 2 } else { 0 };
+    let norms_and_dropouts = tokens * model.hidden * (4 * e + masks) / degrees.token_shares();
+    let latent_width = model.latent.map_or(0, |latent| latent.latent_width());
+    let attention = tokens * model.attention_width() * e / tensor + tokens * latent_width * e / degrees.token_shares();
+    // Feed-forward columns of the tokens processed here, and the tokens copied for routed experts (Megatron Core's
+    // dispatchers permute tokens by expert, and GEMMs retain their inputs).
+    let (columns, routed_inputs) = match model.experts {
+        0 => (tokens * model.ffn / tensor, 0),
+        _ => {
+            let routed = job.routed_tokens(layout);
+            let shared = tokens * model.shared_experts * model.ffn / tensor;
+            (shared + routed * model.ffn / u64::from(degrees.expert_tensor()), routed * model.hidden * e)
+        }
+    };
+    let ffn = columns * model.ffn_matrices * e + routed_inputs;
+    let scores = match (recompute, job.attention) {
+        (Recompute::None, Attention::Unfused) => {
+            let elements =
+                job.micro_batch * model.heads / tensor * (model.seq / u64::from(degrees.context)) * model.seq;
+            elements * (2 * e + 1)
+        }
+        _ => 0,
+    };
+    // In eager mode, RMS norms retain their input in 32 bits and their output, and the activation function's output is
+    // retained next to the gated product.
+    let unfused = match (job.fusion, model.ffn_matrices) {
+        (KernelFusion::Eager, 3) => 2 * tokens * model.hidden * (4 + e) / degrees.token_shares() + columns * e,
+        _ => 0,
+    };
+    norms_and_dropouts + attention + ffn + scores + unfused
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::read::tests::job;
+    use super::*;
+
+    fn gib(bytes: Bytes) -> f64 {
+        bytes.0 as f64 / f64::from(1 << 30)
+    }
+
+    /// sbh (10 + 24/t + 5as/(ht)), sbh/t (34 + 5as/h), 34 sbh/t and 2 sbh (arXiv 2205.05198, table 2).
+    #[test]
+    fn layer_activations_match_closed_forms() {
+        let (s, b, h, a, t) = (2048u64, 1u64, 12_288u64, 96u64, 8u64);
+        let layer_bytes = |parallel: &str, recompute: &str| {
+            let job = job(&format!("parallel = {{ tp = 8, pp = 8, dp = 1{parallel} }}\nrecompute = \"{recompute}\"\n"));
+            let layout = Layout::specified_by(&job, 64).unwrap().unwrap();
+            match job.recompute {
+                Recompute::Full | Recompute::EarlyStop => layer_input(&job, &layout),
+                recompute => layer_activation_bytes(&job, &layout, recompute),
+            }
+        };
+        assert_eq!(layer_bytes("", "none"), s * b * h * 10 + s * b * h * 24 / t + 5 * a * s * s * b / t);
+        assert_eq!(layer_bytes(", sequence = true", "none"), s * b * h * 34 / t + 5 * a * s * s * b / t);
+        assert_eq!(layer_bytes(", sequence = true", "selective"), s * b * h * 34 / t);
+        assert_eq!(layer_bytes("", "full"), 2 * s * b * h);
+    }
+
+    /// sbh (8 + ...): two bytes less per element of the hidden state.
+    #[test]
+    fn dropout_masks_are_absent_without_dropout() {
+        let layer_bytes = |dropout: bool| {
+            let job = job(&format!("parallel = {{ tp = 8, pp = 8, dp = 1 }}\ndropout = {dropout}\n"));
+            layer_activation_bytes(&job, &Layout::specified_by(&job, 64).unwrap().unwrap(), Recompute::None)
+        };
+        assert_eq!(layer_bytes(true) - layer_bytes(false), 2 * 2048 * 12_288);
+    }
+
+    /// In eager mode, each of two RMS norms retains its input in 32 bits and its output in 16, and the activation
+    /// function's output is retained.
+    #[test]
+    fn eager_kernels_retain_more_activations() {
+        let layer_bytes = |kernels: &str, gated: bool| {
+            let job = job(&format!(
+                "model = {{ layers = 4, hidden = 1024, heads = 8, ffn = 3072, gated = {gated}, vocab = 512, seq = 512 }}\n\
+                 kernels = \"{kernels}\"\nparallel = {{ tp = 2 }}\n"
+            ));
+            layer_activation_bytes(&job, &Layout::specified_by(&job, 2).unwrap().unwrap(), Recompute::None)
+        };
+        assert_eq!(layer_bytes("eager", true) - layer_bytes("compiled", true), 512 * (2 * 6 * 1024 + 2 * 3072 / 2));
+        assert_eq!(layer_bytes("fused", true), layer_bytes("compiled", true));
+        assert_eq!(layer_bytes("eager", false), layer_bytes("fused", false));
+    }
+
+    fn job_footprint(lines: &str, ranks: u32) -> Footprint {
+        let job = job(lines);
+        footprint(&job, &Layout::specified_by(&job, ranks).unwrap().unwrap())
+    }
+
+    /// Chunks alternate, and no stage holds more of a micro-batch than all of its layers.
+    #[test]
+    fn interleaving_does_not_exceed_all_layers_of_a_stage() {
+        let stage_activations = |options: &str| {
+            let lines =
+                format!("global_batch = 8\nparallel = {{ tp = 1, pp = 8, dp = 1{options} }}\ndropout = false\n");
+            job_footprint(
+                &format!("{lines}model = {{ layers = 16, hidden = 1024, heads = 8, vocab = 512, seq = 512 }}\n"),
+                8,
+            )
+            .activations
+        };
+        assert_eq!(stage_activations(", interleave = 2"), stage_activations(""));
+    }
+
+    /// The embedding has a mask only with dropout.
+    #[test]
+    fn embedding_mask_is_absent_without_dropout() {
+        let memory = |dropout: bool| {
+            let model = "{ layers = 8, hidden = 1024, heads = 8, vocab = 512, seq = 512 }";
+            job_footprint(
+                &format!(
+                    "parallel = {{ pp = 4, dp = 1, tp = 1 }}\ndropout = {dropout}\nrecompute = \"full\"\nmodel = {model}\n"
+                ),
+                4,
+            )
+        };
+        // Masks of four micro-batches, and two layers' two masks in the one that is recomputed.
+        assert_eq!(memory(true).activations.0 - memory(false).activations.0, 4 * 512 * 1024 + 2 * 512 * 1024);
+    }
+
+    /// Each token is copied for each of its experts, weighted by the skew. Tensor-parallel ranks that divide experts
+    /// have all copies.
+    #[test]
+    fn expert_activations_scale_with_routed_tokens() {
+        let layer_bytes = |lines: &str, experts_per_token: u64| {
+            let job = job(&format!(
+                "{lines}\nmodel = {{ layers = 4, hidden = 1024, heads = 8, ffn = 256, vocab = 512, seq = 512, experts = 8, \
+                 experts_per_token = {experts_per_token} }}\n"
+            ));
+            layer_activation_bytes(&job, &Layout::specified_by(&job, 8).unwrap().unwrap(), Recompute::None)
+        };
+        let expert_bytes = 512 * 2 * (1024 + 2 * 256);
+        assert_eq!(
+            layer_bytes("parallel = { dp = 8, ep = 8 }", 3) - layer_bytes("parallel = { dp = 8, ep = 8 }", 1),
+            2 * expert_bytes
+        );
+        let skewed = layer_bytes("parallel = { dp = 8, ep = 8 }\nexpert_skew = 1.5", 2);
+        assert_eq!(skewed - layer_bytes("parallel = { dp = 8, ep = 8 }", 2), expert_bytes);
+        let sharded = |experts_per_token| {
+            layer_bytes("parallel = { tp = 2, dp = 4, ep = 4, sequence = true }", experts_per_token)
+        };
+        assert_eq!(sharded(3) - sharded(1), 2 * 512 * 2 * (1024 + 256));
+        let undivided = |experts_per_token| {
+            layer_bytes("parallel = { tp = 2, dp = 4, ep = 4, etp = 1, sequence = true }", experts_per_token)
+        };
+        assert_eq!(undivided(3) - undivided(1), expert_bytes);
+    }
+
+    /// The stage with the most host memory need not be the one with the most GPU memory.
+    #[test]
+    fn host_memory_is_that_of_the_fullest_host_stage() {
+        let job = job(
+            "global_batch = 64\noptimizer_tier = \"host\"\nparallel = { tp = 1, pp = 4, dp = 1, ends_as_layers = true }\n\
+             model = { layers = 18, hidden = 4096, heads = 32, vocab = 512, seq = 512 }\n",
+        );
+        let layout = Layout::specified_by(&job, 4).unwrap().unwrap();
+        let max_host = stage_footprint(&job, &layout, 1).host;
+        assert!(max_host > stage_footprint(&job, &layout, 0).host);
+        assert_eq!(footprint(&job, &layout).host, max_host);
+    }
+
+    /// The last stage holds the logits, however many stages come before it.
+    #[test]
+    fn logits_are_held_on_the_last_stage() {
+        let activations = |stages: u32| {
+            let job = job(&format!(
+                "model = {{ layers = 8, hidden = 1024, heads = 8, vocab = 256000, seq = 8192 }}\nmicro_batch = 8\nrecompute = \"full\"\n\
+                 parallel = {{ tp = 1, pp = {stages}, dp = 1 }}\n"
+            ));
+            footprint(&job, &Layout::specified_by(&job, stages).unwrap().unwrap()).activations.0
+        };
+        let logits = 4 * 8 * 8192 * (1024 + 256_000);
+        for stages in [1, 2, 4, 8] {
+            assert!(activations(stages) >= logits, "{stages}: {}", activations(stages));
+        }
+    }
+
+    /// ZeRO, figure 1: 7.5e9 parameters on 64 ranks need 120, 31.4, 16.6 and 1.9 GB.
+    #[test]
+    fn zero_stages_match_published_state_bytes() {
+        let bytes_per_parameter = |zero: u32| {
+            let text = format!(
+                "model = {{ layers = 36, hidden = 4096, heads = 32, ffn = 16384, vocab = 51200, seq = 1024 }}\n\
+                 parallel = {{ dp = 64 }}\nzero = {zero}\n"
+            );
+            let job = job(&text);
+            let layout = Layout::specified_by(&job, 64).unwrap().unwrap();
+            let memory = footprint(&job, &layout);
+            let gathered_bytes = if zero == 3 { gathered_weight_bytes(&job, &layout, 0) } else { 0 };
+            let states = memory.weights.0 - gathered_bytes + memory.gradients.0 + memory.optimizer.0;
+            states as f64 / job.model.parameters() as f64
+        };
+        for (zero, bytes) in [(0, 16.0), (1, 4.0 + 12.0 / 64.0), (2, 2.0 + 14.0 / 64.0), (3, 16.0 / 64.0)] {
+            assert!((bytes_per_parameter(zero) - bytes).abs() < 1e-6, "{zero}: {}", bytes_per_parameter(zero));
+        }
+    }
+
+    /// Two layers of 12 h² + 13 h parameters of 2 bytes, halved by tensor parallelism; one layer if the stage has only
+    /// one; nothing to gather without replicas.
+    #[test]
+    fn sharded_weights_hold_two_gathered_layers() {
+        let gathered = |copies: u32, stages: u32| {
+            let job = job(&format!(
+                "model = {{ layers = 4, hidden = 1024, heads = 8, vocab = 512, seq = 512 }}\nzero = 3\nreshard_after_forward = true\n\
+                 parallel = {{ tp = 2, pp = {stages}, dp = {copies} }}\n"
+            ));
+            gathered_weight_bytes(&job, &Layout::specified_by(&job, 2 * copies * stages).unwrap().unwrap(), 0)
+        };
+        let layer = 2 * (12 * 1024 * 1024 + 13 * 1024) / 2;
+        assert_eq!([gathered(1, 1), gathered(4, 1), gathered(4, 2), gathered(4, 4)], [0, 2 * layer, 2 * layer, layer]);
+    }
+
+    /// Each tensor-parallel rank has full down-projections to latent vectors, with their norms; the rest is divided.
+    #[test]
+    fn latent_down_projections_are_replicated() {
+        let tensor_parameters = |tp: u32| {
+            let job = job(&format!(
+                "parallel = {{ tp = {tp} }}\nmodel = {{ layers = 4, hidden = 1024, heads = 8, vocab = 512, seq = 512, latent = {{ q_lora_rank = 96, \
+                 kv_lora_rank = 64, qk_nope_head_dim = 32, qk_rope_head_dim = 16, v_head_dim = 24 }} }}\n"
+            ));
+            parameters(&job, &Layout::specified_by(&job, tp).unwrap().unwrap()).0
+        };
+        let replicated = 4 * (1024 * (96 + 64 + 16) + 96 + 64);
+        assert_eq!(tensor_parameters(8), (tensor_parameters(1) - replicated) / 8 + replicated);
+    }
+
+    /// The paper's 175B job fits 80 GB with selective recomputation and sequence parallelism, but not on one GPU.
+    #[test]
+    fn excess_over_gpu_memory_is_reported() {
+        let job =
+            job("parallel = { tp = 8, pp = 8, dp = 1, interleave = 3, sequence = true }\nrecompute = \"selective\"\n");
+        let memory = footprint(&job, &Layout::specified_by(&job, 64).unwrap().unwrap());
+        assert_eq!(memory.excess(Bytes(80_000_000_000)), None, "{:?}", gib(memory.total()));
+        let single_gpu = Layout { degrees: super::super::Degrees::default() };
+        let excess = footprint(&job, &single_gpu).excess(Bytes(80_000_000_000)).unwrap();
+        assert!(gib(excess) > 2000.0);
+    }
+}

@@ -1,0 +1,572 @@
+//! Reader of job files (TOML). Errors have the line and column of the invalid value.
+//!
+//! The keys of all kinds of jobs are parsed together; keys of another kind are then rejected at their location.
+//! `read/training` and `read/serving` interpret the keys of their kind, `read/model` those of models.
+
+mod model;
+mod placement;
+mod serving;
+mod traced;
+mod training;
+
+#[cfg(test)]
+pub(crate) use serving::tests as serving_tests;
+
+use std::fmt;
+use std::ops::Range;
+
+use fabricast_topologies::fabric::suggest_names;
+use fabricast_topologies::{Origin, SourceLocation};
+use serde::Deserialize;
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{MapAccess, Visitor};
+use toml::Spanned;
+
+use model::{ModelText, overflow_bound};
+use placement::PlacementText;
+use training::FlashText;
+
+use super::groups::Order;
+use super::layout::{Degrees, EndAccounting, ExpertSharding, SequenceParallelism};
+use super::{
+    Accumulate, CollectiveCandidates, Job, JobError, JobSpans, KernelFusion, KvPrecision, Parallel, Precision,
+    Processes, Recompute, Tier,
+};
+
+use crate::trace::Contents;
+
+/// Converts an error of the TOML reader, with its source location.
+pub fn toml_error(origin: Origin<'_>, error: &toml::de::Error) -> JobError {
+    let location =
+        error.span().map_or_else(|| SourceLocation::from_source(origin.source), |bytes| origin.locate(bytes));
+    let message = error.message().trim().replace('\n', "; ");
+    JobError { help: suggestion(&message), ..JobError::at(&location, message) }
+}
+
+/// Returns a suggestion from a serde message such as "unknown field `a`, expected `b` or `c`": the expected name most
+/// similar to the unknown one.
+fn suggestion(message: &str) -> Option<String> {
+    let mut quoted = message.strip_prefix("unknown ")?.split('`').skip(1).step_by(2);
+    let unknown = quoted.next()?;
+    nearest(unknown, quoted.filter(|known| !known.is_empty()))
+}
+
+/// Returns the known name most similar to an unknown one, as a question.
+pub fn nearest<'a>(unknown: &str, known: impl IntoIterator<Item = &'a str>) -> Option<String> {
+    suggest_names(unknown, known).first().map(|name| format!("did you mean `{name}`?"))
+}
+
+/// Returns the problem of a name that cannot be shown in terminals, pages and pictures; `None` if it is valid.
+pub fn name_problem(name: &str) -> Option<&'static str> {
+    match name {
+        blank if blank.trim().is_empty() => Some("name: must not be empty"),
+        hidden if hidden.chars().any(char::is_control) => Some("name: must have no control characters"),
+        _ => None,
+    }
+}
+
+/// Formats a number; very large and very small ones in scientific notation.
+pub fn format_number(number: f64) -> String {
+    let size = number.abs();
+    if size >= 1e15 || (size > 0.0 && size < 1e-6) { format!("{number:e}") } else { number.to_string() }
+}
+
+/// Reads the keys of one job, without the enclosing `[[job]]`; `source` is the name used in errors.
+///
+/// # Errors
+/// [`JobError`] with line and column: invalid TOML, unknown keys, invalid values.
+pub fn read_job(text: &str, source: &str) -> Result<Job, JobError> {
+    let origin = Origin::new(source, text);
+    let keys: JobText = toml::from_str(text).map_err(|error| toml_error(origin, &error))?;
+    keys.job(origin, origin.locate(0..0), FileResolver::NONE)
+}
+
+/// Keys of a job file.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, expecting = "a table of keys")]
+pub struct JobText {
+    /// Name of the job.
+    pub name: Spanned<String>,
+    /// In a study: names of the candidates that the job runs on.
+    pub candidates: Option<Spanned<Vec<Spanned<String>>>>,
+    kind: Option<Spanned<String>>,
+    model: Option<Spanned<ModelText>>,
+    precision: Option<Spanned<Precision>>,
+    parallel: Option<Spanned<ParallelText>>,
+    placement: Option<Spanned<PlacementText>>,
+    #[serde(default)]
+    collectives: CollectiveCandidates,
+    expert_skew: Option<Spanned<f64>>,
+    weight: Option<Spanned<f64>>,
+    // Keys of training.
+    global_batch: Option<Spanned<u64>>,
+    micro_batch: Option<Spanned<u64>>,
+    zero: Option<Spanned<u8>>,
+    shard: Option<Spanned<u64>>,
+    optimizer_tier: Option<Spanned<Tier>>,
+    reshard_after_forward: Option<Spanned<bool>>,
+    accumulate: Option<Spanned<Accumulate>>,
+    bucket_mb: Option<Spanned<u64>>,
+    gradient_bits: Option<Spanned<u32>>,
+    recompute: Option<Spanned<Recompute>>,
+    recompute_layers: Option<Spanned<u64>>,
+    flash_attention: Option<Spanned<FlashText>>,
+    kernels: Option<Spanned<KernelFusion>>,
+    dropout: Option<Spanned<bool>>,
+    overlap: Option<Spanned<bool>>,
+    tensor_overlap: Option<Spanned<bool>>,
+    train_tokens: Option<Spanned<f64>>,
+    processes: Option<Spanned<Processes>>,
+    // Keys of inference.
+    prompt_tokens: Option<Spanned<u64>>,
+    output_tokens: Option<Spanned<u64>>,
+    concurrency: Option<Spanned<serving::ConcurrencyText>>,
+    requests: Option<Spanned<u64>>,
+    max_num_seqs: Option<Spanned<u64>>,
+    max_batched_tokens: Option<Spanned<u64>>,
+    prefix_hit: Option<Spanned<f64>>,
+    kv_precision: Option<Spanned<KvPrecision>>,
+    kv_tier: Option<Spanned<Tier>>,
+    kv_bytes_per_token: Option<Spanned<u64>>,
+    redundant_experts: Option<Spanned<u64>>,
+    gpu_memory_utilization: Option<Spanned<f64>>,
+    ttft_s: Option<Spanned<f64>>,
+    tpot_s: Option<Spanned<f64>>,
+    // Keys of traces.
+    file: Option<Spanned<String>>,
+    ranks: Option<Spanned<u64>>,
+}
+
+/// Resolves files that jobs refer to.
+#[derive(Clone, Copy)]
+pub struct FileResolver<'a> {
+    /// Returns the files of a trace, given the name of the first.
+    pub traces: &'a dyn Fn(&str) -> Result<Vec<Contents>, String>,
+}
+
+impl FileResolver<'_> {
+    /// Resolver for jobs without a study: every file is an error.
+    pub const NONE: Self = Self { traces: &|name| Err(format!("`{name}` cannot be looked for here")) };
+}
+
+/// Key that only one kind of job has, and its span if present.
+type KindKey = (&'static str, Option<Range<usize>>);
+
+fn kind_key<T>(name: &'static str, value: &Option<Spanned<T>>) -> KindKey {
+    (name, value.as_ref().map(Spanned::span))
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct DegreesText {
+    tp: Spanned<u32>,
+    pp: Spanned<u32>,
+    dp: Option<Spanned<u32>>,
+    ep: Spanned<u32>,
+    etp: Option<Spanned<u32>>,
+    cp: Option<Spanned<u32>>,
+    interleave: Option<Spanned<u32>>,
+    sequence: bool,
+    ends_as_layers: Option<Spanned<bool>>,
+    order: Option<Spanned<Vec<String>>>,
+}
+
+impl Default for DegreesText {
+    fn default() -> Self {
+        let one = || Spanned::new(0..0, 1);
+        Self {
+            tp: one(),
+            pp: one(),
+            dp: None,
+            ep: one(),
+            etp: None,
+            cp: None,
+            interleave: None,
+            sequence: false,
+            ends_as_layers: None,
+            order: None,
+        }
+    }
+}
+
+#[derive(Clone, Debug)]
+enum ParallelText {
+    Auto,
+    Given(Box<DegreesText>),
+}
+
+impl<'de> Deserialize<'de> for ParallelText {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Either;
+        impl<'de> Visitor<'de> for Either {
+            type Value = ParallelText;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("\"auto\" or a table as `{ tp = 8, pp = 1 }`")
+            }
+
+            fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<ParallelText, E> {
+                match text {
+                    "auto" => Ok(ParallelText::Auto),
+                    _ => Err(E::invalid_value(serde::de::Unexpected::Str(text), &self)),
+                }
+            }
+
+            fn visit_map<M: MapAccess<'de>>(self, map: M) -> Result<ParallelText, M::Error> {
+                DegreesText::deserialize(MapAccessDeserializer::new(map))
+                    .map(|degrees| ParallelText::Given(Box::new(degrees)))
+            }
+        }
+        deserializer.deserialize_any(Either)
+    }
+}
+
+/// Upper limit of counts, so that products of a few of them fit 64 bits.
+const MAX_COUNT: u64 = 1 << 24;
+
+impl JobText {
+    /// Converts the keys to a job and validates it without a fabric. `location` is that of the job, used for
+    /// absent keys.
+    pub fn job(&self, origin: Origin<'_>, location: SourceLocation, files: FileResolver<'_>) -> Result<Job, JobError> {
+        let check = Validator { origin };
+        let locate = |bytes: Option<Range<usize>>| bytes.map_or_else(|| location.clone(), |bytes| origin.locate(bytes));
+        let spans = JobSpans {
+            model: locate(self.model.as_ref().map(Spanned::span)),
+            parallel: locate(self.parallel.as_ref().map(Spanned::span)),
+            batch: origin.locate(self.batch()),
+            precision: locate(self.precision.as_ref().map(Spanned::span)),
+            shard: locate(self.shard.as_ref().map(Spanned::span)),
+            tier: locate(self.optimizer_tier.as_ref().or(self.kv_tier.as_ref()).map(Spanned::span)),
+            placement: locate(self.placement.as_ref().map(Spanned::span)),
+            largest_gpu: locate(self.largest_gpu_span()),
+            job: location,
+        };
+        let kind = self.kind.as_ref().map_or("training", |kind| kind.get_ref().as_str());
+        let job = match kind {
+            "training" => {
+                check.reject_keys("training", "inference", &self.inference_keys())?;
+                check.reject_keys("training", "trace", &self.trace_keys())?;
+                Job::Training(self.training(check, spans)?)
+            }
+            "inference" => {
+                check.reject_keys("inference", "training", &self.training_keys())?;
+                check.reject_keys("inference", "trace", &self.trace_keys())?;
+                Job::Inference(self.serving(check, spans)?)
+            }
+            "trace" => {
+                check.reject_keys("trace", "training or inference", &self.model_keys())?;
+                check.reject_keys("trace", "training", &self.training_keys())?;
+                check.reject_keys("trace", "inference", &self.inference_keys())?;
+                Job::Trace(self.trace(check, spans, files)?)
+            }
+            unknown => {
+                let message = format!("kind: `{unknown}` is not known; expected training, inference or trace");
+                let error = check.error(self.kind.as_ref().map_or(0..0, Spanned::span), message);
+                return Err(JobError { help: nearest(unknown, ["training", "inference", "trace"]), ..error });
+            }
+        };
+        if let Some(problem) = name_problem(job.name()) {
+            return Err(JobError::at(&job.spans().job, problem));
+        }
+        Ok(job)
+    }
+
+    /// Returns the span of the batch size or concurrency.
+    fn batch(&self) -> Range<usize> {
+        let concurrency = self.concurrency.as_ref().map(Spanned::span);
+        let total = self.global_batch.as_ref().or(self.requests.as_ref()).map(Spanned::span);
+        concurrency.or(total).unwrap_or_default()
+    }
+
+    fn precision(&self) -> Precision {
+        self.precision.as_ref().map_or(Precision::Bf16, |precision| *precision.get_ref())
+    }
+
+    fn parallel(&self, check: Validator<'_>) -> Result<Parallel, JobError> {
+        let parallel = self.required_model_key("parallel", &self.parallel, check)?;
+        let ParallelText::Given(text) = parallel.get_ref() else { return Ok(Parallel::Auto) };
+        let degree = |name: &str, value: &Spanned<u32>| {
+            let bytes = if value.span().is_empty() { parallel.span() } else { value.span() };
+            check.count(name, &Spanned::new(bytes, u64::from(*value.get_ref()))).map(|degree| degree as u32)
+        };
+        let single = Spanned::new(0..0, 1);
+        let degrees = Degrees {
+            tensor: degree("tp", &text.tp)?,
+            pipeline: degree("pp", &text.pp)?,
+            data: 1,
+            expert: degree("ep", &text.ep)?,
+            experts: match &text.etp {
+                Some(etp) if *etp.get_ref() == 1 && *text.tp.get_ref() > 1 => ExpertSharding::Whole,
+                Some(etp) if etp.get_ref() != text.tp.get_ref() => {
+                    let message = format!("etp: {} is neither 1 nor tp {}", etp.get_ref(), text.tp.get_ref());
+                    return Err(check.error(etp.span(), message));
+                }
+                Some(_) | None => ExpertSharding::Divided,
+            },
+            context: degree("cp", text.cp.as_ref().unwrap_or(&single))?,
+            interleave: degree("interleave", text.interleave.as_ref().unwrap_or(&single))?,
+            sequence: if text.sequence { SequenceParallelism::TensorSharded } else { SequenceParallelism::Undivided },
+            ends: match text.ends_as_layers.as_ref().map(|flag| *flag.get_ref()) {
+                Some(true) => EndAccounting::AsLayers,
+                Some(false) | None => EndAccounting::Extra,
+            },
+            order: match &text.order {
+                None => Order::default(),
+                Some(names) => Order::parse(names.get_ref())
+                    .map_err(|message| check.error(names.span(), format!("order: {message}")))?,
+            },
+            shard: None,
+        };
+        let data = text.dp.as_ref().map(|data| degree("dp", data)).transpose()?;
+        Ok(Parallel::Given { degrees, data })
+    }
+}
+
+/// Upper limit of large counts such as training tokens.
+const MAX_TOTAL: f64 = (1u64 << 62) as f64;
+
+/// Validation of values.
+#[derive(Clone, Copy)]
+struct Validator<'a> {
+    origin: Origin<'a>,
+}
+
+impl Validator<'_> {
+    fn error(self, bytes: Range<usize>, message: String) -> JobError {
+        JobError::at(&self.origin.locate(bytes), message)
+    }
+
+    /// Rejects keys of another kind of job.
+    fn reject_keys(self, kind: &str, other_kind: &str, keys: &[KindKey]) -> Result<(), JobError> {
+        match keys.iter().find_map(|(name, bytes)| Some((name, bytes.clone()?))) {
+            None => Ok(()),
+            Some((name, bytes)) => {
+                let message = format!("{name}: is of jobs of kind {other_kind}, and this one is {kind}");
+                Err(self.error(bytes, message))
+            }
+        }
+    }
+
+    /// Returns a number that must be within limits, or `default` if there is none.
+    fn number_in_range(
+        self,
+        name: &str,
+        value: &Option<Spanned<f64>>,
+        (min, max): (f64, f64),
+        default: f64,
+    ) -> Result<f64, JobError> {
+        match value {
+            None => Ok(default),
+            Some(value) if (min..=max).contains(value.get_ref()) => Ok(*value.get_ref()),
+            Some(value) => {
+                let [number, min, max] = [*value.get_ref(), min, max].map(format_number);
+                Err(self.error(value.span(), format!("{name}: {number} is not from {min} to {max}")))
+            }
+        }
+    }
+
+    /// Returns a required value.
+    fn required<'v, T>(
+        self,
+        name: &str,
+        value: &'v Option<Spanned<T>>,
+        location: &SourceLocation,
+    ) -> Result<&'v Spanned<T>, JobError> {
+        value.as_ref().ok_or_else(|| JobError::at(location, format!("missing field `{name}`")))
+    }
+
+    fn count(self, name: &str, value: &Spanned<u64>) -> Result<u64, JobError> {
+        match *value.get_ref() {
+            count if (1..=MAX_COUNT).contains(&count) => Ok(count),
+            number => {
+                Err(self.error(value.span(), format!("{name}: {number} is not a whole number from 1 to {MAX_COUNT}")))
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::super::{Attention, FlashKernel, Layout, Overlap, Training, Zero};
+    use super::*;
+
+    /// GPT-3 175B of arXiv 2205.05198; `lines` replaces its values of the same keys.
+    pub(crate) fn text(lines: &str) -> String {
+        let mut text = lines.to_owned();
+        for (key, line) in [
+            ("name", "name = \"gpt3-175b\""),
+            ("model", "model = { layers = 96, hidden = 12288, heads = 96, ffn = 49152, vocab = 51200, seq = 2048 }"),
+            ("global_batch", "global_batch = 64"),
+            ("parallel", "parallel = { tp = 8, pp = 8, dp = 1, interleave = 3, sequence = true }"),
+        ] {
+            if !lines.lines().any(|line| line.starts_with(key)) {
+                text.push_str(line);
+                text.push('\n');
+            }
+        }
+        text
+    }
+
+    pub(crate) fn job(lines: &str) -> Training {
+        trained(&text(lines))
+    }
+
+    pub(crate) fn trained(text: &str) -> Training {
+        match read_job(text, "job.toml").unwrap() {
+            Job::Training(job) => job,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn flash_attention_accepts_booleans_and_versions() {
+        let text = |value: &str| {
+            format!(
+                "name = \"j\"\nglobal_batch = 8\nflash_attention = {value}\nmodel = {{ layers = 2, hidden = 64, heads = 4, vocab = 100, seq = 32 }}\nparallel = \"auto\"\n"
+            )
+        };
+        for (value, expected) in [
+            ("false", Attention::Unfused),
+            ("true", Attention::Flash(FlashKernel::Newest)),
+            ("2", Attention::Flash(FlashKernel::Second)),
+            ("1", Attention::Flash(FlashKernel::First)),
+        ] {
+            assert_eq!(trained(&text(value)).attention, expected);
+        }
+        for value in ["3", "-1", "\"two\"", "1.5"] {
+            let error = read_job(&text(value), "job.toml").unwrap_err();
+            assert_eq!(error.location.to_string(), "job.toml:3:19", "{error}");
+            let message = error.to_string();
+            assert!(message.contains("expected true, false, or the version of FlashAttention: 1 or 2"), "{message}");
+        }
+    }
+
+    #[test]
+    fn every_training_key_is_read() {
+        let job = job("kind = \"training\"\nprecision = \"fp8\"\nmicro_batch = 2\nzero = 1\nbucket_mb = 40\n\
+                       gradient_bits = 8\nrecompute = \"full\"\nflash_attention = true\noverlap = false\n\
+                       collectives = \"any\"\nexpert_skew = 1.5\nweight = 2\ntrain_tokens = 3e11\n\
+                       model = { layers = 8, hidden = 64, heads = 8, kv_heads = 2, ffn = 96, gated = true, vocab = 100, seq = 32, experts = 4, experts_per_token = 2 }\n\
+                       parallel = { tp = 2, pp = 1, dp = 4, ep = 2, cp = 2, interleave = 1, sequence = true }\n");
+        assert_eq!(
+            (job.precision, job.micro_batch, job.zero, job.bucket_mb),
+            (Precision::Fp8, 2, Zero::Optimizer, Some(40))
+        );
+        assert_eq!(
+            (job.gradient_bits, job.recompute, job.attention),
+            (8, Recompute::Full, Attention::Flash(FlashKernel::Newest))
+        );
+        assert_eq!((job.overlap, job.collectives, job.skew), (Overlap::Off, CollectiveCandidates::Any, 1.5));
+        assert_eq!((job.weight, job.train_tokens), (2.0, Some(300_000_000_000)));
+        assert_eq!((job.model.key_width(), job.model.ffn_matrices, job.model.experts), (16, 3, 4));
+        assert!(Layout::specified_by(&job, 16).unwrap().is_some());
+        assert!(Layout::specified_by(&self::job("parallel = \"auto\"\n"), 7).unwrap().is_none());
+    }
+
+    #[test]
+    fn invalid_training_jobs_are_rejected_with_location() {
+        for (line, location, expected) in [
+            ("globl_batch = 1", "job.toml:1:1", "unknown field"),
+            ("micro_batch = 0", "job.toml:1:15", "from 1 to"),
+            ("micro_batch = 5", "job.toml:4:16", "no whole number of times micro_batch 5"),
+            ("precision = \"bf17\"", "job.toml:1:13", "bf16"),
+            ("precision = \"nvfp4\"", "job.toml:1:13", "for inference"),
+            ("zero = 4", "job.toml:1:8", "0, 1, 2 or 3"),
+            ("zero = 2\nreshard_after_forward = true", "job.toml:2:25", "expected zero = 3"),
+            ("optimizer_tier = \"disk\"", "job.toml:1:18", "hbm"),
+            ("optimizer_tier = \"host\"\nprocesses = \"single\"", "job.toml:2:13", "expected optimizer_tier"),
+            ("accumulate = \"whole\"\nzero = 1", "job.toml:1:14", "expected zero = 2 or 3"),
+            ("zero = 2\naccumulate = \"halves\"", "job.toml:2:14", "expected `shards` or `whole`"),
+            ("kind = \"serving\"", "job.toml:1:8", "expected training, inference or trace"),
+            ("kind = \"training\"\nkv_tier = \"hbm\"", "job.toml:2:11", "kv_tier: is of jobs of kind inference"),
+            ("tpot_s = 1", "job.toml:1:10", "tpot_s: is of jobs of kind inference"),
+            ("model = { layers = 2, hidden = 96, heads = 3, vocab = 10 }", "job.toml:1:9", "missing field `seq`"),
+            (
+                "model = { layers = 2, hidden = 96, heads = 3, vocab = 10, seq = 4, shared_experts = 1 }",
+                "job.toml:1:85",
+                "beside 0 experts",
+            ),
+            ("processes = \"single\"\nzero = 1", "job.toml:1:13", "expected zero 0"),
+            ("gradient_bits = 64", "job.toml:1:17", "from 1 to 32"),
+            ("expert_skew = 0.5", "job.toml:1:15", "from 1 to 1000"),
+            ("weight = nan", "job.toml:1:10", "NaN is not from"),
+            ("weight = 1e300", "job.toml:1:10", "weight: 1e300 is not from 1e-9 to 1000000000"),
+            ("train_tokens = 1e300", "job.toml:1:16", "train_tokens: 1e300 is not from 1 to 1e18"),
+            ("parallel = \"manual\"", "job.toml:1:12", "\"auto\" or a table"),
+            ("parallel = { tp = 0 }", "job.toml:1:19", "from 1 to"),
+            ("parallel = { order = [\"tp\", \"pp\"] }", "job.toml:1:22", "each once"),
+            ("parallel = { tq = 1 }", "job.toml:1:14", "unknown field"),
+            ("model = { layers = 2, hidden = 100, heads = 3, vocab = 10, seq = 4 }", "job.toml:1:45", "divided by 3"),
+            (
+                "model = { layers = 2, hidden = 96, heads = 3, kv_heads = 2, vocab = 10, seq = 4 }",
+                "job.toml:1:58",
+                "kv_heads",
+            ),
+            (
+                "model = { layers = 2, hidden = 96, heads = 3, vocab = 10, seq = 4, experts = 4 }",
+                "job.toml:1:9",
+                "1 to experts",
+            ),
+            (
+                "model = { layers = 99999999999, hidden = 96, heads = 3, vocab = 10, seq = 4 }",
+                "job.toml:1:20",
+                "from 1 to",
+            ),
+            (
+                "model = { layers = 99999, hidden = 9600000, heads = 3, ffn = 96, vocab = 10, seq = 9999999 }",
+                "job.toml:1:9",
+                "too large",
+            ),
+            ("model = 3", "job.toml:1:9", "expected a table of keys"),
+            (
+                "model = { layers = 2, hidden = 96, heads = 3, vocab = 10, seq = 4, head_dim = 8, latent = { kv_lora_rank = 9, qk_nope_head_dim = 8, qk_rope_head_dim = 4, v_head_dim = 8 } }",
+                "job.toml:1:79",
+                "head_dim: not beside `latent`",
+            ),
+            (
+                "model = { layers = 2, hidden = 96, heads = 3, vocab = 10, seq = 4, latent = { kv_lora_rank = 9, qk_nope_head_dim = 8, v_head_dim = 8 } }",
+                "job.toml:1:77",
+                "missing field `qk_rope_head_dim`",
+            ),
+            ("parallel = { tp = 4, etp = 2 }", "job.toml:1:28", "etp: 2 is neither 1 nor tp 4"),
+            ("recompute = ", "job.toml:1:13", ""),
+            ("name = \"a\\u001b[31m\"", "job.toml:1:1", "no control characters"),
+        ] {
+            let error = read_job(&text(&format!("{line}\n")), "job.toml").unwrap_err().to_string();
+            assert!(error.starts_with(&format!("{location}: ")) && error.contains(expected), "{line}: {error}");
+        }
+    }
+
+    #[test]
+    fn invalid_degrees_are_rejected() {
+        for (line, ranks, expected) in [
+            ("parallel = { tp = 8, pp = 8, dp = 2 }", 64, "tp 8 × pp 8 × dp 2 is 128, and there are 64 ranks"),
+            ("parallel = { tp = 8, pp = 8 }", 100, "is 64, and there are 100 ranks"),
+            ("parallel = { tp = 64 }", 64, "96 heads cannot be divided by tp 64"),
+            ("parallel = { pp = 7 }", 7, "96 layers cannot be divided by pp 7"),
+            ("parallel = { dp = 6 }", 6, "no whole number of times dp 6"),
+            ("parallel = { pp = 3, interleave = 2 }", 3, "rounds of pp 3"),
+            ("parallel = { interleave = 2 }", 1, "needs stages"),
+            ("parallel = { cp = 3 }", 3, "cannot be divided by cp 3"),
+            ("parallel = { dp = 2, ep = 2 }", 2, "no experts"),
+            ("parallel = { tp = 2, etp = 1 }", 2, "expected sequence = true"),
+            ("parallel = { tp = 2, etp = 1, sequence = true }", 2, "etp 1, and the model has no experts"),
+            (
+                "parallel = { tp = 2, etp = 1, sequence = true, order = [\"dp\", \"tp\", \"pp\"] }",
+                2,
+                "tp right before dp",
+            ),
+        ] {
+            let error = Layout::specified_by(&job(&format!("{line}\n")), ranks).unwrap_err();
+            assert!(error.to_string().contains(expected) && error.location.line > 0, "{line}: {error}");
+        }
+        let help = |line: &str, ranks| Layout::specified_by(&job(&format!("{line}\n")), ranks).unwrap_err().help;
+        assert_eq!(help("parallel = { pp = 7 }", 7).as_deref(), Some("pp can be 6 or 8"));
+        assert_eq!(help("parallel = { tp = 97 }", 97).as_deref(), Some("tp can be 96"));
+        let error = read_job(&format!("kind = \"infrence\"\n{}", text("")), "job.toml").unwrap_err();
+        assert_eq!(error.help.as_deref(), Some("did you mean `inference`?"));
+        // The data-parallel degree defaults to the remaining ranks.
+        let layout = Layout::specified_by(&job("parallel = { tp = 8, pp = 2 }\n"), 64).unwrap().unwrap();
+        assert_eq!((layout.degrees.data, layout.micro_batches(&job(""))), (4, 16));
+    }
+}

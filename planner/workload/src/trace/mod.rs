@@ -1,0 +1,218 @@
+//! Recorded jobs: collectives of groups of ranks and the computation between them, from traces and logs.
+//!
+//! ```text
+//! CSV ──────────┐
+//! NCCL's log ───┼─► Trace (a graph of events) ─replay─────► spans of events, their fabric shared
+//! Chakra ───────┘                            └─call_mix───► how often each call occurs, for `plan`
+//! ```
+//!
+//! A trace contains no model, only events and their order. An event starts when all of its predecessors have ended; a
+//! collective is one event of all its ranks. A GPU executes one computation at a time, and so does its host thread.
+//! Calls of one group run in order.
+
+mod chakra;
+mod file;
+mod messages;
+mod nccl_log;
+mod ranks;
+mod table;
+mod wire;
+
+pub use chakra::{RankFile, read_chakra};
+pub use file::{Contents, read};
+pub use nccl_log::read_nccl_log;
+pub use table::read_table;
+
+use std::sync::Arc;
+
+use fabricast_sim::schedule::Collective;
+use fabricast_topologies::{Bytes, Picos, SourceLocation};
+
+use crate::job::JobError;
+
+/// Largest number of events in a trace.
+pub const MAX_EVENTS: usize = 1 << 20;
+
+/// Limit on the total computing time of all events: half the range of 64-bit picoseconds, so that times do not
+/// overflow.
+const MAX_COMPUTE: Picos = Picos(u64::MAX / 2);
+
+/// Job as a graph of events.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Trace {
+    /// Number of ranks: the largest rank that occurs, plus one.
+    pub ranks: u32,
+    /// Events. Predecessors may come later in the list.
+    pub events: Vec<Event>,
+    /// Parts of the input that were ignored, one sentence each.
+    pub ignored: Vec<String>,
+}
+
+/// Event of a trace.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Event {
+    /// Name in the trace; may be empty.
+    pub name: String,
+    /// Kind of event.
+    pub kind: EventKind,
+    /// Indices of the predecessors.
+    pub after: Vec<u32>,
+    /// Earliest start time.
+    pub start: Picos,
+    /// Source location.
+    pub location: SourceLocation,
+}
+
+/// Kind of an event, with its data.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum EventKind {
+    /// Computation, with the same duration on each rank.
+    Compute {
+        /// Ranks that compute.
+        ranks: Arc<[u32]>,
+        /// Processor that executes it.
+        on: Processor,
+        /// Duration.
+        time: Picos,
+    },
+    /// Zero-duration event of these ranks that ends when its predecessors have: the completion of a receive, or a node
+    /// without cost.
+    Wait(Arc<[u32]>),
+    /// Collective.
+    Call(Call),
+    /// Message from the first of two ranks to the second: one direction of a [`Collective::SendRecv`].
+    Message(Call),
+}
+
+/// Processor of a rank; executes one computation at a time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Processor {
+    /// The GPU, whose kernel times are in the trace.
+    #[default]
+    Gpu,
+    /// A host thread; its time does not count as computation.
+    Cpu,
+}
+
+/// Collective or message of a group.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Call {
+    /// Ranks, in the order of the group.
+    pub group: Arc<[u32]>,
+    /// The collective.
+    pub collective: Collective,
+    /// Message size: the larger buffer, as in nccl-tests.
+    pub bytes: Bytes,
+}
+
+impl Trace {
+    /// Checks that there is a device for each rank.
+    ///
+    /// # Errors
+    /// [`JobError`] if there are fewer; `source` is the trace's name.
+    pub fn check_ranks(&self, devices: usize, source: &str) -> Result<(), JobError> {
+        if self.ranks as usize > devices {
+            let message = format!("ranks 0 to {}, and the fabric has {devices} GPUs in use", self.ranks - 1);
+            return Err(JobError::at(&SourceLocation::from_source(source), message));
+        }
+        Ok(())
+    }
+}
+
+impl Trace {
+    /// Creates a trace. All predecessor indices must exist.
+    ///
+    /// # Errors
+    /// [`JobError`] at an event in a dependency cycle, and if there are too many events or none.
+    pub(crate) fn new(events: Vec<Event>, ignored: Vec<String>, source: &str) -> Result<Self, JobError> {
+        if events.is_empty() {
+            return Err(JobError::at(&SourceLocation::from_source(source), "no computation and no call"));
+        }
+        if events.len() > MAX_EVENTS {
+            let message = format!("{} events are more than {MAX_EVENTS}", events.len());
+            return Err(JobError::at(&SourceLocation::from_source(source), message));
+        }
+        let mut computing = Picos::ZERO;
+        for event in &events {
+            if let EventKind::Compute { time, .. } = event.kind {
+                computing += time;
+            }
+            if computing > MAX_COMPUTE {
+                let message = format!("more than {} s of computing up to here", MAX_COMPUTE.0 / 1_000_000_000_000);
+                return Err(JobError::at(&event.location, message));
+            }
+        }
+        if computing == Picos::ZERO && !events.iter().any(|event| event.kind.call().is_some()) {
+            return Err(JobError::at(
+                &SourceLocation::from_source(source),
+                "no call, and computation that takes no time",
+            ));
+        }
+        let greatest = |event: &Event| event.kind.ranks().iter().copied().max();
+        let ranks = events.iter().filter_map(greatest).max().map_or(0, |rank| rank + 1);
+        let trace = Self { ranks, events, ignored };
+        match trace.find_cycle() {
+            None => Ok(trace),
+            Some(event) => Err(JobError::at(&event.location, format!("`{}` comes after itself", event.name))),
+        }
+    }
+
+    /// Returns an event of a dependency cycle, or one that follows it, if there is a cycle.
+    fn find_cycle(&self) -> Option<&Event> {
+        let (mut waiting, followers) = self.dependencies();
+        let mut ready: Vec<u32> = (0u32..).zip(&waiting).filter(|(_, n)| **n == 0).map(|(event, _)| event).collect();
+        let mut done = 0;
+        while let Some(event) = ready.pop() {
+            done += 1;
+            for &next in followers.get(event as usize).into_iter().flatten() {
+                if let Some(remaining) = waiting.get_mut(next as usize) {
+                    *remaining -= 1;
+                    if *remaining == 0 {
+                        ready.push(next);
+                    }
+                }
+            }
+        }
+        if done == self.events.len() {
+            return None;
+        }
+        self.events.iter().zip(&waiting).find(|(_, remaining)| **remaining > 0).map(|(event, _)| event)
+    }
+
+    /// Returns the number of predecessors and the list of successors of each event.
+    pub fn dependencies(&self) -> (Vec<u32>, Vec<Vec<u32>>) {
+        let mut followers = vec![Vec::new(); self.events.len()];
+        let waiting = (0u32..).zip(&self.events).map(|(number, event)| {
+            let mut count = 0;
+            for &before in &event.after {
+                if let Some(successors) = followers.get_mut(before as usize) {
+                    successors.push(number);
+                    count += 1;
+                }
+            }
+            count
+        });
+        let waiting = waiting.collect();
+        (waiting, followers)
+    }
+}
+
+impl EventKind {
+    /// Participating ranks.
+    #[must_use]
+    pub fn ranks(&self) -> &Arc<[u32]> {
+        match self {
+            Self::Compute { ranks, .. } | Self::Wait(ranks) => ranks,
+            Self::Call(call) | Self::Message(call) => &call.group,
+        }
+    }
+
+    /// The communication of the event, if it is a collective or a message.
+    #[must_use]
+    pub fn call(&self) -> Option<&Call> {
+        match self {
+            Self::Call(call) | Self::Message(call) => Some(call),
+            Self::Compute { .. } | Self::Wait(_) => None,
+        }
+    }
+}
