@@ -4,6 +4,7 @@
 
 mod args;
 mod commands;
+mod document;
 mod excerpt;
 mod failure;
 mod files;

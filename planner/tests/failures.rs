@@ -50,12 +50,14 @@ impl Machine {
             Self::Mesh { gpus, links } => {
                 let mut builder = FabricBuilder::new("mesh");
                 let host = builder.host("a");
-                let link = |kind, gbps, ns| LinkSpec::symmetric(kind, Bandwidth::from_gbps(gbps), Picos::from_ns(ns));
+                let link = |kind, gb_per_s, ns| {
+                    LinkSpec::symmetric(kind, Bandwidth::from_gb_per_s(gb_per_s), Picos::from_ns(ns))
+                };
                 let cpus = ["cpu0", "cpu1"].map(|id| builder.node(id, NodeKind::Cpu, host, Figures::None).unwrap());
                 builder.link(cpus[0], cpus[1], &link(LinkKind::Upi, 12.0, 100.0));
                 let figures = GpuFigures {
                     compute_capability: Some(70),
-                    memory_bandwidth: Some(Bandwidth::from_gbps(900.0)),
+                    memory_bandwidth: Some(Bandwidth::from_gb_per_s(900.0)),
                     ..GpuFigures::default()
                 };
                 let figures = Figures::Gpu(Arc::new(figures));
@@ -65,10 +67,10 @@ impl Machine {
                     builder.link(id, cpus[(2 * gpu / gpus) as usize], &link(LinkKind::Pcie, 15.75, 250.0));
                     added.push(id);
                 }
-                for (a, b, gbps) in links {
+                for (a, b, gb_per_s) in links {
                     let (a, b) = (*a.get(&added), *b.get(&added));
                     if a != b {
-                        builder.link(a, b, &link(LinkKind::Nvlink, f64::from(*gbps), 250.0));
+                        builder.link(a, b, &link(LinkKind::Nvlink, f64::from(*gb_per_s), 250.0));
                     }
                 }
                 builder.finish()
@@ -295,11 +297,11 @@ fn host_with_a_dead_nic_uses_its_other_nics() {
     assert!(router.unreachable_pairs(fabric.gpus(), usize::MAX).is_empty());
     // In and out through one neighbour, at the full rate of a NIC.
     let [dead, peer] = ["g0_0", "g1_0"].map(|id| fabric.find(id).unwrap());
-    let gbps = |path: fabricast_topologies::route::Path| path.bandwidth.unwrap().gbps();
+    let gb_per_s = |path: fabricast_topologies::route::Path| path.bandwidth.unwrap().gb_per_s();
     for (from, to) in [(dead, peer), (peer, dead)] {
         let path = router.path(from, to).unwrap();
         let relays: Vec<NodeId> = router.relays(&path.hops, to).map(|(relay, _)| relay).collect();
-        assert_eq!((relays.len(), gbps(path)), (1, 50.0));
+        assert_eq!((relays.len(), gb_per_s(path)), (1, 50.0));
     }
     let best = candidates(&fabric, "ideal", Collective::AllReduce, Bytes(1 << 26)).unwrap();
     assert!(!best.is_empty());

@@ -79,7 +79,7 @@ pub fn time(time: Picos) -> String {
 
 /// Formats a rate in GB/s, without the unit: `0.520`, `48.60`, `362.1`, `1,234`.
 #[must_use]
-pub fn gbps(rate: f64) -> String {
+pub fn gb_per_s(rate: f64) -> String {
     significant(rate)
 }
 

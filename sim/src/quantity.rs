@@ -26,7 +26,7 @@ impl Rate {
 
     /// Returns the rate in GB/s (10⁹ bytes per second).
     #[must_use]
-    pub fn gbps(self) -> f64 {
+    pub fn gb_per_s(self) -> f64 {
         self.0 as f64 / 1e12
     }
 }

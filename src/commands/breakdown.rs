@@ -14,6 +14,7 @@ use serde::Serialize;
 use super::asked::CallRequest;
 use super::{format_count, strategy};
 use crate::args::{CallArgs, SimulateArgs, Sizes};
+use crate::document::Document;
 use crate::failure::Failure;
 use crate::output::{self, Format, Output};
 use crate::setup;
@@ -55,7 +56,9 @@ pub fn run(args: &SimulateArgs, path: &Path, fabric: &Fabric, output: &Output) -
     let profile = super::profile_and_library(&profile, fabric);
     let subtitle = format!("{}, profile {profile}, {}", format_count(ranks.len() as u64, "rank"), mode.name());
     let written = match output.format {
-        Format::Json => output::json(&rows.iter().map(RowJson::new).collect::<Vec<_>>())?,
+        Format::Json => {
+            output::json(&Document::Breakdown.with_rows(&rows.iter().map(RowJson::new).collect::<Vec<_>>()))?
+        }
         Format::Text => {
             let mut table = table(&names, &rows);
             table.heading(format!("{title} · {subtitle}"));
@@ -104,7 +107,7 @@ fn times(names: &[String], row: &Row) -> Vec<Picos> {
 fn table(names: &[String], rows: &[Row]) -> Table {
     let mut columns = vec![
         Column::new("bytes", "size", Unit::Bytes),
-        Column::new("schedule", "schedule", Unit::Text),
+        Column::new("algorithm", "algorithm", Unit::Text),
         Column::new("time_us", "time", Unit::Micros),
     ];
     columns.extend(names.iter().map(|name| Column::new(name, short(name), Unit::Micros).spare()));
@@ -129,7 +132,7 @@ fn short(name: &str) -> &str {
 #[derive(Serialize)]
 struct RowJson<'a> {
     bytes: Bytes,
-    schedule: &'a str,
+    algorithm: &'a str,
     time_us: f64,
     parts: Vec<PartJson<'a>>,
     rest_us: f64,
@@ -146,7 +149,7 @@ impl<'a> RowJson<'a> {
         let part = |part: &'a fabricast_sim::breakdown::Part| PartJson { name: &part.name, us: part.time.us() };
         Self {
             bytes: row.bytes,
-            schedule: &row.schedule,
+            algorithm: &row.schedule,
             time_us: row.parts.time.us(),
             parts: row.parts.parts.iter().map(part).collect(),
             rest_us: row.parts.unexplained.us(),

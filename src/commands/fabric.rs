@@ -13,6 +13,7 @@ use serde::Serialize;
 
 use super::format_count;
 use crate::args::{ExportFormat, FabricCommand, FabricTarget};
+use crate::document::Document;
 use crate::failure::Failure;
 use crate::output::{Format, Output, Verbosity};
 use crate::setup;
@@ -41,10 +42,10 @@ fn load(target: &FabricTarget, output: &Output) -> Result<Fabric, Failure> {
 #[derive(Serialize)]
 struct PresetJson {
     name: &'static str,
-    hosts: u64,
+    nodes: u64,
     gpus: usize,
     model: Option<String>,
-    gpu_link_gbps: Option<f64>,
+    gpu_link_gb_per_s: Option<f64>,
     nics: usize,
 }
 
@@ -54,10 +55,10 @@ impl PresetJson {
         let first = fabric.gpus().first().copied();
         Ok(Self {
             name,
-            hosts: hosts_with_gpus(&fabric),
+            nodes: hosts_with_gpus(&fabric),
             gpus: fabric.gpus().len(),
             model: first.and_then(|gpu| model(&fabric, gpu)),
-            gpu_link_gbps: first.and_then(|gpu| widest(&fabric, gpu)),
+            gpu_link_gb_per_s: first.and_then(|gpu| widest(&fabric, gpu)),
             nics: fabric.nodes().filter(|(_, node)| node.kind == NodeKind::Nic).count(),
         })
     }
@@ -67,24 +68,24 @@ pub fn list(output: &Output) -> Result<(), Failure> {
     let presets: Vec<PresetJson> = preset::names().map(PresetJson::new).collect::<Result<_, _>>()?;
     let mut table = Table::new(vec![
         Column::new("name", "preset", Unit::Text),
-        Column::new("hosts", "hosts", Unit::Number),
+        Column::new("nodes", "nodes", Unit::Number),
         Column::new("gpus", "GPUs", Unit::Number),
         Column::new("model", "model", Unit::Text),
-        Column::new("gpu_link_gbps", "widest link", Unit::Gbps),
+        Column::new("gpu_link_gb_per_s", "widest link", Unit::GbPerS),
         Column::new("nics", "NICs", Unit::Number),
     ]);
     for preset in &presets {
         table.row(vec![
             Value::text(preset.name).into(),
-            Value::Count(preset.hosts).into(),
+            Value::Count(preset.nodes).into(),
             Value::Count(preset.gpus as u64).into(),
             Value::or_missing(preset.model.clone(), Value::Text).into(),
-            Value::or_missing(preset.gpu_link_gbps, Value::Rate).into(),
+            Value::or_missing(preset.gpu_link_gb_per_s, Value::Rate).into(),
             Value::Count(preset.nics as u64).into(),
         ]);
     }
     match output.format {
-        Format::Json => output.write_json(&presets),
+        Format::Json => output.write_json(&Document::Presets.with_rows(&presets)),
         Format::Csv => output.write(&super::csv(&table)?),
         Format::Text => output.write(&table.text(&output.text_options())),
     }
@@ -106,7 +107,7 @@ fn model(fabric: &Fabric, gpu: NodeId) -> Option<String> {
 /// Bandwidth of the fastest link that leaves a node, in GB/s.
 fn widest(fabric: &Fabric, node: NodeId) -> Option<f64> {
     let links = fabric.outgoing_links(node).into_iter().filter_map(|link| fabric.link(link).bandwidth);
-    links.max().map(Bandwidth::gbps)
+    links.max().map(Bandwidth::gb_per_s)
 }
 
 fn show(target: &FabricTarget, output: &Output) -> Result<(), Failure> {
@@ -224,7 +225,7 @@ fn path_kinds(fabric: &Fabric, router: &Router<'_>, sources: &[NodeId]) -> Table
     let mut table = Table::new(vec![
         Column::new("pairs", "pairs", Unit::Number),
         Column::new("class", "class", Unit::Text),
-        Column::new("bandwidth_gbps", "bandwidth", Unit::Gbps),
+        Column::new("bandwidth_gb_per_s", "bandwidth", Unit::GbPerS),
         Column::new("latency_us", "latency", Unit::Micros),
         Column::new("example", "such as", Unit::Text),
     ]);
@@ -233,7 +234,7 @@ fn path_kinds(fabric: &Fabric, router: &Router<'_>, sources: &[NodeId]) -> Table
         table.row(vec![
             Value::Count(pairs).into(),
             Cell::from(Value::text(class.name())).tone(if is_connected { Emphasis::Plain } else { Emphasis::Bad }),
-            Value::or_missing(bandwidth, |b| Value::Rate(b.gbps())).into(),
+            Value::or_missing(bandwidth, |b| Value::Rate(b.gb_per_s())).into(),
             Value::or_missing(is_connected.then_some(latency), Value::Time).into(),
             Value::text(format!("{} to {}", fabric.node(from).id, fabric.node(to).id)).into(),
         ]);
@@ -262,7 +263,7 @@ fn matrix(fabric: &Fabric, router: &Router<'_>) -> Table {
 
 fn class_and_rate(summary: &Summary) -> String {
     match summary.bandwidth {
-        Some(bandwidth) => format!("{} {:.0}", summary.class, bandwidth.gbps()),
+        Some(bandwidth) => format!("{} {:.0}", summary.class, bandwidth.gb_per_s()),
         None => summary.class.to_string(),
     }
 }
@@ -272,14 +273,14 @@ fn links(fabric: &Fabric) -> Table {
     let mut table = Table::new(vec![
         Column::new("link", "link", Unit::Text),
         Column::new("kind", "kind", Unit::Text),
-        Column::new("bandwidth_gbps", "bandwidth", Unit::Gbps),
+        Column::new("bandwidth_gb_per_s", "bandwidth", Unit::GbPerS),
         Column::new("latency_us", "latency", Unit::Micros),
     ]);
     for ((_, link), name) in fabric.links().zip(fabric.link_names()) {
         table.row(vec![
             Value::text(name).into(),
             Value::text(link.kind.name()).into(),
-            Value::or_missing(link.bandwidth, |b| Value::Rate(b.gbps())).into(),
+            Value::or_missing(link.bandwidth, |b| Value::Rate(b.gb_per_s())).into(),
             Value::Time(link.latency).into(),
         ]);
     }
@@ -293,7 +294,7 @@ fn link_kinds(fabric: &Fabric) -> Table {
         Column::new("ends", "between", Unit::Text),
         Column::new("kind", "kind", Unit::Text),
         Column::new("lanes", "lanes", Unit::Number),
-        Column::new("bandwidth_gbps", "each way", Unit::Gbps),
+        Column::new("bandwidth_gb_per_s", "each way", Unit::GbPerS),
         Column::new("latency_us", "latency", Unit::Micros),
     ]);
     let mut groups: Vec<(String, fabricast_topologies::Link, u64)> = Vec::new();
@@ -317,7 +318,7 @@ fn link_kinds(fabric: &Fabric) -> Table {
             Value::text(ends).into(),
             Value::text(link.kind.name()).into(),
             Value::Count(link.lanes.into()).into(),
-            Value::or_missing(link.bandwidth, |b| Value::Rate(b.gbps())).into(),
+            Value::or_missing(link.bandwidth, |b| Value::Rate(b.gb_per_s())).into(),
             Value::Time(link.latency).into(),
         ]);
     }
@@ -336,7 +337,7 @@ fn check(target: &FabricTarget, output: &Output) -> Result<(), Failure> {
     let json: Vec<FindingJson> =
         findings.iter().map(|f| FindingJson { severity: f.severity.to_string(), message: f.message.clone() }).collect();
     match output.format {
-        Format::Json => output.write_json(&json)?,
+        Format::Json => output.write_json(&Document::FabricCheck.with_rows(&json))?,
         Format::Csv => {
             let columns = ["severity", "message"].map(|key| Column::new(key, key, Unit::Text));
             let mut table = Table::new(columns.into());

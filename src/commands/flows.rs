@@ -16,6 +16,7 @@ use super::links::LinkJson;
 use super::load::{self, LoadJson};
 use super::simulate::with_progress;
 use crate::args::SimulateArgs;
+use crate::document::Document;
 use crate::failure::Failure;
 use crate::output::{Format, Output};
 use crate::setup;
@@ -24,7 +25,6 @@ use crate::setup;
 struct FlowsJson<'a> {
     time_us: f64,
     events: u64,
-    #[serde(rename = "binds")]
     bottleneck: String,
     flows: Vec<FlowJson<'a>>,
     links: Vec<LinkJson>,
@@ -53,7 +53,7 @@ pub fn run(args: &SimulateArgs, path: &Path, fabric: &Fabric, output: &Output) -
     let end = outcome.ends.iter().copied().max().unwrap_or_default();
     if output.format == Format::Json {
         let (links, links_omitted) = LinkJson::list(&outcome.utilization, fabric);
-        return output.write_json(&FlowsJson {
+        return output.write_json(&Document::Flows.with(&FlowsJson {
             time_us: end.us(),
             events: outcome.events,
             bottleneck: binds::bottleneck_of_utilization(&outcome.utilization, fabric),
@@ -61,7 +61,7 @@ pub fn run(args: &SimulateArgs, path: &Path, fabric: &Fabric, output: &Output) -
             links,
             links_omitted,
             load,
-        });
+        }));
     }
     let mut table = Table::new(vec![
         Column::new("src", "from", Unit::Text),
@@ -69,7 +69,7 @@ pub fn run(args: &SimulateArgs, path: &Path, fabric: &Fabric, output: &Output) -
         Column::new("bytes", "size", Unit::Bytes),
         Column::new("start_us", "start", Unit::Micros),
         Column::new("end_us", "end", Unit::Micros),
-        Column::new("rate_gbps", "mean rate", Unit::Gbps),
+        Column::new("rate_gb_per_s", "mean rate", Unit::GbPerS),
     ]);
     for (flow, &end) in flows.iter().zip(&outcome.ends) {
         let duration = end - flow.start;
@@ -79,10 +79,10 @@ pub fn run(args: &SimulateArgs, path: &Path, fabric: &Fabric, output: &Output) -
             Value::Bytes(flow.bytes).into(),
             Value::Time(flow.start).into(),
             Value::Time(end).into(),
-            Value::Rate(fabricast_search::plan::algbw_gbps(flow.bytes, duration)).into(),
+            Value::Rate(fabricast_search::plan::algbw_gb_per_s(flow.bytes, duration)).into(),
         ]);
     }
-    table.note(format!("binds: {}", binds::bottleneck_of_utilization(&outcome.utilization, fabric)));
+    table.note(format!("bottleneck: {}", binds::bottleneck_of_utilization(&outcome.utilization, fabric)));
     match output.format {
         Format::Csv => output.write(&super::csv(&table)?),
         Format::Text | Format::Json => {

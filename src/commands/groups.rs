@@ -3,7 +3,7 @@
 use fabricast_collectives::bound::Bounds;
 use fabricast_reports::format;
 use fabricast_reports::table::{Column, Table, Unit, Value};
-use fabricast_search::plan::{algbw_gbps, busbw_gbps};
+use fabricast_search::plan::{algbw_gb_per_s, busbw_gb_per_s};
 use fabricast_sim::engine::Recording;
 use fabricast_sim::lower::Environment;
 use fabricast_sim::schedule::{Header, ScheduleGenerator};
@@ -16,6 +16,7 @@ use serde::Serialize;
 use super::simulate::with_progress;
 use super::{format_count, strategy};
 use crate::args::{CallArgs, RankSet, SimulateArgs, StrategyArgs};
+use crate::document::Document;
 use crate::failure::Failure;
 use crate::output::{self, Format, Output};
 use crate::setup;
@@ -73,7 +74,7 @@ pub fn run(args: &SimulateArgs, fabric: &Fabric, output: &Output) -> Result<(), 
     });
     let answer = Answer::new(&concurrent, groups.collect(), kind);
     let text = match output.format {
-        Format::Json => output::json(&answer)?,
+        Format::Json => output::json(&Document::ConcurrentCalls.with(&answer))?,
         Format::Text => answer.text(fabric.name(), &super::profile_and_library(&profile, fabric), output),
         Format::Csv => super::csv(&answer.table())?,
     };
@@ -161,15 +162,15 @@ struct Group {
     collective: &'static str,
     bytes: Bytes,
     ranks: Vec<u32>,
-    schedule: String,
+    algorithm: String,
     protocol: &'static str,
     channels: u16,
     time_us: f64,
     /// Time without the concurrent calls.
     #[serde(rename = "alone_us")]
     isolated_us: f64,
-    algbw_gbps: f64,
-    busbw_gbps: f64,
+    algbw_gb_per_s: f64,
+    busbw_gb_per_s: f64,
     bound_us: f64,
     #[serde(skip)]
     name: String,
@@ -186,13 +187,13 @@ impl Group {
         let call = header.call;
         Self {
             ranks: set.ranks.clone(),
-            schedule: header.name.clone(),
+            algorithm: header.name.clone(),
             protocol: header.protocol.name(),
             channels: header.channels,
             time_us: time.us(),
             isolated_us: isolated.us(),
-            algbw_gbps: algbw_gbps(header.size(), time),
-            busbw_gbps: busbw_gbps(call.collective, header.size(), time, call.ranks),
+            algbw_gb_per_s: algbw_gb_per_s(header.size(), time),
+            busbw_gb_per_s: busbw_gb_per_s(call.collective, header.size(), time, call.ranks),
             bound_us: bound.us(),
             name: set.text.clone(),
             time,
@@ -230,13 +231,13 @@ impl Answer {
             [Column::new("collective", "collective", Unit::Text), Column::new("bytes", "size", Unit::Bytes)];
         let columns = [
             Column::new("ranks", "ranks", Unit::Text),
-            Column::new("schedule", "schedule", Unit::Text),
+            Column::new("algorithm", "algorithm", Unit::Text),
             Column::new("protocol", "protocol", Unit::Text),
             Column::new("channels", "channels", Unit::Number),
             Column::new("time_us", "time", Unit::Micros),
             Column::new("alone_us", "alone", Unit::Micros),
-            Column::new("algbw_gbps", "algbw", Unit::Gbps),
-            Column::new("busbw_gbps", "busbw", Unit::Gbps),
+            Column::new("algbw_gb_per_s", "algbw", Unit::GbPerS),
+            Column::new("busbw_gb_per_s", "busbw", Unit::GbPerS),
             Column::new("bound_us", "bound alone", Unit::Micros),
         ];
         // The heading names what all groups have in common.
@@ -246,13 +247,13 @@ impl Answer {
             let call_values = [Value::text(group.collective), Value::Bytes(group.bytes)];
             let values = [
                 Value::text(&*group.name),
-                Value::text(&*group.schedule),
+                Value::text(&*group.algorithm),
                 Value::text(group.protocol),
                 Value::Count(group.channels.into()),
                 Value::Time(group.time),
                 Value::Time(group.isolated),
-                Value::Rate(group.algbw_gbps),
-                Value::Rate(group.busbw_gbps),
+                Value::Rate(group.algbw_gb_per_s),
+                Value::Rate(group.busbw_gb_per_s),
                 Value::Time(group.bound),
             ];
             let call_values = call_values.into_iter().filter(|_| !self.calls.is_empty());

@@ -14,6 +14,7 @@ use serde::Serialize;
 
 use super::job_file::{self, JobFile};
 use crate::args::SimulateArgs;
+use crate::document::Document;
 use crate::failure::Failure;
 use crate::output::{Format, Output};
 use crate::setup;
@@ -38,7 +39,7 @@ pub fn run(args: &SimulateArgs, path: &Path, fabric: &Fabric, output: &Output) -
     )?;
     let answer = Answer { trace: &trace, outcome: &outcome };
     match output.format {
-        Format::Json => output.write_json(&answer.json()),
+        Format::Json => output.write_json(&Document::Replay.with(&answer.json())),
         Format::Csv => output.write(&super::csv(&answer.events())?),
         Format::Text => {
             let mut table = answer.calls();

@@ -19,13 +19,11 @@ pub struct Json {
     high_us: f64,
     #[serde(skip_serializing_if = "Option::is_none")]
     measured_us: Option<f64>,
-    #[serde(rename = "regret")]
     default_slowdown: f64,
     name: String,
     chunk: Option<u64>,
     threads: Option<u16>,
     /// Channels that the library allots to the call; `channels` of them carry data.
-    #[serde(rename = "most_channels")]
     max_channels: u16,
     expected_us: Option<f64>,
 }
@@ -84,7 +82,7 @@ pub fn text_fields<'a>(plan: &Plan) -> Vec<Field<'a>> {
     let overlap_cell = |row: &Row| -> Cell { Value::or_missing(overlap(row), Value::Share).into() };
     vec![
         (Column::new("library_default", &library.to_string(), Unit::Text).spare(), Box::new(strategy_cell)),
-        (Column::new("regret", "regret", Unit::Percent).spare(), Box::new(slowdown_cell)),
+        (Column::new("default_slowdown", "default slower", Unit::Percent).spare(), Box::new(slowdown_cell)),
         (Column::new("kept_for_overlap", "overlap", Unit::Percent).spare(), Box::new(overlap_cell)),
     ]
 }
@@ -108,7 +106,7 @@ pub fn csv_fields<'a>() -> Vec<Field<'a>> {
         ),
         (number_column("library_default_time_us"), cell(|default| Value::Time(default.timed.time))),
         (
-            number_column("library_default_regret"),
+            number_column("library_default_slowdown"),
             Box::new(|row| Value::or_missing(default_slowdown(row), Value::Share).into()),
         ),
         (number_column("kept_for_overlap"), Box::new(|row| Value::or_missing(overlap(row), Value::Share).into())),

@@ -6,6 +6,7 @@ use serde::Serialize;
 
 use super::fabric;
 use crate::args::ListCommand;
+use crate::document::Document;
 use crate::failure::Failure;
 use crate::output::{Format, Output, Verbosity};
 
@@ -44,9 +45,9 @@ impl<'a> GpuJson<'a> {
             capability: model.capability(),
             sm_count: model.sm_count,
             memory_bytes: model.memory.map(|memory| memory.0),
-            memory_bandwidth_gb_per_s: model.memory_bandwidth.map(fabricast_topologies::Bandwidth::gbps),
+            memory_bandwidth_gb_per_s: model.memory_bandwidth.map(fabricast_topologies::Bandwidth::gb_per_s),
             links: model.links,
-            link_gb_per_s: model.link.map(fabricast_topologies::Bandwidth::gbps),
+            link_gb_per_s: model.link.map(fabricast_topologies::Bandwidth::gb_per_s),
             pcie_generation: model.pcie_generation,
             multicast: model.multicast_switch.is_some(),
             bf16_tflops: model.bf16_tflops,
@@ -61,16 +62,16 @@ impl<'a> GpuJson<'a> {
 fn gpus(output: &Output) -> Result<(), Failure> {
     let models: Vec<GpuJson<'_>> = gpus::models().iter().map(GpuJson::new).collect();
     if output.format == Format::Json {
-        return output.write_json(&models);
+        return output.write_json(&Document::List.with_rows(&models));
     }
     let mut table = Table::new(vec![
         Column::new("name", "model", Unit::Text),
         Column::new("capability", "capability", Unit::Text),
         Column::new("sm_count", "SMs", Unit::Number),
         Column::new("memory_bytes", "memory", Unit::Bytes),
-        Column::new("memory_bandwidth_gb_per_s", "bandwidth", Unit::Gbps),
+        Column::new("memory_bandwidth_gb_per_s", "bandwidth", Unit::GbPerS),
         Column::new("links", "links", Unit::Number),
-        Column::new("link_gb_per_s", "each way", Unit::Gbps),
+        Column::new("link_gb_per_s", "each way", Unit::GbPerS),
         Column::new("pcie_generation", "PCIe", Unit::Number),
         Column::new("bf16_tflops", "16-bit TFLOP/s", Unit::Text),
     ]);

@@ -21,6 +21,7 @@ use super::memory::MemoryShortfall;
 use super::plan_json::{PlanInputs, PlanJson, RequestedFabric};
 use super::{binds, format_count, measured};
 use crate::args::{PlanArgs, Sizes, StrategyArgs};
+use crate::document::Document;
 use crate::failure::Failure;
 use crate::output::{self, Format, Output};
 use crate::setup;
@@ -90,7 +91,7 @@ pub fn run(args: &PlanArgs, output: &Output) -> Result<(), Failure> {
     let mut space = SearchSpace::new(&request);
     space.add_omitted(&plan.rows);
     let answer = match output.format {
-        Format::Json => output::json(&PlanJson::new(
+        Format::Json => output::json(&Document::Plan.with(&PlanJson::new(
             &plan,
             &fabric,
             &PlanInputs {
@@ -101,7 +102,7 @@ pub fn run(args: &PlanArgs, output: &Output) -> Result<(), Failure> {
                 memory_shortfall: shortfall,
                 space: &space,
             },
-        ))?,
+        )))?,
         Format::Text => {
             let table = text(&plan, &fabric, &heading(&plan, &request, hosts), &output.text_options());
             format!("{table}{}", describe_search(&space))
@@ -216,13 +217,11 @@ fn text_fields<'a>(plan: &'a Plan, fabric: &'a Fabric) -> Vec<Field<'a>> {
             Value::Count(row.pick.strategy.channels.into()).into()
         }),
         field(Column::new("time_us", "time", Unit::Micros), |row| Value::Time(row.pick.time).into()),
-        field(Column::new("busbw_gbps", "busbw", Unit::Gbps), |row| {
-            Value::Rate(row.busbw_gbps(row.pick.time, plan.ranks)).into()
+        field(Column::new("busbw_gb_per_s", "busbw", Unit::GbPerS), |row| {
+            Value::Rate(row.busbw_gb_per_s(row.pick.time, plan.ranks)).into()
         }),
-        field(Column::new("bound_share", "of bound", Unit::Percent), |row| {
-            Value::Share(row.fraction_of_bound()).into()
-        }),
-        field(Column::new("binds", "binds", Unit::Text).spare(), |row| {
+        field(Column::new("bound_share", "of peak", Unit::Percent), |row| Value::Share(row.fraction_of_bound()).into()),
+        field(Column::new("bottleneck", "bottleneck", Unit::Text).spare(), |row| {
             Value::text(binds::bottleneck_of_row(row, fabric)).into()
         }),
         field(Column::new("runner_up", "runner-up", Unit::Text).spare(), move |row| {
@@ -257,10 +256,10 @@ fn csv(plan: &Plan, fabric: &Fabric) -> Table {
         field(number_column("time_us"), |row| Value::Time(row.pick.time).into()),
         field(number_column("low_us"), |row| Value::Time(row.pick.low).into()),
         field(number_column("high_us"), |row| Value::Time(row.pick.high).into()),
-        field(number_column("busbw_gbps"), |row| Value::Rate(row.busbw_gbps(row.pick.time, plan.ranks)).into()),
+        field(number_column("busbw_gb_per_s"), |row| Value::Rate(row.busbw_gb_per_s(row.pick.time, plan.ranks)).into()),
         field(number_column("bound_us"), |row| Value::Time(row.bound.time).into()),
         field(number_column("bound_share"), |row| Value::Share(row.fraction_of_bound()).into()),
-        field(text_column("binds"), |row| Value::text(binds::bottleneck_of_row(row, fabric)).into()),
+        field(text_column("bottleneck"), |row| Value::text(binds::bottleneck_of_row(row, fabric)).into()),
         field(text_column("runner_up_algorithm"), second(|p| Value::text(p.strategy.algorithm.name()))),
         field(text_column("runner_up_protocol"), second(|p| Value::text(p.strategy.protocol.name()))),
         field(number_column("runner_up_channels"), second(|p| Value::Count(p.strategy.channels.into()))),

@@ -10,6 +10,7 @@ use serde::Serialize;
 
 use super::{format_count, table::read_plan};
 use crate::args::DiffArgs;
+use crate::document::Document;
 use crate::failure::Failure;
 use crate::output::{self, Format, Output};
 
@@ -18,7 +19,6 @@ struct Diff<'a> {
     before: Side<'a>,
     after: Side<'a>,
     /// Number of rows that are equal in both plans.
-    #[serde(rename = "alike")]
     equal_rows: usize,
     rows: Vec<RowDiff>,
 }
@@ -84,10 +84,10 @@ pub fn run(args: &DiffArgs, output: &Output) -> Result<(), Failure> {
     let (equal_rows, rows) = compare_rows(&before, &after);
     let diff = Diff { before: side(&before), after: side(&after), equal_rows, rows };
     let text = match output.format {
-        Format::Json => output::json(&diff)?,
+        Format::Json => output::json(&Document::PlanDiff.with(&diff))?,
         Format::Csv => super::csv(&table(&diff.rows))?,
         Format::Text => {
-            let heading = format!("{} differ, {equal_rows} are alike\n", format_count(diff.rows.len() as u64, "row"));
+            let heading = format!("{} differ, {equal_rows} are equal\n", format_count(diff.rows.len() as u64, "row"));
             let sides = format!("before: {}\nafter: {}\n", describe_side(&diff.before), describe_side(&diff.after));
             let rows =
                 if diff.rows.is_empty() { String::new() } else { table(&diff.rows).text(&output.text_options()) };

@@ -15,6 +15,7 @@ use super::job_file::{self, JobFile};
 use super::library_default;
 use super::memory::MemoryShortfall;
 use crate::args::PlanArgs;
+use crate::document::Document;
 use crate::failure::Failure;
 use crate::output::{Format, Output};
 use crate::setup;
@@ -54,7 +55,7 @@ pub fn run(args: &PlanArgs, path: &Path, output: &Output) -> Result<(), Failure>
     };
     let answer = Answer { rows: &rows };
     match output.format {
-        Format::Json => output.write_json(&PlanJobJson {
+        Format::Json => output.write_json(&Document::JobPlan.with(&PlanJobJson {
             fabric: fabric.name(),
             profile: &profile.name,
             job: &source,
@@ -62,7 +63,7 @@ pub fn run(args: &PlanArgs, path: &Path, output: &Output) -> Result<(), Failure>
             rows: rows.iter().map(RowJson::new).collect(),
             total_us: answer.picks(),
             library_total_us: answer.library(),
-        }),
+        })),
         Format::Csv => output.write(&super::csv(&answer.table())?),
         Format::Text => {
             let mut table = answer.table();

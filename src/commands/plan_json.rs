@@ -66,8 +66,7 @@ pub struct PlanJson<'a> {
     /// Number of nodes as NCCL counts them.
     #[serde(skip_serializing_if = "Option::is_none")]
     library_nodes: Option<u32>,
-    #[serde(rename = "asked")]
-    requested_fabric: Option<&'a RequestedFabric<'a>>,
+    request: Option<&'a RequestedFabric<'a>>,
     /// Absent: rank 0.
     #[serde(skip_serializing_if = "Option::is_none")]
     root: Option<u32>,
@@ -79,12 +78,10 @@ pub struct PlanJson<'a> {
     rows: Vec<RowJson>,
     /// Rows at intermediate sizes, around those where the pick changes.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    #[serde(rename = "between")]
-    intermediate_rows: Vec<RowJson>,
+    refined_rows: Vec<RowJson>,
     ranges: Vec<RangeJson>,
     /// The library's default choices below the first size and above the last.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    #[serde(rename = "beyond")]
     outside_ranges: Vec<RangeJson>,
     searched: SearchedJson,
 }
@@ -127,7 +124,6 @@ struct RowJson {
     bound_us: f64,
     bound_share: f64,
     bound_by: String,
-    #[serde(rename = "binds")]
     bottleneck: String,
     runner_up: Option<PricedJson>,
     library_default: Option<library_default::Json>,
@@ -158,7 +154,7 @@ struct PricedJson {
     time_us: f64,
     low_us: f64,
     high_us: f64,
-    busbw_gbps: f64,
+    busbw_gb_per_s: f64,
     #[serde(skip_serializing_if = "Option::is_none")]
     measured_us: Option<f64>,
 }
@@ -189,12 +185,12 @@ impl<'a> PlanJson<'a> {
             nodes: inputs.hosts,
             library: plan.library.map(|library| library.to_string()),
             library_nodes: communicator.map(|communicator| communicator.nodes),
-            requested_fabric: inputs.requested_fabric.as_ref(),
+            request: inputs.requested_fabric.as_ref(),
             root: Some(inputs.request.root).filter(|&root| root > 0),
             in_place: inputs.request.buffers == BufferUse::InPlace,
             memory_exceeded: inputs.memory_shortfall.as_ref(),
             rows: rows(&plan.rows),
-            intermediate_rows: rows(&plan.refined_rows),
+            refined_rows: rows(&plan.refined_rows),
             ranges: plan.ranges.iter().map(RangeJson::from).collect(),
             outside_ranges: plan.outside_ranges.iter().map(RangeJson::from).collect(),
             searched: SearchedJson::new(inputs.space),
@@ -264,7 +260,7 @@ impl RowJson {
             time_us: priced.time.us(),
             low_us: priced.low.us(),
             high_us: priced.high.us(),
-            busbw_gbps: row.busbw_gbps(priced.time, ranks),
+            busbw_gb_per_s: row.busbw_gb_per_s(priced.time, ranks),
             measured_us: priced.measured.map(|measured| measured.time.us()),
         };
         Self {

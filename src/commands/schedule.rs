@@ -14,6 +14,7 @@ use serde::Serialize;
 
 use super::{format_count, strategy};
 use crate::args::{ScheduleCommand, ScheduleFormat, WhatIfArgs};
+use crate::document::Document;
 use crate::failure::Failure;
 use crate::output::{self, Output};
 use crate::setup;
@@ -101,7 +102,9 @@ struct Refutation<'a> {
 fn prove(schedule: &Schedule, fifo_depth: Option<u32>, output: &Output) -> Result<(), Failure> {
     match verify(schedule, &VerifyOptions { fifo_depth }) {
         Ok(verified) => match output.format {
-            output::Format::Json => output.write_json(&Proof { ok: true, operations: verified.operations }),
+            output::Format::Json => {
+                output.write_json(&Document::Verification.with(&Proof { ok: true, operations: verified.operations }))
+            }
             output::Format::Text | output::Format::Csv => {
                 let name = &schedule.header().name;
                 let call = schedule.header().call;
@@ -113,7 +116,11 @@ fn prove(schedule: &Schedule, fifo_depth: Option<u32>, output: &Output) -> Resul
         Err(fault) => {
             if output.format == output::Format::Json && fault.kind != FaultKind::TooLarge {
                 let proof = Proof { ok: false, operations: schedule.operation_count().into() };
-                output.write_json(&Refutation { proof, fields: &fault, fault: &fault })?;
+                output.write_json(&Document::Verification.with(&Refutation {
+                    proof,
+                    fields: &fault,
+                    fault: &fault,
+                }))?;
             }
             Err(super::verified::failure(&fault))
         }

@@ -6,7 +6,7 @@ use fabricast_collectives::bound::{Bound, Bounds};
 use fabricast_reports::format;
 use fabricast_reports::share::{self, Part};
 use fabricast_reports::table::{Column, Table, Unit, Value};
-use fabricast_search::plan::{algbw_gbps, busbw_gbps};
+use fabricast_search::plan::{algbw_gb_per_s, busbw_gb_per_s};
 use fabricast_sim::engine::{Progress, Recording, Watch};
 use fabricast_sim::schedule::{Header, ScheduleGenerator};
 use fabricast_sim::{SimulationOptions, Timeline, simulate};
@@ -20,6 +20,7 @@ use super::load::{self, LoadJson};
 use super::memory::MemoryShortfall;
 use super::{binds, format_count, strategy, trace, verified};
 use crate::args::SimulateArgs;
+use crate::document::Document;
 use crate::failure::Failure;
 use crate::output::{self, Format, Output};
 use crate::setup;
@@ -92,7 +93,7 @@ pub fn run(args: &SimulateArgs, output: &Output) -> Result<(), Failure> {
     answer.critical_path = answer.path.as_ref().map(CriticalPath::json);
     answer.load = load::load_json(args.utilization_over_time, &timeline.utilization, timeline.load.as_ref(), &fabric);
     let text = match output.format {
-        Format::Json => output::json(&answer)?,
+        Format::Json => output::json(&Document::Simulation.with(&answer))?,
         Format::Text => answer.text(fabric.name(), &super::profile_and_library(&profile, &fabric), output),
         Format::Csv => super::csv(&answer.table(TableColumns::WithLabels))?,
     };
@@ -129,7 +130,7 @@ fn placement(gpus: &[NodeId], ranks: u32) -> Result<&[NodeId], Failure> {
 /// JSON of `simulate`.
 #[derive(Serialize)]
 struct Answer {
-    schedule: String,
+    algorithm: String,
     protocol: &'static str,
     channels: u16,
     collective: &'static str,
@@ -145,12 +146,11 @@ struct Answer {
     /// Bounds of the 80 % prediction interval.
     low_us: f64,
     high_us: f64,
-    algbw_gbps: f64,
-    busbw_gbps: f64,
+    algbw_gb_per_s: f64,
+    busbw_gb_per_s: f64,
     bound_us: f64,
     bound_share: f64,
     bound_by: String,
-    #[serde(rename = "binds")]
     bottleneck: String,
     operations: u64,
     events: u64,
@@ -208,7 +208,7 @@ impl Answer {
         let band = (low.max(bound.time).min(timeline.time), high);
         let part = |name: &str, time| Part { name: name.to_owned(), time };
         Self {
-            schedule: header.name.clone(),
+            algorithm: header.name.clone(),
             protocol: header.protocol.name(),
             channels: header.channels,
             collective: call.collective.name(),
@@ -219,8 +219,8 @@ impl Answer {
             time_us: timeline.time.us(),
             low_us: band.0.us(),
             high_us: band.1.us(),
-            algbw_gbps: algbw_gbps(header.size(), timeline.time),
-            busbw_gbps: busbw_gbps(call.collective, header.size(), timeline.time, call.ranks),
+            algbw_gb_per_s: algbw_gb_per_s(header.size(), timeline.time),
+            busbw_gb_per_s: busbw_gb_per_s(call.collective, header.size(), timeline.time, call.ranks),
             bound_us: bound.time.us(),
             bound_share: if timeline.time.0 == 0 { 1.0 } else { bound.time.0 as f64 / timeline.time.0 as f64 },
             bound_by: bound.limited_by.to_string(),
@@ -257,7 +257,7 @@ impl Answer {
     fn table(&self, contents: TableColumns) -> Table {
         let labels = [
             (Column::new("collective", "collective", Unit::Text), Value::text(self.collective)),
-            (Column::new("schedule", "schedule", Unit::Text), Value::text(&*self.schedule)),
+            (Column::new("algorithm", "algorithm", Unit::Text), Value::text(&*self.algorithm)),
             (Column::new("protocol", "protocol", Unit::Text), Value::text(self.protocol)),
             (Column::new("channels", "channels", Unit::Number), Value::Count(self.channels.into())),
             (Column::new("ranks", "ranks", Unit::Number), Value::Count(self.ranks.into())),
@@ -267,11 +267,11 @@ impl Answer {
             (Column::new("time_us", "time", Unit::Micros), Value::Time(self.time)),
             (Column::new("low_us", "low", Unit::Micros), Value::Time(self.band.0)),
             (Column::new("high_us", "high", Unit::Micros), Value::Time(self.band.1)),
-            (Column::new("algbw_gbps", "algbw", Unit::Gbps), Value::Rate(self.algbw_gbps)),
-            (Column::new("busbw_gbps", "busbw", Unit::Gbps), Value::Rate(self.busbw_gbps)),
+            (Column::new("algbw_gb_per_s", "algbw", Unit::GbPerS), Value::Rate(self.algbw_gb_per_s)),
+            (Column::new("busbw_gb_per_s", "busbw", Unit::GbPerS), Value::Rate(self.busbw_gb_per_s)),
             (Column::new("bound_us", "bound", Unit::Micros), Value::Time(self.bound)),
-            (Column::new("bound_share", "of bound", Unit::Percent), Value::Share(self.bound_share)),
-            (Column::new("binds", "binds", Unit::Text), Value::text(&*self.bottleneck)),
+            (Column::new("bound_share", "of peak", Unit::Percent), Value::Share(self.bound_share)),
+            (Column::new("bottleneck", "bottleneck", Unit::Text), Value::text(&*self.bottleneck)),
         ];
         let labels = labels.into_iter().filter(|_| contents == TableColumns::WithLabels);
         let (columns, values): (Vec<Column>, Vec<Value>) = labels.chain(results).unzip();
@@ -287,7 +287,7 @@ impl Answer {
             self.collective,
             format::bytes(self.bytes),
             format_count(self.ranks.into(), "rank"),
-            self.schedule,
+            self.algorithm,
             self.protocol,
             self.channels
         ));

@@ -66,7 +66,7 @@ fn sizes_between_powers_of_two_are_evaluated() {
     // These sizes are not among the planned ones, and ranges are made of both.
     let plan: Value = serde_json::from_str(&fs::read_to_string(folder.path().join("plan.json")).unwrap()).unwrap();
     assert_eq!(plan["rows"].as_array().unwrap().len(), 21);
-    let between = plan["between"].as_array().unwrap();
+    let between = plan["refined_rows"].as_array().unwrap();
     assert!(between.iter().all(|row| !row["bytes"].as_u64().unwrap().is_power_of_two()));
     for row in between {
         let bytes = row["bytes"].as_u64().unwrap();
@@ -92,7 +92,7 @@ fn sizes_beyond_the_plan_use_the_library_default() {
     // For a saved plan without the library's default beyond its sizes, the table states which sizes were planned.
     let path = folder.path().join("plan.json");
     let mut plan: Value = serde_json::from_str(&fs::read_to_string(&path).unwrap()).unwrap();
-    plan.as_object_mut().unwrap().remove("beyond");
+    plan.as_object_mut().unwrap().remove("outside_ranges");
     fs::write(&path, plan.to_string()).unwrap();
     let run = run_in(folder.path(), "table plan.json --to nccl-tuner -q");
     assert!(run.stdout.contains("# planned: 1 KiB to 64 KiB; below and above"), "{}", run.stdout);
@@ -113,11 +113,11 @@ fn unrestricted_plans_depart_where_a_gain_is_predicted() {
         let lines = lines(&fs::read_to_string(folder.path().join("t.csv")).unwrap());
         let nodes = plan["library_nodes"].as_u64().unwrap();
         for departure in explained["departures"].as_array().unwrap() {
-            assert!(departure["least_gain"].as_f64().unwrap() >= 0.0, "{fabric}: {departure}");
+            assert!(departure["min_gain"].as_f64().unwrap() >= 0.0, "{fabric}: {departure}");
             let (collective, bytes) = (departure["collective"].as_str().unwrap(), departure["bytes"].as_u64().unwrap());
             let (algorithm, protocol, channels) =
                 find(&lines, (nodes, plan["ranks"].as_u64().unwrap()), collective, bytes).unwrap().cell.clone();
-            assert_eq!(departure["taken"], format!("{algorithm} {protocol} × {channels}"), "{fabric}");
+            assert_eq!(departure["used"], format!("{algorithm} {protocol} × {channels}"), "{fabric}");
         }
     }
 }

@@ -103,9 +103,9 @@ fn output_does_not_depend_on_the_order_of_flows() {
 fn blocks() -> Vec<String> {
     let gpus = (0..6).map(|i| format!("[[node]]\nid = \"gpu{i}\"\nkind = \"gpu\"\ncompute_capability = 80\n"));
     let switches = ["left", "right"].map(|id| format!("[[node]]\nid = \"{id}\"\nkind = \"switch\"\n"));
-    let link = |a: &str, b: &str, gbps: u32| {
+    let link = |a: &str, b: &str, gb_per_s: u32| {
         format!(
-            "[[link]]\na = \"{a}\"\nb = \"{b}\"\nkind = \"infiniband\"\nbandwidth = \"{gbps} GB/s\"\nlatency = \"400 ns\"\n"
+            "[[link]]\na = \"{a}\"\nb = \"{b}\"\nkind = \"infiniband\"\nbandwidth = \"{gb_per_s} GB/s\"\nlatency = \"400 ns\"\n"
         )
     };
     let ports = (0..6).map(|i| link(&format!("gpu{i}"), if i < 3 { "left" } else { "right" }, 50));

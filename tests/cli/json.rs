@@ -20,7 +20,7 @@ fn number(value: &Value, pointer: &str) -> f64 {
 #[test]
 fn presets_have_names_and_sizes() {
     let list = json("fabric list");
-    let names: Vec<&str> = list.as_array().unwrap().iter().map(|p| p["name"].as_str().unwrap()).collect();
+    let names: Vec<&str> = list["rows"].as_array().unwrap().iter().map(|p| p["name"].as_str().unwrap()).collect();
     for name in [
         "dgx-v100",
         "dgx-a100",
@@ -49,6 +49,21 @@ fn presets_have_names_and_sizes() {
 }
 
 #[test]
+fn documents_begin_with_their_format() {
+    for (command, format) in [
+        ("fabric list", "fabricast-presets/2"),
+        ("fabric check hgx-h200", "fabricast-fabric-check/2"),
+        ("list gpus", "fabricast-list/2"),
+        ("plan --fabric hgx-h200 --collective all_reduce --bytes 1MiB", "fabricast-plan/2"),
+        ("simulate --fabric hgx-h200 --collective all_reduce --algorithm ring --bytes 1MiB", "fabricast-simulation/2"),
+        ("study examples/moe-inference.toml", "fabricast-study/8"),
+    ] {
+        let run = run(&format!("{command} --format json"));
+        assert!(run.stdout.starts_with(&format!("{{\n  \"format\": \"{format}\",\n")), "{command}: {}", run.stdout);
+    }
+}
+
+#[test]
 fn a_fabric_has_nodes_links_gpus_and_paths() {
     let fabric = json("fabric show hgx-h200");
     has(
@@ -62,13 +77,13 @@ fn a_fabric_has_nodes_links_gpus_and_paths() {
             "links[].a",
             "links[].b",
             "links[].kind",
-            "links[].bandwidth_gbps",
+            "links[].bandwidth_gb_per_s",
             "links[].latency_ns",
             "gpus[]",
             "paths[].src",
             "paths[].dst",
             "paths[].class",
-            "paths[].bandwidth_gbps",
+            "paths[].bandwidth_gb_per_s",
             "paths[].latency_ns",
         ],
     );
@@ -91,8 +106,8 @@ fn parts_of_a_run_add_up() {
         &run,
         &[
             "time_us",
-            "algbw_gbps",
-            "busbw_gbps",
+            "algbw_gb_per_s",
+            "busbw_gb_per_s",
             "bound_us",
             "ranks",
             "operations",
@@ -110,9 +125,9 @@ fn parts_of_a_run_add_up() {
     let time = number(&run, "/time_us");
     let costs = ["software", "latency", "bandwidth", "waiting"].map(|part| number(&run, &format!("/cost_us/{part}")));
     assert!((costs.iter().sum::<f64>() - time).abs() < 1e-6 * time, "{costs:?} {time}");
-    let algbw = number(&run, "/algbw_gbps");
+    let algbw = number(&run, "/algbw_gb_per_s");
     assert!((algbw - 8.0 * 1048576.0 / time / 1e3).abs() < 1e-9 * algbw);
-    assert!((number(&run, "/busbw_gbps") / algbw - 1.75).abs() < 1e-9);
+    assert!((number(&run, "/busbw_gb_per_s") / algbw - 1.75).abs() < 1e-9);
     assert!(number(&run, "/bound_us") <= time);
 }
 
@@ -172,16 +187,16 @@ fn a_plan_has_rows_and_ranges() {
             "rows[].time_us",
             "rows[].low_us",
             "rows[].high_us",
-            "rows[].busbw_gbps",
+            "rows[].busbw_gb_per_s",
             "rows[].bound_us",
-            "rows[].binds",
+            "rows[].bottleneck",
             "rows[].runner_up.algorithm",
             "library",
             "rows[].library_default.algorithm",
             "rows[].library_default.protocol",
             "rows[].library_default.channels",
             "rows[].library_default.time_us",
-            "rows[].library_default.regret",
+            "rows[].library_default.default_slowdown",
             "ranges[].collective",
             "ranges[].min_bytes",
             "ranges[].max_bytes",

@@ -45,7 +45,7 @@ fn example_runs_and_results_do_not_depend_on_threads() {
         let cost = number("cost_per_hour") / (number("tokens_per_s") * 3600.0) * 1e6;
         assert!((cost / number("cost_per_million_tokens") - 1.0).abs() < 1e-9);
         assert!(number("exposed_comm_share") <= number("total_comm_share") + 1e-9);
-        assert!(result["fits"].is_boolean() && result["binds"].is_string() && number("memory_gb") > 0.0);
+        assert!(result["fits"].is_boolean() && result["bottleneck"].is_string() && number("memory_gb") > 0.0);
     }
 }
 
@@ -105,13 +105,14 @@ fn constraint_violations_are_reported() {
     assert_eq!((run.code, run.stderr.as_str()), (0, ""));
     let output: Value = serde_json::from_str(&run.stdout).unwrap();
     let (result, ranking) = (&output["results"][0], &output["ranking"][0]);
-    assert_eq!((&result["fits"], &ranking["within"]), (&Value::Bool(false), &Value::Bool(false)));
+    assert_eq!((&result["fits"], &ranking["meets_constraints"]), (&Value::Bool(false), &Value::Bool(false)));
     assert!(
-        result["late"][0].as_str().unwrap().starts_with("tpot_s 0.") && result["memory_beyond_gb"].as_f64() > Some(0.0)
+        result["slo_violations"][0].as_str().unwrap().starts_with("tpot_s 0.")
+            && result["memory_excess_gb"].as_f64() > Some(0.0)
     );
     let fitting = result["would_fit"][0].as_str().unwrap().strip_prefix("concurrency = ").unwrap();
     assert_eq!(result["requests_that_fit"].as_u64().unwrap().to_string(), fitting);
-    let violations: Vec<&str> = ranking["beyond"].as_array().unwrap().iter().filter_map(Value::as_str).collect();
+    let violations: Vec<&str> = ranking["violations"].as_array().unwrap().iter().filter_map(Value::as_str).collect();
     assert!(
         violations[0].contains("GB of memory (concurrency = ") && violations[1].starts_with("chat: tpot_s "),
         "{violations:?}"
@@ -119,7 +120,7 @@ fn constraint_violations_are_reported() {
     // The suggested number does fit.
     std::fs::write(folder.path().join("s.toml"), text.replace("= 800", &format!("= {fitting}"))).unwrap();
     let rerun: Value = serde_json::from_str(&run_in(folder.path(), "study s.toml --format json").stdout).unwrap();
-    assert_eq!(rerun["results"][0]["memory_beyond_gb"], Value::Null);
+    assert_eq!(rerun["results"][0]["memory_excess_gb"], Value::Null);
     // A key of training jobs is rejected for inference.
     std::fs::write(folder.path().join("s.toml"), format!("{text}micro_batch = 1\n")).unwrap();
     refused(folder.path(), "study s.toml", "s.toml:14:15: micro_batch: is of jobs of kind training");
@@ -141,10 +142,10 @@ fn batches_are_limited_by_memory() {
     let output: Value = serde_json::from_str(&run.stdout).unwrap();
     let result = &output["results"][0];
     assert_eq!((&result["fits"], &result["ttft_s"]), (&Value::Bool(true), &Value::Null));
-    let in_flight = result["in_flight"].as_u64().unwrap();
+    let in_flight = result["concurrent_requests"].as_u64().unwrap();
     assert!((100..10_000).contains(&in_flight) && result["requests_that_fit"] == in_flight, "{result}");
     let max_loads: Vec<f64> =
-        result["load"].as_array().unwrap().iter().filter_map(|class| class["most"].as_f64()).collect();
+        result["load"].as_array().unwrap().iter().filter_map(|class| class["max"].as_f64()).collect();
     assert!(!max_loads.is_empty() && max_loads.iter().all(|load| (0.0..1.0).contains(load)), "{max_loads:?}");
     // The measured figure is shown as written, with the error of the time.
     let measured = &output["measured"][0];
@@ -492,7 +493,10 @@ fn trace_runs_are_cached_by_content() {
     run("report whole/results.json -o page.html --charts charts");
     let output: Value = serde_json::from_str(&read("whole/results.json")).unwrap();
     let two_gpus = &output["ranking"][2];
-    assert!(two_gpus["candidate"] == "few" && two_gpus["within"] == false && two_gpus["score"].is_null(), "{output}");
+    assert!(
+        two_gpus["candidate"] == "few" && two_gpus["meets_constraints"] == false && two_gpus["score"].is_null(),
+        "{output}"
+    );
     assert_eq!(output["results"].as_array().unwrap().len(), 2);
     assert!(output["results"][0]["tokens_per_s"].is_null() && output["results"][0]["step_time_s"].is_f64(), "{output}");
 

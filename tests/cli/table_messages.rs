@@ -45,7 +45,7 @@ fn tables_report_the_departures_of_their_plan() {
         (json(folder, "table plan.json --explain"), json(folder, "table own.json --explain"));
     assert_eq!(table_report["departures"], plan_report["departures"]);
     assert_eq!(plan_report["departures"].as_array().unwrap().len(), 6);
-    assert_eq!((&table_report["rows"], &table_report["ranges_untold"]), (&0.into(), &0.into()));
+    assert_eq!((&table_report["rows"], &table_report["ranges_without_default"]), (&0.into(), &0.into()));
     let mut table: Value = serde_json::from_str(&fs::read_to_string(folder.join("own.json")).unwrap()).unwrap();
     let ranges = table["ranges"].as_array().unwrap().len();
     assert_eq!(table_report["ranges"], ranges);
@@ -62,7 +62,7 @@ fn tables_report_the_departures_of_their_plan() {
     assert!(!text.contains("0 of 0") && !text.contains(" depart "), "{text}");
     assert!(text.contains(&format!("{ranges} ranges without rows")) && text.contains("--check"), "{text}");
     let report = json(folder, "table mute.json --explain");
-    assert_eq!((&report["ranges_untold"], &report["departures"]), (&ranges.into(), &Value::Array(Vec::new())));
+    assert_eq!((&report["ranges_without_default"], &report["departures"]), (&ranges.into(), &Value::Array(Vec::new())));
     let csv = run_in(folder, "table mute.json --explain --format csv");
     assert!(csv.stderr.contains("without rows") && csv.stdout.lines().count() == 1, "{csv:?}");
 }
@@ -85,7 +85,7 @@ fn plans_with_rows_of_some_collectives_report_each() {
     }
     write(folder, "some.json", &partial);
     let report = json(folder, "table some.json --explain");
-    assert_eq!((&report["rows_untold"], &report["ranges_untold"]), (&rows.into(), &ranges.into()));
+    assert_eq!((&report["rows_without_default"], &report["ranges_without_default"]), (&rows.into(), &ranges.into()));
 }
 
 #[test]
@@ -182,7 +182,7 @@ fn tables_without_rows_are_compared_by_ranges() {
     let count = plan()["rows"].as_array().unwrap().len();
     for (a, b) in [("plan.json", "own.json"), ("own.json", "plan.json")] {
         let unchanged = json(folder, &format!("plan diff {a} {b}"));
-        assert_eq!((&unchanged["alike"], &unchanged["rows"]), (&count.into(), &Value::Array(Vec::new())));
+        assert_eq!((&unchanged["equal_rows"], &unchanged["rows"]), (&count.into(), &Value::Array(Vec::new())));
     }
     let mut modified: Value = serde_json::from_str(&fs::read_to_string(folder.join("own.json")).unwrap()).unwrap();
     let ranges = modified["ranges"].as_array_mut().unwrap();
@@ -208,7 +208,7 @@ fn tables_without_rows_are_compared_by_ranges() {
     // For two tables without rows, the starts of the ranges are compared.
     let diff = json(folder, "plan diff own.json other.json");
     assert_eq!(sizes(&diff["rows"]), BTreeSet::from([("broadcast".to_owned(), first)]));
-    assert_eq!(diff["alike"], range_count - 1);
+    assert_eq!(diff["equal_rows"], range_count - 1);
 }
 
 /// The library's default applies where there is no file: a size whose pick the format cannot express is covered by no

@@ -296,7 +296,7 @@ fn plan_diff_lists_the_differences() {
         serde_json::from_str::<Value>(&run.stdout).unwrap()
     };
     let unchanged = diff("a.json");
-    assert_eq!((unchanged["alike"].as_u64(), unchanged["rows"].as_array().map(Vec::len)), (Some(3), Some(0)));
+    assert_eq!((unchanged["equal_rows"].as_u64(), unchanged["rows"].as_array().map(Vec::len)), (Some(3), Some(0)));
     let changed = diff("b.json");
     assert_eq!(changed["rows"].as_array().map(Vec::len), Some(3));
     assert!(changed["rows"][0]["change"].as_f64().unwrap() > 0.0);

@@ -44,7 +44,7 @@ fn dumped_topologies_are_planned_like_their_preset() {
         let plan = case_json(&format!("plan --fabric {file} {gpu} {LARGE}"));
         assert_eq!(strategy(&plan), strategy(&preset), "{file}");
         assert_eq!(plan["profile"], preset["profile"], "{file}");
-        let (actual, expected) = (number(row(&plan), "busbw_gbps"), number(row(&preset), "busbw_gbps"));
+        let (actual, expected) = (number(row(&plan), "busbw_gb_per_s"), number(row(&preset), "busbw_gb_per_s"));
         assert!((actual / expected - 1.0).abs() < 0.01 && actual > 450.0, "{file}: {actual} for {expected}");
         let without_nvls = case_json(&format!("plan --fabric {file} {gpu} {LARGE} --no-nvls"));
         assert_ne!(row(&without_nvls)["algorithm"], "nvls", "{file}");
@@ -113,7 +113,7 @@ fn nics_are_read_or_reported_missing() {
     let plan = case_json("plan --fabric dgx-spark-gb10.xml --nodes 2 --collective all_reduce --bytes 1GiB");
     let row = row(&plan);
     // Two ports of 200 Gb/s behind PCIe 5.0 x4 each, not eight of 400.
-    assert!(number(row, "busbw_gbps") < 35.0, "{row:#}");
+    assert!(number(row, "busbw_gb_per_s") < 35.0, "{row:#}");
     let call = "plan --fabric a10g-8-phb.topo --gpu-model a10g --nodes 2 --collective all_reduce --bytes 1MiB";
     refused(&cases(), call, "describes no NIC");
 }
@@ -152,7 +152,7 @@ fn candidates_of_studies_name_the_gpu() {
     let run = run_in(folder.path(), "study s.toml --format json");
     assert_eq!(run.code, 0, "{run:?}");
     let output: Value = serde_json::from_str(&run.stdout).unwrap();
-    assert!(output["trust"][0].as_str().unwrap().contains("on A10: no published figure"), "{output:#}");
+    assert!(output["accuracy"][0].as_str().unwrap().contains("on A10: no published figure"), "{output:#}");
 }
 
 #[test]

@@ -23,7 +23,7 @@ fn run_with_warning(arguments: &str, warning: &str) -> Value {
 #[test]
 fn without_the_switch_traffic_crosses_the_sockets() {
     let (healthy, degraded) = (json(RING), json(&format!("{RING} --fail nvswitch0")));
-    assert_eq!((&healthy["binds"], &degraded["binds"]), (&"gpu0->nvswitch0".into(), &"cpu0->cpu1".into()));
+    assert_eq!((&healthy["bottleneck"], &degraded["bottleneck"]), (&"gpu0->nvswitch0".into(), &"cpu0->cpu1".into()));
     assert!(number(&degraded, "/time_us") > 5.0 * number(&healthy, "/time_us"));
 }
 
@@ -66,7 +66,7 @@ fn missing_routes_are_reported_with_both_ends() {
 #[test]
 fn slow_links_are_the_bottleneck_and_cost_bandwidth() {
     let (healthy, slowed) = (json(RING), json(&format!("{RING} --slow nvswitch0->gpu6=0.5")));
-    assert_eq!(slowed["binds"], "nvswitch0->gpu6");
+    assert_eq!(slowed["bottleneck"], "nvswitch0->gpu6");
     assert!(number(&slowed, "/time_us") > 1.5 * number(&healthy, "/time_us"));
     // Messages that queue for the slow link hide the latency of the others.
     let link_cost = |output: &Value| {
@@ -80,13 +80,13 @@ fn slow_links_are_the_bottleneck_and_cost_bandwidth() {
 #[test]
 fn late_ranks_are_the_bottleneck_if_nothing_costs_more() {
     let delayed = json(&format!("{} --straggler gpu2=3us --straggler gpu5=500us", RING.replace("64MiB", "64KiB")));
-    assert_eq!(delayed["binds"], "late start of gpu5");
+    assert_eq!(delayed["bottleneck"], "late start of gpu5");
     assert!(number(&delayed, "/cost_us/waiting") >= 500.0);
     // A small delay costs little.
-    assert_eq!(json(&format!("{RING} --straggler gpu5=1us"))["binds"], "gpu0->nvswitch0");
-    assert_eq!(json(&RING.replace("64MiB", "1KiB"))["binds"], "latency");
+    assert_eq!(json(&format!("{RING} --straggler gpu5=1us"))["bottleneck"], "gpu0->nvswitch0");
+    assert_eq!(json(&RING.replace("64MiB", "1KiB"))["bottleneck"], "latency");
     assert_eq!(
-        json(&RING.replace("64MiB", "1KiB").replace("ideal", "nccl-2.28-h200 --protocol simple"))["binds"],
+        json(&RING.replace("64MiB", "1KiB").replace("ideal", "nccl-2.28-h200 --protocol simple"))["bottleneck"],
         "software"
     );
 }
@@ -97,7 +97,7 @@ fn background_traffic_adds_waiting_time() {
     std::fs::write(folder.path().join("other.csv"), "src,dst,bytes,start_us\ngpu0,gpu4,450000000,0\n").unwrap();
     let run = run_in(folder.path(), &format!("{RING} --background other.csv --format json"));
     let (quiet, loaded): (Value, Value) = (json(RING), serde_json::from_str(&run.stdout).unwrap());
-    assert_eq!(loaded["binds"], "gpu0->nvswitch0");
+    assert_eq!(loaded["bottleneck"], "gpu0->nvswitch0");
     let increase = |key: &str| number(&loaded, key) - number(&quiet, key);
     let cost_increase = increase("/cost_us/waiting") + increase("/cost_us/latency");
     assert!(increase("/time_us") > 100.0 && (cost_increase - increase("/time_us")).abs() < 1e-6, "{loaded:#}");

@@ -55,7 +55,7 @@ proptest! {
 #[test]
 fn barrier_steps_take_one_latency() {
     for (ranks, dissemination, tree) in [(2, 1, 2), (3, 2, 2), (8, 3, 6), (12, 4, 6), (16, 4, 8)] {
-        let testbed = Testbed::ideal(switch(ranks, Bandwidth::from_gbps(50.0), Picos::from_ns(250.0)));
+        let testbed = Testbed::ideal(switch(ranks, Bandwidth::from_gb_per_s(50.0), Picos::from_ns(250.0)));
         let time = |algorithm| {
             let generator = generator(algorithm, &shape(ranks, 0, Protocol::Symmetric)).unwrap();
             testbed.run(&*generator, Folding::WhereProved).unwrap().time

@@ -268,11 +268,11 @@ proptest! {
         setup in setups(),
         hosts in 2u32..=4,
         per_host in 1u32..=8,
-        nic_gbps in 1u32..=50,
+        nic_gb_per_s in 1u32..=50,
         root in any::<prop::sample::Index>(),
     ) {
         let setup = Setup { ranks: hosts * per_host, ..setup };
-        let network = format!("rail,nics_per_node={per_host},nic={nic_gbps}GB/s,nic_latency=1us,switch_latency=200ns");
+        let network = format!("rail,nics_per_node={per_host},nic={nic_gb_per_s}GB/s,nic_latency=1us,switch_latency=200ns");
         // NICs are attached to the GPUs if a host has nothing else.
         let host = switch(per_host, setup.bandwidth, setup.link_latency);
         let fabric = cluster::build(&host, hosts, Some(&network.parse().unwrap())).unwrap();
@@ -280,17 +280,17 @@ proptest! {
         // PCIe to the NIC and back (150 ns each), the NICs and one switch.
         let rail = testbed.router().path(testbed.fabric.gpus()[0], testbed.fabric.gpus()[per_host as usize]).unwrap();
         prop_assert_eq!(rail.latency, Picos(150_000 + 1_000_000 + 200_000 + 150_000));
-        prop_assert_eq!(rail.bandwidth, Some(Bandwidth::from_gbps(nic_gbps.into())));
+        prop_assert_eq!(rail.bandwidth, Some(Bandwidth::from_gb_per_s(nic_gb_per_s.into())));
 
         let (g, h, n) = (f64::from(per_host), f64::from(hosts), f64::from(setup.ranks));
-        let rail_time = |part: f64| rail.latency.0 as f64 + part * setup.bytes as f64 * 1e3 / f64::from(nic_gbps);
+        let rail_time = |part: f64| rail.latency.0 as f64 + part * setup.bytes as f64 * 1e3 / f64::from(nic_gb_per_s);
         let host_time = |part: f64| if per_host == 1 { 0.0 } else { setup.latency() + part * setup.transfer_time() };
         let run = |collective, root| {
             let mut case = setup.case(Algorithm::Hierarchical, collective, root);
             case.shape.ranks_per_node = per_host;
             testbed.run(&*case.generator(), Folding::Off).unwrap().time
         };
-        let min_bandwidth = Bandwidth(setup.bandwidth.0.min(u64::from(nic_gbps) * 1_000_000_000));
+        let min_bandwidth = Bandwidth(setup.bandwidth.0.min(u64::from(nic_gb_per_s) * 1_000_000_000));
         let sharers = setup.ranks * u32::from(setup.channels);
         let is_exact = |actual, exact| is_rounded_up(actual, exact, 2 + 2 * hosts, sharers, min_bandwidth);
 

@@ -125,7 +125,7 @@ fn groups_that_share_a_rail_are_slower() {
 /// Two calls on the same ranks, as grouped calls of several communicators: each gets half of every port.
 #[test]
 fn calls_on_the_same_ranks_share_their_ports() {
-    let testbed = Testbed::ideal(switch(8, Bandwidth::from_gbps(80.0), Picos::from_ns(250.0)));
+    let testbed = Testbed::ideal(switch(8, Bandwidth::from_gb_per_s(80.0), Picos::from_ns(250.0)));
     let placement = testbed.placement();
     let case = single_channel_case(Algorithm::Direct, Collective::AllGather, 8, 64_000_000);
     let single = concurrent_times(&testbed, &[(case.clone(), placement.clone())], Folding::WhereProved);

@@ -499,8 +499,8 @@ proptest! {
     /// On equal links where every transfer has a link of its own, busy time × rate = bytes, to a picosecond per
     /// transfer.
     #[test]
-    fn busy_time_is_bytes_over_rate(gpus in 2u32..10, gbps in 1u64..2000, bytes in 1u64..1 << 24, index in 0usize..3) {
-        let testbed = Testbed::ideal(switch(gpus, Bandwidth(gbps * 1_000_000_000), Picos(350_000)));
+    fn busy_time_is_bytes_over_rate(gpus in 2u32..10, gb_per_s in 1u64..2000, bytes in 1u64..1 << 24, index in 0usize..3) {
+        let testbed = Testbed::ideal(switch(gpus, Bandwidth(gb_per_s * 1_000_000_000), Picos(350_000)));
         let (algorithm, collective) = [
             (Algorithm::Ring, Collective::AllReduce),
             (Algorithm::Ring, Collective::Broadcast),

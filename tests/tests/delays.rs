@@ -83,7 +83,7 @@ proptest! {
     fn a_late_rank_delays_the_end_by_at_most_its_delay(
         (algorithm, collective) in calls(),
         (gpus, is_mesh) in (2u32..=8, prop::bool::weighted(0.7)),
-        (gbps, ns) in (select(vec![25u64, 100, 450]), select(vec![0u64, 350, 3000])),
+        (gb_per_s, ns) in (select(vec![25u64, 100, 450]), select(vec![0u64, 350, 3000])),
         profile in select(vec!["ideal", "ideal", "nccl-2.28-h200", "kernels-h100"]),
         protocol in select(Protocol::ALL.to_vec()),
         (bytes, loops) in (1u64..3_000_000, 1u64..5),
@@ -91,7 +91,7 @@ proptest! {
         starts in vec(prop_oneof![2 => Just(0u64), 1 => 0u64..50_000], 8),
         (delayed_rank, delay_ns) in (any::<Index>(), 1u64..50_000),
     ) {
-        let (bandwidth, latency) = (Bandwidth(gbps * 1_000_000_000), Picos(ns * 1000));
+        let (bandwidth, latency) = (Bandwidth(gb_per_s * 1_000_000_000), Picos(ns * 1000));
         let fabric = if is_mesh { mesh(gpus, bandwidth, latency) } else { switch(gpus, bandwidth, latency) };
         let mut testbed = Testbed { profile: Profile::named(profile).unwrap(), ..Testbed::ideal(fabric) };
         let root = if is_rooted(collective) { delayed_rank.index(gpus as usize) as u32 } else { 0 };
@@ -117,7 +117,7 @@ proptest! {
 #[test]
 fn ring_ends_later_by_at_most_the_largest_delay() {
     const RANKS: u32 = 128;
-    let mut testbed = Testbed::ideal(switch(RANKS, Bandwidth::from_gbps(450.0), Picos::from_ns(700.0)));
+    let mut testbed = Testbed::ideal(switch(RANKS, Bandwidth::from_gb_per_s(450.0), Picos::from_ns(700.0)));
     let case = single_channel_case(Algorithm::Ring, Collective::AllReduce, RANKS, 64 << 20);
     let undelayed = testbed.run_without_recording(&*case.generator(), Folding::Off, None).unwrap().time;
     testbed.delays = (0..u64::from(RANKS)).map(|rank| Picos::from_ns((rank * 7919 % 300_001) as f64)).collect();

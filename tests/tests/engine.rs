@@ -11,15 +11,15 @@ use proptest::prelude::*;
 
 const LATENCY: Picos = Picos(700_000);
 
-fn gbps(rate: f64) -> Rate {
-    Rate::from(Bandwidth::from_gbps(rate))
+fn gb_per_s(rate: f64) -> Rate {
+    Rate::from(Bandwidth::from_gb_per_s(rate))
 }
 
 /// A ring over `n` ranks on a switch: rank r sends over its output port and the next rank's input port; operation i
 /// waits for operation i − 1 of the previous rank.
 fn ring(n: u32, steps: u32, chunk: u64) -> Workload {
     let mut workload = Workload::new();
-    let ports: Vec<_> = (0..2 * n).map(|_| workload.system.add_resource(gbps(450.0))).collect();
+    let ports: Vec<_> = (0..2 * n).map(|_| workload.system.add_resource(gb_per_s(450.0))).collect();
     for r in 0..n {
         let uses =
             [ports[r as usize], ports[(n + (r + 1) % n) as usize]].map(|resource| Use { resource, coefficient: WHOLE });
@@ -82,7 +82,7 @@ fn an_interrupt_stops_a_long_run() {
 /// Creates a workload of flows given as (start, bytes, output port, input port) on a switch of `ports` ports.
 fn flows(ports: usize, flows: &[(u64, u64, usize, usize)]) -> Workload {
     let mut workload = Workload::new();
-    let capacity: Vec<_> = (0..2 * ports).map(|_| workload.system.add_resource(gbps(1.0))).collect();
+    let capacity: Vec<_> = (0..2 * ports).map(|_| workload.system.add_resource(gb_per_s(1.0))).collect();
     for &(start, bytes, output, input) in flows {
         let uses = [capacity[output], capacity[ports + input]].map(|resource| Use { resource, coefficient: WHOLE });
         let route = workload.system.add_route(&uses, Rate::UNLIMITED, 1);

@@ -145,10 +145,10 @@ proptest! {
     /// Without latency, on equal links, doubling the bandwidth halves the time, and doubling the bytes doubles it, to
     /// a picosecond per end.
     #[test]
-    fn time_is_bytes_over_bandwidth(gpus in 2u32..=16, gbps in 1u64..1000, template in call_templates()) {
+    fn time_is_bytes_over_bandwidth(gpus in 2u32..=16, gb_per_s in 1u64..1000, template in call_templates()) {
         // Blocks of a matrix are whole bytes, so they cannot be halved exactly.
         prop_assume!(template.collective.has_variable_size());
-        let fabric = switch(gpus, Bandwidth(gbps * 1_000_000_000), Picos::ZERO);
+        let fabric = switch(gpus, Bandwidth(gb_per_s * 1_000_000_000), Picos::ZERO);
         let [once, faster, longer] = halved_and_doubled(&fabric, &template.in_one_loop(template.bytes)).unwrap();
         for (half, full) in [(&faster, &once), (&once, &longer)] {
             let rounded = 2 * roundings(half) + roundings(full);

@@ -64,7 +64,7 @@ impl FabricSpec {
             Self::Switches { gpus, planes, links, memory } => {
                 let mut builder = FabricBuilder::new("switches");
                 let host = builder.host("a");
-                let memory_bandwidth = memory.map(|gbps| Bandwidth::from_gbps(gbps.into()));
+                let memory_bandwidth = memory.map(|gb_per_s| Bandwidth::from_gb_per_s(gb_per_s.into()));
                 let figures = Figures::Gpu(Arc::new(GpuFigures { memory_bandwidth, ..GpuFigures::default() }));
                 let hubs: Vec<_> = (0..*planes)
                     .map(|plane| builder.node(&format!("sw{plane}"), NodeKind::Nvswitch, host, Figures::None).unwrap())
@@ -94,8 +94,8 @@ impl FabricSpec {
 }
 
 fn link(links: &[(u32, u32)], number: usize) -> LinkSpec {
-    let (gbps, ns) = links[number % links.len()];
-    LinkSpec::symmetric(LinkKind::Nvlink, Bandwidth::from_gbps(gbps.into()), Picos::from_ns(ns.into()))
+    let (gb_per_s, ns) = links[number % links.len()];
+    LinkSpec::symmetric(LinkKind::Nvlink, Bandwidth::from_gb_per_s(gb_per_s.into()), Picos::from_ns(ns.into()))
 }
 
 /// A fabric, its faults, and the software costs on it.

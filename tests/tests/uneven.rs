@@ -96,7 +96,7 @@ proptest! {
     /// other port is as busy.
     #[test]
     fn incast_runs_at_the_rate_of_the_receivers_port(gpus in 3u32..9, kib in 1u64..1000, seed: u64) {
-        let (rate, latency) = (Bandwidth::from_gbps(50.0), Picos::from_ns(250.0));
+        let (rate, latency) = (Bandwidth::from_gb_per_s(50.0), Picos::from_ns(250.0));
         let testbed = Testbed::ideal(switch(gpus, rate, latency));
         // Every other rank receives at most a hundredth.
         let others = random_matrix(gpus, kib * 10, seed);
@@ -117,7 +117,7 @@ proptest! {
 
 #[test]
 fn an_empty_matrix_takes_no_time() {
-    let testbed = Testbed::ideal(switch(4, Bandwidth::from_gbps(50.0), Picos::from_ns(250.0)));
+    let testbed = Testbed::ideal(switch(4, Bandwidth::from_gb_per_s(50.0), Picos::from_ns(250.0)));
     for algorithm in [Algorithm::Direct, Algorithm::Pairwise] {
         let case = uneven(algorithm, TrafficMatrix::new(4, vec![0; 16]).unwrap());
         assert_eq!(case.schedule().operation_count(), 0);
@@ -130,7 +130,7 @@ fn an_empty_matrix_takes_no_time() {
 /// Halo exchange on a grid of ranks: every port carries the faces of its rank.
 #[test]
 fn halo_exchange_runs_at_the_rate_of_the_ports() {
-    let testbed = Testbed::ideal(switch(8, Bandwidth::from_gbps(100.0), Picos::from_ns(350.0)));
+    let testbed = Testbed::ideal(switch(8, Bandwidth::from_gb_per_s(100.0), Picos::from_ns(350.0)));
     for (sides, boundary, faces) in
         [(vec![8], Boundary::Periodic, 2), (vec![2, 2, 2], Boundary::Open, 3), (vec![4, 2], Boundary::Open, 3)]
     {

@@ -47,7 +47,7 @@ fn kind() -> impl Strategy<Value = NodeKind> {
 
 fn bandwidth() -> impl Strategy<Value = Bandwidth> {
     prop_oneof![
-        (1u64..1000).prop_map(|gbps| Bandwidth(gbps * 1_000_000_000)),
+        (1u64..1000).prop_map(|gb_per_s| Bandwidth(gb_per_s * 1_000_000_000)),
         (1..=Bandwidth::MAX.0).prop_map(Bandwidth),
     ]
 }

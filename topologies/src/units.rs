@@ -42,13 +42,13 @@ impl Bandwidth {
 
     /// Converts from GB/s (10⁹ bytes per second), rounded to whole bytes per second.
     #[must_use]
-    pub fn from_gbps(gbps: f64) -> Self {
-        Self((gbps * 1e9).round() as u64)
+    pub fn from_gb_per_s(gb_per_s: f64) -> Self {
+        Self((gb_per_s * 1e9).round() as u64)
     }
 
     /// The bandwidth in GB/s (10⁹ bytes per second).
     #[must_use]
-    pub fn gbps(self) -> f64 {
+    pub fn gb_per_s(self) -> f64 {
         self.0 as f64 / 1e9
     }
 }
@@ -226,7 +226,7 @@ impl fmt::Display for Bytes {
 impl fmt::Display for Bandwidth {
     /// Formats in GB/s.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(&format!("{} GB/s", format_rounded(self.gbps())))
+        f.pad(&format!("{} GB/s", format_rounded(self.gb_per_s())))
     }
 }
 

@@ -24,14 +24,17 @@ use serde::{Deserialize, Serialize};
 use super::measured::Figure;
 use fabricast_perf::step::Efficiency;
 
-/// Format number; it changes when names change their meaning.
-pub const FORMAT: u32 = 7;
+/// Format of `results.json`; the number rises when names change their meaning.
+pub const FORMAT: &str = "fabricast-study/8";
+/// Number of the format before, whose names are read too.
+const NUMBERED_FORMAT: u64 = 7;
 
 /// A study with its results.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Answer {
-    /// [`FORMAT`].
-    pub format: u32,
+    /// [`FORMAT`], also for an answer read from a file of [`NUMBERED_FORMAT`].
+    #[serde(skip_deserializing, default = "current_format")]
+    pub format: String,
     /// Currency of all prices and costs.
     pub currency: String,
     /// Compared machines, in study order.
@@ -47,7 +50,7 @@ pub struct Answer {
     pub notes: Vec<String>,
     /// Accuracy of predictions against published figures for such jobs and GPUs, each a sentence without its period.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[serde(rename = "trust")]
+    #[serde(alias = "trust")]
     pub accuracy: Vec<String>,
     /// Sources of listed prices, each entry once, in candidate order.
     pub sources: Vec<SourceRow>,
@@ -91,7 +94,7 @@ pub struct CandidateRow {
     /// Number of racks.
     pub racks: Option<f64>,
     /// Source location: file name, line and column.
-    #[serde(rename = "place")]
+    #[serde(alias = "place")]
     pub location: String,
     /// Profile of the communication costs.
     pub profile: String,
@@ -141,7 +144,7 @@ pub struct KernelsRow {
     /// Fraction of the memory bandwidth that elementwise and normalization kernels reach.
     pub stream: f64,
     /// Fixed time per kernel, in µs.
-    #[serde(rename = "start_us")]
+    #[serde(alias = "start_us")]
     pub launch_us: f64,
 }
 
@@ -170,7 +173,7 @@ impl KernelsRow {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PriceRow {
     /// Mode of payment.
-    #[serde(rename = "paid")]
+    #[serde(alias = "paid")]
     pub payment: PaymentMode,
     /// Lower end.
     pub low: f64,
@@ -258,10 +261,10 @@ pub struct RankedRow {
     /// jobs. Absent without prices.
     pub pareto: Option<bool>,
     /// True if all jobs fit and all constraints are met.
-    #[serde(rename = "within")]
+    #[serde(alias = "within")]
     pub meets_constraints: bool,
     /// Violated constraints and jobs that do not fit.
-    #[serde(rename = "beyond")]
+    #[serde(alias = "beyond")]
     pub violations: Vec<String>,
     /// Probability of lowest cost among the compared candidates, with prices anywhere in their bands; absent without
     /// prices.
@@ -355,11 +358,11 @@ pub struct ScoreRow {
     pub score: Option<f64>,
     /// True if all jobs fit and all constraints are met.
     #[serde(default)]
-    #[serde(rename = "within")]
+    #[serde(alias = "within")]
     pub meets_constraints: bool,
     /// Violated constraints and jobs that do not fit.
     #[serde(default)]
-    #[serde(rename = "beyond")]
+    #[serde(alias = "beyond")]
     pub violations: Vec<String>,
 }
 
@@ -383,9 +386,13 @@ pub enum AnswerError {
     Format {
         /// Name of the source.
         source_name: String,
-        /// Its format number.
-        found: u32,
+        /// Its format.
+        found: String,
     },
+}
+
+fn current_format() -> String {
+    FORMAT.to_owned()
 }
 
 impl Answer {
@@ -395,8 +402,8 @@ impl Answer {
     /// [`AnswerError`]: invalid JSON, missing or invalid fields, negative figures, or another format.
     pub fn read(text: &str, source: &str) -> Result<Self, AnswerError> {
         #[derive(Deserialize)]
-        struct Numbered {
-            format: u32,
+        struct Header {
+            format: serde_json::Value,
         }
         let syntax_error = |error: &serde_json::Error| AnswerError::Syntax {
             source_name: source.to_owned(),
@@ -404,9 +411,10 @@ impl Answer {
             column: error.column(),
             message: error.to_string().split(" at line ").next().unwrap_or_default().to_owned(),
         };
-        let numbered: Numbered = serde_json::from_str(text).map_err(|error| syntax_error(&error))?;
-        if numbered.format != FORMAT {
-            return Err(AnswerError::Format { source_name: source.to_owned(), found: numbered.format });
+        let Header { format } = serde_json::from_str(text).map_err(|error| syntax_error(&error))?;
+        if format != FORMAT && format != NUMBERED_FORMAT {
+            let found = format.as_str().map_or_else(|| format.to_string(), str::to_owned);
+            return Err(AnswerError::Format { source_name: source.to_owned(), found });
         }
         let answer = serde_json::from_str(text).map_err(|error| syntax_error(&error))?;
         match negative::first_negative(text) {

@@ -166,7 +166,7 @@ pub fn load_rows(fabric: &Fabric, utilization: &[f64]) -> Vec<LoadRow> {
         .map(|(class, class_load)| LoadRow {
             links: format!("{}, {} to {}", class.kind.title(), class.ends.0, class.ends.1),
             count: class_load.directions.div_ceil(2),
-            gbps: class.rate.map(Bandwidth::gbps).unwrap_or_default(),
+            gb_per_s: class.rate.map(Bandwidth::gb_per_s).unwrap_or_default(),
             mean: class_load.sum / class_load.directions as f64,
             max: class_load.busiest.0,
             busiest: fabric.link_name(class_load.busiest.1),

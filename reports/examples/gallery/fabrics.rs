@@ -21,22 +21,22 @@ impl ExampleBuilder {
         (0..count).filter_map(|k| self.0.node(&format!("{prefix}{name}{k}"), kind, host, figures())).collect()
     }
 
-    fn link(&mut self, a: NodeId, b: NodeId, kind: LinkKind, gbps: f64, lanes: u16) {
-        let spec = LinkSpec::symmetric(kind, Bandwidth::from_gbps(gbps), Picos(350_000)).lanes(lanes);
+    fn link(&mut self, a: NodeId, b: NodeId, kind: LinkKind, gb_per_s: f64, lanes: u16) {
+        let spec = LinkSpec::symmetric(kind, Bandwidth::from_gb_per_s(gb_per_s), Picos(350_000)).lanes(lanes);
         self.0.link(a, b, &spec);
     }
 
     /// Distributes `children` evenly over `parents`, and links each to its parent.
-    fn distribute(&mut self, children: &[NodeId], parents: &[NodeId], kind: LinkKind, gbps: f64, lanes: u16) {
+    fn distribute(&mut self, children: &[NodeId], parents: &[NodeId], kind: LinkKind, gb_per_s: f64, lanes: u16) {
         let per_parent = children.len().div_ceil(parents.len().max(1)).max(1);
         for (group, &parent) in children.chunks(per_parent).zip(parents) {
-            group.iter().for_each(|&child| self.link(child, parent, kind, gbps, lanes));
+            group.iter().for_each(|&child| self.link(child, parent, kind, gb_per_s, lanes));
         }
     }
 
-    fn all_to_all(&mut self, left: &[NodeId], right: &[NodeId], kind: LinkKind, gbps: f64, lanes: u16) {
+    fn all_to_all(&mut self, left: &[NodeId], right: &[NodeId], kind: LinkKind, gb_per_s: f64, lanes: u16) {
         for &a in left {
-            right.iter().for_each(|&b| self.link(a, b, kind, gbps, lanes));
+            right.iter().for_each(|&b| self.link(a, b, kind, gb_per_s, lanes));
         }
     }
 

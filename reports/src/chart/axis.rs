@@ -90,7 +90,7 @@ impl Axis {
     pub(crate) fn tooltip_value(self, value: f64) -> String {
         match self.quantity {
             Quantity::Bytes | Quantity::Time => self.label(value),
-            Quantity::Rate => format!("{} GB/s", format::gbps(value)),
+            Quantity::Rate => format!("{} GB/s", format::gb_per_s(value)),
             Quantity::Count => format::significant(value),
             Quantity::Share => format!("{} %", format::percent(value)),
         }

@@ -215,7 +215,7 @@ fn groups(comparison: &Comparison) -> Table {
     let mut table = Table::new(vec![
         text("group", "group"),
         text("library", "library"),
-        number("nodes", "hosts"),
+        number("nodes", "nodes"),
         number("rows", "rows"),
         share("median", "median"),
         share("mean", "mean"),
@@ -265,7 +265,7 @@ fn rows(comparison: &Comparison) -> Table {
     let mut table = Table::new(vec![
         Column::new("collective", "collective", Unit::Text),
         Column::new("ranks", "ranks", Unit::Number),
-        Column::new("nodes", "hosts", Unit::Number),
+        Column::new("nodes", "nodes", Unit::Number),
         Column::new("bytes", "size", Unit::Bytes),
         Column::new("strategy", "strategy", Unit::Text),
         time("measured_us", "measured"),

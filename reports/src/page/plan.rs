@@ -22,7 +22,7 @@ pub(super) fn page(plan: &SavedPlan) -> Page {
     };
     let names: Vec<String> = collectives.iter().map(ToString::to_string).collect();
     let subject = if names.len() > 3 { format!("{} collectives", names.len()) } else { names.join(", ") };
-    let ranks = format!("{} GPUs on {} {}", plan.ranks, plan.nodes, if plan.nodes == 1 { "host" } else { "hosts" });
+    let ranks = format!("{} GPUs on {} {}", plan.ranks, plan.nodes, if plan.nodes == 1 { "node" } else { "nodes" });
     let library = plan.library.map(|library| library.to_string());
     let mut facts = vec![
         format!("Fabric {}, {ranks}.", plan.fabric),
@@ -83,7 +83,7 @@ fn answer(plan: &SavedPlan, library: Option<&str>) -> Vec<String> {
         });
         sentences.push(format!(
             "The highest bus bandwidth is {} GB/s at {} of {}{share}.",
-            format::gbps(bus_bandwidth(plan, row, &row.pick)),
+            format::gb_per_s(bus_bandwidth(plan, row, &row.pick)),
             row.collective,
             format::bytes(row.bytes)
         ));
@@ -118,7 +118,7 @@ pub(super) fn busbw(plan: &SavedPlan, collective: Collective, rows: &[&SavedRow]
         lines.push(Line { name, role, points: picks.iter().map(point).collect() });
         let word = |(row, pick): &(&SavedRow, SavedPick)| {
             let binds = row.bottleneck.as_ref().filter(|_| role == Role::Series(0));
-            let binds = binds.map_or_else(String::new, |binds| format!("\nbinds: {binds}"));
+            let binds = binds.map_or_else(String::new, |binds| format!("\nbottleneck: {binds}"));
             format!("{pick}, {}{binds}", time(pick.effective_us()))
         };
         tooltips.push(picks.iter().map(word).collect());
@@ -178,12 +178,12 @@ fn sizes(plan: &SavedPlan, rows: &[&SavedRow]) -> Table {
         time("time_us", "time"),
         time("low_us", "low"),
         time("high_us", "high"),
-        Column::new("busbw_gbps", "busbw", Unit::Gbps),
-        Column::new("bound_share", "of bound", Unit::Percent),
-        Column::new("library_default", "library by itself", Unit::Text),
+        Column::new("busbw_gb_per_s", "busbw", Unit::GbPerS),
+        Column::new("bound_share", "of peak", Unit::Percent),
+        Column::new("library_default", "library default", Unit::Text),
         time("library_us", "its time"),
         Column::new("gain", "pick gains", Unit::Percent),
-        Column::new("binds", "binds", Unit::Text),
+        Column::new("bottleneck", "bottleneck", Unit::Text),
     ]);
     let us = |us: Option<f64>| Value::or_missing(us, |us| Value::Time(Picos::from_us(us)));
     for row in rows {

@@ -12,7 +12,8 @@ use crate::table::{Column, Table, Unit, Value};
 /// Output of `simulate --format json`, as far as the page shows it.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 pub struct Run {
-    schedule: String,
+    #[serde(alias = "schedule")]
+    algorithm: String,
     protocol: String,
     channels: u16,
     collective: String,
@@ -21,10 +22,12 @@ pub struct Run {
     time_us: f64,
     low_us: f64,
     high_us: f64,
-    busbw_gbps: f64,
+    #[serde(alias = "busbw_gbps")]
+    busbw_gb_per_s: f64,
     bound_us: f64,
     bound_by: String,
-    binds: String,
+    #[serde(alias = "binds")]
+    bottleneck: String,
     cost_us: Costs,
     links: Vec<Link>,
     #[serde(default)]
@@ -52,7 +55,7 @@ const MAX_LINKS: usize = 500;
 impl Run {
     /// Returns the name of the call: `all_reduce of 1 MiB, ring ll128`.
     pub(super) fn call_name(&self) -> String {
-        format!("{} of {}, {} {}", self.collective, format::bytes(self.bytes), self.schedule, self.protocol)
+        format!("{} of {}, {} {}", self.collective, format::bytes(self.bytes), self.algorithm, self.protocol)
     }
 
     /// Returns the utilization of the links of these names; `None` if the run used others.
@@ -80,11 +83,11 @@ pub(super) fn page(run: &Run) -> Page {
         ),
         format!(
             "That is {} GB/s of bus bandwidth and {} % of the bound ({}, set by {}); what holds it back: {}.",
-            format::gbps(run.busbw_gbps),
+            format::gb_per_s(run.busbw_gb_per_s),
             format::percent(run.bound_us / run.time_us),
             us(run.bound_us),
             run.bound_by,
-            run.binds
+            run.bottleneck
         ),
     ];
     let Costs { software, latency, bandwidth, waiting } = run.cost_us;

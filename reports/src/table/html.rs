@@ -50,7 +50,7 @@ impl Unit {
     fn class(self) -> &'static str {
         match self {
             Self::Text => "text",
-            Self::Bytes | Self::Micros | Self::Gbps | Self::Percent | Self::Number => "number",
+            Self::Bytes | Self::Micros | Self::GbPerS | Self::Percent | Self::Number => "number",
         }
     }
 }

@@ -130,7 +130,7 @@ pub fn stacked(tables: &[Table], look: &TextOptions) -> String {
     }
     if let (false, Some(first)) = (layout.hidden.is_empty(), tables.first()) {
         let titles: Vec<&str> = layout.hidden.iter().map(|&number| first.title(number)).collect();
-        text.push_str(&format!("left out for width: {}\n", titles.join(", ")));
+        text.push_str(&format!("hidden columns: {}\n", titles.join(", ")));
     }
     text
 }
@@ -218,10 +218,10 @@ mod tests {
             Column::new("bytes", "size", Unit::Bytes),
             Column::new("algorithm", "algorithm", Unit::Text),
             Column::new("time_us", "time", Unit::Micros),
-            Column::new("busbw_gbps", "busbw", Unit::Gbps),
-            Column::new("bound_share", "of bound", Unit::Percent),
+            Column::new("busbw_gb_per_s", "busbw", Unit::GbPerS),
+            Column::new("bound_share", "of peak", Unit::Percent),
             Column::new("error", "against default", Unit::Percent).spare(),
-            Column::new("binds", "binds", Unit::Text).spare(),
+            Column::new("bottleneck", "bottleneck", Unit::Text).spare(),
         ]);
         let rows = [
             (1 << 10, "one_shot", 4_860_000, 0.37, 0.042, -0.31, Value::text("launch")),
@@ -248,11 +248,11 @@ mod tests {
     fn numbers_are_right_aligned_and_text_left_aligned() {
         insta::assert_snapshot!(plan().text(&TextOptions::default()), @r"
         all_reduce · hgx-h200 · 8 ranks
-         size  algorithm  time µs  busbw GB/s  of bound %  against default %  binds
-        ─────────────────────────────────────────────────────────────────────────────────────
-        1 KiB  one_shot      4.86       0.370         4.2                -31  launch
-        1 MiB  two_shot     48.62       37.70          62                  0  gpu0->nvswitch1
-        1 GiB  ring         3,930       478.1          98               +2.1  –
+         size  algorithm  time µs  busbw GB/s  of peak %  against default %  bottleneck
+        ────────────────────────────────────────────────────────────────────────────────────
+        1 KiB  one_shot      4.86       0.370        4.2                -31  launch
+        1 MiB  two_shot     48.62       37.70         62                  0  gpu0->nvswitch1
+        1 GiB  ring         3,930       478.1         98               +2.1  –
         profile ideal
         ");
         let ascii = TextOptions { glyphs: Glyphs::Ascii, ..TextOptions::default() };
@@ -265,13 +265,13 @@ mod tests {
         let look = TextOptions { width: Some(60), ..TextOptions::default() };
         insta::assert_snapshot!(plan().text(&look), @r"
         all_reduce · hgx-h200 · 8 ranks
-         size  algorithm  time µs  busbw GB/s  of bound %
-        ─────────────────────────────────────────────────
-        1 KiB  one_shot      4.86       0.370         4.2
-        1 MiB  two_shot     48.62       37.70          62
-        1 GiB  ring         3,930       478.1          98
+         size  algorithm  time µs  busbw GB/s  of peak %
+        ────────────────────────────────────────────────
+        1 KiB  one_shot      4.86       0.370        4.2
+        1 MiB  two_shot     48.62       37.70         62
+        1 GiB  ring         3,930       478.1         98
         profile ideal
-        left out for width: against default, binds
+        hidden columns: against default, bottleneck
         ");
     }
 
@@ -285,7 +285,7 @@ mod tests {
         let headers: Vec<&str> = text.lines().filter(|line| line.contains("algorithm")).collect();
         assert_eq!(headers.len(), 2);
         assert_eq!(headers[0], headers[1]);
-        assert_eq!(text.matches("left out for width").count(), 1);
+        assert_eq!(text.matches("hidden columns").count(), 1);
     }
 
     #[test]
@@ -300,7 +300,7 @@ mod tests {
         let mut output = Vec::new();
         plan().csv(&mut output).unwrap();
         insta::assert_snapshot!(String::from_utf8(output).unwrap(), @r"
-        bytes,algorithm,time_us,busbw_gbps,bound_share,error,binds
+        bytes,algorithm,time_us,busbw_gb_per_s,bound_share,error,binds
         1024,one_shot,4.86,0.37,0.042,-0.31,launch
         1048576,two_shot,48.62,37.7,0.62,0,gpu0->nvswitch1
         1073741824,ring,3930.4,478.07,0.981,0.021,

@@ -15,7 +15,7 @@ pub enum Unit {
     /// Microseconds.
     Micros,
     /// 10⁹ bytes per second.
-    Gbps,
+    GbPerS,
     /// Fractions, in percent.
     Percent,
     /// Whole numbers and numbers without a unit.
@@ -28,7 +28,7 @@ impl Unit {
         match self {
             Self::Text | Self::Bytes | Self::Number => "",
             Self::Micros => glyphs.micros(),
-            Self::Gbps => "GB/s",
+            Self::GbPerS => "GB/s",
             Self::Percent => "%",
         }
     }
@@ -76,7 +76,7 @@ impl Value {
             Self::Text(text) => visible(text).into_owned(),
             Self::Bytes(bytes) => format::bytes(*bytes),
             Self::Time(time) => format::micros(*time),
-            Self::Rate(rate) => format::gbps(*rate),
+            Self::Rate(rate) => format::gb_per_s(*rate),
             Self::Share(share) => format::percent(*share),
             Self::Deviation(share) if *share > 0.0 && format::percent(*share) != "0" => {
                 format!("+{}", format::percent(*share))

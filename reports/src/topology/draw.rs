@@ -111,7 +111,7 @@ fn draw_title(svg: &mut Markup, frame: &Frame) {
 fn draw_wire(svg: &mut Markup, wire: &Wire, has_load: bool) {
     let class = if wire.is_failed { "failed" } else { style::link_class(wire.kind) };
     let class = format!("link {class}");
-    let width = number(style::link_width(wire.bandwidth.map(Bandwidth::gbps)));
+    let width = number(style::link_width(wire.bandwidth.map(Bandwidth::gb_per_s)));
     // A style sheet rule would override a plain `stroke` attribute.
     let paint = format!("stroke:{}", style::heat(wire.load));
     let mut attributes = vec![("class", class.as_str()), ("d", &wire.path), ("stroke-width", &width)];

@@ -53,7 +53,7 @@ impl Legend {
                 let lanes = if lanes > 1 { format!(" · {lanes} lanes") } else { String::new() };
                 let failed = if is_failed { " · failed" } else { "" };
                 let text = format!("{count} × {} {rate}{lanes}{failed}", kind.title());
-                let width = style::link_width(bandwidth.map(Bandwidth::gbps));
+                let width = style::link_width(bandwidth.map(Bandwidth::gb_per_s));
                 Entry { kind: Some(kind), is_failed, width, text }
             })
             .collect();

@@ -28,8 +28,8 @@ pub(super) fn link_class(kind: LinkKind) -> &'static str {
 
 /// Returns the line width of a link, logarithmic in its bandwidth, so that 25 and 900 GB/s are distinguishable and both
 /// visible.
-pub(super) fn link_width(gbps: Option<f64>) -> f64 {
-    gbps.map_or(1.5, |gbps| (0.7 + 0.5 * (1.0 + gbps.max(0.0) / 12.5).log2()).min(5.0))
+pub(super) fn link_width(gb_per_s: Option<f64>) -> f64 {
+    gb_per_s.map_or(1.5, |gb_per_s| (0.7 + 0.5 * (1.0 + gb_per_s.max(0.0) / 12.5).log2()).min(5.0))
 }
 
 /// Colour scale of utilization: idle, half, full. Lightness decreases monotonically, so it works in greyscale too.

@@ -145,7 +145,7 @@ fn parallel_links_are_merged_and_summed() {
     let host = builder.host("h");
     let a = builder.node("a", NodeKind::Gpu, host, Figures::None).unwrap();
     let b = builder.node("b", NodeKind::Gpu, host, Figures::None).unwrap();
-    let link = LinkSpec::symmetric(LinkKind::Nvlink, Bandwidth::from_gbps(25.0), Picos(700_000));
+    let link = LinkSpec::symmetric(LinkKind::Nvlink, Bandwidth::from_gb_per_s(25.0), Picos(700_000));
     let (first, second) = (builder.link(a, b, &link), builder.link(b, a, &link));
     let mut load = vec![0.0; 4];
     load[first.0 as usize] = 0.25;

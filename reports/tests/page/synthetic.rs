@@ -24,16 +24,16 @@ fn timeline(step: f64) -> Value {
             let ns = |k: u64| (step * 1e9) as u64 * k / count;
             format!("{operation} {k}.0 {}..{}", ns(k), ns(k + 1))
         });
-        json!({ "stage": lane / 2, "lane": if lane % 2 == 0 { "work" } else { "beside" }, "intervals": intervals.collect::<Vec<_>>() })
+        json!({ "stage": lane / 2, "kind": if lane % 2 == 0 { "compute" } else { "communication" }, "intervals": intervals.collect::<Vec<_>>() })
     });
-    json!({ "step": "step", "stages_left_out": 8, "lanes": lanes.collect::<Vec<_>>() })
+    json!({ "step": "step", "omitted_stages": 8, "tracks": lanes.collect::<Vec<_>>() })
 }
 
 /// Calls of a step.
 fn calls() -> Vec<Value> {
     let pick = json!({ "algorithm": "ring", "protocol": "simple", "channels": 16, "threads": null, "chunk": null });
     let call = |k: u32| {
-        json!({ "phase": "layer_forward", "among": "tensor", "collective": "all_gather", "bytes": 1_u64 << (20 + k),
+        json!({ "phase": "layer_forward", "dimension": "tensor", "collective": "all_gather", "bytes": 1_u64 << (20 + k),
                 "ranks": 8, "groups": 4, "times": 80.0, "time_us": 100.0, "pick": pick })
     };
     (0..10).map(call).collect()
@@ -42,7 +42,7 @@ fn calls() -> Vec<Value> {
 /// Link loads, which rise with the number of the candidate.
 fn load(candidate: usize) -> Vec<Value> {
     let link_class = |links: &str| {
-        json!({ "links": links, "count": 32, "gbps": 50.0, "mean": 0.2, "most": 0.3 + candidate as f64 / 100.0,
+        json!({ "links": links, "count": 32, "gb_per_s": 50.0, "mean": 0.2, "max": 0.3 + candidate as f64 / 100.0,
                 "busiest": "n0/nic0->leaf0" })
     };
     ["NVLink, GPU to NVSwitch", "InfiniBand, NIC to leaf"].map(link_class).to_vec()
@@ -64,12 +64,12 @@ pub fn study_with_names(candidates: usize, jobs: usize, name: impl Fn(&str, usiz
                         "optimizer": step * 0.02, "hand_off": step * 0.03, "expert": 0.0, "context": 0.0 },
             "memory_gb": 60.0 + c as f64,
             "memory": { "weights_gb": 20.0, "gradients_gb": 20.0, "optimizer_gb": 15.0, "activations_gb": 5.0 + c as f64 },
-            "fits": c != 2, "memory_beyond_gb": if c == 2 { json!(3.5) } else { Value::Null },
+            "fits": c != 2, "memory_excess_gb": if c == 2 { json!(3.5) } else { Value::Null },
             "cost_per_hour": hour, "cost_per_hour_low": hour * 0.8, "cost_per_hour_high": hour * 1.3,
             "cost_per_step": hour * step / 3600.0, "cost_per_million_tokens": million,
             "cost_per_million_tokens_low": million * 0.8, "cost_per_million_tokens_high": million * 1.3,
-            "kwh_per_million_tokens": 2.0, "time_to_train_h": 30.0, "cost_to_train": 3000.0, "binds": "compute",
-            "courses": [timeline(step)],
+            "kwh_per_million_tokens": 2.0, "time_to_train_h": 30.0, "cost_to_train": 3000.0, "bottleneck": "compute",
+            "timelines": [timeline(step)],
             "calls": calls(), "load": load(c)
         })
     };
@@ -77,11 +77,11 @@ pub fn study_with_names(candidates: usize, jobs: usize, name: impl Fn(&str, usiz
     let ranking = |c: usize| {
         let violations = if c == 2 { vec![format!("{} lacks 3.5 GB of memory", name("job", 0))] } else { Vec::new() };
         json!({ "rank": c + 1, "candidate": machine(c), "score": score(c), "by": "cost_per_million_tokens", "pareto": c != 1,
-                "within": c != 2, "beyond": violations, "probability_best": if c == 0 { 0.8 } else { 0.2 / candidates as f64 } })
+                "meets_constraints": c != 2, "violations": violations, "probability_best": if c == 0 { 0.8 } else { 0.2 / candidates as f64 } })
     };
     let sensitivity = |parameter: &str, setting: &str, changed: bool| {
         let order: Vec<Value> = (0..candidates)
-            .map(|c| json!({ "candidate": machine(c), "score": score(c) * 1.1, "within": true }))
+            .map(|c| json!({ "candidate": machine(c), "score": score(c) * 1.1, "meets_constraints": true }))
             .collect();
         json!({ "name": parameter, "setting": setting, "ranking": order, "changed": changed, "unchanged": [] })
     };
@@ -89,13 +89,13 @@ pub fn study_with_names(candidates: usize, jobs: usize, name: impl Fn(&str, usiz
         "format": 7, "currency": "USD",
         "candidates": (0..candidates).map(|c| json!({
             "name": machine(c), "fabric": "hgx-h200", "fabric_name": "hgx-h200 x4", "nodes": 4, "gpus": 32, "network": "kind=rail",
-            "price": { "paid": "once", "low": 1e6, "high": 2e6, "item": name("item", c) }, "power_kw": 40.0, "racks": 1.0,
-            "place": "study.toml:3:1", "profile": "nccl-2.28-h200",
-            "kernels": { "matrix": 0.7, "attention": 0.6, "memory": 0.8, "stream": 0.8, "start_us": 5.0 }, "sources": [name("source", c % 3)]
+            "price": { "payment": "once", "low": 1e6, "high": 2e6, "item": name("item", c) }, "power_kw": 40.0, "racks": 1.0,
+            "location": "study.toml:3:1", "profile": "nccl-2.28-h200",
+            "kernels": { "matrix": 0.7, "attention": 0.6, "memory": 0.8, "stream": 0.8, "launch_us": 5.0 }, "sources": [name("source", c % 3)]
         })).collect::<Vec<_>>(),
         "jobs": (0..jobs).map(|j| json!({
             "name": name("job", j), "kind": "training", "weight": 1.0, "precision": "bf16", "global_batch": 64, "micro_batch": 1,
-            "recompute": "full", "auto": true, "train_tokens": 1e10 as u64, "place": "study.toml:40:1",
+            "recompute": "full", "auto": true, "train_tokens": 1e10 as u64, "location": "study.toml:40:1",
             "model": { "layers": 80, "hidden": 8192, "heads": 64, "kv_heads": 8, "ffn": 28672, "vocab": 32000, "seq": 4096,
                        "experts": 0, "experts_per_token": 0, "parameters": 68_710_000_000_u64 }
         })).collect::<Vec<_>>(),

@@ -19,7 +19,7 @@ pub fn random(i: u64) -> u64 {
 
 /// `count` capacities of 450 GB/s.
 pub fn ports(system: &mut System, count: u32) -> Vec<ResourceId> {
-    (0..count).map(|_| system.add_resource(Rate::from(Bandwidth::from_gbps(450.0)))).collect()
+    (0..count).map(|_| system.add_resource(Rate::from(Bandwidth::from_gb_per_s(450.0)))).collect()
 }
 
 /// A route over whole capacities.

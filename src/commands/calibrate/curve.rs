@@ -12,6 +12,7 @@ use serde::Serialize;
 use super::figure::{self, ParameterEstimate};
 use crate::args::CalibrateArgs;
 use crate::commands::study::LoadedStudy;
+use crate::document::Document;
 use crate::failure::Failure;
 use crate::output::{self, Format, Output};
 
@@ -105,7 +106,7 @@ pub fn run(args: &CalibrateArgs, path: &Path, output: &Output) -> Result<(), Fai
     let written = match output.format {
         Format::Text => stacked(&[steps(&rows), errors(&fit), figures(&fit)], &output.text_options()),
         Format::Csv => crate::commands::csv(&steps(&rows))?,
-        Format::Json => output::json(&json(&rows, &fit))?,
+        Format::Json => output::json(&Document::EfficiencyFit.with(&json(&rows, &fit)))?,
     };
     let table = toml(&fit, path);
     let additional_file = output.file.as_deref().map(|file| (file, table.as_bytes()));

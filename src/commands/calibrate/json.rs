@@ -15,7 +15,6 @@ pub struct CalibrationJson {
     profile: String,
     parameters: Vec<ParameterEstimate>,
     /// Sets of parameters of which the data determine only combinations.
-    #[serde(rename = "entangled")]
     inseparable: Vec<Vec<String>>,
     fit: SummaryJson,
     fit_forced: SummaryJson,

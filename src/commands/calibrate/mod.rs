@@ -15,6 +15,7 @@ use fabricast_validate::measured::manifest::{self, Measurement, Role};
 
 use super::measured;
 use crate::args::CalibrateArgs;
+use crate::document::Document;
 use crate::failure::Failure;
 use crate::output::{self, Format, Output};
 use crate::setup;
@@ -105,7 +106,7 @@ pub fn run(args: &CalibrateArgs, output: &Output) -> Result<(), Failure> {
     let measurements: Vec<Measurement> = device.into_iter().chain(launches).collect();
     let answer = Answer { measurements: &measurements, calibration: &calibration };
     let written = match output.format {
-        Format::Json => output::json(&json::calibration_json(&answer))?,
+        Format::Json => output::json(&Document::Calibration.with(&json::calibration_json(&answer)))?,
         Format::Text => text::calibration_text(&answer, &output.text_options()),
         Format::Csv => super::csv(&text::csv(&answer))?,
     };

@@ -11,6 +11,7 @@ use serde::Serialize;
 
 use super::figure::ParameterEstimate;
 use crate::args::CalibrateArgs;
+use crate::document::Document;
 use crate::failure::Failure;
 use crate::output::{self, Format, Output};
 use crate::setup;
@@ -84,7 +85,7 @@ pub fn run(args: &CalibrateArgs, benches: &[Benchmark], output: &Output) -> Resu
     let written = match output.format {
         Format::Json => {
             let parameters = estimates.into_iter().map(ParameterEstimate::from).collect();
-            output::json(&Json { profile: &profile.name, parameters })?
+            output::json(&Document::BenchmarkParameters.with(&Json { profile: &profile.name, parameters }))?
         }
         Format::Text => estimates.iter().map(line).collect(),
         Format::Csv => {

@@ -18,7 +18,6 @@ pub struct ComparisonJson<'a> {
     /// Null if no call was measured with several forced strategies.
     regret: Option<PickSlowdownJson>,
     /// Errors without outliers of the measurement.
-    #[serde(rename = "without_accidents")]
     without_outliers: SummaryJson,
     /// Assumptions for facts that neither the logs nor their descriptions contain.
     assumptions: Vec<&'a str>,
@@ -33,7 +32,6 @@ pub struct ComparisonJson<'a> {
 #[derive(Serialize)]
 struct PickSlowdownJson {
     calls: usize,
-    #[serde(rename = "ways")]
     forced_strategies: usize,
     mean: f64,
     p90: f64,

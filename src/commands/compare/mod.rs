@@ -20,6 +20,7 @@ use fabricast_validate::measured::manifest::{self, Entry, Loaded, Located, Measu
 use super::measured;
 use super::memory::MemoryShortfall;
 use crate::args::{CompareArgs, Launch, LogArgs, Processes, Registered};
+use crate::document::Document;
 use crate::failure::Failure;
 use crate::output::{self, Format, Output};
 use crate::setup;
@@ -66,7 +67,7 @@ pub fn run(args: &CompareArgs, output: &Output) -> Result<(), Failure> {
     let comparison = watch::with_progress(output, "comparing", position, || compare(&request))?;
     let answer = Answer { measurements: &loaded.measurements, comparison: &comparison, loaded: &loaded };
     let written = match output.format {
-        Format::Json => output::json(&json::comparison_json(&answer))?,
+        Format::Json => output::json(&Document::Comparison.with(&json::comparison_json(&answer)))?,
         Format::Text => text::comparison_text(&answer, args.rows, &output.text_options()),
         Format::Csv => super::csv(&text::csv(&answer))?,
     };

@@ -9,6 +9,7 @@ use fabricast_validate::gpu::bench::{self, Bench, Depth, Plan};
 use fabricast_validate::gpu::doctor::{self, Diagnosis, Severity};
 
 use crate::args::DoctorArgs;
+use crate::document::Document;
 use crate::failure::Failure;
 use crate::output::{Format, Output};
 
@@ -26,7 +27,7 @@ pub fn run(args: &DoctorArgs, output: &Output) -> Result<(), Failure> {
     };
     let diagnosis = doctor::judge(&measured, named.as_ref())?;
     match output.format {
-        Format::Json => output.write_json(&diagnosis)?,
+        Format::Json => output.write_json(&Document::Diagnosis.with(&diagnosis))?,
         Format::Csv => output.write(&crate::commands::csv(&table(&diagnosis))?)?,
         Format::Text => output.write(&diagnosis.to_string())?,
     }

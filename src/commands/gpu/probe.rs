@@ -4,6 +4,7 @@ use fabricast_topologies::write;
 use fabricast_validate::gpu;
 
 use crate::args::ProbeArgs;
+use crate::document::Document;
 use crate::failure::Failure;
 use crate::output::{Format, Output};
 
@@ -14,7 +15,7 @@ pub fn run(args: &ProbeArgs, output: &Output) -> Result<(), Failure> {
     let probe = gpu::probe(&args.libraries.choices())?;
     let fabric = args.fabric.as_ref().map(|_| write::spec::write(&probe.fabric()?)).transpose()?;
     let text = match output.format {
-        Format::Json => crate::output::json(&probe)?,
+        Format::Json => crate::output::json(&Document::Probe.with(&probe))?,
         Format::Text | Format::Csv => probe.to_string(),
     };
     let additional_file = args.fabric.as_deref().zip(fabric.as_deref().map(str::as_bytes));

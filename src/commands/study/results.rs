@@ -78,14 +78,17 @@ fn main_fields<'a>(optional_columns: &OptionalColumns) -> Vec<Field<'a>> {
     ];
     if optional_columns.in_flight {
         let count = |row: &ResultRow| Cell::from(Value::or_missing(row.concurrent_requests, Value::Count));
-        fields.push(Field { column: Column::new("in_flight", "in flight", Unit::Number), cell: Box::new(count) });
+        fields.push(Field {
+            column: Column::new("concurrent_requests", "concurrent requests", Unit::Number),
+            cell: Box::new(count),
+        });
     }
     if optional_columns.requests {
-        fields.push(number("ttft_s", "first token s", |row| row.ttft_s));
-        fields.push(number("tpot_s", "per token s", |row| row.tpot_s));
+        fields.push(number("ttft_s", "TTFT s", |row| row.ttft_s));
+        fields.push(number("tpot_s", "TPOT s", |row| row.tpot_s));
     }
     fields.extend([
-        percent("exposed_comm_share", "exposed", |row| Some(row.exposed_comm_share)),
+        percent("exposed_comm_share", "exposed comm", |row| Some(row.exposed_comm_share)),
         percent("total_comm_share", "comm", |row| Some(row.total_comm_share)).optional(),
         percent("efficiency", "of 1 GPU", |row| row.efficiency).optional(),
         percent("efficiency_node", "of 1 node", |row| row.efficiency_node).optional(),
@@ -97,7 +100,7 @@ fn main_fields<'a>(optional_columns: &OptionalColumns) -> Vec<Field<'a>> {
         fields.push(number("cost_per_step", "USD/step", |row| row.cost_per_step));
     }
     fields.push(number("cost_per_million_tokens", "USD/M tokens", |row| row.cost_per_million_tokens));
-    fields.push(text("binds", "binds", |row| row.bottleneck.clone()));
+    fields.push(text("bottleneck", "bottleneck", |row| row.bottleneck.clone()));
     fields
 }
 
@@ -125,13 +128,13 @@ pub fn csv(answer: &Answer) -> Table {
     fields.extend(main_fields(&OptionalColumns { requests: true, in_flight: true, step_cost: true }));
     fields.extend(training_fields());
     fields.push(number("score", "score", move |row| ranked(row)?.score));
-    fields.push(percent("probability_best", "best with", move |row| ranked(row)?.probability_best));
+    fields.push(percent("probability_best", "best in", move |row| ranked(row)?.probability_best));
     fields.push(Field { column: Column::new("pareto", "pareto", Unit::Text), cell: Box::new(pareto) });
     // Constraints that the candidate violates, if any.
-    fields.push(text("within", "within", move |row| {
+    fields.push(text("meets_constraints", "meets constraints", move |row| {
         ranked(row).map_or_else(String::new, |entry| if entry.meets_constraints { "yes" } else { "no" }.to_owned())
     }));
-    fields.push(text("beyond", "beyond", move |row| {
+    fields.push(text("violations", "violates", move |row| {
         ranked(row).map_or_else(String::new, |entry| entry.violations.join("; "))
     }));
     // Jobs that rank, score, probability and Pareto front refer to.

@@ -33,9 +33,9 @@ fn ranking(answer: &Answer) -> Table {
         Column::new("rank", "rank", Unit::Number),
         Column::new("candidate", "candidate", Unit::Text),
         Column::new(answer.scored_by().name(), &score, Unit::Number),
-        Column::new("probability_best", "best with", Unit::Percent),
+        Column::new("probability_best", "best in", Unit::Percent),
         Column::new("pareto", "pareto", Unit::Text),
-        Column::new("beyond", "beyond", Unit::Text),
+        Column::new("violations", "violates", Unit::Text),
     ];
     let parts = answer.comparable_groups().len();
     let columns = columns.into_iter().chain((parts > 1).then(|| Column::new("jobs", "jobs", Unit::Text)));

@@ -5,6 +5,7 @@ use fabricast_search::export::{ComparedStrategies, Departure, SavedPlan, departu
 use serde::Serialize;
 
 use crate::commands::format_count;
+use crate::document::Document;
 use crate::failure::Failure;
 use crate::output::{self, Format, Output};
 
@@ -16,12 +17,10 @@ struct Explained<'a> {
     /// Number of rows, including rows between the requested sizes.
     rows: usize,
     /// Number of rows for which the plan lacks the library's choice.
-    #[serde(rename = "rows_untold")]
     rows_without_default: usize,
     /// Number of ranges of collectives without rows, as in tables.
     ranges: usize,
     /// Number of those ranges for which the file lacks the library's choice.
-    #[serde(rename = "ranges_untold")]
     ranges_without_default: usize,
     departures: &'a [Departure],
 }
@@ -41,7 +40,7 @@ pub fn write(plan: &SavedPlan, compared: ComparedStrategies, output: &Output) ->
         departures: &departures,
     };
     let text = match output.format {
-        Format::Json => output::json(&explained)?,
+        Format::Json => output::json(&Document::Explanation.with(&explained))?,
         Format::Csv => {
             // The CSV has no place for missing information.
             explained.missing_notes().iter().for_each(|note| output.warn(note));
@@ -105,11 +104,11 @@ fn table(departures: &[Departure]) -> Table {
     let mut table = Table::new(vec![
         Column::new("collective", "collective", Unit::Text),
         Column::new("bytes", "size", Unit::Bytes),
-        Column::new("taken", "taken", Unit::Text),
-        Column::new("library_default", "by itself", Unit::Text),
+        Column::new("used", "used", Unit::Text),
+        Column::new("library_default", "default", Unit::Text),
         Column::new("predicted_gain", "predicted gain", Unit::Percent),
-        Column::new("least_gain", "at least", Unit::Percent),
-        Column::new("most_gain", "at most", Unit::Percent),
+        Column::new("min_gain", "at least", Unit::Percent),
+        Column::new("max_gain", "at most", Unit::Percent),
         Column::new("measured_gain", "measured gain", Unit::Percent),
     ]);
     for departure in departures {

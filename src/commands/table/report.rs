@@ -9,6 +9,7 @@ use fabricast_topologies::{Bytes, Picos};
 use serde::Serialize;
 
 use crate::commands::format_count;
+use crate::document::Document;
 use crate::failure::Failure;
 use crate::output::{self, Format, Output};
 
@@ -56,7 +57,7 @@ pub struct Checked<'a> {
 
 #[derive(Serialize)]
 struct CheckedJson<'a> {
-    format: &'a str,
+    table_format: &'a str,
     fabric: &'a str,
     profile: &'a str,
     library: String,
@@ -85,7 +86,7 @@ impl Checked<'_> {
     /// [`Failure`]: an entry of the table is invalid on the fabric.
     pub fn write(&self, output: &Output) -> Result<(), Failure> {
         let text = match output.format {
-            Format::Json => output::json(&self.json())?,
+            Format::Json => output::json(&Document::TableCheck.with(&self.json()))?,
             Format::Csv => {
                 // The CSV has no place for findings.
                 self.finding_texts().for_each(|finding| output.warn(&finding));
@@ -120,7 +121,7 @@ impl Checked<'_> {
             reason: row.reason.as_deref(),
         });
         CheckedJson {
-            format: self.format,
+            table_format: self.format,
             fabric: self.fabric,
             profile: self.profile,
             library: self.library.to_string(),
@@ -160,7 +161,7 @@ impl Checked<'_> {
             Column::new("protocol", "protocol", Unit::Text),
             Column::new("channels", "channels", Unit::Number),
             Column::new("time_us", "time", Unit::Micros),
-            Column::new("library_default_us", "by itself", Unit::Micros),
+            Column::new("library_default_us", "default", Unit::Micros),
             Column::new("plan_us", "plan", Unit::Micros),
             Column::new("valid", "valid", Unit::Text),
             Column::new("reason", "reason", Unit::Text).spare(),

@@ -28,12 +28,12 @@ pub fn files<K: Send>(
     stage_file: impl Fn(&str, &str) -> Result<K, Failure> + Sync,
 ) -> Result<(Vec<K>, Vec<Dropped>), Failure> {
     let mut size = args.size.clone();
-    let name = match (&args.fabric, &plan.query) {
+    let name = match (&args.fabric, &plan.request) {
         (Some(name), _) => name.clone(),
-        (None, Some(query)) => {
-            size.nodes = size.nodes.or(query.nodes);
-            size.gpus = size.gpus.or(query.gpus);
-            query.fabric.clone()
+        (None, Some(request)) => {
+            size.nodes = size.nodes.or(request.nodes);
+            size.gpus = size.gpus.or(request.gpus);
+            request.fabric.clone()
         }
         (None, None) => {
             return Err(Failure::input_with_help(
@@ -78,7 +78,7 @@ fn profile(plan: &SavedPlan, args: &TableArgs, fabric: &Fabric) -> Result<Profil
     if args.costs.profile.is_some() {
         return setup::profile(&args.costs, fabric);
     }
-    if let Some(name) = plan.query.as_ref().and_then(|query| query.profile.as_deref()) {
+    if let Some(name) = plan.request.as_ref().and_then(|request| request.profile.as_deref()) {
         return setup::named_profile(name);
     }
     let flags = LibraryArgs { library: plan.library.map(LibraryChoice::One), ..args.library.clone() };

@@ -37,18 +37,18 @@ fn cost_table_matches_nccls_log() {
             let (algo, proto) = (Algo::ALL[index / 3], Proto::ALL[index % 3]);
             let (latency, bandwidth) = text.split_once('/').unwrap();
             let cell = picker.table.cell(function, algo, proto);
-            let (us, gbps): (f64, f64) = (latency.trim().parse().unwrap(), bandwidth.trim().parse().unwrap());
+            let (us, gb_per_s): (f64, f64) = (latency.trim().parse().unwrap(), bandwidth.trim().parse().unwrap());
             assert!(
                 (cell.latency.us() - us).abs() < 0.1,
                 "{function} {algo} {proto}: {} µs, logged {us}",
                 cell.latency.us()
             );
             assert!(
-                (cell.bandwidth.gbps() - gbps).abs() < 0.1,
-                "{function} {algo} {proto}: {} GB/s, logged {gbps}",
-                cell.bandwidth.gbps()
+                (cell.bandwidth.gb_per_s() - gb_per_s).abs() < 0.1,
+                "{function} {algo} {proto}: {} GB/s, logged {gb_per_s}",
+                cell.bandwidth.gb_per_s()
             );
-            assert_eq!(cell.availability.is_ok(), gbps > 0.0, "{function} {algo} {proto}");
+            assert_eq!(cell.availability.is_ok(), gb_per_s > 0.0, "{function} {algo} {proto}");
             compared += 1;
         }
     }

@@ -18,8 +18,8 @@ pub fn graph(pattern: Pattern, channels: u16, inside: f64, between: f64) -> Grap
     Graph {
         pattern,
         channels,
-        intra_bandwidth: Bandwidth::from_gbps(inside),
-        inter_bandwidth: Bandwidth::from_gbps(between),
+        intra_bandwidth: Bandwidth::from_gb_per_s(inside),
+        inter_bandwidth: Bandwidth::from_gb_per_s(between),
         intra_class: PathClass::Nvl,
         inter_class: PathClass::Pix,
         net_latency: Picos::ZERO,

@@ -16,7 +16,7 @@ fn cells(comm: &Communicator, function: Function, algo: Algo, proto: Proto) -> V
         .map(|version| {
             let picker = Picker::new(*comm, version);
             let cell = picker.table.cell(function, algo, proto);
-            (tenths(cell.latency.us()), tenths(cell.bandwidth.gbps()))
+            (tenths(cell.latency.us()), tenths(cell.bandwidth.gb_per_s()))
         })
         .to_vec()
 }
@@ -109,7 +109,7 @@ fn blackwell_constants_evolve_from_hoppers() {
     // Two nodes with NICs of 400 Gb/s that are not reached through switches alone: since 2.29 chunks depend on the
     // NICs.
     let mut two_nodes = nvswitch_communicator(2, 100);
-    let nic = Nic { bandwidth: Bandwidth::from_gbps(50.0), distance: NicDistance::Farther };
+    let nic = Nic { bandwidth: Bandwidth::from_gb_per_s(50.0), distance: NicDistance::Farther };
     two_nodes = Communicator { nic: Some(nic), min_ranks_per_node: 4, max_ranks_per_node: 4, ..two_nodes };
     let chunk = |version| (two_nodes.nvls_shape(version, &Settings::default()).chunk.0) >> 10;
     assert_eq!(Version::ALL.map(chunk), [128, 128, 128, 128, 128, 256, 256]);

@@ -30,7 +30,7 @@ type Summary = ((u16, f64, f64), (u16, f64, f64), Option<(u16, f64, f64)>, u16);
 fn summary(fabric: &Fabric) -> Summary {
     let comm = search(fabric).unwrap();
     let summarize = |graph: fabricast_libraries::nccl::graph::Graph| {
-        (graph.channels, graph.intra_bandwidth.gbps(), graph.inter_bandwidth.gbps())
+        (graph.channels, graph.intra_bandwidth.gb_per_s(), graph.inter_bandwidth.gb_per_s())
     };
     let graphs = comm.graphs;
     (summarize(graphs.ring), summarize(graphs.tree), graphs.nvls.map(summarize), comm.channels(&Settings::default()))
@@ -56,8 +56,8 @@ fn dump_of_the_measured_node_is_reproduced() {
         let value =
             |name: &str| head.split(&format!(" {name}=\"")).nth(1).unwrap().split('"').next().unwrap().to_owned();
         assert_eq!(value("nchannels"), graph.channels.to_string());
-        assert_eq!(value("speedintra"), graph.intra_bandwidth.gbps().to_string());
-        assert_eq!(value("speedinter"), graph.inter_bandwidth.gbps().to_string());
+        assert_eq!(value("speedintra"), graph.intra_bandwidth.gb_per_s().to_string());
+        assert_eq!(value("speedinter"), graph.inter_bandwidth.gb_per_s().to_string());
         assert_eq!(value("typeintra"), graph.intra_class.name());
         assert_eq!(value("typeinter"), graph.inter_class.name());
         assert_eq!(value("samechannels") == "1", graph.paths == ChannelPaths::Same);
@@ -124,10 +124,10 @@ fn nics_limit_meshes() {
     assert_eq!((comm.nodes, comm.ranks), (2, 8));
     let graphs = comm.graphs;
     assert_eq!(
-        (graphs.ring.channels, graphs.ring.intra_bandwidth.gbps(), graphs.ring.inter_bandwidth.gbps()),
+        (graphs.ring.channels, graphs.ring.intra_bandwidth.gb_per_s(), graphs.ring.inter_bandwidth.gb_per_s()),
         (4, 24.0, 24.0)
     );
-    assert_eq!((graphs.tree.channels, graphs.tree.intra_bandwidth.gbps(), graphs.nvls), (4, 48.0, None));
+    assert_eq!((graphs.tree.channels, graphs.tree.intra_bandwidth.gb_per_s(), graphs.nvls), (4, 48.0, None));
 }
 
 /// Four NICs behind one GPU's switch are treated as one NIC of four times the speed.
@@ -164,7 +164,7 @@ fn uncovered_machines_give_a_reason() {
     // NCCL's largest number of heads (NCCL_MAX_NVLS_ARITY), at the highest speed at which 33 channels fit a GPU's
     // NVLinks.
     let heads = search(&rack).unwrap().graphs.nvls.unwrap();
-    assert_eq!((heads.channels, heads.intra_bandwidth.gbps()), (32, 20.0));
+    assert_eq!((heads.channels, heads.intra_bandwidth.gb_per_s()), (32, 20.0));
     let router = Router::new(&rack, RouteOptions::default());
     assert!(Communicator::from_fabric(&rack, &router, rack.gpus(), NvlsUse::Off).is_ok());
     let node = preset("hgx-h100", 1, 8);

@@ -41,16 +41,16 @@ fn without_nvls(communicator: Communicator) -> Picker {
 }
 
 fn assert_cells(picker: &Picker, function: Function, cells: &[(Algo, Proto, f64, Option<f64>)]) {
-    for &(algo, proto, us, gbps) in cells {
+    for &(algo, proto, us, gb_per_s) in cells {
         let cell = picker.table.cell(function, algo, proto);
         assert!(
             (cell.latency.us() - us).abs() <= 0.051,
             "{function} {algo} {proto}: {} µs, not {us}",
             cell.latency.us()
         );
-        if let Some(gbps) = gbps {
-            let actual = cell.bandwidth.gbps();
-            assert!((actual - gbps).abs() <= 0.051, "{function} {algo} {proto}: {actual} GB/s, not {gbps}");
+        if let Some(gb_per_s) = gb_per_s {
+            let actual = cell.bandwidth.gb_per_s();
+            assert!((actual - gb_per_s).abs() <= 0.051, "{function} {algo} {proto}: {actual} GB/s, not {gb_per_s}");
         }
     }
 }

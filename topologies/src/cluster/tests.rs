@@ -19,9 +19,9 @@ fn ids(fabric: &Fabric, kind: NodeKind) -> Vec<String> {
 }
 
 /// Bandwidth of the link between two devices.
-fn link_gbps(fabric: &Fabric, a: &str, b: &str) -> f64 {
+fn link_gb_per_s(fabric: &Fabric, a: &str, b: &str) -> f64 {
     let links = fabric.find_link(&format!("{a}->{b}")).unwrap_or_else(|error| panic!("{error}"));
-    links.iter().map(|&link| fabric.link(link).bandwidth.unwrap().gbps()).sum()
+    links.iter().map(|&link| fabric.link(link).bandwidth.unwrap().gb_per_s()).sum()
 }
 
 fn class(fabric: &Fabric, a: &str, b: &str) -> PathClass {
@@ -99,14 +99,14 @@ fn mnnvl_joins_hosts_in_one_nvlink_domain() {
 fn rail_networks_honour_oversubscription_and_radix() {
     let fabric = cluster("hgx-h200", 16, "rail,oversubscription=2");
     assert_eq!(ids(&fabric, NodeKind::Switch).len(), 9);
-    assert_eq!(link_gbps(&fabric, "n3/nic5", "leaf5"), 50.0);
+    assert_eq!(link_gb_per_s(&fabric, "n3/nic5", "leaf5"), 50.0);
     // Sixteen hosts below, half of that above.
-    assert_eq!(link_gbps(&fabric, "leaf5", "spine0"), 400.0);
+    assert_eq!(link_gb_per_s(&fabric, "leaf5", "spine0"), 400.0);
     // 64 ports per leaf: groups of 32 hosts, and 32 spines.
     let fabric = cluster("hgx-h200", 40, "rail,radix=64");
     assert_eq!(ids(&fabric, NodeKind::Switch).len(), 2 * 8 + 32);
-    assert_eq!(link_gbps(&fabric, "n39/nic0", "g1/leaf0"), 50.0);
-    assert_eq!(link_gbps(&fabric, "g0/leaf0", "spine31"), 50.0);
+    assert_eq!(link_gb_per_s(&fabric, "n39/nic0", "g1/leaf0"), 50.0);
+    assert_eq!(link_gb_per_s(&fabric, "g0/leaf0", "spine31"), 50.0);
     let fabric = cluster("hgx-h200", 4, "rail,tiers=1");
     assert_eq!(ids(&fabric, NodeKind::Switch).len(), 8);
     assert!(try_cluster("hgx-h200", 40, "rail,tiers=1,radix=64").is_err());
@@ -118,12 +118,12 @@ fn fat_trees_connect_all_nics_of_a_host_to_one_leaf() {
     let fabric = cluster("hgx-h200", 16, "fat_tree");
     assert_eq!(ids(&fabric, NodeKind::Switch), ["leaf0", "leaf1", "leaf2", "leaf3", "spine0"]);
     for nic in 0..8 {
-        assert_eq!(link_gbps(&fabric, &format!("n7/nic{nic}"), "leaf1"), 50.0);
+        assert_eq!(link_gb_per_s(&fabric, &format!("n7/nic{nic}"), "leaf1"), 50.0);
     }
-    assert_eq!(link_gbps(&fabric, "leaf3", "spine0"), 32.0 * 50.0);
+    assert_eq!(link_gb_per_s(&fabric, "leaf3", "spine0"), 32.0 * 50.0);
     let fabric = cluster("hgx-h200", 12, "fat_tree,oversubscription=3");
     assert_eq!(ids(&fabric, NodeKind::Switch), ["leaf0", "leaf1", "spine0"]);
-    assert_eq!(link_gbps(&fabric, "leaf0", "spine0"), 48.0 * 50.0 / 3.0);
+    assert_eq!(link_gb_per_s(&fabric, "leaf0", "spine0"), 48.0 * 50.0 / 3.0);
     // Three tiers: pods of half the radix in leaves, and as much bandwidth to the cores as to the spines.
     let fabric = cluster("hgx-h200", 16, "fat_tree,radix=4,nics_per_node=1,tiers=3");
     assert_eq!(ids(&fabric, NodeKind::Switch).iter().filter(|id| id.starts_with("leaf")).count(), 8);
@@ -131,7 +131,7 @@ fn fat_trees_connect_all_nics_of_a_host_to_one_leaf() {
     let up = |id: &str| {
         let links = fabric.outgoing_links(fabric.find(id).unwrap());
         let to_core = links.iter().filter(|&&link| fabric.node(fabric.ends(link).1).id.contains("core"));
-        to_core.map(|&link| fabric.link(link).bandwidth.unwrap().gbps()).sum::<f64>()
+        to_core.map(|&link| fabric.link(link).bandwidth.unwrap().gb_per_s()).sum::<f64>()
     };
     assert_eq!(up("pod0/spine0") + up("pod0/spine1"), 4.0 * 50.0);
     let error = try_cluster("hgx-h200", 300, "fat_tree,tiers=2").unwrap_err().to_string();
@@ -152,29 +152,29 @@ fn dragonflies_join_every_pair_of_groups() {
         let leaves_group = |&&link: &&crate::LinkId| group(&fabric.node(fabric.ends(link).1).id) != group(&router);
         // Eight NICs, two neighbours, and one of the three cables of its group.
         let cables =
-            links.iter().filter(leaves_group).filter(|&&link| fabric.link(link).bandwidth.unwrap().gbps() > 50.0);
+            links.iter().filter(leaves_group).filter(|&&link| fabric.link(link).bandwidth.unwrap().gb_per_s() > 50.0);
         assert_eq!((links.len(), cables.count()), (8 + 2 + 1, 1), "{router}");
     }
     for (_, link) in fabric.links() {
         let (a, b) = (&fabric.node(link.from).id, &fabric.node(link.to).id);
         if a.contains("router") && b.contains("router") && group(a) < group(b) {
-            *global.entry((group(a), group(b))).or_insert(0.0) += link.bandwidth.unwrap().gbps();
+            *global.entry((group(a), group(b))).or_insert(0.0) += link.bandwidth.unwrap().gb_per_s();
         }
     }
     // A group of three hosts injects 1,200 GB/s and sends a third of it to each other group.
     assert_eq!(global.len(), 6);
-    assert!(global.values().all(|&gbps| gbps == 400.0), "{global:?}");
+    assert!(global.values().all(|&gb_per_s| gb_per_s == 400.0), "{global:?}");
 }
 
 #[test]
 fn tori_wrap_around() {
     let fabric = cluster("hgx-h200", 12, "torus,dimensions=4x3");
     // Four cables per host share 400 GB/s of NICs.
-    assert_eq!(link_gbps(&fabric, "router0", "router1"), 100.0);
-    assert_eq!(link_gbps(&fabric, "router0", "router3"), 100.0);
-    assert_eq!(link_gbps(&fabric, "router0", "router8"), 100.0);
+    assert_eq!(link_gb_per_s(&fabric, "router0", "router1"), 100.0);
+    assert_eq!(link_gb_per_s(&fabric, "router0", "router3"), 100.0);
+    assert_eq!(link_gb_per_s(&fabric, "router0", "router8"), 100.0);
     let two = cluster("hgx-h200", 2, "torus,dimensions=2");
-    assert_eq!(link_gbps(&two, "router0", "router1"), 400.0);
+    assert_eq!(link_gb_per_s(&two, "router0", "router1"), 400.0);
     assert_eq!(ids(&cluster("hgx-h200", 8, "torus"), NodeKind::Switch).len(), 8);
     assert!(try_cluster("hgx-h200", 8, "torus,dimensions=3x3").unwrap_err().to_string().contains("3 x 3"));
 }
@@ -182,17 +182,17 @@ fn tori_wrap_around() {
 #[test]
 fn network_keys_replace_the_nics_of_the_preset() {
     let preset = cluster("dgx-a100", 2, "rail");
-    assert_eq!(link_gbps(&preset, "n0/nic0", "leaf0"), 25.0);
+    assert_eq!(link_gb_per_s(&preset, "n0/nic0", "leaf0"), 25.0);
     let faster = cluster("dgx-a100", 2, "rail,nic=400Gb/s");
-    assert_eq!(link_gbps(&faster, "n0/nic0", "leaf0"), 50.0);
+    assert_eq!(link_gb_per_s(&faster, "n0/nic0", "leaf0"), 50.0);
     assert_eq!(ids(&faster, NodeKind::Nic).len(), 16);
     assert_eq!(class(&faster, "n0/gpu0", "n0/nic0"), PathClass::Pix);
     let two_nics = cluster("dgx-a100", 2, "rail,nics_per_node=2");
     assert_eq!(ids(&two_nics, NodeKind::Nic), ["n0/nic0", "n0/nic1", "n1/nic0", "n1/nic1"]);
-    assert_eq!(link_gbps(&two_nics, "n0/nic1", "leaf1"), 25.0);
+    assert_eq!(link_gb_per_s(&two_nics, "n0/nic1", "leaf1"), 25.0);
     assert_eq!(class(&two_nics, "n0/gpu4", "n0/nic1"), PathClass::Pix);
     let jumbo = cluster("dgx-a100", 2, "rail,link=ethernet,mtu=9000");
-    assert_eq!((link_gbps(&jumbo, "n0/nic0", "leaf0"), ids(&jumbo, NodeKind::Nic).len()), (25.0, 16));
+    assert_eq!((link_gb_per_s(&jumbo, "n0/nic0", "leaf0"), ids(&jumbo, NodeKind::Nic).len()), (25.0, 16));
     let nics = jumbo.nodes().filter_map(|(_, node)| match &node.figures {
         Figures::Nic(nic) => Some((nic.mtu, nic.model.clone())),
         _ => None,
@@ -213,7 +213,7 @@ fn hosts_without_nics_use_the_nics_of_the_network() {
     let network: NetworkSpec = "rail,nics_per_node=8,nic=400Gb/s".parse().unwrap();
     let fabric = build(&host, 2, Some(&network)).unwrap();
     assert_eq!(ids(&fabric, NodeKind::Nic).len(), 16);
-    assert_eq!(link_gbps(&fabric, "n1/nic7", "leaf7"), 50.0);
+    assert_eq!(link_gb_per_s(&fabric, "n1/nic7", "leaf7"), 50.0);
     assert_eq!(class(&fabric, "n0/gpu0", "n1/gpu1"), PathClass::Net);
 }
 

@@ -42,7 +42,7 @@ fn count(fabric: &Fabric, kind: NodeKind) -> usize {
 /// Kind and bandwidth in GB/s of the first link between two devices.
 fn link(fabric: &Fabric, name: &str) -> (LinkKind, f64) {
     let link = fabric.link(fabric.find_link(name).unwrap()[0]);
-    (link.kind, link.bandwidth.unwrap().gbps())
+    (link.kind, link.bandwidth.unwrap().gb_per_s())
 }
 
 /// With every reader, NVSwitches of Hopper and later support multicast, and those of Ampere do not.

@@ -40,7 +40,7 @@ pub(crate) const C2C_HOP: Picos = Picos(200_000);
 /// Bandwidth of one NVLink in each direction, by compute capability × 10: NVLink 1 (20 GB/s), 2 to 4 (25 GB/s; bridges
 /// of GA102 14.06 GB/s), 5 (50 GB/s), from NVIDIA's data sheets of P100, V100, A100, A40, H100, B200.
 pub(crate) fn nvlink_per_link(compute_capability: Option<u32>) -> Bandwidth {
-    Bandwidth::from_gbps(match compute_capability {
+    Bandwidth::from_gb_per_s(match compute_capability {
         Some(100..) => 50.0,
         Some(86) => 14.0625,
         Some(70..) => 25.0,
@@ -52,7 +52,7 @@ pub(crate) fn nvlink_per_link(compute_capability: Option<u32>) -> Bandwidth {
 /// Bandwidth of one xGMI link in each direction, by gfx number: 76.8 GB/s on MI350, 64 GB/s on MI300, 50 GB/s on MI200,
 /// 46 GB/s on earlier ones (AMD's data sheets; RCCL assumes 48, 36 and 24 GB/s for the last three).
 pub(crate) fn xgmi_per_link(gfx: Option<u32>) -> Bandwidth {
-    Bandwidth::from_gbps(match gfx {
+    Bandwidth::from_gb_per_s(match gfx {
         Some(950..=959) => 76.8,
         Some(940..=949) => 64.0,
         Some(910) => 50.0,
@@ -104,7 +104,7 @@ pub(crate) fn pcie(width: u16, lane: Bandwidth) -> Bandwidth {
 /// Bandwidth between sockets in each direction, by the attributes of a `<cpu>`; `None` (unlimited) for CPUs that NCCL
 /// does not know.
 pub(crate) fn socket_bandwidth(arch: &str, vendor: &str, family: u32, model: u32) -> Option<Bandwidth> {
-    let gbps = match (arch, vendor) {
+    let gb_per_s = match (arch, vendor) {
         ("ppc64", _) => 32.0,
         ("arm64", _) => 6.0,
         ("x86_64", "AuthenticAMD") => 16.0,
@@ -121,7 +121,7 @@ pub(crate) fn socket_bandwidth(arch: &str, vendor: &str, family: u32, model: u32
         },
         _ => return None,
     };
-    Some(Bandwidth::from_gbps(gbps))
+    Some(Bandwidth::from_gb_per_s(gb_per_s))
 }
 
 /// Line rate in Mb/s of a NIC whose file states none, 0 or −1: 10 Gb/s, as NCCL assumes.
@@ -148,19 +148,19 @@ mod tests {
         assert_eq!(nvlink_per_link(Some(90)).0 * 18, 450_000_000_000);
         assert_eq!(nvlink_per_link(Some(103)).0 * 18, 900_000_000_000);
         assert_eq!(nvlink_per_link(Some(80)).0 * 12, 300_000_000_000);
-        for (speed, gbps) in [
+        for (speed, gb_per_s) in [
             ("2.5 GT/s", 4.0),
             ("8.0 GT/s PCIe", 15.754),
             ("16 GT/s", 31.508),
             ("32.0 GT/s PCIe", 63.015),
             ("64 GT/s", 121.0),
         ] {
-            assert!((pcie(16, pcie_lane(speed).unwrap()).gbps() - gbps).abs() < 0.001, "{speed}");
+            assert!((pcie(16, pcie_lane(speed).unwrap()).gb_per_s() - gb_per_s).abs() < 0.001, "{speed}");
         }
         for wrong in ["", "16", "16 GB/s", "Unknown", "17 GT/s", "NaN GT/s"] {
             assert_eq!(pcie_lane(wrong), None, "{wrong}");
         }
-        let intel = |model| socket_bandwidth("x86_64", "GenuineIntel", 6, model).unwrap().gbps();
+        let intel = |model| socket_bandwidth("x86_64", "GenuineIntel", 6, model).unwrap().gb_per_s();
         assert_eq!([0x4f, 0x55, 0x8f, 0xcf].map(intel), [6.0, 10.0, 22.0, 40.0]);
         assert_eq!(socket_bandwidth("riscv", "x", 0, 0), None);
         assert_eq!((gfx_number("gfx942"), gfx_number("906"), gfx_number("gfx90a")), (Some(942), Some(906), Some(910)));

@@ -53,9 +53,11 @@ struct JsonLink {
     a: String,
     b: String,
     kind: LinkKind,
-    bandwidth_gbps: Option<f64>,
+    #[serde(alias = "bandwidth_gbps")]
+    bandwidth_gb_per_s: Option<f64>,
     /// Bandwidth before the link was slowed, if it was.
-    built_gbps: Option<f64>,
+    #[serde(alias = "built_gbps")]
+    built_gb_per_s: Option<f64>,
     #[serde(default)]
     latency_ns: f64,
     #[serde(default = "default_lanes")]
@@ -233,17 +235,17 @@ fn add_links(origin: Origin<'_>, raws: &[&RawValue], builder: &mut FabricBuilder
 }
 
 fn direction(link: &JsonLink, bytes: Range<usize>, order: usize) -> Result<Direction, String> {
-    let rate = |key: &str, gbps: Option<f64>| match gbps {
+    let rate = |key: &str, gb_per_s: Option<f64>| match gb_per_s {
         None => Ok(None),
-        Some(gbps) if gbps > 0.0 && gbps * 1e9 <= Bandwidth::MAX.0 as f64 => {
-            Ok(Some(Bandwidth::from_gbps(gbps)).filter(|rate| rate.0 > 0))
+        Some(gb_per_s) if gb_per_s > 0.0 && gb_per_s * 1e9 <= Bandwidth::MAX.0 as f64 => {
+            Ok(Some(Bandwidth::from_gb_per_s(gb_per_s)).filter(|rate| rate.0 > 0))
         }
-        Some(gbps) => Err(format!("{key}: {gbps} is not a positive number of GB/s up to 1000000")),
+        Some(gb_per_s) => Err(format!("{key}: {gb_per_s} is not a positive number of GB/s up to 1000000")),
     };
-    let bandwidth = rate("bandwidth_gbps", link.bandwidth_gbps)?;
-    let built = rate("built_gbps", link.built_gbps)?.or(bandwidth);
+    let bandwidth = rate("bandwidth_gb_per_s", link.bandwidth_gb_per_s)?;
+    let built = rate("built_gb_per_s", link.built_gb_per_s)?.or(bandwidth);
     if bandwidth > built || (bandwidth.is_none() && built.is_some()) {
-        return Err("built_gbps: a slowed link carries less than it was built for".to_owned());
+        return Err("built_gb_per_s: a slowed link carries less than it was built for".to_owned());
     }
     if !(0.0..=1e12).contains(&link.latency_ns) {
         return Err(format!("latency_ns: {} is not from 0 to 1e12", link.latency_ns));
@@ -317,8 +319,8 @@ mod tests {
                 "`a` is taken",
             ),
             (links(&link("")), 5, 1, "has no other"),
-            (links(&link(", \"bandwidth_gbps\": 0")), 5, 1, "bandwidth_gbps: 0"),
-            (links(&link(", \"bandwidth_gbps\": -3")), 5, 1, "bandwidth_gbps: -3"),
+            (links(&link(", \"bandwidth_gb_per_s\": 0")), 5, 1, "bandwidth_gb_per_s: 0"),
+            (links(&link(", \"bandwidth_gb_per_s\": -3")), 5, 1, "bandwidth_gb_per_s: -3"),
             (links(&link(", \"latency_ns\": -3")), 5, 1, "latency_ns: -3"),
             (
                 links(&format!("{},\n{back}", link(", \"latency_ns\": 3"))),

@@ -19,7 +19,7 @@ const SEEDS: [&str; 8] = [
      \"nvswitch\"\n[[link]]\na = \"gpu[0-3]\"\nb = \"s\"\nkind = \"nvlink\"\nbandwidth = \"450 GB/s\"\nlatency = \"350 ns\"\n[cluster]\nnode = \
      \"x\"\nnodes = 2\nnetwork = { kind = \"rail\", nic = \"400 Gb/s\" }\n",
     "{\"name\": \"t\", \"nodes\": [{\"id\": \"a\", \"kind\": \"gpu\"}, {\"id\": \"b\", \"kind\": \"nic\", \"figures\": {\"gdr\": true}}], \"links\": [{\"a\": \
-     \"a\", \"b\": \"b\", \"kind\": \"pcie\"}, {\"a\": \"b\", \"b\": \"a\", \"kind\": \"pcie\", \"bandwidth_gbps\": 3.5}], \"gpus\": [\"a\"]}",
+     \"a\", \"b\": \"b\", \"kind\": \"pcie\"}, {\"a\": \"b\", \"b\": \"a\", \"kind\": \"pcie\", \"bandwidth_gb_per_s\": 3.5}], \"gpus\": [\"a\"]}",
 ];
 
 /// Runs every reader on a text and ignores the results.

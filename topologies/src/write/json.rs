@@ -1,6 +1,6 @@
 //! Writer of the JSON of `fabric show`; [`read::json`](crate::read::json) reads it into an equal fabric.
 //!
-//! Each direction of a link is a separate entry, next to that of the other direction. `_gbps` is GB/s, and `null` means
+//! Each direction of a link is a separate entry, next to that of the other direction. `_gb_per_s` is 10⁹ bytes per second, and `null` means
 //! unlimited. Each device, link and path is on a line of its own.
 
 use serde::Serialize;
@@ -42,10 +42,10 @@ struct JsonLink<'a> {
     a: &'a str,
     b: &'a str,
     kind: &'static str,
-    bandwidth_gbps: Option<f64>,
+    bandwidth_gb_per_s: Option<f64>,
     /// Bandwidth before the link was slowed, if it was.
     #[serde(skip_serializing_if = "Option::is_none")]
-    built_gbps: Option<f64>,
+    built_gb_per_s: Option<f64>,
     latency_ns: f64,
     lanes: u16,
     #[serde(skip_serializing_if = "std::ops::Not::not")]
@@ -57,7 +57,7 @@ struct JsonPath<'a> {
     src: &'a str,
     dst: &'a str,
     class: &'static str,
-    bandwidth_gbps: Option<f64>,
+    bandwidth_gb_per_s: Option<f64>,
     latency_ns: f64,
 }
 
@@ -81,11 +81,11 @@ fn document(fabric: &Fabric, paths: &[PathEntry]) -> Result<String, serde_json::
             a: id(link.from),
             b: id(link.to),
             kind: link.kind.name(),
-            bandwidth_gbps: link.bandwidth.map(Bandwidth::gbps),
-            built_gbps: link
+            bandwidth_gb_per_s: link.bandwidth.map(Bandwidth::gb_per_s),
+            built_gb_per_s: link
                 .nominal_bandwidth
                 .filter(|_| link.nominal_bandwidth != link.bandwidth)
-                .map(Bandwidth::gbps),
+                .map(Bandwidth::gb_per_s),
             latency_ns: link.latency.ns(),
             lanes: link.lanes,
             failed: link.failed,
@@ -102,7 +102,7 @@ fn document(fabric: &Fabric, paths: &[PathEntry]) -> Result<String, serde_json::
             src: id(path.src),
             dst: id(path.dst),
             class: path.class,
-            bandwidth_gbps: path.bandwidth.map(Bandwidth::gbps),
+            bandwidth_gb_per_s: path.bandwidth.map(Bandwidth::gb_per_s),
             latency_ns: path.latency.ns(),
         })
         .collect();
@@ -203,11 +203,11 @@ mod tests {
             "name": "t", "sources": [], "warnings": [],
             "nodes": [{"id": "g0", "kind": "gpu", "host": "h"}, {"id": "g1", "kind": "gpu", "host": "h"}],
             "links": [
-                {"id": "g0->g1", "a": "g0", "b": "g1", "kind": "pcie", "bandwidth_gbps": 50.0, "latency_ns": 1500.0, "lanes": 1},
-                {"id": "g1->g0", "a": "g1", "b": "g0", "kind": "pcie", "bandwidth_gbps": 50.0, "latency_ns": 1500.0, "lanes": 1},
+                {"id": "g0->g1", "a": "g0", "b": "g1", "kind": "pcie", "bandwidth_gb_per_s": 50.0, "latency_ns": 1500.0, "lanes": 1},
+                {"id": "g1->g0", "a": "g1", "b": "g0", "kind": "pcie", "bandwidth_gb_per_s": 50.0, "latency_ns": 1500.0, "lanes": 1},
             ],
             "gpus": ["g0", "g1"],
-            "paths": [{"src": "g0", "dst": "g1", "class": "PIX", "bandwidth_gbps": null, "latency_ns": 1500.0}],
+            "paths": [{"src": "g0", "dst": "g1", "class": "PIX", "bandwidth_gb_per_s": null, "latency_ns": 1500.0}],
         });
         assert_eq!(json, expected);
     }

@@ -38,7 +38,8 @@ pub fn apply_benchmark(profile: &mut Profile, bench: &Bench) -> Result<Vec<Bench
         let gpu = Some(device.ordinal);
         let target = vertex(&fabric, device.ordinal);
         let cpus = fabric.nodes().filter(|(_, node)| node.kind == NodeKind::Cpu);
-        let nominal = cpus.filter_map(|(cpu, _)| router.path(cpu, target?).ok()?.bandwidth).max().map(Bandwidth::gbps);
+        let nominal =
+            cpus.filter_map(|(cpu, _)| router.path(cpu, target?).ok()?.bandwidth).max().map(Bandwidth::gb_per_s);
         let rates = [(Kind::PinnedToDevice, None, gpu), (Kind::DeviceToPinned, gpu, None)]
             .map(|(kind, src, dst)| bench.rate(kind, Load::Alone, src, dst));
         rates.into_iter().flatten().filter_map(move |rate| Some(rate / nominal?)).collect::<Vec<_>>()
@@ -57,7 +58,7 @@ pub fn apply_benchmark(profile: &mut Profile, bench: &Bench) -> Result<Vec<Bench
             continue;
         }
         if let (Some(rate), Some(nominal)) = (bench.rate(Kind::CopyEngine, Load::Alone, src, dst), path.bandwidth) {
-            parts.push(rate / nominal.gbps());
+            parts.push(rate / nominal.gb_per_s());
         }
         let copies =
             bench.points_under_load(Kind::CopyEngine, Load::Alone).filter(|point| (point.src, point.dst) == (src, dst));
@@ -121,7 +122,7 @@ mod tests {
             time_us,
             fastest_us: time_us,
             slowest_us: time_us,
-            gbps: Some(bytes as f64 / time_us / 1e3),
+            gb_per_s: Some(bytes as f64 / time_us / 1e3),
         };
         let copies = |src, dst| {
             // 360 GB/s of nominal 450 GB/s; 2.3 µs per small copy, of which 0.5 µs are path latency.

@@ -89,7 +89,7 @@ impl Communicator {
     pub fn channels(&self, settings: &Settings) -> u16 {
         let searched = self.graphs.ring.channels.min(self.graphs.tree.channels).max(1);
         let mut channels = searched.saturating_mul(2).min(MAX_CHANNELS);
-        let fast = self.graphs.ring.intra_bandwidth > Bandwidth::from_gbps(45.0);
+        let fast = self.graphs.ring.intra_bandwidth > Bandwidth::from_gb_per_s(45.0);
         if self.capability.0 >= 90 && self.nodes > 1 && fast && channels < 16 {
             channels = channels.saturating_mul(2).min(MAX_CHANNELS);
         }
@@ -112,7 +112,7 @@ impl Communicator {
         let mut chunk = 128 * KIB;
         let mut tree_chunk = if self.nodes >= 4 { 64 * KIB } else { chunk };
         if let (true, true, Some(nic)) = (blackwell, self.nodes > 1, self.nic) {
-            let speed = nic.bandwidth.gbps();
+            let speed = nic.bandwidth.gb_per_s();
             let local = self.max_ranks_per_node;
             let is_near = nic.distance == NicDistance::Switches;
             if self.nodes == 2 && speed >= 48.0 {

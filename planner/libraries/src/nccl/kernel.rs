@@ -46,7 +46,7 @@ pub fn max_threads(
     // Bandwidth of a PCIe 3 link, GB/s (PCI_BW, src/graph/topo.h).
     const PCI: f64 = 12.0;
     let ring = &communicator.graphs.ring;
-    let slow = ring.intra_bandwidth.gbps() * f64::from(ring.channels) <= PCI;
+    let slow = ring.intra_bandwidth.gb_per_s() * f64::from(ring.channels) <= PCI;
     match (algo, proto) {
         (Algo::Ring, Proto::Simple) if slow && version.rules().ring_threads == RingThreads::BySpeed => {
             settings.threads(256)

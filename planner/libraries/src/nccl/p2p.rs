@@ -114,7 +114,7 @@ fn channels(communicator: &Communicator, settings: &Settings) -> (u16, u16) {
     };
     let between = match (communicator.nodes, communicator.nic) {
         (0 | 1, _) | (_, None) => MAX_CHANNELS,
-        (_, Some(nic)) => ((nic.bandwidth.gbps() / NET_GBPS) as u16).max(2),
+        (_, Some(nic)) => ((nic.bandwidth.gb_per_s() / NET_GBPS) as u16).max(2),
     };
     (channels.next_power_of_two(), channels.min(inside).min(between).next_power_of_two())
 }

@@ -143,9 +143,11 @@ impl<'a> Model<'a> {
             return absent(Unavailable::PatNeedsSingleRankNodes, Picos::ZERO);
         }
         let latency = Picos::from_us(self.latency(function, algo, proto));
-        match self.bandwidth(function, algo, proto).and_then(|gbps| self.enabled(function, algo, proto).map(|()| gbps))
+        match self
+            .bandwidth(function, algo, proto)
+            .and_then(|gb_per_s| self.enabled(function, algo, proto).map(|()| gb_per_s))
         {
-            Ok(gbps) => Cell { latency, bandwidth: Bandwidth::from_gbps(gbps), availability: Ok(()) },
+            Ok(gb_per_s) => Cell { latency, bandwidth: Bandwidth::from_gb_per_s(gb_per_s), availability: Ok(()) },
             Err(reason) => absent(reason, latency),
         }
     }
@@ -222,7 +224,7 @@ impl<'a> Model<'a> {
     }
 
     fn channel_speed(&self, function: Function, algo: Algo, graph: &Graph) -> f64 {
-        let (inside, between) = (graph.intra_bandwidth.gbps(), graph.inter_bandwidth.gbps());
+        let (inside, between) = (graph.intra_bandwidth.gb_per_s(), graph.inter_bandwidth.gb_per_s());
         match (algo, self.rules.speed) {
             (Algo::Nvls | Algo::NvlsTree, _) => self.nvls_speed(function, algo, graph),
             (_, ChannelSpeed::InsideUpToTwoNodes) if self.communicator.nodes <= 2 => inside,
@@ -234,7 +236,7 @@ impl<'a> Model<'a> {
     }
 
     fn nvls_speed(&self, function: Function, algo: Algo, graph: &Graph) -> f64 {
-        let (inside, between) = (graph.intra_bandwidth.gbps(), graph.inter_bandwidth.gbps());
+        let (inside, between) = (graph.intra_bandwidth.gb_per_s(), graph.inter_bandwidth.gb_per_s());
         let per_node = self.communicator.ranks_per_node();
         let beyond_two = algo == Algo::NvlsTree && self.communicator.nodes > 2;
         match self.rules.nvls_speed {
@@ -256,9 +258,9 @@ impl<'a> Model<'a> {
             ChannelSpeed::BetweenNodesFromTwo => f64::from(self.communicator.min_ranks_per_node),
         };
         let directions = if function == Function::AllReduce { 2.0 } else { (per_node - 1.0) / per_node };
-        let inside = graph.intra_bandwidth.gbps() * part * directions;
+        let inside = graph.intra_bandwidth.gb_per_s() * part * directions;
         let two_trees = algo == Algo::NvlsTree && self.communicator.nodes <= 2;
-        let between = graph.inter_bandwidth.gbps() * if two_trees { 2.0 } else { 1.0 };
+        let between = graph.inter_bandwidth.gb_per_s() * if two_trees { 2.0 } else { 1.0 };
         inside.min(between).min(self.limit(algo, Proto::Simple))
     }
 

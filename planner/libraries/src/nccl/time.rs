@@ -103,7 +103,7 @@ pub fn expected_time(
         (true, true) => 1.4 * cell.latency.us(),
         (true, false) => 1.9 * cell.latency.us(),
     };
-    let mut us = latency + request.bytes.0 as f64 / (1e3 * cell.bandwidth.gbps() * factor);
+    let mut us = latency + request.bytes.0 as f64 / (1e3 * cell.bandwidth.gb_per_s() * factor);
     // Eight-bit floats lose too much precision over a long ring, so it is the last resort.
     if request.is_eight_bit_float() && algo == Algo::Ring && communicator.ranks > 8 {
         us *= 1024.0;

@@ -16,7 +16,7 @@ pub struct Departure {
     /// Message size.
     pub bytes: Bytes,
     /// Strategy used: `ring ll128 × 24`.
-    #[serde(rename = "taken")]
+    #[serde(alias = "taken")]
     pub used: String,
     /// The library's default strategy.
     pub library_default: String,
@@ -24,10 +24,10 @@ pub struct Departure {
     pub predicted_gain: f64,
     /// Lower end of the gain, from the prediction interval ends that are nearest to each other. Negative if the
     /// intervals overlap.
-    #[serde(rename = "least_gain")]
+    #[serde(alias = "least_gain")]
     pub min_gain: Option<f64>,
     /// Upper end of the gain, from the interval ends that are farthest apart.
-    #[serde(rename = "most_gain")]
+    #[serde(alias = "most_gain")]
     pub max_gain: Option<f64>,
     /// Measured gain, if both strategies were measured.
     pub measured_gain: Option<f64>,

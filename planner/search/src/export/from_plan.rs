@@ -19,7 +19,7 @@ impl SavedPlan {
             nodes,
             library: plan.library,
             library_nodes: None,
-            query: None,
+            request: None,
             root: 0,
             in_place: false,
             rows: plan.rows.iter().map(SavedRow::from).collect(),

@@ -37,8 +37,8 @@ pub struct SavedPlan {
     pub library_nodes: Option<u32>,
     /// Options of the `plan` command that identify the fabric.
     #[serde(default)]
-    #[serde(rename = "asked")]
-    pub query: Option<FabricQuery>,
+    #[serde(alias = "asked")]
+    pub request: Option<FabricQuery>,
     /// Root rank of broadcast, reduce, gather and scatter.
     #[serde(default)]
     pub root: u32,
@@ -50,13 +50,13 @@ pub struct SavedPlan {
     /// Rows added between the requested sizes, near those where the selected strategy changes; by collective, then
     /// size.
     #[serde(default)]
-    #[serde(rename = "between")]
+    #[serde(alias = "between")]
     pub refined_rows: Vec<SavedRow>,
     /// Ranges of adjacent sizes, from both kinds of rows, that share a selected strategy.
     pub ranges: Vec<SavedRange>,
     /// The library's defaults below the first size and above the last; empty if unknown.
     #[serde(default)]
-    #[serde(rename = "beyond")]
+    #[serde(alias = "beyond")]
     pub outside_ranges: Vec<SavedRange>,
     /// Departures of the ranges from the library's defaults. fabricast's own table saves those of the rows that it was
     /// made from. `None` if the file does not list them.
@@ -105,7 +105,7 @@ pub struct SavedRow {
     /// Lower bound on the completion time, µs.
     pub bound_us: Option<f64>,
     /// Bottleneck of the selected strategy.
-    #[serde(rename = "binds")]
+    #[serde(alias = "binds")]
     pub bottleneck: Option<String>,
 }
 
@@ -142,8 +142,8 @@ struct FlatRow {
     runner_up: Option<SavedPick>,
     #[serde(default)]
     bound_us: Option<f64>,
-    #[serde(default)]
-    binds: Option<String>,
+    #[serde(default, alias = "binds")]
+    bottleneck: Option<String>,
 }
 
 impl From<FlatRow> for SavedRow {
@@ -170,7 +170,7 @@ impl From<FlatRow> for SavedRow {
             fastest: row.fastest,
             runner_up: row.runner_up,
             bound_us: row.bound_us,
-            bottleneck: row.binds,
+            bottleneck: row.bottleneck,
         }
     }
 }
@@ -209,7 +209,7 @@ pub struct SavedPick {
     /// Channels that the library allows for the call if the strategy is its default; `channels` are those that the
     /// message fills.
     #[serde(default)]
-    #[serde(rename = "most_channels")]
+    #[serde(alias = "most_channels")]
     pub max_channels: Option<u16>,
 }
 
@@ -267,7 +267,7 @@ impl SavedPlan {
         }
         let fail = |list, index, message: &str| Err(error_at(json, list, Some(index), message.to_owned()));
         let key = |row: &SavedRow| (row.collective, row.bytes);
-        for (list, rows) in [("rows", &plan.rows), ("between", &plan.refined_rows)] {
+        for (list, rows) in [("rows", &plan.rows), ("refined_rows", &plan.refined_rows)] {
             if let Some(pair) = rows.windows(2).position(|pair| key(&pair[0]) >= key(&pair[1])) {
                 return fail(list, pair + 1, "expected rows by collective, then by size, each once");
             }
@@ -280,7 +280,7 @@ impl SavedPlan {
             neighbours.into_iter().all(|known| known.is_some_and(is_other))
         };
         if let Some(row) = plan.refined_rows.iter().position(|row| !is_between_rows(row)) {
-            return fail("between", row, "expected sizes between those of the collective's rows");
+            return fail("refined_rows", row, "expected sizes between those of the collective's rows");
         }
         let is_time = |time: f64| time.is_finite() && time >= 0.0;
         let is_valid_pick = |pick: &SavedPick| {
@@ -291,7 +291,7 @@ impl SavedPlan {
             let alternatives = [&row.library_default, &row.best_of_library, &row.fastest, &row.runner_up];
             !is_valid_pick(&row.pick) || !alternatives.into_iter().flatten().all(is_valid_pick)
         };
-        for (list, rows) in [("rows", &plan.rows), ("between", &plan.refined_rows)] {
+        for (list, rows) in [("rows", &plan.rows), ("refined_rows", &plan.refined_rows)] {
             if let Some(row) = rows.iter().position(has_invalid_pick) {
                 return fail(list, row, "expected at least one channel and times from 0 µs");
             }
@@ -300,7 +300,7 @@ impl SavedPlan {
             [a, b] => a.collective < b.collective || (a.collective == b.collective && a.max_bytes < b.min_bytes),
             _ => true,
         };
-        for (list, ranges) in [("ranges", &plan.ranges), ("beyond", &plan.outside_ranges)] {
+        for (list, ranges) in [("ranges", &plan.ranges), ("outside_ranges", &plan.outside_ranges)] {
             let unordered = ranges.windows(2).position(|pair| !is_ordered(pair)).map(|index| index + 1);
             let empty = ranges.iter().position(|range| range.min_bytes > range.max_bytes || range.channels == 0);
             if let Some(range) = unordered.or(empty) {
@@ -310,7 +310,7 @@ impl SavedPlan {
             }
         }
         if let Some(range) = plan.outside_ranges.iter().position(|range| !plan.is_outside_rows(range)) {
-            return fail("beyond", range, "expected sizes below the collective's first row or above its last");
+            return fail("outside_ranges", range, "expected sizes below the collective's first row or above its last");
         }
         Ok(plan)
     }

@@ -244,8 +244,8 @@ impl Row {
 
     /// Bus bandwidth for a time, in GB/s, as defined by nccl-tests.
     #[must_use]
-    pub fn busbw_gbps(&self, time: Picos, ranks: u32) -> f64 {
-        busbw_gbps(self.collective, self.size, time, ranks)
+    pub fn busbw_gb_per_s(&self, time: Picos, ranks: u32) -> f64 {
+        busbw_gb_per_s(self.collective, self.size, time, ranks)
     }
 
     /// Lower bound divided by the time of the selected strategy, 0 to 1.
@@ -257,12 +257,12 @@ impl Row {
 
 /// Bus bandwidth in GB/s, as defined by nccl-tests; 0 if the time is 0.
 #[must_use]
-pub fn busbw_gbps(collective: Collective, bytes: Bytes, time: Picos, ranks: u32) -> f64 {
-    algbw_gbps(bytes, time) * collective.busbw_factor(ranks)
+pub fn busbw_gb_per_s(collective: Collective, bytes: Bytes, time: Picos, ranks: u32) -> f64 {
+    algbw_gb_per_s(bytes, time) * collective.busbw_factor(ranks)
 }
 
 /// Bytes divided by time, in GB/s; 0 if the time is 0.
 #[must_use]
-pub fn algbw_gbps(bytes: Bytes, time: Picos) -> f64 {
+pub fn algbw_gb_per_s(bytes: Bytes, time: Picos) -> f64 {
     if time.0 == 0 { 0.0 } else { bytes.0 as f64 * 1e3 / time.0 as f64 }
 }

@@ -63,12 +63,12 @@ pub struct JobRow {
     pub auto: bool,
     /// Keys and values of the job as TOML.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    #[serde(rename = "asked")]
+    #[serde(alias = "asked")]
     pub keys: BTreeMap<String, String>,
     /// Tokens to train on, if given.
     pub train_tokens: Option<u64>,
     /// Source location: file name, line and column.
-    #[serde(rename = "place")]
+    #[serde(alias = "place")]
     pub location: String,
 }
 

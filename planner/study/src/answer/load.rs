@@ -10,7 +10,7 @@ pub struct CallRow {
     /// Phase of the step: `layer_forward`, `gradients`, ….
     pub phase: String,
     /// Dimension of the group: `tensor`, `data`, ….
-    #[serde(rename = "among")]
+    #[serde(alias = "among")]
     pub dimension: String,
     /// The collective.
     pub collective: String,
@@ -36,11 +36,12 @@ pub struct LoadRow {
     /// Number of links.
     pub count: u64,
     /// Bandwidth per direction in GB/s; that of the first direction if they differ.
-    pub gbps: f64,
+    #[serde(alias = "gbps")]
+    pub gb_per_s: f64,
     /// Mean utilization over the step, both directions.
     pub mean: f64,
     /// Utilization of the busiest direction.
-    #[serde(rename = "most")]
+    #[serde(alias = "most")]
     pub max: f64,
     /// Name of the busiest direction.
     pub busiest: String,

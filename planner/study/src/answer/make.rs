@@ -52,7 +52,7 @@ pub fn build_answer(
     let measured = measured_rows(study, &rows);
     let results: Vec<ResultRow> = rows.into_iter().flatten().filter_map(Result::ok).collect();
     Some(Answer {
-        format: FORMAT,
+        format: FORMAT.to_owned(),
         currency: CURRENCY.to_owned(),
         candidates: study.candidates.iter().zip(fabrics).map(candidate_row).collect(),
         jobs: study.jobs.iter().enumerate().map(|(number, job)| job_row(study, number, job)).collect(),

@@ -35,19 +35,19 @@ pub struct ResultRow {
     pub tpot_s: Option<f64>,
     /// Time of a step with prefill in seconds; inference only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[serde(rename = "prompt_step_s")]
+    #[serde(alias = "prompt_step_s")]
     pub prefill_step_s: Option<f64>,
     /// Time of a decode-only step in seconds; absent if all steps carry prefill.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[serde(rename = "answer_step_s")]
+    #[serde(alias = "answer_step_s")]
     pub decode_step_s: Option<f64>,
     /// SLO violations: limit, value found and value requested; inference only.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[serde(rename = "late")]
+    #[serde(alias = "late")]
     pub slo_violations: Vec<String>,
     /// Concurrent requests over all replicas; inference only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[serde(rename = "in_flight")]
+    #[serde(alias = "in_flight")]
     pub concurrent_requests: Option<u64>,
     /// Concurrent requests that fit the memory, over all replicas; inference only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -73,14 +73,14 @@ pub struct ResultRow {
     /// True if the job fits the memory, as far as it is known, and meets its limits.
     pub fits: bool,
     /// Memory in excess of the GPU's, in GB.
-    #[serde(rename = "memory_beyond_gb")]
+    #[serde(alias = "memory_beyond_gb")]
     pub memory_excess_gb: Option<f64>,
     /// Memory used on the next CPU per GPU, in GB; absent if nothing is offloaded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host_memory_gb: Option<f64>,
     /// Memory in excess of the GPU's share of the CPU memory, in GB.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[serde(rename = "host_memory_beyond_gb")]
+    #[serde(alias = "host_memory_beyond_gb")]
     pub host_memory_excess_gb: Option<f64>,
     /// Cost per hour: the middle of the band. Costs are absent without a price.
     pub cost_per_hour: Option<f64>,
@@ -109,14 +109,14 @@ pub struct ResultRow {
     /// Cost to train all tokens.
     pub cost_to_train: Option<f64>,
     /// Bottleneck: the largest share of `step_s`.
-    #[serde(rename = "binds")]
+    #[serde(alias = "binds")]
     pub bottleneck: String,
     /// Assumptions behind the figures on this machine, each a sentence without its period.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
     /// Timelines of steps: for inference one with prefill and one without, if they exist.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[serde(rename = "courses")]
+    #[serde(alias = "courses")]
     pub timelines: Vec<TimelineRow>,
     /// Calls of a step, for inference of the mean step.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

@@ -47,12 +47,19 @@ fn answers_round_trip_through_json() {
 fn later_versions_are_accepted_and_other_formats_rejected() {
     let text = serde_json::to_string(&sample_answer()).unwrap();
     // Unknown field of a later version, and field missing in an earlier one.
-    let format = format!("\"format\":{FORMAT}");
+    let format = format!("\"format\":\"{FORMAT}\"");
     let later = text.replacen(&format, &format!("{format},\"colour\":\"blue\""), 1);
     assert_eq!(Answer::read(&later, "r").unwrap(), sample_answer());
     let earlier = text.replace(",\"sensitivities\":[]", "").replace(",\"kv_cache_gb\":0.0", "");
     assert!(earlier.len() + 40 < text.len());
     assert_eq!(Answer::read(&earlier, "r").unwrap(), sample_answer());
+    // Names of the format before.
+    let numbered = text
+        .replacen(&format, "\"format\":7", 1)
+        .replace("\"bottleneck\"", "\"binds\"")
+        .replace("\"tracks\"", "\"lanes\"");
+    assert_ne!(numbered.replacen("\"format\":7", &format, 1), text);
+    assert_eq!(Answer::read(&numbered, "r").unwrap(), sample_answer());
     let old_format = text.replacen(&format, "\"format\":1", 1);
     let error = Answer::read(&old_format, "r").unwrap_err().to_string();
     assert!(error.contains(&format!("r: format 1, and this version reads format {FORMAT}")), "{error}");

@@ -14,10 +14,10 @@ pub struct TimelineRow {
     pub step: String,
     /// Number of omitted stages.
     #[serde(default)]
-    #[serde(rename = "stages_left_out")]
+    #[serde(alias = "stages_left_out")]
     pub omitted_stages: u64,
     /// Tracks of the other stages, first to last.
-    #[serde(rename = "lanes")]
+    #[serde(alias = "lanes")]
     pub tracks: Vec<TrackRow>,
 }
 
@@ -27,7 +27,7 @@ pub struct TrackRow {
     /// Index of the stage, from 0.
     pub stage: u64,
     /// Kind of track.
-    #[serde(rename = "lane")]
+    #[serde(alias = "lane")]
     pub kind: TrackKind,
     /// Intervals in order of time.
     pub intervals: Vec<IntervalRow>,
@@ -38,10 +38,10 @@ pub struct TrackRow {
 #[serde(rename_all = "snake_case")]
 pub enum TrackKind {
     /// Computation on the stage's GPUs.
-    #[serde(rename = "work")]
+    #[serde(alias = "work")]
     Compute,
     /// Communication that overlaps with the computation.
-    #[serde(rename = "beside")]
+    #[serde(alias = "beside")]
     Communication,
 }
 
@@ -51,7 +51,7 @@ pub enum TrackKind {
 #[serde(try_from = "String", into = "String")]
 pub struct IntervalRow {
     /// The activity.
-    #[serde(rename = "doing")]
+    #[serde(alias = "doing")]
     pub activity: Activity,
     /// Index from 0.
     pub number: u64,

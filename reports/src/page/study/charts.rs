@@ -79,7 +79,7 @@ pub(super) fn pareto_lines(answer: &Answer, job: &str) -> Option<Lines> {
         }
         let tokens =
             row.tokens_per_s.map_or_else(String::new, |rate| format!("{} tokens/s, ", format::significant(rate)));
-        details.push(format!("{tokens}binds: {}", row.bottleneck));
+        details.push(format!("{tokens}bottleneck: {}", row.bottleneck));
         if !row.fits {
             details.push("does not fit its memory".to_owned());
         }

@@ -104,14 +104,14 @@ fn sentence(row: &ResultRow, comparison: &LibraryComparison) -> String {
 fn table(row: &ResultRow, comparison: &LibraryComparison) -> Table {
     let mut table = Table::new(vec![
         text("phase", "when"),
-        text("among", "among"),
+        text("dimension", "dimension"),
         text("collective", "call"),
         Column::new("bytes", "size", Unit::Bytes),
         number("times", "times"),
         text("pick", "pick"),
-        Column::new("time_us", "takes", Unit::Micros),
+        Column::new("time_us", "time", Unit::Micros),
         text("library_default", "library"),
-        Column::new("library_us", "takes", Unit::Micros),
+        Column::new("library_us", "time", Unit::Micros),
         Column::new("gain", "gain", Unit::Percent),
     ]);
     for (call, default) in row.calls.iter().zip(&comparison.calls) {

@@ -61,9 +61,9 @@ fn table(rows: &[&ResultRow]) -> Table {
         text("candidate", "candidate"),
         text("links", "links"),
         number("count", "number"),
-        number("gbps", "GB/s each way"),
+        number("gb_per_s", "GB/s each way"),
         share("mean", "busy, mean"),
-        share("most", "busiest"),
+        share("max", "busiest"),
         text("busiest", "which"),
     ]);
     for row in rows {
@@ -72,7 +72,7 @@ fn table(rows: &[&ResultRow]) -> Table {
                 Value::text(&row.candidate).into(),
                 Value::text(&one.links).into(),
                 Value::Count(one.count).into(),
-                Value::Number(one.gbps).into(),
+                Value::Number(one.gb_per_s).into(),
                 Value::Share(one.mean).into(),
                 Value::Share(one.max).into(),
                 Value::text(&one.busiest).into(),
@@ -86,13 +86,13 @@ fn calls_table(rows: &[&ResultRow]) -> Table {
     let mut table = Table::new(vec![
         text("candidate", "candidate"),
         text("phase", "when"),
-        text("among", "among"),
+        text("dimension", "dimension"),
         text("collective", "call"),
         Column::new("bytes", "size", Unit::Bytes),
         number("ranks", "ranks"),
         number("groups", "groups"),
         number("times", "times"),
-        text("pick", "way"),
+        text("pick", "strategy"),
         Column::new("time_us", "one takes", Unit::Micros),
     ]);
     for row in rows {

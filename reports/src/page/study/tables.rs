@@ -74,7 +74,7 @@ pub(super) fn ranking(answer: &Answer) -> Table {
             number("gpus", "GPUs") => |row: &RankedRow| Value::or_missing(machine(row), |one| Value::Count(one.gpus)).into(),
             number("cost_per_hour", &format!("{} per hour", answer.currency)) => hourly,
             text("jobs", "its jobs") => |row: &RankedRow| words(&row.jobs),
-            text("beyond", "what speaks against it") => beyond,
+            text("violations", "constraints violated") => beyond,
         ],
     )
 }
@@ -100,12 +100,12 @@ pub(super) fn results(answer: &Answer) -> Table {
             number("ranks", "GPUs") => |row: &ResultRow| Value::Count(row.ranks).into(),
             text("parallel", "parallel") => |row: &ResultRow| Value::or_missing(row.parallel, |parallel| Value::text(parallel.to_string())).into(),
             number("step_time_s", "step s") => |row: &ResultRow| Value::Number(row.step_time_s).into(),
-            number("in_flight", "in flight") => |row: &ResultRow| Value::or_missing(row.concurrent_requests, Value::Count).into(),
-            number("ttft_s", "first token s") => move |row: &ResultRow| seconds(row.ttft_s),
-            number("tpot_s", "per token s") => move |row: &ResultRow| seconds(row.tpot_s),
+            number("concurrent_requests", "concurrent requests") => |row: &ResultRow| Value::or_missing(row.concurrent_requests, Value::Count).into(),
+            number("ttft_s", "TTFT s") => move |row: &ResultRow| seconds(row.ttft_s),
+            number("tpot_s", "TPOT s") => move |row: &ResultRow| seconds(row.tpot_s),
             number("tokens_per_s", "tokens/s") => |row: &ResultRow| optional_number(row.tokens_per_s),
-            share("exposed_comm_share", "waits") => |row: &ResultRow| Value::Share(row.exposed_comm_share).into(),
-            share("total_comm_share", "communicates") => |row: &ResultRow| Value::Share(row.total_comm_share).into(),
+            share("exposed_comm_share", "exposed communication") => |row: &ResultRow| Value::Share(row.exposed_comm_share).into(),
+            share("total_comm_share", "communication") => |row: &ResultRow| Value::Share(row.total_comm_share).into(),
             share("efficiency", "efficiency") => |row: &ResultRow| Value::or_missing(row.efficiency, Value::Share).into(),
             share("efficiency_node", "against a host") => |row: &ResultRow| Value::or_missing(row.efficiency_node, Value::Share).into(),
             number("memory_gb", "memory GB") => |row: &ResultRow| optional_number(row.memory_gb),
@@ -120,9 +120,9 @@ pub(super) fn results(answer: &Answer) -> Table {
             number("kwh_per_million_tokens_high", "high kWh") => |row: &ResultRow| optional_number(row.kwh_per_million_tokens_high),
             number("time_to_train_h", "hours to train") => |row: &ResultRow| optional_number(row.time_to_train_h),
             number("cost_to_train", &format!("{money} to train")) => |row: &ResultRow| optional_number(row.cost_to_train),
-            text("late", "limits that it breaks") => |row: &ResultRow| words(&row.slo_violations),
+            text("slo_violations", "SLO violations") => |row: &ResultRow| words(&row.slo_violations),
             text("would_fit", "what would make it fit") => |row: &ResultRow| words(&row.would_fit),
-            text("binds", "binds") => |row: &ResultRow| Value::text(&row.bottleneck).into(),
+            text("bottleneck", "bottleneck") => |row: &ResultRow| Value::text(&row.bottleneck).into(),
         ],
     )
 }
@@ -175,7 +175,7 @@ pub(super) fn candidates(answer: &Answer) -> Table {
     let mut table = Table::new(vec![
         text("candidate", "candidate"),
         text("fabric", "fabric"),
-        number("nodes", "hosts"),
+        number("nodes", "nodes"),
         number("gpus", "GPUs"),
         text("network", "network"),
         text("price", "price"),
@@ -183,7 +183,7 @@ pub(super) fn candidates(answer: &Answer) -> Table {
         number("power_kw", "power kW"),
         number("racks", "racks"),
         text("profile", "profile"),
-        text("place", "stands in"),
+        text("location", "defined in"),
     ]);
     for one in &answer.candidates {
         let item = one.price.as_ref().and_then(|price| price.item.as_ref());
@@ -255,8 +255,8 @@ pub(super) fn jobs(answer: &Answer) -> Table {
             text("batch", "batch") => batch,
             text("recompute", "recompute") => |job: &JobRow| some(job.recompute.clone()),
             text("placement", "ranks on GPUs") => |job: &JobRow| some(job.placement.as_deref().map(cut)),
-            text("asked", "what else it asks for") => other_keys,
-            text("place", "stands in") => |job: &JobRow| Value::text(&job.location).into(),
+            text("keys", "other keys") => other_keys,
+            text("location", "defined in") => |job: &JobRow| Value::text(&job.location).into(),
         ],
     )
 }

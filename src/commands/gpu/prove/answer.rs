@@ -57,7 +57,6 @@ pub(super) struct Answer {
     /// Number of turns of each process at each size.
     pub(super) turns: u32,
     /// True if all rounds and sizes were measured within the time limit.
-    #[serde(rename = "is_whole")]
     pub(super) is_complete: bool,
     /// Log lines of the plugin.
     pub(super) plugin: Vec<String>,
@@ -204,7 +203,7 @@ impl Answer {
                 _ if row.is_control => ("same", Emphasis::Faint),
                 Verdict::Slower => ("slower", Emphasis::Bad),
                 Verdict::Faster => ("faster", Emphasis::Good),
-                Verdict::Equal => ("alike", Emphasis::Plain),
+                Verdict::Equal => ("equal", Emphasis::Plain),
             };
             let obeyed = if row.obeyed.is_no() { Emphasis::Bad } else { Emphasis::Plain };
             let cells: Vec<Cell> = vec![

@@ -20,6 +20,7 @@ use fabricast_validate::execute::{ExecuteError, round_to_elements};
 use fabricast_validate::nvshmem::NvshmemError;
 
 use crate::args::GpuProveArgs;
+use crate::document::Document;
 use crate::failure::Failure;
 use crate::files::Scratch;
 use crate::output::{Format, Output, json};
@@ -87,10 +88,11 @@ pub fn run(args: &GpuProveArgs, output: &Output) -> Result<(), Failure> {
         plugin: plugin_lines,
         rows: rows.collect(),
     };
-    let raw = args.raw.as_deref().map(|path| Ok::<_, Failure>((path, json(&answer)?))).transpose()?;
+    let raw =
+        args.raw.as_deref().map(|path| Ok::<_, Failure>((path, json(&Document::AbTest.with(&answer))?))).transpose()?;
     let additional_file = raw.as_ref().map(|(path, text)| (*path, text.as_bytes()));
     match output.format {
-        Format::Json => output.write_with(&json(&answer)?, additional_file)?,
+        Format::Json => output.write_with(&json(&Document::AbTest.with(&answer))?, additional_file)?,
         Format::Csv => output.write_with(&crate::commands::csv(&answer.csv())?, additional_file)?,
         Format::Text => output.write_with(&answer.text().text(&output.text_options()), additional_file)?,
     }

@@ -21,7 +21,6 @@ pub(super) enum Verdict {
     /// Significantly faster, by more than the tolerance.
     Faster,
     /// Neither.
-    #[serde(rename = "alike")]
     Equal,
 }
 

@@ -1,7 +1,7 @@
 //! Result of `gpu run`.
 
 use fabricast_reports::table::{Column, Table, Unit, Value};
-use fabricast_search::plan::busbw_gbps;
+use fabricast_search::plan::busbw_gb_per_s;
 use fabricast_sim::profile::Launch;
 use fabricast_topologies::{Bytes, Fabric, Picos};
 use fabricast_validate::execute::{ExecuteError, Job, Testbed, Times};
@@ -11,6 +11,7 @@ use fabricast_validate::measured::gpu_run::{FORMAT, TimedRow};
 use serde::Serialize;
 
 use crate::commands::verified::NOT_VERIFIED;
+use crate::document::Document;
 use crate::failure::Failure;
 use crate::output::{Format, Output};
 
@@ -252,7 +253,7 @@ impl Answer {
 
     pub(super) fn write(&self, output: &Output) -> Result<(), Failure> {
         match output.format {
-            Format::Json => output.write_json(&self.json()),
+            Format::Json => output.write_json(&Document::Run.with(&self.json())),
             Format::Csv => output.write(&crate::commands::csv(&self.table())?),
             Format::Text => output.write(&self.table().text(&output.text_options())),
         }
@@ -327,7 +328,7 @@ impl Answer {
             Column::new("measured_us", "stream", Unit::Micros),
             Column::new("graph_us", "graph", Unit::Micros),
             Column::new("p99_us", "p99", Unit::Micros),
-            Column::new("busbw_gbps", "busbw", Unit::Gbps),
+            Column::new("busbw_gb_per_s", "busbw", Unit::GbPerS),
             Column::new("predicted_us", "predicted", Unit::Micros),
             Column::new("low_us", "from", Unit::Micros),
             Column::new("high_us", "to", Unit::Micros),
@@ -377,7 +378,7 @@ impl Answer {
                 measured
                     .map_or_else(
                         || Value::text("–"),
-                        |measured| Value::Rate(busbw_gbps(call.collective, call.bytes, measured, call.ranks)),
+                        |measured| Value::Rate(busbw_gb_per_s(call.collective, call.bytes, measured, call.ranks)),
                     )
                     .into(),
                 time(predicted(|prediction| prediction.time)).into(),

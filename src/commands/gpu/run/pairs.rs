@@ -20,6 +20,7 @@ use fabricast_validate::nvshmem::Nvshmem;
 use serde::Serialize;
 
 use crate::args::{ExecutorChoice, GpuRunArgs};
+use crate::document::Document;
 use crate::failure::Failure;
 use crate::output::{Format, Output};
 use crate::setup;
@@ -162,7 +163,6 @@ struct PairsJson {
     cases: usize,
     wrong: usize,
     /// Number of calls that NVSHMEM lacks for the type or reduction.
-    #[serde(rename = "not_had")]
     unsupported: usize,
     seconds: f64,
     rows: Vec<CaseJson>,
@@ -228,7 +228,7 @@ pub(super) fn run(args: &GpuRunArgs, output: &Output) -> Result<(), Failure> {
     let results =
         PairsJson { gpus, cases: rows.len(), wrong, unsupported, seconds: started.elapsed().as_secs_f64(), rows };
     match output.format {
-        Format::Json => output.write_json(&results)?,
+        Format::Json => output.write_json(&Document::Pairs.with(&results))?,
         Format::Csv => output.write(&crate::commands::csv(&table(&results))?)?,
         Format::Text => output.write(&table(&results).text(&output.text_options()))?,
     }

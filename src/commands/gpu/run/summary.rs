@@ -21,7 +21,6 @@ pub(super) struct Summary {
     #[serde(skip_serializing_if = "Option::is_none")]
     pick: Option<Pick>,
     /// Fastest of fabricast's executors compared with NCCL.
-    #[serde(rename = "against")]
     references: Vec<ReferenceComparison>,
 }
 

@@ -29,7 +29,7 @@ fn link(fabric: &Fabric, name: &str) -> (LinkKind, u16, Option<f64>, Picos) {
     let found = fabric.find_link(name).unwrap();
     assert_eq!(found.len(), 1, "{name}");
     let link = fabric.link(found[0]);
-    (link.kind, link.lanes, link.bandwidth.map(Bandwidth::gbps), link.latency)
+    (link.kind, link.lanes, link.bandwidth.map(Bandwidth::gb_per_s), link.latency)
 }
 
 #[test]

@@ -22,7 +22,7 @@ fn link(fabric: &Fabric, name: &str) -> (LinkKind, f64, u16) {
     let found = fabric.find_link(name).unwrap();
     assert_eq!(found.len(), 1);
     let link = fabric.link(found[0]);
-    (link.kind, link.bandwidth.unwrap().gbps(), link.lanes)
+    (link.kind, link.bandwidth.unwrap().gb_per_s(), link.lanes)
 }
 
 /// The device above another in the PCIe tree.

@@ -186,8 +186,9 @@ fn failed_parallel_cables_carry_no_traffic() {
         bandwidth = "20 GB/s"
         "#,
     );
-    let bandwidth =
-        |fabric: &Fabric, a: &str, b: &str| find_path(fabric, RouteOptions::default(), a, b).bandwidth.unwrap().gbps();
+    let bandwidth = |fabric: &Fabric, a: &str, b: &str| {
+        find_path(fabric, RouteOptions::default(), a, b).bandwidth.unwrap().gb_per_s()
+    };
     assert_eq!(bandwidth(&fabric, "gpu0", "gpu1"), 40.0);
     // One direction of one cable.
     let broken = fabric.with_failed("sw0->sw1#1").unwrap();

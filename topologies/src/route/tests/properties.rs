@@ -257,12 +257,16 @@ impl Mesh {
         let mut gpus = Vec::new();
         for gpu in 0..self.gpus {
             let gpu = builder.node(&format!("gpu{gpu}"), NodeKind::Gpu, host, Figures::None).unwrap();
-            builder.link(gpu, cpu, &LinkSpec::symmetric(LinkKind::Pcie, Bandwidth::from_gbps(16.0), Picos(300_000)));
+            builder.link(
+                gpu,
+                cpu,
+                &LinkSpec::symmetric(LinkKind::Pcie, Bandwidth::from_gb_per_s(16.0), Picos(300_000)),
+            );
             gpus.push(gpu);
         }
-        for &(a, b, gbps, count) in self.links.iter().filter(|(a, b, ..)| a != b) {
+        for &(a, b, gb_per_s, count) in self.links.iter().filter(|(a, b, ..)| a != b) {
             for _ in 0..count {
-                let nvlink = LinkSpec::symmetric(LinkKind::Nvlink, Bandwidth(gbps * 1_000_000_000), Picos(250_000));
+                let nvlink = LinkSpec::symmetric(LinkKind::Nvlink, Bandwidth(gb_per_s * 1_000_000_000), Picos(250_000));
                 builder.link(gpus[a], gpus[b], &nvlink);
             }
         }

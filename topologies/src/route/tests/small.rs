@@ -140,7 +140,7 @@ fn bandwidth_precedes_latency_and_equal_paths_share_the_flow() {
             .filter(|hop| fabric.ends(hop.link).0 == find_device(&fabric, "left"))
             .map(|hop| (fabric.node(fabric.ends(hop.link).1).id.to_string(), hop.share))
             .collect();
-        (shares, path.bandwidth.unwrap().gbps(), path.latency.ns())
+        (shares, path.bandwidth.unwrap().gb_per_s(), path.latency.ns())
     };
     let third = Share { numerator: 1, denominator: 3 };
     let half = Share { numerator: 1, denominator: 2 };

@@ -253,7 +253,7 @@ fn nearest_pcie(bandwidth: Option<Bandwidth>, lanes: u16) -> (u16, &'static str)
     let Some(bandwidth) = bandwidth else { return (width, "64.0 GT/s PCIe") };
     let difference = |speed: &&str| {
         let lane = hardware::pcie_lane(speed).unwrap_or(hardware::PCIE_3_LANE);
-        (bandwidth.gbps() / (hardware::pcie(width, lane).gbps() * 0.87)).ln().abs()
+        (bandwidth.gb_per_s() / (hardware::pcie(width, lane).gb_per_s() * 0.87)).ln().abs()
     };
     let nearest = SPEEDS.iter().min_by(|a, b| difference(a).total_cmp(&difference(b)));
     (width, nearest.copied().unwrap_or("16.0 GT/s PCIe"))
@@ -265,7 +265,7 @@ mod tests {
 
     #[test]
     fn nominal_and_nccl_pcie_rates_map_to_the_link_speed() {
-        for (gbps, lanes, expected) in [
+        for (gb_per_s, lanes, expected) in [
             (12.0, 16, (16, "8.0 GT/s PCIe")),
             (15.75, 16, (16, "8.0 GT/s PCIe")),
             (24.0, 16, (16, "16.0 GT/s PCIe")),
@@ -275,7 +275,7 @@ mod tests {
             (31.5, 8, (8, "32.0 GT/s PCIe")),
             (121.0, 16, (16, "64.0 GT/s PCIe")),
         ] {
-            assert_eq!(nearest_pcie(Some(Bandwidth::from_gbps(gbps)), lanes), expected, "{gbps}");
+            assert_eq!(nearest_pcie(Some(Bandwidth::from_gb_per_s(gb_per_s)), lanes), expected, "{gb_per_s}");
         }
     }
 }

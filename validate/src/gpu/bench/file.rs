@@ -113,9 +113,9 @@ pub fn read(text: &str, source: &str) -> Result<Bench, BenchFileError> {
         if let Some(gpu) = [point.src, point.dst].into_iter().flatten().find(|&gpu| gpu >= count) {
             return Err(BenchFileError::Gpu { source_name: source_name(), index, gpu, count });
         }
-        let Point { time_us, fastest_us, slowest_us, gbps, .. } = *point;
+        let Point { time_us, fastest_us, slowest_us, gb_per_s, .. } = *point;
         let times = [("time_us", time_us), ("fastest_us", fastest_us), ("slowest_us", slowest_us)];
-        for (name, value) in times.into_iter().chain(gbps.map(|gbps| ("gbps", gbps))) {
+        for (name, value) in times.into_iter().chain(gb_per_s.map(|gb_per_s| ("gb_per_s", gb_per_s))) {
             if !(value.is_finite() && value > 0.0) {
                 return Err(BenchFileError::Figure { source_name: source_name(), index, field: name, value });
             }
@@ -142,7 +142,7 @@ mod tests {
             time_us: 5.25,
             fastest_us: 5.0,
             slowest_us: 6.125,
-            gbps: Some(199.729),
+            gb_per_s: Some(199.729),
         };
         Bench {
             format: FORMAT.into(),
@@ -176,7 +176,9 @@ mod tests {
         assert!(wrong(|bench| bench.points[0].dst = Some(2)).contains("point 0 is of GPU 2, and the machine has 2"));
         assert!(wrong(|bench| bench.points[0].time_us = -1.0).contains("point 0: time_us is -1"));
         assert!(wrong(|bench| bench.points[0].time_us = 0.0).contains("time_us is 0, expected a positive number"));
-        assert!(wrong(|bench| bench.points[0].gbps = Some(0.0)).contains("gbps is 0, expected a positive number"));
+        assert!(
+            wrong(|bench| bench.points[0].gb_per_s = Some(0.0)).contains("gb_per_s is 0, expected a positive number")
+        );
         assert!(wrong(|bench| bench.points[0].fastest_us = 0.0).contains("fastest_us is 0"));
         let without_points = wrong(|bench| {
             bench.points.clear();

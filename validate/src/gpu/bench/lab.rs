@@ -111,7 +111,7 @@ pub(super) fn point(kind: Kind, load: Load, rounds: &[Picos], bytes: Bytes) -> P
     sorted.sort_unstable();
     let time_at = |index: usize| sorted.get(index).copied().unwrap_or(Picos(0)).us();
     let time_us = time_at(sorted.len() / 2);
-    let gbps = (bytes.0 > 0 && time_us > 0.0).then(|| rounded(bytes.0 as f64 / time_us / 1e3));
+    let gb_per_s = (bytes.0 > 0 && time_us > 0.0).then(|| rounded(bytes.0 as f64 / time_us / 1e3));
     Point {
         kind,
         load,
@@ -123,7 +123,7 @@ pub(super) fn point(kind: Kind, load: Load, rounds: &[Picos], bytes: Bytes) -> P
         time_us: rounded(time_us),
         fastest_us: rounded(time_at(0)),
         slowest_us: rounded(time_at(sorted.len().saturating_sub(1))),
-        gbps,
+        gb_per_s,
     }
 }
 

@@ -73,7 +73,8 @@ pub struct Point {
     pub slowest_us: f64,
     /// Bytes ÷ time in GB/s, for transfers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub gbps: Option<f64>,
+    #[serde(alias = "gbps")]
+    pub gb_per_s: Option<f64>,
 }
 
 /// Measured quantity.
@@ -207,7 +208,7 @@ impl Bench {
     pub fn rate(&self, kind: Kind, load: Load, src: Option<usize>, dst: Option<usize>) -> Option<f64> {
         let points = || self.points_under_load(kind, load).filter(|point| point.src == src && point.dst == dst);
         let largest = points().map(|point| point.bytes).max()?;
-        points().filter(|point| point.bytes == largest).filter_map(|point| point.gbps).reduce(f64::max)
+        points().filter(|point| point.bytes == largest).filter_map(|point| point.gb_per_s).reduce(f64::max)
     }
 
     /// Restricts the benchmark to the first `count` GPUs. Points under loads that involve other GPUs are removed.
@@ -258,7 +259,7 @@ pub(crate) mod tests {
             time_us: 2.0,
             fastest_us: 2.0,
             slowest_us: 2.0,
-            gbps: Some(2.048),
+            gb_per_s: Some(2.048),
         };
         let retained = [point(Load::Alone, 0, 1), point(Load::Bidirectional, 1, 0)];
         let left = [point(Load::Alone, 0, 2), point(Load::Bidirectional, 2, 0), point(Load::Shift(1), 0, 1)];

@@ -27,10 +27,11 @@ impl fmt::Display for Bench {
 impl Bench {
     /// The points as CSV. Absent figures are empty.
     pub fn csv(&self) -> String {
-        let mut text = String::from("kind,load,src,dst,blocks,threads,bytes,time_us,fastest_us,slowest_us,gbps\n");
+        let mut text = String::from("kind,load,src,dst,blocks,threads,bytes,time_us,fastest_us,slowest_us,gb_per_s\n");
         let number = |figure: Option<usize>| figure.map(|figure| figure.to_string()).unwrap_or_default();
         for point in &self.points {
-            let Point { kind, load, src, dst, blocks, threads, bytes, time_us, fastest_us, slowest_us, gbps } = point;
+            let Point { kind, load, src, dst, blocks, threads, bytes, time_us, fastest_us, slowest_us, gb_per_s } =
+                point;
             let fields = [
                 kind.name().to_owned(),
                 load.name(),
@@ -42,7 +43,7 @@ impl Bench {
                 time_us.to_string(),
                 fastest_us.to_string(),
                 slowest_us.to_string(),
-                gbps.map(|gbps| gbps.to_string()).unwrap_or_default(),
+                gb_per_s.map(|gb_per_s| gb_per_s.to_string()).unwrap_or_default(),
             ];
             text.push_str(&fields.join(","));
             text.push('\n');
@@ -86,7 +87,7 @@ impl Bench {
         for (name, kind) in [("copy engine", Kind::CopyEngine), ("thread blocks", Kind::Blocks)] {
             let slowest = |load| {
                 let points: Vec<&Point> = self.points_under_load(kind, load).collect();
-                points.iter().filter_map(|point| point.gbps).reduce(f64::min)
+                points.iter().filter_map(|point| point.gb_per_s).reduce(f64::min)
             };
             let shifts = (1..self.probe.devices.len()).filter_map(|step| slowest(Load::Shift(step)));
             if let Some(slowest) = shifts.reduce(f64::min) {

@@ -74,7 +74,7 @@ fn compare_pairs_under_load(
             let points = bench.points.iter().filter(|point| {
                 point.kind == kind && is_load(point.load) && (point.src, point.dst) == (Some(src), Some(dst))
             });
-            let Some(rate) = points.filter_map(|point| point.gbps).reduce(f64::min) else { continue };
+            let Some(rate) = points.filter_map(|point| point.gb_per_s).reduce(f64::min) else { continue };
             if rate < alone * expectations::min_loaded_share(pair.class) {
                 let message = format!(
                     "from GPU {src} to GPU {dst} by {name}: {rate:.0} GB/s while {when}, {alone:.0} GB/s alone"

@@ -124,8 +124,8 @@ fn finding(
     let ratio = |pair: &PairVerdict| if by_blocks { pair.blocks_ratio() } else { pair.ratio }.unwrap_or(0.0);
     let slowest = pairs.iter().min_by(|a, b| ratio(a).total_cmp(&ratio(b)));
     let figures = |pair: &PairVerdict| match by_blocks {
-        true => (pair.blocks_gbps, pair.expected_blocks_gbps),
-        false => (pair.measured_gbps, pair.expected_gbps),
+        true => (pair.blocks_gb_per_s, pair.expected_blocks_gb_per_s),
+        false => (pair.measured_gb_per_s, pair.expected_gb_per_s),
     };
     let rate = slowest.map_or_else(String::new, |pair| match figures(pair) {
         (Some(measured), Some(expected)) => format!("{measured:.0} GB/s of an expected {expected:.0}"),

@@ -13,13 +13,14 @@ pub(super) fn findings(bench: &Bench, verdicts: &[HostVerdict]) -> Vec<Finding> 
         let mut affected: Vec<usize> = faulty.iter().map(|verdict| verdict.gpu).collect();
         affected.dedup();
         let rate = |verdict: &HostVerdict| {
-            let figure = if fault == Fault::SlowUnderLoad { verdict.concurrent_gbps } else { verdict.measured_gbps };
+            let figure =
+                if fault == Fault::SlowUnderLoad { verdict.concurrent_gb_per_s } else { verdict.measured_gb_per_s };
             figure.unwrap_or(0.0)
         };
         let Some(slowest) = faulty.iter().min_by(|a, b| rate(a).total_cmp(&rate(b))) else { continue };
         let best = verdicts.iter().map(rate).fold(0.0, f64::max);
         let against =
-            slowest.expected_gbps.map_or_else(String::new, |expected| format!(" of an expected {expected:.1}"));
+            slowest.expected_gb_per_s.map_or_else(String::new, |expected| format!(" of an expected {expected:.1}"));
         let figures = format!("{:.1} GB/s{against}; the best GPU has {best:.1}", rate(slowest));
         let first = affected.first().copied().unwrap_or(0);
         findings.push(match fault {
@@ -43,8 +44,8 @@ pub(super) fn findings(bench: &Bench, verdicts: &[HostVerdict]) -> Vec<Finding> 
                     "{}, to and from the host while all GPUs copy: {:.1} GB/s of an expected {:.1}; alone {:.1}",
                     gpus(&affected),
                     rate(slowest),
-                    slowest.expected_concurrent_gbps.unwrap_or(0.0),
-                    slowest.measured_gbps.unwrap_or(0.0)
+                    slowest.expected_concurrent_gb_per_s.unwrap_or(0.0),
+                    slowest.measured_gb_per_s.unwrap_or(0.0)
                 ),
                 cause:
                     "the host's memory is busy or has empty channels, or a PCIe switch that is not shown is shared by \

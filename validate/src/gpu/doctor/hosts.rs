@@ -23,21 +23,18 @@ pub struct HostVerdict {
     /// Ordinal of the GPU.
     pub gpu: usize,
     /// Direction.
-    #[serde(rename = "way")]
     pub direction: HostDirection,
     /// Nominal rate of the link in GB/s. `None` if the fabric states none.
-    pub nominal_gbps: Option<f64>,
+    pub nominal_gb_per_s: Option<f64>,
     /// Expected rate of a large copy in GB/s.
-    pub expected_gbps: Option<f64>,
+    pub expected_gb_per_s: Option<f64>,
     /// Measured rate in GB/s.
-    pub measured_gbps: Option<f64>,
+    pub measured_gb_per_s: Option<f64>,
     /// Lower bound in GB/s on the rate while all GPUs copy, given the shared links and the host memory. `None` for a
     /// single GPU.
-    #[serde(rename = "expected_together_gbps")]
-    pub expected_concurrent_gbps: Option<f64>,
+    pub expected_concurrent_gb_per_s: Option<f64>,
     /// Measured rate in GB/s while all GPUs copy.
-    #[serde(rename = "together_gbps")]
-    pub concurrent_gbps: Option<f64>,
+    pub concurrent_gb_per_s: Option<f64>,
     /// The fault, if any.
     pub fault: Option<Fault>,
 }
@@ -64,7 +61,7 @@ pub(super) fn verdicts(bench: &Bench, fabric: &Fabric) -> Vec<HostVerdict> {
             .enumerate()
             .map(|(gpu, path)| verdict(bench, fabric, gpu, direction, path.as_ref(), &crossings))
             .collect();
-        let middle = median(candidates.iter().filter_map(|verdict| verdict.measured_gbps));
+        let middle = median(candidates.iter().filter_map(|verdict| verdict.measured_gb_per_s));
         for verdict in &mut candidates {
             verdict.fault = fault(bench, verdict, middle);
         }
@@ -108,10 +105,10 @@ fn verdict(
         HostDirection::FromGpu => (Kind::DeviceToPinned, Some(gpu), None),
     };
     let efficiency = expectations::copy_engine_efficiency(PathClass::Loc);
-    let nominal_gbps = path.and_then(|path| path.bandwidth).map(Bandwidth::gbps);
+    let nominal_gb_per_s = path.and_then(|path| path.bandwidth).map(Bandwidth::gb_per_s);
     // Fair share of each link on the path, if every GPU that uses it sends at the same rate.
     let left = path.into_iter().flat_map(Path::links).filter_map(|link| {
-        let rate = fabric.link(link).bandwidth?.gbps();
+        let rate = fabric.link(link).bandwidth?.gb_per_s();
         Some(rate / crossings.get(&link).copied().unwrap_or(1) as f64)
     });
     let count = bench.probe.devices.len();
@@ -119,26 +116,26 @@ fn verdict(
     HostVerdict {
         gpu,
         direction,
-        nominal_gbps,
-        expected_gbps: nominal_gbps.map(|nominal| nominal * efficiency),
-        measured_gbps: bench.rate(kind, Load::Alone, src, dst),
-        expected_concurrent_gbps: min_bandwidth
+        nominal_gb_per_s,
+        expected_gb_per_s: nominal_gb_per_s.map(|nominal| nominal * efficiency),
+        measured_gb_per_s: bench.rate(kind, Load::Alone, src, dst),
+        expected_concurrent_gb_per_s: min_bandwidth
             .map(|min_bandwidth| (min_bandwidth * efficiency).min(MIN_HOST_MEMORY_GBPS / count as f64)),
-        concurrent_gbps: bench.rate(kind, Load::AllGpus, src, dst),
+        concurrent_gb_per_s: bench.rate(kind, Load::AllGpus, src, dst),
         fault: None,
     }
 }
 
 /// Fault of one direction. `middle`: median rate of all GPUs in that direction.
 fn fault(bench: &Bench, verdict: &HostVerdict, middle: Option<f64>) -> Option<Fault> {
-    let Some(measured) = verdict.measured_gbps else { return Some(Fault::NotMeasured) };
+    let Some(measured) = verdict.measured_gb_per_s else { return Some(Fault::NotMeasured) };
     let below_siblings = middle.is_some_and(|middle| measured < middle * FAR_NUMA_SHARE);
-    let below_link = verdict.expected_gbps.is_some_and(|expected| measured < expected * SLOW);
+    let below_link = verdict.expected_gb_per_s.is_some_and(|expected| measured < expected * SLOW);
     if below_siblings || below_link {
         let is_remote = below_siblings && is_remote_numa_node(bench, verdict.gpu);
         return Some(if is_remote { Fault::NumaDistance } else { Fault::SlowHostLink });
     }
-    let (concurrent, expected) = verdict.concurrent_gbps.zip(verdict.expected_concurrent_gbps)?;
+    let (concurrent, expected) = verdict.concurrent_gb_per_s.zip(verdict.expected_concurrent_gb_per_s)?;
     (concurrent < expected * MIN_LOADED_HOST_SHARE).then_some(Fault::SlowUnderLoad)
 }
 

@@ -99,7 +99,6 @@ pub enum Fault {
     /// The latency of a flag is higher than between other pairs, or higher than its path explains.
     SlowFlag,
     /// Rates that are normal alone drop too far under concurrent load.
-    #[serde(rename = "slow_together")]
     SlowUnderLoad,
     /// The host link is slower than expected.
     SlowHostLink,
@@ -131,7 +130,7 @@ impl Fault {
             Self::SlowLink => "slow_link",
             Self::SlowBlocks => "slow_blocks",
             Self::SlowFlag => "slow_flag",
-            Self::SlowUnderLoad => "slow_together",
+            Self::SlowUnderLoad => "slow_under_load",
             Self::SlowHostLink => "slow_host_link",
             Self::NumaDistance => "numa_distance",
             Self::NotMeasured => "not_measured",

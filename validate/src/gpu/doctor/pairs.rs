@@ -23,20 +23,19 @@ pub struct PairVerdict {
     /// Class of the path in the fabric, as named by NCCL.
     pub class: PathClass,
     /// Nominal rate of the path in GB/s. `None` if the fabric states none.
-    pub nominal_gbps: Option<f64>,
+    pub nominal_gb_per_s: Option<f64>,
     /// Expected rate of a large copy by a copy engine, in GB/s.
-    pub expected_gbps: Option<f64>,
+    pub expected_gb_per_s: Option<f64>,
     /// Measured rate of a large copy by a copy engine, in GB/s.
-    pub measured_gbps: Option<f64>,
+    pub measured_gb_per_s: Option<f64>,
     /// Measured ÷ expected rate.
     pub ratio: Option<f64>,
     /// Rate of a copy engine in GB/s while the opposite direction sends as well.
-    #[serde(rename = "both_ways_gbps")]
-    pub bidirectional_gbps: Option<f64>,
+    pub bidirectional_gb_per_s: Option<f64>,
     /// Expected rate of a large copy by thread blocks, in GB/s.
-    pub expected_blocks_gbps: Option<f64>,
+    pub expected_blocks_gb_per_s: Option<f64>,
     /// Measured rate of a large copy by thread blocks, in GB/s.
-    pub blocks_gbps: Option<f64>,
+    pub blocks_gb_per_s: Option<f64>,
     /// One-way latency of a flag in µs.
     pub flag_us: Option<f64>,
     /// Expected latency of a flag: the latency of the path plus the polling reads.
@@ -69,7 +68,7 @@ pub(super) fn verdicts(bench: &Bench, fabric: &Fabric) -> Result<Vec<PairVerdict
 fn verdict(bench: &Bench, router: &Router<'_>, src: (usize, NodeId), dst: (usize, NodeId)) -> Result<PairVerdict> {
     let path = router.path(src.1, dst.1)?;
     let (src, dst) = (src.0, dst.0);
-    let nominal = path.bandwidth.map(fabricast_topologies::Bandwidth::gbps);
+    let nominal = path.bandwidth.map(fabricast_topologies::Bandwidth::gb_per_s);
     let rate = |kind, load| bench.rate(kind, load, Some(src), Some(dst));
     let measured = rate(Kind::CopyEngine, Load::Alone);
     let expected = nominal.map(|nominal| nominal * expectations::copy_engine_efficiency(path.class));
@@ -79,13 +78,13 @@ fn verdict(bench: &Bench, router: &Router<'_>, src: (usize, NodeId), dst: (usize
         src,
         dst,
         class: path.class,
-        nominal_gbps: nominal,
-        expected_gbps: expected,
-        measured_gbps: measured,
+        nominal_gb_per_s: nominal,
+        expected_gb_per_s: expected,
+        measured_gb_per_s: measured,
         ratio: measured.zip(expected).map(|(measured, expected)| measured / expected),
-        bidirectional_gbps: rate(Kind::CopyEngine, Load::Bidirectional),
-        expected_blocks_gbps: nominal.map(|nominal| nominal * expectations::thread_block_efficiency(path.class)),
-        blocks_gbps: rate(Kind::Blocks, Load::Alone),
+        bidirectional_gb_per_s: rate(Kind::CopyEngine, Load::Bidirectional),
+        expected_blocks_gb_per_s: nominal.map(|nominal| nominal * expectations::thread_block_efficiency(path.class)),
+        blocks_gb_per_s: rate(Kind::Blocks, Load::Alone),
         flag_us: flag.map(|point| point.time_us),
         expected_flag_us: path.latency.us() + expectations::FLAG_POLLING_US,
         latency_us: path.latency.us(),
@@ -96,9 +95,9 @@ fn verdict(bench: &Bench, router: &Router<'_>, src: (usize, NodeId), dst: (usize
     // Thread blocks and flags need peer access.
     let direct = access == Some(PeerAccess::Direct);
     let required = [
-        ("copies", true, pair.measured_gbps),
-        ("copies both ways", true, pair.bidirectional_gbps),
-        ("thread blocks", direct, pair.blocks_gbps),
+        ("copies", true, pair.measured_gb_per_s),
+        ("copies both ways", true, pair.bidirectional_gb_per_s),
+        ("thread blocks", direct, pair.blocks_gb_per_s),
         ("flags", direct, pair.flag_us),
     ];
     pair.missing =
@@ -112,7 +111,7 @@ fn fault(bench: &Bench, pair: &PairVerdict, staged: bool) -> Option<Fault> {
     if staged && pair.class <= PathClass::Phb {
         return Some(Fault::NoPeerAccess);
     }
-    if let (Some(measured), Some(ratio)) = (pair.measured_gbps, pair.ratio)
+    if let (Some(measured), Some(ratio)) = (pair.measured_gb_per_s, pair.ratio)
         && ratio < SLOW
     {
         let bus = pcie(&bench.probe, pair.src).max(pcie(&bench.probe, pair.dst));
@@ -131,7 +130,7 @@ fn fault(bench: &Bench, pair: &PairVerdict, staged: bool) -> Option<Fault> {
 impl PairVerdict {
     /// Measured ÷ expected rate of thread blocks.
     pub(super) fn blocks_ratio(&self) -> Option<f64> {
-        self.blocks_gbps.zip(self.expected_blocks_gbps).map(|(measured, expected)| measured / expected)
+        self.blocks_gb_per_s.zip(self.expected_blocks_gb_per_s).map(|(measured, expected)| measured / expected)
     }
 }
 

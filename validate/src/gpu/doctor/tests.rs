@@ -9,7 +9,7 @@ use crate::gpu::probe::{PciePath, PeerAccess};
 /// A sound benchmark of `count` H200 GPUs.
 fn healthy_machine(count: usize) -> Bench {
     let mut points = Vec::new();
-    let mut add = |kind, load, src, dst, gbps: Option<f64>, time_us| {
+    let mut add = |kind, load, src, dst, gb_per_s: Option<f64>, time_us| {
         points.push(Point {
             kind,
             load,
@@ -17,11 +17,11 @@ fn healthy_machine(count: usize) -> Bench {
             dst,
             blocks: None,
             threads: None,
-            bytes: if gbps.is_some() { 256 << 20 } else { 0 },
+            bytes: if gb_per_s.is_some() { 256 << 20 } else { 0 },
             time_us,
             fastest_us: time_us,
             slowest_us: time_us,
-            gbps,
+            gb_per_s,
         });
     };
     for src in 0..count {
@@ -53,10 +53,10 @@ fn healthy_machine(count: usize) -> Bench {
 /// Scales the rates of pairs, for every engine and load.
 fn slow(bench: &mut Bench, is_affected: impl Fn(usize, usize) -> bool, part: f64) {
     for point in &mut bench.points {
-        if let (Some(src), Some(dst), Some(gbps)) = (point.src, point.dst, point.gbps)
+        if let (Some(src), Some(dst), Some(gb_per_s)) = (point.src, point.dst, point.gb_per_s)
             && is_affected(src, dst)
         {
-            point.gbps = Some(gbps * part);
+            point.gb_per_s = Some(gb_per_s * part);
             point.time_us /= part;
         }
     }
@@ -78,7 +78,7 @@ fn faults(diagnosis: &Diagnosis) -> Vec<(Fault, &[usize])> {
 /// Scales the rates of the selected points.
 fn slow_points(bench: &mut Bench, is_affected: impl Fn(&Point) -> bool, part: f64) {
     for point in bench.points.iter_mut().filter(|point| is_affected(point)) {
-        point.gbps = point.gbps.map(|gbps| gbps * part);
+        point.gb_per_s = point.gb_per_s.map(|gb_per_s| gb_per_s * part);
         point.time_us /= part;
     }
 }
@@ -318,7 +318,7 @@ fn slow_host_link_reports_missing_lanes() {
     let mut bench = healthy_machine(4);
     for point in bench.points.iter_mut().filter(|point| point.src == Some(1) || point.dst == Some(1)) {
         if matches!(point.kind, Kind::PinnedToDevice | Kind::DeviceToPinned) {
-            point.gbps = Some(27.0);
+            point.gb_per_s = Some(27.0);
         }
     }
     bench.probe.devices[1].pci.width = Some(8);
@@ -337,7 +337,7 @@ fn numa_distance_is_distinguished_from_slow_link() {
         pair.pcie_path = Some(PciePath::Sys);
     }
     for point in bench.points.iter_mut().filter(|point| point.kind == Kind::PinnedToDevice && point.dst == Some(3)) {
-        point.gbps = Some(40.0);
+        point.gb_per_s = Some(40.0);
     }
     let diagnosis = diagnose_own_fabric(&bench);
     assert_eq!(faults(&diagnosis), [(Fault::NumaDistance, &[3][..])], "{diagnosis}");

@@ -14,8 +14,10 @@ impl fmt::Display for Diagnosis {
                 HostDirection::ToGpu => format!("host to GPU {}", verdict.gpu),
                 HostDirection::FromGpu => format!("GPU {} to host", verdict.gpu),
             };
-            figures(&direction, verdict.measured_gbps, verdict.expected_gbps, f)?;
-            if let (Some(concurrent), Some(expected)) = (verdict.concurrent_gbps, verdict.expected_concurrent_gbps) {
+            figures(&direction, verdict.measured_gb_per_s, verdict.expected_gb_per_s, f)?;
+            if let (Some(concurrent), Some(expected)) =
+                (verdict.concurrent_gb_per_s, verdict.expected_concurrent_gb_per_s)
+            {
                 write!(f, "; while all GPUs copy {concurrent:.1}, expected {expected:.1}")?;
             }
             writeln!(f, "{}", verdict.fault.map(|fault| format!("  {}", fault.name())).unwrap_or_default())?;
@@ -61,18 +63,18 @@ impl Diagnosis {
                 figures().reduce(f64::min).zip(figures().reduce(f64::max))
             };
             write!(f, "{} pairs over {class}", healthy.len())?;
-            if let Some((low, high)) = range(&|pair| pair.measured_gbps) {
+            if let Some((low, high)) = range(&|pair| pair.measured_gb_per_s) {
                 write!(f, ": {} GB/s", range_text(low, high, 0))?;
             }
-            if let Some((_, expected)) = range(&|pair| pair.expected_gbps) {
+            if let Some((_, expected)) = range(&|pair| pair.expected_gb_per_s) {
                 write!(f, ", expected {expected:.0}")?;
             }
-            if let Some((low, high)) = range(&|pair| pair.bidirectional_gbps) {
+            if let Some((low, high)) = range(&|pair| pair.bidirectional_gb_per_s) {
                 write!(f, "; both ways {}", range_text(low, high, 0))?;
             }
-            if let Some((low, high)) = range(&|pair| pair.blocks_gbps) {
+            if let Some((low, high)) = range(&|pair| pair.blocks_gb_per_s) {
                 write!(f, "; thread blocks {}", range_text(low, high, 0))?;
-                if let Some((_, expected)) = range(&|pair| pair.expected_blocks_gbps) {
+                if let Some((_, expected)) = range(&|pair| pair.expected_blocks_gb_per_s) {
                     write!(f, ", expected {expected:.0}")?;
                 }
             }
@@ -87,7 +89,7 @@ impl Diagnosis {
         for pair in &self.pairs {
             if let Some(fault) = pair.fault {
                 let name = format!("GPU {} to GPU {} over {}", pair.src, pair.dst, pair.class);
-                figures(&name, pair.measured_gbps, pair.expected_gbps, f)?;
+                figures(&name, pair.measured_gb_per_s, pair.expected_gb_per_s, f)?;
                 writeln!(f, "  {}", fault.name())?;
             }
         }

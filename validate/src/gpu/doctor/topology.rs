@@ -72,7 +72,7 @@ fn path_differences(bench: &Bench, named: &Fabric, detected: &Fabric) -> Result<
             let ends = |fabric| vertex(fabric, src).zip(vertex(fabric, dst));
             let (Some((a, b)), Some((c, d))) = (ends(named), ends(detected)) else { continue };
             let (file, machine) = (described_router.path(a, b)?, detected_router.path(c, d)?);
-            let nominal = file.bandwidth.map(fabricast_topologies::Bandwidth::gbps);
+            let nominal = file.bandwidth.map(fabricast_topologies::Bandwidth::gb_per_s);
             let measured = bench.rate(Kind::CopyEngine, Load::Alone, Some(src), Some(dst));
             let cause = if is_nvlink(file.class) != is_nvlink(machine.class) && is_complete(src) && is_complete(dst) {
                 Some(format!("`{}` joins them by {}, the machine by {}", named.name(), file.class, machine.class))
@@ -80,12 +80,12 @@ fn path_differences(bench: &Bench, named: &Fabric, detected: &Fabric) -> Result<
                 (nominal, machine.bandwidth.filter(|_| is_nvlink(file.class)))
                 && is_complete(src)
                 && is_complete(dst)
-                && (machine.gbps() / nominal - 1.0).abs() > 0.1
+                && (machine.gb_per_s() / nominal - 1.0).abs() > 0.1
             {
                 Some(format!(
                     "`{}` gives them {nominal:.0} GB/s, the machine's links {:.0}",
                     named.name(),
-                    machine.gbps()
+                    machine.gb_per_s()
                 ))
             } else if let (Some(nominal), Some(measured)) = (nominal, measured)
                 && measured > nominal * IMPOSSIBLE

@@ -141,7 +141,7 @@ pub struct Pair {
     pub performance_rank: i32,
     /// Closest common ancestor on PCIe, as named by `nvidia-smi topo`: PIX, PXB, PHB, NODE, SYS.
     #[serde(default)]
-    #[serde(rename = "pcie_way")]
+    #[serde(alias = "pcie_way")]
     pub pcie_path: Option<PciePath>,
 }
 

@@ -175,7 +175,7 @@ mod tests {
         let router = Router::new(&fabric, RouteOptions::default());
         let path = router.path(fabric.gpus()[0], fabric.gpus()[3]).unwrap();
         assert_eq!(path.class.name(), "NVL");
-        assert_eq!(path.bandwidth.unwrap().gbps(), 450.0);
+        assert_eq!(path.bandwidth.unwrap().gb_per_s(), 450.0);
         // The written file can be read again and states its origin.
         let text = write::spec::write(&fabric).unwrap();
         let reread = fabricast_topologies::read_text(&text, "auto.toml").unwrap();
@@ -195,7 +195,7 @@ mod tests {
         let fabric = probe.fabric().unwrap();
         let router = Router::new(&fabric, RouteOptions::default());
         let path = router.path(fabric.gpus()[0], fabric.gpus()[3]).unwrap();
-        assert_eq!((path.class.name(), path.bandwidth.unwrap().gbps()), ("NVL", 450.0));
+        assert_eq!((path.class.name(), path.bandwidth.unwrap().gb_per_s()), ("NVL", 450.0));
         let reread = fabricast_topologies::read_text(&write::spec::write(&fabric).unwrap(), "auto.toml").unwrap();
         assert_eq!(reread.gpus().len(), 4);
         // One of four IDs is missing, and the vendor contains special characters of XML.
@@ -212,7 +212,7 @@ mod tests {
         let fabric = probe.fabric().unwrap();
         let router = Router::new(&fabric, RouteOptions::default());
         let path = router.path(fabric.gpus()[0], fabric.gpus()[1]).unwrap();
-        assert_eq!(path.bandwidth.unwrap().gbps(), 300.0);
+        assert_eq!(path.bandwidth.unwrap().gb_per_s(), 300.0);
     }
 
     #[test]

@@ -155,7 +155,7 @@ impl Communicator {
             search::graphs(&properties, extent, nvls)?
         };
         let nic = properties.nics.iter().min_by_key(|nic| nic.nearest).map(|nic| Nic {
-            bandwidth: Bandwidth::from_gbps(nic.bandwidth),
+            bandwidth: Bandwidth::from_gb_per_s(nic.bandwidth),
             distance: if nic.nearest <= PathClass::Pxb { NicDistance::Switches } else { NicDistance::Farther },
         });
         Ok(Self {
@@ -177,8 +177,8 @@ fn single_rank_graphs(properties: &NodeProperties) -> Graphs {
     let graph = |pattern| Graph {
         pattern,
         channels: 1,
-        intra_bandwidth: Bandwidth::from_gbps(properties.total),
-        inter_bandwidth: Bandwidth::from_gbps(properties.total),
+        intra_bandwidth: Bandwidth::from_gb_per_s(properties.total),
+        inter_bandwidth: Bandwidth::from_gb_per_s(properties.total),
         intra_class: PathClass::Loc,
         inter_class: PathClass::Pix,
         net_latency: Picos::ZERO,

@@ -212,8 +212,8 @@ impl Search<'_> {
         Graph {
             pattern,
             channels: result.channels,
-            intra_bandwidth: Bandwidth::from_gbps(result.inside),
-            inter_bandwidth: Bandwidth::from_gbps(result.between),
+            intra_bandwidth: Bandwidth::from_gb_per_s(result.inside),
+            inter_bandwidth: Bandwidth::from_gb_per_s(result.between),
             intra_class: self.node.class,
             inter_class: between_class,
             net_latency: Picos::ZERO,

@@ -68,7 +68,7 @@ const UNSTATED_NIC: f64 = 1.25;
 /// NCCL's bandwidth of a direction of a link; infinite if it has no limit.
 pub(super) fn link(fabric: &Fabric, id: LinkId, compute_capability: u32) -> f64 {
     let link = fabric.link(id);
-    let nominal = link.bandwidth.map_or(f64::INFINITY, Bandwidth::gbps);
+    let nominal = link.bandwidth.map_or(f64::INFINITY, Bandwidth::gb_per_s);
     match link.kind {
         LinkKind::Nvlink => lanes(fabric, id, compute_capability) * nvlink(compute_capability),
         LinkKind::Pcie => pcie(nominal, link.lanes),
@@ -80,7 +80,7 @@ pub(super) fn link(fabric: &Fabric, id: LinkId, compute_capability: u32) -> f64 
 /// Number of NVLinks that a link represents. If it is not stated, it is derived from their total bandwidth.
 pub(super) fn lanes(fabric: &Fabric, id: LinkId, compute_capability: u32) -> f64 {
     let link = fabric.link(id);
-    let nominal = link.bandwidth.map_or(f64::INFINITY, Bandwidth::gbps);
+    let nominal = link.bandwidth.map_or(f64::INFINITY, Bandwidth::gb_per_s);
     match link.lanes {
         0 | 1 => (nominal / nominal_nvlink(compute_capability)).round().clamp(1.0, 64.0),
         lanes => f64::from(lanes),
@@ -132,7 +132,7 @@ pub(super) fn nic(fabric: &Fabric, node: NodeId) -> f64 {
     if figures.model.as_deref() == Some("loopback") {
         return UNSTATED_NIC;
     }
-    figures.speed.map_or(UNSTATED_NIC, Bandwidth::gbps)
+    figures.speed.map_or(UNSTATED_NIC, Bandwidth::gb_per_s)
 }
 
 #[cfg(test)]
