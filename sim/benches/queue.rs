@@ -152,7 +152,7 @@ fn queue(criterion: &mut Criterion) {
             group
                 .bench_function(id("heap"), |bencher| bencher.iter(|| run_hold_model::<Heap>(black_box(pending), gap)));
             group.bench_function(id("instants"), |bencher| {
-                bencher.iter(|| run_hold_model::<Instants>(black_box(pending), gap))
+                bencher.iter(|| run_hold_model::<Instants>(black_box(pending), gap));
             });
         }
     }

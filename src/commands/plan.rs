@@ -132,7 +132,7 @@ fn describe_search(space: &SearchSpace) -> String {
             Excluded::Omitted { .. } => omitted.push(format!("not tried: {excluded}\n")),
             Excluded::ManyChannels { .. } => lines.push_str(&format!("not tried: {excluded}\n")),
             Excluded::UnsupportedByLibrary { library, .. } | Excluded::UnselectableChannels(library) => {
-                restricting_library = Some(library)
+                restricting_library = Some(library);
             }
             Excluded::Impossible { .. } => {}
         }

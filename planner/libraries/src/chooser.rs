@@ -127,7 +127,7 @@ impl Chooser {
         }
         match (&self.nccl, self.library) {
             (None, Library::OpenMpi(version)) => {
-                mpi::choose(version, call).map_err(|unknown| unknown.into_unknown(self.library))
+                mpi::choose(version, call).map_err(|unknown| unknown.to_unknown(self.library))
             }
             // NCCL has no barrier.
             (_, library) if call.collective == Collective::Barrier => {

@@ -1,4 +1,5 @@
 //! Replays of traces: events in order, on a shared fabric.
+#![allow(missing_docs, clippy::unwrap_used)] // a test binary: it states expectations
 
 use fabricast_perf::replay::{Outcome, replay};
 use fabricast_perf::step::SimulatedCosts;

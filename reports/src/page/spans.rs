@@ -17,7 +17,7 @@ const LETTERS: usize = 20;
 pub(super) fn write(chart: &Spans, markup: &mut Markup) {
     let labels = ("chart spans", chart.title.as_str(), chart.remark.as_str());
     figure(labels, (chart.extent(), "There is no span to draw."), markup, |extent, markup| {
-        draw(chart, &extent, markup)
+        draw(chart, &extent, markup);
     });
 }
 

@@ -120,7 +120,7 @@ impl CheckSetting<'_> {
                 "which cells NCCL takes on this fabric is not known: its search is not modelled for it",
             )),
             (AnyTable::OpenMpi(rules), ..) => {
-                findings.extend(open_mpi::findings(rules, open_mpi::Ranks { ranks, hosts }))
+                findings.extend(open_mpi::findings(rules, open_mpi::Ranks { ranks, hosts }));
             }
             (AnyTable::Plan(plan), Some(machine)) if plan.ranks == ranks && plan.nodes == hosts => {
                 findings.extend(nccl_tuner::plan_findings(plan, machine));

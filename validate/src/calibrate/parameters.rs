@@ -336,10 +336,10 @@ impl Parameter {
         let time = |value: f64| Picos((value.max(0.0) * PER_MICROSECOND).round() as u64);
         match self {
             Self::ProtocolLatencyFactor(protocol) => {
-                slow_down(&mut profile.protocols[protocol as usize], &LATENCY_COSTS, value)
+                slow_down(&mut profile.protocols[protocol as usize], &LATENCY_COSTS, value);
             }
             Self::LatencyFactor => {
-                profile.protocols.iter_mut().for_each(|costs| slow_down(costs, &LATENCY_COSTS, value))
+                profile.protocols.iter_mut().for_each(|costs| slow_down(costs, &LATENCY_COSTS, value));
             }
             Self::PassTimeFactor => profile.protocols.iter_mut().for_each(|costs| slow_down(costs, &PASSES, value)),
             Self::Multicast => profile.links.multicast = value.clamp(MIN_EFFICIENCY, 1.0),

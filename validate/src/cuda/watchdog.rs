@@ -54,9 +54,9 @@ impl Watchdog {
                 return Err(error);
             }
             if clock.since.elapsed() < BUSY_POLL_DURATION {
-                std::hint::spin_loop()
+                std::hint::spin_loop();
             } else {
-                std::thread::sleep(POLL_INTERVAL)
+                std::thread::sleep(POLL_INTERVAL);
             }
         }
     }

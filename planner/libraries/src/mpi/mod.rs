@@ -75,7 +75,7 @@ pub(super) enum NoEquivalent {
 }
 
 impl NoEquivalent {
-    pub(super) fn into_unknown(&self, library: Library) -> Unknown {
+    pub(super) fn to_unknown(&self, library: Library) -> Unknown {
         match *self {
             Self::Collective(collective) => Unknown::NotModelled { library, collective },
             Self::Algorithm(algorithm) => Unknown::NoSchedule { library, name: algorithm.name().to_owned() },

@@ -100,7 +100,7 @@ fn with_limited_concurrency<'j>(
                 (accepted, per_replica) = (
                     per_replica,
                     if per_replica == max_per_replica { violating } else { (2 * per_replica).min(max_per_replica) },
-                )
+                );
             }
             false => violating = per_replica,
         }

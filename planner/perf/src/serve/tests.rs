@@ -456,7 +456,7 @@ fn simulate_scheduler(
             match request.0 {
                 0 => request.1 -= 1,
                 remaining if used == remaining && used > 0 => {
-                    (request.0, request.1, ending) = (0, request.1 - 1, ending + 1)
+                    (request.0, request.1, ending) = (0, request.1 - 1, ending + 1);
                 }
                 remaining => request.0 = remaining - used,
             }

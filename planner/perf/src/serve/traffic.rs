@@ -29,7 +29,7 @@ pub fn traffic(job: &Serving, layout: &Layout, mix: &StepTokens) -> Vec<GroupCal
     };
     match degrees.sequence {
         SequenceParallelism::Undivided => {
-            add(Phase::LayerForward, Dimension::Tensor, Collective::AllReduce, activation_bytes, 2)
+            add(Phase::LayerForward, Dimension::Tensor, Collective::AllReduce, activation_bytes, 2);
         }
         SequenceParallelism::TensorSharded => {
             add(Phase::LayerForward, Dimension::Tensor, Collective::AllGather, activation_bytes, 2);

@@ -70,13 +70,13 @@ impl SimulatedCosts<'_> {
             };
             match kind {
                 TimingMethod::Streaming => Some((Cow::from(group), streamed_bytes()?)),
-                TimingMethod::Ring => scaled_point(bytes, ScalingLaw::ByRank),
+                TimingMethod::Ring => scaled_point(bytes, ScalingLaw::Rank),
                 // (PAT is not available with several ranks on a host.)
                 TimingMethod::Pat if self.router.fabric().max_devices_per_host(group) > 1 => None,
-                TimingMethod::Pat => scaled_point(bytes, ScalingLaw::ByRankIfConfirmed),
+                TimingMethod::Pat => scaled_point(bytes, ScalingLaw::RankIfConfirmed),
                 TimingMethod::Tree => match streamed_bytes() {
-                    Some(last) => scaled_point(last, ScalingLaw::ByDoubling).or(Some((Cow::from(group), last))),
-                    None => scaled_point(bytes, ScalingLaw::ByDoubling),
+                    Some(last) => scaled_point(last, ScalingLaw::Doubling).or(Some((Cow::from(group), last))),
+                    None => scaled_point(bytes, ScalingLaw::Doubling),
                 },
                 TimingMethod::Other => None,
             }

@@ -41,9 +41,9 @@ impl TimingMethod {
 
     fn new(algorithm: Algorithm, collective: Collective) -> Self {
         match ScalingLaw::new(algorithm, collective) {
-            Some(ScalingLaw::ByRank) => Self::Ring,
-            Some(ScalingLaw::ByDoubling) => Self::Tree,
-            Some(ScalingLaw::ByRankIfConfirmed) => Self::Pat,
+            Some(ScalingLaw::Rank) => Self::Ring,
+            Some(ScalingLaw::Doubling) => Self::Tree,
+            Some(ScalingLaw::RankIfConfirmed) => Self::Pat,
             None if algorithm.is_pipelined(collective) => Self::Streaming,
             None => Self::Other,
         }

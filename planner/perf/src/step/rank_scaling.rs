@@ -94,11 +94,11 @@ impl Pattern {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ScalingLaw {
     /// Linear in the ranks, at constant bytes per rank: rings.
-    ByRank,
+    Rank,
     /// Constant increment per doubling of the ranks, at constant total bytes: double binary trees.
-    ByDoubling,
+    Doubling,
     /// Linear in the ranks for parts of at least [`PAT_MIN_BYTES`] bytes, if the two simulations confirm it: PAT.
-    ByRankIfConfirmed,
+    RankIfConfirmed,
 }
 
 impl ScalingLaw {
@@ -106,10 +106,10 @@ impl ScalingLaw {
     pub(super) fn new(algorithm: Algorithm, collective: Collective) -> Option<Self> {
         match (algorithm, collective) {
             (Algorithm::Ring, Collective::AllReduce | Collective::AllGather | Collective::ReduceScatter) => {
-                Some(Self::ByRank)
+                Some(Self::Rank)
             }
-            (Algorithm::Tree | Algorithm::NvlsTree, Collective::AllReduce) => Some(Self::ByDoubling),
-            (Algorithm::Pat, Collective::AllGather | Collective::ReduceScatter) => Some(Self::ByRankIfConfirmed),
+            (Algorithm::Tree | Algorithm::NvlsTree, Collective::AllReduce) => Some(Self::Doubling),
+            (Algorithm::Pat, Collective::AllGather | Collective::ReduceScatter) => Some(Self::RankIfConfirmed),
             _ => None,
         }
     }
@@ -153,10 +153,10 @@ impl ScaledDown {
     /// Returns the message size of the call scaled down to `ranks` ranks.
     pub(super) fn scaled_bytes(self, ranks: usize) -> Bytes {
         match self.growth {
-            ScalingLaw::ByRank | ScalingLaw::ByRankIfConfirmed => {
+            ScalingLaw::Rank | ScalingLaw::RankIfConfirmed => {
                 Bytes(self.bytes.0.div_ceil(self.ranks.max(1) as u64) * ranks as u64)
             }
-            ScalingLaw::ByDoubling => self.bytes,
+            ScalingLaw::Doubling => self.bytes,
         }
     }
 
@@ -166,11 +166,9 @@ impl ScaledDown {
         let (first_ranks, second_ranks) = (self.first_ranks.max(1), second_ranks.max(1));
         // Multiple of the increment between the simulations, as a fraction `numerator / denominator`.
         let (numerator, denominator) = match self.growth {
-            ScalingLaw::ByRank | ScalingLaw::ByRankIfConfirmed => {
-                (self.ranks.saturating_sub(second_ranks), first_ranks)
-            }
+            ScalingLaw::Rank | ScalingLaw::RankIfConfirmed => (self.ranks.saturating_sub(second_ranks), first_ranks),
             // Whole doublings, plus the square root of the remaining fraction of a doubling, in thousandths.
-            ScalingLaw::ByDoubling => {
+            ScalingLaw::Doubling => {
                 let doublings = (self.ranks / second_ranks).max(1).ilog2();
                 let doubled_ranks = second_ranks << doublings;
                 let remainder = (self.ranks.saturating_sub(doubled_ranks) * 1_000_000 / doubled_ranks).isqrt();
@@ -191,10 +189,10 @@ impl SimulatedCosts<'_> {
         (bytes, growth): (Bytes, ScalingLaw),
     ) -> Option<ScaledDown> {
         let fills = match growth {
-            ScalingLaw::ByRank => true,
+            ScalingLaw::Rank => true,
             // A message that does not fill the pipeline of a tree is bound by its longest path.
-            ScalingLaw::ByDoubling => bytes.0 >= SAMPLE_BYTES_STREAMING,
-            ScalingLaw::ByRankIfConfirmed => bytes.0 >= PAT_MIN_BYTES * group.len() as u64,
+            ScalingLaw::Doubling => bytes.0 >= SAMPLE_BYTES_STREAMING,
+            ScalingLaw::RankIfConfirmed => bytes.0 >= PAT_MIN_BYTES * group.len() as u64,
         };
         if group.len() <= 2 * min_ranks || !fills {
             return None;
@@ -234,16 +232,13 @@ impl SimulatedCosts<'_> {
         if groups.len() == 1 {
             // (A longer ring or tree puts no more load on any link. Distant PAT partners may.)
             let scaled_down = alone().filter(|scaled_down| {
-                growth != ScalingLaw::ByRankIfConfirmed || self.loads_links_equally(*scaled_down, groups)
+                growth != ScalingLaw::RankIfConfirmed || self.loads_links_equally(*scaled_down, groups)
             })?;
             return self.simulate_and_extrapolate(groups, call, scaled_down);
         }
         // (From 64 and 128 ranks PAT among 2,048 is 2 % off, from 128 and 256 less than 1 %.)
-        let first_ranks: &[usize] = if growth == ScalingLaw::ByRankIfConfirmed {
-            &[FIRST_RANKS]
-        } else {
-            &[FIRST_RANKS_OF_SEVERAL, FIRST_RANKS]
-        };
+        let first_ranks: &[usize] =
+            if growth == ScalingLaw::RankIfConfirmed { &[FIRST_RANKS] } else { &[FIRST_RANKS_OF_SEVERAL, FIRST_RANKS] };
         let samples =
             first_ranks.iter().map(|&min_ranks| self.scaled_down_from(min_ranks, first, (call.bytes, growth)));
         let scaled_down = samples.flatten().find(|scaled_down| self.loads_links_equally(*scaled_down, groups))?;
@@ -280,14 +275,14 @@ impl SimulatedCosts<'_> {
             second.0 / 100 >= first.0 / 10_000 * LINEAR_RATIO_PERCENT
                 && (is_large || extrapolated.0 / 2 >= self.busiest_link_bound(groups, *call).0)
         };
-        (scaled_down.growth != ScalingLaw::ByRankIfConfirmed || is_linear()).then_some(Ok(extrapolated))
+        (scaled_down.growth != ScalingLaw::RankIfConfirmed || is_linear()).then_some(Ok(extrapolated))
     }
 
     /// Returns true if the scaled-down groups load their busiest link like the full groups, in both simulations.
     fn loads_links_equally(&self, scaled_down: ScaledDown, groups: &[Vec<NodeId>]) -> bool {
         let pattern = match scaled_down.growth {
-            ScalingLaw::ByRank | ScalingLaw::ByDoubling => Pattern::Ring,
-            ScalingLaw::ByRankIfConfirmed => Pattern::PowersOfTwo,
+            ScalingLaw::Rank | ScalingLaw::Doubling => Pattern::Ring,
+            ScalingLaw::RankIfConfirmed => Pattern::PowersOfTwo,
         };
         let full_time = self.busiest_link_time(groups, pattern);
         scaled_down.sample_ranks().iter().all(|&ranks| {
@@ -474,8 +469,8 @@ mod tests {
             ScaledDown { first_ranks: 128, last_domain_ranks: 0, ranks, bytes: Bytes(1), growth }.extrapolate(times).0
         };
         let ranks = [257, 384, 512, 768, 1024, 4096];
-        assert_eq!(ranks.map(|ranks| extrapolate(ScalingLaw::ByRank, ranks)), [1100, 1200, 1300, 1500, 1700, 4100]);
-        assert_eq!(ranks.map(|ranks| extrapolate(ScalingLaw::ByDoubling, ranks)), [1106, 1170, 1200, 1270, 1300, 1500]);
+        assert_eq!(ranks.map(|ranks| extrapolate(ScalingLaw::Rank, ranks)), [1100, 1200, 1300, 1500, 1700, 4100]);
+        assert_eq!(ranks.map(|ranks| extrapolate(ScalingLaw::Doubling, ranks)), [1106, 1170, 1200, 1270, 1300, 1500]);
     }
 
     #[test]
@@ -487,18 +482,18 @@ mod tests {
             gpus.iter().copied().enumerate().filter(|(i, _)| i % 8 < 3).map(|(_, gpu)| gpu).collect();
         with_machine(&fabric, |machine| {
             let scaled_down =
-                |group: &[NodeId], bytes| machine.simulated.scaled_down(group, Bytes(bytes), ScalingLaw::ByRank);
+                |group: &[NodeId], bytes| machine.simulated.scaled_down(group, Bytes(bytes), ScalingLaw::Rank);
             let all = ScaledDown {
                 first_ranks: 128,
                 last_domain_ranks: 0,
                 ranks: 640,
                 bytes: Bytes(1 << 30),
-                growth: ScalingLaw::ByRank,
+                growth: ScalingLaw::Rank,
             };
             assert_eq!(scaled_down(gpus, 1 << 30), Some(all));
             assert_eq!(all.scaled_bytes(256), Bytes(1_677_722 * 256));
-            let tree = |bytes| machine.simulated.scaled_down(gpus, Bytes(bytes), ScalingLaw::ByDoubling);
-            assert_eq!(tree(1 << 30), Some(ScaledDown { growth: ScalingLaw::ByDoubling, ..all }));
+            let tree = |bytes| machine.simulated.scaled_down(gpus, Bytes(bytes), ScalingLaw::Doubling);
+            assert_eq!(tree(1 << 30), Some(ScaledDown { growth: ScalingLaw::Doubling, ..all }));
             assert_eq!(tree(1 << 30).unwrap().scaled_bytes(256), Bytes(1 << 30));
             assert_eq!(tree(1 << 20), None);
             assert_eq!(scaled_down(&gpus[..256], 1 << 30), None);

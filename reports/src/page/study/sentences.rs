@@ -163,7 +163,10 @@ fn bound_by(answer: &Answer, first: &RankedRow) -> String {
         [] => String::new(),
         [one] => {
             let (name, binds) = (&first.candidate, &one.bottleneck);
-            format!("The bottleneck of {name} is {binds}; its GPUs wait for communication for {} % of a step.", share(one))
+            format!(
+                "The bottleneck of {name} is {binds}; its GPUs wait for communication for {} % of a step.",
+                share(one)
+            )
         }
         [largest, .., smallest] => format!(
             "GPUs of {} wait for communication for {} % ({}) to {} % ({}) of a step.",

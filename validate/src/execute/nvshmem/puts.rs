@@ -166,7 +166,7 @@ impl Executor for Puts {
             for work in &self.work {
                 match *work {
                     StreamOperation::Put { bytes: Bytes(0), signal, peer, .. } => {
-                        element.set_signal(stream, signal, 1, peer)?
+                        element.set_signal(stream, signal, 1, peer)?;
                     }
                     StreamOperation::Put { source, target, bytes, signal, peer } => {
                         element.put_with_signal(stream, (source, target), bytes, signal, peer)?;

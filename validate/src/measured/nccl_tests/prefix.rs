@@ -305,7 +305,7 @@ impl Labels {
                 self.heads.entry(label(prefix)).or_insert(index);
             }
             Part::Row if !self.has_unlabelled_rows => {
-                self.has_unlabelled_rows = !self.heads.contains_key(&label(prefix))
+                self.has_unlabelled_rows = !self.heads.contains_key(&label(prefix));
             }
             Part::Row | Part::Header => {}
         }

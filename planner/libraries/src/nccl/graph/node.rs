@@ -282,7 +282,7 @@ fn merge_nics(gpus: usize, nics: impl Iterator<Item = Attached>) -> Vec<NodeNic>
     for attached in nics {
         match groups.iter_mut().find(|group| group.device.is_some() && group.device == attached.device) {
             Some(group) => {
-                group.nic.bandwidth = (group.nic.bandwidth + attached.nic.bandwidth).min(group.path_bandwidth)
+                group.nic.bandwidth = (group.nic.bandwidth + attached.nic.bandwidth).min(group.path_bandwidth);
             }
             None => groups.push(attached),
         }

@@ -88,7 +88,7 @@ impl SimulatedCosts<'_> {
     ) -> Result<TimedStrategy, PlanError> {
         let Some(first) = groups.first() else { return Ok(TimedStrategy::default()) };
         let channel_variants = |strategy: Strategy| {
-            let is_ring = ScalingLaw::new(strategy.algorithm, collective) == Some(ScalingLaw::ByRank);
+            let is_ring = ScalingLaw::new(strategy.algorithm, collective) == Some(ScalingLaw::Rank);
             let others = LARGE_GROUP_CHANNELS
                 .into_iter()
                 .filter(move |_| is_ring && LARGE_GROUP_CHANNELS.contains(&strategy.channels));
