@@ -133,18 +133,18 @@ fn injected_faults_are_found() {
             bench["probe"]["pairs"].as_array_mut().unwrap().iter_mut().for_each(|pair| {
                 pair["access"] = "staged".into();
             });
-            scale(bench, "gb_per_s", 0.1, |point| point["kind"] == "copy_engine");
+            scale(bench, "gbps", 0.1, |point| point["kind"] == "copy_engine");
         }),
         ("not_measured", |bench| {
             let points = bench["points"].as_array_mut().unwrap();
             points.retain(|point| !point["kind"].as_str().unwrap().contains("pinned"));
         }),
         ("not_measured", |bench| bench["points"] = Value::Array(Vec::new())),
-        ("slow_blocks", |bench| scale(bench, "gb_per_s", 0.1, |point| point["kind"] == "blocks" && point["src"] == 2)),
-        ("slow_under_load", |bench| scale(bench, "gb_per_s", 0.2, |point| point["load"] == "both_ways")),
-        ("slow_under_load", |bench| scale(bench, "gb_per_s", 0.02, |point| point["load"] == "all_gpus")),
-        ("slow_under_load", |bench| scale(bench, "gb_per_s", 0.2, |point| point["load"] == "incast")),
-        ("slow_under_load", |bench| scale(bench, "gb_per_s", 0.2, |point| point["load"] == "all_to_all")),
+        ("slow_blocks", |bench| scale(bench, "gbps", 0.1, |point| point["kind"] == "blocks" && point["src"] == 2)),
+        ("slow_under_load", |bench| scale(bench, "gbps", 0.2, |point| point["load"] == "both_ways")),
+        ("slow_under_load", |bench| scale(bench, "gbps", 0.02, |point| point["load"] == "all_gpus")),
+        ("slow_under_load", |bench| scale(bench, "gbps", 0.2, |point| point["load"] == "incast")),
+        ("slow_under_load", |bench| scale(bench, "gbps", 0.2, |point| point["load"] == "all_to_all")),
         ("slow_flag", |bench| scale(bench, "time_us", 20.0, |point| point["kind"] == "flag")),
     ];
     for (number, (fault, edit)) in cases.into_iter().enumerate() {
@@ -199,11 +199,11 @@ fn benchmarks_without_usable_figures_give_no_profile() {
     refused(folder.path(), &format!("calibrate {no_gpus} -o profile.toml"), "the machine has no GPU");
     let no_points = edited_run(folder.path(), |bench| bench["points"] = Value::Array(Vec::new()));
     refused(folder.path(), &format!("calibrate {no_points} -o profile.toml"), "tells nothing of a profile");
-    for key in ["gb_per_s", "time_us"] {
+    for (key, name) in [("gbps", "gb_per_s"), ("time_us", "time_us")] {
         let zero =
             edited_run(folder.path(), |bench| scale(bench, key, 0.0, |point| point["kind"] == "pinned_to_device"));
         for command in ["gpu doctor --from", "calibrate -o profile.toml"] {
-            refused(folder.path(), &format!("{command} {zero}"), &format!("{key} is 0, expected a positive number"));
+            refused(folder.path(), &format!("{command} {zero}"), &format!("{name} is 0, expected a positive number"));
         }
     }
     assert!(!folder.path().join("profile.toml").exists());

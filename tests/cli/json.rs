@@ -56,7 +56,6 @@ fn documents_begin_with_their_format() {
         ("list gpus", "fabricast-list/2"),
         ("plan --fabric hgx-h200 --collective all_reduce --bytes 1MiB", "fabricast-plan/2"),
         ("simulate --fabric hgx-h200 --collective all_reduce --algorithm ring --bytes 1MiB", "fabricast-simulation/2"),
-        ("study examples/moe-inference.toml", "fabricast-study/8"),
     ] {
         let run = run(&format!("{command} --format json"));
         assert!(run.stdout.starts_with(&format!("{{\n  \"format\": \"{format}\",\n")), "{command}: {}", run.stdout);

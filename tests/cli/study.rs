@@ -147,13 +147,14 @@ fn batches_are_limited_by_memory() {
     let max_loads: Vec<f64> =
         result["load"].as_array().unwrap().iter().filter_map(|class| class["max"].as_f64()).collect();
     assert!(!max_loads.is_empty() && max_loads.iter().all(|load| (0.0..1.0).contains(load)), "{max_loads:?}");
+    assert_eq!(output["format"], "fabricast-study/8");
     // The measured figure is shown as written, with the error of the time.
     let measured = &output["measured"][0];
     let throughput = result["tokens_per_s"].as_f64().unwrap();
     assert_eq!((measured["measured"].as_f64(), measured["predicted"].as_f64()), (Some(3803.0), Some(throughput)));
     assert_eq!(run_in(folder.path(), "study s.toml -o out").code, 0);
     let text = std::fs::read_to_string(folder.path().join("out/ranking.txt")).unwrap();
-    assert!(text.contains("in flight") && text.contains(&in_flight.to_string()), "{text}");
+    assert!(text.contains("concurrent requests") && text.contains(&in_flight.to_string()), "{text}");
     // Fewer tokens per second than measured means that the predicted time is too long.
     let error = text.lines().find(|line| line.contains("tokens_per_s")).unwrap().split_whitespace().last().unwrap();
     assert!(throughput < 3803.0 && error.starts_with('+'), "{text}");

@@ -29,7 +29,7 @@ fn export_plan(folder: &Path, plan: &str, format: &str) -> (Value, String) {
 /// Compares both readers and the look-up with the plan's ranges at a size.
 fn assert_table_matches_plan(plan: &Value, lines: &[Line], lookup: &Lookup, collective: &str, bytes: u64) {
     // Below and above the planned sizes the library's own choice applies.
-    let ranges = ["ranges", "beyond"].into_iter().flat_map(|key| plan[key].as_array().unwrap());
+    let ranges = ["ranges", "outside_ranges"].into_iter().flat_map(|key| plan[key].as_array().unwrap());
     let contains_size = |range: &&Value| {
         range["collective"] == collective
             && range["min_bytes"].as_u64().unwrap() <= bytes

@@ -300,7 +300,7 @@ mod tests {
         let mut output = Vec::new();
         plan().csv(&mut output).unwrap();
         insta::assert_snapshot!(String::from_utf8(output).unwrap(), @r"
-        bytes,algorithm,time_us,busbw_gb_per_s,bound_share,error,binds
+        bytes,algorithm,time_us,busbw_gb_per_s,bound_share,error,bottleneck
         1024,one_shot,4.86,0.37,0.042,-0.31,launch
         1048576,two_shot,48.62,37.7,0.62,0,gpu0->nvswitch1
         1073741824,ring,3930.4,478.07,0.981,0.021,
