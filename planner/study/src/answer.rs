@@ -32,7 +32,7 @@ const NUMBERED_FORMAT: u64 = 7;
 /// A study with its results.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Answer {
-    /// [`FORMAT`], also for an answer read from a file of [`NUMBERED_FORMAT`].
+    /// [`FORMAT`], also for an answer read from a file of format 7.
     #[serde(skip_deserializing, default = "current_format")]
     pub format: String,
     /// Currency of all prices and costs.

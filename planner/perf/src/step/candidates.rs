@@ -165,7 +165,7 @@ impl SimulatedCosts<'_> {
         Ok(self.plan(first, collective, &[bytes], collectives, scope)?.rows.into_iter().next())
     }
 
-    /// Variant of [`Self::plan_row`] for several message sizes.
+    /// Variant of `plan_row` for several message sizes.
     pub fn plan(
         &self,
         first: &[NodeId],
