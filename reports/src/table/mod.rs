@@ -4,7 +4,7 @@
 //! `time_us`.
 //!
 //! ```
-//! use fabricast_reports::table::{Column, Look, Table, Unit, Value};
+//! use fabricast_reports::table::{Column, TextOptions, Table, Unit, Value};
 //! use fabricast_topologies::{Bytes, Picos};
 //!
 //! let mut table = Table::new(vec![
@@ -14,7 +14,7 @@
 //! ]);
 //! table.row(vec![Value::Bytes(Bytes(1 << 20)).into(), Value::text("ring").into(), Value::Time(Picos(48_620_000)).into()]);
 //! table.note("nodes 1 · profile ideal");
-//! let text = table.text(&Look::default());
+//! let text = table.text(&TextOptions::default());
 //! assert!(text.contains("1 MiB  ring"));
 //! # let mut csv = Vec::new();
 //! # table.csv(&mut csv)?;
