@@ -1,6 +1,7 @@
 //! Plans: the best strategy for each collective and message size, its uncertainty, and its distance from the lower
 //! bound.
 
+mod examination;
 mod library_default;
 mod library_table;
 mod lower_bounds;

@@ -7,12 +7,13 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use fabricast_sim::engine::{EngineError, Watch};
 use fabricast_sim::profile::PredictionInterval;
-use fabricast_sim::schedule::{Call, Collective, Header, ScheduleGenerator, TrafficMatrix};
+use fabricast_sim::schedule::{Call, Collective, Header, TrafficMatrix};
 use fabricast_sim::{Folding, SimulateError, SimulationOptions, simulate};
 use fabricast_topologies::{Bytes, Picos};
 use rayon::prelude::*;
 use rustc_hash::FxHashMap;
 
+use super::examination::{ExaminationDepth, Examined};
 use super::lower_bounds::LowerBounds;
 use super::measured::{self, Measurements};
 use super::search_space::omission_reason;
@@ -284,29 +285,6 @@ pub(super) struct Search<'a> {
     bounds: Cow<'a, Bounds>,
     bound: Bound,
     templates: &'a Templates<'a>,
-}
-
-/// Strategy whose schedule was examined.
-struct Examined {
-    generator: Box<dyn ScheduleGenerator + Send + Sync>,
-    extent: ExaminationDepth,
-    lower_bound: Picos,
-}
-
-/// Extent to which a schedule was examined.
-enum ExaminationDepth {
-    /// First rank only.
-    FirstRank,
-    /// First channel only, as a schedule of one channel.
-    FirstChannel,
-    /// Whole schedule.
-    Whole(Option<BlockTemplate>),
-}
-
-impl Examined {
-    fn is_whole(&self) -> bool {
-        matches!(self.extent, ExaminationDepth::Whole(_))
-    }
 }
 
 /// Outcome of the simulation of a strategy.

@@ -85,7 +85,7 @@ pub enum Excluded {
         bytes: Bytes,
     },
     /// Channel counts that no table or setting of the library to which the plan is restricted can select at some sizes.
-    #[error("channel counts that {0} cannot be told to use for a call")]
+    #[error("channel counts that {0} cannot be set to use for a call")]
     UnselectableChannels(Library),
     /// Channel counts outside the list.
     #[error("other channel counts: name them with --channels")]
