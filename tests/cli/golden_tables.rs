@@ -53,7 +53,7 @@ fn written_tables_equal_the_golden_files() {
         assert!(!written.is_empty(), "{format}");
         assert_eq!(written.keys().collect::<Vec<_>>(), golden.keys().collect::<Vec<_>>(), "{format}");
         for (file, text) in &written {
-            assert!(*text == golden[file], "{format}: {file} is not what it was; GOLDEN=overwrite writes it anew");
+            assert!(*text == golden[file], "{format}: {file} is not what it was; GOLDEN=overwrite writes it again");
         }
     }
 }

@@ -7,7 +7,7 @@ fn algorithms_page_matches_the_code() {
     for (number, (written, printed)) in (1..).zip(written.lines().zip(printed.lines())) {
         assert_eq!(
             written, printed,
-            "line {number}; `cargo run --example algorithms > docs/algorithms.md` writes it anew"
+            "line {number}; `cargo run --example algorithms > docs/algorithms.md` writes it again"
         );
     }
     assert_eq!(written, printed);

@@ -121,7 +121,7 @@ fn harmful_changes_are_caught_and_survivors_are_listed() {
         std::fs::write(&path, &page).unwrap();
     }
     let current = std::fs::read_to_string(&path).unwrap_or_default();
-    assert!(current == page, "docs/mutations.md differs; MUTATIONS=overwrite writes it anew");
+    assert!(current == page, "docs/mutations.md differs; MUTATIONS=overwrite writes it again");
 }
 
 fn page(counts: &BTreeMap<&str, Count>, survivors: &BTreeMap<(Algorithm, &str, &str, &str), u32>) -> String {

@@ -122,6 +122,4 @@ fn looks_like_toml(line: &str) -> bool {
 }
 
 #[cfg(test)]
-mod cases;
-#[cfg(test)]
 mod tests;

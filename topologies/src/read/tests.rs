@@ -1,5 +1,7 @@
 //! Tests of format detection, of files that are not text, and of hostile input.
 
+mod cases;
+
 use std::io::Write as _;
 
 use proptest::prelude::*;

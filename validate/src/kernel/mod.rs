@@ -23,8 +23,6 @@ mod chunk_layout;
 mod combine;
 mod copy_schedule;
 mod exchange;
-#[cfg(test)]
-mod interpret;
 mod local_operations;
 mod phases;
 mod program;

@@ -1,5 +1,7 @@
 //! Kernels of every algorithm: run on the CPU in random order, inspected and compiled.
 
+mod interpret;
+
 use proptest::prelude::*;
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 
@@ -10,10 +12,10 @@ use fabricast_sim::schedule::{
 use fabricast_topologies::Bytes;
 use rayon::prelude::*;
 
-use super::interpret::Tiling;
-use super::{Addresses, Alignment, Carrier, Devices, GridShape, Kernel, KernelError, Tiles, interpret};
+use super::{Addresses, Alignment, Carrier, Devices, GridShape, Kernel, KernelError, Tiles};
 use crate::cuda::{CompileError, compile};
 use crate::shared_library::LibraryError;
+use interpret::Tiling;
 
 /// A schedule of an algorithm with `elements` elements of 4 bytes per rank.
 #[derive(Clone, Debug)]

@@ -73,7 +73,7 @@ pub(crate) fn expand(id: &str) -> Result<Vec<Box<str>>, String> {
     let (ranges, rest) = split_ranges(id)?;
     let total = ranges.iter().try_fold(1u64, |product, range| product.checked_mul(range.count()));
     if total.is_none_or(|total| total > MAX_IDS) {
-        return Err(format!("`{id}` stands for more than {MAX_IDS} ids"));
+        return Err(format!("`{id}` expands to more than {MAX_IDS} ids"));
     }
     let mut ids = vec![String::new()];
     for range in &ranges {

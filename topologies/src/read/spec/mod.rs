@@ -309,7 +309,7 @@ fn read_links(root: &Table<'_>) -> Result<Vec<SpecLink>> {
         let (from, to) = (expand_end(&a)?, expand_end(&b)?);
         let count = from.len().max(to.len());
         if from.len() != to.len() && from.len() != 1 && to.len() != 1 {
-            let message = format!("`{}` stands for {} ids and `{}` for {}", a.value, from.len(), b.value, to.len());
+            let message = format!("`{}` expands to {} ids and `{}` to {}", a.value, from.len(), b.value, to.len());
             let help = "ranges on both sides must have the same length; they pair up";
             return Err(origin.invalid_with_help(b.bytes, message, help));
         }

@@ -141,7 +141,7 @@ fn errors_have_a_message_and_a_location() {
         ("[[link]]\na = \"gpu0\"\nb = \"sw\"\nkind = \"upi\"\nbandwith = \"4 GB/s\"\n", 5, 1, "unknown key `bandwith`"),
         ("[[link]]\na = \"gpu0\"\nb = \"sw\"\nkind = \"upi\"\nlatency = \"-5 ns\"\n", 5, 11, "is not a time"),
         ("[[link]]\na = \"gpu0\"\nb = \"sw\"\nkind = \"upi\"\nlanes = 0\n", 5, 9, "lanes: `0`"),
-        ("[[link]]\na = \"gpu[0-1]\"\nb = \"sw[0-2]\"\nkind = \"upi\"\n", 3, 5, "2 ids and `sw[0-2]` for 3"),
+        ("[[link]]\na = \"gpu[0-1]\"\nb = \"sw[0-2]\"\nkind = \"upi\"\n", 3, 5, "2 ids and `sw[0-2]` to 3"),
         ("[cluster]\nnode = \"x\"\nnodes = 0\n", 3, 9, "1 host or more"),
         ("[cluster]\nnode = \"x\"\nnodes = 2\nnetwork = { kind = \"star\" }\n", 4, 20, "one of `rail`"),
         ("[cluster]\nnode = \"x\"\nnodes = 2\nnetwork = { kind = \"rail\", nic = \"1\" }\n", 4, 34, "nic: `1`"),

@@ -11,7 +11,7 @@ use crate::{Error, NetworkSpec};
 
 macro_rules! case {
     ($name:literal) => {
-        include_str!(concat!("../../../tests/data/topologies/cases/", $name))
+        include_str!(concat!("../../../../tests/data/topologies/cases/", $name))
     };
 }
 
@@ -55,12 +55,12 @@ fn nvswitches_support_multicast_from_hopper_on() {
         (case!("gb200-sgl-numalist.topo"), true),
         (case!("b300-sgl-header.topo"), true),
         (case!("vr200-mlopart.xml"), true),
-        (include_str!("../../../tests/data/topologies/h200-node.xml"), true),
-        (include_str!("../../../tests/data/topologies/h200-node.topo-m.txt"), true),
-        (include_str!("../../../tests/data/topologies/stas_h100_8gpu.topo-m.txt"), true),
-        (include_str!("../../../tests/data/topologies/dgx_h100_8gpu_12nic.topo-m.txt"), true),
-        (include_str!("../../../tests/data/topologies/stas_a100_8gpu.topo-m.txt"), false),
-        (include_str!("../../../tests/data/topologies/infragraph_dgx_a100_nccl_topo.xml"), false),
+        (include_str!("../../../../tests/data/topologies/h200-node.xml"), true),
+        (include_str!("../../../../tests/data/topologies/h200-node.topo-m.txt"), true),
+        (include_str!("../../../../tests/data/topologies/stas_h100_8gpu.topo-m.txt"), true),
+        (include_str!("../../../../tests/data/topologies/dgx_h100_8gpu_12nic.topo-m.txt"), true),
+        (include_str!("../../../../tests/data/topologies/stas_a100_8gpu.topo-m.txt"), false),
+        (include_str!("../../../../tests/data/topologies/infragraph_dgx_a100_nccl_topo.xml"), false),
     ] {
         let fabric = read(text);
         let mut switches = fabric.nodes().filter(|(_, node)| node.kind == NodeKind::Nvswitch).peekable();
@@ -78,7 +78,7 @@ fn dumps_and_matrices_match_the_figures_of_presets() {
         other => other,
     };
     let preset = crate::preset::load("hgx-h200").unwrap();
-    let xml = read(include_str!("../../../tests/data/topologies/h200-node.xml"));
+    let xml = read(include_str!("../../../../tests/data/topologies/h200-node.xml"));
     assert_eq!(gpu(&xml), gpu(&preset));
     let h100 = read_with(case!("h100-232.topo"), "h100");
     assert_eq!(gpu(&h100), gpu(&crate::preset::load("hgx-h100").unwrap()));

@@ -10,10 +10,10 @@ use rustc_hash::FxHashMap;
 
 use fabricast_sim::schedule::{BufferUse, Collective};
 
-use super::body::{Line, Operand};
-use super::phases::{LineRange, Tiles, line_ranges};
-use super::program::{UserChunk, Value};
-use super::{Carrier, Kernel};
+use super::super::body::{Line, Operand};
+use super::super::phases::{LineRange, Tiles, line_ranges};
+use super::super::program::{UserChunk, Value};
+use super::super::{Carrier, Kernel};
 
 /// Content of memory that nobody has written.
 const POISON: i64 = i64::MIN / 3;
