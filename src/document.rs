@@ -36,7 +36,7 @@ pub enum Document {
     ConcurrentCalls,
     /// Replay of a trace.
     Replay,
-    /// What ships: GPUs, models, prices.
+    /// GPUs, models and prices that ship.
     List,
     /// Strategy of each call.
     Plan,

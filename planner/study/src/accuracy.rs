@@ -127,13 +127,14 @@ impl Accuracy {
     fn statement(&self, model: &str) -> String {
         let Self { work, models, software, count, error_percent: [median, p90], bias, .. } = self;
         let tendency = match *bias {
-            bias if bias < -5.0 => ", most of them too fast",
-            bias if bias > 5.0 => ", most of them too slow",
+            bias if bias < -5.0 => ", most predictions too fast",
+            bias if bias > 5.0 => ", most predictions too slow",
             _ => "",
         };
         let figures = format!("published figures of {software} on {}", join_names(models));
-        let errors =
-            format!("come out {median:.0} % off in the median and {p90:.0} % at the 90th percentile{tendency}");
+        let errors = format!(
+            "differ from predictions by {median:.0} % in the median and {p90:.0} % at the 90th percentile{tendency}"
+        );
         let is_covered = model.split(|c: char| !c.is_ascii_alphanumeric()).any(|word| models.contains(&word));
         let work = work.name();
         match is_covered {

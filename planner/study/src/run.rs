@@ -123,7 +123,7 @@ fn check_unit_count(candidate: &Candidate, fabric: &Fabric) -> Result<(), StudyE
     let is_unknown = candidate.price.is_some_and(|price| price.unit_count == UnitCount::Unknown);
     let Some(listed) = candidate.price_entry.as_ref().filter(|_| is_unknown && hosts > 1) else { return Ok(()) };
     let message = format!("price: the unit of `{}` does not say how many of it {hosts} hosts take", listed.item);
-    let help = "write `price_count = …` beside it; of a list of your own, make the unit node, gpu, node_hour or gpu_hour, or \
+    let help = "add `price_count = …`; of a list of your own, make the unit node, gpu, node_hour or gpu_hour, or \
                 rack with hosts";
     let error = JobError { help: Some(help.to_owned()), ..JobError::at(&candidate.price_location, message) };
     Err(StudyError::Job { candidate: candidate.name.clone(), error: Box::new(error) })

@@ -54,15 +54,15 @@ fn open(browser: &str, html: &str, width: u32) -> PageReport {
     let tested = html.replacen("<head>", &format!("<head>{EARLY}"), 1).replacen("</body>", &script, 1);
     std::fs::write(folder.path().join("page.html"), tested).expect("written");
     let frame = format!(
-        "<!DOCTYPE html><body><script>onmessage = (told) => {{ const out = document.createElement('pre'); \
-         out.id = 'told'; out.textContent = told.data; document.body.append(out); }};</script>\
+        "<!DOCTYPE html><body><script>onmessage = (event) => {{ const out = document.createElement('pre'); \
+         out.id = 'report'; out.textContent = event.data; document.body.append(out); }};</script>\
          <iframe src=\"page.html\" style=\"width:{width}px;height:900px;border:0\"></iframe></body>"
     );
     let frame_file = folder.path().join("frame.html");
     std::fs::write(&frame_file, frame).expect("written");
     let dumped = dump(browser, folder.path(), &frame_file);
-    let report = dumped.split_once("<pre id=\"told\">").and_then(|(_, rest)| rest.split_once("</pre>"));
-    let (report, _) = report.unwrap_or_else(|| panic!("the page told nothing:\n{dumped:.2000}"));
+    let report = dumped.split_once("<pre id=\"report\">").and_then(|(_, rest)| rest.split_once("</pre>"));
+    let (report, _) = report.unwrap_or_else(|| panic!("the page reported nothing:\n{dumped:.2000}"));
     let text = report.replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&");
     serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}"))
 }

@@ -100,7 +100,7 @@ fn shard(cases: &Cases, folder: &Path) -> Result<Shard, Failure> {
     if label.study != cases.study().to_string() {
         return Err(Failure::input_with_help(
             format!("{}: a part of another study, or of this one before it was changed", path.display()),
-            "run its shard again: only what changed is made anew",
+            "run its shard again: only changed runs are repeated",
         ));
     }
     match (1..=label.count).contains(&label.number) {

@@ -40,7 +40,7 @@ pub(super) fn notes(study: &Study, rows: &[ResultRow]) -> Vec<String> {
         "jobs name their candidates: a candidate is ranked by its own, among those that have the same".to_owned()
     });
     let overlap_note = rows.iter().any(|row| row.total_comm_share > 1.0).then(|| {
-        "calls that take more than 100 % of a step go on at once, some beside others and beside kernels".to_owned()
+        "calls that add up to more than 100 % of a step are concurrent with each other and with kernels".to_owned()
     });
     candidate_notes.chain(assignment_note).chain(overlap_note).chain(row_notes(rows)).collect()
 }

@@ -484,7 +484,7 @@ pub(crate) mod tests {
             (
                 "model = { layers = 2, hidden = 96, heads = 3, vocab = 10, seq = 4, shared_experts = 1 }",
                 "job.toml:1:85",
-                "beside 0 experts",
+                "with 0 experts",
             ),
             ("processes = \"single\"\nzero = 1", "job.toml:1:13", "expected zero 0"),
             ("gradient_bits = 64", "job.toml:1:17", "from 1 to 32"),
@@ -521,7 +521,7 @@ pub(crate) mod tests {
             (
                 "model = { layers = 2, hidden = 96, heads = 3, vocab = 10, seq = 4, head_dim = 8, latent = { kv_lora_rank = 9, qk_nope_head_dim = 8, qk_rope_head_dim = 4, v_head_dim = 8 } }",
                 "job.toml:1:79",
-                "head_dim: not beside `latent`",
+                "head_dim: not allowed with `latent`",
             ),
             (
                 "model = { layers = 2, hidden = 96, heads = 3, vocab = 10, seq = 4, latent = { kv_lora_rank = 9, qk_nope_head_dim = 8, v_head_dim = 8 } }",

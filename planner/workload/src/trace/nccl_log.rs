@@ -243,7 +243,7 @@ impl<'a> Groups<'a> {
                 ranks_by_handle.get(&call.handle).is_some_and(|(communicator, _)| complete.contains_key(communicator));
             if !is_known {
                 let message = format!(
-                    "{}: whose ranks comm {} has cannot be told; expected lines of its beginning from all of its processes \
+                    "{}: the ranks of comm {} are unknown; expected the initialization lines of all of its processes \
                      (NCCL_DEBUG_SUBSYS=INIT,COLL)",
                     call.name, call.handle.1
                 );
@@ -271,7 +271,7 @@ impl<'a> Groups<'a> {
             }
             if call.ranks < max_ranks {
                 let message = format!(
-                    "{}: comm {} has {} of {max_ranks} ranks, and which is not told; expected NCCL_DEBUG_SUBSYS=INIT,COLL",
+                    "{}: comm {} has {} of {max_ranks} ranks, which the log does not identify; expected NCCL_DEBUG_SUBSYS=INIT,COLL",
                     call.name, call.handle.1, call.ranks
                 );
                 return Err(JobError::at(&at(source, call.line), message));
@@ -476,7 +476,7 @@ mod tests {
             (init.clone() + &valid_line.replace("datatype 9", "datatype 99"), "log:3: AllReduce: datatype 99"),
             (init.clone() + &valid_line.replace("count 8", "count x"), "log:3: AllReduce: count `x`"),
             (init.clone() + &valid_line.replace("[nranks=2]", ""), "log:3: AllReduce: no `[nranks"),
-            (init.clone() + &valid_line.replace("0xa", "0xc"), "log:3: AllReduce: whose ranks comm 0xc"),
+            (init.clone() + &valid_line.replace("0xa", "0xc"), "log:3: AllReduce: the ranks of comm 0xc"),
             (init.clone() + &line(0, "0xa", 2, "Send", 0, 8, 5), "log:3: Send: there is no rank 5"),
             (valid_line.clone() + &line(1, "0xb", 4, "AllReduce", 0, 8, 0), "log:1: AllReduce: comm 0xa has 2 of 4"),
         ] {

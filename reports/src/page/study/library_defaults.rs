@@ -35,7 +35,7 @@ pub(super) fn unexamined_jobs(answer: &Answer, comparisons: &[(String, LibraryCo
     let jobs: Vec<&str> = answer.jobs.iter().map(|job| job.name.as_str()).filter(is_left_out).collect();
     (!jobs.is_empty()).then(|| {
         format!(
-            "Not looked at in {}: the library's choices are worked out for groups of up to {MAX_RANKS_BETWEEN_DOMAINS} GPUs that leave their NVLink domain \
+            "Not examined in {}: the library's choices are worked out for groups of up to {MAX_RANKS_BETWEEN_DOMAINS} GPUs that leave their NVLink domain \
              and of up to {MAX_RANKS_IN_DOMAIN} inside of one.",
             jobs.join(", ")
         )

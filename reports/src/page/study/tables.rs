@@ -230,7 +230,7 @@ pub(super) fn jobs(answer: &Answer) -> Table {
         let served = tokens.map(|(prompt, output)| {
             let concurrency = job.concurrency.or(job.requests);
             let concurrency = concurrency.map_or_else(
-                || "as many as can be in flight,".to_owned(),
+                || "as many concurrent requests as possible,".to_owned(),
                 |concurrency| format!("{concurrency} requests"),
             );
             let at_once = if job.requests.is_some() { ", all there at the start" } else { "" };

@@ -51,8 +51,10 @@ fn chart(row: &ResultRow, timeline: &TimelineRow) -> Spans {
         other => format!("a step {other}"),
     };
     let description = match timeline.tracks.iter().any(|track| track.kind == TrackKind::Communication) {
-        true => "What a stage does is above, what travels beside its work below; what is empty waits.",
-        false => "What is empty waits.",
+        true => {
+            "The upper track of a stage is computation, the lower one overlapped communication; gaps are waiting time."
+        }
+        false => "Gaps are waiting time.",
     };
     let copy = match (row.kind, row.parallel) {
         (JobKind::Training, Some(parallel)) => {
@@ -79,8 +81,8 @@ fn track_name(lane: &TrackRow, several: bool) -> String {
     match (lane.kind, several) {
         (TrackKind::Compute, true) => format!("stage {}", lane.stage),
         (TrackKind::Compute, false) => "GPUs".to_owned(),
-        (TrackKind::Communication, true) => format!("{}: beside it", lane.stage),
-        (TrackKind::Communication, false) => "beside them".to_owned(),
+        (TrackKind::Communication, true) => format!("{}: overlapped", lane.stage),
+        (TrackKind::Communication, false) => "overlapped".to_owned(),
     }
 }
 

@@ -139,7 +139,7 @@ fn barriers_and_semaphores_synchronize_thread_blocks() {
     for (first, second) in [(RELEASE, ACQUIRE), (BARRIER, BARRIER)] {
         let synchronized: &[&[&str]] = &[&[copy.as_str(), first], &[second, put.as_str(), SIGNAL, WAIT]];
         assert!(
-            outcome(&from_plan(&pair("sendrecv", [synchronized, synchronized]), "told").unwrap()).is_ok(),
+            outcome(&from_plan(&pair("sendrecv", [synchronized, synchronized]), "synchronized").unwrap()).is_ok(),
             "{first}"
         );
         let unsynchronized: &[&[&str]] = &[&[copy.as_str()], &[put.as_str(), SIGNAL, WAIT]];

@@ -82,7 +82,7 @@ pub(super) fn schedules(context: &RunContext<'_>, output: &Output) -> Result<Vec
                     plan.fabric,
                     context.placement.len()
                 ),
-                "name the fabric that it was made for, or plan anew for this one",
+                "name the fabric that it was made for, or plan again for this one",
             ));
         }
         return plan.rows.iter().map(row).collect();

@@ -74,8 +74,8 @@ fn recomputing_more_layers_takes_time_and_saves_memory() {
 #[test]
 fn recompute_layers_is_validated() {
     for (lines, expected) in [
-        ("recompute_layers = 3", "none is computed anew as a whole"),
-        ("recompute_layers = 3\nrecompute = \"selective\"", "none is computed anew as a whole"),
+        ("recompute_layers = 3", "no layer is recomputed in full"),
+        ("recompute_layers = 3\nrecompute = \"selective\"", "no layer is recomputed in full"),
         ("recompute_layers = 0\nrecompute = \"full\"", "0 is not from 1 to the model's 24 layers"),
         ("recompute_layers = 25\nrecompute = \"full\"", "25 is not from 1 to the model's 24 layers"),
     ] {

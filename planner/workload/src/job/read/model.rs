@@ -61,7 +61,7 @@ impl JobText {
         let shared_experts = text.shared_experts.as_ref().map_or(0, |count| *count.get_ref());
         if shared_experts > text.experts {
             let bytes = text.shared_experts.as_ref().map_or(model.span(), Spanned::span);
-            let message = format!("shared_experts: {shared_experts} beside {} experts; expected fewer", text.experts);
+            let message = format!("shared_experts: {shared_experts} with {} experts; expected fewer", text.experts);
             return Err(check.error(bytes, message));
         }
         let experts_per_token = text.experts_per_token.as_ref().map_or(0, |count| *count.get_ref());
@@ -122,7 +122,7 @@ impl ModelText {
     fn latent_heads(&self, check: Validator<'_>, heads: u64, text: &LatentText) -> Result<Heads, JobError> {
         for (name, value) in [("kv_heads", &self.kv_heads), ("head_dim", &self.head_dim)] {
             if let Some(value) = value {
-                let message = format!("{name}: not beside `latent`, which gives every head its own");
+                let message = format!("{name}: not allowed with `latent`, which gives every head its own");
                 return Err(check.error(value.span(), message));
             }
         }

@@ -119,7 +119,7 @@ impl JobText {
         let kv_bytes = max_requests as f64 * job.tokens() as f64 * job.kv_bytes() as f64;
         if overflow_bound(&job.model, tokens, job.tokens(), job.skew).max(kv_bytes) > MAX_TOTAL {
             let message =
-                "a model, max_batched_tokens and requests in flight too large to count: expected fewer or smaller";
+                "a model, max_batched_tokens and concurrent requests too large to count: expected fewer or smaller";
             return Err(JobError::at(&job.spans.model, message));
         }
         Ok(job)

@@ -153,7 +153,7 @@ impl JobText {
         let recompute = self.recompute.as_ref().map(|recompute| *recompute.get_ref()).unwrap_or_default();
         if !recompute.recomputes_layers() {
             let message =
-                "recompute_layers: none is computed anew as a whole: expected recompute = \"full\" or \"early_stop\"";
+                "recompute_layers: no layer is recomputed in full: expected recompute = \"full\" or \"early_stop\"";
             return Err(check.error(count.span(), message.to_owned()));
         }
         match *count.get_ref() {
