@@ -1,6 +1,9 @@
 //! Kinds of JSON documents. Each begins with the key `format`: a name and a number, which rises with every incompatible
 //! change.
 
+use clap::ValueEnum;
+use clap::builder::PossibleValue;
+use schemars::JsonSchema;
 use serde::Serialize;
 
 /// Kind of a JSON document.
@@ -52,9 +55,42 @@ pub enum Document {
     Explanation,
     /// Times of a table's choices.
     TableCheck,
+    /// Results of a study, which hold their format themselves.
+    Study,
+    /// JSON documents with a schema.
+    Schemas,
 }
 
 impl Document {
+    /// All kinds, by command.
+    pub const ALL: [Self; 25] = [
+        Self::Presets,
+        Self::FabricCheck,
+        Self::Simulation,
+        Self::ConcurrentCalls,
+        Self::Flows,
+        Self::Breakdown,
+        Self::Replay,
+        Self::Verification,
+        Self::Plan,
+        Self::PlanDiff,
+        Self::JobPlan,
+        Self::Explanation,
+        Self::TableCheck,
+        Self::Comparison,
+        Self::Study,
+        Self::Calibration,
+        Self::EfficiencyFit,
+        Self::BenchmarkParameters,
+        Self::Probe,
+        Self::Diagnosis,
+        Self::Run,
+        Self::Pairs,
+        Self::AbTest,
+        Self::List,
+        Self::Schemas,
+    ];
+
     /// Name and number of the format.
     pub fn format(self) -> &'static str {
         match self {
@@ -81,31 +117,103 @@ impl Document {
             Self::Simulation => "fabricast-simulation/2",
             Self::Explanation => "fabricast-explanation/2",
             Self::TableCheck => "fabricast-table-check/2",
+            Self::Study => fabricast_study::answer::FORMAT,
+            Self::Schemas => "fabricast-schemas/1",
+        }
+    }
+
+    /// Name: the format without `fabricast-` and without its number.
+    pub fn name(self) -> &'static str {
+        let format = self.format();
+        let name = format.strip_prefix("fabricast-").unwrap_or(format);
+        name.split_once('/').map_or(name, |(name, _)| name)
+    }
+
+    /// Command that writes the document with `--format json`.
+    pub fn command(self) -> &'static str {
+        match self {
+            Self::Breakdown => "simulate --breakdown",
+            Self::EfficiencyFit => "calibrate (a study)",
+            Self::Calibration => "calibrate (manifests)",
+            Self::BenchmarkParameters => "calibrate (benchmarks)",
+            Self::Comparison => "compare",
+            Self::Presets => "fabric list, list presets",
+            Self::FabricCheck => "fabric check",
+            Self::Flows => "simulate --flows",
+            Self::Diagnosis => "gpu doctor",
+            Self::Probe => "gpu probe",
+            Self::Run => "gpu run",
+            Self::Pairs => "gpu run --pairs",
+            Self::AbTest => "gpu prove",
+            Self::ConcurrentCalls => "simulate --group, --call",
+            Self::Replay => "simulate --job",
+            Self::List => "list gpus",
+            Self::Plan => "plan",
+            Self::PlanDiff => "plan diff",
+            Self::JobPlan => "plan --job",
+            Self::Verification => "schedule verify",
+            Self::Simulation => "simulate",
+            Self::Explanation => "table --explain",
+            Self::TableCheck => "table --check",
+            Self::Study => "study",
+            Self::Schemas => "schema",
         }
     }
 
     /// Returns a document with this content; its keys follow `format`.
-    pub fn with<T: Serialize>(self, content: &T) -> Tagged<'_, T> {
+    pub fn with<T: Serialize + JsonSchema>(self, content: &T) -> Tagged<'_, T> {
         Tagged { format: self.format(), content }
     }
 
     /// Returns a document whose content is a list, as `rows`.
-    pub fn with_rows<T: Serialize>(self, rows: &[T]) -> Rows<'_, T> {
+    pub fn with_rows<T: Serialize + JsonSchema>(self, rows: &[T]) -> Rows<'_, T> {
         Rows { format: self.format(), rows }
     }
 }
 
+/// Documents are named on the command line without `fabricast-` and their number.
+impl ValueEnum for Document {
+    fn value_variants<'a>() -> &'a [Self] {
+        &Self::ALL
+    }
+
+    fn to_possible_value(&self) -> Option<PossibleValue> {
+        Some(PossibleValue::new(self.name()).help(self.command()))
+    }
+}
+
 /// Document of an object's keys.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub struct Tagged<'a, T> {
+    /// Name and number of the format.
     format: &'static str,
     #[serde(flatten)]
     content: &'a T,
 }
 
 /// Document of a list.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub struct Rows<'a, T> {
+    /// Name and number of the format.
     format: &'static str,
+    /// Items of the list.
     rows: &'a [T],
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_documents_are_listed_by_unique_names() {
+        // Schemas is the last variant.
+        assert_eq!(Document::ALL.len(), Document::Schemas as usize + 1);
+        let names: std::collections::BTreeSet<&str> = Document::ALL.into_iter().map(Document::name).collect();
+        assert_eq!(names.len(), Document::ALL.len());
+        for document in Document::ALL {
+            let name = document.name();
+            assert_eq!(Document::from_str(name, false), Ok(document));
+            assert!(document.format().starts_with(&format!("fabricast-{name}/")), "{name}");
+        }
+    }
 }

@@ -29,7 +29,7 @@ pub enum Failure {
     #[error("{0}")]
     NoGpu(String),
     /// Stopped by Ctrl-C or SIGTERM, after resources were released: exit code 130 or 143, by shell convention.
-    #[error("{}", crate::watch::stop_message())]
+    #[error("{}", crate::run_control::stop_message())]
     Interrupted,
 }
 
@@ -79,7 +79,7 @@ impl Failure {
             Self::Failed(_) => 1,
             Self::Input { .. } => 2,
             Self::NoGpu(_) => 3,
-            Self::Interrupted => crate::watch::stop_exit_code(),
+            Self::Interrupted => crate::run_control::stop_exit_code(),
         }
     }
 }
@@ -162,7 +162,7 @@ impl From<fabricast_sim::SimulateError> for Failure {
         match error {
             E::Engine(deadlock @ EngineError::Deadlock { .. }) => Self::Failed(deadlock.to_string()),
             E::Lower(LowerError::Unreachable(error)) => Self::from(error)
-                .or_with_help("`fabricast fabric check` lists what is not joined; --fail takes links and devices away"),
+                .or_with_help("`fabricast fabric check` lists unconnected devices; --fail removes links and devices"),
             other => Self::input(other.to_string()),
         }
     }

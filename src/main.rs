@@ -9,9 +9,9 @@ mod excerpt;
 mod failure;
 mod files;
 mod output;
+mod run_control;
 mod setup;
 mod terminal;
-mod watch;
 
 use std::process::ExitCode;
 use std::time::Instant;
@@ -55,7 +55,7 @@ fn run(cli: &Cli) -> Result<(), Failure> {
             .build_global()
             .map_err(|error| Failure::Failed(format!("cannot start {threads} threads: {error}")))?;
     }
-    watch::stop_on_signals();
+    run_control::stop_on_signals();
     let started = Instant::now();
     let output = Output::new(&cli.global, cli.command.output_kind())?;
     match &cli.command {
@@ -71,6 +71,7 @@ fn run(cli: &Cli) -> Result<(), Failure> {
         Command::Report(args) => commands::report::run(args, &output),
         Command::Gpu(command) => commands::gpu::run(command, &output),
         Command::List(command) => commands::list::run(command, &output),
+        Command::Schema(args) => commands::schema::run(args, &output),
         Command::Completions(args) => commands::completions::run(args, &output),
         Command::Man => commands::man::run(&output),
     }?;

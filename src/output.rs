@@ -12,6 +12,13 @@ use crate::failure::Failure;
 use crate::files::{self, Replace, Staged};
 use crate::terminal::{self, Colours, write_stderr};
 
+/// File that is written together with a result.
+#[derive(Clone, Copy, Debug)]
+pub struct AdditionalFile<'a> {
+    pub path: &'a Path,
+    pub content: &'a [u8],
+}
+
 /// Format of a result.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum Format {
@@ -130,12 +137,12 @@ impl Output {
     }
 
     /// Writes a result and an additional file, or neither.
-    pub fn write_with(&self, text: &str, additional_file: Option<(&Path, &[u8])>) -> Result<(), Failure> {
+    pub fn write_with(&self, text: &str, additional_file: Option<AdditionalFile<'_>>) -> Result<(), Failure> {
         self.write_with_files(text, additional_file.as_slice())
     }
 
     /// Writes a result and additional files: all of them, or none.
-    pub fn write_with_files(&self, text: &str, additional_files: &[(&Path, &[u8])]) -> Result<(), Failure> {
+    pub fn write_with_files(&self, text: &str, additional_files: &[AdditionalFile<'_>]) -> Result<(), Failure> {
         self.write_all(text, additional_files, Vec::new(), files::commit)
     }
 
@@ -143,7 +150,7 @@ impl Output {
     pub fn write_all(
         &self,
         text: &str,
-        additional_files: &[(&Path, &[u8])],
+        additional_files: &[AdditionalFile<'_>],
         mut staged: Vec<Staged>,
         commit: impl FnOnce(&[Staged]) -> Result<(), Failure>,
     ) -> Result<(), Failure> {
@@ -156,11 +163,11 @@ impl Output {
             false if coloured => Cow::Borrowed(text.as_str()),
             false => visible_lines(&text),
         };
-        let result = self.file.as_deref().map(|path| (path, text.as_bytes()));
+        let result = self.file.as_deref().map(|path| AdditionalFile { path, content: text.as_bytes() });
         let files = result
             .into_iter()
             .chain(additional_files.iter().copied())
-            .map(|(path, bytes)| Staged::new(path, bytes, self.replace));
+            .map(|file| Staged::new(file.path, file.content, self.replace));
         staged.extend(files.collect::<Result<Vec<_>, _>>()?);
         commit(&staged)?;
         if self.file.is_some() {

@@ -38,7 +38,7 @@ pub fn fabric(name: &str, size: &ClusterArgs, what_if: &WhatIfArgs, output: &Out
     }
     let remaining = fabric.gpus().len();
     if remaining < total {
-        output.warn(&format!("{remaining} of {total} GPUs are left, and ranks are numbered over those"));
+        output.warn(&format!("{remaining} of {total} GPUs remain, and ranks are numbered over those"));
     }
     for slow in &what_if.slow {
         let (link, factor) = slow_link(slow)?;

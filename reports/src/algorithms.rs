@@ -29,13 +29,13 @@ const SEVERAL_HOSTS: FabricCapabilities = FabricCapabilities {
 const INTRODUCTION: &str = "\
 # Algorithms
 
-What `fabricast` generates for each collective, and what it takes. This page is printed by
+The schedules that `fabricast` generates for each collective, with their requirements and cost. This page is printed by
 `cargo run --example algorithms`; a test compares it with what the code says, and others hold every schedule's steps, bytes
 and simulated time against it.
 
 n ranks on h hosts of g each (n = h·g); *bytes* is the larger buffer of a rank, of an all_to_allv all bytes of its matrix.
 **Steps** are transfers one after the other, with one loop; a barrier's are signals. **Sent** is what the busiest rank sends,
-in buffers; a * says that all ranks together send the least that the collective takes without in-network reduction. **Time**
+in buffers; a * marks a total over all ranks equal to the lower bound of the collective without in-network reduction. **Time**
 is that of one loop without software cost, on equal links of latency L and bandwidth B; where algorithms have levels, L and B
 are those within hosts, L′ and B′ those between them. Figures marked ² are exact for powers of two. Chains and trees pass on
 chunk after chunk; the time of one chunk is given. aᵢ are the sides of the grid of ranks.
@@ -55,7 +55,7 @@ pub fn markdown() -> String {
         }
         page.push_str(remark(collective));
     }
-    page.push_str("\n## What does not go together\n\n");
+    page.push_str("\n## Unsupported combinations\n\n");
     page.push_str("| algorithm | collectives | protocols | hosts | why not |\n|---|---|---|---|---|\n");
     for Refusal { algorithm, collectives, protocols, hosts, reason } in refusals() {
         let collectives: Vec<&str> = collectives.iter().map(|collective| collective.name()).collect();
@@ -98,7 +98,7 @@ fn remark(collective: Collective) -> &'static str {
         Collective::AllToAllV => {
             "\nBlocks are as large as the matrix says; empty ones are skipped. With equal blocks, times are those of all_to_all. In \
              place, a rank keeps its own block where it is; what it sends and what it gets are different memory. bruck packs \
-             blocks for several ranks into one message, whose sizes nobody but their senders knows: it is not offered. A halo \
+             blocks for several ranks into one message, whose sizes only the senders know: it is not offered. A halo \
              exchange (`--collective halo --grid 4x2x1`) is an all_to_allv of one-sided puts between neighbours.\n"
         }
         Collective::Barrier => {

@@ -64,11 +64,11 @@ impl<'a> Lines<'a> {
         Self { workload, spans, ops, known: FxHashMap::default() }
     }
 
-    /// Returns the operation that flowed on an operation's line until an instant.
-    fn predecessor_in_line(&mut self, (run, index): (u32, u32), instant: Picos) -> Option<Span> {
+    /// Returns the operation that flowed on an operation's line until that operation did.
+    fn predecessor_in_line(&mut self, operation: &Span) -> Option<Span> {
         let Self { ops, known, .. } = self;
         let (workload, spans) = (self.workload, self.spans);
-        let line = workload.line(run, index)?;
+        let line = workload.line(operation.run, operation.index)?;
         let flowed = known.entry(line).or_insert_with(|| {
             let ops = ops.get(line as usize).into_iter().flatten();
             let all = ops.flat_map(|&(run, index)| {
@@ -80,8 +80,8 @@ impl<'a> Lines<'a> {
             flowed.sort_unstable_by_key(|span| span.done);
             flowed
         });
-        let position = flowed.partition_point(|span| span.done < instant);
-        flowed.get(position).copied().filter(|span| span.done == instant)
+        let position = flowed.partition_point(|span| span.done < operation.flowing);
+        flowed.get(position).copied().filter(|span| span.done == operation.flowing)
     }
 }
 
@@ -110,7 +110,7 @@ impl Link {
         let Span { run, index, flowing, costs_at_first_byte: begun, .. } = self.span;
         if self.part == Part::Flowed {
             // It was ready to flow earlier, but the one ahead of it in the line was flowing.
-            if let Some(span) = lines.predecessor_in_line((run, index), flowing).filter(|span| span.costs == begun) {
+            if let Some(span) = lines.predecessor_in_line(&self.span).filter(|span| span.costs == begun) {
                 return Some(Self { span, costs: span.costs, until: span.done, part: Part::Flowed });
             }
         }

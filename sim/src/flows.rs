@@ -111,7 +111,7 @@ impl FlowFields<'_> {
     /// Creates an error at a field of this line (at its start if the field is empty).
     fn error(&self, field: &str, message: impl Into<String>) -> FlowError {
         FlowError {
-            location: SourceLocation::locate_field(self.source, self.text, self.start, ([], field)),
+            location: SourceLocation::locate_field(self.source, self.text, self.start, [], field),
             message: message.into(),
         }
     }

@@ -78,6 +78,14 @@ struct LoopSizes {
     loops: u32,
 }
 
+/// Blocks of a schedule that are known to have a template's program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum EqualBlocks {
+    All,
+    /// Only the first.
+    First,
+}
+
 impl Template {
     /// Lowers and folds a schedule with `rounds` loop iterations for one protocol. `None` if spans cannot be
     /// distinguished by size, if thread blocks share an SM, or if the workload is too large to retain.
@@ -107,7 +115,7 @@ impl Template {
         let spans: Option<Vec<u32>> =
             lowered.workload.works.iter().map(|work| spans_by_work.get(work).copied()).collect();
         let Some(spans) = spans else { return Ok(None) };
-        let template = Self::folded((lowered, outline), tasks, spans, framing, rounds);
+        let template = Self::folded(lowered, outline, tasks, spans, framing, rounds);
         Ok(template.map(|template| Self { codes, ..template }))
     }
 
@@ -118,7 +126,8 @@ impl Template {
     }
 
     fn folded(
-        (lowered, outline): (Lowered, &Outline),
+        lowered: Lowered,
+        outline: &Outline,
         tasks: Tasks,
         spans: Vec<u32>,
         framing: Framing,
@@ -230,37 +239,37 @@ impl Template {
     /// `None` if no bound is known.
     #[must_use]
     pub fn lower_bound(&self, header: &Header, blocks: u16, profile: &Profile) -> Option<Picos> {
-        self.block_lower_bound(header, (blocks, blocks), profile)
+        self.block_lower_bound(header, blocks, EqualBlocks::All, profile)
     }
 
     /// Variant of [`Self::lower_bound`] if only the first of `blocks` blocks is known to have this program; the others only
     /// slow it down.
     #[must_use]
     pub fn first_block_lower_bound(&self, header: &Header, blocks: u16, profile: &Profile) -> Option<Picos> {
-        self.block_lower_bound(header, (blocks, 1), profile)
+        self.block_lower_bound(header, blocks, EqualBlocks::First, profile)
     }
 
     fn block_lower_bound(
         &self,
         header: &Header,
-        (blocks, equal_blocks): (u16, u16),
+        blocks: u16,
+        equal_blocks: EqualBlocks,
         profile: &Profile,
     ) -> Option<Picos> {
         let cut = self.loop_sizes(header, blocks)?;
         if cut.loops < self.rounds || (self.rounds == 1 && cut.loops > 1) {
             return None;
         }
+        let equal_blocks = match equal_blocks {
+            EqualBlocks::All => blocks,
+            EqualBlocks::First => 1,
+        };
         let operation_costs = OperationCosts::new(profile, header);
         let full = self.amounts(&operation_costs, cut.full, equal_blocks);
         // Chunks of the last loop may be smaller; the critical path is that of the first loops.
         let last = (cut.full != cut.last).then(|| self.amounts(&operation_costs, cut.last, equal_blocks));
         let chain_amounts = last.as_ref().filter(|_| cut.loops <= self.rounds);
-        let times = self.chain.times(
-            (self, &full),
-            chain_amounts.map(|last| (self, last)),
-            operation_costs.startup(),
-            cut.loops,
-        );
+        let times = self.chain.times(self, &full, chain_amounts, operation_costs.startup(), cut.loops);
         let passed = self.capacities.iter().zip(&times.first_flows).map(|(capacity, &first)| {
             let passing = |amounts: &Amounts| self.passing(capacity, amounts).0 / u128::from(self.rounds);
             let all = passing(&full) * u128::from(cut.loops - 1) + passing(last.as_ref().unwrap_or(&full));

@@ -15,7 +15,7 @@ impl FromStr for Grid {
         sides
             .filter(|sides| sides.len() <= 3)
             .map(Self)
-            .ok_or_else(|| format!("`{text}` is no grid: expected one to three sides, as in 4x2x1"))
+            .ok_or_else(|| format!("`{text}` is not a grid: expected one to three sides, as in 4x2x1"))
     }
 }
 

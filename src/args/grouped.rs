@@ -153,7 +153,7 @@ mod tests {
             ("all_gather:bytes=1,2", "`2`: expected key=value"),
             ("all_gather:bytes=1,bytes=2", "`bytes` is given twice"),
             ("all_gather:bytes=x", "`x`: `x` is not a size"),
-            ("all_gather:ranks=3-1", "`3-1` holds no rank"),
+            ("all_gather:ranks=3-1", "`3-1` contains no rank"),
             ("all_gather:channels=0", "0 channels; expected 1 to 1024"),
             ("all_gather:algorithm=rnig", "did you mean ring?"),
         ] {

@@ -11,6 +11,7 @@ mod grouped;
 mod library;
 mod ranks;
 mod report;
+mod schema;
 mod shared;
 mod shell;
 mod sizes;
@@ -34,6 +35,7 @@ pub use grouped::GroupedCall;
 pub use library::{LibraryArgs, LibraryChoice};
 pub use ranks::RankSet;
 pub use report::ReportArgs;
+pub use schema::SchemaArgs;
 pub use shared::{
     Buffers, CallArgs, ClusterArgs, CollectiveChoice, CostArgs, FabricArgs, Launch, Processes, StrategyArgs,
     VerifyArgs, WhatIfArgs,
@@ -111,6 +113,8 @@ pub enum Command {
     /// List shipped GPU models and presets
     #[command(subcommand)]
     List(ListCommand),
+    /// Print the JSON Schema of a JSON document, or list the documents
+    Schema(SchemaArgs),
     /// Print the completion script of a shell
     Completions(CompletionsArgs),
     /// Write manual pages: one per command into the folder of `-o`, else the main page

@@ -54,8 +54,8 @@ mod tests {
         for (text, message) in [
             ("", "`` is not a rank"),
             ("0-x", "`0-x` is not a rank"),
-            ("3-0", "`3-0` holds no rank"),
-            ("0-7:0", "holds no rank"),
+            ("3-0", "`3-0` contains no rank"),
+            ("0-7:0", "contains no rank"),
             ("0-3,2", "rank 2 is in it twice"),
             ("0-4294967295", "more than 1048576 ranks"),
         ] {

@@ -9,14 +9,15 @@ use fabricast_sim::engine::Watch;
 use fabricast_sim::{SimulationOptions, simulate};
 use fabricast_topologies::route::Router;
 use fabricast_topologies::{Bytes, Fabric, Picos};
+use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::asked::CallRequest;
+use super::call_request::CallRequest;
 use super::{format_count, strategy};
 use crate::args::{CallArgs, SimulateArgs, Sizes};
 use crate::document::Document;
 use crate::failure::Failure;
-use crate::output::{self, Format, Output};
+use crate::output::{self, AdditionalFile, Format, Output};
 use crate::setup;
 
 /// A size and the breakdown of its time.
@@ -69,7 +70,7 @@ pub fn run(args: &SimulateArgs, path: &Path, fabric: &Fabric, output: &Output) -
     let row = |row: &Row| BreakdownRow { bytes: row.bytes, times: times(&names, row) };
     let chart = BreakdownChart { title, subtitle, rows: rows.iter().map(row).collect(), costs: names };
     let picture = chart::render(&chart.figure(), format).map_err(|error| Failure::Failed(error.to_string()))?;
-    output.write_with(&written, Some((path, &picture)))
+    output.write_with(&written, Some(AdditionalFile { path, content: &picture }))
 }
 
 /// Time that no cost parameter explains. It is shown above `MIN_UNEXPLAINED_SHARE` (share of the time), which excludes rounding
@@ -129,18 +130,27 @@ fn short(name: &str) -> &str {
     name.strip_prefix("protocol.").or_else(|| name.strip_prefix("launch.")).unwrap_or(name)
 }
 
-#[derive(Serialize)]
-struct RowJson<'a> {
+/// Time of a call of one size.
+#[derive(Serialize, JsonSchema)]
+pub struct RowJson<'a> {
+    /// Size of the call in bytes: the larger buffer of a rank.
     bytes: Bytes,
+    /// Name, protocol and channels of the strategy, as text.
     algorithm: &'a str,
+    /// Predicted time, in µs.
     time_us: f64,
+    /// Time by cost parameter of the profile.
     parts: Vec<PartJson<'a>>,
+    /// Time that no cost parameter explains, in µs.
     rest_us: f64,
 }
 
-#[derive(Serialize)]
+/// Time that a cost parameter adds.
+#[derive(Serialize, JsonSchema)]
 struct PartJson<'a> {
+    /// Name of the parameter in the profile.
     name: &'a str,
+    /// Time, in µs.
     us: f64,
 }
 

@@ -6,6 +6,7 @@ use fabricast_sim::Timeline;
 use fabricast_sim::critical::CriticalStep;
 use fabricast_sim::schedule::ScheduleGenerator;
 use fabricast_topologies::Picos;
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::format_count;
@@ -198,21 +199,35 @@ fn retain_longest_rows(rows: &mut Vec<Row<'_>>) -> Option<(usize, Sums)> {
 }
 
 /// JSON of a step. The five durations fill the time from `start_us` to `end_us`, where the next step begins.
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
 pub struct StepJson {
+    /// Kind of operation; `launch` for the launch overhead at the end.
     kind: &'static str,
+    /// Rank that executes the operation; null for the launch.
     rank: Option<u32>,
+    /// Channel of the operation; null for the launch.
     channel: Option<u16>,
+    /// Rank that sends; null for the launch.
     from: Option<u32>,
+    /// Rank that receives; null for the launch.
     to: Option<u32>,
+    /// First chunk of the operation; null if it moves no data.
     chunk: Option<u32>,
+    /// Number of chunks.
     chunks: u32,
+    /// Start, in µs.
     start_us: f64,
+    /// End, in µs.
     end_us: f64,
+    /// Software time, in µs.
     software_us: f64,
+    /// Latency of the path, in µs.
     latency_us: f64,
+    /// Time of the bytes without contention, in µs.
     bandwidth_us: f64,
+    /// Time added by contention, in µs.
     sharing_us: f64,
+    /// Time that a late rank adds, in µs.
     held_back_us: f64,
 }
 

@@ -9,6 +9,7 @@ use fabricast_topologies::check::{self, Severity};
 use fabricast_topologies::route::{PathClass, Router, Routing, Summary};
 use fabricast_topologies::{Bandwidth, Fabric, NodeId, NodeKind, Picos, preset, write};
 use rustc_hash::FxHashMap;
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::format_count;
@@ -39,13 +40,19 @@ fn load(target: &FabricTarget, output: &Output) -> Result<Fabric, Failure> {
 }
 
 /// JSON of a preset in `fabric list`.
-#[derive(Serialize)]
-struct PresetJson {
+#[derive(Serialize, JsonSchema)]
+pub struct PresetJson {
+    /// Name of the preset.
     name: &'static str,
+    /// Number of hosts with GPUs.
     nodes: u64,
+    /// Number of GPUs.
     gpus: usize,
+    /// GPU model.
     model: Option<String>,
+    /// Bandwidth of the fastest link of a GPU in each direction, in GB/s.
     gpu_link_gb_per_s: Option<f64>,
+    /// Number of NICs.
     nics: usize,
 }
 
@@ -145,7 +152,7 @@ fn json(fabric: &Fabric, target: &FabricTarget, output: &Output) -> Result<Strin
             }
         }
     } else {
-        output.warn(&format!("the paths between {} GPUs are left out: over {MAX_GPUS_FOR_PATHS}", gpus.len()));
+        output.warn(&format!("the paths between {} GPUs are not shown: over {MAX_GPUS_FOR_PATHS}", gpus.len()));
     }
     write::json::write(fabric, &paths).map_err(|error| Failure::Failed(format!("cannot write JSON: {error}")))
 }
@@ -325,9 +332,12 @@ fn link_kinds(fabric: &Fabric) -> Table {
     table
 }
 
-#[derive(Serialize)]
-struct FindingJson {
+/// Problem of a fabric.
+#[derive(Serialize, JsonSchema)]
+pub struct FindingJson {
+    /// Severity: `error`, `warning` or `note`.
     severity: String,
+    /// Description.
     message: String,
 }
 
@@ -361,7 +371,7 @@ fn check(target: &FabricTarget, output: &Output) -> Result<(), Failure> {
 /// Warns of properties that an export format cannot represent.
 fn warn_unsupported(format: &str, unsupported: Vec<String>, output: &Output) {
     for property in unsupported {
-        output.warn(&format!("{format} does not hold {property}"));
+        output.warn(&format!("{format} cannot express {property}"));
     }
 }
 

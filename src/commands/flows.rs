@@ -9,9 +9,10 @@ use fabricast_sim::flows::{self, Flow};
 use fabricast_sim::profile::Profile;
 use fabricast_topologies::route::Router;
 use fabricast_topologies::{Bytes, Fabric, Picos};
+use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::binds;
+use super::bottleneck;
 use super::links::LinkJson;
 use super::load::{self, LoadJson};
 use super::simulate::with_progress;
@@ -21,24 +22,38 @@ use crate::failure::Failure;
 use crate::output::{Format, Output};
 use crate::setup;
 
-#[derive(Serialize)]
-struct FlowsJson<'a> {
+/// JSON of `simulate --flows`.
+#[derive(Serialize, JsonSchema)]
+pub struct FlowsJson<'a> {
+    /// End of the last flow, in µs.
     time_us: f64,
+    /// Number of events of the simulation.
     events: u64,
+    /// The most utilized resource.
     bottleneck: String,
+    /// Flows, in the order of the file.
     flows: Vec<FlowJson<'a>>,
+    /// Utilization of the used links, by direction.
     links: Vec<LinkJson>,
+    /// Number of used link directions that are not listed, the least utilized ones.
     links_omitted: usize,
+    /// Utilization of the busiest resources over time; only with `--utilization-over-time`.
     #[serde(skip_serializing_if = "Option::is_none")]
     load: Option<LoadJson>,
 }
 
-#[derive(Serialize)]
+/// Simulated flow.
+#[derive(Serialize, JsonSchema)]
 struct FlowJson<'a> {
+    /// Device that sends.
     src: &'a str,
+    /// Device that receives.
     dst: &'a str,
+    /// Size in bytes.
     bytes: Bytes,
+    /// Start, in µs.
     start_us: f64,
+    /// Arrival of the last byte, in µs.
     end_us: f64,
 }
 
@@ -56,7 +71,7 @@ pub fn run(args: &SimulateArgs, path: &Path, fabric: &Fabric, output: &Output) -
         return output.write_json(&Document::Flows.with(&FlowsJson {
             time_us: end.us(),
             events: outcome.events,
-            bottleneck: binds::bottleneck_of_utilization(&outcome.utilization, fabric),
+            bottleneck: bottleneck::bottleneck_of_utilization(&outcome.utilization, fabric),
             flows: flows.iter().zip(&outcome.ends).map(|(flow, &end)| FlowJson::new(flow, end, fabric)).collect(),
             links,
             links_omitted,
@@ -82,7 +97,7 @@ pub fn run(args: &SimulateArgs, path: &Path, fabric: &Fabric, output: &Output) -
             Value::Rate(fabricast_search::plan::algbw_gb_per_s(flow.bytes, duration)).into(),
         ]);
     }
-    table.note(format!("bottleneck: {}", binds::bottleneck_of_utilization(&outcome.utilization, fabric)));
+    table.note(format!("bottleneck: {}", bottleneck::bottleneck_of_utilization(&outcome.utilization, fabric)));
     match output.format {
         Format::Csv => output.write(&super::csv(&table)?),
         Format::Text | Format::Json => {

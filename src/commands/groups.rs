@@ -11,6 +11,7 @@ use fabricast_sim::{ScheduleInstance, SimulationOptions, Timeline, simulate_conc
 use fabricast_topologies::route::Router;
 use fabricast_topologies::{Bytes, Fabric, NodeId, Picos};
 use rustc_hash::FxHashMap;
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::simulate::with_progress;
@@ -136,20 +137,28 @@ enum Kind {
 }
 
 /// JSON of `simulate --group …` and `simulate --call …`.
-#[derive(Serialize)]
-struct Answer {
+#[derive(Serialize, JsonSchema)]
+pub struct Answer {
     /// Collective of all groups.
     #[serde(skip_serializing_if = "Option::is_none")]
     collective: Option<&'static str>,
+    /// Size of the calls of all groups, in bytes: the larger buffer of a rank.
     #[serde(skip_serializing_if = "Option::is_none")]
     bytes: Option<Bytes>,
+    /// Time until all calls have ended, in µs.
     time_us: f64,
+    /// Number of simulated operations.
     operations: u64,
+    /// Number of events of the simulation.
     events: u64,
+    /// True if one representative of interchangeable ranks or channels was simulated.
     folded: bool,
+    /// Number of operations that a simulated one represents; 1 if nothing was folded.
     fold_factor: f64,
+    /// Results by group; only with `--group`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     groups: Vec<Group>,
+    /// Results by call; only with `--call`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     calls: Vec<Group>,
     #[serde(skip)]
@@ -157,20 +166,30 @@ struct Answer {
 }
 
 /// Result of one group or call.
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
 struct Group {
+    /// The collective, as nccl-tests names it.
     collective: &'static str,
+    /// Size of the call in bytes: the larger buffer of a rank.
     bytes: Bytes,
+    /// Ranks of the call.
     ranks: Vec<u32>,
+    /// Algorithm of the strategy.
     algorithm: String,
+    /// Protocol of the strategy.
     protocol: &'static str,
+    /// Number of channels of the strategy.
     channels: u16,
+    /// Predicted time with the concurrent calls, in µs.
     time_us: f64,
-    /// Time without the concurrent calls.
+    /// Predicted time without the concurrent calls, in µs.
     #[serde(rename = "alone_us")]
     isolated_us: f64,
+    /// Algorithm bandwidth, size ÷ time, in GB/s (10⁹ bytes per second).
     algbw_gb_per_s: f64,
+    /// Bus bandwidth as nccl-tests defines it, in GB/s (10⁹ bytes per second).
     busbw_gb_per_s: f64,
+    /// Lower bound on the time of any schedule on this fabric, in µs.
     bound_us: f64,
     #[serde(skip)]
     name: String,
@@ -267,9 +286,12 @@ impl Answer {
         let heading = match (self.collective, self.bytes) {
             (Some(collective), Some(bytes)) => {
                 let (groups, bytes) = (format_count(self.groups.len() as u64, "group"), format::bytes(bytes));
-                format!("{collective} of {bytes} on {fabric} · {groups} at once · profile {profile}")
+                format!("{collective} of {bytes} on {fabric} · {groups}, concurrent · profile {profile}")
             }
-            _ => format!("{} at once on {fabric} · profile {profile}", format_count(self.calls.len() as u64, "call")),
+            _ => format!(
+                "{}, concurrent, on {fabric} · profile {profile}",
+                format_count(self.calls.len() as u64, "call")
+            ),
         };
         table.heading(heading);
         table.note(format!("all done after {}", format::time(self.time)));

@@ -10,6 +10,7 @@ use fabricast_reports::table::{Column, Table, Unit, Value};
 use fabricast_topologies::route::Router;
 use fabricast_topologies::{Bytes, Fabric, Picos};
 use fabricast_workload::trace::{Event, EventKind, Trace};
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::job_file::{self, JobFile};
@@ -25,8 +26,8 @@ pub fn run(args: &SimulateArgs, path: &Path, fabric: &Fabric, output: &Output) -
     let profile = setup::library_profile(&args.library, &args.costs, fabric)?;
     setup::sources(fabric, &profile, output);
     let JobFile::Trace(trace) = job_file::read(path, ranks.len(), output)? else {
-        let message = format!("{}: what happens in a job of TOML is not written down", path.display());
-        return Err(Failure::input_with_help(message, "`study` tells its step in time, `plan --job` plans its calls"));
+        let message = format!("{}: a job in TOML does not list its events", path.display());
+        return Err(Failure::input_with_help(message, "`study` predicts its step time, `plan --job` plans its calls"));
     };
     let simulated = SimulatedCosts::new(&router, &profile, &ranks);
     let source = path.display().to_string();
@@ -46,7 +47,7 @@ pub fn run(args: &SimulateArgs, path: &Path, fabric: &Fabric, output: &Output) -
             table.heading(job_file::heading(&source, trace.ranks, fabric, &profile));
             let part = |time: Picos| 100.0 * time.0 as f64 / outcome.time.0.max(1) as f64;
             table.note(format!(
-                "all done after {}; the busiest rank computes for {:.1} % of it, calls are under way for {:.1} %",
+                "all done after {}; the busiest rank computes for {:.1} % of it, calls are active for {:.1} %",
                 format::time(outcome.time),
                 part(outcome.compute),
                 part(outcome.communication)
@@ -62,31 +63,43 @@ struct Answer<'a> {
 }
 
 /// JSON of `simulate --job`.
-#[derive(Serialize)]
-struct JobJson<'a> {
+#[derive(Serialize, JsonSchema)]
+pub struct JobJson<'a> {
+    /// Time until all events have ended, in µs.
     time_us: f64,
+    /// Number of ranks.
     ranks: u32,
-    /// Computation time of the busiest rank.
+    /// Computation time of the busiest rank, in µs.
     compute_us: f64,
-    /// Time during which at least one call runs.
+    /// Time during which at least one call runs, in µs.
     communication_us: f64,
-    /// Time during which the busiest rank does not compute.
+    /// Time during which the busiest rank does not compute, in µs.
     exposed_us: f64,
+    /// Number of simulated calls.
     calls: usize,
+    /// Parts of the trace that take no time or were not read.
     left_out: &'a [String],
+    /// Events, in the order of the trace.
     events: Vec<EventJson<'a>>,
 }
 
-#[derive(Serialize)]
+/// Event of a trace.
+#[derive(Serialize, JsonSchema)]
 struct EventJson<'a> {
+    /// Name in the trace.
     name: &'a str,
+    /// The collective, `send`, `compute` or `wait`.
     collective: &'static str,
+    /// Ranks that take part.
     ranks: &'a [u32],
+    /// Size of the call in bytes; absent for computations and waits.
     #[serde(skip_serializing_if = "Option::is_none")]
     bytes: Option<Bytes>,
+    /// Start, in µs.
     begin_us: f64,
+    /// End, in µs.
     end_us: f64,
-    /// Time without concurrent calls.
+    /// Time without concurrent calls, in µs.
     alone_us: f64,
 }
 

@@ -3,28 +3,41 @@
 use fabricast_reports::table::{Cell, Column, Unit, Value};
 use fabricast_search::plan::{LibraryDefault, Plan, Preference, Row};
 use fabricast_topologies::Picos;
+use schemars::JsonSchema;
 use serde::Serialize;
 
 /// Table column with the function that fills its cells.
 pub type Field<'a> = (Column, Box<dyn Fn(&Row) -> Cell + 'a>);
 
 /// JSON of `library_default` in a row.
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
 pub struct Json {
+    /// Algorithm of the strategy.
     algorithm: &'static str,
+    /// Protocol of the strategy.
     protocol: &'static str,
+    /// Number of channels of the strategy.
     channels: u16,
+    /// Predicted time, in µs.
     time_us: f64,
+    /// Lower end of the 80 % prediction interval, in µs.
     low_us: f64,
+    /// Upper end of the 80 % prediction interval, in µs.
     high_us: f64,
+    /// Measured time, in µs; absent if it was not measured.
     #[serde(skip_serializing_if = "Option::is_none")]
     measured_us: Option<f64>,
+    /// Slowdown against the fastest strategy: time ÷ its time − 1.
     default_slowdown: f64,
+    /// The library's own name of its choice.
     name: String,
+    /// Chunk size in bytes.
     chunk: Option<u64>,
+    /// Threads per thread block; null: the protocol's default.
     threads: Option<u16>,
     /// Channels that the library allots to the call; `channels` of them carry data.
     max_channels: u16,
+    /// The library's own estimate of the time, in µs; it ranks choices and is not a prediction.
     expected_us: Option<f64>,
 }
 
@@ -122,9 +135,8 @@ pub fn notes(plan: &Plan) -> String {
             share => format!(" by more than {} % of the shorter one", share * 100.0),
         };
         let rows = super::format_count(plan.rows.len() as u64, "row");
-        format!("the library's choice is kept in {retained} of {rows}: its 80 % interval overlaps with that of the fastest{margin}\n")
+        format!("the library's choice is retained in {retained} of {rows}: its 80 % interval overlaps with that of the fastest{margin}\n")
     });
-    let unknown =
-        plan.library_unknown.iter().map(|reason| format!("not known what the library would choose: {reason}\n"));
+    let unknown = plan.library_unknown.iter().map(|reason| format!("cannot predict the library's choice: {reason}\n"));
     retained.into_iter().chain(unknown).collect()
 }

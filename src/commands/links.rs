@@ -4,15 +4,19 @@ use fabricast_reports::format;
 use fabricast_sim::lower::Resource;
 use fabricast_sim::timeline::Utilization;
 use fabricast_topologies::{Fabric, LinkId};
+use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::binds;
+use super::bottleneck;
 
 /// JSON of the utilization of a link direction.
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
 pub struct LinkJson {
+    /// Link direction: ids of both ends.
     link: String,
+    /// Bytes that the link carried.
     bytes: u64,
+    /// Mean utilization over the run, as a fraction.
     utilization: f64,
 }
 
@@ -54,5 +58,5 @@ pub fn busiest(utilization: &[Utilization], fabric: &Fabric) -> Option<String> {
     let others =
         if equal_count > 1 { format!(" and {} more", format::grouped(equal_count as u64 - 1)) } else { String::new() };
     let share = format::percent(busiest_link.fraction);
-    Some(format!("{}{others}, used to {share} %", binds::name(busiest_link.resource, fabric)))
+    Some(format!("{}{others}, used to {share} %", bottleneck::name(busiest_link.resource, fabric)))
 }

@@ -2,6 +2,7 @@
 
 use fabricast_reports::table::{Column, Table, Unit, Value};
 use fabricast_topologies::gpus::{self, GpuModel};
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::fabric;
@@ -18,22 +19,37 @@ pub fn run(command: &ListCommand, output: &Output) -> Result<(), Failure> {
 }
 
 /// JSON of a GPU model in `list gpus`.
-#[derive(Serialize)]
-struct GpuJson<'a> {
+#[derive(Serialize, JsonSchema)]
+pub struct GpuJson<'a> {
+    /// Marketing name.
     name: &'a str,
+    /// Other names, as tools print them.
     aliases: &'a [String],
+    /// Compute capability, such as `9.0`, or gfx number.
     capability: String,
+    /// Number of streaming multiprocessors or compute units.
     sm_count: Option<u32>,
+    /// Memory, in bytes.
     memory_bytes: Option<u64>,
+    /// Memory bandwidth, in GB/s.
     memory_bandwidth_gb_per_s: Option<f64>,
+    /// Number of NVLinks or xGMI links.
     links: u32,
+    /// Bandwidth of a link in each direction, in GB/s.
     link_gb_per_s: Option<f64>,
+    /// PCIe generation.
     pcie_generation: Option<u32>,
+    /// True if the switches of its boards reduce and multicast.
     multicast: bool,
+    /// Dense 16-bit rate, in TFLOP/s.
     bf16_tflops: Option<f64>,
+    /// Dense 8-bit rate, in TFLOP/s.
     fp8_tflops: Option<f64>,
+    /// Dense 4-bit rate, in TFLOP/s.
     fp4_tflops: Option<f64>,
+    /// Sources of the figures.
     source: &'a [String],
+    /// Keys of figures that no public document confirms.
     unverified: &'a [String],
 }
 

@@ -6,9 +6,10 @@ use fabricast_sim::load::LoadOverTime;
 use fabricast_sim::lower::Resource;
 use fabricast_sim::timeline::Utilization;
 use fabricast_topologies::{Fabric, Picos};
+use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::binds;
+use super::bottleneck;
 
 /// Resource with its utilization in each time slice.
 #[derive(Clone, Copy)]
@@ -43,17 +44,22 @@ pub fn busiest<'a>(
 }
 
 /// JSON of the utilization over time.
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
 pub struct LoadJson {
+    /// Duration of a time slice, in µs.
     slice_us: f64,
+    /// The busiest resources.
     resources: Vec<ResourceJson>,
     #[serde(skip)]
     slice: Picos,
 }
 
-#[derive(Serialize)]
+/// Utilization of a resource over time.
+#[derive(Serialize, JsonSchema)]
 struct ResourceJson {
+    /// Name of the resource.
     resource: String,
+    /// Utilization in each time slice, as a fraction.
     values: Vec<f64>,
     #[serde(skip)]
     mean: f64,
@@ -76,7 +82,7 @@ impl LoadJson {
     fn new(utilization: &[Utilization], load: &LoadOverTime, count: u32, fabric: &Fabric) -> Self {
         let select = |kind| busiest(utilization, load, kind, count as usize);
         let resources = select(Kind::Fabric).into_iter().chain(select(Kind::Channels)).map(|busy| ResourceJson {
-            resource: binds::name(busy.used.resource, fabric),
+            resource: bottleneck::name(busy.used.resource, fabric),
             values: busy.values.to_vec(),
             mean: busy.used.fraction,
         });

@@ -27,11 +27,14 @@ pub fn warn(loaded: &Loaded, output: &Output) {
         measurement
             .rejected
             .iter()
-            .map(|rejected| format!("{}:{}: left out: {}", measurement.file.display(), rejected.line, rejected.reason))
+            .map(|rejected| format!("{}:{}: skipped: {}", measurement.file.display(), rejected.line, rejected.reason))
     });
     let contradictory = loaded.contradictions.iter().map(|contradiction| {
         let (short, long) = (&contradiction.shortest, &contradiction.longest);
-        format!("{} is {} at {} and {} at {}: both cannot be", contradiction.bytes, short.1, short.0, long.1, long.0)
+        format!(
+            "{} is {} at {} and {} at {}: these contradict each other",
+            contradiction.bytes, short.1, short.0, long.1, long.0
+        )
     });
     for warnings in [rejected.collect::<Vec<_>>(), contradictory.collect()] {
         for warning in warnings.iter().take(MAX_WARNINGS) {
@@ -110,15 +113,15 @@ pub fn for_plan(
         let (ranks, hosts) = filter.ranks_and_hosts;
         let reasons = if messages.is_empty() { String::new() } else { format!(" ({})", messages.join("; ")) };
         return Err(Failure::input_with_help(
-            format!("--measured: no time of {ranks} ranks on {hosts} hosts, launched as the plan's calls are{reasons}"),
-            "--launch, --processes, --nodes, --gpus and --library say which are wanted",
+            format!("--measured: no time of {ranks} ranks on {hosts} hosts, with the launch mode of the plan{reasons}"),
+            "--launch, --processes, --nodes, --gpus and --library select others",
         ));
     }
     messages.iter().for_each(|message| output.warn(&format!("measured: {message}")));
     if !manifests.is_empty() {
         let RejectedRows { launches, unknown, .. } = rejected;
         output.detail(&format!(
-            "measured: {} sizes; {launches} rows are of other ranks, hosts or launches, of {unknown} it is not known what ran",
+            "measured: {} sizes; {launches} rows are of other ranks, hosts or launches, {unknown} of unknown algorithm and protocol",
             measurements.len()
         ));
     }
@@ -136,7 +139,7 @@ fn capability(fabric: &Fabric) -> Option<u32> {
 impl RejectedRows {
     fn messages(&self, filter: &MeasurementFilter<'_>) -> Vec<String> {
         let message =
-            |rows: u64, reason: String| (rows > 0).then(|| format!("{} left out: {reason}", format_count(rows, "row")));
+            |rows: u64, reason: String| (rows > 0).then(|| format!("{} skipped: {reason}", format_count(rows, "row")));
         let library = filter.library.map_or_else(|| "the library".to_owned(), |library| library.to_string());
         let gpus = message(self.gpus, format!("of GPUs of another generation than those of {}", filter.fabric.name()));
         let libraries = message(self.libraries, format!("not of {library} or its minor release"));

@@ -9,12 +9,13 @@ use fabricast_sim::schedule::{BufferUse, Collective, Header};
 use fabricast_topologies::fabric::Figures;
 use fabricast_topologies::{Bytes, Fabric, NodeId};
 use fabricast_validate::measured::manifest::Measurement;
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::output::Output;
 
 /// A GPU whose memory cannot hold the buffers of its ranks.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct MemoryShortfall {
     /// Size of the call: the larger buffer of a rank, in bytes.
     bytes: Bytes,
@@ -22,6 +23,7 @@ pub struct MemoryShortfall {
     needed: Bytes,
     /// Memory of the GPU, in bytes.
     memory: Bytes,
+    /// Id of the GPU.
     device: String,
 }
 
@@ -93,7 +95,7 @@ impl MemoryShortfall {
     pub fn warn(&self, output: &Output) {
         let Self { bytes, needed, memory, device } = self;
         output.warn(&format!(
-            "a call of {bytes} needs buffers of {needed} on {device}, which has {memory}: the time is that of a GPU that holds them"
+            "a call of {bytes} needs buffers of {needed} on {device}, which has {memory}: the time assumes that they fit"
         ));
     }
 }

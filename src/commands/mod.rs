@@ -1,9 +1,9 @@
 //! Subcommands, one file each: read the inputs, call the library crates, format the output.
 
-mod asked;
-mod binds;
+mod bottleneck;
 mod breakdown;
 pub mod calibrate;
+mod call_request;
 pub mod compare;
 pub mod completions;
 mod critical;
@@ -27,6 +27,7 @@ mod plan_job;
 mod plan_json;
 pub mod report;
 pub mod schedule;
+pub mod schema;
 pub mod simulate;
 mod strategy;
 pub mod study;

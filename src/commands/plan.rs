@@ -15,30 +15,30 @@ use fabricast_sim::schedule::{BufferUse, Collective};
 use fabricast_topologies::Fabric;
 use fabricast_topologies::route::Router;
 
-use super::asked;
+use super::call_request;
 use super::library_default::{self, Field};
 use super::memory::MemoryShortfall;
 use super::plan_json::{PlanInputs, PlanJson, RequestedFabric};
-use super::{binds, format_count, measured};
+use super::{bottleneck, format_count, measured};
 use crate::args::{PlanArgs, Sizes, StrategyArgs};
 use crate::document::Document;
 use crate::failure::Failure;
-use crate::output::{self, Format, Output};
+use crate::output::{self, AdditionalFile, Format, Output};
+use crate::run_control::{self, Position};
 use crate::setup;
-use crate::watch::{self, Position};
 
 pub fn run(args: &PlanArgs, output: &Output) -> Result<(), Failure> {
     if let Some(path) = &args.job {
         return super::plan_job::run(args, path, output);
     }
-    let collectives = asked::collectives(&args.call)?;
+    let collectives = call_request::collectives(&args.call)?;
     let chart = args.chart.as_deref().map(|path| Chart::new(path, &collectives, output)).transpose()?;
     let fabric = setup::fabric(&args.fabric.fabric, &args.fabric.size, &args.what_if, output)?;
     let placement = setup::ranks(&fabric, args.fabric.ranks_per_gpu)?;
     let router = Router::new(&fabric, setup::call_options(&args.fabric, &fabric)?);
     let profile = setup::library_profile(&args.library, &args.costs, &fabric)?;
     setup::sources(&fabric, &profile, output);
-    let flags = StrategyArgs { protocol: asked::protocols(&args.call, &args.strategy), ..args.strategy.clone() };
+    let flags = StrategyArgs { protocol: call_request::protocols(&args.call, &args.strategy), ..args.strategy.clone() };
     let chooser = setup::library(&args.library, &profile)
         .map(|library| setup::chooser(library, &router, &placement, &args.library, &args.call, &args.strategy));
     let offer = chooser.as_ref().map(Chooser::capabilities);
@@ -58,8 +58,8 @@ pub fn run(args: &PlanArgs, output: &Output) -> Result<(), Failure> {
     };
     let measurements = measured::for_plan(&args.measured, &filter, output)?;
     super::check_root(&args.call, &placement)?;
-    let asked::CallRequest { collectives, matrix, sizes } =
-        asked::CallRequest::from_args(&args.call, placement.len(), &Sizes::default().0)?;
+    let call_request::CallRequest { collectives, matrix, sizes } =
+        call_request::CallRequest::from_args(&args.call, placement.len(), &Sizes::default().0)?;
     let request = PlanRequest {
         fabric: &fabric,
         router: &router,
@@ -84,7 +84,8 @@ pub fn run(args: &PlanArgs, output: &Output) -> Result<(), Failure> {
     let rows_done = AtomicUsize::new(0);
     let position = || Position { done: rows_done.load(Ordering::Relaxed) as u64, total };
     let watcher = Watcher { rows_done: Some(&rows_done), ..Watcher::default() };
-    let plan = watch::with_progress(output, "planning", position, || plan_table(&request, &measurements, watcher))?;
+    let plan =
+        run_control::with_progress(output, "planning", position, || plan_table(&request, &measurements, watcher))?;
     for (_, reason) in &plan.left_out {
         output.warn(reason);
     }
@@ -110,7 +111,10 @@ pub fn run(args: &PlanArgs, output: &Output) -> Result<(), Failure> {
         Format::Csv => super::csv(&csv(&plan, &fabric))?,
     };
     match chart {
-        Some(chart) => output.write_with(&answer, Some((chart.path, &chart.draw(&plan)?))),
+        Some(chart) => {
+            let picture = chart.draw(&plan)?;
+            output.write_with(&answer, Some(AdditionalFile { path: chart.path, content: &picture }))
+        }
         None => output.write(&answer),
     }
 }
@@ -222,7 +226,7 @@ fn text_fields<'a>(plan: &'a Plan, fabric: &'a Fabric) -> Vec<Field<'a>> {
         }),
         field(Column::new("bound_share", "of peak", Unit::Percent), |row| Value::Share(row.fraction_of_bound()).into()),
         field(Column::new("bottleneck", "bottleneck", Unit::Text).spare(), |row| {
-            Value::text(binds::bottleneck_of_row(row, fabric)).into()
+            Value::text(bottleneck::bottleneck_of_row(row, fabric)).into()
         }),
         field(Column::new("runner_up", "runner-up", Unit::Text).spare(), move |row| {
             Value::or_missing(row.runner_up, |second| name(second.strategy)).into()
@@ -259,7 +263,7 @@ fn csv(plan: &Plan, fabric: &Fabric) -> Table {
         field(number_column("busbw_gb_per_s"), |row| Value::Rate(row.busbw_gb_per_s(row.pick.time, plan.ranks)).into()),
         field(number_column("bound_us"), |row| Value::Time(row.bound.time).into()),
         field(number_column("bound_share"), |row| Value::Share(row.fraction_of_bound()).into()),
-        field(text_column("bottleneck"), |row| Value::text(binds::bottleneck_of_row(row, fabric)).into()),
+        field(text_column("bottleneck"), |row| Value::text(bottleneck::bottleneck_of_row(row, fabric)).into()),
         field(text_column("runner_up_algorithm"), second(|p| Value::text(p.strategy.algorithm.name()))),
         field(text_column("runner_up_protocol"), second(|p| Value::text(p.strategy.protocol.name()))),
         field(number_column("runner_up_channels"), second(|p| Value::Count(p.strategy.channels.into()))),

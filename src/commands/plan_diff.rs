@@ -6,6 +6,7 @@ use fabricast_reports::table::{Column, Table, Unit, Value};
 use fabricast_search::export::{SavedPick, SavedPlan, SavedRow};
 use fabricast_sim::schedule::Collective;
 use fabricast_topologies::{Bytes, Picos};
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::{format_count, table::read_plan};
@@ -14,42 +15,61 @@ use crate::document::Document;
 use crate::failure::Failure;
 use crate::output::{self, Format, Output};
 
-#[derive(Serialize)]
-struct Diff<'a> {
+/// JSON of `plan diff`.
+#[derive(Serialize, JsonSchema)]
+pub struct Diff<'a> {
+    /// The first plan.
     before: Side<'a>,
+    /// The second plan.
     after: Side<'a>,
     /// Number of rows that are equal in both plans.
     equal_rows: usize,
+    /// Rows that differ, by collective and size.
     rows: Vec<RowDiff>,
 }
 
-#[derive(Serialize)]
+/// One of the compared plans.
+#[derive(Serialize, JsonSchema)]
 struct Side<'a> {
+    /// Name of the fabric.
     fabric: &'a str,
+    /// Name of the cost profile.
     profile: &'a str,
+    /// Date of the cost profile.
     profile_date: &'a str,
+    /// Library and version; null if the plan has none.
     library: Option<String>,
+    /// Number of ranks.
     ranks: u32,
+    /// Number of hosts.
     nodes: u32,
 }
 
 /// Row that differs; `before` or `after` is null if that plan has no such row.
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
 struct RowDiff {
+    /// The collective, as nccl-tests names it.
     collective: Collective,
+    /// Size of the call in bytes: the larger buffer of a rank.
     bytes: Bytes,
+    /// Strategy and time of the first plan.
     before: Option<PickJson>,
+    /// Strategy and time of the second plan.
     after: Option<PickJson>,
     /// Relative change of the time: after / before - 1.
     change: Option<f64>,
 }
 
-#[derive(Serialize)]
+/// Selected strategy of a plan.
+#[derive(Serialize, JsonSchema)]
 struct PickJson {
+    /// Algorithm of the strategy.
     algorithm: &'static str,
+    /// Protocol of the strategy.
     protocol: &'static str,
+    /// Number of channels of the strategy.
     channels: u16,
-    /// Null if the plan has a range but no row.
+    /// Predicted time, in µs; null if the plan has a range but no row.
     time_us: Option<f64>,
 }
 
@@ -60,9 +80,9 @@ impl PickJson {
     }
 
     /// Returns a plan's pick for a size: its row, or the enclosing range if the collective has no rows.
-    fn pick_at(plan: &SavedPlan, rows: &Rows<'_>, key @ (collective, bytes): (Collective, Bytes)) -> Option<Self> {
+    fn pick_at(plan: &SavedPlan, rows: &Rows<'_>, collective: Collective, bytes: Bytes) -> Option<Self> {
         if plan.has_rows(collective) {
-            return rows.get(&key).map(|row| Self::from_pick(&row.pick));
+            return rows.get(&(collective, bytes)).map(|row| Self::from_pick(&row.pick));
         }
         plan.find_range(collective, bytes).map(|range| {
             let (algorithm, protocol) = (range.algorithm.name(), range.protocol.name());
@@ -130,15 +150,17 @@ fn compare_rows(before: &SavedPlan, after: &SavedPlan) -> (usize, Vec<RowDiff>) 
     let keys: BTreeSet<(Collective, Bytes)> =
         keys.chain(ranges.map(|range| (range.collective, range.min_bytes))).collect();
     let count = keys.len();
-    let differences = keys.into_iter().filter_map(|key| {
-        let (before, after) =
-            (PickJson::pick_at(before, &rows_before, key), PickJson::pick_at(after, &rows_after, key));
+    let differences = keys.into_iter().filter_map(|(collective, bytes)| {
+        let (before, after) = (
+            PickJson::pick_at(before, &rows_before, collective, bytes),
+            PickJson::pick_at(after, &rows_after, collective, bytes),
+        );
         let both = before.as_ref().zip(after.as_ref());
         let times = both.and_then(|(before, after)| before.time_us.zip(after.time_us));
         let same_time = times.is_none_or(|(before, after)| before.to_bits() == after.to_bits());
         let is_equal = both.is_some_and(|(before, after)| before.strategy() == after.strategy() && same_time);
         let change = times.filter(|(before, _)| *before > 0.0).map(|(before, after)| after / before - 1.0);
-        (!is_equal).then_some(RowDiff { collective: key.0, bytes: key.1, before, after, change })
+        (!is_equal).then_some(RowDiff { collective, bytes, before, after, change })
     });
     let differences: Vec<RowDiff> = differences.collect();
     (count - differences.len(), differences)

@@ -9,6 +9,7 @@ use fabricast_reports::format;
 use fabricast_reports::table::{Cell, Column, Emphasis, Table, Unit, Value};
 use fabricast_topologies::route::Router;
 use fabricast_topologies::{Bytes, Fabric, Picos};
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::job_file::{self, JobFile};
@@ -39,7 +40,7 @@ pub fn run(args: &PlanArgs, path: &Path, output: &Output) -> Result<(), Failure>
         JobFile::Job(job, efficiency) => {
             if args.fabric.ranks_per_gpu > 1 {
                 let message = format!("--ranks-per-gpu: {source} has a rank on each GPU");
-                return Err(Failure::input_with_help(message, "leave it out"));
+                return Err(Failure::input_with_help(message, "omit it"));
             }
             let ranks = job.rank_devices(&fabric)?;
             let simulated = SimulatedCosts::new(&router, &profile, &ranks);
@@ -71,11 +72,11 @@ pub fn run(args: &PlanArgs, path: &Path, output: &Output) -> Result<(), Failure>
             let time = |us: f64| format::time(Picos::from_us(us));
             table.note(match answer.library() {
                 Some(library) => format!(
-                    "all calls, each group's in a row: {} by these picks, {} by the library's own choices",
+                    "all calls, those of a group in sequence: {} with these picks, {} with the library's defaults",
                     time(answer.picks()),
                     time(library)
                 ),
-                None => format!("all calls, each group's in a row: {} by these picks", time(answer.picks())),
+                None => format!("all calls, those of a group in sequence: {} with these picks", time(answer.picks())),
             });
             output.write(&table.text(&output.text_options()))
         }
@@ -94,46 +95,71 @@ struct Answer<'a> {
 }
 
 /// JSON of `plan --job`.
-#[derive(Serialize)]
-struct PlanJobJson<'a> {
+#[derive(Serialize, JsonSchema)]
+pub struct PlanJobJson<'a> {
+    /// Name of the fabric.
     fabric: &'a str,
+    /// Name of the cost profile.
     profile: &'a str,
+    /// File of the job.
     job: &'a str,
+    /// Number of ranks.
     ranks: u32,
+    /// Calls of the job by collective, size and group.
     rows: Vec<RowJson>,
     /// Time of all rows, each weighted by the number of calls per group, in µs.
     total_us: f64,
-    /// Same total with the library's default choices; absent if one of them is unknown.
+    /// Same total with the library's default choices, in µs; absent if one of them is unknown.
     #[serde(skip_serializing_if = "Option::is_none")]
     library_total_us: Option<f64>,
 }
 
-#[derive(Serialize)]
+/// Calls of a job that share a collective, size and kind of group.
+#[derive(Serialize, JsonSchema)]
 struct RowJson {
+    /// The collective, as nccl-tests names it.
     collective: &'static str,
+    /// Size of the call in bytes: the larger buffer of a rank.
     bytes: Bytes,
     /// Number of ranks in a group.
     ranks: usize,
+    /// Number of groups.
     groups: usize,
+    /// Number of calls over all groups.
     calls: u64,
+    /// Number of calls per group.
     calls_each: f64,
+    /// Algorithm of the strategy.
     algorithm: &'static str,
+    /// Protocol of the strategy.
     protocol: &'static str,
+    /// Number of channels of the strategy.
     channels: u16,
+    /// Predicted time of a call, in µs.
     time_us: f64,
+    /// Lower end of the 80 % prediction interval, in µs.
     low_us: f64,
+    /// Upper end of the 80 % prediction interval, in µs.
     high_us: f64,
+    /// Lower bound on the time of any schedule on this fabric, in µs.
     bound_us: f64,
+    /// Predicted time of a group's calls, in µs.
     total_us: f64,
+    /// The library's default choice; absent if it is unknown.
     #[serde(skip_serializing_if = "Option::is_none")]
     library_default: Option<DefaultJson>,
 }
 
-#[derive(Serialize)]
+/// The library's default choice, with its predicted time.
+#[derive(Serialize, JsonSchema)]
 struct DefaultJson {
+    /// Algorithm of the strategy.
     algorithm: &'static str,
+    /// Protocol of the strategy.
     protocol: &'static str,
+    /// Number of channels of the strategy.
     channels: u16,
+    /// Predicted time, in µs.
     time_us: f64,
 }
 
@@ -195,7 +221,7 @@ impl Answer<'_> {
             Column::new("time_us", "time", Unit::Micros),
             Column::new("total_us", "total", Unit::Micros),
             Column::new("library_default", "library", Unit::Text).spare(),
-            Column::new("library_default_us", "its time", Unit::Micros).spare(),
+            Column::new("library_default_us", "default time", Unit::Micros).spare(),
         ]);
         for planned in self.rows {
             let (pick, repeated) = (&planned.row.pick, &planned.calls);

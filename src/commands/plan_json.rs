@@ -8,10 +8,11 @@ use fabricast_search::plan::{
 };
 use fabricast_sim::schedule::{BufferUse, Collective, Protocol};
 use fabricast_topologies::{Bytes, Fabric};
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::memory::MemoryShortfall;
-use super::{binds, library_default};
+use super::{bottleneck, library_default};
 use crate::args::PlanArgs;
 
 /// Inputs of a plan that its JSON records.
@@ -31,11 +32,15 @@ pub struct PlanInputs<'a> {
 }
 
 /// Requested fabric.
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
 pub struct RequestedFabric<'a> {
+    /// Requested preset or file.
     fabric: &'a str,
+    /// Requested number of hosts; null: that of the fabric.
     nodes: Option<u32>,
+    /// Requested number of GPUs per host; null: that of the fabric.
     gpus: Option<u32>,
+    /// Requested profile; absent: the best match.
     #[serde(skip_serializing_if = "Option::is_none")]
     profile: Option<&'a str>,
 }
@@ -55,77 +60,109 @@ impl<'a> RequestedFabric<'a> {
     }
 }
 
-#[derive(Serialize)]
+/// JSON of `plan`.
+#[derive(Serialize, JsonSchema)]
 pub struct PlanJson<'a> {
+    /// Name of the fabric.
     fabric: &'a str,
+    /// Name of the cost profile.
     profile: &'a str,
+    /// Date of the cost profile.
     profile_date: &'a str,
+    /// Number of ranks.
     ranks: u32,
+    /// Number of hosts with ranks.
     nodes: u32,
+    /// Library and version whose default choices are predicted; null if none is.
     library: Option<String>,
     /// Number of nodes as NCCL counts them.
     #[serde(skip_serializing_if = "Option::is_none")]
     library_nodes: Option<u32>,
+    /// Options that identify the fabric; null if they do not describe it completely.
     request: Option<&'a RequestedFabric<'a>>,
-    /// Absent: rank 0.
+    /// Root of rooted collectives; absent: rank 0.
     #[serde(skip_serializing_if = "Option::is_none")]
     root: Option<u32>,
+    /// True if input and output share a buffer; absent: false.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     in_place: bool,
     /// Smallest size whose buffers exceed a GPU's memory; absent if all sizes fit.
     #[serde(skip_serializing_if = "Option::is_none")]
     memory_exceeded: Option<&'a MemoryShortfall>,
+    /// Best strategies, by collective and requested size.
     rows: Vec<RowJson>,
     /// Rows at intermediate sizes, around those where the pick changes.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     refined_rows: Vec<RowJson>,
+    /// Best strategy of each range of sizes, by collective.
     ranges: Vec<RangeJson>,
     /// The library's default choices below the first size and above the last.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     outside_ranges: Vec<RangeJson>,
+    /// Candidates that were considered, and those that were not.
     searched: SearchedJson,
 }
 
 /// Candidates that were considered, and those that were not.
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
 struct SearchedJson {
+    /// Numbers of channels that were considered.
     channels: Vec<u16>,
+    /// Algorithms and protocols that were considered.
     strategies: Vec<TriedJson>,
+    /// Candidates that were not considered.
     not_tried: Vec<NotTriedJson>,
 }
 
-#[derive(Serialize)]
+/// Algorithm that was considered for a collective.
+#[derive(Serialize, JsonSchema)]
 struct TriedJson {
+    /// The collective, as nccl-tests names it.
     collective: Collective,
+    /// The algorithm.
     algorithm: &'static str,
+    /// Its protocols.
     protocols: Vec<&'static str>,
 }
 
-#[derive(Serialize)]
+/// Candidates that were not considered.
+#[derive(Serialize, JsonSchema)]
 struct NotTriedJson {
+    /// The collective; null: any.
     collective: Option<Collective>,
-    /// Absent: any size.
+    /// Size of the call in bytes; absent: any size.
     #[serde(skip_serializing_if = "Option::is_none")]
     bytes: Option<Bytes>,
+    /// The algorithm; null: any.
     algorithm: Option<&'static str>,
     /// Null: any protocol.
     protocols: Option<Vec<&'static str>>,
     /// Null: any number of channels.
     channels: Option<u16>,
+    /// Reason why they were not considered.
     reason: String,
 }
 
-#[derive(Serialize)]
+/// Best strategy of a call, with alternatives.
+#[derive(Serialize, JsonSchema)]
 struct RowJson {
+    /// The collective, as nccl-tests names it.
     collective: Collective,
+    /// Size of the call in bytes: the larger buffer of a rank.
     bytes: Bytes,
     #[serde(flatten)]
     pick: PricedJson,
+    /// Lower bound on the time of any schedule on this fabric, in µs.
     bound_us: f64,
+    /// Share of the theoretical peak: bound ÷ predicted time.
     bound_share: f64,
+    /// Resource or latency that determines the lower bound.
     bound_by: String,
+    /// Link or cost that limits the call.
     bottleneck: String,
+    /// Second-best strategy; null if there is none.
     runner_up: Option<PricedJson>,
+    /// The library's default choice; null if it is unknown.
     library_default: Option<library_default::Json>,
     /// Overlap of the prediction intervals of the library's choice and the fastest strategy, if it made the library's
     /// choice the pick; otherwise null.
@@ -140,32 +177,48 @@ struct RowJson {
     best_of_library: Option<PricedJson>,
 }
 
-#[derive(Serialize)]
+/// Strategy with its predicted time.
+#[derive(Serialize, JsonSchema)]
 struct PricedJson {
+    /// Algorithm of the strategy.
     algorithm: &'static str,
+    /// Protocol of the strategy.
     protocol: &'static str,
+    /// Number of channels of the strategy.
     channels: u16,
-    /// Absent: the profile's default.
+    /// Chunk size in bytes; absent: the profile's default.
     #[serde(skip_serializing_if = "Option::is_none")]
     chunk: Option<u64>,
-    /// Absent: the protocol's default.
+    /// Threads per thread block; absent: the protocol's default.
     #[serde(skip_serializing_if = "Option::is_none")]
     threads: Option<u16>,
+    /// Predicted time, in µs.
     time_us: f64,
+    /// Lower end of the 80 % prediction interval, in µs.
     low_us: f64,
+    /// Upper end of the 80 % prediction interval, in µs.
     high_us: f64,
+    /// Bus bandwidth as nccl-tests defines it, in GB/s (10⁹ bytes per second).
     busbw_gb_per_s: f64,
+    /// Measured time, in µs; absent if it was not measured.
     #[serde(skip_serializing_if = "Option::is_none")]
     measured_us: Option<f64>,
 }
 
-#[derive(Serialize)]
+/// Strategy of a range of sizes.
+#[derive(Serialize, JsonSchema)]
 struct RangeJson {
+    /// The collective, as nccl-tests names it.
     collective: Collective,
+    /// Smallest size of the range, in bytes.
     min_bytes: Bytes,
+    /// Largest size of the range, in bytes.
     max_bytes: Bytes,
+    /// Algorithm of the strategy.
     algorithm: &'static str,
+    /// Protocol of the strategy.
     protocol: &'static str,
+    /// Number of channels of the strategy.
     channels: u16,
 }
 
@@ -270,7 +323,7 @@ impl RowJson {
             bound_us: row.bound.time.us(),
             bound_share: row.fraction_of_bound(),
             bound_by: row.bound.limited_by.to_string(),
-            bottleneck: binds::bottleneck_of_row(row, fabric),
+            bottleneck: bottleneck::bottleneck_of_row(row, fabric),
             runner_up: row.runner_up.map(priced),
             library_default: library_default::Json::from_row(row),
             default_interval_overlap: library_default::overlap(row),

@@ -16,7 +16,7 @@ use crate::output::{Format, Output};
 
 pub fn run(args: &ReportArgs, output: &Output) -> Result<(), Failure> {
     if output.format != Format::Text {
-        return Err(Failure::input_with_help("a report is a page of HTML", "leave --format out"));
+        return Err(Failure::input_with_help("a report is a page of HTML", "omit --format"));
     }
     let mut inputs = Vec::with_capacity(args.inputs.len());
     let mut studies = Vec::new();

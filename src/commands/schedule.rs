@@ -10,13 +10,14 @@ use fabricast_sim::schedule::{OpId, Operation, Schedule, json};
 use fabricast_sim::verify::{Fault, FaultKind, VerifyOptions, verify};
 use fabricast_topologies::read::Limit;
 use fabricast_topologies::route::Router;
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::{format_count, strategy};
 use crate::args::{ScheduleCommand, ScheduleFormat, WhatIfArgs};
 use crate::document::Document;
 use crate::failure::Failure;
-use crate::output::{self, Output};
+use crate::output::{self, AdditionalFile, Output};
 use crate::setup;
 
 pub fn run(command: &ScheduleCommand, output: &Output) -> Result<(), Failure> {
@@ -47,8 +48,7 @@ pub fn run(command: &ScheduleCommand, output: &Output) -> Result<(), Failure> {
         }
         ScheduleCommand::Show { file, limit, picture } => {
             let format = picture.as_deref().map(|path| picture_format(path, output)).transpose()?;
-            show(&read(file)?, *limit, picture.as_deref().zip(format), output)
-                .map_err(|failure| failure.with_file(file))
+            show(&read(file)?, *limit, picture.as_deref(), format, output).map_err(|failure| failure.with_file(file))
         }
     }
 }
@@ -83,19 +83,37 @@ fn write(schedule: &Schedule, to: ScheduleFormat, output: &Output) -> Result<(),
     output.write(&text)
 }
 
-#[derive(Serialize)]
-struct Proof {
+/// JSON of `schedule verify`.
+#[derive(Serialize, JsonSchema)]
+#[serde(untagged)]
+pub enum VerificationJson<'a> {
+    /// The schedule computes its collective.
+    Proof(Proof),
+    /// The schedule is wrong.
+    Refutation(Refutation<'a>),
+}
+
+/// JSON of a correct schedule.
+#[derive(Serialize, JsonSchema)]
+pub struct Proof {
+    /// True: the schedule computes its collective.
+    #[schemars(extend("const" = true))]
     ok: bool,
+    /// Number of verified operations.
     operations: u64,
 }
 
 /// JSON of the first fault, as an object and, for other readers, with its fields next to `ok`.
-#[derive(Serialize)]
-struct Refutation<'a> {
-    #[serde(flatten)]
-    proof: Proof,
+#[derive(Serialize, JsonSchema)]
+pub struct Refutation<'a> {
+    /// False: the schedule is wrong.
+    #[schemars(extend("const" = false))]
+    ok: bool,
+    /// Number of operations of the schedule.
+    operations: u64,
     #[serde(flatten)]
     fields: &'a Fault,
+    /// The first fault.
     fault: &'a Fault,
 }
 
@@ -103,7 +121,8 @@ fn prove(schedule: &Schedule, fifo_depth: Option<u32>, output: &Output) -> Resul
     match verify(schedule, &VerifyOptions { fifo_depth }) {
         Ok(verified) => match output.format {
             output::Format::Json => {
-                output.write_json(&Document::Verification.with(&Proof { ok: true, operations: verified.operations }))
+                let proof = Proof { ok: true, operations: verified.operations };
+                output.write_json(&Document::Verification.with(&VerificationJson::Proof(proof)))
             }
             output::Format::Text | output::Format::Csv => {
                 let name = &schedule.header().name;
@@ -115,12 +134,9 @@ fn prove(schedule: &Schedule, fifo_depth: Option<u32>, output: &Output) -> Resul
         },
         Err(fault) => {
             if output.format == output::Format::Json && fault.kind != FaultKind::TooLarge {
-                let proof = Proof { ok: false, operations: schedule.operation_count().into() };
-                output.write_json(&Document::Verification.with(&Refutation {
-                    proof,
-                    fields: &fault,
-                    fault: &fault,
-                }))?;
+                let operations = schedule.operation_count().into();
+                let refutation = Refutation { ok: false, operations, fields: &fault, fault: &fault };
+                output.write_json(&Document::Verification.with(&VerificationJson::Refutation(refutation)))?;
             }
             Err(super::verified::failure(&fault))
         }
@@ -136,10 +152,12 @@ fn picture_format(path: &Path, output: &Output) -> Result<chart::Format, Failure
 fn show(
     schedule: &Schedule,
     limit: usize,
-    picture: Option<(&Path, chart::Format)>,
+    picture: Option<&Path>,
+    format: Option<chart::Format>,
     output: &Output,
 ) -> Result<(), Failure> {
     let picture = picture
+        .zip(format)
         .map(|(path, format)| steps::render(schedule, format).map(|bytes| (path, bytes)))
         .transpose()
         .map_err(|error| Failure::input(error.to_string()))?;
@@ -148,14 +166,14 @@ fn show(
         output::Format::Csv => super::csv(&table(schedule, limit)?)?,
         output::Format::Json => json::to_json(schedule),
     };
-    output.write_with(&text, picture.as_ref().map(|(path, bytes)| (*path, bytes.as_slice())))
+    output.write_with(&text, picture.as_ref().map(|(path, content)| AdditionalFile { path, content }))
 }
 
 /// Table of the operations of all ranks, in order of steps.
 fn table(schedule: &Schedule, limit: usize) -> Result<Table, Failure> {
     let steps = schedule.steps().map_err(|op| {
         let message = format!("operation {} waits for itself, so it has no step", op.0);
-        Failure::input_with_help(message, "`fabricast schedule verify` says by way of which others")
+        Failure::input_with_help(message, "`fabricast schedule verify` reports the cycle")
     })?;
     let mut order: Vec<u32> = (0..schedule.operation_count()).collect();
     order.sort_by_key(|&op| steps.get(op as usize).copied());

@@ -12,24 +12,25 @@ use fabricast_sim::schedule::{Header, ScheduleGenerator};
 use fabricast_sim::{SimulationOptions, Timeline, simulate};
 use fabricast_topologies::route::Router;
 use fabricast_topologies::{Bytes, Fabric, NodeId, Picos};
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::critical::{CriticalPath, StepJson};
 use super::links::{self, LinkJson};
 use super::load::{self, LoadJson};
 use super::memory::MemoryShortfall;
-use super::{binds, format_count, strategy, trace, verified};
+use super::{bottleneck, format_count, strategy, trace, verified};
 use crate::args::SimulateArgs;
 use crate::document::Document;
 use crate::failure::Failure;
-use crate::output::{self, Format, Output};
+use crate::output::{self, AdditionalFile, Format, Output};
+use crate::run_control::{self, Position};
 use crate::setup;
-use crate::watch::{self, Position};
 
 pub fn run(args: &SimulateArgs, output: &Output) -> Result<(), Failure> {
     if output.format == Format::Csv && (args.critical_path || args.utilization_over_time.is_some()) {
         let message = "--critical-path and --utilization-over-time do not fit the one table of --format csv";
-        return Err(Failure::input_with_help(message, "take text or json"));
+        return Err(Failure::input_with_help(message, "use text or json"));
     }
     if let Some(path) = &args.trace {
         output.check_additional_file(path)?;
@@ -87,7 +88,7 @@ pub fn run(args: &SimulateArgs, output: &Output) -> Result<(), Failure> {
     let bound = bounds.bound(&call);
     let mut answer = Answer::new(generator.header(), &timeline, &bound, &fabric, output.format);
     answer.verified = args.schedule.as_ref().map(|_| !args.verify.no_verify);
-    answer.bottleneck = binds::bottleneck_of_run(&timeline, &fabric, last_starter(&delays, placement));
+    answer.bottleneck = bottleneck::bottleneck_of_run(&timeline, &fabric, last_starter(&delays, placement));
     answer.memory_exceeded = shortfall;
     answer.path = args.critical_path.then(|| CriticalPath::new(generator.as_ref(), &timeline));
     answer.critical_path = answer.path.as_ref().map(CriticalPath::json);
@@ -100,7 +101,7 @@ pub fn run(args: &SimulateArgs, output: &Output) -> Result<(), Failure> {
     match &args.trace {
         Some(path) => {
             let trace = trace::write_trace(generator.as_ref(), &timeline, &fabric, output)?;
-            output.write_with(&text, Some((path, &trace)))
+            output.write_with(&text, Some(AdditionalFile { path, content: &trace }))
         }
         None => output.write(&text),
     }
@@ -112,7 +113,7 @@ pub fn with_progress<T>(output: &Output, recording: Recording, work: impl FnOnce
     let position =
         || Position { done: progress.done.load(Ordering::Relaxed), total: progress.total.load(Ordering::Relaxed) };
     let watcher = Watch { progress: Some(&progress), recording, ..Watch::default() };
-    watch::with_progress(output, "simulating", position, || work(watcher))
+    run_control::with_progress(output, "simulating", position, || work(watcher))
 }
 
 /// The GPU that starts last, if any is delayed.
@@ -128,13 +129,19 @@ fn placement(gpus: &[NodeId], ranks: u32) -> Result<&[NodeId], Failure> {
 }
 
 /// JSON of `simulate`.
-#[derive(Serialize)]
-struct Answer {
+#[derive(Serialize, JsonSchema)]
+pub struct Answer {
+    /// Algorithm of the strategy.
     algorithm: String,
+    /// Protocol of the strategy.
     protocol: &'static str,
+    /// Number of channels of the strategy.
     channels: u16,
+    /// The collective, as nccl-tests names it.
     collective: &'static str,
+    /// Size of the call in bytes: the larger buffer of a rank.
     bytes: Bytes,
+    /// Number of ranks.
     ranks: u32,
     /// Buffers that exceed a GPU's memory; absent if all fit.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -142,25 +149,42 @@ struct Answer {
     /// True if the schedule was verified before the run; absent without a schedule file.
     #[serde(skip_serializing_if = "Option::is_none")]
     verified: Option<bool>,
+    /// Predicted time, in µs.
     time_us: f64,
-    /// Bounds of the 80 % prediction interval.
+    /// Lower end of the 80 % prediction interval, in µs.
     low_us: f64,
+    /// Upper end of the 80 % prediction interval, in µs.
     high_us: f64,
+    /// Algorithm bandwidth, size ÷ time, in GB/s (10⁹ bytes per second).
     algbw_gb_per_s: f64,
+    /// Bus bandwidth as nccl-tests defines it, in GB/s (10⁹ bytes per second).
     busbw_gb_per_s: f64,
+    /// Lower bound on the time of any schedule on this fabric, in µs.
     bound_us: f64,
+    /// Share of the theoretical peak: bound ÷ predicted time.
     bound_share: f64,
+    /// Resource or latency that determines the lower bound.
     bound_by: String,
+    /// Link or cost that limits the call.
     bottleneck: String,
+    /// Number of simulated operations.
     operations: u64,
+    /// Number of events of the simulation.
     events: u64,
+    /// True if one representative of interchangeable ranks or channels was simulated.
     folded: bool,
+    /// Number of operations that a simulated one represents; 1 if nothing was folded.
     fold_factor: f64,
+    /// Predicted time by kind, in µs.
     cost_us: CostsJson,
+    /// Utilization of the used links, by direction.
     links: Vec<LinkJson>,
+    /// Number of used link directions that are not listed, the least utilized ones.
     links_omitted: usize,
+    /// Operations that determine the time; only with `--critical-path`.
     #[serde(skip_serializing_if = "Option::is_none")]
     critical_path: Option<Vec<StepJson>>,
+    /// Utilization of the busiest resources over time; only with `--utilization-over-time`.
     #[serde(skip_serializing_if = "Option::is_none")]
     load: Option<LoadJson>,
     #[serde(skip)]
@@ -186,11 +210,16 @@ enum TableColumns {
     WithLabels,
 }
 
-#[derive(Serialize)]
+/// Parts of the predicted time, in µs; their sum is the time.
+#[derive(Serialize, JsonSchema)]
 struct CostsJson {
+    /// Software time, in µs.
     software: f64,
+    /// Latency of paths, in µs.
     latency: f64,
+    /// Time of bytes at the rates of links, in µs.
     bandwidth: f64,
+    /// Time that late ranks and contention add, in µs.
     waiting: f64,
 }
 

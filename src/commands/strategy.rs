@@ -11,7 +11,7 @@ use fabricast_sim::schedule::{BufferUse, Call, Collective, Protocol, Rank, Sched
 use fabricast_topologies::route::Router;
 use fabricast_topologies::{Bytes, Fabric, NodeId};
 
-use super::asked::{self, CallRequest};
+use super::call_request::{self, CallRequest};
 use crate::args::{CallArgs, CollectiveChoice, LibraryArgs, LibraryChoice, StrategyArgs};
 use crate::failure::Failure;
 use crate::setup;
@@ -56,7 +56,7 @@ pub fn single(
     let RunSetting { fabric, placement, profile, .. } = setting;
     let ranks_per_node = fabric.max_devices_per_host(placement);
     if call.collective == Some(CollectiveChoice::All) {
-        return Err(Failure::input_with_help("one collective is wanted here, not all", "`plan` takes all"));
+        return Err(Failure::input_with_help("expected one collective here, not all", "`plan` accepts all"));
     }
     super::check_root(call, placement)?;
     let call_flags = call;
@@ -65,7 +65,7 @@ pub fn single(
     let collective = single_value("--collective", None, Some(&request.collectives), Collective::AllReduce)?;
     let bytes = single_value("--sizes", None, Some(&request.sizes), DEFAULT_BYTES)?;
     let matrix = request.matrix.map(|matrix| matrix.scaled(bytes));
-    let strategy = &StrategyArgs { protocol: asked::protocols(call, strategy), ..strategy.clone() };
+    let strategy = &StrategyArgs { protocol: call_request::protocols(call, strategy), ..strategy.clone() };
     let call = Call {
         collective,
         bytes,
@@ -75,7 +75,7 @@ pub fn single(
     };
     let picked = match library_default(&call, call_flags, strategy, library, setting)? {
         Some(chosen) => Some(chosen),
-        None => plan_pick(&call, matrix.as_ref(), (strategy, library), setting)?,
+        None => plan_pick(&call, matrix.as_ref(), strategy, library, setting)?,
     };
     let first = Algorithm::ALL.into_iter().find(|a| a.supports(collective)).unwrap_or(Algorithm::Ring);
     let first = picked.map_or(first, |picked| picked.algorithm);
@@ -144,7 +144,8 @@ fn library_default(
 fn plan_pick(
     call: &Call,
     matrix: Option<&TrafficMatrix>,
-    (flags, library): (&StrategyArgs, &LibraryArgs),
+    flags: &StrategyArgs,
+    library: &LibraryArgs,
     setting: RunSetting<'_>,
 ) -> Result<Option<Strategy>, Failure> {
     let value_counts = [flags.algorithm.len(), flags.protocol.len(), flags.channels.len()];
@@ -186,8 +187,9 @@ fn single_value<T: Copy>(flag: &str, value: Option<T>, list: Option<&[T]>, defau
         (Some(value), _) => Ok(value),
         (None, []) => Ok(default),
         (None, [value]) => Ok(*value),
-        (None, several) => {
-            Err(Failure::input(format!("{flag} takes one value here, not {}: `plan` compares several", several.len())))
-        }
+        (None, several) => Err(Failure::input(format!(
+            "{flag} accepts one value here, not {}: `plan` compares several",
+            several.len()
+        ))),
     }
 }

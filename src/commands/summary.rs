@@ -1,14 +1,21 @@
 //! JSON of error statistics of predictions.
 
 use fabricast_validate::compare::{Coverage, Summary};
+use schemars::JsonSchema;
 use serde::Serialize;
 
-#[derive(Serialize)]
+/// Statistics of errors (predicted ÷ measured − 1).
+#[derive(Serialize, JsonSchema)]
 pub struct SummaryJson {
+    /// Number of rows.
     rows: usize,
+    /// Mean of the absolute errors, as a fraction.
     mean: f64,
+    /// Median of the absolute errors, as a fraction.
     median: f64,
+    /// 90th percentile of the absolute errors, as a fraction.
     p90: f64,
+    /// Mean of the signed errors, as a fraction.
     bias: f64,
 }
 
@@ -19,10 +26,13 @@ impl From<Summary> for SummaryJson {
 }
 
 /// Coverage: share of measured times inside their prediction intervals.
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
 pub struct CoverageJson {
+    /// Number of rows.
     rows: usize,
+    /// Number of rows inside their intervals.
     inside: usize,
+    /// Share of rows inside their intervals.
     share: f64,
 }
 

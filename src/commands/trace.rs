@@ -9,7 +9,7 @@ use fabricast_sim::timeline::Utilization;
 use fabricast_topologies::Fabric;
 use rustc_hash::FxHashSet;
 
-use super::binds;
+use super::bottleneck;
 use super::load::{self, Kind};
 use super::operations::Operations;
 use crate::failure::Failure;
@@ -34,7 +34,7 @@ pub fn write_trace(
     let (operations, shown_ranks) = select_ranks(generator, timeline);
     let rank_count = generator.header().call.ranks;
     if shown_ranks < rank_count {
-        let reason = "the trace shows the first ranks and those that the end hangs on";
+        let reason = "the trace shows the first ranks and those on the critical path";
         output.warn(&format!("{reason}, {shown_ranks} of {rank_count}, to stay small"));
     }
     let spans = timeline.spans.by_start(|run| operations.has(timeline.run_rank(run)));
@@ -44,7 +44,7 @@ pub fn write_trace(
     let written = trace::write(spans, &counters, trace::BUDGET, &mut bytes)
         .map_err(|error| Failure::Failed(format!("cannot write the trace: {error}")))?;
     if written.joined > 1 {
-        output.warn(&format!("the trace joins up to {} operations into one span to stay small", written.joined));
+        output.warn(&format!("the trace merges up to {} operations into one span to stay small", written.joined));
     }
     Ok(bytes)
 }
@@ -72,7 +72,7 @@ fn select_ranks<'a>(generator: &dyn ScheduleGenerator, timeline: &'a Timeline) -
 /// Utilization graphs of the busiest resources. Channels are excluded, since they are tracks already.
 fn graphs<'a>(timeline: &'a Timeline, load: &'a LoadOverTime, fabric: &Fabric) -> Vec<Counter<'a>> {
     let busiest = load::busiest(&timeline.utilization, load, Kind::Fabric, GRAPHS);
-    let name = |used: &Utilization| binds::name(used.resource, fabric).into();
+    let name = |used: &Utilization| bottleneck::name(used.resource, fabric).into();
     busiest.iter().map(|busy| Counter { name: name(busy.used), slice: load.slice, values: busy.values }).collect()
 }
 

@@ -32,7 +32,7 @@ pub fn check(schedule: &Schedule, flags: &VerifyArgs) -> Result<(), Failure> {
         return Ok(());
     }
     let verified = verify(schedule, &VerifyOptions::default());
-    verified.map(|_| ()).map_err(|fault| failure(&fault).or_with_help("--no-verify takes it as it is"))
+    verified.map(|_| ()).map_err(|fault| failure(&fault).or_with_help("--no-verify accepts it as it is"))
 }
 
 /// Failure of a verification: exit code 1 for a wrong schedule, an input error for one that is too large to verify.

@@ -53,7 +53,7 @@ pub fn check_replaceable(path: &Path, replace: Replace) -> Result<(), Failure> {
     let reason = match record::origin(&full) {
         Origin::Command => return Ok(()),
         Origin::Changed => "it was changed since fabricast wrote it",
-        Origin::Unknown => "it exists, and is not known to be written by fabricast",
+        Origin::Unknown => "it exists, and fabricast has no record of writing it",
     };
     Err(Failure::input_with_help(
         format!("cannot write {}: {reason}", path.display()),
@@ -165,9 +165,9 @@ fn commit_and_remove(files: &[Staged], stale: &[PathBuf]) -> Result<(), Failure>
     record::add(&entries);
     let mut stages = stages();
     folders.iter().try_for_each(|(folder, stale)| {
-        stages.commit(folder, stale).map_err(|error| {
-            Failure::input(format!("cannot move files to their places in {}: {error}", folder.display()))
-        })
+        stages
+            .commit(folder, stale)
+            .map_err(|error| Failure::input(format!("cannot move files into {}: {error}", folder.display())))
     })
 }
 

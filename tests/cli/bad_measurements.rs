@@ -33,7 +33,7 @@ fn invalid_rows_are_reported_and_the_others_used() {
         let run = run_in(folder.path(), &arguments);
         assert_eq!(run.code, 0, "{run:?}");
         for line in [2, 3, 4, 6, 7] {
-            assert!(run.stderr.contains(&format!("a.csv:{line}: left out: ")), "line {line}: {}", run.stderr);
+            assert!(run.stderr.contains(&format!("a.csv:{line}: skipped: ")), "line {line}: {}", run.stderr);
         }
         assert!(run.stdout.contains("2 rows"), "{}", run.stdout);
     }
@@ -51,7 +51,7 @@ fn sizes_that_contradict_the_collective_are_reported() {
     std::fs::write(folder.path().join("a.txt"), log).unwrap();
     let run = run_in(folder.path(), &format!("compare a.txt {LOG} --gpus 2 --no-explain"));
     assert_eq!(run.code, 0, "{run:?}");
-    assert!(run.stderr.contains("a.txt:5: left out: 16 B are not a multiple of 5 elements"), "{}", run.stderr);
+    assert!(run.stderr.contains("a.txt:5: skipped: 16 B are not a multiple of 5 elements"), "{}", run.stderr);
 }
 
 #[test]
@@ -73,12 +73,16 @@ fn contradictions_and_too_few_rows_are_reported() {
     std::fs::write(folder.path().join("m.toml"), MANIFEST).unwrap();
     let run = run_in(folder.path(), "compare m.toml --no-explain");
     assert_eq!(run.code, 0, "{run:?}");
-    for expected in ["a.csv:2", "a.csv:4", "both cannot be"] {
+    for expected in ["a.csv:2", "a.csv:4", "these contradict each other"] {
         assert!(run.stderr.contains(expected), "{}", run.stderr);
     }
     let run = run_in(folder.path(), "calibrate m.toml");
     assert_eq!(run.code, 2, "{run:?}");
-    assert!(run.stderr.contains("3 rows cannot tell") && run.stderr.contains("both cannot be"), "{}", run.stderr);
+    assert!(
+        run.stderr.contains("3 rows cannot determine") && run.stderr.contains("these contradict each other"),
+        "{}",
+        run.stderr
+    );
 }
 
 /// JSON of `gpu run` that is truncated, of another format, or contains invalid values.

@@ -98,7 +98,7 @@ fn chart_and_output_do_not_depend_on_threads() {
     };
     let (sequential, parallel) = (draw(1), draw(3));
     assert!(sequential == parallel);
-    assert!(sequential.1.starts_with("<svg") && sequential.1.contains("band of the prediction"));
+    assert!(sequential.1.starts_with("<svg") && sequential.1.contains("80 % prediction interval"));
 }
 
 /// JSON of `gpu run` equals its manifest: the same rows, libraries and software.
@@ -141,14 +141,14 @@ fn json_of_gpu_run_is_a_manifest() {
     assert!(json.stdout.contains("6 rows"), "{}", json.stdout);
     // Rows that a measurement cannot describe are reported with their lines.
     for (line, reason) in [(16, "is in place"), (17, "its result is wrong")] {
-        assert!(json.stderr.contains(&format!("run.json:{line}: left out: {reason}")), "{}", json.stderr);
+        assert!(json.stderr.contains(&format!("run.json:{line}: skipped: {reason}")), "{}", json.stderr);
     }
     // Both have too few rows for a fit, and the error gives the number of rows.
     let from_json = run_in(folder.path(), "calibrate run.json --profile kernels-h200");
     let from_manifest = run_in(folder.path(), "calibrate manifest.toml --profile kernels-h200");
     assert_eq!((from_json.code, from_manifest.code), (2, 2), "{from_json:?} {from_manifest:?}");
     assert!(
-        from_manifest.stderr.contains("6 rows cannot tell") && from_json.stderr.ends_with(&from_manifest.stderr),
+        from_manifest.stderr.contains("6 rows cannot determine") && from_json.stderr.ends_with(&from_manifest.stderr),
         "{from_json:?} {from_manifest:?}"
     );
 }

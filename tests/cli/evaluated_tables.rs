@@ -95,7 +95,7 @@ fn sizes_beyond_the_plan_use_the_library_default() {
     plan.as_object_mut().unwrap().remove("outside_ranges");
     fs::write(&path, plan.to_string()).unwrap();
     let run = run_in(folder.path(), "table plan.json --to nccl-tuner -q");
-    assert!(run.stdout.contains("# planned: 1 KiB to 64 KiB; below and above"), "{}", run.stdout);
+    assert!(run.stdout.contains("# planned: 1 KiB to 64 KiB; smaller and larger sizes"), "{}", run.stdout);
 }
 
 /// A plan that chooses from all strategies gives a table that NCCL can use, and that departs from the default as one

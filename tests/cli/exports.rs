@@ -128,7 +128,7 @@ fn topology_files_contain_gpus_in_use_and_failed_links() {
         export(fabric, "", "whole.xml");
         for flags in flags {
             let stderr = export("./whole.xml", flags, "part.xml");
-            let reports_mesh = stderr.contains("does not hold ways through GPUs that are not in use");
+            let reports_mesh = stderr.contains("cannot express paths through GPUs that are not in use");
             assert_eq!(reports_mesh, fabric == "dgx-v100" && flags.contains("--gpus"), "{flags}: {stderr}");
             for call in CALLS {
                 let time = |fabric: &str| {
@@ -148,12 +148,12 @@ fn topology_files_contain_gpus_in_use_and_failed_links() {
 #[test]
 fn exports_report_what_the_format_cannot_express() {
     for (flags, format, expected) in [
-        ("--no-p2p", "nccl-xml", "an NCCL topology file does not hold the setting p2p off"),
-        ("--ecmp hashed=7", "nccl-xml", "does not hold the setting ecmp hashed=7"),
-        ("--slow gpu0-nvswitch0=0.5", "nccl-xml", "does not hold --slow gpu0-nvswitch0=0.5"),
-        ("--fail gpu0->nvswitch0", "nccl-xml", "does not hold that gpu0->nvswitch0 is out of service"),
-        ("--gpus 4", "svg", "a picture does not hold that 4 GPUs are not in use"),
-        ("--no-gdr", "svg", "a picture does not hold settings of routes"),
+        ("--no-p2p", "nccl-xml", "an NCCL topology file cannot express the setting p2p off"),
+        ("--ecmp hashed=7", "nccl-xml", "cannot express the setting ecmp hashed=7"),
+        ("--slow gpu0-nvswitch0=0.5", "nccl-xml", "cannot express --slow gpu0-nvswitch0=0.5"),
+        ("--fail gpu0->nvswitch0", "nccl-xml", "cannot express that gpu0->nvswitch0 is out of service"),
+        ("--gpus 4", "svg", "a picture cannot express that 4 GPUs are not in use"),
+        ("--no-gdr", "svg", "a picture cannot express settings of routes"),
     ] {
         let export = run(&format!("fabric export hgx-h100 {flags} --to {format}"));
         assert!(export.code == 0 && export.stderr.contains(expected), "{flags} {format}: {}", export.stderr);
@@ -162,11 +162,11 @@ fn exports_report_what_the_format_cannot_express() {
         [("", "nccl-xml"), ("", "svg"), ("--gpus 4 --no-p2p --fail gpu0", "dot"), ("--gpus 4", "nccl-xml")]
     {
         let export = run(&format!("fabric export hgx-h100 {flags} --to {format}"));
-        assert!(export.code == 0 && !export.stderr.contains("does not hold"), "{flags} {format}: {}", export.stderr);
+        assert!(export.code == 0 && !export.stderr.contains("cannot express"), "{flags} {format}: {}", export.stderr);
     }
     let dot = run("fabric export hgx-h100 --gpus 7 --no-p2p --fail gpu0 --to dot").stdout;
     assert_eq!(dot.matches("not in use").count(), 1 + 1, "{dot}");
     assert!(dot.contains("label=\"p2p off\"") && dot.contains("style=dotted"));
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
-    refused(folder, "fabric export hgx-h100 --nodes 2 --to nccl-xml", "has no words for");
+    refused(folder, "fabric export hgx-h100 --nodes 2 --to nccl-xml", "an NCCL topology file cannot describe");
 }

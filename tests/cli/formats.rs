@@ -30,7 +30,7 @@ fn published_files_are_verified_or_rejected_by_operation() {
         let run = run(&format!("schedule verify {}", path(name)));
         if name == "mscclpp-reduce.json" {
             let copied =
-                "operation 0 (rank 0, channel 0, local copy): writes scratch chunk 2 of rank 0, which nobody reads";
+                "operation 0 (rank 0, channel 0, local copy): writes scratch chunk 2 of rank 0, which is never read";
             assert!(run.code == 1 && run.stderr.contains(copied), "{name}: {run:?}");
         } else {
             assert!(run.code == 0 && run.stdout.starts_with("ok: "), "{name}: {run:?}");

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use fabricast_libraries::nccl::{Algo, Proto};
 use fabricast_search::export::{AnyTable, SavedPlan, json, nccl_env, nccl_tuner, open_mpi};
-use fabricast_sim::schedule::format::{self, write_for_sizes};
+use fabricast_sim::schedule::format::{self, CallSizes, write_for_sizes};
 use fabricast_topologies::Bytes;
 
 use crate::run::run_in;
@@ -103,7 +103,7 @@ fn golden_files_read_back_as_written() {
                 AnyTable::Schedule(kind, schedule, sizes) => {
                     assert_eq!(kind.name(), format);
                     // An open-ended range is written with the largest size that readers of these formats accept.
-                    let sizes = (sizes.0, sizes.1.min(Bytes(i64::MAX as u64 - 1)));
+                    let sizes = CallSizes { max: sizes.max.min(Bytes(i64::MAX as u64 - 1)), ..sizes };
                     let mut written = String::new();
                     write_for_sizes(&schedule, kind, sizes, &mut written).unwrap();
                     // If the format has comments, a description precedes the schedule.

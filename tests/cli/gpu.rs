@@ -86,7 +86,7 @@ fn saved_runs_are_analysed_without_a_gpu() {
     let pairs = "12 pairs over NVL: 395 GB/s, expected 395; both ways 390–391; thread blocks 364–366, expected 364; \
                  flags 0.60–0.62 µs, expected 0.70\n";
     assert!(healthy.stdout.contains(pairs), "{healthy:?}");
-    assert!(healthy.stdout.ends_with("nothing is wrong\n"), "{healthy:?}");
+    assert!(healthy.stdout.ends_with("no fault found\n"), "{healthy:?}");
     let preset = run(&format!("gpu doctor --from {} --fabric hgx-h200 --gpus 4 --format json", saved()));
     assert_eq!(preset.code, 0, "{preset:?}");
     let report: Value = serde_json::from_str(&preset.stdout).unwrap();
@@ -185,7 +185,7 @@ fn facts_hidden_by_the_kernel_are_no_fault() {
     });
     let run = run(&format!("gpu doctor --from {hidden}"));
     assert_eq!((run.code, run.stderr.as_str()), (0, ""), "{run:?}");
-    assert!(run.stdout.ends_with("nothing is wrong\n"), "{run:?}");
+    assert!(run.stdout.ends_with("no fault found\n"), "{run:?}");
 }
 
 #[test]
@@ -198,7 +198,7 @@ fn benchmarks_without_usable_figures_give_no_profile() {
     refused(folder.path(), &format!("gpu doctor --from {no_gpus}"), "the machine has no GPU");
     refused(folder.path(), &format!("calibrate {no_gpus} -o profile.toml"), "the machine has no GPU");
     let no_points = edited_run(folder.path(), |bench| bench["points"] = Value::Array(Vec::new()));
-    refused(folder.path(), &format!("calibrate {no_points} -o profile.toml"), "tells nothing of a profile");
+    refused(folder.path(), &format!("calibrate {no_points} -o profile.toml"), "determines no parameter of a profile");
     for (key, name) in [("gbps", "gb_per_s"), ("time_us", "time_us")] {
         let zero =
             edited_run(folder.path(), |bench| scale(bench, key, 0.0, |point| point["kind"] == "pinned_to_device"));

@@ -166,7 +166,7 @@ fn impossible_calibrations_are_rejected() {
     refused(folder.path(), "calibrate missing.toml", "missing.toml: cannot read");
     std::fs::write(folder.path().join("empty.toml"), "").unwrap();
     refused(folder.path(), "calibrate empty.toml", "no measurement");
-    refused(folder.path(), "calibrate empty.toml --hold-out colour=red", "`colour=red` cannot be left out");
+    refused(folder.path(), "calibrate empty.toml --hold-out colour=red", "`colour=red` cannot be held out");
     std::fs::write(folder.path().join("one.toml"), "[[measurement]]\nfile = \"none.txt\"\nfabric = \"hgx-h200\"\n")
         .unwrap();
     refused(folder.path(), "calibrate one.toml", "one.toml:1");

@@ -246,7 +246,7 @@ fn every_collective_has_a_plan_on_one_host_and_on_two() {
 fn restrictions_exclude_other_strategies() {
     let run = run("plan --fabric hgx-h200 --collective all --algorithm ring --sizes 64KiB --format json");
     assert_eq!(run.code, 0);
-    assert!(run.stderr.contains("no strategy for all_to_all is left"), "{}", run.stderr);
+    assert!(run.stderr.contains("no strategy remains for all_to_all"), "{}", run.stderr);
     let plan: Value = serde_json::from_str(&run.stdout).unwrap();
     assert_eq!(plan["rows"].as_array().unwrap().len(), 5);
 }

@@ -28,6 +28,7 @@ mod random_plans;
 mod report;
 mod run;
 mod schedule_exports;
+mod schema;
 mod shell;
 mod simulate_is_plan;
 mod stop;

@@ -29,7 +29,7 @@ fn invalid_input_is_reported_before_gpus_are_searched() {
     refused(folder.path(), "gpu prove none.csv --plugin plugin.so", "none.csv");
     let folder = with_table("allreduce,0,1,ring,ll,4,1,2\n");
     refused(folder.path(), "gpu prove table.csv --plugin none.so", "none.so");
-    refused(folder.path(), "gpu prove table.csv --plugin plugin.so --collective all_to_all", "asks no tuner");
+    refused(folder.path(), "gpu prove table.csv --plugin plugin.so --collective all_to_all", "queries no tuner");
     refused(folder.path(), "gpu prove table.csv --plugin plugin.so --rounds 3", "5..=40");
 }
 

@@ -28,11 +28,11 @@ fn report_regenerates_a_studys_page_from_its_results() {
         assert!(page.contains(text), "{text}");
     }
     for text in [
-        "A step in time",
+        "Timeline of a step",
         "forward, micro-batch 3",
-        "how busy its links are; the busiest, n0/",
+        "link utilization; the busiest, n0/",
         "calls of a step",
-        "what ranks send each other",
+        "transfers between ranks",
     ] {
         assert!(page.contains(text), "{text}");
     }
@@ -42,7 +42,7 @@ fn report_regenerates_a_studys_page_from_its_results() {
     assert!(
         report.len() < page.len()
             && report.contains("Pareto front")
-            && report.contains("A step in time")
+            && report.contains("Timeline of a step")
             && !report.contains("class=\"fabric\"")
     );
     // With the study as additional input the picture is included; a study of other machines is rejected.
@@ -86,8 +86,7 @@ fn inputs_are_recognized_by_content() {
     );
     run_silently(folder.path(), "report a b c d e -o page.html");
     let page = read(folder.path(), "page.html");
-    for text in
-        ["Bus bandwidth of all_reduce", "What each channel does when", "how busy its links are during", "Schedule ring"]
+    for text in ["Bus bandwidth of all_reduce", "Timeline of the channels", "link utilization during", "Schedule ring"]
     {
         assert!(page.contains(text), "{text}");
     }
@@ -103,7 +102,7 @@ fn unsupported_inputs_are_rejected_by_name() {
     std::fs::write(folder.path().join("study.toml"), "[[candidate]]\nname = \"a\"\n").unwrap();
     std::fs::write(folder.path().join("half.json"), "{\"results\": [], \"ranking\":").unwrap();
     for (arguments, expected) in [
-        ("report words.txt -o p.html", "words.txt: nothing that a page is made of"),
+        ("report words.txt -o p.html", "words.txt: not an input of a page"),
         ("report other.json -o p.html", "the keys colour"),
         ("report study.toml -o p.html", "study FILE -o DIR"),
         ("report half.json -o p.html", "half.json:1:"),

@@ -31,7 +31,7 @@ fn rows(value: &Value) -> Vec<(u64, u64, u64)> {
 fn launcher_prefixes_do_not_change_results() {
     let compare = |name: &str| run_log(&format!("compare {name} --fabric hgx-h100 --no-explain")).stdout;
     let expected = compare("host-name-with-space.txt");
-    assert!(expected.contains("2 × 8 of hgx-h100 x2"), "{expected}");
+    assert!(expected.contains("2 nodes × 8 GPUs (hgx-h100 x2)"), "{expected}");
     for name in ["compose", "gha", "hydra", "kubectl-timestamps", "ompi5", "quote", "ray", "srun"] {
         assert_eq!(compare(&format!("prefix-{name}.txt")), expected, "{name}");
     }
@@ -75,7 +75,7 @@ fn assumptions_are_reported_in_one_line() {
     let assumed: Vec<&str> = run.stdout.lines().filter(|line| line.starts_with("assumed: ")).collect();
     assert_eq!(assumed.len(), 1, "{}", run.stdout);
     assert!(assumed[0].contains("stream launch (nccl-tests' default)"), "{}", assumed[0]);
-    assert!(run.stdout.contains("stream, per_gpu"), "{}", run.stdout);
+    assert!(run.stdout.contains("no CUDA graph, one process per GPU"), "{}", run.stdout);
     let value = json(arguments);
     assert_eq!(value["rows"][0]["launch"], "stream");
     assert!(value["assumptions"][0].as_str().unwrap().starts_with("stream launch"), "{value}");
@@ -133,7 +133,7 @@ fn processes_without_mpi_are_separate_runs() {
     for (name, runs, rows) in [("no-mpi-107.txt", 2, 2), ("no-mpi-all-rank0.txt", 4, 2)] {
         let run = run_log(&format!("compare {name} --fabric hgx-h100 --no-explain"));
         let note = format!("note: {runs} separate runs (nccl-tests built without MPI=1");
-        assert!(run.stdout.contains(&note) && run.stdout.contains("1 × 1 of hgx-h100"), "{}", run.stdout);
+        assert!(run.stdout.contains(&note) && run.stdout.contains("1 node × 1 GPU (hgx-h100)"), "{}", run.stdout);
         assert!(run.stdout.starts_with(&format!("{rows} rows")), "{}", run.stdout);
     }
     let run = run_in(&logs(), "compare no-mpi-all-rank0.txt --fabric hgx-h100 --nodes 2 --gpus 2");

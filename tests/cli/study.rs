@@ -123,7 +123,7 @@ fn constraint_violations_are_reported() {
     assert_eq!(rerun["results"][0]["memory_excess_gb"], Value::Null);
     // A key of training jobs is rejected for inference.
     std::fs::write(folder.path().join("s.toml"), format!("{text}micro_batch = 1\n")).unwrap();
-    refused(folder.path(), "study s.toml", "s.toml:14:15: micro_batch: is of jobs of kind training");
+    refused(folder.path(), "study s.toml", "s.toml:14:15: micro_batch: only valid for jobs of kind training");
 }
 
 /// The number of concurrent requests of a batch is limited by memory, no part of the fabric exceeds its capacity, and
@@ -159,7 +159,7 @@ fn batches_are_limited_by_memory() {
     let error = text.lines().find(|line| line.contains("tokens_per_s")).unwrap().split_whitespace().last().unwrap();
     assert!(throughput < 3803.0 && error.starts_with('+'), "{text}");
     let page = std::fs::read_to_string(folder.path().join("out/index.html")).unwrap();
-    assert!(page.contains("500 answered, all there at the start") && page.contains("error of the time"));
+    assert!(page.contains("500 output tokens, all queued at the start") && page.contains("error of the time"));
 }
 
 #[test]
@@ -218,7 +218,7 @@ fn text_shows_training_time_and_the_shares_of_a_step() {
     }
     let first = &output["ranking"][0]["candidate"];
     let result = output["results"].as_array().unwrap().iter().find(|one| one["candidate"] == *first).unwrap();
-    let heading = format!("where the time of a step goes: 70B on {}", first.as_str().unwrap());
+    let heading = format!("breakdown of a step: 70B on {}", first.as_str().unwrap());
     let bars: Vec<&str> =
         text.lines().skip_while(|line| *line != heading).skip(1).take_while(|line| !line.is_empty()).collect();
     let shares = result["step_s"].as_object().unwrap();
@@ -323,7 +323,7 @@ fn interrupted_studies_resume_and_damaged_files_are_reported() {
         let resumed = run();
         let is_torn = length > 0 && runs[length - 1] != b'\n' && runs[length] != b'\n';
         assert_eq!(
-            (resumed.code, resumed.stderr.contains("lacks its end")),
+            (resumed.code, resumed.stderr.contains("is truncated")),
             (0, is_torn),
             "{length}: {}",
             resumed.stderr
@@ -343,7 +343,7 @@ fn interrupted_studies_resume_and_damaged_files_are_reported() {
     let foreign = [&b"{\"a\":1}\n"[..], &runs].concat();
     let halved = [&runs[..runs.len() / 2 - 100], b"\n", &runs].concat();
     for (bytes, expected) in [
-        (damaged.into_bytes(), "runs.jsonl:1: damaged: its sum is another"),
+        (damaged.into_bytes(), "runs.jsonl:1: damaged: its checksum does not match"),
         (foreign, "runs.jsonl:1: not a run of a study"),
         (halved, "not a run of a study"),
     ] {
@@ -397,7 +397,7 @@ fn merged_shards_equal_the_whole_study() {
         "study s.toml --merge p1 p3",
         "2 of 6 runs are missing, the first of them job `k` on `two`; no folder of shard 2/3",
     );
-    refused(path, "study s.toml --merge p1 p2 p3 p1", "shard 1/3 stands twice: p1 and p1");
+    refused(path, "study s.toml --merge p1 p2 p3 p1", "shard 1/3 is given twice: p1 and p1");
     refused(path, "study s.toml --merge p1 whole", "shard.json");
     run("study s.toml --shard 1/2 -o half");
     refused(path, "study s.toml --merge p1 half", "half is shard 1/2 and p1 is shard 1/3");
@@ -407,7 +407,7 @@ fn merged_shards_equal_the_whole_study() {
     std::fs::write(path.join("p2/runs.jsonl"), &runs[..runs.len() - 40]).unwrap();
     let truncated = run_in(path, "study s.toml --merge p1 p2 p3");
     assert!(
-        truncated.code == 2 && truncated.stderr.contains("runs.jsonl:2: the line lacks its end"),
+        truncated.code == 2 && truncated.stderr.contains("runs.jsonl:2: the line is truncated"),
         "{}",
         truncated.stderr
     );
@@ -424,13 +424,13 @@ fn impossible_constraints_and_lists_are_reported() {
     refused(
         folder.path(),
         "study s.toml -o out",
-        "s.toml:28:1: no candidate keeps within the constraints; `two` comes nearest: budget 100000 of 50000",
+        "s.toml:28:1: no candidate meets the constraints; `two` is closest: budget 100000 of 50000",
     );
     write("s.toml", &format!("{SMALL}[constraints]\npower_kw = 0.001\n"));
     refused(folder.path(), "study s.toml -o out", "s.toml:1:1: `two` states no power_kw, which the constraints limit");
     let with_power = SMALL.replace("nodes = 2\n", "nodes = 2\npower_kw = 40\n");
     write("s.toml", &format!("{with_power}[constraints]\npower_kw = 0.001\n"));
-    refused(folder.path(), "study s.toml -o out", "`two` comes nearest: power kW 40 of 0.001");
+    refused(folder.path(), "study s.toml -o out", "`two` is closest: power kW 40 of 0.001");
     let list = "[[price]]\nitem = \"box\"\nlow = 1\nhigh = 2\ncurrency = \"EUR\"\nunit = \"node\"\ndate = \"2026\"\nsource = \"offer\"\n";
     let with_list = format!(
         "prices = \"mine.toml\"\n{}",
@@ -528,14 +528,14 @@ fn ranks_are_placed_as_the_job_specifies() {
     for (placement, expected) in [
         ("\"0-7,16-23\"", "s.toml:8:13: placement: GPU 23 of rank 15: the candidate has 16 GPUs, 0 to 15"),
         ("[0, 1, 2, 99]", "s.toml:8:23: placement: GPU 99 of rank 3"),
-        ("[0, 1, 0]", "s.toml:8:20: placement: GPU 0 is that of rank 0 and of rank 2"),
+        ("[0, 1, 0]", "s.toml:8:20: placement: GPU 0 is assigned to rank 0 and rank 2"),
         ("\"round\"", "s.toml:8:13: placement: `round` is not known"),
     ] {
         study(placement);
         refused(folder.path(), "study s.toml -o out", expected);
     }
     study("\"0-31\"");
-    refused(folder.path(), "study s.toml", "name GPUs that the candidate has, or take \"cyclic\" or \"block\"");
+    refused(folder.path(), "study s.toml", "name GPUs that the candidate has, or use \"cyclic\" or \"block\"");
     // GPUs without a rank are idle.
     study("\"0-7\"");
     let partial = run_in(folder.path(), "study s.toml --format json");

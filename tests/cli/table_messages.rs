@@ -50,7 +50,7 @@ fn tables_report_the_departures_of_their_plan() {
     let ranges = table["ranges"].as_array().unwrap().len();
     assert_eq!(table_report["ranges"], ranges);
     let text = run_stdout(folder, "table own.json --explain");
-    let heading = format!("6 sizes in {ranges} ranges depart from what nccl-2.28.9 takes by itself");
+    let heading = format!("6 sizes in {ranges} ranges differ from the default of nccl-2.28.9");
     assert_eq!(text.lines().next(), Some(heading.as_str()));
     assert!(text.contains("ring ll × 16"), "{text}");
     // Exporting a table as a table again changes nothing.
@@ -59,7 +59,7 @@ fn tables_report_the_departures_of_their_plan() {
     table.as_object_mut().unwrap().remove("departures");
     write(folder, "mute.json", &table);
     let text = run_stdout(folder, "table mute.json --explain");
-    assert!(!text.contains("0 of 0") && !text.contains(" depart "), "{text}");
+    assert!(!text.contains("0 of 0") && !text.contains(" differ "), "{text}");
     assert!(text.contains(&format!("{ranges} ranges without rows")) && text.contains("--check"), "{text}");
     let report = json(folder, "table mute.json --explain");
     assert_eq!((&report["ranges_without_default"], &report["departures"]), (&ranges.into(), &Value::Array(Vec::new())));
@@ -77,7 +77,7 @@ fn plans_with_rows_of_some_collectives_report_each() {
     let text = run_stdout(folder, "table some.json --explain");
     let rows = partial["rows"].as_array().unwrap().len();
     let ranges = partial["ranges"].as_array().unwrap().iter().filter(|range| range["collective"] == "reduce").count();
-    assert!(text.starts_with(&format!("3 of {rows} rows depart from what")), "{text}");
+    assert!(text.starts_with(&format!("3 of {rows} rows differ from")), "{text}");
     assert!(text.contains(&format!("{ranges} ranges without rows")), "{text}");
     // Rows may lack the default as well.
     for row in partial["rows"].as_array_mut().unwrap() {
@@ -236,7 +236,7 @@ fn sizes_that_a_schedule_format_cannot_express_are_in_no_file() {
     write(folder.path(), "plan.json", &plan);
     let run = run_in(folder.path(), "table plan.json --to mscclpp -o made --fabric hgx-h200");
     assert_eq!(run.code, 0, "{}", run.stderr);
-    assert!(run.stderr.contains("mscclpp runs no simple; left out"), "{}", run.stderr);
+    assert!(run.stderr.contains("mscclpp runs no simple; omitted"), "{}", run.stderr);
     let files = fs::read_dir(folder.path().join("made")).unwrap();
     let ranges = files.map(|file| {
         let text = fs::read_to_string(file.unwrap().path()).unwrap();

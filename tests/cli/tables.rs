@@ -255,7 +255,7 @@ fn schedules_are_evaluated_at_several_sizes() {
         let given_sizes = check(file, "--sizes 1KiB..1MiB:1024");
         assert_eq!(given_sizes["rows"].as_array().unwrap().len(), 1, "{file}");
         let message = given_sizes["findings"][0]["message"].as_str().unwrap();
-        assert!(message.starts_with("1 of the 2 sizes asked for are not priced"), "{message}");
+        assert!(message.starts_with("1 of the 2 requested sizes are not evaluated"), "{message}");
     }
 }
 
@@ -320,7 +320,7 @@ fn faults_of_a_table_are_reported() {
         .collect();
     for expected in [
         "1 NVLSTree Simple",
-        "2 no call takes",
+        "2 no call matches",
         "3 60 channels",
         "4 channels -1",
         "null Reduce has no row",

@@ -169,7 +169,7 @@ fn specs_without_a_gpu_model_use_no_other_gpus_profile() {
     let call = "--fabric f.toml --collective all_reduce --bytes 1MiB";
     write("", "");
     for command in ["plan", "simulate"] {
-        refused(folder.path(), &format!("{command} {call}"), "does not say which GPUs it has");
+        refused(folder.path(), &format!("{command} {call}"), "does not state its GPU model");
     }
     for command in ["show f.toml", "check f.toml", "export f.toml --to spec"] {
         let run = run_in(folder.path(), &format!("fabric {command}"));
@@ -230,8 +230,8 @@ fn correct_files_are_read_without_changes() {
         assert_eq!(run.code, 0, "{file}: {run:?}");
         run.stderr
     };
-    assert!(capability("c4140-v100.topo").contains("taken for Volta"));
-    assert!(capability("a100-4gpu-nv4-2nic.topo").contains("taken for Ampere"));
+    assert!(capability("c4140-v100.topo").contains("assumed to be Volta"));
+    assert!(capability("a100-4gpu-nv4-2nic.topo").contains("assumed to be Ampere"));
     let a100 = case_json("plan --fabric a100-4gpu-nv4-2nic.topo --collective all_reduce --bytes 1GiB");
     // 230 GB/s as measured by its owner, over a mesh for which NCCL's search is not modelled.
     let measured = 1.5 * f64::from(1 << 30) / 230e9 * 1e6;

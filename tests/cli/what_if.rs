@@ -29,13 +29,13 @@ fn without_the_switch_traffic_crosses_the_sockets() {
 
 #[test]
 fn failed_gpus_are_excluded() {
-    let degraded = run_with_warning(&format!("{RING} --fail gpu3"), "7 of 8 GPUs are left");
+    let degraded = run_with_warning(&format!("{RING} --fail gpu3"), "7 of 8 GPUs remain");
     assert_eq!(degraded["ranks"], 7);
     assert!(!degraded["links"].to_string().contains("gpu3"));
     // Equals a run without the GPU.
     let seven_gpus = json(&format!("{RING} --gpus 7"));
     assert_eq!(degraded["time_us"], seven_gpus["time_us"]);
-    assert_eq!(run_with_warning(&format!("{RING} --nodes 2 --fail n1"), "8 of 16 GPUs are left")["ranks"], 8);
+    assert_eq!(run_with_warning(&format!("{RING} --nodes 2 --fail n1"), "8 of 16 GPUs remain")["ranks"], 8);
     let plan =
         run_with_warning("plan --fabric hgx-h200 --collective all_reduce --bytes 1MiB --fail gpu3", "7 of 8 GPUs");
     assert_eq!(plan["ranks"], 7);
@@ -49,7 +49,7 @@ fn missing_routes_are_reported_with_both_ends() {
     refused(
         Path::new("."),
         &command,
-        "no path from gpu2 to gpu3: all ways are out of service (gpu3-nvswitch0, gpu3-pcie_switch3 failed)",
+        "no path from gpu2 to gpu3: all paths are out of service (gpu3-nvswitch0, gpu3-pcie_switch3 failed)",
     );
     refused(
         Path::new("."),

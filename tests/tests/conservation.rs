@@ -226,9 +226,10 @@ impl<'a> Ledger<'a> {
         let on_wire = payload / self.testbed.profile.protocol(self.schedule.header().protocol).wire_efficiency;
         // If routes are chosen by hash, every channel is a separate flow.
         let mut hops = Vec::new();
-        let ends = (device(from), device(to));
-        let path =
-            self.router.route_for_participants(&self.participants, ends, op.channel.0.into(), &mut hops).unwrap();
+        let path = self
+            .router
+            .route_for_participants(&self.participants, device(from), device(to), op.channel.0.into(), &mut hops)
+            .unwrap();
         let fabric = &self.testbed.fabric;
         let by_nvlink = |hop: &Hop| fabric.link(hop.link).kind == LinkKind::Nvlink;
         let is_network = |kind| matches!(kind, LinkKind::Infiniband | LinkKind::Ethernet);
@@ -244,7 +245,7 @@ impl<'a> Ledger<'a> {
             loads.push((Resource::Crossbar(node), bytes));
             // A GPU that relays over NVLink writes the bytes to its memory and reads them again.
             let relays = hops.iter().any(|next| by_nvlink(next) && fabric.ends(next.link).0 == node);
-            if node != ends.1 && fabric.node(node).kind == NodeKind::Gpu && (by_nvlink(hop) || relays) {
+            if node != device(to) && fabric.node(node).kind == NodeKind::Gpu && (by_nvlink(hop) || relays) {
                 loads.push((Resource::Memory(node), 2.0 * bytes));
             }
         }

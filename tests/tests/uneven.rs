@@ -4,7 +4,9 @@
 use fabricast_collectives::algorithm::{Algorithm, Shape, generator};
 use fabricast_collectives::bound::{Bounds, InNetwork};
 use fabricast_sim::Folding;
-use fabricast_sim::schedule::{Boundary, BufferUse, Call, Collective, Protocol, Rank, Schedule, TrafficMatrix};
+use fabricast_sim::schedule::{
+    Boundary, BufferUse, Call, Collective, MatrixBlock, Protocol, Rank, Schedule, TrafficMatrix,
+};
 use fabricast_sim::verify::{VerifyOptions, verify};
 use fabricast_topologies::{Bandwidth, Bytes, Picos};
 use proptest::prelude::*;
@@ -84,7 +86,7 @@ proptest! {
             prop_assert_eq!(schedule.header().matrix(), Some(matrix.clone()));
             prop_assert_eq!(schedule.header().layout.bytes(), matrix.total());
             let (mut rows, mut columns) = (vec![0; ranks as usize], vec![0; ranks as usize]);
-            for (from, to, bytes) in matrix.blocks() {
+            for MatrixBlock { from, to, bytes } in matrix.blocks() {
                 rows[from as usize] += bytes.0;
                 columns[to as usize] += bytes.0;
             }

@@ -43,9 +43,10 @@ impl SourceLocation {
         source: &str,
         text: &str,
         start: usize,
-        (before, field): (impl IntoIterator<Item = &'a str>, &str),
+        before: impl IntoIterator<Item = &'a str>,
+        field: &str,
     ) -> Self {
-        Origin::new(source, text).locate_field(start, (before, field))
+        Origin::new(source, text).locate_field(start, before, field)
     }
 }
 
@@ -103,7 +104,8 @@ impl<'a> Origin<'a> {
     pub fn locate_field<'b>(
         self,
         start: usize,
-        (before, field): (impl IntoIterator<Item = &'b str>, &str),
+        before: impl IntoIterator<Item = &'b str>,
+        field: &str,
     ) -> SourceLocation {
         let mut begin = start;
         let mut record = "";

@@ -27,7 +27,7 @@ impl Hosts {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NoMulticast {
     /// In-network reduction and multicast are switched off.
-    #[error("needs reduction and multicast in the switches, which is switched off")]
+    #[error("needs reduction and multicast in the switches, which are switched off")]
     SwitchedOff,
     /// Peer access is off. Multicast objects are mapped peer memory.
     #[error("needs peer access, which is switched off")]
@@ -39,7 +39,7 @@ pub enum NoMulticast {
     #[error("needs NVSwitches that reduce and multicast, which these do not")]
     NoInNetworkOperations,
     /// Ranks share a device, or the NVLink domains are not equal consecutive ranges of ranks.
-    #[error("needs NVLink domains of equally many ranks, numbered one after the other, a GPU each")]
+    #[error("needs NVLink domains of equally many ranks, with consecutive numbers and one GPU per rank")]
     UnequalDomains,
 }
 

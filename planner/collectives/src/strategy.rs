@@ -5,13 +5,14 @@ use std::fmt;
 use fabricast_sim::profile::Profile;
 use fabricast_sim::schedule::{Call, Collective, Protocol};
 use fabricast_topologies::Bytes;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::algorithm::{Algorithm, Shape};
 use crate::capabilities::{BuffersNotOnDevice, FabricCapabilities, Hosts, NoMulticast, NoPeerAccess};
 
 /// Candidate implementation of a collective.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 pub struct Strategy {
     /// Communication pattern.
     pub algorithm: Algorithm,
@@ -99,16 +100,16 @@ pub enum Mismatch {
     #[error("needs all ranks in one NVLink domain; nvls_tree joins several")]
     NeedsOneDomain,
     /// The trees connect NVLink domains, and there is only one.
-    #[error("has trees between NVLink domains, and there is one")]
+    #[error("needs several NVLink domains, and there is one")]
     NeedsDomains,
     /// Multicast operations are implemented for one protocol only.
-    #[error("goes through the switches with protocol simple only")]
+    #[error("supports only protocol simple through the switches")]
     NeedsSimple,
     /// The algorithm's levels are hosts, and there is only one.
-    #[error("has levels of hosts, and there is one host")]
+    #[error("needs several hosts, and there is one")]
     NeedsHosts,
     /// Copy engines run in one step: every copy is queued before any arrives.
-    #[error("passes on what arrived, and copy engines are driven in one step")]
+    #[error("forwards received data, and copy engines run in one step")]
     NeedsThreads,
     /// The one-sided protocols do not implement pipelined chains.
     #[error("is a pipeline over FIFO slots")]

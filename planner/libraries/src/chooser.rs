@@ -9,8 +9,8 @@ use fabricast_topologies::{Bytes, Fabric, NodeId};
 
 use super::nccl::graph::{NvlsUse, SearchNotModelled};
 use super::nccl::{
-    Algo, Cells, Communicator, Function, NvlsSetting, Proto, Request, SYMMETRIC_THREADS, Settings, SymmetricKernel,
-    Table, Version, kernel, kernel_with_max_channels, p2p, pick, pick_symmetric, working_channels,
+    Algo, AlgoProto, Cells, Communicator, Function, NvlsSetting, Proto, Request, SYMMETRIC_THREADS, Settings,
+    SymmetricKernel, Table, Version, kernel, kernel_with_max_channels, p2p, pick, pick_symmetric, working_channels,
 };
 use super::{Choice, Library, LibraryCapabilities, Unknown, mpi};
 use fabricast_collectives::algorithm::Algorithm;
@@ -165,7 +165,7 @@ impl Chooser {
         let channels = nccl.communicator.channels(settings);
         let selected = pick(&nccl.communicator, channels, nccl.version, &nccl.table, &request);
         let selected = selected.ok_or(Unknown::NothingAllowed { library: self.library })?;
-        let algo_and_proto = (selected.algo, selected.proto);
+        let algo_and_proto = AlgoProto { algo: selected.algo, proto: selected.proto };
         let name = format!("{} {}", selected.algo, selected.proto);
         let algorithm = selected
             .algo
@@ -188,7 +188,7 @@ impl Chooser {
     pub fn predict_strategy(
         &self,
         call: &Call,
-        algo_and_proto: (Algo, Proto),
+        algo_and_proto: AlgoProto,
         channels: Option<NonZeroU16>,
     ) -> Option<Strategy> {
         let nccl = self.nccl.as_ref()?.as_ref().ok()?;
@@ -210,8 +210,8 @@ impl Chooser {
             max_channels,
         );
         Some(Strategy {
-            algorithm: algo_and_proto.0.to_algorithm()?,
-            protocol: algo_and_proto.1.to_protocol(),
+            algorithm: algo_and_proto.algo.to_algorithm()?,
+            protocol: algo_and_proto.proto.to_protocol(),
             channels: kernel.channels,
             threads: Some(kernel.threads),
             chunk: Some(kernel.chunk),

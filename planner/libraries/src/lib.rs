@@ -63,13 +63,13 @@ pub enum Unknown {
         reason: nccl::graph::SearchNotModelled,
     },
     /// The settings exclude every algorithm and protocol.
-    #[error("{library}: its settings leave no way to do this")]
+    #[error("{library}: its settings exclude every algorithm for this call")]
     NothingAllowed {
         /// The library.
         library: Library,
     },
     /// The library chooses an algorithm without a schedule in this crate.
-    #[error("{library} takes {name}, of which there is no schedule here")]
+    #[error("{library} chooses {name}, which has no schedule here")]
     NoSchedule {
         /// The library.
         library: Library,
@@ -77,13 +77,13 @@ pub enum Unknown {
         name: String,
     },
     /// A single rank has no peers.
-    #[error("{library}: there is nothing to choose for one rank, which only copies")]
+    #[error("{library}: no algorithm is chosen for one rank, which only copies")]
     SingleRank {
         /// The library.
         library: Library,
     },
     /// The library has no such collective, or it is not modelled.
-    #[error("{library}: what it does for {collective} is not modelled")]
+    #[error("{library}: its choice for {collective} is not modelled")]
     NotModelled {
         /// The library.
         library: Library,

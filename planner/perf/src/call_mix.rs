@@ -98,7 +98,7 @@ pub fn job_calls(job: &Job, machine: &Machine<'_>) -> Result<(Option<Layout>, Ve
                     (layout, job.with_concurrency(&layout, machine.memories(&job.placement)).concurrent_requests)
                 }
                 _ => {
-                    let (step, _, service) = serve::best_service(job, machine)?;
+                    let serve::ServiceRun { step, service, .. } = serve::best_service(job, machine)?;
                     (step.layout, service.concurrent_requests)
                 }
             };

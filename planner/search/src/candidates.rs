@@ -87,7 +87,8 @@ pub fn candidates(
     collective: Collective,
     abilities: &FabricCapabilities,
     restriction: &Restriction,
-    (software, bytes): (Software, Bytes),
+    software: Software,
+    bytes: Bytes,
 ) -> Vec<Strategy> {
     let mut strategies = Vec::new();
     for algorithm in Algorithm::ALL {
@@ -123,8 +124,7 @@ mod tests {
         let fabric = load(&FabricRequest { gpus: Some(2), ..FabricRequest::new("hgx-h100") }).unwrap();
         let router = Router::new(&fabric, RouteOptions::default());
         let abilities = FabricCapabilities::new(&fabric, &router, fabric.gpus(), 2, InNetwork::Off);
-        let strategies =
-            candidates(Collective::AllReduce, &abilities, &Restriction::default(), (software, Bytes(bytes)));
+        let strategies = candidates(Collective::AllReduce, &abilities, &Restriction::default(), software, Bytes(bytes));
         strategies.into_iter().map(|strategy| strategy.channels).max()
     }
 

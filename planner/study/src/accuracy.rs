@@ -69,43 +69,100 @@ const ANY: RangeInclusive<u32> = 0..=u32::MAX;
 
 /// All known accuracies.
 pub(super) const ACCURACIES: [Accuracy; 9] = [
-    accuracy(
-        Work::Training,
-        (80..=80, ANY),
-        (&["A100"], "LLM Foundry, torchtitan and fms-fsdp"),
-        (69, [3.3, 17.1], 2.9),
-    ),
-    accuracy(
-        Work::Training,
-        (90..=90, ANY),
-        (&["H100"], "LLM Foundry, NeMo and Megatron Bridge"),
-        (109, [4.4, 13.9], -3.8),
-    ),
-    accuracy(Work::Training, (100..=103, ANY), (&["B200", "GB200", "GB300"], BRIDGE), (41, [3.8, 8.8], 1.2)),
-    accuracy(Work::TrainingExperts, (90..=90, ANY), (&["H100"], BRIDGE), (7, [31.3, 61.1], -25.8)),
-    accuracy(Work::TrainingExperts, (100..=103, 0..=8), (&["B200"], BRIDGE), (6, [32.3, 62.0], -32.3)),
-    accuracy(Work::TrainingExperts, (100..=103, 9..=u32::MAX), (&["GB200", "GB300"], BRIDGE), (13, [8.8, 23.6], -2.4)),
-    accuracy(Work::Serving, (90..=90, ANY), (&["H100", "H200"], TENSORRT), (67, [4.0, 10.4], -0.1)),
-    accuracy(Work::Serving, (100..=103, ANY), (&["B200", "GB200"], TENSORRT), (50, [4.8, 13.6], -2.1)),
-    accuracy(
-        Work::ServingExperts,
-        (90..=103, ANY),
-        (&["H100", "H200", "B200", "GB200"], TENSORRT),
-        (65, [16.4, 40.9], -14.0),
-    ),
+    Accuracy {
+        work: Work::Training,
+        capability: 80..=80,
+        domain: ANY,
+        models: &["A100"],
+        software: "LLM Foundry, torchtitan and fms-fsdp",
+        count: 69,
+        error_percent: [3.3, 17.1],
+        bias: 2.9,
+    },
+    Accuracy {
+        work: Work::Training,
+        capability: 90..=90,
+        domain: ANY,
+        models: &["H100"],
+        software: "LLM Foundry, NeMo and Megatron Bridge",
+        count: 109,
+        error_percent: [4.4, 13.9],
+        bias: -3.8,
+    },
+    Accuracy {
+        work: Work::Training,
+        capability: 100..=103,
+        domain: ANY,
+        models: &["B200", "GB200", "GB300"],
+        software: BRIDGE,
+        count: 41,
+        error_percent: [3.8, 8.8],
+        bias: 1.2,
+    },
+    Accuracy {
+        work: Work::TrainingExperts,
+        capability: 90..=90,
+        domain: ANY,
+        models: &["H100"],
+        software: BRIDGE,
+        count: 7,
+        error_percent: [31.3, 61.1],
+        bias: -25.8,
+    },
+    Accuracy {
+        work: Work::TrainingExperts,
+        capability: 100..=103,
+        domain: 0..=8,
+        models: &["B200"],
+        software: BRIDGE,
+        count: 6,
+        error_percent: [32.3, 62.0],
+        bias: -32.3,
+    },
+    Accuracy {
+        work: Work::TrainingExperts,
+        capability: 100..=103,
+        domain: 9..=u32::MAX,
+        models: &["GB200", "GB300"],
+        software: BRIDGE,
+        count: 13,
+        error_percent: [8.8, 23.6],
+        bias: -2.4,
+    },
+    Accuracy {
+        work: Work::Serving,
+        capability: 90..=90,
+        domain: ANY,
+        models: &["H100", "H200"],
+        software: TENSORRT,
+        count: 67,
+        error_percent: [4.0, 10.4],
+        bias: -0.1,
+    },
+    Accuracy {
+        work: Work::Serving,
+        capability: 100..=103,
+        domain: ANY,
+        models: &["B200", "GB200"],
+        software: TENSORRT,
+        count: 50,
+        error_percent: [4.8, 13.6],
+        bias: -2.1,
+    },
+    Accuracy {
+        work: Work::ServingExperts,
+        capability: 90..=103,
+        domain: ANY,
+        models: &["H100", "H200", "B200", "GB200"],
+        software: TENSORRT,
+        count: 65,
+        error_percent: [16.4, 40.9],
+        bias: -14.0,
+    },
 ];
 
 const BRIDGE: &str = "Megatron Bridge";
 const TENSORRT: &str = "TensorRT-LLM";
-
-const fn accuracy(
-    work: Work,
-    (capability, domain): (RangeInclusive<u32>, RangeInclusive<u32>),
-    (models, software): (&'static [&'static str], &'static str),
-    (count, error_percent, bias): (u32, [f64; 2], f64),
-) -> Accuracy {
-    Accuracy { work, capability, domain, models, software, count, error_percent, bias }
-}
 
 impl Accuracy {
     /// Returns the accuracy for a kind of work on a fabric's GPUs.
@@ -127,20 +184,22 @@ impl Accuracy {
     fn statement(&self, model: &str) -> String {
         let Self { work, models, software, count, error_percent: [median, p90], bias, .. } = self;
         let tendency = match *bias {
-            bias if bias < -5.0 => ", most predictions too fast",
-            bias if bias > 5.0 => ", most predictions too slow",
+            bias if bias < -5.0 => ", mostly predicted too fast",
+            bias if bias > 5.0 => ", mostly predicted too slow",
             _ => "",
         };
         let figures = format!("published figures of {software} on {}", join_names(models));
         let errors = format!(
-            "differ from predictions by {median:.0} % in the median and {p90:.0} % at the 90th percentile{tendency}"
+            "differ from measurement by {median:.0} % in the median and {p90:.0} % at the 90th percentile{tendency}"
         );
         let is_covered = model.split(|c: char| !c.is_ascii_alphanumeric()).any(|word| models.contains(&word));
         let work = work.name();
         match is_covered {
-            true => format!("{work} on {model}: {count} {figures} {errors}"),
+            true => format!("{work} on {model}: predictions of {count} {figures} {errors}"),
             false => {
-                format!("{work} on {model}: no published figure; of the same generation {count} {figures} {errors}")
+                format!(
+                    "{work} on {model}: no published figure; in the same generation, predictions of {count} {figures} {errors}"
+                )
             }
         }
     }
@@ -163,7 +222,7 @@ fn gpu_model(fabric: &Fabric) -> String {
             (None, Some(capability)) => format!("GPUs of compute capability {}.{}", capability / 10, capability % 10),
             (None, None) => "GPUs of an unknown model".to_owned(),
         },
-        _ => "devices that are no GPUs".to_owned(),
+        _ => "devices other than GPUs".to_owned(),
     }
 }
 
@@ -176,7 +235,7 @@ pub(super) fn accuracy_statements(study: &Study, fabrics: &[Fabric]) -> Vec<Stri
             || format!("{} on {}: no published figure, with any software", work.name(), gpu_model(fabric)),
             |accuracy| accuracy.statement(&gpu_model(fabric)),
         )),
-        None => computes(job).then(|| "kernels of a trace take what was recorded, whatever the GPU".to_owned()),
+        None => computes(job).then(|| "kernels of a trace keep their recorded times on every GPU".to_owned()),
     };
     let statements = study.candidates.iter().zip(fabrics).enumerate().flat_map(|(number, (candidate, fabric))| {
         let jobs = study.jobs_on(number).filter_map(move |(_, job)| statement(candidate, fabric, job));

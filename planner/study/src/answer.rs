@@ -19,6 +19,7 @@ pub(crate) use notes::group_by_statement;
 pub use result::{MemoryRow, ResultRow};
 pub use timeline::{IntervalError, IntervalRow, TimelineRow, TrackKind, TrackRow};
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::measured::Figure;
@@ -30,7 +31,7 @@ pub const FORMAT: &str = "fabricast-study/8";
 const NUMBERED_FORMAT: u64 = 7;
 
 /// A study with its results.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Answer {
     /// [`FORMAT`], also for an answer read from a file of format 7.
     #[serde(skip_deserializing, default = "current_format")]
@@ -67,7 +68,7 @@ pub struct Answer {
 }
 
 /// Machine of a study.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct CandidateRow {
     /// Name.
     pub name: String,
@@ -105,7 +106,7 @@ pub struct CandidateRow {
 }
 
 /// Measured figure with its prediction.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct MeasuredRow {
     /// Name of the candidate.
     pub candidate: String,
@@ -133,7 +134,7 @@ impl MeasuredRow {
 }
 
 /// Kernel efficiency ([`Efficiency`]).
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct KernelsRow {
     /// Fraction of the peak that large GEMMs reach.
     pub matrix: f64,
@@ -170,7 +171,7 @@ impl KernelsRow {
 }
 
 /// Price of a candidate.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct PriceRow {
     /// Mode of payment.
     #[serde(alias = "paid")]
@@ -187,7 +188,7 @@ pub struct PriceRow {
 }
 
 /// Mode of payment.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum PaymentMode {
     /// One payment for the whole candidate.
@@ -199,7 +200,7 @@ pub enum PaymentMode {
 }
 
 /// Limits for candidates; absent: no limit.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ConstraintsRow {
     /// Largest purchase price.
     pub budget_usd: Option<f64>,
@@ -212,7 +213,7 @@ pub struct ConstraintsRow {
 }
 
 /// Assumptions for costs.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct AssumptionsRow {
     /// Depreciation period of purchases, in years.
     pub years: f64,
@@ -227,7 +228,7 @@ pub struct AssumptionsRow {
 }
 
 /// Price-list entry used by a candidate.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct SourceRow {
     /// Name of the item.
     pub item: String,
@@ -244,7 +245,7 @@ pub struct SourceRow {
 }
 
 /// Candidate with its rank among those with the same jobs.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct RankedRow {
     /// Rank among the candidates with the same jobs, from 1.
     pub rank: usize,
@@ -273,7 +274,7 @@ pub struct RankedRow {
 }
 
 /// Quantity that candidates are ranked by: a weighted geometric mean over jobs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ScoredBy {
     /// Cost per million tokens, prices in the middle of their bands.
@@ -320,8 +321,13 @@ impl ScoredBy {
         matches!(self, Self::CostPerMillionTokens | Self::CostPerStep | Self::CostPerUnit)
     }
 
-    /// Returns the quantity for jobs of which `traces` are traces.
-    fn new(priced: bool, (traces, jobs): (usize, usize)) -> Self {
+    /// Returns the quantity for jobs, each of which is a trace or not.
+    fn new(priced: bool, is_trace: impl Iterator<Item = bool>) -> Self {
+        let (mut traces, mut jobs) = (0usize, 0usize);
+        for is_trace in is_trace {
+            traces += usize::from(is_trace);
+            jobs += 1;
+        }
         match (priced, traces) {
             (true, 0) => Self::CostPerMillionTokens,
             (false, 0) => Self::SecondsPerMillionTokens,
@@ -334,7 +340,7 @@ impl ScoredBy {
 }
 
 /// Ranking under another assumption.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct SensitivityRow {
     /// Name of the setting: `link_rate`, `gpu_price`, ….
     pub name: String,
@@ -350,7 +356,7 @@ pub struct SensitivityRow {
 }
 
 /// Candidate under another assumption.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ScoreRow {
     /// Name of the candidate.
     pub candidate: String,
@@ -458,8 +464,7 @@ impl Answer {
     /// Returns the quantity that candidates are ranked by.
     #[must_use]
     pub fn scored_by(&self) -> ScoredBy {
-        let traces = self.jobs.iter().filter(|job| job.kind == JobKind::Trace).count();
-        ScoredBy::new(self.is_priced(), (traces, self.jobs.len()))
+        ScoredBy::new(self.is_priced(), self.jobs.iter().map(|job| job.kind == JobKind::Trace))
     }
 }
 

@@ -16,7 +16,7 @@ fn ineffective_recompute(job: &Job) -> Option<String> {
     let Job::Training(job) = job else { return None };
     let is_ineffective = job.recompute == Recompute::Selective && job.attention != Attention::Unfused;
     is_ineffective
-        .then(|| "recompute = \"selective\" changes nothing: flash_attention does as much by itself".to_owned())
+        .then(|| "recompute = \"selective\" has no effect: flash_attention already recomputes attention".to_owned())
 }
 
 /// Notes that the layout search left GPUs idle.
@@ -26,12 +26,9 @@ fn idle_gpus(job: &Job, machine: &Machine<'_>) -> Option<String> {
     let (fabric, active) = (machine.router.fabric(), machine.ranks.len());
     let gpus = job.rank_devices(fabric).ok().filter(|gpus| active < gpus.len())?;
     let batch = divisible_batch(training, fabric, &gpus);
-    let suggestion =
-        batch.map_or_else(String::new, |batch| format!(" (all would be at work with global_batch = {batch})"));
+    let suggestion = batch.map_or_else(String::new, |batch| format!(" (global_batch = {batch} would use all)"));
     let (idle, gpus) = (gpus.len() - active, gpus.len());
-    Some(format!(
-        "{idle} of {gpus} GPUs are spares: nothing divides the job among more, and all are paid for{suggestion}"
-    ))
+    Some(format!("{idle} of {gpus} GPUs are idle: no layout of the job uses more, and all are paid for{suggestion}"))
 }
 
 /// Notes that data is offloaded to CPU memory of unknown size.
@@ -42,7 +39,7 @@ fn unknown_memory(job: &Job, machine: &Machine<'_>) -> Option<String> {
         Job::Trace(_) => return None,
     };
     let is_unknown = tier == Tier::Host && machine.host_memory(placement).is_none();
-    is_unknown.then(|| format!("how much memory CPUs have is not stated: what {key} keeps there is taken to fit"))
+    is_unknown.then(|| format!("the memory of the CPUs is not stated: data that {key} stores there is assumed to fit"))
 }
 
 /// Notes that the requested library does not support the GPUs.
@@ -50,6 +47,6 @@ fn other_library(job: &Job, machine: &Machine<'_>) -> Option<String> {
     let library =
         machine.simulated.unsupported_library().filter(|_| job.collectives() == CollectiveCandidates::Library)?;
     Some(format!(
-        "{library} does not run on these GPUs, and what their own library would do is not known: calls take the fastest way that there is"
+        "{library} does not run on these GPUs, and the choices of their own library cannot be predicted: calls use the fastest strategy"
     ))
 }

@@ -81,7 +81,10 @@ impl Cases {
                 let candidate_keys = |(candidate, (setting_fabric, fabric)): (usize, (&SettingFabric, &Fabric))| {
                     let curve = study.curve(candidate, fabric);
                     let listed_count = |job: &Job| job.placement().listed_count(fabric.gpus().len());
-                    let jobs = jobs.iter().zip(&study.jobs).map(|(&key, job)| (key, listed_count(job)));
+                    let jobs = jobs
+                        .iter()
+                        .zip(&study.jobs)
+                        .map(|(&key, job)| key::ListedJob { key, listed_count: listed_count(job) });
                     let job_run_key = |(number, job)| {
                         study
                             .assignment

@@ -129,7 +129,7 @@ fn read_line(line: &[u8]) -> Result<LineContent, String> {
         return Err(format!("format {}, and this version reads format {FORMAT}", line.run));
     }
     if line.sum != line.checksum() {
-        return Err("damaged: its sum is another".to_owned());
+        return Err("damaged: its checksum does not match".to_owned());
     }
     let outcome = match serde_json::from_str(line.outcome.get())
         .map_err(|error| invalid_line(&message_without_position(&error)))?
@@ -137,7 +137,7 @@ fn read_line(line: &[u8]) -> Result<LineContent, String> {
         OutcomeText::Done(row) => Outcome::Done(row),
         OutcomeText::Refused(reason) => Outcome::Refused(reason),
     };
-    let key = line.key.parse().map_err(|_| invalid_line(&"its key is no number"))?;
+    let key = line.key.parse().map_err(|_| invalid_line(&"its key is not a number"))?;
     Ok(LineContent::Run(Box::new(Run { key, title: line.title, outcome })))
 }
 

@@ -112,10 +112,19 @@ pub fn job_key(job: &Job) -> Key {
     fingerprint.key()
 }
 
-/// Fingerprint of a job on a fabric with an efficiency curve. `listed_count`: number of GPUs that the job lists, `None`
-/// for all.
+/// Job on a fabric.
+#[derive(Clone, Copy, Debug)]
+pub struct ListedJob {
+    /// Fingerprint of the job.
+    pub key: Key,
+    /// Number of GPUs that the job lists; `None` for all.
+    pub listed_count: Option<usize>,
+}
+
+/// Fingerprint of a job on a fabric with an efficiency curve.
 #[must_use]
-pub fn run_key(fabric: Key, (job, listed_count): (Key, Option<usize>), curve: &Efficiency) -> Key {
+pub fn run_key(fabric: Key, job: ListedJob, curve: &Efficiency) -> Key {
+    let ListedJob { key: job, listed_count } = job;
     let mut fingerprint = Fingerprint::new();
     if let Some(listed_count) = listed_count {
         fingerprint.hash(&listed_count);
@@ -163,7 +172,7 @@ mod tests {
             |nodes| fabric_key(&load(&FabricRequest { nodes: Some(nodes), ..FabricRequest::new("hgx-h100") }).unwrap());
         let key = |job: &str, fabric| {
             let study = study(job);
-            run_key(fabric, (job_key(&study.jobs[0]), None), &Efficiency::default())
+            run_key(fabric, ListedJob { key: job_key(&study.jobs[0]), listed_count: None }, &Efficiency::default())
         };
         let (single_node, two_nodes) = (fabric(1), fabric(2));
         let base = key("name = \"a\"\nglobal_batch = 8", single_node);

@@ -139,8 +139,7 @@ pub fn compare(study: &Study, job: &Job, row: &ResultRow, fabric: &Fabric) -> Op
         None => picked,
     });
     let default_calls: Vec<ListedCall> = default_calls.collect();
-    let time =
-        |calls: Vec<ListedCall>| step_time((job, row.concurrent_requests), &layout, &machine, &ListedCosts(calls));
+    let time = |calls: Vec<ListedCall>| step_time(job, row.concurrent_requests, &layout, &machine, &ListedCosts(calls));
     let step_s = (time(picked_calls)?, time(default_calls)?);
     let curves = kinds.into_iter().zip(plans).take(CURVES).filter_map(|(kind, plan)| {
         let plan = plan.filter(|plan| plan.rows.len() > 1)?;
@@ -255,7 +254,8 @@ impl CallContext<'_> {
 
 /// Step time in seconds with the listed call times.
 fn step_time(
-    (job, concurrent_requests): (&Job, Option<u64>),
+    job: &Job,
+    concurrent_requests: Option<u64>,
     layout: &Layout,
     machine: &Machine<'_>,
     costs: &ListedCosts,

@@ -156,7 +156,7 @@ impl Figure {
                     Self::PrefillStep | Self::DecodeStep | Self::Ttft | Self::Tpot => None,
                 });
             }
-            Job::Inference(job) => (best_service(job, machine)?.2, job.output_tokens),
+            Job::Inference(job) => (best_service(job, machine)?.service, job.output_tokens),
             Job::Trace(_) => return Ok(None),
         };
         let (service, output_tokens) = service;

@@ -135,8 +135,10 @@ pub fn read_list(text: &str, source: &str) -> Result<Vec<PriceListEntry>, JobErr
         }
         match (price.unit, price.hosts) {
             (_, None) | (PriceUnit::Rack, Some(1..)) => {}
-            (PriceUnit::Rack, Some(0)) => return reject(format!("`{}`: hosts: a rack of none", price.item)),
-            (_, Some(_)) => return reject(format!("`{}`: hosts: is of the unit rack", price.item)),
+            (PriceUnit::Rack, Some(0)) => {
+                return reject(format!("`{}`: hosts: a rack has 1 host or more, not 0", price.item));
+            }
+            (_, Some(_)) => return reject(format!("`{}`: hosts: only valid with unit = rack", price.item)),
         }
         for (name, text) in
             [("item", &price.item), ("currency", &price.currency), ("date", &price.date), ("source", &price.source)]

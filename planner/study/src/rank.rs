@@ -123,7 +123,7 @@ fn shortfalls(name: &str, row: &ResultRow) -> Vec<String> {
         let remedy = match (row.kind, row.would_fit.as_slice()) {
             (JobKind::Training | JobKind::Trace, _) => String::new(),
             (JobKind::Inference, []) if has_room_for_weights(row, excess) => {
-                " (weights fit, but not what max_batched_tokens takes besides: fewer would)".to_owned()
+                " (weights fit, but not the buffers for max_batched_tokens: a smaller value would)".to_owned()
             }
             (JobKind::Inference, []) => " (not even the weights fit)".to_owned(),
             (JobKind::Inference, remedies) => format!(" ({} would fit)", remedies.join(" or ")),

@@ -100,7 +100,12 @@ pub fn is_study(text: &str) -> bool {
 /// # Errors
 /// See [`read_study_with`].
 pub fn read_study(text: &str, source: &str) -> Result<Study, JobError> {
-    read_study_with(text, source, &|name| Err(format!("`{name}` cannot be looked for here")), FileResolver::NONE.traces)
+    read_study_with(
+        text,
+        source,
+        &|name| Err(format!("`{name}` cannot be searched for here")),
+        FileResolver::NONE.traces,
+    )
 }
 
 /// Reads a study. `source` names it in errors, `lists` finds its price list, `traces` finds the traces of its jobs.
@@ -136,7 +141,7 @@ pub fn read_study_with(text: &str, source: &str, lists: Lists<'_>, traces: Trace
         let candidate = reader.candidate(entry, &list, efficiency)?;
         if !names.insert(entry.get_ref().name.get_ref()) {
             return Err(
-                reader.error_at(entry.get_ref().name.span(), format!("name: `{}` stands twice", candidate.name))
+                reader.error_at(entry.get_ref().name.span(), format!("name: `{}` is given twice", candidate.name))
             );
         }
         candidates.push(candidate);
@@ -153,14 +158,14 @@ pub fn read_study_with(text: &str, source: &str, lists: Lists<'_>, traces: Trace
     for entry in &parsed.job {
         let job = entry.get_ref().job(origin, origin.locate(entry.span()), FileResolver { traces })?;
         if !names.insert(entry.get_ref().name.get_ref()) {
-            return Err(reader.error_at(entry.get_ref().name.span(), format!("name: `{}` stands twice", job.name())));
+            return Err(reader.error_at(entry.get_ref().name.span(), format!("name: `{}` is given twice", job.name())));
         }
         jobs.push(job);
     }
     let pairs = reader.job_assignment(&parsed.job, &candidates)?;
     let mut measured = Vec::new();
     for (run, entry) in parsed.measured.iter().enumerate() {
-        measured.extend(reader.measured((run, entry), &candidates, &jobs, &pairs)?);
+        measured.extend(reader.measured(run, entry, &candidates, &jobs, &pairs)?);
     }
     let constraints = reader.constraints(parsed.constraints.as_ref())?;
     if (constraints.budget.is_some() || constraints.cost_per_hour.is_some())
@@ -224,8 +229,8 @@ pub fn read_only_job(text: &str, source: &str, traces: Traces<'_>) -> Result<(Jo
         [] => Err(JobError::at(&SourceLocation::from_source(source), "no job: expected one `[[job]]`")),
         [_, second, ..] => Err(JobError {
             location: origin.locate(second.span()),
-            message: format!("{} jobs, and one is meant", parsed.job.len()),
-            help: Some("keep one of them in a file of its own".to_owned()),
+            message: format!("{} jobs: expected one", parsed.job.len()),
+            help: Some("move each to a file of its own".to_owned()),
         }),
     }
 }
@@ -411,7 +416,7 @@ mod tests {
             ("network = { kind = \"star\" }", "s.toml:4:11", "one of `rail`"),
             ("nodes = 0.5", "s.toml:4:9", ""),
             ("nodes = 0", "s.toml:4:9", "1 host or more, not 0"),
-            ("[[candidate]]\nname = \"a\"\nfabric = \"gh200\"", "s.toml:5:8", "stands twice"),
+            ("[[candidate]]\nname = \"a\"\nfabric = \"gh200\"", "s.toml:5:8", "is given twice"),
             ("price_usd = 1\n[[candidate]]\nname = \"b\"\nfabric = \"gh200\"", "s.toml:5:1", "`b` has no price"),
             ("[constraints]\nbudget_usd = 5", "s.toml:4:1", "no candidate has a price"),
             ("[assumptions]\nutilization = 2", "s.toml:5:15", "up to 1"),
@@ -423,7 +428,7 @@ mod tests {
         let measured = "[[measured]]\ncandidate = \"a\"\njob = \"j\"\n";
         let fixed_job = JOB.replace("\"auto\"", "{ tp = 1 }");
         for (job, lines, location, expected) in [
-            (JOB, "step_s = 1", "s.toml:7:12", "leaves its degrees open"),
+            (JOB, "step_s = 1", "s.toml:7:12", "its parallel degrees are not given"),
             (&fixed_job, "", "s.toml:9:1", "expected step_s"),
             (&fixed_job, "ttft_s = 1", "s.toml:12:10", "a job of training has none"),
             (&fixed_job, "step_s = 0", "s.toml:12:10", "not over 0"),
@@ -444,6 +449,6 @@ mod tests {
         let misspelt = format!("{CANDIDATE}{}", JOB.replace("global_batch", "globl_batch"));
         assert_eq!(read_study(&misspelt, "s").unwrap_err().help.as_deref(), Some("did you mean `global_batch`?"));
         let duplicate = format!("{CANDIDATE}{JOB}{JOB}");
-        assert!(read_study(&duplicate, "s").unwrap_err().to_string().contains("s:10:8: name: `j` stands twice"));
+        assert!(read_study(&duplicate, "s").unwrap_err().to_string().contains("s:10:8: name: `j` is given twice"));
     }
 }

@@ -17,17 +17,29 @@ pub struct MissingMemory {
     pub host: Option<Bytes>,
 }
 
-/// Row of a training job. `missing` is the missing memory; `hosts` is the number of hosts of the ranks;
-/// `single_host_time` is the time of the step on one host.
+/// Step of a training job on a machine.
+#[derive(Clone, Debug)]
+pub struct TrainingRun<'a> {
+    /// Number of ranks.
+    pub ranks: usize,
+    /// Number of hosts of the ranks.
+    pub hosts: usize,
+    /// The step.
+    pub step: &'a Step,
+    /// Memory that a rank uses.
+    pub footprint: Footprint,
+    /// Memory that a rank lacks.
+    pub missing: MissingMemory,
+    /// Time of the step on one host.
+    pub single_host_time: Option<Picos>,
+}
+
+/// Row of a training job.
 #[must_use]
-pub fn training_row(
-    job: &Training,
-    (ranks, hosts): (usize, usize),
-    (step, footprint, missing): (&Step, Footprint, MissingMemory),
-    single_host_time: Option<Picos>,
-) -> ResultRow {
+pub fn training_row(job: &Training, run: &TrainingRun<'_>) -> ResultRow {
+    let TrainingRun { ranks, hosts, step, ref footprint, missing, single_host_time } = *run;
     let tokens = (job.global_batch * job.model.seq) as f64;
-    let row = step_row(&job.name, JobKind::Training, ranks, step, &footprint, missing);
+    let row = step_row(&job.name, JobKind::Training, ranks, step, footprint, missing);
     ResultRow {
         parallel: Some(ParallelRow {
             zero: match job.zero {

@@ -13,10 +13,10 @@ use super::answer::{CallRow, LoadRow, ResultRow, TimelineRow};
 use super::assumption_notes::assumption_notes;
 use super::cases::{Cases, RunSpec};
 use super::key::Key;
-use super::result_row::MissingMemory;
+use super::result_row::{MissingMemory, TrainingRun};
 use super::setting::{Load, SettingEffect};
 use super::{Candidate, MachineSize, Study, UnitCount, link_utilization, result_row};
-use fabricast_perf::serve::{self, best_service, service_without_memory_limit, step_timelines};
+use fabricast_perf::serve::{self, ServiceRun, best_service, service_without_memory_limit, step_timelines};
 use fabricast_perf::step::{
     Machine, PeakRates, SimulatedCosts, Step, StepCall, TimeError, active_ranks, best_step, best_step_timeline,
     check_tier, step_calls, unbounded_step,
@@ -110,7 +110,7 @@ pub fn check(study: &Study, fabrics: &[Fabric]) -> Result<(), StudyError> {
     study.candidates.iter().zip(fabrics).try_for_each(|(candidate, fabric)| check_unit_count(candidate, fabric))?;
     study.jobs.iter().enumerate().try_for_each(|(number, job)| {
         let Some(precision) = job.precision() else { return Ok(()) };
-        check_some_candidate(study, fabrics, (number, job), |fabric| {
+        check_some_candidate(study, fabrics, number, job, |fabric| {
             PeakRates::new(fabric, precision, job.spans())?;
             check_tier(job, fabric)
         })
@@ -122,8 +122,8 @@ fn check_unit_count(candidate: &Candidate, fabric: &Fabric) -> Result<(), StudyE
     let hosts = MachineSize::new(fabric).hosts;
     let is_unknown = candidate.price.is_some_and(|price| price.unit_count == UnitCount::Unknown);
     let Some(listed) = candidate.price_entry.as_ref().filter(|_| is_unknown && hosts > 1) else { return Ok(()) };
-    let message = format!("price: the unit of `{}` does not say how many of it {hosts} hosts take", listed.item);
-    let help = "add `price_count = …`; of a list of your own, make the unit node, gpu, node_hour or gpu_hour, or \
+    let message = format!("price: the unit of `{}` does not determine how many {hosts} hosts need", listed.item);
+    let help = "add `price_count = …`; in a list of your own, use the unit node, gpu, node_hour or gpu_hour, or \
                 rack with hosts";
     let error = JobError { help: Some(help.to_owned()), ..JobError::at(&candidate.price_location, message) };
     Err(StudyError::Job { candidate: candidate.name.clone(), error: Box::new(error) })
@@ -133,7 +133,8 @@ fn check_unit_count(candidate: &Candidate, fabric: &Fabric) -> Result<(), StudyE
 fn check_some_candidate(
     study: &Study,
     fabrics: &[Fabric],
-    (number, job): (usize, &Job),
+    number: usize,
+    job: &Job,
     check_fabric: impl Fn(&Fabric) -> Result<(), JobError>,
 ) -> Result<(), StudyError> {
     let mut first = None;
@@ -171,7 +172,7 @@ pub fn check_outcomes(study: &Study, cases: &Cases, outcomes: &FxHashMap<Key, Ou
         Job::Trace(_) => &job.spans().job,
     };
     let message = format!("no candidate can run a job; on `{}` {}: {reason}", candidate.name, job.name());
-    let help = "`parallel` with named degrees says what they do not divide by; or change nodes, gpus or the job";
+    let help = "name the degrees in `parallel` to see what they do not divide; or change nodes, gpus or the job";
     Err(StudyError::Study(Box::new(JobError { help: Some(help.to_owned()), ..JobError::at(location, message) })))
 }
 
@@ -264,16 +265,17 @@ fn run_without_notes(job: &Job, machine: &Machine<'_>) -> Result<ResultRow, Time
             let missing =
                 MissingMemory { gpu: footprint.excess(memories.gpu), host: footprint.host_excess(memories.host) };
             // (Sharding groups may span several hosts.)
-            let (hosts, single_host) = run_on_first_host(machine, step.time, |host| {
+            let (hosts, single_host_time) = run_on_first_host(machine, step.time, |host| {
                 Ok(unbounded_step(&Training { shard: None, ..job.clone() }, host)?.0.time)
             });
             let timeline = best_step_timeline(job, machine, &step)?;
-            let row = result_row::training_row(job, (ranks, hosts), (&step, footprint, missing), single_host);
+            let run = TrainingRun { ranks, hosts, step: &step, footprint, missing, single_host_time };
+            let row = result_row::training_row(job, &run);
             let (calls, load) = calls_and_load(machine, &step, &step_calls(job, &step.layout))?;
             Ok(ResultRow { timelines: vec![TimelineRow::new("step", timeline)], calls, load, ..row })
         }
         Job::Inference(job) => {
-            let (step, footprint, service) = best_service(job, machine)?;
+            let ServiceRun { step, footprint, service } = best_service(job, machine)?;
             let loaded = LoadedServing { job, concurrent_requests: service.concurrent_requests };
             let timelines =
                 step_timelines(&loaded, machine, &step)?.into_iter().zip(["with prompts", "without prompts"]);

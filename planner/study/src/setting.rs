@@ -129,7 +129,7 @@ impl Setting {
                     }
                 }
                 match remaining.gpus() {
-                    [] => unchanged("no GPU would be left"),
+                    [] => unchanged("no GPU would remain"),
                     _ => SettingEffect::Changed(remaining.into()),
                 }
             }

@@ -196,13 +196,19 @@ fn failed_pair_does_not_stop_a_study() {
     );
     let three = &answer.ranking[1];
     assert!(!three.meets_constraints && three.score.is_none() && three.probability_best == Some(0.0), "{three:?}");
-    assert_eq!(three.violations, ["j: no division of the job over 3 ranks: its heads, layers or batch do not divide"]);
+    assert_eq!(
+        three.violations,
+        ["j: no parallel layout of the job over 3 ranks: its heads, layers or batch do not divide"]
+    );
     let outcomes =
         |completed: &CompletedStudy| completed.runs.iter().map(|run| (run.key, run.outcome.clone())).collect();
     assert!(check_outcomes(&completed.study, &completed.cases, &outcomes(&completed)).is_ok());
     let failing = CompletedStudy::new(&format!("{}{job}", machine("three", 3)));
     let error = check_outcomes(&failing.study, &failing.cases, &outcomes(&failing)).unwrap_err().to_string();
-    assert!(error.starts_with("folder/s.toml:9:12: no candidate can run a job; on `three` j: no division"), "{error}");
+    assert!(
+        error.starts_with("folder/s.toml:9:12: no candidate can run a job; on `three` j: no parallel layout"),
+        "{error}"
+    );
 }
 
 /// A candidate without units for a precision is ranked behind the others; if all lack them, it is an error before
@@ -467,9 +473,9 @@ fn invalid_traces_are_errors_with_location() {
     assert!(error_message(TRACED, &TRACE.replace("900", "long")).starts_with("in/t.csv:2:14: time_us: `long` is not"));
     assert!(error_message(&TRACED.replace("ranks = 4", ""), TRACE).starts_with("in/t.csv:3:1: no ranks on this line"));
     for (line, expected) in [
-        ("global_batch = 8", "global_batch: is of jobs of kind training, and this one is trace"),
-        ("parallel = \"auto\"", "parallel: is of jobs of kind training or inference"),
-        ("tpot_s = 1", "tpot_s: is of jobs of kind inference"),
+        ("global_batch = 8", "global_batch: only valid for jobs of kind training, and this one is trace"),
+        ("parallel = \"auto\"", "parallel: only valid for jobs of kind training or inference"),
+        ("tpot_s = 1", "tpot_s: only valid for jobs of kind inference"),
     ] {
         let error = error_message(&format!("{TRACED}{line}\n"), TRACE);
         assert!(error.starts_with("s.toml:23:") && error.contains(expected), "{error}");
@@ -477,7 +483,7 @@ fn invalid_traces_are_errors_with_location() {
     let error = error_message(&TRACED.replace("file = \"t.csv\"", ""), TRACE);
     assert!(error.contains("missing field `file`"), "{error}");
     let error = error_message(&format!("{MACHINES}{JOB}file = \"t.csv\"\n"), TRACE);
-    assert!(error.contains("file: is of jobs of kind trace, and this one is training"), "{error}");
+    assert!(error.contains("file: only valid for jobs of kind trace, and this one is training"), "{error}");
 }
 
 /// Explicit placement in order equals the default, in the answer and in keys. Another placement changes both, and the

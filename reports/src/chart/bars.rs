@@ -5,7 +5,7 @@ use plotters::prelude::{DrawingBackend, IntoDrawingArea};
 use super::axis::{Axis, Span};
 use super::canvas::{Canvas, Stroke, TextStyle};
 use super::output::{self, Drawing};
-use super::rows::{Measures, Rows};
+use super::rows::{Measures, Rows, RowsText};
 use super::{ChartError, Format, palette};
 
 /// Chart of stacked bars.
@@ -77,7 +77,13 @@ struct Sheet<'a> {
 pub fn render_bars(chart: &BarChart, format: Format) -> Result<Vec<u8>, ChartError> {
     super::font::register()?;
     let span = chart.span().ok_or_else(|| ChartError::NoData { title: chart.title.clone() })?;
-    let rows = Rows::new((&chart.title, &chart.subtitle), &chart.parts, chart.bars.len(), span, MEASURES)?;
+    let rows = Rows::new(
+        RowsText { title: &chart.title, remark: &chart.subtitle },
+        &chart.parts,
+        chart.bars.len(),
+        span,
+        MEASURES,
+    )?;
     output::bytes(&Sheet { chart, rows }, format)
 }
 

@@ -109,7 +109,7 @@ impl BreakdownChart {
                 .collect(),
         };
         let total = Line {
-            name: "the whole time".into(),
+            name: "total time".into(),
             role: Role::Bound,
             points: self
                 .rows

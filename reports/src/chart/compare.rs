@@ -157,7 +157,7 @@ impl CompareChart {
     }
 }
 
-const BAND: &str = "band of the prediction";
+const BAND: &str = "80 % prediction interval";
 const AGREED: &str = "as predicted";
 
 #[cfg(test)]

@@ -59,7 +59,7 @@ fn svg(drawing: &impl Drawing) -> Result<String, ChartError> {
     let mut text = String::new();
     drawing.draw(SVGBackend::with_string(&mut text, drawn), 0.0)?;
     // The view box has the drawn size, the picture is shown at the logical size.
-    let (as_drawn, as_shown) = (size_attributes(drawn), size_attributes((width, height)));
+    let (as_drawn, as_shown) = (size_attributes(drawn.0, drawn.1), size_attributes(width, height));
     Ok(visible_in_xml(&text.replacen(&as_drawn, &as_shown, 1)).into_owned())
 }
 
@@ -115,7 +115,7 @@ impl Drawing for Sheet<'_> {
     }
 }
 
-fn size_attributes((width, height): (u32, u32)) -> String {
+fn size_attributes(width: u32, height: u32) -> String {
     format!("<svg width=\"{width}\" height=\"{height}\"")
 }
 

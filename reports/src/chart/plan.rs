@@ -132,7 +132,7 @@ impl PlanChart {
             (spread.bytes.0 as f64, a.min(b), a.max(b))
         };
         vec![Band {
-            name: "error band of the pick".into(),
+            name: "80 % interval of the pick".into(),
             shade: BandColour::Pale,
             points: self.band.iter().map(edges).collect(),
         }]

@@ -41,15 +41,23 @@ pub(super) struct Rows<'a> {
     keys: Vec<(f64, usize)>,
 }
 
+/// Title of rows, and the line under it.
+#[derive(Clone, Copy)]
+pub(super) struct RowsText<'a> {
+    pub title: &'a str,
+    pub remark: &'a str,
+}
+
 impl<'a> Rows<'a> {
     /// Creates `count` rows over a span, with a title, a line under it, and the names of the coloured kinds.
     pub(super) fn new(
-        (title, remark): (&'a str, &'a str),
+        text: RowsText<'a>,
         kinds: &'a [String],
         count: usize,
         span: Span,
         measures: Measures,
     ) -> Result<Self, ChartError> {
+        let RowsText { title, remark } = text;
         let keys = key_positions(kinds, measures.width)?;
         Ok(Self { title, remark, kinds, count, span, measures, keys })
     }

@@ -5,7 +5,7 @@ use plotters::prelude::{DrawingBackend, IntoDrawingArea};
 use super::axis::{self, Axis, Quantity};
 use super::canvas::Canvas;
 use super::output::{self, Drawing};
-use super::rows::{Measures, Rows};
+use super::rows::{Measures, Rows, RowsText};
 use super::{ChartError, Format, palette};
 
 /// Chart of spans of time in rows.
@@ -62,7 +62,13 @@ struct Sheet<'a> {
 pub fn render_spans(chart: &Spans, format: Format) -> Result<Vec<u8>, ChartError> {
     super::font::register()?;
     let extent = chart.extent().ok_or_else(|| ChartError::NoData { title: chart.title.clone() })?;
-    let rows = Rows::new((&chart.title, &chart.remark), &chart.kinds, chart.rows.len(), extent, MEASURES)?;
+    let rows = Rows::new(
+        RowsText { title: &chart.title, remark: &chart.remark },
+        &chart.kinds,
+        chart.rows.len(),
+        extent,
+        MEASURES,
+    )?;
     output::bytes(&Sheet { chart, rows }, format)
 }
 

@@ -1,6 +1,6 @@
 //! Interactive chart of stacked bars. Parts can be hidden, and the others then close the gap (`page.js`).
 
-use super::frame::{area_legend, columns, figure, plot};
+use super::frame::{FigureText, HorizontalExtent, PlotLabel, PlotSize, area_legend, columns, figure, plot};
 use crate::chart::BarChart;
 use crate::chart::axis::Span;
 use crate::markup::{Markup, number, shortened};
@@ -19,17 +19,23 @@ const REMARK: usize = 17;
 
 /// Writes a bar chart, or a message if there is nothing to draw.
 pub(super) fn write(chart: &BarChart, markup: &mut Markup) {
-    let labels = ("chart bars", chart.title.as_str(), chart.subtitle.as_str());
-    figure(labels, (chart.span(), "There is nothing to draw."), markup, |span, markup| draw(chart, &span, markup));
+    let text = FigureText {
+        class: "chart bars",
+        title: &chart.title,
+        remark: &chart.subtitle,
+        empty: "There is nothing to draw.",
+    };
+    figure(text, chart.span(), markup, |span, markup| draw(chart, &span, markup));
 }
 
 fn draw(chart: &BarChart, span: &Span, markup: &mut Markup) {
     let classes = area_legend(&chart.parts, markup);
     let height = chart.bars.len() as f64 * ROW;
     let wide = WIDTH - NAMES - LABELS;
-    plot((WIDTH, height + BOTTOM), (&chart.title, "part"), markup, |markup| {
+    let size = PlotSize { width: WIDTH, height: height + BOTTOM };
+    plot(size, PlotLabel { title: &chart.title, things: "part" }, markup, |markup| {
         markup.open("g", &[("class", "grid"), ("aria-hidden", "true")]);
-        columns(&span.ticks(5), (NAMES, wide), height, markup);
+        columns(&span.ticks(5), HorizontalExtent { left: NAMES, width: wide }, height, markup);
         markup.close();
         for (row, bar) in chart.bars.iter().enumerate() {
             let middle = (row as f64 + 0.5) * ROW;

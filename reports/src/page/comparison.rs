@@ -94,18 +94,18 @@ pub(super) fn page(comparison: &Comparison) -> Page {
     fabrics.dedup();
     let summary = comparison.summary;
     let mut answer = vec![format!(
-        "The predictions of {} measured times are off by {} % in the median, and nine of ten by less than {} %.",
+        "The predictions differ from {} measured times by {} % in the median, and nine of ten by less than {} %.",
         format::grouped(summary.rows as u64),
         format::percent(summary.median),
         format::percent(summary.p90)
     )];
     if let Some(coverage) = comparison.coverage {
-        answer.push(format!("{} % of them lie within their band.", format::percent(coverage.share)));
+        answer.push(format!("{} % of them are inside the 80 % prediction interval.", format::percent(coverage.share)));
     }
     let worst = comparison.groups.iter().max_by(|a, b| a.summary.median.total_cmp(&b.summary.median));
     if let Some(group) = worst.filter(|_| comparison.groups.len() > 1) {
         answer.push(format!(
-            "The group that is farthest off is {}: {} % in the median.",
+            "The group with the largest error is {}: {} % in the median.",
             group.name(),
             format::percent(group.summary.median)
         ));
@@ -119,10 +119,10 @@ pub(super) fn page(comparison: &Comparison) -> Page {
             if profiles.len() == 1 { "profile" } else { "profiles" },
             profiles.join(", ")
         ),
-        "An error is predicted over measured, less one; a band holds four of five measurements.".to_owned(),
+        "Error: predicted ÷ measured − 1. The 80 % prediction interval contains four of five measurements.".to_owned(),
     ];
     if !comparison.rejected.is_empty() {
-        facts.push(format!("{} rows of the logs could not be used; they stand below.", comparison.rejected.len()));
+        facts.push(format!("{} rows of the logs could not be used; they are listed below.", comparison.rejected.len()));
     }
     let mut sections = vec![
         Section::new("Measured against predicted", charts(comparison)),
@@ -223,7 +223,7 @@ fn groups(comparison: &Comparison) -> Table {
         share("bias", "bias"),
         number("slower", "slower"),
         number("faster", "faster"),
-        text("explanation", "what would explain it"),
+        text("explanation", "possible explanation"),
     ]);
     for group in &comparison.groups {
         let (summary, tone) = (group.summary, if group.summary.median > 0.2 { Emphasis::Bad } else { Emphasis::Plain });
@@ -255,7 +255,7 @@ fn groups(comparison: &Comparison) -> Table {
 
 fn rows_caption(comparison: &Comparison) -> String {
     match comparison.rows.len() {
-        all if all > MAX_ROWS => format!("The {MAX_ROWS} rows of {all} that are farthest off"),
+        all if all > MAX_ROWS => format!("The {MAX_ROWS} rows of {all} with the largest errors"),
         _ => "All rows".to_owned(),
     }
 }

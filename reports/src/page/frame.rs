@@ -4,18 +4,31 @@ use crate::chart::axis::Tick;
 use crate::chart::palette;
 use crate::markup::{Markup, number};
 
+/// Texts of a figure.
+#[derive(Clone, Copy)]
+pub(super) struct FigureText<'a> {
+    /// Style sheet classes.
+    pub class: &'a str,
+    pub title: &'a str,
+    /// Sentence below the drawing; may be empty.
+    pub remark: &'a str,
+    /// Sentence in place of a missing drawing.
+    pub empty: &'a str,
+}
+
 /// Writes a figure with its title, the drawing or a message that there is none, and an optional remark below.
 pub(super) fn figure<T>(
-    (class, title, remark): (&str, &str, &str),
-    (sheet, message): (Option<T>, &str),
+    text: FigureText<'_>,
+    sheet: Option<T>,
     markup: &mut Markup,
     draw: impl FnOnce(T, &mut Markup),
 ) {
+    let FigureText { class, title, remark, empty } = text;
     markup.open("figure", &[("class", class)]);
     markup.text("figcaption", &[], title);
     match sheet {
         Some(sheet) => draw(sheet, markup),
-        None => self::remark(message, markup),
+        None => self::remark(empty, markup),
     }
     if !remark.is_empty() {
         self::remark(remark, markup);
@@ -28,13 +41,31 @@ fn remark(text: &str, markup: &mut Markup) {
     markup.text("p", &[("class", "remark")], text);
 }
 
+/// Size of a drawing, in pixels.
+#[derive(Clone, Copy)]
+pub(super) struct PlotSize {
+    pub width: f64,
+    pub height: f64,
+}
+
+/// Label of a drawing for screen readers.
+#[derive(Clone, Copy)]
+pub(super) struct PlotLabel<'a> {
+    pub title: &'a str,
+    /// Kind of things between which arrow keys move.
+    pub things: &'a str,
+}
+
+/// Horizontal extent of a drawing, in pixels.
+#[derive(Clone, Copy)]
+pub(super) struct HorizontalExtent {
+    pub left: f64,
+    pub width: f64,
+}
+
 /// Writes the drawing in a scrollable box; arrow keys move between its `things`.
-pub(super) fn plot(
-    (width, height): (f64, f64),
-    (title, things): (&str, &str),
-    markup: &mut Markup,
-    inner: impl FnOnce(&mut Markup),
-) {
+pub(super) fn plot(size: PlotSize, label: PlotLabel<'_>, markup: &mut Markup, inner: impl FnOnce(&mut Markup)) {
+    let (PlotSize { width, height }, PlotLabel { title, things }) = (size, label);
     let view = format!("0 0 {} {}", number(width), number(height));
     let label = format!("Chart: {title}. Arrow keys go from {things} to {things}.");
     markup.open("div", &[("class", "scroll")]);
@@ -47,9 +78,9 @@ pub(super) fn plot(
 }
 
 /// Writes vertical grid lines with labels below, in a drawing whose rows end at `bottom`.
-pub(super) fn columns(ticks: &[Tick], (left, wide): (f64, f64), bottom: f64, markup: &mut Markup) {
+pub(super) fn columns(ticks: &[Tick], extent: HorizontalExtent, bottom: f64, markup: &mut Markup) {
     for tick in ticks {
-        let x = number(left + tick.position * wide);
+        let x = number(extent.left + tick.position * extent.width);
         markup.empty("path", &[("d", &format!("M{x} 0V{}", number(bottom)))]);
         if let Some(label) = &tick.label {
             let y = number(bottom + 18.0);

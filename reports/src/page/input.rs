@@ -40,7 +40,7 @@ pub enum Input {
 #[derive(Debug, thiserror::Error)]
 pub enum InputError {
     /// The file is not a known input.
-    #[error("{name}: nothing that a page is made of")]
+    #[error("{name}: not an input of a page")]
     Unknown {
         /// File name.
         name: String,
@@ -113,7 +113,7 @@ impl Input {
             return Err(InputError::Study { name: name.to_owned() });
         }
         if has_table(text, "measurement") {
-            return unknown("this is a manifest: take what `fabricast compare MANIFEST --format json` writes");
+            return unknown("this is a manifest: use the output of `fabricast compare MANIFEST --format json`");
         }
         if text.contains("<algo") {
             return Ok(Self::Schedule(Box::new(format::read(text, name)?)));
@@ -208,7 +208,7 @@ fn fabric_picture<'a>(fabric: &Fabric, mut runs: impl Iterator<Item = &'a Box<Ru
     let names = fabric.link_names();
     let load = runs.find_map(|run| run.link_load(&names).map(|load| (run.call_name(), load)));
     let (caption, load) = match load {
-        Some((what, load)) => (format!("{}: how busy its links are during {what}", fabric.name()), Some(load)),
+        Some((what, load)) => (format!("{}: link utilization during {what}", fabric.name()), Some(load)),
         None => (format!("{}: {}", fabric.name(), topology::counts(fabric)), None),
     };
     Picture::from_fabric(caption, fabric, &topology::Options { utilization: load.as_deref(), hosts: None })

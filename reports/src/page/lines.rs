@@ -1,7 +1,7 @@
 //! Interactive chart of lines and points over two axes: each point has a tooltip.
 
 use super::Lines;
-use super::frame::{figure, legend, plot, series_class};
+use super::frame::{FigureText, PlotLabel, PlotSize, figure, legend, plot, series_class};
 use crate::chart::axis::Span;
 use crate::chart::palette::{self, Marker};
 use crate::chart::{Band, BandColour, Line, LineChart, Role};
@@ -42,9 +42,14 @@ struct Sheet<'a> {
 
 /// Writes a chart, or a message if nothing can be drawn.
 pub(super) fn write(lines: &Lines, markup: &mut Markup) {
-    let labels = ("chart", lines.chart.title.as_str(), lines.remark.as_str());
+    let text = FigureText {
+        class: "chart",
+        title: &lines.chart.title,
+        remark: &lines.remark,
+        empty: "There is no point to draw.",
+    };
     let sheet = Sheet::new(&lines.chart);
-    figure(labels, (sheet, "There is no point to draw."), markup, |sheet, markup| sheet.write(lines, markup));
+    figure(text, sheet, markup, |sheet, markup| sheet.write(lines, markup));
 }
 
 /// Returns the style sheet class of a role.
@@ -109,7 +114,8 @@ impl<'a> Sheet<'a> {
     fn write(&self, lines: &Lines, markup: &mut Markup) {
         let keys = self.entries.iter().map(|entry| (entry.name, entry.class.as_str(), entry.key.path()));
         legend(keys, markup);
-        plot((WIDTH, HEIGHT), (&self.chart.title, "point"), markup, |markup| self.draw(lines, markup));
+        let size = PlotSize { width: WIDTH, height: HEIGHT };
+        plot(size, PlotLabel { title: &self.chart.title, things: "point" }, markup, |markup| self.draw(lines, markup));
     }
 
     fn draw(&self, lines: &Lines, markup: &mut Markup) {

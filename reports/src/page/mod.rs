@@ -193,7 +193,7 @@ impl Writer {
         self.markup.text(
             "footer",
             &[],
-            "Written by fabricast. Figures are forecasts with the bands that are shown, not offers.",
+            "Written by fabricast. Figures are predictions with the intervals shown, not offers.",
         );
         self.markup.empty_element("div", &[("id", "tip"), ("role", "tooltip"), ("hidden", "")]);
         self.markup.raw(&format!("<script>\n{SCRIPT}</script>\n"));

@@ -27,17 +27,17 @@ pub(super) fn page(plan: &SavedPlan) -> Page {
     let mut facts = vec![
         format!("Fabric {}, {ranks}.", plan.fabric),
         format!("Costs of software: profile {}{}.", plan.profile, dated(&plan.profile_date)),
-        "The band holds four of five measurements; the bound is what no schedule can beat on this fabric.".to_owned(),
+        "The 80 % interval contains four of five measurements; the bound is a lower bound on the time of any schedule on this fabric.".to_owned(),
     ];
     if let Some(library) = &library {
-        facts.push(format!("{library} is compared by what it chooses by its own rules."));
+        facts.push(format!("{library} is compared by its default choices."));
     }
     Page {
         title: format!("{subject} on {}, {ranks}", plan.fabric),
         answer: answer(plan, library.as_deref()),
         sections: vec![
             Section::new("Bus bandwidth", build(&|one, rows| vec![Block::Lines(busbw(plan, one, rows))])),
-            Section::new("What to take for which size", vec![Block::Table("Ranges of one pick".into(), ranges(plan))]),
+            Section::new("Selected strategy by size", vec![Block::Table("Ranges of one pick".into(), ranges(plan))]),
             Section::new(
                 "Every size",
                 build(&|one, rows| vec![Block::Table(format!("{one} on {}", plan.fabric), sizes(plan, rows))]),
@@ -65,9 +65,9 @@ fn answer(plan: &SavedPlan, library: Option<&str>) -> Vec<String> {
     let better: Vec<&(&SavedRow, f64)> = gains.iter().filter(|(_, gain)| *gain > 0.005).collect();
     match (gains.len(), better.iter().max_by(|a, b| a.1.total_cmp(&b.1))) {
         (0, _) => sentences.push(format!("{} sizes are planned.", plan.rows.len())),
-        (all, None) => sentences.push(format!("{library_name}'s own choice stays in all of {all} sizes: nothing that is priced here beats it by more than the band.")),
+        (all, None) => sentences.push(format!("{library_name}'s own choice is retained for all {all} sizes: no candidate is faster by more than the interval.")),
         (all, Some((row, max_gain))) => sentences.push(format!(
-            "{library_name} leaves something at {} of {all} sizes: up to {} % at {} of {}, where {} takes {} instead of {}.",
+            "{library_name} is slower at {} of {all} sizes: by up to {} % at {} of {}, where {} has {} instead of {}.",
             better.len(),
             format::percent(*max_gain),
             row.collective,
@@ -79,7 +79,7 @@ fn answer(plan: &SavedPlan, library: Option<&str>) -> Vec<String> {
     }
     if let Some(row) = best {
         let share = row.bound_us.map_or_else(String::new, |bound| {
-            format!(", {} % of what the fabric can carry", format::percent(bound / row.pick.effective_us()))
+            format!(", {} % of the theoretical peak", format::percent(bound / row.pick.effective_us()))
         });
         sentences.push(format!(
             "The highest bus bandwidth is {} GB/s at {} of {}{share}.",
@@ -125,7 +125,7 @@ pub(super) fn busbw(plan: &SavedPlan, collective: Collective, rows: &[&SavedRow]
     };
     add("the pick".into(), Role::Series(0), &|row| Some(row.pick.clone()));
     let library_name = plan.library.map_or_else(|| "the library".to_owned(), |library| library.to_string());
-    add(format!("{library_name} by itself"), Role::Series(1), &|row| row.library_default.clone());
+    add(format!("{library_name}, default"), Role::Series(1), &|row| row.library_default.clone());
     add("the runner-up".into(), Role::Series(3), &|row| row.runner_up.clone());
     let bound = rows.iter().filter_map(|row| Some((row.bytes.0 as f64, rate(plan, row, row.bound_us?))));
     lines.push(Line { name: "bound".into(), role: Role::Bound, points: bound.collect() });
@@ -133,7 +133,7 @@ pub(super) fn busbw(plan: &SavedPlan, collective: Collective, rows: &[&SavedRow]
         let (low, high) = (row.pick.low_us?, row.pick.high_us?);
         Some((row.bytes.0 as f64, rate(plan, row, high), rate(plan, row, low)))
     });
-    let band = Band { name: "band of the pick".into(), shade: BandColour::Pale, points: band.collect() };
+    let band = Band { name: "80 % interval of the pick".into(), shade: BandColour::Pale, points: band.collect() };
     Lines {
         chart: LineChart {
             title: format!("Bus bandwidth of {collective}, GB/s"),
@@ -181,8 +181,8 @@ fn sizes(plan: &SavedPlan, rows: &[&SavedRow]) -> Table {
         Column::new("busbw_gb_per_s", "busbw", Unit::GbPerS),
         Column::new("bound_share", "of peak", Unit::Percent),
         Column::new("library_default", "library default", Unit::Text),
-        time("library_us", "its time"),
-        Column::new("gain", "pick gains", Unit::Percent),
+        time("library_us", "default time"),
+        Column::new("gain", "gain of pick", Unit::Percent),
         Column::new("bottleneck", "bottleneck", Unit::Text),
     ]);
     let us = |us: Option<f64>| Value::or_missing(us, |us| Value::Time(Picos::from_us(us)));

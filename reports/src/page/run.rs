@@ -74,7 +74,7 @@ pub(super) fn page(run: &Run) -> Page {
     let us = |us: f64| format::time(Picos::from_us(us));
     let answer = vec![
         format!(
-            "{} takes {} on {} ranks ({} to {}).",
+            "{} completes in {} on {} ranks ({} to {}).",
             run.call_name(),
             us(run.time_us),
             run.ranks,
@@ -82,7 +82,7 @@ pub(super) fn page(run: &Run) -> Page {
             us(run.high_us)
         ),
         format!(
-            "That is {} GB/s of bus bandwidth and {} % of the bound ({}, set by {}); what holds it back: {}.",
+            "That is {} GB/s of bus bandwidth and {} % of the bound ({}, set by {}). Bottleneck: {}.",
             format::gb_per_s(run.busbw_gb_per_s),
             format::percent(run.bound_us / run.time_us),
             us(run.bound_us),
@@ -92,7 +92,7 @@ pub(super) fn page(run: &Run) -> Page {
     ];
     let Costs { software, latency, bandwidth, waiting } = run.cost_us;
     let chart = BarChart {
-        title: "What the time of the last chain goes to".into(),
+        title: "Time on the critical path".into(),
         subtitle: format!("{} channels", run.channels),
         axis: Axis::linear(Quantity::Time),
         parts: ["software", "latency", "bandwidth", "waiting"].map(String::from).to_vec(),
@@ -118,7 +118,7 @@ pub(super) fn page(run: &Run) -> Page {
             Value::Bytes(Bytes(link.bytes)).into(),
         ]);
     }
-    let mut blocks = vec![Block::Table("Links, the busiest first".into(), table)];
+    let mut blocks = vec![Block::Table("Links by utilization".into(), table)];
     if left_out > 0 {
         blocks.push(Block::Text(format!("{left_out} more links are not shown.")));
     }

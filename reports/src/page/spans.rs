@@ -1,6 +1,6 @@
 //! Interactive chart of spans of time in rows.
 
-use super::frame::{area_legend, columns, figure, plot};
+use super::frame::{FigureText, HorizontalExtent, PlotLabel, PlotSize, area_legend, columns, figure, plot};
 use super::{Span, Spans};
 use crate::chart::axis::Span as Extent;
 use crate::chart::{Axis, Quantity};
@@ -15,8 +15,13 @@ const LETTERS: usize = 20;
 
 /// Writes spans, or a message if there are none.
 pub(super) fn write(chart: &Spans, markup: &mut Markup) {
-    let labels = ("chart spans", chart.title.as_str(), chart.remark.as_str());
-    figure(labels, (chart.extent(), "There is no span to draw."), markup, |extent, markup| {
+    let text = FigureText {
+        class: "chart spans",
+        title: &chart.title,
+        remark: &chart.remark,
+        empty: "There is no span to draw.",
+    };
+    figure(text, chart.extent(), markup, |extent, markup| {
         draw(chart, &extent, markup);
     });
 }
@@ -25,10 +30,11 @@ fn draw(chart: &Spans, extent: &Extent, markup: &mut Markup) {
     let classes = area_legend(&chart.kinds, markup);
     let height = chart.rows.len() as f64 * ROW;
     let wide = WIDTH - NAMES - RIGHT;
-    plot((WIDTH, height + BOTTOM), (&chart.title, "span"), markup, |markup| {
+    let size = PlotSize { width: WIDTH, height: height + BOTTOM };
+    plot(size, PlotLabel { title: &chart.title, things: "span" }, markup, |markup| {
         let position = |us: f64| NAMES + extent.position(us) * wide;
         markup.open("g", &[("class", "grid"), ("aria-hidden", "true")]);
-        columns(&extent.ticks(7), (NAMES, wide), height, markup);
+        columns(&extent.ticks(7), HorizontalExtent { left: NAMES, width: wide }, height, markup);
         for (row, name) in chart.rows.iter().enumerate() {
             let (x, y) = (number(NAMES - 8.0), number((row as f64 + 0.5) * ROW + 4.0));
             markup.text("text", &[("x", &x), ("y", &y), ("text-anchor", "end")], &shortened(name, LETTERS));

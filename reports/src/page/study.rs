@@ -51,20 +51,19 @@ fn build_page(
     // A trace does not contain its memory use.
     let is_held = |job: &JobRow| job.kind != JobKind::Trace;
     let mut sections =
-        vec![Section::new("Ranking", vec![Block::Table("Candidates, the best first".into(), tables::ranking(answer))])];
+        vec![Section::new("Ranking", vec![Block::Table("Candidates by rank".into(), tables::ranking(answer))])];
     let pareto = of_jobs(&|job| charts::pareto_lines(answer, job).map(Block::Lines).into_iter().collect());
     if answer.is_priced() {
         sections.push(Section::new("Cost against speed", pareto));
     }
-    sections
-        .push(Section::new("What a step's time goes to", of_jobs(&|job| vec![Block::Bars(breakdown(answer, job))])));
+    sections.push(Section::new("Breakdown of a step", of_jobs(&|job| vec![Block::Bars(breakdown(answer, job))])));
     let steps = of_jobs(&|job| timeline::blocks(answer, job));
     if answer.results.iter().any(|row| !row.timelines.is_empty()) {
-        sections.push(Section::new("A step in time", steps));
+        sections.push(Section::new("Timeline of a step", steps));
     }
     if answer.results.iter().any(|row| !row.load.is_empty()) {
         let load = of_jobs(&|job| load::blocks(answer, job));
-        sections.push(Section::new("How busy links are", load));
+        sections.push(Section::new("Link utilization", load));
     }
     if !pictures.is_empty() {
         sections.push(Section::new("Fabric", pictures));
@@ -75,7 +74,7 @@ fn build_page(
     ));
     if answer.jobs.iter().any(is_held) {
         let bars = of_some(&is_held, &|job| memory(answer, job).map(Block::Bars).into_iter().collect());
-        sections.push(Section::new("Memory of the fullest GPU", bars));
+        sections.push(Section::new("Memory of the most loaded GPU", bars));
     }
     let has_calls = |job: &JobRow| answer.results.iter().any(|row| row.job == job.name && !row.calls.is_empty());
     if answer.jobs.iter().any(has_calls) {
@@ -90,8 +89,8 @@ fn build_page(
         comparisons.and_then(|comparisons| library_defaults::unexamined_jobs(answer, comparisons)).map(Block::Text),
     );
     for (title, blocks) in [
-        ("What the library would choose", choices),
-        ("The call that takes the most", of_besides(&|_, one| library_defaults::schedule(one))),
+        ("Library defaults", choices),
+        ("The call with the most time", of_besides(&|_, one| library_defaults::schedule(one))),
         ("Bus bandwidth of calls", of_besides(&|_, one| library_defaults::curves(one))),
     ] {
         if !blocks.is_empty() {
@@ -99,23 +98,23 @@ fn build_page(
         }
     }
     if !answer.measured.is_empty() {
-        let table = Block::Table("Steps that were measured".into(), measured(answer));
+        let table = Block::Table("Measured steps".into(), measured(answer));
         sections.push(Section::new("Measured against predicted", vec![table]));
     }
     if !answer.sensitivities.is_empty() {
-        let table = Block::Table("The order under other assumptions".into(), tables::sensitivities(answer));
-        sections.push(Section::new("What the ranking hangs on", vec![table]));
+        let table = Block::Table("The ranking under other assumptions".into(), tables::sensitivities(answer));
+        sections.push(Section::new("Sensitivity of the ranking", vec![table]));
     }
     sections.push(Section::new(
         "Candidates and jobs",
         vec![
-            Block::Table("Candidates as asked for".into(), tables::candidates(answer)),
-            Block::Table("Jobs as asked for".into(), tables::jobs(answer)),
+            Block::Table("Candidates as specified".into(), tables::candidates(answer)),
+            Block::Table("Jobs as specified".into(), tables::jobs(answer)),
         ],
     ));
     let mut sources = vec![Block::List(assumptions(answer))];
     if !answer.sources.is_empty() {
-        sources.push(Block::Table("Prices from the list that ships".into(), tables::sources(answer)));
+        sources.push(Block::Table("Prices from the built-in list".into(), tables::sources(answer)));
     }
     let fabrics = fabric_sources(answer);
     if !fabrics.is_empty() {
@@ -162,8 +161,8 @@ fn kernels(answer: &Answer) -> Vec<String> {
     let several = curves.len() > 1;
     let sentence = |(curve, names): (KernelsRow, Vec<&str>)| {
         format!(
-            "Kernels{}: large matrix products reach {} % of the GPU's peak, attention over long sequences {} % of that for 16 bits, what waits for \
-             weights {} % of the memory's bandwidth, what is between products {} %, and each takes {} µs besides.",
+            "Kernels{}: large GEMMs reach {} % of the GPU's peak, attention over long sequences {} % of the 16-bit \
+             peak, weight-bound kernels {} % of the memory bandwidth, elementwise and normalization kernels {} %; each kernel adds {} µs.",
             if several { format!(" of {}", names.join(", ")) } else { String::new() },
             format::percent(curve.matrix),
             format::percent(curve.attention),
@@ -180,7 +179,7 @@ fn assumptions(answer: &Answer) -> Vec<String> {
     let mut facts = kernels(answer);
     if answer.is_priced() {
         facts.push(format!(
-            "Costs: purchases are written off over {} years at {} % of the time, a kWh costs {} {} to who buys; figures are the middle of the price bands.",
+            "Costs: purchases are depreciated over {} years at {} % utilization, and their energy costs {} {} per kWh; figures are the middle of the price bands.",
             stated.years,
             format::percent(stated.utilization),
             format::significant(stated.usd_per_kwh),
@@ -189,16 +188,16 @@ fn assumptions(answer: &Answer) -> Vec<String> {
     }
     let counts: Vec<String> = answer.candidates.iter().filter_map(price_multiplicity).collect();
     if !counts.is_empty() {
-        facts.push(format!("Listed prices count as often as machines need them: {}.", counts.join("; ")));
+        facts.push(format!("Quantities of listed prices: {}.", counts.join("; ")));
     }
     if !answer.assumptions.price_bands.is_empty() && answer.is_priced() {
-        facts.push(format!("How likely it is to be the best: {}.", answer.assumptions.price_bands));
+        facts.push(format!("Probability of lowest cost: {}.", answer.assumptions.price_bands));
     }
     facts.extend(answer.notes.iter().map(|note| format!("Note: {note}.")));
     let limits = &answer.constraints;
     let upper_limits = [
-        ("spent at once", limits.budget_usd, answer.currency.as_str()),
-        ("an hour", limits.cost_per_hour_usd, answer.currency.as_str()),
+        ("purchase price", limits.budget_usd, answer.currency.as_str()),
+        ("per hour", limits.cost_per_hour_usd, answer.currency.as_str()),
         ("of power", limits.power_kw, "kW"),
         ("of room", limits.racks, "racks"),
     ];
@@ -213,8 +212,8 @@ fn assumptions(answer: &Answer) -> Vec<String> {
     profiles.sort_unstable();
     profiles.dedup();
     facts.push(format!("Communication is simulated with the costs of {}.", profiles.join(", ")));
-    facts.push("Figures are forecasts, and the order of near neighbours need not hold.".to_owned());
-    facts.extend(answer.accuracy.iter().map(|accuracy| format!("Held against published figures: {accuracy}.")));
+    facts.push("Figures are predictions; the order of candidates with close results is uncertain.".to_owned());
+    facts.extend(answer.accuracy.iter().map(|accuracy| format!("Compared with published figures: {accuracy}.")));
     facts
 }
 
@@ -246,8 +245,8 @@ fn price(price: &PriceRow, currency: &str) -> String {
     };
     let paid = match price.payment {
         PaymentMode::Once => "once",
-        PaymentMode::Hourly => "an hour",
-        PaymentMode::HourlyByGpu => "an hour and GPU",
+        PaymentMode::Hourly => "per hour",
+        PaymentMode::HourlyByGpu => "per GPU-hour",
     };
     format!("{amount} {currency} {paid}")
 }

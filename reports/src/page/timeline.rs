@@ -87,7 +87,7 @@ pub(super) fn page(name: &str, trace: &Trace) -> Page {
     let mut remark = String::new();
     if rows.len() < all_rows || spans.len() < all_spans {
         remark = format!(
-            "Shown are the first {} of {} rows and the {} longest of {} spans; Perfetto (ui.perfetto.dev) opens the trace whole.",
+            "Shown are the first {} of {} rows and the {} longest of {} spans; Perfetto (ui.perfetto.dev) opens the full trace.",
             rows.len(),
             format::grouped(all_rows as u64),
             format::grouped(spans.len() as u64),
@@ -95,7 +95,7 @@ pub(super) fn page(name: &str, trace: &Trace) -> Page {
         );
     }
     let chart = Spans {
-        title: "What each channel does when".into(),
+        title: "Timeline of the channels".into(),
         rows: rows.iter().map(label).collect(),
         spans: drawn.collect(),
         kinds: kinds.clone(),

@@ -28,7 +28,7 @@ pub enum StepsError {
     #[error("a picture of {} operations; at most {} are drawn", format::grouped(*.0), format::grouped(MOST_OPERATIONS.into()))]
     TooLarge(u64),
     /// Operations that wait for each other have no step.
-    #[error("operation {} waits for itself, so it has no step; `schedule verify` says how", .0.0)]
+    #[error("operation {} waits for itself, so it has no step; `schedule verify` reports the cycle", .0.0)]
     Cycle(OpId),
     /// The drawing library failed.
     #[error(transparent)]

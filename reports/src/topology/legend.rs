@@ -58,7 +58,7 @@ impl Legend {
             })
             .collect();
         if more > 0 {
-            let text = format!("and {more} more sorts of links");
+            let text = format!("and {more} more kinds of links");
             entries.push(Entry { kind: None, is_failed: false, width: 0.0, text });
         }
         Self { entries, has_heat, width }
@@ -130,5 +130,5 @@ fn draw_heat(svg: &mut Markup, y: f64) {
         svg.empty("rect", &[("x", &x), ("y", &y), ("width", &width), ("height", "10"), ("fill", &colour)]);
     }
     let x = number(left + STEPS as f64 * STEP + 8.0);
-    svg.text("text", &[("class", "faint"), ("x", &x), ("y", &number(y + 4.0))], "busy all the time");
+    svg.text("text", &[("class", "faint"), ("x", &x), ("y", &number(y + 4.0))], "utilization 100 %");
 }

@@ -65,6 +65,13 @@ pub(super) struct Remark {
     pub text: String,
 }
 
+/// Left and right edge of a part of the picture.
+#[derive(Clone, Copy)]
+struct Edges {
+    left: f64,
+    right: f64,
+}
+
 /// Layout of a picture.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Scene {
@@ -97,7 +104,10 @@ impl Scene {
         let mut left = MARGIN + (inner - of_hosts) / 2.0;
         let mut bottom = top;
         for (((_, rows), title), &width) in hosts.iter().zip(&titles).zip(&widths) {
-            let end = scene.add_host(neighbours, rows, (left + HOST_PADDING, left + width - HOST_PADDING), top);
+            let end = {
+                let edges = Edges { left: left + HOST_PADDING, right: left + width - HOST_PADDING };
+                scene.add_host(neighbours, rows, edges, top)
+            };
             scene.frames.push(Frame {
                 x: left,
                 y: top,
@@ -136,15 +146,15 @@ impl Scene {
         self.devices.get(index)
     }
 
-    /// Places the rows of a host between `left` and `right`; returns the bottom edge of its box.
-    fn add_host(&mut self, neighbours: &Neighbours, rows: &[Row], (left, right): (f64, f64), top: f64) -> f64 {
+    /// Places the rows of a host between two edges; returns the bottom edge of its box.
+    fn add_host(&mut self, neighbours: &Neighbours, rows: &[Row], edges: Edges, top: f64) -> f64 {
         let mut y = top + HOST_TITLE;
         let mut heights = Vec::with_capacity(rows.len());
         for (number, row) in rows.iter().enumerate() {
             heights.push(y + DEVICE_HEIGHT / 2.0);
             y += row.lines.len() as f64 * (DEVICE_HEIGHT + LINE_GAP) - LINE_GAP;
             if row.more > 0 {
-                self.remarks.push(Remark { x: left, y: y + 18.0, text: format!("+ {} more", row.more) });
+                self.remarks.push(Remark { x: edges.left, y: y + 18.0, text: format!("+ {} more", row.more) });
                 y += 24.0;
             }
             let last = number + 1 == rows.len();
@@ -157,7 +167,7 @@ impl Scene {
             let (Some(row), Some(&height)) = (rows.get(number), heights.get(number)) else { continue };
             for (line, ids) in row.lines.iter().enumerate() {
                 let y = height + line as f64 * (DEVICE_HEIGHT + LINE_GAP);
-                self.add_line(neighbours, ids, y, (left, right), Some(top));
+                self.add_line(neighbours, ids, y, edges, Some(top));
             }
         }
         y + HOST_PADDING
@@ -170,18 +180,12 @@ impl Scene {
             let text = format!("+ {} more", tier.more);
             self.remarks.push(Remark { x: right + 10.0, y: y + 4.0, text });
         }
-        self.add_line(neighbours, &tier.switches, y, (left, right), None);
+        self.add_line(neighbours, &tier.switches, y, Edges { left, right }, None);
     }
 
     /// Places devices in a line, each centred over the placed devices that it is linked to.
-    fn add_line(
-        &mut self,
-        neighbours: &Neighbours,
-        ids: &[NodeId],
-        y: f64,
-        (left, right): (f64, f64),
-        top: Option<f64>,
-    ) {
+    fn add_line(&mut self, neighbours: &Neighbours, ids: &[NodeId], y: f64, edges: Edges, top: Option<f64>) {
+        let Edges { left, right } = edges;
         let middle = (left + right) / 2.0;
         let preferred = |&id: &NodeId| {
             let positions: Vec<f64> =

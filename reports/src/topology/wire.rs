@@ -70,7 +70,7 @@ pub(super) fn wires(fabric: &Fabric, scene: &Scene, utilization: Option<&[f64]>)
                 (Some(forward), Some(backward)) => Some(Bandwidth(forward.max(backward))),
                 _ => None,
             };
-            let title = describe(fabric, (a, b), kind, &bundle, is_failed, utilization.is_some());
+            let title = describe(fabric, a, b, kind, &bundle, is_failed, utilization.is_some());
             Some(Wire { path: path(fabric, from, to), kind, is_failed, bandwidth, load: bundle.load, title })
         })
         .collect();
@@ -80,7 +80,8 @@ pub(super) fn wires(fabric: &Fabric, scene: &Scene, utilization: Option<&[f64]>)
 
 fn describe(
     fabric: &Fabric,
-    (a, b): (NodeId, NodeId),
+    a: NodeId,
+    b: NodeId,
     kind: LinkKind,
     bundle: &Bundle,
     is_failed: bool,

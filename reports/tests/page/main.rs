@@ -19,12 +19,15 @@ use synthetic::study;
 fn the_answer_comes_first() {
     let html = of_study(&study(3, 2), &[]).html();
     let position = |text: &str| html.find(text).unwrap_or_else(|| panic!("{text}"));
-    assert!(position("machine 0 costs least: 1.00 USD per million tokens") < position("Candidates, the best first"));
-    assert!(position("Candidates, the best first") < position("against the time of a step"));
-    assert!(position("against the time of a step") < position("what the time of a step goes to"));
-    for text in
-        ["list of prices", "Out of the question: machine 2", "is the best in 80 % of cases", "stays first under all 2"]
-    {
+    assert!(position("machine 0 has the lowest cost: 1.00 USD per million tokens") < position("Candidates by rank"));
+    assert!(position("Candidates by rank") < position("against the time of a step"));
+    assert!(position("against the time of a step") < position("breakdown of a step"));
+    for text in [
+        "list of prices",
+        "Constraints violated by machine 2",
+        "has the lowest cost in 80 % of cases",
+        "remains first under all 2",
+    ] {
         position(text);
     }
 }
@@ -113,7 +116,7 @@ fn timelines_and_link_loads_match_the_results() {
     let answer = study(3, 1);
     for (spans, row) in timelines(&answer, "job 0").iter().zip(&answer.results) {
         assert!((spans.end / 1e6 / row.step_time_s - 1.0).abs() < 1e-6 && spans.title.contains(&row.candidate));
-        assert!(spans.remark.contains("8 more stages are left out") && spans.rows.len() == 16);
+        assert!(spans.remark.contains("8 more stages are not shown") && spans.rows.len() == 16);
         assert_eq!(spans.spans.len(), 8 * (32 + 8));
     }
     let bars = links(&answer, "job 0").unwrap();
@@ -125,7 +128,7 @@ fn timelines_and_link_loads_match_the_results() {
         (row.timelines, row.calls, row.load) = (Vec::new(), Vec::new(), Vec::new());
     }
     let html = of_study(&older, &[]).html();
-    assert!(!html.contains("A step in time") && !html.contains("How busy links are") && html.contains("All results"));
+    assert!(!html.contains("Timeline of a step") && !html.contains("Link utilization") && html.contains("All results"));
 }
 
 #[test]
@@ -136,7 +139,7 @@ fn studies_without_a_winner_state_it() {
         row.violations = vec!["budget 5 of 4".into()];
     }
     let page = of_study(&answer, &[]);
-    assert_eq!(page.answer.first().map(String::as_str), Some("No candidate fits all jobs and keeps all constraints."));
+    assert_eq!(page.answer.first().map(String::as_str), Some("No candidate fits all jobs and meets all constraints."));
     answer.ranking.clear();
     answer.results.clear();
     answer.candidates.clear();
@@ -151,26 +154,21 @@ fn library_choices_are_reported() {
     let defaults = synthetic::library_defaults(&answer);
     let page = of_study_beside(&answer, &[], &defaults);
     let html = page.html();
-    let expected = "On machine 0, NCCL 2.28.9 left to itself does 5 of the 10 calls of job 0 more slowly than what is picked here; a step takes \
-                2.20 s instead of 2 s, 10 % more. What it would do in 1 of 10 calls is not known";
-    assert!(html.contains(expected), "{}", &html[html.find("left to itself").unwrap_or(0)..][..400]);
+    let expected = "On machine 0, the default of NCCL 2.28.9 is slower than the pick for 5 of the 10 calls of job 0; the step time is 2.20 s instead of 2 s, 10 % more. Its choice in 1 of 10 calls cannot be predicted";
+    assert!(html.contains(expected), "{}", &html[html.find("the default of").unwrap_or(0)..][..400]);
     assert!(
         html.contains("all_reduce among the 4 ranks of one tensor group: bus bandwidth")
             && html.contains("The step calls it at 1 MiB")
     );
     let pick = answer.results[0].calls[0].pick;
     let caption = format!(
-        "send_recv of 8 MiB among the 2 ranks of each tensor group by {pick}: what ranks send each other on one channel"
+        "send_recv of 8 MiB among the 2 ranks of each tensor group by {pick}: transfers between ranks on one channel"
     );
     assert!(html.contains(&caption), "{caption}");
     assert!(html.len() < 5_000_000, "{} bytes", html.len());
     let equal_times: Vec<_> =
         defaults.into_iter().map(|(job, one)| (job, LibraryComparison { step_s: (2.0, 2.002), ..one })).collect();
-    assert!(
-        of_study_beside(&answer, &[], &equal_times)
-            .html()
-            .contains("a step takes the same time within half a per cent")
-    );
+    assert!(of_study_beside(&answer, &[], &equal_times).html().contains("the step time is the same within 0.5 %"));
 }
 
 #[test]
@@ -184,7 +182,7 @@ fn single_candidates_are_not_compared() {
     for row in &mut answer.ranking {
         (row.meets_constraints, row.violations) = (false, vec!["budget 5 of 4".into()]);
     }
-    assert_eq!(of_study(&answer, &[]).answer, ["machine 0 does not do: budget 5 of 4."]);
+    assert_eq!(of_study(&answer, &[]).answer, ["machine 0 violates: budget 5 of 4."]);
 }
 
 /// Inference steps differ in their work, so the chart compares candidates by the time per million tokens, like the
@@ -209,7 +207,9 @@ fn inference_is_compared_by_time_per_token() {
 fn stable_winners_are_reported() {
     let html = |answer: &Answer| of_study(answer, &[]).html();
     let mut answer = study(3, 2);
-    assert!(html(&answer).contains("machine 0 stays first under all 2 other assumptions that were tried; behind it"));
+    assert!(
+        html(&answer).contains("machine 0 remains first under all 2 other assumptions tested; the order of the others")
+    );
     answer.sensitivities[0].ranking.swap(0, 1);
     assert!(html(&answer).contains("The order changes under 1 of 2 other assumptions"));
 }

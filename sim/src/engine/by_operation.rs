@@ -2,6 +2,14 @@
 
 use super::Workload;
 
+/// An operation of a workload.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct OperationIndex {
+    pub run: u32,
+    /// Index within the run.
+    pub index: u32,
+}
+
 /// Table with four bytes per operation.
 #[derive(Clone, Debug)]
 pub(super) struct ByOperation {
@@ -23,17 +31,17 @@ impl ByOperation {
     }
 
     /// Returns the value of an operation, which must exist.
-    pub fn at(&self, (run, index): (u32, u32)) -> u32 {
-        self.values[self.entry(run, index)]
+    pub fn at(&self, operation: OperationIndex) -> u32 {
+        self.values[self.entry(operation)]
     }
 
     /// Sets the value of an operation, which must exist.
-    pub fn set(&mut self, (run, index): (u32, u32), value: u32) {
-        let entry = self.entry(run, index);
+    pub fn set(&mut self, operation: OperationIndex, value: u32) {
+        let entry = self.entry(operation);
         self.values[entry] = value;
     }
 
-    fn entry(&self, run: u32, index: u32) -> usize {
-        self.firsts[run as usize] + index as usize
+    fn entry(&self, operation: OperationIndex) -> usize {
+        self.firsts[operation.run as usize] + operation.index as usize
     }
 }

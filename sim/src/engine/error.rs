@@ -31,7 +31,7 @@ pub enum EngineError {
     },
     /// The workload has too many operations to simulate.
     #[error(
-        "{operations} operations after folding; at most {} are simulated: larger chunks make fewer",
+        "{operations} operations after folding; at most {} are simulated: larger chunks reduce the number",
         Workload::MAX_OPERATIONS
     )]
     TooManyOperations {
@@ -39,7 +39,7 @@ pub enum EngineError {
         operations: u64,
     },
     /// The run cannot be done by its deadline.
-    #[error("not done after {:.3} µs, when it was of no interest any more", .until.0 as f64 / 1e6)]
+    #[error("not complete after {:.3} µs, the time limit of this run", .until.0 as f64 / 1e6)]
     Abandoned {
         /// See [`WaitMonitor::until`](super::Watch::until).
         until: Picos,

@@ -5,7 +5,7 @@
 //! dependencies.
 
 use super::Workload;
-use super::by_operation::ByOperation;
+use super::by_operation::{ByOperation, OperationIndex};
 
 /// Not examined yet.
 const NEW: u32 = u32::MAX;
@@ -20,10 +20,10 @@ const NEVER: u32 = u32::MAX - 2;
 /// Linear in operations and their dependencies.
 pub(super) fn levels(workload: &Workload) -> ByOperation {
     let mut found = ByOperation::new(workload, NEW);
-    let mut stack: Vec<(u32, u32)> = Vec::new();
+    let mut stack: Vec<OperationIndex> = Vec::new();
     for (run, work_run) in (0u32..).zip(&workload.runs) {
         for index in 0..work_run.len {
-            stack.push((run, index));
+            stack.push(OperationIndex { run, index });
             find(workload, &mut found, &mut stack);
         }
     }
@@ -31,25 +31,26 @@ pub(super) fn levels(workload: &Workload) -> ByOperation {
 }
 
 /// Empties the stack, and determines the level of each operation on it once those of all its dependencies are known.
-fn find(workload: &Workload, found: &mut ByOperation, stack: &mut Vec<(u32, u32)>) {
-    while let Some(&(run, index)) = stack.last() {
+fn find(workload: &Workload, found: &mut ByOperation, stack: &mut Vec<OperationIndex>) {
+    while let Some(&operation) = stack.last() {
+        let OperationIndex { run, index } = operation;
         let awaited = workload.run_waits(run).iter().filter_map(|edge| {
             let target = edge.target(index, workload.runs[edge.run as usize].len)?;
-            Some((edge.run, target))
+            Some(OperationIndex { run: edge.run, index: target })
         });
-        match found.at((run, index)) {
+        match found.at(operation) {
             NEW => {
-                found.set((run, index), OPEN);
+                found.set(operation, OPEN);
                 stack.extend(awaited.filter(|&other| found.at(other) == NEW));
             }
             OPEN => {
-                let after = |other: (u32, u32)| match found.at(other) {
+                let after = |other: OperationIndex| match found.at(other) {
                     // A dependency that is still open waits for this operation.
                     NEW | OPEN | NEVER => NEVER,
                     level => level + 1,
                 };
                 let level = awaited.map(after).max().unwrap_or(0);
-                found.set((run, index), level);
+                found.set(operation, level);
                 stack.pop();
             }
             _ => {

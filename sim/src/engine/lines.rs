@@ -17,7 +17,7 @@ use std::collections::VecDeque;
 use fabricast_topologies::Picos;
 
 use super::Workload;
-use super::by_operation::ByOperation;
+use super::by_operation::{ByOperation, OperationIndex};
 use super::costs::ChainCosts;
 use super::levels::levels;
 
@@ -27,8 +27,7 @@ struct Ticket {
     arrival: Picos,
     /// Position of its run in the line.
     position: u32,
-    /// Run, and index within the run.
-    operation: (u32, u32),
+    operation: OperationIndex,
     slot: u32,
 }
 
@@ -93,11 +92,11 @@ impl Lines {
     }
 
     /// Adds an operation of a run to a line.
-    pub(super) fn join(&mut self, workload: &Workload, number: u32, now: Picos, (run, index): (u32, u32), slot: u32) {
+    pub(super) fn join(&mut self, workload: &Workload, number: u32, now: Picos, operation: OperationIndex, slot: u32) {
         let Self { lines, noted, rule } = self;
         let Some(line) = lines.get_mut(number as usize) else { return };
-        let position = workload.line_position(run).map_or(0, |line_position| line_position.position);
-        let ticket = Ticket { arrival: now, position, operation: (run, index), slot };
+        let position = workload.line_position(operation.run).map_or(0, |line_position| line_position.position);
+        let ticket = Ticket { arrival: now, position, operation, slot };
         let is_behind = |other: &&Ticket| rule.order(workload, other, &ticket) == Ordering::Greater;
         let behind = line.waiting.iter().rev().take_while(is_behind).count();
         line.waiting.insert(line.waiting.len() - behind, ticket);
@@ -139,7 +138,7 @@ impl Rule {
         match self {
             Self::FirstCome { levels: known, .. } => {
                 let level = |ticket: &Ticket| known.get_or_init(|| levels(workload)).at(ticket.operation);
-                let tie_break = |ticket: &Ticket| (level(ticket), ticket.position, ticket.operation.1);
+                let tie_break = |ticket: &Ticket| (level(ticket), ticket.position, ticket.operation.index);
                 a.arrival.cmp(&b.arrival).then_with(|| tie_break(a).cmp(&tie_break(b)))
             }
             Self::Known(positions) => positions.at(a.operation).cmp(&positions.at(b.operation)),
@@ -155,7 +154,7 @@ impl Rule {
     }
 
     /// Records that an operation flows after `passed` others.
-    fn record(&mut self, operation: (u32, u32), passed: u32) {
+    fn record(&mut self, operation: OperationIndex, passed: u32) {
         if let Self::FirstCome { seen: Some(seen), .. } = self {
             seen.set(operation, passed);
         }

@@ -27,6 +27,7 @@ use fabricast_topologies::Picos;
 use crate::quantity::{Rate, Work};
 use crate::sharing::{Revised, RouteId, Sharing};
 use bundle::Bundles;
+use by_operation::OperationIndex;
 use costs::ChainCosts;
 pub use costs::Costs;
 use deadline::Deadline;
@@ -170,11 +171,11 @@ pub fn run(workload: &Workload, watch: Watch<'_>) -> Result<Outcome, EngineError
         operations if operations > Workload::MAX_OPERATIONS => Err(EngineError::TooManyOperations { operations }),
         _ if workload.line_count() > 0 && workload.paces.iter().any(|pace| pace.delay > Picos::ZERO) => {
             let on_time = Watch { recording: Recording::End, until: None, progress: None, ..watch };
-            let mut engine = Engine::new(workload, on_time, (Starts::OnTime, Lines::recorded(workload)));
+            let mut engine = Engine::new(workload, on_time, Starts::OnTime, Lines::recorded(workload));
             engine.run()?;
-            Engine::new(workload, watch, (Starts::Given, engine.lines.repeated(workload))).finished()
+            Engine::new(workload, watch, Starts::Given, engine.lines.repeated(workload)).finished()
         }
-        _ => Engine::new(workload, watch, (Starts::Given, Lines::first_come_first_served(workload))).finished(),
+        _ => Engine::new(workload, watch, Starts::Given, Lines::first_come_first_served(workload)).finished(),
     }
 }
 
@@ -210,7 +211,7 @@ struct Engine<'a> {
 }
 
 impl<'a> Engine<'a> {
-    fn new(workload: &'a Workload, watch: Watch<'a>, (starts, lines): (Starts, Lines)) -> Self {
+    fn new(workload: &'a Workload, watch: Watch<'a>, starts: Starts, lines: Lines) -> Self {
         Self {
             workload,
             watch,
@@ -387,7 +388,10 @@ impl<'a> Engine<'a> {
         match self.workload.passage(flight.run, flight.index).route {
             Some(route) if work.0 > 0 => {
                 match self.workload.line(flight.run, flight.index) {
-                    Some(line) => self.lines.join(self.workload, line, self.now, (flight.run, flight.index), slot),
+                    Some(line) => {
+                        let operation = OperationIndex { run: flight.run, index: flight.index };
+                        self.lines.join(self.workload, line, self.now, operation, slot);
+                    }
                     None => self.transfer(slot, route, work),
                 }
                 Ok(())

@@ -36,7 +36,7 @@ pub(super) struct BufferAccess {
 
 impl BufferAccess {
     /// Accesses of a run of `rank` with dependencies `waits`.
-    pub fn new(call: &Call, results: Results, (rank, run): (Rank, &Run), waits: &[Dependency]) -> Self {
+    pub fn new(call: &Call, results: Results, rank: Rank, run: &Run, waits: &[Dependency]) -> Self {
         if !run.kind.moves_data() {
             return Self::default();
         }
@@ -110,7 +110,8 @@ impl RunBufferAccess {
     pub fn at_first_touch(
         access: BufferAccess,
         header: &Header,
-        (rank, run): (Rank, &Run),
+        rank: Rank,
+        run: &Run,
         touched: &mut MigratedChunks,
     ) -> Self {
         if !access.any() || run.kind.is_multicast() {

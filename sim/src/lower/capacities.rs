@@ -60,7 +60,8 @@ impl<'a> Capacities<'a> {
         header: &Header,
         crowd: &'a DeviceDemand,
         first_rank: u32,
-        (resources, shared): (Vec<Resource>, Shared),
+        resources: Vec<Resource>,
+        shared: Shared,
     ) -> Self {
         let costs: &ProtocolCosts = setting.profile.protocol(header.protocol);
         let lane = match (header.blocks.processor, setting.profile.messages) {
@@ -68,14 +69,14 @@ impl<'a> Capacities<'a> {
             _ => lane_rate(costs.channel_limit),
         };
         let lanes = lane.map_or(0, |_| header.call.ranks as usize * usize::from(header.channels));
-        let known = ResourceIds::new(setting.fabric, shared, (header.channels, lanes));
+        let known = ResourceIds::new(setting.fabric, shared, header.channels, lanes);
         let stream = lane.filter(|_| header.protocol == Protocol::CopyEngine);
         Self { setting, lane, crowd: Some(crowd), stream, first_rank, known, resources }
     }
 
     /// Creates the capacities of plain transfers in a system that already has the capacities `resources`, in order of id.
     pub(super) fn continued(setting: Environment<'a>, resources: Vec<Resource>) -> Self {
-        let mut known = ResourceIds::new(setting.fabric, Shared::default(), (0, 0));
+        let mut known = ResourceIds::new(setting.fabric, Shared::default(), 0, 0);
         known.register(&resources);
         Self { setting, lane: None, crowd: None, stream: None, first_rank: 0, known, resources }
     }
@@ -236,7 +237,7 @@ impl ResourceIds {
     /// Resource kinds of a node.
     const PER_NODE: usize = 5;
 
-    fn new(fabric: &Fabric, Shared(mut ids): Shared, (channels, lanes): (u16, usize)) -> Self {
+    fn new(fabric: &Fabric, Shared(mut ids): Shared, channels: u16, lanes: usize) -> Self {
         let (links, nodes) = (fabric.link_count(), fabric.node_count());
         ids.resize(links + Self::PER_NODE * nodes, 0);
         Self { ids, lanes: vec![0; lanes], links, nodes, channels }

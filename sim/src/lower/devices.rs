@@ -111,7 +111,7 @@ impl<'a> Devices<'a> {
     pub(crate) fn new(setting: Environment<'a>, resources: Vec<Resource>) -> Self {
         let capacities = Capacities::continued(setting, resources);
         let framing = Framing::new(1.0);
-        Self::with(setting, (framing, CopiedBy::Sms), Relaying::AnyRank, capacities)
+        Self::with(setting, framing, CopiedBy::Sms, Relaying::AnyRank, capacities)
     }
 
     /// Creates passages for the operations of a schedule.
@@ -123,12 +123,13 @@ impl<'a> Devices<'a> {
             true => Relaying::Among(Participants::new(setting.placement.get(..ranks).unwrap_or(setting.placement))),
             false => Relaying::AnyRank,
         };
-        Self::with(setting, (framing, copies), relaying, capacities)
+        Self::with(setting, framing, copies, relaying, capacities)
     }
 
     fn with(
         setting: Environment<'a>,
-        (framing, copies): (Framing, CopiedBy),
+        framing: Framing,
+        copies: CopiedBy,
         relaying: Relaying,
         capacities: Capacities<'a>,
     ) -> Self {
@@ -235,26 +236,34 @@ impl<'a> Devices<'a> {
     fn add_buffer_routes(&mut self, spec: TransferSpec, system: &mut System) -> Result<Picos, LowerError> {
         let TransferSpec { from, to, buffer_routes: legs, .. } = spec;
         let BufferAccess { reads_source, reads_target, writes_target } = legs.access;
-        let source = if reads_source { self.add_buffer_route(spec, (legs.from, from), system)? } else { Picos::ZERO };
-        let target = if reads_target { self.add_buffer_route(spec, (legs.to, to), system)? } else { Picos::ZERO };
-        let result = if writes_target { self.add_buffer_route(spec, (to, legs.to), system)? } else { Picos::ZERO };
+        let source = if reads_source {
+            self.add_buffer_route(TransferSpec { from: legs.from, to: from, ..spec }, system)?
+        } else {
+            Picos::ZERO
+        };
+        let target = if reads_target {
+            self.add_buffer_route(TransferSpec { from: legs.to, to, ..spec }, system)?
+        } else {
+            Picos::ZERO
+        };
+        let result = if writes_target {
+            self.add_buffer_route(TransferSpec { from: to, to: legs.to, ..spec }, system)?
+        } else {
+            Picos::ZERO
+        };
         Ok(source.max(target) + result)
     }
 
     /// Adds the route of a payload between a device and a buffer, and the load on the buffer's memory.
-    fn add_buffer_route(
-        &mut self,
-        spec: TransferSpec,
-        (from, to): (NodeId, NodeId),
-        system: &mut System,
-    ) -> Result<Picos, LowerError> {
+    fn add_buffer_route(&mut self, spec: TransferSpec, system: &mut System) -> Result<Picos, LowerError> {
+        let TransferSpec { from, to, .. } = spec;
         if from == to {
             return Ok(Picos::ZERO);
         }
         let before = self.uses.len();
         // A leg is not a message of its own.
         let crossing = Crossing { two_sided_bytes: None, ..spec.crossing };
-        let latency = self.add_concurrent_route(TransferSpec { from, to, crossing, ..spec }, system)?;
+        let latency = self.add_concurrent_route(TransferSpec { crossing, ..spec }, system)?;
         for one in self.uses.iter_mut().skip(before) {
             one.coefficient = self.framing.unframed(one.coefficient);
         }
@@ -342,7 +351,7 @@ impl<'a> Devices<'a> {
         let router = self.setting.router;
         let summary = match &self.relaying {
             Relaying::AnyRank => router.route_into(spec.from, spec.to, spec.label, &mut hops),
-            Relaying::Among(ranks) => router.route_for_participants(ranks, (spec.from, spec.to), spec.label, &mut hops),
+            Relaying::Among(ranks) => router.route_for_participants(ranks, spec.from, spec.to, spec.label, &mut hops),
         };
         let leaves = crosses(self.setting.fabric, &hops);
         if spec.flavour != MemoryAccess::Notify {

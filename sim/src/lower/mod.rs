@@ -89,7 +89,7 @@ pub enum LowerError {
         team: TeamId,
     },
     /// No multicasting switch joins the devices of a multicast operation.
-    #[error("no multicast: the way between two devices of a team passes a device that does not copy or combine")]
+    #[error("no multicast: the path between two devices of a team passes a device that does not multicast or reduce")]
     NoMulticast {
         /// First device of the route.
         from: NodeId,
@@ -195,7 +195,7 @@ fn add_party(
     let traffic = std::mem::take(&mut lowered.traffic);
     let workload = &mut lowered.workload;
     let shared = std::mem::take(&mut tables.shared);
-    let capacities = Capacities::new(setting, header, crowd, first_rank, (resources, shared));
+    let capacities = Capacities::new(setting, header, crowd, first_rank, resources, shared);
     let mut passages = Passages::new(setting, header, capacities, traffic)?;
     let mut scratch = Program::default();
     let mut waits = Vec::new();
@@ -217,7 +217,7 @@ fn add_party(
             let dependencies = program.dependencies(number);
             let order = operation_costs.order(rank, number as u32, run, dependencies);
             let role = operation_costs.role(rank, run, dependencies, survey);
-            let task = OperationCosts::task(run, (role, order), partners.count(program, rank, number as u32));
+            let task = OperationCosts::task(run, role, order, partners.count(program, rank, number as u32));
             let task = task.with_shared(pass_sharing.get(number as u32)).with_destination(destinations.get(number));
             let on_wire = |i: u32| workload.works[work.work.entry(i)];
             let run_costs = match &mut tables.tasks {
@@ -226,9 +226,9 @@ fn add_party(
                 }
                 Some(tasks) => RunCosts::Same(operation_costs.placeholder_cost(tasks, task, run.span)),
             };
-            let access = BufferAccess::new(&header.call, survey.results, (rank, run), dependencies);
+            let access = BufferAccess::new(&header.call, survey.results, rank, run, dependencies);
             let access = passages.run_access(header, rank, run, access);
-            let passage = passages.add_run_passages((rank, run), (&access, &run_costs), &work, workload)?;
+            let passage = passages.add_run_passages(rank, run, &access, &run_costs, &work, workload)?;
             let pace = tables.add_paces(&run_costs, start, &mut workload.paces);
             waits.clear();
             for &dependency in dependencies {

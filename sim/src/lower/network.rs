@@ -79,7 +79,8 @@ impl Crossing {
     /// by byte over NVLink cannot do so over the network.
     pub(super) fn new(
         network: &NetworkCosts,
-        (protocol, costs): (Protocol, &ProtocolCosts),
+        protocol: Protocol,
+        costs: &ProtocolCosts,
         work: BlockWork,
         message: Message,
         on_wire: Work,

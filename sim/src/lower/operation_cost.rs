@@ -303,7 +303,7 @@ impl<'a> OperationCosts<'a> {
     }
 
     /// Returns everything that determines the costs of a run's operations, except their bytes.
-    pub fn task(run: &Run, (role, order): (Role, Order), partners: u32) -> Task {
+    pub fn task(run: &Run, role: Role, order: Order, partners: u32) -> Task {
         let turns = if order == Order::InTurn { run.len } else { 1 };
         let (half, shared) = ((run.channel.0 % 2) as u8, SharedPasses::None);
         Task { kind: run.kind, role, order, half, turns, partners, shared, destination: Destination::Forwarded }
@@ -387,7 +387,7 @@ impl<'a> OperationCosts<'a> {
             let letter = self.messages.map(|_| bytes);
             Crossing {
                 two_sided_bytes: letter,
-                ..Crossing::new(self.network, (self.protocol, self.costs), work, message, on_wire)
+                ..Crossing::new(self.network, self.protocol, self.costs, work, message, on_wire)
             }
         } else {
             Crossing::default()

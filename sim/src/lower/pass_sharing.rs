@@ -21,7 +21,7 @@ impl PassSharing {
         for (number, run) in program.runs().iter().enumerate().filter(|(_, run)| run.kind.is_transfer() && run.len > 0)
         {
             let waits = program.dependencies(number);
-            let sum = waits.iter().find(|wait| sends_local_sum(program, (rank, run), **wait));
+            let sum = waits.iter().find(|wait| sends_local_sum(program, rank, run, **wait));
             if let Some(sum) = sum {
                 self.set(sum.run as usize, SharedPasses::Merged);
                 self.set(number, SharedPasses::AdditionalReceive);
@@ -44,7 +44,7 @@ impl PassSharing {
 }
 
 /// Returns true if a run sends, chunk by chunk, the sums of a local reduction on its channel.
-fn sends_local_sum(program: &Program, (rank, run): (Rank, &Run), wait: Dependency) -> bool {
+fn sends_local_sum(program: &Program, rank: Rank, run: &Run, wait: Dependency) -> bool {
     let sum = program.runs().get(wait.run as usize);
     wait == Dependency::shifted(rank, wait.run, 0)
         && sum.is_some_and(|sum| sum.kind == OpKind::Reduce && sum.channel == run.channel)

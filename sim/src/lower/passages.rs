@@ -113,7 +113,7 @@ impl<'a> Passages<'a> {
         match self.devices.buffers() {
             BufferLocation::Device if self.workplace == Processor::Host => RunBufferAccess::Same(access),
             BufferLocation::Device => RunBufferAccess::Same(BufferAccess::default()),
-            BufferLocation::Managed => RunBufferAccess::at_first_touch(access, header, (rank, run), &mut self.touched),
+            BufferLocation::Managed => RunBufferAccess::at_first_touch(access, header, rank, run, &mut self.touched),
             _ => RunBufferAccess::Same(access),
         }
     }
@@ -121,8 +121,10 @@ impl<'a> Passages<'a> {
     /// Returns the passages of a run's operations, and adds their work to the traffic of the capacities.
     pub(super) fn add_run_passages(
         &mut self,
-        (rank, run): (Rank, &Run),
-        (access, run_costs): (&RunBufferAccess, &RunCosts),
+        rank: Rank,
+        run: &Run,
+        access: &RunBufferAccess,
+        run_costs: &RunCosts,
         work: &RunWork,
         workload: &mut Workload,
     ) -> Result<PerOp, LowerError> {
@@ -144,7 +146,7 @@ impl<'a> Passages<'a> {
         let is_even = run_costs.is_even() && run_costs.has_equal_crossings();
         let is_one_way = run.peer.is_fixed() && access.is_same();
         if (is_one_way && is_even) || run.len == 1 {
-            let entry = self.passage(self.key((rank, run), 0, (access, run_costs)), workload)?;
+            let entry = self.passage(self.key(rank, run, 0, access, run_costs), workload)?;
             let total = work.total(run.len, &workload.works);
             self.count(workload.passages.get(entry as usize), total, &workload.system);
             return Ok(PerOp::Same(entry));
@@ -152,7 +154,7 @@ impl<'a> Passages<'a> {
         if let Some(pieces) = work.pieces.as_ref().filter(|_| is_one_way) {
             let mut entries = Vec::new();
             for (start, len) in pieces.starts().zip(pieces.lengths()) {
-                let entry = self.passage(self.key((rank, run), start, (access, run_costs)), workload)?;
+                let entry = self.passage(self.key(rank, run, start, access, run_costs), workload)?;
                 let total = Work(workload.works[work.work.entry(start)].0 * u128::from(len));
                 self.count(workload.passages.get(entry as usize), total, &workload.system);
                 entries.push(entry);
@@ -173,7 +175,7 @@ impl<'a> Passages<'a> {
         }
         let before = workload.passages.len() as u32;
         let entries = (0..run.len)
-            .map(|i| self.passage(self.key((rank, run), i, (access, run_costs)), workload))
+            .map(|i| self.passage(self.key(rank, run, i, access, run_costs), workload))
             .collect::<Result<Vec<_>, _>>()?;
         for (i, &entry) in (0..).zip(&entries) {
             self.count(workload.passages.get(entry as usize), workload.works[work.work.entry(i)], &workload.system);
@@ -205,7 +207,7 @@ impl<'a> Passages<'a> {
         }
     }
 
-    fn key(&self, (rank, run): (Rank, &Run), index: u32, (access, run_costs): (&RunBufferAccess, &RunCosts)) -> Key {
+    fn key(&self, rank: Rank, run: &Run, index: u32, access: &RunBufferAccess, run_costs: &RunCosts) -> Key {
         let peer = Rank(run.peer.at(index));
         let flavour = match run.kind {
             OpKind::Put | OpKind::Get => MemoryAccess::Move,

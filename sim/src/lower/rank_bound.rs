@@ -22,11 +22,17 @@ pub struct RankBound<'a> {
     setting: Environment<'a>,
     /// Ranks that may relay in place of a missing NVLink; none if no GPU could.
     participants: Participants,
-    routes: Mutex<FxHashMap<Ends, RankRoute>>,
+    routes: Mutex<FxHashMap<RankFlow, RankRoute>>,
 }
 
-/// Sending rank, receiving rank, and the channel if routes are hashed.
-type Ends = (Rank, Rank, u64);
+/// Flow of data from one rank to another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct RankFlow {
+    from: Rank,
+    to: Rank,
+    /// Channel if routes are hashed.
+    label: u64,
+}
 
 /// Route between two ranks; empty if there is none.
 #[derive(Debug, Default)]
@@ -95,12 +101,12 @@ impl<'a> RankBound<'a> {
         generator: &dyn ScheduleGenerator,
         operation_costs: &OperationCosts<'_>,
         rank: Rank,
-    ) -> FxHashMap<Ends, PairTraffic> {
+    ) -> FxHashMap<RankFlow, PairTraffic> {
         let header = generator.header();
         let framing = Framing::new(self.setting.profile.protocol(header.protocol).wire_efficiency);
         let mut scratch = Program::default();
         let program = generator.read(rank, &mut scratch);
-        let mut sent: FxHashMap<Ends, PairTraffic> = FxHashMap::default();
+        let mut sent: FxHashMap<RankFlow, PairTraffic> = FxHashMap::default();
         // A program that is cut contains only its first runs, which send no more than all of them: still a lower bound.
         for (number, run) in (0..).zip(program.runs()).filter(|(_, run)| run.len > 0) {
             let (writes, reads) = (run.kind.writes_peer(), run.kind.reads_peer());
@@ -109,7 +115,7 @@ impl<'a> RankBound<'a> {
             }
             let order = operation_costs.order(rank, number, run, program.dependencies(number as usize));
             // Proxy time depends neither on the role nor on the number of partners.
-            let task = OperationCosts::task(run, (Role::Send, order), 1);
+            let task = OperationCosts::task(run, Role::Send, order, 1);
             let label = label(self.setting.router, run.channel);
             let sizes = size_walk(run);
             let at = |i: u32| {
@@ -120,7 +126,8 @@ impl<'a> RankBound<'a> {
             };
             let mut add = |peer: u32, one: PairTraffic, times: u32| {
                 let peer = Rank(peer);
-                let all = sent.entry(if reads { (peer, rank, label) } else { (rank, peer, label) }).or_default();
+                let (from, to) = if reads { (peer, rank) } else { (rank, peer) };
+                let all = sent.entry(RankFlow { from, to, label }).or_default();
                 all.on_wire.0 += one.on_wire.0 * u128::from(times);
                 all.posting.0 += one.posting.0 * u128::from(times);
             };
@@ -138,12 +145,12 @@ impl<'a> RankBound<'a> {
     }
 
     /// Returns the proxy time, and the work that passes each link.
-    fn proxy_and_link_work(&self, sent: &FxHashMap<Ends, PairTraffic>) -> (Work, FxHashMap<LinkId, Work>) {
+    fn proxy_and_link_work(&self, sent: &FxHashMap<RankFlow, PairTraffic>) -> (Work, FxHashMap<LinkId, Work>) {
         let mut routes = self.routes.lock().unwrap_or_else(PoisonError::into_inner);
         let mut posted = Work(0);
         let mut links: FxHashMap<LinkId, Work> = FxHashMap::default();
-        for (&ends, PairTraffic { on_wire, posting }) in sent {
-            let route = routes.entry(ends).or_insert_with(|| self.route(ends));
+        for (&flow, PairTraffic { on_wire, posting }) in sent {
+            let route = routes.entry(flow).or_insert_with(|| self.route(flow));
             if route.leaves_host {
                 posted.0 += posting.0;
             }
@@ -154,12 +161,13 @@ impl<'a> RankBound<'a> {
         (posted, links)
     }
 
-    fn route(&self, (from, to, label): Ends) -> RankRoute {
+    fn route(&self, flow: RankFlow) -> RankRoute {
         let Environment { fabric, router, placement, .. } = self.setting;
         let device = |rank: Rank| placement.get(rank.0 as usize).copied();
         let mut hops = Vec::new();
-        let ends = device(from).zip(device(to));
-        match ends.map(|ends| router.route_for_participants(&self.participants, ends, label, &mut hops)) {
+        let ends = device(flow.from).zip(device(flow.to));
+        match ends.map(|(from, to)| router.route_for_participants(&self.participants, from, to, flow.label, &mut hops))
+        {
             Some(Ok(_)) => RankRoute {
                 leaves_host: crosses(fabric, &hops),
                 links: hops.iter().map(|hop| (hop.link, hop_coefficient(hop))).collect(),

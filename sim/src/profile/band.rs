@@ -8,6 +8,7 @@
 //! multiplied by a factor determined from rows held out by that trait.
 
 use fabricast_topologies::Picos;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::schedule::{Collective, Protocol};
@@ -22,7 +23,7 @@ pub struct PredictionInterval {
 }
 
 /// Bottleneck of a call.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Bottleneck {
     /// Floor of the launch mode: the host is slower than the device.

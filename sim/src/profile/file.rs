@@ -56,7 +56,7 @@ pub enum ProfileError {
     },
     /// The GPU model of a machine is unknown, and the candidates differ too much for one profile.
     #[error(
-        "{fabric} does not say which GPUs it has: name one by --gpu-model (gpu = \"…\" in manifests and studies), one of {candidates}"
+        "{fabric} does not state its GPU model: name one by --gpu-model (gpu = \"…\" in manifests and studies), one of {candidates}"
     )]
     UnknownGpu {
         /// The fabric.

@@ -39,7 +39,7 @@ impl MessageFile {
         let time = |key: &str, text: &str| -> Result<Picos, ProfileError> { reader.quantity(&at(key), text) };
         let rate = |key: &str, text: &str| -> Result<Bandwidth, ProfileError> {
             match reader.quantity(&at(key), text)? {
-                Bandwidth(0) => Err(reader.error(&at(key), "expected more than nothing")),
+                Bandwidth(0) => Err(reader.error(&at(key), "expected more than 0")),
                 rate => Ok(rate),
             }
         };

@@ -17,6 +17,7 @@ mod transport;
 mod write;
 
 use fabricast_topologies::{LinkKind, Picos};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::schedule::{Collective, Processor, Protocol};
@@ -34,7 +35,7 @@ pub use protocol::{
 pub use transport::Transport;
 
 /// Launch mode of a collective.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Launch {
     /// CUDA graph replay.
@@ -45,7 +46,7 @@ pub enum Launch {
 }
 
 /// Processes that launch on the GPUs of a host.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Processes {
     /// One process or thread per GPU.

@@ -165,7 +165,7 @@ pub enum ScheduleError {
     TooManyOperations,
     /// More runs, in one rank or in total, than are retained.
     #[error(
-        "the schedule has more runs than can be held (at most {} of a rank, {} in all); larger chunks or fewer channels make fewer",
+        "the schedule has too many runs (at most {} of a rank, {} in all); larger chunks or fewer channels reduce the number",
         Program::MAX_RUNS,
         Schedule::MAX_RUNS
     )]

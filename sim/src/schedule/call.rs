@@ -5,12 +5,13 @@ use std::str::FromStr;
 
 use fabricast_topologies::Bytes;
 use fabricast_topologies::fabric::suggest_names;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::Rank;
 
 /// A collective, as nccl-tests defines it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Collective {
     /// Every rank ends with the sum of all inputs.
@@ -38,7 +39,7 @@ pub enum Collective {
 }
 
 /// Protocol of data transfers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Protocol {
     /// NCCL's LL: 8-byte stores of 4 data and 4 flag bytes through FIFO slots.

@@ -38,7 +38,7 @@ impl Schedule {
 
 impl SplitChannels<'_> {
     /// Converts a walk over chunks into the walk of one part; the parts of an operation's chunks are consecutive.
-    fn chunks(&self, walk: Walk, (part, span): (u16, u32)) -> Walk {
+    fn chunks(&self, walk: Walk, part: u16, span: u32) -> Walk {
         let scale = |value: u32| value.wrapping_mul(self.parts.into());
         let base = scale(walk.base).wrapping_add(span.wrapping_mul(part.into()));
         Walk { base, stride: scale(walk.stride), ..walk }
@@ -58,8 +58,8 @@ impl ScheduleGenerator for SplitChannels<'_> {
             for id in self.schedule.rank_runs(rank) {
                 let mut run = *self.schedule.run(id);
                 run.channel = Channel(run.channel.0 + part * self.schedule.header.channels);
-                run.src = self.chunks(run.src, (part, run.span));
-                run.dst = self.chunks(run.dst, (part, run.span));
+                run.src = self.chunks(run.src, part, run.span);
+                run.dst = self.chunks(run.dst, part, run.span);
                 part_dependencies.clear();
                 let dependencies = self.schedule.dependencies(id).iter();
                 part_dependencies

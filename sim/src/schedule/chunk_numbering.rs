@@ -3,6 +3,7 @@
 
 use fabricast_topologies::Bytes;
 
+use super::format::CallSizes;
 use super::{Buffer, BufferUse, ChunkRef, Collective};
 
 /// Call size in bytes assumed if the file gives no upper limit.
@@ -11,6 +12,20 @@ const SIZE_WITHOUT_LIMIT: u64 = 1 << 20;
 /// Upper limits above this size (in bytes) count as no limit.
 const NO_LIMIT: u64 = 1 << 40;
 
+/// Number of input and output chunks of a GPU.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ChunksPerGpu {
+    pub(super) input: u32,
+    pub(super) output: u32,
+}
+
+/// Chunk of a GPU's buffer in the file's numbering.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct FileChunk {
+    pub(super) buffer: Buffer,
+    pub(super) offset: u32,
+}
+
 /// Buffer sizes and usage declared by a file.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ChunkNumbering {
@@ -18,8 +33,7 @@ pub(super) struct ChunkNumbering {
     pub(super) buffers: BufferUse,
     /// Number of chunks of the call.
     pub(super) chunks: u32,
-    /// Number of input and output chunks of a GPU.
-    pub(super) per_gpu: (u32, u32),
+    pub(super) per_gpu: ChunksPerGpu,
     /// Number of scratch chunks before the file's own.
     pub(super) scratch_offset: u32,
 }
@@ -30,12 +44,12 @@ impl ChunkNumbering {
         collective: Collective,
         buffers: BufferUse,
         ranks: usize,
-        per_gpu: (u32, u32),
+        per_gpu: ChunksPerGpu,
     ) -> Result<Self, String> {
         if !collective.has_variable_size() {
             return Err(format!("files of this format have no {collective}"));
         }
-        let (input, output, ranks) = (u64::from(per_gpu.0), u64::from(per_gpu.1), ranks as u64);
+        let (input, output, ranks) = (u64::from(per_gpu.input), u64::from(per_gpu.output), ranks as u64);
         let chunks = match collective {
             Collective::AllGather | Collective::Gather => (input * ranks).max(output),
             Collective::ReduceScatter | Collective::Scatter => input.max(output * ranks),
@@ -51,18 +65,21 @@ impl ChunkNumbering {
     /// Number of chunks of the call before the part of the buffer that the GPU holds.
     fn block_offset(&self, gpu: u32, buffer: Buffer) -> u64 {
         match (buffer, self.collective) {
-            (Buffer::Input, Collective::AllGather | Collective::Gather) => u64::from(gpu) * u64::from(self.per_gpu.0),
+            (Buffer::Input, Collective::AllGather | Collective::Gather) => {
+                u64::from(gpu) * u64::from(self.per_gpu.input)
+            }
             (Buffer::Output, Collective::ReduceScatter | Collective::Scatter) => {
-                u64::from(gpu) * u64::from(self.per_gpu.1)
+                u64::from(gpu) * u64::from(self.per_gpu.output)
             }
             (Buffer::Scratch, _) => u64::from(self.scratch_offset),
             _ => 0,
         }
     }
 
-    /// Chunk at `offset` of a GPU's buffer in the file's numbering; `None` if `count` chunks from there exceed the
+    /// Chunk of the call that is a GPU's chunk in the file's numbering; `None` if `count` chunks from there exceed the
     /// buffer.
-    pub(super) fn locate(&self, gpu: u32, (buffer, offset): (Buffer, u32), count: u32) -> Option<ChunkRef> {
+    pub(super) fn locate(&self, gpu: u32, chunk: FileChunk, count: u32) -> Option<ChunkRef> {
+        let FileChunk { buffer, offset } = chunk;
         let index = self.block_offset(gpu, buffer) + u64::from(offset);
         let fits = buffer == Buffer::Scratch || index + u64::from(count) <= u64::from(self.chunks);
         u32::try_from(index).ok().filter(|_| fits).map(|index| ChunkRef { buffer, index })
@@ -80,8 +97,9 @@ impl ChunkNumbering {
     }
 
     /// Size range from `min_bytes` to `max_bytes` as given in files; a `max_bytes` of 0 means no limit.
-    pub(super) fn sizes(min_bytes: u64, max_bytes: u64) -> (Bytes, Bytes) {
-        (Bytes(min_bytes), if max_bytes == 0 || max_bytes > NO_LIMIT { Bytes(u64::MAX) } else { Bytes(max_bytes) })
+    pub(super) fn sizes(min_bytes: u64, max_bytes: u64) -> CallSizes {
+        let max = if max_bytes == 0 || max_bytes > NO_LIMIT { Bytes(u64::MAX) } else { Bytes(max_bytes) };
+        CallSizes { min: Bytes(min_bytes), max }
     }
 
     /// Call size assumed for a file for sizes from `min_bytes` to `max_bytes` (0: no limit): the only size, or the

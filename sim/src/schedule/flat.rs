@@ -1,6 +1,6 @@
 //! Flat view of a schedule for writers of other formats: every operation with its memory in units and its dependencies.
 
-use super::chunk_numbering::{ChunkNumbering, cell};
+use super::chunk_numbering::{ChunkNumbering, ChunksPerGpu, cell};
 use super::format::WriteError;
 use super::lists::{Lists, order_by_key};
 use super::order::Graph;
@@ -92,9 +92,9 @@ impl FlatSchedule {
         let call = header.call;
         let blocks = units.total() / call.ranks.max(1);
         let per_gpu = match call.collective {
-            Collective::AllGather | Collective::Gather => (blocks, units.total()),
-            Collective::ReduceScatter | Collective::Scatter => (units.total(), blocks),
-            _ => (units.total(), units.total()),
+            Collective::AllGather | Collective::Gather => ChunksPerGpu { input: blocks, output: units.total() },
+            Collective::ReduceScatter | Collective::Scatter => ChunksPerGpu { input: units.total(), output: blocks },
+            _ => ChunksPerGpu { input: units.total(), output: units.total() },
         };
         let numbering = ChunkNumbering {
             collective: call.collective,
@@ -120,7 +120,7 @@ impl FlatSchedule {
                 return Err(unsupported("its chunks cannot be counted in equal units"));
             };
             if src.count != dst.count {
-                return Err(unsupported("it moves chunks to a place of another size"));
+                return Err(unsupported("it moves chunks to a location of another size"));
             }
             waits.extend(graph.dependencies(op.id.0));
             waits.close_sorted();
@@ -167,7 +167,7 @@ impl FlatSchedule {
             resolved.dedup();
             total += resolved.len();
             if total > MAX {
-                return Err(self.unsupported(id, "it waits for too many operations, by way of others"));
+                return Err(self.unsupported(id, "it waits for too many operations, directly or indirectly"));
             }
             represented[id as usize] = resolved;
         }
@@ -176,7 +176,7 @@ impl FlatSchedule {
             waits.extend(self.resolve_waits(id, &represented));
             waits.close_sorted();
             if waits.items().len() > MAX {
-                return Err(self.unsupported(id, "it waits for too many operations, by way of others"));
+                return Err(self.unsupported(id, "it waits for too many operations, directly or indirectly"));
             }
         }
         self.waits = waits;
@@ -201,8 +201,8 @@ impl FlatSchedule {
         };
         let chunk = ChunkRef { buffer: range.buffer, index: range.start };
         let limit = match range.buffer {
-            Buffer::Input => self.numbering.per_gpu.0,
-            Buffer::Output => self.numbering.per_gpu.1,
+            Buffer::Input => self.numbering.per_gpu.input,
+            Buffer::Output => self.numbering.per_gpu.output,
             Buffer::Scratch => self.scratch,
         };
         let offset = self.numbering.offset(rank, chunk).filter(|offset| offset.saturating_add(range.count) <= limit);

@@ -23,6 +23,23 @@ pub enum Format {
     Mscclpp,
 }
 
+/// Range of call sizes, both ends included.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CallSizes {
+    /// Smallest call size.
+    pub min: Bytes,
+    /// Largest call size; `u64::MAX` if unlimited.
+    pub max: Bytes,
+}
+
+impl CallSizes {
+    /// Range of one size.
+    #[must_use]
+    pub const fn only(bytes: Bytes) -> Self {
+        Self { min: bytes, max: bytes }
+    }
+}
+
 impl Format {
     /// Detects the format of a text. Unrecognized text counts as [`Format::Json`], whose reader reports the error.
     #[must_use]
@@ -139,12 +156,12 @@ pub fn read(text: &str, source: &str) -> Result<Schedule, FormatError> {
 ///
 /// # Errors
 /// [`FormatError`], as [`read()`].
-pub fn read_with_sizes(text: &str, source: &str) -> Result<(Schedule, (Bytes, Bytes)), FormatError> {
+pub fn read_with_sizes(text: &str, source: &str) -> Result<(Schedule, CallSizes), FormatError> {
     match Format::detect(text) {
         Format::Json => {
             let schedule = json::from_json(text, source)?;
             let bytes = schedule.header().call.bytes;
-            Ok((schedule, (bytes, bytes)))
+            Ok((schedule, CallSizes::only(bytes)))
         }
         Format::MscclXml => msccl_xml::from_xml_for(text, source),
         Format::Mscclpp => mscclpp::from_plan_for(text, source),
@@ -163,15 +180,15 @@ pub fn write(schedule: &Schedule, format: Format) -> Result<String, WriteError> 
     }
 }
 
-/// Appends a schedule in a format to `text`, for call sizes from `sizes.0` to `sizes.1`. Callers that write many files
-/// can reuse one buffer.
+/// Appends a schedule in a format to `text`, for the call sizes `sizes`. Callers that write many files can reuse
+/// one buffer.
 ///
 /// # Errors
 /// [`WriteError`], as [`write()`]; the text is then unchanged.
 pub fn write_for_sizes(
     schedule: &Schedule,
     format: Format,
-    sizes: (Bytes, Bytes),
+    sizes: CallSizes,
     text: &mut String,
 ) -> Result<(), WriteError> {
     let start = text.len();

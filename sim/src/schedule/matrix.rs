@@ -9,6 +9,17 @@ use fabricast_topologies::{Bytes, SourceLocation, UnitError};
 
 use super::Layout;
 
+/// Bytes that one rank sends to another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MatrixBlock {
+    /// Sender.
+    pub from: u32,
+    /// Receiver.
+    pub to: u32,
+    /// Bytes, more than 0.
+    pub bytes: Bytes,
+}
+
 /// Bytes that each rank sends to each rank, itself included.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct TrafficMatrix {
@@ -229,11 +240,15 @@ impl TrafficMatrix {
         Bytes(self.bytes.get((from * self.ranks + to) as usize).copied().unwrap_or(0))
     }
 
-    /// Non-empty blocks as (sender, receiver, bytes).
-    pub fn blocks(&self) -> impl Iterator<Item = (u32, u32, Bytes)> + '_ {
+    /// Non-empty blocks.
+    pub fn blocks(&self) -> impl Iterator<Item = MatrixBlock> + '_ {
         let ranks = self.ranks as usize;
         let filled = self.bytes.iter().enumerate().filter(|(_, bytes)| **bytes > 0);
-        filled.map(move |(i, &bytes)| ((i / ranks) as u32, (i % ranks) as u32, Bytes(bytes)))
+        filled.map(move |(i, &bytes)| MatrixBlock {
+            from: (i / ranks) as u32,
+            to: (i % ranks) as u32,
+            bytes: Bytes(bytes),
+        })
     }
 
     /// Bytes of all blocks: the size of the call.
@@ -245,7 +260,7 @@ impl TrafficMatrix {
     /// Bytes sent between different ranks.
     #[must_use]
     pub fn bytes_between_ranks(&self) -> Bytes {
-        Bytes(self.blocks().filter(|(from, to, _)| from != to).map(|(.., bytes)| bytes.0).sum())
+        Bytes(self.blocks().filter(|block| block.from != block.to).map(|block| block.bytes.0).sum())
     }
 
     /// nccl-tests' size: the largest send or receive buffer of any rank. With equal blocks it equals the size of the
@@ -254,7 +269,7 @@ impl TrafficMatrix {
     pub fn size(&self) -> Bytes {
         let mut sent = vec![0u64; self.ranks as usize];
         let mut received = sent.clone();
-        for (from, to, bytes) in self.blocks() {
+        for MatrixBlock { from, to, bytes } in self.blocks() {
             for (sums, rank) in [(&mut sent, from), (&mut received, to)] {
                 if let Some(sum) = sums.get_mut(rank as usize) {
                     *sum += bytes.0;
@@ -304,7 +319,7 @@ mod tests {
     fn halo_exchanges_link_grid_neighbours() {
         let pairs = |sides: &[u32], boundary| {
             let matrix = TrafficMatrix::halo(sides, boundary, Bytes(5)).unwrap();
-            matrix.blocks().map(|(from, to, bytes)| (from, to, bytes.0)).collect::<Vec<_>>()
+            matrix.blocks().map(|block| (block.from, block.to, block.bytes.0)).collect::<Vec<_>>()
         };
         assert_eq!(pairs(&[3], Boundary::Open), [(0, 1, 5), (1, 0, 5), (1, 2, 5), (2, 1, 5)]);
         assert_eq!(pairs(&[2], Boundary::Periodic), [(0, 1, 10), (1, 0, 10)]);
@@ -332,7 +347,7 @@ mod tests {
             let scaled = matrix.scaled(Bytes(total));
             let expected = if matrix.total() == Bytes(0) { 0 } else { total };
             prop_assert_eq!(scaled.total(), Bytes(expected));
-            prop_assert!(scaled.blocks().all(|(from, to, _)| matrix.get(from, to) > Bytes(0)));
+            prop_assert!(scaled.blocks().all(|block| matrix.get(block.from, block.to) > Bytes(0)));
             prop_assert_eq!(matrix.scaled(matrix.total()), matrix);
         }
     }

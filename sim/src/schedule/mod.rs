@@ -34,7 +34,7 @@ pub(crate) use builder::StoredPrograms;
 pub use builder::{Header, Program, Schedule, ScheduleError, ScheduleGenerator};
 pub use call::{BufferUse, Call, Collective, DataType, Protocol, ReduceOp, UnknownName};
 pub use layout::{ChunkSize, Layout, Segment};
-pub use matrix::{Boundary, MatrixError, TrafficMatrix};
+pub use matrix::{Boundary, MatrixBlock, MatrixError, TrafficMatrix};
 pub use run::{Buffer, Channel, ChunkRef, Dependency, OpId, OpKind, Operation, Rank, Run, RunId, TeamId, Walk};
 pub use symmetry::{RotationDigit, Symmetry};
 pub(crate) use units::gcd;

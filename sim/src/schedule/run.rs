@@ -2,10 +2,11 @@
 
 use std::fmt;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// Index of a participant of a collective, from 0.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(transparent)]
 pub struct Rank(pub u32);
 
@@ -15,7 +16,7 @@ pub struct Rank(pub u32);
 pub struct Channel(pub u16);
 
 /// Index of an operation in its schedule: consecutive, rank by rank, run by run.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(transparent)]
 pub struct OpId(pub u32);
 
@@ -31,7 +32,7 @@ pub struct TeamId(pub u32);
 
 /// A buffer of a rank. Input and output share one numbering of chunks, that of the [`Layout`](super::Layout): rank r of
 /// an all_gather has input chunks only in block r, and in place `Input` chunk i is `Output` chunk i.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Buffer {
     /// The caller's input; never written, except as the output of an in-place call.
@@ -53,7 +54,7 @@ impl fmt::Display for Buffer {
 }
 
 /// A chunk of a buffer of a rank known from the context.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 pub struct ChunkRef {
     /// The buffer.
     pub buffer: Buffer,

@@ -39,7 +39,10 @@ impl Units {
             let parts = u128::from(segment.parts);
             denominator = denominator / gcd(denominator, parts) * parts;
             if denominator > 1 << 64 || segment.bytes.0 == 0 {
-                return Err(unequal(format!("{} bytes in {} parts next to others", segment.bytes.0, segment.parts)));
+                return Err(unequal(format!(
+                    "{} bytes in {} parts next to other segments",
+                    segment.bytes.0, segment.parts
+                )));
             }
         }
         let size = |segment: &super::Segment| u128::from(segment.bytes.0) * (denominator / u128::from(segment.parts));

@@ -70,7 +70,8 @@ impl Solver {
     pub(super) fn spread(
         &mut self,
         system: &System,
-        (members, demand): (&mut Members, &Demand),
+        members: &mut Members,
+        demand: &Demand,
         count: &[u32],
         changes: Changes<'_, impl Iterator<Item = u32>>,
         max_visits: usize,
@@ -79,11 +80,11 @@ impl Solver {
         self.routes.clear();
         self.resources.clear();
         for route in changes.routes {
-            self.free(system, (members, demand), count, route);
+            self.free(system, members, demand, count, route);
         }
         for &resource in changes.freed {
             let known = self.resources.len();
-            self.visit_freed(system, (members, demand), count, resource.0);
+            self.visit_freed(system, members, demand, count, resource.0);
             self.visit_members_from(system, members, count, known);
         }
         let mut visits = 0;
@@ -101,7 +102,7 @@ impl Solver {
             for &(route, level) in &solution {
                 if !self.is_free(route) && !self.keeps_level(system, route, level) {
                     all_held = false;
-                    self.free(system, (members, demand), count, route);
+                    self.free(system, members, demand, count, route);
                 }
             }
             self.solution = solution;
@@ -118,7 +119,7 @@ impl Solver {
     }
 
     /// Frees a route to rise to any level, and visits the members of its capacities.
-    fn free(&mut self, system: &System, (members, demand): (&mut Members, &Demand), count: &[u32], route: u32) {
+    fn free(&mut self, system: &System, members: &mut Members, demand: &Demand, count: &[u32], route: u32) {
         self.free_mark[route as usize] = self.epoch;
         self.visit_route(route);
         let known = self.resources.len();

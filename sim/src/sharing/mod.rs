@@ -154,13 +154,13 @@ impl Sharing {
                 continue;
             }
             let Self { solver, members, demand, count, is_changed, spread_heuristic: outlook, .. } = self;
-            if !solver.collect(system, (&mut *members, demand), count, seed, max_routes) {
+            if !solver.collect(system, members, demand, count, seed, max_routes) {
                 // The connected part has more than a few routes.
                 max_routes = usize::MAX;
                 if let Some(visits) = outlook.max_visits() {
                     let is_open = |&route: &u32| is_changed[route as usize] && count[route as usize] > 0;
                     let changes = Changes { routes: changed.iter().copied().filter(is_open), freed: &freed };
-                    if solver.spread(system, (&mut *members, demand), count, changes, visits) {
+                    if solver.spread(system, members, demand, count, changes, visits) {
                         outlook.succeeded();
                         self.publish(system, &mut revised);
                         break;
@@ -168,7 +168,7 @@ impl Sharing {
                     outlook.failed();
                 }
                 solver.next_epoch();
-                solver.collect(system, (members, demand), count, seed, max_routes);
+                solver.collect(system, members, demand, count, seed, max_routes);
                 outlook.record_component_size(solver.routes.len());
             }
             solver.solve(system, &self.members, count);

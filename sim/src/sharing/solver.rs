@@ -88,7 +88,8 @@ impl Solver {
     pub(super) fn collect(
         &mut self,
         system: &System,
-        (members, demand): (&mut Members, &Demand),
+        members: &mut Members,
+        demand: &Demand,
         count: &[u32],
         seed: Seed,
         max_routes: usize,
@@ -97,7 +98,7 @@ impl Solver {
         self.resources.clear();
         match seed {
             Seed::Route(route) => self.visit_route(route),
-            Seed::Resource(resource) => self.visit_freed(system, (members, demand), count, resource),
+            Seed::Resource(resource) => self.visit_freed(system, members, demand, count, resource),
         }
         let (mut next_route, mut next_resource) = (0, 0);
         loop {
@@ -125,7 +126,8 @@ impl Solver {
     pub(super) fn visit_freed(
         &mut self,
         system: &System,
-        (members, demand): (&mut Members, &Demand),
+        members: &mut Members,
+        demand: &Demand,
         count: &[u32],
         resource: u32,
     ) {

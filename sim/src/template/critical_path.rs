@@ -98,19 +98,20 @@ impl Chain {
         Some(chain)
     }
 
-    /// Computes times with the costs of a template's tasks, or the lesser of two if `other` is given. A call has
-    /// `loops` loops.
+    /// Computes times with the costs of a template's tasks, or with the lesser ones of `amounts` and `other`.
+    /// A call has `loops` loops.
     pub(super) fn times(
         &self,
-        (template, amounts): (&Template, &Amounts),
-        other: Option<(&Template, &Amounts)>,
+        template: &Template,
+        amounts: &Amounts,
+        other: Option<&Amounts>,
         startup: Picos,
         loops: u32,
     ) -> Times {
         let mut moved = self.durations(&template.system(amounts), &amounts.works);
         let tasks = 0..template.tasks.all.len() as u32;
         let mut costs: Vec<(Pace, Crossing)> = tasks.map(|task| (amounts.pace(task), amounts.crossing(task))).collect();
-        if let Some((template, amounts)) = other {
+        if let Some(amounts) = other {
             let lesser = self.durations(&template.system(amounts), &amounts.works);
             for (duration, other) in moved.iter_mut().zip(lesser) {
                 *duration = (*duration).min(other);

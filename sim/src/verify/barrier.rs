@@ -5,7 +5,7 @@
 //! some operation of one must therefore precede some operation of the other. Ranks are checked 128 at a time, with one
 //! pass over the operations each.
 
-use super::fault::{Fault, FaultKind, Reporter};
+use super::fault::{Fault, FaultKind, RankChunk, Reporter};
 use crate::schedule::order::{Graph, Order};
 use crate::schedule::{Buffer, ChunkRef, Rank, Schedule};
 
@@ -45,7 +45,7 @@ pub(super) fn check(
             // A rank does not wait for itself.
             let missing = (all & !seen & !bit(rank)).trailing_zeros();
             if missing < RANKS_PER_PASS {
-                let nowhere = (Rank(rank), ChunkRef { buffer: Buffer::Output, index: 0 });
+                let nowhere = RankChunk::new(rank, ChunkRef { buffer: Buffer::Output, index: 0 });
                 let found = format!("nothing of rank {} before the end of rank {rank}", first + missing);
                 let expected = "something of every rank".to_owned();
                 return Err(reporter.chunk_fault(FaultKind::BarrierNotAwaited, nowhere, found, expected));

@@ -1,7 +1,7 @@
 //! Symbolic execution: processes every operation in order, checks every chunk it accesses, then the final contents.
 
 use super::contents::{Contents, Expected};
-use super::fault::{Fault, FaultKind, Reporter, chunk_text};
+use super::fault::{Fault, FaultKind, RankChunk, Reporter, chunk_text};
 use super::memory::{ChunkLocation, Memory, NONE, ReduceError, Value, reduce};
 use super::precedence::{Precedence, Reachability};
 use super::sets::{Set, Sets};
@@ -46,7 +46,7 @@ pub(super) fn execute(
     }
     let Some(contents) = Contents::new(&header.call, &header.layout) else {
         let (chunks, ranks) = (header.layout.chunks(), header.call.ranks);
-        let end = (Rank(0), ChunkRef { buffer: Buffer::Output, index: chunks });
+        let end = RankChunk::new(0, ChunkRef { buffer: Buffer::Output, index: chunks });
         let (found, expected) = match header.call.collective {
             Collective::AllToAllV => {
                 let segments = header.layout.segments().len();
@@ -115,7 +115,7 @@ impl Execution<'_> {
                 continue;
             }
             if !run.kind.is_transfer() && peer != rank {
-                let chunk = (Rank(rank), ChunkRef { buffer: run.dst_buffer, index: run.dst.at(index) });
+                let chunk = RankChunk::new(rank, ChunkRef { buffer: run.dst_buffer, index: run.dst.at(index) });
                 let (found, expected) = (format!("rank {peer}"), format!("rank {rank}"));
                 return Err(self.reporter.fault(FaultKind::LocalOperationWithPeer, OpId(op), chunk, found, expected));
             }
@@ -125,7 +125,7 @@ impl Execution<'_> {
             for i in 0..run.span {
                 let src = at(run.src, run.src_buffer, i);
                 let dst = at(run.dst, run.dst_buffer, i);
-                self.step(run.kind, (source, src), (target, dst))?;
+                self.step(run.kind, RankChunk::new(source, src), RankChunk::new(target, dst))?;
             }
         }
         Ok(())
@@ -144,12 +144,13 @@ impl Execution<'_> {
                     // Data already in place does not change.
                     let is_target_cell = matches!(self.memory.locate(rank, src), ChunkLocation::Cell(cell) if self.memory.locate(member.0, dst) == ChunkLocation::Cell(cell));
                     if !is_target_cell {
-                        self.put(moved, (member.0, dst))?;
+                        self.put(moved, RankChunk { rank: *member, chunk: dst })?;
                     }
                 }
                 continue;
             }
-            let into = self.writable((rank, dst))?;
+            let target = RankChunk::new(rank, dst);
+            let into = self.writable(target)?;
             let (mut sum, mut is_source) = (None, false);
             for member in members {
                 let moved = match self.memory.locate(member.0, src) {
@@ -161,7 +162,7 @@ impl Execution<'_> {
                 };
                 sum = Some(match sum {
                     None => moved,
-                    Some(sum) => self.reduced(sum, moved, (member.0, src))?,
+                    Some(sum) => self.reduced(sum, moved, RankChunk { rank: *member, chunk: src })?,
                 });
             }
             match (sum, into) {
@@ -169,7 +170,7 @@ impl Execution<'_> {
                     self.check_write(cell)?;
                     self.memory.write(cell, sum, self.current);
                 }
-                (Some(sum), _) => self.put(sum, (rank, dst))?,
+                (Some(sum), _) => self.put(sum, target)?,
                 (None, _) => {}
             }
         }
@@ -177,7 +178,7 @@ impl Execution<'_> {
     }
 
     /// Overwrites a chunk.
-    fn put(&mut self, moved: Value, location: (u32, ChunkRef)) -> Result<(), Fault> {
+    fn put(&mut self, moved: Value, location: RankChunk) -> Result<(), Fault> {
         let Some(cell) = self.writable(location)? else { return Ok(()) };
         self.check_fits(moved, location)?;
         self.check_write(cell)?;
@@ -187,11 +188,12 @@ impl Execution<'_> {
     }
 
     /// The cell of a chunk that may be written.
-    fn writable(&self, (rank, chunk): (u32, ChunkRef)) -> Result<Option<usize>, Fault> {
+    fn writable(&self, location: RankChunk) -> Result<Option<usize>, Fault> {
+        let RankChunk { rank: Rank(rank), chunk } = location;
         if !self.memory.is_writable(rank, chunk) {
             let found = "a write".to_owned();
             let expected = "writes to scratch and to the rank's part of the output only".to_owned();
-            return Err(self.current_fault(FaultKind::ForbiddenWrite, (rank, chunk), found, expected));
+            return Err(self.current_fault(FaultKind::ForbiddenWrite, location, found, expected));
         }
         Ok(match self.memory.locate(rank, chunk) {
             ChunkLocation::Cell(cell) => Some(cell),
@@ -200,15 +202,10 @@ impl Execution<'_> {
     }
 
     /// Executes one chunk of an operation.
-    fn step(
-        &mut self,
-        kind: OpKind,
-        (source, src): (u32, ChunkRef),
-        (target, dst): (u32, ChunkRef),
-    ) -> Result<(), Fault> {
-        let moved = self.read(source, src)?;
-        let Some(cell) = self.writable((target, dst))? else { return Ok(()) };
-        self.check_fits(moved, (target, dst))?;
+    fn step(&mut self, kind: OpKind, source: RankChunk, target: RankChunk) -> Result<(), Fault> {
+        let moved = self.read(source.rank.0, source.chunk)?;
+        let Some(cell) = self.writable(target)? else { return Ok(()) };
+        self.check_fits(moved, target)?;
         self.check_write(cell)?;
         let value = match kind {
             OpKind::Put | OpKind::Get | OpKind::Copy => {
@@ -216,18 +213,18 @@ impl Execution<'_> {
                 moved
             }
             OpKind::PutReduceInput => {
-                let input = ChunkRef { buffer: Buffer::Input, index: dst.index };
-                let current_value = if self.memory.locate(target, input) == ChunkLocation::Cell(cell) {
+                let input = ChunkRef { buffer: Buffer::Input, index: target.chunk.index };
+                let current_value = if self.memory.locate(target.rank.0, input) == ChunkLocation::Cell(cell) {
                     self.accumulated(cell)?
                 } else {
                     self.check_overwritten(cell)?;
-                    self.read(target, input)?
+                    self.read(target.rank.0, input)?
                 };
-                self.reduced(current_value, moved, (target, dst))?
+                self.reduced(current_value, moved, target)?
             }
             OpKind::PutReduce | OpKind::GetReduce | OpKind::Reduce => {
                 let current_value = self.accumulated(cell)?;
-                self.reduced(current_value, moved, (target, dst))?
+                self.reduced(current_value, moved, target)?
             }
             OpKind::MulticastPut | OpKind::MulticastReduce | OpKind::Signal | OpKind::Wait => return Ok(()),
         };
@@ -245,7 +242,7 @@ impl Execution<'_> {
                 state.value
             }
         };
-        self.check_written(value, (rank, chunk))
+        self.check_written(value, RankChunk::new(rank, chunk))
     }
 
     /// Contents of a cell that is about to be reduced into.
@@ -253,7 +250,7 @@ impl Execution<'_> {
         self.check_written(self.memory.cell(cell).value, self.memory.owner(cell))
     }
 
-    fn check_written(&self, value: Value, location: (u32, ChunkRef)) -> Result<Value, Fault> {
+    fn check_written(&self, value: Value, location: RankChunk) -> Result<Value, Fault> {
         if value.ranks == Set::EMPTY {
             let (found, expected) = ("nothing".to_owned(), "a contribution".to_owned());
             return Err(self.current_fault(FaultKind::ReadUnwritten, location, found, expected));
@@ -261,7 +258,7 @@ impl Execution<'_> {
         Ok(value)
     }
 
-    fn reduced(&mut self, present: Value, moved: Value, location: (u32, ChunkRef)) -> Result<Value, Fault> {
+    fn reduced(&mut self, present: Value, moved: Value, location: RankChunk) -> Result<Value, Fault> {
         reduce(&mut self.sets, present, moved).map_err(|clash| {
             let kind = match clash {
                 ReduceError::Chunks => FaultKind::MixedChunks,
@@ -277,12 +274,12 @@ impl Execution<'_> {
     }
 
     /// Checks that the data is not larger than its destination.
-    fn check_fits(&self, moved: Value, location: (u32, ChunkRef)) -> Result<(), Fault> {
+    fn check_fits(&self, moved: Value, location: RankChunk) -> Result<(), Fault> {
         let layout = &self.schedule.header().layout;
         if layout.segments().len() < 2 {
             return Ok(());
         }
-        let (data, room) = (layout.size(moved.chunk), layout.size(location.1.index));
+        let (data, room) = (layout.size(moved.chunk), layout.size(location.chunk.index));
         let product = |bytes: u64, parts: u32| u128::from(bytes) * u128::from(parts);
         if product(data.numerator, room.denominator) <= product(room.numerator, data.denominator) {
             return Ok(());
@@ -305,14 +302,14 @@ impl Execution<'_> {
         if state.writer == NONE || state.readers != NONE {
             return Ok(());
         }
-        let (rank, chunk) = self.memory.owner(cell);
+        let location = self.memory.owner(cell);
         let found = format!("{} overwriting it", self.name(self.current));
         Err(self.reporter.fault(
             FaultKind::Unread,
             self.op(state.writer),
-            (Rank(rank), chunk),
+            location,
             found,
-            "somebody to read it first".to_owned(),
+            "a read before that".to_owned(),
         ))
     }
 
@@ -361,14 +358,14 @@ impl Execution<'_> {
             ConflictKind::WriteAfterRead => (FaultKind::ReadRace, conflict.earlier, conflict.later),
             ConflictKind::WriteAfterWrite => (FaultKind::WriteRace, conflict.later, conflict.earlier),
         };
-        let (rank, chunk) = self.memory.owner(conflict.cell as usize);
+        let location = self.memory.owner(conflict.cell as usize);
         let found = if to_blame == other {
             "chunks of its own span that overlap".to_owned()
         } else {
             format!("{}, which writes it, and neither waits for the other", self.name(other))
         };
         let expected = "one to wait for the other".to_owned();
-        self.reporter.fault(kind, self.op(to_blame), (Rank(rank), chunk), found, expected)
+        self.reporter.fault(kind, self.op(to_blame), location, found, expected)
     }
 
     /// Checks the final contents: first the result, then data left unread.
@@ -387,12 +384,12 @@ impl Execution<'_> {
                 };
                 let state = self.memory.cell(cell);
                 if state.value.chunk != expected.chunk || !self.sets.equal(state.value.ranks, expected.ranks) {
-                    return Err(self.wrong_result((rank, chunk), state.writer, state.value, expected));
+                    return Err(self.wrong_result(RankChunk::new(rank, chunk), state.writer, state.value, expected));
                 }
             }
         }
         let unread = |cell: usize| {
-            let (rank, chunk) = self.memory.owner(cell);
+            let RankChunk { rank: Rank(rank), chunk } = self.memory.owner(cell);
             chunk.buffer == Buffer::Scratch || self.contents.expected(rank, chunk.index).is_none()
         };
         let first = self
@@ -403,16 +400,15 @@ impl Execution<'_> {
         match first {
             None => Ok(()),
             Some((index, cell)) => {
-                let (rank, chunk) = self.memory.owner(index);
+                let location = self.memory.owner(index);
                 let (found, expected) = ("no reader".to_owned(), "a reader".to_owned());
-                Err(self.reporter.fault(FaultKind::Unread, self.op(cell.writer), (Rank(rank), chunk), found, expected))
+                Err(self.reporter.fault(FaultKind::Unread, self.op(cell.writer), location, found, expected))
             }
         }
     }
 
-    fn wrong_result(&mut self, (rank, chunk): (u32, ChunkRef), writer: u32, found: Value, expected: Value) -> Fault {
+    fn wrong_result(&mut self, location: RankChunk, writer: u32, found: Value, expected: Value) -> Fault {
         let (found, expected) = (self.describe(found), self.describe(expected));
-        let location = (Rank(rank), chunk);
         if writer == NONE {
             self.reporter.chunk_fault(FaultKind::WrongResult, location, found, expected)
         } else {
@@ -436,7 +432,7 @@ impl Execution<'_> {
         self.reporter.name(self.op(position))
     }
 
-    fn current_fault(&self, kind: FaultKind, (rank, chunk): (u32, ChunkRef), found: String, expected: String) -> Fault {
-        self.reporter.fault(kind, self.op(self.current), (Rank(rank), chunk), found, expected)
+    fn current_fault(&self, kind: FaultKind, location: RankChunk, found: String, expected: String) -> Fault {
+        self.reporter.fault(kind, self.op(self.current), location, found, expected)
     }
 }

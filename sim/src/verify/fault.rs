@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::schedule::order::Cycle;
@@ -49,10 +50,11 @@ pub enum FaultKind {
 }
 
 /// The first fault of a schedule.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, thiserror::Error, JsonSchema)]
 pub struct Fault {
     /// Kind of fault.
     #[serde(flatten, serialize_with = "kind_by_name")]
+    #[schemars(with = "KindByName")]
     pub kind: FaultKind,
     /// The faulty operation; `None` if no operation wrote a chunk of the result, or if the schedule as a whole is
     /// invalid.
@@ -71,9 +73,12 @@ pub struct Fault {
     pub expected: String,
 }
 
-#[derive(Serialize)]
+/// Serialized kind of fault.
+#[derive(Serialize, JsonSchema)]
 struct KindByName {
+    /// Name of the kind of fault, such as `read_race`.
     kind: &'static str,
+    /// Slots of each FIFO; only for the kind `fifo_deadlock`.
     #[serde(skip_serializing_if = "Option::is_none")]
     fifo_depth: Option<u32>,
 }
@@ -102,12 +107,12 @@ impl FaultKind {
             Self::MixedChunks => ("mixed_chunks", "reduces different chunks into @"),
             Self::CountedTwice => ("counted_twice", "reduces a contribution into @ twice"),
             Self::WrongResult => ("wrong_result", "leaves a wrong result in @"),
-            Self::Unread => ("unread", "writes @, which nobody reads and which is not part of the result"),
+            Self::Unread => ("unread", "writes @, which is never read and is not part of the result"),
             Self::DoesNotFit => ("does_not_fit", "moves data to @, which is smaller"),
-            Self::BarrierNotAwaited => ("not_awaited", "a rank may leave before another has come"),
+            Self::BarrierNotAwaited => ("not_awaited", "a rank may exit before another has entered"),
             Self::LocalOperationWithPeer => ("stray_peer", "works on its own rank's memory and names another rank"),
             Self::UnevenBlocks => ("uneven_blocks", "the layout has no block for every rank"),
-            Self::TooLarge => ("too_large", "the schedule is too large to be proven"),
+            Self::TooLarge => ("too_large", "the schedule is too large to verify"),
         }
     }
 }
@@ -154,6 +159,19 @@ fn action(operation: &Operation) -> String {
     format!("channel {}, {verb} {}", operation.channel.0, operation.peer.0)
 }
 
+/// Chunk of a rank's buffer.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct RankChunk {
+    pub rank: Rank,
+    pub chunk: ChunkRef,
+}
+
+impl RankChunk {
+    pub fn new(rank: u32, chunk: ChunkRef) -> Self {
+        Self { rank: Rank(rank), chunk }
+    }
+}
+
 /// Creates faults about one schedule.
 pub(super) struct Reporter<'a> {
     schedule: &'a Schedule,
@@ -168,27 +186,23 @@ impl<'a> Reporter<'a> {
         &self,
         kind: FaultKind,
         operation: OpId,
-        (owner, chunk): (Rank, ChunkRef),
+        location: RankChunk,
         found: String,
         expected: String,
     ) -> Fault {
+        let RankChunk { rank: owner, chunk } = location;
         let op = self.schedule.operation(operation);
         Fault { kind, operation: Some(operation), rank: op.rank, chunk, owner, action: action(&op), found, expected }
     }
 
     /// Creates a fault that is not caused by a single operation.
-    pub(super) fn chunk_fault(
-        &self,
-        kind: FaultKind,
-        (owner, chunk): (Rank, ChunkRef),
-        found: String,
-        expected: String,
-    ) -> Fault {
+    pub(super) fn chunk_fault(&self, kind: FaultKind, location: RankChunk, found: String, expected: String) -> Fault {
+        let RankChunk { rank: owner, chunk } = location;
         Fault { kind, operation: None, rank: owner, chunk, owner, action: String::new(), found, expected }
     }
 
     pub(super) fn too_large(&self, count: u64, item: &str, limit: u64) -> Fault {
-        let nowhere = (Rank(0), ChunkRef { buffer: Buffer::Output, index: 0 });
+        let nowhere = RankChunk::new(0, ChunkRef { buffer: Buffer::Output, index: 0 });
         self.chunk_fault(FaultKind::TooLarge, nowhere, format!("{count} {item}"), format!("at most {limit}"))
     }
 
@@ -207,8 +221,8 @@ impl<'a> Reporter<'a> {
             chain.push(format!("{} more", cycle.0.len() - SHOWN));
         }
         chain.push(first.0.to_string());
-        let owner = if op.kind.writes_peer() { op.peer } else { op.rank };
-        let found = format!("a circle of operations, each waiting for the next: {}", chain.join(" -> "));
-        self.fault(kind, first, (owner, op.dst), found, "no circle".to_owned())
+        let rank = if op.kind.writes_peer() { op.peer } else { op.rank };
+        let found = format!("a cycle of operations, each waiting for the next: {}", chain.join(" -> "));
+        self.fault(kind, first, RankChunk { rank, chunk: op.dst }, found, "no cycle".to_owned())
     }
 }

@@ -2,6 +2,7 @@
 //! and scratch; out-of-place input is never written and needs no cell.
 
 use super::contents::Contents;
+use super::fault::RankChunk;
 use super::sets::{Set, Sets};
 use crate::schedule::{Buffer, ChunkRef, Schedule};
 
@@ -91,14 +92,14 @@ impl<'a> Memory<'a> {
     }
 
     /// The rank and chunk of a cell.
-    pub(super) fn owner(&self, cell: usize) -> (u32, ChunkRef) {
+    pub(super) fn owner(&self, cell: usize) -> RankChunk {
         let (rank, offset) = (cell / self.cells_per_rank, (cell % self.cells_per_rank) as u32);
         let chunk = if offset < self.chunks {
             ChunkRef { buffer: Buffer::Output, index: offset }
         } else {
             ChunkRef { buffer: Buffer::Scratch, index: offset - self.chunks }
         };
-        (rank as u32, chunk)
+        RankChunk::new(rank as u32, chunk)
     }
 
     /// Returns true if a rank may write a chunk: scratch, and output that it receives.

@@ -197,7 +197,7 @@ fn describe_ranks(members: &[u32]) -> String {
     match (members, ranges.len()) {
         ([], _) => "no rank".to_owned(),
         ([rank], _) => format!("rank {rank}"),
-        (_, n) if n > SHOWN => format!("ranks {} and {} more stretches", shown.join(", "), n - SHOWN),
+        (_, n) if n > SHOWN => format!("ranks {} and {} more ranges", shown.join(", "), n - SHOWN),
         _ => format!("ranks {}", shown.join(", ")),
     }
 }

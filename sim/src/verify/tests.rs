@@ -325,7 +325,7 @@ fn barriers_must_wait_for_every_rank() {
     assert_eq!((fault.kind, fault.rank, fault.operation), (FaultKind::BarrierNotAwaited, Rank(0), None));
     assert_eq!(
         fault.to_string(),
-        "a rank may leave before another has come: found nothing of rank 1 before the end of rank 0, expected something of \
+        "a rank may exit before another has entered: found nothing of rank 1 before the end of rank 0, expected something of \
          every rank"
     );
     script.push(Rank(0), wait_run(OpKind::Wait), &[Dependency::on_operation(Rank(1), 0, 0)]);

@@ -27,8 +27,8 @@ impl<'a> Chart<'a> {
     pub fn draw(&self, answer: &Answer<'_>) -> Result<Vec<u8>, Failure> {
         let calibration = answer.calibration;
         let percent = |share: f64| format!("{:.1} %", share * 100.0);
-        let lines = text::lines(answer).into_iter().filter(|(_, summary, _)| summary.rows > 0);
-        let errors = lines.map(|(label, summary, coverage)| {
+        let lines = text::lines(answer).into_iter().filter(|line| line.summary.rows > 0);
+        let errors = lines.map(|text::ErrorLine { label, summary, coverage }| {
             let inside = coverage.map_or(String::new(), |coverage| percent(coverage.share()));
             [label, percent(summary.median), percent(summary.p90), inside]
         });

@@ -7,6 +7,7 @@ use fabricast_study::is_study;
 use fabricast_topologies::read::{Limit, read_text_file};
 use fabricast_validate::calibrate::curve::{CurveError, CurveFit, StepErrors, calibrate_curve};
 use fabricast_validate::compare::Summary;
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::figure::{self, ParameterEstimate};
@@ -14,7 +15,7 @@ use crate::args::CalibrateArgs;
 use crate::commands::study::LoadedStudy;
 use crate::document::Document;
 use crate::failure::Failure;
-use crate::output::{self, Format, Output};
+use crate::output::{self, AdditionalFile, Format, Output};
 
 /// Returns the study among the input files, which must then be the only file.
 pub fn find_study(paths: &[PathBuf]) -> Result<Option<&Path>, Failure> {
@@ -26,39 +27,57 @@ pub fn find_study(paths: &[PathBuf]) -> Result<Option<&Path>, Failure> {
     }
     match study {
         Some(path) if paths.len() > 1 => {
-            let message =
-                "measured steps tell the curve of kernels, manifests what collectives cost: expected one or the other";
+            let message = "measured steps determine the kernel efficiency curve, manifests the costs of collectives: expected one or the other";
             Err(Failure::input(format!("{}: {message}", path.display())))
         }
         study => Ok(study),
     }
 }
 
-#[derive(Serialize)]
-struct Json {
+/// JSON of `calibrate` with a study.
+#[derive(Serialize, JsonSchema)]
+pub struct Json {
+    /// Fitted parameters of the efficiency curve.
     figures: Vec<ParameterEstimate>,
+    /// Measured steps, with the errors of their predictions.
     steps: Vec<StepJson>,
+    /// Errors with the study's curve.
     before: ErrorsJson,
+    /// Errors with the fitted curve.
     fitted: ErrorsJson,
+    /// Errors of steps predicted by a fit to all others.
     left_out: ErrorsJson,
 }
 
-#[derive(Serialize)]
+/// Measured step. Errors are predicted ÷ measured − 1 of its time, as fractions.
+#[derive(Serialize, JsonSchema)]
 struct StepJson {
+    /// Name of the candidate.
     candidate: String,
+    /// Name of the job.
     job: String,
+    /// Key of the measured figure, with its unit.
     figure: &'static str,
+    /// Measured value, in the unit of `figure`.
     measured: f64,
+    /// Error with the study's curve, as a fraction.
     error_before: f64,
+    /// Error with the fitted curve, as a fraction.
     error_fitted: f64,
+    /// Error with a curve fitted to all other steps, as a fraction.
     error_left_out: f64,
 }
 
-#[derive(Serialize)]
+/// Statistics of errors (predicted ÷ measured − 1).
+#[derive(Serialize, JsonSchema)]
 struct ErrorsJson {
+    /// Number of steps.
     steps: usize,
+    /// Median of the absolute errors, as a fraction.
     median: f64,
+    /// 90th percentile of the absolute errors, as a fraction.
     p90: f64,
+    /// Mean of the signed errors, as a fraction.
     bias: f64,
 }
 
@@ -81,7 +100,9 @@ pub fn run(args: &CalibrateArgs, path: &Path, output: &Output) -> Result<(), Fai
         ("--chart", args.chart.is_some()),
     ];
     if let Some((option, _)) = profile_options.iter().find(|(_, is_set)| *is_set) {
-        return Err(Failure::input(format!("{option} is of profiles: measured steps tell the curve of kernels alone")));
+        return Err(Failure::input(format!(
+            "{option} is for profiles: measured steps determine only the kernel efficiency curve"
+        )));
     }
     let loaded = LoadedStudy::read(path, output)?;
     let fit = calibrate_curve(&loaded.study, &loaded.fabrics).map_err(|error| match error {
@@ -109,7 +130,7 @@ pub fn run(args: &CalibrateArgs, path: &Path, output: &Output) -> Result<(), Fai
         Format::Json => output::json(&Document::EfficiencyFit.with(&json(&rows, &fit)))?,
     };
     let table = toml(&fit, path);
-    let additional_file = output.file.as_deref().map(|file| (file, table.as_bytes()));
+    let additional_file = output.file.as_deref().map(|path| AdditionalFile { path, content: table.as_bytes() });
     Output { file: None, ..output.clone() }.write_with(&written, additional_file)
 }
 
@@ -133,7 +154,7 @@ fn lines(fit: &CurveFit) -> [(&'static str, Summary); 3] {
     [
         ("the study's curve", summarize(|step| step.initial)),
         ("fitted", summarize(|step| step.fitted)),
-        ("each left out and predicted", summarize(|step| step.left_out)),
+        ("each held out and predicted", summarize(|step| step.left_out)),
     ]
 }
 
@@ -171,7 +192,7 @@ fn steps(rows: &[Row<'_>]) -> Table {
         Column::new("measured", "measured", Unit::Number),
         Column::new("error_before", "study's curve", Unit::Percent),
         Column::new("error_fitted", "fitted", Unit::Percent),
-        Column::new("error_left_out", "left out", Unit::Percent),
+        Column::new("error_left_out", "held out", Unit::Percent),
     ]);
     for row in rows {
         table.row(vec![
@@ -184,7 +205,7 @@ fn steps(rows: &[Row<'_>]) -> Table {
             Value::Deviation(row.errors.left_out).into(),
         ]);
     }
-    table.heading("measured steps, and how far off they are predicted");
+    table.heading("measured steps, and errors of their predictions");
     table
 }
 

@@ -6,14 +6,21 @@ use fabricast_reports::table::{Column, Table, Unit, Value};
 use fabricast_validate::calibrate::Estimate;
 use fabricast_validate::calibrate::benchmark::BenchmarkFigure;
 use fabricast_validate::calibrate::curve::CurveFigure;
+use schemars::JsonSchema;
 use serde::Serialize;
 
-#[derive(Serialize)]
+/// Parameter with its 80 % interval.
+#[derive(Serialize, JsonSchema)]
 pub struct ParameterEstimate {
+    /// Name of the parameter, as in the file.
     name: Cow<'static, str>,
+    /// Value, in `unit`.
     value: f64,
+    /// Lower end of the 80 % interval, in `unit`.
     low: f64,
+    /// Upper end of the 80 % interval, in `unit`.
     high: f64,
+    /// Unit; empty for fractions and numbers.
     unit: &'static str,
 }
 

@@ -4,58 +4,85 @@ use fabricast_sim::profile::{Bottleneck, RegimeBand};
 use fabricast_sim::schedule::Protocol;
 use fabricast_validate::calibrate::{HeldOut, Residual};
 use fabricast_validate::compare::Coverage;
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::super::summary::{CoverageJson, SummaryJson};
 use super::figure::ParameterEstimate;
 use super::{Answer, ErrorsByChoice};
 
-#[derive(Serialize)]
+/// JSON of `calibrate` with manifests.
+#[derive(Serialize, JsonSchema)]
 pub struct CalibrationJson {
+    /// Name of the fitted profile.
     profile: String,
+    /// Fitted parameters.
     parameters: Vec<ParameterEstimate>,
     /// Sets of parameters of which the data determine only combinations.
     inseparable: Vec<Vec<String>>,
+    /// Errors of the rows fitted to.
     fit: SummaryJson,
+    /// Errors of the rows fitted to that force algorithm and protocol.
     fit_forced: SummaryJson,
+    /// Errors of the rows that only launch costs were fitted to.
     fit_launches: SummaryJson,
+    /// Errors of all rows, each predicted by a fit without it.
     cross_validated: LeftOutJson,
+    /// Errors of the hold-outs, each predicted by a fit without it.
     held_out: Vec<HeldOutJson>,
+    /// Prediction intervals, as factors of the predicted time.
     band: BandJson,
+    /// Number of rows that were not used because their strategy is unknown.
     rows_without_strategy: usize,
+    /// Number of rows with the role `check`, which were not used.
     rows_to_check: usize,
 }
 
-#[derive(Serialize)]
+/// Errors of a hold-out.
+#[derive(Serialize, JsonSchema)]
 struct HeldOutJson {
+    /// Rows that were held out.
     what: String,
     #[serde(flatten)]
     rows: LeftOutJson,
 }
 
 /// Errors of rows predicted by fits without them.
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
 struct LeftOutJson {
     #[serde(flatten)]
     summary: SummaryJson,
+    /// Errors of rows that force algorithm and protocol.
     forced: SummaryJson,
+    /// Errors of rows in which the library chose.
     chosen: SummaryJson,
+    /// Number of measured times inside the prediction interval.
     coverage: CoverageJson,
 }
 
-#[derive(Serialize)]
+/// Prediction intervals, as factors of the predicted time.
+#[derive(Serialize, JsonSchema)]
 struct BandJson {
+    /// Lower end ÷ prediction, for regimes without an interval.
     low: f64,
+    /// Upper end ÷ prediction, for regimes without an interval.
     high: f64,
+    /// Intervals by protocol and bottleneck.
     regimes: Vec<RegimeJson>,
 }
 
-#[derive(Serialize)]
+/// Prediction interval of a regime.
+#[derive(Serialize, JsonSchema)]
 struct RegimeJson {
+    /// The protocol.
     protocol: Protocol,
+    /// The bottleneck.
     decides: Bottleneck,
+    /// Lower end ÷ prediction.
     low: f64,
+    /// Upper end ÷ prediction.
     high: f64,
+    /// Number of rows that determined the interval.
     rows: u32,
 }
 
@@ -66,7 +93,7 @@ impl LeftOutJson {
     }
 }
 
-pub fn calibration_json(answer: &Answer<'_>) -> CalibrationJson {
+pub(super) fn calibration_json(answer: &Answer<'_>) -> CalibrationJson {
     let calibration = answer.calibration;
     let fitted = answer.by_choice(&calibration.fitted);
     let held_out = |held_out: &HeldOut| HeldOutJson {

@@ -1,10 +1,10 @@
 //! `calibrate`: fits a profile to measurements.
 
 mod chart;
-mod curve;
+pub mod curve;
 mod figure;
-mod json;
-mod physical;
+pub mod json;
+pub mod physical;
 mod text;
 
 use fabricast_sim::profile::{MeasuredNetwork, Profile};
@@ -17,7 +17,7 @@ use super::measured;
 use crate::args::CalibrateArgs;
 use crate::document::Document;
 use crate::failure::Failure;
-use crate::output::{self, Format, Output};
+use crate::output::{self, AdditionalFile, Format, Output};
 use crate::setup;
 
 /// Results from which the outputs are written.
@@ -90,7 +90,10 @@ pub fn run(args: &CalibrateArgs, output: &Output) -> Result<(), Failure> {
     let fit = if args.network.is_some() { calibrate_network } else { calibrate };
     let mut calibration = fit(request).map_err(|error| Failure::input(error.to_string()))?;
     if calibration.without_strategy > 0 {
-        output.warn(&format!("{} rows are not used: it is not known what ran", calibration.without_strategy));
+        output.warn(&format!(
+            "{} rows are not used: their algorithm and protocol are unknown",
+            calibration.without_strategy
+        ));
     }
     let profile = &mut calibration.profile;
     profile.name = args.name.clone().or(args.network.clone()).unwrap_or(base.name.clone());
@@ -101,7 +104,8 @@ pub fn run(args: &CalibrateArgs, output: &Output) -> Result<(), Failure> {
         }
         (profile.compute_capability, profile.gpus) = gpus(&first.fabric, &base);
     }
-    profile.sources = sources(&manifests, args.network.as_deref(), (&device, &launches));
+    profile.sources =
+        sources(&manifests, args.network.as_deref(), MeasurementSets { device: &device, launches: &launches });
     profile.sources.extend(benchmark_sources);
     let measurements: Vec<Measurement> = device.into_iter().chain(launches).collect();
     let answer = Answer { measurements: &measurements, calibration: &calibration };
@@ -117,8 +121,9 @@ pub fn run(args: &CalibrateArgs, output: &Output) -> Result<(), Failure> {
         _ => calibration.profile.to_toml(),
     };
     let picture = chart.as_ref().map(|chart| chart.draw(&answer)).transpose()?;
-    let pictures = chart.iter().map(chart::Chart::path).zip(picture.iter().map(Vec::as_slice));
-    let profiles = output.file.as_deref().map(|path| (path, profile.as_bytes()));
+    let pictures = chart.iter().map(chart::Chart::path).zip(&picture);
+    let pictures = pictures.map(|(path, picture)| AdditionalFile { path, content: picture });
+    let profiles = output.file.as_deref().map(|path| AdditionalFile { path, content: profile.as_bytes() });
     let additional_files: Vec<_> = profiles.into_iter().chain(pictures).collect();
     Output { file: None, ..output.clone() }.write_with_files(&written, &additional_files)
 }
@@ -155,12 +160,17 @@ fn gpus(fabric: &Fabric, base: &Profile) -> (u32, Vec<String>) {
     (capability, model.map_or_else(|| base.gpus.clone(), |model| vec![model.to_owned()]))
 }
 
+/// Measurements by the costs that they determine.
+#[derive(Clone, Copy)]
+struct MeasurementSets<'a> {
+    device: &'a [Measurement],
+    /// Measurements of other launch modes.
+    launches: &'a [Measurement],
+}
+
 /// Sources of the profile: the manifests, their numbers of rows, and the machines that they name.
-fn sources(
-    paths: &[std::path::PathBuf],
-    network: Option<&str>,
-    (device, launches): (&[Measurement], &[Measurement]),
-) -> Vec<String> {
+fn sources(paths: &[std::path::PathBuf], network: Option<&str>, measurements: MeasurementSets<'_>) -> Vec<String> {
+    let MeasurementSets { device, launches } = measurements;
     let names: Vec<String> = paths.iter().filter_map(|path| Some(path.file_name()?.to_str()?.to_owned())).collect();
     let rows = |measurements: &[Measurement]| -> usize {
         measurements

@@ -7,13 +7,14 @@ use fabricast_topologies::read::{Limit, read_text_file};
 use fabricast_validate::calibrate::benchmark::{self, BenchmarkFigure};
 use fabricast_validate::gpu::bench::{self, Bench};
 use fabricast_validate::measured::gpu_run;
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::figure::ParameterEstimate;
 use crate::args::CalibrateArgs;
 use crate::document::Document;
 use crate::failure::Failure;
-use crate::output::{self, Format, Output};
+use crate::output::{self, AdditionalFile, Format, Output};
 use crate::setup;
 
 /// Benchmark with its file name.
@@ -49,7 +50,7 @@ pub fn apply_benchmarks(profile: &mut Profile, benches: &[Benchmark]) -> Result<
         let figures = benchmark::apply_benchmark(profile, bench)?;
         if figures.is_empty() {
             return Err(Failure::input(format!(
-                "{file}: tells nothing of a profile: expected rates between the host and a GPU, or copies over NVLink"
+                "{file}: determines no parameter of a profile: expected rates between the host and a GPU, or copies over NVLink"
             )));
         }
         estimates.retain(|old| figures.iter().all(|new| new.name != old.name));
@@ -58,9 +59,12 @@ pub fn apply_benchmarks(profile: &mut Profile, benches: &[Benchmark]) -> Result<
     Ok(estimates)
 }
 
-#[derive(Serialize)]
-struct Json<'a> {
+/// JSON of `calibrate` with benchmarks.
+#[derive(Serialize, JsonSchema)]
+pub struct Json<'a> {
+    /// Name of the profile.
     profile: &'a str,
+    /// Parameters that the benchmarks determine.
     parameters: Vec<ParameterEstimate>,
 }
 
@@ -72,7 +76,7 @@ pub fn run(args: &CalibrateArgs, benches: &[Benchmark], output: &Output) -> Resu
         (None, None) => return Err(Failure::input("nothing to calibrate with")),
     };
     if !args.hold_out.is_empty() {
-        return Err(Failure::input("--hold-out leaves out rows of collectives, and benchmarks have none"));
+        return Err(Failure::input("--hold-out is for rows of collectives, and benchmarks have none"));
     }
     let estimates = apply_benchmarks(&mut profile, benches)?;
     if let Some(name) = &args.name {
@@ -96,7 +100,7 @@ pub fn run(args: &CalibrateArgs, benches: &[Benchmark], output: &Output) -> Resu
         }
     };
     let text = profile.to_toml();
-    let additional_file = output.file.as_deref().map(|path| (path, text.as_bytes()));
+    let additional_file = output.file.as_deref().map(|path| AdditionalFile { path, content: text.as_bytes() });
     Output { file: None, ..output.clone() }.write_with(&written, additional_file)
 }
 

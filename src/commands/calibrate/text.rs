@@ -15,10 +15,10 @@ pub fn calibration_text(answer: &Answer<'_>, options: &TextOptions) -> String {
     let (undetermined, combined): (Vec<_>, Vec<_>) = inseparable.iter().partition(|set| set.len() == 1);
     if !undetermined.is_empty() {
         let names: Vec<String> = undetermined.into_iter().flatten().map(|parameter| parameter.name()).collect();
-        text = format!("{}\n\nno row tells, and as before: {}\n", text.trim_end(), names.join(", "));
+        text = format!("{}\n\nnot determined by any row, unchanged: {}\n", text.trim_end(), names.join(", "));
     }
     if !combined.is_empty() {
-        text = format!("{}\n\nthe data tell combinations only of:\n", text.trim_end());
+        text = format!("{}\n\nthe data determine only combinations of:\n", text.trim_end());
         for set in combined {
             let names: Vec<String> = set.iter().map(|parameter| parameter.name()).collect();
             // Writing to a string cannot fail.
@@ -37,7 +37,7 @@ fn errors(answer: &Answer<'_>) -> Table {
         Column::new("bias", "bias", Unit::Percent),
         Column::new("inside", "in band", Unit::Percent),
     ]);
-    for (label, summary, coverage) in lines(answer).into_iter().filter(|(_, summary, _)| summary.rows > 0) {
+    for ErrorLine { label, summary, coverage } in lines(answer).into_iter().filter(|line| line.summary.rows > 0) {
         table.row(vec![
             Value::text(label).into(),
             Value::Count(summary.rows as u64).into(),
@@ -50,25 +50,38 @@ fn errors(answer: &Answer<'_>) -> Table {
     table
 }
 
-/// Error statistics by set of rows, with the coverage of prediction intervals for rows that were held out.
-pub fn lines(answer: &Answer<'_>) -> Vec<(String, Summary, Option<Coverage>)> {
+/// Error statistics of a set of rows.
+pub struct ErrorLine {
+    /// Description of the rows.
+    pub label: String,
+    pub summary: Summary,
+    /// Coverage of prediction intervals; `None` for rows that were not held out.
+    pub coverage: Option<Coverage>,
+}
+
+/// Error statistics by set of rows.
+pub fn lines(answer: &Answer<'_>) -> Vec<ErrorLine> {
     let calibration = answer.calibration;
     let fitted = answer.by_choice(&calibration.fitted);
     let mut lines = vec![
-        ("fitted, algorithm and protocol forced".to_owned(), fitted.forced, None),
-        ("fitted, all".to_owned(), fitted.all, None),
-        ("other launch modes, device costs kept".to_owned(), answer.by_choice(&calibration.launches).all, None),
+        ErrorLine { label: "fitted, algorithm and protocol forced".to_owned(), summary: fitted.forced, coverage: None },
+        ErrorLine { label: "fitted, all".to_owned(), summary: fitted.all, coverage: None },
+        ErrorLine {
+            label: "other launch modes, device costs fixed".to_owned(),
+            summary: answer.by_choice(&calibration.launches).all,
+            coverage: None,
+        },
     ];
     let mut push_left_out = |label: String, rows: &[Residual], coverage| {
         let ErrorsByChoice { all, forced, chosen } = answer.by_choice(rows);
-        lines.push((format!("{label}, forced"), forced, None));
-        lines.push((format!("{label}, chosen by the library"), chosen, None));
-        lines.push((format!("{label}, all"), all, Some(coverage)));
+        lines.push(ErrorLine { label: format!("{label}, forced"), summary: forced, coverage: None });
+        lines.push(ErrorLine { label: format!("{label}, chosen by the library"), summary: chosen, coverage: None });
+        lines.push(ErrorLine { label: format!("{label}, all"), summary: all, coverage: Some(coverage) });
     };
-    push_left_out("a fifth left out and predicted".to_owned(), &calibration.cross_validated, calibration.coverage);
+    push_left_out("a fifth held out and predicted".to_owned(), &calibration.cross_validated, calibration.coverage);
     for held_out in &calibration.held_out {
         push_left_out(
-            format!("left out and predicted: {}", held_out.selection),
+            format!("held out and predicted: {}", held_out.selection),
             &held_out.residuals,
             held_out.coverage,
         );

@@ -39,7 +39,7 @@ pub fn draw(answer: &Answer<'_>, format: Format) -> Result<Vec<u8>, Failure> {
     };
     let summary = comparison.summary;
     let subtitle = format!(
-        "error: median {:.1} %, mean {:.1} %, bias {:+.1} %; {:.0} % within their band",
+        "error: median {:.1} %, mean {:.1} %, bias {:+.1} %; {:.0} % inside the 80 % prediction interval",
         summary.median * 100.0,
         summary.mean * 100.0,
         summary.bias * 100.0,

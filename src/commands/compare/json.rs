@@ -5,15 +5,19 @@ use fabricast_sim::schedule::Collective;
 use fabricast_topologies::Bytes;
 use fabricast_validate::compare::{Compared, Explanation, Group, Regret, is_rccl};
 use fabricast_validate::measured::manifest::{Measurement, Registered, Role};
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::super::summary::{CoverageJson, SummaryJson};
 use super::Answer;
 use super::text::distinct;
 
-#[derive(Serialize)]
+/// JSON of `compare`.
+#[derive(Serialize, JsonSchema)]
 pub struct ComparisonJson<'a> {
+    /// Errors of all rows.
     summary: SummaryJson,
+    /// Number of measured times inside their prediction intervals.
     coverage: CoverageJson,
     /// Null if no call was measured with several forced strategies.
     regret: Option<PickSlowdownJson>,
@@ -23,43 +27,71 @@ pub struct ComparisonJson<'a> {
     assumptions: Vec<&'a str>,
     /// Contradictions and peculiarities, for example a GPU model that differs from the fabric's, or runs without MPI.
     remarks: Vec<&'a str>,
+    /// Rows by configuration.
     groups: Vec<GroupJson<'a>>,
+    /// Measured rows with their predictions.
     rows: Vec<RowJson<'a>>,
+    /// Lines that were not read as measurements.
     rejected: Vec<RejectedJson>,
+    /// Calls that were measured several times with incompatible results.
     contradictions: Vec<ContradictionJson>,
 }
 
-#[derive(Serialize)]
+/// Measured time of the predicted best strategies relative to the fastest ones.
+#[derive(Serialize, JsonSchema)]
 struct PickSlowdownJson {
+    /// Number of calls measured with several forced strategies.
     calls: usize,
+    /// Number of forced strategies over all calls.
     forced_strategies: usize,
+    /// Mean of measured(pick) ÷ measured(fastest) − 1.
     mean: f64,
+    /// 90th percentile of the slowdowns, as a fraction.
     p90: f64,
+    /// Largest slowdown, as a fraction.
     worst: f64,
 }
 
-#[derive(Serialize)]
+/// Rows of one configuration.
+#[derive(Serialize, JsonSchema)]
 struct GroupJson<'a> {
+    /// Name of the fabric.
     fabric: &'a str,
+    /// Number of hosts.
     nodes: u32,
+    /// Number of GPUs.
     gpus: u32,
+    /// Number of ranks.
     ranks: u32,
+    /// The collective, as nccl-tests names it.
     collective: Collective,
     /// Forced algorithm; null if the library chose.
     algorithm: Option<&'static str>,
+    /// Forced protocol; null if the library chose.
     protocol: Option<&'static str>,
+    /// Forced number of channels; null if the library chose.
     channels: Option<u16>,
+    /// Library and version; null if it is unknown.
     library: Option<String>,
+    /// Registration of the buffers: `plain` or `symmetric`.
     registered: &'static str,
+    /// Launch mode.
     launch: Launch,
+    /// Processes that launch on the GPUs of a host.
     processes: Processes,
+    /// Role in fits: `fit`, `check` or `fit and check`.
     role: &'static str,
+    /// Name of the cost profile.
     profile: &'a str,
+    /// Names of the measurements.
     files: Vec<&'a str>,
     #[serde(flatten)]
     summary: SummaryJson,
+    /// Number of rows above their prediction intervals.
     slower: usize,
+    /// Number of rows below their prediction intervals.
     faster: usize,
+    /// Parameter change that would explain the error; null if there is none.
     explanation: Option<ExplanationJson<'a>>,
     /// Setting that may have slowed the group down.
     cause: Option<String>,
@@ -67,59 +99,95 @@ struct GroupJson<'a> {
     modelled: bool,
 }
 
-#[derive(Serialize)]
+/// Change of a profile parameter that would explain the error of a group.
+#[derive(Serialize, JsonSchema)]
 struct ExplanationJson<'a> {
+    /// Name of the parameter.
     parameter: String,
+    /// Factor of its value.
     factor: f64,
+    /// Current value, with its unit.
     now: &'a str,
+    /// Value after the change, with its unit.
     then: &'a str,
+    /// Median error before the change: predicted ÷ measured − 1.
     median_before: f64,
+    /// Median error after the change: predicted ÷ measured − 1.
     median_after: f64,
 }
 
-#[derive(Serialize)]
+/// Measured time with its prediction.
+#[derive(Serialize, JsonSchema)]
 struct RowJson<'a> {
+    /// Name of the measurement.
     file: &'a str,
+    /// Line in the file, from 1.
     line: u32,
+    /// The collective, as nccl-tests names it.
     collective: Collective,
+    /// Number of ranks.
     ranks: u32,
+    /// Number of hosts.
     nodes: u32,
+    /// Size of the call in bytes: the larger buffer of a rank.
     bytes: Bytes,
     /// Predicted algorithm: the forced one, or the library's choice.
     algorithm: &'static str,
+    /// Predicted protocol.
     protocol: &'static str,
+    /// Predicted number of channels.
     channels: u16,
+    /// Launch mode.
     launch: Launch,
+    /// Processes that launch on the GPUs of a host.
     processes: Processes,
+    /// Measured time, in µs.
     measured_us: f64,
+    /// Predicted time, in µs.
     predicted_us: f64,
+    /// Lower end of the 80 % prediction interval, in µs.
     low_us: f64,
+    /// Upper end of the 80 % prediction interval, in µs.
     high_us: f64,
+    /// Error: predicted ÷ measured − 1.
     error: f64,
+    /// Position of the measured time relative to the prediction interval.
     verdict: &'static str,
+    /// Distance from the prediction interval relative to its end; 0 inside.
     outside: f64,
-    /// For an outlier of the measurement, the nearest time consistent with its neighbours in size; otherwise null.
+    /// For an outlier of the measurement, the nearest time consistent with its neighbours in size, in µs; otherwise
+    /// null.
     neighbours_us: Option<f64>,
 }
 
-#[derive(Serialize)]
+/// Line that was not read as a measurement.
+#[derive(Serialize, JsonSchema)]
 struct RejectedJson {
+    /// Name of the file.
     file: String,
+    /// Line, from 1.
     line: u32,
+    /// Reason why it was not read.
     reason: String,
 }
 
-#[derive(Serialize)]
+/// Call whose measured times contradict each other.
+#[derive(Serialize, JsonSchema)]
 struct ContradictionJson {
+    /// Size of the call in bytes: the larger buffer of a rank.
     bytes: Bytes,
+    /// Shortest measured time, in µs.
     shortest_us: f64,
+    /// File and line of the shortest time.
     shortest_at: String,
+    /// Longest measured time, in µs.
     longest_us: f64,
+    /// File and line of the longest time.
     longest_at: String,
 }
 
 /// Creates the JSON of a comparison.
-pub fn comparison_json<'a>(answer: &Answer<'a>) -> ComparisonJson<'a> {
+pub(super) fn comparison_json<'a>(answer: &Answer<'a>) -> ComparisonJson<'a> {
     let comparison = answer.comparison;
     let rejected = answer.measurements.iter().flat_map(|measurement| {
         let file = measurement.file.display().to_string();

@@ -1,7 +1,7 @@
 //! `compare`: compares predicted with measured times.
 
 mod chart;
-mod json;
+pub mod json;
 mod text;
 
 use std::path::Path;
@@ -17,14 +17,15 @@ use fabricast_validate::compare::{Comparison, Explanations, FastestPlanned, Requ
 use fabricast_validate::measured::gpu_run;
 use fabricast_validate::measured::manifest::{self, Entry, Loaded, Located, Measurement};
 
+use super::format_count;
 use super::measured;
 use super::memory::MemoryShortfall;
 use crate::args::{CompareArgs, Launch, LogArgs, Processes, Registered};
 use crate::document::Document;
 use crate::failure::Failure;
-use crate::output::{self, Format, Output};
+use crate::output::{self, AdditionalFile, Format, Output};
+use crate::run_control::{self, Position};
 use crate::setup;
-use crate::watch::{self, Position};
 
 /// Results from which the outputs are written.
 struct Answer<'a> {
@@ -64,7 +65,7 @@ pub fn run(args: &CompareArgs, output: &Output) -> Result<(), Failure> {
     };
     let total = loaded.measurements.iter().map(|measurement| measurement.rows.len() as u64).sum();
     let position = || Position { done: rows_done.load(Ordering::Relaxed) as u64, total };
-    let comparison = watch::with_progress(output, "comparing", position, || compare(&request))?;
+    let comparison = run_control::with_progress(output, "comparing", position, || compare(&request))?;
     let answer = Answer { measurements: &loaded.measurements, comparison: &comparison, loaded: &loaded };
     let written = match output.format {
         Format::Json => output::json(&Document::Comparison.with(&json::comparison_json(&answer)))?,
@@ -72,7 +73,10 @@ pub fn run(args: &CompareArgs, output: &Output) -> Result<(), Failure> {
         Format::Csv => super::csv(&text::csv(&answer))?,
     };
     match chart {
-        Some((path, format)) => output.write_with(&written, Some((path, &chart::draw(&answer, format)?)))?,
+        Some((path, format)) => {
+            let picture = chart::draw(&answer, format)?;
+            output.write_with(&written, Some(AdditionalFile { path, content: &picture }))?;
+        }
         None => output.write(&written)?,
     }
     match args.max_error {
@@ -158,13 +162,14 @@ fn from_command_line<T>(value: T) -> Located<T> {
     Located { value, place: SourceLocation::from_source("command line") }
 }
 
-/// Name of a group, from what its rows have in common: `all_reduce ring ll · 8 GPUs of h200-node · graph, per_gpu`.
+/// Name of a group, from what its rows have in common: `all_reduce ring ll · 1 node × 8 GPUs (h200-node) · CUDA graph, one
+/// process per GPU`.
 fn group_name(answer: &Answer<'_>, group: usize) -> String {
     let first = answer.comparison.groups.get(group).and_then(|group| group.measurements.first());
     let Some(measurement) = first.and_then(|&first| answer.measurements.get(first)) else { return String::new() };
     let configuration = &measurement.configuration;
     let mut strategy = match (configuration.algorithm, configuration.protocol) {
-        (None, None) => "by choice".to_owned(),
+        (None, None) => "library default".to_owned(),
         (Some(algorithm), None) => format!("{algorithm}"),
         (None, Some(protocol)) => format!("{protocol}"),
         (Some(algorithm), Some(protocol)) => format!("{algorithm} {protocol}"),
@@ -177,12 +182,18 @@ fn group_name(answer: &Answer<'_>, group: usize) -> String {
     }
     let library = configuration.library.as_ref().map_or_else(String::new, |library| format!(" · {library}"));
     format!(
-        "{} {strategy} · {} × {} of {} · {}, {}{library}",
+        "{} {strategy} · {} × {} ({}) · {}, {}{library}",
         configuration.collective,
-        configuration.nodes,
-        configuration.gpus,
+        format_count(configuration.nodes.into(), "node"),
+        format_count(configuration.gpus.into(), "GPU"),
         measurement.fabric.name(),
-        manifest::launch_name(configuration.launch),
-        manifest::processes_name(configuration.processes),
+        match configuration.launch {
+            profile::Launch::Graph => "CUDA graph",
+            profile::Launch::Stream => "no CUDA graph",
+        },
+        match configuration.processes {
+            profile::Processes::PerGpu => "one process per GPU",
+            profile::Processes::Single => "one process",
+        },
     )
 }

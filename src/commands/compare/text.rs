@@ -25,7 +25,7 @@ pub fn comparison_text(answer: &Answer<'_>, rows: Option<RowChoice>, options: &T
         _ => "RCCL is not modelled, its times are next to the fastest of our own schedules · ",
     };
     let mut text = format!(
-        "{rccl_note}{} · error median {} %, mean {} %, p90 {} %, bias {} % · {} % within their band · profile {}\n",
+        "{rccl_note}{} · error median {} %, mean {} %, p90 {} %, bias {} % · {} % inside the 80 % prediction interval · profile {}\n",
         format_count(summary.rows as u64, "row"),
         percent(summary.median),
         percent(summary.mean),
@@ -42,8 +42,8 @@ pub fn comparison_text(answer: &Answer<'_>, rows: Option<RowChoice>, options: &T
     }
     if let Some(Regret { calls, strategies, mean, p90, worst }) = answer.comparison.regret {
         text.push_str(&format!(
-            "regret of the pick among {} that were forced for {}, by measured times: mean {} %, p90 {} %, worst {} %\n",
-            format_count(strategies as u64, "way"),
+            "pick slower than the fastest of {} forced for {}, by measured times: mean {} %, p90 {} %, worst {} %\n",
+            format_count(strategies as u64, "candidate"),
             format_count(calls as u64, "call"),
             percent(mean),
             percent(p90),
@@ -231,7 +231,7 @@ fn explanations(answer: &Answer<'_>) -> Vec<String> {
         if let (Some(min), Some(max)) = (slow.first(), slow.last()) {
             let rows = format_count(slow.len() as u64, "row");
             lines.push(format!(
-                "{name}: slow: {rows} take {} to {} % longer than predicted, all sizes alike",
+                "{name}: slow: {rows} are {} to {} % slower than predicted, similar at all sizes",
                 percent(*min),
                 percent(*max)
             ));
@@ -241,7 +241,7 @@ fn explanations(answer: &Answer<'_>) -> Vec<String> {
         }
         if let Some(explanation) = &group.explanation {
             lines.push(format!(
-                "{name}: would fit with {} × {:.2} ({} instead of {}); median {} % → {} %",
+                "{name}: explained by {} being {:.2} times the profile's value ({} instead of {}); median {} % → {} %",
                 explanation.parameter,
                 explanation.factor,
                 explanation.required,

@@ -3,8 +3,8 @@
 mod bench;
 mod doctor;
 mod probe;
-mod prove;
-mod run;
+pub mod prove;
+pub mod run;
 
 use crate::args::GpuCommand;
 use crate::failure::Failure;

@@ -6,7 +6,7 @@ use fabricast_validate::gpu;
 use crate::args::ProbeArgs;
 use crate::document::Document;
 use crate::failure::Failure;
-use crate::output::{Format, Output};
+use crate::output::{AdditionalFile, Format, Output};
 
 pub fn run(args: &ProbeArgs, output: &Output) -> Result<(), Failure> {
     if let Some(path) = &args.fabric {
@@ -18,6 +18,7 @@ pub fn run(args: &ProbeArgs, output: &Output) -> Result<(), Failure> {
         Format::Json => crate::output::json(&Document::Probe.with(&probe))?,
         Format::Text | Format::Csv => probe.to_string(),
     };
-    let additional_file = args.fabric.as_deref().zip(fabric.as_deref().map(str::as_bytes));
+    let files = args.fabric.as_deref().zip(fabric.as_deref());
+    let additional_file = files.map(|(path, text)| AdditionalFile { path, content: text.as_bytes() });
     output.write_with(&text, additional_file)
 }

@@ -48,14 +48,11 @@ impl RunLog {
         let Journal { runs, complete_bytes, incomplete_line, outdated } = read(&bytes, path)?;
         if outdated > 0 {
             let lines = crate::commands::format_count(outdated as u64, "line");
-            output
-                .warn(&format!("{}: {lines} of an earlier version dropped; these runs are made again", path.display()));
+            output.warn(&format!("{}: {lines} of an earlier version dropped; these runs are repeated", path.display()));
         }
         if let Some(line) = incomplete_line {
-            output.warn(&format!(
-                "{}:{line}: the line lacks its end and is dropped; its run is made again",
-                path.display()
-            ));
+            output
+                .warn(&format!("{}:{line}: the line is truncated and is dropped; its run is repeated", path.display()));
             file.set_len(complete_bytes as u64).map_err(write_failure)?;
         } else if bytes.last().is_some_and(|&byte| byte != b'\n') {
             file.write_all(b"\n").map_err(write_failure)?;
@@ -100,7 +97,7 @@ impl RunLog {
 /// Parses the runs of a file.
 pub fn read(bytes: &[u8], path: &Path) -> Result<Journal, Failure> {
     journal::read(bytes, &path.display().to_string()).map_err(|error| {
-        Failure::input_with_help(error.to_string(), "take the line away to have its run made again; the others stay")
+        Failure::input_with_help(error.to_string(), "remove the line to repeat its run; the others are retained")
     })
 }
 

@@ -1,7 +1,7 @@
 //! `study`: compares machines for a set of jobs.
 
-mod asked;
 mod book;
+mod loaded_study;
 pub(super) mod page;
 mod parts;
 mod results;
@@ -22,9 +22,9 @@ use crate::args::StudyArgs;
 use crate::failure::Failure;
 use crate::files;
 use crate::output::{self, Format, Output};
-use crate::watch::{self, Position};
-pub(super) use asked::LoadedStudy;
+use crate::run_control::{self, Position};
 use book::{RUNS, RunLog};
+pub(super) use loaded_study::LoadedStudy;
 
 pub fn run(args: &StudyArgs, output: &Output) -> Result<(), Failure> {
     let folder = output.file.as_deref();
@@ -37,7 +37,7 @@ pub fn run(args: &StudyArgs, output: &Output) -> Result<(), Failure> {
         };
     };
     if args.shard.is_some() && folder.is_none() {
-        return Err(Failure::input("--shard makes a part of a study, which `-o DIR` keeps: expected a folder"));
+        return Err(Failure::input("--shard runs a part of a study, which `-o DIR` stores: expected a folder"));
     }
     let loaded = LoadedStudy::read(path, output)?.validate()?;
     let load = |request: &FabricRequest| loaded.load(request);
@@ -110,7 +110,7 @@ fn run_missing_cases(
     let saved = log.outcomes();
     let missing: Vec<RunSpec> = selected.iter().copied().filter(|case| !saved.contains_key(&case.key)).collect();
     if missing.len() < selected.len() {
-        output.detail(&format!("{} of {} runs are kept", selected.len() - missing.len(), selected.len()));
+        output.detail(&format!("{} of {} runs are cached", selected.len() - missing.len(), selected.len()));
     }
     let (done, stop, write_failure) = (AtomicUsize::new(0), AtomicBool::new(false), Mutex::new(None));
     let ended = |run: &Run| {
@@ -122,7 +122,7 @@ fn run_missing_cases(
     let position = || Position { done: done.load(Ordering::Relaxed) as u64, total: missing.len() as u64 };
     let load = |request: &FabricRequest| loaded.load(request);
     let watch = Watch { ended: &ended, done: &done, stop: &stop };
-    let result = watch::with_progress(output, "running jobs", position, || {
+    let result = run_control::with_progress(output, "running jobs", position, || {
         fabricast_study::run(&loaded.study, &loaded.fabrics, cases, &missing, &load, &watch)
     });
     match write_failure.into_inner().unwrap_or_else(PoisonError::into_inner) {

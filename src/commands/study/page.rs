@@ -81,5 +81,5 @@ fn caption(row: &ResultRow) -> String {
     let busiest = row.load.first().map_or_else(String::new, |load| {
         format!("; the busiest, {} ({}), to {} %", load.busiest, load.links, format::percent(load.max))
     });
-    format!("{} during a step of {}: how busy its links are{busiest}", row.candidate, row.job)
+    format!("{} during a step of {}: link utilization{busiest}", row.candidate, row.job)
 }

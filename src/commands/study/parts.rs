@@ -58,7 +58,7 @@ pub fn merge_shards(study: &Study, cases: &Cases, folders: &[PathBuf], output: &
             )));
         }
         if let Some((_, earlier)) = seen.iter().find(|(other, _)| *other == shard) {
-            let message = format!("shard {shard} stands twice: {} and {}", earlier.display(), folder.display());
+            let message = format!("shard {shard} is given twice: {} and {}", earlier.display(), folder.display());
             return Err(Failure::input(message));
         }
         seen.push((shard, folder));
@@ -66,7 +66,7 @@ pub fn merge_shards(study: &Study, cases: &Cases, folders: &[PathBuf], output: &
         let bytes = read::read_binary_file(&path, Limit::RUNS)?;
         let journal = book::read(&bytes, &path)?;
         if let Some(line) = journal.incomplete_line {
-            output.warn(&format!("{}:{line}: the line lacks its end and is dropped", path.display()));
+            output.warn(&format!("{}:{line}: the line is truncated and is dropped", path.display()));
         }
         for run in journal.runs {
             match runs.get(&run.key) {
@@ -91,8 +91,7 @@ pub fn merge_shards(study: &Study, cases: &Cases, folders: &[PathBuf], output: &
 fn shard(cases: &Cases, folder: &Path) -> Result<Shard, Failure> {
     let path = folder.join(SHARD);
     let text = read::read_text_file(&path, Limit::SHARD).map_err(|error| {
-        Failure::from(error)
-            .or_with_help("expected the folder of `study --shard`; one that did not end is to be run again")
+        Failure::from(error).or_with_help("expected the folder of `study --shard`; run an unfinished one again")
     })?;
     let label: ShardLabel = serde_json::from_str(&text).map_err(|error| {
         Failure::input(format!("{}:{}:{}: not a shard: {error}", path.display(), error.line(), error.column()))

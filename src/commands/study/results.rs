@@ -47,7 +47,7 @@ fn names<'a>() -> Vec<Field<'a>> {
 fn fits(row: &ResultRow) -> String {
     let memory = row.memory_excess_gb.map(|excess| format!("no, by {excess:.1} GB"));
     let host_memory = row.host_memory_excess_gb.map(|excess| format!("no, by {excess:.1} GB of the CPUs' memory"));
-    let slo = (!row.slo_violations.is_empty()).then(|| format!("too late: {}", row.slo_violations.join(", ")));
+    let slo = (!row.slo_violations.is_empty()).then(|| format!("SLO violation: {}", row.slo_violations.join(", ")));
     let reasons: Vec<String> = memory.into_iter().chain(host_memory).chain(slo).collect();
     if reasons.is_empty() { "yes".to_owned() } else { reasons.join("; ") }
 }
@@ -90,8 +90,8 @@ fn main_fields<'a>(optional_columns: &OptionalColumns) -> Vec<Field<'a>> {
     fields.extend([
         percent("exposed_comm_share", "exposed comm", |row| Some(row.exposed_comm_share)),
         percent("total_comm_share", "comm", |row| Some(row.total_comm_share)).optional(),
-        percent("efficiency", "of 1 GPU", |row| row.efficiency).optional(),
-        percent("efficiency_node", "of 1 node", |row| row.efficiency_node).optional(),
+        percent("efficiency", "vs 1 GPU", |row| row.efficiency).optional(),
+        percent("efficiency_node", "vs 1 node", |row| row.efficiency_node).optional(),
         number("memory_gb", "memory GB", |row| row.memory_gb).optional(),
         text("fits", "fits", fits),
         number("cost_per_hour", "USD/h", |row| row.cost_per_hour),
@@ -128,7 +128,7 @@ pub fn csv(answer: &Answer) -> Table {
     fields.extend(main_fields(&OptionalColumns { requests: true, in_flight: true, step_cost: true }));
     fields.extend(training_fields());
     fields.push(number("score", "score", move |row| ranked(row)?.score));
-    fields.push(percent("probability_best", "best in", move |row| ranked(row)?.probability_best));
+    fields.push(percent("probability_best", "P(best)", move |row| ranked(row)?.probability_best));
     fields.push(Field { column: Column::new("pareto", "pareto", Unit::Text), cell: Box::new(pareto) });
     // Constraints that the candidate violates, if any.
     fields.push(text("meets_constraints", "meets constraints", move |row| {
@@ -155,17 +155,17 @@ pub fn results(answer: &Answer) -> Table {
         OptionalColumns { requests: has_kind(JobKind::Inference), in_flight, step_cost: has_kind(JobKind::Trace) };
     let mut table = table(answer, names().into_iter().chain(main_fields(&optional_columns)).collect());
     if optional_columns.requests {
-        table.note("tokens of inference are those of answers; a step is the mean one, with prompts in it or not");
+        table.note("tokens of inference are output tokens; a step is the mean of those with and without prefill");
     }
     if optional_columns.step_cost {
         table.note(
-            "a trace is one step, on the first GPUs of each candidate, all of which are paid for; its tokens and its memory are not known",
+            "a trace is one step, on the first GPUs of each candidate, all of which are paid for; its tokens and memory are unknown",
         );
     }
     if answer.is_priced() {
         let assumptions = &answer.assumptions;
         table.note(format!(
-            "costs: middle of the price bands; purchases over {} years at {:.0} % of the time, {} USD a kWh",
+            "costs: middle of the price bands; purchases over {} years at {:.0} % utilization, {} USD per kWh",
             assumptions.years,
             assumptions.utilization * 100.0,
             assumptions.usd_per_kwh
@@ -188,7 +188,7 @@ pub fn training_table(answer: &Answer) -> Option<Table> {
     let mut table = table(answer, names().into_iter().chain(fields).collect());
     let has_training_totals = |row: &ResultRow| row.time_to_train_h.or(row.cost_to_train).is_some();
     table.heading(match answer.results.iter().any(has_training_totals) {
-        true => "samples, steps, energy, and the training as a whole",
+        true => "samples, steps, energy and the whole training",
         false => "samples, steps and energy",
     });
     (field_count > 0).then_some(table)

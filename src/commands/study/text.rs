@@ -18,7 +18,7 @@ pub fn page(answer: &Answer, options: &TextOptions) -> String {
     parts.extend(steps(answer, options));
     if !answer.measured.is_empty() {
         let mut measured = measured(answer);
-        measured.heading("measured, and predicted");
+        measured.heading("measured and predicted");
         parts.push(measured.text(options));
     }
     if !answer.sensitivities.is_empty() {
@@ -33,7 +33,7 @@ fn ranking(answer: &Answer) -> Table {
         Column::new("rank", "rank", Unit::Number),
         Column::new("candidate", "candidate", Unit::Text),
         Column::new(answer.scored_by().name(), &score, Unit::Number),
-        Column::new("probability_best", "best in", Unit::Percent),
+        Column::new("probability_best", "P(best)", Unit::Percent),
         Column::new("pareto", "pareto", Unit::Text),
         Column::new("violations", "violates", Unit::Text),
     ];
@@ -55,7 +55,7 @@ fn ranking(answer: &Answer) -> Table {
     }
     table.heading(match parts {
         0 | 1 => "candidates, weighted geometric mean over jobs",
-        _ => "candidates, among those with the same jobs, weighted geometric mean over these",
+        _ => "candidates with the same jobs, weighted geometric mean over these",
     });
     for job in answer.infeasible_jobs() {
         table.note(format!("no candidate can run {}", job.name));
@@ -71,7 +71,7 @@ fn steps(answer: &Answer, options: &TextOptions) -> Vec<String> {
         let parts = chart.parts.iter().zip(&best.parts);
         let parts = parts.map(|(name, &us)| Part { name: name.clone(), time: Picos::from_us(us) });
         let parts: Vec<Part> = parts.filter(|part| part.time > Picos::ZERO).collect();
-        let heading = format!("where the time of a step goes: {} on {}", job.name, best.name);
+        let heading = format!("breakdown of a step: {} on {}", job.name, best.name);
         (!parts.is_empty()).then(|| format!("{heading}\n{}", share::bars(&parts, BAR, options.glyphs)))
     };
     answer.jobs.iter().filter_map(job_bars).collect()
@@ -92,7 +92,7 @@ fn sensitivities(answer: &Answer) -> Table {
         for nearest in leaders.iter().filter(|nearest| !nearest.meets_constraints) {
             let (name, setting) = (&sensitivity.name, &sensitivity.setting);
             table.note(format!(
-                "{name} {setting}: none is left; {}: {}",
+                "{name} {setting}: no candidate remains; {}: {}",
                 nearest.candidate,
                 nearest.violations.join("; ")
             ));
@@ -118,6 +118,6 @@ fn sensitivities(answer: &Answer) -> Table {
             Value::text(unchanged).into(),
         ]);
     }
-    table.heading("what changes the order, one thing at a time");
+    table.heading("sensitivity of the ranking, one assumption at a time");
     table
 }

@@ -4,7 +4,7 @@ use std::num::NonZeroU16;
 use std::path::Path;
 
 use fabricast_collectives::strategy::Strategy;
-use fabricast_libraries::nccl::{Algo, Function, MAX_CHANNELS, Proto, Settings};
+use fabricast_libraries::nccl::{Algo, AlgoProto, Function, MAX_CHANNELS, Proto, Settings};
 use fabricast_libraries::{Chooser, Conditions, Library, mpi};
 use fabricast_search::candidates::Restriction;
 use fabricast_search::export::nccl_env;
@@ -100,15 +100,14 @@ impl CheckSetting<'_> {
         if let AnyTable::NcclEnv(file) = table {
             let ignored = file.ignored.iter();
             findings.extend(ignored.map(|(line, name)| {
-                Finding::warning(Some(*line), format!("{name} is passed over: it is not known to change a choice"))
+                Finding::warning(Some(*line), format!("{name} is ignored: it is not known to change a choice"))
             }));
         }
         if let AnyTable::NcclTuner(table) = table {
             findings.extend(table.minus_one_lines.iter().map(|&line| {
                 Finding::warning(
                     Some(line),
-                    "-1 for algorithm or protocol: some plugins leave that to NCCL and set channels alone; NCCL's example \
-                     plugin knows no such word and forces ring and simple, which is priced here",
+                    "-1 for algorithm or protocol: some plugins leave that to NCCL and set channels alone; NCCL's example plugin forces ring and simple instead, which is evaluated here",
                 )
             }));
         }
@@ -117,7 +116,7 @@ impl CheckSetting<'_> {
             (AnyTable::NcclEnv(file), Some(machine)) => findings.extend(nccl_env::findings(file, machine.version)),
             (AnyTable::NcclTuner(_) | AnyTable::NcclEnv(_), ..) => findings.push(Finding::warning(
                 None,
-                "which cells NCCL takes on this fabric is not known: its search is not modelled for it",
+                "cannot predict NCCL's choice on this fabric: its search is not modelled for it",
             )),
             (AnyTable::OpenMpi(rules), ..) => {
                 findings.extend(open_mpi::findings(rules, open_mpi::Ranks { ranks, hosts }));
@@ -184,7 +183,7 @@ impl CheckSetting<'_> {
             return Ok(Vec::new());
         }
         let restriction = Restriction { library: Some(self.chooser.capabilities()), ..setup::restriction(flags) };
-        let request = self.request((BufferUse::OutOfPlace, Rank(0)), collectives, sizes, &restriction);
+        let request = self.request(BufferUse::OutOfPlace, Rank(0), collectives, sizes, &restriction);
         let planned: Plan = plan(&request, Watcher::default())?;
         let lookup = TableLookup::new(table, self);
         // Replaces a strategy by the plan's own entry with the same algorithm, protocol and channels, which has more
@@ -240,7 +239,8 @@ impl CheckSetting<'_> {
     /// Plan request for the same calls.
     pub fn request<'r>(
         &'r self,
-        (buffers, root): (BufferUse, Rank),
+        buffers: BufferUse,
+        root: Rank,
         collectives: &'r [Collective],
         sizes: &'r [Bytes],
         restriction: &'r Restriction,
@@ -385,7 +385,11 @@ impl<'a> TableLookup<'a> {
             return invalid(format!("there is no schedule of {} here", answer.algo));
         };
         let channels = answer.channels.map(NonZeroU16::get);
-        match self.setting.chooser.predict_strategy(call, (answer.algo, answer.proto), answer.channels) {
+        match self.setting.chooser.predict_strategy(
+            call,
+            AlgoProto { algo: answer.algo, proto: answer.proto },
+            answer.channels,
+        ) {
             Some(strategy) => TableSelection::Strategy { strategy, channels: channels.unwrap_or(strategy.channels) },
             None => {
                 let channels = channels.unwrap_or(1);

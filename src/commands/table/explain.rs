@@ -2,6 +2,7 @@
 
 use fabricast_reports::table::{Column, Table, Unit, Value};
 use fabricast_search::export::{ComparedStrategies, Departure, SavedPlan, departures};
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::commands::format_count;
@@ -9,10 +10,14 @@ use crate::document::Document;
 use crate::failure::Failure;
 use crate::output::{self, Format, Output};
 
-#[derive(Serialize)]
-struct Explained<'a> {
+/// JSON of `table --explain`.
+#[derive(Serialize, JsonSchema)]
+pub struct Explained<'a> {
+    /// Name of the fabric.
     fabric: &'a str,
+    /// Name of the cost profile.
     profile: &'a str,
+    /// Library and version; null if the plan has none.
     library: Option<String>,
     /// Number of rows, including rows between the requested sizes.
     rows: usize,
@@ -22,6 +27,7 @@ struct Explained<'a> {
     ranges: usize,
     /// Number of those ranges for which the file lacks the library's choice.
     ranges_without_default: usize,
+    /// Sizes at which the strategy differs from the library's default.
     departures: &'a [Departure],
 }
 
@@ -75,23 +81,23 @@ impl Explained<'_> {
         let ranges_text =
             || format!("{} in {}", format_count(range_sizes as u64, "size"), format_count(self.ranges as u64, "range"));
         let subject = match (self.rows, self.ranges - self.ranges_without_default) {
-            (0, 0) => return format!("nothing is known of departures from what {} takes by itself", self.library()),
+            (0, 0) => return format!("differences from the default of {} are unknown", self.library()),
             (_, 0) => rows_text(),
             (0, _) => ranges_text(),
             (_, _) => format!("{} and {}", rows_text(), ranges_text()),
         };
-        format!("{subject} depart from what {} takes by itself", self.library())
+        format!("{subject} differ from the default of {}", self.library())
     }
 
     /// Notes on missing information.
     fn missing_notes(&self) -> Vec<String> {
         let mut notes = Vec::new();
         if self.rows_without_default > 0 {
-            notes.push(format!("of {} it is not known what that would be", self.rows_without_default));
+            notes.push(format!("the default of {} is unknown", self.rows_without_default));
         }
         if self.ranges_without_default > 0 {
             notes.push(format!(
-                "the file has {} without rows, and says neither times nor what {} takes there: `table --check` prices both on a fabric",
+                "the file has {} without rows, and states neither times nor the default of {} there: `table --check` evaluates both on a fabric",
                 format_count(self.ranges_without_default as u64, "range"),
                 self.library()
             ));

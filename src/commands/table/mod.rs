@@ -1,8 +1,8 @@
 //! `table`: writes a plan as a tuning table for a library, and checks such tables.
 
 mod check;
-mod explain;
-mod report;
+pub mod explain;
+pub mod report;
 mod schedule_check;
 mod schedules;
 
@@ -24,13 +24,16 @@ pub fn run(args: &TableArgs, output: &Output) -> Result<(), Failure> {
     if let Some(file) = &args.check {
         return check::run(file, args, output);
     }
-    let Some(path) = &args.plan else { return Err(Failure::input("which plan?")) };
+    let Some(path) = &args.plan else { return Err(Failure::input("no plan is given")) };
     let plan = read_plan(path)?;
     let Some(to) = args.to else {
         if args.explain {
             return explain::write(&plan, ComparedStrategies::Picks, output);
         }
-        return Err(Failure::input_with_help("write it as what?", "add --to nccl-tuner, say, or --explain"));
+        return Err(Failure::input_with_help(
+            "no output format is given",
+            "add --to nccl-tuner, for example, or --explain",
+        ));
     };
     if args.explain && output.file.is_none() {
         return Err(Failure::input_with_help(
@@ -40,8 +43,8 @@ pub fn run(args: &TableArgs, output: &Output) -> Result<(), Failure> {
     }
     if let (Some(library @ Library::OpenMpi(_)), true) = (plan.library, to.is_nccl()) {
         return Err(Failure::input_with_help(
-            format!("the plan is for {library}: what NCCL takes, and how long, is not in it"),
-            "plan with --library nccl-2.28.9, say",
+            format!("the plan is for {library}: it does not contain NCCL's choices and times"),
+            "plan with --library nccl-2.28.9, for example",
         ));
     }
     match to {
@@ -65,7 +68,7 @@ pub fn read_plan(path: &Path) -> Result<SavedPlan, Failure> {
         Ok(table) if !matches!(table, AnyTable::Plan(_)) => Failure::input_with_help(
             format!("{name} is no plan: it is a table ({})", table.format()),
             format!(
-                "`fabricast table --check {name} --fabric …` checks and prices it; `plan --format json` makes plans"
+                "`fabricast table --check {name} --fabric …` checks and evaluates it; `plan --format json` makes plans"
             ),
         ),
         Err(_) if !text.trim_start().starts_with('{') => {
@@ -117,7 +120,7 @@ fn folder(plan: &SavedPlan, format: ScheduleFormat, args: &TableArgs, output: &O
             (super::format_count(names.len() as u64, "file"), names.first().map_or("", String::as_str));
         Failure::input_with_help(
             format!("{} has {count} of another export, {first} among them: nothing is written", folder.display()),
-            "--force removes them; otherwise move them away or name another folder: both speak of the same sizes",
+            "--force removes them; otherwise move them away or name another folder: both cover the same sizes",
         )
     };
     files::commit_replacing_folder(&staged, folder, |name| is_name(name, format), output.replace, foreign)

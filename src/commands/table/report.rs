@@ -6,6 +6,7 @@ use fabricast_reports::table::{Column, Table, Unit, Value};
 use fabricast_search::export::{Finding, Severity};
 use fabricast_sim::schedule::{Collective, Protocol};
 use fabricast_topologies::{Bytes, Picos};
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::commands::format_count;
@@ -55,27 +56,45 @@ pub struct Checked<'a> {
     pub rows: Vec<Row>,
 }
 
-#[derive(Serialize)]
-struct CheckedJson<'a> {
+/// JSON of `table --check`.
+#[derive(Serialize, JsonSchema)]
+pub struct CheckedJson<'a> {
+    /// Format of the table.
     table_format: &'a str,
+    /// Name of the fabric.
     fabric: &'a str,
+    /// Name of the cost profile.
     profile: &'a str,
+    /// Library and version, such as `nccl-2.28.9`.
     library: String,
+    /// Problems of the table.
     findings: &'a [Finding],
+    /// Selections of the table, with predicted times.
     rows: Vec<RowJson<'a>>,
 }
 
-#[derive(Serialize)]
+/// Selection of the table for a call.
+#[derive(Serialize, JsonSchema)]
 struct RowJson<'a> {
+    /// The collective, as nccl-tests names it.
     collective: Collective,
+    /// Size of the call in bytes: the larger buffer of a rank.
     bytes: Bytes,
+    /// Selected algorithm: fabricast's name, else the name in the file; null if the table selects none.
     algorithm: Option<&'a str>,
+    /// Selected protocol; null if it is not known.
     protocol: Option<&'static str>,
+    /// Selected number of channels; null if it is not known.
     channels: Option<u16>,
+    /// Predicted time of the selection, in µs; null if it has none.
     time_us: Option<f64>,
+    /// Predicted time of the library's default, in µs; null if it is unknown.
     library_default_us: Option<f64>,
+    /// Predicted time of the best strategy, in µs.
     plan_us: f64,
+    /// True if the selection can be used on the fabric.
     valid: bool,
+    /// Reason why the selection is invalid or has no predicted time; otherwise null.
     reason: Option<&'a str>,
 }
 
@@ -102,7 +121,7 @@ impl Checked<'_> {
         }
         let (rows, sizes) = (format_count(errors as u64, "row"), format_count(invalid as u64, "size"));
         Err(Failure::Failed(format!(
-            "{rows} of the table cannot be taken on {}, at {sizes} of those priced",
+            "{rows} of the table cannot be used on {}, at {sizes} of those evaluated",
             self.fabric
         )))
     }

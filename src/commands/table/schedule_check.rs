@@ -3,7 +3,7 @@
 use fabricast_search::export::Finding;
 use fabricast_search::plan::{Watcher, plan};
 use fabricast_sim::engine::Watch;
-use fabricast_sim::schedule::format::{Format, shortened};
+use fabricast_sim::schedule::format::{CallSizes, Format, shortened};
 use fabricast_sim::schedule::{Collective, Schedule};
 use fabricast_sim::verify::{VerifyOptions, verify};
 use fabricast_sim::{SimulationOptions, simulate};
@@ -20,7 +20,7 @@ pub struct ScheduleFile<'a> {
     pub format: Format,
     pub schedule: &'a Schedule,
     /// First and last size that the file applies to.
-    pub sizes: (Bytes, Bytes),
+    pub sizes: CallSizes,
     /// File name.
     pub name: &'a str,
 }
@@ -52,7 +52,7 @@ pub fn rows(
     let environment = setup::environment(setting.fabric, setting.router, setting.placement, setting.profile, &delays);
     let restriction = setup::restriction(flags);
     let collectives: [Collective; 1] = [call.collective];
-    let request = setting.request((call.buffers, call.root), &collectives, &sizes, &restriction);
+    let request = setting.request(call.buffers, call.root, &collectives, &sizes, &restriction);
     let planned = plan(&request, Watcher::default())?;
     let selection = file.selection();
     let rows = planned.rows.iter().map(|row| {
@@ -96,7 +96,7 @@ impl ScheduleFile<'_> {
     /// extended by the ends of that range. fabricast's own schedules have one size, and are scaled to requested ones.
     fn sizes_to_predict(&self, requested: Option<&Sizes>) -> (Vec<Finding>, Vec<Bytes>) {
         let schedule_size = self.schedule.header().call.bytes;
-        let (first, last) = self.sizes;
+        let CallSizes { min: first, max: last } = self.sizes;
         let default_sizes = Sizes::default().0;
         match requested {
             Some(Sizes(requested)) if self.format == Format::Json => (Vec::new(), requested.clone()),
@@ -107,7 +107,7 @@ impl ScheduleFile<'_> {
                 let message = || {
                     let last = if last.0 == u64::MAX { "any".to_owned() } else { last.0.to_string() };
                     format!(
-                        "{} of the {} sizes asked for are not priced: the file is for {} to {last} bytes",
+                        "{} of the {} requested sizes are not evaluated: the file is for {} to {last} bytes",
                         outside.len(),
                         requested.len(),
                         first.0

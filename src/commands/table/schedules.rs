@@ -37,7 +37,7 @@ pub fn files<K: Send>(
         }
         (None, None) => {
             return Err(Failure::input_with_help(
-                "the plan does not say which fabric it was made for, and schedules need it",
+                "the plan does not state its fabric, which schedules need",
                 "name it with --fabric, --nodes and --network, as for the plan",
             ));
         }
@@ -88,7 +88,7 @@ fn profile(plan: &SavedPlan, args: &TableArgs, fabric: &Fabric) -> Result<Profil
     }
     setup::named_profile(&plan.profile).map_err(|_| {
         Failure::input_with_help(
-            format!("the plan was made with the profile `{}`, and does not say where that is", plan.profile),
+            format!("the plan was made with the profile `{}`, and does not give its path", plan.profile),
             "name it with --profile, as for the plan",
         )
     })

@@ -2,7 +2,7 @@
 
 use fabricast_libraries::nccl::graph::NvlsUse;
 use fabricast_libraries::nccl::{
-    Algo, Communicator, Function, Proto, Request, Unavailable, Version, kernel, max_threads,
+    Algo, AlgoProto, Communicator, Function, Proto, Request, Unavailable, Version, kernel, max_threads,
 };
 use fabricast_topologies::route::{RouteOptions, Router};
 use fabricast_topologies::{Bytes, FabricRequest, load};
@@ -77,7 +77,7 @@ fn choices_and_channel_counts_match_nccls_log() {
         assert!(pick.algo.name().eq_ignore_ascii_case(words[5]), "{line}: {pick:?}");
         assert!(pick.proto.name().eq_ignore_ascii_case(words[7]), "{line}: {pick:?}");
         let request = Request::new(Function::AllReduce, Bytes(bytes));
-        let chosen = (pick.algo, pick.proto);
+        let chosen = AlgoProto { algo: pick.algo, proto: pick.proto };
         let kernel = kernel(&picker.communicator, picker.version, &picker.settings, &picker.table, &request, chosen);
         assert_eq!((kernel.channels - 1).to_string(), last, "{line}: {kernel:?}");
         compared += 1;

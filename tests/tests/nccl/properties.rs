@@ -3,8 +3,8 @@
 
 use fabricast_libraries::nccl::graph::Pattern;
 use fabricast_libraries::nccl::{
-    Algo, Communicator, Cpu, Function, MAX_CHANNELS, Proto, Request, Settings, Table, Version, expected_time, kernel,
-    pick,
+    Algo, AlgoProto, Communicator, Cpu, Function, MAX_CHANNELS, Proto, Request, Settings, Table, Version,
+    expected_time, kernel, pick,
 };
 use fabricast_topologies::Bytes;
 use fabricast_topologies::route::PathClass;
@@ -56,7 +56,7 @@ proptest! {
             let min_time = times.filter_map(|(algo, proto)| expected_time(&comm, channels, version, &table, &request, algo, proto)).min();
             prop_assert_eq!(Some(choice.time), min_time);
         }
-        let kernel = kernel(&comm, version, &settings, &table, &request, (choice.algo, choice.proto));
+        let kernel = kernel(&comm, version, &settings, &table, &request, AlgoProto { algo: choice.algo, proto: choice.proto });
         prop_assert!(kernel.channels >= 1 && kernel.channels <= kernel.max_channels, "{:?}", kernel);
         prop_assert!(kernel.max_channels <= MAX_CHANNELS);
         prop_assert!((96..=640).contains(&kernel.threads), "{:?}", kernel);
@@ -74,7 +74,7 @@ proptest! {
         let table = Table::new(&comm, Version::V2_28_9, &settings);
         let request = Request::new(function, Bytes(bytes));
         let choice = pick(&comm, channels, Version::V2_28_9, &table, &request).unwrap();
-        let kernel = kernel(&comm, Version::V2_28_9, &settings, &table, &request, (choice.algo, choice.proto));
+        let kernel = kernel(&comm, Version::V2_28_9, &settings, &table, &request, AlgoProto { algo: choice.algo, proto: choice.proto });
         prop_assert!(kernel.channels <= max_ctas, "{:?}", kernel);
     }
 }

@@ -5,7 +5,7 @@
 //! 8 × H100), one tree pattern, and no latency stated by the network plugin.
 
 use fabricast_libraries::nccl::graph::{Graph, Pattern};
-use fabricast_libraries::nccl::{Algo, Communicator, Function, Proto, Request, Version, kernel};
+use fabricast_libraries::nccl::{Algo, AlgoProto, Communicator, Function, Proto, Request, Version, kernel};
 use fabricast_topologies::Bytes;
 
 use super::{Picker, communicator, graph};
@@ -95,7 +95,7 @@ fn log_a_two_nodes_of_one_rank_over_sockets() {
     for (bytes, channels) in [(KIB, 1), (8 * KIB, 1), (16 * KIB, 2), (32 * KIB, 1), (64 * KIB, 2), (128 * KIB, 4)] {
         let pick = picker.pick(Function::Broadcast, bytes);
         let request = Request::new(Function::Broadcast, Bytes(bytes));
-        let strategy = (pick.algo, pick.proto);
+        let strategy = AlgoProto { algo: pick.algo, proto: pick.proto };
         let kernel = kernel(&picker.communicator, picker.version, &picker.settings, &picker.table, &request, strategy);
         assert_eq!(kernel.channels, channels, "{bytes}: {kernel:?}");
     }

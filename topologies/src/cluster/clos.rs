@@ -38,7 +38,7 @@ pub(super) fn rail(builder: &mut FabricBuilder, network: &Network, hosts: &[Vec<
     }
     let tiers = network.spec.tiers.unwrap_or(2);
     if several && tiers == 1 {
-        let message = format!("a rail network of one tier and radix {} takes {per_leaf} hosts", radix(network));
+        let message = format!("a rail network of one tier and radix {} supports {per_leaf} hosts", radix(network));
         return Err(Error::Request(message));
     }
     add_upper_tiers(builder, network, pods, tiers)
@@ -72,7 +72,7 @@ pub(super) fn fat_tree(builder: &mut FabricBuilder, network: &Network, hosts: &[
     };
     if count > max_leaves {
         let message = format!(
-            "a fat tree of {tiers} tiers of {radix}-port switches takes {} hosts, not {}; give more tiers or a larger radix",
+            "a fat tree of {tiers} tiers of {radix}-port switches supports {} hosts, not {}; give more tiers or a larger radix",
             max_leaves * per_leaf,
             hosts.len()
         );

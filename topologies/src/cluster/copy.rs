@@ -17,6 +17,15 @@ pub(super) struct Template<'f> {
     shared: Vec<NodeId>,
 }
 
+/// NVLink domains of the copies of a template.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum NvlinkDomains {
+    /// Each copy is a domain.
+    PerCopy,
+    /// All copies share one set of NVSwitches.
+    Shared,
+}
+
 impl<'f> Template<'f> {
     pub fn new(fabric: &'f Fabric) -> Result<Self> {
         let mut hosts: Vec<HostId> = Vec::new();
@@ -63,19 +72,18 @@ impl<'f> Template<'f> {
         node.id.strip_prefix(host).and_then(|rest| rest.strip_prefix('/')).unwrap_or(&node.id)
     }
 
-    /// Adds `nodes` hosts, one copy of the template after another, and returns the NICs of each host. With
-    /// `one_domain`, the copies share one set of NVSwitches.
+    /// Adds `nodes` hosts, one copy of the template after another, and returns the NICs of each host.
     pub fn fill(
         &self,
         builder: &mut FabricBuilder,
         nodes: u32,
         plan: &NicPlan,
-        one_domain: bool,
+        nvlink_domains: NvlinkDomains,
     ) -> Result<Vec<Vec<NodeId>>> {
         let units = (nodes as usize).div_ceil(self.hosts.len());
         builder.reserve(self.fabric.node_count() * units, self.fabric.link_count() * units);
         let mut common: Vec<Option<NodeId>> = vec![None; self.fabric.node_count()];
-        if one_domain {
+        if nvlink_domains == NvlinkDomains::Shared {
             self.add_common(builder, &mut common)?;
         }
         let duplicate_error = |id: &str| Error::Request(format!("two devices of the cluster would be called `{id}`"));
@@ -121,7 +129,7 @@ impl<'f> Template<'f> {
                 if let (Some(a), Some(b)) = (end(from), end(to))
                     && !(already(from) && already(to))
                 {
-                    builder.copy_link(self.fabric, link, (a, b));
+                    builder.copy_link(self.fabric, link, a, b);
                 }
             }
         }
@@ -147,7 +155,7 @@ impl<'f> Template<'f> {
             let (from, to) = self.fabric.ends(link);
             let end = |node: NodeId| common.get(node.0 as usize).copied().flatten();
             if let (Some(a), Some(b)) = (end(from), end(to)) {
-                builder.copy_link(self.fabric, link, (a, b));
+                builder.copy_link(self.fabric, link, a, b);
             }
         }
         Ok(())

@@ -107,7 +107,7 @@ fn copy_part(builder: &mut FabricBuilder, host: &Fabric, part: usize, ranks: &[N
         let (from, to) = host.ends(link);
         let end = |node: NodeId| map.get(node.0 as usize).copied().flatten();
         if let (Some(a), Some(b)) = (end(from), end(to)) {
-            builder.copy_link(host, link, (a, b));
+            builder.copy_link(host, link, a, b);
         }
     }
     map

@@ -22,6 +22,8 @@ mod torus;
 pub use loopback::LOOPBACK_NIC;
 pub use network::{DEFAULT_NIC, DEFAULT_NIC_LATENCY, DEFAULT_NICS, DEFAULT_SWITCH_LATENCY};
 
+use copy::NvlinkDomains;
+
 use crate::error::{Error, Result};
 use crate::network_spec::{NetworkKind, NetworkSpec};
 use crate::{Fabric, FabricBuilder, NodeId};
@@ -84,7 +86,9 @@ pub fn build_with_gpus(host: &Fabric, nodes: u32, gpus: Option<u32>, network: Op
             nics::check_nics_are_specified(host, &spec)?;
         }
         let plan = nics::NicPlan::new(&template, &spec);
-        let hosts = template.fill(&mut builder, nodes, &plan, kind == Some(NetworkKind::Mnnvl))?;
+        let nvlink_domains =
+            if kind == Some(NetworkKind::Mnnvl) { NvlinkDomains::Shared } else { NvlinkDomains::PerCopy };
+        let hosts = template.fill(&mut builder, nodes, &plan, nvlink_domains)?;
         if !alone {
             nics::warn_assumed_rate(&mut builder, &hosts);
             join(&mut builder, &spec, &hosts)?;

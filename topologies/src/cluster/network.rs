@@ -47,7 +47,9 @@ impl Network {
         };
         let rates: Vec<Bandwidth> = first.iter().map(rate).collect();
         if rates.is_empty() && !matches!(spec.kind, crate::NetworkKind::Mnnvl) {
-            return Err(Error::Request("the hosts have no place for a NIC; give the file NICs or CPUs".to_owned()));
+            return Err(Error::Request(
+                "the hosts have no device to attach a NIC to; give the file NICs or CPUs".to_owned(),
+            ));
         }
         let network = Self {
             spec: spec.clone(),

@@ -106,7 +106,7 @@ pub(super) fn warn_assumed_rate(builder: &mut FabricBuilder, hosts: &[Vec<NodeId
     });
     if unknown.is_some() {
         builder.warn(format!(
-            "the line rate of the NICs is not stated: {} Gb/s is assumed (--network …,nic=RATE says another)",
+            "the line rate of the NICs is not stated: {} Gb/s is assumed (--network …,nic=RATE sets another)",
             DEFAULT_NIC.0 / 125_000_000
         ));
     }

@@ -135,7 +135,7 @@ fn fat_trees_connect_all_nics_of_a_host_to_one_leaf() {
     };
     assert_eq!(up("pod0/spine0") + up("pod0/spine1"), 4.0 * 50.0);
     let error = try_cluster("hgx-h200", 300, "fat_tree,tiers=2").unwrap_err().to_string();
-    assert!(error.contains("takes 256 hosts, not 300"), "{error}");
+    assert!(error.contains("supports 256 hosts, not 300"), "{error}");
 }
 
 #[test]

@@ -104,7 +104,7 @@ impl FabricBuilder {
     }
 
     /// Adds a copy of a link of a fabric between two devices of this one, in both directions, with its failures and slowed rates.
-    pub(crate) fn copy_link(&mut self, fabric: &Fabric, link: LinkId, (a, b): (NodeId, NodeId)) -> LinkId {
+    pub(crate) fn copy_link(&mut self, fabric: &Fabric, link: LinkId, a: NodeId, b: NodeId) -> LinkId {
         let both = [fabric.link(link), fabric.link(link.reverse())];
         let copy = self.link(a, b, &fabric.link_spec(link));
         self.degrade(copy, both.map(|link| link.failed), both.map(|link| link.bandwidth));

@@ -64,7 +64,7 @@ impl Fabric {
     /// link has no stated bandwidth.
     pub fn with_slowed(&self, name: &str, part: f64) -> Result<Self> {
         if !(part > 0.0 && part <= 1.0) {
-            return Err(Error::Request(format!("`{name}={part}`: what is left of a link is above 0 and at most 1")));
+            return Err(Error::Request(format!("`{name}={part}`: expected a fraction above 0 and at most 1")));
         }
         let broken = self.with_failed(name)?;
         let mut copy = self.clone();
@@ -79,7 +79,7 @@ impl Fabric {
             }
             let Some(bandwidth) = link.bandwidth else {
                 let (a, b) = (&self.node(link.from).id, &self.node(link.to).id);
-                return Err(Error::Request(format!("`{name}`: the link {a}->{b} has no bandwidth to take a part of")));
+                return Err(Error::Request(format!("`{name}`: the link {a}->{b} has no bandwidth to reduce")));
             };
             if let Some(link) = copy.graph.edge_weight_mut(EdgeIndex::new(id.0 as usize)) {
                 link.bandwidth = Some(Bandwidth(((bandwidth.0 as f64 * part).round() as u64).max(1)));
@@ -120,7 +120,7 @@ impl Fabric {
         }
         for (id, link) in self.links().filter(|(id, _)| id.0 % 2 == 0) {
             if let (Some(&a), Some(&b)) = (copies.get(&link.from), copies.get(&link.to)) {
-                builder.copy_link(self, id, (a, b));
+                builder.copy_link(self, id, a, b);
             }
         }
         builder.set_rank_order(self.gpus.iter().filter_map(|gpu| copies.get(gpu)).copied().collect());

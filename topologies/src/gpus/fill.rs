@@ -191,13 +191,13 @@ fn identify_gpus(builder: &mut FabricBuilder, vendor: Vendor, filled: FigureSet)
         } else {
             names()
         };
-        builder.warn(format!("which GPUs these are is not known; name one by --gpu-model: {fitting}"));
+        builder.warn(format!("the GPU model is unknown; name one by --gpu-model: {fitting}"));
         builder.gpu_candidates(candidates.iter().map(|model| model.name.clone()).collect());
         return;
     }
     if let Some(why) = why {
         let generation = generation(first.compute_capability);
-        builder.warn(format!("the GPUs are taken for {generation} by {why} (--gpu-model names another)"));
+        builder.warn(format!("the GPUs are assumed to be {generation}, based on {why} (--gpu-model names another)"));
     }
     if let [_, _, ..] = *candidates {
         builder.warn(format!(

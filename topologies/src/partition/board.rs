@@ -124,10 +124,10 @@ impl Board {
         let sum = |slices: fn(&InstanceShare) -> u32| parts.iter().map(slices).sum::<u32>();
         let (compute, memory) = (sum(|part| part.compute), sum(|part| part.memory));
         if compute > compute_slices {
-            return Err(format!("{profile_list} take {compute} compute slices of {compute_slices}"));
+            return Err(format!("{profile_list} need {compute} compute slices of {compute_slices}"));
         }
         if memory > memory_slices {
-            return Err(format!("{profile_list} take {memory} memory slices of {memory_slices}"));
+            return Err(format!("{profile_list} need {memory} memory slices of {memory_slices}"));
         }
         match profiles.iter().filter(|profile| profile.media == MediaEngines::Extended).count() {
             0 | 1 => Ok(parts),

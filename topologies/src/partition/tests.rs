@@ -39,8 +39,8 @@ fn instances_replace_their_gpu_with_their_share_of_it() {
 #[test]
 fn invalid_partitions_are_rejected_with_a_reason() {
     let error_text = |preset: &str, text: &str| cut(preset, &[text]).unwrap_err().to_string();
-    assert!(error_text("hgx-h200", "gpu0=4g.71gb,4g.71gb").contains("take 8 compute slices of 7"));
-    assert!(error_text("hgx-h200", "gpu0=3g.71gb,3g.71gb,1g.18gb").contains("take 9 memory slices of 8"));
+    assert!(error_text("hgx-h200", "gpu0=4g.71gb,4g.71gb").contains("need 8 compute slices of 7"));
+    assert!(error_text("hgx-h200", "gpu0=3g.71gb,3g.71gb,1g.18gb").contains("need 9 memory slices of 8"));
     let unknown = error_text("hgx-h200", "gpu0=3g.40gb");
     assert!(
         unknown.contains("H200 has 1g.18gb, 1g.18gb+me, 1g.35gb, 2g.35gb, 3g.71gb, 4g.71gb, 7g.141gb"),

@@ -204,7 +204,7 @@ fn build(origin: Origin<'_>, tables: &Tables, gpu: Option<&'static GpuModel>) ->
         }
     }
     if joined {
-        builder.warn(format!("each XGMI of the table is taken for one link of {rate} each way"));
+        builder.warn(format!("each XGMI of the table is assumed to be one link of {rate} each way"));
     }
     builder.warn(format!(
         "PCIe is assumed to have 16 lanes, {}; {SOCKET_BANDWIDTH} between sockets is assumed",

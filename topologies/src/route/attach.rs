@@ -52,12 +52,13 @@ impl Attachments {
         let mut entries = Vec::new();
         for (number, port) in shape.ports().iter().enumerate() {
             let number = number as u32;
-            if let (Some(figures), Some((class, route))) = (port.out, exit(shape, node, number, options)) {
-                exits.push(attachment(number, foreign(number), class, &route, figures));
+            if let (Some((bandwidth, latency)), Some((class, route))) = (port.out, exit(shape, node, number, options)) {
+                exits.push(attachment(number, foreign(number), class, &route, bandwidth, latency));
             }
-            if let (Some(figures), Some((class, route))) = (port.back, entry(shape, node, number, options)) {
+            if let (Some((bandwidth, latency)), Some((class, route))) = (port.back, entry(shape, node, number, options))
+            {
                 let foreign = if class == PathClass::Pxn { 2 } else { foreign(number) };
-                entries.push(attachment(number, foreign, class, &route, figures));
+                entries.push(attachment(number, foreign, class, &route, bandwidth, latency));
             }
         }
         exits.sort_by_key(|exit| (exit.tier, exit.foreign, exit.class, exit.hops, exit.port));
@@ -74,7 +75,8 @@ fn attachment(
     foreign: u8,
     class: PathClass,
     route: &IslandRoute,
-    (bandwidth, latency): (Option<crate::Bandwidth>, crate::Picos),
+    bandwidth: Option<crate::Bandwidth>,
+    latency: crate::Picos,
 ) -> Attachment {
     let tier = match class {
         PathClass::Phb => 1,

@@ -92,6 +92,13 @@ pub(super) enum SurveyScope {
     EveryDevice,
 }
 
+/// Island of a kind, both as indexes.
+#[derive(Clone, Copy)]
+struct KindMember {
+    kind: usize,
+    island: u32,
+}
+
 /// Islands that are left and entered alike.
 struct IslandKind {
     islands: Vec<u32>,
@@ -241,11 +248,17 @@ impl Router<'_> {
                 // Another island of the same kind, if there is one.
                 let to = if a == b { kinds[b].islands.get(1) } else { kinds[b].islands.first() };
                 if let Some(&to) = to {
-                    self.collect_pair_ports(kinds, participants, (a, from), (b, to));
+                    self.collect_pair_ports(
+                        kinds,
+                        participants,
+                        KindMember { kind: a, island: from },
+                        KindMember { kind: b, island: to },
+                    );
                 }
             }
             if let Some(&island) = kinds[a].islands.first() {
-                self.collect_pair_ports(kinds, participants, (a, island), (a, island));
+                let member = KindMember { kind: a, island };
+                self.collect_pair_ports(kinds, participants, member, member);
             }
         }
     }
@@ -254,14 +267,15 @@ impl Router<'_> {
         &self,
         kinds: &mut [IslandKind],
         participants: &Participants,
-        (a, from): (usize, u32),
-        (b, to): (usize, u32),
+        source: KindMember,
+        target: KindMember,
     ) {
+        let (KindMember { kind: a, island: from }, KindMember { kind: b, island: to }) = (source, target);
         let relaying = RelaySet::Among(participants);
         let (sources, targets) = (kinds[a].devices.clone(), kinds[b].devices.clone());
         for &x in &sources {
             for &y in &targets {
-                let inside = from == to && (x == y || self.route_in_island(from, (x, y), relaying).is_some());
+                let inside = from == to && (x == y || self.route_in_island(from, x, y, relaying).is_some());
                 if inside {
                     continue;
                 }
@@ -391,7 +405,7 @@ impl Router<'_> {
             }
             // A relayed route is two routes between participating devices in sequence; turns at a device are
             // unrestricted.
-            let is_relayed = relay::find_relay_route(shape, (x, y), &self.options, route.as_deref(), rank).is_some();
+            let is_relayed = relay::find_relay_route(shape, x, y, &self.options, route.as_deref(), rank).is_some();
             let Some(route) = route else { continue };
             if route.segment.selection == PathSelection::One && classes.has_multiple_members() {
                 return None;

@@ -151,7 +151,7 @@ impl Network {
         if let Some(segment) = slot.get() {
             return Some(segment);
         }
-        let segment = self.search_paths(fabric, distances, (from, to), ecmp, weight)?;
+        let segment = self.search_paths(fabric, distances, from, to, ecmp, weight)?;
         Some(slot.get_or_init(|| Box::new(segment)))
     }
 
@@ -228,7 +228,8 @@ impl Network {
         &self,
         fabric: &Fabric,
         distances: &DistanceTable,
-        (from, to): (u32, u32),
+        from: u32,
+        to: u32,
         ecmp: Ecmp,
         weight: impl FnMut(u32, u32) -> u64,
     ) -> Option<Segment> {

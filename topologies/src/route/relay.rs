@@ -24,7 +24,8 @@ use crate::fabric::NodeKind;
 /// `rank` is the rank of a candidate among those of the call, `None` if it is not one; the lowest rank breaks ties.
 pub(super) fn find_relay_route(
     shape: &Shape,
-    (from, to): (u32, u32),
+    from: u32,
+    to: u32,
     options: &RouteOptions,
     direct: Option<&IslandRoute>,
     rank: impl Fn(u32) -> Option<u32>,

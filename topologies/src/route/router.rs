@@ -123,7 +123,7 @@ impl<'f> Router<'f> {
     /// # Errors
     /// [`Error::Unreachable`] as in [`Router::path`]; `hops` is unchanged in that case.
     pub fn route_into(&self, from: NodeId, to: NodeId, flow: u64, hops: &mut Vec<Hop>) -> Result<Summary> {
-        self.find((from, to), flow, RelaySet::AnyRank, hops).ok_or_else(|| self.unreachable(from, to))
+        self.find(from, to, flow, RelaySet::AnyRank, hops).ok_or_else(|| self.unreachable(from, to))
     }
 
     /// The path from one device to another for the ranks of a call. Only GPUs that participate in the call replace
@@ -134,7 +134,7 @@ impl<'f> Router<'f> {
     pub fn path_for_participants(&self, participants: &Participants, from: NodeId, to: NodeId) -> Result<Path> {
         let mut hops = Vec::new();
         let Summary { class, bandwidth, latency, staging } =
-            self.route_for_participants(participants, (from, to), 0, &mut hops)?;
+            self.route_for_participants(participants, from, to, 0, &mut hops)?;
         Ok(Path { hops, class, bandwidth, latency, staging })
     }
 
@@ -145,11 +145,12 @@ impl<'f> Router<'f> {
     pub fn route_for_participants(
         &self,
         participants: &Participants,
-        (from, to): (NodeId, NodeId),
+        from: NodeId,
+        to: NodeId,
         flow: u64,
         hops: &mut Vec<Hop>,
     ) -> Result<Summary> {
-        let found = self.find((from, to), flow, RelaySet::Among(participants), hops);
+        let found = self.find(from, to, flow, RelaySet::Among(participants), hops);
         found.ok_or_else(|| self.unreachable(from, to))
     }
 
@@ -179,7 +180,7 @@ impl<'f> Router<'f> {
         let mut hops = Vec::new();
         let mut is_cut_off = |&(from, to): &(NodeId, NodeId)| {
             hops.clear();
-            self.find((from, to), 0, RelaySet::Among(&participants), &mut hops).is_none()
+            self.find(from, to, 0, RelaySet::Among(&participants), &mut hops).is_none()
         };
         let pairs = devices.iter().flat_map(|&from| devices.iter().map(move |&to| (from, to)));
         pairs.filter(|pair| is_cut_off(pair)).take(limit).collect()
@@ -201,7 +202,7 @@ impl<'f> Router<'f> {
         table.ends.reserve(gpus.len());
         table.summaries.reserve(gpus.len());
         for &to in gpus {
-            table.summaries.push(self.find((from, to), 0, RelaySet::AnyRank, &mut table.hops));
+            table.summaries.push(self.find(from, to, 0, RelaySet::AnyRank, &mut table.hops));
             table.ends.push(table.hops.len() as u32);
         }
         table
@@ -211,7 +212,8 @@ impl<'f> Router<'f> {
     pub(super) fn route_in_island(
         &self,
         island: u32,
-        (x, y): (u32, u32),
+        x: u32,
+        y: u32,
         relaying: RelaySet<'_>,
     ) -> Option<Cow<'_, IslandRoute>> {
         let shape = self.islands.shape(island);
@@ -220,7 +222,7 @@ impl<'f> Router<'f> {
             let device = self.islands.node(island, middle);
             relaying.allows(device).then(|| self.rank(device)).flatten()
         };
-        relay::find_relay_route(shape, (x, y), &self.options, route.as_deref(), rank).map(Cow::Owned).or(route)
+        relay::find_relay_route(shape, x, y, &self.options, route.as_deref(), rank).map(Cow::Owned).or(route)
     }
 
     /// The rank of a device; `None` if it is no rank.
@@ -239,7 +241,8 @@ impl<'f> Router<'f> {
 
     fn find(
         &self,
-        (from, to): (NodeId, NodeId),
+        from: NodeId,
+        to: NodeId,
         flow: u64,
         relaying: RelaySet<'_>,
         hops: &mut Vec<Hop>,
@@ -251,7 +254,7 @@ impl<'f> Router<'f> {
         let start = hops.len();
         if a == b {
             let (x, y) = (self.islands.local(from), self.islands.local(to));
-            if let Some(route) = self.route_in_island(a, (x, y), relaying) {
+            if let Some(route) = self.route_in_island(a, x, y, relaying) {
                 let flow = self.flow_hash(from, to, flow);
                 self.write_inside(a, &route.segment, flow, hops);
                 let bandwidth = self.bandwidth(&hops[start..]);
@@ -307,11 +310,7 @@ impl<'f> Router<'f> {
     }
 
     /// Connection from a port of one island to a port of another; `None` if the network does not join them.
-    fn network_crossing(
-        &self,
-        (a, exit): (u32, &Attachment),
-        (b, entry): (u32, &Attachment),
-    ) -> Option<NetworkCrossing> {
+    fn network_crossing(&self, a: u32, exit: &Attachment, b: u32, entry: &Attachment) -> Option<NetworkCrossing> {
         let (out, back) = (self.islands.port(a, exit.port), self.islands.port(b, entry.port).reverse());
         if out == back {
             return Some(NetworkCrossing { out, back, switches: None, links: 0 });
@@ -329,14 +328,13 @@ impl<'f> Router<'f> {
         let target_attachments = self.islands.shape(b).attachments(self.islands.local(to), &self.options);
         let exits = &source_attachments.exits;
         let mut best: Vec<Candidate> = Vec::new();
-        let leads =
-            |entry: &Attachment| exits.iter().any(|exit| self.network_crossing((a, exit), (b, entry)).is_some());
+        let leads = |entry: &Attachment| exits.iter().any(|exit| self.network_crossing(a, exit, b, entry).is_some());
         for entry in self.entries(target_attachments, b, leads).iter() {
             for exit in exits {
                 if best.first().is_some_and(|best| best.key.0 < exit.tier) {
                     break;
                 }
-                let Some(across) = self.network_crossing((a, exit), (b, entry)) else { continue };
+                let Some(across) = self.network_crossing(a, exit, b, entry) else { continue };
                 let key = (
                     exit.tier.max(entry.tier),
                     across.links,

@@ -21,14 +21,13 @@ pub(super) fn explain_unreachable(fabric: &Fabric, from: NodeId, to: NodeId) -> 
         if others > 0 {
             names.push(format!("and {others} more"));
         }
-        return format!("all ways are out of service ({} failed)", names.join(", "));
+        return format!("all paths are out of service ({} failed)", names.join(", "));
     }
     if let Some(node) = isolated {
         return format!("{} has no usable link", fabric.node(node).id);
     }
     if joined {
-        "links join them only through devices that do not forward (a GPU that takes part stands in for one NVLink, an AMD GPU \
-         for none, a NIC passes on only between its host and the network) or that the options rule out"
+        "links join them only through devices that do not forward (a GPU in use forwards over one NVLink, an AMD GPU over none, a NIC only between its host and the network) or that the options rule out"
             .to_owned()
     } else {
         "no chain of links joins them".to_owned()

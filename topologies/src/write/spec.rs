@@ -93,7 +93,7 @@ fn extends_range(first: &Node, node: &Node, steps: usize) -> bool {
 
 /// Returns an error for a device that a spec cannot represent.
 fn check_expressible(fabric: &Fabric, node: &Node) -> Result<()> {
-    let refuse = |property: &str| Err(Error::Request(format!("a spec cannot say {property} of `{}`", node.id)));
+    let refuse = |property: &str| Err(Error::Request(format!("a spec cannot state {property} of `{}`", node.id)));
     if !ids::is_plain_id(&node.id) {
         return refuse("the id");
     }
@@ -212,7 +212,10 @@ fn write_link(
     let (a, b) = (end(forward.from, step.0), end(forward.to, step.1));
     for rate in [forward, backward].into_iter().flat_map(|link| [link.bandwidth, link.nominal_bandwidth]).flatten() {
         if rate.0 == 0 || rate > crate::Bandwidth::MAX {
-            return Err(Error::Request(format!("a spec cannot say a bandwidth of {} B/s between {a} and {b}", rate.0)));
+            return Err(Error::Request(format!(
+                "a spec cannot state a bandwidth of {} B/s between {a} and {b}",
+                rate.0
+            )));
         }
     }
     out.push_str(&format!("\n[[link]]\na = {a}\nb = {b}\nkind = {}\n", forward.kind.write()));

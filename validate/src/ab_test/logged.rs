@@ -4,9 +4,11 @@
 //! 2.28.9). Numeric algorithms and protocols are accepted as well. Bytes are those that a rank passes to the call:
 //! one block for all_gather and reduce_scatter.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
 use fabricast_libraries::nccl::{Algo, Function, Proto};
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::Serialize;
 
 /// A strategy that NCCL ran.
@@ -32,23 +34,48 @@ impl Serialize for LoggedStrategy {
     }
 }
 
+/// Strategies are serialized as text.
+impl JsonSchema for LoggedStrategy {
+    fn schema_name() -> Cow<'static, str> {
+        "LoggedStrategy".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({
+            "description": "Strategy that NCCL ran: algorithm, protocol and number of channels, such as `Ring LL 24`.",
+            "type": "string",
+        })
+    }
+}
+
 /// Returns all strategies in a log by function and bytes of the larger buffer, for a communicator of `ranks` ranks.
 #[must_use]
 pub fn parse_log(log: &str, ranks: u32) -> BTreeMap<(Function, u64), BTreeSet<LoggedStrategy>> {
     let mut strategies: BTreeMap<_, BTreeSet<LoggedStrategy>> = BTreeMap::new();
-    for (function, bytes, ran) in log.lines().filter_map(parse_line) {
+    for LoggedCall { function, bytes, strategy } in log.lines().filter_map(parse_line) {
         let blocks = match function {
             Function::AllGather | Function::ReduceScatter => u64::from(ranks),
             _ => 1,
         };
-        strategies.entry((function, bytes.saturating_mul(blocks))).or_default().insert(ran);
+        strategies.entry((function, bytes.saturating_mul(blocks))).or_default().insert(strategy);
     }
     strategies
 }
 
-/// Parses a line that reports a strategy, with the bytes that it names.
+/// Call in a log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LoggedCall {
+    /// Function that was called.
+    pub function: Function,
+    /// Bytes that the line gives.
+    pub bytes: u64,
+    /// Strategy that NCCL ran.
+    pub strategy: LoggedStrategy,
+}
+
+/// Parses a line that reports a strategy.
 #[must_use]
-pub fn parse_line(line: &str) -> Option<(Function, u64, LoggedStrategy)> {
+pub fn parse_line(line: &str) -> Option<LoggedCall> {
     let (before, after) = line.split_once(" Bytes -> Algo ")?;
     let (before, bytes) = before.rsplit_once(": ")?;
     let function = before.rsplit(' ').next()?;
@@ -61,7 +88,8 @@ pub fn parse_line(line: &str) -> Option<(Function, u64, LoggedStrategy)> {
     let (low, high) = range.split_once("..")?;
     let (low, high): (u32, u32) = (low.parse().ok()?, high.parse().ok()?);
     let channels = high.checked_sub(low)?.checked_add(1)?;
-    Some((function, bytes.parse().ok()?, LoggedStrategy { algorithm, protocol, channels }))
+    let strategy = LoggedStrategy { algorithm, protocol, channels };
+    Some(LoggedCall { function, bytes: bytes.parse().ok()?, strategy })
 }
 
 fn named<T: Copy>(word: &str, variants: &[T], name: fn(T) -> &'static str) -> Option<T> {
@@ -97,14 +125,12 @@ mod tests {
     #[test]
     fn prefixes_numbers_and_spelling_variants_are_read() {
         let line = "host:12:34 [1] NCCL INFO AllGather: 64 Bytes -> Algo NVLS_TREE proto SIMPLE channel{Lo..Hi}={2..5}";
-        let ran = LoggedStrategy { algorithm: Algo::NvlsTree, protocol: Proto::Simple, channels: 4 };
-        assert_eq!(parse_line(line), Some((Function::AllGather, 64, ran)));
+        let strategy = LoggedStrategy { algorithm: Algo::NvlsTree, protocol: Proto::Simple, channels: 4 };
+        assert_eq!(parse_line(line), Some(LoggedCall { function: Function::AllGather, bytes: 64, strategy }));
         assert!(parse_log(line, 4).contains_key(&(Function::AllGather, 256)));
         let line = "Reduce: 8 Bytes -> Algo 1 proto 0 channel{Lo..Hi}={0..0}";
-        assert_eq!(
-            parse_line(line),
-            Some((Function::Reduce, 8, LoggedStrategy { algorithm: Algo::Ring, protocol: Proto::Ll, channels: 1 }))
-        );
+        let strategy = LoggedStrategy { algorithm: Algo::Ring, protocol: Proto::Ll, channels: 1 };
+        assert_eq!(parse_line(line), Some(LoggedCall { function: Function::Reduce, bytes: 8, strategy }));
         for bad in [
             "",
             "AllReduce: 8 Bytes -> Algo ",

@@ -49,12 +49,12 @@ fn is_absence(error: &ExecuteError) -> bool {
 }
 
 fn misunderstood(reason: &str) -> ExecuteError {
-    ExecuteError::Unsupported { executor: "prove", reason: format!("an order that is not understood: {reason}") }
+    ExecuteError::Unsupported { executor: "prove", reason: format!("an unknown request: {reason}") }
 }
 
 fn run(channel: &Shared) -> Result<(), ExecuteError> {
     let WorkerRequest::Begin { library, ranks, room, timeout: patience } = channel.order()? else {
-        return Err(misunderstood("it does not begin"));
+        return Err(misunderstood("no start request"));
     };
     let testbed = Testbed::new(Driver::load()?, ranks, Devices::Own)?;
     let buffers = Buffers::new(&testbed, room, Bytes(0))?;

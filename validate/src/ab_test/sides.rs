@@ -181,13 +181,13 @@ impl WorkerPair {
             Some((_, WorkerResponse::Failed { reason: why, no_gpu: true })) => Err(ProveError::NoGpu(why)),
             Some((_, WorkerResponse::Failed { reason: why, .. })) => Err(ProveError::Failed { side, reason: why }),
             Some((_, answer)) => Ok(answer),
-            None => Err(ProveError::Failed { side, reason: "it said nothing".to_owned() }),
+            None => Err(ProveError::Failed { side, reason: "no response".to_owned() }),
         }
     }
 }
 
 fn unexpected(side: Variant, answer: &WorkerResponse) -> ProveError {
-    ProveError::Failed { side, reason: format!("it answered {answer:?}") }
+    ProveError::Failed { side, reason: format!("unexpected response {answer:?}") }
 }
 
 #[cfg(test)]

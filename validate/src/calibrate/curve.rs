@@ -24,7 +24,7 @@ use super::solve::{Minimum, Problem, Start, minimise};
 pub enum CurveError {
     /// Fewer steps than free parameters.
     #[error(
-        "{steps} measured steps cannot tell the {figures} figures of the curve: expected {figures} or more, or figures given in `[efficiency]`; `fabricast study` compares without a fit"
+        "{steps} measured steps cannot determine the {figures} parameters of the curve: expected {figures} or more, or parameters given in `[efficiency]`; `fabricast study` compares without a fit"
     )]
     TooFewSteps {
         /// Number of measured steps.
@@ -34,7 +34,7 @@ pub enum CurveError {
     },
     /// Two units of one run that give different times.
     #[error(
-        "{place}: {figure} and {other} of one `[[measured]]` tell different times: by {figure} it takes {percent:.0} % of what it takes by {other}"
+        "{place}: {figure} and {other} of one `[[measured]]` contradict each other: the time from {figure} is {percent:.0} % of that from {other}"
     )]
     Contradiction {
         /// Source location of the second figure.
@@ -478,7 +478,7 @@ mod tests {
         assert!((fitted.curve.matrix / 0.6 - 1.0).abs() < 0.01 && (fitted.curve.attention / 0.45 - 1.0).abs() < 0.01);
         let single = Study { measured: full.measured[..1].to_vec(), ..partial };
         let refused = calibrate_curve(&single, &fabrics(&single)).unwrap_err().to_string();
-        assert!(refused.starts_with("1 measured steps cannot tell the 2 figures"), "{refused}");
+        assert!(refused.starts_with("1 measured steps cannot determine the 2 parameters"), "{refused}");
     }
 
     /// The header of the file documents how the steps were measured.
@@ -534,8 +534,8 @@ mod tests {
         wrong.measured[6] =
             MeasuredStep { run: 0, value: 1.8 / single_unit.measured[0].value, ..wrong.measured[6].clone() };
         let refused = calibrate_curve(&wrong, &fabrics(&wrong)).unwrap_err().to_string();
-        assert!(refused.contains("samples_per_s and step_s of one `[[measured]]` tell different times"), "{refused}");
-        assert!(refused.contains("by samples_per_s it takes 111 % of what it takes by step_s"), "{refused}");
+        assert!(refused.contains("samples_per_s and step_s of one `[[measured]]` contradict each other"), "{refused}");
+        assert!(refused.contains("the time from samples_per_s is 111 % of that from step_s"), "{refused}");
     }
 
     #[test]
@@ -549,7 +549,7 @@ mod tests {
         );
         let single_step = single_step.unwrap();
         let refused = calibrate_curve(&single_step, &fabrics(&single_step)).unwrap_err().to_string();
-        assert!(refused.starts_with("1 measured steps cannot tell the 5 figures"), "{refused}");
+        assert!(refused.starts_with("1 measured steps cannot determine the 5 parameters"), "{refused}");
         // With one output token per request, every step of the job contains prefill.
         let text = format!(
             "{CANDIDATE}[[job]]\nname = \"j\"\nkind = \"inference\"\nconcurrency = 4\nprompt_tokens = 64\noutput_tokens = 1\n\

@@ -30,7 +30,7 @@ pub enum HoldOut {
 
 /// Error: a text that does not describe a hold-out.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` cannot be left out: expected gpus=N[,N], nodes=N[,N], collective=C[,C] or protocol=P[,P]")]
+#[error("`{0}` cannot be held out: expected gpus=N[,N], nodes=N[,N], collective=C[,C] or protocol=P[,P]")]
 pub struct UnknownHoldOut(pub String);
 
 impl FromStr for HoldOut {

@@ -60,7 +60,7 @@ pub enum CalibrateError {
         check_rows: usize,
     },
     /// Fewer rows than parameters.
-    #[error("{rows} rows cannot tell {parameters} parameters")]
+    #[error("{rows} rows cannot determine {parameters} parameters")]
     TooFewRows {
         /// Number of usable rows.
         rows: usize,

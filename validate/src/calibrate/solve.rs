@@ -216,7 +216,8 @@ fn descend(problem: &impl Problem, start: &[f64], soft: f64, distance: Start) ->
             let gain = (before - after) / loss(&residuals, soft).max(f64::MIN_POSITIVE);
             let is_fresh = updates == 0;
             if distance == Start::Near || (gain > MIN_GAIN && updates < MAX_BROYDEN_UPDATES) {
-                carry(&mut slopes, (&coordinates, &next), (&residuals, &next_residuals));
+                let from = Iterate { coordinates: &coordinates, residuals: &residuals };
+                carry(&mut slopes, from, Iterate { coordinates: &next, residuals: &next_residuals });
                 updates += 1;
             } else {
                 slopes = compute_derivatives(problem, &next, &next_residuals);
@@ -276,9 +277,18 @@ fn step(
     }
 }
 
+/// Coordinates with their residuals.
+#[derive(Clone, Copy)]
+struct Iterate<'a> {
+    coordinates: &'a [f64],
+    residuals: &'a [f64],
+}
+
 /// Updates derivatives over a step by the smallest change that explains the new residuals (Broyden, *A class of
 /// methods for solving nonlinear simultaneous equations*, Math. Comp. 1965).
-fn carry(slopes: &mut DMatrix<f64>, (from, to): (&[f64], &[f64]), (before, after): (&[f64], &[f64])) {
+fn carry(slopes: &mut DMatrix<f64>, from: Iterate<'_>, to: Iterate<'_>) {
+    let (before, after) = (from.residuals, to.residuals);
+    let (from, to) = (from.coordinates, to.coordinates);
     let step = DVector::from_iterator(from.len(), to.iter().zip(from).map(|(to, from)| to - from));
     let length = step.norm_squared();
     if length > 0.0 {

@@ -195,7 +195,12 @@ impl Case<'_> {
                 let sign = if knob.is_cost() { -start.signum() } else { start.signum() };
                 let gap = self.gap(&knob.scale(self.profile, (sign * upper).exp()))?;
                 let crossed = gap.signum() != start.signum() || gap.abs() <= CLOSED;
-                crossed.then(|| self.bisect(knob, start.signum(), (sign * lower, sign * upper), gap)).flatten()
+                crossed
+                    .then(|| {
+                        let bracket = Bracket { lower: sign * lower, upper: sign * upper };
+                        self.bisect(knob, start.signum(), bracket, gap)
+                    })
+                    .flatten()
             });
             // The first of equals has precedence: device costs before links, links before launch costs.
             let best =
@@ -209,13 +214,8 @@ impl Case<'_> {
     }
 
     /// Bisects the range in which the gap changes its sign.
-    fn bisect(
-        &self,
-        knob: ProfileParameter,
-        sign: f64,
-        (mut lower, mut upper): (f64, f64),
-        gap: f64,
-    ) -> Option<ScaledParameter> {
+    fn bisect(&self, knob: ProfileParameter, sign: f64, bracket: Bracket, gap: f64) -> Option<ScaledParameter> {
+        let Bracket { mut lower, mut upper } = bracket;
         let mut best = ScaledParameter { knob, log_factor: upper, gap };
         for _ in 0..HALVINGS {
             if best.gap.abs() <= CLOSED {
@@ -234,6 +234,13 @@ impl Case<'_> {
         }
         Some(best)
     }
+}
+
+/// Logarithms of two factors between which the gap changes its sign; `lower` is nearer to 0.
+#[derive(Clone, Copy)]
+struct Bracket {
+    lower: f64,
+    upper: f64,
 }
 
 /// A parameter, the logarithm of its factor, and the remaining gap.

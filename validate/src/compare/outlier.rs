@@ -32,7 +32,7 @@ pub(super) fn mark(rows: &mut [Compared]) {
         let slow: Vec<Option<Picos>> = neighbours(&points, &[])
             .iter()
             .zip(&points)
-            .map(|(&neighbours_of_row, row)| outlier(row, neighbours_of_row, (Deviation::Slow, points.len())))
+            .map(|(&neighbours_of_row, row)| outlier(row, neighbours_of_row, Deviation::Slow, points.len()))
             .collect();
         let nearest_sound = neighbours(&points, &slow);
         for (index, &number) in sweep.iter().enumerate() {
@@ -40,7 +40,7 @@ pub(super) fn mark(rows: &mut [Compared]) {
                 continue;
             };
             let slow_limit = slow.get(index).copied().flatten();
-            row.outlier = slow_limit.or_else(|| outlier(row, neighbours_of_row, (Deviation::Fast, points.len())));
+            row.outlier = slow_limit.or_else(|| outlier(row, neighbours_of_row, Deviation::Fast, points.len()));
         }
     }
 }
@@ -78,7 +78,7 @@ fn neighbours<'a>(sweep: &'a [Compared], outliers: &[Option<Picos>]) -> Vec<Neig
 
 /// Returns the nearest time that a row's neighbours allow, if the row is an outlier in the given direction in a sweep
 /// of `rows` rows.
-fn outlier(row: &Compared, [before, after]: Neighbours<'_>, (side, rows): (Deviation, usize)) -> Option<Picos> {
+fn outlier(row: &Compared, [before, after]: Neighbours<'_>, side: Deviation, rows: usize) -> Option<Picos> {
     let enough = rows >= MIN_ROWS;
     let allowed = match (before, after, side) {
         (Some(before), Some(after), _) => between(before, row, after, side),

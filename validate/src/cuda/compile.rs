@@ -17,7 +17,7 @@ const NVRTC: LibrarySpec = LibrarySpec {
     name: "NVRTC, the run-time compiler of CUDA",
     files: &["libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so"],
     wheel_folders: &["nvidia/cu13/lib", "nvidia/cuda_nvrtc/lib"],
-    advice: "`pip install 'nvidia-cuda-nvrtc==13.0.*'` brings it, or add its folder to LD_LIBRARY_PATH",
+    advice: "`pip install 'nvidia-cuda-nvrtc==13.0.*'` installs it, or add its folder to LD_LIBRARY_PATH",
 };
 
 /// Target architecture of a kernel.
@@ -129,7 +129,7 @@ pub enum CompileError {
     #[error(transparent)]
     Library(#[from] LibraryError),
     /// The source does not compile.
-    #[error("a kernel does not compile{}:\n{log}", .saved_source.as_ref().map_or_else(String::new, |path| format!("; its source is kept at {}", path.display())))]
+    #[error("a kernel does not compile{}:\n{log}", .saved_source.as_ref().map_or_else(String::new, |path| format!("; its source is stored at {}", path.display())))]
     Source {
         /// Log of the compiler, which quotes lines of the source.
         log: String,
@@ -145,7 +145,7 @@ pub enum CompileError {
         text: String,
     },
     /// The compiler's output, or an image that was read, is not GPU machine code.
-    #[error("this is no machine code of a GPU: no ELF file, or one that is cut")]
+    #[error("this is not machine code of a GPU: no ELF file, or a truncated one")]
     NoCode,
     /// The source or an option contains a zero byte.
     #[error("a kernel's source or an option holds a zero byte")]

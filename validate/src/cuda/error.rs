@@ -96,7 +96,7 @@ pub enum CudaError {
     #[error("interrupted")]
     Interrupted,
     /// Another GPU's thread failed, so this one has no partner to wait for.
-    #[error("given up because another GPU's thread failed")]
+    #[error("stopped because the thread of another GPU failed")]
     Abandoned,
     /// A name contains a zero byte.
     #[error("the name `{0}` cannot be passed to the driver")]

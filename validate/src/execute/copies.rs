@@ -58,10 +58,10 @@ impl<'a> Copies<'a> {
     ) -> Result<Self, ExecuteError> {
         let unsupported = |reason: &str| ExecuteError::Unsupported { executor: "copies", reason: reason.to_owned() };
         if testbed.devices() == Devices::Shared {
-            return Err(unsupported("its streams wait for each other, which takes a GPU each"));
+            return Err(unsupported("its streams wait for each other, which needs a GPU for each rank"));
         }
         let copies =
-            kernel.copies().ok_or_else(|| unsupported("copy engines neither reduce nor pass on what arrives"))?;
+            kernel.copies().ok_or_else(|| unsupported("copy engines neither reduce nor forward received data"))?;
         let copies = merge_adjacent(copies);
         let (mut words, mut members) = (Vec::new(), Vec::new());
         for (member, context) in testbed.contexts().iter().enumerate() {

@@ -133,7 +133,7 @@ pub enum ExecuteError {
         max: u32,
     },
     /// Thread blocks timed out while waiting.
-    #[error("nothing came for too long: {}", .0.join("; "))]
+    #[error("timed out: {}", .0.join("; "))]
     WaitTimeout(Vec<String>),
     /// A result in a series of calls is wrong.
     #[error(

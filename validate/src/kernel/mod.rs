@@ -51,7 +51,7 @@ pub use shape::{GridShape, Resident};
 pub use steps::{Location, Step, Steps};
 
 /// Transport of a message from one GPU to another, as in NCCL's protocols.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Carrier {
     /// Packets of 8 bytes of data and 8 of flags: the lowest latency (NCCL's LL).

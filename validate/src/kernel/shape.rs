@@ -17,7 +17,7 @@ const PHASE_WORDS: u64 = 8192;
 const MAX_BLOCKS_ONE_PER_SM: u32 = 132;
 
 /// Distribution of a kernel over a GPU.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize, schemars::JsonSchema)]
 pub struct GridShape {
     /// Threads per block; a multiple of 32, at least 64.
     pub threads: u32,

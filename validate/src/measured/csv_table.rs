@@ -62,7 +62,7 @@ impl Head {
                 return Err(format!("unknown column `{name}`; {expected}{hint}"));
             }
             if record.iter().take(index).any(|&before| before == name) {
-                return Err(format!("column `{name}` stands twice"));
+                return Err(format!("column `{name}` is given twice"));
             }
         }
         let find = |name: &str| record.iter().position(|&column| column == name);
@@ -125,7 +125,7 @@ mod tests {
         for (text, expected) in [
             ("bytes,time\n8,1\n", "f.csv:1: unknown column `time`"),
             ("\n# c\nbytes,in_place_us\n", "f.csv:3: no column `time_us`"),
-            ("bytes,time_us,bytes\n", "column `bytes` stands twice"),
+            ("bytes,time_us,bytes\n", "column `bytes` is given twice"),
         ] {
             let error = read_log(text, "f.csv").unwrap_err().to_string();
             assert!(error.contains(expected), "{error}");

@@ -24,7 +24,7 @@ pub enum Reason {
         expected: usize,
     },
     /// The row ends before its times.
-    #[error("the row is cut off")]
+    #[error("the row is truncated")]
     CutOff,
     /// A field is not a valid number.
     #[error("{column}: `{text}` is not {expected}")]
@@ -43,7 +43,7 @@ pub enum Reason {
     #[error("has no time")]
     NoTime,
     /// The row is of an in-place call, which a manifest cannot describe.
-    #[error("is in place, which measurements have no word for")]
+    #[error("is in place, which measurements cannot describe")]
     InPlace,
     /// `gpu run` found a wrong result.
     #[error("its result is wrong: the time is not that of the collective")]

@@ -13,7 +13,7 @@ const NCCL: LibrarySpec = LibrarySpec {
     name: "NCCL",
     files: &["libnccl.so.2", "libnccl.so"],
     wheel_folders: &["nvidia/nccl/lib"],
-    advice: "`pip install nvidia-nccl-cu13` brings it, or name its file by --nccl",
+    advice: "`pip install nvidia-nccl-cu13` installs it, or name its file by --nccl",
 };
 
 /// A version of NCCL.

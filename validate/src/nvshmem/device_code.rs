@@ -14,7 +14,7 @@ const LINKER: LibrarySpec = LibrarySpec {
     name: "nvJitLink, the run-time linker of CUDA",
     files: &["libnvJitLink.so.13", "libnvJitLink.so.12", "libnvJitLink.so"],
     wheel_folders: &["nvidia/cu13/lib", "nvidia/nvjitlink/lib"],
-    advice: "`pip install 'nvidia-nvjitlink==13.0.*'` brings it, or add its folder to LD_LIBRARY_PATH",
+    advice: "`pip install 'nvidia-nvjitlink==13.0.*'` installs it, or add its folder to LD_LIBRARY_PATH",
 };
 
 /// Reasons why code with the device library cannot be built.

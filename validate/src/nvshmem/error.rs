@@ -14,7 +14,7 @@ pub enum NvshmemError {
     Library(#[from] LibraryError),
     /// The structures of this version are not known.
     #[error(
-        "{path}: this is NVSHMEM {found}; versions from {oldest_supported} on of the same first number are known here"
+        "{path}: this is NVSHMEM {found}; supported are versions from {oldest_supported} with the same major number"
     )]
     Version {
         /// Path of the library.
@@ -93,7 +93,7 @@ pub enum NvshmemError {
         output: String,
     },
     /// A process sent an invalid message.
-    #[error("the process of rank {rank} says `{line}`, which is not understood: {reason}")]
+    #[error("the process of rank {rank} sent `{line}`, which cannot be parsed: {reason}")]
     Garbage {
         /// The rank.
         rank: usize,
@@ -103,7 +103,7 @@ pub enum NvshmemError {
         reason: String,
     },
     /// Processes exceeded the time limit for a message.
-    #[error("nothing was heard for {seconds} s from the processes of {}{}", ranks(.waiting), output_suffix(.output))]
+    #[error("no response for {seconds} s from the processes of {}{}", ranks(.waiting), output_suffix(.output))]
     Silent {
         /// Time limit in seconds.
         seconds: u64,

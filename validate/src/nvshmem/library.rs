@@ -16,7 +16,7 @@ const NVSHMEM: LibrarySpec = LibrarySpec {
     name: "NVSHMEM",
     files: &["libnvshmem_host.so.3"],
     wheel_folders: &["nvidia/nvshmem/lib"],
-    advice: "`pip install nvidia-nvshmem-cu13` brings it, or name its file by --nvshmem",
+    advice: "`pip install nvidia-nvshmem-cu13` installs it, or name its file by --nvshmem",
 };
 
 /// Version of NVSHMEM.

@@ -27,5 +27,5 @@ pub use element::{Element, PreparedModule, UniqueId};
 pub use error::NvshmemError;
 pub use heap::SymmetricMemory;
 pub use library::{Nvshmem, NvshmemVersion, Reduction};
-pub use on_stream::Signal;
+pub use on_stream::{Signal, SourceAndDestination};
 pub use processes::{Channel, ProcessMessage, Processes, environment};

@@ -25,7 +25,13 @@ const EQUAL: c_int = 0;
 pub struct Signal(pub DeviceAddress);
 
 /// Source and destination address of a call.
-pub type SourceAndDestination = (DeviceAddress, DeviceAddress);
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SourceAndDestination {
+    /// Address that is read.
+    pub source: DeviceAddress,
+    /// Address that is written.
+    pub destination: DeviceAddress,
+}
 
 fn from(address: DeviceAddress) -> *const c_void {
     address.0 as usize as *const c_void
@@ -62,7 +68,7 @@ impl Element {
     /// NVSHMEM does not reduce the data type.
     ///
     /// # Safety
-    /// The addresses must satisfy the requirements above: `count` elements at `output`, and as many at `input`, or as
+    /// The addresses must satisfy the requirements above: `count` elements at the destination, and as many at the source, or as
     /// many per element for a reduce-scatter.
     ///
     /// # Errors
@@ -71,7 +77,7 @@ impl Element {
         &self,
         stream: &Stream,
         scope: Reduction,
-        (input, output): SourceAndDestination,
+        ends: SourceAndDestination,
         count: usize,
         dtype: DataType,
         op: ReduceOp,
@@ -79,22 +85,22 @@ impl Element {
         let Some((function, call)) = self.nvshmem.reduction(scope, dtype, op)? else { return Ok(None) };
         self.context().bind()?;
         // SAFETY: the caller guarantees the addresses; element and stream are alive.
-        let code = unsafe { function(ALL, to(output), from(input), count, stream.raw().cast()) };
+        let code = unsafe { function(ALL, to(ends.destination), from(ends.source), count, stream.raw().cast()) };
         check(code, call, Some(self.rank())).map(Some)
     }
 
     /// All-gather: every element gets all inputs, in the order of the elements.
     ///
     /// # Safety
-    /// The addresses must satisfy the requirements above: `block` bytes at `input`, and as many per element at
-    /// `output`.
+    /// The addresses must satisfy the requirements above: `block` bytes at the source, and as many per element at the
+    /// destination.
     ///
     /// # Errors
     /// A failing call.
     pub unsafe fn gather(&self, stream: &Stream, ends: SourceAndDestination, block: Bytes) -> Result<(), NvshmemError> {
-        let call = (self.nvshmem.functions.fcollect, "nvshmemx_fcollectmem_on_stream");
+        let (function, name) = (self.nvshmem.functions.fcollect, "nvshmemx_fcollectmem_on_stream");
         // SAFETY: the caller guarantees the addresses.
-        unsafe { self.exchange(stream, call, ends, block) }
+        unsafe { self.exchange(stream, function, name, ends, block) }
     }
 
     /// All-to-all: element r gets block r of every input, in the order of the elements.
@@ -110,21 +116,23 @@ impl Element {
         ends: SourceAndDestination,
         block: Bytes,
     ) -> Result<(), NvshmemError> {
-        let call = (self.nvshmem.functions.alltoall, "nvshmemx_alltoallmem_on_stream");
+        let (function, name) = (self.nvshmem.functions.alltoall, "nvshmemx_alltoallmem_on_stream");
         // SAFETY: the caller guarantees the addresses.
-        unsafe { self.exchange(stream, call, ends, block) }
+        unsafe { self.exchange(stream, function, name, ends, block) }
     }
 
     unsafe fn exchange(
         &self,
         stream: &Stream,
-        (function, call): (Exchange, &'static str),
-        (input, output): SourceAndDestination,
+        function: Exchange,
+        call: &'static str,
+        ends: SourceAndDestination,
         block: Bytes,
     ) -> Result<(), NvshmemError> {
         self.context().bind()?;
         // SAFETY: the caller guarantees the addresses; element and stream are alive.
-        let code = unsafe { function(ALL, to(output), from(input), block.0 as usize, stream.raw().cast()) };
+        let code =
+            unsafe { function(ALL, to(ends.destination), from(ends.source), block.0 as usize, stream.raw().cast()) };
         check(code, call, Some(self.rank()))
     }
 
@@ -138,15 +146,23 @@ impl Element {
     pub unsafe fn broadcast(
         &self,
         stream: &Stream,
-        (input, output): SourceAndDestination,
+        ends: SourceAndDestination,
         bytes: Bytes,
         root: usize,
     ) -> Result<(), NvshmemError> {
         self.context().bind()?;
         let (root, stream) = (number(root), stream.raw().cast());
         // SAFETY: the caller guarantees the addresses; element and stream are alive.
-        let code =
-            unsafe { (self.nvshmem.functions.broadcast)(ALL, to(output), from(input), bytes.0 as usize, root, stream) };
+        let code = unsafe {
+            (self.nvshmem.functions.broadcast)(
+                ALL,
+                to(ends.destination),
+                from(ends.source),
+                bytes.0 as usize,
+                root,
+                stream,
+            )
+        };
         check(code, "nvshmemx_broadcastmem_on_stream", Some(self.rank()))
     }
 
@@ -160,7 +176,7 @@ impl Element {
     pub unsafe fn put_with_signal(
         &self,
         stream: &Stream,
-        (source, target): SourceAndDestination,
+        ends: SourceAndDestination,
         bytes: Bytes,
         signal: Signal,
         peer: usize,
@@ -169,7 +185,7 @@ impl Element {
         let (peer, stream) = (number(peer), stream.raw().cast());
         let put = self.nvshmem.functions.put_signal;
         // SAFETY: the caller guarantees the addresses; element and stream are alive.
-        unsafe { put(to(target), from(source), bytes.0 as usize, word(signal), 1, SET, peer, stream) };
+        unsafe { put(to(ends.destination), from(ends.source), bytes.0 as usize, word(signal), 1, SET, peer, stream) };
         Ok(())
     }
 

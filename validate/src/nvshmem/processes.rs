@@ -166,7 +166,7 @@ impl Processes {
                     let place = waiting.iter().position(|&one| one == rank);
                     match place.and_then(|place| said.get_mut(place)).filter(|slot| slot.is_none()) {
                         Some(slot) => *slot = Some(message),
-                        None => return Err(garbage("nothing was asked of it".to_owned())),
+                        None => return Err(garbage("no request was sent to it".to_owned())),
                     }
                 }
             }
@@ -265,7 +265,7 @@ fn exit_description(status: ExitStatus) -> String {
     match (status.code(), status.signal()) {
         (Some(code), _) => format!("exit code {code}"),
         (None, Some(signal)) => format!("signal {signal}"),
-        (None, None) => "nobody knows how".to_owned(),
+        (None, None) => "for an unknown reason".to_owned(),
     }
 }
 

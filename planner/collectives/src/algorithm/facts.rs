@@ -454,11 +454,11 @@ const FACTS: [Row; 63] = [
         Hierarchical,
         Always,
         figure("2", |c| if c.ranks > c.per_host && c.per_host > 1 { 2.0 } else { 1.0 }),
-        figure("what it passes on besides ((2n−g−h)/n² of equal blocks)", |c| {
+        figure("forwarded data ((2n−g−h)/n² of equal blocks)", |c| {
             (2.0 * c.n() - c.g() - c.h()) / (c.n() * c.n())
         }),
         More,
-        Time::Levels("as all_to_all, of what passes each link"),
+        Time::Levels("as all_to_all, with the bytes that cross each link"),
     ),
     (
         AllToAllV,

@@ -259,9 +259,9 @@ impl ScheduleGenerator for GridRing {
             let schedule = self.lane_schedule(lane);
             match header.call.collective {
                 Collective::AllReduce => {
-                    steps::write_lane(&AllReducePattern(schedule), header, cut, (rank, lane), program);
+                    steps::write_lane(&AllReducePattern(schedule), header, cut, rank, lane, program);
                 }
-                _ => steps::write_lane(&BlockPattern(schedule), header, cut, (rank, lane), program),
+                _ => steps::write_lane(&BlockPattern(schedule), header, cut, rank, lane, program),
             }
         }
         if header.call.collective == Collective::AllGather {

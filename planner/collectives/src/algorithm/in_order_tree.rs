@@ -98,18 +98,18 @@ impl ScheduleGenerator for InOrderReduce {
         let sum = if root == top { Buffer::Output } else { Buffer::Scratch };
         let lanes = (0..self.cut.lanes).map(|lane| {
             let at = Lane { rank: rank.0, channel: lane_channel(self.header.channels, lane) };
-            (lane, at, Stream { walk: self.cut.over_loops(0, lane), len: self.cut.loops, span: 1 })
+            (at, Stream { lane, walk: self.cut.over_loops(0, lane), len: self.cut.loops, span: 1 })
         });
-        for (lane, at, stream) in lanes.clone() {
-            self.placement.reduce((at, lane), stream, (sum, &self.header.layout), program);
+        for (at, stream) in lanes.clone() {
+            self.placement.reduce(at, stream, sum, &self.header.layout, program);
         }
         if rank != top || root == top {
             return;
         }
-        for (lane, at, stream) in lanes {
+        for (at, stream) in lanes {
             let chunk_before = Dependency::shifted(rank, program.runs().len() as u32, -1);
             let awaited: Vec<Dependency> =
-                self.placement.sum_dependency(0, lane).into_iter().chain([chunk_before]).collect();
+                self.placement.sum_dependency(0, stream.lane).into_iter().chain([chunk_before]).collect();
             let (src, dst) = ((Buffer::Scratch, stream.walk), (Buffer::Output, stream.walk));
             program.push(at.put(stream.len, Walk::fixed(root.0), src, dst), &awaited);
         }

@@ -75,7 +75,7 @@ impl MatrixCut {
     }
 
     /// Chunks of one loop of a lane for several receivers, in the order of `peers`.
-    pub(super) fn over_peers(&self, from: u32, peers: Walk, (round, lane): (u32, u32)) -> Walk {
+    pub(super) fn over_peers(&self, from: u32, peers: Walk, round: u32, lane: u32) -> Walk {
         let parts = self.even_parts.get(from as usize).copied().unwrap_or(0);
         let base = self.chunk(from, 0, round, lane) + peers.base * parts;
         Walk { base, stride: peers.stride * parts, ..peers }

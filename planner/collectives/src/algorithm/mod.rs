@@ -59,6 +59,7 @@ use std::str::FromStr;
 use fabricast_sim::schedule::{Call, Collective, Processor, Program, Schedule, ScheduleGenerator, UnknownName};
 use fabricast_topologies::Bytes;
 use fabricast_topologies::route::BufferLocation;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::bound::InNetwork;
@@ -68,7 +69,7 @@ use rooted::{ChildOrder, Rooted, Tree};
 pub use shape::{Shape, Unsupported};
 
 /// Communication pattern.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Algorithm {
     /// Ring, in which each rank sends to its successor; broadcast and reduce use the ring as a chain.

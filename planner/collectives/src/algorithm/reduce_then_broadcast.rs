@@ -13,7 +13,7 @@ use fabricast_sim::schedule::{Buffer, Header, Program, Rank, ScheduleGenerator};
 use super::cut::{Chunking, check_chunks, lane_channel};
 use super::knomial::Knomial;
 use super::lane::Lane;
-use super::rooted::{ChildOrder, Stream, TreePlacement};
+use super::rooted::{ChildOrder, RootChunks, Stream, TreePlacement};
 use super::tree::Binomial;
 use super::{Algorithm, Shape, Unsupported};
 
@@ -44,15 +44,15 @@ impl ScheduleGenerator for ReduceThenBroadcast {
     fn program(&self, rank: Rank, program: &mut Program) {
         let lanes = (0..self.cut.lanes).map(|lane| {
             let at = Lane { rank: rank.0, channel: lane_channel(self.header.channels, lane) };
-            (at, lane, Stream { walk: self.cut.over_loops(0, lane), len: self.cut.loops, span: 1 })
+            (at, Stream { lane, walk: self.cut.over_loops(0, lane), len: self.cut.loops, span: 1 })
         });
-        for (at, lane, stream) in lanes.clone() {
-            self.up.reduce((at, lane), stream, (Buffer::Output, &self.header.layout), program);
+        for (at, stream) in lanes.clone() {
+            self.up.reduce(at, stream, Buffer::Output, &self.header.layout, program);
         }
         let first_run = |position: u32| self.cut.lanes * self.up.reduce_runs(position);
-        for (at, lane, stream) in lanes {
-            let sum = (Buffer::Output, self.up.sum_dependency(0, lane));
-            self.down.broadcast((at, lane), stream, ChildOrder::Concurrent, sum, first_run, program);
+        for (at, stream) in lanes {
+            let sum = RootChunks { buffer: Buffer::Output, ready: self.up.sum_dependency(0, stream.lane) };
+            self.down.broadcast(at, stream, ChildOrder::Concurrent, sum, first_run, program);
         }
     }
 }

@@ -18,6 +18,15 @@ use super::rooted::{Stream, TreePlacement};
 use super::tree::Binomial;
 use super::{Algorithm, Shape, Unsupported};
 
+/// Blocks that operations of a run read.
+#[derive(Clone, Copy)]
+struct BlocksRead {
+    /// Block that the first operation reads.
+    first: u32,
+    /// Number of blocks from one operation to the next.
+    step: u32,
+}
+
 /// Schedule generator of reduce followed by scatter.
 pub(super) struct ReduceThenScatter {
     header: Header,
@@ -43,18 +52,17 @@ impl ReduceThenScatter {
     fn stream(&self, lane: u32) -> Stream {
         let ranks = self.header.call.ranks;
         if self.is_single_message() {
-            return Stream { walk: Walk::fixed(0), len: 1, span: ranks };
+            return Stream { lane, walk: Walk::fixed(0), len: 1, span: ranks };
         }
-        Stream { walk: Walk::linear(lane, self.cut.lanes), len: ranks * self.cut.loops, span: 1 }
+        Stream { lane, walk: Walk::linear(lane, self.cut.lanes), len: ranks * self.cut.loops, span: 1 }
     }
 
-    /// Dependency on complete sums of the chunks that an operation reads: those of block `first` in a loop, and `step`
-    /// blocks further for each operation.
-    fn summed(&self, lane: u32, (first, step): (u32, u32), round: u32) -> Option<Dependency> {
+    /// Dependency on complete sums of the chunks that operations read in a loop.
+    fn summed(&self, lane: u32, blocks: BlocksRead, round: u32) -> Option<Dependency> {
         let sum = self.up.sum_dependency(0, lane)?;
         Some(match self.is_single_message() {
             true => Dependency { start: 0, step: 0, ..sum },
-            false => Dependency { start: (first * self.cut.loops + round) as i32, step, ..sum },
+            false => Dependency { start: (blocks.first * self.cut.loops + round) as i32, step: blocks.step, ..sum },
         })
     }
 }
@@ -68,7 +76,7 @@ impl ScheduleGenerator for ReduceThenScatter {
         let lanes = (0..self.cut.lanes)
             .map(|lane| (lane, Lane { rank: rank.0, channel: lane_channel(self.header.channels, lane) }));
         for (lane, at) in lanes.clone() {
-            self.up.reduce((at, lane), self.stream(lane), (Buffer::Scratch, &self.header.layout), program);
+            self.up.reduce(at, self.stream(lane), Buffer::Scratch, &self.header.layout, program);
         }
         if rank.0 > 0 {
             return;
@@ -80,13 +88,14 @@ impl ScheduleGenerator for ReduceThenScatter {
                 let before = program.runs().len() as u32;
                 let put: Run =
                     at.put(ranks - 1, Walk::linear(1, 1), (Buffer::Scratch, blocks), (Buffer::Output, blocks));
-                let mut awaited: Vec<Dependency> = self.summed(lane, (1, loops), round).into_iter().collect();
+                let mut awaited: Vec<Dependency> =
+                    self.summed(lane, BlocksRead { first: 1, step: loops }, round).into_iter().collect();
                 awaited.extend((round > 0).then(|| Dependency::shifted(rank, before - 1, 0)));
                 program.push(put, &awaited);
             }
             let own_chunks = self.cut.over_loops(0, lane);
             let copy = at.local(OpKind::Copy, loops, (Buffer::Scratch, own_chunks), (Buffer::Output, own_chunks));
-            program.push(copy, self.summed(lane, (0, 1), 0).as_slice());
+            program.push(copy, self.summed(lane, BlocksRead { first: 0, step: 1 }, 0).as_slice());
         }
     }
 }

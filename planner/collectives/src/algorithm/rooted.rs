@@ -40,9 +40,18 @@ pub(super) enum ChildOrder {
 /// Data that moves through a tree on one lane: `len` messages of `span` chunks each.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Stream {
+    pub(super) lane: u32,
     pub(super) walk: Walk,
     pub(super) len: u32,
     pub(super) span: u32,
+}
+
+/// Chunks of the root of a broadcast.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct RootChunks {
+    pub(super) buffer: Buffer,
+    /// Dependency that is complete once the chunks are there.
+    pub(super) ready: Option<Dependency>,
 }
 
 /// Tree with an assignment of ranks to its positions.
@@ -73,27 +82,27 @@ impl<T: Tree> TreePlacement<T> {
         (0..self.ranks).map(|position| self.reduce_runs(position)).max().unwrap_or(1)
     }
 
-    /// Writes the broadcast of a lane. The runs of a rank start at number `first_run(position)`. The root has its
-    /// chunks in `root_buffer` once the dependency `root_ready` is complete.
+    /// Writes the broadcast of a lane. The runs of a rank start at number `first_run(position)`.
     pub(super) fn broadcast(
         &self,
-        (at, lane): (Lane, u32),
+        at: Lane,
         stream: Stream,
         siblings: ChildOrder,
-        (root_buffer, root_ready): (Buffer, Option<Dependency>),
+        root: RootChunks,
         first_run: impl Fn(u32) -> u32,
         program: &mut Program,
     ) {
+        let lane = stream.lane;
         let position = self.position(at.rank);
         let children = self.tree.children(position);
         let lane_run = first_run(position) + lane * children.len() as u32;
-        let src = (if position == 0 { root_buffer } else { Buffer::Output }, stream.walk);
+        let src = (if position == 0 { root.buffer } else { Buffer::Output }, stream.walk);
         let available = match self.tree.parent(position) {
             Some((parent, index)) => {
                 let run = first_run(parent) + lane * self.tree.count(parent) + index;
                 Some(Dependency::shifted(self.rank(parent), run, 0))
             }
-            None => root_ready,
+            None => root.ready,
         };
         let count = children.len() as u32;
         for (i, child) in (0..).zip(children) {
@@ -110,13 +119,8 @@ impl<T: Tree> TreePlacement<T> {
 
     /// Writes the reduce of a lane. Its runs must be the first of the rank. Scratch slots are one `layout` apart. The
     /// root accumulates in `sum`: [`Buffer::Output`], or scratch for the first slot.
-    pub(super) fn reduce(
-        &self,
-        (at, lane): (Lane, u32),
-        stream: Stream,
-        (sum, layout): (Buffer, &Layout),
-        program: &mut Program,
-    ) {
+    pub(super) fn reduce(&self, at: Lane, stream: Stream, sum: Buffer, layout: &Layout, program: &mut Program) {
+        let lane = stream.lane;
         let position = self.position(at.rank);
         let children = self.tree.children(position);
         let count = children.len() as u32;
@@ -193,13 +197,13 @@ impl<T: Tree> ScheduleGenerator for Rooted<T> {
         let call = &self.header.call;
         for lane in 0..self.cut.lanes {
             let at = Lane { rank: rank.0, channel: lane_channel(self.header.channels, lane) };
-            let stream = Stream { walk: self.cut.over_loops(0, lane), len: self.cut.loops, span: 1 };
+            let stream = Stream { lane, walk: self.cut.over_loops(0, lane), len: self.cut.loops, span: 1 };
             match call.collective {
                 Collective::Broadcast => {
-                    let input = (Buffer::Input, None);
-                    self.placement.broadcast((at, lane), stream, self.siblings, input, |_| 0, program);
+                    let input = RootChunks { buffer: Buffer::Input, ready: None };
+                    self.placement.broadcast(at, stream, self.siblings, input, |_| 0, program);
                 }
-                _ => self.placement.reduce((at, lane), stream, (Buffer::Output, &self.header.layout), program),
+                _ => self.placement.reduce(at, stream, Buffer::Output, &self.header.layout, program),
             }
         }
         if call.collective == Collective::Broadcast && rank == call.root {

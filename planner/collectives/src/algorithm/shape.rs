@@ -130,7 +130,7 @@ pub enum Unsupported {
         collective: Collective,
     },
     /// A reduction in host memory with an algorithm whose scratch sums do not start from a chunk of the call.
-    #[error("{algorithm} adds in scratch what is no chunk of the call, and is not staged through host memory")]
+    #[error("{algorithm} reduces partial results in scratch, which staging through host memory does not support")]
     NotStaged {
         /// The algorithm.
         algorithm: Algorithm,
@@ -190,13 +190,13 @@ pub enum Unsupported {
         ranks_per_node: u32,
     },
     /// No multicast team meets the requirements of the algorithm.
-    #[error("{algorithm} needs NVSwitches that combine and copy between {}", if *.algorithm == Algorithm::Nvls { "all ranks" } else { "equally many ranks each" })]
+    #[error("{algorithm} needs NVSwitches that reduce and multicast between {}", if *.algorithm == Algorithm::Nvls { "all ranks" } else { "equally many ranks each" })]
     NoTeam {
         /// The algorithm.
         algorithm: Algorithm,
     },
     /// A ring order is not a permutation of all ranks.
-    #[error("ring order {index} does not hold every one of the {ranks} ranks once")]
+    #[error("ring order {index} does not contain each of the {ranks} ranks once")]
     RingOrder {
         /// Index in [`Shape::orders`].
         index: usize,
@@ -220,7 +220,7 @@ pub enum Unsupported {
     },
     /// A program needs more runs or operations than are held in memory.
     #[error(
-        "more operations than are held one by one (runs: at most {} of a rank, {} of all); larger chunks or a smaller call are needed",
+        "too many operations to store (runs: at most {} of a rank, {} of all); larger chunks or a smaller call are needed",
         Program::MAX_RUNS,
         Schedule::MAX_RUNS
     )]

@@ -15,7 +15,7 @@
 //! (4.1: ompi/mca/coll/cuda).
 
 use fabricast_sim::schedule::{
-    Buffer, BufferUse, Call, Channel, Collective, Dependency, Header, OpKind, Processor, Program, Rank, Run,
+    Buffer, BufferUse, Call, Channel, ChunkRef, Collective, Dependency, Header, OpKind, Processor, Program, Rank, Run,
     ScheduleGenerator, Walk,
 };
 
@@ -135,16 +135,16 @@ fn begins_in_scratch(run: &Run) -> bool {
 }
 
 /// Copy of `span` chunks between two buffers of a rank.
-fn copy(rank: Rank, (from, src): (Buffer, u32), (into, dst): (Buffer, u32), span: u32) -> Run {
+fn copy(rank: Rank, src: ChunkRef, dst: ChunkRef, span: u32) -> Run {
     Run {
         len: 1,
         kind: OpKind::Copy,
         channel: Channel(0),
         peer: Walk::fixed(rank.0),
-        src_buffer: from,
-        src: Walk::fixed(src),
-        dst_buffer: into,
-        dst: Walk::fixed(dst),
+        src_buffer: src.buffer,
+        src: Walk::fixed(src.index),
+        dst_buffer: dst.buffer,
+        dst: Walk::fixed(dst.index),
         span,
     }
 }
@@ -156,10 +156,12 @@ impl ScheduleGenerator for Staged {
 
     fn program(&self, rank: Rank, program: &mut Program) {
         let chunks = self.header.layout.chunks();
-        program.push(copy(rank, (Buffer::Input, 0), (Buffer::Scratch, self.copy), chunks), &[]);
+        let input = ChunkRef { buffer: Buffer::Input, index: 0 };
+        let scratch = |index: u32| ChunkRef { buffer: Buffer::Scratch, index };
+        program.push(copy(rank, input, scratch(self.copy), chunks), &[]);
         let filled = |rank: Rank| Dependency::on_operation(rank, FILL, 0);
         for &(from, span) in self.initial_chunks.get(rank.0 as usize).into_iter().flatten() {
-            let initialize = copy(rank, (Buffer::Scratch, self.copy + from), (Buffer::Scratch, from), span);
+            let initialize = copy(rank, scratch(self.copy + from), scratch(from), span);
             program.push(initialize, &[filled(rank)]);
         }
         let mut inner = Program::default();
@@ -194,7 +196,8 @@ impl ScheduleGenerator for Staged {
         if let Some((from, span)) = self.result(rank) {
             let mut waits = vec![filled(rank)];
             waits.extend(self.last.get(rank.0 as usize).into_iter().flatten());
-            program.push(copy(rank, (Buffer::Scratch, self.copy + from), (Buffer::Output, from), span), &waits);
+            let output = ChunkRef { buffer: Buffer::Output, index: from };
+            program.push(copy(rank, scratch(self.copy + from), output, span), &waits);
         }
     }
 }

@@ -122,7 +122,7 @@ impl Step {
 pub(super) fn write<P: Pattern>(pattern: &P, header: &Header, cut: &Chunking, rank: Rank, program: &mut Program) {
     let steps = build_steps(pattern, rank.0);
     for lane in 0..cut.lanes {
-        write_steps::<P>(&steps, header, cut, (rank, lane), program);
+        write_steps::<P>(&steps, header, cut, rank, lane, program);
     }
 }
 
@@ -131,10 +131,11 @@ pub(super) fn write_lane<P: Pattern>(
     pattern: &P,
     header: &Header,
     cut: &Chunking,
-    (rank, lane): (Rank, u32),
+    rank: Rank,
+    lane: u32,
     program: &mut Program,
 ) {
-    write_steps::<P>(&build_steps(pattern, rank.0), header, cut, (rank, lane), program);
+    write_steps::<P>(&build_steps(pattern, rank.0), header, cut, rank, lane, program);
 }
 
 fn build_steps(pattern: &impl Pattern, rank: u32) -> Vec<Step> {
@@ -157,7 +158,8 @@ fn write_steps<P: Pattern>(
     steps: &[Step],
     header: &Header,
     cut: &Chunking,
-    (rank, lane): (Rank, u32),
+    rank: Rank,
+    lane: u32,
     program: &mut Program,
 ) {
     let at = Lane { rank: rank.0, channel: lane_channel(header.channels, lane) };

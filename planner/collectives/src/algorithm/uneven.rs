@@ -54,7 +54,7 @@ impl Uneven {
         let mut before: Option<(u32, u32)> = None;
         for round in 0..loops {
             for (peers, len) in self.peers.walks(at.rank) {
-                let chunks = self.cut.over_peers(at.rank, peers, (round, lane));
+                let chunks = self.cut.over_peers(at.rank, peers, round, lane);
                 let put = at.put(len, peers, (Buffer::Input, chunks), (Buffer::Output, chunks));
                 let number = program.runs().len() as u32;
                 let turn = before.map(|(run, len)| Dependency { rank: at.rank(), run, start: len as i32 - 1, step: 1 });

@@ -44,6 +44,13 @@ pub(super) struct Cut {
     pub through: u128,
 }
 
+/// Number of ranks beyond a cut, and bytes per second through it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct CutRatio {
+    pub ranks: u128,
+    pub through: u128,
+}
+
 /// Graph with the number of ranks on each device.
 pub(super) struct Search<'a> {
     network: FlowNetwork,
@@ -64,12 +71,11 @@ impl<'a> Search<'a> {
     }
 
     /// Finds the set of ranks that needs the longest time to exchange equal blocks with the ranks of `device`.
-    /// `slowest` is a pair `(ranks, through)`; it is updated, and sets with a ratio of at most `ranks / through` are
-    /// not searched.
-    pub(super) fn slowest_blocks(&mut self, device: u32, slowest: &mut (u128, u128)) -> Option<Cut> {
+    /// `slowest` is updated, and sets with a ratio of at most `ranks / through` are not searched.
+    pub(super) fn slowest_blocks(&mut self, device: u32, slowest: &mut CutRatio) -> Option<Cut> {
         let mut slowest_cut = None;
         loop {
-            let (ranks, through) = *slowest;
+            let CutRatio { ranks, through } = *slowest;
             if through == 0 {
                 return slowest_cut;
             }
@@ -84,7 +90,7 @@ impl<'a> Search<'a> {
             let ranks_beyond: u128 = self.count_ranks(&beyond);
             // The flow consists of the drains on this side, which are full, and the cut.
             let crossing = (flow - through * (self.total - device_ranks - ranks_beyond)) / ranks;
-            *slowest = (ranks_beyond, crossing);
+            *slowest = CutRatio { ranks: ranks_beyond, through: crossing };
             slowest_cut = Some(Cut { beyond, ranks: ranks_beyond, through: crossing });
         }
     }

@@ -5,11 +5,11 @@ use fabricast_topologies::{Fabric, NodeId, Picos};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::colour::representatives;
-use super::cut::{Cut, Direction, Search};
+use super::cut::{Cut, CutRatio, Direction, Search};
 use super::demand::Demand;
 use super::distance::Distances;
 use super::flow::UNLIMITED;
-use super::lengths;
+use super::lengths::{self, Pairs};
 use super::line::{LinearBound, Share};
 use super::parts::{BoundaryCapacity, Level, PartsInput, RankSet, Start};
 use super::source::BoundSource;
@@ -113,7 +113,12 @@ impl Graph {
                 let mut lines = self.blocks(Towards, BlockOrigin::Any, collective, levels);
                 let pairs = |from: u32, to: u32| self.ranks_on(from) * self.ranks_on(to);
                 let total = self.ranks.iter().map(|&ranks| u128::from(ranks)).sum();
-                lines.extend(lengths::all_pairs(&self.wiring, self.twins.sets(), (&pairs, total), first_byte));
+                lines.extend(lengths::all_pairs(
+                    &self.wiring,
+                    self.twins.sets(),
+                    Pairs { between: &pairs, denominator: total },
+                    first_byte,
+                ));
                 lines
             }
             SendRecv | AllToAllV | Barrier => Vec::new(),
@@ -128,7 +133,8 @@ impl Graph {
         let pairs = |from: u32, to: u32| demand.between(from, to);
         // Ranks with different demands are not interchangeable, so every device represents itself only.
         let each: Vec<(u32, u32)> = (0..devices as u32).map(|device| (device, 1)).collect();
-        let mut lines = lengths::all_pairs(&self.wiring, &each, (&pairs, demand.total), first_byte);
+        let mut lines =
+            lengths::all_pairs(&self.wiring, &each, Pairs { between: &pairs, denominator: demand.total }, first_byte);
         if devices * self.wiring.wires.len() <= MAX_PATH_SEARCH_WORK {
             let mut distances = self.distances(Direction::Away);
             let mut longest = 0;
@@ -236,18 +242,18 @@ impl Graph {
         self.wiring.wires.iter().map(|wire| wire.capacity).filter(|&capacity| capacity < UNLIMITED).sum()
     }
 
-    /// The slowest of the cuts around parts as an initial value: ranks cut off, and bandwidth across.
-    fn slowest_part(&self, direction: Direction, from: BlockOrigin, levels: &[Level]) -> (u128, u128) {
+    /// The slowest of the cuts around parts as an initial value.
+    fn slowest_part(&self, direction: Direction, from: BlockOrigin, levels: &[Level]) -> CutRatio {
         let total: u128 = self.ranks.iter().map(|&ranks| u128::from(ranks)).sum();
         let any = from == BlockOrigin::Any;
-        let mut slowest = (1, self.finite() + 1);
+        let mut slowest = CutRatio { ranks: 1, through: self.finite() + 1 };
         for part in levels.iter().flat_map(|level| &level.parts) {
             let inside = u128::from(part.ranks);
-            let around_start =
-                (any || part.has_root).then(|| (total - inside, part.boundary(direction, Start::Inside).through));
-            let apart = (any || !part.has_root).then(|| (inside, part.boundary(direction, Start::Outside).through));
-            for cut in [around_start, apart].into_iter().flatten() {
-                if cut.1 < UNLIMITED && cut.0 * slowest.1 > slowest.0 * cut.1 {
+            let around_start = (any || part.has_root).then(|| (total - inside, Start::Inside));
+            let apart = (any || !part.has_root).then(|| (inside, Start::Outside));
+            for (ranks, start) in [around_start, apart].into_iter().flatten() {
+                let cut = CutRatio { ranks, through: part.boundary(direction, start).through };
+                if cut.through < UNLIMITED && cut.ranks * slowest.through > slowest.ranks * cut.through {
                     slowest = cut;
                 }
             }

@@ -22,14 +22,19 @@ const MAX_WORK: usize = 1 << 22;
 
 /// Amount that each device sends to each other, and its denominator: blocks and those of a rank's buffer, or bytes and
 /// those of the call.
-pub(super) type Pairs<'a> = (&'a dyn Fn(u32, u32) -> u128, u128);
+#[derive(Clone, Copy)]
+pub(super) struct Pairs<'a> {
+    /// Amount from one device to another.
+    pub between: &'a dyn Fn(u32, u32) -> u128,
+    pub denominator: u128,
+}
 
 /// Lower bounds from links of one kind on an exchange between devices. Each of `starts` is a representative device and
 /// the number of devices that it represents. No byte arrives before `nearest`.
 pub(super) fn all_pairs(wiring: &Wiring, starts: &[(u32, u32)], pairs: Pairs<'_>, nearest: Picos) -> Vec<LinearBound> {
     let finite = |wire: &&Wire| wire.capacity < UNLIMITED;
     let mut kinds: Vec<((NodeKind, NodeKind), u128)> =
-        wiring.wires.iter().filter(finite).map(|wire| (ordered(wire.ends), wire.nominal)).collect();
+        wiring.wires.iter().filter(finite).map(|wire| (ordered_ends(wire), wire.nominal)).collect();
     kinds.sort_unstable();
     kinds.dedup();
     // Links between switches come first; elsewhere, port bounds are equally tight.
@@ -42,20 +47,21 @@ pub(super) fn all_pairs(wiring: &Wiring, starts: &[(u32, u32)], pairs: Pairs<'_>
         lines.extend(line(wiring, starts, pairs, nearest, trunks));
     }
     for &(ends, nominal) in kinds.iter().take(max_kinds.saturating_sub(1)) {
-        let is_kind = |wire: &Wire| ordered(wire.ends) == ends && wire.nominal == nominal;
+        let is_kind = |wire: &Wire| ordered_ends(wire) == ends && wire.nominal == nominal;
         lines.extend(line(wiring, starts, pairs, nearest, is_kind));
     }
     lines
 }
 
-fn ordered((a, b): (NodeKind, NodeKind)) -> (NodeKind, NodeKind) {
+fn ordered_ends(wire: &Wire) -> (NodeKind, NodeKind) {
+    let (a, b) = wire.ends;
     (a.min(b), a.max(b))
 }
 
 fn line(
     wiring: &Wiring,
     starts: &[(u32, u32)],
-    (between, denominator): Pairs<'_>,
+    pairs: Pairs<'_>,
     nearest: Picos,
     has_length: impl Fn(&Wire) -> bool,
 ) -> Option<LinearBound> {
@@ -67,12 +73,12 @@ fn line(
     for &(from, multiplicity) in starts {
         for (to, &distance) in (0u32..).zip(distances.distances_from([from])).take(devices) {
             if distance != u64::MAX {
-                travelled += u128::from(distance) * between(from, to) * u128::from(multiplicity);
+                travelled += u128::from(distance) * (pairs.between)(from, to) * u128::from(multiplicity);
             }
         }
     }
     let through: u128 = wiring.wires.iter().filter(|wire| has_length(wire)).map(|wire| wire.capacity).sum();
     let boundary = BoundaryCapacity { through, nearest };
     (travelled > 0)
-        .then(|| LinearBound::crossing(Share::new(travelled, denominator), boundary, BoundSource::LinkCapacity))
+        .then(|| LinearBound::crossing(Share::new(travelled, pairs.denominator), boundary, BoundSource::LinkCapacity))
 }

@@ -272,7 +272,7 @@ impl Bounds {
                 {
                     lines.push(LinearBound::crossing(share, boundary, level.source.clone()));
                 }
-                if let Some(line) = memory((demand.into, demand.out), part) {
+                if let Some(line) = memory(&demand, part) {
                     lines.push(line);
                 }
             }
@@ -305,10 +305,10 @@ impl Bounds {
 }
 
 /// Bound of device memory, which reads outgoing data and writes incoming data.
-fn memory((into, out): (Option<Share>, Option<Share>), part: &parts::RankSet) -> Option<LinearBound> {
+fn memory(demand: &Demand, part: &parts::RankSet) -> Option<LinearBound> {
     let through = part.memory?;
     let zero = Share::new(0, 1);
-    let (into, out) = (into.unwrap_or(zero), out.unwrap_or(zero));
+    let (into, out) = (demand.into.unwrap_or(zero), demand.out.unwrap_or(zero));
     let sum = into.numerator * out.denominator + out.numerator * into.denominator;
     let nearest = part.into.nearest.min(part.out.nearest);
     let share = Share::new(sum, into.denominator * out.denominator);

@@ -184,7 +184,7 @@ impl PartsInput<'_> {
         let mut total = |direction| {
             let islands =
                 self.transits.iter().flat_map(|transit| transit.islands.iter().map(move |&island| (transit, island)));
-            let through = islands.map(|island| self.limit_island(parts, &part, island, direction));
+            let through = islands.map(|(transit, island)| self.limit_island(parts, &part, transit, island, direction));
             through.fold(0, flow::sum)
         };
         (total(Direction::Towards), total(Direction::Away))
@@ -197,7 +197,8 @@ impl PartsInput<'_> {
         &self,
         parts: &mut [RankSet],
         part: impl Fn(NodeId) -> u32,
-        (transit, island): (&IslandTraffic, u32),
+        transit: &IslandTraffic,
+        island: u32,
         direction: Direction,
     ) -> u128 {
         let near = self.network_only(transit, island, direction);

@@ -34,7 +34,7 @@ impl fmt::Display for BoundSource {
             Self::RackPorts => "rack ports",
             Self::SwitchPorts => "switch ports",
             Self::Cut(name) => name,
-            Self::LinkCapacity => "shortest ways",
+            Self::LinkCapacity => "shortest paths",
         })
     }
 }

@@ -8,7 +8,7 @@ use fabricast_topologies::{Bytes, Fabric, FabricRequest, LinkId, NodeKind, Picos
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-use super::cut::{Direction, Search};
+use super::cut::{CutRatio, Direction, Search};
 use super::distance::Distances;
 use super::flow::{FlowNetwork, UNLIMITED};
 use super::line::gcd;
@@ -298,7 +298,7 @@ fn searched(
     starts: std::ops::Range<u32>,
 ) -> Option<(u128, u128)> {
     let mut search = Search::new(wiring, ranks, direction);
-    let mut slowest = (1, all_finite(wiring));
+    let mut slowest = CutRatio { ranks: 1, through: all_finite(wiring) };
     let slowest_cut = starts.filter_map(|start| search.slowest_blocks(start, &mut slowest)).last();
     slowest_cut.map(|cut| if cut.through == 0 { (1, 0) } else { lowest((cut.ranks, cut.through)) })
 }
@@ -427,9 +427,9 @@ proptest! {
                 sorted_distances
             };
             let mut slowest = |from: u32| {
-                let mut slowest = (1, all_finite(&wiring));
+                let mut slowest = CutRatio { ranks: 1, through: all_finite(&wiring) };
                 let _ = search.slowest_blocks(from, &mut slowest);
-                (search.port(from), if slowest.1 == 0 { (1, 0) } else { lowest(slowest) })
+                (search.port(from), if slowest.through == 0 { (1, 0) } else { lowest((slowest.ranks, slowest.through)) })
             };
             for device in 0..devices {
                 prop_assert_eq!(sorted_distances(device), sorted_distances(twins.first(device)));

@@ -4,9 +4,10 @@
 //! under switches). All blocks in total must fit into the links on their shortest paths (`lengths`). The block with the
 //! longest path needs its latency. Other sets are not searched.
 
-use fabricast_sim::schedule::TrafficMatrix;
+use fabricast_sim::schedule::{MatrixBlock, TrafficMatrix};
 use fabricast_topologies::Picos;
 
+use super::demand::Demand;
 use super::graph::Graph;
 use super::line::{LinearBound, Share};
 use super::memory;
@@ -16,7 +17,7 @@ use super::parts::{Level, RankSet};
 pub(super) fn level_bounds(level: &Level, matrix: &TrafficMatrix) -> Vec<LinearBound> {
     let mut crossing = vec![(0u128, 0u128); level.parts.len()];
     let part_index = |rank: u32| level.part_of_rank.get(rank as usize).map(|&part| part as usize);
-    for (from, to, bytes) in matrix.blocks() {
+    for MatrixBlock { from, to, bytes } in matrix.blocks() {
         let (Some(from), Some(to)) = (part_index(from), part_index(to)) else { continue };
         if from != to {
             crossing[from].1 += u128::from(bytes.0);
@@ -27,7 +28,7 @@ pub(super) fn level_bounds(level: &Level, matrix: &TrafficMatrix) -> Vec<LinearB
     let part_bounds = |(part, (into, out)): (&RankSet, (u128, u128))| {
         let (into, out) = (share(into, total), share(out, total));
         let line = |share: Option<Share>, way| Some(LinearBound::crossing(share?, way, level.source.clone()));
-        let memory = (into.is_some() || out.is_some()).then(|| memory((into, out), part)).flatten();
+        let memory = (into.is_some() || out.is_some()).then(|| memory(&Demand { into, out }, part)).flatten();
         [line(into, part.into), line(out, part.out), memory]
     };
     level.parts.iter().zip(crossing).flat_map(part_bounds).flatten().collect()
@@ -54,7 +55,7 @@ impl DeviceDemand {
         let devices = graph.devices();
         let mut demand =
             Self { devices, bytes: vec![0; devices * devices], crossing: 0, total: u128::from(matrix.total().0) };
-        for (from, to, bytes) in matrix.blocks() {
+        for MatrixBlock { from, to, bytes } in matrix.blocks() {
             let (Some(from), Some(to)) = (graph.device(from), graph.device(to)) else { continue };
             if let Some(sum) = demand.bytes.get_mut(from as usize * devices + to as usize).filter(|_| from != to) {
                 *sum += u128::from(bytes.0);

@@ -7,8 +7,8 @@
 //! figures are taken from sources, not measured. Protocol `simple` represents messages; the profile's other protocols
 //! are not those of MPI.
 
+mod algorithms;
 mod switch_points;
-mod ways;
 
 use std::fmt;
 use std::str::FromStr;
@@ -16,9 +16,9 @@ use std::str::FromStr;
 use fabricast_sim::schedule::{Call, Collective, Protocol, Rank};
 
 use super::{Choice, Library, Unknown};
+pub use algorithms::OpenMpiAlgorithm;
 use fabricast_collectives::algorithm::Algorithm;
 use fabricast_collectives::strategy::Strategy;
-pub use ways::OpenMpiAlgorithm;
 
 /// Version of Open MPI.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

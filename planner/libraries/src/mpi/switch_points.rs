@@ -4,7 +4,7 @@
 //! Open MPI's developers averaged them from measurements on CPUs of several clusters, not on GPUs. Only rules for
 //! commutative operations are included (those that nccl-tests measures).
 
-use super::ways::OpenMpiAlgorithm::{self, *};
+use super::algorithms::OpenMpiAlgorithm::{self, *};
 
 /// Rows of (exclusive upper limit of ranks, rules); rules of (exclusive upper limit of bytes, algorithm).
 pub(super) type Table = &'static [(u32, &'static [(u64, OpenMpiAlgorithm)])];

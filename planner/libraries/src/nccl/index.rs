@@ -166,6 +166,15 @@ impl Proto {
     }
 }
 
+/// Algorithm with one of its protocols.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct AlgoProto {
+    /// Algorithm.
+    pub algo: Algo,
+    /// Protocol.
+    pub proto: Proto,
+}
+
 impl fmt::Display for Function {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(self.name())

@@ -6,7 +6,7 @@
 use fabricast_topologies::{Bandwidth, Bytes};
 
 use super::communicator::Communicator;
-use super::index::{Algo, Function, Proto};
+use super::index::{Algo, AlgoProto, Function, Proto};
 use super::settings::Settings;
 use super::table::Table;
 use super::time::Request;
@@ -78,9 +78,9 @@ pub fn kernel(
     settings: &Settings,
     table: &Table,
     request: &Request,
-    algo_and_proto: (Algo, Proto),
+    strategy: AlgoProto,
 ) -> Kernel {
-    kernel_with_max_channels(communicator, version, settings, table, request, algo_and_proto, None)
+    kernel_with_max_channels(communicator, version, settings, table, request, strategy, None)
 }
 
 /// Variant of [`kernel`] with a maximum number of channels set by a tuner. It replaces the number that the thresholds
@@ -92,9 +92,10 @@ pub fn kernel_with_max_channels(
     settings: &Settings,
     table: &Table,
     request: &Request,
-    (algo, proto): (Algo, Proto),
+    strategy: AlgoProto,
     tuned: Option<u16>,
 ) -> Kernel {
+    let AlgoProto { algo, proto } = strategy;
     let bytes = request.bytes.0;
     let available = communicator.channels(settings);
     let threshold = threshold(communicator.ranks, settings, algo, proto);

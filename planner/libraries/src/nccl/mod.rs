@@ -18,7 +18,7 @@ mod time;
 mod version;
 
 pub use communicator::{Communicator, Cpu, MAX_CHANNELS, Nic, NicDistance, NvlsShape};
-pub use index::{Algo, Function, Proto};
+pub use index::{Algo, AlgoProto, Function, Proto};
 pub use kernel::{Kernel, kernel, kernel_with_max_channels, max_threads, working_channels};
 pub use lists::{ListError, Lists};
 pub use p2p::{P2p, p2p};

@@ -37,8 +37,9 @@ pub struct P2p {
 /// Predicts the launch parameters of concurrent sends of `bytes` to each of `peers` peers.
 #[must_use]
 pub fn p2p(communicator: &Communicator, version: Version, settings: &Settings, bytes: Bytes, peers: u32) -> P2p {
-    let (total, max) = channels(communicator, settings);
-    let min = min_channels_per_peer(communicator, (total, max));
+    let limits = ChannelLimits::new(communicator, settings);
+    let max = limits.per_peer;
+    let min = min_channels_per_peer(communicator, limits);
     let multi_node = communicator.nodes > 1;
     let distance = match (multi_node, communicator.nvlinks) {
         (true, _) => LinkDistance::Network,
@@ -74,7 +75,7 @@ pub fn p2p(communicator: &Communicator, version: Version, settings: &Settings, b
             (select_proto(per_peer), per_peer)
         }
     };
-    let channels = u64::from(per_peer).saturating_mul(u64::from(peers.max(1))).min(u64::from(total)) as u16;
+    let channels = u64::from(per_peer).saturating_mul(u64::from(peers.max(1))).min(u64::from(limits.total)) as u16;
     let chunk = step(proto) / (lines(proto) * if multi_node { network_pieces(proto, bytes, step(proto)) } else { 1 });
     P2p { proto, per_peer, channels, chunk: Bytes(chunk.max(1)) }
 }
@@ -94,27 +95,35 @@ fn lines(proto: Proto) -> u64 {
 }
 
 /// Number of channels per peer if each peer is to have channels of its own.
-fn min_channels_per_peer(communicator: &Communicator, (total, max): (u16, u16)) -> u16 {
-    let mut count = max;
-    while u32::from(count) * communicator.ranks > u32::from(total) && count > 1 {
+fn min_channels_per_peer(communicator: &Communicator, limits: ChannelLimits) -> u16 {
+    let mut count = limits.per_peer;
+    while u32::from(count) * communicator.ranks > u32::from(limits.total) && count > 1 {
         count /= 2;
     }
     count
 }
 
-/// Total number of channels and number per peer, both powers of two.
-fn channels(communicator: &Communicator, settings: &Settings) -> (u16, u16) {
-    let max = settings.max_p2p_channels.unwrap_or(MAX_CHANNELS);
-    let min = settings.min_p2p_channels.unwrap_or(1);
-    let channels = communicator.channels(settings).min(max).max(min).min(MAX_CHANNELS);
-    let inside = match (communicator.nvlinks, communicator.max_ranks_per_node) {
-        (_, 0 | 1) => MAX_CHANNELS,
-        (0, _) => 2,
-        (links, _) => links.saturating_mul(2),
-    };
-    let between = match (communicator.nodes, communicator.nic) {
-        (0 | 1, _) | (_, None) => MAX_CHANNELS,
-        (_, Some(nic)) => ((nic.bandwidth.gb_per_s() / NET_GBPS) as u16).max(2),
-    };
-    (channels.next_power_of_two(), channels.min(inside).min(between).next_power_of_two())
+/// Maximum numbers of channels, both powers of two.
+#[derive(Clone, Copy, Debug)]
+struct ChannelLimits {
+    total: u16,
+    per_peer: u16,
+}
+
+impl ChannelLimits {
+    fn new(communicator: &Communicator, settings: &Settings) -> Self {
+        let max = settings.max_p2p_channels.unwrap_or(MAX_CHANNELS);
+        let min = settings.min_p2p_channels.unwrap_or(1);
+        let channels = communicator.channels(settings).min(max).max(min).min(MAX_CHANNELS);
+        let inside = match (communicator.nvlinks, communicator.max_ranks_per_node) {
+            (_, 0 | 1) => MAX_CHANNELS,
+            (0, _) => 2,
+            (links, _) => links.saturating_mul(2),
+        };
+        let between = match (communicator.nodes, communicator.nic) {
+            (0 | 1, _) | (_, None) => MAX_CHANNELS,
+            (_, Some(nic)) => ((nic.bandwidth.gb_per_s() / NET_GBPS) as u16).max(2),
+        };
+        Self { total: channels.next_power_of_two(), per_peer: channels.min(inside).min(between).next_power_of_two() }
+    }
 }

@@ -33,7 +33,7 @@ pub enum Unavailable {
     #[error("the switches of one node reach its GPUs only")]
     WrongNodes,
     /// PAT needs one rank per node.
-    #[error("PAT is taken with one rank a node only")]
+    #[error("PAT needs one rank per node")]
     PatNeedsSingleRankNodes,
     /// LL128 needs stores of 128 bytes to arrive atomically.
     #[error("LL128 is not safe over these paths or GPUs")]
@@ -94,17 +94,17 @@ impl Cells {
         let pairs = Function::ALL.into_iter().flat_map(|f| Algo::ALL.into_iter().map(move |a| (f, a)));
         let cells = pairs.flat_map(|(f, a)| Proto::ALL.into_iter().map(move |p| (f, a, p)));
         let available = cells.filter(|&(f, a, p)| table.cell(f, a, p).availability.is_ok());
-        Self(available.fold(0, |bits, cell| bits | 1 << bit(cell)))
+        Self(available.fold(0, |bits, (f, a, p)| bits | 1 << bit(f, a, p)))
     }
 
     /// Returns true if a cell is available.
     #[must_use]
     pub fn has(self, function: Function, algo: Algo, proto: Proto) -> bool {
-        self.0 >> bit((function, algo, proto)) & 1 == 1
+        self.0 >> bit(function, algo, proto) & 1 == 1
     }
 }
 
-fn bit((function, algo, proto): (Function, Algo, Proto)) -> usize {
+fn bit(function: Function, algo: Algo, proto: Proto) -> usize {
     (function as usize * Algo::ALL.len() + algo as usize) * Proto::ALL.len() + proto as usize
 }
 

@@ -21,7 +21,8 @@ pub(super) fn seconds(
     job: &LoadedServing<'_>,
     layout: &Layout,
     costs: &StepCosts<'_>,
-    (requests, round): (u64, &SteadyState),
+    requests: u64,
+    round: &SteadyState,
 ) -> Result<f64, PlanError> {
     let concurrent_requests = job.concurrent_requests.clamp(1, requests);
     let rounds = (requests / concurrent_requests) as f64 * round.request_seconds();

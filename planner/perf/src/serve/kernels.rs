@@ -54,15 +54,9 @@ impl Work {
         self.kernels.push(Kernel::stream(bytes(count).0));
     }
 
-    /// Adds a GEMM of `rows` × `inner` by `inner` × `columns`; `times` is the number of weight matrices of this size
-    /// that are read.
-    fn gemm(
-        &mut self,
-        kind: KernelKind,
-        shape @ (rows, inner, columns): (f64, f64, f64),
-        elements: Elements,
-        times: f64,
-    ) {
+    /// Adds a GEMM; `times` is the number of weight matrices of this size that are read.
+    fn gemm(&mut self, kind: KernelKind, shape: MeanGemmShape, elements: Elements, times: f64) {
+        let MeanGemmShape { rows, inner, columns } = shape;
         self.cast(rows * inner, elements);
         let kernel =
             Kernel { kind, flops: flops(2.0 * rows * inner * columns), bytes: elements.bytes_moved(shape, times) };
@@ -70,7 +64,8 @@ impl Work {
     }
 
     /// Adds the grouped GEMM of all experts chosen by some token; `chosen` is their number.
-    fn experts(&mut self, shape @ (rows, inner, columns): (f64, f64, f64), elements: Elements, chosen: f64) {
+    fn experts(&mut self, shape: MeanGemmShape, elements: Elements, chosen: f64) {
+        let MeanGemmShape { rows, inner, columns } = shape;
         self.cast(rows * inner, elements);
         let computed = chosen * padded_rows(rows / chosen.max(f64::MIN_POSITIVE));
         self.kernels.push(Kernel {
@@ -88,6 +83,14 @@ impl Work {
     }
 }
 
+/// Shape of a GEMM of `rows` × `inner` by `inner` × `columns`.
+#[derive(Clone, Copy, Debug)]
+struct MeanGemmShape {
+    rows: f64,
+    inner: f64,
+    columns: f64,
+}
+
 /// Bytes of an element.
 #[derive(Clone, Copy, Debug)]
 struct Elements {
@@ -102,7 +105,8 @@ impl Elements {
 
     /// Bytes moved by a GEMM of rows and `matrices` weight matrices: operands in its own precision, results as
     /// activations.
-    fn bytes_moved(self, (rows, inner, columns): (f64, f64, f64), matrices: f64) -> Bytes {
+    fn bytes_moved(self, shape: MeanGemmShape, matrices: f64) -> Bytes {
+        let MeanGemmShape { rows, inner, columns } = shape;
         let operand_bytes = self.weight.min(self.activation);
         bytes(rows * (operand_bytes * inner + self.activation * columns) + self.weight * matrices * inner * columns)
     }
@@ -141,15 +145,25 @@ pub fn layer(job: &LoadedServing<'_>, layout: &Layout, mix: &StepTokens, chunks:
     work.stream(4.0 * a * activations);
     projections(job, layout, mix, chunks, &mut work);
     attention(job, layout, mix, chunks, &mut work);
-    work.gemm(KernelKind::Gemm, (tokens, model.attention_output_width() as f64 / tensor, hidden), elements, 1.0);
+    work.gemm(
+        KernelKind::Gemm,
+        MeanGemmShape { rows: tokens, inner: model.attention_output_width() as f64 / tensor, columns: hidden },
+        elements,
+        1.0,
+    );
     work.stream(4.0 * a * activations);
 
     let ffn = model.ffn as f64 / tensor;
     let matrices = model.ffn_matrices as f64;
     let feed_forward = |work: &mut Work, rows: f64, width: f64| {
-        work.gemm(KernelKind::Gemm, (rows, hidden, width * (matrices - 1.0)), elements, 1.0);
+        work.gemm(
+            KernelKind::Gemm,
+            MeanGemmShape { rows, inner: hidden, columns: width * (matrices - 1.0) },
+            elements,
+            1.0,
+        );
         work.stream(matrices * a * rows * width);
-        work.gemm(KernelKind::Gemm, (rows, width, hidden), elements, 1.0);
+        work.gemm(KernelKind::Gemm, MeanGemmShape { rows, inner: width, columns: hidden }, elements, 1.0);
     };
     if model.experts == 0 {
         feed_forward(&mut work, tokens, ffn);
@@ -169,13 +183,13 @@ pub fn layer(job: &LoadedServing<'_>, layout: &Layout, mix: &StepTokens, chunks:
     let slots = job.expert_slots() / u64::from(degrees.expert);
     let sorted = if degrees.expert > 1 && slots > 1 { 2.0 * a * routed * hidden } else { 0.0 };
     work.stream(sent + sorted);
-    work.experts((routed, hidden, ffn * (matrices - 1.0)), elements, chosen);
+    work.experts(MeanGemmShape { rows: routed, inner: hidden, columns: ffn * (matrices - 1.0) }, elements, chosen);
     work.stream(matrices * a * routed * ffn);
-    work.experts((routed, ffn, hidden), elements, chosen);
+    work.experts(MeanGemmShape { rows: routed, inner: ffn, columns: hidden }, elements, chosen);
     work.stream(sent + sorted);
     work.gemm(
         KernelKind::Gemm16Bit,
-        (activations / hidden, hidden, model.experts as f64),
+        MeanGemmShape { rows: activations / hidden, inner: hidden, columns: model.experts as f64 },
         elements.with_16_bit_weights(),
         1.0,
     );
@@ -200,21 +214,36 @@ fn projections(job: &Serving, layout: &Layout, mix: &StepTokens, chunks: f64, wo
     let Some(latent) = model.latent else {
         // Each rank has at least one KV head.
         let kv = (model.score_width() + model.head_value()) as f64 * (model.kv_heads as f64 / tensor).max(1.0);
-        return work.gemm(KernelKind::Gemm, (tokens, hidden, queries + kv), elements, 1.0);
+        return work.gemm(
+            KernelKind::Gemm,
+            MeanGemmShape { rows: tokens, inner: hidden, columns: queries + kv },
+            elements,
+            1.0,
+        );
     };
     let down = latent.query.map_or(queries, |rank| rank as f64) + latent.cached_width() as f64;
-    work.gemm(KernelKind::Gemm, (tokens, hidden, down), elements, 1.0);
+    work.gemm(KernelKind::Gemm, MeanGemmShape { rows: tokens, inner: hidden, columns: down }, elements, 1.0);
     work.stream(2.0 * elements.activation * tokens * latent.normalized_width() as f64);
     if let Some(rank) = latent.query {
-        work.gemm(KernelKind::Gemm, (tokens, rank as f64, queries), elements, 1.0);
+        work.gemm(
+            KernelKind::Gemm,
+            MeanGemmShape { rows: tokens, inner: rank as f64, columns: queries },
+            elements,
+            1.0,
+        );
     }
     let (kv, expanded_width) = (latent.kv as f64, model.kv_up_projection_width() as f64 / tensor);
     if mix.prefill > 0.0 {
         let rows = mix.prefill + mix.chunks * mean_cached_tokens(job, chunks);
-        work.gemm(KernelKind::Gemm, (rows, kv, expanded_width), elements, 1.0);
+        work.gemm(KernelKind::Gemm, MeanGemmShape { rows, inner: kv, columns: expanded_width }, elements, 1.0);
     }
     if mix.decode > 0.0 {
-        work.gemm(KernelKind::Gemm16Bit, (mix.decode, kv, expanded_width), elements.with_16_bit_weights(), 1.0);
+        work.gemm(
+            KernelKind::Gemm16Bit,
+            MeanGemmShape { rows: mix.decode, inner: kv, columns: expanded_width },
+            elements.with_16_bit_weights(),
+            1.0,
+        );
     }
 }
 
@@ -279,7 +308,7 @@ pub fn logits(job: &Serving, layout: &Layout, mix: &StepTokens) -> Work {
     let mut work = Work::default();
     work.gemm(
         KernelKind::Gemm16Bit,
-        (rows, job.model.hidden as f64, vocab),
+        MeanGemmShape { rows, inner: job.model.hidden as f64, columns: vocab },
         Elements::new(job).with_16_bit_weights(),
         1.0,
     );

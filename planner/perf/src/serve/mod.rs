@@ -21,7 +21,7 @@ mod traffic;
 
 pub use kernels::{AttentionKernel, Work, chosen_experts, embedding, layer, logits};
 pub use search::mean_step;
-pub use search::{best_service, service_without_memory_limit, step_timelines};
+pub use search::{ServiceRun, best_service, service_without_memory_limit, step_timelines};
 pub use steady_state::{Load, StartTimes, SteadyBatch, StepTokens};
 pub use traffic::traffic;
 
@@ -72,15 +72,27 @@ pub struct StepCosts<'a> {
     pub collective_costs: &'a dyn CommunicationCostModel,
 }
 
-/// Weighted mean of two times.
-fn mean((a, weight_a): (Picos, f64), (b, weight_b): (Picos, f64)) -> Picos {
-    Picos(
-        ((a.0 as f64 * weight_a + b.0 as f64 * weight_b) / (weight_a + weight_b).max(f64::MIN_POSITIVE)).round() as u64
-    )
+/// Time with a weight.
+#[derive(Clone, Copy)]
+struct WeightedTime {
+    time: Picos,
+    weight: f64,
 }
 
-fn sum((a, weight_a): (Picos, f64), (b, weight_b): (Picos, f64)) -> Picos {
-    Picos((a.0 as f64 * weight_a + b.0 as f64 * weight_b).round() as u64)
+impl WeightedTime {
+    fn product(self) -> f64 {
+        self.time.0 as f64 * self.weight
+    }
+}
+
+/// Weighted mean of two times.
+fn mean(a: WeightedTime, b: WeightedTime) -> Picos {
+    Picos(((a.product() + b.product()) / (a.weight + b.weight).max(f64::MIN_POSITIVE)).round() as u64)
+}
+
+/// Weighted sum of two times.
+fn sum(a: WeightedTime, b: WeightedTime) -> Picos {
+    Picos((a.product() + b.product()).round() as u64)
 }
 
 /// Simulates a job's steps and the performance that its requests see. The caller sets `memory_check`.
@@ -95,16 +107,20 @@ pub fn simulate_service(
     let round = SteadyState::new(job, layout, costs)?;
     let step = round.step(job, layout, costs);
     let [with_prefill, without_prefill] = round.times();
-    let decode_time =
-        sum((with_prefill, round.batch.steps_with_prefill), (without_prefill, round.batch.steps_without_prefill));
+    let weighted = |time: Picos, weight: f64| WeightedTime { time, weight };
+    let decode_time = sum(
+        weighted(with_prefill, round.batch.steps_with_prefill),
+        weighted(without_prefill, round.batch.steps_without_prefill),
+    );
     let later_tokens = job.output_tokens - 1;
     let tpot = (later_tokens > 0).then(|| Picos(decode_time.0 / later_tokens.max(1)));
-    let time_to_first_token = sum((with_prefill, round.batch.steps_to_first_token), (without_prefill, 0.0));
+    let time_to_first_token =
+        sum(weighted(with_prefill, round.batch.steps_to_first_token), weighted(without_prefill, 0.0));
     let (requests, seconds, ttft) = match job.arrivals {
         Arrivals::FixedConcurrency { .. } | Arrivals::AutoConcurrency { .. } => {
             (job.concurrent_requests, round.request_seconds(), Some(time_to_first_token))
         }
-        Arrivals::Batch { requests, .. } => (requests, batch::seconds(job, layout, costs, (requests, &round))?, None),
+        Arrivals::Batch { requests, .. } => (requests, batch::seconds(job, layout, costs, requests, &round)?, None),
     };
     let service = Service {
         ttft,
@@ -152,10 +168,14 @@ impl SteadyState {
         let [with_prefill, without_prefill] = steps.map(|step| step.time_shares().shares());
         let (steps_with_prefill, steps_without_prefill) =
             (batch.steps_to_first_token + batch.steps_with_prefill, batch.steps_without_prefill);
+        let mean_step = |with_prefill: Picos, without_prefill: Picos| {
+            mean(
+                WeightedTime { time: with_prefill, weight: steps_with_prefill },
+                WeightedTime { time: without_prefill, weight: steps_without_prefill },
+            )
+        };
         let pairs = with_prefill.iter().zip(without_prefill);
-        let shares: Vec<(Share, Picos)> = pairs
-            .map(|(&(share, a), (_, b))| (share, mean((a, steps_with_prefill), (b, steps_without_prefill))))
-            .collect();
+        let shares: Vec<(Share, Picos)> = pairs.map(|(&(share, a), (_, b))| (share, mean_step(a, b))).collect();
         // The reference on one GPU processes all streams that hold the concurrent requests, each like the mean.
         let all = job.concurrent_requests as f64 / streams.requests;
         let [alone_with, alone_without] = [batch.with_prefill, batch.without_prefill]
@@ -165,7 +185,7 @@ impl SteadyState {
             time: shares.iter().map(|share| share.1).sum(),
             communication: shares.iter().filter(|share| share.0.is_communication()).map(|share| share.1).sum(),
             shares,
-            single_gpu_time: mean((alone_with, steps_with_prefill), (alone_without, steps_without_prefill)),
+            single_gpu_time: mean_step(alone_with, alone_without),
             collectives: job.collectives,
         }
     }

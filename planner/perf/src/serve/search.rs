@@ -18,11 +18,22 @@ use fabricast_workload::job::{
 /// Number of layouts simulated, the best by estimate, each with and without sequence parallelism.
 const SIMULATED: usize = 6;
 
+/// Service of a job on a machine.
+#[derive(Clone, Debug)]
+pub struct ServiceRun {
+    /// Mean step.
+    pub step: Step,
+    /// Memory that a rank uses.
+    pub footprint: Footprint,
+    /// Performance that requests see.
+    pub service: Service,
+}
+
 /// Returns the mean step, memory footprint and performance of a job, with its own degrees or the best found.
 ///
 /// # Errors
 /// [`TimeError`] if the job cannot run on these ranks, or a collective has no strategy.
-pub fn best_service(job: &Serving, machine: &Machine<'_>) -> Result<(Step, Footprint, Service), TimeError> {
+pub fn best_service(job: &Serving, machine: &Machine<'_>) -> Result<ServiceRun, TimeError> {
     search_within_memory(job, machine, machine.memories(&job.placement))
 }
 
@@ -33,12 +44,12 @@ pub fn best_service(job: &Serving, machine: &Machine<'_>) -> Result<(Step, Footp
 /// Errors of [`best_service`], and an error if the memory from which the concurrency is derived holds no request.
 pub fn service_without_memory_limit(job: &Serving, machine: &Machine<'_>) -> Result<Service, TimeError> {
     if !matches!(job.arrivals, Arrivals::AutoConcurrency { .. }) {
-        return Ok(search_within_memory(job, machine, None)?.2);
+        return Ok(search_within_memory(job, machine, None)?.service);
     }
-    let service = best_service(job, machine)?.2;
+    let service = best_service(job, machine)?.service;
     let lacks = |check: &MemoryCheck| check.missing.is_some() || check.missing_host.is_some();
     match service.memory_check.as_ref().is_some_and(lacks) {
-        true => Err(JobError::at(&job.spans.job, "the memory holds no request").into()),
+        true => Err(JobError::at(&job.spans.job, "the memory does not fit one request").into()),
         false => Ok(service),
     }
 }
@@ -47,7 +58,7 @@ fn search_within_memory(
     job: &Serving,
     machine: &Machine<'_>,
     memory: Option<MemoryLimits>,
-) -> Result<(Step, Footprint, Service), TimeError> {
+) -> Result<ServiceRun, TimeError> {
     let speeds = machine.serving_rates(job)?;
     let allowed = machine.simulated.restricted_to(job.collectives);
     let costs = StepCosts { speeds: &speeds, curve: &machine.curve, collective_costs: &allowed };
@@ -55,18 +66,17 @@ fn search_within_memory(
         let job = with_limited_concurrency(job, layout, memory, &costs)?;
         let (step, service) = simulate_service(&job, layout, &costs)?;
         let service = Service { memory_check: memory.map(|memory| check_memory(&job, layout, memory)), ..service };
-        Ok::<_, TimeError>((step, serving_footprint(&job, layout), service))
+        Ok::<_, TimeError>(ServiceRun { step, footprint: serving_footprint(&job, layout), service })
     };
     if let Some(layout) = Layout::specified_by_serving(job, machine.ranks.len() as u32)? {
         return evaluate(&layout);
     }
     let estimated = EstimatedCosts::new(machine.simulated);
-    let mut best: Option<(Step, Footprint, Service)> = None;
-    let shortlisted =
-        shortlisted_layouts(job, machine, (&StepCosts { collective_costs: &estimated, ..costs }, memory))?;
+    let mut best: Option<ServiceRun> = None;
+    let shortlisted = shortlisted_layouts(job, machine, &StepCosts { collective_costs: &estimated, ..costs }, memory)?;
     for layout in shortlisted.iter().flat_map(|&layout| [Some(layout), with_sequence_parallelism(layout)]).flatten() {
         let candidate = evaluate(&layout)?;
-        if best.as_ref().is_none_or(|known| rank_key(&candidate.2) < rank_key(&known.2)) {
+        if best.as_ref().is_none_or(|known| rank_key(&candidate.service) < rank_key(&known.service)) {
             best = Some(candidate);
         }
     }
@@ -152,7 +162,8 @@ fn rank_key(service: &Service) -> (bool, u128) {
 fn shortlisted_layouts(
     job: &Serving,
     machine: &Machine<'_>,
-    (costs, memory): (&StepCosts<'_>, Option<MemoryLimits>),
+    costs: &StepCosts<'_>,
+    memory: Option<MemoryLimits>,
 ) -> Result<Vec<Layout>, TimeError> {
     // SLO limits only reduce the requests, so a layout that fits at full load fits in any case.
     let filled = |layout: &Layout| job.with_concurrency(layout, memory);

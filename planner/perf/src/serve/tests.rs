@@ -7,7 +7,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::step::{Activity, BlockScheduling, Interval, KernelKind, Machine, SimulatedCosts};
-use fabricast_workload::job::{Footprint, Job, read_job};
+use fabricast_workload::job::{Job, read_job};
 
 /// Job file of a 70B model with defaults for the keys that `lines` lack.
 fn job_text(lines: &str) -> String {
@@ -603,7 +603,7 @@ fn slo_violations_are_reported() {
 }
 
 /// Best performance of jobs with these lines on eight H100.
-fn best_on_host<const N: usize>(jobs: [String; N]) -> [(Step, Footprint, Service); N] {
+fn best_on_host<const N: usize>(jobs: [String; N]) -> [ServiceRun; N] {
     let fabric = load(&FabricRequest::new("hgx-h100")).unwrap();
     let router = Router::new(&fabric, RouteOptions::default());
     let profile = Profile::for_fabric(&fabric).unwrap();
@@ -621,7 +621,7 @@ fn automatic_concurrency_fills_memory_within_limits() {
     let automatic = |more: &str| format!("concurrency = \"auto\"\n{lines}{more}");
     let fixed = |concurrent_requests: u64, more: &str| format!("concurrency = {concurrent_requests}\n{lines}{more}");
     let [filled, capped] =
-        best_on_host(["max_num_seqs = 20000\n", "max_num_seqs = 3\n"].map(automatic)).map(|result| result.2);
+        best_on_host(["max_num_seqs = 20000\n", "max_num_seqs = 3\n"].map(automatic)).map(|run| run.service);
     let check = filled.memory_check.as_ref().unwrap();
     assert!(
         filled.concurrent_requests == check.requests && filled.concurrent_requests > 100 && check.missing.is_none(),
@@ -631,25 +631,30 @@ fn automatic_concurrency_fills_memory_within_limits() {
     // Twice the TPOT of a few requests.
     let limit = format!("tpot_s = {}\n", capped.tpot.unwrap().0 as f64 * 2e-12);
     let [limited, hopeless] =
-        best_on_host([limit.as_str(), "tpot_s = 0.00001\n"].map(automatic)).map(|result| result.2);
+        best_on_host([limit.as_str(), "tpot_s = 0.00001\n"].map(automatic)).map(|run| run.service);
     assert!(
         limited.slo_violations.is_empty() && (7..filled.concurrent_requests).contains(&limited.concurrent_requests),
         "{limited:?}"
     );
     assert_eq!((hopeless.concurrent_requests, hopeless.slo_violations.len()), (2, 1));
     let [repeated, more] = best_on_host([0, 2].map(|more| fixed(limited.concurrent_requests + more, &limit)));
-    assert_eq!(repeated.2.tokens_per_s, limited.tokens_per_s);
-    assert_eq!(more.2.slo_violations.len(), 1);
+    assert_eq!(repeated.service.tokens_per_s, limited.tokens_per_s);
+    assert_eq!(more.service.slo_violations.len(), 1);
     // A search over degrees also meets the limits, with at least the same throughput.
     let [searched] = best_on_host([automatic(&limit).replace("{ tp = 4, dp = 2 }", "\"auto\"")]);
-    assert!(searched.2.slo_violations.is_empty() && searched.2.tokens_per_s >= limited.tokens_per_s, "{searched:?}");
+    assert!(
+        searched.service.slo_violations.is_empty() && searched.service.tokens_per_s >= limited.tokens_per_s,
+        "{searched:?}"
+    );
 }
 
 /// A KV cache in another memory tier is read over the fabric: slower than HBM, and much slower over PCIe.
 #[test]
 fn kv_cache_tiers_cost_fabric_reads() {
     let job = |tier| format!("kv_tier = \"{tier}\"\nprompt_tokens = 8000\nconcurrency = 16\n");
-    let [(_, local, hbm), (_, _, peer), (_, remote, host)] = best_on_host(["hbm", "peer", "host"].map(job));
+    let runs = best_on_host(["hbm", "peer", "host"].map(job));
+    let [local, _, remote] = [0, 1, 2].map(|tier| runs[tier].footprint);
+    let [hbm, peer, host] = runs.map(|run| run.service);
     assert!(hbm.tpot < peer.tpot && peer.tpot < host.tpot, "{hbm:?} {peer:?} {host:?}");
     assert_eq!((local.kv_cache.0 > 0, remote.kv_cache.0), (true, 0));
 }
@@ -668,13 +673,14 @@ fn remote_kv_cache_reads_at_memory_efficiency() {
 #[test]
 fn searched_degrees_fit_and_meet_limits() {
     let lines = ["\"auto\"", "{ tp = 8 }", "{ tp = 4, dp = 2 }", "{ tp = 4, pp = 2 }"];
-    let [(step, footprint, service), fixed @ ..] = best_on_host(lines.map(|degrees| format!("parallel = {degrees}\n")));
+    let [ServiceRun { step, footprint, service }, fixed @ ..] =
+        best_on_host(lines.map(|degrees| format!("parallel = {degrees}\n")));
     assert_eq!(step.layout.degrees.ranks(), 8);
     assert!(
         footprint.total().0 < 72_000_000_000 && service.memory_check.as_ref().unwrap().missing.is_none(),
         "{footprint:?}"
     );
-    for (degrees, (_, _, other)) in lines[1..].iter().zip(fixed) {
+    for (degrees, ServiceRun { service: other, .. }) in lines[1..].iter().zip(fixed) {
         let fits = other.memory_check.as_ref().unwrap().missing.is_none();
         assert!(!fits || other.tokens_per_s <= service.tokens_per_s * 1.02, "{degrees}: {other:?} {service:?}");
     }

@@ -311,7 +311,8 @@ impl<'a> SimulatedCosts<'a> {
                     self.interpolate_time(
                         &device_groups,
                         &CallWithStrategy { bytes, ..call },
-                        (selected_bytes, pick.time),
+                        selected_bytes,
+                        pick.time,
                     )
                 };
                 self.sampled_streaming_time(&device_groups, &call).unwrap_or_else(|| sample.extrapolate(part_time))
@@ -332,7 +333,7 @@ impl<'a> SimulatedCosts<'a> {
 
     /// Lower bound on the completion time of a call, from the [`Bounds`] of the representative group. `None` if that
     /// group does not leave its domain: its time is then cheap to compute.
-    fn lower_bound(&self, groups: &[Vec<u32>], (collective, bytes): (Collective, Bytes)) -> Option<Picos> {
+    fn lower_bound(&self, groups: &[Vec<u32>], collective: Collective, bytes: Bytes) -> Option<Picos> {
         let device_groups = self.concurrent_groups(groups, collective);
         let first = device_groups.first().filter(|first| self.spans_domains(first))?;
         // The extrapolated rest of a large call adds at least zero.
@@ -347,7 +348,7 @@ impl<'a> SimulatedCosts<'a> {
         let CallQuery { collective, bytes, allowed, .. } = query;
         match self.has_unequal_rank_counts(groups) {
             true => self.time_by_rank_counts(groups, query),
-            false => self.best(groups, (collective, bytes), allowed),
+            false => self.best(groups, collective, bytes, allowed),
         }
     }
 
@@ -364,7 +365,7 @@ impl<'a> SimulatedCosts<'a> {
                 None => {
                     let max_bytes = if self.is_large_group(devices) { search_bytes(devices.len()) } else { Bytes::MAX };
                     let candidates =
-                        self.candidates(&TimingMethod::ALL, devices, (collective, bytes.min(max_bytes)), allowed)?;
+                        self.candidates(&TimingMethod::ALL, devices, collective, bytes.min(max_bytes), allowed)?;
                     *picks.entry(counts).or_insert(candidates.first().map(|&(_, strategy)| strategy))
                 }
             };
@@ -456,7 +457,7 @@ impl RestrictedCosts<'_> {
     /// See [`CommunicationCostModel::time`].
     pub(super) fn lower_bound(&self, layout: &Layout, exchange: Exchange) -> Result<Picos, PlanError> {
         let (query, Exchange { dimension, collective, bytes }) = (self.query(layout, exchange), exchange);
-        let compute = || Ok(self.simulated.lower_bound(&layout.groups(dimension), (collective, bytes)));
+        let compute = || Ok(self.simulated.lower_bound(&layout.groups(dimension), collective, bytes));
         match self.simulated.lower_bounds.get_or_compute(query, compute)? {
             Some(lower_bound) => Ok(lower_bound),
             None => self.time(layout, exchange),
@@ -490,7 +491,7 @@ impl CommunicationCostModel for RestrictedCosts<'_> {
 
     fn share_links(&self, layout: &Layout, one: Dimension, other: Dimension) -> bool {
         let SimulatedCosts { router, ranks, .. } = *self.simulated;
-        stream_overlap::share_links((router, ranks), layout, one, other)
+        stream_overlap::share_links(router, ranks, layout, one, other)
     }
 }
 

@@ -46,6 +46,13 @@ pub(super) fn simulated_candidates(row: &Row) -> impl Iterator<Item = TimedStrat
 /// Ranks and message size at which a kind of candidates is searched.
 type SamplePoint<'a> = (Cow<'a, [NodeId]>, Bytes);
 
+/// Ranks and message size of a call or of its sample.
+#[derive(Clone, Copy)]
+struct CallPoint<'a> {
+    ranks: &'a [NodeId],
+    bytes: Bytes,
+}
+
 impl SimulatedCosts<'_> {
     /// Candidates of some kinds simulated for a group, fastest first. In large groups, streaming calls are sampled, and
     /// rings, trees and PAT are extrapolated from fewer ranks.
@@ -53,10 +60,10 @@ impl SimulatedCosts<'_> {
         &self,
         kinds: &[TimingMethod],
         group: &[NodeId],
-        (collective, bytes): (Collective, Bytes),
+        collective: Collective,
+        bytes: Bytes,
         collectives: CollectiveCandidates,
     ) -> Result<Vec<(Picos, Strategy)>, PlanError> {
-        let query = (collective, collectives);
         // Ranks and message size at which a kind is searched; `None`: those of the call itself.
         let sample_point = |kind: TimingMethod| {
             if !self.is_large_group(group) || !TimingMethod::has_candidates(collective, kind) {
@@ -87,12 +94,14 @@ impl SimulatedCosts<'_> {
         let time_sampled = || -> Vec<_> {
             let time_part = |(kind, part): &(TimingMethod, Option<SamplePoint<'_>>)| {
                 let (ranks, last) = part.as_ref()?;
-                Some(self.sampled_candidates(*kind, (group, bytes), (ranks, *last), query))
+                let (call, sample) = (CallPoint { ranks: group, bytes }, CallPoint { ranks, bytes: *last });
+                Some(self.sampled_candidates(*kind, call, sample, collective, collectives))
             };
             parts.par_iter().with_max_len(1).filter_map(time_part).collect()
         };
-        let time_unsampled =
-            || (!unsampled.is_empty()).then(|| self.simulate_candidates(&unsampled, group, bytes, query));
+        let time_unsampled = || {
+            (!unsampled.is_empty()).then(|| self.simulate_candidates(&unsampled, group, bytes, collective, collectives))
+        };
         let (unsampled, sampled) = rayon::join(time_unsampled, time_sampled);
         let mut timed = Vec::new();
         let mut no_candidates = None;
@@ -117,9 +126,10 @@ impl SimulatedCosts<'_> {
         kinds: &[TimingMethod],
         group: &[NodeId],
         bytes: Bytes,
-        (collective, collectives): (Collective, CollectiveCandidates),
+        collective: Collective,
+        collectives: CollectiveCandidates,
     ) -> Result<Vec<(Picos, Strategy)>, PlanError> {
-        let plan = self.plan_kinds(kinds, group, (collective, &[bytes]), collectives, LibraryChoiceScope::Inside)?;
+        let plan = self.plan_kinds(kinds, group, collective, &[bytes], collectives, LibraryChoiceScope::Inside)?;
         let times =
             plan.rows.iter().flat_map(simulated_candidates).map(|candidate| (candidate.time, candidate.strategy));
         let mut timed: Vec<(Picos, Strategy)> = times.collect();
@@ -133,21 +143,22 @@ impl SimulatedCosts<'_> {
     fn sampled_candidates(
         &self,
         kind: TimingMethod,
-        (group, bytes): (&[NodeId], Bytes),
-        (ranks, last): (&[NodeId], Bytes),
-        query: (Collective, CollectiveCandidates),
+        call: CallPoint<'_>,
+        sample: CallPoint<'_>,
+        collective: Collective,
+        collectives: CollectiveCandidates,
     ) -> Result<Vec<(Picos, Strategy)>, PlanError> {
-        let (groups, collective) = ([group.to_vec()], query.0);
+        let (groups, bytes) = ([call.ranks.to_vec()], call.bytes);
         let extrapolate = |(time, strategy)| {
             let part = PartKey {
-                group: ranks.to_vec(),
+                group: sample.ranks.to_vec(),
                 groups: 1,
-                call: CallWithStrategy { collective, bytes: last, strategy },
+                call: CallWithStrategy { collective, bytes: sample.bytes, strategy },
             };
             self.parts.get_or_compute(part, || Ok::<_, PlanError>(Some(time)))?;
             Ok((self.call_time(&groups, &CallWithStrategy { collective, bytes, strategy })?, strategy))
         };
-        let timed = self.simulate_candidates(&[kind], ranks, last, query)?;
+        let timed = self.simulate_candidates(&[kind], sample.ranks, sample.bytes, collective, collectives)?;
         // (The first error in candidate order is returned, whichever occurs first.)
         let timed: Vec<Result<_, PlanError>> = timed.into_par_iter().with_max_len(1).map(extrapolate).collect();
         timed.into_iter().collect()
@@ -174,7 +185,7 @@ impl SimulatedCosts<'_> {
         collectives: CollectiveCandidates,
         scope: LibraryChoiceScope,
     ) -> Result<Plan, PlanError> {
-        self.plan_kinds(&TimingMethod::ALL, first, (collective, sizes), collectives, scope)
+        self.plan_kinds(&TimingMethod::ALL, first, collective, sizes, collectives, scope)
     }
 
     /// Returns the only candidate of these kinds; `None` if there are several or none.
@@ -182,14 +193,15 @@ impl SimulatedCosts<'_> {
         &self,
         kinds: &[TimingMethod],
         group: &[NodeId],
-        (collective, bytes): (Collective, Bytes),
+        collective: Collective,
+        bytes: Bytes,
         collectives: CollectiveCandidates,
     ) -> Option<Strategy> {
         let (fabric, router) = (self.router.fabric(), self.router);
         let capabilities =
             FabricCapabilities::new(fabric, router, group, fabric.max_devices_per_host(group), InNetwork::Allowed);
-        let restriction = self.restriction(kinds, group, (collective, &[bytes]), collectives);
-        match *candidates(collective, &capabilities, &restriction, (self.profile.software(), bytes)) {
+        let restriction = self.restriction(kinds, group, collective, &[bytes], collectives);
+        match *candidates(collective, &capabilities, &restriction, self.profile.software(), bytes) {
             [only] => Some(only),
             _ => None,
         }
@@ -200,7 +212,8 @@ impl SimulatedCosts<'_> {
         &self,
         kinds: &[TimingMethod],
         group: &[NodeId],
-        (collective, sizes): (Collective, &[Bytes]),
+        collective: Collective,
+        sizes: &[Bytes],
         collectives: CollectiveCandidates,
     ) -> Restriction {
         let (fabric, library) = (self.router.fabric(), self.library());
@@ -209,7 +222,7 @@ impl SimulatedCosts<'_> {
             library: is_offered.then_some(LibraryCapabilities::new(library, BufferRegistration::Plain)),
             ..if self.is_large_group(group) {
                 let largest = sizes.iter().max().map_or(0, |bytes| bytes.0.div_ceil(group.len() as u64));
-                large_group_restriction(collective, fabric.max_devices_per_host(group), (kinds, Bytes(largest)))
+                large_group_restriction(collective, fabric.max_devices_per_host(group), kinds, Bytes(largest))
             } else {
                 Restriction::default()
             }
@@ -221,7 +234,8 @@ impl SimulatedCosts<'_> {
         &self,
         kinds: &[TimingMethod],
         first: &[NodeId],
-        (collective, sizes): (Collective, &[Bytes]),
+        collective: Collective,
+        sizes: &[Bytes],
         collectives: CollectiveCandidates,
         scope: LibraryChoiceScope,
     ) -> Result<Plan, PlanError> {
@@ -235,7 +249,7 @@ impl SimulatedCosts<'_> {
         // kernels.
         let chooser = (is_supported && (inside || scope == LibraryChoiceScope::Everywhere))
             .then(|| Chooser::new(library, self.router.fabric(), self.router, first, Conditions::default()));
-        let restriction = self.restriction(kinds, first, (collective, sizes), collectives);
+        let restriction = self.restriction(kinds, first, collective, sizes, collectives);
         let request = PlanRequest {
             fabric: self.router.fabric(),
             router: self.router,

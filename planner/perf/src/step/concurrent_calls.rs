@@ -31,7 +31,8 @@ impl SimulatedCosts<'_> {
     pub(super) fn slowest(
         &self,
         groups: &[Vec<NodeId>],
-        (collective, bytes): (Collective, Bytes),
+        collective: Collective,
+        bytes: Bytes,
         strategy: Strategy,
     ) -> Result<Picos, PlanError> {
         let call = CallWithStrategy { collective, bytes, strategy };
@@ -43,8 +44,10 @@ impl SimulatedCosts<'_> {
     pub(super) fn slowest_given_alone(
         &self,
         groups: &[Vec<NodeId>],
-        (collective, bytes): (Collective, Bytes),
-        (alone, strategy): (Picos, Strategy),
+        collective: Collective,
+        bytes: Bytes,
+        alone: Picos,
+        strategy: Strategy,
     ) -> Result<Picos, PlanError> {
         let call = CallWithStrategy { collective, bytes, strategy };
         let calls = if groups.len() > 1 { self.representative_calls(groups, call) } else { return Ok(alone) };
@@ -97,7 +100,7 @@ impl SimulatedCosts<'_> {
             // or to direct sends.
             [call.strategy.algorithm, Algorithm::Ring, Algorithm::Direct].into_iter().any(|algorithm| {
                 let call = CallWithStrategy { strategy: Strategy { algorithm, ..call.strategy }, ..call };
-                generated.add((algorithm, shape(call)), buffers, devices, delays.clone())
+                generated.add(algorithm, shape(call), buffers, devices, delays.clone())
             });
         }
         generated
@@ -163,7 +166,8 @@ impl<'c> GeneratedCalls<'c> {
     /// Adds a call. Returns false if the algorithm cannot generate it.
     fn add(
         &mut self,
-        (algorithm, shape): (Algorithm, Shape),
+        algorithm: Algorithm,
+        shape: Shape,
         buffers: BufferLocation,
         devices: &'c [NodeId],
         delays: Vec<Picos>,

@@ -33,7 +33,28 @@ use fabricast_workload::job::{Dropout, KernelFusion, Training};
 const FP32_BYTES: u64 = 4;
 
 /// Bytes moved by the forward and the backward pass.
-pub(super) type PassBytes = (u64, u64);
+#[derive(Clone, Copy, Debug)]
+pub(super) struct PassBytes {
+    pub forward: u64,
+    pub backward: u64,
+}
+
+impl PassBytes {
+    const fn new(forward: u64, backward: u64) -> Self {
+        Self { forward, backward }
+    }
+
+    fn times(self, elements: u64) -> Self {
+        Self { forward: self.forward * elements, backward: self.backward * elements }
+    }
+}
+
+/// Elements of the heads of an attention.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct HeadElements {
+    pub queries: u64,
+    pub keys: u64,
+}
 
 /// Elementwise and normalization kernels of a job.
 #[derive(Clone, Copy, Debug)]
@@ -52,30 +73,26 @@ impl ElementwiseTraffic {
         Self { e: job.precision.bytes(), fusion: job.fusion, gated, biases, dropout: job.dropout }
     }
 
-    fn total_bytes(self, elements: u64, (forward, backward): PassBytes) -> PassBytes {
-        (forward * elements, backward * elements)
-    }
-
     /// Normalization of `elements` elements.
     pub(super) fn norm(self, elements: u64) -> PassBytes {
         let e = self.e;
         let bytes = match (self.fusion, self.gated) {
-            (KernelFusion::Fused | KernelFusion::Compiled, _) => (2 * e, 3 * e),
-            (KernelFusion::Eager, false) => (2 * e, 8 * e),
-            (KernelFusion::Eager, true) => (4 * e + 6 * FP32_BYTES, 11 * e + 15 * FP32_BYTES),
+            (KernelFusion::Fused | KernelFusion::Compiled, _) => PassBytes::new(2 * e, 3 * e),
+            (KernelFusion::Eager, false) => PassBytes::new(2 * e, 8 * e),
+            (KernelFusion::Eager, true) => PassBytes::new(4 * e + 6 * FP32_BYTES, 11 * e + 15 * FP32_BYTES),
         };
-        self.total_bytes(elements, bytes)
+        bytes.times(elements)
     }
 
     /// Dropout of a part and addition to the residual.
     pub(super) fn residual(self, elements: u64) -> PassBytes {
         let e = self.e;
         let bytes = match (self.fusion, self.dropout) {
-            (KernelFusion::Fused | KernelFusion::Compiled, _) => (3 * e + 1, 2 * e + 1),
-            (KernelFusion::Eager, Dropout::On) => (5 * e + 1, 2 * e + 1),
-            (KernelFusion::Eager, Dropout::Off) => (3 * e, 0),
+            (KernelFusion::Fused | KernelFusion::Compiled, _) => PassBytes::new(3 * e + 1, 2 * e + 1),
+            (KernelFusion::Eager, Dropout::On) => PassBytes::new(5 * e + 1, 2 * e + 1),
+            (KernelFusion::Eager, Dropout::Off) => PassBytes::new(3 * e, 0),
         };
-        self.total_bytes(elements, bytes)
+        bytes.times(elements)
     }
 
     /// Activation between the GEMMs of a feed-forward: `elements` activated elements, computed from `inputs` inputs.
@@ -84,19 +101,20 @@ impl ElementwiseTraffic {
         let matrices = if self.gated { 3 } else { 2 };
         match (self.fusion, self.gated) {
             (KernelFusion::Fused | KernelFusion::Compiled, _) => {
-                self.total_bytes(elements, (matrices * e, (2 * matrices - 1) * e))
+                PassBytes::new(matrices * e, (2 * matrices - 1) * e).times(elements)
             }
-            (KernelFusion::Eager, false) => self.total_bytes(elements, (2 * e, 3 * e)),
+            (KernelFusion::Eager, false) => PassBytes::new(2 * e, 3 * e).times(elements),
             (KernelFusion::Eager, true) => {
-                let (forward, backward) = self.total_bytes(elements, (5 * e, 9 * e));
-                (forward, backward + 3 * e * inputs)
+                let bytes = PassBytes::new(5 * e, 9 * e).times(elements);
+                PassBytes { backward: bytes.backward + 3 * e * inputs, ..bytes }
             }
         }
     }
 
     /// Kernels around attention: rotary embedding of queries and keys, transposition of heads, and concatenation or
     /// addition of the gradients of `inputs` inputs.
-    pub(super) fn heads(self, (queries, keys): (u64, u64), inputs: u64) -> PassBytes {
+    pub(super) fn heads(self, heads: HeadElements, inputs: u64) -> PassBytes {
+        let HeadElements { queries, keys } = heads;
         let e = self.e;
         let bytes_per_element = match (self.fusion, self.gated) {
             (_, false) => 0,
@@ -105,16 +123,16 @@ impl ElementwiseTraffic {
         };
         let rotary = bytes_per_element * (queries + keys);
         match self.fusion {
-            KernelFusion::Fused | KernelFusion::Compiled => (rotary, rotary),
-            KernelFusion::Eager => (rotary + 2 * e * queries, rotary + 2 * e * queries + 6 * e * inputs),
+            KernelFusion::Fused | KernelFusion::Compiled => PassBytes::new(rotary, rotary),
+            KernelFusion::Eager => PassBytes::new(rotary + 2 * e * queries, rotary + 2 * e * queries + 6 * e * inputs),
         }
     }
 
     /// Bias gradients of GEMMs with `elements` output elements.
     pub(super) fn biases(self, elements: u64) -> PassBytes {
         match self.fusion {
-            KernelFusion::Fused => (0, 0),
-            KernelFusion::Compiled | KernelFusion::Eager => (0, self.biases * self.e * elements),
+            KernelFusion::Fused => PassBytes::new(0, 0),
+            KernelFusion::Compiled | KernelFusion::Eager => PassBytes::new(0, self.biases * self.e * elements),
         }
     }
 
@@ -122,11 +140,11 @@ impl ElementwiseTraffic {
     pub(super) fn attention_scores(self, scores: u64) -> [PassBytes; 2] {
         let e = self.e;
         let normalised = match self.fusion {
-            KernelFusion::Fused | KernelFusion::Compiled => (2 * e, 3 * e),
+            KernelFusion::Fused | KernelFusion::Compiled => PassBytes::new(2 * e, 3 * e),
             // Scale, mask, softmax.
-            KernelFusion::Eager => (2 * e + 3 * e + 2 * e, 3 * e + 2 * e),
+            KernelFusion::Eager => PassBytes::new(2 * e + 3 * e + 2 * e, 3 * e + 2 * e),
         };
-        [normalised, (2 * e + 1, 2 * e + 1)].map(|bytes| self.total_bytes(scores, bytes))
+        [normalised, PassBytes::new(2 * e + 1, 2 * e + 1)].map(|bytes| bytes.times(scores))
     }
 
     /// Kernels over the logits for the loss, computed in 32 bits, one entry per pass.
@@ -134,11 +152,15 @@ impl ElementwiseTraffic {
         let (e, fp32) = (self.e, FP32_BYTES);
         let passes = match self.fusion {
             // Conversion, maximum, sum of exponentials, then the gradient and its conversion back.
-            KernelFusion::Fused => vec![(e + fp32, fp32 + e), (fp32, 0), (2 * fp32, 2 * fp32)],
-            KernelFusion::Compiled => vec![(2 * e, 2 * e)],
-            KernelFusion::Eager => vec![(e + fp32, fp32 + e), (3 * fp32, 3 * fp32), (0, fp32)],
+            KernelFusion::Fused => {
+                vec![PassBytes::new(e + fp32, fp32 + e), PassBytes::new(fp32, 0), PassBytes::new(2 * fp32, 2 * fp32)]
+            }
+            KernelFusion::Compiled => vec![PassBytes::new(2 * e, 2 * e)],
+            KernelFusion::Eager => {
+                vec![PassBytes::new(e + fp32, fp32 + e), PassBytes::new(3 * fp32, 3 * fp32), PassBytes::new(0, fp32)]
+            }
         };
-        passes.into_iter().map(|bytes| self.total_bytes(scores, bytes)).collect()
+        passes.into_iter().map(|bytes| bytes.times(scores)).collect()
     }
 }
 

@@ -148,6 +148,6 @@ impl CommunicationCostModel for EstimatedCosts<'_> {
     }
 
     fn share_links(&self, layout: &Layout, one: Dimension, other: Dimension) -> bool {
-        stream_overlap::share_links((self.router, self.ranks), layout, one, other)
+        stream_overlap::share_links(self.router, self.ranks, layout, one, other)
     }
 }

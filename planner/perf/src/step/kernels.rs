@@ -11,7 +11,7 @@
 
 use fabricast_topologies::{Bytes, Picos};
 
-use super::elementwise::{ElementwiseTraffic, PassBytes};
+use super::elementwise::{ElementwiseTraffic, HeadElements, PassBytes};
 use super::{Efficiency, PeakRates};
 use fabricast_workload::job::{
     Attention, FlashKernel, Flops, GroupCall, Layout, Phase, Precision, Recompute, Training,
@@ -74,6 +74,14 @@ impl Kernel {
     }
 }
 
+/// Shape of a GEMM of an m × k by a k × n matrix.
+#[derive(Clone, Copy, Debug)]
+struct GemmShape {
+    m: u64,
+    n: u64,
+    k: u64,
+}
+
 /// Kernels of the forward and the backward pass.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PassKernels {
@@ -84,9 +92,9 @@ pub struct PassKernels {
 }
 
 impl PassKernels {
-    /// Adds `times` GEMMs of an m × k by a k × n matrix with `element` bytes per element; backward there are two, one
-    /// per operand.
-    fn add_gemm(&mut self, kind: KernelKind, (m, n, k): (u64, u64, u64), element: u64, times: u64) {
+    /// Adds `times` GEMMs with `element` bytes per element; backward there are two, one per operand.
+    fn add_gemm(&mut self, kind: KernelKind, shape: GemmShape, element: u64, times: u64) {
+        let GemmShape { m, n, k } = shape;
         let flops = Flops(2 * u128::from(m) * u128::from(n) * u128::from(k) * u128::from(times));
         let bytes = Bytes(element * times * (m * k + k * n + m * n));
         let kernel = Kernel { kind, flops, bytes };
@@ -96,14 +104,15 @@ impl PassKernels {
 
     /// Variant of [`Self::add_gemm`] in which the k × n matrix holds weights of the job. Their gradient is accumulated
     /// in a buffer of the gradient width, which is read and written.
-    fn add_weight_gemm(&mut self, job: &Training, kind: KernelKind, shape: (u64, u64, u64), times: u64) {
-        let ((m, n, k), element, gradient) = (shape, job.precision.bytes(), job.gradient_bytes());
+    fn add_weight_gemm(&mut self, job: &Training, kind: KernelKind, shape: GemmShape, times: u64) {
+        let GemmShape { m, n, k } = shape;
+        let (element, gradient) = (job.precision.bytes(), job.gradient_bytes());
         // 8-bit GEMMs read 16-bit operands and write them in 8 bits, as they are and transposed: forward operands once
         // for both passes, gradients for both backward GEMMs (TransformerEngine,
         // transformer_engine/common/transpose/cast_transpose.cu).
         let is_fp8 = (job.precision, kind) == (Precision::Fp8, KernelKind::Gemm);
         if is_fp8 {
-            self.add_stream((4 * times * m * k, 4 * times * m * n));
+            self.add_stream(PassBytes { forward: 4 * times * m * k, backward: 4 * times * m * n });
         }
         self.add_gemm(kind, shape, element, times);
         if let [.., input_gemm, weight_gemm] = self.backward.as_mut_slice() {
@@ -114,10 +123,11 @@ impl PassKernels {
         }
     }
 
-    /// Adds the grouped GEMM of `add_experts` experts with `rows` rows each and weights of the job.
-    fn add_experts(&mut self, job: &Training, (rows, n, k): (u64, u64, u64), experts: u64) {
+    /// Adds the grouped GEMM of `experts` experts with weights of the job; `shape` is that of each.
+    fn add_experts(&mut self, job: &Training, shape: GemmShape, experts: u64) {
+        let GemmShape { m: rows, n, k } = shape;
         let element = job.precision.bytes();
-        self.add_weight_gemm(job, KernelKind::Gemm, (rows, n, k), experts);
+        self.add_weight_gemm(job, KernelKind::Gemm, shape, experts);
         let computed = padded_rows(rows as f64) / rows.max(1) as f64;
         let group_gemms = |kernel: &mut Kernel, inner: u64, computed: f64| {
             kernel.kind = KernelKind::GroupedGemm { inner: element * inner };
@@ -133,7 +143,8 @@ impl PassKernels {
         }
     }
 
-    fn add_stream(&mut self, (forward, backward): PassBytes) {
+    fn add_stream(&mut self, bytes: PassBytes) {
+        let PassBytes { forward, backward } = bytes;
         self.forward.extend((forward > 0).then(|| Kernel::stream(forward)));
         self.backward.extend((backward > 0).then(|| Kernel::stream(backward)));
     }
@@ -156,9 +167,15 @@ pub fn layer(job: &Training, layout: &Layout) -> PassKernels {
     let core = attention(job, layout, tokens);
     passes.forward.extend_from_slice(&core.forward);
     passes.backward.extend_from_slice(&core.backward);
-    let heads = [model.query_width(), model.key_width()].map(|width| tokens * width / tensor);
-    passes.add_stream(software.heads(heads.into(), tokens * h / tensor));
-    passes.add_weight_gemm(job, KernelKind::Gemm, (tokens, h, model.attention_output_width() / tensor), 1);
+    let heads =
+        HeadElements { queries: tokens * model.query_width() / tensor, keys: tokens * model.key_width() / tensor };
+    passes.add_stream(software.heads(heads, tokens * h / tensor));
+    passes.add_weight_gemm(
+        job,
+        KernelKind::Gemm,
+        GemmShape { m: tokens, n: h, k: model.attention_output_width() / tensor },
+        1,
+    );
     passes.add_stream(residual);
 
     passes.add_stream(norm);
@@ -167,29 +184,34 @@ pub fn layer(job: &Training, layout: &Layout) -> PassKernels {
         0 => (tokens, 1),
         experts => {
             let routed = job.routed_tokens(layout);
-            passes.add_weight_gemm(job, KernelKind::Gemm16Bit, (elements / h, experts, h), 1);
+            passes.add_weight_gemm(job, KernelKind::Gemm16Bit, GemmShape { m: elements / h, n: experts, k: h }, 1);
             let matrices = (experts / u64::from(degrees.expert)).max(1);
             // Tokens are permuted by destination rank, sorted by expert on arrival if a rank has several experts, and
             // both steps are undone (Megatron Core, `MoEAlltoAllTokenDispatcher`: `permute`, `sort_chunks_by_idxs`,
             // `unpermute`).
             let sent = e * (elements + elements * model.experts_per_token);
             let sorted = if degrees.expert > 1 && matrices > 1 { 2 * e * routed * h } else { 0 };
-            passes.add_stream((2 * (sent + sorted), 2 * (sent + sorted)));
+            passes.add_stream(PassBytes { forward: 2 * (sent + sorted), backward: 2 * (sent + sorted) });
             (routed, matrices)
         }
     };
     // Shared experts act as one expert of their joint width.
     if model.shared_experts > 0 {
         let shared = model.ffn / tensor * model.shared_experts;
-        passes.add_weight_gemm(job, KernelKind::Gemm, (tokens, shared * (model.ffn_matrices - 1), h), 1);
+        passes.add_weight_gemm(
+            job,
+            KernelKind::Gemm,
+            GemmShape { m: tokens, n: shared * (model.ffn_matrices - 1), k: h },
+            1,
+        );
         passes.add_stream(software.activation(tokens * shared, tokens * h));
-        passes.add_weight_gemm(job, KernelKind::Gemm, (tokens, h, shared), 1);
+        passes.add_weight_gemm(job, KernelKind::Gemm, GemmShape { m: tokens, n: h, k: shared }, 1);
     }
     // The experts of a rank share its tokens evenly.
     let rows = routed.div_ceil(matrices);
     let add_gemms = |passes: &mut PassKernels, n: u64, k: u64| match model.experts {
-        0 => passes.add_weight_gemm(job, KernelKind::Gemm, (rows, n, k), 1),
-        _ => passes.add_experts(job, (rows, n, k), matrices),
+        0 => passes.add_weight_gemm(job, KernelKind::Gemm, GemmShape { m: rows, n, k }, 1),
+        _ => passes.add_experts(job, GemmShape { m: rows, n, k }, matrices),
     };
     add_gemms(&mut passes, f * (model.ffn_matrices - 1), h);
     passes.add_stream(software.activation(routed * f, routed * h));
@@ -230,22 +252,32 @@ fn projections(job: &Training, layout: &Layout, tokens: u64, passes: &mut PassKe
     let (model, tensor) = (&job.model.sharded_over(layout.degrees.tensor), u64::from(layout.degrees.tensor));
     let Some(latent) = model.latent else {
         let columns = (model.query_width() + model.key_width() + model.value_width()) / tensor;
-        return passes.add_weight_gemm(job, KernelKind::Gemm, (tokens, columns, model.hidden), 1);
+        return passes.add_weight_gemm(job, KernelKind::Gemm, GemmShape { m: tokens, n: columns, k: model.hidden }, 1);
     };
     let local_tokens = tokens / layout.degrees.token_shares();
-    passes.add_weight_gemm(job, KernelKind::Gemm, (local_tokens, latent.latent_width(), model.hidden), 1);
+    passes.add_weight_gemm(
+        job,
+        KernelKind::Gemm,
+        GemmShape { m: local_tokens, n: latent.latent_width(), k: model.hidden },
+        1,
+    );
     let (e, normed) = (job.precision.bytes(), local_tokens * latent.normalized_width());
     passes.add_stream(ElementwiseTraffic::new(job).norm(normed));
     passes.add_weight_gemm(
         job,
         KernelKind::Gemm,
-        (tokens, model.query_width() / tensor, latent.query.unwrap_or(model.hidden)),
+        GemmShape { m: tokens, n: model.query_width() / tensor, k: latent.query.unwrap_or(model.hidden) },
         1,
     );
-    passes.add_weight_gemm(job, KernelKind::Gemm, (tokens, model.kv_up_projection_width() / tensor, latent.kv), 1);
+    passes.add_weight_gemm(
+        job,
+        KernelKind::Gemm,
+        GemmShape { m: tokens, n: model.kv_up_projection_width() / tensor, k: latent.kv },
+        1,
+    );
     // The positional key is copied to all heads next to their keys, and both parts of the queries are concatenated.
     let concatenated = 2 * e * tokens * (model.query_width() + model.key_width()) / tensor;
-    passes.add_stream((concatenated, concatenated));
+    passes.add_stream(PassBytes { forward: concatenated, backward: concatenated });
 }
 
 /// GEMMs of a pass whose operands tensor-parallel ranks gather before and whose results they reduce after, in order.
@@ -279,11 +311,11 @@ fn attention(job: &Training, layout: &Layout, tokens: u64) -> PassKernels {
     match job.attention {
         Attention::Unfused => {
             let scores = heads * rows * model.seq;
-            passes.add_gemm(KernelKind::Gemm16Bit, (rows, model.seq, score), e, heads);
+            passes.add_gemm(KernelKind::Gemm16Bit, GemmShape { m: rows, n: model.seq, k: score }, e, heads);
             let [normalised, dropped] = ElementwiseTraffic::new(job).attention_scores(scores);
             passes.add_stream(normalised);
             passes.add_stream(dropped);
-            passes.add_gemm(KernelKind::Gemm16Bit, (rows, value, model.seq), e, heads);
+            passes.add_gemm(KernelKind::Gemm16Bit, GemmShape { m: rows, n: value, k: model.seq }, e, heads);
         }
         Attention::Flash(by) => {
             // Causal masking halves the forward GEMMs; backward there are five instead of two (Dao, arXiv 2307.08691,
@@ -309,8 +341,11 @@ pub fn embedding(job: &Training, layout: &Layout) -> PassKernels {
     let tokens = job.micro_batch * job.model.seq / u64::from(degrees.context);
     let bytes = job.precision.bytes() * tokens * job.model.hidden;
     let mut passes = PassKernels::default();
-    passes.add_stream((2 * bytes, 2 * bytes));
-    passes.add_stream((3 * bytes / degrees.token_shares(), 2 * bytes / degrees.token_shares()));
+    passes.add_stream(PassBytes { forward: 2 * bytes, backward: 2 * bytes });
+    passes.add_stream(PassBytes {
+        forward: 3 * bytes / degrees.token_shares(),
+        backward: 2 * bytes / degrees.token_shares(),
+    });
     passes
 }
 
@@ -321,7 +356,12 @@ pub fn logits(job: &Training, layout: &Layout) -> PassKernels {
     let tensor = u64::from(degrees.tensor);
     let tokens = job.micro_batch * model.seq / u64::from(degrees.context);
     let mut passes = PassKernels::default();
-    passes.add_weight_gemm(job, KernelKind::Gemm16Bit, (tokens, model.vocab / tensor, model.hidden), 1);
+    passes.add_weight_gemm(
+        job,
+        KernelKind::Gemm16Bit,
+        GemmShape { m: tokens, n: model.vocab / tensor, k: model.hidden },
+        1,
+    );
     for bytes in ElementwiseTraffic::new(job).logits(tokens * model.vocab / tensor) {
         passes.add_stream(bytes);
     }

@@ -60,7 +60,8 @@ const PAT_FEW_CHANNELS_BYTES: Bytes = Bytes(256 << 10);
 pub(super) fn large_group_restriction(
     collective: Collective,
     ranks_per_host: u32,
-    (kinds, part): (&[TimingMethod], Bytes),
+    kinds: &[TimingMethod],
+    part: Bytes,
 ) -> Restriction {
     let mut algorithms: Vec<Algorithm> = match collective.is_pairwise() {
         // (All-to-all exchanges have no alternative to pairwise messages.)

@@ -52,7 +52,7 @@ impl LinkLoad {
         let sent: Vec<_> = sent.iter().map(|(&ends, &bytes)| (ends, bytes)).collect();
         let partial_load = |routes: &[((NodeId, NodeId), f64)]| {
             let (mut load, mut hops) = (Self::default(), Vec::new());
-            routes.iter().for_each(|&(ends, bytes)| load.add_route(router, ends, bytes, &mut hops));
+            routes.iter().for_each(|&((from, to), bytes)| load.add_route(router, from, to, bytes, &mut hops));
             load
         };
         // Summation order does not depend on the number of threads.
@@ -88,7 +88,7 @@ impl LinkLoad {
     }
 
     /// Adds bytes from one device to another along their route.
-    fn add_route(&mut self, router: &Router<'_>, (from, to): (NodeId, NodeId), bytes: f64, hops: &mut Vec<Hop>) {
+    fn add_route(&mut self, router: &Router<'_>, from: NodeId, to: NodeId, bytes: f64, hops: &mut Vec<Hop>) {
         hops.clear();
         // Unreachable pairs were already rejected when the call was timed.
         if router.route_into(from, to, 0, hops).is_ok() {
@@ -124,7 +124,7 @@ impl SimulatedCosts<'_> {
             }
         }
         for (timed, groups, times) in distinct {
-            self.add_calls(timed, (&self.group_devices(&groups, timed), times), &mut load, &mut pair_bytes);
+            self.add_calls(timed, &self.group_devices(&groups, timed), times, &mut load, &mut pair_bytes);
         }
         load.add_routes(self.router, &pair_bytes);
         load.copy_to_represented(self.router);
@@ -138,7 +138,8 @@ impl SimulatedCosts<'_> {
     fn add_calls(
         &self,
         timed: &TimedCall,
-        (groups, times): (&[Vec<NodeId>], f64),
+        groups: &[Vec<NodeId>],
+        times: f64,
         load: &mut LinkLoad,
         pair_bytes: &mut BTreeMap<(NodeId, NodeId), f64>,
     ) {
@@ -163,7 +164,7 @@ impl SimulatedCosts<'_> {
                 }
             }
         };
-        self.add_sent(call, (groups, times), pair_bytes, add_in_network);
+        self.add_sent(call, groups, times, pair_bytes, add_in_network);
     }
 
     /// Adds the bytes that devices send to each other in a call of all groups. Passes in-network operations to
@@ -171,7 +172,8 @@ impl SimulatedCosts<'_> {
     fn add_sent(
         &self,
         call: CallWithStrategy,
-        (groups, times): (&[Vec<NodeId>], f64),
+        groups: &[Vec<NodeId>],
+        times: f64,
         pair_bytes: &mut BTreeMap<(NodeId, NodeId), f64>,
         mut add_in_network: impl FnMut(&dyn ScheduleGenerator, Vec<&[NodeId]>),
     ) {
@@ -196,7 +198,7 @@ impl SimulatedCosts<'_> {
     pub(super) fn busiest_link_bound(&self, groups: &[Vec<NodeId>], call: CallWithStrategy) -> Picos {
         let (mut load, mut pair_bytes) = (LinkLoad::default(), BTreeMap::new());
         // (In-network traffic is ignored: the bound stays valid.)
-        self.add_sent(call, (groups, 1.0), &mut pair_bytes, |_, _| {});
+        self.add_sent(call, groups, 1.0, &mut pair_bytes, |_, _| {});
         load.add_routes(self.router, &pair_bytes);
         let a_second = Picos(1_000_000_000_000);
         let busiest = load.utilization(self.router, a_second).into_iter().fold(0.0, f64::max);
@@ -342,7 +344,7 @@ mod tests {
                 let groups = simulated.concurrent_groups(&layout.groups(Dimension::Data), exchange.collective);
                 let call = CallWithStrategy { collective: exchange.collective, bytes: exchange.bytes, strategy };
                 let lower_bound = simulated.busiest_link_bound(&groups, call);
-                let time = simulated.slowest(&groups, (call.collective, call.bytes), strategy).unwrap();
+                let time = simulated.slowest(&groups, call.collective, call.bytes, strategy).unwrap();
                 assert!(lower_bound <= time && lower_bound.0 > 0, "{strategy}: {lower_bound} {time}");
                 (link_load, lower_bound, time)
             };

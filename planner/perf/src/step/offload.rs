@@ -55,7 +55,7 @@ pub fn check_tier(job: &Job, fabric: &Fabric) -> Result<(), JobError> {
         return Ok(());
     }
     let router = Router::new(fabric, RouteOptions::default());
-    offload_bandwidth(&data, (&router, &job.rank_devices(fabric)?, &HostClasses::new(fabric)), &job.spans().tier)
+    offload_bandwidth(&data, &router, &job.rank_devices(fabric)?, &HostClasses::new(fabric), &job.spans().tier)
         .map(drop)
 }
 
@@ -90,7 +90,7 @@ impl Machine<'_> {
         let fabric = self.router.fabric();
         let mut ranks_by_cpu: FxHashMap<NodeId, u64> = FxHashMap::default();
         for &gpu in
-            gpus_by_host((Tier::Host, placement), (fabric, self.ranks), self.simulated.host_classes()).iter().flatten()
+            gpus_by_host(Tier::Host, placement, fabric, self.ranks, self.simulated.host_classes()).iter().flatten()
         {
             *ranks_by_cpu.entry(self.router.nearest_cpu(gpu).ok()?).or_default() += 1;
         }
@@ -107,7 +107,7 @@ impl Machine<'_> {
         spans: &JobSpans,
         data: &OffloadedData<'_>,
     ) -> Result<PeakRates, JobError> {
-        let bandwidth = offload_bandwidth(data, (self.router, self.ranks, self.simulated.host_classes()), &spans.tier)?;
+        let bandwidth = offload_bandwidth(data, self.router, self.ranks, self.simulated.host_classes(), &spans.tier)?;
         Ok(PeakRates { offload_bandwidth: bandwidth, ..PeakRates::new(self.router.fabric(), precision, spans)? })
     }
 }
@@ -116,7 +116,9 @@ impl Machine<'_> {
 /// own memory.
 fn offload_bandwidth(
     data: &OffloadedData<'_>,
-    (router, ranks, host_classes): (&Router<'_>, &[NodeId], &HostClasses),
+    router: &Router<'_>,
+    ranks: &[NodeId],
+    host_classes: &HostClasses,
     location: &SourceLocation,
 ) -> Result<Option<Bandwidth>, JobError> {
     if data.tier == Tier::Hbm {
@@ -127,7 +129,7 @@ fn offload_bandwidth(
     let mut paths = Vec::new();
     let mut users: FxHashMap<LinkId, f64> = FxHashMap::default();
     let mut memory_users: FxHashMap<NodeId, f64> = FxHashMap::default();
-    for host_gpus in gpus_by_host((data.tier, data.placement), (fabric, ranks), host_classes) {
+    for host_gpus in gpus_by_host(data.tier, data.placement, fabric, ranks, host_classes) {
         for (index, &gpu) in host_gpus.iter().enumerate() {
             let memory_node = match data.tier {
                 Tier::Host => router.nearest_cpu(gpu).map_err(|error| refuse(error.to_string()))?,
@@ -163,15 +165,17 @@ fn offload_bandwidth(
         let memory_rate = memory.map(|memory| memory.0 as f64 / node_users);
         slowest = links.chain(memory_rate).chain(slowest).min_by(f64::total_cmp);
     }
-    let no_bandwidth = || refuse("the fabric states no bandwidth on the way".to_owned());
+    let no_bandwidth = || refuse("the fabric states no bandwidth on the path".to_owned());
     slowest.map(|rate| Some(Bandwidth(rate as u64))).ok_or_else(no_bandwidth)
 }
 
 /// GPUs of each host in rank order: of the first host of each wiring class, or of all hosts if ranks were placed
 /// explicitly. For peer memory, if a host has a single GPU, all ranks form one list, since its peer is on another host.
 fn gpus_by_host(
-    (tier, placement): (Tier, &Placement),
-    (fabric, ranks): (&Fabric, &[NodeId]),
+    tier: Tier,
+    placement: &Placement,
+    fabric: &Fabric,
+    ranks: &[NodeId],
     host_classes: &HostClasses,
 ) -> Vec<Vec<NodeId>> {
     let mut hosts = fabric.group_by_host(ranks);

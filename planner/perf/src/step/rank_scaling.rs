@@ -186,7 +186,8 @@ impl SimulatedCosts<'_> {
         &self,
         min_ranks: usize,
         group: &[NodeId],
-        (bytes, growth): (Bytes, ScalingLaw),
+        bytes: Bytes,
+        growth: ScalingLaw,
     ) -> Option<ScaledDown> {
         let fills = match growth {
             ScalingLaw::Rank => true,
@@ -217,7 +218,7 @@ impl SimulatedCosts<'_> {
 
     /// Variant of [`Self::scaled_down_from`] for a single group.
     pub(super) fn scaled_down(&self, group: &[NodeId], bytes: Bytes, growth: ScalingLaw) -> Option<ScaledDown> {
-        self.scaled_down_from(FIRST_RANKS, group, (bytes, growth))
+        self.scaled_down_from(FIRST_RANKS, group, bytes, growth)
     }
 
     /// Extrapolated completion time of a call with all groups concurrent; `None` if the call cannot be extrapolated.
@@ -239,8 +240,7 @@ impl SimulatedCosts<'_> {
         // (From 64 and 128 ranks PAT among 2,048 is 2 % off, from 128 and 256 less than 1 %.)
         let first_ranks: &[usize] =
             if growth == ScalingLaw::RankIfConfirmed { &[FIRST_RANKS] } else { &[FIRST_RANKS_OF_SEVERAL, FIRST_RANKS] };
-        let samples =
-            first_ranks.iter().map(|&min_ranks| self.scaled_down_from(min_ranks, first, (call.bytes, growth)));
+        let samples = first_ranks.iter().map(|&min_ranks| self.scaled_down_from(min_ranks, first, call.bytes, growth));
         let scaled_down = samples.flatten().find(|scaled_down| self.loads_links_equally(*scaled_down, groups))?;
         let [_, second_ranks] = scaled_down.sample_ranks();
         // If the first group represents all, use its times without the others.
@@ -365,7 +365,7 @@ mod tests {
         let call = CallWithStrategy { collective, bytes: Bytes(kib * 1024 * group.len() as u64), strategy };
         let groups = [group.to_vec()];
         let extrapolated = simulated.extrapolated_time(&groups, &call).unwrap().unwrap();
-        let expected = simulated.slowest(&groups, (collective, call.bytes), strategy).unwrap();
+        let expected = simulated.slowest(&groups, collective, call.bytes, strategy).unwrap();
         extrapolated.0 as f64 / expected.0 as f64 - 1.0
     }
 
@@ -407,7 +407,7 @@ mod tests {
                     .simulated
                     .extrapolated_time(&groups, &CallWithStrategy { collective, bytes, strategy })?
                     .unwrap();
-                let expected = machine.simulated.slowest(&groups, (collective, bytes), strategy).unwrap();
+                let expected = machine.simulated.slowest(&groups, collective, bytes, strategy).unwrap();
                 Some(extrapolated.0 as f64 / expected.0 as f64 - 1.0)
             })
         };
@@ -452,7 +452,7 @@ mod tests {
                         machine.simulated.extrapolated_time(&groups, &CallWithStrategy { collective, bytes, strategy });
                     assert_eq!(extrapolated.is_some(), is_extrapolated, "{preset} x {nodes}");
                     if let Some(extrapolated) = extrapolated {
-                        let expected = machine.simulated.slowest(&groups, (collective, bytes), strategy).unwrap();
+                        let expected = machine.simulated.slowest(&groups, collective, bytes, strategy).unwrap();
                         let error = extrapolated.unwrap().0 as f64 / expected.0 as f64 - 1.0;
                         assert!(error.abs() < 0.01, "{preset} x {nodes}, {collective}: {error:+.4}");
                     }

@@ -71,8 +71,8 @@ pub(crate) fn shortlist<E: Ord + Copy>(
 pub(crate) fn indivisible_error(location: &SourceLocation, ranks: usize, quantities: &str) -> JobError {
     JobError {
         location: location.clone(),
-        message: format!("no division of the job over {ranks} ranks: its {quantities} do not divide"),
-        help: Some("name the degrees that were meant to work, to see why they do not".to_owned()),
+        message: format!("no parallel layout of the job over {ranks} ranks: its {quantities} do not divide"),
+        help: Some("name the intended degrees to see which of them does not divide".to_owned()),
     }
 }
 
@@ -224,7 +224,7 @@ fn search_layouts(
         best = update_best(best, neighbours)?;
     }
     let quantities =
-        if job.shard.is_some() { "heads, layers, batch or copies by shard" } else { "heads, layers or batch" };
+        if job.shard.is_some() { "heads, layers, batch or replicas by shard" } else { "heads, layers or batch" };
     best.ok_or_else(|| indivisible_error(&job.spans.parallel, ranks, quantities).into())
 }
 

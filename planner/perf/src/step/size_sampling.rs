@@ -132,7 +132,7 @@ impl SimulatedCosts<'_> {
         let key = PartKey { group: first.clone(), groups: groups.len(), call };
         let compute = || match self.first_represents_all(groups, call) {
             true if groups.len() > 1 => self.part_time(std::slice::from_ref(first), call),
-            _ => self.slowest(groups, (collective, bytes), strategy),
+            _ => self.slowest(groups, collective, bytes, strategy),
         };
         Ok(self.parts.get_or_compute(key, || compute().map(Some))?.unwrap_or_default())
     }

@@ -62,8 +62,7 @@ impl<'a> StepTiming<'a> {
         let degrees = layout.degrees;
         if !is_schedulable(job, layout) {
             let model_chunks = u64::from(degrees.pipeline) * u64::from(degrees.interleave);
-            let message =
-                format!("{micro} micro-batches through {model_chunks} stretches of layers are too many to follow");
+            let message = format!("{micro} micro-batches through {model_chunks} model chunks are too many to simulate");
             return Err(JobError { location: job.spans.batch.clone(), message, help: None }.into());
         }
         let calls = traffic(job, layout);

@@ -52,7 +52,8 @@ impl GradientStreams {
 /// Returns true if calls of two dimensions share links: both stay in their hosts or NVLink domains, both leave them, or
 /// their bottleneck routes share a link, such as PCIe. Determined from the groups of the first rank.
 pub(super) fn share_links(
-    (router, ranks): (&Router<'_>, &[NodeId]),
+    router: &Router<'_>,
+    ranks: &[NodeId],
     layout: &Layout,
     one: Dimension,
     other: Dimension,

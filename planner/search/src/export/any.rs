@@ -1,8 +1,7 @@
 //! Reads a table of any supported format; the format is detected from the content.
 
 use fabricast_sim::schedule::Schedule;
-use fabricast_sim::schedule::format::{self, Format};
-use fabricast_topologies::Bytes;
+use fabricast_sim::schedule::format::{self, CallSizes, Format};
 
 use super::json_text::strip_bom;
 use super::nccl_env::SettingsFile;
@@ -19,8 +18,8 @@ pub enum AnyTable {
     OpenMpi(open_mpi::Rules),
     /// Saved plan, or a table in fabricast's JSON.
     Plan(Box<SavedPlan>),
-    /// Schedule of MSCCL, MSCCL++ or fabricast, and the first and last message size that it is meant for.
-    Schedule(Format, Box<Schedule>, (Bytes, Bytes)),
+    /// Schedule of MSCCL, MSCCL++ or fabricast, and the message sizes that it is meant for.
+    Schedule(Format, Box<Schedule>, CallSizes),
 }
 
 impl AnyTable {

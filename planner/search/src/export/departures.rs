@@ -2,6 +2,7 @@
 
 use fabricast_sim::schedule::Collective;
 use fabricast_topologies::Bytes;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{SavedPick, SavedPlan, SavedRow, nccl_tuner};
@@ -9,11 +10,11 @@ use fabricast_libraries::Library;
 use fabricast_libraries::nccl::Function;
 
 /// Message size for which a strategy other than the library's default is used.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Departure {
     /// The collective.
     pub collective: Collective,
-    /// Message size.
+    /// Message size, in bytes.
     pub bytes: Bytes,
     /// Strategy used: `ring ll128 × 24`.
     #[serde(alias = "taken")]

@@ -60,14 +60,15 @@ pub enum ExportedStrategy {
 /// the ranges are used unchanged.
 pub fn choose_entries<K: Clone + PartialEq>(
     plan: &SavedPlan,
-    (wanted, missing): (ExportedStrategy, MissingEntry),
+    wanted: ExportedStrategy,
+    missing: MissingEntry,
     mut translate: impl FnMut(&SavedRow, &SavedPick) -> Result<K, String>,
     default_entry: impl Fn(&SavedRange) -> Option<K>,
 ) -> Choices<K> {
     let mut entries: Vec<(Collective, Bytes, Option<K>)> = Vec::with_capacity(plan.rows.len());
     let mut dropped: Vec<Dropped> = Vec::new();
     for row in plan.all_rows() {
-        let key = choose(row, (wanted, row.bytes), &mut translate, &mut dropped);
+        let key = choose(row, wanted, row.bytes, &mut translate, &mut dropped);
         if key.is_some() || missing == MissingEntry::Omit {
             entries.push((row.collective, row.bytes, key));
         }
@@ -98,7 +99,7 @@ pub fn choose_entries<K: Clone + PartialEq>(
     let mut ranges: Vec<SizeRange<K>> = with_entry.collect();
     for range in plan.ranges_without_rows() {
         let (collective, min_bytes, max_bytes) = (range.collective, range.min_bytes, range.max_bytes);
-        let Some(key) = choose(&SavedRow::from_range(range), (wanted, max_bytes), &mut translate, &mut dropped) else {
+        let Some(key) = choose(&SavedRow::from_range(range), wanted, max_bytes, &mut translate, &mut dropped) else {
             continue;
         };
         ranges.push(SizeRange { collective, min_bytes, max_bytes, key });
@@ -154,7 +155,8 @@ fn for_each_end<K>(ranges: &mut [SizeRange<K>], mut apply: impl FnMut(&mut SizeR
 /// selected strategy.
 fn choose<K>(
     row: &SavedRow,
-    (wanted, last): (ExportedStrategy, Bytes),
+    wanted: ExportedStrategy,
+    last: Bytes,
     translate: &mut impl FnMut(&SavedRow, &SavedPick) -> Result<K, String>,
     dropped: &mut Vec<Dropped>,
 ) -> Option<K> {
@@ -207,7 +209,7 @@ impl std::fmt::Display for Dropped {
         write!(f, ": {pick}: {reason}; ")?;
         match substitute {
             Some(substitute) => write!(f, "{substitute} instead"),
-            None => f.write_str("left out"),
+            None => f.write_str("omitted"),
         }
     }
 }

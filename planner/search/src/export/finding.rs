@@ -1,9 +1,10 @@
 //! Findings of the checks of a readable table.
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 /// Severity of a finding.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Severity {
     /// Valid, but perhaps not as intended.
@@ -13,7 +14,7 @@ pub enum Severity {
 }
 
 /// Problem found in a table.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Finding {
     /// Line, from 1; `None` for missing rows and problems without a line.
     pub line: Option<u32>,

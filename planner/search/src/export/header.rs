@@ -15,7 +15,7 @@ pub(super) fn lines(plan: &SavedPlan, title: &str, dropped: &[Dropped]) -> Vec<S
         format!("profile {}{date}; library {library}", plan.profile),
     ];
     lines.extend(unplanned(plan));
-    lines.extend(dropped.iter().take(MAX_DROPPED_LINES).map(|entry| format!("not said here: {entry}")));
+    lines.extend(dropped.iter().take(MAX_DROPPED_LINES).map(|entry| format!("not in this file: {entry}")));
     if dropped.len() > MAX_DROPPED_LINES {
         lines.push(format!("and {} more", dropped.len() - MAX_DROPPED_LINES));
     }
@@ -26,7 +26,7 @@ pub(super) fn lines(plan: &SavedPlan, title: &str, dropped: &[Dropped]) -> Vec<S
 fn unplanned(plan: &SavedPlan) -> Option<String> {
     let (first, last) = (plan.rows.iter().map(|row| row.bytes).min()?, plan.rows.iter().map(|row| row.bytes).max()?);
     plan.outside_ranges.is_empty().then(|| {
-        format!("planned: {first} to {last}; below and above stands what is taken at the nearest of these, unjudged")
+        format!("planned: {first} to {last}; smaller and larger sizes use the choice of the nearest planned size, not evaluated")
     })
 }
 

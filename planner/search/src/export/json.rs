@@ -15,7 +15,8 @@ pub fn write(plan: &SavedPlan) -> String {
     let parameters = |pick: &SavedPick| (pick.algorithm, pick.protocol, pick.channels);
     let choices = choose_entries(
         plan,
-        (ExportedStrategy::Selected, MissingEntry::UseNeighbour),
+        ExportedStrategy::Selected,
+        MissingEntry::UseNeighbour,
         |_, pick| Ok(parameters(pick)),
         |range| Some(parameters(&range.pick())),
     );

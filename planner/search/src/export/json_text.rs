@@ -56,7 +56,7 @@ impl<'a> JsonText<'a> {
         keys.sort_unstable();
         let repeated = keys.windows(2).filter(|pair| pair[0].0 == pair[1].0).map(|pair| pair[1].1).min();
         match repeated.and_then(|index| members.0.get(index)) {
-            Some((key, value)) => Err(self.error_at(key.part(value), format!("the key `{}` a second time", key.0))),
+            Some((key, value)) => Err(self.error_at(key.part(value), format!("the key `{}` is given twice", key.0))),
             None => Ok(members),
         }
     }

@@ -47,15 +47,15 @@ pub fn write(plan: &SavedPlan) -> (String, Vec<Dropped>) {
         _ => true,
     };
     let mut lines = header::lines(plan, "Settings of NCCL", &dropped);
-    lines.push("what the variables cannot say: sizes and channels. NCCL chooses by its own model among".to_owned());
+    lines.push("The variables cannot select by size or set channels. NCCL's cost model chooses among".to_owned());
     lines.push(match by_function {
-        true => "what is named for a function, each algorithm with each protocol (2.24 and later read this)".to_owned(),
+        true => "the algorithms and protocols listed for a function, in any combination (NCCL 2.24 and later)".to_owned(),
         false => {
-            "what is named, each algorithm with each protocol, for every function: lists by function came with 2.24"
+            "the listed algorithms and protocols, in any combination, for every function: lists by function need NCCL 2.24"
                 .to_owned()
         }
     });
-    lines.push("to be named by NCCL_CONF_FILE; in a shell the values need quotes".to_owned());
+    lines.push("load with NCCL_CONF_FILE; in a shell, quote the values".to_owned());
     let mut text: String = lines.iter().map(|line| format!("# {line}\n")).collect();
     let (algos, protos) = if by_function { lists(&allowed) } else { plain_lists(&allowed) };
     if !allowed.is_empty() {
@@ -97,7 +97,7 @@ pub fn findings(file: &SettingsFile, version: Version) -> Vec<Finding> {
     let newer = file.by_function.iter().filter(|_| !version.lists_by_function());
     let errors = newer.map(|(line, name)| {
         let message = format!(
-            "{name}: lists by function came with NCCL 2.24; {version} takes one list of names separated by commas"
+            "{name}: lists by function need NCCL 2.24; {version} accepts one list of names separated by commas"
         );
         Finding::error(Some(*line), message)
     });
@@ -137,7 +137,7 @@ pub fn read(text: &str, source: &str) -> Result<SettingsFile, TableError> {
             Ok((_, unknown)) => ignored.extend(unknown.into_iter().map(|name| (line_number, name))),
         }
         if !names.insert(name.trim()) {
-            return fail(content_start, format!("{} a second time: expected each name once", name.trim()));
+            return fail(content_start, format!("{} is given twice: expected each name once", name.trim()));
         }
         if matches!(name.trim(), "NCCL_ALGO" | "NCCL_PROTO") && assignment.contains([':', ';']) {
             by_function.push((line_number, name.trim().to_owned()));
@@ -160,7 +160,7 @@ mod tests {
             ("NCCL_ALGO=Ring\n  export NCCL_PROTO=LL9", 2, 21, "LL9"),
             ("NCCL_MIN_CTAS=0", 1, 15, "1 to 64"),
             ("NCCL_MIN_CTAS=1000", 1, 15, "1 to 64"),
-            ("NCCL_ALGO=Ring\nNCCL_ALGO=Tree\n", 2, 1, "a second time"),
+            ("NCCL_ALGO=Ring\nNCCL_ALGO=Tree\n", 2, 1, "is given twice"),
             ("NCCL_ALGO=Ring\nring,ll", 2, 1, "expected NAME=VALUE"),
         ] {
             let error = read(text, "nccl.conf").unwrap_err();

@@ -2,7 +2,7 @@
 
 use std::sync::{Mutex, PoisonError};
 
-use fabricast_sim::schedule::format::{Format, write_for_sizes};
+use fabricast_sim::schedule::format::{CallSizes, Format, write_for_sizes};
 use fabricast_sim::schedule::{Collective, Schedule};
 use fabricast_topologies::Bytes;
 use rayon::prelude::*;
@@ -39,11 +39,11 @@ pub fn write<K: Send, E: Send>(
         if supported == protocol { Ok(strategy) } else { Err(format!("{} runs no {protocol}", format.name())) }
     };
     let Choices { ranges, mut dropped } =
-        expressible::choose_entries(plan, (ExportedStrategy::Selected, MissingEntry::Omit), translate, |_| None);
+        expressible::choose_entries(plan, ExportedStrategy::Selected, MissingEntry::Omit, translate, |_| None);
     let prefix = if format == Format::MscclXml { comments(plan) } else { String::new() };
     let schedules = ranges.par_iter().with_max_len(1).map(|range| {
         let &SizeRange { collective, min_bytes, max_bytes, key: strategy } = range;
-        build(collective, middle(plan, collective, (min_bytes, max_bytes)), strategy)
+        build(collective, middle(plan, collective, CallSizes { min: min_bytes, max: max_bytes }), strategy)
     });
     let schedules: Vec<Result<Result<Schedule, String>, E>> = schedules.collect();
     let schedules = schedules.into_iter().collect::<Result<Vec<Result<Schedule, String>>, E>>()?;
@@ -62,7 +62,7 @@ pub fn write<K: Send, E: Send>(
         let mut text = texts().pop().unwrap_or_default();
         text.clear();
         text.push_str(&prefix);
-        let sizes = (range.min_bytes, range.max_bytes.min(LARGEST));
+        let sizes = CallSizes { min: range.min_bytes, max: range.max_bytes.min(LARGEST) };
         let written = match schedule {
             Ok(schedule) => write_for_sizes(schedule, format, sizes, &mut text).map_err(|error| error.to_string()),
             Err(reason) => Err(reason.clone()),
@@ -130,7 +130,8 @@ fn comments(plan: &SavedPlan) -> String {
 
 /// Returns the planned size nearest to the middle of a range. If none was planned, returns the geometric mean of the
 /// part of the range inside `TYPICAL`.
-fn middle(plan: &SavedPlan, collective: Collective, (first, last): (Bytes, Bytes)) -> Bytes {
+fn middle(plan: &SavedPlan, collective: Collective, sizes: CallSizes) -> Bytes {
+    let CallSizes { min: first, max: last } = sizes;
     const TYPICAL: (Bytes, Bytes) = (Bytes(1 << 10), Bytes(1 << 30));
     let rows = plan.rows.iter().filter(|row| row.collective == collective);
     let inside: Vec<Bytes> = rows.map(|row| row.bytes).filter(|bytes| (first..=last).contains(bytes)).collect();

@@ -53,7 +53,7 @@ pub(super) fn add(search: &Search<'_>, mut row: Row, watcher: Watcher<'_>) -> Re
             row.library_default = Some(LibraryDefault { choice, timed });
             Ok((row, None))
         }
-        Err(reason) => Ok((row, Some(format!("{} takes {}: {reason}", chooser.library(), choice.name)))),
+        Err(reason) => Ok((row, Some(format!("{} chooses {}: {reason}", chooser.library(), choice.name)))),
     }
 }
 

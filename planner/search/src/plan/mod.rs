@@ -194,7 +194,7 @@ pub struct Plan {
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum PlanError {
     /// No candidate is left.
-    #[error("no strategy for {collective} is left: {}", reasons(.rejected, .possible))]
+    #[error("no strategy remains for {collective}: {}", reasons(.rejected, .possible))]
     NothingToChoose {
         /// The collective.
         collective: Collective,

@@ -4,6 +4,7 @@
 //! library's default is known for all sizes. Its changes of algorithm or protocol are found to the byte, those of its
 //! channels at powers of two.
 
+use fabricast_sim::schedule::format::CallSizes;
 use fabricast_sim::schedule::{Call, Collective, Protocol};
 use fabricast_topologies::Bytes;
 
@@ -44,7 +45,8 @@ pub(super) fn ranges(request: &PlanRequest<'_>, rows: &[Row]) -> Vec<Range> {
 
 /// Returns the sizes inside a range at which the library's default changes algorithm or protocol, and the sizes just
 /// before them.
-pub(super) fn changes(request: &PlanRequest<'_>, collective: Collective, (from, to): (Bytes, Bytes)) -> Vec<Bytes> {
+pub(super) fn changes(request: &PlanRequest<'_>, collective: Collective, sizes: CallSizes) -> Vec<Bytes> {
+    let CallSizes { min: from, max: to } = sizes;
     let Some(chooser) = request.library else { return Vec::new() };
     let choices = LibraryChoices { chooser, call: request.call(collective, from) };
     let starts = choices.samples(from, to).map(|samples| choices.change_sizes(&samples)).unwrap_or_default();
@@ -56,17 +58,15 @@ pub(super) fn changes(request: &PlanRequest<'_>, collective: Collective, (from, 
 
 /// Returns the sizes inside a range at which the library's channel count changes, and the sizes just before them.
 /// Assumes that the count is monotonic in size; otherwise changes may be missed.
-pub(super) fn channel_changes(
-    request: &PlanRequest<'_>,
-    collective: Collective,
-    (from, to): (Bytes, Bytes),
-) -> Vec<Bytes> {
+pub(super) fn channel_changes(request: &PlanRequest<'_>, collective: Collective, sizes: CallSizes) -> Vec<Bytes> {
+    let CallSizes { min: from, max: to } = sizes;
     let Some(chooser) = request.library else { return Vec::new() };
     let choices = LibraryChoices { chooser, call: request.call(collective, from) };
     let mut starts = Vec::new();
     if let (Some(a), Some(b)) = (choices.strategy_at(from), choices.strategy_at(to)) {
         let channels = |bytes| choices.strategy_at(bytes).map(|strategy| strategy.channels);
-        bisect_changes(&channels, (from, a.channels), (to, b.channels), &mut starts);
+        let (first, last) = (Sample { bytes: from, value: a.channels }, Sample { bytes: to, value: b.channels });
+        bisect_changes(&channels, first, last, &mut starts);
     }
     let candidates = starts.into_iter().flat_map(|first| [Bytes(first.0 - 1), first]);
     let mut inside: Vec<Bytes> = candidates.filter(|bytes| from < *bytes && *bytes < to).collect();
@@ -74,24 +74,32 @@ pub(super) fn channel_changes(
     inside
 }
 
+/// Value at a size.
+#[derive(Clone, Copy)]
+struct Sample<K> {
+    bytes: Bytes,
+    value: K,
+}
+
 /// Finds the sizes in a range at which `value_at` changes, to the byte, by bisection. If the middle has a third value,
 /// both halves are searched.
 fn bisect_changes<K: Copy + PartialEq>(
     value_at: &impl Fn(Bytes) -> Option<K>,
-    a: (Bytes, K),
-    b: (Bytes, K),
+    a: Sample<K>,
+    b: Sample<K>,
     starts: &mut Vec<Bytes>,
 ) {
-    if a.1 == b.1 {
+    if a.value == b.value {
         return;
     }
-    let middle = Bytes(u64::midpoint(a.0.0, b.0.0));
-    if middle == a.0 {
-        return starts.push(b.0);
+    let middle = Bytes(u64::midpoint(a.bytes.0, b.bytes.0));
+    if middle == a.bytes {
+        return starts.push(b.bytes);
     }
     if let Some(value) = value_at(middle) {
-        bisect_changes(value_at, a, (middle, value), starts);
-        bisect_changes(value_at, (middle, value), b, starts);
+        let sample = Sample { bytes: middle, value };
+        bisect_changes(value_at, a, sample, starts);
+        bisect_changes(value_at, sample, b, starts);
     }
 }
 
@@ -115,7 +123,7 @@ impl LibraryChoices<'_> {
 
     /// Returns sample sizes from `from` to `to`, inclusive, close enough that no change between two goes unnoticed;
     /// `None` if a choice is unknown.
-    fn samples(&self, from: Bytes, to: Bytes) -> Option<Vec<(Bytes, Kind)>> {
+    fn samples(&self, from: Bytes, to: Bytes) -> Option<Vec<Sample<Kind>>> {
         let doublings = (0..u64::BITS).map(|power| 1u64 << power);
         let steps = doublings.flat_map(|size| (0..STEPS).map(move |step| size.saturating_add(size / STEPS * step)));
         // The formulas have steps at powers of two.
@@ -123,11 +131,11 @@ impl LibraryChoices<'_> {
         let mut sizes: Vec<Bytes> = sizes.chain([from, to]).collect();
         sizes.sort_unstable();
         sizes.dedup();
-        sizes.into_iter().map(|size| Some((size, self.kind(size)?))).collect()
+        sizes.into_iter().map(|size| Some(Sample { bytes: size, value: self.kind(size)? })).collect()
     }
 
     /// Returns the sizes at which a new kind begins, without the first kind, in order.
-    fn change_sizes(&self, samples: &[(Bytes, Kind)]) -> Vec<Bytes> {
+    fn change_sizes(&self, samples: &[Sample<Kind>]) -> Vec<Bytes> {
         let mut starts = Vec::new();
         for pair in samples.windows(2) {
             if let [a, b] = pair {
@@ -141,7 +149,7 @@ impl LibraryChoices<'_> {
     fn ranges(&self, from: Bytes, to: Bytes) -> Option<Vec<Range>> {
         let samples = self.samples(from, to)?;
         let starts = self.change_sizes(&samples);
-        let powers = samples.iter().map(|sample| sample.0).filter(|size| size.0.is_power_of_two());
+        let powers = samples.iter().map(|sample| sample.bytes).filter(|size| size.0.is_power_of_two());
         let ends = starts.iter().flat_map(|first| [Bytes(first.0 - 1), *first]);
         let mut sizes: Vec<Bytes> = powers.chain(ends).chain([from, to]).filter(|size| from <= *size).collect();
         sizes.sort_unstable();

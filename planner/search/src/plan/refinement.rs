@@ -16,6 +16,7 @@ use std::collections::BTreeSet;
 use std::num::NonZeroU16;
 
 use fabricast_sim::schedule::Collective;
+use fabricast_sim::schedule::format::CallSizes;
 use fabricast_topologies::{Bytes, Picos};
 use rayon::prelude::*;
 
@@ -24,7 +25,7 @@ use super::ranges::geometric_mean;
 use super::search::RowPlanner;
 use super::{PlanError, Preference, Row, outside, smoothing};
 use fabricast_libraries::Library;
-use fabricast_libraries::nccl::{Algo, Function, Proto};
+use fabricast_libraries::nccl::{Algo, AlgoProto, Function, Proto};
 
 /// Largest ratio of neighbouring sizes with different strategies, in plans for a library's table.
 const LIBRARY_GAP_RATIO: f64 = 1.1;
@@ -48,7 +49,7 @@ pub(super) fn rows(planner: &RowPlanner<'_>, rows: &[Row]) -> Result<Vec<Row>, P
     let mut pending: Vec<(Collective, Bytes)> = Vec::new();
     for rows in rows.chunk_by(|a, b| a.collective == b.collective) {
         if let ([first, .., last], true) = (rows, rows.first().is_some_and(|row| is_decided(planner, row.collective))) {
-            let inside = outside::changes(request, first.collective, (first.bytes, last.bytes));
+            let inside = outside::changes(request, first.collective, CallSizes { min: first.bytes, max: last.bytes });
             pending.extend(inside.into_iter().map(|bytes| (first.collective, bytes)));
         }
     }
@@ -80,8 +81,8 @@ pub(super) fn rows(planner: &RowPlanner<'_>, rows: &[Row]) -> Result<Vec<Row>, P
 /// Two neighbouring sizes that use the library's default on different numbers of channels.
 struct ChannelMismatch {
     collective: Collective,
-    sizes: (Bytes, Bytes),
-    algorithm_and_protocol: (Algo, Proto),
+    sizes: CallSizes,
+    algorithm_and_protocol: AlgoProto,
     channels: (u16, u16),
 }
 
@@ -93,18 +94,19 @@ impl ChannelMismatch {
         let is_mismatch =
             a.collective == b.collective && a.pick.has_same_pair(&b.pick) && first.channels != second.channels;
         planner.request().restriction.library.filter(|_| use_default && is_mismatch)?;
-        let algorithm_and_protocol = (Algo::from_algorithm(first.algorithm)?, Proto::from_protocol(first.protocol)?);
+        let algorithm_and_protocol =
+            AlgoProto { algo: Algo::from_algorithm(first.algorithm)?, proto: Proto::from_protocol(first.protocol)? };
         let channels = (first.channels, second.channels);
         halfway(a, b, CHANNEL_GAP_RATIO).map(|_| Self {
             collective: a.collective,
-            sizes: (a.bytes, b.bytes),
+            sizes: CallSizes { min: a.bytes, max: b.bytes },
             algorithm_and_protocol,
             channels,
         })
     }
 
     fn ends(&self) -> (Collective, Bytes, Bytes) {
-        (self.collective, self.sizes.0, self.sizes.1)
+        (self.collective, self.sizes.min, self.sizes.max)
     }
 
     /// Returns rows at and just before every size at which the library's channel count changes, if one of the counts is
@@ -121,9 +123,9 @@ impl ChannelMismatch {
     /// Returns true if the channel count of an end is slower than the library's default at a quarter or half of the way
     /// to the other end.
     fn is_slow(&self, planner: &RowPlanner<'_>) -> Result<bool, PlanError> {
-        let middle = geometric_mean(self.sizes.0, self.sizes.1);
-        let (first_quarter, last_quarter) =
-            (geometric_mean(self.sizes.0, middle), geometric_mean(middle, self.sizes.1));
+        let CallSizes { min, max } = self.sizes;
+        let middle = geometric_mean(min, max);
+        let (first_quarter, last_quarter) = (geometric_mean(min, middle), geometric_mean(middle, max));
         let (first, last) = self.channels;
         // The library's default is fastest where chunks divide evenly, at round sizes, which are also what applications use.
         let probes = [(first_quarter, &[first][..]), (middle, &[first, last]), (last_quarter, &[last])];

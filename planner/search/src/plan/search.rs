@@ -18,7 +18,7 @@ use super::lower_bounds::LowerBounds;
 use super::measured::{self, Measurements};
 use super::search_space::omission_reason;
 use super::simulated_candidates::SimulatedCandidates;
-use super::speculative::{Limited, SpeculativeRuns};
+use super::speculative::{SpeculativeRuns, StrategyRun};
 use super::templates::{BlockTemplate, Templates};
 use super::{
     Busiest, Effort, LibraryDefault, Plan, PlanError, PlanRequest, Preference, Row, TimedStrategy, library_default,
@@ -317,7 +317,7 @@ impl<'a> Search<'a> {
     fn run(&self, watcher: Watcher<'_>) -> Result<Row, PlanError> {
         let PlanRequest { restriction, profile, .. } = *self.request;
         let candidates =
-            candidates(self.call.collective, &self.capabilities, restriction, (profile.software(), self.call.bytes));
+            candidates(self.call.collective, &self.capabilities, restriction, profile.software(), self.call.bytes);
         let candidates = candidates.into_iter().filter(|strategy| self.can_be_selected(strategy));
         let all = candidates.chain(library_default::candidate(self));
         let mut queue: BTreeSet<(Picos, Strategy)> = all.map(|s| (self.lower_bounds().traffic_bound(s), s)).collect();
@@ -383,11 +383,11 @@ impl<'a> Search<'a> {
                 continue;
             }
             let known_bound = known.lower_bound;
-            let run = |(strategy, time_limit): Limited| match examined.get(&strategy) {
-                Some(examined) => self.simulate_until(strategy, examined, time_limit, watcher),
+            let run = |run: StrategyRun| match examined.get(&run.strategy) {
+                Some(examined) => self.simulate_until(run.strategy, examined, run.time_limit, watcher),
                 None => Ok(Outcome::TimeLimitExceeded),
             };
-            let outcome = speculative.take_or_run((strategy, time_limit), self.call.ranks, run, || {
+            let outcome = speculative.take_or_run(StrategyRun { strategy, time_limit }, self.call.ranks, run, || {
                 let is_ready = |&&(lower_bound, strategy): &&(Picos, Strategy)| {
                     let is_wanted = simulated.may_be_selected(lower_bound, strategy)
                         && !simulated.is_dominated_by_fewer_channels(lower_bound, strategy);
@@ -397,7 +397,7 @@ impl<'a> Search<'a> {
                             .is_some_and(|known| known.is_whole() && known.lower_bound <= lower_bound)
                 };
                 let &(_, next) = queue.iter().find(is_ready)?;
-                Some((next, simulated.time_limit(next).filter(|_| prune)))
+                Some(StrategyRun { strategy: next, time_limit: simulated.time_limit(next).filter(|_| prune) })
             });
             let outcome = match outcome {
                 Ok(outcome) => outcome,
@@ -471,7 +471,7 @@ impl<'a> Search<'a> {
         if let (ExaminationDepth::FirstRank, true) =
             (&examined.extent, strategy.algorithm.is_channel_independent(self.call.collective))
         {
-            let template = self.template(Strategy { channels: 1, ..strategy }, (strategy.channels, header))?;
+            let template = self.template(Strategy { channels: 1, ..strategy }, strategy.channels, header)?;
             if let Some(template) = &template {
                 examined.lower_bound =
                     examined.lower_bound.max(self.lower_bounds().first_channel_bound(strategy, header, template));
@@ -479,7 +479,7 @@ impl<'a> Search<'a> {
             examined.extent = ExaminationDepth::FirstChannel;
             return Ok(());
         }
-        let template = if self.skips_template(strategy) { None } else { self.template(strategy, (1, header))? };
+        let template = if self.skips_template(strategy) { None } else { self.template(strategy, 1, header)? };
         if let Some(template) = &template {
             examined.lower_bound =
                 examined.lower_bound.max(self.lower_bounds().template_bound(strategy, header, template));
@@ -506,8 +506,8 @@ impl<'a> Search<'a> {
         Ok(examined)
     }
 
-    fn template(&self, strategy: Strategy, schedule: (u16, &Header)) -> Result<Option<BlockTemplate>, PlanError> {
-        self.templates.template(&self.call, strategy, schedule).map_err(|error| self.failed(strategy, error))
+    fn template(&self, strategy: Strategy, times: u16, header: &Header) -> Result<Option<BlockTemplate>, PlanError> {
+        self.templates.template(&self.call, strategy, times, header).map_err(|error| self.failed(strategy, error))
     }
 
     /// Simulates a strategy without a time limit.
@@ -566,7 +566,7 @@ impl<'a> Search<'a> {
         };
         match timed {
             Ok((time, ..)) if time_limit.is_some_and(|time_limit| time > time_limit) => Ok(Outcome::TimeLimitExceeded),
-            Ok((time, band, busiest)) => Ok(Outcome::Time(self.time_strategy(strategy, (time, band), busiest))),
+            Ok((time, band, busiest)) => Ok(Outcome::Time(self.time_strategy(strategy, time, band, busiest))),
             Err(SimulateError::Engine(EngineError::Abandoned { .. })) => Ok(Outcome::TimeLimitExceeded),
             Err(source) => Err(self.failed(strategy, source)),
         }
@@ -580,7 +580,8 @@ impl<'a> Search<'a> {
     fn time_strategy(
         &self,
         strategy: Strategy,
-        (time, band): (Picos, PredictionInterval),
+        time: Picos,
+        band: PredictionInterval,
         busiest: Option<Busiest>,
     ) -> TimedStrategy {
         let (low, high) = band.around(time);

@@ -77,7 +77,7 @@ pub enum Excluded {
         reason: String,
     },
     /// Channel count that is tried only from a message size on.
-    #[error("{channels} channels for calls below {bytes}: many blocks cost small calls time that no profile predicts")]
+    #[error("{channels} channels for calls below {bytes}: no profile predicts the cost of many blocks in small calls")]
     ManyChannels {
         /// The channels.
         channels: u16,

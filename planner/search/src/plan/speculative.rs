@@ -14,12 +14,24 @@ use fabricast_collectives::strategy::Strategy;
 /// Number of ranks from which on a simulation is long enough to run ahead.
 const LARGE: u32 = 1024;
 
-/// Strategy, and the time at which its simulation is aborted.
-pub(super) type Limited = (Strategy, Option<Picos>);
+/// Simulation of a strategy.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct StrategyRun {
+    pub(super) strategy: Strategy,
+    /// Time at which the simulation is aborted.
+    pub(super) time_limit: Option<Picos>,
+}
 
-/// Results of speculative simulations, with the time limit of each.
+/// Result of a speculative simulation.
+struct SpeculativeResult {
+    /// Time at which the simulation was aborted.
+    time_limit: Option<Picos>,
+    outcome: Result<Outcome, PlanError>,
+}
+
+/// Results of speculative simulations.
 #[derive(Default)]
-pub(super) struct SpeculativeRuns(FxHashMap<Strategy, (Option<Picos>, Result<Outcome, PlanError>)>);
+pub(super) struct SpeculativeRuns(FxHashMap<Strategy, SpeculativeResult>);
 
 impl SpeculativeRuns {
     /// Returns the outcome of a strategy of `ranks` ranks: the speculative one if it exists, otherwise that of `run`.
@@ -27,28 +39,28 @@ impl SpeculativeRuns {
     /// several threads.
     pub(super) fn take_or_run(
         &mut self,
-        (strategy, time_limit): Limited,
+        current: StrategyRun,
         ranks: u32,
-        run: impl Fn(Limited) -> Result<Outcome, PlanError> + Sync,
-        next: impl FnOnce() -> Option<Limited>,
+        run: impl Fn(StrategyRun) -> Result<Outcome, PlanError> + Sync,
+        next: impl FnOnce() -> Option<StrategyRun>,
     ) -> Result<Outcome, PlanError> {
-        if let Some(outcome) = self.0.remove(&strategy).and_then(|result| outcome_within(result, time_limit)) {
+        if let Some(outcome) =
+            self.0.remove(&current.strategy).and_then(|result| outcome_within(result, current.time_limit))
+        {
             return outcome;
         }
         let runs_ahead = ranks >= LARGE && rayon::current_num_threads() > 1;
-        let Some((next_strategy, limit)) = runs_ahead.then(next).flatten() else { return run((strategy, time_limit)) };
-        let (outcome, speculative) = rayon::join(|| run((strategy, time_limit)), || run((next_strategy, limit)));
-        self.0.insert(next_strategy, (limit, speculative));
+        let Some(next) = runs_ahead.then(next).flatten() else { return run(current) };
+        let (outcome, speculative) = rayon::join(|| run(current), || run(next));
+        self.0.insert(next.strategy, SpeculativeResult { time_limit: next.time_limit, outcome: speculative });
         outcome
     }
 }
 
-/// Returns the outcome that a simulation with limit `time_limit` would have had, given one with limit
-/// `simulated_limit`; `None` if that one was aborted too early to decide.
-fn outcome_within(
-    (simulated_limit, outcome): (Option<Picos>, Result<Outcome, PlanError>),
-    time_limit: Option<Picos>,
-) -> Option<Result<Outcome, PlanError>> {
+/// Returns the outcome that a simulation with limit `time_limit` would have had, given a speculative result; `None` if
+/// that simulation was aborted too early to decide.
+fn outcome_within(result: SpeculativeResult, time_limit: Option<Picos>) -> Option<Result<Outcome, PlanError>> {
+    let SpeculativeResult { time_limit: simulated_limit, outcome } = result;
     match outcome {
         Ok(Outcome::Time(timed)) if time_limit.is_some_and(|time_limit| timed.time > time_limit) => {
             Some(Ok(Outcome::TimeLimitExceeded))
@@ -77,8 +89,12 @@ mod tests {
         Strategy { algorithm: Algorithm::Ring, protocol: Protocol::Simple, channels, threads: None, chunk: None }
     }
 
+    fn limit_run(strategy: Strategy, time_limit: Option<Picos>) -> StrategyRun {
+        StrategyRun { strategy, time_limit }
+    }
+
     /// Simulated time: one picosecond per channel; an error for ten channels.
-    fn simulated((strategy, time_limit): Limited) -> Result<Outcome, PlanError> {
+    fn simulated(StrategyRun { strategy, time_limit }: StrategyRun) -> Result<Outcome, PlanError> {
         let time = Picos(strategy.channels.into());
         if strategy.channels == 10 {
             let (possible, rejected) = (Vec::new(), Vec::new());
@@ -112,19 +128,21 @@ mod tests {
                 .flat_map(|(channels, guessed)| limits.map(|limit| (channels, guessed, limit)))
             {
                 let runs = AtomicUsize::new(0);
-                let run = |limited: Limited| {
+                let run = |limited: StrategyRun| {
                     runs.fetch_add(1, Ordering::Relaxed);
                     simulated(limited)
                 };
                 let (mut speculative, next) = (SpeculativeRuns::default(), ring(channels));
-                let first_outcome =
-                    pool.install(|| speculative.take_or_run((ring(6), first), LARGE, run, || Some((next, guessed))));
-                assert_eq!(describe(&first_outcome), describe(&simulated((ring(6), first))));
+                let first_outcome = pool.install(|| {
+                    speculative.take_or_run(limit_run(ring(6), first), LARGE, run, || Some(limit_run(next, guessed)))
+                });
+                assert_eq!(describe(&first_outcome), describe(&simulated(limit_run(ring(6), first))));
                 assert_eq!(runs.load(Ordering::Relaxed), 2);
-                let next_outcome = pool.install(|| speculative.take_or_run((next, limit), LARGE, run, || None));
+                let next_outcome =
+                    pool.install(|| speculative.take_or_run(limit_run(next, limit), LARGE, run, || None));
                 assert_eq!(
                     describe(&next_outcome),
-                    describe(&simulated((next, limit))),
+                    describe(&simulated(limit_run(next, limit))),
                     "{channels} {guessed:?} {limit:?}"
                 );
             }
@@ -134,7 +152,7 @@ mod tests {
     #[test]
     fn small_groups_are_not_simulated_ahead() {
         let outcome = SpeculativeRuns::default()
-            .take_or_run((ring(6), None), LARGE - 1, simulated, || panic!("asked for a guess"));
-        assert_eq!(describe(&outcome), describe(&simulated((ring(6), None))));
+            .take_or_run(limit_run(ring(6), None), LARGE - 1, simulated, || panic!("asked for a guess"));
+        assert_eq!(describe(&outcome), describe(&simulated(limit_run(ring(6), None))));
     }
 }

@@ -101,7 +101,8 @@ impl<'a> Templates<'a> {
         &self,
         call: &Call,
         strategy: Strategy,
-        (times, header): (u16, &Header),
+        times: u16,
+        header: &Header,
     ) -> Result<Option<BlockTemplate>, SimulateError> {
         // Templates of an all_to_allv are valid only for equal blocks.
         let is_uneven = call.collective == Collective::AllToAllV && !header.layout.is_even();
@@ -111,9 +112,9 @@ impl<'a> Templates<'a> {
         let room = self.room(call, strategy, header);
         let chunks = header.layout.chunks() / u32::from(times.max(1));
         // The summary of one loop is available without its template.
-        let Some((_, _, summary)) = self.fingerprint(call, strategy, (1, room)) else { return Ok(None) };
-        let loops = if summary.chunks() == chunks { (1, room) } else { (2, 0) };
-        self.loop_template(call, strategy, loops)
+        let Some((_, _, summary)) = self.fingerprint(call, strategy, 1, room) else { return Ok(None) };
+        let (loops, room) = if summary.chunks() == chunks { (1, room) } else { (2, 0) };
+        self.loop_template(call, strategy, loops, room)
     }
 
     /// Returns the room in the messages of a schedule of one loop.
@@ -131,9 +132,10 @@ impl<'a> Templates<'a> {
         &self,
         call: &Call,
         strategy: Strategy,
-        (loops, room): (u32, RoomLog2),
+        loops: u32,
+        room: RoomLog2,
     ) -> Result<Option<BlockTemplate>, SimulateError> {
-        let Some((key, summary, fingerprint)) = self.fingerprint(call, strategy, (loops, room)) else {
+        let Some((key, summary, fingerprint)) = self.fingerprint(call, strategy, loops, room) else {
             return Ok(None);
         };
         let shared = entry(&self.templates, (strategy.protocol, fingerprint.single_block(), loops));
@@ -141,7 +143,7 @@ impl<'a> Templates<'a> {
             let reduced = Strategy { channels: key.channels, ..strategy };
             let outline = match self.outlines.get(&key) {
                 Some(outline) => Some(outline),
-                None => self.outline(call, reduced, (key, Some(&summary))),
+                None => self.outline(call, reduced, key, Some(&summary)),
             };
             if let Some(outline) = outline {
                 // Another thread may compute the same template; the first result is retained.
@@ -158,20 +160,21 @@ impl<'a> Templates<'a> {
         &self,
         call: &Call,
         strategy: Strategy,
-        (loops, room): (u32, RoomLog2),
+        loops: u32,
+        room: RoomLog2,
     ) -> Option<(Key, OutlineSummary, Fingerprint)> {
         let Strategy { algorithm, channels, .. } = strategy;
         // Four channels show whether all channels are equal: no algorithm needs more channels to show a difference.
         if channels > ENOUGH_CHANNELS {
             let reduced = Strategy { channels: ENOUGH_CHANNELS, ..strategy };
-            let (key, summary, fingerprint) = self.fingerprint(call, reduced, (loops, room))?;
+            let (key, summary, fingerprint) = self.fingerprint(call, reduced, loops, room)?;
             if fingerprint.blocks() == ENOUGH_CHANNELS {
                 return Some((key, summary, fingerprint.with_blocks(channels)));
             }
         }
         let key = Key { collective: call.collective, algorithm, channels, loops, room };
         let slot = entry(&self.summaries, key);
-        let summary = slot.get_or_init(|| Some(self.outline(call, strategy, (key, None))?.known().clone()));
+        let summary = slot.get_or_init(|| Some(self.outline(call, strategy, key, None)?.known().clone()));
         let summary = summary.clone()?;
         let fingerprint = summary.print;
         Some((key, summary, fingerprint))
@@ -182,9 +185,10 @@ impl<'a> Templates<'a> {
         &self,
         call: &Call,
         strategy: Strategy,
-        (key, summary): (Key, Option<&OutlineSummary>),
+        key: Key,
+        summary: Option<&OutlineSummary>,
     ) -> Option<Arc<Outline>> {
-        let generator = self.generator(call, strategy, (key.loops, key.room))?;
+        let generator = self.generator(call, strategy, key.loops, key.room)?;
         let outline = Arc::new(Outline::with_summary(generator.as_ref(), self.setting(), summary)?);
         self.outlines.insert(key, outline.clone());
         Some(outline)
@@ -195,7 +199,8 @@ impl<'a> Templates<'a> {
         &self,
         call: &Call,
         strategy: Strategy,
-        (loops, room): (u32, RoomLog2),
+        loops: u32,
+        room: RoomLog2,
     ) -> Option<Box<dyn ScheduleGenerator + Send + Sync>> {
         let generate = |bytes: u64, chunk: Option<Bytes>| {
             let shape = self.request.shape(Call { bytes: Bytes(bytes), ..*call }, strategy, &self.capabilities);

@@ -2,12 +2,13 @@
 
 use std::collections::BTreeMap;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use fabricast_workload::job::{Degrees, EndAccounting, ExpertSharding, Order, SequenceParallelism};
 
 /// Kind of work of a job.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum JobKind {
     /// Training steps.
@@ -19,7 +20,7 @@ pub enum JobKind {
 }
 
 /// Job of a study.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct JobRow {
     /// Name.
     pub name: String,
@@ -73,7 +74,7 @@ pub struct JobRow {
 }
 
 /// Model of a job.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ModelRow {
     /// Transformer layers.
     pub layers: u64,
@@ -101,7 +102,7 @@ pub struct ModelRow {
 }
 
 /// Parallel layout of a job.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ParallelRow {
     /// Tensor-parallel ranks.
     pub tp: u32,

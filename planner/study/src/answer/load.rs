@@ -1,11 +1,12 @@
 //! Calls of a step and link loads in `results.json`.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use fabricast_collectives::strategy::Strategy;
 
 /// Call of a step.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct CallRow {
     /// Phase of the step: `layer_forward`, `gradients`, ….
     pub phase: String,
@@ -29,7 +30,7 @@ pub struct CallRow {
 }
 
 /// Utilization of a class of links in a step.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct LoadRow {
     /// Kind of link and of its ends: `NVLink, GPU to NVSwitch`.
     pub links: String,

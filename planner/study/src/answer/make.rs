@@ -33,7 +33,7 @@ pub fn build_answer(
     let sizes: Vec<MachineSize> = fabrics.iter().map(MachineSize::new).collect();
     let evaluate = |number: usize, setting: &Setting| {
         let terms = Terms { assumptions: setting.assumptions(study.assumptions), factor: setting.price_factor() };
-        let rows = job_results(study, &sizes, cases, outcomes, (number, &terms))?;
+        let rows = job_results(study, &sizes, cases, outcomes, number, &terms)?;
         let ranking = rank(study, &sizes, &rows, &terms);
         Some((rows, ranking))
     };
@@ -41,20 +41,23 @@ pub fn build_answer(
     let mut sensitivities = Vec::new();
     for (number, setting) in cases.settings.iter().enumerate().skip(1) {
         let (_, changed_ranking) = evaluate(number, setting)?;
-        sensitivities.push(sensitivity(study, cases, (number, setting), &ranking, &changed_ranking));
+        sensitivities.push(sensitivity(study, cases, number, setting, &ranking, &changed_ranking));
     }
     let priced = study.candidates.iter().any(|candidate| candidate.price.is_some());
-    let scored_by = |candidate: usize| {
-        let traces = study.jobs_on(candidate).filter(|(_, job)| matches!(job, Job::Trace(_))).count();
-        ScoredBy::new(priced, (traces, study.jobs_on(candidate).count()))
-    };
+    let scored_by =
+        |candidate: usize| ScoredBy::new(priced, study.jobs_on(candidate).map(|(_, job)| matches!(job, Job::Trace(_))));
     let (assumptions, constraints) = (study.assumptions, &study.constraints);
     let measured = measured_rows(study, &rows);
     let results: Vec<ResultRow> = rows.into_iter().flatten().filter_map(Result::ok).collect();
     Some(Answer {
         format: FORMAT.to_owned(),
         currency: CURRENCY.to_owned(),
-        candidates: study.candidates.iter().zip(fabrics).map(candidate_row).collect(),
+        candidates: study
+            .candidates
+            .iter()
+            .zip(fabrics)
+            .map(|(candidate, fabric)| candidate_row(candidate, fabric))
+            .collect(),
         jobs: study.jobs.iter().enumerate().map(|(number, job)| job_row(study, number, job)).collect(),
         constraints: ConstraintsRow {
             budget_usd: constraints.budget,
@@ -93,12 +96,11 @@ pub fn build_answer(
 }
 
 /// Description of the distribution behind probabilities.
-const PRICE_BANDS: &str = "a price is uniform over its band; prices are independent, but for those of the same entry of a \
-                           price list, which are low or high together; times have no bands here";
+const PRICE_BANDS: &str = "a price is uniform over its band; prices are independent, except that those of the same price-list entry vary together; times have no bands here";
 
 fn price_bands(study: &Study) -> String {
     let is_wide = |candidate: &Candidate| candidate.power_kw.is_some_and(Band::is_wide);
-    let power = if study.candidates.iter().any(is_wide) { "; power is low or high with the price" } else { "" };
+    let power = if study.candidates.iter().any(is_wide) { "; power varies with the price" } else { "" };
     format!("{PRICE_BANDS}{power}")
 }
 
@@ -119,7 +121,8 @@ fn job_results(
     sizes: &[MachineSize],
     cases: &Cases,
     outcomes: &FxHashMap<Key, Outcome>,
-    (setting, terms): (usize, &Terms),
+    setting: usize,
+    terms: &Terms,
 ) -> Option<Vec<JobResult>> {
     let mut rows = Vec::with_capacity(study.candidates.len() * study.jobs.len());
     for (number, (candidate, &size)) in study.candidates.iter().zip(sizes).enumerate() {
@@ -163,7 +166,8 @@ fn measured_rows(study: &Study, rows: &[JobResult]) -> Vec<MeasuredRow> {
 fn sensitivity(
     study: &Study,
     cases: &Cases,
-    (number, setting): (usize, &Setting),
+    number: usize,
+    setting: &Setting,
     base_ranking: &[Ranked],
     ranking: &[Ranked],
 ) -> SensitivityRow {
@@ -196,7 +200,7 @@ fn format_location(place: &SourceLocation) -> String {
     SourceLocation { source: file.into_owned(), ..place.clone() }.to_string()
 }
 
-fn candidate_row((candidate, fabric): (&Candidate, &Fabric)) -> CandidateRow {
+fn candidate_row(candidate: &Candidate, fabric: &Fabric) -> CandidateRow {
     let size = MachineSize::new(fabric);
     let price_row = |price: Price| {
         let (paid, band) = match (price.payment, price.unit_count) {

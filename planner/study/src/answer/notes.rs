@@ -29,16 +29,17 @@ pub(super) fn notes(study: &Study, rows: &[ResultRow]) -> Vec<String> {
     });
     let unpowered = names(&|candidate| is_paid(candidate, Payment::Bought) && candidate.power_kw.is_none());
     let candidate_notes = [
-        (unpowered, "energy is not counted of what is bought without power_kw, and it looks cheaper for that"),
-        (rented, "the budget does not hold back who is hired, since nothing is paid at once; cost_per_hour_usd would"),
-        (unlimited, "limits of power and racks do not hold back who is hired and states none"),
+        (unpowered, "energy is not counted for purchases without power_kw, which makes them look cheaper"),
+        (rented, "the budget does not limit rented candidates, which have no purchase price; cost_per_hour_usd would"),
+        (unlimited, "limits of power and racks do not apply to rented candidates that state none"),
     ]
     .into_iter()
     .filter(|(names, _)| !names.is_empty())
     .map(|(names, statement)| format!("{statement}: {names}"));
-    let assignment_note = study.assignment.has_different_jobs(study.candidates.len()).then(|| {
-        "jobs name their candidates: a candidate is ranked by its own, among those that have the same".to_owned()
-    });
+    let assignment_note = study
+        .assignment
+        .has_different_jobs(study.candidates.len())
+        .then(|| "jobs name their candidates: a candidate is ranked among those with the same jobs".to_owned());
     let overlap_note = rows.iter().any(|row| row.total_comm_share > 1.0).then(|| {
         "calls that add up to more than 100 % of a step are concurrent with each other and with kernels".to_owned()
     });

@@ -2,12 +2,13 @@
 
 use std::collections::BTreeMap;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{CallRow, JobKind, LoadRow, ParallelRow, TimelineRow};
 
 /// Result of a job on a candidate.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ResultRow {
     /// Name of the candidate.
     pub candidate: String,
@@ -66,7 +67,7 @@ pub struct ResultRow {
     pub efficiency_node: Option<f64>,
     /// Step time by share in seconds; the shares sum up to the step.
     pub step_s: BTreeMap<String, f64>,
-    /// Memory of the fullest GPU in GB (1e9 bytes); absent for traces.
+    /// Memory of the most loaded GPU in GB (1e9 bytes); absent for traces.
     pub memory_gb: Option<f64>,
     /// Parts of that memory; absent for traces.
     pub memory: Option<MemoryRow>,
@@ -186,7 +187,7 @@ impl ResultRow {
 }
 
 /// Memory of a GPU by use, in GB (1e9 bytes).
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct MemoryRow {
     /// Weights.
     pub weights_gb: f64,

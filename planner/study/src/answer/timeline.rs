@@ -1,14 +1,16 @@
 //! Timeline of a step in `results.json`: one text per interval, in whole nanoseconds.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::str::FromStr;
 
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 
 use fabricast_perf::step::{Activity, Timeline, Track};
 
 /// Timeline of the stages of a step.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct TimelineRow {
     /// Kind of step: `step`, or `with prompts` and `without prompts` for inference.
     pub step: String,
@@ -22,7 +24,7 @@ pub struct TimelineRow {
 }
 
 /// Track of a timeline.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct TrackRow {
     /// Index of the stage, from 0.
     pub stage: u64,
@@ -34,7 +36,7 @@ pub struct TrackRow {
 }
 
 /// Kind of track.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum TrackKind {
     /// Computation on the stage's GPUs.
@@ -109,6 +111,22 @@ impl TryFrom<String> for IntervalRow {
 impl From<IntervalRow> for String {
     fn from(row: IntervalRow) -> Self {
         row.to_string()
+    }
+}
+
+/// Intervals are serialized as text.
+impl JsonSchema for IntervalRow {
+    fn schema_name() -> Cow<'static, str> {
+        "IntervalRow".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({
+            "description": "Interval, such as `forward 3.0 1000..2500`: activity, index (micro-batch, layer or bucket), \
+                model chunk, begin and end in ns. For `more` the index is the number of merged intervals.",
+            "type": "string",
+            "pattern": r"^\S+ \d+\.\d+ \d+\.\.\d+$",
+        })
     }
 }
 

@@ -25,7 +25,7 @@ impl Reader<'_> {
             for name in listed.get_ref() {
                 let index = self.find_name("candidates", name, names())?;
                 if indices.contains(&index) {
-                    return Err(self.error_at(name.span(), format!("candidates: `{}` stands twice", name.get_ref())));
+                    return Err(self.error_at(name.span(), format!("candidates: `{}` is given twice", name.get_ref())));
                 }
                 indices.push(index);
             }
@@ -35,7 +35,7 @@ impl Reader<'_> {
         let has_no_job = |candidate: usize| !(0..jobs.len()).any(|job| pairs.is_assigned(candidate, job));
         match candidates.iter().enumerate().find(|(number, _)| has_no_job(*number)) {
             Some((_, idle)) => {
-                let message = format!("`{}` has nothing to do: every job names other `candidates`", idle.name);
+                let message = format!("`{}` has no job: every job names other `candidates`", idle.name);
                 Err(JobError::at(&idle.location, message))
             }
             None => Ok(pairs),

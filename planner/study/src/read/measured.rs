@@ -46,7 +46,8 @@ impl Reader<'_> {
     /// Reads the figures of a table, each as a measured step.
     pub(super) fn measured(
         self,
-        (run, entry): (usize, &Spanned<MeasuredText>),
+        run: usize,
+        entry: &Spanned<MeasuredText>,
         candidates: &[Candidate],
         jobs: &[Job],
         pairs: &JobAssignment,
@@ -64,12 +65,15 @@ impl Reader<'_> {
             Job::Training(job) => &job.parallel,
             Job::Inference(job) => &job.parallel,
             Job::Trace(_) => {
-                let message = "job: a trace says itself what its kernels took, and nothing is predicted of them";
+                let message = "job: a trace records the times of its kernels, which are not predicted";
                 return Err(self.error_at(text.job.span(), message));
             }
         };
         if *parallel == Parallel::Auto {
-            let message = format!("`{}` was measured and leaves its degrees open: expected those that ran", job.name());
+            let message = format!(
+                "`{}` was measured, and its parallel degrees are not given: expected those that ran",
+                job.name()
+            );
             return Err(JobError::at(&job.spans().parallel, message));
         }
         let mut steps = Vec::new();

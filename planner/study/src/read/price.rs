@@ -15,6 +15,15 @@ pub(super) enum BandText {
     Two { low: f64, high: f64 },
 }
 
+/// Counts that a candidate gives for its price.
+#[derive(Clone, Copy)]
+struct PriceCounts {
+    /// Number of units that are paid for.
+    price_count: Option<f64>,
+    /// Number of racks of the candidate.
+    racks: Option<f64>,
+}
+
 impl Reader<'_> {
     /// Reads a price with its price-list entry.
     pub(super) fn price(
@@ -33,9 +42,9 @@ impl Reader<'_> {
             (None, None, None) => Ok(None),
             (Some(band), None, None) => lump_sum(Payment::Bought, "price_usd", band),
             (None, Some(band), None) => lump_sum(Payment::PerHour, "price_per_hour_usd", band),
-            (None, None, Some(item)) => {
-                self.listed_price(item, (count, racks), list).map(|(price, entry)| Some((price, Some(entry))))
-            }
+            (None, None, Some(item)) => self
+                .listed_price(item, PriceCounts { price_count: count, racks }, list)
+                .map(|(price, entry)| Some((price, Some(entry)))),
             _ => {
                 let (listed, hourly) = (text.price.as_ref().map(Spanned::span), &text.price_per_hour_usd);
                 let last = listed.or_else(|| hourly.as_ref().map(Spanned::span)).unwrap_or_else(|| text.name.span());
@@ -62,7 +71,7 @@ impl Reader<'_> {
     fn listed_price(
         self,
         item: &Spanned<String>,
-        (count, racks): (Option<f64>, Option<f64>),
+        counts: PriceCounts,
         list: &[PriceListEntry],
     ) -> Result<(Price, PriceListEntry), JobError> {
         let Some(entry) = list.iter().rfind(|entry| entry.item == *item.get_ref()) else {
@@ -80,7 +89,7 @@ impl Reader<'_> {
             PriceUnit::Each => (Payment::Bought, UnitCount::Unknown),
             PriceUnit::Node => (Payment::Bought, UnitCount::Hosts),
             PriceUnit::Gpu => (Payment::Bought, UnitCount::Gpus),
-            PriceUnit::Rack => match (entry.hosts, racks) {
+            PriceUnit::Rack => match (entry.hosts, counts.racks) {
                 (Some(hosts), _) => (Payment::Bought, UnitCount::Racks { hosts }),
                 (None, Some(racks)) => (Payment::Bought, UnitCount::Fixed(racks)),
                 (None, None) => (Payment::Bought, UnitCount::Unknown),
@@ -89,6 +98,9 @@ impl Reader<'_> {
             PriceUnit::NodeHour => (Payment::PerHour, UnitCount::Hosts),
             PriceUnit::GpuHour => (Payment::PerHour, UnitCount::Gpus),
         };
-        Ok((Price { payment, band, unit_count: count.map_or(default_count, UnitCount::Fixed) }, entry.clone()))
+        Ok((
+            Price { payment, band, unit_count: counts.price_count.map_or(default_count, UnitCount::Fixed) },
+            entry.clone(),
+        ))
     }
 }

@@ -72,7 +72,8 @@ fn indivisible_racks_leave_gpus_idle() {
     let [auto, named] = answer.results.as_slice() else { panic!("{:?}", answer.results) };
     assert_eq!((auto.ranks, auto.step_time_s, auto.cost_per_hour), (64, named.step_time_s, named.cost_per_hour));
     // (72 sequences are an eighth more than 64.)
-    let note = "8 of 72 GPUs are spares: nothing divides the job among more, and all are paid for (all would be at work with global_batch = 72)";
+    let note =
+        "8 of 72 GPUs are idle: no layout of the job uses more, and all are paid for (global_batch = 72 would use all)";
     assert_eq!((auto.notes.as_slice(), named.notes.len()), ([note.to_owned()].as_slice(), 0));
     assert_eq!(answer.notes, [format!("{note}: auto on rack")]);
 }
@@ -92,7 +93,7 @@ fn cached_runs_do_not_contain_names() {
     assert_eq!(cached, recomputed);
     assert!(
         recomputed.contains("after: 8000000 micro-batches")
-            && recomputed.contains("changes nothing")
+            && recomputed.contains("has no effect")
             && !recomputed.contains("before"),
         "{recomputed}"
     );

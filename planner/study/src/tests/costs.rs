@@ -13,7 +13,7 @@ fn power_bands_widen_cost_and_energy() {
     let power = &wide.candidates[0];
     assert_eq!((power.power_kw, power.power_kw_low, power.power_kw_high), (Some(4.0), Some(3.0), Some(5.0)));
     assert_eq!((narrow.candidates[0].power_kw_low, narrow.results[0].kwh_per_million_tokens_low), (None, None));
-    assert!(wide.assumptions.price_bands.ends_with("; power is low or high with the price"));
+    assert!(wide.assumptions.price_bands.ends_with("; power varies with the price"));
     for (row, plain) in wide.results.iter().zip(&narrow.results).filter(|(row, _)| row.candidate == "two") {
         let per_kwh = band.study.assumptions.per_kwh;
         let near = |a: Option<f64>, b: f64| (a.unwrap() / b - 1.0).abs() < 1e-9;
@@ -34,7 +34,7 @@ fn uncounted_costs_are_noted() {
     assert_eq!(notes(PAIR), Vec::<String>::new());
     let unpowered = notes(&PAIR.replacen("power_kw = 4\n", "", 1));
     assert!(unpowered.len() == 1 && unpowered[0].starts_with("energy is not counted"), "{unpowered:?}");
-    assert!(unpowered[0].ends_with("cheaper for that: two"), "{unpowered:?}");
+    assert!(unpowered[0].ends_with("look cheaper: two"), "{unpowered:?}");
     let rented = PAIR.replacen("price_usd", "price_per_hour_usd", 1);
     assert_eq!(notes(&rented), Vec::<String>::new());
     let rented = notes(&format!("{rented}[constraints]\nbudget_usd = 2e5\n"));
@@ -43,7 +43,7 @@ fn uncounted_costs_are_noted() {
     let rented = PAIR.replacen("price_usd", "price_per_hour_usd", 1).replacen("power_kw = 4\n", "", 1);
     let limited = CompletedStudy::new(&format!("{rented}[constraints]\npower_kw = 5\n")).answer();
     assert!(limited.ranking.iter().all(|row| row.meets_constraints), "{:?}", limited.ranking);
-    assert!(limited.notes[0].ends_with("who is hired and states none: two"), "{:?}", limited.notes);
+    assert!(limited.notes[0].ends_with("rented candidates that state none: two"), "{:?}", limited.notes);
 }
 
 /// The number of units of a listed price follows from its unit and the machine; `price_count` overrides it, and without
@@ -89,7 +89,7 @@ fn listed_prices_count_hosts_gpus_and_racks() {
         let (study, fabrics) = study(unit, four).unwrap();
         let error = check(&study, &fabrics).unwrap_err().to_string();
         assert!(
-            error.starts_with("s.toml:4:9: price: the unit of `box` does not say how many of it 4 hosts"),
+            error.starts_with("s.toml:4:9: price: the unit of `box` does not determine how many 4 hosts"),
             "{error}"
         );
     }

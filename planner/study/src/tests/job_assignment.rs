@@ -36,11 +36,7 @@ fn jobs_run_only_on_named_candidates() {
     assert!(restricted.ranking.iter().all(|row| row.meets_constraints && row.score.is_some_and(f64::is_finite)));
     assert_eq!(restricted.jobs[0].candidates, ["one", "four"]);
     assert!(unrestricted.jobs[0].candidates.is_empty() && unrestricted.notes.is_empty());
-    assert!(
-        restricted.notes.iter().any(|note| note.contains("among those that have the same")),
-        "{:?}",
-        restricted.notes
-    );
+    assert!(restricted.notes.iter().any(|note| note.contains("among those with the same")), "{:?}", restricted.notes);
 }
 
 /// Only candidates with the same jobs are compared: they have their own ranks, Pareto fronts and probabilities. A
@@ -120,9 +116,9 @@ fn invalid_candidate_names_are_errors_with_location() {
     let empty = read_error("candidates = []\n", "").to_string();
     assert!(empty.starts_with("s:17:14: candidates: none is named"), "{empty}");
     let duplicate = read_error("candidates = [\"one\", \"one\"]\n", "").to_string();
-    assert!(duplicate.starts_with("s:17:22: candidates: `one` stands twice"), "{duplicate}");
+    assert!(duplicate.starts_with("s:17:22: candidates: `one` is given twice"), "{duplicate}");
     let idle = read_error("candidates = [\"one\"]\n", "").to_string();
-    assert!(idle.starts_with("s:1:1: `four` has nothing to do"), "{idle}");
+    assert!(idle.starts_with("s:1:1: `four` has no job"), "{idle}");
     let unassigned = "[[measured]]\ncandidate = \"one\"\njob = \"k\"\nstep_s = 1\n";
     let unassigned = read_error("", unassigned).to_string();
     assert!(unassigned.contains("candidate: `k` names others in its `candidates`"), "{unassigned}");

@@ -69,6 +69,6 @@ fn indivisible_shards_are_errors_with_location() {
     let fabrics: Vec<_> = study.candidates.iter().map(|candidate| load(&candidate.fabric).unwrap()).collect();
     let error = check(&study, &fabrics).unwrap_err().to_string();
     let line = text.lines().position(|line| line == "shard = 6").unwrap() + 1;
-    let expected = "shard: 16 data-parallel ranks cannot be divided by 6: expected what divides them";
+    let expected = "shard: 16 data-parallel ranks cannot be divided by 6: expected a divisor of them";
     assert!(error.contains(&format!("s.toml:{line}:9: ")) && error.contains(expected), "{error}");
 }

@@ -21,7 +21,8 @@ fn memory_shortfalls_name_their_cause() {
     assert!(large.ends_with("GB of memory (not even the weights fit)"), "{large}");
     let large_batch = violations(&format!("max_batched_tokens = 1000000\n{}", model(8)));
     assert!(
-        large_batch.ends_with("GB of memory (weights fit, but not what max_batched_tokens takes besides: fewer would)"),
+        large_batch
+            .ends_with("GB of memory (weights fit, but not the buffers for max_batched_tokens: a smaller value would)"),
         "{large_batch}"
     );
 }

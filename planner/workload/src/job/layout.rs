@@ -181,7 +181,7 @@ impl Layout {
         divisibility.check(ranks, degrees)?;
         let Degrees { tensor, pipeline, data, context, interleave, .. } = degrees;
         if job.processes == Processes::Single && (u64::from(data) != degrees.ranks() || degrees.expert > 1) {
-            let message = format!("one process (processes) copies whole models: expected dp {ranks} alone");
+            let message = format!("one process (processes) replicates whole models: expected dp {ranks} alone");
             return Err(JobError::at(&job.spans.parallel, message));
         }
         let seq = job.model.seq;
@@ -195,19 +195,20 @@ impl Layout {
         }
         if degrees.experts == ExpertSharding::Whole && !degrees.order.has_tensor_inside_data() {
             return wrong(
-                "etp 1: experts go round tensor groups first: expected tp right before dp in order".to_owned(),
+                "etp 1: experts are distributed over tensor groups first: expected tp right before dp in order"
+                    .to_owned(),
             );
         }
         if degrees.experts == ExpertSharding::Whole && job.model.experts == 0 {
             return wrong("etp 1, and the model has no experts".to_owned());
         }
         if interleave > 1 && pipeline == 1 {
-            return wrong(format!("interleave {interleave} needs stages, and pp is 1"));
+            return wrong(format!("interleave {interleave} needs pipeline stages, and pp is 1"));
         }
         let round_sequences = u64::from(data) * job.micro_batch;
         if !job.global_batch.is_multiple_of(round_sequences) {
             let message = format!(
-                "global_batch {} is no whole number of times dp {data} × micro_batch {}",
+                "global_batch {} is not a multiple of dp {data} × micro_batch {}",
                 job.global_batch, job.micro_batch
             );
             return Err(JobError::at(&job.spans.batch, message));
@@ -215,7 +216,7 @@ impl Layout {
         let micro_batches = job.global_batch / round_sequences;
         if interleave > 1 && !micro_batches.is_multiple_of(u64::from(pipeline)) {
             return wrong(format!(
-                "interleave {interleave} takes micro-batches in rounds of pp {pipeline}, and there are {micro_batches}"
+                "interleave {interleave} needs a multiple of pp {pipeline} micro-batches, and there are {micro_batches}"
             ));
         }
         Ok(Self { degrees: Degrees { shard: job.validated_shard(degrees)?, ..degrees } })
@@ -420,15 +421,15 @@ impl DivisibilityCheck<'_> {
         let tensor_ranks = u64::from(tensor);
         self.divide("heads", model.heads, "tp", tensor_ranks)?;
         if !model.kv_heads.is_multiple_of(tensor_ranks) && !tensor_ranks.is_multiple_of(model.kv_heads) {
-            return wrong(format!("{} heads of keys and values cannot be divided by tp {tensor}", model.kv_heads));
+            return wrong(format!("{} key-value heads cannot be divided by tp {tensor}", model.kv_heads));
         }
-        self.divide("columns of the feed-forward", model.ffn, "tp", tensor_ranks)?;
-        self.divide("words of the vocabulary", model.vocab, "tp", tensor_ranks)?;
+        self.divide("feed-forward columns", model.ffn, "tp", tensor_ranks)?;
+        self.divide("vocabulary entries", model.vocab, "tp", tensor_ranks)?;
         let chunks = u64::from(pipeline) * u64::from(interleave);
         let name = if interleave > 1 { "pp × interleave" } else { "pp" };
         let layers_label = match degrees.ends {
             EndAccounting::Extra => "layers",
-            EndAccounting::AsLayers => "layers, both ends among them,",
+            EndAccounting::AsLayers => "layers, embedding and logits included,",
         };
         self.divide(layers_label, model.layers + degrees.ends.layers(), name, chunks)?;
         if self.experts == 0 && expert > 1 {

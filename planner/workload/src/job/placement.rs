@@ -36,7 +36,7 @@ pub enum Placement {
 
 /// Error: a GPU assigned to two ranks.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
-#[error("placement: GPU {gpu} is that of rank {} and of rank {}: expected each once", .ranks[0], .ranks[1])]
+#[error("placement: GPU {gpu} is assigned to rank {} and rank {}: expected each once", .ranks[0], .ranks[1])]
 pub(crate) struct DuplicateGpu {
     pub gpu: u32,
     pub ranks: [usize; 2],
@@ -44,7 +44,7 @@ pub(crate) struct DuplicateGpu {
 
 /// Help text for a list that does not fit the candidate.
 const PLACEMENT_HELP: &str =
-    "name GPUs that the candidate has, or take \"cyclic\" or \"block\", which suit candidates of any size";
+    "name GPUs that the candidate has, or use \"cyclic\" or \"block\", which fit candidates of any size";
 
 impl Placement {
     /// Creates a list; the numbers must be distinct.
@@ -147,7 +147,7 @@ pub fn parse_ranges(text: &str, noun: &str) -> Result<Vec<u32>, String> {
         };
         let (first, last, step) = (number(first)?, number(last)?, number(step)?);
         if last < first || step == 0 {
-            return Err(format!("`{part}` holds no {noun}"));
+            return Err(format!("`{part}` contains no {noun}"));
         }
         if numbers.len() + ((last - first) / step) as usize >= MAX_RANKS {
             return Err(format!("more than {MAX_RANKS} {noun}s"));
@@ -219,7 +219,7 @@ mod tests {
         assert_eq!(message("0-6,8"), "placement: GPU 8 of rank 7: the candidate has 8 GPUs, 0 to 7");
         let duplicate = Placement::from_list(vec![0, 2, 1, 2]).unwrap_err();
         assert_eq!(duplicate, DuplicateGpu { gpu: 2, ranks: [1, 3] });
-        assert_eq!(duplicate.to_string(), "placement: GPU 2 is that of rank 1 and of rank 3: expected each once");
+        assert_eq!(duplicate.to_string(), "placement: GPU 2 is assigned to rank 1 and rank 3: expected each once");
     }
 
     proptest! {

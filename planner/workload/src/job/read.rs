@@ -13,7 +13,7 @@ mod training;
 pub(crate) use serving::tests as serving_tests;
 
 use std::fmt;
-use std::ops::Range;
+use std::ops::{Range, RangeInclusive};
 
 use fabricast_topologies::fabric::suggest_names;
 use fabricast_topologies::{Origin, SourceLocation};
@@ -146,7 +146,7 @@ pub struct FileResolver<'a> {
 
 impl FileResolver<'_> {
     /// Resolver for jobs without a study: every file is an error.
-    pub const NONE: Self = Self { traces: &|name| Err(format!("`{name}` cannot be looked for here")) };
+    pub const NONE: Self = Self { traces: &|name| Err(format!("`{name}` cannot be searched for here")) };
 }
 
 /// Key that only one kind of job has, and its span if present.
@@ -341,7 +341,7 @@ impl Validator<'_> {
         match keys.iter().find_map(|(name, bytes)| Some((name, bytes.clone()?))) {
             None => Ok(()),
             Some((name, bytes)) => {
-                let message = format!("{name}: is of jobs of kind {other_kind}, and this one is {kind}");
+                let message = format!("{name}: only valid for jobs of kind {other_kind}, and this one is {kind}");
                 Err(self.error(bytes, message))
             }
         }
@@ -352,13 +352,14 @@ impl Validator<'_> {
         self,
         name: &str,
         value: &Option<Spanned<f64>>,
-        (min, max): (f64, f64),
+        range: RangeInclusive<f64>,
         default: f64,
     ) -> Result<f64, JobError> {
         match value {
             None => Ok(default),
-            Some(value) if (min..=max).contains(value.get_ref()) => Ok(*value.get_ref()),
+            Some(value) if range.contains(value.get_ref()) => Ok(*value.get_ref()),
             Some(value) => {
+                let (min, max) = range.into_inner();
                 let [number, min, max] = [*value.get_ref(), min, max].map(format_number);
                 Err(self.error(value.span(), format!("{name}: {number} is not from {min} to {max}")))
             }
@@ -468,7 +469,7 @@ pub(crate) mod tests {
         for (line, location, expected) in [
             ("globl_batch = 1", "job.toml:1:1", "unknown field"),
             ("micro_batch = 0", "job.toml:1:15", "from 1 to"),
-            ("micro_batch = 5", "job.toml:4:16", "no whole number of times micro_batch 5"),
+            ("micro_batch = 5", "job.toml:4:16", "not a multiple of micro_batch 5"),
             ("precision = \"bf17\"", "job.toml:1:13", "bf16"),
             ("precision = \"nvfp4\"", "job.toml:1:13", "for inference"),
             ("zero = 4", "job.toml:1:8", "0, 1, 2 or 3"),
@@ -478,8 +479,12 @@ pub(crate) mod tests {
             ("accumulate = \"whole\"\nzero = 1", "job.toml:1:14", "expected zero = 2 or 3"),
             ("zero = 2\naccumulate = \"halves\"", "job.toml:2:14", "expected `shards` or `whole`"),
             ("kind = \"serving\"", "job.toml:1:8", "expected training, inference or trace"),
-            ("kind = \"training\"\nkv_tier = \"hbm\"", "job.toml:2:11", "kv_tier: is of jobs of kind inference"),
-            ("tpot_s = 1", "job.toml:1:10", "tpot_s: is of jobs of kind inference"),
+            (
+                "kind = \"training\"\nkv_tier = \"hbm\"",
+                "job.toml:2:11",
+                "kv_tier: only valid for jobs of kind inference",
+            ),
+            ("tpot_s = 1", "job.toml:1:10", "tpot_s: only valid for jobs of kind inference"),
             ("model = { layers = 2, hidden = 96, heads = 3, vocab = 10 }", "job.toml:1:9", "missing field `seq`"),
             (
                 "model = { layers = 2, hidden = 96, heads = 3, vocab = 10, seq = 4, shared_experts = 1 }",
@@ -544,9 +549,9 @@ pub(crate) mod tests {
             ("parallel = { tp = 8, pp = 8 }", 100, "is 64, and there are 100 ranks"),
             ("parallel = { tp = 64 }", 64, "96 heads cannot be divided by tp 64"),
             ("parallel = { pp = 7 }", 7, "96 layers cannot be divided by pp 7"),
-            ("parallel = { dp = 6 }", 6, "no whole number of times dp 6"),
-            ("parallel = { pp = 3, interleave = 2 }", 3, "rounds of pp 3"),
-            ("parallel = { interleave = 2 }", 1, "needs stages"),
+            ("parallel = { dp = 6 }", 6, "not a multiple of dp 6"),
+            ("parallel = { pp = 3, interleave = 2 }", 3, "a multiple of pp 3 micro-batches"),
+            ("parallel = { interleave = 2 }", 1, "needs pipeline stages"),
             ("parallel = { cp = 3 }", 3, "cannot be divided by cp 3"),
             ("parallel = { dp = 2, ep = 2 }", 2, "no experts"),
             ("parallel = { tp = 2, etp = 1 }", 2, "expected sequence = true"),

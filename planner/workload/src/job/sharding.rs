@@ -92,12 +92,12 @@ impl Training {
         let (replicas, expert_replicas) = (degrees.weight_replicas(), degrees.expert_replicas());
         if !replicas.is_multiple_of(shard.max(1)) {
             let label = if degrees.context > 1 { "ranks of cp × dp" } else { "data-parallel ranks" };
-            return reject(format!("{replicas} {label} cannot be divided by {shard}: expected what divides them"));
+            return reject(format!("{replicas} {label} cannot be divided by {shard}: expected a divisor of them"));
         }
         let groups = replicas / shard.max(1);
         if self.model.experts > 0 && !expert_replicas.is_multiple_of(groups.max(1)) {
             return reject(format!(
-                "{replicas} ranks by {shard} have {groups} copies, and {expert_replicas} ranks with the same experts cannot be divided into as many"
+                "{replicas} ranks in shards of {shard} have {groups} replicas, and {expert_replicas} ranks with the same experts cannot be divided into as many"
             ));
         }
         Ok(Some(shard).filter(|&shard| shard < replicas))
@@ -203,7 +203,7 @@ mod tests {
     #[test]
     fn invalid_shards_are_rejected_with_location() {
         for (lines, location, expected) in [
-            ("shard = 0\nzero = 3", "job.toml:1:9", "shard: 0 ranks hold nothing: expected 2 or more"),
+            ("shard = 0\nzero = 3", "job.toml:1:9", "shard: 0 ranks cannot store a shard: expected 2 or more"),
             ("zero = 3\nshard = 1", "job.toml:2:9", "or zero = 0 without shard"),
             ("shard = 8", "job.toml:1:9", "expected zero = 1, 2 or 3"),
             ("zero = 3\nshard = 99999999", "job.toml:2:9", "shard: 99999999 is not a whole number"),
@@ -221,7 +221,7 @@ mod tests {
             (
                 &format!("parallel = {{ dp = 16, ep = 4 }}\nshard = 2\nglobal_batch = 16\n{experts}"),
                 16,
-                "16 ranks by 2 have 8 copies, and 4 ranks with the same experts cannot be divided into as many",
+                "16 ranks in shards of 2 have 8 replicas, and 4 ranks with the same experts cannot be divided into as many",
             ),
         ] {
             let error = Layout::specified_by(&job(&format!("zero = 3\n{lines}\n")), ranks).unwrap_err();

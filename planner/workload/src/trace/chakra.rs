@@ -30,7 +30,7 @@ use fabricast_topologies::{Bytes, Picos, SourceLocation};
 use rustc_hash::FxHashMap;
 
 use super::messages::{Endpoint, Messages, message};
-use super::wire::{Reader, Value, WireError};
+use super::wire::{Field, Reader, Value, WireError};
 use super::{Call, Event, EventKind, MAX_EVENTS, Processor, Trace};
 use crate::job::JobError;
 
@@ -99,7 +99,7 @@ pub fn read_chakra(files: &[RankFile<'_>]) -> Result<Trace, JobError> {
     builder.check_complete()?;
     let mut ignored = Vec::new();
     if builder.idle > 0 {
-        ignored.push(format!("{} nodes of memory, storage, metadata and barriers take no time", builder.idle));
+        ignored.push(format!("{} nodes of memory, storage, metadata and barriers have no duration", builder.idle));
     }
     Trace::new(builder.events, ignored, source)
 }
@@ -122,7 +122,7 @@ fn nodes(bytes: &[u8]) -> Result<Vec<Node>, WireError> {
 
 fn node(message: &mut Reader<'_>) -> Result<Node, WireError> {
     let mut node = Node { offset: message.at(), ..Node::default() };
-    while let Some((field, value, at)) = message.field()? {
+    while let Some(Field { number: field, value, at }) = message.field()? {
         match (field, value) {
             (1, Value::Varint(id)) => node.id = id,
             (2, Value::Bytes(name)) => node.name = String::from_utf8_lossy(name).into_owned(),
@@ -146,7 +146,7 @@ fn node(message: &mut Reader<'_>) -> Result<Node, WireError> {
 /// fixed-width ones in 19 to 25, booleans in 27, text in 29.
 fn attribute(message: &mut Reader<'_>, node: &mut Node) -> Result<(), WireError> {
     let (mut name, mut number, mut text) = (String::new(), None, None);
-    while let Some((field, value, _)) = message.field()? {
+    while let Some(Field { number: field, value, .. }) = message.field()? {
         match (field, value) {
             (1, Value::Bytes(bytes)) => name = String::from_utf8_lossy(bytes).into_owned(),
             (7 | 9 | 11 | 13 | 27, Value::Varint(value)) => number = Some(value),
@@ -238,7 +238,7 @@ impl TraceBuilder<'_> {
             let Some(&event) = event_by_id.get(&node.id) else { continue };
             for before in &node.after {
                 let Some(&before) = event_by_id.get(before) else {
-                    return Err(self.fail(rank, node, &format!("comes after node {before}, which is not there")));
+                    return Err(self.fail(rank, node, &format!("depends on node {before}, which does not exist")));
                 };
                 self.add_predecessor(event, before);
             }
@@ -356,7 +356,7 @@ impl TraceBuilder<'_> {
         if let Some(((from, to, tag), messages)) = missing.min_by_key(|(key, _)| **key) {
             let source = self.files.get(*to as usize).map_or("", |file| file.source);
             let message = format!(
-                "receives more from rank {from} under comm_tag {tag} than that sends: {} too many",
+                "receives {} more messages from rank {from} under comm_tag {tag} than it sends",
                 messages.missing()
             );
             return Err(JobError::at(&SourceLocation::from_source(source), message));
@@ -368,7 +368,7 @@ impl TraceBuilder<'_> {
                 if count < calls.len() {
                     let source = self.files.get(rank as usize).map_or("", |file| file.source);
                     let group_name = if name.is_empty() { "all ranks".to_owned() } else { format!("group `{name}`") };
-                    let message = format!("{count} calls of {group_name}, of which others made {}", calls.len());
+                    let message = format!("{count} calls of {group_name}; other ranks made {}", calls.len());
                     return Err(JobError::at(&SourceLocation::from_source(source), message));
                 }
             }
@@ -465,7 +465,7 @@ mod tests {
         }
         // A message that is received but never sent.
         let error = read(&[RING[0], RING[1], RING[2], RING[3], RING[4], RING[5], RING[6], MLP[0]]).unwrap_err();
-        assert!(error.to_string().starts_with("t.0.et: receives more from rank 7 under comm_tag 0"), "{error}");
+        assert!(error.to_string().contains("more messages from rank 7 under comm_tag 0"), "{error}");
     }
 
     /// Sender and receiver must agree on the size of a message.

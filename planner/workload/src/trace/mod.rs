@@ -143,17 +143,14 @@ impl Trace {
             }
         }
         if computing == Picos::ZERO && !events.iter().any(|event| event.kind.call().is_some()) {
-            return Err(JobError::at(
-                &SourceLocation::from_source(source),
-                "no call, and computation that takes no time",
-            ));
+            return Err(JobError::at(&SourceLocation::from_source(source), "no call, and no computation time"));
         }
         let greatest = |event: &Event| event.kind.ranks().iter().copied().max();
         let ranks = events.iter().filter_map(greatest).max().map_or(0, |rank| rank + 1);
         let trace = Self { ranks, events, ignored };
         match trace.find_cycle() {
             None => Ok(trace),
-            Some(event) => Err(JobError::at(&event.location, format!("`{}` comes after itself", event.name))),
+            Some(event) => Err(JobError::at(&event.location, format!("`{}` depends on itself", event.name))),
         }
     }
 

@@ -280,7 +280,7 @@ impl<'a> Groups<'a> {
             next += 1;
             if rank >= max_ranks || members.values().any(|member| member.rank == rank) {
                 let message = format!(
-                    "{}: rank {rank} of {max_ranks} ranks speaks with two addresses, {} is one",
+                    "{}: rank {rank} of {max_ranks} ranks uses two addresses, {} is one",
                     call.name, call.handle.1
                 );
                 return Err(JobError::at(&at(source, call.line), message));
@@ -333,7 +333,7 @@ impl<'a> Groups<'a> {
                     fail(format!("{}: there is no rank {} in this communicator", call.name, call.root))
                 })?;
                 if peer == global {
-                    return Err(fail(format!("{}: rank {global} means itself", call.name)));
+                    return Err(fail(format!("{}: rank {global} is its own peer", call.name)));
                 }
                 let (side, from, to) = match call.name {
                     "Send" => (Endpoint::Sender, global, peer),

@@ -5,10 +5,9 @@ pub(super) fn parse(text: &str) -> Result<Vec<u32>, String> {
     let mut ranks = Vec::new();
     for word in text.split_whitespace() {
         let number = |text: &str| {
-            text.parse::<u32>()
-                .ok()
-                .filter(|rank| *rank < MAX_RANKS)
-                .ok_or_else(|| format!("`{word}` is no rank: expected a number under {MAX_RANKS}, or a range as 0-7"))
+            text.parse::<u32>().ok().filter(|rank| *rank < MAX_RANKS).ok_or_else(|| {
+                format!("`{word}` is not a rank: expected a number under {MAX_RANKS}, or a range as 0-7")
+            })
         };
         match word.split_once('-') {
             None => ranks.push(number(word)?),
@@ -43,9 +42,13 @@ mod tests {
     #[test]
     fn ranges_and_numbers_are_read() {
         assert_eq!(parse("0-3 8 6"), Ok(vec![0, 1, 2, 3, 8, 6]));
-        for (text, expected) in
-            [("", "no ranks"), ("3-1", "backwards"), ("0-3 2", "twice"), ("x", "no rank"), ("0-9999999999", "no rank")]
-        {
+        for (text, expected) in [
+            ("", "no ranks"),
+            ("3-1", "backwards"),
+            ("0-3 2", "twice"),
+            ("x", "is not a rank"),
+            ("0-9999999999", "is not a rank"),
+        ] {
             assert!(parse(text).unwrap_err().contains(expected), "{text}");
         }
     }

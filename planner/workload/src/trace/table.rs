@@ -70,7 +70,7 @@ fn header(record: &csv::StringRecord, line: Line<'_>) -> Result<Vec<&'static str
             return Err(line.error(name, format!("unknown column `{name}`; expected some of `{}`", COLUMNS.join(","))));
         };
         if columns.contains(&column) {
-            return Err(line.error(name, format!("column `{name}` stands twice")));
+            return Err(line.error(name, format!("column `{name}` is given twice")));
         }
         columns.push(column);
     }
@@ -123,7 +123,9 @@ impl TraceBuilder {
             let collective: Collective =
                 word.parse().map_err(|error| line.error(word, format!("{error}; or `compute`")))?;
             if collective == Collective::AllToAllV {
-                return Err(line.error(word, "all_to_allv needs a matrix, which no column holds: expected all_to_all"));
+                return Err(
+                    line.error(word, "all_to_allv needs a matrix, which the table cannot give: expected all_to_all")
+                );
             }
             let text = field("bytes").ok_or_else(|| line.error(word, "a call needs bytes"))?;
             let bytes: Bytes = text.parse().map_err(|error: UnitError| line.error(text, error.to_string()))?;
@@ -168,7 +170,7 @@ impl TraceBuilder {
         }
         let number = self.events.len() as u32 - 1;
         if !name.is_empty() && self.names.insert(name.clone(), number).is_some() {
-            return Err(line.error(&name, format!("name: `{name}` stands on a line before this one")));
+            return Err(line.error(&name, format!("name: `{name}` is used on an earlier line")));
         }
         self.last.extend(group.iter().map(|&rank| (rank, number)));
         Ok(())
@@ -190,7 +192,7 @@ impl Line<'_> {
         let number = before.clone().count();
         // A slice inside a field is not found among the fields.
         let known = if number < self.record.len() { number } else { 0 };
-        self.origin.locate_field(self.start, (before.take(known), field))
+        self.origin.locate_field(self.start, before.take(known), field)
     }
 
     fn error(&self, field: &str, message: impl Into<String>) -> JobError {
@@ -233,9 +235,9 @@ mod tests {
             ("all_reduce,1,0-1,0", "t.csv:2:18", "1 or more"),
             ("all_reduce,10,0-1,0", "t.csv:2:19", "1 or more"),
             ("compute,,0-7,40,,,,1e12", "t.csv:2:1", "more than 9223372 s of computing"),
-            ("compute,,0-7,,,,,0", "t.csv", "no call, and computation that takes no time"),
+            ("compute,,0-7,,,,,0", "t.csv", "no call, and no computation time"),
             ("all_reduce,1,0-1,,a,b", "t.csv:2:21", "no line before this one is named `b`"),
-            ("all_reduce,1,0-1,,a\nall_reduce,1,0-1,,a", "t.csv:3:1", "stands on a line before"),
+            ("all_reduce,1,0-1,,a\nall_reduce,1,0-1,,a", "t.csv:3:1", "is used on an earlier line"),
             ("all_reduce,1,0-1,,,,-5", "t.csv:2:21", "from 0"),
             ("compute,,0-1", "t.csv:2:1", "time_us"),
             ("all_to_allv,1,0-1", "t.csv:2:1", "matrix"),

@@ -13,6 +13,15 @@ pub(super) enum Value<'a> {
     Bytes(&'a [u8]),
 }
 
+/// Field of a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Field<'a> {
+    pub number: u64,
+    pub value: Value<'a>,
+    /// Offset of the field, or of the contents of a length-delimited one.
+    pub at: usize,
+}
+
 /// Decoding error: offset from the beginning of the file, and expectation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct WireError {
@@ -80,8 +89,8 @@ impl<'a> Reader<'a> {
         Ok(Self { rest: self.take(length)?, at })
     }
 
-    /// Reads the next field: number, value and offset; `None` at the end.
-    pub fn field(&mut self) -> Result<Option<(u64, Value<'a>, usize)>, WireError> {
+    /// Reads the next field; `None` at the end.
+    pub fn field(&mut self) -> Result<Option<Field<'a>>, WireError> {
         if self.is_empty() {
             return Ok(None);
         }
@@ -92,12 +101,12 @@ impl<'a> Reader<'a> {
             1 => Value::Fixed64(u64::from_le_bytes(self.array()?)),
             2 => {
                 let inner = self.delimited()?;
-                return Ok(Some((tag >> 3, Value::Bytes(inner.rest), inner.at)));
+                return Ok(Some(Field { number: tag >> 3, value: Value::Bytes(inner.rest), at: inner.at }));
             }
             5 => Value::Fixed32(u32::from_le_bytes(self.array()?)),
             other => return Err(begin.error(format!("wire type {other} is none of 0, 1, 2 and 5"))),
         };
-        Ok(Some((tag >> 3, value, begin.at)))
+        Ok(Some(Field { number: tag >> 3, value, at: begin.at }))
     }
 
     fn array<const N: usize>(&mut self) -> Result<[u8; N], WireError> {
@@ -137,12 +146,12 @@ mod tests {
     #[test]
     fn published_examples_are_read() {
         let mut reader = Reader::new(&[0x08, 0x96, 0x01, 0x12, 0x07, 0x74, 0x65, 0x73, 0x74, 0x69, 0x6e, 0x67]);
-        assert_eq!(reader.field(), Ok(Some((1, Value::Varint(150), 0))));
-        assert_eq!(reader.field(), Ok(Some((2, Value::Bytes(b"testing"), 5))));
+        assert_eq!(reader.field(), Ok(Some(Field { number: 1, value: Value::Varint(150), at: 0 })));
+        assert_eq!(reader.field(), Ok(Some(Field { number: 2, value: Value::Bytes(b"testing"), at: 5 })));
         assert_eq!(reader.field(), Ok(None));
         // Packed: field 6 holds 3, 270 and 86,942.
         let mut reader = Reader::new(&[0x32, 0x06, 0x03, 0x8e, 0x02, 0x9e, 0xa7, 0x05]);
-        let Ok(Some((6, value, at))) = reader.field() else { panic!() };
+        let Ok(Some(Field { number: 6, value, at })) = reader.field() else { panic!() };
         assert_eq!(value.numbers(at), Ok(vec![3, 270, 86_942]));
     }
 

@@ -97,7 +97,7 @@ pub(super) fn pareto_lines(answer: &Answer, job: &str) -> Option<Lines> {
     };
     Some(Lines {
         chart: LineChart {
-            title: format!("{job}: cost of an hour, {}, against the time of {unit}", answer.currency),
+            title: format!("{job}: cost per hour, {}, against the time of {unit}", answer.currency),
             x: x_axis,
             y: y_axis,
             bands: Vec::new(),
@@ -106,8 +106,8 @@ pub(super) fn pareto_lines(answer: &Answer, job: &str) -> Option<Lines> {
         x_title: format!("time of {unit}"),
         tooltips,
         remark: format!(
-            "Down is cheaper, left is faster; bars are price bands. Nothing beats what lies on the front in both.{}{scales}",
-            if ruled_out { " What the ranking says something against is not on it, whatever it costs." } else { "" }
+            "Down is cheaper, left is faster; bars are price bands. Candidates on the Pareto front are not dominated in both.{}{scales}",
+            if ruled_out { " Candidates that violate a constraint are not on it, whatever they cost." } else { "" }
         ),
     })
 }
@@ -131,8 +131,8 @@ pub fn breakdown(answer: &Answer, job: &str) -> BarChart {
         remark: row.efficiency.map_or_else(String::new, |share| format!("{} %", format::percent(share))),
     });
     BarChart {
-        title: format!("{job}: what the time of a step goes to"),
-        subtitle: "Behind the bar: the time of a step, and the scaling efficiency against one GPU with memory enough."
+        title: format!("{job}: breakdown of a step"),
+        subtitle: "After the bar: the time of a step, and the scaling efficiency against one GPU with enough memory."
             .into(),
         axis: Axis::linear(Quantity::Time),
         bars: bars.collect(),
@@ -162,7 +162,7 @@ pub fn memory(answer: &Answer, job: &str) -> Option<BarChart> {
         remark: row.memory_excess_gb.map_or_else(String::new, |over| format!("{} too much", format::significant(over))),
     });
     (!parts.is_empty()).then(|| BarChart {
-        title: format!("{job}: memory of the fullest GPU, GB"),
+        title: format!("{job}: memory of the most loaded GPU, GB"),
         subtitle: String::new(),
         axis: Axis::linear(Quantity::Count),
         bars: bars.collect(),

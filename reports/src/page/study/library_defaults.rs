@@ -22,7 +22,7 @@ pub(super) fn choices(answer: &Answer, job: &str, comparison: &LibraryComparison
     let Some(row) = first_ranked_result(answer, job) else { return Vec::new() };
     vec![
         Block::Text(sentence(row, comparison)),
-        Block::Table(format!("{job}: calls of a step, both ways"), table(row, comparison)),
+        Block::Table(format!("{job}: calls of a step, picks and library defaults"), table(row, comparison)),
     ]
 }
 
@@ -35,8 +35,7 @@ pub(super) fn unexamined_jobs(answer: &Answer, comparisons: &[(String, LibraryCo
     let jobs: Vec<&str> = answer.jobs.iter().map(|job| job.name.as_str()).filter(is_left_out).collect();
     (!jobs.is_empty()).then(|| {
         format!(
-            "Not examined in {}: the library's choices are worked out for groups of up to {MAX_RANKS_BETWEEN_DOMAINS} GPUs that leave their NVLink domain \
-             and of up to {MAX_RANKS_IN_DOMAIN} inside of one.",
+            "Not examined in {}: the library's choices are predicted for groups of up to {MAX_RANKS_BETWEEN_DOMAINS} GPUs that leave their NVLink domain and of up to {MAX_RANKS_IN_DOMAIN} inside of one.",
             jobs.join(", ")
         )
     })
@@ -69,15 +68,15 @@ fn sentence(row: &ResultRow, comparison: &LibraryComparison) -> String {
     let unknown = match unknown {
         0 => String::new(),
         some => {
-            format!(" What it would do in {some} of {total} calls is not known; these are taken to be as picked.")
+            format!(" Its choice in {some} of {total} calls cannot be predicted; these are assumed to be as picked.")
         }
     };
     let (fabricast, default) = comparison.step_s;
     let more = default / fabricast.max(f64::MIN_POSITIVE) - 1.0;
     let step = match more {
-        same if same.abs() < MIN_DIFFERENCE => "a step takes the same time within half a per cent".to_owned(),
+        same if same.abs() < MIN_DIFFERENCE => "the step time is the same within 0.5 %".to_owned(),
         more => format!(
-            "a step takes {} instead of {}, {} % {}",
+            "the step time is {} instead of {}, {} % {}",
             format::time(Picos::from_us(default * 1e6)),
             format::time(Picos::from_us(fabricast * 1e6)),
             format::percent(more.abs()),
@@ -85,18 +84,17 @@ fn sentence(row: &ResultRow, comparison: &LibraryComparison) -> String {
         ),
     };
     let does = match slower {
-        0 => "does none".to_owned(),
-        some => format!("does {some}"),
+        0 => "none".to_owned(),
+        some => some.to_string(),
     };
     let better = match faster {
         0 => String::new(),
-        some => format!(" and {some} faster"),
+        some => format!(" and faster for {some}"),
     };
     // Calls that overlap with kernels slow these down by the SMs that they use.
-    let reason =
-        if slower == 0 && more >= MIN_DIFFERENCE { ", for what its calls hold of the GPUs meanwhile" } else { "" };
+    let reason = if slower == 0 && more >= MIN_DIFFERENCE { ", because of the SMs that its calls use" } else { "" };
     format!(
-        "On {}, {name} left to itself {does} of the {total} calls of {} more slowly than what is picked here{better}; {step}{reason}.{unknown}",
+        "On {}, the default of {name} is slower than the pick for {does} of the {total} calls of {}{better}; {step}{reason}.{unknown}",
         row.candidate, row.job
     )
 }
@@ -147,7 +145,7 @@ pub(super) fn schedule(comparison: &LibraryComparison) -> Vec<Block> {
         false => "on one channel".to_owned(),
     };
     let caption = format!(
-        "{} of {} among the {} ranks of each {} group by {pick}: what ranks send each other {drawn}",
+        "{} of {} among the {} ranks of each {} group by {pick}: transfers between ranks {drawn}",
         call.collective,
         format::bytes(*bytes),
         call.ranks,
@@ -187,7 +185,7 @@ fn curve_lines(curve: &Curve) -> Lines {
     );
     let called: Vec<String> = curve.sizes.iter().map(|&size| format::bytes(size)).collect();
     lines.remark = format!(
-        "The step calls it at {}, all groups at once, by what the table above says; this is one group alone, whose pick is the library's choice where the band does not tell them apart.",
+        "The step calls it at {}, all groups concurrently, as in the table above; this is one group alone, whose pick is the library's choice where their intervals overlap.",
         called.join(", ")
     );
     lines

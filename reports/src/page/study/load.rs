@@ -44,9 +44,9 @@ pub fn links(answer: &Answer, job: &str) -> Option<BarChart> {
     };
     let busiest = row.load.first()?;
     Some(BarChart {
-        title: format!("{job} on {}: how busy links are in a step", row.candidate),
+        title: format!("{job} on {}: link utilization in a step", row.candidate),
         subtitle: format!(
-            "Bytes carried over what the rate of a link would carry in the time of a step. Busiest: {}, {} %.",
+            "Bytes carried divided by the capacity of the link during a step. Busiest: {}, {} %.",
             busiest.busiest,
             format::percent(busiest.max)
         ),
@@ -93,7 +93,7 @@ fn calls_table(rows: &[&ResultRow]) -> Table {
         number("groups", "groups"),
         number("times", "times"),
         text("pick", "strategy"),
-        Column::new("time_us", "one takes", Unit::Micros),
+        Column::new("time_us", "time each", Unit::Micros),
     ]);
     for row in rows {
         for one in &row.calls {

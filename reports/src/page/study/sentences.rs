@@ -35,9 +35,9 @@ pub(super) fn sentences(answer: &Answer) -> Vec<String> {
         && answer.ranking.iter().any(|one| one.meets_constraints)
     {
         sentences.push(match changed {
-            0 => "The order stays under every other assumption that was tried.".to_owned(),
+            0 => "The ranking is the same under every other assumption tested.".to_owned(),
             some if stays_first(answer) => format!(
-                "{} stays first under all {} other assumptions that were tried; behind it the order changes under {some}.",
+                "{} remains first under all {} other assumptions tested; the order of the others changes under {some}.",
                 answer.ranking.first().map_or("The first", |first| first.candidate.as_str()),
                 answer.sensitivities.len()
             ),
@@ -65,7 +65,7 @@ fn compared_sentences(answer: &Answer, part: &[RankedRow]) -> Vec<String> {
     let Some(first) = part.first() else { return Vec::new() };
     let is_alone = part.len() == 1;
     if !first.meets_constraints && is_alone {
-        return vec![format!("{} does not do: {}.", first.candidate, first.violations.join("; "))];
+        return vec![format!("{} violates: {}.", first.candidate, first.violations.join("; "))];
     }
     if !first.meets_constraints {
         let violations = format!("{}: {}", first.candidate, first.violations.join("; "));
@@ -73,7 +73,7 @@ fn compared_sentences(answer: &Answer, part: &[RankedRow]) -> Vec<String> {
             [] => "No candidate fits all jobs".to_owned(),
             some => format!("For {}, no candidate fits all", several(some)),
         };
-        return vec![format!("{sentence} and keeps all constraints."), format!("Nearest is {violations}.")];
+        return vec![format!("{sentence} and meets all constraints."), format!("Nearest is {violations}.")];
     }
     let mut sentences = Vec::new();
     let over = match first.jobs.as_slice() {
@@ -83,10 +83,10 @@ fn compared_sentences(answer: &Answer, part: &[RankedRow]) -> Vec<String> {
         some => format!(", the weighted geometric mean over {}", several(some)),
     };
     let advantage = match (first.by.is_cost(), is_alone) {
-        (true, false) => "costs least:",
+        (true, false) => "has the lowest cost:",
         (false, false) => "is fastest:",
         (true, true) => "costs",
-        (false, true) => "takes",
+        (false, true) => "needs",
     };
     let score = |one: &RankedRow| one.score.unwrap_or(f64::INFINITY);
     sentences.push(format!(
@@ -99,7 +99,7 @@ fn compared_sentences(answer: &Answer, part: &[RankedRow]) -> Vec<String> {
         let more = format::percent(score(second) / score(first) - 1.0);
         let sure = first.probability_best.map_or_else(String::new, |share| {
             format!(
-                " With prices anywhere in their bands, {} is the best in {} % of cases.",
+                " With prices anywhere in their bands, {} has the lowest cost in {} % of cases.",
                 first.candidate,
                 format::percent(share)
             )
@@ -121,7 +121,7 @@ fn compared_sentences(answer: &Answer, part: &[RankedRow]) -> Vec<String> {
     if !excluded.is_empty() {
         let (shown, more) = excluded.split_at(excluded.len().min(3));
         let more = if more.is_empty() { String::new() } else { format!(" and {} more", more.len()) };
-        sentences.push(format!("Out of the question: {}{more}; the table says why.", shown.join(", ")));
+        sentences.push(format!("Constraints violated by {}{more}; the table lists them.", shown.join(", ")));
     }
     sentences
 }
@@ -163,13 +163,10 @@ fn bound_by(answer: &Answer, first: &RankedRow) -> String {
         [] => String::new(),
         [one] => {
             let (name, binds) = (&first.candidate, &one.bottleneck);
-            format!(
-                "The bottleneck of {name} is {binds}; its GPUs wait for communication for {} % of a step.",
-                share(one)
-            )
+            format!("The bottleneck of {name} is {binds}; exposed communication is {} % of a step.", share(one))
         }
         [largest, .., smallest] => format!(
-            "GPUs of {} wait for communication for {} % ({}) to {} % ({}) of a step.",
+            "Exposed communication of {} is {} % ({}) to {} % ({}) of a step.",
             first.candidate,
             share(smallest),
             smallest.job,

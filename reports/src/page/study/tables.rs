@@ -60,7 +60,9 @@ pub(super) fn ranking(answer: &Answer) -> Table {
         false => Cell::from(Value::text(row.violations.join("; "))).tone(Emphasis::Bad),
     };
     let pareto = |row: &RankedRow| {
-        Cell::from(Value::or_missing(row.pareto, |front| Value::text(if front { "on the front" } else { "beaten" })))
+        Cell::from(Value::or_missing(row.pareto, |front| {
+            Value::text(if front { "Pareto-optimal" } else { "dominated" })
+        }))
     };
     let hourly = |row: &RankedRow| optional_number(first(row).and_then(|one| one.cost_per_hour));
     filled(
@@ -69,7 +71,7 @@ pub(super) fn ranking(answer: &Answer) -> Table {
             number("rank", "rank") => |row: &RankedRow| Value::Count(row.rank as u64).into(),
             text("candidate", "candidate") => name,
             number("score", &score) => |row: &RankedRow| optional_number(row.score),
-            share("probability_best", "best in") => |row: &RankedRow| Value::or_missing(row.probability_best, Value::Share).into(),
+            share("probability_best", "probability of lowest cost") => |row: &RankedRow| Value::or_missing(row.probability_best, Value::Share).into(),
             text("pareto", "cost and speed") => pareto,
             number("gpus", "GPUs") => |row: &RankedRow| Value::or_missing(machine(row), |one| Value::Count(one.gpus)).into(),
             number("cost_per_hour", &format!("{} per hour", answer.currency)) => hourly,
@@ -106,8 +108,8 @@ pub(super) fn results(answer: &Answer) -> Table {
             number("tokens_per_s", "tokens/s") => |row: &ResultRow| optional_number(row.tokens_per_s),
             share("exposed_comm_share", "exposed communication") => |row: &ResultRow| Value::Share(row.exposed_comm_share).into(),
             share("total_comm_share", "communication") => |row: &ResultRow| Value::Share(row.total_comm_share).into(),
-            share("efficiency", "efficiency") => |row: &ResultRow| Value::or_missing(row.efficiency, Value::Share).into(),
-            share("efficiency_node", "against a host") => |row: &ResultRow| Value::or_missing(row.efficiency_node, Value::Share).into(),
+            share("efficiency", "efficiency vs 1 GPU") => |row: &ResultRow| Value::or_missing(row.efficiency, Value::Share).into(),
+            share("efficiency_node", "efficiency vs 1 node") => |row: &ResultRow| Value::or_missing(row.efficiency_node, Value::Share).into(),
             number("memory_gb", "memory GB") => |row: &ResultRow| optional_number(row.memory_gb),
             text("fits", "fits") => fits,
             number("cost_per_hour", &format!("{money} per hour")) => |row: &ResultRow| optional_number(row.cost_per_hour),
@@ -121,7 +123,7 @@ pub(super) fn results(answer: &Answer) -> Table {
             number("time_to_train_h", "hours to train") => |row: &ResultRow| optional_number(row.time_to_train_h),
             number("cost_to_train", &format!("{money} to train")) => |row: &ResultRow| optional_number(row.cost_to_train),
             text("slo_violations", "SLO violations") => |row: &ResultRow| words(&row.slo_violations),
-            text("would_fit", "what would make it fit") => |row: &ResultRow| words(&row.would_fit),
+            text("would_fit", "changes that would fit") => |row: &ResultRow| words(&row.would_fit),
             text("bottleneck", "bottleneck") => |row: &ResultRow| Value::text(&row.bottleneck).into(),
         ],
     )
@@ -130,12 +132,8 @@ pub(super) fn results(answer: &Answer) -> Table {
 pub(super) fn sensitivities(answer: &Answer) -> Table {
     let best: Vec<&str> =
         answer.comparable_groups().iter().filter_map(|part| Some(part.first()?.candidate.as_str())).collect();
-    let mut columns = vec![
-        text("name", "what is changed"),
-        text("setting", "to"),
-        text("first", "then first"),
-        text("changed", "order"),
-    ];
+    let mut columns =
+        vec![text("name", "assumption"), text("setting", "to"), text("first", "first"), text("changed", "order")];
     let candidates: Vec<&str> = answer.ranking.iter().map(|one| one.candidate.as_str()).collect();
     columns.extend(candidates.iter().map(|name| number(name, name)));
     columns.push(text("unchanged", "does not apply to"));
@@ -229,12 +227,10 @@ pub(super) fn jobs(answer: &Answer) -> Table {
         let tokens = job.prompt_tokens.zip(job.output_tokens);
         let served = tokens.map(|(prompt, output)| {
             let concurrency = job.concurrency.or(job.requests);
-            let concurrency = concurrency.map_or_else(
-                || "as many concurrent requests as possible,".to_owned(),
-                |concurrency| format!("{concurrency} requests"),
-            );
-            let at_once = if job.requests.is_some() { ", all there at the start" } else { "" };
-            format!("{concurrency} of {prompt} tokens, {output} answered{at_once}")
+            let concurrency = concurrency
+                .map_or_else(|| "as many requests as fit,".to_owned(), |concurrency| format!("{concurrency} requests"));
+            let at_once = if job.requests.is_some() { ", all queued at the start" } else { "" };
+            format!("{concurrency} of {prompt} prompt tokens and {output} output tokens{at_once}")
         });
         Cell::from(Value::or_missing(trained.or(served), Value::text))
     };

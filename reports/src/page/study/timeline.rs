@@ -44,10 +44,12 @@ fn chart(row: &ResultRow, timeline: &TimelineRow) -> Spans {
     let spans: Vec<Span> = spans.collect();
     let left_out = match timeline.omitted_stages {
         0 => String::new(),
-        some => format!(" {} more stages are left out.", format::grouped(some)),
+        some => format!(" {} more stages are not shown.", format::grouped(some)),
     };
     let step = match timeline.step.as_str() {
         "step" => "a step".to_owned(),
+        "with prompts" => "a step with prefill".to_owned(),
+        "without prompts" => "a step without prefill".to_owned(),
         other => format!("a step {other}"),
     };
     let description = match timeline.tracks.iter().any(|track| track.kind == TrackKind::Communication) {
@@ -58,13 +60,13 @@ fn chart(row: &ResultRow, timeline: &TimelineRow) -> Spans {
     };
     let copy = match (row.kind, row.parallel) {
         (JobKind::Training, Some(parallel)) => {
-            format!("One copy of the model, {parallel}, {} micro-batches.", row.micro_batches)
+            format!("One model replica, {parallel}, {} micro-batches.", row.micro_batches)
         }
         (JobKind::Inference, Some(parallel)) => format!("One replica, {parallel}."),
         (JobKind::Trace, _) | (_, None) => String::new(),
     };
     Spans {
-        title: format!("{} on {}: {step} in time", row.job, row.candidate),
+        title: format!("{} on {}: timeline of {step}", row.job, row.candidate),
         rows: timeline
             .tracks
             .iter()
@@ -91,31 +93,31 @@ fn kind(activity: Activity) -> &'static str {
     match activity {
         Activity::Forward => "forward",
         Activity::Backward => "backward",
-        Activity::PipelineTransfer => "hand-off",
-        Activity::Gradients => "gradients travel",
+        Activity::PipelineTransfer => "pipeline transfer",
+        Activity::Gradients => "gradient communication",
         Activity::Optimizer => "optimizer",
-        Activity::Weights => "weights travel",
-        Activity::Embedding => "words",
+        Activity::Weights => "weight communication",
+        Activity::Embedding => "embedding",
         Activity::Compute => "kernels",
         Activity::Tensor => "tensor calls",
-        Activity::Expert => "experts' exchange",
-        Activity::Logits => "scores",
-        Activity::Outputs => "inputs and outputs travel",
+        Activity::Expert => "expert exchange",
+        Activity::Logits => "logits",
+        Activity::Outputs => "input and output transfers",
         Activity::Launch => "waits for launches",
         Activity::Bubble => "waits for other streams",
-        Activity::Merged => "more of the same",
+        Activity::Merged => "more intervals",
     }
 }
 
 fn interval_name(interval: &IntervalRow) -> String {
     let IntervalRow { activity, number, chunk, .. } = *interval;
-    let chunk_text = if chunk > 0 { format!(", stretch {chunk}") } else { String::new() };
+    let chunk_text = if chunk > 0 { format!(", model chunk {chunk}") } else { String::new() };
     match activity {
         Activity::Forward | Activity::Backward => format!("{}, micro-batch {number}{chunk_text}", kind(activity)),
-        Activity::PipelineTransfer => format!("hand-off{chunk_text}"),
+        Activity::PipelineTransfer => format!("pipeline transfer{chunk_text}"),
         Activity::Compute | Activity::Expert | Activity::Tensor => format!("{}, layer {number}", kind(activity)),
         Activity::Gradients => format!("gradients, bucket {number}"),
-        Activity::Merged => format!("{} more in a row", format::grouped(number)),
+        Activity::Merged => format!("{} more intervals", format::grouped(number)),
         other => kind(other).to_owned(),
     }
 }

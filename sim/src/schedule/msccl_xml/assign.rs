@@ -79,9 +79,16 @@ pub(super) struct Assignment {
 /// Channel of a GPU with a flag: true for its sends in response to gets of others. Its own operations sort first.
 type ChannelKey = (bool, u16);
 
+/// Use of steps that relay received data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum RelayUse {
+    Allowed,
+    Forbidden,
+}
+
 impl Assignment {
-    /// Assigns all operations to thread blocks; uses relays only if `relaying`.
-    pub(super) fn new(flat: &FlatSchedule, ranks: u32, relaying: bool) -> Result<Self, WriteError> {
+    /// Assigns all operations to thread blocks; with or without relays.
+    pub(super) fn new(flat: &FlatSchedule, ranks: u32, relay_use: RelayUse) -> Result<Self, WriteError> {
         let connections = Connections::new(flat);
         // Transfers on each connection, and local operations of each channel of a GPU.
         let mut arrivals: Vec<Vec<u32>> = vec![Vec::new(); connections.routes.len()];
@@ -94,7 +101,7 @@ impl Assignment {
             if op.crosses() {
                 arrivals[connections.connection_of_op[id as usize] as usize].push(id);
             } else if op.kind == OpKind::PutReduceInput {
-                return Err(flat.unsupported(id, "it reduces within a rank into a third place"));
+                return Err(flat.unsupported(id, "it reduces within a rank into a third location"));
             } else {
                 locals[op.rank as usize].entry(channel_key(op)).or_default().push(StepAction::Local(id));
             }
@@ -106,7 +113,8 @@ impl Assignment {
             outgoing_by_rank[from as usize].push(connection);
             incoming_by_rank[to as usize].push(connection);
         }
-        let mut relays = relaying.then(|| Relays::new(flat, &connections.connection_of_op, &arrivals));
+        let mut relays =
+            (relay_use == RelayUse::Allowed).then(|| Relays::new(flat, &connections.connection_of_op, &arrivals));
         let mut gpus = Vec::with_capacity(ranks as usize);
         for ((locals, outgoing), mut incoming) in locals.into_iter().zip(outgoing_by_rank).zip(incoming_by_rank) {
             let mut blocks = sending_blocks(flat, &connections, locals, &outgoing, &arrivals);

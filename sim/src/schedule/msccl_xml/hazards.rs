@@ -143,7 +143,7 @@ fn deadlock(steps: &Steps<'_>, cycle: &Cycle) -> FormatError {
     let names: Vec<String> = cycle.0.iter().skip(1).take(SHOWN).map(|op| steps.name(op.0)).collect();
     let more = if cycle.0.len() > SHOWN + 1 { ", and more" } else { "" };
     let first = cycle.0.first().map_or(0, |op| op.0);
-    steps.error(first, format!("waits for itself, by way of {}{more}", names.join(", ")))
+    steps.error(first, format!("waits for itself through {}{more}", names.join(", ")))
 }
 
 /// Reports a dependency cycle that arises only from merging each send with its receive.

@@ -23,7 +23,7 @@ use rustc_hash::FxHashSet;
 use super::hazards::{self, HazardResult};
 use super::pair::{NONE, Steps};
 use super::parse::{Algo, Gpu, StepKind};
-use crate::schedule::chunk_numbering::{ChunkNumbering, same_memory};
+use crate::schedule::chunk_numbering::{ChunkNumbering, ChunksPerGpu, FileChunk, same_memory};
 use crate::schedule::draft::{Draft, DraftOp};
 use crate::schedule::flat::MAX_UNITS_MOVED;
 use crate::schedule::format::{FormatError, Source};
@@ -59,7 +59,7 @@ pub(super) fn lower(source: Source<'_>, algo: &Algo) -> Result<Schedule, FormatE
     let algo_error = |message: String| source.error(algo.span.clone(), message);
     let buffers = if algo.in_place { BufferUse::InPlace } else { BufferUse::OutOfPlace };
     let max_count = |count: fn(&Gpu) -> u32| algo.gpus.iter().map(count).max().unwrap_or(0);
-    let per_gpu = (max_count(|gpu| gpu.input_chunks), max_count(|gpu| gpu.output_chunks));
+    let per_gpu = ChunksPerGpu { input: max_count(|gpu| gpu.input_chunks), output: max_count(|gpu| gpu.output_chunks) };
     let mut numbering = ChunkNumbering::new(algo.collective, buffers, algo.gpus.len(), per_gpu).map_err(algo_error)?;
     let scratch = algo.gpus.iter().map(|gpu| gpu.scratch_chunks).max().unwrap_or(0);
     let passes_through = algo.gpus.iter().flat_map(|gpu| &gpu.blocks).flat_map(|block| &block.steps);
@@ -98,7 +98,7 @@ pub(super) fn lower(source: Source<'_>, algo: &Algo) -> Result<Schedule, FormatE
                 rounds += 1;
                 if in_fifo.len() == previous_len || rounds > MAX_ROUNDS {
                     let first = receives.first().copied().unwrap_or(0);
-                    return Err(steps.error(first, "cannot take its data: too much would have to stay in FIFOs"));
+                    return Err(steps.error(first, "cannot receive its data: too much would have to stay in FIFOs"));
                 }
             }
         }
@@ -140,10 +140,11 @@ struct Lowering<'a> {
 }
 
 impl Lowering<'_> {
-    fn locate(&self, step: u32, chunk: (Buffer, u32)) -> Result<ChunkRef, FormatError> {
+    fn locate(&self, step: u32, chunk: FileChunk) -> Result<ChunkRef, FormatError> {
         let count = self.steps.steps[step as usize].count;
         self.numbering.locate(self.steps.block(step).gpu, chunk, count).ok_or_else(|| {
-            let message = format!("uses {} chunk {} and on, which the collective does not have", chunk.0, chunk.1);
+            let message =
+                format!("uses {} chunk {} and on, which the collective does not have", chunk.buffer, chunk.offset);
             self.steps.error(step, message)
         })
     }

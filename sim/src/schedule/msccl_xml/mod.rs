@@ -29,11 +29,9 @@ mod write;
 pub use write::to_xml;
 pub(super) use write::write_xml;
 
-use fabricast_topologies::Bytes;
-
 use super::Schedule;
 use super::chunk_numbering::ChunkNumbering;
-use super::format::{FormatError, Source};
+use super::format::{CallSizes, FormatError, Source};
 
 /// Reads an MSCCL file. `source` names the text in errors.
 ///
@@ -49,7 +47,7 @@ pub fn from_xml(text: &str, source: &str) -> Result<Schedule, FormatError> {
 ///
 /// # Errors
 /// [`FormatError`], as [`from_xml`].
-pub fn from_xml_for(text: &str, source: &str) -> Result<(Schedule, (Bytes, Bytes)), FormatError> {
+pub fn from_xml_for(text: &str, source: &str) -> Result<(Schedule, CallSizes), FormatError> {
     let source = Source { text, name: source };
     let algo = parse::parse(source)?;
     Ok((lower::lower(source, &algo)?, ChunkNumbering::sizes(algo.min_bytes, algo.max_bytes)))

@@ -153,7 +153,7 @@ impl<'a> Steps<'a> {
             };
             let (sent, received) = (self.steps[send as usize].count, self.steps[receive as usize].count);
             if sent != received {
-                let message = format!("takes {received} chunks where {} sends {sent}", self.name(send));
+                let message = format!("receives {received} chunks where {} sends {sent}", self.name(send));
                 return Err(self.error(receive, message));
             }
             self.receiver[send as usize] = receive;
@@ -193,9 +193,8 @@ impl<'a> Steps<'a> {
             };
             let awaited = flag_step[(target.first + number) as usize];
             if awaited == NONE {
-                let message = format!(
-                    "waits for step {number} of thread block {block}, which never says that it is done (hasdep)"
-                );
+                let message =
+                    format!("waits for step {number} of thread block {block}, which never signals completion (hasdep)");
                 return Err(self.error(step, message));
             }
             self.awaited[step as usize] = awaited;

@@ -4,6 +4,7 @@ use quick_xml::Reader;
 use quick_xml::events::Event;
 
 use super::tag::Tag;
+use crate::schedule::chunk_numbering::FileChunk;
 use crate::schedule::format::{FormatError, Source, shortened};
 use crate::schedule::json::MAX_RANKS;
 use crate::schedule::{Buffer, Collective, Protocol};
@@ -107,9 +108,9 @@ impl StepKind {
 pub(super) struct Step {
     pub(super) kind: StepKind,
     /// Source as given in the file; meaningless if the step does not read it.
-    pub(super) src: (Buffer, u32),
+    pub(super) src: FileChunk,
     /// Destination as given in the file; meaningless if the step does not write it.
-    pub(super) dst: (Buffer, u32),
+    pub(super) dst: FileChunk,
     pub(super) count: u32,
     /// Thread block and step that this one waits for.
     pub(super) waits_for: Option<(u32, u32)>,
@@ -256,7 +257,7 @@ impl Parser<'_> {
         match self.parsed_gpus.get_mut(id) {
             None => return Err(tag.attribute_error("id", format!("gpu {id} of {ranks}"))),
             Some(seen @ false) => *seen = true,
-            Some(true) => return Err(tag.attribute_error("id", format!("gpu {id} a second time"))),
+            Some(true) => return Err(tag.attribute_error("id", format!("gpu {id} is given twice"))),
         }
         self.gpu = id;
         if let Some(gpu) = self.algo.as_mut().and_then(|algo| algo.gpus.get_mut(id)) {
@@ -340,7 +341,7 @@ impl Parser<'_> {
                 }
             };
             if !used {
-                return Ok((buffer, 0));
+                return Ok(FileChunk { buffer, offset: 0 });
             }
             let chunks = match buffer {
                 // In place, input and output are one buffer, and a file may declare the chunks of either.
@@ -355,7 +356,7 @@ impl Parser<'_> {
                 let message = format!("{step_name} uses {buffer} chunk {last} of {chunks}");
                 return Err(tag.attribute_error(offset_attribute, message));
             }
-            Ok((buffer, offset))
+            Ok(FileChunk { buffer, offset })
         };
         let src = range(reads, "srcbuf", "srcoff")?;
         let dst = range(writes, "dstbuf", "dstoff")?;

@@ -37,7 +37,7 @@ impl<'a> Tag<'a> {
                 return Err(source.error(span, format!("more than {MAX_ATTRIBUTES} attributes")));
             }
             if tag.attributes.iter().any(|(known, ..)| known == key) {
-                return Err(source.error(span, format!("the attribute `{}` a second time", shortened(key))));
+                return Err(source.error(span, format!("the attribute `{}` is given twice", shortened(key))));
             }
             let value = attribute
                 .normalized_value(quick_xml::XmlVersion::Implicit1_0)

@@ -139,7 +139,7 @@ fn dependency_cycles_are_rejected_with_their_steps() {
     let text = pair("sendrecv", false, [&block(0, 1, &["r i o", "s i o"]), &block(0, 0, &["r i o", "s i o"])]);
     assert_eq!(
         error(&text),
-        "f.xml:4:1: step 0 (r) of thread block 0 of gpu 0 waits for itself, by way of step 1 (s) of thread block 0 of gpu 1, \
+        "f.xml:4:1: step 0 (r) of thread block 0 of gpu 0 waits for itself through step 1 (s) of thread block 0 of gpu 1, \
          step 0 (r) of thread block 0 of gpu 1, step 1 (s) of thread block 0 of gpu 0"
     );
 }
@@ -155,7 +155,7 @@ fn errors_name_line_column_and_step() {
             "f.xml:1:70: ngpus: `4000000000`; expected a whole number from 1 to 1048576",
         ),
         ("ngpus=\"2\"", "ngpus=\"1000000\"", "f.xml:1:70: ngpus: 1000000, but there are 2 <gpu> elements"),
-        ("gpu id=\"1\"", "gpu id=\"0\"", "f.xml:8:10: gpu 0 a second time"),
+        ("gpu id=\"1\"", "gpu id=\"0\"", "f.xml:8:10: gpu 0 is given twice"),
         ("gpu id=\"1\"", "gpu id=\"7\"", "f.xml:8:10: gpu 7 of 2"),
         ("gpu id=\"1\"", "cpu id=\"1\"", "ngpus: 2, but there are 1 <gpu> elements"),
         ("coll=\"allreduce\"", "coll=\"allreduced\"", "f.xml:1:79: coll: unknown collective `allreduced`"),
@@ -205,7 +205,7 @@ fn errors_name_line_column_and_step() {
             "f.xml:4:1: step 0 (s) of thread block 0 of gpu 0 sends to gpu 1, which does not receive it on channel 3",
         ),
         (" cnt=\"1\"", "", "f.xml:4:1: <step> needs the attribute `cnt`"),
-        (" cnt=\"1\"", " cnt=\"1\" cnt=\"1\"", "the attribute `cnt` a second time"),
+        (" cnt=\"1\"", " cnt=\"1\" cnt=\"1\"", "the attribute `cnt` is given twice"),
         ("</algo>", "", "the file ends within an element"),
         ("<algo", "<topology", "<topology>; an MSCCL file is one <algo>"),
     ];

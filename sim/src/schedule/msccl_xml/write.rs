@@ -10,12 +10,11 @@
 use fabricast_topologies::visible::visible;
 use quick_xml::escape::escape;
 
-use super::assign::{Assignment, NONE, StepAction};
+use super::assign::{Assignment, NONE, RelayUse, StepAction};
 use super::deadlock::all_blocks_complete;
-use fabricast_topologies::Bytes;
-
+use crate::schedule::chunk_numbering::ChunksPerGpu;
 use crate::schedule::flat::{FlatSchedule, SwitchSupport, canonical_chunk, collective_name};
-use crate::schedule::format::{Format, WriteError};
+use crate::schedule::format::{CallSizes, Format, WriteError};
 use crate::schedule::lists::{Lists, order_by_key};
 use crate::schedule::order::Graph;
 use crate::schedule::precedence::{precedes_each, wait_only_schedule};
@@ -30,29 +29,28 @@ use crate::schedule::{Buffer, BufferUse, ChunkRef, OpId, OpKind, Protocol, Sched
 pub fn to_xml(schedule: &Schedule) -> Result<String, WriteError> {
     let bytes = schedule.header().call.bytes;
     let mut text = String::new();
-    write_xml(schedule, (bytes, bytes), &mut text)?;
+    write_xml(schedule, CallSizes::only(bytes), &mut text)?;
     Ok(text)
 }
 
-/// Variant of [`to_xml`] that appends to `text` and covers call sizes from `sizes.0` to `sizes.1`; chunks scale with
-/// the size.
+/// Variant of [`to_xml`] that appends to `text` and covers the call sizes `sizes`; chunks scale with the size.
 ///
 /// # Errors
 /// [`WriteError`], as [`to_xml`]; `text` may then end with a partial file.
 pub(in crate::schedule) fn write_xml(
     schedule: &Schedule,
-    sizes: (Bytes, Bytes),
+    sizes: CallSizes,
     text: &mut String,
 ) -> Result<(), WriteError> {
     let mut flat = FlatSchedule::new(schedule, "MSCCL", SwitchSupport::Unsupported)?;
     flat.inline_waits()?;
     let ranks = schedule.header().call.ranks;
-    let relaying = Steps::new(&flat, Assignment::new(&flat, ranks, true)?);
+    let relaying = Steps::new(&flat, Assignment::new(&flat, ranks, RelayUse::Allowed)?);
     let steps = match relaying.check(&flat)? {
         OrderCheck::Ordered => relaying,
         // Relays would make the steps of some thread blocks wait for themselves.
         OrderCheck::Cycle(_) => {
-            let steps = Steps::new(&flat, Assignment::new(&flat, ranks, false)?);
+            let steps = Steps::new(&flat, Assignment::new(&flat, ranks, RelayUse::Forbidden)?);
             if let OrderCheck::Cycle(operation) = steps.check(&flat)? {
                 return Err(WriteError::Deadlock { operation });
             }
@@ -221,7 +219,7 @@ impl Steps {
         &self,
         schedule: &Schedule,
         flat: &FlatSchedule,
-        sizes: (Bytes, Bytes),
+        sizes: CallSizes,
         text: &mut String,
     ) -> Result<(), WriteError> {
         let (header, call) = (schedule.header(), schedule.header().call);
@@ -236,12 +234,12 @@ impl Steps {
         put!(text, "\" nchannels=\"", channels, "\" nchunksperloop=\"", flat.numbering.chunks);
         put!(text, "\" ngpus=\"", call.ranks, "\" coll=\"", collective_name(call.collective));
         put!(text, "\" inplace=\"", inside, "\" outofplace=\"", outside);
-        put!(text, "\" minBytes=\"", sizes.0.0, "\" maxBytes=\"", sizes.1.0, "\"");
+        put!(text, "\" minBytes=\"", sizes.min.0, "\" maxBytes=\"", sizes.max.0, "\"");
         if call.root.0 != 0 {
             put!(text, " root=\"", call.root.0, "\"");
         }
         put!(text, ">\n");
-        let (input, output) = flat.numbering.per_gpu;
+        let ChunksPerGpu { input, output } = flat.numbering.per_gpu;
         let numbers = self.numbers();
         let mut sets_flag = vec![false; self.actions.len()];
         self.after.items().iter().for_each(|&(_, on)| sets_flag[on as usize] = true);

@@ -20,9 +20,9 @@
 
 use rustc_hash::FxHashMap;
 
-use super::order::{BlockOrder, DependencyKey, OrderedDraft};
+use super::order::{BlockOrder, DependencyKey, Endpoints, OrderedDraft};
 use super::parse::{ChannelKey, Chunks, Gpu, OpContext, Plan};
-use crate::schedule::chunk_numbering::{ChunkNumbering, same_memory};
+use crate::schedule::chunk_numbering::{ChunkNumbering, ChunksPerGpu, FileChunk, same_memory};
 use crate::schedule::draft::Draft;
 use crate::schedule::flat::MAX_UNITS_MOVED;
 use crate::schedule::format::{FormatError, Source};
@@ -36,7 +36,8 @@ pub(super) fn lower(source: Source<'_>, plan: &Plan<'_>) -> Result<Schedule, For
         let (chunks, pieces) = (plan.gpus.iter().map(count).max().unwrap_or(0), plan.pieces);
         chunks.checked_mul(pieces).ok_or_else(|| plan_error(format!("{chunks} chunks, each in {pieces} pieces")))
     };
-    let per_gpu = (max_chunks(|gpu| gpu.input_chunks)?, max_chunks(|gpu| gpu.output_chunks)?);
+    let per_gpu =
+        ChunksPerGpu { input: max_chunks(|gpu| gpu.input_chunks)?, output: max_chunks(|gpu| gpu.output_chunks)? };
     let scratch_chunks = max_chunks(|gpu| gpu.scratch_chunks)?;
     let numbering = ChunkNumbering::new(plan.collective, buffers, plan.gpus.len(), per_gpu).map_err(plan_error)?;
     let mut synchronization = Synchronization::default();
@@ -140,7 +141,7 @@ impl Synchronization<'_, '_> {
                 let expected = context.op.text.num_threadblocks as usize;
                 if arrived.len() != expected {
                     let message =
-                        format!("waits at barrier {id} for {expected} thread blocks, and {} come", arrived.len());
+                        format!("waits at barrier {id} for {expected} thread blocks, and {} arrive", arrived.len());
                     return Err(context.error(message));
                 }
                 Ok(arrived.iter().flatten().copied().collect())
@@ -155,8 +156,9 @@ impl Synchronization<'_, '_> {
             }
             DependencyKey::Packet(gpu, chunk) => match self.packets.get(&(gpu, chunk)) {
                 Some(&op) => Ok(vec![op]),
-                None => Err(context
-                    .error(format!("waits for packets in scratch chunk {chunk} (in pieces), which nobody puts there"))),
+                None => Err(context.error(format!(
+                    "waits for packets in scratch chunk {chunk} (in pieces), which no operation writes"
+                ))),
             },
         }
     }
@@ -168,7 +170,7 @@ impl Semaphore {
     fn acquired(&self, n: u32, initial: u32) -> Result<Vec<u32>, String> {
         let Some(n) = n.checked_sub(initial) else { return Ok(Vec::new()) };
         if self.acquirers.iter().any(|block| self.acquirers.first() != Some(block)) {
-            return Err("as another thread block does: which of them comes first is not known".to_owned());
+            return Err("as another thread block does: their order is undefined".to_owned());
         }
         let Some((_, release)) = self.releases.get(n as usize) else {
             return Err(format!("which is released {} times only", self.releases.len()));
@@ -319,7 +321,7 @@ impl<'p, 'a> BlockLowering<'_, 'p, 'a> {
         }
         for (src, dst) in src.iter().zip(&dst) {
             self.peer(context, *src)?;
-            let ends = (self.locate(context, *src)?, self.local_chunk(context, *dst)?);
+            let ends = Endpoints { src: self.locate(context, *src)?, dst: self.local_chunk(context, *dst)? };
             let span = self.span(context, *src, *dst)?;
             self.lane.push_blocking(OpKind::Get, src.rank, ends, span);
         }
@@ -339,12 +341,8 @@ impl<'p, 'a> BlockLowering<'_, 'p, 'a> {
             self.await_packets(context, *src)?;
         }
         let span = self.span(context, *src, *dst)?;
-        let op = self.lane.push_blocking(
-            OpKind::Copy,
-            context.rank,
-            (self.local_chunk(context, *src)?, self.local_chunk(context, *dst)?),
-            span,
-        );
+        let ends = Endpoints { src: self.local_chunk(context, *src)?, dst: self.local_chunk(context, *dst)? };
+        let op = self.lane.push_blocking(OpKind::Copy, context.rank, ends, span);
         if context.op.text.name == "cpkt" {
             self.note_packets(context.rank, *dst, op);
         }
@@ -382,11 +380,13 @@ impl<'p, 'a> BlockLowering<'_, 'p, 'a> {
         };
         let first_addend = src.iter().position(is_at_target);
         if first_addend.is_none() {
-            self.lane.push_blocking(OpKind::Copy, context.rank, (self.locate(context, first)?, target), span);
+            let ends = Endpoints { src: self.locate(context, first)?, dst: target };
+            self.lane.push_blocking(OpKind::Copy, context.rank, ends, span);
         }
         for (_, addend) in src.iter().enumerate().filter(|(i, _)| *i != first_addend.unwrap_or(0)) {
             let kind = if addend.rank == context.rank { OpKind::Reduce } else { OpKind::GetReduce };
-            self.lane.push_blocking(kind, addend.rank, (self.locate(context, *addend)?, target), span);
+            let ends = Endpoints { src: self.locate(context, *addend)?, dst: target };
+            self.lane.push_blocking(kind, addend.rank, ends, span);
         }
         let mut stores = other_destinations;
         if sum.writes_own_packets {
@@ -394,8 +394,8 @@ impl<'p, 'a> BlockLowering<'_, 'p, 'a> {
                 return Err(context.error("has one destination; expected its own packets too"));
             };
             stores = remaining;
-            let (ends, span) =
-                ((target, self.local_chunk(context, *own_packets)?), self.span(context, destination, *own_packets)?);
+            let ends = Endpoints { src: target, dst: self.local_chunk(context, *own_packets)? };
+            let span = self.span(context, destination, *own_packets)?;
             let op = self.lane.push_blocking(OpKind::Copy, context.rank, ends, span);
             self.note_packets(context.rank, *own_packets, op);
         }
@@ -413,7 +413,7 @@ impl<'p, 'a> BlockLowering<'_, 'p, 'a> {
         packets: bool,
     ) -> Result<(), FormatError> {
         self.peer(context, dst)?;
-        let ends = (self.local_chunk(context, src)?, self.locate(context, dst)?);
+        let ends = Endpoints { src: self.local_chunk(context, src)?, dst: self.locate(context, dst)? };
         let span = self.span(context, src, dst)?;
         let op = self.lane.store(dst.rank, ends, span);
         if packets {
@@ -452,12 +452,14 @@ impl<'p, 'a> BlockLowering<'_, 'p, 'a> {
     }
 
     pub(super) fn locate(&self, context: OpContext<'p, 'a>, chunks: Chunks) -> Result<ChunkRef, FormatError> {
-        self.numbering.locate(chunks.rank, (chunks.buffer, chunks.from), chunks.count).ok_or_else(|| {
-            context.error(format!(
-                "uses {} chunks from {} on, which the collective does not have",
-                chunks.buffer, chunks.from
-            ))
-        })
+        self.numbering
+            .locate(chunks.rank, FileChunk { buffer: chunks.buffer, offset: chunks.from }, chunks.count)
+            .ok_or_else(|| {
+                context.error(format!(
+                    "uses {} chunks from {} on, which the collective does not have",
+                    chunks.buffer, chunks.from
+                ))
+            })
     }
 
     /// Number of chunks moved from `src` to `dst`, which must be equally large.

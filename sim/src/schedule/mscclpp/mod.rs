@@ -24,11 +24,9 @@ mod write_switch;
 pub use write::to_plan;
 pub(super) use write::write_plan;
 
-use fabricast_topologies::Bytes;
-
 use super::Schedule;
 use super::chunk_numbering::ChunkNumbering;
-use super::format::{FormatError, Source};
+use super::format::{CallSizes, FormatError, Source};
 
 /// Reads an execution plan. `source` names the text in errors.
 ///
@@ -44,7 +42,7 @@ pub fn from_plan(text: &str, source: &str) -> Result<Schedule, FormatError> {
 ///
 /// # Errors
 /// [`FormatError`], as [`from_plan`].
-pub fn from_plan_for(text: &str, source: &str) -> Result<(Schedule, (Bytes, Bytes)), FormatError> {
+pub fn from_plan_for(text: &str, source: &str) -> Result<(Schedule, CallSizes), FormatError> {
     let source = Source { text, name: source };
     let plan = parse::parse(source)?;
     Ok((lower::lower(source, &plan)?, ChunkNumbering::sizes(plan.sizes.0, plan.sizes.1)))

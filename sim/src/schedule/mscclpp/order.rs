@@ -26,6 +26,13 @@ pub(super) enum DependencyKey {
     Packet(u32, u32),
 }
 
+/// First source and destination chunk of an operation.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Endpoints {
+    pub(super) src: ChunkRef,
+    pub(super) dst: ChunkRef,
+}
+
 /// Largest number of dependencies of a thread block before they are joined in a wait operation.
 const MAX_WAITS: usize = 16;
 
@@ -79,23 +86,17 @@ impl<'o> BlockOrder<'o> {
     }
 
     /// Adds an operation that blocks the thread block; returns its number.
-    pub(super) fn push_blocking(
-        &mut self,
-        kind: OpKind,
-        peer: u32,
-        (src, dst): (ChunkRef, ChunkRef),
-        span: u32,
-    ) -> u32 {
+    pub(super) fn push_blocking(&mut self, kind: OpKind, peer: u32, ends: Endpoints, span: u32) -> u32 {
         let mut after = self.sync.clone();
         // Local memory is written only after the pending stores that read it.
-        for chunk in cells(dst, span, self.buffers) {
+        for chunk in cells(ends.dst, span, self.buffers) {
             for store in self.reading.remove(&chunk).into_iter().flatten().map(DependencyKey::Op) {
                 if !after.contains(&store) {
                     after.push(store);
                 }
             }
         }
-        let op = self.op(kind, peer, (src, dst), span);
+        let op = self.op(kind, peer, ends, span);
         let op = self.ordered.push(op, after);
         self.has_unused_wait = false;
         self.sync = vec![DependencyKey::Op(op)];
@@ -104,15 +105,15 @@ impl<'o> BlockOrder<'o> {
     }
 
     /// Adds a store into a peer's memory; returns its number.
-    pub(super) fn store(&mut self, peer: u32, (src, dst): (ChunkRef, ChunkRef), span: u32) -> u32 {
-        let op = self.op(OpKind::Put, peer, (src, dst), span);
+    pub(super) fn store(&mut self, peer: u32, ends: Endpoints, span: u32) -> u32 {
+        let op = self.op(OpKind::Put, peer, ends, span);
         let op = self.ordered.push(op, self.sync.clone());
         self.has_unused_wait = false;
         if self.pending.len() >= MAX_WAITS * MAX_WAITS {
             self.join_pending();
         }
         self.pending.push(Pending { op, peer: Some(peer), start_state: self.state });
-        for chunk in cells(src, span, self.buffers) {
+        for chunk in cells(ends.src, span, self.buffers) {
             self.reading.entry(chunk).or_default().push(op);
         }
         op
@@ -120,7 +121,7 @@ impl<'o> BlockOrder<'o> {
 
     /// Adds a store to all GPUs of a team, including the own. It blocks the thread block and can carry a subsequent
     /// signal.
-    pub(super) fn store_to_all(&mut self, team: u32, ends: (ChunkRef, ChunkRef), span: u32) {
+    pub(super) fn store_to_all(&mut self, team: u32, ends: Endpoints, span: u32) {
         let op = self.push_blocking(OpKind::MulticastPut, team, ends, span);
         if self.pending.len() >= MAX_WAITS * MAX_WAITS {
             self.join_pending();
@@ -200,7 +201,8 @@ impl<'o> BlockOrder<'o> {
         self.pending = vec![Pending { op, peer: Some(self.rank), start_state: self.state }];
     }
 
-    fn op(&self, kind: OpKind, peer: u32, (src, dst): (ChunkRef, ChunkRef), span: u32) -> DraftOp {
+    fn op(&self, kind: OpKind, peer: u32, ends: Endpoints, span: u32) -> DraftOp {
+        let Endpoints { src, dst } = ends;
         DraftOp { rank: self.rank, peer, channel: self.channel, kind, src, dst, span, dependencies: Vec::new() }
     }
 

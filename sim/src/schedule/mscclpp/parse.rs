@@ -180,7 +180,7 @@ fn parse_gpu<'a>(
     let gpu_error = |message: String| source.error(at..at, message);
     let text: GpuText<'a> = object(source, raw.get(), at)?;
     if text.id as usize != rank {
-        return Err(gpu_error(format!("gpu {} in place {rank}; expected gpus in order", text.id)));
+        return Err(gpu_error(format!("gpu {} at position {rank}; expected gpus in order", text.id)));
     }
     let mut peers = [Vec::new(), Vec::new()];
     for channel in &text.channels {
@@ -209,7 +209,7 @@ fn parse_gpu<'a>(
     for (number, block) in text.threadblocks.into_iter().enumerate() {
         if block.id as usize != number {
             return Err(gpu_error(format!(
-                "thread block {} of gpu {rank} in place {number}; expected them in order",
+                "thread block {} of gpu {rank} at position {number}; expected them in order",
                 block.id
             )));
         }

@@ -45,7 +45,7 @@ impl Sequences {
         fused: &FusedSwitchOps<'_>,
     ) -> Result<Self, WriteError> {
         if let Some(op) = flat.ops.iter().position(|op| op.kind == OpKind::PutReduceInput && !op.crosses()) {
-            return Err(flat.unsupported(op as u32, "it reduces within a rank into a third place"));
+            return Err(flat.unsupported(op as u32, "it reduces within a rank into a third location"));
         }
         // Consecutive operations mostly belong to one thread block.
         let lane = |op: &FlatOp| (Self::executor(op), op.channel);
@@ -100,7 +100,7 @@ impl Sequences {
                 ops
             }
         };
-        let (waits, signals) = plan_signals(flat, fused, &blocks, (&ops, &block_of));
+        let (waits, signals) = plan_signals(flat, fused, &blocks, &ops, &block_of);
         Ok(Self { blocks, ops, waits, signals })
     }
 
@@ -207,7 +207,8 @@ fn plan_signals(
     flat: &FlatSchedule,
     fused: &FusedSwitchOps<'_>,
     blocks: &[(u32, u16)],
-    (ops, block_of): (&[Vec<u32>], &[u32]),
+    ops: &[Vec<u32>],
+    block_of: &[u32],
 ) -> (Vec<Vec<Signal>>, Vec<Vec<Signal>>) {
     let mut position = vec![0u32; flat.ops.len()];
     for ops in ops {

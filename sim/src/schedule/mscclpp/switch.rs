@@ -15,6 +15,7 @@
 //! `gstore` (src/core/executor/execution_plan.cc); its language also emits `glre`.
 
 use super::lower::BlockLowering;
+use super::order::Endpoints;
 use super::parse::{Chunks, OpContext};
 use super::text::ChunksText;
 use crate::schedule::format::FormatError;
@@ -51,14 +52,14 @@ impl<'p, 'a> BlockLowering<'_, 'p, 'a> {
         // The data stored to all is in the own part of the destination.
         let stored = match &source {
             Some(grouped) => {
-                let ends = (grouped.location, local_target.1);
+                let ends = Endpoints { src: grouped.location, dst: local_target.1 };
                 self.lane.push_blocking(OpKind::MulticastReduce, grouped.team, ends, span);
                 local_target.1
             }
             None => local_source.1,
         };
         if let Some(grouped) = target {
-            self.lane.store_to_all(grouped.team, (stored, grouped.location), span);
+            self.lane.store_to_all(grouped.team, Endpoints { src: stored, dst: grouped.location }, span);
         }
         Ok(())
     }

@@ -35,7 +35,7 @@ fn published_reduce_is_valid_without_its_unused_copy() {
     let fault = outcome(&from_plan(&text, "reduce").unwrap()).unwrap_err();
     assert!(
         fault.starts_with(
-            "operation 0 (rank 0, channel 0, local copy): writes scratch chunk 2 of rank 0, which nobody reads"
+            "operation 0 (rank 0, channel 0, local copy): writes scratch chunk 2 of rank 0, which is never read"
         ),
         "{fault}"
     );
@@ -294,7 +294,7 @@ fn errors_name_line_column_and_operation() {
         ("\"Simple\"", "\"Hard\"", "protocol: `Hard`; expected Simple or LL".to_owned()),
         ("\"connected_to\": [1]", "\"connected_to\": [0]", "gpu 0 is joined to gpu 0; expected another one of 2".to_owned()),
         ("\"connected_to\": [1]", "\"connected_to\": [4000000000]", "gpu 0 is joined to gpu 4000000000".to_owned()),
-        ("\"id\": 0", "\"id\": 3", "gpu 3 in place 0; expected gpus in order".to_owned()),
+        ("\"id\": 0", "\"id\": 3", "gpu 3 at position 0; expected gpus in order".to_owned()),
         ("\"name\": \"put\"", "\"name\": \"glres\"", "operation 0 (glres) of thread block 0 of gpu 0 names no switch channel".to_owned()),
         ("\"name\": \"put\"", "\"name\": \"pull\"", "operation 0 (pull) of thread block 0 of gpu 0 is of no known type".to_owned()),
         ("\"buffer_id\": 1", "\"buffer_id\": 7", format!("{put} uses remote buffer 7 of its thread block, which has no such buffer")),
@@ -308,7 +308,7 @@ fn errors_name_line_column_and_operation() {
         ("\"name\": \"signal\"", "\"name\": \"nop\"", "operation 2 (wait) of thread block 0 of gpu 1 waits for signal 0 from gpu 0, which sends 0 by that channel".to_owned()),
         ("\"name\": \"signal\"", "\"name\": \"sem_acquire\", \"semaphore_ids\": [0]", "operation 1 (sem_acquire) of thread block 0 of gpu 0 acquires semaphore 0, which is released 0 times only".to_owned()),
         ("\"name\": \"signal\"", "\"name\": \"sem_acquire\", \"semaphore_ids\": [5]", "uses semaphore 5 of 1".to_owned()),
-        ("\"name\": \"signal\"", "\"name\": \"barrier\", \"num_threadblocks\": 3", "waits at barrier 0 for 3 thread blocks, and 1 come".to_owned()),
+        ("\"name\": \"signal\"", "\"name\": \"barrier\", \"num_threadblocks\": 3", "waits at barrier 0 for 3 thread blocks, and 1 arrive".to_owned()),
         ("\"name\": \"put\"", "\"name\": \"rppkt\"", "operation 0 (rppkt) of thread block 0 of gpu 0 reads packets in input; expected scratch".to_owned()),
     ];
     for (from, to, expected) in cases {

@@ -13,10 +13,10 @@ use super::block_text::{BlockText, BufferOwner, Chunks, MemoryAccess};
 use super::fuse::FusedSwitchOps;
 use super::sequence::{Sequences, Signal};
 use super::write_switch::SwitchChannels;
-use fabricast_topologies::Bytes;
 
+use crate::schedule::chunk_numbering::ChunksPerGpu;
 use crate::schedule::flat::{FlatOp, FlatSchedule, SwitchSupport, canonical_chunk, collective_name};
-use crate::schedule::format::{Format, WriteError};
+use crate::schedule::format::{CallSizes, Format, WriteError};
 use crate::schedule::text::put;
 use crate::schedule::units::UnitRange;
 use crate::schedule::{Buffer, BufferUse, ChunkRef, OpKind, Protocol, Rank, Schedule};
@@ -28,18 +28,17 @@ use crate::schedule::{Buffer, BufferUse, ChunkRef, OpKind, Protocol, Rank, Sched
 pub fn to_plan(schedule: &Schedule) -> Result<String, WriteError> {
     let bytes = schedule.header().call.bytes;
     let mut text = String::new();
-    write_plan(schedule, (bytes, bytes), &mut text)?;
+    write_plan(schedule, CallSizes::only(bytes), &mut text)?;
     Ok(text)
 }
 
-/// Variant of [`to_plan`] that appends to `text` and covers call sizes from `sizes.0` to `sizes.1`; chunks scale with
-/// the size.
+/// Variant of [`to_plan`] that appends to `text` and covers the call sizes `sizes`; chunks scale with the size.
 ///
 /// # Errors
 /// [`WriteError`], as [`to_plan`]; `text` may then end with a partial plan.
 pub(in crate::schedule) fn write_plan(
     schedule: &Schedule,
-    sizes: (Bytes, Bytes),
+    sizes: CallSizes,
     text: &mut String,
 ) -> Result<(), WriteError> {
     let mut flat = FlatSchedule::new(schedule, "MSCCL++", SwitchSupport::Supported)?;
@@ -66,8 +65,8 @@ pub(in crate::schedule) fn write_plan(
         writer.gpu(rank, text)?;
     }
     put!(text, "\n  ],\n  \"num_threads_per_block\": 1024,\n  \"use_double_scratch_buffer\": false,\n");
-    put!(text, "  \"buffer_alignment\": 16,\n  \"min_message_size\": ", sizes.0.0);
-    put!(text, ",\n  \"max_message_size\": ", sizes.1.0, "\n}\n");
+    put!(text, "  \"buffer_alignment\": 16,\n  \"min_message_size\": ", sizes.min.0);
+    put!(text, ",\n  \"max_message_size\": ", sizes.max.0, "\n}\n");
     Ok(())
 }
 
@@ -127,7 +126,7 @@ impl Writer<'_> {
     fn gpu(&self, rank: u32, text: &mut String) -> Result<(), WriteError> {
         let remote = self.remote_buffers(rank);
         let shared = self.shared(rank, &remote);
-        let (input, output) = self.flat.numbering.per_gpu;
+        let ChunksPerGpu { input, output } = self.flat.numbering.per_gpu;
         put!(text, "    {\n      \"id\": ", rank, ",\n      \"input_chunks\": ", input);
         put!(text, ",\n      \"output_chunks\": ", output, ",\n      \"scratch_chunks\": ", self.flat.scratch);
         put!(text, ",\n      \"threadblocks\": [");

@@ -50,7 +50,7 @@ impl<'a> SwitchChannels<'a> {
             if position? != first {
                 return Err(self
                     .flat
-                    .unsupported(id, "its chunks lie in different places of the buffers that it joins"));
+                    .unsupported(id, "its chunks have different offsets in the buffers that it joins"));
             }
         }
         Ok(first)

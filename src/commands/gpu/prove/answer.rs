@@ -7,9 +7,10 @@ use fabricast_search::export::nccl_tuner::TableEntry as TunerAnswer;
 use fabricast_topologies::{Bytes, Picos};
 use fabricast_validate::ab_test::Trial;
 use fabricast_validate::ab_test::logged::LoggedStrategy;
+use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::verdict::{SIGNIFICANCE, TOLERANCE, TableCompliance, Verdict};
+use super::verdict::{RankSumTest, SIGNIFICANCE, TOLERANCE, TableCompliance, Verdict};
 use crate::failure::Failure;
 
 /// Times of a size, by process pair and turn.
@@ -45,10 +46,11 @@ fn median(times: &[f64]) -> f64 {
 }
 
 /// Result of `gpu prove`.
-#[derive(Debug, Serialize)]
-pub(super) struct Answer {
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct Answer {
     /// NCCL version.
     pub(super) nccl: String,
+    /// Number of ranks.
     pub(super) ranks: u32,
     /// File of the tuner table.
     pub(super) table: String,
@@ -60,21 +62,28 @@ pub(super) struct Answer {
     pub(super) is_complete: bool,
     /// Log lines of the plugin.
     pub(super) plugin: Vec<String>,
+    /// Results by collective and size.
     pub(super) rows: Vec<Row>,
 }
 
 /// Result of a size.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub(super) struct Row {
+    /// The collective, as nccl-tests names it.
     collective: &'static str,
+    /// Size of the call in bytes: the larger buffer of a rank.
     bytes: Bytes,
     /// Selection of the table, if it has one.
     table: Option<String>,
-    /// Choices in NCCL's log without and with the plugin.
+    /// Choices in NCCL's log without the plugin.
     default_ran: BTreeSet<LoggedStrategy>,
+    /// Choices in NCCL's log with the plugin.
     tuned_ran: BTreeSet<LoggedStrategy>,
+    /// Comparison of the log with the table.
     obeyed: TableCompliance,
+    /// Median time of the processes without the table, in µs.
     default_us: f64,
+    /// Median time of the processes with the table, in µs.
     tuned_us: f64,
     /// Median over processes with the table, divided by the median without.
     ratio: f64,
@@ -82,11 +91,13 @@ pub(super) struct Row {
     verdict: Verdict,
     /// True if both sides ran the same choice, so that differences are noise.
     is_control: bool,
-    /// Probability of a ratio at least this much slower, or faster, than 2 % by chance.
+    /// Probability of a ratio at least this much above 1.02 by chance.
     chance_slower: f64,
+    /// Probability of a ratio at least this much below 0.98 by chance.
     chance_faster: f64,
-    /// Times of all turns by process, in order, in µs.
+    /// Times of all turns without the table by process, in order, in µs.
     default_turns_us: Vec<Vec<f64>>,
+    /// Times of all turns with the table by process, in order, in µs.
     tuned_turns_us: Vec<Vec<f64>>,
 }
 
@@ -99,7 +110,7 @@ impl Row {
     ) -> Self {
         let (default_turns_us, tuned_turns_us) = (micros(&measured.default), micros(&measured.tuned));
         let (default, tuned) = (medians(&default_turns_us), medians(&tuned_turns_us));
-        let (verdict, chance_slower, chance_faster) = Verdict::from_times(&default, &tuned);
+        let RankSumTest { verdict, chance_slower, chance_faster } = Verdict::from_times(&default, &tuned);
         let (default_us, tuned_us) = (median(&default), median(&tuned));
         let text = |table_entry: TunerAnswer| match table_entry.channels {
             Some(channels) => format!("{} {} {channels}", table_entry.algo, table_entry.proto),
@@ -163,7 +174,7 @@ impl Answer {
             )
         };
         table.note(format!(
-            "{} sizes run otherwise than by default: {}",
+            "{} sizes do not run as by default: {}",
             self.count(|row| !row.is_control),
             verdicts(&|row| !row.is_control)
         ));
@@ -172,7 +183,7 @@ impl Answer {
         let max = control.iter().copied().fold(f64::NEG_INFINITY, f64::max);
         if !control.is_empty() {
             table.note(format!(
-                "{} sizes run the same, which is the control: ratios {min:.3} to {max:.3}; the test says {} of them",
+                "{} sizes run the same, which is the control: ratios {min:.3} to {max:.3}; verdict of the test: {}",
                 control.len(),
                 verdicts(&|row| row.is_control)
             ));
@@ -183,9 +194,9 @@ impl Answer {
             self.rounds,
             self.turns
         ));
-        table.note(format!("{} sizes not as the table says", self.count(|row| row.obeyed.is_no())));
+        table.note(format!("{} sizes do not run as the table specifies", self.count(|row| row.obeyed.is_no())));
         if !self.is_complete {
-            table.note("there was no time for all rounds and sizes");
+            table.note("the time limit ended the run before all rounds and sizes");
         }
         table
     }
@@ -231,10 +242,10 @@ impl Answer {
             faults.push(format!("{slower} sizes are slower than NCCL's default"));
         }
         if disobeyed > 0 {
-            faults.push(format!("{disobeyed} sizes do not run as the table says"));
+            faults.push(format!("{disobeyed} sizes do not run as the table specifies"));
         }
         if !self.is_complete {
-            faults.push("there was no time for all rounds and sizes".to_owned());
+            faults.push("the time limit ended the run before all rounds and sizes".to_owned());
         }
         if faults.is_empty() { Ok(()) } else { Err(Failure::Failed(faults.join("; "))) }
     }
@@ -281,8 +292,8 @@ mod tests {
         let all = answer(vec![row([24, 24], 24, 1.05), row([24, 22], 22, 1.0), row([24, 8], 8, 0.9)]);
         assert!(all.check().is_ok());
         let text = all.text().text(&fabricast_reports::table::TextOptions::default());
-        assert!(text.contains("2 sizes run otherwise than by default: 1 faster, 1 alike, 0 slower"), "{text}");
-        assert!(text.contains("ratios 1.050 to 1.050; the test says 0 faster, 0 alike, 1 slower of them"), "{text}");
+        assert!(text.contains("2 sizes do not run as by default: 1 faster, 1 alike, 0 slower"), "{text}");
+        assert!(text.contains("ratios 1.050 to 1.050; verdict of the test: 0 faster, 0 alike, 1 slower"), "{text}");
         let json = serde_json::to_value(&all).unwrap();
         assert_eq!(json["rows"][0]["is_control"], true);
         assert_eq!(json["rows"][1]["tuned_turns_us"].as_array().unwrap().len(), 7);
@@ -293,8 +304,8 @@ mod tests {
     fn slower_deviating_and_incomplete_results_are_faults() {
         let fault = |all: Answer| all.check().unwrap_err().to_string();
         assert_eq!(fault(answer(vec![row([24, 8], 8, 1.05)])), "1 sizes are slower than NCCL's default");
-        assert_eq!(fault(answer(vec![row([24, 8], 4, 1.0)])), "1 sizes do not run as the table says");
+        assert_eq!(fault(answer(vec![row([24, 8], 4, 1.0)])), "1 sizes do not run as the table specifies");
         let unfinished = Answer { is_complete: false, ..answer(Vec::new()) };
-        assert_eq!(fault(unfinished), "there was no time for all rounds and sizes");
+        assert_eq!(fault(unfinished), "the time limit ended the run before all rounds and sizes");
     }
 }

@@ -1,7 +1,7 @@
 //! `gpu prove`: runs NCCL alternately with its default choice and with a tuner table. It checks that NCCL follows the
 //! table and is not slower with it.
 
-mod answer;
+pub mod answer;
 mod verdict;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -23,7 +23,7 @@ use crate::args::GpuProveArgs;
 use crate::document::Document;
 use crate::failure::Failure;
 use crate::files::Scratch;
-use crate::output::{Format, Output, json};
+use crate::output::{AdditionalFile, Format, Output, json};
 use crate::terminal;
 use answer::{Answer, Measured};
 
@@ -90,7 +90,7 @@ pub fn run(args: &GpuProveArgs, output: &Output) -> Result<(), Failure> {
     };
     let raw =
         args.raw.as_deref().map(|path| Ok::<_, Failure>((path, json(&Document::AbTest.with(&answer))?))).transpose()?;
-    let additional_file = raw.as_ref().map(|(path, text)| (*path, text.as_bytes()));
+    let additional_file = raw.as_ref().map(|(path, text)| AdditionalFile { path, content: text.as_bytes() });
     match output.format {
         Format::Json => output.write_with(&json(&Document::AbTest.with(&answer))?, additional_file)?,
         Format::Csv => output.write_with(&crate::commands::csv(&answer.csv())?, additional_file)?,
@@ -107,7 +107,7 @@ fn plugin(args: &GpuProveArgs) -> Result<PathBuf, Failure> {
     };
     let path = args.plugin.clone().or_else(next_to_program).unwrap_or_else(|| PathBuf::from(PLUGIN));
     path.canonicalize().map_err(|error| {
-        let help = "`cargo build --release -p fabricast-tuner-plugin` makes it; --plugin names it";
+        let help = "`cargo build --release -p fabricast-tuner-plugin` builds it; --plugin names it";
         Failure::input_with_help(format!("{}: {error}", path.display()), help)
     })
 }
@@ -116,7 +116,9 @@ fn trials(args: &GpuProveArgs) -> Result<Vec<Trial>, Failure> {
     if let Some(unsupported) =
         args.collective.iter().find(|&&collective| Function::from_collective(collective).is_none())
     {
-        return Err(Failure::input(format!("{unsupported}: NCCL makes it of sends and receives, and asks no tuner")));
+        return Err(Failure::input(format!(
+            "{unsupported}: NCCL implements it with sends and receives, and queries no tuner"
+        )));
     }
     let sizes = args.sizes.clone().unwrap_or_default().0;
     let collective_trials = |&collective: &Collective| {
@@ -150,7 +152,7 @@ fn run_rounds(
     output: &Output,
 ) -> Result<Proof, Failure> {
     let program = std::env::current_exe()
-        .map_err(|error| Failure::Failed(format!("this program does not know its own file: {error}")))?;
+        .map_err(|error| Failure::Failed(format!("cannot find the executable of this program: {error}")))?;
     let table = args.table.canonicalize().unwrap_or_else(|_| args.table.clone());
     let buffer_bytes = trials.iter().map(|trial| trial.bytes).max().unwrap_or_default();
     let timeout = Duration::from_secs(args.patience);

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use fabricast_search::export::nccl_tuner::TableEntry;
 use fabricast_validate::ab_test::logged::LoggedStrategy;
 use fabricast_validate::ab_test::rank_sum::one_sided_p_value;
+use schemars::JsonSchema;
 use serde::Serialize;
 
 /// Slowdown that is tolerated, as a share.
@@ -13,7 +14,7 @@ pub(super) const TOLERANCE: f64 = 0.02;
 pub(super) const SIGNIFICANCE: f64 = 0.01;
 
 /// Comparison of the times with and without the table.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Verdict {
     /// Significantly slower, by more than the tolerance.
@@ -24,10 +25,19 @@ pub(super) enum Verdict {
     Equal,
 }
 
+/// Result of a rank-sum test.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct RankSumTest {
+    pub(super) verdict: Verdict,
+    /// Probability of slower by chance.
+    pub(super) chance_slower: f64,
+    /// Probability of faster by chance.
+    pub(super) chance_faster: f64,
+}
+
 impl Verdict {
-    /// Rank-sum test of the processes' times, with the times without the table scaled by the tolerance. Also returns
-    /// the probabilities of slower and faster by chance.
-    pub(super) fn from_times(default: &[f64], tuned: &[f64]) -> (Self, f64, f64) {
+    /// Rank-sum test of the processes' times, with the times without the table scaled by the tolerance.
+    pub(super) fn from_times(default: &[f64], tuned: &[f64]) -> RankSumTest {
         let scaled = |factor: f64| default.iter().map(|time| time * factor).collect::<Vec<_>>();
         let slower = one_sided_p_value(tuned, &scaled(1.0 + TOLERANCE));
         let faster = one_sided_p_value(&scaled(1.0 - TOLERANCE), tuned);
@@ -36,12 +46,12 @@ impl Verdict {
             (_, true) => Self::Faster,
             _ => Self::Equal,
         };
-        (verdict, slower, faster)
+        RankSumTest { verdict, chance_slower: slower, chance_faster: faster }
     }
 }
 
 /// Comparison of NCCL's log with the table.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum TableCompliance {
     /// NCCL followed the table: its algorithm and protocol, with at most its channels. NCCL uses fewer channels for
@@ -96,10 +106,10 @@ mod tests {
     #[test]
     fn two_percent_are_tolerated_and_three_are_slower() {
         let times = |factor: f64| (0..7).map(|i| factor * (100.0 + 0.1 * f64::from(i))).collect::<Vec<_>>();
-        assert_eq!(Verdict::from_times(&times(1.0), &times(1.0)).0, Verdict::Equal);
-        assert_eq!(Verdict::from_times(&times(1.0), &times(1.015)).0, Verdict::Equal);
-        assert_eq!(Verdict::from_times(&times(1.0), &times(1.03)).0, Verdict::Slower);
-        assert_eq!(Verdict::from_times(&times(1.0), &times(0.97)).0, Verdict::Faster);
+        assert_eq!(Verdict::from_times(&times(1.0), &times(1.0)).verdict, Verdict::Equal);
+        assert_eq!(Verdict::from_times(&times(1.0), &times(1.015)).verdict, Verdict::Equal);
+        assert_eq!(Verdict::from_times(&times(1.0), &times(1.03)).verdict, Verdict::Slower);
+        assert_eq!(Verdict::from_times(&times(1.0), &times(0.97)).verdict, Verdict::Faster);
     }
 
     #[test]

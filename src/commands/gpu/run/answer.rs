@@ -8,6 +8,7 @@ use fabricast_validate::execute::{ExecuteError, Job, Testbed, Times};
 use fabricast_validate::kernel::{Carrier, GridShape};
 pub(super) use fabricast_validate::measured::gpu_run::ExecutorKind;
 use fabricast_validate::measured::gpu_run::{FORMAT, TimedRow};
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::commands::verified::NOT_VERIFIED;
@@ -44,14 +45,15 @@ impl Row {
     pub(super) fn new(
         job: &Job,
         executor: ExecutorKind,
-        kernel: Option<(Carrier, Option<GridShape>)>,
+        carrier: Option<Carrier>,
+        shape: Option<GridShape>,
         times: Option<&Times>,
     ) -> Self {
         Self {
             job: job.clone(),
             executor,
-            carrier: kernel.map(|kernel| kernel.0),
-            shape: kernel.and_then(|kernel| kernel.1),
+            carrier,
+            shape,
             times: times.cloned(),
             predicted: None,
             tried: Vec::new(),
@@ -147,64 +149,102 @@ pub(super) struct Answer {
     pub(super) rows: Vec<Row>,
 }
 
-#[derive(Serialize)]
-struct AnswerJson<'a> {
+/// JSON of `gpu run`.
+#[derive(Serialize, JsonSchema)]
+pub struct AnswerJson<'a> {
+    /// Version of the measurements in this document.
     fabricast_gpu_run: u32,
+    /// Name of the fabric.
     fabric: &'a str,
+    /// Name of the cost profile.
     profile: &'a str,
+    /// True if the schedule was verified before the run; absent without a schedule file.
     #[serde(skip_serializing_if = "Option::is_none")]
     verified: Option<bool>,
+    /// Number of GPUs.
     gpus: usize,
+    /// Number of ranks.
     ranks: u32,
+    /// NCCL version; null without NCCL.
     nccl: Option<&'a str>,
+    /// NVSHMEM version; absent without NVSHMEM.
     #[serde(skip_serializing_if = "Option::is_none")]
     nvshmem: Option<&'a str>,
+    /// Version of the NCCL that NVSHMEM uses; absent if it uses none.
     #[serde(skip_serializing_if = "Option::is_none")]
     nvshmem_nccl: Option<&'a str>,
+    /// Errors of predictions, and comparison with NCCL.
     summary: Summary,
+    /// Results by call and executor.
     rows: Vec<RowJson<'a>>,
     /// Fabric spec, if the fabric is not a preset.
     #[serde(skip_serializing_if = "Option::is_none")]
     fabric_spec: Option<&'a str>,
 }
 
-#[derive(Serialize)]
+/// Result of a call on an executor.
+#[derive(Serialize, JsonSchema)]
 struct RowJson<'a> {
+    /// The collective, as nccl-tests names it.
     collective: &'static str,
+    /// Size of the call in bytes: the larger buffer of a rank.
     bytes: Bytes,
+    /// Element type.
     dtype: &'static str,
+    /// Reduction.
     op: String,
+    /// True if input and output share a buffer.
     in_place: bool,
+    /// Executor.
     executor: &'static str,
+    /// Algorithm; absent if the executor has no strategy.
     #[serde(skip_serializing_if = "Option::is_none")]
     algorithm: Option<&'a str>,
+    /// Protocol; absent if the executor has no strategy.
     #[serde(skip_serializing_if = "Option::is_none")]
     protocol: Option<&'static str>,
+    /// Number of channels; absent if the executor has no strategy.
     #[serde(skip_serializing_if = "Option::is_none")]
     channels: Option<u16>,
     /// Number of thread blocks per rank; each channel is divided among several.
     #[serde(skip_serializing_if = "Option::is_none")]
     blocks: Option<u32>,
+    /// Transport of the kernels; absent for other executors.
     #[serde(skip_serializing_if = "Option::is_none")]
     carrier: Option<Carrier>,
+    /// Grid of the kernels; absent for other executors.
     #[serde(skip_serializing_if = "Option::is_none")]
     shape: Option<GridShape>,
+    /// True if the result is correct.
     correct: bool,
+    /// Error; absent if the result is correct.
     #[serde(skip_serializing_if = "Option::is_none")]
     fault: Option<&'a str>,
+    /// Measured time of a call on a stream, in µs; the median of the trials.
     measured_us: Option<f64>,
+    /// Measured time of a call in a CUDA graph, in µs; the median of the trials.
     graph_us: Option<f64>,
+    /// Times per call of the graph trials, in order, in µs.
     graph_trials_us: Vec<f64>,
+    /// 99th percentile of single calls, in µs.
     p99_us: Option<f64>,
+    /// Predicted time, in µs; null without a prediction.
     predicted_us: Option<f64>,
+    /// Lower end of the 80 % prediction interval, in µs.
     low_us: Option<f64>,
+    /// Upper end of the 80 % prediction interval, in µs.
     high_us: Option<f64>,
+    /// Fastest time of NCCL's default for the same call, in µs.
     nccl_us: Option<f64>,
+    /// NCCL's time ÷ the time of this row.
     ratio: Option<f64>,
+    /// Fastest time of NCCL with symmetric buffers for the same call, in µs.
     #[serde(skip_serializing_if = "Option::is_none")]
     nccl_symmetric_us: Option<f64>,
+    /// Fastest time of NCCL with forced strategies for the same call, in µs.
     #[serde(skip_serializing_if = "Option::is_none")]
     nccl_forced_us: Option<f64>,
+    /// Other grids that were tried, each with its time in µs.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     tried: Vec<(GridShape, f64)>,
 }

@@ -30,12 +30,12 @@ pub(super) fn check(folder: &Path, output: &Output) -> Result<(), Failure> {
 /// a GPU; these are left out with a warning.
 pub(super) fn write(folder: &Path, context: &RunContext<'_>, answer: &Answer, output: &Output) -> Result<(), Failure> {
     if context.args.fabric.ranks_per_gpu > 1 {
-        output.warn("no measurements are written: a manifest has no words for ranks that share a GPU");
+        output.warn("no measurements are written: a manifest cannot describe ranks that share a GPU");
         return Ok(());
     }
     let in_place = answer.rows.iter().filter(|row| row.times.is_some() && is_in_place(row)).count();
     if in_place > 0 {
-        output.warn(&format!("{in_place} rows are in no measurement: a manifest has no words for calls in place"));
+        output.warn(&format!("{in_place} rows are in no measurement: a manifest cannot describe calls in place"));
     }
     let texts: Vec<(String, String)> = texts(context, answer)?.into_iter().collect();
     files::write_folder(folder, &texts, output.replace)

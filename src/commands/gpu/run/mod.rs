@@ -1,12 +1,12 @@
 //! `gpu run`: runs strategies on the GPUs of this machine, verifies results, measures times, and compares them with
 //! predictions and NCCL.
 
-mod answer;
-mod asked;
+pub mod answer;
 mod libraries;
 mod measurements;
 mod nvshmem;
-mod pairs;
+pub mod pairs;
+mod schedules;
 mod shapes;
 mod summary;
 mod watched;
@@ -57,11 +57,9 @@ pub fn run(args: &GpuRunArgs, output: &Output) -> Result<(), Failure> {
     let kernels = setup::kernels_profile(&args.costs, &fabric)?;
     let (placement, router) = (&placement[..], &router);
     let context = RunContext { args, fabric: &fabric, router, placement, profile: &profile, kernels: &kernels };
-    let schedules = asked::schedules(&context, output)?;
+    let schedules = schedules::schedules(&context, output)?;
     if schedules.is_empty() {
-        return Err(Failure::input(
-            "there is nothing to run: no strategy that is asked for is one of these collectives",
-        ));
+        return Err(Failure::input("there is nothing to run: no requested strategy implements these collectives"));
     }
     let ranks = schedules.iter().map(|entry| entry.schedule.header().call.ranks).max().unwrap_or(1);
     if let Some(mismatch) = schedules.iter().find(|entry| entry.schedule.header().call.ranks != ranks) {
@@ -74,7 +72,7 @@ pub fn run(args: &GpuRunArgs, output: &Output) -> Result<(), Failure> {
     let max_bytes = schedules.iter().map(|entry| entry.schedule.header().layout.bytes()).max().unwrap_or_default();
     let buffers = Buffers::new(&contexts, max_bytes, args.execution.offset).map_err(ExecuteError::from)?;
     let watchdog = Watchdog::new(Duration::from_secs(args.execution.patience));
-    let strategies = schedules.iter().filter_map(asked::ScheduleToRun::strategy);
+    let strategies = schedules.iter().filter_map(schedules::ScheduleToRun::strategy);
     let libraries = Libraries::new(&contexts, &watchdog, max_bytes, &args.execution, strategies, output)?;
     let mut nvshmem_executor = nvshmem::NvshmemExecutor::new(&args.execution, &contexts, max_bytes)?;
     let testbed = RunTestbed { context: &context, contexts, buffers, watchdog, libraries };
@@ -116,7 +114,7 @@ pub fn run(args: &GpuRunArgs, output: &Output) -> Result<(), Failure> {
     answer.nvshmem = nvshmem_executor.library();
     messages.report_skipped();
     if answer.rows.is_empty() {
-        return Err(Failure::Failed("nothing ran: no executor that is asked for runs any of it".to_owned()));
+        return Err(Failure::Failed("nothing ran: no requested executor supports any of the calls".to_owned()));
     }
     if let Some(folder) = &args.execution.measurements {
         measurements::write(folder, &context, &answer, output)?;
@@ -316,7 +314,7 @@ impl RunTestbed<'_> {
                 return Ok(None);
             }
         };
-        let row = |times: Option<&Times>| Row::new(job, by, None, times);
+        let row = |times: Option<&Times>| Row::new(job, by, None, None, times);
         match self.run_and_time(by, job, buffers, &executor).map(|times| row(times.as_ref())) {
             // NCCL reports an impossible forced choice only when it is called.
             Err(error @ ExecuteError::Nccl(_)) if by == ExecutorKind::NcclForced => {
@@ -331,7 +329,7 @@ impl RunTestbed<'_> {
     /// exit status at the end.
     fn rows(
         &self,
-        entry: &asked::ScheduleToRun,
+        entry: &schedules::ScheduleToRun,
         job: &Job,
         messages: &mut RunMessages<'_>,
     ) -> Result<Vec<Row>, Failure> {
@@ -354,7 +352,7 @@ impl RunTestbed<'_> {
                 let result = self.run_kernels(schedule, job, carrier);
                 rows.push(
                     messages
-                        .row_or_fault(result, || Row::new(job, ExecutorKind::Kernels, Some((carrier, None)), None))?,
+                        .row_or_fault(result, || Row::new(job, ExecutorKind::Kernels, Some(carrier), None, None))?,
                 );
             }
         }
@@ -362,7 +360,7 @@ impl RunTestbed<'_> {
             let kernel = Kernel::new(schedule, job.dtype, Carrier::Flags).map_err(ExecuteError::from)?;
             match Copies::new(&self.contexts, &self.buffers, job, &kernel) {
                 Ok(copies) => {
-                    let row = |times: Option<&Times>| Row::new(job, ExecutorKind::Copies, None, times);
+                    let row = |times: Option<&Times>| Row::new(job, ExecutorKind::Copies, None, None, times);
                     let result = self.run_and_time(ExecutorKind::Copies, job, &self.buffers, &copies);
                     rows.push(messages.row_or_fault(result.map(|times| row(times.as_ref())), || row(None))?);
                 }
@@ -399,7 +397,7 @@ impl RunTestbed<'_> {
         }
         let generated = generate(self.context.args.execution.given_shape())?;
         let times = self.run_and_time(ExecutorKind::Kernels, job, &self.buffers, &generated)?;
-        Ok(Row::new(job, ExecutorKind::Kernels, Some((carrier, Some(generated.shape()))), times.as_ref()))
+        Ok(Row::new(job, ExecutorKind::Kernels, Some(carrier), Some(generated.shape()), times.as_ref()))
     }
 
     /// Returns the fastest of many shapes; each is checked once.
@@ -432,6 +430,6 @@ impl RunTestbed<'_> {
         };
         let generated = generate(Some(shape))?;
         let times = self.run_and_time(ExecutorKind::Kernels, job, &self.buffers, &generated)?;
-        Ok(Row::new(job, ExecutorKind::Kernels, Some((carrier, Some(shape))), times.as_ref()).with_tried(tried))
+        Ok(Row::new(job, ExecutorKind::Kernels, Some(carrier), Some(shape), times.as_ref()).with_tried(tried))
     }
 }

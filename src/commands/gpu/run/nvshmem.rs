@@ -17,7 +17,7 @@ use crate::failure::Failure;
 /// Creates the processes, one per rank, without starting them. `max_bytes` is the size of the largest call.
 pub(super) fn processes(args: &ExecutionArgs, testbed: &Testbed, max_bytes: Bytes) -> Result<NvshmemRanks, Failure> {
     let program = std::env::current_exe()
-        .map_err(|error| Failure::Failed(format!("nvshmem: this program does not know its own file: {error}")))?;
+        .map_err(|error| Failure::Failed(format!("nvshmem: cannot find the executable of this program: {error}")))?;
     let settings = LaunchSettings {
         library: args.nvshmem.clone(),
         ranks: testbed.ranks() as usize,
@@ -68,7 +68,7 @@ impl NvshmemExecutor {
         if !self.methods.contains(&NvshmemMethod::Collectives) {
             return Ok(None);
         }
-        self.row(testbed, schedule, job, (NvshmemMethod::Collectives, None), messages)
+        self.row(testbed, schedule, job, NvshmemMethod::Collectives, None, messages)
     }
 
     /// Runs the schedule by every requested method.
@@ -87,7 +87,7 @@ impl NvshmemExecutor {
                 NvshmemMethod::Puts | NvshmemMethod::Device => vec![None],
             };
             for carrier in carriers {
-                rows.extend(self.row(testbed, schedule, job, (method, carrier), messages)?);
+                rows.extend(self.row(testbed, schedule, job, method, carrier, messages)?);
             }
         }
         Ok(rows)
@@ -100,12 +100,13 @@ impl NvshmemExecutor {
         testbed: &RunTestbed<'_>,
         schedule: &Schedule,
         job: &Job,
-        (method, carrier): (NvshmemMethod, Option<Carrier>),
+        method: NvshmemMethod,
+        carrier: Option<Carrier>,
         messages: &mut RunMessages<'_>,
     ) -> Result<Option<Row>, Failure> {
         let used_carrier = carrier.or((method == NvshmemMethod::Device).then_some(Carrier::Flags));
         let row = |shape: Option<GridShape>, times: Option<&Times>| {
-            Row::new(job, ExecutorKind::Nvshmem(method), used_carrier.map(|carrier| (carrier, shape)), times)
+            Row::new(job, ExecutorKind::Nvshmem(method), used_carrier, shape.filter(|_| used_carrier.is_some()), times)
         };
         let error = match self.run_method(testbed, schedule, job, method, carrier) {
             Ok(result) => return Ok(result.map(|result| row(result.shape, result.times.as_ref()))),

@@ -1,6 +1,6 @@
 //! `gpu run --pairs`: correctness test with pairwise coverage of the parameters of calls.
 
-mod house;
+mod testbed;
 
 use std::time::Instant;
 
@@ -17,6 +17,7 @@ use fabricast_validate::execute::{ExecuteError, Job, Testbed, pairwise_cases};
 use fabricast_validate::kernel::{Carrier, Devices};
 use fabricast_validate::nccl::Nccl;
 use fabricast_validate::nvshmem::Nvshmem;
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::args::{ExecutorChoice, GpuRunArgs};
@@ -24,7 +25,7 @@ use crate::document::Document;
 use crate::failure::Failure;
 use crate::output::{Format, Output};
 use crate::setup;
-use house::PairsTestbed;
+use testbed::PairsTestbed;
 
 /// Executor of a call, with its variant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -95,7 +96,7 @@ fn requested_variants(args: &GpuRunArgs, output: &Output) -> Result<Vec<Executor
         if !requested.is_empty() {
             return Err(error);
         }
-        output.warn(&format!("left out: {error}"));
+        output.warn(&format!("skipped: {error}"));
         variants.retain(|variant| !executors.contains(&variant.executor()));
         Ok(())
     };
@@ -142,29 +143,46 @@ struct Case {
     elements: u64,
 }
 
-#[derive(Serialize)]
+/// Test case: a call on an executor.
+#[derive(Serialize, JsonSchema)]
 struct CaseJson {
+    /// The collective, as nccl-tests names it.
     collective: &'static str,
+    /// Algorithm of the schedule; empty if the executor has none.
     algorithm: String,
+    /// Executor with its variant.
     executor: String,
+    /// Number of ranks.
     ranks: u32,
+    /// Element type.
     dtype: &'static str,
+    /// Reduction.
     op: String,
+    /// Number of elements of the call, or of a rank's block.
     elements: u64,
+    /// Offset of the buffers from their alignment, in bytes.
     offset: Bytes,
+    /// True if input and output share a buffer.
     in_place: bool,
+    /// Error of the case; absent if the result is correct.
     #[serde(skip_serializing_if = "Option::is_none")]
     fault: Option<String>,
 }
 
-#[derive(Serialize)]
-struct PairsJson {
+/// JSON of `gpu run --pairs`.
+#[derive(Serialize, JsonSchema)]
+pub struct PairsJson {
+    /// Number of GPUs.
     gpus: usize,
+    /// Number of cases.
     cases: usize,
+    /// Number of cases with wrong results.
     wrong: usize,
     /// Number of calls that NVSHMEM lacks for the type or reduction.
     unsupported: usize,
+    /// Duration of the test, in seconds.
     seconds: f64,
+    /// Cases, in the order in which they ran.
     rows: Vec<CaseJson>,
 }
 
@@ -256,7 +274,7 @@ fn table(results: &PairsJson) -> Table {
     }
     table.note(format!("{} cases, {} wrong, {:.1} s", results.cases, results.wrong, results.seconds));
     if results.unsupported > 0 {
-        table.note(format!("{} calls besides, which NVSHMEM has not", results.unsupported));
+        table.note(format!("{} more calls, which NVSHMEM does not support", results.unsupported));
     }
     table
 }

@@ -4,12 +4,13 @@ use std::collections::BTreeMap;
 
 use fabricast_sim::profile::Launch;
 use fabricast_topologies::Picos;
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::answer::{ExecutorKind, Row};
 
 /// Statistics of a run.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, JsonSchema)]
 pub(super) struct Summary {
     /// Prediction errors of fabricast's executors: predicted / measured - 1.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -24,30 +25,39 @@ pub(super) struct Summary {
     references: Vec<ReferenceComparison>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, JsonSchema)]
 struct Error {
+    /// Number of rows.
     rows: usize,
     /// Median of the absolute errors.
     median: f64,
+    /// 90th percentile of the absolute errors, as a fraction.
     p90: f64,
+    /// Mean of the signed errors, as a fraction.
     bias: f64,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+/// Slowdown of the strategies predicted to be the fastest.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, JsonSchema)]
 struct Pick {
     /// Number of calls with several strategies.
     calls: usize,
     /// Mean of measured(pick) / measured(fastest) - 1.
     mean: f64,
+    /// Largest slowdown, as a fraction.
     worst: f64,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+/// Comparison of fabricast's fastest executors with NCCL.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, JsonSchema)]
 struct ReferenceComparison {
+    /// Executor that is compared with.
     executor: &'static str,
+    /// Number of calls.
     calls: usize,
     /// Geometric mean of their time divided by ours.
     geometric_mean: f64,
+    /// Smallest ratio of its time to ours.
     worst: f64,
 }
 
@@ -82,7 +92,7 @@ impl Summary {
             )
         };
         let mut lines = Vec::new();
-        lines.extend(self.error.as_ref().map(|statistics| error("predicted, our ways", statistics)));
+        lines.extend(self.error.as_ref().map(|statistics| error("predicted, our schedules", statistics)));
         lines.extend(self.forced_error.as_ref().map(|statistics| error("predicted, NCCL forced", statistics)));
         lines.extend(self.pick.map(|Pick { calls, mean, worst }| {
             format!(
@@ -173,7 +183,7 @@ mod tests {
         let header = generator(Algorithm::OneShot, &shape).unwrap().header().clone();
         let job = Job { header, dtype: DataType::F32, op: ReduceOp::Sum };
         let times = Times { graph: Picos(measured), ..Times::default() };
-        let mut row = Row::new(&job, by, None, Some(&times));
+        let mut row = Row::new(&job, by, None, None, Some(&times));
         row.predicted = predicted.map(|time| Predicted { time: Picos(time), low: Picos(time), high: Picos(time) });
         row
     }

@@ -81,9 +81,9 @@ fn add_ports(
                 let peer = found.by_bus.get(&(host, bus.clone())).copied();
                 let peer = peer.filter(|&peer| found.devices.get(peer).is_some_and(|device| device.kind.is_rank()));
                 match peer {
-                    None => found.warnings.add(format!("an NVLink to `{bus}` is left out: no GPU has this bus id")),
+                    None => found.warnings.add(format!("an NVLink to `{bus}` is ignored: no GPU has this bus id")),
                     Some(peer) if peer == port.gpu => {
-                        found.warnings.add(format!("an NVLink from `{bus}` to itself is left out"));
+                        found.warnings.add(format!("an NVLink from `{bus}` to itself is ignored"));
                     }
                     Some(peer) => {
                         let ends = (port.gpu.min(peer), port.gpu.max(peer));
@@ -144,7 +144,7 @@ fn add_pci_links(found: &mut ParsedTopology, vertices: &[Option<NodeId>], builde
                     builder.link(x, y, &spec(LinkKind::Pcie, 1, [None; 2], PCIE_HOP));
                 }
             }
-            _ => found.warnings.add(format!("a <pcilink> to `{bus}` is left out: no other switch has this bus id")),
+            _ => found.warnings.add(format!("a <pcilink> to `{bus}` is ignored: no other switch has this bus id")),
         }
     }
 }

@@ -97,7 +97,7 @@ impl ParsedTopology {
     }
 
     fn ignored(&mut self, element: Element<'_>, tag: &str, parent: &str) {
-        let message = format!("<{tag}> in <{parent}> is left out: it has no meaning there");
+        let message = format!("<{tag}> in <{parent}> is ignored: it has no meaning there");
         self.warnings.add_at(message, || element.line());
     }
 
@@ -194,7 +194,7 @@ impl ParsedTopology {
         } else {
             let kind = node_kind(element, class, pci_id)?;
             let Some(kind) = kind else {
-                let message = format!("a <pci> of class {class} is left out: it is no part of a fabric");
+                let message = format!("a <pci> of class {class} is ignored: it is not part of a fabric");
                 self.warnings.add_at(message, || element.line());
                 return Ok(());
             };
@@ -246,9 +246,9 @@ impl ParsedTopology {
         let speed = element.text("link_speed").unwrap_or_default();
         let lane = hardware::pcie_lane(speed).unwrap_or_else(|| {
             let message = if speed.trim().is_empty() {
-                "no link_speed; taken for PCIe generation 3, as NCCL does"
+                "no link_speed; PCIe generation 3 is assumed, as in NCCL"
             } else {
-                "a link_speed that NCCL does not know; taken for PCIe generation 3, as NCCL does"
+                "a link_speed that NCCL does not know; PCIe generation 3 is assumed, as in NCCL"
             };
             self.warnings.add_at(message, || element.line());
             hardware::PCIE_3_LANE
@@ -323,13 +323,13 @@ impl ParsedTopology {
                 "net" => {
                     if net.text("dev").is_none() {
                         let message =
-                            "a <net> without `dev` is read as a NIC; NCCL itself leaves it out of a topology file";
+                            "a <net> without `dev` is read as a NIC; NCCL itself omits it from a topology file";
                         self.warnings.add_at(message, || net.line());
                     }
                     let mbps = match net.integer("speed")? {
                         Some(mbps) if mbps > 0 => mbps.unsigned_abs(),
                         _ => {
-                            let message = "no line rate of a NIC; taken for 10 Gb/s, as NCCL does";
+                            let message = "no line rate of a NIC; 10 Gb/s is assumed, as in NCCL";
                             self.warnings.add_at(message, || net.line());
                             hardware::NET_DEFAULT_MBPS
                         }

@@ -23,7 +23,7 @@ pub(super) fn reject_hostile(origin: Origin<'_>) -> Result<()> {
                 let position = origin.text.len() - tag.len() + at;
                 if name.starts_with("xmlns") {
                     return Err(
-                        origin.invalid(position..position + 1, "XML namespaces have no place in a topology file")
+                        origin.invalid(position..position + 1, "XML namespaces are not allowed in a topology file")
                     );
                 }
                 if count > MAX_ATTRIBUTES {

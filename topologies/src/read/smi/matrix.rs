@@ -302,7 +302,7 @@ fn columns(origin: Origin<'_>, header: &[Word<'_>], labels: &rustc_hash::FxHashS
     for (label, bytes) in header.iter().take_while(|(word, _)| !matches!(*word, "CPU" | "NUMA" | "GPU")) {
         let glued_to_next = label.strip_suffix("CPU").is_some_and(|label| !label.is_empty());
         if glued_to_next || (!labels.contains(label) && is_glued(label, labels)) {
-            let message = format!("`{label}` is several names in one word: blanks are missing in the header");
+            let message = format!("`{label}` is several names without blanks between them in the header");
             return Err(origin.invalid(bytes.clone(), message));
         }
         if !seen.insert(*label) {
@@ -353,7 +353,7 @@ fn read_row(
             return Err(origin.invalid(bytes.clone(), message));
         };
         if (relation == Relation::Itself) != (row == column) {
-            let message = format!("`{cell}` stands where {} meets {}", name(row), name(column));
+            let message = format!("`{cell}` in the row of {} and the column of {}", name(row), name(column));
             return Err(origin.invalid(bytes.clone(), message));
         }
         let pair = (row.min(column), row.max(column));
@@ -366,8 +366,7 @@ fn read_row(
     if let Some((cell, bytes)) = cells.get(columns).filter(|(cell, _)| Relation::read(cell).is_some()) {
         let label = matrix.devices.get(row).map_or("", |device| device.label.as_str());
         let last = matrix.devices.last().map_or("", |device| device.label.as_str());
-        let message =
-            format!("`{cell}` stands in the row of {label} behind the last column, {last}: the header is shifted");
+        let message = format!("`{cell}` is in the row of {label} after the last column, {last}: the header is shifted");
         return Err(origin.invalid(bytes.clone(), message));
     }
     if let Some(device) = matrix.devices.get_mut(row).filter(|device| device.is_gpu) {

@@ -85,7 +85,7 @@ pub(super) fn fabric(
         warnings.add(format!("{} between sockets is assumed", generation.sockets));
     }
     if let Some(c2c) = generation.c2c {
-        warnings.add(format!("GPUs hang on Grace: NVLink-C2C of {c2c} each way is assumed"));
+        warnings.add(format!("GPUs are attached to Grace: NVLink-C2C of {c2c} each way is assumed"));
     }
     add_nvlinks(&mut builder, matrix, &vertices, &generation, &mut warnings);
     match gpu {
@@ -350,7 +350,7 @@ fn add_nvlinks(
         LinkSpec::symmetric(LinkKind::Nvlink, bandwidth, latency).lanes(count)
     };
     if counts.iter().any(|&(_, _, count)| count > 0) {
-        warnings.add(format!("NVLink is taken at its signalling rate, {} a link each way", generation.nvlink));
+        warnings.add(format!("NVLink is assumed to run at its signalling rate, {} a link each way", generation.nvlink));
     }
     let host = builder.host(DEFAULT_HOST);
     for (number, domain) in domains::find_domains(&gpu_indices(matrix), &counts).into_iter().enumerate() {

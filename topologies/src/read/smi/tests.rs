@@ -89,7 +89,7 @@ fn names_in_the_nvidia_smi_table_identify_the_gpus() {
     assert_eq!((figures.model.as_deref(), figures.compute_capability), (Some("H200 SXM"), Some(90)));
     assert_eq!(figures.memory, Some(Bytes(143_771 << 20)));
     assert_eq!(&*gpu.attributes[0].1, "00000000:00:0d.0");
-    assert!(!fabric.warnings().iter().any(|warning| warning.contains("taken for")));
+    assert!(!fabric.warnings().iter().any(|warning| warning.contains("assumed to be")));
 }
 
 /// A complete DGX-1: hybrid cube mesh, four ports with device names, old relation names, colours, a NIC legend.
@@ -130,7 +130,7 @@ fn errors_have_a_message_and_a_location() {
         (format!("{head}GPU0\tX\tNV4\nGPU1\tNV4\n"), 3, 1, "the row of GPU1 has 1 cells; the header names 2"),
         (format!("{head}GPU0\tX\tNV4\nGPU1\tNV3\tX\n"), 3, 6, "`NV3` between GPU1 and GPU0, but NV4 above"),
         (format!("{head}GPU0\tX\tNVX\n"), 2, 8, "`NVX` is none of X, NV#"),
-        (format!("{head}GPU0\tX\tX\n"), 2, 8, "`X` stands where GPU0 meets GPU1"),
+        (format!("{head}GPU0\tX\tX\n"), 2, 8, "`X` in the row of GPU0 and the column of GPU1"),
         (format!("{head}GPU0\tX\tSYS\nGPU0\tX\tSYS\n"), 3, 1, "a second row of GPU0"),
         ("\tGPU0\tGPU0\nGPU0\tX\tX\n".to_owned(), 1, 7, "a second column of GPU0"),
         (format!("é\n{head}GPU0\té\tNV0\n"), 3, 6, "`é` is none"),

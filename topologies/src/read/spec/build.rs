@@ -135,7 +135,7 @@ impl Spec {
         let ranks = self.ranks.first().zip(self.ranks.last()).map(|(a, b)| a.bytes.start..b.bytes.end);
         if let Some(left_out) = builder.ranks().iter().find(|id| !seen.contains(id)) {
             let id = &builder.get(*left_out).id;
-            return Err(self.origin().invalid(ranks.unwrap_or_default(), format!("ranks leaves `{id}` out")));
+            return Err(self.origin().invalid(ranks.unwrap_or_default(), format!("ranks omits `{id}`")));
         }
         Ok(order)
     }

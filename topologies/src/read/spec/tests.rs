@@ -158,7 +158,7 @@ fn errors_have_a_message_and_a_location() {
         assert!(error.to_string().contains(message), "{text}: {error}");
     }
     let ranks = |ranks: &str| build(&format!("ranks = {ranks}\n{TOY}{node}")).unwrap_err().to_string();
-    assert!(ranks(r#"["gpu0"]"#).contains("leaves `gpu1` out"));
+    assert!(ranks(r#"["gpu0"]"#).contains("ranks omits `gpu1`"));
     assert!(ranks(r#"["gpu0", "gpu0"]"#).contains("is two ranks"));
     assert!(ranks(r#"["sw", "gpu0"]"#).contains("cannot be a rank"));
     assert!(build("name = \"none\"\n").unwrap_err().to_string().contains("at least one [[node]]"));

@@ -176,7 +176,7 @@ fn a_model_in_a_spec_fills_capability_memory_sms_and_multicast() {
         (capability(&hopper), hopper.node(hopper.find("sw").unwrap()).figures.supports_multicast()),
         (Some(90), false)
     );
-    assert!(hopper.warnings().iter().any(|warning| warning.contains("taken for Hopper by 18 NVLinks")));
+    assert!(hopper.warnings().iter().any(|warning| warning.contains("assumed to be Hopper, based on 18 NVLinks")));
     let silent = silent.replace("memory = \"96 GB\"\n", "");
     let open = read(&silent.replace("lanes = 18\nbandwidth = \"450 GB/s\"", "bandwidth = \"450 GB/s\""));
     assert_eq!((capability(&open), open.node(open.find("sw").unwrap()).figures.supports_multicast()), (None, false));

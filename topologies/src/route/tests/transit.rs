@@ -35,7 +35,7 @@ fn holds(fabric: &Fabric, devices: &[NodeId], options: RouteOptions, max_pairs: 
     let shortest = |latency: fn(&IslandTraffic) -> Option<Picos>| transits.iter().filter_map(latency).min();
     for (from, to) in devices.iter().flat_map(|&from| devices.iter().map(move |&to| (from, to))) {
         let mut hops = Vec::new();
-        let Ok(summary) = router.route_for_participants(&participants, (from, to), 7, &mut hops) else { continue };
+        let Ok(summary) = router.route_for_participants(&participants, from, to, 7, &mut hops) else { continue };
         for hop in &hops {
             let (start, end) = fabric.ends(hop.link);
             let trunk = router.forwards(start) && router.forwards(end);

@@ -86,13 +86,13 @@ pub fn unrepresented_state(fabric: &Fabric) -> Vec<String> {
         .map(|setting| format!("the setting {setting}"))
         .chain(half.map(|name| format!("that {name} is out of service and its reverse is not")))
         .chain(socket.map(|name| format!("that {name} is out of service: NCCL assumes links between sockets")))
-        .chain((relays > 0).then(|| "ways through GPUs that are not in use".to_owned()))
+        .chain((relays > 0).then(|| "paths through GPUs that are not in use".to_owned()))
         .collect()
 }
 
 /// The error for an item that the format cannot represent.
 fn unsupported_error(item: &str) -> Error {
-    Error::Request(format!("an NCCL topology file has no words for {item}"))
+    Error::Request(format!("an NCCL topology file cannot describe {item}"))
 }
 
 struct File<'a> {

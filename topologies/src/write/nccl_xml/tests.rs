@@ -133,7 +133,7 @@ fn unrepresentable_devices_and_links_are_rejected_by_name() {
     let link = |a: &str, b: &str, kind: &str| format!("[[link]]\na = \"{a}\"\nb = \"{b}\"\nkind = \"{kind}\"\n");
     assert!(refuse(&node("leaf", "switch")).contains("`leaf`, of kind switch"));
     assert!(refuse(&node("mig0", "mig")).contains("`mig0`, of kind mig"));
-    assert!(refuse(&node("gpu9", "gpu")).contains("`gpu9`, which hangs on no CPU"));
+    assert!(refuse(&node("gpu9", "gpu")).contains("`gpu9`, which is attached to no CPU"));
     assert!(refuse(&link("gpu0", "nic0", "infiniband")).contains("infiniband link gpu0->nic0"));
     assert!(refuse(&link("gpu0", "cpu0", "pcie")).contains("pcie link"));
     assert!(refuse(&link("gpu0", "nic0", "nvlink")).contains("NVLink gpu0->nic0"));

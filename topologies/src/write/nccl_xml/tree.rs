@@ -93,7 +93,7 @@ impl Tree {
     fn check(&mut self, fabric: &Fabric) -> Result<()> {
         for (id, node) in fabric.nodes() {
             if node.kind != NodeKind::Nvswitch && !self.roots_by_device.contains_key(&id) {
-                return Err(unsupported_error(&format!("`{}`, which hangs on no CPU by PCIe", node.id)));
+                return Err(unsupported_error(&format!("`{}`, which is attached to no CPU by PCIe", node.id)));
             }
         }
         let up: FxHashMap<NodeId, Option<LinkId>> = self.children.values().flatten().copied().collect();

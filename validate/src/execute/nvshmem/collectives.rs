@@ -9,7 +9,7 @@ use super::rank::Rank;
 use crate::cuda::{DeviceAddress, Stream};
 use crate::execute::{ExecuteError, Executor, Job};
 use crate::kernel::UserBuffer;
-use crate::nvshmem::{Element, Reduction};
+use crate::nvshmem::{Element, Reduction, SourceAndDestination};
 
 /// A call of an NVSHMEM collective.
 #[derive(Debug)]
@@ -54,7 +54,8 @@ impl Executor for Collectives {
     fn enqueue(&self, _: usize, stream: &Stream) -> Result<(), ExecuteError> {
         let Job { header, dtype, op } = &self.job;
         let call = &header.call;
-        let (element, buffers) = (&self.element, (self.input, self.output));
+        let element = &self.element;
+        let buffers = SourceAndDestination { source: self.input, destination: self.output };
         let total = header.layout.bytes();
         let block = Bytes(total.0 / u64::from(call.ranks.max(1)));
         let count = |bytes: Bytes| (bytes.0 / dtype.size().0) as usize;

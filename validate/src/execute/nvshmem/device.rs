@@ -57,7 +57,7 @@ impl Device {
         let layout = ArenaLayout::new(rank, job, steps, u64::from(blocks));
         let arena = rank.arena(layout.bytes)?;
         let base = arena.address();
-        let rows = rows(&layout, job, steps, (me, base), blocks);
+        let rows = rows(&layout, job, steps, me, base, blocks);
         let is_aligned = rows.iter().all(|row| row[2..5].iter().all(|address| address.is_multiple_of(16)));
         let alignment = if is_aligned { Alignment::Vectors } else { Alignment::Bytes };
         let arch = context.device().arch()?;
@@ -118,7 +118,8 @@ fn rows(
     layout: &ArenaLayout,
     job: &Job,
     steps: &Steps,
-    (me, base): (usize, DeviceAddress),
+    me: usize,
+    base: DeviceAddress,
     blocks: u32,
 ) -> Vec<[u64; ROW_WORDS as usize]> {
     let address = |spot: Location, peer: usize| layout.address(job, base, spot, peer).0;

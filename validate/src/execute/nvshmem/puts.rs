@@ -15,7 +15,7 @@ use crate::cuda::{Arguments, DeviceAddress, DeviceSlice, Function, Launch, Modul
 use crate::execute::buffers::extent;
 use crate::execute::{ExecuteError, Executor, Job};
 use crate::kernel::{Alignment, COMBINE_THREADS, Location, Step, Steps, UserBuffer, combine_text};
-use crate::nvshmem::{Element, Signal, SymmetricMemory};
+use crate::nvshmem::{Element, Signal, SourceAndDestination, SymmetricMemory};
 
 /// Layout of the symmetric memory of an executor of steps, as byte offsets.
 #[derive(Clone, Debug)]
@@ -169,7 +169,8 @@ impl Executor for Puts {
                         element.set_signal(stream, signal, 1, peer)?;
                     }
                     StreamOperation::Put { source, target, bytes, signal, peer } => {
-                        element.put_with_signal(stream, (source, target), bytes, signal, peer)?;
+                        let ends = SourceAndDestination { source, destination: target };
+                        element.put_with_signal(stream, ends, bytes, signal, peer)?;
                     }
                     StreamOperation::Await { signal, at: offset } => {
                         element.wait_for(stream, signal)?;
@@ -181,7 +182,7 @@ impl Executor for Puts {
                     }
                     StreamOperation::Reduce { left, right, to, bytes } => {
                         if let Some(combine) = &self.combine {
-                            combine.enqueue(stream, (left, right), to, bytes)?;
+                            combine.enqueue(stream, CombineAddresses { left, right, to }, bytes)?;
                         }
                     }
                 }
@@ -189,6 +190,14 @@ impl Executor for Puts {
         }
         Ok(())
     }
+}
+
+/// Addresses of two operands and their combination.
+#[derive(Clone, Copy)]
+struct CombineAddresses {
+    left: DeviceAddress,
+    right: DeviceAddress,
+    to: DeviceAddress,
 }
 
 impl Combine {
@@ -210,13 +219,8 @@ impl Combine {
     /// # Safety
     /// Each address must refer to at least `bytes` bytes.
     #[expect(unsafe_code, reason = "launches a kernel")]
-    unsafe fn enqueue(
-        &self,
-        stream: &Stream,
-        (left, right): (DeviceAddress, DeviceAddress),
-        to: DeviceAddress,
-        bytes: Bytes,
-    ) -> Result<(), ExecuteError> {
+    unsafe fn enqueue(&self, stream: &Stream, addresses: CombineAddresses, bytes: Bytes) -> Result<(), ExecuteError> {
+        let CombineAddresses { left, right, to } = addresses;
         let is_aligned = [left, right, to].iter().all(|address| address.0.is_multiple_of(16));
         let function = if is_aligned { &self.vectors } else { &self.bytes };
         let blocks = bytes.0.div_ceil(16 * u64::from(COMBINE_THREADS)).clamp(1, self.max_blocks);

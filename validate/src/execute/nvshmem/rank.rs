@@ -56,7 +56,7 @@ impl Executor for DescribedExecutor<'_> {
 }
 
 fn parse_request<T>(result: Result<T, String>) -> Result<T, ExecuteError> {
-    result.map_err(|message| protocol_error(&format!("an order that is not understood: {message}")))
+    result.map_err(|message| protocol_error(&format!("an unknown request: {message}")))
 }
 
 fn protocol_error(message: &str) -> ExecuteError {
@@ -65,7 +65,7 @@ fn protocol_error(message: &str) -> ExecuteError {
 
 fn run(channel: &Channel) -> Result<Never, ExecuteError> {
     let Request::Begin { rank, size, library, room, offset, patience } = parse_request(channel.receive())? else {
-        return Err(protocol_error("it does not begin"));
+        return Err(protocol_error("no start request"));
     };
     let nvshmem = Nvshmem::open(library.as_deref())?;
     let context = Driver::load()?.device(rank)?.context()?;
@@ -73,7 +73,7 @@ fn run(channel: &Channel) -> Result<Never, ExecuteError> {
     let id = if rank == 0 { Some(nvshmem.unique_id()?.bytes()) } else { None };
     channel.send(&Answer::Started { version: nvshmem.version().to_string(), id });
     let Request::Join { id } = parse_request(channel.receive())? else {
-        return Err(protocol_error("it does not join"));
+        return Err(protocol_error("no join request"));
     };
     let id = UniqueId::from_bytes(&id).ok_or_else(|| protocol_error("the id is none"))?;
     let element = Element::join(&nvshmem, &context, &id, rank, size)?;
@@ -81,7 +81,7 @@ fn run(channel: &Channel) -> Result<Never, ExecuteError> {
     channel.send(&Answer::Joined { nccl: nvshmem.nccl_path() });
     loop {
         let Request::Run { schedule, dtype, op, request } = parse_request(channel.receive())? else {
-            return Err(protocol_error("it begins twice"));
+            return Err(protocol_error("a second start request"));
         };
         let schedule = json::from_json(&schedule, "the program").map_err(|error| protocol_error(&error.to_string()))?;
         let job = Job { header: schedule.header().clone(), dtype, op };

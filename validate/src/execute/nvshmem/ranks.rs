@@ -170,7 +170,7 @@ impl NvshmemRanks {
 }
 
 fn unexpected_answer(answer: &Answer) -> ExecuteError {
-    let message = format!("it answers what was not asked: {answer:?}");
+    let message = format!("unexpected response: {answer:?}");
     NvshmemError::Rank { rank: 0, message }.into()
 }
 

@@ -103,7 +103,7 @@ fn missing_library_message_is_passed_on() {
 #[test]
 fn unexpected_answers_are_rejected() {
     let error = run_all_reduce(&mut ranks(&[JOINED.to_owned()], Duration::from_secs(20))).unwrap_err();
-    assert!(error.to_string().contains("not asked"), "{error}");
+    assert!(error.to_string().contains("unexpected response"), "{error}");
     let error =
         run_all_reduce(&mut ranks(&["echo nonsense >&0; read line".to_owned()], Duration::from_secs(20))).unwrap_err();
     assert!(error.to_string().contains("nonsense"), "{error}");

@@ -180,7 +180,7 @@ pub enum BenchError {
     #[error(transparent)]
     Compile(#[from] CompileError),
     /// A flag did not arrive.
-    #[error("a flag from GPU {src} to GPU {dst} did not arrive within {seconds} s: stores to a peer do not get there")]
+    #[error("a flag from GPU {src} to GPU {dst} did not arrive within {seconds} s: stores to a peer do not arrive")]
     FlagLost {
         /// The GPU that sent the flag.
         src: usize,

@@ -11,7 +11,7 @@ impl fmt::Display for Bench {
         self.matrix("copy engine, GB/s, alone", rate(Kind::CopyEngine, Load::Alone), f)?;
         self.matrix("thread blocks, GB/s, alone (best shape)", rate(Kind::Blocks, Load::Alone), f)?;
         if self.probe.devices.len() > 1 {
-            self.matrix("copy engine, GB/s, both ways at once", rate(Kind::CopyEngine, Load::Bidirectional), f)?;
+            self.matrix("copy engine, GB/s, both directions", rate(Kind::CopyEngine, Load::Bidirectional), f)?;
             for (title, kind) in [("flag", Kind::Flag), ("flag with release and acquire", Kind::OrderedFlag)] {
                 let time = |src, dst| self.time(kind, Some(src), Some(dst));
                 self.matrix(&format!("{title}, µs one way"), time, f)?;
@@ -91,7 +91,7 @@ impl Bench {
             };
             let shifts = (1..self.probe.devices.len()).filter_map(|step| slowest(Load::Shift(step)));
             if let Some(slowest) = shifts.reduce(f64::min) {
-                writeln!(f, "{name}: all GPUs shifting, the slowest {slowest:.0} GB/s")?;
+                writeln!(f, "{name}: every GPU sends to its neighbour, slowest {slowest:.0} GB/s")?;
             }
             let peer_count = self.probe.devices.len() - 1;
             if let Some(slowest) = slowest(Load::Incast) {
@@ -122,7 +122,7 @@ impl Bench {
             if self.probe.devices.len() > 1 {
                 write!(
                     f,
-                    "; all GPUs at once, pinned {:.1}, {:.1}",
+                    "; all GPUs concurrently, pinned {:.1}, {:.1}",
                     figure(Kind::PinnedToDevice, Load::AllGpus, None, gpu),
                     figure(Kind::DeviceToPinned, Load::AllGpus, gpu, None)
                 )?;

@@ -33,7 +33,7 @@ pub(super) fn findings(bench: &Bench, pairs: &[PairVerdict]) -> Vec<Finding> {
     );
     let switches = "a switch with fewer links than its GPUs, or another program on the same switches";
     let loads = [
-        (bidirectional, "a link that repeats what it sends, or another program that uses it the other way"),
+        (bidirectional, "a link with retransmissions, or another program that uses it the other way"),
         (shifts, switches),
         (compare_totals_under_load(bench, pairs, Load::Incast), switches),
         (compare_totals_under_load(bench, pairs, Load::AllToAll), switches),

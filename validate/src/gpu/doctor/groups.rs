@@ -135,7 +135,7 @@ fn finding(
     let first = affected.first().copied().unwrap_or(0);
     let (message, cause, look) = match fault {
         Fault::NoPeerAccess => (
-            format!("{description}: no peer access, so bytes rest in the host's memory ({rate})"),
+            format!("{description}: no peer access, so data is staged in host memory ({rate})"),
             no_peer_access(&bench.probe, &affected, pairs),
             "nvidia-smi topo -p2p rw; dmesg | grep -i -e iommu -e nvrm".to_owned(),
         ),
@@ -150,13 +150,13 @@ fn finding(
             let (flag, expected) = slow.map_or((0.0, 0.0), |pair| (pair.flag_us.unwrap_or(0.0), pair.expected_flag_us));
             let usual = median(bench.points_under_load(Kind::Flag, Load::Alone).map(|point| point.time_us)).unwrap_or(0.0);
             (
-                format!("{description}: a flag takes {flag:.2} µs of an expected {expected:.2}; the middle of all is {usual:.2}"),
-                "a link that repeats what it sends, a way through a CPU, or another program on the GPU".to_owned(),
+                format!("{description}: a flag needs {flag:.2} µs, expected {expected:.2}; the median of all is {usual:.2}"),
+                "a link with retransmissions, a path through a CPU, or another program on the GPU".to_owned(),
                 format!("nvidia-smi nvlink -e -i {first}; nvidia-smi dmon -c 5"),
             )
         }
         Fault::SlowBlocks => (
-            format!("{description}: thread blocks send {rate}, copy engines as they should"),
+            format!("{description}: thread blocks send {rate}, copy engines at the expected rate"),
             "another program on the GPU's multiprocessors, clocks held low, or stores that cross the link in small pieces"
                 .to_owned(),
             format!("nvidia-smi -q -d CLOCK,PERFORMANCE -i {first}; nvidia-smi dmon -c 5"),
@@ -167,7 +167,7 @@ fn finding(
             missing.dedup();
             (
                 format!("{description}: not measured: {}", missing.join(", ")),
-                "the run was cut short, or the pair was left out".to_owned(),
+                "the run was cut short, or the pair was skipped".to_owned(),
                 "fabricast gpu bench --quick".to_owned(),
             )
         }
@@ -212,10 +212,10 @@ fn slow_link_cause(probe: &Probe, affected: &[usize], ratio: Option<f64>) -> Str
             if links >= 1.0 && (links / total as f64 - ratio).abs() < 0.02 && links < total as f64 {
                 return format!(
                     "the rate of {links} of {total} NVLinks, though the driver shows all of them up: links that run \
-                     narrow or repeat what they send, or another program on the GPU"
+                     narrow or retransmit, or another program on the GPU"
                 );
             }
         }
     }
-    "another program uses the link or the GPU, or the link repeats what it sends".to_owned()
+    "another program uses the link or the GPU, or the link retransmits".to_owned()
 }

@@ -62,7 +62,7 @@ pub(super) fn findings(bench: &Bench, verdicts: &[HostVerdict]) -> Vec<Finding> 
                     gpus(&affected),
                     direction_text(&faulty)
                 ),
-                cause: "the run was cut short, or the GPU was left out".to_owned(),
+                cause: "the run was cut short, or the GPU was skipped".to_owned(),
                 command: "fabricast gpu bench --quick".to_owned(),
                 gpus: affected,
             },

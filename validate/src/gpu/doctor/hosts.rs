@@ -6,6 +6,7 @@ use std::collections::HashMap;
 
 use fabricast_topologies::route::{Path, PathClass, RouteOptions, Router};
 use fabricast_topologies::{Bandwidth, Fabric, LinkId, NodeKind};
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::Fault;
@@ -18,7 +19,7 @@ use crate::gpu::probe::vertex;
 const FAR_NUMA_SHARE: f64 = 0.85;
 
 /// Verdict on one direction between the host and a GPU.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct HostVerdict {
     /// Ordinal of the GPU.
     pub gpu: usize,
@@ -40,7 +41,7 @@ pub struct HostVerdict {
 }
 
 /// Direction of a copy between host and GPU.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum HostDirection {
     /// From the host to the GPU.

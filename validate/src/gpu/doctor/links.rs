@@ -49,7 +49,7 @@ pub(super) fn findings(probe: &Probe) -> Vec<Finding> {
                     link.link,
                     link.errors.unwrap_or(0)
                 ),
-                cause: "a link with a poor signal, which repeats what it sends".to_owned(),
+                cause: "a link with a poor signal, with retransmissions".to_owned(),
                 command: format!("nvidia-smi nvlink -e -i {}", device.ordinal),
             });
         }

@@ -19,6 +19,7 @@ mod topology;
 mod tests;
 
 use fabricast_topologies::{Fabric, Result};
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::bench::Bench;
@@ -27,7 +28,7 @@ pub use hosts::HostVerdict;
 pub use pairs::PairVerdict;
 
 /// Report of the doctor.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Diagnosis {
     /// Description of the machine.
     pub machine: String,
@@ -51,7 +52,7 @@ impl Diagnosis {
 }
 
 /// A single finding.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Finding {
     /// Fault or note.
     pub severity: Severity,
@@ -69,7 +70,7 @@ pub struct Finding {
 }
 
 /// Severity of a finding.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Severity {
     /// A fault.
@@ -79,7 +80,7 @@ pub enum Severity {
 }
 
 /// Kind of fault.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Fault {
     /// The fabric does not describe this machine.

@@ -2,6 +2,7 @@
 
 use fabricast_topologies::route::{PathClass, RouteOptions, Router};
 use fabricast_topologies::{Fabric, NodeId, Result};
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::Fault;
@@ -14,7 +15,7 @@ use crate::gpu::probe::{PeerAccess, Probe, vertex};
 const SLOW_FLAG: f64 = 1.5;
 
 /// Verdict on one ordered pair.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct PairVerdict {
     /// Ordinal of the sending GPU.
     pub src: usize,
@@ -57,7 +58,12 @@ pub(super) fn verdicts(bench: &Bench, fabric: &Fabric) -> Result<Vec<PairVerdict
     for src in 0..count {
         for dst in (0..count).filter(|&dst| dst != src) {
             if let (Some(from), Some(to)) = (vertex(fabric, src), vertex(fabric, dst)) {
-                verdicts.push(verdict(bench, &router, (src, from), (dst, to))?);
+                verdicts.push(verdict(
+                    bench,
+                    &router,
+                    PairEnd { index: src, node: from },
+                    PairEnd { index: dst, node: to },
+                )?);
             }
         }
     }
@@ -65,9 +71,16 @@ pub(super) fn verdicts(bench: &Bench, fabric: &Fabric) -> Result<Vec<PairVerdict
     Ok(verdicts)
 }
 
-fn verdict(bench: &Bench, router: &Router<'_>, src: (usize, NodeId), dst: (usize, NodeId)) -> Result<PairVerdict> {
-    let path = router.path(src.1, dst.1)?;
-    let (src, dst) = (src.0, dst.0);
+/// GPU of a pair, by its CUDA index and its vertex in the fabric.
+#[derive(Clone, Copy)]
+struct PairEnd {
+    index: usize,
+    node: NodeId,
+}
+
+fn verdict(bench: &Bench, router: &Router<'_>, src: PairEnd, dst: PairEnd) -> Result<PairVerdict> {
+    let path = router.path(src.node, dst.node)?;
+    let (src, dst) = (src.index, dst.index);
     let nominal = path.bandwidth.map(fabricast_topologies::Bandwidth::gb_per_s);
     let rate = |kind, load| bench.rate(kind, load, Some(src), Some(dst));
     let measured = rate(Kind::CopyEngine, Load::Alone);

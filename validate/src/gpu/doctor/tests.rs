@@ -290,7 +290,7 @@ fn uniformly_slow_flags_are_found() {
     }
     let diagnosis = diagnose_own_fabric(&bench);
     assert_eq!(faults(&diagnosis), [(Fault::SlowFlag, &[0, 1, 2, 3][..])], "{diagnosis}");
-    assert!(diagnosis.to_string().contains("of an expected 0.70"), "{diagnosis}");
+    assert!(diagnosis.to_string().contains("expected 0.70"), "{diagnosis}");
     // Slow flags do not hide slow concurrent transfers.
     slow_points(&mut bench, |point| point.load == Load::Bidirectional, 0.2);
     let result: Vec<Fault> = diagnose_own_fabric(&bench).findings.iter().map(|finding| finding.fault).collect();

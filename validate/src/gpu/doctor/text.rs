@@ -7,7 +7,7 @@ use super::{Diagnosis, PairVerdict};
 
 impl fmt::Display for Diagnosis {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "{}, measured {}, held against {}", self.machine, self.date, self.fabric)?;
+        writeln!(f, "{}, measured {}, compared with {}", self.machine, self.date, self.fabric)?;
         self.pairs(f)?;
         for verdict in &self.hosts {
             let direction = match verdict.direction {
@@ -23,7 +23,7 @@ impl fmt::Display for Diagnosis {
             writeln!(f, "{}", verdict.fault.map(|fault| format!("  {}", fault.name())).unwrap_or_default())?;
         }
         if self.findings.is_empty() {
-            return writeln!(f, "nothing is wrong");
+            return writeln!(f, "no fault found");
         }
         for finding in &self.findings {
             let word = finding.severity.name();

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::cuda::compile;
@@ -18,7 +19,7 @@ pub struct Choices<'a> {
 }
 
 /// Libraries that were found.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Libraries {
     /// NCCL.
@@ -30,7 +31,7 @@ pub struct Libraries {
 }
 
 /// A library that was found.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Found {
     /// Version, if the library reports it.
     pub version: Option<String>,

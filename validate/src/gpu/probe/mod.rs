@@ -9,6 +9,7 @@ mod query;
 mod text;
 mod topology;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 pub use libraries::{Choices, Found, Libraries};
@@ -16,7 +17,7 @@ pub use query::probe;
 pub use topology::vertex;
 
 /// Result of `gpu probe`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Probe {
     /// CUDA version that the driver supports, such as `13.0`.
     pub driver_cuda: String,
@@ -41,7 +42,7 @@ pub struct Probe {
 }
 
 /// One GPU.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Device {
     /// Ordinal of the GPU.
@@ -71,7 +72,7 @@ pub struct Device {
 }
 
 /// Location and link of a GPU on the PCIe bus.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Pci {
     /// PCI address, such as `0000:1b:00.0`.
@@ -93,7 +94,7 @@ pub struct Pci {
 }
 
 /// One NVLink of a GPU.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct NvLink {
     /// Index of the link.
     pub link: u32,
@@ -113,7 +114,7 @@ pub struct NvLink {
 }
 
 /// Kind of device that an NVLink connects to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Remote {
     /// A GPU.
@@ -127,7 +128,7 @@ pub enum Remote {
 }
 
 /// Access of one GPU to another's memory, and their distance.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Pair {
     /// Ordinal of the accessing GPU.
     pub src: usize,
@@ -146,7 +147,7 @@ pub struct Pair {
 }
 
 /// Kind of access to a peer's memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum PeerAccess {
     /// Loads, stores and copies go directly from GPU to GPU.
@@ -156,7 +157,7 @@ pub enum PeerAccess {
 }
 
 /// Closest common ancestor of two GPUs on PCIe, as named by `nvidia-smi topo`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "UPPERCASE")]
 pub enum PciePath {
     /// A board or a single PCIe switch.
@@ -172,7 +173,7 @@ pub enum PciePath {
 }
 
 /// CPU model, as reported by CPUID.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Cpu {
     /// `x86_64` or `arm64`.

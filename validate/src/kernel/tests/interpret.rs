@@ -27,6 +27,14 @@ enum Target {
     Output(u32, u32, usize),
 }
 
+/// Write that has not arrived yet.
+#[derive(Clone, Copy, Debug)]
+struct PendingWrite {
+    target: Target,
+    value: i64,
+    flag: u64,
+}
+
 /// State of a thread block.
 #[derive(Clone, Debug, Default)]
 struct Block {
@@ -37,7 +45,7 @@ struct Block {
     done: bool,
     values: FxHashMap<(usize, usize, Value), i64>,
     /// Writes that have not arrived yet.
-    in_flight: Vec<(Target, i64, u64)>,
+    in_flight: Vec<PendingWrite>,
 }
 
 /// Number of tiles of a block, and number of tiles that share a phase.
@@ -168,7 +176,8 @@ impl Machine<'_> {
             .all(|peer| self.ready.get(&(rank, peer)).is_some_and(|&entered| entered >= call))
     }
 
-    fn arrive(&mut self, (target, value, flag): (Target, i64, u64)) {
+    fn arrive(&mut self, write: PendingWrite) {
+        let PendingWrite { target, value, flag } = write;
         match target {
             Target::Output(rank, chunk, tile) => {
                 let index = self.element(chunk, tile);
@@ -221,10 +230,14 @@ impl Machine<'_> {
                     let Operand::User { rank: owner, place: UserChunk::Output(chunk) } = operand(at) else {
                         panic!("no output")
                     };
-                    let stored = (Target::Output(owner, chunk, tile), value(block, of), 0);
+                    let target = Target::Output(owner, chunk, tile);
+                    let stored = PendingWrite { target, value: value(block, of), flag: 0 };
                     if owner == rank { self.arrive(stored) } else { block.in_flight.push(stored) }
                 }
-                Line::Send { value: of, operand: at } => block.in_flight.push((slot(at), value(block, of), call)),
+                Line::Send { value: of, operand: at } => {
+                    let write = PendingWrite { target: slot(at), value: value(block, of), flag: call };
+                    block.in_flight.push(write);
+                }
                 Line::Receive { value: into, operand: at } => {
                     let arrived = self.slots.get(&slot(at)).copied();
                     let received = match (kernel.carrier, arrived) {

@@ -69,7 +69,7 @@ pub(in crate::measured) fn read(text: &str, path: &Path) -> Result<Vec<Measureme
     let document = origin.document()?;
     if document.ranks != document.gpus {
         let message = format!(
-            "{} ranks on {} GPUs: what ranks take that share a GPU says nothing of a profile",
+            "{} ranks on {} GPUs: times of ranks that share a GPU do not determine a profile",
             document.ranks, document.gpus
         );
         return Err(MeasuredError::invalid(SourceLocation::from_source(&source), message));
@@ -89,7 +89,7 @@ pub(in crate::measured) fn read(text: &str, path: &Path) -> Result<Vec<Measureme
     for (key, rows) in tables(&timed) {
         let Some(first) = rows.values().next() else { continue };
         let location = SourceLocation { line: first.line, ..SourceLocation::from_source(&source) };
-        let configuration = configuration(&key, first, (document.gpus, versions), &location)?;
+        let configuration = configuration(&key, first, document.gpus, versions, &location)?;
         let rows = rows.values().map(|row| Row::new(row.bytes, row.time, row.line)).collect();
         let mut table = Table { header: Header::default(), rows, rejected: Vec::new(), line: first.line };
         table.check_sizes(configuration.collective, document.gpus);
@@ -119,7 +119,8 @@ pub(in crate::measured) fn read(text: &str, path: &Path) -> Result<Vec<Measureme
 fn configuration(
     key: &TableKey,
     first: &TimedRow,
-    (gpus, versions): (u32, Versions<'_>),
+    gpus: u32,
+    versions: Versions<'_>,
     location: &SourceLocation,
 ) -> Result<Configuration, MeasuredError> {
     let (algorithm, protocol, channels) = match &key.strategy {

@@ -86,7 +86,7 @@ impl Missing {
             message: if described { format!("{location} {message}") } else { message },
             place: if described { entry.place.clone() } else { location },
             help: Some(match described {
-                true => "add `collective = \"all_reduce\"` to the measurement, say".to_owned(),
+                true => "add `collective = \"all_reduce\"` to the measurement, for example".to_owned(),
                 false => {
                     format!("add {}, or describe the log in a manifest (a file that ends in .toml)", help.join(", "))
                 }

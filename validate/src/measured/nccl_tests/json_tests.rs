@@ -34,7 +34,7 @@ fn rows_and_header() {
     assert_eq!(table.rows[0].out_of_place.unwrap().spread.unwrap().p99.0, 6_500_000);
     let rejected: Vec<_> = table.rejected.iter().map(|one| (one.line, one.reason.to_string())).collect();
     assert_eq!(rejected.iter().map(|one| one.0).collect::<Vec<_>>(), [11, 12, 13, 14, 15], "{rejected:?}");
-    for (index, part) in ["`nan`", "not 32 B", "3 wrong", "has no time", "cut off"].into_iter().enumerate() {
+    for (index, part) in ["`nan`", "not 32 B", "3 wrong", "has no time", "truncated"].into_iter().enumerate() {
         assert!(rejected[index].1.contains(part), "{rejected:?}");
     }
 }

@@ -101,7 +101,7 @@ fn torn_rows_behind_prefixes_are_joined_or_rejected() {
     let cut = PLAIN.replace("  131.43  246.44      0    65308", "");
     let table = one(&prefixed(&cut, |_| "> ".to_owned(), ""));
     assert!(table.rows.is_empty(), "{:?}", table.rows);
-    assert_eq!((table.rejected[0].line, table.rejected[0].reason.to_string().as_str()), (25, "the row is cut off"));
+    assert_eq!((table.rejected[0].line, table.rejected[0].reason.to_string().as_str()), (25, "the row is truncated"));
     // The end of a row whose beginning is lost.
     let end = PLAIN.replace("# Out of bounds", "  12.43  0.44      0    65308  131.53  246.62      0\n# Out of bounds");
     assert_eq!(one(&end).rejected[0].line, 26);

@@ -72,9 +72,9 @@ something else speaks
     let table = one(&format!("{HEAD}{body}"));
     assert_eq!(lines(&table), (vec![13], vec![12, 14, 15, 17]), "{:?}", table.rejected);
     let reasons: Vec<String> = table.rejected.iter().map(|rejected| rejected.reason.to_string()).collect();
-    assert_eq!(reasons[0], "the row is cut off");
+    assert_eq!(reasons[0], "the row is truncated");
     assert_eq!(reasons[1], "all_reduce of 5 elements of f32 on 2 ranks is 20 B, not 16 B");
-    assert!(reasons[2].contains("wrong results") && reasons[3] == "the row is cut off");
+    assert!(reasons[2].contains("wrong results") && reasons[3] == "the row is truncated");
 }
 
 #[test]

@@ -16,7 +16,7 @@ use fabricast_sim::schedule::{
 };
 
 use super::sum::Sum;
-use super::{Levels, rounds};
+use super::{Levels, RankLocation, rounds};
 use crate::algorithm::cut::Chunking;
 use crate::algorithm::lane::Lane;
 use crate::algorithm::ring::copy_part;
@@ -44,15 +44,16 @@ impl AllGather {
 
     fn write_loop(&self, at: Lane, lane: u32, round: u32, program: &mut Program) {
         let Self { levels, ref cut, .. } = *self;
-        let (host, position) = levels.location(at.rank);
+        let location = levels.location(at.rank);
+        let RankLocation { host, position } = location;
         let first = program.runs().len() as u32;
         let (start, ring, share) = (first, first + 1, first + 2);
         let own_part = Walk::fixed(cut.chunk(at.rank, round, lane));
         let arriving = cut.over_parts(levels.blocks_by_descending_host(host, position), round, lane).advanced(1);
         let (input, output) = ((Buffer::Input, own_part), (Buffer::Output, own_part));
         let others = (Buffer::Output, arriving);
-        let next = Walk::fixed(levels.on_rail((host, position), 1));
-        let previous = Rank(levels.on_rail((host, position), levels.hosts - 1));
+        let next = Walk::fixed(levels.on_rail(location, 1));
+        let previous = Rank(levels.on_rail(location, levels.hosts - 1));
         let loop_before =
             |run: u32| (round > 0).then(|| Dependency::shifted(at.rank(), run.wrapping_sub(self.runs()), 0));
         // Arrival of the block that operation i forwards: from the first ring step, then from the others.
@@ -67,10 +68,10 @@ impl AllGather {
         program.push(at.put(steps.min(1), next, input, output), round_before.as_slice());
         let awaited: Vec<Dependency> = arrivals.into_iter().chain(loop_before(ring)).collect();
         program.push(at.put(steps.saturating_sub(1), next, others, others), &awaited);
-        let put_to_peers = at.put(levels.peer_count(), levels.host_peers((host, position)), input, output);
+        let put_to_peers = at.put(levels.peer_count(), levels.host_peers(location), input, output);
         program.push(put_to_peers, loop_before(share).as_slice());
         for offset in 1..=levels.peer_count() {
-            let to = Walk::fixed(levels.peer_on_host((host, position), offset));
+            let to = Walk::fixed(levels.peer_on_host(location, offset));
             let run = share + offset;
             // Only the first forwarded block follows the own block on its connection.
             let own_block_sent =
@@ -117,7 +118,8 @@ impl ReduceScatter {
 
     fn write_loop(&self, at: Lane, lane: u32, round: u32, program: &mut Program) {
         let Self { levels, ref cut, .. } = *self;
-        let (host, position) = levels.location(at.rank);
+        let location = levels.location(at.rank);
+        let RankLocation { host, position } = location;
         let steps = levels.hosts - 1;
         let in_place = self.header.call.buffers == BufferUse::InPlace;
         // First the sums for other hosts, starting with the previous host and going backwards; then the own host's sum.
@@ -154,8 +156,8 @@ impl ReduceScatter {
         };
         sum.write(program);
 
-        let next = levels.on_rail((host, position), 1);
-        let previous = Rank(levels.on_rail((host, position), levels.hosts - 1));
+        let next = levels.on_rail(location, 1);
+        let previous = Rank(levels.on_rail(location, levels.hosts - 1));
         let summed = |first_run: u32, rank: u32, shift: i32| {
             let (rank, run) = Sum::completing_run(levels, first_run, rank);
             Dependency::shifted(rank, run, shift)

@@ -17,7 +17,7 @@ use fabricast_sim::schedule::{
     Buffer, BufferUse, Dependency, Header, OpKind, Program, Rank, ScheduleGenerator, Symmetry, Walk,
 };
 
-use super::{Levels, rounds};
+use super::{Levels, RankLocation, rounds};
 use crate::algorithm::cut::{Chunking, check_chunks};
 use crate::algorithm::lane::{Chunks, Lane};
 use crate::algorithm::ring::copy_part;
@@ -78,7 +78,7 @@ impl AllToAll {
     fn write_loop(&self, at: Lane, lane: u32, round: u32, program: &mut Program) {
         let Self { levels, ref cut, .. } = *self;
         let location = levels.location(at.rank);
-        let (host, position) = location;
+        let RankLocation { host, position } = location;
         let runs = self.runs(program.runs().len() as u32);
         let hosts = levels.hosts - 1;
         // Blocks of a position, from the next host on.
@@ -91,8 +91,10 @@ impl AllToAll {
             |run: u32| (round > 0).then(|| Dependency::shifted(at.rank(), run.wrapping_sub(runs.count), 0));
         for offset in 1..=levels.peer_count() {
             let mate = levels.peer_on_host(location, offset);
-            let (src, dst) =
-                ((Buffer::Input, remote_blocks(levels.location(mate).1)), (Buffer::Scratch, remote_blocks(position)));
+            let (src, dst) = (
+                (Buffer::Input, remote_blocks(levels.location(mate).position)),
+                (Buffer::Scratch, remote_blocks(position)),
+            );
             program.push(at.put(hosts, Walk::fixed(mate), src, dst), loop_before(runs.gather + offset - 1).as_slice());
         }
         let mates = levels.host_peers(location);
@@ -116,7 +118,7 @@ impl AllToAll {
             if offset > 0 {
                 awaited.push(Dependency::shifted(at.rank(), runs.ready, 0));
             }
-            let src = (buffer, remote_blocks(levels.location(mate).1));
+            let src = (buffer, remote_blocks(levels.location(mate).position));
             program.push(at.put(hosts, rail, src, self.arrival(block(mate))), &awaited);
         }
         if self.in_place {
@@ -138,8 +140,8 @@ impl AllToAll {
         let copy_to_output =
             |walk: Walk, len: u32| at.local(OpKind::Copy, len, self.arrival(walk), (Buffer::Output, walk));
         for offset in 0..levels.per_host {
-            let position = levels.location(levels.peer_on_host(location, offset)).1;
-            let blocks = cut.over_parts(levels.blocks_by_descending_host(location.0 + hosts, position), round, lane);
+            let position = levels.location(levels.peer_on_host(location, offset)).position;
+            let blocks = cut.over_parts(levels.blocks_by_descending_host(location.host + hosts, position), round, lane);
             let arrived = (1..=hosts).map(|back| {
                 Dependency::on_operation(
                     Rank(levels.on_rail(location, levels.hosts - back)),

@@ -28,6 +28,14 @@ fn rounds(header: &Header, cut: &Chunking, rank: Rank) -> impl Iterator<Item = (
     })
 }
 
+/// Location of a rank.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct RankLocation {
+    host: u32,
+    /// Position within the host.
+    position: u32,
+}
+
 /// Ranks arranged as hosts × positions.
 #[derive(Clone, Copy, Debug)]
 struct Levels {
@@ -42,18 +50,18 @@ impl Levels {
     }
 
     /// Host and position of a rank.
-    fn location(self, rank: u32) -> (u32, u32) {
-        (rank / self.per_host, rank % self.per_host)
+    fn location(self, rank: u32) -> RankLocation {
+        RankLocation { host: rank / self.per_host, position: rank % self.per_host }
     }
 
     /// The rank at the same position, `offset` hosts after this one.
-    fn on_rail(self, (host, position): (u32, u32), offset: u32) -> u32 {
-        (host + offset) % self.hosts * self.per_host + position
+    fn on_rail(self, location: RankLocation, offset: u32) -> u32 {
+        (location.host + offset) % self.hosts * self.per_host + location.position
     }
 
     /// The rank of the same host, `offset` positions after this one.
-    fn peer_on_host(self, (host, position): (u32, u32), offset: u32) -> u32 {
-        host * self.per_host + (position + offset) % self.per_host
+    fn peer_on_host(self, location: RankLocation, offset: u32) -> u32 {
+        location.host * self.per_host + (location.position + offset) % self.per_host
     }
 
     /// Number of other ranks in a host.
@@ -62,8 +70,8 @@ impl Levels {
     }
 
     /// The other ranks of a rank's host, starting with the next one.
-    fn host_peers(self, (host, position): (u32, u32)) -> Walk {
-        Walk::cyclic(host * self.per_host, position + 1, 1, self.per_host)
+    fn host_peers(self, location: RankLocation) -> Walk {
+        Walk::cyclic(location.host * self.per_host, location.position + 1, 1, self.per_host)
     }
 
     /// Blocks of a position, host by host backwards from `host`.

@@ -15,8 +15,8 @@ use fabricast_sim::schedule::{
     Buffer, BufferUse, Collective, Dependency, Header, OpKind, Program, Rank, ScheduleGenerator, Walk,
 };
 
-use super::Levels;
 use super::sum::Sum;
+use super::{Levels, RankLocation};
 use crate::algorithm::cut::{Chunking, lane_channel};
 use crate::algorithm::lane::Lane;
 use crate::algorithm::ring::copy_parts;
@@ -27,8 +27,7 @@ struct Rooted {
     header: Header,
     cut: Chunking,
     levels: Levels,
-    /// Host and position of the root.
-    root: (u32, u32),
+    root: RankLocation,
 }
 
 impl Rooted {
@@ -42,7 +41,7 @@ impl Rooted {
 
     /// Number of hosts from the root's host to `host`, cyclically.
     fn hosts_after_root(&self, host: u32) -> u32 {
-        (host + self.levels.hosts - self.root.0) % self.levels.hosts
+        (host + self.levels.hosts - self.root.host) % self.levels.hosts
     }
 
     fn is_root(&self, rank: u32) -> bool {
@@ -69,32 +68,33 @@ impl Broadcast {
         let first = program.runs().len() as u32;
         let (chain, share) = (first + levels.peer_count(), first + levels.peer_count() + 1);
         let (rank, loops) = (at.rank(), cut.loops);
-        let (host, position) = levels.location(rank.0);
+        let location = levels.location(rank.0);
+        let RankLocation { host, position } = location;
         let part = |position: u32| cut.over_loops(position, lane);
         let is_root = self.0.is_root(rank.0);
         let src = if is_root { Buffer::Input } else { Buffer::Output };
         let len_if = |condition: bool| if condition { loops } else { 0 };
         let chunk_before = |run: u32| Dependency::shifted(rank, run, -1);
         for offset in 1..=levels.peer_count() {
-            let mate = levels.peer_on_host((host, position), offset);
-            let chunks = part(levels.location(mate).1);
+            let mate = levels.peer_on_host(location, offset);
+            let chunks = part(levels.location(mate).position);
             let run = at.put(len_if(is_root), Walk::fixed(mate), (src, chunks), (Buffer::Output, chunks));
             program.push(run, &[chunk_before(first + offset - 1)]);
         }
         // Arrival of the own part: from the root within the root's host, elsewhere along the chain.
-        let from_root = (position + levels.per_host - root.1) % levels.per_host;
-        let arrival = match (host == root.0, from_root.checked_sub(1)) {
+        let from_root = (position + levels.per_host - root.position) % levels.per_host;
+        let arrival = match (host == root.host, from_root.checked_sub(1)) {
             (true, None) => None,
             (true, Some(run)) => Some(Dependency::shifted(self.0.header.call.root, first + run, 0)),
-            (false, _) => Some(Dependency::shifted(Rank(levels.on_rail((host, position), levels.hosts - 1)), chain, 0)),
+            (false, _) => Some(Dependency::shifted(Rank(levels.on_rail(location, levels.hosts - 1)), chain, 0)),
         };
         let own_part = part(position);
         let is_last = self.0.hosts_after_root(host) + 1 == levels.hosts;
-        let next = Walk::fixed(levels.on_rail((host, position), 1));
+        let next = Walk::fixed(levels.on_rail(location, 1));
         let awaited: Vec<Dependency> = arrival.into_iter().chain([chunk_before(chain)]).collect();
         program.push(at.put(len_if(!is_last), next, (src, own_part), (Buffer::Output, own_part)), &awaited);
         for offset in 1..=levels.peer_count() {
-            let mate = levels.peer_on_host((host, position), offset);
+            let mate = levels.peer_on_host(location, offset);
             let run =
                 at.put(len_if(!self.0.is_root(mate)), Walk::fixed(mate), (src, own_part), (Buffer::Output, own_part));
             // The root's own part follows the mate's part on the same connection.
@@ -135,17 +135,17 @@ impl Reduce {
         let first = program.runs().len() as u32;
         let (chain, root_put) = (first + Sum::runs(levels), first + Sum::runs(levels) + 1);
         let (rank, loops) = (at.rank(), cut.loops);
-        let (host, position) = levels.location(rank.0);
+        let location = levels.location(rank.0);
+        let RankLocation { host, position } = location;
         let part = |position: u32| cut.over_loops(position, lane);
-        let sum_buffer =
-            |host: u32, position: u32| if (host, position) == root { Buffer::Output } else { Buffer::Scratch };
+        let sum_buffer = |location: RankLocation| if location == root { Buffer::Output } else { Buffer::Scratch };
         Sum {
             at,
             levels,
             first_run: first,
             items: loops,
             part: &part,
-            sum_buffer: &|position| sum_buffer(host, position),
+            sum_buffer: &|position| sum_buffer(RankLocation { host, position }),
             in_place: self.0.header.call.buffers == BufferUse::InPlace,
             extra_dependency: &|_| None,
         }
@@ -156,18 +156,18 @@ impl Reduce {
         };
         let own_part = part(position);
         let hosts_after_root = self.0.hosts_after_root(host);
-        let next = levels.on_rail((host, position), 1);
-        let previous = levels.on_rail((host, position), levels.hosts - 1);
+        let next = levels.on_rail(location, 1);
+        let previous = levels.on_rail(location, levels.hosts - 1);
         // The chain starts at the host after the root's.
         let arrival =
             (hosts_after_root != 1 && levels.hosts > 1).then(|| Dependency::shifted(Rank(previous), chain, 0));
-        let dst = (sum_buffer((host + 1) % levels.hosts, position), own_part);
+        let dst = (sum_buffer(RankLocation { host: (host + 1) % levels.hosts, position }), own_part);
         let len = if hosts_after_root > 0 { loops } else { 0 };
         let pass = at.transfer(OpKind::PutReduce, len, Walk::fixed(next), (Buffer::Scratch, own_part), dst);
         let mut awaited = vec![summed(rank.0), summed(next), Dependency::shifted(rank, chain, -1)];
         awaited.extend(arrival);
         program.push(pass, &awaited);
-        let len = if hosts_after_root == 0 && position != root.1 { loops } else { 0 };
+        let len = if hosts_after_root == 0 && position != root.position { loops } else { 0 };
         let to = Walk::fixed(self.0.header.call.root.0);
         let mut awaited = vec![summed(rank.0), Dependency::shifted(rank, root_put, -1)];
         awaited.extend(arrival);

@@ -43,7 +43,7 @@ impl Sum<'_> {
     pub(super) fn write(&self, program: &mut Program) {
         let Self { at, levels, items, .. } = *self;
         let location = levels.location(at.rank);
-        let position = location.1;
+        let position = location.position;
         let own_part = (self.part)(position);
         let sum = ((self.sum_buffer)(position), own_part);
         if levels.peer_count() == 0 {
@@ -58,11 +58,17 @@ impl Sum<'_> {
         };
         for offset in 1..=levels.peer_count() {
             let mate = levels.peer_on_host(location, offset);
-            let part = (self.part)(levels.location(mate).1);
+            let part = (self.part)(levels.location(mate).position);
             let src = (Buffer::Input, part);
             let to = Walk::fixed(mate);
             let put = if offset == 1 {
-                at.transfer(OpKind::PutReduceInput, items, to, src, ((self.sum_buffer)(levels.location(mate).1), part))
+                at.transfer(
+                    OpKind::PutReduceInput,
+                    items,
+                    to,
+                    src,
+                    ((self.sum_buffer)(levels.location(mate).position), part),
+                )
             } else {
                 at.put(items, to, src, (Buffer::Scratch, own_part))
             };
@@ -74,7 +80,7 @@ impl Sum<'_> {
         };
         for offset in 2..=levels.peer_count() {
             let (mate, arrival) = arrived(offset);
-            let slot = (Buffer::Scratch, (self.part)(levels.location(mate).1));
+            let slot = (Buffer::Scratch, (self.part)(levels.location(mate).position));
             let reduce = at.local(OpKind::Reduce, items, slot, sum);
             let before = match offset {
                 2 => arrived(1).1,

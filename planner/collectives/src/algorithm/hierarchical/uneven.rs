@@ -33,6 +33,18 @@ struct Runs {
     count: u32,
 }
 
+/// Put of a chunk of a block, in a loop of a lane.
+#[derive(Clone, Copy)]
+struct BlockPut {
+    /// Sender and receiver of the block.
+    from: u32,
+    to: u32,
+    lane: u32,
+    round: u32,
+    src: Buffer,
+    dst: Buffer,
+}
+
 impl AllToAllV {
     pub(in crate::algorithm) fn new(shape: &Shape) -> Result<Self, Unsupported> {
         let levels = Levels::new(shape)?;
@@ -46,11 +58,12 @@ impl AllToAllV {
         Runs { gather: first, ready, count: ready - first + hosts + hosts * self.levels.per_host }
     }
 
-    /// Put of a chunk of a block to a rank; empty if the block has fewer loops.
-    fn put(&self, at: Lane, to: u32, block: (u32, u32), ends: (Buffer, Buffer), (lane, round): (u32, u32)) -> Run {
-        let chunk = Walk::fixed(self.cut.chunk(block.0, block.1, round, lane));
-        let len = u32::from(round < self.cut.loops(block.0, block.1));
-        at.put(len, Walk::fixed(to), (ends.0, chunk), (ends.1, chunk))
+    /// Run of a put to `peer`; empty if the block has fewer loops.
+    fn put(&self, at: Lane, peer: u32, put: BlockPut) -> Run {
+        let BlockPut { from, to, lane, round, src, dst } = put;
+        let chunk = Walk::fixed(self.cut.chunk(from, to, round, lane));
+        let len = u32::from(round < self.cut.loops(from, to));
+        at.put(len, Walk::fixed(peer), (src, chunk), (dst, chunk))
     }
 
     fn write_loop(&self, at: Lane, lane: u32, round: u32, program: &mut Program) {
@@ -68,12 +81,14 @@ impl AllToAllV {
             let mate = levels.peer_on_host(location, offset);
             for host_offset in 1..=others {
                 let to = levels.on_rail(levels.location(mate), host_offset);
-                push(program, self.put(at, mate, (at.rank, to), (Buffer::Input, Buffer::Scratch), (lane, round)), None);
+                let put = BlockPut { from: at.rank, to, lane, round, src: Buffer::Input, dst: Buffer::Scratch };
+                push(program, self.put(at, mate, put), None);
             }
         }
         for offset in 1..=levels.peer_count() {
             let mate = levels.peer_on_host(location, offset);
-            push(program, self.put(at, mate, (at.rank, mate), (Buffer::Input, Buffer::Output), (lane, round)), None);
+            let put = BlockPut { from: at.rank, to: mate, lane, round, src: Buffer::Input, dst: Buffer::Output };
+            push(program, self.put(at, mate, put), None);
         }
         for host_offset in 1..=others {
             let gathered = (1..=levels.peer_count()).map(|offset| {
@@ -88,7 +103,8 @@ impl AllToAllV {
                 let to = levels.on_rail(location, host_offset);
                 let src = if offset == 0 { Buffer::Input } else { Buffer::Scratch };
                 let ready = (offset > 0).then(|| Dependency::on_operation(at.rank(), runs.ready + host_offset - 1, 0));
-                push(program, self.put(at, to, (mate, to), (src, Buffer::Output), (lane, round)), ready);
+                let put = BlockPut { from: mate, to, lane, round, src, dst: Buffer::Output };
+                push(program, self.put(at, to, put), ready);
             }
         }
     }

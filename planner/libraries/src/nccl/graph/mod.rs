@@ -89,7 +89,7 @@ pub enum SearchNotModelled {
     #[error("MIG instances are not modelled")]
     Mig,
     /// NCCL rejects several ranks on a GPU.
-    #[error("it takes one rank a GPU only")]
+    #[error("it supports one rank per GPU only")]
     SharedGpu,
     /// Other libraries run on other vendors' GPUs.
     #[error("it runs on NVIDIA GPUs only")]
@@ -98,7 +98,7 @@ pub enum SearchNotModelled {
     #[error("the fabric does not state the GPUs' compute capability")]
     UnknownGpu,
     /// There is no path between two GPUs of a node.
-    #[error("some GPUs of a node do not reach each other")]
+    #[error("some GPUs of a node cannot reach each other")]
     NoPath,
     /// No channel fits at any speed.
     #[error("no channel fits at any of its speeds")]

@@ -21,7 +21,8 @@ impl SimulatedCosts<'_> {
         &self,
         groups: &[Vec<NodeId>],
         call: &CallWithStrategy,
-        (next, known): (Bytes, Picos),
+        next: Bytes,
+        known: Picos,
     ) -> Result<Picos, PlanError> {
         if call.bytes == next {
             return Ok(known);
@@ -77,10 +78,10 @@ mod tests {
             let (algorithm, protocol) = (Algorithm::Pat, Protocol::Simple);
             let strategy = Strategy { algorithm, protocol, channels: 8, threads: None, chunk: None };
             let call = |kib: u64| CallWithStrategy { collective, bytes: Bytes(kib * 1024 * 520), strategy };
-            let simulate = |kib| simulated.slowest(&groups, (collective, call(kib).bytes), strategy).unwrap();
+            let simulate = |kib| simulated.slowest(&groups, collective, call(kib).bytes, strategy).unwrap();
             let known = simulate(64);
             for kib in [64, 63, 62, 50, 40] {
-                let interpolated = simulated.interpolate_time(&groups, &call(kib), (call(64).bytes, known)).unwrap();
+                let interpolated = simulated.interpolate_time(&groups, &call(kib), call(64).bytes, known).unwrap();
                 let error = interpolated.0 as f64 / simulate(kib).0 as f64 - 1.0;
                 assert!(error.abs() < 0.01 && (kib < 64 || error == 0.0), "{}: {kib} {error:+.4}", fabric.name());
             }

@@ -70,10 +70,10 @@ impl SimulatedCosts<'_> {
         let rounded =
             bytes.0.checked_next_power_of_two().map_or(search_size, |rounded| search_size.min(Bytes(rounded)));
         if bytes <= search_size {
-            let select = || self.best(groups, (collective, rounded), allowed).map(Some);
+            let select = || self.best(groups, collective, rounded, allowed).map(Some);
             return Ok((rounded, self.picks.get_or_compute(query.with_bytes(rounded), select)?.unwrap_or_default()));
         }
-        let select = || self.select_for_large_call(groups, (collective, bytes), (search_size, allowed)).map(Some);
+        let select = || self.select_for_large_call(groups, collective, bytes, search_size, allowed).map(Some);
         Ok((bytes, self.picks.get_or_compute(query, select)?.unwrap_or_default()))
     }
 
@@ -83,8 +83,10 @@ impl SimulatedCosts<'_> {
     fn select_for_large_call(
         &self,
         groups: &[Vec<NodeId>],
-        (collective, bytes): (Collective, Bytes),
-        (search_size, collectives): (Bytes, CollectiveCandidates),
+        collective: Collective,
+        bytes: Bytes,
+        search_size: Bytes,
+        collectives: CollectiveCandidates,
     ) -> Result<TimedStrategy, PlanError> {
         let Some(first) = groups.first() else { return Ok(TimedStrategy::default()) };
         let channel_variants = |strategy: Strategy| {
@@ -98,8 +100,8 @@ impl SimulatedCosts<'_> {
         let simulate = |groups: &[Vec<NodeId>], strategy| self.call_time(groups, &build_call(strategy));
         let time_alone = |&strategy: &Strategy| Ok((simulate(std::slice::from_ref(first), strategy)?, strategy));
         let mut examined: Vec<Strategy> = Vec::new();
-        let best = self.best_over_kinds(groups, (collective, bytes), |kinds, best| {
-            let candidates = self.candidates(kinds, first, (collective, search_size), collectives)?;
+        let best = self.best_over_kinds(groups, collective, bytes, |kinds, best| {
+            let candidates = self.candidates(kinds, first, collective, search_size, collectives)?;
             let fastest = candidates.first().map_or(Picos::ZERO, |candidate| candidate.0);
             let fast = candidates
                 .into_iter()
@@ -132,26 +134,27 @@ impl SimulatedCosts<'_> {
     pub(super) fn best(
         &self,
         groups: &[Vec<NodeId>],
-        (collective, bytes): (Collective, Bytes),
+        collective: Collective,
+        bytes: Bytes,
         collectives: CollectiveCandidates,
     ) -> Result<TimedStrategy, PlanError> {
         let first = groups.first().map(Vec::as_slice).unwrap_or_default();
-        let best = self.best_over_kinds(groups, (collective, bytes), |kinds, best| {
+        let best = self.best_over_kinds(groups, collective, bytes, |kinds, best| {
             // (A single candidate needs no time of one group alone.)
             if let (Some(known), Some(strategy)) =
-                (best, self.only_candidate(kinds, first, (collective, bytes), collectives))
+                (best, self.only_candidate(kinds, first, collective, bytes, collectives))
             {
                 let time = self.call_time(groups, &CallWithStrategy { collective, bytes, strategy })?;
                 return Ok(Some(known.min((time, strategy))));
             }
-            let candidates = self.candidates(kinds, first, (collective, bytes), collectives)?;
+            let candidates = self.candidates(kinds, first, collective, bytes, collectives)?;
             let candidates = self.sort_by_lower_bound(groups, candidates, |strategy| CallWithStrategy {
                 collective,
                 bytes,
                 strategy,
             });
             self.best_candidate(best, &candidates, |candidate| {
-                self.time_with_all_groups(groups, (collective, bytes), (candidate.alone, candidate.strategy))
+                self.time_with_all_groups(groups, collective, bytes, candidate.alone, candidate.strategy)
             })
         })?;
         let (time, strategy) = best.unzip();
@@ -163,7 +166,8 @@ impl SimulatedCosts<'_> {
     fn best_over_kinds(
         &self,
         groups: &[Vec<NodeId>],
-        (collective, bytes): (Collective, Bytes),
+        collective: Collective,
+        bytes: Bytes,
         mut best_among: impl FnMut(&[TimingMethod], Option<BestStrategy>) -> Result<Option<BestStrategy>, PlanError>,
     ) -> Result<Option<BestStrategy>, PlanError> {
         if !are_at_scale(groups) || !TimingMethod::has_candidates(collective, TimingMethod::Pat) {
@@ -236,10 +240,12 @@ impl SimulatedCosts<'_> {
     pub(super) fn time_with_all_groups(
         &self,
         groups: &[Vec<NodeId>],
-        (collective, bytes): (Collective, Bytes),
-        (alone, strategy): (Picos, Strategy),
+        collective: Collective,
+        bytes: Bytes,
+        alone: Picos,
+        strategy: Strategy,
     ) -> Result<Picos, PlanError> {
         let sampled = self.sampled_or_extrapolated_time(groups, &CallWithStrategy { collective, bytes, strategy });
-        sampled.unwrap_or_else(|| self.slowest_given_alone(groups, (collective, bytes), (alone, strategy)))
+        sampled.unwrap_or_else(|| self.slowest_given_alone(groups, collective, bytes, alone, strategy))
     }
 }

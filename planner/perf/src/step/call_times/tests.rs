@@ -60,7 +60,7 @@ fn picks_are_fastest_with_all_groups_concurrent() {
             );
             let row = row.unwrap().unwrap();
             let slowest = |candidate: TimedStrategy| {
-                simulated.slowest(&device_groups, (collective, bytes), candidate.strategy).unwrap()
+                simulated.slowest(&device_groups, collective, bytes, candidate.strategy).unwrap()
             };
             let best = candidates::simulated_candidates(&row).map(slowest).min();
             assert_eq!(Some(timed.time), best, "{collective} {bytes}");
@@ -84,17 +84,12 @@ fn picks_at_scale_are_fastest_of_all_candidates() {
             for (collective, bytes) in [(Collective::AllGather, 6 << 20), (Collective::ReduceScatter, 96 << 20)] {
                 let bytes = Bytes(bytes);
                 let device_groups = simulated.concurrent_groups(&layout.groups(Dimension::Data), collective);
-                let best = simulated.best(&device_groups, (collective, bytes), CollectiveCandidates::Library).unwrap();
+                let best = simulated.best(&device_groups, collective, bytes, CollectiveCandidates::Library).unwrap();
                 let candidates = simulated
-                    .candidates(
-                        &TimingMethod::ALL,
-                        &device_groups[0],
-                        (collective, bytes),
-                        CollectiveCandidates::Library,
-                    )
+                    .candidates(&TimingMethod::ALL, &device_groups[0], collective, bytes, CollectiveCandidates::Library)
                     .unwrap();
-                let time_with_all = |&candidate: &(Picos, Strategy)| {
-                    simulated.time_with_all_groups(&device_groups, (collective, bytes), candidate).unwrap()
+                let time_with_all = |&(alone, strategy): &(Picos, Strategy)| {
+                    simulated.time_with_all_groups(&device_groups, collective, bytes, alone, strategy).unwrap()
                 };
                 assert_eq!(
                     Some(best.time),
@@ -189,17 +184,17 @@ fn check_streaming_samples(simulated: &SimulatedCosts<'_>) {
         (sampled.0 as f64 / full.0 as f64 - 1.0).abs() < tolerance
     };
     let candidates = simulated
-        .candidates(&TimingMethod::ALL, &device_groups[0], (collective, bytes), CollectiveCandidates::Library)
+        .candidates(&TimingMethod::ALL, &device_groups[0], collective, bytes, CollectiveCandidates::Library)
         .unwrap();
     let streaming: Vec<_> =
         candidates.iter().filter(|(_, strategy)| strategy.algorithm.is_pipelined(collective)).collect();
     assert!(!streaming.is_empty() && streaming.len() < candidates.len(), "{candidates:?}");
     assert!(candidates.is_sorted());
     for &&(alone, strategy) in &streaming {
-        let full = simulated.slowest(&device_groups[..1], (collective, bytes), strategy).unwrap();
+        let full = simulated.slowest(&device_groups[..1], collective, bytes, strategy).unwrap();
         assert!(near(alone, full, strategy), "{strategy} {alone} {full}");
-        let sampled = simulated.time_with_all_groups(&device_groups, (collective, bytes), (alone, strategy)).unwrap();
-        let full = simulated.slowest(&device_groups, (collective, bytes), strategy).unwrap();
+        let sampled = simulated.time_with_all_groups(&device_groups, collective, bytes, alone, strategy).unwrap();
+        let full = simulated.slowest(&device_groups, collective, bytes, strategy).unwrap();
         assert!(near(sampled, full, strategy), "{strategy} {sampled} {full}");
     }
 }

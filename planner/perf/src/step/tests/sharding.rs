@@ -195,7 +195,7 @@ fn search_respects_shard_divisibility() {
                 assert_eq!((shard_size, shard_size * groups % shard), (shard, 0));
             }
             Err(error) => {
-                assert!(!is_divisible && error.to_string().contains("copies by shard"), "{shard}: {error}");
+                assert!(!is_divisible && error.to_string().contains("replicas by shard"), "{shard}: {error}");
             }
         }
     }

@@ -41,8 +41,10 @@ pub fn findings(table: &Table, context: CheckContext<'_>) -> Vec<Finding> {
             findings.push(Finding::error(line, message));
         }
         if !reachable.get(index).copied().unwrap_or_default() {
-            findings
-                .push(Finding::warning(line, "no call takes this row: earlier ones match all of its sizes".to_owned()));
+            findings.push(Finding::warning(
+                line,
+                "no call matches this row: earlier rows match all of its sizes".to_owned(),
+            ));
         }
         findings.extend(channels(row, context).map(|message| Finding::warning(line, message)));
     }
@@ -78,7 +80,7 @@ pub fn findings(table: &Table, context: CheckContext<'_>) -> Vec<Finding> {
 fn channels(row: &Row, context: CheckContext<'_>) -> Option<String> {
     let CheckContext { communicator, version, settings, .. } = context;
     let Some(channels) = row.channels else {
-        return Some("channels -1: the example plugin takes one channel, not NCCL's own number".to_owned());
+        return Some("channels -1: the example plugin uses one channel, not NCCL's own number".to_owned());
     };
     let max = match row.algo {
         Algo::Nvls | Algo::NvlsTree => {

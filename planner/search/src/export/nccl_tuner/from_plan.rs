@@ -32,7 +32,8 @@ impl FromPlan {
         let default_cell = |range: &SavedRange| cell(range.collective, &range.pick()).ok().filter(|_| is_nccl);
         let expressible::Choices { ranges, dropped } = expressible::choose_entries(
             plan,
-            (ExportedStrategy::BestOfLibrary, MissingEntry::UseNeighbour),
+            ExportedStrategy::BestOfLibrary,
+            MissingEntry::UseNeighbour,
             |row, pick| plan_cell(plan, row, pick),
             default_cell,
         );
@@ -72,7 +73,7 @@ pub(in crate::export) fn can_express(plan: &SavedPlan, row: &SavedRow, pick: &Sa
 /// Returns a strategy in NCCL's terms, or the reason why its tuners cannot express it.
 pub(in crate::export) fn cell(collective: Collective, pick: &SavedPick) -> Result<Cell, String> {
     let Some(function) = Function::from_collective(collective) else {
-        return Err("NCCL makes it of sends and receives, which no tuner decides".to_owned());
+        return Err("NCCL implements it with sends and receives, which tuners do not control".to_owned());
     };
     let (Some(algo), Some(proto)) = (Algo::from_algorithm(pick.algorithm), Proto::from_protocol(pick.protocol)) else {
         return Err("no algorithm and protocol of NCCL's tuners".to_owned());

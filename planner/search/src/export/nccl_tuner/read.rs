@@ -126,8 +126,7 @@ impl Line<'_> {
         if let (Completeness::Partly, MinusOneHandling::Reject) = (completeness, minus_one) {
             let (field, kind) = if is_minus_one(algo) { (algo, "algorithm") } else { (proto, "protocol") };
             let message = format!(
-                "{kind} `-1`: some plugins leave it to NCCL; NCCL's example plugin takes ring and simple for words that \
-                 it does not know. Expected a name"
+                "{kind} `-1`: some plugins leave it to NCCL; NCCL's example plugin uses ring and simple for unknown names. Expected a name"
             );
             return Err(self.field_error(field, message));
         }
@@ -221,7 +220,7 @@ mod tests {
         assert_eq!(table.minus_one_lines, [1, 2]);
         let error = read(text, "t.csv").unwrap_err();
         assert_eq!((error.location.line, error.location.column), (1, 15));
-        assert!(error.message.contains("takes ring and simple"), "{error}");
+        assert!(error.message.contains("uses ring and simple"), "{error}");
         assert!(read_as_example("allreduce,0,9,-2,ll,32,2,16", "t.csv").is_err());
     }
 

@@ -14,7 +14,7 @@ pub fn read_table_or_plan(text: &str, source: &str) -> Result<Table, TableError>
     if text.trim_start().starts_with('{') {
         let table = FromPlan::new(&SavedPlan::read(text, source)?).table;
         if table.rows.is_empty() {
-            return Err(TableError::new_for_file(source, "nothing of the plan is decided by NCCL's tuners"));
+            return Err(TableError::new_for_file(source, "NCCL's tuners control no call of the plan"));
         }
         return Ok(table);
     }

@@ -46,7 +46,7 @@ pub fn read(text: &str, source: &str) -> Result<Rules, TableError> {
         let routine = Routine::from_id(id.value);
         let routine = routine.ok_or_else(|| numbers.number_error(&id, "expected the id of a collective, 0 to 21"))?;
         if routines.iter().any(|(known, _)| *known == routine) {
-            return Err(numbers.number_error(&id, format!("{} a second time: expected each once", routine.name())));
+            return Err(numbers.number_error(&id, format!("{} is given twice: expected each once", routine.name())));
         }
         let mut communicators: Vec<Communicator> = Vec::new();
         for _ in 0..numbers.next("the number of communicator sizes", MAX_COUNT)?.value {
@@ -54,7 +54,7 @@ pub fn read(text: &str, source: &str) -> Result<Rules, TableError> {
             let min_ranks = ranks.value as u32;
             if let Some(last) = communicators.last_mut() {
                 if min_ranks <= last.min_ranks {
-                    return Err(numbers.number_error(&ranks, "expected sizes of communicators that rise"));
+                    return Err(numbers.number_error(&ranks, "expected communicator sizes in ascending order"));
                 }
                 last.max_ranks = min_ranks - 1;
             }
@@ -66,7 +66,7 @@ pub fn read(text: &str, source: &str) -> Result<Rules, TableError> {
                         return Err(numbers.number_error(&bytes, "the first message size: expected 0"));
                     }
                     Some(last) if bytes.value <= last.min_bytes.0 => {
-                        return Err(numbers.number_error(&bytes, "expected message sizes that rise"));
+                        return Err(numbers.number_error(&bytes, "expected message sizes in ascending order"));
                     }
                     Some(last) => last.max_bytes = Bytes(bytes.value - 1),
                     None => {}
@@ -184,7 +184,7 @@ impl<'a> Numbers<'a> {
             return Ok(());
         }
         let at = self.offset..self.text.len();
-        Err(TableError::new(self.source, self.text, at, "more numbers than the counts before them say"))
+        Err(TableError::new(self.source, self.text, at, "more numbers than the counts before them state"))
     }
 }
 
@@ -198,14 +198,14 @@ mod tests {
             ("", 1, 1, "ends before the number of collectives"),
             ("1\n2\n1\n4\n1\n0 9 0 0", 6, 3, "has no algorithm 9: expected 0 or one of 1 basic_linear"),
             ("1\r\n2\r\n1\r\n4\r\n1\r\n8 3 0 0", 6, 1, "expected 0"),
-            ("1\n2\n1\n4\n2\n0 3 0 0\n0 4 0 0", 7, 1, "rise"),
-            ("1\n2\n2\n4\n1\n0 3 0 0\n4\n1\n0 3 0 0", 7, 1, "rise"),
+            ("1\n2\n1\n4\n2\n0 3 0 0\n0 4 0 0", 7, 1, "ascending order"),
+            ("1\n2\n2\n4\n1\n0 3 0 0\n4\n1\n0 3 0 0", 7, 1, "ascending order"),
             ("1\n2\n1\n4\n1\n0 3 0", 6, 6, "ends before a segment size"),
             ("1\n2\n1\n4\n1\n-1 3 0 0", 6, 1, "a message size"),
             ("1\n2\n1\n4\n1\n9223372036854775808 3 0 0", 6, 1, "0 to 9223372036854775807"),
             ("1\n22\n", 2, 1, "0 to 21"),
             ("1\n2\n0\n7\n", 4, 1, "more numbers"),
-            ("2\n2\n0\n2\n0\n", 4, 1, "allreduce a second time"),
+            ("2\n2\n0\n2\n0\n", 4, 1, "allreduce is given twice"),
             ("1\n2\n1\n4\n1\n0 three 0 0", 6, 3, "`three`"),
             ("rule-file-version-x\n", 1, 19, "a version"),
         ] {

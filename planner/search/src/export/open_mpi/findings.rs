@@ -14,23 +14,23 @@ pub fn findings(rules: &Rules, ranks: Ranks) -> Vec<Finding> {
     let Ranks { ranks: count, hosts } = ranks;
     let mut messages = Vec::new();
     if rules.routines.is_empty() {
-        messages.push("no rules at all: Open MPI decides by itself".to_owned());
+        messages.push("no rules: Open MPI uses its defaults".to_owned());
     }
     for &(routine, _) in &rules.routines {
         let name = routine.name();
         let Some(communicator) = rules.communicator(routine, ranks) else {
             messages
-                .push(format!("{name} has no rules for {count} ranks on {hosts} hosts: Open MPI decides by itself"));
+                .push(format!("{name} has no rules for {count} ranks on {hosts} hosts: Open MPI uses its defaults"));
             continue;
         };
         let (unreachable, gaps) = coverage_problems(communicator);
         messages.extend(unreachable.into_iter().map(|rule| {
             let number = rule + 1;
-            format!("{name}: no call takes rule {number} for {count} ranks: earlier ones match all of its sizes")
+            format!("{name}: no call matches rule {number} for {count} ranks: earlier rules match all of its sizes")
         }));
         messages.extend(
             gaps.into_iter().map(|(first, last)| {
-                format!("{name} of {first} to {last} bytes has no rule: Open MPI decides by itself")
+                format!("{name} of {first} to {last} bytes has no rule: Open MPI uses its defaults")
             }),
         );
     }
@@ -99,12 +99,12 @@ mod tests {
         assert_eq!(
             messages(&make_rules(&[(0, 7), (12, u64::MAX), (4, 5)]), 8),
             [
-                "allreduce: no call takes rule 3 for 8 ranks: earlier ones match all of its sizes",
-                "allreduce of 8 to 11 bytes has no rule: Open MPI decides by itself"
+                "allreduce: no call matches rule 3 for 8 ranks: earlier rules match all of its sizes",
+                "allreduce of 8 to 11 bytes has no rule: Open MPI uses its defaults"
             ]
         );
         assert!(messages(&make_rules(&[(0, 7)]), 4)[0].contains("no rules for 4 ranks on 1 hosts"));
-        assert!(messages(&Rules::default(), 4)[0].contains("no rules at all"));
+        assert!(messages(&Rules::default(), 4)[0].contains("no rules: Open MPI uses its defaults"));
     }
 
     proptest! {

@@ -22,7 +22,8 @@ impl FromPlan {
     pub fn new(plan: &SavedPlan) -> Self {
         let expressible::Choices { ranges, dropped } = expressible::choose_entries(
             plan,
-            (ExportedStrategy::Selected, MissingEntry::UseNeighbour),
+            ExportedStrategy::Selected,
+            MissingEntry::UseNeighbour,
             algorithm,
             library_default,
         );
@@ -47,7 +48,7 @@ impl FromPlan {
         let mut comments = header::lines(plan, "Rules of Open MPI's tuned collectives", &dropped);
         comments
             .push("load: --mca coll_tuned_use_dynamic_rules 1 --mca coll_tuned_dynamic_rules_filename FILE".to_owned());
-        comments.push(format!("communicators of more than {} ranks take them too", plan.ranks));
+        comments.push(format!("communicators of more than {} ranks use these rules too", plan.ranks));
         Self { rules: Rules { comments, routines }, dropped }
     }
 }
@@ -61,7 +62,7 @@ fn library_default(range: &SavedRange) -> Option<(Routine, u32)> {
 /// algorithms with an equal schedule.
 fn algorithm(row: &SavedRow, pick: &SavedPick) -> Result<(Routine, u32), String> {
     let Some(routine) = Routine::from_collective(row.collective) else {
-        return Err("the rules have no such collective by size".to_owned());
+        return Err("the rules cannot select this collective by size".to_owned());
     };
     let default_algorithm = row.library_default.as_ref().filter(|default| default.algorithm == pick.algorithm);
     let default_algorithm = default_algorithm.and_then(|default| default.name.as_deref());

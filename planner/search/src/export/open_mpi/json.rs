@@ -173,7 +173,7 @@ mod tests {
             (r#"{"alg": null}"#, 9, "no algorithm null"),
             (r#"{"msg_size_min": 0}"#, 1, "without `alg`"),
             (r#"{"alg": 3, "msg_size_mx": 8}"#, 13, "no `msg_size_mx`: expected one of msg_size_min"),
-            (r#"{"alg": 3, "alg": 4}"#, 13, "`alg` a second time"),
+            (r#"{"alg": 3, "alg": 4}"#, 13, "`alg` is given twice"),
             (r#"{"alg": 3, "msg_size_min": 9, "msg_size_max": 8}"#, 47, "8 is below msg_size_min 9"),
             (
                 r#"{"alg": 3, "msg_size_max": 9223372036854775808}"#,
@@ -206,7 +206,7 @@ mod tests {
             ("{\"rule_file_version\": 1.5, \"collectives\": {}}", 1, 23, "whole number"),
             ("{\"colectives\": {}}", 1, 3, "`colectives`"),
             ("{\"collectives\": {\"all_reduce\": []}}", 1, 19, "expected one of allgather"),
-            ("{\"collectives\": {\"bcast\": [],\n \"bcast\": []}}", 2, 3, "a second time"),
+            ("{\"collectives\": {\"bcast\": [],\n \"bcast\": []}}", 2, 3, "is given twice"),
             ("{\"collectives\": {\"bcast\": {}}}", 1, 27, "a list of communicators"),
             ("{\"collectives\": {\"bcast\": [{}]}}", 1, 28, "without `rules`"),
             ("{\"collectives\": {\"bcast\": [{\"rules\": 1}]}}", 1, 38, "a list of rules"),

@@ -111,7 +111,7 @@ impl JobText {
                 let degrees = super::super::Degrees { data: *data, ..*degrees };
                 format!("placement: {listed} ranks, and {degrees} is {}", degrees.ranks())
             }
-            None => format!("placement: {listed} ranks, and {degrees} of parallel divides only multiples of {ranks}"),
+            None => format!("placement: {listed} ranks, and {degrees} of parallel needs a multiple of {ranks}"),
         };
         let help = Some("name a GPU for each rank, or degrees that multiply to the GPUs named".to_owned());
         Err(JobError { help, ..check.error(text.span(), message) })
@@ -161,9 +161,9 @@ mod tests {
             ("placement = \"\"", "job.toml:1:13", "is not known"),
             ("placement = []", "job.toml:1:13", "no GPU"),
             ("placement = \"0-3,x\"", "job.toml:1:13", "`x` is not a GPU"),
-            ("placement = \"0-3,2\"", "job.toml:1:13", "GPU 2 is that of rank 2 and of rank 4"),
-            ("placement = \"3-0\"", "job.toml:1:13", "holds no GPU"),
-            ("placement = [0, 1, 0]", "job.toml:1:20", "GPU 0 is that of rank 0 and of rank 2"),
+            ("placement = \"0-3,2\"", "job.toml:1:13", "GPU 2 is assigned to rank 2 and rank 4"),
+            ("placement = \"3-0\"", "job.toml:1:13", "contains no GPU"),
+            ("placement = [0, 1, 0]", "job.toml:1:20", "GPU 0 is assigned to rank 0 and rank 2"),
             ("placement = [0, -1]", "job.toml:1:17", "-1"),
             ("placement = [0, \"1\"]", "job.toml:1:17", "u32"),
             ("placement = 3", "job.toml:1:13", "expected \"block\""),
@@ -172,7 +172,7 @@ mod tests {
                 "job.toml:1:13",
                 "8 ranks, and tp 8 × pp 8 × dp 1 is 64",
             ),
-            ("placement = \"0-7\"\nparallel = { tp = 3 }", "job.toml:1:13", "divides only multiples of 3"),
+            ("placement = \"0-7\"\nparallel = { tp = 3 }", "job.toml:1:13", "needs a multiple of 3"),
         ] {
             let error = placement(&trained(&format!("{line}\n"))).unwrap_err();
             assert!(error.starts_with(&format!("{location}: ")) && error.contains(expected), "{line}: {error}");

@@ -1,6 +1,7 @@
 //! Conversion of the keys of an inference job.
 
 use std::fmt;
+use std::ops::RangeInclusive;
 
 use fabricast_topologies::Picos;
 use serde::Deserialize;
@@ -17,7 +18,7 @@ const MAX_REPLICAS: u64 = 1 << 20;
 const MAX_AUTO_REPLICAS: u64 = 1 << 14;
 
 /// Range of SLO limits in seconds.
-const LIMITS: (f64, f64) = (1e-6, 1e6);
+const LIMITS: RangeInclusive<f64> = 1e-6..=1e6;
 
 impl JobText {
     /// Returns the keys that only inference jobs have.
@@ -86,7 +87,7 @@ impl JobText {
                 None => Serving::MAX_BATCHED_TOKENS,
                 Some(tokens) => check.count("max_batched_tokens", tokens)?,
             },
-            prefix_hit: check.number_in_range("prefix_hit", &self.prefix_hit, (0.0, 1.0), 0.0)?,
+            prefix_hit: check.number_in_range("prefix_hit", &self.prefix_hit, 0.0..=1.0, 0.0)?,
             kv_precision: self.kv_precision.as_ref().map(|precision| *precision.get_ref()).unwrap_or_default(),
             kv_tier: self.kv_tier.as_ref().map(|tier| *tier.get_ref()).unwrap_or_default(),
             kv_bytes_per_token: match &self.kv_bytes_per_token {
@@ -97,15 +98,15 @@ impl JobText {
             memory_share: check.number_in_range(
                 "gpu_memory_utilization",
                 &self.gpu_memory_utilization,
-                (0.01, 1.0),
+                0.01..=1.0,
                 Serving::MEMORY_SHARE,
             )?,
             parallel,
             placement,
             collectives: self.collectives,
-            skew: check.number_in_range("expert_skew", &self.expert_skew, (1.0, 1000.0), 1.0)?,
+            skew: check.number_in_range("expert_skew", &self.expert_skew, 1.0..=1000.0, 1.0)?,
             limits: Limits { ttft: limit("ttft_s", &self.ttft_s)?, tpot: limit("tpot_s", &self.tpot_s)? },
-            weight: check.number_in_range("weight", &self.weight, (1e-9, 1e9), 1.0)?,
+            weight: check.number_in_range("weight", &self.weight, 1e-9..=1e9, 1.0)?,
             model,
             spans,
         };
@@ -133,13 +134,13 @@ impl JobText {
         match (&self.concurrency, &self.requests) {
             (None, None) => Err(JobError::at(&spans.job, "missing field `concurrency`, or `requests` of a batch")),
             (Some(concurrency), Some(_)) => {
-                let message = "concurrency: there are `requests` of a batch, too: expected one of them";
+                let message = "concurrency: `requests` of a batch are given as well: expected one of them";
                 Err(check.error(concurrency.span(), message.to_owned()))
             }
             (Some(concurrency), None) => match (*concurrency.get_ref(), &self.max_num_seqs) {
                 (ConcurrencyText::Auto, _) => Ok(Arrivals::AutoConcurrency { max_num_seqs }),
                 (ConcurrencyText::Given(_), Some(limit)) => {
-                    let message = "max_num_seqs: is of a batch of `requests`, or of concurrency = \"auto\": expected one of these, or leave it out";
+                    let message = "max_num_seqs: only valid with a batch of `requests` or concurrency = \"auto\": expected one of these, or omit it";
                     Err(check.error(limit.span(), message.to_owned()))
                 }
                 (ConcurrencyText::Given(count), None) => {
@@ -149,7 +150,7 @@ impl JobText {
             },
             (None, Some(requests)) => {
                 if let Some(limit) = &self.ttft_s {
-                    let message = "ttft_s: requests of a batch wait for their turn: leave it out, or give `concurrency` in place of `requests`";
+                    let message = "ttft_s: not valid for a batch, whose requests are queued: omit it, or give `concurrency` instead of `requests`";
                     return Err(check.error(limit.span(), message.to_owned()));
                 }
                 Ok(Arrivals::Batch { requests: check.count("requests", requests)?, max_num_seqs })
@@ -270,20 +271,20 @@ pub(crate) mod tests {
             (
                 "global_batch = 8",
                 "job.toml:2:16",
-                "global_batch: is of jobs of kind training, and this one is inference",
+                "global_batch: only valid for jobs of kind training, and this one is inference",
             ),
-            ("recompute = \"none\"", "job.toml:2:13", "recompute: is of jobs of kind training"),
-            ("overlap = true", "job.toml:2:11", "overlap: is of jobs of kind training"),
-            ("parallel = { tp = 2, cp = 1 }", "job.toml:2:27", "cp: is of jobs of kind training"),
-            ("parallel = { tp = 2, etp = 1 }", "job.toml:2:28", "etp: is of jobs of kind training"),
-            ("parallel = { interleave = 2 }", "job.toml:2:27", "interleave: is of jobs of kind training"),
+            ("recompute = \"none\"", "job.toml:2:13", "recompute: only valid for jobs of kind training"),
+            ("overlap = true", "job.toml:2:11", "overlap: only valid for jobs of kind training"),
+            ("parallel = { tp = 2, cp = 1 }", "job.toml:2:27", "cp: only valid for jobs of kind training"),
+            ("parallel = { tp = 2, etp = 1 }", "job.toml:2:28", "etp: only valid for jobs of kind training"),
+            ("parallel = { interleave = 2 }", "job.toml:2:27", "interleave: only valid for jobs of kind training"),
             ("prompt_tokens = 0", "job.toml:2:17", "from 1 to"),
             ("prefix_hit = 1.5", "job.toml:2:14", "from 0 to 1"),
             ("kv_tier = \"disk\"", "job.toml:2:11", "hbm"),
             ("requests = 0", "job.toml:2:12", "from 1 to"),
-            ("requests = 10\nconcurrency = 5", "job.toml:3:15", "there are `requests` of a batch, too"),
-            ("requests = 10\nttft_s = 1", "job.toml:3:10", "wait for their turn"),
-            ("max_num_seqs = 5", "job.toml:2:16", "is of a batch of `requests`"),
+            ("requests = 10\nconcurrency = 5", "job.toml:3:15", "`requests` of a batch are given as well"),
+            ("requests = 10\nttft_s = 1", "job.toml:3:10", "requests are queued"),
+            ("max_num_seqs = 5", "job.toml:2:16", "only valid with a batch of `requests`"),
             ("kv_precision = \"fp4\"", "job.toml:2:16", "fp8"),
             ("tpot_s = 0", "job.toml:2:10", "tpot_s: 0 is not from"),
             ("redundant_experts = 3", "job.toml:2:21", "more than 0 experts"),

@@ -39,7 +39,7 @@ impl JobText {
             file: file.get_ref().clone(),
             trace: trace.into(),
             collectives: self.collectives,
-            weight: check.number_in_range("weight", &self.weight, (1e-9, 1e9), 1.0)?,
+            weight: check.number_in_range("weight", &self.weight, 1e-9..=1e9, 1.0)?,
             spans,
         })
     }

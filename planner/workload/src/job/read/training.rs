@@ -76,7 +76,7 @@ impl JobText {
         self.sharding(check, zero)?;
         let precision = self.precision();
         if let (Precision::Nvfp4, Some(value)) = (precision, &self.precision) {
-            let expected = "training keeps to bf16, fp16, fp8 or fp32 here: nvfp4 is for inference";
+            let expected = "training supports bf16, fp16, fp8 and fp32: nvfp4 is for inference";
             return Err(check.error(value.span(), format!("precision: {expected}")));
         }
         let gradient_bits = match &self.gradient_bits {
@@ -86,7 +86,7 @@ impl JobText {
                 return Err(check.error(bits.span(), format!("gradient_bits: {} is not from 1 to 32", bits.get_ref())));
             }
         };
-        let tokens = check.number_in_range("train_tokens", &self.train_tokens, (1.0, 1e18), 0.0)?;
+        let tokens = check.number_in_range("train_tokens", &self.train_tokens, 1.0..=1e18, 0.0)?;
         let overlap =
             |value: &Option<Spanned<bool>>, default| match value.as_ref().map_or(default, |value| *value.get_ref()) {
                 true => Overlap::On,
@@ -126,8 +126,8 @@ impl JobText {
             placement,
             collectives: self.collectives,
             processes: self.processes(check, zero)?,
-            skew: check.number_in_range("expert_skew", &self.expert_skew, (1.0, 1000.0), 1.0)?,
-            weight: check.number_in_range("weight", &self.weight, (1e-9, 1e9), 1.0)?,
+            skew: check.number_in_range("expert_skew", &self.expert_skew, 1.0..=1000.0, 1.0)?,
+            weight: check.number_in_range("weight", &self.weight, 1e-9..=1e9, 1.0)?,
             train_tokens: (tokens >= 1.0).then_some(tokens as u64),
             spans,
             model,
@@ -138,10 +138,8 @@ impl JobText {
             return Err(JobError::at(&job.spans.model, message));
         }
         if !job.global_batch.is_multiple_of(job.micro_batch) {
-            let message = format!(
-                "global_batch {} is no whole number of times micro_batch {}",
-                job.global_batch, job.micro_batch
-            );
+            let message =
+                format!("global_batch {} is not a multiple of micro_batch {}", job.global_batch, job.micro_batch);
             return Err(JobError::at(&job.spans.batch, message));
         }
         Ok(job)
@@ -170,12 +168,12 @@ impl JobText {
         match &self.processes {
             Some(processes) if *processes.get_ref() == Processes::Single && offload_tier.is_some() => {
                 let message =
-                    "processes: one process keeps its optimizer on the first GPU: expected optimizer_tier \"hbm\"";
+                    "processes: one process has its optimizer on the first GPU: expected optimizer_tier \"hbm\"";
                 Err(check.error(processes.span(), message.to_owned()))
             }
             Some(processes) if *processes.get_ref() == Processes::Single && zero > Zero::None => {
                 let message =
-                    "processes: one process keeps one copy of the optimizer, and zero divides many: expected zero 0";
+                    "processes: one process has one optimizer replica, which zero cannot shard: expected zero 0";
                 Err(check.error(processes.span(), message.to_owned()))
             }
             processes => Ok(processes.as_ref().map(|processes| *processes.get_ref()).unwrap_or_default()),
@@ -187,9 +185,9 @@ impl JobText {
         let Some(shard) = &self.shard else { return Ok(None) };
         let wrong = |message: &str| Err(check.error(shard.span(), format!("shard: {message}")));
         match *shard.get_ref() {
-            0 => wrong("0 ranks hold nothing: expected 2 or more, or no shard for all data-parallel ranks"),
-            _ if zero == Zero::None => wrong("zero 0 divides nothing: expected zero = 1, 2 or 3"),
-            1 => wrong("on 1 rank a copy is whole, which is zero 0: expected 2 or more, or zero = 0 without shard"),
+            0 => wrong("0 ranks cannot store a shard: expected 2 or more, or no shard for all data-parallel ranks"),
+            _ if zero == Zero::None => wrong("zero 0 shards nothing: expected zero = 1, 2 or 3"),
+            1 => wrong("1 rank shards nothing, which is zero 0: expected 2 or more, or zero = 0 without shard"),
             _ => check.count("shard", shard).map(|shard| Some(shard as u32)),
         }
     }
@@ -197,11 +195,11 @@ impl JobText {
     /// Rejects sharding keys that need a higher ZeRO stage.
     fn sharding(&self, check: Validator<'_>, zero: Zero) -> Result<(), JobError> {
         if let Some(reshard) = self.reshard_after_forward.as_ref().filter(|_| zero < Zero::Weights) {
-            let message = "reshard_after_forward: only zero 3 divides weights: expected zero = 3";
+            let message = "reshard_after_forward: only zero 3 shards weights: expected zero = 3";
             return Err(check.error(reshard.span(), message.to_owned()));
         }
         if let Some(accumulate) = self.accumulate.as_ref().filter(|_| zero < Zero::Gradients) {
-            let message = "accumulate: zero 0 and 1 have whole gradients anyway: expected zero = 2 or 3";
+            let message = "accumulate: zero 0 and 1 do not shard gradients: expected zero = 2 or 3";
             return Err(check.error(accumulate.span(), message.to_owned()));
         }
         Ok(())
@@ -214,7 +212,7 @@ impl JobText {
             Some((2, _)) => Ok(Zero::Gradients),
             Some((3, _)) => Ok(Zero::Weights),
             Some((stage, bytes)) => {
-                Err(check.error(bytes, format!("zero: {stage} is no stage; expected 0, 1, 2 or 3")))
+                Err(check.error(bytes, format!("zero: {stage} is not a stage; expected 0, 1, 2 or 3")))
             }
         }
     }

@@ -12,7 +12,7 @@ use fabricast_validate::execute::round_to_elements;
 
 use super::RunContext;
 use crate::args::Sizes;
-use crate::commands::asked::{self, CallRequest};
+use crate::commands::call_request::{self, CallRequest};
 use crate::commands::table::read_plan;
 use crate::failure::Failure;
 use crate::output::Output;
@@ -110,8 +110,10 @@ fn strategies(
     output: &Output,
 ) -> Result<Vec<Strategy>, Failure> {
     let args = context.args;
-    let flags =
-        crate::args::StrategyArgs { protocol: asked::protocols(&args.call, &args.strategy), ..args.strategy.clone() };
+    let flags = crate::args::StrategyArgs {
+        protocol: call_request::protocols(&args.call, &args.strategy),
+        ..args.strategy.clone()
+    };
     let restriction = setup::restriction(&flags);
     let ranks_per_node = context.fabric.max_devices_per_host(context.placement);
     if !flags.algorithm.is_empty() {
@@ -122,7 +124,7 @@ fn strategies(
             ranks_per_node,
             setup::in_network(&flags),
         );
-        let matching = candidates(collective, &capabilities, &restriction, (context.kernels.software(), bytes));
+        let matching = candidates(collective, &capabilities, &restriction, context.kernels.software(), bytes);
         if matching.is_empty() {
             output.warn(&format!("{collective}: no such strategy"));
         }

@@ -120,13 +120,13 @@ impl<'a> LoadedStudy<'a> {
                 missing_keys.join(", "),
                 self.study.constraints.location
             );
-            let help = format!("give {first} of all of the candidate, or take the limit away");
+            let help = format!("give {first} of all of the candidate, or remove the limit");
             return Err(Failure::input_at(message, Some(help), Some(&candidate.location)));
         }
         let (constraints, violations) =
             (&self.study.constraints, candidate.violations(*size, &terms, &self.study.constraints));
         let message = format!(
-            "{}: no candidate keeps within the constraints; `{}` comes nearest: {}",
+            "{}: no candidate meets the constraints; `{}` is closest: {}",
             constraints.location,
             candidate.name,
             violations.join("; ")

@@ -25,9 +25,10 @@ pub fn collectives(call: &CallArgs) -> Result<Vec<Collective>, Failure> {
         Some(CollectiveChoice::All) => {
             Ok(Collective::ALL.into_iter().filter(|collective| collective.has_variable_size()).collect())
         }
-        None => {
-            Err(Failure::input_with_help("which collective?", "add --collective all_reduce, say; `plan` takes all"))
-        }
+        None => Err(Failure::input_with_help(
+            "no collective is given",
+            "add --collective all_reduce, for example; `plan` accepts all",
+        )),
     }
 }
 
@@ -78,7 +79,7 @@ fn matrix(call: &CallArgs, ranks: usize) -> Result<Option<TrafficMatrix>, Failur
         }
         (Some(CollectiveChoice::One(Collective::AllToAllV)), None, _) => {
             return Err(Failure::input_with_help(
-                "an all_to_allv needs to know who sends how much to whom",
+                "an all_to_allv needs a matrix of the bytes from each rank to each rank",
                 "add --matrix FILE: a line for each sender, a size for each receiver, separated by commas",
             ));
         }
@@ -87,8 +88,8 @@ fn matrix(call: &CallArgs, ranks: usize) -> Result<Option<TrafficMatrix>, Failur
         }
         (Some(CollectiveChoice::Halo), None, None) => {
             return Err(Failure::input_with_help(
-                "a halo exchange needs the grid that the ranks stand in",
-                "add --grid 4x2x1, say: one to three sides",
+                "a halo exchange needs the grid of the ranks",
+                "add --grid 4x2x1, for example: one to three sides",
             ));
         }
         (_, Some(_), _) => return Err(Failure::input("--matrix goes with --collective all_to_allv")),
