@@ -250,7 +250,7 @@ impl Graph {
         for part in levels.iter().flat_map(|level| &level.parts) {
             let inside = u128::from(part.ranks);
             let around_start = (any || part.has_root).then(|| (total - inside, Start::Inside));
-            let apart = (any || !part.has_root).then(|| (inside, Start::Outside));
+            let apart = (any || !part.has_root).then_some((inside, Start::Outside));
             for (ranks, start) in [around_start, apart].into_iter().flatten() {
                 let cut = CutRatio { ranks, through: part.boundary(direction, start).through };
                 if cut.through < UNLIMITED && cut.ranks * slowest.through > slowest.ranks * cut.through {
