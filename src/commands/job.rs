@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use fabricast_perf::communication::SimulatedCosts;
 use fabricast_perf::replay::{Outcome, Span};
-use fabricast_perf::step::SimulatedCosts;
 use fabricast_reports::format;
 use fabricast_reports::table::{Column, Table, Unit, Value};
 use fabricast_topologies::route::Router;

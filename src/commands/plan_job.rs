@@ -4,7 +4,8 @@
 use std::path::Path;
 
 use fabricast_perf::call_mix::{self, CallGroup, PlannedCalls};
-use fabricast_perf::step::{Machine, SimulatedCosts};
+use fabricast_perf::communication::SimulatedCosts;
+use fabricast_perf::step::Machine;
 use fabricast_reports::format;
 use fabricast_reports::table::{Cell, Column, Emphasis, Table, Unit, Value};
 use fabricast_topologies::route::Router;

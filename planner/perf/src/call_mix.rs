@@ -7,8 +7,9 @@ use fabricast_sim::schedule::Collective;
 use fabricast_topologies::{Bytes, NodeId};
 use rayon::prelude::*;
 
+use crate::communication::{Exchange, LibraryChoiceScope, SimulatedCosts, StepCall};
 use crate::serve;
-use crate::step::{self, Exchange, LibraryChoiceScope, Machine, SimulatedCosts, StepCall, TimeError};
+use crate::step::{self, Machine, TimeError};
 use fabricast_search::plan::{PlanError, Row};
 use fabricast_workload::job::{Arrivals, CollectiveCandidates, Job, JobError, Layout, LoadedServing, Processes};
 use fabricast_workload::trace::Trace;

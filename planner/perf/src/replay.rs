@@ -11,7 +11,8 @@ use fabricast_sim::schedule::Collective;
 use fabricast_topologies::{Bytes, NodeId, Picos, SourceLocation};
 use rustc_hash::FxHashMap;
 
-use crate::step::{CallWithStrategy, LibraryChoiceScope, SimulatedCosts, TimeError, fastest};
+use crate::communication::{CallWithStrategy, LibraryChoiceScope, PlacedCall, SimulatedCosts, fastest};
+use crate::step::TimeError;
 use fabricast_search::plan::PlanError;
 use fabricast_workload::job::{CollectiveCandidates, JobError};
 use fabricast_workload::trace::{Call, EventKind, Processor, Trace};
@@ -265,10 +266,11 @@ impl<'a> Run<'a> {
         let begin =
             |one: &ActiveCall<'_>| self.spans.get(one.event as usize).map(|span| span.begin).unwrap_or_default();
         let first = concurrent.iter().map(|one| begin(one)).min().unwrap_or_default();
-        let calls: Vec<(CallWithStrategy, &[NodeId], Picos)> =
-            concurrent.iter().map(|one| (one.call, one.devices, begin(one) - first)).collect();
-        let key: ConcurrentCalls =
-            calls.iter().map(|(call, devices, begin)| (*call, devices.to_vec(), *begin)).collect();
+        let calls: Vec<PlacedCall<'_>> = concurrent
+            .iter()
+            .map(|one| PlacedCall { call: one.call, devices: one.devices, start: begin(one) - first })
+            .collect();
+        let key: ConcurrentCalls = calls.iter().map(|one| (one.call, one.devices.to_vec(), one.start)).collect();
         let ends = match self.known.get(&key) {
             Some(known) => known.clone(),
             None => {

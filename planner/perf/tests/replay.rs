@@ -1,8 +1,8 @@
 //! Replays of traces: events in order, on a shared fabric.
 #![allow(missing_docs, clippy::unwrap_used)] // a test binary: it states expectations
 
+use fabricast_perf::communication::SimulatedCosts;
 use fabricast_perf::replay::{Outcome, replay};
-use fabricast_perf::step::SimulatedCosts;
 use fabricast_sim::profile::Profile;
 use fabricast_topologies::route::{RouteOptions, Router};
 use fabricast_topologies::{FabricRequest, Picos, load};

@@ -16,10 +16,11 @@ use super::answer::{CallRow, ResultRow};
 use super::link_utilization::{recover_calls, recover_layout};
 use fabricast_collectives::strategy::Strategy;
 use fabricast_libraries::Library;
-use fabricast_perf::serve;
-use fabricast_perf::step::{
-    self, CallWithStrategy, Exchange, ListedCall, ListedCosts, Machine, SimulatedCosts, StepCall, active_ranks,
+use fabricast_perf::communication::{
+    CallWithStrategy, Exchange, LibraryChoiceScope, ListedCall, ListedCosts, SimulatedCosts, StepCall,
 };
+use fabricast_perf::serve;
+use fabricast_perf::step::{self, Machine, active_ranks};
 use fabricast_search::export::SavedPlan;
 use fabricast_workload::job::{CollectiveCandidates, Dimension, Job, Layout, LoadedServing};
 
@@ -209,13 +210,8 @@ impl CallContext<'_> {
         }
         sizes.sort_unstable();
         sizes.dedup();
-        let plan = self.simulated.plan(
-            &group,
-            kind.collective,
-            &sizes,
-            self.collectives,
-            step::LibraryChoiceScope::Everywhere,
-        );
+        let plan =
+            self.simulated.plan(&group, kind.collective, &sizes, self.collectives, LibraryChoiceScope::Everywhere);
         let hosts = self.simulated.fabric().group_by_host(&group).len();
         plan.ok().map(|plan| SavedPlan::from_plan(&plan, date, hosts as u32))
     }

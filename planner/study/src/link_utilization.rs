@@ -9,8 +9,9 @@ use fabricast_topologies::{Bandwidth, Fabric, LinkId, LinkKind, NodeId, NodeKind
 
 use super::answer::{Answer, CallRow, CandidateRow, JobRow, KernelsRow, LoadRow, ResultRow};
 use super::{Candidate, Study};
+use fabricast_perf::communication::{SimulatedCosts, StepCall, TimedCall};
 use fabricast_perf::serve;
-use fabricast_perf::step::{self, SimulatedCosts, StepCall, TimedCall, active_ranks};
+use fabricast_perf::step::{self, active_ranks};
 use fabricast_workload::job::{Job, Layout, LoadedServing};
 
 /// Utilization of each link of a fabric in a step, indexed by [`LinkId`], computed from the calls of a result. `None`

@@ -3,9 +3,10 @@
 use fabricast_topologies::{Bytes, Picos};
 
 use super::answer::{CallRow, JobKind, MemoryRow, ParallelRow, ResultRow};
+use fabricast_perf::communication::{Exchange, TimedCall};
 use fabricast_perf::replay::Outcome;
 use fabricast_perf::serve::Service;
-use fabricast_perf::step::{Exchange, Share, Step, TimedCall};
+use fabricast_perf::step::{Share, Step};
 use fabricast_workload::job::{EndAccounting, ExpertSharding, Footprint, Layout, Serving, TraceJob, Training, Zero};
 
 /// Memory that a rank lacks; `None` if it fits.

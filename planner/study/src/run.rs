@@ -16,10 +16,11 @@ use super::key::Key;
 use super::result_row::{MissingMemory, TrainingRun};
 use super::setting::{Load, SettingEffect};
 use super::{Candidate, MachineSize, Study, UnitCount, link_utilization, result_row};
+use fabricast_perf::communication::{SimulatedCosts, StepCall};
 use fabricast_perf::serve::{self, ServiceRun, best_service, service_without_memory_limit, step_timelines};
 use fabricast_perf::step::{
-    Machine, PeakRates, SimulatedCosts, Step, StepCall, TimeError, active_ranks, best_step, best_step_timeline,
-    check_tier, step_calls, unbounded_step,
+    Machine, PeakRates, Step, TimeError, active_ranks, best_step, best_step_timeline, check_tier, step_calls,
+    unbounded_step,
 };
 use fabricast_search::plan::PlanError;
 use fabricast_workload::job::{Job, JobError, Layout, LoadedServing, MemoryLimits, Training};

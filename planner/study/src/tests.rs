@@ -402,7 +402,7 @@ fn traces_run_as_jobs() {
         let fabric = &completed.fabrics[number];
         let router = fabricast_topologies::route::Router::new(fabric, Default::default());
         let profile = fabricast_sim::profile::Profile::for_fabric(fabric).unwrap();
-        let simulated = fabricast_perf::step::SimulatedCosts::new(&router, &profile, fabric.gpus());
+        let simulated = fabricast_perf::communication::SimulatedCosts::new(&router, &profile, fabric.gpus());
         let outcome =
             fabricast_perf::replay::replay(&trace, &simulated, fabric.gpus().len(), Default::default(), "t").unwrap();
         let row = answer.results.iter().find(|row| row.candidate == name).unwrap();

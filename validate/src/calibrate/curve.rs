@@ -8,7 +8,8 @@
 
 use std::borrow::Cow;
 
-use fabricast_perf::step::{Efficiency, Machine, SimulatedCosts, TimeError};
+use fabricast_perf::communication::SimulatedCosts;
+use fabricast_perf::step::{Efficiency, Machine, TimeError};
 use fabricast_sim::profile::Profile;
 use fabricast_study::{EfficiencyOverrides, MeasuredStep, Study, StudyError};
 use fabricast_topologies::route::{RouteOptions, Router};

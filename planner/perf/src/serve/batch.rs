@@ -12,7 +12,9 @@
 
 use fabricast_topologies::Picos;
 
-use super::{SteadyState, StepCosts, StepTokens};
+use super::request_round::SteadyState;
+use super::steady_state::StepTokens;
+use super::step_costs::StepCosts;
 use fabricast_search::plan::PlanError;
 use fabricast_workload::job::{Layout, LoadedServing};
 

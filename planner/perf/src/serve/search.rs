@@ -5,10 +5,10 @@
 //! highest throughput within the job's SLO limits, or the highest throughput if none meets them. Layouts that do not
 //! fit the memory are excluded; if none fits, the closest is used.
 
-use super::{Service, StepCosts, simulate_service, timelines};
-use crate::step::{
-    CommunicationCostModel, EstimatedCosts, Machine, Step, TimeError, Timeline, indivisible_error, shortlist,
-};
+use super::service::{Service, simulate_service, timelines};
+use super::step_costs::StepCosts;
+use crate::communication::{CommunicationCostModel, EstimatedCosts};
+use crate::step::{Machine, Step, TimeError, Timeline, indivisible_error, shortlist};
 use fabricast_search::plan::PlanError;
 use fabricast_workload::job::{
     Arrivals, Degrees, Footprint, JobError, Layout, Limits, LoadedServing, MemoryCheck, MemoryLimits,

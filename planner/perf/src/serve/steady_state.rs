@@ -92,6 +92,21 @@ impl StepTokens {
             ..*self
         }
     }
+
+    pub(super) fn times(&self, count: f64) -> Self {
+        Self {
+            decode: self.decode * count,
+            prefill: self.prefill * count,
+            chunks: self.chunks * count,
+            finished_prefills: self.finished_prefills * count,
+            imbalance: self.imbalance * count,
+        }
+    }
+
+    /// Returns true if the step has no tokens.
+    pub(super) fn is_empty(&self) -> bool {
+        self.tokens() <= 0.0
+    }
 }
 
 /// Steady-state batch of a replica, and the steps that a request sees.

@@ -2,7 +2,8 @@
 
 use fabricast_topologies::Picos;
 
-use crate::step::{Activity, Share, Timeline, Track, scaled};
+use crate::step::{Activity, Share, Timeline, Track};
+use crate::time::scaled;
 
 /// Time of a stream's step by share.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

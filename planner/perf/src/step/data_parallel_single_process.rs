@@ -13,11 +13,16 @@
 use fabricast_sim::schedule::Collective;
 use fabricast_topologies::{Bytes, Picos};
 
-use super::kernels::{Kernel, PassKernels, embedding, layers, logits, optimizer_time};
-use super::{
-    Activity, CommunicationCostModel, Efficiency, Exchange, PeakRates, Share, Step, Timeline, Track, scaled,
-    single_gpu_time,
-};
+use super::efficiency::Efficiency;
+use super::kernel::{Kernel, PassKernels};
+use super::kernels::{embedding, layers, logits};
+use super::optimizer::optimizer_time;
+use super::peak_rates::PeakRates;
+use super::single_gpu::single_gpu_time;
+use super::step_result::{Share, Step};
+use super::timeline::{Activity, Timeline, Track};
+use crate::communication::{CommunicationCostModel, Exchange};
+use crate::time::scaled;
 use fabricast_search::plan::PlanError;
 use fabricast_workload::job::{CollectiveCandidates, Dimension, Layout, Training, parameters};
 

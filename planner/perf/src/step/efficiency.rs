@@ -36,7 +36,7 @@
 use fabricast_topologies::fabric::Figures;
 use fabricast_topologies::{Bandwidth, Bytes, Fabric, Picos};
 
-use super::kernels::{Kernel, KernelKind};
+use super::kernel::{Kernel, KernelKind};
 use super::peak_rates::PeakRates;
 
 /// Parameters of the efficiency curve.

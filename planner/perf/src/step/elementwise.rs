@@ -168,7 +168,8 @@ impl ElementwiseTraffic {
 mod tests {
     use serde::Deserialize;
 
-    use super::super::kernels::{KernelKind, PassKernels, layer, logits};
+    use super::super::kernel::{KernelKind, PassKernels};
+    use super::super::kernels::{layer, logits};
     use fabricast_workload::job::{Job, Layout, Training, read_job};
 
     /// Memory throughput of elementwise kernels on H100 under the Hopper curve, in bytes per second: that of the 132

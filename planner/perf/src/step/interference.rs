@@ -18,62 +18,14 @@
 //! An overlapped call never costs more than an exposed one: at any time either the call or the kernels progress at full
 //! speed.
 
-use fabricast_sim::schedule::Protocol;
-use fabricast_topologies::{Bytes, Picos};
+use fabricast_topologies::Picos;
 
-use super::call_times::Exchange;
+use super::block_scheduling::BlockScheduling;
 use super::efficiency::Efficiency;
-use super::kernels::Kernel;
+use super::kernel::Kernel;
 use super::peak_rates::PeakRates;
-use fabricast_collectives::strategy::Strategy;
-
-/// Extent of a call.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum CallExtent {
-    /// Within an NVLink domain.
-    #[default]
-    Inside,
-    /// Through PCIe or a network.
-    Beyond,
-}
-
-/// Resources that a call uses on each of its GPUs while it runs.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct SmUsage {
-    /// Extent of the call.
-    pub extent: CallExtent,
-    /// Number of SMs: one per channel.
-    pub sms: u32,
-    /// Bytes that it reads from and writes to the GPU's memory.
-    pub memory: Bytes,
-}
-
-impl SmUsage {
-    /// Computes the usage of a call with a strategy among `ranks` ranks. A byte that arrives through a FIFO is written
-    /// there by its sender, read, and written to its destination or added to the value there
-    /// (nccl/src/device/prims_simple.h). Copy engines and one-sided stores read it once and write it once.
-    #[must_use]
-    pub fn new(strategy: &Strategy, exchange: &Exchange, ranks: u32, extent: CallExtent) -> Self {
-        let (sms, accesses) = match strategy.protocol {
-            Protocol::CopyEngine => (0, 2.0),
-            Protocol::Symmetric => (u32::from(strategy.channels), 2.0),
-            Protocol::Ll | Protocol::Ll128 | Protocol::Simple => (u32::from(strategy.channels), 3.0),
-        };
-        let received = exchange.bytes.0 as f64 * exchange.collective.busbw_factor(ranks);
-        Self { extent, sms, memory: Bytes((received * accesses) as u64) }
-    }
-}
-
-/// Scheduling of a GPU generation's GEMM thread blocks on SMs.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub enum BlockScheduling {
-    /// Dynamic, to the next free SM: Ampere and before, and Blackwell, whose SMs fetch another tile when they end one
-    /// (CUTLASS, "Blackwell Cluster Launch Control").
-    #[default]
-    Dynamic,
-    /// Persistent, one block per SM until the GEMM ends: Hopper.
-    Persistent,
-}
+use crate::communication::{CallExtent, SmUsage};
+use crate::time::scaled;
 
 /// Slowdown of persistent GEMMs by an overlapping call, beyond the share of SMs that it occupies, as a fraction of the
 /// call. Median of 45 measurements on two H200, 0.1804 (`planner/data/h200-steps/overlap.py` and `.jsonl`: five GEMMs,
@@ -84,21 +36,11 @@ pub enum BlockScheduling {
 /// times are nearer to the published ones.
 const TAIL_SLOWDOWN: f64 = 0.18;
 
-impl BlockScheduling {
-    /// Returns the scheduling for a compute capability, as major × 10 + minor.
-    pub(super) fn new(capability: u32) -> Self {
-        match capability {
-            90..100 => Self::Persistent,
-            _ => Self::Dynamic,
-        }
-    }
-
-    /// Slowdown of GEMMs beyond the occupied SMs, as a fraction of the call, 0 to 1.
-    fn tail(self, sm_usage: SmUsage) -> f64 {
-        match (self, sm_usage.extent) {
-            (Self::Persistent, CallExtent::Inside) if sm_usage.sms > 0 => TAIL_SLOWDOWN,
-            _ => 0.0,
-        }
+/// Slowdown of GEMMs beyond the occupied SMs, as a fraction of the call, 0 to 1.
+fn tail(scheduling: BlockScheduling, sm_usage: SmUsage) -> f64 {
+    match (scheduling, sm_usage.extent) {
+        (BlockScheduling::Persistent, CallExtent::Inside) if sm_usage.sms > 0 => TAIL_SLOWDOWN,
+        _ => 0.0,
     }
 }
 
@@ -120,7 +62,7 @@ impl OverlappedCall {
         speeds: &PeakRates,
     ) -> Self {
         let sm_share = speeds.sms.map_or(0.0, |sms| f64::from(sm_usage.sms) / f64::from(sms.max(1)));
-        let sm_slowdown = Picos((call.0 as f64 * (sm_share + speeds.block_scheduling.tail(sm_usage)).min(1.0)) as u64);
+        let sm_slowdown = Picos((call.0 as f64 * (sm_share + tail(speeds.block_scheduling, sm_usage)).min(1.0)) as u64);
         let memory_slowdown = sm_usage.memory.0 as f64 / (speeds.memory.0 as f64 * curve.memory);
         let memory_slowdown = Picos((memory_slowdown * 1e12) as u64).min(call);
         let (mut total_time, mut slowdown) = (0u128, 0u128);
@@ -139,7 +81,7 @@ impl OverlappedCall {
 
     /// Returns `n` such calls in sequence.
     pub(super) fn times(self, n: u64) -> Self {
-        Self { call: super::scaled(self.call, n), slowdown: super::scaled(self.slowdown, n) }
+        Self { call: scaled(self.call, n), slowdown: scaled(self.slowdown, n) }
     }
 
     pub(super) fn plus(self, other: Self) -> Self {
@@ -180,13 +122,13 @@ impl OverlappedCall {
 
 #[cfg(test)]
 mod tests {
-    use fabricast_topologies::Bandwidth;
+    use fabricast_sim::schedule::{Collective, Protocol};
+    use fabricast_topologies::{Bandwidth, Bytes};
     use proptest::prelude::*;
 
-    use fabricast_sim::schedule::Collective;
-
     use super::*;
-    use crate::step::KernelKind;
+    use crate::communication::Exchange;
+    use crate::step::kernel::KernelKind;
     use fabricast_collectives::algorithm::Algorithm;
     use fabricast_collectives::strategy::Strategy;
     use fabricast_workload::job::{Dimension, Flops};
@@ -264,15 +206,6 @@ mod tests {
         let median = tails[tails.len() / 2];
         println!("{median:.4} of {} products and calls, {:.3} to {:.3}", tails.len(), tails[0], tails[44]);
         assert!((median - TAIL_SLOWDOWN).abs() < 0.005, "{median}");
-    }
-
-    #[test]
-    fn gemm_blocks_are_persistent_on_hopper() {
-        let scheduling = |capabilities: &[u32]| -> Vec<BlockScheduling> {
-            capabilities.iter().map(|&one| BlockScheduling::new(one)).collect()
-        };
-        assert_eq!(scheduling(&[0, 70, 80, 89, 100, 103, 120, 942]), [BlockScheduling::Dynamic; 8]);
-        assert_eq!(scheduling(&[90]), [BlockScheduling::Persistent]);
     }
 
     #[test]

@@ -9,146 +9,11 @@
 //! gradient also accumulates it (Megatron-LM's `gradient_accumulation_fusion`); PyTorch's `AccumulateGrad` is a
 //! separate kernel.
 
-use fabricast_topologies::{Bytes, Picos};
+use fabricast_topologies::Bytes;
 
 use super::elementwise::{ElementwiseTraffic, HeadElements, PassBytes};
-use super::{Efficiency, PeakRates};
-use fabricast_workload::job::{
-    Attention, FlashKernel, Flops, GroupCall, Layout, Phase, Precision, Recompute, Training,
-};
-
-/// Bytes of a 32-bit number.
-const FP32_BYTES: u64 = 4;
-
-/// Kind of kernel, which determines its efficiency ([`RateEfficiency`](super::Efficiency)).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum KernelKind {
-    /// Elementwise and normalization kernels, optimizer, copies.
-    #[default]
-    Stream,
-    /// GEMM.
-    Gemm,
-    /// 8-bit GEMM with exact accumulation, used backward (Transformer Engine, `use_split_accumulator` of its recipes).
-    GemmExactSums,
-    /// GEMM that stays in 16 bits when others use 8: logits, router, attention in several kernels (as in Transformer
-    /// Engine and vLLM).
-    Gemm16Bit,
-    /// Attention in one kernel.
-    Attention {
-        /// Mean number of keys per query row.
-        keys: u64,
-        /// Implementation of the kernel.
-        implementation: FlashKernel,
-    },
-    /// Grouped GEMM of all experts, each with its own rows.
-    GroupedGemm {
-        /// Bytes of the inner dimension, over which an output element is summed.
-        inner: u64,
-    },
-}
-
-/// Rows of a grouped GEMM's tile. The last tile of an expert is computed whole and half full in the mean
-/// (`torch._grouped_mm` takes as long for 192 rows per expert as for 256, `planner/data/h200-steps/products.jsonl`).
-const TILE: f64 = 128.0;
-
-/// Number of rows computed for an expert with `rows` rows.
-pub(crate) fn padded_rows(rows: f64) -> f64 {
-    (rows + TILE / 2.0).max(TILE)
-}
-
-/// Work of one kernel.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Kernel {
-    /// Kind of kernel.
-    pub kind: KernelKind,
-    /// Operations of the matrix units; other operations are hidden behind memory traffic.
-    pub flops: Flops,
-    /// Bytes read and written.
-    pub bytes: Bytes,
-}
-
-impl Kernel {
-    /// Creates a memory-bound kernel of `bytes` bytes.
-    pub(crate) fn stream(bytes: u64) -> Self {
-        Self { bytes: Bytes(bytes), ..Self::default() }
-    }
-}
-
-/// Shape of a GEMM of an m × k by a k × n matrix.
-#[derive(Clone, Copy, Debug)]
-struct GemmShape {
-    m: u64,
-    n: u64,
-    k: u64,
-}
-
-/// Kernels of the forward and the backward pass.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct PassKernels {
-    /// Forward kernels.
-    pub forward: Vec<Kernel>,
-    /// Backward kernels, recomputation included.
-    pub backward: Vec<Kernel>,
-}
-
-impl PassKernels {
-    /// Adds `times` GEMMs with `element` bytes per element; backward there are two, one per operand.
-    fn add_gemm(&mut self, kind: KernelKind, shape: GemmShape, element: u64, times: u64) {
-        let GemmShape { m, n, k } = shape;
-        let flops = Flops(2 * u128::from(m) * u128::from(n) * u128::from(k) * u128::from(times));
-        let bytes = Bytes(element * times * (m * k + k * n + m * n));
-        let kernel = Kernel { kind, flops, bytes };
-        self.forward.push(kernel);
-        self.backward.extend([kernel, kernel]);
-    }
-
-    /// Variant of [`Self::add_gemm`] in which the k × n matrix holds weights of the job. Their gradient is accumulated
-    /// in a buffer of the gradient width, which is read and written.
-    fn add_weight_gemm(&mut self, job: &Training, kind: KernelKind, shape: GemmShape, times: u64) {
-        let GemmShape { m, n, k } = shape;
-        let (element, gradient) = (job.precision.bytes(), job.gradient_bytes());
-        // 8-bit GEMMs read 16-bit operands and write them in 8 bits, as they are and transposed: forward operands once
-        // for both passes, gradients for both backward GEMMs (TransformerEngine,
-        // transformer_engine/common/transpose/cast_transpose.cu).
-        let is_fp8 = (job.precision, kind) == (Precision::Fp8, KernelKind::Gemm);
-        if is_fp8 {
-            self.add_stream(PassBytes { forward: 4 * times * m * k, backward: 4 * times * m * n });
-        }
-        self.add_gemm(kind, shape, element, times);
-        if let [.., input_gemm, weight_gemm] = self.backward.as_mut_slice() {
-            weight_gemm.bytes = Bytes(weight_gemm.bytes.0 + (2 * gradient - element) * n * k * times);
-            if is_fp8 {
-                (input_gemm.kind, weight_gemm.kind) = (KernelKind::GemmExactSums, KernelKind::GemmExactSums);
-            }
-        }
-    }
-
-    /// Adds the grouped GEMM of `experts` experts with weights of the job; `shape` is that of each.
-    fn add_experts(&mut self, job: &Training, shape: GemmShape, experts: u64) {
-        let GemmShape { m: rows, n, k } = shape;
-        let element = job.precision.bytes();
-        self.add_weight_gemm(job, KernelKind::Gemm, shape, experts);
-        let computed = padded_rows(rows as f64) / rows.max(1) as f64;
-        let group_gemms = |kernel: &mut Kernel, inner: u64, computed: f64| {
-            kernel.kind = KernelKind::GroupedGemm { inner: element * inner };
-            kernel.flops = Flops((kernel.flops.0 as f64 * computed).round() as u128);
-        };
-        if let Some(forward) = self.forward.last_mut() {
-            group_gemms(forward, k, computed);
-        }
-        // The weight gradient is summed over an expert's rows.
-        if let [.., row_gemm, weight_gemm] = self.backward.as_mut_slice() {
-            group_gemms(row_gemm, n, computed);
-            group_gemms(weight_gemm, rows, 1.0);
-        }
-    }
-
-    fn add_stream(&mut self, bytes: PassBytes) {
-        let PassBytes { forward, backward } = bytes;
-        self.forward.extend((forward > 0).then(|| Kernel::stream(forward)));
-        self.backward.extend((backward > 0).then(|| Kernel::stream(backward)));
-    }
-}
+use super::kernel::{GemmShape, Kernel, KernelKind, PassKernels};
+use fabricast_workload::job::{Attention, Flops, GroupCall, Layout, Phase, Recompute, Training};
 
 /// Kernels of a layer, for one micro-batch on one rank.
 #[must_use]
@@ -384,30 +249,10 @@ pub(super) fn fsdp_copy(job: &Training, call: &GroupCall) -> Option<Kernel> {
     }
 }
 
-/// Adam over a rank's own shard of the parameters, as in PyTorch and Megatron-LM. Gradients are read for their norm
-/// and, if narrower, converted to the 32 bits of the state. The step reads them and the state and writes the state.
-/// Narrower weights are written from the state. Gradients are set to zero.
-#[must_use]
-pub fn optimizer(job: &Training, parameters: u64) -> Vec<Kernel> {
-    let (weight, gradient, state) = (job.precision.bytes(), job.gradient_bytes(), job.precision.state_bytes());
-    let stream = |bytes: u64| Kernel::stream(parameters * bytes);
-    let normed = if gradient < FP32_BYTES { gradient + FP32_BYTES } else { gradient };
-    // 32-bit weights are updated in place, in addition to the state.
-    let (masters, narrowed) = if weight < FP32_BYTES { (0, FP32_BYTES + weight) } else { (2 * weight, 0) };
-    let kernels = [normed, FP32_BYTES + 2 * state + masters, narrowed, gradient];
-    kernels.into_iter().filter(|&bytes| bytes > 0).map(stream).collect()
-}
-
-/// Time of the optimizer for a rank's own shard: its kernels, or the transfer of an offloaded state if that is longer.
-pub(super) fn optimizer_time(job: &Training, parameters: u64, speeds: &PeakRates, curve: &Efficiency) -> Picos {
-    let kernels = curve.total(&optimizer(job, parameters), speeds);
-    let state = Bytes(parameters * job.precision.state_bytes());
-    kernels.max(speeds.offload_bandwidth.map_or(Picos::ZERO, |rate| curve.transfer_time(state, rate)))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::step::optimizer;
     use fabricast_workload::job::{Job, read_job, traffic};
 
     fn flops(kernels: &[Kernel]) -> u128 {

@@ -8,8 +8,9 @@ use fabricast_topologies::route::{RouteOptions, Router};
 use fabricast_topologies::{Bandwidth, Bytes, Fabric, LinkId, NodeId, SourceLocation};
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use super::host_classes::HostClasses;
-use super::{Machine, PeakRates};
+use super::machine::Machine;
+use super::peak_rates::PeakRates;
+use crate::communication::HostClasses;
 use fabricast_workload::job::{Job, JobError, JobSpans, MemoryLimits, Placement, Precision, Serving, Tier, Training};
 
 /// Data that a job can offload, and its location.

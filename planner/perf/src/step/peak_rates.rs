@@ -3,7 +3,7 @@
 use fabricast_topologies::fabric::Figures;
 use fabricast_topologies::{Bandwidth, Fabric};
 
-use super::interference::BlockScheduling;
+use super::block_scheduling::BlockScheduling;
 use fabricast_workload::job::{FlashKernel, JobError, JobSpans, Precision};
 
 /// Compute capability of Blackwell Ultra, as major × 10 + minor.

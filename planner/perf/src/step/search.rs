@@ -8,14 +8,17 @@
 //! one with neighbouring numbers of model chunks. Contexts are split only as long as parts stay long ([`MIN_CONTEXT_TOKENS`]).
 //! Layouts that do not fit the memory are left out; if none fits, the one that needs the least memory is used.
 
-use fabricast_topologies::fabric::Figures;
-use fabricast_topologies::route::Router;
-use fabricast_topologies::{Bytes, NodeId, Picos, SourceLocation};
+use fabricast_topologies::{Bytes, Picos};
 
-pub use super::TimeError as StepError;
+use super::machine::Machine;
+use super::peak_rates::PeakRates;
+use super::prediction::{step, step_timeline};
+use super::shortlist::{indivisible_error, shortlist};
 use super::step_lower_bound::LowerBoundCosts;
+use super::step_result::{Step, TimeError};
 use super::step_timing::is_schedulable;
-use super::{Efficiency, EstimatedCosts, PeakRates, SimulatedCosts, Step, TimeError, Timeline, step, step_timeline};
+use super::timeline::Timeline;
+use crate::communication::EstimatedCosts;
 use fabricast_workload::job::{
     CollectiveCandidates, Degrees, ExpertSharding, Footprint, JobError, Layout, MemoryLimits, Processes,
     SequenceParallelism, Training, footprint,
@@ -32,87 +35,6 @@ const MIN_CONTEXT_TOKENS: u64 = 8192;
 
 /// Largest number of model chunks per stage; each adds as many pipeline transfers again.
 const MAX_MODEL_CHUNKS: u32 = 10;
-
-/// Returns the `max_layouts` layouts with the lowest estimates among those that fit; if none fits, the one that needs
-/// the least memory. Ties are broken by smaller degrees.
-///
-/// # Errors
-/// Errors of `estimate`.
-pub(crate) fn shortlist<E: Ord + Copy>(
-    max_layouts: usize,
-    all: Vec<Layout>,
-    fits: impl Fn(&Layout) -> bool,
-    total: impl Fn(&Layout) -> Bytes,
-    estimate: impl Fn(&Layout) -> Result<E, TimeError>,
-) -> Result<Vec<(E, Layout)>, TimeError> {
-    let mut fitting: Vec<Layout> = all.iter().copied().filter(fits).collect();
-    if fitting.is_empty() {
-        fitting = all.into_iter().min_by_key(|layout| (total(layout), layout.degrees)).into_iter().collect();
-    }
-    let mut ranked = Vec::with_capacity(fitting.len());
-    for layout in fitting {
-        ranked.push((estimate(&layout)?, layout.degrees, layout));
-    }
-    ranked.sort_by_key(|&(estimate, degrees, _)| (estimate, degrees));
-    // Of layouts that differ only in `interleave`, the best represents all.
-    let mut shortlisted: Vec<(E, Layout)> = Vec::with_capacity(max_layouts);
-    for (estimate, degrees, layout) in ranked {
-        let stages = |degrees: Degrees| Degrees { interleave: 1, ..degrees };
-        if shortlisted.len() < max_layouts
-            && shortlisted.iter().all(|(_, known)| stages(known.degrees) != stages(degrees))
-        {
-            shortlisted.push((estimate, layout));
-        }
-    }
-    Ok(shortlisted)
-}
-
-/// Error for a job that no layout divides; `quantities` names its indivisible quantities.
-pub(crate) fn indivisible_error(location: &SourceLocation, ranks: usize, quantities: &str) -> JobError {
-    JobError {
-        location: location.clone(),
-        message: format!("no parallel layout of the job over {ranks} ranks: its {quantities} do not divide"),
-        help: Some("name the intended degrees to see which of them does not divide".to_owned()),
-    }
-}
-
-/// Machine on which jobs run.
-pub struct Machine<'a> {
-    /// Routes of the fabric.
-    pub router: &'a Router<'a>,
-    /// Device of each rank.
-    pub ranks: &'a [NodeId],
-    /// Communication cost model.
-    pub simulated: &'a SimulatedCosts<'a>,
-    /// Kernel efficiency.
-    pub curve: Efficiency,
-}
-
-impl Machine<'_> {
-    /// Memory of the smallest GPU; `None` if a GPU does not state it.
-    #[must_use]
-    pub fn memory(&self) -> Option<Bytes> {
-        let fabric = self.router.fabric();
-        let gpu_memory = |&device: &NodeId| match &fabric.node(device).figures {
-            Figures::Gpu(figures) => figures.memory,
-            _ => None,
-        };
-        self.ranks.iter().map(gpu_memory).collect::<Option<Vec<Bytes>>>()?.into_iter().min()
-    }
-
-    /// Number of ranks in the first rank's NVLink domain.
-    pub(crate) fn ranks_per_domain(&self) -> u32 {
-        let domain = self.ranks.first().map(|&device| self.router.island_of(device));
-        self.ranks.iter().filter(|&&device| Some(self.router.island_of(device)) == domain).count() as u32
-    }
-
-    /// Number of ranks on the first rank's host.
-    fn ranks_per_host(&self) -> u32 {
-        let fabric = self.router.fabric();
-        let host = self.ranks.first().map(|&device| fabric.node(device).host);
-        self.ranks.iter().filter(|&&device| Some(fabric.node(device).host) == host).count() as u32
-    }
-}
 
 /// Predicts the step of a job, with the degrees that it names or the best ones found, and its memory footprint per GPU.
 ///

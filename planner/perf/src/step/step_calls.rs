@@ -1,70 +1,9 @@
 //! Communication calls of a training step, with their groups, sizes and counts. Link loads and reports are derived from
 //! them.
 
-use fabricast_topologies::{Bytes, Picos};
-
-use super::Exchange;
-use super::gradients::buckets;
-use fabricast_collectives::strategy::Strategy;
+use super::gradient_buckets::buckets;
+use crate::communication::{CallCount, Exchange, StepCall};
 use fabricast_workload::job::{GroupCall, Layout, Phase, Processes, Training, traffic};
-
-/// Number of messages that a group sends in a step.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum CallCount {
-    /// Number of calls of the whole group.
-    Calls(f64),
-    /// Point-to-point messages between neighbours of a pipeline.
-    PipelineTransfers {
-        /// Messages from each stage to the next.
-        forward: f64,
-        /// Messages from each stage to the previous one.
-        backward: f64,
-        /// Messages from the last stage to the first, and the same number in the other direction.
-        wrap_around: f64,
-    },
-}
-
-/// Call of all groups of a dimension, or of the groups of one pipeline stage.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct StepCall {
-    /// Phase of the step.
-    pub phase: Phase,
-    /// Group dimension, collective and message size.
-    pub exchange: Exchange,
-    /// Count per step. A mean over several steps need not be an integer.
-    pub count: CallCount,
-}
-
-/// Call with its strategy and time.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct TimedCall {
-    /// The call.
-    pub call: StepCall,
-    /// The strategy.
-    pub strategy: Strategy,
-    /// Completion time of one call, with all groups concurrent.
-    pub time: Picos,
-}
-
-impl StepCall {
-    /// Number of pipeline stages of which only one makes the call: the embedding is on one stage, the logits are on
-    /// another.
-    pub fn stages(&self, layout: &Layout) -> u32 {
-        match self.phase {
-            Phase::Embedding | Phase::Logits => layout.degrees.pipeline,
-            _ => 1,
-        }
-    }
-
-    /// Number of times that a rank takes part per step; pipeline transfers count in both directions.
-    #[must_use]
-    pub fn calls_per_rank(&self) -> f64 {
-        match self.count {
-            CallCount::Calls(times) => times,
-            CallCount::PipelineTransfers { forward, backward, .. } => forward + backward,
-        }
-    }
-}
 
 /// Returns the calls of a training step; empty for a single-process job.
 #[must_use]
@@ -107,11 +46,7 @@ pub fn step_calls(job: &Training, layout: &Layout) -> Vec<StepCall> {
             }
             false => CallCount::Calls((repetitions * call.count) as f64),
         };
-        StepCall { phase: call.phase, exchange: exchange(&call, bytes), count }
+        StepCall { phase: call.phase, exchange: Exchange::new(&call, bytes), count }
     };
     traffic(job, layout).into_iter().map(step_call).collect()
-}
-
-pub(crate) fn exchange(call: &GroupCall, bytes: Bytes) -> Exchange {
-    Exchange { dimension: call.dimension, collective: call.collective, bytes }
 }

@@ -8,8 +8,7 @@
 
 use fabricast_topologies::Picos;
 
-use super::step_calls::exchange;
-use super::{CommunicationCostModel, Exchange};
+use crate::communication::{CommunicationCostModel, Exchange};
 use fabricast_search::plan::PlanError;
 use fabricast_workload::job::{Layout, Phase, Training, traffic};
 
@@ -25,7 +24,7 @@ impl<T> LowerBoundCosts<T> {
     /// Creates the lower bounds for the calls of a job.
     pub(super) fn new(job: &Training, layout: &Layout, lower_bound: T) -> Self {
         let updated = traffic(job, layout).into_iter().filter(|call| call.phase == Phase::UpdatedWeights);
-        Self { lower_bound, updated: updated.map(|call| exchange(&call, call.bytes)).collect() }
+        Self { lower_bound, updated: updated.map(|call| Exchange::new(&call, call.bytes)).collect() }
     }
 }
 
@@ -46,8 +45,9 @@ mod tests {
     use rustc_hash::FxHasher;
 
     use super::*;
+    use crate::communication::SimulatedCosts;
     use crate::step::tests::{SPEEDS, any_job, read};
-    use crate::step::{Efficiency, SimulatedCosts, step};
+    use crate::step::{Efficiency, step};
     use fabricast_workload::job::CollectiveCandidates;
 
     /// Random time of each call, up to a tenth of a second, and a fraction of it as lower bound.

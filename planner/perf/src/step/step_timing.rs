@@ -2,15 +2,20 @@
 
 use fabricast_topologies::Picos;
 
+use super::call_costs::CallCosts;
+use super::efficiency::Efficiency;
 use super::gradients::Buckets;
 use super::interference::OverlappedCall;
-use super::kernels::{layer, optimizer_time};
-use super::passes::{CallCosts, PassTime, StagePasses};
+use super::kernels::layer;
+use super::optimizer::optimizer_time;
+use super::passes::{PassTime, StagePasses};
+use super::peak_rates::PeakRates;
 use super::pipeline::{Pass, Pipeline, StageTime, TimedPass};
-use super::{
-    Activity, CommunicationCostModel, Efficiency, Interval, PeakRates, Share, Step, TimeError, Timeline, Track, scaled,
-    single_gpu_time,
-};
+use super::single_gpu::single_gpu_time;
+use super::step_result::{Share, Step, TimeError};
+use super::timeline::{Activity, Interval, Timeline, Track};
+use crate::communication::CommunicationCostModel;
+use crate::time::scaled;
 use fabricast_workload::job::{Dimension, JobError, Layout, Overlap, Phase, Training, Zero, parameters, traffic};
 
 /// Largest number of passes in a pipeline schedule that is computed pass by pass.

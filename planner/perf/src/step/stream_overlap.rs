@@ -6,12 +6,11 @@
 //! max(s, r) + min(s, r), since a layer's reduction among groups follows that within its group. Otherwise they run in
 //! sequence.
 
-use fabricast_topologies::route::Router;
-use fabricast_topologies::{LinkId, NodeId, Picos};
+use fabricast_topologies::Picos;
 
+use super::call_costs::CallCosts;
 use super::interference::OverlappedCall;
-use super::passes::CallCosts;
-use fabricast_workload::job::{Dimension, Layout, Overlap, ReductionStreams, Training};
+use fabricast_workload::job::{Dimension, Overlap, ReductionStreams, Training};
 
 /// Overlapping calls, by stream.
 #[derive(Clone, Debug, Default)]
@@ -46,42 +45,6 @@ impl GradientStreams {
             true => (within.concurrent_with(*among), within.call.min(among.call)),
             false => (within.plus(*among), Picos::ZERO),
         }
-    }
-}
-
-/// Returns true if calls of two dimensions share links: both stay in their hosts or NVLink domains, both leave them, or
-/// their bottleneck routes share a link, such as PCIe. Determined from the groups of the first rank.
-pub(super) fn share_links(
-    router: &Router<'_>,
-    ranks: &[NodeId],
-    layout: &Layout,
-    one: Dimension,
-    other: Dimension,
-) -> bool {
-    let [one, other] = [one, other].map(|dimension| FirstRankRoute::new(router, ranks, layout, dimension));
-    one.leaves_domain == other.leaves_domain || one.route.iter().any(|link| other.route.contains(link))
-}
-
-/// Route of the first rank to others of its group.
-struct FirstRankRoute {
-    /// True if some ranks are in another host or NVLink domain.
-    leaves_domain: bool,
-    /// Route to the first of those, otherwise to the neighbour.
-    route: Vec<LinkId>,
-}
-
-impl FirstRankRoute {
-    fn new(router: &Router<'_>, ranks: &[NodeId], layout: &Layout, dimension: Dimension) -> Self {
-        let mut group = layout.shape(dimension).group(0).filter_map(|rank| ranks.get(rank as usize).copied());
-        let Some(first) = group.next() else { return Self { leaves_domain: false, route: Vec::new() } };
-        let others: Vec<NodeId> = group.collect();
-        let is_far = |device: &&NodeId| router.island_of(**device) != router.island_of(first);
-        let far = others.iter().find(is_far);
-        let mut hops = Vec::new();
-        // Unreachable pairs are rejected when the call is timed.
-        let route = far.or(others.first()).and_then(|&to| router.route_into(first, to, 0, &mut hops).ok());
-        let route = route.map_or_else(Vec::new, |_| hops.iter().map(|hop| hop.link).collect());
-        Self { leaves_domain: far.is_some(), route }
     }
 }
 

@@ -26,9 +26,9 @@
 use fabricast_sim::schedule::Collective;
 use fabricast_topologies::{Bytes, Picos};
 
-use super::interference::BlockScheduling;
-use super::passes::CallCosts;
-use super::scaled;
+use super::block_scheduling::BlockScheduling;
+use super::call_costs::CallCosts;
+use crate::time::scaled;
 use fabricast_search::plan::PlanError;
 use fabricast_workload::job::{Dimension, GroupCall, Phase};
 

@@ -1,6 +1,7 @@
 //! Jobs that name their candidates, and measurements in units other than seconds.
 
-use fabricast_perf::step::{Efficiency, Machine, SimulatedCosts};
+use fabricast_perf::communication::SimulatedCosts;
+use fabricast_perf::step::{Efficiency, Machine};
 use fabricast_sim::profile::Profile;
 use fabricast_topologies::route::{RouteOptions, Router};
 

@@ -10,7 +10,8 @@ use fabricast_topologies::route::{RouteOptions, Router};
 use rustc_hash::FxHashMap;
 
 use super::super::read_study;
-use fabricast_perf::step::{Efficiency, Machine, SimulatedCosts};
+use fabricast_perf::communication::SimulatedCosts;
+use fabricast_perf::step::{Efficiency, Machine};
 
 /// Measured step, predicted with the curve of its candidate's GPUs.
 pub(crate) struct Predicted {

@@ -3,8 +3,8 @@
 use fabricast_sim::schedule::Collective;
 use fabricast_topologies::{Bytes, Fabric, FabricRequest, Picos, load};
 
-use super::super::{CommunicationCostModel, Exchange};
 use super::{steps, with_machine};
+use crate::communication::{CommunicationCostModel, Exchange};
 use fabricast_workload::job::{CollectiveCandidates, Degrees, Dimension, Layout};
 
 /// Two hosts with NICs of `rate` Gb/s.

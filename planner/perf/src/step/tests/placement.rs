@@ -7,8 +7,9 @@ use fabricast_topologies::route::{Hop, RouteOptions, Router};
 use fabricast_topologies::{Fabric, FabricRequest, LinkKind, NodeId, NodeKind, load, preset};
 use proptest::prelude::*;
 
-use super::super::{Efficiency, Machine, Share, SimulatedCosts, Step, TimedCall, best_step, step_calls};
+use super::super::{Efficiency, Machine, Share, Step, best_step, step_calls};
 use super::{fabric, read};
+use crate::communication::{SimulatedCosts, TimedCall};
 use fabricast_workload::job::Job;
 
 /// Predicted step of a job with its own placement, and its calls.
@@ -121,7 +122,7 @@ proptest! {
         let untimed_calls = |calls: &[TimedCall]| calls.iter().map(|one| one.call).collect::<Vec<_>>();
         prop_assert_eq!(untimed_calls(&block.1), untimed_calls(&shuffled.1));
         prop_assert_eq!(block.0.layout, shuffled.0.layout);
-        prop_assert_eq!(shuffled.0.shares.iter().map(|share| share.1).sum::<super::super::Picos>(), shuffled.0.time);
+        prop_assert_eq!(shuffled.0.shares.iter().map(|share| share.1).sum::<fabricast_topologies::Picos>(), shuffled.0.time);
     }
 
     /// Moving tensor-parallel ranks to another host never reduces the exposed time of their calls.

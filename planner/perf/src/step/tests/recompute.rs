@@ -4,7 +4,8 @@ use proptest::prelude::*;
 
 use super::super::*;
 use super::{flat, read};
-use fabricast_workload::job::footprint;
+use crate::communication::StepCall;
+use fabricast_workload::job::{Layout, Training, footprint};
 
 fn job(lines: &str, parallel: &str) -> String {
     format!(

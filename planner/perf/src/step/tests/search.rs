@@ -4,10 +4,11 @@ use fabricast_topologies::{Bytes, Fabric, FabricRequest, Picos, load};
 use proptest::prelude::*;
 use proptest::sample::select;
 
-use super::super::search::{Machine, best_step};
+use super::super::step;
 use super::super::step_timing::is_schedulable;
-use super::super::{SimulatedCosts, step};
+use super::super::{Machine, best_step};
 use super::{rails, read, steps, with_machine};
+use crate::communication::SimulatedCosts;
 use fabricast_workload::job::{Degrees, ExpertSharding, Layout, SequenceParallelism, Training, footprint};
 
 /// Model with 24 layers and hidden size 2,048.

@@ -1,14 +1,14 @@
 //! Hybrid sharding: states sharded within groups of ranks and replicated among them. Traffic between hosts, memory and
 //! time.
 
+use fabricast_sim::profile::Profile;
 use fabricast_topologies::fabric::Link;
-use fabricast_topologies::{Fabric, FabricRequest, LinkKind, NodeKind, load};
+use fabricast_topologies::{Fabric, FabricRequest, LinkKind, NodeKind, Picos, load};
 
-use super::super::{
-    CommunicationCostModel, Efficiency, EstimatedCosts, Exchange, Machine, Picos, PlanError, Share, Step, TimedCall,
-    best_step, step, step_calls,
-};
+use super::super::{Efficiency, Machine, Share, Step, best_step, step, step_calls};
 use super::{SPEEDS, rails, read, with_machine};
+use crate::communication::{CommunicationCostModel, EstimatedCosts, Exchange, TimedCall};
+use fabricast_search::plan::PlanError;
 use fabricast_workload::job::{Dimension, Footprint, Layout, Phase, Training};
 
 fn job(zero: u32, lines: &str) -> Training {
@@ -117,6 +117,7 @@ fn link_sharing_follows_placement_of_shards() {
 
 /// Bytes that leave hosts in a step, without framing.
 fn inter_host_bytes(fabric: &Fabric, job: &Training) -> f64 {
+    let profile = Profile::for_fabric(fabric).unwrap();
     with_machine(fabric, |machine: &Machine<'_>| {
         let layout = Layout::specified_by(job, machine.ranks.len() as u32).unwrap().unwrap();
         let costs = machine.simulated.restricted_to(job.collectives);
@@ -126,7 +127,7 @@ fn inter_host_bytes(fabric: &Fabric, job: &Training) -> f64 {
         let sent_bytes = |one: &TimedCall| {
             let load = machine.simulated.load(&layout, &[*one]);
             let sent: f64 = fabric.links().filter(|(_, link)| is_sent(link)).map(|(id, _)| load.bytes_on(id)).sum();
-            sent * machine.simulated.profile.protocol(one.strategy.protocol).wire_efficiency
+            sent * profile.protocol(one.strategy.protocol).wire_efficiency
         };
         timed.iter().map(sent_bytes).sum()
     })

@@ -5,7 +5,6 @@
 //! the same bandwidths crossed by the same number of routes. The first of equivalent sets represents the others.
 
 use std::collections::BTreeSet;
-use std::convert::Infallible;
 use std::sync::Arc;
 
 use fabricast_sim::schedule::{Program, Rank, ScheduleGenerator};
@@ -13,7 +12,7 @@ use fabricast_topologies::route::{Ecmp, Router, Summary};
 use fabricast_topologies::{Bandwidth, LinkId, NodeId};
 use rustc_hash::FxHashMap;
 
-use super::call_times::Cache;
+use super::cache::Cache;
 
 /// Largest number of communicating rank pairs whose routes are examined.
 const MAX_PAIRS: usize = 1 << 16;
@@ -47,7 +46,7 @@ impl Representatives {
             return compute();
         }
         let key = (Arc::clone(&pairs), groups.iter().map(|group| group.to_vec()).collect());
-        self.0.get_or_compute(key, || Ok::<_, Infallible>(Some(compute()))).ok().flatten().unwrap_or_else(all)
+        self.0.get_or_compute(key, compute)
     }
 }
 

@@ -2,12 +2,13 @@
 
 use fabricast_sim::engine::Watch;
 use fabricast_sim::lower::Environment;
-use fabricast_sim::schedule::{BufferUse, Call, Collective, Rank, Schedule, ScheduleGenerator};
+use fabricast_sim::profile::Profile;
+use fabricast_sim::schedule::{BufferUse, Call, Rank, Schedule, ScheduleGenerator};
 use fabricast_sim::{Folding, LaunchMode, ScheduleInstance, SimulationOptions, simulate_concurrent};
 use fabricast_topologies::route::{BufferLocation, Router};
-use fabricast_topologies::{Bytes, NodeId, Picos};
+use fabricast_topologies::{NodeId, Picos};
 
-use super::call_times::SimulatedCosts;
+use super::calls::{CallWithStrategy, PlacedCall};
 use super::link_sharing::Representatives;
 use fabricast_collectives::algorithm::{self, Algorithm, Shape};
 use fabricast_collectives::bound::InNetwork;
@@ -15,99 +16,79 @@ use fabricast_collectives::capabilities::FabricCapabilities;
 use fabricast_collectives::strategy::Strategy;
 use fabricast_search::plan::PlanError;
 
-/// Call with its strategy.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct CallWithStrategy {
-    /// The collective.
-    pub collective: Collective,
-    /// Message size: the larger buffer, as in nccl-tests.
-    pub bytes: Bytes,
-    /// The strategy.
-    pub strategy: Strategy,
+/// Generators and simulation of the calls of several groups.
+#[derive(Clone, Copy)]
+pub(super) struct ConcurrentCalls<'a> {
+    pub router: &'a Router<'a>,
+    pub profile: &'a Profile,
+    /// Cache of representative groups.
+    pub representatives: &'a Representatives,
 }
 
-impl SimulatedCosts<'_> {
-    /// Completion time of the slowest of several groups that make the same call concurrently.
-    pub(super) fn slowest(
+impl ConcurrentCalls<'_> {
+    /// Returns the calls of the groups that represent all groups, which make the same call.
+    pub(super) fn representative_calls<'g>(
         &self,
-        groups: &[Vec<NodeId>],
-        collective: Collective,
-        bytes: Bytes,
-        strategy: Strategy,
-    ) -> Result<Picos, PlanError> {
-        let call = CallWithStrategy { collective, bytes, strategy };
-        self.slowest_call(&self.representative_calls(groups, call), call)
-    }
-
-    /// Variant of [`Self::slowest`] given the time of the first group alone, which is returned if the first group
-    /// represents all.
-    pub(super) fn slowest_given_alone(
-        &self,
-        groups: &[Vec<NodeId>],
-        collective: Collective,
-        bytes: Bytes,
-        alone: Picos,
-        strategy: Strategy,
-    ) -> Result<Picos, PlanError> {
-        let call = CallWithStrategy { collective, bytes, strategy };
-        let calls = if groups.len() > 1 { self.representative_calls(groups, call) } else { return Ok(alone) };
-        if calls.groups.len() == 1 { Ok(alone) } else { self.slowest_call(&calls, call) }
-    }
-
-    /// Returns true if the first of several groups that make the same call takes as long as it takes alone.
-    pub(super) fn first_represents_all(&self, groups: &[Vec<NodeId>], call: CallWithStrategy) -> bool {
-        groups.len() == 1 || self.representative_calls(groups, call).groups.len() == 1
-    }
-
-    /// Returns the calls of the representative groups.
-    fn representative_calls<'c>(&self, groups: &'c [Vec<NodeId>], call: CallWithStrategy) -> GeneratedCalls<'c> {
-        let all_calls: Vec<(CallWithStrategy, &[NodeId], Picos)> =
-            groups.iter().map(|devices| (call, devices.as_slice(), Picos::ZERO)).collect();
-        let mut calls = self.generate_calls(&all_calls);
-        calls.retain_representatives(self.router, &self.representatives);
+        groups: &'g [Vec<NodeId>],
+        call: CallWithStrategy,
+    ) -> GeneratedCalls<'g> {
+        let mut calls = self.generate_each(groups, call);
+        calls.retain_representatives(self.router, self.representatives);
         calls
     }
 
-    fn slowest_call(&self, calls: &GeneratedCalls<'_>, call: CallWithStrategy) -> Result<Picos, PlanError> {
+    /// Completion time of the slowest of several groups, which make the same call.
+    ///
+    /// # Errors
+    /// [`PlanError`]: the call cannot run.
+    pub(super) fn slowest(&self, calls: &GeneratedCalls<'_>, call: CallWithStrategy) -> Result<Picos, PlanError> {
         Ok(self.run(calls, call)?.into_iter().max().unwrap_or_default())
     }
 
-    /// End times of several concurrent calls with the given start times.
-    pub(crate) fn concurrent_end_times(
-        &self,
-        calls: &[(CallWithStrategy, &[NodeId], Picos)],
-    ) -> Result<Vec<Picos>, PlanError> {
-        let Some(&(first, ..)) = calls.first() else { return Ok(Vec::new()) };
-        let generated = self.generate_calls(calls);
+    /// End times of several concurrent calls.
+    ///
+    /// # Errors
+    /// [`PlanError`]: a call has no schedule or cannot run.
+    pub(super) fn end_times(&self, calls: &[PlacedCall<'_>]) -> Result<Vec<Picos>, PlanError> {
+        let Some(PlacedCall { call: first, .. }) = calls.first() else { return Ok(Vec::new()) };
+        let generated = self.generate(calls);
         // (Times are matched to calls by index.)
         if generated.groups.len() != calls.len() {
             let collective = first.collective;
             return Err(PlanError::NothingToChoose { collective, rejected: Vec::new(), possible: Vec::new() });
         }
-        self.run(&generated, first)
+        self.run(&generated, *first)
+    }
+
+    /// Builds the generators of the same call of several groups.
+    pub(super) fn generate_each<'g>(&self, groups: &'g [Vec<NodeId>], call: CallWithStrategy) -> GeneratedCalls<'g> {
+        let calls: Vec<PlacedCall<'g>> =
+            groups.iter().map(|devices| PlacedCall { call, devices, start: Picos::ZERO }).collect();
+        self.generate(&calls)
     }
 
     /// Builds the generators of several calls.
-    pub(super) fn generate_calls<'c>(&self, calls: &[(CallWithStrategy, &'c [NodeId], Picos)]) -> GeneratedCalls<'c> {
+    fn generate<'g>(&self, calls: &[PlacedCall<'g>]) -> GeneratedCalls<'g> {
         let mut generated = GeneratedCalls::default();
-        for &(call, devices, begin) in calls {
+        for &PlacedCall { call, devices, start } in calls {
             let per_node = self.router.fabric().max_devices_per_host(devices);
             generated.mode.gpus_per_host = generated.mode.gpus_per_host.max(per_node);
             let shape = self.shape_builder(devices, per_node);
-            let delays = if begin == Picos::ZERO { Vec::new() } else { vec![begin; devices.len()] };
+            let delays = if start == Picos::ZERO { Vec::new() } else { vec![start; devices.len()] };
             let buffers = self.router.options().buffers;
             // A group with another placement may not support the strategy picked for the first: it falls back to a ring
             // or to direct sends.
             [call.strategy.algorithm, Algorithm::Ring, Algorithm::Direct].into_iter().any(|algorithm| {
                 let call = CallWithStrategy { strategy: Strategy { algorithm, ..call.strategy }, ..call };
-                generated.add(algorithm, shape(call), buffers, devices, delays.clone())
+                let group = GeneratedGroup { generator: 0, devices, delays: delays.clone() };
+                generated.add(algorithm, shape(call), buffers, group)
             });
         }
         generated
     }
 
     /// Builds the full schedule of one call; `None` if it cannot be generated.
-    pub fn schedule(&self, call: CallWithStrategy, devices: &[NodeId]) -> Option<Schedule> {
+    pub(super) fn schedule(&self, call: CallWithStrategy, devices: &[NodeId]) -> Option<Schedule> {
         let shape = self.shape_builder(devices, self.router.fabric().max_devices_per_host(devices))(call);
         let generator = algorithm::generator(call.strategy.algorithm, &shape).ok()?;
         Schedule::build(generator.as_ref()).ok()
@@ -127,9 +108,9 @@ impl SimulatedCosts<'_> {
     /// Simulates the calls and returns their end times. `first` is one of them, for error messages.
     fn run(&self, calls: &GeneratedCalls<'_>, first: CallWithStrategy) -> Result<Vec<Picos>, PlanError> {
         let Self { router, profile, .. } = *self;
-        let instances = calls.groups.iter().filter_map(|(index, placement, delays)| {
-            let setting = Environment { fabric: router.fabric(), router, placement, profile, delays };
-            let (.., generator) = calls.generators.get(*index)?;
+        let instances = calls.groups.iter().filter_map(|GeneratedGroup { generator, devices, delays }| {
+            let setting = Environment { fabric: router.fabric(), router, placement: devices, profile, delays };
+            let (.., generator) = calls.generators.get(*generator)?;
             Some(ScheduleInstance { generator: generator.as_ref(), setting })
         });
         let instances: Vec<ScheduleInstance<'_>> = instances.collect();
@@ -145,33 +126,40 @@ impl SimulatedCosts<'_> {
     }
 }
 
+/// Group with a generated call.
+#[derive(Clone)]
+struct GeneratedGroup<'g> {
+    /// Index of its generator.
+    generator: usize,
+    devices: &'g [NodeId],
+    /// Start delay of each rank.
+    delays: Vec<Picos>,
+}
+
 /// Calls of several groups. Groups of the same shape share one generator.
 #[derive(Default)]
-pub(super) struct GeneratedCalls<'c> {
+pub(super) struct GeneratedCalls<'g> {
     generators: Vec<(Algorithm, Shape, Box<dyn ScheduleGenerator + Send + Sync>)>,
-    /// Per group: index of its generator, its devices, and the start delay of each rank.
-    groups: Vec<(usize, &'c [NodeId], Vec<Picos>)>,
+    groups: Vec<GeneratedGroup<'g>>,
     mode: LaunchMode,
 }
 
-impl<'c> GeneratedCalls<'c> {
+impl<'g> GeneratedCalls<'g> {
+    /// Returns the number of groups.
+    pub(super) fn group_count(&self) -> usize {
+        self.groups.len()
+    }
+
     /// Returns each generator with the groups that run it.
-    pub(super) fn by_generator(&self) -> impl Iterator<Item = (&dyn ScheduleGenerator, Vec<&'c [NodeId]>)> {
+    pub(super) fn by_generator(&self) -> impl Iterator<Item = (&dyn ScheduleGenerator, Vec<&'g [NodeId]>)> {
         self.generators.iter().enumerate().map(|(index, (.., generator))| {
-            let groups = self.groups.iter().filter(|entry| entry.0 == index).map(|entry| entry.1);
+            let groups = self.groups.iter().filter(|entry| entry.generator == index).map(|entry| entry.devices);
             (generator.as_ref() as &dyn ScheduleGenerator, groups.collect())
         })
     }
 
     /// Adds a call. Returns false if the algorithm cannot generate it.
-    fn add(
-        &mut self,
-        algorithm: Algorithm,
-        shape: Shape,
-        buffers: BufferLocation,
-        devices: &'c [NodeId],
-        delays: Vec<Picos>,
-    ) -> bool {
+    fn add(&mut self, algorithm: Algorithm, shape: Shape, buffers: BufferLocation, group: GeneratedGroup<'g>) -> bool {
         let known = self.generators.iter().position(|one| (one.0, &one.1) == (algorithm, &shape));
         let index = known.unwrap_or(self.generators.len());
         if known.is_none() {
@@ -180,14 +168,14 @@ impl<'c> GeneratedCalls<'c> {
                 Err(_) => return false,
             }
         }
-        self.groups.push((index, devices, delays));
+        self.groups.push(GeneratedGroup { generator: index, ..group });
         true
     }
 
     /// Removes the groups that others represent.
     fn retain_representatives(&mut self, router: &Router<'_>, representatives: &Representatives) {
         if let [(.., generator)] = self.generators.as_slice() {
-            let groups: Vec<&[NodeId]> = self.groups.iter().map(|one| one.1).collect();
+            let groups: Vec<&[NodeId]> = self.groups.iter().map(|one| one.devices).collect();
             let representatives = representatives.select(router, generator.as_ref(), &groups);
             self.groups = representatives.iter().filter_map(|&group| self.groups.get(group).cloned()).collect();
         }

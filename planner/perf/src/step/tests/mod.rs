@@ -12,27 +12,29 @@ mod sharding;
 
 use fabricast_sim::profile::Profile;
 use fabricast_topologies::route::{RouteOptions, Router};
-use fabricast_topologies::{Fabric, FabricRequest, load};
+use fabricast_topologies::{Fabric, FabricRequest, Picos, load};
 use proptest::prelude::*;
 
 use super::*;
-use fabricast_workload::job::{Job, Overlap, read_job};
+use crate::communication::{CallExtent, CommunicationCostModel, Exchange, SimulatedCosts, SmUsage};
+use fabricast_search::plan::PlanError;
+use fabricast_workload::job::{Job, Layout, Overlap, Training, read_job};
 
-pub(super) fn read(text: &str) -> Training {
+pub(crate) fn read(text: &str) -> Training {
     match read_job(text, "job").unwrap() {
         Job::Training(job) => job,
         other => panic!("{other:?}"),
     }
 }
 
-const SCALING: &str = include_str!("../../../data/scaling.csv");
+const SCALING: &str = include_str!("../../../../data/scaling.csv");
 
 pub(super) fn fabric(name: &str, nodes: u32) -> Fabric {
     load(&FabricRequest { nodes: Some(nodes), ..FabricRequest::new(name) }).unwrap()
 }
 
 /// Hosts of eight H100, each GPU with a 400 Gb/s NIC on its own rail.
-pub(super) fn rails(nodes: u32) -> Fabric {
+pub(crate) fn rails(nodes: u32) -> Fabric {
     let network = Some("rail,nics_per_node=8,nic=400Gb/s".parse().unwrap());
     load(&FabricRequest { nodes: Some(nodes), network, ..FabricRequest::new("hgx-h100") }).unwrap()
 }

@@ -1,15 +1,40 @@
 //! Sampled times against whole calls, and picks against all examined candidates.
 
-use fabricast_sim::schedule::Protocol;
-use fabricast_topologies::route::RouteOptions;
-use fabricast_topologies::{FabricRequest, load};
+mod host_classes;
+mod link_load;
+mod near_size;
+mod rank_scaling;
 
-use super::*;
-use crate::step::candidates::{self, LibraryChoiceScope, fastest};
+use fabricast_sim::profile::Profile;
+use fabricast_sim::schedule::{Collective, Protocol};
+use fabricast_topologies::route::{RouteOptions, Router};
+use fabricast_topologies::{Bytes, FabricRequest, NodeId, Picos, load};
+
+use super::calls::{CallRequest, CallWithStrategy};
+use super::candidate_class::CandidateClass;
+use super::candidate_search::{LibraryChoiceScope, TimedCandidate, fastest, simulated_candidates};
+use super::cost_cache::CallQuery;
+use super::cost_model::{CallExtent, CommunicationCostModel, Exchange};
+use super::simulated::SimulatedCosts;
+use super::timing_method::KnownTime;
 use crate::step::tests::{rails, read, with_machine};
 use fabricast_collectives::algorithm::Algorithm;
+use fabricast_collectives::strategy::Strategy;
 use fabricast_search::plan::TimedStrategy;
-use fabricast_workload::job::Degrees;
+use fabricast_workload::job::{CollectiveCandidates, Degrees, Dimension, Layout};
+
+/// Completion time of the slowest group, simulated as it is.
+fn slowest(simulated: &SimulatedCosts<'_>, groups: &[Vec<NodeId>], call: CallWithStrategy) -> Picos {
+    let calls = simulated.calls();
+    calls.slowest(&calls.representative_calls(groups, call), call).unwrap()
+}
+
+/// Completion time extrapolated from fewer ranks; `None` if another method times the call.
+fn extrapolated_time(simulated: &SimulatedCosts<'_>, groups: &[Vec<NodeId>], call: CallWithStrategy) -> Option<Picos> {
+    let timer = simulated.timer();
+    let (scaled_down, sampled) = timer.rank_scaling(groups, call)?;
+    timer.extrapolate_from_fewer_ranks(scaled_down, sampled, call).unwrap()
+}
 
 /// Gradient groups within a host stay inside the NVLink domain; groups across hosts do not.
 #[test]
@@ -43,14 +68,13 @@ fn picks_are_fastest_with_all_groups_concurrent() {
     let profile = Profile::for_fabric(&fabric).unwrap();
     let simulated = SimulatedCosts::new(&router, &profile, fabric.gpus());
     let layout = Layout { degrees: Degrees { tensor: 8, data: 2, ..Degrees::default() } };
-    let device_groups = simulated.concurrent_groups(&layout.groups(Dimension::Data), Collective::AllReduce);
+    let device_groups = simulated.placement().concurrent_groups(&layout.groups(Dimension::Data), Collective::AllReduce);
     assert_eq!(device_groups.len(), 8);
     let mut differing = 0;
     for collective in [Collective::AllReduce, Collective::AllGather] {
         for bytes in (14..24).step_by(3).map(|power| Bytes(1 << power)) {
-            let groups = layout.shape(Dimension::Data);
-            let query = CallQuery { groups, collective, bytes, allowed: CollectiveCandidates::Library };
-            let timed = simulated.time_unsampled_call(&device_groups, query).unwrap();
+            let request = CallRequest { collective, bytes, allowed: CollectiveCandidates::Library };
+            let timed = simulated.selector().select_at_size(&device_groups, request).unwrap();
             let row = simulated.plan_row(
                 &device_groups[0],
                 collective,
@@ -59,10 +83,10 @@ fn picks_are_fastest_with_all_groups_concurrent() {
                 LibraryChoiceScope::Inside,
             );
             let row = row.unwrap().unwrap();
-            let slowest = |candidate: TimedStrategy| {
-                simulated.slowest(&device_groups, collective, bytes, candidate.strategy).unwrap()
+            let time_with_all = |candidate: TimedStrategy| {
+                slowest(&simulated, &device_groups, request.with_strategy(candidate.strategy))
             };
-            let best = candidates::simulated_candidates(&row).map(slowest).min();
+            let best = simulated_candidates(&row).map(time_with_all).min();
             assert_eq!(Some(timed.time), best, "{collective} {bytes}");
             differing += u32::from(timed.strategy != Some(fastest(&row).strategy));
         }
@@ -83,13 +107,15 @@ fn picks_at_scale_are_fastest_of_all_candidates() {
             let simulated = machine.simulated;
             for (collective, bytes) in [(Collective::AllGather, 6 << 20), (Collective::ReduceScatter, 96 << 20)] {
                 let bytes = Bytes(bytes);
-                let device_groups = simulated.concurrent_groups(&layout.groups(Dimension::Data), collective);
-                let best = simulated.best(&device_groups, collective, bytes, CollectiveCandidates::Library).unwrap();
-                let candidates = simulated
-                    .candidates(&TimingMethod::ALL, &device_groups[0], collective, bytes, CollectiveCandidates::Library)
-                    .unwrap();
-                let time_with_all = |&(alone, strategy): &(Picos, Strategy)| {
-                    simulated.time_with_all_groups(&device_groups, collective, bytes, alone, strategy).unwrap()
+                let device_groups =
+                    simulated.placement().concurrent_groups(&layout.groups(Dimension::Data), collective);
+                let request = CallRequest { collective, bytes, allowed: CollectiveCandidates::Library };
+                let best = simulated.selector().best(&device_groups, request).unwrap();
+                let candidates =
+                    simulated.search().candidates(&CandidateClass::ALL, &device_groups[0], request).unwrap();
+                let time_with_all = |&TimedCandidate { time, strategy }: &TimedCandidate| {
+                    let call = request.with_strategy(strategy);
+                    simulated.timer().sample_time(&device_groups, call, KnownTime::FirstGroupAlone(time)).unwrap()
                 };
                 assert_eq!(
                     Some(best.time),
@@ -155,10 +181,12 @@ fn sampled_times_match_whole_calls() {
         for collective in [Collective::AllGather, Collective::ReduceScatter] {
             for bytes in [26_116_096, 100_000_007, 634_408_960, 3_303_669_760].map(Bytes) {
                 let allowed = CollectiveCandidates::Library;
-                let query = CallQuery { groups: layout.shape(Dimension::Data), collective, bytes, allowed };
-                let sampled = simulated.time_call(&groups, query).unwrap();
-                let full =
-                    simulated.time_unsampled_call(&simulated.concurrent_groups(&groups, collective), query).unwrap();
+                let request = CallRequest { collective, bytes, allowed };
+                let query = CallQuery { groups: layout.shape(Dimension::Data), request };
+                let selector = simulated.selector();
+                let sampled = selector.select(&groups, query).unwrap();
+                let device_groups = simulated.placement().concurrent_groups(&groups, collective);
+                let full = selector.select_at_size(&device_groups, request).unwrap();
                 let error = sampled.time.0 as f64 / full.time.0 as f64 - 1.0;
                 let is_outlier = (bytes.0, tensor) == (3_303_669_760, 2);
                 let range = if is_outlier { -0.12..0.5 } else { -0.06..0.06 };
@@ -177,24 +205,25 @@ fn sampled_streaming_times_match_whole_calls() {
 fn check_streaming_samples(simulated: &SimulatedCosts<'_>) {
     let layout = Layout { degrees: Degrees { tensor: 8, data: 32, ..Degrees::default() } };
     let (collective, bytes) = (Collective::AllReduce, Bytes(1_500_000_000));
-    let device_groups = simulated.concurrent_groups(&layout.groups(Dimension::Data), collective);
+    let device_groups = simulated.placement().concurrent_groups(&layout.groups(Dimension::Data), collective);
     // (Chunks of LL128 streams grow with the call size, up to 64 per track.)
     let near = |sampled: Picos, full: Picos, strategy: Strategy| {
         let tolerance = if strategy.protocol == Protocol::Ll128 { 0.04 } else { 0.01 };
         (sampled.0 as f64 / full.0 as f64 - 1.0).abs() < tolerance
     };
-    let candidates = simulated
-        .candidates(&TimingMethod::ALL, &device_groups[0], collective, bytes, CollectiveCandidates::Library)
-        .unwrap();
+    let request = CallRequest { collective, bytes, allowed: CollectiveCandidates::Library };
+    let candidates = simulated.search().candidates(&CandidateClass::ALL, &device_groups[0], request).unwrap();
     let streaming: Vec<_> =
-        candidates.iter().filter(|(_, strategy)| strategy.algorithm.is_pipelined(collective)).collect();
+        candidates.iter().filter(|candidate| candidate.strategy.algorithm.is_pipelined(collective)).collect();
     assert!(!streaming.is_empty() && streaming.len() < candidates.len(), "{candidates:?}");
     assert!(candidates.is_sorted());
-    for &&(alone, strategy) in &streaming {
-        let full = simulated.slowest(&device_groups[..1], collective, bytes, strategy).unwrap();
+    for &&TimedCandidate { time: alone, strategy } in &streaming {
+        let call = request.with_strategy(strategy);
+        let full = slowest(simulated, &device_groups[..1], call);
         assert!(near(alone, full, strategy), "{strategy} {alone} {full}");
-        let sampled = simulated.time_with_all_groups(&device_groups, collective, bytes, alone, strategy).unwrap();
-        let full = simulated.slowest(&device_groups, collective, bytes, strategy).unwrap();
+        let known = KnownTime::FirstGroupAlone(alone);
+        let sampled = simulated.timer().sample_time(&device_groups, call, known).unwrap();
+        let full = slowest(simulated, &device_groups, call);
         assert!(near(sampled, full, strategy), "{strategy} {sampled} {full}");
     }
 }

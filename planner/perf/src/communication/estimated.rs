@@ -8,9 +8,10 @@ use fabricast_topologies::route::Router;
 use fabricast_topologies::{Fabric, HostId, NodeId, Picos};
 use rustc_hash::FxHashSet;
 
-use super::call_times::{CommunicationCostModel, Exchange, SimulatedCosts, are_in_order};
-use super::scaled;
-use super::stream_overlap;
+use super::cost_model::{CommunicationCostModel, Exchange};
+use super::shared_links::PlacedLayout;
+use super::simulated::SimulatedCosts;
+use crate::time::scaled;
 use fabricast_search::plan::PlanError;
 use fabricast_workload::job::{Dimension, GroupShape, Layout};
 
@@ -43,13 +44,13 @@ impl<'a> EstimatedCosts<'a> {
     /// Creates the estimate for the ranks of a simulated cost model.
     #[must_use]
     pub fn new(simulated: &SimulatedCosts<'a>) -> Self {
-        let SimulatedCosts { router, profile, ranks, .. } = *simulated;
-        let first_represents_all = are_in_order(router, ranks);
+        let placement = simulated.placement();
+        let (router, ranks) = (placement.router(), placement.ranks());
         Self {
             router,
-            profile,
+            profile: simulated.profile(),
             ranks,
-            first_represents_all,
+            first_represents_all: placement.is_in_fabric_order(),
             nic_bandwidth_per_rank: nic_bandwidth_per_rank(router.fabric(), ranks),
         }
     }
@@ -148,6 +149,6 @@ impl CommunicationCostModel for EstimatedCosts<'_> {
     }
 
     fn share_links(&self, layout: &Layout, one: Dimension, other: Dimension) -> bool {
-        stream_overlap::share_links(self.router, self.ranks, layout, one, other)
+        PlacedLayout { router: self.router, ranks: self.ranks, layout }.share_links(one, other)
     }
 }

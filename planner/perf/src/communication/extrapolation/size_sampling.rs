@@ -5,11 +5,14 @@
 //! stream in chunks of one size ([`Algorithm::is_pipelined`](fabricast_collectives::algorithm::Algorithm::is_pipelined)), it does not
 //! ([`SAMPLE_BYTES_STREAMING`]).
 
-use fabricast_topologies::{Bytes, NodeId, Picos};
+use fabricast_topologies::{Bytes, Picos};
 
-use super::call_times::{SEARCH_BYTES_PER_RANK, SimulatedCosts};
-use super::concurrent_calls::CallWithStrategy;
+use crate::communication::cost_model::CallExtent;
 use fabricast_search::plan::PlanError;
+
+/// Bytes per rank, in large groups, above which the transfer time of a ring's chunks is several times its other step
+/// costs: about 20 µs over a 400 Gb/s NIC.
+pub(in crate::communication) const SEARCH_BYTES_PER_RANK: u64 = 1 << 20;
 
 /// Bytes per rank, inside an NVLink domain, from which the marginal time per byte is constant. Calls of this size and
 /// of twice the size are timed.
@@ -21,11 +24,11 @@ const SAMPLE_BYTES_BETWEEN_DOMAINS: u64 = 1 << 30;
 
 /// Variant of [`SAMPLE_BYTES_IN_DOMAIN`] for streaming algorithms in large groups: total bytes. Trees over 2,048 hosts: 2 GiB
 /// extrapolated from 128 and 256 MiB is 0.5 % short.
-pub(super) const SAMPLE_BYTES_STREAMING: u64 = 128 << 20;
+pub(in crate::communication) const SAMPLE_BYTES_STREAMING: u64 = 128 << 20;
 
 /// Message sizes that are timed for a call.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum SizeSample {
+pub(in crate::communication) enum SizeSample {
     /// A call of this size, equal or close to the actual one.
     Whole(Bytes),
     /// Calls of `before` and of `last` bytes per rank for `ranks` ranks. The marginal time between the two extrapolates
@@ -33,15 +36,41 @@ pub(super) enum SizeSample {
     Part { ranks: u64, before: u64, last: u64, part: u64 },
 }
 
+/// Group whose calls are sampled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::communication) struct SampledGroup {
+    /// Number of ranks.
+    pub ranks: u64,
+    /// Extent of its calls.
+    pub extent: CallExtent,
+}
+
 impl SizeSample {
+    /// Sample of a call of a group.
+    pub(in crate::communication) fn new(group: SampledGroup, bytes: Bytes) -> Self {
+        let SampledGroup { ranks, extent } = group;
+        let part = bytes.0.div_ceil(ranks);
+        let before = match extent {
+            CallExtent::Beyond => (SAMPLE_BYTES_BETWEEN_DOMAINS / ranks).max(SEARCH_BYTES_PER_RANK),
+            CallExtent::Inside => SAMPLE_BYTES_IN_DOMAIN,
+        };
+        let last = 2 * before;
+        match extent {
+            _ if part > last => Self::Part { ranks, before, last, part },
+            CallExtent::Beyond => Self::Whole(Bytes(round_to_seven_bits(part) * ranks)),
+            // Sizes inside a domain are not rounded.
+            CallExtent::Inside => Self::Whole(bytes),
+        }
+    }
+
     /// Sample of a large streaming call in a large group; `None` if the call is not large enough.
-    pub(super) fn for_streaming_call(bytes: Bytes) -> Option<Self> {
+    pub(in crate::communication) fn for_streaming_call(bytes: Bytes) -> Option<Self> {
         let (ranks, before) = (1, SAMPLE_BYTES_STREAMING);
         (bytes.0 > 2 * before).then_some(Self::Part { ranks, before, last: 2 * before, part: bytes.0 })
     }
 
     /// Returns the largest size that is timed.
-    pub(super) fn largest(&self) -> Bytes {
+    pub(in crate::communication) fn largest(&self) -> Bytes {
         match *self {
             Self::Whole(bytes) => bytes,
             Self::Part { ranks, last, .. } => Bytes(last * ranks),
@@ -49,7 +78,7 @@ impl SizeSample {
     }
 
     /// Completion time of the call, given the time `time_at` of each sampled size.
-    pub(super) fn extrapolate(
+    pub(in crate::communication) fn extrapolate(
         &self,
         time_at: impl Fn(Bytes) -> Result<Picos, PlanError> + Sync,
     ) -> Result<Picos, PlanError> {
@@ -63,78 +92,6 @@ impl SizeSample {
                 Ok(last_time + Picos((increment / u128::from(last - before)) as u64))
             }
         }
-    }
-}
-
-/// Cache key of a part of a call, or of a call of fewer ranks: the first group, the number of groups and the call.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) struct PartKey {
-    pub group: Vec<NodeId>,
-    pub groups: usize,
-    pub call: CallWithStrategy,
-}
-
-impl SimulatedCosts<'_> {
-    /// Returns the sample of a call whose strategy is not known yet.
-    pub(super) fn sample(&self, group: &[NodeId], bytes: Bytes) -> SizeSample {
-        let ranks = group.len() as u64;
-        let part = bytes.0.div_ceil(ranks);
-        let spans_domains = self.spans_domains(group);
-        let before = if spans_domains {
-            (SAMPLE_BYTES_BETWEEN_DOMAINS / ranks).max(SEARCH_BYTES_PER_RANK)
-        } else {
-            SAMPLE_BYTES_IN_DOMAIN
-        };
-        let last = 2 * before;
-        match (part > last, spans_domains) {
-            (true, _) => SizeSample::Part { ranks, before, last, part },
-            (false, true) => SizeSample::Whole(Bytes(round_to_seven_bits(part) * ranks)),
-            // Sizes inside a domain are not rounded.
-            (false, false) => SizeSample::Whole(bytes),
-        }
-    }
-
-    /// Sampled completion time of a large streaming call with all groups concurrent; `None` for other calls.
-    pub(super) fn sampled_streaming_time(
-        &self,
-        groups: &[Vec<NodeId>],
-        call: &CallWithStrategy,
-    ) -> Option<Result<Picos, PlanError>> {
-        let streams = call.strategy.algorithm.is_pipelined(call.collective) && self.is_large_group(groups.first()?);
-        let sample = if streams { SizeSample::for_streaming_call(call.bytes)? } else { return None };
-        let time_part = |bytes| {
-            let part = CallWithStrategy { bytes, ..*call };
-            self.extrapolated_time(groups, &part).unwrap_or_else(|| self.part_time(groups, part))
-        };
-        Some(sample.extrapolate(time_part))
-    }
-
-    /// Sampled or extrapolated completion time of a call with all groups concurrent; `None` if neither method applies.
-    pub(super) fn sampled_or_extrapolated_time(
-        &self,
-        groups: &[Vec<NodeId>],
-        call: &CallWithStrategy,
-    ) -> Option<Result<Picos, PlanError>> {
-        self.sampled_streaming_time(groups, call).or_else(|| self.extrapolated_time(groups, call))
-    }
-
-    /// Cached completion time of a call with all groups concurrent: sampled or extrapolated if possible, simulated
-    /// otherwise.
-    pub(super) fn call_time(&self, groups: &[Vec<NodeId>], call: &CallWithStrategy) -> Result<Picos, PlanError> {
-        self.sampled_or_extrapolated_time(groups, call).unwrap_or_else(|| self.part_time(groups, *call))
-    }
-
-    /// Cached completion time of a part of a call or of a call of fewer ranks, without extrapolation. If the first
-    /// group represents all, its time alone is used.
-    pub(super) fn part_time(&self, groups: &[Vec<NodeId>], call: CallWithStrategy) -> Result<Picos, PlanError> {
-        let Some(first) = groups.first() else { return Ok(Picos::ZERO) };
-        let CallWithStrategy { collective, bytes, strategy } = call;
-        let key = PartKey { group: first.clone(), groups: groups.len(), call };
-        let compute = || match self.first_represents_all(groups, call) {
-            true if groups.len() > 1 => self.part_time(std::slice::from_ref(first), call),
-            _ => self.slowest(groups, collective, bytes, strategy),
-        };
-        Ok(self.parts.get_or_compute(key, || compute().map(Some))?.unwrap_or_default())
     }
 }
 

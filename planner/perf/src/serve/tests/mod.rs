@@ -2,12 +2,17 @@
 
 use fabricast_sim::profile::Profile;
 use fabricast_topologies::route::{RouteOptions, Router};
-use fabricast_topologies::{Bandwidth, Bytes, FabricRequest, load};
+use fabricast_topologies::{Bandwidth, Bytes, FabricRequest, Picos, load};
 use proptest::prelude::*;
 
+use super::request_round::steady_batch;
 use super::*;
-use crate::step::{Activity, BlockScheduling, Interval, KernelKind, Machine, SimulatedCosts};
-use fabricast_workload::job::{Job, read_job};
+use crate::communication::{CommunicationCostModel, Exchange, SimulatedCosts};
+use crate::step::{
+    Activity, BlockScheduling, Efficiency, Interval, Kernel, KernelKind, Machine, PeakRates, Step, Timeline,
+};
+use fabricast_search::plan::PlanError;
+use fabricast_workload::job::{Degrees, Dimension, Job, Layout, LoadedServing, Phase, Serving, read_job};
 
 /// Job file of a 70B model with defaults for the keys that `lines` lack.
 fn job_text(lines: &str) -> String {
@@ -96,7 +101,7 @@ proptest! {
         let layout = specified_layout(&job);
         let (_, service) = simulate_service(&loaded(&job), &layout, &costs).unwrap();
         let (streams, batch) = steady_batch(&loaded(&job), &layout);
-        let steps = costs.simulate_steps(&loaded(&job), &layout, &batch, &streams).unwrap();
+        let steps = costs.simulate_steps(&loaded(&job), &layout, &batch, streams.per_replica).unwrap();
         let timelines_by_kind = timelines(&loaded(&job), &layout, &costs).unwrap();
         prop_assert_eq!(timelines_by_kind[1].is_some(), service.without_prefill.is_some());
         for ((timeline, step), time) in timelines_by_kind.iter().zip(steps).zip([Some(service.with_prefill), service.without_prefill]) {

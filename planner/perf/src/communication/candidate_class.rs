@@ -3,7 +3,7 @@
 use fabricast_sim::schedule::Collective;
 use fabricast_topologies::Bytes;
 
-use super::rank_scaling::ScalingLaw;
+use super::extrapolation::scaling_law::ScalingLaw;
 use fabricast_collectives::algorithm::Algorithm;
 use fabricast_search::candidates::Restriction;
 
@@ -18,7 +18,7 @@ const QUADRATIC_ALGORITHMS: [Algorithm; 5] =
 
 /// Class of candidates by the method that times them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum TimingMethod {
+pub(super) enum CandidateClass {
     /// Streams of equal chunks ([`Algorithm::is_pipelined`]): large calls are sampled (`size_sampling`).
     Streaming,
     /// Rings: large groups are extrapolated from fewer ranks (`rank_scaling`).
@@ -31,12 +31,12 @@ pub(super) enum TimingMethod {
     Other,
 }
 
-impl TimingMethod {
+impl CandidateClass {
     pub(super) const ALL: [Self; 5] = [Self::Streaming, Self::Ring, Self::Tree, Self::Pat, Self::Other];
 
-    /// Returns true if a collective has algorithms of this kind.
-    pub(super) fn has_candidates(collective: Collective, kind: Self) -> bool {
-        Algorithm::ALL.iter().any(|&one| one.supports(collective) && Self::new(one, collective) == kind)
+    /// Returns true if a collective has algorithms of this class.
+    pub(super) fn has_candidates(self, collective: Collective) -> bool {
+        Algorithm::ALL.iter().any(|&one| one.supports(collective) && Self::new(one, collective) == self)
     }
 
     fn new(algorithm: Algorithm, collective: Collective) -> Self {
@@ -60,7 +60,7 @@ const PAT_FEW_CHANNELS_BYTES: Bytes = Bytes(256 << 10);
 pub(super) fn large_group_restriction(
     collective: Collective,
     ranks_per_host: u32,
-    kinds: &[TimingMethod],
+    classes: &[CandidateClass],
     part: Bytes,
 ) -> Restriction {
     let mut algorithms: Vec<Algorithm> = match collective.is_pairwise() {
@@ -71,10 +71,10 @@ pub(super) fn large_group_restriction(
             .filter(|one| !QUADRATIC_ALGORITHMS.contains(one) && (*one != Algorithm::Pat || ranks_per_host == 1))
             .collect(),
     };
-    if kinds.len() < TimingMethod::ALL.len() {
-        algorithms.retain(|&one| kinds.contains(&TimingMethod::new(one, collective)));
+    if classes.len() < CandidateClass::ALL.len() {
+        algorithms.retain(|&one| classes.contains(&CandidateClass::new(one, collective)));
     }
-    let is_small_pat = kinds == [TimingMethod::Pat] && part <= PAT_FEW_CHANNELS_BYTES;
+    let is_small_pat = classes == [CandidateClass::Pat] && part <= PAT_FEW_CHANNELS_BYTES;
     let channels =
         LARGE_GROUP_CHANNELS.get(..if is_small_pat { 1 } else { LARGE_GROUP_CHANNELS.len() }).unwrap_or_default();
     Restriction { algorithms, channels: channels.to_vec(), ..Restriction::default() }

@@ -1,0 +1,274 @@
+//! Candidate strategies of a call, timed for one group alone.
+
+use std::borrow::Cow;
+
+use fabricast_sim::LaunchMode;
+use fabricast_sim::schedule::{BufferUse, Collective};
+use fabricast_topologies::{Bytes, NodeId, Picos};
+use rayon::prelude::*;
+
+use super::calls::CallRequest;
+use super::candidate_class::{CandidateClass, large_group_restriction};
+use super::extrapolation::scaling_law::ScalingLaw;
+use super::extrapolation::size_sampling::SizeSample;
+use super::timing_method::{CallTimer, KnownTime};
+use fabricast_collectives::bound::InNetwork;
+use fabricast_collectives::capabilities::FabricCapabilities;
+use fabricast_collectives::strategy::Strategy;
+use fabricast_libraries::{BufferRegistration, Chooser, Conditions, Library, LibraryCapabilities};
+use fabricast_search::candidates::{Restriction, candidates};
+use fabricast_search::plan::{
+    Effort, Measurements, Plan, PlanError, PlanRequest, Row, TimedStrategy, Watcher, plan_with_bounds,
+};
+use fabricast_workload::job::CollectiveCandidates;
+
+/// Scope in which the library's own choice is predicted; between hosts that is expensive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LibraryChoiceScope {
+    /// Only for groups inside an NVLink domain.
+    Inside,
+    /// For all groups.
+    Everywhere,
+}
+
+/// Returns the candidate with the least expected time. `plan` picks the library default unless another is faster for
+/// certain; a job uses the expected time.
+pub fn fastest(row: &Row) -> TimedStrategy {
+    row.runner_up.filter(|second| second.time < row.pick.time).unwrap_or(row.pick)
+}
+
+/// Returns all candidates simulated for a row.
+pub(super) fn simulated_candidates(row: &Row) -> impl Iterator<Item = TimedStrategy> {
+    let named = row.library_default.iter().map(|choice| choice.timed).chain(row.runner_up).chain([row.pick]);
+    row.pairs.iter().copied().chain(named).chain(row.preference.rejected_fastest().copied())
+}
+
+/// Candidate strategy with its completion time for one group alone. Ordered by time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct TimedCandidate {
+    pub time: Picos,
+    pub strategy: Strategy,
+}
+
+/// Ranks and message size at which a class of candidates is searched.
+struct SamplePoint<'a> {
+    ranks: Cow<'a, [NodeId]>,
+    bytes: Bytes,
+}
+
+/// Sizes of a collective to plan.
+#[derive(Clone, Copy)]
+struct SizeList<'a> {
+    collective: Collective,
+    sizes: &'a [Bytes],
+    allowed: CollectiveCandidates,
+}
+
+/// Searches the candidate strategies of one group.
+#[derive(Clone, Copy)]
+pub(super) struct CandidateSearch<'a> {
+    pub timer: CallTimer<'a>,
+}
+
+impl CandidateSearch<'_> {
+    /// Candidates of some classes simulated for a group, fastest first. In large groups, streaming calls are sampled,
+    /// and rings, trees and PAT are extrapolated from fewer ranks.
+    pub(super) fn candidates(
+        &self,
+        classes: &[CandidateClass],
+        group: &[NodeId],
+        request: CallRequest,
+    ) -> Result<Vec<TimedCandidate>, PlanError> {
+        let points: Vec<_> = classes.iter().map(|&class| (class, self.sample_point(class, group, request))).collect();
+        let unsampled: Vec<CandidateClass> =
+            points.iter().filter(|(_, point)| point.is_none()).map(|(class, _)| *class).collect();
+        let time_sampled = || -> Vec<_> {
+            let time_point = |(class, point): &(CandidateClass, Option<SamplePoint<'_>>)| {
+                Some(self.sampled_candidates(*class, group, request, point.as_ref()?))
+            };
+            points.par_iter().with_max_len(1).filter_map(time_point).collect()
+        };
+        let time_unsampled = || (!unsampled.is_empty()).then(|| self.simulate_candidates(&unsampled, group, request));
+        let (unsampled, sampled) = rayon::join(time_unsampled, time_sampled);
+        let mut timed = Vec::new();
+        let mut no_candidates = None;
+        for result in unsampled.into_iter().chain(sampled) {
+            match result {
+                Ok(candidates) => timed.extend(candidates),
+                // A class may have no candidates.
+                Err(error @ PlanError::NothingToChoose { .. }) => no_candidates = Some(error),
+                Err(error) => return Err(error),
+            }
+        }
+        timed.sort_unstable();
+        match no_candidates {
+            Some(error) if timed.is_empty() => Err(error),
+            _ => Ok(timed),
+        }
+    }
+
+    /// Returns the ranks and the message size at which a class of candidates is searched; `None`: those of the call
+    /// itself.
+    fn sample_point<'g>(
+        &self,
+        class: CandidateClass,
+        group: &'g [NodeId],
+        request: CallRequest,
+    ) -> Option<SamplePoint<'g>> {
+        let CallRequest { collective, bytes, .. } = request;
+        if !self.timer.placement.is_large_group(group) || !class.has_candidates(collective) {
+            return None;
+        }
+        let streamed_bytes = || SizeSample::for_streaming_call(bytes).map(|sample| sample.largest());
+        let scaled_point = |bytes, law| {
+            let scaled_down = self.timer.scaled_down(group, bytes, law)?;
+            let [_, ranks] = scaled_down.sample_ranks();
+            let bytes = scaled_down.scaled_bytes(ranks);
+            Some(SamplePoint { ranks: Cow::from(scaled_down.select(group, ranks)?), bytes })
+        };
+        match class {
+            CandidateClass::Streaming => Some(SamplePoint { ranks: Cow::from(group), bytes: streamed_bytes()? }),
+            CandidateClass::Ring => scaled_point(bytes, ScalingLaw::Rank),
+            // (PAT is not available with several ranks on a host.)
+            CandidateClass::Pat if self.timer.placement.fabric().max_devices_per_host(group) > 1 => None,
+            CandidateClass::Pat => scaled_point(bytes, ScalingLaw::RankIfConfirmed),
+            CandidateClass::Tree => match streamed_bytes() {
+                Some(last) => scaled_point(last, ScalingLaw::Doubling)
+                    .or(Some(SamplePoint { ranks: Cow::from(group), bytes: last })),
+                None => scaled_point(bytes, ScalingLaw::Doubling),
+            },
+            CandidateClass::Other => None,
+        }
+    }
+
+    /// Candidates of some classes simulated at the given size, fastest first.
+    fn simulate_candidates(
+        &self,
+        classes: &[CandidateClass],
+        group: &[NodeId],
+        request: CallRequest,
+    ) -> Result<Vec<TimedCandidate>, PlanError> {
+        let CallRequest { collective, bytes, allowed } = request;
+        let sizes = SizeList { collective, sizes: &[bytes], allowed };
+        let plan = self.plan_classes(classes, group, sizes, LibraryChoiceScope::Inside)?;
+        let times = plan.rows.iter().flat_map(simulated_candidates);
+        let mut timed: Vec<TimedCandidate> =
+            times.map(|candidate| TimedCandidate { time: candidate.time, strategy: candidate.strategy }).collect();
+        timed.sort_unstable();
+        timed.dedup();
+        Ok(timed)
+    }
+
+    /// Candidates of a class, searched in a part of the call (fewer ranks or fewer bytes), with the extrapolated time
+    /// of the whole call.
+    fn sampled_candidates(
+        &self,
+        class: CandidateClass,
+        group: &[NodeId],
+        request: CallRequest,
+        sample: &SamplePoint<'_>,
+    ) -> Result<Vec<TimedCandidate>, PlanError> {
+        let groups = [group.to_vec()];
+        let sample_request = request.with_bytes(sample.bytes);
+        let extrapolate = |TimedCandidate { time, strategy }| {
+            self.timer.record_first(&sample.ranks, sample_request.with_strategy(strategy), time);
+            let time = self.timer.sample_time(&groups, request.with_strategy(strategy), KnownTime::Unknown)?;
+            Ok(TimedCandidate { time, strategy })
+        };
+        let timed = self.simulate_candidates(&[class], &sample.ranks, sample_request)?;
+        // (The first error in candidate order is returned, whichever occurs first.)
+        let timed: Vec<Result<_, PlanError>> = timed.into_par_iter().with_max_len(1).map(extrapolate).collect();
+        timed.into_iter().collect()
+    }
+
+    /// Plans a call of one group at several message sizes.
+    pub(super) fn plan(
+        &self,
+        group: &[NodeId],
+        collective: Collective,
+        sizes: &[Bytes],
+        allowed: CollectiveCandidates,
+        scope: LibraryChoiceScope,
+    ) -> Result<Plan, PlanError> {
+        self.plan_classes(&CandidateClass::ALL, group, SizeList { collective, sizes, allowed }, scope)
+    }
+
+    /// Returns the only candidate of these classes; `None` if there are several or none.
+    pub(super) fn only_candidate(
+        &self,
+        classes: &[CandidateClass],
+        group: &[NodeId],
+        request: CallRequest,
+    ) -> Option<Strategy> {
+        let CallRequest { collective, bytes, allowed } = request;
+        let (fabric, router) = (self.timer.placement.fabric(), self.timer.placement.router());
+        let capabilities =
+            FabricCapabilities::new(fabric, router, group, fabric.max_devices_per_host(group), InNetwork::Allowed);
+        let restriction = self.restriction(classes, group, SizeList { collective, sizes: &[bytes], allowed });
+        let software = self.timer.calls.profile.software();
+        match *candidates(collective, &capabilities, &restriction, software, bytes) {
+            [only] => Some(only),
+            _ => None,
+        }
+    }
+
+    /// The library of the profile.
+    pub(super) fn library(&self) -> Library {
+        self.timer.calls.profile.library.parse().unwrap_or(Library::NEWEST_NCCL)
+    }
+
+    /// Candidate restriction for a group.
+    fn restriction(&self, classes: &[CandidateClass], group: &[NodeId], sizes: SizeList<'_>) -> Restriction {
+        let SizeList { collective, sizes, allowed } = sizes;
+        let (fabric, library) = (self.timer.placement.fabric(), self.library());
+        let is_offered = allowed == CollectiveCandidates::Library && library.runs_on(fabric, group);
+        Restriction {
+            library: is_offered.then_some(LibraryCapabilities::new(library, BufferRegistration::Plain)),
+            ..if self.timer.placement.is_large_group(group) {
+                let largest = sizes.iter().max().map_or(0, |bytes| bytes.0.div_ceil(group.len() as u64));
+                large_group_restriction(collective, fabric.max_devices_per_host(group), classes, Bytes(largest))
+            } else {
+                Restriction::default()
+            }
+        }
+    }
+
+    /// Variant of [`Self::plan`] restricted to some classes of candidates.
+    fn plan_classes(
+        &self,
+        classes: &[CandidateClass],
+        group: &[NodeId],
+        sizes: SizeList<'_>,
+        scope: LibraryChoiceScope,
+    ) -> Result<Plan, PlanError> {
+        let CallTimer { placement, calls, cache } = self.timer;
+        let (fabric, router) = (placement.fabric(), placement.router());
+        let mode = LaunchMode { gpus_per_host: fabric.max_devices_per_host(group), ..LaunchMode::default() };
+        let library = self.library();
+        // Without a library that supports the GPUs, all strategies are allowed.
+        let is_supported = library.runs_on(fabric, group);
+        let inside = !placement.spans_domains(group);
+        // Inside a domain the library's choice is a candidate with chunk sizes of its own, such as those of its NVLS
+        // kernels.
+        let chooser = (is_supported && (inside || scope == LibraryChoiceScope::Everywhere))
+            .then(|| Chooser::new(library, fabric, router, group, Conditions::default()));
+        let restriction = self.restriction(classes, group, sizes);
+        let request = PlanRequest {
+            fabric,
+            router,
+            placement: group,
+            profile: calls.profile,
+            ranks_per_node: mode.gpus_per_host,
+            mode,
+            buffers: BufferUse::OutOfPlace,
+            root: 0,
+            matrix: None,
+            collectives: &[sizes.collective],
+            sizes: sizes.sizes,
+            restriction: &restriction,
+            library: chooser.as_ref(),
+            effort: Effort::Contenders,
+        };
+        plan_with_bounds(&request, &cache.bounds(router, group), &Measurements::NONE, Watcher::default())
+    }
+}

@@ -1,0 +1,85 @@
+//! Interface of communication cost models: calls of groups, their completion time and the SMs that they occupy.
+
+use fabricast_sim::schedule::{Collective, Protocol};
+use fabricast_topologies::{Bytes, Picos};
+
+use fabricast_collectives::strategy::Strategy;
+use fabricast_search::plan::PlanError;
+use fabricast_workload::job::{Dimension, GroupCall, Layout};
+
+/// Call of all groups of a dimension at the same time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Exchange {
+    /// Dimension whose groups make the call.
+    pub dimension: Dimension,
+    /// The collective.
+    pub collective: Collective,
+    /// Message size, by the convention of `--bytes`.
+    pub bytes: Bytes,
+}
+
+impl Exchange {
+    /// Creates the exchange of a job's call with a message size of its own.
+    pub(crate) fn new(call: &GroupCall, bytes: Bytes) -> Self {
+        Self { dimension: call.dimension, collective: call.collective, bytes }
+    }
+}
+
+/// Communication cost model: completion times of calls.
+pub trait CommunicationCostModel: Sync {
+    /// Returns the completion time of a call.
+    ///
+    /// # Errors
+    /// [`PlanError`]: there is no strategy for the call, or it cannot run.
+    fn time(&self, layout: &Layout, exchange: Exchange) -> Result<Picos, PlanError>;
+
+    /// Returns the SM usage of a call; the default (no usage) if the model does not know it.
+    ///
+    /// # Errors
+    /// See [`Self::time`].
+    fn sm_usage(&self, _layout: &Layout, _exchange: Exchange) -> Result<SmUsage, PlanError> {
+        Ok(SmUsage::default())
+    }
+
+    /// Returns true if concurrent calls of two dimensions would share links; false if the model does not know.
+    fn share_links(&self, _layout: &Layout, _one: Dimension, _other: Dimension) -> bool {
+        false
+    }
+}
+
+/// Extent of a call.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum CallExtent {
+    /// Within an NVLink domain.
+    #[default]
+    Inside,
+    /// Through PCIe or a network.
+    Beyond,
+}
+
+/// Resources that a call uses on each of its GPUs while it runs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SmUsage {
+    /// Extent of the call.
+    pub extent: CallExtent,
+    /// Number of SMs: one per channel.
+    pub sms: u32,
+    /// Bytes that it reads from and writes to the GPU's memory.
+    pub memory: Bytes,
+}
+
+impl SmUsage {
+    /// Computes the usage of a call with a strategy among `ranks` ranks. A byte that arrives through a FIFO is written
+    /// there by its sender, read, and written to its destination or added to the value there
+    /// (nccl/src/device/prims_simple.h). Copy engines and one-sided stores read it once and write it once.
+    #[must_use]
+    pub fn new(strategy: &Strategy, exchange: &Exchange, ranks: u32, extent: CallExtent) -> Self {
+        let (sms, accesses) = match strategy.protocol {
+            Protocol::CopyEngine => (0, 2.0),
+            Protocol::Symmetric => (u32::from(strategy.channels), 2.0),
+            Protocol::Ll | Protocol::Ll128 | Protocol::Simple => (u32::from(strategy.channels), 3.0),
+        };
+        let received = exchange.bytes.0 as f64 * exchange.collective.busbw_factor(ranks);
+        Self { extent, sms, memory: Bytes((received * accesses) as u64) }
+    }
+}

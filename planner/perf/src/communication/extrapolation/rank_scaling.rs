@@ -1,0 +1,241 @@
+//! Extrapolates the completion time of rings, double binary trees and PAT over large groups from simulations of
+//! [`FIRST_RANKS`] ranks and of twice as many. A partly filled last NVLink domain is simulated as well. Of several groups that
+//! share links, [`FIRST_RANKS_OF_SEVERAL`] ranks each and twice as many are simulated if they load the busiest link like all
+//! ranks, otherwise [`FIRST_RANKS`] if these do. PAT always uses [`FIRST_RANKS`].
+//!
+//! Rings: n - 1 steps (or a multiple of it), each of which moves the bytes of one rank. With constant bytes per rank
+//! the time is linear in n. From 128 and 256 ranks, those of 512, 1,024 and 4,096 are within 0.63 % (HGX H100 on rails,
+//! all_gather and all_reduce, LL128 and Simple, 16 KiB and 1 MiB per rank) at a fiftieth of the cost.
+//!
+//! PAT, one GPU per host: exact for powers of two, up to 4.5 % too short for 600 ranks (HGX H100 on rails, 256 KiB to 2
+//! MiB per rank). Smaller parts are bound by the threads that send them, and the time is linear in n within 0.7 % (64
+//! KiB, 128 to 1,500 hosts, H100 and GB200).
+//!
+//! Double binary trees: each doubling of the ranks adds one level, and the buffer streams through all levels, so the
+//! time grows by a constant per doubling. Between doublings the first added ranks cost most, as each is one level
+//! further from the root; a square root models this within 0.5 % (H100, one GPU and one 400 Gb/s NIC per host, 256 MiB,
+//! Simple, 128 to 1,024 hosts).
+
+use fabricast_topologies::{Bytes, NodeId, Picos};
+
+use super::scaling_law::ScalingLaw;
+use super::size_sampling::SAMPLE_BYTES_STREAMING;
+use crate::communication::calls::CallWithStrategy;
+use fabricast_search::plan::PlanError;
+
+/// Ranks of the first simulation of a single group, rounded up to whole NVLink domains. The second has twice as many.
+pub(in crate::communication) const FIRST_RANKS: usize = 128;
+
+/// Variant of [`FIRST_RANKS`] for each of several groups that share links, all of which are simulated.
+pub(in crate::communication) const FIRST_RANKS_OF_SEVERAL: usize = 64;
+
+/// Longest period, in NVLink domains, after which rank counts per domain repeat. Example: with a rank stride of 16,
+/// racks of 72 GPUs hold five and four ranks in turn.
+const LONGEST_PERIOD: usize = 4;
+
+/// Bytes per rank from which PAT's steps are bandwidth-bound and run one after the other, so that the time is linear in
+/// the ranks.
+const PAT_BANDWIDTH_BOUND_BYTES: u64 = 256 << 10;
+
+/// Smallest bytes per rank for the extrapolation of PAT. Below [`PAT_BANDWIDTH_BOUND_BYTES`] it is bound by threads: links may need at
+/// most half of the time.
+const PAT_MIN_BYTES: u64 = 4 << 10;
+
+/// Smallest time ratio of the second simulation to the first, in hundredths, that counts as linear. (Latency-bound
+/// calls with tiny parts gain only one step per doubling.)
+const LINEAR_RATIO_PERCENT: u64 = 180;
+
+/// Scaled-down simulations from which the time of a call of a large group is extrapolated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::communication) struct ScaledDown {
+    /// Ranks in whole domains in the first simulation; the second has twice as many.
+    first_ranks: usize,
+    /// Ranks in a partly filled last domain, which has fewer NICs; part of both simulations.
+    last_domain_ranks: usize,
+    /// Ranks of the call itself.
+    ranks: usize,
+    bytes: Bytes,
+    law: ScalingLaw,
+}
+
+/// Call of a group that is to be scaled down.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::communication) struct ScaledGroup {
+    /// Number of ranks.
+    pub ranks: usize,
+    /// Message size.
+    pub bytes: Bytes,
+    /// Growth law of the algorithm.
+    pub law: ScalingLaw,
+}
+
+impl ScaledDown {
+    /// Returns the scaled-down simulations for a call of a group, the first with at least `min_ranks` ranks.
+    /// `ranks_by_domain` returns the number of ranks in each NVLink domain. `None` if the group is too small or its
+    /// domains are irregular (except for the last), or if the message is too small to stream.
+    pub(in crate::communication) fn new(
+        min_ranks: usize,
+        group: ScaledGroup,
+        ranks_by_domain: impl FnOnce() -> Vec<usize>,
+    ) -> Option<Self> {
+        let ScaledGroup { ranks, bytes, law } = group;
+        let fills = match law {
+            ScalingLaw::Rank => true,
+            // A message that does not fill the pipeline of a tree is bound by its longest path.
+            ScalingLaw::Doubling => bytes.0 >= SAMPLE_BYTES_STREAMING,
+            ScalingLaw::RankIfConfirmed => bytes.0 >= PAT_MIN_BYTES * ranks as u64,
+        };
+        if ranks <= 2 * min_ranks || !fills {
+            return None;
+        }
+        let counts = ranks_by_domain();
+        let (&last, others) = counts.split_last()?;
+        let is_periodic =
+            |period: &usize| others.iter().zip(others.iter().skip(*period)).all(|(one, next)| one == next);
+        let period = others.get(..(1..=LONGEST_PERIOD).find(is_periodic)?)?;
+        let first_ranks = min_ranks.next_multiple_of(period.iter().sum());
+        // (Ranks of a partly filled last domain.)
+        let last_domain_ranks = if last == *period.get(others.len() % period.len())? { 0 } else { last };
+        (last <= *period.iter().max()? && ranks > 2 * first_ranks + last_domain_ranks).then_some(Self {
+            first_ranks,
+            last_domain_ranks,
+            ranks,
+            bytes,
+            law,
+        })
+    }
+
+    /// Returns the growth law.
+    pub(in crate::communication) fn law(self) -> ScalingLaw {
+        self.law
+    }
+
+    /// Returns the number of ranks in the first and in the second simulation.
+    pub(in crate::communication) fn sample_ranks(self) -> [usize; 2] {
+        [self.first_ranks + self.last_domain_ranks, 2 * self.first_ranks + self.last_domain_ranks]
+    }
+
+    /// Selects `ranks` ranks of a group: from its first domains, and all of a partly filled last one.
+    pub(in crate::communication) fn select(self, group: &[NodeId], ranks: usize) -> Option<Vec<NodeId>> {
+        let (full_domains, last) = group.split_at_checked(group.len().checked_sub(self.last_domain_ranks)?)?;
+        Some([full_domains.get(..ranks.checked_sub(self.last_domain_ranks)?)?, last].concat())
+    }
+
+    /// Applies [`Self::select`] to several groups.
+    pub(in crate::communication) fn select_each(self, groups: &[Vec<NodeId>], ranks: usize) -> Vec<Vec<NodeId>> {
+        groups.iter().filter_map(|group| self.select(group, ranks)).collect()
+    }
+
+    /// Scales a call down to `ranks` ranks.
+    pub(in crate::communication) fn scaled_call(self, call: &CallWithStrategy, ranks: usize) -> CallWithStrategy {
+        CallWithStrategy { bytes: self.scaled_bytes(ranks), ..*call }
+    }
+
+    /// Returns the message size of the call scaled down to `ranks` ranks.
+    pub(in crate::communication) fn scaled_bytes(self, ranks: usize) -> Bytes {
+        match self.law {
+            ScalingLaw::Rank | ScalingLaw::RankIfConfirmed => {
+                Bytes(self.bytes.0.div_ceil(self.ranks.max(1) as u64) * ranks as u64)
+            }
+            ScalingLaw::Doubling => self.bytes,
+        }
+    }
+
+    /// Extrapolates the completion time of the call from the times of the two simulations.
+    pub(in crate::communication) fn extrapolate(self, [first, second]: [Picos; 2]) -> Picos {
+        let [_, second_ranks] = self.sample_ranks();
+        let (first_ranks, second_ranks) = (self.first_ranks.max(1), second_ranks.max(1));
+        // Multiple of the increment between the simulations, as a fraction `numerator / denominator`.
+        let (numerator, denominator) = match self.law {
+            ScalingLaw::Rank | ScalingLaw::RankIfConfirmed => (self.ranks.saturating_sub(second_ranks), first_ranks),
+            // Whole doublings, plus the square root of the remaining fraction of a doubling, in thousandths.
+            ScalingLaw::Doubling => {
+                let doublings = (self.ranks / second_ranks).max(1).ilog2();
+                let doubled_ranks = second_ranks << doublings;
+                let remainder = (self.ranks.saturating_sub(doubled_ranks) * 1_000_000 / doubled_ranks).isqrt();
+                (doublings as usize * 1000 + remainder, 1000)
+            }
+        };
+        second + Picos((u128::from((second - first).0) * numerator as u128 / denominator as u128) as u64)
+    }
+
+    /// Runs both simulations and extrapolates. `link_bound` is the transfer time of the busiest link with all ranks.
+    /// `None` if PAT's times do not grow linearly.
+    ///
+    /// # Errors
+    /// Errors of `simulate`, which times the groups scaled down to a number of ranks.
+    pub(in crate::communication) fn simulate_and_extrapolate(
+        self,
+        simulate: impl Fn(usize) -> Result<Picos, PlanError> + Sync,
+        link_bound: impl FnOnce() -> Picos,
+    ) -> Result<Option<Picos>, PlanError> {
+        let [first, second] = self.sample_ranks();
+        let (first_time, second_time) = rayon::join(|| simulate(first), || simulate(second));
+        let times = [first_time?, second_time?];
+        let extrapolated = self.extrapolate(times);
+        let is_linear =
+            self.law != ScalingLaw::RankIfConfirmed || self.confirms_linear(times, extrapolated, link_bound);
+        Ok(is_linear.then_some(extrapolated))
+    }
+
+    /// Returns true if PAT's times grow linearly with the ranks, and links do not hold up small parts.
+    fn confirms_linear(
+        self,
+        [first, second]: [Picos; 2],
+        extrapolated: Picos,
+        link_bound: impl FnOnce() -> Picos,
+    ) -> bool {
+        let is_large = self.bytes.0 >= PAT_BANDWIDTH_BOUND_BYTES * self.ranks as u64;
+        second.0 / 100 >= first.0 / 10_000 * LINEAR_RATIO_PERCENT && (is_large || extrapolated.0 / 2 >= link_bound().0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Linear in ranks, or linear in doublings with square roots between them.
+    #[test]
+    fn extrapolation_is_linear_in_ranks_or_doublings() {
+        let extrapolate = |law, ranks| {
+            let times = [Picos(1000), Picos(1100)];
+            ScaledDown { first_ranks: 128, last_domain_ranks: 0, ranks, bytes: Bytes(1), law }.extrapolate(times).0
+        };
+        let ranks = [257, 384, 512, 768, 1024, 4096];
+        assert_eq!(ranks.map(|ranks| extrapolate(ScalingLaw::Rank, ranks)), [1100, 1200, 1300, 1500, 1700, 4100]);
+        assert_eq!(ranks.map(|ranks| extrapolate(ScalingLaw::Doubling, ranks)), [1106, 1170, 1200, 1270, 1300, 1500]);
+    }
+
+    #[test]
+    fn small_or_irregular_groups_are_not_extrapolated() {
+        // (Ranks by domain of eight GPUs, of which the first and the last may be partly used.)
+        let scaled_down = |counts: &[usize], bytes, law| {
+            let group = ScaledGroup { ranks: counts.iter().sum(), bytes: Bytes(bytes), law };
+            ScaledDown::new(FIRST_RANKS, group, || counts.to_vec())
+        };
+        let ring = |counts: &[usize], bytes| scaled_down(counts, bytes, ScalingLaw::Rank);
+        let all = ScaledDown {
+            first_ranks: 128,
+            last_domain_ranks: 0,
+            ranks: 640,
+            bytes: Bytes(1 << 30),
+            law: ScalingLaw::Rank,
+        };
+        assert_eq!(ring(&[8; 80], 1 << 30), Some(all));
+        assert_eq!(all.scaled_bytes(256), Bytes(1_677_722 * 256));
+        let tree = |bytes| scaled_down(&[8; 80], bytes, ScalingLaw::Doubling);
+        assert_eq!(tree(1 << 30), Some(ScaledDown { law: ScalingLaw::Doubling, ..all }));
+        assert_eq!(tree(1 << 30).unwrap().scaled_bytes(256), Bytes(1 << 30));
+        assert_eq!(tree(1 << 20), None);
+        assert_eq!(ring(&[8; 32], 1 << 30), None);
+        // A last domain with fewer ranks is part of both simulations; one with more ranks rules out extrapolation.
+        let seven = ScaledDown { last_domain_ranks: 7, ranks: 639, ..all };
+        assert_eq!(ring(&[[8; 79].as_slice(), &[7]].concat(), 1 << 30), Some(seven));
+        assert_eq!(seven.sample_ranks(), [135, 263]);
+        let gpus: Vec<NodeId> = (0..639).map(NodeId).collect();
+        assert_eq!(seven.select(&gpus, 135), Some([&gpus[..128], &gpus[632..639]].concat()));
+        assert_eq!(ring(&[[7].as_slice(), &[8; 79]].concat(), 1 << 30), None);
+        assert_eq!(ring(&[[8; 32].as_slice(), &[7]].concat(), 1 << 30), None);
+        assert_eq!(ring(&[3; 160], 1 << 20).map(|scaled_down| scaled_down.first_ranks), Some(129));
+    }
+}

@@ -1,0 +1,46 @@
+//! Communication cost of calls that groups of a layout make concurrently.
+//!
+//! ```text
+//! cost_model    interface: Exchange ─► time, SM usage
+//! simulated     facade: RestrictedCosts ─► answers by query (cost_cache)
+//!   strategy_selector   picks the fastest strategy with all groups concurrent
+//!     candidate_search    candidates of one group, from `plan`
+//!       timing_method       decides how a call is timed: simulation, or extrapolation from a smaller call
+//!         concurrent_calls    simulation of the groups that represent all (link_sharing)
+//!           placement           devices, NVLink domains and concurrent groups of ranks
+//! estimated, listed   other models: first estimate, list of known times
+//! ```
+
+mod cache;
+mod call_traffic;
+mod calls;
+mod candidate_class;
+mod candidate_search;
+mod concurrent_calls;
+mod cost_cache;
+mod cost_model;
+mod estimated;
+mod extrapolation;
+mod host_classes;
+mod link_load;
+mod link_sharing;
+mod listed;
+mod placement;
+mod shared_links;
+mod simulated;
+mod step_link_load;
+mod strategy_selector;
+mod timing_method;
+
+pub(crate) use calls::PlacedCall;
+pub use calls::{CallCount, CallWithStrategy, StepCall, TimedCall};
+pub use candidate_search::{LibraryChoiceScope, fastest};
+pub use cost_model::{CallExtent, CommunicationCostModel, Exchange, SmUsage};
+pub use estimated::EstimatedCosts;
+pub(crate) use host_classes::HostClasses;
+pub use link_load::LinkLoad;
+pub use listed::{ListedCall, ListedCosts};
+pub use simulated::{RestrictedCosts, SimulatedCosts};
+
+#[cfg(test)]
+mod tests;

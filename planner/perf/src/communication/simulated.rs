@@ -1,0 +1,277 @@
+//! Communication cost model based on planning and simulation.
+//!
+//! [`plan`](fabricast_search::plan::plan) times candidate strategies for one group. The groups that share resources with
+//! it are then simulated concurrently ([`fabricast_sim::simulate_concurrent`]), as they run in the job. The time is that
+//! of the last group to end, and the pick is the strategy with the least such time. Results are cached by query, so
+//! jobs on the same fabric share them.
+//!
+//! Of large calls, parts are timed and the rest is extrapolated (`timing_method`): within 1 % of the whole call, or
+//! about 5 % where chunk loops interfere, at a hundredth of the cost.
+
+use fabricast_sim::profile::Profile;
+use fabricast_sim::schedule::{BufferUse, Call, Collective, Rank, Schedule};
+use fabricast_topologies::route::Router;
+use fabricast_topologies::{Bytes, Fabric, NodeId, Picos};
+
+use super::calls::{CallRequest, CallWithStrategy, PlacedCall, SelectedStrategy, StepCall, TimedCall};
+use super::candidate_search::{CandidateSearch, LibraryChoiceScope};
+use super::concurrent_calls::ConcurrentCalls;
+use super::cost_cache::{CallQuery, CostCache};
+use super::cost_model::{CommunicationCostModel, Exchange, SmUsage};
+use super::host_classes::HostClasses;
+use super::link_load::LinkLoad;
+use super::listed::ListedCall;
+use super::placement::Placement;
+use super::shared_links::PlacedLayout;
+use super::step_link_load::StepTraffic;
+use super::strategy_selector::StrategySelector;
+use super::timing_method::{CallTimer, KnownTime};
+use fabricast_collectives::strategy::Strategy;
+use fabricast_libraries::Library;
+use fabricast_search::plan::{Plan, PlanError, Row};
+use fabricast_workload::job::{CollectiveCandidates, Dimension, Layout};
+
+/// Communication cost model based on planning and simulation.
+pub struct SimulatedCosts<'a> {
+    placement: Placement<'a>,
+    profile: &'a Profile,
+    cache: CostCache,
+}
+
+/// Communication cost model restricted to the collectives that a job allows.
+pub struct RestrictedCosts<'a> {
+    simulated: &'a SimulatedCosts<'a>,
+    collectives: CollectiveCandidates,
+}
+
+impl<'a> SimulatedCosts<'a> {
+    /// Creates a cost model for the devices of all ranks.
+    #[must_use]
+    pub fn new(router: &'a Router<'a>, profile: &'a Profile, ranks: &'a [NodeId]) -> Self {
+        Self { placement: Placement::new(router, ranks), profile, cache: CostCache::default() }
+    }
+
+    /// Creates a cost model for other ranks on the same fabric.
+    #[must_use]
+    pub fn for_ranks<'b>(&self, ranks: &'b [NodeId]) -> SimulatedCosts<'b>
+    where
+        'a: 'b,
+    {
+        SimulatedCosts::new(self.placement.router(), self.profile, ranks)
+    }
+
+    /// Returns the cost model restricted to `collectives`.
+    #[must_use]
+    pub fn restricted_to(&'a self, collectives: CollectiveCandidates) -> RestrictedCosts<'a> {
+        RestrictedCosts { simulated: self, collectives }
+    }
+
+    /// Devices of the ranks.
+    pub(super) fn placement(&self) -> &Placement<'a> {
+        &self.placement
+    }
+
+    /// Cost profile of the simulation.
+    pub(super) fn profile(&self) -> &'a Profile {
+        self.profile
+    }
+
+    /// Concurrent calls of several groups.
+    pub(super) fn calls(&self) -> ConcurrentCalls<'_> {
+        let representatives = &self.cache.representatives;
+        ConcurrentCalls { router: self.placement.router(), profile: self.profile, representatives }
+    }
+
+    /// Times of calls with a given strategy.
+    pub(super) fn timer(&self) -> CallTimer<'_> {
+        CallTimer { placement: &self.placement, calls: self.calls(), cache: &self.cache }
+    }
+
+    /// Candidate strategies of one group.
+    pub(super) fn search(&self) -> CandidateSearch<'_> {
+        CandidateSearch { timer: self.timer() }
+    }
+
+    /// Strategies of calls.
+    pub(super) fn selector(&self) -> StrategySelector<'_> {
+        StrategySelector { search: self.search(), timer: self.timer() }
+    }
+
+    /// The fabric.
+    pub fn fabric(&self) -> &Fabric {
+        self.placement.fabric()
+    }
+
+    /// Returns the devices of a group.
+    pub(crate) fn devices(&self, group: &[u32]) -> Vec<NodeId> {
+        self.placement.devices(group)
+    }
+
+    /// Returns the NVLink domains of a group, sorted and without duplicates.
+    pub fn islands(&self, devices: &[NodeId]) -> Vec<u32> {
+        self.placement.islands(devices)
+    }
+
+    /// Host classes by wiring.
+    pub(crate) fn host_classes(&self) -> &HostClasses {
+        self.placement.host_classes()
+    }
+
+    /// Returns the group of a dimension that represents all groups in strategy selection.
+    pub fn first_group(&self, layout: &Layout, dimension: Dimension, collective: Collective) -> Option<Vec<NodeId>> {
+        self.placement.concurrent_groups(&layout.groups(dimension), collective).into_iter().next()
+    }
+
+    /// Returns the library that jobs keep to if it does not run on these GPUs, in which case all strategies are
+    /// allowed.
+    #[must_use]
+    pub fn unsupported_library(&self) -> Option<Library> {
+        let library = self.search().library();
+        (!library.runs_on(self.fabric(), self.placement.ranks())).then_some(library)
+    }
+
+    /// Plans a call of one group at several message sizes.
+    ///
+    /// # Errors
+    /// [`PlanError`]: there is no strategy for the call, or it cannot run.
+    pub fn plan(
+        &self,
+        group: &[NodeId],
+        collective: Collective,
+        sizes: &[Bytes],
+        collectives: CollectiveCandidates,
+        scope: LibraryChoiceScope,
+    ) -> Result<Plan, PlanError> {
+        self.search().plan(group, collective, sizes, collectives, scope)
+    }
+
+    /// Plans a call of one group.
+    pub(crate) fn plan_row(
+        &self,
+        group: &[NodeId],
+        collective: Collective,
+        bytes: Bytes,
+        collectives: CollectiveCandidates,
+        scope: LibraryChoiceScope,
+    ) -> Result<Option<Row>, PlanError> {
+        Ok(self.plan(group, collective, &[bytes], collectives, scope)?.rows.into_iter().next())
+    }
+
+    /// Builds the full schedule of one call; `None` if it cannot be generated.
+    pub fn schedule(&self, call: CallWithStrategy, devices: &[NodeId]) -> Option<Schedule> {
+        self.calls().schedule(call, devices)
+    }
+
+    /// End times of several concurrent calls.
+    pub(crate) fn concurrent_end_times(&self, calls: &[PlacedCall<'_>]) -> Result<Vec<Picos>, PlanError> {
+        self.calls().end_times(calls)
+    }
+
+    /// Completion time of a call with the given strategy, all groups concurrent.
+    ///
+    /// # Errors
+    /// [`PlanError`]: the call cannot run.
+    pub fn time_with_strategy(
+        &self,
+        layout: &Layout,
+        exchange: Exchange,
+        strategy: Strategy,
+    ) -> Result<Picos, PlanError> {
+        let Exchange { dimension, collective, bytes } = exchange;
+        let groups = self.placement.concurrent_groups(&layout.groups(dimension), collective);
+        let call = CallWithStrategy { collective, bytes, strategy };
+        self.timer().whole_call_time(&groups, call, KnownTime::Unknown)
+    }
+
+    /// Creates the list entry of a call with this time and strategy.
+    pub fn list_call(&self, layout: &Layout, exchange: Exchange, strategy: &Strategy, time: Picos) -> ListedCall {
+        ListedCall { exchange, time, sm_usage: self.strategy_sm_usage(layout, exchange, strategy) }
+    }
+
+    /// Bytes that links carry in a step with these calls.
+    #[must_use]
+    pub fn load(&self, layout: &Layout, calls: &[TimedCall]) -> LinkLoad {
+        StepTraffic { placement: &self.placement, calls: self.calls() }.load(layout, calls)
+    }
+
+    /// SM usage of a call with a given strategy.
+    fn strategy_sm_usage(&self, layout: &Layout, exchange: Exchange, strategy: &Strategy) -> SmUsage {
+        let extent = self.placement.extent(&layout.groups(exchange.dimension));
+        SmUsage::new(strategy, &exchange, layout.size(exchange.dimension), extent)
+    }
+
+    /// Lower bound on the completion time of a call, from the bounds of the representative group. `None` if that group
+    /// does not leave its domain: its time is then cheap to compute.
+    fn lower_bound(&self, groups: &[Vec<u32>], collective: Collective, bytes: Bytes) -> Option<Picos> {
+        let device_groups = self.placement.concurrent_groups(groups, collective);
+        let first = device_groups.first().filter(|first| self.placement.spans_domains(first))?;
+        // The extrapolated rest of a large call adds at least zero.
+        let bytes = self.timer().size_sample(first, bytes).largest();
+        let (ranks, buffers) = (first.len() as u32, BufferUse::OutOfPlace);
+        let call = Call { collective, bytes, ranks, root: Rank(0), buffers };
+        Some(self.cache.bounds(self.placement.router(), first).bound(&call).time)
+    }
+}
+
+impl RestrictedCosts<'_> {
+    fn query(&self, layout: &Layout, Exchange { dimension, collective, bytes }: Exchange) -> CallQuery {
+        let request = CallRequest { collective, bytes, allowed: self.collectives };
+        CallQuery { groups: layout.shape(dimension), request }
+    }
+
+    fn select(&self, layout: &Layout, exchange: Exchange) -> Result<SelectedStrategy, PlanError> {
+        let query = self.query(layout, exchange);
+        let select = || self.simulated.selector().select(&layout.groups(exchange.dimension), query);
+        self.simulated.cache.answers.get_or_try(query, select)
+    }
+
+    /// Lower bound on [`CommunicationCostModel::time`] that is usually cheaper to compute: the schedule-independent
+    /// bound for groups that leave their domain, otherwise the time itself.
+    ///
+    /// # Errors
+    /// See [`CommunicationCostModel::time`].
+    pub(crate) fn lower_bound(&self, layout: &Layout, exchange: Exchange) -> Result<Picos, PlanError> {
+        let (query, Exchange { dimension, collective, bytes }) = (self.query(layout, exchange), exchange);
+        let lower_bounds = &self.simulated.cache.lower_bounds;
+        if let Some(known) = lower_bounds.get(&query) {
+            return Ok(known);
+        }
+        match self.simulated.lower_bound(&layout.groups(dimension), collective, bytes) {
+            Some(lower_bound) => {
+                lower_bounds.insert(query, lower_bound);
+                Ok(lower_bound)
+            }
+            None => self.time(layout, exchange),
+        }
+    }
+
+    /// Returns calls with their strategies and times. Calls with nothing to do are omitted.
+    ///
+    /// # Errors
+    /// See [`CommunicationCostModel::time`].
+    pub fn timed_calls(&self, layout: &Layout, calls: &[StepCall]) -> Result<Vec<TimedCall>, PlanError> {
+        let mut timed = Vec::with_capacity(calls.len());
+        for &call in calls {
+            let SelectedStrategy { time, strategy } = self.select(layout, call.exchange)?;
+            timed.extend(strategy.map(|strategy| TimedCall { call, strategy, time }));
+        }
+        Ok(timed)
+    }
+}
+
+impl CommunicationCostModel for RestrictedCosts<'_> {
+    fn time(&self, layout: &Layout, exchange: Exchange) -> Result<Picos, PlanError> {
+        Ok(self.select(layout, exchange)?.time)
+    }
+
+    fn sm_usage(&self, layout: &Layout, exchange: Exchange) -> Result<SmUsage, PlanError> {
+        let strategy = self.select(layout, exchange)?.strategy;
+        Ok(strategy
+            .map_or_else(SmUsage::default, |strategy| self.simulated.strategy_sm_usage(layout, exchange, &strategy)))
+    }
+
+    fn share_links(&self, layout: &Layout, one: Dimension, other: Dimension) -> bool {
+        let placement = self.simulated.placement();
+        PlacedLayout { router: placement.router(), ranks: placement.ranks(), layout }.share_links(one, other)
+    }
+}

@@ -1,0 +1,134 @@
+//! Steady state of a job: the streams of its schedulers, their batches and the steps with them.
+
+use fabricast_topologies::Picos;
+
+use super::kernels::active_replica_share;
+use super::steady_state::{Load, StartTimes, SteadyBatch};
+use super::step_costs::StepCosts;
+use super::stream_step::StreamStep;
+use crate::step::{Share, Step};
+use fabricast_search::plan::PlanError;
+use fabricast_workload::job::{Arrivals, Layout, LoadedServing};
+
+/// Time with a weight.
+#[derive(Clone, Copy)]
+pub(super) struct WeightedTime {
+    pub time: Picos,
+    pub weight: f64,
+}
+
+impl WeightedTime {
+    fn product(self) -> f64 {
+        self.time.0 as f64 * self.weight
+    }
+}
+
+/// Weighted mean of two times.
+fn mean(a: WeightedTime, b: WeightedTime) -> Picos {
+    Picos(((a.product() + b.product()) / (a.weight + b.weight).max(f64::MIN_POSITIVE)).round() as u64)
+}
+
+/// Weighted sum of two times.
+pub(super) fn sum(a: WeightedTime, b: WeightedTime) -> Picos {
+    Picos((a.product() + b.product()).round() as u64)
+}
+
+/// Steady state with the full number of concurrent requests.
+pub(super) struct SteadyState {
+    pub streams: Streams,
+    pub batch: SteadyBatch,
+    /// Steps with prefill and without.
+    pub steps: [StreamStep; 2],
+}
+
+impl SteadyState {
+    pub(super) fn new(job: &LoadedServing<'_>, layout: &Layout, costs: &StepCosts<'_>) -> Result<Self, PlanError> {
+        let (streams, batch) = steady_batch(job, layout);
+        let steps = costs.simulate_steps(job, layout, &batch, streams.per_replica)?;
+        Ok(Self { streams, batch, steps })
+    }
+
+    pub(super) fn times(&self) -> [Picos; 2] {
+        self.steps.map(|step| step.time_shares().time())
+    }
+
+    /// Seconds from a request's start to its last token.
+    pub(super) fn request_seconds(&self) -> f64 {
+        let [with_prefill, without_prefill] = self.times().map(|time| time.0 as f64 / 1e12);
+        with_prefill * (self.batch.steps_to_first_token + self.batch.steps_with_prefill)
+            + without_prefill * self.batch.steps_without_prefill
+    }
+
+    /// Returns the mean step.
+    pub(super) fn step(&self, job: &LoadedServing<'_>, layout: &Layout, costs: &StepCosts<'_>) -> Step {
+        let Self { streams, batch, steps } = self;
+        let [with_prefill, without_prefill] = steps.map(|step| step.time_shares().shares());
+        let (steps_with_prefill, steps_without_prefill) =
+            (batch.steps_to_first_token + batch.steps_with_prefill, batch.steps_without_prefill);
+        let mean_step = |with_prefill: Picos, without_prefill: Picos| {
+            mean(
+                WeightedTime { time: with_prefill, weight: steps_with_prefill },
+                WeightedTime { time: without_prefill, weight: steps_without_prefill },
+            )
+        };
+        let pairs = with_prefill.iter().zip(without_prefill);
+        let shares: Vec<(Share, Picos)> = pairs.map(|(&(share, a), (_, b))| (share, mean_step(a, b))).collect();
+        // The reference on one GPU processes all streams that hold the concurrent requests, each like the mean.
+        let all = job.concurrent_requests as f64 / streams.requests;
+        let [alone_with, alone_without] = [batch.with_prefill, batch.without_prefill]
+            .map(|mix| costs.single_gpu_time(job, &mix.mean().times(all), batch.chunks));
+        Step {
+            layout: *layout,
+            time: shares.iter().map(|share| share.1).sum(),
+            communication: shares.iter().filter(|share| share.0.is_communication()).map(|share| share.1).sum(),
+            shares,
+            single_gpu_time: mean_step(alone_with, alone_without),
+            collectives: job.collectives,
+        }
+    }
+}
+
+/// Returns the streams of the schedulers, and the steady-state batch of each.
+pub(super) fn steady_batch(job: &LoadedServing<'_>, layout: &Layout) -> (Streams, SteadyBatch) {
+    let streams = Streams::new(job, layout);
+    let load = Load {
+        prompt: job.new_tokens() as f64,
+        output: job.output_tokens as f64,
+        requests: streams.requests,
+        budget: job.max_batched_tokens as f64,
+        start_times: match job.arrivals {
+            Arrivals::FixedConcurrency { .. } | Arrivals::AutoConcurrency { .. } => StartTimes::Spread,
+            Arrivals::Batch { .. } => StartTimes::Simultaneous,
+        },
+    };
+    // Replicas that share experts and have requests.
+    let sharing_replicas = f64::from(layout.degrees.expert) * active_replica_share(job, layout);
+    (streams, SteadyBatch::new(&load).in_lockstep(&load, sharing_replicas))
+}
+
+/// Requests per scheduler.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Streams {
+    /// Replicas with requests.
+    pub replicas: f64,
+    /// Concurrent batches of a replica, each in a different stage.
+    pub per_replica: f64,
+    /// Requests of each batch.
+    pub requests: f64,
+}
+
+impl Streams {
+    pub(super) fn new(job: &LoadedServing<'_>, layout: &Layout) -> Self {
+        let requests = job.concurrent_requests as f64;
+        let replicas = f64::from(layout.degrees.data).min(requests);
+        let per_replica = f64::from(layout.degrees.pipeline).min(requests / replicas);
+        let each = requests / replicas / per_replica;
+        // Under continuous load replicas alternate in having one request more; a batch ends with the replicas that have
+        // it.
+        let requests = match job.arrivals {
+            Arrivals::FixedConcurrency { .. } | Arrivals::AutoConcurrency { .. } => each,
+            Arrivals::Batch { .. } => each.ceil(),
+        };
+        Self { replicas, per_replica, requests }
+    }
+}

@@ -1,0 +1,137 @@
+//! Performance that the requests of an inference job see, and the calls of its steps.
+
+use fabricast_topologies::Picos;
+
+use super::batch::seconds;
+use super::request_round::{SteadyState, WeightedTime, steady_batch, sum};
+use super::step_costs::StepCosts;
+use super::stream_step::StreamStep;
+use super::traffic::traffic;
+use crate::communication::{CallCount, Exchange, StepCall};
+use crate::step::{Step, Timeline};
+use fabricast_search::plan::PlanError;
+use fabricast_workload::job::{Arrivals, Layout, LoadedServing, MemoryCheck, Phase, Serving};
+
+/// Performance of an inference job.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Service {
+    /// Time to first token; `None` for a batch, whose requests are queued.
+    pub ttft: Option<Picos>,
+    /// Time per output token after the first; `None` if there is only one.
+    pub tpot: Option<Picos>,
+    /// Time from a request to its last token; for a batch, from the start of its prefill.
+    pub latency: Picos,
+    /// Output tokens per second, of all replicas.
+    pub tokens_per_s: f64,
+    /// Time of a step with prefill.
+    pub with_prefill: Picos,
+    /// Time of a step without prefill; `None` if all steps have prefill.
+    pub without_prefill: Option<Picos>,
+    /// SLO violations.
+    pub slo_violations: Vec<String>,
+    /// Concurrent requests of all replicas.
+    pub concurrent_requests: u64,
+    /// Result of the memory check; `None` if the memory is unknown.
+    pub memory_check: Option<MemoryCheck>,
+}
+
+/// Simulates a job's steps and the performance that its requests see. The caller sets `memory_check`.
+///
+/// # Errors
+/// [`PlanError`] if a collective has no strategy.
+pub fn simulate_service(
+    job: &LoadedServing<'_>,
+    layout: &Layout,
+    costs: &StepCosts<'_>,
+) -> Result<(Step, Service), PlanError> {
+    let round = SteadyState::new(job, layout, costs)?;
+    let step = round.step(job, layout, costs);
+    let [with_prefill, without_prefill] = round.times();
+    let weighted = |time: Picos, weight: f64| WeightedTime { time, weight };
+    let decode_time = sum(
+        weighted(with_prefill, round.batch.steps_with_prefill),
+        weighted(without_prefill, round.batch.steps_without_prefill),
+    );
+    let later_tokens = job.output_tokens - 1;
+    let tpot = (later_tokens > 0).then(|| Picos(decode_time.0 / later_tokens.max(1)));
+    let time_to_first_token =
+        sum(weighted(with_prefill, round.batch.steps_to_first_token), weighted(without_prefill, 0.0));
+    let (requests, seconds, ttft) = match job.arrivals {
+        Arrivals::FixedConcurrency { .. } | Arrivals::AutoConcurrency { .. } => {
+            (job.concurrent_requests, round.request_seconds(), Some(time_to_first_token))
+        }
+        Arrivals::Batch { requests, .. } => (requests, seconds(job, layout, costs, requests, &round)?, None),
+    };
+    let service = Service {
+        ttft,
+        tpot,
+        latency: time_to_first_token + decode_time,
+        tokens_per_s: requests as f64 * job.output_tokens as f64 / seconds.max(1e-12),
+        with_prefill,
+        without_prefill: (round.batch.steps_without_prefill > 0.0).then_some(without_prefill),
+        slo_violations: slo_violations(job, ttft, tpot),
+        concurrent_requests: job.concurrent_requests,
+        memory_check: None,
+    };
+    Ok((step, service))
+}
+
+/// Returns the timelines of a stream's step with prefill and of one without, consistent with the times of [`simulate_service`];
+/// `None` if there is no such step.
+///
+/// # Errors
+/// Errors of [`simulate_service`].
+pub fn timelines(
+    job: &LoadedServing<'_>,
+    layout: &Layout,
+    costs: &StepCosts<'_>,
+) -> Result<[Option<Timeline>; 2], PlanError> {
+    let (streams, batch) = steady_batch(job, layout);
+    let steps = costs.simulate_steps(job, layout, &batch, streams.per_replica)?;
+    let step_counts = [batch.steps_to_first_token + batch.steps_with_prefill, batch.steps_without_prefill];
+    let [with_prefill, without_prefill] = [0, 1].map(|number| {
+        let step = steps.get(number).filter(|_| step_counts.get(number).is_some_and(|&count| count > 0.0));
+        step.map(StreamStep::timeline)
+    });
+    Ok([with_prefill, without_prefill])
+}
+
+/// Returns the collectives of a mean step, of all streams of a replica. If replicas run in lockstep, they are those of
+/// the most loaded one, as in the cost model: exact for its own links, and an upper bound for shared ones.
+#[must_use]
+pub fn calls(job: &LoadedServing<'_>, layout: &Layout) -> Vec<StepCall> {
+    let (streams, batch) = steady_batch(job, layout);
+    let (steps_with_prefill, steps_without_prefill) =
+        (batch.steps_to_first_token + batch.steps_with_prefill, batch.steps_without_prefill);
+    let layers = (job.model.layers / u64::from(layout.degrees.pipeline)) as f64;
+    let mut calls = Vec::new();
+    for (mix, steps) in [(&batch.with_prefill, steps_with_prefill), (&batch.without_prefill, steps_without_prefill)] {
+        if mix.is_empty() || steps <= 0.0 {
+            continue;
+        }
+        let part = steps / (steps_with_prefill + steps_without_prefill) * streams.per_replica;
+        calls.extend(traffic(job, layout, mix).into_iter().map(|call| {
+            let each = call.count as f64 * part;
+            let count = match call.phase {
+                _ if call.is_pipeline_transfer() => {
+                    CallCount::PipelineTransfers { forward: each, backward: 0.0, wrap_around: 0.0 }
+                }
+                Phase::LayerForward => CallCount::Calls(layers * each),
+                _ => CallCount::Calls(each),
+            };
+            StepCall { phase: call.phase, exchange: Exchange::new(&call, call.bytes), count }
+        }));
+    }
+    calls
+}
+
+/// Returns the SLO violations.
+fn slo_violations(job: &Serving, ttft: Option<Picos>, tpot: Option<Picos>) -> Vec<String> {
+    let checks = [("ttft_s", ttft, job.limits.ttft), ("tpot_s", tpot, job.limits.tpot)];
+    let violations = checks.into_iter().filter_map(|(name, value, limit)| {
+        let (value, limit) = (value?, limit?);
+        let seconds = |time: Picos| time.0 as f64 / 1e12;
+        (value > limit).then(|| format!("{name} {:.4} of {}", seconds(value), seconds(limit)))
+    });
+    violations.collect()
+}

@@ -1,0 +1,114 @@
+//! Time of an inference step, from its kernels and calls.
+
+use fabricast_topologies::{Bytes, Picos};
+use rayon::prelude::*;
+
+use super::kernels::{AttentionKernel, Work, embedding, layer, logits};
+use super::steady_state::{SteadyBatch, StepTokens};
+use super::stream_step::{StreamStep, TimeShares};
+use super::traffic::traffic;
+use crate::communication::{CommunicationCostModel, Exchange};
+use crate::step::{Efficiency, Kernel, PeakRates};
+use crate::time::scaled;
+use fabricast_search::plan::PlanError;
+use fabricast_workload::job::{Degrees, Dimension, GroupCall, Layout, LoadedServing, Phase};
+
+/// Cost models for the time of steps.
+#[derive(Clone, Copy)]
+pub struct StepCosts<'a> {
+    /// Peak rates of the GPU.
+    pub speeds: &'a PeakRates,
+    /// Efficiency curve of kernels.
+    pub curve: &'a Efficiency,
+    /// Cost model of collectives.
+    pub collective_costs: &'a dyn CommunicationCostModel,
+}
+
+impl StepCosts<'_> {
+    /// Simulates steps with prefill and without. `streams`: concurrent batches of a replica.
+    pub(super) fn simulate_steps(
+        &self,
+        job: &LoadedServing<'_>,
+        layout: &Layout,
+        batch: &SteadyBatch,
+        streams: f64,
+    ) -> Result<[StreamStep; 2], PlanError> {
+        let mixes = [batch.with_prefill, batch.without_prefill];
+        let steps: Vec<Result<StreamStep, PlanError>> =
+            mixes.par_iter().with_max_len(1).map(|mix| self.step(job, layout, mix, batch.chunks, streams)).collect();
+        Ok(<[StreamStep; 2]>::try_from(steps.into_iter().collect::<Result<Vec<_>, _>>()?).unwrap_or_default())
+    }
+
+    /// Simulates a step of a stream.
+    pub(super) fn step(
+        &self,
+        job: &LoadedServing<'_>,
+        layout: &Layout,
+        mix: &StepTokens,
+        chunks: f64,
+        streams: f64,
+    ) -> Result<StreamStep, PlanError> {
+        if mix.is_empty() {
+            return Ok(StreamStep::default());
+        }
+        let calls = traffic(job, layout, mix);
+        let times: Vec<Result<Picos, PlanError>> =
+            calls.par_iter().with_max_len(1).map(|call| self.call_time(layout, call)).collect();
+        let times = times.into_iter().collect::<Result<Vec<Picos>, PlanError>>()?;
+        let total = |phase: Phase, dimension: Option<Dimension>| -> Picos {
+            let matching = calls
+                .iter()
+                .zip(&times)
+                .filter(|(call, _)| call.phase == phase && dimension.is_none_or(|wanted| wanted == call.dimension));
+            matching.map(|(call, &time)| scaled(time, call.count)).sum()
+        };
+        let stages = u64::from(layout.degrees.pipeline);
+        Ok(StreamStep {
+            layer: TimeShares {
+                compute: self.work(&layer(job, layout, mix, chunks)),
+                tensor: total(Phase::LayerForward, Some(Dimension::Tensor)),
+                expert: total(Phase::LayerForward, Some(Dimension::Expert)),
+                ..TimeShares::default()
+            },
+            first: (self.work(&embedding(job, mix)), total(Phase::Embedding, None)),
+            last: (self.work(&logits(job, layout, mix)), total(Phase::Logits, None)),
+            pipeline_transfer: if stages > 1 { total(Phase::PipelineTransfer, None) } else { Picos::ZERO },
+            stages,
+            layers: job.model.layers,
+            streams,
+        })
+    }
+
+    /// Computing time on one GPU with enough memory.
+    pub(super) fn single_gpu_time(&self, job: &LoadedServing<'_>, mix: &StepTokens, chunks: f64) -> Picos {
+        if mix.is_empty() {
+            return Picos::ZERO;
+        }
+        let layout = Layout { degrees: Degrees::default() };
+        let local_costs = StepCosts { speeds: &PeakRates { offload_bandwidth: None, ..*self.speeds }, ..*self };
+        scaled(local_costs.work(&layer(job, &layout, mix, chunks)), job.model.layers)
+            + local_costs.work(&embedding(job, mix))
+            + local_costs.work(&logits(job, &layout, mix))
+    }
+
+    fn call_time(&self, layout: &Layout, call: &GroupCall) -> Result<Picos, PlanError> {
+        self.collective_costs.time(layout, Exchange::new(call, call.bytes))
+    }
+
+    fn work(&self, work: &Work) -> Picos {
+        let attention = work.attention.iter().map(|reading| self.kernel_time(reading));
+        self.curve.total(&work.kernels, self.speeds) + attention.sum()
+    }
+
+    /// Time of a kernel, including its reads of a KV cache in another memory tier.
+    pub(super) fn kernel_time(&self, reading: &AttentionKernel) -> Picos {
+        let AttentionKernel { kernel, kv_bytes } = *reading;
+        match self.speeds.offload_bandwidth {
+            None => {
+                let combined = Kernel { bytes: Bytes(kernel.bytes.0 + kv_bytes.0), ..kernel };
+                self.curve.time(&combined, self.speeds)
+            }
+            Some(rate) => self.curve.time(&kernel, self.speeds).max(self.curve.transfer_time(kv_bytes, rate)),
+        }
+    }
+}

@@ -1,0 +1,36 @@
+//! Scheduling of GEMM thread blocks on SMs.
+
+/// Scheduling of a GPU generation's GEMM thread blocks on SMs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum BlockScheduling {
+    /// Dynamic, to the next free SM: Ampere and before, and Blackwell, whose SMs fetch another tile when they end one
+    /// (CUTLASS, "Blackwell Cluster Launch Control").
+    #[default]
+    Dynamic,
+    /// Persistent, one block per SM until the GEMM ends: Hopper.
+    Persistent,
+}
+
+impl BlockScheduling {
+    /// Returns the scheduling for a compute capability, as major × 10 + minor.
+    pub(super) fn new(capability: u32) -> Self {
+        match capability {
+            90..100 => Self::Persistent,
+            _ => Self::Dynamic,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn gemm_blocks_are_persistent_on_hopper() {
+        let scheduling = |capabilities: &[u32]| -> Vec<BlockScheduling> {
+            capabilities.iter().map(|&one| BlockScheduling::new(one)).collect()
+        };
+        assert_eq!(scheduling(&[0, 70, 80, 89, 100, 103, 120, 942]), [BlockScheduling::Dynamic; 8]);
+        assert_eq!(scheduling(&[90]), [BlockScheduling::Persistent]);
+    }
+}

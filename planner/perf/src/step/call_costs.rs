@@ -1,0 +1,72 @@
+//! Calls of a step with their times.
+
+use fabricast_topologies::{Bytes, Picos};
+use rayon::prelude::*;
+
+use super::gradient_buckets::buckets;
+use super::interference::OverlappedCall;
+use crate::communication::{CommunicationCostModel, Exchange, SmUsage};
+use crate::time::scaled;
+use fabricast_search::plan::PlanError;
+use fabricast_workload::job::{Dimension, GroupCall, Layout, Phase, Training};
+
+/// Calls of a step with their cost model.
+pub(super) struct CallCosts<'a> {
+    pub calls: &'a [GroupCall],
+    pub layout: &'a Layout,
+    pub collective_costs: &'a dyn CommunicationCostModel,
+}
+
+impl CallCosts<'_> {
+    /// Total time of the calls of a phase, in sequence, for one dimension or all.
+    pub(super) fn phase_time(&self, phase: Phase, dimension: Option<Dimension>) -> Result<Picos, PlanError> {
+        self.phase_calls(phase, dimension).map(|call| Ok(scaled(self.time(call, call.bytes)?, call.count))).sum()
+    }
+
+    /// Calls of a phase that overlap with kernels, in sequence. `overlap_call` returns a call
+    /// with its slowdown of the kernels.
+    pub(super) fn overlapped(
+        &self,
+        phase: Phase,
+        dimension: Option<Dimension>,
+        overlap_call: impl Fn(Picos, SmUsage) -> OverlappedCall,
+    ) -> Result<OverlappedCall, PlanError> {
+        self.phase_calls(phase, dimension).try_fold(OverlappedCall::default(), |sum, call| {
+            let overlapped_call = overlap_call(self.time(call, call.bytes)?, self.sm_usage(call, call.bytes)?);
+            Ok(sum.plus(overlapped_call.times(call.count)))
+        })
+    }
+
+    /// Returns the calls of a phase, for one dimension or all.
+    pub(super) fn phase_calls(&self, phase: Phase, dimension: Option<Dimension>) -> impl Iterator<Item = &GroupCall> {
+        let is_in_phase =
+            move |call: &&GroupCall| call.phase == phase && dimension.is_none_or(|one| one == call.dimension);
+        self.calls.iter().filter(is_in_phase)
+    }
+
+    /// Computes all call times in parallel, to fill the cache of the cost model. Errors are ignored here and reported
+    /// by the later queries.
+    pub(super) fn fill_cache(&self, job: &Training) {
+        // Deduplicate: both passes make equal calls, which two threads would otherwise both compute.
+        let mut queries: Vec<Exchange> = Vec::with_capacity(self.calls.len());
+        for call in self.calls {
+            let bytes = if call.phase == Phase::Gradients { buckets(job, self.layout, call).1 } else { call.bytes };
+            let exchange = Exchange::new(call, bytes);
+            if !queries.contains(&exchange) {
+                queries.push(exchange);
+            }
+        }
+        queries
+            .par_iter()
+            .with_max_len(1)
+            .for_each(|&exchange| drop(self.collective_costs.time(self.layout, exchange)));
+    }
+
+    pub(super) fn time(&self, call: &GroupCall, bytes: Bytes) -> Result<Picos, PlanError> {
+        self.collective_costs.time(self.layout, Exchange::new(call, bytes))
+    }
+
+    pub(super) fn sm_usage(&self, call: &GroupCall, bytes: Bytes) -> Result<SmUsage, PlanError> {
+        self.collective_costs.sm_usage(self.layout, Exchange::new(call, bytes))
+    }
+}

@@ -1,0 +1,136 @@
+//! Work of kernels: operations, memory traffic and kind, by pass.
+
+use fabricast_topologies::Bytes;
+
+use super::elementwise::PassBytes;
+use fabricast_workload::job::{FlashKernel, Flops, Precision, Training};
+
+/// Kind of kernel, which determines its efficiency ([`Efficiency`](super::Efficiency)).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum KernelKind {
+    /// Elementwise and normalization kernels, optimizer, copies.
+    #[default]
+    Stream,
+    /// GEMM.
+    Gemm,
+    /// 8-bit GEMM with exact accumulation, used backward (Transformer Engine, `use_split_accumulator` of its recipes).
+    GemmExactSums,
+    /// GEMM that stays in 16 bits when others use 8: logits, router, attention in several kernels (as in Transformer
+    /// Engine and vLLM).
+    Gemm16Bit,
+    /// Attention in one kernel.
+    Attention {
+        /// Mean number of keys per query row.
+        keys: u64,
+        /// Implementation of the kernel.
+        implementation: FlashKernel,
+    },
+    /// Grouped GEMM of all experts, each with its own rows.
+    GroupedGemm {
+        /// Bytes of the inner dimension, over which an output element is summed.
+        inner: u64,
+    },
+}
+
+/// Rows of a grouped GEMM's tile. The last tile of an expert is computed whole and half full in the mean
+/// (`torch._grouped_mm` takes as long for 192 rows per expert as for 256, `planner/data/h200-steps/products.jsonl`).
+const TILE: f64 = 128.0;
+
+/// Number of rows computed for an expert with `rows` rows.
+pub(crate) fn padded_rows(rows: f64) -> f64 {
+    (rows + TILE / 2.0).max(TILE)
+}
+
+/// Work of one kernel.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Kernel {
+    /// Kind of kernel.
+    pub kind: KernelKind,
+    /// Operations of the matrix units; other operations are hidden behind memory traffic.
+    pub flops: Flops,
+    /// Bytes read and written.
+    pub bytes: Bytes,
+}
+
+impl Kernel {
+    /// Creates a memory-bound kernel of `bytes` bytes.
+    pub(crate) fn stream(bytes: u64) -> Self {
+        Self { bytes: Bytes(bytes), ..Self::default() }
+    }
+}
+
+/// Shape of a GEMM of an m × k by a k × n matrix.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct GemmShape {
+    pub m: u64,
+    pub n: u64,
+    pub k: u64,
+}
+
+/// Kernels of the forward and the backward pass.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PassKernels {
+    /// Forward kernels.
+    pub forward: Vec<Kernel>,
+    /// Backward kernels, recomputation included.
+    pub backward: Vec<Kernel>,
+}
+
+impl PassKernels {
+    /// Adds `times` GEMMs with `element` bytes per element; backward there are two, one per operand.
+    pub(super) fn add_gemm(&mut self, kind: KernelKind, shape: GemmShape, element: u64, times: u64) {
+        let GemmShape { m, n, k } = shape;
+        let flops = Flops(2 * u128::from(m) * u128::from(n) * u128::from(k) * u128::from(times));
+        let bytes = Bytes(element * times * (m * k + k * n + m * n));
+        let kernel = Kernel { kind, flops, bytes };
+        self.forward.push(kernel);
+        self.backward.extend([kernel, kernel]);
+    }
+
+    /// Variant of [`Self::add_gemm`] in which the k × n matrix holds weights of the job. Their gradient is accumulated
+    /// in a buffer of the gradient width, which is read and written.
+    pub(super) fn add_weight_gemm(&mut self, job: &Training, kind: KernelKind, shape: GemmShape, times: u64) {
+        let GemmShape { m, n, k } = shape;
+        let (element, gradient) = (job.precision.bytes(), job.gradient_bytes());
+        // 8-bit GEMMs read 16-bit operands and write them in 8 bits, as they are and transposed: forward operands once
+        // for both passes, gradients for both backward GEMMs (TransformerEngine,
+        // transformer_engine/common/transpose/cast_transpose.cu).
+        let is_fp8 = (job.precision, kind) == (Precision::Fp8, KernelKind::Gemm);
+        if is_fp8 {
+            self.add_stream(PassBytes { forward: 4 * times * m * k, backward: 4 * times * m * n });
+        }
+        self.add_gemm(kind, shape, element, times);
+        if let [.., input_gemm, weight_gemm] = self.backward.as_mut_slice() {
+            weight_gemm.bytes = Bytes(weight_gemm.bytes.0 + (2 * gradient - element) * n * k * times);
+            if is_fp8 {
+                (input_gemm.kind, weight_gemm.kind) = (KernelKind::GemmExactSums, KernelKind::GemmExactSums);
+            }
+        }
+    }
+
+    /// Adds the grouped GEMM of `experts` experts with weights of the job; `shape` is that of each.
+    pub(super) fn add_experts(&mut self, job: &Training, shape: GemmShape, experts: u64) {
+        let GemmShape { m: rows, n, k } = shape;
+        let element = job.precision.bytes();
+        self.add_weight_gemm(job, KernelKind::Gemm, shape, experts);
+        let computed = padded_rows(rows as f64) / rows.max(1) as f64;
+        let group_gemms = |kernel: &mut Kernel, inner: u64, computed: f64| {
+            kernel.kind = KernelKind::GroupedGemm { inner: element * inner };
+            kernel.flops = Flops((kernel.flops.0 as f64 * computed).round() as u128);
+        };
+        if let Some(forward) = self.forward.last_mut() {
+            group_gemms(forward, k, computed);
+        }
+        // The weight gradient is summed over an expert's rows.
+        if let [.., row_gemm, weight_gemm] = self.backward.as_mut_slice() {
+            group_gemms(row_gemm, n, computed);
+            group_gemms(weight_gemm, rows, 1.0);
+        }
+    }
+
+    pub(super) fn add_stream(&mut self, bytes: PassBytes) {
+        let PassBytes { forward, backward } = bytes;
+        self.forward.extend((forward > 0).then(|| Kernel::stream(forward)));
+        self.backward.extend((backward > 0).then(|| Kernel::stream(backward)));
+    }
+}
