@@ -29,7 +29,7 @@ pub enum Failure {
     #[error("{0}")]
     NoGpu(String),
     /// Stopped by Ctrl-C or SIGTERM, after resources were released: exit code 130 or 143, by shell convention.
-    #[error("{}", crate::run_control::stop_message())]
+    #[error("{}", crate::stop::stop_message())]
     Interrupted,
 }
 
@@ -79,7 +79,7 @@ impl Failure {
             Self::Failed(_) => 1,
             Self::Input { .. } => 2,
             Self::NoGpu(_) => 3,
-            Self::Interrupted => crate::run_control::stop_exit_code(),
+            Self::Interrupted => crate::stop::stop_exit_code(),
         }
     }
 }

@@ -9,8 +9,10 @@ mod excerpt;
 mod failure;
 mod files;
 mod output;
+mod output_format;
 mod run_control;
 mod setup;
+mod stop;
 mod terminal;
 
 use std::process::ExitCode;

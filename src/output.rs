@@ -3,13 +3,13 @@
 use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 
-use clap::ValueEnum;
 use fabricast_reports::table::{Style, TextOptions};
 use fabricast_topologies::visible::{visible_in_strings, visible_lines};
 
 use crate::args::GlobalArgs;
 use crate::failure::Failure;
 use crate::files::{self, Replace, Staged};
+use crate::output_format::{Format, PathKind};
 use crate::terminal::{self, Colours, write_stderr};
 
 /// File that is written together with a result.
@@ -17,18 +17,6 @@ use crate::terminal::{self, Colours, write_stderr};
 pub struct AdditionalFile<'a> {
     pub path: &'a Path,
     pub content: &'a [u8],
-}
-
-/// Format of a result.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub enum Format {
-    /// Text for people.
-    #[default]
-    Text,
-    /// JSON with stable keys, for programs.
-    Json,
-    /// CSV of one table.
-    Csv,
 }
 
 /// Verbosity of messages on standard error.
@@ -53,15 +41,6 @@ pub struct Output {
     pub verbosity: Verbosity,
     /// Existing files that may be replaced.
     pub replace: Replace,
-}
-
-/// Kind of path that `-o` names.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PathKind {
-    /// A file.
-    File,
-    /// A folder, created if missing.
-    Folder,
 }
 
 impl Output {

@@ -1,6 +1,6 @@
 //! Signals and progress: clean termination, and a progress bar after a second.
 
-use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
@@ -8,25 +8,8 @@ use fabricast_topologies::visible::visible;
 use fabricast_validate::cuda::interrupt;
 
 use crate::output::Output;
+use crate::stop::{INTERRUPTED, TERMINATED, set_stop_exit_code, stop_message};
 use crate::terminal::write_stderr;
-
-/// Exit code after Ctrl-C: 128 + SIGINT, by shell convention.
-const INTERRUPTED: u8 = 130;
-/// Exit code after SIGTERM, which Slurm and Kubernetes send: 128 + SIGTERM.
-const TERMINATED: u8 = 143;
-
-/// Exit code of the last signal.
-static STOPPED: AtomicU8 = AtomicU8::new(INTERRUPTED);
-
-/// Exit code of a stopped run.
-pub fn stop_exit_code() -> u8 {
-    STOPPED.load(Ordering::Relaxed)
-}
-
-/// Message on standard error for a stopped run.
-pub fn stop_message() -> &'static str {
-    if stop_exit_code() == TERMINATED { "terminated" } else { "interrupted" }
-}
 
 /// Progress bar, cleared when the process ends early.
 static BAR: Mutex<Option<indicatif::ProgressBar>> = Mutex::new(None);
@@ -48,7 +31,7 @@ pub fn stop_on_signals() {
 
 /// Ends the process, or requests GPU work to stop.
 fn stop(code: u8) {
-    STOPPED.store(code, Ordering::Relaxed);
+    set_stop_exit_code(code);
     if interrupt::request() == interrupt::Response::WillStop {
         return;
     }

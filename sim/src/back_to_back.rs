@@ -16,7 +16,8 @@ use fabricast_topologies::Picos;
 use crate::engine::{self, Recording, Watch};
 use crate::lower::{self, Environment, Lowered, ScheduleInstance};
 use crate::schedule::ScheduleGenerator;
-use crate::timeline::{LaunchMode, SimulateError};
+use crate::simulate_error::SimulateError;
+use crate::timeline::LaunchMode;
 
 /// Number of simulated calls; the first ones fill the pipeline. A rank behind the slowest one is in step with it from
 /// the second call on.

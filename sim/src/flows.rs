@@ -9,7 +9,8 @@ use crate::engine::{self, EngineError, Pace, Recording, Watch, Workload};
 use crate::load::{LoadOverTime, load_over_time};
 use crate::lower::{Devices, Environment, LowerError, Lowered};
 use crate::quantity::Work;
-use crate::timeline::{LOAD_SLICES, SimulateError, Utilization, utilization};
+use crate::simulate_error::SimulateError;
+use crate::utilization::{LOAD_SLICES, Utilization, utilization};
 
 /// Flow between two devices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -28,11 +28,14 @@ pub mod profile;
 pub mod quantity;
 pub mod schedule;
 pub mod sharing;
+mod simulate_error;
 pub mod spans;
 pub mod template;
 pub mod timeline;
+pub mod utilization;
 pub mod verify;
 
 pub use back_to_back::back_to_back_time;
 pub use lower::ScheduleInstance;
-pub use timeline::{Folding, LaunchMode, SimulateError, SimulationOptions, Timeline, simulate, simulate_concurrent};
+pub use simulate_error::SimulateError;
+pub use timeline::{Folding, LaunchMode, SimulationOptions, Timeline, simulate, simulate_concurrent};

@@ -27,7 +27,7 @@ use crate::profile::Profile;
 use crate::quantity::Work;
 use crate::schedule::{ChunkSize, Header, Protocol, StoredPrograms};
 use crate::sharing::{ResourceId, RouteId, System};
-use crate::timeline::SimulateError;
+use crate::simulate_error::SimulateError;
 use amounts::{Amounts, Capacity, CapacityOwner, LoadKind, Route};
 use critical_path::Chain;
 pub use outline::{Fingerprint, Outline, OutlineSummary};

@@ -7,12 +7,13 @@ use crate::engine::{self, Costs, EngineError, Outcome, Recording, Watch, Workloa
 use crate::flows::{self, Flow};
 use crate::fold::{self, Folded};
 use crate::load::{LoadOverTime, load_over_time};
-use crate::lower::{self, Environment, LowerError, Lowered, Resource, ScheduleInstance, Traffic};
+use crate::lower::{self, Environment, Lowered, ScheduleInstance};
 use crate::profile::{Bottleneck, CallTraits, HostWork, Launch, PredictionInterval, Processes, Profile};
-use crate::quantity::Work;
 use crate::schedule::{Header, Rank, ScheduleGenerator};
-use crate::sharing::{ResourceId, System};
+use crate::sharing::System;
+use crate::simulate_error::SimulateError;
 use crate::spans::Spans;
+use crate::utilization::{LOAD_SLICES, Utilization, utilization};
 
 /// Launch mode of a call, for the costs outside the device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -81,9 +82,6 @@ fn band(parties: &[ScheduleInstance<'_>], mode: LaunchMode, decides: Bottleneck)
     parties.iter().map(party_band).reduce(widest).unwrap_or(PredictionInterval::NONE)
 }
 
-/// Slices of [`Timeline::load`].
-pub const LOAD_SLICES: usize = 100;
-
 /// Policy for simulating one representative of equal operations.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Folding {
@@ -106,54 +104,6 @@ pub struct SimulationOptions<'a> {
     pub folding: Folding,
     /// Background traffic that shares the fabric and does not count for the end.
     pub background: &'a [Flow],
-}
-
-/// Reasons why a schedule could not be simulated.
-#[derive(Clone, Debug, thiserror::Error)]
-pub enum SimulateError {
-    /// There is no schedule to run.
-    #[error("no schedule to run")]
-    NoParties,
-    /// The schedule does not fit the fabric.
-    #[error(transparent)]
-    Lower(#[from] LowerError),
-    /// The simulation did not complete.
-    #[error(transparent)]
-    Engine(#[from] EngineError),
-}
-
-impl SimulateError {
-    /// Returns true if the schedule has too many operations or runs to simulate.
-    #[must_use]
-    pub fn is_too_large(&self) -> bool {
-        matches!(self, Self::Engine(EngineError::TooManyOperations { .. }) | Self::Lower(LowerError::TooLarge(_)))
-    }
-
-    /// Returns true if the run was interrupted.
-    #[must_use]
-    pub fn is_interrupt(&self) -> bool {
-        matches!(self, Self::Engine(EngineError::Interrupted))
-    }
-}
-
-/// Utilization of a capacity in a run.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Utilization {
-    /// Capacity.
-    pub resource: Resource,
-    /// Bytes that passed (coefficients included).
-    pub bytes: f64,
-    /// Bytes ÷ the maximum that could have passed until the end.
-    pub fraction: f64,
-}
-
-impl Utilization {
-    /// Returns the most used capacity, the first of equals.
-    #[must_use]
-    pub fn busiest(all: &[Self]) -> Option<Self> {
-        let best = |a: Self, b: &Self| if b.fraction > a.fraction { *b } else { a };
-        all.split_first().map(|(first, rest)| rest.iter().fold(*first, best))
-    }
 }
 
 /// Result of a simulation.
@@ -336,15 +286,4 @@ fn party_ends(lowered: &Lowered, folded: Option<&Folded>, outcome: &Outcome) -> 
 /// Returns the system and drops everything else.
 fn only_system(workload: Workload) -> System {
     workload.system
-}
-
-/// Returns the utilization of each capacity until `end`.
-pub(crate) fn utilization(system: &System, resources: &[Resource], traffic: &Traffic, end: Picos) -> Vec<Utilization> {
-    let resource_utilization = |(id, &resource): (u32, &Resource)| {
-        let (id, passed) = (ResourceId(id), traffic.resource_work(ResourceId(id)));
-        let could = Work::passed(system.capacity(id), end);
-        let fraction = if could.0 == 0 { 0.0 } else { passed.0 as f64 / could.0 as f64 };
-        Utilization { resource, bytes: passed.bytes(), fraction }
-    };
-    (0..).zip(resources).map(resource_utilization).collect()
 }

@@ -24,7 +24,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use fabricast_sim::Folding;
 use fabricast_sim::engine::Recording;
 
-use crate::output::{Format, PathKind};
+use crate::output_format::{Format, PathKind};
 pub use calibrate::CalibrateArgs;
 pub use compare::{CompareArgs, LogArgs, Registered, RowChoice};
 pub use gpu::{BenchArgs, DoctorArgs, GpuCommand, ProbeArgs};

@@ -3,7 +3,7 @@
 use fabricast_search::plan::Row;
 use fabricast_sim::Timeline;
 use fabricast_sim::lower::Resource;
-use fabricast_sim::timeline::Utilization;
+use fabricast_sim::utilization::Utilization;
 use fabricast_topologies::{Fabric, NodeId};
 
 /// Utilization from which a resource is called the bottleneck.

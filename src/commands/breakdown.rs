@@ -17,7 +17,8 @@ use super::{format_count, strategy};
 use crate::args::{CallArgs, SimulateArgs, Sizes};
 use crate::document::Document;
 use crate::failure::Failure;
-use crate::output::{self, AdditionalFile, Format, Output};
+use crate::output::{self, AdditionalFile, Output};
+use crate::output_format::Format;
 use crate::setup;
 
 /// A size and the breakdown of its time.

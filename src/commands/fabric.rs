@@ -16,7 +16,8 @@ use super::format_count;
 use crate::args::{ExportFormat, FabricCommand, FabricTarget};
 use crate::document::Document;
 use crate::failure::Failure;
-use crate::output::{Format, Output, Verbosity};
+use crate::output::{Output, Verbosity};
+use crate::output_format::Format;
 use crate::setup;
 
 /// Maximum number of GPUs for which all paths are listed; their number is quadratic in the GPUs.

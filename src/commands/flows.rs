@@ -15,11 +15,12 @@ use serde::Serialize;
 use super::bottleneck;
 use super::links::LinkJson;
 use super::load::{self, LoadJson};
-use super::simulate::with_progress;
+use super::simulation_progress::with_progress;
 use crate::args::SimulateArgs;
 use crate::document::Document;
 use crate::failure::Failure;
-use crate::output::{Format, Output};
+use crate::output::Output;
+use crate::output_format::Format;
 use crate::setup;
 
 /// JSON of `simulate --flows`.

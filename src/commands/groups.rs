@@ -14,12 +14,13 @@ use rustc_hash::FxHashMap;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::simulate::with_progress;
+use super::simulation_progress::with_progress;
 use super::{format_count, strategy};
 use crate::args::{CallArgs, RankSet, SimulateArgs, StrategyArgs};
 use crate::document::Document;
 use crate::failure::Failure;
-use crate::output::{self, Format, Output};
+use crate::output::{self, Output};
+use crate::output_format::Format;
 use crate::setup;
 
 pub fn run(args: &SimulateArgs, fabric: &Fabric, output: &Output) -> Result<(), Failure> {

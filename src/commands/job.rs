@@ -17,7 +17,8 @@ use super::job_file::{self, JobFile};
 use crate::args::SimulateArgs;
 use crate::document::Document;
 use crate::failure::Failure;
-use crate::output::{Format, Output};
+use crate::output::Output;
+use crate::output_format::Format;
 use crate::setup;
 
 pub fn run(args: &SimulateArgs, path: &Path, fabric: &Fabric, output: &Output) -> Result<(), Failure> {

@@ -2,7 +2,7 @@
 
 use fabricast_reports::format;
 use fabricast_sim::lower::Resource;
-use fabricast_sim::timeline::Utilization;
+use fabricast_sim::utilization::Utilization;
 use fabricast_topologies::{Fabric, LinkId};
 use schemars::JsonSchema;
 use serde::Serialize;

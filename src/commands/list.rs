@@ -9,7 +9,8 @@ use super::fabric;
 use crate::args::ListCommand;
 use crate::document::Document;
 use crate::failure::Failure;
-use crate::output::{Format, Output, Verbosity};
+use crate::output::{Output, Verbosity};
+use crate::output_format::Format;
 
 pub fn run(command: &ListCommand, output: &Output) -> Result<(), Failure> {
     match command {

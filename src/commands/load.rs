@@ -4,7 +4,7 @@ use fabricast_reports::format::{self, Glyphs};
 use fabricast_reports::spark;
 use fabricast_sim::load::LoadOverTime;
 use fabricast_sim::lower::Resource;
-use fabricast_sim::timeline::Utilization;
+use fabricast_sim::utilization::Utilization;
 use fabricast_topologies::{Fabric, Picos};
 use schemars::JsonSchema;
 use serde::Serialize;

@@ -13,7 +13,8 @@ use super::{format_count, table::read_plan};
 use crate::args::DiffArgs;
 use crate::document::Document;
 use crate::failure::Failure;
-use crate::output::{self, Format, Output};
+use crate::output::{self, Output};
+use crate::output_format::Format;
 
 /// JSON of `plan diff`.
 #[derive(Serialize, JsonSchema)]

@@ -19,7 +19,8 @@ use super::memory::MemoryShortfall;
 use crate::args::PlanArgs;
 use crate::document::Document;
 use crate::failure::Failure;
-use crate::output::{Format, Output};
+use crate::output::Output;
+use crate::output_format::Format;
 use crate::setup;
 
 pub fn run(args: &PlanArgs, path: &Path, output: &Output) -> Result<(), Failure> {

@@ -12,7 +12,8 @@ use super::study::page::BestCandidateDetails;
 use crate::args::ReportArgs;
 use crate::failure::Failure;
 use crate::files;
-use crate::output::{Format, Output};
+use crate::output::Output;
+use crate::output_format::Format;
 
 pub fn run(args: &ReportArgs, output: &Output) -> Result<(), Failure> {
     if output.format != Format::Text {

@@ -8,16 +8,16 @@ use fabricast_reports::table::{Column, Table, Unit, Value};
 use fabricast_sim::schedule::format::{self, Format};
 use fabricast_sim::schedule::{OpId, Operation, Schedule, json};
 use fabricast_sim::verify::{Fault, FaultKind, VerifyOptions, verify};
-use fabricast_topologies::read::Limit;
 use fabricast_topologies::route::Router;
 use schemars::JsonSchema;
 use serde::Serialize;
 
+use super::schedule_file::read;
 use super::{format_count, strategy};
 use crate::args::{ScheduleCommand, ScheduleFormat, WhatIfArgs};
 use crate::document::Document;
 use crate::failure::Failure;
-use crate::output::{self, AdditionalFile, Output};
+use crate::output::{AdditionalFile, Output};
 use crate::setup;
 
 pub fn run(command: &ScheduleCommand, output: &Output) -> Result<(), Failure> {
@@ -51,22 +51,6 @@ pub fn run(command: &ScheduleCommand, output: &Output) -> Result<(), Failure> {
             show(&read(file)?, *limit, picture.as_deref(), format, output).map_err(|failure| failure.with_file(file))
         }
     }
-}
-
-/// Reads a schedule file of any supported format.
-pub fn read(path: &Path) -> Result<Schedule, Failure> {
-    let name = path.display().to_string();
-    let text = fabricast_topologies::read::read_text_file(path, Limit::SCHEDULE)?;
-    format::read(&text, &name).map_err(|error| {
-        let failure = Failure::input_at(error.to_string(), None, Some(&error.location));
-        if Format::detect(&text) != Format::Json || text.contains("\"fabricast_schedule\"") {
-            return failure;
-        }
-        failure.or_with_help(
-            "a schedule file is JSON as `fabricast schedule generate` writes it, an MSCCL algorithm (XML) or an MSCCL++ \
-             execution plan (JSON)",
-        )
-    })
 }
 
 fn write(schedule: &Schedule, to: ScheduleFormat, output: &Output) -> Result<(), Failure> {
@@ -120,11 +104,11 @@ pub struct Refutation<'a> {
 fn prove(schedule: &Schedule, fifo_depth: Option<u32>, output: &Output) -> Result<(), Failure> {
     match verify(schedule, &VerifyOptions { fifo_depth }) {
         Ok(verified) => match output.format {
-            output::Format::Json => {
+            crate::output_format::Format::Json => {
                 let proof = Proof { ok: true, operations: verified.operations };
                 output.write_json(&Document::Verification.with(&VerificationJson::Proof(proof)))
             }
-            output::Format::Text | output::Format::Csv => {
+            crate::output_format::Format::Text | crate::output_format::Format::Csv => {
                 let name = &schedule.header().name;
                 let call = schedule.header().call;
                 let (ranks, operations) =
@@ -133,7 +117,7 @@ fn prove(schedule: &Schedule, fifo_depth: Option<u32>, output: &Output) -> Resul
             }
         },
         Err(fault) => {
-            if output.format == output::Format::Json && fault.kind != FaultKind::TooLarge {
+            if output.format == crate::output_format::Format::Json && fault.kind != FaultKind::TooLarge {
                 let operations = schedule.operation_count().into();
                 let refutation = Refutation { ok: false, operations, fields: &fault, fault: &fault };
                 output.write_json(&Document::Verification.with(&VerificationJson::Refutation(refutation)))?;
@@ -162,9 +146,9 @@ fn show(
         .transpose()
         .map_err(|error| Failure::input(error.to_string()))?;
     let text = match output.format {
-        output::Format::Text => table(schedule, limit)?.text(&output.text_options()),
-        output::Format::Csv => super::csv(&table(schedule, limit)?)?,
-        output::Format::Json => json::to_json(schedule),
+        crate::output_format::Format::Text => table(schedule, limit)?.text(&output.text_options()),
+        crate::output_format::Format::Csv => super::csv(&table(schedule, limit)?)?,
+        crate::output_format::Format::Json => json::to_json(schedule),
     };
     output.write_with(&text, picture.as_ref().map(|(path, content)| AdditionalFile { path, content }))
 }

@@ -33,7 +33,8 @@ use super::table::report::CheckedJson;
 use crate::args::SchemaArgs;
 use crate::document::{Document, Rows, Tagged};
 use crate::failure::Failure;
-use crate::output::{Format, Output};
+use crate::output::Output;
+use crate::output_format::Format;
 
 /// Prints the schema of a document, or lists the documents.
 pub fn run(args: &SchemaArgs, output: &Output) -> Result<(), Failure> {

@@ -1,13 +1,10 @@
 //! `simulate`: simulates one call with one strategy, a schedule file, flows or a job.
 
-use std::sync::atomic::Ordering;
-
 use fabricast_collectives::bound::{Bound, Bounds};
 use fabricast_reports::format;
 use fabricast_reports::share::{self, Part};
 use fabricast_reports::table::{Column, Table, Unit, Value};
 use fabricast_search::plan::{algbw_gb_per_s, busbw_gb_per_s};
-use fabricast_sim::engine::{Progress, Recording, Watch};
 use fabricast_sim::schedule::{Header, ScheduleGenerator};
 use fabricast_sim::{SimulationOptions, Timeline, simulate};
 use fabricast_topologies::route::Router;
@@ -19,12 +16,13 @@ use super::critical::{CriticalPath, StepJson};
 use super::links::{self, LinkJson};
 use super::load::{self, LoadJson};
 use super::memory::MemoryShortfall;
+use super::simulation_progress::with_progress;
 use super::{bottleneck, format_count, strategy, trace, verified};
 use crate::args::SimulateArgs;
 use crate::document::Document;
 use crate::failure::Failure;
-use crate::output::{self, AdditionalFile, Format, Output};
-use crate::run_control::{self, Position};
+use crate::output::{self, AdditionalFile, Output};
+use crate::output_format::Format;
 use crate::setup;
 
 pub fn run(args: &SimulateArgs, output: &Output) -> Result<(), Failure> {
@@ -105,15 +103,6 @@ pub fn run(args: &SimulateArgs, output: &Output) -> Result<(), Failure> {
         }
         None => output.write(&text),
     }
-}
-
-/// Runs `work` with a progress bar on a terminal.
-pub fn with_progress<T>(output: &Output, recording: Recording, work: impl FnOnce(Watch<'_>) -> T) -> T {
-    let progress = Progress::default();
-    let position =
-        || Position { done: progress.done.load(Ordering::Relaxed), total: progress.total.load(Ordering::Relaxed) };
-    let watcher = Watch { progress: Some(&progress), recording, ..Watch::default() };
-    run_control::with_progress(output, "simulating", position, || work(watcher))
 }
 
 /// The GPU that starts last, if any is delayed.

@@ -5,7 +5,7 @@ use fabricast_sim::Timeline;
 use fabricast_sim::engine::Span;
 use fabricast_sim::load::LoadOverTime;
 use fabricast_sim::schedule::{Channel, Rank, ScheduleGenerator};
-use fabricast_sim::timeline::Utilization;
+use fabricast_sim::utilization::Utilization;
 use fabricast_topologies::Fabric;
 use rustc_hash::FxHashSet;
 

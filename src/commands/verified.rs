@@ -18,7 +18,7 @@ pub const NOT_VERIFIED: &str = "not verified (--no-verify)";
 /// # Errors
 /// [`Failure`]: the file cannot be read, or the schedule is wrong.
 pub fn read(path: &Path, bytes: Option<Bytes>, flags: &VerifyArgs) -> Result<Schedule, Failure> {
-    let schedule = super::schedule::read(path)?.with_bytes(bytes);
+    let schedule = super::schedule_file::read(path)?.with_bytes(bytes);
     check(&schedule, flags)?;
     Ok(schedule)
 }

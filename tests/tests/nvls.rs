@@ -4,9 +4,9 @@ use fabricast_collectives::algorithm::{Algorithm, Shape};
 use fabricast_collectives::bound::InNetwork;
 use fabricast_collectives::capabilities::{FabricCapabilities, NoMulticast};
 use fabricast_sim::Folding;
+use fabricast_sim::SimulateError;
 use fabricast_sim::lower::{LowerError, Resource};
 use fabricast_sim::schedule::{BufferUse, Call, Collective, Protocol, Rank};
-use fabricast_sim::timeline::SimulateError;
 use fabricast_topologies::{Bytes, Fabric, FabricRequest, Picos, load, read};
 use proptest::prelude::*;
 

@@ -7,7 +7,7 @@ use fabricast_sim::lower::Environment;
 use fabricast_sim::profile::Profile;
 use fabricast_sim::schedule::{BufferUse, Call, Collective, Protocol, Rank};
 use fabricast_sim::template::{Outline, Template};
-use fabricast_sim::timeline::Utilization;
+use fabricast_sim::utilization::Utilization;
 use fabricast_topologies::Bytes;
 use proptest::prelude::*;
 use proptest::sample::select;

@@ -9,7 +9,7 @@ mod load;
 mod make;
 mod negative;
 mod notes;
-mod result;
+pub(crate) mod result;
 mod timeline;
 
 pub use job::{JobKind, JobRow, ModelRow, ParallelRow};

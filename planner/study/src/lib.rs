@@ -32,6 +32,7 @@ mod run;
 pub mod setting;
 #[cfg(test)]
 mod tests;
+mod value_limits;
 
 pub use cost::{Terms, add_costs};
 pub use job_assignment::JobAssignment;

@@ -3,7 +3,7 @@
 
 use fabricast_topologies::{Picos, SourceLocation};
 
-use super::answer::ResultRow;
+use super::answer::result::ResultRow;
 use fabricast_perf::serve::best_service;
 use fabricast_perf::step::{Machine, TimeError, best_step};
 use fabricast_workload::job::{Arrivals, Job, Training};

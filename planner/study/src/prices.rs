@@ -4,7 +4,7 @@ use fabricast_topologies::{Origin, SourceLocation};
 use serde::Deserialize;
 use toml::Spanned;
 
-use super::read::{MAX_PRICE, MIN_VALUE};
+use super::value_limits::{MAX_PRICE, MIN_VALUE};
 use fabricast_workload::job::{JobError, format_number, toml_error};
 
 /// Shipped price list; each entry has a date and a source.

@@ -17,6 +17,7 @@ use price::BandText;
 use sensitivity::SensitivityText;
 
 use super::prices::{self, PriceListEntry};
+use super::value_limits::{MAX_PRICE, MIN_VALUE};
 use super::{Assumptions, Candidate, Constraints, EfficiencyOverrides, Study};
 use crate::setting::Setting;
 use fabricast_workload::job::{FileResolver, Job, JobError, JobText, format_number, name_problem, toml_error};
@@ -234,12 +235,6 @@ pub fn read_only_job(text: &str, source: &str, traces: Traces<'_>) -> Result<(Jo
         }),
     }
 }
-
-/// Smallest valid price, power or count.
-pub(super) const MIN_VALUE: f64 = 1e-6;
-
-/// Largest valid price or budget, in the study's currency: more than all existing machines.
-pub(super) const MAX_PRICE: f64 = 1e12;
 
 /// Largest valid power in kW: 100 GW.
 const MAX_KW: f64 = 1e8;

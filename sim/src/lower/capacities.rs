@@ -1,9 +1,9 @@
 //! Capacities of a fabric that can limit a run, created on first use.
 
 use super::Environment;
+use super::block_time::{BLOCK_TIME, lane_rate};
 use super::device_demand::DeviceDemand;
-use super::operation_cost::BLOCK_TIME;
-use crate::profile::{ChannelLimit, ProtocolCosts};
+use crate::profile::ProtocolCosts;
 use crate::quantity::Rate;
 use crate::schedule::{Channel, Header, Processor, Protocol, Rank};
 use crate::sharing::{ResourceId, System};
@@ -205,15 +205,6 @@ impl<'a> Capacities<'a> {
             sum(|l| l).zip(sum(LinkId::reverse)).map(|(out, into)| out + u128::from(REDUCTION_MEMORY_USES) * into);
         let can_fill = max_rate.is_none_or(|max_rate| max_rate > u128::from(bandwidth.0));
         (self.crowd.is_some_and(|crowd| crowd.has_local_work) || can_fill).then(|| Rate::from(bandwidth))
-    }
-}
-
-/// Rate of a lane; `None` if lanes are unlimited.
-pub(super) fn lane_rate(speed: ChannelLimit) -> Option<Rate> {
-    match speed {
-        ChannelLimit::Unlimited => None,
-        ChannelLimit::Rate(rate) => Some(Rate::from(rate)),
-        ChannelLimit::Passes(_) => Some(BLOCK_TIME),
     }
 }
 

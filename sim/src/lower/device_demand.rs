@@ -3,7 +3,7 @@
 use fabricast_topologies::NodeId;
 
 use super::ScheduleInstance;
-use super::capacities::lane_rate;
+use super::block_time::lane_rate;
 use crate::quantity::Rate;
 use crate::schedule::Protocol;
 

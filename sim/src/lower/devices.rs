@@ -5,7 +5,7 @@ use fabricast_topologies::{Fabric, LinkId, LinkKind, NodeId, Picos};
 
 use super::buffer_access::BufferAccess;
 use super::capacities::{COPY_MEMORY_USES, Capacities, REDUCTION_MEMORY_USES, Shared};
-use super::message::MessageRoute;
+use super::message_route::MessageRoute;
 use super::network::{Crossing, crosses};
 use super::{Environment, Framing, LowerError, Resource};
 use crate::engine::RouteLatency;

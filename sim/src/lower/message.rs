@@ -5,47 +5,12 @@ use fabricast_topologies::route::{Hop, Staging};
 use fabricast_topologies::{Bandwidth, Bytes, NodeId, Picos};
 
 use super::Resource;
+use super::block_time::BLOCK_TIME;
 use super::devices::{Devices, MemoryAccess, TransferSpec};
-use super::operation_cost::BLOCK_TIME;
-use crate::profile::{DataPath, MemoryKind, MessageCosts, time_at_rate};
+use super::message_route::MessageRoute;
+use crate::profile::{DataPath, MemoryKind, MessageCosts};
 use crate::quantity::Work;
 use crate::sharing::{System, WHOLE};
-
-/// Route of a message.
-#[derive(Clone, Debug, Default)]
-pub(super) struct MessageRoute {
-    /// Latency of its links.
-    pub latency: Picos,
-    /// Staging in host memory.
-    pub staging: Staging,
-    /// True if the route leaves the host.
-    pub leaves: bool,
-    /// Bandwidth of each section of the route between its ends and the staging buffers; empty if nothing is staged.
-    pub sections: Vec<Bandwidth>,
-}
-
-impl MessageRoute {
-    /// Route between two ranks on one device.
-    pub const SAME_DEVICE: Self =
-        Self { latency: Picos::ZERO, staging: Staging { out: None, into: None }, leaves: false, sections: Vec::new() };
-
-    /// Hardware that carries the data of large messages.
-    fn carried(&self) -> DataPath {
-        match (self.staging == Staging::default(), self.leaves) {
-            (false, _) => DataPath::HostStaged,
-            (true, true) => DataPath::Nic,
-            (true, false) => DataPath::CopyEngine,
-        }
-    }
-
-    /// Time until the first fragment has reached every staging buffer and the pipeline is full. Each section of the
-    /// route adds its time for a fragment, except the slowest, whose time is included in that of all fragments.
-    fn filling(&self, fragment: Bytes) -> Picos {
-        let times = || self.sections.iter().map(|&rate| time_at_rate(fragment, rate));
-        let slowest = times().max().unwrap_or(Picos::ZERO);
-        Picos(times().sum::<Picos>().0.saturating_sub(slowest.0))
-    }
-}
 
 impl Devices<'_> {
     /// Adds the sending process's time for a message; returns the latency in addition to that of its path.

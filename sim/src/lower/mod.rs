@@ -3,6 +3,7 @@
 //! Ranks become devices, peers become routes over links, chunks become work and protocols become costs. After lowering,
 //! the engine sees only runs, routes and capacities.
 
+mod block_time;
 mod buffer_access;
 mod capacities;
 mod channels;
@@ -12,6 +13,7 @@ mod device_demand;
 mod devices;
 mod first_blocks;
 mod message;
+mod message_route;
 mod network;
 mod operation_cost;
 mod pass_sharing;
@@ -33,6 +35,7 @@ use crate::schedule::{
     Buffer, Channel, Dependency, Header, OpKind, Program, Rank, Run, Schedule, ScheduleError, ScheduleGenerator,
     TeamId, Walk,
 };
+use block_time::whole_bytes;
 use buffer_access::{BufferAccess, Results};
 pub use capacities::Resource;
 use capacities::{Capacities, Shared};
@@ -43,8 +46,8 @@ pub(crate) use devices::{Devices, PlaceholderRecovery};
 pub(crate) use first_blocks::find_representative_block;
 pub use first_blocks::lower_first_blocks;
 pub(crate) use network::{Crossing, Latency};
+use operation_cost::RunCosts;
 pub(crate) use operation_cost::{OperationCost, OperationCosts, Start, Tasks};
-use operation_cost::{RunCosts, whole_bytes};
 use pass_sharing::PassSharing;
 use passages::Passages;
 use pieces::{Pieces, Ranges, RunWork};

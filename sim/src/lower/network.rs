@@ -4,7 +4,7 @@ use fabricast_topologies::fabric::Figures;
 use fabricast_topologies::route::Hop;
 use fabricast_topologies::{Bytes, Fabric, LinkKind, NodeId, Picos};
 
-use super::operation_cost::{BLOCK_TIME, whole_bytes};
+use super::block_time::{BLOCK_TIME, whole_bytes};
 use crate::profile::{BlockWork, NetworkCosts, ProtocolCosts, largest_message};
 use crate::quantity::Work;
 use crate::schedule::Protocol;

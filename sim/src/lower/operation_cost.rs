@@ -4,6 +4,7 @@ use fabricast_topologies::{Bytes, Picos};
 use rustc_hash::FxHashMap;
 
 use super::Survey;
+use super::block_time::BLOCK_TIME;
 use super::network::{Crossing, Message};
 use super::pieces::{Pieces, RunWork};
 use crate::engine::{Order, Pace, PerOp};
@@ -11,16 +12,12 @@ use crate::profile::{
     BlockWork, ChannelLimit, Destination, LocalStore, MessageCosts, NetworkCosts, OperationKind, Profile,
     ProtocolCosts, Role, SharedPasses,
 };
-use crate::quantity::{Rate, WORK_PER_BYTE, Work};
+use crate::quantity::Work;
 use crate::schedule::{
     BlockSplit, Buffer, BufferUse, Collective, Dependency, Header, OpKind, Processor, Protocol, Rank, Run,
 };
 use crate::sharing::WHOLE;
 
-/// Capacity of a lane whose block works in passes, scaled so that one byte equals ten picoseconds of the block's time.
-/// An operation's use per byte on the wire is rounded to units of [`WHOLE`]: at 1 TB/s, or one picosecond per byte, the
-/// resolution is one part in 32,256.
-pub(super) const BLOCK_TIME: Rate = Rate(100_000_000_000_000);
 /// Fraction of an NVLS block's threads that copies into the buffer that the switch reads: 7 of 20 warps for more than
 /// six ranks (NCCL 2.28 src/device/all_reduce.h, `RunWorkColl` of NCCL_ALGO_NVLS: `scatterWarps`).
 const STAGING_SHARE: (u16, u16) = (7, 20);
@@ -402,9 +399,4 @@ const WORKS_PER_BLOCK: u32 = 8;
 /// Maximum number of peers that a block of a schedule has concurrent messages for.
 pub(super) fn max_partners(header: &Header) -> u32 {
     u32::from(header.channels).saturating_mul(WORKS_PER_BLOCK).max(1)
-}
-
-/// Bytes of a [`Work`], rounded up.
-pub(crate) fn whole_bytes(work: Work) -> Bytes {
-    Bytes(u64::try_from(work.0.div_ceil(WORK_PER_BYTE)).unwrap_or(u64::MAX))
 }

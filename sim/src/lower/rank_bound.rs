@@ -7,10 +7,10 @@ use fabricast_topologies::route::{BufferLocation, Participants};
 use fabricast_topologies::{LinkId, Picos};
 use rustc_hash::FxHashMap;
 
+use super::block_time::BLOCK_TIME;
 use super::capacities::scaled;
 use super::devices::{hop_coefficient, label};
 use super::network::crosses;
-use super::operation_cost::BLOCK_TIME;
 use super::{Environment, Framing, OperationCosts, is_surely_even, payload, size_walk};
 use crate::profile::{NetworkCosts, Role};
 use crate::quantity::Work;

@@ -1,17 +1,15 @@
 //! Reader of profile files (TOML), the shipped profiles, and selection of the best match for a fabric.
 
-use std::fmt;
-
 use fabricast_topologies::fabric::{Figures, suggest_names};
 use fabricast_topologies::gpus;
-use fabricast_topologies::{Bandwidth, Bytes, Fabric, Picos, SourceLocation, UnitError};
+use fabricast_topologies::{Bandwidth, Bytes, Fabric, Picos};
 use serde::Deserialize;
-use toml::de::DeTable;
 
 use super::band_file::BandsFile;
 use super::message_file::MessageFile;
 use super::network_file::{MeasuredNetwork, NetworkFile};
-use super::{ChannelLimit, LaunchCosts, LinkEfficiency, Passes, PredictionInterval, Profile, ProtocolCosts};
+use super::reader::{ProfileError, Reader};
+use super::{ChannelLimit, LaunchCosts, LinkEfficiency, Passes, Profile, ProtocolCosts};
 
 /// The shipped profiles, by name.
 const SHIPPED: [(&str, &str); 9] = [
@@ -32,64 +30,6 @@ const KERNELS: &str = "fabricast";
 /// Fraction of NVLink bandwidth that switch multicast and reduction reach on Blackwell without a measurement (NCCL
 /// 2.30.7 src/graph/tuning.cc, `nvlsEfficiency`).
 const BLACKWELL_MULTICAST: f64 = 0.74;
-
-/// Error of reading or selecting a profile.
-#[derive(Clone, Debug, thiserror::Error)]
-pub enum ProfileError {
-    /// Invalid TOML or an unexpected structure.
-    #[error("{location}: {message}")]
-    Syntax {
-        /// Location in the file.
-        location: SourceLocation,
-        /// Description of the error.
-        message: String,
-    },
-    /// Invalid value.
-    #[error("{location}: {key}: {message}")]
-    Value {
-        /// Location in the file.
-        location: SourceLocation,
-        /// The key, with its tables.
-        key: String,
-        /// Description of the error.
-        message: String,
-    },
-    /// The GPU model of a machine is unknown, and the candidates differ too much for one profile.
-    #[error(
-        "{fabric} does not state its GPU model: name one by --gpu-model (gpu = \"…\" in manifests and studies), one of {candidates}"
-    )]
-    UnknownGpu {
-        /// The fabric.
-        fabric: String,
-        /// Possible models, with their compute capabilities.
-        candidates: String,
-    },
-    /// No profile has this name.
-    #[error("unknown profile `{name}`; expected one of {known}, or the path of a file{}", did_you_mean(.near))]
-    Unknown {
-        /// The name as given.
-        name: String,
-        /// Similar names, best first.
-        near: Vec<String>,
-        /// Known names.
-        known: String,
-    },
-}
-
-fn did_you_mean(near: &[String]) -> String {
-    if near.is_empty() { String::new() } else { format!("; did you mean {}?", near.join(" or ")) }
-}
-
-impl ProfileError {
-    /// Location in a text, if there is one.
-    #[must_use]
-    pub fn location(&self) -> Option<&SourceLocation> {
-        match self {
-            Self::Syntax { location: place, .. } | Self::Value { location: place, .. } => Some(place),
-            Self::Unknown { .. } | Self::UnknownGpu { .. } => None,
-        }
-    }
-}
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -317,71 +257,7 @@ pub enum Software {
     Mpi,
 }
 
-/// Reader of a file, for errors with locations.
-pub(super) struct Reader<'a> {
-    pub source: &'a str,
-    pub text: &'a str,
-}
-
 impl Reader<'_> {
-    /// Parses TOML of the expected structure.
-    pub(super) fn read<T: serde::de::DeserializeOwned>(&self) -> Result<T, ProfileError> {
-        toml::from_str(self.text).map_err(|error| {
-            let location = SourceLocation::locate(self.source, self.text, error.span().unwrap_or_default());
-            ProfileError::Syntax { location, message: error.message().to_owned() }
-        })
-    }
-
-    pub(super) fn band(&self, low: f64, high: f64) -> Result<PredictionInterval, ProfileError> {
-        if low > 0.0 && low <= 1.0 && high >= 1.0 && high.is_finite() {
-            Ok(PredictionInterval { low, high })
-        } else {
-            Err(self.error("band", "expected 0 < low ≤ 1 ≤ high"))
-        }
-    }
-
-    pub(super) fn error(&self, key: &str, message: impl fmt::Display) -> ProfileError {
-        let location = SourceLocation::locate(self.source, self.text, self.span(key).unwrap_or_default());
-        ProfileError::Value { location, key: key.to_owned(), message: message.to_string() }
-    }
-
-    /// Location of the value of a dotted key.
-    fn span(&self, key: &str) -> Option<std::ops::Range<usize>> {
-        let document = DeTable::parse(self.text).ok()?;
-        let mut table = Some(document.get_ref());
-        let mut span = None;
-        for part in key.split('.') {
-            let value = table?.get(part)?;
-            span = Some(value.span());
-            table = value.get_ref().as_table();
-        }
-        span
-    }
-
-    pub(super) fn quantity<T: std::str::FromStr<Err = UnitError>>(
-        &self,
-        key: &str,
-        text: &str,
-    ) -> Result<T, ProfileError> {
-        text.parse().map_err(|error| self.error(key, error))
-    }
-
-    pub(super) fn fraction(&self, key: &str, value: f64) -> Result<f64, ProfileError> {
-        if value > 0.0 && value <= 1.0 {
-            Ok(value)
-        } else {
-            Err(self.error(key, format!("{value} is not a fraction: expected more than 0 and at most 1")))
-        }
-    }
-
-    pub(super) fn optional<T: std::str::FromStr<Err = UnitError>>(
-        &self,
-        key: &str,
-        text: Option<&str>,
-    ) -> Result<Option<T>, ProfileError> {
-        text.map(|text| self.quantity(key, text)).transpose()
-    }
-
     fn protocol(&self, key: &str, file: &ProtocolFile) -> Result<ProtocolCosts, ProfileError> {
         let at = |field: &str| format!("protocol.{key}.{field}");
         let time = |field: &str, text: &Option<String>| -> Result<Picos, ProfileError> {

@@ -5,8 +5,8 @@ use std::fmt::Write as _;
 use fabricast_topologies::{Bandwidth, Bytes, Picos};
 use serde::Deserialize;
 
-use super::file::{ProfileError, Reader};
 use super::message::{MessageCosts, ReductionSite};
+use super::reader::{ProfileError, Reader};
 use super::write::{bytes, write_rates, write_times};
 
 #[derive(Deserialize)]

@@ -13,6 +13,7 @@ mod network;
 mod network_file;
 mod packets;
 mod protocol;
+mod reader;
 mod transport;
 mod write;
 
@@ -24,7 +25,7 @@ use crate::schedule::{Collective, Processor, Protocol};
 pub use band::{
     Bottleneck, CallTraits, FittedTraits, PredictionInterval, PredictionIntervals, RegimeBand, WideningFactors,
 };
-pub use file::{ProfileError, Software};
+pub use file::Software;
 pub(crate) use message::time_at_rate;
 pub use message::{DataPath, MemoryKind, MessageCosts, ReductionSite};
 pub use network::{NetworkCosts, largest_message};
@@ -32,6 +33,7 @@ pub use network_file::MeasuredNetwork;
 pub use protocol::{
     BlockWork, ChannelLimit, Destination, LocalStore, OperationKind, Passes, ProtocolCosts, Role, SharedPasses,
 };
+pub use reader::ProfileError;
 pub use transport::Transport;
 
 /// Launch mode of a collective.

@@ -12,9 +12,9 @@ use std::fmt::Write as _;
 use fabricast_topologies::{Bandwidth, Fabric, Picos};
 use serde::Deserialize;
 
-use super::file::{ProfileError, Reader};
 use super::network::NetworkCosts;
 use super::packets::Packets;
+use super::reader::{ProfileError, Reader};
 use super::transport::{MachineNetwork, Transport};
 use super::write::{fraction, quoted, write_rates, write_sources, write_times};
 use super::{PredictionInterval, Profile};
@@ -124,6 +124,21 @@ impl NetworkCosts {
 }
 
 impl MeasuredNetwork {
+    /// Returns true if the network was certainly measured on machines like this one.
+    fn is_measured_on(&self, machine: &MachineNetwork) -> bool {
+        let may_have_transport = match self.transport {
+            // The cost of verbs does not depend on the rate or number of NICs.
+            Transport::Infiniband => return machine.compute_capability == self.compute_capability,
+            Transport::Efa => !machine.is_infiniband,
+            Transport::Slingshot => machine.has_c2c && !machine.is_infiniband,
+            Transport::Sockets => machine.is_loopback,
+        };
+        may_have_transport
+            && machine.compute_capability == self.compute_capability
+            && machine.nic == self.nic
+            && (machine.nics_per_gpu - self.nics_per_gpu).abs() < 1e-6
+    }
+
     /// All shipped networks.
     ///
     /// # Errors
@@ -160,7 +175,7 @@ impl MeasuredNetwork {
     pub fn measured_for(fabric: &Fabric) -> Result<Option<Self>, ProfileError> {
         let Some(machine) = MachineNetwork::from_fabric(fabric) else { return Ok(None) };
         let shipped = Self::shipped()?;
-        Ok(shipped.into_iter().find(|network| machine.is_like(network)))
+        Ok(shipped.into_iter().find(|network| network.is_measured_on(&machine)))
     }
 
     /// The network of a profile, labelled as measured on this fabric's machines; `None` if the fabric has no network.

@@ -5,8 +5,6 @@ use fabricast_topologies::fabric::{Figures, NicFigures};
 use fabricast_topologies::{Bandwidth, Fabric, LinkKind};
 use serde::Deserialize;
 
-use super::network_file::MeasuredNetwork;
-
 /// Transport of messages between hosts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -41,11 +39,11 @@ pub(super) struct MachineNetwork {
     pub(super) nic: Bandwidth,
     pub(super) nics_per_gpu: f64,
     /// True if the NICs are declared as InfiniBand.
-    is_infiniband: bool,
+    pub(super) is_infiniband: bool,
     /// True if GPUs are attached to CPUs by C2C.
-    has_c2c: bool,
+    pub(super) has_c2c: bool,
     /// True if the hosts are parts of one machine (loopback).
-    is_loopback: bool,
+    pub(super) is_loopback: bool,
 }
 
 impl MachineNetwork {
@@ -80,20 +78,5 @@ impl MachineNetwork {
             has_c2c: fabric.links().any(|(_, link)| link.kind == LinkKind::C2c),
             is_loopback: nics.iter().any(|nic| nic.model.as_deref() == Some(LOOPBACK_NIC)),
         })
-    }
-
-    /// Returns true if the network was certainly measured on machines like this one.
-    pub(super) fn is_like(&self, network: &MeasuredNetwork) -> bool {
-        let may_have_transport = match network.transport {
-            // The cost of verbs does not depend on the rate or number of NICs.
-            Transport::Infiniband => return self.compute_capability == network.compute_capability,
-            Transport::Efa => !self.is_infiniband,
-            Transport::Slingshot => self.has_c2c && !self.is_infiniband,
-            Transport::Sockets => self.is_loopback,
-        };
-        may_have_transport
-            && self.compute_capability == network.compute_capability
-            && self.nic == network.nic
-            && (self.nics_per_gpu - network.nics_per_gpu).abs() < 1e-6
     }
 }

@@ -3,7 +3,7 @@
 
 use fabricast_topologies::Bytes;
 
-use super::format::CallSizes;
+use super::file_format::CallSizes;
 use super::{Buffer, BufferUse, ChunkRef, Collective};
 
 /// Call size in bytes assumed if the file gives no upper limit.

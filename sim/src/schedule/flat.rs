@@ -1,7 +1,7 @@
 //! Flat view of a schedule for writers of other formats: every operation with its memory in units and its dependencies.
 
 use super::chunk_numbering::{ChunkNumbering, ChunksPerGpu, cell};
-use super::format::WriteError;
+use super::file_format::WriteError;
 use super::lists::{Lists, order_by_key};
 use super::order::Graph;
 use super::units::{UnitRange, Units};

@@ -14,6 +14,7 @@ mod check;
 mod chunk_numbering;
 mod draft;
 pub mod fifo;
+mod file_format;
 mod flat;
 pub mod format;
 pub mod json;

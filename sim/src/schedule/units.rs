@@ -1,7 +1,7 @@
 //! Chunks in units of one size. Other tools divide buffers into equal chunks; if a layout's segments have chunks of
 //! different sizes, each chunk is a whole number of units, the largest common measure of all sizes.
 
-use super::format::WriteError;
+use super::file_format::WriteError;
 use super::{Buffer, ChunkRef, Collective, Schedule};
 
 /// Largest number of units that is written.

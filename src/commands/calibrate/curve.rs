@@ -15,7 +15,8 @@ use crate::args::CalibrateArgs;
 use crate::commands::study::LoadedStudy;
 use crate::document::Document;
 use crate::failure::Failure;
-use crate::output::{self, AdditionalFile, Format, Output};
+use crate::output::{self, AdditionalFile, Output};
+use crate::output_format::Format;
 
 /// Returns the study among the input files, which must then be the only file.
 pub fn find_study(paths: &[PathBuf]) -> Result<Option<&Path>, Failure> {

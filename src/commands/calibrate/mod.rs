@@ -17,7 +17,8 @@ use super::measured;
 use crate::args::CalibrateArgs;
 use crate::document::Document;
 use crate::failure::Failure;
-use crate::output::{self, AdditionalFile, Format, Output};
+use crate::output::{self, AdditionalFile, Output};
+use crate::output_format::Format;
 use crate::setup;
 
 /// Results from which the outputs are written.

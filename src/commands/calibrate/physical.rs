@@ -14,7 +14,8 @@ use super::figure::ParameterEstimate;
 use crate::args::CalibrateArgs;
 use crate::document::Document;
 use crate::failure::Failure;
-use crate::output::{self, AdditionalFile, Format, Output};
+use crate::output::{self, AdditionalFile, Output};
+use crate::output_format::Format;
 use crate::setup;
 
 /// Benchmark with its file name.

@@ -23,7 +23,8 @@ use super::memory::MemoryShortfall;
 use crate::args::{CompareArgs, Launch, LogArgs, Processes, Registered};
 use crate::document::Document;
 use crate::failure::Failure;
-use crate::output::{self, AdditionalFile, Format, Output};
+use crate::output::{self, AdditionalFile, Output};
+use crate::output_format::Format;
 use crate::run_control::{self, Position};
 use crate::setup;
 

@@ -4,7 +4,8 @@ use fabricast_validate::gpu::bench::{self, Depth, Plan};
 
 use crate::args::BenchArgs;
 use crate::failure::Failure;
-use crate::output::{Format, Output};
+use crate::output::Output;
+use crate::output_format::Format;
 
 pub fn run(args: &BenchArgs, output: &Output) -> Result<(), Failure> {
     let plan = Plan {

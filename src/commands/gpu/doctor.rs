@@ -11,7 +11,8 @@ use fabricast_validate::gpu::doctor::{self, Diagnosis, Severity};
 use crate::args::DoctorArgs;
 use crate::document::Document;
 use crate::failure::Failure;
-use crate::output::{Format, Output};
+use crate::output::Output;
+use crate::output_format::Format;
 
 pub fn run(args: &DoctorArgs, output: &Output) -> Result<(), Failure> {
     // Loads a named fabric first, so that a wrong name fails before the measurement.

@@ -6,7 +6,8 @@ use fabricast_validate::gpu;
 use crate::args::ProbeArgs;
 use crate::document::Document;
 use crate::failure::Failure;
-use crate::output::{AdditionalFile, Format, Output};
+use crate::output::{AdditionalFile, Output};
+use crate::output_format::Format;
 
 pub fn run(args: &ProbeArgs, output: &Output) -> Result<(), Failure> {
     if let Some(path) = &args.fabric {

@@ -12,12 +12,12 @@ use fabricast_search::export::nccl_tuner::{self, Buffers, CheckContext, Lookup};
 use fabricast_search::export::open_mpi::{self, Routine};
 use fabricast_search::export::{AnyTable, Finding, SavedPlan, SavedRange};
 use fabricast_search::plan::{Effort, Plan, PlanRequest, Watcher, plan, simulate_strategies};
-use fabricast_sim::LaunchMode;
-use fabricast_sim::profile::{Launch, Profile};
+use fabricast_sim::profile::Launch;
 use fabricast_sim::schedule::{BufferUse, Call, Collective, Protocol, Rank};
+use fabricast_topologies::Bytes;
 use fabricast_topologies::route::Router;
-use fabricast_topologies::{Bytes, Fabric, NodeId};
 
+use super::check_setting::CheckSetting;
 use super::report::{Checked, Row, SelectedStrategy};
 use super::schedule_check::{self, ScheduleFile};
 use super::table_failure;
@@ -69,16 +69,6 @@ pub fn run(file: &Path, args: &TableArgs, output: &Output) -> Result<(), Failure
     checked.write(output)
 }
 
-/// Setting that a table is checked against.
-pub struct CheckSetting<'a> {
-    pub fabric: &'a Fabric,
-    pub router: &'a Router<'a>,
-    pub placement: &'a [NodeId],
-    pub profile: &'a Profile,
-    pub mode: LaunchMode,
-    pub chooser: &'a Chooser,
-}
-
 /// Selection of a table for a call.
 enum TableSelection {
     /// Strategy with the channel count of the table. Small calls may use fewer channels.
@@ -90,10 +80,6 @@ enum TableSelection {
 }
 
 impl CheckSetting<'_> {
-    pub fn ranks(&self) -> u32 {
-        self.placement.len() as u32
-    }
-
     fn findings(&self, table: &AnyTable) -> Vec<Finding> {
         let (ranks, hosts) = (self.ranks(), hosts(self));
         let mut findings = Vec::new();

@@ -8,7 +8,8 @@ use serde::Serialize;
 use crate::commands::format_count;
 use crate::document::Document;
 use crate::failure::Failure;
-use crate::output::{self, Format, Output};
+use crate::output::{self, Output};
+use crate::output_format::Format;
 
 /// JSON of `table --explain`.
 #[derive(Serialize, JsonSchema)]

@@ -1,6 +1,7 @@
 //! `table`: writes a plan as a tuning table for a library, and checks such tables.
 
 mod check;
+mod check_setting;
 pub mod explain;
 pub mod report;
 mod schedule_check;

@@ -12,7 +12,8 @@ use serde::Serialize;
 use crate::commands::format_count;
 use crate::document::Document;
 use crate::failure::Failure;
-use crate::output::{self, Format, Output};
+use crate::output::{self, Output};
+use crate::output_format::Format;
 
 /// Maximum number of findings shown as text; further ones are counted.
 const MAX_FINDINGS: usize = 40;

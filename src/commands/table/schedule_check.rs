@@ -9,7 +9,7 @@ use fabricast_sim::verify::{VerifyOptions, verify};
 use fabricast_sim::{SimulationOptions, simulate};
 use fabricast_topologies::Bytes;
 
-use super::check::CheckSetting;
+use super::check_setting::CheckSetting;
 use super::report::{Row, SelectedStrategy};
 use crate::args::{Sizes, StrategyArgs};
 use crate::failure::Failure;

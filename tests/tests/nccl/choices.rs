@@ -2,7 +2,7 @@
 
 use fabricast_collectives::algorithm::Algorithm;
 use fabricast_collectives::bound::InNetwork;
-use fabricast_libraries::nccl::graph::Pattern;
+use fabricast_libraries::nccl::Pattern;
 use fabricast_libraries::nccl::{
     Communicator, Function, Proto, Request, Settings, SymmetricKernel, Version, p2p, pick_symmetric,
 };

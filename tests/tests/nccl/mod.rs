@@ -8,7 +8,7 @@ mod properties;
 mod search;
 mod worked;
 
-use fabricast_libraries::nccl::graph::{ChannelPaths, Graph, Graphs, Pattern};
+use fabricast_libraries::nccl::{ChannelPaths, Graph, Graphs, Pattern};
 use fabricast_libraries::nccl::{Communicator, Cpu, Function, Pick, Request, Settings, Table, Version, pick};
 use fabricast_topologies::route::PathClass;
 use fabricast_topologies::{Bandwidth, Bytes, Picos};

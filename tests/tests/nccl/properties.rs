@@ -1,7 +1,7 @@
 //! Properties for random communicators: there is a choice for every size, it is the cheapest of the table, and its
 //! kernel is within limits.
 
-use fabricast_libraries::nccl::graph::Pattern;
+use fabricast_libraries::nccl::Pattern;
 use fabricast_libraries::nccl::{
     Algo, AlgoProto, Communicator, Cpu, Function, MAX_CHANNELS, Proto, Request, Settings, Table, Version,
     expected_time, kernel, pick,

@@ -3,7 +3,8 @@
 //! Public logs: NVIDIA/nccl issues 1197 (8 × H100: rings 12 × 30, nvls 8 × 40/60), 1358 (two GPUs on two sockets of
 //! 10 GB/s: 1 × 10), 892 (H800: 16 channels), nccl-tests 307 (8 × RTX 4090 over sockets of 6 GB/s: 1 × 5).
 
-use fabricast_libraries::nccl::graph::{ChannelPaths, NvlsUse, Pattern, SearchNotModelled};
+use fabricast_libraries::nccl::graph::{NvlsUse, SearchNotModelled};
+use fabricast_libraries::nccl::{ChannelPaths, Pattern};
 use fabricast_libraries::nccl::{Communicator, Settings};
 use fabricast_topologies::route::{PathClass, RouteOptions, Router};
 use fabricast_topologies::{Fabric, FabricRequest, load};
@@ -29,7 +30,7 @@ type Summary = ((u16, f64, f64), (u16, f64, f64), Option<(u16, f64, f64)>, u16);
 
 fn summary(fabric: &Fabric) -> Summary {
     let comm = search(fabric).unwrap();
-    let summarize = |graph: fabricast_libraries::nccl::graph::Graph| {
+    let summarize = |graph: fabricast_libraries::nccl::Graph| {
         (graph.channels, graph.intra_bandwidth.gb_per_s(), graph.inter_bandwidth.gb_per_s())
     };
     let graphs = comm.graphs;

@@ -4,8 +4,8 @@
 //! 28901 (two Hopper GPUs). The tables of choices assume the usual graphs of the machines (NVIDIA/nccl issue 1197 for
 //! 8 × H100), one tree pattern, and no latency stated by the network plugin.
 
-use fabricast_libraries::nccl::graph::{Graph, Pattern};
 use fabricast_libraries::nccl::{Algo, AlgoProto, Communicator, Function, Proto, Request, Version, kernel};
+use fabricast_libraries::nccl::{Graph, Pattern};
 use fabricast_topologies::Bytes;
 
 use super::{Picker, communicator, graph};
@@ -235,7 +235,7 @@ fn sixteen_nodes_of_h100() {
 #[test]
 fn chains_count_every_hop_if_channels_differ() {
     let mut machine = h100s(2);
-    machine.graphs.ring.paths = fabricast_libraries::nccl::graph::ChannelPaths::Differ;
+    machine.graphs.ring.paths = fabricast_libraries::nccl::ChannelPaths::Differ;
     let picker = without_nvls(machine);
     assert_cells(&picker, Function::Broadcast, &[(Algo::Ring, Proto::Ll, 49.8, None)]);
 }

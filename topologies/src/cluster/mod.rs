@@ -15,6 +15,7 @@ mod dragonfly;
 mod loopback;
 mod network;
 mod nics;
+mod template;
 #[cfg(test)]
 mod tests;
 mod torus;
@@ -50,7 +51,7 @@ pub fn build_with_gpus(host: &Fabric, nodes: u32, gpus: Option<u32>, network: Op
     if nodes == 0 {
         return Err(Error::Request("a cluster has 1 host or more, not 0".to_owned()));
     }
-    let template = copy::Template::new(host)?;
+    let template = template::Template::new(host)?;
     let nics = network.and_then(|network| network.nics_per_node).unwrap_or(0);
     let per_host = template.vertices_per_host() + u64::from(nics);
     if u64::from(nodes) * per_host > MAX_DEVICES {

@@ -3,8 +3,8 @@
 
 use std::sync::Arc;
 
-use super::copy::Template;
 use super::network::{DEFAULT_NIC, DEFAULT_NICS};
+use super::template::Template;
 use crate::error::{Error, Result};
 use crate::fabric::{FabricBuilder, Figures, LinkKind, LinkSpec, NicFigures, Node, NodeKind};
 use crate::keys::Keyed;

@@ -14,7 +14,7 @@ use std::borrow::Cow;
 use super::island_routes::IslandRoute;
 use super::segment::bandwidth_key;
 use super::shape::Shape;
-use super::stand_ins::SubstitutePorts;
+use super::substitute_ports::SubstitutePorts;
 use super::{PathClass, RouteOptions};
 use crate::fabric::NodeKind;
 

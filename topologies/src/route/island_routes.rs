@@ -9,7 +9,7 @@ use std::sync::OnceLock;
 use super::link_classes::Multiplicity;
 use super::rules::{Access, Phase, step};
 use super::segment::{Segment, Step, bandwidth_key, select_paths};
-use super::shape::Shape;
+use super::shape_graph::ShapeGraph;
 use super::{PathClass, RouteOptions};
 use crate::fabric::NodeKind;
 
@@ -30,11 +30,11 @@ pub(super) struct RouteTable {
 }
 
 impl RouteTable {
-    pub fn new(shape: &Shape, source: u32, options: &RouteOptions) -> Self {
+    pub fn new(shape: &ShapeGraph, source: u32, options: &RouteOptions) -> Self {
         Self { source, direct: search(shape, source, Access::Direct, options), staged: OnceLock::new() }
     }
 
-    pub fn to(&self, shape: &Shape, node: u32, access: Access, options: &RouteOptions) -> Option<&IslandRoute> {
+    pub fn to(&self, shape: &ShapeGraph, node: u32, access: Access, options: &RouteOptions) -> Option<&IslandRoute> {
         let routes = match access {
             Access::Direct => &self.direct,
             Access::Staged => self.staged.get_or_init(|| search(shape, self.source, Access::Staged, options)),
@@ -46,7 +46,7 @@ impl RouteTable {
 const PHASES: u32 = Phase::ALL.len() as u32;
 const UNREACHED: u32 = u32::MAX;
 
-fn search(shape: &Shape, source: u32, access: Access, options: &RouteOptions) -> Box<[Option<IslandRoute>]> {
+fn search(shape: &ShapeGraph, source: u32, access: Access, options: &RouteOptions) -> Box<[Option<IslandRoute>]> {
     let count = shape.nodes().len();
     let mut found: Vec<Option<IslandRoute>> = vec![None; count];
     if let Some(local_route) = found.get_mut(source as usize).filter(|_| access == Access::Direct) {
@@ -92,7 +92,7 @@ struct Crossing {
 }
 
 struct Search<'a> {
-    shape: &'a Shape,
+    shape: &'a ShapeGraph,
     source: u32,
     access: Access,
     options: &'a RouteOptions,

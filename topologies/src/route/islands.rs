@@ -9,7 +9,8 @@ use std::hash::{Hash, Hasher};
 
 use rustc_hash::{FxHashMap, FxHasher};
 
-use super::shape::{Port, Shape, ShapeLink, ShapeNode};
+use super::shape::Shape;
+use super::shape_graph::{Port, ShapeKey, ShapeLink, ShapeNode};
 use crate::fabric::{Figures, NodeKind};
 use crate::{Fabric, LinkId, LinkKind, NodeId};
 
@@ -210,14 +211,6 @@ impl Islands {
         });
         ShapeKey { nodes: nodes.collect(), links: links.collect(), ports: ports.collect() }
     }
-}
-
-/// Key under which two islands are equal.
-#[derive(Debug, PartialEq, Eq, Hash)]
-pub(super) struct ShapeKey {
-    pub nodes: Vec<ShapeNode>,
-    pub links: Vec<ShapeLink>,
-    pub ports: Vec<Port>,
 }
 
 fn root(parent: &mut [u32], mut node: u32) -> u32 {

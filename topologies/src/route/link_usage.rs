@@ -20,7 +20,7 @@ use super::island_routes::IslandRoute;
 use super::participants::{Participants, RelaySet};
 use super::segment::{PathSelection, Segment, picos};
 use super::shape::Shape;
-use super::twins::TwinClasses;
+use super::twin_classes::TwinClasses;
 use super::{PathClass, Router, relay};
 use crate::{LinkId, NodeId, Picos};
 

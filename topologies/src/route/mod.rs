@@ -35,9 +35,12 @@ mod router;
 mod rules;
 mod segment;
 mod shape;
+mod shape_graph;
 mod stand_ins;
+mod substitute_ports;
 #[cfg(test)]
 mod tests;
+mod twin_classes;
 mod twins;
 mod unreachable_reason;
 

@@ -7,57 +7,17 @@ use super::PathClass;
 use super::RouteOptions;
 use super::attach::Attachments;
 use super::island_routes::{IslandRoute, RouteTable};
-use super::islands::ShapeKey;
-use super::rules::{Access, DeviceContext};
+use super::rules::Access;
 use super::segment::PathSelection;
+use super::shape_graph::{Port, ShapeGraph, ShapeKey, ShapeLink, ShapeNode};
 use super::twins::{Pair, Twins};
+use crate::LinkKind;
 use crate::fabric::NodeKind;
-use crate::{Bandwidth, LinkKind, Picos};
-
-/// A device of a shape.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) struct ShapeNode {
-    pub kind: NodeKind,
-    /// Host, relative to the host of the shape's first device.
-    pub host: u32,
-    pub is_rank: bool,
-    /// True where the device's software relays traffic of others: NCCL does, RCCL does not.
-    pub relays: bool,
-    /// False for a NIC that is known to lack GPUDirect RDMA.
-    pub direct: bool,
-}
-
-/// One direction of a link of a shape. As in a fabric, `2k` and `2k + 1` are opposite directions.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) struct ShapeLink {
-    pub from: u32,
-    pub to: u32,
-    pub kind: LinkKind,
-    /// Bandwidth before any slowdown: route selection does not know that a link is slow.
-    pub bandwidth: Option<Bandwidth>,
-    pub latency: Picos,
-    pub failed: bool,
-}
-
-/// A link from an island to the network: its device, and bandwidth and latency in both directions. A direction is
-/// `None` if it has failed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Port {
-    pub node: u32,
-    pub out: Option<(Option<Bandwidth>, Picos)>,
-    pub back: Option<(Option<Bandwidth>, Picos)>,
-}
 
 /// An island with its routes, which are computed on first use.
 #[derive(Debug)]
 pub(super) struct Shape {
-    key: ShapeKey,
-    has_c2c: Vec<bool>,
-    /// GPUs that carry MIG instances.
-    carries: Vec<bool>,
-    /// Links that leave each device, in id order, including failed ones.
-    leaving: Vec<u32>,
-    leaving_start: Vec<u32>,
+    graph: ShapeGraph,
     inside: Vec<OnceLock<Box<RouteTable>>>,
     attachments: Vec<OnceLock<Box<Attachments>>>,
     twins: OnceLock<Twins>,
@@ -67,73 +27,62 @@ pub(super) struct Shape {
 
 impl Shape {
     pub fn new(key: ShapeKey) -> Self {
-        let count = key.nodes.len();
-        let mut leaving_start = vec![0u32; count + 1];
-        let mut has_c2c = vec![false; count];
-        let mut carries = vec![false; count];
-        for link in &key.links {
-            leaving_start[link.from as usize + 1] += 1;
-            has_c2c[link.from as usize] |= link.kind == LinkKind::C2c;
-            let kind = |node: u32| key.nodes[node as usize].kind;
-            carries[link.from as usize] |= (kind(link.from), kind(link.to)) == (NodeKind::Gpu, NodeKind::Mig);
-        }
-        for i in 1..leaving_start.len() {
-            leaving_start[i] += leaving_start[i - 1];
-        }
-        let mut next = leaving_start.clone();
-        let mut leaving = vec![0; key.links.len()];
-        for (id, link) in key.links.iter().enumerate() {
-            let slot = &mut next[link.from as usize];
-            leaving[*slot as usize] = id as u32;
-            *slot += 1;
-        }
+        Self::from_graph(ShapeGraph::new(key))
+    }
+
+    fn from_graph(graph: ShapeGraph) -> Self {
+        let count = graph.nodes().len();
         let inside = std::iter::repeat_with(OnceLock::new).take(count).collect();
         let attachments = std::iter::repeat_with(OnceLock::new).take(count).collect();
         let (twins, built, bare) = (OnceLock::new(), OnceLock::new(), OnceLock::new());
-        Self { key, has_c2c, carries, leaving, leaving_start, inside, attachments, twins, built, bare }
+        Self { graph, inside, attachments, twins, built, bare }
     }
 
     /// Returns true if an island with this key has this shape.
     pub fn matches(&self, key: &ShapeKey) -> bool {
-        self.key == *key
+        self.graph.matches(key)
+    }
+
+    /// The devices and links.
+    pub fn graph(&self) -> &ShapeGraph {
+        &self.graph
     }
 
     pub fn nodes(&self) -> &[ShapeNode] {
-        &self.key.nodes
+        self.graph.nodes()
     }
 
     pub fn node(&self, node: u32) -> ShapeNode {
-        self.key.nodes[node as usize]
+        self.graph.node(node)
     }
 
     pub fn link(&self, link: u32) -> &ShapeLink {
-        &self.key.links[link as usize]
+        self.graph.link(link)
     }
 
     /// Number of link directions inside the island.
     pub fn link_count(&self) -> u32 {
-        self.key.links.len() as u32
+        self.graph.link_count()
     }
 
     pub fn ports(&self) -> &[Port] {
-        &self.key.ports
+        self.graph.ports()
     }
 
     /// Links that leave a device, including failed ones.
     pub fn outgoing_links(&self, node: u32) -> &[u32] {
-        let range = self.leaving_start[node as usize] as usize..self.leaving_start[node as usize + 1] as usize;
-        &self.leaving[range]
+        self.graph.outgoing_links(node)
+    }
+
+    /// Returns true if a device is a rank whose software relays traffic of others.
+    pub fn can_relay(&self, node: u32) -> bool {
+        self.graph.can_relay(node)
     }
 
     /// The shape with all inside links in service.
     pub fn as_built(&self) -> &Self {
-        let built = self.built.get_or_init(|| {
-            self.key.links.iter().any(|link| link.failed).then(|| {
-                let links = self.key.links.iter().map(|&link| ShapeLink { failed: false, ..link }).collect();
-                let (nodes, ports) = (self.key.nodes.clone(), self.key.ports.clone());
-                Box::new(Self::new(ShapeKey { nodes, links, ports }))
-            })
-        });
+        let build = || Box::new(Self::from_graph(self.graph.with_failures(|_| false)));
+        let built = self.built.get_or_init(|| self.graph.has_failures().then(build));
         built.as_deref().unwrap_or(self)
     }
 
@@ -141,39 +90,18 @@ impl Shape {
     pub fn without_nvlinks(&self) -> &Self {
         self.bare.get_or_init(|| {
             let fails = |link: &ShapeLink| link.failed || link.kind == LinkKind::Nvlink;
-            let links = self.key.links.iter().map(|link| ShapeLink { failed: fails(link), ..*link }).collect();
-            let (nodes, ports) = (self.key.nodes.clone(), self.key.ports.clone());
-            Box::new(Self::new(ShapeKey { nodes, links, ports }))
+            Box::new(Self::from_graph(self.graph.with_failures(fails)))
         })
     }
 
     /// The interchangeable devices.
     pub fn twins(&self) -> &Twins {
-        self.twins.get_or_init(|| Twins::new(self))
-    }
-
-    /// The properties of a device that the forwarding rules use on a path from `source`.
-    pub fn device_context(&self, node: u32, source: u32, options: &RouteOptions) -> DeviceContext {
-        let device = self.node(node);
-        let may_relay = options.relays() && self.can_relay(node) && device.host == self.node(source).host;
-        DeviceContext {
-            kind: device.kind,
-            is_source: false,
-            may_relay,
-            has_c2c: self.has_c2c[node as usize],
-            carries_mig: self.carries[node as usize],
-        }
-    }
-
-    /// Returns true if a device is a rank whose software relays traffic of others.
-    pub fn can_relay(&self, node: u32) -> bool {
-        let device = self.node(node);
-        device.is_rank && device.relays
+        self.twins.get_or_init(|| Twins::new(&self.graph))
     }
 
     /// The routes from a device to all others of the island.
     fn routes_from(&self, source: u32, options: &RouteOptions) -> &RouteTable {
-        self.inside[source as usize].get_or_init(|| Box::new(RouteTable::new(self, source, options)))
+        self.inside[source as usize].get_or_init(|| Box::new(RouteTable::new(&self.graph, source, options)))
     }
 
     /// The connections of a device to the network.
@@ -197,7 +125,7 @@ impl Shape {
             // The selection of one of too many paths depends on link numbers.
             self.search_route(twins, options).map(Cow::Borrowed)
         } else {
-            Some(Cow::Owned(self.twins().map_route(self, route, pair, twins)))
+            Some(Cow::Owned(self.twins().map_route(&self.graph, route, pair, twins)))
         }
     }
 
@@ -205,7 +133,7 @@ impl Shape {
     pub(super) fn search_route(&self, pair: Pair, options: &RouteOptions) -> Option<&IslandRoute> {
         let access = self.access(pair.from, pair.to, options);
         self.routes_from(pair.from, options)
-            .to(self, pair.to, access, options)
+            .to(&self.graph, pair.to, access, options)
             .filter(|route| route.class <= PathClass::Sys)
     }
 

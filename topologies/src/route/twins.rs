@@ -5,13 +5,11 @@
 //! join all GPUs. The links around a device have a fixed order; the exchange maps a link of one twin to the link of the
 //! other at the same position.
 
-use std::hash::Hash;
-
 use rustc_hash::FxHashMap;
 
 use super::island_routes::IslandRoute;
 use super::segment::{Part, Segment};
-use super::shape::{Shape, ShapeLink, ShapeNode};
+use super::shape_graph::{ShapeGraph, ShapeLink, ShapeNode};
 
 /// Identity of a link around a device: the neighbour, and the properties that routing uses of both directions.
 type LinkIdentity = (u32, [Record; 2]);
@@ -21,7 +19,7 @@ type Record = (crate::LinkKind, Option<crate::Bandwidth>, crate::Picos, bool);
 #[derive(Debug)]
 pub(super) struct Twins {
     /// First twin of each device; the device itself if it is the first.
-    first: Vec<u32>,
+    pub(super) first: Vec<u32>,
     /// Second twin, for each device that is the first of its twins.
     second: Vec<Option<u32>>,
     /// Links that leave each device, sorted by identity, then by id.
@@ -31,7 +29,7 @@ pub(super) struct Twins {
 }
 
 impl Twins {
-    pub fn new(shape: &Shape) -> Self {
+    pub fn new(shape: &ShapeGraph) -> Self {
         let count = shape.nodes().len() as u32;
         let mut positions = vec![0; shape.link_count() as usize];
         let mut known: FxHashMap<(ShapeNode, Vec<LinkIdentity>), u32> = FxHashMap::default();
@@ -63,7 +61,7 @@ impl Twins {
     }
 
     /// Maps the route of a pair to a pair of their twins.
-    pub fn map_route(&self, shape: &Shape, route: &IslandRoute, pair: Pair, twins: Pair) -> IslandRoute {
+    pub fn map_route(&self, shape: &ShapeGraph, route: &IslandRoute, pair: Pair, twins: Pair) -> IslandRoute {
         // Exchanging the first device of the pair with its twin may move the second.
         let moved_to = exchange(pair.to, pair.from, twins.from);
         let exchange_ends = |device| exchange(exchange(device, pair.from, twins.from), moved_to, twins.to);
@@ -78,7 +76,7 @@ impl Twins {
     }
 
     /// Image of a link when its ends are exchanged for these twins.
-    fn map_link(&self, shape: &Shape, link: u32, from: u32, to: u32) -> u32 {
+    pub(super) fn map_link(&self, shape: &ShapeGraph, link: u32, from: u32, to: u32) -> u32 {
         let at = |device: u32, position: u32| self.leaving[device as usize][position as usize];
         let started = at(from, self.positions[link as usize]);
         debug_assert_eq!(shape.link(started).to, shape.link(link).to);
@@ -105,79 +103,7 @@ fn exchange(device: u32, a: u32, b: u32) -> u32 {
     }
 }
 
-fn link_identity(shape: &Shape, link: u32) -> LinkIdentity {
+fn link_identity(shape: &ShapeGraph, link: u32) -> LinkIdentity {
     let record = |link: &ShapeLink| (link.kind, link.bandwidth, link.latency, link.failed);
     (shape.link(link).to, [record(shape.link(link)), record(shape.link(link ^ 1))])
-}
-
-/// Classes of twins that a survey treats as equal.
-pub(super) struct TwinClasses<'s> {
-    shape: &'s Shape,
-    /// First device of the class of each device.
-    first: Vec<u32>,
-    /// Members of the class of each first device, in ascending order; empty for other devices.
-    members: Vec<Vec<u32>>,
-}
-
-impl<'s> TwinClasses<'s> {
-    /// Groups twins that have the same mark; a device without a mark is a class of its own.
-    pub fn marked<M: Copy + Eq + Hash>(shape: &'s Shape, mark: impl Fn(u32) -> Option<M>) -> Self {
-        let mut known: FxHashMap<(u32, M), u32> = FxHashMap::default();
-        let twins = shape.twins();
-        let class = |device: u32| match mark(device) {
-            Some(mark) => *known.entry((twins.first[device as usize], mark)).or_insert(device),
-            None => device,
-        };
-        let first: Vec<u32> = (0..shape.nodes().len() as u32).map(class).collect();
-        let mut members = vec![Vec::new(); first.len()];
-        for (device, &first) in (0..).zip(&first) {
-            members[first as usize].push(device);
-        }
-        Self { shape, first, members }
-    }
-
-    /// Returns true if some class has several devices.
-    pub fn has_multiple_members(&self) -> bool {
-        self.members.iter().any(|members| members.len() > 1)
-    }
-
-    /// Pairs of different devices that represent all pairs of devices for which `wanted` is true. `wanted` must be
-    /// equal for all devices of a class.
-    pub fn pairs(&self, wanted: impl Fn(u32) -> bool) -> Vec<(u32, u32)> {
-        let classes: Vec<&Vec<u32>> =
-            self.members.iter().filter(|members| members.first().is_some_and(|&first| wanted(first))).collect();
-        let mut pairs = Vec::new();
-        for from in &classes {
-            let Some(&x) = from.first() else { continue };
-            for to in &classes {
-                let y = if from.first() == to.first() { to.get(1) } else { to.first() };
-                pairs.extend(y.map(|&y| (x, y)));
-            }
-        }
-        pairs
-    }
-
-    /// Representative of a link among the links that twins have in common.
-    pub fn representative_link(&self, link: u32) -> u32 {
-        let ends = self.shape.link(link);
-        self.moved(link, self.first[ends.from as usize], self.first[ends.to as usize])
-    }
-
-    /// All links with the same representative, in ascending order.
-    pub fn class_links(&self, link: u32) -> Vec<u32> {
-        let ends = self.shape.link(link);
-        let class = |device: u32| &self.members[self.first[device as usize] as usize];
-        let ends = class(ends.from).iter().flat_map(|&from| class(ends.to).iter().map(move |&to| (from, to)));
-        let mut links: Vec<u32> = ends.map(|(from, to)| self.moved(link, from, to)).collect();
-        links.sort_unstable();
-        links
-    }
-
-    fn moved(&self, link: u32, from: u32, to: u32) -> u32 {
-        let ends = self.shape.link(link);
-        if (ends.from, ends.to) == (from, to) {
-            return link;
-        }
-        self.shape.twins().map_link(self.shape, link, from, to)
-    }
 }

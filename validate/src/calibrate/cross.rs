@@ -12,7 +12,7 @@ use fabricast_sim::schedule::Protocol;
 
 use super::cases::Cases;
 use super::fit::Fit;
-use super::hold_out::HoldOut;
+use super::hold_out_selection::HoldOut;
 use super::parameters::Parameter;
 use super::points::Point;
 use super::prior::Prior;

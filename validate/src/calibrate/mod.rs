@@ -19,6 +19,7 @@ pub mod curve;
 mod estimate;
 mod fit;
 mod hold_out;
+mod hold_out_selection;
 mod network;
 mod parameters;
 mod points;
@@ -32,7 +33,7 @@ use fabricast_sim::schedule::Protocol;
 use fabricast_topologies::route::RouteOptions;
 
 pub use estimate::Estimate;
-pub use hold_out::{HoldOut, UnknownHoldOut};
+pub use hold_out_selection::{HoldOut, UnknownHoldOut};
 pub use network::calibrate_network;
 pub use parameters::{Cost, LaunchCost, MessageCost, Parameter, Unit};
 pub use prior::{Prior, UnknownPrior};

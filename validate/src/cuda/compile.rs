@@ -5,12 +5,12 @@
 #![expect(unsafe_code, reason = "calls into a C library")]
 
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
-use std::fmt;
 use std::path::PathBuf;
 use std::sync::OnceLock;
 
+use super::arch::Arch;
 use super::cache;
-use super::driver::CudaVersion;
+use super::version::CudaVersion;
 use crate::shared_library::{LibraryError, LibrarySpec, SharedLibrary, Visibility, site_packages};
 
 const NVRTC: LibrarySpec = LibrarySpec {
@@ -19,50 +19,6 @@ const NVRTC: LibrarySpec = LibrarySpec {
     wheel_folders: &["nvidia/cu13/lib", "nvidia/cuda_nvrtc/lib"],
     advice: "`pip install 'nvidia-cuda-nvrtc==13.0.*'` installs it, or add its folder to LD_LIBRARY_PATH",
 };
-
-/// Target architecture of a kernel.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Arch {
-    number: u32,
-    features: Features,
-}
-
-/// Set of instructions that a kernel may use.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-enum Features {
-    /// Instructions that later architectures support as well.
-    Common,
-    /// All instructions, including those specific to this architecture.
-    Specific,
-}
-
-impl Arch {
-    /// Creates an architecture from compute capability × 10: 90 is sm_90.
-    pub const fn new(number: u32) -> Self {
-        Self { number, features: Features::Common }
-    }
-
-    /// Variant with architecture-specific instructions, such as sm_90a.
-    #[must_use]
-    pub const fn specific(self) -> Self {
-        Self { number: self.number, features: Features::Specific }
-    }
-
-    /// Compute capability × 10.
-    pub const fn number(self) -> u32 {
-        self.number
-    }
-}
-
-impl fmt::Display for Arch {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let suffix = match self.features {
-            Features::Common => "",
-            Features::Specific => "a",
-        };
-        write!(f, "sm_{}{suffix}", self.number)
-    }
-}
 
 /// Machine code for one architecture: an ELF file whose headers refer only to bytes inside it. A reader that is given
 /// just the address of its first byte therefore reads nothing beyond its end.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use cudarc::driver::sys::{self, CUdevice_P2PAttribute_enum as PeerAttribute, CUdevice_attribute_enum as Raw};
 use fabricast_topologies::Bytes;
 
-use super::compile::Arch;
+use super::arch::Arch;
 use super::context::Context;
 use super::error::{CudaError, check};
 

@@ -4,12 +4,11 @@
 //! outdated driver into an error.
 #![expect(unsafe_code, reason = "a C library is loaded and asked")]
 
-use std::fmt;
-
 use cudarc::driver::sys;
 
 use super::device::Device;
 use super::error::{CudaError, check};
+use super::version::CudaVersion;
 
 /// Every driver function that this crate calls. All are resolved before the first call. A test checks the list against
 /// the sources.
@@ -74,21 +73,6 @@ pub const SYMBOLS: &[&str] = &[
     "cuStreamWaitValue32_v2",
     "cuStreamWriteValue32_v2",
 ];
-
-/// CUDA version of a driver or library.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct CudaVersion {
-    /// Major version.
-    pub major: u32,
-    /// Minor version.
-    pub minor: u32,
-}
-
-impl fmt::Display for CudaVersion {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}.{}", self.major, self.minor)
-    }
-}
 
 /// The driver, loaded and initialized. Owning a value permits driver calls.
 #[derive(Clone, Copy, Debug)]

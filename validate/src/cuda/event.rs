@@ -8,7 +8,7 @@ use fabricast_topologies::Picos;
 
 use super::context::Context;
 use super::error::CudaError;
-use super::stream::Progress;
+use super::progress::Progress;
 
 /// A point in a stream.
 #[derive(Debug)]

@@ -8,6 +8,7 @@
 //! Entry points: [`Driver::load`] → [`Device`] → [`Context`] → [`Stream`], [`DeviceMemory`], [`Module`]; a
 //! [`team`](team::run) of host threads, one per GPU; a [`Watchdog`] for every wait that may never end.
 
+mod arch;
 mod arguments;
 mod cache;
 pub mod compile;
@@ -22,24 +23,29 @@ mod host_memory;
 pub mod interrupt;
 mod memory;
 mod module;
+mod progress;
 mod signal;
 mod spin_barrier;
 mod stream;
 pub mod team;
+mod version;
 mod watchdog;
 
+pub use arch::Arch;
 pub use arguments::Arguments;
-pub use compile::{Arch, CompileError, Cubin};
+pub use compile::{CompileError, Cubin};
 pub use context::{Context, enable_peer_access_between, exit_if_hanging, exit_immediately};
 pub use device::{Access, Atomics, Attribute, Device, PeerPath};
-pub use driver::{CudaVersion, Driver, SYMBOLS};
+pub use driver::{Driver, SYMBOLS};
 pub use error::CudaError;
 pub use event::Event;
 pub use graph::Graph;
 pub use host_memory::HostMemory;
 pub use memory::{DeviceAddress, DeviceMemory, DeviceSlice};
 pub use module::{Function, Launch, LaunchMode, Module};
+pub use progress::Progress;
 pub use signal::{WaitCondition, WordOperation};
-pub use stream::{Progress, Stream};
+pub use stream::Stream;
 pub use team::{Consequence, Member};
+pub use version::CudaVersion;
 pub use watchdog::{Deadline, Watchdog};

@@ -8,6 +8,7 @@ use cudarc::driver::sys::{self, CUresult};
 use super::context::Context;
 use super::error::CudaError;
 use super::event::Event;
+use super::progress::Progress;
 
 /// A stream that does not synchronize with the default stream.
 #[derive(Debug)]
@@ -20,15 +21,6 @@ pub struct Stream {
 unsafe impl Send for Stream {}
 // SAFETY: as above.
 unsafe impl Sync for Stream {}
-
-/// Completion state of enqueued work.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Progress {
-    /// All work is complete.
-    Done,
-    /// Work is pending.
-    Pending,
-}
 
 impl Stream {
     /// Creates a stream on the GPU of `context`.

@@ -5,7 +5,8 @@ use std::time::{Duration, Instant};
 
 use super::error::CudaError;
 use super::interrupt;
-use super::stream::{Progress, Stream};
+use super::progress::Progress;
+use super::stream::Stream;
 
 /// Duration of busy polling before a wait starts to sleep between polls; longer than an ordinary collective.
 const BUSY_POLL_DURATION: Duration = Duration::from_millis(50);

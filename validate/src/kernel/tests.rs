@@ -216,7 +216,7 @@ fn write_kernel_sources() {
 
 /// Compiles a source. Returns false if NVRTC is missing.
 fn compiles(text: &str, arch: u32, name: &str) -> bool {
-    match compile::compile_uncached(text, compile::Arch::new(arch), &["--std=c++17"]) {
+    match compile::compile_uncached(text, crate::cuda::Arch::new(arch), &["--std=c++17"]) {
         Ok(_) => true,
         Err(CompileError::Library(LibraryError::Missing { .. })) => false,
         Err(error) => panic!("{name} for sm_{arch}: {error}"),

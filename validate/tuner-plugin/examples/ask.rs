@@ -9,7 +9,7 @@ use std::hint::black_box;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use nccl_tuner_fabricast::abi::ncclTunerPlugin_v6;
+use nccl_tuner_fabricast::exports::ncclTunerPlugin_v6;
 
 fn main() -> std::io::Result<()> {
     let mut arguments = std::env::args().skip(1);

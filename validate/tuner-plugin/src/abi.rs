@@ -1,14 +1,11 @@
-//! NCCL's tuner interface: three exported symbols, each a struct of function pointers, and the codes passed through
-//! them.
+//! NCCL's tuner interface: structs of function pointers, and the codes passed through them.
 //!
 //! Order, types and array sizes are those of NCCL 2.30.7: `src/include/plugin/tuner/tuner_v4.h`, `tuner_v5.h`,
 //! `tuner_v6.h` and `src/include/nccl_common.h`. NCCL 2.32 looks for version 7 first, which differs only in constants
 //! that this plugin does not change, and falls back to version 6 (`src/plugin/tuner/tuner_v6.cc`).
 #![allow(unsafe_code, reason = "structures of pointers that C reads, exported by name")]
 
-use std::ffi::{c_char, c_int, c_ulong, c_void};
-
-use crate::ffi;
+use std::ffi::{CStr, c_char, c_int, c_ulong, c_void};
 
 /// `ncclResult_t`; this plugin returns [`SUCCESS`] only.
 pub type Code = c_int;
@@ -131,27 +128,12 @@ pub struct TunerV6 {
 #[derive(Debug)]
 pub struct Name(*const c_char);
 
+impl Name {
+    /// Creates a name from a constant text.
+    pub const fn new(text: &'static CStr) -> Self {
+        Self(text.as_ptr())
+    }
+}
+
 // SAFETY: points to constant text.
 unsafe impl Sync for Name {}
-
-const NAME: Name = Name(c"fabricast".as_ptr());
-
-/// Interface for NCCL versions that know no later one.
-#[unsafe(no_mangle)]
-pub static ncclTunerPlugin_v4: TunerV4 =
-    TunerV4 { name: NAME, init: ffi::init_v4, get_coll_info: ffi::get_coll_info, destroy: ffi::finalize };
-
-/// Interface for NCCL 2.28.
-#[unsafe(no_mangle)]
-pub static ncclTunerPlugin_v5: TunerV5 =
-    TunerV5 { name: NAME, init: ffi::init_v5, get_coll_info: ffi::get_coll_info, finalize: ffi::finalize };
-
-/// Interface for NCCL 2.30.
-#[unsafe(no_mangle)]
-pub static ncclTunerPlugin_v6: TunerV6 = TunerV6 {
-    name: NAME,
-    init: ffi::init_v5,
-    get_coll_info: ffi::get_coll_info,
-    finalize: ffi::finalize,
-    get_chunk_size: None,
-};

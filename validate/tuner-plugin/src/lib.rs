@@ -1,7 +1,7 @@
 //! `libnccl_tuner_fabricast.so`: an NCCL tuner plugin that selects strategies from a fabricast table.
 //!
 //! NCCL opens the file named by `NCCL_TUNER_PLUGIN` and uses the newest symbol that it knows of `ncclTunerPlugin_v6`,
-//! `_v5` and `_v4` ([`abi`]). It creates a context per communicator ([`ffi`]) and calls it before every
+//! `_v5` and `_v4` ([`exports`]). It creates a context per communicator ([`ffi`]) and calls it before every
 //! collective. The table is read from the file named by an environment variable ([`source`]). Its rows for the
 //! communicator's ranks and nodes are flattened once ([`choices`]), so that an answer ([`context`]) is a search in
 //! sorted lists without allocation or locks.
@@ -14,6 +14,7 @@
 pub mod abi;
 pub mod choices;
 pub mod context;
+pub mod exports;
 pub mod ffi;
 pub mod log;
 pub mod source;

@@ -6,7 +6,8 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::ffi::{c_char, c_int, c_ulong, c_void};
 
-use nccl_tuner_fabricast::abi::{Logger, ncclTunerPlugin_v6};
+use nccl_tuner_fabricast::abi::Logger;
+use nccl_tuner_fabricast::exports::ncclTunerPlugin_v6;
 
 /// The system allocator with a count of the thread's calls.
 struct Counting;

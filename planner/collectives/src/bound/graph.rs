@@ -7,6 +7,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use super::colour::representatives;
 use super::cut::{Cut, CutRatio, Direction, Search};
 use super::demand::Demand;
+use super::device_demand::DeviceDemand;
 use super::distance::Distances;
 use super::flow::UNLIMITED;
 use super::lengths::{self, Pairs};
@@ -14,7 +15,6 @@ use super::line::{LinearBound, Share};
 use super::parts::{BoundaryCapacity, Level, PartsInput, RankSet, Start};
 use super::source::BoundSource;
 use super::twins::InterchangeableDevices;
-use super::uneven::DeviceDemand;
 use super::wiring::Wiring;
 
 /// Searches start at every device (one per set of twins) if their number × wires is at most this, otherwise at one per

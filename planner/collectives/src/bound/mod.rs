@@ -40,6 +40,7 @@ mod colour;
 mod crossing;
 mod cut;
 mod demand;
+mod device_demand;
 mod distance;
 mod flow;
 mod graph;

@@ -8,6 +8,7 @@ use fabricast_sim::schedule::{MatrixBlock, TrafficMatrix};
 use fabricast_topologies::Picos;
 
 use super::demand::Demand;
+use super::device_demand::DeviceDemand;
 use super::graph::Graph;
 use super::line::{LinearBound, Share};
 use super::memory;
@@ -36,39 +37,8 @@ pub(super) fn level_bounds(level: &Level, matrix: &TrafficMatrix) -> Vec<LinearB
 
 /// Lower bounds from the graph as a whole.
 pub(super) fn graph_bounds(graph: &Graph, matrix: &TrafficMatrix, first_byte: Picos) -> Vec<LinearBound> {
-    let demand = DeviceDemand::new(graph, matrix);
+    let demand = DeviceDemand::new(matrix, graph.devices(), |rank| graph.device(rank));
     if demand.crossing == 0 { Vec::new() } else { graph.demand_bounds(&demand, first_byte) }
-}
-
-/// Bytes from each device to each other.
-pub(super) struct DeviceDemand {
-    devices: usize,
-    /// By sender, then receiver; 0 from a device to itself.
-    bytes: Vec<u128>,
-    crossing: u128,
-    /// Total bytes of the call.
-    pub(super) total: u128,
-}
-
-impl DeviceDemand {
-    fn new(graph: &Graph, matrix: &TrafficMatrix) -> Self {
-        let devices = graph.devices();
-        let mut demand =
-            Self { devices, bytes: vec![0; devices * devices], crossing: 0, total: u128::from(matrix.total().0) };
-        for MatrixBlock { from, to, bytes } in matrix.blocks() {
-            let (Some(from), Some(to)) = (graph.device(from), graph.device(to)) else { continue };
-            if let Some(sum) = demand.bytes.get_mut(from as usize * devices + to as usize).filter(|_| from != to) {
-                *sum += u128::from(bytes.0);
-                demand.crossing += u128::from(bytes.0);
-            }
-        }
-        demand
-    }
-
-    /// Bytes from one device to another.
-    pub(super) fn between(&self, from: u32, to: u32) -> u128 {
-        self.bytes.get(from as usize * self.devices + to as usize).copied().unwrap_or(0)
-    }
 }
 
 fn share(bytes: u128, total: u128) -> Option<Share> {

@@ -2,7 +2,8 @@
 
 use fabricast_topologies::{Bandwidth, Bytes};
 
-use super::graph::{Graphs, Pattern};
+use super::channel_graph::{Graphs, Pattern};
+use super::nvls_shape::{MAX_CHANNELS, NvlsShape};
 use super::settings::Settings;
 use super::version::{BlackwellNvls, Version};
 
@@ -59,20 +60,6 @@ pub enum NicDistance {
     Switches,
     /// Farther away.
     Farther,
-}
-
-/// Maximum number of channels of a communicator (MAXCHANNELS, `src/include/device.h`).
-pub const MAX_CHANNELS: u16 = 64;
-
-/// Channels and chunk sizes of NVLS.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct NvlsShape {
-    /// Number of channels.
-    pub channels: u16,
-    /// Maximum chunk.
-    pub chunk: Bytes,
-    /// Maximum chunk of NVLSTree.
-    pub tree_chunk: Bytes,
 }
 
 impl Communicator {

@@ -4,12 +4,14 @@
 //! logged (tests/tests/nccl.rs). The inputs of a decision are in [`Communicator`], the estimates of each algorithm and
 //! protocol in [`Table`], and the choice with the minimum expected time is made by [`pick`].
 
+mod channel_graph;
 mod communicator;
 mod constants;
 pub mod graph;
 mod index;
 mod kernel;
 mod lists;
+mod nvls_shape;
 mod p2p;
 mod settings;
 mod symmetric;
@@ -17,10 +19,12 @@ mod table;
 mod time;
 mod version;
 
-pub use communicator::{Communicator, Cpu, MAX_CHANNELS, Nic, NicDistance, NvlsShape};
+pub use channel_graph::{ChannelPaths, Graph, Graphs, Pattern};
+pub use communicator::{Communicator, Cpu, Nic, NicDistance};
 pub use index::{Algo, AlgoProto, Function, Proto};
 pub use kernel::{Kernel, kernel, kernel_with_max_channels, max_threads, working_channels};
 pub use lists::{ListError, Lists};
+pub use nvls_shape::{MAX_CHANNELS, NvlsShape};
 pub use p2p::{P2p, p2p};
 pub use settings::{LinkDistance, NvlsSetting, PatSetting, SettingError, Settings, Windows};
 pub use symmetric::{SYMMETRIC_THREADS, SymmetricKernel, SymmetricPick, pick_symmetric};

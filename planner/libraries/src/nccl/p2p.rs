@@ -7,8 +7,9 @@
 
 use fabricast_topologies::Bytes;
 
-use super::communicator::{Communicator, MAX_CHANNELS};
+use super::communicator::Communicator;
 use super::index::Proto;
+use super::nvls_shape::MAX_CHANNELS;
 use super::settings::{LinkDistance, Settings};
 use super::version::{SendParts, Version};
 

@@ -5,9 +5,9 @@
 
 use fabricast_topologies::{Bytes, Picos};
 
-use super::communicator::{MAX_CHANNELS, NvlsShape};
 use super::index::{Algo, Function, Proto};
 use super::lists::{ListError, Lists};
+use super::nvls_shape::{MAX_CHANNELS, NvlsShape};
 
 /// Use of NVLS.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

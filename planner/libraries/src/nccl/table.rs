@@ -7,9 +7,9 @@
 use fabricast_topologies::route::PathClass;
 use fabricast_topologies::{Bandwidth, Picos};
 
+use super::channel_graph::{ChannelPaths, Graph};
 use super::communicator::{Communicator, Cpu};
 use super::constants::{self, Generation, Hardware, Scale};
-use super::graph::{ChannelPaths, Graph};
 use super::index::{Algo, Function, Proto};
 use super::settings::{PatSetting, Settings};
 use super::version::{

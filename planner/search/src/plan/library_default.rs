@@ -1,8 +1,8 @@
 //! The library's default strategy, simulated like every other candidate.
 
-use super::search::{Search, Watcher};
+use super::row_search::{Search, Watcher};
 use super::{PlanError, Row, TimedStrategy};
-use fabricast_collectives::strategy::{Strategy, check_combination};
+
 use fabricast_libraries::Choice;
 
 /// The library's default strategy with its simulated time.
@@ -23,18 +23,6 @@ impl LibraryDefault {
     }
 }
 
-/// Returns the library's default as a candidate if the restriction allows it, even if its channels or chunk are not in
-/// the search space.
-pub(super) fn candidate(search: &Search<'_>) -> Option<Strategy> {
-    let choice = search.request.library?.choose(&search.call).ok()?;
-    let strategy = normalize_chunk(search, choice.strategy);
-    let restriction = search.request.restriction;
-    let is_allowed = restriction.allows(&strategy, search.call.collective)
-        && check_combination(strategy.algorithm, strategy.protocol, search.call.collective, &search.capabilities)
-            .is_ok();
-    is_allowed.then_some(strategy)
-}
-
 /// Adds the library's default to a row, or returns the reason why it is unknown.
 pub(super) fn add(search: &Search<'_>, mut row: Row, watcher: Watcher<'_>) -> Result<(Row, Option<String>), PlanError> {
     let Some(chooser) = search.request.library else { return Ok((row, None)) };
@@ -42,7 +30,7 @@ pub(super) fn add(search: &Search<'_>, mut row: Row, watcher: Watcher<'_>) -> Re
         Ok(choice) => choice,
         Err(unknown) => return Ok((row, Some(unknown.to_string()))),
     };
-    let strategy = normalize_chunk(search, choice.strategy);
+    let strategy = search.normalize_chunk(choice.strategy);
     let known = row.pairs.iter().find(|timed| timed.strategy == strategy).copied();
     let timed = match known {
         Some(timed) => Ok(timed),
@@ -55,14 +43,4 @@ pub(super) fn add(search: &Search<'_>, mut row: Row, watcher: Watcher<'_>) -> Re
         }
         Err(reason) => Ok((row, Some(format!("{} chooses {}: {reason}", chooser.library(), choice.name)))),
     }
-}
-
-/// Normalizes a strategy's chunk: removes it if the profile has no chunks, or if it equals the profile's default.
-pub(super) fn normalize_chunk(search: &Search<'_>, strategy: Strategy) -> Strategy {
-    let default = search.request.profile.protocol(strategy.protocol).chunk;
-    let chunk = match (default, strategy.chunk) {
-        (Some(default), Some(chosen)) if chosen != default => Some(chosen),
-        _ => None,
-    };
-    Strategy { chunk, ..strategy }
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use fabricast_sim::schedule::Collective;
 use fabricast_topologies::{Bytes, Picos};
 
-use super::search::{Search, Watcher};
+use super::row_search::{Search, Watcher};
 use super::{PlanError, Row, TimedStrategy};
 use fabricast_collectives::strategy::Strategy;
 

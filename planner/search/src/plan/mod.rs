@@ -11,6 +11,8 @@ mod outside;
 mod preference;
 mod ranges;
 mod refinement;
+mod row_planner;
+mod row_search;
 mod search;
 mod search_space;
 mod simulated_candidates;
@@ -20,14 +22,15 @@ mod templates;
 
 use fabricast_sim::profile::Profile;
 use fabricast_sim::schedule::{BufferUse, Collective, TrafficMatrix};
-use fabricast_sim::timeline::Utilization;
+use fabricast_sim::utilization::Utilization;
 use fabricast_sim::{LaunchMode, Timeline};
 use fabricast_topologies::route::Router;
 use fabricast_topologies::{Bytes, Fabric, NodeId, Picos};
 
 use crate::candidates::Restriction;
 use fabricast_collectives::algorithm::Unsupported;
-use fabricast_collectives::bound::Bound;
+use fabricast_collectives::bound::{Bound, Bounds};
+use fabricast_collectives::capabilities::FabricCapabilities;
 use fabricast_collectives::strategy::Strategy;
 use fabricast_libraries::{Chooser, Library};
 pub use library_default::LibraryDefault;
@@ -35,8 +38,8 @@ pub use library_table::library_table;
 pub use measured::{MEASURED_NOISE, Measured, Measurements};
 pub use preference::{MAX_OVERLAP, Preference};
 pub use ranges::{LAST_BYTES, Range, SizeRange};
-pub use search::plan_with_bounds;
-pub use search::{Watcher, lower_bound, plan, plan_table, simulate_strategies};
+pub use row_search::Watcher;
+pub use search::{lower_bound, plan, plan_table, plan_with_bounds, simulate_strategies};
 pub use search_space::{Competing, Excluded, SearchSpace};
 pub use simulated_candidates::{preference_limit_for, same_pair};
 
@@ -71,6 +74,20 @@ pub struct PlanRequest<'a> {
     pub library: Option<&'a Chooser>,
     /// Effort: charts need times of strategies that cannot win, tables do not.
     pub effort: Effort,
+}
+
+impl PlanRequest<'_> {
+    /// Bounds of the calls of the ranks.
+    fn bounds(&self) -> Bounds {
+        let Self { fabric, router, placement, root, restriction, .. } = *self;
+        Bounds::new(fabric, router, placement, root).with_in_network(restriction.in_network)
+    }
+
+    /// Capabilities of the fabric for the ranks.
+    fn fabric_capabilities(&self) -> FabricCapabilities {
+        let Self { fabric, router, placement, restriction, ranks_per_node, .. } = *self;
+        FabricCapabilities::new(fabric, router, placement, ranks_per_node, restriction.in_network)
+    }
 }
 
 /// Extent of simulation.

@@ -22,7 +22,7 @@ use rayon::prelude::*;
 
 use super::measured::MEASURED_NOISE;
 use super::ranges::geometric_mean;
-use super::search::RowPlanner;
+use super::row_planner::RowPlanner;
 use super::{PlanError, Preference, Row, outside, smoothing};
 use fabricast_libraries::Library;
 use fabricast_libraries::nccl::{Algo, AlgoProto, Function, Proto};

@@ -150,7 +150,7 @@ impl SearchSpace {
     /// listed.
     #[must_use]
     pub fn new(request: &PlanRequest<'_>) -> Self {
-        let (abilities, restriction) = (super::search::fabric_capabilities(request), request.restriction);
+        let (abilities, restriction) = (request.fabric_capabilities(), request.restriction);
         let mut space = Self { competing: Vec::new(), channels: Vec::new(), excluded: Vec::new() };
         for &collective in request.collectives {
             let is_named = |algorithm: &Algorithm| {

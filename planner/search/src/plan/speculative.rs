@@ -7,12 +7,18 @@
 use fabricast_topologies::Picos;
 use rustc_hash::FxHashMap;
 
-use super::PlanError;
-use super::search::Outcome;
+use super::{PlanError, TimedStrategy};
 use fabricast_collectives::strategy::Strategy;
 
 /// Number of ranks from which on a simulation is long enough to run ahead.
 const LARGE: u32 = 1024;
+
+/// Outcome of the simulation of a strategy.
+pub(super) enum Outcome {
+    Time(TimedStrategy),
+    /// The strategy exceeds the time limit.
+    TimeLimitExceeded,
+}
 
 /// Simulation of a strategy.
 #[derive(Clone, Copy, Debug)]

@@ -3,7 +3,8 @@
 use serde::Deserialize;
 use toml::Spanned;
 
-use super::{CandidateText, MAX_ITEMS, MAX_PRICE, Reader};
+use super::super::value_limits::MAX_PRICE;
+use super::{CandidateText, MAX_ITEMS, Reader};
 use crate::prices::{Band, PriceListEntry, PriceUnit};
 use crate::{CURRENCY, Payment, Price, UnitCount};
 use fabricast_workload::job::{JobError, nearest};

@@ -10,7 +10,7 @@ use rustc_hash::FxHashMap;
 use super::pair::{NONE, Steps};
 use crate::schedule::chunk_numbering::cell;
 use crate::schedule::draft::Draft;
-use crate::schedule::format::FormatError;
+use crate::schedule::file_format::FormatError;
 use crate::schedule::order::{Cycle, Graph, Order};
 use crate::schedule::precedence::{precedes_each, wait_only_schedule};
 use crate::schedule::{Buffer, BufferUse, ChunkRef, OpKind, Schedule};

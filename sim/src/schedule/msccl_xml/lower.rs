@@ -25,8 +25,8 @@ use super::pair::{NONE, Steps};
 use super::parse::{Algo, Gpu, StepKind};
 use crate::schedule::chunk_numbering::{ChunkNumbering, ChunksPerGpu, FileChunk, same_memory};
 use crate::schedule::draft::{Draft, DraftOp};
+use crate::schedule::file_format::{FormatError, Source};
 use crate::schedule::flat::MAX_UNITS_MOVED;
-use crate::schedule::format::{FormatError, Source};
 use crate::schedule::{Blocks, Buffer, BufferUse, Call, ChunkRef, Header, Layout, OpKind, Rank, Schedule};
 
 /// Largest number of rounds that resolve dependency cycles; files that need more are rejected.

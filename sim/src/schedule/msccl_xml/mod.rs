@@ -24,6 +24,7 @@ mod relay;
 mod tag;
 #[cfg(test)]
 mod tests;
+mod thread_block;
 mod write;
 
 pub use write::to_xml;
@@ -31,7 +32,7 @@ pub(super) use write::write_xml;
 
 use super::Schedule;
 use super::chunk_numbering::ChunkNumbering;
-use super::format::{CallSizes, FormatError, Source};
+use super::file_format::{CallSizes, FormatError, Source};
 
 /// Reads an MSCCL file. `source` names the text in errors.
 ///

@@ -7,7 +7,7 @@
 use rustc_hash::FxHashMap;
 
 use super::parse::{Algo, Block, Step, StepKind};
-use crate::schedule::format::{FormatError, Source};
+use crate::schedule::file_format::{FormatError, Source};
 
 /// Marks a missing step.
 pub(super) const NONE: u32 = u32::MAX;

@@ -5,7 +5,7 @@ use quick_xml::events::Event;
 
 use super::tag::Tag;
 use crate::schedule::chunk_numbering::FileChunk;
-use crate::schedule::format::{FormatError, Source, shortened};
+use crate::schedule::file_format::{FormatError, Source, shortened};
 use crate::schedule::json::MAX_RANKS;
 use crate::schedule::{Buffer, Collective, Protocol};
 

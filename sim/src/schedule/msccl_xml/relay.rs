@@ -2,7 +2,7 @@
 
 use rustc_hash::FxHashMap;
 
-use super::assign::{Block, Connection, NONE, StepAction};
+use super::thread_block::{Block, Connection, NONE, StepAction};
 use crate::schedule::flat::FlatSchedule;
 
 /// Assigns connections to the thread blocks that relay them.

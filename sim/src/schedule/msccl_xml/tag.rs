@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use quick_xml::events::BytesStart;
 
-use crate::schedule::format::{FormatError, Source, shortened};
+use crate::schedule::file_format::{FormatError, Source, shortened};
 
 /// Largest number of attributes read per element; MSCCL's own limit is 16.
 const MAX_ATTRIBUTES: usize = 32;

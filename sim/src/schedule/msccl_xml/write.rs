@@ -10,11 +10,12 @@
 use fabricast_topologies::visible::visible;
 use quick_xml::escape::escape;
 
-use super::assign::{Assignment, NONE, RelayUse, StepAction};
+use super::assign::{Assignment, RelayUse};
 use super::deadlock::all_blocks_complete;
+use super::thread_block::{NONE, StepAction};
 use crate::schedule::chunk_numbering::ChunksPerGpu;
+use crate::schedule::file_format::{CallSizes, Format, WriteError};
 use crate::schedule::flat::{FlatSchedule, SwitchSupport, canonical_chunk, collective_name};
-use crate::schedule::format::{CallSizes, Format, WriteError};
 use crate::schedule::lists::{Lists, order_by_key};
 use crate::schedule::order::Graph;
 use crate::schedule::precedence::{precedes_each, wait_only_schedule};

@@ -1,8 +1,8 @@
 //! Fusion of switch operations for plans: a multicast reduce and the store of its result to the whole group become one
 //! operation (`glres`), the only load through the switch that MSCCL++'s executor supports.
 
+use crate::schedule::file_format::WriteError;
 use crate::schedule::flat::{FlatOp, FlatSchedule};
-use crate::schedule::format::WriteError;
 use crate::schedule::lists::Lists;
 use crate::schedule::{OpKind, Rank, Schedule};
 

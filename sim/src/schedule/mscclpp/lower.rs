@@ -24,8 +24,8 @@ use super::order::{BlockOrder, DependencyKey, Endpoints, OrderedDraft};
 use super::parse::{ChannelKey, Chunks, Gpu, OpContext, Plan};
 use crate::schedule::chunk_numbering::{ChunkNumbering, ChunksPerGpu, FileChunk, same_memory};
 use crate::schedule::draft::Draft;
+use crate::schedule::file_format::{FormatError, Source};
 use crate::schedule::flat::MAX_UNITS_MOVED;
-use crate::schedule::format::{FormatError, Source};
 use crate::schedule::{Blocks, Buffer, BufferUse, Call, ChunkRef, Header, Layout, OpKind, Rank, Schedule};
 
 /// Builds the schedule.

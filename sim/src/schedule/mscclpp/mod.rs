@@ -26,7 +26,7 @@ pub(super) use write::write_plan;
 
 use super::Schedule;
 use super::chunk_numbering::ChunkNumbering;
-use super::format::{CallSizes, FormatError, Source};
+use super::file_format::{CallSizes, FormatError, Source};
 
 /// Reads an execution plan. `source` names the text in errors.
 ///

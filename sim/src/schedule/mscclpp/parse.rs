@@ -5,7 +5,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::text::{BlockText, ChannelType, ChunksText, GpuText, OpText, PlanText};
-use crate::schedule::format::{FormatError, Source, shortened};
+use crate::schedule::file_format::{FormatError, Source, shortened};
 use crate::schedule::json::MAX_RANKS;
 use crate::schedule::{Buffer, Collective, Protocol, gcd};
 

@@ -5,8 +5,8 @@
 use rustc_hash::FxHashMap;
 
 use super::fuse::FusedSwitchOps;
+use crate::schedule::file_format::WriteError;
 use crate::schedule::flat::{FlatOp, FlatSchedule};
-use crate::schedule::format::WriteError;
 use crate::schedule::order::Graph;
 use crate::schedule::precedence::wait_only_schedule;
 use crate::schedule::{OpId, OpKind, RunId, Schedule};

@@ -18,7 +18,7 @@ use super::lower::BlockLowering;
 use super::order::Endpoints;
 use super::parse::{Chunks, OpContext};
 use super::text::ChunksText;
-use crate::schedule::format::FormatError;
+use crate::schedule::file_format::FormatError;
 use crate::schedule::{ChunkRef, OpKind};
 
 /// Chunks of a group, as held by one of its GPUs.

@@ -15,8 +15,8 @@ use super::sequence::{Sequences, Signal};
 use super::write_switch::SwitchChannels;
 
 use crate::schedule::chunk_numbering::ChunksPerGpu;
+use crate::schedule::file_format::{CallSizes, Format, WriteError};
 use crate::schedule::flat::{FlatOp, FlatSchedule, SwitchSupport, canonical_chunk, collective_name};
-use crate::schedule::format::{CallSizes, Format, WriteError};
 use crate::schedule::text::put;
 use crate::schedule::units::UnitRange;
 use crate::schedule::{Buffer, BufferUse, ChunkRef, OpKind, Protocol, Rank, Schedule};

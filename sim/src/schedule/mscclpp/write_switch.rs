@@ -2,8 +2,8 @@
 
 use super::block_text::{BufferOwner, Chunks};
 use super::fuse::FusedSwitchOps;
+use crate::schedule::file_format::WriteError;
 use crate::schedule::flat::{FlatOp, FlatSchedule};
-use crate::schedule::format::WriteError;
 use crate::schedule::lists::Lists;
 use crate::schedule::text::put;
 use crate::schedule::units::UnitRange;

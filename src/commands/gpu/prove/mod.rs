@@ -23,7 +23,8 @@ use crate::args::GpuProveArgs;
 use crate::document::Document;
 use crate::failure::Failure;
 use crate::files::Scratch;
-use crate::output::{AdditionalFile, Format, Output, json};
+use crate::output::{AdditionalFile, Output, json};
+use crate::output_format::Format;
 use crate::terminal;
 use answer::{Answer, Measured};
 

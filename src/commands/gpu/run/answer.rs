@@ -4,132 +4,20 @@ use fabricast_reports::table::{Column, Table, Unit, Value};
 use fabricast_search::plan::busbw_gb_per_s;
 use fabricast_sim::profile::Launch;
 use fabricast_topologies::{Bytes, Fabric, Picos};
-use fabricast_validate::execute::{ExecuteError, Job, Testbed, Times};
+use fabricast_validate::execute::Testbed;
 use fabricast_validate::kernel::{Carrier, GridShape};
-pub(super) use fabricast_validate::measured::gpu_run::ExecutorKind;
-use fabricast_validate::measured::gpu_run::{FORMAT, TimedRow};
+use fabricast_validate::measured::gpu_run::FORMAT;
 use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::commands::verified::NOT_VERIFIED;
 use crate::document::Document;
 use crate::failure::Failure;
-use crate::output::{Format, Output};
+use crate::output::Output;
+use crate::output_format::Format;
 
+use super::row::{ExecutorKind, Predicted, Row};
 use super::summary::Summary;
-
-/// Predicted time with its prediction interval.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Predicted {
-    pub(super) time: Picos,
-    pub(super) low: Picos,
-    pub(super) high: Picos,
-}
-
-/// Result of one call on one executor.
-pub(super) struct Row {
-    pub(super) job: Job,
-    pub(super) executor: ExecutorKind,
-    carrier: Option<Carrier>,
-    shape: Option<GridShape>,
-    pub(super) times: Option<Times>,
-    pub(super) predicted: Option<Predicted>,
-    tried: Vec<(GridShape, Picos)>,
-    fault: Option<String>,
-    /// Number of channels that NCCL was forced to; `None` for the schedule's number.
-    forced: Option<u16>,
-    call: String,
-}
-
-impl Row {
-    pub(super) fn new(
-        job: &Job,
-        executor: ExecutorKind,
-        carrier: Option<Carrier>,
-        shape: Option<GridShape>,
-        times: Option<&Times>,
-    ) -> Self {
-        Self {
-            job: job.clone(),
-            executor,
-            carrier,
-            shape,
-            times: times.cloned(),
-            predicted: None,
-            tried: Vec::new(),
-            fault: None,
-            forced: None,
-            call: format!("{:?} {:?} {:?}", job.header.call, job.dtype, job.op),
-        }
-    }
-
-    /// Description of the call, the executor and the strategy.
-    pub(super) fn description(&self) -> String {
-        match self.strategy() {
-            strategy if strategy.is_empty() => format!("{} by {}", self.job, self.executor.name()),
-            strategy => format!("{} by {}, {strategy}", self.job, self.executor.name()),
-        }
-    }
-
-    pub(super) fn with_forced_channels(self, channels: u16) -> Self {
-        Self { forced: Some(channels), ..self }
-    }
-
-    fn channels(&self) -> u16 {
-        self.forced.unwrap_or(self.job.header.channels)
-    }
-
-    pub(super) fn with_tried(self, tried: Vec<(GridShape, Picos)>) -> Self {
-        Self { tried, ..self }
-    }
-
-    pub(super) fn with_fault(self, error: &ExecuteError) -> Self {
-        Self { fault: Some(error.to_string()), ..self }
-    }
-
-    /// Number of thread blocks per rank.
-    pub(super) fn blocks(&self) -> u32 {
-        u32::from(self.channels()) * self.shape.map_or(1, |shape| shape.split)
-    }
-
-    /// Time with a launch mode.
-    pub(super) fn time(&self, launch: Launch) -> Option<Picos> {
-        self.times.as_ref().map(|times| match launch {
-            Launch::Graph => times.graph,
-            Launch::Stream => times.stream,
-        })
-    }
-
-    /// Entry for measurement files; `None` if the row was not timed.
-    pub(super) fn timed_row(&self) -> Option<TimedRow> {
-        let header = &self.job.header;
-        let strategy = || (header.name.clone(), header.protocol, self.blocks());
-        Some(TimedRow {
-            collective: header.call.collective,
-            executor: self.executor,
-            strategy: self.executor.has_strategy().then(strategy),
-            carrier: self.carrier,
-            dtype: self.job.dtype,
-            bytes: header.call.bytes,
-            time: self.times.as_ref()?.graph,
-            line: 0,
-        })
-    }
-
-    /// Key that rows of the same call share.
-    pub(super) fn call(&self) -> &str {
-        &self.call
-    }
-
-    fn strategy(&self) -> String {
-        let header = &self.job.header;
-        if self.executor.has_strategy() {
-            format!("{} {} × {}", header.name, header.protocol, self.channels())
-        } else {
-            String::new()
-        }
-    }
-}
 
 /// All rows, and the setup in which they ran.
 pub(super) struct Answer {

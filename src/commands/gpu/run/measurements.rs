@@ -10,7 +10,8 @@ use fabricast_topologies::{preset, write};
 use fabricast_validate::measured::gpu_run::{ExecutorKind, TimedRow, Versions, tables};
 
 use super::RunContext;
-use super::answer::{Answer, Row};
+use super::answer::Answer;
+use super::row::Row;
 use crate::failure::Failure;
 use crate::files;
 use crate::output::Output;

@@ -6,6 +6,7 @@ mod libraries;
 mod measurements;
 mod nvshmem;
 pub mod pairs;
+mod row;
 mod schedules;
 mod shapes;
 mod summary;
@@ -32,8 +33,9 @@ use crate::args::{ExecutorChoice, GpuRunArgs, ShapeChoice};
 use crate::failure::Failure;
 use crate::output::Output;
 use crate::setup;
-use answer::{Answer, ExecutorKind, Predicted, Row};
+use answer::Answer;
 use libraries::Libraries;
+use row::{ExecutorKind, Predicted, Row};
 use watched::WatchedExecutor;
 
 pub fn run(args: &GpuRunArgs, output: &Output) -> Result<(), Failure> {

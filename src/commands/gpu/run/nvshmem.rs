@@ -9,7 +9,7 @@ use fabricast_validate::execute::nvshmem::{LaunchSettings, NvshmemMethod, Nvshme
 use fabricast_validate::execute::{ExecuteError, Job, Testbed, Times};
 use fabricast_validate::kernel::{Carrier, Devices, GridShape};
 
-use super::answer::{ExecutorKind, Row};
+use super::row::{ExecutorKind, Row};
 use super::{RunMessages, RunTestbed};
 use crate::args::{ExecutionArgs, ExecutorChoice};
 use crate::failure::Failure;

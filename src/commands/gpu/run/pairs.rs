@@ -23,7 +23,8 @@ use serde::Serialize;
 use crate::args::{ExecutorChoice, GpuRunArgs};
 use crate::document::Document;
 use crate::failure::Failure;
-use crate::output::{Format, Output};
+use crate::output::Output;
+use crate::output_format::Format;
 use crate::setup;
 use testbed::PairsTestbed;
 

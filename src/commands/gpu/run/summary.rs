@@ -7,7 +7,7 @@ use fabricast_topologies::Picos;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::answer::{ExecutorKind, Row};
+use super::row::{ExecutorKind, Row};
 
 /// Statistics of a run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, JsonSchema)]
@@ -168,7 +168,7 @@ mod tests {
     use fabricast_topologies::Bytes;
     use fabricast_validate::execute::{Job, Times};
 
-    use super::super::answer::Predicted;
+    use super::super::row::Predicted;
     use super::*;
 
     fn row(by: ExecutorKind, bytes: u64, measured: u64, predicted: Option<u64>) -> Row {

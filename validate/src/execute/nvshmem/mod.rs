@@ -3,7 +3,7 @@
 //! ```text
 //! message       messages between the program and its processes
 //! ranks         the processes, from the program's side
-//! rank          a single process, from its own side
+//! serve, rank   a single process, from its own side
 //! collectives   NVSHMEM's own, on a stream                              ┐
 //! puts          the schedule's steps as puts with a signal, on a stream ├ executors
 //! heap          generated kernels, with loads and stores to peer heaps  │
@@ -17,7 +17,8 @@ mod message;
 mod puts;
 mod rank;
 mod ranks;
+mod serve;
 
 pub use message::{NvshmemMethod, RunRequest};
-pub use rank::serve;
 pub use ranks::{LaunchSettings, NvshmemRanks, RunResult};
+pub use serve::serve;

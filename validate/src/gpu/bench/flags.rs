@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use fabricast_topologies::{Bytes, Picos};
 
-use super::lab::{BenchSetup, point};
+use super::setup::{BenchSetup, point};
 use super::{Bench, BenchError, Kind, Load, Point};
 use crate::cuda::{Arguments, Launch, Member, Stream, team};
 use crate::gpu::probe::PeerAccess;

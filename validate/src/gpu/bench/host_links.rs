@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use fabricast_topologies::{Bytes, Picos};
 
-use super::lab::{BenchSetup, Depth, point};
+use super::setup::{BenchSetup, Depth, point};
 use super::{Bench, BenchError, Kind, Load, Point};
 use crate::cuda::{Event, HostMemory, Member, Stream, team};
 

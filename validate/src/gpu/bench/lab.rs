@@ -1,30 +1,12 @@
-//! Setup of the benchmark: GPUs with their buffers and kernels, and the sequence of measurements.
+//! Sequence of the measurements of the benchmark.
 
-use std::sync::Arc;
-use std::time::Duration;
+use fabricast_topologies::Bytes;
 
-use fabricast_topologies::{Bytes, Picos};
-
-use super::kernels::Kernels;
+use super::setup::{BenchSetup, Depth};
 use super::transfers::{Engine, Flow};
-use super::{Bench, BenchError, FORMAT, Kind, Load, Point, VERSION, date, flags, host_links, launches, transfers};
-use crate::cuda::{Context, CudaError, DeviceMemory, Driver, Stream, Watchdog, interrupt};
+use super::{Bench, BenchError, FORMAT, Load, VERSION, date, flags, host_links, launches, transfers};
+use crate::cuda::{CudaError, Driver, interrupt};
 use crate::gpu::probe::{Choices, PeerAccess, Probe, probe};
-
-/// Time limit of any operation on a GPU, after which it counts as hanging.
-const TIME_LIMIT: Duration = Duration::from_secs(20);
-/// Largest transfer.
-const LARGEST: Bytes = Bytes(256 << 20);
-
-/// Extent of the benchmark.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Depth {
-    /// All that the doctor needs: each pair at the largest size.
-    Quick,
-    /// In addition message sizes, launch shapes and loads.
-    #[default]
-    Full,
-}
 
 /// Configuration of a benchmark run.
 #[derive(Clone, Copy, Debug, Default)]
@@ -33,103 +15,6 @@ pub struct Plan {
     pub depth: Depth,
     /// Number of GPUs to measure, the first ones. `None` for all.
     pub gpus: Option<usize>,
-}
-
-/// A GPU with its buffers and kernels.
-#[derive(Debug)]
-pub(super) struct Gpu {
-    pub context: Arc<Context>,
-    pub kernels: Kernels,
-    /// Send buffer.
-    pub source: DeviceMemory,
-    /// Receive buffer: one slot per sending GPU.
-    pub target: DeviceMemory,
-    /// A flag and, 128 bytes later, the elapsed time that a kernel writes.
-    pub flags: DeviceMemory,
-}
-
-/// All GPUs of the benchmark.
-#[derive(Debug)]
-pub(super) struct BenchSetup {
-    pub gpus: Vec<Gpu>,
-    /// Size of a slot in bytes.
-    pub slot: Bytes,
-    pub watchdog: Watchdog,
-}
-
-impl BenchSetup {
-    fn new(driver: Driver, count: usize) -> Result<Self, BenchError> {
-        let contexts = (0..count)
-            .map(|ordinal| driver.device(ordinal).and_then(crate::cuda::Device::context))
-            .collect::<Result<Vec<_>, _>>()?;
-        for from in &contexts {
-            for to in &contexts {
-                match from.enable_peer_access(to) {
-                    // Copies work without peer access; measurements that need it are skipped.
-                    Ok(()) | Err(CudaError::NoPeerAccess { .. }) => {}
-                    Err(error) => return Err(error.into()),
-                }
-            }
-        }
-        let free = contexts.iter().map(|context| context.free_memory()).collect::<Result<Vec<_>, _>>()?;
-        let room = free.iter().min().map_or(0, |bytes| bytes.0 / 2 / (count as u64 + 1));
-        let slot = Bytes(LARGEST.0.min(room) >> 20 << 20);
-        if slot.0 == 0 {
-            let requested = Bytes((count as u64 + 1) << 20);
-            return Err(CudaError::OutOfMemory { device: 0, requested, free: free.into_iter().min() }.into());
-        }
-        let watchdog = Watchdog::new(TIME_LIMIT);
-        let gpu = |context: Arc<Context>| -> Result<Gpu, BenchError> {
-            let gpu = Gpu {
-                kernels: Kernels::load(&context)?,
-                source: DeviceMemory::new(&context, slot)?,
-                target: DeviceMemory::new(&context, Bytes(slot.0 * count as u64))?,
-                flags: DeviceMemory::new(&context, Bytes(256))?,
-                context,
-            };
-            let stream = Stream::new(&gpu.context)?;
-            // Not zeros, because some hardware moves zeros faster.
-            stream.fill_words(gpu.source.all(), 0x9e37_79b9)?;
-            stream.fill(gpu.target.all(), 0xA5)?;
-            watchdog.wait_for(&stream, &|| format!("GPU {}, filling its buffers", gpu.context.ordinal()))?;
-            Ok(gpu)
-        };
-        let gpus = contexts.into_iter().map(gpu).collect::<Result<Vec<_>, _>>()?;
-        Ok(Self { gpus, slot, watchdog })
-    }
-
-    /// Returns the GPU with this ordinal.
-    pub(super) fn gpu(&self, ordinal: usize) -> Result<&Gpu, BenchError> {
-        let missing = CudaError::NoSuchDevice { ordinal, count: self.gpus.len() };
-        self.gpus.get(ordinal).ok_or_else(|| missing.into())
-    }
-}
-
-/// Point with the median, the fastest and the slowest of several rounds.
-pub(super) fn point(kind: Kind, load: Load, rounds: &[Picos], bytes: Bytes) -> Point {
-    let mut sorted = rounds.to_vec();
-    sorted.sort_unstable();
-    let time_at = |index: usize| sorted.get(index).copied().unwrap_or(Picos(0)).us();
-    let time_us = time_at(sorted.len() / 2);
-    let gb_per_s = (bytes.0 > 0 && time_us > 0.0).then(|| rounded(bytes.0 as f64 / time_us / 1e3));
-    Point {
-        kind,
-        load,
-        src: None,
-        dst: None,
-        blocks: None,
-        threads: None,
-        bytes: bytes.0,
-        time_us: rounded(time_us),
-        fastest_us: rounded(time_at(0)),
-        slowest_us: rounded(time_at(sorted.len().saturating_sub(1))),
-        gb_per_s,
-    }
-}
-
-/// Rounds to a thousandth, the precision of the measurements.
-fn rounded(figure: f64) -> f64 {
-    (figure * 1e3).round() / 1e3
 }
 
 /// Runs the benchmark on the GPUs of this machine.

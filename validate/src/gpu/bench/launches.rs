@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use fabricast_topologies::{Bytes, Picos};
 
-use super::lab::{BenchSetup, Gpu, point};
+use super::setup::{BenchSetup, Gpu, point};
 use super::{Bench, BenchError, Kind, Load, Point};
 use crate::cuda::{Arguments, CudaError, Event, Graph, Launch, Stream, Watchdog};
 

@@ -11,6 +11,7 @@ mod host_links;
 mod kernels;
 mod lab;
 mod launches;
+mod setup;
 mod text;
 mod transfers;
 
@@ -21,7 +22,8 @@ use crate::cuda::team::Consequence;
 use crate::cuda::{CompileError, CudaError};
 
 pub use file::{BenchFileError, FORMAT, VERSION, read};
-pub use lab::{Depth, Plan, run};
+pub use lab::{Plan, run};
+pub use setup::Depth;
 
 /// Result of `gpu bench`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -3,7 +3,7 @@
 
 use fabricast_topologies::{Bytes, Picos};
 
-use super::lab::{BenchSetup, point};
+use super::setup::{BenchSetup, point};
 use super::{Bench, BenchError, Kind, Load, Point};
 use crate::cuda::{Arguments, CudaError, DeviceSlice, Event, Launch, Member, Stream, team};
 

@@ -9,66 +9,10 @@ use fabricast_topologies::route::PathClass;
 use fabricast_topologies::route::Router;
 use fabricast_topologies::{Bandwidth, Fabric, NodeId, Picos};
 
+use super::channel_graph::{ChannelPaths, Graph, Graphs, Pattern};
 use super::communicator::{Communicator, Nic, NicDistance};
 use node::NodeProperties;
 use speeds::CommunicatorExtent;
-
-/// Pattern of a graph within a node, numbered 1 to 6 by NCCL (`src/include/graph.h`, 2.30.7).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Pattern {
-    /// Tree whose first GPU is connected to the parent and one child, the second GPU to the other child.
-    BalancedTree,
-    /// Tree whose second GPU is connected to both children.
-    SplitTree,
-    /// Tree whose first GPU is connected to the parent and both children.
-    Tree,
-    /// Ring.
-    Ring,
-    /// Reduction and multicast in the NVSwitches.
-    Nvls,
-}
-
-/// Equality of the channels' paths.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum ChannelPaths {
-    /// All channels use the same path.
-    #[default]
-    Same,
-    /// Channels use different paths.
-    Differ,
-}
-
-/// Graph as found by the search, before channels are doubled.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Graph {
-    /// Pattern within a node.
-    pub pattern: Pattern,
-    /// Number of channels found.
-    pub channels: u16,
-    /// Bandwidth of a channel inside a node.
-    pub intra_bandwidth: Bandwidth,
-    /// Bandwidth of a channel between nodes; on one node, the value left by the search.
-    pub inter_bandwidth: Bandwidth,
-    /// Path class of the most distant pair inside a node.
-    pub intra_class: PathClass,
-    /// Path class of the most distant NIC.
-    pub inter_class: PathClass,
-    /// Latency reported by the network plugin.
-    pub net_latency: Picos,
-    /// Equality of the channels' paths.
-    pub paths: ChannelPaths,
-}
-
-/// Graphs of a communicator.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Graphs {
-    /// Graph of rings.
-    pub ring: Graph,
-    /// Graph of trees and PAT.
-    pub tree: Graph,
-    /// Graph of NVLS and NVLSTree, if there is one.
-    pub nvls: Option<Graph>,
-}
 
 /// Use of NVLS graphs in the search.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

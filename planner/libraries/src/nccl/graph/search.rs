@@ -9,9 +9,10 @@
 use fabricast_topologies::route::PathClass;
 use fabricast_topologies::{Bandwidth, Picos};
 
+use super::super::channel_graph::{ChannelPaths, Graph, Graphs, Pattern};
+use super::SearchNotModelled;
 use super::node::{InsidePaths, Load, NodeProperties};
 use super::speeds::{CommunicatorExtent, speeds};
-use super::{ChannelPaths, Graph, Graphs, Pattern, SearchNotModelled};
 
 /// Maximum number of channels of a search.
 const MAX_SEARCH_CHANNELS: u16 = 32;

@@ -1,0 +1,35 @@
+//! Bytes that devices send to each other in an all_to_allv.
+
+use fabricast_sim::schedule::{MatrixBlock, TrafficMatrix};
+
+/// Bytes from each device to each other.
+pub(super) struct DeviceDemand {
+    devices: usize,
+    /// By sender, then receiver; 0 from a device to itself.
+    bytes: Vec<u128>,
+    /// Bytes between different devices.
+    pub(super) crossing: u128,
+    /// Total bytes of the call.
+    pub(super) total: u128,
+}
+
+impl DeviceDemand {
+    /// Sums the bytes of a matrix by device, of which there are `devices`. `device_of` returns the device of a rank.
+    pub(super) fn new(matrix: &TrafficMatrix, devices: usize, device_of: impl Fn(u32) -> Option<u32>) -> Self {
+        let mut demand =
+            Self { devices, bytes: vec![0; devices * devices], crossing: 0, total: u128::from(matrix.total().0) };
+        for MatrixBlock { from, to, bytes } in matrix.blocks() {
+            let (Some(from), Some(to)) = (device_of(from), device_of(to)) else { continue };
+            if let Some(sum) = demand.bytes.get_mut(from as usize * devices + to as usize).filter(|_| from != to) {
+                *sum += u128::from(bytes.0);
+                demand.crossing += u128::from(bytes.0);
+            }
+        }
+        demand
+    }
+
+    /// Bytes from one device to another.
+    pub(super) fn between(&self, from: u32, to: u32) -> u128 {
+        self.bytes.get(from as usize * self.devices + to as usize).copied().unwrap_or(0)
+    }
+}

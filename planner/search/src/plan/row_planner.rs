@@ -1,0 +1,156 @@
+//! Rows of a plan: each collective and size is searched, then its measured times and the library's default are added.
+
+use std::sync::atomic::Ordering;
+
+use fabricast_sim::schedule::Collective;
+use fabricast_topologies::Bytes;
+use rayon::prelude::*;
+
+use super::measured::{self, Measurements};
+use super::row_search::{Search, Watcher};
+use super::templates::Templates;
+use super::{
+    LibraryDefault, Plan, PlanError, PlanRequest, Preference, Row, TimedStrategy, library_default, preference, ranges,
+    smoothing,
+};
+use fabricast_collectives::bound::Bounds;
+use fabricast_collectives::strategy::Strategy;
+use fabricast_libraries::Chooser;
+
+/// Shared context of the rows of a plan.
+pub(super) struct RowPlanner<'a> {
+    pub templates: &'a Templates<'a>,
+    pub bounds: &'a Bounds,
+    pub measurements: &'a Measurements,
+    pub watcher: Watcher<'a>,
+}
+
+/// Row, with the reason why the library's default is unknown, if it is.
+type RowResult = (Row, Option<String>);
+
+impl<'a> RowPlanner<'a> {
+    pub(super) fn request(&self) -> &'a PlanRequest<'a> {
+        self.templates.request
+    }
+
+    /// Plans the rows of the request.
+    pub(super) fn plan(&self) -> Result<Plan, PlanError> {
+        let request = self.request();
+        let cells: Vec<(Collective, Bytes)> =
+            request.collectives.iter().flat_map(|&c| sizes(request, c).iter().map(move |&bytes| (c, bytes))).collect();
+        let results = self.plan_rows(&cells);
+        let mut rows = Vec::with_capacity(results.len());
+        let mut left_out: Vec<(Collective, PlanError)> = Vec::new();
+        let mut library_unknown: Vec<String> = Vec::new();
+        for row in results {
+            match row {
+                Ok((row, unknown)) => {
+                    rows.push(row);
+                    library_unknown.extend(unknown.filter(|reason| !library_unknown.contains(reason)));
+                }
+                // The restriction may leave no candidate for one of several collectives; the others are still planned.
+                Err(error @ PlanError::NothingToChoose { collective, .. }) => {
+                    if left_out.iter().all(|(known, _)| *known != collective) {
+                        left_out.push((collective, error));
+                    }
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        if let (true, Some((_, error))) = (rows.is_empty(), left_out.first()) {
+            return Err(error.clone());
+        }
+        // Strategies selected for a library become its table.
+        if request.restriction.library.is_some() {
+            smoothing::smooth(&mut rows, request.restriction);
+        }
+        Ok(Plan {
+            max_overlap: preference::max_overlap(request.restriction),
+            fabric: request.fabric.name().to_owned(),
+            profile: request.profile.name.clone(),
+            ranks: request.placement.len() as u32,
+            ranges: ranges::merge(&rows),
+            library: request.library.map(Chooser::library),
+            library_unknown,
+            rows,
+            refined_rows: Vec::new(),
+            outside_ranges: Vec::new(),
+            left_out: left_out.into_iter().map(|(collective, error)| (collective, error.to_string())).collect(),
+        })
+    }
+
+    /// Plans a row for each collective and size, on all threads.
+    fn plan_rows(&self, cells: &[(Collective, Bytes)]) -> Vec<Result<RowResult, PlanError>> {
+        let rows = cells.par_iter().with_max_len(1);
+        // A row needs between microseconds and seconds.
+        rows.map(|&(collective, bytes)| {
+            let row = self.row(collective, bytes);
+            if let Some(counter) = self.watcher.rows_done {
+                counter.fetch_add(1, Ordering::Relaxed);
+            }
+            row
+        })
+        .collect()
+    }
+
+    /// Plans rows at additional sizes, without counting progress. Omits those for which the restriction leaves no
+    /// candidate.
+    pub(super) fn additional_rows(&self, cells: &[(Collective, Bytes)]) -> Result<Vec<Row>, PlanError> {
+        let planner = Self { watcher: Watcher { rows_done: None, ..self.watcher }, ..*self };
+        let rows = planner.plan_rows(cells).into_iter().filter_map(|row| match row {
+            Ok((row, _)) => Some(Ok(row)),
+            Err(PlanError::NothingToChoose { .. }) => None,
+            Err(error) => Some(Err(error)),
+        });
+        rows.collect()
+    }
+
+    fn row(&self, collective: Collective, bytes: Bytes) -> Result<RowResult, PlanError> {
+        let search = self.search(collective, bytes);
+        let (row, unknown) = library_default::add(&search, search.run(self.watcher)?, self.watcher)?;
+        let row = measured::apply_measurements(&search, row, self.measurements, self.watcher)?;
+        Ok((preference::select_default_if_unclear(row, self.request().restriction), unknown))
+    }
+
+    /// Plans a row that selects the library's default, if that is known, without examining other candidates.
+    pub(super) fn default_row(&self, collective: Collective, bytes: Bytes) -> Result<Option<Row>, PlanError> {
+        let search = self.search(collective, bytes);
+        let choice = self.request().library.and_then(|chooser| chooser.choose(&search.call).ok());
+        let Some(choice) = choice else { return Ok(None) };
+        let timed = search.simulate(search.normalize_chunk(choice.strategy), self.watcher)?;
+        let row = |pick| Row {
+            collective,
+            bytes,
+            size: bytes,
+            pick,
+            preference: Preference::Fastest,
+            fastest: pick,
+            runner_up: None,
+            bound: search.bound.clone(),
+            pairs: vec![pick],
+            library_default: Some(LibraryDefault { choice, timed: pick }),
+            omitted: Vec::new(),
+        };
+        Ok(timed.ok().map(row))
+    }
+
+    /// Simulates a strategy for a call; `None` if there is no such schedule.
+    pub(super) fn simulate(
+        &self,
+        collective: Collective,
+        bytes: Bytes,
+        strategy: Strategy,
+    ) -> Result<Option<TimedStrategy>, PlanError> {
+        let search = self.search(collective, bytes);
+        Ok(search.simulate(search.normalize_chunk(strategy), self.watcher)?.ok())
+    }
+
+    fn search(&self, collective: Collective, bytes: Bytes) -> Search<'_> {
+        Search::new(self.templates, self.templates.capabilities, self.bounds, collective, bytes)
+    }
+}
+
+/// Message sizes of the rows of a collective.
+fn sizes<'a>(request: &PlanRequest<'a>, collective: Collective) -> &'a [Bytes] {
+    if collective == Collective::Barrier { &[Bytes(0)] } else { request.sizes }
+}

@@ -1,0 +1,370 @@
+//! Search of a row: computes a lower bound for every candidate, simulates those that can still win, and returns the best
+//! strategy and the best one of another algorithm or protocol.
+
+use std::borrow::Cow;
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, AtomicUsize};
+
+use fabricast_sim::engine::{EngineError, Watch};
+use fabricast_sim::profile::PredictionInterval;
+use fabricast_sim::schedule::{Call, Collective, Header, TrafficMatrix};
+use fabricast_sim::{Folding, SimulateError, SimulationOptions, simulate};
+use fabricast_topologies::{Bytes, Picos};
+use rustc_hash::FxHashMap;
+
+use super::examination::{ExaminationDepth, Examined};
+use super::lower_bounds::LowerBounds;
+use super::search_space::omission_reason;
+use super::simulated_candidates::SimulatedCandidates;
+use super::speculative::{Outcome, SpeculativeRuns, StrategyRun};
+use super::templates::{BlockTemplate, Templates};
+use super::{Busiest, Effort, PlanError, PlanRequest, Preference, Row, TimedStrategy};
+use crate::candidates::candidates;
+use fabricast_collectives::algorithm::{self, Shape, Unsupported};
+use fabricast_collectives::bound::{Bound, Bounds};
+use fabricast_collectives::capabilities::FabricCapabilities;
+use fabricast_collectives::strategy::{Strategy, check_combination, describe_combinations};
+
+/// Largest number of ranks at which a template is folded for channels with different rank orders. Its use for other
+/// sizes and protocols then justifies the cost.
+const MAX_TEMPLATE_RANKS: u32 = 1024;
+
+/// Interruption and progress of a search.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Watcher<'a> {
+    /// Flag set by the caller to stop the search.
+    pub interrupt: Option<&'a AtomicBool>,
+    /// Number of rows done so far.
+    pub rows_done: Option<&'a AtomicUsize>,
+}
+
+/// Search of the best strategy of a call.
+pub(super) struct Search<'a> {
+    pub(super) request: &'a PlanRequest<'a>,
+    pub(super) capabilities: FabricCapabilities,
+    pub(super) call: Call,
+    /// Matrix of an all_to_allv, scaled to the call's size.
+    matrix: Option<TrafficMatrix>,
+    bounds: Cow<'a, Bounds>,
+    pub(super) bound: Bound,
+    templates: &'a Templates<'a>,
+}
+
+impl<'a> Search<'a> {
+    pub(super) fn new(
+        templates: &'a Templates<'a>,
+        capabilities: FabricCapabilities,
+        bounds: &'a Bounds,
+        collective: Collective,
+        bytes: Bytes,
+    ) -> Self {
+        let request = templates.request;
+        let matrix = request.matrix.filter(|_| collective == Collective::AllToAllV).map(|matrix| matrix.scaled(bytes));
+        // An empty matrix remains empty at every size.
+        let call = request.call(collective, matrix.as_ref().map_or(bytes, TrafficMatrix::total));
+        let bounds = match &matrix {
+            Some(matrix) => Cow::Owned(bounds.clone().with_matrix(Some(matrix))),
+            None => Cow::Borrowed(bounds),
+        };
+        let bound = bounds.bound(&call);
+        Self { request, capabilities, call, matrix, bounds, bound, templates }
+    }
+
+    /// Returns the library's default as a candidate if the restriction allows it, even if its channels or chunk are not
+    /// in the search space.
+    fn library_candidate(&self) -> Option<Strategy> {
+        let choice = self.request.library?.choose(&self.call).ok()?;
+        let strategy = self.normalize_chunk(choice.strategy);
+        let restriction = self.request.restriction;
+        let is_allowed = restriction.allows(&strategy, self.call.collective)
+            && check_combination(strategy.algorithm, strategy.protocol, self.call.collective, &self.capabilities)
+                .is_ok();
+        is_allowed.then_some(strategy)
+    }
+
+    /// Normalizes a strategy's chunk: removes it if the profile has no chunks, or if it equals the profile's default.
+    pub(super) fn normalize_chunk(&self, strategy: Strategy) -> Strategy {
+        let default = self.request.profile.protocol(strategy.protocol).chunk;
+        let chunk = match (default, strategy.chunk) {
+            (Some(default), Some(chosen)) if chosen != default => Some(chosen),
+            _ => None,
+        };
+        Strategy { chunk, ..strategy }
+    }
+
+    /// Searches the best strategy of the row.
+    pub(super) fn run(&self, watcher: Watcher<'_>) -> Result<Row, PlanError> {
+        let PlanRequest { restriction, profile, .. } = *self.request;
+        let candidates =
+            candidates(self.call.collective, &self.capabilities, restriction, profile.software(), self.call.bytes);
+        let candidates = candidates.into_iter().filter(|strategy| self.can_be_selected(strategy));
+        let all = candidates.chain(self.library_candidate());
+        let mut queue: BTreeSet<(Picos, Strategy)> = all.map(|s| (self.lower_bounds().traffic_bound(s), s)).collect();
+        let mut examined: FxHashMap<Strategy, Examined> = FxHashMap::default();
+        let mut rejected = Vec::new();
+        let mut simulated = SimulatedCandidates::default();
+        let mut speculative = SpeculativeRuns::default();
+        let prune = self.request.effort == Effort::Contenders;
+        // Deferred: candidates with more channels than one that is good enough for their pair. Examined again when all
+        // others are known.
+        let mut deferred: Vec<(Picos, Strategy)> = Vec::new();
+        // Pruned: candidates that can neither win nor come second, with their lower bounds. They may still be preferred
+        // to more channels.
+        let mut pruned: Vec<(Picos, Strategy)> = Vec::new();
+        loop {
+            let (lower_bound, strategy, time_limit) = if let Some(next) = queue.pop_first() {
+                let (lower_bound, strategy) = next;
+                if prune && !simulated.may_be_selected(lower_bound, strategy) {
+                    pruned.push(next);
+                    continue;
+                }
+                if prune && simulated.is_dominated_by_fewer_channels(lower_bound, strategy) {
+                    deferred.push(next);
+                    continue;
+                }
+                (lower_bound, strategy, simulated.time_limit(strategy).filter(|_| prune))
+            } else if let Some(index) =
+                deferred.iter().position(|&(lower_bound, s)| !simulated.is_dominated_by_fewer_channels(lower_bound, s))
+            {
+                queue.insert(deferred.remove(index));
+                continue;
+            } else if let Some(index) =
+                deferred.iter().position(|&(lower_bound, _)| simulated.may_be_fastest(lower_bound))
+            {
+                // Its channels are not worth their cost, but it may be the fastest.
+                let (lower_bound, strategy) = deferred.remove(index);
+                (lower_bound, strategy, simulated.time_limit(strategy))
+            } else if let Some((index, limit)) = simulated.find_preferable_pruned(&pruned).filter(|_| prune) {
+                let (lower_bound, strategy) = pruned.remove(index);
+                (lower_bound, strategy, Some(limit))
+            } else {
+                break;
+            };
+            let known = match examined.entry(strategy) {
+                std::collections::hash_map::Entry::Occupied(known) => known.into_mut(),
+                std::collections::hash_map::Entry::Vacant(entry) => match self.examine_first_rank(strategy)? {
+                    Ok(new) => entry.insert(new),
+                    Err(reason) => {
+                        rejected.push((strategy, reason));
+                        continue;
+                    }
+                },
+            };
+            if lower_bound < known.lower_bound {
+                queue.insert((known.lower_bound, strategy));
+                continue;
+            }
+            if !known.is_whole() {
+                match self.refine(strategy, known) {
+                    Ok(()) => drop(queue.insert((known.lower_bound, strategy))),
+                    Err(error) => rejected.push((strategy, omission_reason(error)?)),
+                }
+                continue;
+            }
+            let known_bound = known.lower_bound;
+            let run = |run: StrategyRun| match examined.get(&run.strategy) {
+                Some(examined) => self.simulate_until(run.strategy, examined, run.time_limit, watcher),
+                None => Ok(Outcome::TimeLimitExceeded),
+            };
+            let outcome = speculative.take_or_run(StrategyRun { strategy, time_limit }, self.call.ranks, run, || {
+                let is_ready = |&&(lower_bound, strategy): &&(Picos, Strategy)| {
+                    let is_wanted = simulated.may_be_selected(lower_bound, strategy)
+                        && !simulated.is_dominated_by_fewer_channels(lower_bound, strategy);
+                    is_wanted
+                        && examined
+                            .get(&strategy)
+                            .is_some_and(|known| known.is_whole() && known.lower_bound <= lower_bound)
+                };
+                let &(_, next) = queue.iter().find(is_ready)?;
+                Some(StrategyRun { strategy: next, time_limit: simulated.time_limit(next).filter(|_| prune) })
+            });
+            let outcome = match outcome {
+                Ok(outcome) => outcome,
+                Err(error) => {
+                    rejected.push((strategy, omission_reason(error)?));
+                    continue;
+                }
+            };
+            match outcome {
+                Outcome::Time(timed) => simulated.insert(timed),
+                // Raise the bound of an aborted candidate above its time limit, so that it is simulated again only
+                // under a later limit.
+                Outcome::TimeLimitExceeded => {
+                    let lower_bound = known_bound.max(Picos(time_limit.unwrap_or_default().0.saturating_add(1)));
+                    if let Some(known) = examined.get_mut(&strategy) {
+                        known.lower_bound = lower_bound;
+                    }
+                    pruned.push((lower_bound, strategy));
+                }
+            }
+        }
+        let pairs = simulated.best_per_pair();
+        let mut best = pairs.iter().copied();
+        let (Some(pick), Some(fastest)) = (best.next(), simulated.fastest()) else {
+            let possible = describe_combinations(self.call.collective, &self.capabilities);
+            return Err(PlanError::NothingToChoose { collective: self.call.collective, rejected, possible });
+        };
+        Ok(Row {
+            collective: self.call.collective,
+            bytes: self.call.bytes,
+            size: self.matrix.as_ref().map_or(self.call.bytes, TrafficMatrix::size),
+            pick,
+            preference: Preference::Fastest,
+            fastest: if pick.time == fastest.time { pick } else { fastest },
+            runner_up: best.next(),
+            bound: self.bound.clone(),
+            pairs,
+            library_default: None,
+            omitted: rejected,
+        })
+    }
+
+    /// Returns true if the library to which the plan is restricted can be made to run this strategy.
+    fn can_be_selected(&self, strategy: &Strategy) -> bool {
+        let restricted = self.request.restriction.library.and(self.request.library);
+        restricted.is_none_or(|chooser| chooser.can_use_channels(&self.call, strategy))
+    }
+
+    fn lower_bounds(&self) -> LowerBounds<'_> {
+        LowerBounds { request: self.request, bounds: &self.bounds, call: self.call, matrix: self.matrix.as_ref() }
+    }
+
+    /// Generates a strategy's schedule and bounds its time by the traffic of its first rank. This is much cheaper than
+    /// folding and sees the load of all channels on one NIC and its proxy.
+    fn examine_first_rank(&self, strategy: Strategy) -> Result<Result<Examined, Unsupported>, PlanError> {
+        let shape =
+            Shape { matrix: self.matrix.clone(), ..self.request.shape(self.call, strategy, &self.capabilities) };
+        let generator =
+            match algorithm::timing_generator(strategy.algorithm, &shape, self.request.router.options().buffers) {
+                Ok(generator) => generator,
+                Err(reason) => return Ok(Err(reason)),
+            };
+        let rank_bound = self.templates.first_rank_bound(generator.as_ref());
+        let lower_bound = self.lower_bounds().device_bound(strategy, rank_bound);
+        Ok(Ok(Examined { generator, extent: ExaminationDepth::FirstRank, lower_bound }))
+    }
+
+    /// Tightens the bound of an examined schedule: by its first channel, then by the template of the whole schedule.
+    fn refine(&self, strategy: Strategy, examined: &mut Examined) -> Result<(), PlanError> {
+        let header = examined.generator.header();
+        if let (ExaminationDepth::FirstRank, true) =
+            (&examined.extent, strategy.algorithm.is_channel_independent(self.call.collective))
+        {
+            let template = self.template(Strategy { channels: 1, ..strategy }, strategy.channels, header)?;
+            if let Some(template) = &template {
+                examined.lower_bound =
+                    examined.lower_bound.max(self.lower_bounds().first_channel_bound(strategy, header, template));
+            }
+            examined.extent = ExaminationDepth::FirstChannel;
+            return Ok(());
+        }
+        let template = if self.skips_template(strategy) { None } else { self.template(strategy, 1, header)? };
+        if let Some(template) = &template {
+            examined.lower_bound =
+                examined.lower_bound.max(self.lower_bounds().template_bound(strategy, header, template));
+        }
+        examined.extent = ExaminationDepth::Whole(template);
+        Ok(())
+    }
+
+    /// Returns true if a template is not worth its cost. For very large groups whose channels have different rank
+    /// orders, it is folded from all channels, as the schedule itself is, and does not give an exact time.
+    fn skips_template(&self, strategy: Strategy) -> bool {
+        let order_count = || self.request.shape(self.call, strategy, &self.capabilities).orders.len();
+        self.call.ranks > MAX_TEMPLATE_RANKS && order_count() > 1
+    }
+
+    /// Variant of [`Self::examine_first_rank`] that examines the whole schedule.
+    pub(super) fn examine(&self, strategy: Strategy) -> Result<Result<Examined, Unsupported>, PlanError> {
+        let mut examined = self.examine_first_rank(strategy)?;
+        if let Ok(examined) = &mut examined {
+            while !examined.is_whole() {
+                self.refine(strategy, examined)?;
+            }
+        }
+        Ok(examined)
+    }
+
+    fn template(&self, strategy: Strategy, times: u16, header: &Header) -> Result<Option<BlockTemplate>, PlanError> {
+        self.templates.template(&self.call, strategy, times, header).map_err(|error| self.failed(strategy, error))
+    }
+
+    /// Simulates a strategy without a time limit.
+    pub(super) fn simulate(
+        &self,
+        strategy: Strategy,
+        watcher: Watcher<'_>,
+    ) -> Result<Result<TimedStrategy, Unsupported>, PlanError> {
+        let outcome = self.examine(strategy).and_then(|examined| match examined {
+            Ok(examined) => self.simulate_until(strategy, &examined, None, watcher).map(Ok),
+            Err(reason) => Ok(Err(reason)),
+        });
+        match outcome.or_else(|error| omission_reason(error).map(Err))? {
+            Err(reason) => Ok(Err(reason)),
+            Ok(Outcome::Time(timed)) => Ok(Ok(timed)),
+            Ok(Outcome::TimeLimitExceeded) => Err(self.failed(strategy, EngineError::Interrupted.into())),
+        }
+    }
+
+    /// Simulates a strategy up to `time_limit`.
+    fn simulate_until(
+        &self,
+        strategy: Strategy,
+        examined: &Examined,
+        time_limit: Option<Picos>,
+        watcher: Watcher<'_>,
+    ) -> Result<Outcome, PlanError> {
+        let request = self.request;
+        let mode = request.mode;
+        // The launch adds to the device's time, so the limit on the device is earlier.
+        let launch = request.profile.launch(mode.launch, mode.processes);
+        let on_device =
+            time_limit.map(|time_limit| Picos(time_limit.0.saturating_sub(launch.added(mode.gpus_per_host).0)));
+        let watch = Watch { interrupt: watcher.interrupt, until: on_device, ..Watch::default() };
+        let header = examined.generator.header();
+        let block_template = match &examined.extent {
+            ExaminationDepth::FirstRank | ExaminationDepth::FirstChannel => None,
+            ExaminationDepth::Whole(block_template) => block_template.as_ref(),
+        };
+        let template = block_template.and_then(|block_template| {
+            Some((block_template.template().filter(|template| template.is_exact())?, block_template.blocks))
+        });
+        let timed = match template.filter(|(template, blocks)| template.fits(header, *blocks)) {
+            Some((template, blocks)) => {
+                template.run(header, blocks, request.profile, watch).map_err(SimulateError::Engine).map(|timed| {
+                    let busiest = timed.busiest.map(|(resource, fraction)| Busiest { resource, fraction });
+                    let band = mode.band(header, request.profile, timed.end, timed.bytes);
+                    (launch.call_time(timed.end, mode.host_work(header)), band, busiest)
+                })
+            }
+            None => {
+                let options = SimulationOptions { folding: Folding::BlocksFirst, ..SimulationOptions::default() };
+                simulate(examined.generator.as_ref(), request.setting(), mode, options, watch)
+                    .map(|timeline| (timeline.time, timeline.band, Busiest::from_timeline(&timeline)))
+            }
+        };
+        match timed {
+            Ok((time, ..)) if time_limit.is_some_and(|time_limit| time > time_limit) => Ok(Outcome::TimeLimitExceeded),
+            Ok((time, band, busiest)) => Ok(Outcome::Time(self.time_strategy(strategy, time, band, busiest))),
+            Err(SimulateError::Engine(EngineError::Abandoned { .. })) => Ok(Outcome::TimeLimitExceeded),
+            Err(source) => Err(self.failed(strategy, source)),
+        }
+    }
+
+    fn failed(&self, strategy: Strategy, source: SimulateError) -> PlanError {
+        let Call { collective, bytes, .. } = self.call;
+        PlanError::Simulation { strategy, collective, bytes, source: source.into() }
+    }
+
+    fn time_strategy(
+        &self,
+        strategy: Strategy,
+        time: Picos,
+        band: PredictionInterval,
+        busiest: Option<Busiest>,
+    ) -> TimedStrategy {
+        let (low, high) = band.around(time);
+        // No interval extends below the lower bound.
+        TimedStrategy { strategy, time, low: low.max(self.bound.time).min(time), high, busiest, measured: None }
+    }
+}

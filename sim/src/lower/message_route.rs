@@ -1,0 +1,42 @@
+//! Route of a two-sided message and its staging.
+
+use fabricast_topologies::route::Staging;
+use fabricast_topologies::{Bandwidth, Bytes, Picos};
+
+use crate::profile::{DataPath, time_at_rate};
+
+/// Route of a message.
+#[derive(Clone, Debug, Default)]
+pub(super) struct MessageRoute {
+    /// Latency of its links.
+    pub latency: Picos,
+    /// Staging in host memory.
+    pub staging: Staging,
+    /// True if the route leaves the host.
+    pub leaves: bool,
+    /// Bandwidth of each section of the route between its ends and the staging buffers; empty if nothing is staged.
+    pub sections: Vec<Bandwidth>,
+}
+
+impl MessageRoute {
+    /// Route between two ranks on one device.
+    pub const SAME_DEVICE: Self =
+        Self { latency: Picos::ZERO, staging: Staging { out: None, into: None }, leaves: false, sections: Vec::new() };
+
+    /// Hardware that carries the data of large messages.
+    pub(super) fn carried(&self) -> DataPath {
+        match (self.staging == Staging::default(), self.leaves) {
+            (false, _) => DataPath::HostStaged,
+            (true, true) => DataPath::Nic,
+            (true, false) => DataPath::CopyEngine,
+        }
+    }
+
+    /// Time until the first fragment has reached every staging buffer and the pipeline is full. Each section of the
+    /// route adds its time for a fragment, except the slowest, whose time is included in that of all fragments.
+    pub(super) fn filling(&self, fragment: Bytes) -> Picos {
+        let times = || self.sections.iter().map(|&rate| time_at_rate(fragment, rate));
+        let slowest = times().max().unwrap_or(Picos::ZERO);
+        Picos(times().sum::<Picos>().0.saturating_sub(slowest.0))
+    }
+}

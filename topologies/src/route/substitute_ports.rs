@@ -1,0 +1,27 @@
+//! Substitute ports of devices of which no own port is usable.
+
+/// Substitute ports of neighbours; at most as many as the device's own ports.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct SubstitutePorts {
+    /// Maximum number of substitute ports.
+    pub max_count: u32,
+    /// First device that is considered. It differs between devices, so that several that lost their ports use different
+    /// neighbours.
+    first: u32,
+    /// Number of devices of the shape.
+    devices: u32,
+}
+
+impl SubstitutePorts {
+    /// Creates the substitutes of a device: their maximum number, the first device considered, and the number of devices
+    /// of the shape.
+    pub fn new(max_count: u32, first: u32, devices: u32) -> Self {
+        Self { max_count, first, devices }
+    }
+
+    /// Position of a device in the order of consideration.
+    pub(super) fn order(self, device: u32) -> u32 {
+        let devices = self.devices.max(1);
+        (device + devices - self.first % devices) % devices
+    }
+}
