@@ -5,7 +5,7 @@
 //! of the last group to end, and the pick is the strategy with the least such time. Results are cached by query, so
 //! jobs on the same fabric share them.
 //!
-//! Of large calls, parts are timed and the rest is extrapolated (`timing_method`): within 1 % of the whole call, or
+//! Parts of large calls are timed and the rest is extrapolated (`timing_method`): within 1 % of the whole call, or
 //! about 5 % where chunk loops interfere, at a hundredth of the cost.
 
 use fabricast_sim::profile::Profile;

@@ -25,7 +25,7 @@ use fabricast_search::plan::PlanError;
 
 /// Part of a call that is to be timed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum CallPart {
+enum CallPart {
     /// The call itself, of any size.
     Whole,
     /// Call of a size that was sampled or at which strategies are compared.
@@ -47,10 +47,10 @@ pub(super) enum KnownTime {
 
 /// Call to be timed.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct TimingRequest {
-    pub call: CallWithStrategy,
-    pub part: CallPart,
-    pub known: KnownTime,
+struct TimingRequest {
+    call: CallWithStrategy,
+    part: CallPart,
+    known: KnownTime,
 }
 
 /// Method that times a call.

@@ -1,16 +1,15 @@
 //! Inference against closed forms, against the forward pass of training, and against known properties of serving.
 
-use fabricast_sim::profile::Profile;
-use fabricast_topologies::route::{RouteOptions, Router};
-use fabricast_topologies::{Bandwidth, Bytes, FabricRequest, Picos, load};
+mod batches;
+mod degrees;
+
+use fabricast_topologies::{Bandwidth, Bytes, Picos};
 use proptest::prelude::*;
 
 use super::request_round::steady_batch;
 use super::*;
-use crate::communication::{CommunicationCostModel, Exchange, SimulatedCosts};
-use crate::step::{
-    Activity, BlockScheduling, Efficiency, Interval, Kernel, KernelKind, Machine, PeakRates, Step, Timeline,
-};
+use crate::communication::{CommunicationCostModel, Exchange};
+use crate::step::{Activity, BlockScheduling, Efficiency, Interval, Kernel, KernelKind, PeakRates, Step, Timeline};
 use fabricast_search::plan::PlanError;
 use fabricast_workload::job::{Degrees, Dimension, Job, Layout, LoadedServing, Phase, Serving, read_job};
 
@@ -406,105 +405,6 @@ fn chosen_experts_are_counted_once() {
     assert!((chosen(1e4) - 32.0).abs() < 1e-9 && chosen(8.0) < 32.0);
 }
 
-/// Full rounds of a batch have equal times, and one more request adds a round of its own. The time to drain the last
-/// round does not depend on the number of rounds.
-#[test]
-fn batches_run_in_rounds() {
-    let simulate = |requests: u64| {
-        let job = served(&format!("requests = {requests}\nmax_num_seqs = 50\nparallel = {{ tp = 8 }}\n"));
-        let (_, service) = simulate_flat(&job, H100, 300e9);
-        let seconds = (requests * job.output_tokens) as f64 / service.tokens_per_s;
-        (service.concurrent_requests, seconds, service.latency.0 as f64 / 1e12, service.ttft)
-    };
-    let [(concurrent_50, one, round, _), (concurrent_200, four, ..), (_, two, ..), (_, more, ..)] =
-        [50, 200, 100, 101].map(simulate);
-    let (_, alone, ..) = simulate(1);
-    assert_eq!((concurrent_50, concurrent_200, simulate(50).3), (50, 50, None));
-    let drained = one - round;
-    assert!(drained > 0.0 && drained < 0.1 * round, "{one} {round}");
-    assert!((two - one - round).abs() < 1e-9 && (four - two - 2.0 * round).abs() < 1e-9, "{one} {two} {four} {round}");
-    // A single request has nothing to drain.
-    assert!((more - (two - drained + alone)).abs() < 1e-9, "{more} {two} {alone}");
-}
-
-/// A batch ends with the replica that has one request more than the others.
-#[test]
-fn batches_end_with_the_most_loaded_replica() {
-    let seconds = |requests: u64| {
-        let job = served(&format!("requests = {requests}\nparallel = {{ dp = 8 }}\n"));
-        (requests * job.output_tokens) as f64 / simulate_flat(&job, H100, 300e9).1.tokens_per_s
-    };
-    let [eight, nine, sixteen] = [8, 9, 16].map(seconds);
-    assert!(eight < nine && (nine / sixteen - 1.0).abs() < 1e-9, "{eight} {nine} {sixteen}");
-}
-
-/// Step-by-step scheduler as the oracle: starts a prompt when there is room for a part of it next to the decode tokens.
-fn simulate_scheduler(
-    job: &Serving,
-    requests: u64,
-    max_concurrent: u64,
-    mut step: impl FnMut(f64, f64, f64) -> f64,
-) -> f64 {
-    let (prompt, output, budget) = (job.new_tokens(), job.output_tokens, job.max_batched_tokens);
-    // Remaining prompt and output tokens of the concurrent requests.
-    let mut active: Vec<(u64, u64)> = Vec::new();
-    let (mut waiting, mut seconds) = (requests, 0.0);
-    while waiting > 0 || !active.is_empty() {
-        while waiting > 0 && active.len() < max_concurrent as usize {
-            active.push((prompt, output));
-            waiting -= 1;
-        }
-        let decode = active.iter().filter(|request| request.0 == 0).count() as u64;
-        let (mut room, mut prefill, mut ending) = (budget.saturating_sub(decode), 0, 0);
-        for request in &mut active {
-            let used = request.0.min(room);
-            match request.0 {
-                0 => request.1 -= 1,
-                remaining if used == remaining && used > 0 => {
-                    (request.0, request.1, ending) = (0, request.1 - 1, ending + 1);
-                }
-                remaining => request.0 = remaining - used,
-            }
-            if request.0 > 0 || used > 0 {
-                (room, prefill) = (room - used, prefill + used);
-            }
-        }
-        seconds += step(decode as f64, prefill as f64, f64::from(ending));
-        active.retain(|request| request.0 > 0 || request.1 > 0);
-    }
-    seconds
-}
-
-proptest! {
-    #![proptest_config(ProptestConfig::with_cases(64))]
-
-    /// Batches compared with the step-by-step scheduler, using the same cost of a step.
-    #[test]
-    fn batch_time_matches_step_by_step_scheduler(
-        requests in 1u64..400, max_concurrent in 1u64..120, prompt in 1u64..3000, output in 2u64..300, budget in 512u64..8192,
-    ) {
-        let job = served(&format!(
-            "requests = {requests}\nmax_num_seqs = {max_concurrent}\nprompt_tokens = {prompt}\noutput_tokens = {output}\n\
-             max_batched_tokens = {budget}\nparallel = {{ tp = 1 }}\n\
-             model = {{ layers = 8, hidden = 2048, heads = 16, kv_heads = 4, ffn = 4096, gated = true, vocab = 32000 }}\n"
-        ));
-        let (flat_costs, layout) = (FlatCosts(300e9), specified_layout(&job));
-        let costs = StepCosts { speeds: &H100, curve: &Efficiency::default(), collective_costs: &flat_costs };
-        let (_, service) = simulate_service(&loaded(&job), &layout, &costs).unwrap();
-        let predicted = (requests * output) as f64 / service.tokens_per_s;
-        let mut longest: f64 = 0.0;
-        let simulated = simulate_scheduler(&job, requests, max_concurrent, |decode, prefill, finished_prefills| {
-            let mix = StepTokens { decode, prefill, chunks: prefill / prompt as f64, finished_prefills, ..StepTokens::default() };
-            let time = costs.step(&loaded(&job), &layout, &mix, 1.0, 1.0).unwrap().time_shares().time().0 as f64 / 1e12;
-            longest = longest.max(time);
-            time
-        });
-        // The scheduler's rounds have whole steps, so each may have one more than predicted.
-        let rounds = (requests as f64 / max_concurrent as f64).ceil();
-        prop_assert!((predicted - simulated).abs() < 0.03 * simulated + rounds * longest, "{predicted} {simulated}");
-    }
-}
-
 /// With 8-bit GEMMs, 16-bit inputs are read and written as 8 bits by a cast, and the GEMM reads 8 bits.
 #[test]
 fn low_precision_gemm_inputs_are_cast() {
@@ -607,63 +507,6 @@ fn slo_violations_are_reported() {
     );
 }
 
-/// Best performance of jobs with these lines on eight H100.
-fn best_on_host<const N: usize>(jobs: [String; N]) -> [ServiceRun; N] {
-    let fabric = load(&FabricRequest::new("hgx-h100")).unwrap();
-    let router = Router::new(&fabric, RouteOptions::default());
-    let profile = Profile::for_fabric(&fabric).unwrap();
-    let simulated = SimulatedCosts::new(&router, &profile, fabric.gpus());
-    let machine =
-        Machine { router: &router, ranks: fabric.gpus(), simulated: &simulated, curve: Efficiency::new(&fabric) };
-    jobs.map(|lines| best_service(&served(&lines), &machine).unwrap())
-}
-
-/// With automatic concurrency, requests are limited by `max_num_seqs`, memory and SLO limits: one more per replica
-/// violates one of them.
-#[test]
-fn automatic_concurrency_fills_memory_within_limits() {
-    let lines = "prompt_tokens = 200\noutput_tokens = 100\nparallel = { tp = 4, dp = 2 }\n";
-    let automatic = |more: &str| format!("concurrency = \"auto\"\n{lines}{more}");
-    let fixed = |concurrent_requests: u64, more: &str| format!("concurrency = {concurrent_requests}\n{lines}{more}");
-    let [filled, capped] =
-        best_on_host(["max_num_seqs = 20000\n", "max_num_seqs = 3\n"].map(automatic)).map(|run| run.service);
-    let check = filled.memory_check.as_ref().unwrap();
-    assert!(
-        filled.concurrent_requests == check.requests && filled.concurrent_requests > 100 && check.missing.is_none(),
-        "{filled:?}"
-    );
-    assert_eq!(capped.concurrent_requests, 6);
-    // Twice the TPOT of a few requests.
-    let limit = format!("tpot_s = {}\n", capped.tpot.unwrap().0 as f64 * 2e-12);
-    let [limited, hopeless] =
-        best_on_host([limit.as_str(), "tpot_s = 0.00001\n"].map(automatic)).map(|run| run.service);
-    assert!(
-        limited.slo_violations.is_empty() && (7..filled.concurrent_requests).contains(&limited.concurrent_requests),
-        "{limited:?}"
-    );
-    assert_eq!((hopeless.concurrent_requests, hopeless.slo_violations.len()), (2, 1));
-    let [repeated, more] = best_on_host([0, 2].map(|more| fixed(limited.concurrent_requests + more, &limit)));
-    assert_eq!(repeated.service.tokens_per_s, limited.tokens_per_s);
-    assert_eq!(more.service.slo_violations.len(), 1);
-    // A search over degrees also meets the limits, with at least the same throughput.
-    let [searched] = best_on_host([automatic(&limit).replace("{ tp = 4, dp = 2 }", "\"auto\"")]);
-    assert!(
-        searched.service.slo_violations.is_empty() && searched.service.tokens_per_s >= limited.tokens_per_s,
-        "{searched:?}"
-    );
-}
-
-/// A KV cache in another memory tier is read over the fabric: slower than HBM, and much slower over PCIe.
-#[test]
-fn kv_cache_tiers_cost_fabric_reads() {
-    let job = |tier| format!("kv_tier = \"{tier}\"\nprompt_tokens = 8000\nconcurrency = 16\n");
-    let runs = best_on_host(["hbm", "peer", "host"].map(job));
-    let [local, _, remote] = [0, 1, 2].map(|tier| runs[tier].footprint);
-    let [hbm, peer, host] = runs.map(|run| run.service);
-    assert!(hbm.tpot < peer.tpot && peer.tpot < host.tpot, "{hbm:?} {peer:?} {host:?}");
-    assert_eq!((local.kv_cache.0 > 0, remote.kv_cache.0), (true, 0));
-}
-
 /// Reads from another tier reach the same share of the link rate as memory-bound kernels do of the memory's, whatever
 /// streaming kernels reach.
 #[test]
@@ -673,20 +516,4 @@ fn remote_kv_cache_reads_at_memory_efficiency() {
     let costs = StepCosts { speeds: &speeds, curve: &curve, collective_costs: &FlatCosts(1e12) };
     let reading = AttentionKernel { kernel: Kernel::default(), kv_bytes: Bytes(1_000_000_000) };
     assert_eq!(costs.kernel_time(&reading), Picos(20_000_000_000));
-}
-
-#[test]
-fn searched_degrees_fit_and_meet_limits() {
-    let lines = ["\"auto\"", "{ tp = 8 }", "{ tp = 4, dp = 2 }", "{ tp = 4, pp = 2 }"];
-    let [ServiceRun { step, footprint, service }, fixed @ ..] =
-        best_on_host(lines.map(|degrees| format!("parallel = {degrees}\n")));
-    assert_eq!(step.layout.degrees.ranks(), 8);
-    assert!(
-        footprint.total().0 < 72_000_000_000 && service.memory_check.as_ref().unwrap().missing.is_none(),
-        "{footprint:?}"
-    );
-    for (degrees, ServiceRun { service: other, .. }) in lines[1..].iter().zip(fixed) {
-        let fits = other.memory_check.as_ref().unwrap().missing.is_none();
-        assert!(!fits || other.tokens_per_s <= service.tokens_per_s * 1.02, "{degrees}: {other:?} {service:?}");
-    }
 }
