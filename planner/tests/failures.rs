@@ -362,3 +362,30 @@ fn idle_gpus_do_not_relay_for_a_failed_link() {
         }
     }
 }
+
+/// On separate rails, a rank that has lost the route to a rail reaches the receivers there through other NICs of theirs.
+/// They must not receive more than before by that.
+#[test]
+fn lost_rails_widen_no_receiver() {
+    let cases = [
+        ("mi300x", 2, 3, "n1/cpu0->n1/pcie_switch0"),
+        ("mi300x", 3, 2, "n1/nic0"),
+        ("hgx-h100", 3, 1, "n1/nic0"),
+        ("dgx-v100", 3, 2, "n1/pcie_switch0->n1/nic0"),
+        ("gh200", 3, 1, "n1/cpu0->n1/nic0"),
+    ];
+    for (name, nodes, gpus, part) in cases {
+        let fabric = Machine::Preset { name, nodes, gpus, network: "rail,tiers=1" }.build();
+        let broken = fabric.with_failed(part).unwrap();
+        assert!(is_connected(&broken), "{name}");
+        for collective in COLLECTIVES {
+            let [healthy, degraded] = [&fabric, &broken].map(|fabric| bound(fabric, collective, Bytes(1 << 30)));
+            assert!(healthy <= degraded + FIRST_BYTE, "{collective} on {name}: {healthy:?}, then {degraded:?}");
+        }
+        let [healthy, degraded] = [&fabric, &broken].map(|fabric| {
+            let times = candidates(fabric, "ideal", Collective::Gather, Bytes(1 << 26)).unwrap();
+            times.into_iter().map(|(_, time)| time).min().unwrap()
+        });
+        assert!(healthy <= degraded, "gather on {name}: {healthy:?}, then {degraded:?}");
+    }
+}

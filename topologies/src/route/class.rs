@@ -26,13 +26,13 @@ pub enum PathClass {
     P2c,
     /// NVLink to a GPU that is near the NIC, PCIe from there (PXN).
     Pxn,
-    /// Through a CPU.
+    /// Path through a CPU.
     Phb,
-    /// Through the link between CPU sockets.
+    /// Path through the link between CPU sockets.
     Sys,
-    /// Through the network.
+    /// Path through the network.
     Net,
-    /// Disconnected.
+    /// No path.
     Dis,
 }
 

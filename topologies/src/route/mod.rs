@@ -22,6 +22,7 @@
 mod attach;
 mod buffer_location;
 mod class;
+mod cut_off_ports;
 mod flow_hash;
 mod island_routes;
 mod islands;

@@ -5,7 +5,7 @@ use crate::NodeId;
 /// The devices of a call's ranks. Only they relay traffic of others.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Participants {
-    /// Sorted in ascending order.
+    /// Devices of the ranks, sorted, without duplicates.
     devices: Vec<NodeId>,
 }
 

@@ -6,6 +6,7 @@ use std::cmp::Reverse;
 use std::sync::OnceLock;
 
 use super::attach::{Attachment, entry, exit};
+use super::cut_off_ports::CutOffPorts;
 use super::island_routes::IslandRoute;
 use super::islands::Islands;
 use super::network::Network;
@@ -27,6 +28,7 @@ pub struct Router<'f> {
     pub(super) options: RouteOptions,
     pub(super) islands: Islands,
     pub(super) network: Network,
+    pub(super) cut_off_ports: OnceLock<CutOffPorts>,
     pub(super) names: OnceLock<Vec<u64>>,
     relays: OnceLock<bool>,
     /// Rank of each device; `u32::MAX` for devices that are no ranks.
@@ -74,6 +76,7 @@ impl<'f> Router<'f> {
             options,
             islands: Islands::new(fabric),
             network: Network::new(fabric, listed),
+            cut_off_ports: OnceLock::new(),
             names,
             relays,
             ranks,

@@ -10,29 +10,41 @@ use super::substitute_ports::SubstitutePorts;
 impl Router<'_> {
     /// Ports through which incoming traffic reaches a device, among those for which `leads` is true. These are its own
     /// ports; otherwise the same number of neighbours' ports, independent of the sender, so that no more arrives than
-    /// by its own ports. Ports of ranks are preferred to those of idle devices.
+    /// by its own ports. Ports that a failure has cut off from other senders are used only if no others are left. Ports
+    /// of ranks are preferred to those of idle devices.
     pub(super) fn entries<'p>(
         &self,
         ports: &'p Attachments,
         island: u32,
         leads: impl Fn(&Attachment) -> bool,
     ) -> Cow<'p, [Attachment]> {
-        let Some(first) = ports.entries.iter().position(&leads) else { return Cow::Borrowed(&[]) };
-        let remaining = &ports.entries[first..];
-        let count = remaining.iter().take_while(|entry| entry.foreign == remaining[0].foreign).count();
-        let equal = &remaining[..count];
-        if remaining[0].foreign == 0 {
-            return Cow::Borrowed(equal);
+        let in_service = |entry: &Attachment| !self.is_cut_off(island, entry);
+        let own = &ports.entries[..ports.entries.partition_point(|entry| entry.foreign == 0)];
+        if own.iter().any(&leads) && own.iter().any(in_service) {
+            return Cow::Borrowed(own);
         }
+        let substitutes = self.substitutes(ports, island, |entry| leads(entry) && in_service(entry));
+        if !substitutes.is_empty() {
+            return Cow::Owned(substitutes);
+        }
+        if own.iter().any(&leads) { Cow::Borrowed(own) } else { Cow::Owned(self.substitutes(ports, island, leads)) }
+    }
+
+    /// Neighbours' ports of the best kind among those for which `usable` is true, at most as many as the device has own
+    /// ones.
+    fn substitutes(&self, ports: &Attachments, island: u32, usable: impl Fn(&Attachment) -> bool) -> Vec<Attachment> {
+        let mut substitutes: Vec<Attachment> =
+            ports.entries.iter().filter(|entry| entry.foreign > 0 && usable(entry)).copied().collect();
+        let best = substitutes.first().map_or(0, |first| first.foreign);
+        substitutes.retain(|entry| entry.foreign == best);
         let key = |entry: &Attachment| {
             let position = ports.substitutes.order(self.device(island, entry.port));
             let is_idle = !self.serves_a_rank(island, entry.port);
             (entry.tier, is_idle, entry.class, entry.hops, position, Reverse(entry.bandwidth), entry.latency)
         };
-        let mut usable: Vec<Attachment> = equal.iter().filter(|entry| leads(entry)).copied().collect();
-        usable.sort_by_cached_key(key);
-        usable.truncate(ports.substitutes.max_count as usize);
-        Cow::Owned(usable)
+        substitutes.sort_by_cached_key(key);
+        substitutes.truncate(ports.substitutes.max_count as usize);
+        substitutes
     }
 
     /// Returns true if incoming traffic of some rank uses this port as the rank's own.

@@ -1,6 +1,7 @@
 //! Substitute ports of devices of which no own port is usable.
 
-/// Substitute ports of neighbours; at most as many as the device's own ports.
+/// Limit and search order of a device's substitute ports: ports of neighbours, at most as many as its assigned ports and
+/// at least one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct SubstitutePorts {
     /// Maximum number of substitute ports.

@@ -201,3 +201,85 @@ fn neighbours_of_other_hosts_do_not_relay() {
     let router = Router::new(&fabric, RouteOptions::default());
     assert!(router.path(find_device(&fabric, "n0/gpu0"), find_device(&fabric, "n1/nic0")).is_err());
 }
+
+/// Device before the first link into the receiver's host, on each route from a GPU of another host.
+fn entry_nics(fabric: &Fabric, to: &str) -> Vec<(String, String)> {
+    let router = Router::new(fabric, RouteOptions::default());
+    let receiver = find_device(fabric, to);
+    let host = |node: NodeId| fabric.node(node).host;
+    let senders = fabric.gpus().iter().filter(|&&from| host(from) != host(receiver));
+    let entry = |&from: &NodeId| {
+        let path = router.path(from, receiver).unwrap();
+        let into = path.links().map(|link| fabric.ends(link).1).find(|&at| host(at) == host(receiver)).unwrap();
+        (fabric.node(from).id.to_string(), fabric.node(into).id.to_string())
+    };
+    senders.map(entry).collect()
+}
+
+/// On separate rails, all senders avoid a rail that one of them has lost.
+#[test]
+fn ranks_are_entered_alike_after_the_loss_of_a_rail() {
+    let entered_by = |fabric: &Fabric, to: &str, nic: &str| {
+        let entries = entry_nics(fabric, to);
+        assert!(entries.iter().all(|(_, entry)| entry == nic), "{to}: {entries:?}");
+    };
+    let fabric = load_cluster("mi300x", 3, "rail,tiers=1");
+    entered_by(&fabric, "n0/gpu0", "n0/nic0");
+    // No GPU but n1/gpu0 reaches n1/nic0 any more.
+    let broken = fabric.with_failed("n1/cpu0->n1/pcie_switch0").unwrap();
+    entered_by(&broken, "n0/gpu0", "n0/nic1");
+    entered_by(&broken, "n2/gpu0", "n2/nic1");
+    entered_by(&broken, "n0/gpu2", "n0/nic2");
+    // Ranks of n1 do not send to n1 over the network, so n1/nic0 still receives.
+    entered_by(&broken, "n1/gpu0", "n1/nic0");
+    let lost_nic = load_cluster("hgx-h200", 3, "rail,tiers=1").with_failed("n1/nic0").unwrap();
+    for to in ["n0", "n1", "n2"] {
+        entered_by(&lost_nic, &format!("{to}/gpu0"), &format!("{to}/nic1"));
+    }
+    // With a spine, every NIC is still reached.
+    let spine = load_cluster("hgx-h200", 3, "rail").with_failed("n1/nic0").unwrap();
+    entered_by(&spine, "n0/gpu0", "n0/nic0");
+}
+
+/// If every rail is lost by some rank, senders use those that they have.
+#[test]
+fn ranks_without_a_common_rail_stay_connected() {
+    let mut fabric = load_cluster("l40s-pcie", 3, "rail,tiers=1,nics_per_node=2");
+    for part in ["n1/nic0", "n2/nic1"] {
+        fabric = fabric.with_failed(part).unwrap();
+    }
+    let router = Router::new(&fabric, RouteOptions::default());
+    let [a, b, c] = ["n0/gpu0", "n1/gpu0", "n2/gpu0"].map(|id| find_device(&fabric, id));
+    assert!([(a, b), (b, a), (a, c), (c, a)].iter().all(|&(from, to)| router.path(from, to).is_ok()));
+    assert!(router.path(b, c).is_err());
+}
+
+/// Hosts that are connected by a cable for each NIC.
+#[test]
+fn ranks_are_entered_alike_after_the_loss_of_a_cable() {
+    let mut text = String::new();
+    for host in ["a", "b"] {
+        for (id, kind) in [("gpu[0-1]", "gpu"), ("nic[0-1]", "nic"), ("sw[0-1]", "pcie_switch"), ("cpu", "cpu")] {
+            text += &format!("[[node]]\nid = \"{host}_{id}\"\nkind = \"{kind}\"\nhost = \"{host}\"\n");
+        }
+        for i in 0..2 {
+            for (x, y) in [
+                (format!("gpu{i}"), format!("sw{i}")),
+                (format!("nic{i}"), format!("sw{i}")),
+                (format!("sw{i}"), "cpu".to_owned()),
+            ] {
+                text += &format!(
+                    "[[link]]\na = \"{host}_{x}\"\nb = \"{host}_{y}\"\nkind = \"pcie\"\nbandwidth = \"63 GB/s\"\n"
+                );
+            }
+        }
+    }
+    for i in 0..2 {
+        text +=
+            &format!("[[link]]\na = \"a_nic{i}\"\nb = \"b_nic{i}\"\nkind = \"infiniband\"\nbandwidth = \"50 GB/s\"\n");
+    }
+    let fabric = spec(&text);
+    let entered_by = |fabric: &Fabric, nic: &str| entry_nics(fabric, "a_gpu0").iter().all(|(_, entry)| entry == nic);
+    assert!(entered_by(&fabric, "a_nic0"));
+    assert!(entered_by(&fabric.with_failed("b_cpu->b_sw0").unwrap(), "a_nic1"));
+}

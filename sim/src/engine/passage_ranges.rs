@@ -1,0 +1,34 @@
+//! Division of a run into stretches of operations with the same route and latency.
+
+use super::{PerOp, RouteLatency, WorkRun, Workload};
+
+/// Consecutive operations of a run with the same passage.
+#[derive(Clone, Copy)]
+pub(crate) struct PassageRange {
+    /// Index of the first operation.
+    pub(crate) start: u32,
+    pub(crate) len: u32,
+    pub(crate) passage: RouteLatency,
+}
+
+/// Returns the maximal stretches of a run.
+pub(crate) fn passage_ranges(workload: &Workload, run: u32) -> impl Iterator<Item = PassageRange> + '_ {
+    let WorkRun { len, passage, .. } = workload.runs[run as usize];
+    let (first, len, is_same) = match passage {
+        PerOp::Same(entry) => (entry as usize, len.max(1), true),
+        PerOp::Each(first) => (first as usize, len, false),
+    };
+    let mut start = 0;
+    std::iter::from_fn(move || {
+        if start >= len {
+            return None;
+        }
+        let at = start;
+        let passage = workload.passages.get(first + if is_same { 0 } else { at as usize });
+        start = if is_same { len } else { at + 1 };
+        while start < len && workload.passages.are_equal(first + at as usize, first + start as usize) {
+            start += 1;
+        }
+        Some(PassageRange { start: at, len: start - at, passage })
+    })
+}

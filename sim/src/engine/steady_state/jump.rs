@@ -1,0 +1,82 @@
+//! Advances the engine by whole periods of a steady state.
+
+use fabricast_topologies::Picos;
+
+use super::super::costs::ChainCosts;
+use super::super::queue::EventQueue;
+use super::super::Engine;
+use super::Period;
+use super::snapshot::Snapshot;
+
+/// Distance of a jump.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::engine) struct Distance {
+    /// Number of periods.
+    pub periods: u32,
+    pub time: Picos,
+    pub costs: ChainCosts,
+}
+
+impl Engine<'_> {
+    /// Returns true if all times after a jump are in range.
+    pub(super) fn can_jump(&self, period: &Period, periods: u32) -> bool {
+        // Half of the range is left to the operations in flight.
+        let distance = period.time.0.checked_mul(u64::from(periods)).and_then(|time| time.checked_add(self.now.0));
+        distance.is_some_and(|time| time < u64::MAX / 2)
+    }
+
+    /// Advances by whole periods. `shifts`: operations of each run in a period.
+    pub(super) fn jump(&mut self, period: &Period, periods: u32, shifts: &[u32], earlier: &Snapshot) {
+        let costs = period.costs.times(periods);
+        let distance = Distance { periods, time: Picos(period.time.0 * u64::from(periods)), costs };
+        self.jump_to_events(distance);
+        let indexes = |run: u32| shifts[run as usize] * periods;
+        for flight in &mut self.flights {
+            flight.index += indexes(flight.run);
+            flight.ready += distance.time;
+            flight.flowing += distance.time;
+            flight.prepared = flight.prepared + costs;
+            flight.chain_costs = flight.chain_costs + costs;
+        }
+        self.bundles.jump(distance.time);
+        self.waiting.jump(distance, indexes, &earlier.arrived);
+        self.turns.jump(distance, indexes);
+        self.lines.jump(distance.time, indexes);
+        if let Some(deadline) = &mut self.deadline {
+            deadline.jump(periods, &earlier.unstarted);
+        }
+        self.jump_outcome(distance, shifts, earlier.time);
+        self.now += distance.time;
+    }
+
+    /// Moves the events ahead, without stale ones.
+    fn jump_to_events(&mut self, distance: Distance) {
+        let mut queue = EventQueue::starting_at(self.now + distance.time);
+        for (time, event) in self.queue.iter().filter(|&(time, event)| self.is_current(time, event)) {
+            queue.push(time + distance.time, event);
+        }
+        self.queue = queue;
+    }
+
+    fn jump_outcome(&mut self, distance: Distance, shifts: &[u32], period_start: Picos) {
+        let operations: u64 = shifts.iter().map(|&shift| u64::from(shift)).sum();
+        let skipped = operations * u64::from(distance.periods);
+        self.outcome.operations += skipped;
+        self.outcome.skipped += skipped;
+        for (end, _) in self.outcome.run_ends.iter_mut().zip(shifts).filter(|(_, shift)| **shift > 0) {
+            *end += distance.time;
+        }
+        // Operations that count ended in the last period, and so they do in each of the next ones.
+        if self.outcome.end > period_start {
+            let costs = self.outcome.costs;
+            let chain = ChainCosts {
+                software: costs.software,
+                latency: costs.latency,
+                bandwidth: costs.bandwidth,
+                start_delay: costs.start_delay,
+            };
+            self.outcome.end += distance.time;
+            self.outcome.costs = (chain + distance.costs).costs_at(self.outcome.end);
+        }
+    }
+}

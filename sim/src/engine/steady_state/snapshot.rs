@@ -1,0 +1,207 @@
+//! Relative state of the engine: everything that determines its future, relative to the present and to the progress of
+//! the runs.
+//!
+//! Left out is what no future event can read: ends and costs of operations that are done, and arrival times in the
+//! past. (A chain of dependencies that arrives later always counts; those of one instant are handled together, before a
+//! snapshot.)
+
+use fabricast_topologies::Picos;
+
+use super::super::costs::ChainCosts;
+use super::super::{Engine, Event};
+use super::{Period, Progress};
+use crate::quantity::Work;
+use crate::sharing::RouteId;
+
+/// State at an instant.
+#[derive(Debug)]
+pub(super) struct Snapshot {
+    pub time: Picos,
+    /// Time since the comparison before.
+    pub interval: Picos,
+    progress: Progress,
+    /// Relative state, in a canonical order.
+    words: Vec<u64>,
+    /// Costs of open chains, in the same order.
+    costs: Vec<ChainCosts>,
+    /// Arrivals so far, by run.
+    pub arrived: Vec<u32>,
+    /// Work of each tracked capacity that has not begun, if there is a deadline.
+    pub unstarted: Vec<Work>,
+    /// Ties in lines that levels decided, so far.
+    level_ties: u64,
+}
+
+impl Snapshot {
+    pub(super) fn progress(&self) -> &Progress {
+        &self.progress
+    }
+
+    /// Returns the shift since an earlier instant, if both states are equal.
+    pub(super) fn period_since(&self, earlier: &Self) -> Option<Period> {
+        if self.words != earlier.words || self.level_ties != earlier.level_ties || self.time <= earlier.time {
+            return None;
+        }
+        let growth = |(costs, before): (&ChainCosts, &ChainCosts)| costs.checked_sub(*before);
+        let mut growths = self.costs.iter().zip(&earlier.costs).map(growth);
+        let costs = growths.next()??;
+        growths.all(|growth| growth == Some(costs)).then_some(Period { time: self.time - earlier.time, costs })
+    }
+}
+
+/// Relative state that is being written.
+struct Writer<'a> {
+    now: Picos,
+    progress: &'a Progress,
+    words: Vec<u64>,
+    costs: Vec<ChainCosts>,
+}
+
+impl Writer<'_> {
+    fn word(&mut self, word: u64) {
+        self.words.push(word);
+    }
+
+    /// Writes a time relative to the present.
+    fn time(&mut self, time: Picos) {
+        self.words.push(time.0.wrapping_sub(self.now.0));
+    }
+
+    /// Writes an operation relative to the progress of its run.
+    fn operation(&mut self, run: u32, index: u32) {
+        let relative = index.wrapping_sub(self.progress.done[run as usize]);
+        self.words.push(u64::from(run) << 32 | u64::from(relative));
+    }
+}
+
+impl Engine<'_> {
+    /// Returns the relative state; `None` if it depends on absolute times or indexes.
+    pub(super) fn snapshot(&mut self, progress: &Progress, interval: Picos) -> Option<Snapshot> {
+        let is_ordered = progress.done == progress.last_done;
+        if !is_ordered || self.queue.has_present_events() || !self.lines.are_relative() {
+            return None;
+        }
+        let mut writer = Writer { now: self.now, progress, words: Vec::new(), costs: Vec::new() };
+        for (&done, &frontier) in progress.done.iter().zip(&progress.frontier) {
+            writer.word(u64::from(frontier.wrapping_sub(done)));
+        }
+        self.write_events(&mut writer);
+        self.write_transfers(&mut writer);
+        self.write_waiting(&mut writer);
+        let Writer { words, costs, .. } = writer;
+        Some(Snapshot {
+            time: self.now,
+            interval,
+            progress: progress.clone(),
+            words,
+            costs,
+            arrived: self.waiting.arrivals().collect(),
+            unstarted: self.deadline.as_ref().map(|deadline| deadline.unstarted().collect()).unwrap_or_default(),
+            level_ties: self.lines.level_ties(),
+        })
+    }
+
+    /// Returns true if an event still has an effect: finish events are stale once the rate of their bundle changed.
+    pub(super) fn is_current(&self, time: Picos, event: Event) -> bool {
+        match event {
+            Event::Finish { route } => self.bundles.next_end(RouteId(route)) == Some(time),
+            Event::Flow { .. } | Event::Prepared { .. } | Event::Free { .. } => true,
+        }
+    }
+
+    fn write_events(&self, writer: &mut Writer<'_>) {
+        let mut events: Vec<(Picos, u32, u64, Event)> = Vec::new();
+        for (time, event) in self.queue.iter().filter(|&(time, event)| self.is_current(time, event)) {
+            let (kind, key) = match event {
+                Event::Flow { slot } => (0, self.operation_key(slot)),
+                Event::Finish { route } => (1, route.into()),
+                Event::Prepared { run } => (2, run.into()),
+                Event::Free { run } => (3, run.into()),
+            };
+            events.push((time, kind, key, event));
+        }
+        events.sort_unstable_by_key(|&(time, kind, key, _)| (time, kind, key));
+        events.dedup_by_key(|&mut (time, kind, key, _)| (time, kind, key));
+        writer.word(events.len() as u64);
+        for (time, kind, key, event) in events {
+            writer.time(time);
+            writer.word(kind.into());
+            match event {
+                Event::Flow { slot } => {
+                    let flight = self.flights[slot as usize];
+                    writer.operation(flight.run, flight.index);
+                    writer.costs.push(flight.chain_costs);
+                }
+                Event::Prepared { run } => {
+                    let (index, costs) = self.turns.get(run).map(|turn| turn.preparing).unwrap_or_default();
+                    writer.operation(run, index);
+                    writer.costs.push(costs);
+                }
+                Event::Finish { .. } | Event::Free { .. } => writer.word(key),
+            }
+        }
+    }
+
+    /// Run and index of a flight.
+    fn operation_key(&self, slot: u32) -> u64 {
+        let flight = self.flights[slot as usize];
+        u64::from(flight.run) << 32 | u64::from(flight.index)
+    }
+
+    fn write_transfers(&self, writer: &mut Writer<'_>) {
+        for route in (0..self.workload.system.route_count() as u32).map(RouteId) {
+            let Some(end) = self.bundles.next_end(route) else { continue };
+            let rate = self.sharing.rate(route);
+            writer.word(route.0.into());
+            writer.word(rate.0);
+            writer.time(end);
+            let left = self.bundles.left(route, rate, self.now);
+            writer.word(left as u64);
+            writer.word((left >> 64) as u64);
+            let mut transfers: Vec<(i128, u64, u32)> =
+                self.bundles.transfers(route).map(|(later, slot)| (later, self.operation_key(slot), slot)).collect();
+            transfers.sort_unstable();
+            writer.word(transfers.len() as u64);
+            for (later, _, slot) in transfers {
+                let flight = self.flights[slot as usize];
+                writer.word(later as u64);
+                writer.word((later >> 64) as u64);
+                writer.operation(flight.run, flight.index);
+                writer.time(flight.flowing);
+                writer.costs.push(flight.chain_costs);
+            }
+        }
+    }
+
+    fn write_waiting(&self, writer: &mut Writer<'_>) {
+        let mut gatherings: Vec<(u32, u32, u32)> = self.waiting.partial().collect();
+        gatherings.sort_unstable();
+        writer.word(gatherings.len() as u64);
+        for (run, index, missing) in gatherings {
+            writer.operation(run, index);
+            writer.word(missing.into());
+        }
+        for run in 0..self.workload.runs.len() as u32 {
+            let Some(turn) = self.turns.get(run) else { continue };
+            writer.operation(run, turn.done);
+            let (free, costs) = turn.free;
+            if free > self.now {
+                writer.time(free);
+                writer.costs.push(costs);
+            } else {
+                writer.word(0);
+            }
+            writer.word(turn.parked.len() as u64);
+            for &(index, _) in &turn.parked {
+                writer.operation(run, index);
+            }
+        }
+        for (flows, waiting) in self.lines.states() {
+            writer.word(u64::from(flows));
+            for operation in waiting {
+                writer.operation(operation.run, operation.index);
+            }
+            writer.word(u64::MAX);
+        }
+    }
+}

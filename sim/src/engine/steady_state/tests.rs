@@ -1,0 +1,196 @@
+//! Skipped periods change no result: streams of chunks over random runs, dependencies and capacities end at the same
+//! picosecond, at the same costs, as if every operation is simulated.
+
+use fabricast_topologies::Picos;
+use proptest::collection::vec;
+use proptest::prelude::*;
+use proptest::sample::select;
+
+use super::super::{
+    Edge, LinePosition, Outcome, Pace, PerOp, Recording, RouteLatency, SteadyStates, Watch, WorkRun, Workload, run,
+};
+use super::MIN_OPERATIONS;
+use crate::quantity::{Rate, Work};
+use crate::sharing::{ResourceId, Use, WHOLE};
+
+/// Run of a stream, in small numbers.
+#[derive(Clone, Debug)]
+struct Stream {
+    /// Operations per chunk: 1 or 2.
+    steps: u32,
+    /// Index of an earlier run whose operations are awaited (modulo the number of earlier runs), and by how many
+    /// operations the awaited one is ahead.
+    awaited: Vec<(usize, u32)>,
+    /// Number of operations by which the run may be ahead of a later run that it feeds; `None`: any number.
+    window: Option<u32>,
+    /// Number of operations in flight.
+    in_flight: u32,
+    is_in_turn: bool,
+    line: Option<u32>,
+    /// Capacities on the route.
+    capacities: Vec<usize>,
+    bytes: u64,
+    latency: u64,
+    software: u64,
+    spacing: u64,
+    start: u64,
+    /// Number of chunks left out at the end.
+    shortened: u32,
+}
+
+fn streams() -> impl Strategy<Value = Vec<Stream>> {
+    let stream = (
+        (prop_oneof![4 => Just(1u32), 1 => Just(2u32)], vec((any::<prop::sample::Index>(), 0u32..3), 0..3)),
+        (prop::option::of(2u32..9), 1u32..4, any::<bool>(), prop::option::weighted(0.3, 0u32..2)),
+        (vec(0usize..5, 1..4), select(vec![0u64, 1000, 1024, 4096, 5000, 100_003]), 0u64..3_000_000),
+        (0u64..100_000, 0u64..50_000, prop_oneof![3 => Just(0u64), 1 => 0u64..5_000_000], 0u32..3),
+    );
+    let stream = stream.prop_map(
+        |(
+            (steps, awaited),
+            (window, in_flight, is_in_turn, line),
+            (capacities, bytes, latency),
+            (software, spacing, start, shortened),
+        )| Stream {
+            steps,
+            awaited: awaited.into_iter().map(|(index, ahead)| (index.index(64), ahead)).collect(),
+            window,
+            in_flight,
+            is_in_turn,
+            line,
+            capacities,
+            bytes,
+            latency,
+            software,
+            spacing,
+            start,
+            shortened,
+        },
+    );
+    vec(stream, 1..8)
+}
+
+/// Builds the workload of streams of `chunks` chunks.
+fn workload(streams: &[Stream], chunks: u32, capacities: &[u64]) -> Workload {
+    let mut workload = Workload::new();
+    let resources: Vec<ResourceId> =
+        capacities.iter().map(|&rate| workload.system.add_resource(Rate(rate * 1_000_000_000))).collect();
+    for (number, stream) in (0u32..).zip(streams) {
+        let mut used: Vec<usize> = stream.capacities.iter().map(|&index| index % resources.len()).collect();
+        used.sort_unstable();
+        used.dedup();
+        let uses: Vec<Use> =
+            used.into_iter().map(|index| Use { resource: resources[index], coefficient: WHOLE }).collect();
+        let route = workload.system.add_route(&uses, Rate::UNLIMITED, 1);
+        let mut waits = vec![match stream.is_in_turn {
+            true => Edge::turn(number),
+            false => Edge { run: number, start: -(stream.in_flight as i32), step: 1 },
+        }];
+        for &(index, ahead) in stream.awaited.iter().filter(|_| number > 0) {
+            let awaited = index as u32 % number;
+            let steps = streams[awaited as usize].steps;
+            // One operation per chunk waits for all of the chunk; of two per chunk, only equal ones are matched.
+            if steps >= stream.steps && steps.is_multiple_of(stream.steps) {
+                let step = steps / stream.steps;
+                waits.push(Edge { run: awaited, start: (ahead * step + step - 1) as i32, step });
+            }
+        }
+        let passage = workload.passages.push(RouteLatency { route: Some(route), latency: Picos(stream.latency) });
+        workload.works.push(Work::of_bytes(stream.bytes));
+        let [software, spacing, not_before] = [stream.software, stream.spacing, stream.start].map(Picos);
+        workload.paces.push(Pace { software, not_before, delay: Picos::ZERO, spacing });
+        let run = WorkRun {
+            len: chunks.saturating_sub(stream.shortened) * stream.steps,
+            passage: PerOp::Same(passage),
+            work: PerOp::Same(workload.works.len() as u32 - 1),
+            pace: PerOp::Same(workload.paces.len() as u32 - 1),
+        };
+        workload.add_run(run, &waits);
+        if let Some(line) = stream.line {
+            workload.lines.push(line);
+            let line = PerOp::Same(workload.lines.len() as u32 - 1);
+            workload.set_line_position(number, LinePosition { line, position: number });
+        }
+    }
+    add_windows(&mut workload, streams);
+    workload
+}
+
+/// Adds dependencies on later runs: a run waits until the run that it feeds has taken earlier chunks.
+fn add_windows(workload: &mut Workload, streams: &[Stream]) {
+    let mut waits: Vec<Vec<Edge>> =
+        (0..streams.len() as u32).map(|run| workload.run_waits(run).to_vec()).collect();
+    for (later, edges) in waits.clone().into_iter().enumerate() {
+        for edge in edges.into_iter().filter(|edge| (edge.run as usize) < later && edge.step == 1) {
+            let awaited = &streams[edge.run as usize];
+            if let Some(window) = awaited.window {
+                waits[edge.run as usize].push(Edge { run: later as u32, start: -(window as i32) - edge.start, step: 1 });
+            }
+        }
+    }
+    let runs = std::mem::take(&mut workload.runs);
+    (workload.waits, workload.wait_starts) = (Vec::new(), vec![0]);
+    for (run, edges) in runs.into_iter().zip(waits) {
+        workload.add_run(run, &edges);
+    }
+}
+
+fn outcome(workload: &Workload, steady_states: SteadyStates) -> Result<Outcome, String> {
+    let watch = Watch { recording: Recording::RunEnds, steady_states, ..Watch::default() };
+    run(workload, watch).map_err(|error| error.to_string())
+}
+
+/// Returns the number of skipped operations, after comparing all results.
+fn check(workload: &Workload) -> Result<u64, TestCaseError> {
+    let whole = outcome(workload, SteadyStates::Simulate);
+    let skipping = outcome(workload, SteadyStates::Skip);
+    let (Ok(whole), Ok(skipping)) = (&whole, &skipping) else {
+        prop_assert_eq!(whole, skipping);
+        return Ok(0);
+    };
+    prop_assert_eq!(whole.skipped, 0);
+    prop_assert_eq!(whole.end, skipping.end);
+    prop_assert_eq!(whole.costs, skipping.costs);
+    prop_assert_eq!(whole.operations, skipping.operations);
+    prop_assert_eq!(&whole.run_ends, &skipping.run_ends);
+    Ok(skipping.skipped)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(100))]
+
+    #[test]
+    fn skipped_periods_change_no_result(
+        streams in streams(),
+        chunks in 1000u32..2000,
+        capacities in vec(select(vec![1u64, 2, 3, 7, 10, 25, 400]), 1..5),
+    ) {
+        check(&workload(&streams, chunks, &capacities))?;
+    }
+}
+
+/// A chain of three runs with back pressure, of which the second is the slowest; the others share a capacity.
+#[test]
+fn most_operations_of_a_stream_are_skipped() {
+    let stream = |awaited: Option<usize>, capacity: usize| Stream {
+        steps: 1,
+        awaited: awaited.into_iter().map(|index| (index, 0)).collect(),
+        window: Some(4),
+        in_flight: 1,
+        is_in_turn: false,
+        line: None,
+        capacities: vec![capacity],
+        bytes: 100_003,
+        latency: 700_000,
+        software: 1_234,
+        spacing: 0,
+        start: 0,
+        shortened: 0,
+    };
+    let chain = [stream(None, 0), stream(Some(0), 1), stream(Some(1), 0)];
+    let chunks = 10_000;
+    let workload = workload(&chain, chunks, &[25, 3]);
+    let skipped = check(&workload).unwrap();
+    let operations = workload.operation_count();
+    assert!(operations > MIN_OPERATIONS && skipped * 10 > operations * 9, "{skipped} of {operations} operations");
+}
