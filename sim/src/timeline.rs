@@ -3,7 +3,7 @@
 use fabricast_topologies::Picos;
 
 use crate::critical::{self, CriticalStep};
-use crate::engine::{self, Costs, EngineError, Outcome, Recording, Watch, Workload};
+use crate::engine::{self, Costs, EngineError, Outcome, Recording, SteadyStates, Watch, Workload};
 use crate::flows::{self, Flow};
 use crate::fold::{self, Folded};
 use crate::load::{LoadOverTime, load_over_time};
@@ -177,7 +177,11 @@ pub fn simulate_concurrent(
     let setting = parties.first().ok_or(SimulateError::NoParties)?.setting;
     let recording =
         if parties.len() > 1 && watch.recording == Recording::End { Recording::RunEnds } else { watch.recording };
-    let watch = Watch { recording, ..watch };
+    let steady_states = match surroundings.folding {
+        Folding::Off => SteadyStates::Simulate,
+        Folding::WhereProved | Folding::BlocksFirst => watch.steady_states,
+    };
+    let watch = Watch { recording, steady_states, ..watch };
     let (mut lowered, blocks) = match surroundings.folding {
         Folding::BlocksFirst if watch.recording != Recording::Spans && surroundings.background.is_empty() => {
             lower::lower_first_blocks(parties)?
@@ -187,6 +191,10 @@ pub fn simulate_concurrent(
     let operations = lowered.workload.operation_count() * blocks.unwrap_or(1);
     lowered.workload.background_from = lowered.workload.runs.len() as u32;
     flows::add(surroundings.background, setting, &mut lowered)?;
+    // The recorded load covers all capacities.
+    if watch.recording != Recording::Spans {
+        lowered.workload.remove_idle_capacities();
+    }
     let folded = match surroundings.folding {
         Folding::WhereProved | Folding::BlocksFirst => fold::fold(&lowered.workload),
         Folding::Off => None,
@@ -205,10 +213,9 @@ pub fn simulate_concurrent(
     let decides = mode.bottleneck(setting.profile, work, outcome.end, outcome.costs.bandwidth + outcome.costs.waiting);
     let band = band(parties, mode, decides);
     costs.software += launch;
-    let fold_factor = match &folded {
-        None => blocks.map(|blocks| blocks as f64),
-        Some(folded) => Some(folded.factor() * blocks.unwrap_or(1) as f64),
-    };
+    let simulated = folded.as_ref().map_or(&lowered.workload, |folded| &folded.workload).operation_count();
+    let is_folded = folded.is_some() || blocks.is_some() || outcome.skipped > 0;
+    let fold_factor = is_folded.then(|| operations as f64 / (simulated - outcome.skipped).max(1) as f64);
     let critical_path = critical::critical_path(&lowered.workload, &spans);
     let Lowered { workload, resources, traffic, rank_starts, .. } = lowered;
     drop(folded);

@@ -125,6 +125,39 @@ impl Bundles {
         }
     }
 
+    /// Returns the end of the next transfer of a bundle; `None` if it has none.
+    pub(super) fn next_end(&self, route: RouteId) -> Option<Picos> {
+        let bundle = &self.bundles[route.0 as usize];
+        (bundle.next_slot != NO_SLOT).then_some(bundle.end)
+    }
+
+    /// Returns the remaining work of the next transfer of a bundle that has one, given its rate until now.
+    pub(super) fn left(&self, route: RouteId, rate: Rate, now: Picos) -> i128 {
+        let mut bundle = self.bundles[route.0 as usize];
+        bundle.advance(rate, now);
+        bundle.left.units()
+    }
+
+    /// Returns the transfers of a bundle that has any: the work that passes after the next one ends until each ends, and
+    /// its slot.
+    pub(super) fn transfers(&self, route: RouteId) -> impl Iterator<Item = (i128, u32)> + '_ {
+        let bundle = &self.bundles[route.0 as usize];
+        let others = self
+            .crowds
+            .get(bundle.crowd as usize)
+            .into_iter()
+            .flat_map(|crowd| crowd.others.iter().map(|&Reverse((total, slot))| (total - crowd.next_total, slot)));
+        std::iter::once((0, bundle.next_slot)).chain(others)
+    }
+
+    /// Shifts all transfers in time.
+    pub(super) fn jump(&mut self, time: Picos) {
+        for bundle in self.bundles.iter_mut().filter(|bundle| bundle.next_slot != NO_SLOT) {
+            bundle.since += time;
+            bundle.end += time;
+        }
+    }
+
     /// Returns the end of the next transfer after the rate changed from `before` to `rate`, or transfers joined or
     /// left. `Err` is the slot of a transfer that would last over 213 days.
     pub(super) fn reschedule(&mut self, route: RouteId, before: Rate, rate: Rate, now: Picos) -> Result<Picos, u32> {

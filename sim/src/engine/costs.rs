@@ -41,7 +41,41 @@ pub(super) struct ChainCosts {
     pub start_delay: Picos,
 }
 
+impl std::ops::Add for ChainCosts {
+    type Output = Self;
+    fn add(self, other: Self) -> Self {
+        Self {
+            software: self.software + other.software,
+            latency: self.latency + other.latency,
+            bandwidth: self.bandwidth + other.bandwidth,
+            start_delay: self.start_delay + other.start_delay,
+        }
+    }
+}
+
 impl ChainCosts {
+    /// Returns the costs without those of a part of the chain; `None` if that part has more of any kind.
+    pub fn checked_sub(self, part: Self) -> Option<Self> {
+        let subtract = |costs: Picos, part: Picos| costs.0.checked_sub(part.0).map(Picos);
+        Some(Self {
+            software: subtract(self.software, part.software)?,
+            latency: subtract(self.latency, part.latency)?,
+            bandwidth: subtract(self.bandwidth, part.bandwidth)?,
+            start_delay: subtract(self.start_delay, part.start_delay)?,
+        })
+    }
+
+    /// Returns the costs of `count` equal parts of a chain.
+    pub fn times(self, count: u32) -> Self {
+        let times = |costs: Picos| Picos(costs.0 * u64::from(count));
+        Self {
+            software: times(self.software),
+            latency: times(self.latency),
+            bandwidth: times(self.bandwidth),
+            start_delay: times(self.start_delay),
+        }
+    }
+
     /// Returns the costs of the chain, which ends at `costs_at`.
     pub fn costs_at(self, until: Picos) -> Costs {
         let Self { software, latency, bandwidth, start_delay: late } = self;

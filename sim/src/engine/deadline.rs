@@ -60,6 +60,18 @@ impl Deadline {
         }
     }
 
+    /// Returns the work of each tracked capacity that has not begun.
+    pub(super) fn unstarted(&self) -> impl Iterator<Item = Work> + '_ {
+        self.left.iter().map(|&(_, left)| left)
+    }
+
+    /// Advances by whole periods, given the work that had not begun one period ago.
+    pub(super) fn jump(&mut self, periods: u32, earlier: &[Work]) {
+        for ((_, left), before) in self.left.iter_mut().zip(earlier) {
+            left.0 = left.0.saturating_sub((before.0 - left.0) * u128::from(periods));
+        }
+    }
+
     /// Returns the deadline, if the work that has not begun can no longer be done by then.
     pub(super) fn missed(&self, now: Picos) -> Option<Picos> {
         let is_late = |&(rate, left): &(Rate, Work)| {

@@ -4,6 +4,7 @@
 use fabricast_topologies::Picos;
 
 use super::costs::ChainCosts;
+use super::steady_state::Distance;
 use super::{Edge, Workload};
 
 /// Effect of the completion of one awaited operation.
@@ -17,6 +18,9 @@ pub(super) enum Arrival {
 /// Progress of an operation that waits for several others.
 #[derive(Clone, Copy, Debug)]
 struct Gathering {
+    /// The operation; [`NONE`] as the run if the entry is free.
+    run: u32,
+    index: u32,
     missing: u32,
     latest: Picos,
     chain_costs: ChainCosts,
@@ -30,13 +34,13 @@ const DONE: u32 = u32::MAX - 1;
 struct RunState {
     /// First edge in `dependents`; the next run's is the end.
     first_dependent: u32,
-    /// First stretch; the next run's is the end.
+    /// First wait range; the next run's is the end.
     first_range: u32,
     /// Arrivals so far.
     arrived: u32,
 }
 
-/// Consecutive operations of a run that wait for several others. Operations outside all stretches wait for at most one
+/// Consecutive operations of a run that wait for several others. Operations outside all ranges wait for at most one
 /// other, regardless of the number of edges of the run: an edge need not affect every operation.
 #[derive(Clone, Copy, Debug)]
 struct WaitRange {
@@ -106,7 +110,7 @@ impl Waiting {
         self.dependents[i as usize]
     }
 
-    /// Returns the stretches of a run.
+    /// Returns the wait ranges of a run.
     fn run_ranges(&self, run: u32) -> &[WaitRange] {
         &self.ranges[self.runs[run as usize].first_range as usize..self.runs[run as usize + 1].first_range as usize]
     }
@@ -121,7 +125,8 @@ impl Waiting {
         };
         let entry = (range.first + (index - range.start)) as usize;
         if self.gathering_slots[entry] == NONE {
-            let new = Gathering { missing: range.awaited, latest: Picos::ZERO, chain_costs: ChainCosts::default() };
+            let (latest, chain_costs) = Default::default();
+            let new = Gathering { run, index, missing: range.awaited, latest, chain_costs };
             self.gathering_slots[entry] = match self.free.pop() {
                 Some(slot) => {
                     self.gatherings[slot as usize] = new;
@@ -142,9 +147,56 @@ impl Waiting {
             return Arrival::Partial;
         }
         let chain_costs = gathering.chain_costs;
+        gathering.run = NONE;
         self.gathering_slots[entry] = DONE;
         self.free.push(slot);
         Arrival::Last(chain_costs)
+    }
+
+    /// Returns the operations for which some of several awaited operations are done: run, index, number of the others.
+    pub(super) fn partial(&self) -> impl Iterator<Item = (u32, u32, u32)> + '_ {
+        self.gatherings.iter().filter(|one| one.run != NONE).map(|one| (one.run, one.index, one.missing))
+    }
+
+    /// Returns the number of arrivals so far, by run.
+    pub(super) fn arrivals(&self) -> impl Iterator<Item = u32> + '_ {
+        self.runs.iter().map(|run| run.arrived)
+    }
+
+    /// Advances by whole periods. `indexes`: number of operations by which each run advances; `earlier`: arrivals one
+    /// period ago.
+    pub(super) fn jump(&mut self, distance: Distance, indexes: impl Fn(u32) -> u32, earlier: &[u32]) {
+        for (run, &before) in self.runs.iter_mut().zip(earlier) {
+            run.arrived += (run.arrived - before) * distance.periods;
+        }
+        for slot in 0..self.gatherings.len() {
+            if let Some(entry) = self.gathering_entry(slot) {
+                self.gathering_slots[entry] = DONE;
+            }
+        }
+        for slot in 0..self.gatherings.len() {
+            let gathering = &mut self.gatherings[slot];
+            if gathering.run != NONE {
+                gathering.index += indexes(gathering.run);
+                gathering.latest += distance.time;
+                gathering.chain_costs = gathering.chain_costs + distance.costs;
+            }
+            if let Some(entry) = self.gathering_entry(slot) {
+                self.gathering_slots[entry] = slot as u32;
+            }
+        }
+    }
+
+    /// Returns the entry in `gathering_slots` of an operation that waits for several others.
+    fn entry(&self, run: u32, index: u32) -> Option<usize> {
+        let ranges = self.run_ranges(run);
+        let range = ranges.get(ranges.partition_point(|range| range.end <= index))?;
+        (range.start <= index).then(|| (range.first + (index - range.start)) as usize)
+    }
+
+    fn gathering_entry(&self, slot: usize) -> Option<usize> {
+        let gathering = &self.gatherings[slot];
+        (gathering.run != NONE).then(|| self.entry(gathering.run, gathering.index)).flatten()
     }
 
     /// Returns the first operation that still waits, after a deadlock. For operations that wait for one other it
@@ -170,7 +222,16 @@ impl Waiting {
     }
 }
 
-/// Appends the stretches of a run; `gathering_count` counts the operations in stretches.
+/// Operations, by index, that an edge affects.
+pub(super) type EdgeRange = std::ops::Range<u32>;
+
+/// Returns the operations that are awaited by those of a non-empty range, which wait by an edge.
+pub(super) fn awaited_range(edge: Edge, waiting: &EdgeRange) -> EdgeRange {
+    let target = |index: u32| (i64::from(edge.start) + i64::from(edge.index_step()) * i64::from(index)) as u32;
+    target(waiting.start)..target(waiting.end - 1) + 1
+}
+
+/// Appends the wait ranges of a run; `gathering_count` counts the operations in them.
 fn add_wait_ranges(workload: &Workload, run: u32, ranges: &mut Vec<WaitRange>, gathering_count: &mut u32) {
     let len = workload.runs[run as usize].len;
     // Each edge makes one interval of operations wait: +1 at its start, −1 at its end.
@@ -216,7 +277,7 @@ pub(super) fn initially_ready(workload: &Workload, run: u32) -> Vec<std::ops::Ra
 
 impl Edge {
     /// Returns the operations of a run of `len` that wait because of this edge: those whose target exists.
-    fn waiting(self, len: u32, workload: &Workload) -> std::ops::Range<u32> {
+    pub(super) fn waiting(self, len: u32, workload: &Workload) -> EdgeRange {
         let (start, step) = (i64::from(self.start), i64::from(self.index_step()));
         let target_len = i64::from(workload.runs[self.run as usize].len);
         if step == 0 {

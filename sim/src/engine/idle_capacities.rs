@@ -58,7 +58,7 @@ impl Workload {
 /// Upper bounds on the demand of all capacities, in scaled rate units.
 struct Demand {
     total: Vec<u128>,
-    /// Of the current run: sum over its stretches of operations, and the largest demand of one operation.
+    /// Of the current run: sum over its ranges of operations, and the largest demand of one operation.
     run_sum: Vec<u128>,
     run_largest: Vec<u128>,
     /// Capacities that the current run uses.

@@ -65,6 +65,8 @@ pub(super) struct Lines {
     /// Lines with an event at this instant.
     noted: Vec<u32>,
     rule: Rule,
+    /// Number of operations that arrived in a line at the same instant as one of another run.
+    level_ties: u64,
 }
 
 impl Lines {
@@ -88,15 +90,17 @@ impl Lines {
     }
 
     fn with(workload: &Workload, rule: Rule) -> Self {
-        Self { lines: vec![Line::default(); workload.line_count()], noted: Vec::new(), rule }
+        Self { lines: vec![Line::default(); workload.line_count()], noted: Vec::new(), rule, level_ties: 0 }
     }
 
     /// Adds an operation of a run to a line.
     pub(super) fn join(&mut self, workload: &Workload, number: u32, now: Picos, operation: OperationIndex, slot: u32) {
-        let Self { lines, noted, rule } = self;
+        let Self { lines, noted, rule, level_ties } = self;
         let Some(line) = lines.get_mut(number as usize) else { return };
         let position = workload.line_position(operation.run).map_or(0, |line_position| line_position.position);
         let ticket = Ticket { arrival: now, position, operation, slot };
+        let is_tie = |other: &&Ticket| other.arrival == now && other.operation.run != operation.run;
+        *level_ties += line.waiting.iter().rev().filter(is_tie).count() as u64;
         let is_behind = |other: &&Ticket| rule.order(workload, other, &ticket) == Ordering::Greater;
         let behind = line.waiting.iter().rev().take_while(is_behind).count();
         line.waiting.insert(line.waiting.len() - behind, ticket);
@@ -129,6 +133,32 @@ impl Lines {
             return Some((slot, blocking_costs));
         }
         None
+    }
+}
+
+/// Steady states.
+impl Lines {
+    /// Returns true if the order depends on relative times only, apart from ties that levels decide.
+    pub(super) fn are_relative(&self) -> bool {
+        self.lines.is_empty() || matches!(self.rule, Rule::FirstCome { seen: None, .. })
+    }
+
+    /// Number of ties that levels decided so far.
+    pub(super) fn level_ties(&self) -> u64 {
+        self.level_ties
+    }
+
+    /// Returns for each line whether an operation flows, and the operations that wait, in order.
+    pub(super) fn states(&self) -> impl Iterator<Item = (bool, impl Iterator<Item = OperationIndex> + '_)> + '_ {
+        self.lines.iter().map(|line| (line.flows, line.waiting.iter().map(|ticket| ticket.operation)))
+    }
+
+    /// Advances by whole periods. `indexes`: number of operations by which each run advances.
+    pub(super) fn jump(&mut self, time: Picos, indexes: impl Fn(u32) -> u32) {
+        for ticket in self.lines.iter_mut().flat_map(|line| &mut line.waiting) {
+            ticket.arrival += time;
+            ticket.operation.index += indexes(ticket.operation.run);
+        }
     }
 }
 

@@ -6,6 +6,7 @@ use fabricast_topologies::Picos;
 
 use super::Workload;
 use super::costs::ChainCosts;
+use super::steady_state::Distance;
 
 /// State of one run whose operations go in turn.
 #[derive(Clone, Debug, Default)]
@@ -69,6 +70,28 @@ impl Turns {
     }
 
     /// Returns the state of a run; `None` if its operations are free.
+    pub(super) fn get(&self, run: u32) -> Option<&Turn> {
+        let turn_number = self.turn_numbers.get(run as usize).copied()?;
+        self.turns.get(turn_number.checked_sub(1)? as usize)
+    }
+
+    /// Advances by whole periods. `indexes`: number of operations by which each run advances.
+    pub(super) fn jump(&mut self, distance: Distance, indexes: impl Fn(u32) -> u32) {
+        for run in 0..self.turn_numbers.len() as u32 {
+            let Some(turn) = self.get_mut(run) else { continue };
+            let operations = indexes(run);
+            turn.done += operations;
+            turn.at += distance.time;
+            turn.chain_costs = turn.chain_costs + distance.costs;
+            turn.free = (turn.free.0 + distance.time, turn.free.1 + distance.costs);
+            turn.preparing = (turn.preparing.0 + operations, turn.preparing.1 + distance.costs);
+            for (index, _) in &mut turn.parked {
+                *index += operations;
+            }
+        }
+    }
+
+    /// Returns the state of a run that may be changed; `None` if its operations are free.
     pub(super) fn get_mut(&mut self, run: u32) -> Option<&mut Turn> {
         let turn_number = self.turn_numbers.get(run as usize).copied()?;
         self.turns.get_mut(turn_number.checked_sub(1)? as usize)

@@ -13,11 +13,14 @@ mod costs;
 mod deadline;
 mod error;
 mod graph;
+mod idle_capacities;
 mod levels;
 mod lines;
 mod message_order;
+mod passage_ranges;
 #[doc(hidden)] // for its bench
 pub mod queue;
+mod steady_state;
 mod workload;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -35,7 +38,10 @@ pub use error::EngineError;
 use graph::{Arrival, Waiting};
 use lines::Lines;
 use message_order::{Turn, Turns};
+pub(crate) use passage_ranges::{PassageRange, passage_ranges};
 use queue::EventQueue;
+use steady_state::SteadyState;
+pub use steady_state::SteadyStates;
 pub use workload::{Edge, LinePosition, Order, Pace, Passages, PerOp, RouteLatency, WorkRun, Workload};
 
 /// Poll interval of the interrupt flag and of the progress counter, in events.
@@ -76,6 +82,8 @@ pub struct Watch<'a> {
     pub recording: Recording,
     /// Deadline; a run that cannot be done by then is abandoned.
     pub until: Option<Picos>,
+    /// Treatment of steady states.
+    pub steady_states: SteadyStates,
 }
 
 /// Times and costs of one operation.
@@ -121,6 +129,8 @@ pub struct Outcome {
     pub operations: u64,
     /// Events handled.
     pub events: u64,
+    /// Operations done that were not simulated, since they repeat others in a steady state.
+    pub skipped: u64,
     /// End of the last operation of each run (0 for an empty run), if recorded.
     pub run_ends: Vec<Picos>,
     /// Spans of operations, in order of run and index, if recorded.
@@ -175,7 +185,17 @@ pub fn run(workload: &Workload, watch: Watch<'_>) -> Result<Outcome, EngineError
             engine.run()?;
             Engine::new(workload, watch, Starts::Given, engine.lines.repeated(workload)).finished()
         }
-        _ => Engine::new(workload, watch, Starts::Given, Lines::first_come_first_served(workload)).finished(),
+        _ => {
+            let mut engine = Engine::new(workload, watch, Starts::Given, Lines::first_come_first_served(workload));
+            match engine.run() {
+                Ok(()) => Ok(engine.outcome),
+                // Only a run of all operations identifies the one that is stuck.
+                Err(EngineError::Deadlock { .. } | EngineError::TooLong { .. }) if engine.outcome.skipped > 0 => {
+                    run(workload, Watch { steady_states: SteadyStates::Simulate, ..watch })
+                }
+                Err(error) => Err(error),
+            }
+        }
     }
 }
 
@@ -203,6 +223,8 @@ struct Engine<'a> {
     deadline: Option<Deadline>,
     flights: Vec<Flight>,
     free_flights: Vec<u32>,
+    /// Search for a steady state, as long as there can be one.
+    steady_state: Option<SteadyState>,
     /// Slots that ended in the current event.
     ended: Vec<u32>,
     /// Cache of the last division of work by rate: most transfers repeat the previous one.
@@ -224,6 +246,7 @@ impl<'a> Engine<'a> {
             turns: Turns::new(workload),
             lines,
             deadline: watch.until.map(|until| Deadline::new(workload, until)),
+            steady_state: SteadyState::search(workload, watch),
             flights: Vec::new(),
             free_flights: Vec::new(),
             ended: Vec::new(),
@@ -276,6 +299,7 @@ impl<'a> Engine<'a> {
             }
             self.serve_lines();
             self.settle()?;
+            self.skip_periods();
             if self.outcome.events >= next_look && self.outcome.operations < total {
                 next_look = self.outcome.events + DEADLINE_POLL_INTERVAL;
                 self.check_deadline()?;
@@ -318,6 +342,7 @@ impl<'a> Engine<'a> {
 
     /// Schedules an operation whose dependencies are done: it flows after its software time and latency.
     fn ready(&mut self, run: u32, index: u32, mut chain_costs: ChainCosts) -> Result<(), EngineError> {
+        self.record_reached(run, index);
         let pace = self.workload.pace(run, index);
         let passage = self.workload.passage(run, index);
         let ready = self.now.max(match self.starts {
@@ -477,10 +502,20 @@ impl<'a> Engine<'a> {
         flight.chain_costs.bandwidth += transfer;
     }
 
+    /// Records that an operation is ready, or that one that it waits for is done.
+    fn record_reached(&mut self, run: u32, index: u32) {
+        if let Some(steady_state) = &mut self.steady_state {
+            steady_state.record_reached(run, index);
+        }
+    }
+
     fn done(&mut self, slot: u32) -> Result<(), EngineError> {
         let flight = self.flights[slot as usize];
         self.free_flights.push(slot);
         self.outcome.operations += 1;
+        if let Some(steady_state) = &mut self.steady_state {
+            steady_state.record_done(flight.run, flight.index);
+        }
         let counts = flight.run < self.workload.background_from;
         if counts && self.now >= self.outcome.end {
             let ending = (self.now, flight.chain_costs.costs_at(self.now));
@@ -511,6 +546,7 @@ impl<'a> Engine<'a> {
                 continue;
             }
             for index in edge.sources(flight.index, self.workload.runs[edge.run as usize].len) {
+                self.record_reached(edge.run, index);
                 if let Arrival::Last(chain_costs) = self.waiting.arrive(edge.run, index, self.now, flight.chain_costs) {
                     self.ready(edge.run, index, chain_costs)?;
                 }

@@ -1,4 +1,4 @@
-//! Division of a run into stretches of operations with the same route and latency.
+//! Division of a run into ranges of operations with the same route and latency.
 
 use super::{PerOp, RouteLatency, WorkRun, Workload};
 
@@ -11,7 +11,7 @@ pub(crate) struct PassageRange {
     pub(crate) passage: RouteLatency,
 }
 
-/// Returns the maximal stretches of a run.
+/// Returns the maximal ranges of a run.
 pub(crate) fn passage_ranges(workload: &Workload, run: u32) -> impl Iterator<Item = PassageRange> + '_ {
     let WorkRun { len, passage, .. } = workload.runs[run as usize];
     let (first, len, is_same) = match passage {

@@ -77,6 +77,24 @@ impl<E: Copy> EventQueue<E> {
         Some(self.now)
     }
 
+    /// Creates an empty queue whose present is `now`.
+    #[must_use]
+    pub fn starting_at(now: Picos) -> Self {
+        Self { now, ..Self::default() }
+    }
+
+    /// Returns all events with their times, in no particular order.
+    pub fn iter(&self) -> impl Iterator<Item = (Picos, E)> + '_ {
+        let present = self.buckets[0].get(self.read..).unwrap_or_default();
+        present.iter().chain(self.buckets[1..].iter().flatten()).copied()
+    }
+
+    /// Returns true if there are events of the present.
+    #[must_use]
+    pub fn has_present_events(&self) -> bool {
+        self.read < self.buckets[0].len()
+    }
+
     /// Removes and returns the next event of the present.
     pub fn pop(&mut self) -> Option<E> {
         let &(_, event) = self.buckets[0].get(self.read)?;

@@ -26,7 +26,9 @@ use std::hash::Hash;
 
 use rustc_hash::FxHashMap;
 
-use crate::engine::{Edge, LinePosition, Pace, PerOp, RouteLatency, Span, WorkRun, Workload};
+use crate::engine::{
+    Edge, LinePosition, Pace, PassageRange, PerOp, RouteLatency, Span, WorkRun, Workload, passage_ranges,
+};
 use crate::load::LoadOverTime;
 use crate::sharing::{ResourceId, RouteId, Use};
 use crate::spans::Spans;
@@ -198,37 +200,6 @@ fn first_colours(workload: &Workload) -> Colours {
     let capacities = (0..workload.system.resource_count() as u32).map(|r| workload.system.capacity(ResourceId(r)));
     let resources: Vec<u32> = capacities.map(|capacity| dense.colour(Signature::new().with(capacity.0))).collect();
     Colours { runs, resources, run_count, resource_count: dense.count() }
-}
-
-/// Consecutive operations of a run with the same passage.
-#[derive(Clone, Copy)]
-struct PassageRange {
-    /// Index of the first operation.
-    start: u32,
-    len: u32,
-    passage: RouteLatency,
-}
-
-/// Returns the maximal stretches of a run.
-fn passage_ranges(workload: &Workload, run: u32) -> impl Iterator<Item = PassageRange> + '_ {
-    let WorkRun { len, passage, .. } = workload.runs[run as usize];
-    let (first, len, is_same) = match passage {
-        PerOp::Same(entry) => (entry as usize, len.max(1), true),
-        PerOp::Each(first) => (first as usize, len, false),
-    };
-    let mut start = 0;
-    std::iter::from_fn(move || {
-        if start >= len {
-            return None;
-        }
-        let at = start;
-        let passage = workload.passages.get(first + if is_same { 0 } else { at as usize });
-        start = if is_same { len } else { at + 1 };
-        while start < len && workload.passages.are_equal(first + at as usize, first + start as usize) {
-            start += 1;
-        }
-        Some(PassageRange { start: at, len: start - at, passage })
-    })
 }
 
 /// Calls `visit` for every route of a stretch: the run, the first operation of the stretch, the route.

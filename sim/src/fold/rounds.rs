@@ -7,8 +7,8 @@
 
 use super::order::{follows, topological_order};
 use super::signature::{Members, Signature};
-use super::{Colours, Dense, LastFound, PassageRange, passage_ranges};
-use crate::engine::Workload;
+use super::{Colours, Dense, LastFound};
+use crate::engine::{PassageRange, Workload, passage_ranges};
 use crate::sharing::{ResourceId, RouteId};
 
 /// Workload in the layout for refinement. Runs have places here: first those that can be coloured after their

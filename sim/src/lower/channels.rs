@@ -39,7 +39,7 @@ struct RunPosition {
 }
 
 impl<'a> RepresentativeBlock<'a> {
-    /// Returns `None` if there is only one block, or blocks differ.
+    /// Finds the first block, if all blocks of the schedule are equal; `None` if they differ or there is only one.
     pub(crate) fn find(generator: &'a dyn ScheduleGenerator) -> Option<Self> {
         let header = generator.header();
         let blocks = header.channels / header.blocks.split.channels();

@@ -33,7 +33,7 @@ pub struct NetworkCosts {
     pub post: Picos,
     /// Time until a block's stores are visible to proxy and NIC.
     pub fence: Picos,
-    /// Time from a message's last byte to the block that waits for its counter.
+    /// Time from the arrival of a message's last byte until the block that polls its counter continues.
     pub arrive: Picos,
     /// Time until the NIC's writes are visible in GPU memory: a read through the NIC, on GPUs before Hopper.
     pub flush: Picos,

@@ -49,7 +49,7 @@ pub enum MatrixError {
         /// Number of entries given.
         entries: usize,
     },
-    /// More ranks than a matrix may have.
+    /// The number of ranks is not in 1 to [`TrafficMatrix::MAX_RANKS`].
     #[error("a matrix of {ranks} ranks; expected 1 to {}", TrafficMatrix::MAX_RANKS)]
     Ranks {
         /// Number of ranks requested.

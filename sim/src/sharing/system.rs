@@ -210,6 +210,25 @@ impl System {
         self.starts[route as usize] as usize..self.starts[route as usize + 1] as usize
     }
 
+    /// Returns a copy in which routes use only the capacities that `retain` selects. A route keeps the limit that the
+    /// others set for a single transfer. Ids stay the same.
+    pub(crate) fn with_only(&self, retain: impl Fn(ResourceId) -> bool) -> Self {
+        let mut system = Self { capacities: self.capacities.clone(), ..Self::new() };
+        let mut uses: Vec<Use> = Vec::new();
+        for route in (0..self.route_count() as u32).map(RouteId) {
+            uses.clear();
+            uses.extend(self.uses(route).filter(|one| retain(one.resource)));
+            let Limits { weight, unshared, solo, .. } = *self.limits(route.0);
+            system.add(&uses, unshared, weight, Some(solo));
+        }
+        system
+    }
+
+    /// Returns a capacity in the units of demand: rate × [`WHOLE`].
+    pub(crate) fn scaled_capacity(&self, id: ResourceId) -> u128 {
+        scaled(self.capacity(id))
+    }
+
     fn route_kind(&self, route: u32) -> &Kind {
         &self.kinds[self.route_kinds[route as usize] as usize]
     }

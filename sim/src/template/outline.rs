@@ -130,7 +130,7 @@ impl Fingerprint {
     }
 }
 
-/// Hash of the programs, except for chunk indices.
+/// Hash of call, block split, teams and programs, without bytes and chunk indices.
 fn schedule_signature(generator: &dyn ScheduleGenerator) -> Signature {
     let header = generator.header();
     let call = &header.call;

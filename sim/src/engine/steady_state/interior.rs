@@ -1,4 +1,4 @@
-//! Stretches of equal operations within runs.
+//! Ranges of equal operations within runs.
 //!
 //! Two operations of a run are equal if they have the same route, latency, work, software time and line, wait for the
 //! same edges, and the same edges wait for them. A run's *borders* are the indexes at which an operation differs from
@@ -31,7 +31,8 @@ struct Dependency {
 
 impl Interior {
     pub(super) fn new(workload: &Workload) -> Self {
-        let mut borders: Vec<Vec<u32>> = (0..workload.runs.len() as u32).map(|run| own_borders(workload, run)).collect();
+        let mut borders: Vec<Vec<u32>> =
+            (0..workload.runs.len() as u32).map(|run| own_borders(workload, run)).collect();
         let mut dependencies = Vec::new();
         for run in 0..workload.runs.len() as u32 {
             for &edge in workload.run_waits(run) {
@@ -60,15 +61,14 @@ impl Interior {
         interior
     }
 
-    /// Returns the number of further periods in which every run stays inside its stretch, given the progress at the
-    /// start and at the end of a period.
+    /// Returns the number of further periods before a run reaches its next border, given the progress at the start and at
+    /// the end of a period.
     pub(super) fn whole_periods(&self, runs: usize, earlier: &Progress, present: &Progress) -> u32 {
         let shift = |run: u32| present.done[run as usize] - earlier.done[run as usize];
         let stays_in_step = |dependency: &Dependency| {
             let [waiting, awaited] = [dependency.waiting_run, dependency.awaited_run].map(shift);
-            let is_active = |run: u32, shift: u32, range: &EdgeRange| {
-                shift > 0 && range.contains(&earlier.done[run as usize])
-            };
+            let is_active =
+                |run: u32, shift: u32, range: &EdgeRange| shift > 0 && range.contains(&earlier.done[run as usize]);
             let is_used = is_active(dependency.waiting_run, waiting, &dependency.waiting)
                 || is_active(dependency.awaited_run, awaited, &dependency.awaited);
             !is_used || u64::from(awaited) == u64::from(waiting) * u64::from(dependency.step)

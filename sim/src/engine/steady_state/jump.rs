@@ -2,9 +2,9 @@
 
 use fabricast_topologies::Picos;
 
+use super::super::Engine;
 use super::super::costs::ChainCosts;
 use super::super::queue::EventQueue;
-use super::super::Engine;
 use super::Period;
 use super::snapshot::Snapshot;
 

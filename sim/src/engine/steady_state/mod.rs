@@ -4,10 +4,10 @@
 //! everything that determines its future: the operations in flight and the events ahead, with times relative to the
 //! present and indexes relative to the progress of their runs, the remaining work of every transfer, the operations
 //! that wait and the messages that are parked ([`snapshot`]). If the relative state at an instant equals that at an
-//! earlier one, and every run stays inside a stretch of equal operations ([`interior`]), then the events of the next
+//! earlier one, and every run stays inside a range of equal operations ([`interior`]), then the events of the next
 //! period are those of the last one, shifted by the same time and by the same number of operations of each run: the
 //! engine is a function of the relative state and of the properties of the operations ahead, which are equal. By
-//! induction this holds for every period until the first run leaves its stretch. A jump over k periods adds k times the
+//! induction this holds for every period until the first run leaves its range. A jump over k periods adds k times the
 //! shift to every time and index ([`jump`]).
 //!
 //! Costs are part of the state: all chains of operations that are still open must have grown by the same costs, so that
@@ -201,7 +201,7 @@ impl Engine<'_> {
                 progress.advance(|run| shifts[run] * periods);
                 search.last_time = self.now;
             }
-            // Some run is about to leave its stretch: what follows is another state.
+            // Some run is about to leave its range: what follows is another state.
             search.restart(self.workload);
             return;
         }

@@ -118,13 +118,16 @@ fn workload(streams: &[Stream], chunks: u32, capacities: &[u64]) -> Workload {
 
 /// Adds dependencies on later runs: a run waits until the run that it feeds has taken earlier chunks.
 fn add_windows(workload: &mut Workload, streams: &[Stream]) {
-    let mut waits: Vec<Vec<Edge>> =
-        (0..streams.len() as u32).map(|run| workload.run_waits(run).to_vec()).collect();
+    let mut waits: Vec<Vec<Edge>> = (0..streams.len() as u32).map(|run| workload.run_waits(run).to_vec()).collect();
     for (later, edges) in waits.clone().into_iter().enumerate() {
         for edge in edges.into_iter().filter(|edge| (edge.run as usize) < later && edge.step == 1) {
             let awaited = &streams[edge.run as usize];
             if let Some(window) = awaited.window {
-                waits[edge.run as usize].push(Edge { run: later as u32, start: -(window as i32) - edge.start, step: 1 });
+                waits[edge.run as usize].push(Edge {
+                    run: later as u32,
+                    start: -(window as i32) - edge.start,
+                    step: 1,
+                });
             }
         }
     }
