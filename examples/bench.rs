@@ -72,7 +72,7 @@ enum Traffic {
 #[derive(Clone, Copy, PartialEq)]
 enum Start {
     Together,
-    /// Uniformly random within a millisecond.
+    /// Start times drawn uniformly from 0 to 1 ms.
     Skewed,
 }
 

@@ -61,11 +61,11 @@ pub enum Emphasis {
     Plain,
     /// Highlighted: the selected strategy.
     Strong,
-    /// Favourable.
+    /// Favourable value.
     Good,
-    /// Questionable.
+    /// Questionable value.
     Doubtful,
-    /// Unfavourable.
+    /// Unfavourable value.
     Bad,
     /// De-emphasized context.
     Faint,

@@ -21,7 +21,7 @@ pub struct ComparisonJson<'a> {
     coverage: CoverageJson,
     /// Null if no call was measured with several forced strategies.
     regret: Option<PickSlowdownJson>,
-    /// Errors without outliers of the measurement.
+    /// Errors of the rows that are not outliers of the measurement.
     without_outliers: SummaryJson,
     /// Assumptions for facts that neither the logs nor their descriptions contain.
     assumptions: Vec<&'a str>,

@@ -42,7 +42,7 @@ pub(super) enum WorkerRequest {
 pub(super) enum WorkerResponse {
     /// NCCL of this version is loaded, and the ranks are connected.
     Begun { version: String },
-    /// The graph is captured.
+    /// Response to `Prepare`: the graph is captured.
     Prepared,
     /// Time of a call on the slowest GPU.
     Time(Picos),

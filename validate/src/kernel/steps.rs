@@ -39,7 +39,7 @@ pub enum Step {
         from: Location,
         /// Destination in the receiver's memory.
         destination: Location,
-        /// Length.
+        /// Length of the message.
         bytes: Bytes,
     },
     /// Waits for a message's signal.
@@ -48,7 +48,7 @@ pub enum Step {
         message: u32,
         /// Rank of the sender.
         from: u32,
-        /// Length.
+        /// Length of the message.
         bytes: Bytes,
     },
     /// Copies within the rank's memory.
@@ -57,7 +57,7 @@ pub enum Step {
         from: Location,
         /// Destination.
         to: Location,
-        /// Length.
+        /// Length of the message.
         bytes: Bytes,
     },
     /// `to` = `left` ⊕ `right`.
@@ -68,7 +68,7 @@ pub enum Step {
         right: Location,
         /// Destination.
         to: Location,
-        /// Length.
+        /// Length of the message.
         bytes: Bytes,
     },
 }

@@ -23,8 +23,8 @@ impl CallCosts<'_> {
         self.phase_calls(phase, dimension).map(|call| Ok(scaled(self.time(call, call.bytes)?, call.count))).sum()
     }
 
-    /// Calls of a phase that overlap with kernels, in sequence. `overlap_call` returns a call
-    /// with its slowdown of the kernels.
+    /// Total time of a phase's calls in sequence, and the slowdown of the kernels that they overlap with. `overlap_call`
+    /// computes both for one call from its time and SM usage.
     pub(super) fn overlapped(
         &self,
         phase: Phase,

@@ -45,7 +45,7 @@ pub(super) fn smooth_where(rows: &mut [Row], restriction: &Restriction, is_free:
     }
 }
 
-/// Option of a size, and whether it is the library's default.
+/// Candidate strategy at one message size, and its origin: the library's default or the search.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct SizeOption {
     timed: TimedStrategy,

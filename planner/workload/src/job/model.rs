@@ -112,19 +112,19 @@ impl Model {
         self.latent.map_or(self.head, |latent| latent.value)
     }
 
-    /// Width of all queries.
+    /// Width of all queries, in elements per token and layer.
     #[must_use]
     pub fn query_width(&self) -> u64 {
         self.score_width() * self.heads
     }
 
-    /// Width of all keys.
+    /// Width of the keys of all KV heads, in elements per token and layer.
     #[must_use]
     pub fn key_width(&self) -> u64 {
         self.score_width() * self.kv_heads
     }
 
-    /// Width of all values.
+    /// Width of the values of all KV heads, in elements per token and layer.
     #[must_use]
     pub fn value_width(&self) -> u64 {
         self.head_value() * self.kv_heads

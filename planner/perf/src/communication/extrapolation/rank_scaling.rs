@@ -121,7 +121,7 @@ impl ScaledDown {
         Some([full_domains.get(..ranks.checked_sub(self.last_domain_ranks)?)?, last].concat())
     }
 
-    /// Applies [`Self::select`] to several groups.
+    /// Selects `ranks` ranks of each group. Groups with too few ranks are omitted.
     pub(in crate::communication) fn select_each(self, groups: &[Vec<NodeId>], ranks: usize) -> Vec<Vec<NodeId>> {
         groups.iter().filter_map(|group| self.select(group, ranks)).collect()
     }
