@@ -1,7 +1,9 @@
 //! The engine on hand-made workloads whose times are known in closed form.
 
 use fabricast_sim::critical::{CriticalStep, critical_path};
-use fabricast_sim::engine::{Edge, EngineError, Pace, Recording, RouteLatency, Watch, Workload, run, run_to_end};
+use fabricast_sim::engine::{
+    Edge, EngineError, Pace, Recording, RouteLatency, SteadyStates, Watch, Workload, run, run_to_end,
+};
 use fabricast_sim::load::load_over_time;
 use fabricast_sim::quantity::{Rate, Work};
 use fabricast_sim::sharing::{System, Use, WHOLE};
@@ -75,7 +77,7 @@ fn transfers_beyond_the_time_limit_are_an_error() {
 fn an_interrupt_stops_a_long_run() {
     let flag = std::sync::atomic::AtomicBool::new(true);
     let workload = ring(64, 10_000, 1);
-    let watch = Watch { interrupt: Some(&flag), ..Watch::default() };
+    let watch = Watch { interrupt: Some(&flag), steady_states: SteadyStates::Simulate, ..Watch::default() };
     assert_eq!(run(&workload, watch), Err(EngineError::Interrupted));
 }
 
