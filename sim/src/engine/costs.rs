@@ -41,6 +41,13 @@ pub(super) struct ChainCosts {
     pub start_delay: Picos,
 }
 
+impl From<Costs> for ChainCosts {
+    fn from(costs: Costs) -> Self {
+        let Costs { software, latency, bandwidth, start_delay, waiting: _ } = costs;
+        Self { software, latency, bandwidth, start_delay }
+    }
+}
+
 impl std::ops::Add for ChainCosts {
     type Output = Self;
     fn add(self, other: Self) -> Self {

@@ -17,13 +17,15 @@ mod idle_capacities;
 mod levels;
 mod lines;
 mod message_order;
+mod outcome;
 mod passage_ranges;
 #[doc(hidden)] // for its bench
 pub mod queue;
 mod steady_state;
+mod watch;
 mod workload;
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 
 use fabricast_topologies::Picos;
 
@@ -38,10 +40,12 @@ pub use error::EngineError;
 use graph::{Arrival, Waiting};
 use lines::Lines;
 use message_order::{Turn, Turns};
+pub use outcome::{Outcome, RateChange, Span};
 pub(crate) use passage_ranges::{PassageRange, passage_ranges};
 use queue::EventQueue;
 use steady_state::SteadyState;
 pub use steady_state::SteadyStates;
+pub use watch::{Progress, Recording, Watch};
 pub use workload::{Edge, LinePosition, Order, Pace, Passages, PerOp, RouteLatency, WorkRun, Workload};
 
 /// Poll interval of the interrupt flag and of the progress counter, in events.
@@ -49,95 +53,6 @@ const POLL_INTERVAL: u64 = 1 << 14;
 
 /// Poll interval of the deadline, in events.
 const DEADLINE_POLL_INTERVAL: u64 = 1 << 9;
-
-/// Detail of the recorded times.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Recording {
-    /// The end only.
-    #[default]
-    End,
-    /// The end of every run as well.
-    RunEnds,
-    /// A [`Span`] per operation as well.
-    Spans,
-}
-
-/// Progress of a run.
-#[derive(Debug, Default)]
-pub struct Progress {
-    /// Operations done so far.
-    pub done: AtomicU64,
-    /// Total operations; 0 until the engine starts.
-    pub total: AtomicU64,
-}
-
-/// Observation and control of a run from outside.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Watch<'a> {
-    /// Set from outside to stop the run.
-    pub interrupt: Option<&'a AtomicBool>,
-    /// Updated every few thousand events.
-    pub progress: Option<&'a Progress>,
-    /// Times to record.
-    pub recording: Recording,
-    /// Deadline; a run that cannot be done by then is abandoned.
-    pub until: Option<Picos>,
-    /// Treatment of steady states.
-    pub steady_states: SteadyStates,
-}
-
-/// Times and costs of one operation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Span {
-    /// The run.
-    pub run: u32,
-    /// The operation within the run.
-    pub index: u32,
-    /// When its dependencies were done.
-    pub ready: Picos,
-    /// When its first byte arrived (after software time and latency).
-    pub flowing: Picos,
-    /// When its last byte arrived.
-    pub done: Picos,
-    /// Costs of the chain of operations that ends with this one; adds up to `done`.
-    pub costs: Costs,
-    /// Costs of the chain until the first byte arrived; adds up to `flowing`.
-    pub costs_at_first_byte: Costs,
-    /// Costs of the chain until the end of its software time.
-    pub costs_after_software: Costs,
-}
-
-/// Total rate of all transfers of a route from an instant on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RateChange {
-    /// Start of the rate.
-    pub at: Picos,
-    /// The route.
-    pub route: RouteId,
-    /// Sum of its transfers' rates.
-    pub total: Rate,
-}
-
-/// Result of a run.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Outcome {
-    /// End of the last operation.
-    pub end: Picos,
-    /// Costs of the chain of operations that ended last.
-    pub costs: Costs,
-    /// Operations done.
-    pub operations: u64,
-    /// Events handled.
-    pub events: u64,
-    /// Operations done that were not simulated, since they repeat others in a steady state.
-    pub skipped: u64,
-    /// End of the last operation of each run (0 for an empty run), if recorded.
-    pub run_ends: Vec<Picos>,
-    /// Spans of operations, in order of run and index, if recorded.
-    pub spans: Vec<Span>,
-    /// All changes of routes' rates, in order of time, if spans were recorded.
-    pub rates: Vec<RateChange>,
-}
 
 #[derive(Clone, Copy, Debug)]
 enum Event {

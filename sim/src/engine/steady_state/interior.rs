@@ -61,14 +61,14 @@ impl Interior {
         interior
     }
 
-    /// Returns the number of further periods before a run reaches its next border, given the progress at the start and at
-    /// the end of a period.
-    pub(super) fn whole_periods(&self, runs: usize, earlier: &Progress, present: &Progress) -> u32 {
-        let shift = |run: u32| present.done[run as usize] - earlier.done[run as usize];
+    /// Returns the number of further periods before a run reaches its next border, given the operations done at the
+    /// start of a period and the progress at its end.
+    pub(super) fn whole_periods(&self, earlier: &[u32], present: &Progress) -> u32 {
+        let shift = |run: u32| present.done[run as usize] - earlier[run as usize];
         let stays_in_step = |dependency: &Dependency| {
             let [waiting, awaited] = [dependency.waiting_run, dependency.awaited_run].map(shift);
             let is_active =
-                |run: u32, shift: u32, range: &EdgeRange| shift > 0 && range.contains(&earlier.done[run as usize]);
+                |run: u32, shift: u32, range: &EdgeRange| shift > 0 && range.contains(&earlier[run as usize]);
             let is_used = is_active(dependency.waiting_run, waiting, &dependency.waiting)
                 || is_active(dependency.awaited_run, awaited, &dependency.awaited);
             !is_used || u64::from(awaited) == u64::from(waiting) * u64::from(dependency.step)
@@ -78,11 +78,11 @@ impl Interior {
         }
         let periods = |run: u32| {
             let shift = shift(run);
-            let until = self.next_border(run, earlier.done[run as usize]);
+            let until = self.next_border(run, earlier[run as usize]);
             let room = until.saturating_sub(present.frontier[run as usize]);
             (shift > 0).then(|| room / shift)
         };
-        (0..runs as u32).filter_map(periods).min().unwrap_or_default()
+        (0..earlier.len() as u32).filter_map(periods).min().unwrap_or_default()
     }
 
     /// Returns the first border of a run after an operation.

@@ -20,7 +20,7 @@ pub(in crate::engine) struct Distance {
 impl Engine<'_> {
     /// Returns true if all times after a jump are in range.
     pub(super) fn can_jump(&self, period: &Period, periods: u32) -> bool {
-        // Half of the range is left to the operations in flight.
+        // Half of the range is left to active operations.
         let distance = period.time.0.checked_mul(u64::from(periods)).and_then(|time| time.checked_add(self.now.0));
         distance.is_some_and(|time| time < u64::MAX / 2)
     }
@@ -68,15 +68,9 @@ impl Engine<'_> {
         }
         // Operations that count ended in the last period, and so they do in each of the next ones.
         if self.outcome.end > period_start {
-            let costs = self.outcome.costs;
-            let chain = ChainCosts {
-                software: costs.software,
-                latency: costs.latency,
-                bandwidth: costs.bandwidth,
-                start_delay: costs.start_delay,
-            };
             self.outcome.end += distance.time;
-            self.outcome.costs = (chain + distance.costs).costs_at(self.outcome.end);
+            let chain_costs = ChainCosts::from(self.outcome.costs) + distance.costs;
+            self.outcome.costs = chain_costs.costs_at(self.outcome.end);
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Folding in time: skips whole periods of a steady state, with results equal to the picosecond.
 //!
 //! Schedules that stream chunks are eventually periodic. The engine's *relative state* at an instant contains
-//! everything that determines its future: the operations in flight and the events ahead, with times relative to the
+//! everything that determines its future: the active operations and the events ahead, with times relative to the
 //! present and indexes relative to the progress of their runs, the remaining work of every transfer, the operations
 //! that wait and the messages that are parked ([`snapshot`]). If the relative state at an instant equals that at an
 //! earlier one, and every run stays inside a range of equal operations ([`interior`]), then the events of the next
@@ -23,6 +23,8 @@ mod jump;
 mod snapshot;
 #[cfg(test)]
 mod tests;
+
+use std::cell::OnceCell;
 
 use fabricast_topologies::Picos;
 
@@ -57,7 +59,8 @@ struct Period {
 /// Progress of all runs, and the search for a recurrence.
 #[derive(Debug)]
 pub(super) struct SteadyState {
-    interior: Interior,
+    /// Ranges of equal operations, computed when the first recurrence is found.
+    interior: OnceCell<Interior>,
     progress: Progress,
     /// Run whose completions are the instants of comparison.
     reference: u32,
@@ -99,7 +102,7 @@ impl SteadyState {
         let zeros = || vec![0; workload.runs.len()];
         let progress = Progress { done: zeros(), last_done: zeros(), frontier: zeros() };
         let mut steady_state = Self {
-            interior: Interior::new(workload),
+            interior: OnceCell::new(),
             progress,
             reference: 0,
             reference_done: 0,
@@ -193,9 +196,10 @@ impl Engine<'_> {
         if let Some(earlier) = &search.earlier
             && let Some(period) = present.period_since(earlier)
         {
-            let (before, progress) = (earlier.progress(), &mut search.progress);
-            let periods = search.interior.whole_periods(self.workload.runs.len(), before, progress);
-            let shifts: Vec<u32> = progress.done.iter().zip(&before.done).map(|(now, before)| now - before).collect();
+            let progress = &mut search.progress;
+            let interior = search.interior.get_or_init(|| Interior::new(self.workload));
+            let periods = interior.whole_periods(&earlier.done, progress);
+            let shifts: Vec<u32> = progress.done.iter().zip(&earlier.done).map(|(now, before)| now - before).collect();
             if periods > 0 && self.can_jump(&period, periods) {
                 self.jump(&period, periods, &shifts, earlier);
                 progress.advance(|run| shifts[run] * periods);
@@ -213,7 +217,8 @@ impl Engine<'_> {
 
     /// Size of a snapshot, in units of the cost of an event.
     fn state_size(&self) -> u64 {
-        (self.workload.runs.len() / 4 + self.flights.len() - self.free_flights.len()) as u64
+        let tables = (self.workload.runs.len() + self.workload.system.route_count()) / 4;
+        (tables + self.flights.len() - self.free_flights.len()) as u64
     }
 }
 

@@ -19,7 +19,8 @@ pub(super) struct Snapshot {
     pub time: Picos,
     /// Time since the comparison before.
     pub interval: Picos,
-    progress: Progress,
+    /// Number of operations done, by run.
+    pub done: Vec<u32>,
     /// Relative state, in a canonical order.
     words: Vec<u64>,
     /// Costs of open chains, in the same order.
@@ -33,10 +34,6 @@ pub(super) struct Snapshot {
 }
 
 impl Snapshot {
-    pub(super) fn progress(&self) -> &Progress {
-        &self.progress
-    }
-
     /// Returns the shift since an earlier instant, if both states are equal.
     pub(super) fn period_since(&self, earlier: &Self) -> Option<Period> {
         if self.words != earlier.words || self.level_ties != earlier.level_ties || self.time <= earlier.time {
@@ -76,7 +73,7 @@ impl Writer<'_> {
 
 impl Engine<'_> {
     /// Returns the relative state; `None` if it depends on absolute times or indexes.
-    pub(super) fn snapshot(&mut self, progress: &Progress, interval: Picos) -> Option<Snapshot> {
+    pub(super) fn snapshot(&self, progress: &Progress, interval: Picos) -> Option<Snapshot> {
         let is_ordered = progress.done == progress.last_done;
         if !is_ordered || self.queue.has_present_events() || !self.lines.are_relative() {
             return None;
@@ -92,7 +89,7 @@ impl Engine<'_> {
         Some(Snapshot {
             time: self.now,
             interval,
-            progress: progress.clone(),
+            done: progress.done.clone(),
             words,
             costs,
             arrived: self.waiting.arrivals().collect(),

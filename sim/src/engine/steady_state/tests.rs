@@ -23,8 +23,8 @@ struct Stream {
     awaited: Vec<(usize, u32)>,
     /// Number of operations by which the run may be ahead of a later run that it feeds; `None`: any number.
     window: Option<u32>,
-    /// Number of operations in flight.
-    in_flight: u32,
+    /// Largest number of concurrent operations.
+    max_concurrent: u32,
     is_in_turn: bool,
     line: Option<u32>,
     /// Capacities on the route.
@@ -48,14 +48,14 @@ fn streams() -> impl Strategy<Value = Vec<Stream>> {
     let stream = stream.prop_map(
         |(
             (steps, awaited),
-            (window, in_flight, is_in_turn, line),
+            (window, max_concurrent, is_in_turn, line),
             (capacities, bytes, latency),
             (software, spacing, start, shortened),
         )| Stream {
             steps,
             awaited: awaited.into_iter().map(|(index, ahead)| (index.index(64), ahead)).collect(),
             window,
-            in_flight,
+            max_concurrent,
             is_in_turn,
             line,
             capacities,
@@ -84,7 +84,7 @@ fn workload(streams: &[Stream], chunks: u32, capacities: &[u64]) -> Workload {
         let route = workload.system.add_route(&uses, Rate::UNLIMITED, 1);
         let mut waits = vec![match stream.is_in_turn {
             true => Edge::turn(number),
-            false => Edge { run: number, start: -(stream.in_flight as i32), step: 1 },
+            false => Edge { run: number, start: -(stream.max_concurrent as i32), step: 1 },
         }];
         for &(index, ahead) in stream.awaited.iter().filter(|_| number > 0) {
             let awaited = index as u32 % number;
@@ -179,7 +179,7 @@ fn most_operations_of_a_stream_are_skipped() {
         steps: 1,
         awaited: awaited.into_iter().map(|index| (index, 0)).collect(),
         window: Some(4),
-        in_flight: 1,
+        max_concurrent: 1,
         is_in_turn: false,
         line: None,
         capacities: vec![capacity],
