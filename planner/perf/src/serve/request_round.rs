@@ -52,11 +52,28 @@ impl SteadyState {
         self.steps.map(|step| step.time_shares().time())
     }
 
+    /// Mean time of the steps that a request sees after its first token; without such steps, of one without its prefill.
+    pub(super) fn other_step(&self) -> Picos {
+        let [with_prefill, without_prefill] = self.times();
+        let SteadyBatch { steps_with_prefill, steps_without_prefill, .. } = self.batch;
+        if steps_with_prefill + steps_without_prefill > 0.0 {
+            mean(
+                WeightedTime { time: with_prefill, weight: steps_with_prefill },
+                WeightedTime { time: without_prefill, weight: steps_without_prefill },
+            )
+        } else if self.batch.without_prefill.is_empty() {
+            with_prefill
+        } else {
+            without_prefill
+        }
+    }
+
     /// Seconds from a request's start to its last token.
     pub(super) fn request_seconds(&self) -> f64 {
         let [with_prefill, without_prefill] = self.times().map(|time| time.0 as f64 / 1e12);
         with_prefill * (self.batch.steps_to_first_token + self.batch.steps_with_prefill)
             + without_prefill * self.batch.steps_without_prefill
+            + self.other_step().0 as f64 / 1e12 * self.batch.wait_for_last_step
     }
 
     /// Returns the mean step.

@@ -54,8 +54,10 @@ pub fn simulate_service(
     );
     let later_tokens = job.output_tokens - 1;
     let tpot = (later_tokens > 0).then(|| Picos(decode_time.0 / later_tokens.max(1)));
-    let time_to_first_token =
-        sum(weighted(with_prefill, round.batch.steps_to_first_token), weighted(without_prefill, 0.0));
+    let time_to_first_token = sum(
+        weighted(with_prefill, round.batch.steps_to_first_token),
+        weighted(round.other_step(), round.batch.wait_for_last_step),
+    );
     let (requests, seconds, ttft) = match job.arrivals {
         Arrivals::FixedConcurrency { .. } | Arrivals::AutoConcurrency { .. } => {
             (job.concurrent_requests, round.request_seconds(), Some(time_to_first_token))

@@ -3,16 +3,19 @@
 //! A step has room for `budget` tokens. Each decoding request uses one; prefill uses the rest, in chunks (Agrawal et
 //! al., Sarathi-Serve, arXiv 2403.02310, section 4; vLLM's scheduler does the same with chunked prefill). The number
 //! `c` of concurrent requests is constant, and their starts are spread evenly over time. A prompt of `P` new tokens
-//! needs `n = ⌈P / (budget - others)⌉` steps, and the output `O - 1` more, as the last prefill step yields the first
-//! token.
+//! fills `n = P / (budget - others)` steps, at least 1, and the output needs `O - 1` more, as the last prefill step
+//! yields the first token. `n` may be fractional: all chunks but the last fill their step, and a step with a part of a
+//! chunk takes that part of the additional time of a full chunk. (If a prompt had `⌈n⌉` equal chunks instead, one more
+//! concurrent request could halve the chunks of all prompts.)
 //!
 //! - **Few requests**, `c n ≤ n + O - 1`: one prompt is processed at a time. A request sees `n` steps with its own
-//!   prefill, `(c - 1) n` with another's, and otherwise steps without prefill. Chunks of a prompt are assumed equal.
+//!   prefill, `(c - 1) n` with another's, and otherwise steps without prefill.
 //! - **Many requests**: every step has prefill. If `x` requests end in each step, it decodes `x (O - 1)` others and
 //!   prefills `x P` tokens, so `x ≤ budget / (P + O - 1)`. Further requests are queued; the waiting time follows from
 //!   Little's law, `c = x × steps of a request`.
 //!
-//! Both cases agree at their boundary. Numbers of requests are means and may be fractional.
+//! Both cases agree at their boundary. Numbers of requests are means and may be fractional. A request waits for the end
+//! of the step in which its prompt ends, `⌈n⌉ - n` steps.
 //!
 //! **Replicas that share experts** run in lockstep, since tokens of all meet in every layer (vLLM,
 //! `vllm/v1/engine/core.py`, `DPEngineCoreProc`: idle replicas run dummy steps). Each starts prompts when its own
@@ -122,8 +125,10 @@ pub struct SteadyBatch {
     pub steps_with_prefill: f64,
     /// Number of steps after it without prefill.
     pub steps_without_prefill: f64,
-    /// Chunks per prompt.
+    /// Chunks per prompt; the last counts as the part of a full one that it is.
     pub chunks: f64,
+    /// Steps that a request waits for the end of the last step with its prefill, in addition to the above.
+    pub wait_for_last_step: f64,
 }
 
 impl SteadyBatch {
@@ -136,7 +141,7 @@ impl SteadyBatch {
         if let (StartTimes::Simultaneous, Some(rounds)) = (start_times, Self::from_simultaneous_starts(load)) {
             return rounds;
         }
-        let chunks = if room >= 1.0 { (prompt / room).ceil() } else { f64::INFINITY };
+        let chunks = if room > 0.0 { (prompt / room).max(1.0) } else { f64::INFINITY };
         if chunks.is_finite() && requests * chunks <= chunks + output - 1.0 {
             let steps_with_prefill = others * chunks;
             return Self {
@@ -152,6 +157,7 @@ impl SteadyBatch {
                 steps_with_prefill,
                 steps_without_prefill: output - 1.0 - steps_with_prefill,
                 chunks,
+                wait_for_last_step: chunks.ceil() - chunks,
             };
         }
         let max_ending = budget / (prompt + output - 1.0);
@@ -178,6 +184,7 @@ impl SteadyBatch {
             steps_with_prefill: output - 1.0,
             steps_without_prefill: 0.0,
             chunks,
+            wait_for_last_step: chunks.ceil() - chunks,
         }
     }
 
@@ -210,6 +217,7 @@ impl SteadyBatch {
             steps_with_prefill: prefill_steps - first,
             steps_without_prefill: output - 1.0 - (prefill_steps - first),
             chunks: first,
+            wait_for_last_step: 0.0,
         })
     }
 
@@ -437,8 +445,13 @@ mod tests {
         let load =
             Load { prompt: 5000.0, output: 100.0, requests: 1.0, budget: 2048.0, start_times: StartTimes::Spread };
         let batch = SteadyBatch::new(&load);
+        assert_eq!(batch.steps_to_first_token, 5000.0 / 2048.0);
         assert_eq!(
-            (batch.steps_to_first_token, batch.steps_with_prefill, batch.steps_without_prefill),
+            (
+                batch.steps_to_first_token + batch.wait_for_last_step,
+                batch.steps_with_prefill,
+                batch.steps_without_prefill
+            ),
             (3.0, 0.0, 99.0)
         );
         assert_eq!((batch.with_prefill.decode, batch.without_prefill.decode), (0.0, 1.0));

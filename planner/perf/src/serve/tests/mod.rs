@@ -1,7 +1,9 @@
 //! Inference against closed forms, against the forward pass of training, and against known properties of serving.
 
 mod batches;
+mod concurrency;
 mod degrees;
+mod drawn;
 
 use fabricast_topologies::{Bandwidth, Bytes, Picos};
 use proptest::prelude::*;
@@ -10,6 +12,8 @@ use super::request_round::steady_batch;
 use super::*;
 use crate::communication::{CommunicationCostModel, Exchange};
 use crate::step::{Activity, BlockScheduling, Efficiency, Interval, Kernel, KernelKind, PeakRates, Step, Timeline};
+use concurrency::assert_latency_throughput_tradeoff;
+use drawn::{Drawn, drawn};
 use fabricast_search::plan::PlanError;
 use fabricast_workload::job::{Degrees, Dimension, Job, Layout, LoadedServing, Phase, Serving, read_job};
 
@@ -115,111 +119,6 @@ proptest! {
             prop_assert_eq!(total_time(timeline, &Activity::ALL), time);
         }
     }
-}
-
-/// Tolerated relative loss of throughput if a prompt needs one more chunk. Empirical: the
-/// largest loss seen is 0.7 %; the rest is margin, since nothing derives it.
-const MAX_EXTRA_CHUNK_LOSS: f64 = 0.05;
-
-/// More concurrent requests reduce neither the throughput nor the latency.
-fn assert_latency_throughput_tradeoff(drawn: &Drawn, more: u64) -> Result<(), TestCaseError> {
-    let jobs = [drawn.job(), Drawn { concurrency: drawn.concurrency + more, ..drawn.clone() }.job()];
-    let [(_, fewer), (_, more_requests)] = jobs.each_ref().map(|job| simulate_flat(job, H100, 300e9));
-    let [before, after] = jobs.each_ref().map(|job| steady_batch(&loaded(job), &specified_layout(job)).1.chunks);
-    // Kernels and calls are rounded to picoseconds and bytes. If decode leaves so little room that a prompt needs one
-    // more chunk, replicas in lockstep see more such steps.
-    let tolerance = if after > before { MAX_EXTRA_CHUNK_LOSS } else { 1e-4 };
-    prop_assert!(more_requests.tokens_per_s >= fewer.tokens_per_s * (1.0 - tolerance), "{fewer:?} {more_requests:?}");
-    prop_assert!(
-        more_requests.tpot.unwrap_or_default().0 as f64 >= fewer.tpot.unwrap_or_default().0 as f64 * (1.0 - 1e-4),
-        "{fewer:?} {more_requests:?}"
-    );
-    prop_assert!(more_requests.latency.0 as f64 >= fewer.latency.0 as f64 * (1.0 - 1e-4));
-    Ok(())
-}
-
-/// At the smallest load at which every step has prefill, the most loaded of two replicas decodes no more in these steps
-/// than at lower loads.
-#[test]
-fn concurrency_trades_latency_for_throughput_at_full_prefill() {
-    let drawn = Drawn {
-        tp: 1,
-        pp: 2,
-        dp: 2,
-        ep: 2,
-        sequence: false,
-        experts: true,
-        prompt: 3426,
-        output: 341,
-        budget: 608,
-        hit: 0.95,
-        concurrency: 1360,
-    };
-    assert_latency_throughput_tradeoff(&drawn, 4).unwrap();
-}
-
-/// A prompt of 2,614 new tokens fits a step next to 609 requests, but not next to 624.
-#[test]
-fn additional_chunk_loses_little_throughput() {
-    let drawn = Drawn {
-        tp: 1,
-        pp: 2,
-        dp: 2,
-        ep: 2,
-        sequence: false,
-        experts: true,
-        prompt: 4065,
-        output: 382,
-        budget: 2925,
-        hit: 0.357_038_834_863_381_7,
-        concurrency: 1218,
-    };
-    assert_latency_throughput_tradeoff(&drawn, 31).unwrap();
-}
-
-#[derive(Clone, Debug)]
-struct Drawn {
-    tp: u32,
-    pp: u32,
-    dp: u32,
-    ep: u32,
-    sequence: bool,
-    experts: bool,
-    prompt: u64,
-    output: u64,
-    budget: u64,
-    hit: f64,
-    concurrency: u64,
-}
-
-impl Drawn {
-    fn job(&self) -> Serving {
-        let Self { tp, pp, dp, ep, sequence, prompt, output, budget, hit, concurrency, .. } = self;
-        let mixture = if self.experts { ", experts = 16, experts_per_token = 4, shared_experts = 1" } else { "" };
-        served(&format!(
-            "prompt_tokens = {prompt}\noutput_tokens = {output}\nconcurrency = {concurrency}\nmax_batched_tokens = {budget}\n\
-             prefix_hit = {hit}\nexpert_skew = 1.3\nparallel = {{ tp = {tp}, pp = {pp}, dp = {dp}, ep = {ep}, sequence = {sequence} }}\n\
-             model = {{ layers = 8, hidden = 2048, heads = 16, kv_heads = 4, ffn = 4096, gated = true, vocab = 32000{mixture} }}\n"
-        ))
-    }
-}
-
-fn drawn() -> impl Strategy<Value = Drawn> {
-    let degrees = (0u32..4, 0u32..3, 0u32..4, prop::bool::ANY, prop::bool::ANY);
-    let load = (1u64..9000, 1u64..600, 64u64..9000, 0.0..0.95f64, 1u64..3000);
-    (degrees, load).prop_map(|((tp, pp, dp, sequence, experts), (prompt, output, budget, hit, concurrency))| Drawn {
-        tp: 1 << tp,
-        pp: 1 << pp,
-        dp: 1 << dp,
-        ep: if experts { 1 << dp } else { 1 },
-        sequence,
-        experts,
-        prompt,
-        output,
-        budget,
-        hit,
-        concurrency,
-    })
 }
 
 proptest! {

@@ -1,0 +1,123 @@
+//! Throughput and latency with more concurrent requests.
+
+use super::*;
+
+/// Share of a request's time that depends on the number of its chunks and not on their tokens.
+struct ChunkOverheads {
+    /// Chunks per prompt.
+    chunks: f64,
+    /// Kernel launches of prefill and reads of the KV cache by chunks, in all steps with prefill.
+    chunk_time: f64,
+    /// Wait for the end of the step in which the prompt ends.
+    wait: f64,
+}
+
+impl ChunkOverheads {
+    fn new(job: &Serving, service: &Service) -> Self {
+        let (job, layout) = (&loaded(job), &specified_layout(job));
+        let (streams, batch) = steady_batch(job, layout);
+        let flat_costs = FlatCosts(BANDWIDTH);
+        let costs = StepCosts { speeds: &H100, curve: &Efficiency::default(), collective_costs: &flat_costs };
+        let seconds = |mix: StepTokens| {
+            let step = costs.step(job, layout, &mix, batch.chunks, streams.per_replica).unwrap();
+            step.time_shares().time().0 as f64 / 1e12
+        };
+        let decode = StepTokens { decode: batch.with_prefill.decode, ..StepTokens::default() };
+        let empty_chunks = StepTokens { prefill: 1e-9, chunks: batch.with_prefill.chunks, ..decode };
+        let request_seconds = (job.concurrent_requests * job.output_tokens) as f64 / service.tokens_per_s;
+        let steps = batch.steps_to_first_token + batch.steps_with_prefill;
+        let longest_step = service.with_prefill.max(service.without_prefill.unwrap_or_default());
+        Self {
+            chunks: batch.chunks,
+            chunk_time: steps * (seconds(empty_chunks) - seconds(decode)) / request_seconds,
+            wait: batch.wait_for_last_step * longest_step.0 as f64 / 1e12 / request_seconds,
+        }
+    }
+}
+
+const BANDWIDTH: f64 = 300e9;
+
+/// More concurrent requests reduce neither the throughput nor the latency. Kernels and calls are rounded to picoseconds
+/// and bytes. If decode leaves so little room that prompts have more chunks, the throughput falls at most by what these
+/// cost regardless of their tokens.
+pub(super) fn assert_latency_throughput_tradeoff(drawn: &Drawn, more: u64) -> Result<(), TestCaseError> {
+    const ROUNDING: f64 = 1e-4;
+    let jobs = [drawn.job(), Drawn { concurrency: drawn.concurrency + more, ..drawn.clone() }.job()];
+    let services = jobs.each_ref().map(|job| simulate_flat(job, H100, BANDWIDTH).1);
+    let [before, after] = [0, 1].map(|number| ChunkOverheads::new(&jobs[number], &services[number]));
+    let [fewer, more_requests] = services;
+    let new_chunks = (1.0 - before.chunks / after.chunks).max(0.0);
+    let tolerance = ROUNDING + new_chunks * after.chunk_time + (after.wait - before.wait).max(0.0);
+    prop_assert!(more_requests.tokens_per_s >= fewer.tokens_per_s * (1.0 - tolerance), "{fewer:?} {more_requests:?}");
+    prop_assert!(
+        more_requests.tpot.unwrap_or_default().0 as f64 >= fewer.tpot.unwrap_or_default().0 as f64 * (1.0 - ROUNDING),
+        "{fewer:?} {more_requests:?}"
+    );
+    prop_assert!(more_requests.latency.0 as f64 >= fewer.latency.0 as f64 * (1.0 - ROUNDING));
+    Ok(())
+}
+
+/// At the smallest load at which every step has prefill, the most loaded of two replicas decodes no more in these steps
+/// than at lower loads.
+#[test]
+fn concurrency_trades_latency_for_throughput_at_full_prefill() {
+    let drawn = Drawn {
+        tp: 1,
+        pp: 2,
+        dp: 2,
+        ep: 2,
+        sequence: false,
+        experts: true,
+        prompt: 3426,
+        output: 341,
+        budget: 608,
+        hit: 0.95,
+        concurrency: 1360,
+    };
+    assert_latency_throughput_tradeoff(&drawn, 4).unwrap();
+}
+
+/// A prompt of 2,614 new tokens fits a step next to 609 requests, but not next to 624.
+#[test]
+fn additional_chunk_loses_little_throughput() {
+    let drawn = Drawn {
+        tp: 1,
+        pp: 2,
+        dp: 2,
+        ep: 2,
+        sequence: false,
+        experts: true,
+        prompt: 4065,
+        output: 382,
+        budget: 2925,
+        hit: 0.357_038_834_863_381_7,
+        concurrency: 1218,
+    };
+    assert_latency_throughput_tradeoff(&drawn, 31).unwrap();
+}
+
+/// A prompt of 2,066 new tokens fits a step next to 91 requests, but not next to 91⅛: all but a fraction of a token of
+/// it still do.
+#[test]
+fn prompts_slightly_larger_than_a_step_cost_slightly_more() {
+    let drawn = Drawn {
+        tp: 1,
+        pp: 1,
+        dp: 8,
+        ep: 8,
+        sequence: false,
+        experts: true,
+        prompt: 5789,
+        output: 364,
+        budget: 2157,
+        hit: 0.643_250_653_826_832_9,
+        concurrency: 736,
+    };
+    assert_latency_throughput_tradeoff(&drawn, 1).unwrap();
+    let tpot = |concurrency: u64| {
+        let (_, service) = simulate_flat(&Drawn { concurrency, ..drawn.clone() }.job(), H100, 300e9);
+        service.tpot.unwrap().0 as f64
+    };
+    let [before, at, after] = [735, 736, 737].map(tpot);
+    assert!(((after - at) / (at - before) - 1.0).abs() < 0.02, "{before} {at} {after}");
+}
