@@ -9,60 +9,60 @@ use serde::Serialize;
 /// Kind of a JSON document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Document {
-    /// Time of calls by cost.
+    /// Times of calls, divided by cost parameter of the profile.
     Breakdown,
-    /// Fit of an efficiency curve.
+    /// Fit of an efficiency curve of kernels.
     EfficiencyFit,
-    /// Fit of a profile.
+    /// Fit of a profile to measurements.
     Calibration,
-    /// Parameters of a profile from benchmarks.
+    /// Parameters of a profile that benchmarks determine.
     BenchmarkParameters,
-    /// Predictions and measurements.
+    /// Predicted compared with measured times.
     Comparison,
-    /// Presets.
+    /// List of the fabric presets.
     Presets,
     /// Problems of a fabric.
     FabricCheck,
-    /// Flows and their rates.
+    /// Completion times of simulated flows.
     Flows,
-    /// Diagnosis of a machine.
+    /// Diagnosis of the GPU links of a machine.
     Diagnosis,
     /// Devices, links and libraries of a machine.
     Probe,
-    /// Runs on GPUs.
+    /// Measured times and result checks of runs on GPUs.
     Run,
-    /// Every combination, run on GPUs.
+    /// Result checks on GPUs that cover every pair of parameter values.
     Pairs,
-    /// Times with and without a table.
+    /// Times of NCCL with and without a tuner table.
     AbTest,
-    /// Concurrent calls.
+    /// Simulation of concurrent calls.
     ConcurrentCalls,
-    /// Replay of a trace.
+    /// Simulation of a job.
     Replay,
-    /// GPUs, models and prices that ship.
+    /// List of the shipped GPU models.
     List,
-    /// Strategy of each call.
+    /// Fastest strategy of each call.
     Plan,
-    /// Differences of two plans.
+    /// Rows in which two plans differ.
     PlanDiff,
-    /// Strategies of a job's calls.
+    /// Fastest strategies of a job's calls.
     JobPlan,
     /// Verification of a schedule.
     Verification,
     /// Simulation of a call.
     Simulation,
-    /// Departures of a plan from a library.
+    /// Rows in which a plan differs from the library's choice.
     Explanation,
-    /// Times of a table's choices.
+    /// Predicted times of a table's choices.
     TableCheck,
     /// Results of a study, which hold their format themselves.
     Study,
-    /// JSON documents with a schema.
+    /// List of the JSON documents that have a schema.
     Schemas,
 }
 
 impl Document {
-    /// All kinds, by command.
+    /// All kinds of documents, in the order of their commands.
     pub const ALL: [Self; 25] = [
         Self::Presets,
         Self::FabricCheck,
@@ -91,7 +91,7 @@ impl Document {
         Self::Schemas,
     ];
 
-    /// Name and number of the format.
+    /// Value of the key `format`: name and number, such as `fabricast-plan/2`.
     pub fn format(self) -> &'static str {
         match self {
             Self::Breakdown => "fabricast-breakdown/2",
@@ -122,7 +122,7 @@ impl Document {
         }
     }
 
-    /// Name: the format without `fabricast-` and without its number.
+    /// Name of the kind of document: the format without `fabricast-` and without its number.
     pub fn name(self) -> &'static str {
         let format = self.format();
         let name = format.strip_prefix("fabricast-").unwrap_or(format);
@@ -160,12 +160,12 @@ impl Document {
         }
     }
 
-    /// Returns a document with this content; its keys follow `format`.
+    /// Returns a document with this content, whose keys follow `format`.
     pub fn with<T: Serialize + JsonSchema>(self, content: &T) -> Tagged<'_, T> {
         Tagged { format: self.format(), content }
     }
 
-    /// Returns a document whose content is a list, as `rows`.
+    /// Returns a document whose content is a list under the key `rows`.
     pub fn with_rows<T: Serialize + JsonSchema>(self, rows: &[T]) -> Rows<'_, T> {
         Rows { format: self.format(), rows }
     }

@@ -11,13 +11,13 @@ const WIDTH: usize = 100;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Excerpt {
     name: String,
-    /// Shown lines.
+    /// Lines that are shown, each with a newline.
     text: String,
     /// Number of the first shown line, from 0.
     first_line: usize,
     /// Line and column of the error in the whole text, from 0.
     position: (usize, usize),
-    /// Underlined range in `text`.
+    /// Byte range of `text` that is underlined.
     span: SourceSpan,
 }
 
@@ -59,7 +59,7 @@ impl Excerpt {
         })
     }
 
-    /// Underlined range.
+    /// Returns the byte range of the excerpt that is underlined.
     pub fn span(&self) -> SourceSpan {
         self.span
     }

@@ -18,11 +18,11 @@ pub enum Failure {
     /// Wrong input or usage: exit code 2.
     #[error("{message}")]
     Input {
-        /// Error message.
+        /// Error message without the excerpt.
         message: String,
         /// Suggested fix.
         help: Option<String>,
-        /// Excerpt of the offending text, if any.
+        /// Excerpt of the text around the error, if the text is available.
         excerpt: Option<Box<Excerpt>>,
     },
     /// A required GPU or driver is missing: exit code 3.
@@ -73,7 +73,7 @@ impl Failure {
         self
     }
 
-    /// The exit code.
+    /// Exit code of the process after this failure.
     pub fn code(&self) -> u8 {
         match self {
             Self::Failed(_) => 1,

@@ -35,11 +35,11 @@ pub enum Verbosity {
 pub struct Output {
     /// Format of the result.
     pub format: Format,
-    /// Output file; standard output if `None`.
+    /// Path of the output file; standard output if `None`.
     pub file: Option<PathBuf>,
-    /// Verbosity.
+    /// Verbosity of messages on standard error.
     pub verbosity: Verbosity,
-    /// Existing files that may be replaced.
+    /// Policy for replacing existing files.
     pub replace: Replace,
 }
 
@@ -64,7 +64,7 @@ impl Output {
         Ok(Self { format: flags.format, file: flags.output.clone(), verbosity, replace })
     }
 
-    /// Variant of this output on standard output.
+    /// Returns this output with standard output as its destination.
     pub fn to_stdout(&self) -> Self {
         Self { file: None, ..self.clone() }
     }
@@ -157,7 +157,7 @@ impl Output {
             .map_err(|error| Failure::input(format!("cannot write to standard output: {error}")))
     }
 
-    /// Writes a value as JSON.
+    /// Writes a value as a result in JSON.
     pub fn write_json(&self, value: &impl serde::Serialize) -> Result<(), Failure> {
         self.write(&json(value)?)
     }

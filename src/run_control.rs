@@ -14,7 +14,7 @@ use crate::terminal::write_stderr;
 /// Progress bar, cleared when the process ends early.
 static BAR: Mutex<Option<indicatif::ProgressBar>> = Mutex::new(None);
 
-/// Installs the signal handler. From then on Ctrl-C and SIGTERM end the process at once, with one line on standard
+/// Installs the signal handler. From then on Ctrl-C and SIGTERM end the process immediately, with one line on standard
 /// error, exit code 130 or 143, and no partial file. GPU work is first requested to stop and to release its resources;
 /// a second signal does not wait for it.
 pub fn stop_on_signals() {
@@ -29,7 +29,7 @@ pub fn stop_on_signals() {
     }
 }
 
-/// Ends the process, or requests GPU work to stop.
+/// Ends the process with exit code `code`, or requests GPU work to stop.
 fn stop(code: u8) {
     set_stop_exit_code(code);
     if interrupt::request() == interrupt::Response::WillStop {
@@ -47,10 +47,10 @@ fn stop(code: u8) {
 /// Running time before progress is shown.
 const PROGRESS_DELAY: Duration = Duration::from_secs(1);
 
-/// Progress of a command.
+/// Progress of a command in steps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Position {
-    /// Steps done.
+    /// Number of steps done.
     pub done: u64,
     /// Total number of steps; 0 if unknown.
     pub total: u64,

@@ -21,7 +21,7 @@ use crate::args::{
 use crate::failure::Failure;
 use crate::output::Output;
 
-/// Loads a fabric from the flags, with failed and slow links, and repeats its warnings.
+/// Loads a fabric from the flags, with failed and slow links, and reports its warnings.
 pub fn fabric(name: &str, size: &ClusterArgs, what_if: &WhatIfArgs, output: &Output) -> Result<Fabric, Failure> {
     let request = FabricRequest {
         fabric: name.to_owned(),
@@ -77,7 +77,7 @@ fn slow_link(text: &str) -> Result<(&str, f64), Failure> {
     }
 }
 
-/// Routing options of a cluster.
+/// Routing options by the flags: peer-to-peer access, GPUDirect RDMA and ECMP.
 pub fn route_options(size: &ClusterArgs) -> RouteOptions {
     RouteOptions {
         p2p: if size.no_p2p { PeerAccess::Off } else { PeerAccess::Allowed },
@@ -118,12 +118,12 @@ pub fn ranks(fabric: &Fabric, per_gpu: u32) -> Result<Vec<NodeId>, Failure> {
     }
 }
 
-/// Returns the profile named by the flags, or the best match.
+/// Returns the profile named by the flags, otherwise the NCCL profile that best matches the fabric.
 pub fn profile(flags: &CostArgs, fabric: &Fabric) -> Result<Profile, Failure> {
     profile_for(Software::Nccl, flags, fabric)
 }
 
-/// Returns the profile for generated kernels: named by the flags, or the best match.
+/// Returns the profile for generated kernels: named by the flags, otherwise the best match for the fabric.
 pub fn kernels_profile(flags: &CostArgs, fabric: &Fabric) -> Result<Profile, Failure> {
     profile_for(Software::Kernels, flags, fabric)
 }
@@ -157,12 +157,12 @@ pub fn named_profile(name: &str) -> Result<Profile, Failure> {
     Ok(Profile::named(name)?)
 }
 
-/// Returns whether in-network reduction and multicast are allowed.
+/// In-network reduction and multicast: off with `--no-nvls`, otherwise allowed.
 pub fn in_network(flags: &StrategyArgs) -> InNetwork {
     if flags.no_nvls { InNetwork::Off } else { InNetwork::Allowed }
 }
 
-/// Restriction of strategies by the flags.
+/// Restriction of the considered strategies by the flags.
 pub fn restriction(flags: &StrategyArgs) -> Restriction {
     Restriction {
         in_network: in_network(flags),
@@ -215,7 +215,7 @@ pub fn chooser(
     Chooser::new(library, router.fabric(), router, placement, conditions)
 }
 
-/// Launch mode of calls.
+/// Launch mode, process layout and number of GPUs per host of calls.
 pub fn launch_mode(flags: &CostArgs, fabric: &Fabric, placement: &[NodeId]) -> LaunchMode {
     LaunchMode {
         launch: match flags.launch {
@@ -257,7 +257,7 @@ pub fn delays(stragglers: &[String], fabric: &Fabric, placement: &[NodeId]) -> R
     Ok(delays)
 }
 
-/// Reads a flow file.
+/// Reads timed flows from a CSV file.
 pub fn flows(path: &Path, fabric: &Fabric) -> Result<Vec<Flow>, Failure> {
     let name = path.display().to_string();
     let text = fabricast_topologies::read::read_text_file(path, Limit::FLOWS)?;
@@ -265,12 +265,12 @@ pub fn flows(path: &Path, fabric: &Fabric) -> Result<Vec<Flow>, Failure> {
         .map_err(|error| Failure::input_at(error.to_string(), None, Some(&error.location)))
 }
 
-/// Background flows from a file; none without a file.
+/// Reads background flows from a file; returns none without a file.
 pub fn background(path: Option<&Path>, fabric: &Fabric) -> Result<Vec<Flow>, Failure> {
     path.map_or(Ok(Vec::new()), |path| flows(path, fabric))
 }
 
-/// Combines the inputs of a simulation.
+/// Combines the inputs of a simulation that are common to all its runs.
 pub fn environment<'a>(
     fabric: &'a Fabric,
     router: &'a Router<'a>,

@@ -10,12 +10,12 @@ pub const TERMINATED: u8 = 143;
 /// Exit code of the last signal.
 static STOPPED: AtomicU8 = AtomicU8::new(INTERRUPTED);
 
-/// Exit code of a stopped run.
+/// Returns the exit code of a stopped run.
 pub fn stop_exit_code() -> u8 {
     STOPPED.load(Ordering::Relaxed)
 }
 
-/// Message on standard error for a stopped run.
+/// Returns the message on standard error for a stopped run.
 pub fn stop_message() -> &'static str {
     if stop_exit_code() == TERMINATED { "terminated" } else { "interrupted" }
 }

@@ -18,7 +18,7 @@ pub enum Colours {
 /// Writes to standard output.
 ///
 /// # Errors
-/// The system's error. A closed pipe (`| head`) is not an error.
+/// Writing fails. A closed pipe (`| head`) is not an error.
 #[expect(clippy::disallowed_methods, reason = "this module is where output passes")]
 pub fn print(text: &str, colours: Colours) -> std::io::Result<()> {
     let mut out = std::io::stdout().lock();

@@ -10,6 +10,40 @@
 //! | `fabricast-study` | machines compared for jobs |
 //!
 //! Each depends only on those above it. Their own documentation has the details.
+//!
+//! # Example
+//!
+//! Compares a ring all_reduce with the fastest strategy of a plan and with the lower bound. Without software costs
+//! (profile `ideal`), nothing is faster than the plan's fastest candidate, and no candidate is below the bound.
+//!
+//! ```
+//! use fabricast_planner::{Algorithm, Plan, PlanRequest, Strategy, plan};
+//! use fabricast_search::candidates::Restriction;
+//! use fabricast_search::plan::{Effort, Watcher, simulate_strategies};
+//! use fabricast_sim::LaunchMode;
+//! use fabricast_sim::profile::Profile;
+//! use fabricast_sim::schedule::{BufferUse, Collective, Protocol};
+//! use fabricast_topologies::route::{RouteOptions, Router};
+//! use fabricast_topologies::{Bytes, FabricRequest, load};
+//!
+//! let fabric = load(&FabricRequest::new("hgx-h200"))?;
+//! let router = Router::new(&fabric, RouteOptions::default());
+//! let (profile, restriction) = (Profile::ideal(), Restriction::default());
+//! let request = PlanRequest {
+//!     fabric: &fabric, router: &router, placement: fabric.gpus(), profile: &profile, ranks_per_node: 8,
+//!     mode: LaunchMode { gpus_per_host: 8, ..LaunchMode::default() },
+//!     buffers: BufferUse::OutOfPlace, root: 0, matrix: None,
+//!     collectives: &[Collective::AllReduce], sizes: &[Bytes(1 << 20)],
+//!     restriction: &restriction, library: None, effort: Effort::Contenders,
+//! };
+//! let Plan { rows, .. } = plan(&request, Watcher::default())?;
+//! let ring =
+//!     Strategy { algorithm: Algorithm::Ring, protocol: Protocol::Simple, channels: 1, threads: None, chunk: None };
+//! let calls = [(Collective::AllReduce, Bytes(1 << 20), ring)];
+//! let ring = simulate_strategies(&request, &calls, Watcher::default())?.remove(0)?;
+//! assert!(rows[0].bound.time <= rows[0].fastest.time && rows[0].fastest.time <= ring.time);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 #![warn(missing_docs)]
 
 pub use fabricast_collectives::algorithm::{Algorithm, Shape, generator};

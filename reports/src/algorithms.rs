@@ -8,7 +8,8 @@ use fabricast_collectives::capabilities::{FabricCapabilities, Hosts};
 use fabricast_collectives::strategy::check_combination;
 use fabricast_sim::schedule::{Collective, Protocol};
 
-/// GPUs on switches that reduce and multicast: combinations that fail here always fail.
+/// Capabilities of the most capable single host: its switches reduce and multicast. A combination of algorithm,
+/// protocol and collective that it does not support is supported on no single host.
 const ONE_HOST: FabricCapabilities = FabricCapabilities {
     hosts: Hosts::One,
     peer_access: Ok(()),
@@ -92,7 +93,7 @@ fn row(facts: &AlgorithmProperties) -> String {
     )
 }
 
-/// Additional remark on a collective.
+/// Paragraph below the table of a collective; empty for most collectives.
 fn remark(collective: Collective) -> &'static str {
     match collective {
         Collective::AllToAllV => {
@@ -109,7 +110,7 @@ fn remark(collective: Collective) -> &'static str {
     }
 }
 
-/// Formats a coefficient and its unit.
+/// Formats the product of a coefficient and a unit: `(n−1)·L`.
 fn times(coefficient: &str, unit: &str) -> String {
     // A remark after a comma concerns another shape of the call.
     let coefficient = coefficient.split(" in a host").next().unwrap_or(coefficient);
@@ -140,7 +141,7 @@ fn needs(algorithm: Algorithm, collective: Collective) -> &'static str {
     }
 }
 
-/// Reason why an algorithm does not support some protocols.
+/// Combinations of one algorithm that are unsupported for the same reason.
 struct Refusal {
     algorithm: Algorithm,
     collectives: Vec<Collective>,

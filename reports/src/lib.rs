@@ -17,6 +17,30 @@
 //! | [`share`] | text bars | the shares of a total |
 //! | [`algorithms`] | Markdown | the planner's facts about its algorithms |
 //! | [`format`](mod@format) | short figures with an appropriate number of digits | bytes, times, rates, shares |
+//!
+//! # Example
+//!
+//! Draws a preset and a schedule as SVG.
+//!
+//! ```
+//! use fabricast_collectives::algorithm::{Algorithm, Shape, generator};
+//! use fabricast_reports::chart::Format;
+//! use fabricast_reports::{steps, topology};
+//! use fabricast_sim::schedule::{BufferUse, Call, Collective, Protocol, Rank, Schedule};
+//! use fabricast_topologies::{Bytes, FabricRequest, load};
+//!
+//! let fabric = load(&FabricRequest::new("hgx-h200"))?;
+//! let picture = topology::svg(&fabric, &topology::Options::default());
+//! assert!(picture.starts_with("<svg") && picture.contains("<title>hgx-h200</title>"));
+//! assert!(picture.contains("8 GPUs"));
+//!
+//! let (collective, buffers) = (Collective::AllReduce, BufferUse::OutOfPlace);
+//! let call = Call { collective, bytes: Bytes(1 << 20), ranks: 4, root: Rank(0), buffers };
+//! let schedule = Schedule::build(&*generator(Algorithm::Ring, &Shape::new(call, Protocol::Simple))?)?;
+//! let picture = String::from_utf8(steps::render(&schedule, Format::Svg)?)?;
+//! assert!(picture.contains("ring: all_reduce") && picture.contains("rank 3"));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 #![warn(missing_docs)]
 
 pub mod algorithms;

@@ -9,9 +9,9 @@ use crate::format::{self, Glyphs};
 /// Part of a total.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Part {
-    /// Name: `software`.
+    /// Name of the part: `software`.
     pub name: String,
-    /// Its time.
+    /// Time of the part.
     pub time: Picos,
 }
 
@@ -68,7 +68,7 @@ pub fn percentages(parts: &[Part]) -> Vec<u32> {
     percent
 }
 
-/// Returns a bar of `part / whole` of `width`; a non-zero part has at least the smallest mark.
+/// Returns a bar for the fraction `part / total` of `width` characters; a non-zero part has at least the smallest mark.
 fn bar(part: Picos, total: u128, width: u16, glyphs: Glyphs) -> String {
     const EIGHTHS: [&str; 8] = ["", "▏", "▎", "▍", "▌", "▋", "▊", "▉"];
     if total == 0 || part == Picos::ZERO {

@@ -17,7 +17,7 @@ use fabricast_sim::engine::queue::EventQueue;
 use fabricast_topologies::Picos;
 use workloads::random;
 
-/// Steps of one measurement.
+/// Number of steps of one measurement.
 const STEPS: u64 = 100_000;
 
 /// Interface that the engine needs of a queue: order of time, then of arrival.
@@ -103,15 +103,15 @@ impl Queue for Instants {
     }
 }
 
-/// Distance in time of the event pushed at step `i`.
+/// Function that returns the distance in time of the event pushed at step `i`, in picoseconds.
 type Gap = fn(u64) -> u64;
 
-/// Latency or transfer time, equal for all.
+/// Returns a latency at even steps and a transfer time at odd ones, each always the same, so that events coincide.
 fn lockstep(i: u64) -> u64 {
     if i.is_multiple_of(2) { 700_000 } else { 2_276 }
 }
 
-/// Random times around a latency, all different.
+/// Returns a random time around a latency, so that hardly any events coincide.
 fn skewed(i: u64) -> u64 {
     1 + random(i) % 1_400_000
 }

@@ -18,10 +18,10 @@ use crate::profile::{
 use crate::schedule::Protocol;
 use crate::timeline::{LaunchMode, Timeline};
 
-/// Breakdown of a time.
+/// Completion time as the sum of the contributions of a profile's costs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Breakdown {
-    /// Total time.
+    /// Completion time with the unchanged profile.
     pub time: Picos,
     /// Non-zero parts, in the order of a profile file; with `unexplained` they add up to the time.
     pub parts: Vec<Part>,
@@ -34,17 +34,17 @@ pub struct Breakdown {
 pub struct Part {
     /// Name of the figure in the profile file: `protocol.ll.step`; `latency` for that of paths.
     pub name: String,
-    /// Contribution to the time.
+    /// Part of the completion time that this cost causes.
     pub time: Picos,
 }
 
-/// Relative change of a cost in each direction.
+/// Relative change of a cost in each direction: one hundredth.
 const STEP: f64 = 0.01;
 
 /// Figure in a table of a profile: its name there, and its accessor.
 type Named<Table, Figure> = (&'static str, fn(&mut Table) -> &mut Figure);
 
-/// Times of a protocol.
+/// Times among the costs of a protocol, by their names in profile files.
 const TIMES: [Named<ProtocolCosts, Picos>; 10] = [
     ("startup", |costs| &mut costs.startup),
     ("startup_per_warp", |costs| &mut costs.startup_per_warp),
@@ -58,10 +58,11 @@ const TIMES: [Named<ProtocolCosts, Picos>; 10] = [
     ("settle", |costs| &mut costs.settle),
 ];
 
-/// Time that not every profile has: its name and accessor.
+/// Time of thread blocks that make passes: its name in profile files, and its accessor (`None` if the profile lacks the
+/// time).
 type Optional = (&'static str, fn(&mut Passes) -> Option<&mut Picos>);
 
-/// Times of blocks that work in passes.
+/// Times of thread blocks that move data in passes.
 const PASSES: [Optional; 7] = [
     ("pass.send", |passes| Some(&mut passes.send)),
     ("pass.forward", |passes| Some(&mut passes.forward)),
@@ -83,7 +84,7 @@ const LINKS: [Named<LinkEfficiency, f64>; 6] = [
     ("network", |links| &mut links.network),
 ];
 
-/// Times of messages between hosts.
+/// Times among the costs of messages between hosts, by their names in profile files.
 const NETWORK_TIMES: [Named<NetworkCosts, Picos>; 5] = [
     ("post", |costs| &mut costs.post),
     ("fence", |costs| &mut costs.fence),
@@ -92,7 +93,7 @@ const NETWORK_TIMES: [Named<NetworkCosts, Picos>; 5] = [
     ("message", |costs| &mut costs.message),
 ];
 
-/// Times of two-sided messages.
+/// Times among the costs of two-sided messages, by their names in profile files.
 const MESSAGE_TIMES: [Named<MessageCosts, Picos>; 6] = [
     ("post", |costs| &mut costs.post),
     ("progress", |costs| &mut costs.progress),
@@ -109,7 +110,7 @@ const MESSAGE_RATES: [Named<MessageCosts, Bandwidth>; 3] = [
     ("host_rate", |costs| &mut costs.host_rate),
 ];
 
-/// Times of a launch mode.
+/// Times among the costs of a launch mode, by their names in profile files.
 const LAUNCHES: [Named<LaunchCosts, Picos>; 7] = [
     ("added", |costs| &mut costs.added),
     ("added_per_gpu", |costs| &mut costs.added_per_gpu),
@@ -176,7 +177,7 @@ pub fn breakdown<E>(
     Ok(Breakdown { time: baseline.time, parts, unexplained: Picos(baseline.time.0.saturating_sub(known.0)) })
 }
 
-/// Scales a cost of a profile; returns false if the profile does not have it.
+/// Function that scales a cost of a profile by a factor; returns false if the profile does not have the cost.
 type Scale = Box<dyn Fn(&mut Profile, f64) -> bool>;
 
 /// Returns the costs that may contribute to a run with a protocol, by name.
@@ -243,7 +244,7 @@ fn costs(protocol: Protocol, mode: LaunchMode) -> Vec<(String, Scale)> {
     costs
 }
 
-/// Scales a time; returns false if there is none.
+/// Scales a time by a factor; returns false if there is none or it is 0.
 fn scale(time: Option<&mut Picos>, factor: f64) -> bool {
     match time {
         Some(time) if *time > Picos::ZERO => {

@@ -11,15 +11,16 @@ use crate::spans::Spans;
 pub struct CriticalStep {
     /// Times of the operation.
     pub span: Span,
-    /// Time from the end of the step before (or from the start-up) until it was ready, if its rank started late.
+    /// Time from the end of the step before (or from the start-up) until the operation was ready, if its rank started
+    /// late.
     pub held_back: Picos,
     /// Software time of the step; that of the first one includes the start-up.
     pub software: Picos,
-    /// Latency of its path.
+    /// Latency of the operation's path.
     pub latency: Picos,
-    /// Time of its bytes at the rate without contention.
+    /// Time of the operation's bytes at the rate without contention.
     pub bandwidth: Picos,
-    /// Time added by sharing capacities.
+    /// Time that sharing capacities with other transfers adds.
     pub sharing: Picos,
 }
 
@@ -45,7 +46,8 @@ pub fn critical_path(workload: &Workload, spans: &Spans) -> Vec<CriticalStep> {
 struct Lines<'a> {
     workload: &'a Workload,
     spans: &'a Spans,
-    /// Operations of each line: all of a run, or one.
+    /// Operations on each line, by line number: a run, with the index of one of its operations or `None` for all of
+    /// them.
     ops: Vec<Vec<(u32, Option<u32>)>>,
     known: FxHashMap<u32, Vec<Span>>,
 }
@@ -64,7 +66,8 @@ impl<'a> Lines<'a> {
         Self { workload, spans, ops, known: FxHashMap::default() }
     }
 
-    /// Returns the operation that flowed on an operation's line until that operation did.
+    /// Returns the operation whose end on the same line is the instant at which `operation` began to flow; `None` if
+    /// there is none.
     fn predecessor_in_line(&mut self, operation: &Span) -> Option<Span> {
         let Self { ops, known, .. } = self;
         let (workload, spans) = (self.workload, self.spans);
@@ -89,7 +92,7 @@ impl<'a> Lines<'a> {
 #[derive(Clone, Copy)]
 struct Link {
     span: Span,
-    /// Costs of the chain until then.
+    /// Costs of the chain up to `until`.
     costs: Costs,
     until: Picos,
     part: Part,
@@ -100,12 +103,12 @@ struct Link {
 enum Part {
     /// Up to the end of its software time, regardless of its flow.
     Prepared,
-    /// Up to its flow or its end.
+    /// Up to its end, or to the end of the spacing after its first byte.
     Flowed,
 }
 
 impl Link {
-    /// Returns the operation that this one depended on.
+    /// Returns the operation that this one depended on; `None` for the first of the chain.
     fn predecessor(self, lines: &mut Lines<'_>) -> Option<Self> {
         let Span { run, index, flowing, costs_at_first_byte: begun, .. } = self.span;
         if self.part == Part::Flowed {
@@ -143,7 +146,7 @@ impl Link {
 }
 
 impl CriticalStep {
-    /// Returns an operation's contribution to the costs of the chain before it.
+    /// Creates the step of an operation: the costs of the chain that it adds to those of the chain before it.
     fn from_costs(before: Costs, link: Link) -> Self {
         let Link { span, costs: after, .. } = link;
         Self {
@@ -156,7 +159,7 @@ impl CriticalStep {
         }
     }
 
-    /// Returns the total duration.
+    /// Returns the sum of the five durations.
     #[must_use]
     pub fn total(&self) -> Picos {
         self.held_back + self.software + self.latency + self.bandwidth + self.sharing

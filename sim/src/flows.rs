@@ -15,13 +15,13 @@ use crate::utilization::{LOAD_SLICES, Utilization, utilization};
 /// Flow between two devices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Flow {
-    /// Source device.
+    /// Device that sends the data.
     pub src: NodeId,
-    /// Destination device.
+    /// Device that receives the data.
     pub dst: NodeId,
-    /// Amount of data.
+    /// Amount of data that the flow transfers.
     pub bytes: Bytes,
-    /// Start time.
+    /// Start time, counted from the start of the simulation.
     pub start: Picos,
 }
 
@@ -29,16 +29,16 @@ pub struct Flow {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{location}: {message}")]
 pub struct FlowError {
-    /// Source location.
+    /// File, line and column of the error.
     pub location: SourceLocation,
-    /// Problem, and what was expected.
+    /// Description of the problem and of the expected input.
     pub message: String,
 }
 
-/// Columns of a flow file.
+/// Columns of a flow file, in the order that its header must have.
 const COLUMNS: [&str; 4] = ["src", "dst", "bytes", "start_us"];
 
-/// Latest start that is accepted: 1,000 seconds.
+/// Latest start that is accepted, in µs: 1,000 seconds.
 const LATEST_US: f64 = 1e9;
 
 /// Reads flows between devices of `fabric`. Ignores blank lines and lines that begin with `#`.
@@ -79,7 +79,7 @@ pub fn parse(text: &str, source: &str, fabric: &Fabric) -> Result<Vec<Flow>, Flo
     }
 }
 
-/// Line of the file, for errors in its fields.
+/// Line of a flow file, by its start in the text, to locate errors in its fields.
 struct FlowFields<'a> {
     text: &'a str,
     source: &'a str,
@@ -123,7 +123,7 @@ impl FlowFields<'_> {
 pub struct FlowOutcome {
     /// End of each flow, in the order given.
     pub ends: Vec<Picos>,
-    /// Events handled.
+    /// Number of events that the engine handled.
     pub events: u64,
     /// Utilization of every used capacity.
     pub utilization: Vec<Utilization>,
@@ -183,7 +183,7 @@ fn labels(flows: &[Flow]) -> Vec<u64> {
     labels
 }
 
-/// Returns the index of the flow with an unreachable end, from an error of the engine.
+/// Returns the index of the flow that would last over 213 days, from an error of the engine; `None` for other errors.
 #[must_use]
 pub fn overlong_flow(error: &EngineError) -> Option<u32> {
     match error {

@@ -9,11 +9,11 @@ use crate::sharing::{ResourceId, RouteId, WHOLE};
 /// Used fraction of each capacity in equal slices of the run, 0 to 1.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LoadOverTime {
-    /// Length of a slice.
+    /// Duration of each slice.
     pub slice: Picos,
-    /// One value per slice; a row applies to all capacities that it represents.
+    /// Loads, one value per slice in each row; a row applies to all capacities that it represents.
     rows: Vec<Vec<f64>>,
-    /// Row of each capacity, in order of id.
+    /// Index in `rows` of each capacity's row, in order of id.
     row_indices: Vec<u32>,
 }
 
@@ -38,14 +38,14 @@ pub fn load_over_time(workload: &Workload, changes: &[RateChange], end: Picos, s
 }
 
 impl LoadOverTime {
-    /// Returns the loads of one capacity.
+    /// Returns the load of one capacity in each slice; empty if the capacity does not exist.
     #[must_use]
     pub fn resource(&self, resource: ResourceId) -> &[f64] {
         let row = self.row_indices.get(resource.0 as usize).and_then(|&row| self.rows.get(row as usize));
         row.map_or(&[], Vec::as_slice)
     }
 
-    /// Returns the loads of every capacity, in order of id.
+    /// Returns the load of every capacity in each slice, in order of id.
     pub fn iter(&self) -> impl Iterator<Item = &[f64]> {
         (0..self.row_indices.len() as u32).map(|id| self.resource(ResourceId(id)))
     }
@@ -59,7 +59,7 @@ impl LoadOverTime {
     }
 }
 
-/// Traffic of each capacity in each slice: rate × coefficient × picoseconds.
+/// Traffic of each capacity in each slice, in rate × coefficient × picoseconds.
 struct Sums<'a> {
     workload: &'a Workload,
     slice: Picos,

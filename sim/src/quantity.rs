@@ -17,11 +17,11 @@ pub struct Rate(pub u64);
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Work(pub u128);
 
-/// [`Work`] units in a byte.
+/// Number of [`Work`] units in a byte.
 pub const WORK_PER_BYTE: u128 = 1_000_000_000_000_000;
 
 impl Rate {
-    /// No limit.
+    /// Rate of a route or capacity without a limit.
     pub const UNLIMITED: Self = Self(u64::MAX);
 
     /// Returns the rate in GB/s (10⁹ bytes per second).
@@ -38,13 +38,13 @@ impl From<Bandwidth> for Rate {
 }
 
 impl Work {
-    /// Work of `span` chunks of an exact size, rounded down to a unit.
+    /// Returns the work of `span` chunks of an exact size, rounded down to a unit.
     #[must_use]
     pub fn of_chunks(size: ChunkSize, span: u32) -> Self {
         Self(u128::from(size.numerator) * u128::from(span) * WORK_PER_BYTE / u128::from(size.denominator.max(1)))
     }
 
-    /// Work of whole bytes.
+    /// Returns the work of `bytes` whole bytes.
     #[must_use]
     pub fn of_bytes(bytes: u64) -> Self {
         Self(u128::from(bytes) * WORK_PER_BYTE)

@@ -2,12 +2,13 @@
 
 use crate::engine::{Span, Workload};
 
-/// Spans of a run's operations. Memory is proportional to the operations simulated, not to those of the schedule.
+/// Spans of all operations of a simulation. Memory is proportional to the operations simulated, not to those of the
+/// schedule.
 #[derive(Clone, Debug, Default)]
 pub struct Spans {
     /// Spans of the operations simulated, by run and index.
     simulated: Vec<Span>,
-    /// First entry in `simulated` of each simulated run, followed by their number.
+    /// Index in `simulated` of the first span of each simulated run, followed by their total number.
     starts: Vec<usize>,
     /// Simulated run that represents each run.
     simulated_run: Vec<u32>,
@@ -39,7 +40,7 @@ impl Spans {
         self.simulated.is_empty()
     }
 
-    /// Returns the span of an operation.
+    /// Returns the span of an operation; `None` if there is no such operation or it was not recorded.
     #[must_use]
     pub fn get(&self, run: u32, index: u32) -> Option<Span> {
         let span = self.run_spans(run).get(index as usize)?;
@@ -88,11 +89,11 @@ impl PartialEq for Spans {
 #[derive(Clone, Debug)]
 pub struct ByStart<'a> {
     spans: &'a Spans,
-    /// Indexes in `simulated`, by the time at which they were ready.
+    /// Indexes in `simulated`, sorted by the time at which the spans were ready.
     order: Vec<u32>,
     /// Runs that each simulated run represents, one simulated run after the other.
     members: Vec<u32>,
-    /// First entry in `members` of each simulated run, followed by their number.
+    /// Index in `members` of the first run that each simulated run represents, followed by their total number.
     first_member: Vec<u32>,
 }
 
@@ -118,7 +119,7 @@ impl<'a> ByStart<'a> {
         Self { spans, order, members: members_by_run, first_member }
     }
 
-    /// Returns the spans.
+    /// Returns the spans by the time at which they were ready, then by run and index.
     #[must_use]
     pub fn iter(&self) -> Instants<'_> {
         Instants { spans: self, remaining: &self.order, now: Vec::new().into_iter() }
@@ -130,7 +131,7 @@ impl<'a> ByStart<'a> {
     }
 }
 
-/// Iterator of [`ByStart`], one instant at a time.
+/// Iterator over the spans of [`ByStart`], expanded one instant at a time.
 #[derive(Clone, Debug)]
 pub struct Instants<'a> {
     spans: &'a ByStart<'a>,

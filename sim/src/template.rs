@@ -46,7 +46,7 @@ pub struct Template {
     /// Workload with task numbers as software times, and latencies that encode the number of crossings between hosts.
     workload: Workload,
     tasks: Tasks,
-    /// Task of each passage of the workload.
+    /// Number of the task of each passage of the workload.
     passage_tasks: Vec<u32>,
     /// Number of chunks of each entry of the workload's works; 0 if no data is moved.
     spans: Vec<u32>,
@@ -60,11 +60,12 @@ pub struct Template {
 /// Result of a template run.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct TemplateTime {
-    /// Device time from start to end.
+    /// Device time from the start of the call to its end.
     pub end: Picos,
     /// Part of the time spent on bytes along the critical path, including sharing and waiting.
     pub bytes: Picos,
-    /// Capacity with the highest utilization (the first of equals) and its utilization, 0 to 1.
+    /// Capacity with the highest utilization (the first of equals) and its utilization, 0 to 1; `None` if no capacity
+    /// is used.
     pub busiest: Option<(Resource, f64)>,
 }
 
@@ -82,7 +83,7 @@ struct LoopSizes {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum EqualBlocks {
     All,
-    /// Only the first.
+    /// Only the first block.
     First,
 }
 
@@ -214,7 +215,8 @@ impl Template {
         Some(Self { chunks, rounds, framing, workload, tasks, passage_tasks, spans, capacities, routes, chain, codes })
     }
 
-    /// Division of a schedule whose blocks have this program, up to the number of loops; `None` for other schedules.
+    /// Returns the division of a schedule whose blocks have this program, up to the number of loops; `None` for other
+    /// schedules.
     fn loop_sizes(&self, header: &Header, blocks: u16) -> Option<LoopSizes> {
         let per_loop = (self.chunks / self.rounds).checked_mul(blocks.into())?;
         let sizes = loop_sizes(header)?;
@@ -321,7 +323,8 @@ impl Template {
         Ok(TemplateTime { end, bytes, busiest })
     }
 
-    /// The workload with only those amounts that determine whether and how operations travel.
+    /// Returns the workload's runs, dependencies, lines and passages for given amounts; paces, works and system are
+    /// left empty. Operations whose route has no load get no route.
     fn program(&self, system: &System, amounts: &Amounts) -> Workload {
         let Workload { runs, waits, wait_starts, passages, line_positions, lines, background_from, .. } =
             &self.workload;
@@ -346,7 +349,7 @@ impl Template {
     }
 }
 
-/// Chunk sizes of a layout, as one loop or as full and last loops; `None` if they differ otherwise.
+/// Returns the chunk sizes of a layout, as one loop or as full and last loops; `None` if they differ otherwise.
 fn loop_sizes(header: &Header) -> Option<LoopSizes> {
     let layout = &header.layout;
     let is_zero = layout.bytes().0 == 0;

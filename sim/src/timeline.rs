@@ -18,16 +18,16 @@ use crate::utilization::{LOAD_SLICES, Utilization, utilization};
 /// Launch mode of a call, for the costs outside the device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LaunchMode {
-    /// CUDA graph, or stream launch.
+    /// Replay of a CUDA graph, or launch on a stream.
     pub launch: Launch,
-    /// Processes per host.
+    /// One process per GPU, or one per host.
     pub processes: Processes,
-    /// GPUs in use on a host.
+    /// Number of GPUs in use on a host.
     pub gpus_per_host: u32,
 }
 
 impl LaunchMode {
-    /// Returns the name in profile files: `graph.per_gpu`.
+    /// Returns the name in profile files, for example `graph.per_gpu`.
     #[must_use]
     pub fn name(self) -> String {
         let launch = match self.launch {
@@ -41,14 +41,14 @@ impl LaunchMode {
         format!("{launch}.{processes}")
     }
 
-    /// Returns what determines the time of a run with this launch mode. `end`: its end on the device; `bytes`: the part
-    /// of it for data.
+    /// Returns the bottleneck of a run with this launch mode. `end`: its end on the device; `bytes`: the part of it for
+    /// data.
     fn bottleneck(self, profile: &Profile, work: HostWork, end: Picos, bytes: Picos) -> Bottleneck {
         let costs = profile.launch(self.launch, self.processes);
         Bottleneck::classify(costs.call_time(end, work), end + costs.added(work.gpus), bytes)
     }
 
-    /// Returns the host's work for a schedule.
+    /// Returns the work of a host for one call of a schedule.
     #[must_use]
     pub fn host_work(self, header: &Header) -> HostWork {
         HostWork::for_call(self.gpus_per_host, header.call.collective, header.protocol, header.call.ranks)
@@ -70,7 +70,7 @@ impl LaunchMode {
     }
 }
 
-/// Returns the widest of the parties' prediction intervals.
+/// Returns the smallest interval that contains the prediction intervals of all parties.
 fn band(parties: &[ScheduleInstance<'_>], mode: LaunchMode, decides: Bottleneck) -> PredictionInterval {
     let party_band = |party: &ScheduleInstance<'_>| {
         party.setting.profile.bands.interval(mode.circumstances(party.generator.header(), decides))
@@ -93,14 +93,14 @@ pub enum Folding {
     /// channels' own capacities those of the first block are listed. (Equals [`Self::WhereProved`] if spans or
     /// background traffic are requested, and for several schedules unless all have the same number of blocks.)
     BlocksFirst,
-    /// Never fold.
+    /// Simulate every operation: no folding, no skipped steady states.
     Off,
 }
 
 /// Conditions of a simulation: folding policy, and background flows that share the fabric.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SimulationOptions<'a> {
-    /// Folding policy.
+    /// Policy for simulating representatives of equal operations.
     pub folding: Folding,
     /// Background traffic that shares the fabric and does not count for the end.
     pub background: &'a [Flow],
@@ -115,28 +115,28 @@ pub struct Timeline {
     pub launch: Picos,
     /// Bottleneck that determines `time`.
     pub bottleneck: Bottleneck,
-    /// 80 % prediction interval of `time`; of several parties the widest.
+    /// 80 % prediction interval of `time`; for several parties, the smallest that contains the intervals of all.
     pub band: PredictionInterval,
     /// Completion time of each party, defined like `time`.
     pub instance_times: Vec<Picos>,
     /// Costs of the chain of operations that ended last; adds up to `time`, launching (which is software) included.
     pub costs: Costs,
-    /// Operations of the schedule.
+    /// Number of operations of the schedule.
     pub operations: u64,
     /// Operations of the schedule ÷ operations simulated; `None` if nothing was folded.
     pub fold_factor: Option<f64>,
-    /// Events handled.
+    /// Number of events that the engine handled.
     pub events: u64,
     /// Utilization of every used capacity, in order of id.
     pub utilization: Vec<Utilization>,
-    /// Times of each operation, if recorded.
+    /// Times of each operation; empty if not recorded.
     pub spans: Spans,
     /// Chain of operations that ended last, if spans were recorded; with `launch` it adds up to `time`, unless there is
     /// no operation at all.
     pub critical_path: Vec<CriticalStep>,
     /// Used fraction of each capacity (in the order of `utilization`) over time, if spans were recorded.
     pub load: Option<LoadOverTime>,
-    /// First run of each rank, to index `spans`.
+    /// Number of each rank's first run, to index `spans`.
     pub rank_starts: Vec<u32>,
 }
 
@@ -290,7 +290,7 @@ fn party_ends(lowered: &Lowered, folded: Option<&Folded>, outcome: &Outcome) -> 
     bounds.windows(2).map(|party| last_end(party).unwrap_or_default().max(lowered.workload.startup)).collect()
 }
 
-/// Returns the system and drops everything else.
+/// Returns the system of a workload, and drops everything else.
 fn only_system(workload: Workload) -> System {
     workload.system
 }

@@ -6,22 +6,22 @@ use crate::lower::{Resource, Traffic};
 use crate::quantity::Work;
 use crate::sharing::{ResourceId, System};
 
-/// Slices of a load over time.
+/// Number of equal time slices of a [`LoadOverTime`](crate::load::LoadOverTime) that simulations record.
 pub const LOAD_SLICES: usize = 100;
 
 /// Utilization of a capacity in a run.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Utilization {
-    /// Capacity.
+    /// Capacity that the figures describe.
     pub resource: Resource,
-    /// Bytes that passed (coefficients included).
+    /// Bytes that passed through the capacity, each multiplied by the coefficient of its route.
     pub bytes: f64,
-    /// Bytes ÷ the maximum that could have passed until the end.
+    /// `bytes` ÷ the maximum that could have passed until the end of the run, 0 to 1.
     pub fraction: f64,
 }
 
 impl Utilization {
-    /// Returns the most used capacity, the first of equals.
+    /// Returns the capacity with the largest `fraction`, the first of equals; `None` if `all` is empty.
     #[must_use]
     pub fn busiest(all: &[Self]) -> Option<Self> {
         let best = |a: Self, b: &Self| if b.fraction > a.fraction { *b } else { a };

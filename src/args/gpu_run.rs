@@ -109,8 +109,8 @@ pub struct ExecutionArgs {
 }
 
 impl ExecutionArgs {
-    /// Returns true if an executor is requested for schedules of a protocol. ExecutorKind default copy engines run copy-engine
-    /// schedules.
+    /// Returns true if an executor is requested for schedules of a protocol. Without `--executor`, kernels and NCCL run
+    /// all schedules, and copy engines run copy-engine schedules.
     pub fn wants(&self, choice: ExecutorChoice, protocol: Protocol) -> bool {
         if !self.executor.is_empty() {
             return self.executor.contains(&choice);
@@ -122,7 +122,7 @@ impl ExecutionArgs {
         }
     }
 
-    /// The kernel shape given on the command line, if any.
+    /// Kernel shape given on the command line, if any.
     pub fn given_shape(&self) -> Option<GridShape> {
         match self.shape {
             Some(ShapeChoice::Given(shape)) => Some(shape),
@@ -134,16 +134,16 @@ impl ExecutionArgs {
 /// Choice of the shape of generated kernels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ShapeChoice {
-    /// Sweep over many shapes.
+    /// Run with many shapes and show the fastest.
     Sweep,
-    /// One given shape.
+    /// Run with the given shape.
     Given(GridShape),
 }
 
 impl FromStr for ShapeChoice {
     type Err = String;
 
-    /// Parses `sweep`, `8x512x2`, or `8x512x2x4`.
+    /// Parses `sweep`, or a shape in the form `BLOCKSxTHREADSxWORDS[xTILES]`, such as `8x512x2`.
     fn from_str(text: &str) -> Result<Self, String> {
         if text == "sweep" {
             return Ok(Self::Sweep);

@@ -10,11 +10,11 @@ use super::{CallArgs, CollectiveChoice, RankSet, Sizes, StrategyArgs};
 /// A collective with settings that override the other flags.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GroupedCall {
-    /// The collective.
+    /// Collective of the call.
     collective: CollectiveChoice,
     /// Keys and values, in the order given.
     settings: Vec<(Key, String)>,
-    /// Text from the command line.
+    /// Value of `--call`, as given.
     pub text: String,
     /// Ranks that take part; `None` for all.
     pub ranks: Option<RankSet>,

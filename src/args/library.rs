@@ -22,9 +22,9 @@ pub struct LibraryArgs {
 /// Value of `--library`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LibraryChoice {
-    /// No library.
+    /// `none`: no library restricts the candidates, and no default choice is shown.
     None,
-    /// One library.
+    /// The library that restricts the candidates and whose default choice is shown.
     One(Library),
 }
 

@@ -7,9 +7,9 @@ use fabricast_workload::job::parse_ranges;
 /// Distinct ranks, in the order given.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RankSet {
-    /// Rank numbers.
+    /// Rank numbers, in the order given.
     pub ranks: Vec<u32>,
-    /// Text from the command line.
+    /// Text from the command line, as given.
     pub text: String,
 }
 

@@ -4,7 +4,7 @@ use std::str::FromStr;
 
 use fabricast_topologies::Bytes;
 
-/// Geometric series of sizes.
+/// Geometric series of sizes in bytes, in ascending order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sizes(pub Vec<Bytes>);
 

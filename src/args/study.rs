@@ -33,7 +33,7 @@ pub struct StudyArgs {
 pub struct Shard {
     /// Number of this shard, from 1.
     pub number: usize,
-    /// Number of shards.
+    /// Number of shards of the study.
     pub count: usize,
 }
 

@@ -21,7 +21,7 @@ use crate::output::{self, AdditionalFile, Output};
 use crate::output_format::Format;
 use crate::setup;
 
-/// A size and the breakdown of its time.
+/// Message size with the breakdown of its predicted time.
 struct Row {
     bytes: Bytes,
     schedule: String,
@@ -74,8 +74,8 @@ pub fn run(args: &SimulateArgs, path: &Path, fabric: &Fabric, output: &Output) -
     output.write_with(&written, Some(AdditionalFile { path, content: &picture }))
 }
 
-/// Time that no cost parameter explains. It is shown above `MIN_UNEXPLAINED_SHARE` (share of the time), which excludes rounding
-/// errors.
+/// Name of the time that no cost parameter explains (`UNEXPLAINED`). It is shown if it exceeds `MIN_UNEXPLAINED_SHARE`
+/// of the time of a row, which excludes rounding errors.
 const UNEXPLAINED: &str = "rest";
 const MIN_UNEXPLAINED_SHARE: f64 = 0.005;
 
@@ -96,7 +96,7 @@ fn names(rows: &[Row]) -> Vec<String> {
     names
 }
 
-/// Time of each cost in a row.
+/// Returns the time of each cost in a row, in the order of `names`.
 fn times(names: &[String], row: &Row) -> Vec<Picos> {
     let time_of = |name: &String| match row.parts.parts.iter().find(|part| part.name == *name) {
         Some(part) => part.time,

@@ -13,7 +13,7 @@ pub struct CallRequest {
     pub collectives: Vec<Collective>,
     /// Bytes from each sender to each receiver of an all_to_allv.
     pub matrix: Option<TrafficMatrix>,
-    /// Sizes of the calls.
+    /// Message sizes of the calls, in bytes.
     pub sizes: Vec<Bytes>,
 }
 

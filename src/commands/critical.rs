@@ -97,14 +97,14 @@ impl Step {
     }
 }
 
-/// Kinds of duration, in the order of [`durations`].
+/// Names of the kinds of duration, in the order of [`durations`].
 const KINDS: [&str; 5] = ["software", "latency", "bandwidth", "sharing", "held back"];
 
 fn durations(step: &CriticalStep) -> [Picos; 5] {
     [step.software, step.latency, step.bandwidth, step.sharing, step.held_back]
 }
 
-/// Durations by kind.
+/// Sums of durations by kind, in the order of [`KINDS`].
 #[derive(Clone, Copy, Default)]
 struct Sums([Picos; 5]);
 
@@ -147,7 +147,7 @@ impl<'a> Row<'a> {
         sums
     }
 
-    /// Kind, ranks and chunks: `put`, `3 → 4 … → 7`, `5 … 2`.
+    /// Kind of operation, ranks and chunks as text, such as `put`, `3 → 4 … → 7`, `5 … 2`.
     fn labels(&self) -> [String; 3] {
         let [first, .., last] = self.steps else {
             let Some(Step { operation, .. }) = self.steps.first() else {

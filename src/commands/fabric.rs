@@ -212,7 +212,7 @@ fn paths(fabric: &Fabric, target: &FabricTarget, output: &Output) -> String {
     text
 }
 
-/// Key by which paths are grouped.
+/// Key by which paths are grouped: class, bandwidth and latency.
 type PathKind = (PathClass, Option<Bandwidth>, Picos);
 
 /// Counts paths by class, bandwidth and latency; best class first.

@@ -90,7 +90,7 @@ struct Member {
     strategy: StrategyArgs,
 }
 
-/// Returns the concurrent calls.
+/// Returns the concurrent calls that `--group` and `--call` name.
 fn members(args: &SimulateArgs, ranks: usize) -> Result<Vec<Member>, Failure> {
     let groups = args
         .groups
@@ -128,12 +128,12 @@ fn placements(args: &SimulateArgs, members: &[Member], gpus: &[NodeId]) -> Resul
     Ok(placements)
 }
 
-/// Kind of concurrency.
+/// Origin of the concurrent calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
-    /// Same call on several groups.
+    /// One call on several groups of ranks (`--group`).
     Groups,
-    /// Several calls.
+    /// Several calls with their own settings (`--call`).
     Calls,
 }
 

@@ -14,14 +14,14 @@ use crate::args::LibraryArgs;
 use crate::failure::Failure;
 use crate::output::Output;
 
-/// Maximum number of Chakra traces.
+/// Maximum number of Chakra traces of a job; each rank has one trace.
 const MAX_FILES: u32 = 1 << 17;
 
 /// Contents of a job file.
 pub enum JobFile {
     /// Job as in studies, whose parallelism is still to be chosen, and the study's kernel efficiencies.
     Job(Box<Job>, EfficiencyOverrides),
-    /// Recorded or listed events.
+    /// Events of a job, recorded in a trace or listed in a table.
     Trace(Trace),
 }
 

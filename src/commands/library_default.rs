@@ -63,7 +63,8 @@ impl Json {
     }
 }
 
-/// Overlap of the prediction intervals, if the pick is the library's choice for that reason.
+/// Overlap of the prediction intervals of the library's choice and the fastest strategy, as a share, if this overlap
+/// made the library's choice the pick.
 pub fn overlap(row: &Row) -> Option<f64> {
     match row.preference {
         Preference::Fastest | Preference::Neighbours { .. } => None,

@@ -21,9 +21,9 @@ pub struct ResourceLoad<'a> {
 /// Kind of resource. Shared resources and channels are ranked separately.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// Links, memories and switches.
+    /// Resource of the fabric: link, memory or switch.
     Fabric,
-    /// Channels whose bandwidth the profile limits.
+    /// Channel whose bandwidth the profile limits.
     Channels,
 }
 

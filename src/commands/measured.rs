@@ -48,9 +48,9 @@ pub fn warn(loaded: &Loaded, output: &Output) {
 
 /// Criteria by which measurements are selected for a plan.
 pub struct MeasurementFilter<'a> {
-    /// Numbers of ranks and hosts.
+    /// Number of ranks and number of hosts of the plan.
     pub ranks_and_hosts: (u32, u32),
-    /// Launch mode of calls.
+    /// Launch mode of the plan's calls.
     pub mode: LaunchMode,
     /// Fabric whose GPU generation must match.
     pub fabric: &'a Fabric,
@@ -60,7 +60,7 @@ pub struct MeasurementFilter<'a> {
     pub restriction: &'a Restriction,
 }
 
-/// Rejected rows by reason.
+/// Numbers of rejected rows by reason.
 #[derive(Default)]
 struct RejectedRows {
     launches: u64,
@@ -70,7 +70,7 @@ struct RejectedRows {
 }
 
 /// Selects the measured times that apply to a plan: equal numbers of ranks and hosts, equal launch mode, GPUs of the
-/// same generation, and the library's minor release. Rows whose strategy is unknown are left out.
+/// same generation, and the library's minor release. Rows whose strategy is unknown are omitted.
 pub fn for_plan(
     manifests: &[PathBuf],
     filter: &MeasurementFilter<'_>,

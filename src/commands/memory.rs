@@ -44,14 +44,14 @@ impl MemoryShortfall {
         Some(Self { bytes: size, needed, memory, device: fabric.node(device).id.to_string() })
     }
 
-    /// Check of a schedule.
+    /// Returns the shortfall of a schedule's call, if any.
     pub fn check_schedule(header: &Header, fabric: &Fabric, placement: &[NodeId]) -> Option<Self> {
         let call = header.call;
         let size = header.size();
         Self::check(size, buffers(call.collective, size, call.ranks, call.buffers), fabric, placement)
     }
 
-    /// Check of a plan: its smallest size that exceeds a GPU's memory.
+    /// Returns the shortfall of the smallest size of a plan that exceeds a GPU's memory, if any.
     pub fn check_plan(request: &PlanRequest<'_>) -> Option<Self> {
         let ranks = request.placement.len() as u32;
         let calls = request
@@ -68,7 +68,7 @@ impl MemoryShortfall {
         shortfalls.min_by_key(|shortfall| shortfall.bytes)
     }
 
-    /// Check of a job: its smallest call that exceeds a GPU's memory.
+    /// Returns the shortfall of the smallest call of a job that exceeds a GPU's memory, if any.
     pub fn check_calls(calls: &[CallGroup], fabric: &Fabric) -> Option<Self> {
         let shortfalls = calls.iter().filter_map(|call| {
             let ranks = call.devices.len() as u32;
@@ -78,7 +78,8 @@ impl MemoryShortfall {
         shortfalls.min_by_key(|shortfall| shortfall.bytes)
     }
 
-    /// Check of measurements: the smallest row that exceeds a GPU's memory and so cannot have been measured.
+    /// Returns the shortfall of the smallest measured size that exceeds a GPU's memory, and so cannot have been
+    /// measured on such a GPU.
     pub fn check_measurements(measurements: &[Measurement]) -> Option<Self> {
         let shortfalls = measurements.iter().filter_map(|measurement| {
             let check_row = |bytes| {
@@ -91,7 +92,7 @@ impl MemoryShortfall {
         shortfalls.min_by_key(|shortfall| shortfall.bytes)
     }
 
-    /// Warns on standard error.
+    /// Warns of the shortfall on standard error.
     pub fn warn(&self, output: &Output) {
         let Self { bytes, needed, memory, device } = self;
         output.warn(&format!(

@@ -14,7 +14,7 @@ pub struct Operations<'a> {
 /// An operation of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Operation {
-    /// Executing rank.
+    /// Rank that executes the operation.
     pub rank: Rank,
     pub channel: Channel,
     pub kind: OpKind,
@@ -22,14 +22,14 @@ pub struct Operation {
     pub from: Rank,
     /// Rank of the destination.
     pub to: Rank,
-    /// First chunk written.
+    /// Index of the first chunk that is written.
     pub chunk: u32,
-    /// Number of chunks.
+    /// Number of chunks; 0 if no data moves.
     pub chunks: u32,
 }
 
 impl<'a> Operations<'a> {
-    /// Creates an empty collection.
+    /// Creates a collection without programs.
     pub fn new(timeline: &'a Timeline) -> Self {
         Self { timeline, programs: FxHashMap::default() }
     }

@@ -96,9 +96,10 @@ fn answers(inputs: &[(String, Input)]) -> impl Iterator<Item = &Answer> {
     inputs.iter().filter_map(|(_, input)| if let Input::Study(answer) = input { Some(&**answer) } else { None })
 }
 
-/// Renders the charts of studies, with their file names. `cost-2.svg` belongs to the second job, `course-2-1.svg` to
-/// its step on the best candidate. If the study file is given: `busbw-2-1.svg` shows the kind of call with the largest
-/// share of that step, `schedule-2.svg` the operations of the ranks in such a call.
+/// Renders the charts of studies, with their file names. `cost-2.svg`, `steps-2.svg`, `memory-2.svg` and `links-2.svg`
+/// belong to the second job, `course-2-1.svg` to its step on the best candidate. If the study file is given:
+/// `busbw-2-1.svg` shows the kind of call with the largest share of that step, `schedule-2.svg` the operations of the
+/// ranks in such a call.
 fn charts<'a>(
     answers: impl Iterator<Item = (&'a Answer, &'a Option<BestCandidateDetails>)>,
 ) -> Result<Vec<(String, Vec<u8>)>, Failure> {

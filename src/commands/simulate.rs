@@ -190,12 +190,12 @@ pub struct Answer {
     costs: Vec<Part>,
 }
 
-/// Contents of the result table.
+/// Columns of the result table.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum TableColumns {
     /// Results only; the heading above the table names the call.
     ResultsOnly,
-    /// Call, strategy and results.
+    /// Call, strategy and results, for CSV without a heading.
     WithLabels,
 }
 

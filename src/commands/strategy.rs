@@ -19,22 +19,22 @@ use crate::setup;
 /// Default message size of a single run.
 const DEFAULT_BYTES: Bytes = Bytes(1 << 20);
 
-/// Setting of a single strategy.
+/// Fabric, ranks, profile and launch mode of a run with a single strategy.
 #[derive(Clone, Copy)]
 pub struct RunSetting<'a> {
     /// Fabric of the call.
     pub fabric: &'a Fabric,
-    /// Routes of the fabric.
+    /// Router of the fabric, with the routing options of the run.
     pub router: &'a Router<'a>,
     /// Device of each rank.
     pub placement: &'a [NodeId],
-    /// Cost profile.
+    /// Cost profile of the run.
     pub profile: &'a Profile,
-    /// Launch mode of calls.
+    /// Launch mode of the run's calls.
     pub mode: LaunchMode,
 }
 
-/// Purpose of a schedule.
+/// Purpose of a schedule, which decides how detailed its programs must be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SchedulePurpose {
     /// Shown, written, verified or executed: chunks and operations must be named.

@@ -15,10 +15,10 @@ use super::operations::Operations;
 use crate::failure::Failure;
 use crate::output::Output;
 
-/// Maximum number of spans before merging. Ranks are added until it is reached.
+/// Maximum number of operations in a trace before spans are merged. Ranks are added until it is reached.
 const MAX_SPANS: u64 = 2_500_000;
 
-/// Minimum size of a channel in spans, which accounts for its names and for spans that cannot be merged.
+/// Size that a channel counts as at least, in spans, because of its names and of spans that cannot be merged.
 const MIN_SPANS_PER_CHANNEL: u64 = 64;
 
 /// Number of resources whose utilization is drawn above the ranks.

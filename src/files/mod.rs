@@ -61,7 +61,7 @@ pub fn check_replaceable(path: &Path, replace: Replace) -> Result<(), Failure> {
     ))
 }
 
-/// Removes what killed runs left in a folder.
+/// Removes the staging folders that killed runs left in a folder.
 pub fn sweep(folder: &Path) {
     stage::sweep(folder);
 }
@@ -71,7 +71,7 @@ pub fn discard() {
     stages().clear();
 }
 
-/// Complete file that is not yet at its destination. Dropped before [`commit`], it leaves nothing.
+/// Complete file that is not yet at its destination. A file that is dropped before [`commit`] leaves nothing.
 pub struct Staged {
     folder: PathBuf,
     name: OsString,
@@ -88,12 +88,12 @@ enum StagedContent {
 }
 
 impl Staged {
-    /// Writes the bytes to the staging folder.
+    /// Stages a file: writes the bytes to the staging folder of its destination.
     pub fn new(path: &Path, bytes: &[u8], replace: Replace) -> Result<Self, Failure> {
         Self::from_parts(path, [bytes], replace)
     }
 
-    /// Variant of [`Self::new`] with the bytes in several consecutive parts.
+    /// Variant of [`Self::new`] for a content in several consecutive parts.
     fn from_parts<const N: usize>(path: &Path, parts: [&[u8]; N], replace: Replace) -> Result<Self, Failure> {
         check(path)?;
         let failed = |error: &std::io::Error| cannot_write(path, error);
@@ -137,7 +137,7 @@ impl Staged {
     }
 }
 
-/// Moves files to their destinations, atomically for anyone who stops the process.
+/// Moves files to their destinations. A signal that stops the process takes effect when all moves are done.
 pub fn commit(files: &[Staged]) -> Result<(), Failure> {
     commit_and_remove(files, &[])
 }
@@ -246,7 +246,7 @@ pub fn write_folder<N: AsRef<Path> + Sync, C: AsRef<[u8]> + Sync>(
 }
 
 /// Replaces the results in a folder as a whole. Existing files for which `is_result` is true of the name are removed
-/// unless they are written again. `foreign` makes the error for those that fabricast did not write.
+/// unless they are written again. `foreign` makes the error for the names of those that fabricast did not write.
 pub fn commit_replacing_folder(
     files: &[Staged],
     folder: &Path,

@@ -3,7 +3,8 @@
 //! Each line contains the digests of a file's content and of its path. The record is in the user's state folder
 //! (`FABRICAST_STATE`, `XDG_STATE_HOME/fabricast` or `HOME/.local/state/fabricast`), never next to the results. The
 //! content digest identifies a file that was moved or copied; the path digest identifies a file that was edited. The
-//! record may be deleted at any time; files that it lacks are treated as the user's and are not replaced.
+//! record may be deleted at any time; files that it lacks are treated as the user's and are not replaced, except for
+//! JSON results, which their format identifies.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -14,7 +15,7 @@ use serde::Deserialize;
 
 /// Size of the record, in bytes, above which its older half is dropped: about 16,000 files.
 const MAX_RECORD_BYTES: u64 = 1 << 20;
-/// Bytes per line: two digests of 32 hexadecimal digits, a blank and the newline.
+/// Length of a line in bytes: two digests of 32 hexadecimal digits, a blank and the newline.
 const LINE: usize = 66;
 
 /// 128-bit FNV-1a hash. It detects accidental changes and is not cryptographic.
@@ -46,7 +47,7 @@ impl Digest {
     }
 }
 
-/// Entry of a written file.
+/// Digests of the content and the path of a written file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entry {
     content: Digest,
@@ -63,7 +64,7 @@ impl Entry {
 /// Origin of an existing file, as far as known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Origin {
-    /// Equal, byte for byte, to a file that fabricast wrote, or empty.
+    /// Equal, byte for byte, to a file that fabricast wrote; or empty, or an unrecorded JSON result of fabricast.
     Command,
     /// Written by fabricast at this path, and changed since.
     Changed,

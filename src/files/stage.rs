@@ -54,7 +54,7 @@ pub fn remove_all_and_block() {
 }
 
 impl StagingFolders {
-    /// Removes everything. Errors are ignored.
+    /// Removes all staged and temporary files, and created folders without files. Errors are ignored.
     pub fn clear(&mut self) {
         for (_, stage) in std::mem::take(&mut self.stages) {
             let _ = std::fs::remove_dir_all(&stage.root);

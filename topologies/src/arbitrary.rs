@@ -13,8 +13,8 @@ use crate::fabric::{
 use crate::route::{Ecmp, GpuDirect, PeerAccess, Routing};
 use crate::{Bandwidth, Bytes, Picos};
 
-/// All compared properties of a fabric, in order. Hosts are given by name because their numbers depend on the order of
-/// first use.
+/// Properties of a fabric that tests compare, as texts: name and sources, then devices, links, rank order and settings.
+/// Hosts are given by name because their numbers depend on the order of first use.
 pub(crate) fn comparable_properties(fabric: &Fabric) -> Vec<String> {
     let id = |node: crate::NodeId| &*fabric.node(node).id;
     let mut facts = vec![format!("name {:?} sources {:?}", fabric.name(), fabric.sources())];
@@ -152,7 +152,7 @@ fn link() -> impl Strategy<Value = LinkSpec> {
         })
 }
 
-/// Deviations from a healthy, fully used machine.
+/// Deviations of a random fabric from the defaults: idle GPUs, failed links, routing settings, sides of the host grid.
 #[derive(Debug)]
 struct State {
     idle: Vec<prop::sample::Index>,

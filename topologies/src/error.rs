@@ -11,7 +11,7 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 /// A source location (span) in a text. Lines and columns count from 1; columns count characters.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SourceLocation {
-    /// File name, preset name or `<input>`.
+    /// Name of the text: a file name, a preset name or `<input>`.
     pub source: String,
     /// Line, from 1; 0 if no line is known (a missing file).
     pub line: u32,
@@ -53,9 +53,9 @@ impl SourceLocation {
 /// A text being read and its source, from which every error derives its line and column.
 #[derive(Clone, Copy, Debug)]
 pub struct Origin<'a> {
-    /// File name, preset name or `<input>`.
+    /// Name of the text: a file name, a preset name or `<input>`.
     pub source: &'a str,
-    /// The whole text.
+    /// The whole text that is read.
     pub text: &'a str,
     lines: Option<&'a LineIndex>,
 }
@@ -145,7 +145,7 @@ pub enum Error {
     /// The file does not exist or cannot be read as text.
     #[error("{location}: cannot read: {reason}")]
     Unreadable {
-        /// The file.
+        /// The path of the file; line and column are 0.
         location: SourceLocation,
         /// Reason given by the operating system or the decoder.
         reason: String,
@@ -153,7 +153,7 @@ pub enum Error {
     /// The text is not well formed (XML, TOML, a matrix).
     #[error("{location}: {message}")]
     Syntax {
-        /// Source location.
+        /// Location of the syntax error.
         location: SourceLocation,
         /// Description with the found and the expected text.
         message: String,
@@ -161,7 +161,7 @@ pub enum Error {
     /// The text is well formed, but describes something impossible.
     #[error("{location}: {message}")]
     Invalid {
-        /// Source location.
+        /// Location of the impossible value.
         location: SourceLocation,
         /// Description of the fault and of valid contents.
         message: String,
@@ -181,9 +181,9 @@ pub enum Error {
     /// No usable path joins two devices.
     #[error("no path from {from} to {to}: {reason}")]
     Unreachable {
-        /// Id of the first device.
+        /// Id of the device at which the path would start.
         from: String,
-        /// Id of the second device.
+        /// Id of the device at which the path would end.
         to: String,
         /// The reason why no path is usable.
         reason: String,
@@ -198,7 +198,7 @@ fn near_misses(near: &[String]) -> String {
 }
 
 impl Error {
-    /// The source location; `None` for errors that are not about a text.
+    /// The source location of the error; `None` for errors that are not about a text.
     #[must_use]
     pub fn location(&self) -> Option<&SourceLocation> {
         match self {
@@ -209,7 +209,7 @@ impl Error {
         }
     }
 
-    /// Advice that adds to the message.
+    /// Advice on how to fix the cause; `None` if the message suffices.
     #[must_use]
     pub fn help(&self) -> Option<&str> {
         match self {

@@ -12,9 +12,9 @@ impl Origin<'_> {
         start..(start + part.len()).min(self.text.len())
     }
 
-    /// Location and message of an error of serde_json. `range` is the byte range that serde_json parsed on its own;
-    /// the result is a position in the whole text. The message is stripped of serde_json's own location suffix, whose
-    /// lines and byte columns count from 1.
+    /// Byte range and message of an error of serde_json. `range` is the part of the text that serde_json parsed; the
+    /// returned range is empty and refers to the whole text. The message lacks serde_json's suffix ` at line … column
+    /// …`, whose numbers refer to the part.
     #[must_use]
     pub fn locate_json_error(self, range: Range<usize>, error: &serde_json::Error) -> (Range<usize>, String) {
         let part = self.text.get(range.clone()).unwrap_or_default();

@@ -25,7 +25,7 @@ pub(crate) enum Scalar<'a> {
 }
 
 impl Scalar<'_> {
-    /// The value as error messages show it.
+    /// Formats the value as error messages show it.
     fn display_text(&self) -> String {
         match self {
             Self::Text(text) | Self::Bare(text) => (*text).to_owned(),
@@ -57,11 +57,11 @@ pub(crate) trait Keyed: Sized {
     fn write(&self) -> String;
 }
 
-/// One key of a struct `T`.
+/// One named key, which reads and writes a field of the struct `T`.
 pub(crate) struct Key<T: 'static> {
     /// Name of the key in TOML and on the command line.
     pub name: &'static str,
-    /// Sets the field from a value.
+    /// Sets the field from a value; the error states what was expected.
     pub set: fn(&mut T, &Scalar<'_>) -> Result<(), String>,
     /// The field as a TOML value; `None` if it is not set.
     pub get: fn(&T) -> Option<String>,
@@ -285,7 +285,7 @@ pub(crate) fn routing_settings(routing: Routing) -> Vec<(&'static str, String)> 
     [p2p, off("gdr", routing.gdr == GpuDirect::Off), hashed].into_iter().flatten().collect()
 }
 
-/// Parses one of these settings into `routing_settings`.
+/// Sets one setting of `routing` from its key and value, in the notation of [`routing_settings`].
 ///
 /// # Errors
 /// An unknown key or an invalid value; the message lists the valid ones.

@@ -18,6 +18,34 @@
 //!
 //! [`load()`] is the entry point: it takes the name of a preset or the path of a file, and the requested hosts, GPUs
 //! and network.
+//!
+//! # Example
+//!
+//! Reads a fabric of four GPUs from a text and replicates a preset over a network, then routes between GPUs.
+//!
+//! ```
+//! use fabricast_topologies::route::{PathClass, RouteOptions, Router};
+//! use fabricast_topologies::{Bandwidth, FabricRequest, Picos, load, read_text};
+//!
+//! let text = r#"
+//!     name = "four"
+//!     node = [{ id = "gpu[0-3]", kind = "gpu" }, { id = "nvswitch0", kind = "nvswitch" }]
+//!     link = [{ a = "gpu[0-3]", b = "nvswitch0", kind = "nvlink", bandwidth = "450 GB/s", latency = "250 ns" }]
+//! "#;
+//! let fabric = read_text(text, "four.toml")?;
+//! let router = Router::new(&fabric, RouteOptions::default());
+//! let path = router.path(fabric.gpus()[0], fabric.gpus()[3])?;
+//! assert_eq!((path.class, path.latency), (PathClass::Nvl, Picos::from_ns(500.0)));
+//! assert_eq!(path.bandwidth, Some(Bandwidth::from_gb_per_s(450.0)));
+//!
+//! let cluster = load(&FabricRequest { nodes: Some(2), ..FabricRequest::new("hgx-h200") })?;
+//! let router = Router::new(&cluster, RouteOptions::default());
+//! let gpus = cluster.gpus();
+//! assert_eq!(gpus.len(), 16);
+//! assert_eq!(router.path(gpus[0], gpus[1])?.class, PathClass::Nvl);
+//! assert_eq!(router.path(gpus[0], gpus[8])?.class, PathClass::Net);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 #![warn(missing_docs)]
 
 #[cfg(test)]

@@ -13,7 +13,7 @@ use crate::{Fabric, FabricBuilder, preset};
 /// Maximum depth of files that include each other by `[cluster] node`.
 const MAX_INCLUDE_DEPTH: usize = 8;
 
-/// A fabric and the part of it that is used.
+/// Request for a fabric: a preset or file, the number of its hosts and ranks, and the network.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct FabricRequest {
     /// A preset's name, or the path of a file: a spec, a topology file of NCCL or RCCL, a matrix of
@@ -65,7 +65,7 @@ pub fn read_request(text: &str, request: &FabricRequest) -> Result<Fabric> {
     source.fabric(request, 0)
 }
 
-/// A text and its origin.
+/// Text of a preset or file, and its name in errors.
 struct Source {
     name: String,
     text: String,
@@ -155,7 +155,7 @@ fn set_gpu_model(fabric: Fabric, gpu: Option<&'static GpuModel>) -> Result<Fabri
     Ok(builder.finish())
 }
 
-/// Returns true if the fabric has GPUs and none of them has a compute capability or candidates.
+/// Returns true if the fabric has GPUs, has no candidate models, and states the compute capability of none of its GPUs.
 fn states_no_gpu(fabric: &Fabric) -> bool {
     let states = |node: &Node| matches!(&node.figures, Figures::Gpu(gpu) if gpu.compute_capability.is_some());
     let mut gpus = fabric.nodes().map(|(_, node)| node).filter(|node| node.kind == NodeKind::Gpu).peekable();

@@ -11,12 +11,12 @@ use crate::fabric::{LinkKind, suggest_names};
 use crate::keys::{Keyed, Keys, Scalar, keyed_enum, keys};
 use crate::{Bandwidth, Picos};
 
-/// Copies of a node on a network.
+/// Contents of a `[cluster]` table: a preset or file, the number of its hosts, and their network.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ClusterSpec {
     /// The preset (or file) that is copied.
     pub node: String,
-    /// Number of hosts, at least 1.
+    /// Number of hosts in the cluster, at least 1.
     pub nodes: u32,
     /// The network between the hosts; `None` if the spec states none.
     pub network: Option<NetworkSpec>,
@@ -38,7 +38,7 @@ pub enum NetworkKind {
     FatTree,
     /// Dragonfly: groups of routers, all-to-all within a group and between groups.
     Dragonfly,
-    /// A torus of hosts.
+    /// A torus of hosts, each joined to two neighbours per dimension.
     Torus,
     /// One NVLink domain across the hosts (multi-node NVLink).
     Mnnvl,
@@ -68,24 +68,24 @@ impl FromStr for NetworkKind {
 pub struct NetworkSpec {
     /// Topology of the network.
     pub kind: NetworkKind,
-    /// NICs per host, 1 to 256.
+    /// Number of NICs per host, 1 to 256.
     pub nics_per_node: Option<u32>,
     /// Line rate of a NIC in each direction.
     pub nic: Option<Bandwidth>,
-    /// Latency of a NIC and its first cable.
+    /// Latency of the NICs at both ends of a path and their cables, without switches.
     pub nic_latency: Option<Picos>,
     /// Latency of one switch and the cable behind it.
     pub switch_latency: Option<Picos>,
     /// Oversubscription ratio of the leaves (bandwidth below a leaf over bandwidth above it), 0.01 to 1000; 1 is
     /// non-blocking.
     pub oversubscription: Option<f64>,
-    /// Levels of switches (fat tree, rail), 1 to 8.
+    /// Number of switch levels of a fat tree or rail network, 1 to 8.
     pub tiers: Option<u32>,
-    /// Ports of a switch, 2 to 4096.
+    /// Number of ports of a switch, 2 to 4096.
     pub radix: Option<u32>,
-    /// Groups of a dragonfly, 1 to 65,536.
+    /// Number of groups of a dragonfly, 1 to 65,536.
     pub groups: Option<u32>,
-    /// Sides of a torus, each 1 or more.
+    /// Side lengths of a torus in hosts, each 1 or more.
     pub dimensions: Option<Vec<u32>>,
     /// Number of equal-cost paths that flows are spread over, 1 to 256.
     pub ecmp: Option<u32>,
@@ -117,7 +117,7 @@ impl NetworkSpec {
         Self { kind, ..Self::default() }
     }
 
-    /// Sets one key and checks limits that are narrower than its type.
+    /// Sets the figure with the key `name` and checks its range; the error states the valid keys or the range.
     pub(crate) fn set(&mut self, name: &str, value: &Scalar<'_>) -> Result<(), String> {
         let Some(key) = Self::KEYS.iter().find(|key| key.name == name) else {
             let near = suggest_names(name, Self::KEYS.iter().map(|key| key.name));

@@ -56,7 +56,7 @@ pub fn load(name: &str) -> Result<Fabric> {
     spec::parse(text, name)?.build_nodes()
 }
 
-/// The error for a name that no fabric has.
+/// The error for a name that is neither a preset nor a file, with the names of similar presets.
 pub(crate) fn unknown(name: &str) -> Error {
     Error::Unknown { item: "fabric", name: name.to_owned(), suggestions: suggest_names(name, names()) }
 }

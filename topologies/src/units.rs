@@ -26,9 +26,9 @@ pub struct Picos(pub u64);
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{text}` is not {expected}")]
 pub struct UnitError {
-    /// The text as given.
+    /// The text that cannot be parsed, as given.
     pub text: String,
-    /// The expected syntax, with an example.
+    /// Description of the expected syntax, with an example.
     pub expected: &'static str,
 }
 

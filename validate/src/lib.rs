@@ -4,6 +4,41 @@
 //! [`measured`] data: logs, manifests, and the comparison of predictions with them. It is the only crate, besides the
 //! tuner plugin, that may use `unsafe`. It only reports; the planner and the user decide. Without a driver every entry
 //! point returns an error; missing hardware never causes a panic.
+//!
+//! # Example
+//!
+//! Compares a log of nccl-tests on eight H200 with predictions. The algorithm and protocol were forced. Needs no GPU.
+//!
+//! ```
+//! use std::path::Path;
+//!
+//! use fabricast_topologies::route::RouteOptions;
+//! use fabricast_validate::compare::{Explanations, FastestPlanned, Request, compare};
+//! use fabricast_validate::measured::manifest;
+//!
+//! let text = r#"
+//! [[measurement]]
+//! file = "logs-repeat/g_allreduce_x8_Ring_LL.txt"
+//! fabric = "hgx-h200"
+//! nodes = 1
+//! gpus = 8
+//! algorithm = "ring"
+//! protocol = "ll"
+//! "#;
+//! let entries = manifest::read(text, "manifest.toml")?;
+//! let loaded = manifest::measure(&entries, Path::new("data/h200-node"))?;
+//! let comparison = compare(&Request {
+//!     measurements: &loaded.measurements,
+//!     profile: None,
+//!     choice: &FastestPlanned,
+//!     routes: RouteOptions::default(),
+//!     explanations: Explanations::None,
+//!     progress: None,
+//! })?;
+//! assert_eq!(comparison.summary.rows, 26);
+//! assert!(comparison.summary.median < 0.1);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 #![warn(missing_docs)]
 
 pub mod ab_test;

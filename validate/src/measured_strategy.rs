@@ -17,8 +17,8 @@ pub struct Strategies<'a> {
 }
 
 impl<'a> Strategies<'a> {
-    /// Creates the lookup for a measurement, on the routes of its fabric. Only fully forced strategies are known if the
-    /// library's selection rules are unknown.
+    /// Creates the lookup for a measurement, on the routes of its fabric. If the selection rules of the library are
+    /// unknown, only strategies that fabricast ran itself are known.
     #[must_use]
     pub fn new(measurement: &'a Measurement, router: &Router<'_>) -> Self {
         let chooser = library(&measurement.configuration).map(|library| {
@@ -29,7 +29,8 @@ impl<'a> Strategies<'a> {
         Self { measurement, chooser }
     }
 
-    /// The strategy of a row. `None` if the library's selection rules do not determine it.
+    /// Strategy of a row. `None` if the library's selection rules do not determine it, or contradict a forced algorithm
+    /// or protocol.
     #[must_use]
     pub fn strategy(&self, row: &Row) -> Option<Strategy> {
         if let Some(named) = forced_strategy(&self.measurement.configuration) {
@@ -43,7 +44,8 @@ impl<'a> Strategies<'a> {
     }
 }
 
-/// The strategy if algorithm, protocol and channels are all forced, so that no library rule applies.
+/// Strategy of a schedule that fabricast ran itself, so that no library rule applies. `None` for other libraries, or
+/// without algorithm, protocol and channels.
 fn forced_strategy(configuration: &Configuration) -> Option<Strategy> {
     let is_fabricast = configuration.library.as_ref().is_some_and(|library| library.name == LibraryName::Fabricast);
     let (algorithm, protocol, channels) =
@@ -51,7 +53,7 @@ fn forced_strategy(configuration: &Configuration) -> Option<Strategy> {
     Some(Strategy { algorithm, protocol, channels, threads: None, chunk: None })
 }
 
-/// The call of a row.
+/// Call that a row measured. It is in place only if the row has no out-of-place time.
 #[must_use]
 pub fn call(measurement: &Measurement, row: &Row) -> Call {
     Call {
@@ -63,8 +65,8 @@ pub fn call(measurement: &Measurement, row: &Row) -> Call {
     }
 }
 
-/// The library whose selection rules apply: the measured version of NCCL or the nearest known one, and the newest NCCL
-/// if none is named.
+/// Library whose selection rules apply: the measured version of NCCL or the nearest known one, and the newest NCCL if
+/// none is named. `None` for other libraries.
 fn library(configuration: &Configuration) -> Option<Library> {
     match &configuration.library {
         None => Some(Library::Nccl(Version::NEWEST)),

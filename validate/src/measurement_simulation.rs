@@ -18,7 +18,7 @@ use crate::measured::Row;
 use crate::measured::manifest::Measurement;
 use crate::measured_strategy::{Strategies, call};
 
-/// The parts of a simulation that depend on neither the row nor the profile.
+/// Parts of a simulation that depend on neither the row nor the profile.
 pub(crate) struct MeasurementSimulation<'a> {
     pub measurement: &'a Measurement,
     pub router: Router<'a>,
@@ -50,7 +50,7 @@ impl<'a> MeasurementSimulation<'a> {
             && self.router.options() == other.router.options()
     }
 
-    /// The launch mode of the measured calls.
+    /// Launch mode, process layout and GPUs per host of the measured calls.
     pub fn mode(&self) -> LaunchMode {
         let configuration = &self.measurement.configuration;
         LaunchMode {
@@ -60,8 +60,8 @@ impl<'a> MeasurementSimulation<'a> {
         }
     }
 
-    /// The schedule of a row. Chunk sizes come from the profile if the strategy sets none. `None` if the strategy has
-    /// no schedule for this call.
+    /// Returns the schedule of a row. Chunk sizes come from the profile if the strategy sets none. `None` if the
+    /// strategy has no schedule for this call.
     pub fn schedule(
         &self,
         strategy: Strategy,
@@ -76,7 +76,8 @@ impl<'a> MeasurementSimulation<'a> {
         timing_generator(strategy.algorithm, &shape, self.router.options().buffers).ok()
     }
 
-    /// Simulates a schedule in the way it was measured, with back-to-back calls. `None` if it cannot be simulated.
+    /// Simulates a schedule as it was measured. Back-to-back calls from or to a root overlap, which shortens their
+    /// time. `None` if the schedule cannot be simulated.
     pub fn simulate(&self, schedule: &dyn ScheduleGenerator, profile: &Profile) -> Option<Simulated> {
         let (fabric, placement) = (&*self.measurement.fabric, self.measurement.fabric.gpus());
         let setting = Environment { fabric, router: &self.router, placement, profile, delays: &[] };
@@ -99,18 +100,18 @@ impl<'a> MeasurementSimulation<'a> {
     }
 }
 
-/// Result of a simulation.
+/// Result of the simulation of a row.
 pub(crate) struct Simulated {
-    /// Time per call.
+    /// Predicted time per call.
     pub time: Picos,
-    /// Part of the time due to bandwidth, including waiting for shared capacity.
+    /// Part of the time that is due to bandwidth, including waiting for shared capacity.
     pub bytes: Picos,
-    /// Prediction interval of the time.
+    /// Prediction interval of the time per call.
     pub band: PredictionInterval,
     /// The regime that determines the time.
     #[cfg(test)]
     pub decides: fabricast_sim::profile::Bottleneck,
-    /// Number of events processed.
+    /// Number of events that the simulation processed.
     pub events: u64,
     pub busiest: Option<Busiest>,
 }

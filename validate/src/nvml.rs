@@ -16,10 +16,10 @@ const NVML: LibrarySpec = LibrarySpec {
 type Code = c_int;
 type Handle = *mut c_void;
 
-/// `NVML_SUCCESS`.
+/// Return code of a successful call: `NVML_SUCCESS`.
 const SUCCESS: Code = 0;
 
-/// `NVML_NVLINK_MAX_LINKS`.
+/// Largest number of NVLinks of a GPU: `NVML_NVLINK_MAX_LINKS`.
 const MAX_LINKS: c_uint = 18;
 
 /// Reasons why NVML cannot be used.
@@ -28,17 +28,17 @@ pub enum NvmlError {
     /// The library is missing or lacks a function.
     #[error(transparent)]
     Library(#[from] LibraryError),
-    /// A call that must succeed failed.
+    /// A call without which NVML cannot be used failed.
     #[error("{call} failed: {text}")]
     Call {
-        /// NVML function that failed.
+        /// Name of the NVML function that failed.
         call: &'static str,
         /// NVML's text for the error code.
         text: String,
     },
 }
 
-/// `nvmlPciInfo_t`, version 3.
+/// PCI address of a device: `nvmlPciInfo_t`, version 3.
 #[repr(C)]
 struct PciInfo {
     legacy: [c_char; 16],
@@ -50,7 +50,7 @@ struct PciInfo {
     address: [c_char; 32],
 }
 
-/// `nvmlFieldValue_t`.
+/// Query for a field, and its value: `nvmlFieldValue_t`.
 #[repr(C)]
 struct FieldValue {
     field: c_uint,
@@ -68,21 +68,21 @@ pub struct Nvml {
     library: SharedLibrary,
 }
 
-/// NVML handle of a GPU.
+/// Handle of a GPU in NVML.
 #[derive(Clone, Copy, Debug)]
 pub struct NvmlDevice<'a> {
     nvml: &'a Nvml,
     handle: Handle,
 }
 
-/// One NVLink of a GPU.
+/// State of one NVLink of a GPU.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LinkState {
-    /// Index of the link.
+    /// Index of the link on the GPU, from 0.
     pub link: u32,
-    /// True if the link is up.
+    /// True if the link is up, false if it is down.
     pub active: bool,
-    /// Device at the other end.
+    /// Kind of device at the other end.
     pub remote: Remote,
     /// PCI address of the remote device, if the machine exposes it.
     pub remote_pci: Option<String>,
@@ -106,10 +106,11 @@ pub enum Remote {
     Unknown,
 }
 
-/// Closest common ancestor of two GPUs in the PCIe topology (`nvmlGpuTopologyLevel_t`).
+/// Closest common ancestor of two GPUs in the PCIe topology (`nvmlGpuTopologyLevel_t`), from the nearest to the
+/// farthest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ancestor {
-    /// A common board.
+    /// A board that both GPUs share.
     Board,
     /// A single PCIe switch.
     Switch,
@@ -117,13 +118,13 @@ pub enum Ancestor {
     Switches,
     /// The host bridge of a CPU.
     HostBridge,
-    /// A NUMA node.
+    /// A NUMA node, across its host bridges.
     NumaNode,
     /// The system: the path crosses CPU sockets.
     System,
 }
 
-/// A PCIe link: its current and maximum speed.
+/// Current and maximum speed of a GPU's PCIe link. `None` if NVML does not report a value.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PcieLink {
     /// Current generation. An idle GPU lowers it.
@@ -194,7 +195,7 @@ impl Drop for Nvml {
 }
 
 impl NvmlDevice<'_> {
-    /// Value of a getter whose only input is the device. `None` if the device or the NVML version does not support it.
+    /// Calls a getter whose only input is the device. `None` if the device or the NVML version does not support it.
     fn number(self, symbol: &'static str) -> Option<u32> {
         type Get = unsafe extern "C" fn(Handle, *mut c_uint) -> Code;
         let mut value = 0;
@@ -203,7 +204,7 @@ impl NvmlDevice<'_> {
         (code == SUCCESS).then_some(value)
     }
 
-    /// Value of a getter for one NVLink of the device. `None` if not supported.
+    /// Calls a getter for one NVLink of the device. `None` if the device or the NVML version does not support it.
     fn link_number(self, symbol: &'static str, link: c_uint) -> Option<u32> {
         type Get = unsafe extern "C" fn(Handle, c_uint, *mut c_uint) -> Code;
         let mut value = 0;
@@ -212,7 +213,7 @@ impl NvmlDevice<'_> {
         (code == SUCCESS).then_some(value)
     }
 
-    /// State of the GPU's PCIe link.
+    /// Generation and width of the GPU's PCIe link.
     pub fn pcie(self) -> PcieLink {
         PcieLink {
             generation: self.number("nvmlDeviceGetCurrPcieLinkGeneration"),
@@ -277,7 +278,7 @@ impl NvmlDevice<'_> {
 
     fn link_speed(self, link: c_uint) -> Option<u32> {
         type Get = unsafe extern "C" fn(Handle, c_int, *mut FieldValue) -> Code;
-        /// `NVML_FI_DEV_NVLINK_GET_SPEED`: MB/s of the link given by `scope`.
+        /// Field of a link's speed in MB/s, with the link as `scope`: `NVML_FI_DEV_NVLINK_GET_SPEED`.
         const SPEED: c_uint = 164;
         let mut field = FieldValue { field: SPEED, scope: link, timestamp: 0, latency: 0, kind: 0, code: 0, value: 0 };
         // SAFETY: the type is that of nvml.h; one value is read and written.
@@ -308,7 +309,7 @@ impl NvmlDevice<'_> {
         }
     }
 
-    /// Closest common ancestor with another GPU in the PCIe topology.
+    /// Closest common ancestor with another GPU in the PCIe topology. `None` if NVML does not report it.
     pub fn ancestor(self, other: Self) -> Option<Ancestor> {
         type Get = unsafe extern "C" fn(Handle, Handle, *mut c_uint) -> Code;
         let mut level = 0;

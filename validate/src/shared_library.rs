@@ -5,16 +5,16 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-/// A library that may be installed.
+/// Names and locations of a library that may be installed.
 #[derive(Clone, Copy, Debug)]
 pub struct LibrarySpec {
-    /// Display name.
+    /// Name of the library in messages.
     pub name: &'static str,
-    /// File names in order of preference.
+    /// File names of the library, in order of preference.
     pub files: &'static [&'static str],
-    /// Folders below `site-packages` in which Python wheels install it.
+    /// Folders below `site-packages` in which Python wheels install the library.
     pub wheel_folders: &'static [&'static str],
-    /// Advice for the user if it is missing.
+    /// Advice for the user if the library is missing.
     pub advice: &'static str,
 }
 
@@ -26,31 +26,31 @@ pub enum LibraryError {
         "{name} is not on this machine: neither the loader nor the folders of CUDA and of Python wheels have {file}; {advice}"
     )]
     Missing {
-        /// Display name of the library.
+        /// Name of the library in messages.
         name: &'static str,
-        /// File name that was searched for.
+        /// File name of the library that was searched for.
         file: &'static str,
-        /// Advice for the user.
+        /// Advice for the user on how to install the library.
         advice: &'static str,
     },
     /// The file exists but cannot be loaded.
     #[error("{path}: cannot be loaded as {name}: {reason}")]
     Broken {
-        /// Display name of the library.
+        /// Name of the library in messages.
         name: &'static str,
         /// Path of the file.
         path: String,
-        /// Message of the loader.
+        /// Error message of the dynamic loader.
         reason: String,
     },
     /// The library lacks a function.
     #[error("{path}: this {name} has no function {symbol}; another version is needed")]
     Symbol {
-        /// Display name of the library.
+        /// Name of the library in messages.
         name: &'static str,
         /// Path of the file.
         path: String,
-        /// Name of the function.
+        /// Name of the missing function.
         symbol: &'static str,
     },
 }
@@ -67,9 +67,9 @@ pub struct SharedLibrary {
 /// Visibility of a library's symbols, as in `dlopen`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Visibility {
-    /// Only the library itself (`RTLD_LOCAL`).
+    /// Visible to the library itself only (`RTLD_LOCAL`).
     Local,
-    /// Libraries loaded later as well (`RTLD_GLOBAL`), which NVSHMEM's plugins need.
+    /// Visible to libraries loaded later as well (`RTLD_GLOBAL`), which NVSHMEM's plugins need.
     Global,
 }
 
@@ -119,7 +119,7 @@ impl SharedLibrary {
         }
     }
 
-    /// Path of the file. A bare name if the loader found it and `/proc/self/maps` does not list it.
+    /// Path of the loaded file. A bare name if the loader found the file and `/proc/self/maps` does not list it.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -130,7 +130,7 @@ impl SharedLibrary {
     /// `F` must be the function's type in C. The library is never unloaded, so the pointer stays valid.
     ///
     /// # Errors
-    /// [`LibraryError::Symbol`].
+    /// [`LibraryError::Symbol`] if the library lacks the function.
     pub unsafe fn function<F: Copy>(&self, symbol: &'static str) -> Result<F, LibraryError> {
         // SAFETY: the caller guarantees the type.
         unsafe { self.handle.get::<F>(symbol.as_bytes()) }

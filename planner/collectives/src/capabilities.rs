@@ -68,11 +68,12 @@ pub struct FabricCapabilities {
     pub peer_access: Result<(), NoPeerAccess>,
     /// `Ok` if buffers are in the memory of the ranks' own devices.
     pub buffer_placement: Result<(), BuffersNotOnDevice>,
-    /// Ranks in each NVLink domain whose switches reduce and multicast. Domains are consecutive ranges of ranks.
+    /// Number of ranks in each NVLink domain whose switches reduce and multicast. Domains are consecutive ranges of
+    /// ranks.
     pub multicast: Result<u32, NoMulticast>,
     /// Total number of ranks.
     pub ranks: u32,
-    /// NICs per host; 0 if all ranks are in one NVLink island.
+    /// Number of NICs per host; 0 if all ranks are in one NVLink island.
     pub nics_per_host: u32,
 }
 
@@ -114,14 +115,14 @@ impl FabricCapabilities {
         }
     }
 
-    /// Ranks of a multicast team; 0 if multicast is not available.
+    /// Number of ranks of a multicast team; 0 if multicast is not available.
     #[must_use]
     pub fn ranks_per_team(&self) -> u32 {
         self.multicast.unwrap_or(0)
     }
 }
 
-/// NICs of the first rank's host; 0 if all ranks are in one island and need no network.
+/// Number of NICs of the first rank's host; 0 if all ranks are in one island and need no network.
 fn nics_per_host(fabric: &Fabric, router: &Router<'_>, placement: &[NodeId]) -> u32 {
     let Some(&first) = placement.first() else { return 0 };
     let (island, host) = (router.island_of(first), fabric.node(first).host);
@@ -132,7 +133,7 @@ fn nics_per_host(fabric: &Fabric, router: &Router<'_>, placement: &[NodeId]) -> 
     nics.count() as u32
 }
 
-/// Ranks per NVLink domain. A domain is a maximal range of consecutive ranks attached to the same NVSwitches.
+/// Number of ranks per NVLink domain. A domain is a maximal range of consecutive ranks attached to the same NVSwitches.
 fn ranks_per_domain(fabric: &Fabric, placement: &[NodeId]) -> Result<u32, NoMulticast> {
     let mut sizes: Vec<u32> = Vec::new();
     let mut before: Vec<NodeId> = Vec::new();

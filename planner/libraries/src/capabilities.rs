@@ -7,14 +7,15 @@ use super::nccl::{Algo, Cells, Function, Proto, Version};
 use super::{BufferRegistration, Library, mpi};
 use fabricast_collectives::algorithm::Algorithm;
 
-/// Capabilities of a library for a caller.
+/// Algorithms and protocols that a library can run for a caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct LibraryCapabilities {
-    /// The library.
+    /// Library whose capabilities these are.
     pub library: Library,
     /// Registration of the caller's buffers with the library.
     pub registered: BufferRegistration,
-    /// Available cells of NCCL's tables on the fabric; all cells if they are not known.
+    /// Cells of NCCL's tables (function, algorithm, protocol) that are available on the fabric; all cells if they are
+    /// not known.
     pub cells: Cells,
 }
 

@@ -20,23 +20,23 @@ use fabricast_collectives::strategy::Strategy;
 /// Registration of a caller's buffers with the library.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum BufferRegistration {
-    /// Not registered.
+    /// The buffers are not registered.
     #[default]
     Plain,
-    /// Registered in symmetric windows.
+    /// The buffers are registered in symmetric windows.
     Symmetric,
 }
 
-/// Inputs of the decision other than the call.
+/// Inputs of a library's choice other than the call and the fabric.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Conditions {
-    /// NCCL settings.
+    /// NCCL settings (environment variables) in effect.
     pub settings: Settings,
-    /// Element type.
+    /// Element type of the buffers.
     pub dtype: DataType,
-    /// Reduction operation.
+    /// Reduction operation of collectives that reduce.
     pub op: ReduceOp,
-    /// Buffer registration.
+    /// Registration of the caller's buffers with the library.
     pub registered: BufferRegistration,
     /// Use of reduction and multicast in switches.
     pub in_network: InNetwork,
@@ -45,7 +45,7 @@ pub struct Conditions {
 /// Threads per block of a send or receive (NCCL_MAX_NTHREADS).
 const SEND_THREADS: u16 = 640;
 
-/// Predictor for one library, fabric and placement.
+/// Predictor of a library's choices for one fabric and placement of ranks.
 #[derive(Clone, Debug)]
 pub struct Chooser {
     library: Library,
@@ -86,25 +86,26 @@ impl Chooser {
         Self { library, conditions, nccl }
     }
 
-    /// The library.
+    /// Library whose choices are predicted.
     #[must_use]
     pub fn library(&self) -> Library {
         self.library
     }
 
-    /// NCCL's view of the fabric, if it is modelled.
+    /// NCCL's view of the fabric; `None` for other libraries and for fabrics on which NCCL's search is not modelled.
     #[must_use]
     pub fn communicator(&self) -> Option<&Communicator> {
         self.nccl.as_ref().and_then(|nccl| nccl.as_ref().ok()).map(|nccl| &nccl.communicator)
     }
 
-    /// NCCL's expected latency and bandwidth of each algorithm and protocol on the fabric, if it is modelled.
+    /// NCCL's expected latency and bandwidth of each algorithm and protocol on the fabric; `None` for other libraries
+    /// and for fabrics on which NCCL's search is not modelled.
     #[must_use]
     pub fn table(&self) -> Option<&Table> {
         self.nccl.as_ref().and_then(|nccl| nccl.as_ref().ok()).map(|nccl| &nccl.table)
     }
 
-    /// NCCL settings.
+    /// NCCL settings (environment variables) with which choices are predicted.
     #[must_use]
     pub fn settings(&self) -> &Settings {
         &self.conditions.settings

@@ -11,6 +11,32 @@
 //!
 //! If a library's choice cannot be predicted (for example on a fabric whose search is not modelled), the result is
 //! [`Unknown`] with the reason, never a guess.
+//!
+//! # Example
+//!
+//! Predicts the choices of NCCL and Open MPI for an all_reduce on eight H100.
+//!
+//! ```
+//! use fabricast_collectives::algorithm::Algorithm;
+//! use fabricast_libraries::{Chooser, Conditions};
+//! use fabricast_sim::schedule::{BufferUse, Call, Collective, Rank};
+//! use fabricast_topologies::route::{RouteOptions, Router};
+//! use fabricast_topologies::{Bytes, FabricRequest, load};
+//!
+//! let fabric = load(&FabricRequest::new("hgx-h100"))?;
+//! let router = Router::new(&fabric, RouteOptions::default());
+//! let (collective, buffers) = (Collective::AllReduce, BufferUse::OutOfPlace);
+//! let call = |bytes: u64| Call { collective, bytes: Bytes(bytes), ranks: 8, root: Rank(0), buffers };
+//!
+//! let nccl = Chooser::new("nccl-2.28.9".parse()?, &fabric, &router, fabric.gpus(), Conditions::default());
+//! let small = nccl.choose(&call(64 << 10))?;
+//! assert_eq!((small.name.as_str(), small.strategy.channels), ("Ring LL", 2));
+//! assert_eq!(nccl.choose(&call(16 << 20))?.strategy.algorithm, Algorithm::Nvls);
+//!
+//! let open_mpi = Chooser::new("open_mpi-5.0".parse()?, &fabric, &router, fabric.gpus(), Conditions::default());
+//! assert_eq!(open_mpi.choose(&call(1 << 20))?.strategy.algorithm, Algorithm::RecursiveHalvingDoubling);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 #![warn(missing_docs)]
 
@@ -40,9 +66,9 @@ pub enum Library {
 /// Choice of a library for a call.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Choice {
-    /// Equivalent strategy of this crate; its chunk is the library's.
+    /// Equivalent strategy of fabricast; its chunk is the library's.
     pub strategy: Strategy,
-    /// The library's own name: `Ring LL`, `AllReduce_AGxLL_R`, `rabenseifner`.
+    /// The library's own name for the choice: `Ring LL`, `AllReduce_AGxLL_R`, `rabenseifner`.
     pub name: String,
     /// Maximum number of channels that the library allows for the call; the strategy's channels are those that the
     /// bytes fill. A tuning table with this number for the library's own choice changes nothing.
@@ -54,46 +80,46 @@ pub struct Choice {
 /// Reason why a library's choice cannot be predicted.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Unknown {
-    /// The decision depends on something that is not modelled.
+    /// The choice depends on a property of the fabric that is not modelled.
     #[error("{library}: {reason}")]
     Fabric {
-        /// The library.
+        /// Library whose choice was requested.
         library: Library,
-        /// The reason.
+        /// Property of the fabric that is not modelled.
         reason: nccl::graph::SearchNotModelled,
     },
     /// The settings exclude every algorithm and protocol.
     #[error("{library}: its settings exclude every algorithm for this call")]
     NothingAllowed {
-        /// The library.
+        /// Library whose choice was requested.
         library: Library,
     },
-    /// The library chooses an algorithm without a schedule in this crate.
+    /// The library chooses an algorithm for which fabricast has no schedule.
     #[error("{library} chooses {name}, which has no schedule here")]
     NoSchedule {
-        /// The library.
+        /// Library whose choice was requested.
         library: Library,
-        /// The library's name for it.
+        /// The library's name for the algorithm.
         name: String,
     },
     /// A single rank has no peers.
     #[error("{library}: no algorithm is chosen for one rank, which only copies")]
     SingleRank {
-        /// The library.
+        /// Library whose choice was requested.
         library: Library,
     },
     /// The library has no such collective, or it is not modelled.
     #[error("{library}: its choice for {collective} is not modelled")]
     NotModelled {
-        /// The library.
+        /// Library whose choice was requested.
         library: Library,
-        /// The collective.
+        /// Collective of the call.
         collective: fabricast_sim::schedule::Collective,
     },
 }
 
 impl Library {
-    /// Library of the bare name `nccl`.
+    /// Library that `nccl` without a version number means: the newest release of NCCL.
     pub const NEWEST_NCCL: Self = Self::Nccl(nccl::Version::NEWEST);
 
     /// Returns true if the library runs on these devices; NCCL runs only on NVIDIA GPUs.
@@ -119,13 +145,13 @@ impl fmt::Display for Library {
 /// Error for an unknown library name or version.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum UnknownLibrary {
-    /// Unknown name.
+    /// The text is not the name of a library.
     #[error("`{0}` is not a library: expected nccl, nccl-2.28.9, nccl-2.30, nccl-2.31, open_mpi-4.1 or open_mpi-5.0")]
     Name(String),
-    /// Invalid NCCL version.
+    /// The version of NCCL is not known.
     #[error(transparent)]
     Nccl(#[from] nccl::UnknownVersion),
-    /// Invalid Open MPI version.
+    /// The version of Open MPI is not known.
     #[error(transparent)]
     OpenMpi(#[from] mpi::UnknownVersion),
 }

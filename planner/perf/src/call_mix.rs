@@ -1,4 +1,4 @@
-//! Calls of a job and their frequencies, which are the sizes and weights of a plan for it.
+//! Calls of a job with their message sizes and frequencies: the input of a plan that is made for the job.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,14 +14,14 @@ use fabricast_search::plan::{PlanError, Row};
 use fabricast_workload::job::{Arrivals, CollectiveCandidates, Job, JobError, Layout, LoadedServing, Processes};
 use fabricast_workload::trace::Trace;
 
-/// Identical call by groups with equivalent placements on the fabric.
+/// Calls with equal collective and message size, by groups with equivalent placements on the fabric.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CallGroup {
-    /// The collective.
+    /// Collective that the groups call.
     pub collective: Collective,
     /// Message size: the larger buffer, as in nccl-tests.
     pub bytes: Bytes,
-    /// Devices of the first group.
+    /// Devices of one of the groups.
     pub devices: Vec<NodeId>,
     /// Number of groups that make the call.
     pub groups: usize,
@@ -29,10 +29,10 @@ pub struct CallGroup {
     pub calls_per_group: f64,
 }
 
-/// Call with its plan.
+/// Call with its frequency and its row of the plan.
 #[derive(Clone, Debug)]
 pub struct PlannedCalls {
-    /// The call and its frequency.
+    /// The call of a group, with the number of calls and groups.
     pub calls: CallGroup,
     /// Best strategy for the call, and the library's choice.
     pub row: Row,
@@ -41,7 +41,7 @@ pub struct PlannedCalls {
 /// Collective, number of ranks, ranks of the group on each NVLink domain (`8`, `2 2`), and bytes.
 type CallKey = (Collective, usize, Vec<usize>, Bytes);
 
-/// Ranks of each group.
+/// Ranks of each group that makes a call.
 type Groups = Vec<Arc<[u32]>>;
 
 /// Returns the calls of a trace by collective, group placement and size.
@@ -113,7 +113,7 @@ pub fn job_calls(job: &Job, machine: &Machine<'_>) -> Result<(Option<Layout>, Ve
     Ok((Some(layout), merge_step_calls(&layout, &calls, machine.simulated)))
 }
 
-/// Merges calls of the same groups and size at any time, by dimension, collective and size.
+/// Merges calls of equal dimension, collective and message size over all phases of a step; sorted in this order.
 fn merge_step_calls(layout: &Layout, calls: &[StepCall], simulated: &SimulatedCosts<'_>) -> Vec<CallGroup> {
     let mut merged: Vec<(Exchange, CallGroup)> = Vec::new();
     for call in calls {

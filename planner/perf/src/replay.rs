@@ -17,29 +17,29 @@ use fabricast_search::plan::PlanError;
 use fabricast_workload::job::{CollectiveCandidates, JobError};
 use fabricast_workload::trace::{Call, EventKind, Processor, Trace};
 
-/// Time span of an event.
+/// Simulated time span of an event.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Span {
-    /// Start.
+    /// Start of the event, from the start of the trace.
     pub begin: Picos,
-    /// End.
+    /// End of the event, from the start of the trace.
     pub end: Picos,
-    /// Duration without other calls; for a computation, its own duration.
+    /// Duration of the call without concurrent calls, or duration of the computation.
     pub alone: Picos,
 }
 
-/// Result of running a trace.
+/// Simulated times of a trace on a fabric.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Outcome {
-    /// End of the last event.
+    /// End of the last event, from the start of the trace.
     pub time: Picos,
-    /// Spans in the order of the events.
+    /// Spans of the events, in the order of the trace.
     pub spans: Vec<Span>,
-    /// Computing time of the busiest rank.
+    /// GPU computing time of the rank that computes most.
     pub compute: Picos,
-    /// Time during which at least one call is active.
+    /// Total time during which at least one call is active.
     pub communication: Picos,
-    /// Number of calls.
+    /// Number of collectives and messages in the trace.
     pub calls: usize,
 }
 
@@ -67,7 +67,7 @@ pub fn replay(
     Run::new(trace, simulated, collectives, &groups).finish()
 }
 
-/// Active call.
+/// Call that has started and not ended.
 struct ActiveCall<'a> {
     event: u32,
     call: CallWithStrategy,
@@ -75,7 +75,7 @@ struct ActiveCall<'a> {
     islands: &'a [u32],
 }
 
-/// Calls of a group, which run one at a time.
+/// State of the calls of one group, which run one at a time.
 #[derive(Default)]
 struct GroupQueue {
     is_busy: bool,
@@ -90,7 +90,7 @@ struct Group {
 
 type Groups<'a> = FxHashMap<&'a [u32], Group>;
 
-/// Concurrent calls with their devices and start times, relative to the first.
+/// Cache key: concurrent calls with their devices and their start times relative to the first start.
 type ConcurrentCalls = Vec<(CallWithStrategy, Vec<NodeId>, Picos)>;
 
 struct Run<'a> {
@@ -122,7 +122,8 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Returns the strategy of a call and its time alone. A message is simulated as a scatter between two ranks.
+    /// Returns the strategy of a call and its time without concurrent calls. A message is simulated as a scatter
+    /// between two ranks.
     fn plan(&mut self, kind: &'a EventKind, call: &'a Call) -> Result<(CallWithStrategy, Picos), TimeError> {
         if let Some(known) = self.planned.get(kind) {
             return Ok(*known);
@@ -249,7 +250,8 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Simulates the calls that share the fabric with calls that started in these NVLink domains.
+    /// Simulates the active calls that may share links with calls that just started in the NVLink domains `islands`,
+    /// and postpones the ends of calls that slow down.
     fn simulate_sharing(&mut self, active: &[ActiveCall<'_>], islands: &[u32]) -> Result<(), TimeError> {
         if islands.is_empty() {
             return Ok(());
@@ -287,7 +289,7 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    /// Total time with at least one active call.
+    /// Total time with at least one active call, in which overlapping calls count once.
     fn communication_time(&self) -> Picos {
         let calls = self.trace.events.iter().zip(&self.spans).filter(|(event, _)| event.kind.call().is_some());
         let mut spans: Vec<(Picos, Picos)> = calls.map(|(_, span)| (span.begin, span.end)).collect();
@@ -302,7 +304,7 @@ impl<'a> Run<'a> {
 }
 
 impl Group {
-    /// Returns the groups of all calls of a trace.
+    /// Returns the devices and NVLink domains of all groups that make calls in a trace, by their ranks.
     fn by_ranks<'a>(trace: &'a Trace, simulated: &SimulatedCosts<'_>) -> Groups<'a> {
         let mut groups = Groups::default();
         for event in &trace.events {

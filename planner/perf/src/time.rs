@@ -1,4 +1,4 @@
-//! Arithmetic on times.
+//! Arithmetic on simulated times.
 
 use fabricast_topologies::Picos;
 

@@ -96,7 +96,7 @@ fn more_ranks_than_gpus_are_refused() {
     assert_eq!(error.to_string(), "t.csv: ranks 0 to 15, and the fabric has 8 GPUs in use");
 }
 
-/// From ASTRA-sim, eight ranks; see planner/data/traces/README.md.
+/// Ring all_reduce on eight ranks, a Chakra trace file per rank, from ASTRA-sim; see planner/data/traces/README.md.
 const RING: [&[u8]; 8] = [
     include_bytes!("../../data/traces/astra-ring.0.et"),
     include_bytes!("../../data/traces/astra-ring.1.et"),
@@ -135,7 +135,7 @@ fn field(number: u8, bytes: &[u8]) -> Vec<u8> {
     [&[number << 3 | 2, bytes.len() as u8], bytes].concat()
 }
 
-/// Encodes a computation node, with `more` (fields 10 and 5) appended.
+/// Encodes a Chakra node of a computation of `micros` µs, with `more` (fields 10 and 5) appended.
 fn computes(id: u8, micros: u8, more: &[u8]) -> Vec<u8> {
     let node = [&[1 << 3, id, 3 << 3, 4, 7 << 3, micros], more].concat();
     [&[node.len() as u8], node.as_slice()].concat()

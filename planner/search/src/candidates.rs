@@ -9,20 +9,20 @@ use fabricast_sim::profile::Software;
 use fabricast_sim::schedule::{Collective, Protocol};
 use fabricast_topologies::Bytes;
 
-/// Constraints on strategies; an empty list allows everything.
+/// Constraints on the strategies that a search considers. An empty list places no constraint.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Restriction {
-    /// Algorithms to consider.
+    /// Algorithms to consider; empty for all.
     pub algorithms: Vec<Algorithm>,
-    /// Protocols to consider.
+    /// Protocols to consider; empty for all.
     pub protocols: Vec<Protocol>,
-    /// Channel counts to consider.
+    /// Channel counts to consider; empty for the default counts of the software.
     pub channels: Vec<u16>,
-    /// Chunk to use.
+    /// Chunk size of every strategy, in bytes; `None` for the profile's default.
     pub chunk: Option<Bytes>,
     /// Use of reduction and multicast in switches.
     pub in_network: InNetwork,
-    /// Library that has to run the strategy; `None` for any implementation.
+    /// Library that must be able to run the strategy; `None` for any implementation.
     pub library: Option<LibraryCapabilities>,
 }
 
@@ -42,8 +42,8 @@ impl Restriction {
 /// (validate/data/h200-node/nccl-2.28.9-tuning.txt).
 const CHANNELS: [u16; 7] = [1, 2, 4, 8, 16, 24, 32];
 
-/// Default channel counts of generated kernels, whose channels are thread blocks: up to nearly one per SM of GPUs with
-/// 132, as `gpu run` distributes fewer blocks.
+/// Default channel counts of generated kernels, whose channels are thread blocks. On GPUs with 132 SMs even the largest
+/// count leaves each block an SM of its own.
 const KERNEL_CHANNELS: [u16; 9] = [1, 2, 4, 8, 16, 24, 32, 64, 128];
 
 /// Minimum bytes per block of a generated kernel with more than 32 blocks. Small calls on two H100 are 0.3 µs slower

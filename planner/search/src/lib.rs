@@ -1,8 +1,43 @@
-//! Search for the best strategy of each call ([`plan`]) among its candidates ([`candidates`]), and plans in the file formats that
-//! libraries load ([`export`]).
+//! Search for the best strategy of each call ([`plan`]) among its candidates ([`candidates`]), and plans in
+//! the file formats that libraries load ([`export`]).
 //!
-//! Times are never predicted by a formula; every time comes from a simulation. A candidate whose lower bound exceeds the
-//! best time is not simulated.
+//! ```text
+//! call ─► candidates ─► lower bounds (prune) ─► simulation ─► Plan ─► export: tuning tables, schedules
+//! ```
+//!
+//! No time is predicted by a formula: every time comes from a simulation or a measurement. A candidate whose lower bound
+//! exceeds the best time is not simulated.
+//!
+//! # Example
+//!
+//! Plans an all_reduce of 1 GiB on eight H200. The NVSwitches reduce and multicast, which is fastest for this size.
+//!
+//! ```
+//! use fabricast_collectives::algorithm::Algorithm;
+//! use fabricast_search::candidates::Restriction;
+//! use fabricast_search::plan::{Effort, PlanRequest, Watcher, plan};
+//! use fabricast_sim::LaunchMode;
+//! use fabricast_sim::profile::Profile;
+//! use fabricast_sim::schedule::{BufferUse, Collective};
+//! use fabricast_topologies::route::{RouteOptions, Router};
+//! use fabricast_topologies::{Bytes, FabricRequest, load};
+//!
+//! let fabric = load(&FabricRequest::new("hgx-h200"))?;
+//! let router = Router::new(&fabric, RouteOptions::default());
+//! let (profile, restriction) = (Profile::for_fabric(&fabric)?, Restriction::default());
+//! let request = PlanRequest {
+//!     fabric: &fabric, router: &router, placement: fabric.gpus(), profile: &profile, ranks_per_node: 8,
+//!     mode: LaunchMode { gpus_per_host: 8, ..LaunchMode::default() },
+//!     buffers: BufferUse::OutOfPlace, root: 0, matrix: None,
+//!     collectives: &[Collective::AllReduce], sizes: &[Bytes(1 << 30)],
+//!     restriction: &restriction, library: None, effort: Effort::Contenders,
+//! };
+//! let plan = plan(&request, Watcher::default())?;
+//! let row = &plan.rows[0];
+//! assert_eq!(row.pick.strategy.algorithm, Algorithm::Nvls);
+//! assert!(row.bound.time <= row.fastest.time && row.fastest.time <= row.pick.time);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 #![warn(missing_docs)]
 
 pub mod candidates;

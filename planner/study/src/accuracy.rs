@@ -1,7 +1,6 @@
 //! Accuracy of predictions against published figures, reported for each study by kind of job and GPU.
 //!
-//! The figures come from `planner/data` with the shipped efficiency curves; a test checks them
-//! (`study/tests/trust.rs`).
+//! The figures come from `planner/data` with the shipped efficiency curves; a test checks them (`tests/accuracy.rs`).
 
 use std::ops::RangeInclusive;
 
@@ -14,7 +13,7 @@ use super::{Candidate, EfficiencyOverrides, Study};
 use fabricast_workload::job::Job;
 use fabricast_workload::trace::EventKind;
 
-/// Kind of work of published figures.
+/// Kind of work for which there are published figures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Work {
     Training,
@@ -45,29 +44,29 @@ impl Work {
     }
 }
 
-/// Accuracy for one kind of work on some GPUs.
+/// Accuracy of predictions for one kind of work on some GPUs.
 #[derive(Clone, Debug)]
 pub(super) struct Accuracy {
     pub work: Work,
     /// Compute capabilities of the GPUs, as major × 10 + minor.
     pub capability: RangeInclusive<u32>,
-    /// Number of GPUs in an NVLink domain.
+    /// Range of the number of GPUs in an NVLink domain.
     pub domain: RangeInclusive<u32>,
-    /// GPU models, by the common word of their names.
+    /// GPU models of the published figures, each by the word that names of its variants have in common.
     pub models: &'static [&'static str],
-    /// Software of the published figures.
+    /// Names of the software of the published figures.
     pub software: &'static str,
-    /// Number of figures.
+    /// Number of published figures.
     pub count: u32,
-    /// Absolute error of predicted times in percent: median and 90th percentile.
+    /// Absolute error of predicted times in percent: median, 90th percentile.
     pub error_percent: [f64; 2],
-    /// Signed median error in percent; negative: predictions are too fast.
+    /// Median of the signed error of predicted times, in percent; negative: predictions are too fast.
     pub bias: f64,
 }
 
 const ANY: RangeInclusive<u32> = 0..=u32::MAX;
 
-/// All known accuracies.
+/// Known accuracies, by kind of work and GPU generation.
 pub(super) const ACCURACIES: [Accuracy; 9] = [
     Accuracy {
         work: Work::Training,
@@ -165,7 +164,7 @@ const BRIDGE: &str = "Megatron Bridge";
 const TENSORRT: &str = "TensorRT-LLM";
 
 impl Accuracy {
-    /// Returns the accuracy for a kind of work on a fabric's GPUs.
+    /// Returns the accuracy for a kind of work on a fabric's GPUs; `None` without published figures.
     fn new(work: Work, fabric: &Fabric) -> Option<&'static Self> {
         let first = *fabric.gpus().first()?;
         let Figures::Gpu(figures) = &fabric.node(first).figures else { return None };
@@ -180,7 +179,7 @@ impl Accuracy {
         entries().find(|entry| entry.domain.contains(&domain))
     }
 
-    /// Formats the accuracy for a GPU model.
+    /// Formats the accuracy as a sentence about a GPU model, without its period.
     fn statement(&self, model: &str) -> String {
         let Self { work, models, software, count, error_percent: [median, p90], bias, .. } = self;
         let tendency = match *bias {
@@ -205,7 +204,7 @@ impl Accuracy {
     }
 }
 
-/// Joins words as `A, B and C`.
+/// Joins names as `A, B and C`.
 fn join_names(names: &[&str]) -> String {
     match names {
         [others @ .., last] if !others.is_empty() => format!("{} and {last}", others.join(", ")),
@@ -213,7 +212,7 @@ fn join_names(names: &[&str]) -> String {
     }
 }
 
-/// Name of the GPU model of a fabric, or its compute capability.
+/// Returns the name of a fabric's GPU model, or its compute capability if the model is unknown.
 fn gpu_model(fabric: &Fabric) -> String {
     let figures = fabric.gpus().first().map(|&gpu| &fabric.node(gpu).figures);
     match figures {
@@ -249,7 +248,7 @@ pub(super) fn accuracy_statements(study: &Study, fabrics: &[Fabric]) -> Vec<Stri
     group_by_statement(statements).into_iter().map(append_names).collect()
 }
 
-/// Returns true for a trace with kernel time.
+/// Returns true for a trace with computations.
 fn computes(job: &Job) -> bool {
     match job {
         Job::Trace(job) => job.trace.events.iter().any(|event| matches!(event.kind, EventKind::Compute { .. })),

@@ -121,7 +121,8 @@ pub struct MeasuredRow {
 }
 
 impl MeasuredRow {
-    /// Relative error of the predicted time: predicted / measured - 1 for times, measured / predicted - 1 for rates.
+    /// Returns the relative error of the predicted time: predicted / measured - 1 for times, measured / predicted - 1
+    /// for rates; `None` without a prediction.
     #[must_use]
     pub fn error(&self) -> Option<f64> {
         let predicted = self.predicted?;
@@ -150,7 +151,7 @@ pub struct KernelsRow {
 }
 
 impl KernelsRow {
-    /// Converts an efficiency curve.
+    /// Converts an efficiency curve to a row.
     #[must_use]
     pub fn new(curve: &Efficiency) -> Self {
         Self {
@@ -162,7 +163,7 @@ impl KernelsRow {
         }
     }
 
-    /// Returns true if two values are equal except for rounding in the written numbers.
+    /// Returns true if all parameters are equal except for rounding in the written numbers.
     #[must_use]
     pub fn is_near(&self, other: &Self) -> bool {
         let figures = |row: &Self| [row.matrix, row.attention, row.memory, row.stream, row.launch_us];
@@ -292,7 +293,7 @@ pub enum ScoredBy {
 }
 
 impl ScoredBy {
-    /// The name as serialized.
+    /// Returns the name of the quantity in JSON output.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -305,7 +306,7 @@ impl ScoredBy {
         }
     }
 
-    /// Unit of work of the score: tokens, a step, or one of the two by job.
+    /// Returns the unit of work that the score refers to: tokens, a step, or one of the two by job.
     #[must_use]
     pub fn unit(self) -> &'static str {
         match self {
@@ -315,13 +316,13 @@ impl ScoredBy {
         }
     }
 
-    /// Returns true for a cost, false for a time.
+    /// Returns true if the quantity is a cost, false if it is a time.
     #[must_use]
     pub fn is_cost(self) -> bool {
         matches!(self, Self::CostPerMillionTokens | Self::CostPerStep | Self::CostPerUnit)
     }
 
-    /// Returns the quantity for jobs, each of which is a trace or not.
+    /// Returns the quantity for jobs that are traces or not, as `is_trace` says; `priced`: candidates have prices.
     fn new(priced: bool, is_trace: impl Iterator<Item = bool>) -> Self {
         let (mut traces, mut jobs) = (0usize, 0usize);
         for is_trace in is_trace {
@@ -378,21 +379,21 @@ pub enum AnswerError {
     /// Invalid JSON or fields.
     #[error("{source_name}:{line}:{column}: {message}")]
     Syntax {
-        /// Name of the source.
+        /// Name of the text, such as its file name.
         source_name: String,
-        /// Line number from 1.
+        /// Line number of the error, from 1.
         line: usize,
-        /// Column from 1.
+        /// Column of the error, from 1.
         column: usize,
         /// Description of the error.
         message: String,
     },
-    /// Another format.
+    /// The text has a format that this version does not read.
     #[error("{source_name}: format {found}, and this version reads format {FORMAT}")]
     Format {
-        /// Name of the source.
+        /// Name of the text, such as its file name.
         source_name: String,
-        /// Its format.
+        /// Format that the text states.
         found: String,
     },
 }
@@ -434,13 +435,13 @@ impl Answer {
         }
     }
 
-    /// Returns true if there are prices.
+    /// Returns true if the candidates have prices.
     #[must_use]
     pub fn is_priced(&self) -> bool {
         self.results.iter().any(|row| row.cost_per_hour.is_some())
     }
 
-    /// Returns the ranking in groups of candidates with the same jobs, which are compared.
+    /// Returns the ranking in groups of candidates with the same jobs; only candidates of a group are compared.
     #[must_use]
     pub fn comparable_groups(&self) -> Vec<&[RankedRow]> {
         self.ranking.chunk_by(|a, b| a.jobs == b.jobs).collect()
@@ -452,7 +453,7 @@ impl Answer {
         self.jobs.iter().filter(move |job| !self.results.iter().filter(has_room).any(|row| row.job == job.name))
     }
 
-    /// Returns the first candidate of each compared group under another assumption.
+    /// Returns the best candidate of each comparable group under the assumption of a sensitivity analysis.
     #[must_use]
     pub fn first_candidates<'a>(&self, sensitivity: &'a SensitivityRow) -> Vec<&'a ScoreRow> {
         let first = |group: &[RankedRow]| {

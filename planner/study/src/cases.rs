@@ -10,7 +10,7 @@ use super::setting::{Load, Setting, SettingEffect};
 use super::{Study, StudyError};
 use fabricast_workload::job::{Job, JobError};
 
-/// Run to execute.
+/// Run to execute: a job on a candidate under a setting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RunSpec {
     /// Index of the setting in [`Cases::settings`].
@@ -19,27 +19,27 @@ pub struct RunSpec {
     pub candidate: usize,
     /// Index of the job in the study.
     pub job: usize,
-    /// Key of the run.
+    /// Key of the run, derived from its inputs.
     pub key: Key,
 }
 
-/// A candidate's fabric under a setting.
+/// Fabric of a candidate under a setting, by its key.
 #[derive(Clone, Debug, PartialEq)]
 struct SettingFabric {
     fabric: Key,
     unchanged: Option<String>,
 }
 
-/// Runs of a study.
+/// Distinct runs of a study, by setting, candidate and job.
 #[derive(Clone, Debug)]
 pub struct Cases {
     /// Settings: the unchanged study first, then those of `[sensitivity]` in order.
     pub settings: Vec<Setting>,
     /// Distinct runs, in the order of settings, candidates and jobs.
     pub runs: Vec<RunSpec>,
-    /// Fabrics by setting, then by candidate.
+    /// Fabrics under each setting, indexed by setting, then by candidate.
     fabrics: Vec<Vec<SettingFabric>>,
-    /// Keys by setting, candidate and job; `None` if the job does not run on the candidate.
+    /// Keys of runs, indexed by setting, candidate and job; `None` if the job does not run on the candidate.
     keys: Vec<Vec<Vec<Option<Key>>>>,
 }
 
@@ -122,7 +122,7 @@ impl Cases {
         self.fabrics.get(setting)?.get(candidate)?.unchanged.as_deref()
     }
 
-    /// Fingerprint of all runs, which identifies the study except for prices and names.
+    /// Returns the fingerprint of all runs, which identifies the study except for prices and names.
     #[must_use]
     pub fn study(&self) -> Key {
         let mut fingerprint = Fingerprint::new();
@@ -132,7 +132,7 @@ impl Cases {
         fingerprint.key()
     }
 
-    /// Display name of a run: job, candidate and setting.
+    /// Returns the display name of a run: job, candidate and setting.
     #[must_use]
     pub fn title(&self, study: &Study, case: &RunSpec) -> String {
         let candidate = study.candidates.get(case.candidate).map_or("", |candidate| candidate.name.as_str());

@@ -1,4 +1,5 @@
-//! Costs of runs: price per hour of work, and energy. Runs do not depend on costs, so other prices need no new runs.
+//! Costs of runs: price per hour of work, and energy. Runs do not depend on costs, so other prices need no further
+//! runs.
 
 use super::answer::ResultRow;
 use super::{Assumptions, Band, Candidate, Constraints, MachineSize, Payment};
@@ -7,9 +8,9 @@ use fabricast_workload::job::{Job, format_number};
 /// Parameters of a cost calculation.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Terms {
-    /// Assumptions of the study or of a setting.
+    /// Cost assumptions of the study or of a setting.
     pub assumptions: Assumptions,
-    /// Factor on all prices.
+    /// Factor on the prices of all candidates; 1 for unchanged prices.
     pub factor: f64,
 }
 
@@ -22,8 +23,8 @@ impl Terms {
 }
 
 impl Candidate {
-    /// Cost per hour: share of the price plus energy; `None` without a price. `size` covers everything that is paid
-    /// for.
+    /// Returns the cost per hour: share of the price plus energy; `None` without a price. `size` includes everything
+    /// that is paid for.
     #[must_use]
     pub fn hourly(&self, size: MachineSize, terms: &Terms) -> Option<Band> {
         let energy = self.power_kw.unwrap_or_default().scaled_by(terms.assumptions.per_kwh);
@@ -63,14 +64,15 @@ impl Candidate {
         demands.iter().filter(|constraint| constraint.value.is_none()).map(|constraint| constraint.key).collect()
     }
 
-    /// Returns descriptions of the violated constraints; empty if there are none.
+    /// Returns a description of each violated constraint; empty if there are none.
     #[must_use]
     pub fn violations(&self, size: MachineSize, terms: &Terms, constraints: &Constraints) -> Vec<String> {
         let demands = self.constraint_uses(size, terms, constraints);
         demands.iter().filter(|constraint| constraint.excess() > 1.0).map(ConstraintUse::to_string).collect()
     }
 
-    /// Largest ratio of a value to its limit; at most 1 if no constraint is violated.
+    /// Returns the largest ratio of a value to its limit; at most 1 if no constraint is violated, infinite if a value
+    /// is not stated.
     #[must_use]
     pub fn excess(&self, size: MachineSize, terms: &Terms, constraints: &Constraints) -> f64 {
         self.constraint_uses(size, terms, constraints).iter().map(ConstraintUse::excess).fold(0.0, f64::max)
@@ -79,7 +81,7 @@ impl Candidate {
 
 struct ConstraintUse {
     name: &'static str,
-    /// Key that states the value.
+    /// Key of the study with which the candidate states the value.
     key: &'static str,
     value: Option<f64>,
     limit: f64,
@@ -111,7 +113,7 @@ fn format_rounded(number: f64) -> String {
     format!("{number:.decimals$}").parse().map_or_else(|_| format_number(number), format_number)
 }
 
-/// Fills in the costs of a run on a candidate.
+/// Sets the cost and energy fields of a result row from the candidate's price and power.
 pub fn add_costs(row: &mut ResultRow, candidate: &Candidate, size: MachineSize, job: &Job, terms: &Terms) {
     let hours_per_million = row.tokens_per_s.map(|tokens| 1e6 / tokens / 3600.0);
     let train_tokens = match job {

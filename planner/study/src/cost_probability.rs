@@ -13,14 +13,14 @@
 //! Between breakpoints Gauss-Legendre quadrature with enough points is exact up to rounding. There are no random
 //! numbers and no seed.
 
-/// Score of a candidate over its price band, and the group of its price.
+/// Score of a candidate over its price band, with the group of its price.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ScoreBand {
-    /// Score at the low end.
+    /// Score at the low end of the price band.
     pub low: f64,
-    /// Score at the high end, at least `low`.
+    /// Score at the high end of the price band, at least `low`.
     pub high: f64,
-    /// Group; candidates of a group have the same position in their bands.
+    /// Number of the price group; candidates of a group have the same position in their bands.
     pub group: usize,
 }
 
@@ -29,7 +29,7 @@ impl ScoreBand {
         self.low + (self.high - self.low) * fraction
     }
 
-    /// Fraction of the band in which the score is below `value`. `wins_ties`: this candidate wins ties.
+    /// Fraction of the band in which the score is below `value`. `wins_ties`: true if an equal score counts as below.
     fn fraction_below(&self, value: f64, wins_ties: bool) -> f64 {
         if self.high > self.low {
             return ((value - self.low) / (self.high - self.low)).clamp(0.0, 1.0);
@@ -38,12 +38,12 @@ impl ScoreBand {
     }
 }
 
-/// Largest number of quadrature points: exact for polynomials of degree 63 and up to 64 groups of prices; very close
-/// above.
+/// Largest number of quadrature points. The integral is exact for polynomials of degree 63 and up to 64 groups of
+/// prices; for more groups its error is very small.
 const MAX_POINTS: usize = 32;
 
-/// Probability of each candidate to have the lowest score; the probabilities sum up to 1. `None` for candidates that do
-/// not take part.
+/// Probability of each candidate to have the lowest score, indexed like `bands`; the probabilities sum up to 1. `None`
+/// for candidates without a band.
 #[must_use]
 pub fn lowest_score_probabilities(bands: &[Option<ScoreBand>]) -> Vec<Option<f64>> {
     let participants: Vec<(usize, ScoreBand)> =
@@ -98,7 +98,8 @@ fn breakpoints(band: &ScoreBand, bands: &[(usize, ScoreBand)]) -> Vec<f64> {
     corners
 }
 
-/// Probability that all other candidates have a higher score than this one at this position of its band.
+/// Probability that all other candidates have a higher score than candidate `number` at the position `fraction` of its
+/// band.
 fn probability_others_higher(
     number: usize,
     band: &ScoreBand,
@@ -123,8 +124,8 @@ fn probability_others_higher(
     probability
 }
 
-/// Points and weights of Gauss-Legendre quadrature on [-1, 1]: roots of the polynomial by Newton's method (Abramowitz
-/// and Stegun, 25.4.29).
+/// Points and weights of Gauss-Legendre quadrature with `count` points on [-1, 1]: roots of the polynomial by Newton's
+/// method (Abramowitz and Stegun, 25.4.29).
 fn legendre(count: usize) -> Vec<(f64, f64)> {
     let n = count as f64;
     (0..count)
@@ -196,7 +197,7 @@ mod tests {
     }
 
     proptest! {
-        /// Compared with sampled prices from a low-discrepancy sequence (additive recurrence).
+        /// The integral matches a mean over prices sampled from a low-discrepancy sequence (additive recurrence).
         #[test]
         fn integral_matches_sampled_prices(
             samples in prop::collection::vec((1u32..20, 0u32..20, 0usize..4), 1..6),

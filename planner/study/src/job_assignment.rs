@@ -1,15 +1,15 @@
 //! Assignment of jobs to candidates: all jobs on all candidates, except for jobs that name theirs. Published steps, for
 //! example, belong to one machine each.
 
-/// Candidates that each job names.
+/// Assignment of jobs to candidates, by the candidates that each job names.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct JobAssignment {
-    /// Candidate indices by job; `None`: all candidates.
+    /// Candidate indices, indexed by job; `None` if the job runs on all candidates.
     candidates: Vec<Option<Vec<usize>>>,
 }
 
 impl JobAssignment {
-    /// Creates the assignment from the candidate indices that each job names; `None`: the job runs on all.
+    /// Creates the assignment from the candidate indices that each job names; `None` if the job runs on all candidates.
     #[must_use]
     pub fn new(candidates: Vec<Option<Vec<usize>>>) -> Self {
         Self { candidates }
@@ -21,14 +21,14 @@ impl JobAssignment {
         self.candidates(job).is_none_or(|candidates| candidates.contains(&candidate))
     }
 
-    /// Returns the candidates that a job names; `None` if it runs on all.
+    /// Returns the indices of the candidates that a job names; `None` if it runs on all candidates.
     #[must_use]
     pub fn candidates(&self, job: usize) -> Option<&[usize]> {
         self.candidates.get(job)?.as_deref()
     }
 
-    /// Returns the first candidate with the same jobs as this one. Candidates with the same first candidate are
-    /// compared.
+    /// Returns the index of the first candidate with the same jobs as this one. Candidates with the same first
+    /// candidate are compared.
     #[must_use]
     pub fn first_with_same_jobs(&self, candidate: usize) -> usize {
         let has_same_jobs = |other: &usize| {
@@ -37,7 +37,8 @@ impl JobAssignment {
         (0..candidate).find(has_same_jobs).unwrap_or(candidate)
     }
 
-    /// Returns true if candidates have different jobs, so that their scores are not comparable.
+    /// Returns true if some of the first `candidates` candidates have different jobs, so that their scores are not
+    /// comparable.
     #[must_use]
     pub fn has_different_jobs(&self, candidates: usize) -> bool {
         (0..self.candidates.len()).any(|job| !(0..candidates).all(|candidate| self.is_assigned(candidate, job)))

@@ -14,13 +14,13 @@ use super::answer::ResultRow;
 use super::key::Fingerprint;
 use super::run::{Outcome, Run};
 
-/// Format number.
+/// Format number of the lines that this version writes.
 const FORMAT: u32 = 2;
 
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Line {
-    /// [`FORMAT`].
+    /// Format number of the line ([`FORMAT`]).
     run: u32,
     key: String,
     title: String,
@@ -35,35 +35,36 @@ enum OutcomeText {
     Refused(String),
 }
 
-/// Runs read from a journal.
+/// Runs read from a journal, with the state of its file.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Journal {
-    /// Runs in file order.
+    /// Runs of complete lines, in file order.
     pub runs: Vec<Run>,
     /// Length of the file in bytes up to the end of its last complete line.
     pub complete_bytes: usize,
-    /// Line number of an incomplete last line.
+    /// Number of an incomplete last line, from 1; `None` if the last line is complete.
     pub incomplete_line: Option<usize>,
     /// Number of dropped lines of an earlier format.
     pub outdated: usize,
 }
 
-/// Invalid line of a journal.
+/// Error of an invalid line of a journal.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{file}:{line}: {message}")]
 pub struct JournalError {
-    /// Name of the file.
+    /// Name of the journal's file.
     pub file: String,
-    /// Line number from 1.
+    /// Number of the line, from 1.
     pub line: usize,
-    /// Description of the error.
+    /// Description of the line's error.
     pub message: String,
 }
 
-/// Formats a run as a line with a line break. Hidden characters are escaped before the checksum is computed.
+/// Formats a run as a journal line that ends with a line break. Hidden characters are escaped before the checksum is
+/// computed.
 ///
 /// # Errors
-/// None that the content of a run could cause.
+/// Serialization errors, which no content of a run causes.
 pub fn line(run: &Run) -> Result<String, serde_json::Error> {
     let outcome = match &run.outcome {
         Outcome::Done(row) => OutcomeText::Done(row.clone()),
@@ -110,10 +111,10 @@ pub fn read(bytes: &[u8], file: &str) -> Result<Journal, JournalError> {
     Ok(journal)
 }
 
-/// Content of a line.
+/// Content of a journal line.
 enum LineContent {
     Run(Box<Run>),
-    /// Run of an earlier format.
+    /// Run in an earlier format, which is dropped.
     Outdated,
 }
 
@@ -141,7 +142,7 @@ fn read_line(line: &[u8]) -> Result<LineContent, String> {
     Ok(LineContent::Run(Box::new(Run { key, title: line.title, outcome })))
 }
 
-/// Message of a JSON error without its line number, which is always 1 for a single line.
+/// Returns the message of a JSON error without its line number, which is always 1 for a single line.
 fn message_without_position(error: &serde_json::Error) -> String {
     let position = format!(" at line {} column {}", error.line(), error.column());
     error.to_string().replacen(&position, "", 1)

@@ -14,7 +14,7 @@ use super::answer::FORMAT;
 use fabricast_perf::step::Efficiency;
 use fabricast_workload::job::{Job, JobSpans, Placement, Serving, Training};
 
-/// Fingerprint, displayed as 32 hexadecimal digits.
+/// Key of a run: 128-bit fingerprint, displayed as 32 hexadecimal digits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Key(pub u128);
 
@@ -32,31 +32,31 @@ impl std::str::FromStr for Key {
     }
 }
 
-/// Incremental hasher of texts.
+/// Incremental FNV-1a hasher of texts.
 #[derive(Debug)]
 pub struct Fingerprint(u128);
 
 impl Fingerprint {
-    /// Creates the hasher in its initial state.
+    /// Creates a hasher in its initial state.
     #[must_use]
     pub fn new() -> Self {
         Self(0x6c62_272e_07bb_0142_62b8_2175_6295_c58d)
     }
 
-    /// Hashes the debug output of a value and a terminator.
+    /// Adds the debug output of a value and a line break to the hash.
     pub fn hash(&mut self, value: &dyn fmt::Debug) {
         // Cannot fail: the target is a number.
         let _ = writeln!(self, "{value:?}");
     }
 
-    /// Hashes raw bytes without a terminator.
+    /// Adds raw bytes to the hash.
     pub fn hash_bytes(&mut self, bytes: &[u8]) {
         for byte in bytes {
             self.0 = (self.0 ^ u128::from(*byte)).wrapping_mul(0x0000_0000_0100_0000_0000_0000_0000_013b);
         }
     }
 
-    /// Returns the fingerprint.
+    /// Returns the fingerprint of everything hashed so far.
     #[must_use]
     pub fn key(&self) -> Key {
         Key(self.0)
@@ -112,12 +112,12 @@ pub fn job_key(job: &Job) -> Key {
     fingerprint.key()
 }
 
-/// Job on a fabric.
+/// Job on a fabric, by its fingerprint.
 #[derive(Clone, Copy, Debug)]
 pub struct ListedJob {
     /// Fingerprint of the job.
     pub key: Key,
-    /// Number of GPUs that the job lists; `None` for all.
+    /// Number of GPUs that the job's placement lists, if not all GPUs of the fabric; `None` otherwise.
     pub listed_count: Option<usize>,
 }
 

@@ -8,6 +8,44 @@
 //! Every candidate runs every job, or the jobs that name it, as given and under each setting of `[sensitivity]`. A run
 //! does not depend on prices. Runs with the same inputs have the same key and execute once. Results are in the order of
 //! the file and depend neither on the number of threads nor on which runs came from the journal.
+//!
+//! # Example
+//!
+//! Two candidates that differ only in price run one job. It is executed once, and the cheaper candidate ranks first.
+//!
+//! ```
+//! use std::sync::atomic::{AtomicBool, AtomicUsize};
+//!
+//! use fabricast_study::answer::build_answer;
+//! use fabricast_study::cases::Cases;
+//! use fabricast_study::{Run, Watch, read_study, run};
+//! use fabricast_topologies::load;
+//! use rustc_hash::FxHashMap;
+//!
+//! let text = r#"
+//! candidate = [
+//!     { name = "on demand", fabric = "hgx-h100", gpus = 2, price_per_hour_usd = 6 },
+//!     { name = "reserved", fabric = "hgx-h100", gpus = 2, price_per_hour_usd = 4 },
+//! ]
+//! [[job]]
+//! name = "small"
+//! model = { layers = 2, hidden = 2048, heads = 8, vocab = 512, seq = 512 }
+//! global_batch = 8
+//! parallel = { tp = 2 }
+//! "#;
+//! let study = read_study(text, "study.toml")?;
+//! let fabrics = study.candidates.iter().map(|one| load(&one.fabric)).collect::<Result<Vec<_>, _>>()?;
+//! let cases = Cases::new(&study, &fabrics, &load)?;
+//! let (done, stop) = (AtomicUsize::new(0), AtomicBool::new(false));
+//! let watch = Watch { ended: &|_: &Run| (), done: &done, stop: &stop };
+//! let runs = run(&study, &fabrics, &cases, &cases.runs, &load, &watch)?;
+//! assert_eq!(runs.len(), 1);
+//!
+//! let outcomes: FxHashMap<_, _> = runs.into_iter().map(|run| (run.key, run.outcome)).collect();
+//! let answer = build_answer(&study, &fabrics, &cases, &outcomes).ok_or("a run is missing")?;
+//! assert_eq!(answer.ranking[0].candidate, "reserved");
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 #![warn(missing_docs)]
 
@@ -52,49 +90,50 @@ use fabricast_perf::step::Efficiency;
 use fabricast_workload::job::Job;
 use setting::Setting;
 
-/// Example study, printed by `study --template`.
+/// Text of the example study, printed by `study --template`.
 pub const TEMPLATE: &str = include_str!("../../data/study.toml");
 
 /// Currency of studies; keys contain its name, and price lists must use it.
 pub const CURRENCY: &str = "USD";
 
-/// A study: machines, jobs, constraints and assumptions.
+/// Study: machines, jobs, constraints and assumptions.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Study {
     /// Machines to compare.
     pub candidates: Vec<Candidate>,
-    /// Jobs that they run.
+    /// Jobs that run on the machines.
     pub jobs: Vec<Job>,
-    /// Keys and values of each job as TOML, without its name, weight and candidates.
+    /// Keys and values of each job as TOML, indexed by job, without its name, weight and candidates.
     pub job_keys: Vec<BTreeMap<String, String>>,
-    /// Assignment of jobs to candidates.
+    /// Assignment of jobs to the candidates on which they run.
     pub assignment: JobAssignment,
-    /// Measured steps of some of the jobs.
+    /// Measured figures of some of the jobs.
     pub measured: Vec<MeasuredStep>,
-    /// Limits for the candidates.
+    /// Limits on price, cost, power and racks of candidates.
     pub constraints: Constraints,
-    /// Assumptions for costs.
+    /// Assumptions for costs: depreciation, utilization and price of energy.
     pub assumptions: Assumptions,
-    /// Kernel efficiency given by the study.
+    /// Parameters of kernel efficiency that the study gives for all candidates.
     pub efficiency: EfficiencyOverrides,
-    /// Changes of the sensitivity analysis.
+    /// Settings of the sensitivity analysis.
     pub sensitivities: Vec<Setting>,
 }
 
 impl Study {
-    /// Returns the efficiency curve of a candidate, on its fabric or a changed version of it.
+    /// Returns the efficiency curve of the candidate with this index, on its fabric or a changed version of it.
     #[must_use]
     pub fn curve(&self, candidate: usize, fabric: &Fabric) -> Efficiency {
         self.candidates.get(candidate).map_or(self.efficiency, |candidate| candidate.efficiency).resolve(fabric)
     }
 
-    /// Returns the jobs that run on a candidate, with their indices.
+    /// Returns the jobs that run on the candidate with this index, each with its own index.
     pub fn jobs_on(&self, candidate: usize) -> impl Iterator<Item = (usize, &Job)> {
         self.jobs.iter().enumerate().filter(move |(job, _)| self.assignment.is_assigned(candidate, *job))
     }
 }
 
-/// Kernel efficiency given by a study; the other parameters are those of each candidate's GPUs ([`Efficiency::new`]).
+/// Parameters of kernel efficiency given by a study; absent ones are those of each candidate's GPUs
+/// ([`Efficiency::new`]).
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct EfficiencyOverrides {
     /// Fraction of the peak that large GEMMs reach, 0 to 1.
@@ -105,12 +144,12 @@ pub struct EfficiencyOverrides {
     pub memory: Option<f64>,
     /// Fraction of the memory bandwidth that elementwise and normalization kernels reach, 0 to 1.
     pub stream: Option<f64>,
-    /// Fixed time per kernel: launch, fill and drain.
+    /// Fixed time per kernel for launch, fill and drain.
     pub start: Option<Picos>,
 }
 
 impl EfficiencyOverrides {
-    /// Fills missing parameters from another value.
+    /// Returns these parameters, with missing ones taken from `other`.
     #[must_use]
     pub(crate) fn or(self, other: Self) -> Self {
         Self {
@@ -122,7 +161,7 @@ impl EfficiencyOverrides {
         }
     }
 
-    /// Returns the efficiency curve on a fabric's GPUs.
+    /// Returns the efficiency curve of a fabric's GPUs with these parameters in place of its own.
     #[must_use]
     pub fn resolve(&self, fabric: &Fabric) -> Efficiency {
         let defaults = Efficiency::new(fabric);
@@ -137,47 +176,47 @@ impl EfficiencyOverrides {
     }
 }
 
-/// Machine of a study.
+/// Machine of a study, with its price and power.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Candidate {
-    /// Name.
+    /// Name of the candidate.
     pub name: String,
-    /// Fabric.
+    /// Request by which the fabric is loaded.
     pub fabric: FabricRequest,
-    /// Network between its hosts in command-line syntax, if the study gives one.
+    /// Network between the hosts in command-line syntax; `None` if the study gives none.
     pub network: Option<String>,
-    /// Efficiency parameters given by the candidate or the study.
+    /// Efficiency parameters given by the candidate, otherwise by the study.
     pub efficiency: EfficiencyOverrides,
-    /// Price.
+    /// Price of the machine; `None` if the study has no prices.
     pub price: Option<Price>,
-    /// Price-list entry of the price.
+    /// Price-list entry of the price; `None` if the price is given directly.
     pub price_entry: Option<PriceListEntry>,
-    /// Source location of the price-list name.
+    /// Source location of the key `price`; that of the candidate if the key is absent.
     pub price_location: SourceLocation,
-    /// Power of the whole machine, in kW.
+    /// Power of the whole machine, in kW; `None` if it is not stated.
     pub power_kw: Option<Band>,
-    /// Number of racks.
+    /// Number of racks of the machine; `None` if it is not stated.
     pub racks: Option<f64>,
     /// Source location of the candidate.
     pub location: SourceLocation,
-    /// Source location of the fabric.
+    /// Source location of the key `fabric`.
     pub fabric_location: SourceLocation,
     /// Source location of the number of GPUs per host; that of the fabric if the key is absent.
     pub gpus_location: SourceLocation,
 }
 
-/// Limits for candidates; `None`: no limit.
+/// Limits on candidates; candidates that violate one are ranked behind the others. `None`: no limit.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Constraints {
-    /// Largest purchase price.
+    /// Largest purchase price, in the study's currency.
     pub budget: Option<f64>,
-    /// Largest cost per hour, energy included.
+    /// Largest cost per hour in the study's currency, energy included.
     pub cost_per_hour: Option<f64>,
-    /// Largest power, in kW.
+    /// Largest power of a whole machine, in kW.
     pub power_kw: Option<f64>,
-    /// Largest number of racks.
+    /// Largest number of racks of a machine.
     pub racks: Option<f64>,
-    /// Source location.
+    /// Source location of the table `[constraints]`.
     pub location: SourceLocation,
 }
 
@@ -188,7 +227,7 @@ pub struct Assumptions {
     pub years: f64,
     /// Fraction of the time that a machine works, 0 to 1.
     pub utilization: f64,
-    /// Price of a kWh.
+    /// Price of a kWh, in the study's currency.
     pub per_kwh: f64,
 }
 
@@ -199,7 +238,7 @@ impl Default for Assumptions {
 }
 
 impl Assumptions {
-    /// Hours of work in the depreciation period.
+    /// Returns the hours of work in the depreciation period.
     #[must_use]
     pub fn hours(&self) -> f64 {
         self.years * 365.25 * 24.0 * self.utilization

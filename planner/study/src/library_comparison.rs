@@ -1,9 +1,9 @@
-//! Comparison of the picked strategies of a step's calls with the library default, and bus bandwidths of those calls
-//! over message sizes.
+//! Comparison of a step's selected strategies with the library default, and bus bandwidths of the step's calls over
+//! message sizes.
 //!
-//! It is computed from a result for its page, not during the runs, because it needs searches at sizes that no step
-//! uses. Groups with too many ranks, for which the library's choice cannot be predicted, are left out. The step with
-//! the library default has the same kernels with other call times.
+//! The comparison is computed from a result for its page, not during the runs, because it needs searches at sizes that
+//! no step uses. Groups with too many ranks, for which the library's choice cannot be predicted, are omitted. The step
+//! with the library default has the same kernels with other call times.
 
 use fabricast_sim::profile::Profile;
 use fabricast_sim::schedule::{Collective, Schedule};
@@ -24,38 +24,38 @@ use fabricast_perf::step::{self, Machine, active_ranks};
 use fabricast_search::export::SavedPlan;
 use fabricast_workload::job::{CollectiveCandidates, Dimension, Job, Layout, LoadedServing};
 
-/// Number of kinds of calls with curves over sizes: those with the most time in a step.
+/// Number of curves over message sizes: for the kinds of calls with the most time in a step.
 const CURVES: usize = 3;
 
-/// Message sizes of a curve in addition to those of the step: 1 KiB to 1 GiB.
+/// Message sizes of a curve in bytes, in addition to those of the step: 1 KiB to 1 GiB.
 const SIZES: [u64; 6] = [1 << 10, 1 << 14, 1 << 18, 1 << 22, 1 << 26, 1 << 30];
 
-/// Largest group inside an NVLink domain that is examined.
+/// Largest group inside an NVLink domain, in ranks, for which the library default is predicted.
 pub const MAX_RANKS_IN_DOMAIN: usize = 128;
 
-/// Variant of [`MAX_RANKS_IN_DOMAIN`] for groups that leave their domain: a search over more hosts takes as long as the run
-/// itself.
+/// Variant of [`MAX_RANKS_IN_DOMAIN`] for groups that leave their domain: a search over more hosts needs as long as the
+/// run itself.
 pub const MAX_RANKS_BETWEEN_DOMAINS: usize = 32;
 
 /// Largest message size of the search; above it the library's choice does not depend on the size.
 const MAX_SEARCH_BYTES: Bytes = Bytes(4 << 30);
 
-/// Largest group whose schedule is shown.
+/// Largest group, in ranks, whose schedule is shown.
 const MAX_SHOWN_RANKS: usize = 32;
 
 /// Largest number of bytes per rank in a schedule that is shown: one or two rounds of any algorithm.
 const SHOWN_BYTES: u64 = 64 << 10;
 
-/// Comparison of picks with the library default.
+/// Comparison of the selected strategies of a step with the library default.
 #[derive(Clone, Debug)]
 pub struct LibraryComparison {
-    /// The library.
+    /// Library whose default is compared.
     pub library: Library,
-    /// The library default by call of the result; `None` if it cannot be predicted.
+    /// Library default of each call, in the result's order; `None` if it cannot be predicted.
     pub calls: Vec<Option<LibraryDefault>>,
-    /// Step time in seconds with the picks, and with the library default.
+    /// Step time in seconds with the selected strategies, and with the library default.
     pub step_s: (f64, f64),
-    /// Curves over message sizes, those with the most time in a step first.
+    /// Curves over message sizes, sorted by time in a step, longest first.
     pub curves: Vec<Curve>,
     /// Schedule of the call with the most time in a step among those with small enough groups; `None` if there is none.
     pub shown: Option<ShownSchedule>,
@@ -64,35 +64,35 @@ pub struct LibraryComparison {
 /// Schedule of a group's call, reduced to one channel and, for large calls, to one or two rounds.
 #[derive(Clone, Debug)]
 pub struct ShownSchedule {
-    /// Dimension of the group.
+    /// Dimension whose groups make the call.
     pub dimension: Dimension,
     /// Message size of the call in the step.
     pub bytes: Bytes,
     /// Strategy of the call in the step.
     pub pick: Strategy,
-    /// The reduced schedule.
+    /// Schedule of the reduced call.
     pub schedule: Schedule,
 }
 
-/// Library default of a call.
+/// Strategy that the library chooses by itself for a call.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LibraryDefault {
-    /// Name in the library's terms: `Ring LL`.
+    /// Name of the choice in the library's terms: `Ring LL`.
     pub name: String,
-    /// The equivalent strategy.
+    /// Strategy equivalent to the library's choice.
     pub strategy: Strategy,
     /// Completion time of one call with all groups concurrent, in µs.
     pub time_us: f64,
 }
 
-/// One kind of call over message sizes, for one group alone.
+/// Plan of one kind of call over message sizes, for one group alone.
 #[derive(Clone, Debug)]
 pub struct Curve {
-    /// Dimension of the group.
+    /// Dimension whose groups make the calls.
     pub dimension: Dimension,
-    /// The collective.
+    /// Collective that the groups call.
     pub collective: Collective,
-    /// Message sizes that the step uses.
+    /// Message sizes that the step uses, sorted.
     pub sizes: Vec<Bytes>,
     /// Plan for all sizes: the pick with its band, the library default and the lower bound.
     pub plan: SavedPlan,
@@ -150,7 +150,7 @@ pub fn compare(study: &Study, job: &Job, row: &ResultRow, fabric: &Fabric) -> Op
     Some(LibraryComparison { library, calls: defaults, step_s, curves: curves.collect(), shown })
 }
 
-/// Calls of one collective for the groups of a dimension.
+/// Kind of call: one collective by the groups of a dimension.
 struct CallKind {
     dimension: Dimension,
     collective: Collective,
@@ -166,7 +166,7 @@ impl CallKind {
     }
 }
 
-/// Returns the kinds of calls, those with the most time in a step first.
+/// Returns the kinds of calls, sorted by total time in a step, longest first.
 fn kinds(calls: &[StepCall], rows: &[CallRow]) -> Vec<CallKind> {
     let mut kinds: Vec<CallKind> = Vec::new();
     for (call, row) in calls.iter().zip(rows) {
@@ -188,7 +188,7 @@ fn kinds(calls: &[StepCall], rows: &[CallRow]) -> Vec<CallKind> {
     kinds
 }
 
-/// Context of the calls.
+/// Cost model, layout and candidate strategies of the calls to be compared.
 struct CallContext<'a> {
     simulated: &'a SimulatedCosts<'a>,
     layout: &'a Layout,
@@ -196,7 +196,8 @@ struct CallContext<'a> {
 }
 
 impl CallContext<'_> {
-    /// Plans one kind of call for one group alone, at the message sizes of the step and, if requested, additional ones.
+    /// Plans one kind of call for one group alone, at the message sizes of the step and, if requested, at [`SIZES`].
+    /// `None` if the group is too large or there is no plan.
     fn plan(&self, kind: &CallKind, date: &str, with_default_sizes: bool) -> Option<SavedPlan> {
         let group = self.simulated.first_group(self.layout, kind.dimension, kind.collective)?;
         let max_ranks =
@@ -234,7 +235,7 @@ impl CallContext<'_> {
         })
     }
 
-    /// Returns the library default of a call, timed with all groups concurrent.
+    /// Returns the library default of a call, timed with all groups concurrent; `None` if it cannot be predicted.
     fn library_default(&self, plan: &SavedPlan, exchange: Exchange, call_row: &CallRow) -> Option<LibraryDefault> {
         let row = plan.rows.iter().find(|row| row.bytes == exchange.bytes.min(MAX_SEARCH_BYTES))?;
         let pick = row.library_default.as_ref()?;
@@ -248,7 +249,7 @@ impl CallContext<'_> {
     }
 }
 
-/// Step time in seconds with the listed call times.
+/// Returns the step time in seconds with the listed call times; `None` if the job has no steps or cannot run.
 fn step_time(
     job: &Job,
     concurrent_requests: Option<u64>,

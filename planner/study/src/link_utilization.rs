@@ -32,7 +32,7 @@ pub fn compute_utilization(job: &Job, row: &ResultRow, fabric: &Fabric) -> Optio
     Some(load.utilization(&router, Picos::from_us(row.step_time_s * 1e6)))
 }
 
-/// Returns the layout of a result.
+/// Returns the layout that a result was computed with; `None` for traces and layouts that do not fit the ranks.
 pub(super) fn recover_layout(job: &Job, row: &ResultRow, fabric: &Fabric) -> Option<Layout> {
     let ranks = active_ranks(job, fabric).ok()?.len() as u32;
     let recorded = Layout { degrees: row.parallel.as_ref()?.degrees() };
@@ -78,7 +78,7 @@ pub fn matches_study(study: &Study, fabrics: &[Fabric], answer: &Answer) -> bool
         && answer.results.iter().all(|row| has_valid_calls(row).is_some())
 }
 
-/// Returns the calls of a result, in its order.
+/// Returns the calls of a result, in its order; `None` if there are none or the result belongs to another job.
 pub(super) fn recover_calls(job: &Job, row: &ResultRow, layout: &Layout) -> Option<Vec<StepCall>> {
     let calls = match job {
         Job::Training(job) => step::step_calls(job, layout),
@@ -92,7 +92,7 @@ pub(super) fn recover_calls(job: &Job, row: &ResultRow, layout: &Layout) -> Opti
     (all_match && !calls.is_empty()).then_some(calls)
 }
 
-/// Class of equivalent links.
+/// Class of equivalent links: equal kind, ends and bandwidth.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Class {
     kind: LinkKind,
@@ -127,15 +127,15 @@ impl std::fmt::Display for LinkEnd {
     }
 }
 
-/// Links of a class.
+/// Utilization of the links of a class: number of link directions, sum, and the busiest one.
 struct LinkClassLoad {
     directions: u64,
     sum: f64,
     busiest: (f64, LinkId),
 }
 
-/// Classes of links with their utilization, the busiest first; `utilization` is indexed by [`LinkId`]. Unused links are
-/// omitted.
+/// Returns the classes of links with their utilization, the busiest first; `utilization` is indexed by [`LinkId`].
+/// Unused links are omitted.
 #[must_use]
 pub fn load_rows(fabric: &Fabric, utilization: &[f64]) -> Vec<LoadRow> {
     let tiers = tiers(fabric);
@@ -177,7 +177,7 @@ pub fn load_rows(fabric: &Fabric, utilization: &[f64]) -> Vec<LoadRow> {
     rows
 }
 
-/// Tier of each network switch by node: 1 for switches next to hosts, 0 for other devices.
+/// Returns the tier of each network switch, indexed by node: 1 for switches next to hosts, 0 for other devices.
 fn tiers(fabric: &Fabric) -> Vec<u32> {
     let mut tiers = vec![0; fabric.node_count()];
     let is_switch = |id: NodeId| fabric.node(id).kind == NodeKind::Switch;
@@ -202,8 +202,8 @@ mod tests {
 
     use super::*;
 
-    /// Two network tiers over eight hosts with eight GPUs on one NVSwitch: each link is in one class, and mean and
-    /// maximum match the given utilization.
+    /// Each link is in one class, and mean and maximum match the given utilization, for two network tiers over eight
+    /// hosts with eight GPUs on one NVSwitch.
     #[test]
     fn links_are_classified_by_their_ends() {
         let network = Some("fat_tree,nic=400Gb/s,radix=8".parse().unwrap());

@@ -8,7 +8,7 @@ use fabricast_perf::serve::best_service;
 use fabricast_perf::step::{Machine, TimeError, best_step};
 use fabricast_workload::job::{Arrivals, Job, Training};
 
-/// Quantity measured of a job.
+/// Quantity that was measured of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Figure {
     /// Time of a training step.
@@ -23,20 +23,20 @@ pub enum Figure {
     Tpot,
     /// Training or output tokens per second over all GPUs.
     Throughput,
-    /// Tokens per second and GPU.
+    /// Training or output tokens per second and GPU.
     PerGpu,
     /// Training sequences or finished requests per second over all GPUs.
     Samples,
-    /// Model Tflop/s per GPU, from [`Model::step_flops`](fabricast_workload::job::Model::step_flops), which counts full attention
-    /// scores and no recomputation (Megatron-LM; PaLM's MFU times the peak, arXiv 2204.02311, appendix B).
+    /// Model Tflop/s per GPU, from [`Model::step_flops`](fabricast_workload::job::Model::step_flops), which counts full
+    /// attention scores and no recomputation (Megatron-LM; PaLM's MFU times the peak, arXiv 2204.02311, appendix B).
     Tflops,
-    /// Model Tflop/s per GPU with half of the scores, from
+    /// Model Tflop/s per GPU with the causal half of the attention scores, from
     /// [`Model::causal_step_flops`](fabricast_workload::job::Model::causal_step_flops).
     CausalTflops,
 }
 
 impl Figure {
-    /// All figures, in the order of study keys.
+    /// All figures, in the order of the keys of `[[measured]]`.
     pub const ALL: [Self; 10] = [
         Self::Step,
         Self::PrefillStep,
@@ -50,7 +50,7 @@ impl Figure {
         Self::CausalTflops,
     ];
 
-    /// The key of the figure, with its unit.
+    /// Returns the key of the figure in `[[measured]]`, with its unit.
     #[must_use]
     pub fn key(self) -> &'static str {
         match self {
@@ -67,7 +67,7 @@ impl Figure {
         }
     }
 
-    /// Returns the figure of a key.
+    /// Returns the figure with this key; `None` if there is none.
     #[must_use]
     pub fn from_key(key: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|figure| figure.key() == key)
@@ -79,26 +79,26 @@ impl Figure {
         matches!(self, Self::Throughput | Self::PerGpu | Self::Samples | Self::Tflops | Self::CausalTflops)
     }
 
-    /// Largest valid value: one day, or one per nanosecond.
+    /// Largest valid value: one day in seconds, or 1e9 per second for rates.
     pub(super) fn max_value(self) -> f64 {
         if self.is_rate() { 1e9 } else { 86_400.0 }
     }
 
-    /// Returns the time that a value represents; for a rate, the time per unit.
+    /// Returns the time that a value of the figure represents; for a rate, the time per unit.
     #[must_use]
     pub fn time(self, value: f64) -> Picos {
         let seconds = if self.is_rate() { 1.0 / value } else { value };
         Picos((seconds * 1e12).round() as u64)
     }
 
-    /// Returns true if two figures of such a job measure the same time: all figures of a training step, and all
-    /// inference rates.
+    /// Returns true if two figures of a job measure the same time: all figures of a training step, and all rates of
+    /// inference.
     #[must_use]
     pub fn measures_same_as(self, other: Self, job: &Job) -> bool {
         self == other || matches!(job, Job::Training(_)) || (self.is_rate() && other.is_rate())
     }
 
-    /// Returns true if such jobs have the figure.
+    /// Returns true if the figure exists for jobs of this kind.
     #[must_use]
     pub fn applies_to(self, job: &Job) -> bool {
         match job {
@@ -133,7 +133,8 @@ impl Figure {
         }
     }
 
-    /// Predicts the figure, as a time, for a job with given degrees on a machine; `None` as in [`Self::read_row`].
+    /// Predicts the figure of a job on a machine, as a time that is comparable with [`Self::time`]; `None` as in
+    /// [`Self::read_row`].
     ///
     /// # Errors
     /// [`TimeError`]: a job that does not fit these ranks, or a call without a predicted time.
@@ -172,7 +173,7 @@ impl Figure {
         })
     }
 
-    /// Model operations of a step that the figure counts.
+    /// Model operations of a step that the figure counts; `None` for figures other than Tflop/s.
     fn operations(self, job: &Training) -> Option<f64> {
         match self {
             Self::Tflops => Some(job.model.step_flops(job.global_batch).0 as f64),
@@ -191,16 +192,16 @@ pub struct MeasuredStep {
     pub job: usize,
     /// Index of the `[[measured]]` table: one run, possibly with several figures.
     pub run: usize,
-    /// The measured figure.
+    /// Figure that was measured.
     pub figure: Figure,
-    /// Value in the unit of the figure.
+    /// Measured value in the unit of the figure's key.
     pub value: f64,
-    /// Source location.
+    /// Source location of the value.
     pub location: SourceLocation,
 }
 
 impl MeasuredStep {
-    /// The time that its value represents.
+    /// Returns the time that the value represents.
     #[must_use]
     pub fn time(&self) -> Picos {
         self.figure.time(self.value)

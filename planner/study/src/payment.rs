@@ -5,7 +5,7 @@ use fabricast_topologies::Fabric;
 
 use super::Band;
 
-/// Size of a machine.
+/// Size of a machine, by which prices are multiplied.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MachineSize {
     /// Number of GPUs in use on all hosts.
@@ -15,7 +15,7 @@ pub struct MachineSize {
 }
 
 impl MachineSize {
-    /// The size of a fabric.
+    /// Returns the size of a fabric.
     #[must_use]
     pub fn new(fabric: &Fabric) -> Self {
         let gpus = fabric.gpus();
@@ -23,46 +23,46 @@ impl MachineSize {
     }
 }
 
-/// Price of a candidate.
+/// Price of a candidate: mode of payment, price of a unit, and number of units.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Price {
-    /// Mode of payment.
+    /// Mode of payment: once or per hour.
     pub payment: Payment,
     /// Price of one unit.
     pub band: Band,
-    /// Number of units.
+    /// Number of units that the candidate needs.
     pub unit_count: UnitCount,
 }
 
-/// Mode of payment.
+/// Mode of payment: once or per hour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Payment {
-    /// Purchase.
+    /// Purchase, paid once.
     Bought,
-    /// Per hour.
+    /// Rent, paid per hour.
     PerHour,
 }
 
-/// Number of units of a price.
+/// Rule for the number of units of a price.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum UnitCount {
-    /// A given number; 1 for the price of the whole machine.
+    /// Given number; 1 for the price of the whole machine.
     Fixed(f64),
-    /// Number of GPUs.
+    /// One unit per GPU in use.
     Gpus,
-    /// Number of hosts.
+    /// One unit per host with GPUs in use.
     Hosts,
-    /// Number of racks, rounded up.
+    /// One unit per rack, rounded up.
     Racks {
-        /// Hosts per rack.
+        /// Number of hosts per rack.
         hosts: u32,
     },
-    /// Unknown from the unit: 1 for a single host, must be given for several.
+    /// Not determined by the unit: 1 for a single host; must be given for several.
     Unknown,
 }
 
 impl Price {
-    /// Creates the price of a whole machine.
+    /// Creates the price of a whole machine, which counts as one unit.
     #[must_use]
     pub fn lump_sum(payment: Payment, band: Band) -> Self {
         Self { payment, band, unit_count: UnitCount::Fixed(1.0) }

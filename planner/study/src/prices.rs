@@ -13,14 +13,14 @@ const LIST: &str = include_str!("../../data/prices.toml");
 /// Band between two values: a price in the study's currency, or power in kW.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Band {
-    /// Lower end.
+    /// Lower end of the band.
     pub low: f64,
-    /// Upper end.
+    /// Upper end of the band, at least `low`.
     pub high: f64,
 }
 
 impl Band {
-    /// Returns the band if both ends are from the smallest valid value to `max`.
+    /// Returns the band if both ends are from [`MIN_VALUE`] to `max`, and `low` is at most `high`.
     ///
     /// # Errors
     /// Description of the problem; `name` names the value.
@@ -37,32 +37,32 @@ impl Band {
         }
     }
 
-    /// Middle of the band, used for ranking.
+    /// Returns the middle of the band, which is used for ranking.
     #[must_use]
     pub fn middle(self) -> f64 {
         f64::midpoint(self.low, self.high)
     }
 
-    /// Multiplies both ends by a factor.
+    /// Returns the band with both ends multiplied by a factor.
     #[must_use]
     pub fn scaled_by(self, factor: f64) -> Self {
         Self { low: self.low * factor, high: self.high * factor }
     }
 
-    /// Adds two bands end by end.
+    /// Returns the band of the sums of both lower and of both upper ends.
     #[must_use]
     pub fn plus(self, other: Self) -> Self {
         Self { low: self.low + other.low, high: self.high + other.high }
     }
 
-    /// Returns true if the ends differ.
+    /// Returns true if the ends of the band differ.
     #[must_use]
     pub fn is_wide(self) -> bool {
         self.low < self.high
     }
 }
 
-/// Unit of a price.
+/// Unit of a price: what is paid for, once or per hour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PriceUnit {
@@ -82,25 +82,25 @@ pub enum PriceUnit {
     GpuHour,
 }
 
-/// Entry of a price list.
+/// Entry of a price list: an item with its price, unit, date and source.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PriceListEntry {
-    /// Name of the item.
+    /// Name of the item, by which candidates refer to it.
     pub item: String,
-    /// Lowest price seen.
+    /// Lowest price seen for one unit, in `currency`.
     pub low: f64,
-    /// Highest price seen.
+    /// Highest price seen for one unit, in `currency`.
     pub high: f64,
-    /// Currency.
+    /// Currency of the prices.
     pub currency: String,
-    /// Unit of the price.
+    /// Unit to which the prices refer.
     pub unit: PriceUnit,
-    /// Hosts per rack, for prices of racks.
+    /// Number of hosts per rack, for prices of racks; `None` if it is unknown.
     pub hosts: Option<u32>,
-    /// Date given by the source.
+    /// Date of the price, as given by the source.
     pub date: String,
-    /// Source.
+    /// Source of the prices.
     pub source: String,
 }
 
@@ -111,7 +111,8 @@ struct List {
     price: Vec<Spanned<PriceListEntry>>,
 }
 
-/// Returns the shipped list; empty if it were invalid, which a test rules out.
+/// Returns the entries of the shipped price list. (A test rules out that it is invalid, in which case it would be
+/// empty.)
 #[must_use]
 pub fn shipped() -> Vec<PriceListEntry> {
     read_list(LIST, "prices.toml").unwrap_or_default()

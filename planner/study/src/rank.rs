@@ -13,15 +13,16 @@ use super::{Band, Constraints, MachineSize, Study, Terms};
 pub struct Ranked {
     /// Index of the candidate in the study.
     pub candidate: usize,
-    /// First candidate of the group that it is compared with ([`JobAssignment::first_with_same_jobs`](super::JobAssignment::first_with_same_jobs)).
+    /// First candidate of the group with which the candidate is compared
+    /// ([`JobAssignment::first_with_same_jobs`](super::JobAssignment::first_with_same_jobs)).
     pub compared_with: usize,
     /// Weighted geometric mean over jobs of the cost per million tokens, or of the seconds per million tokens without
     /// prices. Infinite if a job cannot run.
     pub score: f64,
-    /// True if it is Pareto-optimal: no other candidate of its group is both cheaper per hour and faster over all jobs.
-    /// `None` without prices.
+    /// True if the candidate is Pareto-optimal: no other candidate of its group is both cheaper per hour and faster
+    /// over all jobs. `None` without prices.
     pub pareto: Option<bool>,
-    /// Violated constraints and jobs that do not fit.
+    /// Descriptions of violated constraints and of jobs that do not fit; empty if there are none.
     pub violations: Vec<String>,
     /// Probability of lowest cost in its group, with prices anywhere in their bands; `None` without prices.
     pub probability_best: Option<f64>,
@@ -31,7 +32,8 @@ pub struct Ranked {
 /// candidate.
 pub type JobResult = Option<Result<ResultRow, String>>;
 
-/// Ranks the candidates of a study. `rows` are by candidate, then by job; `sizes` are those that prices refer to.
+/// Ranks the candidates of a study, best first in each comparable group. `rows` are by candidate, then by job; `sizes`
+/// are the sizes to which prices refer, by candidate.
 #[must_use]
 pub fn rank(study: &Study, sizes: &[MachineSize], rows: &[JobResult], terms: &Terms) -> Vec<Ranked> {
     let job_results = |candidate: usize| {
@@ -117,7 +119,7 @@ fn compute_pareto(
     }
 }
 
-/// Describes the memory that a job lacks, changes that would make it fit, and SLO violations.
+/// Describes the memory that a job lacks, the changes that would make it fit, and its SLO violations.
 fn shortfalls(name: &str, row: &ResultRow) -> Vec<String> {
     let gpu = row.memory_excess_gb.map(|excess| {
         let remedy = match (row.kind, row.would_fit.as_slice()) {
@@ -149,7 +151,8 @@ fn has_room_for_weights(row: &ResultRow, excess: f64) -> bool {
     row.memory.zip(available).is_some_and(|(memory, available)| memory.weights_gb + memory.runtime_gb <= available)
 }
 
-/// Returns the first candidate with the same price-list entry: such candidates have the same price within its band.
+/// Returns the first candidate with the same price-list entry: the prices of such candidates have the same position in
+/// their bands.
 fn group(study: &Study, candidate: usize) -> usize {
     let listed = |number: usize| study.candidates.get(number).and_then(|candidate| candidate.price_entry.as_ref());
     let entry = listed(candidate);
@@ -157,8 +160,8 @@ fn group(study: &Study, candidate: usize) -> usize {
     first.unwrap_or(candidate)
 }
 
-/// Returns the candidate closest to the constraints on budget, cost per hour, power and racks, by its worst violation,
-/// if no candidate meets them. `None` if one does, or without constraints.
+/// Returns the candidate closest to the constraints on budget, cost per hour, power and racks, by its largest ratio of
+/// a value to a limit. `None` if some candidate meets all constraints, or there are none.
 #[must_use]
 pub fn nearest_candidate(study: &Study, sizes: &[MachineSize]) -> Option<usize> {
     let terms = Terms::new(study.assumptions);

@@ -84,10 +84,11 @@ struct EfficiencyText {
     start: Option<Spanned<String>>,
 }
 
-/// Lookup of the price list that a study names; returns its name for errors and its text.
+/// Function that finds the price list that a study names; returns its name for errors and its text.
 pub type Lists<'a> = &'a dyn Fn(&str) -> Result<(String, String), String>;
 
-/// Lookup of the files of a trace by the name in the job; returns the name for errors and the bytes of each file.
+/// Function that reads the files of a trace by the name in the job; returns the name for errors and the bytes of each
+/// file.
 pub type Traces<'a> = &'a dyn Fn(&str) -> Result<Vec<Contents>, String>;
 
 /// Returns true if a text looks like a study: TOML with jobs or candidates.
@@ -197,10 +198,10 @@ pub fn read_study_with(text: &str, source: &str, lists: Lists<'_>, traces: Trace
     })
 }
 
-/// Keys of a job that do not describe its work.
+/// Keys of a job that do not affect the result of its runs.
 const LABEL_KEYS: [&str; 3] = ["name", "candidates", "weight"];
 
-/// Returns the keys and values of each `[[job]]` that describe its work.
+/// Returns the keys and values that describe the work of each `[[job]]`, in order.
 fn work_keys(text: &str) -> Vec<BTreeMap<String, String>> {
     let table = text.parse::<toml::Table>().unwrap_or_default();
     let jobs = table.get("job").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
@@ -239,10 +240,10 @@ pub fn read_only_job(text: &str, source: &str, traces: Traces<'_>) -> Result<(Jo
 /// Largest valid power in kW: 100 GW.
 const MAX_KW: f64 = 1e8;
 
-/// Largest number of racks, or of items of a price list.
+/// Largest valid number of racks, or of items of a price list.
 const MAX_ITEMS: f64 = 1e7;
 
-/// Largest price of a kWh.
+/// Largest valid price of a kWh, in the study's currency.
 const MAX_PER_KWH: f64 = 1e6;
 
 #[derive(Clone, Copy)]
@@ -255,7 +256,7 @@ impl Reader<'_> {
         JobError::at(&self.origin.locate(bytes), message)
     }
 
-    /// Reads a number from [`MIN_VALUE`] to `max`.
+    /// Reads a number from [`MIN_VALUE`] to `max`; `None` if the key is absent.
     fn positive(self, name: &str, value: Option<&Spanned<f64>>, max: f64) -> Result<Option<f64>, JobError> {
         match value.map(|value| (*value.get_ref(), value.span())) {
             None => Ok(None),
@@ -312,7 +313,7 @@ impl Reader<'_> {
         })
     }
 
-    /// Converts the keys of a `network` table to command-line syntax and parses it.
+    /// Returns a `network` table in command-line syntax, and parsed.
     fn network(self, table: &Spanned<toml::Table>) -> Result<(String, NetworkSpec), JobError> {
         let mut parts = Vec::new();
         for (key, value) in table.get_ref() {

@@ -9,33 +9,33 @@ use fabricast_perf::serve::Service;
 use fabricast_perf::step::{Share, Step};
 use fabricast_workload::job::{EndAccounting, ExpertSharding, Footprint, Layout, Serving, TraceJob, Training, Zero};
 
-/// Memory that a rank lacks; `None` if it fits.
+/// Memory that a rank lacks; both `None` if the job fits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MissingMemory {
-    /// Memory of its GPU.
+    /// Missing memory of the rank's GPU.
     pub gpu: Option<Bytes>,
-    /// Its share of the memory of the next CPU.
+    /// Missing memory in the rank's share of the attached CPU's memory.
     pub host: Option<Bytes>,
 }
 
-/// Step of a training job on a machine.
+/// Predicted step of a training job on a machine.
 #[derive(Clone, Debug)]
 pub struct TrainingRun<'a> {
-    /// Number of ranks.
+    /// Number of ranks of the job.
     pub ranks: usize,
-    /// Number of hosts of the ranks.
+    /// Number of hosts on which the ranks are.
     pub hosts: usize,
-    /// The step.
+    /// Predicted step on all ranks.
     pub step: &'a Step,
-    /// Memory that a rank uses.
+    /// Memory that the rank with the highest use needs.
     pub footprint: Footprint,
-    /// Memory that a rank lacks.
+    /// Memory that this rank lacks.
     pub missing: MissingMemory,
-    /// Time of the step on one host.
+    /// Time of the step on the GPUs of one host; `None` if the job cannot run there.
     pub single_host_time: Option<Picos>,
 }
 
-/// Row of a training job.
+/// Creates the row of a training job, without costs.
 #[must_use]
 pub fn training_row(job: &Training, run: &TrainingRun<'_>) -> ResultRow {
     let TrainingRun { ranks, hosts, step, ref footprint, missing, single_host_time } = *run;
@@ -59,7 +59,7 @@ pub fn training_row(job: &Training, run: &TrainingRun<'_>) -> ResultRow {
     }
 }
 
-/// Row of an inference job: mean step, memory of a rank, and latencies of its requests.
+/// Creates the row of an inference job, without costs: mean step, memory of a rank, and latencies of its requests.
 #[must_use]
 pub fn inference_row(job: &Serving, ranks: usize, step: &Step, footprint: &Footprint, service: &Service) -> ResultRow {
     let check = service.memory_check.as_ref();
@@ -82,7 +82,7 @@ pub fn inference_row(job: &Serving, ranks: usize, step: &Step, footprint: &Footp
     }
 }
 
-/// Row of a trace, from its first event to its last. Traces record neither tokens nor memory.
+/// Creates the row of a trace, from its first event to its last. Traces record neither tokens nor memory.
 #[must_use]
 pub fn trace_row(job: &TraceJob, outcome: &Outcome) -> ResultRow {
     let time = outcome.time;
@@ -107,7 +107,7 @@ pub fn trace_row(job: &TraceJob, outcome: &Outcome) -> ResultRow {
     }
 }
 
-/// Fields that training and inference share; throughput is not known here.
+/// Creates a row with the fields that training and inference share; throughput is not among them.
 fn step_row(
     job: &str,
     kind: JobKind,
@@ -138,7 +138,7 @@ fn step_row(
     }
 }
 
-/// Row of a call of a step.
+/// Creates the row of a call of a step.
 #[must_use]
 pub fn call_row(timed_call: &TimedCall, layout: &Layout) -> CallRow {
     let Exchange { dimension, collective, bytes } = timed_call.call.exchange;

@@ -25,10 +25,10 @@ use fabricast_perf::step::{
 use fabricast_search::plan::PlanError;
 use fabricast_workload::job::{Job, JobError, Layout, LoadedServing, MemoryLimits, Training};
 
-/// Finished run.
+/// Finished run: a job on a candidate under a setting.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Run {
-    /// Key of the run.
+    /// Key of the run, by which its outcome is found.
     pub key: Key,
     /// Display name of the run.
     pub title: String,
@@ -36,56 +36,56 @@ pub struct Run {
     pub outcome: Outcome,
 }
 
-/// Result of a run.
+/// Result of a run: a row of the answer, or the reason why there is none.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Outcome {
-    /// Result row without costs.
+    /// Row of the answer, without costs.
     Done(Box<ResultRow>),
     /// Reason why the job cannot run on the candidate.
     Refused(String),
 }
 
-/// Reason why a study has no results.
+/// Reason why a study cannot run or has no results.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum StudyError {
-    /// Invalid study.
+    /// The study is invalid, or none of its runs succeeded.
     #[error("{0}")]
     Study(Box<JobError>),
-    /// Job that cannot run on a candidate.
+    /// A job cannot run on a candidate.
     #[error("{error} (candidate `{candidate}`)")]
     Job {
         /// Name of the candidate.
         candidate: String,
-        /// The error.
+        /// Error of the job.
         error: Box<JobError>,
     },
-    /// Call without a predicted time.
+    /// A call has no strategy or cannot be simulated.
     #[error("{job} on {candidate}: {error}")]
     Plan {
         /// Name of the candidate.
         candidate: String,
         /// Name of the job.
         job: String,
-        /// The error.
+        /// Error of the call.
         error: Box<PlanError>,
     },
-    /// No profile for a candidate.
+    /// There is no cost profile for a candidate's GPUs.
     #[error("{candidate}: {error}")]
     Profile {
         /// Name of the candidate.
         candidate: String,
-        /// The error.
+        /// Error of the profile.
         error: Box<ProfileError>,
     },
 }
 
 /// Progress reporting and cancellation of runs.
 pub struct Watch<'a> {
-    /// Called with each finished run, on its thread.
+    /// Function that is called with each finished run, on the run's thread.
     pub ended: &'a (dyn Fn(&Run) + Sync),
-    /// Number of finished runs.
+    /// Counter of finished runs.
     pub done: &'a AtomicUsize,
-    /// Set by the caller to cancel: no further run starts.
+    /// Flag that the caller sets to cancel: no further run starts.
     pub stop: &'a AtomicBool,
 }
 
@@ -251,7 +251,7 @@ pub fn run(
     Ok(results.into_iter().collect::<Result<Vec<_>, _>>()?.into_iter().flatten().collect())
 }
 
-/// Result of a job on a machine, with the assumptions behind its figures.
+/// Predicts a job on a machine; the row has the assumptions behind its figures as notes.
 fn run_job(job: &Job, machine: &Machine<'_>) -> Result<ResultRow, TimeError> {
     let row = run_without_notes(job, machine)?;
     Ok(ResultRow { notes: assumption_notes(job, machine), ..row })
@@ -302,7 +302,7 @@ fn run_without_notes(job: &Job, machine: &Machine<'_>) -> Result<ResultRow, Time
     }
 }
 
-/// Reason why a job cannot run, without names and source locations: runs are cached, and files change.
+/// Returns the reason why a job cannot run, without names and source locations: runs are cached, and files change.
 fn refusal_reason(error: &TimeError) -> String {
     match error {
         TimeError::Job(error) => error.message.clone(),
@@ -310,7 +310,7 @@ fn refusal_reason(error: &TimeError) -> String {
     }
 }
 
-/// Calls of a step and the load of the links.
+/// Returns the timed calls of a step, and the load of the links by class.
 fn calls_and_load(
     machine: &Machine<'_>,
     step: &Step,
@@ -323,8 +323,9 @@ fn calls_and_load(
     Ok((rows, link_utilization::load_rows(machine.router.fabric(), &utilization)))
 }
 
-/// Result of a job on the GPUs of the first host alone, with the best layout there and unlimited memory, and the number
-/// of hosts. It is `total` if the machine has one host, and `None` if the job cannot be divided among the host's GPUs.
+/// Returns the number of hosts, and the result of the job on the GPUs of the first host alone, with the best layout
+/// there and unlimited memory. The result is `total` if the machine has one host, and `None` if the job cannot be
+/// divided among the host's GPUs.
 fn run_on_first_host<T>(
     machine: &Machine<'_>,
     total: T,

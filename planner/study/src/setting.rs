@@ -5,53 +5,53 @@ use fabricast_topologies::{Fabric, FabricRequest, NetworkSpec, SourceLocation, p
 
 use super::{Assumptions, Candidate};
 
-/// Change relative to the study.
+/// Setting of the sensitivity analysis: one change relative to the study.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Setting {
-    /// No change.
+    /// No change: the study as given.
     AsGiven,
     /// Factor on the bandwidth of links between hosts.
     LinkRate(f64),
     /// Factor on the bandwidth of NVLink, or of xGMI between AMD GPUs.
     NvlinkRate(f64),
-    /// Ratio of the bandwidth below a leaf switch to that above it.
+    /// Oversubscription of the network: ratio of the bandwidth below a leaf switch to that above it.
     Oversubscription(f64),
-    /// NICs per host.
+    /// Number of NICs per host.
     NicsPerNode(u32),
     /// Devices out of service, as for `--fail`.
     Failed {
         /// Names of links, devices or hosts.
         names: Vec<String>,
-        /// Source location.
+        /// Source location of the names.
         location: SourceLocation,
     },
-    /// Factor on all prices.
+    /// Factor on the prices of all candidates.
     GpuPrice(f64),
     /// Fraction of the time that machines work.
     Utilization(f64),
-    /// Price of a kWh.
+    /// Price of a kWh, in the study's currency.
     EnergyPrice(f64),
 }
 
-/// Loader of fabrics.
+/// Function that loads the fabric of a request.
 pub type Load<'a> = &'a (dyn Fn(&FabricRequest) -> fabricast_topologies::Result<Fabric> + Sync);
 
-/// A candidate's fabric under a setting.
+/// Effect of a setting on the fabric of a candidate.
 #[derive(Debug)]
 pub enum SettingEffect {
     /// Unchanged fabric: the setting changes only costs.
     Same,
     /// Unchanged fabric: the setting does not apply to the candidate.
     Unchanged {
-        /// Reason.
+        /// Reason why the setting does not apply.
         reason: String,
     },
-    /// Another fabric.
+    /// Fabric that the setting changes.
     Changed(Box<Fabric>),
 }
 
 impl Setting {
-    /// The key of the setting in a study.
+    /// Returns the key of the setting in `[sensitivity]`.
     #[must_use]
     pub fn name(&self) -> &'static str {
         match self {
@@ -67,7 +67,7 @@ impl Setting {
         }
     }
 
-    /// The value of the setting as text.
+    /// Returns the value of the setting as text; empty for the unchanged study.
     #[must_use]
     pub fn value(&self) -> String {
         match self {
@@ -83,13 +83,14 @@ impl Setting {
         }
     }
 
-    /// Display name: key and value.
+    /// Returns the display name of the setting: key and value.
     #[must_use]
     pub fn title(&self) -> String {
         format!("{} {}", self.name(), self.value()).trim_end().to_owned()
     }
 
-    /// Returns the fabric of a candidate under the setting; `base` is the unchanged one.
+    /// Returns the fabric of a candidate under the setting; `base` is its unchanged fabric, and `load` loads fabrics
+    /// with other networks.
     #[must_use]
     pub fn fabric(&self, candidate: &Candidate, base: &Fabric, load: Load<'_>) -> SettingEffect {
         let unchanged = |reason: &str| SettingEffect::Unchanged { reason: reason.to_owned() };
@@ -146,7 +147,7 @@ impl Setting {
         }
     }
 
-    /// Returns the factor on prices.
+    /// Returns the factor on all prices under the setting.
     #[must_use]
     pub fn price_factor(&self) -> f64 {
         match *self {
@@ -156,5 +157,5 @@ impl Setting {
     }
 }
 
-/// Reason for candidates with one host or one NVLink domain.
+/// Reason why network settings do not apply to candidates with one host or one NVLink domain.
 const NO_NETWORK: &str = "no network between its hosts";

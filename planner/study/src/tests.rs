@@ -21,7 +21,7 @@ mod published;
 mod sharded;
 mod violations;
 
-/// Study with its runs.
+/// Study of which all runs have been executed.
 pub(crate) struct CompletedStudy {
     pub study: Study,
     pub fabrics: Vec<Fabric>,
@@ -71,7 +71,7 @@ const MACHINES: &str = "[[candidate]]\nname = \"dear\"\nfabric = \"hgx-h100\"\np
     [[candidate]]\nname = \"small\"\nfabric = \"hgx-h100\"\ngpus = 1\nprice_usd = 40000\npower_kw = 2\n";
 const JOB: &str = "[[job]]\nname = \"j\"\nglobal_batch = 32\nparallel = \"auto\"\nrecompute = \"full\"\ntrain_tokens = 1e9\n\
     model = { layers = 32, hidden = 4096, heads = 32, vocab = 51200, seq = 2048 }\n";
-/// Two hosts of two GPUs each, and one host, with a job that is cheap to simulate.
+/// Study of two candidates (two hosts of two GPUs each; one host of four) with a job that is cheap to simulate.
 const PAIR: &str = "[[candidate]]\nname = \"two\"\nfabric = \"hgx-h100\"\nnodes = 2\ngpus = 2\nprice_usd = { low = 90000, high = 110000 }\npower_kw = 4\n\
     [[candidate]]\nname = \"one\"\nfabric = \"hgx-h100\"\ngpus = 4\nprice_usd = { low = 80000, high = 130000 }\npower_kw = 4\n\
     [[job]]\nname = \"j\"\nglobal_batch = 8\nparallel = { tp = 2 }\nmodel = { layers = 2, hidden = 2048, heads = 8, vocab = 512, seq = 512 }\n\
@@ -178,8 +178,8 @@ fn settings_affect_only_applicable_candidates() {
     assert!(error.starts_with("s.toml:25:9: fail: no candidate has all of `gpu99`"), "{error}");
 }
 
-/// Three GPUs with cyclic placement divide no heads, layers or batch, and the search leaves none idle: this pair is
-/// reported as failed, the others continue. If no pair is left, it is an error.
+/// A pair of candidate and job that cannot run is reported as failed, and the others continue: three GPUs with cyclic
+/// placement divide no heads, layers or batch, and the search leaves none idle. If no pair is left, it is an error.
 #[test]
 fn failed_pair_does_not_stop_a_study() {
     let machine = |name: &str, gpus: u32| {
@@ -237,7 +237,7 @@ fn unsupported_precision_does_not_stop_a_study() {
     assert!(error.starts_with("s.toml:13:13: ") && error.contains("no units for 8-bit"), "{error}");
 }
 
-/// If no candidate has a route to offloaded data, the error is at the job's key for it.
+/// If no candidate has a route to offloaded data, the error is at the job's key for the memory tier.
 #[test]
 fn unreachable_tier_is_an_error_with_location() {
     let machine =
@@ -390,8 +390,8 @@ fn trace_files(trace: &str) -> impl Fn(&str) -> Result<Vec<(String, Vec<u8>)>, S
     move |name| Ok(vec![(format!("in/{name}"), trace.as_bytes().to_vec())])
 }
 
-/// A trace takes as long as it does alone on the same fabric, costs that share of an hour, and has no tokens; a
-/// candidate with too few GPUs is reported.
+/// A trace has the completion time that it has alone on the same fabric, costs that share of an hour, and has no
+/// tokens; a candidate with too few GPUs is reported.
 #[test]
 fn traces_run_as_jobs() {
     let completed = CompletedStudy::with_traces(TRACED, &trace_files(TRACE));

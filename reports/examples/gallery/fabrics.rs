@@ -59,7 +59,7 @@ impl ExampleBuilder {
     }
 }
 
-/// One host with NVSwitches.
+/// Fabric of one host whose GPUs are joined by NVSwitches.
 pub fn switched() -> Fabric {
     let mut fabric = ExampleBuilder::new("hgx-h200");
     fabric.hgx("host0", "");

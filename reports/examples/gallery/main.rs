@@ -35,7 +35,7 @@ fn main() -> Outcome {
     Ok(())
 }
 
-/// Name, start-up time in µs, bus bandwidth in GB/s at large sizes.
+/// Strategies of the example plan: name, start-up time in µs, bus bandwidth in GB/s at large sizes.
 const STRATEGIES: [(&str, f64, f64); 12] = [
     ("one_shot symmetric · 8 ch", 4.6, 62.0),
     ("two_shot symmetric · 16 ch", 7.4, 330.0),

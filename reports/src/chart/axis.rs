@@ -22,7 +22,7 @@ pub enum Quantity {
     Share,
 }
 
-/// Mapping of values to distances.
+/// Mapping of values to positions on an axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scale {
     /// Linear; the axis begins at zero if no value is negative.
@@ -33,17 +33,17 @@ pub enum Scale {
     Log10,
 }
 
-/// Axis of a panel.
+/// Axis of a chart panel: the quantity of its values and their scale.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Axis {
-    /// Quantity.
+    /// Quantity of the values.
     pub quantity: Quantity,
-    /// Scale.
+    /// Mapping of values to positions.
     pub scale: Scale,
 }
 
 impl Axis {
-    /// Creates a linear axis.
+    /// Creates an axis with a linear scale.
     #[must_use]
     pub fn linear(quantity: Quantity) -> Self {
         Self { quantity, scale: Scale::Linear }
@@ -61,12 +61,12 @@ impl Axis {
         Self { quantity, scale: Scale::Log2 }
     }
 
-    /// Returns true if the axis can show a value.
+    /// Returns true if the axis can show a value: at most [`MAX_VALUE`], and positive on a logarithmic axis.
     pub(crate) fn shows(self, value: f64) -> bool {
         value.abs() <= MAX_VALUE && (self.scale == Scale::Linear || value > 0.0)
     }
 
-    /// Transforms a value to the measure in which the axis is linear.
+    /// Transforms a value to the measure in which the axis is linear: the value itself, or its logarithm.
     fn to_linear(self, value: f64) -> f64 {
         match self.scale {
             Scale::Linear => value,
@@ -118,16 +118,16 @@ impl Axis {
     }
 }
 
-/// Range of an axis.
+/// Range of values that an axis covers.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Span {
     axis: Axis,
-    /// Both ends in the linear measure.
+    /// Lower end, in the measure of [`Axis::to_linear`]; `high` is the upper end.
     low: f64,
     high: f64,
 }
 
-/// Line of the grid.
+/// Grid line across an axis.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Tick {
     /// Position, from 0 (low end) to 1.

@@ -11,9 +11,9 @@ use super::{ChartError, Format, palette};
 /// Chart of stacked bars.
 #[derive(Clone, Debug, PartialEq)]
 pub struct BarChart {
-    /// One line, bold.
+    /// Title: one bold line.
     pub title: String,
-    /// One line under it. May be empty.
+    /// Line under the title. May be empty.
     pub subtitle: String,
     /// Axis of the bars; linear.
     pub axis: Axis,
@@ -23,12 +23,13 @@ pub struct BarChart {
     pub bars: Vec<Bar>,
 }
 
-/// Stacked bar.
+/// One stacked bar of a [`BarChart`].
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Bar {
-    /// Label.
+    /// Name of the bar, to its left.
     pub name: String,
-    /// Lengths of its parts, in the unit of the axis' quantity; negative and non-finite values count as zero.
+    /// Lengths of its parts in the order of [`BarChart::parts`], in the unit of the axis' quantity; negative and
+    /// non-finite values count as zero.
     pub parts: Vec<f64>,
     /// Remark after the sum: `does not fit`. May be empty.
     pub remark: String,
@@ -41,7 +42,7 @@ impl Bar {
         own.chain(std::iter::repeat(0.0)).take(parts)
     }
 
-    /// Returns the sum of its parts.
+    /// Returns the sum of its first `parts` parts.
     pub(crate) fn sum(&self, parts: usize) -> f64 {
         self.lengths(parts).sum()
     }
@@ -55,7 +56,7 @@ impl BarChart {
         (count > 0).then(|| Axis::linear(self.axis.quantity).span(sums)).flatten()
     }
 
-    /// Returns the label after a bar.
+    /// Returns the label after a bar: the sum of its parts, and its remark.
     pub(crate) fn label(&self, bar: &Bar) -> String {
         let sum = self.axis.tooltip_value(bar.sum(self.parts.len()));
         if bar.remark.is_empty() { sum } else { format!("{sum}, {}", bar.remark) }

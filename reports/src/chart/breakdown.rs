@@ -4,16 +4,16 @@ use fabricast_topologies::{Bytes, Picos};
 
 use super::{Axis, Band, BandColour, Figure, Line, LineChart, Quantity, Role, palette};
 
-/// Data of the chart.
+/// Chart of the composition of a call's time, by message size.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct BreakdownChart {
-    /// Title: the call.
+    /// Title of the chart: the call.
     pub title: String,
-    /// Subtitle: fabric, ranks, profile.
+    /// Line under the title: fabric, ranks, profile.
     pub subtitle: String,
-    /// Costs in stacking order, from the bottom.
+    /// Names of the costs in stacking order, from the bottom.
     pub costs: Vec<String>,
-    /// Rows by ascending size.
+    /// Composition of the time at each size, by ascending size.
     pub rows: Vec<BreakdownRow>,
 }
 
@@ -22,7 +22,7 @@ pub struct BreakdownChart {
 pub struct BreakdownRow {
     /// Message size as nccl-tests defines it.
     pub bytes: Bytes,
-    /// Time of each cost.
+    /// Time of each cost, in the order of [`BreakdownChart::costs`].
     pub times: Vec<Picos>,
 }
 
@@ -30,7 +30,7 @@ pub struct BreakdownRow {
 const LAST: usize = palette::COLOURS.len() - 1;
 
 impl BreakdownChart {
-    /// Returns the figure.
+    /// Returns the figure: a panel of shares above a panel of times.
     #[must_use]
     pub fn figure(&self) -> Figure {
         let chart = self.without_small();

@@ -48,7 +48,7 @@ pub(crate) struct TextStyle {
     pub align: HPos,
 }
 
-/// Font weight.
+/// Weight of a font.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Weight {
     Regular,
@@ -103,12 +103,12 @@ impl<DB: DrawingBackend> Canvas<DB> {
         Self { area, drop }
     }
 
-    /// Paints the whole sheet.
+    /// Paints the whole sheet in one colour.
     pub(crate) fn fill(&self, colour: RGBColor) -> Result<(), ChartError> {
         self.area.fill(&colour).map_err(|error| ChartError::Draw(error.to_string()))
     }
 
-    /// Finishes the drawing.
+    /// Passes the complete drawing to the back end.
     pub(crate) fn finish(&self) -> Result<(), ChartError> {
         self.area.present().map_err(|error| ChartError::Draw(error.to_string()))
     }

@@ -6,25 +6,25 @@ use std::collections::BTreeMap;
 
 use super::{Axis, Band, BandColour, Figure, Line, LineChart, Quantity, Role, palette};
 
-/// Data of the chart.
+/// Chart of measured against predicted times, and of the errors by message size.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct CompareChart {
-    /// Title: the measurements.
+    /// Title of the chart: the measurements.
     pub title: String,
-    /// Subtitle: summary of the errors.
+    /// Line under the title: summary of the errors.
     pub subtitle: String,
     /// Series, those with most rows first: the first have a colour of their own, the rest share one.
     pub series: Vec<ComparedSeries>,
 }
 
-/// Rows of one algorithm and protocol.
+/// Compared rows of one algorithm and protocol.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ComparedSeries {
     /// Name in the legend: `ring ll128`.
     pub name: String,
     /// Protocol; the errors of each protocol have a panel of their own.
     pub protocol: String,
-    /// The rows.
+    /// Measured and predicted times, one point per row of the comparison.
     pub points: Vec<ComparedPoint>,
 }
 
@@ -33,9 +33,9 @@ pub struct ComparedSeries {
 pub struct ComparedPoint {
     /// Message size as nccl-tests defines it.
     pub bytes: Bytes,
-    /// Measured time.
+    /// Measured completion time.
     pub measured: Picos,
-    /// Predicted time.
+    /// Predicted completion time.
     pub predicted: Picos,
     /// Lower end of the prediction interval.
     pub low: Picos,
@@ -69,7 +69,7 @@ impl CompareChart {
         self.series.iter().flat_map(|series| &series.points)
     }
 
-    /// Returns the series as scattered points.
+    /// Returns the series of a protocol (of all protocols if `None`) as scattered points.
     fn scattered(&self, protocol: Option<&str>, coordinates: impl Fn(&ComparedPoint) -> (f64, f64)) -> Vec<Line> {
         let is_wanted = |series: &ComparedSeries| protocol.is_none_or(|wanted| series.protocol == wanted);
         let series = self.series.iter().enumerate().filter(|(_, series)| is_wanted(series));
@@ -81,8 +81,8 @@ impl CompareChart {
         series.map(line).collect()
     }
 
-    /// Returns the median ends of the prediction intervals, relative to the prediction. Medians, since an interval ends
-    /// at the bound of its row.
+    /// Returns the median ends of the prediction intervals, as multiples of the prediction. Medians, because the lower
+    /// bound of a row can cut off the end of its interval.
     fn band(&self) -> Option<(f64, f64)> {
         let share = |select: fn(&ComparedPoint) -> Picos| {
             let mut shares: Vec<f64> =
@@ -93,7 +93,7 @@ impl CompareChart {
         Some((share(|point| point.low)?, share(|point| point.high)?))
     }
 
-    /// Returns the smallest and largest positive value of a figure; `None` if there is none.
+    /// Returns the smallest and largest positive result of `value_of` over all points; `None` if no result is positive.
     fn range(&self, value_of: impl Fn(&ComparedPoint) -> f64) -> Option<(f64, f64)> {
         let mut values: Vec<f64> =
             self.points().map(value_of).filter(|value| value.is_finite() && *value > 0.0).collect();

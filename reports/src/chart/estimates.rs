@@ -8,42 +8,42 @@ use super::canvas::{Canvas, Stroke, TextStyle};
 use super::output::{self, Drawing};
 use super::{ChartError, Format, palette};
 
-/// Data of the picture.
+/// Picture of a calibration: the estimated parameters and the errors of the predictions.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct EstimatesTable {
-    /// One line, bold.
+    /// Title: one bold line.
     pub title: String,
-    /// One line under it. May be empty.
+    /// Line under the title. May be empty.
     pub subtitle: String,
-    /// Rows above the parameters: predicted quantities and their errors.
+    /// Rows above the parameters: the name of a predicted quantity and three figures on its errors.
     pub errors: Vec<[String; 4]>,
-    /// Column headings of `errors`.
+    /// Column headings of [`EstimatesTable::errors`].
     pub error_heads: [String; 4],
     /// Parameters, grouped by protocol or launch mode.
     pub estimates: Vec<ParameterEstimate>,
 }
 
-/// Estimated parameter.
+/// Parameter of a profile, with its estimate.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ParameterEstimate {
-    /// Name in profile files.
+    /// Name of the parameter in profile files.
     pub name: String,
-    /// Unit; empty for fractions.
+    /// Unit of the parameter; empty for fractions.
     pub unit: String,
-    /// Value.
+    /// Estimated value, in `unit`.
     pub value: f64,
-    /// Lower end of the interval.
+    /// Lower end of the estimate's interval, in `unit`.
     pub low: f64,
-    /// Upper end of the interval.
+    /// Upper end of the estimate's interval, in `unit`.
     pub high: f64,
 }
 
 const WIDTH: f64 = 1120.0;
 const MARGIN: f64 = 28.0;
 const ROW: f64 = 21.0;
-/// Right edges of the value and interval columns, and of the three error columns.
+/// Right edges of the value and interval columns, and of the three error columns, in logical pixels.
 const FIGURES: [f64; 3] = [430.0, 520.0, 610.0];
-/// Horizontal extent of the bars.
+/// Left and right end of the area of the bars, in logical pixels.
 const BARS: (f64, f64) = (660.0, WIDTH - MARGIN);
 const STRIPE: RGBColor = palette::FINE_GRID;
 
@@ -63,7 +63,7 @@ impl EstimatesTable {
         MARGIN + if self.subtitle.is_empty() { 34.0 } else { 58.0 }
     }
 
-    /// Top edge of the parameters.
+    /// Top edge of the table of parameters, in logical pixels.
     fn middle(&self) -> f64 {
         self.top() + if self.errors.is_empty() { 0.0 } else { (self.errors.len() as f64 + 1.0) * ROW + 26.0 }
     }

@@ -5,9 +5,9 @@ use super::Axis;
 /// Stacked panels with one legend at their side.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Figure {
-    /// One line, bold.
+    /// Title: one bold line.
     pub title: String,
-    /// One line under it: fabric, ranks, profile. May be empty.
+    /// Line under the title: fabric, ranks, profile. May be empty.
     pub subtitle: String,
     /// Ribbon above the first panel that labels ranges of its x axis.
     pub ribbon: Option<Ribbon>,
@@ -45,7 +45,7 @@ pub enum Role {
     Points(usize),
     /// Range of a point of the series of this number: thin, without markers and legend entry.
     Range(usize),
-    /// Bound: dark and dashed.
+    /// Reference line, such as a bound: dark and dashed.
     Bound,
     /// Measurements: open circles without a line.
     Measured,
@@ -56,7 +56,7 @@ pub enum Role {
 pub struct Line {
     /// Name in the legend.
     pub name: String,
-    /// Role.
+    /// Role, which determines style and drawing order.
     pub role: Role,
     /// Points in the units of the axes' [`Quantity`](super::Quantity), in drawing order.
     pub points: Vec<(f64, f64)>,
@@ -67,9 +67,9 @@ pub struct Line {
 pub struct Band {
     /// Name in the legend.
     pub name: String,
-    /// Colour.
+    /// Colour of the range.
     pub shade: BandColour,
-    /// x, lower y, upper y, by ascending x.
+    /// Points of the range: x, lower y, upper y; by ascending x.
     pub points: Vec<(f64, f64, f64)>,
 }
 
@@ -86,21 +86,21 @@ pub enum BandColour {
 /// Ribbon over the x axis of the first panel, divided into labelled ranges.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Ribbon {
-    /// Title: `pick`.
+    /// Title to the left of the ribbon: `pick`.
     pub title: String,
-    /// Parts, by ascending x.
+    /// Labelled ranges, by ascending x.
     pub parts: Vec<RibbonPart>,
 }
 
-/// Part of a [`Ribbon`].
+/// Labelled range of a [`Ribbon`].
 #[derive(Clone, Debug, PartialEq)]
 pub struct RibbonPart {
-    /// Start on the x axis.
+    /// Start of the range on the x axis.
     pub from: f64,
-    /// End on the x axis.
+    /// End of the range on the x axis.
     pub to: f64,
     /// Label of the part, drawn if it fits.
     pub label: String,
-    /// Role that determines its colour.
+    /// Role of a line, whose colour the part has.
     pub role: Role,
 }

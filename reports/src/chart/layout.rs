@@ -3,12 +3,12 @@
 use super::canvas::Point;
 use super::figure::Figure;
 
-/// Width of the sheet.
+/// Width of the sheet, in logical pixels.
 pub(super) const WIDTH: f64 = 1120.0;
 const MARGIN: f64 = 28.0;
-/// Width of the labels of the y axis.
+/// Width of the labels of the y axis, in logical pixels.
 const Y_LABELS: f64 = 58.0;
-/// Gap between the panels and the legend.
+/// Gap between the panels and the legend, in logical pixels.
 const GUTTER: f64 = 26.0;
 const PANEL_HEIGHT: f64 = 300.0;
 const PANEL_TITLE: f64 = 30.0;
@@ -16,7 +16,7 @@ const X_LABELS: f64 = 30.0;
 const PANEL_GAP: f64 = 14.0;
 const RIBBON: f64 = 22.0;
 
-/// Rectangle.
+/// Rectangle on the sheet, in logical pixels from the top left.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Frame {
     pub left: f64,
@@ -32,7 +32,7 @@ impl Frame {
     }
 }
 
-/// Positions of all parts.
+/// Positions of all parts of a figure, in logical pixels from the top left of the sheet.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Layout {
     pub height: f64,
@@ -42,7 +42,7 @@ pub(super) struct Layout {
     pub subtitle: Point,
     /// Maximum width of title and subtitle.
     pub title_width: f64,
-    /// Ribbon above the first panel.
+    /// Position of the ribbon above the first panel.
     pub ribbon: Frame,
     /// Plot areas of the panels.
     pub panels: Vec<Frame>,

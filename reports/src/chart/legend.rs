@@ -6,14 +6,14 @@ use super::canvas::{Canvas, Point, Stroke, TextStyle};
 use super::figure::{BandColour, Figure, Role};
 use super::{ChartError, palette};
 
-/// Maximum width of the column; longer names are truncated.
+/// Maximum width of the legend in logical pixels; longer names are truncated.
 const MAX_WIDTH: f64 = 290.0;
 const MIN_WIDTH: f64 = 120.0;
 const SAMPLE: f64 = 30.0;
 const ROW: f64 = 21.0;
 const GAP: f64 = 9.0;
 
-/// Sample of a legend entry.
+/// Sample of a line or band, which stands before its name in the legend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Sample {
     Line(Role),

@@ -1,7 +1,7 @@
 //! Line charts as SVG and PNG, identical on every machine.
 //!
-//! A [`ParameterEstimate`] consists of a title, stacked panels, and one legend at their side. [`PlanChart`] creates the figure of
-//! a plan from sizes and times, [`CompareChart`] that of measured against predicted; other users fill a [`ParameterEstimate`]
+//! A [`Figure`] consists of a title, stacked panels, and one legend at their side. [`PlanChart`] creates the figure of
+//! a plan from sizes and times, [`CompareChart`] that of measured against predicted; other users fill a [`Figure`]
 //! themselves.
 //!
 //! ```
@@ -58,9 +58,9 @@ pub use spans::{Span, Spans, render_spans};
 /// File format of a chart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
-    /// Scalable, for pages and papers; text remains text.
+    /// SVG: scalable, for pages and papers; text remains text.
     Svg,
-    /// Two pixels per logical pixel, with the embedded font.
+    /// PNG with two pixels per logical pixel and the embedded font.
     Png,
 }
 
@@ -91,7 +91,7 @@ pub enum ChartError {
     /// The extension of a file is no known format.
     #[error("`{path}` names no chart format: expected a file name that ends in `.svg` or `.png`")]
     UnknownFormat {
-        /// Path as given.
+        /// Path of the file as given.
         path: String,
     },
     /// The drawing library failed.

@@ -35,16 +35,16 @@ pub fn render(figure: &Figure, format: Format) -> Result<Vec<u8>, ChartError> {
     bytes(&Sheet { figure, panels, legend, layout }, format)
 }
 
-/// Drawing in logical pixels, independent of the back end.
+/// Picture that any back end can draw, in logical pixels.
 pub(crate) trait Drawing {
-    /// Size in logical pixels.
+    /// Width and height in logical pixels.
     fn size(&self) -> (u32, u32);
 
-    /// Draws everything. `drop`: see [`Canvas::new`].
+    /// Draws the whole picture on a back end. `drop`: see [`Canvas::new`].
     fn draw<DB: DrawingBackend>(&self, backend: DB, drop: f64) -> Result<(), ChartError>;
 }
 
-/// Returns the bytes of a file with a drawing.
+/// Draws a picture and returns the bytes of the SVG or PNG file.
 pub(crate) fn bytes(drawing: &impl Drawing, format: Format) -> Result<Vec<u8>, ChartError> {
     font::register()?;
     match format {

@@ -20,24 +20,24 @@ pub(crate) const COLOURS: [RGBColor; 10] = [
     RGBColor(110, 90, 75),
 ];
 
-/// Title and bound.
+/// Colour of titles and of the bound.
 pub(crate) const INK: RGBColor = RGBColor(36, 41, 47);
-/// Text labels.
+/// Colour of text labels.
 pub(crate) const TEXT: RGBColor = RGBColor(87, 96, 106);
-/// Lines without a name.
+/// Colour of lines without a name.
 pub(crate) const OTHER: RGBColor = RGBColor(196, 202, 208);
-/// Grid lines with a label.
+/// Colour of grid lines with a label.
 pub(crate) const GRID: RGBColor = RGBColor(228, 232, 236);
-/// Grid lines without a label.
+/// Colour of grid lines without a label.
 pub(crate) const FINE_GRID: RGBColor = RGBColor(243, 245, 247);
-/// Axis line.
+/// Colour of the axis line.
 pub(crate) const AXIS: RGBColor = RGBColor(140, 149, 159);
-/// Broad line under the selected points.
+/// Colour of the broad line under the selected points.
 pub(crate) const PICK: RGBColor = RGBColor(255, 223, 128);
-/// Shaded band.
+/// Colour of a shaded band.
 pub(crate) const BAND: RGBColor = RGBColor(221, 229, 238);
 
-/// Shapes of points.
+/// Marker shapes of points.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Marker {
     Circle,

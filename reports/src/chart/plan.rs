@@ -7,9 +7,9 @@ use super::{Axis, Band, BandColour, Figure, Line, LineChart, Quantity, Ribbon, R
 /// Data of the chart of a plan.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PlanChart {
-    /// Title: `all_reduce on hgx-h200`.
+    /// Title of the chart: `all_reduce on hgx-h200`.
     pub title: String,
-    /// Subtitle: ranks, profile, launch.
+    /// Line under the title: ranks, profile, launch.
     pub subtitle: String,
     /// Bus bandwidth ÷ algorithm bandwidth of the collective (nccl-tests: 2(n−1)/n for an all_reduce).
     pub bus_factor: f64,
@@ -17,24 +17,24 @@ pub struct PlanChart {
     pub strategies: Vec<Strategy>,
     /// Selected strategy at each size, by ascending size.
     pub picks: Vec<Pick>,
-    /// Lower bound on the time of any schedule.
+    /// Lower bound on the time of any schedule, by ascending size.
     pub bound: Vec<Point>,
     /// Prediction interval of the selected strategy; may be empty.
     pub band: Vec<PredictionInterval>,
-    /// Measurements, if any.
+    /// Measured times; `None` if there are none.
     pub measured: Option<Measured>,
 }
 
-/// Strategy: a line of the chart.
+/// Strategy whose times are a line of the chart.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Strategy {
     /// Name in the legend: `ring ll128 · 8 channels`.
     pub name: String,
-    /// Times, by ascending size.
+    /// Completion times of the strategy, by ascending size.
     pub points: Vec<Point>,
 }
 
-/// Time at one size.
+/// Completion time at one message size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Point {
     /// Message size as nccl-tests defines it: the larger buffer.
@@ -43,37 +43,37 @@ pub struct Point {
     pub time: Picos,
 }
 
-/// Selected strategy at one size.
+/// Selected strategy at one message size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pick {
-    /// The size.
+    /// Message size as nccl-tests defines it.
     pub bytes: Bytes,
-    /// Index into [`PlanChart::strategies`].
+    /// Index of the strategy in [`PlanChart::strategies`].
     pub strategy: usize,
 }
 
 /// Prediction interval of the time at one size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PredictionInterval {
-    /// The size.
+    /// Message size as nccl-tests defines it.
     pub bytes: Bytes,
-    /// Shortest time expected.
+    /// Lower end of the prediction interval.
     pub low: Picos,
-    /// Longest time expected.
+    /// Upper end of the prediction interval.
     pub high: Picos,
 }
 
-/// Measurements.
+/// Measured times, shown next to the predictions.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Measured {
-    /// Name: `measured, NCCL 2.28.9`.
+    /// Name in the legend: `measured, NCCL 2.28.9`.
     pub name: String,
-    /// The points.
+    /// Measured time at each size.
     pub points: Vec<Point>,
 }
 
 impl PlanChart {
-    /// Strategies that get a colour, a marker and a name of their own.
+    /// Number of strategies that get a colour, a marker and a name of their own.
     pub const NAMED: usize = palette::COLOURS.len();
 
     /// Returns the figure of this plan.

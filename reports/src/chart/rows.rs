@@ -21,7 +21,7 @@ pub(super) struct Measures {
     pub row: f64,
     /// Width of the row names.
     pub names: f64,
-    /// Width reserved on the right.
+    /// Width reserved on the right, for the labels after the rows.
     pub labels: f64,
     /// Font size of the line under the title.
     pub remark: f64,
@@ -37,11 +37,11 @@ pub(super) struct Rows<'a> {
     count: usize,
     span: Span,
     measures: Measures,
-    /// Left edge and row of each legend entry.
+    /// Left edge, in logical pixels, and row of each legend entry.
     keys: Vec<(f64, usize)>,
 }
 
-/// Title of rows, and the line under it.
+/// Title of a chart of rows, and the line under it.
 #[derive(Clone, Copy)]
 pub(super) struct RowsText<'a> {
     pub title: &'a str,
@@ -62,7 +62,7 @@ impl<'a> Rows<'a> {
         Ok(Self { title, remark, kinds, count, span, measures, keys })
     }
 
-    /// Top edge of the rows, under the legend.
+    /// Top edge of the rows, under the legend, in logical pixels.
     pub(super) fn top(&self) -> f64 {
         TOP + (self.keys.last().map_or(0, |key| key.1) + 1) as f64 * KEYS
     }
@@ -71,12 +71,12 @@ impl<'a> Rows<'a> {
         self.top() + self.count as f64 * self.measures.row
     }
 
-    /// Returns the size of the sheet.
+    /// Returns width and height of the sheet, in logical pixels.
     pub(super) fn size(&self) -> (u32, u32) {
         (self.measures.width as u32, (self.bottom() + 36.0) as u32)
     }
 
-    /// Left edge of the rows.
+    /// Left edge of the rows, in logical pixels.
     pub(super) fn left(&self) -> f64 {
         MARGIN + self.measures.names
     }
@@ -85,17 +85,17 @@ impl<'a> Rows<'a> {
         self.measures.width - MARGIN - self.measures.labels
     }
 
-    /// Returns the x coordinate of a value.
+    /// Returns the x coordinate of a value, in logical pixels.
     pub(super) fn position(&self, value: f64) -> f64 {
         self.left() + self.span.position(value) * (self.right() - self.left())
     }
 
-    /// Returns the vertical centre of a row.
+    /// Returns the vertical centre of a row, in logical pixels.
     pub(super) fn middle(&self, row: usize) -> f64 {
         self.top() + (row as f64 + 0.5) * self.measures.row
     }
 
-    /// Draws everything except the rows.
+    /// Draws the sheet, title, legend and axis; everything except the rows.
     pub(super) fn draw<DB: DrawingBackend>(&self, canvas: &Canvas<DB>) -> Result<(), ChartError> {
         canvas.fill(RGBColor(255, 255, 255))?;
         let wide = self.measures.width - 2.0 * MARGIN;

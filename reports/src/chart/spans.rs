@@ -11,32 +11,32 @@ use super::{ChartError, Format, palette};
 /// Chart of spans of time in rows.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Spans {
-    /// Title.
+    /// Title of the chart.
     pub title: String,
     /// Names of the rows, first on top.
     pub rows: Vec<String>,
-    /// Names of the kinds; each has a colour.
+    /// Names of the kinds of spans; each kind has a colour.
     pub kinds: Vec<String>,
-    /// The spans.
+    /// The spans, in any order.
     pub spans: Vec<Span>,
-    /// End of the last span, µs.
+    /// End of the last span in µs, up to which the axis extends.
     pub end: f64,
     /// Line under the title. May be empty.
     pub remark: String,
 }
 
-/// Span of time.
+/// One span of time in a row of a [`Spans`] chart.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Span {
-    /// Number of its row.
+    /// Index of its row in [`Spans::rows`].
     pub row: usize,
-    /// Number of its kind.
+    /// Index of its kind in [`Spans::kinds`].
     pub kind: usize,
-    /// Start, µs.
+    /// Start of the span, in µs.
     pub from: f64,
-    /// End, µs.
+    /// End of the span, in µs.
     pub to: f64,
-    /// Name.
+    /// Name of the span, for its tooltip.
     pub name: String,
 }
 

@@ -21,7 +21,7 @@ pub struct Comparison {
     rejected: Vec<Rejected>,
 }
 
-/// Error statistics: predicted ÷ measured − 1.
+/// Statistics of the errors (predicted ÷ measured − 1), as fractions of one.
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
 struct Summary {
     rows: usize,

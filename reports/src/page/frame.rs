@@ -7,7 +7,7 @@ use crate::markup::{Markup, number};
 /// Texts of a figure.
 #[derive(Clone, Copy)]
 pub(super) struct FigureText<'a> {
-    /// Style sheet classes.
+    /// Style sheet classes of the figure.
     pub class: &'a str,
     pub title: &'a str,
     /// Sentence below the drawing; may be empty.
@@ -52,7 +52,7 @@ pub(super) struct PlotSize {
 #[derive(Clone, Copy)]
 pub(super) struct PlotLabel<'a> {
     pub title: &'a str,
-    /// Kind of things between which arrow keys move.
+    /// Noun for the elements between which arrow keys move: `point`, `part`, `span`.
     pub things: &'a str,
 }
 

@@ -22,17 +22,17 @@ use crate::topology;
 pub enum Input {
     /// `results.json` of a study.
     Study(Box<Answer>),
-    /// A plan.
+    /// Plan as `plan --format json` writes it.
     Plan(Box<SavedPlan>),
     /// Comparison of measured and predicted times.
     Comparison(Box<Comparison>),
-    /// Result of one simulation.
+    /// Result of one simulation, from `simulate --format json`.
     Run(Box<Run>),
-    /// Trace of one simulation.
+    /// Trace of one simulation, from `simulate --trace`.
     Trace(Box<Trace>),
-    /// A schedule.
+    /// Schedule in any supported format.
     Schedule(Box<Schedule>),
-    /// A fabric.
+    /// Fabric in any supported format.
     Fabric(Box<Fabric>),
 }
 
@@ -42,7 +42,7 @@ pub enum InputError {
     /// The file is not a known input.
     #[error("{name}: not an input of a page")]
     Unknown {
-        /// File name.
+        /// Name of the file.
         name: String,
         /// Detected content, and the accepted inputs.
         help: String,
@@ -50,19 +50,19 @@ pub enum InputError {
     /// A study definition without its results.
     #[error("{name}: a study, and none of the inputs is its results.json")]
     Study {
-        /// File name.
+        /// Name of the file.
         name: String,
     },
     /// The file looks like a known input, but is invalid.
     #[error("{name}:{line}:{column}: {message}")]
     Syntax {
-        /// File name.
+        /// Name of the file.
         name: String,
-        /// Line, from 1.
+        /// Line of the fault, from 1.
         line: usize,
-        /// Column, from 1.
+        /// Column of the fault, from 1.
         column: usize,
-        /// Expected content.
+        /// Description of the fault by the parser.
         message: String,
     },
     /// The file looks like a study's results, but is invalid.
@@ -80,7 +80,7 @@ pub enum InputError {
 }
 
 impl InputError {
-    /// Returns advice for the user.
+    /// Returns advice on what to do instead; `None` if the message suffices.
     #[must_use]
     pub fn help(&self) -> Option<&str> {
         match self {
@@ -91,7 +91,7 @@ impl InputError {
     }
 }
 
-/// Accepted inputs.
+/// List of the accepted inputs, for error messages.
 const EXPECTED: &str = "a page is made of results.json of `study`, what `plan`, `compare` and `simulate` write with \
                         --format json, the trace of `simulate --trace`, a schedule, or a fabric";
 
@@ -99,7 +99,7 @@ impl Input {
     /// Reads a file's text; `name` appears in errors.
     ///
     /// # Errors
-    /// [`InputError`]: it is not a known input, or is invalid.
+    /// [`InputError`] if the text is not a known input, or is an invalid one.
     pub fn read(text: &str, name: &str) -> Result<Self, InputError> {
         let text = text.trim_start_matches('\u{feff}');
         let unknown = |help: &str| Err(InputError::Unknown { name: name.to_owned(), help: help.to_owned() });
@@ -172,7 +172,7 @@ fn read<'a, T: Deserialize<'a>>(text: &'a str, name: &str) -> Result<T, InputErr
 /// shows the run's link load.
 ///
 /// # Errors
-/// [`InputError`]: a schedule that cannot be drawn.
+/// [`InputError::Unknown`] for a schedule that cannot be drawn.
 pub fn report(inputs: &[(String, Input)], of_study: &dyn Fn(&Answer) -> Page) -> Result<Page, InputError> {
     let mut pages: Vec<Page> = Vec::new();
     let runs = || inputs.iter().filter_map(|(_, input)| if let Input::Run(run) = input { Some(run) } else { None });

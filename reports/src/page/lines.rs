@@ -13,7 +13,7 @@ const LEFT: f64 = 72.0;
 const RIGHT: f64 = 14.0;
 const TOP: f64 = 12.0;
 const BOTTOM: f64 = 48.0;
-/// Upper limit of the average width of a label's character.
+/// Upper limit of the average width of a label's character, in pixels.
 const LETTER: f64 = 8.0;
 /// Maximum number of points of a line with tooltips; longer lines are subsampled.
 const MAX_POINTS: usize = 400;
@@ -25,7 +25,7 @@ struct Entry<'a> {
     key: Key,
 }
 
-/// Sample of a legend entry.
+/// Shape of the sample before the name of a legend entry.
 #[derive(Clone, Copy)]
 enum Key {
     Line,
@@ -238,7 +238,7 @@ fn path(points: impl Iterator<Item = (f64, f64)>) -> String {
     text
 }
 
-/// Returns a marker as a path.
+/// Returns a marker as an SVG path.
 fn shape(marker: Marker, (x, y): (f64, f64), radius: f64) -> String {
     let corners = marker.corners();
     if corners.is_empty() {

@@ -42,35 +42,35 @@ use crate::table::Table;
 const STYLE: &str = include_str!("page.css");
 const SCRIPT: &str = include_str!("page.js");
 
-/// HTML page.
+/// Content of an HTML page.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Page {
-    /// Title: the question.
+    /// Title of the page: the question.
     pub title: String,
-    /// Answer in a few sentences.
+    /// Answer to the question, a sentence per element.
     pub answer: Vec<String>,
-    /// Sections.
+    /// Sections below the answer, in order.
     pub sections: Vec<Section>,
 }
 
-/// Part of a page under a heading.
+/// Part of a page, under its own heading.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Section {
-    /// Heading.
+    /// Heading of the section.
     pub title: String,
-    /// Content.
+    /// Content below the heading, in order.
     pub blocks: Vec<Block>,
 }
 
 impl Section {
-    /// Creates a section.
+    /// Creates a section from its heading and content.
     #[must_use]
     pub fn new(title: impl Into<String>, blocks: Vec<Block>) -> Self {
         Self { title: title.into(), blocks }
     }
 }
 
-/// Block of content.
+/// One element of a section: text, table, chart, picture or selection.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Block {
     /// A paragraph.
@@ -79,13 +79,13 @@ pub enum Block {
     List(Vec<String>),
     /// A table with its caption.
     Table(String, Table),
-    /// Lines and points over two axes.
+    /// Chart of lines and points over two axes.
     Lines(Lines),
-    /// Bars.
+    /// Chart of stacked bars.
     Bars(BarChart),
-    /// Spans of time.
+    /// Chart of spans of time in rows.
     Spans(Spans),
-    /// Finished picture.
+    /// Picture of a fabric or a schedule.
     Picture(Picture),
     /// Selection of one of several options by name: all are in the page, one is shown, all are printed.
     Choice(Choice),
@@ -94,7 +94,7 @@ pub enum Block {
 /// Chart of lines with tooltips.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Lines {
-    /// The chart.
+    /// The chart: axes, lines and bands.
     pub chart: LineChart,
     /// Title of the horizontal axis.
     pub x_title: String,
@@ -104,7 +104,7 @@ pub struct Lines {
     pub remark: String,
 }
 
-/// Selection among options.
+/// Selection control of a page, with the content of each option.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Choice {
     /// Subject of the selection: `Job`.

@@ -51,7 +51,8 @@ fn dated(date: &str) -> String {
     if date.is_empty() { String::new() } else { format!(" of {date}") }
 }
 
-/// Relative speed-up of the selected strategy over the library's default.
+/// Relative speed-up of the selected strategy over the library's default, as a fraction of one; `None` if the default
+/// is unknown.
 fn gain(row: &SavedRow) -> Option<f64> {
     row.library_default.as_ref().map(|default| default.effective_us() / row.pick.effective_us() - 1.0)
 }

@@ -49,7 +49,7 @@ struct Link {
     utilization: f64,
 }
 
-/// Maximum links in the table; the busiest are shown.
+/// Maximum number of links in the table; the busiest are shown.
 const MAX_LINKS: usize = 500;
 
 impl Run {
@@ -58,7 +58,8 @@ impl Run {
         format!("{} of {}, {} {}", self.collective, format::bytes(self.bytes), self.algorithm, self.protocol)
     }
 
-    /// Returns the utilization of the links of these names; `None` if the run used others.
+    /// Returns the utilization (0 to 1) of each link in `names`; `None` if the run has no links or links with other
+    /// names.
     pub(super) fn link_load(&self, names: &[String]) -> Option<Vec<f64>> {
         let numbers: FxHashMap<&str, usize> = names.iter().enumerate().map(|(k, name)| (name.as_str(), k)).collect();
         let mut load = vec![0.0; names.len()];

@@ -26,7 +26,8 @@ pub fn page(answer: &Answer, pictures: &[(String, Picture)]) -> Page {
     build_page(answer, pictures, None)
 }
 
-/// Variant of [`page`] with the library's default choices in the steps of that candidate, by job, if available.
+/// Variant of [`page`] with the library's default choices in the steps of the first-ranked candidate, by job, if
+/// available.
 #[must_use]
 pub fn page_with_library_defaults(
     answer: &Answer,
@@ -217,7 +218,7 @@ fn assumptions(answer: &Answer) -> Vec<String> {
     facts
 }
 
-/// Multiplicity of a listed price in a candidate's cost.
+/// Statement of how many times a listed price enters a candidate's cost: `a100: 8 × node`; `None` for other prices.
 fn price_multiplicity(candidate: &CandidateRow) -> Option<String> {
     let price = candidate.price.as_ref()?;
     Some(format!("{}: {} × {}", candidate.name, price.count?, price.item.as_ref()?))
@@ -236,7 +237,7 @@ fn fabric_sources(answer: &Answer) -> Vec<String> {
     listed.iter().map(|(fabric, source)| format!("{fabric}: {source}")).collect()
 }
 
-/// Price in words.
+/// Formats a price with its currency and payment: `1.5 to 2 USD per GPU-hour`.
 fn price(price: &PriceRow, currency: &str) -> String {
     let amount = if price.low < price.high {
         format!("{} to {}", format::significant(price.low), format::significant(price.high))

@@ -25,10 +25,10 @@ struct Event {
     tid: u64,
     #[serde(default)]
     name: String,
-    /// Start, µs.
+    /// Start in µs.
     #[serde(default)]
     ts: f64,
-    /// Duration, µs.
+    /// Duration in µs.
     #[serde(default)]
     dur: f64,
     #[serde(default)]
@@ -41,7 +41,7 @@ struct Named {
     name: Option<String>,
 }
 
-/// Maximum number of rows.
+/// Maximum number of rows; the first are shown.
 const MAX_ROWS: usize = 64;
 /// Maximum number of spans; the longest are shown.
 const MAX_SPANS: usize = 6_000;

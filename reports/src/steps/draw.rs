@@ -1,4 +1,4 @@
-//! Layout and drawing of the picture.
+//! Layout and drawing of the picture of a schedule.
 
 use plotters::prelude::{DrawingBackend, IntoDrawingArea};
 use plotters::style::RGBColor;
@@ -10,34 +10,34 @@ use crate::chart::canvas::{Canvas, Point, Stroke, TextStyle};
 use crate::chart::output::Drawing;
 use crate::chart::palette::{self, Marker};
 
-/// Margin at the left and right.
+/// Margin at the left and right, in logical pixels.
 const MARGIN: f64 = 28.0;
-/// Width of the names of ranks.
+/// Width of the names of ranks, in logical pixels.
 const NAMES: f64 = 58.0;
-/// Vertical position of the step numbers.
+/// Vertical position of the step numbers, in logical pixels.
 const HEAD: f64 = 96.0;
-/// Height of the legend below.
+/// Height of the legend below, in logical pixels.
 const FOOT: f64 = 66.0;
-/// Minimum width of the picture, for its title and legend.
+/// Minimum width of the picture in logical pixels, for its title and legend.
 const MIN_WIDTH: f64 = 640.0;
 /// Column widths of a step without transfers, one with few, and one with many transfers, whose arrows need space to
-/// spread.
+/// spread; in logical pixels.
 const COLUMNS: [f64; 3] = [44.0, 66.0, 150.0];
-/// Limit to which the widest columns of a narrow picture grow.
+/// Limit to which the widest columns of a narrow picture grow, in logical pixels.
 const MAX_COLUMN_WIDTH: f64 = 240.0;
-/// Length and width of arrow heads.
+/// Length and width of arrow heads, in logical pixels.
 const HEAD_LENGTH: f64 = 7.0;
 const HEAD_WIDTH: f64 = 3.4;
 
 const WHITE: RGBColor = RGBColor(255, 255, 255);
-/// Background of every other column.
+/// Background colour of every other column.
 const SHADE: RGBColor = RGBColor(246, 248, 250);
 const BLUE: RGBColor = palette::COLOURS[0];
 const ORANGE: RGBColor = palette::COLOURS[1];
 const GREEN: RGBColor = palette::COLOURS[2];
 const INDIGO: RGBColor = palette::COLOURS[5];
 
-/// Legend entries.
+/// Legend entries: each kind of data movement and its name.
 const LEGEND: [(DataMovement, &str); 6] = [
     (DataMovement::Put, "put"),
     (DataMovement::PutReduce, "put and reduce"),
@@ -67,13 +67,13 @@ impl DataMovement {
     }
 }
 
-/// Picture with its dimensions.
+/// Picture of a schedule with the positions of its columns and lines.
 pub(super) struct Sheet<'a> {
     picture: &'a Picture,
     /// Left edges of the steps, followed by the right edge of the last.
     edges: Vec<f64>,
     row: f64,
-    /// Maximum width of a line.
+    /// Maximum width of an arrow's line, in logical pixels.
     broadest: f64,
 }
 

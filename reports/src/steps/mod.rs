@@ -18,16 +18,16 @@ const MOST_RANKS: u32 = 32;
 const MOST_STEPS: u32 = 32;
 /// Maximum number of arrows drawn; later steps are omitted.
 const MOST_ARROWS: usize = 4000;
-/// Maximum number of operations examined.
+/// Maximum number of operations of a schedule that is drawn.
 const MOST_OPERATIONS: u32 = 1 << 24;
 
 /// Errors of drawing a schedule.
 #[derive(Debug, thiserror::Error)]
 pub enum StepsError {
-    /// The schedule has too many operations.
+    /// The schedule has too many operations; contains their number.
     #[error("a picture of {} operations; at most {} are drawn", format::grouped(*.0), format::grouped(MOST_OPERATIONS.into()))]
     TooLarge(u64),
-    /// Operations that wait for each other have no step.
+    /// Operations that wait for each other have no step; contains one of them.
     #[error("operation {} waits for itself, so it has no step; `schedule verify` reports the cycle", .0.0)]
     Cycle(OpId),
     /// The drawing library failed.
@@ -39,14 +39,14 @@ pub enum StepsError {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Mark {
     step: u32,
-    /// Source rank.
+    /// Rank whose data are moved.
     from: u32,
-    /// Destination rank; the source for local operations.
+    /// Rank that receives the data; equal to `from` for local operations.
     to: u32,
     movement: DataMovement,
 }
 
-/// Kind of data movement.
+/// Kind of data movement of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum DataMovement {
     Put,
@@ -79,11 +79,11 @@ impl DataMovement {
 struct MergedMark {
     mark: Mark,
     operations: u32,
-    /// First and last chunk written.
+    /// First and last chunk that the first operation writes.
     chunks: (u32, u32),
 }
 
-/// Content of the picture, without positions.
+/// Content of a schedule's picture, without positions.
 struct Picture {
     title: String,
     subtitle: String,
@@ -94,7 +94,7 @@ struct Picture {
     remark: String,
 }
 
-/// Draws a schedule.
+/// Draws a schedule: its steps as columns, its ranks as lines.
 ///
 /// # Errors
 /// [`StepsError`]: too many operations, or operations that wait for each other.

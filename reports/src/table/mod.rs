@@ -46,7 +46,7 @@ impl Column {
         Self { key: key.to_owned(), title: title.to_owned(), unit, spare: false }
     }
 
-    /// Marks the column as hidden first in text that is too wide; the last of such columns is hidden first.
+    /// Marks the column as one to hide if text output is too wide; the last of such columns is hidden first.
     #[must_use]
     pub fn spare(self) -> Self {
         Self { spare: true, ..self }
@@ -56,22 +56,22 @@ impl Column {
 /// Emphasis of a cell, shown as a colour if colours are enabled.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Emphasis {
-    /// No emphasis.
+    /// Normal text, without a colour.
     #[default]
     Plain,
     /// Highlighted: the selected strategy.
     Strong,
-    /// Favourable value.
+    /// Favourable value, such as a small error.
     Good,
-    /// Questionable value.
+    /// Value that needs attention.
     Doubtful,
     /// Unfavourable value.
     Bad,
-    /// De-emphasized context.
+    /// Context of less importance than the other cells.
     Faint,
 }
 
-/// Cell of a row.
+/// Cell of a table: a value and its emphasis.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Cell {
     value: Value,
@@ -98,7 +98,7 @@ impl From<Value> for Cell {
     }
 }
 
-/// Table under construction.
+/// Table with typed values, headings and notes.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Table {
     columns: Vec<Column>,
@@ -114,12 +114,12 @@ impl Table {
         Self { columns, ..Self::default() }
     }
 
-    /// Adds a line above the table. Text only.
+    /// Adds a line above the table, in text output only.
     pub fn heading(&mut self, line: impl Into<String>) {
         self.heading.push(line.into());
     }
 
-    /// Adds a line below the table. Text only.
+    /// Adds a line below the table, in text output only.
     pub fn note(&mut self, line: impl Into<String>) {
         self.notes.push(line.into());
     }
@@ -130,7 +130,7 @@ impl Table {
         self.rows.push(cells);
     }
 
-    /// Returns the number of rows.
+    /// Returns the number of rows, without the header.
     #[must_use]
     pub fn len(&self) -> usize {
         self.rows.len()

@@ -12,19 +12,19 @@ use crate::format::Glyphs;
 /// Colour mode of text.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Style {
-    /// No colours.
+    /// Text without escape sequences.
     #[default]
     Plain,
     /// ANSI colours (none if `NO_COLOR` is set).
     Colour,
 }
 
-/// Appearance of a table.
+/// Options for the text output of a table.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TextOptions {
-    /// Colour mode.
+    /// Colour mode of the text.
     pub style: Style,
-    /// Characters for rules.
+    /// Character set of rules and units.
     pub glyphs: Glyphs,
     /// Columns of the terminal; `None` for unlimited width.
     pub width: Option<u16>,
@@ -56,8 +56,8 @@ impl Table {
         cells.chain([header]).map(|text| text.chars().count()).max().unwrap_or(0)
     }
 
-    /// Returns the minimum width of a text column: that of its longest word, up to [`MAX_UNBROKEN_WORD`], so that ids and
-    /// names stay whole.
+    /// Returns the minimum width of a text column: that of its longest word, up to [`MAX_UNBROKEN_WORD`], so that ids
+    /// and names stay whole.
     fn min_width(&self, number: usize, glyphs: Glyphs) -> u16 {
         let cells = self.rows.iter().filter_map(|row| row.get(number)).map(|cell| cell.value.shown(glyphs));
         let longest = |text: &str| text.split(' ').map(|word| word.chars().count()).max().unwrap_or(0);
@@ -137,11 +137,11 @@ pub fn stacked(tables: &[Table], look: &TextOptions) -> String {
 
 /// Shown columns and their widths.
 struct Layout {
-    /// Numbers of the columns that are shown.
+    /// Indices of the columns that are shown, in order.
     shown: Vec<usize>,
-    /// Numbers of the hidden columns.
+    /// Indices of the hidden columns, in order.
     hidden: Vec<usize>,
-    /// Natural width of every column, by number.
+    /// Width of every column without wrapping, in characters, by column index.
     widths: Vec<usize>,
     /// True if the shown columns get their natural widths.
     fits: bool,

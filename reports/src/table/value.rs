@@ -8,15 +8,15 @@ use crate::format::{self, Glyphs};
 /// Unit of a column, which determines its alignment and the unit in its header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unit {
-    /// Text, left-aligned; may wrap.
+    /// Text, without a unit; left-aligned, may wrap.
     Text,
-    /// Sizes with their own units: `64 KiB`.
+    /// Sizes in bytes, each with its own unit: `64 KiB`.
     Bytes,
-    /// Microseconds.
+    /// Times in microseconds.
     Micros,
-    /// 10⁹ bytes per second.
+    /// Rates in GB/s (10⁹ bytes per second).
     GbPerS,
-    /// Fractions, in percent.
+    /// Fractions of one, shown in percent.
     Percent,
     /// Whole numbers and numbers without a unit.
     Number,
@@ -34,10 +34,10 @@ impl Unit {
     }
 }
 
-/// Value of a cell.
+/// Typed value of a table cell.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Value {
-    /// Text.
+    /// Text; control characters in it become visible escapes.
     Text(String),
     /// Size in bytes.
     Bytes(Bytes),
@@ -51,7 +51,7 @@ pub enum Value {
     Deviation(f64),
     /// Whole number.
     Count(u64),
-    /// Number.
+    /// Number without a unit.
     Number(f64),
     /// Missing value; a dash, and empty in CSV.
     Missing,
@@ -64,7 +64,7 @@ impl Value {
         Self::Text(text.into())
     }
 
-    /// Returns the value, or [`Value::Missing`].
+    /// Returns `make` of the value; [`Value::Missing`] if there is none.
     #[must_use]
     pub fn or_missing<T>(value: Option<T>, make: impl FnOnce(T) -> Self) -> Self {
         value.map_or(Self::Missing, make)

@@ -9,11 +9,11 @@ use super::wire::Wire;
 use crate::format;
 use crate::markup::{Markup, number, shortened};
 
-/// Maximum characters in a device.
+/// Maximum characters of a device's label.
 const LETTERS: usize = 10;
 /// Number of wires above which they are drawn semi-transparent, so that dense bundles stay readable.
 const MAX_DISTINCT_WIRES: usize = 160;
-/// Upper limit of the average character width of the title and of the counts.
+/// Upper limit of the average character width of the title and of the counts, in pixels.
 const TITLE_LETTER: f64 = 14.0;
 const COUNTS_LETTER: f64 = 7.5;
 
@@ -97,7 +97,7 @@ fn draw_frame(svg: &mut Markup, frame: &Frame) {
     );
 }
 
-/// Draws a title, over the wires.
+/// Draws the title of a box; drawn after the wires, so that they do not cover it.
 fn draw_title(svg: &mut Markup, frame: &Frame) {
     if frame.is_ghost {
         let (x, y) = (number(frame.x + frame.width / 2.0), number(frame.y + frame.height / 2.0));
@@ -158,7 +158,7 @@ fn short_id(node: &Node) -> String {
     format!("{start}…{end}")
 }
 
-/// Returns id and model of a device.
+/// Returns the tooltip of a device: its id, and its model if known.
 fn describe(node: &Node) -> String {
     let model = match &node.figures {
         Figures::Gpu(figures) => figures.model.as_deref(),

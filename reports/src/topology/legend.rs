@@ -12,7 +12,7 @@ use crate::markup::{Markup, number};
 const CLASSES: usize = 9;
 const ROW: f64 = 24.0;
 const SAMPLE: f64 = 34.0;
-/// Upper limit of the average character width in the legend.
+/// Upper limit of the average character width in the legend, in pixels.
 const LETTER: f64 = 7.0;
 
 /// Class of equal links: kind, bandwidth (fastest first), lanes, out of service.
@@ -64,7 +64,7 @@ impl Legend {
         Self { entries, has_heat, width }
     }
 
-    /// Returns the left edges and rows of the entries, and the number of rows.
+    /// Returns the left edge in pixels and the row of each entry, and the number of rows.
     fn positions(&self) -> (Vec<(f64, usize)>, usize) {
         let (mut x, mut row) = (MARGIN, 0);
         let mut places = Vec::with_capacity(self.entries.len());
@@ -117,7 +117,7 @@ impl Legend {
     }
 }
 
-/// Draws the colour scale of utilization.
+/// Draws the colour scale of utilization, from idle to 100 %, centred at height `y`.
 fn draw_heat(svg: &mut Markup, y: f64) {
     const STEPS: usize = 24;
     const STEP: f64 = 8.0;

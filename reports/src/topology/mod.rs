@@ -32,7 +32,7 @@ pub struct Options<'a> {
     pub hosts: Option<usize>,
 }
 
-/// Draws a fabric as SVG.
+/// Draws a fabric as a standalone SVG with its own style sheet.
 #[must_use]
 pub fn svg(fabric: &Fabric, options: &Options<'_>) -> String {
     drawn(fabric, options, draw::Destination::Alone)

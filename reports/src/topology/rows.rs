@@ -6,16 +6,16 @@ use super::neighbours::Neighbours;
 
 /// Maximum number of devices in a line; longer rows are broken.
 pub(super) const LINE: usize = 16;
-/// Maximum number of lines of a row.
+/// Maximum number of lines of a row; devices beyond it are hidden.
 const LINES: usize = 4;
 
-/// Devices of a kind in a host.
+/// Devices of one kind in a host, on one or several lines.
 #[derive(Clone, Debug)]
 pub(super) struct Row {
     pub level: Level,
-    /// Lines, top to bottom.
+    /// Devices of each line, top to bottom.
     pub lines: Vec<Vec<NodeId>>,
-    /// Number of hidden devices.
+    /// Number of devices of this row that are not drawn.
     pub more: usize,
 }
 

@@ -12,23 +12,23 @@ use crate::markup::shortened;
 pub(super) const DEVICE_WIDTH: f64 = 72.0;
 pub(super) const DEVICE_HEIGHT: f64 = 30.0;
 pub(super) const MARGIN: f64 = 28.0;
-/// Distance between the centres of neighbouring devices in a line.
+/// Distance between the centres of neighbouring devices in a line, in pixels.
 const CELL: f64 = 84.0;
 /// Maximum width of a device's cell, in cells, if there is space.
 const WIDE: f64 = 2.0;
 const LINE_GAP: f64 = 12.0;
 const ROW_GAP: f64 = 48.0;
 const TIER_GAP: f64 = 66.0;
-/// Gap between the hosts and the switches next to them, where most lines cross.
+/// Gap in pixels between the hosts and the switches next to them, where most lines cross.
 const NETWORK_GAP: f64 = 96.0;
 const HOST_TITLE: f64 = 40.0;
 const HOST_PADDING: f64 = 22.0;
 const HOST_GAP: f64 = 28.0;
 const MIN_HOST_WIDTH: f64 = 190.0;
 const GHOST: f64 = 120.0;
-/// Width of "+ 48 more" at the end of a row.
+/// Width of "+ 48 more" at the end of a row, in pixels.
 const MORE: f64 = 76.0;
-/// Bottom edge of the title and the counts.
+/// Bottom edge of the title and the counts, in pixels.
 const HEAD: f64 = 84.0;
 /// Maximum characters of a host's title.
 const TITLE: usize = 60;
@@ -39,7 +39,7 @@ pub(super) struct Device {
     pub id: NodeId,
     pub x: f64,
     pub y: f64,
-    /// Upper edge of its host's box, if it is in one.
+    /// Upper edge of its host's box; `None` if it is in no box.
     pub top: Option<f64>,
     /// Number of its line; devices of a line are ordered by `index`.
     pub line: usize,
@@ -57,7 +57,7 @@ pub(super) struct Frame {
     pub is_ghost: bool,
 }
 
-/// Remark, positioned by its left end.
+/// Text in a picture, positioned by its left end.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Remark {
     pub x: f64,
@@ -72,7 +72,7 @@ struct Edges {
     right: f64,
 }
 
-/// Layout of a picture.
+/// Positions of all parts of a picture, in pixels.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Scene {
     pub width: f64,
@@ -81,7 +81,7 @@ pub(super) struct Scene {
     pub frames: Vec<Frame>,
     pub devices: Vec<Device>,
     pub remarks: Vec<Remark>,
-    /// Index in `devices` of each vertex, by id.
+    /// Index in `devices` of each device of the fabric, by [`NodeId`]; `None` if it is not drawn.
     index: Vec<Option<usize>>,
     lines: usize,
 }
@@ -197,7 +197,7 @@ impl Scene {
         preferences.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
         let half = DEVICE_WIDTH / 2.0;
         let cell = match (preferences.first(), preferences.last()) {
-            // All wish for the same position, like switches that are linked to everything: they share the available
+            // All prefer the same position, like switches that are linked to everything: they share the available
             // space.
             (Some(first), Some(last)) if last.0 - first.0 < 1.0 => {
                 ((right - left) / preferences.len() as f64).clamp(CELL, WIDE * CELL)
@@ -235,12 +235,12 @@ fn tier_width(tier: &Tier) -> f64 {
     tier.switches.len() as f64 * CELL + if tier.more > 0 { MORE } else { 0.0 }
 }
 
-/// Returns the depth of the arc between two devices of a line that are `distance` positions apart.
+/// Returns the depth in pixels of the arc between two devices of a line that are `distance` positions apart.
 pub(super) fn arc_depth(distance: usize) -> f64 {
     14.0 + 9.0 * distance as f64
 }
 
-/// Returns the height of the arcs under a row; `None` if none of its devices are linked.
+/// Returns the height in pixels of the arcs under a row; `None` if none of its devices are linked.
 fn arc_room(neighbours: &Neighbours, row: &Row) -> Option<f64> {
     if row.level != Level::Gpu {
         return None;

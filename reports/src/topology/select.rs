@@ -5,7 +5,7 @@ use fabricast_topologies::{Fabric, HostId, Node, NodeId, NodeKind};
 use super::neighbours::Neighbours;
 use super::rows;
 
-/// Maximum number of readable device columns.
+/// Maximum number of devices next to each other in a readable picture.
 const COLUMNS: usize = 20;
 /// Maximum number of switches drawn per tier.
 const TIER: usize = 18;
@@ -15,7 +15,7 @@ const TIER: usize = 18;
 pub(super) struct Selection {
     /// Hosts drawn as boxes, with their devices in ascending order of id.
     pub hosts: Vec<(HostId, Vec<NodeId>)>,
-    /// Number of hidden hosts.
+    /// Number of hosts that are not drawn.
     pub more_hosts: usize,
     /// Network switches by tier, the tier next to the hosts first.
     pub tiers: Vec<Tier>,
@@ -23,11 +23,11 @@ pub(super) struct Selection {
     pub shared: Tier,
 }
 
-/// Row of switches.
+/// Row of switches in a picture.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Tier {
     pub switches: Vec<NodeId>,
-    /// Number of hidden switches of the tier.
+    /// Number of switches of the tier that are not drawn.
     pub more: usize,
 }
 

@@ -81,7 +81,7 @@ text { font-family: 'DejaVu Sans', Verdana, Arial, sans-serif; fill: #24292f; }
 .failed { stroke: #d55e00; stroke-dasharray: 3 4; }
 ";
 
-/// Overrides for dark pages.
+/// Rules that override [`LIGHT`] on dark pages.
 pub(crate) const DARK: &str = "\
 text { fill: #e6edf3; }
 .sheet { fill: #0d1117; }

@@ -32,7 +32,7 @@ fn texts(text: &str) -> Vec<String> {
     nodes.filter_map(|node| node.text()).map(str::to_owned).collect()
 }
 
-/// Left, top, right, bottom.
+/// Left, top, right and bottom edge of an SVG rectangle.
 fn corners(rectangle: Node<'_, '_>) -> [f64; 4] {
     let [x, y, w, h] = ["x", "y", "width", "height"].map(|name| attribute(rectangle, name));
     [x, y, x + w, y + h]

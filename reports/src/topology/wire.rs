@@ -11,15 +11,15 @@ use crate::markup::number;
 /// All links of a kind between two drawn devices.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Wire {
-    /// Shape as an SVG path.
+    /// Shape of the line, as an SVG path.
     pub path: String,
     pub kind: LinkKind,
     pub is_failed: bool,
     /// Total bandwidth of the links, in the faster direction; `None` is unlimited.
     pub bandwidth: Option<Bandwidth>,
-    /// Utilization of the busiest direction.
+    /// Utilization of the busiest direction, from 0 to 1.
     pub load: f64,
-    /// Tooltip.
+    /// Text of the tooltip.
     pub title: String,
 }
 

@@ -12,7 +12,7 @@ use crate::format::exact_micros;
 /// Formatter of the events of a trace.
 pub(super) struct Events<'a, L> {
     lines: &'a mut L,
-    /// Current line.
+    /// The event that is being formatted.
     text: Vec<u8>,
 }
 
@@ -108,8 +108,8 @@ impl<'a, L: Lines> Events<'a, L> {
     }
 }
 
-/// Writes counters as graphs of a separate process, above the ranks: a value at each change, in tenths of a percent,
-/// and 0 at the end.
+/// Writes counters as graphs of a separate process, above the ranks: a value at each change, in percent rounded to a
+/// tenth, and 0 at the end.
 pub(super) fn counters(counters: &[Counter<'_>], ranks: u32, lines: &mut impl Lines) -> io::Result<()> {
     if counters.is_empty() {
         return Ok(());
@@ -128,13 +128,13 @@ pub(super) fn counters(counters: &[Counter<'_>], ranks: u32, lines: &mut impl Li
     Ok(())
 }
 
-/// Several spans merged into one.
+/// Several spans of a thread that are written as one.
 pub(super) struct MergedSpan<'a> {
     pub count: u32,
-    /// Common name of all of them, if there is one.
+    /// Common name of all the spans; `None` if their names differ.
     pub name: Option<&'a str>,
     pub start: Picos,
     pub end: Picos,
-    /// Sum of their durations.
+    /// Sum of the durations of the spans.
     pub busy: Picos,
 }

@@ -42,9 +42,9 @@ struct ChannelTracks<'a> {
     max_threads: usize,
 }
 
-/// Thread with its pending spans.
+/// Thread of a channel, and its spans that are not written yet.
 struct Thread<'a> {
-    /// End of its last span.
+    /// Latest end of the spans of this thread so far.
     end: Picos,
     waiting: Option<PendingSpans<'a>>,
 }

@@ -13,7 +13,7 @@ pub(super) trait Lines {
     fn line(&mut self, time: Option<Picos>, text: &[u8]);
 }
 
-/// Counts the bytes of a trace.
+/// Receiver that only counts the bytes of a trace.
 #[derive(Default)]
 pub(super) struct SizeCounter {
     lines: u64,
@@ -34,7 +34,7 @@ impl SizeCounter {
     }
 }
 
-/// Collects the lines of a trace.
+/// Receiver that collects the lines of a trace and writes them in order of time.
 #[derive(Default)]
 pub(super) struct Sorted {
     text: Vec<u8>,

@@ -26,17 +26,17 @@ use lines::{SizeCounter, Sorted};
 /// Activity of a channel of a rank.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TraceSpan<'a> {
-    /// Rank: a process of the trace.
+    /// Rank of the activity; a process of the trace.
     pub rank: Rank,
-    /// Channel: a thread of the process.
+    /// Channel of the activity; a thread of the process.
     pub channel: Channel,
-    /// Name: `put 3 → 4`.
+    /// Name of the activity: `put 3 → 4`.
     pub name: Cow<'a, str>,
-    /// Start.
+    /// Start of the activity.
     pub start: Picos,
-    /// End; not before the start.
+    /// End of the activity; not before the start.
     pub end: Picos,
-    /// Details shown on selection.
+    /// Named details, which a viewer shows when the span is selected.
     pub arguments: Vec<(&'a str, Argument<'a>)>,
 }
 
@@ -47,18 +47,18 @@ pub enum Argument<'a> {
     Number(u64),
     /// Time; written in microseconds.
     Time(Picos),
-    /// Text.
+    /// Text, such as a list of chunks.
     Text(Cow<'a, str>),
 }
 
 /// Statistics of a written trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TraceStats {
-    /// Size of the file.
+    /// Size of the written trace.
     pub bytes: Bytes,
-    /// Spans given.
+    /// Number of spans before merging.
     pub spans: u64,
-    /// Spans merged into one at a time; 1 if none are merged.
+    /// Number of neighbouring spans of a thread that are merged into one at a time; 1 if none are merged.
     pub joined: u32,
 }
 
@@ -68,16 +68,16 @@ pub const BUDGET: Bytes = Bytes(50_000_000);
 /// Utilization over time: a graph above the ranks.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Counter<'a> {
-    /// Name: `gpu0->nvswitch0`.
+    /// Name of the graph: `gpu0->nvswitch0`.
     pub name: Cow<'a, str>,
-    /// Length of a time slice.
+    /// Duration of one time slice.
     pub slice: Picos,
     /// Used fraction in each slice from time 0 on, 0 to 1.
     pub values: &'a [f64],
 }
 
-/// Writes a trace of at most `budget` bytes, merging neighbours if needed. Even a trace above the budget has one span
-/// per thread, and its counters. Events are in order of time, after the names of ranks and channels.
+/// Writes a trace of at most `budget` bytes, merging neighbours if needed. A trace that cannot meet the budget has one
+/// span per thread, and its counters. Events are in order of time, after the names of ranks and channels.
 ///
 /// The spans are read once for each size that is tried (usually two or three times), so `spans` must be cheap to clone:
 /// a slice's iterator, or one that computes them. Spans of a channel must be in ascending order of start. The output is
@@ -113,7 +113,7 @@ where
 #[derive(Clone, Copy, Debug, Default)]
 struct Summary {
     spans: u64,
-    /// Highest rank + 1.
+    /// Highest rank of any span, plus one.
     ranks: u32,
 }
 

@@ -47,7 +47,7 @@ fn chromium() -> Option<&'static str> {
     browser
 }
 
-/// Opens a page in a frame of the given width, and returns its report.
+/// Opens a page in a frame of `width` pixels, and returns its report.
 fn open(browser: &str, html: &str, width: u32) -> PageReport {
     let folder = tempfile::tempdir().expect("a folder");
     let script = format!("<script>{}</script></body>", include_str!("self_test.js"));

@@ -29,7 +29,7 @@ fn timeline(step: f64) -> Value {
     json!({ "step": "step", "omitted_stages": 8, "tracks": lanes.collect::<Vec<_>>() })
 }
 
-/// Calls of a step.
+/// Ten calls of a step, of different sizes.
 fn calls() -> Vec<Value> {
     let pick = json!({ "algorithm": "ring", "protocol": "simple", "channels": 16, "threads": null, "chunk": null });
     let call = |k: u32| {

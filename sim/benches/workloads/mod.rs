@@ -17,12 +17,12 @@ pub fn random(i: u64) -> u64 {
     z ^ (z >> 31)
 }
 
-/// `count` capacities of 450 GB/s.
+/// Adds `count` capacities of 450 GB/s each.
 pub fn ports(system: &mut System, count: u32) -> Vec<ResourceId> {
     (0..count).map(|_| system.add_resource(Rate::from(Bandwidth::from_gb_per_s(450.0)))).collect()
 }
 
-/// A route over whole capacities.
+/// Adds a route that uses each of the capacities fully and once.
 pub fn route(system: &mut System, resources: &[ResourceId]) -> RouteId {
     let uses: Vec<Use> = resources.iter().map(|&resource| Use { resource, coefficient: WHOLE }).collect();
     system.add_route(&uses, Rate::UNLIMITED, 1)
@@ -32,7 +32,7 @@ pub fn route(system: &mut System, resources: &[ResourceId]) -> RouteId {
 #[derive(Clone, Copy)]
 pub enum Start {
     Simultaneous,
-    /// At random within a millisecond.
+    /// Each rank starts at a random time within a millisecond.
     Skewed,
 }
 

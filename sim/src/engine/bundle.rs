@@ -39,7 +39,7 @@ impl RemainingWork {
 
 #[derive(Clone, Copy, Debug)]
 struct Bundle {
-    /// Remaining work of the next transfer to end, as of `since`.
+    /// Remaining work at time `since` of the next transfer to end.
     left: RemainingWork,
     since: Picos,
     /// End of that transfer; finish events at other times are stale.
@@ -54,7 +54,7 @@ struct Bundle {
 struct LaterTransfers {
     /// Running total at which the next transfer of the bundle ends.
     next_total: i128,
-    /// Totals at which the other transfers end.
+    /// Totals at which the other transfers end, with their slots.
     others: BinaryHeap<Reverse<(i128, u32)>>,
 }
 
@@ -105,7 +105,7 @@ impl Bundles {
         }
     }
 
-    /// Moves completed transfers to `ended`, unless the event is stale.
+    /// Moves the slots of completed transfers to `ended`, unless the finish event is stale.
     pub(super) fn leave(&mut self, route: RouteId, rate: Rate, now: Picos, ended: &mut Vec<u32>) {
         let bundle = &mut self.bundles[route.0 as usize];
         if bundle.end != now || bundle.next_slot == NO_SLOT {
@@ -125,7 +125,7 @@ impl Bundles {
         }
     }
 
-    /// Returns the end of the next transfer of a bundle; `None` if it has none.
+    /// Returns the end of the next transfer of a bundle; `None` if the bundle has no transfer.
     pub(super) fn next_end(&self, route: RouteId) -> Option<Picos> {
         let bundle = &self.bundles[route.0 as usize];
         (bundle.next_slot != NO_SLOT).then_some(bundle.end)
@@ -138,8 +138,8 @@ impl Bundles {
         bundle.left.units()
     }
 
-    /// Returns the transfers of a bundle that has any: the work that passes after the next one ends until each ends, and
-    /// its slot.
+    /// Returns the transfers of a bundle that has any: the work that remains of each when the next one ends, and its
+    /// slot.
     pub(super) fn transfers(&self, route: RouteId) -> impl Iterator<Item = (i128, u32)> + '_ {
         let bundle = &self.bundles[route.0 as usize];
         let others = self
@@ -150,7 +150,7 @@ impl Bundles {
         std::iter::once((0, bundle.next_slot)).chain(others)
     }
 
-    /// Shifts all transfers in time.
+    /// Shifts all active transfers later by `time`.
     pub(super) fn jump(&mut self, time: Picos) {
         for bundle in self.bundles.iter_mut().filter(|bundle| bundle.next_slot != NO_SLOT) {
             bundle.since += time;

@@ -2,7 +2,7 @@
 
 use super::Workload;
 
-/// An operation of a workload.
+/// Identifies an operation of a workload by its run and its index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct OperationIndex {
     pub run: u32,
@@ -10,10 +10,10 @@ pub(super) struct OperationIndex {
     pub index: u32,
 }
 
-/// Table with four bytes per operation.
+/// Table with one `u32` for each operation of a workload.
 #[derive(Clone, Debug)]
 pub(super) struct ByOperation {
-    /// Position of each run's first operation.
+    /// Index in `values` of each run's first operation.
     firsts: Vec<usize>,
     values: Vec<u32>,
 }

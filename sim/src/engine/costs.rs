@@ -2,23 +2,23 @@
 
 use fabricast_topologies::Picos;
 
-/// Sum of durations by kind; along a chain of operations they add up to its length.
+/// Durations along a chain of operations, by kind; they add up to the length of the chain.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Costs {
-    /// Software: start-up and the overhead of each step.
+    /// Software time: start-up and the overhead of each step.
     pub software: Picos,
-    /// Latency of paths.
+    /// Latency of the paths of the chain's operations.
     pub latency: Picos,
-    /// Bytes at the rate of a transfer without contention.
+    /// Transfer time of the bytes at the rate without contention.
     pub bandwidth: Picos,
-    /// Everything else: shared capacities, ranks that start late.
+    /// All other time: shared capacities, ranks that start late.
     pub waiting: Picos,
     /// Part of `waiting` due to ranks that start late.
     pub start_delay: Picos,
 }
 
 impl Costs {
-    /// Returns the sum of all kinds.
+    /// Returns the sum of all kinds: the length of the chain.
     #[must_use]
     pub fn total(self) -> Picos {
         self.software + self.latency + self.bandwidth + self.waiting
@@ -83,7 +83,7 @@ impl ChainCosts {
         }
     }
 
-    /// Returns the costs of the chain, which ends at `costs_at`.
+    /// Returns the costs of the chain up to its end at `until`; time of no other kind is waiting.
     pub fn costs_at(self, until: Picos) -> Costs {
         let Self { software, latency, bandwidth, start_delay: late } = self;
         Costs { software, latency, bandwidth, waiting: until - software - latency - bandwidth, start_delay: late }

@@ -12,14 +12,14 @@ use super::{PerOp, Workload};
 use crate::quantity::{Rate, Work};
 use crate::sharing::{ResourceId, RouteId, WHOLE};
 
-/// Number of tracked capacities.
+/// Number of capacities whose remaining work is tracked: the most loaded ones.
 const FOLLOWED: usize = 8;
 
 /// Deadline of a run, and the work that must pass until then.
 #[derive(Debug)]
 pub(super) struct Deadline {
     until: Picos,
-    /// Rate of each tracked capacity, and its work that has not begun.
+    /// Rate of each tracked capacity, and the work on it that has not begun.
     left: Vec<(Rate, Work)>,
     /// Tracked capacities of each route: bounds into `uses`, which holds positions in `left` and coefficients.
     starts: Vec<u32>,
@@ -60,7 +60,7 @@ impl Deadline {
         }
     }
 
-    /// Returns the work of each tracked capacity that has not begun.
+    /// Returns the work that has not begun on each tracked capacity.
     pub(super) fn unstarted(&self) -> impl Iterator<Item = Work> + '_ {
         self.left.iter().map(|&(_, left)| left)
     }
@@ -82,7 +82,7 @@ impl Deadline {
     }
 }
 
-/// Work of a transfer on a capacity.
+/// Returns the work that a transfer of `work` puts on a capacity which it uses with `coefficient`.
 fn passing(work: Work, coefficient: u64) -> Work {
     Work(work.0 / u128::from(WHOLE) * u128::from(coefficient))
 }

@@ -12,21 +12,21 @@ pub enum EngineError {
         "deadlock: {done} of {total} operations are done and the rest wait for each other; the first to wait is operation {index} of run {run}"
     )]
     Deadlock {
-        /// Operations done.
+        /// Number of operations done.
         done: u64,
-        /// Total operations.
+        /// Number of operations of the workload.
         total: u64,
-        /// Run of the first operation not done.
+        /// Number of the run of the first operation not done.
         run: u32,
-        /// Its index within the run.
+        /// Index of that operation within the run.
         index: u32,
     },
     /// An operation would last longer than 2⁶⁴ picoseconds.
     #[error("operation {index} of run {run} would take over 213 days")]
     TooLong {
-        /// The run.
+        /// Number of the run.
         run: u32,
-        /// The operation within the run.
+        /// Index of the operation within the run.
         index: u32,
     },
     /// The workload has too many operations to simulate.
@@ -35,16 +35,16 @@ pub enum EngineError {
         Workload::MAX_OPERATIONS
     )]
     TooManyOperations {
-        /// Number of operations.
+        /// Number of operations of the workload, after folding.
         operations: u64,
     },
     /// The run cannot be done by its deadline.
     #[error("not complete after {:.3} µs, the time limit of this run", .until.0 as f64 / 1e6)]
     Abandoned {
-        /// See [`WaitMonitor::until`](super::Watch::until).
+        /// Deadline of the run; see [`Watch::until`](super::Watch::until).
         until: Picos,
     },
-    /// Stopped from outside.
+    /// The run was stopped by [`Watch::interrupt`](super::Watch::interrupt).
     #[error("interrupted")]
     Interrupted,
 }

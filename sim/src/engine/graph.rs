@@ -18,7 +18,7 @@ pub(super) enum Arrival {
 /// Progress of an operation that waits for several others.
 #[derive(Clone, Copy, Debug)]
 struct Gathering {
-    /// The operation; [`NONE`] as the run if the entry is free.
+    /// Run of the waiting operation; [`NONE`] if the entry is free.
     run: u32,
     index: u32,
     missing: u32,
@@ -32,11 +32,11 @@ const DONE: u32 = u32::MAX - 1;
 /// State of a run's dependencies, in one struct because an arrival needs all of it.
 #[derive(Clone, Copy, Debug, Default)]
 struct RunState {
-    /// First edge in `dependents`; the next run's is the end.
+    /// Index in `dependents` of the first edge of operations that wait for this run; the next run's index is the end.
     first_dependent: u32,
-    /// First wait range; the next run's is the end.
+    /// Index in `ranges` of the run's first wait range; the next run's index is the end.
     first_range: u32,
-    /// Arrivals so far.
+    /// Number of awaited operations done so far, summed over the run's operations.
     arrived: u32,
 }
 
@@ -46,22 +46,23 @@ struct RunState {
 struct WaitRange {
     start: u32,
     end: u32,
-    /// Number of operations that each one waits for.
+    /// Number of operations that each operation of the range waits for.
     awaited: u32,
-    /// First entry in `gathering_slots`.
+    /// Index in `gathering_slots` of the first operation of the range.
     first: u32,
 }
 
-/// State of all dependencies.
+/// State of all dependencies of a workload during a run.
 #[derive(Clone, Debug)]
 pub(super) struct Waiting {
-    /// Edges by the run that is waited for.
+    /// Edges, grouped by the awaited run; each names the dependent run.
     dependents: Vec<Edge>,
-    /// States by run, with a final sentinel.
+    /// States by run, followed by a sentinel that ends the last run's ranges.
     runs: Vec<RunState>,
-    /// By run, then by start.
+    /// Wait ranges of all runs, by run, then by start.
     ranges: Vec<WaitRange>,
-    /// Slot in `gatherings` of each operation that waits for several others.
+    /// Slot in `gatherings` of each operation that waits for several others; [`NONE`] before the first of those is
+    /// done, [`DONE`] after the last.
     gathering_slots: Vec<u32>,
     gatherings: Vec<Gathering>,
     free: Vec<u32>,
@@ -153,18 +154,19 @@ impl Waiting {
         Arrival::Last(chain_costs)
     }
 
-    /// Returns the operations for which some of several awaited operations are done: run, index, number of the others.
+    /// Returns the operations for which some of several awaited operations are done: run, index, number of the others
+    /// that are still awaited.
     pub(super) fn partial(&self) -> impl Iterator<Item = (u32, u32, u32)> + '_ {
         self.gatherings.iter().filter(|one| one.run != NONE).map(|one| (one.run, one.index, one.missing))
     }
 
-    /// Returns the number of arrivals so far, by run.
+    /// Returns the number of awaited operations done so far, by dependent run.
     pub(super) fn arrivals(&self) -> impl Iterator<Item = u32> + '_ {
         self.runs.iter().map(|run| run.arrived)
     }
 
-    /// Advances by whole periods. `indexes`: number of operations by which each run advances; `earlier`: arrivals one
-    /// period ago.
+    /// Advances by whole periods. `indexes`: number of operations by which each run advances; `earlier`: result of
+    /// [`Self::arrivals`] one period ago.
     pub(super) fn jump(&mut self, distance: Distance, indexes: impl Fn(u32) -> u32, earlier: &[u32]) {
         for (run, &before) in self.runs.iter_mut().zip(earlier) {
             run.arrived += (run.arrived - before) * distance.periods;
@@ -187,7 +189,7 @@ impl Waiting {
         }
     }
 
-    /// Returns the entry in `gathering_slots` of an operation that waits for several others.
+    /// Returns the index in `gathering_slots` of an operation; `None` if it waits for at most one other.
     fn entry(&self, run: u32, index: u32) -> Option<usize> {
         let ranges = self.run_ranges(run);
         let range = ranges.get(ranges.partition_point(|range| range.end <= index))?;
@@ -222,10 +224,11 @@ impl Waiting {
     }
 }
 
-/// Operations, by index, that an edge affects.
+/// Indexes of the operations of a run that wait, or are awaited, by an edge.
 pub(super) type EdgeRange = std::ops::Range<u32>;
 
-/// Returns the operations that are awaited by those of a non-empty range, which wait by an edge.
+/// Returns the smallest range that contains all operations that those of a non-empty range `waiting` wait for by an
+/// edge.
 pub(super) fn awaited_range(edge: Edge, waiting: &EdgeRange) -> EdgeRange {
     let target = |index: u32| (i64::from(edge.start) + i64::from(edge.index_step()) * i64::from(index)) as u32;
     target(waiting.start)..target(waiting.end - 1) + 1

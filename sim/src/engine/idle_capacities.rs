@@ -27,7 +27,7 @@ impl Workload {
         }
     }
 
-    /// Returns for each capacity whether the upper bound on its demand exceeds it.
+    /// Returns for each capacity true if the upper bound on its demand exceeds it.
     fn limiting_capacities(&self) -> Vec<bool> {
         let mut demand = Demand::new(&self.system);
         for run in 0..self.runs.len() as u32 {
@@ -55,10 +55,11 @@ impl Workload {
     }
 }
 
-/// Upper bounds on the demand of all capacities, in scaled rate units.
+/// Upper bounds on the demand on each capacity, in units of rate × [`WHOLE`](crate::sharing::WHOLE).
 struct Demand {
     total: Vec<u128>,
-    /// Of the current run: sum over its ranges of operations, and the largest demand of one operation.
+    /// Demand of the current run on each capacity: sum over its ranges of operations, and the largest demand of one
+    /// operation.
     run_sum: Vec<u128>,
     run_largest: Vec<u128>,
     /// Capacities that the current run uses.

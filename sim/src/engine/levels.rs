@@ -7,11 +7,11 @@
 use super::Workload;
 use super::by_operation::{ByOperation, OperationIndex};
 
-/// Not examined yet.
+/// Level of an operation that is not examined yet.
 const NEW: u32 = u32::MAX;
-/// Examined, but not determined yet.
+/// Level of an operation that is examined, but whose dependencies' levels are not all known yet.
 const OPEN: u32 = u32::MAX - 1;
-/// Operations in a dependency cycle, and those that wait for them: they never begin.
+/// Level of operations in a dependency cycle and of those that wait for them: they never begin.
 const NEVER: u32 = u32::MAX - 2;
 
 /// Returns the levels of a workload's operations.

@@ -25,7 +25,7 @@ use super::levels::levels;
 #[derive(Clone, Copy, Debug)]
 struct Ticket {
     arrival: Picos,
-    /// Position of its run in the line.
+    /// Position of the operation's run in the line ([`LinePosition::position`](super::LinePosition::position)).
     position: u32,
     operation: OperationIndex,
     slot: u32,
@@ -38,34 +38,34 @@ struct Line {
     waiting: VecDeque<Ticket>,
     /// Number of operations that have flowed or are flowing.
     passed: u32,
-    /// True if an operation is flowing.
+    /// True if an operation of the line is flowing.
     flows: bool,
-    /// End of the last operation, and the costs of its chain.
+    /// End of the last operation that flowed, and the costs of its chain; `None` if there was none.
     last: Option<(Picos, ChainCosts)>,
-    /// True if it is in the list of lines to check.
+    /// True if the line is listed in `Lines::noted`.
     is_noted: bool,
 }
 
-/// By operation: number of operations that passed its line before.
+/// Number of operations that flowed on the line of an operation before it, by operation.
 type Positions = ByOperation;
 
-/// Rule for the order of a line.
+/// Rule for the order of the operations on a line.
 #[derive(Clone, Debug)]
 enum Rule {
     /// First come, first served. Levels are computed when several operations arrive at one instant for the first time.
     FirstCome { levels: OnceCell<ByOperation>, seen: Option<Positions> },
-    /// Order recorded earlier.
+    /// Order recorded in an earlier run of the workload.
     Known(Positions),
 }
 
-/// All lines.
+/// State of all lines of a workload.
 #[derive(Clone, Debug)]
 pub(super) struct Lines {
     lines: Vec<Line>,
-    /// Lines with an event at this instant.
+    /// Numbers of the lines in which an operation arrived or ended at this instant.
     noted: Vec<u32>,
     rule: Rule,
-    /// Number of operations that arrived in a line at the same instant as one of another run.
+    /// Number of pairs of operations of different runs that arrived in a line at the same instant.
     level_ties: u64,
 }
 
@@ -81,7 +81,8 @@ impl Lines {
         Self::with(workload, Rule::FirstCome { levels: OnceCell::new(), seen })
     }
 
-    /// Creates lines in the order in which these were passed, if it was recorded.
+    /// Creates lines that repeat the order in which operations flowed on these, if it was recorded; otherwise lines of
+    /// the same rule.
     pub(super) fn repeated(self, workload: &Workload) -> Self {
         match self.rule {
             Rule::FirstCome { seen: Some(seen), .. } => Self::with(workload, Rule::Known(seen)),
@@ -136,24 +137,25 @@ impl Lines {
     }
 }
 
-/// Steady states.
+/// Support of steady states.
 impl Lines {
     /// Returns true if the order depends on relative times only, apart from ties that levels decide.
     pub(super) fn are_relative(&self) -> bool {
         self.lines.is_empty() || matches!(self.rule, Rule::FirstCome { seen: None, .. })
     }
 
-    /// Number of ties that levels decided so far.
+    /// Returns the number of ties that levels decided so far.
     pub(super) fn level_ties(&self) -> u64 {
         self.level_ties
     }
 
-    /// Returns for each line whether an operation flows, and the operations that wait, in order.
+    /// Returns for each line true if an operation flows on it, and the operations that wait, in order.
     pub(super) fn states(&self) -> impl Iterator<Item = (bool, impl Iterator<Item = OperationIndex> + '_)> + '_ {
         self.lines.iter().map(|line| (line.flows, line.waiting.iter().map(|ticket| ticket.operation)))
     }
 
-    /// Advances by whole periods. `indexes`: number of operations by which each run advances.
+    /// Advances all lines by whole periods that last `time` in total. `indexes`: number of operations by which each run
+    /// advances.
     pub(super) fn jump(&mut self, time: Picos, indexes: impl Fn(u32) -> u32) {
         for ticket in self.lines.iter_mut().flat_map(|line| &mut line.waiting) {
             ticket.arrival += time;

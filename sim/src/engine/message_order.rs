@@ -11,18 +11,18 @@ use super::steady_state::Distance;
 /// State of one run whose operations go in turn.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Turn {
-    /// Number of operations done; the one with this index may flow.
+    /// Number of the run's operations that are done, which is the index of the operation that may flow next.
     pub done: u32,
-    /// End of the last of them.
+    /// Time at which the last of these operations ended.
     pub at: Picos,
-    /// Costs of the chain of that one.
+    /// Costs of the chain of operations that ended with it.
     pub chain_costs: ChainCosts,
-    /// Parked operations that could flow already: indexes and slots, in order. If latencies differ, a later one may
-    /// arrive first.
+    /// Operations whose first byte could arrive but whose turn has not come: index within the run and slot of the
+    /// flight, in order of index. If latencies differ, a later operation may arrive first.
     pub parked: VecDeque<(u32, u32)>,
-    /// End of the spacing after the last one that flows, and the costs of its chain by then.
+    /// End of the spacing after the last operation that began to flow, and the costs of its chain up to then.
     pub free: (Picos, ChainCosts),
-    /// Index of the last one begun, and the costs of its chain at the end of its software time.
+    /// Index of the last operation that is ready, and the costs of its chain at the end of its software time.
     pub preparing: (u32, ChainCosts),
 }
 
@@ -69,13 +69,14 @@ impl Turns {
         turns
     }
 
-    /// Returns the state of a run; `None` if its operations are free.
+    /// Returns the state of a run; `None` if its operations do not go in turn.
     pub(super) fn get(&self, run: u32) -> Option<&Turn> {
         let turn_number = self.turn_numbers.get(run as usize).copied()?;
         self.turns.get(turn_number.checked_sub(1)? as usize)
     }
 
-    /// Advances by whole periods. `indexes`: number of operations by which each run advances.
+    /// Advances all states by whole periods of a steady state. `indexes`: number of operations by which each run
+    /// advances.
     pub(super) fn jump(&mut self, distance: Distance, indexes: impl Fn(u32) -> u32) {
         for run in 0..self.turn_numbers.len() as u32 {
             let Some(turn) = self.get_mut(run) else { continue };
@@ -91,7 +92,7 @@ impl Turns {
         }
     }
 
-    /// Returns the state of a run that may be changed; `None` if its operations are free.
+    /// Returns the state of a run for modification; `None` if its operations do not go in turn.
     pub(super) fn get_mut(&mut self, run: u32) -> Option<&mut Turn> {
         let turn_number = self.turn_numbers.get(run as usize).copied()?;
         self.turns.get_mut(turn_number.checked_sub(1)? as usize)

@@ -56,9 +56,9 @@ const DEADLINE_POLL_INTERVAL: u64 = 1 << 9;
 
 #[derive(Clone, Copy, Debug)]
 enum Event {
-    /// An operation's first byte arrives.
+    /// The first byte of the operation in a slot of `flights` can arrive.
     Flow { slot: u32 },
-    /// The next transfer of a bundle is done; stale if its rate changed since.
+    /// The next transfer of a route's bundle is done; stale if the bundle's rate changed since the event was scheduled.
     Finish { route: u32 },
     /// The software time of a run's latest operation is over: the next may begin.
     Prepared { run: u32 },
@@ -66,20 +66,21 @@ enum Event {
     Free { run: u32 },
 }
 
-/// An operation between ready and done.
+/// State of an operation from the instant at which it is ready until it is done.
 #[derive(Clone, Copy, Debug, Default)]
 struct Flight {
     run: u32,
     index: u32,
-    /// When its dependencies were done.
+    /// Time at which the operation was ready: its dependencies were done and its rank had started.
     ready: Picos,
-    /// When its first byte arrives.
+    /// Time at which the operation's first byte arrives; later if it has to wait for its turn or in a line.
     flowing: Picos,
-    /// Costs of the chain until its software time was over.
+    /// Costs of the chain of operations that ends with this one, up to the end of its software time.
     prepared: ChainCosts,
-    /// Costs of the chain including its own software time and latency.
+    /// Costs of the same chain with the operation's own software time, its latency and, once it is done, its transfer
+    /// time.
     chain_costs: ChainCosts,
-    /// Part of `chain_costs` for its bytes; known once it is done.
+    /// Part of `chain_costs` for the operation's bytes at the rate without contention; 0 until it is done.
     transfer: Picos,
 }
 
@@ -114,12 +115,12 @@ pub fn run(workload: &Workload, watch: Watch<'_>) -> Result<Outcome, EngineError
     }
 }
 
-/// Start times of ranks.
+/// Start times of ranks in a run of the engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Starts {
-    /// Start times of the workload.
+    /// Each rank starts at its time in the workload ([`Pace::not_before`]).
     Given,
-    /// No rank later than the first of its call.
+    /// Each rank starts with the first rank of its call, without its [`Pace::delay`].
     OnTime,
 }
 
@@ -134,15 +135,15 @@ struct Engine<'a> {
     waiting: Waiting,
     turns: Turns,
     lines: Lines,
-    /// Work to complete by the deadline, if there is one.
+    /// Work to complete by the deadline; `None` without a deadline.
     deadline: Option<Deadline>,
     flights: Vec<Flight>,
     free_flights: Vec<u32>,
-    /// Search for a steady state, as long as there can be one.
+    /// Search for a steady state; `None` if the engine does not search, or no run has enough operations left.
     steady_state: Option<SteadyState>,
-    /// Slots that ended in the current event.
+    /// Slots in `flights` of the transfers that end in the current event; a buffer that is reused.
     ended: Vec<u32>,
-    /// Cache of the last division of work by rate: most transfers repeat the previous one.
+    /// Cache of the last division of work by rate, and its result: most transfers repeat the previous one.
     last_division: (Work, Rate, Picos),
     outcome: Outcome,
 }
@@ -175,7 +176,7 @@ impl<'a> Engine<'a> {
         Ok(self.outcome)
     }
 
-    /// Handles all events.
+    /// Runs the workload: handles all events in order of time.
     fn run(&mut self) -> Result<(), EngineError> {
         let workload = self.workload;
         if let Some(progress) = self.watch.progress {
@@ -296,8 +297,8 @@ impl<'a> Engine<'a> {
         Ok(())
     }
 
-    /// Handles the earliest arrival of the first byte. An operation whose turn has not come waits for the one before,
-    /// and is charged with the costs of that one's chain.
+    /// Handles the instant at which an operation's first byte can arrive. An operation whose turn has not come is
+    /// parked until the one before it in its run is done, and is charged with the costs of that one's chain.
     fn flow(&mut self, slot: u32) -> Result<(), EngineError> {
         let flight = &mut self.flights[slot as usize];
         if let Some(turn) = self.turns.get_mut(flight.run) {
@@ -312,7 +313,8 @@ impl<'a> Engine<'a> {
         self.begin(slot)
     }
 
-    /// Releases the next operation of a run that goes in turn from the one before.
+    /// Handles the end of the software time of a run's latest operation: its next operation may begin, if the run goes
+    /// in turn.
     fn prepared(&mut self, run: u32) -> Result<(), EngineError> {
         let Some(&mut Turn { preparing: (index, chain_costs), .. }) = self.turns.get_mut(run) else { return Ok(()) };
         match self.waiting.arrive(run, index + 1, self.now, chain_costs) {
@@ -343,7 +345,7 @@ impl<'a> Engine<'a> {
         }
     }
 
-    /// Starts the spacing after an operation.
+    /// Starts the spacing ([`Pace::spacing`]) after an operation that begins to flow, if its run goes in turn.
     fn space(&mut self, slot: u32) {
         let flight = self.flights[slot as usize];
         if let Some(turn) = self.turns.get_mut(flight.run) {
@@ -353,7 +355,7 @@ impl<'a> Engine<'a> {
         }
     }
 
-    /// Starts the flow of bytes.
+    /// Starts the flow of an operation's bytes over its route.
     fn transfer(&mut self, slot: u32, route: RouteId, work: Work) {
         self.space(slot);
         if let Some(deadline) = &mut self.deadline {
@@ -364,8 +366,8 @@ impl<'a> Engine<'a> {
         self.sharing.start(&self.workload.system, route);
     }
 
-    /// Starts the next operation of each line with an event, if none flows. An operation that waited is charged with
-    /// the costs of the chain of the one before.
+    /// Starts the next operation of each line in which an operation arrived or ended at this instant, if none flows
+    /// there. An operation that waited is charged with the costs of the chain of the one before.
     fn serve_lines(&mut self) {
         while let Some((slot, blocking_costs)) = self.lines.next(self.now) {
             let flight = &mut self.flights[slot as usize];
@@ -417,7 +419,7 @@ impl<'a> Engine<'a> {
         flight.chain_costs.bandwidth += transfer;
     }
 
-    /// Records that an operation is ready, or that one that it waits for is done.
+    /// Records for the steady-state search that an operation is ready, or that one that it waits for is done.
     fn record_reached(&mut self, run: u32, index: u32) {
         if let Some(steady_state) = &mut self.steady_state {
             steady_state.record_reached(run, index);
@@ -522,7 +524,7 @@ impl<'a> Engine<'a> {
     }
 }
 
-/// Runs a workload unobserved.
+/// Runs a workload to completion without interrupt, progress, deadline or recorded spans.
 ///
 /// # Errors
 /// See [`run`].

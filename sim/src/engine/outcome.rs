@@ -9,49 +9,50 @@ use crate::sharing::RouteId;
 /// Times and costs of one operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Span {
-    /// The run.
+    /// Number of the run in the workload.
     pub run: u32,
-    /// The operation within the run.
+    /// Index of the operation within the run.
     pub index: u32,
-    /// When its dependencies were done.
+    /// Time at which the operation was ready: its dependencies were done and its rank had started.
     pub ready: Picos,
-    /// When its first byte arrived (after software time and latency).
+    /// Time at which the operation's first byte arrived, after software time, latency, and waiting for its turn or in a
+    /// line.
     pub flowing: Picos,
-    /// When its last byte arrived.
+    /// Time at which the operation's last byte arrived.
     pub done: Picos,
     /// Costs of the chain of operations that ends with this one; adds up to `done`.
     pub costs: Costs,
     /// Costs of the chain until the first byte arrived; adds up to `flowing`.
     pub costs_at_first_byte: Costs,
-    /// Costs of the chain until the end of its software time.
+    /// Costs of the chain until the end of the operation's software time; adds up to that time.
     pub costs_after_software: Costs,
 }
 
 /// Total rate of all transfers of a route from an instant on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RateChange {
-    /// Start of the rate.
+    /// Time from which the rate applies.
     pub at: Picos,
-    /// The route.
+    /// Route whose rate changed.
     pub route: RouteId,
-    /// Sum of its transfers' rates.
+    /// Sum of the rates of the route's active transfers.
     pub total: Rate,
 }
 
 /// Result of a run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Outcome {
-    /// End of the last operation.
+    /// Time at which the last operation ended, background runs excluded.
     pub end: Picos,
-    /// Costs of the chain of operations that ended last.
+    /// Costs of the chain of operations that ended last; adds up to `end`.
     pub costs: Costs,
-    /// Operations done.
+    /// Number of operations done, including `skipped` ones.
     pub operations: u64,
-    /// Events handled.
+    /// Number of events that the engine handled.
     pub events: u64,
-    /// Operations done that were not simulated, since they repeat others in a steady state.
+    /// Number of operations done that were not simulated, since they repeat others in a steady state.
     pub skipped: u64,
-    /// End of the last operation of each run (0 for an empty run), if recorded.
+    /// Time at which the last operation of each run ended (0 for an empty run); empty if not recorded.
     pub run_ends: Vec<Picos>,
     /// Spans of operations, in order of run and index, if recorded.
     pub spans: Vec<Span>,

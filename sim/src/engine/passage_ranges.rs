@@ -5,13 +5,13 @@ use super::{PerOp, RouteLatency, WorkRun, Workload};
 /// Consecutive operations of a run with the same passage.
 #[derive(Clone, Copy)]
 pub(crate) struct PassageRange {
-    /// Index of the first operation.
+    /// Index within the run of the first operation of the range.
     pub(crate) start: u32,
     pub(crate) len: u32,
     pub(crate) passage: RouteLatency,
 }
 
-/// Returns the maximal ranges of a run.
+/// Returns the longest ranges of a run's operations that have the same passage, in order of index.
 pub(crate) fn passage_ranges(workload: &Workload, run: u32) -> impl Iterator<Item = PassageRange> + '_ {
     let WorkRun { len, passage, .. } = workload.runs[run as usize];
     let (first, len, is_same) = match passage {

@@ -44,7 +44,7 @@ impl<E: Copy> EventQueue<E> {
         self.buckets[bucket].push((time, event));
     }
 
-    /// Advances to the time of the next event and returns it.
+    /// Advances to the time of the next event and returns it; `None` if the queue is empty.
     pub fn next_time(&mut self) -> Option<Picos> {
         if self.read < self.buckets[0].len() {
             return Some(self.now);
@@ -109,7 +109,7 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        /// Oracle: a stable sort by time of everything pushed so far and not yet popped.
+        /// Events leave in the order of a stable sort, by time, of everything pushed so far and not yet popped.
         #[test]
         fn leaves_in_order_of_time_then_arrival(steps in prop::collection::vec((0u64..20, prop::bool::ANY), 1..200)) {
             let mut queue = EventQueue::default();

@@ -6,38 +6,38 @@ use fabricast_topologies::Picos;
 
 use super::SteadyStates;
 
-/// Detail of the recorded times.
+/// Times that a run records, from the least to the most detail.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Recording {
-    /// The end only.
+    /// End of the last operation only.
     #[default]
     End,
-    /// The end of every run as well.
+    /// End of every run as well.
     RunEnds,
-    /// A [`Span`](super::Span) per operation as well.
+    /// Times and costs of every operation ([`Span`](super::Span)) as well.
     Spans,
 }
 
-/// Progress of a run.
+/// Progress of a run, for other threads to read.
 #[derive(Debug, Default)]
 pub struct Progress {
-    /// Operations done so far.
+    /// Number of operations done so far.
     pub done: AtomicU64,
-    /// Total operations; 0 until the engine starts.
+    /// Number of operations of the workload; 0 until the engine starts.
     pub total: AtomicU64,
 }
 
 /// Observation and control of a run from outside.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Watch<'a> {
-    /// Set from outside to stop the run.
+    /// Flag that another thread sets to stop the run.
     pub interrupt: Option<&'a AtomicBool>,
-    /// Updated every few thousand events.
+    /// Counters that the engine updates every few thousand events.
     pub progress: Option<&'a Progress>,
-    /// Times to record.
+    /// Times that the run records.
     pub recording: Recording,
     /// Deadline; a run that cannot be done by then is abandoned.
     pub until: Option<Picos>,
-    /// Treatment of steady states.
+    /// Treatment of steady states: skipping or simulating their periods.
     pub steady_states: SteadyStates,
 }

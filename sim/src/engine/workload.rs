@@ -13,25 +13,25 @@ use crate::sharing::{RouteId, System};
 /// other end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Edge {
-    /// The run at the other end.
+    /// Number of the run at the other end: the awaited run in [`Workload::waits`].
     pub run: u32,
-    /// See [`crate::schedule::Dependency::start`].
+    /// Index of the operation that operation 0 waits for; may be negative. See [`crate::schedule::Dependency::start`].
     pub start: i32,
-    /// See [`crate::schedule::Dependency::step`].
+    /// Increment of the awaited index per dependent operation. See [`crate::schedule::Dependency::step`].
     pub step: u32,
 }
 
-/// Location of the operations' values in a table of their workload.
+/// Location of the values of a run's operations in one of the workload's tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PerOp {
-    /// One entry for all of them.
+    /// One entry for all operations of the run.
     Same(u32),
     /// Entry `first + i` for operation i.
     Each(u32),
 }
 
 impl PerOp {
-    /// Returns the entry of operation `i`.
+    /// Returns the index in the table of the value of operation `i`.
     #[must_use]
     pub fn entry(self, i: u32) -> usize {
         match self {
@@ -44,13 +44,15 @@ impl PerOp {
 /// Route and latency of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct RouteLatency {
-    /// Capacities used; `None` if nothing limits it (a signal, a free local copy).
+    /// Route that determines the capacities used; `None` if no capacity limits the operation (a signal, a free local
+    /// copy).
     pub route: Option<RouteId>,
     /// Time from the start of sending to the arrival of the first byte.
     pub latency: Picos,
 }
 
-/// Table of passages, of eight bytes each. There may be one per operation, with few distinct latencies.
+/// Table of passages (route and latency), of eight bytes each. There may be one per operation, with few distinct
+/// latencies.
 #[derive(Clone, Debug, Default)]
 pub struct Passages {
     packed: Vec<Packed>,
@@ -60,9 +62,9 @@ pub struct Passages {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Packed {
-    /// [`NO_ROUTE`] for none.
+    /// Number of the route; [`NO_ROUTE`] for none.
     route: u32,
-    /// Index in the table of latencies.
+    /// Index in `Passages::latencies`.
     latency: u32,
 }
 
@@ -113,11 +115,11 @@ impl Passages {
 /// Delays of operations apart from their dependencies.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Pace {
-    /// Software time before each one starts.
+    /// Software time of each operation, before it sends.
     pub software: Picos,
     /// Earliest time at which an operation is ready (a straggling rank, the start-up of a kernel).
     pub not_before: Picos,
-    /// Part of `not_before` by which its rank starts later than the first rank of its call.
+    /// Part of `not_before` by which the operation's rank starts later than the first rank of its call.
     pub delay: Picos,
     /// Minimum time from the first byte of one operation to that of the next, if they go in turn.
     pub spacing: Picos,
@@ -126,13 +128,13 @@ pub struct Pace {
 /// Consecutive operations of one rank, with values from the workload's tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WorkRun {
-    /// Number of operations.
+    /// Number of operations in the run.
     pub len: u32,
-    /// Routes and latencies, in [`Workload::passages`].
+    /// Location of routes and latencies in [`Workload::passages`].
     pub passage: PerOp,
-    /// Amounts moved, in [`Workload::works`].
+    /// Location of the amounts moved in [`Workload::works`].
     pub work: PerOp,
-    /// Delays, in [`Workload::paces`].
+    /// Location of the delays in [`Workload::paces`].
     pub pace: PerOp,
 }
 
@@ -153,36 +155,36 @@ pub enum Order {
 /// longest chain of dependencies), then by the run's position, then by index within the run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LinePosition {
-    /// The line, in [`Workload::lines`].
+    /// Location of the line numbers of the run's operations in [`Workload::lines`].
     pub line: PerOp,
-    /// Number of runs ahead. Runs on one line have distinct positions.
+    /// Number of runs ahead of this one in the order of its lines. Runs on one line have distinct positions.
     pub position: u32,
 }
 
 /// Runs, their dependencies, and the system that they share.
 #[derive(Clone, Debug, Default)]
 pub struct Workload {
-    /// Capacities and routes.
+    /// Capacities, and the routes over them that operations use.
     pub system: System,
-    /// The runs.
+    /// Runs, indexed by their numbers.
     pub runs: Vec<WorkRun>,
     /// `waits[wait_starts[a]..wait_starts[a + 1]]`: dependencies of run a.
     pub waits: Vec<Edge>,
-    /// Bounds into `waits`, one more than runs.
+    /// Index in `waits` of each run's first dependency, followed by their total number.
     pub wait_starts: Vec<u32>,
-    /// Routes and latencies of operations.
+    /// Routes and latencies of operations, indexed by [`WorkRun::passage`].
     pub passages: Passages,
-    /// Amounts that operations move.
+    /// Amounts that operations move, indexed by [`WorkRun::work`].
     pub works: Vec<Work>,
-    /// Delays of operations.
+    /// Delays of operations, indexed by [`WorkRun::pace`].
     pub paces: Vec<Pace>,
     /// Positions of runs in lines, by run; ends with the last run that has one.
     pub line_positions: Vec<Option<LinePosition>>,
-    /// Lines of operations, numbered from 0.
+    /// Numbers of operations' lines, from 0, indexed by [`LinePosition::line`].
     pub lines: Vec<u32>,
     /// Software time before anything starts; part of every `not_before`.
     pub startup: Picos,
-    /// First background run: from here on runs share the capacities but do not count for the end.
+    /// Number of the first background run: runs from this one on share the capacities but do not count for the end.
     pub background_from: u32,
 }
 
@@ -196,7 +198,7 @@ impl Workload {
         Self { system: System::new(), wait_starts: vec![0], background_from: u32::MAX, ..Self::default() }
     }
 
-    /// Adds a run with dependencies `waits` (on runs added before or after); returns its number.
+    /// Adds a run with dependencies `waits` (on runs added before or after it); returns its number.
     pub fn add_run(&mut self, run: WorkRun, waits: &[Edge]) -> u32 {
         self.runs.push(run);
         self.waits.extend_from_slice(waits);
@@ -218,25 +220,25 @@ impl Workload {
         self.add_run(run, waits)
     }
 
-    /// Returns the dependencies of run `run`.
+    /// Returns the dependencies of a run on other runs or itself.
     #[must_use]
     pub fn run_waits(&self, run: u32) -> &[Edge] {
         &self.waits[self.wait_starts[run as usize] as usize..self.wait_starts[run as usize + 1] as usize]
     }
 
-    /// Passage of an operation.
+    /// Returns the route and latency of an operation.
     #[must_use]
     pub fn passage(&self, run: u32, index: u32) -> RouteLatency {
         self.passages.get(self.runs[run as usize].passage.entry(index))
     }
 
-    /// Work of an operation.
+    /// Returns the amount of data that an operation moves.
     #[must_use]
     pub fn work(&self, run: u32, index: u32) -> Work {
         self.works[self.runs[run as usize].work.entry(index)]
     }
 
-    /// Pace of an operation.
+    /// Returns the delays of an operation.
     #[must_use]
     pub fn pace(&self, run: u32, index: u32) -> Pace {
         self.paces[self.runs[run as usize].pace.entry(index)]
@@ -266,13 +268,13 @@ impl Workload {
         self.line_position(run).and_then(|line_position| self.lines.get(line_position.line.entry(index)).copied())
     }
 
-    /// Number of lines.
+    /// Returns the number of lines.
     #[must_use]
     pub fn line_count(&self) -> usize {
         self.lines.iter().max().map_or(0, |&last| last as usize + 1)
     }
 
-    /// Places a run in lines.
+    /// Sets the position of a run in its lines.
     pub fn set_line_position(&mut self, run: u32, line_position: LinePosition) {
         let count = self.line_positions.len().max(run as usize + 1);
         self.line_positions.resize(count, None);
@@ -281,7 +283,7 @@ impl Workload {
         }
     }
 
-    /// Number of operations.
+    /// Returns the number of operations of all runs.
     #[must_use]
     pub fn operation_count(&self) -> u64 {
         self.runs.iter().map(|run| u64::from(run.len)).sum()
@@ -298,8 +300,8 @@ impl Edge {
         Self { run, start: -1, step: TURN }
     }
 
-    /// Returns true for an edge by which operations go in turn. It remains one if the run represents others, unlike an
-    /// edge to an equal run.
+    /// Returns true for an edge by which operations go in turn. Its step identifies it in a folded workload too, where
+    /// an edge to another run of the same class also leads from a run to itself.
     #[must_use]
     pub fn is_turn(self) -> bool {
         self.step == TURN
@@ -310,14 +312,15 @@ impl Edge {
         if self.is_turn() { 1 } else { self.step }
     }
 
-    /// Returns the operation that operation `i` waits for, in a run of `len`.
+    /// Returns the index of the operation that operation `i` waits for in a run of `len` operations; `None` if that run
+    /// has no such operation.
     #[must_use]
     pub fn target(self, i: u32, len: u32) -> Option<u32> {
         let index = i64::from(self.start) + i64::from(self.index_step()) * i64::from(i);
         u32::try_from(index).ok().filter(|&index| index < len)
     }
 
-    /// Returns the operations, in a run of `len`, that wait for operation `j`.
+    /// Returns the indexes of the operations, in a run of `len` operations, that wait for operation `j`.
     #[must_use]
     pub fn sources(self, j: u32, len: u32) -> std::ops::Range<u32> {
         let offset = i64::from(j) - i64::from(self.start);

@@ -35,24 +35,24 @@ use crate::spans::Spans;
 use rounds::Rounds;
 pub(crate) use signature::Signature;
 
-/// Limit on rounds for many runs. A symmetric schedule is stable after a handful; in one whose runs wait for each other
-/// the effect of a local defect advances by one neighbour per round.
+/// Maximum number of refinement rounds for a workload of many runs. A symmetric schedule is stable after a handful; in
+/// one whose runs wait for each other the effect of a local defect advances by one neighbour per round.
 const MAX_ROUNDS: usize = 48;
 
-/// Run colourings that are always computed before folding is given up. A few runs may need many rounds around a long
-/// ring, which is still faster than simulating all operations.
+/// Number of run colourings (runs × rounds) that are always computed before folding is given up. A few runs may need
+/// many rounds around a long ring, which is still faster than simulating all operations.
 const MIN_RUN_COLOURINGS: usize = 1 << 21;
 
 /// Folded workload and the mapping of its results.
 #[derive(Debug)]
 pub struct Folded {
-    /// One run per class.
+    /// Folded workload, with one run and one capacity per class.
     pub workload: Workload,
     /// Class of each run of the whole workload: its run in the folded one.
     run_classes: Vec<u32>,
     /// Class of each capacity: its capacity in the folded workload.
     resource_classes: Vec<u32>,
-    /// Operations of the whole workload.
+    /// Number of operations of the whole workload.
     operations: u64,
 }
 
@@ -130,7 +130,7 @@ fn colours(workload: &Workload) -> Option<Colours> {
 }
 
 impl Folded {
-    /// Returns operations of the whole workload ÷ operations simulated.
+    /// Returns the fold factor: operations of the whole workload ÷ operations of the folded one.
     #[must_use]
     pub fn factor(&self) -> f64 {
         self.operations as f64 / self.workload.operation_count().max(1) as f64
@@ -202,7 +202,8 @@ fn first_colours(workload: &Workload) -> Colours {
     Colours { runs, resources, run_count, resource_count: dense.count() }
 }
 
-/// Calls `visit` for every route of a stretch: the run, the first operation of the stretch, the route.
+/// Calls `visit` for every range of a run's operations with the same route and latency, if it has a route: the run, the
+/// first operation of the range, the route.
 fn for_each_passage(workload: &Workload, mut visit: impl FnMut(u32, u64, RouteId)) {
     for run in 0..workload.runs.len() as u32 {
         for PassageRange { start, passage, .. } in passage_ranges(workload, run) {
@@ -268,8 +269,8 @@ fn quotient(workload: &Workload, colours: &Colours) -> Folded {
     }
 }
 
-/// Places classes in lines as their runs are. Lines that contain an operation of one class are equivalent, so the
-/// smallest (class, index) of a line identifies it.
+/// Sets the lines of each class to those of its representative. Lines that contain an operation of one class are
+/// equivalent, so the smallest (class, index) of a line identifies it.
 fn fold_lines(workload: &Workload, representatives: &[u32], runs: &[u32], folded: &mut Workload) {
     let mut names: FxHashMap<u32, (u32, u32)> = FxHashMap::default();
     for (run, &class) in (0u32..).zip(runs).take(workload.line_positions.len()) {
@@ -309,7 +310,7 @@ fn fold_route(
     folded.system.add_folded_route(&uses, cap, weight, workload.system.solo(route))
 }
 
-/// Returns the first index of each colour.
+/// Returns the first index at which each of `count` colours occurs.
 fn firsts(colours: &[u32], count: u32) -> Vec<u32> {
     let mut firsts = vec![u32::MAX; count as usize];
     for (i, &colour) in (0u32..).zip(colours) {
@@ -319,7 +320,7 @@ fn firsts(colours: &[u32], count: u32) -> Vec<u32> {
     firsts
 }
 
-/// Numbers values from 0 in order of first occurrence.
+/// Numbering of values from 0, in order of first occurrence.
 struct Dense<T = Signature> {
     known: FxHashMap<T, u32>,
 }

@@ -15,22 +15,22 @@ use crate::sharing::{ResourceId, RouteId};
 /// dependencies, in that order, then the others.
 pub(super) struct Rounds<'a> {
     workload: &'a Workload,
-    /// Run at each place.
+    /// Number of the run at each place.
     order: Vec<u32>,
-    /// End of each place's entries in `awaited`.
+    /// Index in `awaited` after the last entry of each place.
     awaited_ends: Vec<u32>,
     awaited: Vec<DependencyEntry>,
-    /// End of each place's entries in `passing`.
+    /// Index in `passing` after the last entry of each place.
     passing_ends: Vec<u32>,
     passing: Vec<PassageEntry>,
-    /// End of each place's entries in `run_lines`; empty if there are no lines.
+    /// Index in `run_lines` after the last entry of each place; empty if there are no lines.
     line_ends: Vec<u32>,
     /// Lines of the operations at each place, one for all or one each.
     run_lines: Vec<u32>,
     lines: usize,
 }
 
-/// Dependency on a run.
+/// Dependency of a run, by the place of the awaited run and the kind of edge.
 #[derive(Clone, Copy)]
 struct DependencyEntry {
     position: u32,
@@ -38,10 +38,10 @@ struct DependencyEntry {
     edge_kind: u32,
 }
 
-/// Stretch of operations with the same passage.
+/// Range of a run's operations with the same passage.
 #[derive(Clone, Copy)]
 struct PassageEntry {
-    /// [`NO_ROUTE`] for none.
+    /// Number of the route; [`NO_ROUTE`] for none.
     route: u32,
     /// Number of the triple (start, length, latency).
     kind: u32,
@@ -49,7 +49,7 @@ struct PassageEntry {
 
 const NO_ROUTE: u32 = u32::MAX;
 
-/// Not numbered yet.
+/// Place or number that is not assigned yet.
 const NONE: u32 = u32::MAX;
 
 impl<'a> Rounds<'a> {
@@ -203,7 +203,7 @@ impl<'a> Rounds<'a> {
         lines
     }
 
-    /// Returns for each capacity the colours of the runs that pass through it, by stretch of operations, and their
+    /// Returns for each capacity the colours of the runs that pass through it, by range of operations, and their
     /// coefficients.
     fn traffic(&self, colours: &Colours) -> Vec<Members> {
         let system = &self.workload.system;

@@ -17,19 +17,19 @@ impl Signature {
         Self(0x9e37_79b9_7f4a_7c15, 0xd1b5_4a32_d192_ed03)
     }
 
-    /// Appends a word.
+    /// Returns the signature of this sequence followed by a word.
     #[must_use]
     pub(crate) fn with(self, word: u64) -> Self {
         Self(mix(self.0.rotate_left(5) ^ word), mix(self.1.rotate_left(23).wrapping_add(word ^ 0x5851_f42d_4c95_7f2d)))
     }
 
-    /// Appends another signature.
+    /// Returns the signature of this sequence followed by another signature.
     #[must_use]
     pub(super) fn with_signature(self, other: Self) -> Self {
         self.with(other.0).with(other.1)
     }
 
-    /// Appends a multiset.
+    /// Returns the signature of this sequence followed by a multiset.
     #[must_use]
     pub(super) fn with_members(self, members: Members) -> Self {
         self.with(members.0).with(members.1)
@@ -46,7 +46,7 @@ impl Signature {
 pub(super) struct Members(u64, u64);
 
 impl Members {
-    /// Adds a member.
+    /// Adds a signature as a member.
     pub(super) fn add(&mut self, member: Signature) {
         self.add_all(member.as_member());
     }

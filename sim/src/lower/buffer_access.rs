@@ -14,7 +14,7 @@ use rustc_hash::FxHashSet;
 use crate::schedule::{Buffer, BufferUse, Call, Collective, Dependency, Header, OpKind, Rank, Run};
 use crate::verify::contents::Contents;
 
-/// Way in which ranks obtain the results of an all_reduce.
+/// Method by which ranks obtain the results of an all_reduce.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Results {
     /// Completed by another rank and put into the output; local sums in the output are partial.
@@ -35,7 +35,7 @@ pub(super) struct BufferAccess {
 }
 
 impl BufferAccess {
-    /// Accesses of a run of `rank` with dependencies `waits`.
+    /// Determines the accesses of a run of `rank` with dependencies `waits`.
     pub fn new(call: &Call, results: Results, rank: Rank, run: &Run, waits: &[Dependency]) -> Self {
         if !run.kind.moves_data() {
             return Self::default();
@@ -54,7 +54,8 @@ impl BufferAccess {
         }
     }
 
-    /// Remaining accesses if chunks that were read before are on the device already, as are those that it writes.
+    /// Returns the remaining accesses if chunks that were read before are on the device already, as are those that the
+    /// run writes.
     fn at_first_touch(
         self,
         header: &Header,
@@ -86,7 +87,7 @@ impl BufferAccess {
         }
     }
 
-    /// Returns true if there is any access.
+    /// Returns true if the operation accesses the caller's buffers at all.
     pub fn any(self) -> bool {
         self != Self::default()
     }
@@ -99,14 +100,14 @@ pub(super) struct MigratedChunks(FxHashSet<(Rank, u32)>);
 /// Accesses of the operations of a run.
 #[derive(Clone, Debug)]
 pub(super) enum RunBufferAccess {
-    /// Equal for all operations.
+    /// Equal accesses for all operations.
     Same(BufferAccess),
-    /// One for each operation.
+    /// Accesses of each operation, by index.
     Each(Vec<BufferAccess>),
 }
 
 impl RunBufferAccess {
-    /// Accesses of a run in managed memory. `access`: the accesses of each operation in other memory.
+    /// Determines the accesses of a run in managed memory. `access`: the accesses of each operation in other memory.
     pub fn at_first_touch(
         access: BufferAccess,
         header: &Header,
@@ -132,7 +133,7 @@ impl RunBufferAccess {
         }
     }
 
-    /// Accesses of one operation.
+    /// Returns the accesses of the operation at `index`.
     pub fn at(&self, index: u32) -> BufferAccess {
         match self {
             Self::Same(access) => *access,

@@ -19,7 +19,7 @@ pub enum Resource {
     Memory(NodeId),
     /// Forwarding capacity of a switch over all its ports.
     Crossbar(NodeId),
-    /// Copy throughput of one channel of a rank.
+    /// Copy throughput of one channel of a rank, that is of its thread block.
     Lane(Rank, Channel),
     /// SMs of a GPU or a MIG instance, if its ranks have more channels in total than it has SMs. A channel is a thread
     /// block; an SM runs one at the channel's rate, or several at a fraction of it each. The unit is the rate of the
@@ -32,12 +32,12 @@ pub enum Resource {
     Proxy(NodeId),
 }
 
-/// Creates capacities on demand, so that ids depend on use only.
+/// Capacities of a system, created on demand, so that ids depend on use only.
 pub(super) struct Capacities<'a> {
     setting: Environment<'a>,
     /// Rate of a lane; `None` if lanes are unlimited.
     lane: Option<Rate>,
-    /// Channels on each device; `None` for plain transfers.
+    /// Demand of all schedules on each device; `None` for plain transfers.
     crowd: Option<&'a DeviceDemand>,
     /// Rate of a copy-engine stream, if the protocol uses copy engines and the profile states it.
     stream: Option<Rate>,
@@ -46,9 +46,9 @@ pub(super) struct Capacities<'a> {
     resources: Vec<Resource>,
 }
 
-/// A reduction reads two operands and writes the sum.
+/// Memory accesses per byte of a reduction, which reads two operands and writes the sum.
 pub(super) const REDUCTION_MEMORY_USES: u64 = 3;
-/// A copy reads and writes each byte.
+/// Memory accesses per byte of a copy, which reads and writes each byte.
 pub(super) const COPY_MEMORY_USES: u64 = 2;
 
 impl<'a> Capacities<'a> {
@@ -98,7 +98,7 @@ impl<'a> Capacities<'a> {
         self.lane.is_some()
     }
 
-    /// Returns the id of a capacity; `None` if it cannot limit anything.
+    /// Returns the id of a capacity, which is created on first use; `None` if it cannot limit anything.
     pub(super) fn id(&mut self, resource: Resource, system: &mut System) -> Option<ResourceId> {
         if let Some(id) = self.known.get(resource) {
             return id;
@@ -146,10 +146,9 @@ impl<'a> Capacities<'a> {
     }
 
     /// Copy engines × rate of one engine; `None` if the engines cannot limit anything. An engine moves data in one
-    /// direction at a time and alone fills the fastest link of its GPU (395 of 450 GB/s of NVLink and 55 of 63 GB/s of
-    /// PCIe measured on H200: validate/data/h200-node/p2p.csv). Engines therefore limit if links could carry more than
-    /// that in both directions combined: an instance with one engine cannot send and receive at the same time, a GPU
-    /// with three is not limited.
+    /// direction at a time and alone fills the fastest link of its GPU (source: NVLink and PCIe on H200,
+    /// validate/data/h200-node/p2p.csv). Engines therefore limit if links could carry more than that in both directions
+    /// combined: an instance with one engine cannot send and receive at the same time, a GPU with three is not limited.
     fn copy_engines(&self, node: NodeId) -> Option<Rate> {
         let Figures::Gpu(figures) = &self.setting.fabric.node(node).figures else { return None };
         let engines = u64::from(figures.copy_engines.filter(|&engines| engines > 0)?);
@@ -225,7 +224,7 @@ struct ResourceIds {
 }
 
 impl ResourceIds {
-    /// Resource kinds of a node.
+    /// Number of resource kinds that a node can have.
     const PER_NODE: usize = 5;
 
     fn new(fabric: &Fabric, Shared(mut ids): Shared, channels: u16, lanes: usize) -> Self {
@@ -276,7 +275,7 @@ impl ResourceIds {
     }
 }
 
-/// Bandwidth × efficiency, in whole units.
+/// Returns bandwidth × efficiency, rounded down to a whole rate of at least 1.
 pub(super) fn scaled(bandwidth: Bandwidth, efficiency: f64) -> Rate {
     let millionths = (efficiency * 1e6).round() as u128;
     Rate(u64::try_from(u128::from(Rate::from(bandwidth).0) * millionths / 1_000_000).unwrap_or(u64::MAX).max(1))

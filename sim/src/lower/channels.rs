@@ -26,15 +26,15 @@ const MAX_OPERATIONS: u32 = 1 << 10;
 pub(crate) struct RepresentativeBlock<'a> {
     header: &'a Header,
     blocks: u16,
-    /// By rank.
+    /// Programs of the first block, by rank.
     programs: Vec<Program>,
 }
 
-/// Position of a run.
+/// Position of a run in its rank's program: its block and its number there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct RunPosition {
     block: u16,
-    /// Index among the block's runs of the rank.
+    /// Index among the rank's runs in that block.
     number: u32,
 }
 
@@ -66,7 +66,7 @@ impl<'a> RepresentativeBlock<'a> {
         StoredPrograms { header: self.header, programs: &self.programs }
     }
 
-    /// Number of blocks that this one represents.
+    /// Returns the number of blocks that this one represents.
     pub(crate) fn blocks(&self) -> u64 {
         u64::from(self.blocks)
     }
@@ -99,7 +99,8 @@ pub(crate) fn multiply_shared_traffic(blocks: u64, lowered: &mut Lowered) {
     lowered.workload.system = all;
 }
 
-/// Programs of the first block, of each representative rank in order.
+/// Returns the first block's program of each representative rank, in order; `None` if blocks differ or there are more
+/// than [`MAX_RUNS`] runs.
 fn first_blocks(generator: &dyn ScheduleGenerator, blocks: u16, symmetry: &Symmetry) -> Option<Vec<Program>> {
     let header = generator.header();
     let ranks = header.call.ranks;
@@ -140,11 +141,11 @@ fn rotate_programs(representatives: &[Program], ranks: u32, symmetry: &Symmetry)
     Some(programs)
 }
 
-/// Positions of runs.
+/// Positions of the runs of all ranks.
 struct RunPositions {
     /// Positions by run, of each representative rank.
     by_representative: Vec<Vec<RunPosition>>,
-    /// Index of each rank's representative.
+    /// Index in `by_representative` of each rank's representative.
     representatives: Vec<u32>,
 }
 
@@ -346,7 +347,7 @@ mod tests {
         assert!(round.read.into_inner() <= 2);
     }
 
-    /// An all_to_allv has one segment per block, regardless of the block sizes.
+    /// A layout of many equal segments, as of an all_to_allv with equal blocks, is even, so few programs are read.
     #[test]
     fn equal_segments_make_an_even_layout() {
         let ranks = 2048;

@@ -10,7 +10,7 @@ use crate::schedule::{Dependency, Header, Program, Rank};
 /// A template of few channels represents schedules with more channels, which have more concurrent peers.
 const COUNTED: u32 = 1024;
 
-/// Peers of each channel of one rank.
+/// Number of concurrent peers of each channel of one rank.
 #[derive(Debug, Default)]
 pub(super) struct Partners {
     channel_peers: Vec<u32>,
@@ -47,7 +47,7 @@ impl Partners {
         self.channel_peers.iter_mut().for_each(|peers| *peers = (*peers).clamp(1, max_peers));
     }
 
-    /// Number of peers with concurrent messages on a run's channel.
+    /// Returns the number of peers with concurrent messages on a run's channel; 1 if the run waits for other ranks.
     pub fn count(&self, program: &Program, rank: Rank, number: u32) -> u32 {
         let Some(run) = program.runs().get(number as usize) else { return 1 };
         match waits_for_nobody(rank, number, program.dependencies(number as usize)) {

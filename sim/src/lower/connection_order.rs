@@ -10,9 +10,9 @@ use crate::schedule::{Program, Run, Walk, gcd};
 #[derive(Debug, Default)]
 pub(super) struct ConnectionLines {
     connections: FxHashMap<Connection, Messages>,
-    /// By channel: number of runs that move data between ranks.
+    /// Number of runs that move data between ranks, by channel.
     transfers: Vec<u32>,
-    /// By channel: number of runs placed in lines so far.
+    /// Number of runs placed in lines so far, by channel.
     next_positions: Vec<u32>,
 }
 
@@ -31,7 +31,7 @@ enum Direction {
     FromPeer,
 }
 
-/// Messages of a connection.
+/// Messages of a connection: number of runs and of messages, and the connection's line once it has one.
 #[derive(Clone, Copy, Debug, Default)]
 struct Messages {
     runs: u32,
@@ -40,7 +40,7 @@ struct Messages {
 }
 
 impl ConnectionLines {
-    /// Reads the connections of a rank that uses `channels` channels.
+    /// Records the connections of a rank that uses `channels` channels, with their messages.
     pub fn read(&mut self, channels: u16, program: &Program) {
         self.connections.clear();
         for counts in [&mut self.transfers, &mut self.next_positions] {
@@ -70,8 +70,8 @@ impl ConnectionLines {
         }
     }
 
-    /// Returns the position of a run in its lines, which are numbered from `next` on. Must be called for all runs of a
-    /// rank in order.
+    /// Returns the position of a run in its lines, of which new ones are numbered from `next` on; `None` if its
+    /// messages need no line. Must be called for all runs of a rank in order.
     pub fn add_run(
         &mut self,
         run: &Run,

@@ -10,7 +10,7 @@ use crate::schedule::Protocol;
 /// Demand of the ranks of all parties on each device.
 #[derive(Debug)]
 pub(super) struct DeviceDemand {
-    /// Channels that run on SMs, by device.
+    /// Number of channels that run on SMs, by device.
     channels: Vec<u32>,
     /// Rate of the fastest of these channels; `None` if no protocol limits its channels.
     pub lane: Option<Rate>,
@@ -43,7 +43,7 @@ impl DeviceDemand {
         crowd
     }
 
-    /// Number of channels on a device.
+    /// Returns the number of channels that run on a device's SMs.
     pub fn channels(&self, device: NodeId) -> u32 {
         self.channels.get(device.0 as usize).copied().unwrap_or(0)
     }

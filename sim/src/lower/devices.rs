@@ -47,15 +47,15 @@ pub(super) struct TransferSpec {
     pub executor: NodeId,
     pub flavour: MemoryAccess,
     pub lane: Option<LaneUse>,
-    /// Costs if the operation leaves the host.
+    /// Additional costs if the operation leaves its host.
     pub crossing: Crossing,
     /// Accesses to buffers outside the two devices.
     pub buffer_routes: BufferRoutes,
-    /// Distinguishes flows between the same devices if routes are hashed.
+    /// Number that distinguishes flows between the same devices if routes are hashed.
     pub label: u64,
 }
 
-/// Use of a channel's lane.
+/// Use of a channel's capacity (its lane) by an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct LaneUse {
     pub rank: Rank,
@@ -69,7 +69,7 @@ pub(super) struct LaneUse {
 enum CopiedBy {
     /// Thread blocks, or hardware that is not modelled.
     Sms,
-    /// Copy engines.
+    /// Copy engines of the GPUs.
     Engines,
 }
 
@@ -227,7 +227,7 @@ impl<'a> Devices<'a> {
         self.setting.profile
     }
 
-    /// Location of the caller's buffers.
+    /// Returns the location of the caller's buffers.
     pub(super) fn buffers(&self) -> BufferLocation {
         self.setting.router.options().buffers
     }

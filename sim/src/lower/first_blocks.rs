@@ -22,15 +22,15 @@ pub fn lower_first_blocks(parties: &[ScheduleInstance<'_>]) -> Result<(Lowered, 
 
 /// First blocks of several schedules.
 struct FirstBlocks<'a> {
-    /// One entry per distinct schedule.
+    /// First block of each distinct schedule.
     blocks: Vec<RepresentativeBlock<'a>>,
     /// Index of each party's schedule in `blocks`.
     party_blocks: Vec<usize>,
 }
 
 impl<'a> FirstBlocks<'a> {
-    /// Returns `None` if a schedule's blocks differ, or schedules have different numbers of blocks: the capacities that
-    /// first blocks share would then not be shared in equal proportion.
+    /// Finds the first blocks of all parties; `None` if a schedule's blocks differ, or schedules have different numbers
+    /// of blocks: the capacities that first blocks share would then not be shared in equal proportion.
     fn find(parties: &[ScheduleInstance<'a>]) -> Option<Self> {
         let mut blocks = Self { blocks: Vec::new(), party_blocks: Vec::with_capacity(parties.len()) };
         let mut firsts: Vec<&ScheduleInstance<'a>> = Vec::new();
@@ -46,7 +46,7 @@ impl<'a> FirstBlocks<'a> {
         blocks.blocks.windows(2).all(|pair| pair[0].blocks() == pair[1].blocks()).then_some(blocks)
     }
 
-    /// Number of blocks that each first block represents.
+    /// Returns the number of blocks that each first block represents.
     fn blocks(&self) -> u64 {
         self.blocks.first().map_or(1, RepresentativeBlock::blocks)
     }
@@ -65,7 +65,7 @@ impl<'a> FirstBlocks<'a> {
     }
 }
 
-/// Returns the block that represents all blocks of a schedule, if they are equal and use the same routes.
+/// Returns the block that represents all blocks of a schedule; `None` unless they are equal and use the same routes.
 pub(crate) fn find_representative_block<'a>(party: &ScheduleInstance<'a>) -> Option<RepresentativeBlock<'a>> {
     let options = party.setting.router.options();
     // Hashed ECMP selects routes per channel, and managed memory migrates on first touch, which depends on the channel.

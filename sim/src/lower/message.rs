@@ -43,7 +43,8 @@ impl Devices<'_> {
         latency
     }
 
-    /// Bandwidth of each section of a route that is divided by staging in host memory.
+    /// Returns the bandwidth of each section of a route that is divided by staging in host memory; empty if nothing is
+    /// staged.
     pub(super) fn first_fragment(&self, hops: &[Hop], staging: Staging) -> Vec<Bandwidth> {
         if staging == Staging::default() {
             return Vec::new();

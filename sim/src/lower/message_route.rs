@@ -5,12 +5,12 @@ use fabricast_topologies::{Bandwidth, Bytes, Picos};
 
 use crate::profile::{DataPath, time_at_rate};
 
-/// Route of a message.
+/// Route of a two-sided message between two ranks.
 #[derive(Clone, Debug, Default)]
 pub(super) struct MessageRoute {
-    /// Latency of its links.
+    /// Sum of the latencies of the route's links.
     pub latency: Picos,
-    /// Staging in host memory.
+    /// Buffers in host memory that stage the data.
     pub staging: Staging,
     /// True if the route leaves the host.
     pub leaves: bool,
@@ -23,7 +23,7 @@ impl MessageRoute {
     pub const SAME_DEVICE: Self =
         Self { latency: Picos::ZERO, staging: Staging { out: None, into: None }, leaves: false, sections: Vec::new() };
 
-    /// Hardware that carries the data of large messages.
+    /// Returns the hardware that carries the data of large messages.
     pub(super) fn carried(&self) -> DataPath {
         match (self.staging == Staging::default(), self.leaves) {
             (false, _) => DataPath::HostStaged,

@@ -59,15 +59,15 @@ pub use traffic::Traffic;
 /// Placement of a schedule on a fabric, and the software costs of its profile.
 #[derive(Clone, Copy)]
 pub struct Environment<'a> {
-    /// The fabric.
+    /// Fabric on which the schedule runs.
     pub fabric: &'a Fabric,
-    /// Routes on the fabric.
+    /// Router that determines the paths between devices of the fabric.
     pub router: &'a Router<'a>,
-    /// The device of each rank.
+    /// Device of each rank, in order of rank.
     pub placement: &'a [NodeId],
-    /// Costs of software.
+    /// Software costs of the communication library.
     pub profile: &'a Profile,
-    /// Start delay of each rank; empty, or one entry per rank.
+    /// Start delay of each rank, in order of rank; empty if no rank is delayed.
     pub delays: &'a [Picos],
 }
 
@@ -77,9 +77,9 @@ pub enum LowerError {
     /// The schedule has more ranks than the fabric has devices for.
     #[error("the schedule has {ranks} ranks and the fabric has {devices} GPUs in use")]
     TooFewDevices {
-        /// Ranks of the schedule.
+        /// Number of ranks of the schedule.
         ranks: u32,
-        /// Devices available.
+        /// Number of devices available to the schedule.
         devices: usize,
     },
     /// No route joins two ranks that exchange data.
@@ -88,15 +88,15 @@ pub enum LowerError {
     /// A multicast operation names a team that does not exist.
     #[error("there is no team {}", .team.0)]
     NoSuchTeam {
-        /// The team.
+        /// Number of the team that is missing.
         team: TeamId,
     },
     /// No multicasting switch joins the devices of a multicast operation.
     #[error("no multicast: the path between two devices of a team passes a device that does not multicast or reduce")]
     NoMulticast {
-        /// First device of the route.
+        /// Device at which the route begins.
         from: NodeId,
-        /// Last device of the route.
+        /// Device at which the route ends.
         to: NodeId,
         /// Device on the route that does not multicast.
         at: NodeId,
@@ -107,9 +107,9 @@ pub enum LowerError {
     /// A dependency names a run that does not exist.
     #[error("run {run} of rank {} waits for a run that does not exist", .rank.0)]
     NoSuchRun {
-        /// The rank.
+        /// Rank whose run has the dependency.
         rank: Rank,
-        /// Its run.
+        /// Index of that run within the rank's program.
         run: u32,
     },
 }
@@ -117,19 +117,19 @@ pub enum LowerError {
 /// A workload and the meaning of its parts.
 #[derive(Debug, Default)]
 pub struct Lowered {
-    /// Input of the engine.
+    /// Workload to run on the engine.
     pub workload: Workload,
     /// Meaning of each capacity of the workload's system, by resource id.
     pub resources: Vec<Resource>,
-    /// Total traffic of each capacity.
+    /// Total work that passes through each capacity.
     pub traffic: Traffic,
-    /// First run of each rank, followed by the total number of runs.
+    /// Number of the first run of each rank, followed by the total number of runs.
     pub rank_starts: Vec<u32>,
-    /// First run of each party.
+    /// Number of the first run of each schedule instance (party).
     pub instance_starts: Vec<u32>,
 }
 
-/// A schedule and its setting; several parties run concurrently.
+/// A schedule and its setting. Several instances, the parties of one simulation, run concurrently.
 #[derive(Clone, Copy)]
 pub struct ScheduleInstance<'a> {
     /// Generator of the schedule.
@@ -142,7 +142,7 @@ pub struct ScheduleInstance<'a> {
 /// the fabric. Ranks and runs are numbered consecutively, party after party.
 ///
 /// # Errors
-/// [`LowerError`].
+/// [`LowerError`]: ranks without devices or paths, missing teams, runs that do not exist, or too many runs.
 pub fn lower(parties: &[ScheduleInstance<'_>]) -> Result<Lowered, LowerError> {
     lower_with(parties, &mut Tables::default())
 }
@@ -263,13 +263,13 @@ fn add_party(
 /// Facts about all ranks that lowering the first rank needs. Programs are generated twice instead of cached: at 65,536
 /// ranks storing them is slower than generating them.
 struct Survey {
-    /// First run of each rank, followed by the total number of runs.
+    /// Number of the first run of each rank, followed by the total number of runs.
     rank_starts: Vec<u32>,
     /// True if any rank copies or reduces within its memory, in addition to transfers.
     has_local_work: bool,
     /// Channel of each run; empty unless costs depend on the channel that data arrives on.
     channels: Vec<Channel>,
-    /// Way in which ranks obtain the results of an all-reduce.
+    /// Method by which ranks obtain the results of an all_reduce.
     results: Results,
     /// Destination of local sums, if costs depend on it.
     sums: Destination,
@@ -335,13 +335,13 @@ struct Tables {
     paces: FxHashMap<Pace, u32>,
     work_ranges: Ranges<Work>,
     pace_ranges: Ranges<Pace>,
-    /// Capacities created so far.
+    /// Ids of the shared capacities created so far.
     shared: Shared,
     /// Number of lines (ordered connections) so far.
     lines: u32,
-    /// Tasks, if costs are placeholders.
+    /// Distinct tasks, if costs are placeholders that identify them; otherwise `None`.
     tasks: Option<Tasks>,
-    /// Recoverability of the placeholders.
+    /// Recoverability of costs from their placeholders.
     codes: PlaceholderRecovery,
 }
 
@@ -444,7 +444,7 @@ pub(crate) fn payload(header: &Header, first: u32, span: u32) -> Work {
 /// Ratio of payload to wire bytes, as an exact fraction.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Framing {
-    /// Payload ÷ wire, in units of 2⁻²⁰.
+    /// Payload bytes ÷ wire bytes, in units of 2⁻²⁰.
     efficiency: u64,
 }
 

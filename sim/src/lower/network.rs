@@ -13,7 +13,7 @@ use crate::sharing::WHOLE;
 /// Additional costs of an operation that leaves its host.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Crossing {
-    /// Latency before its first byte.
+    /// Latency before the operation's first byte.
     pub latency: Picos,
     /// Additional latency if the receiving GPU needs a flush.
     pub flush: Picos,
@@ -27,7 +27,7 @@ pub(crate) struct Crossing {
 /// latencies, so the parts can be separated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Latency {
-    /// Latency of the links.
+    /// Sum of the latencies of the route's links.
     path: Picos,
     /// Number of crossings between hosts.
     crossings: u64,

@@ -22,18 +22,18 @@ use crate::sharing::WHOLE;
 /// six ranks (NCCL 2.28 src/device/all_reduce.h, `RunWorkColl` of NCCL_ALGO_NVLS: `scatterWarps`).
 const STAGING_SHARE: (u16, u16) = (7, 20);
 
-/// The costs of a schedule's operations.
+/// Costs of a schedule's operations, computed from a profile.
 pub(crate) struct OperationCosts<'a> {
     costs: &'a ProtocolCosts,
     protocol: Protocol,
     network: &'a NetworkCosts,
     messages: Option<&'a MessageCosts>,
     workplace: Processor,
-    /// Payload of a message, if operations are parts of one.
+    /// Payload of a message, if operations are parts of one; `None` if each operation is a message.
     message: Option<Bytes>,
-    /// Threads of a block.
+    /// Number of threads of a thread block.
     threads: u16,
-    /// Threads of even and of odd lanes.
+    /// Number of threads for even and for odd channels: the halves of a split block.
     lane_threads: [u16; 2],
     split: BlockSplit,
     collective: Collective,
@@ -51,15 +51,15 @@ pub(crate) struct Task {
     kind: OpKind,
     role: Role,
     order: Order,
-    /// Index of the half of a split block.
+    /// Index of the half of a split block: 0 or 1.
     half: u8,
-    /// Consecutive messages to one peer.
+    /// Number of consecutive messages to one peer.
     turns: u32,
-    /// Peers of the block's messages without dependencies, for collectives that exchange data in pairs.
+    /// Number of peers of the block's messages without dependencies, for collectives that exchange data in pairs.
     partners: u32,
-    /// Other work in the same passes.
+    /// Work of other operations in the same passes.
     shared: SharedPasses,
-    /// Destination of received data.
+    /// Destination of the data that the operation produces.
     destination: Destination,
 }
 
@@ -69,18 +69,18 @@ impl Task {
         Self { shared, ..self }
     }
 
-    /// Returns the task with a destination of received data.
+    /// Returns the task with another destination of its data.
     pub fn with_destination(self, destination: Destination) -> Self {
         Self { destination, ..self }
     }
 }
 
-/// Costs of one operation to its block.
+/// Costs of one operation to its thread block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct OperationCost {
-    /// Software time before its first byte.
+    /// Software time before the operation's first byte.
     pub software: Picos,
-    /// Time from its first byte to that of the next operation, if they go in turn.
+    /// Time from the operation's first byte to that of the next one, if they go in turn.
     pub spacing: Picos,
     /// Lane capacity per byte on the wire, in units of [`WHOLE`]; `None` if lanes have a rate.
     pub lane: Option<u64>,
@@ -88,12 +88,12 @@ pub(crate) struct OperationCost {
     pub crossing: Crossing,
 }
 
-/// Start time of a rank.
+/// Start time of a rank, absolute and relative to its call.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Start {
     /// Earliest time at which an operation of the rank is ready.
     pub not_before: Picos,
-    /// Delay after the first rank of its call.
+    /// Delay of the rank after the first rank of its call.
     pub delay: Picos,
 }
 
@@ -135,21 +135,21 @@ impl Tasks {
 
 /// Costs of the operations of a run.
 pub(super) enum RunCosts {
-    /// Equal for all operations.
+    /// Equal costs for all operations.
     Same(OperationCost),
-    /// Equal within each piece.
+    /// Equal costs within each piece.
     Pieces {
         /// Consecutive operations of equal size.
         pieces: Pieces,
-        /// Costs of each piece.
+        /// Costs of an operation of each piece.
         each: Vec<OperationCost>,
     },
-    /// Costs of each operation.
+    /// Costs of each operation, by index.
     Each(Vec<OperationCost>),
 }
 
 impl RunCosts {
-    /// Costs of one operation.
+    /// Returns the costs of the operation at `index`; `None` if there is none.
     fn at(&self, index: u32) -> Option<&OperationCost> {
         match self {
             Self::Same(one) => Some(one),
@@ -158,7 +158,7 @@ impl RunCosts {
         }
     }
 
-    /// Distinct costs, in order.
+    /// Returns the costs of each piece or operation, in order; one entry if all are equal.
     fn distinct(&self) -> &[OperationCost] {
         match self {
             Self::Same(one) => std::slice::from_ref(one),
@@ -166,12 +166,12 @@ impl RunCosts {
         }
     }
 
-    /// Lane capacity of one operation per byte.
+    /// Returns the lane capacity of the operation at `index` per byte on the wire; `None` if lanes have a rate.
     pub fn lane(&self, index: u32) -> Option<u64> {
         self.at(index).and_then(|one| one.lane)
     }
 
-    /// Additional costs of one operation if it leaves its host.
+    /// Returns the additional costs of the operation at `index` if it leaves its host.
     pub fn crossing(&self, index: u32) -> Crossing {
         self.at(index).map(|one| one.crossing).unwrap_or_default()
     }
@@ -214,7 +214,7 @@ impl<'a> OperationCosts<'a> {
         }
     }
 
-    /// Start-up time of the call, before its first operation.
+    /// Returns the start-up time of the call, before its first operation.
     pub fn startup(&self) -> Picos {
         self.costs.startup(self.collective, self.threads, self.concurrent_peers)
     }
@@ -236,8 +236,8 @@ impl<'a> OperationCosts<'a> {
         if passes_on { Role::Forward } else { Role::Send }
     }
 
-    /// Order of a run's operations. Operations of one connection, or reductions of a block, go in turn if each waits
-    /// for the one before. A rank sends to another peer as soon as the awaited operation is done.
+    /// Returns the order of a run's operations. Operations of one connection, or reductions of a block, go in turn if
+    /// each waits for the one before. A rank sends to another peer as soon as the awaited operation is done.
     pub fn order(&self, rank: Rank, number: u32, run: &Run, waits: &[Dependency]) -> Order {
         let is_turn = |wait: &Dependency| *wait == Dependency::shifted(rank, number, -1);
         let is_connection = (run.kind.is_transfer() && run.peer.is_fixed()) || run.kind == OpKind::Reduce;
@@ -245,7 +245,7 @@ impl<'a> OperationCosts<'a> {
         if in_turn { Order::InTurn } else { Order::Free }
     }
 
-    /// Costs of a run's operations, by their bytes on the wire and their payload.
+    /// Computes the costs of a run's operations, from their bytes on the wire and their payload.
     pub(super) fn run_costs(
         &self,
         run: &Run,
@@ -311,7 +311,7 @@ impl<'a> OperationCosts<'a> {
         matches!(self.costs.channel_limit, ChannelLimit::Passes(_))
     }
 
-    /// Costs of an operation with payload `bytes` and `on_wire` on the wire.
+    /// Computes the costs of an operation with payload `bytes` and `on_wire` on the wire.
     pub fn operation_cost(&self, task: Task, bytes: Bytes, on_wire: Work) -> OperationCost {
         let Task { kind, role, order, half, turns, partners, shared, destination } = task;
         let partners = partners.min(self.max_partners);
@@ -393,7 +393,8 @@ impl<'a> OperationCosts<'a> {
     }
 }
 
-/// Concurrent works of a send/receive block (NCCL 2.28 src/include/device.h: NCCL_MAX_DEV_WORK_P2P_PER_BATCH).
+/// Number of concurrent peers of a send/receive block (NCCL 2.28 src/include/device.h:
+/// NCCL_MAX_DEV_WORK_P2P_PER_BATCH).
 const WORKS_PER_BLOCK: u32 = 8;
 
 /// Maximum number of peers that a block of a schedule has concurrent messages for.

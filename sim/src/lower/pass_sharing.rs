@@ -4,14 +4,14 @@
 use crate::profile::SharedPasses;
 use crate::schedule::{BlockSplit, Dependency, Header, OpKind, Program, Rank, Run};
 
-/// Shared work of the runs of one rank, by run.
+/// Work that the runs of one rank share in the same passes, by run.
 #[derive(Debug, Default)]
 pub(super) struct PassSharing {
     shared_passes: Vec<SharedPasses>,
 }
 
 impl PassSharing {
-    /// Reads the program of a rank.
+    /// Determines the shared work of all runs of a rank's program.
     pub fn read(&mut self, header: &Header, rank: Rank, program: &Program) {
         self.shared_passes.clear();
         if header.blocks.split == BlockSplit::OneChannel {

@@ -27,11 +27,11 @@ struct Key {
     executor: Rank,
     lane: Option<LaneUse>,
     flavour: MemoryAccess,
-    /// Costs if the operation leaves the host.
+    /// Additional costs if the operation leaves its host.
     crossing: Crossing,
     /// Accesses to buffers outside the devices.
     access: BufferAccess,
-    /// Channel, if routes are hashed.
+    /// Channel of the operation if routes are hashed; otherwise 0.
     label: u64,
 }
 
@@ -95,7 +95,7 @@ impl<'a> Passages<'a> {
         self.devices.framing()
     }
 
-    /// Begins the next rank.
+    /// Begins the next rank, whose passages are not shared with earlier ranks.
     pub(super) fn next_rank(&mut self) {
         self.known.clear();
         self.ranges.clear();

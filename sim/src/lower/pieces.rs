@@ -27,7 +27,7 @@ pub(super) struct Pieces {
 /// Amounts that a run's operations put on the wire.
 #[derive(Clone, Debug)]
 pub(super) struct RunWork {
-    /// Entry in the table of works.
+    /// Location of the amounts in the table of works.
     pub work: PerOp,
     /// Pieces, if amounts differ between operations and there are few pieces.
     pub pieces: Option<Pieces>,
@@ -79,7 +79,7 @@ impl RunWork {
         Self { work: PerOp::Same(entry), pieces: None }
     }
 
-    /// Total work of its operations.
+    /// Returns the total work of the run's `len` operations.
     pub fn total(&self, len: u32, works: &[Work]) -> Work {
         let at = |i: u32| works.get(self.work.entry(i)).map_or(0, |work| work.0);
         Work(match (self.work, &self.pieces) {
@@ -92,7 +92,7 @@ impl RunWork {
     }
 }
 
-/// Ranges of a table by their contents: each value with its number of entries.
+/// First entries of a table's ranges, by their contents: each value with its number of consecutive entries.
 #[derive(Debug)]
 pub(super) struct Ranges<T>(FxHashMap<Vec<(T, u32)>, u32>);
 

@@ -17,7 +17,7 @@ use crate::quantity::Work;
 use crate::schedule::{Processor, Program, Rank, ScheduleGenerator};
 use crate::sharing::WHOLE;
 
-/// Computes bounds from one rank's program, on a fabric where data for other hosts passes the sending rank's proxy.
+/// Lower bounds from one rank's program, on a fabric where data for other hosts passes the sending rank's proxy.
 pub struct RankBound<'a> {
     setting: Environment<'a>,
     /// Ranks that may relay in place of a missing NVLink; none if no GPU could.
@@ -30,7 +30,7 @@ pub struct RankBound<'a> {
 struct RankFlow {
     from: Rank,
     to: Rank,
-    /// Channel if routes are hashed.
+    /// Channel that carries the flow, if routes are hashed; otherwise 0.
     label: u64,
 }
 
@@ -57,7 +57,8 @@ const MAX_CHUNKS: u32 = 1024;
 const MAX_DIFFERENT: u32 = 4096;
 
 impl<'a> RankBound<'a> {
-    /// Returns `None` if nothing passes a proxy, or proxy time depends on more than sender and receiver.
+    /// Creates the bounds for a setting; `None` if nothing passes a proxy, or proxy time depends on more than sender
+    /// and receiver.
     #[must_use]
     pub fn new(setting: Environment<'a>) -> Option<Self> {
         let Environment { router, placement, profile, .. } = setting;
@@ -144,7 +145,7 @@ impl<'a> RankBound<'a> {
         sent
     }
 
-    /// Returns the proxy time, and the work that passes each link.
+    /// Returns the total proxy time of the rank, and the work that passes each link.
     fn proxy_and_link_work(&self, sent: &FxHashMap<RankFlow, PairTraffic>) -> (Work, FxHashMap<LinkId, Work>) {
         let mut routes = self.routes.lock().unwrap_or_else(PoisonError::into_inner);
         let mut posted = Work(0);

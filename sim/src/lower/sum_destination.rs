@@ -15,12 +15,13 @@ pub(super) fn sends_on(run: &Run) -> bool {
 /// Destinations of the sums of one rank's runs.
 #[derive(Debug, Default)]
 pub(super) struct SumDestinations {
-    /// By run: true if a later sum uses the local sum.
+    /// True, by run, if a later local sum uses the run's sum as an operand.
     is_reduced_again: Vec<bool>,
 }
 
 impl SumDestinations {
-    /// Reads the program of a rank.
+    /// Records which sums of a rank's program are operands of later local sums. Nothing is recorded if the whole
+    /// schedule forwards data (`schedule_default`).
     pub fn read(&mut self, schedule_default: Destination, rank: Rank, program: &Program) {
         self.is_reduced_again.clear();
         if schedule_default == Destination::Forwarded {
@@ -40,7 +41,7 @@ impl SumDestinations {
         }
     }
 
-    /// Destination of the data that a run produces.
+    /// Returns the destination of the data that a run produces.
     pub fn get(&self, number: usize) -> Destination {
         match self.is_reduced_again.get(number) {
             Some(false) => Destination::Stored,

@@ -10,7 +10,7 @@ pub struct Traffic {
 }
 
 impl Traffic {
-    /// Adds `work` on a route.
+    /// Adds the work of a transfer to every capacity on its route.
     pub fn add(&mut self, route: RouteId, work: Work, system: &System) {
         if self.passed.len() < system.resource_count() {
             self.passed.resize(system.resource_count(), Work(0));

@@ -16,9 +16,9 @@ use crate::schedule::{Collective, Protocol};
 /// 80 % prediction interval, as factors of the predicted time.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct PredictionInterval {
-    /// Lower end ÷ prediction.
+    /// Lower end of the interval ÷ predicted time, at most 1.
     pub low: f64,
-    /// Upper end ÷ prediction.
+    /// Upper end of the interval ÷ predicted time, at least 1.
     pub high: f64,
 }
 
@@ -39,7 +39,7 @@ pub enum Bottleneck {
 pub struct PredictionIntervals {
     /// Interval of regimes without one of their own.
     pub default: PredictionInterval,
-    /// Intervals by regime.
+    /// Intervals of the regimes that have one of their own.
     pub regimes: Vec<RegimeBand>,
     /// Traits of the rows that the intervals were determined from.
     pub known: FittedTraits,
@@ -50,11 +50,11 @@ pub struct PredictionIntervals {
 /// Prediction interval of a regime.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RegimeBand {
-    /// The protocol.
+    /// Protocol of the regime.
     pub protocol: Protocol,
-    /// The bottleneck.
+    /// Bottleneck of the regime.
     pub decides: Bottleneck,
-    /// The interval.
+    /// Prediction interval of calls of the regime.
     pub band: PredictionInterval,
     /// Number of rows that the interval was determined from.
     pub rows: u32,
@@ -63,47 +63,47 @@ pub struct RegimeBand {
 /// Traits of the fitted rows; an empty list sets no restriction.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FittedTraits {
-    /// Collectives of the rows.
+    /// Collectives of the fitted rows.
     pub collectives: Vec<Collective>,
     /// Numbers of GPUs per host; numbers between them count as known.
     pub gpus: Vec<u32>,
-    /// Numbers of hosts.
+    /// Numbers of hosts of the fitted rows.
     pub nodes: Vec<u32>,
 }
 
 /// Factors on the logarithmic interval width for calls with other traits; at least 1.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct WideningFactors {
-    /// For other collectives.
+    /// Factor for collectives that no fitted row has.
     pub collective: f64,
-    /// For other numbers of GPUs.
+    /// Factor for numbers of GPUs per host outside the range of the fitted rows.
     pub gpus: f64,
-    /// For other numbers of hosts.
+    /// Factor for numbers of hosts that no fitted row has.
     pub nodes: f64,
-    /// For other hardware.
+    /// Factor for hardware other than the profile's.
     pub hardware: f64,
 }
 
 /// Traits of a call that determine its interval.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CallTraits {
-    /// The collective.
+    /// Collective of the call.
     pub collective: Collective,
-    /// The protocol.
+    /// Protocol of the call.
     pub protocol: Protocol,
-    /// Number of GPUs per host.
+    /// Number of GPUs per host that take part in the call.
     pub gpus: u32,
-    /// Number of hosts.
+    /// Number of hosts that take part in the call.
     pub nodes: u32,
-    /// The bottleneck.
+    /// Bottleneck of the call.
     pub decides: Bottleneck,
 }
 
 impl PredictionInterval {
-    /// Interval of zero width.
+    /// Interval of zero width around the prediction.
     pub const NONE: Self = Self { low: 1.0, high: 1.0 };
 
-    /// Ends of the interval around a prediction.
+    /// Returns the lower and the upper end of the interval around a predicted time.
     #[must_use]
     pub fn around(self, time: Picos) -> (Picos, Picos) {
         let times = |factor: f64| Picos((time.0 as f64 * factor).round() as u64);
@@ -118,7 +118,7 @@ impl PredictionInterval {
 }
 
 impl Bottleneck {
-    /// All bottlenecks.
+    /// All bottlenecks, in the order of their variants.
     pub const ALL: [Self; 3] = [Self::Floor, Self::Latency, Self::Bytes];
 
     /// Name: `floor`, `latency` or `bytes`.
@@ -149,7 +149,7 @@ impl WideningFactors {
     /// Factors assumed without data. `hardware` is the factor that the H200 profile needs for 80 % of 588 rows on A100,
     /// B200, GB200 and L40S (ai-dynamo/aiconfigurator) to be inside; the others are estimates.
     pub const DEFAULT: Self = Self { collective: 1.5, gpus: 1.5, nodes: 2.0, hardware: 3.2 };
-    /// No widening.
+    /// Factors of 1: no widening.
     pub const NONE: Self = Self { collective: 1.0, gpus: 1.0, nodes: 1.0, hardware: 1.0 };
 }
 
@@ -166,7 +166,7 @@ impl PredictionIntervals {
         self.regime_interval(call.protocol, call.decides).widened(self.widening(call))
     }
 
-    /// Interval of a regime for calls with known traits: the regime's own, or the usual one if the regime had too few
+    /// Interval of a regime for calls with known traits: the regime's own, or the default if the regime had too few
     /// rows.
     #[must_use]
     pub fn regime_interval(&self, protocol: Protocol, decides: Bottleneck) -> PredictionInterval {
@@ -211,8 +211,8 @@ impl PredictionIntervals {
     }
 }
 
-/// Returns true if a number lies between known ones: four GPUs count as known if two and eight are. (Of 86 unfitted
-/// rows on four H200, 72 % are inside the intervals of two and eight: `validate/runs/2026-11-21-4xh200`.)
+/// Returns true if a number lies between known ones: four GPUs count as known if two and eight are. (Source: unfitted
+/// rows on four H200, `validate/runs/2026-11-21-4xh200`.)
 fn is_between(known: &[u32], number: u32) -> bool {
     known.iter().any(|&one| one <= number) && known.iter().any(|&one| one >= number)
 }

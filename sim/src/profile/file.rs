@@ -11,7 +11,7 @@ use super::network_file::{MeasuredNetwork, NetworkFile};
 use super::reader::{ProfileError, Reader};
 use super::{ChannelLimit, LaunchCosts, LinkEfficiency, Passes, Profile, ProtocolCosts};
 
-/// The shipped profiles, by name.
+/// Names of the shipped profiles, and the texts of their files.
 const SHIPPED: [(&str, &str); 9] = [
     ("nccl-2.28-h200", include_str!("../../profiles/nccl-2.28-h200.toml")),
     ("nccl-2.29-h100", include_str!("../../profiles/nccl-2.29-h100.toml")),
@@ -175,7 +175,7 @@ impl Profile {
         Self::nearest(fabric, Software::Nccl)
     }
 
-    /// Variant of [`Self::for_fabric`] for other software.
+    /// Variant of [`Self::for_fabric`] for the software of the caller's choice.
     ///
     /// # Errors
     /// The errors of [`Profile::for_fabric`].
@@ -227,7 +227,7 @@ impl Profile {
         }
     }
 
-    /// Reads a profile file.
+    /// Parses the text of a profile file; `source` is its name in errors.
     ///
     /// # Errors
     /// [`ProfileError`] with line and column, or the key.

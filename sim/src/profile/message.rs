@@ -45,7 +45,7 @@ pub enum ReductionSite {
 /// Cost of two-sided messages beyond their links.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MessageCosts {
-    /// Send and receive calls, matching and progress at both ends.
+    /// Software time of send and receive calls, matching and progress at both ends.
     pub post: Picos,
     /// Time of the sending process per message, or per fragment staged in host memory.
     pub progress: Picos,
@@ -68,20 +68,20 @@ pub struct MessageCosts {
     pub fragment: Bytes,
     /// Rate at which a process copies and reduces in host memory.
     pub host_rate: Bandwidth,
-    /// Processor that reduces.
+    /// Processor that reduces the data of reducing collectives.
     pub sums: ReductionSite,
 }
 
 /// Memory at the ends of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MemoryKind {
-    /// GPU memory.
+    /// GPU memory at both ends.
     Devices,
-    /// Host memory.
+    /// Host memory at both ends.
     Hosts,
 }
 
-/// Carrier of a large message's data.
+/// Hardware that carries the data of a large message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DataPath {
     /// A copy engine of one of two GPUs with peer access.
@@ -127,7 +127,7 @@ impl MessageCosts {
     }
 }
 
-/// Time of `bytes` at a rate.
+/// Returns the time of `bytes` at a rate, rounded down to a picosecond.
 pub(crate) fn time_at_rate(bytes: Bytes, rate: Bandwidth) -> Picos {
     let picos = u128::from(bytes.0) * 1_000_000_000_000 / u128::from(rate.0.max(1));
     Picos(u64::try_from(picos).unwrap_or(u64::MAX))

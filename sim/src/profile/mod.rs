@@ -61,7 +61,7 @@ pub enum Processes {
 /// Launch cost and lower time limit of a launch mode.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LaunchCosts {
-    /// Time added to every call.
+    /// Time added to the device time of every call.
     pub added: Picos,
     /// Time added per GPU of a host beyond the first: one process launches on the GPUs in sequence, and all kernels
     /// wait for the last.
@@ -74,9 +74,8 @@ pub struct LaunchCosts {
     /// is a task on NCCL's host side (NCCL 2.28 src/enqueue.cc, `scheduleP2pTasksToPlan`).
     pub floor_per_peer: Picos,
     /// Lower limit on the time of consecutive one-way calls (broadcast, reduce, gather, scatter): a rank that only
-    /// sends learns from flags, not from data, that the others are in the same call. On 2 × H100, 1 KiB to 128 KiB need
-    /// 3.2 µs one-way and 2.4 to 2.8 µs otherwise (validate/runs/2026-11-24-2xh100; see
-    /// validate/src/kernel/exchange.rs).
+    /// sends learns from flags, not from data, that the others are in the same call. (Source: 2 × H100,
+    /// validate/runs/2026-11-24-2xh100; see validate/src/kernel/exchange.rs.)
     pub floor_one_way: Picos,
     /// Width of the transition between device time and floor, which are not synchronized. If they differ by less,
     /// either can be the later one, and the call is slower than both, by at most a quarter of `jitter`.
@@ -86,24 +85,24 @@ pub struct LaunchCosts {
 /// Fraction of a link's nominal bandwidth that transfers reach; includes the framing of the link itself.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LinkEfficiency {
-    /// NVLink.
+    /// Fraction of NVLink bandwidth.
     pub nvlink: f64,
-    /// C2C.
+    /// Fraction of C2C bandwidth, between a GPU and its CPU.
     pub c2c: f64,
-    /// PCIe.
+    /// Fraction of PCIe bandwidth.
     pub pcie: f64,
     /// Fraction of the PCIe bandwidth of DMA (NICs and copy engines) that loads and stores between GPUs of a host
     /// reach; their packets are smaller.
     pub pcie_peers: f64,
-    /// Links between sockets.
+    /// Fraction of the bandwidth of links between sockets.
     pub upi: f64,
-    /// InfiniBand and Ethernet.
+    /// Fraction of InfiniBand and Ethernet line rate.
     pub network: f64,
     /// Fraction of the NVLink bandwidth of point-to-point transfers that switch multicast and reduction reach.
     pub multicast: f64,
 }
 
-/// The costs of one library on one generation of GPUs.
+/// Costs of one library on one generation of GPUs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Profile {
     /// Name, such as `nccl-2.28-h200`.
@@ -116,28 +115,28 @@ pub struct Profile {
     pub gpus: Vec<String>,
     /// Date of the data, `YYYY-MM-DD`.
     pub date: String,
-    /// Sources of the figures.
+    /// Sources of the figures, such as data files and documents.
     pub sources: Vec<String>,
     /// Costs by protocol, in the order of [`Protocol::ALL`].
     pub protocols: [ProtocolCosts; 5],
     /// Launch costs by launch mode (graph, stream), then by processes (per GPU, single).
     pub launches: [[LaunchCosts; 2]; 2],
-    /// Reached fractions of link bandwidth.
+    /// Fractions of the links' nominal bandwidth that transfers reach.
     pub links: LinkEfficiency,
     /// Cost of inter-host transport beyond its links.
     pub network: NetworkCosts,
     /// Cost of an MPI's two-sided messages; `None` for libraries whose thread blocks move the data.
     pub messages: Option<MessageCosts>,
-    /// Prediction intervals.
+    /// Prediction intervals of times computed with this profile.
     pub bands: PredictionIntervals,
 }
 
 impl LinkEfficiency {
-    /// Nominal bandwidth on all links.
+    /// Efficiencies of 1: transfers reach the nominal bandwidth of all links.
     pub const NOMINAL: Self =
         Self { nvlink: 1.0, c2c: 1.0, pcie: 1.0, pcie_peers: 1.0, upi: 1.0, network: 1.0, multicast: 1.0 };
 
-    /// Efficiency of a kind of link.
+    /// Returns the fraction of nominal bandwidth that transfers reach on a kind of link.
     #[must_use]
     pub fn for_kind(&self, kind: LinkKind) -> f64 {
         match kind {
@@ -186,13 +185,13 @@ impl Profile {
         }
     }
 
-    /// Costs of a protocol.
+    /// Returns the costs of a protocol.
     #[must_use]
     pub fn protocol(&self, protocol: Protocol) -> &ProtocolCosts {
         &self.protocols[protocol as usize]
     }
 
-    /// Costs of a launch mode.
+    /// Returns the costs of a launch mode.
     #[must_use]
     pub fn launch(&self, launch: Launch, processes: Processes) -> LaunchCosts {
         self.launches[launch as usize][processes as usize]
@@ -202,7 +201,7 @@ impl Profile {
 /// Parameters of a call that determine the host's work.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HostWork {
-    /// Number of GPUs of a host.
+    /// Number of GPUs in use on a host.
     pub gpus: u32,
     /// Number of peers that a rank sends its own data to.
     pub peers: u32,
@@ -237,7 +236,7 @@ impl LaunchCosts {
         self.added + Picos(self.added_per_gpu.0.saturating_mul(u64::from(gpus.saturating_sub(1))))
     }
 
-    /// Lower limit on the time of a call.
+    /// Lower limit on the time of a call, below which launching on the host determines it.
     #[must_use]
     pub fn floor(&self, work: HostWork) -> Picos {
         let times = |each: Picos, count: u32| Picos(each.0.saturating_mul(u64::from(count)));
@@ -248,7 +247,7 @@ impl LaunchCosts {
         }
     }
 
-    /// Time of a call with device time `device`.
+    /// Time of a call with device time `device`, including launch costs and the floor.
     #[must_use]
     pub fn call_time(&self, device: Picos, work: HostWork) -> Picos {
         let floor = self.floor(work);

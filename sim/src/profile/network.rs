@@ -37,13 +37,13 @@ pub struct NetworkCosts {
     pub arrive: Picos,
     /// Time until the NIC's writes are visible in GPU memory: a read through the NIC, on GPUs before Hopper.
     pub flush: Picos,
-    /// Proxy time per message.
+    /// Time of the sending proxy for each message.
     pub message: Picos,
     /// Rate at which the proxy reads flags interleaved with data in host memory, counting both; `None` means no cost.
     pub scan: Option<Bandwidth>,
 }
 
-/// Notification of a message's sender and receiver sides.
+/// Method by which the sending proxy and the receiver of a message detect its data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Notification {
     /// Flags in every line, on both sides.
@@ -54,7 +54,7 @@ enum Notification {
     Counters,
 }
 
-/// Notification method of a protocol.
+/// Returns the notification method of a protocol.
 fn notification(protocol: Protocol) -> Notification {
     match protocol {
         Protocol::Ll => Notification::Flags,
@@ -64,7 +64,7 @@ fn notification(protocol: Protocol) -> Notification {
 }
 
 impl NetworkCosts {
-    /// Free of cost.
+    /// Transport without any cost beyond its links.
     pub const FREE: Self = Self {
         post: Picos::ZERO,
         fence: Picos::ZERO,
@@ -84,7 +84,7 @@ impl NetworkCosts {
         }
     }
 
-    /// Additional latency on GPUs that need a flush.
+    /// Additional latency of a message on receiving GPUs that need a flush.
     #[must_use]
     pub fn flush(&self, protocol: Protocol) -> Picos {
         if notification(protocol) == Notification::Counters { self.flush } else { Picos::ZERO }

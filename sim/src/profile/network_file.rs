@@ -19,7 +19,7 @@ use super::transport::{MachineNetwork, Transport};
 use super::write::{fraction, quoted, write_rates, write_sources, write_times};
 use super::{PredictionInterval, Profile};
 
-/// Network of machines without a measurement.
+/// Name and file text of the network assumed for machines without a measurement.
 const DEFAULT_NETWORK: (&str, &str) = ("infiniband-ndr", include_str!("../../profiles/networks/infiniband-ndr.toml"));
 
 /// Shipped networks; the default is last, so that it is the last choice.
@@ -38,23 +38,23 @@ pub struct MeasuredNetwork {
     pub name: String,
     /// Date of the data, `YYYY-MM-DD`.
     pub date: String,
-    /// Sources of the figures.
+    /// Sources of the figures, such as data files and documents.
     pub sources: Vec<String>,
     /// Compute capability × 10 of the machines' GPUs.
     pub compute_capability: u32,
-    /// Line rate of a NIC.
+    /// Line rate of one NIC of the machines.
     pub nic: Bandwidth,
-    /// NICs per GPU.
+    /// Number of NICs per GPU of the machines.
     pub nics_per_gpu: f64,
-    /// Transport of messages.
+    /// Transport of messages between hosts.
     pub transport: Transport,
     /// Fraction of the line rate that transfers reach.
     pub efficiency: f64,
     /// NCCL environment settings made by its plugin, such as `NCCL_PROTO=simple`.
     pub settings: Option<String>,
-    /// Costs beyond the links.
+    /// Costs of the transport beyond its links.
     pub costs: NetworkCosts,
-    /// Prediction interval.
+    /// Prediction interval of calls over this network.
     pub band: PredictionInterval,
 }
 
@@ -139,7 +139,7 @@ impl MeasuredNetwork {
             && (machine.nics_per_gpu - self.nics_per_gpu).abs() < 1e-6
     }
 
-    /// All shipped networks.
+    /// Returns all shipped networks, the default last.
     ///
     /// # Errors
     /// Only for an invalid shipped file.
@@ -299,7 +299,8 @@ mod tests {
         }
     }
 
-    /// Equal hosts with InfiniBand, with Ethernet at standard and jumbo MTU, and with a measured network.
+    /// Hosts with Ethernet links get RoCE packets for their MTU, unless a network was measured on such hosts; hosts
+    /// with InfiniBand links never do.
     #[test]
     fn ethernet_uses_roce_packets() {
         use fabricast_topologies::{FabricRequest, load};

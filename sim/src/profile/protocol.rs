@@ -17,19 +17,17 @@
 //! pipelined messages (in trees) flows only after all passes of this one. The time of a pass depends on its actions:
 //! `send` loads and sends; `forward` receives and sends (the load of its addend overlaps with the wait); `receive`
 //! receives and stores; `store` is added if the sent data is also stored locally. In inter-host trees a block receives
-//! from two children, or sends to two, in the same passes ([`SharedPasses`]): data of the second sender is another wait,
-//! `receive` without its `store`, and data for the second receiver another store. (Measured with one channel on 4 × H200,
-//! LL, 16 MiB: 353 ns per pass in reduce_scatter and 534 ns in all_gather, which differ by such stores; LL128 and
-//! Simple differ alike: validate/runs/2026-11-21-4xh200-forced.)
+//! from two children, or sends to two, in the same passes ([`SharedPasses`]): data of the second sender is another
+//! wait, `receive` without its `store`, and data for the second receiver another store. (Source: reduce_scatter and
+//! all_gather with one channel on 4 × H200, which differ by such stores, validate/runs/2026-11-21-4xh200-forced.)
 //!
 //! A block executes its operations in sequence. A schedule has no operation for receiving data that is not forwarded
-//! (the last receive of a loop in NCCL); it is charged as `receive` to the first send of the block. In pairwise exchanges
-//! half of a block's threads send while the other half receives: `exchange` is a pass of both, which share an SM. Data
-//! without flags in every line is received only when its chunk is complete, so the first send and the last receive are
-//! not overlapped and need half of that time each. (send_recv on two H200 with Simple needs 46 ns per KiB of a block:
-//! up to a chunk of 512 KiB the halves are sequential, beyond it concurrent. LL needs 170 ns per KiB:
-//! validate/runs/2026-11-23-2xh200-sends.) An NVLS chunk is first copied, by some warps of the block, into the
-//! buffer that the switch reads.
+//! (the last receive of a loop in NCCL); it is charged as `receive` to the first send of the block. In pairwise
+//! exchanges half of a block's threads send while the other half receives: `exchange` is a pass of both, which share an
+//! SM. Data without flags in every line is received only when its chunk is complete, so the first send and the last
+//! receive are not overlapped and need half of that time each. (Source: send_recv on two H200,
+//! validate/runs/2026-11-23-2xh200-sends.) An NVLS chunk is first copied, by some warps of the block, into the buffer
+//! that the switch reads.
 //!
 //! Sources: NCCL 2.28 src/device/prims_ll.h (8 bytes per thread and pass), prims_ll128.h (16 words of 8 bytes for 8
 //! threads, 15 of them data, unrolled 8 times: 60 bytes), prims_simple.h, all_reduce.h (the sequence of primitives; up
@@ -50,9 +48,8 @@ pub struct ProtocolCosts {
     /// Cost per call for each warp of a block.
     pub startup_per_warp: Picos,
     /// Cost per call for each concurrent peer beyond the first that a rank exchanges its own data with on separate
-    /// blocks: the call ends with the last of them. (all_to_all of 2 to 16 KiB per peer is 0.37 to 0.52 µs slower on
-    /// 4 × H200 than on 2, which is two more peers and two more GPUs: validate/runs/2026-11-21-4xh200,
-    /// 2026-11-21-2xh200.)
+    /// blocks: the call ends with the last of them. (Source: all_to_all on 2 and 4 × H200,
+    /// validate/runs/2026-11-21-2xh200, 2026-11-21-4xh200.)
     pub startup_per_peer: Picos,
     /// Cost before every operation beyond the latency of its path: flags, fences, polling.
     pub step: Picos,
@@ -76,9 +73,8 @@ pub struct ProtocolCosts {
     pub split_block: Picos,
     /// Rate at which a block reduces arrived data into a sum that stays with its rank, while it sends nothing; `None`
     /// means no cost. A forwarded sum is sent as it is computed, and in one-way calls the next call's data arrives
-    /// meanwhile. (256 MiB: reduce_scatter 452 µs and all_gather 374 µs on 2 × H200, 443 and 374 µs on 2 × H100;
-    /// all_reduce by one_shot 895 µs, by two_shot, which sends its sums, 746 µs: validate/runs/2026-11-21-2xh200,
-    /// 2026-11-24-2xh100.)
+    /// meanwhile. (Source: reduce_scatter, all_gather and all_reduce of 256 MiB on 2 × H200 and 2 × H100,
+    /// validate/runs/2026-11-21-2xh200, 2026-11-24-2xh100.)
     pub add: Option<Bandwidth>,
     /// Time until all data of a large operation is visible before its flags; grows with the bytes from 0 to this limit.
     pub settle: Picos,
@@ -105,11 +101,11 @@ pub struct ProtocolCosts {
 /// Throughput limit of a channel.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum ChannelLimit {
-    /// No limit.
+    /// No limit on the channel.
     Unlimited,
-    /// Largest payload rate.
+    /// Largest payload rate of the channel.
     Rate(Bandwidth),
-    /// Passes of a thread block.
+    /// Limited by the passes of its thread block.
     Passes(Passes),
 }
 
@@ -140,25 +136,25 @@ pub struct Passes {
 pub enum Role {
     /// Sends local data after receiving the last arrival.
     Send,
-    /// Forwards arriving data.
+    /// Forwards data as it arrives.
     Forward,
 }
 
 /// Kind of an operation: copy or reduction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum OperationKind {
-    /// Only moves data.
+    /// Moves data without reducing it.
     Copy,
-    /// Reduces arriving data.
+    /// Reduces arriving data with local data.
     Reduce,
 }
 
 /// Local storage of the data that a block sends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum LocalStore {
-    /// Not stored.
+    /// The data is only sent.
     None,
-    /// Also stored at the sending rank.
+    /// The data is also stored at the sending rank.
     Store,
 }
 
@@ -176,50 +172,50 @@ pub enum Destination {
 /// or to send to (NCCL 2.28 src/device/prims_ll128.h, `recvReduceSendCopy` with more than one of `RECV` or `SEND`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum SharedPasses {
-    /// No shared passes.
+    /// Shares no passes with another operation.
     #[default]
     None,
     /// Adds the data of a further peer: another wait for arriving data.
     AdditionalReceive,
     /// Sends the same data to another peer: another store.
     AdditionalSend,
-    /// Entirely part of the operation that sends the sum.
+    /// No passes of its own: entirely part of the operation that sends the sum.
     Merged,
 }
 
-/// Operation from its thread block's point of view.
+/// Work of a thread block for one operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct BlockWork {
     /// Role of the block.
     pub role: Role,
-    /// Copy or reduction.
+    /// Kind of the operation: copy or reduction.
     pub operation: OperationKind,
     /// Local storage of the sent data.
     pub local_store: LocalStore,
     /// Passes shared with another operation.
     pub shared: SharedPasses,
-    /// Payload, rounded up.
+    /// Payload of the operation, rounded up to whole bytes.
     pub bytes: Bytes,
-    /// Number of threads.
+    /// Number of threads of the block.
     pub threads: u16,
 }
 
-/// Charge for bytes that do not fill a pass.
+/// Charge for the last bytes of an operation if they do not fill a pass.
 #[derive(Clone, Copy)]
 enum PartialPass {
-    /// A full pass.
+    /// Charged as a full pass.
     Full,
-    /// A proportional part of a pass.
+    /// Charged as a proportional part of a pass.
     Proportional,
 }
 
-/// Threads of a warp.
+/// Number of threads of a warp.
 const WARP: u16 = 32;
 /// Alignment of a ring's chunks in bytes.
 const ALIGNMENT: u64 = 16;
 
 impl ProtocolCosts {
-    /// Free of cost and without limits.
+    /// Costs of a protocol that is free and has no limits.
     pub const FREE: Self = Self {
         startup: Picos::ZERO,
         startup_p2p: None,
@@ -252,8 +248,8 @@ impl ProtocolCosts {
             + times(self.startup_per_peer, peers.saturating_sub(1))
     }
 
-    /// Size of a slot of a connection's buffer. A chunk with slices spans two slots per slice (NCCL 2.28
-    /// src/include/collectives.h: of four slots of a chunk two a slice).
+    /// Size of a slot of a connection's buffer; `None` if chunks are unlimited. A chunk with slices spans two slots per
+    /// slice (NCCL 2.28 src/include/collectives.h: of four slots of a chunk two a slice).
     #[must_use]
     pub fn slot(&self) -> Option<Bytes> {
         let slots = if self.slices > 1 { 2 * u64::from(self.slices) } else { 1 };
@@ -456,13 +452,13 @@ impl Passes {
         self.passes(self.divide_by_warps(pass, threads), bytes, threads)
     }
 
-    /// Time of the passes over `bytes` with `threads` threads at `divide_by_warps` per pass, the last one proportionally.
+    /// Time of the passes over `bytes` with `threads` threads at `each` per pass, the last one proportionally.
     fn passes(&self, each: Picos, bytes: Bytes, threads: u16) -> Picos {
         let all = u128::from(each.0) * u128::from(bytes.0) / u128::from(self.quantum(threads));
         Picos(u64::try_from(all).unwrap_or(u64::MAX))
     }
 
-    /// Bytes per pass of a block.
+    /// Payload bytes that a block of `threads` threads moves in one pass.
     fn quantum(&self, threads: u16) -> u64 {
         self.bytes_per_thread.0.saturating_mul(threads.into()).max(1)
     }

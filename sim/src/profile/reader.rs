@@ -15,17 +15,17 @@ pub enum ProfileError {
     Syntax {
         /// Location in the file.
         location: SourceLocation,
-        /// Description of the error.
+        /// Description of the problem.
         message: String,
     },
-    /// Invalid value.
+    /// Key with an invalid value.
     #[error("{location}: {key}: {message}")]
     Value {
         /// Location in the file.
         location: SourceLocation,
-        /// The key, with its tables.
+        /// Dotted key, such as `protocol.ll.step`.
         key: String,
-        /// Description of the error.
+        /// Description of the problem and of the expected value.
         message: String,
     },
     /// The GPU model of a machine is unknown, and the candidates differ too much for one profile.
@@ -33,7 +33,7 @@ pub enum ProfileError {
         "{fabric} does not state its GPU model: name one by --gpu-model (gpu = \"…\" in manifests and studies), one of {candidates}"
     )]
     UnknownGpu {
-        /// The fabric.
+        /// Name of the fabric.
         fabric: String,
         /// Possible models, with their compute capabilities.
         candidates: String,
@@ -41,11 +41,11 @@ pub enum ProfileError {
     /// No profile has this name.
     #[error("unknown profile `{name}`; expected one of {known}, or the path of a file{}", did_you_mean(.near))]
     Unknown {
-        /// The name as given.
+        /// Name that was requested.
         name: String,
-        /// Similar names, best first.
+        /// Names of built-in profiles similar to it, best first.
         near: Vec<String>,
-        /// Known names.
+        /// Names of all built-in profiles, separated by commas.
         known: String,
     },
 }
@@ -55,7 +55,7 @@ fn did_you_mean(near: &[String]) -> String {
 }
 
 impl ProfileError {
-    /// Location in a text, if there is one.
+    /// Returns the location of the error in its file; `None` if the error concerns no file.
     #[must_use]
     pub fn location(&self) -> Option<&SourceLocation> {
         match self {
@@ -65,7 +65,7 @@ impl ProfileError {
     }
 }
 
-/// Reader of a file, for errors with locations.
+/// Reader of the text of one file, whose name (`source`) and location appear in errors.
 pub(super) struct Reader<'a> {
     pub source: &'a str,
     pub text: &'a str,
@@ -80,7 +80,7 @@ impl Reader<'_> {
         })
     }
 
-    /// Prediction interval of these bounds.
+    /// Returns the prediction interval with these bounds, or an error at `band` if they are invalid.
     pub(super) fn band(&self, low: f64, high: f64) -> Result<PredictionInterval, ProfileError> {
         if low > 0.0 && low <= 1.0 && high >= 1.0 && high.is_finite() {
             Ok(PredictionInterval { low, high })
@@ -89,13 +89,13 @@ impl Reader<'_> {
         }
     }
 
-    /// Error at the value of a dotted key.
+    /// Creates an error at the value of a dotted key.
     pub(super) fn error(&self, key: &str, message: impl fmt::Display) -> ProfileError {
         let location = SourceLocation::locate(self.source, self.text, self.span(key).unwrap_or_default());
         ProfileError::Value { location, key: key.to_owned(), message: message.to_string() }
     }
 
-    /// Location of the value of a dotted key.
+    /// Returns the byte range of the value of a dotted key; `None` if the text has no such key.
     fn span(&self, key: &str) -> Option<std::ops::Range<usize>> {
         let document = DeTable::parse(self.text).ok()?;
         let mut table = Some(document.get_ref());
@@ -108,7 +108,7 @@ impl Reader<'_> {
         span
     }
 
-    /// Parses a quantity with a unit.
+    /// Parses a quantity with a unit, such as `1.5 us`; errors are located at `key`.
     pub(super) fn quantity<T: std::str::FromStr<Err = UnitError>>(
         &self,
         key: &str,
@@ -117,7 +117,7 @@ impl Reader<'_> {
         text.parse().map_err(|error| self.error(key, error))
     }
 
-    /// Checks a fraction, more than 0 and at most 1.
+    /// Checks that the value of `key` is a fraction, more than 0 and at most 1, and returns it.
     pub(super) fn fraction(&self, key: &str, value: f64) -> Result<f64, ProfileError> {
         if value > 0.0 && value <= 1.0 {
             Ok(value)

@@ -9,10 +9,11 @@ pub struct Blocks {
     /// Threads per block; the profile's value for the protocol if omitted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub threads: Option<u16>,
-    /// Number of channels a block runs.
+    /// Channels that one block runs.
     #[serde(default)]
     pub split: BlockSplit,
-    /// Payload of an inter-host message if operations are split into messages; the whole operation if omitted.
+    /// Payload of an inter-host message of which each operation is a part; if omitted, an operation is at least one
+    /// message of its own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<Bytes>,
     /// Processor that executes the ranks' operations.
@@ -38,7 +39,7 @@ impl Processor {
     }
 }
 
-/// Number of channels a block runs.
+/// Channels that one block runs, and the division of its threads among them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum BlockSplit {

@@ -17,9 +17,9 @@ pub struct Header {
     pub name: String,
     /// The collective call that the schedule computes.
     pub call: Call,
-    /// Protocol of its transfers.
+    /// Protocol of the schedule's transfers.
     pub protocol: Protocol,
-    /// Number of channels.
+    /// Number of channels that the schedule uses.
     pub channels: u16,
     /// Thread blocks that run the channels.
     #[serde(default, skip_serializing_if = "Blocks::is_default")]
@@ -85,7 +85,7 @@ impl Program {
         self.runs.len() as u32 - 1
     }
 
-    /// The runs.
+    /// Returns the runs, in order of their index within the rank.
     #[must_use]
     pub fn runs(&self) -> &[Run] {
         &self.runs
@@ -181,15 +181,15 @@ pub enum ScheduleError {
         index: u32,
         /// Rank that does not exist.
         peer: Rank,
-        /// Number of ranks.
+        /// Number of ranks of the call.
         ranks: u32,
     },
     /// The root of a rooted collective does not exist.
     #[error("the root is rank {} of {ranks}", .root.0)]
     NoSuchRoot {
-        /// The root.
+        /// Root of the call.
         root: Rank,
-        /// Number of ranks.
+        /// Number of ranks of the call.
         ranks: u32,
     },
     /// A run is on a channel that does not exist.
@@ -201,7 +201,7 @@ pub enum ScheduleError {
         run: u32,
         /// Channel that does not exist.
         channel: Channel,
-        /// Number of channels.
+        /// Number of channels that the header declares.
         channels: u16,
     },
     /// A dependency refers to a run that does not exist.
@@ -211,15 +211,15 @@ pub enum ScheduleError {
         rank: Rank,
         /// Index of the run within the rank.
         run: u32,
-        /// The invalid dependency.
+        /// Dependency on the run that does not exist.
         on: Dependency,
     },
     /// A team is empty, unsorted, or has ranks that do not exist.
     #[error("team {} is not a list of different ranks below {ranks} in rising order", .team.0)]
     BadTeam {
-        /// The team.
+        /// Id of the team.
         team: TeamId,
-        /// Number of ranks.
+        /// Number of ranks of the call.
         ranks: u32,
     },
     /// A multicast operation refers to a team that does not exist, or that does not contain its rank.
@@ -231,7 +231,7 @@ pub enum ScheduleError {
         run: u32,
         /// Index of the operation within the run.
         index: u32,
-        /// The invalid team.
+        /// Team that does not exist or does not contain the rank.
         team: TeamId,
     },
     /// A chunk is outside its buffer.
@@ -243,7 +243,7 @@ pub enum ScheduleError {
         run: u32,
         /// Index of the operation within the run.
         index: u32,
-        /// The last chunk accessed.
+        /// Last chunk that the operation accesses.
         chunk: ChunkRef,
         /// Number of chunks in the buffer.
         chunks: u32,
@@ -335,13 +335,13 @@ impl Schedule {
         self
     }
 
-    /// Number of operations.
+    /// Number of operations of all ranks.
     #[must_use]
     pub fn operation_count(&self) -> u32 {
         self.first_ops.last().copied().unwrap_or(0)
     }
 
-    /// Number of runs.
+    /// Number of runs of all ranks.
     #[must_use]
     pub fn run_count(&self) -> u32 {
         self.runs.len() as u32
@@ -352,13 +352,13 @@ impl Schedule {
         (self.rank_starts[rank.0 as usize]..self.rank_starts[rank.0 as usize + 1]).map(RunId)
     }
 
-    /// The run with this id.
+    /// Returns the run with this id, which must exist.
     #[must_use]
     pub fn run(&self, id: RunId) -> &Run {
         &self.runs[id.0 as usize]
     }
 
-    /// The rank that executes a run.
+    /// Returns the rank that executes a run.
     #[must_use]
     pub fn run_rank(&self, run: RunId) -> Rank {
         Rank(self.rank_starts.partition_point(|&start| start <= run.0) as u32 - 1)
@@ -397,7 +397,7 @@ impl Schedule {
         self.operation_at(self.run_rank(run), run, index)
     }
 
-    /// All operations, in id order.
+    /// Returns all operations, in order of id.
     pub fn operations(&self) -> impl Iterator<Item = Operation> + '_ {
         (0..self.header.call.ranks).flat_map(move |rank| {
             self.rank_runs(Rank(rank))
@@ -413,7 +413,7 @@ impl Schedule {
         })
     }
 
-    /// The ranks of a team, which must exist.
+    /// Returns the ranks of a team, which must exist, in ascending order.
     #[must_use]
     pub fn team(&self, team: TeamId) -> &[Rank] {
         &self.header.teams[team.0 as usize]

@@ -58,22 +58,22 @@ pub enum Protocol {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum DataType {
-    /// 32-bit float.
+    /// IEEE 754 floating-point number of 32 bits.
     #[default]
     F32,
-    /// 64-bit float.
+    /// IEEE 754 floating-point number of 64 bits.
     F64,
-    /// 16-bit float.
+    /// IEEE 754 floating-point number of 16 bits.
     F16,
-    /// bfloat16.
+    /// Floating-point number of 16 bits with 8 exponent bits (bfloat16).
     Bf16,
-    /// 8-bit float, 4 exponent bits.
+    /// Floating-point number of 8 bits with 4 exponent bits (FP8 E4M3).
     F8e4m3,
-    /// 8-bit float, 5 exponent bits.
+    /// Floating-point number of 8 bits with 5 exponent bits (FP8 E5M2).
     F8e5m2,
-    /// Signed byte.
+    /// 8-bit signed integer.
     I8,
-    /// Unsigned byte.
+    /// 8-bit unsigned integer.
     U8,
     /// 32-bit signed integer.
     I32,
@@ -85,23 +85,23 @@ pub enum DataType {
     U64,
 }
 
-/// Reduction of two elements.
+/// Reduction operation on two elements, applied element by element.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ReduceOp {
-    /// Sum.
+    /// Sum of the elements.
     #[default]
     Sum,
-    /// Product.
+    /// Product of the elements.
     Prod,
-    /// Maximum.
+    /// Larger one of the elements.
     Max,
-    /// Minimum.
+    /// Smaller one of the elements.
     Min,
 }
 
 impl DataType {
-    /// All data types.
+    /// All data types, in the order of their variants.
     pub const ALL: [Self; 12] = [
         Self::F32,
         Self::F64,
@@ -119,11 +119,11 @@ impl DataType {
 }
 
 impl ReduceOp {
-    /// All reductions.
+    /// All reduction operations, in the order of their variants.
     pub const ALL: [Self; 4] = [Self::Sum, Self::Prod, Self::Max, Self::Min];
 }
 
-/// Memory relation of input and output.
+/// Memory relation of a call's input and output.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum BufferUse {
@@ -137,15 +137,15 @@ pub enum BufferUse {
 /// One collective call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Call {
-    /// The collective.
+    /// Collective that the ranks call.
     pub collective: Collective,
     /// nccl-tests' size: the larger buffer of a rank. The bytes of the whole matrix for all_to_allv; 0 for a barrier.
     pub bytes: Bytes,
-    /// Number of ranks.
+    /// Number of ranks that take part in the call.
     pub ranks: u32,
     /// The root of broadcast, reduce, gather and scatter; 0 elsewhere.
     pub root: Rank,
-    /// In place or out of place.
+    /// Memory relation of input and output: in place or out of place.
     pub buffers: BufferUse,
 }
 
@@ -235,13 +235,13 @@ impl Collective {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("unknown {kind} `{word}`; expected one of {}{}", .expected.join(", "), did_you_mean(.suggestions))]
 pub struct UnknownName {
-    /// Kind of name that was looked up.
+    /// Kind of name that was expected, such as `protocol`.
     pub kind: &'static str,
-    /// The word as given.
+    /// Word that is not a known name.
     pub word: String,
-    /// Similar known words, best first.
+    /// Known names similar to the word, best first.
     pub suggestions: Vec<String>,
-    /// All known words.
+    /// All known names of this kind.
     pub expected: Vec<&'static str>,
 }
 
@@ -298,7 +298,7 @@ const PROTOCOLS: [(Protocol, &str); 5] = [
 ];
 
 impl Protocol {
-    /// All protocols.
+    /// All protocols, in the order of their variants.
     pub const ALL: [Self; 5] = [Self::Ll, Self::Ll128, Self::Simple, Self::Symmetric, Self::CopyEngine];
 
     /// Name, such as `ll128`.

@@ -150,7 +150,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Reference implementation, step by step.
+    /// Reference implementation of [`first_outside`], step by step.
     fn search_steps(walk: Walk, len: u32, limit: u64) -> Option<u32> {
         (0..len).find(|&i| u64::from(walk.at(i)) >= limit)
     }

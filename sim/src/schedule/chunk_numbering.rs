@@ -26,7 +26,8 @@ pub(super) struct FileChunk {
     pub(super) offset: u32,
 }
 
-/// Buffer sizes and usage declared by a file.
+/// Mapping between a file's chunk numbers and those of a schedule, from the buffer sizes and usage that the file
+/// declares.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ChunkNumbering {
     pub(super) collective: Collective,

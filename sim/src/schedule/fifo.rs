@@ -143,7 +143,7 @@ struct Piece {
     run: RunId,
     start: u32,
     end: u32,
-    /// Range in [`Pieces::credits`].
+    /// Bounds of the piece's range in [`Pieces::credits`], the end exclusive.
     credits: (u32, u32),
 }
 

@@ -9,7 +9,7 @@ use super::{Collective, OpId, Protocol, json};
 /// File format of a schedule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Format {
-    /// fabricast's own format.
+    /// fabricast's own lossless JSON.
     Json,
     /// MSCCL's algorithm files.
     MscclXml,
@@ -90,25 +90,25 @@ pub enum WriteError {
     /// More operations than a file of this format may have.
     #[error("{operations} operations; {format} files are written up to {most}")]
     TooLarge {
-        /// The format.
+        /// Name of the format.
         format: &'static str,
         /// Number of operations.
         operations: u64,
-        /// Largest number allowed.
+        /// Largest number of operations allowed.
         most: u64,
     },
     /// A collective that the format cannot express.
     #[error("{format} files have no {collective}")]
     Collective {
-        /// The format.
+        /// Name of the format.
         format: &'static str,
-        /// The collective.
+        /// Collective that the format lacks.
         collective: Collective,
     },
     /// The chunks have no common unit size.
     #[error("chunks of different sizes that are not multiples of a common one: {reason}")]
     UnequalChunks {
-        /// Description of the chunks.
+        /// Description of the chunks that have no common unit.
         reason: String,
     },
     /// The common unit of the chunks is so small that a file would move too many.
@@ -116,13 +116,13 @@ pub enum WriteError {
     TooFine {
         /// Number of units moved by all operations, counted at both ends.
         moved: u64,
-        /// Largest number a file may move.
+        /// Largest number of units that a file may move.
         most: u64,
     },
     /// An operation that the format cannot express.
     #[error("operation {} ({description}): {reason}", .operation.0)]
     Unsupported {
-        /// The operation.
+        /// Id of the operation.
         operation: OpId,
         /// Description, such as `rank 0, put to rank 4`.
         description: String,
@@ -132,7 +132,7 @@ pub enum WriteError {
     /// Operations that wait for each other and so have no order in a file.
     #[error("operation {} waits for itself", .operation.0)]
     Deadlock {
-        /// One operation of the cycle.
+        /// Id of one operation of the cycle.
         operation: OpId,
     },
 }

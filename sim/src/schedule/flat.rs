@@ -13,7 +13,7 @@ pub(super) const MAX_UNITS_MOVED: u64 = 1 << 22;
 /// Largest number of operations written; each is one line of a file.
 pub(super) const MAX_OPERATIONS: u32 = 1 << 18;
 
-/// One operation, flattened.
+/// Operation of a schedule with its memory in units.
 #[derive(Clone, Debug)]
 pub(super) struct FlatOp {
     pub(super) kind: OpKind,
@@ -21,11 +21,11 @@ pub(super) struct FlatOp {
     /// Rank, or team for multicast operations.
     pub(super) peer: u32,
     pub(super) channel: u16,
-    /// Chunks read, in the call's numbering.
+    /// Units read, in the call's numbering.
     pub(super) src: UnitRange,
-    /// Chunks written.
+    /// Units written, in the call's numbering.
     pub(super) dst: UnitRange,
-    /// Length of the longest dependency chain before it.
+    /// Length of the longest dependency chain before the operation, in operations.
     pub(super) level: u32,
 }
 
@@ -60,17 +60,19 @@ pub(super) enum SwitchSupport {
     Supported,
 }
 
-/// All operations, by id.
+/// Operations of a schedule by id, their dependencies, and the numbering of chunks in files.
 pub(super) struct FlatSchedule {
     pub(super) ops: Vec<FlatOp>,
     /// Dependencies of each operation, sorted.
     pub(super) waits: Lists,
     pub(super) numbering: ChunkNumbering,
-    /// Scratch of a rank, in units.
+    /// Size of a rank's scratch, in units.
     pub(super) scratch: u32,
 }
 
 impl FlatSchedule {
+    /// Flattens a schedule for the writer of a format, whose name appears in errors.
+    ///
     /// # Errors
     /// [`WriteError`]: too many operations, chunks of no common size, operations that wait for each other.
     pub(super) fn new(schedule: &Schedule, format: &'static str, switches: SwitchSupport) -> Result<Self, WriteError> {
@@ -142,7 +144,7 @@ impl FlatSchedule {
         Ok(Self { ops, waits, numbering, scratch: units.scratch })
     }
 
-    /// The operations that an operation waits for, sorted.
+    /// Returns the ids of the operations that an operation waits for, sorted.
     pub(super) fn dependencies(&self, op: u32) -> &[u32] {
         self.waits.get(op)
     }

@@ -29,7 +29,7 @@ use super::{
 /// Version of the format: the one written, and the only one read.
 pub const VERSION: u32 = 1;
 
-/// Largest number of ranks accepted.
+/// Largest number of ranks that a schedule in a file may have.
 pub const MAX_RANKS: u32 = 1 << 20;
 
 /// Error of reading a schedule, with its location in the text.
@@ -58,7 +58,7 @@ struct HeaderText<'a> {
     teams: &'a [Vec<Rank>],
 }
 
-/// File form for reading. Programs stay unparsed, so that each run retains its location in the text.
+/// Schedule in file form, for reading. Programs stay unparsed, so that each run retains its location in the text.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct ScheduleText<'a> {

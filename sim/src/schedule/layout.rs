@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 /// exact fraction, so that equal chunks have equal times; an executor rounds chunk boundaries down to whole elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Segment {
-    /// Bytes of the segment.
+    /// Number of bytes in the segment.
     pub bytes: Bytes,
     /// Number of equal chunks in the segment; at least 1.
     pub parts: u32,
@@ -16,9 +16,9 @@ pub struct Segment {
 /// The exact size of a chunk: `numerator / denominator` bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ChunkSize {
-    /// Bytes of the segment.
+    /// Number of bytes in the chunk's segment.
     pub numerator: u64,
-    /// Parts of the segment; never 0.
+    /// Number of chunks in the chunk's segment; never 0.
     pub denominator: u32,
 }
 
@@ -80,13 +80,13 @@ impl Layout {
         Self::new(segments.collect())
     }
 
-    /// The segments.
+    /// Returns the segments, in buffer order.
     #[must_use]
     pub fn segments(&self) -> &[Segment] {
         &self.segments
     }
 
-    /// Number of chunks.
+    /// Number of chunks of all segments.
     #[must_use]
     pub fn chunks(&self) -> u32 {
         self.starts.last().copied().unwrap_or(0)

@@ -1,6 +1,6 @@
 //! Many short lists in two vectors, without an allocation per list; used for dependencies.
 
-/// Lists by index.
+/// Collection of short lists, addressed by their index.
 pub(super) struct Lists<T = u32> {
     /// End of each list in `items`.
     ends: Vec<u32>,
@@ -28,13 +28,13 @@ impl<T: Copy> Lists<T> {
         self.ends.push(self.items.len() as u32);
     }
 
-    /// The items of a closed list.
+    /// Returns the items of a closed list.
     pub(super) fn get(&self, index: u32) -> &[T] {
         let start = index.checked_sub(1).map_or(0, |previous| self.ends[previous as usize]);
         &self.items[start as usize..self.ends[index as usize] as usize]
     }
 
-    /// The items of all lists.
+    /// Returns the items of all lists, list after list.
     pub(super) fn items(&self) -> &[T] {
         &self.items
     }

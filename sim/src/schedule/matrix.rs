@@ -12,11 +12,11 @@ use super::Layout;
 /// Bytes that one rank sends to another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MatrixBlock {
-    /// Sender.
+    /// Rank that sends the bytes.
     pub from: u32,
-    /// Receiver.
+    /// Rank that receives the bytes.
     pub to: u32,
-    /// Bytes, more than 0.
+    /// Number of bytes, more than 0.
     pub bytes: Bytes,
 }
 
@@ -24,7 +24,7 @@ pub struct MatrixBlock {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct TrafficMatrix {
     ranks: u32,
-    /// Entries by sender, then receiver.
+    /// Entries in bytes, by sender, then receiver.
     bytes: Arc<[u64]>,
 }
 
@@ -44,7 +44,7 @@ pub enum MatrixError {
     /// The number of entries is not the square of the number of ranks.
     #[error("{entries} entries for {ranks} ranks; expected {ranks} × {ranks}")]
     Shape {
-        /// Number of ranks.
+        /// Number of ranks of the matrix.
         ranks: u32,
         /// Number of entries given.
         entries: usize,
@@ -58,7 +58,7 @@ pub enum MatrixError {
     /// More bytes in total than a call may have.
     #[error("{bytes} bytes in all; expected at most {}", Bytes::MAX)]
     Bytes {
-        /// The sum of all entries.
+        /// Sum of all entries, in bytes.
         bytes: u128,
     },
     /// The text is not a matrix.
@@ -225,7 +225,7 @@ impl TrafficMatrix {
         Self { ranks: self.ranks, bytes: scaled.collect() }
     }
 
-    /// Number of ranks.
+    /// Returns the number of ranks of the matrix.
     #[must_use]
     pub fn ranks(&self) -> u32 {
         self.ranks
@@ -240,7 +240,7 @@ impl TrafficMatrix {
         Bytes(self.bytes.get((from * self.ranks + to) as usize).copied().unwrap_or(0))
     }
 
-    /// Non-empty blocks.
+    /// Returns the non-empty blocks, by sender, then receiver.
     pub fn blocks(&self) -> impl Iterator<Item = MatrixBlock> + '_ {
         let ranks = self.ranks as usize;
         let filled = self.bytes.iter().enumerate().filter(|(_, bytes)| **bytes > 0);

@@ -11,7 +11,7 @@ struct Edge {
     len: u32,
     start: i32,
     step: u32,
-    /// True if the dependency is on another rank.
+    /// True if the awaited operation is executed by another rank.
     remote: bool,
 }
 
@@ -26,11 +26,11 @@ pub(crate) struct Graph<'a> {
     run_by_operation: Vec<u32>,
 }
 
-/// A total order of the operations.
+/// Total order of the operations, given by their ids: each after its dependencies.
 pub(crate) struct Order {
-    /// Operation at each position.
+    /// Id of the operation at each position.
     pub(crate) operations: Vec<u32>,
-    /// Position of each operation.
+    /// Position of each operation, by id.
     pub(crate) positions: Vec<u32>,
 }
 

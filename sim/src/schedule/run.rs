@@ -271,50 +271,50 @@ impl Dependency {
 /// Consecutive operations of one rank that differ only by arithmetic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Run {
-    /// Number of operations.
+    /// Number of operations in the run.
     pub len: u32,
-    /// Kind of the operations.
+    /// Kind of the run's operations.
     pub kind: OpKind,
-    /// Channel that executes them.
+    /// Channel that executes the operations.
     pub channel: Channel,
     /// The other rank; the own rank for local operations; the team for multicast.
     pub peer: Walk,
-    /// Buffer read.
+    /// Buffer that the operations read.
     pub src_buffer: Buffer,
     /// First chunk read by each operation.
     pub src: Walk,
-    /// Buffer written.
+    /// Buffer that the operations write.
     pub dst_buffer: Buffer,
     /// First chunk written by each operation.
     pub dst: Walk,
-    /// Chunks per operation.
+    /// Number of consecutive chunks that each operation reads and writes.
     pub span: u32,
 }
 
 /// A single operation, computed from its run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Operation {
-    /// Id in the schedule.
+    /// Id of the operation in the schedule.
     pub id: OpId,
-    /// The run it belongs to.
+    /// Run that the operation belongs to.
     pub run: RunId,
-    /// Index in the run.
+    /// Index of the operation in its run.
     pub index: u32,
-    /// Rank that executes it.
+    /// Rank that executes the operation.
     pub rank: Rank,
     /// The other rank; the own rank for local operations and multicast.
     pub peer: Rank,
-    /// The team, for multicast.
+    /// Team of a multicast operation; `None` for other kinds.
     pub team: Option<TeamId>,
-    /// Channel that executes it.
+    /// Channel that executes the operation.
     pub channel: Channel,
-    /// Kind of operation.
+    /// Kind of the operation.
     pub kind: OpKind,
-    /// First chunk read (at the peer for gets).
+    /// First of the chunks read (in the peer's memory for gets).
     pub src: ChunkRef,
-    /// First chunk written (at the peer for puts).
+    /// First of the chunks written (in the peer's memory for puts).
     pub dst: ChunkRef,
-    /// Number of chunks.
+    /// Number of consecutive chunks read and written.
     pub span: u32,
 }
 

@@ -32,7 +32,7 @@ impl RotationDigit {
 /// Symmetry of a schedule, as declared by its generator.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Symmetry {
-    /// No symmetry declared.
+    /// No symmetry is declared: every rank represents only itself.
     #[default]
     None,
     /// Independent rotations (one digit for a ring; two for nodes and the GPUs within them).

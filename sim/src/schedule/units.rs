@@ -4,14 +4,14 @@
 use super::file_format::WriteError;
 use super::{Buffer, ChunkRef, Collective, Schedule};
 
-/// Largest number of units that is written.
+/// Largest number of units of a call that is written to a file.
 const MAX_UNITS: u64 = 1 << 20;
 
-/// Starts of chunks, in units.
+/// Positions of a schedule's chunks, in units.
 pub(super) struct Units {
     /// Starts of the call's chunks, then the end.
     starts: Vec<u32>,
-    /// Scratch of a rank, in units.
+    /// Size of a rank's scratch, in units.
     pub(super) scratch: u32,
 }
 
@@ -24,6 +24,8 @@ pub(super) struct UnitRange {
 }
 
 impl Units {
+    /// Computes the units of a schedule's chunks.
+    ///
     /// # Errors
     /// [`WriteError::UnequalChunks`] if the chunks have no common measure or the blocks of ranks are unequal.
     pub(super) fn new(schedule: &Schedule) -> Result<Self, WriteError> {
@@ -76,7 +78,7 @@ impl Units {
         self.starts.last().copied().unwrap_or(0)
     }
 
-    /// Converts a span of chunks into units.
+    /// Converts a span of chunks into units; `None` if the chunks do not exist.
     pub(super) fn unit_range(&self, chunk: ChunkRef, span: u32) -> Option<UnitRange> {
         let (from, to) = (self.start(chunk)?, self.start(ChunkRef { index: chunk.index.checked_add(span)?, ..chunk })?);
         Some(UnitRange { buffer: chunk.buffer, start: from, count: to.checked_sub(from)? })

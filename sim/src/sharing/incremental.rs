@@ -21,10 +21,10 @@ use super::system::{ResourceId, System};
 /// Maximum number of attempts skipped after one that expanded too far.
 const MAX_SKIPPED: u32 = 63;
 
-/// Estimate of whether solving outward is faster; the results are the same.
+/// Heuristic for when to solve outward instead of solving the whole connected part; the results are the same.
 #[derive(Clone, Debug, Default)]
 pub(super) struct SpreadHeuristic {
-    /// Connected routes when they were last solved as a whole.
+    /// Number of connected routes when they were last solved as a whole.
     component_size: usize,
     /// Attempts still to skip, and the number skipped after the last failure.
     left_out: u32,
@@ -56,11 +56,11 @@ impl SpreadHeuristic {
     }
 }
 
-/// Changes to solve.
+/// Changes of one instant, to be solved.
 pub(super) struct Changes<'a, R> {
     /// Active routes whose level may change, since their capacities can be filled.
     pub(super) routes: R,
-    /// Capacities that transfers released.
+    /// Capacities that transfers left.
     pub(super) freed: &'a [ResourceId],
 }
 
@@ -158,7 +158,7 @@ mod tests {
     use super::*;
     use crate::quantity::Rate;
 
-    /// Plain route: capacities with their coefficients, cap and weight.
+    /// Route of a random system: capacities with their coefficients, cap and weight.
     type Plain = (Vec<(usize, u64)>, Option<u64>, u32);
 
     const GB: u64 = 1_000_000_000_000;

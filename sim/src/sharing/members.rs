@@ -6,7 +6,8 @@
 
 use super::system::{ResourceId, RouteId, System};
 
-/// Section of one capacity.
+/// Section of one capacity in `Members::routes`: first index, number of listed routes, number of active ones among
+/// them.
 #[derive(Clone, Copy, Debug, Default)]
 struct Group {
     first: u32,

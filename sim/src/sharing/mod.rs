@@ -11,7 +11,7 @@
 //! rounded down, and all capacities reached at the same level freeze at once; so the result depends on neither order
 //! nor ids, and a capacity leaves less than one rate unit per transfer unused.
 //!
-//! A capacity that is not filled even if all its transfers have the rates that they would have alone (`ConstraintUse`) never
+//! A capacity that is not filled even if all its transfers have the rates that they would have alone (`demand`) never
 //! limits them: filling ignores it, and it connects no routes.
 //!
 //! In large connected parts, filling starts at the change and expands until nothing else moves (`incremental`).
@@ -39,13 +39,13 @@ const SMALL: usize = 64;
 /// Active route whose rate or number of transfers changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Revised {
-    /// The route.
+    /// Route that the change affects.
     pub route: RouteId,
-    /// Rate of each of its transfers until now.
+    /// Rate of each of the route's transfers until now.
     pub before: Rate,
-    /// Rate of each from now on.
+    /// Rate of each of the route's transfers from now on.
     pub rate: Rate,
-    /// Number of its transfers.
+    /// Number of active transfers on the route.
     pub count: u32,
 }
 
@@ -184,7 +184,7 @@ impl Sharing {
         self.freed_resources = cleared(freed);
     }
 
-    /// Gives transfers of a route their rate alone, if none of its capacities can be filled.
+    /// Sets the rate of a route's transfers to their rate alone, if none of its capacities can be filled.
     fn publish_unshared(&mut self, system: &System, route: u32, revised: &mut impl FnMut(Revised)) {
         if system.route_resources(route).iter().any(|&used| self.demand.may_fill(system, used)) {
             return;
@@ -210,7 +210,8 @@ impl Sharing {
         }
     }
 
-    /// Publishes the levels that were found.
+    /// Sets the rates of the solved routes from the levels found, and calls `revised` with those whose rate or number
+    /// of transfers changed.
     fn publish(&mut self, system: &System, revised: &mut impl FnMut(Revised)) {
         for &(route, level) in &self.solver.solution {
             let r = route as usize;

@@ -10,7 +10,7 @@ use super::system::{ResourceId, RouteId, System, divide, scaled};
 /// Level of an unlimited route, and `full_at` of a capacity that is not full.
 pub(super) const NEVER: u64 = u64::MAX;
 
-/// Start of the part to solve.
+/// Route or capacity at which the part of the system to solve starts.
 #[derive(Clone, Copy)]
 pub(super) enum Seed {
     Route(u32),
@@ -21,9 +21,9 @@ pub(super) enum Seed {
 /// that nothing needs clearing.
 #[derive(Clone, Debug)]
 pub(super) struct Solver {
-    /// Level of each active route, as of its last solution.
+    /// Level (rate ÷ weight) of each active route, as of its last solution.
     pub(super) level: Vec<u64>,
-    /// Level at which each capacity was full.
+    /// Level at which each capacity was full; [`NEVER`] if it was not.
     pub(super) full_at: Vec<u64>,
     pub(super) epoch: u32,
     route_mark: Vec<u32>,
@@ -31,16 +31,16 @@ pub(super) struct Solver {
     /// Mark of routes whose level is to be found, while others retain theirs.
     pub(super) free_mark: Vec<u32>,
     frozen: Vec<bool>,
-    /// Remainder of each capacity, scaled by `WHOLE`.
+    /// Remainder of each capacity after the frozen routes, in rate × `WHOLE`.
     left: Vec<u128>,
-    /// Sum of coefficient × count × weight of the routes not yet frozen.
+    /// Sum, by capacity, of coefficient × count × weight of the routes not yet frozen.
     load: Vec<u64>,
     pub(super) routes: Vec<u32>,
     pub(super) resources: Vec<u32>,
     by_cap: Vec<(u64, u32)>,
     levels: BinaryHeap<Reverse<(u64, u32)>>,
     reached: Vec<u32>,
-    /// Routes with their levels.
+    /// Result of the last filling: routes with their levels.
     pub(super) solution: Vec<(u32, u64)>,
 }
 
@@ -121,8 +121,8 @@ impl Solver {
         }
     }
 
-    /// Visits a capacity that was partly released. If it can no longer be filled, it limits none of the routes that it
-    /// did.
+    /// Visits a capacity that a transfer left. If it can no longer be filled, it limits no route any more, and the
+    /// routes on it are visited instead.
     pub(super) fn visit_freed(
         &mut self,
         system: &System,

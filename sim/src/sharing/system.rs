@@ -9,24 +9,24 @@ use rustc_hash::FxHashMap;
 use super::WHOLE;
 use crate::quantity::Rate;
 
-/// Capacity of the system: dense, from 0.
+/// Number of a capacity in its system: dense, from 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ResourceId(pub u32);
 
-/// Route: dense, from 0.
+/// Number of a route in its system: dense, from 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RouteId(pub u32);
 
 /// Use of a capacity by a route.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Use {
-    /// The capacity.
+    /// Capacity that the route uses.
     pub resource: ResourceId,
-    /// Number of passes of a transfer, in units of [`WHOLE`].
+    /// Number of times that each byte of a transfer passes through the capacity, in units of [`WHOLE`].
     pub coefficient: u64,
 }
 
-/// Properties that many routes have in common.
+/// Rate limits and weight of routes, shared by many routes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Limits {
     pub cap: Rate,
@@ -40,24 +40,24 @@ pub(super) struct Limits {
 #[derive(Clone, Debug)]
 struct Kind {
     limits: Limits,
-    /// Range of its coefficients, one per capacity of its routes.
+    /// Range in `System::coefficients`, one entry per capacity of a route of this kind.
     coefficients: std::ops::Range<u32>,
-    /// Next kind with the same hash.
+    /// Number of the next kind with the same hash.
     next: Option<u32>,
 }
 
-/// Capacities and routes.
+/// Capacities, and the routes that use them.
 #[derive(Clone, Debug, Default)]
 pub struct System {
     capacities: Vec<Rate>,
-    /// Capacities that routes use, route by route.
+    /// Capacities that routes use, in order of route.
     used: Vec<ResourceId>,
-    /// First entry of each route, followed by the total number.
+    /// Index in `used` of each route's first entry, followed by the total number.
     starts: Vec<u32>,
     route_kinds: Vec<u32>,
     kinds: Vec<Kind>,
     coefficients: Vec<u64>,
-    /// First kind of each hash.
+    /// Number of the first kind of each hash.
     known: FxHashMap<u64, u32>,
     /// Coefficients of the route being added.
     adding: Vec<u64>,
@@ -70,7 +70,7 @@ impl System {
         Self { starts: vec![0], ..Self::default() }
     }
 
-    /// Adds a capacity.
+    /// Adds a capacity of the given rate; returns its id.
     pub fn add_resource(&mut self, capacity: Rate) -> ResourceId {
         self.capacities.push(capacity);
         ResourceId(self.capacities.len() as u32 - 1)
@@ -153,7 +153,7 @@ impl System {
         self.capacities[id.0 as usize]
     }
 
-    /// Returns the uses of a route.
+    /// Returns the capacities that a route uses, with their coefficients.
     pub fn uses(&self, route: RouteId) -> impl ExactSizeIterator<Item = Use> + Clone + '_ {
         let coefficients = self.coefficients_in(&self.route_kind(route.0).coefficients);
         let used = self.route_resources(route.0).iter().zip(coefficients);
@@ -183,8 +183,8 @@ impl System {
         &self.route_kind(route).limits
     }
 
-    /// Returns the level above which a route does not rise: the rate of its transfers alone covers its cap and the
-    /// capacities that are not filled. [`u64::MAX`]: none.
+    /// Returns the level (rate ÷ weight) above which a route does not rise: that of its transfers alone, which accounts
+    /// for its cap and for the capacities that are not filled. [`u64::MAX`] if nothing limits it.
     pub(super) fn cap_level(&self, route: u32) -> u64 {
         let Limits { unshared, weight, .. } = *self.limits(route);
         if unshared == Rate::UNLIMITED { u64::MAX } else { unshared.0 / u64::from(weight) }
@@ -255,7 +255,7 @@ pub(super) fn scaled(capacity: Rate) -> u128 {
     u128::from(capacity.0) * u128::from(WHOLE)
 }
 
-/// `amount / by`, rounded down.
+/// Returns `amount / divisor` (at least 1), rounded down, or [`u64::MAX`] if that is larger.
 pub(super) fn divide(amount: u128, divisor: u64) -> u64 {
     u64::try_from(amount / u128::from(divisor.max(1))).unwrap_or(u64::MAX)
 }

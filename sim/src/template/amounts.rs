@@ -9,10 +9,10 @@ use crate::quantity::{Rate, Work};
 use crate::schedule::ChunkSize;
 use crate::sharing::{ResourceId, System, Use, WHOLE};
 
-/// Capacity of the folded workload.
+/// Capacity of the folded workload, with the load of all operations on it.
 #[derive(Debug)]
 pub(super) struct Capacity {
-    /// The first of the resources it represents.
+    /// First of the resources that the capacity represents.
     pub resource: Resource,
     pub rate: Rate,
     /// Load in units of [`WHOLE`], by kind of load, chunks per operation, and number of operations counted together.
@@ -26,16 +26,16 @@ pub(super) enum LoadKind {
     Shared,
     /// A coefficient on a capacity of the block itself.
     Own,
-    /// The passes of a task on its block.
+    /// Busy time of the block in the passes of a task, given by the task's number.
     Passes(u32),
-    /// The proxy time of a task, multiplied by the number of blocks.
+    /// Proxy time of a task, given by the task's number, multiplied by the number of blocks.
     Posts(u32),
 }
 
 /// Owner of a capacity, which determines the kind of load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum CapacityOwner {
-    /// All blocks.
+    /// Shared by all blocks.
     Shared,
     Block,
     Proxy,
@@ -52,7 +52,7 @@ impl CapacityOwner {
 }
 
 impl LoadKind {
-    /// Kind of load encoded in a coefficient, and its multiplicity.
+    /// Returns the kind of load encoded in a coefficient, and its multiplicity.
     pub(super) fn decode(resource: &Resource, coefficient: u64, task: u32) -> (Self, u64) {
         let is_coded = coefficient >= Tasks::lane_code(0);
         match CapacityOwner::from_resource(resource) {
@@ -74,20 +74,20 @@ pub(super) struct Route {
 
 /// Costs of a template's tasks, and amounts of work.
 pub(super) struct Amounts {
-    /// Work by entry of the workload's works.
+    /// Work for each entry of the workload's works.
     pub works: Vec<Work>,
-    /// Costs by task.
+    /// Costs of an operation of each task, by task number.
     operation_costs: Vec<OperationCost>,
     blocks: u64,
 }
 
 impl Amounts {
-    /// Software time and spacing of a task's operations.
+    /// Returns the software time and spacing of a task's operations.
     pub(super) fn pace(&self, task: u32) -> Pace {
         self.operation_cost(task).map(|cost| cost.pace(Start::default())).unwrap_or_default()
     }
 
-    /// Network cost of a task's operations that leave their host.
+    /// Returns the network cost of a task's operations that leave their host.
     pub(super) fn crossing(&self, task: u32) -> Crossing {
         self.operation_cost(task).map(|cost| cost.crossing).unwrap_or_default()
     }
@@ -110,7 +110,7 @@ impl Amounts {
 }
 
 impl Template {
-    /// Costs and amounts for a chunk size.
+    /// Returns the costs and amounts for a chunk size and a number of equal blocks.
     pub(super) fn amounts(&self, operation_costs: &OperationCosts<'_>, size: ChunkSize, blocks: u16) -> Amounts {
         let on_wire = |span: u32| match span {
             0 => Work(0),
@@ -146,7 +146,7 @@ impl Template {
         system
     }
 
-    /// Total load on a capacity.
+    /// Returns the total work that passes through a capacity.
     pub(super) fn passing(&self, capacity: &Capacity, amounts: &Amounts) -> Work {
         let work = |span: u32| {
             let index = self.spans.iter().position(|&one| one == span);

@@ -35,13 +35,13 @@ struct Op {
     latency: Latency,
     /// Index in `transfers`; [`NONE`] if no data is moved.
     transfer: u32,
-    /// Position of the preceding operation if operations execute in sequence.
+    /// Position of the preceding operation if operations execute in sequence; [`NONE`] otherwise.
     before: u32,
 }
 
-/// Results of the critical path.
+/// Times along the critical path.
 pub(super) struct Times {
-    /// Lower bound on the end.
+    /// Lower bound on the end of the last operation.
     pub end: Picos,
     /// For each capacity, lower bound on the first flow; the largest time if there is none.
     pub first_flows: Vec<Picos>,
@@ -170,7 +170,7 @@ impl Chain {
         Times { end: Picos(end), first_flows: first_flows.into_iter().map(Picos).collect() }
     }
 
-    /// Lower bound on the duration of each transfer.
+    /// Returns a lower bound on the duration of each entry of `transfers`, in picoseconds.
     fn durations(&self, system: &System, works: &[Work]) -> Vec<u64> {
         let duration = |&(route, work): &(RouteId, u32)| {
             let (work, rate) = (works.get(work as usize).copied().unwrap_or_default(), system.unshared(route));
@@ -184,12 +184,12 @@ impl Chain {
     }
 }
 
-/// The operation that `index` waits for along an edge.
+/// Returns the index of the operation that operation `index` waits for along an edge, if there is one.
 fn target(workload: &Workload, edge: Edge, index: u32) -> Option<u32> {
     edge.target(index, workload.runs[edge.run as usize].len)
 }
 
-/// Topological order of all operations; `None` if there is a dependency cycle.
+/// Returns all operations (run, index) in topological order; `None` if there is a dependency cycle.
 fn topological_order(workload: &Workload, first: &[u32], count: usize) -> Option<Vec<(u32, u32)>> {
     #[derive(Clone, Copy, PartialEq, Eq)]
     enum State {

@@ -22,7 +22,7 @@ pub struct Fingerprint {
 #[derive(Debug)]
 pub struct Outline {
     pub(super) header: Header,
-    /// Programs by rank.
+    /// Programs of the first block, or of the whole schedule if its blocks differ, by rank.
     pub(super) programs: Vec<Program>,
     pub(super) known: OutlineSummary,
     /// Numbers of chunks that operations move, each once.
@@ -72,19 +72,19 @@ impl Outline {
         Some(Self { header: header.clone(), programs, known: OutlineSummary { print, colours: Arc::default() }, spans })
     }
 
-    /// Number of runs in the programs.
+    /// Returns the number of runs in the programs of all ranks.
     #[must_use]
     pub fn runs(&self) -> usize {
         self.programs.iter().map(|program| program.runs().len()).sum()
     }
 
-    /// Fingerprint of the schedule.
+    /// Returns the fingerprint of the schedule.
     #[must_use]
     pub fn print(&self) -> Fingerprint {
         self.known.print
     }
 
-    /// Part to retain for [`Self::with_summary`].
+    /// Returns the part to retain for [`Self::with_summary`].
     #[must_use]
     pub fn known(&self) -> &OutlineSummary {
         &self.known
@@ -117,20 +117,20 @@ impl Fingerprint {
         Self { blocks: 1, ..self }
     }
 
-    /// Number of chunks of the schedule.
+    /// Returns the number of chunks of the schedule.
     #[must_use]
     pub fn chunks(self) -> u32 {
         self.chunks * u32::from(self.blocks)
     }
 
-    /// Number of equivalent blocks of the schedule.
+    /// Returns the number of equivalent blocks of the schedule.
     #[must_use]
     pub fn blocks(self) -> u16 {
         self.blocks
     }
 }
 
-/// Hash of call, block split, teams and programs, without bytes and chunk indices.
+/// Returns a hash of call, block split, teams and programs, without bytes and chunk indices.
 fn schedule_signature(generator: &dyn ScheduleGenerator) -> Signature {
     let header = generator.header();
     let call = &header.call;
@@ -171,7 +171,7 @@ fn schedule_signature(generator: &dyn ScheduleGenerator) -> Signature {
     signature
 }
 
-/// Distinct numbers of chunks that operations move; `None` if an operation's chunks are not contiguous.
+/// Returns the distinct numbers of chunks that operations move; `None` if an operation's chunks are not contiguous.
 fn distinct_spans(generator: &dyn ScheduleGenerator) -> Option<Vec<u32>> {
     let header = generator.header();
     let chunks = header.layout.chunks();

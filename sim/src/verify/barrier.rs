@@ -1,5 +1,4 @@
-//! Barrier check: the last operation of every rank depends, directly or transitively, on an operation of every other
-//! rank.
+//! Barrier check: some operation of every rank depends, directly or transitively, on an operation of every other rank.
 //!
 //! A rank arrives with its first operation and leaves when all of its operations have ended. For each pair of ranks,
 //! some operation of one must therefore precede some operation of the other. Ranks are checked 128 at a time, with one
@@ -9,9 +8,11 @@ use super::fault::{Fault, FaultKind, RankChunk, Reporter};
 use crate::schedule::order::{Graph, Order};
 use crate::schedule::{Buffer, ChunkRef, Rank, Schedule};
 
-/// Ranks per pass.
+/// Number of ranks that one pass over the operations checks.
 const RANKS_PER_PASS: u32 = 128;
 
+/// Checks that every rank waits for every other rank.
+///
 /// # Errors
 /// [`FaultKind::BarrierNotAwaited`], naming a rank that may leave too early and one that it does not wait for.
 ///

@@ -8,13 +8,13 @@ use crate::schedule::{Call, Collective, Layout};
 /// Required contents of a chunk of the result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Expected {
-    /// The input chunk `chunk` of one rank.
+    /// Chunk `chunk` of the input of rank `rank`.
     From { rank: u32, chunk: u32 },
     /// The input chunk with the same index, reduced over all ranks.
     Reduced,
 }
 
-/// Contents of a call's buffers.
+/// Initial and required contents of a call's buffers.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Contents<'a> {
     collective: Collective,

@@ -17,7 +17,7 @@ const MAX_CELLS: u64 = 1 << 26;
 struct Conflict {
     earlier: u32,
     later: u32,
-    /// Index of the cell.
+    /// Index of the cell that both access.
     cell: u32,
     kind: ConflictKind,
 }
@@ -32,7 +32,7 @@ enum ConflictKind {
     WriteAfterWrite,
 }
 
-/// Executes a schedule symbolically.
+/// Executes a schedule symbolically; returns the first fault as an error.
 pub(super) fn execute(
     schedule: &Schedule,
     graph: &Graph<'_>,
@@ -85,11 +85,11 @@ struct Execution<'a> {
     memory: Memory<'a>,
     sets: Sets,
     reachability: Reachability<'a>,
-    /// Conflicts that are deferred.
+    /// Conflicts whose precedence queries are deferred to the end.
     open: Vec<Conflict>,
     /// The last pair found to be ordered; spans repeat it.
     proven: (u32, u32),
-    /// Position of the current operation.
+    /// Position in the order of the operation being executed.
     current: u32,
 }
 
@@ -177,7 +177,7 @@ impl Execution<'_> {
         Ok(())
     }
 
-    /// Overwrites a chunk.
+    /// Overwrites a chunk with moved data, after all checks of the write.
     fn put(&mut self, moved: Value, location: RankChunk) -> Result<(), Fault> {
         let Some(cell) = self.writable(location)? else { return Ok(()) };
         self.check_fits(moved, location)?;
@@ -187,7 +187,7 @@ impl Execution<'_> {
         Ok(())
     }
 
-    /// The cell of a chunk that may be written.
+    /// Returns the cell of a chunk, or an error if its rank must not write it.
     fn writable(&self, location: RankChunk) -> Result<Option<usize>, Fault> {
         let RankChunk { rank: Rank(rank), chunk } = location;
         if !self.memory.is_writable(rank, chunk) {
@@ -201,7 +201,7 @@ impl Execution<'_> {
         })
     }
 
-    /// Executes one chunk of an operation.
+    /// Executes an operation other than multicast on one of its chunks.
     fn step(&mut self, kind: OpKind, source: RankChunk, target: RankChunk) -> Result<(), Fault> {
         let moved = self.read(source.rank.0, source.chunk)?;
         let Some(cell) = self.writable(target)? else { return Ok(()) };

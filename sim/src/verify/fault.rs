@@ -8,15 +8,15 @@ use serde::Serialize;
 use crate::schedule::order::Cycle;
 use crate::schedule::{Buffer, ChunkRef, OpId, OpKind, Operation, Rank, Schedule};
 
-/// Kind of fault.
+/// Kind of fault that a schedule can have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FaultKind {
-    /// Operations wait for each other.
+    /// Operations wait for each other in a cycle.
     Deadlock,
     /// Operations wait for each other if every FIFO has this few slots.
     FifoDeadlock {
-        /// Slots per FIFO.
+        /// Number of slots of each FIFO.
         depth: u32,
     },
     /// A chunk is read before anything is written to it.
@@ -29,7 +29,7 @@ pub enum FaultKind {
     ForbiddenWrite,
     /// Contributions to different chunks are reduced.
     MixedChunks,
-    /// A contribution is reduced twice.
+    /// A rank's contribution is reduced into a chunk twice.
     CountedTwice,
     /// A chunk of the result has wrong final contents.
     WrongResult,
@@ -172,7 +172,7 @@ impl RankChunk {
     }
 }
 
-/// Creates faults about one schedule.
+/// Factory of faults of one schedule.
 pub(super) struct Reporter<'a> {
     schedule: &'a Schedule,
 }

@@ -11,7 +11,7 @@ use crate::schedule::{Buffer, ChunkRef, Schedule};
 pub(super) struct Value {
     /// Ranks that contributed; empty if nothing was written.
     pub(super) ranks: Set,
-    /// Index of the input chunk.
+    /// Index of the input chunk that was contributed to.
     pub(super) chunk: u32,
 }
 
@@ -22,7 +22,7 @@ pub(super) const NONE: u32 = u32::MAX;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Cell {
     pub(super) value: Value,
-    /// The last writer.
+    /// Last operation that wrote the chunk; [`NONE`] if none did.
     pub(super) writer: u32,
     /// Readers since the last write, as a list in [`Memory::readers`].
     pub(super) readers: u32,
@@ -31,13 +31,13 @@ pub(super) struct Cell {
 /// Location of a chunk's contents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ChunkLocation {
-    /// Index of a cell.
+    /// Index of the chunk's cell.
     Cell(usize),
-    /// Input that may not be written.
+    /// Input out of place, which is never written and has no cell.
     Input,
 }
 
-/// The chunks of all ranks.
+/// State of the chunks of all ranks.
 pub(super) struct Memory<'a> {
     contents: Contents<'a>,
     in_place: bool,
@@ -135,7 +135,7 @@ impl<'a> Memory<'a> {
         self.cells[cell].readers = self.readers.len() as u32 - 1;
     }
 
-    /// A reader, and the link to the next one.
+    /// Returns the reader at a link of a list, and the link to the next one.
     #[inline]
     pub(super) fn reader(&self, link: u32) -> (u32, u32) {
         self.readers[link as usize]
@@ -162,8 +162,8 @@ pub(super) fn reduce(sets: &mut Sets, a: Value, b: Value) -> Result<Value, Reduc
 /// Reason why two values cannot be reduced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ReduceError {
-    /// They belong to different chunks.
+    /// The values belong to different chunks.
     Chunks,
-    /// A rank contributed to both.
+    /// A rank contributed to both values.
     Ranks,
 }

@@ -12,7 +12,7 @@
 //!
 //! ```text
 //! schedule::order   topological order, cycles     contents   initial and required contents of ranks
-//! reach             exact precedence queries      sets       sets of contributions, hash-consed
+//! precedence        exact precedence queries      sets       sets of contributions, hash-consed
 //! memory            contents of each chunk        execute    the symbolic execution
 //! barrier           dependencies between ranks
 //! ```
@@ -35,7 +35,7 @@ pub use fault::{Fault, FaultKind};
 /// scratch, of which the same number is allowed.
 pub const MAX_OPERATIONS: u32 = 1 << 26;
 
-/// Optional properties to prove.
+/// Optional properties that the verification proves.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct VerifyOptions {
     /// Number of slots of each connection's FIFO (8 in NCCL): the schedule must not deadlock with this many. Race
@@ -50,7 +50,7 @@ pub struct Verified {
     pub operations: u64,
 }
 
-/// Verifies a schedule.
+/// Verifies that a schedule computes its collective.
 ///
 /// # Errors
 /// The first [`Fault`] in the module's order; faults in the final contents follow all others, those of finite FIFOs are

@@ -11,10 +11,10 @@ use crate::schedule::order::{Graph, Order};
 /// Largest number of operations visited by one search before the query is deferred.
 const MAX_SEARCH: usize = 48;
 
-/// Origins per pass.
+/// Number of origins that one pass over the graph resolves.
 const ORIGINS_PER_PASS: usize = 256;
 
-/// Immediate answer to a precedence query.
+/// Immediate answer to a precedence query, exact or deferred.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Precedence {
     Before,
@@ -33,7 +33,7 @@ struct Interval {
     size: u32,
 }
 
-/// Answers precedence queries on positions in an [`Order`].
+/// Index for precedence queries on positions in an [`Order`].
 pub(crate) struct Reachability<'a> {
     graph: &'a Graph<'a>,
     order: &'a Order,
@@ -44,7 +44,7 @@ pub(crate) struct Reachability<'a> {
     /// The position whose dependencies are in `direct`.
     current: u32,
     direct: Vec<u32>,
-    /// Equal to `current` for positions in `direct`.
+    /// By position, the last value of `current` whose direct dependencies include it.
     visited_direct: Vec<u32>,
     /// Index of the last search that visited each position.
     visited: Vec<u32>,

@@ -23,7 +23,7 @@ impl<'a> Chart<'a> {
         Ok(Some(Self { path, format }))
     }
 
-    /// Renders the chart.
+    /// Renders the chart of a calibration in the format of its file.
     pub fn draw(&self, answer: &Answer<'_>) -> Result<Vec<u8>, Failure> {
         let calibration = answer.calibration;
         let percent = |share: f64| format!("{:.1} %", share * 100.0);
@@ -49,7 +49,7 @@ impl<'a> Chart<'a> {
         table.render(self.format).map_err(|error| Failure::Failed(error.to_string()))
     }
 
-    /// The file of the chart.
+    /// Path of the chart's file.
     pub fn path(&self) -> &'a Path {
         self.path
     }

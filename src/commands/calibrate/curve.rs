@@ -149,7 +149,7 @@ fn toml(fit: &CurveFit, path: &Path) -> String {
     text
 }
 
-/// Error statistics for each curve.
+/// Labels and error statistics of the study's curve, the fitted curve, and curves fitted without the predicted step.
 fn lines(fit: &CurveFit) -> [(&'static str, Summary); 3] {
     let summarize = |error: fn(&StepErrors) -> f64| Summary::from_errors(fit.run_errors().map(error));
     [

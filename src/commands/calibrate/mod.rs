@@ -21,7 +21,7 @@ use crate::output::{self, AdditionalFile, Output};
 use crate::output_format::Format;
 use crate::setup;
 
-/// Results from which the outputs are written.
+/// Measurements and their calibration, from which the outputs are written.
 struct Answer<'a> {
     measurements: &'a [Measurement],
     calibration: &'a Calibration,
@@ -129,7 +129,7 @@ pub fn run(args: &CalibrateArgs, output: &Output) -> Result<(), Failure> {
     Output { file: None, ..output.clone() }.write_with_files(&written, &additional_files)
 }
 
-/// Known settings of a machine's network plugin.
+/// Settings of the network plugin on the machine of a fabric, if its network was measured.
 fn settings(fabric: &Fabric) -> Option<String> {
     MeasuredNetwork::measured_for(fabric).ok().flatten()?.settings
 }
@@ -161,11 +161,11 @@ fn gpus(fabric: &Fabric, base: &Profile) -> (u32, Vec<String>) {
     (capability, model.map_or_else(|| base.gpus.clone(), |model| vec![model.to_owned()]))
 }
 
-/// Measurements by the costs that they determine.
+/// Measurements, divided by the costs that they determine.
 #[derive(Clone, Copy)]
 struct MeasurementSets<'a> {
     device: &'a [Measurement],
-    /// Measurements of other launch modes.
+    /// Measurements of other launch modes, which determine launch costs only.
     launches: &'a [Measurement],
 }
 

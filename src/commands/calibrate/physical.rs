@@ -69,7 +69,8 @@ pub struct Json<'a> {
     parameters: Vec<ParameterEstimate>,
 }
 
-/// Creates a profile from benchmarks alone. Parameters that they do not determine come from the starting profile.
+/// Creates a profile from benchmarks alone. Parameters that the benchmarks do not determine come from the starting
+/// profile.
 pub fn run(args: &CalibrateArgs, benches: &[Benchmark], output: &Output) -> Result<(), Failure> {
     let mut profile = match (&args.profile, benches.first()) {
         (Some(name), _) => setup::named_profile(name)?,

@@ -59,7 +59,7 @@ pub struct ErrorLine {
     pub coverage: Option<Coverage>,
 }
 
-/// Error statistics by set of rows.
+/// Error statistics of the fitted rows, of other launch modes, and of held-out rows.
 pub fn lines(answer: &Answer<'_>) -> Vec<ErrorLine> {
     let calibration = answer.calibration;
     let fitted = answer.by_choice(&calibration.fitted);
@@ -97,7 +97,7 @@ fn parameters(answer: &Answer<'_>, format_value: impl Fn(f64) -> String) -> Tabl
     table
 }
 
-/// Parameters as CSV.
+/// Parameters with their intervals as a CSV table.
 pub fn csv(answer: &Answer<'_>) -> Table {
     parameters(answer, |value| value.to_string())
 }

@@ -28,7 +28,7 @@ use crate::output_format::Format;
 use crate::run_control::{self, Position};
 use crate::setup;
 
-/// Results from which the outputs are written.
+/// Measurements and their comparison with predictions, from which the outputs are written.
 struct Answer<'a> {
     measurements: &'a [Measurement],
     comparison: &'a Comparison,
@@ -158,13 +158,13 @@ fn entry(path: &Path, flags: &LogArgs) -> Entry {
     }
 }
 
-/// Value from the command line.
+/// Returns a value with the command line as its source location.
 fn from_command_line<T>(value: T) -> Located<T> {
     Located { value, place: SourceLocation::from_source("command line") }
 }
 
-/// Name of a group, from what its rows have in common: `all_reduce ring ll · 1 node × 8 GPUs (h200-node) · CUDA graph, one
-/// process per GPU`.
+/// Name of a group by the configuration that its rows share, such as `all_reduce ring ll · 1 node × 8 GPUs (h200-node)
+/// · CUDA graph, one process per GPU`.
 fn group_name(answer: &Answer<'_>, group: usize) -> String {
     let first = answer.comparison.groups.get(group).and_then(|group| group.measurements.first());
     let Some(measurement) = first.and_then(|&first| answer.measurements.get(first)) else { return String::new() };

@@ -18,13 +18,13 @@ use rustc_hash::FxHashMap;
 use crate::failure::Failure;
 use crate::output::Output;
 
-/// Name of the file.
+/// Name of the file with the runs of a study.
 pub const RUNS: &str = "runs.jsonl";
 
 /// Runs of a study folder; without a folder, runs are not saved.
 pub struct RunLog {
     path: Option<PathBuf>,
-    /// Created with the first run, so that earlier failures leave no folder.
+    /// Open file. It is created with the first run, so that earlier failures leave no folder.
     file: Mutex<Option<File>>,
     saved_runs: Vec<Run>,
 }
@@ -61,7 +61,7 @@ impl RunLog {
         Ok(log)
     }
 
-    /// Outcome of each saved run.
+    /// Returns the outcome of each saved run, by the key of the run.
     pub fn outcomes(&self) -> FxHashMap<Key, Outcome> {
         self.saved_runs.iter().map(|run| (run.key, run.outcome.clone())).collect()
     }
@@ -83,8 +83,8 @@ impl RunLog {
         }
     }
 
-    /// Returns the whole file in the order of the study, followed by runs of other studies. The order in which runs
-    /// ended has no effect.
+    /// Returns the text of the file in the order of the study, followed by runs of other studies. The order in which
+    /// runs ended has no effect.
     pub fn in_order(&self, cases: &[RunSpec], new_runs: &[Run]) -> Result<String, Failure> {
         let mut by_key: FxHashMap<Key, &Run> =
             self.saved_runs.iter().chain(new_runs).map(|run| (run.key, run)).collect();
@@ -94,7 +94,7 @@ impl RunLog {
     }
 }
 
-/// Parses the runs of a file.
+/// Parses the runs of a file. `path` names the file in errors.
 pub fn read(bytes: &[u8], path: &Path) -> Result<Journal, Failure> {
     journal::read(bytes, &path.display().to_string()).map_err(|error| {
         Failure::input_with_help(error.to_string(), "remove the line to repeat its run; the others are retained")

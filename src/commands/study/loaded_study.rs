@@ -14,13 +14,13 @@ use crate::commands::job_file;
 use crate::failure::Failure;
 use crate::output::Output;
 
-/// Study with its fabrics.
+/// Study whose fabrics are loaded.
 pub struct LoadedStudy<'a> {
-    /// Candidates, jobs and constraints.
+    /// Study with its candidates, jobs and constraints.
     pub study: Study,
-    /// Fabrics of the candidates, in their order.
+    /// Fabric of each candidate, in the order of the study's candidates.
     pub fabrics: Vec<Fabric>,
-    /// Folder that file names are relative to.
+    /// Folder that the file names in the study are relative to.
     folder: &'a Path,
 }
 
@@ -91,8 +91,8 @@ impl<'a> LoadedStudy<'a> {
         Ok(fabric)
     }
 
-    /// Returns the source location of the setting that makes a fabric unusable: the GPUs per host if it loads without
-    /// them.
+    /// Returns the source location of the setting that makes a fabric unusable: the GPUs per host if the fabric loads
+    /// without them, else the fabric.
     fn failing_setting<'c>(&self, candidate: &'c fabricast_study::Candidate) -> &'c SourceLocation {
         let all_gpus = FabricRequest { gpus: None, ..candidate.fabric.clone() };
         match candidate.fabric.gpus.is_some() && self.load(&all_gpus).is_ok() {

@@ -15,7 +15,7 @@ use rayon::prelude::*;
 #[derive(Default)]
 pub struct BestCandidateDetails {
     pictures: Vec<(String, Picture)>,
-    /// The library's default choices, by job.
+    /// Name of each job, and the library's default choices in its steps.
     pub library_defaults: Vec<(String, LibraryComparison)>,
 }
 
@@ -34,7 +34,7 @@ impl BestCandidateDetails {
     }
 }
 
-/// The best candidate.
+/// Candidate that ranks first.
 struct BestCandidate<'a> {
     name: &'a str,
     fabric: &'a Fabric,

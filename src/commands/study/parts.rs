@@ -19,7 +19,7 @@ pub const SHARD: &str = "shard.json";
 
 #[derive(Serialize, Deserialize)]
 struct ShardLabel {
-    /// Identifies the kind of file.
+    /// Kind of file: `fabricast-shard`.
     #[serde(default)]
     format: String,
     /// Fingerprint of all runs of the study.

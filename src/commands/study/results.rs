@@ -54,11 +54,11 @@ fn fits(row: &ResultRow) -> String {
 
 /// Optional columns that apply only to some kinds of jobs.
 struct OptionalColumns {
-    /// Latencies of requests.
+    /// True if latencies of requests are shown.
     requests: bool,
-    /// Number of concurrent requests, if the job leaves it to the memory capacity.
+    /// True if the number of concurrent requests is shown, because the job leaves it to the memory capacity.
     in_flight: bool,
-    /// Cost of a step, in addition to the costs per hour and per token.
+    /// True if the cost of a step is shown, in addition to the costs per hour and per token.
     step_cost: bool,
 }
 

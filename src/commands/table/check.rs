@@ -73,7 +73,7 @@ pub fn run(file: &Path, args: &TableArgs, output: &Output) -> Result<(), Failure
 enum TableSelection {
     /// Strategy with the channel count of the table. Small calls may use fewer channels.
     Strategy { strategy: Strategy, channels: u16 },
-    /// The library's default choice.
+    /// The library's default choice, because no entry of the table applies to the call.
     Default,
     /// Unavailable or unsupported entry, with the reason.
     Invalid(Option<SelectedStrategy>, String),
@@ -222,7 +222,7 @@ impl CheckSetting<'_> {
         Ok(rows.collect())
     }
 
-    /// Plan request for the same calls.
+    /// Creates the plan request with the fabric, placement and profile of the check.
     pub fn request<'r>(
         &'r self,
         buffers: BufferUse,
@@ -250,7 +250,7 @@ impl CheckSetting<'_> {
     }
 }
 
-/// A table prepared for look-ups.
+/// Table prepared for looking up the selection of a call.
 struct TableLookup<'a> {
     setting: &'a CheckSetting<'a>,
     kind: LookupKind<'a>,
@@ -326,7 +326,7 @@ impl<'a> TableLookup<'a> {
         }
     }
 
-    /// Selection of a range in fabricast's table; for NCCL it is looked up as a cell.
+    /// Selection of a range in fabricast's table. For NCCL, the range is looked up as a cell of NCCL's tables.
     fn range(&self, call: &Call, range: &SavedRange) -> TableSelection {
         let (algorithm, protocol, channels) = (range.algorithm, range.protocol, range.channels);
         let strategy = Strategy { algorithm, protocol, channels, threads: None, chunk: None };

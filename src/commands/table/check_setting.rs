@@ -6,7 +6,7 @@ use fabricast_sim::profile::Profile;
 use fabricast_topologies::route::Router;
 use fabricast_topologies::{Fabric, NodeId};
 
-/// Setting that a table is checked against.
+/// Fabric, profile, launch mode and library that a table is checked against.
 pub struct CheckSetting<'a> {
     pub fabric: &'a Fabric,
     pub router: &'a Router<'a>,
@@ -17,7 +17,7 @@ pub struct CheckSetting<'a> {
 }
 
 impl CheckSetting<'_> {
-    /// Number of ranks.
+    /// Number of ranks of the checked communicator.
     pub fn ranks(&self) -> u32 {
         self.placement.len() as u32
     }

@@ -47,7 +47,7 @@ impl From<Strategy> for SelectedStrategy {
     }
 }
 
-/// Result of a check.
+/// Result of checking a table: problems of the table, and its selection for each call.
 pub struct Checked<'a> {
     pub format: &'a str,
     pub fabric: &'a str,
@@ -100,7 +100,7 @@ struct RowJson<'a> {
 }
 
 impl Checked<'_> {
-    /// Writes the result.
+    /// Writes the result of the check.
     ///
     /// # Errors
     /// [`Failure`]: an entry of the table is invalid on the fabric.
@@ -150,7 +150,7 @@ impl Checked<'_> {
         }
     }
 
-    /// Texts of the first findings.
+    /// Texts of the first findings, at most [`MAX_FINDINGS`], with line numbers.
     fn finding_texts(&self) -> impl Iterator<Item = String> {
         self.findings.iter().take(MAX_FINDINGS).map(|finding| {
             let line = finding.line.map_or_else(String::new, |line| format!("line {line}: "));

@@ -15,13 +15,13 @@ use crate::args::{Sizes, StrategyArgs};
 use crate::failure::Failure;
 use crate::setup;
 
-/// Schedule from a file.
+/// Schedule from a file that is checked as a table.
 pub struct ScheduleFile<'a> {
     pub format: Format,
     pub schedule: &'a Schedule,
-    /// First and last size that the file applies to.
+    /// Smallest and largest size that the file applies to.
     pub sizes: CallSizes,
-    /// File name.
+    /// Name of the file.
     pub name: &'a str,
 }
 
@@ -80,7 +80,7 @@ pub fn rows(
 }
 
 impl ScheduleFile<'_> {
-    /// The schedule's name, protocol and number of thread blocks.
+    /// Name, protocol and number of thread blocks of the schedule.
     fn selection(&self) -> SelectedStrategy {
         let header = self.schedule.header();
         // The name comes from an untrusted file.

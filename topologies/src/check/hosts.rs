@@ -41,7 +41,7 @@ pub(super) fn unequal_hosts(fabric: &Fabric) -> Vec<Finding> {
     findings
 }
 
-/// The NVLink domain of each device, identified by its first device.
+/// NVLink domain of each device by [`NodeId`]: the smallest id among the devices that working NVLinks join to it.
 fn nvlink_domains(fabric: &Fabric) -> Vec<u32> {
     let mut domain: Vec<u32> = (0..fabric.node_count() as u32).collect();
     let root = |domain: &[u32], mut device: u32| {
@@ -58,7 +58,8 @@ fn nvlink_domains(fabric: &Fabric) -> Vec<u32> {
     (0..fabric.node_count() as u32).map(|device| root(&domain, device)).collect()
 }
 
-/// Finds groups of consecutive ranks that straddle NVLink domains.
+/// Finds hosts whose GPUs are in several NVLink domains: a warning if groups of consecutive ranks straddle domains,
+/// otherwise a note on the size of the largest domain.
 pub(super) fn straddled_domains(fabric: &Fabric) -> Vec<Finding> {
     let domain = nvlink_domains(fabric);
     let mut findings = BTreeMap::new();

@@ -21,7 +21,7 @@ pub enum Severity {
     Error,
     /// A device or link is slower or further away than comparable ones.
     Warning,
-    /// Useful information.
+    /// Information that needs no action, such as GPUs of several models.
     Note,
 }
 
@@ -35,12 +35,12 @@ impl fmt::Display for Severity {
     }
 }
 
-/// A result of a check.
+/// A fault or remark that a check reports.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
-    /// Severity of the finding.
+    /// Severity, by which findings are ordered.
     pub severity: Severity,
-    /// Description that names the devices.
+    /// Description for the user; it names the devices concerned.
     pub message: String,
 }
 
@@ -74,7 +74,7 @@ fn finding(severity: Severity, message: String) -> Finding {
     Finding { severity, message }
 }
 
-/// Lists at most three ids and the number of the others.
+/// Formats the ids of devices for a message: at most three of them, then the number of the others.
 fn list_ids(fabric: &Fabric, nodes: &[NodeId]) -> String {
     let ids: Vec<&str> = nodes.iter().take(3).map(|&node| &*fabric.node(node).id).collect();
     match nodes.len().saturating_sub(3) {
@@ -83,7 +83,7 @@ fn list_ids(fabric: &Fabric, nodes: &[NodeId]) -> String {
     }
 }
 
-/// Marks the devices that are reachable from `from` over links whose kind satisfies `follows`.
+/// Marks, by [`NodeId`], the devices that are reachable from `from` over working links whose kind satisfies `follows`.
 fn reachable_devices(
     fabric: &Fabric,
     from: impl IntoIterator<Item = NodeId>,
@@ -134,10 +134,11 @@ fn connection(fabric: &Fabric) -> Vec<Finding> {
     findings
 }
 
-/// Maximum number of GPUs for which every pair is routed; beyond it, the first two GPUs of each host are.
+/// Maximum number of GPUs for which [`unrouted`] examines every pair. Of a larger fabric, it examines the first two
+/// GPUs of each host, up to this number of GPUs.
 const MAX_ROUTED_GPUS: usize = 128;
 
-/// Finds GPUs that links join but the router, which `plan` and `simulate` use, does not.
+/// Finds GPUs that are connected by links, but not by any path that the router of `plan` and `simulate` permits.
 fn unrouted(fabric: &Fabric) -> Vec<Finding> {
     if !connection(fabric).is_empty() {
         return Vec::new();
@@ -163,7 +164,7 @@ fn unrouted(fabric: &Fabric) -> Vec<Finding> {
     Vec::new()
 }
 
-/// Finds machines without a NIC, which cannot be joined to others.
+/// Finds fabrics read from a machine's own file that lists no NIC: copies of the machine need NICs from `--network`.
 fn no_nics(fabric: &Fabric) -> Vec<Finding> {
     // A spec is complete; a file written by a machine may omit its NICs.
     let is_machine = fabric.sources().iter().any(|source| MACHINE_FILES.iter().any(|file| source.starts_with(file)));
@@ -175,10 +176,10 @@ fn no_nics(fabric: &Fabric) -> Vec<Finding> {
     vec![finding(Severity::Note, message)]
 }
 
-/// Prefixes of the first source of a fabric that was read from a machine's own file.
+/// Prefixes of the source line that marks a fabric as read from a machine's own file.
 const MACHINE_FILES: [&str; 3] = ["NCCL topology file", "nvidia-smi topo -m", "rocm-smi --showtopo"];
 
-/// The most frequent value; of equally frequent ones the greatest.
+/// Returns the most frequent value, of equally frequent ones the greatest; `None` if there are no values.
 fn most_frequent<T: Ord + Copy>(values: impl Iterator<Item = T>) -> Option<T> {
     let mut counts: BTreeMap<T, usize> = BTreeMap::new();
     for value in values {
@@ -187,7 +188,7 @@ fn most_frequent<T: Ord + Copy>(values: impl Iterator<Item = T>) -> Option<T> {
     counts.into_iter().max_by_key(|&(value, count)| (count, value)).map(|(value, _)| value)
 }
 
-/// GPUs by host, without MIG instances, which have no links of their own to compare.
+/// Ranks by host, without MIG instances, which have no links of their own to compare.
 fn gpus_by_host(fabric: &Fabric) -> BTreeMap<HostId, Vec<NodeId>> {
     let mut hosts: BTreeMap<HostId, Vec<NodeId>> = BTreeMap::new();
     for &gpu in fabric.gpus().iter().filter(|&&gpu| fabric.node(gpu).kind != NodeKind::Mig) {
@@ -250,7 +251,7 @@ fn pcie_siblings(fabric: &Fabric) -> Vec<Finding> {
     findings
 }
 
-/// Finds PCIe switches whose uplink to the CPU is slower than the link of one device behind them.
+/// Finds PCIe switches whose link to the CPU is slower than the fastest link to a GPU or NIC directly below them.
 fn pcie_bottlenecks(fabric: &Fabric) -> Vec<Finding> {
     let mut findings: BTreeMap<(Bandwidth, Bandwidth, String), Vec<NodeId>> = BTreeMap::new();
     for (id, _) in fabric.nodes().filter(|(_, node)| node.kind == NodeKind::PcieSwitch) {
@@ -284,7 +285,7 @@ fn pcie_bottlenecks(fabric: &Fabric) -> Vec<Finding> {
     worded.collect()
 }
 
-/// Finds GPUs without a NIC on the side of their own CPU.
+/// Finds GPUs that reach none of their host's NICs over PCIe and C2C alone, because all NICs are at another CPU.
 fn gpus_far_from_nics(fabric: &Fabric) -> Vec<Finding> {
     let nics: Vec<NodeId> = fabric.nodes().filter(|(_, node)| node.kind == NodeKind::Nic).map(|(id, _)| id).collect();
     if nics.is_empty() {
@@ -337,7 +338,7 @@ fn unlinked(fabric: &Fabric) -> Vec<Finding> {
         .collect()
 }
 
-/// Reports links that are out of service.
+/// Reports the number of link directions out of service, by kind of link.
 fn failures(fabric: &Fabric) -> Vec<Finding> {
     let mut counts: FxHashMap<LinkKind, usize> = FxHashMap::default();
     for (_, link) in fabric.links().filter(|(_, link)| link.failed) {

@@ -8,7 +8,7 @@ use crate::fabric::{Fabric, Figures, HostId, Link, LinkKind, NodeId, NodeKind};
 use crate::gpus::name;
 use crate::read::hardware;
 
-/// Bandwidth of a lane by PCIe generation, 1 to 6.
+/// Bandwidth of one PCIe lane in each direction, by generation: the first entry is that of generation 1.
 const LANES: [Bandwidth; 6] = [
     Bandwidth(250_000_000),
     Bandwidth(500_000_000),
@@ -18,7 +18,8 @@ const LANES: [Bandwidth; 6] = [
     hardware::PCIE_6_LANE,
 ];
 
-/// Generation and width of a PCIe link in the usual notation, `PCIe 4.0 x8`; `None` for other rates.
+/// Generation and width of a PCIe link in the usual notation, `PCIe 4.0 x8`; `None` if its bandwidth is that of no
+/// generation, with a tolerance of 1 %.
 pub(super) fn pcie_name(link: &Link) -> Option<String> {
     let (rate, width) = (link.bandwidth?, u64::from(link.lanes));
     let matches_rate = |lane: &Bandwidth| (rate.0 as f64 / (lane.0 * width.max(1)) as f64 - 1.0).abs() < 0.01;
@@ -26,12 +27,12 @@ pub(super) fn pcie_name(link: &Link) -> Option<String> {
     Some(format!("PCIe {generation}.0 x{width}"))
 }
 
-/// Formats the line rate of a NIC in Gb/s.
+/// Formats a line rate, given in bytes per second, in Gb/s.
 fn gigabits(rate: u64) -> String {
     format!("{} Gb/s", rate as f64 / 125e6)
 }
 
-/// The first PCIe link of a device with a stated bandwidth, taken as the link towards its CPU.
+/// The first PCIe link of a device with a stated bandwidth, taken as the link towards its CPU; `None` if there is none.
 fn pcie_link(fabric: &Fabric, device: NodeId) -> Option<&Link> {
     let links = fabric.outgoing_links(device).into_iter().map(|link| fabric.link(link));
     links.into_iter().find(|link| link.kind == LinkKind::Pcie && link.bandwidth.is_some())
@@ -47,7 +48,7 @@ fn slot(fabric: &Fabric, nic: NodeId) -> Option<(NodeId, String)> {
     Some((above, slot.to_owned()))
 }
 
-/// Finds cards whose ports are in total faster than their PCIe link.
+/// Finds network cards whose ports are in total faster than the PCIe link of the card.
 pub(super) fn fast_nics(fabric: &Fabric) -> Vec<Finding> {
     let mut cards: BTreeMap<(NodeId, String), Vec<NodeId>> = BTreeMap::new();
     for (id, _) in fabric.nodes().filter(|(_, node)| node.kind == NodeKind::Nic) {
@@ -108,7 +109,7 @@ pub(super) fn slow_generations(fabric: &Fabric) -> Vec<Finding> {
 pub(super) fn gpus_without_gpu_direct(fabric: &Fabric) -> Vec<Finding> {
     let nics: Vec<NodeId> = fabric.nodes().filter(|(_, node)| node.kind == NodeKind::Nic).map(|(id, _)| id).collect();
     let with_nic: BTreeSet<HostId> = nics.iter().map(|&nic| fabric.node(nic).host).collect();
-    // GPUs without any NIC on their CPU are found by `far_nics`.
+    // GPUs without any NIC on their CPU are found by `gpus_far_from_nics`.
     let reached =
         reachable_devices(fabric, nics.iter().copied(), |kind| matches!(kind, LinkKind::Pcie | LinkKind::C2c));
     let reached_by_switches = reachable_over_switches(fabric, &nics);

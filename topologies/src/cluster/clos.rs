@@ -8,7 +8,7 @@ use crate::fabric::FabricBuilder;
 /// Default number of ports of a switch in a fat tree: 64 ports of 400 Gb/s (NVIDIA Quantum-2 QM9700).
 const DEFAULT_RADIX: u32 = 64;
 
-/// A leaf switch and the total bandwidth of the NICs connected to it.
+/// A leaf switch and the total line rate of the NICs that its ports can connect, in bytes per second.
 struct Leaf {
     switch: NodeId,
     downlink_bandwidth: u64,
@@ -139,7 +139,8 @@ fn add_upper_tiers(builder: &mut FabricBuilder, network: &Network, pods: Vec<Vec
     Ok(())
 }
 
-/// Adds spines over some leaves. Returns each spine with the bandwidth below it.
+/// Adds spines that are linked to all of `leaves`; their ids are `prefix` and a number. Returns each spine with the sum
+/// of the bandwidths of its links to leaves, in bytes per second.
 fn add_spines(
     builder: &mut FabricBuilder,
     network: &Network,

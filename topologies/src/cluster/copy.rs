@@ -1,4 +1,4 @@
-//! Template for the copies in a cluster: a host, or a rack of hosts.
+//! Copying of a template (a host, or a rack of hosts) into the fabric of a cluster.
 
 use super::nics::NicPlan;
 use super::template::Template;
@@ -9,7 +9,7 @@ use crate::{LinkId, NodeId};
 /// NVLink domains of the copies of a template.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum NvlinkDomains {
-    /// Each copy is a domain.
+    /// Each copy has NVSwitches of its own, so each copy is an NVLink domain.
     PerCopy,
     /// All copies share one set of NVSwitches.
     Shared,
@@ -80,7 +80,8 @@ impl Template<'_> {
         Ok(all_nics)
     }
 
-    /// Adds the NVSwitches that all hosts share.
+    /// Adds the NVSwitches that all hosts share and the links between them. `common` receives the copy of each of these
+    /// switches, by its id in the template.
     fn add_common(&self, builder: &mut FabricBuilder, common: &mut [Option<NodeId>]) -> Result<()> {
         let switches: Vec<NodeId> =
             self.fabric.nodes().filter(|(_, node)| node.kind == NodeKind::Nvswitch).map(|(id, _)| id).collect();

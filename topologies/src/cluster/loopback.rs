@@ -8,7 +8,7 @@ use crate::network_spec::NetworkSpec;
 use crate::read::spec::NETWORK_HOST;
 use crate::{Bandwidth, LinkId, NodeId, Picos};
 
-/// Model name of the NIC of a node.
+/// Model name of the loopback interface, the only NIC of each node.
 pub const LOOPBACK_NIC: &str = "loopback";
 
 /// Bandwidth of the loopback interface in each direction. Derived from a ring all_reduce of 256 MiB on 2 × 4 GPUs of
@@ -84,7 +84,7 @@ pub(super) fn split(host: &Fabric, nodes: u32, gpus: Option<u32>, spec: &Network
 }
 
 /// Copies the part of the machine that a node sees: all devices except NICs, network switches and the GPUs of other
-/// nodes.
+/// nodes. Returns the copy of each device by its id in `host`; `None` for devices that are not copied.
 fn copy_part(builder: &mut FabricBuilder, host: &Fabric, part: usize, ranks: &[NodeId]) -> Vec<Option<NodeId>> {
     let number = builder.host(&format!("n{part}"));
     let mut map = vec![None; host.node_count()];
@@ -113,7 +113,8 @@ fn copy_part(builder: &mut FabricBuilder, host: &Fabric, part: usize, ranks: &[N
     map
 }
 
-/// Returns true if the GPUs of a node need a device. A PCIe switch with none of them below it is omitted.
+/// Returns true if a node with the GPUs `ranks` has a copy of the device: always, except for PCIe switches that are
+/// linked neither to one of these GPUs nor to another PCIe switch.
 fn serves(host: &Fabric, id: NodeId, ranks: &[NodeId]) -> bool {
     if host.node(id).kind != NodeKind::PcieSwitch {
         return true;

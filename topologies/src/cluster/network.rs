@@ -12,9 +12,9 @@ use crate::{Bandwidth, NodeId, Picos};
 pub const DEFAULT_NICS: u32 = 8;
 /// Line rate of a NIC if neither preset nor network states it: 400 Gb/s.
 pub const DEFAULT_NIC: Bandwidth = Bandwidth(50_000_000_000);
-/// Latency of the NICs at both ends of a path and their cables, if the network does not state it.
+/// Latency of the NICs at both ends of a path and their cables, if the network does not state it: 1.3 µs.
 pub const DEFAULT_NIC_LATENCY: Picos = Picos(1_300_000);
-/// Latency of one switch and the cable behind it, if the network does not state it.
+/// Latency of one switch and the cable behind it, if the network does not state it: 300 ns.
 pub const DEFAULT_SWITCH_LATENCY: Picos = Picos(300_000);
 
 /// Figures of a network with the defaults filled in.
@@ -31,7 +31,7 @@ pub(super) struct Network {
     pub link: LinkKind,
     /// Number of NICs per host, equal for all hosts.
     pub nics: usize,
-    /// Line rate of each NIC of a host.
+    /// Line rates of a host's NICs in each direction, by the index of the NIC on its host.
     pub rates: Vec<Bandwidth>,
 }
 
@@ -74,7 +74,7 @@ impl Network {
         self.rates.iter().map(|rate| rate.0).sum()
     }
 
-    /// Adds a switch.
+    /// Adds a network switch with the id `id`, or returns an error if the id is taken.
     pub fn switch(&self, builder: &mut FabricBuilder, id: &str) -> Result<NodeId> {
         let host = builder.host(NETWORK_HOST);
         let figures = Figures::Switch(Arc::default());
@@ -89,7 +89,8 @@ impl Network {
         builder.link(nic, switch, &LinkSpec::symmetric(self.link, rate, latency));
     }
 
-    /// Links two switches; `rate` in bytes per second is clamped to at least 1.
+    /// Links two switches at `rate` bytes per second in each direction, clamped to at least 1. The link has as many
+    /// lanes as cables of NIC rate are needed.
     pub fn trunk(&self, builder: &mut FabricBuilder, a: NodeId, b: NodeId, rate: u64) {
         let rate = Bandwidth(rate.clamp(1, Bandwidth::MAX.0));
         let port = self.rates.iter().map(|rate| rate.0).max().unwrap_or(1).max(1);
@@ -97,7 +98,8 @@ impl Network {
         builder.link(a, b, &LinkSpec::symmetric(self.link, rate, self.switch_latency).lanes(lanes));
     }
 
-    /// Uplink bandwidth of a switch whose downlinks have the bandwidth `below`.
+    /// Total uplink bandwidth of a switch, in bytes per second: `below`, the sum of its downlinks, divided by the
+    /// oversubscription.
     pub fn uplink_bandwidth(&self, below: u64) -> u64 {
         (below as f64 / self.oversubscription).round() as u64
     }

@@ -43,7 +43,7 @@ impl NicPlan {
         self.hosts.is_some()
     }
 
-    /// Applies the port protocol of the network to a copied NIC.
+    /// Sets the protocol of a copied NIC's ports to that of the network, if the network states one.
     pub fn apply_port_protocol(&self, mut node: Node) -> Node {
         if let (Figures::Nic(figures), Some(_)) = (&mut node.figures, self.link) {
             Arc::make_mut(figures).link = self.link;
@@ -51,7 +51,8 @@ impl NicPlan {
         node
     }
 
-    /// Adds the new NICs of a host. The error is an id that is already in use.
+    /// Adds the new NICs of a host and appends their ids to `nics`. `map`: the copy of each device of the template. The
+    /// error is an id that is already in use.
     pub fn add(
         &self,
         builder: &mut FabricBuilder,
@@ -98,7 +99,7 @@ pub(super) fn check_nics_are_specified(host: &Fabric, spec: &NetworkSpec) -> Res
     )))
 }
 
-/// Adds a warning about the assumed line rate if no file states that of the NICs.
+/// Adds a warning that a line rate is assumed if the rate of some NIC is unknown.
 pub(super) fn warn_assumed_rate(builder: &mut FabricBuilder, hosts: &[Vec<NodeId>]) {
     let unknown = hosts.iter().flatten().find(|&&nic| match &builder.get(nic).figures {
         Figures::Nic(figures) => figures.speed.is_none(),

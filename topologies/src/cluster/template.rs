@@ -50,7 +50,7 @@ impl<'f> Template<'f> {
         self.fabric.node_count().div_ceil(self.hosts.len()).max(1) as u64
     }
 
-    /// The devices of a host.
+    /// Devices of the template's host with this index, in id order.
     pub fn members(&self, host: usize) -> &[NodeId] {
         self.members.get(host).map_or(&[], Vec::as_slice)
     }

@@ -18,7 +18,7 @@ fn ids(fabric: &Fabric, kind: NodeKind) -> Vec<String> {
     fabric.nodes().filter(|(_, node)| node.kind == kind).map(|(_, node)| node.id.to_string()).collect()
 }
 
-/// Bandwidth of the link between two devices.
+/// Bandwidth of the link between two devices, in GB/s.
 fn link_gb_per_s(fabric: &Fabric, a: &str, b: &str) -> f64 {
     let links = fabric.find_link(&format!("{a}->{b}")).unwrap_or_else(|error| panic!("{error}"));
     links.iter().map(|&link| fabric.link(link).bandwidth.unwrap().gb_per_s()).sum()

@@ -16,15 +16,15 @@ pub struct FabricBuilder {
 /// Properties of a link in both directions.
 #[derive(Clone, Debug)]
 pub struct LinkSpec {
-    /// Technology.
+    /// Technology of the link.
     pub kind: LinkKind,
-    /// Number of lanes or bonded links.
+    /// Number of lanes or bonded links; the bandwidths below are sums over all of them.
     pub lanes: u16,
     /// Bandwidth from `a` to `b`; `None` is unlimited.
     pub forward: Option<Bandwidth>,
     /// Bandwidth from `b` to `a`; `None` is unlimited.
     pub backward: Option<Bandwidth>,
-    /// Latency of both directions.
+    /// Latency of the first byte, equal in both directions.
     pub latency: Picos,
 }
 
@@ -35,7 +35,7 @@ impl LinkSpec {
         Self { kind, lanes: 1, forward: Some(bandwidth), backward: Some(bandwidth), latency }
     }
 
-    /// Variant of this link with a lane count.
+    /// Returns this link with `lanes` lanes; its bandwidth is unchanged.
     #[must_use]
     pub fn lanes(self, lanes: u16) -> Self {
         Self { lanes, ..self }
@@ -43,7 +43,7 @@ impl LinkSpec {
 }
 
 impl FabricBuilder {
-    /// Creates an empty fabric of this name.
+    /// Creates a builder of a fabric with this name; the fabric has no devices yet.
     #[must_use]
     pub fn new(name: &str) -> Self {
         let fabric = Fabric {
@@ -92,8 +92,8 @@ impl FabricBuilder {
         }
     }
 
-    /// Degrades both directions of a link: first element for `link`, second for its reverse. `failed` takes a direction
-    /// out of service; `slowed` replaces its bandwidth.
+    /// Degrades both directions of a link; the first element of each array is for `link`, the second for its reverse.
+    /// `failed` takes a direction out of service; `slowed` replaces its bandwidth, which `None` leaves unchanged.
     pub(crate) fn degrade(&mut self, link: LinkId, failed: [bool; 2], slowed: [Option<Bandwidth>; 2]) {
         for ((direction, failed), slowed) in [link, link.reverse()].into_iter().zip(failed).zip(slowed) {
             let index = petgraph::graph::EdgeIndex::new(direction.0 as usize);
@@ -103,7 +103,8 @@ impl FabricBuilder {
         }
     }
 
-    /// Adds a copy of a link of a fabric between two devices of this one, in both directions, with its failures and slowed rates.
+    /// Adds a copy of a link of another fabric between two devices of this one, in both directions, with its failures
+    /// and slowed rates.
     pub(crate) fn copy_link(&mut self, fabric: &Fabric, link: LinkId, a: NodeId, b: NodeId) -> LinkId {
         let both = [fabric.link(link), fabric.link(link.reverse())];
         let copy = self.link(a, b, &fabric.link_spec(link));
@@ -116,12 +117,12 @@ impl FabricBuilder {
         self.fabric.gpus.retain(|&rank| rank != gpu);
     }
 
-    /// Adds a source of figures.
+    /// Adds an entry to [`Fabric::sources`], the origins of the figures.
     pub fn add_source(&mut self, source: impl Into<String>) {
         self.fabric.sources.push(source.into());
     }
 
-    /// Adds a warning for the user.
+    /// Adds an entry to [`Fabric::warnings`].
     pub fn warn(&mut self, warning: impl Into<String>) {
         self.fabric.warnings.push(warning.into());
     }
@@ -160,7 +161,7 @@ impl FabricBuilder {
         Some(id)
     }
 
-    /// Looks up an added device by its textual id.
+    /// Looks up a device added so far by its textual id; `None` if there is none.
     #[must_use]
     pub fn find(&self, id: &str) -> Option<NodeId> {
         self.fabric.find(id)
@@ -177,7 +178,7 @@ impl FabricBuilder {
         self.fabric.gpu_candidates = models;
     }
 
-    /// Ids of all devices added so far.
+    /// Ids of all devices added so far, in order of addition.
     pub(crate) fn ids(&self) -> Vec<NodeId> {
         (0..self.fabric.node_count() as u32).map(NodeId).collect()
     }
@@ -187,7 +188,7 @@ impl FabricBuilder {
         self.fabric.outgoing_links(id).into_iter().map(|link| self.fabric.link(link)).collect()
     }
 
-    /// Neighbours of a device, one entry per link.
+    /// Devices at the other ends of a device's working links, one entry per link.
     pub(crate) fn neighbours(&self, id: NodeId) -> Vec<NodeId> {
         self.outgoing_links(id).into_iter().map(|link| link.to).collect()
     }
@@ -223,7 +224,7 @@ impl FabricBuilder {
         LinkId(forward.index() as u32)
     }
 
-    /// Ranks so far, in rank order.
+    /// Devices that are ranks so far, in rank order.
     #[must_use]
     pub fn ranks(&self) -> &[NodeId] {
         &self.fabric.gpus

@@ -56,12 +56,12 @@ impl Fabric {
         }
     }
 
-    /// Returns a copy in which the named links (see [`Fabric::with_failed`]) have only the fraction `subfabric` of their
+    /// Returns a copy in which the named links (see [`Fabric::with_failed`]) have only the fraction `part` of their
     /// bandwidth.
     ///
     /// # Errors
-    /// [`Error::Unknown`] as in [`Fabric::with_failed`]; [`Error::Request`] if `subfabric` is not above 0 and at most 1, or if a
-    /// link has no stated bandwidth.
+    /// [`Error::Unknown`] as in [`Fabric::with_failed`]; [`Error::Request`] if `part` is not above 0 and at most 1, or
+    /// if a link has no stated bandwidth.
     pub fn with_slowed(&self, name: &str, part: f64) -> Result<Self> {
         if !(part > 0.0 && part <= 1.0) {
             return Err(Error::Request(format!("`{name}={part}`: expected a fraction above 0 and at most 1")));

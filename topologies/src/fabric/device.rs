@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::{HostId, LinkKind};
 use crate::{Bandwidth, Bytes};
 
-/// The kind of a device.
+/// Kind of a device. It determines the device's figures and which traffic the device forwards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum NodeKind {
@@ -17,9 +17,9 @@ pub enum NodeKind {
     Mig,
     /// Any other accelerator; can be a rank.
     Accelerator,
-    /// An NVSwitch.
+    /// An NVSwitch, which joins GPUs by NVLink.
     Nvswitch,
-    /// A PCIe switch.
+    /// A PCIe switch between devices and a CPU.
     PcieSwitch,
     /// A CPU socket (a NUMA node) with its memory.
     Cpu,
@@ -65,22 +65,22 @@ impl Node {
     }
 }
 
-/// Named attributes, sorted by name.
+/// Names and values of a device's attributes, sorted by name.
 pub type Attributes = Box<[(Box<str>, Box<str>)]>;
 
 /// Figures of a device, by kind. Absent figures are unknown; an unknown capacity is unlimited.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub enum Figures {
-    /// No figures are known.
+    /// No figures are known, whatever the kind of the device.
     #[default]
     None,
-    /// A GPU, a MIG instance or an accelerator.
+    /// Figures of a GPU, a MIG instance or an accelerator.
     Gpu(Arc<GpuFigures>),
-    /// A CPU socket.
+    /// Figures of a CPU socket.
     Cpu(Arc<CpuFigures>),
-    /// A NIC.
+    /// Figures of a NIC.
     Nic(Arc<NicFigures>),
-    /// An NVSwitch, a PCIe switch or a network switch.
+    /// Figures of an NVSwitch, a PCIe switch or a network switch.
     Switch(Arc<SwitchFigures>),
 }
 
@@ -103,7 +103,7 @@ impl Figures {
         matches!(self, Self::Switch(figures) if figures.multicast == Some(true))
     }
 
-    /// Number of bytes of the names in these figures.
+    /// Total length of the texts in these figures (model, vendor), in bytes.
     pub(crate) fn name_bytes(&self) -> usize {
         let length = |text: &Option<String>| text.as_ref().map_or(0, String::len);
         match self {
@@ -120,13 +120,13 @@ impl Figures {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct GpuFigures {
-    /// Marketing name: `H200 SXM`.
+    /// Marketing name of the model: `H200 SXM`.
     pub model: Option<String>,
     /// Compute capability × 10 (90 is 9.0), as NCCL's `sm`; for AMD the gfx number.
     pub compute_capability: Option<u32>,
     /// Number of streaming multiprocessors (AMD: compute units).
     pub sm_count: Option<u32>,
-    /// Memory size.
+    /// Size of the device's memory.
     pub memory: Option<Bytes>,
     /// Memory bandwidth, sum of reads and writes.
     pub memory_bandwidth: Option<Bandwidth>,
@@ -155,21 +155,21 @@ pub enum CpuArch {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct CpuFigures {
-    /// Marketing name.
+    /// Marketing name of the processor.
     pub model: Option<String>,
-    /// Instruction set.
+    /// Instruction set of the processor.
     pub arch: Option<CpuArch>,
     /// Vendor string of CPUID: `GenuineIntel`, `AuthenticAMD`.
     pub vendor: Option<String>,
-    /// CPUID family.
+    /// Family number that CPUID reports, as NCCL's `familyid`.
     pub family: Option<u32>,
-    /// CPUID model.
+    /// Model number that CPUID reports, as NCCL's `modelid`.
     pub model_id: Option<u32>,
     /// NUMA node number; −1 if the machine does not expose it.
     pub numa: Option<i32>,
-    /// Memory bandwidth.
+    /// Bandwidth of the host memory of this socket.
     pub memory_bandwidth: Option<Bandwidth>,
-    /// Memory size.
+    /// Size of the host memory of this socket.
     pub memory: Option<Bytes>,
 }
 
@@ -179,13 +179,13 @@ pub struct CpuFigures {
 pub struct NicFigures {
     /// Marketing or device name: `ConnectX-7`, `mlx5_0`.
     pub model: Option<String>,
-    /// Line rate of all ports.
+    /// Line rate in each direction, sum of all ports.
     pub speed: Option<Bandwidth>,
     /// Support for GPUDirect RDMA (direct access to GPU memory).
     pub gdr: Option<bool>,
     /// MTU of Ethernet (largest IP packet) in bytes: 1500, or 9000 with jumbo frames.
     pub mtu: Option<u32>,
-    /// Protocol of its port, `infiniband` or `ethernet`, if stated. If `None`, the kind of its cable applies.
+    /// Protocol of the ports, `infiniband` or `ethernet`, if stated. If `None`, the kind of the NIC's cable applies.
     pub link: Option<LinkKind>,
 }
 
@@ -193,7 +193,7 @@ pub struct NicFigures {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct SwitchFigures {
-    /// Marketing name: `NVSwitch 3`, `Quantum-2`.
+    /// Marketing name of the model: `NVSwitch 3`, `Quantum-2`.
     pub model: Option<String>,
     /// Aggregate forwarding capacity of all ports; `None` is non-blocking.
     pub capacity: Option<Bandwidth>,

@@ -44,11 +44,11 @@ impl LinkKind {
 /// One direction of a link.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Link {
-    /// Device at its start.
+    /// Device that sends in this direction.
     pub from: NodeId,
-    /// Device at its end.
+    /// Device that receives in this direction.
     pub to: NodeId,
-    /// Technology.
+    /// Technology of the link.
     pub kind: LinkKind,
     /// Number of lanes or bonded links; 1 if the source does not state it. `bandwidth` is the sum over all lanes.
     pub lanes: u16,
@@ -56,7 +56,7 @@ pub struct Link {
     pub bandwidth: Option<Bandwidth>,
     /// Bandwidth before the link was slowed (`--slow`). Route selection inside a host uses this value.
     pub nominal_bandwidth: Option<Bandwidth>,
-    /// Latency of the first byte.
+    /// Latency of the first byte from `from` to `to`.
     pub latency: Picos,
     /// Link is out of service (`--fail`). It stays in the fabric so that ids are dense, and is never routed over.
     pub failed: bool,

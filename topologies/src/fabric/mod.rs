@@ -65,7 +65,7 @@ impl Fabric {
         &self.name
     }
 
-    /// Sources of the figures, one per line.
+    /// Origins of the figures (data sheets, measurements, files), one entry each.
     #[must_use]
     pub fn sources(&self) -> &[String] {
         &self.sources
@@ -97,13 +97,13 @@ impl Fabric {
         &self.host_grid
     }
 
-    /// Machine settings that restrict its routes, independent of the options of a router.
+    /// Machine settings that restrict the routes of this fabric, independent of the options of a router.
     #[must_use]
     pub fn routing(&self) -> Routing {
         self.routing
     }
 
-    /// Returns a copy with these settings.
+    /// Returns a copy of the fabric with these machine settings in place of its own.
     #[must_use]
     pub fn with_routing(&self, routing: Routing) -> Self {
         Self { routing, ..self.clone() }
@@ -120,7 +120,7 @@ impl Fabric {
         self.nodes().filter(idle).map(|(id, _)| id).collect()
     }
 
-    /// Names of the hosts, by [`HostId`].
+    /// Names of the hosts, indexed by [`HostId`].
     #[must_use]
     pub fn hosts(&self) -> &[Box<str>] {
         &self.hosts
@@ -153,7 +153,7 @@ impl Fabric {
         counts.into_iter().max().unwrap_or(1).max(1)
     }
 
-    /// Number of devices.
+    /// Number of devices of all kinds.
     #[must_use]
     pub fn node_count(&self) -> usize {
         self.graph.node_count()
@@ -171,7 +171,7 @@ impl Fabric {
         &self.graph[NodeIndex::new(id.0 as usize)]
     }
 
-    /// Specification of a link in both directions, as it was built.
+    /// Specification of a link in both directions, before any slowdown or failure; `link` is its forward direction.
     pub(crate) fn link_spec(&self, link: LinkId) -> LinkSpec {
         let (forward, backward) = (self.link(link), self.link(link.reverse()));
         LinkSpec {

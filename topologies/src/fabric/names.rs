@@ -142,7 +142,8 @@ impl Fabric {
     }
 }
 
-/// Interpretations of a name as pair of ends and link number.
+/// Interpretations of a link name as its ends and a number: the whole text without a number, then, if it ends with `#`
+/// and a number, both parts.
 fn parse_link_number(text: &str) -> impl Iterator<Item = (&str, Option<usize>)> {
     let with_number = text.rsplit_once('#').and_then(|(ends, k)| Some((ends, Some(k.parse().ok()?))));
     std::iter::once((text, None)).chain(with_number)

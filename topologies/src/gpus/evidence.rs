@@ -6,17 +6,17 @@ use crate::Bytes;
 /// Vendor of the GPUs that a file describes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Vendor {
-    /// NVIDIA.
+    /// The file describes NVIDIA GPUs.
     #[default]
     Nvidia,
-    /// AMD.
+    /// The file describes AMD GPUs.
     Amd,
 }
 
-/// Facts about the unnamed GPUs of a fabric.
+/// Facts that a file states about GPUs whose model it does not name.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Evidence {
-    /// Compute capability × 10, or the gfx number.
+    /// Compute capability × 10, or the gfx number of an AMD GPU; `None` if the file does not state it.
     pub capability: Option<u32>,
     /// Number of NVLinks of the GPU with the most: the sum over its peers, or those to its switch.
     pub nvlinks: u32,
@@ -24,7 +24,7 @@ pub struct Evidence {
     pub bridged: bool,
     /// True if GPUs are attached to a CPU by NVLink-C2C.
     pub has_c2c: bool,
-    /// Memory size, if known.
+    /// Memory size of one GPU, if the file states it.
     pub memory: Option<Bytes>,
     /// Vendor of the tool that wrote the file. It is not used if the compute capability is known.
     pub vendor: Vendor,

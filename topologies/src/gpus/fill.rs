@@ -22,7 +22,7 @@ pub(crate) fn find_model(figures: &GpuFigures) -> Option<&'static GpuModel> {
     candidates.iter().filter(fits).copied().min_by_key(memory_difference)
 }
 
-/// Completes figures with those of a model.
+/// Fills in those figures that `known` lacks with the figures of a model.
 pub(crate) fn complete_figures(mut known: GpuFigures, model: &GpuModel) -> GpuFigures {
     let model_figures = model.figures();
     known.model = known.model.or(model_figures.model);
@@ -35,7 +35,7 @@ pub(crate) fn complete_figures(mut known: GpuFigures, model: &GpuModel) -> GpuFi
     known
 }
 
-/// The figures of a device if it is a whole GPU.
+/// Known figures of a device, by its id; `None` if it is not a GPU (a MIG instance, for example).
 fn gpu_figures(builder: &FabricBuilder, id: NodeId) -> Option<GpuFigures> {
     let node = builder.get(id);
     match &node.figures {
@@ -67,7 +67,7 @@ pub(crate) fn complete(builder: &mut FabricBuilder) {
 }
 
 /// Sets in-network reduction and multicast of NVSwitches that do not state it, according to the HGX boards of the GPUs
-/// that are attached to them. `known` is true for figures that may be used for this.
+/// that are attached to them. A switch is left unchanged unless `known` is true for the figures of all its GPUs.
 pub(crate) fn complete_switches(builder: &mut FabricBuilder, known: impl Fn(&GpuFigures) -> bool) {
     for id in builder.ids() {
         let node = builder.get(id);
@@ -140,7 +140,7 @@ pub(crate) fn identify_capability(builder: &mut FabricBuilder) {
     identify_gpus(builder, Vendor::Nvidia, FigureSet::Capability);
 }
 
-/// Figures that an identified GPU receives.
+/// Figures with which a GPU of identified model is completed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum FigureSet {
     /// All figures, of the first candidate if several remain (but not its model and memory), and multicast of the
@@ -233,7 +233,7 @@ fn unidentified_gpus(gpus: &[(NodeId, GpuFigures)]) -> Vec<(NodeId, GpuFigures)>
     gpus.iter().filter(|(_, figures)| find_model(figures).is_none() && open(figures)).cloned().collect()
 }
 
-/// Evidence from the links and figures of the GPUs.
+/// Collects the evidence of the GPU model from the links and figures of the GPUs.
 fn evidence(builder: &FabricBuilder, gpus: &[(NodeId, GpuFigures)]) -> Evidence {
     let links =
         |id: NodeId, kind: LinkKind| builder.outgoing_links(id).into_iter().filter(move |link| link.kind == kind);
@@ -254,7 +254,7 @@ fn evidence(builder: &FabricBuilder, gpus: &[(NodeId, GpuFigures)]) -> Evidence 
     }
 }
 
-/// NVIDIA's name of a GPU generation.
+/// NVIDIA's name of the GPU generation with a compute capability × 10; `AMD's` for gfx numbers.
 pub(crate) fn generation(capability: u32) -> &'static str {
     match capability {
         ..=69 => "Pascal",

@@ -24,15 +24,15 @@ pub struct GpuModel {
     pub name: String,
     /// Other names, without the vendor, as printed by `nvidia-smi`, `rocm-smi` and nccl-tests.
     pub aliases: Vec<String>,
-    /// PCI vendor and device ids.
+    /// Pairs of PCI vendor and device id by which a GPU of this model is recognized.
     pub pci: Vec<(u32, u32)>,
     /// Compute capability × 10; for AMD the gfx number.
     pub compute_capability: u32,
     /// Number of streaming multiprocessors (AMD: compute units).
     pub sm_count: Option<u32>,
-    /// Memory as the driver reports it.
+    /// Memory size as the driver reports it.
     pub memory: Option<Bytes>,
-    /// Memory bandwidth.
+    /// Memory bandwidth, sum of reads and writes.
     pub memory_bandwidth: Option<Bandwidth>,
     /// Number of NVLinks or xGMI links; 0 for none.
     pub links: u32,
@@ -42,24 +42,24 @@ pub struct GpuModel {
     pub multicast_switch: Option<String>,
     /// Bandwidth of NVLink-C2C to its CPU in each direction.
     pub c2c: Option<Bandwidth>,
-    /// PCIe generation.
+    /// Generation of the GPU's PCIe link: 5 is PCIe 5.0.
     pub pcie_generation: Option<u32>,
     /// Number of copy engines that can transfer to peers concurrently.
     pub copy_engines: Option<u32>,
-    /// Dense 16-bit TFLOP/s.
+    /// Dense 16-bit tensor throughput in TFLOP/s, without sparsity.
     pub bf16_tflops: Option<f64>,
-    /// Dense 8-bit TFLOP/s.
+    /// Dense 8-bit tensor throughput in TFLOP/s, without sparsity.
     pub fp8_tflops: Option<f64>,
-    /// Dense 4-bit TFLOP/s.
+    /// Dense 4-bit tensor throughput in TFLOP/s, without sparsity.
     pub fp4_tflops: Option<f64>,
-    /// Sources of the figures.
+    /// Documents and tool outputs from which the figures were read.
     pub source: Vec<String>,
     /// Figures that could not be verified in a public document, by their keys in the data file.
     pub unverified: Vec<String>,
 }
 
 impl GpuModel {
-    /// Returns true for models of AMD.
+    /// Returns true if the model is one of AMD's.
     #[must_use]
     pub fn is_amd(&self) -> bool {
         self.compute_capability >= AMD_FROM
@@ -71,7 +71,7 @@ impl GpuModel {
         format_capability(self.compute_capability)
     }
 
-    /// The figures that a fabric stores.
+    /// Converts the model to the figures that a fabric stores for each GPU.
     #[must_use]
     pub fn figures(&self) -> GpuFigures {
         GpuFigures {
@@ -86,7 +86,7 @@ impl GpuModel {
     }
 }
 
-/// Smallest gfx number; compute capabilities × 10 are smaller.
+/// Smallest gfx number of an AMD GPU. All compute capabilities × 10 of NVIDIA GPUs are smaller.
 const AMD_FROM: u32 = 900;
 
 /// Formats a compute capability: `9.0` for 90, `gfx942` for 942.

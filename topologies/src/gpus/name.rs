@@ -4,7 +4,7 @@ use super::{GpuModel, models};
 use crate::error::{Error, Result};
 use crate::fabric::suggest_names;
 
-/// Words that do not identify a model.
+/// Words of a GPU's name that do not distinguish models.
 const IGNORED_WORDS: [&str; 14] = [
     "nvidia",
     "amd",
@@ -28,7 +28,7 @@ fn split_name(name: &str) -> Vec<String> {
     separated.split_whitespace().filter(|word| !IGNORED_WORDS.contains(word)).map(str::to_owned).collect()
 }
 
-/// All names of a model.
+/// The marketing name of a model and its aliases.
 fn names(model: &GpuModel) -> impl Iterator<Item = &str> {
     std::iter::once(model.name.as_str()).chain(model.aliases.iter().map(String::as_str))
 }
@@ -86,7 +86,7 @@ fn without_memory(model: &GpuModel) -> Vec<String> {
     split_name(&model.name).into_iter().filter(|word| !is_size(word)).collect()
 }
 
-/// Returns true for names of AMD GPUs.
+/// Returns true if a name is that of an AMD GPU.
 #[must_use]
 pub fn is_amd(name: &str) -> bool {
     let lower = name.to_lowercase();
@@ -94,7 +94,7 @@ pub fn is_amd(name: &str) -> bool {
         || find(name).iter().any(|model| model.is_amd())
 }
 
-/// Looks up the model that a user names.
+/// Looks up the model that a user names; the first model of the table if the name fits several.
 ///
 /// # Errors
 /// [`Error::Unknown`] with similar names.
@@ -113,7 +113,7 @@ pub fn find_unique(name: &str) -> Result<&'static GpuModel> {
 pub struct Mention {
     /// The name as in the text, including the vendor.
     pub name: String,
-    /// Names of the models that it refers to.
+    /// Names of the models that the GPU's name can refer to.
     pub models: Vec<&'static str>,
 }
 
@@ -132,7 +132,7 @@ pub fn mentions(text: &str) -> Vec<Mention> {
     found
 }
 
-/// The name of a GPU in a line.
+/// Name of a known GPU in a line of text, without index, bus id and padding; `None` if the line names none.
 fn parse_gpu_name(line: &str) -> Option<String> {
     let trimmed = line.trim_start_matches(|c: char| c.is_whitespace() || "|#>*-".contains(c));
     // `GPU 0: NAME (UUID: …)`, `GPU 0,1,2,3: NAME`, `GPU[0]: NAME`, `GPU0: NAME`.

@@ -16,8 +16,8 @@ pub(super) struct Board {
     compute_capability: u32,
     /// Memory sizes in GB that data sheets or specs state.
     memory: &'static [u64],
-    /// GB of an eighth, a quarter, a half and the whole of the memory (7 compute slices), or of a quarter, a half and
-    /// the whole (4 compute slices).
+    /// GB in the names of the profiles that have an eighth, a quarter, a half and all of the memory (boards of 7
+    /// compute slices), or a quarter, a half and all of it (boards of 4 compute slices).
     gigabytes: &'static [u32],
 }
 
@@ -37,14 +37,14 @@ const BOARDS: [Board; 13] = [
     Board { name: "RTX PRO 6000 Blackwell", compute_capability: 120, memory: &[96, 103], gigabytes: &[24, 48, 96] },
 ];
 
-/// The share of a board that an instance has.
+/// Share of a board's slices that an instance has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct InstanceShare {
-    /// Number of compute slices; equal to the number of copy engines.
+    /// Number of compute slices of the instance; equal to its number of copy engines.
     pub compute: u32,
     /// Number of compute slices of the board.
     pub compute_slices: u32,
-    /// Number of memory slices.
+    /// Number of memory slices of the instance.
     pub memory: u32,
     /// Number of memory slices of the board.
     pub memory_slices: u32,
@@ -110,7 +110,7 @@ impl Board {
         format!("there is no MIG profile {unknown} here: {}{hint}", lists.collect::<Vec<_>>().join("; "))
     }
 
-    /// The share of each instance.
+    /// Shares of the board that instances with these profiles have, in order.
     ///
     /// # Errors
     /// A message that states which profiles do not fit.
@@ -165,7 +165,7 @@ impl Board {
         (compute, memory) == (1, 1) || (self.name == "A30" && compute == 2)
     }
 
-    /// The names of all profiles.
+    /// Names of all profiles of the board, including the variants with `+me`.
     fn names(&self) -> Vec<String> {
         let mut names = Vec::new();
         for (slices, memory, gigabytes) in self.profiles() {

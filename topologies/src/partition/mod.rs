@@ -30,7 +30,7 @@ use crate::{Bandwidth, Bytes, Picos};
 use board::{Board, InstanceShare};
 pub use profile::{MigProfile, UnknownProfile};
 
-/// Source of the profiles.
+/// Entry that partitioning adds to the sources of a fabric.
 const SOURCE: &str = "MIG profiles: NVIDIA Multi-Instance GPU User Guide, \"Supported MIG Profiles\"; SMs of an instance \
                       as `nvidia-smi mig -lgip` lists them for A100, H100 and H200, elsewhere its share of compute slices";
 
@@ -39,7 +39,7 @@ const SOURCE: &str = "MIG profiles: NVIDIA Multi-Instance GPU User Guide, \"Supp
 pub struct Partition {
     /// The id of a GPU (`n1/gpu0`), its id within every host (`gpu0`), or a range of either (`gpu[0-7]`).
     pub gpu: String,
-    /// Profiles of its instances, in order.
+    /// Profiles of the instances of each GPU, in order.
     pub profiles: Vec<MigProfile>,
 }
 
@@ -101,7 +101,8 @@ pub fn apply(fabric: Fabric, partitions: &[Partition]) -> Result<Fabric> {
     Ok(builder.finish())
 }
 
-/// The ranks with this name: the GPU with this id, otherwise one in each host that has such a GPU.
+/// The GPUs that a name refers to: the GPU with this id, otherwise the GPU of this id in each host. A range refers to
+/// several.
 fn find_gpus(fabric: &Fabric, name: &str) -> Result<Vec<NodeId>> {
     let mut found = Vec::new();
     for id in ids::expand(name).map_err(Error::Request)? {
@@ -127,11 +128,11 @@ fn find_gpus(fabric: &Fabric, name: &str) -> Result<Vec<NodeId>> {
     Ok(found)
 }
 
-/// A GPU and its future instances.
+/// A GPU to be partitioned, and the instances that replace it as ranks.
 struct PartitionedGpu {
     gpu: NodeId,
     instances: Vec<Node>,
-    /// Link inside the GPU, without latency or bandwidth limit.
+    /// Link between an instance and its GPU, without latency or bandwidth limit.
     inside: LinkSpec,
 }
 

@@ -12,7 +12,7 @@ use crate::error::{Error, Result, SourceLocation};
 /// The path that names standard input.
 const STANDARD_INPUT: &str = "-";
 
-/// Number of bytes that are read before they are checked.
+/// Number of bytes that are read at a time, before their size and contents are checked.
 const BLOCK_BYTES: u64 = 1 << 20;
 
 /// Returns true if the path can be read: an existing file, or standard input (`-`).
@@ -44,13 +44,13 @@ pub fn read_binary_file(path: &Path, limit: Limit) -> Result<Vec<u8>> {
 /// Expected contents of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Contents {
-    /// UTF-8 text.
+    /// UTF-8 text without zero bytes.
     Text,
     /// Arbitrary bytes.
     Binary,
 }
 
-/// Cached contents of pipes and devices.
+/// Contents of pipes and devices that have been read, by path.
 static STREAMS: Mutex<BTreeMap<PathBuf, Arc<[u8]>>> = Mutex::new(BTreeMap::new());
 
 fn is_standard_input(path: &Path) -> bool {
@@ -82,8 +82,8 @@ fn read_limited(path: &Path, limit: Limit, contents: Contents) -> Result<Vec<u8>
     Ok(bytes)
 }
 
-/// Reads block by block, so that oversized or binary input is rejected early. The length reported by the system is not
-/// used, because pipes and devices have none.
+/// Reads a source block by block, so that oversized or binary input is rejected early. The length reported by the
+/// system is not used, because pipes and devices have none.
 fn read(mut source: impl Read, limit: Limit, contents: Contents) -> Result<Vec<u8>, String> {
     let mut bytes = Vec::new();
     loop {
@@ -124,7 +124,7 @@ mod tests {
 
     const SMALL: Limit = Limit { kind: "a test", bytes: 3 << 20 };
 
-    /// A source that never ends; counts the bytes read.
+    /// Endless source of one byte value; the second field counts the bytes read.
     struct Endless(u8, u64);
 
     impl Read for Endless {

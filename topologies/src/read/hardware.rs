@@ -1,4 +1,4 @@
-//! Bandwidths in GB/s and latencies in ns of the links that topology files describe.
+//! Nominal bandwidths and assumed latencies of the links that topology files describe.
 //!
 //! Bandwidths are nominal, as in presets: the rate after line coding and before the framing of transfers. NCCL assumes
 //! less (20.6 GB/s for an NVLink 4 of 25 GB/s), to account for the framing; here the profile accounts for it. A machine
@@ -87,16 +87,16 @@ pub(crate) fn pcie_lane(link_speed: &str) -> Option<Bandwidth> {
     }
 }
 
-/// Bandwidth of a lane of 8 GT/s; NCCL's fallback if it does not understand the text.
+/// Bandwidth of a PCIe 3.0 lane (8 GT/s) in each direction; NCCL's fallback for a `link_speed` that it does not know.
 pub(crate) const PCIE_3_LANE: Bandwidth = Bandwidth(984_615_385);
-/// Bandwidth of a lane of 16 GT/s.
+/// Bandwidth of a PCIe 4.0 lane (16 GT/s) in each direction.
 pub(crate) const PCIE_4_LANE: Bandwidth = Bandwidth(1_969_230_769);
-/// Bandwidth of a lane of 32 GT/s.
+/// Bandwidth of a PCIe 5.0 lane (32 GT/s) in each direction.
 pub(crate) const PCIE_5_LANE: Bandwidth = Bandwidth(3_938_461_538);
-/// Bandwidth of a lane of 64 GT/s.
+/// Bandwidth of a PCIe 6.0 lane (64 GT/s) in each direction.
 pub(crate) const PCIE_6_LANE: Bandwidth = Bandwidth(7_562_500_000);
 
-/// Bandwidth of a PCIe link with `width` lanes.
+/// Bandwidth of a PCIe link with `width` lanes in each direction.
 pub(crate) fn pcie(width: u16, lane: Bandwidth) -> Bandwidth {
     Bandwidth(u64::from(width) * lane.0)
 }

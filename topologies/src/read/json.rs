@@ -55,7 +55,7 @@ struct JsonLink {
     kind: LinkKind,
     #[serde(alias = "bandwidth_gbps")]
     bandwidth_gb_per_s: Option<f64>,
-    /// Bandwidth before the link was slowed, if it was.
+    /// Bandwidth in GB/s before the link was slowed; `None` if it was not slowed.
     #[serde(alias = "built_gbps")]
     built_gb_per_s: Option<f64>,
     #[serde(default)]
@@ -78,7 +78,7 @@ struct Direction {
     lanes: u16,
     failed: bool,
     bytes: Range<usize>,
-    /// Index among all links.
+    /// Index of its entry in `links`.
     order: usize,
 }
 
@@ -87,13 +87,13 @@ struct LinkPair {
     order: usize,
     ends: (NodeId, NodeId),
     spec: LinkSpec,
-    /// Failure of each direction.
+    /// Failure of each direction: from the first of `ends` to the second, then back.
     failed: [bool; 2],
-    /// Remaining bandwidth of each direction.
+    /// Bandwidth of each direction with any slowdown, in the order of `failed`; `None` is unlimited.
     slowed: [Option<Bandwidth>; 2],
 }
 
-/// Reads the JSON of a fabric.
+/// Reads a fabric from the JSON of `fabric show`.
 ///
 /// # Errors
 /// [`Error::Syntax`](crate::Error::Syntax) if the text is not JSON, [`Error::Invalid`](crate::Error::Invalid) for

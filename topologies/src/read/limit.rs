@@ -7,14 +7,14 @@
 pub struct Limit {
     /// Kind of input in error messages: `a topology`.
     pub kind: &'static str,
-    /// Maximum size in bytes.
+    /// Maximum size in bytes, inclusive.
     pub bytes: u64,
 }
 
 impl Limit {
     /// A preset's spec, a topology file, a matrix of `nvidia-smi`, the JSON of `fabric show`.
     pub const TOPOLOGY: Self = Self::mib("a topology", 64);
-    /// A profile.
+    /// A profile of software costs.
     pub const PROFILE: Self = Self::mib("a profile", 64);
     /// A job or a study in TOML, and the lists that it names.
     pub const STUDY: Self = Self::mib("a study", 64);
@@ -24,7 +24,7 @@ impl Limit {
     pub const CHAKRA: Self = Self::mib("a Chakra trace", 1024);
     /// The Chakra traces of all ranks together.
     pub const ALL_CHAKRA: Self = Self::mib("the Chakra traces of a job", 4096);
-    /// Timed flows.
+    /// Flows with their start times, as CSV.
     pub const FLOWS: Self = Self::mib("flows", 64);
     /// Matrix of an all_to_allv: 4096 × 4096 sizes of up to 15 characters.
     pub const MATRIX: Self = Self::mib("a matrix", 256);
@@ -33,24 +33,24 @@ impl Limit {
     /// Measured times: a log of nccl-tests (hundreds of megabytes with NCCL's messages at the highest level), CSV, JSON
     /// of `gpu run`.
     pub const LOG: Self = Self::mib("a log", 256);
-    /// A benchmark of `gpu bench`.
+    /// Output of `gpu bench`.
     pub const BENCHMARK: Self = Self::mib("a benchmark", 64);
     /// A saved plan, or a decision table of any library.
     pub const TABLE: Self = Self::mib("a table", 256);
     /// A schedule. Those of direct exchanges grow with the square of the number of ranks.
     pub const SCHEDULE: Self = Self::mib("a schedule", 1024);
-    /// An input of `report`.
+    /// An input file of `report`.
     pub const RESULT: Self = Self::mib("a result", 256);
     /// Runs of a study that are stored in its folder.
     pub const RUNS: Self = Self::mib("the runs of a study", 1024);
-    /// The label of a shard of a study.
+    /// The file that states which shard of a study a folder contains.
     pub const SHARD: Self = Self::mib("the label of a shard", 1);
 
     const fn mib(kind: &'static str, mib: u64) -> Self {
         Self { kind, bytes: mib << 20 }
     }
 
-    /// The error message for larger input.
+    /// Returns the error message for input that is larger.
     #[must_use]
     pub fn exceeded(self) -> String {
         format!("larger than {} MiB, the most that is read as {}", self.bytes >> 20, self.kind)

@@ -38,7 +38,7 @@ pub enum Topology {
 pub enum Format {
     /// NCCL's (or RCCL's) topology XML.
     NcclXml,
-    /// The JSON of `fabric show`.
+    /// JSON, as `fabric show --format json` writes it.
     Json,
     /// The matrix of `nvidia-smi topo -m`.
     Smi,

@@ -5,12 +5,12 @@ use std::ops::Range;
 use crate::error::{Error, Origin};
 
 impl Origin<'_> {
-    /// The error for ill-formed text.
+    /// Creates the error for ill-formed text at a byte range.
     pub(crate) fn syntax(self, bytes: Range<usize>, message: impl Into<String>) -> Error {
         Error::Syntax { location: self.locate(bytes), message: message.into() }
     }
 
-    /// The error for well-formed text that describes something impossible.
+    /// Creates the error for well-formed text at a byte range that describes something impossible.
     pub(crate) fn invalid(self, bytes: Range<usize>, message: impl Into<String>) -> Error {
         Error::Invalid { location: self.locate(bytes), message: message.into(), help: None }
     }

@@ -21,12 +21,12 @@ const MAX_GPUS: usize = 1024;
 /// Bandwidth between sockets, as RCCL assumes it for EPYC (see [`hardware::socket_bandwidth`]).
 const SOCKET_BANDWIDTH: Bandwidth = Bandwidth(16_000_000_000);
 
-/// Returns true if a text contains these tables.
+/// Returns true if a text contains the table of link types of `rocm-smi --showtopo`.
 pub(crate) fn is_showtopo(text: &str) -> bool {
     text.lines().any(|line| section(line) == Some(Section::LinkType))
 }
 
-/// A table of the text.
+/// Kind of a table of `rocm-smi --showtopo`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Section {
     Hops,
@@ -34,7 +34,7 @@ enum Section {
     Other,
 }
 
-/// The table whose title is in a line.
+/// The kind of table that a line is the title of; `None` if the line is no title.
 fn section(line: &str) -> Option<Section> {
     let title = line.trim().trim_matches('=').trim().trim_end_matches(':').to_lowercase();
     let is_title = title.ends_with("between two gpus") || title.ends_with(" table") || title == "numa nodes";
@@ -45,7 +45,7 @@ fn section(line: &str) -> Option<Section> {
     })
 }
 
-/// Cells of the tables, by row and column.
+/// Cells of the tables, by the indices of their GPUs (row and column).
 #[derive(Default)]
 struct Tables {
     gpus: Vec<String>,
@@ -54,7 +54,7 @@ struct Tables {
     numa: FxHashMap<usize, u32>,
 }
 
-/// Reads the tables.
+/// Reads a fabric from the tables of `rocm-smi --showtopo`.
 ///
 /// # Errors
 /// [`Error::Syntax`](crate::Error::Syntax) if the table of link types is missing or one of its rows is too short.
@@ -122,14 +122,14 @@ fn read(origin: Origin<'_>) -> Result<Tables> {
     Ok(tables)
 }
 
-/// Parses `GPU[3] : (Topology) Numa Node: 1`.
+/// Parses a line like `GPU[3] : (Topology) Numa Node: 1` to the numbers of GPU and NUMA node.
 fn numa(line: &str) -> Option<(usize, u32)> {
     let (gpu, rest) = line.trim().strip_prefix("GPU[")?.split_once(']')?;
     let (_, node) = rest.split_once("Numa Node:")?;
     Some((gpu.parse().ok().filter(|&gpu| gpu < MAX_GPUS)?, node.trim().parse().ok()?))
 }
 
-/// The socket of each GPU.
+/// Number of the CPU socket of each GPU.
 fn sockets(tables: &Tables) -> Vec<usize> {
     let mut sockets: Vec<usize> = Vec::new();
     let mut next = 0;

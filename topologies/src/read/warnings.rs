@@ -5,12 +5,12 @@ use rustc_hash::FxHashMap;
 /// Maximum number of distinct warnings that are stored; further ones are counted.
 const MAX_WARNINGS: usize = 20;
 
-/// A warning.
+/// A distinct warning with the line of its first occurrence.
 #[derive(Debug)]
 struct Warning {
     message: String,
     line: Option<u32>,
-    /// Number of repetitions.
+    /// Number of occurrences after the first.
     repetitions: usize,
 }
 

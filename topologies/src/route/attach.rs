@@ -25,7 +25,8 @@ pub(super) struct Attachment {
     pub port: u32,
     /// 0 for the device's own NICs, 1 for those of neighbours, 2 if the neighbour relays incoming traffic by NVLink.
     pub foreign: u8,
-    /// 0 near (no CPU in between, or a relay by NVLink), 1 through a CPU, 2 between sockets.
+    /// Proximity to the network: 0 for classes up to [`PathClass::Pxn`] (no host bridge, or C2C, or a relay by NVLink),
+    /// 1 through a host bridge ([`PathClass::Phb`]), 2 over the link between CPU sockets.
     pub tier: u8,
     pub class: PathClass,
     /// Number of links between the device and the network, including that of the port.
@@ -95,7 +96,7 @@ fn attachment(
     }
 }
 
-/// The route from a device to a port, and its class.
+/// The route from a device to a port, and its class; `None` if there is no route.
 pub(super) fn exit<'s>(
     shape: &'s Shape,
     node: u32,
@@ -149,7 +150,7 @@ fn may_relay(shape: &Shape, relay: u32, device: u32, options: &RouteOptions) -> 
     options.relays() && relay != device && shape.can_relay(relay) && shape.node(relay).host == shape.node(device).host
 }
 
-/// The nearest ports without a relay, in port order.
+/// Ports in the nearest path class of a device, without a relay, in port order.
 fn nearest(shape: &Shape, node: u32, options: &RouteOptions) -> Vec<u32> {
     let mut best = PathClass::Dis;
     let mut ports = Vec::new();

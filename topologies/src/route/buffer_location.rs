@@ -12,15 +12,15 @@ pub enum BufferLocation {
     Device,
     /// Page-locked memory of the CPU nearest to the device, which the device accesses directly.
     Pinned,
-    /// Pageable memory of that CPU; transfers are copied through page-locked memory.
+    /// Pageable memory of the CPU nearest to the device; transfers are copied through page-locked memory.
     Pageable,
-    /// Managed memory whose pages reside at that CPU. A page migrates to the device on its first read, over the route
-    /// between them, and stays there; pages that are written first are written on the device. The overhead of page
-    /// faults is not modelled: a migration costs as much as a prefetch.
+    /// Managed memory whose pages reside at the CPU nearest to the device. A page migrates to the device on its first
+    /// read, over the route between CPU and device, and stays there; pages that are written first are written on the
+    /// device. The overhead of page faults is not modelled: a migration costs as much as a prefetch.
     Managed,
     /// Memory of the CPU that the device is joined to by C2C.
     Grace,
-    /// Memory of this device.
+    /// Memory of this device, a peer of the rank's own device.
     Peer(NodeId),
 }
 

@@ -79,7 +79,7 @@ impl fmt::Display for PathClass {
     }
 }
 
-/// Error of a name that no class has.
+/// Error of a text that is not the name of a path class.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` is not a path class: LOC, NVL, NVB, C2C, PIX, PXB, P2C, PXN, PHB, SYS, NET or DIS")]
 pub struct UnknownClass(pub String);

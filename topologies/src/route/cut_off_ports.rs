@@ -15,9 +15,9 @@ use crate::LinkId;
 /// Far end of a port's link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 enum Remote {
-    /// Number of a forwarding device.
+    /// The forwarding device with this number.
     Switch(u32),
-    /// Port of another island at the end of this link, which leads there.
+    /// A port of another island, at the other end of this link direction.
     Cable(LinkId),
 }
 
@@ -38,8 +38,8 @@ impl Losers {
     }
 }
 
-/// Ports to which some rank has lost the route that it had on the fabric as built. Ranks that cannot send to the network
-/// at all are ignored.
+/// Ports to which some rank has lost the route that it had on the fabric as built. Ranks that cannot send to the
+/// network at all are ignored.
 #[derive(Debug, Default)]
 pub(super) struct CutOffPorts {
     losers: FxHashMap<Remote, Losers>,

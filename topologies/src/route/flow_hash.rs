@@ -8,7 +8,7 @@ use super::{Ecmp, Router};
 use crate::{LinkId, NodeId};
 
 impl Router<'_> {
-    /// The hash of a flow; `None` if flows are not hashed.
+    /// Hash of the flow with the label `flow` between two devices; `None` if flows are not hashed.
     pub(super) fn flow_hash(&self, from: NodeId, to: NodeId, flow: u64) -> Option<u64> {
         match self.options.ecmp {
             Ecmp::Averaged => None,

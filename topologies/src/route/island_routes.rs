@@ -96,7 +96,7 @@ struct Search<'a> {
     source: u32,
     access: Access,
     options: &'a RouteOptions,
-    /// The worst class that a link may have.
+    /// Worst class of the links that the current search may use.
     limit: PathClass,
     /// Distance from the source in links, by device and phase.
     distance: Vec<u32>,
@@ -182,7 +182,7 @@ impl Search<'_> {
         }
     }
 
-    /// All shortest paths to a device, as a settled segment.
+    /// All shortest paths to a device, reduced to those that a flow uses ([`select_paths`]).
     fn route_to(&mut self, node: u32) -> Option<Segment> {
         let ends = Phase::ALL.into_iter().filter(|&phase| self.ends(node, phase));
         let ends: Vec<u32> = ends.map(|phase| node * PHASES + phase as u32).collect();

@@ -28,20 +28,20 @@ pub(super) fn is_network(a: NodeKind, b: NodeKind, kind: LinkKind) -> bool {
 /// The islands of a fabric and the shapes that they share.
 #[derive(Debug)]
 pub(super) struct Islands {
-    /// Island of each device.
+    /// Index of the island of each device, by [`NodeId`].
     node_islands: Vec<u32>,
-    /// Number of each device inside its island.
+    /// Number of each device inside its island, by [`NodeId`].
     local: Vec<u32>,
-    /// Devices by island, in id order.
+    /// Devices (`NodeId`) grouped by island, in id order.
     nodes: Vec<u32>,
     node_start: Vec<u32>,
     /// Links (`LinkId / 2`) inside islands, by island, in id order.
     links: Vec<u32>,
     link_start: Vec<u32>,
-    /// Outward link of each port of each island.
+    /// Link direction from each port to the network, by island.
     ports: Vec<u32>,
     port_start: Vec<u32>,
-    /// Shape of each island.
+    /// Index in `shapes` of the shape of each island.
     island_shapes: Vec<u32>,
     pub shapes: Vec<Shape>,
 }
@@ -53,12 +53,12 @@ impl Islands {
         islands
     }
 
-    /// The island of a device.
+    /// Index of the island of a device.
     pub fn island_of(&self, node: NodeId) -> u32 {
         self.node_islands[node.0 as usize]
     }
 
-    /// Number of a device in its shape.
+    /// Number of a device within its island, which is its number in the island's shape.
     pub fn local(&self, node: NodeId) -> u32 {
         self.local[node.0 as usize]
     }
@@ -84,7 +84,7 @@ impl Islands {
         LinkId(pair * 2 + (link & 1))
     }
 
-    /// The outward link of a port.
+    /// The link direction from a port of an island to the network.
     pub fn port(&self, island: u32, port: u32) -> LinkId {
         LinkId(self.ports[(self.port_start[island as usize] + port) as usize])
     }

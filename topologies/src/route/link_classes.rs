@@ -27,7 +27,7 @@ type Record = [(Option<Bandwidth>, Picos, bool); 2];
 /// Classes of forwarding devices, and representatives of equivalent links.
 #[derive(Debug, Default)]
 pub(super) struct LinkClasses {
-    /// The class of each forwarding device.
+    /// The class of each forwarding device, indexed by the number of the device.
     pub class: Vec<u32>,
     /// For each kind of link between two classes: the first link, and the number of its links per device at both ends.
     pub links: Vec<(NetworkLink, Multiplicity)>,

@@ -40,13 +40,13 @@ pub struct IslandTraffic {
     pub turns: Vec<Turn>,
     /// Links inside the island that only carry traffic to and from the network, in ascending order.
     pub network_only: Vec<u32>,
-    /// Network ports of each device.
+    /// Network ports of each device with traffic.
     pub ports: Vec<DevicePorts>,
-    /// Latency of the shortest route between two of the devices in one host of such an island.
+    /// Latency of the shortest route between two of the devices in one host of such an island; `None` if there is none.
     pub host_latency: Option<Picos>,
-    /// Latency of the shortest route between two hosts of such an island.
+    /// Latency of the shortest route between two hosts of such an island; `None` if there is none.
     pub inter_host_latency: Option<Picos>,
-    /// Latency of the shortest route from such an island to another.
+    /// Latency of the shortest route from such an island to another; `None` if there is none.
     pub network_latency: Option<Picos>,
 }
 
@@ -65,15 +65,15 @@ pub struct DevicePorts {
 /// that link ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Turn {
-    /// Bundle of the incoming link.
+    /// Index in [`IslandTraffic::bundles`] of the bundle of incoming links.
     pub into: u32,
-    /// Bundle of the outgoing link.
+    /// Index in [`IslandTraffic::bundles`] of the bundle of outgoing links.
     pub out: u32,
-    /// Selection of links of `out`.
+    /// Selection among the links of the outgoing bundle.
     pub onward: TurnDirection,
 }
 
-/// Direction of a turn.
+/// Direction of a turn, relative to the device from which the traffic comes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum TurnDirection {
     /// To every device except the one that the traffic comes from.
@@ -85,21 +85,22 @@ pub enum TurnDirection {
 /// Devices of an island that a survey examines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum SurveyScope {
-    /// Representatives of twins.
+    /// One or two representatives of each class of interchangeable devices.
     OneOfTwins,
     /// All devices.
     #[cfg_attr(not(test), expect(dead_code, reason = "what the other is held against"))]
     EveryDevice,
 }
 
-/// Island of a kind, both as indexes.
+/// An island and its kind, both by index.
 #[derive(Clone, Copy)]
 struct KindMember {
     kind: usize,
     island: u32,
 }
 
-/// Islands that are left and entered alike.
+/// Islands of one shape whose ports lead to the same devices, so that traffic leaves and enters all of them by the same
+/// ports.
 struct IslandKind {
     islands: Vec<u32>,
     /// Devices with traffic, in the numbering of the shape.
@@ -155,7 +156,7 @@ impl Router<'_> {
         kinds.into_iter().map(|kind| self.transit(kind, surveyed)).collect()
     }
 
-    /// Converts the number of a link direction in a [`IslandTraffic`] to the link of one of its islands.
+    /// Converts the number of a link direction in an [`IslandTraffic`] to the link of one of its islands.
     #[must_use]
     pub fn island_link(&self, island: u32, number: u32) -> LinkId {
         let inside = self.islands.shape(island).link_count();
@@ -168,13 +169,13 @@ impl Router<'_> {
         }
     }
 
-    /// Converts the device number of a [`DevicePorts`] to the device in one of the islands of its transit.
+    /// Converts the device number of a [`DevicePorts`] to the device in one of the islands with this traffic.
     #[must_use]
     pub fn island_device(&self, island: u32, number: u32) -> NodeId {
         self.islands.node(island, number)
     }
 
-    /// The turns in one of the islands of a transit as pairs of links, in ascending order. *n* devices joined by a
+    /// The turns of `transit` in one of its islands as pairs of links, in ascending order. *n* devices joined by a
     /// switch have n² turns.
     #[must_use]
     pub fn island_turns(&self, island: u32, transit: &IslandTraffic) -> Vec<(LinkId, LinkId)> {
@@ -198,7 +199,7 @@ impl Router<'_> {
         turns
     }
 
-    /// Number of the island of a device.
+    /// Index of the island of a device.
     #[must_use]
     pub fn island_of(&self, device: NodeId) -> u32 {
         self.islands.island_of(device)
@@ -335,7 +336,8 @@ impl Router<'_> {
         }
     }
 
-    /// Latency that an entry adds even if one cable joins the two islands.
+    /// Latency of an entry without that of the port's own link, which a direct cable between two islands counts on the
+    /// sending side.
     fn latency_behind_port(&self, shape: &Shape, entry: &Attachment) -> Picos {
         let port = shape.ports().get(entry.port as usize).and_then(|port| port.back);
         picos(entry.latency.saturating_sub(port.map_or(0, |(_, latency)| latency.0)))
@@ -390,8 +392,8 @@ impl Router<'_> {
         kind.entries.iter().filter_map(entry_route)
     }
 
-    /// Examines one or two devices of each class on behalf of all. Returns `None` if routes depend on link numbers, so
-    /// that twins do not behave alike.
+    /// Examines the routes of one or two devices of each class, which represent all devices of the class. Returns
+    /// `None` if routes depend on link numbers, so that twins do not have equivalent routes.
     fn survey(&self, shape: &Shape, kind: &IslandKind, classes: &TwinClasses<'_>) -> Option<IslandTraffic> {
         let mut transit = IslandTraffic::default();
         let mut marks = Marks { shape, classes, links: BTreeSet::new(), turns: BTreeSet::new() };

@@ -65,7 +65,7 @@ pub enum PeerAccess {
 /// GPUDirect RDMA: NICs access GPU memory directly (`--no-gdr` disables it).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum GpuDirect {
-    /// Used where the NIC supports it.
+    /// GPUDirect RDMA is used where the NIC supports it.
     #[default]
     Allowed,
     /// Traffic between GPU and NIC is staged in host memory.
@@ -75,7 +75,7 @@ pub enum GpuDirect {
 /// PXN: a GPU sends through an NVLink neighbour that is nearer to the destination's NIC (`NCCL_PXN_DISABLE`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Pxn {
-    /// Used where NVLink joins the two GPUs.
+    /// PXN is used where NVLink joins the two GPUs.
     #[default]
     Allowed,
     /// Each GPU uses only NICs that it reaches itself.
@@ -90,7 +90,7 @@ pub enum Ecmp {
     Averaged,
     /// The flow uses one path, selected by a hash of its ends, its label and this seed.
     Hashed {
-        /// Seed of the hash.
+        /// Seed of the hash; another seed selects other paths.
         seed: u64,
     },
 }
@@ -100,7 +100,7 @@ pub enum Ecmp {
 pub struct Routing {
     /// Peer access between GPUs of a host.
     pub p2p: PeerAccess,
-    /// GPUDirect RDMA.
+    /// Use of GPUDirect RDMA.
     pub gdr: GpuDirect,
     /// Treatment of equal-cost paths. If averaged, a router may still request hashing.
     pub ecmp: Ecmp,
@@ -113,8 +113,8 @@ pub enum LinkListing {
     #[default]
     All,
     /// One representative of the links that carry an equal share of every flow, for example a leaf's uplinks in a fat
-    /// tree. Its share is that of a single link; [`Router::represented_links`] lists the links that it represents. All links are
-    /// listed if switches have a capacity or more than 65,536 paths join two of them.
+    /// tree. Its share is that of a single link; [`Router::represented_links`] lists the links that it represents. All
+    /// links are listed if switches have a capacity or more than 65,536 paths join two of them.
     Representatives,
 }
 
@@ -123,9 +123,9 @@ pub enum LinkListing {
 pub struct RouteOptions {
     /// Peer access between GPUs of a host.
     pub p2p: PeerAccess,
-    /// GPUDirect RDMA.
+    /// Use of GPUDirect RDMA.
     pub gdr: GpuDirect,
-    /// Sending through an NVLink neighbour.
+    /// Sending through an NVLink neighbour (PXN).
     pub pxn: Pxn,
     /// Treatment of equal-cost paths.
     pub ecmp: Ecmp,

@@ -33,7 +33,7 @@ pub(super) struct Network {
 struct Edge {
     to: u32,
     link: LinkId,
-    /// The reverse link.
+    /// Opposite direction of `link`, or the link that represents it.
     back: LinkId,
     multiple: Multiplicity,
     failed: bool,
@@ -49,8 +49,8 @@ struct DistanceTable {
 
 impl Network {
     /// Builds the network. Representative links are used only where they do not change results: if no switch has a
-    /// capacity (which would also limit links that are not listed), and no two devices have more than [`MAX_PATHS`]
-    /// paths, of which a single one is used.
+    /// capacity (which would also limit links that are not listed), and no two devices are joined by more than
+    /// [`MAX_PATHS`] paths (of which a flow would use a single one).
     pub fn new(fabric: &Fabric, listed: LinkListing) -> Self {
         let network = Self::listing(fabric, listed);
         let limits = |figures: &Figures| matches!(figures, Figures::Switch(switch) if switch.capacity.is_some());
@@ -137,7 +137,8 @@ impl Network {
         (distance != FAR).then(|| u32::from(distance))
     }
 
-    /// The paths between two forwarding devices, as global link ids; `weight` selects one if there are too many.
+    /// The paths between two forwarding devices, as global link ids; `weight` selects one of them if there are more
+    /// than [`MAX_PATHS`].
     pub fn segment(
         &self,
         fabric: &Fabric,

@@ -19,19 +19,19 @@ impl Participants {
         Self { devices }
     }
 
-    /// Returns true if a device is one of them.
+    /// Returns true if a device is that of a participating rank.
     #[must_use]
     pub fn contains(&self, device: NodeId) -> bool {
         self.devices.binary_search(&device).is_ok()
     }
 }
 
-/// Devices that may relay.
+/// Devices that may relay traffic between two other GPUs.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum RelaySet<'p> {
     /// Any rank of the fabric.
     AnyRank,
-    /// Only these.
+    /// Only the devices of these participants.
     Among(&'p Participants),
 }
 

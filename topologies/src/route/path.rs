@@ -60,7 +60,7 @@ fn gcd(a: u64, b: u64) -> u64 {
 /// A link on the path of a flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hop {
-    /// The link, in the direction of travel.
+    /// The link direction in which the flow travels.
     pub link: LinkId,
     /// The share of the flow that the link carries.
     pub share: Share,
@@ -73,9 +73,9 @@ pub struct Hop {
 /// sender's own CPU; from the network, that of the receiver's CPU.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Staging {
-    /// CPU on the way out of the sender's host, or between devices of one host.
+    /// CPU on the way out of the sender's host, or between devices of one host; `None` if the flow is not staged there.
     pub out: Option<NodeId>,
-    /// CPU on the way into another host.
+    /// CPU on the way into another host; `None` if the flow is not staged there.
     pub into: Option<NodeId>,
 }
 

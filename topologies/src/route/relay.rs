@@ -21,7 +21,8 @@ use crate::LinkKind;
 use crate::fabric::NodeKind;
 
 /// The route from one GPU to another through a third, if it is preferred to the route over links alone (`direct`).
-/// `rank` is the rank of a candidate among those of the call, `None` if it is not one; the lowest rank breaks ties.
+/// `rank` returns the rank of a candidate relay, or `None` if it does not participate in the call; the lowest rank
+/// breaks ties.
 pub(super) fn find_relay_route(
     shape: &Shape,
     from: u32,

@@ -35,7 +35,7 @@ pub struct Router<'f> {
     ranks: OnceLock<Vec<u32>>,
 }
 
-/// A candidate route through the network.
+/// Candidate route between two devices through the network: a way out, a crossing and a way in.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Candidate {
     pub exit: Attachment,
@@ -47,7 +47,7 @@ pub(super) struct Candidate {
     key: (u8, u32, u8, PathClass, u32),
 }
 
-/// Connection between ports of two islands.
+/// Connection between a port of one island and a port of another.
 struct NetworkCrossing {
     out: LinkId,
     back: LinkId,
@@ -90,7 +90,7 @@ impl<'f> Router<'f> {
         self.network.members(link)
     }
 
-    /// The fabric that is routed.
+    /// The fabric whose traffic is routed.
     #[must_use]
     pub fn fabric(&self) -> &'f Fabric {
         self.fabric
@@ -110,7 +110,8 @@ impl<'f> Router<'f> {
         self.flow_path(from, to, 0)
     }
 
-    /// The path of one of several flows between two devices; `flow_hash` matters only for [`Ecmp::Hashed`].
+    /// The path of one of several flows between two devices. The label `flow` selects a path for [`Ecmp::Hashed`] and
+    /// has no effect otherwise.
     ///
     /// # Errors
     /// [`Error::Unreachable`] as in [`Router::path`].
@@ -175,8 +176,8 @@ impl<'f> Router<'f> {
         })
     }
 
-    /// Pairs of these devices without a path from the first to the second, in order, at most `most` of them. All checks
-    /// of whether a call can run use this definition of reachability.
+    /// Pairs of these devices without a path from the first to the second, in order, at most `limit` of them. All
+    /// checks of whether a call can run use this definition of reachability.
     #[must_use]
     pub fn unreachable_pairs(&self, devices: &[NodeId], limit: usize) -> Vec<(NodeId, NodeId)> {
         let participants = Participants::new(devices);
@@ -324,7 +325,7 @@ impl<'f> Router<'f> {
         Some(NetworkCrossing { out, back, switches: Some(switches), links })
     }
 
-    /// Equal-cost candidates through the network.
+    /// The best routes between two devices through the network, all of equal cost; empty if there is none.
     pub(super) fn network_candidates(&self, from: NodeId, to: NodeId) -> Vec<Candidate> {
         let (a, b) = (self.islands.island_of(from), self.islands.island_of(to));
         let source_attachments = self.islands.shape(a).attachments(self.islands.local(from), &self.options);
@@ -363,7 +364,7 @@ impl<'f> Router<'f> {
         self.select_fastest_set(from, to, best)
     }
 
-    /// Smallest bandwidth of a link on the paths of a candidate.
+    /// Smallest bandwidth of a link on the paths of a candidate, in bytes per second.
     pub(super) fn min_link_bandwidth(&self, candidate: &Candidate) -> u64 {
         let middle = self.network_segment(candidate).map_or(u64::MAX, |segment| segment.bandwidth);
         candidate.exit.bandwidth.min(middle).min(self.receiver_segment(candidate).0)
@@ -418,8 +419,8 @@ impl<'f> Router<'f> {
             .map(|(_, candidate)| candidate)
     }
 
-    /// Bandwidth and latency of the receiving side. If one cable joins the islands, its latency belongs to the sending
-    /// side.
+    /// Bandwidth in bytes per second and latency in picoseconds of the route from the network to the receiver. If one
+    /// cable joins the islands, its latency belongs to the sending side.
     fn receiver_segment(&self, candidate: &Candidate) -> (u64, u64) {
         match candidate.switches {
             Some(_) => (candidate.entry.bandwidth, candidate.entry.latency),
@@ -436,7 +437,7 @@ impl<'f> Router<'f> {
             .segment(self.fabric, from, to, self.options.ecmp, |link, parallel| self.weight(0, LinkId(link), parallel))
     }
 
-    /// End-to-end latency.
+    /// Latency from sender to receiver, in picoseconds.
     pub(super) fn latency(&self, candidate: &Candidate) -> u64 {
         candidate
             .exit
@@ -454,7 +455,7 @@ impl<'f> Router<'f> {
         candidate.exit.path_count.saturating_mul(middle).saturating_mul(candidate.entry.path_count)
     }
 
-    /// The segments inside the two islands.
+    /// The routes of a candidate inside the sender's island and inside the receiver's.
     fn island_segments(
         &self,
         from: NodeId,
@@ -506,7 +507,7 @@ impl<'f> Router<'f> {
     }
 
     /// Writes the hops of several candidates, each with its share of the flow; links that several of them use are
-    /// written once.
+    /// written once. `total`: number of paths of all candidates.
     fn write_shared(&self, from: NodeId, to: NodeId, candidates: &[Candidate], total: u64, hops: &mut Vec<Hop>) {
         // Representative links join classes of devices, so their ends are compared by class.
         let node_key = |node: NodeId| self.network.number(node).ok_or(node);

@@ -27,7 +27,7 @@ impl Phase {
     pub const ALL: [Self; 4] = [Self::Nvlink, Self::Bridged, Self::Mixed, Self::Relayed];
 }
 
-/// Access to memory.
+/// Memory access between the two ends of a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Access {
     /// Devices access each other's memory directly.
@@ -36,7 +36,7 @@ pub(super) enum Access {
     Staged,
 }
 
-/// Properties of a device that the rules use.
+/// Properties of a device that the forwarding rules use.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct DeviceContext {
     pub kind: NodeKind,

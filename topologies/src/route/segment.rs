@@ -1,10 +1,11 @@
 //! Equal-cost paths between two points: selection by bandwidth and latency, and the share of the flow on each link.
 //!
-//! A search returns all shortest paths as a layered graph of [`Step`]s. [`select_paths`] considers each bandwidth threshold:
-//! it keeps the paths of at least that bandwidth, of these the ones with the lowest latency, and spreads the flow
-//! evenly over them. It selects the threshold at which the whole flow is fastest. A link that gains bandwidth therefore
-//! never draws a flow away from paths with a higher total, and a link that loses bandwidth is dropped where it would be
-//! the bottleneck. If a step represents several links ([`Multiplicity`]), each of them carries the stated share.
+//! A search returns all shortest paths as a layered graph of [`Step`]s. [`select_paths`] considers each bandwidth
+//! threshold: it keeps the paths of at least that bandwidth, of these the ones with the lowest latency, and spreads the
+//! flow evenly over them. It selects the threshold at which the whole flow is fastest. A link that gains bandwidth
+//! therefore never draws a flow away from paths with a higher total, and a link that loses bandwidth is dropped where
+//! it would be the bottleneck. If a step represents several links ([`Multiplicity`]), each of them carries the stated
+//! share.
 
 use super::Ecmp;
 use super::link_classes::Multiplicity;
@@ -29,12 +30,12 @@ pub(super) struct Step {
     pub latency: u64,
 }
 
-/// One link of a settled segment.
+/// One link of a [`Segment`], with the share of the flow that it carries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Part {
     pub link: u32,
     pub layer: u32,
-    /// States at its start and end, used to follow a single path.
+    /// State at the start of the link; together with that at its end (`to`), it is used to follow a single path.
     pub from: u32,
     pub to: u32,
     pub share: Share,
@@ -50,7 +51,7 @@ pub(super) enum PathSelection {
     One,
 }
 
-/// The path (or equal-cost paths) between two points. Links are numbered as by the search.
+/// The path (or equal-cost paths) between two points. Link numbers are those of the search that found it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Segment {
     pub parts: Box<[Part]>,
@@ -130,17 +131,17 @@ impl Segment {
     }
 }
 
-/// Bandwidth in the representation of the search; unlimited is the greatest value.
+/// Bandwidth in bytes per second as searches compare it; `u64::MAX` is unlimited.
 pub(super) fn bandwidth_key(bandwidth: Option<Bandwidth>) -> u64 {
     bandwidth.map_or(u64::MAX, |bandwidth| bandwidth.0)
 }
 
-/// The reverse of [`bandwidth_key`].
+/// Converts a [`bandwidth_key`] back to a bandwidth; `None` is unlimited.
 pub(super) fn to_bandwidth(bandwidth: u64) -> Option<Bandwidth> {
     (bandwidth != u64::MAX).then_some(Bandwidth(bandwidth))
 }
 
-/// Converts a latency of the search.
+/// Converts a latency of a search, which is in picoseconds.
 pub(super) fn picos(latency: u64) -> Picos {
     Picos(latency)
 }
@@ -260,7 +261,7 @@ impl Layered<'_> {
     }
 }
 
-/// Fast path for the usual case of a single path.
+/// Returns the segment if `steps` are one single path, the usual case, without a search; `None` otherwise.
 fn single_path(source: u32, targets: &[u32], steps: &[Step]) -> Option<Segment> {
     let mut state = source;
     let mut segment = Segment::empty();

@@ -43,7 +43,7 @@ impl Shape {
         self.graph.matches(key)
     }
 
-    /// The devices and links.
+    /// The devices and links of the island, without routes.
     pub fn graph(&self) -> &ShapeGraph {
         &self.graph
     }
@@ -94,7 +94,7 @@ impl Shape {
         })
     }
 
-    /// The interchangeable devices.
+    /// The groups of interchangeable devices of the island.
     pub fn twins(&self) -> &Twins {
         self.twins.get_or_init(|| Twins::new(&self.graph))
     }
@@ -129,7 +129,8 @@ impl Shape {
         }
     }
 
-    /// The route between two devices from the search of the first one; `None` beyond [`PathClass::Sys`].
+    /// The route between two devices, found by the search from the first one; `None` if its class is beyond
+    /// [`PathClass::Sys`].
     pub(super) fn search_route(&self, pair: Pair, options: &RouteOptions) -> Option<&IslandRoute> {
         let access = self.access(pair.from, pair.to, options);
         self.routes_from(pair.from, options)

@@ -9,7 +9,7 @@ use crate::{Bandwidth, LinkKind, Picos};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct ShapeNode {
     pub kind: NodeKind,
-    /// Host, relative to the host of the shape's first device.
+    /// Number of its host minus that of the host of the shape's first device (wrapping).
     pub host: u32,
     pub is_rank: bool,
     /// True where the device's software relays traffic of others: NCCL does, RCCL does not.
@@ -39,7 +39,7 @@ pub(super) struct Port {
     pub back: Option<(Option<Bandwidth>, Picos)>,
 }
 
-/// Key under which two islands are equal.
+/// Properties of an island that determine its routes; islands with equal keys share a shape.
 #[derive(Debug, PartialEq, Eq, Hash)]
 pub(super) struct ShapeKey {
     pub nodes: Vec<ShapeNode>,
@@ -52,9 +52,9 @@ pub(super) struct ShapeKey {
 pub(super) struct ShapeGraph {
     key: ShapeKey,
     has_c2c: Vec<bool>,
-    /// GPUs that carry MIG instances.
+    /// True for each GPU that carries MIG instances, by device number.
     carries: Vec<bool>,
-    /// Links that leave each device, in id order, including failed ones.
+    /// Links that leave each device, in id order, including failed ones, grouped by device.
     leaving: Vec<u32>,
     leaving_start: Vec<u32>,
 }
@@ -116,7 +116,7 @@ impl ShapeGraph {
         &self.leaving[range]
     }
 
-    /// Returns a copy with other states of the links.
+    /// Returns a copy in which exactly the links for which `is_failed` is true are out of service.
     pub fn with_failures(&self, is_failed: impl Fn(&ShapeLink) -> bool) -> Self {
         let links = self.key.links.iter().map(|link| ShapeLink { failed: is_failed(link), ..*link }).collect();
         let (nodes, ports) = (self.key.nodes.clone(), self.key.ports.clone());

@@ -1,7 +1,7 @@
 //! Substitute ports of devices of which no own port is usable.
 
-/// Limit and search order of a device's substitute ports: ports of neighbours, at most as many as its assigned ports and
-/// at least one.
+/// Limit and search order of a device's substitute ports: ports of neighbours, at most as many as its assigned ports
+/// and at least one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct SubstitutePorts {
     /// Maximum number of substitute ports.
@@ -14,13 +14,13 @@ pub(super) struct SubstitutePorts {
 }
 
 impl SubstitutePorts {
-    /// Creates the substitutes of a device: their maximum number, the first device considered, and the number of devices
-    /// of the shape.
+    /// Creates the substitutes of a device: their maximum number, the first device considered, and the number of
+    /// devices of the shape.
     pub fn new(max_count: u32, first: u32, devices: u32) -> Self {
         Self { max_count, first, devices }
     }
 
-    /// Position of a device in the order of consideration.
+    /// Position of a device in the search order, which begins at the first device considered and wraps around.
     pub(super) fn order(self, device: u32) -> u32 {
         let devices = self.devices.max(1);
         (device + devices - self.first % devices) % devices

@@ -1,4 +1,4 @@
-//! Classes of interchangeable devices that are marked alike.
+//! Classes of interchangeable devices (twins) that have the same mark.
 
 use std::hash::Hash;
 
@@ -53,7 +53,7 @@ impl<'s> TwinClasses<'s> {
         pairs
     }
 
-    /// Representative of a link among the links that twins have in common.
+    /// Representative of a link: the link between the first devices of its ends' classes.
     pub fn representative_link(&self, link: u32) -> u32 {
         let ends = self.shape.link(link);
         self.moved(link, self.first[ends.from as usize], self.first[ends.to as usize])

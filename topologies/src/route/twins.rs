@@ -53,14 +53,15 @@ impl Twins {
         Self { first, second, leaving, positions }
     }
 
-    /// Representative of a pair of different devices: the pair of their first twins.
+    /// Representative of a pair of different devices: the pair of their first twins; the first and second twin if the
+    /// two devices are twins of each other.
     pub fn representative_pair(&self, from: u32, to: u32) -> Pair {
         let (x, y) = (self.first[from as usize], self.first[to as usize]);
         let y = if x == y { self.second[x as usize].unwrap_or(y) } else { y };
         Pair { from: x, to: y }
     }
 
-    /// Maps the route of a pair to a pair of their twins.
+    /// Maps the route between the devices of `pair` to the route between their twins, the devices of `twins`.
     pub fn map_route(&self, shape: &ShapeGraph, route: &IslandRoute, pair: Pair, twins: Pair) -> IslandRoute {
         // Exchanging the first device of the pair with its twin may move the second.
         let moved_to = exchange(pair.to, pair.from, twins.from);
@@ -85,7 +86,7 @@ impl Twins {
     }
 }
 
-/// Two different devices of a shape.
+/// Two devices of a shape, by number: source and destination of a route.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Pair {
     pub from: u32,

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use crate::{Fabric, NodeId};
 
-/// Maximum number of failed links that are named.
+/// Maximum number of failed links that a message names.
 const MAX_NAMED: usize = 4;
 
 /// The reason why no path joins two devices.

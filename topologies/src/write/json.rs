@@ -1,7 +1,7 @@
 //! Writer of the JSON of `fabric show`; [`read::json`](crate::read::json) reads it into an equal fabric.
 //!
-//! Each direction of a link is a separate entry, next to that of the other direction. `_gb_per_s` is 10⁹ bytes per second, and `null` means
-//! unlimited. Each device, link and path is on a line of its own.
+//! Each direction of a link is a separate entry, next to that of the other direction. `_gb_per_s` is 10⁹ bytes per
+//! second, and `null` means unlimited. Each device, link and path is on a line of its own.
 
 use serde::Serialize;
 use serde_json::Value;
@@ -13,15 +13,15 @@ use crate::{Bandwidth, Picos};
 /// The path between two devices, as found by a router.
 #[derive(Clone, Debug)]
 pub struct PathEntry {
-    /// The device at its start.
+    /// Device at which the path starts.
     pub src: NodeId,
-    /// The device at its end.
+    /// Device at which the path ends.
     pub dst: NodeId,
     /// Path class in NCCL's notation: `NVL`, `PIX`, `SYS`, …
     pub class: &'static str,
     /// Bandwidth of the path; `None` is unlimited.
     pub bandwidth: Option<Bandwidth>,
-    /// Sum of the latencies of its links.
+    /// Sum of the latencies of the links on the path.
     pub latency: Picos,
 }
 
@@ -43,7 +43,7 @@ struct JsonLink<'a> {
     b: &'a str,
     kind: &'static str,
     bandwidth_gb_per_s: Option<f64>,
-    /// Bandwidth before the link was slowed, if it was.
+    /// Bandwidth in GB/s before the link was slowed; `None` if it was not slowed.
     #[serde(skip_serializing_if = "Option::is_none")]
     built_gb_per_s: Option<f64>,
     latency_ns: f64,

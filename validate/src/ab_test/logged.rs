@@ -14,11 +14,11 @@ use serde::Serialize;
 /// A strategy that NCCL ran.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LoggedStrategy {
-    /// The algorithm.
+    /// Algorithm that NCCL reports.
     pub algorithm: Algo,
-    /// The protocol.
+    /// Protocol that NCCL reports.
     pub protocol: Proto,
-    /// Number of channels.
+    /// Number of channels of the call.
     pub channels: u32,
 }
 
@@ -34,7 +34,7 @@ impl Serialize for LoggedStrategy {
     }
 }
 
-/// Strategies are serialized as text.
+/// Schema of the text that a strategy is serialized as, such as `Ring LL 24`.
 impl JsonSchema for LoggedStrategy {
     fn schema_name() -> Cow<'static, str> {
         "LoggedStrategy".into()
@@ -62,18 +62,18 @@ pub fn parse_log(log: &str, ranks: u32) -> BTreeMap<(Function, u64), BTreeSet<Lo
     strategies
 }
 
-/// Call in a log.
+/// NCCL call reported by one line of a log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LoggedCall {
     /// Function that was called.
     pub function: Function,
-    /// Bytes that the line gives.
+    /// Bytes that a rank passes to the call: one block for all_gather and reduce_scatter.
     pub bytes: u64,
     /// Strategy that NCCL ran.
     pub strategy: LoggedStrategy,
 }
 
-/// Parses a line that reports a strategy.
+/// Parses a line that reports a strategy; `None` for any other line.
 #[must_use]
 pub fn parse_line(line: &str) -> Option<LoggedCall> {
     let (before, after) = line.split_once(" Bytes -> Algo ")?;
@@ -99,7 +99,7 @@ fn named<T: Copy>(word: &str, variants: &[T], name: fn(T) -> &'static str) -> Op
         .copied()
 }
 
-/// Compares names without case and underscores: NCCL writes both `NVLSTree` and `NVLS_TREE`.
+/// Returns true if two names are equal without case and underscores: NCCL writes both `NVLSTree` and `NVLS_TREE`.
 fn equals_ignoring_case_and_underscores(left: &str, right: &str) -> bool {
     let letters = |word: &str| {
         word.bytes().filter(|&letter| letter != b'_').map(|letter| letter.to_ascii_lowercase()).collect::<Vec<_>>()

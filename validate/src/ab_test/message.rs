@@ -12,43 +12,44 @@ use serde::{Deserialize, Serialize};
 pub struct Trial {
     /// Collective of the call.
     pub collective: Collective,
-    /// Size of the larger buffer, for all ranks' blocks.
+    /// Size of a rank's larger buffer in bytes, with the blocks of all ranks.
     pub bytes: Bytes,
-    /// Element type.
+    /// Data type of the elements.
     pub dtype: DataType,
-    /// Number of calls in the graph.
+    /// Number of calls captured in the graph.
     pub calls: u32,
 }
 
-/// Order to a process.
+/// Request to a worker process.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum WorkerRequest {
-    /// First order: path of NCCL, buffer size and time limits.
+    /// First request: path of NCCL (`None` to search for it), number of ranks, buffer size in bytes, and time limit of
+    /// a wait.
     Begin { library: Option<PathBuf>, ranks: u32, room: Bytes, timeout: Duration },
-    /// Capture a graph of a call.
+    /// Captures a graph of calls.
     Prepare(Trial),
-    /// Run the graph once for warm-up and once timed.
+    /// Runs the graph once for warm-up and once timed.
     Time,
-    /// Discard the graph.
+    /// Discards the graph.
     Done,
-    /// Release everything.
+    /// Releases all resources. No request follows.
     End,
 }
 
-/// Answer of a process.
+/// Response of a worker process.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum WorkerResponse {
-    /// NCCL of this version is loaded, and the ranks are connected.
+    /// Response to `Begin`: NCCL of this version is loaded, and the ranks are connected.
     Begun { version: String },
     /// Response to `Prepare`: the graph is captured.
     Prepared,
-    /// Time of a call on the slowest GPU.
+    /// Response to `Time`: time of a call on the slowest GPU.
     Time(Picos),
-    /// The graph is discarded, or everything is released.
+    /// Response to `Done` or `End`: the graph is discarded, or all resources are released.
     Done,
-    /// The process cannot continue.
+    /// The process cannot continue, for the given reason.
     Failed {
         #[serde(rename = "why")]
         reason: String,

@@ -31,7 +31,7 @@ pub fn serve() -> Result<(), String> {
     Ok(())
 }
 
-/// The channel to the parent, shared by the threads.
+/// Channel to the parent process, shared by the threads that drive the GPUs.
 struct Shared(Mutex<Channel>);
 
 impl Shared {
@@ -87,7 +87,7 @@ fn job(trial: Trial, ranks: u32) -> Result<Job, ExecuteError> {
     Ok(Job { header: schedule.header().clone(), dtype, op: ReduceOp::default() })
 }
 
-/// A step of all threads.
+/// Next action of all threads: to time the graph or to discard it.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Step {
     Time,
@@ -169,8 +169,8 @@ fn serve_graph(
     Ok(())
 }
 
-/// Receives the next step from the first thread. It may wait longer than any time limit, while the other process is
-/// measured; if the first thread failed, the watchdog reports it at the next poll.
+/// Receives the next step from the first thread. The wait may exceed any time limit, while the other process is
+/// measured; if the first thread failed, the watchdog reports the failure at the next poll.
 fn next(receiver: Option<&Mutex<Receiver<Step>>>, member: &Member<'_>) -> Result<Step, ExecuteError> {
     let receiver = receiver.ok_or(CudaError::Abandoned)?.lock().unwrap_or_else(PoisonError::into_inner);
     let clock = member.watchdog.start();

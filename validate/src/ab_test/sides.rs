@@ -11,7 +11,7 @@ use super::message::{Trial, WorkerRequest, WorkerResponse};
 use crate::nccl::SHARED_HOST;
 use crate::nvshmem::{NvshmemError, Processes};
 
-/// One of the two processes.
+/// Side of the comparison: one of the two worker processes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Variant {
     /// NCCL with its default choices.
@@ -21,7 +21,7 @@ pub enum Variant {
 }
 
 impl Variant {
-    /// Both sides, in the order of their processes.
+    /// Both sides, in the order of their process numbers, 0 and 1.
     pub const BOTH: [Self; 2] = [Self::Default, Self::Tuned];
 
     /// Both sides, this one first.
@@ -33,7 +33,7 @@ impl Variant {
         }
     }
 
-    /// The name of the side.
+    /// Name of the side: `default` or `tuned`.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -54,7 +54,7 @@ pub enum ProveError {
     Failed {
         /// The side that failed.
         side: Variant,
-        /// Its error message.
+        /// Error message of the process.
         reason: String,
     },
     /// Communication with a process failed.
@@ -65,17 +65,18 @@ pub enum ProveError {
 /// Settings shared by both sides.
 #[derive(Clone, Debug)]
 pub struct WorkerSettings {
-    /// Path of NCCL's library or its folder.
+    /// Path of NCCL's library or its folder. `None` to search for it.
     pub library: Option<PathBuf>,
     /// Number of GPUs, one per rank.
     pub ranks: u32,
-    /// Size of the largest call.
+    /// Size of the largest call in bytes, for which buffers are allocated.
     pub buffer_bytes: Bytes,
-    /// Time limit of any operation.
+    /// Time limit of each wait in a worker process.
     pub timeout: Duration,
 }
 
-/// Environment of a process: multicast disabled, NCCL's log to a file, and the tuner or none.
+/// Environment variables of a side's process: NVLink multicast disabled, NCCL's log written to `log`, and for the tuned
+/// side the tuner `plugin` with its `table`.
 #[must_use]
 pub fn environment(side: Variant, plugin: &Path, table: &Path, log: &Path) -> Vec<(&'static str, OsString)> {
     let mut variables: Vec<(&'static str, OsString)> =
@@ -93,7 +94,7 @@ pub fn environment(side: Variant, plugin: &Path, table: &Path, log: &Path) -> Ve
     variables
 }
 
-/// Both worker processes.
+/// The two worker processes, one per side.
 #[derive(Debug)]
 pub struct WorkerPair {
     processes: Processes,
@@ -128,7 +129,7 @@ impl WorkerPair {
         Ok((sides, version))
     }
 
-    /// Makes a side capture a graph of a call.
+    /// Makes a side capture a graph of the trial's calls.
     ///
     /// # Errors
     /// The side fails.
@@ -158,7 +159,7 @@ impl WorkerPair {
         self.request_done(side, &WorkerRequest::Done)
     }
 
-    /// Makes both sides release everything.
+    /// Makes both sides release all resources.
     ///
     /// # Errors
     /// A side fails.

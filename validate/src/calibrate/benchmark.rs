@@ -12,13 +12,13 @@ use crate::gpu::probe::vertex;
 /// A figure of a profile from a benchmark, with the range of the measurements.
 #[derive(Clone, Debug, PartialEq)]
 pub struct BenchmarkFigure {
-    /// Name in a profile file, such as `links.pcie`.
+    /// Key of the figure in a profile file, such as `links.pcie`.
     pub name: &'static str,
-    /// Median of the measurements.
+    /// Median of the measurements, in `unit`.
     pub value: f64,
-    /// Minimum.
+    /// Smallest measurement, in `unit`.
     pub low: f64,
-    /// Maximum.
+    /// Largest measurement, in `unit`.
     pub high: f64,
     /// Unit: `us`, or empty for a fraction.
     pub unit: &'static str,
@@ -28,7 +28,7 @@ pub struct BenchmarkFigure {
 /// empty if the benchmark has neither a host link nor a copy over NVLink.
 ///
 /// # Errors
-/// Fails if no fabric can be made from the benchmark's probe.
+/// Fails if no fabric can be made from the benchmark's probe, or if a pair of its GPUs has no path.
 pub fn apply_benchmark(profile: &mut Profile, bench: &Bench) -> Result<Vec<BenchmarkFigure>, Error> {
     let fabric = bench.probe.fabric()?;
     let router = Router::new(&fabric, RouteOptions::default());
@@ -94,7 +94,7 @@ pub fn apply_benchmark(profile: &mut Profile, bench: &Bench) -> Result<Vec<Bench
     Ok(figures)
 }
 
-/// Median, minimum and maximum of figures; fractions are capped at one.
+/// Returns the median, minimum and maximum of figures, with fractions capped at one; `None` if there are no figures.
 fn median_figure(name: &'static str, unit: &'static str, figures: Vec<f64>) -> Option<BenchmarkFigure> {
     let cap = |figure: f64| if unit.is_empty() { figure.min(1.0) } else { figure };
     let mut sorted: Vec<f64> = figures.into_iter().map(cap).filter(|figure| figure.is_finite()).collect();

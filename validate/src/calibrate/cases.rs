@@ -21,13 +21,13 @@ use crate::measurement_simulation::MeasurementSimulation;
 /// Device time of a call.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Device {
-    /// Time from the start to the end of the last operation.
+    /// Time from the start of the call to the end of its last operation.
     pub time: Picos,
     /// Part of the time that is bound by bandwidth.
     pub bytes: Picos,
 }
 
-/// A schedule on a fabric.
+/// A schedule that measured rows ran, on the fabric of its measurement.
 struct Case<'a> {
     rerun: &'a MeasurementSimulation<'a>,
     strategy: Strategy,
@@ -35,7 +35,7 @@ struct Case<'a> {
     schedule: Box<dyn ScheduleGenerator + Send + Sync>,
 }
 
-/// All distinct schedules that measured rows ran.
+/// All distinct schedules that measured rows ran, with a cache of their simulated runs.
 pub(super) struct Cases<'a> {
     cases: Vec<Case<'a>>,
     cache: Mutex<RunCache>,
@@ -54,8 +54,8 @@ impl<'a> Cases<'a> {
         Self { cases: Vec::new(), cache: Mutex::default() }
     }
 
-    /// Adds the schedule that a row ran and returns its index, with the profile's chunks if the strategy names none;
-    /// `None` if there is no such schedule.
+    /// Adds the schedule that a row ran and returns its index; a schedule added before keeps its index. Chunk sizes
+    /// that the strategy leaves open come from `profile`. `None` if the strategy has no schedule for the call.
     pub fn add(
         &mut self,
         rerun: &'a MeasurementSimulation<'a>,
@@ -76,17 +76,17 @@ impl<'a> Cases<'a> {
         Some(self.cases.len() - 1)
     }
 
-    /// Returns true if switches multicast or reduce in a case.
+    /// Returns true if switches multicast or reduce in the schedule of a case.
     pub fn multicasts(&self, case: usize) -> bool {
         self.cases.get(case).is_some_and(|case| !case.schedule.header().teams.is_empty())
     }
 
-    /// Number of peers with which a rank concurrently exchanges its own data in a case.
+    /// Number of peers with which a rank concurrently exchanges its own data in the schedule of a case.
     pub fn concurrent_peers(&self, case: usize) -> u16 {
         self.cases.get(case).map_or(0, |case| case.schedule.header().concurrent_peers())
     }
 
-    /// Device times of cases; zero for cases that cannot run.
+    /// Device times of cases under a profile, in the order of `case_indices`; zero for cases that cannot run.
     pub fn run(&self, case_indices: &[usize], profile: &Profile) -> Vec<Device> {
         let cost_indices = self.cost_indices(profile);
         let cost_index =
@@ -110,7 +110,8 @@ impl<'a> Cases<'a> {
         case_indices.iter().map(|case| device(case).unwrap_or_default()).collect()
     }
 
-    /// Index of each protocol's costs among the known ones.
+    /// Index into [`RunCache::costs`] of each protocol's costs, in the order of [`Protocol::ALL`]. Costs that are not
+    /// yet listed are added.
     fn cost_indices(&self, profile: &Profile) -> Vec<usize> {
         let mut cache = self.lock_cache();
         let find_index = |protocol| {
@@ -139,7 +140,7 @@ impl Case<'_> {
         costs.startup(header.call.collective, header.blocks.threads.unwrap_or(costs.threads), header.concurrent_peers())
     }
 
-    /// Simulates the run without start-up and launch costs.
+    /// Simulates the run without start-up and launch costs; zero if the schedule cannot run.
     fn simulate(&self, profile: &Profile) -> Device {
         let mut bare = profile.clone();
         bare.launches = [[LaunchCosts::default(); 2]; 2];

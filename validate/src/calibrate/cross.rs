@@ -20,9 +20,10 @@ use super::solve::Start;
 use super::{HeldOut, Residual, errors};
 use crate::compare::Coverage;
 
-/// Number of folds.
+/// Number of cross-validation folds.
 const FOLDS: usize = 5;
-/// A regime with fewer rows uses the interval of all rows.
+/// Minimum number of rows that an interval or a widening factor is derived from. A regime with fewer rows uses the
+/// interval of all rows.
 const MIN_ROWS: usize = 20;
 /// Minimum half-width of an interval, as a logarithm: the same sweeps on another host differ by 1.2 % in the median
 /// (validate/data/h200-node, logs-repeat).
@@ -33,12 +34,12 @@ const MIN_HALF_WIDTH: f64 = 0.012;
 pub(super) struct LeftOut {
     pub residual: Residual,
     pub call: CallTraits,
-    /// Fold of the row.
+    /// Index of the row's fold, from 0 to [`FOLDS`] − 1.
     fold: usize,
 }
 
 impl LeftOut {
-    /// ln(measured ÷ predicted).
+    /// Logarithm of measured ÷ predicted.
     fn ratio(&self) -> f64 {
         -(1.0 + self.residual.error).ln()
     }
@@ -47,7 +48,7 @@ impl LeftOut {
         (band.low.ln()..=band.high.ln()).contains(&self.ratio())
     }
 
-    /// Factor by which the interval must be widened, in logarithms, to contain the row.
+    /// Factor by which the logarithmic width of the interval must be multiplied to contain the row.
     fn required_widening(&self, band: PredictionInterval) -> f64 {
         let end = if self.ratio() < 0.0 { band.low.ln() } else { band.high.ln() };
         if end == 0.0 { f64::INFINITY } else { self.ratio() / end }
@@ -96,7 +97,7 @@ impl<'p> Rows<'_, 'p> {
     }
 }
 
-/// Predicts rows that a profile was not fitted to.
+/// Predicts rows with a profile and returns their errors, call traits and folds.
 pub(super) fn predict_rows(cases: &Cases<'_>, points: &[&Point], profile: &Profile) -> Vec<LeftOut> {
     let residuals = errors(cases, points, profile);
     points
@@ -106,8 +107,8 @@ pub(super) fn predict_rows(cases: &Cases<'_>, points: &[&Point], profile: &Profi
         .collect()
 }
 
-/// The 80 % interval of the ratios of rows; `None` for too few rows. The ends are order statistics chosen to cover
-/// the next row, not only these.
+/// 80 % prediction interval of measured ÷ predicted, and the number of rows; `None` for fewer than [`MIN_ROWS`] rows.
+/// The ends are order statistics chosen to cover the next row, not only these.
 fn interval<'a>(rows: impl Iterator<Item = &'a LeftOut>) -> Option<(PredictionInterval, u32)> {
     let mut ratios: Vec<f64> = rows.map(LeftOut::ratio).collect();
     ratios.sort_unstable_by(f64::total_cmp);
@@ -119,7 +120,7 @@ fn interval<'a>(rows: impl Iterator<Item = &'a LeftOut>) -> Option<(PredictionIn
     (count >= MIN_ROWS).then_some((band, count as u32))
 }
 
-/// Intervals by regime.
+/// Returns the interval of all rows, and the intervals of the regimes that have enough rows.
 fn regimes(rows: &[&LeftOut]) -> (PredictionInterval, Vec<RegimeBand>) {
     let usual = interval(rows.iter().copied()).map_or(PredictionInterval { low: 0.5, high: 2.0 }, |result| result.0);
     let regime = |(protocol, decides): (Protocol, Bottleneck)| {
@@ -189,8 +190,8 @@ fn widening<'a>(bands: &PredictionIntervals, rows: impl Iterator<Item = &'a Left
     (count >= MIN_ROWS).then(|| needed.get(rank.min(count) - 1).copied().unwrap_or(1.0).max(1.0))
 }
 
-/// Coverage of held-out rows by widened intervals: the widening for rows of even folds is derived from odd folds, and
-/// vice versa.
+/// Coverage of held-out rows by widened intervals: the widening for rows of even folds is derived from rows of odd
+/// folds, and vice versa.
 fn coverage_beyond(bands: &PredictionIntervals, rows: &[LeftOut]) -> Coverage {
     let halves = [0, 1].map(|half| {
         let (evaluated, others): (Vec<&LeftOut>, Vec<&LeftOut>) = rows.iter().partition(|row| row.fold % 2 == half);

@@ -120,7 +120,7 @@ const KEYS: [(&str, &str, (f64, f64)); FIGURES] = [
 ];
 /// Largest accepted difference between several units of one step, as a logarithm; published figures are rounded.
 const MAX_UNIT_DIFFERENCE: f64 = 0.05;
-/// Step of a logarithm for numerical derivatives.
+/// Finite-difference step of a parameter's logarithm, for derivatives.
 const DERIVATIVE_STEP: f64 = 1e-3;
 
 fn figures(curve: &Efficiency) -> [f64; FIGURES] {
@@ -133,8 +133,8 @@ fn curve(logarithms: &[f64]) -> Efficiency {
     Efficiency { matrix, attention, memory, stream, start: Picos((start * 1e6).round() as u64), spread: 0.0 }
 }
 
-/// Fits a curve to a study's measured steps, starting from the first candidate's curve; `fabrics` are those of its
-/// candidates.
+/// Fits a curve to a study's measured steps, starting from the curve of the first step's candidate. `fabrics`: fabric
+/// of each candidate, in the order of the study.
 ///
 /// # Errors
 /// [`CurveError`] if there are too few steps or one cannot be predicted.
@@ -205,7 +205,7 @@ pub fn calibrate_curve(study: &Study, fabrics: &[Fabric]) -> Result<CurveFit, Cu
     Ok(fit(&steps, first, limits))
 }
 
-/// A measured step and its machine.
+/// A measured step, with its job and the machine that ran the step.
 #[derive(Clone, Copy)]
 struct Measured<'a> {
     job: &'a Job,
@@ -221,7 +221,7 @@ fn is_same_run(job: &Job, first: &MeasuredStep, second: &MeasuredStep) -> bool {
         && first.figure.measures_same_as(second.figure, job)
 }
 
-/// Number of distinct run times in a study, whatever their units.
+/// Number of distinct measured times in a study. A time given in several units counts once.
 fn runs(study: &Study) -> usize {
     let is_first = |(number, one): &(usize, &MeasuredStep)| {
         let before = study.measured.get(..*number).unwrap_or_default();
@@ -245,7 +245,7 @@ impl Measured<'_> {
     }
 }
 
-/// Range of each parameter (minimum, maximum); given parameters have a range of one value.
+/// Range of each parameter (minimum, maximum). The range of a parameter that the study gives is its value alone.
 fn limits(study: &EfficiencyOverrides) -> [(f64, f64); FIGURES] {
     let EfficiencyOverrides { matrix, attention, memory, stream, start } = study;
     let fixed = [*matrix, *attention, *memory, *stream, start.map(Picos::us)];

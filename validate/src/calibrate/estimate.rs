@@ -6,12 +6,12 @@ use nalgebra::{DMatrix, SymmetricEigen};
 use super::parameters::Parameter;
 use super::solve::Minimum;
 
-/// A parameter with its 80 % interval.
+/// Fitted value of a parameter with its 80 % interval, all in the parameter's unit ([`Parameter::unit`]).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Estimate {
-    /// The parameter.
+    /// The fitted parameter.
     pub parameter: Parameter,
-    /// Its value, in its unit.
+    /// Fitted value.
     pub value: f64,
     /// Lower end of the 80 % interval.
     pub low: f64,
@@ -27,8 +27,8 @@ const MIN_EIGENVALUE_RATIO: f64 = 1e-4;
 /// Smallest component of an undetermined direction for which a parameter is named.
 const MIN_COMPONENT: f64 = 0.3;
 
-/// Half-width of each parameter's interval, from the curvature at the minimum and the scatter of the residuals;
-/// `None` if no row depends on the parameter, so that it is unbounded.
+/// Half-width of the 80 % interval of each parameter, from the curvature at the minimum and the scatter of the
+/// residuals; `None` if no row depends on the parameter, so that its value is unbounded.
 pub(super) fn spreads(minimum: &Minimum) -> Vec<Option<f64>> {
     let jacobian = &minimum.jacobian;
     let (rows, coordinates) = jacobian.shape();
@@ -40,7 +40,8 @@ pub(super) fn spreads(minimum: &Minimum) -> Vec<Option<f64>> {
     (0..coordinates).map(|number| (jacobian.column(number).norm() > 0.0).then(|| spread(number))).collect()
 }
 
-/// Parameters with their intervals.
+/// Returns the fitted values with their 80 % intervals. The interval of a parameter that no row depends on is its
+/// allowed range.
 pub(super) fn estimate_parameters(parameters: &[Parameter], minimum: &Minimum, profile: &Profile) -> Vec<Estimate> {
     let estimate = |(&parameter, spread): (&Parameter, Option<f64>)| {
         let value = parameter.get(profile);

@@ -70,7 +70,7 @@ impl Fit<'_, '_> {
     }
 }
 
-/// Weighted residuals of points with a profile.
+/// Residuals of points under a profile, multiplied by the points' weights, in the order of the points.
 pub(super) fn residuals(cases: &Cases<'_>, points: &[&Point], profile: &Profile) -> Vec<f64> {
     let case_indices: Vec<usize> = points.iter().map(|point| point.case).collect();
     let devices = cases.run(&case_indices, profile);

@@ -12,8 +12,8 @@ use super::solve::Start;
 use super::{HeldOut, cross};
 use crate::compare::Coverage;
 
-/// Fits to the other points and predicts these. Parameters that only the left-out points depend on keep the values of
-/// the given profile.
+/// Predicts the points that a hold-out selects, by a fit to all other points. Parameters that only the left-out points
+/// depend on keep the values of `fit.base`.
 pub(super) fn predict(hold_out: &HoldOut, fit: &Fit<'_, '_>) -> (HeldOut, Vec<LeftOut>) {
     let (left_out, remaining): (Vec<&Point>, Vec<&Point>) =
         fit.points.iter().partition(|point| hold_out.leaves_out(point));

@@ -7,7 +7,7 @@ use fabricast_sim::schedule::{Collective, Protocol};
 
 use super::points::Point;
 
-/// Selection of the rows to leave out.
+/// Selection of the rows that a fit leaves out, by one property.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HoldOut {
     /// Rows with one of these numbers of ranks.

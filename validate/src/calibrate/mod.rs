@@ -2,10 +2,10 @@
 //!
 //! Device costs (protocols, links) are fitted to the rows of the first manifest, with the launch costs of its modes.
 //! Then the launch costs of further manifests' modes are fitted with fixed device costs, because the device side does
-//! not depend on the launch mode. A row that deviates from its neighbours in size has less weight. Parameters that
-//! the rows do not determine follow the prior that all waits of a protocol's passes are equal ([`Prior::Open`]). A
-//! row is used if its strategy is known: forced, or predicted by the library's own selection rules. Rows with the
-//! role `check` are never used.
+//! not depend on the launch mode. A row whose time deviates from those of the next smaller and larger sizes has less
+//! weight. Parameters that the rows do not determine follow the prior that all waits of a protocol's passes are equal
+//! ([`Prior::Open`]). A row is used if its strategy is known: forced, or predicted by the library's own selection
+//! rules. Rows with the role `check` are never used.
 //!
 //! ```text
 //! measurements ─► points (row + schedule) ─► fit ─► solve (robust least squares) ─► profile, estimates, residuals
@@ -70,16 +70,17 @@ pub enum CalibrateError {
     },
 }
 
-/// A row and the error of its prediction.
+/// Error of the prediction of a row.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Residual {
-    /// Index of the measurement.
+    /// Index of the measurement, counted over [`CalibrationRequest::device`] followed by
+    /// [`CalibrationRequest::launches`].
     pub measurement: usize,
     /// Index of the row in the measurement.
     pub row: usize,
-    /// Predicted ÷ measured − 1.
+    /// Relative error: predicted ÷ measured − 1.
     pub error: f64,
-    /// Regime that determines the prediction.
+    /// Bottleneck of the predicted call.
     pub decides: Bottleneck,
 }
 
@@ -88,30 +89,31 @@ pub struct Residual {
 pub struct HeldOut {
     /// Selection of the rows left out.
     pub selection: HoldOut,
-    /// The rows left out.
+    /// Errors of the rows left out, predicted by the fit to the others.
     pub residuals: Vec<Residual>,
-    /// Coverage of these rows by intervals widened as the other half of them needs.
+    /// Coverage of the rows left out by prediction intervals. The widening for each half of these rows is derived from
+    /// the other half.
     pub coverage: Coverage,
 }
 
 /// Result of a calibration.
 #[derive(Clone, Debug)]
 pub struct Calibration {
-    /// The fitted profile.
+    /// Fitted profile, with its prediction intervals.
     pub profile: Profile,
-    /// Its parameters with intervals.
+    /// Fitted parameters with their 80 % intervals.
     pub estimates: Vec<Estimate>,
     /// Sets of parameters of which the data determine only combinations.
     pub inseparable: Vec<Vec<Parameter>>,
-    /// Errors of the rows fitted to, device costs first.
+    /// Errors of the rows that device costs (or network costs) were fitted to.
     pub fitted: Vec<Residual>,
     /// Errors of the rows that only launch costs were fitted to.
     pub launches: Vec<Residual>,
-    /// Errors of all rows, each predicted by a fit without it.
+    /// Errors of all rows, each predicted by a fit without it. Empty if the network alone is calibrated.
     pub cross_validated: Vec<Residual>,
     /// Coverage of the cross-validated rows by intervals from the other folds.
     pub coverage: Coverage,
-    /// Results of the hold-outs.
+    /// Results of the requested hold-outs, in their order.
     pub held_out: Vec<HeldOut>,
     /// Number of rows that could not be used because their strategy is unknown.
     pub without_strategy: usize,
@@ -130,11 +132,12 @@ pub struct CalibrationRequest<'a> {
     pub base: &'a Profile,
     /// Prior of the device costs around `base`.
     pub prior: Prior,
-    /// Hold-outs to evaluate, one after the other.
+    /// Hold-outs to evaluate, each by a fit of its own.
     pub hold_out: &'a [HoldOut],
 }
 
-/// Fits a profile.
+/// Fits the device and launch costs of a profile to measurements, and validates the fit by cross-validation and
+/// hold-outs.
 ///
 /// # Errors
 /// [`CalibrateError`] if there are no or too few usable rows.
@@ -210,7 +213,7 @@ pub fn calibrate(task: CalibrationRequest<'_>) -> Result<Calibration, CalibrateE
     })
 }
 
-/// Traits that occur among the rows.
+/// Collectives, numbers of GPUs per host and numbers of hosts that occur among the points.
 fn fitted_traits(points: &[Point]) -> FittedTraits {
     fn values<T: Ord>(values: impl Iterator<Item = T>) -> Vec<T> {
         let all: std::collections::BTreeSet<T> = values.collect();
@@ -223,7 +226,7 @@ fn fitted_traits(points: &[Point]) -> FittedTraits {
     }
 }
 
-/// Parameters that the points determine.
+/// Parameters that the points determine: links, costs of the protocols that ran, message costs and launch costs.
 fn determined_parameters(points: &[&Point], base: &Profile) -> Vec<Parameter> {
     let links = [Parameter::Nvlink, Parameter::Pcie].into_iter();
     let mut parameters: Vec<Parameter> =

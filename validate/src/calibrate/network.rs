@@ -73,7 +73,8 @@ pub fn calibrate_network(task: CalibrationRequest<'_>) -> Result<Calibration, Ca
     })
 }
 
-/// Returns the profile fitted to points, the minimum of the message costs, and the estimate of the NIC efficiency.
+/// Returns the profile fitted to points, the minimum of the message costs, and the estimate of the NIC efficiency;
+/// `None` if NICs limit too few points to fit the efficiency.
 fn fit_network(
     cases: &Cases<'_>,
     points: &[&Point],
@@ -90,8 +91,8 @@ fn fit_network(
     (profile, minimum, rate)
 }
 
-/// Fits the NIC efficiency to the points that the NICs limit; unchanged if there are too few. Fitted jointly with the
-/// message costs, it would absorb other slowdowns of points that the NICs do not limit.
+/// Fits the NIC efficiency to the points that the NICs limit. The efficiency is unchanged if there are too few such
+/// points. Fitted jointly with the message costs, it would absorb other slowdowns of points that the NICs do not limit.
 fn fit_nic_efficiency(cases: &Cases<'_>, points: &[&Point], base: &Profile) -> (Profile, Option<Estimate>) {
     const SLOWER: f64 = 0.9;
     const FEWEST: usize = 3;
@@ -119,7 +120,7 @@ fn fit_nic_efficiency(cases: &Cases<'_>, points: &[&Point], base: &Profile) -> (
 /// Fraction of a NIC slowdown that a row must show to count as limited by the NICs.
 const LIMITED: f64 = 0.8;
 
-/// Message costs that points depend on.
+/// Message costs that points depend on and the profile has.
 pub(super) fn determined_message_costs(points: &[&Point], base: &Profile) -> Vec<Parameter> {
     let costs = MessageCost::FITTED.map(Parameter::Message).into_iter();
     costs
@@ -138,7 +139,7 @@ mod tests {
     use super::super::tests::{measurement, timed};
     use super::*;
 
-    /// all_reduce by rings and trees over hosts of two GPUs.
+    /// Measurement of all_reduce over `nodes` hosts of two GPUs, with a forced algorithm and protocol.
     fn multi_host_measurement(nodes: u32, algorithm: Algorithm, protocol: Protocol) -> Measurement {
         let mut one = measurement(Collective::AllReduce, 2);
         one.request = FabricRequest { nodes: Some(nodes), ..one.request };

@@ -4,7 +4,7 @@ use fabricast_sim::profile::{ChannelLimit, LaunchCosts, NetworkCosts, Passes, Pr
 use fabricast_sim::schedule::Protocol;
 use fabricast_topologies::{Bandwidth, Bytes, Picos};
 
-/// A parameter of a profile.
+/// A parameter of a profile that can be fitted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Parameter {
     /// A device cost of a protocol.
@@ -15,8 +15,8 @@ pub enum Parameter {
     Multicast,
     /// Common factor of all device times except passes: the response latency of the device.
     LatencyFactor,
-    /// The factor [`Self::LatencyFactor`] of one protocol. LL polls lines and Simple waits for fences and flags, which do not
-    /// scale alike between devices.
+    /// [`Self::LatencyFactor`] of one protocol alone. LL polls lines and Simple waits for fences and flags, which do
+    /// not scale alike between devices.
     ProtocolLatencyFactor(Protocol),
     /// Common factor of the times of all passes: the speed at which blocks move data.
     PassTimeFactor,
@@ -26,69 +26,71 @@ pub enum Parameter {
     Network,
     /// A cost of messages between hosts.
     Message(MessageCost),
-    /// A launch cost of a mode: graph or stream, one process per GPU or one for all.
+    /// A launch cost of a mode. Indices: launch mode (0 graph, 1 stream), and processes (0 one per GPU, 1 for all GPUs
+    /// of a host).
     Launch(usize, usize, LaunchCost),
 }
 
-/// A cost of a protocol. Each variant names its key in a profile file, explained at [`ProtocolCosts`].
+/// A device-side cost of a protocol, with its key in a profile file; details at [`ProtocolCosts`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Cost {
-    /// `startup`.
+    /// `startup`: time per call, such as the kernel start and connection set-up.
     Startup,
-    /// `startup_p2p`.
+    /// `startup_p2p`: time per call of the kernels for pairwise exchanges, instead of `startup`.
     StartupP2p,
-    /// `startup_per_warp`.
+    /// `startup_per_warp`: time per call for each warp of a block.
     StartupPerWarp,
-    /// `startup_per_peer`.
+    /// `startup_per_peer`: time per call for each concurrent peer beyond the first.
     StartupPerPeer,
-    /// `step`.
+    /// `step`: time before every operation, beyond the latency of its path.
     Step,
-    /// `step_per_warp`.
+    /// `step_per_warp`: time before every operation for each warp of a block.
     StepPerWarp,
-    /// `reduce` − `copy`: only their difference can be separated from `step`.
+    /// `reduce` − `copy`: additional time of a reduction compared with a copy. Only this difference can be separated
+    /// from `step`.
     ReduceOverCopy,
-    /// `reload`.
+    /// `reload`: remaining work of a block before a chunk that has already arrived, in time of one warp.
     Reload,
-    /// `fan`.
+    /// `fan`: additional time before an operation of a split block, as in trees.
     Fan,
-    /// `settle`.
+    /// `settle`: time until all data of a large operation is visible before its flags.
     Settle,
-    /// `settle_half`.
+    /// `settle_half`: bytes at which the settling time is half of `settle`.
     SettleHalf,
-    /// `pass.send`.
+    /// `pass.send`: time of a pass that sends local data.
     Send,
-    /// `pass.forward`.
+    /// `pass.forward`: time of a pass that forwards arriving data.
     Forward,
-    /// `pass.take`.
+    /// `pass.take`: time of a pass that only receives.
     Take,
-    /// `pass.store`.
+    /// `pass.store`: additional time of a pass that also stores the sent data locally.
     Store,
-    /// `pass.per_warp`.
+    /// `pass.per_warp`: additional time of a pass for each warp of the block.
     PassPerWarp,
-    /// `pass.first_take`.
+    /// `pass.first_take`: time before the first receiving pass.
     FirstReceive,
-    /// `pass.exchange`.
+    /// `pass.exchange`: time of a pass of a block that sends and receives concurrently.
     Exchange,
-    /// `channel`.
+    /// `channel`: largest payload rate of a channel.
     Rate,
-    /// `add`.
+    /// `add`: rate at which a block reduces arrived data into a sum that stays with its rank.
     Add,
 }
 
-/// A cost of messages between hosts. Each variant names its key in a profile file, explained at [`NetworkCosts`].
+/// A cost of messages between hosts, with its key in a profile file; details at [`NetworkCosts`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum MessageCost {
-    /// `post`.
+    /// `post`: time from a complete message in the buffer to its first byte leaving the NIC.
     Post,
-    /// `fence`.
+    /// `fence`: time until a block's stores are visible to the proxy and the NIC.
     Fence,
-    /// `arrive`.
+    /// `arrive`: time from the arrival of a message's last byte until the receiving block continues.
     Arrive,
-    /// `flush`.
+    /// `flush`: time until the NIC's writes are visible in GPU memory, on GPUs before Hopper.
     Flush,
-    /// `message`.
+    /// `message`: proxy time per message.
     Message,
-    /// `scan`.
+    /// `scan`: rate at which the proxy reads flags in host memory.
     Scan,
 }
 
@@ -131,22 +133,22 @@ impl MessageCost {
     }
 }
 
-/// A cost of a launch. Each variant names its key in a profile file, explained at [`LaunchCosts`].
+/// A launch cost, with its key in a profile file; details at [`LaunchCosts`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum LaunchCost {
-    /// `added`.
+    /// `added`: time added to every call.
     Added,
-    /// `added_per_gpu`.
+    /// `added_per_gpu`: time added per GPU of a host beyond the first.
     AddedPerGpu,
-    /// `floor`.
+    /// `floor`: lower limit on the time of a call.
     Floor,
-    /// `floor_per_gpu`.
+    /// `floor_per_gpu`: addition to the lower limit per GPU of a host.
     FloorPerGpu,
-    /// `floor_per_peer`.
+    /// `floor_per_peer`: addition to the lower limit per peer that a rank sends its own data to.
     FloorPerPeer,
-    /// `floor_one_way`.
+    /// `floor_one_way`: lower limit on the time of consecutive one-way calls.
     FloorOneWay,
-    /// `jitter`.
+    /// `jitter`: width of the transition between the device time and the lower limit.
     Jitter,
 }
 
@@ -191,13 +193,13 @@ const COSTS: [(Cost, &str, Unit); 20] = [
 /// Unit of a parameter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unit {
-    /// Microseconds.
+    /// Time in microseconds.
     Microseconds,
-    /// KiB (1,024 bytes).
+    /// Size in KiB (1,024 bytes).
     Kilobytes,
-    /// GB/s (10⁹ bytes per second).
+    /// Rate in GB/s (10⁹ bytes per second).
     Gigabytes,
-    /// A fraction of one.
+    /// Dimensionless: an efficiency up to 1, or a factor.
     Fraction,
 }
 
@@ -215,7 +217,7 @@ impl Unit {
 }
 
 impl Cost {
-    /// All costs.
+    /// All costs of a protocol.
     #[must_use]
     pub fn all() -> [Self; 20] {
         COSTS.map(|row| row.0)
@@ -233,7 +235,7 @@ const GIGA: f64 = 1e9;
 const KILOBYTE: f64 = 1024.0;
 
 impl Parameter {
-    /// The name, such as `protocol.ll.step`.
+    /// Name of the parameter, such as `protocol.ll.step`.
     #[must_use]
     pub fn name(self) -> String {
         match self {
@@ -263,24 +265,24 @@ impl Parameter {
         }
     }
 
-    /// Returns true if it is a link efficiency.
+    /// Returns true if the parameter is a link efficiency.
     #[must_use]
     pub fn is_link_parameter(self) -> bool {
         matches!(self, Self::Nvlink | Self::Pcie | Self::Network | Self::Multicast)
     }
 
-    /// Returns true if it is a launch cost.
+    /// Returns true if the parameter is a launch cost.
     #[must_use]
     pub fn is_launch_parameter(self) -> bool {
         matches!(self, Self::Launch(..))
     }
 
-    /// Returns true if it is the speed of blocks that send and receive concurrently.
+    /// Returns true if the parameter is the speed of blocks that send and receive concurrently.
     pub(super) fn is_exchange_parameter(self) -> bool {
         matches!(self, Self::Protocol(_, Cost::Exchange))
     }
 
-    /// The unit of its value.
+    /// Unit of the parameter's value.
     #[must_use]
     pub fn unit(self) -> Unit {
         match self {
@@ -297,7 +299,7 @@ impl Parameter {
         }
     }
 
-    /// The value in a profile, in its unit.
+    /// Value of the parameter in a profile, in its unit: 1 for a common factor, 0 if the profile lacks the parameter.
     #[must_use]
     pub fn get(self, profile: &Profile) -> f64 {
         let microseconds = |time: Picos| time.0 as f64 / PER_MICROSECOND;
@@ -331,7 +333,8 @@ impl Parameter {
         }
     }
 
-    /// Sets the value in a profile; values below the minimum become the minimum.
+    /// Sets the parameter in a profile; values outside its range become the nearest limit. A common factor multiplies
+    /// the costs that it covers.
     pub fn set(self, profile: &mut Profile, value: f64) {
         let time = |value: f64| Picos((value.max(0.0) * PER_MICROSECOND).round() as u64);
         match self {
@@ -407,7 +410,7 @@ impl Parameter {
         }
     }
 
-    /// Minimum value.
+    /// Smallest value that a fit may give the parameter, in its unit.
     #[must_use]
     pub fn lower_limit(self) -> f64 {
         match self {
@@ -418,9 +421,9 @@ impl Parameter {
         }
     }
 
-    /// Usual size of a correction: a cost that adjusts another one of its protocol for warps, children, the first
-    /// receive, the previous chunk or reductions. `None` for an independent cost. All_reduce adds as often as it
-    /// copies, so its rows determine only the sum of both.
+    /// Usual size, in µs, of a correction: a cost that adjusts another one of its protocol for warps, peers, children,
+    /// the first receive, the previous chunk or reductions. `None` for an independent cost. All_reduce adds as often as
+    /// it copies, so its rows determine only the sum of both.
     pub(super) fn typical_correction(self) -> Option<f64> {
         let Self::Protocol(_, cost) = self else { return None };
         match cost {
@@ -432,7 +435,7 @@ impl Parameter {
         }
     }
 
-    /// Usual size of its value.
+    /// Usual size of the parameter's value, in its unit.
     pub(super) fn typical_size(self) -> f64 {
         match self {
             Self::Protocol(_, Cost::StartupPerWarp | Cost::StartupPerPeer | Cost::StepPerWarp | Cost::PassPerWarp) => {
@@ -444,7 +447,7 @@ impl Parameter {
         }
     }
 
-    /// Maximum value.
+    /// Largest value that a fit may give the parameter, in its unit.
     #[must_use]
     pub fn upper_limit(self) -> f64 {
         if self.is_link_parameter() { 1.0 } else { f64::INFINITY }
@@ -468,7 +471,7 @@ const LATENCY_COSTS: [Cost; 10] = [
 /// Times of the passes of a protocol.
 const PASSES: [Cost; 6] = [Cost::Send, Cost::Forward, Cost::Take, Cost::Store, Cost::PassPerWarp, Cost::Exchange];
 
-/// Multiplies the selected times of a protocol by a factor.
+/// Multiplies the selected times of a protocol by a factor; with `step` also the times `reduce` and `copy`.
 fn slow_down(costs: &mut ProtocolCosts, selected: &[Cost], factor: f64) {
     let times = |time: &mut Picos| *time = Picos((time.0 as f64 * factor).round() as u64);
     for &cost in selected {
@@ -487,7 +490,7 @@ fn cost_time(costs: &ProtocolCosts, cost: Cost) -> Option<Picos> {
     time_mut(&mut copy, cost).copied()
 }
 
-/// The cost as a duration; `None` for other kinds of costs, and if blocks do not work in passes.
+/// The cost as a duration; `None` for other kinds of costs, and for costs of passes if blocks do not work in passes.
 fn time_mut(costs: &mut ProtocolCosts, cost: Cost) -> Option<&mut Picos> {
     let pass: fn(&mut Passes) -> Option<&mut Picos> = match cost {
         Cost::Startup => return Some(&mut costs.startup),

@@ -15,7 +15,7 @@ pub(super) struct Point {
     /// Index of the measurement and of the row in it.
     pub row_index: (usize, usize),
     pub measured: Picos,
-    /// Weight of the residual.
+    /// Factor of the residual in the fit, at most 1.
     pub weight: f64,
     pub collective: Collective,
     pub protocol: Protocol,
@@ -29,7 +29,7 @@ pub(super) struct Point {
     pub multicasts: bool,
     /// Number of peers with which a rank concurrently exchanges its own data.
     pub concurrent_peers: u16,
-    /// Index of the schedule.
+    /// Index of the schedule in [`Cases`].
     pub case: usize,
 }
 
@@ -85,13 +85,13 @@ pub(super) fn points<'a>(reruns: &'a [MeasurementSimulation<'a>], base: &Profile
     (points, cases)
 }
 
-/// Deviation from the neighbours in size, as a logarithm, at which a row has the weight 1/√2: exceeded by a tenth of
-/// the rows of validate/data/h200-node.
+/// Deviation from the times of neighbouring sizes, as a logarithm, at which a row has the weight 1/√2: exceeded by a
+/// tenth of the rows of validate/data/h200-node.
 const USUAL_SCATTER: f64 = 0.1;
 
-/// Weight of each row's residual: lower if the row deviates from its neighbours in size, because it was probably
-/// disturbed. Neighbours are compared by undisturbed times: if a sweep alternates between high and low times, the low
-/// ones are trusted.
+/// Weight of each row's residual: lower if the row's time deviates from those of the next smaller and larger sizes,
+/// because the row was probably disturbed. Rows are compared with undisturbed times: if a sweep alternates between high
+/// and low times, the low ones are trusted.
 fn row_weights(rows: &[Row]) -> Vec<f64> {
     let is_timed = |&index: &usize| rows.get(index).is_some_and(|row| row.measured() > Picos::ZERO);
     let mut order: Vec<usize> = (0..rows.len()).filter(is_timed).collect();
@@ -112,12 +112,12 @@ fn row_weights(rows: &[Row]) -> Vec<f64> {
 }
 
 impl Point {
-    /// ln(predicted ÷ measured). A schedule that cannot run has the largest representable deviation.
+    /// Logarithm of predicted ÷ measured. A predicted time of zero counts as 1 ps.
     pub fn residual(&self, device: Device, profile: &Profile) -> f64 {
         (self.predicted(device, profile).0.max(1) as f64 / self.measured.0 as f64).ln()
     }
 
-    /// Regime that determines the time of the call.
+    /// Bottleneck of the predicted call: launch floor, latency or bytes.
     pub fn regime(&self, device: Device, profile: &Profile) -> Bottleneck {
         let added = profile.launch(self.mode.launch, self.mode.processes).added(self.mode.gpus_per_host);
         Bottleneck::classify(self.predicted(device, profile), device.time + added, device.bytes)
@@ -180,7 +180,7 @@ mod tests {
         // Deviation ln 2, relative to 0.1.
         assert!((smooth[2] - (1.0 + (2f64.ln() / USUAL_SCATTER).powi(2)).powf(-0.5)).abs() < 1e-12, "{smooth:?}");
         assert_eq!((smooth[0], smooth[1], smooth[3], smooth[4], smooth[5]), (1.0, 1.0, 1.0, 1.0, 1.0));
-        // Alternating high and low times, starting high: a host that is late for every other call.
+        // Alternating high and low times, starting high: a host that delays every other call.
         let alternating =
             row_weights(&(0..).zip([1_300, 1_000, 1_300, 1_000, 1_300, 1_000]).map(row).collect::<Vec<_>>());
         for (index, weight) in alternating.into_iter().enumerate() {

@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use fabricast_sim::profile::{LaunchCosts, Profile};
 
-/// Prior of the parameters around the starting profile.
+/// Prior of the parameters: how strongly a fit holds them at the starting profile.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Prior {
     /// Parameters are free; only those that no row depends on keep their values. Undetermined combinations take the
@@ -13,8 +13,8 @@ pub enum Prior {
     /// For data that determine nearly all parameters.
     #[default]
     Open,
-    /// Like `Open`, without a preference for undetermined combinations and with equal weights of all rows. For data
-    /// with several numbers of GPUs, where the preference does not help.
+    /// Free parameters as with `Open`, but undetermined combinations have no preferred values, and all rows have equal
+    /// weights. For data with several numbers of GPUs, where the preference does not help.
     Plain,
     /// The device or host differs from the starting profile by two common factors, one of pass times and one of all
     /// other device times; single parameters deviate from them only on clear evidence. For data with few sizes, GPU
@@ -23,8 +23,8 @@ pub enum Prior {
 }
 
 impl Prior {
-    /// The profile where a fit starts. For a proportional prior, stream launches keep only the delay between
-    /// processes; their other costs are those of a graph, as if the host kept up.
+    /// Profile where a fit starts. For a proportional prior, stream launches retain only the delay between processes;
+    /// their other costs are those of a graph launch, as if the host never delayed the GPUs.
     pub(super) fn start(self, base: &Profile) -> Profile {
         match self {
             Self::Open | Self::Plain => base.clone(),
@@ -39,8 +39,8 @@ impl Prior {
         }
     }
 
-    /// Residual of a deviation from the expected value by that value: negligible for `Open`; for `Proportional` as
-    /// much as one row with an error of a quarter.
+    /// Residual that a parameter counts as when it deviates from its starting value by that value. Negligible for
+    /// `Open`; for `Proportional` as much as one row with an error of a quarter.
     pub(super) fn deviation_residual(self) -> f64 {
         match self {
             Self::Open | Self::Plain => 0.01,
@@ -48,8 +48,8 @@ impl Prior {
         }
     }
 
-    /// Residual, in units of the usual one, of waits of two kinds of pass that differ by one wait; `None` if
-    /// differences are kept.
+    /// Residual that a difference of one wait between two kinds of pass counts as, in multiples of the median residual;
+    /// `None` if such differences have no prior.
     pub(super) fn equal_waits_residual(self) -> Option<f64> {
         match self {
             Self::Open => Some(14.0),
@@ -57,9 +57,9 @@ impl Prior {
         }
     }
 
-    /// Residual, in units of the usual one, of a correction at its usual size; `None` if corrections are kept. Rows
-    /// of one number of GPUs cannot separate a cost per call from one per warp or of the first receive; other numbers
-    /// are predicted best if the plainer cost has all of it.
+    /// Residual that a correction of its usual size counts as, in multiples of the median residual; `None` if
+    /// corrections have no prior. Rows of one number of GPUs cannot separate a cost per call from one per warp or of
+    /// the first receive; other numbers of GPUs are predicted best if the plainer cost has all of it.
     pub(super) fn zero_correction_residual(self) -> Option<f64> {
         match self {
             Self::Open => Some(2.0),

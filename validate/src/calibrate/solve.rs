@@ -1,10 +1,9 @@
 //! Robust non-linear least squares: Levenberg–Marquardt with the weights of a soft loss.
 //!
 //! Residuals are logarithms of predicted ÷ measured. The loss of a residual r is 2s²(√(1 + (r/s)²) − 1): quadratic up
-//! to about s and linear beyond, so that an outlier pulls no harder than a residual of s (Charbonnier and others,
-//! *Two deterministic half-quadratic regularization algorithms for computed imaging*, ICIP 1994). Steps: Marquardt,
-//! *An algorithm for least-squares estimation of nonlinear parameters*, SIAM J. Appl. Math. 1963, with Nielsen's
-//! damping.
+//! to about s and linear beyond, so that an outlier pulls no harder than a residual of s (Charbonnier and others, *Two
+//! deterministic half-quadratic regularization algorithms for computed imaging*, ICIP 1994). Steps: Marquardt, *An
+//! algorithm for least-squares estimation of nonlinear parameters*, SIAM J. Appl. Math. 1963, with Nielsen's damping.
 
 use nalgebra::{DMatrix, DVector};
 
@@ -13,24 +12,24 @@ const SOFT: [f64; 2] = [0.15, 0.03];
 const MAX_STEPS: usize = 40;
 /// Number of steps over which derivatives are updated before they are recomputed.
 const MAX_BROYDEN_UPDATES: usize = 3;
-/// Maximum number of descents with the coordinate ties reweighted.
+/// Maximum number of descents, each with the priors reweighted by the residuals of the last one.
 const MAX_DESCENTS: usize = 6;
-/// Relative gain in loss below which the descent stops. At 1e-3 the medians of hold-outs from different starts differ
-/// by half a percentage point, here by 0.3; 1e-4 needs 30 % more time.
+/// Relative gain in loss below which a descent stops. With this value the medians of hold-out errors from different
+/// starts differ by 0.3 percentage points.
 const MIN_GAIN: f64 = 3e-4;
 
-/// A least-squares problem.
+/// A non-linear least-squares problem with priors of its coordinates.
 pub(super) trait Problem: Sync {
     /// Residuals at a point.
     fn residuals(&self, coordinates: &[f64]) -> Vec<f64>;
-    /// Derivatives of the residuals, one column per coordinate.
+    /// Derivatives of the residuals at a point, one column per coordinate. `residuals`: their values there.
     fn derivatives(&self, coordinates: &[f64], residuals: &[f64]) -> Vec<Vec<f64>>;
     /// Moves a point to the nearest allowed one.
     fn clamp(&self, coordinates: &mut [f64]);
     /// Prior of each coordinate: its value if no residual depends on it, and the deviation that weighs as a residual
     /// of one.
     fn expected(&self) -> Vec<(f64, f64)>;
-    /// Pairs of coordinates with a prior of equality.
+    /// Priors that two coordinates, each times a factor, are equal.
     fn equality_priors(&self) -> Vec<EqualityPrior> {
         Vec::new()
     }
@@ -45,9 +44,9 @@ pub(super) trait Problem: Sync {
 pub(super) struct EqualityPrior {
     /// Indices of the coordinates.
     pub coordinates: (usize, usize),
-    /// Factors of the coordinates.
+    /// Factors that the coordinates are multiplied by before they are compared.
     pub factors: (f64, f64),
-    /// Difference that weighs as much as the usual residual.
+    /// Difference that weighs as much as the median residual.
     pub far: f64,
 }
 
@@ -62,7 +61,7 @@ impl EqualityPrior {
 pub(super) struct ZeroPrior {
     /// Index of the coordinate.
     pub coordinate: usize,
-    /// Value that weighs as much as the usual residual.
+    /// Value that weighs as much as the median residual.
     pub far: f64,
 }
 
@@ -73,12 +72,13 @@ struct Priors {
     zero: Vec<ZeroPrior>,
 }
 
-/// Upper limit of the usual residual, so that a bad start does not tie coordinates permanently.
+/// Upper limit of the median residual that scales priors, so that a bad start does not hold coordinates permanently.
 const MAX_MEDIAN_RESIDUAL: f64 = 0.05;
 
 impl Priors {
-    /// Priors for given residuals: the better the rows are explained, the less deviation from a prior is allowed to
-    /// cost them.
+    /// Scales the priors for given residuals: the smaller the median residual, the less a deviation from equality or
+    /// from zero weighs. `slopes`: derivatives of the residuals; priors of zero apply only to coordinates that the
+    /// residuals depend on.
     fn new(problem: &impl Problem, residuals: &[f64], slopes: &DMatrix<f64>) -> Self {
         let usual = median_residual(residuals).clamp(f64::MIN_POSITIVE, MAX_MEDIAN_RESIDUAL);
         Self {
@@ -132,7 +132,7 @@ impl Priors {
     }
 }
 
-/// A minimum.
+/// Result of a minimisation.
 #[derive(Clone, Debug)]
 pub(super) struct Minimum {
     pub coordinates: Vec<f64>,
@@ -161,14 +161,14 @@ fn weights(residuals: &[f64], soft: f64) -> Vec<f64> {
 /// Distance of the start from the minimum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Start {
-    /// Unknown.
+    /// Unknown: derivatives are recomputed on the way.
     Far,
     /// The minimum of a similar problem: derivatives hardly differ, so they are updated from the start's and never
     /// recomputed.
     Near,
 }
 
-/// Descends from `start` until steps gain nothing.
+/// Minimises the loss of a problem, from `start` until steps gain too little.
 pub(super) fn minimise(problem: &impl Problem, start: &[f64], distance: Start) -> Minimum {
     let [coarse, fine] = SOFT;
     match distance {

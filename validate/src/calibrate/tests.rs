@@ -25,7 +25,8 @@ fn fabric(gpus: u32) -> (FabricRequest, Arc<Fabric>) {
     (request, fabric)
 }
 
-/// Sizes of a forced ring with one process per GPU; times are filled in later.
+/// Measurement of a forced ring with LL and one process per GPU, at sizes from 1 KiB to 64 MiB; its times are
+/// placeholders.
 pub(super) fn measurement(collective: Collective, gpus: u32) -> Measurement {
     let (request, fabric) = fabric(gpus);
     let sizes = (10..=26).step_by(2).map(|power| Bytes(1 << power));
@@ -58,7 +59,7 @@ pub(super) fn measurement(collective: Collective, gpus: u32) -> Measurement {
     }
 }
 
-/// Times all rows by a profile, each multiplied by `noise` of its index.
+/// Sets the times of all rows to the predictions of a profile, each multiplied by `noise` of the row's index.
 pub(super) fn timed(
     mut measurements: Vec<Measurement>,
     profile: &Profile,
@@ -77,7 +78,7 @@ pub(super) fn timed(
     measurements
 }
 
-/// Rows of three numbers of GPUs, the largest first.
+/// Measurements on three numbers of GPUs, the largest first.
 fn measurements_by_gpu_count(gpus: [u32; 3]) -> Vec<Measurement> {
     let collectives = [Collective::AllReduce, Collective::AllGather, Collective::ReduceScatter];
     let [large, medium, small] = gpus;
@@ -113,7 +114,7 @@ fn changed_ll_profile() -> Profile {
     profile
 }
 
-/// Noise without trend: ± 3 %.
+/// Pseudo-random factor of a row, from 0.97 to 1.03, without trend.
 fn noise(number: usize) -> f64 {
     1.0 + 0.03 * f64::from((number as u32).wrapping_mul(2_654_435_761) % 2001) / 1000.0 - 0.03
 }
@@ -141,7 +142,7 @@ fn fit_recovers_the_profile_that_made_the_rows() {
     assert!(relative_error("protocol.ll.settle") < 0.05, "{}", relative_error("protocol.ll.settle"));
 }
 
-/// Largest error on two GPUs if the common factors of another device are fitted without them.
+/// Largest absolute error of the rows on two GPUs, predicted by a fit with common factors to all other rows.
 fn worst_on_two_gpus(device: &[Measurement]) -> f64 {
     let base = Prior::Proportional.start(&base());
     let reruns: Vec<MeasurementSimulation<'_>> =
@@ -219,7 +220,7 @@ fn starting_value_of_reduce_does_not_bias_the_fit() {
     assert!(adding.get(&calibration.profile).abs() < 0.3, "{}", adding.get(&calibration.profile));
 }
 
-/// Measurements of collectives launched on streams.
+/// Measurements of collectives launched on streams instead of as a graph.
 fn stream_measurements<const N: usize>(collectives: [Collective; N], gpus: u32) -> [Measurement; N] {
     collectives.map(|collective| {
         let mut one = measurement(collective, gpus);

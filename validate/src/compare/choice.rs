@@ -11,9 +11,9 @@ use crate::measured::{LibraryName, Row};
 /// A row whose strategy is not fully forced by its measurement.
 #[derive(Clone, Copy)]
 pub struct ChoiceRequest<'a> {
-    /// The measurement.
+    /// Measurement that contains the row.
     pub measurement: &'a Measurement,
-    /// The row.
+    /// Row to be predicted.
     pub row: &'a Row,
 }
 

@@ -18,38 +18,39 @@ use crate::measurement_simulation::{MeasurementSimulation, Simulated};
 /// A parameter change that would explain the error of a group.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Explanation {
-    /// The parameter.
+    /// Parameter to change.
     pub parameter: ProfileParameter,
-    /// Factor by which it would have to be multiplied.
+    /// Factor by which the parameter would have to be multiplied.
     pub factor: f64,
-    /// Current value, with its unit.
+    /// Current value of the parameter, with its unit.
     pub current: String,
-    /// Value after the change.
+    /// Value of the parameter after the change, with its unit.
     pub required: String,
     /// Median error of the group before the change, predicted ÷ measured − 1.
     pub before: f64,
-    /// Median error with the parameter changed.
+    /// Median error of the group with the parameter changed, predicted ÷ measured − 1.
     pub after: f64,
 }
 
-/// Smallest median gap to be explained: measurements repeat within 4 % (H200 node, two hosts).
+/// Smallest median gap to be explained, as a logarithm: measurements repeat within 4 % (H200 node, two hosts).
 const SIGNIFICANT: f64 = 0.05;
 /// Minimum share of rows that must deviate in the same direction.
 const ONE_SIDED: f64 = 2.0 / 3.0;
-/// Minimum number of rows.
+/// Minimum number of rows of a group to be explained.
 const MIN_ROWS: usize = 3;
 /// Maximum number of rows simulated for a gap; more rows are thinned out evenly.
 const MAX_ROWS: usize = 9;
 /// Maximum total number of simulation events behind one gap, which is evaluated some hundred times.
 const MAX_EVENTS: u64 = 300_000;
-/// Step sizes of the logarithm of the factor: 5 % to tenfold.
+/// Logarithms of the factors that are tried in sequence: 5 % to tenfold.
 const SEARCH_STEPS: [f64; 7] = [0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 2.3];
 /// Number of bisections of the last step.
 const HALVINGS: usize = 6;
 /// Largest remaining gap that counts as closed, as a logarithm.
 const CLOSED: f64 = 0.005;
 
-/// Explains a group whose rows deviate as a whole.
+/// Finds an explanation of a group's error. `None` if its rows do not deviate as a whole, or if no parameter closes the
+/// gap.
 pub(super) fn explain(
     request: &Request<'_>,
     group: &Group,
@@ -146,14 +147,14 @@ fn knobs(measurement: &Measurement, rows: &[&Compared]) -> Vec<ProfileParameter>
 
 /// Rows to be explained.
 struct Case<'a> {
-    /// Reruns of their measurements, with the measurements' indices.
+    /// Reruns of the rows' measurements, each with the index of its measurement.
     reruns: &'a [(usize, MeasurementSimulation<'a>)],
     profile: &'a Profile,
     rows: &'a [&'a Compared],
 }
 
 impl Case<'_> {
-    /// Simulates a row under a profile.
+    /// Simulates a row under a profile; `None` if the row cannot be simulated.
     fn run(&self, row: &Compared, profile: &Profile) -> Option<Simulated> {
         let (_, rerun) = self.reruns.iter().find(|(number, _)| *number == row.measurement)?;
         let rows: &[Row] = &rerun.measurement.rows;
@@ -163,7 +164,8 @@ impl Case<'_> {
         rerun.simulate(&*rerun.schedule(row.strategy, candidate, profile)?, profile)
     }
 
-    /// Selects the rows with the shortest runs whose total events stay within [`MAX_EVENTS`], at least [`MIN_ROWS`].
+    /// Selects the rows with the fewest simulation events, up to [`MAX_EVENTS`] in total, but at least [`MIN_ROWS`]
+    /// rows.
     fn affordable(&self) -> Vec<&'_ Compared> {
         let cost = |row: &&'_ Compared| self.run(row, self.profile).map_or(u64::MAX, |run| run.events);
         let mut priced: Vec<(u64, &Compared)> = self.rows.iter().map(|row| (cost(row), *row)).collect();
@@ -186,8 +188,9 @@ impl Case<'_> {
         Some(median(&sorted(gaps?)))
     }
 
-    /// Finds the parameter that needs the smallest factor. All are scaled in growing steps in the direction that
-    /// helps (a higher cost if the prediction is too short) until one closes the gap; those are then bisected.
+    /// Finds the parameter that needs the smallest factor; `None` if no factor up to ten closes the gap. All parameters
+    /// are scaled in growing steps in the direction that helps (a higher cost if the prediction is too short) until
+    /// some close the gap; the factors of these are then bisected.
     fn find_smallest_change(&self, knobs: &[ProfileParameter], start: f64) -> Option<ScaledParameter> {
         let mut lower = 0.0;
         for upper in SEARCH_STEPS {
@@ -213,7 +216,7 @@ impl Case<'_> {
         None
     }
 
-    /// Bisects the range in which the gap changes its sign.
+    /// Bisects the range of factors in which the gap changes its sign.
     fn bisect(&self, knob: ProfileParameter, sign: f64, bracket: Bracket, gap: f64) -> Option<ScaledParameter> {
         let Bracket { mut lower, mut upper } = bracket;
         let mut best = ScaledParameter { knob, log_factor: upper, gap };

@@ -8,7 +8,7 @@ use crate::measured::manifest::Measurement;
 /// Statistics of errors (predicted ÷ measured − 1).
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Summary {
-    /// Number of rows.
+    /// Number of rows that the statistics cover.
     pub rows: usize,
     /// Mean of the absolute errors.
     pub mean: f64,
@@ -23,14 +23,14 @@ pub struct Summary {
 /// Coverage: the number of measured times inside the prediction interval.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Coverage {
-    /// Number of rows.
+    /// Number of rows with a prediction interval.
     pub rows: usize,
-    /// Number of rows inside the interval.
+    /// Number of rows whose measured time lies inside the prediction interval.
     pub inside: usize,
 }
 
 impl Coverage {
-    /// Counts rows; `inside` states for each whether it is inside its interval.
+    /// Counts rows; `inside`: for each row, true if its measured time lies inside its prediction interval.
     pub fn count(inside: impl Iterator<Item = bool>) -> Self {
         inside.fold(Self::default(), |sum, is_inside| Self {
             rows: sum.rows + 1,
@@ -48,15 +48,15 @@ impl Coverage {
 /// Rows of one fabric and configuration.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Group {
-    /// Indices of its measurements.
+    /// Indices of the group's measurements in the request of the comparison.
     pub measurements: Vec<usize>,
-    /// Indices of its rows.
+    /// Indices of the group's rows in [`Comparison::rows`](super::Comparison::rows).
     pub rows: Vec<usize>,
-    /// Error statistics of its rows.
+    /// Error statistics of the group's rows.
     pub summary: Summary,
-    /// Number of rows above the interval, or slower by one factor at all sizes.
+    /// Number of rows above their prediction interval, or slower than predicted by the same factor at all sizes.
     pub slower: usize,
-    /// Number of rows below the interval.
+    /// Number of rows below their prediction interval.
     pub faster: usize,
     /// Parameter change that would explain the error of the group as a whole.
     pub explanation: Option<Explanation>,

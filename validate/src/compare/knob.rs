@@ -6,7 +6,7 @@ use fabricast_sim::profile::{ChannelLimit, Launch, Processes, Profile, Role};
 use fabricast_sim::schedule::Protocol;
 use fabricast_topologies::{Bandwidth, LinkKind, Picos};
 
-/// A parameter of a profile.
+/// A parameter of a profile that may explain the error of a prediction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProfileParameter {
     /// Start-up cost of a protocol, once per call.
@@ -30,7 +30,8 @@ pub enum ProfileParameter {
 }
 
 impl ProfileParameter {
-    /// The value; `None` if the profile does not have the parameter, or if it is zero, which no factor changes.
+    /// Value of the parameter in a profile: picoseconds, bytes per second or a fraction. `None` if the profile does not
+    /// have the parameter, or if it is zero, which no factor changes.
     #[must_use]
     pub fn value(self, profile: &Profile) -> Option<f64> {
         let mut profile = profile.clone();
@@ -43,7 +44,7 @@ impl ProfileParameter {
         (value > 0.0).then_some(value)
     }
 
-    /// Returns true if a larger value prolongs calls; for the others it shortens them.
+    /// Returns true if a larger value of the parameter prolongs calls, false if a larger value shortens them.
     #[must_use]
     pub fn is_cost(self) -> bool {
         !matches!(self, Self::Channel(_) | Self::Links(_) | Self::Multicast)
@@ -62,7 +63,7 @@ impl ProfileParameter {
         profile
     }
 
-    /// The value with its unit.
+    /// Formats the parameter's value in a profile with its unit; empty if the profile does not have the parameter.
     #[must_use]
     pub fn format_value(self, profile: &Profile) -> String {
         let mut profile = profile.clone();
@@ -104,7 +105,7 @@ impl ProfileParameter {
     }
 }
 
-/// Access to a value by its kind.
+/// Mutable reference to a parameter's value, by the kind of value.
 enum Figure<'a> {
     Time(&'a mut Picos),
     Rate(&'a mut Bandwidth),

@@ -39,17 +39,17 @@ use predict::Predictor;
 /// Input of a comparison.
 #[derive(Clone, Copy)]
 pub struct Request<'a> {
-    /// The measurements.
+    /// Measurements to compare with predictions.
     pub measurements: &'a [Measurement],
-    /// Profile; `None`: the one nearest to each fabric.
+    /// Profile of all predictions; `None` for the profile nearest to each fabric.
     pub profile: Option<&'a Profile>,
     /// Model of the choices that measurements leave to the library.
     pub choice: &'a dyn LibraryChoice,
-    /// Routing of traffic.
+    /// Options of the routes between GPUs.
     pub routes: RouteOptions,
     /// Explanations of deviating groups, on or off.
     pub explanations: Explanations,
-    /// Counter of the rows done.
+    /// Counter to which the number of predicted rows is added.
     pub progress: Option<&'a AtomicUsize>,
 }
 
@@ -66,33 +66,33 @@ pub enum Explanations {
 /// A row with its prediction.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Compared {
-    /// Index of the measurement.
+    /// Index of the measurement in [`Request::measurements`].
     pub measurement: usize,
-    /// Line of the row in its log.
+    /// Line of the row in its log, from 1.
     pub line: u32,
     /// Message size as defined by nccl-tests.
     pub bytes: Bytes,
-    /// The strategy that was predicted.
+    /// Strategy that the prediction assumes.
     pub strategy: Strategy,
-    /// Measured time.
+    /// Measured time of a call.
     pub measured: Picos,
-    /// Predicted time.
+    /// Predicted time of a call.
     pub predicted: Picos,
     /// Lower end of the prediction interval.
     pub low: Picos,
     /// Upper end of the prediction interval.
     pub high: Picos,
-    /// Nearest time that the row's neighbours in size allow, if the measured time differs from it by more than a
-    /// quarter: the row is an outlier.
+    /// Nearest time that the rows of the next smaller and larger sizes allow, if the row is an outlier: its measured
+    /// time differs from the allowed one by more than a quarter. `None` for other rows.
     pub outlier: Option<Picos>,
-    /// measured ÷ predicted − 1, if all sizes of its group are slower by the same factor.
+    /// Slowdown of the row, measured ÷ predicted − 1, if all sizes of its group are slower by the same factor.
     pub slow: Option<f64>,
-    /// The most used resource of the prediction.
+    /// Resource with the highest utilization in the predicted run.
     pub busiest: Option<Busiest>,
 }
 
 impl Compared {
-    /// predicted ÷ measured − 1.
+    /// Relative error of the prediction: predicted ÷ measured − 1.
     #[must_use]
     pub fn error(&self) -> f64 {
         self.predicted.0 as f64 / self.measured.0.max(1) as f64 - 1.0
@@ -127,9 +127,9 @@ pub struct Comparison {
     pub without_outliers: Summary,
     /// Coverage of the rows by their prediction intervals.
     pub coverage: Coverage,
-    /// Cost of choosing by prediction among strategies that were forced.
+    /// Cost of choosing by prediction among strategies that were forced; `None` if no call was measured with several.
     pub regret: Option<Regret>,
-    /// Names of the profiles used, by measurement.
+    /// Name of the profile used for each measurement.
     pub profiles: Vec<String>,
 }
 

@@ -18,7 +18,7 @@ use super::Compared;
 /// Largest accepted deviation from the bounds set by the neighbours, relative to the bound.
 const MAX_DEVIATION: f64 = 0.25;
 
-/// Sets the allowed time of rows that are outliers.
+/// Sets [`Compared::outlier`] of the rows that are outliers of their measurement.
 pub(super) fn mark(rows: &mut [Compared]) {
     let mut sweeps: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
     for (number, row) in rows.iter().enumerate() {
@@ -90,7 +90,7 @@ fn outlier(row: &Compared, [before, after]: Neighbours<'_>, side: Deviation, row
     differs(ratio(row), ratios).then_some(allowed)
 }
 
-/// Minimum length of a sweep whose ends are judged.
+/// Minimum number of rows of a sweep whose first and last rows are checked.
 const MIN_ROWS: usize = 4;
 
 /// Returns the nearest time that both neighbours of a row allow, if the row deviates from it.
@@ -125,7 +125,7 @@ fn faster_than(row: &Compared, lower: Picos) -> Option<Picos> {
     ((row.measured.0 as f64) < lower.0 as f64 * (1.0 - MAX_DEVIATION)).then_some(lower)
 }
 
-/// measured ÷ predicted.
+/// Ratio of the measured to the predicted time.
 fn ratio(row: &Compared) -> f64 {
     row.measured.0 as f64 / row.predicted.0.max(1) as f64
 }

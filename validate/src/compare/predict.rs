@@ -33,7 +33,7 @@ impl<'a> Predictor<'a> {
         Self { rerun, profile }
     }
 
-    /// Predicts every row, in the order of the measurement.
+    /// Predicts every row of the measurement, in the order of log lines. `number`: index of the measurement.
     pub fn rows(&self, number: usize, choice: &dyn LibraryChoice) -> Result<Vec<Compared>, PlanError> {
         let measurement = self.rerun.measurement;
         let strategies = self.rerun.strategies();
@@ -81,7 +81,7 @@ impl<'a> Predictor<'a> {
         Ok(compared)
     }
 
-    /// Predicts a row whose strategy is known.
+    /// Predicts a row whose strategy is known; `None` if the strategy has no schedule or cannot be simulated.
     fn predict_with_strategy(&self, row: &Row, strategy: Strategy) -> Option<TimedStrategy> {
         let schedule = self.rerun.schedule(strategy, row, self.profile)?;
         let Simulated { time, band, busiest, .. } = self.rerun.simulate(&*schedule, self.profile)?;
@@ -105,7 +105,7 @@ impl<'a> Predictor<'a> {
         batches
     }
 
-    /// Restriction given by the measurement, completed by the library's choice.
+    /// Restriction of a row's candidates: the measurement's own settings, completed by the library's choice.
     fn restriction(&self, row: &Row, choice: &dyn LibraryChoice) -> Restriction {
         let measurement = self.rerun.measurement;
         let configuration = &measurement.configuration;
@@ -122,7 +122,7 @@ impl<'a> Predictor<'a> {
     }
 }
 
-/// A row with its prediction.
+/// Combines a row with its prediction. `measurement`: index of the row's measurement.
 fn compared_row(
     measurement: usize,
     row: &Row,

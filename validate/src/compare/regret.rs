@@ -13,13 +13,13 @@ use crate::measured::manifest::{Configuration, Measurement};
 pub struct Regret {
     /// Number of calls with several strategies.
     pub calls: usize,
-    /// Number of forced strategies over all calls.
+    /// Number of rows of these calls, each with a forced strategy.
     pub strategies: usize,
-    /// Mean of measured(pick) ÷ measured(fastest) − 1.
+    /// Mean regret of a call: measured(pick) ÷ measured(fastest) − 1.
     pub mean: f64,
-    /// 90th percentile.
+    /// 90th percentile of the calls' regrets.
     pub p90: f64,
-    /// Maximum.
+    /// Largest regret of a call.
     pub worst: f64,
 }
 

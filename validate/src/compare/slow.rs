@@ -16,13 +16,13 @@ use super::{Compared, Group};
 use crate::measured::manifest::Measurement;
 use crate::measured::{LibraryName, P2pChannels};
 
-/// Smallest measured ÷ predicted of rows that count as slow.
+/// Smallest median of measured ÷ predicted of rows that count as slow.
 const MIN_SLOWDOWN: f64 = 1.25;
-/// Largest deviation from the median ratio of rows that count as equally slow.
+/// Largest relative deviation from the median ratio of rows that count as equally slow.
 const MAX_RATIO_DEVIATION: f64 = 0.1;
 /// Minimum share of rows that are equally slow.
 const MIN_SHARE: f64 = 2.0 / 3.0;
-/// Minimum number of rows.
+/// Minimum number of equally slow rows.
 const MIN_ROWS: usize = 3;
 
 /// Setting that may explain a slow group.
@@ -30,7 +30,7 @@ const MIN_ROWS: usize = 3;
 pub enum Cause {
     /// Sends and receives between hosts use fewer channels per peer than their NICs need.
     ChannelsPerPeer {
-        /// Channels as reported by NCCL.
+        /// Channels of sends and receives that NCCL reports; `None` if the log does not state them.
         logged: Option<P2pChannels>,
         /// Channels per peer needed to saturate the NIC.
         required: u16,
@@ -54,7 +54,7 @@ impl fmt::Display for Cause {
     }
 }
 
-/// Sets the slowdown of rows in groups that are slow as a whole.
+/// Sets [`Compared::slow`] of the rows in groups that are slow as a whole.
 pub(super) fn mark(groups: &[Group], rows: &mut [Compared]) {
     for group in groups {
         let mut sets: Vec<Vec<usize>> = Vec::new();
@@ -111,8 +111,8 @@ pub(super) fn cause(measurement: &Measurement, group: &Group) -> Option<Cause> {
     })
 }
 
-/// Number of channels that saturate a NIC, as a power of two. NCCL 2.30.7 assumes 14 GB/s per channel
-/// (`NCCL_P2P_PER_CHANNEL_NET_BW` in src/graph/paths.cc).
+/// Number of channels that saturate the fastest NIC of a fabric, as a power of two; `None` if no NIC has a known speed.
+/// NCCL 2.30.7 assumes 14 GB/s per channel (`NCCL_P2P_PER_CHANNEL_NET_BW` in src/graph/paths.cc).
 fn channels_for_nic(fabric: &Fabric) -> Option<u16> {
     const CHANNEL: f64 = 14e9;
     let speeds = fabric.nodes().filter_map(|(_, node)| match &node.figures {

@@ -25,7 +25,7 @@ pub enum Verdict {
 }
 
 impl Verdict {
-    /// Verdict on a measured time and an interval from `low` to `high`.
+    /// Classifies a measured time by the prediction interval from `low` to `high`, both inclusive.
     #[must_use]
     pub fn classify(measured: Picos, low: Picos, high: Picos) -> Self {
         let beyond = |end: Picos| measured.0 as f64 / end.0.max(1) as f64 - 1.0;
@@ -38,7 +38,7 @@ impl Verdict {
         }
     }
 
-    /// The name: `expected`, `faster`, `slower` or `slow`.
+    /// Name of the verdict: `expected`, `faster`, `slower` or `slow`.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -49,7 +49,8 @@ impl Verdict {
         }
     }
 
-    /// Distance from the interval, relative to its end; 0 inside.
+    /// Distance of the measured time from the interval, relative to the nearer end; negative below the interval, 0
+    /// inside.
     #[must_use]
     pub fn outside(self) -> f64 {
         match self {

@@ -30,7 +30,7 @@ impl Arch {
         Self { number: self.number, features: Features::Specific }
     }
 
-    /// Compute capability × 10.
+    /// Compute capability × 10, such as 90 for sm_90.
     pub const fn number(self) -> u32 {
         self.number
     }

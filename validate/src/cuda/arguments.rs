@@ -15,12 +15,12 @@ pub struct Arguments {
 }
 
 impl Arguments {
-    /// Creates an empty list.
+    /// Creates an empty list of arguments.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Adds a pointer.
+    /// Adds a pointer to memory that the GPU can access.
     #[must_use]
     pub fn pointer(self, address: DeviceAddress) -> Self {
         self.bytes(&address.0.to_ne_bytes())

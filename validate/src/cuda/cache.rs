@@ -12,7 +12,8 @@ use fabricast_study::key::Fingerprint;
 /// Magic number of an entry. Each layout has its own number.
 const MAGIC: &[u8; 16] = b"fabricast-cubin2";
 
-/// Cache folder: `kernels` below `FABRICAST_CACHE`, or below `fabricast` in the user's cache folder.
+/// Cache folder: `kernels` below `FABRICAST_CACHE`, or below `fabricast` in the user's cache folder. `None` if the
+/// environment names no absolute path.
 fn folder() -> Option<PathBuf> {
     let set = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
     set("FABRICAST_CACHE")
@@ -21,7 +22,7 @@ fn folder() -> Option<PathBuf> {
         .map(|folder| folder.join("kernels"))
 }
 
-/// Returns the cached machine code for `key`.
+/// Returns the cached machine code for `key`, or `None` without a valid entry.
 pub(super) fn load(key: &str) -> Option<Vec<u8>> {
     load_from(&folder()?, key)
 }
@@ -64,7 +65,9 @@ fn store_in(folder: &Path, key: &str, image: &[u8]) {
     let _ = write(&folder.join(file_name(key)).with_extension("kernel"), &entry);
 }
 
-/// Writes a file atomically, even with concurrent writers, into a private folder.
+/// Writes a file into a private folder: first to a temporary file named after this process, which is then renamed. If
+/// two threads of this process write one file concurrently, a reader may see a part of an entry, which its digest
+/// reveals.
 fn write(path: &Path, bytes: &[u8]) -> Option<()> {
     let folder = path.parent()?;
     let mut builder = std::fs::DirBuilder::new();

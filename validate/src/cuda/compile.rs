@@ -139,7 +139,7 @@ fn compiler() -> Result<&'static Nvrtc, CompileError> {
     COMPILER.get_or_init(Nvrtc::open).as_ref().map_err(Clone::clone)
 }
 
-/// Path and version of NVRTC.
+/// Returns the path and version of NVRTC.
 ///
 /// # Errors
 /// NVRTC is missing or unusable.
@@ -161,7 +161,7 @@ pub fn include_folders() -> Vec<PathBuf> {
 /// Compiles a source without reading or writing the cache. A source that fails to compile is still saved.
 ///
 /// # Errors
-/// [`CompileError`].
+/// [`CompileError`] if NVRTC is missing or fails, or if the source does not compile.
 pub fn compile_uncached(source: &str, arch: Arch, options: &[&str]) -> Result<Cubin, CompileError> {
     compiler()?.compile(source, arch, options)
 }
@@ -170,7 +170,7 @@ pub fn compile_uncached(source: &str, arch: Arch, options: &[&str]) -> Result<Cu
 /// `options`: options of NVRTC other than the architecture.
 ///
 /// # Errors
-/// [`CompileError`].
+/// [`CompileError`] if NVRTC is missing or fails, or if the source does not compile.
 pub fn compile(source: &str, arch: Arch, options: &[&str]) -> Result<Cubin, CompileError> {
     let nvrtc = compiler()?;
     let key = format!("// NVRTC {}, {arch}, {}\n{source}", nvrtc.version, options.join(" "));
@@ -262,8 +262,8 @@ impl Nvrtc {
     }
 }
 
-/// Opens NVRTC. It loads its library of built-in functions by bare name, which works only after that library was opened
-/// by path.
+/// Opens NVRTC and its library of built-in functions. NVRTC loads that library by bare name, which works only after the
+/// library was opened by path.
 fn open_library() -> Result<SharedLibrary, LibraryError> {
     let library = SharedLibrary::open(&NVRTC, None, Visibility::Local)?;
     let Some(folder) = library.path().parent().filter(|folder| folder.is_absolute()) else { return Ok(library) };
@@ -387,7 +387,7 @@ mod tests {
         }
     }
 
-    /// Truncation of real compiler output at any length.
+    /// Output of the real compiler is rejected when truncated at any length.
     #[test]
     fn truncated_cubins_are_rejected() {
         if compiles() {

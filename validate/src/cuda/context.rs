@@ -31,15 +31,15 @@ unsafe impl Sync for Context {}
 /// wait for a hang on another, and so may the exit handlers of libraries.
 static ANY_ABANDONED: AtomicBool = AtomicBool::new(false);
 
-/// Ends the process immediately if something on a GPU hangs. Exit handlers are skipped, because they would wait for the
-/// hang; the driver frees all resources. Otherwise returns.
+/// Ends the process immediately with status `code` if a context was abandoned because work on a GPU hangs. Exit
+/// handlers are skipped, because they would wait for the hang; the driver frees all resources. Otherwise returns.
 pub fn exit_if_hanging(code: u8) {
     if ANY_ABANDONED.load(Ordering::Relaxed) {
         exit_immediately(code);
     }
 }
 
-/// Ends the process immediately, without exit handlers. The driver frees all resources.
+/// Ends the process immediately with status `code`, without exit handlers. The driver frees all resources.
 pub fn exit_immediately(code: u8) -> ! {
     unsafe extern "C" {
         safe fn _exit(code: std::ffi::c_int) -> !;
@@ -56,12 +56,12 @@ impl Context {
         Ok(Self { device, raw, peers: Mutex::default(), abandoned: AtomicBool::new(false) })
     }
 
-    /// The GPU of the context.
+    /// GPU that the context belongs to.
     pub fn device(&self) -> Device {
         self.device
     }
 
-    /// Ordinal of the GPU.
+    /// Ordinal of the context's GPU.
     pub fn ordinal(&self) -> usize {
         self.device.ordinal()
     }
@@ -70,8 +70,8 @@ impl Context {
         self.raw
     }
 
-    /// Makes the context current on this thread. Everything in this layer calls it; other libraries (NCCL, NVSHMEM)
-    /// expect it of their caller.
+    /// Makes the context current on this thread. Methods of this module do so before their driver calls; other
+    /// libraries (NCCL, NVSHMEM) expect it of their callers.
     ///
     /// # Errors
     /// A driver call fails.
@@ -112,7 +112,7 @@ impl Context {
         Ok(())
     }
 
-    /// Free memory of the GPU in bytes.
+    /// Returns the free memory of the GPU in bytes.
     ///
     /// # Errors
     /// A driver call fails.
@@ -125,8 +125,8 @@ impl Context {
         Ok(Bytes(free as u64))
     }
 
-    /// Abandons the context because something on it hangs, so that every call that frees would block. Its resources are
-    /// left to the driver, which frees them when the process ends.
+    /// Abandons the context because work on it hangs, so that every call that frees would block. The resources of the
+    /// context are left to the driver, which frees them when the process ends.
     pub fn abandon(&self) {
         self.abandoned.store(true, Ordering::Relaxed);
         ANY_ABANDONED.store(true, Ordering::Relaxed);

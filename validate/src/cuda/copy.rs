@@ -31,8 +31,9 @@ impl Stream {
         self.context().check(result, "cuMemcpyPeerAsync")
     }
 
-    /// Copies between memory that this stream's GPU can access: its own or that of [joined](super::enable_peer_access_between) contexts.
-    /// Unlike [`copy`](Self::copy) between GPUs, it can be captured in a graph.
+    /// Copies between memory that this stream's GPU can access: its own, or that of GPUs with [peer
+    /// access](super::enable_peer_access_between). Unlike [`copy`](Self::copy) between GPUs, such a copy can be
+    /// captured in a graph.
     ///
     /// # Errors
     /// Ranges of different lengths, or a failing driver call.
@@ -45,7 +46,7 @@ impl Stream {
         self.context().check(result, "cuMemcpyDtoDAsync")
     }
 
-    /// Copies from pinned host memory, starting at `offset`.
+    /// Copies from pinned host memory, starting at its byte `offset`, as many bytes as `to` has.
     ///
     /// # Errors
     /// A range outside the memory, or a failing driver call.
@@ -60,7 +61,7 @@ impl Stream {
         self.context().check(result, "cuMemcpyHtoDAsync")
     }
 
-    /// Copies to pinned host memory, starting at `offset`.
+    /// Copies to pinned host memory, starting at its byte `offset`, as many bytes as `from` has.
     ///
     /// # Errors
     /// A range outside the memory, or a failing driver call.
@@ -103,7 +104,7 @@ impl Stream {
         self.synchronize()
     }
 
-    /// Sets every byte of the range.
+    /// Sets every byte of the range to `byte`.
     ///
     /// # Errors
     /// A driver call fails.
@@ -114,7 +115,7 @@ impl Stream {
         self.context().check(result, "cuMemsetD8Async")
     }
 
-    /// Sets every complete four-byte word of the range. The range must be aligned to four bytes.
+    /// Sets every complete four-byte word of the range to `word`. The range must be aligned to four bytes.
     ///
     /// # Errors
     /// A driver call fails.

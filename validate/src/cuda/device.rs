@@ -63,11 +63,11 @@ impl Attribute {
 /// Properties of one GPU's access to another's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PeerPath {
-    /// Kind of access.
+    /// Kind of access to the peer's memory.
     pub access: Access,
     /// The driver's performance rank of the path among this machine's paths: 0 is the fastest.
     pub performance_rank: i32,
-    /// Support for native atomic operations: present over NVLink, absent over PCIe.
+    /// Support for native atomic operations on the peer's memory: present over NVLink, absent over PCIe.
     pub native_atomics: Atomics,
 }
 
@@ -80,12 +80,12 @@ pub enum Access {
     Staged,
 }
 
-/// Support for atomic operations on a peer's memory.
+/// Support for native atomic operations on a peer's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Atomics {
-    /// Supported.
+    /// Atomic operations are supported natively.
     Native,
-    /// Not supported.
+    /// Atomic operations are not supported natively.
     None,
 }
 
@@ -107,7 +107,7 @@ impl Device {
         self.handle
     }
 
-    /// Retains the primary context, until its last owner drops it.
+    /// Retains the primary context of the GPU until the last owner of the context drops it.
     ///
     /// # Errors
     /// A driver call fails.
@@ -115,7 +115,7 @@ impl Device {
         Context::retain(self).map(Arc::new)
     }
 
-    /// Name of the GPU.
+    /// Name of the GPU that the driver reports, such as `NVIDIA H200`.
     ///
     /// # Errors
     /// A driver call fails.
@@ -123,7 +123,7 @@ impl Device {
         self.string("cuDeviceGetName", sys::cuDeviceGetName)
     }
 
-    /// PCI bus address, such as `0000:1b:00.0`.
+    /// PCI bus address of the GPU in lower case, such as `0000:1b:00.0`.
     ///
     /// # Errors
     /// A driver call fails.
@@ -145,7 +145,7 @@ impl Device {
         Ok(unsafe { CStr::from_ptr(text.as_ptr()) }.to_string_lossy().into_owned())
     }
 
-    /// Value of an attribute.
+    /// Value of an attribute, in the unit that the variant of [`Attribute`] states.
     ///
     /// # Errors
     /// A driver call fails.
@@ -171,7 +171,7 @@ impl Device {
         Ok(Arch::new((major * 10 + minor).unsigned_abs()))
     }
 
-    /// Total memory in bytes.
+    /// Total memory of the GPU in bytes.
     ///
     /// # Errors
     /// A driver call fails.

@@ -74,7 +74,7 @@ pub const SYMBOLS: &[&str] = &[
     "cuStreamWriteValue32_v2",
 ];
 
-/// The driver, loaded and initialized. Owning a value permits driver calls.
+/// The loaded and initialized driver. A value of this type permits driver calls.
 #[derive(Clone, Copy, Debug)]
 pub struct Driver {
     version: CudaVersion,
@@ -137,7 +137,7 @@ impl Driver {
         Device::get(ordinal)
     }
 
-    /// All GPUs, by ordinal.
+    /// Returns all visible GPUs, in the order of their ordinals.
     ///
     /// # Errors
     /// A driver call fails.

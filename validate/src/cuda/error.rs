@@ -29,9 +29,9 @@ pub enum CudaError {
     /// The requested device does not exist.
     #[error("there is no GPU {ordinal}: this machine has {count}")]
     NoSuchDevice {
-        /// Requested ordinal.
+        /// Ordinal that was requested, from 0.
         ordinal: usize,
-        /// Number of GPUs.
+        /// Number of visible GPUs.
         count: usize,
     },
     /// A driver call failed.
@@ -39,13 +39,13 @@ pub enum CudaError {
     Call {
         /// Driver function that failed.
         call: &'static str,
-        /// GPU of the call, if any.
+        /// Ordinal of the GPU of the call, if any.
         device: Option<usize>,
         /// Error code of the driver.
         code: u32,
-        /// Name of the code.
+        /// Name of the error code, such as `CUDA_ERROR_INVALID_VALUE`.
         name: String,
-        /// The driver's text for the code.
+        /// The driver's text for the error code.
         text: String,
     },
     /// GPU memory is exhausted.
@@ -53,7 +53,7 @@ pub enum CudaError {
     OutOfMemory {
         /// Ordinal of the GPU.
         device: usize,
-        /// Requested bytes.
+        /// Number of bytes requested.
         requested: Bytes,
         /// Free bytes, if the driver still reports them.
         free: Option<Bytes>,
@@ -69,7 +69,7 @@ pub enum CudaError {
     /// A range exceeds its buffer.
     #[error("{} bytes at {} lie outside of a buffer of {} bytes", .length.0, .offset.0, .size.0)]
     Range {
-        /// Offset of the range.
+        /// Offset of the range from the start of the buffer.
         offset: Bytes,
         /// Length of the range.
         length: Bytes,
@@ -87,7 +87,7 @@ pub enum CudaError {
     /// A wait exceeded its time limit.
     #[error("nothing moved for {} s; still waiting: {}", .limit.as_secs_f64(), .waiting.join(", "))]
     Hang {
-        /// The time limit.
+        /// Time limit of the wait.
         limit: Duration,
         /// Descriptions of the waiting operations: rank, stream, operation.
         waiting: Vec<String>,

@@ -10,7 +10,7 @@ use super::context::Context;
 use super::error::CudaError;
 use super::progress::Progress;
 
-/// A point in a stream.
+/// CUDA event: a point in the work of a stream.
 #[derive(Debug)]
 pub struct Event {
     context: Arc<Context>,
@@ -51,10 +51,10 @@ impl Event {
         self.raw
     }
 
-    /// Returns the state of the work before the event.
+    /// Returns the completion state of the work that was enqueued before the event.
     ///
     /// # Errors
-    /// A failing call, or a failure of the work before it.
+    /// A driver call fails, or the work before the event failed.
     pub fn progress(&self) -> Result<Progress, CudaError> {
         self.context.bind()?;
         // SAFETY: the event is alive.

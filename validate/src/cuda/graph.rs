@@ -10,8 +10,8 @@ use super::context::Context;
 use super::error::CudaError;
 use super::stream::Stream;
 
-/// An instantiated graph. It borrows the captured work, and thereby the memory that the work accesses, as long as it
-/// can be launched.
+/// An instantiated graph. The graph borrows the captured work, and thereby the memory that the work accesses, as long
+/// as it can be launched.
 #[derive(Debug)]
 pub struct Graph<'a> {
     context: Arc<Context>,
@@ -56,7 +56,7 @@ impl<'a> Graph<'a> {
         Ok(Self { context: Arc::clone(context), executable, work: PhantomData })
     }
 
-    /// Uploads the graph to the GPU, so that the first launch takes no longer than later ones.
+    /// Uploads the graph to the GPU, so that the first launch is as fast as later ones.
     ///
     /// # Errors
     /// A driver call fails.

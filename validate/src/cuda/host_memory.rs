@@ -52,12 +52,12 @@ impl HostMemory {
         Ok(memory)
     }
 
-    /// Address for kernels and copies.
+    /// Address of the memory for kernels and copies.
     pub fn address(&self) -> DeviceAddress {
         self.address
     }
 
-    /// Length in bytes.
+    /// Length of the memory in bytes.
     pub fn length(&self) -> Bytes {
         self.length
     }
@@ -66,7 +66,7 @@ impl HostMemory {
         self.start.cast()
     }
 
-    /// The words of the memory.
+    /// All words of the memory, the last one included if `length` covers only a part of it.
     fn words(&self) -> Words<'_> {
         let words = (self.length.0 as usize).div_ceil(WORD).max(1);
         // SAFETY: that many words were allocated; they are aligned to pages, initialized, live as long as `self`, and
@@ -74,35 +74,36 @@ impl HostMemory {
         Words { words: unsafe { std::slice::from_raw_parts(self.start, words) }, length: self.length }
     }
 
-    /// Copies bytes in. A concurrent reader on a GPU or thread may see some words earlier than others, but never a
-    /// partly written word.
+    /// Copies `bytes` into the memory, starting at `offset`. A concurrent reader on a GPU or thread may see some words
+    /// earlier than others, but never a partly written word.
     ///
     /// # Errors
-    /// [`CudaError::Range`].
+    /// [`CudaError::Range`] if the range exceeds the memory.
     pub fn write(&mut self, offset: Bytes, bytes: &[u8]) -> Result<(), CudaError> {
         self.words().write(offset, bytes)
     }
 
-    /// Copies bytes out.
+    /// Copies from the memory, starting at `offset`, into all of `bytes`.
     ///
     /// # Errors
-    /// [`CudaError::Range`].
+    /// [`CudaError::Range`] if the range exceeds the memory.
     pub fn read(&self, offset: Bytes, bytes: &mut [u8]) -> Result<(), CudaError> {
         self.words().read(offset, bytes)
     }
 
-    /// Stores a word that GPUs see without a copy, such as a signal to a polling kernel.
+    /// Stores the word that contains the byte at `offset`, such as a signal to a polling kernel. GPUs see the word
+    /// without a copy.
     ///
     /// # Errors
-    /// [`CudaError::Range`].
+    /// [`CudaError::Range`] if the word exceeds the memory.
     pub fn store(&self, offset: Bytes, word: u32) -> Result<(), CudaError> {
         self.words().word(offset).map(|slot| slot.store(word, Ordering::Release))
     }
 
-    /// Loads a word that a GPU may have stored.
+    /// Loads the word that contains the byte at `offset`, which a GPU may have stored.
     ///
     /// # Errors
-    /// [`CudaError::Range`].
+    /// [`CudaError::Range`] if the word exceeds the memory.
     pub fn load(&self, offset: Bytes) -> Result<u32, CudaError> {
         self.words().word(offset).map(|slot| slot.load(Ordering::Acquire))
     }

@@ -19,7 +19,7 @@ pub enum Response {
     Nobody,
 }
 
-/// Guard whose owner polls the flag and stops when it is set.
+/// Guard whose owner polls the flag and stops its work when the flag is set.
 #[derive(Debug)]
 pub struct InterruptGuard(());
 
@@ -35,7 +35,7 @@ impl Drop for InterruptGuard {
     }
 }
 
-/// Requests a stop. Safe to call from a signal handler.
+/// Sets the flag that requests a stop. Safe to call from a signal handler.
 pub fn request() -> Response {
     let again = REQUESTED.swap(true, Ordering::Relaxed);
     if again || POLLERS.load(Ordering::Relaxed) == 0 { Response::Nobody } else { Response::WillStop }

@@ -32,7 +32,7 @@ pub struct DeviceMemory {
     owner: Owner,
 }
 
-/// Owner that frees the memory.
+/// Owner that frees a [`DeviceMemory`].
 #[derive(Debug)]
 enum Owner {
     /// The driver, when the value is dropped.
@@ -60,7 +60,7 @@ impl DeviceMemory {
     }
 
     /// Wraps memory allocated by another library and accessible to the GPU of `context`: its own or a peer's. Dropping
-    /// `keeper` frees it.
+    /// `keeper` frees the memory.
     pub(crate) fn from_external(
         context: &Arc<Context>,
         address: DeviceAddress,
@@ -70,17 +70,17 @@ impl DeviceMemory {
         Self { context: Arc::clone(context), address, length, owner: Owner::External { _keeper: keeper } }
     }
 
-    /// Start address, aligned to at least 256 bytes.
+    /// Start address of the memory, aligned to at least 256 bytes if the driver allocated it.
     pub fn address(&self) -> DeviceAddress {
         self.address
     }
 
-    /// Length in bytes.
+    /// Length of the memory in bytes.
     pub fn length(&self) -> Bytes {
         self.length
     }
 
-    /// Context of the GPU.
+    /// Context that the memory was allocated in or wrapped for.
     pub fn context(&self) -> &Arc<Context> {
         &self.context
     }
@@ -93,7 +93,7 @@ impl DeviceMemory {
     /// The range of `length` bytes at `offset`.
     ///
     /// # Errors
-    /// [`CudaError::Range`] if it exceeds the memory.
+    /// [`CudaError::Range`] if the range exceeds the memory.
     pub fn part(&self, offset: Bytes, length: Bytes) -> Result<DeviceSlice<'_>, CudaError> {
         self.all().part(offset, length)
     }
@@ -119,22 +119,22 @@ pub struct DeviceSlice<'a> {
 }
 
 impl<'a> DeviceSlice<'a> {
-    /// The whole of memory that another library allocated on the GPU of `context` and that outlives the borrow.
+    /// Wraps the whole of memory that another library allocated on the GPU of `context` and that outlives the borrow.
     pub(crate) fn from_external(context: &'a Arc<Context>, address: DeviceAddress, length: Bytes) -> Self {
         Self { context, address, length }
     }
 
-    /// Start address.
+    /// Start address of the range.
     pub fn address(&self) -> DeviceAddress {
         self.address
     }
 
-    /// Length in bytes.
+    /// Length of the range in bytes.
     pub fn length(&self) -> Bytes {
         self.length
     }
 
-    /// Context of the GPU.
+    /// Context that the memory of the range was allocated in or wrapped for.
     pub fn context(&self) -> &'a Arc<Context> {
         self.context
     }
@@ -142,7 +142,7 @@ impl<'a> DeviceSlice<'a> {
     /// The subrange of `length` bytes at `offset`.
     ///
     /// # Errors
-    /// [`CudaError::Range`] if it exceeds this range.
+    /// [`CudaError::Range`] if the subrange exceeds this range.
     pub fn part(&self, offset: Bytes, length: Bytes) -> Result<Self, CudaError> {
         match offset.0.checked_add(length.0) {
             Some(end) if end <= self.length.0 => {

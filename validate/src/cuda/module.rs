@@ -27,7 +27,7 @@ unsafe impl Send for Module {}
 unsafe impl Sync for Module {}
 
 impl Module {
-    /// Loads compiled code.
+    /// Loads compiled code on the GPU of `context`.
     ///
     /// # Errors
     /// A driver call fails, for example because the code is for another architecture.
@@ -61,7 +61,7 @@ impl Module {
         Ok(Function { module: Arc::clone(self), raw })
     }
 
-    /// Address and size of the global variable `name`.
+    /// Returns the address and the size in bytes of the global variable `name`.
     ///
     /// # Errors
     /// A driver call fails, for example because the module has no such variable.
@@ -112,13 +112,13 @@ pub enum LaunchMode {
 /// Configuration of a launch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Launch {
-    /// Number of thread blocks.
+    /// Number of thread blocks of the grid.
     pub blocks: u32,
-    /// Threads per block.
+    /// Number of threads per block.
     pub threads: u32,
-    /// Dynamic shared memory per block.
+    /// Dynamic shared memory per block in bytes.
     pub shared: Bytes,
-    /// Guarantee on concurrency.
+    /// Guarantee on the concurrency of the blocks, and with the previous kernel.
     pub mode: LaunchMode,
 }
 
@@ -144,7 +144,7 @@ impl Function {
         context.check(result, "cuFuncSetAttribute")
     }
 
-    /// Registers per thread.
+    /// Number of registers that the kernel needs per thread.
     ///
     /// # Errors
     /// A driver call fails.
@@ -159,7 +159,8 @@ impl Function {
         Ok(value.unsigned_abs())
     }
 
-    /// Number of blocks of this configuration that fit on a multiprocessor concurrently.
+    /// Number of blocks with `threads` threads and `shared` bytes of dynamic shared memory that can run concurrently on
+    /// a multiprocessor.
     ///
     /// # Errors
     /// A driver call fails.
@@ -176,7 +177,7 @@ impl Function {
         Ok(blocks.unsigned_abs())
     }
 
-    /// Enqueues a launch.
+    /// Enqueues a launch of the kernel on `stream`.
     ///
     /// # Safety
     /// The arguments must match the kernel's parameters in number, order and type. Every address among them must refer

@@ -15,12 +15,12 @@ use super::error::CudaError;
 use super::memory::DeviceSlice;
 use super::stream::Stream;
 
-/// Condition that a stream waits for.
+/// Condition that a stream waits for: a comparison of a 32-bit word in memory with a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WaitCondition {
-    /// At least the value, with wrap-around: (word − value) as a signed number is not negative.
+    /// The word is at least the value, with wrap-around: (word − value) as a signed number is not negative.
     AtLeast,
-    /// Equal to the value.
+    /// The word is equal to the value.
     Equal,
 }
 
@@ -33,12 +33,12 @@ impl WaitCondition {
     }
 }
 
-/// Operation of a stream on a word.
+/// Operation of a stream on a 32-bit word.
 #[derive(Clone, Copy, Debug)]
 pub enum WordOperation<'a> {
-    /// Write, as [`Stream::write_word`].
+    /// Writes a value to the word, as [`Stream::write_word`].
     Write(DeviceSlice<'a>, u32),
-    /// Wait, as [`Stream::wait_word`].
+    /// Waits until the word satisfies a condition on a value, as [`Stream::wait_word`].
     Wait(DeviceSlice<'a>, u32, WaitCondition),
 }
 
@@ -47,7 +47,7 @@ impl Stream {
     /// operation.
     ///
     /// # Errors
-    /// A part of less than four bytes, or a failing driver call.
+    /// A range of less than four bytes, or a failing driver call.
     pub fn enqueue_word_operations(&self, steps: &[WordOperation<'_>]) -> Result<(), CudaError> {
         let mut operations = Vec::with_capacity(steps.len());
         for step in steps {
@@ -75,11 +75,11 @@ impl Stream {
         self.context().check(result, "cuStreamBatchMemOp")
     }
 
-    /// Writes a word after all previous work is complete and visible, also to other GPUs. The word may be in a peer's
-    /// memory.
+    /// Writes `value` to a word after all previous work of the stream is complete and visible, also to other GPUs. The
+    /// word may be in a peer's memory.
     ///
     /// # Errors
-    /// A part of less than four bytes, or a failing driver call.
+    /// A range of less than four bytes, or a failing driver call.
     pub fn write_word(&self, slice: DeviceSlice<'_>, value: u32) -> Result<(), CudaError> {
         word(slice)?;
         self.context().bind()?;
@@ -88,10 +88,10 @@ impl Stream {
         self.context().check(result, "cuStreamWriteValue32")
     }
 
-    /// Makes subsequent work wait until the word satisfies `until`.
+    /// Makes subsequent work of the stream wait until the word satisfies the condition `until` on `value`.
     ///
     /// # Errors
-    /// A part of less than four bytes, or a failing driver call.
+    /// A range of less than four bytes, or a failing driver call.
     pub fn wait_word(&self, slice: DeviceSlice<'_>, value: u32, until: WaitCondition) -> Result<(), CudaError> {
         word(slice)?;
         self.context().bind()?;

@@ -1,12 +1,12 @@
-//! Spin barrier for host threads, which leave it within a microsecond of each other. It can be broken, so that no
-//! thread waits for one that failed.
+//! Spin barrier for host threads, which leave the barrier within a microsecond of each other. The barrier can be
+//! broken, so that no thread waits for one that failed.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use super::error::CudaError;
 use super::watchdog::Watchdog;
 
-/// Number of spins between two checks of the clock.
+/// Number of spins between two checks of the time limit.
 const SPINS_PER_CLOCK_CHECK: u32 = 1 << 12;
 
 /// A barrier that can be broken.

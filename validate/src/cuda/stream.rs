@@ -37,7 +37,7 @@ impl Stream {
         Ok(Self { context: Arc::clone(context), raw })
     }
 
-    /// Context of the stream.
+    /// Context that the stream was created in.
     pub fn context(&self) -> &Arc<Context> {
         &self.context
     }
@@ -47,7 +47,7 @@ impl Stream {
         self.raw
     }
 
-    /// Returns the completion state. Reports errors of earlier work.
+    /// Returns the completion state of the enqueued work.
     ///
     /// # Errors
     /// A driver call fails, or enqueued work failed.
@@ -60,7 +60,7 @@ impl Stream {
         }
     }
 
-    /// Waits without a limit until the work is complete. A [`Watchdog`](super::Watchdog) waits with a limit.
+    /// Waits without a limit until all enqueued work is complete. A [`Watchdog`](super::Watchdog) waits with a limit.
     ///
     /// # Errors
     /// A driver call fails, or enqueued work failed.
@@ -80,7 +80,7 @@ impl Stream {
         self.context.check(unsafe { sys::cuEventRecord(event.raw(), self.raw) }, "cuEventRecord")
     }
 
-    /// Makes subsequent work wait for `event`, which may be of another GPU.
+    /// Makes subsequent work of the stream wait for `event`, which may be of another GPU.
     ///
     /// # Errors
     /// A driver call fails.

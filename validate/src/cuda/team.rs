@@ -7,16 +7,16 @@ use super::error::CudaError;
 use super::spin_barrier::SpinBarrier;
 use super::watchdog::Watchdog;
 
-/// A thread of a team.
+/// A member of a team: a thread, or a process, that drives a GPU.
 #[derive(Debug)]
 pub struct Member<'a> {
-    /// Rank in the team.
+    /// Rank of the member in the team, from 0.
     pub rank: usize,
-    /// Number of members.
+    /// Number of members of the team.
     pub size: usize,
     /// Context of the member's GPU. Several members may share a GPU.
     pub context: &'a Arc<Context>,
-    /// Time limit for every wait.
+    /// Time limit of each wait of the member.
     pub watchdog: &'a Watchdog,
     barrier: Barrier<'a>,
 }
@@ -39,7 +39,7 @@ impl std::fmt::Debug for Barrier<'_> {
 }
 
 impl<'a> Member<'a> {
-    /// Creates a member of a team of processes. `barrier` must return when all members have called it.
+    /// Creates a member of a team of processes. `wait` is the barrier: it must return when all members have called it.
     pub fn for_process(
         rank: usize,
         size: usize,
@@ -50,7 +50,7 @@ impl<'a> Member<'a> {
         Self { rank, size, context, watchdog, barrier: Barrier::External(wait) }
     }
 
-    /// Waits until all members have arrived. They leave within about a microsecond of each other if each has a core.
+    /// Waits until all members have arrived. Threads leave within about a microsecond of each other if each has a core.
     ///
     /// # Errors
     /// Another member failed, the time limit expired, or Ctrl-C.
@@ -119,7 +119,7 @@ impl Consequence for CudaError {
     }
 }
 
-/// Breaks the gate if a member ends without success, by an error or a panic.
+/// Breaks the barrier if a member ends without success, by an error or a panic.
 struct BreakOnExit<'a> {
     gate: &'a SpinBarrier,
 }

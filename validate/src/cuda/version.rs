@@ -5,9 +5,9 @@ use std::fmt;
 /// CUDA version of a driver or library.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct CudaVersion {
-    /// Major version.
+    /// Major version, such as 12 of CUDA 12.8.
     pub major: u32,
-    /// Minor version.
+    /// Minor version, such as 8 of CUDA 12.8.
     pub minor: u32,
 }
 

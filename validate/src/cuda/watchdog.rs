@@ -1,5 +1,5 @@
-//! Waits with a time limit. A wait that exceeds it returns an error that names the waiting operations. Ctrl-C ends it
-//! too.
+//! Waits with a time limit. A wait that exceeds the limit returns an error that names the waiting operations. Ctrl-C
+//! ends a wait as well.
 
 use std::time::{Duration, Instant};
 
@@ -10,10 +10,10 @@ use super::stream::Stream;
 
 /// Duration of busy polling before a wait starts to sleep between polls; longer than an ordinary collective.
 const BUSY_POLL_DURATION: Duration = Duration::from_millis(50);
-/// Poll interval after that.
+/// Poll interval of a wait after [`BUSY_POLL_DURATION`].
 const POLL_INTERVAL: Duration = Duration::from_micros(200);
 
-/// Time limit for every wait.
+/// Time limit of every single wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Watchdog {
     limit: Duration,
@@ -31,8 +31,8 @@ impl Watchdog {
     }
 
     /// Waits until all streams are done. Each stream comes with a description of its work, for the error. When the
-    /// limit expires, the contexts of hanging streams are [abandoned](super::Context::abandon), because freeing their
-    /// resources would block forever.
+    /// limit expires or Ctrl-C is pressed, the contexts of unfinished streams are [abandoned](super::Context::abandon),
+    /// because freeing their resources would block.
     ///
     /// # Errors
     /// [`CudaError::Hang`], [`CudaError::Interrupted`], or a failure of the work of a stream.
@@ -62,7 +62,7 @@ impl Watchdog {
         }
     }
 
-    /// Waits for one stream. `description` describes its work.
+    /// Waits until one stream is done. `description` describes the work of the stream, for the error.
     ///
     /// # Errors
     /// Errors of [`Watchdog::wait`].
@@ -71,7 +71,7 @@ impl Watchdog {
     }
 }
 
-/// A wait in progress.
+/// A wait in progress, with its start and its time limit.
 #[derive(Clone, Copy, Debug)]
 pub struct Deadline {
     since: Instant,

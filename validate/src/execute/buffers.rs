@@ -11,8 +11,8 @@ use crate::nccl::{Nccl, WindowMemory};
 
 use super::{ExecuteError, Job, Testbed};
 
-/// Input and output of every rank. In place, both are the output. A clone shares the memory, which is freed with the
-/// last clone.
+/// Input and output buffers of every rank. In place, both are the output. A clone shares the memory, which is freed
+/// with the last clone.
 #[derive(Clone, Debug)]
 pub struct Buffers {
     inputs: Vec<Memory>,
@@ -45,7 +45,8 @@ impl Memory {
     }
 }
 
-/// First byte of a rank's buffer, in the byte numbering of the call, and its length.
+/// First byte and length of a rank's buffer within the whole data of the call, in which the blocks of all ranks follow
+/// each other.
 pub(super) fn extent(header: &Header, rank: u32, buffer: UserBuffer) -> (u64, u64) {
     let call = &header.call;
     let (total, ranks) = (header.layout.bytes().0, u64::from(call.ranks.max(1)));
@@ -75,14 +76,14 @@ impl Buffers {
         Ok(Self { inputs: allocate()?, outputs: allocate()?, offset })
     }
 
-    /// Wraps memory allocated elsewhere, for every rank. It must be large enough for the calls and `offset`.
+    /// Wraps memory allocated elsewhere, for every rank. The memory must be large enough for the calls and `offset`.
     pub(super) fn from_external(inputs: Vec<DeviceMemory>, outputs: Vec<DeviceMemory>, offset: Bytes) -> Self {
         let wrap =
             |memories: Vec<DeviceMemory>| memories.into_iter().map(|memory| Memory::Own(Arc::new(memory))).collect();
         Self { inputs: wrap(inputs), outputs: wrap(outputs), offset }
     }
 
-    /// Variant of [`Self::new`] with memory allocated by NCCL, for its symmetric windows.
+    /// Allocates memory as [`Self::new`] does, but by NCCL, for its symmetric windows.
     ///
     /// # Errors
     /// NCCL is too old for windows, or GPU memory is exhausted.
@@ -102,13 +103,14 @@ impl Buffers {
         Ok(Self { inputs: allocate()?, outputs: allocate()?, offset })
     }
 
-    /// Shares the memory with another offset: at most 16 bytes more than the memory was allocated for.
+    /// Returns buffers in this memory that begin `offset` bytes after an aligned address: at most 16 bytes more than
+    /// the memory was allocated for.
     #[must_use]
     pub fn with_offset(&self, offset: Bytes) -> Self {
         Self { inputs: self.inputs.clone(), outputs: self.outputs.clone(), offset }
     }
 
-    /// Input and output of a rank, as far as NCCL allocated them.
+    /// Input and output of a rank, as far as NCCL allocated their memory.
     pub(super) fn windows(&self, rank: usize) -> Vec<&Arc<WindowMemory>> {
         [&self.inputs, &self.outputs]
             .into_iter()
@@ -119,14 +121,14 @@ impl Buffers {
             .collect()
     }
 
-    /// The part of a rank's buffer that belongs to a job.
+    /// Part of a rank's buffer that a job uses.
     pub(super) fn part(&self, job: &Job, rank: usize, buffer: UserBuffer) -> Result<DeviceSlice<'_>, ExecuteError> {
         let memories = if job.in_place() || buffer == UserBuffer::Output { &self.outputs } else { &self.inputs };
         let (_, bytes) = extent(&job.header, rank as u32, buffer);
         Ok(memories[rank].part(self.offset, Bytes(bytes))?)
     }
 
-    /// `bytes` of a rank's buffer, starting at `start` in the byte numbering of the call.
+    /// Part of a rank's buffer: `bytes` bytes that begin at byte `start` of the whole data of the call.
     pub(super) fn range(
         &self,
         job: &Job,
@@ -140,12 +142,13 @@ impl Buffers {
         Ok(memories[rank].part(Bytes(self.offset.0 + start.0 - origin), bytes)?)
     }
 
-    /// The `size` bytes of a rank's output at `offset`.
+    /// Part of a rank's output: `size` bytes that begin at byte `offset` of the output.
     pub(super) fn element(&self, rank: usize, offset: u64, size: u64) -> Result<DeviceSlice<'_>, ExecuteError> {
         Ok(self.outputs[rank].part(Bytes(self.offset.0 + offset), Bytes(size))?)
     }
 
-    /// Addresses for kernels. The arena addresses are set by the owner of the arenas.
+    /// Addresses of the input and output of every rank, for kernels. The arena addresses are set by the owner of the
+    /// arenas.
     pub(super) fn addresses(&self, job: &Job) -> Vec<Addresses> {
         let address_of = |memory: &Memory| memory.address().plus(self.offset).0;
         let inputs = if job.in_place() { &self.outputs } else { &self.inputs };

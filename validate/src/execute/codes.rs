@@ -2,7 +2,7 @@
 
 use fabricast_sim::schedule::{DataType, ReduceOp};
 
-/// Largest number up to which every whole number is exact, limited to 2,048.
+/// Largest number up to which a data type represents every whole number exactly, limited to 2,048.
 fn exact_to(dtype: DataType) -> u32 {
     match dtype {
         // Significands of 3 and 4 bits, the implicit leading bit included.
@@ -20,14 +20,14 @@ fn exact_to(dtype: DataType) -> u32 {
 pub(super) struct Numbers {
     /// Number of ranks whose inputs differ from the neutral element.
     pub active: u32,
-    /// Number of different values.
+    /// Number of different values of an input element.
     pub range: u32,
-    /// The largest result.
+    /// Largest result of the reduction.
     pub largest: u32,
 }
 
 impl Numbers {
-    /// Chooses the numbers for a reduction over `ranks` ranks.
+    /// Chooses numbers for a reduction over `ranks` ranks such that the data type represents every result exactly.
     pub fn for_reduction(dtype: DataType, op: ReduceOp, ranks: u32) -> Self {
         let max_exact = exact_to(dtype);
         match op {

@@ -1,5 +1,6 @@
 //! Contents of buffers and checks of results. Every check uses new small whole numbers, and outputs are filled with a
-//! poison value first.
+//! poison value first. Elements are numbered over the whole data of a call, in which the blocks of all ranks follow
+//! each other: this is the numbering of the call.
 
 use std::sync::Arc;
 
@@ -15,7 +16,7 @@ use super::{Buffers, ExecuteError, Job};
 
 const TEXT: &str = include_str!("contents.cu");
 
-/// Number of 64-bit words of [`Contents::wrong`] on the GPU, as in contents.cu.
+/// Number of 64-bit words of the errors that are recorded on the GPU (`wrong` in contents.cu).
 const WORDS: usize = 7;
 
 /// Fill byte that is not the first byte of a small number in any data type.
@@ -33,7 +34,7 @@ pub struct Contents<'a> {
     numbers: Numbers,
 }
 
-/// Errors found by comparisons.
+/// Errors recorded by the comparisons on a GPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct RecordedErrors {
     /// Lowest index of a wrong element in any comparison, in the numbering of the call.
@@ -49,15 +50,15 @@ pub(super) struct RecordedErrors {
 pub(super) struct WrongElement {
     /// Index, in the numbering of the call.
     pub index: u64,
-    /// Bits of the element.
+    /// Bits of the wrong element.
     pub found: u64,
-    /// Expected bits.
+    /// Bits that the element should have.
     pub expected: u64,
     /// Seed of the contents that were compared.
     pub seed: u64,
 }
 
-/// A part of a result: its position and the input that it comes from.
+/// Part of an expected result: its position, and the input that it comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Expected {
     /// First element, in the numbering of the call.
@@ -65,11 +66,11 @@ struct Expected {
     count: u64,
     /// Rank of the input. `None` for the reduction of all inputs.
     source: Option<u32>,
-    /// First element in the input.
+    /// First element of the part in the input, in the numbering of the call.
     first: u64,
 }
 
-/// Expected result of a rank.
+/// Parts of the expected result of a rank.
 fn expected(job: &Job, rank: u32) -> Vec<Expected> {
     let call = &job.header.call;
     let size = job.dtype.size().0;
@@ -110,7 +111,7 @@ fn expected(job: &Job, rank: u32) -> Vec<Expected> {
     }
 }
 
-/// First element, sender, receiver and length of the blocks of an all_to_allv.
+/// First element, sender, receiver and number of elements of each block of an all_to_allv.
 fn pairs(job: &Job) -> impl Iterator<Item = (u64, u32, u32, u64)> {
     let (size, ranks) = (job.dtype.size().0, job.header.call.ranks.max(1));
     let mut offset = 0;
@@ -121,7 +122,7 @@ fn pairs(job: &Job) -> impl Iterator<Item = (u64, u32, u32, u64)> {
     })
 }
 
-/// Input of a rank: first element and number of elements.
+/// Elements that a rank's input contains: the first one, in the numbering of the call, and their number.
 fn input_range(job: &Job, rank: u32) -> (u64, u64) {
     let call = &job.header.call;
     let total = job.header.layout.bytes().0 / job.dtype.size().0;
@@ -135,10 +136,10 @@ fn input_range(job: &Job, rank: u32) -> (u64, u64) {
 }
 
 impl<'a> Contents<'a> {
-    /// Creates the contents for the ranks on a GPU.
+    /// Compiles the kernels for the ranks on a GPU, and uploads the table of element codes.
     ///
     /// # Errors
-    /// NVRTC is missing, or a failing driver call.
+    /// NVRTC is missing, or a driver call fails.
     pub fn new(
         context: &Arc<Context>,
         stream: &Stream,
@@ -179,10 +180,10 @@ impl<'a> Contents<'a> {
         rule
     }
 
-    /// Fills a rank's input, and fills its output with the poison value.
+    /// Fills a rank's input with the numbers of `seed`, and its output with the poison value.
     ///
     /// # Errors
-    /// A failing call.
+    /// A driver call fails.
     #[expect(unsafe_code, reason = "launches a kernel")]
     pub fn prepare(&self, rank: usize, seed: u64, stream: &Stream) -> Result<(), ExecuteError> {
         let Self { job, buffers, .. } = *self;
@@ -206,7 +207,7 @@ impl<'a> Contents<'a> {
         Ok(unsafe { self.fill.launch(stream, Launch::without_shared_memory(264, 256), &arguments) }?)
     }
 
-    /// Compares a rank's result with the expected one, and waits for the comparison.
+    /// Compares a rank's result with the one expected for `seed`, and waits for the comparison.
     ///
     /// # Errors
     /// [`ExecuteError::Wrong`], or a failing driver call.
@@ -232,7 +233,7 @@ impl<'a> Contents<'a> {
     /// Clears the recorded errors.
     ///
     /// # Errors
-    /// A failing call.
+    /// A driver call fails.
     pub fn clear_errors(&self, stream: &Stream) -> Result<(), ExecuteError> {
         let mut words = [0; WORDS];
         words[0] = u64::MAX;
@@ -240,11 +241,11 @@ impl<'a> Contents<'a> {
         Ok(stream.upload(self.wrong.all(), &clean)?)
     }
 
-    /// Enqueues a comparison of a rank's result with the expected one. Errors are recorded on the GPU until they are
-    /// read.
+    /// Enqueues a comparison of a rank's result with the one expected for `seed`. Errors are recorded on the GPU until
+    /// they are read.
     ///
     /// # Errors
-    /// A failing call.
+    /// A driver call fails.
     #[expect(unsafe_code, reason = "launches a kernel")]
     pub fn compare(&self, rank: usize, seed: u64, stream: &Stream) -> Result<(), ExecuteError> {
         let Self { job, buffers, .. } = *self;
@@ -268,10 +269,10 @@ impl<'a> Contents<'a> {
         Ok(())
     }
 
-    /// Waits, and returns the errors recorded since the last [`Self::clear_errors`].
+    /// Waits, and returns the errors recorded since the last [`Self::clear_errors`]; `None` if there are none.
     ///
     /// # Errors
-    /// A failing call.
+    /// A driver call fails.
     pub(super) fn wrong(&self, stream: &Stream) -> Result<Option<RecordedErrors>, ExecuteError> {
         let mut result = [0; 8 * WORDS];
         stream.download(&mut result, self.wrong.all())?;

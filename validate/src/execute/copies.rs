@@ -30,7 +30,7 @@ pub struct Copies<'a> {
 /// Streams of a rank, in addition to the caller's stream.
 #[derive(Debug)]
 struct Streams {
-    /// Recorded at the start of a call.
+    /// Event recorded at the start of a call.
     started: Event,
     lanes: Vec<Lane>,
 }
@@ -41,7 +41,7 @@ struct Lane {
     /// The other rank, or the rank itself for local copies.
     peer: usize,
     stream: Stream,
-    /// Recorded when the lane's part of a call is complete.
+    /// Event recorded when the lane's part of a call is complete.
     done: Event,
 }
 
@@ -49,7 +49,7 @@ impl<'a> Copies<'a> {
     /// Creates the executor from the copies of a schedule.
     ///
     /// # Errors
-    /// The schedule reduces, or forwards received data.
+    /// The ranks share a GPU, the schedule reduces or forwards received data, or a driver call fails.
     pub fn new(
         testbed: &'a Testbed,
         buffers: &'a Buffers,
@@ -79,7 +79,7 @@ impl<'a> Copies<'a> {
         Ok(Self { testbed, buffers, job, copies, members, words })
     }
 
-    /// The word at rank `owner` that rank `setter` sets.
+    /// Word in the memory of rank `owner` that rank `setter` sets to signal its entry or completion.
     fn word(&self, owner: usize, setter: usize, kind: Kind) -> Result<DeviceSlice<'_>, ExecuteError> {
         let ranks = self.testbed.ranks() as usize;
         let number = match kind {

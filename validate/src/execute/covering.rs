@@ -51,7 +51,7 @@ pub fn pairwise_cases(levels: &[usize], is_allowed: &dyn Fn(&[usize]) -> bool) -
     cases
 }
 
-/// splitmix64 (Steele, Lea, Flood: Fast splittable pseudorandom number generators, 2014).
+/// Returns the next number of splitmix64 (Steele, Lea, Flood: Fast splittable pseudorandom number generators, 2014).
 fn step(state: &mut u64) -> u64 {
     *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let mut x = *state;

@@ -14,11 +14,11 @@ use super::{Buffers, ExecuteError, Executor, Job, Testbed};
 /// Options of a kernel beyond its schedule.
 #[derive(Clone, Copy, Debug)]
 pub struct KernelOptions {
-    /// Numbers of blocks, threads and words. `None` for the shape that is fastest by measurement.
+    /// Blocks per channel, threads per block and words per thread; `None` for the shape that is fastest by measurement.
     pub shape: Option<GridShape>,
-    /// Overlap of consecutive calls.
+    /// Order of consecutive calls: overlapping or sequential.
     pub calls: CallOrder,
-    /// Time limit of a wait of a thread block.
+    /// Time limit of each wait of a thread block.
     pub time_limit: Duration,
 }
 
@@ -51,7 +51,7 @@ struct Loaded {
     arguments: Arguments,
 }
 
-/// Compiler options.
+/// Options of NVRTC for every kernel.
 const OPTIONS: [&str; 1] = ["--std=c++17"];
 
 /// Largest number of blocks per rank if ranks have their own GPUs: one per multiprocessor, with some left for other
@@ -164,28 +164,28 @@ impl Generated {
         Ok(Self { kernel, shape, members, records, _memory: memory, _buffers: buffers.clone() })
     }
 
-    /// Numbers of blocks, threads and words.
+    /// Shape of the grid: blocks per channel, threads per block and words per thread.
     #[must_use]
     pub fn shape(&self) -> GridShape {
         self.shape
     }
 
-    /// The kernel.
+    /// Kernel that the executor runs.
     #[must_use]
     pub fn kernel(&self) -> &Kernel {
         &self.kernel
     }
 
-    /// Registers per thread.
+    /// Number of registers per thread of the compiled kernel.
     ///
     /// # Errors
-    /// A failing call.
+    /// A driver call fails.
     pub fn registers(&self) -> Result<u32, CudaError> {
         self.members.first().map_or(Ok(0), |member| member.function.registers())
     }
 }
 
-/// Largest number of blocks per rank.
+/// Largest number of blocks per rank: an equal share of the multiprocessors if ranks share a GPU.
 fn max_blocks(testbed: &Testbed) -> Result<u32, CudaError> {
     let multiprocessors = testbed.contexts()[0].device().attribute(Attribute::Multiprocessors)?.unsigned_abs();
     Ok(match testbed.devices() {

@@ -67,7 +67,7 @@ impl Library {
         Ok(Self { nccl: Arc::clone(nccl), communicators: communicators.into_iter().map(Mutex::new).collect() })
     }
 
-    /// Version of NCCL.
+    /// Version of the loaded NCCL.
     #[must_use]
     pub fn version(&self) -> NcclVersion {
         self.nccl.version()
@@ -76,7 +76,7 @@ impl Library {
     /// Creates the executor of a job.
     ///
     /// # Errors
-    /// NCCL does not support the collective, or its use in place.
+    /// NCCL does not support the collective, or does not support it in place.
     pub fn executor<'a>(&'a self, buffers: &'a Buffers, job: &'a Job) -> Result<impl Executor + 'a, ExecuteError> {
         use Collective as C;
         match job.header.call.collective {

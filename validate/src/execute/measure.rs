@@ -15,12 +15,12 @@ use crate::cuda::{Event, Graph, Member, Stream, Watchdog, team};
 use super::contents::{RecordedErrors, WrongElement};
 use super::{Buffers, Contents, ExecuteError, Executor, Job, Testbed};
 
-/// Extent of a measurement.
+/// Numbers of calls and trials of a measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Effort {
-    /// Warm-up calls.
+    /// Number of warm-up calls.
     pub warm: u32,
-    /// Calls per trial.
+    /// Number of calls per trial.
     pub calls: u32,
     /// Number of trials.
     pub trials: u32,
@@ -37,12 +37,12 @@ pub struct Times {
     pub graph: Picos,
     /// Times per call of the graph trials, in order.
     pub trials: Vec<Picos>,
-    /// 99th percentile of single calls from graphs.
+    /// 99th percentile of the times of single calls from graphs; `None` if no single calls were timed.
     pub p99: Option<Picos>,
 }
 
-/// Fills the buffers, runs calls and compares the results, once per entry of `rounds`: the number of back-to-back calls
-/// before the comparison.
+/// Fills the buffers, runs calls and compares the results, once per entry of `rounds`, which is the number of
+/// back-to-back calls before the comparison. `seed`: seed of the contents.
 ///
 /// # Errors
 /// A wrong result, a hang, or a failing driver call.
@@ -97,7 +97,7 @@ pub(super) fn check_one(
 }
 
 /// Runs `calls` calls back to back, each with new contents that are filled in and compared on the GPU's stream. The
-/// host waits only every 100 calls, so ranks may run ahead of each other.
+/// host waits only every 100 calls, so ranks may run ahead of each other. `seed`: seed of the first contents.
 ///
 /// # Errors
 /// A wrong result, a hang, or a failing driver call.
@@ -162,7 +162,7 @@ fn wait(member: &Member<'_>, stream: &Stream, executor: &dyn Executor) -> Result
     if lost.is_empty() { Ok(waited?) } else { Err(ExecuteError::WaitTimeout(lost)) }
 }
 
-/// Measures the times of calls.
+/// Measures the time of a call on streams, in graphs and, if requested, of single calls.
 ///
 /// # Errors
 /// A hang, or a failing driver call.
@@ -193,7 +193,7 @@ impl Times {
     }
 }
 
-/// Measurements of one member.
+/// Times of calls that one member measured: per call of each trial on streams and in graphs, and of each single call.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct MemberTimes {
     stream: Vec<Picos>,

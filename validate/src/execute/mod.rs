@@ -1,7 +1,7 @@
 //! Execution of schedules on GPUs: executors behind one trait, checks of their results, and measurement of their times.
 //!
 //! ```text
-//! stage       assignment of ranks to GPUs
+//! testbed     assignment of ranks to GPUs
 //! buffers     the caller's memory of every rank
 //! generated   kernels generated from the schedule     ┐
 //! copies      copy engines and stream signals         ├ executors
@@ -9,7 +9,7 @@
 //! nvshmem     NVSHMEM, one process per GPU            ┘
 //! contents    contents of buffers, and checks of results
 //! codes       whole numbers in every element type
-//! measure     times
+//! measure     measurement of call times
 //! covering    small test sets that cover every pair of factor levels
 //! ```
 
@@ -48,7 +48,7 @@ pub struct Job {
     pub header: Header,
     /// Data type of the elements.
     pub dtype: DataType,
-    /// Reduction operation.
+    /// Reduction operation of collectives that reduce.
     pub op: ReduceOp,
 }
 
@@ -65,14 +65,14 @@ impl std::fmt::Display for Job {
     }
 }
 
-/// An implementation of a job. It owns or borrows all memory that its calls access for its whole lifetime, unchanged,
-/// because captured graphs are launched later.
+/// Implementation of a job. The executor owns or borrows all memory that its calls access for its whole lifetime,
+/// unchanged, because captured graphs are launched later.
 pub trait Executor: Sync {
     /// Enqueues the part of a call that the ranks of one member execute. The n-th calls of all members form one
     /// collective call. May be captured in a graph.
     ///
     /// # Errors
-    /// A failing call.
+    /// A driver or library call fails.
     fn enqueue(&self, member: usize, stream: &Stream) -> Result<(), ExecuteError>;
 
     /// Description of the work that a member waits for: its rank and the call.
@@ -80,7 +80,7 @@ pub trait Executor: Sync {
         format!("rank {member}")
     }
 
-    /// Descriptions of the waits that timed out. Empty if there are none.
+    /// Descriptions of the waits of thread blocks that timed out. Empty if there are none.
     fn timed_out_waits(&self) -> Vec<String> {
         Vec::new()
     }
@@ -109,7 +109,7 @@ pub enum ExecuteError {
     Unsupported {
         /// Name of the executor.
         executor: &'static str,
-        /// Reason.
+        /// Reason that the executor does not support the job.
         reason: String,
     },
     /// There are fewer GPUs than ranks.
@@ -117,22 +117,22 @@ pub enum ExecuteError {
     TooFewGpus {
         /// Number of ranks.
         ranks: u32,
-        /// Number of GPUs.
+        /// Number of GPUs of the machine.
         gpus: usize,
     },
     /// The thread blocks cannot all be co-resident.
     #[error("{blocks} thread blocks of {threads} threads wait for each other, and GPU {device} runs {max} at once")]
     TooManyBlocks {
-        /// Requested blocks.
+        /// Number of blocks that the kernel needs on the GPU.
         blocks: u32,
-        /// Threads per block.
+        /// Number of threads per block.
         threads: u32,
         /// Ordinal of the GPU.
         device: usize,
         /// Largest number of co-resident blocks.
         max: u32,
     },
-    /// Thread blocks timed out while waiting.
+    /// Thread blocks timed out while waiting, with a description of each wait.
     #[error("timed out: {}", .0.join("; "))]
     WaitTimeout(Vec<String>),
     /// A result in a series of calls is wrong.
@@ -141,19 +141,19 @@ pub enum ExecuteError {
          found {found:#x}, expected {expected:#x}"
     )]
     WrongInSeries {
-        /// The rank.
+        /// Rank with the wrong result.
         rank: usize,
-        /// Number of calls.
+        /// Number of calls of the series.
         calls: u32,
         /// The first call with a wrong element, from 0.
         call: u32,
-        /// Index of a wrong element of that call, in the numbering of the call.
+        /// Index of a wrong element of that call, counted over the whole data of the call.
         index: u64,
         /// Number of wrong elements in all calls.
         count: u64,
-        /// Bits of the element.
+        /// Bits of the wrong element.
         found: u64,
-        /// Expected bits.
+        /// Bits that the element should have.
         expected: u64,
     },
     /// A result is wrong.
@@ -161,15 +161,15 @@ pub enum ExecuteError {
         "wrong result: {count} elements of rank {rank}, the first {index}: found {found:#x}, expected {expected:#x} ({number})"
     )]
     Wrong {
-        /// The rank.
+        /// Rank with the wrong result.
         rank: usize,
-        /// Index of the first wrong element, in the numbering of the call.
+        /// Index of the first wrong element, counted over the whole data of the call.
         index: u64,
         /// Number of wrong elements.
         count: u64,
-        /// Bits of the element.
+        /// Bits of the wrong element.
         found: u64,
-        /// Expected bits.
+        /// Bits that the element should have.
         expected: u64,
         /// The number that the expected bits represent.
         number: u32,

@@ -16,7 +16,8 @@ pub struct Testbed {
 }
 
 impl Testbed {
-    /// Takes as many GPUs as ranks, in order, or only the first one, depending on `devices`.
+    /// Opens as many GPUs as there are ranks, by ordinal, or only the first one if the ranks share it, with peer access
+    /// between them.
     ///
     /// # Errors
     /// Too few GPUs, no peer access, or a failing driver call.
@@ -33,7 +34,7 @@ impl Testbed {
         Ok(Self { contexts, ranks })
     }
 
-    /// The context of each member.
+    /// Context of each member's GPU, in the order of members.
     #[must_use]
     pub fn contexts(&self) -> &[Arc<Context>] {
         &self.contexts
@@ -45,13 +46,13 @@ impl Testbed {
         self.ranks
     }
 
-    /// Assignment of ranks to GPUs: own or shared.
+    /// Assignment of ranks to GPUs: one GPU per rank, or one for all.
     #[must_use]
     pub fn devices(&self) -> Devices {
         if self.contexts.len() as u32 == self.ranks { Devices::Own } else { Devices::Shared }
     }
 
-    /// The ranks of a member.
+    /// Ranks that run on a member's GPU.
     #[must_use]
     pub fn member_ranks(&self, member: usize) -> Range<usize> {
         match self.devices() {
@@ -60,7 +61,7 @@ impl Testbed {
         }
     }
 
-    /// The context of a rank's memory.
+    /// Context of the GPU that holds a rank's memory.
     #[must_use]
     pub fn rank_context(&self, rank: usize) -> &Arc<Context> {
         &self.contexts[rank.min(self.contexts.len() - 1)]

@@ -1,4 +1,4 @@
-//! Layout of a rank's memory for messages and flags, and kernel parameters.
+//! Layout of a rank's arena, its memory for messages and flags, and kernel parameters.
 //!
 //! ```text
 //! counters   number of calls so far, a word per block: a replayed graph continues the count
@@ -14,41 +14,41 @@ use super::{Alignment, GridShape, Kernel, UserBuffer};
 /// Bytes of kernel parameters that every driver supports (CUDA C Programming Guide, kernel parameters).
 const MAX_PARAMETER_BYTES: u64 = 4096;
 
-/// Layout of a rank's arena: byte offsets.
+/// Layout of a rank's arena: byte offsets from its start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Arena {
     pub(super) ready: u64,
     pub(super) ticks: u64,
     pub(super) slots: u64,
     pub(super) slot_bytes: u64,
-    /// Size in bytes. The arena must be zeroed before the first call.
+    /// Size of the arena in bytes. The arena must be zeroed before the first call.
     pub bytes: u64,
 }
 
 /// Buffer addresses of one rank, valid on every rank.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Addresses {
-    /// Input buffer.
+    /// Device address of the input buffer.
     pub input: u64,
-    /// Output buffer.
+    /// Device address of the output buffer.
     pub output: u64,
-    /// Arena.
+    /// Device address of the arena.
     pub arena: u64,
 }
 
-/// Further parameters of a rank's kernel.
+/// Kernel parameters for monitored waits, and the address of the operand table.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WaitMonitor {
     /// Device address of the records of waiting blocks: four 32-bit words per block of the rank.
     pub records: u64,
-    /// Time limit of a wait in nanoseconds.
+    /// Time limit of a wait in nanoseconds. A longer wait is recorded and abandoned.
     pub time_limit_ns: u64,
     /// Address of the operand table, if the operands are not kernel parameters; otherwise unused.
     pub table: u64,
 }
 
 impl Kernel {
-    /// Layout of a rank's arena.
+    /// Returns the layout of a rank's arena, which is equal for all ranks.
     #[must_use]
     pub fn arena(&self, shape: GridShape) -> Arena {
         let (blocks, ranks) = (u64::from(self.blocks(shape)), u64::from(self.ranks()));
@@ -60,7 +60,7 @@ impl Kernel {
         Arena { ready, ticks, slots, slot_bytes, bytes: slots + 2 * slot_bytes }
     }
 
-    /// Number of operands passed as kernel parameters; 0 if they exceed the limit.
+    /// Number of 64-bit table entries that are passed as kernel parameters; 0 if they exceed the parameter limit.
     pub(super) fn embedded_rows(&self) -> u64 {
         let rows = (0..self.ranks()).map(|rank| self.row_entries(rank)).max().unwrap_or(0);
         let fixed = u64::from(self.ranks()) + 13;
@@ -94,7 +94,8 @@ impl Kernel {
         base + self.cut.start(chunk) - self.extent(rank, buffer).0
     }
 
-    /// Operands of a rank: the begin and end of each channel's rows, then the rows.
+    /// Operand table of a rank: for each channel the begin and end index of its rows, then the rows. A row is the index
+    /// of its body with the number of operands, the number of words, and the operands.
     #[must_use]
     pub fn table(&self, rank: u32, shape: GridShape, addresses: &[Addresses]) -> Vec<u64> {
         let arena = self.arena(shape);
@@ -124,8 +125,8 @@ impl Kernel {
         table
     }
 
-    /// Parameters of a rank's kernel, in the order in which it reads them. If the operands do not fit, also the table
-    /// that must be stored at `watch.table`.
+    /// Returns the parameters of a rank's kernel, in the order in which the kernel reads them. If the operands do not
+    /// fit, also returns the table that must be stored at `watch.table`.
     #[must_use]
     pub fn parameters(
         &self,
@@ -160,7 +161,7 @@ impl Kernel {
         (all, None)
     }
 
-    /// Description of the wait for operand `index` of a rank's table.
+    /// Describes the wait that the kernel reports by index `index` of a rank's table, for error messages.
     #[must_use]
     pub fn describe_wait(&self, rank: u32, index: u32) -> String {
         let mut before = u32::from(self.header.channels.max(1));
@@ -185,7 +186,7 @@ impl Kernel {
         format!("waits for rank {index} to enter")
     }
 
-    /// Number of entries of the table at `watch.table`; 0 if the operands are kernel parameters.
+    /// Number of 64-bit entries of the table at `watch.table`; 0 if the operands are kernel parameters.
     #[must_use]
     pub fn table_entries(&self) -> u64 {
         let max_entries = (0..self.ranks()).map(|rank| self.row_entries(rank)).max().unwrap_or(0);

@@ -8,20 +8,20 @@ use super::local_operations::Moves;
 use super::program::{Instruction, Program, UserChunk, Value};
 use super::{Carrier, KernelError};
 
-/// A line of code. Operands are indexed in the order in which lines use them.
+/// A line of generated code. Operands are indexed in the order in which the lines use them.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Line {
-    /// Reads a chunk of the caller. Operands: address and bytes.
+    /// Reads a chunk of the caller's buffers. Operands: address and bytes.
     Load { value: Value, operand: u32 },
-    /// Writes a chunk of the caller, on this rank or a peer.
+    /// Writes a chunk of the caller's buffers, on this rank or a peer. Operands: address and bytes.
     Store { value: Value, operand: u32 },
     /// Writes to a slot of a peer. Operands: address and, if message sizes differ, number of words.
     Send { value: Value, operand: u32 },
-    /// Reads a slot. Operands as for `Send`.
+    /// Reads a slot of this rank. Operands as for `Send`.
     Receive { value: Value, operand: u32 },
-    /// Combines two values.
+    /// Reduces two values into a third.
     Reduce { value: Value, left: Value, right: Value },
-    /// Creates a value without contents.
+    /// Defines a value without contents, which represents progress only.
     Token { value: Value },
     /// Notifies `count` peers (one operand each) that all previous writes are complete. `flush`: index of the
     /// notification.
@@ -30,29 +30,29 @@ pub(super) enum Line {
     Wait { operand: u32, count: u32 },
 }
 
-/// Meaning of an operand index.
+/// Meaning of an entry of the operand table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Operand {
-    /// Address of a chunk of a rank.
+    /// Address of a chunk of the caller's buffers on a rank.
     User { rank: u32, place: UserChunk },
-    /// Bytes of the chunk.
+    /// Length in bytes of a chunk of the caller's buffers.
     Bytes { chunk: UserChunk },
-    /// Slot of a message.
+    /// Address of the receiver's slot for a message.
     Slot { message: u32 },
-    /// Words of a message.
+    /// Number of words of a message.
     Words { message: u32 },
-    /// A rank to notify.
+    /// Rank that a flush notifies.
     Peer { rank: u32 },
-    /// A rank to wait for, and its flush.
+    /// Rank whose flush a wait awaits, and the index of the flush.
     Flushed { rank: u32, flush: u32 },
 }
 
-/// Lines with the operands that they refer to.
+/// Code of one rank in a round: lines, with the operands that they refer to.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Body {
     pub(super) lines: Vec<Line>,
     pub(super) operands: Vec<Operand>,
-    /// Number of flushes.
+    /// Number of flushes among the lines of the body.
     pub(super) flushes: u32,
 }
 
@@ -77,7 +77,7 @@ impl Body {
     }
 }
 
-/// Similarity of message sizes.
+/// Uniformity of the message sizes of a kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Sizes {
     /// All messages are sent in the same number of words.
@@ -86,7 +86,7 @@ pub(super) enum Sizes {
     Mixed,
 }
 
-/// The bodies of all ranks in a round.
+/// Returns the body of every rank in a round.
 ///
 /// # Errors
 /// [`KernelError::Deadlock`] for a message that no rank sends.
@@ -126,8 +126,8 @@ pub(super) fn bodies(
         .collect()
 }
 
-/// Body for carriers whose data carry arrival flags. Loads come first, and receives between two sends are polled
-/// together.
+/// Body for carriers whose data contain arrival flags. Loads come first, and receives between two sends are polled in
+/// one pass.
 fn packets(program: &Program, rank: u32, sizes: Sizes) -> Body {
     let mut body = Body::default();
     for instruction in &program.instructions {

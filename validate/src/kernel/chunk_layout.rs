@@ -10,18 +10,18 @@ use fabricast_topologies::Bytes;
 
 use super::KernelError;
 
-/// Bytes of a vector, a multiple of every element size.
+/// Size of a vector in bytes, a multiple of every element size.
 const VECTOR: u64 = 16;
 
-/// The byte ranges of the chunks of a call.
+/// Byte ranges of the chunks of a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ChunkLayout {
-    /// Byte offset of each chunk, followed by the bytes of the call.
+    /// Byte offset of each chunk, in ascending order, followed by the total bytes of the call.
     starts: Vec<u64>,
 }
 
 impl ChunkLayout {
-    /// Computes the chunks of a schedule whose elements have `element` bytes.
+    /// Divides the bytes of a call into the chunks of its schedule. `element`: size of an element in bytes.
     ///
     /// # Errors
     /// [`KernelError::Uneven`] if blocks or buffers are not whole elements.
@@ -66,12 +66,12 @@ impl ChunkLayout {
         Ok(Self { starts: rounded.collect() })
     }
 
-    /// Byte offset of a chunk.
+    /// Byte offset of a chunk within the call. 0 for a chunk that does not exist.
     pub(super) fn start(&self, chunk: u32) -> u64 {
         self.starts.get(chunk as usize).copied().unwrap_or(0)
     }
 
-    /// Bytes of a chunk.
+    /// Length of a chunk in bytes. 0 for a chunk that does not exist.
     pub(super) fn len(&self, chunk: u32) -> u64 {
         self.starts.get(chunk as usize + 1).map_or(0, |end| end - self.start(chunk))
     }

@@ -6,22 +6,23 @@ use fabricast_sim::schedule::{DataType, ReduceOp};
 use super::text::{Constants, prelude};
 use super::{Alignment, KernelError, check_reducible, operation_code, type_code};
 
-/// Threads per block.
+/// Threads per block of the kernels in this module.
 pub const COMBINE_THREADS: u32 = 512;
 
-/// Kernel that reduces two buffers into a third, which may be one of them.
+/// CUDA source of the kernel that reduces two buffers into a third, which may be one of them.
 const COMBINE: &str = include_str!("combine.cu");
 
-/// Headers of NVSHMEM's device library, for a compiler without host headers. Precedes all other text.
+/// Includes of NVSHMEM's device library for a compiler without host headers. This text precedes all other text.
 const NVSHMEM: &str = include_str!("nvshmem.cu");
 
-/// Kernel that runs steps.
+/// CUDA source of the kernel that runs steps.
 const STEPS: &str = include_str!("steps.cu");
 
-/// Source of a kernel `combine_buffers` that reduces two buffers.
+/// Returns the CUDA source of a kernel `combine_buffers` that reduces two buffers. `capability`: compute capability ×
+/// 10.
 ///
 /// # Errors
-/// [`KernelError::NoSuchType`].
+/// [`KernelError::NoSuchType`] if such GPUs cannot reduce the data type.
 pub fn combine_text(
     dtype: DataType,
     op: ReduceOp,
@@ -32,10 +33,11 @@ pub fn combine_text(
     Ok(prelude("two buffers reduced", &constants(dtype, op, alignment)) + COMBINE)
 }
 
-/// Source of a kernel `run_kernel` that runs steps with NVSHMEM's device library. It must be linked with that library.
+/// Returns the CUDA source of a kernel `run_kernel` that runs steps with NVSHMEM's device library and must be linked
+/// with it. `capability`: compute capability × 10.
 ///
 /// # Errors
-/// [`KernelError::NoSuchType`].
+/// [`KernelError::NoSuchType`] if such GPUs cannot reduce the data type.
 pub fn steps_text(dtype: DataType, op: ReduceOp, alignment: Alignment, capability: u32) -> Result<String, KernelError> {
     check_reducible(dtype, capability)?;
     Ok(NVSHMEM.to_owned() + &prelude("steps by NVSHMEM", &constants(dtype, op, alignment)) + STEPS)

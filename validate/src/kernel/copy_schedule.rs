@@ -5,22 +5,23 @@ use fabricast_topologies::Bytes;
 use super::chunk_layout::ChunkLayout;
 use super::local_operations::{Memory, MoveKind, Moves};
 
-/// A copy from one rank's input to an output. Offsets are in the byte numbering of the call.
+/// Copy from one rank's input to an output. Offsets count the bytes of the call, as its chunks do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CopyOperation {
     /// Rank that owns the input.
     pub from: u32,
-    /// Byte offset in the input.
+    /// Byte offset of the source.
     pub source: Bytes,
     /// Rank that owns the output.
     pub to: u32,
-    /// Byte offset in the output.
+    /// Byte offset of the destination.
     pub target: Bytes,
-    /// Length.
+    /// Number of bytes to copy.
     pub bytes: Bytes,
 }
 
-/// The copies of a schedule. `None` if it does anything else.
+/// Returns the copies of a schedule. `None` unless the schedule consists of copies from inputs to outputs that no rank
+/// forwards.
 pub(super) fn copy_operations(moves: &Moves, cut: &ChunkLayout) -> Option<Vec<CopyOperation>> {
     let mut sources = vec![None; moves.messages.len()];
     let mut written = rustc_hash::FxHashSet::default();

@@ -15,26 +15,27 @@ use super::local_operations::Moves;
 use super::program::{Instruction, Program, UserChunk};
 use super::{Carrier, KernelError};
 
-/// Placement and notifications of a round.
+/// Placement of the messages of a round, and the notifications that ranks need.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Exchange {
-    /// Destination of every message of the schedule that is written directly; `None` for a slot.
+    /// Destination, in the receiver's output, of every message of the schedule that is written directly; `None` for a
+    /// message that uses a slot.
     pub(super) direct: Vec<Option<UserChunk>>,
-    /// Ranks that must have entered before a rank begins, a bit each.
+    /// For every rank, bit set of the ranks that must have entered the call before it begins.
     pub(super) enter: Vec<u64>,
-    /// Ranks that a rank sends to without learning from messages that they entered.
+    /// For every rank, bit set of the ranks that it sends to and whose entry into the call no message proves.
     pub(super) close: Vec<u64>,
-    /// Ranks known from messages to have entered.
+    /// For every rank, bit set of the ranks that messages prove to have entered the call.
     pub(super) known_entered: Vec<u64>,
 }
 
 /// Largest number of ranks: a set of ranks is one 64-bit word.
 pub(super) const MAX_RANKS: u32 = 64;
 
-/// Analyses a round, and removes the stores of messages that are written directly.
+/// Determines the placement and notifications of a round, and removes the stores of messages that are written directly.
 ///
 /// # Errors
-/// [`KernelError::Deadlock`], which a verified schedule never causes.
+/// [`KernelError::Deadlock`] if receives wait for each other, which a verified schedule never causes.
 pub(super) fn exchange(moves: &Moves, programs: &mut [Program], carrier: Carrier) -> Result<Exchange, KernelError> {
     let ranks = programs.len();
     let mut result = Exchange {
@@ -90,7 +91,7 @@ pub(super) fn exchange(moves: &Moves, programs: &mut [Program], carrier: Carrier
     Ok(result)
 }
 
-/// Finds the messages to a rank that may be written directly to their destination.
+/// Finds the messages to `rank` that may be written directly to their destination, and removes their stores.
 fn store_on_arrival(
     moves: &Moves,
     program: &mut Program,

@@ -11,26 +11,26 @@ use fabricast_sim::schedule::{Buffer, ChunkRef, Collective, OpKind, Schedule};
 
 use super::KernelError;
 
-/// Largest number of operations; a kernel has a table of them.
+/// Largest number of operations of a schedule that is run as a kernel.
 const MAX_OPERATIONS: u32 = 1 << 20;
 
-/// Largest number of moves.
+/// Largest number of moves of a schedule that is run as a kernel.
 const MAX_MOVES: usize = 1 << 22;
 
-/// A chunk of one rank's memory, numbered over all ranks.
+/// Index of a chunk of one rank's memory, numbered over all ranks.
 pub(super) type Cell = u32;
 
-/// Marks the absence of a chunk.
+/// Index that represents the absence of a chunk.
 const NONE: u32 = u32::MAX;
 
 /// Memory that a cell belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum Memory {
-    /// A chunk of the caller's input.
+    /// Chunk of the caller's input, by index.
     Input(u32),
-    /// A chunk of the caller's output; in place, of the input as well.
+    /// Chunk of the caller's output, by index. In place, it is the chunk of the input as well.
     Output(u32),
-    /// A chunk of scratch memory.
+    /// Chunk of scratch memory, or a rank's barrier token.
     Scratch,
 }
 
@@ -39,26 +39,26 @@ pub(super) enum Memory {
 pub(super) struct Message {
     pub(super) from: u32,
     pub(super) to: u32,
-    /// The chunk whose size the data has.
+    /// Chunk of the call whose size the message has.
     pub(super) data: u32,
-    /// The operation that it belongs to.
+    /// Operation of the schedule that the message belongs to.
     pub(super) operation: u32,
 }
 
 /// Kind of a move, with its operands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum MoveKind {
-    /// Sends `src` as a message.
+    /// Sends the chunk in cell `src` as a message.
     Send { message: u32, src: Cell },
-    /// `dst` = `src`.
+    /// Copies cell `src` to cell `dst`.
     Copy { src: Cell, dst: Cell },
-    /// `dst` = `dst` ⊕ `src`.
+    /// Reduces cell `src` into cell `dst`: `dst` = `dst` ⊕ `src`.
     Reduce { src: Cell, dst: Cell },
-    /// `dst` = message.
+    /// Stores a received message in cell `dst`.
     Receive { message: u32, dst: Cell },
-    /// `dst` = `dst` ⊕ message.
+    /// Reduces a received message into cell `dst`: `dst` = `dst` ⊕ message.
     ReceiveReduce { message: u32, dst: Cell },
-    /// `dst` = `input` ⊕ message.
+    /// Reduces cell `input` and a received message into cell `dst`: `dst` = `input` ⊕ message.
     ReceiveReduceInput { message: u32, input: Cell, dst: Cell },
 }
 
@@ -85,7 +85,7 @@ pub(super) struct Moves {
 }
 
 impl MoveKind {
-    /// The cell written. `None` for a send.
+    /// Returns the cell that the move writes. `None` for a send.
     pub(super) fn written(self) -> Option<Cell> {
         match self {
             Self::Send { .. } => None,
@@ -97,7 +97,7 @@ impl MoveKind {
         }
     }
 
-    /// The source cell, other than the cell written.
+    /// Returns the source cell, other than the cell that the move writes. `None` if the only source is a message.
     pub(super) fn read(self) -> Option<Cell> {
         match self {
             Self::Send { src, .. } | Self::Copy { src, .. } | Self::Reduce { src, .. } => Some(src),
@@ -106,7 +106,7 @@ impl MoveKind {
         }
     }
 
-    /// The message sent or received.
+    /// Returns the message that is sent or received. `None` for a local move.
     pub(super) fn message(self) -> Option<u32> {
         match self {
             Self::Send { message, .. }
@@ -117,7 +117,7 @@ impl MoveKind {
         }
     }
 
-    /// Order within a level: sends first, then local work, then receives, so that nothing waits unnecessarily.
+    /// Sort key within a level: sends first, then local work, then receives, so that no rank waits unnecessarily.
     fn order_within_level(self) -> u8 {
         match self {
             Self::Send { .. } => 0,
@@ -131,7 +131,8 @@ impl Moves {
     /// Decomposes a schedule that [`verify`](fabricast_sim::verify::verify) accepts.
     ///
     /// # Errors
-    /// [`KernelError::TooLarge`].
+    /// [`KernelError::TooLarge`] for too many operations, chunks or moves, [`KernelError::Deadlock`] for a dependency
+    /// cycle.
     ///
     /// # Complexity
     /// Linear in operations, dependencies and chunks moved, except for sorting.
@@ -174,7 +175,7 @@ impl Moves {
         Ok(moves)
     }
 
-    /// Rank and memory of a cell.
+    /// Returns the rank that owns a cell, and the memory that the cell belongs to.
     pub(super) fn memory(&self, cell: Cell) -> (u32, Memory) {
         let (rank, offset) = (cell / self.per_rank, cell % self.per_rank);
         let memory = if offset < self.chunks {
@@ -187,12 +188,12 @@ impl Moves {
         (rank, memory)
     }
 
-    /// Returns true if no move writes the cell.
+    /// Returns true if the cell belongs to an input buffer, which no move writes.
     pub(super) fn is_input(&self, cell: Cell) -> bool {
         matches!(self.memory(cell).1, Memory::Input(_))
     }
 
-    /// Number of cells.
+    /// Number of cells of all ranks.
     pub(super) fn cells(&self, ranks: u32) -> usize {
         self.per_rank as usize * ranks as usize
     }
@@ -207,7 +208,7 @@ impl Moves {
         rank * self.per_rank + offset
     }
 
-    /// The cell that represents a rank's barrier flag.
+    /// Returns the cell that represents a rank's barrier flag.
     fn token(&self, rank: u32) -> Cell {
         rank * self.per_rank + self.per_rank - 1
     }
@@ -308,7 +309,7 @@ impl Moves {
         self.messages = messages;
     }
 
-    /// Determines the chunk whose size each message has, by tracing its contents back to the input.
+    /// Determines the chunk whose size each message has, by tracing the contents of the message back to the input.
     fn size_messages(&mut self, ranks: u32) {
         let mut contents = vec![NONE; self.cells(ranks)];
         for (cell, contents) in contents.iter_mut().enumerate() {
@@ -334,7 +335,7 @@ impl Moves {
     }
 }
 
-/// Length of the longest chain of operations before each operation.
+/// Returns, for each operation, the length of the longest chain of operations that precede it.
 fn levels(schedule: &Schedule) -> Result<Vec<u32>, KernelError> {
     let count = schedule.operation_count() as usize;
     let mut dependencies: Vec<Vec<u32>> = Vec::with_capacity(count);

@@ -82,7 +82,7 @@ impl Carrier {
         })
     }
 
-    /// Name in texts.
+    /// Name of the carrier in CUDA sources and messages.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -92,7 +92,7 @@ impl Carrier {
         }
     }
 
-    /// Number of words that carry `bytes`; at least one, so that every message is sent.
+    /// Number of 16-byte words that carry `bytes`; at least one, so that every message is sent.
     fn words(self, bytes: u64) -> u64 {
         match self {
             Self::Packets => bytes.div_ceil(8).max(1),
@@ -105,7 +105,7 @@ impl Carrier {
 /// Reasons why a schedule has no kernel.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum KernelError {
-    /// The schedule is incorrect.
+    /// The schedule fails verification.
     #[error(transparent)]
     Fault(#[from] verify::Fault),
     /// A block or buffer is not a whole number of elements.
@@ -113,31 +113,31 @@ pub enum KernelError {
     Uneven {
         /// Bytes of the call, or of a block.
         bytes: Bytes,
-        /// Number of blocks.
+        /// Number of equal blocks that the bytes are divided into.
         blocks: u64,
-        /// Bytes of an element.
+        /// Size of an element in bytes.
         element: Bytes,
     },
     /// A chunk is stored in a chunk of another size.
     #[error("chunk {data} of {data_bytes} comes to lie in chunk {place} of {place_bytes}")]
     SizeMismatch {
-        /// The chunk.
+        /// Index of the chunk.
         data: u32,
-        /// Bytes of the chunk.
+        /// Size of the chunk in bytes.
         data_bytes: Bytes,
-        /// The chunk that it is stored in.
+        /// Index of the chunk that it is stored in.
         place: u32,
-        /// Bytes of that chunk.
+        /// Size in bytes of the chunk that it is stored in.
         place_bytes: Bytes,
     },
-    /// The schedule exceeds a limit of kernels.
+    /// The schedule exceeds a limit of generated kernels.
     #[error("a kernel of {count} {item} is too large; at most {max} can be run")]
     TooLarge {
         /// Kind of item that exceeds the limit.
         item: &'static str,
-        /// Number of items.
+        /// Number of items in the schedule.
         count: u64,
-        /// The limit.
+        /// Largest number of items that a kernel supports.
         max: u64,
     },
     /// The operations form a dependency cycle.
@@ -146,16 +146,16 @@ pub enum KernelError {
     /// The GPU does not support the data type.
     #[error("{dtype} cannot be summed on compute capability {}.{}; it needs {}.{}", .capability / 10, .capability % 10, .needed / 10, .needed % 10)]
     NoSuchType {
-        /// The data type.
+        /// Data type to reduce.
         dtype: DataType,
         /// Compute capability × 10 of the GPU.
         capability: u32,
-        /// Smallest compute capability × 10 that supports it.
+        /// Smallest compute capability × 10 that supports the data type.
         needed: u32,
     },
 }
 
-/// A round of a channel: the body and the operands of every rank.
+/// A round of a channel: the body and operands of every rank.
 #[derive(Clone, Debug)]
 struct RoundRows {
     channel: u16,
@@ -164,7 +164,7 @@ struct RoundRows {
     rows: Vec<(u32, Vec<Operand>)>,
 }
 
-/// A kernel before its source text, independent of the number of threads and of addresses.
+/// A kernel before its source text, independent of addresses and of the number of threads.
 #[derive(Clone, Debug)]
 pub struct Kernel {
     header: Header,
@@ -176,19 +176,19 @@ pub struct Kernel {
     flushes: u32,
     tiles: Tiles,
     rounds: Vec<RoundRows>,
-    /// The copies for copy engines, if the schedule consists of copies only.
+    /// Copies that copy engines can run. `None` if the schedule does anything else.
     copied: Option<Vec<CopyOperation>>,
-    /// Offset of each message's slot in the receiver's set of slots, and words of the message.
+    /// For each message, the byte offset of its slot in the receiver's set of slots, and its number of words.
     slots: Vec<(u64, u64)>,
-    /// Sender and receiver of each message.
+    /// Rank of the sender and of the receiver of each message.
     senders: Vec<u32>,
     receivers: Vec<u32>,
-    /// Operation of each message.
+    /// Operation of the schedule that each message belongs to.
     operations: Vec<u32>,
-    /// Bytes of a set of slots, the maximum over all ranks.
+    /// Size in bytes of a set of slots, the maximum over all ranks.
     slot_bytes: u64,
-    /// Per rank, three bit sets of ranks: those to notify of its own entry, those that must have entered before it
-    /// begins, and those that must have entered before it ends.
+    /// For every rank, three bit sets of ranks: those that it notifies when it enters, those that must have entered
+    /// before it begins, and those that must have entered before it ends.
     notify_on_entry: Vec<u64>,
     wait_before_start: Vec<u64>,
     wait_before_exit: Vec<u64>,
@@ -198,7 +198,8 @@ impl Kernel {
     /// Verifies a schedule and decomposes it into rounds.
     ///
     /// # Errors
-    /// [`KernelError`].
+    /// The schedule fails verification, exceeds a limit of kernels, does not consist of whole elements, or stores a
+    /// chunk in a chunk of another size.
     pub fn new(schedule: &Schedule, dtype: DataType, carrier: Carrier) -> Result<Self, KernelError> {
         verify(schedule, &VerifyOptions::default())?;
         let header = schedule.header().clone();
@@ -326,13 +327,13 @@ impl Kernel {
         self.cut.len(chunk)
     }
 
-    /// Number of ranks.
+    /// Number of ranks of the schedule.
     #[must_use]
     pub fn ranks(&self) -> u32 {
         self.header.call.ranks
     }
 
-    /// Transport of its messages.
+    /// Transport of the kernel's messages.
     #[must_use]
     pub fn carrier(&self) -> Carrier {
         self.carrier
@@ -350,7 +351,7 @@ impl Kernel {
         self.dtype
     }
 
-    /// Number of lines over all bodies.
+    /// Number of lines of code over all bodies.
     #[must_use]
     pub fn lines(&self) -> usize {
         self.bodies.iter().map(Vec::len).sum()
@@ -363,7 +364,7 @@ impl Kernel {
         self.copied.clone()
     }
 
-    /// Number of channels, words of the channel with most, and words of the largest round.
+    /// Number of channels, number of words of the channel with most words, and number of words of the largest round.
     fn word_counts(&self) -> (u32, u64, u64) {
         let channels = u32::from(self.header.channels.max(1));
         let mut words = vec![0u64; channels as usize];
@@ -376,7 +377,8 @@ impl Kernel {
         (channels, words.into_iter().max().unwrap_or(0), largest)
     }
 
-    /// First byte of a rank's buffer, in the byte numbering of the call, and its length.
+    /// Offset of the first byte of a rank's buffer, in the byte numbering of the call, and length of the buffer in
+    /// bytes.
     #[must_use]
     pub fn extent(&self, rank: u32, buffer: UserBuffer) -> (u64, u64) {
         let call = &self.header.call;
@@ -391,10 +393,10 @@ impl Kernel {
         if own_block { block } else { (0, total) }
     }
 
-    /// The CUDA source for a GPU of the given compute capability × 10.
+    /// Returns the CUDA source for a GPU of the given compute capability × 10.
     ///
     /// # Errors
-    /// [`KernelError::NoSuchType`].
+    /// [`KernelError::NoSuchType`] if such a GPU cannot reduce the data type.
     pub fn text(&self, op: ReduceOp, variant: Variant, capability: u32) -> Result<String, KernelError> {
         if self.reduces() {
             check_reducible(self.dtype, capability)?;
@@ -436,7 +438,7 @@ impl Kernel {
         ]
     }
 
-    /// Length of a row if every channel has exactly one row and all use one body; otherwise 0.
+    /// Length of a row in table entries, if every channel has exactly one row and all rows use one body; otherwise 0.
     fn only_row(&self) -> u64 {
         let channels: Vec<u16> = self.rounds.iter().map(|round| round.channel).collect();
         if self.bodies.len() != 1 || !channels.iter().copied().eq(0..self.header.channels.max(1)) {
@@ -445,13 +447,13 @@ impl Kernel {
         self.rounds.first().and_then(|round| round.rows.first()).map_or(0, |row| 2 + row.1.len() as u64)
     }
 
-    /// Number of blocks per rank.
+    /// Number of thread blocks per rank with the given shape.
     #[must_use]
     pub fn blocks(&self, shape: GridShape) -> u32 {
         self.word_counts().0 * shape.split
     }
 
-    /// Number of tiles of the largest round.
+    /// Number of tiles of the round with most words, with the given shape.
     #[must_use]
     pub fn tiles(&self, shape: GridShape) -> u64 {
         self.word_counts().2.div_ceil(u64::from(shape.threads) * u64::from(shape.unroll))
@@ -463,7 +465,7 @@ impl Kernel {
         self.tiles
     }
 
-    /// Largest number of tile groups that a block runs in a call.
+    /// Largest number of tile groups that a block runs in a call; at least one.
     fn items(&self, shape: GridShape) -> u64 {
         let tile = u64::from(shape.threads) * u64::from(shape.unroll);
         let mut items = vec![0u64; usize::from(self.header.channels.max(1))];
@@ -489,7 +491,7 @@ fn check_reducible(dtype: DataType, capability: u32) -> Result<(), KernelError> 
     if capability < needed { Err(KernelError::NoSuchType { dtype, capability, needed }) } else { Ok(()) }
 }
 
-/// Value of `OP` in the prelude.
+/// Code of a reduction in the prelude's constant `OP`.
 fn operation_code(op: ReduceOp) -> u64 {
     match op {
         ReduceOp::Sum => 0,
@@ -499,7 +501,7 @@ fn operation_code(op: ReduceOp) -> u64 {
     }
 }
 
-/// Value of `TYPE` in the prelude.
+/// Code of a data type in the prelude's constant `TYPE`.
 fn type_code(dtype: DataType) -> u64 {
     match dtype {
         DataType::F32 => 0,
@@ -517,7 +519,7 @@ fn type_code(dtype: DataType) -> u64 {
     }
 }
 
-/// A buffer of the caller.
+/// Kind of a buffer that the caller passes to a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UserBuffer {
     /// Input of the call.
@@ -529,9 +531,9 @@ pub enum UserBuffer {
 /// Alignment of the caller's chunks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Alignment {
-    /// All chunks are aligned to 16 bytes and are moved as vectors.
+    /// All chunks begin at multiples of 16 bytes and are moved as vectors.
     Vectors,
-    /// Any alignment.
+    /// Chunks may begin at any address.
     Bytes,
 }
 
@@ -547,9 +549,9 @@ pub enum Devices {
 /// Properties that determine the compiled code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Variant {
-    /// Maximum number of threads per block.
+    /// Largest number of threads per block.
     pub threads: u32,
-    /// Words per thread and tile.
+    /// Number of words that a thread moves per tile.
     pub unroll: u32,
     /// Alignment of the caller's chunks.
     pub alignment: Alignment,

@@ -5,8 +5,9 @@
 //! before the first of them enters the next one. It notifies and waits once for all of them, and its stores occupy the
 //! links much longer than the notification and the wait. Tiles are different words of the same chunks, with their own
 //! slots, so a group of tiles behaves like one larger tile, except for values, which a thread holds for one tile only.
-//! Memory of the caller that a later phase needs is therefore read again in that phase ([`with_phase_local_loads`]), and the analysis of
-//! overwrites uses the last read. If a phase needs a value computed in an earlier phase, tiles run one by one.
+//! Memory of the caller that a later phase needs is therefore read again in that phase ([`with_phase_local_loads`]),
+//! and the analysis of overwrites uses the last read. If a phase needs a value computed in an earlier phase, tiles run
+//! one by one.
 
 use std::ops::Range;
 
@@ -24,14 +25,14 @@ pub enum Tiles {
     Grouped,
 }
 
-/// Origin of a value, which determines if it can be obtained again.
+/// Origin of a value, which determines if a later phase can obtain it again.
 #[derive(Clone, Copy)]
 enum Origin {
-    /// Read from the caller's memory.
+    /// Read from a chunk of the caller's buffers.
     Loaded(UserChunk),
-    /// A value without contents.
+    /// Token without contents.
     Token,
-    /// Received or computed.
+    /// Received from a peer, or the result of a reduction.
     Computed,
 }
 
@@ -110,7 +111,7 @@ pub(super) fn reduces_without_forwarding(program: &Program) -> bool {
     sums && !sends
 }
 
-/// The phase of every instruction.
+/// Returns the index of the phase of every instruction, from 0.
 fn assign_phases(program: &Program) -> Vec<usize> {
     let (mut phase, mut receives) = (0, false);
     let number = |instruction: &Instruction| {
@@ -170,10 +171,10 @@ pub(super) fn line_ranges(lines: &[Line], tiles: Tiles) -> Vec<LineRange> {
     ranges
 }
 
-/// A part of a body.
+/// Consecutive lines of a body that run alike, by line index.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum LineRange {
-    /// Lines that every tile runs.
+    /// Range of lines that every tile runs.
     EachTile(Range<usize>),
     /// A line that the block runs once for all tiles in the phase.
     Once(usize),

@@ -6,43 +6,43 @@ use rustc_hash::FxHashMap;
 use super::local_operations::{Cell, Memory, MoveKind, Moves};
 use super::rounds::Round;
 
-/// A value that is computed once.
+/// Index of a value, which exactly one instruction of the program computes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct Value(pub(super) u32);
 
-/// A chunk of the caller.
+/// Chunk of the caller's buffers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum UserChunk {
-    /// A chunk of the input.
+    /// Chunk of the input, by index.
     Input(u32),
-    /// A chunk of the output.
+    /// Chunk of the output, by index.
     Output(u32),
 }
 
-/// One instruction.
+/// Instruction of a rank's program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Instruction {
-    /// Reads a chunk.
+    /// Reads a chunk of the caller's buffers.
     Load { value: Value, place: UserChunk },
-    /// Sends a value.
+    /// Sends a value to another rank as a message.
     Send { message: u32, value: Value },
-    /// Receives a message.
+    /// Receives a message of another rank as a value.
     Receive { message: u32, value: Value },
-    /// Combines two values.
+    /// Reduces two values into a third.
     Reduce { value: Value, left: Value, right: Value },
-    /// Writes a chunk once, with its final value.
+    /// Writes the final value of an output chunk. Each chunk is written once.
     Store { place: UserChunk, value: Value },
     /// A value without contents, which only represents progress (of a barrier).
     Token { value: Value },
 }
 
-/// The instructions of one rank in a round.
+/// Instructions of one rank in a round, in execution order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Program {
     pub(super) instructions: Vec<Instruction>,
 }
 
-/// Generator state: the values that the chunks of a rank hold.
+/// State of the generator of one rank's program: the values that the cells hold.
 struct Writer<'a> {
     moves: &'a Moves,
     values: FxHashMap<Cell, Value>,
@@ -56,7 +56,7 @@ impl Writer<'_> {
         Value(self.next - 1)
     }
 
-    /// Current value of a cell. A cell that was not accessed yet is loaded.
+    /// Returns the current value of a cell. A cell that was not accessed yet is loaded first.
     fn read(&mut self, cell: Cell) -> Value {
         if let Some(&value) = self.values.get(&cell) {
             return value;
@@ -113,7 +113,7 @@ impl Writer<'_> {
     }
 }
 
-/// The programs of all ranks in a round.
+/// Returns the programs of all ranks in a round.
 pub(super) fn programs(moves: &Moves, round: &Round, ranks: u32) -> Vec<Program> {
     let mut last: FxHashMap<Cell, u32> = FxHashMap::default();
     for &i in &round.moves {

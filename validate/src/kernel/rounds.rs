@@ -9,7 +9,7 @@ use rustc_hash::FxHashMap;
 
 use super::local_operations::{Cell, MoveKind, Moves};
 
-/// Parallel work of all ranks: indices of moves, in order.
+/// Work of all ranks that runs in parallel: indices of moves, in ascending order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Round {
     pub(super) channel: u16,
@@ -85,7 +85,7 @@ pub(super) fn rounds(moves: &Moves, ranks: u32) -> Vec<Round> {
     result
 }
 
-/// Destination cell of a move.
+/// Returns the cell that a move writes; for a send, the cell that the receiver writes.
 fn destination(kind: MoveKind, received: &[Cell]) -> Cell {
     match (kind.written(), kind.message()) {
         (Some(dst), _) => dst,
@@ -94,7 +94,7 @@ fn destination(kind: MoveKind, received: &[Cell]) -> Cell {
     }
 }
 
-/// Rank, kind and peer of a move.
+/// Returns the rank, the kind of operation and the peer of move `i`. The peer of a local move is the rank itself.
 fn role(moves: &Moves, i: usize) -> (u32, u8, u32) {
     let operation = moves.moves[i];
     let peer = operation.kind.message().map(|message| {

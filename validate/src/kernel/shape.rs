@@ -6,14 +6,14 @@ use super::{Alignment, Carrier, Devices, Kernel, Tiles, Variant};
 /// reduce_scatter and all_to_all (validate/runs/2026-11-21-4xh200).
 pub(super) const MAX_PACKET_CHUNK: u64 = 16 << 10;
 
-/// Largest chunk in bytes that lines carry. Measured likewise.
+/// Largest chunk in bytes of a one-sided schedule that lines carry. Measured as for [`MAX_PACKET_CHUNK`].
 pub(super) const MAX_LINE_CHUNK: u64 = 512 << 10;
 
 /// Largest number of vectors per block and message that share a phase: 128 KiB. The fastest of 32, 64, 128 and 512 KiB
 /// for two_shot of 16 to 256 MiB on 4 × H200 (validate/runs/2026-11-21-4xh200).
 const PHASE_WORDS: u64 = 8192;
 
-/// Number of blocks above which two share a multiprocessor: the multiprocessors of the smallest GPU in use.
+/// Number of blocks above which two share a multiprocessor: the number of multiprocessors of the smallest GPU in use.
 const MAX_BLOCKS_ONE_PER_SM: u32 = 132;
 
 /// Distribution of a kernel over a GPU.
@@ -31,7 +31,7 @@ pub struct GridShape {
 }
 
 impl GridShape {
-    /// Variant of the code for this shape with `blocks` blocks per rank. Similar shapes share a variant.
+    /// Returns the variant of the code for this shape with `blocks` blocks per rank. Similar shapes share a variant.
     #[must_use]
     pub fn variant(self, blocks: u32, alignment: Alignment, devices: Devices) -> Variant {
         let threads = if self.threads <= 256 { 256 } else { self.threads.next_power_of_two() };
@@ -43,9 +43,9 @@ impl GridShape {
 /// Number of blocks that a multiprocessor must hold. It limits the registers per thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Resident {
-    /// One block.
+    /// One block per multiprocessor.
     One,
-    /// Two blocks, which hide each other's waits.
+    /// Two blocks per multiprocessor, which hide each other's waits.
     Two,
 }
 
@@ -56,7 +56,7 @@ impl Resident {
 }
 
 impl Kernel {
-    /// Shape for a GPU on which at most `max_blocks` blocks of a rank are co-resident.
+    /// Returns the shape for a GPU on which at most `max_blocks` blocks of a rank are co-resident.
     #[must_use]
     pub fn shape(&self, max_blocks: u32) -> GridShape {
         let (channels, words, largest) = self.word_counts();

@@ -18,71 +18,71 @@ use super::{KernelError, UserBuffer};
 /// A location in a rank's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Location {
-    /// In a buffer of the caller: first byte, in the byte numbering of the call.
+    /// In a buffer of the caller: offset of the first byte, in the byte numbering of the call.
     User(UserBuffer, Bytes),
-    /// In the memory for messages, which peers write.
+    /// In the memory for messages, which peers write: offset in bytes.
     Slot(Bytes),
-    /// In the scratch memory of the rank.
+    /// In the scratch memory of the rank: offset in bytes.
     Scratch(Bytes),
 }
 
-/// A single step of a rank.
+/// Step of a rank in the execution of a schedule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// Writes to a peer and sets the message's signal there.
+    /// Writes to a peer's memory and sets the message's signal there.
     Send {
-        /// The message: index of its signal at the receiver.
+        /// Index of the message, and of its signal at the receiver.
         message: u32,
         /// Rank of the receiver.
         to: u32,
-        /// Source.
+        /// Source in the sender's memory.
         from: Location,
         /// Destination in the receiver's memory.
         destination: Location,
-        /// Length of the message.
+        /// Length of the message in bytes.
         bytes: Bytes,
     },
-    /// Waits for a message's signal.
+    /// Waits until a message has arrived, as its signal indicates.
     Await {
-        /// The message.
+        /// Index of the message.
         message: u32,
         /// Rank of the sender.
         from: u32,
-        /// Length of the message.
+        /// Length of the message in bytes.
         bytes: Bytes,
     },
     /// Copies within the rank's memory.
     Copy {
-        /// Source.
+        /// Source of the copy.
         from: Location,
-        /// Destination.
+        /// Destination of the copy.
         to: Location,
-        /// Length of the message.
+        /// Number of bytes to copy.
         bytes: Bytes,
     },
-    /// `to` = `left` ⊕ `right`.
+    /// Reduces `left` and `right` into `to`.
     Reduce {
-        /// First operand. `to` may be the same location.
+        /// First operand. May be at the same location as `to`.
         left: Location,
-        /// Second operand.
+        /// Second operand of the reduction.
         right: Location,
-        /// Destination.
+        /// Destination of the result.
         to: Location,
-        /// Length of the message.
+        /// Length of an operand in bytes.
         bytes: Bytes,
     },
 }
 
-/// The steps of all ranks.
+/// Steps of all ranks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Steps {
-    /// Steps of every rank, in order.
+    /// Steps of every rank, in execution order.
     pub by_rank: Vec<Vec<Step>>,
-    /// Number of messages; each is a signal at its receiver.
+    /// Number of messages of all ranks. Each message has a signal at its receiver.
     pub messages: u32,
-    /// Bytes of slots of a rank, the maximum over all ranks.
+    /// Size in bytes of a rank's memory for messages, the maximum over all ranks.
     pub slots: Bytes,
-    /// Bytes of scratch memory of a rank, the maximum over all ranks.
+    /// Size in bytes of a rank's scratch memory, the maximum over all ranks.
     pub scratch: Bytes,
 }
 
@@ -93,7 +93,7 @@ impl Steps {
     /// Verifies a schedule and converts it to steps.
     ///
     /// # Errors
-    /// [`KernelError`].
+    /// The schedule fails verification, exceeds a limit of kernels, or does not consist of whole elements.
     pub fn new(schedule: &Schedule, dtype: DataType) -> Result<Self, KernelError> {
         verify(schedule, &VerifyOptions::default())?;
         let header = schedule.header();
@@ -107,7 +107,7 @@ impl Steps {
         Ok(writer.steps)
     }
 
-    /// Ranks that a rank sends to.
+    /// Returns the ranks that a rank sends to, in ascending order.
     #[must_use]
     pub fn receivers(&self, rank: usize) -> Vec<usize> {
         self.peers(rank, |step| match step {
@@ -116,7 +116,7 @@ impl Steps {
         })
     }
 
-    /// Ranks that a rank receives from.
+    /// Returns the ranks that a rank receives from, in ascending order.
     #[must_use]
     pub fn senders(&self, rank: usize) -> Vec<usize> {
         self.peers(rank, |step| match step {
@@ -140,7 +140,7 @@ struct Writer<'a> {
     steps: Steps,
     /// Destination of each message: a slot, or the caller's output.
     destinations: Vec<Location>,
-    /// Bytes that a scratch cell holds. Chunks of the caller have their own size.
+    /// Number of bytes that each scratch cell holds. Chunks of the caller have their own size.
     scratch_bytes: FxHashMap<Cell, u64>,
     scratch: FxHashMap<Cell, u64>,
     filled: Vec<u64>,
@@ -167,7 +167,7 @@ impl<'a> Writer<'a> {
         writer
     }
 
-    /// Decides on the destination of each message.
+    /// Chooses the destination of each message: the receiver's output or a slot.
     fn place_messages(&mut self, ranks: usize) {
         let mut touched = rustc_hash::FxHashSet::default();
         let mut slots = vec![0u64; ranks];
@@ -203,7 +203,7 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// Location of a cell. Scratch cells are allocated on first use.
+    /// Returns the location of a cell. Scratch cells are allocated on first use.
     fn spot(&mut self, cell: Cell, bytes: u64) -> Location {
         let (rank, memory) = self.moves.memory(cell);
         match memory {

@@ -44,7 +44,7 @@ fn schedule(case: Case) -> Option<Schedule> {
     Schedule::build(generator(case.algorithm, &shape).ok()?.as_ref()).ok()
 }
 
-/// Expected byte `index` of a rank's output. `None` where the rank has none.
+/// Expected byte at `index` of a rank's output. `None` if the collective defines no output there.
 fn expected(call: &Call, input: &dyn Fn(u32, u64) -> u8, rank: u32, index: u64) -> Option<u8> {
     let n = call.ranks;
     let block = (call.bytes.0 / u64::from(n)).max(1);
@@ -67,7 +67,7 @@ fn expected(call: &Call, input: &dyn Fn(u32, u64) -> u8, rank: u32, index: u64) 
 const POISON: u8 = 0xab;
 const CALLS: u32 = 3;
 
-/// Memory and progress of all ranks.
+/// Memory and progress of all ranks, with messages that have not arrived yet.
 struct Machine<'a> {
     steps: &'a Steps,
     call: Call,
@@ -77,9 +77,9 @@ struct Machine<'a> {
     output: Vec<Vec<u8>>,
     slots: Vec<Vec<u8>>,
     scratch: Vec<Vec<u8>>,
-    /// Per sender and receiver: true if the receiver has entered.
+    /// For each pair of sender and receiver, true if the receiver has entered the call.
     ready: FxHashMap<(usize, usize), bool>,
-    /// Per receiver and message: true if the message has arrived.
+    /// For each receiver and message, true if the message has arrived.
     come: FxHashMap<(usize, u32), bool>,
     flying: Vec<(usize, u32, Location, Vec<u8>)>,
 }

@@ -149,7 +149,7 @@ fn ranks_with_equal_roles_share_code() {
             let case =
                 Case { channels: 4, chunk: Some(1024), hosts: 1, ..Case::plain(algorithm, collective, 8, 16 << 10) };
             let kernel = case.kernel(carrier).unwrap();
-            // The first loop may find its own copy in another place than later ones.
+            // The first loop may need a body that differs from the body of the later loops.
             assert!(kernel.bodies.len() <= 2, "{algorithm} {collective} {carrier:?}: {}", kernel.bodies.len());
             let rows = &kernel.rounds[0].rows;
             assert!(rows.iter().all(|row| row.0 == rows[0].0), "{algorithm} {collective} {carrier:?}");
@@ -214,7 +214,7 @@ fn write_kernel_sources() {
     }
 }
 
-/// Compiles a source. Returns false if NVRTC is missing.
+/// Compiles a source. Returns false if NVRTC is missing, and panics on any other error.
 fn compiles(text: &str, arch: u32, name: &str) -> bool {
     match compile::compile_uncached(text, crate::cuda::Arch::new(arch), &["--std=c++17"]) {
         Ok(_) => true,

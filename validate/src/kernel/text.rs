@@ -7,16 +7,17 @@ use super::Carrier;
 use super::body::{Line, Sizes};
 use super::phases::{LineRange, Tiles, line_ranges};
 
-/// The fixed part.
+/// Fixed CUDA source at the start of every kernel.
 const PRELUDE: &str = include_str!("prelude.cu");
 
-/// Largest number of packets polled together.
+/// Largest number of receives whose packets are polled in one pass.
 const MAX_PACKETS_PER_POLL: usize = 8;
 
 /// Names and values of the constants defined before the prelude.
 pub(super) type Constants = Vec<(&'static str, u64)>;
 
-/// Source of a kernel. It is deterministic, and its first lines state the collective and the algorithm.
+/// Returns the CUDA source of a kernel. The source is deterministic, and its first lines state the collective and the
+/// algorithm.
 pub(super) fn text(
     title: &str,
     constants: &Constants,
@@ -33,7 +34,7 @@ pub(super) fn text(
     text
 }
 
-/// Text that precedes a kernel's own functions.
+/// Returns the source that precedes a kernel's own functions: title, constants and [`PRELUDE`].
 pub(super) fn prelude(title: &str, constants: &Constants) -> String {
     let mut text =
         format!("// {title}\n// Generated; the table of operands says which buffers the numbers stand for.\n");
@@ -131,7 +132,7 @@ fn write_lines(text: &mut String, lines: &[Line], range: Range<usize>, carrier: 
 
 const EACH: &str = "#pragma unroll\n    for (int u = 0; u < UNROLL; ++u) ";
 
-/// Condition under which a word is part of a message.
+/// CUDA condition under which a word is part of a message.
 fn word_condition(sizes: Sizes, operand: u32) -> String {
     match sizes {
         Sizes::Uniform => "on[u]".to_owned(),
@@ -139,7 +140,7 @@ fn word_condition(sizes: Sizes, operand: u32) -> String {
     }
 }
 
-/// Polls all packets once before waiting for any of them.
+/// Writes several receives: the packets of all are polled once before the kernel waits for any of them.
 fn write_polled_receives(text: &mut String, line: usize, receives: &[(u32, u32)], sizes: Sizes) -> std::fmt::Result {
     writeln!(text, "    h.line = {line};")?;
     for (v, operand) in receives {
@@ -159,7 +160,7 @@ fn write_polled_receives(text: &mut String, line: usize, receives: &[(u32, u32)]
     Ok(())
 }
 
-/// The kernels: one rank per grid, or all ranks of a device in one grid.
+/// Writes the kernel function: one rank per grid, or all ranks of a device in one grid.
 fn frame(text: &mut String, bodies: usize) {
     let cases = |indent: &str| {
         let mut cases = String::new();

@@ -9,6 +9,6 @@ pub struct LogContext {
     pub assumptions: Vec<String>,
     /// Contradictions and anomalies, such as GPUs of another model than the fabric's or runs without MPI.
     pub remarks: Vec<String>,
-    /// Channels of sends and receives, as reported by NCCL.
+    /// Numbers of channels for sends and receives, as reported by NCCL.
     pub p2p_channels: Option<P2pChannels>,
 }

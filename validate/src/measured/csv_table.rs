@@ -6,7 +6,7 @@ use fabricast_topologies::{Bytes, SourceLocation, UnitError};
 use super::table::{Clock, Counting, Header, Row, Table, Timing};
 use super::{MeasuredError, Reason, Rejected, number};
 
-/// Columns that a file may have.
+/// Names of the columns that a CSV log may have.
 const COLUMNS: [&str; 3] = ["bytes", "time_us", "in_place_us"];
 
 /// Returns true if a line is the header line of a CSV log: it contains the name of any known column.
@@ -14,7 +14,7 @@ pub(super) fn is_head(line: &str) -> bool {
     line.split(',').any(|field| COLUMNS.contains(&field.trim()))
 }
 
-/// Reads the only table of a file.
+/// Reads the only table of a CSV log. `source` names the log in errors.
 pub(super) fn read(text: &str, source: &str) -> Result<Vec<Table>, MeasuredError> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let mut table: Option<(Table, Head)> = None;
@@ -40,7 +40,7 @@ pub(super) fn read(text: &str, source: &str) -> Result<Vec<Table>, MeasuredError
     table.map(|(table, _)| vec![table]).ok_or_else(missing)
 }
 
-/// Positions of the columns in a record.
+/// Column indices of a CSV log, and its number of columns.
 struct Head {
     columns: usize,
     bytes: usize,

@@ -13,7 +13,7 @@ pub enum MeasuredError {
     Invalid {
         /// Source location of the fault.
         place: SourceLocation,
-        /// The value found and the value expected.
+        /// Description of the value found and the value expected.
         message: String,
         /// Advice that goes beyond the message, if any.
         help: Option<String>,
@@ -42,7 +42,7 @@ impl MeasuredError {
         }
     }
 
-    /// Advice that goes beyond the message.
+    /// Advice that goes beyond the message, if any.
     #[must_use]
     pub fn help(&self) -> Option<&str> {
         match self {

@@ -13,7 +13,7 @@ use super::table::{Counting, Row};
 /// Properties of a row that narrow down its collective.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Evidence {
-    /// busbw ÷ algbw.
+    /// Interval that contains busbw ÷ algbw; `None` if the row has no bandwidths, or too few digits of them.
     pub factor: Option<Factor>,
     /// True if the row names a reduction; `None` if the table has no such column.
     pub reduces: Option<bool>,
@@ -24,9 +24,9 @@ pub struct Evidence {
 /// Interval that contains busbw ÷ algbw.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Factor {
-    /// Lower end.
+    /// Lower end of the interval, inclusive.
     pub low: f64,
-    /// Upper end.
+    /// Upper end of the interval, inclusive.
     pub high: f64,
 }
 
@@ -66,14 +66,14 @@ impl Factor {
         factor >= self.low && factor <= self.high
     }
 
-    /// Intersection of two intervals.
+    /// Intersection of two intervals; `None` if they are disjoint.
     pub(super) fn intersection(self, other: Self) -> Option<Self> {
         let overlap = Self { low: self.low.max(other.low), high: self.high.min(other.high) };
         (overlap.low <= overlap.high).then_some(overlap)
     }
 }
 
-/// Known properties of a table.
+/// Properties of a table that are known before the inference.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct KnownProperties {
     pub collective: Option<Collective>,
@@ -86,7 +86,7 @@ pub(super) struct KnownProperties {
 pub(super) struct Inference {
     /// All consistent collectives; empty if the columns identify none.
     pub collectives: Vec<Collective>,
-    /// Number of ranks, if only one is consistent.
+    /// Number of ranks, if only one number is consistent.
     pub ranks: Option<u32>,
 }
 

@@ -5,12 +5,12 @@ use std::str::FromStr;
 
 use fabricast_sim::schedule::UnknownName;
 
-/// A library and its version.
+/// Measured library, with its version if known.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Library {
     /// Name of the library.
     pub name: LibraryName,
-    /// Version as given; empty if unknown.
+    /// Version as given by the log or manifest; empty if unknown.
     pub version: String,
 }
 

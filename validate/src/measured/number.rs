@@ -37,7 +37,7 @@ pub(super) fn bytes(text: &str) -> Result<Bytes, Reason> {
     if bytes.0 == 0 { Err(Reason::NoBytes) } else { Ok(bytes) }
 }
 
-/// Parses a count of elements.
+/// Parses a count of elements: a whole number.
 pub(super) fn count(text: &str) -> Result<u64, Reason> {
     text.parse().map_err(|_| Reason::NotANumber {
         column: "count",

@@ -8,7 +8,7 @@ use fabricast_topologies::Bytes;
 pub struct Rejected {
     /// Line of the row, from 1.
     pub line: u32,
-    /// Reason of the rejection.
+    /// Reason that the row cannot be used.
     pub reason: Reason,
 }
 
@@ -18,9 +18,9 @@ pub enum Reason {
     /// The number of columns differs from the header line's.
     #[error("{found} columns; the head line has {expected}")]
     Columns {
-        /// Columns of the row.
+        /// Number of columns of the row.
         found: usize,
-        /// Columns of the header line.
+        /// Number of columns of the header line.
         expected: usize,
     },
     /// The row ends before its times.
@@ -29,7 +29,7 @@ pub enum Reason {
     /// A field is not a valid number.
     #[error("{column}: `{text}` is not {expected}")]
     NotANumber {
-        /// Name of the column.
+        /// Name of the field's column.
         column: &'static str,
         /// Text of the field.
         text: String,
@@ -57,27 +57,27 @@ pub enum Reason {
     /// The size does not follow from the count.
     #[error("{collective} of {count} elements of {dtype} on {ranks} ranks is {expected}, not {found}")]
     SizeRule {
-        /// The collective.
+        /// Collective of the table.
         collective: Collective,
-        /// Count of the row.
+        /// Value of the column `count`.
         count: u64,
-        /// The element type.
+        /// Element type of the row.
         dtype: DataType,
-        /// Ranks of the communicator.
+        /// Number of ranks of the communicator.
         ranks: u32,
-        /// Size that nccl-tests would print.
+        /// Size in bytes that nccl-tests would print for this count.
         expected: Bytes,
-        /// Size of the row.
+        /// Value of the column `size`, in bytes.
         found: Bytes,
     },
     /// The size is not a whole multiple of the counted elements.
     #[error("{found} are not a multiple of {count} elements of {dtype}")]
     NotOfElements {
-        /// Count of the row.
+        /// Value of the column `count`.
         count: u64,
-        /// The element type.
+        /// Element type of the row.
         dtype: DataType,
-        /// Size of the row.
+        /// Value of the column `size`, in bytes.
         found: Bytes,
     },
     /// The time is the CPU's (nccl-tests `-C`), not the collective's.

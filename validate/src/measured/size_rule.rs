@@ -10,7 +10,7 @@ use fabricast_topologies::Bytes;
 use super::Reason;
 use super::table::{Counting, Row};
 
-/// Number of blocks in the larger buffer.
+/// Number of blocks in the larger buffer of a rank, whose size the column `size` gives.
 fn blocks(collective: Collective, ranks: u32) -> u64 {
     match collective {
         Collective::AllReduce
@@ -27,7 +27,7 @@ fn blocks(collective: Collective, ranks: u32) -> u64 {
     }
 }
 
-/// Returns the reason that a row cannot be of this collective; `None` for rows without count or element type.
+/// Returns the reason that a row cannot be of this collective; `None` if the row fits, or has no count or element type.
 pub(super) fn violation(row: &Row, collective: Collective, ranks: u32, counting: Counting) -> Option<Reason> {
     let (count, dtype) = (row.count?, row.dtype?);
     let total = count.checked_mul(dtype.size().0);
@@ -44,7 +44,7 @@ pub(super) fn violation(row: &Row, collective: Collective, ranks: u32, counting:
     })
 }
 
-/// Returns the reason that a row cannot be of any collective.
+/// Returns the reason that a row cannot be of any collective; `None` if the row fits, or has no count or element type.
 pub(super) fn violation_for_any_collective(row: &Row) -> Option<Reason> {
     let (count, dtype) = (row.count?, row.dtype?);
     let total = count.checked_mul(dtype.size().0).filter(|&total| total > 0);

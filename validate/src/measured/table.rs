@@ -28,15 +28,15 @@ pub struct Header {
     pub program: Option<String>,
     /// Collective that the program measures.
     pub collective: Option<Collective>,
-    /// Version of nccl-tests.
+    /// Version of nccl-tests, such as `2.19.6`.
     pub tests_version: Option<String>,
-    /// Library with its version.
+    /// Library that was measured, with its version if known.
     pub library: Option<Library>,
-    /// Ranks of the communicator.
+    /// Number of ranks of the communicator.
     pub ranks: Option<u32>,
-    /// GPUs driven by one thread.
+    /// Number of GPUs driven by one thread.
     pub gpus_per_thread: Option<u32>,
-    /// Threads of one process.
+    /// Number of threads of one process.
     pub threads: Option<u32>,
     /// Devices listed; nccl-tests truncates the list of a process with many devices.
     pub devices: Vec<Device>,
@@ -44,16 +44,16 @@ pub struct Header {
     pub launch: Option<Launch>,
     /// Process layout: one process per GPU or one for all GPUs of a host.
     pub processes: Option<Processes>,
-    /// Timed calls per row.
+    /// Number of timed calls per row.
     pub iterations: Option<u32>,
     /// Meaning of the column `count`.
     pub counting: Counting,
-    /// Hosts of the communicator, if the log states their number.
+    /// Number of hosts of the communicator, if the log states it.
     pub nodes: Option<u32>,
     /// Number of independent runs in the log, if several: nccl-tests built without MPI=1. Ranks, devices and rows of
     /// a table are then those of one run.
     pub separate_runs: Option<u32>,
-    /// Channels of sends and receives, as reported by NCCL (`NCCL_DEBUG=INFO`).
+    /// Numbers of channels for sends and receives, as reported by NCCL (`NCCL_DEBUG=INFO`).
     pub p2p_channels: Option<P2pChannels>,
     /// Collectives consistent with the columns; empty if the columns identify none.
     pub candidates: Vec<Collective>,
@@ -68,18 +68,18 @@ pub struct Header {
 /// Parts of a header that are inferred from the columns of the table.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Inferred {
-    /// The collective.
+    /// True if the collective is inferred.
     pub collective: bool,
-    /// The ranks.
+    /// True if the number of ranks is inferred.
     pub ranks: bool,
 }
 
-/// Channels of sends and receives, from NCCL's line `4 p2p channels, 2 p2p channels per peer`.
+/// Numbers of channels for sends and receives, from NCCL's line `4 p2p channels, 2 p2p channels per peer`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct P2pChannels {
-    /// Channels in total.
+    /// Number of channels in total.
     pub all: u16,
-    /// Channels per peer.
+    /// Number of channels per peer.
     pub per_peer: u16,
 }
 
@@ -96,36 +96,36 @@ pub enum Counting {
 /// A device as listed by nccl-tests.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Device {
-    /// Rank of the device.
+    /// Rank of the device in its communicator.
     pub rank: u32,
-    /// Communicator of the rank, if nccl-tests split the ranks.
+    /// Index of the communicator of the rank; 0 unless nccl-tests split the ranks.
     pub group: u32,
-    /// Process ID.
+    /// ID of the process that drives the device; 0 if the log does not state it.
     pub pid: u32,
-    /// Host name.
+    /// Name of the host.
     pub host: String,
-    /// CUDA device number.
+    /// CUDA device number on the host.
     pub device: u32,
-    /// Model, such as `NVIDIA H200`.
+    /// Model of the GPU, such as `NVIDIA H200`.
     pub model: String,
 }
 
 /// A row of a table: the times of one message size.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Row {
-    /// Size as defined by nccl-tests: the larger buffer of a rank.
+    /// Size in bytes as defined by nccl-tests: the larger buffer of a rank.
     pub bytes: Bytes,
-    /// Elements, as counted by nccl-tests.
+    /// Number of elements, as counted by nccl-tests.
     pub count: Option<u64>,
-    /// Element type.
+    /// Element type of the buffers.
     pub dtype: Option<DataType>,
     /// Reduction; `None` if there is none or if it is not supported here (`avg`, `mulsum`).
     pub op: Option<ReduceOp>,
-    /// Root, if the collective has one.
+    /// Root rank, if the collective has one.
     pub root: Option<u32>,
-    /// Out-of-place time; `None` if only in-place calls were measured.
+    /// Out-of-place time; `None` if it was not measured.
     pub out_of_place: Option<Timing>,
-    /// In-place time.
+    /// In-place time; `None` if it was not measured.
     pub in_place: Option<Timing>,
     /// Properties that narrow down the collective.
     pub evidence: Evidence,
@@ -133,10 +133,10 @@ pub struct Row {
     pub line: u32,
 }
 
-/// A measured time.
+/// Measured time of the calls of a row.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Timing {
-    /// Mean over the calls.
+    /// Mean time of a call over the timed calls.
     pub time: Picos,
     /// Spread over single calls (`-I`).
     pub spread: Option<Spread>,
@@ -147,11 +147,11 @@ pub struct Timing {
 /// Spread of the times of single calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Spread {
-    /// Minimum.
+    /// Shortest time of a call.
     pub min: Picos,
-    /// Maximum.
+    /// Longest time of a call.
     pub max: Picos,
-    /// 99th percentile.
+    /// 99th percentile of the times of the calls.
     pub p99: Picos,
 }
 
@@ -166,7 +166,7 @@ pub enum Clock {
 }
 
 impl Row {
-    /// Creates a row of which only size and time are known.
+    /// Creates a row of which only size and out-of-place time are known.
     #[must_use]
     pub fn new(bytes: Bytes, time: Picos, line: u32) -> Self {
         let timing = Timing { time, spread: None, clock: Clock::Collective };
@@ -183,7 +183,7 @@ impl Row {
         }
     }
 
-    /// The measured time: out of place, or in place if only that was measured.
+    /// Measured time: out of place, or in place if only that was measured.
     #[must_use]
     pub fn measured(&self) -> Picos {
         self.out_of_place.or(self.in_place).map_or(Picos::ZERO, |timing| timing.time)

@@ -28,13 +28,13 @@ fn rank(number: usize) -> c_int {
 /// one block per rank.
 #[derive(Clone, Copy, Debug)]
 pub struct Operands {
-    /// Address of the input.
+    /// Address of the input buffer.
     pub input: DeviceAddress,
-    /// Address of the output.
+    /// Address of the output buffer.
     pub output: DeviceAddress,
-    /// Number of elements.
+    /// Number of elements; for collectives in blocks, of one block.
     pub count: usize,
-    /// Element type.
+    /// Element type of both buffers.
     pub dtype: DataType,
 }
 
@@ -60,7 +60,7 @@ impl Communicator {
     /// The operands must be valid as described at [`Operands`], and the stream must belong to the communicator's GPU.
     ///
     /// # Errors
-    /// A call fails.
+    /// An NCCL function returns an error.
     pub unsafe fn collective(
         &self,
         stream: &Stream,
@@ -100,7 +100,7 @@ impl Communicator {
     /// stream is done.
     ///
     /// # Errors
-    /// A call fails.
+    /// An NCCL function returns an error.
     pub unsafe fn send(
         &self,
         stream: &Stream,
@@ -123,7 +123,7 @@ impl Communicator {
     /// stream is done.
     ///
     /// # Errors
-    /// A call fails.
+    /// An NCCL function returns an error.
     pub unsafe fn recv(
         &self,
         stream: &Stream,
@@ -146,7 +146,7 @@ impl Communicator {
     /// See [`Communicator::collective`]; both buffers must have one block per rank.
     ///
     /// # Errors
-    /// A call fails.
+    /// An NCCL function returns an error.
     pub unsafe fn all_to_all(&self, stream: &Stream, operands: Operands) -> Result<(), NcclError> {
         let Operands { input, output, count, dtype } = operands;
         let block = dtype.size().0 * count as u64;

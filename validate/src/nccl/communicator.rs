@@ -21,14 +21,15 @@ pub struct Config {
 /// Registration of buffers with NCCL.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Registration {
-    /// Not registered.
+    /// Buffers are not registered.
     Plain,
-    /// Registered as symmetric windows at the same offset on every rank, as NCCL's symmetric kernels require
-    /// (nccl-tests `-R 2`).
+    /// Buffers are registered as symmetric windows at the same offset on every rank, as NCCL's symmetric kernels
+    /// require (nccl-tests `-R 2`).
     Symmetric,
 }
 
-/// `ncclConfig_t` of NCCL 2.18. Later versions append fields and accept a shorter struct by its size.
+/// `ncclConfig_t` of NCCL 2.18, the configuration in C. Later versions append fields and accept a shorter struct by its
+/// size.
 #[repr(C)]
 struct RawConfig {
     size: usize,
@@ -44,7 +45,7 @@ struct RawConfig {
 
 impl RawConfig {
     fn new(config: Config) -> Self {
-        /// `NCCL_CONFIG_UNDEF_INT`.
+        /// `NCCL_CONFIG_UNDEF_INT`, which leaves a value to NCCL.
         const UNDEFINED: c_int = c_int::MIN;
         let number = |value: Option<u32>| value.and_then(|value| c_int::try_from(value).ok()).unwrap_or(UNDEFINED);
         Self {
@@ -61,8 +62,8 @@ impl RawConfig {
     }
 }
 
-/// One rank of a communicator. Calls on it must come from one thread at a time. All ranks' streams should be done
-/// before it is dropped; synchronize the [`Member`](crate::cuda::Member)s for that. If one rank failed, the others
+/// One rank of a communicator. One thread at a time may call its methods. All ranks' streams should be done before the
+/// communicator is dropped; synchronize the [`Member`](crate::cuda::Member)s for that. If one rank failed, the others
 /// must [`abort`](Self::abort).
 #[derive(Debug)]
 pub struct Communicator {
@@ -78,11 +79,11 @@ pub struct Communicator {
 unsafe impl Send for Communicator {}
 
 impl Communicator {
-    /// Creates the communicator of `rank` on the GPU of `context`. Blocks until all `size` ranks have called it with
-    /// the same id, each from its own thread or process.
+    /// Creates the communicator of `rank` on the GPU of `context`. Blocks until all `size` ranks have called this
+    /// function with the same id, each from its own thread or process.
     ///
     /// # Errors
-    /// A call fails.
+    /// An NCCL function returns an error.
     pub fn new(
         nccl: &Arc<Nccl>,
         context: &Arc<Context>,
@@ -104,12 +105,12 @@ impl Communicator {
         Ok(Self { nccl: Arc::clone(nccl), context: Arc::clone(context), raw, windows: Vec::new(), rank, size })
     }
 
-    /// Its rank.
+    /// Rank within the communicator, from 0.
     pub fn rank(&self) -> usize {
         self.rank
     }
 
-    /// Number of ranks.
+    /// Number of ranks of the communicator.
     pub fn size(&self) -> usize {
         self.size
     }
@@ -129,7 +130,7 @@ impl Communicator {
     /// Aborts the communicator without the other ranks; operations in progress are cancelled.
     ///
     /// # Errors
-    /// A call fails.
+    /// An NCCL function returns an error.
     pub fn abort(mut self) -> Result<(), NcclError> {
         let raw = std::mem::replace(&mut self.raw, std::ptr::null_mut());
         self.context.bind()?;

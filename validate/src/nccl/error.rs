@@ -10,16 +10,16 @@ pub enum NcclError {
     /// The library is missing, broken, or lacks a function.
     #[error(transparent)]
     Library(#[from] LibraryError),
-    /// A call failed.
+    /// An NCCL function returned an error.
     #[error("{call} failed{}: {text} ({code}){}", .rank.map(|r| format!(" on rank {r}")).unwrap_or_default(), detail(.last))]
     Call {
         /// Name of the NCCL function.
         call: &'static str,
-        /// Rank, if the call belongs to one.
+        /// Rank that made the call, if the call belongs to one.
         rank: Option<usize>,
-        /// NCCL's result code.
+        /// Result code (`ncclResult_t`).
         code: i32,
-        /// NCCL's text for the code.
+        /// NCCL's description of the result code.
         text: String,
         /// Last error recorded by NCCL, which often names the cause; may be empty.
         last: String,

@@ -18,9 +18,9 @@ pub const SHARED_HOST: [(&str, &str); 2] = [("NCCL_NVLS_ENABLE", "0"), ("NVSHMEM
 /// Choices forced on NCCL; `None` leaves the choice to NCCL.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Forced {
-    /// `NCCL_ALGO`: `Ring`, `Tree`, …
+    /// Algorithm for `NCCL_ALGO`, such as `Ring` or `Tree`.
     pub algorithm: Option<String>,
-    /// `NCCL_PROTO`: `LL`, `LL128`, `Simple`.
+    /// Protocol for `NCCL_PROTO`: `LL`, `LL128` or `Simple`.
     pub protocol: Option<String>,
     /// Number of thread blocks (channels): `minCTAs` and `maxCTAs` of the communicator's configuration.
     pub channels: Option<u32>,
@@ -29,31 +29,31 @@ pub struct Forced {
 /// Reason that a choice cannot be forced through the environment.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum EnvironmentError {
-    /// The variables are not reserved.
+    /// The variables were not reserved at the start of the process.
     #[error("NCCL's environment was not reserved when the process had one thread")]
     NotReserved,
     /// The process already has other threads, or their number is unknown.
     #[error("NCCL's environment can only be reserved while the process has one thread")]
     Threads,
-    /// A value is longer than its buffer.
+    /// A value is longer than the buffer of its variable.
     #[error("{name}={value} is longer than {max} bytes")]
     TooLong {
-        /// Name of the variable.
+        /// Name of the environment variable.
         name: &'static str,
-        /// Value of the variable.
+        /// Value that does not fit.
         value: String,
-        /// Length of the buffer in bytes.
+        /// Length in bytes of the longest value that fits.
         max: usize,
     },
 }
 
-/// Variables that are set for NCCL.
+/// Names of the environment variables that are set for NCCL and NVSHMEM.
 const NAMES: [&str; 4] = ["NCCL_ALGO", "NCCL_PROTO", SHARED_HOST[0].0, SHARED_HOST[1].0];
 
 /// Buffer length of a value in bytes, unless the environment has a longer value at the start.
 const MIN_VALUE_BYTES: usize = 64;
 
-/// Buffers of [`NAMES`], with the lock of the thread that sets them.
+/// Buffers of [`NAMES`], and the lock that a thread holds while it sets them.
 static RESERVED: OnceLock<(Vec<Slot>, Mutex<()>)> = OnceLock::new();
 
 /// Reserves buffers in the environment for the variables that are set for NCCL. Must be called at the start of the
@@ -92,7 +92,7 @@ fn is_alone() -> bool {
 }
 
 impl Forced {
-    /// Values of the variables, including [`SHARED_HOST`].
+    /// Names and values of the variables, including [`SHARED_HOST`]. `None` leaves a variable unchanged.
     fn variables(&self) -> [(&'static str, Option<&str>); 4] {
         let [algorithm, protocol, nccl, nvshmem] = NAMES;
         let [(_, no_nccl), (_, no_nvshmem)] = SHARED_HOST;
@@ -104,11 +104,11 @@ impl Forced {
         ]
     }
 
-    /// Runs `work`, which creates communicators, with the variables set, and restores their previous values.
-    /// Variables that are not forced are unchanged.
+    /// Runs `work`, which creates communicators, with the variables set, and restores their previous values. Variables
+    /// that are not forced are unchanged.
     ///
     /// # Errors
-    /// [`EnvironmentError`]; `work` is not run then.
+    /// The variables are not reserved, or a value is too long; `work` is not run then.
     pub fn with_environment<T>(&self, work: impl FnOnce() -> T) -> Result<T, EnvironmentError> {
         let (slots, turn) = RESERVED.get().ok_or(EnvironmentError::NotReserved)?;
         let _turn = turn.lock().unwrap_or_else(PoisonError::into_inner);
@@ -132,7 +132,7 @@ fn set_around<T>(
             set.push((slot, value));
         }
     }
-    /// Restores the values, even if `work` panics.
+    /// Guard that restores the previous values, even if `work` panics.
     struct Restore<'a>(Vec<(&'a Slot, Option<String>)>);
     impl Drop for Restore<'_> {
         fn drop(&mut self) {
@@ -162,12 +162,12 @@ impl Slot {
         slot
     }
 
-    /// Length of the longest possible value in bytes.
+    /// Length in bytes of the longest value that fits the buffer.
     fn room(&self) -> usize {
         self.text.len().saturating_sub(self.name.len() + 2)
     }
 
-    /// The value; `None` if the variable is not set.
+    /// Value of the variable; `None` if the variable is not set.
     fn value(&self) -> Option<String> {
         let bytes: Vec<u8> =
             self.text.iter().map(|byte| byte.load(Ordering::Acquire)).take_while(|&byte| byte != 0).collect();

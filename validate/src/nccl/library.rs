@@ -16,7 +16,7 @@ const NCCL: LibrarySpec = LibrarySpec {
     advice: "`pip install nvidia-nccl-cu13` installs it, or name its file by --nccl",
 };
 
-/// A version of NCCL.
+/// Version of NCCL.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct NcclVersion {
     /// Major version: 2 of 2.28.9.
@@ -48,7 +48,7 @@ impl NcclVersion {
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub struct UniqueId {
-    /// `NCCL_UNIQUE_ID_BYTES` opaque bytes.
+    /// Opaque content of `NCCL_UNIQUE_ID_BYTES` bytes.
     pub bytes: [u8; 128],
 }
 
@@ -115,12 +115,12 @@ impl Nccl {
         Ok(Arc::new(Self { library, version, functions }))
     }
 
-    /// The version that the library reports.
+    /// Version that the library reports.
     pub fn version(&self) -> NcclVersion {
         self.version
     }
 
-    /// Path of the opened file.
+    /// Path of the loaded file.
     pub fn path(&self) -> &Path {
         self.library.path()
     }
@@ -128,7 +128,7 @@ impl Nccl {
     /// Creates an id for the ranks of one communicator.
     ///
     /// # Errors
-    /// A call fails.
+    /// An NCCL function returns an error.
     pub fn unique_id(&self) -> Result<UniqueId, NcclError> {
         let mut id = UniqueId { bytes: [0; 128] };
         // SAFETY: NCCL writes 128 bytes.
@@ -140,7 +140,7 @@ impl Nccl {
     /// driven by one thread.
     ///
     /// # Errors
-    /// The error of `calls`, or a failing call; the group is ended in both cases.
+    /// The error of `calls`, or an error of an NCCL function; the group is ended in both cases.
     pub fn group<E: From<NcclError>>(&self, calls: impl FnOnce() -> Result<(), E>) -> Result<(), E> {
         // SAFETY: no arguments.
         self.check(unsafe { (self.functions.group_start)() }, "ncclGroupStart", None)?;
@@ -174,6 +174,8 @@ impl Nccl {
 }
 
 impl Functions {
+    /// Looks up the functions of NCCL.
+    ///
     /// # Safety
     /// The library must be NCCL.
     unsafe fn load(

@@ -4,7 +4,7 @@ use std::ffi::c_int;
 
 use fabricast_sim::schedule::{DataType, ReduceOp};
 
-/// NCCL's code of an element type.
+/// Returns NCCL's code of an element type (`ncclDataType_t`).
 pub(super) fn data_type(dtype: DataType) -> c_int {
     match dtype {
         DataType::I8 => 0,
@@ -22,7 +22,7 @@ pub(super) fn data_type(dtype: DataType) -> c_int {
     }
 }
 
-/// NCCL's code of a reduction.
+/// Returns NCCL's code of a reduction (`ncclRedOp_t`).
 pub(super) fn operation(op: ReduceOp) -> c_int {
     match op {
         ReduceOp::Sum => 0,

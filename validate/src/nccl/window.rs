@@ -16,7 +16,7 @@ type Free = unsafe extern "C" fn(*mut c_void) -> Code;
 type Register = unsafe extern "C" fn(Comm, *mut c_void, usize, *mut RawWindow, c_int) -> Code;
 type Deregister = unsafe extern "C" fn(Comm, RawWindow) -> Code;
 
-/// `NCCL_WIN_COLL_SYMMETRIC`: the window has the same offset on every rank.
+/// Flag of `ncclCommWindowRegister`: the window has the same offset on every rank (`NCCL_WIN_COLL_SYMMETRIC`).
 const SYMMETRIC: c_int = 1;
 
 /// Memory from `ncclMemAlloc` (2.19 or later), as windows require.
@@ -37,7 +37,7 @@ impl WindowMemory {
     /// Allocates memory on the GPU of `context`.
     ///
     /// # Errors
-    /// The version lacks the function, or a call fails.
+    /// The version of NCCL lacks the function, or an NCCL function returns an error.
     pub fn new(nccl: &Arc<Nccl>, context: &Arc<Context>, length: Bytes) -> Result<Self, NcclError> {
         // SAFETY: the types are those of nccl.h; both functions exist or neither is used.
         let alloc = unsafe {
@@ -51,17 +51,17 @@ impl WindowMemory {
         Ok(Self { nccl: Arc::clone(nccl), context: Arc::clone(context), start, length })
     }
 
-    /// Start address.
+    /// Start address on the GPU.
     pub fn address(&self) -> DeviceAddress {
         DeviceAddress(self.start as u64)
     }
 
-    /// Length in bytes.
+    /// Length of the memory in bytes.
     pub fn length(&self) -> Bytes {
         self.length
     }
 
-    /// The whole memory as a part.
+    /// Returns the whole memory as a slice.
     pub fn all(&self) -> DeviceSlice<'_> {
         DeviceSlice::from_external(&self.context, self.address(), self.length)
     }
@@ -81,7 +81,7 @@ impl Drop for WindowMemory {
     }
 }
 
-/// A window that all ranks of a communicator registered jointly, with its memory. The communicator owns both.
+/// Window that all ranks of a communicator registered jointly, with its memory. The communicator owns both.
 #[derive(Debug)]
 pub(super) struct Window {
     raw: RawWindow,
@@ -89,10 +89,11 @@ pub(super) struct Window {
 }
 
 impl Communicator {
-    /// Registers all of `memory` for the lifetime of the communicator. Every rank must call it with the same length.
+    /// Registers all of `memory` for the lifetime of the communicator. Every rank must call this function with the same
+    /// length.
     ///
     /// # Errors
-    /// The version has no windows (before 2.27), or a call fails.
+    /// The version of NCCL has no windows (before 2.27), or an NCCL function returns an error.
     pub fn register(&mut self, memory: &Arc<WindowMemory>) -> Result<(), NcclError> {
         // SAFETY: the types are those of nccl.h; both functions exist or neither is used.
         let register = unsafe {

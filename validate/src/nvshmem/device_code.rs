@@ -26,22 +26,22 @@ pub enum DeviceCodeError {
     /// A part of NVSHMEM or CUDA is missing.
     #[error("{item} is not on this machine: looked for {searched}")]
     Missing {
-        /// The missing part.
+        /// Name of the missing part.
         item: &'static str,
-        /// Path that was searched.
+        /// Path or file that was searched.
         searched: String,
     },
     /// The source does not compile.
     #[error(transparent)]
     Compile(#[from] CompileError),
-    /// The code does not link.
+    /// nvJitLink cannot link the code with the device library.
     #[error("{call} failed: code {code}; {log}")]
     Link {
-        /// nvJitLink function that failed.
+        /// Name of the nvJitLink function that failed.
         call: &'static str,
-        /// Error code of the linker.
+        /// Error code that nvJitLink returned.
         code: i32,
-        /// Log of the linker.
+        /// Error log of nvJitLink.
         log: String,
     },
 }
@@ -49,7 +49,7 @@ pub enum DeviceCodeError {
 /// Compiles a source for NVSHMEM's device library and links the two. `host_library`: file of the host library.
 ///
 /// # Errors
-/// [`DeviceCodeError`].
+/// A part of NVSHMEM or CUDA is missing, or the source does not compile or link.
 pub fn compile_with_library(source: &str, arch: Arch, host_library: &Path) -> Result<Cubin, DeviceCodeError> {
     let library = sibling_file(host_library, "libnvshmem_device.a", "NVSHMEM's device library")?;
     let mut folders = vec![headers(host_library)?];
@@ -110,7 +110,7 @@ type Size = unsafe extern "C" fn(Handle, *mut usize) -> c_int;
 type Get = unsafe extern "C" fn(Handle, *mut c_char) -> c_int;
 type Destroy = unsafe extern "C" fn(*mut Handle) -> c_int;
 
-/// A link operation in progress.
+/// Link operation of nvJitLink in progress.
 struct Link {
     linker: SharedLibrary,
     handle: Handle,
@@ -155,6 +155,8 @@ impl Link {
         Err(DeviceCodeError::Link { call, code, log })
     }
 
+    /// Returns data of the link operation.
+    ///
     /// # Safety
     /// Both must name functions of a pair of size and data getters.
     unsafe fn bytes(&self, size: &'static str, get: &'static str) -> Result<Vec<u8>, DeviceCodeError> {

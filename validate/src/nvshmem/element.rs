@@ -44,7 +44,7 @@ impl UniqueId {
     }
 }
 
-/// `nvshmemx_uniqueid_args_t`.
+/// Arguments of an initialization by ID: `nvshmemx_uniqueid_args_t`.
 #[repr(C)]
 struct UniqueIdArguments {
     version: c_int,
@@ -53,7 +53,7 @@ struct UniqueIdArguments {
     size: c_int,
 }
 
-/// `nvshmemx_init_args_t`.
+/// Arguments of an initialization: `nvshmemx_init_args_t`.
 #[repr(C)]
 struct InitArguments {
     version: c_int,
@@ -61,7 +61,7 @@ struct InitArguments {
     content: [u8; 96],
 }
 
-/// `nvshmemx_init_attr_t`.
+/// Attributes of an initialization: `nvshmemx_init_attr_t`.
 #[repr(C)]
 pub(super) struct InitAttributes {
     version: c_int,
@@ -70,7 +70,7 @@ pub(super) struct InitAttributes {
 }
 
 impl InitAttributes {
-    /// `NVSHMEMX_INIT_ATTR_INITIALIZER`.
+    /// Attributes without values: `NVSHMEMX_INIT_ATTR_INITIALIZER`.
     fn new() -> Self {
         const INVALID: c_int = -1;
         let unique_id = UniqueIdArguments {
@@ -89,7 +89,7 @@ impl Nvshmem {
     /// processes have connected, so it must itself become an element.
     ///
     /// # Errors
-    /// A failing call.
+    /// An NVSHMEM function returns an error.
     pub fn unique_id(&self) -> Result<UniqueId, NvshmemError> {
         let mut id = UniqueId { version: version::<UniqueId>(), content: [0; 124] };
         // SAFETY: writes 128 bytes, as the structure's version states.
@@ -103,8 +103,8 @@ pub(super) fn check(code: c_int, call: &'static str, rank: Option<usize>) -> Res
     if code == 0 { Ok(()) } else { Err(NvshmemError::Call { call, rank, code }) }
 }
 
-/// This process as one of the elements. It remains one until the process ends: finalizing is collective, and an element
-/// that fails cannot rely on the others.
+/// This process as one of the elements. The process remains an element until it ends: finalizing is collective, and an
+/// element that fails cannot rely on the others.
 #[derive(Debug)]
 pub struct Element {
     pub(super) nvshmem: Arc<Nvshmem>,
@@ -114,11 +114,11 @@ pub struct Element {
 }
 
 impl Element {
-    /// Joins the other elements on the GPU of `context`. Returns when all `size` processes have called it with the same
-    /// ID.
+    /// Joins the other elements on the GPU of `context`. Returns when all `size` processes have called this function
+    /// with the same ID.
     ///
     /// # Errors
-    /// A failing call, or a library that was initialized without the GPU.
+    /// An NVSHMEM function returns an error, or the library was initialized without the GPU.
     pub fn join(
         nvshmem: &Arc<Nvshmem>,
         context: &Arc<Context>,
@@ -126,9 +126,10 @@ impl Element {
         rank: usize,
         size: usize,
     ) -> Result<Arc<Self>, NvshmemError> {
-        /// `NVSHMEMX_INIT_WITH_UNIQUEID`.
+        /// Flag of an initialization by ID: `NVSHMEMX_INIT_WITH_UNIQUEID`.
         const WITH_UNIQUE_ID: u32 = 1 << 3;
-        /// `NVSHMEM_STATUS_IS_INITIALIZED`. Higher values are valid as well: several processes per GPU.
+        /// Status of an initialized library: `NVSHMEM_STATUS_IS_INITIALIZED`. Higher values are valid as well: several
+        /// processes per GPU.
         const INITIALIZED: c_int = 2;
         context.bind()?;
         let number = |value: usize| c_int::try_from(value).unwrap_or(c_int::MAX);
@@ -156,13 +157,13 @@ impl Element {
         Ok(Arc::new(Self { nvshmem: Arc::clone(nvshmem), context: Arc::clone(context), rank, size }))
     }
 
-    /// Rank of this element.
+    /// Rank of this element among all elements, from 0.
     #[must_use]
     pub fn rank(&self) -> usize {
         self.rank
     }
 
-    /// Number of elements.
+    /// Number of elements of the run.
     #[must_use]
     pub fn size(&self) -> usize {
         self.size
@@ -174,16 +175,16 @@ impl Element {
         &self.context
     }
 
-    /// The library.
+    /// NVSHMEM library of the element.
     #[must_use]
     pub fn library(&self) -> &Arc<Nvshmem> {
         &self.nvshmem
     }
 
-    /// Registers code that was linked with NVSHMEM's device library. Every element registers its own.
+    /// Registers code that was linked with NVSHMEM's device library. Every element must register its own code.
     ///
     /// # Errors
-    /// A failing call.
+    /// An NVSHMEM function returns an error.
     pub fn prepare(self: &Arc<Self>, module: &Arc<Module>) -> Result<PreparedModule, NvshmemError> {
         self.context.bind()?;
         // SAFETY: the module is loaded in the current context.

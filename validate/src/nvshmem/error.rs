@@ -12,7 +12,7 @@ pub enum NvshmemError {
     /// The library is missing, broken, or lacks a function.
     #[error(transparent)]
     Library(#[from] LibraryError),
-    /// The structures of this version are not known.
+    /// The library has a version whose structures are not known.
     #[error(
         "{path}: this is NVSHMEM {found}; supported are versions from {oldest_supported} with the same major number"
     )]
@@ -24,30 +24,30 @@ pub enum NvshmemError {
         /// Oldest supported version.
         oldest_supported: String,
     },
-    /// An NVSHMEM call failed.
+    /// An NVSHMEM function returned an error.
     #[error("{call} failed{}: code {code}", .rank.map(|rank| format!(" on rank {rank}")).unwrap_or_default())]
     Call {
-        /// NVSHMEM function that failed.
+        /// Name of the NVSHMEM function that failed.
         call: &'static str,
-        /// The rank, if known.
+        /// Rank that made the call, if known.
         rank: Option<usize>,
-        /// Returned code.
+        /// Error code that the function returned.
         code: i32,
     },
     /// The library was initialized without its GPU.
     #[error("nvshmemx_hostlib_init_attr left rank {rank} without a GPU (nvshmemx_init_status says {status})")]
     NotReady {
-        /// The rank.
+        /// Rank without its GPU.
         rank: usize,
-        /// `nvshmemx_init_status_t`.
+        /// Status that the library reports: `nvshmemx_init_status_t`.
         status: i32,
     },
     /// The library assigned other ranks than requested.
     #[error("NVSHMEM says that this is rank {found} of {found_size}; it was started as {rank} of {size}")]
     Numbering {
-        /// Requested rank.
+        /// Rank that was requested for this process.
         rank: usize,
-        /// Requested number of ranks.
+        /// Number of ranks that was requested.
         size: usize,
         /// Rank reported by the library.
         found: i32,
@@ -57,65 +57,65 @@ pub enum NvshmemError {
     /// The symmetric heap is exhausted.
     #[error("nvshmem_malloc has no {} bytes left on rank {rank}", .requested.0)]
     OutOfMemory {
-        /// The rank.
+        /// Rank that allocates.
         rank: usize,
-        /// Requested bytes.
+        /// Requested size in bytes.
         requested: Bytes,
     },
-    /// A peer's memory is not mapped.
+    /// A peer's memory is not mapped, because there is no peer access.
     #[error(
         "nvshmem_ptr: rank {rank} cannot reach the heap of rank {peer}; there is no peer access between their GPUs"
     )]
     NoAccess {
-        /// The accessing rank.
+        /// Rank that accesses the memory.
         rank: usize,
-        /// The rank that owns the memory.
+        /// Rank that owns the memory.
         peer: usize,
     },
     /// A process cannot be started or reached.
     #[error("the process of rank {rank}: {operation}: {reason}")]
     Start {
-        /// The rank.
+        /// Rank of the process.
         rank: usize,
-        /// The operation that failed.
+        /// Operation that failed.
         operation: &'static str,
-        /// Message of the system.
+        /// Error message of the operating system.
         reason: String,
     },
     /// A process ended unexpectedly.
     #[error("the process of rank {rank} ended ({status}){}", output_suffix(.output))]
     Died {
-        /// The rank.
+        /// Rank of the process.
         rank: usize,
-        /// Exit code or signal.
+        /// Description of the exit code or signal.
         status: String,
-        /// Last lines of its output.
+        /// Last lines of the process's output.
         output: String,
     },
     /// A process sent an invalid message.
     #[error("the process of rank {rank} sent `{line}`, which cannot be parsed: {reason}")]
     Garbage {
-        /// The rank.
+        /// Rank of the process.
         rank: usize,
-        /// The message.
+        /// Message, possibly shortened.
         line: String,
-        /// Reason why it is invalid.
+        /// Reason why the message is invalid.
         reason: String,
     },
     /// Processes exceeded the time limit for a message.
     #[error("no response for {seconds} s from the processes of {}{}", ranks(.waiting), output_suffix(.output))]
     Silent {
-        /// Time limit in seconds.
+        /// Time limit for a message in seconds.
         seconds: u64,
-        /// Ranks without a message.
+        /// Ranks that sent no message in time.
         waiting: Vec<usize>,
-        /// Last lines of the output of the first of them.
+        /// Last lines of the output of the first of these ranks.
         output: String,
     },
-    /// An operation failed in a process.
+    /// An operation of a process failed, and the process reported the error.
     #[error("rank {rank}: {message}")]
     Rank {
-        /// The rank.
+        /// Rank of the process.
         rank: usize,
         /// Error message of the process.
         message: String,

@@ -10,8 +10,9 @@ use super::element::Element;
 use super::error::NvshmemError;
 use crate::cuda::{DeviceAddress, DeviceMemory, DeviceSlice};
 
-/// Memory that all elements allocated collectively. They must allocate and [free](Self::free) equal sizes in the same
-/// order. Dropping it leaves the memory allocated until the process ends, because freeing waits for the other elements.
+/// Memory that all elements allocated collectively. Elements must allocate and [free](Self::free) equal sizes in the
+/// same order. Memory that is dropped stays allocated until the process ends, because freeing waits for the other
+/// elements.
 #[derive(Debug)]
 pub struct SymmetricMemory {
     element: Arc<Element>,
@@ -47,19 +48,19 @@ impl SymmetricMemory {
         }
     }
 
-    /// Address on this element.
+    /// Address of this element's memory on its own GPU.
     #[must_use]
     pub fn address(&self) -> DeviceAddress {
         DeviceAddress(self.start as u64)
     }
 
-    /// Length in bytes.
+    /// Length of one element's memory in bytes.
     #[must_use]
     pub fn length(&self) -> Bytes {
         self.length
     }
 
-    /// The whole memory of this element as a range.
+    /// Returns the whole memory of this element as a slice.
     #[must_use]
     pub fn all(&self) -> DeviceSlice<'_> {
         DeviceSlice::from_external(self.element.context(), self.address(), self.length)
@@ -79,10 +80,11 @@ impl SymmetricMemory {
         Ok(DeviceAddress(address as u64))
     }
 
-    /// The memory of every element, as addressed by this one. The returned values keep it allocated.
+    /// Returns the memory of every element, in their order, as addressed by this element. The returned values keep the
+    /// memory allocated.
     ///
     /// # Errors
-    /// A peer without access.
+    /// There is no access to the memory of a peer.
     pub fn on_all_elements(self: &Arc<Self>) -> Result<Vec<DeviceMemory>, NvshmemError> {
         let map_peer = |peer| {
             let address = if peer == self.element.rank() { self.address() } else { self.peer_address(peer)? };

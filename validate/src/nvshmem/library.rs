@@ -19,14 +19,14 @@ const NVSHMEM: LibrarySpec = LibrarySpec {
     advice: "`pip install nvidia-nvshmem-cu13` installs it, or name its file by --nvshmem",
 };
 
-/// Version of NVSHMEM.
+/// Version of the NVSHMEM host library.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct NvshmemVersion {
-    /// 3 of 3.4.5.
+    /// Major version: 3 of 3.4.5.
     pub major: i32,
-    /// 4 of 3.4.5.
+    /// Minor version: 4 of 3.4.5.
     pub minor: i32,
-    /// 5 of 3.4.5.
+    /// Patch version: 5 of 3.4.5.
     pub patch: i32,
 }
 
@@ -40,12 +40,12 @@ impl fmt::Display for NvshmemVersion {
 }
 
 pub(super) type RawStream = *mut c_void;
-/// `nvshmem_team_t`.
+/// Handle of a team of elements: `nvshmem_team_t`.
 pub(super) type Team = i32;
 
 /// Reduction of one element type and operation, such as `nvshmemx_float_sum_reduce_on_stream`.
 pub(super) type Reduce = unsafe extern "C" fn(Team, *mut c_void, *const c_void, usize, RawStream) -> c_int;
-/// `nvshmemx_fcollectmem_on_stream`.
+/// All-gather or all-to-all of bytes, such as `nvshmemx_fcollectmem_on_stream`.
 pub(super) type Exchange = unsafe extern "C" fn(Team, *mut c_void, *const c_void, usize, RawStream) -> c_int;
 
 /// Functions of the library, with the types of the headers.
@@ -145,6 +145,8 @@ impl Nvshmem {
 }
 
 impl Functions {
+    /// Looks up the functions of NVSHMEM.
+    ///
     /// # Safety
     /// The library must be NVSHMEM.
     unsafe fn load(library: &SharedLibrary) -> Result<Self, LibraryError> {
@@ -174,16 +176,16 @@ impl Functions {
     }
 }
 
-/// Distribution of the result of a reduction.
+/// Distribution of the result of a reduction over the elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reduction {
-    /// Every element gets the whole result (all-reduce).
+    /// Every element gets the whole result (all_reduce).
     All,
-    /// Every element gets one block (reduce-scatter).
+    /// Element r gets block r of the result (reduce_scatter).
     Scatter,
 }
 
-/// Function names by scope, data type and operation.
+/// Function names by scope, element type and reduction.
 macro_rules! symbols {
     ($scope:expr, $dtype:expr, $op:expr, [$(($variant:ident, $name:literal)),* $(,)?]) => {
         match ($scope, $dtype, $op) {

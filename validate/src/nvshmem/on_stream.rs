@@ -13,18 +13,18 @@ use super::error::NvshmemError;
 use super::library::{Exchange, Reduction, Team};
 use crate::cuda::{DeviceAddress, Stream};
 
-/// `NVSHMEM_TEAM_WORLD`.
+/// Team of all elements: `NVSHMEM_TEAM_WORLD`.
 const ALL: Team = 0;
-/// `NVSHMEM_SIGNAL_SET`.
+/// Signal operation that stores a value: `NVSHMEM_SIGNAL_SET`.
 const SET: c_int = 9;
-/// `NVSHMEM_CMP_EQ`.
+/// Comparison for equality: `NVSHMEM_CMP_EQ`.
 const EQUAL: c_int = 0;
 
-/// A word of the heap that signals an arrival.
+/// Address of an 8-byte word of the heap that signals an arrival.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Signal(pub DeviceAddress);
 
-/// Source and destination address of a call.
+/// Source and destination address of a call, on this element's GPU or heap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SourceAndDestination {
     /// Address that is read.
@@ -49,14 +49,14 @@ fn number(value: usize) -> c_int {
     c_int::try_from(value).unwrap_or(c_int::MAX)
 }
 
-/// Requirements of every function here: addresses lie in symmetric memory (the source of a put may be any memory of
-/// this GPU), are valid for all bytes that the call reads and writes until the stream is done, and the stream belongs
-/// to the element's GPU.
+/// Operations on a stream. Requirements of every function: addresses lie in symmetric memory (the source of a put may
+/// be any memory of this GPU) and are valid for all bytes that the call reads and writes until the stream is done, and
+/// the stream belongs to the element's GPU.
 impl Element {
     /// Waits on the stream until all elements have reached the barrier and all their puts are complete.
     ///
     /// # Errors
-    /// A failing call.
+    /// The context cannot be made current.
     pub fn barrier(&self, stream: &Stream) -> Result<(), NvshmemError> {
         self.context().bind()?;
         // SAFETY: element and stream are alive.
@@ -68,11 +68,11 @@ impl Element {
     /// NVSHMEM does not reduce the data type.
     ///
     /// # Safety
-    /// The addresses must satisfy the requirements above: `count` elements at the destination, and as many at the source, or as
-    /// many per element for a reduce-scatter.
+    /// The addresses must satisfy the requirements of this `impl` block, for `count` elements at the destination, and
+    /// as many at the source, or as many per element for a reduce-scatter.
     ///
     /// # Errors
-    /// A failing call, or a library without the function.
+    /// An NVSHMEM function returns an error, or the library lacks the function.
     pub unsafe fn reduce(
         &self,
         stream: &Stream,
@@ -92,11 +92,11 @@ impl Element {
     /// All-gather: every element gets all inputs, in the order of the elements.
     ///
     /// # Safety
-    /// The addresses must satisfy the requirements above: `block` bytes at the source, and as many per element at the
-    /// destination.
+    /// The addresses must satisfy the requirements of this `impl` block, for `block` bytes at the source, and as many
+    /// per element at the destination.
     ///
     /// # Errors
-    /// A failing call.
+    /// An NVSHMEM function returns an error.
     pub unsafe fn gather(&self, stream: &Stream, ends: SourceAndDestination, block: Bytes) -> Result<(), NvshmemError> {
         let (function, name) = (self.nvshmem.functions.fcollect, "nvshmemx_fcollectmem_on_stream");
         // SAFETY: the caller guarantees the addresses.
@@ -106,10 +106,10 @@ impl Element {
     /// All-to-all: element r gets block r of every input, in the order of the elements.
     ///
     /// # Safety
-    /// The addresses must satisfy the requirements above: `block` bytes per element, at both.
+    /// The addresses must satisfy the requirements of this `impl` block, for `block` bytes per element at both.
     ///
     /// # Errors
-    /// A failing call.
+    /// An NVSHMEM function returns an error.
     pub unsafe fn all_to_all(
         &self,
         stream: &Stream,
@@ -139,10 +139,10 @@ impl Element {
     /// Broadcast: every element gets the root's input.
     ///
     /// # Safety
-    /// The addresses must satisfy the requirements above: `bytes` bytes each.
+    /// The addresses must satisfy the requirements of this `impl` block, for `bytes` bytes each.
     ///
     /// # Errors
-    /// A failing call.
+    /// An NVSHMEM function returns an error.
     pub unsafe fn broadcast(
         &self,
         stream: &Stream,
@@ -169,7 +169,8 @@ impl Element {
     /// Writes to `peer`, and sets the signal there to 1 after all data has arrived.
     ///
     /// # Safety
-    /// The addresses must satisfy the requirements above: `bytes` bytes each, and a word.
+    /// The addresses must satisfy the requirements of this `impl` block, for `bytes` bytes each, and for a word at the
+    /// signal.
     ///
     /// # Errors
     /// The context cannot be made current.
@@ -189,10 +190,10 @@ impl Element {
         Ok(())
     }
 
-    /// Sets a signal of `peer`.
+    /// Sets a signal of `peer` to `value`.
     ///
     /// # Safety
-    /// The address must satisfy the requirements above: a word.
+    /// The address must satisfy the requirements of this `impl` block, for a word.
     ///
     /// # Errors
     /// The context cannot be made current.
@@ -212,7 +213,7 @@ impl Element {
     /// Makes subsequent work wait until this element's own signal is 1.
     ///
     /// # Safety
-    /// The address must satisfy the requirements above: a word.
+    /// The address must satisfy the requirements of this `impl` block, for a word.
     ///
     /// # Errors
     /// The context cannot be made current.

@@ -19,11 +19,11 @@ use super::error::NvshmemError;
 use crate::cuda::{CudaError, exit_immediately, interrupt};
 use crate::nccl::SHARED_HOST;
 
-/// Poll interval for Ctrl-C.
+/// Poll interval for Ctrl-C and messages.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// Time limit for a process to end after it closed its socket.
 const EXIT_TIME_LIMIT: Duration = Duration::from_secs(2);
-/// Bytes of the output of a process that are retained.
+/// Number of bytes that are retained of a process's output, from its end.
 const RETAINED_OUTPUT_BYTES: usize = 1500;
 /// Largest length of a message in bytes; schedules of many operations are long.
 const MAX_MESSAGE_BYTES: u64 = 1 << 30;
@@ -38,13 +38,13 @@ pub fn environment() -> Vec<(&'static str, &'static str)> {
     usual.chain(SHARED_HOST).collect()
 }
 
-/// Message of a process, or a sign of life.
+/// Message of a process to its parent, or a heartbeat.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, serde::Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ProcessMessage<T> {
-    /// The process is alive.
+    /// Heartbeat: the process is alive.
     Alive,
-    /// A message.
+    /// Message of the process.
     Said(T),
 }
 
@@ -62,7 +62,7 @@ struct Started {
     tail: Tail,
 }
 
-/// The processes, from their parent's side.
+/// Processes of all ranks, as held by their parent.
 pub struct Processes {
     all: Vec<Started>,
     events: Receiver<(usize, SocketEvent)>,
@@ -109,7 +109,7 @@ impl Processes {
         Ok(processes)
     }
 
-    /// Number of processes.
+    /// Number of processes, one per rank.
     #[must_use]
     pub fn count(&self) -> usize {
         self.all.len()
@@ -118,7 +118,7 @@ impl Processes {
     /// Sends a message to one process.
     ///
     /// # Errors
-    /// The process has ended.
+    /// The process has ended, or the message cannot be serialized.
     pub fn send<T: Serialize>(&mut self, rank: usize, message: &T) -> Result<(), NvshmemError> {
         let line =
             to_line(message).map_err(|reason| NvshmemError::Start { rank, operation: "a message to it", reason })?;
@@ -130,7 +130,7 @@ impl Processes {
     }
 
     /// Waits for one message from each of `waiting`, or until a message satisfies `ends`. Returns the messages in the
-    /// order of `waiting`. Any message, including a sign of life, restarts the time limit.
+    /// order of `waiting`. Any message, including a heartbeat, restarts the time limit.
     ///
     /// # Errors
     /// A process ended, sent an invalid message, or exceeded the time limit; Ctrl-C.
@@ -282,7 +282,7 @@ fn shortened(line: &str) -> String {
     }
 }
 
-/// A process's own end of the socket.
+/// A process's own end of the socket to its parent.
 #[derive(Debug)]
 pub struct Channel {
     socket: UnixStream,
@@ -290,7 +290,7 @@ pub struct Channel {
 }
 
 impl Channel {
-    /// Takes the socket that the parent passed as standard input. From then on this process ends when its parent does.
+    /// Takes the socket that the parent passed as standard input. From then on, this process ends when its parent ends.
     ///
     /// # Errors
     /// Standard input is not a socket: the process was not started by [`Processes`].
@@ -316,7 +316,7 @@ impl Channel {
     /// Waits for a message of the parent.
     ///
     /// # Errors
-    /// The connection ended or the message is invalid, as text.
+    /// The message is invalid; the error text describes why.
     pub fn receive<T: DeserializeOwned>(&self) -> Result<T, String> {
         let line = self.lines.recv().map_err(|error| error.to_string())?;
         serde_json::from_str(&line).map_err(|error| error.to_string())
@@ -329,7 +329,7 @@ impl Channel {
         }
     }
 
-    /// Sends a sign of life to the parent.
+    /// Sends a heartbeat to the parent.
     pub fn send_heartbeat(&self) {
         if let Ok(line) = to_line(&ProcessMessage::<()>::Alive) {
             let _ = (&self.socket).write_all(line.as_bytes());

@@ -7,33 +7,33 @@
 
 use std::ffi::{CStr, c_char, c_int, c_ulong, c_void};
 
-/// `ncclResult_t`; this plugin returns [`SUCCESS`] only.
+/// Result code of a call: `ncclResult_t`. This plugin returns [`SUCCESS`] only.
 pub type Code = c_int;
 
-/// `ncclSuccess`.
+/// Result code of a successful call: `ncclSuccess`.
 pub const SUCCESS: Code = 0;
 
-/// `ncclDebugLogger_t`: level, subsystems, file, line, format and its arguments.
+/// NCCL's log function: `ncclDebugLogger_t`, with level, subsystems, file, line, format and its arguments.
 pub type Logger = unsafe extern "C" fn(c_int, c_ulong, *const c_char, c_int, *const c_char, ...);
 
-/// `NCCL_LOG_WARN`.
+/// Log level of warnings: `NCCL_LOG_WARN`.
 pub const LOG_WARN: c_int = 2;
-/// `NCCL_LOG_INFO`.
+/// Log level of information: `NCCL_LOG_INFO`.
 pub const LOG_INFO: c_int = 3;
 /// `NCCL_INIT`, a subsystem of NCCL's log: shown with `NCCL_DEBUG=INFO` unless `NCCL_DEBUG_SUBSYS` excludes it.
 pub const LOG_OF_INIT: c_ulong = 0x1;
-/// `NCCL_TUNING`, shown with `NCCL_DEBUG_SUBSYS=TUNING`.
+/// `NCCL_TUNING`, a subsystem of NCCL's log: shown with `NCCL_DEBUG_SUBSYS=TUNING`.
 pub const LOG_OF_TUNING: c_ulong = 0x40;
 
-/// `ncclNvlDomainInfo_v5_t`, also used by version 6.
+/// NVLink domains of a communicator: `ncclNvlDomainInfo_v5_t`, also used by version 6.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct NvlDomainInfo {
-    /// `nNvlDomains`.
+    /// Number of NVLink domains: `nNvlDomains`.
     pub domains: c_int,
-    /// `minRanksPerNvlDomain`.
+    /// Smallest number of ranks in an NVLink domain: `minRanksPerNvlDomain`.
     pub min_ranks: c_int,
-    /// `maxRanksPerNvlDomain`.
+    /// Largest number of ranks in an NVLink domain: `maxRanksPerNvlDomain`.
     pub max_ranks: c_int,
 }
 
@@ -46,21 +46,22 @@ pub struct Constants {
     pub base_latencies: [[f64; 3]; 7],
     /// Hardware latencies by kind of link, algorithm and protocol, in µs.
     pub hw_latencies: [[[f64; 3]; 7]; 3],
-    /// Maximum LL bandwidth by compute capability and number of nodes, in GB/s; the four below have the same indices.
+    /// Maximum LL bandwidth by compute capability and number of nodes, in GB/s.
     pub ll_max: [[f64; 3]; 4],
-    /// Maximum LL128 bandwidth of a ring channel.
+    /// Maximum LL128 bandwidth of a ring channel, in GB/s. Indices as for `ll_max`.
     pub ring_ll128: [[f64; 3]; 4],
-    /// Maximum LL128 bandwidth of a tree channel.
+    /// Maximum LL128 bandwidth of a tree channel, in GB/s. Indices as for `ll_max`.
     pub tree_ll128: [[f64; 3]; 4],
-    /// Maximum bandwidth of a tree channel.
+    /// Maximum bandwidth of a tree channel, in GB/s. Indices as for `ll_max`.
     pub tree: [[f64; 3]; 4],
-    /// Maximum bandwidth of an NVLSTree channel.
+    /// Maximum bandwidth of an NVLSTree channel, in GB/s. Indices as for `ll_max`.
     pub nvls_tree: [[f64; 3]; 4],
 }
 
-/// `init` of version 4.
+/// `init` of version 4: number of ranks, number of nodes, logger, context.
 pub type InitV4 = unsafe extern "C" fn(usize, usize, Option<Logger>, *mut *mut c_void) -> Code;
-/// `init` of versions 5 and 6.
+/// `init` of versions 5 and 6: context, ID of the communicator, number of ranks, number of nodes, logger, NVLink
+/// domains, constants.
 pub type InitV5 = unsafe extern "C" fn(
     *mut *mut c_void,
     u64,
@@ -74,52 +75,52 @@ pub type InitV5 = unsafe extern "C" fn(
 /// buffer registration, channels.
 pub type GetCollInfo =
     unsafe extern "C" fn(*mut c_void, c_int, usize, c_int, *mut *mut f32, c_int, c_int, c_int, *mut c_int) -> Code;
-/// `destroy`, and `finalize` since version 5.
+/// `destroy` of version 4, `finalize` since version 5: context.
 pub type Finalize = unsafe extern "C" fn(*mut c_void) -> Code;
 /// `getChunkSize` of version 6: context, function, bytes, algorithm, protocol, channels, chunk.
 pub type GetChunkSize = unsafe extern "C" fn(*mut c_void, c_int, usize, c_int, c_int, c_int, *mut usize) -> Code;
 
-/// `ncclTuner_v4_t`.
+/// Tuner interface of version 4: `ncclTuner_v4_t`.
 #[repr(C)]
 #[derive(Debug)]
 pub struct TunerV4 {
     /// Name shown in NCCL's log.
     pub name: Name,
-    /// Creates a context.
+    /// Creates the context of a communicator.
     pub init: InitV4,
     /// Selects the strategy of a call.
     pub get_coll_info: GetCollInfo,
-    /// Destroys the context.
+    /// Destroys the context of a communicator.
     pub destroy: Finalize,
 }
 
-/// `ncclTuner_v5_t`.
+/// Tuner interface of version 5: `ncclTuner_v5_t`.
 #[repr(C)]
 #[derive(Debug)]
 pub struct TunerV5 {
     /// Name shown in NCCL's log.
     pub name: Name,
-    /// Creates a context.
+    /// Creates the context of a communicator.
     pub init: InitV5,
     /// Selects the strategy of a call.
     pub get_coll_info: GetCollInfo,
-    /// Destroys the context.
+    /// Destroys the context of a communicator.
     pub finalize: Finalize,
 }
 
-/// `ncclTuner_v6_t`.
+/// Tuner interface of version 6: `ncclTuner_v6_t`.
 #[repr(C)]
 #[derive(Debug)]
 pub struct TunerV6 {
     /// Name shown in NCCL's log.
     pub name: Name,
-    /// Creates a context.
+    /// Creates the context of a communicator.
     pub init: InitV5,
     /// Selects the strategy of a call.
     pub get_coll_info: GetCollInfo,
-    /// Destroys the context.
+    /// Destroys the context of a communicator.
     pub finalize: Finalize,
-    /// Changes the chunk size; `None` keeps NCCL's own.
+    /// Changes the chunk size of a call; `None` leaves it to NCCL.
     pub get_chunk_size: Option<GetChunkSize>,
 }
 

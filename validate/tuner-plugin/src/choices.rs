@@ -10,16 +10,16 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use fabricast_libraries::nccl::Function;
 use fabricast_search::export::nccl_tuner::{Buffers, Lookup, Row, Table};
 
-/// A call, in the table's terms.
+/// Properties of a call by which rows are found, in the terms of the table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TableQuery {
-    /// The collective.
+    /// Collective of the call.
     pub function: Function,
     /// Bytes of the larger buffer; for grouped calls of one kind, their sum.
     pub bytes: u64,
-    /// Number of calls of one kind in the group.
+    /// Number of calls of this collective in the group.
     pub operations: u32,
-    /// Registration of its buffers.
+    /// Registration of the call's buffers.
     pub buffers: Buffers,
 }
 
@@ -31,7 +31,7 @@ pub struct CommunicatorTable {
     logged: Box<[AtomicU8]>,
 }
 
-/// Line number for log messages, with a leading blank; empty if unknown.
+/// Line number of a row as text for log messages, ` (line 7)`; empty if unknown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LineNumber(u32);
 
@@ -54,7 +54,7 @@ impl CommunicatorTable {
         Self { lookup: Lookup::new(&table, nodes, ranks), logged, table }
     }
 
-    /// Number of rows.
+    /// Number of rows for the communicator.
     #[must_use]
     pub fn rows(&self) -> usize {
         self.table.rows.len()
@@ -77,7 +77,7 @@ impl CommunicatorTable {
             .filter(move |(_, row)| fits(row))
     }
 
-    /// Line of a row in its file.
+    /// Line number of a row in the table's file.
     #[must_use]
     pub fn line_number(&self, row: usize) -> LineNumber {
         LineNumber(self.table.lines.get(row).copied().unwrap_or(0))

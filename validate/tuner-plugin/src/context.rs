@@ -21,30 +21,30 @@ use crate::source::Source;
 /// smaller.
 pub const LAST_RESORT: f32 = 64.0;
 
-/// Bits of the messages logged for a row.
+/// Bits of the messages that are logged once per row: strategy selected, impossible for NCCL, or NCCL's last resort.
 const SELECTED: u8 = 1;
 const IMPOSSIBLE: u8 = 2;
 const LAST: u8 = 4;
 
-/// A call, in NCCL's codes.
+/// Properties of a call, in NCCL's codes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CallQuery {
-    /// `ncclFunc_t`.
+    /// Collective of the call: `ncclFunc_t`.
     pub function: i32,
     /// Bytes of the larger buffer; for grouped calls of one kind, their sum.
     pub bytes: u64,
-    /// Number of calls of one kind in the group.
+    /// Number of calls of this collective in the group.
     pub operations: i32,
     /// Not zero if buffers are registered, or will be because the calls are captured.
     pub registered: i32,
 }
 
-/// NCCL's table of costs.
+/// NCCL's table of costs for a call.
 #[derive(Debug)]
 pub struct Costs<'a> {
-    /// Costs in µs by algorithm, then protocol.
+    /// Costs in µs, indexed by algorithm × `protocols` + protocol.
     pub cells: &'a mut [f32],
-    /// Number of protocols.
+    /// Number of protocols, the length of an algorithm's row in `cells`.
     pub protocols: usize,
 }
 
@@ -73,7 +73,7 @@ impl Costs<'_> {
     }
 }
 
-/// Plugin state of one communicator. Threads may use it concurrently.
+/// Plugin state of one communicator, which threads may use concurrently.
 #[derive(Debug)]
 pub struct Context {
     log: Log,
@@ -98,7 +98,7 @@ impl Context {
         Self::new(choices, log)
     }
 
-    /// Creates the state from a table.
+    /// Creates the state from the rows of a table.
     #[must_use]
     pub fn new(choices: CommunicatorTable, log: Log) -> Self {
         Self { log, choices, missing_logged: AtomicU8::new(0) }

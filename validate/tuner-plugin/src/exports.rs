@@ -6,17 +6,17 @@ use crate::ffi;
 
 const NAME: Name = Name::new(c"fabricast");
 
-/// Interface for NCCL versions that know no later one.
+/// Interface of version 4, for NCCL versions that know no later one.
 #[unsafe(no_mangle)]
 pub static ncclTunerPlugin_v4: TunerV4 =
     TunerV4 { name: NAME, init: ffi::init_v4, get_coll_info: ffi::get_coll_info, destroy: ffi::finalize };
 
-/// Interface for NCCL 2.28.
+/// Interface of version 5, for NCCL 2.28.
 #[unsafe(no_mangle)]
 pub static ncclTunerPlugin_v5: TunerV5 =
     TunerV5 { name: NAME, init: ffi::init_v5, get_coll_info: ffi::get_coll_info, finalize: ffi::finalize };
 
-/// Interface for NCCL 2.30.
+/// Interface of version 6, for NCCL 2.30.
 #[unsafe(no_mangle)]
 pub static ncclTunerPlugin_v6: TunerV6 = TunerV6 {
     name: NAME,

@@ -36,7 +36,7 @@ impl Handle {
     }
 }
 
-/// `init` of version 4.
+/// Creates the context of a communicator: `init` of version 4.
 ///
 /// # Safety
 /// `context` must be null or writable; `logger` must be absent or NCCL's.
@@ -50,10 +50,11 @@ pub unsafe extern "C" fn init_v4(
     unsafe { init(ranks, nodes, logger, context) }
 }
 
-/// `init` of versions 5 and 6. The information on NVLink domains is not needed, and the constants are unchanged.
+/// Creates the context of a communicator: `init` of versions 5 and 6. The information on NVLink domains is not needed,
+/// and the constants are unchanged.
 ///
 /// # Safety
-/// See version 4.
+/// `context` must be null or writable; `logger` must be absent or NCCL's.
 pub unsafe extern "C" fn init_v5(
     context: *mut *mut c_void,
     _communicator: u64,
@@ -78,7 +79,7 @@ unsafe fn init(ranks: usize, nodes: usize, logger: Option<Logger>, context: *mut
     SUCCESS
 }
 
-/// `getCollInfo` of versions 4 to 6.
+/// Selects the strategy of a call: `getCollInfo` of versions 4 to 6.
 ///
 /// # Safety
 /// `context` must be null or from `init`, without a concurrent `finalize`. `costs` must be null or, whatever its type
@@ -121,7 +122,7 @@ pub unsafe extern "C" fn get_coll_info(
     SUCCESS
 }
 
-/// `destroy` of version 4, `finalize` of later versions.
+/// Destroys the context of a communicator: `destroy` of version 4, `finalize` of later versions.
 ///
 /// # Safety
 /// `context` must be null or from `init`, and no call may use it concurrently.

@@ -9,18 +9,18 @@ use std::fmt::{self, Write};
 
 use crate::abi::{LOG_INFO, LOG_OF_INIT, LOG_OF_TUNING, LOG_WARN, Logger};
 
-/// NCCL's logger, if it passed one.
+/// Destination of log messages: NCCL's logger, if it passed one.
 #[derive(Debug, Clone, Copy)]
 pub struct Log(Option<Logger>);
 
 impl Log {
-    /// Creates a log to this logger.
+    /// Creates a log that writes to a logger.
     #[must_use]
     pub fn new(logger: Option<Logger>) -> Self {
         Self(logger)
     }
 
-    /// Logs a warning.
+    /// Logs a warning, which NCCL shows with `NCCL_DEBUG=WARN`.
     pub fn warn(self, text: fmt::Arguments<'_>) {
         self.line(LOG_WARN, LOG_OF_INIT | LOG_OF_TUNING, text);
     }
@@ -30,12 +30,12 @@ impl Log {
         self.line(LOG_INFO, LOG_OF_INIT | LOG_OF_TUNING, text);
     }
 
-    /// Logs a message about a single choice.
+    /// Logs a message about the strategy of a single call.
     pub fn choice(self, text: fmt::Arguments<'_>) {
         self.line(LOG_INFO, LOG_OF_TUNING, text);
     }
 
-    /// Writes a line from the stack: `answer`, which must not allocate, calls it too.
+    /// Formats a line on the stack and logs it. Does not allocate, because `answer` calls this function.
     fn line(self, level: c_int, subsystems: c_ulong, text: fmt::Arguments<'_>) {
         const FILE: &CStr = c"fabricast";
         let Some(logger) = self.0 else { return };
@@ -63,7 +63,7 @@ impl Default for Line {
 }
 
 impl Line {
-    /// The zero-terminated text.
+    /// Pointer to the zero-terminated text of the line.
     fn ended(&self) -> *const c_char {
         self.bytes.as_ptr().cast()
     }

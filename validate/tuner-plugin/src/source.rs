@@ -15,7 +15,7 @@ use crate::log::Log;
 /// Maximum file size in bytes; larger files are rejected.
 const LARGEST: u64 = 64 << 20;
 
-/// Path of a table's file.
+/// Location of the file that holds the table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Source {
     path: PathBuf,
@@ -26,20 +26,21 @@ impl Source {
     /// NCCL's example plugin.
     pub const VARIABLES: [&str; 2] = ["FABRICAST_TUNER_FILE", "NCCL_TUNER_CONFIG_FILE"];
 
-    /// Returns the file named by the environment.
+    /// Returns the file named by the environment, if any.
     #[must_use]
     pub fn from_environment() -> Option<Self> {
         let named = |name: &&str| std::env::var_os(name).filter(|value: &OsString| !value.is_empty());
         Self::VARIABLES.iter().find_map(named).map(|path| Self { path: path.into() })
     }
 
-    /// Creates a source from a path.
+    /// Creates a source from the path of a file.
     #[must_use]
     pub fn file(path: &Path) -> Self {
         Self { path: path.to_owned() }
     }
 
-    /// Reads the rows for `ranks` ranks on `nodes` nodes; empty, with a warning, if the file cannot be used.
+    /// Reads the rows for `ranks` ranks on `nodes` nodes. Logs a warning and returns no rows if the file cannot be
+    /// used.
     #[must_use]
     pub fn choices(&self, ranks: usize, nodes: usize, log: Log) -> CommunicatorTable {
         let table = match self.read() {
@@ -59,7 +60,7 @@ impl Source {
         choices
     }
 
-    /// Reads the table.
+    /// Reads the table from the file.
     ///
     /// # Errors
     /// The file cannot be read or is not a table; with file, line and column.
@@ -70,7 +71,7 @@ impl Source {
     }
 }
 
-/// Text of a file. Pipes and devices are rejected, because reading them may block or never end.
+/// Reads the text of a file. Pipes and devices are rejected, because reading them may block or never end.
 fn read_text(path: &Path) -> Result<String, String> {
     let is_file = std::fs::metadata(path).map_err(|error| error.to_string())?.is_file();
     if !is_file {

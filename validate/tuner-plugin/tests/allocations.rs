@@ -9,7 +9,7 @@ use std::ffi::{c_char, c_int, c_ulong, c_void};
 use nccl_tuner_fabricast::abi::Logger;
 use nccl_tuner_fabricast::exports::ncclTunerPlugin_v6;
 
-/// The system allocator with a count of the thread's calls.
+/// System allocator that counts the calls of each thread.
 struct Counting;
 
 thread_local! {
@@ -38,7 +38,7 @@ thread_local! {
     static LINES: Cell<usize> = const { Cell::new(0) };
 }
 
-/// NCCL's logger with the arguments that the plugin passes: a format and a text.
+/// Type of NCCL's logger with the arguments that the plugin passes: a format and a text.
 type Fixed = unsafe extern "C" fn(c_int, c_ulong, *const c_char, c_int, *const c_char, *const c_char);
 
 unsafe extern "C" fn logger(_: c_int, _: c_ulong, _: *const c_char, _: c_int, _: *const c_char, _: *const c_char) {

@@ -8,8 +8,8 @@
 //!   is the largest number of one bits in a rank below n; 2(n − 1) signals. **Linear** uses a tree of one level
 //!   ([`super::linear`]): two steps.
 //! - **Recursive doubling**: in round k a rank and the rank at distance 2ᵏ signal each other. log2 n rounds, plus two
-//!   if there are ranks beyond a power of two (guests, [`super::power_of_two`]), which signal their neighbour first and are
-//!   signalled last.
+//!   if there are ranks beyond a power of two (guests, [`super::power_of_two`]), which signal their neighbour first and
+//!   are signalled last.
 //!
 //! A step needs latency L on links of equal latency. Only the first channel is used. Runs per rank: ⌈log2 n⌉ + 1 for
 //! dissemination, one per host plus one for one-shot, one per neighbour plus two for trees, at most log2 n + 3 for
@@ -19,6 +19,25 @@
 //! 1988 (dissemination); Mellor-Crummey, Scott, *Algorithms for scalable synchronization on shared-memory
 //! multiprocessors*, ACM TOCS 9(1), 1991, §3 (flags, trees); Open MPI 5.0 ompi/mca/coll/base/coll_base_barrier.c
 //! (linear, doubling); NCCL 2.28 src/include/nccl_device/impl/lsa_barrier__funcs.h (flags at every peer).
+//!
+//! # Example
+//!
+//! A dissemination barrier of six ranks in ⌈log2 n⌉ = 3 rounds: rank 0 signals ranks 1, 2 and 4.
+//!
+//! ```
+//! use fabricast_collectives::algorithm::{Algorithm, Shape, generator};
+//! use fabricast_sim::schedule::{BufferUse, Call, Collective, OpKind, Protocol, Rank, Schedule};
+//! use fabricast_topologies::Bytes;
+//!
+//! let (collective, buffers) = (Collective::Barrier, BufferUse::OutOfPlace);
+//! let call = Call { collective, bytes: Bytes(0), ranks: 6, root: Rank(0), buffers };
+//! let shape = Shape::new(call, Protocol::Simple);
+//! let schedule = Schedule::build(&*generator(Algorithm::Dissemination, &shape)?)?;
+//! let signals = schedule.operations().filter(|op| op.rank == Rank(0) && op.kind == OpKind::Signal);
+//! let receivers: Vec<u32> = signals.map(|op| op.peer.0).collect();
+//! assert_eq!(receivers, [1, 2, 4]);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 use fabricast_sim::schedule::{Dependency, Header, Layout, Program, Rank, ScheduleGenerator, Symmetry};
 

@@ -10,6 +10,25 @@
 //!
 //! Source: Open MPI 4.1, 5.0 ompi/mca/coll/base/coll_base_topo.c (build_tree, fan-out 2), coll_base_bcast.c,
 //! coll_base_reduce.c.
+//!
+//! # Example
+//!
+//! A broadcast to seven ranks in ⌊log₂ n⌋ = 2 steps. No rank sends to more than two children.
+//!
+//! ```
+//! use fabricast_collectives::algorithm::{Algorithm, Shape, generator};
+//! use fabricast_sim::schedule::{BufferUse, Call, Collective, Protocol, Rank, Schedule};
+//! use fabricast_topologies::Bytes;
+//!
+//! let (collective, buffers) = (Collective::Broadcast, BufferUse::OutOfPlace);
+//! let call = Call { collective, bytes: Bytes(1 << 20), ranks: 7, root: Rank(0), buffers };
+//! let shape = Shape::new(call, Protocol::Simple);
+//! let schedule = Schedule::build(&*generator(Algorithm::BinaryTree, &shape)?)?;
+//! let sent = schedule.operations().filter(|op| op.kind.is_transfer());
+//! let edges: Vec<_> = sent.map(|op| (op.rank.0, op.peer.0)).collect();
+//! assert_eq!(edges, [(0, 1), (0, 2), (1, 3), (1, 5), (2, 4), (2, 6)]);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 use super::rooted::Tree;
 

@@ -8,6 +8,27 @@
 //!
 //! Source: MPICH's binomial scatter and gather; Thakur, Rabenseifner, Gropp, *Optimization of Collective Communication
 //! Operations in MPICH*, 2005.
+//!
+//! # Example
+//!
+//! A scatter to eight ranks. The root sends the blocks of half of the ranks, then of a quarter, then of one: ⌈log2 n⌉ =
+//! 3 steps and 7 of 8 blocks.
+//!
+//! ```
+//! use fabricast_collectives::algorithm::{Algorithm, Shape, generator};
+//! use fabricast_sim::schedule::{BufferUse, Call, Collective, Protocol, Rank, Schedule};
+//! use fabricast_topologies::Bytes;
+//!
+//! let (collective, buffers) = (Collective::Scatter, BufferUse::OutOfPlace);
+//! let call = Call { collective, bytes: Bytes(1 << 20), ranks: 8, root: Rank(0), buffers };
+//! let shape = Shape::new(call, Protocol::Simple);
+//! let schedule = Schedule::build(&*generator(Algorithm::Tree, &shape)?)?;
+//! let sent = schedule.operations().filter(|op| op.rank == Rank(0) && op.kind.is_transfer());
+//! let receivers: Vec<u32> = sent.flat_map(|op| vec![op.peer.0; op.span as usize]).collect();
+//! assert_eq!(schedule.header().layout.chunks(), 8);
+//! assert_eq!(receivers, [4, 4, 4, 4, 2, 2, 1]);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 use fabricast_sim::schedule::{Buffer, Collective, Header, Program, Rank, ScheduleGenerator, Walk};
 
@@ -46,7 +67,8 @@ impl BinomialBlocks {
         rank_after(position, self.header.call.root.0, self.header.call.ranks)
     }
 
-    /// The branch that `rank` is an end of in a step, and true if it is the child.
+    /// Returns the edge that `rank` is an end of in a step, and true if `rank` is the child; `None` if the rank is
+    /// idle.
     fn branch(&self, rank: u32, step: u32) -> Option<(Branch, bool)> {
         let ranks = self.header.call.ranks;
         let position = rank_after(rank, ranks - self.header.call.root.0, ranks);

@@ -15,6 +15,27 @@
 //!
 //! Source: Bruck, Ho, Kipnis, Upfal, Weathersby, *Efficient Algorithms for All-to-All Communications in Multiport
 //! Message-Passing Systems*, IEEE TPDS 1997.
+//!
+//! # Example
+//!
+//! An all_gather of eight ranks in three steps. Rank 0 sends its own block to rank 7, then two blocks to rank 6, then
+//! four to rank 4. A ring sends the same seven blocks in seven steps.
+//!
+//! ```
+//! use fabricast_collectives::algorithm::{Algorithm, Shape, generator};
+//! use fabricast_sim::schedule::{BufferUse, Call, Collective, Protocol, Rank, Schedule};
+//! use fabricast_topologies::Bytes;
+//!
+//! let (collective, buffers) = (Collective::AllGather, BufferUse::OutOfPlace);
+//! let call = Call { collective, bytes: Bytes(1 << 20), ranks: 8, root: Rank(0), buffers };
+//! let shape = Shape::new(call, Protocol::Simple);
+//! let schedule = Schedule::build(&*generator(Algorithm::Bruck, &shape)?)?;
+//! let sent = schedule.operations().filter(|op| op.rank == Rank(0) && op.kind.is_transfer());
+//! let receivers: Vec<u32> = sent.flat_map(|op| vec![op.peer.0; op.span as usize]).collect();
+//! assert_eq!(schedule.header().layout.chunks(), 8);
+//! assert_eq!(receivers, [7, 6, 6, 4, 4, 4, 4]);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 use fabricast_sim::schedule::{
     Buffer, BufferUse, Header, Program, Rank, RotationDigit, ScheduleGenerator, Symmetry, Walk,
@@ -94,7 +115,8 @@ pub(super) struct AllToAll {
     in_place: bool,
 }
 
-/// Blocks identified by their total distance: `first, first + step, …`.
+/// Line of `len` blocks of an all_to_all, identified by the distance from their sender to their receiver:
+/// `first, first + step, …`.
 #[derive(Clone, Copy)]
 struct BlockLine {
     first: u32,
@@ -107,7 +129,7 @@ struct BlockLine {
 }
 
 impl BlockLine {
-    /// The slots of these blocks in the scratch region of a step.
+    /// Scratch slots of these blocks in the region of a step.
     fn slots(self, region: u32) -> Parts {
         Parts::scratch(region, Walk { base: self.first, start: 0, step: self.step, modulus: 0, stride: 1 })
     }
@@ -153,7 +175,7 @@ impl AllToAll {
         lines
     }
 
-    /// In place: copies the blocks that arrived last in each step to their final position.
+    /// Returns the copies that, in place, move the blocks that arrived last in each step to their final position.
     fn copies(&self, rank: u32) -> Vec<Piece> {
         let ranks = self.header.call.ranks;
         let copies = (0..self.exchanges()).map(|step| {

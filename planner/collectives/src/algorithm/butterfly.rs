@@ -2,14 +2,36 @@
 //!
 //! In step k a rank and the rank at distance 2ᵏ exchange partial sums: each sends the blocks whose positions agree with
 //! the other rank's in the last k + 1 bits, and continues with the rest. log₂ n steps; every rank sends (n−1)/n of the
-//! bytes. Neighbours exchange most and distant ranks least; recursive halving ([`super::halving_doubling`]) has the
-//! opposite order. Partial sums are in scratch. Time on equal links of latency L and bandwidth B, n a power of two:
-//! log₂ n·L + (n−1)/n · bytes/B. Ranks beyond a power of two are guests ([`super::power_of_two`]): two more steps, and twice
-//! the input more for their stand-ins. Four runs per rank, lane, loop and step.
+//! bytes. Neighbours exchange the most bytes and distant ranks the fewest; recursive halving
+//! ([`super::halving_doubling`]) has the opposite order. Partial sums are in scratch. Time on equal links of latency L
+//! and bandwidth B, n a power of two: log₂ n·L + (n−1)/n · bytes/B. Ranks beyond a power of two are guests
+//! ([`super::power_of_two`]): two more steps, and twice the input more for their stand-ins. Four runs per rank, lane,
+//! loop and step.
 //!
 //! Source: Träff, *An improved algorithm for (non-commutative) reduce-scatter with an application*, EuroPVM/MPI 2005;
 //! Open MPI 4.1, 5.0 ompi/mca/coll/base/coll_base_reduce_scatter_block.c (butterfly), which mirrors blocks first so
 //! that a message is contiguous, and for rank counts that are not a power of two swaps them back in the last step.
+//!
+//! # Example
+//!
+//! A reduce_scatter of eight ranks in three steps. Rank 0 sends four blocks to its neighbour and one to the most
+//! distant rank.
+//!
+//! ```
+//! use fabricast_collectives::algorithm::{Algorithm, Shape, generator};
+//! use fabricast_sim::schedule::{BufferUse, Call, Collective, Protocol, Rank, Schedule};
+//! use fabricast_topologies::Bytes;
+//!
+//! let (collective, buffers) = (Collective::ReduceScatter, BufferUse::OutOfPlace);
+//! let call = Call { collective, bytes: Bytes(1 << 20), ranks: 8, root: Rank(0), buffers };
+//! let shape = Shape::new(call, Protocol::Simple);
+//! let schedule = Schedule::build(&*generator(Algorithm::Butterfly, &shape)?)?;
+//! let sent = schedule.operations().filter(|op| op.rank == Rank(0) && op.kind.is_transfer());
+//! let receivers: Vec<u32> = sent.flat_map(|op| vec![op.peer.0; op.span as usize]).collect();
+//! assert_eq!(schedule.header().layout.chunks(), 8);
+//! assert_eq!(receivers, [1, 1, 1, 1, 2, 2, 4]);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 use fabricast_sim::schedule::{Buffer, Header, OpKind, Program, Rank, ScheduleGenerator, Walk};
 
@@ -25,7 +47,7 @@ pub(super) struct Butterfly {
     mapping: PowerOfTwoMapping,
 }
 
-/// Blocks at a constant stride, and their number.
+/// Blocks at a constant stride in rank number, and their number.
 type Blocks = (Walk, u32);
 
 impl Butterfly {

@@ -9,13 +9,33 @@
 //!
 //! Source: Open MPI 4.1, 5.0 ompi/mca/coll/base/coll_base_topo.c (build_chain). The default fan-out is 4
 //! (coll_tuned_bcast_algorithm_chain_fanout); the fixed decision rules pass none, which means one chain.
+//!
+//! # Example
+//!
+//! A broadcast to nine ranks. The root feeds four chains of two ranks each, so that the last rank has the buffer after
+//! two steps; a single chain needs eight.
+//!
+//! ```
+//! use fabricast_collectives::algorithm::{Algorithm, Shape, generator};
+//! use fabricast_sim::schedule::{BufferUse, Call, Collective, Protocol, Rank, Schedule};
+//! use fabricast_topologies::Bytes;
+//!
+//! let (collective, buffers) = (Collective::Broadcast, BufferUse::OutOfPlace);
+//! let call = Call { collective, bytes: Bytes(1 << 20), ranks: 9, root: Rank(0), buffers };
+//! let shape = Shape::new(call, Protocol::Simple);
+//! let schedule = Schedule::build(&*generator(Algorithm::Chains, &shape)?)?;
+//! let sent = schedule.operations().filter(|op| op.kind.is_transfer());
+//! let edges: Vec<_> = sent.map(|op| (op.rank.0, op.peer.0)).collect();
+//! assert_eq!(edges, [(0, 1), (0, 3), (0, 5), (0, 7), (1, 2), (3, 4), (5, 6), (7, 8)]);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 use super::rooted::Tree;
 
 /// Maximum number of chains.
 const CHAINS: u32 = 4;
 
-/// Chains over `ranks` positions.
+/// Tree of `ranks` positions: up to four chains that start at position 0.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Chains {
     pub(super) ranks: u32,

@@ -15,16 +15,16 @@ pub(super) const MAX_LOOPED_CHUNKS: u64 = 1 << 24;
 /// Number of loops that is always accepted, regardless of ranks and channels.
 const MIN_LOOP_LIMIT: u64 = 16;
 
-/// Division of the buffer; chunk numbers are linear in part, loop and lane.
+/// Division of the call's buffer into chunks, whose numbers are linear in part, loop and lane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Chunking {
-    /// Independent pieces, each on one channel.
+    /// Number of lanes: independent pieces of the buffer, each on one channel.
     pub(super) lanes: u32,
-    /// Iterations of a lane over its piece.
+    /// Number of loops: iterations of a lane over its piece of the buffer.
     pub(super) loops: u32,
-    /// Distance between the chunks of adjacent parts.
+    /// Distance between the chunks of adjacent parts, in chunks.
     part_stride: u32,
-    /// Distance between the chunks of adjacent lanes; adjacent loops are `lanes` times as far apart.
+    /// Distance between the chunks of adjacent lanes, in chunks; adjacent loops are `lanes` times as far apart.
     lane_stride: u32,
 }
 

@@ -14,6 +14,27 @@
 //! Sources: Thakur, Rabenseifner, Gropp, *Optimization of Collective Communication Operations in MPICH*, 2005, §4.2
 //! (pairwise exchange); NCCL 2.28 src/enqueue.cc (all_to_all, gather and scatter as send and receive of every pair) and
 //! src/sym_kernels.cc AllGather_ST.
+//!
+//! # Example
+//!
+//! An all_to_all of eight ranks in one step. Rank 0 sends one of its eight blocks to every other rank, straight into
+//! its output.
+//!
+//! ```
+//! use fabricast_collectives::algorithm::{Algorithm, Shape, generator};
+//! use fabricast_sim::schedule::{BufferUse, Call, Collective, Protocol, Rank, Schedule};
+//! use fabricast_topologies::Bytes;
+//!
+//! let (collective, buffers) = (Collective::AllToAll, BufferUse::OutOfPlace);
+//! let call = Call { collective, bytes: Bytes(1 << 20), ranks: 8, root: Rank(0), buffers };
+//! let shape = Shape::new(call, Protocol::Simple);
+//! let schedule = Schedule::build(&*generator(Algorithm::Direct, &shape)?)?;
+//! let sent = schedule.operations().filter(|op| op.rank == Rank(0) && op.kind.is_transfer());
+//! let receivers: Vec<u32> = sent.flat_map(|op| vec![op.peer.0; op.span as usize]).collect();
+//! assert_eq!(schedule.header().layout.chunks(), 8);
+//! assert_eq!(receivers, [1, 2, 3, 4, 5, 6, 7]);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 use fabricast_sim::schedule::{
     Buffer, BufferUse, Collective, Dependency, Header, OpKind, Program, Rank, RotationDigit, ScheduleGenerator,
@@ -38,7 +59,7 @@ pub(super) struct Direct {
 /// Number of partners that a rank sends to concurrently.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PartnerOrder {
-    /// All partners.
+    /// All partners concurrently.
     Concurrent,
     /// One partner at a time.
     Sequential,

@@ -1,5 +1,22 @@
 //! Closed-form properties of every algorithm: steps, bytes and, on equal links, time. The table of docs/algorithms.md
 //! is printed from this data, and tests compare it with schedules and simulations.
+//!
+//! # Example
+//!
+//! A ring all_reduce of eight ranks on one host, in formulas and in numbers.
+//!
+//! ```
+//! use fabricast_collectives::algorithm::Algorithm;
+//! use fabricast_collectives::algorithm::facts::{Count, facts};
+//! use fabricast_sim::schedule::Collective;
+//!
+//! let pair = (Algorithm::Ring, Collective::AllReduce);
+//! let ring = facts().find(|row| (row.algorithm, row.collective) == pair).ok_or("no such pair")?;
+//! assert_eq!((ring.steps.text, ring.sent.text), ("2(n−1)", "2(n−1)/n"));
+//! let eight = Count::on_hosts(8, 8);
+//! assert_eq!(((ring.steps.evaluate)(eight), (ring.sent.evaluate)(eight)), (14.0, 1.75));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 use fabricast_sim::schedule::Collective;
 
@@ -10,7 +27,7 @@ use super::Algorithm;
 pub struct Count {
     /// Number of ranks.
     pub ranks: u32,
-    /// Ranks per host.
+    /// Number of ranks on each host.
     pub per_host: u32,
 }
 
@@ -31,17 +48,17 @@ impl Count {
         (self.n() - 1.0) / self.n()
     }
 
-    /// ⌈log2 n⌉.
+    /// ⌈log2 n⌉ for n ranks.
     fn log(self) -> f64 {
         f64::from(self.ranks.next_power_of_two().ilog2())
     }
 
-    /// Ranks per host.
+    /// g, the number of ranks on each host.
     fn g(self) -> f64 {
         f64::from(self.per_host)
     }
 
-    /// Number of hosts.
+    /// h, the number of hosts.
     fn h(self) -> f64 {
         f64::from(self.ranks / self.per_host)
     }
@@ -51,7 +68,7 @@ impl Count {
         if self.per_host > 1 { between_hosts + within_hosts } else { between_hosts }
     }
 
-    /// Σ(aᵢ−1) over the two sides of the grid that is closest to a square.
+    /// Steps of rings along a grid: Σ(aᵢ−1) over the two sides a₁ and a₂ of the grid that is closest to a square.
     fn along_sides(self) -> f64 {
         let side = (1..=self.ranks.isqrt()).rev().find(|&side| self.ranks.is_multiple_of(side)).unwrap_or(1);
         f64::from(side - 1 + self.ranks / side - 1)
@@ -75,7 +92,7 @@ impl Count {
         2.0 * (depth - 1.0) + last
     }
 
-    /// Children of the root of a k-nomial tree of radix 4: the numbers r·4ᵏ below n.
+    /// Number of children of the root of a k-nomial tree of radix 4: the numbers r·4ᵏ below n.
     fn knomial_children(self) -> f64 {
         let weights = (0..u32::BITS / 2).map(|k| 1u64 << (2 * k));
         weights.map(|w| (1..4).filter(|r| r * w < u64::from(self.ranks)).count() as f64).sum()
@@ -87,7 +104,7 @@ impl Count {
         (0..self.ranks).map(digits).max().unwrap_or(0) as f64
     }
 
-    /// Ranks in the longest of four chains.
+    /// Number of ranks in the longest of four chains.
     fn longest_chain(self) -> f64 {
         f64::from((self.ranks - 1).div_ceil(4))
     }
@@ -109,7 +126,7 @@ impl Count {
     }
 }
 
-/// A quantity as text and as a function. In the text, n is the number of ranks, h of hosts, and g of ranks per host.
+/// Quantity as text and as a function. In the text, n is the number of ranks, h of hosts, and g of ranks per host.
 #[derive(Clone, Copy, Debug)]
 pub struct Figure {
     /// Formula as text.
@@ -150,9 +167,9 @@ pub enum Traffic {
 /// Closed-form properties of an algorithm for a collective.
 #[derive(Clone, Copy, Debug)]
 pub struct AlgorithmProperties {
-    /// The algorithm.
+    /// Algorithm that has these properties.
     pub algorithm: Algorithm,
-    /// The collective.
+    /// Collective that the algorithm runs.
     pub collective: Collective,
     /// Rank counts for which the figures are exact.
     pub exact: Exact,
@@ -162,7 +179,7 @@ pub struct AlgorithmProperties {
     pub sent: Figure,
     /// Total bytes sent by all ranks, compared with the minimum.
     pub traffic: Traffic,
-    /// Completion time.
+    /// Completion time with one loop, one channel and no software overhead.
     pub time: Time,
 }
 
@@ -192,10 +209,10 @@ use Collective::{
 use Exact::{Always, PowersOfTwo};
 use Traffic::{Minimum, More, Switched};
 
-/// Columns of [`FACTS`].
+/// Row of [`FACTS`]: the fields of [`AlgorithmProperties`], beginning with the collective.
 type Row = (Collective, Algorithm, Exact, Figure, Figure, Traffic, Time);
 
-/// Depth of a binary tree.
+/// Depth of a binary tree, the number of its steps.
 const LEVELS: Figure = figure("⌊log₂ n⌋", Count::levels);
 
 /// Buffers sent by the busiest rank of a split binary tree: half a buffer to each child and to its neighbour.
@@ -207,21 +224,22 @@ fn split_sent(count: Count) -> f64 {
     first_child_sent.max(root_sent)
 }
 
-/// Children of the root of a k-nomial tree of radix 4.
+/// Number of children of the root of a k-nomial tree of radix 4.
 const KNOMIAL: Figure = figure("numbers r·4ᵏ below n", Count::knomial_children);
 
 /// Buffers sent by the busiest rank of a binary tree.
 const CHILDREN: Figure = figure("2", |c| if c.ranks == 2 { 1.0 } else { 2.0 });
 
-/// Payload of a barrier.
+/// Buffers sent in a barrier, which moves no data.
 const NOTHING: Figure = figure("0", |_| 0.0);
 
 /// Buffers sent by the busiest rank of a direct all_to_allv.
 const ROW: Figure =
     figure("the largest row without its own block ((n−1)/n² of equal blocks)", |c| c.others() / c.n());
 
-/// Table of all pairs, by collective. Tree all_reduce is for a single host; chains and trees have one chunk. The
-/// figures of all_to_allv assume equal blocks, with the whole matrix as the buffer.
+/// Properties of every supported pair of collective and algorithm, by collective. Tree all_reduce is for a single host;
+/// chains and trees have one chunk. The figures of all_to_allv assume equal blocks, with the whole matrix as the
+/// buffer.
 const FACTS: [Row; 63] = [
     (AllReduce, Ring, Always, TWICE_RING, TWICE_OTHERS, Minimum, Time::Flat(TWICE_OTHERS)),
     (
@@ -484,7 +502,8 @@ const FACTS: [Row; 63] = [
     ),
 ];
 
-/// Returns the facts of every supported pair once, by collective and then by algorithm.
+/// Returns the properties of every supported pair of algorithm and collective once, by collective and then by
+/// algorithm.
 pub fn facts() -> impl Iterator<Item = AlgorithmProperties> {
     FACTS.into_iter().map(|(collective, algorithm, exact, steps, sent, traffic, time)| AlgorithmProperties {
         algorithm,
@@ -500,13 +519,14 @@ pub fn facts() -> impl Iterator<Item = AlgorithmProperties> {
 /// Lower bounds of an algorithm on any fabric: sequential transfers, and buffers sent by the busiest rank.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct LowerBoundCounts {
-    /// Transfers that each start after the previous one has arrived.
+    /// Number of transfers that each start after the previous one has arrived.
     pub steps: f64,
-    /// Buffers sent by one rank.
+    /// Bytes sent by the busiest rank, in multiples of the buffer.
     pub sent: f64,
 }
 
-/// Returns the lower bounds of a pair, or zeros if its facts are not exact for this count or not usable as bounds.
+/// Returns the lower bounds of an algorithm for a collective, or zeros if its properties are not exact for this number
+/// of ranks or not usable as bounds.
 #[must_use]
 pub fn lower_bound_counts(algorithm: Algorithm, collective: Collective, count: Count) -> LowerBoundCounts {
     let entry = facts().find(|facts| facts.algorithm == algorithm && facts.collective == collective);

@@ -15,6 +15,27 @@
 //! Source: Barnett, Littlefield, Payne, van de Geijn, *Global Combine on Mesh Architectures with Wormhole Routing*,
 //! IPPS 1993; Sack & Gropp, *Collective Algorithms for Multiported Torus Networks*, ACM TOPC 2015 (all dimensions
 //! concurrently).
+//!
+//! # Example
+//!
+//! An all_gather on a grid of 3 × 3 ranks in Σ(aᵢ−1) = 4 steps. Rank 0 passes two blocks along the second dimension, to
+//! rank 3, then two times three blocks along the first, to rank 1.
+//!
+//! ```
+//! use fabricast_collectives::algorithm::{Algorithm, Shape, generator};
+//! use fabricast_sim::schedule::{BufferUse, Call, Collective, Protocol, Rank, Schedule};
+//! use fabricast_topologies::Bytes;
+//!
+//! let (collective, buffers) = (Collective::AllGather, BufferUse::OutOfPlace);
+//! let call = Call { collective, bytes: Bytes(1 << 20), ranks: 9, root: Rank(0), buffers };
+//! let shape = Shape::new(call, Protocol::Simple);
+//! let schedule = Schedule::build(&*generator(Algorithm::GridRing, &shape)?)?;
+//! let sent = schedule.operations().filter(|op| op.rank == Rank(0) && op.kind.is_transfer());
+//! let receivers: Vec<u32> = sent.flat_map(|op| vec![op.peer.0; op.span as usize]).collect();
+//! assert_eq!(schedule.header().layout.chunks(), 9);
+//! assert_eq!(receivers, [3, 3, 1, 1, 1, 1, 1, 1]);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 use fabricast_sim::schedule::{
     Buffer, Collective, Header, OpKind, Program, Rank, RotationDigit, ScheduleGenerator, Symmetry, Walk,
@@ -29,7 +50,7 @@ use super::{Algorithm, Shape, Unsupported};
 pub(super) struct GridRing {
     header: Header,
     cut: Chunking,
-    /// Dimensions, fastest-varying rank numbers first.
+    /// Dimensions of the grid; rank numbers vary fastest along the first.
     sides: Vec<Side>,
 }
 
@@ -94,7 +115,7 @@ impl GridRing {
     }
 }
 
-/// Step along a dimension, given by its index in the lane schedule.
+/// Step number `time` along a dimension, which is an index into the sides of the lane schedule.
 #[derive(Clone, Copy, Debug)]
 struct Step {
     dimension: usize,

@@ -6,14 +6,35 @@
 //! sums are in scratch. **all_reduce** (Rabenseifner's) adds the all_gather of [`super::doubling`] over distances 1, 2,
 //! …, n/2: 2·log2 n steps, 2(n−1)/n of the bytes, and one transfer per step because the parts moved are contiguous.
 //! Time on equal links of latency L and bandwidth B, n a power of two: log2 n · L + (n−1)/n · bytes/B, twice that for
-//! all_reduce. Ranks beyond a power of two are guests ([`super::power_of_two`]): two more steps, and twice the input more for
-//! their stand-ins.
+//! all_reduce. Ranks beyond a power of two are guests ([`super::power_of_two`]): two more steps, and twice the input
+//! more for their stand-ins.
 //!
 //! Runs per rank and lane: two per step for all_reduce; three per step and loop for reduce_scatter. The all_gather on
 //! its own is in [`super::doubling`].
 //!
 //! Source: Rabenseifner, *Optimization of Collective Reduction Operations*, ICCS 2004; Thakur, Rabenseifner, Gropp,
 //! *Optimization of Collective Communication Operations in MPICH*, 2005, §4.3–4.5.
+//!
+//! # Example
+//!
+//! An all_reduce of eight ranks in 2·log2 n = 6 steps. Rank 0 sends half of the buffer, a quarter and an eighth, then
+//! an eighth, a quarter and half of it: as many bytes as over a ring, in fewer steps.
+//!
+//! ```
+//! use fabricast_collectives::algorithm::{Algorithm, Shape, generator};
+//! use fabricast_sim::schedule::{BufferUse, Call, Collective, Protocol, Rank, Schedule};
+//! use fabricast_topologies::Bytes;
+//!
+//! let (collective, buffers) = (Collective::AllReduce, BufferUse::OutOfPlace);
+//! let call = Call { collective, bytes: Bytes(1 << 20), ranks: 8, root: Rank(0), buffers };
+//! let shape = Shape::new(call, Protocol::Simple);
+//! let schedule = Schedule::build(&*generator(Algorithm::RecursiveHalvingDoubling, &shape)?)?;
+//! let sent = schedule.operations().filter(|op| op.rank == Rank(0) && op.kind.is_transfer());
+//! let receivers: Vec<u32> = sent.flat_map(|op| vec![op.peer.0; op.span as usize]).collect();
+//! assert_eq!(schedule.header().layout.chunks(), 8);
+//! assert_eq!(receivers, [4, 4, 4, 4, 2, 2, 1, 1, 2, 2, 4, 4, 4, 4]);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 use fabricast_sim::schedule::{Buffer, Collective, Header, OpKind, Program, Rank, ScheduleGenerator, Walk};
 

@@ -8,6 +8,26 @@
 //! one; one more at the last rank.
 //!
 //! Source: Open MPI 4.1, 5.0 ompi/mca/coll/base/coll_base_topo.c (build_in_order_bintree), coll_base_reduce.c.
+//!
+//! # Example
+//!
+//! A reduce of seven ranks to the last one. Every subtree is a contiguous range that ends with its top: 0 to 2 below
+//! rank 2, 3 to 5 below rank 5.
+//!
+//! ```
+//! use fabricast_collectives::algorithm::{Algorithm, Shape, generator};
+//! use fabricast_sim::schedule::{BufferUse, Call, Collective, Protocol, Rank, Schedule};
+//! use fabricast_topologies::Bytes;
+//!
+//! let (collective, buffers) = (Collective::Reduce, BufferUse::OutOfPlace);
+//! let call = Call { collective, bytes: Bytes(1 << 20), ranks: 7, root: Rank(6), buffers };
+//! let shape = Shape::new(call, Protocol::Simple);
+//! let schedule = Schedule::build(&*generator(Algorithm::InOrderTree, &shape)?)?;
+//! let sent = schedule.operations().filter(|op| op.kind.is_transfer());
+//! let edges: Vec<_> = sent.map(|op| (op.rank.0, op.peer.0)).collect();
+//! assert_eq!(edges, [(0, 2), (1, 2), (2, 6), (3, 5), (4, 5), (5, 6)]);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 use fabricast_sim::schedule::{Buffer, Dependency, Header, Program, Rank, ScheduleGenerator, Walk};
 
@@ -22,7 +42,7 @@ pub(super) struct InOrder {
     pub(super) ranks: u32,
 }
 
-/// Parent and children of a position.
+/// Parent of a position with the position's index among its children, and the children of the position.
 struct TreeNode {
     parent: Option<(u32, u32)>,
     children: Vec<u32>,
@@ -120,7 +140,7 @@ impl ScheduleGenerator for InOrderReduce {
 mod tests {
     use super::*;
 
-    /// Children of each rank, left first, compared with the examples drawn in Open MPI's source.
+    /// The children of each rank, left first, are those of the examples drawn in Open MPI's source.
     #[test]
     fn trees_match_open_mpi_examples() {
         let child_ranks = |ranks: u32, rank: u32| {

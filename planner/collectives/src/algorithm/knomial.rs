@@ -9,6 +9,27 @@
 //!
 //! Source: Open MPI 4.1, 5.0 ompi/mca/coll/base/coll_base_topo.c (build_kmtree), coll_base_bcast.c; the default radix
 //! is 4 (coll_tuned_bcast_algorithm_knomial_radix).
+//!
+//! # Example
+//!
+//! A broadcast to sixteen ranks in two steps. The root sends to six children, those with the largest subtrees first; a
+//! binomial tree has four children and four steps.
+//!
+//! ```
+//! use fabricast_collectives::algorithm::{Algorithm, Shape, generator};
+//! use fabricast_sim::schedule::{BufferUse, Call, Collective, Protocol, Rank, Schedule};
+//! use fabricast_topologies::Bytes;
+//!
+//! let (collective, buffers) = (Collective::Broadcast, BufferUse::OutOfPlace);
+//! let call = Call { collective, bytes: Bytes(1 << 20), ranks: 16, root: Rank(0), buffers };
+//! let shape = Shape::new(call, Protocol::Simple);
+//! let schedule = Schedule::build(&*generator(Algorithm::Knomial, &shape)?)?;
+//! let sent = schedule.operations().filter(|op| op.rank == Rank(0) && op.kind.is_transfer());
+//! let receivers: Vec<u32> = sent.flat_map(|op| vec![op.peer.0; op.span as usize]).collect();
+//! assert_eq!(schedule.header().layout.chunks(), 1);
+//! assert_eq!(receivers, [4, 8, 12, 1, 2, 3]);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 use super::rooted::Tree;
 
@@ -22,7 +43,7 @@ pub(super) struct Knomial {
 }
 
 impl Knomial {
-    /// Weight of the lowest nonzero digit.
+    /// Weight, a power of 4, of the lowest nonzero base-4 digit of a position.
     fn lowest(position: u32) -> u64 {
         1 << (position.trailing_zeros() / 2 * 2)
     }

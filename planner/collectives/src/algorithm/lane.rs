@@ -2,10 +2,10 @@
 
 use fabricast_sim::schedule::{Buffer, Channel, OpKind, Rank, Run, Walk};
 
-/// Chunks of a buffer.
+/// Buffer, and a walk over its chunks.
 pub(super) type Chunks = (Buffer, Walk);
 
-/// A rank on a channel.
+/// Rank, and the channel on which its runs are.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Lane {
     pub(super) rank: u32,
@@ -13,7 +13,7 @@ pub(super) struct Lane {
 }
 
 impl Lane {
-    /// `len` transfers of one chunk each.
+    /// Creates a run of `len` transfers of one chunk each.
     pub(super) fn transfer(self, kind: OpKind, len: u32, peer: Walk, src: Chunks, dst: Chunks) -> Run {
         Run {
             len,
@@ -28,28 +28,28 @@ impl Lane {
         }
     }
 
-    /// `len` puts of one chunk each.
+    /// Creates a run of `len` puts of one chunk each.
     pub(super) fn put(self, len: u32, peer: Walk, src: Chunks, dst: Chunks) -> Run {
         self.transfer(OpKind::Put, len, peer, src, dst)
     }
 
-    /// `len` local operations of one chunk each.
+    /// Creates a run of `len` local operations of one chunk each.
     pub(super) fn local(self, kind: OpKind, len: u32, src: Chunks, dst: Chunks) -> Run {
         self.transfer(kind, len, Walk::fixed(self.rank), src, dst)
     }
 
-    /// `len` operations that only wait.
+    /// Creates a run of `len` operations that only wait for their dependencies.
     pub(super) fn wait(self, len: u32) -> Run {
         let nothing = (Buffer::Output, Walk::fixed(0));
         Run { span: 0, ..self.local(OpKind::Wait, len, nothing, nothing) }
     }
 
-    /// Signal to `peer`, sent once the dependencies are complete.
+    /// Creates a signal to `peer`, sent once the dependencies are complete.
     pub(super) fn signal(self, peer: u32) -> Run {
         self.signals(1, Walk::fixed(peer))
     }
 
-    /// One signal to each of `len` peers.
+    /// Creates a run of signals, one to each of `len` peers.
     pub(super) fn signals(self, len: u32, peers: Walk) -> Run {
         let nothing = (Buffer::Output, Walk::fixed(0));
         Run { span: 0, ..self.transfer(OpKind::Signal, len, peers, nothing, nothing) }

@@ -8,10 +8,30 @@
 //!
 //! Source: Open MPI 4.1, 5.0 ompi/mca/coll/base/coll_base_bcast.c, coll_base_reduce.c, coll_base_barrier.c
 //! (basic_linear).
+//!
+//! # Example
+//!
+//! A broadcast to eight ranks in one step. The root sends the whole buffer seven times.
+//!
+//! ```
+//! use fabricast_collectives::algorithm::{Algorithm, Shape, generator};
+//! use fabricast_sim::schedule::{BufferUse, Call, Collective, Protocol, Rank, Schedule};
+//! use fabricast_topologies::Bytes;
+//!
+//! let (collective, buffers) = (Collective::Broadcast, BufferUse::OutOfPlace);
+//! let call = Call { collective, bytes: Bytes(1 << 20), ranks: 8, root: Rank(0), buffers };
+//! let shape = Shape::new(call, Protocol::Simple);
+//! let schedule = Schedule::build(&*generator(Algorithm::Linear, &shape)?)?;
+//! let sent = schedule.operations().filter(|op| op.rank == Rank(0) && op.kind.is_transfer());
+//! let receivers: Vec<u32> = sent.flat_map(|op| vec![op.peer.0; op.span as usize]).collect();
+//! assert_eq!(schedule.header().layout.chunks(), 1);
+//! assert_eq!(receivers, [1, 2, 3, 4, 5, 6, 7]);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 use super::rooted::Tree;
 
-/// Tree of one level.
+/// Tree of one level: position 0 is the parent of all others.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Star {
     pub(super) ranks: u32,

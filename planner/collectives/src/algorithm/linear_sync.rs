@@ -7,6 +7,27 @@
 //!
 //! Source: Open MPI 4.1, 5.0 ompi/mca/coll/base/coll_base_gather.c (linear_sync). It requests in rank order, while this
 //! one counts ranks from the root. Without a segment size, as in its fixed decision rules, a block is one message.
+//!
+//! # Example
+//!
+//! A gather from four ranks. The root signals one rank after the other, and each sends its block once.
+//!
+//! ```
+//! use fabricast_collectives::algorithm::{Algorithm, Shape, generator};
+//! use fabricast_sim::schedule::{BufferUse, Call, Collective, OpKind, Protocol, Rank, Schedule};
+//! use fabricast_topologies::Bytes;
+//!
+//! let (collective, buffers) = (Collective::Gather, BufferUse::OutOfPlace);
+//! let call = Call { collective, bytes: Bytes(1 << 20), ranks: 4, root: Rank(0), buffers };
+//! let shape = Shape::new(call, Protocol::Simple);
+//! let schedule = Schedule::build(&*generator(Algorithm::LinearSync, &shape)?)?;
+//! let edges = |kind: OpKind| -> Vec<(u32, u32)> {
+//!     schedule.operations().filter(|op| op.kind == kind).map(|op| (op.rank.0, op.peer.0)).collect()
+//! };
+//! assert_eq!(edges(OpKind::Signal), [(0, 1), (0, 2), (0, 3)]);
+//! assert_eq!(edges(OpKind::Put), [(1, 0), (2, 0), (3, 0)]);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 use fabricast_sim::schedule::{Buffer, Dependency, Header, Program, Rank, ScheduleGenerator, Walk};
 

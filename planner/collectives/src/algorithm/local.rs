@@ -1,5 +1,23 @@
 //! Call of a single rank: a copy out of place, nothing in place. It is independent of algorithm and collective: the
 //! buffer is one block, divided as for block collectives.
+//!
+//! # Example
+//!
+//! An all_reduce of one rank is one copy, whichever the algorithm.
+//!
+//! ```
+//! use fabricast_collectives::algorithm::{Algorithm, Shape, generator};
+//! use fabricast_sim::schedule::{BufferUse, Call, Collective, OpKind, Protocol, Rank, Schedule};
+//! use fabricast_topologies::Bytes;
+//!
+//! let (collective, buffers) = (Collective::AllReduce, BufferUse::OutOfPlace);
+//! let call = Call { collective, bytes: Bytes(1 << 20), ranks: 1, root: Rank(0), buffers };
+//! let shape = Shape::new(call, Protocol::Simple);
+//! let schedule = Schedule::build(&*generator(Algorithm::Ring, &shape)?)?;
+//! let kinds: Vec<OpKind> = schedule.operations().map(|op| op.kind).collect();
+//! assert_eq!(kinds, [OpKind::Copy]);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 use fabricast_sim::schedule::{
     Buffer, BufferUse, Header, OpKind, Program, Rank, RotationDigit, ScheduleGenerator, Symmetry,

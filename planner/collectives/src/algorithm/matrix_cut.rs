@@ -106,7 +106,7 @@ impl MatrixCut {
     }
 }
 
-/// The matrix of a shape, or an error if it does not match the call.
+/// Returns the matrix of a shape, or an error if it does not match the call.
 fn checked_matrix(shape: &Shape) -> Result<&TrafficMatrix, Unsupported> {
     let call = shape.call;
     let matrix = shape.matrix.as_ref().ok_or(Unsupported::NoMatrix)?;

@@ -8,6 +8,29 @@
 //! - Input is read in place, the result is built in the output, and intermediate data that fits in neither goes to
 //!   scratch.
 //! - Ranks are numbered host by host, [`Shape::ranks_per_node`] each, if that divides them.
+//!
+//! # Example
+//!
+//! Generates, builds and verifies an all_gather of six ranks with every algorithm that offers it without switches that
+//! multicast.
+//!
+//! ```
+//! use fabricast_collectives::algorithm::{Algorithm, Shape, generator};
+//! use fabricast_sim::schedule::{BufferUse, Call, Collective, Protocol, Rank, Schedule};
+//! use fabricast_sim::verify::{VerifyOptions, verify};
+//! use fabricast_topologies::Bytes;
+//!
+//! let (collective, buffers) = (Collective::AllGather, BufferUse::OutOfPlace);
+//! let call = Call { collective, bytes: Bytes(6 << 10), ranks: 6, root: Rank(0), buffers };
+//! let mut verified = Vec::new();
+//! for algorithm in Algorithm::ALL.into_iter().filter(|algorithm| algorithm.supports(collective)) {
+//!     let Ok(written) = generator(algorithm, &Shape::new(call, Protocol::Simple)) else { continue };
+//!     verify(&Schedule::build(written.as_ref())?, &VerifyOptions::default())?;
+//!     verified.push(algorithm);
+//! }
+//! assert!(verified.contains(&Algorithm::Bruck) && !verified.contains(&Algorithm::Nvls));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 mod barrier;
 mod binary_tree;
@@ -184,13 +207,13 @@ impl Algorithm {
         all
     };
 
-    /// Returns the name, such as `two_shot`.
+    /// Returns the algorithm's name, such as `two_shot`.
     #[must_use]
     pub fn name(self) -> &'static str {
         ALGORITHMS.iter().find(|row| row.0 == self).map_or("", |row| row.1)
     }
 
-    /// Returns the supported collectives.
+    /// Returns the collectives that the algorithm supports.
     #[must_use]
     pub fn collectives(self) -> &'static [Collective] {
         ALGORITHMS.iter().find(|row| row.0 == self).map_or(&[], |row| row.2)
@@ -206,8 +229,8 @@ impl Algorithm {
         }
     }
 
-    /// Returns true if it aggregates as many blocks in a message as fit in a chunk, so that programs of one loop depend
-    /// on the message size.
+    /// Returns true if the algorithm aggregates as many blocks in a message as fit in a chunk, so that programs of one
+    /// loop depend on the message size.
     #[must_use]
     pub fn has_size_dependent_steps(self) -> bool {
         self == Self::Pat
@@ -242,7 +265,7 @@ impl Algorithm {
         }
     }
 
-    /// Returns true if it supports a collective.
+    /// Returns true if the algorithm supports a collective.
     #[must_use]
     pub fn supports(self, collective: Collective) -> bool {
         self.collectives().contains(&collective)
@@ -281,8 +304,8 @@ fn tree_generator<T: Tree + Send + Sync + 'static>(
 /// Returns [`Unsupported`] if the algorithm cannot run a call of this shape.
 ///
 /// # Complexity
-/// Creating a generator takes at most time proportional to the number of ranks; each program takes time proportional to
-/// its runs.
+/// Time at most proportional to the number of ranks to create a generator, and proportional to its runs to write each
+/// program.
 pub fn generator(algorithm: Algorithm, shape: &Shape) -> Result<Box<dyn ScheduleGenerator + Send + Sync>, Unsupported> {
     select_generator(algorithm, shape, BlockNumbering::ByRank).and_then(check_program_size)
 }

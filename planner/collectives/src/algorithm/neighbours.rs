@@ -7,6 +7,27 @@
 //!
 //! Source: Chen, Zhang, Zhang, Yuan, *Performance Evaluation of Allgather Algorithms on Terascale Linux Cluster with
 //! Fast Ethernet*, HPC Asia 2005; Open MPI 4.1, 5.0 ompi/mca/coll/base/coll_base_allgather.c (neighborexchange).
+//!
+//! # Example
+//!
+//! An all_gather of eight ranks in n/2 = 4 steps. Rank 0 sends its block to rank 1, then two blocks at a time to ranks
+//! 7, 1 and 7.
+//!
+//! ```
+//! use fabricast_collectives::algorithm::{Algorithm, Shape, generator};
+//! use fabricast_sim::schedule::{BufferUse, Call, Collective, Protocol, Rank, Schedule};
+//! use fabricast_topologies::Bytes;
+//!
+//! let (collective, buffers) = (Collective::AllGather, BufferUse::OutOfPlace);
+//! let call = Call { collective, bytes: Bytes(1 << 20), ranks: 8, root: Rank(0), buffers };
+//! let shape = Shape::new(call, Protocol::Simple);
+//! let schedule = Schedule::build(&*generator(Algorithm::NeighbourExchange, &shape)?)?;
+//! let sent = schedule.operations().filter(|op| op.rank == Rank(0) && op.kind.is_transfer());
+//! let receivers: Vec<u32> = sent.flat_map(|op| vec![op.peer.0; op.span as usize]).collect();
+//! assert_eq!(schedule.header().layout.chunks(), 8);
+//! assert_eq!(receivers, [1, 7, 7, 1, 1, 7, 7]);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 use fabricast_sim::schedule::{Buffer, Header, Program, Rank, ScheduleGenerator, Walk};
 

@@ -10,6 +10,27 @@
 //!
 //! Source: NCCL 2.28 src/device/all_reduce.h, all_gather.h, reduce_scatter.h (RunWorkColl for NCCL_ALGO_NVLS),
 //! src/transport/nvls.cc.
+//!
+//! # Example
+//!
+//! An all_reduce of eight ranks in one NVLink domain. Rank 0 loads one of eight chunks, reduced over all ranks, and
+//! stores it to all of them: two operations, compared with 14 of a ring.
+//!
+//! ```
+//! use fabricast_collectives::algorithm::{Algorithm, Shape, generator};
+//! use fabricast_sim::schedule::{BufferUse, Call, Collective, OpKind, Protocol, Rank, Schedule};
+//! use fabricast_topologies::Bytes;
+//!
+//! let (collective, buffers) = (Collective::AllReduce, BufferUse::OutOfPlace);
+//! let call = Call { collective, bytes: Bytes(1 << 20), ranks: 8, root: Rank(0), buffers };
+//! let shape = Shape { ranks_per_team: 8, ..Shape::new(call, Protocol::Simple) };
+//! let schedule = Schedule::build(&*generator(Algorithm::Nvls, &shape)?)?;
+//! let operations = schedule.operations().filter(|op| op.rank == Rank(0));
+//! let kinds: Vec<OpKind> = operations.map(|op| op.kind).collect();
+//! assert_eq!(schedule.header().layout.chunks(), 8);
+//! assert_eq!(kinds, [OpKind::MulticastReduce, OpKind::MulticastPut]);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 use fabricast_sim::schedule::{
     Buffer, Collective, Dependency, Header, OpKind, Program, Rank, RotationDigit, ScheduleGenerator, Symmetry, Walk,

@@ -8,6 +8,26 @@
 //!
 //! Source: NCCL 2.28 src/device/all_reduce.h (RunWorkColl for NCCL_ALGO_NVLS_TREE), src/graph/connect.cc
 //! (`connectNvlsTrees`).
+//!
+//! # Example
+//!
+//! An all_reduce on two hosts of four ranks. Each host is a team, whose switches reduce and multicast. Only ranks at
+//! the same position exchange data between hosts.
+//!
+//! ```
+//! use fabricast_collectives::algorithm::{Algorithm, Shape, generator};
+//! use fabricast_sim::schedule::{BufferUse, Call, Collective, OpKind, Operation, Protocol, Rank, Schedule};
+//! use fabricast_topologies::Bytes;
+//!
+//! let (collective, buffers) = (Collective::AllReduce, BufferUse::OutOfPlace);
+//! let call = Call { collective, bytes: Bytes(1 << 20), ranks: 8, root: Rank(0), buffers };
+//! let shape = Shape { ranks_per_node: 4, ranks_per_team: 4, ..Shape::new(call, Protocol::Simple) };
+//! let schedule = Schedule::build(&*generator(Algorithm::NvlsTree, &shape)?)?;
+//! assert_eq!(schedule.header().teams, [[0, 1, 2, 3].map(Rank), [4, 5, 6, 7].map(Rank)]);
+//! let between = |op: &Operation| matches!(op.kind, OpKind::Put | OpKind::PutReduce);
+//! assert!(schedule.operations().filter(between).all(|op| op.rank.0.abs_diff(op.peer.0) == 4));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 use fabricast_sim::schedule::{
     Buffer, Dependency, Header, OpKind, Program, Rank, RotationDigit, ScheduleGenerator, Symmetry, Walk,

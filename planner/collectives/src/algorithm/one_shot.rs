@@ -7,6 +7,27 @@
 //!
 //! Source: the custom all-reduce of TensorRT-LLM and vLLM (csrc/custom_all_reduce.cuh, `cross_device_reduce_1stage`,
 //! which reads where this puts); NCCL 2.28 src/sym_kernels.cc AllReduce_AGxLL_R.
+//!
+//! # Example
+//!
+//! An all_reduce of eight ranks in one step, for small calls. Rank 0 sends its whole input to every other rank: seven
+//! buffers, over a ring it would send 1¾ in 14 steps.
+//!
+//! ```
+//! use fabricast_collectives::algorithm::{Algorithm, Shape, generator};
+//! use fabricast_sim::schedule::{BufferUse, Call, Collective, Protocol, Rank, Schedule};
+//! use fabricast_topologies::Bytes;
+//!
+//! let (collective, buffers) = (Collective::AllReduce, BufferUse::OutOfPlace);
+//! let call = Call { collective, bytes: Bytes(1 << 20), ranks: 8, root: Rank(0), buffers };
+//! let shape = Shape::new(call, Protocol::Symmetric);
+//! let schedule = Schedule::build(&*generator(Algorithm::OneShot, &shape)?)?;
+//! let sent = schedule.operations().filter(|op| op.rank == Rank(0) && op.kind.is_transfer());
+//! let receivers: Vec<u32> = sent.flat_map(|op| vec![op.peer.0; op.span as usize]).collect();
+//! assert_eq!(schedule.header().layout.chunks(), 1);
+//! assert_eq!(receivers, [1, 2, 3, 4, 5, 6, 7]);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 use fabricast_sim::schedule::{
     Buffer, BufferUse, Dependency, Header, OpKind, Program, Rank, ScheduleGenerator, Symmetry, Walk,

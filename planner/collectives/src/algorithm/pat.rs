@@ -13,6 +13,28 @@
 //!
 //! Source: Jeaugey, *PAT: a new algorithm for all-gather and reduce-scatter operations at scale*, arXiv 2506.20252,
 //! 2025; NCCL 2.23 and later, src/include/device.h and src/device/all_gather.h (its order of the last hops differs).
+//!
+//! # Example
+//!
+//! An all_gather of eight ranks with messages of any size and with messages of one block. The seven blocks that rank 0
+//! sends are the same; they are in three messages and in seven.
+//!
+//! ```
+//! use fabricast_collectives::algorithm::{Algorithm, Shape, generator};
+//! use fabricast_sim::schedule::{BufferUse, Call, Collective, Protocol, Rank, Schedule};
+//! use fabricast_topologies::Bytes;
+//!
+//! let (collective, buffers) = (Collective::AllGather, BufferUse::OutOfPlace);
+//! let call = Call { collective, bytes: Bytes(1 << 20), ranks: 8, root: Rank(0), buffers };
+//! for (chunk, expected) in [(None, [4, 2, 2, 1, 1, 1, 1]), (Some(Bytes(1 << 17)), [4, 2, 1, 1, 2, 1, 1])] {
+//!     let shape = Shape { chunk, ..Shape::new(call, Protocol::Simple) };
+//!     let schedule = Schedule::build(&*generator(Algorithm::Pat, &shape)?)?;
+//!     let sent = schedule.operations().filter(|op| op.rank == Rank(0) && op.kind.is_transfer());
+//!     let receivers: Vec<u32> = sent.flat_map(|op| vec![op.peer.0; op.span as usize]).collect();
+//!     assert_eq!(receivers, expected);
+//! }
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 use fabricast_sim::schedule::{
     Buffer, Collective, Header, OpKind, Program, Rank, RotationDigit, ScheduleGenerator, Symmetry, Walk,
@@ -40,17 +62,17 @@ struct Hop {
     distance: u32,
     first: u32,
     stride: u32,
-    /// Number of hops.
+    /// Number of hops, one per start position.
     count: u32,
 }
 
-/// Aggregation of trees.
+/// Aggregation of the blocks' trees into messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Trees {
     ranks: u32,
-    /// Blocks per message.
+    /// Maximum number of blocks in a message, a power of two.
     blocks_per_message: u32,
-    /// Positions of each subtree that is traversed hop by hop.
+    /// Number of positions in each subtree that is traversed hop by hop.
     subtree: u32,
 }
 
@@ -68,7 +90,7 @@ impl Trees {
         Self { ranks, blocks_per_message, subtree: padded_ranks / blocks_per_message }
     }
 
-    /// All hops, from the owners outwards.
+    /// Returns all hops in the order of all_gather, from the owners of the blocks outwards.
     fn hops(self) -> Vec<Hop> {
         let padded_ranks = self.blocks_per_message * self.subtree;
         let hop = |distance: u32, first: u32, stride: u32| {
@@ -135,8 +157,8 @@ impl Pat {
         ]
     }
 
-    /// Returns partial sums of a reduce_scatter towards their owners, where they go to the output. The last position
-    /// sends its input alone, as leaves do.
+    /// Sends partial sums of a reduce_scatter towards the owners of their blocks, where the sums go to the output. The
+    /// last position sends its input alone, as leaves do.
     fn collect(&self, rank: u32, hop: Hop) -> Vec<Piece> {
         let trees = self.trees;
         let to = rank_after(rank, trees.ranks - hop.distance, trees.ranks);

@@ -36,7 +36,7 @@ impl Peers {
         self.target(rank, self.opposite(offset))
     }
 
-    /// Inverse of an offset.
+    /// Offset that leads back from the rank at `offset`.
     pub(super) fn opposite(self, offset: u32) -> u32 {
         let host = (self.hosts - offset / self.per_host) % self.hosts;
         host * self.per_host + (self.per_host - offset % self.per_host) % self.per_host
@@ -59,7 +59,7 @@ impl Peers {
         })
     }
 
-    /// Rotations of positions and of hosts.
+    /// Symmetry of exchanges between all pairs: rotations of positions and of hosts.
     pub(super) fn symmetry(self) -> Symmetry {
         let digits = [
             RotationDigit { stride: 1, length: self.per_host },

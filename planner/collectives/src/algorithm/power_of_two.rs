@@ -1,9 +1,10 @@
-//! Mapping of any number of ranks to a power of two of positions. Among the first ranks, every even one is the *guest*
-//! of the next, its stand-in, which acts for both. Blocks of adjacent positions are contiguous.
+//! Mapping of any number of ranks to a power of two of positions. Ranks beyond the power of two have no position: among
+//! the first ranks, every even one is the *guest* of the next one, its *stand-in*, which communicates for both. Blocks
+//! of adjacent positions are contiguous.
 //!
 //! Source: Thakur, Rabenseifner, Gropp, *Optimization of Collective Communication Operations in MPICH*, 2005, §4.5.
 
-/// Mapping of ranks to positions.
+/// Mapping of ranks to positions, of which there are a power of two.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PowerOfTwoMapping {
     /// log2 of the number of positions.

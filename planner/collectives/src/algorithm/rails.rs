@@ -15,9 +15,9 @@ use fabricast_sim::schedule::Rank;
 /// Assignment of the ranks of equal hosts to rails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Rails {
-    /// Ranks per host.
+    /// Number of ranks per host.
     per_host: u32,
-    /// Rails per host, a divisor of its ranks.
+    /// Number of rails per host, a divisor of the number of ranks per host.
     rails: u32,
 }
 

@@ -7,6 +7,26 @@
 //!
 //! Source: Open MPI 4.1, 5.0 ompi/mca/coll/base/coll_base_allreduce.c (nonoverlapping). Its trees are those that the
 //! decision rules of MPI_Reduce and MPI_Bcast select, these two at most sizes.
+//!
+//! # Example
+//!
+//! An all_reduce of four ranks: ranks 1, 2 and 3 reduce to rank 0 over a binomial tree, and rank 0 sends the sum to its
+//! three children in a tree of radix 4.
+//!
+//! ```
+//! use fabricast_collectives::algorithm::{Algorithm, Shape, generator};
+//! use fabricast_sim::schedule::{BufferUse, Call, Collective, Protocol, Rank, Schedule};
+//! use fabricast_topologies::Bytes;
+//!
+//! let (collective, buffers) = (Collective::AllReduce, BufferUse::OutOfPlace);
+//! let call = Call { collective, bytes: Bytes(1 << 20), ranks: 4, root: Rank(0), buffers };
+//! let shape = Shape::new(call, Protocol::Simple);
+//! let schedule = Schedule::build(&*generator(Algorithm::ReduceThenBroadcast, &shape)?)?;
+//! let sent = schedule.operations().filter(|op| op.kind.is_transfer());
+//! let edges: Vec<_> = sent.map(|op| (op.rank.0, op.peer.0)).collect();
+//! assert_eq!(edges, [(0, 1), (0, 2), (0, 3), (1, 0), (2, 0), (3, 2)]);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 use fabricast_sim::schedule::{Buffer, Header, Program, Rank, ScheduleGenerator};
 

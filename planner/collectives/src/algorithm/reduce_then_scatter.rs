@@ -5,10 +5,29 @@
 //! (n−1)(1 + 1/n) buffers are sent in total. Time on equal links of latency L and bandwidth B with one chunk per block
 //! on one channel, n a power of two: (log₂ n + 1)·L + (log₂ n + (n−1)/n)·bytes/B. On one channel and in one loop the
 //! whole buffer is one message of the reduce; otherwise every chunk is a message. Runs are those of the reduce; rank 0
-//! has two more per lane, and one per loop.
+//! has one more per lane, and one more per lane and loop.
 //!
 //! Source: Open MPI 4.1, 5.0 ompi/mca/coll/base/coll_base_reduce_scatter_block.c (basic_linear). Its algorithms are
 //! those that the decision rules of MPI_Reduce and MPI_Scatter select, these two for most large calls.
+//!
+//! # Example
+//!
+//! A reduce_scatter of four ranks. Messages of the reduce to rank 0 have all four blocks, those of the scatter one.
+//!
+//! ```
+//! use fabricast_collectives::algorithm::{Algorithm, Shape, generator};
+//! use fabricast_sim::schedule::{BufferUse, Call, Collective, Protocol, Rank, Schedule};
+//! use fabricast_topologies::Bytes;
+//!
+//! let (collective, buffers) = (Collective::ReduceScatter, BufferUse::OutOfPlace);
+//! let call = Call { collective, bytes: Bytes(1 << 20), ranks: 4, root: Rank(0), buffers };
+//! let shape = Shape::new(call, Protocol::Simple);
+//! let schedule = Schedule::build(&*generator(Algorithm::ReduceThenScatter, &shape)?)?;
+//! let sent = schedule.operations().filter(|op| op.kind.is_transfer());
+//! let messages: Vec<_> = sent.map(|op| (op.rank.0, op.peer.0, op.span)).collect();
+//! assert_eq!(messages, [(0, 1, 1), (0, 2, 1), (0, 3, 1), (1, 0, 4), (2, 0, 4), (3, 2, 4)]);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 use fabricast_sim::schedule::{Buffer, Dependency, Header, OpKind, Program, Rank, Run, ScheduleGenerator, Walk};
 

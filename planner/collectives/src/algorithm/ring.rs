@@ -11,6 +11,27 @@
 //! Sources: Patarasuk & Yuan, *Bandwidth optimal all-reduce algorithms for clusters of workstations*, JPDC 2009; NCCL
 //! 2.28 src/device/all_reduce.h, all_gather.h, reduce_scatter.h, broadcast.h, reduce.h (the order of chunks and the
 //! fused receive-reduce-send are NCCL's; its reduce_scatter keeps intermediates in the FIFO).
+//!
+//! # Example
+//!
+//! An all_reduce of eight ranks divides the buffer into eight chunks. In 2(n−1) = 14 steps, rank 0 sends one chunk each
+//! to its successor: 2(n−1)/n of the buffer.
+//!
+//! ```
+//! use fabricast_collectives::algorithm::{Algorithm, Shape, generator};
+//! use fabricast_sim::schedule::{BufferUse, Call, Collective, Protocol, Rank, Schedule};
+//! use fabricast_topologies::Bytes;
+//!
+//! let (collective, buffers) = (Collective::AllReduce, BufferUse::OutOfPlace);
+//! let call = Call { collective, bytes: Bytes(1 << 20), ranks: 8, root: Rank(0), buffers };
+//! let shape = Shape::new(call, Protocol::Simple);
+//! let schedule = Schedule::build(&*generator(Algorithm::Ring, &shape)?)?;
+//! let sent = schedule.operations().filter(|op| op.rank == Rank(0) && op.kind.is_transfer());
+//! let receivers: Vec<u32> = sent.flat_map(|op| vec![op.peer.0; op.span as usize]).collect();
+//! assert_eq!(schedule.header().layout.chunks(), 8);
+//! assert_eq!(receivers, [1; 14]);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 use std::ops::Range;
 

@@ -4,6 +4,28 @@
 //! ([`ChildOrder`]). **reduce.** A rank reduces its first child's data with its input on arrival, and the other
 //! children's data through scratch; once all have arrived, it sends the sum to its parent. Chunks are pipelined on
 //! every connection. Runs per rank and lane: one per child, and at least one for a reduce.
+//!
+//! # Example
+//!
+//! A reduce of four ranks over a binomial tree. Rank 0 reduces the data of its first child on arrival and that of its
+//! second child from scratch.
+//!
+//! ```
+//! use fabricast_collectives::algorithm::{Algorithm, Shape, generator};
+//! use fabricast_sim::schedule::{BufferUse, Call, Collective, OpKind, Protocol, Rank, Schedule};
+//! use fabricast_topologies::Bytes;
+//!
+//! let (collective, buffers) = (Collective::Reduce, BufferUse::OutOfPlace);
+//! let call = Call { collective, bytes: Bytes(1 << 20), ranks: 4, root: Rank(0), buffers };
+//! let shape = Shape::new(call, Protocol::Simple);
+//! let schedule = Schedule::build(&*generator(Algorithm::Tree, &shape)?)?;
+//! let edges = |kind: OpKind| -> Vec<(u32, u32)> {
+//!     schedule.operations().filter(|op| op.kind == kind).map(|op| (op.rank.0, op.peer.0)).collect()
+//! };
+//! assert_eq!(edges(OpKind::PutReduceInput), [(1, 0), (3, 2)]);
+//! assert_eq!((edges(OpKind::Put), edges(OpKind::Reduce)), (vec![(2, 0)], vec![(0, 0)]));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 use fabricast_sim::schedule::{
     Buffer, Collective, Dependency, Header, Layout, OpKind, Program, Rank, Run, ScheduleGenerator, Walk,
@@ -46,11 +68,11 @@ pub(super) struct Stream {
     pub(super) span: u32,
 }
 
-/// Chunks of the root of a broadcast.
+/// Chunks that the root of a broadcast sends.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RootChunks {
     pub(super) buffer: Buffer,
-    /// Dependency that is complete once the chunks are there.
+    /// Dependency on the operation that completes the chunks; `None` if they are there from the start.
     pub(super) ready: Option<Dependency>,
 }
 
@@ -72,12 +94,12 @@ impl<T: Tree> TreePlacement<T> {
         Rank(((u64::from(position) + u64::from(self.first.0)) % u64::from(self.ranks)) as u32)
     }
 
-    /// Number of runs per lane of a reduce.
+    /// Number of runs per lane of a reduce at a position.
     pub(super) fn reduce_runs(&self, position: u32) -> u32 {
         self.tree.count(position).max(1)
     }
 
-    /// Scratch slots per chunk of a reduce.
+    /// Number of scratch slots per chunk that a reduce needs.
     pub(super) fn slots(&self) -> u32 {
         (0..self.ranks).map(|position| self.reduce_runs(position)).max().unwrap_or(1)
     }

@@ -10,6 +10,27 @@
 //! Source: van de Geijn, *On Global Combine Operations*, JPDC 1994; Thakur, Rabenseifner, Gropp, *Optimization of
 //! Collective Communication Operations in MPICH*, 2005, §4.4 (binomial scatter, then a ring or recursive doubling). The
 //! scatter here is direct: no rank forwards parts, so none receives a part twice.
+//!
+//! # Example
+//!
+//! A broadcast to eight ranks. The root sends a part to every other rank, then takes part in the all_gather: 14 of 8
+//! parts, for large buffers less than the three buffers of a binomial tree.
+//!
+//! ```
+//! use fabricast_collectives::algorithm::{Algorithm, Shape, generator};
+//! use fabricast_sim::schedule::{BufferUse, Call, Collective, Protocol, Rank, Schedule};
+//! use fabricast_topologies::Bytes;
+//!
+//! let (collective, buffers) = (Collective::Broadcast, BufferUse::OutOfPlace);
+//! let call = Call { collective, bytes: Bytes(1 << 20), ranks: 8, root: Rank(0), buffers };
+//! let shape = Shape::new(call, Protocol::Simple);
+//! let schedule = Schedule::build(&*generator(Algorithm::ScatterAllGather, &shape)?)?;
+//! let sent = schedule.operations().filter(|op| op.rank == Rank(0) && op.kind.is_transfer());
+//! let receivers: Vec<u32> = sent.flat_map(|op| vec![op.peer.0; op.span as usize]).collect();
+//! assert_eq!(schedule.header().layout.chunks(), 8);
+//! assert_eq!(receivers, [1, 2, 3, 4, 5, 6, 7, 7, 6, 6, 4, 4, 4, 4]);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 use fabricast_sim::schedule::{Buffer, Header, Program, Rank, ScheduleGenerator, Walk};
 
@@ -39,7 +60,7 @@ impl ScatterAllGather {
         rank_after(position, self.header.call.root.0, self.header.call.ranks)
     }
 
-    /// The root's parts to all other ranks; an empty piece on other ranks.
+    /// Returns the piece with which the root sends every other rank its part; an empty piece on other ranks.
     fn scatter(&self, rank: u32) -> Vec<Piece> {
         let (ranks, root) = (self.header.call.ranks, self.header.call.root.0);
         let others = Walk::linear(1, 1);
@@ -49,7 +70,8 @@ impl ScatterAllGather {
         vec![Piece { to: Walk::cyclic(0, rank_after(root, 1, ranks), 1, ranks), len, ..piece }]
     }
 
-    /// All parts that a rank has, its own and the following ones, to the position `distance` before it.
+    /// Returns the pieces with which a rank sends all parts that it has, its own and the following ones, to the
+    /// position `distance` before it.
     fn gather(&self, rank: u32, distance: u32) -> Vec<Piece> {
         let ranks = self.header.call.ranks;
         let position = self.position(rank);

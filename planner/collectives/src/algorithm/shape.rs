@@ -13,7 +13,7 @@ use super::{Algorithm, cut};
 /// Parameters of a strategy other than its algorithm.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Shape {
-    /// The call.
+    /// Call that the schedule implements.
     pub call: Call,
     /// Protocol of the transfers. Programs do not depend on it; it is copied to the header.
     pub protocol: Protocol,
@@ -25,17 +25,17 @@ pub struct Shape {
     pub chunk: Option<Bytes>,
     /// Size of a message to another host if chunks are streamed in pieces; whole chunks if `None`.
     pub message: Option<Bytes>,
-    /// Ranks per host, numbered consecutively; 0: all ranks are on one host.
+    /// Number of ranks per host, numbered consecutively; 0: all ranks are on one host.
     pub ranks_per_node: u32,
-    /// Ranks per NVLink domain whose switches reduce and multicast, numbered consecutively; 0: no multicast.
+    /// Number of ranks per NVLink domain whose switches reduce and multicast, numbered consecutively; 0: no multicast.
     pub ranks_per_team: u32,
     /// Sides of the grid of hosts, fastest-varying first; empty if hosts do not form a grid.
     pub grid: Vec<u32>,
     /// Ring orders: channel c uses `orders[c mod orders.len()]`. Empty: 0, 1, 2, … on every channel.
     pub orders: Vec<Vec<Rank>>,
-    /// NICs per host over which trees are distributed; 0: one per rank.
+    /// Number of NICs per host over which trees are distributed; 0: one per rank.
     pub nics_per_node: u32,
-    /// Bytes from each rank to each other, for an all_to_allv.
+    /// Bytes from each rank to each rank in an all_to_allv; `None` for other collectives.
     pub matrix: Option<TrafficMatrix>,
     /// Location of the reduction. In host memory, reductions are preceded and followed by copies.
     pub reduction_device: Processor,
@@ -92,13 +92,13 @@ impl Shape {
         }
     }
 
-    /// Ranks per host if hosts are equal, all ranks otherwise.
+    /// Number of ranks per host if hosts are equal, otherwise the number of all ranks.
     pub(super) fn ranks_per_host(&self) -> u32 {
         Count::on_hosts(self.call.ranks, self.ranks_per_node).per_host
     }
 
-    /// Rotation under which a pattern that is equal from every rank is invariant, with the ranks of a host kept on one
-    /// host.
+    /// Rotation under which a pattern that is equal from every rank is invariant. It maps the ranks of a host to ranks
+    /// of one host.
     pub(super) fn rotation(&self) -> RotationDigit {
         let (ranks, per_host) = (self.call.ranks, self.ranks_per_host());
         if per_host == ranks {
@@ -124,15 +124,15 @@ pub enum Unsupported {
     /// The algorithm does not implement the collective.
     #[error("{algorithm} does not offer {collective}; it offers {}", .algorithm.collectives().iter().map(|c| c.name()).collect::<Vec<_>>().join(", "))]
     Collective {
-        /// The algorithm.
+        /// Algorithm that was requested.
         algorithm: Algorithm,
-        /// The collective.
+        /// Collective that the algorithm does not implement.
         collective: Collective,
     },
     /// A reduction in host memory with an algorithm whose scratch sums do not start from a chunk of the call.
     #[error("{algorithm} reduces partial results in scratch, which staging through host memory does not support")]
     NotStaged {
-        /// The algorithm.
+        /// Algorithm that has such sums.
         algorithm: Algorithm,
     },
     /// A call without ranks.
@@ -141,7 +141,7 @@ pub enum Unsupported {
     /// A barrier with a nonzero size.
     #[error("a barrier moves no bytes, not {bytes}")]
     BarrierWithData {
-        /// Bytes of the call.
+        /// Message size of the call, in bytes.
         bytes: Bytes,
     },
     /// An all_to_allv without a matrix.
@@ -150,63 +150,63 @@ pub enum Unsupported {
     /// The simulation would exceed the limit on runs or operations.
     #[error("{reason}")]
     TooLarge {
-        /// The number needed and the limit, as a message.
+        /// Message with the number of runs or operations that the simulation needs, and the limit.
         reason: String,
     },
     /// The matrix does not match the call.
     #[error("the matrix is of {ranks} ranks and {bytes}; the call is of {call_ranks} ranks and {call_bytes}")]
     MatrixMismatch {
-        /// Ranks of the matrix.
+        /// Number of ranks of the matrix.
         ranks: u32,
-        /// Bytes of the matrix.
+        /// Total bytes of the matrix.
         bytes: Bytes,
-        /// Ranks of the call.
+        /// Number of ranks of the call.
         call_ranks: u32,
-        /// Bytes of the call.
+        /// Message size of the call, in bytes.
         call_bytes: Bytes,
     },
     /// The root is not one of the ranks.
     #[error("the root is rank {} of {ranks}", .root.0)]
     NoSuchRoot {
-        /// The root.
+        /// Rank that was given as the root.
         root: Rank,
-        /// Number of ranks.
+        /// Number of ranks of the call.
         ranks: u32,
     },
-    /// No channels.
+    /// The schedule has no channels.
     #[error("a schedule needs at least one channel")]
     NoChannels,
-    /// Chunks of zero bytes.
+    /// The chunk size is zero bytes.
     #[error("a chunk needs at least one byte")]
     EmptyChunk,
     /// The algorithm needs hosts with equally many ranks.
     #[error("{algorithm} needs hosts with equally many ranks; {ranks} ranks are not a multiple of {ranks_per_node}")]
     UnequalHosts {
-        /// The algorithm.
+        /// Algorithm that needs equal hosts.
         algorithm: Algorithm,
-        /// Ranks of the call.
+        /// Number of ranks of the call.
         ranks: u32,
-        /// Ranks per host.
+        /// Number of ranks per host.
         ranks_per_node: u32,
     },
     /// No multicast team meets the requirements of the algorithm.
     #[error("{algorithm} needs NVSwitches that reduce and multicast between {}", if *.algorithm == Algorithm::Nvls { "all ranks" } else { "equally many ranks each" })]
     NoTeam {
-        /// The algorithm.
+        /// Algorithm that needs multicast teams.
         algorithm: Algorithm,
     },
     /// A ring order is not a permutation of all ranks.
     #[error("ring order {index} does not contain each of the {ranks} ranks once")]
     RingOrder {
-        /// Index in [`Shape::orders`].
+        /// Index of the order in [`Shape::orders`], from 0.
         index: usize,
-        /// Ranks of the call.
+        /// Number of ranks of the call.
         ranks: u32,
     },
-    /// More chunks than can be numbered.
+    /// The call needs more chunks than can be numbered.
     #[error("{chunks} chunks are too many (at most {}); larger chunks or fewer channels are needed", cut::MAX_CHUNKS)]
     TooManyChunks {
-        /// Chunks of the buffer or of the scratch needed.
+        /// Number of chunks that the buffer or the scratch needs.
         chunks: u64,
     },
     /// The call needs more loops than can be simulated.
@@ -215,10 +215,10 @@ pub enum Unsupported {
         cut::MAX_LOOPED_CHUNKS
     )]
     TooManyLoops {
-        /// Chunks of the buffer.
+        /// Number of chunks that the buffer needs.
         chunks: u64,
     },
-    /// A program needs more runs or operations than are held in memory.
+    /// A program needs more runs or operations than memory can hold.
     #[error(
         "too many operations to store (runs: at most {} of a rank, {} of all); larger chunks or a smaller call are needed",
         Program::MAX_RUNS,

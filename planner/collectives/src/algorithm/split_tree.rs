@@ -9,6 +9,29 @@
 //! rank and lane.
 //!
 //! Source: Open MPI 4.1, 5.0 ompi/mca/coll/base/coll_base_bcast.c (split_bintree).
+//!
+//! # Example
+//!
+//! A broadcast to seven ranks. The root sends each half of the buffer once. Rank 1 forwards the first half to its
+//! children 3 and 5, then swaps halves with rank 2.
+//!
+//! ```
+//! use fabricast_collectives::algorithm::{Algorithm, Shape, generator};
+//! use fabricast_sim::schedule::{BufferUse, Call, Collective, Protocol, Rank, Schedule};
+//! use fabricast_topologies::Bytes;
+//!
+//! let (collective, buffers) = (Collective::Broadcast, BufferUse::OutOfPlace);
+//! let call = Call { collective, bytes: Bytes(1 << 20), ranks: 7, root: Rank(0), buffers };
+//! let shape = Shape::new(call, Protocol::Simple);
+//! let schedule = Schedule::build(&*generator(Algorithm::SplitTree, &shape)?)?;
+//! let receivers = |rank: Rank| -> Vec<u32> {
+//!     let sent = schedule.operations().filter(|op| op.rank == rank && op.kind.is_transfer());
+//!     sent.map(|op| op.peer.0).collect()
+//! };
+//! assert_eq!(schedule.header().layout.chunks(), 2);
+//! assert_eq!((receivers(Rank(0)), receivers(Rank(1))), (vec![1, 2], vec![3, 5, 2]));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 use fabricast_sim::schedule::{Buffer, Dependency, Header, Program, Rank, ScheduleGenerator, Walk};
 
@@ -38,7 +61,7 @@ impl SplitTree {
         Ok(Self { header: shape.header(Algorithm::SplitTree, layout, 0), cut, placement })
     }
 
-    /// The position to which a position sends its half at the end.
+    /// Returns the position to which a position sends its half at the end; `None` if there is none.
     fn neighbour(&self, position: u32) -> Option<u32> {
         let last = self.placement.ranks - 1;
         match position {
@@ -49,7 +72,7 @@ impl SplitTree {
     }
 }
 
-/// The half that a position receives from its parent.
+/// Half of the buffer that a position receives from its parent: 0 for the first half, 1 for the second.
 fn half(position: u32) -> u32 {
     (position + 1) % 2
 }

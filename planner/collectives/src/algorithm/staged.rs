@@ -13,6 +13,27 @@
 //!
 //! Source: Open MPI 5.0 ompi/mca/coll/accelerator/coll_accelerator_allreduce.c, _reduce.c, _reduce_scatter_block.c
 //! (4.1: ompi/mca/coll/cuda).
+//!
+//! # Example
+//!
+//! An all_reduce whose sums are made on the CPUs. The first operation of rank 0 copies its input to host memory, the
+//! last one copies the result back.
+//!
+//! ```
+//! use fabricast_collectives::algorithm::{Algorithm, Shape, generator};
+//! use fabricast_sim::schedule::{BufferUse, Call, Collective, OpKind, Processor, Protocol, Rank, Schedule};
+//! use fabricast_topologies::Bytes;
+//!
+//! let (collective, buffers) = (Collective::AllReduce, BufferUse::OutOfPlace);
+//! let call = Call { collective, bytes: Bytes(1 << 20), ranks: 4, root: Rank(0), buffers };
+//! let shape = Shape { reduction_device: Processor::Host, ..Shape::new(call, Protocol::Simple) };
+//! let schedule = Schedule::build(&*generator(Algorithm::Ring, &shape)?)?;
+//! let operations = schedule.operations().filter(|op| op.rank == Rank(0));
+//! let kinds: Vec<OpKind> = operations.map(|op| op.kind).collect();
+//! assert_eq!(schedule.header().blocks.processor, Processor::Host);
+//! assert_eq!((kinds.first(), kinds.last()), (Some(&OpKind::Copy), Some(&OpKind::Copy)));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 use fabricast_sim::schedule::{
     Buffer, BufferUse, Call, Channel, ChunkRef, Collective, Dependency, Header, OpKind, Processor, Program, Rank, Run,

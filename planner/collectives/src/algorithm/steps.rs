@@ -13,7 +13,7 @@ use super::lane::{Chunks, Lane};
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Parts {
     buffer: Buffer,
-    /// Region of scratch; each region is as large as the buffer.
+    /// Index of the region of scratch, from 0; each region is as large as the buffer.
     region: u32,
     walk: Walk,
 }
@@ -42,43 +42,44 @@ pub(super) struct Piece {
 }
 
 impl Piece {
-    /// `len` local copies of one part each.
+    /// Creates a piece of `len` local copies of one part each.
     pub(super) fn copy(rank: u32, src: Parts, dst: Parts, len: u32) -> Self {
         Self { kind: OpKind::Copy, ..Self::put(rank, src, dst, len) }
     }
 
-    /// `len` puts of one part each.
+    /// Creates a piece of `len` puts of one part each.
     pub(super) fn put(to: u32, src: Parts, dst: Parts, len: u32) -> Self {
         Self { kind: OpKind::Put, to: Walk::fixed(to), src, dst, len, span: 1 }
     }
 
-    /// Empty piece, for a rank that sends fewer pieces than others.
+    /// Creates an empty piece, for a rank that sends fewer pieces than others.
     pub(super) fn empty(rank: u32) -> Self {
         let parts = Parts::new(Buffer::Output, Walk::fixed(0));
         Self::put(rank, parts, parts, 0)
     }
 
-    /// Variant of this piece with a reducing kind of operation.
+    /// Returns this piece with another kind of operation, which reduces.
     pub(super) fn reducing(self, kind: OpKind) -> Self {
         Self { kind, ..self }
     }
 }
 
-/// Messages of every rank in every step.
+/// Communication pattern: the messages of every rank in every step.
 pub(super) trait Pattern {
     /// True if no piece has more than one transfer. A piece is then one run over all loops, otherwise one run per loop.
     const SINGLE: bool = false;
 
-    /// Number of steps.
+    /// Number of steps of the pattern, equal on all ranks.
     fn steps(&self) -> u32;
 
-    /// The pieces that a rank sends; their number is equal on all ranks.
+    /// Returns the pieces that a rank sends in a step; their number is equal on all ranks.
     fn pieces(&self, rank: u32, step: u32) -> Vec<Piece>;
 
-    /// The rank whose message `rank` receives.
+    /// Returns the rank whose message `rank` receives in a step; `None` if it receives none.
     fn source(&self, rank: u32, step: u32) -> Option<u32>;
 
-    /// Index of this rank's transfer in a one-piece message to many ranks.
+    /// Index of this rank's transfer in a one-piece message to many ranks; `None` if the message is for this rank
+    /// alone.
     fn share(&self, _rank: u32, _step: u32) -> Option<u32> {
         None
     }
@@ -96,7 +97,7 @@ pub(super) trait Pattern {
     }
 }
 
-/// Step of one rank. Run numbers are relative to the first run of the first step.
+/// Step of one rank, with its messages. Run numbers are relative to the first run of the first step.
 struct Step {
     pieces: Vec<Piece>,
     source: Option<u32>,

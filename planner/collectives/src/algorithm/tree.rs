@@ -14,6 +14,30 @@
 //! rank serves one child after the other; a broadcast starts with the child of the largest subtree. One chunk: ⌈log2
 //! n⌉(L + bytes/B). Source: MPICH's binomial broadcast; Thakur, Rabenseifner, Gropp, *Optimization of Collective
 //! Communication Operations in MPICH*, 2005.
+//!
+//! # Example
+//!
+//! An all_reduce over four hosts of one rank each. Chunk 0 of the result travels down the first tree and chunk 1 down
+//! the second, in which ranks 1 and 3, leaves of the first, are inner nodes.
+//!
+//! ```
+//! use fabricast_collectives::algorithm::{Algorithm, Shape, generator};
+//! use fabricast_sim::schedule::{Buffer, BufferUse, Call, ChunkRef, Collective, OpKind, Protocol, Rank, Schedule};
+//! use fabricast_topologies::Bytes;
+//!
+//! let (collective, buffers) = (Collective::AllReduce, BufferUse::OutOfPlace);
+//! let call = Call { collective, bytes: Bytes(1 << 20), ranks: 4, root: Rank(0), buffers };
+//! let shape = Shape { ranks_per_node: 1, ..Shape::new(call, Protocol::Simple) };
+//! let schedule = Schedule::build(&*generator(Algorithm::Tree, &shape)?)?;
+//! let edges_down = |tree: u32| -> Vec<(u32, u32)> {
+//!     let result = ChunkRef { buffer: Buffer::Output, index: tree };
+//!     let down = schedule.operations().filter(|op| op.kind == OpKind::Put && op.dst == result);
+//!     down.map(|op| (op.rank.0, op.peer.0)).collect()
+//! };
+//! assert_eq!(edges_down(0), [(0, 2), (2, 1), (2, 3)]);
+//! assert_eq!(edges_down(1), [(1, 2), (1, 0), (3, 1)]);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 use fabricast_sim::schedule::{BlockSplit, Buffer, Dependency, Header, OpKind, Program, Rank, ScheduleGenerator, Walk};
 

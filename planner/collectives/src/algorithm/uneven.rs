@@ -14,6 +14,28 @@
 //! Sources: NCCL 2.28 src/enqueue.cc (sends and receives of every pair); nccl-tests src/alltoall.cu; MPI-4.0 §6.8
 //! (`MPI_Alltoallv`); Thakur, Rabenseifner, Gropp, *Optimization of Collective Communication Operations in MPICH*,
 //! 2005, §4.2 (pairwise exchange).
+//!
+//! # Example
+//!
+//! An all_to_allv of three ranks. Rank 0 has 3 KiB for rank 1, which has 1 KiB for rank 2; empty blocks cause no
+//! messages.
+//!
+//! ```
+//! use fabricast_collectives::algorithm::{Algorithm, Shape, generator};
+//! use fabricast_sim::schedule::{BufferUse, Call, Collective, Protocol, Rank, Schedule, TrafficMatrix};
+//! use fabricast_topologies::Bytes;
+//!
+//! let matrix = TrafficMatrix::new(3, vec![0, 3072, 0, 0, 0, 1024, 0, 0, 0])?;
+//! let (collective, buffers) = (Collective::AllToAllV, BufferUse::OutOfPlace);
+//! let call = Call { collective, bytes: Bytes(4096), ranks: 3, root: Rank(0), buffers };
+//! let shape = Shape { matrix: Some(matrix), ..Shape::new(call, Protocol::Simple) };
+//! let schedule = Schedule::build(&*generator(Algorithm::Direct, &shape)?)?;
+//! let bytes = |chunk: u32| schedule.header().layout.size(chunk).numerator;
+//! let sent = schedule.operations().filter(|op| op.kind.is_transfer());
+//! let messages: Vec<_> = sent.map(|op| (op.rank.0, op.peer.0, bytes(op.src.index))).collect();
+//! assert_eq!(messages, [(0, 1, 3072), (1, 2, 1024)]);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 use fabricast_sim::schedule::{Buffer, Dependency, Header, Program, Rank, ScheduleGenerator, Symmetry, Walk};
 

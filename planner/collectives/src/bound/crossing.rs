@@ -1,7 +1,8 @@
-//! Devices that forward only some turns, with their incoming links grouped by the outgoing links that they continue on.
+//! Devices that forward only some turns (pairs of an incoming and an outgoing link), with their incoming links grouped
+//! by the outgoing links that they continue on.
 //!
-//! Links come in bundles ([`IslandTraffic`]). An incoming link continues on whole bundles, or on a bundle except for the link
-//! straight back. *n* devices at one switch are therefore examined link by link, not turn by turn.
+//! Links come in bundles ([`IslandTraffic`]). An incoming link continues on whole bundles, or on a bundle except for
+//! the link straight back. *n* devices at one switch are therefore examined link by link, not turn by turn.
 
 use std::collections::BTreeMap;
 
@@ -9,8 +10,8 @@ use fabricast_topologies::NodeId;
 use fabricast_topologies::route::{IslandTraffic, Turn, TurnDirection};
 use rustc_hash::{FxHashMap, FxHashSet};
 
-/// A device that does not forward everything: the group of each incoming link, and the groups from which each outgoing
-/// link is reachable. Links are numbered as in the transit.
+/// Device that does not forward everything: the group of each incoming link, and the groups from which each outgoing
+/// link is reachable. Links are numbered as in [`IslandTraffic`].
 pub(super) struct Crossing {
     pub groups: u32,
     pub into: Vec<(u32, u32)>,
@@ -39,7 +40,7 @@ enum Cover {
     Only(u32),
 }
 
-/// Covers by bundle, ascending.
+/// Cover of each bundle on which an incoming link continues, by bundle number.
 type Onwards = BTreeMap<u32, Cover>;
 
 impl<E: Fn(u32) -> (NodeId, NodeId), P: Fn(NodeId) -> bool> Crossings<'_, E, P> {
@@ -127,7 +128,7 @@ impl Cover {
         }
     }
 
-    /// Adds to the cover of a bundle. The union of two different covers is always the whole bundle.
+    /// Adds this cover to that of a bundle. The union of two different covers is always the whole bundle.
     fn add_to(self, onwards: &mut Onwards, bundle: u32) {
         let known = onwards.entry(bundle).or_insert(self);
         if *known != self {

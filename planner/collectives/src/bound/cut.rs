@@ -1,11 +1,11 @@
 //! Minimum cuts: the set of ranks that needs the longest time to send its bytes out, among all sets.
 //!
 //! Zhao et al. (*ForestColl*, arXiv 2402.06787, §4) state it for all_gather: with B⁺(S) the bandwidth that leaves a set
-//! S of vertices, no schedule beats max |S ∩ ranks| ÷ B⁺(S) times a rank's bytes, over all S that leave a rank out, and
-//! trees packed into the graph reach it. They find it by searching the rate x at which each rank can be drained, with
-//! one maximum flow per rank and probe. Here each failing probe yields the minimum cut that limits it, and the next
-//! probe is at that cut's own rate (Dinkelbach's method): rates are exact fractions, they only decrease, and hardly any
-//! rank but the first few needs a second flow.
+//! S of vertices, the maximum of |S ∩ ranks| ÷ B⁺(S) times a rank's bytes, over all S that leave a rank out, is a lower
+//! bound on the time of any schedule, and trees packed into the graph reach it. They find it by searching the rate x at
+//! which each rank can be drained, with one maximum flow per rank and probe. Here each failing probe yields the minimum
+//! cut that limits it, and the next probe is at that cut's own rate (Dinkelbach's method): rates are exact fractions,
+//! they only decrease, and hardly any rank but the first few needs a second flow.
 //!
 //! Draining a rank is a gather; reduce_scatter is the reverse of all_gather, and scatter the reverse of gather. A
 //! broadcast needs the minimum cut between the root and another rank (Edmonds, *Edge-disjoint branchings*, 1973), a
@@ -36,25 +36,25 @@ impl Direction {
 /// Ranks that are cut off from the start of a search, and the bandwidth across the cut.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Cut {
-    /// True for each device beyond the cut.
+    /// True for each device on the far side of the cut, indexed by device.
     pub beyond: Vec<bool>,
-    /// Number of ranks beyond the cut.
+    /// Number of ranks on the far side of the cut.
     pub ranks: u128,
-    /// Bytes per second between the two sides.
+    /// Bandwidth between the two sides in the direction of the search, in bytes per second.
     pub through: u128,
 }
 
-/// Number of ranks beyond a cut, and bytes per second through it.
+/// Number of ranks on the far side of a cut, and bytes per second through the cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct CutRatio {
     pub ranks: u128,
     pub through: u128,
 }
 
-/// Graph with the number of ranks on each device.
+/// Search for cuts in a graph with a number of ranks on each device.
 pub(super) struct Search<'a> {
     network: FlowNetwork,
-    /// Ranks of each device; devices are the first vertices.
+    /// Number of ranks of each device; devices are the first vertices.
     ranks: &'a [u32],
     total: u128,
 }
@@ -70,8 +70,8 @@ impl<'a> Search<'a> {
         Self { network, ranks, total: ranks.iter().map(|&ranks| u128::from(ranks)).sum() }
     }
 
-    /// Finds the set of ranks that needs the longest time to exchange equal blocks with the ranks of `device`.
-    /// `slowest` is updated, and sets with a ratio of at most `ranks / through` are not searched.
+    /// Finds the set of ranks that needs the longest time to exchange equal blocks with the ranks of `device`; `None`
+    /// if no set has a ratio above that of `slowest`, which is updated to the ratio of the set found.
     pub(super) fn slowest_blocks(&mut self, device: u32, slowest: &mut CutRatio) -> Option<Cut> {
         let mut slowest_cut = None;
         loop {
@@ -95,7 +95,7 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// The minimum cut between `device` and `other`, if its capacity is less than `through`.
+    /// Returns the minimum cut between `device` and `other`; `None` if its capacity is not less than `through`.
     pub(super) fn minimum_cut(&mut self, device: u32, other: u32, through: u128) -> Option<Cut> {
         let flow = self.network.run(device, [(other, through)], 1);
         if flow >= through {
@@ -105,7 +105,7 @@ impl<'a> Search<'a> {
         Some(Cut { ranks: self.count_ranks(&beyond), beyond, through: flow })
     }
 
-    /// Bandwidth between `device` and all other devices in total.
+    /// Total bandwidth between `device` and all other devices, in bytes per second.
     pub(super) fn port(&mut self, device: u32) -> u128 {
         let drains: Vec<(u32, u128)> = self.others(device).map(|(vertex, _)| (vertex, UNLIMITED)).collect();
         self.network.run(device, drains, 1)

@@ -5,18 +5,18 @@ use fabricast_sim::schedule::{Call, Collective};
 use super::line::Share;
 use super::parts::RankSet;
 
-/// Lower bounds on bytes into and out of a set, as shares of the call's bytes (the larger buffer of a rank).
+/// Lower bounds on bytes into and out of a set, as shares of the call's bytes (the larger buffer of a rank); `None` if
+/// no bytes need to cross.
 pub(super) struct Demand {
     pub into: Option<Share>,
     pub out: Option<Share>,
 }
 
 impl Demand {
-    /// Demand of a set among `ranks` ranks.
+    /// Creates the demand of a set among `ranks` ranks.
     ///
-    /// Without in-network reduction, these are the needs of the schedule's own blocks. With it they still hold: of
-    /// contributions from several ranks to one sum, one sum must cross; of data wanted by several ranks, one copy must
-    /// cross.
+    /// The demand holds with and without in-network reduction: of contributions from several ranks to one sum, at least
+    /// one sum must cross; of data wanted by several ranks, at least one copy must cross.
     pub(super) fn new(collective: Collective, part: &RankSet, ranks: u32) -> Self {
         let (inside, n) = (u128::from(part.ranks), u128::from(ranks));
         let outside = n - inside.min(n);
@@ -47,7 +47,8 @@ impl Demand {
 }
 
 /// Lower bound on the bytes that all ranks receive in total, for any schedule without in-network reduction. For an
-/// all_to_allv it is 0; use [`TrafficMatrix::bytes_between_ranks`](fabricast_sim::schedule::TrafficMatrix::bytes_between_ranks) with its matrix.
+/// all_to_allv it is 0; use
+/// [`TrafficMatrix::bytes_between_ranks`](fabricast_sim::schedule::TrafficMatrix::bytes_between_ranks) with its matrix.
 #[must_use]
 pub fn minimum_traffic(call: &Call) -> u128 {
     let (bytes, n) = (u128::from(call.bytes.0), u128::from(call.ranks));

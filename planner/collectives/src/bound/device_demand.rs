@@ -2,19 +2,20 @@
 
 use fabricast_sim::schedule::{MatrixBlock, TrafficMatrix};
 
-/// Bytes from each device to each other.
+/// Bytes that each device sends to each other device in an all_to_allv.
 pub(super) struct DeviceDemand {
     devices: usize,
-    /// By sender, then receiver; 0 from a device to itself.
+    /// Bytes by sender, then receiver; 0 from a device to itself.
     bytes: Vec<u128>,
-    /// Bytes between different devices.
+    /// Total bytes between different devices.
     pub(super) crossing: u128,
-    /// Total bytes of the call.
+    /// Total bytes of the call, including those within a device.
     pub(super) total: u128,
 }
 
 impl DeviceDemand {
-    /// Sums the bytes of a matrix by device, of which there are `devices`. `device_of` returns the device of a rank.
+    /// Sums the bytes of a matrix by device, of which there are `devices`. `device_of` returns the number of a rank's
+    /// device.
     pub(super) fn new(matrix: &TrafficMatrix, devices: usize, device_of: impl Fn(u32) -> Option<u32>) -> Self {
         let mut demand =
             Self { devices, bytes: vec![0; devices * devices], crossing: 0, total: u128::from(matrix.total().0) };

@@ -10,10 +10,10 @@ use fabricast_topologies::Picos;
 use super::cut::Direction;
 use super::wiring::Wiring;
 
-/// Graph with latencies as edge lengths, in one direction.
+/// Directed graph with edge lengths, which are latencies in picoseconds unless stated otherwise.
 pub(super) struct Distances {
     start: Vec<u32>,
-    /// Vertex and latency of each outgoing edge.
+    /// End vertex and length of each edge, ordered by start vertex.
     onward: Vec<(u32, u64)>,
     /// Number of devices with ranks; they are the first vertices.
     devices: usize,
@@ -22,12 +22,12 @@ pub(super) struct Distances {
 }
 
 impl Distances {
-    /// Creates the graph with latencies as lengths.
+    /// Creates the graph with latencies in picoseconds as edge lengths.
     pub(super) fn new(wiring: &Wiring, devices: usize, direction: Direction) -> Self {
         Self::with_lengths(wiring, devices, direction, |wire| wiring.wires[wire].latency.0)
     }
 
-    /// Creates the graph with any length of a wire, given by its number.
+    /// Creates the graph with any edge lengths; `length` returns that of a wire, given by its number.
     pub(super) fn with_lengths(
         wiring: &Wiring,
         devices: usize,
@@ -63,12 +63,12 @@ impl Distances {
         &self.distances[..self.devices]
     }
 
-    /// Distance from one device to another; `None` if there is no path.
+    /// Distance from one device to another, as a latency; `None` if there is no path.
     pub(super) fn between(&mut self, from: u32, to: u32) -> Option<Picos> {
         self.search([from], |vertex| vertex == to).map(Picos)
     }
 
-    /// Distance from the devices inside a set to the nearest outside; `None` if there is no path.
+    /// Distance from the devices inside a set to the nearest device outside; `None` if there is no path.
     pub(super) fn nearest_outside(&mut self, inside: &[bool]) -> Option<Picos> {
         let sources: Vec<u32> = (0..).zip(inside).filter(|(_, inside)| **inside).map(|(device, _)| device).collect();
         let outside = |vertex: u32| inside.get(vertex as usize).is_some_and(|inside| !inside);
@@ -76,8 +76,8 @@ impl Distances {
     }
 
     /// Distance to each part of the devices from the nearest device of any other part, by any path; `None` if there is
-    /// none. `part_by_device` is the part of each device. One search serves all parts: Dijkstra's method from every
-    /// device at once, which retains the two nearest parts of each vertex, because a part is nearest to its own
+    /// no path. `part_by_device` is the part of each device. One search serves all parts: Dijkstra's method with all
+    /// devices as sources, which retains the two nearest parts of each vertex, because a part is nearest to its own
     /// devices.
     pub(super) fn nearest_other_parts(&self, part_by_device: &[u32], parts: usize) -> Vec<Option<Picos>> {
         const NONE: (u64, u32) = (u64::MAX, u32::MAX);
@@ -111,7 +111,8 @@ impl Distances {
         result
     }
 
-    /// Dijkstra's method. Returns the distance of the first settled vertex for which `is_end` is true.
+    /// Runs Dijkstra's method from `sources`. Returns the distance of the first settled vertex for which `is_end` is
+    /// true; `None` if there is none.
     fn search(&mut self, sources: impl IntoIterator<Item = u32>, is_end: impl Fn(u32) -> bool) -> Option<u64> {
         self.distances.fill(u64::MAX);
         self.queue.clear();

@@ -25,14 +25,14 @@ pub(super) struct FlowNetwork {
     /// First arc of each vertex, followed by the number of arcs.
     start: Vec<u32>,
     head: Vec<u32>,
-    /// Reverse of each arc.
+    /// Number of the reverse arc of each arc.
     twin: Vec<u32>,
     capacity: Vec<u128>,
     residual: Vec<u128>,
     /// Arcs whose residual differs from their scaled capacity.
     touched: Vec<u32>,
     scale: u128,
-    /// Remaining capacity of the drains.
+    /// Remaining capacity of the drain at each vertex; 0 if the vertex has no drain.
     open: Vec<u128>,
     layer: Vec<u32>,
     next: Vec<u32>,
@@ -178,7 +178,8 @@ impl FlowNetwork {
         }
     }
 
-    /// Adds to the flow along the path; returns the index of its first saturated arc.
+    /// Adds `amount` to the flow along the path; returns the index of its first saturated arc, `None` if no arc is
+    /// saturated.
     fn push(&mut self, amount: u128) -> Option<usize> {
         let mut full = None;
         for (index, &arc) in self.path.iter().enumerate() {
@@ -197,7 +198,7 @@ impl FlowNetwork {
         full
     }
 
-    /// Next arc to a deeper layer.
+    /// Returns the next arc from a vertex to the next deeper layer; `None` if there is none left.
     fn onward(&mut self, at: u32) -> Option<u32> {
         let end = self.start[at as usize + 1];
         let deeper = self.layer[at as usize] + 1;

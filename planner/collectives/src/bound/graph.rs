@@ -29,21 +29,21 @@ const MAX_PATH_SEARCH_WORK: usize = 1 << 22;
 pub(super) struct Graph {
     wiring: Wiring,
     twins: InterchangeableDevices,
-    /// Ranks of each device.
+    /// Number of ranks of each device.
     ranks: Vec<u32>,
     device_of_rank: Vec<u32>,
     root: u32,
     labels: Vec<Label>,
 }
 
-/// Source, or destination, of blocks.
+/// Ranks that the blocks of a collective come from, or go to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum BlockOrigin {
     Any,
     Root,
 }
 
-/// Display names of a device.
+/// Display names of a device and its host.
 #[derive(Clone, Debug)]
 struct Label {
     device: Box<str>,
@@ -153,7 +153,7 @@ impl Graph {
         self.ranks.len()
     }
 
-    /// The device of a rank.
+    /// Device of a rank; `None` if there is no such rank.
     pub(super) fn device(&self, rank: u32) -> Option<u32> {
         self.device_of_rank.get(rank as usize).copied()
     }
@@ -186,7 +186,8 @@ impl Graph {
         representatives(&self.wiring, &self.ranks, Some(start)).into_iter().filter(|&other| other != start).collect()
     }
 
-    /// The slowest cut for equal blocks between each other rank and the root, or any device.
+    /// Lower bounds from the slowest cut for equal blocks that each rank exchanges with the root, or with ranks of any
+    /// device.
     fn blocks(
         &self,
         direction: Direction,
@@ -207,7 +208,7 @@ impl Graph {
         slowest_cut.into_iter().flat_map(|cut| self.cut_bounds(&cut, direction, collective)).collect()
     }
 
-    /// The minimum cut between `start` and any other rank.
+    /// Lower bounds from the minimum cut between `start` and any other device, through which the whole buffer passes.
     fn whole_buffer_bounds(
         &self,
         direction: Direction,
@@ -242,7 +243,7 @@ impl Graph {
         self.wiring.wires.iter().map(|wire| wire.capacity).filter(|&capacity| capacity < UNLIMITED).sum()
     }
 
-    /// The slowest of the cuts around parts as an initial value.
+    /// Ratio of the slowest of the cuts around parts, the initial value of a search.
     fn slowest_part(&self, direction: Direction, from: BlockOrigin, levels: &[Level]) -> CutRatio {
         let total: u128 = self.ranks.iter().map(|&ranks| u128::from(ranks)).sum();
         let any = from == BlockOrigin::Any;
@@ -318,8 +319,8 @@ impl Graph {
         }
     }
 
-    /// Bounds of each device: the path from the root, followed by its bytes through its own ports. The reverse does not
-    /// hold: a reduction's first bytes may leave for a near rank while others wait to travel far.
+    /// Lower bounds for each device: the path from the root, followed by its bytes through its own ports. The reverse
+    /// does not hold: a reduction's first bytes may leave for a near rank while others wait to travel far.
     fn latency_bounds_from_root(&self, collective: Collective, parts: &[RankSet]) -> Vec<LinearBound> {
         let total = self.device_of_rank.len() as u32;
         let mut distances = self.distances(Direction::Away);
@@ -336,7 +337,7 @@ impl Graph {
         reached.filter_map(line).collect()
     }
 
-    /// Bounds of each rank: the path to the next rank, followed by a buffer through the ports there.
+    /// Lower bounds for each rank: the path to the next rank, followed by a buffer through the ports there.
     fn latency_bounds_to_next(&self, parts: &[RankSet]) -> Vec<LinearBound> {
         let next = self.device_of_rank.iter().cycle().skip(1);
         let mut pairs: Vec<(u32, u32)> = self.device_of_rank.iter().copied().zip(next.copied()).collect();
@@ -375,7 +376,7 @@ impl Label {
 }
 
 impl Level {
-    /// Part of each device.
+    /// Returns the part of each device, indexed by device.
     fn part_by_device(&self, device_of_rank: &[u32], devices: usize) -> Vec<u32> {
         let mut part_by_device = vec![u32::MAX; devices];
         for (&device, &part) in device_of_rank.iter().zip(&self.part_of_rank) {
@@ -389,7 +390,7 @@ fn not(side: &[bool]) -> Vec<bool> {
     side.iter().map(|&inside| !inside).collect()
 }
 
-/// Maximum of some latencies, ignoring devices that are not reached.
+/// Maximum of latencies in picoseconds, ignoring devices that are not reached (`u64::MAX`).
 fn longest(latencies: &[u64]) -> Picos {
     Picos(latencies.iter().copied().filter(|&latency| latency != u64::MAX).max().unwrap_or(0))
 }

@@ -17,14 +17,15 @@ use super::parts::BoundaryCapacity;
 use super::source::BoundSource;
 use super::wiring::{Wire, Wiring};
 
-/// Kinds of links are skipped once the number of examined devices (one per set of twins) × wires exceeds this.
+/// Limit on the work of searches, as the number of examined devices (one per set of twins) × wires × kinds of links.
+/// Kinds of links above it are skipped.
 const MAX_WORK: usize = 1 << 22;
 
-/// Amount that each device sends to each other, and its denominator: blocks and those of a rank's buffer, or bytes and
-/// those of the call.
+/// Amount that each device sends to each other, as a share of `denominator`: blocks as a share of those in a rank's
+/// buffer, or bytes as a share of those of the call.
 #[derive(Clone, Copy)]
 pub(super) struct Pairs<'a> {
-    /// Amount from one device to another.
+    /// Returns the amount that the first device sends to the second.
     pub between: &'a dyn Fn(u32, u32) -> u128,
     pub denominator: u128,
 }

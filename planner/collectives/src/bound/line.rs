@@ -25,7 +25,7 @@ impl Share {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct LinearBound {
     pub latency: Picos,
-    /// Seconds per byte of the call, as a fraction.
+    /// Time per byte of the call, in seconds, as a fraction.
     numerator: u128,
     denominator: u128,
     pub source: BoundSource,
@@ -43,7 +43,7 @@ impl LinearBound {
         Self { latency: boundary.nearest, numerator, denominator, source }
     }
 
-    /// Bound of latency only.
+    /// Bound that consists of a latency only.
     pub(super) fn latency(latency: Picos) -> Self {
         Self { latency, numerator: 0, denominator: 1, source: BoundSource::Latency }
     }
@@ -76,7 +76,7 @@ fn steeper(a: &LinearBound, b: &LinearBound) -> bool {
     }
 }
 
-/// Returns the lines that set the bound at some size, the first of equals.
+/// Returns the lines that determine the maximum at some size, the first of equals.
 pub(super) fn upper_envelope(lines: Vec<LinearBound>) -> Vec<LinearBound> {
     let mut envelope: Vec<LinearBound> = Vec::new();
     for line in lines {

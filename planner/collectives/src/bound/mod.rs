@@ -69,8 +69,8 @@ use line::{LinearBound, Share, upper_envelope};
 use parts::{BoundaryCapacity, Level, PartsInput, SwitchesBetween};
 pub use source::BoundSource;
 
-/// Maximum number of devices for which cuts and paths are searched. Above it, only the sets of [`Bounds::from_parts`] are
-/// used.
+/// Maximum number of devices for which cuts and paths are searched. Above it, only the sets of [`Bounds::from_parts`]
+/// are used.
 pub const MAX_SEARCHED_DEVICES: usize = 2048;
 
 /// Use of reduction and multicast in switches (`--no-nvls` disables it).
@@ -88,13 +88,13 @@ pub enum InNetwork {
 pub struct Bound {
     /// Lower bound on the completion time.
     pub time: Picos,
-    /// Share of the time that bytes need, at nominal rates.
+    /// Part of `time` that moving the bytes needs at nominal rates; the rest is latency.
     pub transfer: Picos,
     /// Resource that sets the bound.
     pub limited_by: BoundSource,
 }
 
-/// Sharing of devices by ranks.
+/// Presence of ranks that share a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sharing {
     /// Every rank has a device of its own.
@@ -121,7 +121,7 @@ pub struct Bounds {
     graph: Option<Graph>,
     /// Limit of switches on their total forwarding rate.
     crossbars: Crossbars,
-    /// Matrix of an all_to_allv.
+    /// Matrix of an all_to_allv; `None` if it is not known, so that an all_to_allv has no bound.
     matrix: Option<TrafficMatrix>,
     /// Bounds by collective and by in-network reduction, computed on first use.
     lines: Vec<OnceLock<Vec<LinearBound>>>,
@@ -135,7 +135,7 @@ enum Crossbars {
 }
 
 impl Bounds {
-    /// Computes the bounds of ranks on `placement` (the device of each) from the routes between them.
+    /// Computes the bounds of ranks from the routes between them. `placement` holds the device of each rank.
     #[must_use]
     pub fn new(fabric: &Fabric, router: &Router<'_>, placement: &[NodeId], root: u32) -> Self {
         Self::with_search_limit(fabric, router, placement, root, MAX_SEARCHED_DEVICES)
@@ -227,7 +227,8 @@ impl Bounds {
         if devices == self.ranks as usize || self.ranks < 2 { Sharing::None } else { Sharing::Some }
     }
 
-    /// Lower bound on the time in which a rank sends `bytes`, if transfers achieve only a fraction of nominal rates.
+    /// Lower bound on the time in which a rank sends `bytes` bytes, if transfers achieve only a fraction of nominal
+    /// rates.
     #[must_use]
     pub fn send_time_at_efficiency(&self, bytes: f64, efficiency: RateEfficiency) -> Picos {
         let ports = self.levels.first().map_or(&[][..], |level| &level.parts);

@@ -15,28 +15,29 @@ use super::source::BoundSource;
 /// Capacity and latency across the boundary of a set in one direction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct BoundaryCapacity {
-    /// Bytes per second; [`UNLIMITED`] if nothing limits it.
+    /// Capacity in bytes per second; [`UNLIMITED`] if nothing limits it.
     pub through: u128,
     /// Latency of the shortest route across, or a lower bound on it.
     pub nearest: Picos,
 }
 
-/// Set of ranks.
+/// Set of ranks, with the capacity of its boundary.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct RankSet {
     pub into: BoundaryCapacity,
     pub out: BoundaryCapacity,
-    /// Number of ranks inside.
+    /// Number of ranks in the set.
     pub ranks: u32,
     pub has_root: bool,
     /// Number of ranks inside whose next rank is outside.
     pub next_outside: u32,
-    /// Total read and write bandwidth of the memory, if the set is a device and it is known.
+    /// Total read and write bandwidth of the memory in bytes per second, if the set is a device and its bandwidth is
+    /// known.
     pub memory: Option<u128>,
 }
 
 impl RankSet {
-    /// The boundary capacity for bytes that leave the set, or for bytes that enter it.
+    /// Returns the boundary capacity for bytes that leave the set, or for bytes that enter it.
     pub(super) fn boundary_mut(&mut self, direction: Direction) -> &mut BoundaryCapacity {
         match direction {
             Direction::Away => &mut self.out,
@@ -44,7 +45,7 @@ impl RankSet {
         }
     }
 
-    /// The boundary crossing of a search in this direction, from a start inside or outside.
+    /// Returns the boundary capacity for a search in this direction, from a start inside or outside.
     pub(super) fn boundary(&self, direction: Direction, start: Start) -> BoundaryCapacity {
         match (direction, start) {
             (Direction::Away, Start::Inside) | (Direction::Towards, Start::Outside) => self.out,
@@ -65,11 +66,12 @@ pub(super) enum Start {
 pub(super) struct Level {
     pub source: BoundSource,
     pub parts: Vec<RankSet>,
-    /// The set of each rank.
+    /// Index of each rank's set in `parts`, by rank.
     pub part_of_rank: Vec<u32>,
     /// Presence of switches between the sets that reduce or multicast.
     pub switches_between: SwitchesBetween,
-    /// Maximum bytes per second into all sets in total, if sets share links to the network.
+    /// Maximum bytes per second into all sets in total, which is less than the sum of their capacities if sets share
+    /// links to the network; [`UNLIMITED`] if nothing limits it.
     pub into: u128,
     /// Maximum bytes per second out of all sets in total.
     pub out: u128,
@@ -88,7 +90,7 @@ pub(super) enum SwitchesBetween {
 pub(super) struct PartsInput<'a> {
     pub fabric: &'a Fabric,
     pub router: &'a Router<'a>,
-    /// The device of each rank.
+    /// Device of each rank, indexed by rank.
     pub placement: &'a [NodeId],
     pub transits: &'a [IslandTraffic],
     /// Directions of links that traffic may use.
@@ -178,8 +180,8 @@ impl PartsInput<'_> {
         levels.push(Level { source, parts, part_of_rank, switches_between, into, out });
     }
 
-    /// Limits each device's links that carry only network traffic, island by island ([`Self::limit_island`]). Returns the
-    /// bytes per second into all devices in total, and out of them.
+    /// Limits each device's links that carry only network traffic, island by island ([`Self::limit_island`]). Returns
+    /// the bytes per second into all devices in total, and out of them.
     fn limit_to_ports(&self, parts: &mut [RankSet], part: impl Fn(NodeId) -> u32) -> (u128, u128) {
         let mut total = |direction| {
             let islands =
@@ -190,9 +192,10 @@ impl PartsInput<'_> {
         (total(Direction::Towards), total(Direction::Away))
     }
 
-    /// Limits the links of an island's devices that carry only network traffic to the capacity of each device's links into
-    /// the network. Routes use these alone, while a link near the device may also lead to the network links of others.
-    /// Returns the bytes per second of all devices in total; several share a link into the network after a failure.
+    /// Limits the links of an island's devices that carry only network traffic to the capacity of each device's links
+    /// into the network. Routes use these alone, while a link near the device may also lead to the network links of
+    /// others. Returns the bytes per second of all devices in total; several share a link into the network after a
+    /// failure.
     fn limit_island(
         &self,
         parts: &mut [RankSet],
@@ -225,7 +228,7 @@ impl PartsInput<'_> {
         flow::sum(inside, network.min(self.capacity(shared)))
     }
 
-    /// Total capacity of the links of each device that carry only network traffic.
+    /// Total capacity of the links of each device that carry only network traffic, in bytes per second.
     fn network_only(&self, transit: &IslandTraffic, island: u32, direction: Direction) -> FxHashMap<NodeId, u128> {
         let mut near: FxHashMap<NodeId, u128> = FxHashMap::default();
         for &number in &transit.network_only {
@@ -237,7 +240,7 @@ impl PartsInput<'_> {
         near
     }
 
-    /// Total capacity of `links`.
+    /// Total capacity of `links`, in bytes per second.
     fn capacity(&self, links: impl IntoIterator<Item = LinkId>) -> u128 {
         let each = |link: LinkId| self.fabric.link(link).bandwidth.map_or(UNLIMITED, |bandwidth| bandwidth.0.into());
         links.into_iter().map(each).fold(0, flow::sum)

@@ -6,7 +6,7 @@ use std::sync::Arc;
 /// Limiting resource of a lower bound.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum BoundSource {
-    /// Latency only.
+    /// Latency alone, without a limiting capacity.
     Latency,
     /// Ports of a rank's device.
     RankPorts,
@@ -16,9 +16,9 @@ pub enum BoundSource {
     HostPorts,
     /// Ports of a rack, a group of hosts that share NVLink.
     RackPorts,
-    /// Ports of the hosts under some network switches.
+    /// Ports of a group of hosts under the same network switches.
     SwitchPorts,
-    /// Another set of ranks by name: `cut of 8 ranks: n0`.
+    /// Boundary of another set of ranks, by name: `cut of 8 ranks: n0`.
     Cut(Arc<str>),
     /// Total capacity of links of one kind, with all bytes on shortest paths.
     LinkCapacity,

@@ -26,7 +26,7 @@ fn bounds(fabric: &Fabric) -> Bounds {
     Bounds::new(fabric, &Router::new(fabric, RouteOptions::default()), fabric.gpus(), 0)
 }
 
-/// Bytes over the time that they need, GB/s.
+/// Data rate at the bound in GB/s: bytes divided by transfer time.
 fn rate(fabric: &Fabric, in_network: InNetwork, collective: Collective) -> f64 {
     let bound = bounds(fabric).with_in_network(in_network).bound(&call(collective, GIB, fabric.gpus().len() as u32));
     GIB.0 as f64 * 1e3 / bound.transfer.0 as f64
@@ -264,7 +264,7 @@ fn wirings_with_twins() -> impl Strategy<Value = (Wiring, Vec<u32>)> {
     )
 }
 
-/// Capacity out of a set of vertices.
+/// Total capacity of the wires out of a set of vertices.
 fn leaving(wiring: &Wiring, set: u32) -> u128 {
     let leaves = |wire: &&Wire| set >> wire.from & 1 == 1 && set >> wire.to & 1 == 0;
     wiring.wires.iter().filter(leaves).map(|wire| wire.capacity).sum::<u128>().min(UNLIMITED)
@@ -290,7 +290,7 @@ fn all_finite(wiring: &Wiring) -> u128 {
     wiring.wires.iter().map(|wire| wire.capacity).filter(|&capacity| capacity < UNLIMITED).sum::<u128>() + 1
 }
 
-/// Result of the search from the devices in `starts`.
+/// Ratio of the slowest cut that the search finds from the devices in `starts`, in lowest terms.
 fn searched(
     wiring: &Wiring,
     ranks: &[u32],
@@ -311,7 +311,7 @@ fn reversed(wiring: &Wiring) -> Wiring {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 
-    /// Maximum flow equals the minimum cut, by enumeration of all cuts.
+    /// Maximum flow equals the capacity of the minimum cut, found by enumeration of all cuts.
     #[test]
     fn maximum_flow_equals_minimum_cut((wiring, _) in wirings(), scale in 1u128..1_000_000_000_000) {
         let arcs: Vec<_> = wiring.wires.iter().map(|wire| (wire.from, wire.to, wire.capacity)).collect();
@@ -375,7 +375,7 @@ proptest! {
         prop_assert!(!slower(search(&wiring), search(&reduced)));
     }
 
-    /// Shortest paths, compared with the method of Bellman and Ford.
+    /// Shortest paths are as long as those found by the method of Bellman and Ford.
     #[test]
     fn distances_match_bellman_ford((wiring, ranks) in wirings()) {
         let mut distances = Distances::new(&wiring, ranks.len(), Direction::Away);
@@ -395,7 +395,7 @@ proptest! {
         }
     }
 
-    /// Distances from the nearest device of any other part, compared with one search per part.
+    /// One search for all parts finds the distances that one search per part finds.
     #[test]
     fn nearest_of_others_matches_single_part_searches((wiring, ranks) in wirings(), parts in vec(0u32..3, 8)) {
         for direction in [Direction::Away, Direction::Towards] {
@@ -412,7 +412,7 @@ proptest! {
         }
     }
 
-    /// Search results from a device equal those from each of its twins.
+    /// Distances, flows and cuts from a device equal those from each of its twins.
     #[test]
     fn twins_have_equal_distances_flows_and_cuts((wiring, ranks) in wirings_with_twins()) {
         let twins = InterchangeableDevices::new(&wiring, &ranks);

@@ -11,7 +11,7 @@ use fabricast_topologies::{NodeKind, Picos};
 
 use super::wiring::Wiring;
 
-/// A wire from its device's point of view: the other vertex, and all properties of a wire that searches use.
+/// Wire from the point of view of its device: the other vertex, and all properties of a wire that searches use.
 type Seen = (u32, WireDirection, (NodeKind, NodeKind), u128, Picos);
 
 /// Direction of a wire from the device's point of view.

@@ -35,7 +35,7 @@ pub(super) struct Wire {
 #[derive(Clone, Debug)]
 pub(super) struct Wiring {
     pub vertices: u32,
-    /// Sorted by ends; one per pair of vertices, except for links of different kinds or different nominal rates.
+    /// Wires sorted by ends; one per pair of vertices, except for links of different kinds or different nominal rates.
     pub wires: Vec<Wire>,
 }
 
@@ -114,7 +114,7 @@ impl Builder<'_> {
         self.vertices - 1
     }
 
-    /// Input and output vertex of a device that forwards anything.
+    /// Returns the input and output vertex of a device that forwards anything; creates them on first use.
     fn forwarding_vertices(&mut self, device: NodeId) -> (u32, u32) {
         if let Some(&known) = self.forwarding_vertices.get(&device) {
             return known;
@@ -203,7 +203,7 @@ impl Builder<'_> {
     }
 }
 
-/// Total forwarding rate of a switch.
+/// Total forwarding rate of a switch in bytes per second; `None` for other devices and if it is not limited.
 fn capacity(fabric: &Fabric, device: NodeId) -> Option<u128> {
     match &fabric.node(device).figures {
         Figures::Switch(figures) => figures.capacity.map(|capacity| capacity.0.into()),

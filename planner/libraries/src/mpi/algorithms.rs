@@ -19,9 +19,9 @@ pub enum OpenMpiAlgorithm {
     RecursiveHalving,
     /// reduce_scatter by recursive halving, then all_gather by recursive doubling.
     Rabenseifner,
-    /// Ring.
+    /// Ring, in which each rank sends to its successor.
     Ring,
-    /// Segmented ring.
+    /// Ring that moves each block in segments.
     SegmentedRing,
     /// Reduce followed by broadcast.
     ReduceThenBroadcast,
@@ -35,19 +35,19 @@ pub enum OpenMpiAlgorithm {
     TwoProcesses,
     /// Neighbour exchange, alternating between the two neighbours.
     NeighbourExchange,
-    /// Butterfly reduce_scatter.
+    /// reduce_scatter by recursive halving over increasing distances.
     Butterfly,
-    /// Chain of all ranks.
+    /// Single chain through all ranks.
     Pipeline,
-    /// Chains, their number given by the fan-out.
+    /// Several chains that start at the root; the fan-out gives their number.
     Chain,
-    /// Binary tree.
+    /// Binary tree filled level by level.
     BinaryTree,
     /// Binary tree that preserves the order of ranks.
     InOrderBinaryTree,
     /// Split binary tree: one half of the buffer per side of the tree.
     SplitBinaryTree,
-    /// Binomial tree.
+    /// Binomial tree, of ⌈log2 n⌉ levels.
     Binomial,
     /// K-nomial tree of radix 4.
     Knomial,
@@ -56,7 +56,7 @@ pub enum OpenMpiAlgorithm {
 }
 
 impl OpenMpiAlgorithm {
-    /// Returns Open MPI's name.
+    /// Returns Open MPI's name of the algorithm.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -86,8 +86,9 @@ impl OpenMpiAlgorithm {
         }
     }
 
-    /// Equivalent algorithm of this crate, for a collective for which Open MPI uses it. Recursive doubling for
-    /// reduce_scatter has none: it sends ranks sums that they do not need, and schedules move no unused data.
+    /// Returns fabricast's equivalent algorithm for a collective for which Open MPI uses this algorithm; `None` if
+    /// there is none. Recursive doubling for reduce_scatter has none: it sends ranks sums that they do not need, and
+    /// schedules move no unused data.
     pub(super) fn equivalent(self, collective: Collective) -> Option<Algorithm> {
         let algorithm = match (self, collective) {
             // Bruck's barrier is the dissemination barrier.

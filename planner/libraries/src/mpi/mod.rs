@@ -30,7 +30,7 @@ pub enum Version {
 }
 
 impl Version {
-    /// Version of the bare name `open_mpi`.
+    /// Version that `open_mpi` without a version number means.
     pub const NEWEST: Self = Self::V5_0;
 }
 
@@ -43,7 +43,7 @@ impl fmt::Display for Version {
     }
 }
 
-/// Error for an unknown version.
+/// Error for an unknown version of Open MPI; holds the version's text.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("Open MPI {0} is not known: expected 4.1 or 5.0, as in open_mpi-5.0")]
 pub struct UnknownVersion(pub String);
@@ -124,7 +124,7 @@ pub fn fixed_decision(_version: Version, call: &Call) -> Option<OpenMpiAlgorithm
     })
 }
 
-/// Returns the algorithm of this crate that is equivalent to Open MPI's for this collective.
+/// Returns the algorithm of fabricast that is equivalent to Open MPI's for a collective; `None` if there is none.
 #[must_use]
 pub fn equivalent_schedule(algorithm: OpenMpiAlgorithm, collective: Collective) -> Option<Algorithm> {
     algorithm.equivalent(collective)
@@ -147,8 +147,8 @@ pub(super) fn algorithms(collective: Collective) -> Vec<Algorithm> {
     equivalents
 }
 
-/// Algorithm of this crate that is equivalent to Open MPI's for a call. `None` if Open MPI composes it of two
-/// collectives with other algorithms than our schedule.
+/// Returns the algorithm of fabricast that is equivalent to Open MPI's for a call; `None` if Open MPI composes it of
+/// two collectives with other algorithms than those of fabricast's schedule.
 fn equivalent_algorithm(version: Version, call: &Call, algorithm: OpenMpiAlgorithm) -> Option<Algorithm> {
     let resolve = |collective: Collective| {
         fixed_decision(version, &Call { collective, root: Rank(0), ..*call })

@@ -12,7 +12,7 @@ pub(super) type Table = &'static [(u32, &'static [(u64, OpenMpiAlgorithm)])];
 const ANY_RANKS: u32 = u32::MAX;
 const ANY_SIZE: u64 = u64::MAX;
 
-/// Rules by the bytes of the whole buffer.
+/// Rules of all_reduce, by the bytes of the whole buffer.
 pub(super) const ALL_REDUCE: Table = &[
     (
         4,
@@ -41,7 +41,7 @@ pub(super) const ALL_REDUCE: Table = &[
     ),
 ];
 
-/// Rules by the bytes for one peer.
+/// Rules of all_to_all, by the bytes for one peer.
 pub(super) const ALL_TO_ALL: Table = &[
     (
         3,
@@ -122,7 +122,7 @@ pub(super) const ALL_TO_ALL: Table = &[
     ),
 ];
 
-/// Rules by the bytes of the whole buffer.
+/// Rules of broadcast, by the bytes of the whole buffer.
 pub(super) const BROADCAST: Table = &[
     (
         4,
@@ -164,7 +164,7 @@ pub(super) const BROADCAST: Table = &[
     (ANY_RANKS, &[(8192, Knomial), (16384, BinaryTree), (262144, Knomial), (ANY_SIZE, ScatterAllGather)]),
 ];
 
-/// Rules by the bytes of the whole buffer.
+/// Rules of reduce, by the bytes of the whole buffer.
 pub(super) const REDUCE: Table = &[
     (
         4,
@@ -218,7 +218,7 @@ pub(super) const REDUCE: Table = &[
     ),
 ];
 
-/// Rules by the bytes of a rank's block (MPI_Reduce_scatter_block, since blocks are equal).
+/// Rules of reduce_scatter, by the bytes of a rank's block (MPI_Reduce_scatter_block, since blocks are equal).
 pub(super) const REDUCE_SCATTER: Table = &[
     (
         4,
@@ -279,7 +279,7 @@ pub(super) const REDUCE_SCATTER: Table = &[
     ),
 ];
 
-/// Rules by the bytes of a rank's block.
+/// Rules of all_gather, by the bytes of a rank's block.
 pub(super) const ALL_GATHER: Table = &[
     (3, &[(ANY_SIZE, TwoProcesses)]),
     (32, &[(ANY_SIZE, RecursiveDoubling)]),
@@ -344,7 +344,7 @@ pub(super) const ALL_GATHER: Table = &[
     ),
 ];
 
-/// Rules by the bytes of a rank's block.
+/// Rules of gather, by the bytes of a rank's block.
 pub(super) const GATHER: Table = &[
     (
         4,
@@ -356,7 +356,7 @@ pub(super) const GATHER: Table = &[
     (ANY_RANKS, &[(ANY_SIZE, Binomial)]),
 ];
 
-/// Rules by ranks only, since blocks may differ.
+/// Rules of all_to_allv, by ranks only, since blocks may differ.
 pub(super) const ALL_TO_ALL_V: Table = &[
     (4, &[(ANY_SIZE, Pairwise)]),
     (64, &[(ANY_SIZE, Linear)]),
@@ -366,7 +366,7 @@ pub(super) const ALL_TO_ALL_V: Table = &[
     (ANY_RANKS, &[(ANY_SIZE, Linear)]),
 ];
 
-/// Rules by ranks only, since a barrier moves no data.
+/// Rules of barrier, by ranks only, since a barrier moves no data.
 pub(super) const BARRIER: Table = &[
     (4, &[(ANY_SIZE, RecursiveDoubling)]),
     (8, &[(ANY_SIZE, Linear)]),
@@ -378,7 +378,7 @@ pub(super) const BARRIER: Table = &[
     (ANY_RANKS, &[(ANY_SIZE, Bruck)]),
 ];
 
-/// Rules by the bytes of a rank's block.
+/// Rules of scatter, by the bytes of a rank's block.
 pub(super) const SCATTER: Table = &[
     (4, &[(2, LinearNonblocking), (131072, Linear), (262144, LinearNonblocking), (ANY_SIZE, Linear)]),
     (

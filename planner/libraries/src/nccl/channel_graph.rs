@@ -12,7 +12,7 @@ pub enum Pattern {
     SplitTree,
     /// Tree whose first GPU is connected to the parent and both children.
     Tree,
-    /// Ring.
+    /// Ring through the GPUs of the node.
     Ring,
     /// Reduction and multicast in the NVSwitches.
     Nvls,
@@ -28,7 +28,7 @@ pub enum ChannelPaths {
     Differ,
 }
 
-/// Graph as found by the search, before channels are doubled.
+/// Graph of one pattern as found by NCCL's topology search, before channels are doubled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Graph {
     /// Pattern within a node.
@@ -41,7 +41,7 @@ pub struct Graph {
     pub inter_bandwidth: Bandwidth,
     /// Path class of the most distant pair inside a node.
     pub intra_class: PathClass,
-    /// Path class of the most distant NIC.
+    /// Path class between a GPU and its NIC, for the most distant of the NICs.
     pub inter_class: PathClass,
     /// Latency reported by the network plugin.
     pub net_latency: Picos,
@@ -49,7 +49,7 @@ pub struct Graph {
     pub paths: ChannelPaths,
 }
 
-/// Graphs of a communicator.
+/// Graphs of a communicator, by the algorithms that use them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Graphs {
     /// Graph of rings.

@@ -7,7 +7,7 @@ use super::nvls_shape::{MAX_CHANNELS, NvlsShape};
 use super::settings::Settings;
 use super::version::{BlackwellNvls, Version};
 
-/// CPU vendors that the cost model distinguishes.
+/// CPU vendor, as far as the cost model distinguishes vendors.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Cpu {
     /// Intel, x86-64.
@@ -24,23 +24,23 @@ pub enum Cpu {
 /// Properties of a communicator that NCCL uses to estimate times.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Communicator {
-    /// Number of ranks.
+    /// Number of ranks of the communicator.
     pub ranks: u32,
     /// Number of nodes: hosts, or NVLink domains if those span hosts.
     pub nodes: u32,
-    /// Ranks of the node with the fewest.
+    /// Number of ranks on the node with the fewest ranks.
     pub min_ranks_per_node: u32,
-    /// Ranks of the node with the most.
+    /// Number of ranks on the node with the most ranks.
     pub max_ranks_per_node: u32,
-    /// Minimum and maximum compute capability × 10.
+    /// Minimum and maximum compute capability of the GPUs, × 10.
     pub capability: (u32, u32),
-    /// CPU vendor.
+    /// Vendor of the nodes' CPUs.
     pub cpu: Cpu,
     /// Graphs found by the topology search.
     pub graphs: Graphs,
-    /// A GPU's nearest NIC, which determines the NVLS channels of several Blackwell nodes.
+    /// A GPU's nearest NIC, which determines the NVLS channels of several Blackwell nodes; `None` on a single node.
     pub nic: Option<Nic>,
-    /// NVLinks from each GPU to its peers; 0 if they are connected by PCIe.
+    /// Number of NVLinks from each GPU to its peers; 0 if the GPUs are connected by PCIe.
     pub nvlinks: u16,
 }
 
@@ -49,29 +49,29 @@ pub struct Communicator {
 pub struct Nic {
     /// Bandwidth of the path to the network.
     pub bandwidth: Bandwidth,
-    /// Distance class.
+    /// Distance class between the NIC and its nearest GPU.
     pub distance: NicDistance,
 }
 
 /// Distance class of a NIC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NicDistance {
-    /// PCIe switches only (PXB or nearer).
+    /// Only PCIe switches between NIC and GPU (PXB or nearer).
     Switches,
-    /// Farther away.
+    /// Farther away than PXB.
     Farther,
 }
 
 impl Communicator {
-    /// Ranks per node; not an integer if nodes differ.
+    /// Number of ranks per node; not an integer if nodes differ.
     #[must_use]
     pub fn ranks_per_node(&self) -> f64 {
         f64::from(self.ranks) / f64::from(self.nodes.max(1))
     }
 
-    /// Channels of rings and trees (`src/graph/connect.cc`, `ncclTopoPostset`): twice those of the search. They are
-    /// doubled again on Hopper and later over several nodes if a channel is faster than 45 GB/s and there are fewer
-    /// than 16. The limits of `settings` apply last.
+    /// Number of channels of rings and trees (`src/graph/connect.cc`, `ncclTopoPostset`): twice those of the search.
+    /// They are doubled again on Hopper and later over several nodes if a channel is faster than 45 GB/s and there are
+    /// fewer than 16. The limits of `settings` apply last.
     #[must_use]
     pub fn channels(&self, settings: &Settings) -> u16 {
         let searched = self.graphs.ring.channels.min(self.graphs.tree.channels).max(1);
@@ -83,8 +83,9 @@ impl Communicator {
         settings.bound_channels(channels)
     }
 
-    /// Channels and chunks of NVLS (`src/transport/nvls.cc`): 16 channels on Hopper, 24 or 32 on Blackwell. Over
-    /// several Blackwell nodes they depend on the NICs. Earlier versions have fewer rules for Blackwell.
+    /// Number of channels and chunk sizes of NVLS (`src/transport/nvls.cc`): 16 channels on Hopper, 24 or 32 on
+    /// Blackwell. Over several Blackwell nodes they depend on the NICs. Earlier versions have fewer rules for
+    /// Blackwell.
     #[must_use]
     pub fn nvls_shape(&self, version: Version, settings: &Settings) -> NvlsShape {
         const KIB: u64 = 1 << 10;

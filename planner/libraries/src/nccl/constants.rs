@@ -13,7 +13,7 @@ pub(super) enum Hardware {
     Nvlink,
     /// Any other link inside a node.
     Pci,
-    /// Network.
+    /// Network between nodes.
     Net,
 }
 
@@ -56,7 +56,7 @@ impl Scale {
     }
 }
 
-/// Values for LL, LL128, Simple.
+/// Values by protocol: LL, LL128, Simple.
 type ByProto = [f64; 3];
 /// One row per generation, one column per scale.
 type ByScale = [[f64; 3]; 4];
@@ -64,24 +64,24 @@ type ByScale = [[f64; 3]; 4];
 /// Constants of a version's cost model.
 #[derive(Debug)]
 pub(super) struct Constants {
-    /// Base latency of a call: Tree, Ring, CollNetDirect, CollNetChain, NVLS, NVLSTree, PAT.
+    /// Base latency of a call, µs: Tree, Ring, CollNetDirect, CollNetChain, NVLS, NVLSTree, PAT.
     base: [ByProto; 7],
-    /// Latency of a hop over NVLink, PCIe and the network, for the same algorithms.
+    /// Latency of a hop over NVLink, PCIe and the network, µs, for the same algorithms.
     hop: [[ByProto; 7]; 3],
-    /// Maximum bandwidth of LL over all channels. For several nodes, the row is selected by the CPU instead of the GPU:
-    /// the second for AMD (or a mixture), the first for others.
+    /// Maximum bandwidth of LL over all channels, GB/s. For several nodes, the row is selected by the CPU instead of
+    /// the GPU: the second for AMD (or a mixture), the first for others.
     ll: ByScale,
-    /// Maximum bandwidth of a channel: rings with LL128.
+    /// Maximum bandwidth of a channel, GB/s: rings with LL128.
     ring_ll128: ByScale,
-    /// Maximum bandwidth of a channel: trees with LL128.
+    /// Maximum bandwidth of a channel, GB/s: trees with LL128.
     tree_ll128: ByScale,
-    /// Maximum bandwidth of a channel: trees.
+    /// Maximum bandwidth of a channel, GB/s: trees with other protocols.
     tree: ByScale,
-    /// Maximum bandwidth of a channel: NVLSTree (from 2.28 on).
+    /// Maximum bandwidth of a channel, GB/s: NVLSTree (from 2.28 on).
     nvls_tree: ByScale,
 }
 
-/// Constants of 2.29.2 to 2.31.0.
+/// Constants of NCCL 2.29.2 to 2.31.0.
 pub(super) static V2_30: Constants = Constants {
     hop: [NVLINK, PCI, net([5.0, 8.5, 14.0], 20.9)],
     ring_ll128: [[20.0; 3], [20.0; 3], [36.7; 3], [40.0; 3]],
@@ -89,7 +89,7 @@ pub(super) static V2_30: Constants = Constants {
     ..BLACKWELL
 };
 
-/// Constants of 2.28.3.
+/// Constants of NCCL 2.28.3.
 pub(super) static V2_28: Constants = BLACKWELL;
 
 /// Constants of 2.25.1, 2.26.2 and 2.27.3: Blackwell has twice the values of Hopper.
@@ -100,7 +100,7 @@ pub(super) static V2_25: Constants = Constants {
     ..BLACKWELL
 };
 
-/// Constants of 2.22.3.
+/// Constants of NCCL 2.22.3.
 pub(super) static V2_22: Constants = HOPPER;
 
 /// Constants of 2.20.3: LL on Hopper is no faster than on Ampere, and NVLS hops have a lower latency.
@@ -121,8 +121,8 @@ const BLACKWELL: Constants = Constants {
     nvls_tree: [[26.5, 18.5, 10.0], [24.0, 23.6, 17.8], [0.0, 57.7, 45.5], [0.0, 96.0, 43.1]],
 };
 
-/// Constants of versions that treat everything newer as Hopper. Trees with Simple have a latency of one chunk per hop
-/// and no base latency.
+/// Constants of versions that treat all later GPUs as Hopper. Trees with Simple have a latency of one chunk per hop and
+/// no base latency.
 const HOPPER: Constants = Constants {
     base: [[6.8, 14.0, 0.0], [6.6, 14.0, 8.4], [0.0; 3], [0.0; 3], [0.0; 3], [0.0; 3], [0.0; 3]],
     hop: [with_tree(NVLINK, [0.6, 1.25, 28.0]), with_tree(PCI, [1.0, 1.9, 28.0]), net([5.0, 8.5, 28.0], 14.0)],
@@ -146,7 +146,7 @@ const NVLINK: [ByProto; 7] = [
 const PCI: [ByProto; 7] =
     [[1.0, 1.9, 4.0], [1.0, 2.5, 5.7], [0.0, 0.0, 3.7], [0.0, 0.0, 2.8], [0.0; 3], [0.0; 3], [0.0, 0.0, 4.0]];
 
-/// Network hops, with the given values for trees and NVLSTree.
+/// Latencies of network hops, µs, with the given values for trees and NVLSTree.
 const fn net(tree: ByProto, nvls_tree: f64) -> [ByProto; 7] {
     [
         tree,
@@ -169,7 +169,7 @@ const fn with_nvls(hop: [ByProto; 7], us: f64) -> [ByProto; 7] {
 
 const UNLIMITED: ByScale = [[f64::INFINITY; 3]; 4];
 
-/// Fraction of the link bandwidth that in-switch reduction and multicast achieve (from 2.28 on).
+/// Fraction of the link bandwidth that in-switch reduction and multicast achieve (from 2.28 on), by generation.
 const NVLS_EFFICIENCY: [f64; 4] = [0.0, 0.0, 0.85, 0.74];
 
 /// Bandwidth correction factors for AllReduce trees, by protocol and ⌊log2(bytes ÷ 64)⌋.
@@ -189,12 +189,12 @@ const CORRECTION: [&[f64]; 3] = [
 ];
 
 impl Constants {
-    /// Base latency of a call, µs.
+    /// Base latency of a call with an algorithm and protocol, µs.
     pub(super) fn base(&self, algo: Algo, proto: Proto) -> f64 {
         self.base[algo as usize][proto as usize]
     }
 
-    /// Latency of a hop, µs.
+    /// Latency of a hop of an algorithm and protocol over a kind of link, µs.
     pub(super) fn hop(&self, hardware: Hardware, algo: Algo, proto: Proto) -> f64 {
         self.hop[hardware as usize][algo as usize][proto as usize]
     }
@@ -221,12 +221,13 @@ fn lookup(table: &ByScale, generation: Generation, scale: Scale) -> f64 {
     table[generation as usize][scale as usize]
 }
 
-/// Value of [`NVLS_EFFICIENCY`].
+/// Returns the fraction of the link bandwidth that in-switch reduction and multicast achieve on a generation.
 pub(super) fn nvls_efficiency(generation: Generation) -> f64 {
     NVLS_EFFICIENCY[generation as usize]
 }
 
-/// Value of [`CORRECTION`]; 1 beyond its end.
+/// Returns the bandwidth correction factor for AllReduce trees, where `log` is ⌊log2(bytes ÷ 64)⌋; 1 after the last
+/// factor of the protocol.
 pub(super) fn correction(proto: Proto, log: u32) -> f64 {
     CORRECTION[proto as usize].get(log as usize).copied().unwrap_or(1.0)
 }

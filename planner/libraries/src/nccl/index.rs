@@ -11,24 +11,24 @@ use fabricast_collectives::algorithm::Algorithm;
 /// Collective in NCCL's cost model; other collectives are composed of sends and receives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Function {
-    /// ncclBroadcast.
+    /// Broadcast, `ncclBroadcast`.
     Broadcast,
-    /// ncclReduce.
+    /// Reduce, `ncclReduce`.
     Reduce,
-    /// ncclAllGather.
+    /// All-gather, `ncclAllGather`.
     AllGather,
-    /// ncclReduceScatter.
+    /// Reduce-scatter, `ncclReduceScatter`.
     ReduceScatter,
-    /// ncclAllReduce.
+    /// All-reduce, `ncclAllReduce`.
     AllReduce,
 }
 
-/// Algorithm of NCCL.
+/// Algorithm in NCCL's cost model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Algo {
     /// Double binary tree over nodes, chains inside.
     Tree,
-    /// Ring.
+    /// Ring of all ranks, along which each rank sends to its successor.
     Ring,
     /// In-network reduction with all GPUs of a node in parallel.
     CollNetDirect,
@@ -42,7 +42,7 @@ pub enum Algo {
     Pat,
 }
 
-/// Protocol of NCCL.
+/// Protocol in NCCL's cost model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Proto {
     /// 4 bytes of data and 4 bytes of flag.
@@ -70,7 +70,7 @@ impl Function {
         }
     }
 
-    /// Returns NCCL's name: `AllReduce`.
+    /// Returns NCCL's name of the function: `AllReduce`.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -93,13 +93,13 @@ impl Algo {
     pub const ALL: [Self; 7] =
         [Self::Tree, Self::Ring, Self::CollNetDirect, Self::CollNetChain, Self::Nvls, Self::NvlsTree, Self::Pat];
 
-    /// Returns NCCL's equivalent of an algorithm of this crate, if it has a cell in the tables.
+    /// Returns NCCL's equivalent of an algorithm of fabricast; `None` if it has no cell in NCCL's tables.
     #[must_use]
     pub fn from_algorithm(algorithm: Algorithm) -> Option<Self> {
         Self::ALL.into_iter().find(|algo| algo.to_algorithm() == Some(algorithm))
     }
 
-    /// Returns NCCL's name: `NVLSTree`.
+    /// Returns NCCL's name of the algorithm: `NVLSTree`.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -113,7 +113,7 @@ impl Algo {
         }
     }
 
-    /// Returns the equivalent algorithm of this crate; `None` for CollNet.
+    /// Returns the equivalent algorithm of fabricast; `None` for CollNet.
     #[must_use]
     pub fn to_algorithm(self) -> Option<Algorithm> {
         match self {
@@ -139,13 +139,14 @@ impl Proto {
     /// All protocols, in NCCL's order.
     pub const ALL: [Self; 3] = [Self::Ll, Self::Ll128, Self::Simple];
 
-    /// Returns NCCL's equivalent of a protocol; one-sided protocols have no cell in the tables.
+    /// Returns NCCL's equivalent of a protocol of fabricast; `None` for one-sided protocols, which have no cell in
+    /// NCCL's tables.
     #[must_use]
     pub fn from_protocol(protocol: Protocol) -> Option<Self> {
         Self::ALL.into_iter().find(|proto| proto.to_protocol() == protocol)
     }
 
-    /// Returns NCCL's name: `LL128`.
+    /// Returns NCCL's name of the protocol: `LL128`.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -155,7 +156,7 @@ impl Proto {
         }
     }
 
-    /// Returns the equivalent protocol.
+    /// Returns the equivalent protocol of fabricast.
     #[must_use]
     pub fn to_protocol(self) -> Protocol {
         match self {
@@ -166,12 +167,12 @@ impl Proto {
     }
 }
 
-/// Algorithm with one of its protocols.
+/// Algorithm of NCCL with one of its protocols.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct AlgoProto {
-    /// Algorithm.
+    /// Algorithm of the pair.
     pub algo: Algo,
-    /// Protocol.
+    /// Protocol of the pair.
     pub proto: Proto,
 }
 

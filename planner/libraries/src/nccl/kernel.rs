@@ -12,11 +12,11 @@ use super::table::Table;
 use super::time::Request;
 use super::version::{ChannelSplit, RingThreads, TreeThreads, Version};
 
-/// Threads per warp.
+/// Number of threads per warp.
 const WARP: u32 = 32;
 /// Maximum number of threads per block (NCCL_MAX_NTHREADS).
 const MAX_THREADS: u32 = 640;
-/// Slots of a connection's buffer (NCCL_STEPS).
+/// Number of slots of a connection's buffer (NCCL_STEPS).
 const SLOTS: u64 = 8;
 
 /// Launch parameters of a call.
@@ -26,7 +26,7 @@ pub struct Kernel {
     pub channels: u16,
     /// Number of thread blocks that the thresholds allow.
     pub max_channels: u16,
-    /// Threads per block.
+    /// Number of threads per block.
     pub threads: u16,
     /// Bytes per chunk of a channel.
     pub chunk: Bytes,
@@ -158,7 +158,7 @@ pub fn working_channels(
 /// Distribution of a call's bytes over channels.
 struct Split {
     channels: u16,
-    /// Bytes (of the call's size) on the channel with the most.
+    /// Bytes, as a part of the call's size, on the channel with the most bytes.
     max_bytes: u64,
 }
 
@@ -188,7 +188,8 @@ impl Split {
 /// Granularity of a channel's part, bytes.
 const GRAIN: u64 = 16;
 
-/// Number of channels that receive work, and bytes of the largest: equal parts in multiples of 16 bytes.
+/// Returns the number of channels that receive work, and the bytes of the largest part: equal parts in multiples of 16
+/// bytes.
 fn split_evenly(rank_bytes: u64, max_channels: u64) -> (u64, u64) {
     let each = rank_bytes.div_ceil(max_channels).div_ceil(GRAIN).max(1) * GRAIN;
     (rank_bytes.div_ceil(each).max(1), each)
@@ -218,9 +219,9 @@ fn split_by_traffic(rank_bytes: u64, max_channels: u64, per_byte: u64, min_traff
     (channels, max_cells.saturating_mul(cell))
 }
 
-/// Number of cells of the largest channel, and number of channels. The first channel has `first` cells, the following
-/// ones `each`, the last the remainder. If this needs more than `max_channels` channels, all but the first share the
-/// remaining cells equally, and the last also has the rest of the division.
+/// Returns the number of cells of the largest channel, and the number of channels. The first channel has `first` cells,
+/// the following ones `each`, the last the remainder. If this needs more than `max_channels` channels, all but the
+/// first share the remaining cells equally, and the last also has the rest of the division.
 fn distribute_cells(cells: u64, max_channels: u64, first: u64, each: u64) -> (u64, u64) {
     let remaining = cells - first;
     let lead = u64::from(first > 0);
@@ -244,7 +245,7 @@ struct Chunking<'a> {
 }
 
 impl Chunking<'_> {
-    /// Chunk size of a channel with `bytes` of the call's size.
+    /// Chunk size in bytes of a channel that has `bytes` bytes of the call's size.
     fn chunk(&self, bytes: u64) -> u64 {
         let slot = self.settings.buffer(self.proto).0 / SLOTS;
         let max_chunk = match (self.algo, self.proto) {
@@ -305,7 +306,7 @@ impl Chunking<'_> {
         halve_while(chunk, 32 << 10, |chunk| has_few_rounds(chunk, 16.0))
     }
 
-    /// Chunks per loop of a channel: one per rank in a ring, one per head with NVLS.
+    /// Number of chunks per loop of a channel: one per rank in a ring, one per head with NVLS.
     fn chunks_per_loop(&self) -> u64 {
         match self.algo {
             Algo::Ring if !self.is_chain() => u64::from(self.communicator.ranks),
@@ -315,7 +316,7 @@ impl Chunking<'_> {
     }
 }
 
-/// Halves a chunk while it is above `floor` and the test holds.
+/// Halves a chunk, in bytes, while it is above `floor` and the test holds.
 fn halve_while(chunk: u64, floor: u64, test: impl Fn(u64) -> bool) -> u64 {
     let mut chunk = chunk;
     while chunk > floor && test(chunk) {
@@ -324,7 +325,8 @@ fn halve_while(chunk: u64, floor: u64, test: impl Fn(u64) -> bool) -> u64 {
     chunk
 }
 
-/// Lowers a chunk to each limit whose number of rounds is not filled by the bytes.
+/// Lowers a chunk, in bytes, to the maximum chunk of each of `limits` (rounds, maximum chunk) whose number of rounds
+/// the bytes do not fill.
 fn lower_to_limits(chunk: u64, bytes: u64, heads: u64, limits: &[(u64, u64)]) -> u64 {
     limits.iter().fold(
         chunk,

@@ -6,7 +6,7 @@
 
 use super::index::Function;
 
-/// Value of a variable: names allowed for each function; `None` for functions that it does not mention.
+/// Value of NCCL_ALGO or NCCL_PROTO: names allowed for each function; `None` for functions that it does not mention.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Lists<T> {
     by_function: [Option<Vec<T>>; 5],
@@ -18,27 +18,27 @@ impl<T> Default for Lists<T> {
     }
 }
 
-/// Error in the value of a variable.
+/// Error in the value of NCCL_ALGO or NCCL_PROTO.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ListError {
-    /// Unknown name.
+    /// A name in a list is unknown.
     #[error("`{word}` is unknown; expected one of {}", .expected.join(", "))]
     Name {
-        /// The word.
+        /// Name that was found.
         word: String,
-        /// The valid names.
+        /// Valid names of algorithms or protocols.
         expected: Vec<&'static str>,
     },
-    /// Unknown function.
+    /// The function of an entry is unknown.
     #[error("`{0}` is no function; expected Broadcast, Reduce, AllGather, ReduceScatter or AllReduce")]
     Function(String),
-    /// An entry other than the first without a function.
+    /// An entry other than the first has no function.
     #[error("`{0}` lacks a function; only the first entry may, as in Ring;AllReduce:Tree")]
     NoFunction(String),
 }
 
 impl<T: Copy + PartialEq> Lists<T> {
-    /// Parses the value of a variable.
+    /// Parses the value of a variable. `all` holds the valid algorithms or protocols, and `name` returns their names.
     ///
     /// # Errors
     /// Returns [`ListError`] for an unknown name or function, or if an entry other than the first has no function.
@@ -65,7 +65,7 @@ impl<T: Copy + PartialEq> Lists<T> {
         Ok(lists)
     }
 
-    /// Returns true if a name is allowed for a function.
+    /// Returns true if a name is allowed for a function; all names are, if the variable does not mention the function.
     #[must_use]
     pub fn allows(&self, function: Function, item: T) -> bool {
         self.by_function[function as usize].as_ref().is_none_or(|list| list.contains(&item))

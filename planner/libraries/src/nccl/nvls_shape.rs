@@ -1,17 +1,17 @@
-//! Channels and chunk sizes that settings limit.
+//! Number of channels and chunk sizes of NVLS, which settings can limit.
 
 use fabricast_topologies::Bytes;
 
 /// Maximum number of channels of a communicator (MAXCHANNELS, `src/include/device.h`).
 pub const MAX_CHANNELS: u16 = 64;
 
-/// Channels and chunk sizes of NVLS.
+/// Number of channels and maximum chunk sizes of NVLS.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NvlsShape {
-    /// Number of channels.
+    /// Number of channels of NVLS and NVLSTree.
     pub channels: u16,
-    /// Maximum chunk.
+    /// Maximum chunk size of NVLS.
     pub chunk: Bytes,
-    /// Maximum chunk of NVLSTree.
+    /// Maximum chunk size of NVLSTree.
     pub tree_chunk: Bytes,
 }

@@ -15,23 +15,23 @@ use super::version::{SendParts, Version};
 
 /// Maximum bytes per channel of sends with LL (NCCL_P2P_LL_THRESHOLD).
 const LL_BYTES: u64 = 16 << 10;
-/// Slots of a connection's buffer (NCCL_STEPS).
+/// Number of slots of a connection's buffer (NCCL_STEPS).
 const STEPS: u64 = 8;
 /// Network bandwidth per channel of sends (NCCL_P2P_PER_CHANNEL_NET_BW), GB/s.
 const NET_GBPS: f64 = 14.0;
-/// Chunk sizes, by [`LinkDistance`] (`ncclParamP2pNvlChunkSize` and similar).
+/// Chunk sizes in bytes, by [`LinkDistance`] (`ncclParamP2pNvlChunkSize` and similar).
 const CHUNKS: [u64; 3] = [512 << 10, 128 << 10, 128 << 10];
 
-/// Launch parameters of sends.
+/// Launch parameters of concurrent sends to several peers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct P2p {
-    /// Protocol.
+    /// Protocol of the sends: LL or Simple.
     pub proto: Proto,
-    /// Channels per peer.
+    /// Number of channels per peer.
     pub per_peer: u16,
-    /// Thread blocks over all peers.
+    /// Number of thread blocks for all peers in total.
     pub channels: u16,
-    /// Bytes per chunk.
+    /// Chunk size of a send, in bytes.
     pub chunk: Bytes,
 }
 

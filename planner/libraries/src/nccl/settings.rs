@@ -9,29 +9,29 @@ use super::index::{Algo, Function, Proto};
 use super::lists::{ListError, Lists};
 use super::nvls_shape::{MAX_CHANNELS, NvlsShape};
 
-/// Use of NVLS.
+/// Use of NVLS, if the fabric supports it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum NvlsSetting {
-    /// Used if the fabric supports it.
+    /// NVLS is used if the fabric supports it.
     #[default]
     Auto,
-    /// Not used (NCCL_NVLS_ENABLE=0).
+    /// NVLS is not used (NCCL_NVLS_ENABLE=0).
     Off,
 }
 
-/// Use of PAT.
+/// Condition for the use of PAT.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PatSetting {
-    /// Used with one rank per node (NCCL_PAT_ENABLE=2).
+    /// PAT is used with one rank per node (NCCL_PAT_ENABLE=2).
     #[default]
     Auto,
-    /// Always used.
+    /// PAT is always used (NCCL_PAT_ENABLE=1).
     On,
-    /// Not used.
+    /// PAT is not used (NCCL_PAT_ENABLE=0).
     Off,
 }
 
-/// User settings of NCCL.
+/// User settings of NCCL; `None` for NCCL's default value.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Settings {
     /// Allowed algorithms by function; algorithms that are not listed are excluded.
@@ -48,19 +48,19 @@ pub struct Settings {
     pub max_p2p_channels: Option<u16>,
     /// Use of NVLS (NCCL_NVLS_ENABLE).
     pub nvls: NvlsSetting,
-    /// Channels of NVLS (NCCL_NVLS_NCHANNELS).
+    /// Number of channels of NVLS (NCCL_NVLS_NCHANNELS).
     pub nvls_channels: Option<u16>,
-    /// Chunk of NVLS (NCCL_NVLS_CHUNKSIZE).
+    /// Chunk size of NVLS (NCCL_NVLS_CHUNKSIZE).
     pub nvls_chunk: Option<Bytes>,
-    /// Maximum chunk of NVLSTree (NCCL_NVLSTREE_MAX_CHUNKSIZE).
+    /// Maximum chunk size of NVLSTree (NCCL_NVLSTREE_MAX_CHUNKSIZE).
     pub nvls_tree_chunk: Option<Bytes>,
     /// Use of PAT (NCCL_PAT_ENABLE).
     pub pat: PatSetting,
-    /// Threads with Simple and LL (NCCL_NTHREADS).
+    /// Number of threads per block with Simple and LL (NCCL_NTHREADS).
     pub threads: Option<u32>,
-    /// Threads with LL128 (NCCL_LL128_NTHREADS).
+    /// Number of threads per block with LL128 (NCCL_LL128_NTHREADS).
     pub ll128_threads: Option<u32>,
-    /// Bytes per thread (NCCL_THREAD_THRESHOLDS): tree LL, LL128, Simple, ring LL, LL128, Simple.
+    /// Minimum bytes per thread (NCCL_THREAD_THRESHOLDS): tree LL, LL128, Simple, ring LL, LL128, Simple.
     pub thresholds: [Option<u64>; 6],
     /// Buffer sizes by protocol (NCCL_LL_BUFFSIZE, NCCL_LL128_BUFFSIZE, NCCL_BUFFSIZE).
     pub buffers: [Option<Bytes>; 3],
@@ -68,7 +68,8 @@ pub struct Settings {
     pub net_overhead: Option<Picos>,
     /// Bytes per channel up to which sends use LL (NCCL_P2P_LL_THRESHOLD).
     pub p2p_ll_threshold: Option<Bytes>,
-    /// Chunk sizes of sends, by [`LinkDistance`] (NCCL_P2P_NVL_CHUNKSIZE, NCCL_P2P_PCI_CHUNKSIZE, NCCL_P2P_NET_CHUNKSIZE).
+    /// Chunk sizes of sends, by [`LinkDistance`] (NCCL_P2P_NVL_CHUNKSIZE, NCCL_P2P_PCI_CHUNKSIZE,
+    /// NCCL_P2P_NET_CHUNKSIZE).
     pub p2p_chunks: [Option<Bytes>; 3],
     /// Use of registered windows by symmetric kernels (NCCL_WIN_ENABLE).
     pub windows: Windows,
@@ -77,21 +78,21 @@ pub struct Settings {
 /// Most distant kind of connection between GPUs that send to each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LinkDistance {
-    /// NVLink.
+    /// Connection over NVLink.
     Nvlink,
-    /// PCIe.
+    /// Connection over PCIe.
     Pcie,
-    /// Network.
+    /// Connection over the network.
     Network,
 }
 
-/// Use of registered windows.
+/// Use of registered windows by symmetric kernels.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Windows {
-    /// Used.
+    /// Symmetric kernels run on registered windows.
     #[default]
     On,
-    /// Not used.
+    /// Symmetric kernels do not run.
     Off,
 }
 
@@ -106,7 +107,7 @@ pub enum SettingError {
     Value {
         /// Name of the setting.
         name: String,
-        /// The invalid value.
+        /// Value that is invalid.
         value: String,
         /// Description of valid values.
         expected: &'static str,
@@ -244,12 +245,12 @@ impl Settings {
         channels.min(self.max_channels.unwrap_or(MAX_CHANNELS)).clamp(1, MAX_CHANNELS)
     }
 
-    /// Threads with Simple and LL, a multiple of a warp from 64 to 512.
+    /// Number of threads per block with Simple and LL, a multiple of a warp from 64 to 512.
     pub(super) fn threads(&self, default: u32) -> u32 {
         bounded(self.threads, 64, 512, default)
     }
 
-    /// Threads with LL128, a multiple of a warp from a quarter of `max` to `max`.
+    /// Number of threads per block with LL128, a multiple of a warp from a quarter of `max` to `max`.
     pub(super) fn ll128_threads(&self, max: u32) -> u32 {
         bounded(self.ll128_threads, max / 4, max, max)
     }
@@ -284,7 +285,7 @@ fn bounded(value: Option<u32>, min: u32, max: u32, default: u32) -> u32 {
     }
 }
 
-/// Words separated by spaces; quoted parts may contain spaces.
+/// Splits a text into words separated by spaces; quoted parts may contain spaces.
 fn words(text: &str) -> Vec<String> {
     let (mut words, mut word, mut quote) = (Vec::new(), String::new(), None);
     for c in text.chars() {

@@ -11,7 +11,7 @@ use super::index::Function;
 use super::settings::{Settings, Windows};
 use super::time::Request;
 
-/// Symmetric kernel.
+/// Kernel of NCCL on buffers in symmetric windows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum SymmetricKernel {
     /// AllReduce in one phase: all-gather by LL, then local reduction (`AGxLL_R`).
@@ -35,15 +35,15 @@ pub enum SymmetricKernel {
 /// NCCL's choice among symmetric kernels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SymmetricPick {
-    /// The kernel.
+    /// Kernel that NCCL chooses.
     pub kernel: SymmetricKernel,
     /// Number of thread blocks.
     pub blocks: u16,
-    /// Expected time.
+    /// Time that NCCL's model expects; serves for ranking and is not a prediction.
     pub time: Picos,
 }
 
-/// Threads per block.
+/// Number of threads per block of a symmetric kernel.
 pub const SYMMETRIC_THREADS: u16 = 512;
 
 /// The model's GB/s in bytes per µs: 2³⁰ ÷ 10⁶.
@@ -52,7 +52,7 @@ const RATE: f64 = 1.073_741_824e3;
 use SymmetricKernel as K;
 
 impl SymmetricKernel {
-    /// Returns NCCL's name: `AllReduce_AGxLL_R`.
+    /// Returns NCCL's name of the kernel for a function: `AllReduce_AGxLL_R`.
     #[must_use]
     pub fn name(self, function: Function) -> String {
         let reduces = function == Function::ReduceScatter;
@@ -80,7 +80,7 @@ impl SymmetricKernel {
         }
     }
 
-    /// Returns true if the switches multicast or reduce for it.
+    /// Returns true if the switches multicast or reduce for the kernel.
     #[must_use]
     pub fn is_multicast(self) -> bool {
         matches!(self, K::OneShotMulticast | K::TwoShotMulticast | K::LlMulticast | K::Multicast)
@@ -127,7 +127,7 @@ struct Model {
     base: f64,
     /// Bytes through a rank's port.
     bus: f64,
-    /// Bytes per µs of a block.
+    /// Rate of a thread block, in bytes per µs.
     block: f64,
     /// Width of the transition to the peak, equal to the rate of a block that only copies.
     softness: f64,
@@ -180,7 +180,8 @@ impl Model {
         self.base + soft_plus(self.bus / bandwidth - 1.0)
     }
 
-    /// Minimum number of blocks whose time is within 2.5 % of that with the maximum number.
+    /// Returns the minimum number of blocks whose time is within 2.5 % of that with the maximum number, and their time
+    /// in µs.
     fn min_blocks(&self, settings: &Settings) -> (u16, f64) {
         let min = settings.min_channels.unwrap_or(1).min(self.max_blocks);
         let limit = 1.025 * self.time(self.max_blocks);

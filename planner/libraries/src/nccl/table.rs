@@ -23,25 +23,25 @@ pub enum Unavailable {
     /// The function has no such algorithm, or the algorithm no such protocol.
     #[error("NCCL has no such kernel")]
     NoKernel,
-    /// No in-network reduction.
+    /// CollNet is not modelled: it needs a network that reduces.
     #[error("needs a network that reduces (CollNet)")]
     NoCollNet,
-    /// No NVLS.
+    /// NVLS is off, or there are no NVSwitches that reduce and multicast.
     #[error("needs NVSwitches that reduce and multicast")]
     NoNvls,
-    /// NVLSTree needs several nodes, and NVLS a single one.
+    /// The number of nodes does not suit the algorithm: NVLSTree needs several nodes, and NVLS a single one.
     #[error("the switches of one node reach its GPUs only")]
     WrongNodes,
-    /// PAT needs one rank per node.
+    /// PAT is not used: nodes have several ranks or GPUs older than Pascal, or NCCL_PAT_ENABLE excludes it.
     #[error("PAT needs one rank per node")]
     PatNeedsSingleRankNodes,
-    /// LL128 needs stores of 128 bytes to arrive atomically.
+    /// LL128 needs stores of 128 bytes to arrive atomically, which these paths or GPUs do not guarantee.
     #[error("LL128 is not safe over these paths or GPUs")]
     UnsafeLl128,
-    /// Excluded by NCCL_ALGO or NCCL_PROTO.
+    /// NCCL_ALGO or NCCL_PROTO excludes the algorithm or protocol.
     #[error("excluded by NCCL_ALGO or NCCL_PROTO")]
     Excluded,
-    /// The search found too few channels.
+    /// NCCL's search found fewer than two channels.
     #[error("needs two channels at least")]
     TooFewChannels,
 }
@@ -49,7 +49,7 @@ pub enum Unavailable {
 /// Estimate of one algorithm and protocol for a function: latency and bandwidth.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cell {
-    /// Base latency of a call.
+    /// Latency of a call, which NCCL's model adds to the time of the bytes.
     pub latency: Picos,
     /// Bytes of the call (nccl-tests' size) per second; 0 if the cell is never used.
     pub bandwidth: Bandwidth,
@@ -85,7 +85,7 @@ impl Table {
 pub struct Cells(u128);
 
 impl Cells {
-    /// All cells.
+    /// Set of all cells.
     pub const ALL: Self = Self(u128::MAX);
 
     /// Returns the available cells of a table.
@@ -161,7 +161,7 @@ impl<'a> Model<'a> {
         }
     }
 
-    /// Number of sequential steps.
+    /// Number of sequential steps of a ring.
     fn steps(&self, function: Function) -> f64 {
         let ranks = f64::from(self.communicator.ranks);
         match function {
@@ -171,7 +171,7 @@ impl<'a> Model<'a> {
         }
     }
 
-    /// Bandwidth of the call's bytes, GB/s.
+    /// Bandwidth in bytes of the call's size, GB/s.
     fn bandwidth(&self, function: Function, algo: Algo, proto: Proto) -> Result<f64, Unavailable> {
         let graph = self.graph(algo)?;
         let channels = f64::from(graph.channels);
@@ -249,7 +249,7 @@ impl<'a> Model<'a> {
         }
     }
 
-    /// Bandwidth through the switches: a GPU's data returns once, for AllReduce in both directions concurrently.
+    /// Bandwidth through the switches, GB/s: a GPU's data returns once, for AllReduce in both directions concurrently.
     fn switch_bandwidth(&self, function: Function, algo: Algo, graph: &Graph) -> f64 {
         let channels = f64::from(graph.channels);
         let part = constants::nvls_efficiency(self.generation) * (channels - 1.0) / channels;
@@ -279,7 +279,8 @@ impl<'a> Model<'a> {
         if self.communicator.has_plain_trees() { 0.85 * bus } else { bus }
     }
 
-    /// Maximum bandwidth of LL: on one node by the GPUs, on several by the CPUs, whose memory the flags pass through.
+    /// Maximum bandwidth of LL, GB/s: on one node by the GPUs, on several by the CPUs, whose memory the flags pass
+    /// through.
     fn ll_limit(&self) -> f64 {
         let row = match (self.communicator.nodes, self.communicator.cpu) {
             (0 | 1, _) => self.generation,
@@ -289,7 +290,7 @@ impl<'a> Model<'a> {
         self.rules.constants.ll(row, self.scale)
     }
 
-    /// Latency, µs.
+    /// Latency of a call, µs.
     fn latency(&self, function: Function, algo: Algo, proto: Proto) -> f64 {
         let base = self.rules.constants.base(algo, proto);
         let graph = self.graph(algo).ok();
@@ -345,7 +346,7 @@ impl<'a> Model<'a> {
         net + reported * if proto == Proto::Simple { 2.0 } else { 1.0 }
     }
 
-    /// Latency of Broadcast and Reduce along a chain, which the model counts as one hop if all channels are equal.
+    /// Latency of Broadcast and Reduce along a chain, µs, which the model counts as one hop if all channels are equal.
     fn chain_latency(&self, hardware: Hardware, proto: Proto, base: f64) -> f64 {
         let hardware = match self.rules.chain_hop {
             ChainHop::Slowest if self.communicator.nodes > 1 => Hardware::Net,

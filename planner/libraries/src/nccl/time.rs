@@ -15,13 +15,13 @@ use super::version::{NvlsTreeTime, Ties, Version};
 /// Call in NCCL's cost model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Request {
-    /// Function.
+    /// NCCL function (collective) of the call.
     pub function: Function,
-    /// nccl-tests' size: the larger buffer of a rank.
+    /// Message size as in nccl-tests, in bytes: the larger buffer of a rank.
     pub bytes: Bytes,
-    /// Element type.
+    /// Element type of the buffers.
     pub dtype: DataType,
-    /// Reduction operation.
+    /// Reduction operation of functions that reduce.
     pub op: ReduceOp,
 }
 
@@ -54,11 +54,11 @@ impl Request {
 /// NCCL's choice with its expected time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pick {
-    /// Algorithm.
+    /// Algorithm that NCCL chooses.
     pub algo: Algo,
-    /// Protocol.
+    /// Protocol that NCCL chooses.
     pub proto: Proto,
-    /// Expected time.
+    /// Time that NCCL's cost model expects.
     pub time: Picos,
 }
 
@@ -111,7 +111,7 @@ pub fn expected_time(
     Some(Picos::from_us(us))
 }
 
-/// The algorithm and protocol of minimum expected time; `None` if none is available.
+/// Returns the algorithm and protocol of minimum expected time; `None` if none is available.
 #[must_use]
 pub fn pick(
     communicator: &Communicator,

@@ -35,7 +35,7 @@ pub enum Version {
 pub(super) enum ChannelSpeed {
     /// The speed inside a node for up to two nodes, the speed between nodes for more.
     InsideUpToTwoNodes,
-    /// Rings: the speed between nodes from two nodes on. Trees: the lesser of both.
+    /// Rings: the speed between nodes from two nodes on. Trees: the lower of both speeds.
     BetweenNodesFromTwo,
 }
 
@@ -53,22 +53,22 @@ pub(super) enum SingleRankNodes {
 /// Number of hops between nodes of an AllReduce ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum RingNetworkHops {
-    /// 2 × (nodes − 1).
+    /// 2 × (number of nodes − 1) hops.
     BetweenNodes,
-    /// 2 × nodes.
+    /// 2 × (number of nodes) hops.
     Around,
 }
 
 /// Fraction of the channel bandwidth that rings with LL achieve.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum RingLl {
-    /// One half.
+    /// One half of the channel bandwidth.
     Half,
     /// One third for AllGather, ReduceScatter and Broadcast inside a node, one quarter otherwise.
     ThirdOrQuarter,
 }
 
-/// Bandwidth of NVLS.
+/// Bandwidth of NVLS in the cost model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum NvlsSpeed {
     /// Five sixths of the slower of links and network.
@@ -85,33 +85,33 @@ pub(super) enum NvlsSpeed {
 /// Number of NVLS channels on Blackwell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum BlackwellNvls {
-    /// Same as on Hopper, since Blackwell is not yet supported.
+    /// As many channels as on Hopper, since Blackwell is not yet supported.
     AsHopper,
-    /// 32.
+    /// 32 channels.
     Always32,
-    /// 24 on one node, 32 on several.
+    /// 24 channels on one node, 32 on several.
     ByNodes,
-    /// Depends on nodes and NICs.
+    /// Number of channels that depends on the nodes and NICs.
     ByNics,
 }
 
 /// GPUs on which LL128 is enabled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ll128Gpus {
-    /// Equal GPUs up to Hopper.
+    /// GPUs of one compute capability: 7.0, 8.0 or 9.0.
     EqualUpToHopper,
-    /// Equal GPUs.
+    /// GPUs of one compute capability, from 7.0 on.
     Equal,
-    /// Equal GPUs, or any from Hopper on.
+    /// GPUs of one compute capability, from 7.0 on, or of several from 9.0 on.
     EqualOrHopperUp,
 }
 
 /// Bandwidth correction of NVLSTree on Blackwell with x86 CPUs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum NvlsTreeTime {
-    /// Same correction as for plain trees.
+    /// NVLSTree has the correction of plain trees.
     AsTrees,
-    /// No correction.
+    /// NVLSTree has no correction.
     Plain,
 }
 
@@ -126,21 +126,21 @@ pub(super) enum ChannelSplit {
     Traffic(Bytes),
 }
 
-/// Number of threads of trees.
+/// Number of threads per block of trees.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum TreeThreads {
     /// By the thresholds, like rings.
     ByThresholds,
-    /// Maximum of a block.
+    /// Maximum number of threads of a block.
     All,
 }
 
 /// Availability of PAT.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Pat {
-    /// Not available before 2.23.
+    /// PAT is not available, as before 2.23.
     Missing,
-    /// Available.
+    /// PAT is available.
     Known,
 }
 
@@ -153,12 +153,12 @@ pub(super) enum Ll128Test {
     WhenForced,
 }
 
-/// Choice between equal times.
+/// Choice between algorithms and protocols of equal expected time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ties {
     /// The first in order of algorithm, then protocol.
     First,
-    /// The last in that order.
+    /// The last in order of algorithm, then protocol.
     Last,
 }
 
@@ -171,12 +171,12 @@ pub(super) enum ChainHop {
     Inside,
 }
 
-/// Number of threads of rings with Simple.
+/// Number of threads per block of rings with Simple.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum RingThreads {
-    /// 256 if the ring is no faster than a PCIe 3 link, 512 otherwise.
+    /// 256 threads if the ring is no faster than a PCIe 3 link, 512 otherwise.
     BySpeed,
-    /// 512.
+    /// 512 threads.
     Full,
 }
 
@@ -221,7 +221,7 @@ const EVENLY: Rules = Rules {
     ..BY_CELLS
 };
 
-/// Rules of 2.22: the same files of 2.22.3.
+/// Rules of 2.22: `src/graph/tuning.cc` and `src/enqueue.cc` of 2.22.3.
 const BY_CELLS: Rules = Rules {
     constants: &constants::V2_22,
     nvls_speed: NvlsSpeed::FiveSixths,
@@ -234,8 +234,8 @@ const BY_CELLS: Rules = Rules {
     ..BEFORE_WINDOWS
 };
 
-/// Rules of 2.23 to 2.26: the same files of 2.26.2 (and 2.25.1, with the same decisions in `tuning.cc`), and
-/// `src/transport/nvls.cc`.
+/// Rules of 2.23 to 2.26: `src/graph/tuning.cc` and `src/enqueue.cc` of 2.26.2 (and 2.25.1, with the same decisions in
+/// `tuning.cc`), and `src/transport/nvls.cc`.
 const BEFORE_WINDOWS: Rules =
     Rules { nvls_speed: NvlsSpeed::FiveSixthsOfAllReduce, nvls_channels: BlackwellNvls::Always32, ..RULES_2_27 };
 
@@ -290,7 +290,7 @@ const TUNING: Rules = Rules {
     ..ENQUEUE
 };
 
-/// Release number of the first known version.
+/// Release number (major, minor) of the first known version.
 const OLDEST: (u32, u32) = (2, 20);
 
 impl Version {
@@ -298,7 +298,7 @@ impl Version {
     pub const ALL: [Self; 7] =
         [Self::V2_20_5, Self::V2_22_3, Self::V2_26_2, Self::V2_27_3, Self::V2_28_9, Self::V2_30_7, Self::V2_31_0];
 
-    /// Version of the bare name `nccl`: the newest release, not a development branch.
+    /// Version that `nccl` without a version number means: the newest release, not a development branch.
     pub const NEWEST: Self = Self::V2_30_7;
 
     /// Returns true if NCCL_ALGO and NCCL_PROTO accept lists by function: from 2.24 on (`src/graph/tuning.cc`,
@@ -335,13 +335,13 @@ impl Version {
         })
     }
 
-    /// Returns true if it has symmetric kernels for buffers in symmetric windows: from 2.27 on.
+    /// Returns true if the version has symmetric kernels for buffers in symmetric windows: from 2.27 on.
     #[must_use]
     pub fn has_window_kernels(self) -> bool {
         self >= Self::V2_27_3
     }
 
-    /// Returns true if copy engines can run its collectives on windows: from 2.28 on.
+    /// Returns true if copy engines can run the version's collectives on windows: from 2.28 on.
     #[must_use]
     pub fn has_copy_engines(self) -> bool {
         self >= Self::V2_28_9
@@ -366,7 +366,7 @@ impl fmt::Display for Version {
     }
 }
 
-/// Error for a version whose selection is not known.
+/// Error for a version of NCCL whose selection is not known; holds the version's text.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("NCCL {0} is not known: expected 2.20 to 2.31, as in nccl-2.28.9")]
 pub struct UnknownVersion(pub String);

@@ -16,7 +16,7 @@ impl<K, V> Default for Cache<K, V> {
 }
 
 impl<K: Eq + Hash, V: Clone> Cache<K, V> {
-    /// Returns the cached result of a key.
+    /// Returns the cached result of a key; `None` if there is none.
     pub(super) fn get<Q: Eq + Hash + ?Sized>(&self, key: &Q) -> Option<V>
     where
         K: Borrow<Q>,
@@ -24,7 +24,7 @@ impl<K: Eq + Hash, V: Clone> Cache<K, V> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).get(key).cloned()
     }
 
-    /// Stores the result of a key.
+    /// Stores the result of a key, replacing an earlier one.
     pub(super) fn insert(&self, key: K, result: V) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(key, result);
     }

@@ -8,7 +8,7 @@ use super::calls::CallWithStrategy;
 use super::concurrent_calls::ConcurrentCalls;
 use super::link_load::{LinkLoad, PairTraffic};
 
-/// Call of several groups, made a number of times.
+/// Call of several groups, with its number of executions.
 #[derive(Clone, Copy)]
 pub(super) struct RepeatedCall<'g> {
     pub call: CallWithStrategy,
@@ -17,7 +17,8 @@ pub(super) struct RepeatedCall<'g> {
 }
 
 impl RepeatedCall<'_> {
-    /// Adds the bytes that devices send to each other. Passes in-network operations to `add_in_network`.
+    /// Adds the bytes that devices send to each other to `pair_bytes`. Passes schedules with in-network operations and
+    /// the groups that run them to `add_in_network`, since their traffic is not between pairs.
     pub(super) fn add_sent(
         &self,
         calls: &ConcurrentCalls<'_>,

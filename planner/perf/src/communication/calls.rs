@@ -7,7 +7,7 @@ use super::cost_model::Exchange;
 use fabricast_collectives::strategy::Strategy;
 use fabricast_workload::job::{CollectiveCandidates, Layout, Phase};
 
-/// Call whose strategy is not selected yet.
+/// Call whose strategy has not been selected yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct CallRequest {
     pub collective: Collective,
@@ -18,30 +18,30 @@ pub(super) struct CallRequest {
 }
 
 impl CallRequest {
-    /// Variant of the request with another message size.
+    /// Returns the request with another message size.
     pub(super) fn with_bytes(self, bytes: Bytes) -> Self {
         Self { bytes, ..self }
     }
 
-    /// Returns the call with a strategy.
+    /// Returns the requested call with a strategy.
     pub(super) fn with_strategy(self, strategy: Strategy) -> CallWithStrategy {
         CallWithStrategy { collective: self.collective, bytes: self.bytes, strategy }
     }
 }
 
-/// Call with its strategy.
+/// Call with the strategy that runs it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct CallWithStrategy {
-    /// The collective.
+    /// Collective that the group calls.
     pub collective: Collective,
     /// Message size: the larger buffer, as in nccl-tests.
     pub bytes: Bytes,
-    /// The strategy.
+    /// Strategy that runs the call.
     pub strategy: Strategy,
 }
 
 impl CallWithStrategy {
-    /// Variant of the call with another message size.
+    /// Returns the call with another message size.
     pub(super) fn with_bytes(self, bytes: Bytes) -> Self {
         Self { bytes, ..self }
     }
@@ -51,7 +51,7 @@ impl CallWithStrategy {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PlacedCall<'g> {
     pub call: CallWithStrategy,
-    /// Devices in the order of the ranks.
+    /// Devices of the group, in rank order.
     pub devices: &'g [NodeId],
     pub start: Picos,
 }
@@ -60,22 +60,22 @@ pub(crate) struct PlacedCall<'g> {
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct SelectedStrategy {
     pub time: Picos,
-    /// `None` if the call has nothing to do.
+    /// Selected strategy; `None` if the call has nothing to do.
     pub strategy: Option<Strategy>,
 }
 
-/// Number of messages that a group sends in a step.
+/// Number of calls, or of point-to-point messages, of a group in a step.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum CallCount {
     /// Number of calls of the whole group.
     Calls(f64),
-    /// Point-to-point messages between neighbours of a pipeline.
+    /// Point-to-point messages between adjacent stages of a pipeline.
     PipelineTransfers {
-        /// Messages from each stage to the next.
+        /// Number of messages from each stage to the next.
         forward: f64,
-        /// Messages from each stage to the previous one.
+        /// Number of messages from each stage to the previous one.
         backward: f64,
-        /// Messages from the last stage to the first, and the same number in the other direction.
+        /// Number of messages from the last stage to the first, and as many in the other direction.
         wrap_around: f64,
     },
 }
@@ -83,11 +83,11 @@ pub enum CallCount {
 /// Call of all groups of a dimension, or of the groups of one pipeline stage.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct StepCall {
-    /// Phase of the step.
+    /// Phase of the step in which the call is made.
     pub phase: Phase,
-    /// Group dimension, collective and message size.
+    /// Dimension of the groups, collective and message size of the call.
     pub exchange: Exchange,
-    /// Count per step. A mean over several steps need not be an integer.
+    /// Number of calls per step. A mean over several steps need not be an integer.
     pub count: CallCount,
 }
 
@@ -111,12 +111,12 @@ impl StepCall {
     }
 }
 
-/// Call with its strategy and time.
+/// Call of a step with its strategy and completion time.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct TimedCall {
-    /// The call.
+    /// Call that is timed, with its number of executions.
     pub call: StepCall,
-    /// The strategy.
+    /// Strategy that runs the call.
     pub strategy: Strategy,
     /// Completion time of one call, with all groups concurrent.
     pub time: Picos,

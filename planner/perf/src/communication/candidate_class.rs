@@ -11,8 +11,8 @@ use fabricast_search::candidates::Restriction;
 /// less than they cost.
 pub(super) const LARGE_GROUP_CHANNELS: [u16; 2] = [8, 16];
 
-/// Excluded algorithms: each rank sends to every other, so the number of messages is quadratic in the ranks, for bytes
-/// that rings move as fast.
+/// Algorithms excluded for groups over many hosts: each rank sends to every other, so the number of messages is
+/// quadratic in the ranks, for bytes that rings move as fast.
 const QUADRATIC_ALGORITHMS: [Algorithm; 5] =
     [Algorithm::Direct, Algorithm::OneShot, Algorithm::TwoShot, Algorithm::Pairwise, Algorithm::LinearSync];
 
@@ -27,7 +27,7 @@ pub(super) enum CandidateClass {
     Tree,
     /// PAT: large groups are extrapolated from fewer ranks.
     Pat,
-    /// All others: simulated as they are.
+    /// All other algorithms: calls are simulated without sampling or extrapolation.
     Other,
 }
 

@@ -1,4 +1,4 @@
-//! Candidate strategies of a call, timed for one group alone.
+//! Search of the candidate strategies of a call, each timed for one group alone.
 
 use std::borrow::Cow;
 
@@ -25,19 +25,19 @@ use fabricast_workload::job::CollectiveCandidates;
 /// Scope in which the library's own choice is predicted; between hosts that is expensive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LibraryChoiceScope {
-    /// Only for groups inside an NVLink domain.
+    /// The choice is predicted only for groups inside an NVLink domain.
     Inside,
-    /// For all groups.
+    /// The choice is predicted for all groups.
     Everywhere,
 }
 
-/// Returns the candidate with the least expected time. `plan` picks the library default unless another is faster for
-/// certain; a job uses the expected time.
+/// Returns the candidate with the shortest expected time. (`plan` picks the library default unless another is certainly
+/// faster; a job uses the expected time.)
 pub fn fastest(row: &Row) -> TimedStrategy {
     row.runner_up.filter(|second| second.time < row.pick.time).unwrap_or(row.pick)
 }
 
-/// Returns all candidates simulated for a row.
+/// Returns all candidates that `plan` simulated for a row of its result.
 pub(super) fn simulated_candidates(row: &Row) -> impl Iterator<Item = TimedStrategy> {
     let named = row.library_default.iter().map(|choice| choice.timed).chain(row.runner_up).chain([row.pick]);
     row.pairs.iter().copied().chain(named).chain(row.preference.rejected_fastest().copied())
@@ -56,7 +56,7 @@ struct SamplePoint<'a> {
     bytes: Bytes,
 }
 
-/// Sizes of a collective to plan.
+/// Message sizes at which a collective is planned.
 #[derive(Clone, Copy)]
 struct SizeList<'a> {
     collective: Collective,
@@ -107,8 +107,8 @@ impl CandidateSearch<'_> {
         }
     }
 
-    /// Returns the ranks and the message size at which a class of candidates is searched; `None`: those of the call
-    /// itself.
+    /// Returns the ranks and the message size at which a class of candidates is searched; `None` if these are the ranks
+    /// and size of the call itself.
     fn sample_point<'g>(
         &self,
         class: CandidateClass,
@@ -141,7 +141,7 @@ impl CandidateSearch<'_> {
         }
     }
 
-    /// Candidates of some classes simulated at the given size, fastest first.
+    /// Candidates of some classes, simulated at the ranks and size of the request; fastest first.
     fn simulate_candidates(
         &self,
         classes: &[CandidateClass],
@@ -193,7 +193,7 @@ impl CandidateSearch<'_> {
         self.plan_classes(&CandidateClass::ALL, group, SizeList { collective, sizes, allowed }, scope)
     }
 
-    /// Returns the only candidate of these classes; `None` if there are several or none.
+    /// Returns the strategy of the only candidate of these classes; `None` if there are several or none.
     pub(super) fn only_candidate(
         &self,
         classes: &[CandidateClass],
@@ -212,12 +212,12 @@ impl CandidateSearch<'_> {
         }
     }
 
-    /// The library of the profile.
+    /// Library that the cost profile names; the newest NCCL if it names no known library.
     pub(super) fn library(&self) -> Library {
         self.timer.calls.profile.library.parse().unwrap_or(Library::NEWEST_NCCL)
     }
 
-    /// Candidate restriction for a group.
+    /// Restriction of the candidates that `plan` examines for a group at these sizes.
     fn restriction(&self, classes: &[CandidateClass], group: &[NodeId], sizes: SizeList<'_>) -> Restriction {
         let SizeList { collective, sizes, allowed } = sizes;
         let (fabric, library) = (self.timer.placement.fabric(), self.library());

@@ -16,17 +16,17 @@ use fabricast_collectives::capabilities::FabricCapabilities;
 use fabricast_collectives::strategy::Strategy;
 use fabricast_search::plan::PlanError;
 
-/// Generators and simulation of the calls of several groups.
+/// Builds and simulates the schedules of concurrent calls of several groups.
 #[derive(Clone, Copy)]
 pub(super) struct ConcurrentCalls<'a> {
     pub router: &'a Router<'a>,
     pub profile: &'a Profile,
-    /// Cache of representative groups.
+    /// Cache of the groups that represent all groups of a call.
     pub representatives: &'a Representatives,
 }
 
 impl ConcurrentCalls<'_> {
-    /// Returns the calls of the groups that represent all groups, which make the same call.
+    /// Builds the call of several groups, retaining only the groups that represent all.
     pub(super) fn representative_calls<'g>(
         &self,
         groups: &'g [Vec<NodeId>],
@@ -37,7 +37,7 @@ impl ConcurrentCalls<'_> {
         calls
     }
 
-    /// Completion time of the slowest of several groups, which make the same call.
+    /// Completion time of the slowest group of `calls`, all of which make the same call.
     ///
     /// # Errors
     /// [`PlanError`]: the call cannot run.
@@ -45,7 +45,7 @@ impl ConcurrentCalls<'_> {
         Ok(self.run(calls, call)?.into_iter().max().unwrap_or_default())
     }
 
-    /// End times of several concurrent calls.
+    /// End times of several concurrent calls, in the order of `calls`.
     ///
     /// # Errors
     /// [`PlanError`]: a call has no schedule or cannot run.
@@ -60,14 +60,14 @@ impl ConcurrentCalls<'_> {
         self.run(&generated, *first)
     }
 
-    /// Builds the generators of the same call of several groups.
+    /// Builds the schedule generators of one call for several groups.
     pub(super) fn generate_each<'g>(&self, groups: &'g [Vec<NodeId>], call: CallWithStrategy) -> GeneratedCalls<'g> {
         let calls: Vec<PlacedCall<'g>> =
             groups.iter().map(|devices| PlacedCall { call, devices, start: Picos::ZERO }).collect();
         self.generate(&calls)
     }
 
-    /// Builds the generators of several calls.
+    /// Builds the schedule generators of several calls. Calls that cannot be generated are omitted.
     fn generate<'g>(&self, calls: &[PlacedCall<'g>]) -> GeneratedCalls<'g> {
         let mut generated = GeneratedCalls::default();
         for &PlacedCall { call, devices, start } in calls {
@@ -105,7 +105,8 @@ impl ConcurrentCalls<'_> {
         }
     }
 
-    /// Simulates the calls and returns their end times. `first` is one of them, for error messages.
+    /// Simulates the calls and returns their end times, in the order of the groups. `first` is one of the calls, for
+    /// error messages.
     fn run(&self, calls: &GeneratedCalls<'_>, first: CallWithStrategy) -> Result<Vec<Picos>, PlanError> {
         let Self { router, profile, .. } = *self;
         let instances = calls.groups.iter().filter_map(|GeneratedGroup { generator, devices, delays }| {
@@ -126,17 +127,17 @@ impl ConcurrentCalls<'_> {
     }
 }
 
-/// Group with a generated call.
+/// Group whose call has a schedule generator.
 #[derive(Clone)]
 struct GeneratedGroup<'g> {
-    /// Index of its generator.
+    /// Index of the group's generator in [`GeneratedCalls`].
     generator: usize,
     devices: &'g [NodeId],
-    /// Start delay of each rank.
+    /// Start delay of each rank of the group, in rank order.
     delays: Vec<Picos>,
 }
 
-/// Calls of several groups. Groups of the same shape share one generator.
+/// Schedule generators of the calls of several groups. Groups with calls of the same shape share one generator.
 #[derive(Default)]
 pub(super) struct GeneratedCalls<'g> {
     generators: Vec<(Algorithm, Shape, Box<dyn ScheduleGenerator + Send + Sync>)>,
@@ -145,12 +146,12 @@ pub(super) struct GeneratedCalls<'g> {
 }
 
 impl<'g> GeneratedCalls<'g> {
-    /// Returns the number of groups.
+    /// Returns the number of groups with generated calls.
     pub(super) fn group_count(&self) -> usize {
         self.groups.len()
     }
 
-    /// Returns each generator with the groups that run it.
+    /// Returns each schedule generator with the devices of the groups that run it.
     pub(super) fn by_generator(&self) -> impl Iterator<Item = (&dyn ScheduleGenerator, Vec<&'g [NodeId]>)> {
         self.generators.iter().enumerate().map(|(index, (.., generator))| {
             let groups = self.groups.iter().filter(|entry| entry.generator == index).map(|entry| entry.devices);
@@ -158,7 +159,7 @@ impl<'g> GeneratedCalls<'g> {
         })
     }
 
-    /// Adds a call. Returns false if the algorithm cannot generate it.
+    /// Adds the call of a group. Returns false if the algorithm cannot generate it.
     fn add(&mut self, algorithm: Algorithm, shape: Shape, buffers: BufferLocation, group: GeneratedGroup<'g>) -> bool {
         let known = self.generators.iter().position(|one| (one.0, &one.1) == (algorithm, &shape));
         let index = known.unwrap_or(self.generators.len());
@@ -172,7 +173,7 @@ impl<'g> GeneratedCalls<'g> {
         true
     }
 
-    /// Removes the groups that others represent.
+    /// Removes the groups that others represent. Has no effect if the groups have different generators.
     fn retain_representatives(&mut self, router: &Router<'_>, representatives: &Representatives) {
         if let [(.., generator)] = self.generators.as_slice() {
             let groups: Vec<&[NodeId]> = self.groups.iter().map(|one| one.devices).collect();

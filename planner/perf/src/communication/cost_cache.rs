@@ -1,4 +1,4 @@
-//! Caches of a communication cost model, by query, so that jobs on the same fabric share results.
+//! Caches of a communication cost model, keyed by query, so that jobs on the same fabric share results.
 
 use std::sync::Arc;
 
@@ -12,10 +12,10 @@ use super::link_sharing::Representatives;
 use fabricast_collectives::bound::Bounds;
 use fabricast_workload::job::GroupShape;
 
-/// Largest group size for which the bounds are searched.
+/// Largest group size, in ranks, for which tight bounds are searched.
 const MAX_BOUNDED_RANKS: usize = 64;
 
-/// Cache key: call of the groups of a dimension.
+/// Cache key: a call that all groups of a dimension make.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct CallQuery {
     pub groups: GroupShape,
@@ -23,18 +23,18 @@ pub(super) struct CallQuery {
 }
 
 impl CallQuery {
-    /// Variant of the query with another message size.
+    /// Returns the query with another message size.
     pub(super) fn with_bytes(self, bytes: Bytes) -> Self {
         Self { request: self.request.with_bytes(bytes), ..self }
     }
 }
 
-/// Cache key: part of a call, or call of fewer ranks.
+/// Cache key: part of a call with fewer bytes or fewer ranks.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct PartKey {
-    /// Devices of the first group.
+    /// Devices of the first group, in order.
     pub first_group: Vec<NodeId>,
-    /// Number of groups.
+    /// Number of groups that make the call concurrently.
     pub groups: usize,
     pub call: CallWithStrategy,
 }
@@ -42,9 +42,9 @@ pub(super) struct PartKey {
 /// Cache key: communication pattern of several groups.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct PatternKey {
-    /// Devices of the first group.
+    /// Devices of the first group, in order.
     pub first_group: Vec<NodeId>,
-    /// Number of groups.
+    /// Number of groups that communicate concurrently.
     pub groups: usize,
     pub pattern: Pattern,
 }
@@ -52,26 +52,26 @@ pub(super) struct PatternKey {
 /// Caches of a communication cost model.
 #[derive(Default)]
 pub(super) struct CostCache {
-    /// Final answers.
+    /// Selected strategies and times of whole calls.
     pub answers: Cache<CallQuery, SelectedStrategy>,
     /// Strategies of large groups, at the message size at which they were compared.
     pub large_group_picks: Cache<CallQuery, SelectedStrategy>,
     /// Strategies of other groups, at the message size of the call or of its sample.
     pub picks: Cache<CallQuery, SelectedStrategy>,
-    /// Times of parts of calls and of calls of fewer ranks.
+    /// Completion times of calls with fewer bytes or fewer ranks.
     pub parts: Cache<PartKey, Picos>,
     /// Transfer times of the busiest link between domains, in seconds.
     pub busiest_links: Cache<PatternKey, f64>,
-    /// Lower bounds of calls of groups that leave their domain.
+    /// Lower bounds on the completion times of calls whose groups leave their NVLink domain.
     pub lower_bounds: Cache<CallQuery, Picos>,
-    /// Representative groups.
+    /// Groups that represent all groups of a call.
     pub representatives: Representatives,
-    /// Bounds of the calls of a group, by its devices in order.
+    /// Schedule-independent bounds on the calls of a group, by its devices in order.
     bounds: Cache<Vec<NodeId>, Arc<Bounds>>,
 }
 
 impl CostCache {
-    /// Returns the bounds of the calls of a group.
+    /// Returns the schedule-independent bounds on the calls of a group, computed on first use.
     pub(super) fn bounds(&self, router: &Router<'_>, group: &[NodeId]) -> Arc<Bounds> {
         self.bounds.get(group).unwrap_or_else(|| {
             // For large groups, searching the bounds takes longer than simulating the candidates that they would rule

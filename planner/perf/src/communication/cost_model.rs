@@ -1,4 +1,4 @@
-//! Interface of communication cost models: calls of groups, their completion time and the SMs that they occupy.
+//! Interface of communication cost models: calls of groups, their completion time, and the SMs that they occupy.
 
 use fabricast_sim::schedule::{Collective, Protocol};
 use fabricast_topologies::{Bytes, Picos};
@@ -12,9 +12,9 @@ use fabricast_workload::job::{Dimension, GroupCall, Layout};
 pub struct Exchange {
     /// Dimension whose groups make the call.
     pub dimension: Dimension,
-    /// The collective.
+    /// Collective that the groups call.
     pub collective: Collective,
-    /// Message size, by the convention of `--bytes`.
+    /// Message size: the larger buffer, as in nccl-tests.
     pub bytes: Bytes,
 }
 
@@ -47,24 +47,24 @@ pub trait CommunicationCostModel: Sync {
     }
 }
 
-/// Extent of a call.
+/// Extent of a call within the fabric.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum CallExtent {
-    /// Within an NVLink domain.
+    /// All ranks are in one NVLink domain.
     #[default]
     Inside,
-    /// Through PCIe or a network.
+    /// Some ranks communicate through PCIe or a network.
     Beyond,
 }
 
 /// Resources that a call uses on each of its GPUs while it runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SmUsage {
-    /// Extent of the call.
+    /// Extent of the call within the fabric.
     pub extent: CallExtent,
-    /// Number of SMs: one per channel.
+    /// Number of SMs that the call occupies: one per channel.
     pub sms: u32,
-    /// Bytes that it reads from and writes to the GPU's memory.
+    /// Bytes that the call reads from and writes to the GPU's memory.
     pub memory: Bytes,
 }
 

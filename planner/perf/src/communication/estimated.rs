@@ -15,15 +15,15 @@ use crate::time::scaled;
 use fabricast_search::plan::PlanError;
 use fabricast_workload::job::{Dimension, GroupShape, Layout};
 
-/// Cost model for choosing what to simulate. Bytes between neighbours in a domain move at the bandwidth of their path.
-/// Bytes that leave an NVLink domain move at the combined NIC bandwidth of the group's ranks there, since rings and
-/// trees are spread over all NICs. Each sequential step adds the latency of its path and the software cost. The first
-/// group represents all if the ranks are in the fabric's GPU order.
+/// Cost model that estimates which layouts and strategies are worth a simulation. Bytes between neighbours in a domain
+/// move at the bandwidth of their path. Bytes that leave an NVLink domain move at the combined NIC bandwidth of the
+/// group's ranks there, since rings and trees are spread over all NICs. Each sequential step adds the latency of its
+/// path and the software cost.
 pub struct EstimatedCosts<'a> {
     router: &'a Router<'a>,
     profile: &'a Profile,
     ranks: &'a [NodeId],
-    /// True if the first group represents all.
+    /// True if the ranks are in the fabric's GPU order, so that the first group of a dimension represents all.
     first_represents_all: bool,
     /// A rank's share of its host's NIC bandwidth, in bytes per second; `None` if no NIC states its speed.
     nic_bandwidth_per_rank: Option<f64>,
@@ -32,11 +32,11 @@ pub struct EstimatedCosts<'a> {
 /// Placement of a group and the properties of its paths.
 #[derive(Clone, Copy, Debug)]
 struct GroupPaths {
-    /// Ranks in the first rank's domain.
+    /// Number of ranks of the group in the first rank's NVLink domain.
     inside: u32,
-    /// Bandwidth between neighbours of a domain, in bytes per second, and latency.
+    /// Bandwidth between neighbours inside the domain, in bytes per second, and latency of their path.
     near: (f64, Picos),
-    /// Bandwidth of a rank to other domains, in bytes per second, and latency.
+    /// Bandwidth of a rank to other domains, in bytes per second, and latency of the path.
     far: (f64, Picos),
 }
 
@@ -55,14 +55,15 @@ impl<'a> EstimatedCosts<'a> {
         }
     }
 
-    /// Software cost of a step inside a domain and between domains.
+    /// Software cost of a step inside an NVLink domain, and of a step between domains.
     fn software(&self) -> [Picos; 2] {
         let network = self.profile.network;
         let near = self.profile.protocol(Protocol::Simple).min_software();
         [near, near + network.post + network.fence + network.arrive]
     }
 
-    /// Paths of the group that begins at a rank; `None` if there is no such group.
+    /// Returns the paths of the group whose first rank is `begin`; `None` if the group has fewer than two ranks or
+    /// exceeds the cluster.
     fn group_paths(&self, begin: u32, GroupShape { size, stride: step, .. }: GroupShape) -> Option<GroupPaths> {
         let device_at = |index: u32| self.ranks.get((begin + index * step) as usize).copied();
         let last = size.checked_sub(1).filter(|&last| last > 0 && device_at(last).is_some())?;
@@ -93,7 +94,7 @@ impl<'a> EstimatedCosts<'a> {
         Some(paths)
     }
 
-    /// Estimated completion time of a call over these paths.
+    /// Estimated completion time of a call of `size` ranks over these paths.
     fn estimate_time(&self, paths: &GroupPaths, exchange: Exchange, size: u32) -> Picos {
         let Exchange { collective, bytes, .. } = exchange;
         let [near, far] = self.software();
@@ -128,7 +129,8 @@ impl<'a> EstimatedCosts<'a> {
     }
 }
 
-/// A rank's share of the NIC bandwidth of all hosts with ranks.
+/// Total NIC bandwidth of all hosts with ranks divided by the number of ranks, in bytes per second; `None` if no NIC
+/// states its speed.
 fn nic_bandwidth_per_rank(fabric: &Fabric, ranks: &[NodeId]) -> Option<f64> {
     let hosts: FxHashSet<HostId> = ranks.iter().map(|&device| fabric.node(device).host).collect();
     let speed = |(_, node): (NodeId, &Node)| match &node.figures {

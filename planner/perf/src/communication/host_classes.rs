@@ -18,14 +18,14 @@ struct HostLink {
     failed: bool,
 }
 
-/// Wiring class of each host; hosts of the same class are wired alike.
+/// Wiring class of each host. Hosts of the same class have equal links between equal devices.
 #[derive(Debug, Default)]
 pub(crate) struct HostClasses {
     classes: FxHashMap<HostId, u32>,
 }
 
 impl HostClasses {
-    /// Classifies the hosts of a fabric.
+    /// Classifies the hosts of a fabric by their wiring.
     pub(crate) fn new(fabric: &Fabric) -> Self {
         let mut devices: FxHashMap<HostId, u32> = FxHashMap::default();
         let device_indices: Vec<(HostId, u32)> = fabric
@@ -55,7 +55,7 @@ impl HostClasses {
         Self { classes: wires.into_iter().map(|(host, wires)| (host, class_number(wires))).collect() }
     }
 
-    /// Returns the class of a host; `None` for a host without links.
+    /// Returns the number of a host's wiring class; `None` for a host without links.
     pub(crate) fn class(&self, host: HostId) -> Option<u32> {
         self.classes.get(&host).copied()
     }

@@ -1,4 +1,4 @@
-//! Load of links by traffic along its routes.
+//! Bytes that traffic between devices puts on each link of its routes.
 
 use std::collections::BTreeMap;
 
@@ -20,7 +20,7 @@ pub struct LinkLoad {
 }
 
 impl LinkLoad {
-    /// Returns the bytes that a link carries.
+    /// Returns the bytes that a link direction carries; 0 if it has no load.
     #[must_use]
     pub fn bytes_on(&self, link: LinkId) -> f64 {
         self.bytes.get(link.0 as usize).copied().unwrap_or_default()
@@ -37,7 +37,7 @@ impl LinkLoad {
         router.fabric().links().map(link_utilization).collect()
     }
 
-    /// Adds bytes between devices along their routes.
+    /// Adds the bytes that pairs of devices send to each link of their routes.
     pub(super) fn add_routes(&mut self, router: &Router<'_>, sent: &PairTraffic) {
         let sent: Vec<_> = sent.iter().map(|(&ends, &bytes)| (ends, bytes)).collect();
         let partial_load = |routes: &[((NodeId, NodeId), f64)]| {
@@ -77,7 +77,7 @@ impl LinkLoad {
         }
     }
 
-    /// Adds bytes from one device to another along their route.
+    /// Adds bytes that one device sends to another to each link of their route. `hops` is a reusable buffer.
     fn add_route(&mut self, router: &Router<'_>, from: NodeId, to: NodeId, bytes: f64, hops: &mut Vec<Hop>) {
         hops.clear();
         // Unreachable pairs were already rejected when the call was timed.

@@ -66,7 +66,7 @@ fn representatives(router: &Router<'_>, pairs: &BTreeSet<(u32, u32)>, groups: &[
     Some(selected)
 }
 
-/// Returns the communicating rank pairs; `None` for in-network operations or too many pairs.
+/// Returns the pairs of ranks that communicate; `None` for in-network operations or more than [`MAX_PAIRS`] pairs.
 fn pairs(generator: &dyn ScheduleGenerator) -> Option<BTreeSet<(u32, u32)>> {
     let mut pairs = BTreeSet::default();
     let mut scratch = Program::default();
@@ -96,7 +96,7 @@ fn pairs(generator: &dyn ScheduleGenerator) -> Option<BTreeSet<(u32, u32)>> {
     Some(turned.map(|(turn, rank, peer)| (symmetry.rotate(rank, turn).0, symmetry.rotate(peer, turn).0)).collect())
 }
 
-/// Routes of a group.
+/// Routes between the communicating rank pairs of a group.
 struct GroupRoutes {
     /// Route summaries of each pair, forward and back.
     summaries: Vec<Summary>,
@@ -149,12 +149,12 @@ fn link_sharing_sets(routes: &[GroupRoutes]) -> Vec<Vec<usize>> {
     sets
 }
 
-/// Signature by which sets of groups are compared.
+/// Signature of a set of groups that share links; sets with equal signatures are equivalent.
 #[derive(PartialEq)]
 struct SetSignature<'a> {
-    /// Route summaries of each group.
+    /// Route summaries of each group of the set, in group order.
     routes: Vec<&'a [Summary]>,
-    /// Bandwidth of each link and number of routes that cross it, sorted.
+    /// Bandwidth of each link that the set uses and number of routes that cross it, sorted.
     links: Vec<(Option<Bandwidth>, u32)>,
 }
 
@@ -182,7 +182,7 @@ mod tests {
     use super::*;
     use fabricast_collectives::algorithm::{Algorithm, Shape, generator};
 
-    /// Returns the representatives of groups of four GPUs on eight hosts.
+    /// Returns the indices of the groups that represent `groups`, each of four GPUs, on a cluster of eight hosts.
     fn select_representatives(network: &str, groups: &[[usize; 4]]) -> Vec<usize> {
         let network = Some(network.parse().unwrap());
         let request = FabricRequest { nodes: Some(8), network, ..FabricRequest::new("hgx-h100") };
@@ -201,7 +201,7 @@ mod tests {
         Representatives::default().select(&router, ring.as_ref(), &groups).to_vec()
     }
 
-    /// Wrapper that hides a generator's symmetry.
+    /// Schedule generator that hides the symmetry of another generator.
     struct Silent<'a>(&'a dyn ScheduleGenerator);
 
     impl ScheduleGenerator for Silent<'_> {

@@ -9,11 +9,11 @@ use fabricast_workload::job::Layout;
 /// Call with its completion time and SM usage.
 #[derive(Clone, Copy, Debug)]
 pub struct ListedCall {
-    /// The call, with its groups.
+    /// The call of all groups of a dimension.
     pub exchange: Exchange,
-    /// Completion time.
+    /// Completion time of the call with all groups concurrent.
     pub time: Picos,
-    /// SMs that it occupies, and its extent.
+    /// SMs that the call occupies, and its extent.
     pub sm_usage: SmUsage,
 }
 

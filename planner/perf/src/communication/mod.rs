@@ -1,4 +1,4 @@
-//! Communication cost of calls that groups of a layout make concurrently.
+//! Communication cost model: completion times of calls that the groups of a layout make concurrently.
 //!
 //! ```text
 //! cost_model    interface: Exchange ─► time, SM usage

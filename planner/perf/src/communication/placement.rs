@@ -19,19 +19,20 @@ const LARGE_GROUP_RANKS: usize = 16;
 /// of the other groups on an oversubscribed core is ignored then.
 const MAX_CONCURRENT_RANKS: usize = 4096;
 
-/// Sorted rank counts of a group, which determine the available strategies.
+/// Numbers of ranks of a group in each NVLink domain and on each host, sorted; these determine the available
+/// strategies.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct RankCounts {
     by_domain: Vec<usize>,
     by_host: Vec<usize>,
 }
 
-/// Devices of all ranks on a fabric.
+/// Placement of all ranks on the devices of a fabric.
 pub(super) struct Placement<'a> {
     router: &'a Router<'a>,
-    /// Device of each rank.
+    /// Device of each rank, indexed by rank.
     ranks: &'a [NodeId],
-    /// Fabric number of each GPU; set only if the ranks are in another order.
+    /// Fabric number of each GPU; `None` if the ranks are in the fabric's order.
     numbers: Option<FxHashMap<NodeId, u32>>,
     /// Host classes by wiring, computed on first use.
     host_classes: OnceLock<HostClasses>,
@@ -67,7 +68,7 @@ impl<'a> Placement<'a> {
         self.ranks.len() > MAX_CONCURRENT_RANKS
     }
 
-    /// Returns the devices of a group.
+    /// Returns the devices of a group, in rank order.
     pub(super) fn devices(&self, group: &[u32]) -> Vec<NodeId> {
         group.iter().filter_map(|&rank| self.ranks.get(rank as usize).copied()).collect()
     }
@@ -83,7 +84,7 @@ impl<'a> Placement<'a> {
         devices
     }
 
-    /// Returns the NVLink domains of a group, sorted and without duplicates.
+    /// Returns the numbers of the NVLink domains that these devices are in, sorted and without duplicates.
     pub(super) fn islands(&self, devices: &[NodeId]) -> Vec<u32> {
         let mut islands: Vec<u32> = devices.iter().map(|&device| self.router.island_of(device)).collect();
         islands.sort_unstable();
@@ -91,7 +92,7 @@ impl<'a> Placement<'a> {
         islands
     }
 
-    /// Returns true if a group spans several NVLink domains.
+    /// Returns true if the devices of a group are in several NVLink domains.
     pub(super) fn spans_domains(&self, group: &[NodeId]) -> bool {
         self.islands(group).len() > 1
     }
@@ -101,7 +102,7 @@ impl<'a> Placement<'a> {
         group.len() > LARGE_GROUP_RANKS && self.spans_domains(group)
     }
 
-    /// Extent of the groups of a dimension: beyond the domain if any of them leaves it.
+    /// Extent of the calls of these groups: [`CallExtent::Beyond`] if any group leaves its NVLink domain.
     pub(super) fn extent(&self, groups: &[Vec<u32>]) -> CallExtent {
         match groups.iter().any(|group| self.spans_domains(&self.devices(group))) {
             true => CallExtent::Beyond,
@@ -109,13 +110,13 @@ impl<'a> Placement<'a> {
         }
     }
 
-    /// Returns the number of ranks of a group in each run of ranks of one NVLink domain, in rank order.
+    /// Returns the lengths of the runs of successive ranks in one NVLink domain, in rank order.
     pub(super) fn ranks_by_domain(&self, group: &[NodeId]) -> Vec<usize> {
         let islands: Vec<u32> = group.iter().map(|&device| self.router.island_of(device)).collect();
         islands.chunk_by(|a, b| a == b).map(<[u32]>::len).collect()
     }
 
-    /// Rank counts of a group by domain and by host.
+    /// Returns the numbers of ranks of a group by NVLink domain and by host.
     pub(super) fn rank_counts(&self, devices: &[NodeId]) -> RankCounts {
         let counts = |location: &dyn Fn(NodeId) -> u32| {
             let mut locations: Vec<u32> = devices.iter().map(|&device| location(device)).collect();
@@ -130,13 +131,14 @@ impl<'a> Placement<'a> {
         }
     }
 
-    /// Returns true if groups have different forms because a scheduler placed the ranks.
+    /// Returns true if the groups have different numbers of ranks per domain or host, because a scheduler placed the
+    /// ranks.
     pub(super) fn has_unequal_rank_counts(&self, groups: &[Vec<NodeId>]) -> bool {
         !self.is_in_fabric_order()
             && groups.windows(2).any(|pair| self.rank_counts(&pair[0]) != self.rank_counts(&pair[1]))
     }
 
-    /// Host classes by wiring. (Initialized once; other threads wait.)
+    /// Wiring classes of the hosts, computed on the first call; concurrent callers wait.
     pub(super) fn host_classes(&self) -> &HostClasses {
         self.host_classes.get_or_init(|| HostClasses::new(self.router.fabric()))
     }
@@ -186,7 +188,7 @@ impl<'a> Placement<'a> {
     }
 }
 
-/// Returns true if the ranks are consecutive GPUs of the fabric.
+/// Returns true if `ranks` is a contiguous part of `gpus`.
 fn is_consecutive(gpus: &[NodeId], ranks: &[NodeId]) -> bool {
     let first = gpus.iter().position(|gpu| Some(gpu) == ranks.first()).unwrap_or_default();
     gpus.get(first..).is_some_and(|from| from.starts_with(ranks))

@@ -9,7 +9,7 @@ use fabricast_workload::job::{Dimension, Layout};
 #[derive(Clone, Copy)]
 pub(super) struct PlacedLayout<'a> {
     pub router: &'a Router<'a>,
-    /// Device of each rank.
+    /// Device of each rank, indexed by rank.
     pub ranks: &'a [NodeId],
     pub layout: &'a Layout,
 }
@@ -37,11 +37,11 @@ impl PlacedLayout<'_> {
     }
 }
 
-/// Route of the first rank to others of its group.
+/// Route of the first rank to the others of its group.
 #[derive(Default)]
 struct FirstRankRoute {
-    /// True if some ranks are in another host or NVLink domain.
+    /// True if some ranks of the group are in another host or NVLink domain.
     leaves_domain: bool,
-    /// Route to the first of those, otherwise to the neighbour.
+    /// Links of the route to the first rank in another domain, otherwise to the neighbour.
     route: Vec<LinkId>,
 }

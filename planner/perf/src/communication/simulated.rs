@@ -1,9 +1,9 @@
 //! Communication cost model based on planning and simulation.
 //!
-//! [`plan`](fabricast_search::plan::plan) times candidate strategies for one group. The groups that share resources with
-//! it are then simulated concurrently ([`fabricast_sim::simulate_concurrent`]), as they run in the job. The time is that
-//! of the last group to end, and the pick is the strategy with the least such time. Results are cached by query, so
-//! jobs on the same fabric share them.
+//! [`plan`](fabricast_search::plan::plan) times candidate strategies for one group. The groups that share resources
+//! with it are then simulated concurrently ([`fabricast_sim::simulate_concurrent`]), as they run in the job. The
+//! completion time is that of the group that ends last, and the strategy with the shortest such time is selected.
+//! Results are cached by query, so jobs on the same fabric share them.
 //!
 //! Parts of large calls are timed and the rest is extrapolated (`timing_method`): within 1 % of the whole call, or
 //! about 5 % where chunk loops interfere, at a hundredth of the cost.
@@ -45,7 +45,7 @@ pub struct RestrictedCosts<'a> {
 }
 
 impl<'a> SimulatedCosts<'a> {
-    /// Creates a cost model for the devices of all ranks.
+    /// Creates a cost model for a cluster whose ranks are on the devices `ranks`.
     #[must_use]
     pub fn new(router: &'a Router<'a>, profile: &'a Profile, ranks: &'a [NodeId]) -> Self {
         Self { placement: Placement::new(router, ranks), profile, cache: CostCache::default() }
@@ -66,64 +66,65 @@ impl<'a> SimulatedCosts<'a> {
         RestrictedCosts { simulated: self, collectives }
     }
 
-    /// Devices of the ranks.
+    /// Returns the placement of the ranks on devices.
     pub(super) fn placement(&self) -> &Placement<'a> {
         &self.placement
     }
 
-    /// Cost profile of the simulation.
+    /// Returns the cost profile of the simulation.
     pub(super) fn profile(&self) -> &'a Profile {
         self.profile
     }
 
-    /// Concurrent calls of several groups.
+    /// Returns the simulation of concurrent calls of several groups.
     pub(super) fn calls(&self) -> ConcurrentCalls<'_> {
         let representatives = &self.cache.representatives;
         ConcurrentCalls { router: self.placement.router(), profile: self.profile, representatives }
     }
 
-    /// Times of calls with a given strategy.
+    /// Returns the timer of calls with a given strategy.
     pub(super) fn timer(&self) -> CallTimer<'_> {
         CallTimer { placement: &self.placement, calls: self.calls(), cache: &self.cache }
     }
 
-    /// Candidate strategies of one group.
+    /// Returns the search of candidate strategies for one group.
     pub(super) fn search(&self) -> CandidateSearch<'_> {
         CandidateSearch { timer: self.timer() }
     }
 
-    /// Strategies of calls.
+    /// Returns the selector of strategies for calls of several groups.
     pub(super) fn selector(&self) -> StrategySelector<'_> {
         StrategySelector { search: self.search(), timer: self.timer() }
     }
 
-    /// The fabric.
+    /// Returns the fabric on which calls are simulated.
     pub fn fabric(&self) -> &Fabric {
         self.placement.fabric()
     }
 
-    /// Returns the devices of a group.
+    /// Returns the devices of a group, in rank order.
     pub(crate) fn devices(&self, group: &[u32]) -> Vec<NodeId> {
         self.placement.devices(group)
     }
 
-    /// Returns the NVLink domains of a group, sorted and without duplicates.
+    /// Returns the numbers of the NVLink domains that these devices are in, sorted and without duplicates.
     pub fn islands(&self, devices: &[NodeId]) -> Vec<u32> {
         self.placement.islands(devices)
     }
 
-    /// Host classes by wiring.
+    /// Returns the wiring classes of the fabric's hosts.
     pub(crate) fn host_classes(&self) -> &HostClasses {
         self.placement.host_classes()
     }
 
-    /// Returns the group of a dimension that represents all groups in strategy selection.
+    /// Returns the devices of the group of a dimension that represents all groups in strategy selection; `None` if
+    /// there is no group.
     pub fn first_group(&self, layout: &Layout, dimension: Dimension, collective: Collective) -> Option<Vec<NodeId>> {
         self.placement.concurrent_groups(&layout.groups(dimension), collective).into_iter().next()
     }
 
-    /// Returns the library that jobs keep to if it does not run on these GPUs, in which case all strategies are
-    /// allowed.
+    /// Returns the library of the profile if it does not run on these GPUs, in which case all strategies are allowed;
+    /// `None` if it runs.
     #[must_use]
     pub fn unsupported_library(&self) -> Option<Library> {
         let library = self.search().library();
@@ -145,7 +146,7 @@ impl<'a> SimulatedCosts<'a> {
         self.search().plan(group, collective, sizes, collectives, scope)
     }
 
-    /// Plans a call of one group.
+    /// Plans a call of one group at one message size; `None` if there is nothing to plan.
     pub(crate) fn plan_row(
         &self,
         group: &[NodeId],
@@ -162,7 +163,7 @@ impl<'a> SimulatedCosts<'a> {
         self.calls().schedule(call, devices)
     }
 
-    /// End times of several concurrent calls.
+    /// Returns the end times of several concurrent calls, in their order.
     pub(crate) fn concurrent_end_times(&self, calls: &[PlacedCall<'_>]) -> Result<Vec<Picos>, PlanError> {
         self.calls().end_times(calls)
     }
@@ -183,18 +184,18 @@ impl<'a> SimulatedCosts<'a> {
         self.timer().whole_call_time(&groups, call, KnownTime::Unknown)
     }
 
-    /// Creates the list entry of a call with this time and strategy.
+    /// Creates the entry of a [`ListedCosts`](super::ListedCosts) for a call with this time and strategy.
     pub fn list_call(&self, layout: &Layout, exchange: Exchange, strategy: &Strategy, time: Picos) -> ListedCall {
         ListedCall { exchange, time, sm_usage: self.strategy_sm_usage(layout, exchange, strategy) }
     }
 
-    /// Bytes that links carry in a step with these calls.
+    /// Bytes that each link carries in a step with these calls.
     #[must_use]
     pub fn load(&self, layout: &Layout, calls: &[TimedCall]) -> LinkLoad {
         StepTraffic { placement: &self.placement, calls: self.calls() }.load(layout, calls)
     }
 
-    /// SM usage of a call with a given strategy.
+    /// Returns the SM usage of a call with a given strategy.
     fn strategy_sm_usage(&self, layout: &Layout, exchange: Exchange, strategy: &Strategy) -> SmUsage {
         let extent = self.placement.extent(&layout.groups(exchange.dimension));
         SmUsage::new(strategy, &exchange, layout.size(exchange.dimension), extent)

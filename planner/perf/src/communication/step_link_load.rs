@@ -17,21 +17,21 @@ use super::link_load::{LinkLoad, PairTraffic};
 use super::placement::Placement;
 use fabricast_workload::job::{Dimension, GroupShape, Layout, Phase};
 
-/// Call with the groups that make it and the number of its executions in a step.
+/// Call of a step with the groups that make it and its number of executions per step.
 struct DistinctCall<'c> {
     timed: &'c TimedCall,
     groups: Vec<Vec<u32>>,
     times: f64,
 }
 
-/// Load of the links by the calls of steps.
+/// Computes the load of links by the calls of a step.
 pub(super) struct StepTraffic<'a> {
     pub placement: &'a Placement<'a>,
     pub calls: ConcurrentCalls<'a>,
 }
 
 impl StepTraffic<'_> {
-    /// Bytes that links carry in a step with these calls.
+    /// Bytes that each link carries in a step with these calls.
     pub(super) fn load(&self, layout: &Layout, calls: &[TimedCall]) -> LinkLoad {
         let (mut load, mut pair_bytes) = (LinkLoad::default(), PairTraffic::new());
         // Forward and backward calls, for example, are often equal.
@@ -117,7 +117,8 @@ impl StepTraffic<'_> {
     }
 }
 
-/// Returns the groups that call in a phase. The embedding is on the first pipeline stage, the logits are on the last.
+/// Returns the groups of a dimension that call in a phase. The embedding is on the first pipeline stage, the logits are
+/// on the last.
 fn groups(layout: &Layout, dimension: Dimension, phase: Phase) -> Vec<Vec<u32>> {
     let GroupShape { size: stages, stride, .. } = layout.shape(Dimension::Pipeline);
     let stage = match phase {

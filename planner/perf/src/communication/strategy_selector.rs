@@ -19,8 +19,8 @@ use fabricast_collectives::algorithm::Algorithm;
 use fabricast_collectives::strategy::Strategy;
 use fabricast_search::plan::{PlanError, preference_limit_for, same_pair};
 
-/// Total bytes above which the candidates of a group of a few dozen ranks keep their order, apart from near ties. Half
-/// of it prunes the channel counts that 800 Gb/s NICs need.
+/// Total message size in bytes above which the ranking of a group's candidates no longer changes, apart from near ties,
+/// for groups of a few dozen ranks. Half of it would prune the channel counts that 800 Gb/s NICs need.
 const SEARCH_BYTES_TOTAL: u64 = 512 << 20;
 
 /// Largest message size at which candidates are searched for a group of `ranks` ranks.
@@ -28,14 +28,15 @@ fn search_bytes(ranks: usize) -> Bytes {
     Bytes((SEARCH_BYTES_PER_RANK * ranks as u64).max(SEARCH_BYTES_TOTAL))
 }
 
-/// Larger calls compare the candidates whose time at [`search_bytes`] is at most this multiple of the fastest,
+/// For calls larger than [`search_bytes`], largest ratio of a candidate's time at that size to the fastest one's with
+/// which it is still compared.
 const FAST_FACTOR: u64 = 2;
 
-/// and at most this number of them.
+/// For calls larger than [`search_bytes`], largest number of candidates that are compared.
 const MAX_FAST_CANDIDATES: usize = 6;
 
-/// Number of candidates simulated concurrently in clusters with more ranks than are simulated concurrently, before it is
-/// known if the first prunes the second: each takes seconds, and there are few calls.
+/// Number of candidates simulated concurrently in clusters of so many ranks that only some groups are simulated, before
+/// it is known if the first prunes the second: each takes seconds, and there are few calls.
 const CONCURRENT_CANDIDATES: usize = 2;
 
 /// Total number of ranks above which the load of the busiest link is computed before a candidate is simulated with all
@@ -45,9 +46,9 @@ const LINK_BOUND_RANKS: usize = 512;
 /// Candidate strategy before its simulation with all groups. Ordered by lower bound.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Candidate {
-    /// Lower bound on its time with all groups concurrent.
+    /// Lower bound on the candidate's completion time with all groups concurrent.
     lower_bound: Picos,
-    /// Its time with one group alone.
+    /// Completion time of the candidate with one group alone.
     alone: Picos,
     strategy: Strategy,
 }
@@ -65,13 +66,13 @@ impl From<Option<BestStrategy>> for SelectedStrategy {
     }
 }
 
-/// Returns true if the groups have so many ranks in total that simulating a candidate costs more than computing its
-/// link loads.
+/// Returns true if the groups have more than [`LINK_BOUND_RANKS`] ranks in total: simulating a candidate then costs
+/// more than computing its link loads.
 fn are_at_scale(groups: &[Vec<NodeId>]) -> bool {
     groups.len() > 1 && groups.iter().map(Vec::len).sum::<usize>() > LINK_BOUND_RANKS
 }
 
-/// Selects the strategies of calls and times them.
+/// Selects the strategies of calls, and times the calls with them.
 #[derive(Clone, Copy)]
 pub(super) struct StrategySelector<'a> {
     pub search: CandidateSearch<'a>,
@@ -231,7 +232,7 @@ impl StrategySelector<'_> {
         Ok(Some(best).into())
     }
 
-    /// Best strategy with all groups concurrent, among the candidates simulated for the first group alone.
+    /// Returns the best strategy with all groups concurrent, among the candidates simulated for the first group alone.
     pub(super) fn best(&self, groups: &[Vec<NodeId>], request: CallRequest) -> Result<SelectedStrategy, PlanError> {
         let first = groups.first().map(Vec::as_slice).unwrap_or_default();
         let best = self.best_over_classes(groups, request, |classes, best| {
@@ -250,8 +251,9 @@ impl StrategySelector<'_> {
         Ok(best.into())
     }
 
-    /// Best candidate over all classes. `best_among` returns the best of some classes, given the best so far. At scale
-    /// PAT comes last, and only if its busiest link could beat the best: it is the most expensive to simulate.
+    /// Best candidate over all classes. `best_among` returns the best of some classes, given the best so far. At scale,
+    /// PAT comes last, since it is the most expensive to simulate, and only if the bound of its busiest link is below
+    /// the best time.
     fn best_over_classes(
         &self,
         groups: &[Vec<NodeId>],
@@ -276,7 +278,7 @@ impl StrategySelector<'_> {
         }
     }
 
-    /// Candidates sorted by lower bound with all groups concurrent: the time of one group alone and, at scale, the
+    /// Sorts candidates by their lower bound with all groups concurrent: the time of one group alone and, at scale, the
     /// transfer time of the busiest link.
     fn sort_by_lower_bound(
         &self,
@@ -298,9 +300,9 @@ impl StrategySelector<'_> {
         candidates
     }
 
-    /// Best of the candidates, in order of lower bound, and of the best so far. Candidates whose lower bound exceeds
-    /// the best time are pruned. (Sampled or extrapolated times may lie a percent below the bound; near ties are then
-    /// resolved either way.)
+    /// Returns the fastest of the best so far (`known`) and the candidates, which are simulated in order of lower
+    /// bound. Candidates whose lower bound is not below the best time are pruned. (Sampled or extrapolated times may
+    /// lie a percent below the bound; near ties are then resolved either way.)
     fn best_candidate(
         &self,
         known: Option<BestStrategy>,

@@ -23,29 +23,29 @@ use super::extrapolation::size_sampling::{SampledGroup, SizeSample};
 use super::placement::Placement;
 use fabricast_search::plan::PlanError;
 
-/// Part of a call that is to be timed.
+/// Relation of a call that is to be timed to the original call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum CallPart {
-    /// The call itself, of any size.
+    /// The original call, of any message size.
     Whole,
-    /// Call of a size that was sampled or at which strategies are compared.
+    /// Call with the message size of a sample, or at which strategies are compared.
     SizeSample,
-    /// Call of fewer ranks.
+    /// Scaled-down call of fewer ranks.
     RankSample,
 }
 
-/// Time of the same strategy that is known already.
+/// Known time of a call with the same strategy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum KnownTime {
-    /// No time.
+    /// No time is known.
     Unknown,
-    /// Time of the first group alone, at the same size.
+    /// Time of the first group alone, at the same message size.
     FirstGroupAlone(Picos),
-    /// Time of all groups, possibly at another size.
+    /// Time of all groups concurrent, possibly at another message size.
     AllGroups(SizedTime),
 }
 
-/// Call to be timed.
+/// Call to be timed, with the part that it is and the time that is known.
 #[derive(Clone, Copy, Debug)]
 struct TimingRequest {
     call: CallWithStrategy,
@@ -53,19 +53,19 @@ struct TimingRequest {
     known: KnownTime,
 }
 
-/// Method that times a call.
+/// Method by which a call is timed.
 enum TimingMethod<'g> {
-    /// No method: the time is known already.
+    /// No simulation: the time is known already.
     Known(Picos),
-    /// Streams of equal chunks in large groups: extrapolated from fewer bytes.
+    /// Extrapolation from fewer bytes, for streams of equal chunks in large groups.
     StreamSampling(SizeSample),
-    /// Extrapolated from fewer bytes.
+    /// Extrapolation from fewer bytes.
     SizeSampling(SizeSample),
-    /// Extrapolated from fewer ranks of these groups: all, or the first, which represents all.
+    /// Extrapolation from fewer ranks of these groups: all groups, or only the first if it represents all.
     RankScaling(ScaledDown, &'g [Vec<NodeId>]),
-    /// Derived from the time of all groups at a slightly larger size.
+    /// Derivation from the time of all groups at a slightly larger message size.
     NearKnownSize(SizedTime),
-    /// Time of the first group alone, which represents all.
+    /// Simulation of the first group alone, which represents all.
     FirstGroup,
     /// Simulation of the groups that represent all.
     Simulation(GeneratedCalls<'g>),
@@ -116,7 +116,7 @@ impl CallTimer<'_> {
         self.apply(self.method(groups, request), groups, request)
     }
 
-    /// Decides how a call is timed.
+    /// Selects the method by which a call is timed.
     fn method<'g>(&self, groups: &'g [Vec<NodeId>], request: TimingRequest) -> TimingMethod<'g> {
         let TimingRequest { call, part, known } = request;
         let Some(first) = groups.first() else { return TimingMethod::Known(Picos::ZERO) };
@@ -183,7 +183,7 @@ impl CallTimer<'_> {
         }
     }
 
-    /// Times a call with the method that was decided on.
+    /// Times a call with the selected method.
     fn apply(
         &self,
         method: TimingMethod<'_>,
@@ -219,8 +219,8 @@ impl CallTimer<'_> {
         }
     }
 
-    /// Completion time of a call extrapolated from simulations of fewer ranks of these groups; `None` if they rule it
-    /// out.
+    /// Completion time of a call extrapolated from simulations of fewer ranks of these groups; `None` if the simulated
+    /// times show that extrapolation does not apply.
     pub(super) fn extrapolate_from_fewer_ranks(
         &self,
         scaled_down: ScaledDown,
@@ -233,7 +233,8 @@ impl CallTimer<'_> {
         scaled_down.simulate_and_extrapolate(simulate, || self.link_bound(groups, call))
     }
 
-    /// Completion time of a call slightly smaller than one of known time; simulated if that is too uncertain.
+    /// Derives the completion time of a call from the known time of a slightly larger one; simulates the call if that
+    /// is too uncertain.
     fn time_from_nearby_size(
         &self,
         groups: &[Vec<NodeId>],
@@ -252,32 +253,32 @@ impl CallTimer<'_> {
         }
     }
 
-    /// Stores the time of a call, as if it had been simulated.
+    /// Stores the time of a call of several groups, as if it had been simulated.
     pub(super) fn record(&self, groups: &[Vec<NodeId>], call: CallWithStrategy, time: Picos) {
         if let Some(key) = part_key(groups, call) {
             self.cache.parts.insert(key, time);
         }
     }
 
-    /// Stores the time of a call of one group unless it is known.
+    /// Stores the time of a call of one group, unless a time is stored already.
     pub(super) fn record_first(&self, group: &[NodeId], call: CallWithStrategy, time: Picos) {
         let key = PartKey { first_group: group.to_vec(), groups: 1, call };
         self.cache.parts.get_or_compute(key, || time);
     }
 
-    /// Returns the sample of a call whose strategy may be unknown.
+    /// Returns the message sizes at which a call is sampled, whatever its strategy.
     pub(super) fn size_sample(&self, group: &[NodeId], bytes: Bytes) -> SizeSample {
         let extent = if self.placement.spans_domains(group) { CallExtent::Beyond } else { CallExtent::Inside };
         SizeSample::new(SampledGroup { ranks: group.len() as u64, extent }, bytes)
     }
 
-    /// Returns the sample of a large streaming call in a large group; `None` for other calls.
+    /// Returns the message sizes at which a large streaming call in a large group is sampled; `None` for other calls.
     fn streaming_sample(&self, group: &[NodeId], call: CallWithStrategy) -> Option<SizeSample> {
         let streams = call.strategy.algorithm.is_pipelined(call.collective) && self.placement.is_large_group(group);
         streams.then(|| SizeSample::for_streaming_call(call.bytes)).flatten()
     }
 
-    /// Returns the scaled-down simulations for a call of a single group, if it can be scaled down.
+    /// Returns the scaled-down simulations for a call of a single group; `None` if the call cannot be scaled down.
     pub(super) fn scaled_down(&self, group: &[NodeId], bytes: Bytes, law: ScalingLaw) -> Option<ScaledDown> {
         self.scaled_down_from(FIRST_RANKS, group, bytes, law)
     }
@@ -341,7 +342,8 @@ impl CallTimer<'_> {
         })
     }
 
-    /// Transfer time of the busiest link between domains, in seconds.
+    /// Transfer time of the busiest link between NVLink domains under a communication pattern, in seconds per byte that
+    /// each rank sends.
     fn busiest_link_time(&self, groups: &[Vec<NodeId>], pattern: Pattern) -> f64 {
         let Some(first) = groups.first() else { return 0.0 };
         let key = PatternKey { first_group: first.clone(), groups: groups.len(), pattern };
@@ -355,7 +357,7 @@ impl CallTimer<'_> {
     }
 }
 
-/// Cache key of a call of these groups.
+/// Cache key of a call of these groups; `None` if there are no groups.
 fn part_key(groups: &[Vec<NodeId>], call: CallWithStrategy) -> Option<PartKey> {
     let first = groups.first()?;
     Some(PartKey { first_group: first.clone(), groups: groups.len(), call })

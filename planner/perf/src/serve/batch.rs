@@ -18,7 +18,8 @@ use super::step_costs::StepCosts;
 use fabricast_search::plan::PlanError;
 use fabricast_workload::job::{Layout, LoadedServing};
 
-/// Seconds for all `requests` of a job, given its first round. (`Picos` overflows after 213 days.)
+/// Returns the seconds for all `requests` of a job, given its first round. Not in `Picos`, which overflow after 213
+/// days.
 pub(super) fn seconds(
     job: &LoadedServing<'_>,
     layout: &Layout,
@@ -38,7 +39,8 @@ pub(super) fn seconds(
     }
 }
 
-/// Additional time at the end of a round, compared with a round in steady state.
+/// Additional seconds at the end of a round, in which the number of decoding requests declines, compared with a round
+/// in steady state.
 fn drain(
     job: &LoadedServing<'_>,
     layout: &Layout,

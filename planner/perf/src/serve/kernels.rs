@@ -21,30 +21,30 @@ use super::steady_state::StepTokens;
 use crate::step::{Kernel, KernelKind, padded_rows};
 use fabricast_workload::job::{FlashKernel, Flops, Layout, LoadedServing, Serving};
 
-/// Kernel, and its reads of the KV cache, in whichever memory tier.
+/// Attention kernel, with its reads of the KV cache apart: these may come from another memory tier.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AttentionKernel {
-    /// Kernel without KV-cache reads.
+    /// Attention kernel without its KV-cache reads.
     pub kernel: Kernel,
-    /// Bytes read from the KV cache.
+    /// Bytes that the kernel reads from the KV cache.
     pub kv_bytes: Bytes,
 }
 
-/// Kernels of a part of a step.
+/// Kernels of a part of a step (a layer, the embedding or the logits) on one rank.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Work {
     /// Kernels other than attention; their order has no meaning.
     pub kernels: Vec<Kernel>,
-    /// Attention kernels.
+    /// Attention kernels of prefill and decode.
     pub attention: Vec<AttentionKernel>,
 }
 
-/// Rounds to whole bytes.
+/// Rounds a mean number of bytes to whole bytes.
 fn bytes(count: f64) -> Bytes {
     Bytes(count.round() as u64)
 }
 
-/// Rounds to whole operations.
+/// Rounds a mean number of floating-point operations to whole operations.
 fn flops(count: f64) -> Flops {
     Flops(count.round() as u128)
 }
@@ -75,7 +75,7 @@ impl Work {
         });
     }
 
-    /// Adds the cast of a GEMM's input if it is stored in more bits than the GEMM uses.
+    /// Adds the cast of a GEMM's input of `count` elements if activations have more bits than the GEMM's operands.
     fn cast(&mut self, count: f64, elements: Elements) {
         if elements.weight < elements.activation {
             self.stream((elements.activation + elements.weight) * count);
@@ -83,7 +83,7 @@ impl Work {
     }
 }
 
-/// Shape of a GEMM of `rows` × `inner` by `inner` × `columns`.
+/// Shape of a GEMM of `rows` × `inner` by `inner` × `columns`; fractional, as it is a mean over steps.
 #[derive(Clone, Copy, Debug)]
 struct MeanGemmShape {
     rows: f64,
@@ -91,7 +91,7 @@ struct MeanGemmShape {
     columns: f64,
 }
 
-/// Bytes of an element.
+/// Bytes per element of activations and of weights.
 #[derive(Clone, Copy, Debug)]
 struct Elements {
     activation: f64,
@@ -103,15 +103,15 @@ impl Elements {
         Self { activation: job.precision.bytes() as f64, weight: job.precision.served_bytes() }
     }
 
-    /// Bytes moved by a GEMM of rows and `matrices` weight matrices: operands in its own precision, results as
-    /// activations.
+    /// Bytes moved by a GEMM of `rows` rows and `matrices` weight matrices: operands in the smaller of the two element
+    /// sizes, results as activations.
     fn bytes_moved(self, shape: MeanGemmShape, matrices: f64) -> Bytes {
         let MeanGemmShape { rows, inner, columns } = shape;
         let operand_bytes = self.weight.min(self.activation);
         bytes(rows * (operand_bytes * inner + self.activation * columns) + self.weight * matrices * inner * columns)
     }
 
-    /// Element sizes of GEMMs in 16 bits.
+    /// Returns the element sizes of GEMMs whose weights have the precision of activations.
     fn with_16_bit_weights(self) -> Self {
         Self { weight: self.activation, ..self }
     }
@@ -131,7 +131,7 @@ pub(super) fn active_replica_share(job: &LoadedServing<'_>, layout: &Layout) -> 
     (job.concurrent_requests as f64 / f64::from(layout.degrees.data)).min(1.0)
 }
 
-/// Kernels of a layer.
+/// Kernels of one transformer layer on one rank. `chunks`: number of chunks into which a prompt is divided for prefill.
 #[must_use]
 pub fn layer(job: &LoadedServing<'_>, layout: &Layout, mix: &StepTokens, chunks: f64) -> Work {
     let (model, degrees) = (&job.model, layout.degrees);
@@ -291,7 +291,7 @@ fn attention(job: &Serving, layout: &Layout, mix: &StepTokens, chunks: f64, work
     }
 }
 
-/// Kernels of the embedding before the first layer.
+/// Kernels of the embedding before the first layer: one read and one write of the activations.
 #[must_use]
 pub fn embedding(job: &Serving, mix: &StepTokens) -> Work {
     let mut work = Work::default();

@@ -1,4 +1,4 @@
-//! Steady state of a job: the streams of its schedulers, their batches and the steps with them.
+//! Steady state of an inference job: the streams of its schedulers, their batches, and the steps that process them.
 
 use fabricast_topologies::Picos;
 
@@ -10,7 +10,7 @@ use crate::step::{Share, Step};
 use fabricast_search::plan::PlanError;
 use fabricast_workload::job::{Arrivals, Layout, LoadedServing};
 
-/// Time with a weight.
+/// Summand of a weighted sum or mean of times.
 #[derive(Clone, Copy)]
 pub(super) struct WeightedTime {
     pub time: Picos,
@@ -23,21 +23,21 @@ impl WeightedTime {
     }
 }
 
-/// Weighted mean of two times.
+/// Mean of two times by their weights; 0 if both weights are 0.
 fn mean(a: WeightedTime, b: WeightedTime) -> Picos {
     Picos(((a.product() + b.product()) / (a.weight + b.weight).max(f64::MIN_POSITIVE)).round() as u64)
 }
 
-/// Weighted sum of two times.
+/// Sum of two times, each multiplied by its weight.
 pub(super) fn sum(a: WeightedTime, b: WeightedTime) -> Picos {
     Picos((a.product() + b.product()).round() as u64)
 }
 
-/// Steady state with the full number of concurrent requests.
+/// Steady state of an inference job with the full number of concurrent requests.
 pub(super) struct SteadyState {
     pub streams: Streams,
     pub batch: SteadyBatch,
-    /// Steps with prefill and without.
+    /// Step with prefill, then step without.
     pub steps: [StreamStep; 2],
 }
 
@@ -76,7 +76,7 @@ impl SteadyState {
             + self.other_step().0 as f64 / 1e12 * self.batch.wait_for_last_step
     }
 
-    /// Returns the mean step.
+    /// Returns the mean of the steps with and without prefill, weighted by their numbers.
     pub(super) fn step(&self, job: &LoadedServing<'_>, layout: &Layout, costs: &StepCosts<'_>) -> Step {
         let Self { streams, batch, steps } = self;
         let [with_prefill, without_prefill] = steps.map(|step| step.time_shares().shares());
@@ -105,7 +105,7 @@ impl SteadyState {
     }
 }
 
-/// Returns the streams of the schedulers, and the steady-state batch of each.
+/// Returns the request streams of the schedulers, and the steady-state batch of one stream.
 pub(super) fn steady_batch(job: &LoadedServing<'_>, layout: &Layout) -> (Streams, SteadyBatch) {
     let streams = Streams::new(job, layout);
     let load = Load {
@@ -123,14 +123,14 @@ pub(super) fn steady_batch(job: &LoadedServing<'_>, layout: &Layout) -> (Streams
     (streams, SteadyBatch::new(&load).in_lockstep(&load, sharing_replicas))
 }
 
-/// Requests per scheduler.
+/// Streams of requests of the replicas' schedulers: one per concurrent batch.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Streams {
-    /// Replicas with requests.
+    /// Number of replicas with requests; at most one per concurrent request.
     pub replicas: f64,
-    /// Concurrent batches of a replica, each in a different stage.
+    /// Number of concurrent batches of a replica, each in a different pipeline stage.
     pub per_replica: f64,
-    /// Requests of each batch.
+    /// Mean number of requests of each batch; rounded up for jobs of a fixed number of requests.
     pub requests: f64,
 }
 

@@ -15,17 +15,17 @@ use fabricast_workload::job::{
     SequenceParallelism, Serving, check_memory, serving_footprint,
 };
 
-/// Number of layouts simulated, the best by estimate, each with and without sequence parallelism.
+/// Number of layouts simulated: those with the best estimates, each with and without sequence parallelism.
 const SIMULATED: usize = 6;
 
-/// Service of a job on a machine.
+/// Simulated run of an inference job on a machine.
 #[derive(Clone, Debug)]
 pub struct ServiceRun {
-    /// Mean step.
+    /// Mean step of the job.
     pub step: Step,
-    /// Memory that a rank uses.
+    /// Memory use of the rank that uses most.
     pub footprint: Footprint,
-    /// Performance that requests see.
+    /// Latency and throughput that requests see.
     pub service: Service,
 }
 
@@ -122,7 +122,8 @@ fn with_limited_concurrency<'j>(
     Ok(with_per_replica(accepted))
 }
 
-/// Returns the timelines of the steps that [`best_service`] found, as [`timelines`] does.
+/// Returns the timelines of a step with prefill and of one without (see [`timelines`]), for the layout of a mean step
+/// that [`best_service`] returned.
 ///
 /// # Errors
 /// Errors of [`best_service`].
@@ -158,7 +159,7 @@ fn rank_key(service: &Service) -> (bool, u128) {
     (!service.slo_violations.is_empty(), (1e24 / service.tokens_per_s.max(f64::MIN_POSITIVE)) as u128)
 }
 
-/// Returns the best layouts by estimate among those that fit the memory.
+/// Returns the [`SIMULATED`] layouts with the best estimates among those that fit the memory.
 fn shortlisted_layouts(
     job: &Serving,
     machine: &Machine<'_>,
@@ -182,13 +183,14 @@ fn shortlisted_layouts(
     Ok(shortlisted.into_iter().map(|(_, layout)| layout).collect())
 }
 
-/// Returns the layout with sequence parallelism (as in vLLM); `None` for a single tensor-parallel rank.
+/// Returns the layout with sequence parallelism (as in vLLM); `None` if the tensor-parallel degree is 1.
 fn with_sequence_parallelism(Layout { degrees }: Layout) -> Option<Layout> {
     (degrees.tensor > 1)
         .then_some(Layout { degrees: Degrees { sequence: SequenceParallelism::TensorSharded, ..degrees } })
 }
 
-/// Returns all layouts whose degrees divide the model and the ranks.
+/// Returns all layouts whose degrees divide the ranks, the layers and the heads, with tensor-parallel groups inside an
+/// NVLink domain.
 fn candidate_layouts(job: &Serving, machine: &Machine<'_>) -> Vec<Layout> {
     let ranks = machine.ranks.len() as u32;
     let max_tensor = machine.ranks_per_domain();

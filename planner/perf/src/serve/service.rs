@@ -1,4 +1,4 @@
-//! Performance that the requests of an inference job see, and the calls of its steps.
+//! Latency and throughput of an inference job as seen by its requests, and the calls of its steps.
 
 use fabricast_topologies::Picos;
 
@@ -12,30 +12,31 @@ use crate::step::{Step, Timeline};
 use fabricast_search::plan::PlanError;
 use fabricast_workload::job::{Arrivals, Layout, LoadedServing, MemoryCheck, Phase, Serving};
 
-/// Performance of an inference job.
+/// Latency and throughput of an inference job.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Service {
     /// Time to first token; `None` for a batch, whose requests are queued.
     pub ttft: Option<Picos>,
     /// Time per output token after the first; `None` if there is only one.
     pub tpot: Option<Picos>,
-    /// Time from a request to its last token; for a batch, from the start of its prefill.
+    /// Time from the arrival of a request to its last token; for a batch, from the start of its prefill.
     pub latency: Picos,
-    /// Output tokens per second, of all replicas.
+    /// Output tokens per second, summed over all replicas.
     pub tokens_per_s: f64,
     /// Time of a step with prefill.
     pub with_prefill: Picos,
     /// Time of a step without prefill; `None` if all steps have prefill.
     pub without_prefill: Option<Picos>,
-    /// SLO violations.
+    /// SLO violations: name of the metric, its value and its limit, in seconds.
     pub slo_violations: Vec<String>,
-    /// Concurrent requests of all replicas.
+    /// Number of concurrent requests summed over all replicas.
     pub concurrent_requests: u64,
     /// Result of the memory check; `None` if the memory is unknown.
     pub memory_check: Option<MemoryCheck>,
 }
 
-/// Simulates a job's steps and the performance that its requests see. The caller sets `memory_check`.
+/// Simulates a job's steps; returns the mean step and the service that its requests get. `memory_check` is set by the
+/// caller.
 ///
 /// # Errors
 /// [`PlanError`] if a collective has no strategy.
@@ -78,8 +79,8 @@ pub fn simulate_service(
     Ok((step, service))
 }
 
-/// Returns the timelines of a stream's step with prefill and of one without, consistent with the times of [`simulate_service`];
-/// `None` if there is no such step.
+/// Returns the timelines of a stream's step with prefill and of one without, consistent with the times of
+/// [`simulate_service`]; `None` if there is no such step.
 ///
 /// # Errors
 /// Errors of [`simulate_service`].
@@ -98,8 +99,9 @@ pub fn timelines(
     Ok([with_prefill, without_prefill])
 }
 
-/// Returns the collectives of a mean step, of all streams of a replica. If replicas run in lockstep, they are those of
-/// the most loaded one, as in the cost model: exact for its own links, and an upper bound for shared ones.
+/// Returns the collectives of a mean step, summed over all streams of a replica. If replicas run in lockstep, these are
+/// the calls of the most loaded replica, as in the cost model: exact for its own links, and an upper bound for shared
+/// ones.
 #[must_use]
 pub fn calls(job: &LoadedServing<'_>, layout: &Layout) -> Vec<StepCall> {
     let (streams, batch) = steady_batch(job, layout);
@@ -127,7 +129,7 @@ pub fn calls(job: &LoadedServing<'_>, layout: &Layout) -> Vec<StepCall> {
     calls
 }
 
-/// Returns the SLO violations.
+/// Returns a message for each SLO limit that the TTFT or TPOT exceeds.
 fn slo_violations(job: &Serving, ttft: Option<Picos>, tpot: Option<Picos>) -> Vec<String> {
     let checks = [("ttft_s", ttft, job.limits.ttft), ("tpot_s", tpot, job.limits.tpot)];
     let violations = checks.into_iter().filter_map(|(name, value, limit)| {

@@ -1,4 +1,4 @@
-//! Time of an inference step, from its kernels and calls.
+//! Time of an inference step, from its kernels and collectives.
 
 use fabricast_topologies::{Bytes, Picos};
 use rayon::prelude::*;
@@ -13,19 +13,19 @@ use crate::time::scaled;
 use fabricast_search::plan::PlanError;
 use fabricast_workload::job::{Degrees, Dimension, GroupCall, Layout, LoadedServing, Phase};
 
-/// Cost models for the time of steps.
+/// Cost models from which the time of an inference step is computed.
 #[derive(Clone, Copy)]
 pub struct StepCosts<'a> {
-    /// Peak rates of the GPU.
+    /// Peak compute and memory rates of the GPU.
     pub speeds: &'a PeakRates,
-    /// Efficiency curve of kernels.
+    /// Efficiency of kernels, relative to the peak rates.
     pub curve: &'a Efficiency,
     /// Cost model of collectives.
     pub collective_costs: &'a dyn CommunicationCostModel,
 }
 
 impl StepCosts<'_> {
-    /// Simulates steps with prefill and without. `streams`: concurrent batches of a replica.
+    /// Simulates a step with prefill and one without. `streams`: number of concurrent batches of a replica.
     pub(super) fn simulate_steps(
         &self,
         job: &LoadedServing<'_>,
@@ -39,7 +39,8 @@ impl StepCosts<'_> {
         Ok(<[StreamStep; 2]>::try_from(steps.into_iter().collect::<Result<Vec<_>, _>>()?).unwrap_or_default())
     }
 
-    /// Simulates a step of a stream.
+    /// Simulates one step of a stream with the tokens `mix`. `chunks`: chunks per prompt; `streams`: concurrent batches
+    /// of a replica.
     pub(super) fn step(
         &self,
         job: &LoadedServing<'_>,
@@ -79,7 +80,7 @@ impl StepCosts<'_> {
         })
     }
 
-    /// Computing time on one GPU with enough memory.
+    /// Computing time of a step on one GPU, as if its memory held the whole model.
     pub(super) fn single_gpu_time(&self, job: &LoadedServing<'_>, mix: &StepTokens, chunks: f64) -> Picos {
         if mix.is_empty() {
             return Picos::ZERO;

@@ -1,11 +1,11 @@
-//! Step of a stream through the pipeline stages: its time by share, and its timeline.
+//! Step of a stream through the pipeline stages: its time by component, and its timeline.
 
 use fabricast_topologies::Picos;
 
 use crate::step::{Activity, Share, Timeline, Track};
 use crate::time::scaled;
 
-/// Time of a stream's step by share.
+/// Time of a stream's step, by component: computation, communication by dimension, and pipeline bubble.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct TimeShares {
     pub compute: Picos,
@@ -31,25 +31,25 @@ impl TimeShares {
     }
 }
 
-/// Components of a stream's step.
+/// Times of the parts of a stream's step.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct StreamStep {
-    /// One layer.
+    /// Times of one layer.
     pub layer: TimeShares,
-    /// Embedding: kernels and collectives.
+    /// Times of the embedding's kernels and of its collectives.
     pub first: (Picos, Picos),
-    /// Logits: kernels and collectives.
+    /// Times of the logits' kernels and of their collectives.
     pub last: (Picos, Picos),
-    /// Transfer between two stages.
+    /// Time of one point-to-point transfer between adjacent stages.
     pub pipeline_transfer: Picos,
     pub stages: u64,
     pub layers: u64,
-    /// Concurrent streams.
+    /// Number of concurrent streams of a replica; a mean, which need not be an integer.
     pub streams: f64,
 }
 
 impl StreamStep {
-    /// Returns the time by share.
+    /// Returns the time of the whole step by component.
     pub(super) fn time_shares(&self) -> TimeShares {
         let Self { layer, first, last, stages, layers, .. } = *self;
         let sequential = TimeShares {
@@ -68,8 +68,8 @@ impl StreamStep {
         TimeShares { bubble: total - sequential.time(), ..sequential }
     }
 
-    /// Returns the timeline, layer by layer. The kernels of a layer precede its calls, although they interleave in
-    /// reality.
+    /// Returns the timeline of the step, layer by layer. The kernels of a layer precede its collectives, although they
+    /// interleave in reality.
     pub(super) fn timeline(&self) -> Timeline {
         let (mut timeline, mut now) = (Timeline::default(), Picos::ZERO);
         for stage in 0..self.stages {

@@ -12,7 +12,7 @@ use fabricast_topologies::Bytes;
 use super::steady_state::StepTokens;
 use fabricast_workload::job::{Dimension, GroupCall, Layout, Phase, SequenceParallelism, Serving};
 
-/// Returns all calls of a step. Groups of one rank make none.
+/// Returns all calls of a step on one rank's groups. Groups of one rank make no calls.
 #[must_use]
 pub fn traffic(job: &Serving, layout: &Layout, mix: &StepTokens) -> Vec<GroupCall> {
     let (model, degrees) = (&job.model, layout.degrees);

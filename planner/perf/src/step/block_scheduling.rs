@@ -1,13 +1,13 @@
 //! Scheduling of GEMM thread blocks on SMs.
 
-/// Scheduling of a GPU generation's GEMM thread blocks on SMs.
+/// Assignment of a GEMM's thread blocks to streaming multiprocessors (SMs), by GPU generation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum BlockScheduling {
-    /// Dynamic, to the next free SM: Ampere and before, and Blackwell, whose SMs fetch another tile when they end one
-    /// (CUTLASS, "Blackwell Cluster Launch Control").
+    /// Dynamic: each block runs on the next free SM. Ampere and before, and Blackwell, whose SMs fetch another tile
+    /// when they end one (CUTLASS, "Blackwell Cluster Launch Control").
     #[default]
     Dynamic,
-    /// Persistent, one block per SM until the GEMM ends: Hopper.
+    /// Persistent: one block per SM until the GEMM ends. Hopper.
     Persistent,
 }
 

@@ -1,4 +1,4 @@
-//! Calls of a step with their times.
+//! Completion times of the calls of a step.
 
 use fabricast_topologies::{Bytes, Picos};
 use rayon::prelude::*;
@@ -10,7 +10,7 @@ use crate::time::scaled;
 use fabricast_search::plan::PlanError;
 use fabricast_workload::job::{Dimension, GroupCall, Layout, Phase, Training};
 
-/// Calls of a step with their cost model.
+/// Calls of a step, with the cost model that times them.
 pub(super) struct CallCosts<'a> {
     pub calls: &'a [GroupCall],
     pub layout: &'a Layout,
@@ -18,13 +18,13 @@ pub(super) struct CallCosts<'a> {
 }
 
 impl CallCosts<'_> {
-    /// Total time of the calls of a phase, in sequence, for one dimension or all.
+    /// Total time of the calls of a phase in sequence, for one dimension; `None`: for all dimensions.
     pub(super) fn phase_time(&self, phase: Phase, dimension: Option<Dimension>) -> Result<Picos, PlanError> {
         self.phase_calls(phase, dimension).map(|call| Ok(scaled(self.time(call, call.bytes)?, call.count))).sum()
     }
 
-    /// Total time of a phase's calls in sequence, and the slowdown of the kernels that they overlap with. `overlap_call`
-    /// computes both for one call from its time and SM usage.
+    /// Total time of a phase's calls in sequence, and the slowdown of the kernels that they overlap with.
+    /// `overlap_call` computes both for one call from its time and SM usage.
     pub(super) fn overlapped(
         &self,
         phase: Phase,
@@ -37,7 +37,7 @@ impl CallCosts<'_> {
         })
     }
 
-    /// Returns the calls of a phase, for one dimension or all.
+    /// Returns the calls of a phase by the groups of one dimension; `None`: of all dimensions.
     pub(super) fn phase_calls(&self, phase: Phase, dimension: Option<Dimension>) -> impl Iterator<Item = &GroupCall> {
         let is_in_phase =
             move |call: &&GroupCall| call.phase == phase && dimension.is_none_or(|one| one == call.dimension);

@@ -33,10 +33,10 @@ const LAUNCH_TIME: Picos = Picos(7_000_000);
 /// Buffer size for weights and gradients (`torch/nn/parallel/comm.py`: `buffer_size=10485760`).
 const BUFFER_BYTES: u64 = 10 << 20;
 
-/// Parts of a step, all sequential.
+/// Times of the parts of a step, which run in sequence.
 pub(super) struct SequentialStep<'a> {
     layout: &'a Layout,
-    /// Parts of each micro-batch.
+    /// Parts of each micro-batch, in order, with activity, share and time.
     each: Vec<(Activity, Share, Picos)>,
     micro: u64,
     optimizer: Picos,
@@ -45,7 +45,7 @@ pub(super) struct SequentialStep<'a> {
 }
 
 impl<'a> SequentialStep<'a> {
-    /// Computes the parts for a job.
+    /// Computes the times of the parts of a job's step.
     ///
     /// # Errors
     /// [`PlanError`]: a call without a predicted time.
@@ -115,7 +115,7 @@ impl<'a> SequentialStep<'a> {
         })
     }
 
-    /// Sums the parts up to a step.
+    /// Returns the step that consists of all micro-batches and the optimizer.
     pub(super) fn step(&self) -> Step {
         let share_time = |share: Share| -> Picos {
             scaled(self.each.iter().filter(|part| part.1 == share).map(|part| part.2).sum(), self.micro)
@@ -131,7 +131,7 @@ impl<'a> SequentialStep<'a> {
         Step { layout: *self.layout, time, shares, communication, single_gpu_time: self.alone, collectives }
     }
 
-    /// Timeline of the parts in sequence.
+    /// Returns the timeline of the step: all parts in sequence.
     pub(super) fn timeline(&self) -> Timeline {
         let mut timeline = Timeline::default();
         let mut begin = Picos::ZERO;

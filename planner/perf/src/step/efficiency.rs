@@ -10,13 +10,14 @@
 //! Operations divided by this time and the peak give the efficiency. It rises with the kernel's work and arithmetic
 //! intensity and saturates, like a roofline (Williams et al., 2009); small kernels lose the time to launch, fill and
 //! drain. Attention is one kernel for scores, softmax and values (Dao, arXiv 2307.08691); it is slower with fewer keys
-//! per query row ([`ROW_OVERHEAD_KEYS`]). Grouped GEMMs of experts pay for the start and the end of each tile, relatively more
-//! with a short inner dimension ([`TILE_OVERHEAD_BYTES`]). Elementwise and normalization kernels reach a smaller part of the
-//! bandwidth than memory-bound GEMMs, since the units for exponentials are slow compared with the matrix units.
+//! per query row ([`ROW_OVERHEAD_KEYS`]). Grouped GEMMs of experts pay for the start and the end of each tile,
+//! relatively more with a short inner dimension ([`TILE_OVERHEAD_BYTES`]). Elementwise and normalization kernels reach
+//! a smaller part of the bandwidth than memory-bound GEMMs, since the units for exponentials are slow compared with the
+//! matrix units.
 //!
 //! **A100 and before**: `matrix` is set by hand to fit the four step times of `planner/data/scaling.csv` (arXiv
 //! 2205.05198, table 5). Twenty other published runs on A100, with 1.7 to 1,008 billion parameters, are held out
-//! (`planner/data/published.csv`, the tests in `published_tests.rs`). `memory`, `stream` and `start` are estimates that
+//! (`planner/data/published.csv`, the test in `tests/published.rs`). `memory`, `stream` and `start` are estimates that
 //! these steps hardly constrain: stream benchmarks relative to data-sheet bandwidths, and a few microseconds to launch
 //! and drain a kernel. None of the runs has fused attention: `attention` is the best backward efficiency of
 //! FlashAttention-2, 63 % (arXiv 2307.08691, section 4.1; forward 73 %).
@@ -39,7 +40,7 @@ use fabricast_topologies::{Bandwidth, Bytes, Fabric, Picos};
 use super::kernel::{Kernel, KernelKind};
 use super::peak_rates::PeakRates;
 
-/// Parameters of the efficiency curve.
+/// Parameters of the efficiency curve of a GPU generation.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Efficiency {
     /// Fraction of the peak that large GEMMs reach, 0 to 1.
@@ -50,7 +51,7 @@ pub struct Efficiency {
     pub memory: f64,
     /// Fraction of the memory bandwidth that elementwise and normalization kernels reach, 0 to 1.
     pub stream: f64,
-    /// Fixed time per kernel: launch, fill and drain.
+    /// Fixed time per kernel for launch, fill and drain.
     pub start: Picos,
     /// Spread of GPUs of a model at their power limit: standard deviation over mean. 0 where the curve was fitted to
     /// steps of many GPUs, which include the effect. Measured: six H100 of three hosts reached 681 to 697 Tflop/s in a
@@ -112,7 +113,8 @@ enum StreamModel {
 /// to its own steps is 2 % higher (`planner/data/h200-steps/h100.toml`).
 const HOPPER_STREAMS: StreamModel = StreamModel::PerSm(HOPPER.stream * 4.8e12 / 132.0);
 
-/// Curves by the first compute capability they apply to, as major × 10 + minor.
+/// Curve and throughput model of each GPU generation, with the first compute capability to which they apply, as major ×
+/// 10 + minor; ascending.
 const GENERATIONS: [(u32, Efficiency, StreamModel); 4] = [
     (
         0,
@@ -157,7 +159,7 @@ impl Efficiency {
         Self { matrix, attention, stream, ..*self }
     }
 
-    /// Returns the time of a kernel.
+    /// Returns the duration of a kernel on GPUs with these peak rates.
     #[must_use]
     pub fn time(&self, kernel: &Kernel, speeds: &PeakRates) -> Picos {
         let (operations, bytes) = self.seconds(kernel, speeds);
@@ -166,7 +168,8 @@ impl Efficiency {
         Picos((operations.max(bytes) * 1e12).round() as u64 + launches * self.start.0)
     }
 
-    /// Seconds for the operations and for the bytes of a kernel.
+    /// Returns the seconds for a kernel's operations and for its bytes, without launch; the longer one determines its
+    /// duration.
     fn seconds(&self, kernel: &Kernel, speeds: &PeakRates) -> (f64, f64) {
         let (flops, bytes) = (kernel.flops.0 as f64, kernel.bytes.0 as f64 / speeds.memory.0 as f64);
         match kernel.kind {
@@ -186,8 +189,8 @@ impl Efficiency {
         }
     }
 
-    /// Time to transfer bytes from or to another memory at up to `rate`. Links are assumed to reach the same fraction
-    /// of their rate as memory-bound kernels reach of the memory bandwidth.
+    /// Time to transfer bytes from or to another memory whose links have bandwidth `rate`. Links are assumed to reach
+    /// the same fraction of their rate as memory-bound kernels reach of the memory bandwidth.
     pub(crate) fn transfer_time(&self, bytes: Bytes, rate: Bandwidth) -> Picos {
         Picos((bytes.0 as f64 / (rate.0 as f64 * self.memory) * 1e12).round() as u64) + self.start
     }
@@ -198,14 +201,14 @@ impl Efficiency {
         operations >= bytes
     }
 
-    /// Total time of kernels that run one after the other.
+    /// Total duration of kernels that run one after the other.
     #[must_use]
     pub fn total(&self, kernels: &[Kernel], speeds: &PeakRates) -> Picos {
         kernels.iter().filter(|kernel| **kernel != Kernel::default()).map(|kernel| self.time(kernel, speeds)).sum()
     }
 }
 
-/// Expected maximum of `n` standard normal variables, in standard deviations.
+/// Expected maximum of `n` independent standard normal variables, in standard deviations.
 fn expected_maximum(n: u64) -> f64 {
     // For 1, 2, 4, ...: the integral of 1 - Φⁿ over positive values minus that of Φⁿ over negative values.
     const EXPECTED_MAXIMA: [f64; 18] = [
@@ -316,7 +319,7 @@ mod tests {
         assert_eq!(gpus(""), Efficiency::default());
     }
 
-    /// The expected slowest GPU matches a Monte Carlo estimate; memory efficiency does not depend on the clock.
+    /// The factor for the slowest GPU matches a Monte Carlo estimate; memory efficiency does not depend on the clock.
     #[test]
     fn slowest_gpu_matches_monte_carlo() {
         let mut seed = 2026u64;
@@ -341,7 +344,7 @@ mod tests {
         assert!(expected_maximum(u64::MAX) >= expected_maximum(1 << 17) && expected_maximum(0) == 0.0);
     }
 
-    /// The spread constant matches the measured GPUs.
+    /// The `spread` of Hopper's curve matches the six measured H100.
     #[test]
     fn spread_matches_six_h100() {
         let lines = include_str!("../../../data/h200-steps/spread.jsonl").lines();
@@ -356,7 +359,7 @@ mod tests {
         assert!((spread - HOPPER.spread).abs() < 5e-5, "{spread}");
     }
 
-    /// Measured grouped GEMMs on an H200, predicted from the single-GEMM efficiencies of the same file.
+    /// Times of grouped GEMMs measured on an H200 are predicted from the single-GEMM efficiencies of the same file.
     #[test]
     fn grouped_gemm_times_match_measurement() {
         let lines = include_str!("../../../data/h200-steps/products.jsonl").lines().skip(1);

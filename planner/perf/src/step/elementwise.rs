@@ -32,7 +32,7 @@ use fabricast_workload::job::{Dropout, KernelFusion, Training};
 /// Bytes of a 32-bit number.
 const FP32_BYTES: u64 = 4;
 
-/// Bytes moved by the forward and the backward pass.
+/// Bytes moved in the forward and in the backward pass.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PassBytes {
     pub forward: u64,
@@ -49,17 +49,17 @@ impl PassBytes {
     }
 }
 
-/// Elements of the heads of an attention.
+/// Numbers of elements of the queries and of the keys of all heads.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct HeadElements {
     pub queries: u64,
     pub keys: u64,
 }
 
-/// Elementwise and normalization kernels of a job.
+/// Computes the memory traffic of a job's elementwise and normalization kernels.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ElementwiseTraffic {
-    /// Bytes per element.
+    /// Bytes per element in the job's compute precision.
     e: u64,
     fusion: KernelFusion,
     gated: bool,
@@ -73,7 +73,7 @@ impl ElementwiseTraffic {
         Self { e: job.precision.bytes(), fusion: job.fusion, gated, biases, dropout: job.dropout }
     }
 
-    /// Normalization of `elements` elements.
+    /// Traffic of the normalization of `elements` elements.
     pub(super) fn norm(self, elements: u64) -> PassBytes {
         let e = self.e;
         let bytes = match (self.fusion, self.gated) {
@@ -84,7 +84,7 @@ impl ElementwiseTraffic {
         bytes.times(elements)
     }
 
-    /// Dropout of a part and addition to the residual.
+    /// Traffic of dropout and of the addition to the residual, for `elements` elements.
     pub(super) fn residual(self, elements: u64) -> PassBytes {
         let e = self.e;
         let bytes = match (self.fusion, self.dropout) {
@@ -95,7 +95,8 @@ impl ElementwiseTraffic {
         bytes.times(elements)
     }
 
-    /// Activation between the GEMMs of a feed-forward: `elements` activated elements, computed from `inputs` inputs.
+    /// Traffic of the activation between the GEMMs of a feed-forward: `elements` activated elements, computed from
+    /// `inputs` inputs of the feed-forward.
     pub(super) fn activation(self, elements: u64, inputs: u64) -> PassBytes {
         let e = self.e;
         let matrices = if self.gated { 3 } else { 2 };
@@ -111,8 +112,8 @@ impl ElementwiseTraffic {
         }
     }
 
-    /// Kernels around attention: rotary embedding of queries and keys, transposition of heads, and concatenation or
-    /// addition of the gradients of `inputs` inputs.
+    /// Traffic of the kernels around attention: rotary embedding of queries and keys, transposition of heads, and
+    /// concatenation or addition of the gradients of `inputs` inputs.
     pub(super) fn heads(self, heads: HeadElements, inputs: u64) -> PassBytes {
         let HeadElements { queries, keys } = heads;
         let e = self.e;
@@ -128,7 +129,7 @@ impl ElementwiseTraffic {
         }
     }
 
-    /// Bias gradients of GEMMs with `elements` output elements.
+    /// Traffic of the bias gradients of GEMMs with `elements` output elements.
     pub(super) fn biases(self, elements: u64) -> PassBytes {
         match self.fusion {
             KernelFusion::Fused => PassBytes::new(0, 0),
@@ -136,7 +137,7 @@ impl ElementwiseTraffic {
         }
     }
 
-    /// Kernels over materialized attention scores: masking with softmax, then dropout.
+    /// Traffic of the kernels over `scores` materialized attention scores: masking with softmax, then dropout.
     pub(super) fn attention_scores(self, scores: u64) -> [PassBytes; 2] {
         let e = self.e;
         let normalised = match self.fusion {
@@ -147,7 +148,7 @@ impl ElementwiseTraffic {
         [normalised, PassBytes::new(2 * e + 1, 2 * e + 1)].map(|bytes| bytes.times(scores))
     }
 
-    /// Kernels over the logits for the loss, computed in 32 bits, one entry per pass.
+    /// Traffic of the kernels of the loss over `scores` logits. Each entry is one kernel in each pass.
     pub(super) fn logits(self, scores: u64) -> Vec<PassBytes> {
         let (e, fp32) = (self.e, FP32_BYTES);
         let passes = match self.fusion {
@@ -230,7 +231,7 @@ mod tests {
         }
     }
 
-    /// Predicted milliseconds of streaming kernels.
+    /// Predicted milliseconds of the elementwise and normalization kernels of both passes on H100.
     fn predicted_ms(job: &Training, build_kernels: fn(&Training, &Layout) -> PassKernels) -> f64 {
         let passes = build_kernels(job, &Layout::specified_by(job, 1).unwrap().unwrap());
         let kernels = passes.forward.iter().chain(&passes.backward).filter(|kernel| kernel.kind == KernelKind::Stream);

@@ -19,7 +19,7 @@ pub(super) fn buckets(job: &Training, layout: &Layout, call: &GroupCall) -> (u64
     (count, Bytes(call.bytes.0.div_ceil(count).next_multiple_of(16 * ranks)))
 }
 
-/// Number of shards of a bucket; a call among replicas reduces one of them.
+/// Number of shards into which a bucket is divided; a call among replicas reduces one of them.
 fn shards(layout: &Layout, dimension: Dimension) -> u64 {
     let count = match dimension {
         Dimension::Replica => layout.size(Dimension::Data),

@@ -21,9 +21,9 @@ use fabricast_workload::job::{Phase, Training};
 pub(super) struct Buckets {
     /// Number of buckets, spread evenly over the model chunks as far as they divide.
     pub count: u64,
-    /// All buckets, overlapped with the kernels of the backward pass.
+    /// Calls of all buckets, overlapped with the kernels of the backward pass.
     pub all: OverlappedCall,
-    /// Additional time of the last bucket in the shorter stream.
+    /// Additional time of the last bucket in the stream with less communication.
     pub last: Picos,
     /// Total communication time, without overlap between streams.
     pub communication: Picos,
@@ -51,26 +51,26 @@ impl Buckets {
         })
     }
 
-    /// Time from the start of the first bucket to the end of the last, if they run back to back.
+    /// Time from the start of the first bucket to the end of the last if buckets run back to back.
     pub(super) fn sequential_time(&self) -> Picos {
         self.all.call + self.last
     }
 
-    /// Time of one bucket; the buckets sum up to the total.
+    /// Time of the bucket with an index from 0; the times of all buckets sum up to the total exactly.
     fn time(&self, index: u64) -> Picos {
         let elapsed = |index: u64| u128::from(self.all.call.0) * u128::from(index) / u128::from(self.count.max(1));
         Picos((elapsed(index + 1) - elapsed(index)) as u64)
     }
 }
 
-/// Buckets of a stage in progress while its passes run.
+/// Gradient reduction of a stage while its passes run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct ReductionProgress {
-    /// Number of model chunks whose gradients are complete.
+    /// Number of the stage's model chunks whose gradients are complete.
     model_chunks: u64,
     /// End of the last bucket started so far.
     pub end: Picos,
-    /// Start and end of each bucket.
+    /// Start and end of each bucket, in order.
     pub intervals: Vec<(Picos, Picos)>,
 }
 
@@ -122,7 +122,7 @@ impl ReductionProgress {
 mod tests {
     use super::*;
 
-    /// End of the last bucket and of the last pass, for passes given by start and duration.
+    /// Returns the end of the last bucket and of the last pass, for passes given by start and duration.
     fn run(passes: &[(u64, u64)], count: u64, bucket: u64, slowdown: u64) -> (u64, u64) {
         let all = OverlappedCall { call: Picos(count * bucket), slowdown: Picos(count * slowdown) };
         let (buckets, mut progress, mut end) =

@@ -15,8 +15,8 @@ use rustc_hash::FxHashSet;
 use super::search::is_divisible;
 use fabricast_workload::job::{Job, JobError, Parallel, Placement, Processes, Training};
 
-/// Returns the device of each rank of a job on a fabric, according to its placement ([`Job::rank_devices`]), without idle
-/// GPUs.
+/// Returns the device of each rank of a job on a fabric, according to its placement ([`Job::rank_devices`]), without
+/// idle GPUs.
 ///
 /// # Errors
 /// [`JobError`] at `placement` if it names GPUs that the fabric does not have.
@@ -40,7 +40,8 @@ pub fn active_ranks<'f>(job: &Job, fabric: &'f Fabric) -> Result<Cow<'f, [NodeId
     Ok(largest.map_or(all, Cow::Owned))
 }
 
-/// Returns the next larger batch that divides among these GPUs, up to an eighth more; `None` if there is none.
+/// Returns the next larger global batch, in sequences, that divides among these GPUs, at most an eighth larger; `None`
+/// if there is none.
 pub fn divisible_batch(job: &Training, fabric: &Fabric, ranks: &[NodeId]) -> Option<u64> {
     let per_host = fabric.max_devices_per_host(ranks);
     let mut larger = job.clone();
@@ -51,7 +52,7 @@ pub fn divisible_batch(job: &Training, fabric: &Fabric, ranks: &[NodeId]) -> Opt
     })
 }
 
-/// Largest number of batch sizes that are examined.
+/// Largest number of batch sizes that [`divisible_batch`] examines.
 const MAX_BATCHES: u64 = 1024;
 
 /// Subset of the GPUs of a machine: `each` GPUs in each of `domains` NVLink domains.
@@ -61,9 +62,9 @@ struct GpuSubset {
     each: usize,
 }
 
-/// Subsets of the GPUs of a machine.
+/// Enumerates the subsets of a machine's GPUs that a job may use.
 struct GpuSubsets<'a> {
-    /// All devices, in rank order.
+    /// All devices that the job may use, in rank order.
     all: &'a [NodeId],
     /// Hosts of each domain with their GPUs, the fullest host first.
     domains: Vec<Vec<Vec<NodeId>>>,
@@ -81,8 +82,8 @@ impl<'a> GpuSubsets<'a> {
         Self { all, domains: domains.map(hosts_by_size).collect() }
     }
 
-    /// Possible numbers of GPUs in a domain: any number within one host; whole hosts, as full as the fullest, with
-    /// several.
+    /// Possible numbers of GPUs in a domain: any number of GPUs of one host, or several whole hosts with as many GPUs
+    /// as the fullest.
     fn possible_sizes(domain: &[Vec<NodeId>]) -> impl Iterator<Item = usize> {
         let full = domain.first().map_or(0, Vec::len);
         let full_hosts = domain.iter().take_while(move |host| host.len() == full).count();
@@ -123,7 +124,7 @@ mod tests {
     use super::*;
     use crate::step::tests::read;
 
-    /// Indices of the GPUs used by a job with 80 layers, `batch` sequences and extra lines.
+    /// Returns the indices of the GPUs used by a job with 80 layers, `batch` sequences and the additional keys `lines`.
     fn used_gpus(preset: &str, nodes: u32, batch: u32, lines: &str) -> Vec<usize> {
         let fabric = load(&FabricRequest { nodes: Some(nodes), ..FabricRequest::new(preset) }).unwrap();
         let job = read(&format!(

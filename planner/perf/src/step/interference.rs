@@ -10,10 +10,11 @@
 //! ```
 //!
 //! The tail is a slowdown of GEMMs beyond the occupied SMs, for calls with channels inside an NVLink domain
-//! ([`BlockScheduling`], [`CallExtent`]). cuBLAS kernels for Hopper run one thread block per SM with a static assignment of tiles, so
-//! tiles of occupied SMs wait for a second wave (github.com/pytorch/pytorch, issue 143988; forums.developer.nvidia.com,
-//! 337991), unless the GEMM is limited to fewer SMs (pull request 147966). Memory-bound kernels are slowed more than
-//! predicted here: measured 0.14 to 0.50 of the call for a copy of 1 GiB on H200, predicted 0.05 to 0.21.
+//! ([`BlockScheduling`], [`CallExtent`]). cuBLAS kernels for Hopper run one thread block per SM with a static
+//! assignment of tiles, so tiles of occupied SMs wait for a second wave (github.com/pytorch/pytorch, issue 143988;
+//! forums.developer.nvidia.com, 337991), unless the GEMM is limited to fewer SMs (pull request 147966). Memory-bound
+//! kernels are slowed more than predicted here: measured 0.14 to 0.50 of the call for a copy of 1 GiB on H200,
+//! predicted 0.05 to 0.21.
 //!
 //! An overlapped call never costs more than an exposed one: at any time either the call or the kernels progress at full
 //! speed.
@@ -48,7 +49,7 @@ fn tail(scheduling: BlockScheduling, sm_usage: SmUsage) -> f64 {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct OverlappedCall {
     pub call: Picos,
-    /// At most `call`.
+    /// Total slowdown of the kernels; at most `call`.
     pub slowdown: Picos,
 }
 
@@ -79,7 +80,7 @@ impl OverlappedCall {
         Self { call, slowdown: Picos((slowdown / total_time.max(1)) as u64).min(call) }
     }
 
-    /// Returns `n` such calls in sequence.
+    /// Returns the total of `n` such calls in sequence.
     pub(super) fn times(self, n: u64) -> Self {
         Self { call: scaled(self.call, n), slowdown: scaled(self.slowdown, n) }
     }
@@ -88,26 +89,26 @@ impl OverlappedCall {
         Self { call: self.call + other.call, slowdown: self.slowdown + other.slowdown }
     }
 
-    /// Combines two concurrent calls on different links.
+    /// Combines two concurrent calls on different links: the longer duration, and the sum of slowdowns up to it.
     pub(super) fn concurrent_with(self, other: Self) -> Self {
         let call = self.call.max(other.call);
         Self { call, slowdown: (self.slowdown + other.slowdown).min(call) }
     }
 
-    /// Slowdown if only a part of the call, `call` long, overlaps.
+    /// Slowdown if only a part of the call of duration `call` overlaps with kernels.
     pub(super) fn partial_slowdown(self, call: Picos) -> Picos {
         let slowdown =
             u128::from(self.slowdown.0) * u128::from(call.0.min(self.call.0)) / u128::from(self.call.0.max(1));
         Picos(slowdown as u64)
     }
 
-    /// Scales the slowdown to the share of kernels in the overlapped work.
+    /// Scales the slowdown to overlapped work of duration `total`, of which kernels run for `kernels`.
     pub(super) fn scaled_to_share(self, kernels: Picos, total: Picos) -> Self {
         let slowdown = u128::from(self.slowdown.0) * u128::from(kernels.0.min(total.0)) / u128::from(total.0.max(1));
         Self { slowdown: Picos(slowdown as u64), ..self }
     }
 
-    /// Slowdown of `work` that overlaps with the call, and the exposed rest of the call.
+    /// Returns the slowdown of `work` that overlaps with the call, and the exposed rest of the call.
     pub(super) fn work(self, work: Picos) -> (Picos, Picos) {
         let Self { call, slowdown } = self;
         if work + slowdown >= call {
@@ -153,7 +154,7 @@ mod tests {
         SmUsage { extent: CallExtent::Inside, sms, memory: Bytes(memory) }
     }
 
-    /// GEMM of the given time in picoseconds, and a streaming kernel.
+    /// GEMM that runs for the given time in picoseconds on the test's GPU.
     fn gemm(time: u64) -> Kernel {
         Kernel { kind: KernelKind::Gemm, flops: Flops(u128::from(time)), bytes: Bytes(0) }
     }
@@ -180,7 +181,7 @@ mod tests {
         );
     }
 
-    /// The constant is the measured median slowdown of GEMMs beyond the occupied SMs.
+    /// `TAIL_SLOWDOWN` is the measured median slowdown of GEMMs beyond the occupied SMs.
     #[test]
     fn tail_matches_measured_median() {
         let number = |line: &str, key: &str| -> f64 {

@@ -8,52 +8,52 @@ use fabricast_workload::job::{FlashKernel, Flops, Precision, Training};
 /// Kind of kernel, which determines its efficiency ([`Efficiency`](super::Efficiency)).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum KernelKind {
-    /// Elementwise and normalization kernels, optimizer, copies.
+    /// Elementwise and normalization kernels, optimizer updates and copies: bound by memory bandwidth.
     #[default]
     Stream,
-    /// GEMM.
+    /// GEMM in the job's precision.
     Gemm,
     /// 8-bit GEMM with exact accumulation, used backward (Transformer Engine, `use_split_accumulator` of its recipes).
     GemmExactSums,
     /// GEMM that stays in 16 bits when others use 8: logits, router, attention in several kernels (as in Transformer
     /// Engine and vLLM).
     Gemm16Bit,
-    /// Attention in one kernel.
+    /// Fused attention: one kernel for scores, softmax and values.
     Attention {
         /// Mean number of keys per query row.
         keys: u64,
-        /// Implementation of the kernel.
+        /// Implementation of the fused kernel.
         implementation: FlashKernel,
     },
-    /// Grouped GEMM of all experts, each with its own rows.
+    /// Grouped GEMM of all experts of a rank, each with its own rows.
     GroupedGemm {
         /// Bytes of the inner dimension, over which an output element is summed.
         inner: u64,
     },
 }
 
-/// Rows of a grouped GEMM's tile. The last tile of an expert is computed whole and half full in the mean
-/// (`torch._grouped_mm` takes as long for 192 rows per expert as for 256, `planner/data/h200-steps/products.jsonl`).
+/// Rows of a grouped GEMM's tile. The last tile of an expert is computed whole and is half full on average
+/// (`torch._grouped_mm` needs as long for 192 rows per expert as for 256, `planner/data/h200-steps/products.jsonl`).
 const TILE: f64 = 128.0;
 
-/// Number of rows computed for an expert with `rows` rows.
+/// Mean number of rows computed for an expert with `rows` rows, which is padded to whole tiles.
 pub(crate) fn padded_rows(rows: f64) -> f64 {
     (rows + TILE / 2.0).max(TILE)
 }
 
-/// Work of one kernel.
+/// Work of one kernel: kind, operations and memory traffic.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Kernel {
-    /// Kind of kernel.
+    /// Kind of the kernel.
     pub kind: KernelKind,
-    /// Operations of the matrix units; other operations are hidden behind memory traffic.
+    /// Operations of the matrix units; the time of other operations is hidden behind memory traffic.
     pub flops: Flops,
-    /// Bytes read and written.
+    /// Bytes read from and written to memory.
     pub bytes: Bytes,
 }
 
 impl Kernel {
-    /// Creates a memory-bound kernel of `bytes` bytes.
+    /// Creates a memory-bound kernel that moves `bytes` bytes.
     pub(crate) fn stream(bytes: u64) -> Self {
         Self { bytes: Bytes(bytes), ..Self::default() }
     }
@@ -67,17 +67,17 @@ pub(super) struct GemmShape {
     pub k: u64,
 }
 
-/// Kernels of the forward and the backward pass.
+/// Kernels of a part of the model in the forward and in the backward pass.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PassKernels {
-    /// Forward kernels.
+    /// Kernels of the forward pass, in order.
     pub forward: Vec<Kernel>,
-    /// Backward kernels, recomputation included.
+    /// Kernels of the backward pass, in order, recomputation included.
     pub backward: Vec<Kernel>,
 }
 
 impl PassKernels {
-    /// Adds `times` GEMMs with `element` bytes per element; backward there are two, one per operand.
+    /// Adds `times` GEMMs with `element` bytes per element; the backward pass has two each, one per operand.
     pub(super) fn add_gemm(&mut self, kind: KernelKind, shape: GemmShape, element: u64, times: u64) {
         let GemmShape { m, n, k } = shape;
         let flops = Flops(2 * u128::from(m) * u128::from(n) * u128::from(k) * u128::from(times));
@@ -87,8 +87,8 @@ impl PassKernels {
         self.backward.extend([kernel, kernel]);
     }
 
-    /// Variant of [`Self::add_gemm`] in which the k × n matrix holds weights of the job. Their gradient is accumulated
-    /// in a buffer of the gradient width, which is read and written.
+    /// Variant of [`Self::add_gemm`] in which the k × n matrix holds weights of the job. The gradient of the weights is
+    /// accumulated in a buffer of the gradient width, which is read and written.
     pub(super) fn add_weight_gemm(&mut self, job: &Training, kind: KernelKind, shape: GemmShape, times: u64) {
         let GemmShape { m, n, k } = shape;
         let (element, gradient) = (job.precision.bytes(), job.gradient_bytes());
@@ -108,7 +108,7 @@ impl PassKernels {
         }
     }
 
-    /// Adds the grouped GEMM of `experts` experts with weights of the job; `shape` is that of each.
+    /// Adds the grouped GEMM of `experts` experts with weights of the job; `shape` is the shape of each expert's GEMM.
     pub(super) fn add_experts(&mut self, job: &Training, shape: GemmShape, experts: u64) {
         let GemmShape { m: rows, n, k } = shape;
         let element = job.precision.bytes();

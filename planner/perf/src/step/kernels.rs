@@ -199,7 +199,7 @@ fn attention(job: &Training, layout: &Layout, tokens: u64) -> PassKernels {
     passes
 }
 
-/// Embedding lookup before the first layer.
+/// Kernels of the embedding lookup before the first layer.
 #[must_use]
 pub fn embedding(job: &Training, layout: &Layout) -> PassKernels {
     let degrees = layout.degrees;
@@ -214,7 +214,7 @@ pub fn embedding(job: &Training, layout: &Layout) -> PassKernels {
     passes
 }
 
-/// Output projection (logits) after the last layer, and the loss.
+/// Kernels of the output projection (logits) after the last layer, and of the loss.
 #[must_use]
 pub fn logits(job: &Training, layout: &Layout) -> PassKernels {
     let (model, degrees) = (&job.model, layout.degrees);
@@ -283,8 +283,8 @@ mod tests {
         }
     }
 
-    /// Latent attention: without sequence parallelism each rank computes the latent vectors of all tokens; everything
-    /// else is split.
+    /// Without sequence parallelism each rank computes the latent vectors of all tokens; everything else of latent
+    /// attention is split.
     #[test]
     fn latent_projections_follow_sequence_parallelism() {
         for (rank, queries) in [("q_lora_rank = 96, ", 96), ("", 0)] {

@@ -1,4 +1,4 @@
-//! Machine on which jobs run.
+//! Machine on which jobs run: ranks on a fabric, with cost models.
 
 use fabricast_topologies::fabric::Figures;
 use fabricast_topologies::route::Router;
@@ -7,20 +7,20 @@ use fabricast_topologies::{Bytes, NodeId};
 use super::efficiency::Efficiency;
 use crate::communication::SimulatedCosts;
 
-/// Machine on which jobs run.
+/// Machine on which jobs run: ranks on a fabric, with the cost models of communication and kernels.
 pub struct Machine<'a> {
-    /// Routes of the fabric.
+    /// Routes between the devices of the fabric.
     pub router: &'a Router<'a>,
-    /// Device of each rank.
+    /// Device of each rank, indexed by rank.
     pub ranks: &'a [NodeId],
-    /// Communication cost model.
+    /// Communication cost model based on simulation.
     pub simulated: &'a SimulatedCosts<'a>,
-    /// Kernel efficiency.
+    /// Efficiency curve of kernels on these GPUs.
     pub curve: Efficiency,
 }
 
 impl Machine<'_> {
-    /// Memory of the smallest GPU; `None` if a GPU does not state it.
+    /// Smallest memory of the GPUs with ranks; `None` if a GPU does not state its memory.
     #[must_use]
     pub fn memory(&self) -> Option<Bytes> {
         let fabric = self.router.fabric();

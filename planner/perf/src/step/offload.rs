@@ -13,11 +13,11 @@ use super::peak_rates::PeakRates;
 use crate::communication::HostClasses;
 use fabricast_workload::job::{Job, JobError, JobSpans, MemoryLimits, Placement, Precision, Serving, Tier, Training};
 
-/// Data that a job can offload, and its location.
+/// Data that a job can offload, with its memory tier and access pattern.
 struct OffloadedData<'a> {
     tier: Tier,
     access: AccessPattern,
-    /// Key of the job file.
+    /// Key of the job file that sets the memory tier.
     key: &'static str,
     placement: &'a Placement,
 }
@@ -26,7 +26,7 @@ struct OffloadedData<'a> {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum AccessPattern {
     Read,
-    /// Read and written concurrently.
+    /// The data is read and written concurrently.
     Updated,
 }
 
@@ -84,8 +84,8 @@ impl Machine<'_> {
         Some(MemoryLimits { gpu: self.memory()?, host: self.host_memory(placement).unwrap_or(Bytes::MAX) })
     }
 
-    /// Smallest share of a rank in the memory of the CPU next to its GPU, divided among all ranks there; `None` if CPUs
-    /// do not state their memory or there are none.
+    /// Host memory available to each rank: smallest share of the memory of the CPU next to a GPU, divided among all
+    /// ranks there; `None` if CPUs do not state their memory or there are none.
     #[must_use]
     pub fn host_memory(&self, placement: &Placement) -> Option<Bytes> {
         let fabric = self.router.fabric();
@@ -198,7 +198,8 @@ mod tests {
     use crate::serve::tests::served;
     use fabricast_workload::job::Placement;
 
-    /// Bandwidths for offloaded keys and values, and for an offloaded optimizer state.
+    /// Bandwidths, in bytes per second, to an offloaded KV cache and to an offloaded optimizer state; `None` if in the
+    /// GPU's own memory.
     fn rates(fabric: &str, tier: &str) -> [Option<u64>; 2] {
         let fabric = load(&FabricRequest::new(fabric)).unwrap();
         let served = served(&format!("kv_tier = \"{tier}\"\n"));
@@ -210,7 +211,8 @@ mod tests {
             .map(|speeds| speeds.unwrap().offload_bandwidth.map(|rate| rate.0))
     }
 
-    /// Half of 2 TB for the four GPUs of a socket, a Grace for two GPUs or for one, and nothing if it is not stated.
+    /// A rank's share is half of 2 TB for the four GPUs of a socket, a Grace CPU's memory for two GPUs or for one, and
+    /// `None` if the fabric does not state it.
     #[test]
     fn ranks_share_cpu_memory_evenly() {
         let memory_gb = |fabric: &str| {

@@ -1,4 +1,4 @@
-//! Kernels and time of the optimizer.
+//! Kernels of the optimizer update, and its duration.
 
 use fabricast_topologies::{Bytes, Picos};
 
@@ -10,9 +10,9 @@ use fabricast_workload::job::Training;
 /// Bytes of a 32-bit number.
 const FP32_BYTES: u64 = 4;
 
-/// Adam over a rank's own shard of the parameters, as in PyTorch and Megatron-LM. Gradients are read for their norm
-/// and, if narrower, converted to the 32 bits of the state. The step reads them and the state and writes the state.
-/// Narrower weights are written from the state. Gradients are set to zero.
+/// Kernels of Adam over `parameters` parameters, a rank's own shard, as in PyTorch and Megatron-LM. Gradients are read
+/// for their norm and, if narrower, converted to the 32 bits of the state. The update reads gradients and state and
+/// writes the state. Narrower weights are written from the state. Gradients are set to zero.
 #[must_use]
 pub fn optimizer(job: &Training, parameters: u64) -> Vec<Kernel> {
     let (weight, gradient, state) = (job.precision.bytes(), job.gradient_bytes(), job.precision.state_bytes());
@@ -24,7 +24,8 @@ pub fn optimizer(job: &Training, parameters: u64) -> Vec<Kernel> {
     kernels.into_iter().filter(|&bytes| bytes > 0).map(stream).collect()
 }
 
-/// Time of the optimizer for a rank's own shard: its kernels, or the transfer of an offloaded state if that is longer.
+/// Duration of the optimizer update of a rank's own shard: its kernels, or the transfer of an offloaded state if that
+/// is longer.
 pub(super) fn optimizer_time(job: &Training, parameters: u64, speeds: &PeakRates, curve: &Efficiency) -> Picos {
     let kernels = curve.total(&optimizer(job, parameters), speeds);
     let state = Bytes(parameters * job.precision.state_bytes());

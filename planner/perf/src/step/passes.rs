@@ -1,4 +1,4 @@
-//! Time of passes through a model chunk: kernels, exposed calls, and overlapped communication.
+//! Durations of the passes through a model chunk: kernels, exposed calls, and overlapped communication.
 
 use fabricast_topologies::{Bytes, Picos};
 
@@ -14,18 +14,18 @@ use crate::time::scaled;
 use fabricast_search::plan::PlanError;
 use fabricast_workload::job::{Dimension, Overlap, Phase, Training, activation_bytes, traffic};
 
-/// Time of a pass through a model chunk, by share.
+/// Duration of a pass through a model chunk, by share.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct PassTime {
     pub compute: Picos,
-    /// Slowdown of kernels by overlapping calls.
+    /// Time by which overlapping calls slow the kernels.
     pub slowed: Picos,
     pub tensor: Picos,
     pub expert: Picos,
     /// Exposed time of context- and data-parallel calls.
     pub context: Picos,
     pub data: Picos,
-    /// Total time of the calls, hidden or exposed.
+    /// Total time of the tensor-, context- and data-parallel calls, hidden or exposed.
     pub tensor_all: Picos,
     pub context_all: Picos,
     pub data_all: Picos,
@@ -75,15 +75,15 @@ pub(super) struct StagePasses {
     pub times: Vec<Vec<[PassTime; 2]>>,
 }
 
-/// Times of layers with the same recomputation setting: each layer alone, and the communication that overlaps with its
-/// passes.
+/// Times of layers with the same recomputation setting: of one layer in each pass, and of the communication that
+/// overlaps with it.
 struct LayerTime {
     each: [PassTime; 2],
     overlapped: [OverlappedLayers; 2],
 }
 
 impl LayerTime {
-    /// Computes the times from the kernels and the calls of such a layer.
+    /// Computes the times of a layer from its kernels and calls.
     fn new(
         job: &Training,
         layer: &PassKernels,
@@ -147,7 +147,8 @@ impl LayerTime {
     }
 }
 
-/// Times of the forward and backward pass of a model chunk, given the number of layers of each kind.
+/// Times of the forward and the backward pass of a model chunk, given the number of layers of each recomputation
+/// setting.
 fn model_chunk_time(job: &Training, kinds: &[(&LayerTime, u64)]) -> [PassTime; 2] {
     std::array::from_fn(|pass| {
         let layer_time = |kind: &LayerTime| kind.each.get(pass).copied().unwrap_or_default();
@@ -166,8 +167,9 @@ fn model_chunk_time(job: &Training, kinds: &[(&LayerTime, u64)]) -> [PassTime; 2
 }
 
 impl StagePasses {
-    /// Computes the passes from the layers and from the embedding and the logits. `recomputed` holds the kernels of
-    /// layers that recompute; with partial recomputation the other layers are computed as well.
+    /// Computes the times of all passes from the layers and from the embedding and the logits. `recomputed` holds the
+    /// kernels of layers that recompute; with partial recomputation the kernels of the other layers are derived from
+    /// the job.
     pub(super) fn new(
         job: &Training,
         recomputed: &PassKernels,

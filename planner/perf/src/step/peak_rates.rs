@@ -20,13 +20,13 @@ pub struct PeakRates {
     pub exact_flops_per_s: f64,
     /// Speed of FlashAttention-2 relative to the newest attention kernel.
     pub flash_attention_2: f64,
-    /// Memory bandwidth.
+    /// Memory bandwidth of the GPU.
     pub memory: Bandwidth,
     /// Number of streaming multiprocessors. `None` if the fabric does not state it; calls then do not slow kernels.
     pub sms: Option<u32>,
-    /// Scheduling of GEMM thread blocks on SMs.
+    /// Scheduling of GEMM thread blocks on the GPU's SMs.
     pub block_scheduling: BlockScheduling,
-    /// Bandwidth to offloaded state, for reads and for concurrent writes; `None` if everything is in the GPU's own
+    /// Bandwidth to offloaded state, for reads and for concurrent writes; `None` if all data is in the GPU's own
     /// memory.
     pub offload_bandwidth: Option<Bandwidth>,
 }
@@ -128,9 +128,9 @@ fn has_fp8(capability: u32) -> bool {
     (89..FIRST_GFX).contains(&capability) || (940..1000).contains(&capability) || capability >= 1200
 }
 
-/// Speed of FlashAttention-2 relative to the newest attention kernel. On Ampere it is the newest. On Hopper, whose new
-/// units it does not use, it reaches 35 % of the peak (Shah et al., arXiv 2407.08608, abstract), where the curve's
-/// cuDNN reaches 54 % with many keys.
+/// Speed of FlashAttention-2 relative to the newest attention kernel. On Ampere, FlashAttention-2 is the newest. It
+/// does not use the new units of Hopper and reaches 35 % of the peak there (Shah et al., arXiv 2407.08608, abstract),
+/// where the curve's cuDNN reaches 54 % with many keys.
 fn flash_attention_2_speed(capability: u32) -> f64 {
     if capability < 90 { 1.0 } else { 0.65 }
 }
@@ -185,7 +185,7 @@ mod tests {
         assert!(load_rates("mi300x", Precision::Fp8).is_ok() && load_rates("hgx-b200", Precision::Nvfp4).is_ok());
     }
 
-    /// On Ampere the second kernel is the newest; the first is half as fast as the second everywhere.
+    /// FlashAttention-2 is the newest kernel on Ampere; FlashAttention is half as fast as FlashAttention-2 everywhere.
     #[test]
     fn older_attention_is_slower() {
         let kernels = [FlashKernel::Newest, FlashKernel::Second, FlashKernel::First];
@@ -198,7 +198,7 @@ mod tests {
         }
     }
 
-    /// The factor is as measured, and applies only on Hopper and only to 8 bits.
+    /// The factor for exact sums equals the measured one, and applies only on Hopper and only to 8 bits.
     #[test]
     fn exact_sums_of_eight_bits_cost_hopper() {
         let lines = include_str!("../../../data/h200-steps/shares-h100.jsonl").lines();

@@ -17,50 +17,50 @@ pub(super) enum Pass {
     Backward { chunk: usize, micro: usize },
 }
 
-/// Input of the pipeline schedule.
+/// Passes and transfers to be scheduled.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Pipeline {
-    /// Times of a forward and a backward pass, by stage, then by model chunk.
+    /// Durations of a forward and a backward pass, indexed by stage, then by model chunk.
     pub passes: Vec<Vec<(Picos, Picos)>>,
-    /// Number of micro-batches.
+    /// Number of micro-batches of a stage.
     pub micro: usize,
-    /// Time of a point-to-point transfer between two stages.
+    /// Time of a point-to-point transfer between adjacent stages.
     pub transfer: Picos,
-    /// Overlap of transfers with the passes of the sending stage.
+    /// Setting for the overlap of transfers with the passes of the sending stage.
     pub overlap: Overlap,
-    /// Gradient buckets that overlap with the last backward passes; `None` without such overlap.
+    /// Gradient buckets that overlap with the last backward passes; `None` if gradients are reduced after all passes.
     pub buckets: Option<Buckets>,
 }
 
-/// Result of the schedule for one stage.
+/// Timing of one stage that results from the schedule.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct StageTime {
-    /// End of its last pass.
+    /// End of the stage's last pass.
     pub end: Picos,
-    /// Time in passes.
+    /// Total time of the stage's passes, slowdown included.
     pub busy: Picos,
     /// Time in transfers during which the stage does nothing else.
     pub transfer: Picos,
-    /// Slowdown of passes by gradient reduction.
+    /// Total slowdown of passes by gradient reduction.
     pub slowed: Picos,
     /// Gradient reduction that overlaps with the passes.
     pub reduction: ReductionProgress,
 }
 
-/// Pass with its times.
+/// Pass with its start and end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct TimedPass {
     pub stage: usize,
     pub pass: Pass,
     pub begin: Picos,
-    /// End of the pass; then the transfer starts, if the stage waits for it.
+    /// End of the pass, at which its transfer starts.
     pub end: Picos,
-    /// Time from which the stage can run the next pass.
+    /// Time from which the stage can run the next pass: after the transfer if transfers do not overlap.
     pub free: Picos,
 }
 
 impl Pipeline {
-    /// Returns the order of a stage's passes.
+    /// Returns the passes of a stage in execution order.
     fn order(&self, stage: usize) -> Vec<Pass> {
         let (stages, chunks) = (self.passes.len(), self.passes.first().map_or(1, Vec::len).max(1));
         let total = self.micro * chunks;
@@ -91,12 +91,12 @@ impl Pipeline {
         order
     }
 
-    /// Runs the schedule and returns the result by stage.
+    /// Runs the schedule and returns the timing of each stage.
     pub fn run(&self) -> Vec<StageTime> {
         self.run_with(|_| ())
     }
 
-    /// Variant of [`Self::run`] that reports each pass; the passes of a stage are reported in order of time.
+    /// Variant of [`Self::run`] that reports each pass; the passes of a stage are reported in execution order.
     pub fn run_with(&self, mut report: impl FnMut(TimedPass)) -> Vec<StageTime> {
         let (stages, chunks) = (self.passes.len(), self.passes.first().map_or(1, Vec::len).max(1));
         let cell = |stage: usize, chunk: usize, micro: usize| (stage * chunks + chunk) * self.micro + micro;

@@ -5,8 +5,9 @@
 //! the layers, each with the best-estimated number of model chunks per stage (`interleave`), and expert degrees that
 //! are powers of two, fill a host or a domain, or are as large as possible, with experts split by tensor-parallel ranks
 //! or whole. Sequence parallelism is on, which saves memory; simulated layouts are also tried with it off, and the best
-//! one with neighbouring numbers of model chunks. Contexts are split only as long as parts stay long ([`MIN_CONTEXT_TOKENS`]).
-//! Layouts that do not fit the memory are left out; if none fits, the one that needs the least memory is used.
+//! one with neighbouring numbers of model chunks. Contexts are split only as long as each part has at least
+//! [`MIN_CONTEXT_TOKENS`] tokens. Layouts that do not fit the memory are excluded; if none fits, the one that needs the
+//! least memory is used.
 
 use fabricast_topologies::{Bytes, Picos};
 
@@ -24,16 +25,17 @@ use fabricast_workload::job::{
     SequenceParallelism, Training, footprint,
 };
 
-/// Number of layouts that are simulated for a training job, where hidden communication brings estimates close together.
+/// Number of layouts that are simulated for a training job. Hidden communication brings their estimates close together.
 const MAX_SIMULATED_LAYOUTS: usize = 8;
 
-/// Largest ratio to the best estimate at which a layout is simulated: estimates are more accurate than that (a test).
+/// Largest ratio to the best estimate at which a layout is simulated; a test checks that estimates are more accurate
+/// than that.
 const MAX_ESTIMATE_RATIO: f64 = 1.6;
 
 /// Smallest number of tokens per rank when sequences are split over context-parallel ranks.
 const MIN_CONTEXT_TOKENS: u64 = 8192;
 
-/// Largest number of model chunks per stage; each adds as many pipeline transfers again.
+/// Largest number of model chunks per stage; each adds pipeline transfers of all micro-batches.
 const MAX_MODEL_CHUNKS: u32 = 10;
 
 /// Predicts the step of a job, with the degrees that it names or the best ones found, and its memory footprint per GPU.
@@ -62,7 +64,7 @@ pub fn best_step_timeline(job: &Training, machine: &Machine<'_>, step: &Step) ->
     step_timeline(job, &step.layout, &speeds, &machine.curve, &machine.simulated.restricted_to(step.collectives))
 }
 
-/// Best step over all layouts with unlimited GPU memory, regardless of the degrees that the job names.
+/// Predicts the best step over all layouts with unlimited GPU memory, regardless of the degrees that the job names.
 ///
 /// # Errors
 /// See [`best_step`].
@@ -89,7 +91,7 @@ fn time_layout(
     Ok((faster, footprint(job, layout)))
 }
 
-/// Lower bound on the step of a layout.
+/// Lower bound on the completion time of a step with a layout.
 fn step_lower_bound(
     job: &Training,
     machine: &Machine<'_>,
@@ -150,13 +152,13 @@ fn search_layouts(
     best.ok_or_else(|| indivisible_error(&job.spans.parallel, ranks, quantities).into())
 }
 
-/// Variant of the degrees with sequence parallelism off; `None` if it is off already.
+/// Returns the degrees with sequence parallelism off; `None` if it is off already.
 fn without_sequence_parallelism(degrees: Degrees) -> Option<Degrees> {
     (degrees.sequence == SequenceParallelism::TensorSharded)
         .then_some(Degrees { sequence: SequenceParallelism::Undivided, ..degrees })
 }
 
-/// Variants of the degrees with the next smaller and the next larger number of model chunks per stage.
+/// Returns the degrees with the next smaller and the next larger number of model chunks per stage.
 fn with_neighbouring_chunks(job: &Training, degrees: Degrees) -> Vec<Degrees> {
     let all: Vec<u32> = model_chunks(job, degrees).collect();
     let index = all.iter().position(|&one| one == degrees.interleave);
@@ -164,7 +166,7 @@ fn with_neighbouring_chunks(job: &Training, degrees: Degrees) -> Vec<Degrees> {
     neighbours.filter_map(|at| all.get(at)).map(|&interleave| Degrees { interleave, ..degrees }).collect()
 }
 
-/// Returns the layouts that fit with the least estimates.
+/// Returns the layouts with the lowest estimates among those that fit the memory, best first.
 fn shortlisted_layouts(
     job: &Training,
     machine: &Machine<'_>,
@@ -187,7 +189,7 @@ fn shortlisted_layouts(
     Ok(shortlisted.into_iter().filter(is_promising).map(|(_, layout)| layout).collect())
 }
 
-/// Returns true if the job can be divided among `ranks` ranks with `per_host` ranks per host.
+/// Returns true if some layout divides the job among `ranks` ranks with `per_host` ranks per host.
 pub(super) fn is_divisible(job: &Training, ranks: u32, per_host: u32) -> bool {
     degrees(job, ranks, per_host).any(|degrees| {
         let layout = Layout::new(job, ranks, degrees).ok();
@@ -211,7 +213,7 @@ fn possible_layouts(job: &Training, machine: &Machine<'_>) -> Vec<Layout> {
     layouts
 }
 
-/// Possible numbers of model chunks per stage.
+/// Possible numbers of model chunks per stage for these degrees, ascending.
 fn model_chunks(job: &Training, degrees: Degrees) -> impl Iterator<Item = u32> {
     let layers = (job.model.layers / u64::from(degrees.pipeline)) as u32;
     divisors(layers, if degrees.pipeline > 1 { MAX_MODEL_CHUNKS } else { 1 })
@@ -237,8 +239,9 @@ fn degrees(job: &Training, ranks: u32, per_host: u32) -> impl Iterator<Item = De
     })
 }
 
-/// Adds expert degrees: powers of two, those that fill a host or a domain (`fill`), and the largest possible. Experts
-/// are split by tensor-parallel ranks, or whole as a second variant if there are several such ranks.
+/// Returns the degrees with each candidate for the expert degree: powers of two, those that fill a host or a domain
+/// (`fill`, in ranks), and the largest possible. Experts are split by tensor-parallel ranks, or whole as a second
+/// variant if there are several such ranks.
 fn with_experts(job: &Training, degrees: Degrees, fill: [u32; 2]) -> impl Iterator<Item = Degrees> {
     let expert_count = u32::try_from(job.model.experts).unwrap_or(u32::MAX);
     let whole_experts = (degrees.tensor > 1 && expert_count > 0).then_some(ExpertSharding::Whole);

@@ -5,8 +5,9 @@ use fabricast_topologies::{Bytes, SourceLocation};
 use super::step_result::TimeError;
 use fabricast_workload::job::{Degrees, JobError, Layout};
 
-/// Returns the `max_layouts` layouts with the lowest estimates among those that fit; if none fits, the one that needs
-/// the least memory. Ties are broken by smaller degrees.
+/// Returns the `max_layouts` layouts with the lowest estimates among those that fit, best first; if none fits, the one
+/// that needs the least memory. Of layouts that differ only in `interleave`, only the best is returned. Ties are broken
+/// by smaller degrees.
 ///
 /// # Errors
 /// Errors of `estimate`.
@@ -39,7 +40,8 @@ pub(crate) fn shortlist<E: Ord + Copy>(
     Ok(shortlisted)
 }
 
-/// Error for a job that no layout divides; `quantities` names its indivisible quantities.
+/// Creates the error for a job that no layout divides over `ranks` ranks; `quantities` names its indivisible
+/// quantities.
 pub(crate) fn indivisible_error(location: &SourceLocation, ranks: usize, quantities: &str) -> JobError {
     JobError {
         location: location.clone(),

@@ -1,5 +1,5 @@
 //! Communication calls of a training step, with their groups, sizes and counts. Link loads and reports are derived from
-//! them.
+//! these calls.
 
 use super::gradient_buckets::buckets;
 use crate::communication::{CallCount, Exchange, StepCall};

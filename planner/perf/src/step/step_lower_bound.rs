@@ -14,14 +14,15 @@ use fabricast_workload::job::{Layout, Phase, Training, traffic};
 
 /// Cost model under which [`step`](super::step) yields a lower bound on the step.
 pub(super) struct LowerBoundCosts<T> {
-    /// Lower bound of each call.
+    /// Function that returns a lower bound on the completion time of a call.
     lower_bound: T,
-    /// Calls after the optimizer. Equal calls of other phases count as zero too.
+    /// Calls after the optimizer, which count as zero. Equal calls of other phases count as zero too.
     updated: Vec<Exchange>,
 }
 
 impl<T> LowerBoundCosts<T> {
-    /// Creates the lower bounds for the calls of a job.
+    /// Creates the cost model for the calls of a job; `lower_bound` returns a lower bound on the completion time of a
+    /// call.
     pub(super) fn new(job: &Training, layout: &Layout, lower_bound: T) -> Self {
         let updated = traffic(job, layout).into_iter().filter(|call| call.phase == Phase::UpdatedWeights);
         Self { lower_bound, updated: updated.map(|call| Exchange::new(&call, call.bytes)).collect() }
@@ -50,7 +51,8 @@ mod tests {
     use crate::step::{Efficiency, step};
     use fabricast_workload::job::CollectiveCandidates;
 
-    /// Random time of each call, up to a tenth of a second, and a fraction of it as lower bound.
+    /// Cost model with a random time for each call, up to a tenth of a second, and a random fraction of it, up to
+    /// `parts` sixteenths, as lower bound.
     struct RandomCosts {
         seed: u64,
         parts: u64,
@@ -77,7 +79,8 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(400))]
 
-        /// Random call times and random lower bounds.
+        /// A step with lower bounds of its calls is no longer than the step with the call times, for random times and
+        /// bounds.
         #[test]
         fn step_lower_bound_holds((text, ranks) in any_job(), seed in any::<u64>(), parts in 0u64..=16) {
             let job = read(&text);
@@ -92,7 +95,7 @@ mod tests {
         }
     }
 
-    /// Calls of several sizes, within and between hosts, including large calls that are sampled.
+    /// Lower bounds hold for calls of several sizes, within and between hosts, including large calls that are sampled.
     #[test]
     fn call_lower_bound_holds() {
         use fabricast_sim::schedule::Collective::{AllGather, AllReduce, AllToAll, ReduceScatter};

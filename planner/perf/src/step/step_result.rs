@@ -1,18 +1,18 @@
-//! Predicted training step: its time by share.
+//! Predicted training step, with its time divided into shares.
 
 use fabricast_topologies::Picos;
 
 use fabricast_search::plan::PlanError;
 use fabricast_workload::job::{CollectiveCandidates, JobError, Layout};
 
-/// Category that time of a step is attributed to.
+/// Category to which a part of a step's time is attributed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Share {
     /// Kernels of the passes, at their speed without concurrent calls.
     Compute,
     /// Slowdown of kernels by concurrent calls that occupy SMs and memory bandwidth.
     Slowdown,
-    /// Optimizer update.
+    /// Optimizer update of the parameters.
     Optimizer,
     /// Exposed tensor-parallel communication.
     Tensor,
@@ -31,7 +31,7 @@ pub enum Share {
 }
 
 impl Share {
-    /// All shares, in display order.
+    /// All categories, in display order.
     pub const ALL: [Self; 10] = [
         Self::Compute,
         Self::Slowdown,
@@ -45,7 +45,7 @@ impl Share {
         Self::Launch,
     ];
 
-    /// The name as serialized.
+    /// Returns the name of the share in JSON and CSV output.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -62,7 +62,7 @@ impl Share {
         }
     }
 
-    /// Returns true if the share is communication.
+    /// Returns true if the share is exposed communication.
     #[must_use]
     pub fn is_communication(self) -> bool {
         matches!(self, Self::Tensor | Self::Context | Self::Expert | Self::Data | Self::PipelineTransfer)
@@ -72,11 +72,11 @@ impl Share {
 /// Predicted training step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Step {
-    /// Parallel layout of the ranks.
+    /// Parallel layout with which the step was predicted.
     pub layout: Layout,
     /// Completion time of the step.
     pub time: Picos,
-    /// Time by share on the stage that ends last; the shares sum up to `time`.
+    /// Time of each share on the stage that ends last; the shares sum up to `time`.
     pub shares: Vec<(Share, Picos)>,
     /// Total communication time of that stage, hidden or exposed.
     pub communication: Picos,
@@ -87,37 +87,38 @@ pub struct Step {
 }
 
 impl Step {
-    /// Returns the time of a share.
+    /// Returns the time of a share; 0 if the step has none.
     #[must_use]
     pub fn share_time(&self, share: Share) -> Picos {
         self.shares.iter().filter(|one| one.0 == share).map(|one| one.1).sum()
     }
 
-    /// Returns `time` as a fraction of the step, 0 to 1.
+    /// Returns `time` divided by the completion time of the step.
     #[must_use]
     pub fn fraction(&self, time: Picos) -> f64 {
         time.0 as f64 / self.time.0.max(1) as f64
     }
 
-    /// Exposed communication as a fraction of the step.
+    /// Returns the exposed communication as a fraction of the step, 0 to 1.
     #[must_use]
     pub fn exposed_communication(&self) -> f64 {
         self.fraction(self.shares.iter().filter(|one| one.0.is_communication()).map(|one| one.1).sum())
     }
 
-    /// All communication as a fraction of the step. Exceeds 1 where calls overlap with each other.
+    /// Returns all communication, hidden or exposed, as a fraction of the step. Exceeds 1 where calls overlap with each
+    /// other.
     #[must_use]
     pub fn total_communication(&self) -> f64 {
         self.fraction(self.communication)
     }
 
-    /// Parallel efficiency: speed-up over one GPU divided by the number of ranks.
+    /// Returns the parallel efficiency: speed-up over one GPU divided by the number of ranks.
     #[must_use]
     pub fn efficiency(&self) -> f64 {
         self.fraction(self.single_gpu_time) / self.layout.degrees.ranks().max(1) as f64
     }
 
-    /// Returns the largest share: the bottleneck.
+    /// Returns the share with the longest time: the bottleneck of the step.
     #[must_use]
     pub fn bottleneck(&self) -> Share {
         let largest = self.shares.iter().max_by_key(|one| (one.1, std::cmp::Reverse(one.0)));
@@ -128,10 +129,10 @@ impl Step {
 /// Reason why a step has no predicted time.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum TimeError {
-    /// The job is invalid.
+    /// The job is invalid, or does not fit these ranks.
     #[error(transparent)]
     Job(#[from] JobError),
-    /// A call has no predicted time.
+    /// A call has no strategy or cannot be simulated.
     #[error(transparent)]
     Plan(#[from] PlanError),
 }

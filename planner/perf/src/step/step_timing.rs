@@ -18,7 +18,7 @@ use crate::communication::CommunicationCostModel;
 use crate::time::scaled;
 use fabricast_workload::job::{Dimension, JobError, Layout, Overlap, Phase, Training, Zero, parameters, traffic};
 
-/// Largest number of passes in a pipeline schedule that is computed pass by pass.
+/// Largest number of forward passes in a pipeline schedule that is computed pass by pass.
 const MAX_PASSES: u64 = 4_000_000;
 
 /// Returns true if the number of passes (micro-batches times model chunks) is small enough for a pass-by-pass schedule.
@@ -27,7 +27,7 @@ pub(super) fn is_schedulable(job: &Training, layout: &Layout) -> bool {
     layout.micro_batches(job).saturating_mul(model_chunks) <= MAX_PASSES
 }
 
-/// Components of a step before the schedule runs.
+/// Times of a step's parts, from which the schedule is computed.
 pub(super) struct StepTiming<'a> {
     job: &'a Training,
     layout: &'a Layout,
@@ -37,18 +37,18 @@ pub(super) struct StepTiming<'a> {
     pipeline: Pipeline,
     /// Gradient buckets, reduced during or after the passes.
     buckets: Buckets,
-    /// Time of the optimizer.
+    /// Time of the optimizer update.
     optimizer_time: Picos,
-    /// Gradient all-reduce of the embedding shared by the first and the last pipeline stage.
+    /// Time of the gradient all-reduce of the embedding shared by the first and the last pipeline stage.
     embedding_gradients: Picos,
-    /// Gathering of updated weights after the optimizer.
+    /// Time to gather updated weights after the optimizer.
     weight_gather: Picos,
 }
 
-/// End of a step, on the stage that ends last.
+/// End of a step on the pipeline stage that ends last.
 struct StepEnd {
     slowest: usize,
-    /// Time at which its gradients are reduced.
+    /// Time at which the gradients of that stage are reduced.
     gradients_done: Picos,
     /// Exposed part of [`StepTiming::weight_gather`]; the rest overlaps with the first forward passes of the next step.
     updated_exposed: Picos,
@@ -129,7 +129,8 @@ impl<'a> StepTiming<'a> {
         Ok(self)
     }
 
-    /// Intervals in which the gradients of a stage are reduced; a single one without overlap.
+    /// Intervals in which the gradients of a stage are reduced: one per bucket, or a single one if gradients are
+    /// reduced after the passes.
     fn reduction_intervals(&self, time: &StageTime) -> Vec<(Picos, Picos)> {
         match self.pipeline.buckets {
             Some(_) => time.reduction.intervals.clone(),
@@ -137,8 +138,8 @@ impl<'a> StepTiming<'a> {
         }
     }
 
-    /// Time at which each stage has its gradients, on the first and the last stage including those of the shared
-    /// embedding.
+    /// Time at which the gradients of each stage are reduced; on the first and the last stage including the gradients
+    /// of the shared embedding.
     fn gradient_completion_times(&self, stage_times: &[StageTime]) -> Vec<Picos> {
         let stage_finish = |time: &StageTime| {
             self.reduction_intervals(time).last().map_or(time.end, |interval| interval.1.max(time.end))

@@ -1,10 +1,10 @@
 //! Overlap of gradient and weight communication with a pass, where states are sharded within groups and replicated
 //! among groups (hybrid sharding): communication within a group and reduction among groups.
 //!
-//! The two run concurrently if the job's software has a stream for each ([`ReductionStreams`]) and they use different links,
-//! such as NVLink within a host and NICs between hosts. For n layers with s within and r among groups, both end after n
-//! max(s, r) + min(s, r), since a layer's reduction among groups follows that within its group. Otherwise they run in
-//! sequence.
+//! The two run concurrently if the job's software has a stream for each ([`ReductionStreams`]) and they use different
+//! links, such as NVLink within a host and NICs between hosts. For n layers with s within and r among groups, both end
+//! after n max(s, r) + min(s, r), since a layer's reduction among groups follows that within its group. Otherwise they
+//! run in sequence.
 
 use fabricast_topologies::Picos;
 
@@ -12,29 +12,30 @@ use super::call_costs::CallCosts;
 use super::interference::OverlappedCall;
 use fabricast_workload::job::{Dimension, Overlap, ReductionStreams, Training};
 
-/// Overlapping calls, by stream.
+/// Gradient and weight communication that overlaps with a pass, by stream.
 #[derive(Clone, Debug, Default)]
 pub(super) struct GradientStreams {
-    /// Calls within sharding groups.
+    /// Total time of the calls within sharding groups, and their dimensions.
     within: (OverlappedCall, Vec<Dimension>),
-    /// Calls among these groups.
+    /// Total time of the calls among sharding groups, and their dimensions.
     among_groups: (OverlappedCall, Vec<Dimension>),
 }
 
 impl GradientStreams {
-    /// Adds a call to the stream of its dimension.
+    /// Adds a call of the groups of a dimension to the stream of that dimension.
     pub(super) fn add(&mut self, dimension: Dimension, call: OverlappedCall) {
         let (sum, dimensions) = if dimension.is_replica_group() { &mut self.among_groups } else { &mut self.within };
         *sum = sum.plus(call);
         dimensions.push(dimension);
     }
 
-    /// Total time of all calls in sequence.
+    /// Total time of the calls of both streams in sequence.
     pub(super) fn communication(&self) -> Picos {
         self.within.0.call + self.among_groups.0.call
     }
 
-    /// Both streams combined, and the additional time of the last of several rounds in the shorter stream.
+    /// Returns both streams combined, and the additional time of the last of several rounds in the stream with less
+    /// communication.
     pub(super) fn overlap(&self, job: &Training, call_costs: &CallCosts<'_>) -> (OverlappedCall, Picos) {
         let ((within, within_dimensions), (among, among_dimensions)) = (&self.within, &self.among_groups);
         let shares_links = |&one: &Dimension| {
@@ -48,12 +49,12 @@ impl GradientStreams {
     }
 }
 
-/// Communication that overlaps with each layer of a model chunk.
+/// Communication that overlaps with each layer of a model chunk in a pass.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct OverlappedLayers {
-    /// Communication of one layer.
+    /// Communication of one layer, and the slowdown that it causes.
     pub each: OverlappedCall,
-    /// Additional time of the last layer.
+    /// Additional time of the last layer in the stream with less communication.
     pub last: Picos,
 }
 
@@ -81,7 +82,8 @@ mod tests {
 
     use super::*;
 
-    /// End of communication for layers that end evenly, each first reduced within its group, then among groups.
+    /// End of the communication of layers whose passes end at equal intervals, each first reduced within its group,
+    /// then among groups.
     fn communication_end(layers: u64, work: u64, (within, among): (u64, u64)) -> u64 {
         (1..=layers)
             .fold((0, 0), |(reduced, added), layer| {

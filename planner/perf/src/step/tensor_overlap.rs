@@ -14,9 +14,9 @@
 //! If overlapping the calls of a pass would cost more than running them after the GEMMs, they run after them, as for a
 //! user who tries both settings.
 //!
-//! A reduce-scatter hides little behind GEMMs with one block per SM ([`BlockScheduling::Persistent`]): the tiles of SMs that
-//! the call occupies start when it ends. With blocks scheduled as SMs become free, it hides forward except for one of
-//! four splits, and backward as far as the GEMM is long enough.
+//! A reduce-scatter hides little behind GEMMs with one block per SM ([`BlockScheduling::Persistent`]): the tiles of SMs
+//! that the call occupies start when it ends. With blocks scheduled as SMs become free, it hides forward except for one
+//! of four splits, and backward as far as the GEMM is long enough.
 //!
 //! Measured on two H100 that each carried the traffic of four and of eight ranks, with layers of five published models
 //! (`planner/data/h200-steps/shares.py`): a layer takes 10 to 17 % longer (`shares-h100.jsonl`; 1 to 7 % for GEMMs in
@@ -47,15 +47,15 @@ const SPLIT_EXPOSED: f64 = 0.79;
 /// Exposed fraction of a reduce-scatter overlapped with a wgrad GEMM: median of ten measurements 0.91 (0.74 to 1.1).
 const WGRAD_EXPOSED: f64 = 0.91;
 
-/// Splits of a GEMM whose output is reduce-scattered (NeMo's `num_splits`).
+/// Number of splits of a GEMM whose output is reduce-scattered (NeMo's `num_splits`).
 const SPLITS: u64 = 4;
 
-/// Cost of calls that overlap with GEMMs.
+/// Additional time of GEMMs and calls that overlap, compared with the GEMMs alone.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct OverlapCost {
-    /// Exposed communication.
+    /// Time of the calls that is not hidden behind the GEMMs.
     pub exposed: Picos,
-    /// Slowdown of the GEMMs.
+    /// Slowdown of the GEMMs by the calls and by the division into pieces.
     pub slowdown: Picos,
 }
 
@@ -72,19 +72,20 @@ impl OverlapCost {
 /// GEMMs of a layer that tensor-parallel ranks divide. The first and the second form one part of the layer, the third
 /// and the fourth another.
 pub(super) struct TensorParallelGemms<'a> {
-    /// Time of each GEMM without overlap.
+    /// Duration of each GEMM without overlap, in the layer's order.
     pub gemms: &'a [Picos],
-    /// Scheduling of their thread blocks on SMs.
+    /// Scheduling of the GEMMs' thread blocks on SMs.
     pub blocks: BlockScheduling,
     /// Message size of the calls that overlap: all tokens of the ranks. Smaller ones (latent keys and values, tokens
     /// routed to experts) are not split (Megatron Core, without user buffers).
     pub tokens: Bytes,
-    /// Number of divided parts of a layer.
+    /// Number of parts of a layer, each with two of the GEMMs.
     pub parts: u64,
 }
 
 impl TensorParallelGemms<'_> {
-    /// Cost of the tensor-parallel calls of a pass that overlap with the GEMMs.
+    /// Cost of the tensor-parallel calls of a pass that overlap with the GEMMs, or of the same calls after the GEMMs if
+    /// that is less.
     pub(super) fn cost(&self, phase: Phase, call_costs: &CallCosts<'_>) -> Result<OverlapCost, PlanError> {
         let ranks = u64::from(call_costs.layout.size(Dimension::Tensor)).max(1);
         let mut sequential = OverlapCost::default();
@@ -123,7 +124,7 @@ impl TensorParallelGemms<'_> {
         (0..self.parts).map(part_cost).fold(OverlapCost::default(), OverlapCost::plus)
     }
 
-    /// Cost of a GEMM and its reduce-scatter, split by split.
+    /// Cost of a GEMM of duration `gemm` whose reduce-scatter of duration `call` runs split by split.
     fn reduce_scatter_cost(&self, gemm: Picos, call: Picos) -> OverlapCost {
         let exposed = match self.blocks {
             BlockScheduling::Persistent => share(call, SPLIT_EXPOSED),
@@ -135,7 +136,7 @@ impl TensorParallelGemms<'_> {
         OverlapCost { exposed, slowdown: share(gemm, PIECES_SLOWDOWN) }
     }
 
-    /// Cost of a reduce-scatter overlapped with an independent GEMM of the same size.
+    /// Cost of a reduce-scatter of duration `call` overlapped with an independent GEMM of the same size.
     fn overlapped_reduce_scatter_cost(&self, gemm: Picos, call: Picos) -> OverlapCost {
         let exposed = match self.blocks {
             BlockScheduling::Persistent => share(call, WGRAD_EXPOSED),
@@ -145,7 +146,7 @@ impl TensorParallelGemms<'_> {
     }
 }
 
-/// Cost of a GEMM whose input rows are gathered in one piece per rank.
+/// Cost of a GEMM whose input rows are gathered in one piece per rank by an all-gather of duration `call`.
 fn all_gather_cost(gemm: Picos, call: Picos, ranks: u64) -> OverlapCost {
     let slowdown = share(gemm, PIECES_SLOWDOWN);
     let other_pieces = Picos(scaled(gemm + slowdown, ranks.max(1) - 1).0 / ranks.max(1));
@@ -180,7 +181,8 @@ mod tests {
         (figures[middle] + figures[(figures.len() - 1) / 2]) / 2.0
     }
 
-    /// Slowdown of GEMMs by overlapping calls, as a fraction of the call.
+    /// The constants are the medians of the measured slowdowns of GEMMs by overlapping calls, as a fraction of the
+    /// call.
     #[test]
     fn constants_match_measured_medians() {
         let slowdowns = |with: &str, without: &str, call: &str| -> Vec<f64> {
@@ -233,7 +235,8 @@ mod tests {
         lines(text, "share").filter(|line| line["how"] == "alone").map(ratio).collect()
     }
 
-    /// Prediction on H100, which set the constants, is somewhat short; on H200, where calls cost less, it is long.
+    /// The predicted extra time is somewhat too short on H100, which set the constants, and too long on H200, where
+    /// calls cost less.
     #[test]
     fn predicted_overlap_cost_is_near_measurement() {
         for (measured, preset, range) in [(SHARES, "hgx-h100", 0.6..1.2), (SHARES_ON_H200, "hgx-h200", 0.9..1.6)] {

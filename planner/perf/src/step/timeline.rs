@@ -7,24 +7,24 @@
 
 use fabricast_topologies::Picos;
 
-/// Activity of an interval.
+/// Activity of a pipeline stage or of its communication during an interval.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Activity {
     /// Forward pass of a micro-batch through a model chunk, its calls included.
     Forward,
-    /// Backward pass.
+    /// Backward pass of a micro-batch through a model chunk, its calls included.
     Backward,
     /// Pipeline point-to-point transfer that the sending stage waits for.
     PipelineTransfer,
-    /// Reduction of a gradient bucket.
+    /// Reduction of a gradient bucket by data-parallel ranks.
     Gradients,
-    /// Optimizer update.
+    /// Optimizer update of a rank's own parameters.
     Optimizer,
-    /// Gathering of updated weights.
+    /// Gathering of updated weights after the optimizer.
     Weights,
-    /// Embedding kernels.
+    /// Kernels of the embedding in an inference step.
     Embedding,
-    /// Kernels of a layer.
+    /// Kernels of a layer in an inference step.
     Compute,
     /// Tensor-parallel calls of a layer, the embedding or the logits.
     Tensor,
@@ -34,16 +34,16 @@ pub enum Activity {
     Logits,
     /// Transfer of input tokens and logits in a single-process job.
     Outputs,
-    /// Kernel launch time on the host.
+    /// Kernel launch time on the host in a single-process job.
     Launch,
-    /// Idle time while other streams of requests run.
+    /// Idle time of an inference step while other streams of requests run.
     Bubble,
-    /// Several intervals merged into one.
+    /// Several intervals merged into one, in a shortened timeline.
     Merged,
 }
 
 impl Activity {
-    /// All activities.
+    /// All activities, in the order of declaration.
     pub const ALL: [Self; 15] = [
         Self::Forward,
         Self::Backward,
@@ -62,7 +62,7 @@ impl Activity {
         Self::Merged,
     ];
 
-    /// The name as serialized.
+    /// Returns the name of the activity in JSON output.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -85,34 +85,34 @@ impl Activity {
     }
 }
 
-/// Interval on a track.
+/// Interval of one activity on a track.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Interval {
-    /// The activity.
+    /// Activity during the interval.
     pub activity: Activity,
-    /// Index from 0: micro-batch of a pass, layer of an inference step, gradient bucket. For [`Activity::Merged`] the number
-    /// of merged intervals.
+    /// Index from 0: micro-batch of a pass, layer of an inference step, gradient bucket. For [`Activity::Merged`] the
+    /// number of merged intervals.
     pub index: u64,
-    /// Model chunk of a pass, from 0.
+    /// Index of a pass's model chunk, from 0; 0 for other activities.
     pub chunk: u64,
-    /// Start time.
+    /// Start of the interval, from the start of the step.
     pub begin: Picos,
-    /// End time.
+    /// End of the interval, from the start of the step.
     pub end: Picos,
 }
 
 impl Interval {
-    /// Duration.
+    /// Duration of the interval.
     #[must_use]
     pub fn time(&self) -> Picos {
         self.end - self.begin
     }
 }
 
-/// Track of the timeline.
+/// Track of a timeline, identified by the index of its pipeline stage, from 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Track {
-    /// Computation of a pipeline stage.
+    /// Computation on the GPUs of a pipeline stage.
     Stage(u64),
     /// Communication that overlaps with the computation of a stage.
     Communication(u64),
@@ -122,15 +122,15 @@ pub enum Track {
 /// empty.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Timeline {
-    /// The tracks with their intervals.
+    /// Tracks with their intervals, in the order in which they are displayed.
     pub tracks: Vec<(Track, Vec<Interval>)>,
-    /// Number of stages omitted from a shortened timeline.
+    /// Number of pipeline stages omitted from a shortened timeline.
     pub omitted_stages: u64,
 }
 
-/// Largest number of stages in a shortened timeline.
+/// Largest number of pipeline stages in a shortened timeline.
 const MAX_STAGES: usize = 8;
-/// Largest number of intervals in a shortened timeline: all compute tracks, all communication tracks.
+/// Largest total number of intervals on compute tracks and on communication tracks in a shortened timeline.
 const MAX_INTERVALS: (usize, usize) = (256, 64);
 
 impl Timeline {
@@ -145,14 +145,15 @@ impl Timeline {
         }
     }
 
-    /// End of the last interval.
+    /// Returns the end of the last interval of all tracks, from the start of the step.
     #[must_use]
     pub fn end(&self) -> Picos {
         let last = self.tracks.iter().filter_map(|(_, intervals)| intervals.last());
         last.map(|interval| interval.end).max().unwrap_or_default()
     }
 
-    /// Appends consecutive intervals to a track from `begin` on. Returns the end of the last one.
+    /// Appends consecutive intervals, given by activity, index and duration, to a track from `begin` on. Returns the
+    /// end of the last one.
     pub(crate) fn add_sequence(&mut self, track: Track, begin: Picos, parts: &[(Activity, u64, Picos)]) -> Picos {
         parts.iter().fold(begin, |begin, &(activity, index, time)| {
             self.add(track, Interval { activity, index, chunk: 0, begin, end: begin + time });
@@ -188,7 +189,7 @@ impl Timeline {
 }
 
 impl Track {
-    /// Sort key: stages in order, each followed by its communication track.
+    /// Returns the sort key by which stages are in order, each followed by its communication track.
     fn sort_key(self) -> (u64, u64) {
         match self {
             Self::Stage(stage) => (stage, 0),
@@ -197,7 +198,7 @@ impl Track {
     }
 }
 
-/// Merges the intervals in the middle into one if there are more than `max_intervals`.
+/// Merges intervals in the middle into one so that at most `max_intervals` remain.
 fn shorten(intervals: &mut Vec<Interval>, max_intervals: usize) {
     if intervals.len() <= max_intervals {
         return;

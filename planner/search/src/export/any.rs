@@ -1,4 +1,4 @@
-//! Reads a table of any supported format; the format is detected from the content.
+//! Reader of tables in any supported format; the format is detected from the content.
 
 use fabricast_sim::schedule::Schedule;
 use fabricast_sim::schedule::format::{self, CallSizes, Format};
@@ -10,9 +10,9 @@ use super::{SavedPlan, TableError, nccl_env, nccl_tuner, open_mpi};
 /// Table of one of the supported formats.
 #[derive(Debug)]
 pub enum AnyTable {
-    /// CSV of NCCL's example tuner plugin.
+    /// CSV table of NCCL's example tuner plugin.
     NcclTuner(nccl_tuner::Table),
-    /// File of NCCL settings.
+    /// Settings file of NCCL (`NCCL_CONF_FILE`).
     NcclEnv(Box<SettingsFile>),
     /// Rules of Open MPI's `tuned` component, classic or JSON.
     OpenMpi(open_mpi::Rules),

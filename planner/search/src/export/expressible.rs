@@ -11,9 +11,9 @@ use crate::plan::SizeRange;
 /// Strategy of a plan that a format cannot express.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Dropped {
-    /// The collective.
+    /// Collective that the strategy was selected for.
     pub collective: Collective,
-    /// First and last message size.
+    /// First and last message size for which the strategy was selected, in bytes, both inclusive.
     pub bytes: (Bytes, Bytes),
     /// Selected strategy: `one_shot symmetric × 8`.
     pub pick: String,
@@ -23,7 +23,7 @@ pub struct Dropped {
     pub reason: String,
 }
 
-/// Contents of a plan in the terms of a format.
+/// Table entries of a plan in an export format. `K` is the type of an entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Choices<K> {
     /// Size ranges by collective, then size. Those of a collective cover all sizes except the ones
@@ -36,9 +36,9 @@ pub struct Choices<K> {
 /// Treatment of sizes for which a format can express no strategy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MissingEntry {
-    /// Use the neighbouring sizes' entry. Without a row the library would do worse than with that one.
+    /// Use the entry of the neighbouring sizes. Without a row the library would choose worse.
     UseNeighbour,
-    /// Leave them to the library.
+    /// Write no entry, so that the library chooses by itself at these sizes.
     Omit,
 }
 

@@ -1,4 +1,4 @@
-//! Findings of the checks of a readable table.
+//! Findings: warnings and errors that checks report about tables that could be read.
 
 use schemars::JsonSchema;
 use serde::Serialize;

@@ -1,8 +1,8 @@
-//! Comment lines at the top of an exported file: its origin.
+//! Comment lines at the top of an exported file: its origin, and the strategies that it omits.
 
 use super::{Dropped, SavedPlan};
 
-/// Most lines about dropped strategies; the rest are only counted.
+/// Maximum number of lines about dropped strategies; further strategies are only counted.
 const MAX_DROPPED_LINES: usize = 20;
 
 /// Returns the header lines without comment marks. Each fits the line length of NCCL's example tuner plugin.

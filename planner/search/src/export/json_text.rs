@@ -18,7 +18,7 @@ pub(super) struct JsonText<'a>(Origin<'a>);
 #[derive(Debug, serde::Deserialize)]
 struct Key<'a>(#[serde(borrow)] Cow<'a, str>);
 
-/// Members of an object, in order.
+/// Members of a JSON object, in the order of the text.
 #[derive(Debug)]
 pub(super) struct Members<'a>(Vec<(Key<'a>, &'a RawValue)>);
 
@@ -98,7 +98,7 @@ impl<'a> JsonText<'a> {
 }
 
 impl<'a> Members<'a> {
-    /// Returns the value of a key.
+    /// Returns the value of a key; `None` if the object has no such key.
     pub(super) fn get(&self, key: &str) -> Option<&'a RawValue> {
         self.0.iter().find(|(known, _)| known.0 == key).map(|(_, value)| *value)
     }
@@ -141,7 +141,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for Members<'a> {
     }
 }
 
-/// Strips the byte order mark.
+/// Returns a text without its byte order mark, if there is one.
 pub(super) fn strip_bom(text: &str) -> &str {
     text.strip_prefix('\u{feff}').unwrap_or(text)
 }

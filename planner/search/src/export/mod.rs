@@ -1,7 +1,8 @@
 //! Plans as files: reads saved plans and converts them to the tuning tables that libraries load.
 //!
 //! ```text
-//! plan --format json ─► SavedPlan ─► nccl_tuner (CSV of NCCL's example tuner), … ─► the library, the tuner plugin, `table --check`
+//! plan --format json ─► SavedPlan ─► nccl_tuner (CSV of NCCL's example tuner), …
+//!                                    ─► the library, the tuner plugin, `table --check`
 //! ```
 //!
 //! Each format has one reader, which also reads files from other tools. Strategies that a format cannot express are

@@ -16,11 +16,11 @@ use super::{Dropped, Finding, SavedPlan, TableError, header};
 /// Algorithms and protocols allowed for a function.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Allowed {
-    /// The function.
+    /// NCCL function (collective) to which the lists apply.
     pub function: Function,
-    /// Its algorithms, in NCCL's order.
+    /// Allowed algorithms, in NCCL's order.
     pub algos: Vec<Algo>,
-    /// Its protocols, in NCCL's order.
+    /// Allowed protocols, in NCCL's order.
     pub protos: Vec<Proto>,
 }
 
@@ -38,7 +38,7 @@ pub fn allowed(plan: &SavedPlan) -> (Vec<Allowed>, Vec<Dropped>) {
     (Function::ALL.into_iter().filter_map(collect_allowed).collect(), dropped)
 }
 
-/// Returns the text of the file and the strategies that it cannot express.
+/// Returns the text of a plan's settings file, and the strategies that the file cannot express.
 #[must_use]
 pub fn write(plan: &SavedPlan) -> (String, Vec<Dropped>) {
     let (allowed, dropped) = allowed(plan);
@@ -83,7 +83,7 @@ fn plain_lists(allowed: &[Allowed]) -> (String, String) {
 /// Parsed settings file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SettingsFile {
-    /// Settings.
+    /// Settings that affect NCCL's choice.
     pub settings: Settings,
     /// Names not known to affect NCCL's choice, with their lines, from 1.
     pub ignored: Vec<(u32, String)>,

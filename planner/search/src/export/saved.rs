@@ -17,16 +17,16 @@ use fabricast_libraries::Library;
 /// Saved plan: the input of all exports.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 pub struct SavedPlan {
-    /// The fabric's name.
+    /// Name of the fabric that was planned.
     pub fabric: String,
-    /// The profile's name.
+    /// Name of the profile of software costs.
     pub profile: String,
     /// Date when the profile was fitted; empty for `ideal`.
     #[serde(default)]
     pub profile_date: String,
-    /// Number of ranks.
+    /// Number of ranks of the calls.
     pub ranks: u32,
-    /// Number of hosts.
+    /// Number of hosts that the ranks occupy.
     pub nodes: u32,
     /// Library whose defaults are in the rows.
     #[serde(default, deserialize_with = "parse_optional_name")]
@@ -45,14 +45,14 @@ pub struct SavedPlan {
     /// True if input and output share one buffer.
     #[serde(default)]
     pub in_place: bool,
-    /// Rows by collective, then size.
+    /// Results at the requested sizes, sorted by collective, then size.
     pub rows: Vec<SavedRow>,
     /// Rows added between the requested sizes, near those where the selected strategy changes; by collective, then
     /// size.
     #[serde(default)]
     #[serde(alias = "between")]
     pub refined_rows: Vec<SavedRow>,
-    /// Ranges of adjacent sizes, from both kinds of rows, that share a selected strategy.
+    /// Ranges of adjacent sizes, from the requested and the refined rows, that share a selected strategy.
     pub ranges: Vec<SavedRange>,
     /// The library's defaults below the first size and above the last; empty if unknown.
     #[serde(default)]
@@ -67,18 +67,18 @@ pub struct SavedPlan {
 /// Options that identify the requested fabric.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 pub struct FabricQuery {
-    /// `--fabric`.
+    /// Value of `--fabric`: the name of a preset, or a file.
     pub fabric: String,
-    /// `--nodes`.
+    /// Value of `--nodes`: number of hosts; `None` if not given.
     #[serde(default)]
     pub nodes: Option<u32>,
-    /// `--gpus`.
+    /// Value of `--gpus`: number of GPUs per host; `None` if not given.
     #[serde(default)]
     pub gpus: Option<u32>,
-    /// `--network`.
+    /// Value of `--network`; `None` if not given.
     #[serde(default)]
     pub network: Option<String>,
-    /// `--profile`; if absent, the best matching profile is used.
+    /// Value of `--profile`; `None` if the best matching profile is used.
     #[serde(default)]
     pub profile: Option<String>,
 }
@@ -87,24 +87,25 @@ pub struct FabricQuery {
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(from = "FlatRow")]
 pub struct SavedRow {
-    /// The collective.
+    /// Collective of the call.
     pub collective: Collective,
-    /// Message size.
+    /// Message size of the call, in bytes.
     pub bytes: Bytes,
     /// Selected strategy.
     pub pick: SavedPick,
-    /// The library's default strategy.
+    /// The library's default strategy; `None` if no library was requested or its choice is unknown.
     pub library_default: Option<SavedPick>,
     /// Best strategy that the library can run, if it differs from the selected one.
     pub best_of_library: Option<SavedPick>,
     /// Fastest of all candidates. Plans of earlier versions include it only if the library's default or a neighbour's
     /// strategy was preferred.
     pub fastest: Option<SavedPick>,
-    /// Second-best strategy.
+    /// Best strategy with another algorithm or protocol; the fastest if the library's default is selected.
     pub runner_up: Option<SavedPick>,
-    /// Lower bound on the completion time, µs.
+    /// Lower bound on the completion time of every schedule, µs.
     pub bound_us: Option<f64>,
-    /// Bottleneck of the selected strategy.
+    /// Name of the most used resource in the run of the selected strategy, or `latency` if every resource is used to
+    /// less than half.
     #[serde(alias = "binds")]
     pub bottleneck: Option<String>,
 }
@@ -178,10 +179,10 @@ impl From<FlatRow> for SavedRow {
 /// Strategy with its predicted and measured times.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 pub struct SavedPick {
-    /// Algorithm.
+    /// Algorithm of the strategy.
     #[serde(deserialize_with = "parse_name")]
     pub algorithm: Algorithm,
-    /// Protocol.
+    /// Protocol of the strategy.
     #[serde(deserialize_with = "parse_name")]
     pub protocol: Protocol,
     /// Number of channels.
@@ -192,7 +193,7 @@ pub struct SavedPick {
     /// Threads per block, if not the protocol's default.
     #[serde(default)]
     pub threads: Option<u16>,
-    /// Predicted time, µs.
+    /// Predicted completion time, µs.
     pub time_us: f64,
     /// Lower end of the prediction interval, µs.
     #[serde(default)]
@@ -200,7 +201,7 @@ pub struct SavedPick {
     /// Upper end of the prediction interval, µs.
     #[serde(default)]
     pub high_us: Option<f64>,
-    /// Measured time, µs.
+    /// Measured completion time, µs; `None` if the strategy was not measured.
     #[serde(default)]
     pub measured_us: Option<f64>,
     /// The library's name for the strategy if it is the library's default: `Ring LL`, `rabenseifner`.
@@ -216,20 +217,20 @@ pub struct SavedPick {
 /// Size range with one selected strategy.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct SavedRange {
-    /// The collective.
+    /// Collective to which the range applies.
     #[serde(deserialize_with = "parse_name")]
     pub collective: Collective,
-    /// First size, inclusive.
+    /// Smallest message size, in bytes, inclusive.
     pub min_bytes: Bytes,
-    /// Last size, inclusive.
+    /// Largest message size, in bytes, inclusive.
     pub max_bytes: Bytes,
-    /// Algorithm.
+    /// Algorithm of the selected strategy.
     #[serde(deserialize_with = "parse_name")]
     pub algorithm: Algorithm,
-    /// Protocol.
+    /// Protocol of the selected strategy.
     #[serde(deserialize_with = "parse_name")]
     pub protocol: Protocol,
-    /// Number of channels.
+    /// Number of channels of the selected strategy.
     pub channels: u16,
 }
 
@@ -322,7 +323,7 @@ impl SavedPlan {
         range.max_bytes < first.bytes || range.min_bytes > last.bytes
     }
 
-    /// Iterates over both kinds of rows, by collective and size.
+    /// Iterates over the requested and the refined rows, by collective and size.
     pub fn all_rows(&self) -> impl Iterator<Item = &SavedRow> {
         let (mut rows, mut refined_rows) = (self.rows.iter().peekable(), self.refined_rows.iter().peekable());
         std::iter::from_fn(move || {
@@ -347,7 +348,7 @@ impl SavedPlan {
         self.rows.get(after).is_some_and(|row| row.collective == collective)
     }
 
-    /// Returns the range that contains a size.
+    /// Returns the range that contains a message size of a collective; `None` if no range does.
     #[must_use]
     pub fn find_range(&self, collective: Collective, bytes: Bytes) -> Option<&SavedRange> {
         let after = self.ranges.partition_point(|range| (range.collective, range.max_bytes) < (collective, bytes));
@@ -421,7 +422,7 @@ impl SavedRange {
 }
 
 impl SavedPick {
-    /// The measured time if there is one, otherwise the predicted time, µs.
+    /// The measured completion time if there is one, otherwise the predicted one, µs.
     #[must_use]
     pub fn effective_us(&self) -> f64 {
         self.measured_us.unwrap_or(self.time_us)

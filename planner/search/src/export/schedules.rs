@@ -12,7 +12,7 @@ use super::{Dropped, SavedPick, SavedPlan, SavedRow, header};
 use crate::plan::SizeRange;
 use fabricast_collectives::strategy::Strategy;
 
-/// Largest size that readers of these formats accept as a limit.
+/// Largest message size, in bytes, that readers of these formats accept as a limit.
 const LARGEST: Bytes = Bytes(i64::MAX as u64 - 1);
 
 /// Writes the schedule files of a plan.
@@ -92,15 +92,15 @@ pub fn write<K: Send, E: Send>(
     Ok((files, dropped))
 }
 
-/// Outcome of a file.
+/// Result of exporting one size range.
 enum WriteOutcome<K, E> {
-    /// Passed to `save`.
+    /// The file was written and passed to `save`, which returned this result.
     Saved(Result<K, E>),
-    /// Not written: the format cannot express the schedule, or there is none.
+    /// No file was written, for this reason: the format cannot express the schedule, or there is none.
     Unwritten(String),
 }
 
-/// Returns the name of a file.
+/// Returns the file name for a size range, without a folder.
 fn name(&SizeRange { collective, min_bytes, max_bytes, .. }: &SizeRange<Strategy>, format: Format) -> String {
     let ending = if format == Format::MscclXml { "xml" } else { "json" };
     match max_bytes {

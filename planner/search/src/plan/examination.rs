@@ -14,11 +14,11 @@ pub(super) struct Examined {
 
 /// Extent to which a schedule was examined.
 pub(super) enum ExaminationDepth {
-    /// First rank only.
+    /// Only the first rank was examined.
     FirstRank,
-    /// First channel only, as a schedule of one channel.
+    /// Only the first channel was examined, as a schedule of one channel.
     FirstChannel,
-    /// Whole schedule.
+    /// The whole schedule was examined; `None` if it has no template.
     Whole(Option<BlockTemplate>),
 }
 

@@ -88,8 +88,8 @@ impl LowerBounds<'_> {
         self.request.profile.launch(mode.launch, mode.processes).call_time(device, work)
     }
 
-    /// Time in picoseconds that the channels of all ranks need to move the least traffic. Copies within a rank are
-    /// ignored, which retains a lower bound.
+    /// Time in picoseconds that the channels of all ranks need to move the minimum traffic of the call. Copies within a
+    /// rank are ignored, which retains a lower bound.
     fn channel_time_ps(&self, strategy: Strategy) -> f64 {
         let ChannelLimit::Rate(rate) = self.request.profile.protocol(strategy.protocol).channel_limit else {
             return 0.0;

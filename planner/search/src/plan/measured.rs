@@ -9,14 +9,14 @@ use super::row_search::{Search, Watcher};
 use super::{PlanError, Row, TimedStrategy};
 use fabricast_collectives::strategy::Strategy;
 
-/// Relative uncertainty of a time that was measured once. A tuned table that is slower than the default by no more than
-/// this counts as equal, too.
+/// Relative uncertainty of a time that was measured once. Likewise, a tuned table that is slower than the default by no
+/// more than this share counts as equal.
 pub const MEASURED_NOISE: f64 = 0.02;
 
 /// Measured time with its range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Measured {
-    /// Median of the repetitions.
+    /// Median time of the repetitions.
     pub time: Picos,
     /// Smallest time, minus [`MEASURED_NOISE`].
     pub low: Picos,
@@ -31,7 +31,7 @@ pub struct Measurements {
 }
 
 impl Measurements {
-    /// No measurements.
+    /// Empty set of measurements.
     pub const NONE: Self = Self { cells: BTreeMap::new() };
 
     /// Adds a time; several times of one strategy are repetitions. Threads and chunk are left to the library and do not

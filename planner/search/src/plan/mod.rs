@@ -46,38 +46,39 @@ pub use simulated_candidates::{preference_limit_for, same_pair};
 /// Input of a plan.
 #[derive(Clone, Copy)]
 pub struct PlanRequest<'a> {
-    /// The fabric.
+    /// Fabric that connects the ranks.
     pub fabric: &'a Fabric,
-    /// Routes of the fabric.
+    /// Routes between the devices of the fabric.
     pub router: &'a Router<'a>,
-    /// Device of each rank.
+    /// Device of each rank, indexed by rank.
     pub placement: &'a [NodeId],
-    /// Software cost profile.
+    /// Profile of software costs.
     pub profile: &'a Profile,
-    /// Ranks on each host, for hierarchical algorithms.
+    /// Number of ranks on each host, for hierarchical algorithms.
     pub ranks_per_node: u32,
-    /// Launch mode of calls.
+    /// Launch of the calls: CUDA graph or stream, processes and GPUs per host.
     pub mode: LaunchMode,
-    /// In-place or out-of-place buffers.
+    /// Use of the buffers: in place or out of place.
     pub buffers: BufferUse,
-    /// Root rank of broadcast and reduce.
+    /// Root rank of broadcast, reduce, gather and scatter.
     pub root: u32,
     /// Bytes from each rank to each rank in an all_to_allv.
     pub matrix: Option<&'a TrafficMatrix>,
     /// Collectives to plan.
     pub collectives: &'a [Collective],
-    /// Message sizes. The matrix of an all_to_allv is scaled to them; a barrier has one row whatever the sizes.
+    /// Message sizes, in bytes. The matrix of an all_to_allv is scaled to them; a barrier has one row whatever the
+    /// sizes.
     pub sizes: &'a [Bytes],
     /// Restriction of the candidates.
     pub restriction: &'a Restriction,
     /// Library whose default is shown next to the selected strategy, if any.
     pub library: Option<&'a Chooser>,
-    /// Effort: charts need times of strategies that cannot win, tables do not.
+    /// Extent to which candidates are simulated: charts need times of strategies that cannot win, tables do not.
     pub effort: Effort,
 }
 
 impl PlanRequest<'_> {
-    /// Bounds of the calls of the ranks.
+    /// Returns the lower bounds on all calls of the ranks.
     fn bounds(&self) -> Bounds {
         let Self { fabric, router, placement, root, restriction, .. } = *self;
         Bounds::new(fabric, router, placement, root).with_in_network(restriction.in_network)
@@ -90,7 +91,7 @@ impl PlanRequest<'_> {
     }
 }
 
-/// Extent of simulation.
+/// Extent to which a search simulates candidates.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Effort {
     /// Strategies that can still win or come second.
@@ -103,15 +104,15 @@ pub enum Effort {
 /// Strategy with its predicted time and prediction interval.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct TimedStrategy {
-    /// The strategy.
+    /// Strategy that was simulated.
     pub strategy: Strategy,
-    /// Predicted time.
+    /// Predicted completion time.
     pub time: Picos,
     /// Lower end of the prediction interval.
     pub low: Picos,
     /// Upper end of the prediction interval.
     pub high: Picos,
-    /// Most used capacity; `None` if bandwidth hardly matters.
+    /// Resource with the highest utilization in the simulation; `None` if the strategy used none.
     pub busiest: Option<Busiest>,
     /// Measured time, which takes precedence over the predicted one.
     pub measured: Option<Measured>,
@@ -124,24 +125,24 @@ impl TimedStrategy {
         self.measured.unwrap_or(Measured { time: self.time, low: self.low, high: self.high })
     }
 
-    /// Returns true if both have the same algorithm and protocol.
+    /// Returns true if both strategies have the same algorithm and protocol.
     #[must_use]
     pub fn has_same_pair(&self, other: &Self) -> bool {
         (self.strategy.algorithm, self.strategy.protocol) == (other.strategy.algorithm, other.strategy.protocol)
     }
 }
 
-/// Capacity and its utilization in a run.
+/// Resource and its utilization in a run.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Busiest {
-    /// The capacity.
+    /// Resource with limited capacity: a link, memory, a channel.
     pub resource: fabricast_sim::lower::Resource,
-    /// Used divided by available capacity.
+    /// Used capacity divided by available capacity, 0 to 1.
     pub fraction: f64,
 }
 
 impl Busiest {
-    /// Returns the most used capacity of a run; `None` if it used none.
+    /// Returns the resource with the highest utilization in a run; `None` if the run used none.
     #[must_use]
     pub fn from_timeline(timeline: &Timeline) -> Option<Self> {
         let Utilization { resource, fraction, .. } = Utilization::busiest(&timeline.utilization)?;
@@ -152,22 +153,22 @@ impl Busiest {
 /// Result for one collective and message size.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Row {
-    /// The collective.
+    /// Collective of the call.
     pub collective: Collective,
-    /// Message size of the call.
+    /// Message size of the call, in bytes.
     pub bytes: Bytes,
-    /// Size that bandwidths refer to, as in nccl-tests. Differs from `bytes` only for an all_to_allv.
+    /// Message size that bandwidths refer to, in bytes, as in nccl-tests. Differs from `bytes` only for an all_to_allv.
     pub size: Bytes,
     /// Selected strategy: the fastest; or one with fewer channels whose slowdown is less than the channels are worth;
     /// or the library's default if the faster of the two cannot be determined.
     pub pick: TimedStrategy,
-    /// Reason for the selection.
+    /// Reason for selecting `pick`.
     pub preference: Preference,
     /// Fastest of all candidates: no strategy in the search space has a shorter predicted time.
     pub fastest: TimedStrategy,
     /// Best strategy with another algorithm or protocol; the fastest if the library's default is selected.
     pub runner_up: Option<TimedStrategy>,
-    /// Lower bound for every schedule.
+    /// Lower bound on the completion time of every schedule.
     pub bound: Bound,
     /// Best channel count of each simulated algorithm and protocol, fastest first.
     pub pairs: Vec<TimedStrategy>,
@@ -181,18 +182,18 @@ pub struct Row {
 /// Selected strategies by collective and message size.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Plan {
-    /// The fabric's name.
+    /// Name of the fabric.
     pub fabric: String,
-    /// The profile's name.
+    /// Name of the profile of software costs.
     pub profile: String,
-    /// Number of ranks.
+    /// Number of ranks of the calls.
     pub ranks: u32,
-    /// Rows by collective, then size.
+    /// Results at the requested sizes, sorted by collective, then size.
     pub rows: Vec<Row>,
     /// Rows added between the requested sizes, near those where the selected strategy changes; by collective, then
     /// size.
     pub refined_rows: Vec<Row>,
-    /// Ranges of adjacent sizes, from both kinds of rows, that share a selected strategy.
+    /// Ranges of adjacent sizes, from the requested and the refined rows, that share a selected strategy.
     pub ranges: Vec<Range>,
     /// The library's defaults below the first size and above the last, by its own formula; empty if unknown.
     pub outside_ranges: Vec<Range>,
@@ -210,26 +211,26 @@ pub struct Plan {
 /// Reason why there is no plan.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum PlanError {
-    /// No candidate is left.
+    /// No candidate strategy is left for a collective.
     #[error("no strategy remains for {collective}: {}", reasons(.rejected, .possible))]
     NothingToChoose {
-        /// The collective.
+        /// Collective without a candidate.
         collective: Collective,
         /// Rejected candidates, each with the reason.
         rejected: Vec<(Strategy, Unsupported)>,
         /// Combinations of algorithm and protocol available without the restriction: `ring (ll, ll128, simple)`.
         possible: Vec<String>,
     },
-    /// A simulation failed.
+    /// The simulation of a strategy failed.
     #[error("{strategy} for {collective} of {bytes}: {source}")]
     Simulation {
-        /// The strategy.
+        /// Strategy whose simulation failed.
         strategy: Strategy,
-        /// The collective.
+        /// Collective of the simulated call.
         collective: Collective,
-        /// Message size.
+        /// Message size of the simulated call, in bytes.
         bytes: Bytes,
-        /// Cause.
+        /// Error of the simulator.
         source: Box<fabricast_sim::SimulateError>,
     },
 }
@@ -242,7 +243,7 @@ fn reasons(rejected: &[(Strategy, Unsupported)], possible: &[String]) -> String 
 }
 
 impl Plan {
-    /// Returns both kinds of rows, by collective and size.
+    /// Returns the requested and the refined rows, by collective and size.
     #[must_use]
     pub fn all_rows(&self) -> Vec<Row> {
         refinement::merge_rows(&self.rows, &self.refined_rows)

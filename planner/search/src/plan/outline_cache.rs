@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use fabricast_sim::template::Outline;
 
-/// Limit on the runs of all cached outlines, at about 150 bytes each.
+/// Maximum sum of the runs of all cached outlines; a run occupies about 150 bytes.
 const MAX_RUNS: usize = 1 << 19;
 
 /// Outlines by key, oldest first.

@@ -13,7 +13,8 @@ use fabricast_collectives::algorithm::Algorithm;
 use fabricast_collectives::strategy::Strategy;
 use fabricast_libraries::Chooser;
 
-/// Largest size evaluated. Its choice holds above it too: no call is larger, and the formulas may overflow.
+/// Largest message size evaluated, in bytes. Its choice holds above it too: no call is larger, and the formulas may
+/// overflow.
 const LARGEST: Bytes = Bytes::MAX;
 
 /// Sample sizes per doubling, between which changes are then located.
@@ -74,7 +75,7 @@ pub(super) fn channel_changes(request: &PlanRequest<'_>, collective: Collective,
     inside
 }
 
-/// Value at a size.
+/// Value of a function at one message size.
 #[derive(Clone, Copy)]
 struct Sample<K> {
     bytes: Bytes,
@@ -103,7 +104,7 @@ fn bisect_changes<K: Copy + PartialEq>(
     }
 }
 
-/// The library's choices for a collective, by size.
+/// The library's choices for a collective as a function of the message size.
 struct LibraryChoices<'a> {
     chooser: &'a Chooser,
     call: Call,
@@ -134,7 +135,7 @@ impl LibraryChoices<'_> {
         sizes.into_iter().map(|size| Some(Sample { bytes: size, value: self.kind(size)? })).collect()
     }
 
-    /// Returns the sizes at which a new kind begins, without the first kind, in order.
+    /// Returns the sizes, in order, at which another algorithm or protocol begins.
     fn change_sizes(&self, samples: &[Sample<Kind>]) -> Vec<Bytes> {
         let mut starts = Vec::new();
         for pair in samples.windows(2) {

@@ -24,17 +24,18 @@ pub(super) fn max_overlap(restriction: &Restriction) -> f64 {
 /// Reason for a row's selected strategy.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub enum Preference {
-    /// Fastest by prediction.
+    /// The selected strategy is the fastest by prediction.
     #[default]
     Fastest,
-    /// The library's default, whose interval overlaps with that of the fastest.
+    /// The library's default was selected, because its interval overlaps with that of the fastest strategy.
     Default {
-        /// Fastest by prediction.
+        /// Strategy that is the fastest by prediction.
         fastest: TimedStrategy,
-        /// Overlap as a share of the shorter interval.
+        /// Overlap of the two intervals, as a share of the shorter one.
         overlap: f64,
     },
-    /// Strategy of neighbouring sizes, or the library's default if one size alone is not worth a departure.
+    /// The strategy of neighbouring sizes was selected, or the library's default if one size alone is not worth a
+    /// departure.
     Neighbours {
         /// Strategy that would be selected for this size alone.
         fastest: TimedStrategy,
@@ -42,7 +43,7 @@ pub enum Preference {
 }
 
 impl Preference {
-    /// The fastest by prediction, if another strategy was preferred.
+    /// Returns the fastest strategy to which another one was preferred; `None` if the fastest was selected.
     #[must_use]
     pub fn rejected_fastest(&self) -> Option<&TimedStrategy> {
         match self {

@@ -1,4 +1,4 @@
-//! Merges neighbouring sizes with the same strategy.
+//! Ranges of message sizes: neighbouring sizes with the same strategy, merged.
 
 use fabricast_sim::schedule::Collective;
 use fabricast_topologies::Bytes;
@@ -6,17 +6,17 @@ use fabricast_topologies::Bytes;
 use super::Row;
 use fabricast_collectives::strategy::Strategy;
 
-/// Largest size in a table: larger than any call, and representable as a signed 64-bit integer.
+/// Largest message size in a table, in bytes: larger than any call, and representable as a signed 64-bit integer.
 pub const LAST_BYTES: Bytes = Bytes(i64::MAX as u64);
 
 /// Consecutive planned sizes with one strategy. The boundary between two planned sizes is at their geometric mean.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Range {
-    /// The collective.
+    /// Collective to which the range applies.
     pub collective: Collective,
-    /// First byte size, inclusive.
+    /// Smallest message size, in bytes, inclusive.
     pub min_bytes: Bytes,
-    /// Last byte size, inclusive.
+    /// Largest message size, in bytes, inclusive.
     pub max_bytes: Bytes,
     /// Selected strategy.
     pub strategy: Strategy,
@@ -26,18 +26,18 @@ pub struct Range {
 /// geometric mean.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SizeRange<K> {
-    /// The collective.
+    /// Collective to which the range applies.
     pub collective: Collective,
-    /// First byte size, inclusive.
+    /// Smallest message size, in bytes, inclusive.
     pub min_bytes: Bytes,
-    /// Last byte size, inclusive.
+    /// Largest message size, in bytes, inclusive.
     pub max_bytes: Bytes,
-    /// Common property of the sizes.
+    /// Property that all sizes of the range share, such as the strategy.
     pub key: K,
 }
 
 impl<K: PartialEq> SizeRange<K> {
-    /// Merges sizes in order of collective and size.
+    /// Merges neighbouring sizes with equal keys into ranges. `sizes` are in order of collective, then size.
     pub fn merge(sizes: impl IntoIterator<Item = (Collective, Bytes, K)>) -> Vec<Self> {
         let mut merged: Vec<Self> = Vec::new();
         for (collective, bytes, key) in sizes {

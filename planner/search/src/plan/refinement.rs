@@ -30,17 +30,17 @@ use fabricast_libraries::nccl::{Algo, AlgoProto, Function, Proto};
 /// Largest ratio of neighbouring sizes with different strategies, in plans for a library's table.
 const LIBRARY_GAP_RATIO: f64 = 1.1;
 
-/// Variant of [`LIBRARY_GAP_RATIO`] for plans over all software, which no library follows to the byte and whose sizes are slower to
-/// plan.
+/// Largest ratio of neighbouring sizes with different strategies, in plans over all software. No library follows such
+/// plans to the byte, and their sizes are slower to plan than those of [`LIBRARY_GAP_RATIO`].
 const GAP_RATIO: f64 = 1.5;
 
 /// Largest ratio of neighbouring sizes that both depart from the library's default.
 const DEPARTURE_GAP_RATIO: f64 = 2.0;
 
-/// Neighbours with different channel counts are not refined below this ratio.
+/// Largest ratio of neighbouring sizes at which different channel counts are not refined further.
 const CHANNEL_GAP_RATIO: f64 = 1.02;
 
-/// Share of the time that a channel count other than the library's default may cost.
+/// Largest relative slowdown accepted from a channel count other than the library's default.
 const CHANNELS_LOSS: f64 = 0.005;
 
 /// Plans the rows between the requested ones; returns them by collective and size.
@@ -127,7 +127,7 @@ impl ChannelMismatch {
         let middle = geometric_mean(min, max);
         let (first_quarter, last_quarter) = (geometric_mean(min, middle), geometric_mean(middle, max));
         let (first, last) = self.channels;
-        // The library's default is fastest where chunks divide evenly, at round sizes, which are also what applications use.
+        // The library's default is fastest where chunks divide evenly: at round sizes, which applications use most.
         let probes = [(first_quarter, &[first][..]), (middle, &[first, last]), (last_quarter, &[last])];
         let probes = probes.into_iter().flat_map(|(bytes, channels)| [(bytes, channels), (round(bytes), channels)]);
         let request = planner.request();
@@ -152,7 +152,7 @@ impl ChannelMismatch {
     }
 }
 
-/// Merges both kinds of rows, by collective and size.
+/// Merges the requested and the added rows, by collective and size.
 pub(super) fn merge_rows(rows: &[Row], added: &[Row]) -> Vec<Row> {
     let mut merged: Vec<Row> = rows.iter().chain(added).cloned().collect();
     // Collectives retain the order of the rows.
@@ -191,7 +191,8 @@ fn smooth_added_rows(planner: &RowPlanner<'_>, rows: &[Row], added: &[Row]) -> V
     all_rows
 }
 
-/// Returns the middle of two neighbouring sizes that are too far apart for the strategies that they use.
+/// Returns the geometric mean of two neighbouring sizes if their ratio exceeds the limit for the strategies that they
+/// use.
 fn middle(planner: &RowPlanner<'_>, pair: &[Row]) -> Option<(Collective, Bytes)> {
     let [a, b] = pair else { return None };
     if a.collective != b.collective || !is_decided(planner, a.collective) {

@@ -25,7 +25,7 @@ pub(super) struct RowPlanner<'a> {
     pub watcher: Watcher<'a>,
 }
 
-/// Row, with the reason why the library's default is unknown, if it is.
+/// Row, and the reason why the library's default is unknown; `None` if it is known.
 type RowResult = (Row, Option<String>);
 
 impl<'a> RowPlanner<'a> {

@@ -1,5 +1,5 @@
-//! Search of a row: computes a lower bound for every candidate, simulates those that can still win, and returns the best
-//! strategy and the best one of another algorithm or protocol.
+//! Search of a row: computes a lower bound for every candidate, simulates those that can still win, and returns the
+//! best strategy and the best one with another algorithm or protocol.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -25,16 +25,16 @@ use fabricast_collectives::bound::{Bound, Bounds};
 use fabricast_collectives::capabilities::FabricCapabilities;
 use fabricast_collectives::strategy::{Strategy, check_combination, describe_combinations};
 
-/// Largest number of ranks at which a template is folded for channels with different rank orders. Its use for other
-/// sizes and protocols then justifies the cost.
+/// Largest number of ranks at which a template is folded for channels with different rank orders. Up to this size, the
+/// reuse of the template for other sizes and protocols justifies the cost of folding.
 const MAX_TEMPLATE_RANKS: u32 = 1024;
 
 /// Interruption and progress of a search.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Watcher<'a> {
-    /// Flag set by the caller to stop the search.
+    /// Flag that the caller sets to stop the search; `None` for a search that cannot be stopped.
     pub interrupt: Option<&'a AtomicBool>,
-    /// Number of rows done so far.
+    /// Counter of the rows done so far; `None` if progress is not counted.
     pub rows_done: Option<&'a AtomicUsize>,
 }
 
@@ -92,7 +92,7 @@ impl<'a> Search<'a> {
         Strategy { chunk, ..strategy }
     }
 
-    /// Searches the best strategy of the row.
+    /// Searches the best strategy of the call.
     pub(super) fn run(&self, watcher: Watcher<'_>) -> Result<Row, PlanError> {
         let PlanRequest { restriction, profile, .. } = *self.request;
         let candidates =
@@ -306,7 +306,7 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// Simulates a strategy up to `time_limit`.
+    /// Simulates a strategy; the simulation is aborted at `time_limit`.
     fn simulate_until(
         &self,
         strategy: Strategy,

@@ -18,20 +18,21 @@ use fabricast_libraries::Library;
 pub struct SearchSpace {
     /// Algorithms and their protocols, by collective.
     pub competing: Vec<Competing>,
-    /// Channel counts of each. Copy engines and barriers have the same time with any number.
+    /// Channel counts tried for each algorithm and protocol. With copy engines and in barriers, every number has the
+    /// same time.
     pub channels: Vec<u16>,
-    /// Strategies that do not compete.
+    /// Strategies that do not compete, with the reasons.
     pub excluded: Vec<Excluded>,
 }
 
 /// Algorithm that competes for a collective.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Competing {
-    /// The collective.
+    /// Collective for which the algorithm competes.
     pub collective: Collective,
-    /// The algorithm.
+    /// Algorithm that competes.
     pub algorithm: Algorithm,
-    /// Its protocols.
+    /// Protocols over which the algorithm competes.
     pub protocols: Vec<Protocol>,
 }
 
@@ -41,53 +42,53 @@ pub enum Excluded {
     /// The algorithm does not run on the fabric over any protocol.
     #[error("{algorithm} for {collective}: {reason}")]
     Impossible {
-        /// The collective.
+        /// Collective of the excluded strategies.
         collective: Collective,
-        /// The algorithm.
+        /// Algorithm of the excluded strategies.
         algorithm: Algorithm,
-        /// Reason.
+        /// Reason why the algorithm does not run.
         reason: Mismatch,
     },
     /// The library to which the plan is restricted does not run the algorithm over these protocols.
     #[error("{algorithm} ({}) for {collective}: {library} does not run it here", names(.protocols))]
     UnsupportedByLibrary {
-        /// The collective.
+        /// Collective of the excluded strategies.
         collective: Collective,
-        /// The algorithm.
+        /// Algorithm of the excluded strategies.
         algorithm: Algorithm,
-        /// The protocols.
+        /// Protocols over which the library does not run the algorithm.
         protocols: Vec<Protocol>,
-        /// The library.
+        /// Library to which the plan is restricted.
         library: Library,
     },
     /// Schedules that are impossible at this size, or too large to simulate.
     #[error("{algorithm} ({protocol}, {} channels) for {collective} of {bytes}: {reason}", counts(.channels))]
     Omitted {
-        /// The collective.
+        /// Collective of the omitted strategies.
         collective: Collective,
-        /// Message size.
+        /// Message size at which they are omitted, in bytes.
         bytes: Bytes,
-        /// The algorithm.
+        /// Algorithm of the omitted strategies.
         algorithm: Algorithm,
-        /// The protocol.
+        /// Protocol of the omitted strategies.
         protocol: Protocol,
-        /// Channel counts.
+        /// Channel counts of the omitted strategies.
         channels: Vec<u16>,
-        /// Reason for the first of them.
+        /// Reason why the first of these strategies was omitted.
         reason: String,
     },
     /// Channel count that is tried only from a message size on.
     #[error("{channels} channels for calls below {bytes}: no profile predicts the cost of many blocks in small calls")]
     ManyChannels {
-        /// The channels.
+        /// Number of channels that is tried for large calls only.
         channels: u16,
-        /// Smallest message size at which it is tried.
+        /// Smallest message size at which this number is tried, in bytes.
         bytes: Bytes,
     },
     /// Channel counts that no table or setting of the library to which the plan is restricted can select at some sizes.
     #[error("channel counts that {0} cannot be set to use for a call")]
     UnselectableChannels(Library),
-    /// Channel counts outside the list.
+    /// Channel counts outside [`SearchSpace::channels`].
     #[error("other channel counts: name them with --channels")]
     OtherChannels,
 }

@@ -46,9 +46,9 @@ impl SimulatedCandidates {
         self.time_limit(strategy).is_none_or(|limit| lower_bound <= limit)
     }
 
-    /// Returns the latest end time at which a strategy can still be selected or become the runner-up, or be preferred
-    /// to such a strategy of its own pair. The time of a pair's representative never exceeds `preference_limit`, whatever else
-    /// is simulated of the pair.
+    /// Returns the longest time with which a strategy can still be selected or become the runner-up, or be preferred to
+    /// such a strategy of its own pair. The time of a pair's representative never exceeds `preference_limit`, whatever
+    /// other strategies of the pair are simulated.
     pub(super) fn time_limit(&self, strategy: Strategy) -> Option<Picos> {
         let mut limits: Vec<Picos> = self.pairs.iter().filter_map(|pair| preference_limit(pair)).collect();
         limits.sort_unstable();
@@ -95,12 +95,12 @@ pub fn same_pair(a: Strategy, b: Strategy) -> bool {
     (a.algorithm, a.protocol) == (b.algorithm, b.protocol)
 }
 
-/// Longest time at which fewer channels are preferred.
+/// Longest time at which a strategy with fewer channels is preferred to the fastest one of its pair.
 fn preference_limit(pair: &[TimedStrategy]) -> Option<Picos> {
     pair.iter().map(|p| p.time).min().map(preference_limit_for)
 }
 
-/// Longest time at which a strategy of fewer channels is preferred to the fastest.
+/// Longest time at which a strategy with fewer channels is preferred to one that finishes at `fastest`: 1 % more.
 #[must_use]
 pub fn preference_limit_for(fastest: Picos) -> Picos {
     Picos((fastest.0 as f64 * (1.0 + MIN_CHANNEL_SPEEDUP)) as u64)

@@ -1,5 +1,5 @@
 //! Smooths the selected strategies over neighbouring sizes: among strategies that the predictions cannot separate,
-//! finds the sequence with the least time and the fewest changes.
+//! finds the sequence with the lowest total cost of time and changes.
 //!
 //! A dynamic programme over the sizes of a collective. The options of a size are its selected strategy, the strategies
 //! that its interval does not separate from it ([`super::MAX_OVERLAP`]), and the library's default. Time lost against
@@ -85,7 +85,7 @@ fn options(row: &Row, restriction: &Restriction) -> Vec<SizeOption> {
     options
 }
 
-/// Returns the option chosen at each size.
+/// Returns the strategy chosen at each size in the sequence of lowest total cost.
 fn smoothest_sequence(options_by_size: &[Vec<SizeOption>]) -> Vec<TimedStrategy> {
     // By size and option: the minimum cost up to there, and the preceding option. Ties go to the earlier option, so the
     // selected strategy comes before the others.
@@ -117,7 +117,7 @@ fn logarithm(timed: &TimedStrategy) -> f64 {
     (timed.effective_time().time.0.max(1) as f64).ln()
 }
 
-/// Half of the interval's width on a logarithmic scale.
+/// Half of the prediction interval's width on a logarithmic scale (natural logarithm).
 fn width(timed: &TimedStrategy) -> f64 {
     let effective = timed.effective_time();
     (effective.high.0.max(1) as f64 / effective.low.0.max(1) as f64).ln() / 2.0

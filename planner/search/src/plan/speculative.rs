@@ -10,27 +10,27 @@ use rustc_hash::FxHashMap;
 use super::{PlanError, TimedStrategy};
 use fabricast_collectives::strategy::Strategy;
 
-/// Number of ranks from which on a simulation is long enough to run ahead.
+/// Number of ranks from which on a simulation lasts long enough to run the next one ahead.
 const LARGE: u32 = 1024;
 
 /// Outcome of the simulation of a strategy.
 pub(super) enum Outcome {
     Time(TimedStrategy),
-    /// The strategy exceeds the time limit.
+    /// The strategy's time exceeds the time limit.
     TimeLimitExceeded,
 }
 
-/// Simulation of a strategy.
+/// Strategy to simulate, and the limit on its time.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct StrategyRun {
     pub(super) strategy: Strategy,
-    /// Time at which the simulation is aborted.
+    /// Simulated time at which the simulation is aborted; `None` for no limit.
     pub(super) time_limit: Option<Picos>,
 }
 
 /// Result of a speculative simulation.
 struct SpeculativeResult {
-    /// Time at which the simulation was aborted.
+    /// Simulated time at which the simulation was to be aborted; `None` for no limit.
     time_limit: Option<Picos>,
     outcome: Result<Outcome, PlanError>,
 }

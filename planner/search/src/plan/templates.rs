@@ -33,17 +33,17 @@ struct Key {
     algorithm: Algorithm,
     channels: u16,
     loops: u32,
-    /// Number of chunks that fit a message, as a power of two, if programs depend on it.
+    /// Base-2 logarithm of the number of chunks that fit in a message; 0 if the schedule's steps do not depend on it.
     room: RoomLog2,
 }
 
-/// Exponent of a power of two.
+/// Base-2 logarithm of the number of chunks that fit in a message.
 type RoomLog2 = u32;
 
-/// Number of channels that shows whether all channels do the same.
+/// Number of channels that suffices to show whether all channels do the same.
 const ENOUGH_CHANNELS: u16 = 4;
 
-/// Largest room of any call.
+/// Largest value of `Key::room`, used for any call with more room.
 const MAX_ROOM: RoomLog2 = 31;
 
 /// Templates by protocol, block fingerprint and number of loops.
@@ -117,7 +117,8 @@ impl<'a> Templates<'a> {
         self.loop_template(call, strategy, loops, room)
     }
 
-    /// Returns the room in the messages of a schedule of one loop.
+    /// Returns the base-2 logarithm of the number of chunks that fit in a message of a schedule with one loop; 0 if the
+    /// schedule's steps do not depend on it.
     fn room(&self, call: &Call, strategy: Strategy, header: &Header) -> RoomLog2 {
         if !strategy.algorithm.has_size_dependent_steps() {
             return 0;

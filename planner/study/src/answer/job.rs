@@ -132,7 +132,7 @@ pub struct ParallelRow {
 }
 
 impl ParallelRow {
-    /// The degrees of the layout.
+    /// Returns the degrees of the layout.
     #[must_use]
     pub fn degrees(&self) -> Degrees {
         Degrees {

@@ -21,8 +21,8 @@ use crate::setting::Setting;
 use crate::{Band, CURRENCY, Candidate, MachineSize, MeasuredStep, Payment, Price, Study, UnitCount};
 use fabricast_workload::job::{Arrivals, Job, Model, Parallel, Precision, Recompute, Training};
 
-/// Creates the answer of a study; `fabrics` are the unchanged ones of its candidates, in order. `None` if a run of
-/// `cases` is missing in `outcomes`.
+/// Creates the answer of a study from the outcomes of its runs; `fabrics` are the unchanged ones of its candidates, in
+/// order. `None` if the outcome of a run of `cases` is missing.
 #[must_use]
 pub fn build_answer(
     study: &Study,
@@ -95,7 +95,7 @@ pub fn build_answer(
     })
 }
 
-/// Description of the distribution behind probabilities.
+/// Description of the price distribution behind `probability_best`.
 const PRICE_BANDS: &str = "a price is uniform over its band; prices are independent, except that those of the same price-list entry vary together; times have no bands here";
 
 fn price_bands(study: &Study) -> String {
@@ -108,14 +108,14 @@ fn candidate_name(study: &Study, candidate: usize) -> String {
     study.candidates.get(candidate).map_or_else(String::new, |candidate| candidate.name.clone())
 }
 
-/// Returns the jobs that a candidate is ranked by, if not all candidates have the same.
+/// Returns the names of the jobs that a candidate is ranked by; empty if all candidates have the same jobs.
 fn job_names(study: &Study, candidate: usize) -> Vec<String> {
     let jobs = study.jobs.iter().enumerate().filter(|(number, _)| study.assignment.is_assigned(candidate, *number));
     let has_different_jobs = study.assignment.has_different_jobs(study.candidates.len());
     jobs.filter(|_| has_different_jobs).map(|(_, job)| job.name().to_owned()).collect()
 }
 
-/// Results of every job on every candidate under a setting, with costs; `None` if a run is missing.
+/// Returns the results of every job on every candidate under a setting, with costs; `None` if a run is missing.
 fn job_results(
     study: &Study,
     sizes: &[MachineSize],
@@ -146,7 +146,7 @@ fn job_results(
     Some(rows)
 }
 
-/// Measured figures with the predictions for the same jobs and candidates.
+/// Returns the measured figures with the predictions for the same jobs and candidates.
 fn measured_rows(study: &Study, rows: &[JobResult]) -> Vec<MeasuredRow> {
     let measured_row = |step: &MeasuredStep| {
         let job = study.jobs.get(step.job)?;
@@ -237,7 +237,7 @@ fn candidate_row(candidate: &Candidate, fabric: &Fabric) -> CandidateRow {
     }
 }
 
-/// Price-list entries used by the candidates.
+/// Returns the price-list entries that the candidates use, each once.
 fn sources(study: &Study) -> Vec<SourceRow> {
     let mut rows: Vec<SourceRow> = Vec::new();
     for entry in study.candidates.iter().filter_map(|candidate| candidate.price_entry.as_ref()) {

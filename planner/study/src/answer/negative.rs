@@ -3,20 +3,20 @@
 /// Negative figure in a JSON text.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct NegativeFigure<'a> {
-    /// The preceding key.
+    /// Key that precedes the figure.
     pub(super) key: &'a str,
-    /// The figure as written.
+    /// Figure as written in the text.
     pub(super) figure: &'a str,
-    /// Line number from 1.
+    /// Line number of the figure, from 1.
     pub(super) line: usize,
-    /// Column in bytes, from 1.
+    /// Column of the figure in bytes, from 1.
     pub(super) column: usize,
 }
 
-/// Tolerance for rounding below 0.
+/// Absolute value up to which a negative figure counts as 0, because of rounding.
 const ROUNDING: f64 = 1e-9;
 
-/// Returns the first negative figure of a JSON text.
+/// Returns the first negative figure of a JSON text; `None` if there is none.
 pub(super) fn first_negative(text: &str) -> Option<NegativeFigure<'_>> {
     let mut key = "";
     let mut remaining = text;

@@ -53,7 +53,7 @@ fn row_notes(rows: &[ResultRow]) -> impl Iterator<Item = String> {
     groups.into_iter().map(|(note, noted)| format!("{note}: {}", format_names(&noted, rows)))
 }
 
-/// Groups values by statement, in order of first occurrence.
+/// Groups items by their statements, in order of the first occurrence of each statement.
 pub(crate) fn group_by_statement<S: PartialEq, T>(statements: impl IntoIterator<Item = (S, T)>) -> Vec<(S, Vec<T>)> {
     let mut groups: Vec<(S, Vec<T>)> = Vec::new();
     for (statement, item) in statements {
@@ -65,7 +65,7 @@ pub(crate) fn group_by_statement<S: PartialEq, T>(statements: impl IntoIterator<
     groups
 }
 
-/// Names the candidates of some results, with the jobs if not all of a candidate's results are included.
+/// Returns the names of the candidates of `noted` results, with the job where not all results of a candidate are noted.
 fn format_names(noted: &[&ResultRow], rows: &[ResultRow]) -> String {
     let mut names: Vec<String> = Vec::new();
     for row in noted {

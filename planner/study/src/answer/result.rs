@@ -128,13 +128,13 @@ pub struct ResultRow {
 }
 
 impl ResultRow {
-    /// Seconds per million tokens; for a trace its total time.
+    /// Returns the seconds per million tokens; for a trace, its total time in seconds.
     #[must_use]
     pub fn seconds_per_unit(&self) -> f64 {
         self.tokens_per_s.map_or(self.step_time_s, |tokens| 1e6 / tokens)
     }
 
-    /// Creates a row without values.
+    /// Creates a row in which all values are empty, 0 or absent.
     pub(crate) fn empty() -> Self {
         Self {
             candidate: String::new(),

@@ -1,4 +1,4 @@
-//! Round trip of answers; files of later versions are accepted, those of another format are rejected.
+//! Tests of reading answers: round trip, acceptance of files of later versions, rejection of other formats.
 
 use super::*;
 use crate::tests::CompletedStudy;

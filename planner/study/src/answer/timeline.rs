@@ -52,20 +52,20 @@ pub enum TrackKind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct IntervalRow {
-    /// The activity.
+    /// Activity during the interval.
     #[serde(alias = "doing")]
     pub activity: Activity,
-    /// Index from 0.
+    /// Index of the micro-batch, layer or bucket from 0; for `more`, the number of merged intervals.
     pub number: u64,
-    /// Model chunk, from 0.
+    /// Index of the model chunk, from 0.
     pub chunk: u64,
-    /// Start time in ns.
+    /// Start of the interval in ns, from the start of the step.
     pub begin_ns: u64,
-    /// End time in ns.
+    /// End of the interval in ns, from the start of the step.
     pub end_ns: u64,
 }
 
-/// Invalid text of an interval.
+/// Error of a text that is not a valid interval.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` is no interval: expected what, numbers and nanoseconds, such as `forward 3.0 1000..2500`")]
 pub struct IntervalError(String);
@@ -114,7 +114,7 @@ impl From<IntervalRow> for String {
     }
 }
 
-/// Intervals are serialized as text.
+/// Schema of an interval, which is serialized as text.
 impl JsonSchema for IntervalRow {
     fn schema_name() -> Cow<'static, str> {
         "IntervalRow".into()
@@ -131,7 +131,7 @@ impl JsonSchema for IntervalRow {
 }
 
 impl TimelineRow {
-    /// Converts a timeline and shortens it.
+    /// Converts the timeline of a kind of step, shortened for display.
     #[must_use]
     pub fn new(step: &str, timeline: Timeline) -> Self {
         let timeline = timeline.shortened();

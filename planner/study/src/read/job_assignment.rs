@@ -7,7 +7,7 @@ use crate::{Candidate, JobAssignment};
 use fabricast_workload::job::{JobError, JobText, nearest};
 
 impl Reader<'_> {
-    /// Reads the assignment of jobs to candidates; every candidate needs at least one job.
+    /// Reads the assignment of jobs to candidates and checks that every candidate has at least one job.
     pub(super) fn job_assignment(
         self,
         jobs: &[Spanned<JobText>],
@@ -42,7 +42,7 @@ impl Reader<'_> {
         }
     }
 
-    /// Returns the index of a name among the known ones.
+    /// Returns the index of a name among the known ones; `key` is the key that names it, for errors.
     pub(super) fn find_name<'n>(
         self,
         key: &str,

@@ -43,7 +43,7 @@ impl MeasuredText {
 }
 
 impl Reader<'_> {
-    /// Reads the figures of a table, each as a measured step.
+    /// Reads the figures of a `[[measured]]` table, each as a measured step. `run`: index of the table.
     pub(super) fn measured(
         self,
         run: usize,

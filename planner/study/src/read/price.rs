@@ -16,17 +16,17 @@ pub(super) enum BandText {
     Two { low: f64, high: f64 },
 }
 
-/// Counts that a candidate gives for its price.
+/// Counts of a candidate from which the number of units of its price is determined.
 #[derive(Clone, Copy)]
 struct PriceCounts {
-    /// Number of units that are paid for.
+    /// Number of units that are paid for; `None` if the candidate does not state it.
     price_count: Option<f64>,
-    /// Number of racks of the candidate.
+    /// Number of racks of the candidate; `None` if the candidate does not state it.
     racks: Option<f64>,
 }
 
 impl Reader<'_> {
-    /// Reads a price with its price-list entry.
+    /// Reads a candidate's price, with its price-list entry if it has one; `None` without a price.
     pub(super) fn price(
         self,
         text: &CandidateText,

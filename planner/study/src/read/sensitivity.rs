@@ -28,7 +28,7 @@ pub(super) struct SensitivityText {
     usd_per_kwh: Vec<Spanned<f64>>,
 }
 
-/// Numeric key: its name, values, upper limit and setting.
+/// Numeric key of `[sensitivity]`: its name, values, upper limit, and the setting that is created from a value.
 struct SettingValues<'a> {
     name: &'static str,
     values: &'a [Spanned<f64>],

@@ -1,4 +1,4 @@
-//! Accuracy statements of a study match the predictions of the published figures.
+//! Tests that the accuracy statements of a study match the predictions of the published figures.
 
 use super::published::{median, predicted};
 use super::*;

@@ -1,4 +1,4 @@
-//! Assumptions for machines that lack or do not state what a job needs.
+//! Tests of assumptions for machines that lack or do not state a property that a job needs.
 
 use super::*;
 
@@ -25,7 +25,7 @@ fn unsupported_libraries_allow_any_strategy() {
     assert!(note.starts_with("nccl-") && note.ends_with(": amd"), "{note}");
 }
 
-/// Offloaded data uses CPU memory: a Grace has 120 GB for its GPU in GH200; L40S hosts do not state their memory.
+/// Offloaded data uses CPU memory: a Grace CPU has 120 GB for its GPU in GH200; L40S hosts do not state their memory.
 #[test]
 fn offloaded_data_counts_against_known_cpu_memory() {
     let study = |fabric: &str, concurrency: u32| {

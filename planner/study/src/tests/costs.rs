@@ -1,4 +1,4 @@
-//! Costs: listed prices with their numbers of units, power bands, and notes on costs that are not counted.
+//! Tests of costs: listed prices with their numbers of units, power bands, and notes on costs that are not counted.
 
 use super::*;
 

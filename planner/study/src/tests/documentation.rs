@@ -1,4 +1,4 @@
-//! Completeness of the documentation of study keys. The readers' error for an unknown key lists all known keys.
+//! Test that all study keys are documented. The readers' error for an unknown key lists all known keys.
 
 use super::super::read_study;
 
@@ -8,7 +8,8 @@ const CANDIDATE: &str = "[[candidate]]\nname = \"a\"\nfabric = \"dgx-a100\"\n";
 const JOB: &str = "[[job]]\nname = \"j\"\nglobal_batch = 8\n";
 const MODEL: &str = "layers = 2, hidden = 64, heads = 2, vocab = 64, seq = 8";
 
-/// Words in backquotes after "expected"; if there are none, its plain words.
+/// Returns the keys that the error for a study with an unknown key expects: words in backquotes after "expected", or
+/// plain words if there are none in backquotes.
 fn expected(text: &str) -> Vec<String> {
     let error = read_study(text, "s.toml").unwrap_err().to_string();
     let (_, known) = error.split_once("expected").unwrap_or_else(|| panic!("{error}"));

@@ -1,4 +1,4 @@
-//! Jobs that name their candidates, and measurements in units other than seconds.
+//! Tests of jobs that name their candidates, and of measurements in units other than seconds.
 
 use fabricast_perf::communication::SimulatedCosts;
 use fabricast_perf::step::{Efficiency, Machine};

@@ -1,4 +1,4 @@
-//! Studies with published or held-out measured steps, predicted with the shipped efficiency curves.
+//! Comparison of predictions with published or held-out measured steps, by the shipped efficiency curves.
 
 use std::ops::Range;
 use std::sync::{Arc, LazyLock, Mutex, OnceLock};
@@ -13,7 +13,7 @@ use super::super::read_study;
 use fabricast_perf::communication::SimulatedCosts;
 use fabricast_perf::step::{Efficiency, Machine};
 
-/// Measured step, predicted with the curve of its candidate's GPUs.
+/// Prediction of a measured step with the curve of its candidate's GPUs.
 pub(crate) struct Predicted {
     pub fabric: String,
     pub job: String,
@@ -21,7 +21,7 @@ pub(crate) struct Predicted {
     pub error: f64,
 }
 
-/// Predictions of a study, computed once per text.
+/// Returns the predictions of a study, computed once per text.
 pub(crate) fn predicted(text: &'static str) -> Arc<Vec<Predicted>> {
     type Known = Mutex<FxHashMap<&'static str, Arc<OnceLock<Arc<Vec<Predicted>>>>>>;
     static KNOWN: LazyLock<Known> = LazyLock::new(Mutex::default);
@@ -75,14 +75,15 @@ fn assert_some_predicted(
     assert!(median(absolute) < max_median && errors.iter().all(|error| range.contains(error)), "{errors:?}");
 }
 
-/// Models that set the curve on two GPUs, on four GPUs.
+/// The curve that was fitted on two GPUs predicts steps of the same models on four.
 #[test]
 fn curve_of_two_gpus_predicts_steps_on_four() {
     assert_predicted(include_str!("../../../data/h200-steps/four.toml"), 11, 0.02, -0.04..0.04);
 }
 
-/// Thirteen runs with the curve of two H200. Eight overlap tensor-parallel calls with GEMMs, predicted with costs
-/// measured on H100. The other five are too fast by a similar amount: software of 2024 had slower elementwise kernels.
+/// Thirteen runs are predicted with the curve of two H200. Eight overlap tensor-parallel calls with GEMMs, predicted
+/// with costs measured on H100. The other five are too fast by a similar amount: software of 2024 had slower
+/// elementwise kernels.
 #[test]
 fn nemo_runs_are_predicted() {
     let nemo = include_str!("../../../data/nemo.toml");
@@ -94,19 +95,20 @@ fn nemo_runs_are_predicted() {
     assert_some_predicted(nemo, |name| separate.contains(&name), 5, 0.19, -0.24..-0.13);
 }
 
-/// Ten training steps on one and two H100, where elementwise throughput scales with the SMs as on H200.
+/// Ten training steps on one and two H100 are predicted; elementwise throughput scales with the SMs as on H200.
 #[test]
 fn steps_on_h100_are_predicted() {
     assert_predicted(include_str!("../../../data/h200-steps/h100.toml"), 10, 0.03, -0.075..0.02);
 }
 
-/// Computation of one rank of five published models, sustained on an H100 at its power limit.
+/// The computation of one rank of five published models, sustained on an H100 at its power limit, is predicted.
 #[test]
 fn layers_of_large_models_are_predicted() {
     assert_predicted(include_str!("../../../data/h200-steps/shares-h100.toml"), 5, 0.02, -0.04..0.05);
 }
 
-/// 16 to 2,048 GPUs with the buckets of Megatron Core and overlapped tensor-parallel calls.
+/// Steps on 16 to 2,048 GPUs match the publication with the buckets of Megatron Core and overlapped tensor-parallel
+/// calls.
 #[test]
 fn scaling_to_2048_gpus_matches_publication() {
     let cloud = include_str!("../../../data/megatron-bridge/dgx-cloud.toml");
@@ -119,29 +121,29 @@ fn megatron_bridge_runs_on_h100_are_predicted() {
     assert_predicted(include_str!("../../../data/megatron-bridge/h100.toml"), 8, 0.065, -0.10..0.08);
 }
 
-/// Runs of 2023 with eager kernels and the first FlashAttention (`flash_attention = 1`), whose efficiency comes from
-/// papers only.
+/// Runs of 2023 are predicted with eager kernels and the first FlashAttention (`flash_attention = 1`), whose efficiency
+/// comes from papers only.
 #[test]
 fn llm_foundry_runs_of_2023_are_predicted() {
     assert_predicted(include_str!("../../../data/llm-foundry/a100.toml"), 60, 0.045, -0.19..0.21);
     assert_predicted(include_str!("../../../data/llm-foundry/h100.toml"), 52, 0.06, -0.21..0.09);
 }
 
-/// FSDP without a compiler on 64 and 128 A100, held out: some, all or no layers recomputed; sharded within hosts and
-/// over all ranks.
+/// Held-out runs of FSDP without a compiler on 64 and 128 A100 are predicted: some, all or no layers recomputed;
+/// sharded within hosts and over all ranks.
 #[test]
 fn pytorch_fsdp_runs_are_predicted() {
     assert_predicted(include_str!("../../../data/pytorch-a100.toml"), 9, 0.032, -0.1..0.05);
 }
 
-/// Two parameters of the curves were fitted to these runs; communication was not.
+/// Runs on Blackwell are predicted. Two parameters of the curves were fitted to these runs; communication was not.
 #[test]
 fn runs_on_blackwell_are_predicted() {
     assert_predicted(include_str!("../../../data/megatron-bridge/blackwell.toml"), 33, 0.05, -0.23..0.23);
     assert_predicted(include_str!("../../../data/megatron-bridge/gb300.toml"), 8, 0.05, -0.08..0.08);
 }
 
-/// Held-out throughput of TensorRT-LLM in tokens per second.
+/// Held-out throughput of TensorRT-LLM in tokens per second is predicted.
 #[test]
 fn tensorrt_llm_throughput_is_predicted() {
     assert_predicted(include_str!("../../../data/tensorrt-llm/hopper.toml"), 67, 0.055, -0.15..0.17);

@@ -1,4 +1,4 @@
-//! Studies with hybrid sharding: calls in answers, and errors for invalid sharding groups.
+//! Tests of studies with hybrid sharding: calls in answers, and errors for invalid sharding groups.
 
 use super::*;
 use crate::link_utilization::{compute_utilization, recover_layout};

@@ -1,4 +1,4 @@
-//! Reasons in an answer for candidates that do not fit or violate constraints.
+//! Tests of the reasons in an answer for candidates that do not fit or violate constraints.
 
 use super::*;
 

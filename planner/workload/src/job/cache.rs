@@ -1,5 +1,6 @@
 //! Memory of a rank that serves inference: weights, KV cache and activations; and the number of concurrent requests
 //! that fit.
+//!
 //! The KV cache of a token has 2 × KV heads × head width elements in each layer (Kwon et al., vLLM, arXiv 2309.06180,
 //! section 3). Tensor-parallel ranks divide it as far as there are KV heads. With latent attention each of them has a
 //! full copy, since all heads need the same latent vector (DeepSeek-V2, arXiv 2405.04434, section 2.1). A request is
@@ -11,7 +12,7 @@ use super::memory::RUNTIME;
 use super::{Arrivals, Footprint, KvPrecision, Layout, LoadedServing, MemoryLimits, Precision, Serving, Tier};
 
 impl Serving {
-    /// KV-cache bytes of a token, in all layers and heads.
+    /// KV-cache bytes of a token in all layers and heads.
     #[must_use]
     pub fn kv_bytes(&self) -> u64 {
         let model = &self.model;
@@ -19,7 +20,7 @@ impl Serving {
         self.kv_bytes_per_token.unwrap_or(width * self.kv_precision.bytes() * model.layers)
     }
 
-    /// KV-cache bytes of a token on one rank.
+    /// KV-cache bytes of a token on one rank, in the layers of its pipeline stage.
     #[must_use]
     pub fn kv_bytes_per_rank(&self, layout: &Layout) -> u64 {
         let stage_bytes = self.kv_bytes().div_ceil(u64::from(layout.degrees.pipeline));
@@ -29,7 +30,7 @@ impl Serving {
         }
     }
 
-    /// Memory that may be filled: a share of the GPU's, all of the CPU's.
+    /// Memory that a job may fill: its share of the GPU's memory ([`Serving::memory_share`]), and all of the CPU's.
     fn usable_memory(&self, memories: MemoryLimits) -> MemoryLimits {
         MemoryLimits { gpu: Bytes((memories.gpu.0 as f64 * self.memory_share) as u64), ..memories }
     }
@@ -71,7 +72,7 @@ impl LoadedServing<'_> {
     }
 }
 
-/// Memory use of the fullest rank.
+/// Memory use of the rank that uses most.
 #[must_use]
 pub fn serving_footprint(job: &LoadedServing<'_>, layout: &Layout) -> Footprint {
     let (kv_cache, host) = match job.kv_tier {
@@ -88,7 +89,7 @@ pub fn serving_footprint(job: &LoadedServing<'_>, layout: &Layout) -> Footprint 
     }
 }
 
-/// Activations of the largest possible step: those of one layer, since none is retained, and the logits.
+/// Bytes of activations in the largest possible step: those of one layer, since none is retained, and the logits.
 fn activations(job: &LoadedServing<'_>, layout: &Layout) -> u64 {
     let model = &job.model.sharded_over(layout.degrees.tensor);
     let (e, tensor) = (job.precision.bytes(), u64::from(layout.degrees.tensor));
@@ -104,7 +105,8 @@ fn activations(job: &LoadedServing<'_>, layout: &Layout) -> u64 {
     layer + 4 * job.requests_per_replica(layout) * model.vocab.div_ceil(tensor)
 }
 
-/// Number of concurrent requests of all replicas that fit memories of these sizes. All replicas have the same number.
+/// Largest number of concurrent requests that fit memories of these sizes, summed over all replicas. All replicas have
+/// the same number; 0 if none fits.
 pub(super) fn max_concurrent_requests(job: &Serving, layout: &Layout, memories: MemoryLimits) -> u64 {
     let replicas = u64::from(layout.degrees.data);
     let footprint = |concurrent_requests: u64| serving_footprint(&LoadedServing { job, concurrent_requests }, layout);
@@ -120,19 +122,19 @@ pub(super) fn max_concurrent_requests(job: &Serving, layout: &Layout, memories: 
 /// Result of a memory check: the missing memory, and changes that would make the job fit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MemoryCheck {
-    /// Memory of a GPU that may be filled.
+    /// GPU memory that the job may fill.
     pub memory: Bytes,
-    /// Missing GPU memory; `None` if the job fits.
+    /// GPU memory that the job lacks; `None` if the job fits.
     pub missing: Option<Bytes>,
-    /// Missing memory in a rank's share of its CPU's; `None` if the job fits.
+    /// CPU memory that the job lacks in a rank's share; `None` if the job fits.
     pub missing_host: Option<Bytes>,
-    /// Concurrent requests that fit, over all replicas.
+    /// Largest number of concurrent requests that fit, summed over all replicas.
     pub requests: u64,
     /// Changes of the job, each of which alone makes it fit, in job-file syntax.
     pub remedies: Vec<String>,
 }
 
-/// Checks a job against memories of these sizes.
+/// Checks if a job fits memories of these sizes.
 #[must_use]
 pub fn check_memory(job: &LoadedServing<'_>, layout: &Layout, memories: impl Into<MemoryLimits>) -> MemoryCheck {
     let memories = memories.into();
@@ -184,8 +186,8 @@ mod tests {
     }
 
     proptest! {
-        /// 2 × layers × heads × width × bytes per token, once per replica, or several times if there are fewer KV heads
-        /// than ranks.
+        /// The KV cache has 2 × layers × heads × width × bytes per token, once per replica, or several times if there
+        /// are fewer KV heads than ranks.
         #[test]
         fn kv_cache_matches_closed_form(tp in 0u32..5, pp in 0u32..3, dp in 1u32..4, kv in 0u32..4, bits in 0..2, requests in 1u64..99) {
             let (tp, pp, kv) = (1u32 << tp, 1u32 << pp, 1u64 << kv);
@@ -262,7 +264,8 @@ mod tests {
         assert_eq!(job.with_concurrency(&specified_layout(&job, 8), Some(Bytes(1).into())).concurrent_requests, 77);
     }
 
-    /// Llama 2 70B: 137e9 bytes in 16 bits. In fp8 half of that except for the embeddings, in nvfp4 9/16 of fp8.
+    /// Weights of Llama 2 70B have 137e9 bytes in 16 bits. In fp8 half of that except for the embeddings, in nvfp4 9/16
+    /// of fp8.
     #[test]
     fn llama_2_70b_weights_match_published_size() {
         let weight_bytes = |precision: &str| {
@@ -275,7 +278,7 @@ mod tests {
         assert!((weight_bytes("bf16") as f64 / 137.4e9 - 1.0).abs() < 0.001);
     }
 
-    /// Skew applies only to experts.
+    /// Expert skew changes the memory only of models with experts.
     #[test]
     fn skew_affects_only_experts() {
         let activations = |lines: &str| {

@@ -6,7 +6,7 @@ use fabricast_topologies::SourceLocation;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{location}: {message}")]
 pub struct JobError {
-    /// Source location.
+    /// Location of the invalid value in the job file.
     pub location: SourceLocation,
     /// Description of the problem, and the expected value.
     pub message: String,
@@ -15,7 +15,7 @@ pub struct JobError {
 }
 
 impl JobError {
-    /// Error at a location, without a suggested fix.
+    /// Creates an error at a location, without a suggested fix.
     pub fn at(location: &SourceLocation, message: impl Into<String>) -> Self {
         Self { location: location.clone(), message: message.into(), help: None }
     }

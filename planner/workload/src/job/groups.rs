@@ -5,35 +5,35 @@ use super::layout::{Degrees, ExpertSharding, Layout};
 /// Parallel dimension of a group of ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Dimension {
-    /// Tensor parallelism: shards of the same matrices.
+    /// Tensor parallelism: ranks with different shards of the same matrices.
     Tensor,
-    /// Context parallelism: parts of the same sequences.
+    /// Context parallelism: ranks with different parts of the same sequences.
     Context,
-    /// Expert parallelism: different experts of the same layers.
+    /// Expert parallelism: ranks with different experts of the same layers.
     Expert,
     /// Data parallelism: replicas of the same weights. With hybrid sharding, the ranks over which one replica is
     /// sharded.
     Data,
-    /// [`Self::Data`] for experts.
+    /// Variant of [`Self::Data`] for the weights of experts.
     ExpertData,
-    /// Hybrid sharding: the same shard in different groups of [`Self::Data`].
+    /// Hybrid sharding: ranks with the same shard in different groups of [`Self::Data`].
     Replica,
-    /// [`Self::Replica`] for experts.
+    /// Variant of [`Self::Replica`] for the weights of experts.
     ExpertReplica,
-    /// Pipeline parallelism: stages of the same model.
+    /// Pipeline parallelism: ranks with different stages of the same model.
     Pipeline,
-    /// First and last stage, which have a copy of the embedding each.
+    /// First and last pipeline stage, each of which has a copy of the embedding.
     FirstAndLastStage,
 }
 
 impl Dimension {
-    /// Returns true for groups of the same shard in different replicas.
+    /// Returns true for groups of ranks with the same shard in different replicas.
     #[must_use]
     pub fn is_replica_group(self) -> bool {
         matches!(self, Self::Replica | Self::ExpertReplica)
     }
 
-    /// Name for output.
+    /// Returns the name of the dimension in JSON output and reports.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -50,19 +50,19 @@ impl Dimension {
     }
 }
 
-/// Regular pattern of the groups of a dimension.
+/// Regular pattern of the groups of a dimension: equal sizes and equal distances between ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct GroupShape {
-    /// Ranks of a group.
+    /// Number of ranks of a group.
     pub size: u32,
-    /// Distance between neighbouring ranks of a group.
+    /// Distance between neighbouring ranks of a group, in rank numbers.
     pub stride: u32,
     /// Number of groups whose ranks interleave: they start on consecutive ranks.
     pub interleaved_groups: u32,
 }
 
 impl GroupShape {
-    /// Pattern of groups that start on the first free rank each.
+    /// Pattern of interleaved groups, each of which starts on the first rank that no earlier group has.
     fn strided(size: u32, stride: u32) -> Self {
         Self { size, stride, interleaved_groups: stride }
     }
@@ -85,7 +85,7 @@ impl GroupShape {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Order([Axis; 3]);
 
-/// Axis of the rank numbering.
+/// Axis along which ranks are numbered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 enum Axis {
     Tensor,
@@ -100,7 +100,7 @@ impl Default for Order {
 }
 
 impl Order {
-    /// Returns true if tensor-parallel ranks are numbered directly inside data-parallel ones.
+    /// Returns true if tensor-parallel ranks are numbered immediately inside data-parallel ones.
     pub(super) fn has_tensor_inside_data(self) -> bool {
         self.0.windows(2).any(|axes| axes == [Axis::Tensor, Axis::Data])
     }
@@ -140,7 +140,7 @@ impl Order {
 }
 
 impl Layout {
-    /// Number of ranks of a group.
+    /// Returns the number of ranks of each group of a dimension.
     #[must_use]
     pub fn size(&self, dimension: Dimension) -> u32 {
         self.shape(dimension).size
@@ -188,7 +188,8 @@ impl Layout {
         GroupShape::strided(size, step)
     }
 
-    /// Returns all groups of a dimension. Each rank is in exactly one, except for middle stages in [`Dimension::FirstAndLastStage`].
+    /// Returns all groups of a dimension. Each rank is in exactly one, except for middle stages in
+    /// [`Dimension::FirstAndLastStage`].
     #[must_use]
     pub fn groups(&self, dimension: Dimension) -> Vec<Vec<u32>> {
         let shape = self.shape(dimension);

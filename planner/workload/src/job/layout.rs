@@ -4,8 +4,8 @@
 //! ranks. The dimensions with the most communication are innermost, on neighbouring GPUs: tensor, context, data,
 //! pipeline (Megatron-LM's order tp-cp-ep-dp-pp), unless the job sets another [`Order`]. Experts are divided among
 //! ranks with different tokens, so their degree does not multiply the ranks. These are ranks of the context and data
-//! dimensions, and also tensor-parallel ranks if experts are undivided ([`ExpertSharding`]), innermost first (Megatron Core's
-//! `expert_decoder_rank_generator`; Liu et al., "MoE Parallel Folding", arXiv 2504.14960).
+//! dimensions, and also tensor-parallel ranks if experts are undivided ([`ExpertSharding`]), innermost first (Megatron
+//! Core's `expert_decoder_rank_generator`; Liu et al., "MoE Parallel Folding", arXiv 2504.14960).
 
 use std::ops::Range;
 
@@ -13,34 +13,34 @@ use fabricast_topologies::SourceLocation;
 
 use super::{JobError, Model, Order, Parallel, Processes, Serving, Training};
 
-/// Degrees of parallelism.
+/// Degrees of parallelism, and the settings that complete a layout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Degrees {
-    /// Tensor-parallel degree.
+    /// Tensor-parallel degree: number of ranks that shard the same matrices.
     pub tensor: u32,
-    /// Pipeline stages.
+    /// Number of pipeline stages (pipeline-parallel degree).
     pub pipeline: u32,
-    /// Data-parallel degree (replicas).
+    /// Data-parallel degree: number of replicas.
     pub data: u32,
-    /// Expert-parallel degree.
+    /// Expert-parallel degree: number of ranks over which the experts of a layer are divided.
     pub expert: u32,
     /// Division of experts' matrices among tensor-parallel ranks.
     pub experts: ExpertSharding,
-    /// Context-parallel degree.
+    /// Context-parallel degree: number of ranks over which a sequence is divided.
     pub context: u32,
-    /// Model chunks on each stage (virtual pipeline stages).
+    /// Number of model chunks on each stage (virtual pipeline stages); 1 without interleaving.
     pub interleave: u32,
     /// Sequence parallelism among tensor-parallel ranks, outside the matrices.
     pub sequence: SequenceParallelism,
     /// Accounting for embedding and logits in the pipeline split.
     pub ends: EndAccounting,
-    /// Numbering order of ranks.
+    /// Order of the parallel dimensions in the numbering of ranks.
     pub order: Order,
-    /// Ranks over which one copy of the states is sharded; `None` for all replicas.
+    /// Number of ranks over which one copy of the states is sharded; `None` for all ranks that hold replicas.
     pub shard: Option<u32>,
 }
 
-/// Division of embedding and logits among stages.
+/// Accounting for embedding and logits in the division of layers among pipeline stages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum EndAccounting {
     /// All stages have the same number of layers; the first and the last also have the embedding and the logits.
@@ -53,7 +53,7 @@ pub enum EndAccounting {
 }
 
 impl EndAccounting {
-    /// Number of layers that embedding and logits count as.
+    /// Number of layers that embedding and logits count as: 0 or 2.
     fn layers(self) -> u64 {
         match self {
             Self::Extra => 0,
@@ -102,14 +102,14 @@ impl Default for Degrees {
 }
 
 impl Degrees {
-    /// Total number of ranks.
+    /// Total number of ranks: the product of all degrees except the expert-parallel one.
     #[must_use]
     pub fn ranks(&self) -> u64 {
         let degrees = [self.tensor, self.pipeline, self.data, self.context].into_iter().map(u64::from);
         degrees.fold(1, u64::saturating_mul)
     }
 
-    /// Tensor-parallel degree of experts.
+    /// Number of tensor-parallel ranks that divide the matrices of an expert.
     #[must_use]
     pub fn expert_tensor(&self) -> u32 {
         match self.experts {
@@ -118,17 +118,17 @@ impl Degrees {
         }
     }
 
-    /// Ranks of a stage over which experts may be divided or replicated.
+    /// Number of ranks of a stage over which experts may be divided or replicated.
     pub fn expert_ranks(&self) -> u32 {
         self.tensor / self.expert_tensor().max(1) * self.context * self.data
     }
 
-    /// Ranks that hold the same weights: data- and context-parallel ranks.
+    /// Number of ranks that hold the same weights: data- and context-parallel ranks.
     pub(super) fn weight_replicas(&self) -> u32 {
         self.data * self.context
     }
 
-    /// Ranks that hold the same experts.
+    /// Number of ranks that hold the same experts.
     pub(super) fn expert_replicas(&self) -> u32 {
         self.expert_ranks() / self.expert.max(1)
     }
@@ -158,10 +158,10 @@ impl std::fmt::Display for Degrees {
     }
 }
 
-/// Degrees whose product is the number of ranks.
+/// Parallel layout of a job: degrees whose product is the number of ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Layout {
-    /// The degrees.
+    /// Valid degrees for the job.
     pub degrees: Degrees,
 }
 
@@ -269,7 +269,7 @@ impl Layout {
         job.global_batch / (u64::from(self.degrees.data) * job.micro_batch).max(1)
     }
 
-    /// Number of layers in a model chunk (`chunk_range`) of a stage, both counted from 0.
+    /// Number of layers in a model chunk of a stage (see [`Self::chunk_range`]); both are counted from 0.
     #[must_use]
     pub fn chunk_layers(&self, model: &Model, stage: u32, chunk: u32) -> u64 {
         let Degrees { pipeline, interleave, ends, .. } = self.degrees;
@@ -282,14 +282,14 @@ impl Layout {
         }
     }
 
-    /// Layer slots of a model chunk. Embedding and logits may use one each.
+    /// Number of layer slots of a model chunk. Embedding and logits use one each if they count as layers.
     fn chunk_slots(&self, model: &Model) -> u64 {
         let Degrees { pipeline, interleave, ends, .. } = self.degrees;
         (model.layers + ends.layers()) / (u64::from(pipeline) * u64::from(interleave)).max(1)
     }
 
-    /// Layers of a model chunk, counted from the model's first. Chunk `i` of every stage comes before chunk `i + 1` of
-    /// the first.
+    /// Indices of the layers of a model chunk, counted from the model's first layer. Chunk `i` of every stage comes
+    /// before chunk `i + 1` of the first stage.
     #[must_use]
     pub fn chunk_range(&self, model: &Model, stage: u32, chunk: u32) -> Range<u64> {
         let index = u64::from(chunk) * u64::from(self.degrees.pipeline) + u64::from(stage);
@@ -299,7 +299,7 @@ impl Layout {
         first..first + self.chunk_layers(model, stage, chunk)
     }
 
-    /// Number of layers of a stage, counted from 0.
+    /// Number of layers of a pipeline stage, which is counted from 0.
     #[must_use]
     pub fn stage_layers(&self, model: &Model, stage: u32) -> u64 {
         (0..self.degrees.interleave).map(|chunk| self.chunk_layers(model, stage, chunk)).sum()
@@ -312,7 +312,7 @@ impl Layout {
         [last, last.min(1), 0]
     }
 
-    /// Returns true for the last stage.
+    /// Returns true for the last pipeline stage.
     pub(crate) fn is_last(&self, stage: u32) -> bool {
         stage + 1 >= self.degrees.pipeline
     }
@@ -366,23 +366,23 @@ impl Parallel {
 /// Divisibility checks shared by all kinds of jobs.
 struct DivisibilityCheck<'a> {
     model: &'a Model,
-    /// Experts of a layer, redundant copies included.
+    /// Number of experts of a layer, redundant copies included.
     experts: u64,
     location: &'a SourceLocation,
     purpose: CheckPurpose,
 }
 
-/// Requester of a check of degrees.
+/// Purpose of a divisibility check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum CheckPurpose {
-    /// User who specified the degrees; errors suggest alternatives.
+    /// Report to the user who specified the degrees: errors suggest alternatives.
     Report,
     /// Search over many degrees, which ignores error texts.
     Search,
 }
 
-/// Returns the divisors of `number` nearest to `divisor`, as text: the largest below, and the smallest above if a bounded
-/// scan finds it.
+/// Returns the divisors of `number` nearest to `divisor`, as text: the largest below, and the smallest above if a
+/// bounded scan finds it.
 fn nearest_divisors(number: u64, divisor: u64) -> String {
     let divides = |candidate: &u64| number.is_multiple_of(*candidate);
     let below = (1..divisor.min(number + 1)).rev().find(divides).unwrap_or(1);

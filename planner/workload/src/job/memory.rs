@@ -15,20 +15,20 @@ use super::{
     Zero,
 };
 
-/// Memory use of a rank.
+/// Memory use of a rank, by content.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Footprint {
-    /// Weights.
+    /// Weights of the rank, including gathered ones.
     pub weights: Bytes,
-    /// Gradients.
+    /// Gradients that the rank stores.
     pub gradients: Bytes,
-    /// Optimizer states.
+    /// Optimizer states in GPU memory.
     pub optimizer: Bytes,
     /// Activations retained for the backward pass, and those of the layer being computed.
     pub activations: Bytes,
     /// KV cache of concurrent requests.
     pub kv_cache: Bytes,
-    /// CUDA and libraries.
+    /// CUDA context, libraries and communication buffers.
     pub runtime: Bytes,
     /// Data in the memory of the attached CPU; uses no GPU memory.
     pub host: Bytes,
@@ -37,57 +37,57 @@ pub struct Footprint {
 /// Memory available to a rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemoryLimits {
-    /// GPU memory.
+    /// Memory of the GPU.
     pub gpu: Bytes,
-    /// Share of the attached CPU's memory.
+    /// Share of a rank in the memory of the attached CPU.
     pub host: Bytes,
 }
 
 impl MemoryLimits {
-    /// No limit on either.
+    /// No limit on GPU and CPU memory.
     pub const UNLIMITED: Self = Self { gpu: Bytes::MAX, host: Bytes::MAX };
 }
 
 impl From<Bytes> for MemoryLimits {
-    /// Limits the GPU memory only.
+    /// Creates limits for the GPU memory only.
     fn from(gpu: Bytes) -> Self {
         Self { gpu, ..Self::UNLIMITED }
     }
 }
 
-/// Memory of a process besides its tensors: CUDA and cuBLAS contexts, NCCL buffers. Measured with PyTorch 2.11 and NCCL
-/// 2.28.9 on two H200 as driver usage minus PyTorch's reservation (`planner/data/h200-steps/memory.jsonl`, 1.69 to 1.70
-/// GB in fifteen steps). It grows with ranks and groups.
+/// Memory of a process in addition to its tensors: CUDA and cuBLAS contexts, NCCL buffers. Measured with PyTorch 2.11
+/// and NCCL 2.28.9 on two H200 as driver usage minus PyTorch's reservation (`planner/data/h200-steps/memory.jsonl`,
+/// 1.69 to 1.70 GB in fifteen steps). Grows with ranks and groups, which is ignored.
 pub(super) const RUNTIME: Bytes = Bytes(1_700_000_000);
 
 impl Footprint {
-    /// Total in GPU memory.
+    /// Total use of GPU memory.
     #[must_use]
     pub fn total(&self) -> Bytes {
         let parts = [self.weights, self.gradients, self.optimizer, self.activations, self.kv_cache, self.runtime];
         Bytes(parts.iter().map(|part| part.0).sum())
     }
 
-    /// Excess over a GPU's memory; `None` if it fits.
+    /// Excess of the total over a GPU's memory; `None` if it fits.
     #[must_use]
     pub fn excess(&self, memory: Bytes) -> Option<Bytes> {
         self.total().0.checked_sub(memory.0).filter(|&excess| excess > 0).map(Bytes)
     }
 
-    /// Excess over a rank's share of its CPU's memory; `None` if it fits.
+    /// Excess of the host data over a rank's share of its CPU's memory; `None` if it fits.
     #[must_use]
     pub fn host_excess(&self, share: Bytes) -> Option<Bytes> {
         self.host.0.checked_sub(share.0).filter(|&excess| excess > 0).map(Bytes)
     }
 
-    /// Returns true if both fit.
+    /// Returns true if the GPU data and the host data both fit.
     #[must_use]
     pub fn fits(&self, memories: MemoryLimits) -> bool {
         self.excess(memories.gpu).is_none() && self.host_excess(memories.host).is_none()
     }
 }
 
-/// Parameters of a rank of the fullest stage: the shared ones and those of its experts.
+/// Number of parameters of a rank on the stage with the most: those shared by all tokens, and those of its experts.
 pub fn parameters(job: &Training, layout: &Layout) -> (u64, u64) {
     let stages = layout.fullest_stages().map(|stage| stage_parameters(job, layout, stage));
     stages.into_iter().max_by_key(|(shared, experts)| shared + experts).unwrap_or_default()
@@ -102,8 +102,8 @@ fn stage_parameters(job: &Training, layout: &Layout, stage: u32) -> (u64, u64) {
     )
 }
 
-/// Parameters of a stage outside its layers: the embedding on the first stage; on the last the output projection, which
-/// is a copy of the embedding or a separate matrix.
+/// Number of parameters of a stage outside its layers: the embedding on the first stage; on the last the output
+/// projection, which is a copy of the embedding or a separate matrix.
 pub(super) fn stage_embedding_parameters(model: &Model, layout: &Layout, stage: u32) -> u64 {
     match (stage, layout.is_last(stage)) {
         (0, true) => model.embedding_parameters() + model.untied_embeddings * model.output_projection_parameters(),
@@ -113,7 +113,8 @@ pub(super) fn stage_embedding_parameters(model: &Model, layout: &Layout, stage: 
     }
 }
 
-/// Parameters of a rank for `layers` layers and `others` parameters outside them: shared ones, and those of experts.
+/// Number of parameters of a rank for `layers` layers and `others` parameters outside them: those shared by all tokens,
+/// and those of experts.
 pub(super) fn rank_parameters(model: &Model, layout: &Layout, layers: u64, others: u64) -> (u64, u64) {
     let degrees = layout.degrees;
     let model = model.sharded_over(degrees.tensor);
@@ -168,7 +169,7 @@ fn gathered_weight_bytes(job: &Training, layout: &Layout, stage: u32) -> u64 {
     layout.stage_layers(&job.model, stage).min(2) * job.precision.bytes() * (shared + experts)
 }
 
-/// Activations of a stage.
+/// Activations that a rank of a stage retains, those of a layer being recomputed, and the logits on the last stage.
 fn activations(job: &Training, layout: &Layout, stage: u32) -> Bytes {
     let degrees = layout.degrees;
     let (stages, chunks) = (u64::from(degrees.pipeline), u64::from(degrees.interleave));
@@ -207,13 +208,13 @@ fn activations(job: &Training, layout: &Layout, stage: u32) -> Bytes {
     Bytes(chunk * retained_chunks + recomputed + embedding_mask + logits)
 }
 
-/// Bytes of a layer's input.
+/// Bytes of a layer's input on a rank, for a micro-batch.
 fn layer_input(job: &Training, layout: &Layout) -> u64 {
     let tokens = job.micro_batch * job.model.seq / u64::from(layout.degrees.context);
     job.precision.bytes() * tokens * job.model.hidden / layout.degrees.token_shares()
 }
 
-/// Bytes that a layer retains for a micro-batch.
+/// Bytes that a layer retains on a rank for a micro-batch.
 fn layer_activation_bytes(job: &Training, layout: &Layout, recompute: Recompute) -> u64 {
     let (model, degrees) = (&job.model.sharded_over(layout.degrees.tensor), layout.degrees);
     let (e, tensor) = (job.precision.bytes(), u64::from(degrees.tensor));
@@ -260,7 +261,8 @@ mod tests {
         bytes.0 as f64 / f64::from(1 << 30)
     }
 
-    /// sbh (10 + 24/t + 5as/(ht)), sbh/t (34 + 5as/h), 34 sbh/t and 2 sbh (arXiv 2205.05198, table 2).
+    /// A layer retains sbh (10 + 24/t + 5as/(ht)), sbh/t (34 + 5as/h), 34 sbh/t and 2 sbh bytes (arXiv 2205.05198,
+    /// table 2).
     #[test]
     fn layer_activations_match_closed_forms() {
         let (s, b, h, a, t) = (2048u64, 1u64, 12_288u64, 96u64, 8u64);
@@ -278,7 +280,7 @@ mod tests {
         assert_eq!(layer_bytes("", "full"), 2 * s * b * h);
     }
 
-    /// sbh (8 + ...): two bytes less per element of the hidden state.
+    /// Without dropout, a layer retains sbh (8 + ...) bytes: two bytes less per element of the hidden state.
     #[test]
     fn dropout_masks_are_absent_without_dropout() {
         let layer_bytes = |dropout: bool| {
@@ -309,7 +311,7 @@ mod tests {
         footprint(&job, &Layout::specified_by(&job, ranks).unwrap().unwrap())
     }
 
-    /// Chunks alternate, and no stage holds more of a micro-batch than all of its layers.
+    /// Model chunks alternate, and no stage holds more of a micro-batch than all of its layers.
     #[test]
     fn interleaving_does_not_exceed_all_layers_of_a_stage() {
         let stage_activations = |options: &str| {
@@ -324,7 +326,7 @@ mod tests {
         assert_eq!(stage_activations(", interleave = 2"), stage_activations(""));
     }
 
-    /// The embedding has a mask only with dropout.
+    /// The embedding retains a dropout mask only with dropout.
     #[test]
     fn embedding_mask_is_absent_without_dropout() {
         let memory = |dropout: bool| {
@@ -417,8 +419,8 @@ mod tests {
         }
     }
 
-    /// Two layers of 12 h² + 13 h parameters of 2 bytes, halved by tensor parallelism; one layer if the stage has only
-    /// one; nothing to gather without replicas.
+    /// A rank with sharded weights holds two gathered layers of 12 h² + 13 h parameters of 2 bytes, halved by tensor
+    /// parallelism; one layer if the stage has only one; no gathered layer without replicas.
     #[test]
     fn sharded_weights_hold_two_gathered_layers() {
         let gathered = |copies: u32, stages: u32| {

@@ -53,42 +53,42 @@ use std::borrow::Cow;
 use fabricast_topologies::{Fabric, NodeId, SourceLocation};
 use serde::Deserialize;
 
-/// Source locations of the parts of a job.
+/// Source locations of the parts of a job, for errors that are found after reading.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct JobSpans {
-    /// The `[[job]]`.
+    /// Location of the table `[[job]]`.
     pub job: SourceLocation,
-    /// `model`.
+    /// Location of the key `model`.
     pub model: SourceLocation,
-    /// `parallel`.
+    /// Location of the key `parallel`.
     pub parallel: SourceLocation,
-    /// Batch size or load: `global_batch` of training, `concurrency` or `requests` of inference.
+    /// Location of the batch size or load: `global_batch` of training, `concurrency` or `requests` of inference.
     pub batch: SourceLocation,
-    /// `precision`.
+    /// Location of the key `precision`.
     pub precision: SourceLocation,
-    /// `shard`.
+    /// Location of the key `shard`.
     pub shard: SourceLocation,
-    /// Memory tier: `optimizer_tier` of training, `kv_tier` of inference.
+    /// Location of the memory tier: `optimizer_tier` of training, `kv_tier` of inference.
     pub tier: SourceLocation,
-    /// `placement`.
+    /// Location of the key `placement`.
     pub placement: SourceLocation,
-    /// GPU with the largest number in `placement`.
+    /// Location of the GPU with the largest number in `placement`.
     pub largest_gpu: SourceLocation,
 }
 
-/// Job of any kind.
+/// Job of a study: training, inference or replay of a trace.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Job {
-    /// Training of a model.
+    /// Steps of training a model.
     Training(Training),
-    /// Inference: a model serves requests.
+    /// Inference: requests that a model serves.
     Inference(Serving),
-    /// Replay of a trace.
+    /// Replay of a recorded trace.
     Trace(TraceJob),
 }
 
 impl Job {
-    /// Value of `kind` in the job file.
+    /// Returns the value of `kind` in the job file.
     #[must_use]
     pub fn kind(&self) -> &'static str {
         match self {
@@ -98,7 +98,7 @@ impl Job {
         }
     }
 
-    /// Name.
+    /// Returns the name of the job.
     #[must_use]
     pub fn name(&self) -> &str {
         match self {
@@ -108,7 +108,7 @@ impl Job {
         }
     }
 
-    /// Weight among several jobs, above 0.
+    /// Returns the weight among several jobs, above 0.
     #[must_use]
     pub fn weight(&self) -> f64 {
         match self {
@@ -118,7 +118,7 @@ impl Job {
         }
     }
 
-    /// Placement of ranks on GPUs.
+    /// Returns the placement of ranks on GPUs; the default for traces, which fix their own.
     #[must_use]
     pub fn placement(&self) -> &Placement {
         match self {
@@ -137,7 +137,7 @@ impl Job {
         self.placement().devices(fabric, self.spans())
     }
 
-    /// Candidates for its collectives.
+    /// Returns the candidates for the job's collectives.
     #[must_use]
     pub fn collectives(&self) -> CollectiveCandidates {
         match self {
@@ -147,7 +147,7 @@ impl Job {
         }
     }
 
-    /// Precision of its GEMMs; `None` for traces.
+    /// Returns the precision of the job's GEMMs; `None` for traces.
     #[must_use]
     pub fn precision(&self) -> Option<Precision> {
         match self {
@@ -157,7 +157,7 @@ impl Job {
         }
     }
 
-    /// Source locations.
+    /// Returns the source locations of the job's parts.
     #[must_use]
     pub fn spans(&self) -> &JobSpans {
         match self {
@@ -172,7 +172,7 @@ impl Job {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Precision {
-    /// 32 bits everywhere.
+    /// 32-bit weights and activations; GEMMs use TF32 or xf32 where the GPU has it.
     Fp32,
     /// 16-bit GEMMs (bfloat16), 32-bit master weights in the optimizer.
     Bf16,
@@ -185,7 +185,7 @@ pub enum Precision {
 }
 
 impl Precision {
-    /// Bytes of an activation, and of a weight or gradient in training.
+    /// Returns the bytes of an activation, and of a weight or gradient in training.
     #[must_use]
     pub fn bytes(self) -> u64 {
         match self {
@@ -194,7 +194,8 @@ impl Precision {
         }
     }
 
-    /// Bytes of a weight in inference, and of an element of a token sent to an expert.
+    /// Returns the bytes of a weight in inference, and of an element of a token sent to an expert. Not an integer for 4
+    /// bits with scales.
     #[must_use]
     pub fn served_bytes(self) -> f64 {
         match self {
@@ -205,8 +206,8 @@ impl Precision {
         }
     }
 
-    /// Bytes of optimizer states per parameter: Adam's two moments, and a 32-bit master weight if weights have lower
-    /// precision (Rajbhandari et al., ZeRO, section 3.1: K = 12).
+    /// Returns the bytes of optimizer states per parameter: Adam's two moments, and a 32-bit master weight if weights
+    /// have lower precision (Rajbhandari et al., ZeRO, section 3.1: K = 12).
     #[must_use]
     pub fn state_bytes(self) -> u64 {
         match self {
@@ -216,21 +217,21 @@ impl Precision {
     }
 }
 
-/// Parallelization of a job.
+/// Parallelization of a job: degrees that are fixed or to be searched.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Parallel {
     /// Search for the fastest degrees that fit the memory.
     Auto,
-    /// Fixed degrees.
+    /// Degrees that the job specifies.
     Given {
-        /// Degrees, except the data-parallel one.
+        /// Specified degrees; the data-parallel one is in `data`.
         degrees: Degrees,
         /// Data-parallel degree; if absent, computed from the remaining ranks.
         data: Option<u32>,
     },
 }
 
-/// Candidates for a job's collectives.
+/// Candidate strategies for a job's collectives.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum CollectiveCandidates {

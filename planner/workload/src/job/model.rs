@@ -26,19 +26,20 @@ impl std::ops::Mul<u64> for Flops {
 /// cached (DeepSeek-V2, arXiv 2405.04434, section 2.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Latent {
-    /// Width of the latent vector of queries (`q_lora_rank`); `None` if queries are computed from the token itself.
+    /// Width of the latent vector of queries (`q_lora_rank`), in elements; `None` if queries are computed from the
+    /// token itself.
     pub query: Option<u64>,
-    /// Width of the latent vector of keys and values (`kv_lora_rank`).
+    /// Width of the latent vector of keys and values (`kv_lora_rank`), in elements.
     pub kv: u64,
     /// Width of the rotary part (`qk_rope_head_dim`): in addition to [`Model::head`] in each head's query, and one key
     /// shared by all heads.
     pub rope: u64,
-    /// Width of a head's value (`v_head_dim`).
+    /// Width of a head's value (`v_head_dim`), in elements.
     pub value: u64,
 }
 
 impl Latent {
-    /// Cached elements per token: the latent vector of keys and values, and the rotary key.
+    /// Number of cached elements per token and layer: the latent vector of keys and values, and the rotary key.
     #[must_use]
     pub fn cached_width(&self) -> u64 {
         self.kv + self.rope
@@ -57,38 +58,39 @@ impl Latent {
     }
 }
 
-/// Decoder of identical layers.
+/// Decoder-only transformer of identical layers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Model {
-    /// Transformer layers.
+    /// Number of transformer layers.
     pub layers: u64,
-    /// Hidden size.
+    /// Hidden size: width of the residual stream, in elements.
     pub hidden: u64,
-    /// Attention heads.
+    /// Number of attention heads.
     pub heads: u64,
-    /// Width of a head.
+    /// Width of a head, in elements.
     pub head: u64,
-    /// KV heads, each shared by a group of query heads.
+    /// Number of KV heads, each shared by a group of query heads.
     pub kv_heads: u64,
-    /// Latent attention, if used; `head` is then the width of the non-rotary part (`qk_nope_head_dim`).
+    /// Latent attention; `None` if the model does not use it. With latent attention `head` is the width of the
+    /// non-rotary part (`qk_nope_head_dim`).
     pub latent: Option<Latent>,
-    /// Width of the feed-forward, or of each expert's.
+    /// Width of the feed-forward, or of each expert's, in elements.
     pub ffn: u64,
-    /// Matrices of a feed-forward: 3 if gated (SwiGLU), else 2.
+    /// Number of matrices of a feed-forward: 3 if gated (SwiGLU), else 2.
     pub ffn_matrices: u64,
-    /// 1 if linear layers have biases, else 0. A factor.
+    /// Factor on the parameters of biases: 1 if linear layers have biases, else 0.
     pub biases: u64,
-    /// Vocabulary size.
+    /// Vocabulary size, in tokens.
     pub vocab: u64,
-    /// 1 if the output projection has its own matrix, 0 if it is tied to the embedding. A factor.
+    /// Factor on the parameters of the output projection: 1 if it has its own matrix, 0 if it is tied to the embedding.
     pub untied_embeddings: u64,
     /// Sequence length in tokens.
     pub seq: u64,
-    /// Experts of a layer; 0 for one feed-forward for all tokens.
+    /// Number of routed experts of a layer; 0 for one feed-forward for all tokens.
     pub experts: u64,
-    /// Routed experts per token (top-k).
+    /// Number of routed experts per token (top-k).
     pub experts_per_token: u64,
-    /// Shared experts, which process every token (Dai et al., DeepSeekMoE, arXiv 2401.06066).
+    /// Number of shared experts, which process every token (Dai et al., DeepSeekMoE, arXiv 2401.06066).
     pub shared_experts: u64,
 }
 
@@ -100,13 +102,13 @@ impl Model {
         Self { kv_heads: self.kv_heads.max(ranks.into()), ..*self }
     }
 
-    /// Width of a head's query and key.
+    /// Width of a head's query and of its key, in elements.
     #[must_use]
     pub fn score_width(&self) -> u64 {
         self.head + self.latent.map_or(0, |latent| latent.rope)
     }
 
-    /// Width of a head's value.
+    /// Width of a head's value, in elements.
     #[must_use]
     pub fn head_value(&self) -> u64 {
         self.latent.map_or(self.head, |latent| latent.value)
@@ -130,25 +132,27 @@ impl Model {
         self.head_value() * self.kv_heads
     }
 
-    /// Width of the attention output of all heads.
+    /// Width of the attention output of all heads, in elements per token and layer.
     #[must_use]
     pub fn attention_output_width(&self) -> u64 {
         self.head_value() * self.heads
     }
 
-    /// Width per token of the inputs and outputs of attention: queries, keys, values, attention output.
+    /// Width of the inputs and outputs of attention (queries, keys, values, attention output), in elements per token
+    /// and layer.
     #[must_use]
     pub fn attention_width(&self) -> u64 {
         self.query_width() + self.key_width() + self.value_width() + self.attention_output_width()
     }
 
-    /// Width of the up-projection from the latent vector of keys and values: non-rotary keys and values of all heads.
+    /// Width of the up-projection from the latent vector of keys and values (non-rotary keys and values of all heads),
+    /// in elements.
     #[must_use]
     pub fn kv_up_projection_width(&self) -> u64 {
         self.heads * (self.head + self.head_value())
     }
 
-    /// Elements of the projection matrices for queries, keys and values.
+    /// Number of elements of the projection matrices for queries, keys and values of a layer.
     fn projections(&self) -> u64 {
         let h = self.hidden;
         match self.latent {
@@ -160,13 +164,13 @@ impl Model {
         }
     }
 
-    /// Feed-forwards that a token passes through.
+    /// Number of feed-forwards that a token passes through in a layer.
     #[must_use]
     pub fn ffns_per_token(&self) -> u64 {
         self.experts_per_token.max(1) + self.shared_experts
     }
 
-    /// Parameters of a layer outside its feed-forwards: attention and two norms.
+    /// Number of parameters of a layer outside its feed-forwards: attention and two norms.
     #[must_use]
     pub fn attention_parameters(&self) -> u64 {
         let (h, output_width) = (self.hidden, self.attention_output_width());
@@ -176,20 +180,21 @@ impl Model {
         self.projections() + h * output_width + biases + norms + latent
     }
 
-    /// Parameters of a layer that every tensor-parallel rank has in full: the down-projections of latent attention and
-    /// their norms (Megatron Core, `MLASelfAttention`: both down-projections are duplicated; vLLM: `ReplicatedLinear`).
+    /// Number of parameters of a layer that every tensor-parallel rank has in full: the down-projections of latent
+    /// attention and their norms (Megatron Core, `MLASelfAttention`: both down-projections are duplicated; vLLM:
+    /// `ReplicatedLinear`).
     #[must_use]
     pub fn replicated_layer_parameters(&self) -> u64 {
         self.latent.map_or(0, |latent| self.hidden * latent.latent_width() + latent.normalized_width())
     }
 
-    /// Parameters of one feed-forward.
+    /// Number of parameters of one feed-forward.
     #[must_use]
     pub fn ffn_parameters(&self) -> u64 {
         self.ffn_matrices * self.hidden * self.ffn + self.biases * (self.ffn + self.hidden)
     }
 
-    /// Parameters of a layer without its routed experts.
+    /// Number of parameters of a layer without its routed experts.
     #[must_use]
     pub fn shared_layer_parameters(&self) -> u64 {
         let feed_forward = match self.experts {
@@ -199,26 +204,26 @@ impl Model {
         self.attention_parameters() + feed_forward
     }
 
-    /// Parameters of all routed experts of a layer; 0 if there are none.
+    /// Number of parameters of all routed experts of a layer; 0 if there are none.
     #[must_use]
     pub fn expert_layer_parameters(&self) -> u64 {
         self.experts * self.ffn_parameters()
     }
 
-    /// Parameters before the first layer: the embedding (whose matrix the last stage may share), and position
+    /// Number of parameters before the first layer: the embedding (whose matrix the last stage may share), and position
     /// embeddings for GPT-like models; gated models use rotary embeddings.
     #[must_use]
     pub fn embedding_parameters(&self) -> u64 {
         self.vocab * self.hidden + self.biases * self.seq * self.hidden
     }
 
-    /// Parameters of the output projection.
+    /// Number of parameters of the output projection, which is a copy of the embedding if tied.
     #[must_use]
     pub fn output_projection_parameters(&self) -> u64 {
         self.vocab * self.hidden
     }
 
-    /// Total number of parameters.
+    /// Total number of parameters, including all experts.
     #[must_use]
     pub fn parameters(&self) -> u64 {
         self.layers * (self.shared_layer_parameters() + self.expert_layer_parameters())
@@ -245,13 +250,14 @@ impl Model {
         Flops(2 * token_pairs * (u128::from(self.query_width()) + u128::from(self.attention_output_width())))
     }
 
-    /// Operations of the output projection.
+    /// Operations of the output projection for `sequences` sequences, forward.
     #[must_use]
     pub fn logit_flops(&self, sequences: u64) -> Flops {
         Flops(2 * u128::from(sequences) * u128::from(self.seq) * u128::from(self.hidden) * u128::from(self.vocab))
     }
 
-    /// Operations of a step without recomputation; the backward pass counts twice the forward pass.
+    /// Operations of a step of `sequences` sequences without recomputation; the backward pass counts twice the forward
+    /// pass.
     #[must_use]
     pub fn step_flops(&self, sequences: u64) -> Flops {
         (self.layer_flops(sequences) * self.layers + self.logit_flops(sequences)) * 3
@@ -290,7 +296,7 @@ pub(crate) mod tests {
         }
     }
 
-    /// arXiv 2104.04473, section 5.1: P = 12 l h² (1 + 13/(12 h) + (V + s)/(12 l h)).
+    /// Parameters match arXiv 2104.04473, section 5.1: P = 12 l h² (1 + 13/(12 h) + (V + s)/(12 l h)).
     #[test]
     fn parameters_match_closed_form() {
         for (layers, hidden, heads, billions) in
@@ -304,7 +310,7 @@ pub(crate) mod tests {
         }
     }
 
-    /// arXiv 2205.05198, equation 7: 72 B L s h² (1 + s/(6 h) + V/(12 h L)).
+    /// Operations of a step match arXiv 2205.05198, equation 7: 72 B L s h² (1 + s/(6 h) + V/(12 h L)).
     #[test]
     fn flops_match_closed_form() {
         let model = gpt(105, 20_480, 128);
@@ -316,8 +322,8 @@ pub(crate) mod tests {
         assert!((model.causal_step_flops(280).0 as f64 / (expected - upper) - 1.0).abs() < 1e-12);
     }
 
-    /// Touvron et al. (arXiv 2307.09288): Llama 2 70B has 8 KV heads and 69.0e9 parameters with a vocabulary of 32,000,
-    /// if embedding and output projection count separately.
+    /// Llama 2 70B has 8 KV heads and 69.0e9 parameters with a vocabulary of 32,000, if embedding and output projection
+    /// count separately (Touvron et al., arXiv 2307.09288).
     #[test]
     fn gated_and_grouped_query_parameters_match_llama_2() {
         let llama = Model {
@@ -347,9 +353,9 @@ pub(crate) mod tests {
         assert!(experts.layer_flops(1).0 < llama.layer_flops(1).0 * 2);
     }
 
-    /// DeepSeek-V3 (arXiv 2412.19437, sections 4.2 and 2.2): 61 layers, the first 3 with one feed-forward of 18,432
-    /// instead of experts; 671e9 parameters with embedding and output projection for a vocabulary of 129,280, 37e9 of
-    /// them active per token.
+    /// DeepSeek-V3 has 671e9 parameters with embedding and output projection for a vocabulary of 129,280, 37e9 of them
+    /// active per token, in 61 layers, the first 3 with one feed-forward of 18,432 instead of experts (arXiv
+    /// 2412.19437, sections 4.2 and 2.2).
     #[test]
     fn latent_attention_parameters_match_deepseek_v3() {
         let model = Model {

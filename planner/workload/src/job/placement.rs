@@ -19,22 +19,22 @@ use rustc_hash::FxHashMap;
 
 use super::{JobError, JobSpans};
 
-/// Largest number of ranks in a list.
+/// Largest number of GPUs that a list or ranges may name.
 const MAX_RANKS: usize = 1 << 20;
 
-/// GPU of each rank.
+/// Assignment of a GPU to each rank.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Placement {
-    /// In the fabric's order, host by host.
+    /// Ranks on all GPUs in the fabric's order, host by host.
     #[default]
     Block,
-    /// One GPU of each host in turn, in order within each host. Full hosts are skipped.
+    /// Ranks on one GPU of each host in turn, in order within each host. Full hosts are skipped.
     Cyclic,
-    /// GPU number of each rank, without duplicates.
+    /// GPU number of each rank, indexed by rank, without duplicates.
     Listed(Vec<u32>),
 }
 
-/// Error: a GPU assigned to two ranks.
+/// Error of a list that assigns a GPU to two ranks.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 #[error("placement: GPU {gpu} is assigned to rank {} and rank {}: expected each once", .ranks[0], .ranks[1])]
 pub(crate) struct DuplicateGpu {
@@ -47,10 +47,10 @@ const PLACEMENT_HELP: &str =
     "name GPUs that the candidate has, or use \"cyclic\" or \"block\", which fit candidates of any size";
 
 impl Placement {
-    /// Creates a list; the numbers must be distinct.
+    /// Creates a placement from the GPU number of each rank; the numbers must be distinct.
     ///
     /// # Errors
-    /// The first duplicate.
+    /// Returns the first duplicate.
     pub(crate) fn from_list(gpus: Vec<u32>) -> Result<Self, DuplicateGpu> {
         let mut ranks = FxHashMap::default();
         for (rank, &gpu) in gpus.iter().enumerate() {
@@ -61,7 +61,7 @@ impl Placement {
         Ok(Self::Listed(gpus))
     }
 
-    /// Returns true if it equals the default placement, as far as that is known without a fabric.
+    /// Returns true if the placement equals the default one, as far as that is known without a fabric.
     #[must_use]
     pub fn is_in_order(&self) -> bool {
         match self {
@@ -71,7 +71,7 @@ impl Placement {
         }
     }
 
-    /// Number of GPUs in a list, if it differs from `gpus`.
+    /// Returns the number of listed GPUs if it differs from `gpus`; `None` otherwise, and without a list.
     #[must_use]
     pub fn listed_count(&self, gpus: usize) -> Option<usize> {
         match self {
@@ -83,7 +83,7 @@ impl Placement {
     /// Returns the device of each rank on a fabric.
     ///
     /// # Errors
-    /// [`JobError`] at the placement: GPUs that the fabric lacks.
+    /// [`JobError`] at the placement if it lists GPUs that the fabric lacks.
     pub(crate) fn devices<'f>(&self, fabric: &'f Fabric, spans: &JobSpans) -> Result<Cow<'f, [NodeId]>, JobError> {
         let gpus = fabric.gpus();
         let listed = match self {
@@ -114,7 +114,7 @@ impl Placement {
     }
 }
 
-/// Job-file syntax; lists are written as ranges.
+/// Writes the syntax of job files; lists are written as ranges.
 impl std::fmt::Display for Placement {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {

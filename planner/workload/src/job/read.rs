@@ -35,7 +35,7 @@ use super::{
 
 use crate::trace::Contents;
 
-/// Converts an error of the TOML reader, with its source location.
+/// Converts an error of the TOML reader to a job error with its source location.
 pub fn toml_error(origin: Origin<'_>, error: &toml::de::Error) -> JobError {
     let location =
         error.span().map_or_else(|| SourceLocation::from_source(origin.source), |bytes| origin.locate(bytes));
@@ -56,7 +56,7 @@ pub fn nearest<'a>(unknown: &str, known: impl IntoIterator<Item = &'a str>) -> O
     suggest_names(unknown, known).first().map(|name| format!("did you mean `{name}`?"))
 }
 
-/// Returns the problem of a name that cannot be shown in terminals, pages and pictures; `None` if it is valid.
+/// Returns the reason why a name cannot be shown in terminals, pages and pictures; `None` if the name is valid.
 pub fn name_problem(name: &str) -> Option<&'static str> {
     match name {
         blank if blank.trim().is_empty() => Some("name: must not be empty"),
@@ -81,7 +81,7 @@ pub fn read_job(text: &str, source: &str) -> Result<Job, JobError> {
     keys.job(origin, origin.locate(0..0), FileResolver::NONE)
 }
 
-/// Keys of a job file.
+/// Keys of a job file as parsed, before validation.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, expecting = "a table of keys")]
 pub struct JobText {
@@ -137,19 +137,19 @@ pub struct JobText {
     ranks: Option<Spanned<u64>>,
 }
 
-/// Resolves files that jobs refer to.
+/// Access to files that jobs refer to.
 #[derive(Clone, Copy)]
 pub struct FileResolver<'a> {
-    /// Returns the files of a trace, given the name of the first.
+    /// Reads the files of a trace, given the name of the first.
     pub traces: &'a dyn Fn(&str) -> Result<Vec<Contents>, String>,
 }
 
 impl FileResolver<'_> {
-    /// Resolver for jobs without a study: every file is an error.
+    /// Resolver for jobs outside a study: every file is an error.
     pub const NONE: Self = Self { traces: &|name| Err(format!("`{name}` cannot be searched for here")) };
 }
 
-/// Key that only one kind of job has, and its span if present.
+/// Key that only some kinds of jobs have, and its byte range in the file; `None` if the key is absent.
 type KindKey = (&'static str, Option<Range<usize>>);
 
 fn kind_key<T>(name: &'static str, value: &Option<Spanned<T>>) -> KindKey {
@@ -221,12 +221,15 @@ impl<'de> Deserialize<'de> for ParallelText {
     }
 }
 
-/// Upper limit of counts, so that products of a few of them fit 64 bits.
+/// Largest valid count, so that products of a few counts fit 64 bits.
 const MAX_COUNT: u64 = 1 << 24;
 
 impl JobText {
-    /// Converts the keys to a job and validates it without a fabric. `location` is that of the job, used for
+    /// Converts the keys to a job and validates it without a fabric. `location` is the location of the job, used for
     /// absent keys.
+    ///
+    /// # Errors
+    /// [`JobError`] with the location: invalid values, missing keys, or keys of another kind of job.
     pub fn job(&self, origin: Origin<'_>, location: SourceLocation, files: FileResolver<'_>) -> Result<Job, JobError> {
         let check = Validator { origin };
         let locate = |bytes: Option<Range<usize>>| bytes.map_or_else(|| location.clone(), |bytes| origin.locate(bytes));
@@ -271,7 +274,7 @@ impl JobText {
         Ok(job)
     }
 
-    /// Returns the span of the batch size or concurrency.
+    /// Returns the byte range of the batch size or concurrency.
     fn batch(&self) -> Range<usize> {
         let concurrency = self.concurrency.as_ref().map(Spanned::span);
         let total = self.global_batch.as_ref().or(self.requests.as_ref()).map(Spanned::span);
@@ -322,10 +325,10 @@ impl JobText {
     }
 }
 
-/// Upper limit of large counts such as training tokens.
+/// Largest valid value of large counts such as training tokens.
 const MAX_TOTAL: f64 = (1u64 << 62) as f64;
 
-/// Validation of values.
+/// Validator of the values of a job file.
 #[derive(Clone, Copy)]
 struct Validator<'a> {
     origin: Origin<'a>,
@@ -336,7 +339,7 @@ impl Validator<'_> {
         JobError::at(&self.origin.locate(bytes), message)
     }
 
-    /// Rejects keys of another kind of job.
+    /// Rejects keys of another kind of job, each at its location.
     fn reject_keys(self, kind: &str, other_kind: &str, keys: &[KindKey]) -> Result<(), JobError> {
         match keys.iter().find_map(|(name, bytes)| Some((name, bytes.clone()?))) {
             None => Ok(()),
@@ -347,7 +350,7 @@ impl Validator<'_> {
         }
     }
 
-    /// Returns a number that must be within limits, or `default` if there is none.
+    /// Returns a number that must be within `range`, or `default` if the key is absent.
     fn number_in_range(
         self,
         name: &str,
@@ -366,7 +369,7 @@ impl Validator<'_> {
         }
     }
 
-    /// Returns a required value.
+    /// Returns the value of a required key; `location` is used if the key is absent.
     fn required<'v, T>(
         self,
         name: &str,
@@ -391,7 +394,7 @@ pub(crate) mod tests {
     use super::super::{Attention, FlashKernel, Layout, Overlap, Training, Zero};
     use super::*;
 
-    /// GPT-3 175B of arXiv 2205.05198; `lines` replaces its values of the same keys.
+    /// Job file of GPT-3 175B as in arXiv 2205.05198; `lines` replaces its values of the same keys.
     pub(crate) fn text(lines: &str) -> String {
         let mut text = lines.to_owned();
         for (key, line) in [

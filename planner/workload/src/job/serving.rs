@@ -13,62 +13,64 @@ use serde::Deserialize;
 use super::cache::max_concurrent_requests;
 use super::{CollectiveCandidates, JobSpans, Layout, MemoryLimits, Model, Parallel, Placement, Precision, Tier};
 
-/// Inference job.
+/// Inference job: a model, its load, and its serving configuration.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Serving {
-    /// Name.
+    /// Name of the job.
     pub name: String,
     /// Model; its `seq` is the largest sum of prompt and output tokens.
     pub model: Model,
     /// Precision of GEMMs and weights; activations have at least 16 bits.
     pub precision: Precision,
-    /// Prompt tokens of a request.
+    /// Number of prompt tokens of a request.
     pub prompt_tokens: u64,
-    /// Output tokens of a request, including the first.
+    /// Number of output tokens of a request, including the first.
     pub output_tokens: u64,
-    /// Arrival of requests.
+    /// Arrival pattern and number of requests.
     pub arrivals: Arrivals,
-    /// Limit on the tokens of a step of a replica: vLLM's `max_num_batched_tokens`.
+    /// Largest number of tokens in a step of a replica: vLLM's `max_num_batched_tokens`.
     pub max_batched_tokens: u64,
-    /// Share of a prompt in the prefix cache, 0 to 1.
+    /// Share of a prompt that is in the prefix cache, 0 to 1.
     pub prefix_hit: f64,
-    /// Precision of the KV cache.
+    /// Precision of the keys and values in the KV cache.
     pub kv_precision: KvPrecision,
     /// Memory tier of the KV cache.
     pub kv_tier: Tier,
     /// KV-cache bytes of a token in all layers, for a compressed cache that every tensor-parallel rank has in full.
     /// `None` derives them from the model's heads.
     pub kv_bytes_per_token: Option<u64>,
-    /// Redundant copies of experts, so that `ep` divides the total: vLLM's `num_redundant_experts`.
+    /// Number of redundant copies of experts, so that `ep` divides the total: vLLM's `num_redundant_experts`.
     pub redundant_experts: u64,
     /// Share of a GPU's memory that may be filled, above 0 up to 1: vLLM's `gpu_memory_utilization`.
     pub memory_share: f64,
-    /// Parallelization.
+    /// Parallel degrees, fixed or to be searched.
     pub parallel: Parallel,
     /// Placement of ranks on GPUs.
     pub placement: Placement,
-    /// Candidates for its collectives.
+    /// Candidate strategies for the job's collectives.
     pub collectives: CollectiveCandidates,
-    /// Load of the rank with the most loaded experts, divided by the mean; at least 1. [`Layout::expert_imbalance`] limits it.
+    /// Load of the rank with the most loaded experts, divided by the mean; at least 1. [`Layout::expert_imbalance`]
+    /// limits it.
     pub skew: f64,
-    /// SLO limits.
+    /// SLO limits on TTFT and TPOT.
     pub limits: Limits,
-    /// Weight among several jobs, above 0.
+    /// Weight of the job among several jobs, above 0.
     pub weight: f64,
-    /// Source locations.
+    /// Source locations of the job's parts.
     pub spans: JobSpans,
 }
 
 impl Serving {
-    /// Default of `max_num_batched_tokens` in vLLM's server on GPUs with 70 GiB or more (`vllm/engine/arg_utils.py`).
+    /// Default of `max_num_batched_tokens` in vLLM's server on GPUs with 70 GiB or more, in tokens
+    /// (`vllm/engine/arg_utils.py`).
     pub const MAX_BATCHED_TOKENS: u64 = 8192;
     /// Default of vLLM's `gpu_memory_utilization` (`vllm/config/cache.py`).
     pub const MEMORY_SHARE: f64 = 0.9;
     /// Default of vLLM's `max_num_seqs` on GPUs with 70 GiB or more, except the A100 (`vllm/engine/arg_utils.py`).
     pub const MAX_NUM_SEQS: u64 = 1024;
 
-    /// Returns the job with its number of concurrent requests. If the job does not fix it, it is as many as memory and
-    /// limits allow, but at least one.
+    /// Returns the job with its number of concurrent requests. A number that the job does not fix is as large as memory
+    /// and `max_num_seqs` allow, but at least 1.
     #[must_use]
     pub fn with_concurrency(&self, layout: &Layout, memories: Option<MemoryLimits>) -> LoadedServing<'_> {
         let limit_requests = |requests: u64, max_num_seqs: u64| {
@@ -83,55 +85,55 @@ impl Serving {
         LoadedServing { job: self, concurrent_requests }
     }
 
-    /// Prompt tokens to compute: at least the last, which yields the first output token (as in vLLM).
+    /// Number of prompt tokens to compute: at least the last, which yields the first output token (as in vLLM).
     #[must_use]
     pub fn new_tokens(&self) -> u64 {
         let cached = (self.prompt_tokens as f64 * self.prefix_hit).floor() as u64;
         (self.prompt_tokens - cached.min(self.prompt_tokens)).max(1)
     }
 
-    /// Tokens of a request in the KV cache when it ends.
+    /// Number of tokens of a request in the KV cache when the request ends.
     #[must_use]
     pub fn tokens(&self) -> u64 {
         self.prompt_tokens + self.output_tokens
     }
 
-    /// Experts of a layer, including redundant copies.
+    /// Number of experts of a layer, including redundant copies.
     #[must_use]
     pub fn expert_slots(&self) -> u64 {
         self.model.experts + self.redundant_experts
     }
 }
 
-/// Arrival of requests.
+/// Arrival pattern of requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Arrivals {
     /// Fixed concurrency: each finished request is replaced, and start times are spread over time.
     FixedConcurrency {
-        /// Concurrent requests of all replicas.
+        /// Number of concurrent requests summed over all replicas.
         concurrency: u64,
     },
-    /// Variant of [`Self::FixedConcurrency`] with as many concurrent requests as memory and limits allow.
+    /// Variant of [`Self::FixedConcurrency`] with as many concurrent requests as memory and SLO limits allow.
     AutoConcurrency {
-        /// Limit per replica: vLLM's `max_num_seqs`.
+        /// Largest number of concurrent requests per replica: vLLM's `max_num_seqs`.
         max_num_seqs: u64,
     },
     /// Batch: all requests are present at the start and have equal length. Concurrent requests start together, and so
     /// do their successors.
     Batch {
-        /// Number of requests.
+        /// Number of requests of the batch.
         requests: u64,
-        /// Limit on concurrent requests per replica: vLLM's `max_num_seqs`.
+        /// Largest number of concurrent requests per replica: vLLM's `max_num_seqs`.
         max_num_seqs: u64,
     },
 }
 
-/// Job with its number of concurrent requests.
+/// Inference job with its number of concurrent requests.
 #[derive(Clone, Copy, Debug)]
 pub struct LoadedServing<'a> {
-    /// The job.
+    /// Job without its number of concurrent requests.
     pub job: &'a Serving,
-    /// Concurrent requests of all replicas.
+    /// Number of concurrent requests summed over all replicas.
     pub concurrent_requests: u64,
 }
 
@@ -143,23 +145,23 @@ impl Deref for LoadedServing<'_> {
     }
 }
 
-/// Precision of the KV cache.
+/// Precision of the keys and values in the KV cache.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum KvPrecision {
-    /// 32 bits.
+    /// 32-bit floating point.
     Fp32,
-    /// 16 bits.
+    /// 16-bit floating point (bfloat16).
     #[default]
     Bf16,
-    /// 16 bits, IEEE half precision.
+    /// 16-bit floating point (IEEE half precision).
     Fp16,
-    /// 8 bits.
+    /// 8-bit floating point.
     Fp8,
 }
 
 impl KvPrecision {
-    /// Bytes of an element of a key or value.
+    /// Returns the bytes of an element of a key or value.
     #[must_use]
     pub fn bytes(self) -> u64 {
         match self {
@@ -173,8 +175,8 @@ impl KvPrecision {
 /// SLO limits of a request; `None` for no limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Limits {
-    /// Time to first token.
+    /// Largest time to first token.
     pub ttft: Option<Picos>,
-    /// Time per output token after the first.
+    /// Largest time per output token after the first.
     pub tpot: Option<Picos>,
 }

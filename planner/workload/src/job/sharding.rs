@@ -24,22 +24,23 @@ use super::{Dimension, JobError, Layout, Training};
 /// Bucket size of PyTorch's DistributedDataParallel, in bytes (`bucket_cap_mb`; Li et al., arXiv 2006.15704).
 const DDP_BUCKET: u64 = 25 << 20;
 
-/// Minimum bucket size of Megatron Core, and its size per data-parallel rank, in parameters. Buckets grow with the
-/// ranks because their start-up latency does (`megatron/core/distributed/distributed_data_parallel.py`, `bucket_size`).
+/// Minimum bucket size of Megatron Core, in parameters. Buckets grow with the data-parallel ranks, by
+/// [`MEGATRON_BUCKET_PER_RANK`] each, because their start-up latency does
+/// (`megatron/core/distributed/distributed_data_parallel.py`, `bucket_size`).
 const MEGATRON_BUCKET: u64 = 40_000_000;
 const MEGATRON_BUCKET_PER_RANK: u64 = 1_000_000;
 
 /// States that data-parallel ranks shard instead of replicating them (Rajbhandari et al., ZeRO).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Zero {
-    /// None: plain data parallelism.
+    /// No sharding: plain data parallelism.
     #[default]
     None,
-    /// Optimizer states.
+    /// Optimizer states are sharded (ZeRO-1).
     Optimizer,
-    /// Additionally gradients.
+    /// Optimizer states and gradients are sharded (ZeRO-2).
     Gradients,
-    /// Additionally weights: ZeRO-3, or FSDP with full sharding.
+    /// Optimizer states, gradients and weights are sharded: ZeRO-3, or FSDP with full sharding.
     Weights,
 }
 
@@ -56,13 +57,13 @@ pub enum Reshard {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Accumulate {
-    /// Sharded: every micro-batch reduces its gradients.
+    /// Sharded gradients: every micro-batch reduces its gradients.
     Shards,
-    /// Unsharded on every rank (FSDP's `no_sync`), reduced after the last micro-batch.
+    /// Unsharded gradients on every rank (FSDP's `no_sync`), reduced after the last micro-batch.
     Whole,
 }
 
-/// Streams of the gradient reductions within and between the replicas of hybrid sharding.
+/// Streams on which hybrid sharding runs the gradient reductions within and between replicas.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ReductionStreams {
     /// One stream: the two reductions are sequential.
@@ -72,20 +73,23 @@ pub enum ReductionStreams {
     Separate,
 }
 
-/// Period for which a rank holds gathered weights.
+/// Period for which a rank holds gathered weights; determines how often they are gathered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum WeightLifetime {
-    /// One pass of a layer; gathered for each pass.
+    /// One pass of a layer; weights are gathered for each pass.
     Pass,
-    /// From a micro-batch's forward pass to its backward pass; gathered once per micro-batch.
+    /// From a micro-batch's forward pass to its backward pass; weights are gathered once per micro-batch.
     MicroBatch,
-    /// The whole step; gathered once, after the optimizer.
+    /// The whole step; weights are gathered once, after the optimizer.
     Step,
 }
 
 impl Training {
     /// Returns the number of ranks over which a replica is sharded for these degrees; `None` for all ranks that hold
     /// replicas.
+    ///
+    /// # Errors
+    /// [`JobError`] at `shard` if it does not divide the ranks that hold replicas, of all weights or of experts.
     pub(super) fn validated_shard(&self, degrees: Degrees) -> Result<Option<u32>, JobError> {
         let Some(shard) = self.shard else { return Ok(None) };
         let reject = |message: String| Err(JobError::at(&self.spans.shard, format!("shard: {message}")));
@@ -103,9 +107,10 @@ impl Training {
         Ok(Some(shard).filter(|&shard| shard < replicas))
     }
 
-    /// Streams of the software that the job models: FSDP has a separate stream for the all-reduce between replicas
-    /// (`_all_reduce_stream`, torch/distributed/fsdp; `all_reduce_stream`, torch/distributed/fsdp/_fully_shard).
-    /// Megatron Core has one for both (`communication_stream`, param_and_grad_buffer.py).
+    /// Returns the streams of the software that the job models: FSDP has a separate stream for the all-reduce between
+    /// replicas (`_all_reduce_stream`, torch/distributed/fsdp; `all_reduce_stream`,
+    /// torch/distributed/fsdp/_fully_shard). Megatron Core has one for both (`communication_stream`,
+    /// param_and_grad_buffer.py).
     #[must_use]
     pub fn streams(&self) -> ReductionStreams {
         match self.zero {
@@ -114,7 +119,7 @@ impl Training {
         }
     }
 
-    /// Period for which ranks of a layout hold gathered weights.
+    /// Returns the period for which ranks of a layout hold gathered weights.
     #[must_use]
     pub fn weight_lifetime(&self, layout: &Layout) -> WeightLifetime {
         let stages = layout.degrees.pipeline > 1;
@@ -127,7 +132,7 @@ impl Training {
         }
     }
 
-    /// Accumulation of gradients on ranks of a layout.
+    /// Returns the accumulation of gradients (sharded or unsharded) on ranks of a layout.
     #[must_use]
     pub fn gradient_accumulation(&self, layout: &Layout) -> Accumulate {
         match (self.zero, self.accumulate) {
@@ -162,7 +167,7 @@ impl Training {
     }
 }
 
-/// Bucket size of Megatron Core in parameters.
+/// Bucket size of Megatron Core for a layout, in parameters.
 fn megatron_bucket(layout: &Layout) -> u64 {
     let ranks = u64::from(layout.size(Dimension::Data)) * u64::from(layout.size(Dimension::Replica));
     MEGATRON_BUCKET.max(MEGATRON_BUCKET_PER_RANK.saturating_mul(ranks))
@@ -177,7 +182,7 @@ mod tests {
     use super::super::{Phase, footprint, read_job, traffic};
     use super::*;
 
-    /// Groups of a dimension.
+    /// Returns the groups of a dimension in the layout that the job specifies on `ranks` ranks.
     fn groups(job: &Training, ranks: u32, dimension: Dimension) -> Vec<Vec<u32>> {
         Layout::specified_by(job, ranks).unwrap().unwrap().groups(dimension)
     }
@@ -233,8 +238,8 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(128))]
 
-        /// States are those of the ranks of one replica. Calls within its group are those of a job on these ranks
-        /// alone. Ranks with the same shard all-reduce their shard of every reduced gradient.
+        /// The states of a rank are those in a job on the ranks of one replica alone, and so are the calls within a
+        /// replica's group. Ranks with the same shard all-reduce their shard of every reduced gradient.
         #[test]
         fn hybrid_sharding_matches_closed_form(
             part in 1u32..4, groups in 1u32..4, cp in 0u32..2, zero in 1u32..4, bits in prop::sample::select(vec![16u64, 32]),
@@ -271,7 +276,7 @@ mod tests {
         }
     }
 
-    /// Returns the bucket size of a job with 96 layers of hidden size 4,096.
+    /// Returns the gradient bucket size, in bytes, of a job with 96 layers of hidden size 4,096.
     fn bucket(lines: &str, parallel: &str, ranks: u32) -> u64 {
         let job = job(&format!(
             "global_batch = 4096\n{lines}\nparallel = {{ {parallel} }}\n\

@@ -6,10 +6,11 @@ use serde::Deserialize;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Tier {
-    /// The GPU's own memory.
+    /// Own memory of the GPU.
     #[default]
     Hbm,
-    /// Memory of another GPU with the same amount of data: read over the fabric, without a gain in capacity.
+    /// Memory of another GPU, which holds the same amount of data for its peer: accessed over the fabric, without a
+    /// gain in capacity.
     Peer,
     /// Memory of the attached CPU (Grace over NVLink-C2C, others over PCIe), shared by its GPUs. Unlimited if the
     /// fabric does not state its size.
@@ -17,7 +18,7 @@ pub enum Tier {
 }
 
 impl Tier {
-    /// Name in job files.
+    /// Returns the name of the tier in job files.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {

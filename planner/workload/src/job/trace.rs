@@ -11,16 +11,16 @@ use crate::trace::Trace;
 /// Job that replays a trace.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TraceJob {
-    /// Name.
+    /// Name of the job.
     pub name: String,
-    /// File name as given in the study.
+    /// Name of the trace file as given in the study.
     pub file: String,
-    /// Recorded events.
+    /// Recorded events of all ranks.
     pub trace: Arc<Trace>,
-    /// Candidates for its collectives.
+    /// Candidate strategies for the job's collectives.
     pub collectives: CollectiveCandidates,
-    /// Weight among several jobs, above 0.
+    /// Weight of the job among several jobs, above 0.
     pub weight: f64,
-    /// Source locations.
+    /// Source locations of the job's parts.
     pub spans: JobSpans,
 }

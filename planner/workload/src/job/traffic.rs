@@ -29,29 +29,29 @@ pub enum Phase {
     LayerForward,
     /// Backward pass of each layer, per micro-batch, including recomputation.
     LayerBackward,
-    /// Before the first layer, per micro-batch: embedding.
+    /// Forward pass of the embedding before the first layer, per micro-batch.
     Embedding,
-    /// Backward pass of the logits after the last layer, per micro-batch.
+    /// Backward pass of the logits, per micro-batch.
     Logits,
     /// Pipeline point-to-point transfer between model chunks on different stages, per micro-batch, in each direction.
     PipelineTransfer,
-    /// Weights before the forward pass of each layer, per micro-batch.
+    /// Gathering of weights before the forward pass of each layer, per micro-batch.
     WeightsForward,
-    /// Weights before the backward pass of each layer, per micro-batch.
+    /// Gathering of weights before the backward pass of each layer, per micro-batch.
     WeightsBackward,
-    /// Gradients after each layer, per micro-batch.
+    /// Reduction of gradients after each layer, per micro-batch.
     LayerGradients,
-    /// Gradients once per step.
+    /// Reduction of gradients once per step.
     Gradients,
     /// Gradients of the tied embedding, between the first and the last pipeline stage, once per step after all other
     /// gradients.
     EmbeddingGradients,
-    /// Weights once per step, after the optimizer.
+    /// Gathering of updated weights once per step, after the optimizer.
     UpdatedWeights,
 }
 
 impl Phase {
-    /// Name for output.
+    /// Returns the name of the phase in JSON output and reports.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -73,15 +73,15 @@ impl Phase {
 /// Call that all groups of a dimension make concurrently.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct GroupCall {
-    /// Phase.
+    /// Phase of the step in which the call is made.
     pub phase: Phase,
-    /// Dimension whose groups call it.
+    /// Dimension whose groups make the call.
     pub dimension: Dimension,
-    /// Collective.
+    /// Collective that the groups call.
     pub collective: Collective,
-    /// Message size; for gradients once per step, the total of all buckets.
+    /// Message size, the larger buffer; for gradients once per step, the total of all buckets.
     pub bytes: Bytes,
-    /// Number of calls each time the phase occurs.
+    /// Number of calls in each occurrence of the phase.
     pub count: u64,
 }
 
@@ -93,7 +93,7 @@ impl GroupCall {
     }
 }
 
-/// Returns all calls of a step. Groups of one rank make none.
+/// Returns all calls of a step. Groups of one rank make no calls.
 #[must_use]
 pub fn traffic(job: &Training, layout: &Layout) -> Vec<GroupCall> {
     let mut calls = Vec::new();
@@ -158,14 +158,14 @@ fn layer_calls(job: &Training, layout: &Layout, calls: &mut Vec<GroupCall>) {
     }
 }
 
-/// Gathers of latent vectors. With latent attention and sequence parallelism, ranks compute latent vectors of their own
-/// tokens and gather these instead of the tokens before attention (Megatron Core, `MLASelfAttention`). Queries without
-/// a latent vector still need the tokens.
+/// Numbers and size of the gathers of latent vectors. With latent attention and sequence parallelism, ranks compute
+/// latent vectors of their own tokens and gather these instead of the tokens before attention (Megatron Core,
+/// `MLASelfAttention`). Queries without a latent vector still need the tokens.
 struct LatentGathers {
     bytes: u64,
     /// Number of gathers in a pass of a layer.
     gathered: u64,
-    /// Number of reductions of their gradients.
+    /// Number of reductions of the gathered vectors' gradients in a pass of a layer.
     reduced: u64,
 }
 
@@ -286,8 +286,8 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(64))]
 
-        /// 8 b s h bytes of tensor parallelism per layer and micro-batch (16-bit activations, two calls in each
-        /// direction), and embedding and logits.
+        /// Tensor parallelism moves 8 b s h bytes per layer and micro-batch (16-bit activations, two calls in each
+        /// direction), and the embedding and logits.
         #[test]
         fn tensor_traffic_matches_closed_form(tp in 1u32..4, pp in 0u32..3, micro in 1u64..3, divided in any::<bool>()) {
             let (tp, pp) = (1 << tp, 1 << pp);
@@ -332,8 +332,8 @@ mod tests {
             prop_assert_eq!(bytes(&job, &layout, Dimension::Pipeline), 64 * 2 * 2048 * 12_288 / u64::from(tp));
         }
 
-        /// 2 Ψ bytes of 16-bit gradients. ZeRO stages 1 to 3 move up to 2, 2 and 3 times that over all micro-batches;
-        /// with pipeline stages, twice that of the first stage once per step.
+        /// Data parallelism reduces 2 Ψ bytes of 16-bit gradients. ZeRO stages 1 to 3 move up to 2, 2 and 3 times that
+        /// over all micro-batches; with pipeline stages, twice that of the first stage once per step.
         #[test]
         fn data_parallel_traffic_matches_closed_form(dp in 1u32..7, pp in 0u32..4, zero in 0u32..4, accumulate in 1u64..3) {
             let (dp, pp) = (1 << dp, 1 << pp);
@@ -455,8 +455,8 @@ mod tests {
         }
     }
 
-    /// Tied embedding on two stages: V h / t gradients, or the shard that a rank stores; none for an untied embedding
-    /// or a single stage.
+    /// A tied embedding on two stages has V h / t gradients, or the shard that a rank stores; an untied embedding or a
+    /// single stage has none to reduce.
     #[test]
     fn tied_embedding_gradients_are_reduced_between_end_stages() {
         let bytes = |lines: &str| {

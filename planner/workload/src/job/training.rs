@@ -1,4 +1,4 @@
-//! Training jobs.
+//! Training jobs: a model with its batch, precision, parallelism and memory-saving settings.
 
 use serde::Deserialize;
 
@@ -7,24 +7,25 @@ use super::{
     Zero,
 };
 
-/// Training job.
+/// Training job: a model, its batch, and the configuration of the training software.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Training {
-    /// Name.
+    /// Name of the job.
     pub name: String,
-    /// Model.
+    /// Model that is trained.
     pub model: Model,
-    /// Precision of GEMMs.
+    /// Precision of GEMMs, which determines the precision of weights and activations.
     pub precision: Precision,
     /// Global batch size: sequences per step over all ranks.
     pub global_batch: u64,
     /// Micro-batch size: sequences per forward pass of a rank.
     pub micro_batch: u64,
-    /// Parallelization.
+    /// Parallel degrees, fixed or to be searched.
     pub parallel: Parallel,
-    /// ZeRO stage.
+    /// ZeRO stage: the states that data-parallel ranks shard.
     pub zero: Zero,
-    /// Ranks over which one replica's states are sharded, at least 2; `None` for all ranks that hold replicas.
+    /// Number of ranks over which one replica's states are sharded, at least 2; `None` for all ranks that hold
+    /// replicas.
     pub shard: Option<u32>,
     /// Memory tier of the optimizer states. The GPU updates them in any tier; outside HBM they are transferred for the
     /// update.
@@ -37,13 +38,13 @@ pub struct Training {
     pub bucket_mb: Option<u32>,
     /// Bits of a gradient in communication; fewer than the precision's means compression.
     pub gradient_bits: u32,
-    /// Activation recomputation.
+    /// Extent of activation recomputation.
     pub recompute: Recompute,
     /// Number of layers with recomputation; the others retain their activations. `None` for all.
     pub recompute_layers: Option<u64>,
-    /// Attention kernel.
+    /// Attention implementation: unfused or one fused kernel.
     pub attention: Attention,
-    /// Elementwise and normalization kernels.
+    /// Fusion of elementwise and normalization kernels.
     pub fusion: KernelFusion,
     /// Dropout on the outputs of layers.
     pub dropout: Dropout,
@@ -54,22 +55,24 @@ pub struct Training {
     pub tensor_overlap: Overlap,
     /// Placement of ranks on GPUs.
     pub placement: Placement,
-    /// Candidates for its collectives.
+    /// Candidate strategies for the job's collectives.
     pub collectives: CollectiveCandidates,
-    /// Processes per host.
+    /// Number of processes that drive the GPUs of a host: one, or one per GPU.
     pub processes: Processes,
-    /// Load of the rank with the most loaded experts, divided by the mean; at least 1. [`Layout::expert_imbalance`] limits it.
+    /// Load of the rank with the most loaded experts, divided by the mean; at least 1. [`Layout::expert_imbalance`]
+    /// limits it.
     pub skew: f64,
-    /// Weight among several jobs, above 0.
+    /// Weight of the job among several jobs, above 0.
     pub weight: f64,
-    /// Tokens to train on, for the time and cost of training; `None` if unknown.
+    /// Number of tokens to train on, for the time and cost of training; `None` if unknown.
     pub train_tokens: Option<u64>,
-    /// Source locations.
+    /// Source locations of the job's parts.
     pub spans: JobSpans,
 }
 
 impl Training {
-    /// Returns the job without recomputation, which describes its retained layers, if only some layers are recomputed.
+    /// Returns the job with recomputation off, which describes the layers that are not recomputed; `None` if all layers
+    /// have the same setting.
     #[must_use]
     pub fn without_recomputation(&self) -> Option<Self> {
         self.recompute_layers?;
@@ -98,8 +101,8 @@ impl Training {
         (even_layers + chunks - 1).saturating_sub(index) / chunks.max(1) + u64::from(extra)
     }
 
-    /// Tokens of a micro-batch that reach the experts of the most loaded rank, counted once per expert. Ranks with
-    /// undivided experts send only their own part of the tokens.
+    /// Number of tokens of a micro-batch that reach the experts of the most loaded rank, counted once per expert. Ranks
+    /// with undivided experts send only their own part of the tokens.
     #[must_use]
     pub fn routed_tokens(&self, layout: &Layout) -> u64 {
         let Degrees { tensor, context, .. } = layout.degrees;
@@ -109,7 +112,7 @@ impl Training {
             as u64
     }
 
-    /// Number of recomputed layers of a stage.
+    /// Number of recomputed layers of a pipeline stage.
     #[must_use]
     pub fn recomputed_stage_layers(&self, layout: &Layout, stage: u32) -> u64 {
         (0..layout.degrees.interleave).map(|chunk| self.recomputed_chunk_layers(layout, stage, chunk)).sum()
@@ -131,12 +134,12 @@ pub enum Processes {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Recompute {
-    /// Nothing.
+    /// No recomputation: all activations are retained.
     #[default]
     None,
-    /// Attention scores and what follows up to their multiplication by the values.
+    /// Attention scores, and the operations on them up to the multiplication by the values, are recomputed.
     Selective,
-    /// Each layer from its input.
+    /// Each layer is recomputed from its input.
     Full,
     /// Variant of [`Self::Full`] that stops at the last saved tensor, as PyTorch's non-reentrant `checkpoint` does: the
     /// last GEMM of a layer is not recomputed (`torch/utils/checkpoint.py` from 2.1 on, early stopping).
@@ -152,7 +155,7 @@ impl Recompute {
     }
 }
 
-/// Attention implementation.
+/// Attention implementation: unfused or one fused kernel.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Attention {
     /// Scores are written to memory, masked, normalized, dropped out and read again.
@@ -162,7 +165,7 @@ pub enum Attention {
     Flash(FlashKernel),
 }
 
-/// Fused attention kernel.
+/// Version of the fused attention kernel.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum FlashKernel {
     /// The best of current libraries for the GPU: FlashAttention-2 on Ampere, cuDNN's or FlashAttention-3 on Hopper.
@@ -174,7 +177,7 @@ pub enum FlashKernel {
     First,
 }
 
-/// Elementwise and normalization kernels.
+/// Fusion of elementwise and normalization kernels by the software.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum KernelFusion {
@@ -192,16 +195,16 @@ pub enum KernelFusion {
 pub enum Dropout {
     /// On; the mask has one byte per element.
     On,
-    /// Off.
+    /// Off: there are no masks.
     Off,
 }
 
 /// Overlap of independent communication with computation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Overlap {
-    /// Overlapped.
+    /// On: communication runs concurrently with computation that does not need it.
     #[default]
     On,
-    /// Every call is waited for.
+    /// Off: computation waits for every call.
     Off,
 }

@@ -34,7 +34,7 @@ use super::wire::{Field, Reader, Value, WireError};
 use super::{Call, Event, EventKind, MAX_EVENTS, Processor, Trace};
 use crate::job::JobError;
 
-/// Collectives in the order of `CollectiveCommType`.
+/// Collectives in the numeric order of Chakra's `CollectiveCommType`; `None` is a barrier.
 const COLLECTIVES: [Option<Collective>; 10] = [
     Some(Collective::AllReduce),
     Some(Collective::Reduce),
@@ -48,7 +48,7 @@ const COLLECTIVES: [Option<Collective>; 10] = [
     None,
 ];
 
-/// Fields of a node.
+/// Fields of a Chakra node that are used.
 #[derive(Debug, Default)]
 struct Node {
     id: u64,
@@ -64,13 +64,13 @@ struct Node {
 
 /// Trace file of one rank.
 pub struct RankFile<'a> {
-    /// File name, for errors.
+    /// Name of the file, for errors.
     pub source: &'a str,
-    /// Contents.
+    /// Contents of the file.
     pub bytes: &'a [u8],
 }
 
-/// Reads the traces of ranks 0, 1, ...
+/// Reads the traces of ranks 0, 1, ..., one file per rank, into one trace.
 ///
 /// # Errors
 /// [`JobError`] with the file and the byte offset: an invalid message, a node with an unknown predecessor, ranks whose
@@ -142,8 +142,8 @@ fn node(message: &mut Reader<'_>) -> Result<Node, WireError> {
     Ok(node)
 }
 
-/// Reads an `AttributeProto`: name in field 1, unsigned integers in 7, 9, 11 and 13, signed ones in 15 and 17,
-/// fixed-width ones in 19 to 25, booleans in 27, text in 29.
+/// Reads an `AttributeProto` into its node: name in field 1, unsigned integers in 7, 9, 11 and 13, signed ones in 15
+/// and 17, fixed-width ones in 19 to 25, booleans in 27, text in 29.
 fn attribute(message: &mut Reader<'_>, node: &mut Node) -> Result<(), WireError> {
     let (mut name, mut number, mut text) = (String::new(), None, None);
     while let Some(Field { number: field, value, .. }) = message.field()? {
@@ -169,7 +169,7 @@ fn attribute(message: &mut Reader<'_>, node: &mut Node) -> Result<(), WireError>
     Ok(())
 }
 
-/// Returns the ranks that name each group in a collective; the empty name is the group of all ranks.
+/// Returns the ranks of each group by name: those whose collectives name it; the empty name is the group of all ranks.
 fn groups(all: &[Vec<Node>]) -> BTreeMap<String, Arc<[u32]>> {
     let mut groups: BTreeMap<String, Vec<u32>> = BTreeMap::new();
     for (rank, nodes) in (0u32..).zip(all) {
@@ -191,11 +191,12 @@ struct TraceBuilder<'a> {
     files: &'a [RankFile<'a>],
     groups: BTreeMap<String, Arc<[u32]>>,
     events: Vec<Event>,
-    /// Collectives of each group: event, and type and size in the first rank's trace.
+    /// Collectives of each group in order: index of the event, and collective and message size in the first rank's
+    /// trace.
     calls: FxHashMap<String, Vec<(u32, Collective, u64)>>,
-    /// Number of collectives that each rank called in a group.
+    /// Number of collectives that each rank has made in a group so far.
     call_counts: BTreeMap<(String, u32), usize>,
-    /// Messages by sender, receiver and tag.
+    /// Messages recorded so far, by sender, receiver and tag.
     messages: FxHashMap<(u32, u32, u64), Messages>,
     idle: u64,
 }
@@ -314,7 +315,7 @@ impl TraceBuilder<'_> {
         }
     }
 
-    /// Returns the event of a message that this rank sends or receives.
+    /// Returns the index of the event of a message that this rank sends or receives.
     fn message(&mut self, rank: u32, node: &Node, side: Endpoint) -> Result<u32, JobError> {
         let peer = match side {
             Endpoint::Sender => "comm_dst",
@@ -350,7 +351,7 @@ impl TraceBuilder<'_> {
         }
     }
 
-    /// Checks that every rank of a group made all of its calls, and that every receive has a send.
+    /// Checks that every rank of a group made all of the group's calls, and that every receive has a send.
     fn check_complete(&self) -> Result<(), JobError> {
         let missing = self.messages.iter().filter(|(_, messages)| messages.missing() > 0);
         if let Some(((from, to, tag), messages)) = missing.min_by_key(|(key, _)| **key) {
@@ -381,7 +382,7 @@ impl TraceBuilder<'_> {
 mod tests {
     use super::*;
 
-    /// Encoded with Google's protobuf library; see data/traces/README.md.
+    /// Step of an MLP on four ranks, encoded with Google's protobuf library; see planner/data/traces/README.md.
     const MLP: [&[u8]; 4] = [
         include_bytes!("../../../data/traces/mlp-hybrid.0.et"),
         include_bytes!("../../../data/traces/mlp-hybrid.1.et"),
@@ -391,7 +392,7 @@ mod tests {
     const PIPELINE: [&[u8]; 2] =
         [include_bytes!("../../../data/traces/pipeline.0.et"), include_bytes!("../../../data/traces/pipeline.1.et")];
 
-    /// From ASTRA-sim, eight ranks; see data/traces/README.md.
+    /// Ring all_reduce on eight ranks, from ASTRA-sim; see planner/data/traces/README.md.
     const RING: [&[u8]; 8] = [
         include_bytes!("../../../data/traces/astra-ring.0.et"),
         include_bytes!("../../../data/traces/astra-ring.1.et"),
@@ -453,8 +454,8 @@ mod tests {
         assert!(trace.ignored[0].starts_with("2 nodes"), "{:?}", trace.ignored);
     }
 
-    /// Each rank sends to the next and then receives from the previous one, fourteen times, and reduces seven of the
-    /// messages.
+    /// In the trace, each rank sends to the next and then receives from the previous one, fourteen times, and reduces
+    /// seven of the messages.
     #[test]
     fn astra_sim_ring_is_read() {
         let trace = read(&RING).unwrap();

@@ -4,7 +4,7 @@ use super::{RankFile, Trace, read_chakra, read_nccl_log, read_table};
 use crate::job::JobError;
 use fabricast_topologies::SourceLocation;
 
-/// Trace file: name used in errors, and contents.
+/// Trace file: its name for errors, and its contents.
 pub type Contents = (String, Vec<u8>);
 
 /// Reads a trace. Several files, or one whose name ends in `.et`, are Chakra traces from rank 0 on. Otherwise the file

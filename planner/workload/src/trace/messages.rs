@@ -5,14 +5,14 @@ use fabricast_topologies::Bytes;
 
 use super::{Call, EventKind};
 
-/// Rank that recorded a message.
+/// Side of a message that recorded it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Endpoint {
     Sender,
     Receiver,
 }
 
-/// Messages in order: their events, and the number recorded on each side.
+/// Messages of one sender to one receiver in order: indices of their events, and the number recorded on each side.
 #[derive(Default)]
 pub(super) struct Messages {
     events: Vec<u32>,
@@ -21,8 +21,8 @@ pub(super) struct Messages {
 }
 
 impl Messages {
-    /// Returns the event of the next message recorded on a side. Returns `None` if the other side has not recorded it
-    /// yet; its event is then `new`.
+    /// Returns the event index of the next message that a side records. Returns `None` if the other side has not
+    /// recorded it yet; the event index of the message is then `new`.
     pub fn next(&mut self, side: Endpoint, new: u32) -> Option<u32> {
         let count = match side {
             Endpoint::Sender => &mut self.sent,
@@ -36,13 +36,13 @@ impl Messages {
         known
     }
 
-    /// Number of receives without a send.
+    /// Returns the number of receives without a send.
     pub fn missing(&self) -> usize {
         self.received.saturating_sub(self.sent)
     }
 }
 
-/// Creates a message between two ranks.
+/// Creates the event kind of a message of `bytes` bytes between two ranks.
 pub(super) fn message(from: u32, to: u32, bytes: u64) -> EventKind {
     EventKind::Message(Call { group: [from, to].into(), collective: Collective::SendRecv, bytes: Bytes(bytes) })
 }

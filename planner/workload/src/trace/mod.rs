@@ -37,29 +37,29 @@ pub const MAX_EVENTS: usize = 1 << 20;
 /// overflow.
 const MAX_COMPUTE: Picos = Picos(u64::MAX / 2);
 
-/// Job as a graph of events.
+/// Recorded job as a graph of events.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Trace {
     /// Number of ranks: the largest rank that occurs, plus one.
     pub ranks: u32,
-    /// Events. Predecessors may come later in the list.
+    /// Events of all ranks. Predecessors of an event may come later in the list.
     pub events: Vec<Event>,
     /// Parts of the input that were ignored, one sentence each.
     pub ignored: Vec<String>,
 }
 
-/// Event of a trace.
+/// Event of a trace: a computation, a collective or a message.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Event {
-    /// Name in the trace; may be empty.
+    /// Name of the event in the trace; may be empty.
     pub name: String,
-    /// Kind of event.
+    /// Kind of the event, with its ranks.
     pub kind: EventKind,
-    /// Indices of the predecessors.
+    /// Indices of the events that must end before this one starts.
     pub after: Vec<u32>,
-    /// Earliest start time.
+    /// Earliest start time, from the start of the trace.
     pub start: Picos,
-    /// Source location.
+    /// Location of the event in the trace file.
     pub location: SourceLocation,
 }
 
@@ -68,38 +68,38 @@ pub struct Event {
 pub enum EventKind {
     /// Computation, with the same duration on each rank.
     Compute {
-        /// Ranks that compute.
+        /// Ranks that compute concurrently.
         ranks: Arc<[u32]>,
-        /// Processor that executes it.
+        /// Processor of each rank that executes the computation.
         on: Processor,
-        /// Duration.
+        /// Duration of the computation on each rank.
         time: Picos,
     },
     /// Zero-duration event of these ranks that ends when its predecessors have: the completion of a receive, or a node
     /// without cost.
     Wait(Arc<[u32]>),
-    /// Collective.
+    /// Collective of a group.
     Call(Call),
     /// Message from the first of two ranks to the second: one direction of a [`Collective::SendRecv`].
     Message(Call),
 }
 
-/// Processor of a rank; executes one computation at a time.
+/// Processor of a rank, which executes one computation at a time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Processor {
-    /// The GPU, whose kernel times are in the trace.
+    /// GPU of the rank, whose kernel times are in the trace.
     #[default]
     Gpu,
-    /// A host thread; its time does not count as computation.
+    /// Host thread of the rank; its time does not count as computation.
     Cpu,
 }
 
-/// Collective or message of a group.
+/// Collective of a group, or message between two ranks.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Call {
-    /// Ranks, in the order of the group.
+    /// Ranks of the group, in the group's order.
     pub group: Arc<[u32]>,
-    /// The collective.
+    /// Collective that the group calls.
     pub collective: Collective,
     /// Message size: the larger buffer, as in nccl-tests.
     pub bytes: Bytes,
@@ -109,7 +109,7 @@ impl Trace {
     /// Checks that there is a device for each rank.
     ///
     /// # Errors
-    /// [`JobError`] if there are fewer; `source` is the trace's name.
+    /// [`JobError`] if there are fewer devices than ranks; `source` is the trace's name.
     pub fn check_ranks(&self, devices: usize, source: &str) -> Result<(), JobError> {
         if self.ranks as usize > devices {
             let message = format!("ranks 0 to {}, and the fabric has {devices} GPUs in use", self.ranks - 1);
@@ -154,7 +154,7 @@ impl Trace {
         }
     }
 
-    /// Returns an event of a dependency cycle, or one that follows it, if there is a cycle.
+    /// Returns an event in or behind a dependency cycle; `None` if there is no cycle.
     fn find_cycle(&self) -> Option<&Event> {
         let (mut waiting, followers) = self.dependencies();
         let mut ready: Vec<u32> = (0u32..).zip(&waiting).filter(|(_, n)| **n == 0).map(|(event, _)| event).collect();
@@ -195,7 +195,7 @@ impl Trace {
 }
 
 impl EventKind {
-    /// Participating ranks.
+    /// Returns the participating ranks of the event.
     #[must_use]
     pub fn ranks(&self) -> &Arc<[u32]> {
         match self {
@@ -204,7 +204,7 @@ impl EventKind {
         }
     }
 
-    /// The communication of the event, if it is a collective or a message.
+    /// Returns the communication of the event; `None` if it is no collective or message.
     #[must_use]
     pub fn call(&self) -> Option<&Call> {
         match self {

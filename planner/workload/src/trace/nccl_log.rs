@@ -27,7 +27,7 @@ use super::messages::{Endpoint, Messages, message};
 use super::{Call, Event, EventKind, MAX_EVENTS, Trace, ranks::MAX_RANKS};
 use crate::job::JobError;
 
-/// Names of calls, and the relation of a rank's count to the larger buffer.
+/// Collectives by their names in the log, with the relation of a rank's `count` to the larger buffer.
 const CALLS: [(&str, Collective, CountScale); 9] = [
     ("AllReduce", Collective::AllReduce, CountScale::Whole),
     ("Broadcast", Collective::Broadcast, CountScale::Whole),
@@ -40,7 +40,7 @@ const CALLS: [(&str, Collective, CountScale); 9] = [
     ("Scatter", Collective::Scatter, CountScale::Part),
 ];
 
-/// Relation of a rank's count to the larger buffer: all of it, or one part per rank.
+/// Relation of a rank's `count` to the larger buffer: all of it, or one part per rank.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum CountScale {
     Whole,
@@ -51,14 +51,14 @@ enum CountScale {
 /// half, float, double, bfloat16 and two 8-bit floats.
 const ELEMENTS: [u64; 12] = [1, 1, 4, 4, 8, 8, 2, 4, 8, 2, 1, 1];
 
-/// Communicator in a process: process identifier (host and pid), and address.
+/// Key of a communicator in a process: process identifier (host and pid), and address of the communicator.
 type Handle<'a> = (&'a str, &'a str);
 
-/// Logged call.
+/// Call on a line of the log.
 struct LoggedCall<'a> {
     line: u32,
     handle: Handle<'a>,
-    /// opCount; equal for calls of one group (ncclGroupStart).
+    /// NCCL's `opCount`; equal for calls of one group (`ncclGroupStart`).
     number: &'a str,
     name: &'a str,
     bytes: u64,
@@ -68,7 +68,7 @@ struct LoggedCall<'a> {
     global: Option<u32>,
 }
 
-/// Rank of a process in a communicator.
+/// Communicator, and the rank of a process in it.
 struct Member<'a> {
     communicator: &'a str,
     rank: u32,
@@ -116,7 +116,7 @@ fn process(head: &str) -> &str {
     word.rsplit_once(':').map_or(word, |(process, _)| process)
 }
 
-/// Returns the word that follows `key`.
+/// Returns the word that follows `key`; `None` if there is none.
 fn word_after<'a>(words: &[&'a str], key: &str) -> Option<&'a str> {
     let index = words.iter().position(|word| *word == key)?;
     words.get(index + 1).copied()
@@ -180,11 +180,11 @@ fn call<'a>(line: u32, process: &'a str, name: &'a str, fields: &'a str) -> Resu
     }))
 }
 
-/// Ranks of the trace in each communicator.
+/// Members of each communicator, by ranks of the trace.
 struct Groups<'a> {
-    /// Global ranks by communicator.
+    /// Ranks of the trace by communicator, in the communicator's order.
     members: BTreeMap<&'a str, Arc<[u32]>>,
-    /// Communicator and rank of each process's address.
+    /// Communicator, and rank in it, of each process's address.
     ranks_by_handle: BTreeMap<Handle<'a>, (&'a str, u32)>,
 }
 
@@ -253,7 +253,7 @@ impl<'a> Groups<'a> {
         Ok(Self { members: complete, ranks_by_handle })
     }
 
-    /// Returns the members, from init lines, or from the calls if there are no init lines.
+    /// Returns the members of all communicators from init lines, or from the calls if there are no init lines.
     fn members(
         calls: &[LoggedCall<'a>],
         handles: BTreeMap<Handle<'a>, Member<'a>>,
@@ -371,12 +371,13 @@ impl<'a> Groups<'a> {
     }
 }
 
-/// Stream of a rank: its latest calls, and the ones before them.
+/// Events on a stream of a rank: its latest calls, and the ones before them.
 #[derive(Default)]
 struct Stream<'a> {
     before: Vec<u32>,
     now: Vec<u32>,
-    /// Sends and receives of one group are concurrent.
+    /// Handle and `opCount` of the latest sends and receives, which are concurrent within a group; `None` after a
+    /// collective.
     group: Option<(Handle<'a>, &'a str)>,
 }
 
@@ -398,7 +399,7 @@ mod tests {
         trace.events.iter().map(summary).collect()
     }
 
-    /// Two processes whose lines are interleaved and out of step.
+    /// Interleaved lines of two processes that are out of step yield calls in the order of each rank.
     #[test]
     fn interleaved_logs_are_ordered_by_rank() {
         let trace = read_nccl_log(LOG, "two-ranks.log").unwrap();
@@ -431,8 +432,8 @@ mod tests {
         )
     }
 
-    /// Four processes: a communicator of all, two of pairs, and concurrent messages in both directions between the
-    /// pairs' first ranks.
+    /// Ranks in communicators are mapped to ranks of the trace: four processes, a communicator of all, two of pairs,
+    /// and concurrent messages in both directions between the pairs' first ranks.
     #[test]
     fn communicators_and_messages_are_mapped_to_trace_ranks() {
         let mut text = String::new();

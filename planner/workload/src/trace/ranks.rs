@@ -1,6 +1,9 @@
 //! Parser of rank groups: `0-7`, `0 2 4`, `0-3 8-11`.
 
-/// Returns the ranks in the given order, or a description of the error.
+/// Parses ranks and returns them in the given order.
+///
+/// # Errors
+/// Description of an invalid or duplicate rank, or of an empty list.
 pub(super) fn parse(text: &str) -> Result<Vec<u32>, String> {
     let mut ranks = Vec::new();
     for word in text.split_whitespace() {
@@ -32,7 +35,7 @@ pub(super) fn parse(text: &str) -> Result<Vec<u32>, String> {
     }
 }
 
-/// Largest number of ranks in a trace.
+/// Largest number of ranks in a trace; ranks are smaller.
 pub(super) const MAX_RANKS: u32 = 1 << 17;
 
 #[cfg(test)]

@@ -25,10 +25,11 @@ use crate::job::JobError;
 
 const COLUMNS: [&str; 8] = ["collective", "bytes", "time_us", "ranks", "count", "name", "after", "start_us"];
 
-/// Reads a table. `all` is the number of ranks for lines without `ranks`; without it every line must name them.
+/// Reads a trace from a table. `all` is the number of ranks for lines without `ranks`; without it every line must name
+/// them.
 ///
 /// # Errors
-/// [`JobError`] with line and column.
+/// [`JobError`] with line and column: an unknown column, an invalid or missing field, or an unknown predecessor.
 pub fn read_table(text: &str, source: &str, all: impl Into<Option<u32>>) -> Result<Trace, JobError> {
     let mut reader = csv::ReaderBuilder::new()
         .has_headers(false)
@@ -80,13 +81,13 @@ fn header(record: &csv::StringRecord, line: Line<'_>) -> Result<Vec<&'static str
     Ok(columns)
 }
 
-/// State of the reader.
+/// Events and references of the lines read so far.
 struct TraceBuilder {
-    /// All ranks, if their number is known.
+    /// Ranks of lines without `ranks`; `None` if the number of ranks is unknown.
     everyone: Option<Arc<[u32]>>,
     events: Vec<Event>,
     names: FxHashMap<String, u32>,
-    /// Last event of each rank.
+    /// Index of the last event of each rank.
     last: FxHashMap<u32, u32>,
 }
 

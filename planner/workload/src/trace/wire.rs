@@ -1,39 +1,39 @@
 //! Protocol buffers wire format, as far as traces need it (protobuf.dev, "Encoding").
 
-/// Value of a field.
+/// Value of a protocol-buffer field, by wire type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Value<'a> {
-    /// Variable-length integer.
+    /// Variable-length integer (wire type 0).
     Varint(u64),
-    /// 64-bit value.
+    /// 64-bit value (wire type 1).
     Fixed64(u64),
-    /// 32-bit value.
+    /// 32-bit value (wire type 5).
     Fixed32(u32),
-    /// Length-delimited: text, bytes, messages and packed numbers.
+    /// Length-delimited value (wire type 2): text, bytes, message or packed numbers.
     Bytes(&'a [u8]),
 }
 
-/// Field of a message.
+/// Field of a protocol-buffer message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Field<'a> {
     pub number: u64,
     pub value: Value<'a>,
-    /// Offset of the field, or of the contents of a length-delimited one.
+    /// Byte offset in the file of the field, or of the contents of a length-delimited one.
     pub at: usize,
 }
 
-/// Decoding error: offset from the beginning of the file, and expectation.
+/// Decoding error: byte offset from the beginning of the file, and description.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct WireError {
     pub at: usize,
     pub message: String,
 }
 
-/// Reader that consumes bytes from the front.
+/// Reader of protocol buffers that consumes bytes from the front.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Reader<'a> {
     rest: &'a [u8],
-    /// Offset of `rest` in the file.
+    /// Byte offset of `rest` in the file.
     at: usize,
 }
 
@@ -63,7 +63,7 @@ impl<'a> Reader<'a> {
         Ok(head)
     }
 
-    /// Reads a varint: seven bits per byte, the lowest first.
+    /// Reads a variable-length integer: seven bits per byte, the lowest first.
     pub fn varint(&mut self) -> Result<u64, WireError> {
         let begin = *self;
         let mut value = 0u64;
@@ -77,7 +77,7 @@ impl<'a> Reader<'a> {
         Err(begin.error("a number of more than ten bytes"))
     }
 
-    /// Reads a length-delimited message.
+    /// Reads a length-delimited message and returns a reader of its contents.
     pub fn delimited(&mut self) -> Result<Self, WireError> {
         let begin = *self;
         let length = self.varint()?;
@@ -89,7 +89,7 @@ impl<'a> Reader<'a> {
         Ok(Self { rest: self.take(length)?, at })
     }
 
-    /// Reads the next field; `None` at the end.
+    /// Reads the next field; `None` at the end of the message.
     pub fn field(&mut self) -> Result<Option<Field<'a>>, WireError> {
         if self.is_empty() {
             return Ok(None);
@@ -114,14 +114,14 @@ impl<'a> Reader<'a> {
         self.take(N)?.try_into().map_err(|_| broken)
     }
 
-    /// Creates a reader of a nested message whose field is at offset `at`.
+    /// Creates a reader of a nested message whose contents are at byte offset `at` of the file.
     pub fn nested(bytes: &'a [u8], at: usize) -> Self {
         Self { rest: bytes, at }
     }
 }
 
 impl Value<'_> {
-    /// Returns the numbers of a repeated integer field, packed or single.
+    /// Returns the numbers of a repeated integer field, packed or single. `at`: byte offset of the field, for errors.
     pub fn numbers(self, at: usize) -> Result<Vec<u64>, WireError> {
         match self {
             Self::Varint(number) => Ok(vec![number]),

@@ -136,7 +136,7 @@ fn table(row: &ResultRow, comparison: &LibraryComparison) -> Table {
     table
 }
 
-/// Schedule of the call with the largest share of a step.
+/// Picture of the schedule of the call with the largest share of a step; empty if there is none.
 pub(super) fn schedule(comparison: &LibraryComparison) -> Vec<Block> {
     let Some(ShownSchedule { dimension: among, bytes, pick, schedule }) = &comparison.shown else { return Vec::new() };
     let call = &schedule.header().call;
@@ -154,12 +154,12 @@ pub(super) fn schedule(comparison: &LibraryComparison) -> Vec<Block> {
     Picture::from_schedule(caption, schedule).map(Block::Picture).into_iter().collect()
 }
 
-/// Bus bandwidth of the calls with the largest shares of a step.
+/// Charts of the bus bandwidth of the calls with the largest shares of a step.
 pub(super) fn curves(comparison: &LibraryComparison) -> Vec<Block> {
     comparison.curves.iter().map(curve).collect()
 }
 
-/// Variant of `curves` that returns figures.
+/// Bus bandwidth of the calls with the largest shares of a step, one figure per call.
 #[must_use]
 pub fn bandwidths(comparison: &LibraryComparison) -> Vec<Figure> {
     let figure = |curve: &Curve| {

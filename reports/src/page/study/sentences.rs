@@ -136,7 +136,8 @@ fn several(names: &[String]) -> String {
     }
 }
 
-/// Returns the candidate of a part that is fastest in every job, if there is one.
+/// Returns the candidate of `part` that is fastest in every job, if there is one. `part`: candidates with the same
+/// jobs.
 fn fastest<'a>(answer: &Answer, part: &'a [RankedRow]) -> Option<&'a RankedRow> {
     let is_compared = |row: &&ResultRow| part.iter().any(|one| one.meets_constraints && one.candidate == row.candidate);
     let is_fastest = |ranked: &&RankedRow| {
@@ -148,13 +149,13 @@ fn fastest<'a>(answer: &Answer, part: &'a [RankedRow]) -> Option<&'a RankedRow> 
     part.iter().filter(|one| one.meets_constraints).find(is_fastest)
 }
 
-/// Unit of a score, in words.
+/// Unit of a score, as in `USD per million tokens`.
 fn unit(answer: &Answer, score: ScoredBy) -> String {
     let denominator = score.unit().replace("M tokens", "million tokens");
     format!("{} per {denominator}", if score.is_cost() { &answer.currency } else { "seconds" })
 }
 
-/// Sentence on the bottleneck of the winner.
+/// Sentence on the bottleneck and exposed communication of the first-ranked candidate.
 fn bound_by(answer: &Answer, first: &RankedRow) -> String {
     let mut rows: Vec<&ResultRow> = candidate_results(answer, &first.candidate).collect();
     rows.sort_by(|a, b| b.exposed_comm_share.total_cmp(&a.exposed_comm_share));

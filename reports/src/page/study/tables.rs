@@ -202,7 +202,7 @@ pub(super) fn candidates(answer: &Answer) -> Table {
     table
 }
 
-/// Power as a number, or as a range.
+/// Power of a candidate in kW, as a number or a range.
 fn power(candidate: &CandidateRow) -> Cell {
     match (candidate.power_kw_low, candidate.power_kw_high) {
         (Some(low), Some(high)) => {

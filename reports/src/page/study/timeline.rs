@@ -88,7 +88,7 @@ fn track_name(lane: &TrackRow, several: bool) -> String {
     }
 }
 
-/// Name in the legend.
+/// Name of an activity in the legend.
 fn kind(activity: Activity) -> &'static str {
     match activity {
         Activity::Forward => "forward",

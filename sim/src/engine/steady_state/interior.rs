@@ -11,7 +11,7 @@ use super::Progress;
 /// Borders of all runs, and the dependencies between runs.
 #[derive(Debug)]
 pub(super) struct Interior {
-    /// Bounds into `borders`, by run.
+    /// Index in `borders` of each run's first border, followed by their total number.
     starts: Vec<u32>,
     /// Borders of each run, sorted; the last is its length.
     borders: Vec<u32>,
@@ -85,7 +85,7 @@ impl Interior {
         (0..earlier.len() as u32).filter_map(periods).min().unwrap_or_default()
     }
 
-    /// Returns the first border of a run after an operation.
+    /// Returns the first border of a run above `index`; 0 if there is none.
     fn next_border(&self, run: u32, index: u32) -> u32 {
         let range = self.starts[run as usize] as usize..self.starts[run as usize + 1] as usize;
         let borders = &self.borders[range];

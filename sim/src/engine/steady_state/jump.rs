@@ -8,10 +8,10 @@ use super::super::queue::EventQueue;
 use super::Period;
 use super::snapshot::Snapshot;
 
-/// Distance of a jump.
+/// Distance by which a jump advances the engine: periods, their total time, and the costs that every open chain gains.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::engine) struct Distance {
-    /// Number of periods.
+    /// Number of periods that are skipped.
     pub periods: u32,
     pub time: Picos,
     pub costs: ChainCosts,
@@ -25,7 +25,8 @@ impl Engine<'_> {
         distance.is_some_and(|time| time < u64::MAX / 2)
     }
 
-    /// Advances by whole periods. `shifts`: operations of each run in a period.
+    /// Advances by whole periods. `shifts`: number of operations of each run in a period; `earlier`: state one period
+    /// ago.
     pub(super) fn jump(&mut self, period: &Period, periods: u32, shifts: &[u32], earlier: &Snapshot) {
         let costs = period.costs.times(periods);
         let distance = Distance { periods, time: Picos(period.time.0 * u64::from(periods)), costs };
@@ -49,7 +50,7 @@ impl Engine<'_> {
         self.now += distance.time;
     }
 
-    /// Moves the events ahead, without stale ones.
+    /// Shifts all queued events by the time of the jump, and drops stale ones.
     fn jump_to_events(&mut self, distance: Distance) {
         let mut queue = EventQueue::starting_at(self.now + distance.time);
         for (time, event) in self.queue.iter().filter(|&(time, event)| self.is_current(time, event)) {

@@ -34,19 +34,19 @@ use interior::Interior;
 pub(super) use jump::Distance;
 use snapshot::Snapshot;
 
-/// Smallest number of remaining operations of the longest run for which a steady state is looked for.
+/// Smallest number of remaining operations of the longest run for which a steady state is searched.
 const MIN_REMAINING: u32 = 16;
 
-/// Number of operations of the whole workload up to which it is simulated as it is.
+/// Smallest number of operations of a workload for which a steady state is searched.
 const MIN_OPERATIONS: u64 = 4096;
 
-/// Treatment of steady states.
+/// Treatment of steady states: skipping or simulating their periods.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SteadyStates {
-    /// Whole periods are skipped. (Not if spans are recorded.)
+    /// Skip whole periods, unless spans are recorded.
     #[default]
     Skip,
-    /// Every operation is simulated.
+    /// Simulate every operation.
     Simulate,
 }
 
@@ -64,19 +64,20 @@ pub(super) struct SteadyState {
     progress: Progress,
     /// Run whose completions are the instants of comparison.
     reference: u32,
-    /// Operations of the reference run that were done at the last comparison.
+    /// Number of operations of the reference run that were done at the last instant of comparison.
     reference_done: u32,
-    /// Time of the last comparison, and the time between the last two.
+    /// Time of the last instant of comparison, and the time between the last two.
     last_time: Picos,
     interval: Picos,
-    /// Earlier instant.
+    /// State at an earlier instant, with which later states are compared; `None` until one is recorded.
     earlier: Option<Snapshot>,
-    /// Instants since the earlier one, and the number at which it is replaced.
+    /// Number of instants of comparison since `earlier`, and the number of them after which `earlier` is replaced.
     instants: u64,
     replaced_at: u64,
-    /// Events handled at the last comparison of whole states.
+    /// Number of events handled until the last comparison of whole states.
     compared_at: u64,
-    /// Latest of the earliest times at which operations may be ready.
+    /// Latest earliest start ([`Pace::not_before`](super::Pace::not_before)) of all operations; states before it are
+    /// not compared.
     last_start: Picos,
 }
 
@@ -85,14 +86,15 @@ pub(super) struct SteadyState {
 struct Progress {
     /// Number of operations done, by run.
     done: Vec<u32>,
-    /// Number of the last operation done in index order, plus one, by run. Equals `done` if operations ended in order.
+    /// Largest index of an operation done, plus one, by run. Equals `done` if operations ended in order of index.
     last_done: Vec<u32>,
-    /// Largest index, plus one, of an operation for which something arrived or that is ready, by run.
+    /// Largest index, plus one, of an operation that is ready or for which an awaited operation is done, by run.
     frontier: Vec<u32>,
 }
 
 impl SteadyState {
-    /// Creates a search; `None` if spans are recorded, the workload is small, or no run has many operations.
+    /// Creates a search; `None` if spans are recorded, the workload is small, or no run has [`MIN_REMAINING`]
+    /// operations.
     pub(super) fn search(workload: &Workload, watch: Watch<'_>) -> Option<Self> {
         let longest = workload.runs.iter().map(|run| run.len).max().unwrap_or_default();
         let is_wanted = watch.steady_states == SteadyStates::Skip && watch.recording != Recording::Spans;
@@ -141,12 +143,12 @@ impl SteadyState {
         (self.instants, self.replaced_at) = (0, 1);
     }
 
-    /// Number of operations that the reference run has still to do.
+    /// Returns the number of operations of the reference run that are not done.
     fn remaining(&self, workload: &Workload) -> u32 {
         workload.runs[self.reference as usize].len - self.progress.done[self.reference as usize]
     }
 
-    /// Returns true if the present is an instant of comparison.
+    /// Returns true, and records the time, if the present is an instant of comparison.
     fn is_due(&mut self, now: Picos) -> bool {
         let done = self.progress.done[self.reference as usize];
         if done == self.reference_done || now < self.last_start {
@@ -215,7 +217,7 @@ impl Engine<'_> {
         }
     }
 
-    /// Size of a snapshot, in units of the cost of an event.
+    /// Returns the cost of a snapshot, estimated as a number of events of equal cost.
     fn state_size(&self) -> u64 {
         let tables = (self.workload.runs.len() + self.workload.system.route_count()) / 4;
         (tables + self.flights.len() - self.free_flights.len()) as u64

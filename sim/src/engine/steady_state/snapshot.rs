@@ -13,28 +13,29 @@ use super::{Period, Progress};
 use crate::quantity::Work;
 use crate::sharing::RouteId;
 
-/// State at an instant.
+/// Relative state of the engine at an instant, with the absolute values from which a jump is computed.
 #[derive(Debug)]
 pub(super) struct Snapshot {
     pub time: Picos,
-    /// Time since the comparison before.
+    /// Time since the previous instant of comparison.
     pub interval: Picos,
     /// Number of operations done, by run.
     pub done: Vec<u32>,
     /// Relative state, in a canonical order.
     words: Vec<u64>,
-    /// Costs of open chains, in the same order.
+    /// Costs of open chains, in the order of `words`.
     costs: Vec<ChainCosts>,
-    /// Arrivals so far, by run.
+    /// Number of awaited operations done so far, by dependent run.
     pub arrived: Vec<u32>,
-    /// Work of each tracked capacity that has not begun, if there is a deadline.
+    /// Work that has not begun on each tracked capacity; empty without a deadline.
     pub unstarted: Vec<Work>,
-    /// Ties in lines that levels decided, so far.
+    /// Number of ties in lines that levels decided so far.
     level_ties: u64,
 }
 
 impl Snapshot {
-    /// Returns the shift since an earlier instant, if both states are equal.
+    /// Returns the shift since an earlier instant; `None` unless both relative states are equal and the costs of all
+    /// open chains have grown equally.
     pub(super) fn period_since(&self, earlier: &Self) -> Option<Period> {
         if self.words != earlier.words || self.level_ties != earlier.level_ties || self.time <= earlier.time {
             return None;
@@ -139,7 +140,7 @@ impl Engine<'_> {
         }
     }
 
-    /// Run and index of a flight.
+    /// Returns the run (upper 32 bits) and the index of a flight's operation.
     fn operation_key(&self, slot: u32) -> u64 {
         let flight = self.flights[slot as usize];
         u64::from(flight.run) << 32 | u64::from(flight.index)

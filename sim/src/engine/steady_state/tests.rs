@@ -13,7 +13,7 @@ use super::MIN_OPERATIONS;
 use crate::quantity::{Rate, Work};
 use crate::sharing::{ResourceId, Use, WHOLE};
 
-/// Run of a stream, in small numbers.
+/// Parameters of one random run of a stream of chunks.
 #[derive(Clone, Debug)]
 struct Stream {
     /// Operations per chunk: 1 or 2.
@@ -27,7 +27,7 @@ struct Stream {
     max_concurrent: u32,
     is_in_turn: bool,
     line: Option<u32>,
-    /// Capacities on the route.
+    /// Indexes of the capacities on the route, modulo their number.
     capacities: Vec<usize>,
     bytes: u64,
     latency: u64,
@@ -172,7 +172,8 @@ proptest! {
     }
 }
 
-/// A chain of three runs with back pressure, of which the second is the slowest; the others share a capacity.
+/// Over 90 % of the operations are skipped in a chain of three runs with back pressure, of which the second is the
+/// slowest and the others share a capacity.
 #[test]
 fn most_operations_of_a_stream_are_skipped() {
     let stream = |awaited: Option<usize>, capacity: usize| Stream {

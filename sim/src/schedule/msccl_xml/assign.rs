@@ -25,7 +25,7 @@ pub(super) struct Connections {
     pub(super) connection_of_op: Vec<u32>,
 }
 
-/// The thread blocks of every GPU.
+/// Thread blocks of every GPU, by GPU, with the connections between them.
 pub(super) struct Assignment {
     pub(super) gpus: Vec<Vec<Block>>,
     pub(super) connections: Connections,
@@ -163,7 +163,7 @@ fn channel_key(op: &FlatOp) -> ChannelKey {
     (op.kind.reads_peer() && op.crosses(), op.channel)
 }
 
-/// Merges two sorted lists of acts.
+/// Merges two lists of actions, each sorted by level and operation.
 fn merged(flat: &FlatSchedule, mut a: Vec<StepAction>, b: Vec<StepAction>) -> Vec<StepAction> {
     a.extend(b);
     a.sort_by_key(|action| match action {

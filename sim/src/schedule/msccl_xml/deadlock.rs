@@ -50,7 +50,7 @@ mod tests {
     use crate::schedule::precedence::wait_only_schedule;
 
     proptest! {
-        /// Compares with the topological order of a graph of the same steps.
+        /// All blocks complete exactly if a graph of the same steps has a topological order.
         #[test]
         fn blocks_complete_unless_steps_form_a_cycle(
             lengths in prop::collection::vec(0u32..5, 1..6),

@@ -15,7 +15,7 @@ use crate::schedule::order::{Cycle, Graph, Order};
 use crate::schedule::precedence::{precedes_each, wait_only_schedule};
 use crate::schedule::{Buffer, BufferUse, ChunkRef, OpKind, Schedule};
 
-/// Operations on one chunk since its last write, including that write.
+/// Last operation that wrote a chunk, and the operations that have read the chunk since.
 #[derive(Default)]
 struct ChunkAccesses {
     writer: Option<u32>,

@@ -39,7 +39,7 @@ struct Placement {
     location: ChunkRef,
     /// Subsequent local operations of the receiver as (kind, source, destination).
     follow_ups: [Option<(OpKind, ChunkRef, ChunkRef)>; 2],
-    /// Location of the result.
+    /// Location of the result of the receiving step.
     result: ChunkRef,
 }
 
@@ -53,7 +53,7 @@ impl Placement {
 /// State after a step: the last operation of its own thread block, and the last transfer to it since then.
 pub(super) type BlockState = [Option<u32>; 2];
 
-/// Builds the schedule.
+/// Builds the schedule of a parsed file.
 pub(super) fn lower(source: Source<'_>, algo: &Algo) -> Result<Schedule, FormatError> {
     let steps = Steps::new(source, algo)?;
     let algo_error = |message: String| source.error(algo.span.clone(), message);
@@ -126,7 +126,7 @@ struct Lowering<'a> {
     numbering: &'a ChunkNumbering,
     draft: Draft,
     placements: Vec<Option<Placement>>,
-    /// The transfer of each sending step.
+    /// Draft operation that is the transfer of each sending step; [`NONE`] for other steps.
     outgoing: Vec<u32>,
     /// First and last operation executed by the step's own GPU.
     first_op: Vec<u32>,
@@ -210,7 +210,7 @@ impl Lowering<'_> {
         Placement { kind: OpKind::Put, location: slot, follow_ups, result: dst }
     }
 
-    /// Allocates unused scratch.
+    /// Allocates `count` unused scratch chunks of a GPU; returns the first.
     fn slot(&mut self, gpu: u32, count: u32) -> ChunkRef {
         let slot = &mut self.next_slot[gpu as usize];
         // Past 2³² the schedule is rejected.

@@ -33,11 +33,11 @@ pub(super) struct Steps<'a> {
     pub(super) blocks: Vec<NumberedBlock<'a>>,
     pub(super) steps: Vec<&'a Step>,
     block_by_step: Vec<u32>,
-    /// For each sending step, its receiving step.
+    /// For each sending step, its receiving step; [`NONE`] for other steps.
     pub(super) receiver: Vec<u32>,
-    /// For each receiving step, its sending step.
+    /// For each receiving step, its sending step; [`NONE`] for other steps.
     pub(super) sender: Vec<u32>,
-    /// The step of another thread block that each step waits for.
+    /// Step of another thread block that each step waits for; [`NONE`] if there is none.
     pub(super) awaited: Vec<u32>,
 }
 

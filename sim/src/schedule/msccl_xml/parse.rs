@@ -12,7 +12,7 @@ use crate::schedule::{Buffer, Collective, Protocol};
 /// Largest number of thread blocks per GPU.
 const MAX_BLOCKS: u32 = 1 << 16;
 
-/// Contents of `<algo>`.
+/// Contents of the element `<algo>`: the whole algorithm.
 #[derive(Debug)]
 pub(super) struct Algo {
     pub(super) name: String,
@@ -27,7 +27,7 @@ pub(super) struct Algo {
     pub(super) span: std::ops::Range<usize>,
 }
 
-/// Contents of `<gpu>`.
+/// Contents of an element `<gpu>`: buffer sizes and thread blocks of a GPU.
 #[derive(Debug, Default)]
 pub(super) struct Gpu {
     pub(super) input_chunks: u32,
@@ -74,7 +74,7 @@ const KINDS: [(&str, StepKind); 9] = [
 ];
 
 impl StepKind {
-    /// Name in the file.
+    /// Returns the name of the kind in files, such as `rrc`.
     pub(super) fn name(self) -> &'static str {
         KINDS.iter().find(|(_, kind)| *kind == self).map_or("", |(name, _)| name)
     }
@@ -103,7 +103,7 @@ impl StepKind {
     }
 }
 
-/// Contents of `<step>`.
+/// Contents of an element `<step>`.
 #[derive(Debug)]
 pub(super) struct Step {
     pub(super) kind: StepKind,
@@ -112,14 +112,14 @@ pub(super) struct Step {
     /// Destination as given in the file; meaningless if the step does not write it.
     pub(super) dst: FileChunk,
     pub(super) count: u32,
-    /// Thread block and step that this one waits for.
+    /// Thread block and step that this step waits for, if any.
     pub(super) waits_for: Option<(u32, u32)>,
     /// True if the step sets its completion flag (`hasdep`).
     pub(super) sets_flag: bool,
     pub(super) at: usize,
 }
 
-/// Parses the file.
+/// Parses an MSCCL file.
 pub(super) fn parse(source: Source<'_>) -> Result<Algo, FormatError> {
     let mut reader = Reader::from_str(source.text);
     let mut parser = Parser { source, algo: None, parsed_gpus: Vec::new(), path: Vec::new(), gpu: 0 };
@@ -167,7 +167,7 @@ struct Parser<'a> {
     algo: Option<Algo>,
     parsed_gpus: Vec<bool>,
     path: Vec<Level>,
-    /// The current GPU.
+    /// Id of the GPU whose element is being read.
     gpu: usize,
 }
 

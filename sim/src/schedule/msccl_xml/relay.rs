@@ -8,7 +8,7 @@ use crate::schedule::flat::FlatSchedule;
 /// Assigns connections to the thread blocks that relay them.
 pub(super) struct Relays<'a> {
     flat: &'a FlatSchedule,
-    /// Connection of each operation.
+    /// Connection of each operation; [`NONE`] for operations within a GPU.
     connections: &'a [u32],
     /// Operations that arrive on each connection, in order.
     arrivals: &'a [Vec<u32>],
@@ -78,8 +78,8 @@ impl<'a> Relays<'a> {
         connections
     }
 
-    /// Acts of a thread block that also receives `connection`, and the number of transfers that it relays; `None` if it
-    /// cannot relay that connection.
+    /// Actions of a thread block that also receives `connection`, and the number of transfers that it relays; `None` if
+    /// it cannot relay that connection.
     fn relayed(&self, actions: &[StepAction], connection: u32) -> Option<(usize, Vec<StepAction>)> {
         let arrivals = self.arrivals.get(connection as usize)?;
         let mut result = Vec::with_capacity(actions.len() + arrivals.len());

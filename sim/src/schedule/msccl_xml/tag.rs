@@ -58,7 +58,7 @@ impl<'a> Tag<'a> {
         self.source.error(span, message)
     }
 
-    /// Text of an attribute.
+    /// Text of an attribute; `None` if the tag does not have it.
     pub(super) fn text(&self, attribute: &str) -> Option<&str> {
         self.find(attribute).map(|(value, _)| value)
     }
@@ -81,7 +81,7 @@ impl<'a> Tag<'a> {
         })
     }
 
-    /// Count or index of 32 bits.
+    /// Attribute that is a count or an index of 32 bits.
     pub(super) fn index(&self, attribute: &str) -> Result<u32, FormatError> {
         Ok(self.number(attribute, 0..1 << 32, None)? as u32)
     }

@@ -67,7 +67,7 @@ impl<'a> FusedSwitchOps<'a> {
         team.map_or(&[], Vec::as_slice)
     }
 
-    /// The GPUs of a group.
+    /// Returns the GPUs of a group (team), in ascending order.
     pub(super) fn team(&self, team: u32) -> &'a [Rank] {
         self.teams.get(team as usize).map_or(&[], Vec::as_slice)
     }

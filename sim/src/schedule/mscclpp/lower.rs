@@ -28,7 +28,7 @@ use crate::schedule::file_format::{FormatError, Source};
 use crate::schedule::flat::MAX_UNITS_MOVED;
 use crate::schedule::{Blocks, Buffer, BufferUse, Call, ChunkRef, Header, Layout, OpKind, Rank, Schedule};
 
-/// Builds the schedule.
+/// Builds the schedule of a parsed plan.
 pub(super) fn lower(source: Source<'_>, plan: &Plan<'_>) -> Result<Schedule, FormatError> {
     let plan_error = |message: String| source.error(0..1, message);
     let buffers = if plan.in_place { BufferUse::InPlace } else { BufferUse::OutOfPlace };
@@ -185,7 +185,7 @@ impl Semaphore {
     }
 }
 
-/// Translates the operations of a thread block in sequence.
+/// Translator of the operations of one thread block, in sequence.
 pub(super) struct BlockLowering<'t, 'p, 'a> {
     pub(super) lane: BlockOrder<'t>,
     synchronization: &'t mut Synchronization<'p, 'a>,

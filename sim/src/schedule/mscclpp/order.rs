@@ -14,7 +14,7 @@ use crate::schedule::{BufferUse, ChunkRef, OpKind};
 /// Dependency of an operation; some kinds can be resolved only after the whole plan has been read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum DependencyKey {
-    /// A single operation.
+    /// Completion of a single operation of the draft.
     Op(u32),
     /// The n-th signal on a channel, identified by its sending end.
     Signal(ChannelKey, u32),
@@ -68,7 +68,7 @@ pub(super) struct BlockOrder<'o> {
     pub(super) rank: u32,
     pub(super) channel: u16,
     pub(super) buffers: BufferUse,
-    /// Dependencies of all later operations.
+    /// Dependencies of all later operations of the thread block.
     sync: Vec<DependencyKey>,
     /// Counter of changes of `sync`.
     state: u32,
@@ -104,7 +104,7 @@ impl<'o> BlockOrder<'o> {
         op
     }
 
-    /// Adds a store into a peer's memory; returns its number.
+    /// Adds a store into a peer's memory, which does not block the thread block; returns its number.
     pub(super) fn store(&mut self, peer: u32, ends: Endpoints, span: u32) -> u32 {
         let op = self.op(OpKind::Put, peer, ends, span);
         let op = self.ordered.push(op, self.sync.clone());

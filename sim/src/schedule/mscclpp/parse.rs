@@ -15,7 +15,7 @@ const MAX_PIECES: u32 = 1 << 12;
 /// Largest number of thread blocks per GPU; MSCCL++ allows 64, channels have 16 bits.
 const MAX_BLOCKS: usize = 1 << 16;
 
-/// A plan.
+/// Parsed execution plan.
 pub(super) struct Plan<'a> {
     pub(super) name: String,
     pub(super) collective: Collective,
@@ -33,7 +33,7 @@ pub(super) struct Plan<'a> {
     other_ends: FxHashMap<ChannelKey, ChannelKey>,
 }
 
-/// A GPU.
+/// GPU of a plan, with its thread blocks.
 pub(super) struct Gpu<'a> {
     /// Number of input chunks, in the file's units (as the two fields below).
     pub(super) input_chunks: u32,
@@ -54,7 +54,7 @@ struct Switch {
     buffer: Buffer,
 }
 
-/// A thread block.
+/// Thread block of a GPU, with indices into the GPU's channels and buffers.
 pub(super) struct Block<'a> {
     channels: [Vec<u32>; 2],
     remote: [Vec<u32>; 2],
@@ -90,7 +90,7 @@ fn slot(channel: ChannelType) -> Option<usize> {
     }
 }
 
-/// Parses a plan.
+/// Parses an execution plan.
 pub(super) fn parse(source: Source<'_>) -> Result<Plan<'_>, FormatError> {
     let text: PlanText<'_> = object(source, source.text, 0)?;
     let at_key = |key: &str, message: String| {

@@ -16,7 +16,7 @@ use crate::schedule::{OpId, OpKind, RunId, Schedule};
 pub(super) struct Signal {
     /// Position in the order of the thread block: a wait comes before it, a signal after it.
     pub(super) position: u32,
-    /// The other thread block.
+    /// Thread block at the other end of the signal.
     pub(super) other: u32,
 }
 
@@ -181,7 +181,8 @@ impl<'a> Cursor<'a> {
     }
 }
 
-/// An operation that waits for itself if thread blocks execute in the order `ops`, which must be consistent with `key`.
+/// Returns an operation that waits for itself if thread blocks execute in the order `ops`, which must be consistent
+/// with `key`; `None` if no operation does.
 fn find_deadlock(flat: &FlatSchedule, ops: &[Vec<u32>], key: impl Fn(u32) -> (u32, u32)) -> Option<OpId> {
     let after = |op: u32| flat.dependencies(op).iter().all(|&on| key(on) < key(op));
     if (0..flat.ops.len() as u32).all(after) {
@@ -260,7 +261,7 @@ fn plan_signals(
     (waits, signals)
 }
 
-/// Known progress of thread blocks.
+/// Last operation of each thread block that is known to be done.
 struct KnownProgress {
     /// For each thread block, the round of the last update and the known position.
     positions: Vec<(u32, u32)>,
@@ -272,7 +273,7 @@ impl KnownProgress {
         Self { positions: vec![(0, 0); blocks], round: 0 }
     }
 
-    /// Resets the known progress.
+    /// Forgets the known progress of all thread blocks.
     fn reset(&mut self) {
         self.round += 1;
     }
@@ -288,14 +289,14 @@ impl KnownProgress {
     }
 }
 
-/// The last put of a thread block into a GPU.
+/// Last put of a thread block (`from`) into another GPU.
 struct LastPut {
     gpu: u32,
     from: u32,
     position: u32,
 }
 
-/// Last puts by GPU, then by thread block.
+/// Returns the last put of each thread block into each other GPU, by GPU, then by thread block.
 fn puts(flat: &FlatSchedule, fused: &FusedSwitchOps<'_>, ops: &[Vec<u32>]) -> Vec<LastPut> {
     let mut puts = Vec::new();
     let mut last_puts: FxHashMap<u32, u32> = FxHashMap::default();

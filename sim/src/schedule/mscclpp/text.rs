@@ -6,7 +6,7 @@ use serde_json::value::RawValue;
 
 use crate::schedule::Buffer;
 
-/// The whole file.
+/// Execution plan: the whole file.
 #[derive(Deserialize)]
 pub(super) struct PlanText<'a> {
     pub(super) name: String,
@@ -24,7 +24,7 @@ pub(super) struct PlanText<'a> {
     pub(super) root: u32,
 }
 
-/// A GPU.
+/// Buffer sizes, thread blocks and channels of a GPU.
 #[derive(Deserialize)]
 pub(super) struct GpuText<'a> {
     pub(super) id: u32,
@@ -41,7 +41,7 @@ pub(super) struct GpuText<'a> {
     pub(super) semaphores: Vec<SemaphoreText>,
 }
 
-/// A thread block.
+/// Operations of a thread block, and the channels and buffers that they use.
 #[derive(Deserialize)]
 pub(super) struct BlockText<'a> {
     pub(super) id: u32,
@@ -53,7 +53,7 @@ pub(super) struct BlockText<'a> {
     pub(super) remote_buffer_refs: Vec<RemoteBufferRefsText>,
 }
 
-/// Mechanism that reaches a peer.
+/// Mechanism by which a channel reaches a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum ChannelType {
@@ -63,7 +63,7 @@ pub(super) enum ChannelType {
     Port,
     /// NVSwitch multicast.
     Switch,
-    /// No access.
+    /// No access to a peer.
     None,
 }
 
@@ -75,7 +75,7 @@ pub(super) struct ChannelText {
     pub(super) connected_to: Vec<u32>,
     /// For switch channels: the buffer that is accessed on every GPU of a group.
     pub(super) buffer_type: Option<BufferType>,
-    /// For switch channels: one entry per group.
+    /// For switch channels: the groups of GPUs, one channel each.
     #[serde(default)]
     pub(super) rank_groups: Vec<RankGroupText>,
 }
@@ -115,7 +115,7 @@ pub(super) struct SemaphoreText {
     pub(super) init_value: u32,
 }
 
-/// A buffer, given by its letter.
+/// Kind of buffer, given by its letter in the file.
 #[derive(Clone, Copy, Debug, Deserialize)]
 pub(super) enum BufferType {
     #[serde(rename = "i")]
@@ -136,7 +136,7 @@ impl From<BufferType> for Buffer {
     }
 }
 
-/// An operation.
+/// Operation of a thread block, with its operands.
 #[derive(Deserialize)]
 pub(super) struct OpText<'a> {
     pub(super) name: String,
@@ -154,7 +154,7 @@ pub(super) struct OpText<'a> {
     #[serde(default)]
     pub(super) semaphore_ids: Vec<u32>,
     pub(super) tbg_info: Option<GroupText>,
-    /// Operations of a pipeline.
+    /// Operations that a pipeline contains.
     #[serde(borrow, default)]
     pub(super) ops: Vec<&'a RawValue>,
 }

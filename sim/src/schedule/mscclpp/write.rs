@@ -90,13 +90,13 @@ struct GpuResources {
 /// Resources of a thread block, sorted; its operations refer to them by position.
 struct BlockResources {
     block: u32,
-    /// Numbers of its channels.
+    /// Numbers of the thread block's channels among those of the GPU.
     channels: Vec<u32>,
     /// Pairs of other thread block and position of the channel to it, sorted.
     channel_positions: Vec<(u32, u32)>,
-    /// Buffers of peers that it uses.
+    /// Buffers of peers that the thread block uses.
     remote: Vec<(u32, Buffer)>,
-    /// Numbers of its switch channels.
+    /// Numbers of the thread block's switch channels among those of the GPU.
     switches: Vec<u32>,
 }
 
@@ -116,7 +116,7 @@ impl BlockResources {
         index.ok().and_then(|index| self.channel_positions.get(index)).map_or(0, |(_, position)| *position)
     }
 
-    /// Position of a peer's buffer.
+    /// Position of a peer's buffer among those that the thread block uses.
     fn remote(&self, rank: u32, buffer: Buffer) -> u32 {
         self.remote.binary_search(&(rank, buffer)).unwrap_or(0) as u32
     }

@@ -11,7 +11,7 @@ use crate::schedule::units::UnitRange;
 /// A group and the letter of its buffer.
 type Channel = (u32, char);
 
-/// The switch channels of a plan.
+/// Switch channels of a plan, and those that each operation uses.
 pub(super) struct SwitchChannels<'a> {
     flat: &'a FlatSchedule,
     fused: &'a FusedSwitchOps<'a>,
@@ -22,6 +22,8 @@ pub(super) struct SwitchChannels<'a> {
 }
 
 impl<'a> SwitchChannels<'a> {
+    /// Determines the switch channels that each operation uses.
+    ///
     /// # Errors
     /// [`WriteError`]: chunks at different offsets in the buffers of a group's GPUs.
     pub(super) fn new(flat: &'a FlatSchedule, fused: &'a FusedSwitchOps<'a>) -> Result<Self, WriteError> {

@@ -13,7 +13,7 @@ use serde::Serialize;
 use super::verdict::{RankSumTest, SIGNIFICANCE, TOLERANCE, TableCompliance, Verdict};
 use crate::failure::Failure;
 
-/// Times of a size, by process pair and turn.
+/// Measured times of a collective at a size, with and without the table: by process pair, then by turn.
 #[derive(Clone, Debug)]
 pub(super) struct Measured {
     pub(super) trial: Trial,
@@ -22,7 +22,7 @@ pub(super) struct Measured {
 }
 
 impl Measured {
-    /// Creates an empty measurement.
+    /// Creates a measurement without times.
     pub(super) fn new(trial: Trial) -> Self {
         Self { trial, default: Vec::new(), tuned: Vec::new() }
     }
@@ -150,7 +150,7 @@ impl Answer {
         self.rows.iter().filter(|row| predicate(row)).count()
     }
 
-    /// Text table.
+    /// Results as a text table.
     pub(super) fn text(&self) -> Table {
         let mut table = self.table(&[
             Column::new("collective", "collective", Unit::Text),
@@ -201,7 +201,7 @@ impl Answer {
         table
     }
 
-    /// CSV table.
+    /// Results as a CSV table.
     pub(super) fn csv(&self) -> Table {
         let keys = ["collective", "bytes", "default", "table", "obeyed", "default_us", "tuned_us", "ratio", "verdict"];
         self.table(&keys.map(|key| Column::new(key, key, Unit::Text)))

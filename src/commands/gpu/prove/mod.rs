@@ -134,13 +134,13 @@ fn calls(bytes: Bytes) -> u32 {
     CALLS.iter().find(|(max_bytes, _)| bytes.0 <= *max_bytes).map_or(4, |&(_, calls)| calls)
 }
 
-/// Measured times.
+/// Times measured with and without the table.
 struct Proof {
-    /// NCCL version.
+    /// Version of the NCCL library that was measured.
     nccl: String,
     /// Sizes measured within the time limit.
     measured: Vec<Measured>,
-    /// Number of process pairs.
+    /// Number of process pairs that were measured.
     rounds: u32,
 }
 
@@ -265,7 +265,7 @@ impl Logs {
         self.folder.join(format!("{}-{round}.log", side.name()))
     }
 
-    /// Log of all rounds.
+    /// Returns NCCL's logs of one side, in the order of the rounds.
     fn read(&self, side: Variant, rounds: u32) -> String {
         (0..rounds)
             .filter_map(|round| std::fs::read_to_string(self.log_path(side, round)).ok())

@@ -10,7 +10,7 @@ use serde::Serialize;
 
 /// Slowdown that is tolerated, as a share.
 pub(super) const TOLERANCE: f64 = 0.02;
-/// Significance level: less probable differences are not noise.
+/// Significance level: a difference with a smaller p-value is not attributed to noise.
 pub(super) const SIGNIFICANCE: f64 = 0.01;
 
 /// Comparison of the times with and without the table.
@@ -29,9 +29,9 @@ pub(super) enum Verdict {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RankSumTest {
     pub(super) verdict: Verdict,
-    /// Probability of slower by chance.
+    /// Probability that a slowdown this far beyond the tolerance occurs by chance (p-value).
     pub(super) chance_slower: f64,
-    /// Probability of faster by chance.
+    /// Probability that a speed-up this far beyond the tolerance occurs by chance (p-value).
     pub(super) chance_faster: f64,
 }
 

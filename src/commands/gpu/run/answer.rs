@@ -157,7 +157,7 @@ impl Answer {
         self.rows.push(row);
     }
 
-    /// Reports the last row on standard error.
+    /// Reports collective, size and strategy of the last row on standard error.
     pub(super) fn progress(&self) {
         if let Some(row) = self.rows.last() {
             crate::terminal::write_stderr(&format!(
@@ -169,7 +169,7 @@ impl Answer {
         }
     }
 
-    /// Shortest time of an executor for the same call.
+    /// Shortest time of an executor for the call of a row; `None` if the executor was not timed.
     fn best_time(&self, row: &Row, by: ExecutorKind) -> Option<Picos> {
         let call = row.call();
         self.rows

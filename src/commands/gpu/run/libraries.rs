@@ -63,22 +63,22 @@ impl Libraries {
         Ok(Some(libraries))
     }
 
-    /// NCCL version.
+    /// Version of NCCL.
     pub(super) fn version(&self) -> String {
         self.nccl.version().to_string()
     }
 
-    /// Communicator with NCCL's own choice.
+    /// Communicators in which NCCL chooses the strategy; `None` if they are not requested or not supported.
     pub(super) fn default_choice(&self) -> Option<&Library> {
         self.default_choice.as_ref()
     }
 
-    /// Communicator with symmetric windows, and their memory.
+    /// Communicators with symmetric windows, and their memory; `None` if they are not requested or not supported.
     pub(super) fn windows(&self) -> Option<(&Buffers, &Library)> {
         self.windows.as_ref().map(|(buffers, library)| (buffers, library))
     }
 
-    /// Communicator forced to a strategy; `None` if NCCL does not have it.
+    /// Communicators forced to a strategy, created on first use; `None` if NCCL does not have it or none are requested.
     pub(super) fn forced(
         &self,
         strategy: Strategy,
@@ -95,7 +95,7 @@ impl Libraries {
     }
 }
 
-/// Turns missing support into a warning.
+/// Returns `None` with a warning if support is missing on this machine.
 fn warn_if_unsupported<T>(result: Result<T, ExecuteError>, output: &Output) -> Result<Option<T>, ExecuteError> {
     match result {
         Ok(value) => Ok(Some(value)),

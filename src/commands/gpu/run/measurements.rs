@@ -16,7 +16,7 @@ use crate::failure::Failure;
 use crate::files;
 use crate::output::Output;
 
-/// Fabric spec, written if the fabric is not a preset.
+/// File name of the fabric spec, which is written if the fabric is not a preset.
 const FABRIC: &str = "fabric.toml";
 
 /// File name of the manifest.
@@ -28,7 +28,7 @@ pub(super) fn check(folder: &Path, output: &Output) -> Result<(), Failure> {
 }
 
 /// Writes the tables of all timed rows, and the manifest. Manifests cannot describe in-place calls and ranks that share
-/// a GPU; these are left out with a warning.
+/// a GPU; these rows are omitted with a warning.
 pub(super) fn write(folder: &Path, context: &RunContext<'_>, answer: &Answer, output: &Output) -> Result<(), Failure> {
     if context.args.fabric.ranks_per_gpu > 1 {
         output.warn("no measurements are written: a manifest cannot describe ranks that share a GPU");
@@ -46,7 +46,7 @@ fn is_in_place(row: &Row) -> bool {
     row.job.header.call.buffers == BufferUse::InPlace
 }
 
-/// Fabric spec; `None` if the fabric is a preset.
+/// Text of the fabric as a spec; `None` if the fabric is an unchanged preset.
 pub(super) fn spec(context: &RunContext<'_>) -> Result<Option<String>, Failure> {
     let args = context.args;
     let is_changed = !args.what_if.fail.is_empty() || !args.what_if.slow.is_empty() || !args.fabric.size.mig.is_empty();
@@ -54,7 +54,7 @@ pub(super) fn spec(context: &RunContext<'_>) -> Result<Option<String>, Failure> 
     Ok(if is_preset { None } else { Some(write::spec::write(context.fabric)?) })
 }
 
-/// Files to write, by name.
+/// Texts of the files to write, by file name.
 fn texts(context: &RunContext<'_>, answer: &Answer) -> Result<BTreeMap<String, String>, Failure> {
     let rows: Vec<TimedRow> = answer.rows.iter().filter(|row| !is_in_place(row)).filter_map(Row::timed_row).collect();
     let nvshmem = answer.nvshmem.as_ref().map(|(version, _)| version.as_str());

@@ -173,12 +173,12 @@ impl RunMessages<'_> {
     }
 }
 
-/// Returns true if two jobs are the same call.
+/// Returns true if two jobs have the same call, element type and reduction.
 fn is_same_call(one: &Job, other: &Job) -> bool {
     one.header.call == other.header.call && one.dtype == other.dtype && one.op == other.op
 }
 
-/// Arguments, and the fabric for predictions.
+/// Arguments of the run, with the fabric and the profiles for predictions.
 struct RunContext<'a> {
     args: &'a GpuRunArgs,
     fabric: &'a Fabric,
@@ -208,7 +208,7 @@ impl RunContext<'_> {
     }
 }
 
-/// Fault injection: a call that one rank never joins.
+/// Executor for fault injection: one rank never joins the call.
 struct WithoutRank<'a> {
     executor: &'a dyn Executor,
     missing_rank: usize,
@@ -245,13 +245,13 @@ impl RunTestbed<'_> {
         Effort { warm: calls.min(20), calls, trials: 7, singles: self.context.args.execution.singles }
     }
 
-    /// Numbers of calls before each check, and the seed of the contents.
+    /// Numbers of calls before each check, and the seed of the buffer contents.
     fn checks(&self, job: &Job) -> (Vec<u32>, u64) {
         let rounds = (0..self.context.args.execution.checks).map(|i| if i % 2 == 0 { 1 } else { 5 }).collect();
         (rounds, job.header.layout.bytes().0 ^ 0x1234_5678_9abc_def0)
     }
 
-    /// Checks and times a job on one executor.
+    /// Checks and times a job on one executor. Returns no times with `--untimed`.
     fn run_and_time(
         &self,
         by: ExecutorKind,
@@ -402,7 +402,7 @@ impl RunTestbed<'_> {
         Ok(Row::new(job, ExecutorKind::Kernels, Some(carrier), Some(generated.shape()), times.as_ref()))
     }
 
-    /// Returns the fastest of many shapes; each is checked once.
+    /// Checks and times many shapes of a kernel, and returns the row of the fastest one.
     fn sweep_shapes(
         &self,
         job: &Job,

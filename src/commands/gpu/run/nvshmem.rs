@@ -51,7 +51,8 @@ impl NvshmemExecutor {
         Ok(Self { ranks: Some(processes(args, testbed, max_bytes)?), methods })
     }
 
-    /// NVSHMEM version, and the NCCL that it uses for its collectives; `None` if it did not run.
+    /// Version of NVSHMEM, and path of the NCCL that it uses for its collectives, if any; `None` if NVSHMEM did not
+    /// run.
     pub(super) fn library(&self) -> Option<(String, Option<String>)> {
         let ranks = self.ranks.as_ref()?;
         Some((ranks.version()?.to_owned(), ranks.nccl().map(|path| path.display().to_string())))

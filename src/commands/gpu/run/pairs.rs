@@ -56,7 +56,7 @@ const VARIANTS: [ExecutorVariant; 13] = [
 ];
 
 impl ExecutorVariant {
-    /// The kind of executor.
+    /// Executor that runs the variant.
     fn executor(self) -> ExecutorChoice {
         match self {
             Self::Kernels(_) => ExecutorChoice::Kernels,
@@ -68,13 +68,13 @@ impl ExecutorVariant {
         }
     }
 
-    /// Strategy that NCCL is forced to.
+    /// Strategy that NCCL is forced to; `None` for other variants.
     fn strategy(self) -> Option<Strategy> {
         let Self::NcclForced(algorithm, protocol) = self else { return None };
         Some(Strategy { algorithm, protocol, channels: 2, threads: None, chunk: None })
     }
 
-    /// Name of the variant.
+    /// Name of the variant, such as `kernels flags` or `nccl-forced ring ll`.
     fn name(self) -> String {
         match self {
             Self::Kernels(carrier) => format!("kernels {}", carrier.name()),
@@ -130,7 +130,7 @@ const COLLECTIVES: [Collective; 10] = [
 /// Numbers of elements of a call, or of a rank's block if the collective has blocks.
 const ELEMENTS: [u64; 5] = [1, 3, 1_001, 16_411, 262_147];
 
-/// Numbers of ranks, each with its own GPU.
+/// Numbers of ranks to test, each rank with its own GPU.
 const RANKS: [u32; 4] = [2, 3, 4, 8];
 
 /// Test case: a call with its executor.

@@ -76,12 +76,12 @@ impl Row {
         Self { fault: Some(error.to_string()), ..self }
     }
 
-    /// Number of thread blocks per rank.
+    /// Number of thread blocks per rank: one per channel, or several if a shape divides channels among blocks.
     pub(super) fn blocks(&self) -> u32 {
         u32::from(self.channels()) * self.shape.map_or(1, |shape| shape.split)
     }
 
-    /// Time with a launch mode.
+    /// Time of a call with a launch mode; `None` if the row was not timed.
     pub(super) fn time(&self, launch: Launch) -> Option<Picos> {
         self.times.as_ref().map(|times| match launch {
             Launch::Graph => times.graph,

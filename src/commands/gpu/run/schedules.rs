@@ -31,7 +31,7 @@ impl ScheduleToRun {
         self.strategy
     }
 
-    /// Copy-engine variant of the schedule, for any protocol and number of channels.
+    /// Variant of the schedule for copy engines, with one channel. `None` for a schedule from a file.
     pub(super) fn copy_engine_variant(&self, context: &RunContext<'_>) -> Result<Option<Schedule>, Failure> {
         let Some(strategy) = self.strategy else { return Ok(None) };
         let variant = Strategy { protocol: Protocol::CopyEngine, channels: 1, ..strategy };

@@ -2,7 +2,7 @@
 
 use fabricast_validate::kernel::{Carrier, GridShape, Kernel, Tiles};
 
-/// Returns the shapes that may be the fastest.
+/// Returns the shapes to try: the default shape, and shapes with other numbers of threads, words and blocks.
 pub(super) fn shapes(kernel: &Kernel) -> Vec<GridShape> {
     const MAX_BLOCKS: u32 = 264;
     let default_shape = kernel.shape(128);

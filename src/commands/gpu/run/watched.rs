@@ -11,10 +11,10 @@ use fabricast_validate::execute::{ExecuteError, Executor};
 
 use crate::failure::Failure;
 
-/// Poll interval.
+/// Poll interval for calls that exceed the time limit.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Exit code of a failure.
+/// Exit code after a call that exceeds the time limit.
 const FAILED: u8 = 1;
 
 /// Executor that records which rank is in a call, and since when.

@@ -41,24 +41,24 @@ impl<'a> Element<'a> {
         self.children().any(|child| child.name() == tag)
     }
 
-    /// The text of an attribute.
+    /// The text of an attribute; `None` if the element does not have it.
     pub fn text(self, attribute: &str) -> Option<&'a str> {
         self.node.attribute(attribute)
     }
 
-    /// The text of a mandatory attribute.
+    /// The text of a mandatory attribute; an error at the element if it is absent.
     pub fn required(self, attribute: &str) -> Result<&'a str> {
         self.text(attribute).ok_or_else(|| {
             self.origin.invalid(self.bytes(), format!("<{}> needs the attribute `{attribute}`", self.name()))
         })
     }
 
-    /// Byte range of an attribute's value.
+    /// Byte range of an attribute's value; that of the start tag if the attribute is absent.
     pub fn value_bytes(self, attribute: &str) -> Range<usize> {
         self.node.attribute_node(attribute).map_or_else(|| self.bytes(), |attribute| attribute.range_value())
     }
 
-    /// Parses an attribute as a whole number, decimal or `0x…`.
+    /// Parses an attribute as a whole number, decimal or `0x…`; `None` if the attribute is absent.
     pub fn integer(self, attribute: &str) -> Result<Option<i64>> {
         let Some(text) = self.text(attribute) else { return Ok(None) };
         let trimmed = text.trim();
@@ -73,7 +73,8 @@ impl<'a> Element<'a> {
         })
     }
 
-    /// Parses an attribute as a non-negative number; negative values mean unknown.
+    /// Parses an attribute as a non-negative number; `None` if it is absent, negative (which means unknown) or above 32
+    /// bits.
     pub fn index(self, attribute: &str) -> Result<Option<u32>> {
         Ok(self.integer(attribute)?.and_then(|n| u32::try_from(n).ok()))
     }
@@ -88,7 +89,7 @@ impl<'a> Element<'a> {
         })
     }
 
-    /// All attributes, to be passed through.
+    /// Names and values of all attributes, which the fabric stores as they are.
     pub fn attributes(self) -> impl Iterator<Item = (Box<str>, Box<str>)> {
         self.node.attributes().map(|attribute| (attribute.name().into(), attribute.value().into()))
     }

@@ -1,4 +1,4 @@
-//! Links of a topology file. The PCIe tree is numbered first.
+//! Links of a topology file. Those of the PCIe tree are added first, so they have the lowest ids.
 
 use std::collections::BTreeMap;
 
@@ -7,12 +7,13 @@ use crate::fabric::{FabricBuilder, Figures, HostId, LinkKind, LinkSpec, NodeId, 
 use crate::read::hardware::{self, C2C_HOP, NVLINK_DIRECT, NVLINK_HOP, PCIE_HOP, SOCKET_HOP};
 use crate::{Bandwidth, Picos};
 
-/// A link with a bandwidth for each direction.
+/// Specification of a link; `bandwidths` are those of the forward and the backward direction.
 fn spec(kind: LinkKind, lanes: u16, bandwidths: [Option<Bandwidth>; 2], latency: Picos) -> LinkSpec {
     LinkSpec { kind, lanes, forward: bandwidths[0], backward: bandwidths[1], latency }
 }
 
-/// Adds all links, and the NVSwitch if there is one.
+/// Adds all links of the file, and the NVSwitch if GPUs are linked to one. `vertices`: the device of the fabric for
+/// each device of the file; `None` for devices that were merged.
 pub(super) fn add(
     found: &mut ParsedTopology,
     vertices: &[Option<NodeId>],
@@ -37,7 +38,7 @@ pub(super) fn add(
     add_sockets(found, vertices, builder);
 }
 
-/// The CPU at the root of a device's tree.
+/// Index of the CPU at the root of a device's PCIe tree.
 fn root_cpu(found: &ParsedTopology, device: usize) -> Option<usize> {
     let mut at = device;
     while let Some((parent, _)) = found.devices.get(at)?.parent {

@@ -97,7 +97,7 @@ fn warn_nccl_incompatibilities(origin: Origin<'_>, found: &mut ParsedTopology) {
     }
 }
 
-/// Second pass: ids, devices, links, ranks.
+/// Builds the fabric in a second pass over the parsed devices: ids, devices, links, rank order.
 fn build(origin: Origin<'_>, mut found: ParsedTopology) -> Result<Fabric> {
     let merged = found.merge_broadcom_switches();
     let mut builder = FabricBuilder::new(&origin.stem());
@@ -145,7 +145,7 @@ fn build(origin: Origin<'_>, mut found: ParsedTopology) -> Result<Fabric> {
     Ok(builder.finish())
 }
 
-/// The ids of all devices that were not merged.
+/// Ids of all devices by their index, without those merged into another switch.
 fn ids(found: &ParsedTopology, merged: &FxHashSet<usize>) -> FxHashMap<usize, Box<str>> {
     let several = found.hosts.len() > 1;
     let mut ids = FxHashMap::default();

@@ -23,11 +23,11 @@ const MAX_SOCKETS: usize = 256;
 /// A device of the tree. Parents precede their children.
 pub(super) struct Device {
     pub kind: NodeKind,
-    /// Index of its host.
+    /// Index of its host in [`ParsedTopology::hosts`].
     pub host: usize,
-    /// Its parent device and the link to it; `None` for CPUs.
+    /// Index of its parent device and the link to it; `None` for CPUs.
     pub parent: Option<(usize, Uplink)>,
-    /// Attributes of its elements.
+    /// Attributes of its elements (`<pci>` and the element inside), stored as they are.
     pub attributes: Vec<(Box<str>, Box<str>)>,
     pub figures: Figures,
     /// Its number in the file: `dev` of a GPU or NIC, `numaid` of a CPU.
@@ -38,14 +38,14 @@ pub(super) struct Device {
     pub bytes: Range<usize>,
 }
 
-/// A PCIe link to the parent.
+/// Bandwidth and lanes of the PCIe link from a device to its parent.
 #[derive(Clone, Copy)]
 pub(super) struct Uplink {
     pub bandwidth: Option<Bandwidth>,
     pub lanes: u16,
 }
 
-/// Target of a GPU's NVLink or xGMI.
+/// Device at the other end of a GPU's NVLink or xGMI.
 pub(super) enum Target {
     Switch,
     Cpu,
@@ -53,7 +53,7 @@ pub(super) enum Target {
     Gpu(String),
 }
 
-/// An `<nvlink>` or `<xgmi>` of a GPU.
+/// An `<nvlink>` or `<xgmi>` element: bonded links from one GPU to one target.
 pub(super) struct Port {
     pub gpu: usize,
     pub target: Target,
@@ -61,10 +61,10 @@ pub(super) struct Port {
     pub per_link: Bandwidth,
 }
 
-/// Results of the first pass.
+/// Contents of a topology file, as the first pass collects them.
 #[derive(Default)]
 pub(super) struct ParsedTopology {
-    /// `host_hash` of each host.
+    /// Attribute `host_hash` of each host; empty if the file states none.
     pub hosts: Vec<String>,
     pub devices: Vec<Device>,
     pub ports: Vec<Port>,
@@ -72,12 +72,12 @@ pub(super) struct ParsedTopology {
     pub c2c: Vec<(usize, Bandwidth, u16)>,
     /// Peer links of PCIe switches: the switch and the bus id of the other one.
     pub pci_links: Vec<(usize, String)>,
-    /// PCI devices by host and bus id.
+    /// Index of each PCI device in `devices`, by host index and bus id in lower case.
     pub by_bus: FxHashMap<(usize, String), usize>,
     /// Number of GPUs identified by their PCI class only.
     pub bare_gpus: usize,
     pub warnings: Warnings,
-    /// The GPU model named by the user.
+    /// The GPU model that the user names; `None` if the user names none.
     pub user_model: Option<&'static GpuModel>,
     known_hosts: FxHashMap<String, usize>,
     sockets: Vec<usize>,
@@ -362,7 +362,8 @@ impl ParsedTopology {
         Ok(())
     }
 
-    /// Merges two-level Broadcom switches into one, as NCCL does. Returns the devices that were merged away.
+    /// Merges two-level Broadcom switches into one, as NCCL does. Returns the indices of the lower switches, which get
+    /// no device in the fabric.
     pub fn merge_broadcom_switches(&mut self) -> FxHashSet<usize> {
         let mut merged = FxHashSet::default();
         for i in 0..self.devices.len() {
@@ -400,7 +401,7 @@ fn c2c_bandwidth(element: Element<'_>, count: u16) -> Result<Bandwidth> {
     Ok(bandwidth)
 }
 
-/// Joins the four ids of a PCI device to 64 bits.
+/// Joins vendor, device, subsystem vendor and subsystem device of a PCI device to 64 bits, vendor first.
 fn pci_id(element: Element<'_>) -> Result<u64> {
     let mut id = 0;
     for attribute in ["vendor", "device", "subsystem_vendor", "subsystem_device"] {

@@ -38,7 +38,8 @@ pub(super) fn reject_hostile(origin: Origin<'_>) -> Result<()> {
     Ok(())
 }
 
-/// The length of a tag. Calls `attribute` with position, text before the `=` and index of each attribute.
+/// Length in bytes of the tag at the start of `tag`. Calls `attribute` for each attribute with the byte position of its
+/// `=`, its name, and its number from 1.
 fn tag_length(tag: &str, mut attribute: impl FnMut(usize, &str, usize) -> Result<()>) -> Result<usize> {
     let mut quote = None;
     let mut count = 0;

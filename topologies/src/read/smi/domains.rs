@@ -4,15 +4,15 @@ use std::collections::BTreeMap;
 
 use crate::gpus::Evidence;
 
-/// Maximum number of NVLinks of a GPU (H100, B200) that direct links to its peers share.
+/// Largest number of NVLinks of any GPU (H100, B200). The direct links of a GPU to all its peers cannot exceed it.
 const MAX_NVLINKS: u64 = 18;
 
 /// GPUs that reach each other over NVLink.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Domain {
-    /// GPUs on an NVSwitch, with the number of links of each.
+    /// GPUs on an NVSwitch: index and number of links of each.
     Switched(Vec<(usize, u16)>),
-    /// Pairs of GPUs with direct links, and their number.
+    /// Pairs of GPUs with direct links: both indices and the number of links.
     Direct(Vec<(usize, usize, u16)>),
 }
 
@@ -40,10 +40,10 @@ pub(super) fn find_domains(gpus: &[usize], counts: &Counts) -> Vec<Domain> {
         .collect()
 }
 
-/// The number of links of each GPU to a common NVSwitch; `None` if the pairs are not on one. They are if every two GPUs
-/// are joined, each pair by the smaller number of links of its two GPUs, and the links of all pairs exceed those of a
-/// GPU. Two GPUs with all their links between them are on a switch if they are the only domain; several such pairs have
-/// bridges.
+/// Number of links of each GPU to a common NVSwitch; `None` if the GPUs of a domain have direct links. GPUs are on a
+/// switch if every two of them are joined, each pair by the smaller of their numbers of links, and the links of a GPU
+/// to all its peers would exceed [`MAX_NVLINKS`] if they were direct. Two GPUs joined by this maximum are on a switch
+/// if they are the only domain; several such pairs have bridges.
 fn switched(pairs: &Counts, alone: bool) -> Option<Vec<(usize, u16)>> {
     let mut links: BTreeMap<usize, u16> = BTreeMap::new();
     for &(a, b, count) in pairs {

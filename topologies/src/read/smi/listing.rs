@@ -9,7 +9,7 @@ use crate::gpus::{GpuModel, name};
 /// Facts that the text states about a GPU.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ListedGpu {
-    /// Name without the vendor.
+    /// Name of the model, without the vendor.
     pub model: String,
     pub bus_id: Option<String>,
     pub memory: Option<Bytes>,
@@ -30,12 +30,13 @@ impl ListedGpu {
 #[derive(Debug, Default)]
 pub(super) struct Listing {
     by_index: FxHashMap<u32, ListedGpu>,
-    /// The only GPU that the text names, if it states no index.
+    /// The GPU that the text names, if all names are of one model; its facts apply to indices that the text does not
+    /// list.
     any: Option<ListedGpu>,
 }
 
 impl Listing {
-    /// The GPU with this index.
+    /// Facts about the GPU with this index in `nvidia-smi`; `None` if the text states none.
     pub fn gpu(&self, index: u32) -> Option<&ListedGpu> {
         self.by_index.get(&index).or(self.any.as_ref())
     }
@@ -73,7 +74,7 @@ fn parse_list_line(line: &str) -> Vec<(u32, String)> {
     indices.map(|index| (index, name.clone())).collect()
 }
 
-/// Parses the GPUs of the table of plain `nvidia-smi`, by index.
+/// Parses the table of plain `nvidia-smi` to facts about each GPU, by its index.
 fn table(text: &str) -> FxHashMap<u32, ListedGpu> {
     let mut listed: FxHashMap<u32, ListedGpu> = FxHashMap::default();
     let mut last = None;

@@ -59,25 +59,25 @@ impl fmt::Display for Relation {
     }
 }
 
-/// A device of the matrix.
+/// A GPU or NIC that has a column in the matrix.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Device {
     /// Label of its column.
     pub label: String,
     pub is_gpu: bool,
-    /// The number in the label, if any.
+    /// The number in the label of a GPU or `NIC#`; `None` for other names.
     pub number: Option<u32>,
     /// The name in the NIC legend, or the label if it is itself a name (`mlx5_0`).
     pub name: Option<String>,
-    /// Cores near the device.
+    /// CPU cores near the device, from the column `CPU Affinity`.
     pub cpu_affinity: Option<String>,
-    /// First NUMA node near the device.
+    /// First NUMA node near the device, from the column `NUMA Affinity`.
     pub numa: Option<i32>,
     /// True if its memory is a NUMA node (GPUs attached to Grace).
     pub memory_is_numa: bool,
 }
 
-/// The matrix.
+/// Parsed matrix of `nvidia-smi topo -m`.
 #[derive(Debug, Default)]
 pub(super) struct Matrix {
     pub devices: Vec<Device>,
@@ -265,7 +265,7 @@ fn legend<'a>(label: &'a str, cells: &[Word<'a>]) -> Option<(&'a str, &'a str)> 
     Relation::read(name).is_none().then_some((label, name))
 }
 
-/// The labels of all rows.
+/// The labels of all rows of the matrix in a text.
 fn row_labels(text: &str) -> rustc_hash::FxHashSet<&str> {
     let rows = text.lines().filter_map(|line| {
         let tokens = tokens(line, 0);

@@ -55,7 +55,8 @@ impl Generation {
     }
 }
 
-/// Reconstructs the fabric.
+/// Reconstructs the fabric from a matrix. `listed`: GPUs that the text around the matrix names; `gpu`: the model that
+/// the user names.
 pub(super) fn fabric(
     origin: Origin<'_>,
     matrix: &Matrix,
@@ -98,7 +99,7 @@ pub(super) fn fabric(
     Ok(builder.finish())
 }
 
-/// Indices of the GPUs.
+/// Indices of the GPUs among the devices of a matrix.
 fn gpu_indices(matrix: &Matrix) -> Vec<usize> {
     (0..matrix.devices.len()).filter(|&i| matrix.devices.get(i).is_some_and(|device| device.is_gpu)).collect()
 }
@@ -216,7 +217,7 @@ impl Sets {
     }
 }
 
-/// The CPUs, and the CPU of each device.
+/// The CPUs that were added, and the CPU of each device of the matrix.
 struct CpuAssignment {
     sockets: Vec<NodeId>,
     device_cpus: Vec<Option<NodeId>>,
@@ -281,7 +282,7 @@ fn join_gpus_without_affinity(sets: &mut Sets, matrix: &Matrix, gpus: &[usize]) 
     }
 }
 
-/// Adds PCIe switches and the links below the CPUs.
+/// Adds PCIe switches, and the links that attach GPUs and NICs to switches and CPUs.
 fn add_pcie(
     builder: &mut FabricBuilder,
     matrix: &Matrix,
@@ -335,7 +336,7 @@ fn add_pcie(
     }
 }
 
-/// Adds NVLinks, through a switch or direct.
+/// Adds NVLinks: to an NVSwitch, or direct links between GPUs.
 fn add_nvlinks(
     builder: &mut FabricBuilder,
     matrix: &Matrix,

@@ -5,7 +5,7 @@ use crate::error::{Result, SourceLocation};
 use crate::keys::Keys;
 use crate::network_spec::{ClusterSpec, NetworkKind, NetworkSpec};
 
-/// Reads `[cluster]`.
+/// Reads the `[cluster]` table: the node, the number of its copies, and the network if stated.
 pub(super) fn read(table: &Table<'_>) -> Result<ClusterSpec> {
     table.expect_keys(&["node", "nodes", "network"])?;
     let node = table.required::<String>("node")?;

@@ -7,9 +7,9 @@ pub(crate) const MAX_IDS: u64 = 1 << 18;
 /// Maximum length of an id in bytes, before expansion; NCCL's own limit on names.
 const MAX_ID_LENGTH: usize = 255;
 
-/// A range in an id.
+/// A numeric range in an id, such as `[0-7]`.
 struct Range<'a> {
-    /// Text before the range.
+    /// Text before this range, from the end of the previous one.
     before: &'a str,
     first: u32,
     last: u32,
@@ -54,7 +54,7 @@ fn split_ranges(id: &str) -> Result<(Vec<Range<'_>>, &str), String> {
     Ok((ranges, &id[from..]))
 }
 
-/// Returns true if a text expands to exactly itself.
+/// Returns true if a text has no ranges, so that it expands to itself alone.
 pub(crate) fn is_plain_id(id: &str) -> bool {
     matches!(expand(id).as_deref(), Ok([one]) if **one == *id)
 }

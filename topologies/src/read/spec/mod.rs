@@ -60,10 +60,10 @@ use crate::{Bandwidth, LineIndex, Picos};
 use ids::expand;
 use table::Table;
 
-/// Host of nodes for which the spec states none.
+/// Name of the host of a node for which the spec states none.
 pub const DEFAULT_HOST: &str = "host0";
 
-/// Host of network switches for which the spec states none.
+/// Name of the host of a network switch for which the spec states none.
 pub const NETWORK_HOST: &str = "network";
 
 /// Maximum number of nodes, and of links, of one spec: four times the largest supported cluster.
@@ -77,64 +77,64 @@ const MAX_TEXT_BYTES: usize = 1 << 26;
 pub struct Spec {
     /// Name of the fabric; defaults to the name of the file.
     pub name: String,
-    /// Sources of the figures.
+    /// Origins of the figures, from the key `source`.
     pub sources: Vec<String>,
     /// The explicit nodes, in the order of the file.
     pub nodes: Vec<SpecNode>,
     /// The explicit links, in the order of the file.
     pub links: Vec<SpecLink>,
-    /// Ids in rank order, if it differs from the order of the nodes.
+    /// Ids in rank order; empty if the ranks follow the order of the nodes.
     pub ranks: Vec<SpecId>,
-    /// Ids of idle GPUs.
+    /// Ids of GPUs that are not ranks.
     pub idle: Vec<SpecId>,
-    /// Settings that restrict routes.
+    /// Machine settings that restrict routes.
     pub routing: Routing,
     /// Side lengths of the grid (torus) of the hosts; empty if unknown.
     pub host_grid: Vec<u32>,
     /// Candidate models of the GPUs, if a machine's own file did not identify the model.
     pub gpu_candidates: Vec<String>,
-    /// Copies of a node on a network.
+    /// The `[cluster]` table; `None` if the spec has none.
     pub cluster: Option<ClusterSpec>,
     source: String,
     text: String,
     lines: LineIndex,
 }
 
-/// A node of a spec.
+/// A device of a spec: one id of a `[[node]]` table.
 #[derive(Clone, Debug)]
 pub struct SpecNode {
-    /// Id of the node.
+    /// Id of the device.
     pub id: Box<str>,
     /// Kind of the device.
     pub kind: NodeKind,
-    /// Host of the node.
+    /// Name of the node's host.
     pub host: Box<str>,
-    /// Known figures.
+    /// Known figures of the device.
     pub figures: Figures,
     /// Attributes that are passed through without interpretation, sorted by name.
     pub attributes: Attributes,
-    /// Source location of the id.
+    /// Byte range of the id in the text of the spec.
     bytes: Range<usize>,
 }
 
-/// A link of a spec.
+/// A link of a spec: one pair of ids of a `[[link]]` table.
 #[derive(Clone, Debug)]
 pub struct SpecLink {
     /// Id of one end.
     pub a: Box<str>,
     /// Id of the other end.
     pub b: Box<str>,
-    /// Properties of both directions.
+    /// Technology, lanes, bandwidth and latency of the link.
     pub spec: LinkSpec,
     /// Failure of each direction: from `a` to `b`, then back.
     pub failed: [bool; 2],
-    /// Remaining bandwidth of each direction, if slowed.
+    /// Remaining bandwidth of each direction, in the order of `failed`; `None` if the direction is not slowed.
     pub slowed: [Option<Bandwidth>; 2],
     a_bytes: Range<usize>,
     b_bytes: Range<usize>,
 }
 
-/// An id in the rank order.
+/// Id of a GPU in the lists `ranks` or `idle`.
 #[derive(Clone, Debug)]
 pub struct SpecId {
     /// The id of the device.
@@ -358,7 +358,7 @@ fn read_lanes(table: &Table<'_>) -> Result<u16> {
     }
 }
 
-/// Reads which directions of a link have failed.
+/// Reads which directions of a link have failed: from `a` to `b`, then back.
 fn read_failed(table: &Table<'_>) -> Result<[bool; 2]> {
     let Some(failed) = table.keyed::<String>("failed")? else { return Ok([false; 2]) };
     match failed.value.as_str() {

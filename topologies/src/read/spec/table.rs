@@ -12,13 +12,13 @@ use crate::keys::{Keyed, Scalar};
 /// A value and its byte range.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Located<T> {
-    /// The value.
+    /// The value, converted to its type.
     pub value: T,
-    /// Byte range of the value.
+    /// Byte range of the value in the text.
     pub bytes: Range<usize>,
 }
 
-/// A table of the document.
+/// A table of a TOML document.
 #[derive(Clone)]
 pub(super) struct Table<'a> {
     pub origin: Origin<'a>,
@@ -29,7 +29,7 @@ pub(super) struct Table<'a> {
     entries: &'a DeTable<'a>,
 }
 
-/// A `key = value` entry of a table.
+/// A `key = value` entry of a table, with byte ranges.
 pub(super) struct Entry<'a> {
     pub key: &'a str,
     pub key_bytes: Range<usize>,
@@ -58,7 +58,7 @@ impl<'a> Table<'a> {
         stranger.map_or(Ok(()), |entry| Err(self.unknown_key(&entry, known)))
     }
 
-    /// The error for an unknown key.
+    /// Creates the error for an unknown key; it lists the keys in `known` and suggests similar ones.
     pub fn unknown_key(&self, entry: &Entry<'_>, known: &[&str]) -> crate::Error {
         let message = format!("unknown key `{}` in {}; expected one of {}", entry.key, self.name, known.join(", "));
         match suggest_names(entry.key, known.iter().copied()).as_slice() {
@@ -70,12 +70,12 @@ impl<'a> Table<'a> {
         }
     }
 
-    /// The raw value of a key.
+    /// The unconverted value of a key; `None` if the key is absent.
     pub fn get(&self, key: &str) -> Option<&'a Spanned<DeValue<'a>>> {
         self.entries.get(key)
     }
 
-    /// The value of a key, converted to its type.
+    /// The value of a key, converted to `T`; `None` if the key is absent, an error if the value has another type.
     pub fn keyed<T: Keyed>(&self, key: &str) -> Result<Option<Located<T>>> {
         let Some(value) = self.get(key) else {
             return Ok(None);
@@ -90,7 +90,7 @@ impl<'a> Table<'a> {
         self.keyed(key)?.ok_or_else(|| self.origin.invalid(self.bytes.clone(), format!("{} needs `{key}`", self.name)))
     }
 
-    /// The tables in an array of tables; empty if the key is absent.
+    /// The tables in an array of tables; empty if the key is absent. `example` is the correct notation in errors.
     pub fn tables(&self, key: &str, example: &'static str) -> Result<Vec<Table<'a>>> {
         let Some(value) = self.get(key) else {
             return Ok(Vec::new());
@@ -108,7 +108,7 @@ impl<'a> Table<'a> {
             .collect()
     }
 
-    /// The table under a key; `None` if the key is absent.
+    /// The table under a key; `None` if the key is absent. `example` is the correct notation in errors.
     pub fn table(&self, key: &str, example: &'static str) -> Result<Option<Table<'a>>> {
         let Some(value) = self.get(key) else {
             return Ok(None);

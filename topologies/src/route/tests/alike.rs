@@ -107,8 +107,8 @@ fn all_links_are_listed_where_representatives_do_not_suffice() {
 }
 
 proptest! {
-    /// Covers any failed links, trees of two and three tiers with and without oversubscription, and networks without
-    /// equivalent links.
+    /// Representative links, expanded, carry the flow of all links: with any failed links, on trees of two and three
+    /// tiers with and without oversubscription, and on networks without equivalent links.
     #[test]
     fn representative_links_carry_the_same_flow_as_all_links(
         network in prop::sample::select(vec![

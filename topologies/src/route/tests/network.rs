@@ -254,7 +254,7 @@ fn ranks_without_a_common_rail_stay_connected() {
     assert!(router.path(b, c).is_err());
 }
 
-/// Hosts that are connected by a cable for each NIC.
+/// Where a cable for each NIC connects two hosts, senders avoid a cable that one of them has lost.
 #[test]
 fn ranks_are_entered_alike_after_the_loss_of_a_cable() {
     let mut text = String::new();

@@ -150,7 +150,7 @@ fn path_class(fabric: &Fabric, path: &[LinkId]) -> Option<PathClass> {
     }
 }
 
-/// A flow that is spread over several paths of one length.
+/// Best spread of a flow over paths of one length: class, latency, total rate, and the share of each link.
 #[derive(Clone, Debug)]
 struct Best {
     class: PathClass,

@@ -1,4 +1,4 @@
-//! Tests that transits cover the links and turns of every route.
+//! Tests that the [`IslandTraffic`] of some devices covers the links and turns of all routes between them.
 
 use std::collections::BTreeSet;
 
@@ -12,7 +12,7 @@ use crate::route::twins::Pair;
 use crate::route::{Ecmp, IslandTraffic, Participants};
 use crate::{LinkId, LinkKind, NetworkSpec, Picos, cluster, preset};
 
-/// Links and turns of all islands.
+/// Links and turns in use according to `transits`, in all their islands.
 fn passed(router: &Router<'_>, transits: &[IslandTraffic]) -> (BTreeSet<LinkId>, BTreeSet<(LinkId, LinkId)>) {
     let (mut links, mut turns) = (BTreeSet::new(), BTreeSet::new());
     for transit in transits {
@@ -25,8 +25,8 @@ fn passed(router: &Router<'_>, transits: &[IslandTraffic]) -> (BTreeSet<LinkId>,
     (links, turns)
 }
 
-/// Checks that the transits cover every link and turn of the routes between `devices`, and that their latencies are at
-/// most those of the routes.
+/// Checks that the surveyed traffic covers every link and turn of the routes between `devices`, and that its latencies
+/// are at most those of the routes.
 fn holds(fabric: &Fabric, devices: &[NodeId], options: RouteOptions, max_pairs: usize) -> Result<(), TestCaseError> {
     let router = Router::new(fabric, options);
     let participants = Participants::new(devices);

@@ -38,7 +38,7 @@ const ORDER: [&str; 20] = [
     "gdr",
 ];
 
-/// Looks up an attribute of a device.
+/// Value of a device's attribute with this name; `None` if there is none.
 pub(super) fn attribute<'a>(node: &'a Node, name: &str) -> Option<&'a str> {
     node.attributes.iter().find(|(key, _)| &**key == name).map(|(_, value)| &**value)
 }
@@ -50,7 +50,7 @@ pub(super) fn is_bare(node: &Node) -> bool {
         && ["dev", "rank", "sm", "name"].iter().all(|name| attribute(node, name).is_none())
 }
 
-/// The PCI class of a GPU that has none.
+/// The PCI class to write for a GPU whose attributes state none.
 pub(super) fn gpu_pci_class(node: &Node) -> &'static str {
     if node.is_amd() { "0x120000" } else { "0x030200" }
 }
@@ -182,7 +182,7 @@ pub(super) fn cpu_attributes(fabric: &Fabric, identity: &Identity, id: NodeId) -
     CPU.list(node, &known)
 }
 
-/// Number of hosts that have a CPU.
+/// Number of hosts of a fabric that have a CPU.
 fn fabric_hosts(fabric: &Fabric) -> usize {
     let hosts: FxHashSet<_> =
         fabric.nodes().filter(|(_, node)| node.kind == NodeKind::Cpu).map(|(_, node)| node.host).collect();

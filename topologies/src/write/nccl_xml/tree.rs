@@ -11,7 +11,7 @@ const MAX_DEPTH: usize = 64;
 
 /// Children of CPUs and PCIe switches, in the order of the fabric.
 pub(super) struct Tree {
-    /// The CPUs.
+    /// The CPUs, in id order; each is the root of a tree.
     pub roots: Vec<NodeId>,
     /// Children of each parent with the PCIe link of each upwards; `None` for a GPU that is only joined to its CPU by
     /// C2C.
@@ -130,7 +130,7 @@ impl Tree {
         self.peer_links.get(&device).map_or(&[], Vec::as_slice)
     }
 
-    /// The CPU at the root of a device's tree.
+    /// The CPU at the root of a device's tree; `None` for devices outside all trees.
     pub fn root(&self, device: NodeId) -> Option<NodeId> {
         self.roots_by_device.get(&device).copied()
     }

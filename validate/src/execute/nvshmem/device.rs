@@ -31,7 +31,7 @@ pub(super) struct Device {
 /// Smallest number of bytes of a message per block. With less, the additional signals cost more than they gain.
 const BLOCK_BYTES: u64 = 16 << 10;
 
-/// Number of 64-bit words of a row of `steps.cu`.
+/// Number of 64-bit words of a row of the step table that `steps.cu` reads.
 const ROW_WORDS: u64 = 6;
 
 impl Device {
@@ -98,7 +98,7 @@ impl Device {
         })
     }
 
-    /// Numbers of blocks and threads. A thread moves one word at a time.
+    /// Shape of the grid: numbers of blocks and threads. A thread moves one word at a time.
     pub(super) fn shape(&self) -> GridShape {
         self.shape
     }
@@ -113,7 +113,8 @@ fn bytes(step: &Step) -> u64 {
     }
 }
 
-/// Rows of `steps.cu`: kind and peer, signal, left, right, to, bytes.
+/// Rows of the step table that `steps.cu` reads, one per step: kind and peer, signal, left operand, right operand,
+/// destination, bytes.
 fn rows(
     layout: &ArenaLayout,
     job: &Job,

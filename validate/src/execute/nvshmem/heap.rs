@@ -98,7 +98,7 @@ impl Heap {
         })
     }
 
-    /// Numbers of blocks, threads and words.
+    /// Shape of the grid: blocks per channel, threads per block and words per thread.
     pub(super) fn shape(&self) -> GridShape {
         self.shape
     }

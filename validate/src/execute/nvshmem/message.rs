@@ -1,4 +1,4 @@
-//! Messages between the program and its processes.
+//! Messages between the program and its processes, one per rank.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -43,27 +43,28 @@ impl NvshmemMethod {
 /// A run: method, checks and measurement.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RunRequest {
-    /// Method.
+    /// Method that executes the call.
     #[serde(rename = "way")]
     pub method: NvshmemMethod,
-    /// Carrier of messages in generated kernels.
+    /// Carrier of messages in generated kernels; `None` for flags.
     pub carrier: Option<Carrier>,
-    /// Numbers of blocks, threads and words of kernels. `None` for the shape that is fastest by measurement.
+    /// Blocks per channel, threads per block and words per thread of kernels; `None` for the shape that is fastest by
+    /// measurement.
     pub shape: Option<GridShape>,
-    /// Offset of buffers from an aligned address: at most 16 bytes more than the processes were started for.
+    /// Offset of buffers from an aligned address, in bytes: at most 16 more than the processes were started for.
     pub offset: Bytes,
     /// Number of back-to-back calls before each check.
     pub rounds: Vec<u32>,
     /// Number of additional back-to-back calls with new contents each; 0 for none.
     #[serde(rename = "streak")]
     pub series_calls: u32,
-    /// Seed of the contents.
+    /// Seed of the contents of buffers.
     pub seed: u64,
-    /// Extent of the measurement. `None` for no measurement.
+    /// Numbers of calls of the measurement; `None` for no measurement.
     pub effort: Option<Effort>,
 }
 
-/// Message to a process.
+/// Message to the process of a rank.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Request {
@@ -82,7 +83,7 @@ pub(super) enum Request {
     },
 }
 
-/// Message from a process.
+/// Message from the process of a rank.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Answer {
@@ -100,11 +101,11 @@ pub(super) enum Answer {
     Failed(Fault),
 }
 
-/// Kind of failure.
+/// Failure of a run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Fault {
-    /// A wrong result.
+    /// A result is wrong; the fields are those of [`ExecuteError::Wrong`].
     Wrong { rank: usize, index: u64, count: u64, found: u64, expected: u64, number: u32 },
     /// The user pressed Ctrl-C.
     Interrupted,

@@ -4,7 +4,7 @@
 //! message       messages between the program and its processes
 //! ranks         the processes, from the program's side
 //! serve, rank   a single process, from its own side
-//! collectives   NVSHMEM's own, on a stream                              ┐
+//! collectives   NVSHMEM's own collectives, on a stream                  ┐
 //! puts          the schedule's steps as puts with a signal, on a stream ├ executors
 //! heap          generated kernels, with loads and stores to peer heaps  │
 //! device        the schedule's steps by NVSHMEM's device library        ┘

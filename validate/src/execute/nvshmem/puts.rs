@@ -62,7 +62,7 @@ impl ArenaLayout {
     }
 }
 
-/// A single operation of the stream.
+/// A single operation on the stream of a rank.
 #[derive(Clone, Copy, Debug)]
 enum StreamOperation {
     Put { source: DeviceAddress, target: DeviceAddress, bytes: Bytes, signal: Signal, peer: usize },
@@ -137,7 +137,7 @@ impl Puts {
         })
     }
 
-    /// Clears a word of this rank's arena.
+    /// Enqueues the clearing of the signal at a byte offset of this rank's arena.
     fn clear(&self, stream: &Stream, offset: Bytes) -> Result<(), ExecuteError> {
         Ok(stream.write_word(self.arena.all().part(offset, Bytes(8))?, 0)?)
     }
@@ -192,7 +192,7 @@ impl Executor for Puts {
     }
 }
 
-/// Addresses of two operands and their combination.
+/// Addresses of two operands and of their reduction.
 #[derive(Clone, Copy)]
 struct CombineAddresses {
     left: DeviceAddress,
@@ -216,6 +216,8 @@ impl Combine {
         })
     }
 
+    /// Enqueues the reduction of `left` and `right` into `to`.
+    ///
     /// # Safety
     /// Each address must refer to at least `bytes` bytes.
     #[expect(unsafe_code, reason = "launches a kernel")]

@@ -17,7 +17,7 @@ pub(super) struct Rank {
     input: Arc<SymmetricMemory>,
     output: Arc<SymmetricMemory>,
     pub(super) offset: Bytes,
-    /// Symmetric memory for executors. It grows on demand.
+    /// Symmetric memory for executors, which grows on demand; `None` until the first use.
     arena: Option<Arc<SymmetricMemory>>,
     barrier_stream: Stream,
     pub(super) watchdog: Watchdog,
@@ -61,12 +61,12 @@ impl Rank {
         Ok(arena)
     }
 
-    /// Number of this rank.
+    /// Number of this rank among all ranks, from 0.
     pub(super) fn number(&self) -> usize {
         self.element.rank()
     }
 
-    /// Start of this rank's input or output, as a symmetric address.
+    /// Start of this rank's input or output of a job, as a symmetric address.
     pub(super) fn symmetric(&self, job: &Job, buffer: crate::kernel::UserBuffer) -> crate::cuda::DeviceAddress {
         let in_place = job.header.call.buffers == fabricast_sim::schedule::BufferUse::InPlace;
         let is_input = buffer == crate::kernel::UserBuffer::Input && !in_place;

@@ -22,7 +22,8 @@ pub struct LaunchSettings {
     pub ranks: usize,
     /// Bytes of the largest call.
     pub largest_call: Bytes,
-    /// Largest offset of buffers from an aligned address, not counting a further 16 bytes.
+    /// Offset of buffers from an aligned address, in bytes, that memory is allocated for. Runs may use up to 16 bytes
+    /// more.
     pub offset: Bytes,
     /// Time limit of every wait.
     pub time_limit: Duration,
@@ -31,9 +32,10 @@ pub struct LaunchSettings {
 /// Result of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RunResult {
-    /// Numbers of blocks, threads and words of kernels.
+    /// Blocks per channel, threads per block and words per thread of the kernel; `None` for methods without a generated
+    /// kernel.
     pub shape: Option<GridShape>,
-    /// Measured times, if requested.
+    /// Measured times; `None` if no measurement was requested.
     pub times: Option<Times>,
 }
 
@@ -55,7 +57,7 @@ impl std::fmt::Debug for NvshmemRanks {
     }
 }
 
-/// Time that processes get beyond their own time limit, in which they report their hanging waits.
+/// Additional time that processes get beyond their own time limit, in which they report their hanging waits.
 const GRACE: Duration = Duration::from_secs(10);
 
 impl NvshmemRanks {
@@ -66,7 +68,7 @@ impl NvshmemRanks {
         Self { setting, start: Box::new(start), processes: None, version: None, nccl: None }
     }
 
-    /// Version of the library, known after the first start.
+    /// Version of the library; `None` before the first start.
     #[must_use]
     pub fn version(&self) -> Option<&str> {
         self.version.as_deref()

@@ -1,4 +1,4 @@
-//! The launcher with shell scripts in place of processes, which answer, fail or die.
+//! Tests of the launcher with shell scripts in place of the processes: the scripts answer, fail or die.
 
 use fabricast_collectives::algorithm::{Algorithm, Shape, generator};
 use fabricast_sim::schedule::{BufferUse, Call, Collective, Protocol, Rank};

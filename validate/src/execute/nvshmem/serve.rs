@@ -14,7 +14,7 @@ use crate::execute::{ExecuteError, Executor, Job};
 use crate::kernel::{Carrier, GridShape, Kernel, Steps};
 use crate::nvshmem::{Channel, Element, Nvshmem, NvshmemError, UniqueId};
 
-/// Serves the parent that started this process. Ends when the parent does.
+/// Serves the parent that started this process, until the parent ends.
 ///
 /// # Errors
 /// The process was not started by such a parent.
@@ -124,7 +124,7 @@ impl Rank {
         }
     }
 
-    /// Checks the results and measures the times.
+    /// Checks the results of an executor and measures its times; `None` if no measurement was requested.
     fn check_and_measure(
         &self,
         channel: &Channel,

@@ -2,13 +2,13 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// Current time in UTC: `2026-11-21T04:00:00Z`.
+/// Returns the current UTC time in the form `2026-11-21T04:00:00Z`.
 pub(super) fn now() -> String {
     text(SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |elapsed| elapsed.as_secs()))
 }
 
-/// Seconds since 1970 as a date. Years are counted from March, so that the leap day comes last (H. Hinnant,
-/// "chrono-Compatible Low-Level Date Algorithms").
+/// Formats seconds since 1970-01-01 as a UTC date. Years are counted from March, so that the leap day comes last (H.
+/// Hinnant, "chrono-Compatible Low-Level Date Algorithms").
 fn text(seconds: u64) -> String {
     let (days, time) = (seconds / 86_400, seconds % 86_400);
     let shifted = days + 719_468;

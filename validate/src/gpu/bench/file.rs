@@ -4,36 +4,36 @@ use fabricast_topologies::SourceLocation;
 
 use super::{Bench, Point};
 
-/// Value of the key `format`.
+/// Value of the key `format` in benchmark files.
 pub const FORMAT: &str = "fabricast-bench";
-/// Version of the format that is written and read.
+/// Version of the benchmark file format that this program reads and writes.
 pub const VERSION: u32 = 1;
 
 /// Reasons why a file is not a valid benchmark file.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum BenchFileError {
-    /// The file is not JSON of this structure.
+    /// The text is not JSON with the fields of a benchmark file.
     #[error("{location}: not what `gpu bench` writes: {reason}")]
     Syntax {
-        /// Source location of the error.
+        /// Source location of the error in the benchmark file.
         location: SourceLocation,
-        /// Description of the error.
+        /// Description of the syntax error.
         reason: String,
     },
-    /// The file is JSON of another format.
+    /// The key `format` has another value than [`FORMAT`].
     #[error(
         "{source_name}: `format` is `{found}`, expected `{FORMAT}`: `gpu bench -o FILE --format json` writes such files"
     )]
     Format {
-        /// Name of the file.
+        /// Name of the benchmark file.
         source_name: String,
         /// Value of `format` in the file.
         found: String,
     },
-    /// The file has another version.
+    /// The key `version` has another value than [`VERSION`].
     #[error("{source_name}: `version` is {found}, this program reads {VERSION}")]
     Version {
-        /// Name of the file.
+        /// Name of the benchmark file.
         source_name: String,
         /// Value of `version` in the file.
         found: u32,
@@ -41,37 +41,37 @@ pub enum BenchFileError {
     /// A point refers to a GPU that the probe does not contain.
     #[error("{source_name}: point {index} is of GPU {gpu}, and the machine has {count}")]
     Gpu {
-        /// Name of the file.
+        /// Name of the benchmark file.
         source_name: String,
-        /// Index of the point, from 0.
+        /// Index of the point in the file, from 0.
         index: usize,
-        /// Ordinal of the GPU.
+        /// CUDA ordinal of the GPU that the point refers to.
         gpu: usize,
-        /// Number of GPUs in the probe.
+        /// Number of GPUs in the probe of the file.
         count: usize,
     },
     /// The probe contains no GPU.
     #[error("{source_name}: the machine has no GPU, so nothing was measured")]
     NoGpus {
-        /// Name of the file.
+        /// Name of the benchmark file.
         source_name: String,
     },
-    /// A figure is not a positive number.
+    /// A time or rate of a point is not a positive number.
     #[error("{source_name}: point {index}: {field} is {value}, expected a positive number")]
     Figure {
-        /// Name of the file.
+        /// Name of the benchmark file.
         source_name: String,
-        /// Index of the point, from 0.
+        /// Index of the point in the file, from 0.
         index: usize,
-        /// Name of the field.
+        /// JSON key of the time or rate, such as `time_us`.
         field: &'static str,
-        /// Value of the field.
+        /// Value in the file, in the unit of the key.
         value: f64,
     },
 }
 
 impl BenchFileError {
-    /// Source location of the error, if known.
+    /// Source location of a syntax error. `None` for errors that concern the whole file or a point.
     pub fn location(&self) -> Option<&SourceLocation> {
         match self {
             Self::Syntax { location: place, .. } => Some(place),
@@ -80,10 +80,11 @@ impl BenchFileError {
     }
 }
 
-/// Reads the text of a file. `source` names the file in errors.
+/// Parses and validates the text of a benchmark file. `source` names the file in errors.
 ///
 /// # Errors
-/// [`BenchFileError`].
+/// The text is not a benchmark file of this format and version, the machine has no GPU, or a point has an invalid GPU,
+/// time or rate.
 pub fn read(text: &str, source: &str) -> Result<Bench, BenchFileError> {
     let bench: Bench = serde_json::from_str(text).map_err(|error| {
         let reason = error.to_string();

@@ -10,15 +10,15 @@ use super::{Bench, BenchError, Kind, Load, Point};
 use crate::cuda::{Arguments, Launch, Member, Stream, team};
 use crate::gpu::probe::PeerAccess;
 
-/// Round trips per measurement, and measurements per pair.
+/// Timed round trips per measurement (`TRIPS`), and measurements per pair of GPUs (`ROUNDS`).
 const TRIPS: u32 = 1000;
 const ROUNDS: usize = 3;
 /// Time limit of a polling kernel, well below that of the watchdog.
 const LIMIT: Duration = Duration::from_secs(5);
-/// Offset of the elapsed time that a kernel writes, relative to its flag.
+/// Offset in bytes of the elapsed time that a kernel writes, relative to its flag.
 const ELAPSED_OFFSET: Bytes = Bytes(128);
 
-/// Measures every pair with peer access. One round trip covers both directions.
+/// Measures the flag latency of every pair with peer access. One round trip covers both directions.
 pub(super) fn measure(lab: &BenchSetup, bench: &mut Bench) -> Result<(), BenchError> {
     let count = lab.gpus.len();
     for first in 0..count {
@@ -44,7 +44,8 @@ pub(super) fn measure(lab: &BenchSetup, bench: &mut Bench) -> Result<(), BenchEr
     Ok(())
 }
 
-/// One measurement on one of the two GPUs: half of a round trip.
+/// Runs one side of a flag exchange on GPU `ordinal`, with the other side on GPU `peer`. Returns half of the mean round
+/// trip.
 fn trips(lab: &BenchSetup, member: &Member<'_>, kind: Kind, ordinal: usize, peer: usize) -> Result<Picos, BenchError> {
     let (gpu, peer_gpu) = (lab.gpu(ordinal)?, lab.gpu(peer)?);
     let stream = Stream::new(&gpu.context)?;

@@ -10,10 +10,10 @@ use super::{Bench, BenchError, Kind, Load, Point};
 use crate::cuda::{Event, HostMemory, Member, Stream, team};
 
 const ROUNDS: usize = 3;
-/// Largest transfer: some milliseconds over PCIe.
+/// Largest transfer in bytes. Needs some milliseconds over PCIe.
 const LARGEST: Bytes = Bytes(64 << 20);
 
-/// Measures each GPU alone, then all concurrently.
+/// Measures the host link of each GPU alone, then of all GPUs concurrently.
 pub(super) fn measure(lab: &BenchSetup, depth: Depth, bench: &mut Bench) -> Result<(), BenchError> {
     let largest = Bytes(LARGEST.0.min(lab.slot.0));
     let sizes: Vec<Bytes> = match depth {
@@ -95,7 +95,7 @@ fn pageable(lab: &BenchSetup, member: &Member<'_>, bytes: Bytes) -> Result<Vec<P
     Ok(points)
 }
 
-/// Sets the GPU as source or destination of the point.
+/// Sets the GPU as destination of the point for copies to the device, otherwise as its source.
 fn with_gpu(mut point: Point, gpu: usize) -> Point {
     match point.kind {
         Kind::PinnedToDevice | Kind::PageableToDevice => point.dst = Some(gpu),

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use super::BenchError;
 use crate::cuda::{Context, Function, Module, compile};
 
-/// Copies by 16-byte stores with eight in flight per thread; flags sent back and forth; an empty kernel.
+/// CUDA C source of three kernels: a copy by 16-byte stores with eight in flight per thread, flags sent back and forth,
+/// and an empty kernel.
 const SOURCE: &str = r#"
 typedef unsigned long long u64;
 
@@ -69,16 +70,18 @@ extern "C" __global__ void ordered_flag(unsigned *mine, unsigned *theirs, unsign
 extern "C" __global__ void nothing() {}
 "#;
 
-/// The kernels, loaded on a GPU.
+/// Kernels of the benchmark, loaded on one GPU.
 #[derive(Debug)]
 pub(super) struct Kernels {
-    /// Parameters: `(to, from, count of 16-byte units)`.
+    /// Copy kernel. Parameters: `(to, from, count)`, with `count` in units of 16 bytes.
     pub put: Function,
-    /// Parameters: `(mine, theirs, rounds, leads, limit, spent)`.
+    /// Flag exchange with relaxed stores and loads. Parameters: `(mine, theirs, rounds, leads, limit, spent)`: the own
+    /// and the peer's flag, number of round trips, 1 on the GPU that stores first, time limit in ns, and the address of
+    /// the elapsed time in ns.
     pub flag: Function,
-    /// Parameters as for `flag`.
+    /// Flag exchange with release stores and acquire loads. Parameters as for `flag`.
     pub ordered_flag: Function,
-    /// No parameters.
+    /// Empty kernel, without parameters.
     pub nothing: Function,
 }
 

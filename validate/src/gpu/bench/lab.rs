@@ -11,9 +11,9 @@ use crate::gpu::probe::{Choices, PeerAccess, Probe, probe};
 /// Configuration of a benchmark run.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Plan {
-    /// Extent.
+    /// Extent of the benchmark: only what the doctor needs, or everything.
     pub depth: Depth,
-    /// Number of GPUs to measure, the first ones. `None` for all.
+    /// Number of GPUs to measure, starting from ordinal 0. `None` for all.
     pub gpus: Option<usize>,
 }
 
@@ -52,7 +52,8 @@ pub fn run(plan: Plan, choices: &Choices<'_>) -> Result<Bench, BenchError> {
     Ok(bench)
 }
 
-/// Sizes from 4 KiB to the slot, each sixteen times the previous one. Only the slot for a quick run.
+/// Message sizes from 4 KiB to the largest one (the slot), each sixteen times the previous one. Only the largest one
+/// for a quick run.
 fn sizes(lab: &BenchSetup, depth: Depth) -> Vec<Bytes> {
     let smaller = (0..).map(|power| Bytes(4096 << (4 * power))).take_while(|size| size.0 < lab.slot.0);
     match depth {
@@ -61,7 +62,7 @@ fn sizes(lab: &BenchSetup, depth: Depth) -> Vec<Bytes> {
     }
 }
 
-/// Thread blocks that saturate the links of any current GPU.
+/// Launch shape that saturates the links of any current GPU.
 const SATURATING_BLOCKS: Engine = Engine::Blocks { blocks: 64, threads: 512 };
 
 /// Returns true if one GPU can access the other's memory. A GPU can always access its own.
@@ -69,7 +70,7 @@ fn has_peer_access(probe: &Probe, src: usize, dst: usize) -> bool {
     src == dst || probe.pair(src, dst).is_some_and(|pair| pair.access == PeerAccess::Direct)
 }
 
-/// Measures every pair alone, and every GPU within its own memory.
+/// Measures every pair of GPUs alone, and copies within each GPU's own memory.
 fn measure_alone(lab: &BenchSetup, depth: Depth, bench: &mut Bench) -> Result<(), BenchError> {
     let count = lab.gpus.len();
     let sizes = sizes(lab, depth);

@@ -9,13 +9,13 @@ use super::setup::{BenchSetup, Gpu, point};
 use super::{Bench, BenchError, Kind, Load, Point};
 use crate::cuda::{Arguments, CudaError, Event, Graph, Launch, Stream, Watchdog};
 
-/// Launches per round, and number of rounds.
+/// Launches per round (`LAUNCHES`), and timed rounds (`ROUNDS`).
 const LAUNCHES: u32 = 200;
 const ROUNDS: usize = 5;
-/// Kernels of the long graph.
+/// Number of kernels in the long graph.
 const NODES: u32 = 100;
 
-/// Measures every GPU.
+/// Measures the launch overheads of every GPU.
 pub(super) fn measure(lab: &BenchSetup, bench: &mut Bench) -> Result<(), BenchError> {
     for gpu in &lab.gpus {
         let stream = Stream::new(&gpu.context)?;
@@ -53,7 +53,7 @@ fn launch(gpu: &Gpu, stream: &Stream) -> Result<(), CudaError> {
     unsafe { gpu.kernels.nothing.launch(stream, Launch::without_shared_memory(1, 32), &Arguments::new()) }
 }
 
-/// A stream with the context for timing its work.
+/// Measurement of launches on one stream of a GPU.
 struct LaunchTimer<'a> {
     gpu: &'a Gpu,
     stream: &'a Stream,
@@ -65,7 +65,8 @@ impl LaunchTimer<'_> {
         self.watchdog.wait_for(self.stream, &|| format!("GPU {}, empty kernels", self.gpu.context.ordinal()))
     }
 
-    /// Time per launch in a sequence of `launches`: on the GPU, and of the host's calls.
+    /// Runs `launches` launches back to back in each round. Returns, per round, the time per launch on the GPU and the
+    /// time per call on the host.
     fn back_to_back(
         &self,
         work: &dyn Fn() -> Result<(), CudaError>,

@@ -25,32 +25,32 @@ pub use file::{BenchFileError, FORMAT, VERSION, read};
 pub use lab::{Plan, run};
 pub use setup::Depth;
 
-/// Result of `gpu bench`.
+/// Result of `gpu bench`, and content of benchmark files.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Bench {
-    /// Always `fabricast-bench`.
+    /// Value that identifies benchmark files: always `fabricast-bench`.
     pub format: String,
-    /// Version of the format: 1.
+    /// Version of the file format: 1.
     pub version: u32,
     /// Date of the measurement, such as `2026-11-21T04:00:00Z`.
     pub date: String,
     /// Short description of the machine: `4 × NVIDIA H200, driver 580.159.04`.
     pub machine: String,
-    /// Probe of the machine.
+    /// Inventory of the machine: GPUs, links and libraries.
     pub probe: Probe,
-    /// Measured points.
+    /// Measured points, in the order of measurement.
     pub points: Vec<Point>,
-    /// Measurements that were skipped, with reasons.
+    /// Descriptions of the measurements that were skipped, with reasons.
     #[serde(default)]
     pub skipped: Vec<String>,
 }
 
-/// A single measurement.
+/// Measured time of one quantity under one load.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Point {
-    /// Measured quantity.
+    /// Quantity that was measured.
     pub kind: Kind,
-    /// Concurrent load.
+    /// Other traffic during the measurement.
     #[serde(default)]
     pub load: Load,
     /// The GPU that was measured or that sent. `None` for the host.
@@ -62,12 +62,12 @@ pub struct Point {
     /// Number of thread blocks, if thread blocks moved the bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub blocks: Option<u32>,
-    /// Threads per block.
+    /// Threads per block, if thread blocks moved the bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub threads: Option<u32>,
-    /// Bytes per transfer; 0 without a transfer.
+    /// Bytes per transfer; 0 for quantities without a transfer.
     pub bytes: u64,
-    /// Time per operation in µs, the median of several rounds.
+    /// Time per operation in µs: the median of several rounds.
     pub time_us: f64,
     /// Time of the fastest round in µs.
     pub fastest_us: f64,
@@ -79,7 +79,7 @@ pub struct Point {
     pub gb_per_s: Option<f64>,
 }
 
-/// Measured quantity.
+/// Quantity that a point measures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Kind {
@@ -91,9 +91,9 @@ pub enum Kind {
     Flag,
     /// Variant of `Flag` with release and acquire, as needed for a flag that follows data.
     OrderedFlag,
-    /// Copy from pinned host memory to `dst`.
+    /// Back-to-back copies from pinned host memory to `dst`.
     PinnedToDevice,
-    /// Copy from `src` to pinned host memory.
+    /// Back-to-back copies from `src` to pinned host memory.
     DeviceToPinned,
     /// Copy from pageable host memory to `dst`, timed by the host's clock.
     PageableToDevice,
@@ -103,13 +103,13 @@ pub enum Kind {
     LaunchKernel,
     /// Duration of the host's call that launches an empty kernel.
     LaunchKernelCall,
-    /// Time from that call until the host sees the completion.
+    /// Time from the call that launches an empty kernel until the host sees its completion.
     LaunchKernelWait,
     /// GPU time per graph of one empty kernel, launched back to back.
     LaunchGraph,
-    /// Duration of the host's call that launches such a graph.
+    /// Duration of the host's call that launches a graph of one empty kernel.
     LaunchGraphCall,
-    /// Time from that call until the host sees the completion.
+    /// Time from the call that launches a graph of one empty kernel until the host sees its completion.
     LaunchGraphWait,
     /// GPU time per empty kernel in a graph of a hundred.
     GraphNode,
@@ -119,7 +119,7 @@ pub enum Kind {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Load {
-    /// No other load.
+    /// No other traffic.
     #[default]
     Alone,
     /// The opposite direction of the pair sends as well.
@@ -136,7 +136,7 @@ pub enum Load {
 }
 
 impl Kind {
-    /// Name as in the file.
+    /// Returns the value of `kind` in benchmark files.
     pub fn name(self) -> &'static str {
         match self {
             Self::CopyEngine => "copy_engine",
@@ -159,7 +159,7 @@ impl Kind {
 }
 
 impl Load {
-    /// Name as in the file. A shift includes its step.
+    /// Returns the value of `load` in CSV files. A shift includes its step.
     pub fn name(self) -> String {
         match self {
             Self::Alone => "alone".to_owned(),
@@ -181,14 +181,14 @@ pub enum BenchError {
     /// The kernels do not compile, or NVRTC is missing.
     #[error(transparent)]
     Compile(#[from] CompileError),
-    /// A flag did not arrive.
+    /// A flag did not arrive at its destination in time.
     #[error("a flag from GPU {src} to GPU {dst} did not arrive within {seconds} s: stores to a peer do not arrive")]
     FlagLost {
-        /// The GPU that sent the flag.
+        /// Ordinal of the GPU that sent the flag.
         src: usize,
-        /// The GPU that waited.
+        /// Ordinal of the GPU that waited for the flag.
         dst: usize,
-        /// Time limit in seconds.
+        /// Time limit of the wait in seconds.
         seconds: u64,
     },
 }
@@ -200,7 +200,7 @@ impl Consequence for BenchError {
 }
 
 impl Bench {
-    /// Points of a kind under a load.
+    /// Returns the points of a kind that were measured under a load.
     pub fn points_under_load(&self, kind: Kind, load: Load) -> impl Iterator<Item = &Point> {
         self.points.iter().filter(move |point| point.kind == kind && point.load == load)
     }
@@ -234,7 +234,7 @@ pub(crate) mod tests {
     use super::*;
     use crate::gpu::probe::tests::machine;
 
-    /// A benchmark of a machine with `gpus` GPUs.
+    /// Returns a benchmark of `gpus` H200 GPUs with the given points.
     pub(crate) fn measured(gpus: usize, points: Vec<Point>) -> Bench {
         let probe = machine(gpus);
         Bench {

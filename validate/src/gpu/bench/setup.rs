@@ -9,12 +9,12 @@ use super::kernels::Kernels;
 use super::{BenchError, Kind, Load, Point};
 use crate::cuda::{Context, CudaError, DeviceMemory, Driver, Stream, Watchdog};
 
-/// Time limit of any operation on a GPU, after which it counts as hanging.
+/// Time limit of any operation on a GPU, after which the GPU counts as hanging.
 const TIME_LIMIT: Duration = Duration::from_secs(20);
-/// Largest transfer.
+/// Largest transfer between GPUs, in bytes.
 const LARGEST: Bytes = Bytes(256 << 20);
 
-/// Extent of the benchmark.
+/// Extent of the measurements of a benchmark.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Depth {
     /// All that the doctor needs: each pair at the largest size.
@@ -29,19 +29,19 @@ pub enum Depth {
 pub(super) struct Gpu {
     pub context: Arc<Context>,
     pub kernels: Kernels,
-    /// Send buffer.
+    /// Send buffer of one slot, filled with a non-zero pattern.
     pub source: DeviceMemory,
-    /// Receive buffer: one slot per sending GPU.
+    /// Receive buffer with one slot for each sending GPU.
     pub target: DeviceMemory,
-    /// A flag and, 128 bytes later, the elapsed time that a kernel writes.
+    /// A 4-byte flag and, 128 bytes after it, the elapsed time in ns that a kernel writes.
     pub flags: DeviceMemory,
 }
 
-/// All GPUs of the benchmark.
+/// GPUs of the benchmark, with the size of their buffers and the watchdog of their work.
 #[derive(Debug)]
 pub(super) struct BenchSetup {
     pub gpus: Vec<Gpu>,
-    /// Size of a slot in bytes.
+    /// Size in bytes of the part of a receive buffer that belongs to one sender. Also the size of the largest transfer.
     pub slot: Bytes,
     pub watchdog: Watchdog,
 }
@@ -87,14 +87,14 @@ impl BenchSetup {
         Ok(Self { gpus, slot, watchdog })
     }
 
-    /// Returns the GPU with this ordinal.
+    /// Returns the GPU with a CUDA ordinal.
     pub(super) fn gpu(&self, ordinal: usize) -> Result<&Gpu, BenchError> {
         let missing = CudaError::NoSuchDevice { ordinal, count: self.gpus.len() };
         self.gpus.get(ordinal).ok_or_else(|| missing.into())
     }
 }
 
-/// Point with the median, the fastest and the slowest of several rounds.
+/// Point with the median, fastest and slowest time of several rounds. Source, destination and launch shape are unset.
 pub(super) fn point(kind: Kind, load: Load, rounds: &[Picos], bytes: Bytes) -> Point {
     let mut sorted = rounds.to_vec();
     sorted.sort_unstable();
@@ -116,7 +116,7 @@ pub(super) fn point(kind: Kind, load: Load, rounds: &[Picos], bytes: Bytes) -> P
     }
 }
 
-/// Rounds to a thousandth, the precision of the measurements.
+/// Rounds to three decimal places, the precision of the measurements.
 fn rounded(figure: f64) -> f64 {
     (figure * 1e3).round() / 1e3
 }

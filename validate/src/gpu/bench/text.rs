@@ -25,7 +25,7 @@ impl fmt::Display for Bench {
 }
 
 impl Bench {
-    /// The points as CSV. Absent figures are empty.
+    /// Returns the points as CSV. Fields of absent figures are empty.
     pub fn csv(&self) -> String {
         let mut text = String::from("kind,load,src,dst,blocks,threads,bytes,time_us,fastest_us,slowest_us,gb_per_s\n");
         let number = |figure: Option<usize>| figure.map(|figure| figure.to_string()).unwrap_or_default();
@@ -51,7 +51,8 @@ impl Bench {
         text
     }
 
-    /// Time of a kind at its largest size, in µs.
+    /// Returns the time in µs of a kind, without other load, at the largest size measured. `None` if it was not
+    /// measured.
     fn time(&self, kind: Kind, src: Option<usize>, dst: Option<usize>) -> Option<f64> {
         let points = self.points_under_load(kind, Load::Alone).filter(|point| point.src == src && point.dst == dst);
         points.max_by_key(|point| point.bytes).map(|point| point.time_us)

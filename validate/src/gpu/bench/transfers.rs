@@ -7,32 +7,32 @@ use super::setup::{BenchSetup, point};
 use super::{Bench, BenchError, Kind, Load, Point};
 use crate::cuda::{Arguments, CudaError, DeviceSlice, Event, Launch, Member, Stream, team};
 
-/// A flow from one GPU to another, or within one.
+/// Transfer from one GPU to another, or within one GPU, by CUDA ordinals.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Flow {
     pub src: usize,
     pub dst: usize,
 }
 
-/// Hardware that moves the bytes.
+/// Hardware that moves the bytes of a transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Engine {
-    /// A copy engine of the sender.
+    /// A copy engine of the sending GPU.
     Copy,
-    /// Thread blocks of the sender.
+    /// A kernel of the sending GPU, with this number of thread blocks and of threads per block.
     Blocks { blocks: u32, threads: u32 },
 }
 
-/// Rounds per size. The median is reported.
+/// Number of timed rounds per message size. The median is reported.
 const ROUNDS: usize = 3;
 /// Bytes per round: some milliseconds over NVLink, so that a start skew of a microsecond between threads is negligible.
 const BYTES_PER_ROUND: u64 = 2 << 30;
 
-/// Number of thread blocks that saturates a GPU's links. Fewer blocks send proportionally slower, so a round is
-/// proportionally shorter.
+/// Number of thread blocks that saturates a GPU's links. Fewer blocks send proportionally slower, so their rounds move
+/// proportionally fewer bytes.
 const SATURATING_BLOCKS: u64 = 64;
 
-/// Number of transfers per flow in a round.
+/// Returns the number of transfers per flow in a round: at least 4, at most 200.
 fn repeats(bytes: Bytes, engine: Engine, flows: usize) -> u64 {
     let part = match engine {
         Engine::Copy => SATURATING_BLOCKS,
@@ -126,7 +126,8 @@ impl<'a> SenderStreams<'a> {
         })
     }
 
-    /// Starts simultaneously with the other GPUs and sends `repeats` times on every flow. Returns the total time.
+    /// Sends `repeats` times on every flow, starting simultaneously with the other GPUs. Returns the total time of the
+    /// round.
     fn round(&self, engine: Engine, bytes: Bytes, repeats: u64) -> Result<Picos, BenchError> {
         let (flow, stream) = &self.first;
         self.member.barrier()?;
@@ -150,7 +151,7 @@ impl<'a> SenderStreams<'a> {
     }
 }
 
-/// Enqueues one transfer into the sender's slot of the receiver.
+/// Enqueues one transfer into the receive slot that the destination reserves for the sender.
 fn send(lab: &BenchSetup, flow: Flow, engine: Engine, bytes: Bytes, stream: &Stream) -> Result<(), BenchError> {
     let (sender, receiver) = (lab.gpu(flow.src)?, lab.gpu(flow.dst)?);
     let from: DeviceSlice<'_> = sender.source.part(Bytes(0), bytes)?;

@@ -7,16 +7,16 @@ use super::pairs::{PairVerdict, is_nvlink};
 use super::{Fault, Finding, Severity};
 use crate::gpu::bench::{Bench, Kind, Load};
 
-/// Copy engines and thread blocks, with their names.
+/// Engines that move data, with their names in messages.
 const ENGINES: [(Kind, &str); 2] = [(Kind::CopyEngine, "copy engine"), (Kind::Blocks, "thread blocks")];
 
 /// A rate under load that is too far below the rate alone.
 struct SlowUnderLoad {
     /// Rate under load ÷ rate alone.
     part: f64,
-    /// Observation with figures.
+    /// Message of the finding, with rates in GB/s.
     message: String,
-    /// Affected GPUs.
+    /// Ordinals of the affected GPUs.
     gpus: Vec<usize>,
 }
 
@@ -41,7 +41,8 @@ pub(super) fn findings(bench: &Bench, pairs: &[PairVerdict]) -> Vec<Finding> {
     loads.into_iter().filter_map(|(slow, cause)| finding(slow, cause)).collect()
 }
 
-/// The worst case as a finding, with all affected GPUs.
+/// Merges observations into one finding: the message of the slowest one, with the GPUs of all. `None` without
+/// observations.
 fn finding(slow: Vec<SlowUnderLoad>, cause: &str) -> Option<Finding> {
     let mut affected: Vec<usize> = slow.iter().flat_map(|slow| slow.gpus.iter().copied()).collect();
     affected.sort_unstable();
@@ -59,7 +60,7 @@ fn finding(slow: Vec<SlowUnderLoad>, cause: &str) -> Option<Finding> {
     })
 }
 
-/// Compares the rate of each pair under a load with its rate alone.
+/// Returns the pairs whose rate under a load is too far below their rate alone.
 fn compare_pairs_under_load(
     bench: &Bench,
     pairs: &[PairVerdict],
@@ -86,7 +87,8 @@ fn compare_pairs_under_load(
     slow
 }
 
-/// Compares the total rate into a GPU, or out of it, with the fastest of its pairs alone.
+/// Returns the GPUs whose total rate under a load, incoming for incast and outgoing otherwise, is too far below the
+/// fastest of their pairs alone.
 fn compare_totals_under_load(bench: &Bench, pairs: &[PairVerdict], load: Load) -> Vec<SlowUnderLoad> {
     let (min_share, direction, condition) = match load {
         Load::Incast => (expectations::MIN_INCAST_SHARE, "into", "every other sends to it"),
@@ -117,7 +119,8 @@ fn has_expected_rate(pair: &PairVerdict) -> bool {
     matches!(pair.fault, None | Some(Fault::SlowFlag | Fault::NotMeasured))
 }
 
-/// Fastest rate of some pairs alone. `None` unless NVLink joins all of them and none has a fault.
+/// Rate in GB/s of the fastest of some pairs alone. `None` unless NVLink joins all pairs and all have the expected
+/// rate.
 fn unloaded_rate(bench: &Bench, kind: Kind, pairs: &[&PairVerdict]) -> Option<f64> {
     let is_complete = pairs.iter().all(|pair| pair.class == PathClass::Nvl && has_expected_rate(pair));
     let rates = pairs.iter().filter_map(|pair| bench.rate(kind, Load::Alone, Some(pair.src), Some(pair.dst)));

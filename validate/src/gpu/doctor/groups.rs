@@ -52,7 +52,7 @@ fn severity(probe: &Probe, fault: Fault, pair: &PairVerdict) -> Severity {
     if fault == Fault::NoPeerAccess && (crosses_sockets || denied) { Severity::Note } else { Severity::Fault }
 }
 
-/// Faulty directions of a GPU.
+/// Directions in which all paths of a GPU are faulty.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum FaultyDirections {
     Out,

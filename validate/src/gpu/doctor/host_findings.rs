@@ -79,7 +79,7 @@ pub(super) fn findings(bench: &Bench, verdicts: &[HostVerdict]) -> Vec<Finding> 
     findings
 }
 
-/// The measured directions as text.
+/// Directions among the verdicts, as text.
 fn direction_text(verdicts: &[&HostVerdict]) -> &'static str {
     let has = |direction: HostDirection| verdicts.iter().any(|verdict| verdict.direction == direction);
     match (has(HostDirection::ToGpu), has(HostDirection::FromGpu)) {

@@ -14,8 +14,8 @@ use super::expectations::{self, MIN_HOST_MEMORY_GBPS, MIN_LOADED_HOST_SHARE, SLO
 use crate::gpu::bench::{Bench, Kind, Load};
 use crate::gpu::probe::vertex;
 
-/// A GPU at another NUMA node than the memory in use reaches less than this share of the median rate. An assumption
-/// between the spread of sound GPUs (3 % on 8 × H200) and the cost of a path between sockets.
+/// Share of the median rate below which a GPU is assumed to be at another NUMA node than the memory in use. An
+/// assumption between the spread of sound GPUs (3 % on 8 × H200) and the cost of a path between sockets.
 const FAR_NUMA_SHARE: f64 = 0.85;
 
 /// Verdict on one direction between the host and a GPU.
@@ -72,7 +72,8 @@ pub(super) fn verdicts(bench: &Bench, fabric: &Fabric) -> Vec<HostVerdict> {
     verdicts
 }
 
-/// Path between a GPU and its nearest CPU.
+/// Path between the host and a GPU in the given direction: the one from or to the CPU with the highest bandwidth and
+/// then the lowest latency. `None` without a path of known bandwidth.
 fn nearest_cpu_path(fabric: &Fabric, gpu: usize, direction: HostDirection) -> Option<Path> {
     let router = Router::new(fabric, RouteOptions::default());
     let vertex = vertex(fabric, gpu)?;
@@ -84,7 +85,7 @@ fn nearest_cpu_path(fabric: &Fabric, gpu: usize, direction: HostDirection) -> Op
     paths.filter(|path| path.bandwidth.is_some()).max_by_key(|path| (path.bandwidth, Reverse(path.latency)))
 }
 
-/// Number of GPUs that use each link.
+/// Number of paths that use each link.
 fn crossings(paths: &[Option<Path>]) -> HashMap<LinkId, usize> {
     let mut counts = HashMap::new();
     for link in paths.iter().flatten().flat_map(Path::links) {
@@ -127,7 +128,7 @@ fn verdict(
     }
 }
 
-/// Fault of one direction. `middle`: median rate of all GPUs in that direction.
+/// Fault of one direction of a host link, if any. `middle`: median rate of all GPUs in that direction, in GB/s.
 fn fault(bench: &Bench, verdict: &HostVerdict, middle: Option<f64>) -> Option<Fault> {
     let Some(measured) = verdict.measured_gb_per_s else { return Some(Fault::NotMeasured) };
     let below_siblings = middle.is_some_and(|middle| measured < middle * FAR_NUMA_SHARE);

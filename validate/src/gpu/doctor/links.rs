@@ -4,10 +4,10 @@ use super::expectations::gpus;
 use super::{Fault, Finding, Severity};
 use crate::gpu::probe::Probe;
 
-/// Number of replays at which a link is reported. A sound link counts a few at most.
+/// Number of replays and recoveries from which a link is reported. A sound link counts a few at most.
 const MANY_ERRORS: u64 = 1000;
 
-/// Findings on the NVLinks of a probe.
+/// Findings on NVLinks that are down or report errors.
 pub(super) fn findings(probe: &Probe) -> Vec<Finding> {
     let mut findings = Vec::new();
     for device in &probe.devices {

@@ -110,7 +110,7 @@ pub enum Fault {
 }
 
 impl Severity {
-    /// Name as in JSON.
+    /// Returns the name of the severity in JSON.
     pub fn name(self) -> &'static str {
         match self {
             Self::Fault => "fault",
@@ -120,7 +120,7 @@ impl Severity {
 }
 
 impl Fault {
-    /// Name as in JSON.
+    /// Returns the name of the kind of fault in JSON.
     pub fn name(self) -> &'static str {
         match self {
             Self::WrongTopology => "wrong_topology",

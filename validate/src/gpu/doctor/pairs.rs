@@ -71,7 +71,7 @@ pub(super) fn verdicts(bench: &Bench, fabric: &Fabric) -> Result<Vec<PairVerdict
     Ok(verdicts)
 }
 
-/// GPU of a pair, by its CUDA index and its vertex in the fabric.
+/// GPU at one end of a pair, by its CUDA ordinal and its vertex in the fabric.
 #[derive(Clone, Copy)]
 struct PairEnd {
     index: usize,
@@ -119,7 +119,7 @@ fn verdict(bench: &Bench, router: &Router<'_>, src: PairEnd, dst: PairEnd) -> Re
     Ok(pair)
 }
 
-/// The most severe fault of a pair, without concurrent load.
+/// The most severe fault of a pair, without concurrent load. `staged`: copies between the GPUs go through host memory.
 fn fault(bench: &Bench, pair: &PairVerdict, staged: bool) -> Option<Fault> {
     if staged && pair.class <= PathClass::Phb {
         return Some(Fault::NoPeerAccess);
@@ -141,7 +141,7 @@ fn fault(bench: &Bench, pair: &PairVerdict, staged: bool) -> Option<Fault> {
 }
 
 impl PairVerdict {
-    /// Measured ÷ expected rate of thread blocks.
+    /// Measured ÷ expected rate of copies by thread blocks. `None` if either is unknown.
     pub(super) fn blocks_ratio(&self) -> Option<f64> {
         self.blocks_gb_per_s.zip(self.expected_blocks_gb_per_s).map(|(measured, expected)| measured / expected)
     }

@@ -50,7 +50,7 @@ fn healthy_machine(count: usize) -> Bench {
     measured(count, points)
 }
 
-/// Scales the rates of pairs, for every engine and load.
+/// Multiplies the rates of the selected pairs by `part`, for every engine and load.
 fn slow(bench: &mut Bench, is_affected: impl Fn(usize, usize) -> bool, part: f64) {
     for point in &mut bench.points {
         if let (Some(src), Some(dst), Some(gb_per_s)) = (point.src, point.dst, point.gb_per_s)
@@ -75,7 +75,7 @@ fn faults(diagnosis: &Diagnosis) -> Vec<(Fault, &[usize])> {
     diagnosis.findings.iter().map(|finding| (finding.fault, &finding.gpus[..])).collect()
 }
 
-/// Scales the rates of the selected points.
+/// Multiplies the rates of the selected points by `part`.
 fn slow_points(bench: &mut Bench, is_affected: impl Fn(&Point) -> bool, part: f64) {
     for point in bench.points.iter_mut().filter(|point| is_affected(point)) {
         point.gb_per_s = point.gb_per_s.map(|gb_per_s| gb_per_s * part);
@@ -164,7 +164,7 @@ fn missing_links_explain_rates_below_preset() {
     let diagnosis = preset(&bench, "hgx-h200", 4);
     assert_eq!(faults(&diagnosis), [(Fault::MissingLinks, &[1][..]), (Fault::SlowLink, &[1][..])], "{diagnosis}");
     assert!(diagnosis.to_string().contains("GPU 1 has 12 of its 18 NVLinks"), "{diagnosis}");
-    // Compared with its own fabric the machine is as fast as its links; the missing links are still reported.
+    // Compared with its own fabric, the machine is as fast as its links. The missing links are still reported.
     assert_eq!(faults(&diagnose_own_fabric(&bench)), [(Fault::MissingLinks, &[1][..])]);
 }
 
@@ -220,7 +220,7 @@ fn slow_thread_blocks_are_found_despite_fast_copy_engines() {
     assert!(
         diagnosis.to_string().contains("GPU 2, sending to every other: thread blocks send 36 GB/s of an expected 36")
     );
-    // Thread blocks reach a smaller share over PCIe, but a fifth is too little there as well.
+    // Thread blocks reach a smaller share of the nominal rate over PCIe. A fifth of that is a fault there as well.
     let mut bench = healthy_pcie_machine(PeerAccess::Direct);
     slow_points(&mut bench, |point| point.kind == Kind::Blocks, 0.2);
     assert_eq!(faults(&diagnose_own_fabric(&bench))[0].0, Fault::SlowBlocks);
@@ -299,14 +299,14 @@ fn uniformly_slow_flags_are_found() {
 
 #[test]
 fn fabric_of_another_machine_is_detected() {
-    // Different number of GPUs, different GPUs, no NVLink, and links half as fast as measured.
+    // Other number of GPUs, other GPUs, no NVLink, and links half as fast as measured.
     let cases = [("hgx-h200", 8), ("dgx-a100", 4), ("l40s-pcie", 4), ("dgx-v100", 4)];
     for (name, gpus) in cases {
         let diagnosis = preset(&healthy_machine(4), name, gpus);
         assert!(diagnosis.findings.iter().all(|finding| finding.fault == Fault::WrongTopology), "{name}: {diagnosis}");
         assert!(!diagnosis.is_healthy(), "{name}");
     }
-    // Equal GPUs with fewer links.
+    // Equal GPUs with slower links.
     let fabric = load(&FabricRequest { gpus: Some(4), ..FabricRequest::new("hgx-h200") }).unwrap();
     let diagnosis = judge(&healthy_machine(4), Some(&fabric.with_slowed("gpu0-nvswitch0", 0.5).unwrap())).unwrap();
     assert_eq!(diagnosis.findings[0].fault, Fault::WrongTopology);

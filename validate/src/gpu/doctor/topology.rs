@@ -10,7 +10,8 @@ use super::{Fault, Finding, Severity};
 use crate::gpu::bench::{Bench, Kind, Load};
 use crate::gpu::probe::vertex;
 
-/// Contradictions to the named fabric: number of GPUs, architecture, paths, or rates above those of its links.
+/// Findings on contradictions between the named fabric and the machine: number of GPUs, architecture, paths, or
+/// measured rates above those of the fabric's links.
 pub(super) fn differences(bench: &Bench, named: &Fabric, detected: &Fabric) -> Result<Vec<Finding>> {
     let (described, detected_gpus) = (named.gpus().len(), detected.gpus().len());
     if described != detected_gpus {
@@ -38,7 +39,7 @@ fn wrong_topology(gpus: Vec<usize>, message: String, cause: &str) -> Finding {
     }
 }
 
-/// GPUs whose architecture differs from that in the fabric.
+/// Finding on GPUs whose compute capability differs from that in the fabric.
 fn kinds(bench: &Bench, named: &Fabric) -> Option<Finding> {
     let differing: Vec<(usize, u32, u32)> = bench
         .probe
@@ -57,7 +58,8 @@ fn kinds(bench: &Bench, named: &Fabric) -> Option<Finding> {
     Some(wrong_topology(affected, message, "it describes other GPUs"))
 }
 
-/// Pairs whose path in the file differs from the machine's, and pairs faster than the file allows.
+/// Finding on pairs whose path in the named fabric differs from the machine's, and on pairs faster than the fabric
+/// allows.
 fn path_differences(bench: &Bench, named: &Fabric, detected: &Fabric) -> Result<Option<Finding>> {
     let (described_router, detected_router) =
         (Router::new(named, RouteOptions::default()), Router::new(detected, RouteOptions::default()));

@@ -12,9 +12,9 @@ use crate::nvshmem::Nvshmem;
 /// Paths of libraries given by the user, used instead of a search.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Choices<'a> {
-    /// File or folder of NCCL.
+    /// File of NCCL, or folder that contains it. `None` for a search.
     pub nccl: Option<&'a Path>,
-    /// File or folder of NVSHMEM.
+    /// File of NVSHMEM, or folder that contains it. `None` for a search.
     pub nvshmem: Option<&'a Path>,
 }
 
@@ -40,7 +40,7 @@ pub struct Found {
 }
 
 impl Libraries {
-    /// Searches for all libraries. Failures are added to `unknown`.
+    /// Searches for all libraries. The reason for each library that is not found is added to `unknown`.
     pub(super) fn search(choices: &Choices<'_>, unknown: &mut Vec<String>) -> Self {
         let mut missing = |name: &str, error: String| unknown.push(format!("{name}: {error}"));
         let nccl = Nccl::open(choices.nccl).map_err(|error| missing("NCCL", error.to_string())).ok();

@@ -194,7 +194,7 @@ impl Probe {
         self.pairs.iter().find(|pair| pair.src == src && pair.dst == dst)
     }
 
-    /// Removes all but the first `count` GPUs.
+    /// Removes all GPUs but the first `count`, and their pairs.
     pub(super) fn truncate(&mut self, count: usize) {
         self.devices.truncate(count);
         self.pairs.retain(|pair| pair.src < count && pair.dst < count);

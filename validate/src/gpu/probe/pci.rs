@@ -4,7 +4,7 @@ use std::path::Path;
 
 use super::{Cpu, Pci};
 
-/// Location of a device on the PCIe bus, without its link.
+/// Reads the location of a device on the PCIe bus from sysfs. Generation and width of the link remain unset.
 pub(super) fn location(address: &str) -> Pci {
     let folder = Path::new("/sys/bus/pci/devices").join(address);
     let read =
@@ -36,7 +36,7 @@ fn is_address(part: &str) -> bool {
     bytes.len() == 12 && bytes.get(4) == Some(&b':') && bytes.get(7) == Some(&b':') && bytes.get(10) == Some(&b'.')
 }
 
-/// CPU model of the machine.
+/// Reads the CPU model of the machine from `/proc/cpuinfo`.
 pub(super) fn cpu() -> Cpu {
     let arch = match std::env::consts::ARCH {
         "aarch64" => "arm64",
@@ -66,7 +66,7 @@ mod tests {
         // An 8 × H100 host: root port, upstream and downstream port of a switch, GPU.
         let chain = "/sys/devices/pci0000:15/0000:15:01.0/0000:16:00.0/0000:17:00.0/0000:18:00.0";
         assert_eq!(bridges(chain), ["0000:16:00.0"]);
-        // Two switches in a row.
+        // Two PCIe switches in series.
         let chain =
             "/sys/devices/pci0000:15/0000:15:01.0/0000:16:00.0/0000:17:00.0/0000:18:00.0/0000:19:00.0/0000:1a:00.0";
         assert_eq!(bridges(chain), ["0000:18:00.0", "0000:16:00.0"]);

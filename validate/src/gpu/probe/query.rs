@@ -8,7 +8,7 @@ use crate::nvml::{self, Nvml, NvmlDevice};
 /// Probes the GPUs of this machine.
 ///
 /// # Errors
-/// No driver, no GPU, or a failing driver call. If NVML or a library is missing, the probe continues and records it.
+/// No driver, no GPU, or a failing driver call. A missing NVML or library is no error: the probe records it.
 pub fn probe(choices: &Choices<'_>) -> Result<Probe, CudaError> {
     let driver = Driver::load()?;
     let devices = driver.devices()?;
@@ -85,7 +85,8 @@ fn query_device(
     })
 }
 
-/// Bus width × clock × 2 (double data rate), in bytes per second. `None` if the driver reports neither.
+/// Memory bandwidth of a GPU in bytes per second: bus width × clock × 2 (double data rate). `None` if the driver does
+/// not report both.
 fn memory_bandwidth(device: cuda::Device) -> Option<u64> {
     let bits = u64::try_from(device.attribute(Attribute::MemoryBusWidth).ok()?).ok()?;
     let kilohertz = u64::try_from(device.attribute(Attribute::MemoryClock).ok()?).ok()?;

@@ -10,13 +10,13 @@ use fabricast_topologies::{Bandwidth, Bytes, Error, Fabric, FabricBuilder, NodeI
 
 use super::{Device, Probe, Remote};
 
-/// PCI classes of a GPU, a PCIe bridge and an NVSwitch.
+/// PCI classes of a GPU (`GPU`), a PCIe bridge (`BRIDGE`) and an NVSwitch (`NVSWITCH`).
 const GPU: &str = "0x030200";
 const BRIDGE: &str = "0x060400";
 const NVSWITCH: &str = "0x068000";
 
 impl Probe {
-    /// The probe as an NCCL topology file.
+    /// Returns the probe as text of an NCCL topology file.
     pub fn nccl_xml(&self) -> String {
         let mut nodes: BTreeMap<i32, Vec<&Device>> = BTreeMap::new();
         for device in &self.devices {
@@ -41,7 +41,7 @@ impl Probe {
         text
     }
 
-    /// The probe as a fabric called `auto`.
+    /// Returns the probe as a fabric named `auto`.
     ///
     /// # Errors
     /// The probe does not yield a valid fabric, for example because two GPUs have one address.
@@ -72,8 +72,8 @@ fn figures(device: &Device, known: Figures) -> GpuFigures {
     }
 }
 
-/// Writes devices that share the `depth` outermost bridges: those behind a further bridge nested in it, the rest
-/// directly.
+/// Writes the devices that share the `depth` outermost bridges: each further bridge as an element around its devices,
+/// the other devices directly.
 fn write_devices(devices: &[&Device], depth: usize, text: &mut String) {
     let indent = "  ".repeat(depth + 2);
     let mut groups: BTreeMap<Option<&str>, Vec<&Device>> = BTreeMap::new();
@@ -94,8 +94,8 @@ fn write_devices(devices: &[&Device], depth: usize, text: &mut String) {
     }
 }
 
-/// Rate and width of a PCIe link, the best that device and slot support. NCCL assumes sixteen lanes if the width is
-/// absent.
+/// Attributes of a PCIe link in a topology file: the highest rate and width that device and slot support. NCCL assumes
+/// sixteen lanes if the width is absent.
 fn link(device: &Device) -> String {
     let rate = match device.pci.max_generation {
         Some(1) => "2.5 GT/s PCIe",
@@ -110,7 +110,7 @@ fn link(device: &Device) -> String {
     attributes([("link_speed", rate), ("link_width", &lanes)])
 }
 
-/// Attributes of a topology file, each preceded by a space. Empty ones are omitted.
+/// Formats attributes of a topology file, each preceded by a space. Attributes without a value are omitted.
 fn attributes<const N: usize>(attributes: [(&str, &str); N]) -> String {
     let present = attributes.into_iter().filter(|(_, value)| !value.is_empty());
     present.map(|(name, value)| format!(" {name}=\"{}\"", escaped(value))).collect()
@@ -140,7 +140,8 @@ fn gpu(device: &Device, indent: &str, text: &mut String) {
     let _ = writeln!(text, "{indent}  </gpu>\n{indent}</pci>");
 }
 
-/// Active links, by class and address of the remote device. All NVSwitches count as one, as in NCCL.
+/// Number of active NVLinks of a GPU, by PCI class and address of the remote device. All NVSwitches count as one, as in
+/// NCCL.
 fn nvlinks(device: &Device) -> BTreeMap<(&'static str, String), usize> {
     let mut counts = BTreeMap::new();
     for link in device.nvlinks.iter().filter(|link| link.active) {
@@ -155,7 +156,7 @@ fn nvlinks(device: &Device) -> BTreeMap<(&'static str, String), usize> {
     counts
 }
 
-/// Node of a GPU in a fabric that describes this machine: the rank equals the ordinal.
+/// Vertex of the GPU with a CUDA ordinal in a fabric that describes this machine: the rank equals the ordinal.
 pub fn vertex(fabric: &Fabric, ordinal: usize) -> Option<NodeId> {
     fabric.gpus().get(ordinal).copied()
 }

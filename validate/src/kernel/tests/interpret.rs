@@ -15,10 +15,10 @@ use super::super::phases::{LineRange, Tiles, line_ranges};
 use super::super::program::{UserChunk, Value};
 use super::super::{Carrier, Kernel};
 
-/// Content of memory that nobody has written.
+/// Value of memory that was never written.
 const POISON: i64 = i64::MIN / 3;
 
-/// Memory written by other ranks.
+/// Destination of a write to another rank's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Target {
     /// A tile of a slot: receiver, parity of the call, offset, tile.
@@ -38,17 +38,17 @@ struct PendingWrite {
 /// State of a thread block.
 #[derive(Clone, Debug, Default)]
 struct Block {
-    /// Number of steps complete in this call.
+    /// Number of steps that the block completed in this call.
     next_step: usize,
-    /// True after all ranks that it waits for have entered.
+    /// True after the ranks that must enter before this rank begins have entered.
     entered: bool,
     done: bool,
     values: FxHashMap<(usize, usize, Value), i64>,
-    /// Writes that have not arrived yet.
+    /// Writes of the block that have not arrived yet.
     in_flight: Vec<PendingWrite>,
 }
 
-/// Number of tiles of a block, and number of tiles that share a phase.
+/// Number of tiles of each chunk, and number of tiles that share a phase.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Tiling {
     pub(super) tiles: usize,
@@ -60,13 +60,13 @@ pub(super) struct Tiling {
 struct Step {
     round: usize,
     line: usize,
-    /// The tile; for a line that runs once for several tiles, the first of them.
+    /// Index of the tile; for a line that runs once for several tiles, of the first of them.
     tile: usize,
-    /// Tile groups begun earlier in the call.
+    /// Number of tile groups that the block began earlier in the call.
     item: u64,
 }
 
-/// Lines of a block in execution order.
+/// Returns the lines of a block in execution order.
 fn steps(kernel: &Kernel, rank: u32, channel: usize, tiling: Tiling) -> Vec<Step> {
     let (mut steps, mut item) = (Vec::new(), 0);
     let mine = kernel.rounds.iter().enumerate().filter(|(_, round)| usize::from(round.channel) == channel);
@@ -93,11 +93,11 @@ fn steps(kernel: &Kernel, rank: u32, channel: usize, tiling: Tiling) -> Vec<Step
 struct Machine<'a> {
     kernel: &'a Kernel,
     tiling: Tiling,
-    /// Steps of every rank and block.
+    /// Steps of every block of every rank, in execution order: indexed by rank, then by channel.
     steps: Vec<Vec<Vec<Step>>>,
-    /// Largest number of tile groups of a call.
+    /// Largest number of tile groups that a block runs in a call.
     items: u64,
-    /// Number of the current call of each rank, from 1.
+    /// Number of the current call of each rank, from 1; 0 before the first call.
     calls: Vec<u64>,
     blocks: Vec<Vec<Block>>,
     inputs: Vec<Vec<Vec<i64>>>,
@@ -107,7 +107,7 @@ struct Machine<'a> {
     ticks: FxHashMap<(u32, u32, u32), u64>,
 }
 
-/// Expected output. `None` where the rank has none.
+/// Expected value of an element of a rank's output. `None` if the collective defines no output there.
 fn expected(kernel: &Kernel, inputs: &[Vec<i64>], rank: u32, chunk: u32, index: impl Fn(u32) -> usize) -> Option<i64> {
     let call = &kernel.header.call;
     let (chunks, n) = (kernel.header.layout.chunks(), call.ranks);
@@ -287,7 +287,7 @@ impl Machine<'_> {
     }
 }
 
-/// Runs `calls` calls with new contents each.
+/// Runs `calls` calls with new inputs each, and checks the outputs.
 pub(super) fn run(kernel: &Kernel, calls: u64, tiling: Tiling, rng: &mut TestRng) -> Result<(), TestCaseError> {
     let (ranks, chunks) = (kernel.ranks(), kernel.header.layout.chunks() as usize);
     let blocks = usize::from(kernel.header.channels.max(1));

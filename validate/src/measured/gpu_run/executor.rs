@@ -12,20 +12,20 @@ use crate::execute::nvshmem::NvshmemMethod;
 pub enum ExecutorKind {
     /// Kernels compiled from the schedule.
     Kernels,
-    /// Copy engines.
+    /// Copy engines, for schedules that only copy.
     Copies,
-    /// NCCL with its own choice of algorithm.
+    /// NCCL with its own choice of strategy, on plain buffers.
     Nccl,
     /// NCCL with its own choice of algorithm, on symmetric windows.
     NcclSymmetric,
     /// NCCL with a forced algorithm and protocol.
     NcclForced,
-    /// NVSHMEM, in one of its modes.
+    /// NVSHMEM, by one of its methods.
     Nvshmem(NvshmemMethod),
 }
 
 impl ExecutorKind {
-    /// All executors.
+    /// All executors, in the order of messages.
     pub const ALL: [Self; 9] = [
         Self::Kernels,
         Self::Copies,
@@ -38,7 +38,7 @@ impl ExecutorKind {
         Self::Nvshmem(NvshmemMethod::Device),
     ];
 
-    /// The name as in `--executor`.
+    /// Name of the executor as in `--executor`.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -54,20 +54,20 @@ impl ExecutorKind {
         }
     }
 
-    /// Returns true if it runs the schedule with the CUDA driver alone, without a communication library.
+    /// Returns true if the executor runs the schedule with the CUDA driver alone, without a communication library.
     #[must_use]
     pub fn is_driver_only(self) -> bool {
         matches!(self, Self::Kernels | Self::Copies)
     }
 
-    /// Returns true if it runs the schedule, with or without a communication library as transport.
+    /// Returns true if the executor runs the schedule, with or without a communication library as transport.
     #[must_use]
     pub fn runs_schedule(self) -> bool {
         self.is_driver_only()
             || matches!(self, Self::Nvshmem(NvshmemMethod::Puts | NvshmemMethod::Heap | NvshmemMethod::Device))
     }
 
-    /// Returns true if it runs the requested strategy instead of the library's own choice.
+    /// Returns true if the executor runs the requested strategy instead of the library's own choice.
     #[must_use]
     pub fn has_strategy(self) -> bool {
         self.runs_schedule() || self == Self::NcclForced

@@ -18,9 +18,9 @@ use crate::measured::manifest::{Configuration, Measurement, Notes, Registered, R
 use crate::measured::nccl_tests::json::{Lines, strip_location};
 use crate::measured::{Header, LogContext, MeasuredError, Reason, Rejected, Row, Table, number};
 
-/// Version of the JSON format. Version 1 had no version number, no fabric and no blocks per row.
+/// Version of the JSON format of `gpu run`. Version 1 had no version number, no fabric and no blocks per row.
 pub const FORMAT: u32 = 2;
-/// Key of the version number.
+/// JSON key of the version number, in quotes.
 const FORMAT_KEY: &str = "\"fabricast_gpu_run\"";
 /// Number of characters from the start of a file that identify it.
 const SNIFFED_CHARS: usize = 1000;
@@ -28,7 +28,7 @@ const SNIFFED_CHARS: usize = 1000;
 #[derive(Deserialize)]
 struct Document<'a> {
     fabric: String,
-    /// The fabric as a spec, if it is not a preset.
+    /// Text of the fabric as a spec, if it is not a preset.
     fabric_spec: Option<String>,
     gpus: u32,
     ranks: u32,
@@ -62,7 +62,7 @@ pub fn is_run(text: &str) -> bool {
     head.trim_start_matches('\u{feff}').trim_start().starts_with('{') && (head.contains(FORMAT_KEY) || is_first)
 }
 
-/// Reads the measurements of a run, in the order of its manifest.
+/// Reads the measurements of a run, one per table, in the order of the manifest that `--measurements` writes.
 pub(in crate::measured) fn read(text: &str, path: &Path) -> Result<Vec<Measurement>, MeasuredError> {
     let source = path.display().to_string();
     let origin = Origin { text, source: &source };
@@ -149,7 +149,7 @@ fn configuration(
     })
 }
 
-/// Parses a name from a row.
+/// Parses a name, such as that of a collective, from a row.
 fn word<T: FromStr<Err = UnknownName>>(text: &str, location: &SourceLocation) -> Result<T, MeasuredError> {
     text.parse().map_err(|error: UnknownName| MeasuredError::invalid(location.clone(), error.to_string()))
 }

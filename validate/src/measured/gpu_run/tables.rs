@@ -8,48 +8,48 @@ use fabricast_topologies::{Bytes, Picos};
 use super::ExecutorKind;
 use crate::kernel::Carrier;
 
-/// A timed row.
+/// Row of `gpu run` with a usable time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TimedRow {
-    /// The collective.
+    /// Collective that was run.
     pub collective: Collective,
-    /// Executor.
+    /// Executor of the call.
     pub executor: ExecutorKind,
-    /// Name of the schedule, its protocol and the blocks per rank; `None` for a library's own choice.
+    /// Name of the schedule, its protocol and the number of blocks per rank; `None` for a library's own choice.
     pub strategy: Option<(String, Protocol, u32)>,
     /// Transport of messages within the kernel, if a kernel ran.
     pub carrier: Option<Carrier>,
-    /// The element type.
+    /// Element type of the buffers.
     pub dtype: DataType,
-    /// Message size.
+    /// Message size in bytes.
     pub bytes: Bytes,
     /// Time of a call, measured from a CUDA graph.
     pub time: Picos,
-    /// Line in the source file, from 1.
+    /// Line of the row in the source file, from 1; 0 without a file.
     pub line: u32,
 }
 
 /// Properties shared by all rows of one table.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct TableKey {
-    /// The collective.
+    /// Name of the collective.
     pub collective: &'static str,
-    /// Executor.
+    /// Executor of the calls.
     pub executor: ExecutorKind,
-    /// Name of the schedule, its protocol and the blocks per rank; `None` for a library's own choice.
+    /// Name of the schedule, name of its protocol and number of blocks per rank; `None` for a library's own choice.
     pub strategy: Option<(String, &'static str, u32)>,
-    /// Transport, if the run has the same strategy with several transports.
+    /// Name of the transport, if the run has the same strategy with several transports.
     pub carrier: Option<&'static str>,
-    /// The element type.
+    /// Name of the element type.
     pub dtype: &'static str,
 }
 
 /// Versions of the libraries of a run, as the libraries report them.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Versions<'a> {
-    /// NCCL's version.
+    /// Version of NCCL; `None` if the run names none.
     pub nccl: Option<&'a str>,
-    /// NVSHMEM's version.
+    /// Version of NVSHMEM; `None` if the run names none.
     pub nvshmem: Option<&'a str>,
 }
 
@@ -85,7 +85,7 @@ pub fn tables(rows: &[TimedRow]) -> BTreeMap<TableKey, BTreeMap<Bytes, &TimedRow
 }
 
 impl TableKey {
-    /// File name of the table.
+    /// File name of the table's CSV, such as `all_reduce-nccl-f32.csv`.
     #[must_use]
     pub fn file(&self) -> String {
         let Self { collective, dtype, .. } = self;
@@ -111,7 +111,7 @@ impl TableKey {
         }
     }
 
-    /// Name of the software, if fabricast ran the schedule itself.
+    /// Name of the software for a manifest, if fabricast ran the schedule itself.
     #[must_use]
     pub fn software(&self, versions: Versions<'_>) -> Option<String> {
         let is_fabricast =

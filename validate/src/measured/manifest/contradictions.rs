@@ -12,7 +12,7 @@ const MIN_CONTRADICTION_FACTOR: f64 = 3.0;
 /// Two rows of the same configuration and size that differ by more than repetition explains.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Contradiction {
-    /// Message size.
+    /// Message size in bytes.
     pub bytes: Bytes,
     /// Source location of the shortest time, and the time.
     pub shortest: (SourceLocation, Picos),

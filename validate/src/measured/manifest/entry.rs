@@ -12,7 +12,7 @@ use crate::measured::Library;
 /// A value and its source location; a value from the command line has a location without a line.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Located<T> {
-    /// The value.
+    /// Value as parsed from the manifest or the command line.
     pub value: T,
     /// Source location of the value.
     pub place: SourceLocation,
@@ -35,7 +35,7 @@ pub struct Entry {
     pub gpu: Option<String>,
     /// Network between the hosts.
     pub network: Option<NetworkSpec>,
-    /// The collective.
+    /// Collective that was measured.
     pub collective: Option<Located<Collective>>,
     /// Algorithm that was forced.
     pub algorithm: Option<Algorithm>,
@@ -47,7 +47,7 @@ pub struct Entry {
     pub library: Option<Library>,
     /// In-network reduction and multicast by switches, on or off.
     pub in_network: InNetwork,
-    /// Buffer registration.
+    /// Registration of the buffers with the library.
     pub registered: Registered,
     /// Launch mode of the calls.
     pub launch: Option<Located<Launch>>,
@@ -55,10 +55,10 @@ pub struct Entry {
     pub processes: Option<Located<Processes>>,
     /// Use of the measurement: fit or check.
     pub role: Role,
-    /// The element type.
+    /// Element type of the buffers.
     pub dtype: Option<DataType>,
-    /// Settings of the library.
+    /// Environment variables of the library and their values, in the order given.
     pub env: Vec<(String, String)>,
-    /// Free text.
+    /// Free text about the measurement.
     pub notes: Notes,
 }

@@ -16,7 +16,7 @@ use super::missing::{self, Missing};
 use super::{Configuration, Contradiction, Measurement, contradictions, launch_name, processes_name, read};
 use crate::measured::{Header, LogFormat, MeasuredError, Reason, Rejected, Table, gpu_run, read_log};
 
-/// The measurements of a manifest.
+/// Measurements of a manifest, and contradictions among them.
 #[derive(Clone, Debug, Default)]
 pub struct Loaded {
     /// Measurements in the order of the manifest; a log with several tables gives one measurement per table.
@@ -42,7 +42,7 @@ pub fn load(manifest: &Path) -> Result<Loaded, MeasuredError> {
 /// Loads the logs and fabrics of entries; paths are relative to `folder`.
 ///
 /// # Errors
-/// See [`load`].
+/// [`MeasuredError`] if a log or a fabric cannot be read, or a value is invalid or contradicts the log.
 pub fn measure(entries: &[Entry], folder: &Path) -> Result<Loaded, MeasuredError> {
     let mut fabrics = Fabrics::default();
     let mut measurements = Vec::new();
@@ -79,7 +79,7 @@ struct HostLayout {
     gpus: Option<u32>,
 }
 
-/// Name or path of an entry's fabric.
+/// Returns the preset name or the path of an entry's fabric.
 fn fabric_name(entry: &Entry, folder: &Path) -> String {
     let name = &entry.fabric.value;
     let path = folder.join(name);
@@ -248,9 +248,9 @@ struct Log<'a> {
     /// Source location of the table.
     location: SourceLocation,
     format: LogFormat,
-    /// Number of hosts measured.
+    /// Number of hosts that were measured.
     nodes: u32,
-    /// Number of GPUs measured, on all hosts.
+    /// Number of GPUs that were measured, on all hosts.
     gpus: u32,
 }
 

@@ -9,16 +9,16 @@ use crate::measured::{Header, MeasuredError, Table};
 /// Missing facts about a log.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Missing {
-    /// Line of the table.
+    /// Line of the table's header line in the log, from 1; 0 if not set.
     line: u32,
     fabric: bool,
     /// Candidate collectives from the columns, if the collective is missing.
     collective: Option<Vec<Collective>>,
-    /// Ranks that the log has; `None` if it does not state them.
+    /// Number of ranks that the log states; `None` if the log states none.
     ranks: Option<u32>,
     entry_ranks: bool,
     runs: Option<u32>,
-    /// Model of a GPU in the log.
+    /// Model of the first GPU that the log lists, if any.
     gpu: Option<String>,
 }
 
@@ -39,7 +39,7 @@ impl Missing {
         (missing.fabric || missing.collective.is_some()).then_some(missing)
     }
 
-    /// Missing facts about one table.
+    /// Missing facts about one table, without its line.
     pub fn in_header(entry: &Entry, header: &Header) -> Self {
         Self {
             line: 0,

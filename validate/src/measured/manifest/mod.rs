@@ -42,11 +42,11 @@ pub struct Measurement {
     pub configuration: Configuration,
     /// Use of the measurement: fit or check.
     pub role: Role,
-    /// Free text.
+    /// Free text about the measurement.
     pub notes: Notes,
     /// Assumptions and remarks about the log.
     pub context: LogContext,
-    /// The rows, in the order of the log.
+    /// Usable rows, in the order of the log.
     pub rows: Vec<Row>,
     /// Rows of the log that cannot be used.
     pub rejected: Vec<Rejected>,
@@ -59,7 +59,7 @@ impl Measurement {
         self.configuration.nodes * self.configuration.gpus
     }
 
-    /// The element type of a row.
+    /// Element type of a row: the row's own, otherwise the configuration's.
     #[must_use]
     pub fn dtype(&self, row: &Row) -> DataType {
         row.dtype.unwrap_or(self.configuration.dtype)
@@ -71,9 +71,9 @@ impl Measurement {
 pub struct Configuration {
     /// Number of hosts.
     pub nodes: u32,
-    /// GPUs per host.
+    /// Number of GPUs per host.
     pub gpus: u32,
-    /// The collective.
+    /// Collective that was measured.
     pub collective: Collective,
     /// Algorithm that was forced; `None`: the library's choice.
     pub algorithm: Option<Algorithm>,
@@ -93,27 +93,27 @@ pub struct Configuration {
     pub processes: Processes,
     /// Element type of rows that do not name one.
     pub dtype: DataType,
-    /// Environment variables of the library, in the order given.
+    /// Environment variables of the library and their values, in the order given.
     pub env: Vec<(String, String)>,
 }
 
 /// Registration of buffers with a library.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Registered {
-    /// Not registered.
+    /// Buffers are not registered.
     #[default]
     Plain,
-    /// Registered as symmetric windows (nccl-tests `-R 2`).
+    /// Buffers are registered as symmetric windows (nccl-tests `-R 2`).
     Symmetric,
 }
 
 /// Use of a measurement.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Role {
-    /// Profiles are fitted to it.
+    /// Measurement to which profiles are fitted.
     #[default]
     Fit,
-    /// Profiles are checked against it; fitting never uses it.
+    /// Measurement against which profiles are checked. Fitting never uses it.
     Check,
 }
 
@@ -122,11 +122,11 @@ pub enum Role {
 pub struct Notes {
     /// Machines that were measured.
     pub hardware: Option<String>,
-    /// Origin of the figures.
+    /// Origin of the measured times.
     pub source: Option<String>,
     /// Software versions and flags.
     pub software: Option<String>,
-    /// Other remarks.
+    /// Remarks that fit no other key.
     pub note: Option<String>,
 }
 
@@ -135,13 +135,13 @@ const ROLES: [(Role, &str); 2] = [(Role::Fit, "fit"), (Role::Check, "check")];
 const LAUNCHES: [(Launch, &str); 2] = [(Launch::Graph, "graph"), (Launch::Stream, "stream")];
 const PROCESSES: [(Processes, &str); 2] = [(Processes::PerGpu, "per_gpu"), (Processes::Single, "single")];
 
-/// The name as written in manifests.
+/// Name of a launch mode in manifests: `graph` or `stream`.
 #[must_use]
 pub fn launch_name(launch: Launch) -> &'static str {
     LAUNCHES.iter().find(|row| row.0 == launch).map_or("", |row| row.1)
 }
 
-/// The name as written in manifests.
+/// Name of a process layout in manifests: `per_gpu` or `single`.
 #[must_use]
 pub fn processes_name(processes: Processes) -> &'static str {
     PROCESSES.iter().find(|row| row.0 == processes).map_or("", |row| row.1)

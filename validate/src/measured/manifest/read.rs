@@ -41,7 +41,7 @@ const KEYS: [&str; 22] = [
     "note",
 ];
 
-/// Largest number of channels accepted.
+/// Largest number of channels that a manifest may state.
 const MAX_CHANNELS: i64 = 1024;
 
 /// Parses a manifest; `source` names it in errors.

@@ -16,7 +16,7 @@ struct Side {
     columns: Vec<Measured>,
 }
 
-/// A measured column.
+/// Kind of a measured column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Measured {
     Time,
@@ -29,7 +29,7 @@ enum Measured {
     Variation,
 }
 
-/// The columns of a table.
+/// Columns of a table, in the order of its header line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Columns {
     /// True if the header line names a reduction.
@@ -99,7 +99,7 @@ impl Columns {
         3 + usize::from(self.reduction) + usize::from(self.root) + measured + self.stamp
     }
 
-    /// Parses a row.
+    /// Parses the text of a row; `line` is its line number in the log.
     pub fn row(&self, text: &str, line: u32) -> Parsed {
         let words: Vec<&str> = text.split_whitespace().collect();
         let [size, count, dtype, rest @ ..] = words.as_slice() else { return Parsed::Short };

@@ -7,17 +7,17 @@ use super::{launch_mode, process_layout, program_collective};
 /// Kind of a header line.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Line {
-    /// Begins the header of a run.
+    /// Begins the header of a run: version, program or flags.
     Starts,
-    /// Continues the header.
+    /// Continues the header: list of devices.
     Continues,
-    /// Ends a table.
+    /// Ends a table: result of the checks, or conclusion of the run.
     Closes,
-    /// Not relevant.
+    /// Is no header line of nccl-tests.
     Other,
 }
 
-/// Adds the facts of a line (without its `#`) to the header.
+/// Adds the facts of a line (without its `#`) to the header, and returns the kind of the line.
 pub(super) fn parse_header_line(header: &mut Header, line: &str) -> Line {
     let words: Vec<&str> = line.split_whitespace().collect();
     match words.as_slice() {

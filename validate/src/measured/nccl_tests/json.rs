@@ -74,7 +74,7 @@ struct Calls {
     p99_us: f64,
 }
 
-/// Reads the only table of a file.
+/// Reads the only table of a JSON log of nccl-tests. `source` names the log in errors.
 pub(in crate::measured) fn read(text: &str, source: &str) -> Result<Vec<Table>, MeasuredError> {
     let document: Document<'_> = serde_json::from_str(text).map_err(|error| {
         let (line, column) = (error.line() as u32, error.column() as u32);
@@ -95,13 +95,13 @@ pub(in crate::measured) fn read(text: &str, source: &str) -> Result<Vec<Table>, 
     Ok(vec![table])
 }
 
-/// Message of an error without the location at its end.
+/// Message of a JSON error, without the location at the end of the message.
 pub(in crate::measured) fn strip_location(error: &serde_json::Error) -> String {
     let text = error.to_string();
     text.rsplit_once(" at line ").map_or(text.clone(), |(message, _)| message.to_owned())
 }
 
-/// Line numbers of values that are visited in the order of the text.
+/// Counter that finds the line numbers of values, visited in the order of the text.
 pub(in crate::measured) struct Lines<'a> {
     text: &'a str,
     offset: usize,
@@ -109,12 +109,12 @@ pub(in crate::measured) struct Lines<'a> {
 }
 
 impl<'a> Lines<'a> {
-    /// Creates a counter at the start of the text.
+    /// Creates a counter at the start of a text.
     pub(in crate::measured) fn new(text: &'a str) -> Self {
         Self { text, offset: 0, line: 1 }
     }
 
-    /// Returns the line on which a value begins.
+    /// Returns the line, from 1, on which a value begins. `raw` must borrow from the text.
     pub(in crate::measured) fn line_number(&mut self, raw: &RawValue) -> u32 {
         // The raw value is a slice of the text.
         let start = (raw.get().as_ptr() as usize).saturating_sub(self.text.as_ptr() as usize);

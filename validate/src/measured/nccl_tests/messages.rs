@@ -41,13 +41,14 @@ pub(super) fn notice(line: &str) -> Option<Notice<'_>> {
     Some(Notice::Channels(P2pChannels { all: total.parse().ok()?, per_peer: per_peer.trim().parse().ok()? }))
 }
 
-/// `2.19.3` of `2.19.3+cuda12.2`.
+/// Version number at the start of a text, such as `2.19.3` of `2.19.3+cuda12.2`.
 fn version(rest: &str) -> Option<&str> {
     let version = rest.split_whitespace().next()?.split(['+', '-']).next()?;
     version.starts_with(|c: char| c.is_ascii_digit()).then_some(version)
 }
 
-/// Start of an NCCL message: `host:pid:tid [device] NCCL INFO …`, preceded by a time in newer versions.
+/// Byte offset of the start of an NCCL message: `host:pid:tid [device] NCCL INFO …`, preceded by a time in newer
+/// versions.
 fn message_start(line: &str) -> Option<usize> {
     const KINDS: [&str; 5] = ["NCCL INFO", "NCCL WARN", "NCCL TRACE", "NCCL CALL", "NCCL version"];
     let mut start = KINDS.iter().filter_map(|kind| line.find(kind)).min()?;
@@ -83,7 +84,7 @@ fn is_name(word: &str) -> bool {
     word.starts_with(|c: char| c.is_ascii_alphabetic() || c == '[')
 }
 
-/// Length of the row figure at the start of a word: nccl-tests prints pieces of rows without a trailing blank.
+/// Length in bytes of the row figure at the start of a word: nccl-tests prints pieces of rows without a trailing blank.
 fn figure_length(word: &str) -> usize {
     if word.starts_with("N/A") {
         return 3;

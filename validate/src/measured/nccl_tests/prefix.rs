@@ -23,7 +23,7 @@ const MAX_SHAPES: usize = 16;
 /// Largest number of `#` in a line that are tried as the start of a header line.
 const MAX_MARKS: usize = 8;
 
-/// A line without its prefix.
+/// Line of a log without its prefix.
 #[derive(Debug)]
 pub(super) struct Line<'a> {
     /// Line number in the log, from 1.
@@ -32,30 +32,30 @@ pub(super) struct Line<'a> {
     pub text: Cow<'a, str>,
     /// Fact about the library from a message of NCCL or RCCL.
     pub notice: Option<Notice<'a>>,
-    /// Stream of the line; `None` if no stream with a table contains it.
+    /// Index of the stream that contains the line; `None` if no stream with a table contains it.
     pub stream: Option<usize>,
 }
 
-/// The lines of a log.
+/// Lines of a log, divided into streams.
 #[derive(Debug, Default)]
 pub(super) struct Lines<'a> {
     pub lines: Vec<Line<'a>>,
-    /// Number of streams.
+    /// Number of streams of the log.
     pub streams: usize,
 }
 
-/// Part of a line that only nccl-tests writes.
+/// Kind of the part of a line that only nccl-tests writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Part {
-    /// A header line, or a line that ends a table.
+    /// Line of the header before a table, or a line that ends a table.
     Header,
-    /// The header line of a table.
+    /// Header line of a table, which names its columns.
     Head,
-    /// Size, count and element type.
+    /// Row of a table: size, count and element type.
     Row,
 }
 
-/// A line with the recognized parts.
+/// A line, with the start and kind of the part that nccl-tests wrote, if any.
 struct Read<'a> {
     number: u32,
     text: Cow<'a, str>,
@@ -111,7 +111,7 @@ fn read(number: u32, line: &str) -> Read<'_> {
     Read { number, text, notice, found: start }
 }
 
-/// Returns a line from a byte on. A quoted text, as in JSON and YAML, ends at its quote.
+/// Returns the rest of a line from byte `start`. A quoted text, as in JSON and YAML, ends at its quote.
 fn without(text: Cow<'_, str>, start: usize) -> Cow<'_, str> {
     let quoted = text.get(..start).unwrap_or_default().trim_end().ends_with('"');
     let cut = |text: &str| -> usize {
@@ -153,7 +153,7 @@ fn without_escapes(line: &str) -> Cow<'_, str> {
     Cow::Owned(plain)
 }
 
-/// Finds the part of a line that only nccl-tests writes, with its start.
+/// Finds the part of a line that only nccl-tests writes, with its byte offset.
 fn find(text: &str) -> Option<(usize, Part)> {
     let headers = text.match_indices('#').take(MAX_MARKS).find_map(|(index, _)| {
         let comment = text.get(index + 1..)?;
@@ -165,7 +165,7 @@ fn find(text: &str) -> Option<(usize, Part)> {
     headers.or_else(|| Some((row_start(text)?, Part::Row)))
 }
 
-/// Start of a row's size, count and element type.
+/// Byte offset of the first size that is followed by a count and an element type, as in a row.
 fn row_start(text: &str) -> Option<usize> {
     let mut words = words(text);
     let (mut size, mut count) = (words.next()?, words.next()?);
@@ -187,7 +187,7 @@ fn row_start(text: &str) -> Option<usize> {
     None
 }
 
-/// Words of a text with their positions.
+/// Words of a text with their byte offsets.
 fn words(text: &str) -> impl Iterator<Item = (usize, &str)> {
     // Words are slices of the text.
     text.split_whitespace().map(|word| ((word.as_ptr() as usize).saturating_sub(text.as_ptr() as usize), word))
@@ -218,7 +218,7 @@ fn shape(prefix: &str) -> String {
     shape
 }
 
-/// Length of the prefix of a given shape at the start of a text.
+/// Length in bytes of the prefix of a given shape at the start of a text; `None` if the text begins in another way.
 fn match_shape(text: &str, shape: &str) -> Option<usize> {
     let mut index = text.len() - text.trim_start().len();
     for c in shape.chars() {

@@ -38,7 +38,7 @@ fn mixed(tables: Vec<Table>) -> Vec<Table> {
     tables.into_iter().filter(|table| all_empty || !is_left_over(table)).collect()
 }
 
-/// Number of processes that are rank 0, if several.
+/// Number of processes that are rank 0, if more than one.
 fn copies_of_rank_0(header: &Header) -> Option<u32> {
     let first = header.devices.iter().map(|device| device.group).min()?;
     let zeros = header.devices.iter().filter(|device| device.group == first && device.rank == 0).count() as u32;

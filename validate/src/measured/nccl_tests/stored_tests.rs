@@ -23,7 +23,7 @@ fn one(text: &str) -> Table {
     tables.remove(0)
 }
 
-/// Header and rows without their line numbers.
+/// Text of the header and rows, without their line numbers.
 fn content(table: &Table) -> String {
     let rows: Vec<_> = table.rows.iter().map(|row| crate::measured::Row { line: 0, ..row.clone() }).collect();
     format!("{:?} {rows:?} {}", table.header, table.rejected.len())

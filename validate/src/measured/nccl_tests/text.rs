@@ -13,7 +13,7 @@ use super::head::{self, Line};
 use super::messages::Notice;
 use super::{check, count_ranks, prefix, runs};
 
-/// Reads the tables of a log.
+/// Reads the tables of a text log. `source` names the log in errors.
 pub(in crate::measured) fn read(text: &str, source: &str) -> Result<Vec<Table>, MeasuredError> {
     let prefix::Lines { lines, streams } = prefix::strip(text);
     let mut readers: Vec<Reader> = (0..streams).map(|_| Reader::default()).collect();
@@ -51,18 +51,18 @@ pub(in crate::measured) fn read(text: &str, source: &str) -> Result<Vec<Table>, 
 #[derive(Default)]
 struct Reader {
     header: Header,
-    /// State of the header: used once a table has begun under it.
+    /// State of the current header: used once a table has begun under it.
     used: HeaderState,
     tables: Vec<Table>,
-    /// Columns of the open table.
+    /// Columns of the open table; `None` if no table is open.
     columns: Option<Columns>,
     /// An incomplete row, and the line on which it begins.
     pending: Option<(String, u32)>,
-    /// Line of the first row outside any table.
+    /// Line number of the first row outside any table; `None` if there is none.
     headless: Option<u32>,
 }
 
-/// State of a header with respect to tables.
+/// State of a header: not used yet, or used by a table.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 enum HeaderState {
     #[default]
@@ -192,7 +192,7 @@ impl Reader {
         }
     }
 
-    /// Ends the pending row: no more of it follows.
+    /// Rejects the pending row, if any: no more of it follows.
     fn end_row(&mut self) {
         if let Some((_, line)) = self.pending.take() {
             self.reject(line, Reason::CutOff);

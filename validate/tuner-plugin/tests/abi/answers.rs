@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use crate::library::{Call, Communicator, VERSIONS};
 use crate::oracle::{ALGORITHMS, FUNCTIONS, PROTOCOLS, outcome};
 
-/// A row; sizes often adjoin those of other rows.
+/// Random row of a table; its sizes often adjoin those of other rows.
 pub fn row() -> impl Strategy<Value = String> {
     let size = prop_oneof![6 => 0_u64..20, 2 => (0_u32..45).prop_map(|k| (1 << k) - 1), 1 => Just(u64::MAX)];
     let number = |most: i32| prop_oneof![2 => Just(-1), 3 => 1..=most];

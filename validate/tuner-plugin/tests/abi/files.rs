@@ -131,7 +131,7 @@ fn saved_plans_are_accepted_as_tables() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 2400, ..ProptestConfig::default() })]
 
-    /// Tables with bytes changed, removed or truncated.
+    /// A table with bytes changed, removed or truncated is either read or rejected with one warning.
     #[test]
     fn damaged_tables_are_read_or_rejected(text in table(), harm in prop::collection::vec((any::<prop::sample::Index>(), any::<Option<u8>>()), 1..6), cut in any::<prop::sample::Index>(), is_cut in any::<bool>()) {
         let mut bytes = text.into_bytes();
@@ -164,7 +164,7 @@ proptest! {
     }
 }
 
-/// Asserts that there is either one warning and no choice, or no warning.
+/// Asserts that exactly one message is logged, and that no strategy is selected if it is a warning.
 fn survives(bytes: &[u8]) -> Result<(), TestCaseError> {
     let (_folder, path) = written(bytes);
     let communicator = Communicator::new(Version::Five, Some(&path), 2, 1);

@@ -10,7 +10,7 @@ type Ask =
     unsafe extern "C" fn(*mut c_void, c_int, usize, c_int, *mut *mut c_float, c_int, c_int, c_int, *mut c_int) -> c_int;
 pub type End = unsafe extern "C" fn(*mut c_void) -> c_int;
 
-/// `ncclTuner_v4_t`, src/include/plugin/tuner/tuner_v4.h.
+/// Tuner interface of version 4: `ncclTuner_v4_t`, src/include/plugin/tuner/tuner_v4.h.
 #[repr(C)]
 pub struct Four {
     pub name: *const c_char,
@@ -19,14 +19,14 @@ pub struct Four {
     pub destroy: End,
 }
 
-/// `ncclTunerConstants_v5_t`.
+/// Constants of NCCL's cost estimates: `ncclTunerConstants_v5_t`.
 #[repr(C)]
 pub struct Constants(pub [c_double; 7 * 3 + 3 * 7 * 3 + 5 * 4 * 3]);
 
 type Begin =
     unsafe extern "C" fn(*mut *mut c_void, u64, usize, usize, Option<Log>, *mut [c_int; 3], *mut Constants) -> c_int;
 
-/// `ncclTuner_v5_t`, tuner_v5.h.
+/// Tuner interface of version 5: `ncclTuner_v5_t`, tuner_v5.h.
 #[repr(C)]
 pub struct Five {
     pub name: *const c_char,
@@ -35,14 +35,14 @@ pub struct Five {
     pub finalize: End,
 }
 
-/// `ncclTuner_v6_t`, tuner_v6.h.
+/// Tuner interface of version 6: `ncclTuner_v6_t`, tuner_v6.h.
 #[repr(C)]
 pub struct Six {
     pub five: Five,
     pub chunk: Option<unsafe extern "C" fn(*mut c_void, c_int, usize, c_int, c_int, c_int, *mut usize) -> c_int>,
 }
 
-/// The three structs exported by the library.
+/// Interface structs of all versions, as exported by the library.
 pub struct Plugin {
     pub four: &'static Four,
     pub five: &'static Five,
@@ -67,7 +67,7 @@ pub static PLUGIN: LazyLock<Plugin> = LazyLock::new(|| {
     }
 });
 
-/// Path of the library built by Cargo.
+/// Path of the library that Cargo built.
 pub fn file() -> PathBuf {
     let test = std::env::current_exe().unwrap();
     let name = format!("{}nccl_tuner_fabricast{}", std::env::consts::DLL_PREFIX, std::env::consts::DLL_SUFFIX);
@@ -85,7 +85,7 @@ pub fn open(path: &Path) -> libloading::Library {
     unsafe { libloading::Library::new(path) }.unwrap()
 }
 
-/// Versions of the interface.
+/// Version of NCCL's tuner interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Version {
     Four,
@@ -95,12 +95,12 @@ pub enum Version {
 
 pub const VERSIONS: [Version; 3] = [Version::Four, Version::Five, Version::Six];
 
-/// A communicator with its tuner.
+/// Communicator with its tuner context.
 #[derive(Debug)]
 pub struct Communicator {
     version: Version,
     pub context: *mut c_void,
-    /// Messages logged while it was created: level and text.
+    /// Messages logged while the communicator was created: level and text.
     pub messages: Vec<(c_int, String)>,
 }
 
@@ -109,7 +109,7 @@ unsafe impl Sync for Communicator {}
 // SAFETY: likewise.
 unsafe impl Send for Communicator {}
 
-/// A call.
+/// Arguments of a call, in NCCL's codes.
 #[derive(Clone, Copy, Debug)]
 pub struct Call {
     pub function: c_int,
@@ -118,7 +118,7 @@ pub struct Call {
     pub registered: c_int,
 }
 
-/// Result of a call.
+/// Costs and number of channels after a call.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Outcome {
     pub costs: Vec<c_float>,
@@ -129,7 +129,7 @@ pub struct Outcome {
 static MAKING: Mutex<()> = Mutex::new(());
 
 thread_local! {
-    /// Messages logged by the thread's calls.
+    /// Messages that this thread's calls logged: level and text.
     static SAID: RefCell<Vec<(c_int, String)>> = const { RefCell::new(Vec::new()) };
 }
 
@@ -245,7 +245,7 @@ impl Communicator {
 }
 
 impl Communicator {
-    /// Function that finalizes the context.
+    /// Returns the function that finalizes the context.
     pub fn end(&self) -> End {
         match self.version {
             Version::Four => PLUGIN.four.destroy,

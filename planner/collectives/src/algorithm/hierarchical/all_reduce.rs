@@ -9,6 +9,27 @@
 //!
 //! Source: the decomposition of NCCL's CollNet and of Jia et al., *Highly Scalable Deep Learning Training System with
 //! Mixed-Precision*, 2018, §3.3 (hierarchical all-reduce), with the inner phases as in `two_shot`.
+//!
+//! # Example
+//!
+//! An all_reduce on two hosts of four ranks. Of the 14 chunks that rank 0 sends, two go to the other host: to rank 4,
+//! at the same position there.
+//!
+//! ```
+//! use fabricast_collectives::algorithm::{Algorithm, Shape, generator};
+//! use fabricast_sim::schedule::{BufferUse, Call, Collective, Protocol, Rank, Schedule};
+//! use fabricast_topologies::Bytes;
+//!
+//! let (collective, buffers) = (Collective::AllReduce, BufferUse::OutOfPlace);
+//! let call = Call { collective, bytes: Bytes(1 << 20), ranks: 8, root: Rank(0), buffers };
+//! let shape = Shape { ranks_per_node: 4, ..Shape::new(call, Protocol::Simple) };
+//! let schedule = Schedule::build(&*generator(Algorithm::Hierarchical, &shape)?)?;
+//! let sent = schedule.operations().filter(|op| op.rank == Rank(0) && op.kind.is_transfer());
+//! let receivers: Vec<u32> = sent.flat_map(|op| vec![op.peer.0; op.span as usize]).collect();
+//! assert_eq!(schedule.header().layout.chunks(), 8);
+//! assert_eq!(receivers, [1, 1, 2, 2, 3, 3, 4, 4, 1, 1, 2, 2, 3, 3]);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 use fabricast_sim::schedule::{
     Buffer, BufferUse, Dependency, Header, OpKind, Program, Rank, Run, ScheduleGenerator, Symmetry, Walk,
@@ -42,11 +63,11 @@ struct Runs {
     arrive: u32,
     /// Puts of the result to the other ranks of the host.
     share: u32,
-    /// Number of runs.
+    /// Number of runs in a loop.
     count: u32,
 }
 
-/// One loop of one lane.
+/// Loop `round` of a lane, and the numbers of its runs.
 #[derive(Clone, Copy)]
 struct Round {
     at: Lane,

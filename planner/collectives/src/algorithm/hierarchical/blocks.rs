@@ -2,14 +2,35 @@
 //! exchanges within each host.
 //!
 //! With h hosts of g ranks: **all_gather** passes a rank's block around the ring of all hosts' same position in h − 1
-//! steps; every arriving block is put straight into the outputs of the g − 1 mates. **reduce_scatter** runs backwards:
-//! the contributions of one host to a block are summed at the owner's position there, in the order in which the ring
-//! needs them, and the ring then accumulates them. Links between hosts carry (h−1)/h · bytes/g per rank, those within
-//! (g−1)/g · bytes. With one loop, latency L and bandwidth B within, L' and B' between, let S = L + (g−1)·bytes/(n·B)
-//! and T = L' + bytes/(n·B'). If S ≤ T: (h−1)·T + S; for reduce_scatter (h−1)·T + 2S, or S on a single host. Runs per
-//! rank, lane and loop: g + 2 for all_gather, at most 4g for reduce_scatter.
+//! steps; every arriving block is put straight into the outputs of the other g − 1 ranks of the host.
+//! **reduce_scatter** runs backwards: the contributions of one host to a block are summed at the owner's position
+//! there, in the order in which the ring needs them, and the ring then accumulates them. Links between hosts carry
+//! (h−1)/h · bytes/g per rank, those within (g−1)/g · bytes. With one loop, latency L and bandwidth B within, L' and B'
+//! between, let S = L + (g−1)·bytes/(n·B) and T = L' + bytes/(n·B'). If S ≤ T: (h−1)·T + S; for reduce_scatter (h−1)·T
+//! + 2S, or S on a single host. Runs per rank, lane and loop: g + 2 for all_gather, at most 4g for reduce_scatter.
 //!
 //! Source: the decomposition of [`super::all_reduce`]; the overlap is that of NCCL's rings over NICs and NVLink.
+//!
+//! # Example
+//!
+//! An all_gather on two hosts of four ranks. Rank 0 sends its block to rank 4 on the other host and to its mates, which
+//! also get the block that arrives from there.
+//!
+//! ```
+//! use fabricast_collectives::algorithm::{Algorithm, Shape, generator};
+//! use fabricast_sim::schedule::{BufferUse, Call, Collective, Protocol, Rank, Schedule};
+//! use fabricast_topologies::Bytes;
+//!
+//! let (collective, buffers) = (Collective::AllGather, BufferUse::OutOfPlace);
+//! let call = Call { collective, bytes: Bytes(1 << 20), ranks: 8, root: Rank(0), buffers };
+//! let shape = Shape { ranks_per_node: 4, ..Shape::new(call, Protocol::Simple) };
+//! let schedule = Schedule::build(&*generator(Algorithm::Hierarchical, &shape)?)?;
+//! let sent = schedule.operations().filter(|op| op.rank == Rank(0) && op.kind.is_transfer());
+//! let receivers: Vec<u32> = sent.flat_map(|op| vec![op.peer.0; op.span as usize]).collect();
+//! assert_eq!(schedule.header().layout.chunks(), 8);
+//! assert_eq!(receivers, [4, 1, 2, 3, 1, 2, 3]);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 use fabricast_sim::schedule::{
     Buffer, BufferUse, Dependency, Header, OpKind, Program, Rank, ScheduleGenerator, Symmetry, Walk,
@@ -36,8 +57,8 @@ impl AllGather {
         Ok(Self { header: shape.header(Algorithm::Hierarchical, layout, 0), cut, levels })
     }
 
-    /// Number of runs of a loop: the first ring step, the other ring steps, the own block to all mates, and forwarded
-    /// blocks to each mate.
+    /// Number of runs of a loop: the first ring step, the other ring steps, the own block to all other ranks of the
+    /// host, and forwarded blocks to each of them.
     fn runs(&self) -> u32 {
         3 + self.levels.peer_count()
     }

@@ -1,17 +1,38 @@
 //! Two-level all_to_all: blocks are gathered within each host at the rank whose position equals that of their
 //! destination, and all blocks for a remote host then travel on that rank's rail.
 //!
-//! With h hosts of g ranks: a rank first sends each mate the h − 1 blocks for the mate's position in the other hosts,
-//! and the block for the mate itself. Once all mates' blocks for a host have arrived, they are sent to it, g blocks at
-//! a time. Links between hosts carry (h−1)/h · bytes per rank as in a direct exchange, but messages are g times larger
-//! and g times fewer; links within hosts carry (g−1)/g · bytes. With one loop, latency L and bandwidth B within, L' and
-//! B' between: at most L + (g−1)/g · bytes/B + L' + (h−1)/h · bytes/B', as a rank's own blocks need not wait for its
-//! mates' blocks. In place, arriving data waits in scratch until the data at its destination has been sent. Runs per
-//! rank, lane and loop: 2g + 3, in place 3g + 3.
+//! With h hosts of g ranks: a rank first sends each other rank of its host (a *peer*) the h − 1 blocks for the peer's
+//! position in the other hosts, and the block for the peer itself. Once all peers' blocks for a host have arrived, they
+//! are sent to it, g blocks at a time. Links between hosts carry (h−1)/h · bytes per rank as in a direct exchange, but
+//! messages are g times larger and g times fewer; links within hosts carry (g−1)/g · bytes. With one loop, latency L
+//! and bandwidth B within, L' and B' between: at most L + (g−1)/g · bytes/B + L' + (h−1)/h · bytes/B', as a rank's own
+//! blocks need not wait for its peers' blocks. In place, arriving data waits in scratch until the data at its
+//! destination has been sent. Runs per rank, lane and loop: 2g + 3, in place 3g + 3.
 //!
 //! Source: NCCL 2.12's PXN (src/graph/paths.cc, and Jeaugey, *Doubling all2all Performance with NVIDIA Collective
 //! Communication Library 2.12*, 2022); MSCCL's two-step all-to-all (msccl-tools,
 //! examples/mscclang/alltoall_a100_two_step.py).
+//!
+//! # Example
+//!
+//! An all_to_all on two hosts of four ranks. Rank 0 sends its mates their blocks and those for their positions on the
+//! other host, then the four blocks gathered for rank 4. In a direct exchange it would send to four ranks there.
+//!
+//! ```
+//! use fabricast_collectives::algorithm::{Algorithm, Shape, generator};
+//! use fabricast_sim::schedule::{BufferUse, Call, Collective, Protocol, Rank, Schedule};
+//! use fabricast_topologies::Bytes;
+//!
+//! let (collective, buffers) = (Collective::AllToAll, BufferUse::OutOfPlace);
+//! let call = Call { collective, bytes: Bytes(1 << 20), ranks: 8, root: Rank(0), buffers };
+//! let shape = Shape { ranks_per_node: 4, ..Shape::new(call, Protocol::Simple) };
+//! let schedule = Schedule::build(&*generator(Algorithm::Hierarchical, &shape)?)?;
+//! let sent = schedule.operations().filter(|op| op.rank == Rank(0) && op.kind.is_transfer());
+//! let receivers: Vec<u32> = sent.flat_map(|op| vec![op.peer.0; op.span as usize]).collect();
+//! assert_eq!(schedule.header().layout.chunks(), 8);
+//! assert_eq!(receivers, [1, 2, 3, 1, 2, 3, 4, 4, 4, 4]);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 use fabricast_sim::schedule::{
     Buffer, BufferUse, Dependency, Header, OpKind, Program, Rank, ScheduleGenerator, Symmetry, Walk,
@@ -34,13 +55,13 @@ pub(in crate::algorithm) struct AllToAll {
 /// Numbers of the runs of one loop of a lane, equal on all ranks.
 #[derive(Clone, Copy)]
 struct Runs {
-    /// Puts of blocks for other hosts to the mates, one run per mate.
+    /// Puts of blocks for other hosts to the peers on the host, one run per peer.
     gather: u32,
-    /// Puts of the mates' own blocks.
+    /// Puts of the blocks whose destinations are the peers themselves.
     inside: u32,
     /// Wait until all blocks for a host have arrived.
     ready: u32,
-    /// Puts of blocks to the other hosts: one run per mate, starting with the rank's own blocks.
+    /// Puts of blocks to the other hosts: one run per rank of the host, starting with the rank's own blocks.
     across: u32,
     /// In place: wait until all data has been sent.
     all_sent: u32,

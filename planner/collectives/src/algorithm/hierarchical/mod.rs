@@ -1,5 +1,24 @@
 //! Two-level algorithms. Traffic between hosts travels on rails, between ranks at the same position of their hosts;
 //! traffic within a host goes directly to its destination.
+//!
+//! # Example
+//!
+//! In an all_to_all of two hosts of four ranks, all traffic between the hosts is on rails.
+//!
+//! ```
+//! use fabricast_collectives::algorithm::{Algorithm, Shape, generator};
+//! use fabricast_sim::schedule::{BufferUse, Call, Collective, Operation, Protocol, Rank, Schedule};
+//! use fabricast_topologies::Bytes;
+//!
+//! let (collective, buffers) = (Collective::AllToAll, BufferUse::OutOfPlace);
+//! let call = Call { collective, bytes: Bytes(1 << 20), ranks: 8, root: Rank(0), buffers };
+//! let shape = Shape { ranks_per_node: 4, ..Shape::new(call, Protocol::Simple) };
+//! let schedule = Schedule::build(&*generator(Algorithm::Hierarchical, &shape)?)?;
+//! let between = |op: &Operation| op.kind.is_transfer() && op.rank.0 / 4 != op.peer.0 / 4;
+//! assert_eq!(schedule.operations().filter(between).count(), 32);
+//! assert!(schedule.operations().filter(between).all(|op| op.rank.0 % 4 == op.peer.0 % 4));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 mod all_reduce;
 mod blocks;
@@ -28,11 +47,11 @@ fn rounds(header: &Header, cut: &Chunking, rank: Rank) -> impl Iterator<Item = (
     })
 }
 
-/// Location of a rank.
+/// Location of a rank: its host, and its position within the host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct RankLocation {
     host: u32,
-    /// Position within the host.
+    /// Position within the host, from 0.
     position: u32,
 }
 
@@ -79,7 +98,7 @@ impl Levels {
         Walk::cyclic(position, host % self.hosts, self.hosts - 1, self.hosts).strided(self.per_host)
     }
 
-    /// Rotations of positions and of hosts.
+    /// Symmetry of two-level schedules: rotations of positions and of hosts.
     fn symmetry(self) -> Symmetry {
         let digits = [
             RotationDigit { stride: 1, length: self.per_host },

@@ -10,6 +10,27 @@
 //!
 //! Source: the scatter and all_gather of van de Geijn's broadcast within hosts, NCCL 2.28's chains
 //! (src/device/broadcast.h, reduce.h) between them.
+//!
+//! # Example
+//!
+//! A broadcast to two hosts of four ranks. The root divides the buffer over its mates, passes its own quarter to rank 4
+//! on the other host, and sends that quarter to its mates.
+//!
+//! ```
+//! use fabricast_collectives::algorithm::{Algorithm, Shape, generator};
+//! use fabricast_sim::schedule::{BufferUse, Call, Collective, Protocol, Rank, Schedule};
+//! use fabricast_topologies::Bytes;
+//!
+//! let (collective, buffers) = (Collective::Broadcast, BufferUse::OutOfPlace);
+//! let call = Call { collective, bytes: Bytes(1 << 20), ranks: 8, root: Rank(0), buffers };
+//! let shape = Shape { ranks_per_node: 4, ..Shape::new(call, Protocol::Simple) };
+//! let schedule = Schedule::build(&*generator(Algorithm::Hierarchical, &shape)?)?;
+//! let sent = schedule.operations().filter(|op| op.rank == Rank(0) && op.kind.is_transfer());
+//! let receivers: Vec<u32> = sent.flat_map(|op| vec![op.peer.0; op.span as usize]).collect();
+//! assert_eq!(schedule.header().layout.chunks(), 4);
+//! assert_eq!(receivers, [1, 2, 3, 4, 1, 2, 3]);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 use fabricast_sim::schedule::{
     Buffer, BufferUse, Collective, Dependency, Header, OpKind, Program, Rank, ScheduleGenerator, Walk,
@@ -22,7 +43,7 @@ use crate::algorithm::lane::Lane;
 use crate::algorithm::ring::copy_parts;
 use crate::algorithm::{Algorithm, Shape, Unsupported};
 
-/// State shared by broadcast and reduce.
+/// Common state of the hierarchical broadcast and reduce.
 struct Rooted {
     header: Header,
     cut: Chunking,
@@ -62,7 +83,8 @@ impl Broadcast {
         Rooted::new(shape).map(Self)
     }
 
-    /// Writes the runs of a lane: the root's parts to its mates, the chain, the own part to each mate.
+    /// Writes the runs of a lane: the root's parts to the other ranks of its host, the chain, the own part to each
+    /// other rank of the host.
     fn write_lane(&self, at: Lane, lane: u32, program: &mut Program) {
         let Rooted { levels, root, ref cut, .. } = self.0;
         let first = program.runs().len() as u32;

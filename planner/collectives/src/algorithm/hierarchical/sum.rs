@@ -1,7 +1,8 @@
-//! Sums within a host: every rank reduces its mates' contributions to its own part, item by item.
+//! Sums within a host: every rank reduces the contributions of the other ranks of its host (*peers*) to its own part,
+//! item by item.
 //!
-//! The next mate's data is reduced with the rank's own input on arrival. The data of each other mate waits for a local
-//! reduction in a scratch slot, at the index of that mate's part. A rank alone in its host copies its input.
+//! The next peer's data is reduced with the rank's own input on arrival. The data of each other peer waits for a local
+//! reduction in a scratch slot, at the index of that peer's part. A rank alone in its host copies its input.
 
 use fabricast_sim::schedule::{Buffer, Dependency, OpKind, Program, Rank, Walk};
 
@@ -26,12 +27,12 @@ pub(super) struct Sum<'a> {
 }
 
 impl Sum<'_> {
-    /// Number of runs.
+    /// Number of runs that [`Self::write`] writes.
     pub(super) fn runs(levels: Levels) -> u32 {
         1 + 2 * levels.peer_count().saturating_sub(1)
     }
 
-    /// The rank and run whose operations complete the sums of `rank`.
+    /// Returns the rank and run whose operations complete the sums of `rank`.
     pub(super) fn completing_run(levels: Levels, first_run: u32, rank: u32) -> (Rank, u32) {
         match levels.per_host {
             1 => (Rank(rank), first_run),

@@ -1,11 +1,34 @@
 //! Two-level all_to_allv: the two-level all_to_all (`exchange`) with block sizes from the matrix.
 //!
 //! Blocks for another host first go to the rank of the own host at the position of their destination, and from there
-//! travel on its rail once all mates' blocks for that host have arrived. Empty blocks are skipped; their runs have
-//! length 0 so that run numbers do not depend on sizes. With equal blocks, the out-of-place operations equal those of
-//! the all_to_all. 2gh runs per rank, lane and loop.
+//! travel on its rail once the blocks of all ranks of the host for that destination host have arrived. Empty blocks are
+//! skipped; their runs have length 0 so that run numbers do not depend on sizes. With equal blocks, the out-of-place
+//! operations equal those of the all_to_all. 2gh runs per rank, lane and loop.
 //!
 //! Source: see `exchange`.
+//!
+//! # Example
+//!
+//! An all_to_allv on two hosts of two ranks with data from rank 0 to rank 3 only. It travels through rank 1, which has
+//! the position of rank 3.
+//!
+//! ```
+//! use fabricast_collectives::algorithm::{Algorithm, Shape, generator};
+//! use fabricast_sim::schedule::{BufferUse, Call, Collective, Protocol, Rank, Schedule, TrafficMatrix};
+//! use fabricast_topologies::Bytes;
+//!
+//! let mut bytes = vec![0; 16];
+//! bytes[3] = 4096;
+//! let matrix = TrafficMatrix::new(4, bytes)?;
+//! let (collective, buffers) = (Collective::AllToAllV, BufferUse::OutOfPlace);
+//! let call = Call { collective, bytes: Bytes(4096), ranks: 4, root: Rank(0), buffers };
+//! let shape = Shape { matrix: Some(matrix), ranks_per_node: 2, ..Shape::new(call, Protocol::Simple) };
+//! let schedule = Schedule::build(&*generator(Algorithm::Hierarchical, &shape)?)?;
+//! let sent = schedule.operations().filter(|op| op.kind.is_transfer());
+//! let edges: Vec<_> = sent.map(|op| (op.rank.0, op.peer.0)).collect();
+//! assert_eq!(edges, [(0, 1), (1, 3)]);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 use fabricast_sim::schedule::{Buffer, Dependency, Header, Program, Rank, Run, ScheduleGenerator, Symmetry, Walk};
 
@@ -25,9 +48,9 @@ pub(in crate::algorithm) struct AllToAllV {
 /// Numbers of the runs of one loop of a lane, equal on all ranks.
 #[derive(Clone, Copy)]
 struct Runs {
-    /// Puts of blocks for the other hosts to the mates: one run per mate and host.
+    /// Puts of blocks for the other hosts to the peers (other ranks of the host): one run per peer and host.
     gather: u32,
-    /// Waits until all mates' blocks for a host have arrived: one run per host.
+    /// Waits until all peers' blocks for a host have arrived: one run per host.
     ready: u32,
     /// Number of runs in a loop.
     count: u32,
@@ -36,7 +59,7 @@ struct Runs {
 /// Put of a chunk of a block, in a loop of a lane.
 #[derive(Clone, Copy)]
 struct BlockPut {
-    /// Sender and receiver of the block.
+    /// Rank that sends the block; `to` is the rank that receives it.
     from: u32,
     to: u32,
     lane: u32,

@@ -17,16 +17,16 @@ use speeds::CommunicatorExtent;
 /// Use of NVLS graphs in the search.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NvlsUse {
-    /// Searched if the switches support it.
+    /// NVLS graphs are searched if the switches support NVLS.
     Allowed,
-    /// Not searched.
+    /// NVLS graphs are not searched.
     Off,
 }
 
 /// Reason why the result of NCCL's search is not known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SearchNotModelled {
-    /// Every channel uses a different path in a mesh of NVLinks.
+    /// Every channel uses a different path, since NVLinks form a mesh.
     #[error("its search is not modelled for NVLink without switches between more than two GPUs, unless NICs limit it")]
     Mesh,
     /// NCCL 2.31 and earlier do not support MIG instances.
@@ -35,22 +35,22 @@ pub enum SearchNotModelled {
     /// NCCL rejects several ranks on a GPU.
     #[error("it supports one rank per GPU only")]
     SharedGpu,
-    /// Other libraries run on other vendors' GPUs.
+    /// A GPU is not from NVIDIA, so NCCL does not run on it.
     #[error("it runs on NVIDIA GPUs only")]
     NotNvidia,
-    /// The tables depend on the compute capability.
+    /// The fabric does not state the GPUs' compute capability, on which NCCL's tables depend.
     #[error("the fabric does not state the GPUs' compute capability")]
     UnknownGpu,
     /// There is no path between two GPUs of a node.
     #[error("some GPUs of a node cannot reach each other")]
     NoPath,
-    /// No channel fits at any speed.
+    /// No channel fits on the links at any of NCCL's speeds.
     #[error("no channel fits at any of its speeds")]
     NothingFits,
-    /// Nodes without NICs.
+    /// A node has no NIC.
     #[error("it needs a NIC on every node")]
     NoNics,
-    /// Nodes differ.
+    /// The nodes are not equal.
     #[error("its search is not modelled for nodes that differ")]
     NodesDiffer,
 }
@@ -116,7 +116,7 @@ impl Communicator {
     }
 }
 
-/// Graphs of a single rank, which has no peers.
+/// Returns the graphs of a single rank, which has no peers.
 fn single_rank_graphs(properties: &NodeProperties) -> Graphs {
     let graph = |pattern| Graph {
         pattern,

@@ -12,7 +12,7 @@ use super::super::communicator::Cpu;
 use super::SearchNotModelled;
 use super::speeds;
 
-/// Bandwidth that one channel of 1 GB/s uses on a link, and the link's capacity.
+/// Bandwidth that one channel of 1 GB/s uses on a link, and the link's capacity, GB/s.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Load {
     pub used: f64,
@@ -22,15 +22,16 @@ pub(super) struct Load {
 /// NIC of a node.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct NodeNic {
-    /// Bandwidth of the path from the nearest GPU to the network.
+    /// Bandwidth of the path from the nearest GPU to the network, GB/s.
     pub bandwidth: f64,
-    /// Path class of the nearest GPU.
+    /// Path class between the NIC and its nearest GPU.
     pub nearest: PathClass,
-    /// Path class of the second nearest GPU, through a peer if that is nearer; a ring leaves there.
+    /// Path class between the NIC and its second nearest GPU, through a peer if that is nearer; a ring leaves the node
+    /// from this GPU.
     pub second: PathClass,
 }
 
-/// Properties of a node.
+/// Properties of a node that determine the result of NCCL's search.
 #[derive(Clone, Debug)]
 pub(super) struct NodeProperties {
     pub gpus: u32,
@@ -41,13 +42,13 @@ pub(super) struct NodeProperties {
     pub ring: Vec<Load>,
     /// Path class of the most distant hop of the ring.
     pub class: PathClass,
-    /// Maximum bandwidth between two GPUs.
+    /// Maximum bandwidth between two GPUs, GB/s.
     pub max_pair_bandwidth: f64,
-    /// Maximum rate at which a GPU can send: its PCIe link or the sum of its NVLinks.
+    /// Maximum rate at which a GPU can send, GB/s: its PCIe link or the sum of its NVLinks.
     pub total: f64,
-    /// Bandwidth of a GPU's NVLinks to switches that reduce and multicast; 0 without such switches.
+    /// Bandwidth of a GPU's NVLinks to switches that reduce and multicast, GB/s; 0 without such switches.
     pub switch_bandwidth: f64,
-    /// NVLinks of each GPU, if all hops are on NVLink.
+    /// Number of NVLinks of each GPU if all hops are on NVLink, otherwise 0.
     pub nvlinks: u16,
     pub nics: Vec<NodeNic>,
     pub paths: InsidePaths,
@@ -162,7 +163,7 @@ fn total_bandwidth(fabric: &Fabric, links: impl Iterator<Item = LinkId>, capabil
     links.map(|link| speeds::link(fabric, link, capability)).sum()
 }
 
-/// Maximum rate at which a GPU can send: the sum of its NVLinks, or PCIe.
+/// Maximum rate at which a GPU can send, GB/s: the sum of its NVLinks, or PCIe.
 fn port(fabric: &Fabric, gpu: NodeId, capability: u32) -> f64 {
     let nvlink = total_bandwidth(fabric, nvlinks(fabric, gpu), capability);
     let pcie = fabric.outgoing_links(gpu).into_iter().filter(|&link| fabric.link(link).kind == LinkKind::Pcie);
@@ -193,7 +194,7 @@ fn find_cpu(fabric: &Fabric, router: &Router<'_>, gpus: &[NodeId]) -> Cpu {
     if makers.all(|cpu| cpu == first) { first } else { Cpu::Amd }
 }
 
-/// GPUs in an order of nearest neighbours, from the first; ties go to the lower rank.
+/// Returns the GPUs in an order of nearest neighbours, from the first; ties go to the lower rank.
 fn nearest_first(
     router: &Router<'_>,
     participants: &Participants,
@@ -226,7 +227,7 @@ fn nearest_first(
     Ok(order)
 }
 
-/// Accumulator of the link loads of hops.
+/// Accumulator of the link loads of a sequence of hops between GPUs.
 struct Walk<'a, 'f> {
     fabric: &'a Fabric,
     router: &'a Router<'f>,
@@ -263,7 +264,7 @@ impl Walk<'_, '_> {
     }
 }
 
-/// NIC with the device to which it is attached and the bandwidth of the path there.
+/// NIC with the device to which it is attached and the bandwidth of the path to that device, GB/s.
 struct Attached {
     nic: NodeNic,
     device: Option<NodeId>,
@@ -290,7 +291,7 @@ fn merge_nics(gpus: usize, nics: impl Iterator<Item = Attached>) -> Vec<NodeNic>
     groups.into_iter().map(|attached| attached.nic).collect()
 }
 
-/// Paths from the GPUs to a NIC; `None` if there is none.
+/// Determines a NIC's properties from the paths between the GPUs and the NIC; `None` if there is no path.
 fn node_nic(fabric: &Fabric, router: &Router<'_>, gpus: &[NodeId], nic: NodeId, capability: u32) -> Option<Attached> {
     let mut paths: Vec<(PathClass, f64)> = Vec::new();
     for &gpu in gpus {

@@ -101,7 +101,8 @@ impl Search<'_> {
         SearchResult { channels: result.channels * 2, inside: result.inside / 2.0, between: result.between / 2.0 }
     }
 
-    /// Same number of channels as the ring; inside a node faster if links allow, up to twice the network's share.
+    /// Result for trees: as many channels as the ring has; inside a node they are faster if the links allow, up to
+    /// twice the speed between nodes.
     fn tree(&self, ring: &SearchResult) -> SearchResult {
         let mut result = *ring;
         for &speed in self.speeds.iter().rev().filter(|&&speed| speed > ring.inside) {
@@ -131,19 +132,20 @@ impl Search<'_> {
         if is_plain { Pattern::Tree } else { Pattern::BalancedTree }
     }
 
-    /// Class of the most distant NIC from its own nearest GPU.
+    /// Path class of the most distant NIC from its own nearest GPU; `None` without NICs.
     fn max_nic_distance(&self) -> Option<PathClass> {
         self.node.nics.iter().map(|nic| nic.nearest).max()
     }
 
-    /// Number of channels that fit if each chain through n GPUs loads n − 1 of the n(n − 1) connections between two of
-    /// them.
+    /// Number of channels of `speed` GB/s that fit if each chain through n GPUs loads n − 1 of the n(n − 1) connections
+    /// between two of them.
     fn pairs_fit(&self, speed: f64) -> u16 {
         let narrowest = self.node.chain.iter().map(|load| load.capacity).fold(f64::INFINITY, f64::min);
         (narrowest * f64::from(self.node.gpus) * SLACK / speed).floor() as u16
     }
 
-    /// NVLS graph with one head per GPU: a GPU's links carry its own channel twice and those of the others once.
+    /// Result for NVLS, with one head per GPU: a GPU's links carry its own channel twice and those of the others once.
+    /// `None` if the switches do not support NVLS or no channel fits.
     fn nvls(&self) -> Option<SearchResult> {
         let node = self.node;
         if node.switch_bandwidth == 0.0 {
@@ -183,7 +185,7 @@ impl Search<'_> {
         self.node.nics.iter().map(|nic| nic.bandwidth).fold(0.0, f64::max)
     }
 
-    /// Number of channels that fit on the NICs, each on a single NIC.
+    /// Number of channels of `speed` GB/s that fit on the NICs, each on a single NIC.
     fn nics_fit(&self, speed: f64) -> u32 {
         self.node.nics.iter().map(|nic| (nic.bandwidth * SLACK / speed).floor() as u32).sum()
     }

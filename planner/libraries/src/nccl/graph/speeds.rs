@@ -9,9 +9,9 @@ use fabricast_topologies::{Bandwidth, Fabric, LinkId, LinkKind, NodeId, NodeKind
 /// Extent of a communicator, which selects the channel speeds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum CommunicatorExtent {
-    /// One node.
+    /// The communicator is on one node.
     Inside,
-    /// Several nodes.
+    /// The communicator spans several nodes.
     Between,
 }
 
@@ -35,7 +35,7 @@ pub(super) fn speeds(compute_capability: u32, extent: CommunicatorExtent) -> &'s
     }
 }
 
-/// NCCL's bandwidth of one NVLink, by compute capability × 10.
+/// NCCL's bandwidth of one NVLink, GB/s, by compute capability × 10.
 fn nvlink(compute_capability: u32) -> f64 {
     match compute_capability {
         100.. => 40.1,
@@ -47,7 +47,7 @@ fn nvlink(compute_capability: u32) -> f64 {
     }
 }
 
-/// Nominal rate of one NVLink, as stated by presets and readers.
+/// Nominal rate of one NVLink, GB/s, as stated by presets and readers; by compute capability × 10.
 fn nominal_nvlink(compute_capability: u32) -> f64 {
     match compute_capability {
         100.. => 50.0,
@@ -58,14 +58,15 @@ fn nominal_nvlink(compute_capability: u32) -> f64 {
     }
 }
 
-/// PCIe lanes: nominal rate and NCCL's value (width × a code ÷ 80, the codes 15, 30, 60, 120, 240, 480).
+/// Nominal rate of a PCIe lane and NCCL's value of it, GB/s, from generation 1 to 6. NCCL's value is a code ÷ 80; the
+/// codes are 15, 30, 60, 120, 240, 480.
 const LANES: [(f64, f64); 6] =
     [(0.25, 0.1875), (0.5, 0.375), (0.984_615, 0.75), (1.969_231, 1.5), (3.938_462, 3.0), (7.562_5, 6.0)];
 
-/// Bandwidth of a NIC without a stated speed: 10 Gb/s.
+/// Bandwidth of a NIC without a stated speed, GB/s (10 Gb/s).
 const UNSTATED_NIC: f64 = 1.25;
 
-/// NCCL's bandwidth of a direction of a link; infinite if it has no limit.
+/// NCCL's bandwidth of a direction of a link, GB/s; infinite if the link has no limit.
 pub(super) fn link(fabric: &Fabric, id: LinkId, compute_capability: u32) -> f64 {
     let link = fabric.link(id);
     let nominal = link.bandwidth.map_or(f64::INFINITY, Bandwidth::gb_per_s);
@@ -99,7 +100,7 @@ fn pcie(nominal: f64, lanes: u16) -> f64 {
     nearest.map_or(nominal, |&(_, value)| width * value)
 }
 
-/// Bandwidth between CPU sockets, by the CPU (`ncclTopoGetInterCpuBw`).
+/// Bandwidth between CPU sockets, GB/s, by the CPU (`ncclTopoGetInterCpuBw`).
 fn between_sockets(fabric: &Fabric, node: NodeId) -> f64 {
     const INTEL: &str = "GenuineIntel";
     let Some(figures) = cpu(fabric, node) else { return f64::INFINITY };
@@ -117,7 +118,7 @@ fn between_sockets(fabric: &Fabric, node: NodeId) -> f64 {
     }
 }
 
-/// Figures of a CPU socket.
+/// Figures of a CPU socket; `None` for other devices.
 pub(super) fn cpu(fabric: &Fabric, node: NodeId) -> Option<&CpuFigures> {
     match (&fabric.node(node).kind, &fabric.node(node).figures) {
         (NodeKind::Cpu, Figures::Cpu(figures)) => Some(figures),
@@ -125,7 +126,7 @@ pub(super) fn cpu(fabric: &Fabric, node: NodeId) -> Option<&CpuFigures> {
     }
 }
 
-/// NCCL's bandwidth of a NIC's network side.
+/// NCCL's bandwidth of a NIC's network side, GB/s.
 pub(super) fn nic(fabric: &Fabric, node: NodeId) -> f64 {
     let Figures::Nic(figures) = &fabric.node(node).figures else { return UNSTATED_NIC };
     // The loopback interface has no speed; the fabric's value is the measured socket bandwidth.

@@ -12,20 +12,21 @@ use super::scaling_law::ScalingLaw;
 /// groups. Counter-example: rings over an odd number of dragonfly groups put twice the load on a link on the way back.
 const LOAD_TOLERANCE: f64 = 0.01;
 
-/// Number of partial link-load sums that are computed in parallel.
+/// Number of partial link-load sums computed in parallel; fixed, so that results do not depend on the number of
+/// threads.
 const PARTIAL_SUMS: usize = 16;
 
 /// Communication pattern of the ranks of a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(in crate::communication) enum Pattern {
-    /// Each rank sends everything to the next one.
+    /// Each rank sends all of its bytes to the next rank.
     Ring,
     /// Each rank sends a half to the next rank, a quarter to the second next, an eighth to the fourth next, and so on.
     PowersOfTwo,
 }
 
 impl Pattern {
-    /// Returns the pattern of algorithms with this growth law.
+    /// Returns the communication pattern of algorithms with this growth law.
     pub(in crate::communication) fn new(law: ScalingLaw) -> Self {
         match law {
             ScalingLaw::Rank | ScalingLaw::Doubling => Self::Ring,
@@ -33,7 +34,7 @@ impl Pattern {
         }
     }
 
-    /// Returns sender, receiver and share of the bytes for all pairs.
+    /// Returns sender, receiver and share of the sender's bytes, for all pairs that communicate.
     fn pairs(self, group: &[NodeId]) -> impl Iterator<Item = (&NodeId, &NodeId, f64)> {
         let ranks = group.len();
         let distances = match self {
@@ -46,7 +47,8 @@ impl Pattern {
         })
     }
 
-    /// Largest relative difference of the busiest link's load. (Larger groups have additional, smaller shares.)
+    /// Largest relative difference of the busiest link's load at which a sample represents the full groups. (PAT in
+    /// larger groups has additional, smaller shares.)
     fn load_tolerance(self) -> f64 {
         match self {
             Self::Ring => LOAD_TOLERANCE,
@@ -54,7 +56,8 @@ impl Pattern {
         }
     }
 
-    /// Returns true if the transfer time of the busiest link in a sample is near that of the full groups.
+    /// Returns true if the transfer time of the busiest link in a sample is within [`Self::load_tolerance`] of that in
+    /// the full groups.
     pub(in crate::communication) fn is_within_tolerance(self, sample_time: f64, full_time: f64) -> bool {
         (sample_time - full_time).abs() <= self.load_tolerance() * full_time
     }

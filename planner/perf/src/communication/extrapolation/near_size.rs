@@ -18,13 +18,14 @@ pub(in crate::communication) struct SizedTime {
 }
 
 impl SizedTime {
-    /// Returns true if a call is smaller, but more than half as large.
+    /// Returns true if `bytes` is smaller than this size, but more than half of it.
     pub(in crate::communication) fn is_near(self, bytes: Bytes) -> bool {
         (self.bytes.0 / 2 + 1..self.bytes.0).contains(&bytes.0)
     }
 
-    /// Time of a smaller call: the known time less the saving of the busiest link, which needs `link_time` for a call
-    /// of the known size. `None` if the sizes differ by too much.
+    /// Time of a smaller call: the known time less the saving of the busiest link, computed from `link_time`, that
+    /// link's transfer time at the known size. `None` if the sizes differ by more than 1 /
+    /// [`SMALL_DIFFERENCE_DIVISOR`].
     pub(in crate::communication) fn less_link_time(
         self,
         bytes: Bytes,
@@ -37,7 +38,8 @@ impl SizedTime {
         })
     }
 
-    /// Midpoint of the lower bound of a smaller call and the known time; `None` if they are far apart.
+    /// Midpoint of the lower bound of a smaller call and the known time; `None` if they differ by more than
+    /// [`MIDPOINT_GAP_PERCENT`].
     pub(in crate::communication) fn midpoint(self, lower_bound: Picos) -> Option<Picos> {
         let known = self.time.0;
         (known.saturating_sub(lower_bound.0) <= known / 100 * MIDPOINT_GAP_PERCENT)

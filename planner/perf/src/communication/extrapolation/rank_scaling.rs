@@ -1,7 +1,7 @@
 //! Extrapolates the completion time of rings, double binary trees and PAT over large groups from simulations of
-//! [`FIRST_RANKS`] ranks and of twice as many. A partly filled last NVLink domain is simulated as well. Of several groups that
-//! share links, [`FIRST_RANKS_OF_SEVERAL`] ranks each and twice as many are simulated if they load the busiest link like all
-//! ranks, otherwise [`FIRST_RANKS`] if these do. PAT always uses [`FIRST_RANKS`].
+//! [`FIRST_RANKS`] ranks and of twice as many. A partly filled last NVLink domain is simulated as well. Of several
+//! groups that share links, [`FIRST_RANKS_OF_SEVERAL`] ranks each and twice as many are simulated if they load the
+//! busiest link like all ranks, otherwise [`FIRST_RANKS`] if these do. PAT always uses [`FIRST_RANKS`].
 //!
 //! Rings: n - 1 steps (or a multiple of it), each of which moves the bytes of one rank. With constant bytes per rank
 //! the time is linear in n. From 128 and 256 ranks, those of 512, 1,024 and 4,096 are within 0.63 % (HGX H100 on rails,
@@ -37,8 +37,8 @@ const LONGEST_PERIOD: usize = 4;
 /// the ranks.
 const PAT_BANDWIDTH_BOUND_BYTES: u64 = 256 << 10;
 
-/// Smallest bytes per rank for the extrapolation of PAT. Below [`PAT_BANDWIDTH_BOUND_BYTES`] it is bound by threads: links may need at
-/// most half of the time.
+/// Smallest bytes per rank for the extrapolation of PAT. Below [`PAT_BANDWIDTH_BOUND_BYTES`], PAT must be bound by
+/// threads: links may need at most half of the time.
 const PAT_MIN_BYTES: u64 = 4 << 10;
 
 /// Smallest time ratio of the second simulation to the first, in hundredths, that counts as linear. (Latency-bound
@@ -50,22 +50,23 @@ const LINEAR_RATIO_PERCENT: u64 = 180;
 pub(in crate::communication) struct ScaledDown {
     /// Ranks in whole domains in the first simulation; the second has twice as many.
     first_ranks: usize,
-    /// Ranks in a partly filled last domain, which has fewer NICs; part of both simulations.
+    /// Ranks in a partly filled last domain, which has fewer NICs; part of both simulations. 0 if the last domain is
+    /// full.
     last_domain_ranks: usize,
-    /// Ranks of the call itself.
+    /// Number of ranks of the call whose time is extrapolated.
     ranks: usize,
     bytes: Bytes,
     law: ScalingLaw,
 }
 
-/// Call of a group that is to be scaled down.
+/// Group and call that are to be scaled down.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::communication) struct ScaledGroup {
-    /// Number of ranks.
+    /// Number of ranks of the group.
     pub ranks: usize,
-    /// Message size.
+    /// Message size of the call, in bytes.
     pub bytes: Bytes,
-    /// Growth law of the algorithm.
+    /// Growth law of the algorithm's completion time.
     pub law: ScalingLaw,
 }
 
@@ -105,7 +106,7 @@ impl ScaledDown {
         })
     }
 
-    /// Returns the growth law.
+    /// Returns the growth law of the completion time.
     pub(in crate::communication) fn law(self) -> ScalingLaw {
         self.law
     }
@@ -126,7 +127,7 @@ impl ScaledDown {
         groups.iter().filter_map(|group| self.select(group, ranks)).collect()
     }
 
-    /// Scales a call down to `ranks` ranks.
+    /// Returns the call scaled down to `ranks` ranks, with the message size that keeps its growth law valid.
     pub(in crate::communication) fn scaled_call(self, call: &CallWithStrategy, ranks: usize) -> CallWithStrategy {
         CallWithStrategy { bytes: self.scaled_bytes(ranks), ..*call }
     }
@@ -178,7 +179,8 @@ impl ScaledDown {
         Ok(is_linear.then_some(extrapolated))
     }
 
-    /// Returns true if PAT's times grow linearly with the ranks, and links do not hold up small parts.
+    /// Returns true if PAT's times grow linearly with the ranks and, for small messages, links need at most half of the
+    /// time.
     fn confirms_linear(
         self,
         [first, second]: [Picos; 2],
@@ -194,7 +196,8 @@ impl ScaledDown {
 mod tests {
     use super::*;
 
-    /// Linear in ranks, or linear in doublings with square roots between them.
+    /// Times of rings and PAT are linear in the ranks, those of trees in the doublings, with square roots between
+    /// doublings.
     #[test]
     fn extrapolation_is_linear_in_ranks_or_doublings() {
         let extrapolate = |law, ranks| {

@@ -11,12 +11,12 @@ pub(in crate::communication) enum ScalingLaw {
     Rank,
     /// Constant increment per doubling of the ranks, at constant total bytes: double binary trees.
     Doubling,
-    /// Linear in the ranks for parts that are not tiny, if the two simulations confirm it: PAT.
+    /// Linear in the ranks unless messages are tiny, if the two simulations confirm it: PAT.
     RankIfConfirmed,
 }
 
 impl ScalingLaw {
-    /// Returns the growth law of an algorithm; `None` if unknown.
+    /// Returns the growth law of an algorithm's completion time; `None` if it is unknown.
     pub(in crate::communication) fn new(algorithm: Algorithm, collective: Collective) -> Option<Self> {
         match (algorithm, collective) {
             (Algorithm::Ring, Collective::AllReduce | Collective::AllGather | Collective::ReduceScatter) => {

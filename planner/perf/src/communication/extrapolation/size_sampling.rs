@@ -1,8 +1,9 @@
 //! Sampling of large calls: smaller calls are timed and the rest is extrapolated linearly.
 //!
 //! Chunk sizes are bounded, so from some message size on the marginal time per byte is constant. Where buffers are cut
-//! into a block per rank, that size grows with the number of ranks ([`SAMPLE_BYTES_IN_DOMAIN`], [`SAMPLE_BYTES_BETWEEN_DOMAINS`]). Where buffers
-//! stream in chunks of one size ([`Algorithm::is_pipelined`](fabricast_collectives::algorithm::Algorithm::is_pipelined)), it does not
+//! into a block per rank, that size grows with the number of ranks ([`SAMPLE_BYTES_IN_DOMAIN`],
+//! [`SAMPLE_BYTES_BETWEEN_DOMAINS`]). Where buffers stream in chunks of one size
+//! ([`Algorithm::is_pipelined`](fabricast_collectives::algorithm::Algorithm::is_pipelined)), it does not
 //! ([`SAMPLE_BYTES_STREAMING`]).
 
 use fabricast_topologies::{Bytes, Picos};
@@ -22,31 +23,31 @@ const SAMPLE_BYTES_IN_DOMAIN: u64 = 1 << 30;
 /// [`SEARCH_BYTES_PER_RANK`] per rank. In large groups each chunk has many operations.
 const SAMPLE_BYTES_BETWEEN_DOMAINS: u64 = 1 << 30;
 
-/// Variant of [`SAMPLE_BYTES_IN_DOMAIN`] for streaming algorithms in large groups: total bytes. Trees over 2,048 hosts: 2 GiB
-/// extrapolated from 128 and 256 MiB is 0.5 % short.
+/// Variant of [`SAMPLE_BYTES_IN_DOMAIN`] for streaming algorithms in large groups: total bytes. For trees over 2,048
+/// hosts, the time of 2 GiB extrapolated from 128 and 256 MiB is 0.5 % too short.
 pub(in crate::communication) const SAMPLE_BYTES_STREAMING: u64 = 128 << 20;
 
 /// Message sizes that are timed for a call.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(in crate::communication) enum SizeSample {
-    /// A call of this size, equal or close to the actual one.
+    /// One call of this message size, equal or close to the actual one.
     Whole(Bytes),
     /// Calls of `before` and of `last` bytes per rank for `ranks` ranks. The marginal time between the two extrapolates
     /// from `last` to `part` bytes per rank.
     Part { ranks: u64, before: u64, last: u64, part: u64 },
 }
 
-/// Group whose calls are sampled.
+/// Size and extent of a group whose calls are sampled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::communication) struct SampledGroup {
-    /// Number of ranks.
+    /// Number of ranks of the group.
     pub ranks: u64,
-    /// Extent of its calls.
+    /// Extent of the group's calls within the fabric.
     pub extent: CallExtent,
 }
 
 impl SizeSample {
-    /// Sample of a call of a group.
+    /// Selects the message sizes at which a call of a group is timed.
     pub(in crate::communication) fn new(group: SampledGroup, bytes: Bytes) -> Self {
         let SampledGroup { ranks, extent } = group;
         let part = bytes.0.div_ceil(ranks);
@@ -63,13 +64,14 @@ impl SizeSample {
         }
     }
 
-    /// Sample of a large streaming call in a large group; `None` if the call is not large enough.
+    /// Selects the message sizes at which a streaming call in a large group is timed; `None` if the call is small
+    /// enough to be simulated whole.
     pub(in crate::communication) fn for_streaming_call(bytes: Bytes) -> Option<Self> {
         let (ranks, before) = (1, SAMPLE_BYTES_STREAMING);
         (bytes.0 > 2 * before).then_some(Self::Part { ranks, before, last: 2 * before, part: bytes.0 })
     }
 
-    /// Returns the largest size that is timed.
+    /// Returns the largest message size that is timed.
     pub(in crate::communication) fn largest(&self) -> Bytes {
         match *self {
             Self::Whole(bytes) => bytes,
@@ -77,7 +79,7 @@ impl SizeSample {
         }
     }
 
-    /// Completion time of the call, given the time `time_at` of each sampled size.
+    /// Completion time of the call, given the time `time_at` of each sampled message size.
     pub(in crate::communication) fn extrapolate(
         &self,
         time_at: impl Fn(Bytes) -> Result<Picos, PlanError> + Sync,

@@ -1,4 +1,4 @@
-//! Wiring classes of hosts.
+//! Wiring classes of hosts: same class only for equal wiring.
 
 use fabricast_topologies::Fabric;
 use fabricast_topologies::fabric::HostId;

@@ -1,4 +1,4 @@
-//! Link loads against simulation.
+//! Comparison of link loads with simulation.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,5 @@
-//! Sampled times against whole calls, and picks against all examined candidates.
+//! Comparison of sampled times with simulations of whole calls, and of selected strategies with all examined
+//! candidates.
 
 mod host_classes;
 mod link_load;
@@ -23,7 +24,7 @@ use fabricast_collectives::strategy::Strategy;
 use fabricast_search::plan::TimedStrategy;
 use fabricast_workload::job::{CollectiveCandidates, Degrees, Dimension, Layout};
 
-/// Completion time of the slowest group, simulated as it is.
+/// Completion time of the slowest group, simulated without sampling.
 fn slowest(simulated: &SimulatedCosts<'_>, groups: &[Vec<NodeId>], call: CallWithStrategy) -> Picos {
     let calls = simulated.calls();
     calls.slowest(&calls.representative_calls(groups, call), call).unwrap()

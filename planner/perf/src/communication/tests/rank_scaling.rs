@@ -1,4 +1,4 @@
-//! Times extrapolated from fewer ranks against simulation of all ranks.
+//! Comparison of times extrapolated from fewer ranks with simulation of all ranks.
 
 use fabricast_sim::schedule::{Collective, Protocol};
 use fabricast_topologies::{Bytes, Fabric, FabricRequest, NodeId, load};
@@ -11,7 +11,7 @@ use fabricast_collectives::algorithm::Algorithm;
 use fabricast_collectives::strategy::Strategy;
 use fabricast_workload::job::{Degrees, Dimension, Layout};
 
-/// Relative error of the extrapolation for one group, `kib` KiB per rank.
+/// Relative error of the extrapolated time for one group with messages of `kib` KiB per rank.
 fn error(
     simulated: &SimulatedCosts<'_>,
     group: &[NodeId],
@@ -25,8 +25,8 @@ fn error(
     extrapolated.0 as f64 / expected.0 as f64 - 1.0
 }
 
-/// Rings and trees on rails and on an oversubscribed fat tree, with all GPUs of the hosts and with one GPU per
-/// host.
+/// Holds for rings and trees on rails and on an oversubscribed fat tree, with all GPUs of the hosts and with one GPU
+/// per host.
 #[test]
 fn extrapolated_rings_and_trees_are_within_1_2_percent() {
     let mut errors = Vec::new();
@@ -48,8 +48,8 @@ fn extrapolated_rings_and_trees_are_within_1_2_percent() {
     assert!(errors.iter().all(|(error, _)| error.abs() < 0.012), "{errors:#?}");
 }
 
-/// PAT with one GPU per host on rails. On a torus distant partners share links that near ones do not, so there is
-/// no extrapolation.
+/// PAT with one GPU per host is extrapolated on rails. On a torus distant partners share links that near ones do not,
+/// so there is no extrapolation.
 #[test]
 fn extrapolated_pat_is_within_4_5_percent() {
     let error = |fabric: &Fabric, kib: u64| {
@@ -78,8 +78,8 @@ fn extrapolated_pat_is_within_4_5_percent() {
     assert_eq!(error(&torus, 1024), None);
 }
 
-/// Groups that share links, on machines with a partly filled last domain or with periodic rank counts per domain.
-/// Rings that share links only at full scale are not extrapolated.
+/// Groups that share links are extrapolated on machines with a partly filled last domain or with periodic rank counts
+/// per domain. Rings that share links only at full scale are not extrapolated.
 #[test]
 fn extrapolated_concurrent_rings_are_within_1_percent() {
     for (preset, nodes, network, tensor, is_extrapolated) in [

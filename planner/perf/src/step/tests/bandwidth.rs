@@ -1,4 +1,4 @@
-//! Monotonicity in bandwidth: steps and calls over networks of the same kind with different rates.
+//! Tests that a higher bandwidth is never slower: steps and calls over networks of the same kind with different rates.
 
 use fabricast_sim::schedule::Collective;
 use fabricast_topologies::{Bytes, Fabric, FabricRequest, Picos, load};
@@ -7,7 +7,7 @@ use super::{steps, with_machine};
 use crate::communication::{CommunicationCostModel, Exchange};
 use fabricast_workload::job::{CollectiveCandidates, Degrees, Dimension, Layout};
 
-/// Two hosts with NICs of `rate` Gb/s.
+/// Two hosts with eight NICs of `rate` Gb/s each.
 fn hosts(preset: &str, rate: u32) -> Fabric {
     let network = Some(format!("rail,nics_per_node=8,nic={rate}Gb/s").parse().unwrap());
     load(&FabricRequest { nodes: Some(2), network, ..FabricRequest::new(preset) }).unwrap()
@@ -24,8 +24,8 @@ fn transfer_times(fabric: &Fabric) -> Vec<Picos> {
     })
 }
 
-/// No rate is treated as another kind of network. (Strategies change with the rate, and a fast strategy may slow
-/// overlapping kernels more: steps may differ by 1 %.)
+/// Step and transfer times fall with the rate of the NICs, so no rate is treated as another kind of network.
+/// (Strategies change with the rate, and a fast strategy may slow overlapping kernels more: steps may differ by 1 %.)
 #[test]
 fn faster_nics_are_not_slower() {
     let job = "name = \"j\"\nglobal_batch = 32\nflash_attention = true\nparallel = { tp = 1 }\n\

@@ -1,4 +1,5 @@
-//! Steps against published runs of Llama 3 405B, with fully sharded states (ZeRO-3) and pipeline parallelism.
+//! Comparison of steps with published runs of Llama 3 405B, with fully sharded states (ZeRO-3) and pipeline
+//! parallelism.
 
 use fabricast_topologies::Bytes;
 
@@ -8,7 +9,7 @@ use fabricast_workload::job::{Training, footprint};
 
 const LLAMA3: &str = include_str!("../../../../data/llama3.csv");
 
-/// Job of a row with its number of GPUs and the published model Tflop/s per GPU.
+/// Job of a row of the file, with its number of GPUs and the published model Tflop/s per GPU.
 fn row(line: &str) -> (String, u32, f64) {
     let cells: Vec<u64> = line.split(',').map(|cell| cell.parse().unwrap()).collect();
     let [gpus, tp, cp, pp, dp, seq, batch, tflops] = cells[..] else { panic!("{line}") };
@@ -31,16 +32,16 @@ fn model_tflops(job: &Training, step: &Step) -> [f64; 2] {
         .map(|operations| operations / (step.time.0 as f64 / 1e12) / step.layout.degrees.ranks() as f64 / 1e12)
 }
 
-/// Predicted over published time minus one, in percent, for both ways to count; also in docs/steps.md. The efficiency
-/// curve was fitted to steps on one and two H200.
+/// Predicted over published time minus one, in percent, for both counts of [`model_tflops`]; also in docs/steps.md. The
+/// efficiency curve was fitted to steps on one and two H200.
 const DOCUMENTED_ERRORS: [[f64; 2]; 3] = [[-16.9, -13.6], [-15.7, -12.3], [-33.8, -7.3]];
 
-/// Predicted memory in excess of 80 GiB, in GB; the published runs fitted.
+/// Predicted memory per GPU in excess of 80 GiB, in GB, by row of the file; the published runs fitted.
 const DOCUMENTED_EXCESS_GB: [f64; 3] = [10.6, 3.4, 3.4];
 
-/// Predicted throughput loss per GPU, in percent, with twice the GPUs for the same batch; published 7. It is larger
-/// since kernels lose the SMs that channels occupy. The tail measured inside hosts is not applied here
-/// (`interference`); it would add 3 points.
+/// Predicted throughput loss per GPU, in percent, with twice the GPUs for the same batch; the published loss is 7. The
+/// prediction is larger since kernels lose the SMs that channels occupy. The tail measured inside hosts is not applied
+/// here (`interference`); it would add 3 points.
 const DOCUMENTED_LOSS: f64 = 8.4;
 
 #[test]

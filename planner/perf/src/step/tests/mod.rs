@@ -1,4 +1,4 @@
-//! Steps against measurements, closed forms and known scaling behaviour.
+//! Comparison of steps with measurements, closed forms and known scaling behaviour.
 
 mod bandwidth;
 mod expert;
@@ -57,7 +57,7 @@ fn timed(fabric: &Fabric, job: &str) -> Step {
     steps(fabric, &[job.to_owned()]).remove(0)
 }
 
-/// Layers, hidden size and heads of the paper's models.
+/// Returns layers, hidden size and heads of a model of arXiv 2205.05198.
 fn model(name: &str) -> (u64, u64, u64) {
     match name {
         "megatron-22B" => (48, 6144, 64),
@@ -90,10 +90,10 @@ fn one_curve_matches_measured_steps() {
     assert_eq!((rows, outliers), (4, 0), "{report}");
 }
 
-/// Cost model with a fixed bandwidth and no latency; calls use no SMs.
+/// Cost model with a fixed bandwidth in bytes per second and no latency; calls use no SMs.
 struct FlatBandwidth(u64);
 
-/// Variant of [`FlatBandwidth`] whose calls occupy SMs and move a multiple of their bytes in memory.
+/// Variant of [`FlatBandwidth`] whose calls occupy a number of SMs and move a multiple of their bytes in memory.
 struct FlatWithSmUsage(FlatBandwidth, u32, u64);
 
 impl CommunicationCostModel for FlatWithSmUsage {
@@ -134,7 +134,7 @@ pub(super) fn flat(text: &str, ranks: u32, bandwidth: u64) -> Step {
     step(&job, &layout, &SPEEDS, &Efficiency::default(), &FlatBandwidth(bandwidth)).unwrap()
 }
 
-/// Sharding settings of data-parallel ranks.
+/// Any combination of settings for sharding and gradient accumulation of data-parallel ranks.
 fn any_zero() -> impl Strategy<Value = &'static str> {
     prop::sample::select(vec![
         "zero = 0",
@@ -200,7 +200,7 @@ proptest! {
     }
 }
 
-/// SM usage of a call: number of SMs out of 108, and memory traffic as a multiple of its bytes.
+/// Any SM usage of a call: number of SMs out of 108, and memory traffic as a multiple of its bytes.
 fn any_sm_usage() -> impl Strategy<Value = (u32, u64)> {
     (0u32..120, 0u64..8)
 }
@@ -336,7 +336,7 @@ proptest! {
     }
 }
 
-/// Single-process job: the sequential parts sum up to the step.
+/// The sequential parts of a single-process job sum up to the step.
 #[test]
 fn single_process_timeline_agrees_with_step() {
     let job =
@@ -372,7 +372,7 @@ fn data_parallelism_scales_best_inside_a_host() {
     assert!(divided.efficiency() < replicated.efficiency(), "{} {divided:?}", divided.efficiency());
 }
 
-/// Data-parallel job on 32 GPUs with `batch` sequences and extra lines.
+/// Data-parallel job on 32 GPUs with `batch` sequences and the additional keys `lines`.
 fn on_32(batch: u32, lines: &str) -> String {
     format!("{SMALL}global_batch = {batch}\nparallel = {{ dp = 32 }}\n{lines}")
 }

@@ -1,4 +1,4 @@
-//! Effect of rank placement on steps.
+//! Tests of the effect of rank placement on steps.
 
 use std::collections::BTreeSet;
 
@@ -46,7 +46,7 @@ fn list(gpus: &[u32]) -> String {
     format!("{gpus:?}")
 }
 
-/// GPU list for hosts of `each` GPUs in the given order.
+/// GPU list for hosts of `each` GPUs in the given order, as a value of `placement`.
 fn by_hosts(hosts: &[u32], each: u32) -> String {
     list(&hosts.iter().flat_map(|host| (0..each).map(move |gpu| host * each + gpu)).collect::<Vec<_>>())
 }

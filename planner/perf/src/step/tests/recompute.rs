@@ -1,4 +1,4 @@
-//! Steps with activation recomputation in a part of the layers.
+//! Tests of steps with activation recomputation in a part of the layers.
 
 use proptest::prelude::*;
 

@@ -12,7 +12,8 @@ use fabricast_libraries::{BufferRegistration, Chooser, Conditions, Library, Libr
 use fabricast_search::candidates::Restriction;
 use fabricast_search::plan::{Effort, PlanRequest, Watcher, plan};
 
-/// Time of the fastest allowed strategy; for a library inside a host, that of its own choice.
+/// Completion time of the fastest allowed strategy; for a library inside a host, of the strategy that the library
+/// chooses.
 fn fastest(fabric: &Fabric, collective: Collective, bytes: u64, restriction: &Restriction) -> Picos {
     let router = Router::new(fabric, RouteOptions::default());
     let profile = Profile::for_fabric(fabric).unwrap();

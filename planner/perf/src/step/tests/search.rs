@@ -11,15 +11,15 @@ use super::{rails, read, steps, with_machine};
 use crate::communication::SimulatedCosts;
 use fabricast_workload::job::{Degrees, ExpertSharding, Layout, SequenceParallelism, Training, footprint};
 
-/// Model with 24 layers and hidden size 2,048.
+/// Table `model` of a job: 24 layers and hidden size 2,048.
 const SMALL: &str = "layers = 24, hidden = 2048, heads = 16, ffn = 8192, vocab = 50304, seq = 2048";
-/// Llama 2 13B.
+/// Table `model` of Llama 2 13B.
 const LARGE: &str = "layers = 40, hidden = 5120, heads = 40, ffn = 13824, gated = true, vocab = 32000, seq = 4096";
-/// Qwen3 30B-A3B.
+/// Table `model` of Qwen3 30B-A3B.
 const EXPERTS: &str = "layers = 48, hidden = 2048, heads = 32, kv_heads = 4, head_dim = 128, ffn = 768, gated = true, vocab = 151936, \
     seq = 4096, experts = 128, experts_per_token = 8";
 
-/// Cartesian product of degrees with values.
+/// Returns the combination of each of the degrees with each of the values.
 fn cartesian_product<T: Copy>(
     all: Vec<Degrees>,
     values: &[T],
@@ -30,7 +30,7 @@ fn cartesian_product<T: Copy>(
         .collect()
 }
 
-/// Layouts that users would try and that fit.
+/// Layouts that users would write by hand, among those that fit the memory.
 fn grid(job: &Training, machine: &Machine<'_>) -> Vec<Layout> {
     let ranks = machine.ranks.len() as u32;
     let memory = machine.memory().unwrap_or(Bytes::MAX);
@@ -56,7 +56,8 @@ fn grid(job: &Training, machine: &Machine<'_>) -> Vec<Layout> {
     layouts.filter(|layout| is_schedulable(job, layout) && footprint(job, layout).excess(memory).is_none()).collect()
 }
 
-/// Relative extra time of the layout found over the best of the grid; `None` if the job cannot be divided.
+/// Relative extra time of the layout that the search finds over the best of [`grid`]; `None` if the job cannot be
+/// divided.
 fn relative_excess(fabric: &Fabric, model: &str, lines: &str) -> Option<f64> {
     let job =
         read(&format!("name = \"j\"\nflash_attention = true\nparallel = \"auto\"\nmodel = {{ {model} }}\n{lines}\n"));
@@ -100,7 +101,8 @@ fn allowing_more_strategies_is_never_slower() {
     }
 }
 
-/// Several machines, models with and without experts, replicated and sharded states.
+/// The layout that the search finds is at most 1 % slower than the best hand-written one on several machines, for
+/// models with and without experts, with replicated and sharded states.
 #[test]
 fn search_matches_hand_written_layouts() {
     let tapered = Some("fat_tree,nics_per_node=4,nic=200Gb/s,oversubscription=2".parse().unwrap());
@@ -121,8 +123,8 @@ fn search_matches_hand_written_layouts() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
 
-    /// Small models and batches leave few micro-batches for many GPUs: there interleaving and whole sequences matter
-    /// most.
+    /// The search finds the best of the hand-written layouts for small models and batches, which leave few
+    /// micro-batches for many GPUs: there interleaving and undivided sequences matter most.
     #[test]
     fn search_matches_hand_written_layouts_for_small_jobs(
         preset in select(vec!["hgx-h100", "dgx-a100", "hgx-h200"]),

@@ -1,5 +1,5 @@
-//! Hybrid sharding: states sharded within groups of ranks and replicated among them. Traffic between hosts, memory and
-//! time.
+//! Tests of hybrid sharding: states sharded within groups of ranks and replicated among them. Traffic between hosts,
+//! memory and time.
 
 use fabricast_sim::profile::Profile;
 use fabricast_topologies::fabric::Link;
@@ -115,7 +115,7 @@ fn link_sharing_follows_placement_of_shards() {
     }
 }
 
-/// Bytes that leave hosts in a step, without framing.
+/// Bytes that leave hosts in a step over all NICs, without framing.
 fn inter_host_bytes(fabric: &Fabric, job: &Training) -> f64 {
     let profile = Profile::for_fabric(fabric).unwrap();
     with_machine(fabric, |machine: &Machine<'_>| {

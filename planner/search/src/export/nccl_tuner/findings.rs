@@ -10,15 +10,15 @@ use fabricast_libraries::nccl::{Algo, Communicator, Function, Settings, Table as
 pub struct CheckContext<'a> {
     /// The communicator as NCCL sees it.
     pub communicator: &'a Communicator,
-    /// NCCL version.
+    /// NCCL version that loads the table.
     pub version: Version,
     /// NCCL's table of algorithm and protocol combinations.
     pub cells: &'a Cells,
-    /// NCCL settings.
+    /// NCCL settings (`NCCL_*` variables) in effect.
     pub settings: &'a Settings,
 }
 
-/// Largest size that is checked, in bytes.
+/// Largest message size that is checked, in bytes.
 const LARGEST: u64 = 1 << 40;
 
 /// Returns the problems of the rows that match a communicator, by line; missing rows come last.
@@ -76,7 +76,7 @@ pub fn findings(table: &Table, context: CheckContext<'_>) -> Vec<Finding> {
     findings
 }
 
-/// Returns the problem of a row's channel count.
+/// Returns the problem of a row's channel count; `None` if there is none.
 fn channels(row: &Row, context: CheckContext<'_>) -> Option<String> {
     let CheckContext { communicator, version, settings, .. } = context;
     let Some(channels) = row.channels else {
@@ -123,7 +123,8 @@ impl Lookup {
         reachable
     }
 
-    /// Returns the size ranges from 0 to `last` without a row for calls with such buffers and one pipeline operation.
+    /// Returns the message sizes, in bytes, from 0 to `last` without a row for calls with such buffers and one pipeline
+    /// operation: first and last size of each gap, both inclusive.
     fn gaps(&self, function: Function, buffers: Buffers, last: u64) -> Vec<(u64, u64)> {
         let mut gaps: Vec<(u64, u64)> = Vec::new();
         let mut boundaries: Vec<u64> =

@@ -14,7 +14,7 @@ use fabricast_libraries::nccl::{Algo, Function, MAX_CHANNELS, Proto, has_kernel}
 /// Table, and the strategies of the plan that it cannot express.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FromPlan {
-    /// The table.
+    /// CSV table of the plan.
     pub table: Table,
     /// Strategies that the table cannot express.
     pub dropped: Vec<Dropped>,

@@ -11,14 +11,14 @@ use std::num::NonZeroU16;
 use super::{Buffers, Table};
 use fabricast_libraries::nccl::{Algo, Function, Proto};
 
-/// Entry of a table for a call.
+/// Strategy that a table gives to a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TableEntry {
-    /// The algorithm.
+    /// Algorithm that the row names.
     pub algo: Algo,
-    /// The protocol.
+    /// Protocol that the row names.
     pub proto: Proto,
-    /// Channels; `None` leaves them to the library.
+    /// Number of channels; `None` leaves it to the library.
     pub channels: Option<NonZeroU16>,
     /// Index of the row in the table, from 0.
     pub row: u32,
@@ -27,7 +27,7 @@ pub struct TableEntry {
 /// Rows of a table for one communicator.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Lookup {
-    /// Sorted by key.
+    /// Layers with the spans of their segments, sorted by key.
     layers: Vec<(Key, Span)>,
     /// Segments of all layers, concatenated; sorted by first size within each.
     segments: Vec<Segment>,
@@ -42,14 +42,14 @@ struct Key {
     buffers: Buffers,
 }
 
-/// Segments `from..to`.
+/// Range of segments of a layer, as indices `start..end`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Span {
     start: u32,
     end: u32,
 }
 
-/// Sizes from `first` up to the next segment's.
+/// Message sizes in bytes, from `first` up to the next segment's `first` (exclusive), with one entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Segment {
     first: u64,
@@ -205,7 +205,7 @@ mod tests {
     }
 
     proptest! {
-        /// Oracle: linear search for the first matching row, as the plugin does.
+        /// A lookup finds the first matching row in file order, as the plugin's linear search does.
         #[test]
         fn lookup_matches_linear_search(rows in prop::collection::vec(row(), 0..24)) {
             let table = Table { rows, ..Table::default() };

@@ -32,7 +32,7 @@ pub use read::{read, read_as_example};
 pub use read_any::read_table_or_plan;
 pub use write::write;
 
-/// Columns, in order; the last two may be omitted.
+/// Names of the CSV columns, in order; the last two may be omitted.
 pub const COLUMNS: [&str; 10] = [
     "collective_type",
     "min_bytes",
@@ -52,7 +52,7 @@ pub const MAX_LINE_BYTES: usize = 255;
 /// Buffers that a row matches.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Buffers {
-    /// Any.
+    /// Any buffers (`regBuff` −1 or omitted).
     #[default]
     Any,
     /// Buffers that cannot be registered (`regBuff` 0).
@@ -64,25 +64,25 @@ pub enum Buffers {
 /// Row: conditions on a call, and the strategy for matching calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Row {
-    /// The collective.
+    /// NCCL function (collective) that the row matches.
     pub function: Function,
-    /// Smallest size, inclusive.
+    /// Smallest message size that the row matches, in bytes, inclusive.
     pub min_bytes: Bytes,
-    /// Largest size, inclusive.
+    /// Largest message size that the row matches, in bytes, inclusive.
     pub max_bytes: Bytes,
-    /// The algorithm.
+    /// Algorithm for matching calls.
     pub algo: Algo,
-    /// The protocol.
+    /// Protocol for matching calls.
     pub proto: Proto,
-    /// Channels; `None` (−1) leaves them to the library.
+    /// Number of channels for matching calls; `None` (−1) leaves it to the library.
     pub channels: Option<NonZeroU16>,
-    /// Nodes of the communicator; `None` (−1): any.
+    /// Number of nodes of the communicator; `None` (−1) matches any.
     pub nodes: Option<u32>,
-    /// Ranks of the communicator; `None` (−1): any.
+    /// Number of ranks of the communicator; `None` (−1) matches any.
     pub ranks: Option<u32>,
-    /// Operations in the pipeline; `None` (−1 or omitted): any.
+    /// Number of operations in NCCL's pipeline (`numPipeOps`); `None` (−1 or omitted) matches any.
     pub pipe_ops: Option<u32>,
-    /// Buffers.
+    /// Kind of buffers that the row matches.
     pub buffers: Buffers,
 }
 
@@ -91,7 +91,7 @@ pub struct Row {
 pub struct Table {
     /// Comment lines without their `#` and the space after it.
     pub comments: Vec<String>,
-    /// Rows in file order.
+    /// Rows, in file order.
     pub rows: Vec<Row>,
     /// Line of each row, from 1; empty for a table that was not read from a file.
     pub lines: Vec<u32>,

@@ -1,4 +1,4 @@
-//! Strict CSV reader; errors have line and column.
+//! Strict reader of the CSV; errors have line and column.
 
 use std::num::NonZeroU16;
 
@@ -8,15 +8,15 @@ use super::{Buffers, COLUMNS, MAX_LINE_BYTES, Row, Table, names};
 use crate::export::TableError;
 use fabricast_libraries::nccl::{Algo, MAX_CHANNELS, Proto};
 
-/// Columns that a row must have.
+/// Number of columns that a row must have.
 const REQUIRED: usize = 8;
 
 /// Treatment of `-1` as a row's algorithm or protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum MinusOneHandling {
-    /// An error.
+    /// Reject the row with an error.
     Reject,
-    /// Read as ring and simple, as the example plugin does with any unknown word.
+    /// Read `-1` as ring or simple, as the example plugin does with any unknown word.
     AsExample,
 }
 
@@ -69,21 +69,21 @@ fn read_with(text: &str, source: &str, minus_one: MinusOneHandling) -> Result<Ta
     Ok(table)
 }
 
-/// Completeness of a row's algorithm and protocol.
+/// Completeness of a row: names for both algorithm and protocol, or `-1` for at least one of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Completeness {
     Both,
     Partly,
 }
 
-/// Position of a line in the file.
+/// Line of a file: the file's name and text, and the line's offset in bytes.
 struct Line<'a> {
     source: &'a str,
     text: &'a str,
     offset: usize,
 }
 
-/// Field without surrounding blanks, and its offset in the line.
+/// Field of a row without surrounding blanks, and its offset in the line, in bytes.
 #[derive(Clone, Copy)]
 struct Field<'a> {
     word: &'a str,

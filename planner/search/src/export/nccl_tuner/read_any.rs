@@ -1,4 +1,4 @@
-//! Reads the input of a tuner: its own table or a saved plan, which is converted on the fly.
+//! Reader of the tuner plugin's input: a CSV table, or a saved plan, which is converted to one.
 
 use super::{FromPlan, Table, read};
 use crate::export::json_text::strip_bom;

@@ -1,11 +1,11 @@
-//! CSV writer.
+//! Writer of the CSV.
 
 use std::fmt::Write as _;
 
 use super::{Buffers, Row, Table, names};
 
-/// Returns the text of the file: comments first, then one row per line. The last two columns are written only if they
-/// hold a condition.
+/// Returns the CSV text of a table: comments first, then one row per line. The last two columns are written only if
+/// they hold a condition.
 #[must_use]
 pub fn write(table: &Table) -> String {
     let mut text = String::with_capacity(64 * (table.rows.len() + table.comments.len()));

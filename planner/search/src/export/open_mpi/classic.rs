@@ -1,4 +1,4 @@
-//! Classic format: numbers with comments.
+//! Reader and writer of Open MPI's classic rule format: whole numbers and `#` comments.
 
 use std::fmt::Write as _;
 
@@ -7,7 +7,8 @@ use fabricast_topologies::Bytes;
 use super::{Communicator, Distribution, Routine, Rule, Rules};
 use crate::export::TableError;
 
-/// Writes rules, each communicator with its smallest number of ranks.
+/// Returns the text of rules. Each communicator is written with its smallest number of ranks, the only limit that the
+/// format has.
 #[must_use]
 pub fn write(rules: &Rules) -> String {
     let mut text: String = rules.comments.iter().map(|line| format!("# {line}\n")).collect();
@@ -29,7 +30,7 @@ pub fn write(rules: &Rules) -> String {
     text
 }
 
-/// Limit on counts and ids; larger numbers are rejected.
+/// Largest count or id that the reader accepts.
 const MAX_COUNT: u64 = 1_000_000;
 
 /// Reads rules; `source` is the file name used in errors.
@@ -137,7 +138,8 @@ impl<'a> Numbers<'a> {
         }
     }
 
-    /// Reads the optional version word of newer files, which allow a fifth number in a rule.
+    /// Reads the optional version word of newer files, whose rules may have a fifth number. Returns 1 for files without
+    /// it.
     fn version(&mut self) -> Result<u64, TableError> {
         match self.remaining().strip_prefix("rule-file-version-") {
             None => Ok(1),

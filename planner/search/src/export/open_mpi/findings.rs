@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::{Communicator, Ranks, Rules};
 use crate::export::Finding;
 
-/// Largest size that is checked, in bytes.
+/// Largest message size that is checked, in bytes.
 const LARGEST: u64 = 1 << 40;
 
 /// Returns the problems of the rules for a communicator, by collective, then by rule.
@@ -37,7 +37,7 @@ pub fn findings(rules: &Rules, ranks: Ranks) -> Vec<Finding> {
     messages.into_iter().map(|message| Finding::warning(None, message)).collect()
 }
 
-/// Returns the indices, from 0, of rules whose sizes earlier ones cover, and the size ranges without a rule.
+/// Returns the indices, from 0, of rules whose sizes earlier rules cover, and the size ranges in bytes without a rule.
 fn coverage_problems(communicator: &Communicator) -> (Vec<usize>, Vec<(u64, u64)>) {
     // Disjoint size ranges covered by the rules so far, first size to last.
     let mut covered: BTreeMap<u64, u64> = BTreeMap::new();
@@ -108,7 +108,7 @@ mod tests {
     }
 
     proptest! {
-        /// Oracle: every size checked one by one.
+        /// Unreachable rules and gaps are those found by checking every size one by one.
         #[test]
         fn coverage_matches_check_of_every_size(ranges in prop::collection::vec((0u64..24, 0u64..24), 0..6)) {
             let ranges: Vec<(u64, u64)> = ranges.into_iter().map(|(a, b)| (a.min(b), a.max(b))).collect();

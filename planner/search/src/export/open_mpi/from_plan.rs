@@ -10,7 +10,7 @@ use fabricast_libraries::mpi;
 /// Rules, and the strategies of the plan that they cannot express.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FromPlan {
-    /// The rules.
+    /// Rules of the plan's collectives.
     pub rules: Rules,
     /// Strategies that the rules cannot express.
     pub dropped: Vec<Dropped>,
@@ -53,13 +53,14 @@ impl FromPlan {
     }
 }
 
-/// Algorithm 0 outside the planned sizes: Open MPI decides by itself.
+/// Returns algorithm 0, with which Open MPI decides by itself, for sizes outside the planned ones; `None` if Open MPI
+/// has no such collective.
 fn library_default(range: &SavedRange) -> Option<(Routine, u32)> {
     Routine::from_collective(range.collective).map(|routine| (routine, 0))
 }
 
-/// Returns Open MPI's number of a strategy: that of its default if that is the strategy, otherwise the first of its
-/// algorithms with an equal schedule.
+/// Returns Open MPI's number of a strategy's algorithm. If Open MPI's default has that algorithm, its number is
+/// returned; otherwise that of the first algorithm with an equal schedule.
 fn algorithm(row: &SavedRow, pick: &SavedPick) -> Result<(Routine, u32), String> {
     let Some(routine) = Routine::from_collective(row.collective) else {
         return Err("the rules cannot select this collective by size".to_owned());

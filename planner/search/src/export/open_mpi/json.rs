@@ -1,4 +1,4 @@
-//! JSON format of Open MPI 6.0.
+//! Reader and writer of the JSON rule format of Open MPI 6.0.
 
 use fabricast_sim::schedule::format::shortened;
 use fabricast_topologies::Bytes;
@@ -9,7 +9,7 @@ use super::{Communicator, Distribution, Routine, Rule, Rules};
 use crate::export::TableError;
 use crate::export::json_text::JsonText;
 
-/// Writes rules.
+/// Returns the JSON text of rules.
 #[must_use]
 pub fn write(rules: &Rules) -> String {
     let mut collectives = Map::new();
@@ -43,12 +43,13 @@ pub fn write(rules: &Rules) -> String {
     format!("{value:#}\n")
 }
 
-/// Keys of each object (`docs/tuning-apps/tuned_dynamic_file_schema.json`, which allows no others).
+/// Keys of the file object. This list and the next two are those of Open MPI's
+/// `docs/tuning-apps/tuned_dynamic_file_schema.json`, which allows no others.
 const FILE: [&str; 4] = ["rule_file_version", "module", "collectives", "$schema"];
 const COMMUNICATOR: [&str; 4] = ["comm_size_min", "comm_size_max", "comm_rank_distribution", "rules"];
 const RULE: [&str; 7] = ["msg_size_min", "msg_size_max", "alg", "faninout", "seg_size", "reqs", "bine_imp"];
 
-/// Largest number of ranks, fan-out, segment size and number of requests: C's `int`.
+/// Largest value of the numbers that Open MPI reads into a C `int`: ranks, fan-out, segment size and requests.
 const MAX_INT: u64 = i32::MAX as u64;
 
 /// Reads rules; `source` is the file name used in errors. Stricter than Open MPI, which ignores what it does not know:

@@ -26,7 +26,7 @@ pub use names::Routine;
 
 use fabricast_topologies::Bytes;
 
-/// Rules of several collectives.
+/// Rules file: rules of several collectives.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rules {
     /// Comment lines without their mark; JSON has none.
@@ -38,9 +38,9 @@ pub struct Rules {
 /// Rules for a range of communicator sizes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Communicator {
-    /// Smallest number of ranks.
+    /// Smallest number of ranks, inclusive.
     pub min_ranks: u32,
-    /// Largest number of ranks.
+    /// Largest number of ranks, inclusive; `u32::MAX` for no limit.
     pub max_ranks: u32,
     /// Required distribution of the ranks over hosts.
     pub distribution: Distribution,
@@ -51,7 +51,7 @@ pub struct Communicator {
 /// Required distribution of a communicator's ranks over hosts (`comm_rank_distribution`); only JSON can express it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Distribution {
-    /// No requirement.
+    /// No requirement on the distribution.
     #[default]
     Any,
     /// One rank per host.
@@ -64,7 +64,7 @@ impl Distribution {
     /// All distributions.
     pub const ALL: [Self; 3] = [Self::Any, Self::OnePerNode, Self::SingleNode];
 
-    /// Name in Open MPI's files.
+    /// Name of the distribution in Open MPI's files.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -86,29 +86,29 @@ impl Distribution {
 /// Number of ranks and hosts of a communicator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ranks {
-    /// Number of ranks.
+    /// Number of ranks of the communicator.
     pub ranks: u32,
-    /// Number of hosts.
+    /// Number of hosts that the ranks occupy.
     pub hosts: u32,
 }
 
 /// Algorithm for a range of message sizes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rule {
-    /// Smallest size, inclusive.
+    /// Smallest message size, in bytes, inclusive.
     pub min_bytes: Bytes,
-    /// Largest size, inclusive.
+    /// Largest message size, in bytes, inclusive; `u64::MAX` for no limit.
     pub max_bytes: Bytes,
-    /// Number of the algorithm; 0 leaves the choice to Open MPI.
+    /// Open MPI's number of the algorithm; 0 leaves the choice to Open MPI.
     pub algorithm: u32,
-    /// Fan-in or fan-out; 0 for the algorithm's default.
+    /// Fan-in or fan-out of the algorithm's tree; 0 for the algorithm's default.
     pub fanout: u32,
     /// Segment size in bytes; 0 for no segmentation.
     pub segment: u64,
 }
 
 impl Rules {
-    /// Returns the first rules that match a communicator; `None` if Open MPI decides by itself.
+    /// Returns the first rules of a collective that match a communicator; `None` if Open MPI decides by itself.
     #[must_use]
     pub fn communicator(&self, routine: Routine, ranks: Ranks) -> Option<&Communicator> {
         let entry = self.routines.iter().find(|(known, _)| *known == routine)?;

@@ -8,10 +8,11 @@ use fabricast_libraries::mpi::OpenMpiAlgorithm;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Routine(u32);
 
-/// Name; fabricast's collective, if it is one with equal blocks; and the algorithms, from number 1 on.
+/// Open MPI's name of a collective; fabricast's counterpart, if the blocks are equal; and the names of the algorithms
+/// from number 1 on, each with its counterpart in fabricast's Open MPI model.
 type CollectiveInfo = (&'static str, Option<Collective>, &'static [(&'static str, Option<OpenMpiAlgorithm>)]);
 
-/// Collectives from id 0 on (COLLTYPE_T, `coll_base_functions.h`).
+/// Open MPI's collectives, indexed by id from 0 on (`COLLTYPE_T`, `coll_base_functions.h`).
 const ROUTINES: [CollectiveInfo; 22] = [
     (
         "allgather",
@@ -145,25 +146,25 @@ impl Routine {
         (0..ROUTINES.len() as u32).map(Self)
     }
 
-    /// Returns the collective with an id.
+    /// Returns the collective with Open MPI's id `id`; `None` if there is none.
     #[must_use]
     pub fn from_id(id: u64) -> Option<Self> {
         u32::try_from(id).ok().filter(|&id| (id as usize) < ROUTINES.len()).map(Self)
     }
 
-    /// Returns the collective with a name.
+    /// Returns the collective with Open MPI's name `name`; `None` if there is none.
     #[must_use]
     pub fn from_name(name: &str) -> Option<Self> {
         Self::all().find(|routine| routine.name() == name)
     }
 
-    /// Returns the counterpart of a fabricast collective; `None` if there is none.
+    /// Returns Open MPI's counterpart of a fabricast collective; `None` if there is none.
     #[must_use]
     pub fn from_collective(collective: Collective) -> Option<Self> {
         Self::all().find(|routine| routine.collective() == Some(collective))
     }
 
-    /// The id.
+    /// Open MPI's id of the collective, from 0.
     #[must_use]
     pub fn id(self) -> u32 {
         self.0
@@ -173,19 +174,19 @@ impl Routine {
         ROUTINES.get(self.0 as usize).unwrap_or(&("", None, &[]))
     }
 
-    /// The name: `reduce_scatter_block`.
+    /// Open MPI's name of the collective: `reduce_scatter_block`.
     #[must_use]
     pub fn name(self) -> &'static str {
         self.info().0
     }
 
-    /// The counterpart in fabricast, if there is one.
+    /// Counterpart of the collective in fabricast; `None` if there is none.
     #[must_use]
     pub fn collective(self) -> Option<Collective> {
         self.info().1
     }
 
-    /// Iterates over the names of its algorithms, from number 1 on.
+    /// Iterates over the names of the collective's algorithms, from number 1 on.
     pub fn algorithms(self) -> impl Iterator<Item = &'static str> {
         self.info().2.iter().map(|algorithm| algorithm.0)
     }
@@ -199,13 +200,13 @@ impl Routine {
         }
     }
 
-    /// Returns the algorithms that a rule may name, as text for errors.
+    /// Returns the numbers and names of the algorithms that a rule may use, as text for errors.
     pub(super) fn expected(self) -> String {
         let known: Vec<String> = self.algorithms().zip(1..).map(|(name, number)| format!("{number} {name}")).collect();
         if known.is_empty() { "expected 0".to_owned() } else { format!("expected 0 or one of {}", known.join(", ")) }
     }
 
-    /// Returns the number of an algorithm, given its name.
+    /// Returns the number of the algorithm with a name: 0 for `ignore`, `None` for an unknown name.
     #[must_use]
     pub fn number(self, name: &str) -> Option<u32> {
         if name == "ignore" {
@@ -214,13 +215,14 @@ impl Routine {
         self.algorithms().position(|known| known == name).map(|index| index as u32 + 1)
     }
 
-    /// Returns the number of an algorithm of fabricast's Open MPI model.
+    /// Returns Open MPI's number of an algorithm of fabricast's Open MPI model; `None` if this collective does not have
+    /// it.
     #[must_use]
     pub fn algorithm_number(self, algorithm: OpenMpiAlgorithm) -> Option<u32> {
         self.info().2.iter().position(|known| known.1 == Some(algorithm)).map(|index| index as u32 + 1)
     }
 
-    /// Iterates over the algorithms of fabricast's Open MPI model, with their numbers.
+    /// Iterates over the collective's algorithms in fabricast's Open MPI model, with Open MPI's numbers.
     pub fn modelled_algorithms(self) -> impl Iterator<Item = (u32, OpenMpiAlgorithm)> {
         self.info().2.iter().enumerate().filter_map(|(index, known)| Some((index as u32 + 1, known.1?)))
     }

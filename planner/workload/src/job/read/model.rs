@@ -39,7 +39,7 @@ struct LatentText {
     v_head_dim: Spanned<u64>,
 }
 
-/// Width and number of attention heads.
+/// Width of an attention head, number of KV heads, and latent attention.
 struct Heads {
     width: u64,
     kv: u64,
@@ -47,7 +47,7 @@ struct Heads {
 }
 
 impl JobText {
-    /// Converts and validates the model; `seq` is the default sequence length.
+    /// Converts and validates the keys of the model; `seq` is the sequence length if the model states none.
     pub(super) fn model(&self, check: Validator<'_>, seq: Option<u64>) -> Result<Model, JobError> {
         let model = self.required_model_key("model", &self.model, check)?;
         let text = model.get_ref();
@@ -137,8 +137,8 @@ impl ModelText {
     }
 }
 
-/// Upper bound of all bytes and operations that are computed with 64-bit integers: activations of `tokens` tokens, each
-/// of which attends to `others` tokens, and weights of all layers.
+/// Upper bound of all numbers of bytes and operations that are computed with 64-bit integers: activations of `tokens`
+/// tokens, each of which attends to `others` tokens, and weights of all layers.
 pub(super) fn overflow_bound(model: &Model, tokens: f64, others: u64, skew: f64) -> f64 {
     let float = |count: u64| count.max(1) as f64;
     let ffn = float(model.ffn) * float(model.ffns_per_token()) * skew;

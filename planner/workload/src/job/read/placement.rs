@@ -14,9 +14,9 @@ use super::{JobText, Validator};
 /// Placement as written in the job file.
 #[derive(Clone, Debug)]
 pub(super) enum PlacementText {
-    /// `"block"`, `"cyclic"`, `"0-7,16-23"`.
+    /// Name or ranges: `"block"`, `"cyclic"`, `"0-7,16-23"`.
     Text(String),
-    /// `[0, 4, 1, 5]`.
+    /// GPU numbers in rank order: `[0, 4, 1, 5]`.
     List(Vec<Spanned<u32>>),
 }
 
@@ -50,7 +50,7 @@ impl<'de> Deserialize<'de> for PlacementText {
 }
 
 impl JobText {
-    /// Returns the span of the GPU with the largest number.
+    /// Returns the byte range of the GPU with the largest number, or of the whole value if it is not a list.
     pub(super) fn largest_gpu_span(&self) -> Option<Range<usize>> {
         let placement = self.placement.as_ref()?;
         let largest = match placement.get_ref() {
@@ -86,7 +86,7 @@ impl JobText {
         })
     }
 
-    /// Rejects degrees that cannot fill the listed ranks, as far as this is known without a fabric.
+    /// Rejects degrees whose product cannot be the number of listed ranks, as far as this is known without a fabric.
     pub(super) fn check_degrees(
         &self,
         check: Validator<'_>,

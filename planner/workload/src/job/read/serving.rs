@@ -11,13 +11,13 @@ use toml::Spanned;
 use super::super::{Arrivals, JobError, JobSpans, Limits, Serving};
 use super::{JobText, KindKey, MAX_TOTAL, ParallelText, Validator, kind_key, overflow_bound};
 
-/// Limit on replicas with a batch: more than any machine has.
+/// Largest data-parallel degree of a job with a batch of requests: more than any machine has.
 const MAX_REPLICAS: u64 = 1 << 20;
 
-/// Limit on replicas whose concurrency is derived from memory.
+/// Largest data-parallel degree of a job whose concurrency is derived from memory.
 const MAX_AUTO_REPLICAS: u64 = 1 << 14;
 
-/// Range of SLO limits in seconds.
+/// Valid range of SLO limits, in seconds.
 const LIMITS: RangeInclusive<f64> = 1e-6..=1e6;
 
 impl JobText {
@@ -162,9 +162,9 @@ impl JobText {
 /// Concurrent requests as written in the job file.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum ConcurrencyText {
-    /// The largest number possible.
+    /// `"auto"`: the largest number that memory and SLO limits allow.
     Auto,
-    /// Fixed number.
+    /// Fixed number of requests.
     Given(u64),
 }
 
@@ -202,7 +202,7 @@ pub(crate) mod tests {
     use super::super::read_job;
     use super::*;
 
-    /// Llama 2 70B (arXiv 2307.09288); `lines` replaces its values of the same keys.
+    /// Job file of Llama 2 70B (arXiv 2307.09288); `lines` replaces its values of the same keys.
     pub(crate) fn text(lines: &str) -> String {
         let mut text = format!("kind = \"inference\"\n{lines}");
         for (key, line) in [

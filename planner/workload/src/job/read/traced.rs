@@ -44,7 +44,7 @@ impl JobText {
         })
     }
 
-    /// Returns a required key of jobs with a model.
+    /// Returns the value of a key that jobs with a model require.
     pub(super) fn required_model_key<'v, T>(
         &self,
         name: &str,

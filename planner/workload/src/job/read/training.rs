@@ -11,7 +11,7 @@ use super::super::{
 };
 use super::{JobText, KindKey, MAX_TOTAL, Validator, kind_key, overflow_bound};
 
-/// Attention kernel as written in the job file.
+/// Attention implementation that the key `flash_attention` selects: true, false, or a version.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct FlashText(pub Attention);
 
@@ -145,7 +145,7 @@ impl JobText {
         Ok(job)
     }
 
-    /// Validates the number of recomputed layers.
+    /// Returns the validated number of recomputed layers; `None` if all layers are recomputed or the key is absent.
     fn recompute_layers(&self, check: Validator<'_>, layers: u64) -> Result<Option<u64>, JobError> {
         let Some(count) = &self.recompute_layers else { return Ok(None) };
         let recompute = self.recompute.as_ref().map(|recompute| *recompute.get_ref()).unwrap_or_default();
@@ -180,7 +180,7 @@ impl JobText {
         }
     }
 
-    /// Validates the number of ranks over which a replica is sharded.
+    /// Returns the validated number of ranks over which a replica is sharded; `None` if the key is absent.
     fn shard(&self, check: Validator<'_>, zero: Zero) -> Result<Option<u32>, JobError> {
         let Some(shard) = &self.shard else { return Ok(None) };
         let wrong = |message: &str| Err(check.error(shard.span(), format!("shard: {message}")));

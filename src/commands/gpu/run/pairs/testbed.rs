@@ -26,7 +26,7 @@ pub(super) struct PairsTestbed {
     buffers: Buffers,
     watchdog: Watchdog,
     patience: Duration,
-    /// Communicators by variant.
+    /// NCCL communicators of all ranks, by variant.
     libraries: Vec<(ExecutorVariant, Library)>,
     /// Memory of symmetric windows, allocated by NCCL.
     windows: Option<Buffers>,
@@ -34,7 +34,7 @@ pub(super) struct PairsTestbed {
 }
 
 impl PairsTestbed {
-    /// Creates what the cases need.
+    /// Creates the buffers, NCCL communicators and NVSHMEM processes that the cases need.
     pub(super) fn new(contexts: Testbed, args: &GpuRunArgs, cases: &[&Case]) -> Result<Self, Failure> {
         let watchdog = Watchdog::new(Duration::from_secs(args.execution.patience));
         let max_bytes = cases.iter().map(|case| case.job.header.layout.bytes()).max().unwrap_or_default();
@@ -83,7 +83,7 @@ impl PairsTestbed {
         KernelOptions { shape: None, calls: CallOrder::Overlap, time_limit: self.patience }
     }
 
-    /// Compiles all kernels, on all cores.
+    /// Compiles the kernels of all cases in parallel.
     pub(super) fn compile(&self, cases: &[&Case]) -> Result<(), ExecuteError> {
         let (contexts, buffers, options) = (&self.contexts, &self.buffers, self.kernel_options());
         cases.par_iter().try_for_each(|case| {
