@@ -199,22 +199,21 @@ pub fn simulate_concurrent(
         Folding::WhereProved | Folding::BlocksFirst => fold::fold(&lowered.workload),
         Folding::Off => None,
     };
-    let (outcome, records) = run(&lowered.workload, folded.as_ref(), watch)?;
+    let WorkloadRun { outcome, records, folded: run_folded } = run(&lowered.workload, folded.as_ref(), watch)?;
     let Records { spans, load } = records.unwrap_or_default();
     let host_works = parties.iter().map(|party| mode.host_work(party.generator.header()));
     let work = host_works.max_by_key(|work| work.peers).unwrap_or_default();
     let launched = |end| setting.profile.launch(mode.launch, mode.processes).call_time(end, work);
     let time = launched(outcome.end);
     let launch = time - outcome.end;
-    let ends =
-        if outcome.run_ends.is_empty() { vec![outcome.end] } else { party_ends(&lowered, folded.as_ref(), &outcome) };
+    let ends = if outcome.run_ends.is_empty() { vec![outcome.end] } else { party_ends(&lowered, run_folded, &outcome) };
     let party_times = ends.into_iter().map(launched).collect();
     let mut costs = outcome.costs;
     let decides = mode.bottleneck(setting.profile, work, outcome.end, outcome.costs.bandwidth + outcome.costs.waiting);
     let band = band(parties, mode, decides);
     costs.software += launch;
-    let simulated = folded.as_ref().map_or(&lowered.workload, |folded| &folded.workload).operation_count();
-    let is_folded = folded.is_some() || blocks.is_some() || outcome.skipped > 0;
+    let simulated = run_folded.map_or(&lowered.workload, |folded| &folded.workload).operation_count();
+    let is_folded = run_folded.is_some() || blocks.is_some() || outcome.skipped > 0;
     let fold_factor = is_folded.then(|| operations as f64 / (simulated - outcome.skipped).max(1) as f64);
     let critical_path = critical::critical_path(&lowered.workload, &spans);
     let Lowered { workload, resources, traffic, rank_starts, .. } = lowered;
@@ -246,12 +245,17 @@ struct Records {
     load: Option<LoadOverTime>,
 }
 
-/// Runs the folded workload if there is one, otherwise the whole.
-fn run(
-    workload: &Workload,
-    folded: Option<&Folded>,
-    watch: Watch<'_>,
-) -> Result<(Outcome, Option<Records>), EngineError> {
+/// Completed run of a workload.
+struct WorkloadRun<'a> {
+    outcome: Outcome,
+    /// Records of the run, if spans were recorded.
+    records: Option<Records>,
+    /// The folded workload, if that was run; `None` if the whole one was.
+    folded: Option<&'a Folded>,
+}
+
+/// Runs the folded workload if there is one and it does not fail, otherwise the whole.
+fn run<'a>(workload: &Workload, folded: Option<&'a Folded>, watch: Watch<'_>) -> Result<WorkloadRun<'a>, EngineError> {
     let recorded = watch.recording == Recording::Spans;
     let measure_load =
         |workload: &Workload, outcome: &Outcome| load_over_time(workload, &outcome.rates, outcome.end, LOAD_SLICES);
@@ -262,7 +266,7 @@ fn run(
                 load: Some(folded.unfold_load(measure_load(&folded.workload, &outcome))),
                 spans: folded.unfold_spans(std::mem::take(&mut outcome.spans), runs),
             });
-            Ok((outcome, records))
+            Ok(WorkloadRun { outcome, records, folded: Some(folded) })
         }
         Some((_, Err(error @ (EngineError::Interrupted | EngineError::Abandoned { .. })))) => Err(error),
         // Only a run of the whole workload identifies the stuck operation and the number of completed ones.
@@ -272,15 +276,15 @@ fn run(
                 load: Some(measure_load(workload, &outcome)),
                 spans: Spans::from_workload(workload, std::mem::take(&mut outcome.spans)),
             });
-            Ok((outcome, records))
+            Ok(WorkloadRun { outcome, records, folded: None })
         }
     }
 }
 
-/// Returns the end of the last operation of each party; that of a party without operations is the start-up.
+/// Returns the end of the last operation of each party; that of a party without operations is the start-up. `folded`:
+/// the folded workload, if `outcome` is that of its run.
 fn party_ends(lowered: &Lowered, folded: Option<&Folded>, outcome: &Outcome) -> Vec<Picos> {
-    // If the folded run failed, the whole one was run.
-    let ends = match folded.filter(|folded| folded.workload.runs.len() == outcome.run_ends.len()) {
+    let ends = match folded {
         Some(folded) => folded.unfold_runs(&outcome.run_ends),
         None => outcome.run_ends.clone(),
     };
@@ -293,4 +297,34 @@ fn party_ends(lowered: &Lowered, folded: Option<&Folded>, outcome: &Outcome) -> 
 /// Returns the system of a workload, and drops everything else.
 fn only_system(workload: Workload) -> System {
     workload.system
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::{Edge, Pace, RouteLatency};
+    use crate::quantity::Work;
+
+    /// Builds `runs` equal runs of four operations without bytes, each with these dependencies.
+    fn workload(runs: u32, waits: &[Edge]) -> Workload {
+        let mut workload = Workload::new();
+        for _ in 0..runs {
+            let passage = RouteLatency { route: None, latency: Picos(1000) };
+            workload.add_uniform_run(4, passage, Work(0), Pace::default(), waits);
+        }
+        workload
+    }
+
+    #[test]
+    fn a_failed_folded_run_does_not_count_as_folded() {
+        let whole = workload(4, &[]);
+        let mut folded = fold::fold(&whole).unwrap();
+        let proved = run(&whole, Some(&folded), Watch::default()).unwrap();
+        assert_eq!(proved.folded.map(Folded::operations), Some(16));
+        // Each operation waits for itself.
+        folded.workload = workload(1, &[Edge { run: 0, start: 0, step: 1 }]);
+        let failed = run(&whole, Some(&folded), Watch::default()).unwrap();
+        assert!(failed.folded.is_none());
+        assert_eq!(failed.outcome.operations, whole.operation_count());
+    }
 }

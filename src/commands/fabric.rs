@@ -306,13 +306,17 @@ fn link_kinds(fabric: &Fabric) -> Table {
         Column::new("latency_us", "latency", Unit::Micros),
     ]);
     let mut groups: Vec<(String, fabricast_topologies::Link, u64)> = Vec::new();
-    for (id, link) in fabric.links().filter(|(id, _)| id.0 % 2 == 0) {
-        let (a, b) = fabric.ends(id);
-        let ends = format!("{} – {}", fabric.node(a).kind.name(), fabric.node(b).kind.name());
+    for (_, [link, back]) in fabric.link_pairs() {
+        let state = match (link.failed, back.failed) {
+            (false, false) => "",
+            (true, true) => " (out of service)",
+            _ => " (one direction out of service)",
+        };
+        let ends = format!("{} – {}{state}", fabric.node(link.from).kind.name(), fabric.node(link.to).kind.name());
         let is_same_kind = |g: &&mut (String, fabricast_topologies::Link, u64)| {
             g.0 == ends
-                && (g.1.kind, g.1.lanes, g.1.bandwidth, g.1.latency, g.1.failed)
-                    == (link.kind, link.lanes, link.bandwidth, link.latency, link.failed)
+                && (g.1.kind, g.1.lanes, g.1.bandwidth, g.1.latency)
+                    == (link.kind, link.lanes, link.bandwidth, link.latency)
         };
         match groups.iter_mut().find(is_same_kind) {
             Some(group) => group.2 += 1,
@@ -320,7 +324,6 @@ fn link_kinds(fabric: &Fabric) -> Table {
         }
     }
     for (ends, link, count) in groups {
-        let ends = if link.failed { format!("{ends} (out of service)") } else { ends };
         table.row(vec![
             Value::Count(count).into(),
             Value::text(ends).into(),

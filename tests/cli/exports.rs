@@ -146,6 +146,18 @@ fn topology_files_contain_gpus_in_use_and_failed_links() {
 }
 
 #[test]
+fn links_with_one_failed_direction_are_shown_as_failed() {
+    for direction in ["gpu0->nvswitch0", "nvswitch0->gpu0"] {
+        let dot = run(&format!("fabric export hgx-h100 --fail {direction} --to dot")).stdout;
+        assert_eq!((dot.matches("out of service").count(), dot.matches("style=dotted").count()), (1, 1), "{dot}");
+        let shown = run(&format!("fabric show hgx-h100 --fail {direction}")).stdout;
+        assert!(shown.contains("gpu – nvswitch (one direction out of service)"), "{shown}");
+        let check = run(&format!("fabric check hgx-h100 --fail {direction}")).stdout;
+        assert!(check.contains("straddle NVLink domains: gpu0 | gpu1"), "{check}");
+    }
+}
+
+#[test]
 fn exports_report_what_the_format_cannot_express() {
     for (flags, format, expected) in [
         ("--no-p2p", "nccl-xml", "an NCCL topology file cannot express the setting p2p off"),

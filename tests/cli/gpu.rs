@@ -252,6 +252,15 @@ fn benchmarks_calibrate_the_figures_they_determine() {
 }
 
 #[test]
+fn benchmarks_are_recognized_by_content() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::copy(saved(), folder.path().join("bench.txt")).unwrap();
+    let by_content = run_in(folder.path(), "calibrate bench.txt");
+    assert_eq!((by_content.code, by_content.stderr.as_str()), (0, ""), "{by_content:?}");
+    assert_eq!(by_content.stdout, run_in(folder.path(), &format!("calibrate {}", saved())).stdout);
+}
+
+#[test]
 fn nvshmem_worker_cannot_be_started_by_hand() {
     refused(Path::new(env!("CARGO_TARGET_TMPDIR")), "gpu nvshmem-rank", "this is started by `gpu run` alone");
 }

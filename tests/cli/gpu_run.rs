@@ -178,6 +178,18 @@ fn wrong_results_keep_the_rows() {
 }
 
 #[test]
+fn wrong_results_of_ranks_that_share_a_gpu_name_the_rank() {
+    let Some(gpus) = StubDriver::new() else { return };
+    let run = gpus.run(
+        "--gpus 1 --ranks-per-gpu 4 --collective all_gather --bytes 1KiB --algorithm direct --executor kernels \
+         --untimed --checks 0 --streak 10",
+        &[("STAND_IN_WRONG", "3")],
+    );
+    assert_eq!(run.code, 1, "{run:?}");
+    assert!(run.stderr.contains("1 elements of rank 2, first in call"), "{run:?}");
+}
+
+#[test]
 fn hanging_ranks_are_reported_with_their_operation() {
     let Some(gpus) = StubDriver::new() else { return };
     let run = gpus.run(
@@ -186,6 +198,12 @@ fn hanging_ranks_are_reported_with_their_operation() {
     );
     assert_eq!(run.code, 1, "{run:?}");
     assert!(run.stderr.contains("in all_gather of 1 MiB by copy engines"), "{run:?}");
+    let shared_gpu = gpus.run(
+        "--gpus 1 --ranks-per-gpu 4 --collective all_gather --bytes 1KiB --executor kernels --untimed --patience 1",
+        &[("STAND_IN_HANG", "1")],
+    );
+    assert_eq!(shared_gpu.code, 1, "{shared_gpu:?}");
+    assert!(shared_gpu.stderr.contains("ranks 0 to 3"), "{shared_gpu:?}");
 }
 
 /// `compare` reads what `--measurements` writes: with a fabric file, and for copy engines.

@@ -1,12 +1,11 @@
-// A driver without GPUs behind it: it shows some, does no work, and says that all of it is done. Memory is the host's, so that
-// what is read back is zero. STAND_IN_WRONG makes comparisons find an element, STAND_IN_HANG streams never end.
+// A driver without GPUs: it reports some, does no work, and reports that all of it is done. Memory is the host's, and
+// what is read back is zero. With STAND_IN_WRONG=n, the n-th comparison that is read, from 1, and all later ones found
+// a wrong element. With STAND_IN_HANG, streams never end.
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
 typedef unsigned long long address;
-
-static int asked(const char *name) { return getenv(name) != NULL; }
 
 int cuDriverGetVersion(int *version) { *version = 13000; return 0; }
 int cuDeviceGetCount(int *count) { const char *given = getenv("STAND_IN_GPUS"); *count = given ? atoi(given) : 4; return 0; }
@@ -15,7 +14,7 @@ int cuDeviceGetName(char *name, int length, int device) { strncpy(name, "NVIDIA 
 int cuDeviceTotalMem_v2(size_t *bytes, int device) { *bytes = 150000000000ul; return 0; }
 int cuDeviceGetPCIBusId(char *id, int length, int device) { strncpy(id, "0000:06:00.0", length); id[6] += device; return 0; }
 
-// Compute capability 9.0, 132 multiprocessors; anything else that is asked for is there.
+// Compute capability 9.0, 132 multiprocessors; every other attribute is 1.
 int cuDeviceGetAttribute(int *value, int attribute, int device) {
     *value = attribute == 75 ? 9 : attribute == 76 ? 0 : attribute == 16 ? 132 : 1;
     return 0;
@@ -27,7 +26,7 @@ int cuDevicePrimaryCtxRetain(void **context, int device) { *context = (void *)(u
 int cuEventCreate(void **event, unsigned flags) { *event = (void *)1; return 0; }
 int cuEventElapsedTime_v2(float *milliseconds, void *from, void *to) { *milliseconds = 1.0f; return 0; }
 int cuStreamCreateWithPriority(void **stream, unsigned flags, int priority) { *stream = (void *)1; return 0; }
-int cuStreamQuery(void *stream) { return asked("STAND_IN_HANG") ? 600 : 0; }
+int cuStreamQuery(void *stream) { return getenv("STAND_IN_HANG") ? 600 : 0; }
 int cuStreamEndCapture(void *stream, void **graph) { *graph = (void *)1; return 0; }
 int cuGraphInstantiateWithFlags(void **executable) { *executable = (void *)1; return 0; }
 int cuModuleLoadData(void **module, const void *image) { *module = (void *)1; return 0; }
@@ -43,9 +42,14 @@ int cuMemFreeHost(void *at) { free(at); return 0; }
 int cuMemHostGetDevicePointer_v2(address *device, void *at, unsigned flags) { *device = (address)(uintptr_t)at; return 0; }
 int cuMemGetInfo_v2(size_t *left, size_t *all) { *left = *all = 150000000000ul; return 0; }
 
-// The second word of what comparisons leave behind says how many elements are wrong.
+// The second word of the 56 bytes that record a rank's errors is the number of wrong elements.
 int cuMemcpyDtoHAsync_v2(void *to, address from, size_t bytes) {
     memset(to, 0, bytes);
-    if (asked("STAND_IN_WRONG") && bytes == 56) ((uint64_t *)to)[1] = 1;
+    static int comparisons = 0;
+    const char *first_wrong = getenv("STAND_IN_WRONG");
+    if (first_wrong && bytes == 56) {
+        const int comparison = __atomic_add_fetch(&comparisons, 1, __ATOMIC_RELAXED);
+        ((uint64_t *)to)[1] = comparison >= atoi(first_wrong);
+    }
     return 0;
 }

@@ -123,3 +123,28 @@ fn settings_use_the_syntax_of_their_version() {
         assert_eq!(code == 1, messages(&checked).iter().any(|one| one.contains("need NCCL 2.24")), "{checked}");
     }
 }
+
+/// A settings file changes only the variables that it sets: --no-nvls, registered buffers and the settings of the
+/// network plugin stay in effect.
+#[test]
+fn settings_are_checked_under_the_conditions_of_the_run() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    fs::write(folder.join("nvls.conf"), "NCCL_ALGO=AllReduce:Ring,NVLS\n").unwrap();
+    fs::write(folder.join("ll.conf"), "NCCL_ALGO=AllReduce:Ring\nNCCL_PROTO=LL\n").unwrap();
+    let choice = |file: &str, flags: &str| {
+        let run = run_in(folder, &format!("table --check {file} {flags} --format json"));
+        assert_eq!(run.code, 0, "{file} {flags}: {run:?}");
+        let checked: Value = serde_json::from_str(&run.stdout).unwrap();
+        (checked["rows"][0]["algorithm"].clone(), checked["rows"][0]["protocol"].clone())
+    };
+    let node = "--fabric hgx-h200 --sizes 16MiB";
+    assert_eq!(choice("nvls.conf", node).0, "nvls");
+    assert_eq!(choice("nvls.conf", &format!("{node} --no-nvls")).0, "ring");
+    let registered = "--fabric hgx-h200 --sizes 4KiB --registered symmetric --no-nvls";
+    assert_eq!(choice("nvls.conf", registered).1, "symmetric");
+    let network = "--nodes 2 --network rail,nics_per_node=4,nic=100Gb/s,link=ethernet";
+    let with_plugin = format!("--fabric dgx-a100 {network} --sizes 4KiB");
+    assert_eq!(choice("nvls.conf", &with_plugin), ("ring".into(), "simple".into()));
+    assert_eq!(choice("ll.conf", &with_plugin), ("ring".into(), "ll".into()));
+}

@@ -6,14 +6,15 @@ use fabricast_collectives::algorithm::Algorithm;
 use fabricast_collectives::bound::InNetwork;
 use fabricast_search::candidates::Restriction;
 use fabricast_sim::profile::{self, Launch, Processes, Profile, Software};
-use fabricast_sim::schedule::{Collective, Protocol};
-use fabricast_topologies::route::RouteOptions;
+use fabricast_sim::schedule::{Collective, DataType, Protocol, ReduceOp};
+use fabricast_topologies::route::{RouteOptions, Router};
 use fabricast_topologies::{Bytes, FabricRequest, LinkKind, Picos, SourceLocation, load};
 use fabricast_validate::compare::{
     ChoiceRequest, Comparison, Explanations, FastestPlanned, LibraryChoice, ProfileParameter, Request, Verdict, compare,
 };
 use fabricast_validate::measured::manifest::{Configuration, Measurement, Notes, Registered, Role};
 use fabricast_validate::measured::{Library, LibraryName, LogContext, Row};
+use fabricast_validate::measured_strategy::Strategies;
 use proptest::prelude::*;
 
 fn profile() -> Profile {
@@ -44,7 +45,7 @@ fn measurement(protocol: Protocol, sizes: std::ops::Range<u32>) -> Measurement {
             registered: Registered::Plain,
             launch: Launch::Graph,
             processes: Processes::PerGpu,
-            dtype: fabricast_sim::schedule::DataType::F32,
+            dtype: DataType::F32,
             env: Vec::new(),
         },
         role: Role::Fit,
@@ -72,6 +73,39 @@ fn measurement_from_profile(profile: &Profile, measurement: &Measurement) -> Mea
     let predicted = compare_measurements(std::slice::from_ref(measurement), profile, &FastestPlanned);
     let rows = predicted.rows.iter().map(|row| Row::new(row.bytes, row.predicted, row.line)).collect();
     Measurement { rows, ..measurement.clone() }
+}
+
+/// An all_reduce of 16 to 64 MiB by the strategies that NCCL chooses.
+fn measurement_of_library_choices(in_network: InNetwork) -> Measurement {
+    let mut measured = measurement(Protocol::Simple, 24..27);
+    let configuration = &mut measured.configuration;
+    (configuration.algorithm, configuration.protocol, configuration.channels) = (None, None, None);
+    configuration.in_network = in_network;
+    measured
+}
+
+/// Switches reduce neither 8-bit integers nor products.
+#[test]
+fn library_choices_follow_type_and_reduction_of_each_row() {
+    let mut measured = measurement_of_library_choices(InNetwork::Allowed);
+    measured.rows[1].dtype = Some(DataType::I8);
+    measured.rows[2].op = Some(ReduceOp::Prod);
+    let router = Router::new(&measured.fabric, RouteOptions::default());
+    let strategies = Strategies::new(&measured, &router);
+    let algorithm = |row: &Row| strategies.strategy(row).unwrap().algorithm;
+    let algorithms: Vec<Algorithm> = measured.rows.iter().map(algorithm).collect();
+    assert_eq!(algorithms, [Algorithm::Nvls, Algorithm::Ring, Algorithm::Ring]);
+}
+
+#[test]
+fn invalid_library_setting_leaves_the_others_in_effect() {
+    let mut measured = measurement_of_library_choices(InNetwork::Off);
+    measured.configuration.env = [("NCCL_ALGO", "Tree"), ("NCCL_NTHREADS", "many"), ("NCCL_MAX_CTAS", "4")]
+        .map(|(name, value)| (name.to_owned(), value.to_owned()))
+        .to_vec();
+    let router = Router::new(&measured.fabric, RouteOptions::default());
+    let strategy = Strategies::new(&measured, &router).strategy(&measured.rows[0]).unwrap();
+    assert_eq!((strategy.algorithm, strategy.channels), (Algorithm::Tree, 4));
 }
 
 #[test]

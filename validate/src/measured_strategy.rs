@@ -36,7 +36,9 @@ impl<'a> Strategies<'a> {
         if let Some(named) = forced_strategy(&self.measurement.configuration) {
             return Some(named);
         }
-        let strategy = self.chooser.as_ref()?.choose(&call(self.measurement, row)).ok()?.strategy;
+        let (call, dtype) = (call(self.measurement, row), self.measurement.dtype(row));
+        let op = row.op.unwrap_or(ReduceOp::Sum);
+        let strategy = self.chooser.as_ref()?.choose_for_elements(&call, dtype, op).ok()?.strategy;
         let Configuration { algorithm, protocol, .. } = self.measurement.configuration;
         let as_forced = algorithm.is_none_or(|forced| forced == strategy.algorithm)
             && protocol.is_none_or(|forced| forced == strategy.protocol);
@@ -77,40 +79,49 @@ fn library(configuration: &Configuration) -> Option<Library> {
     }
 }
 
-/// Library conditions of a measurement: the environment and the forced settings, expressed as NCCL variables.
+/// Library conditions of a measurement: the environment and the forced settings, expressed as NCCL variables. Element
+/// type and reduction are those of rows that name none.
 fn conditions(measurement: &Measurement) -> Conditions {
     let configuration = &measurement.configuration;
-    let mut settings_text: Vec<String> =
-        configuration.env.iter().map(|(name, value)| format!("{name}={value}")).collect();
-    if let Some(algorithm) = configuration.algorithm {
-        settings_text.push(format!("NCCL_ALGO={}", algorithm.name().replace('_', "")));
-    }
-    if let Some(protocol) = configuration.protocol.filter(|protocol| *protocol != Protocol::Symmetric) {
-        settings_text.push(format!("NCCL_PROTO={protocol}"));
-    }
-    if let Some(channels) = configuration.channels {
-        settings_text.push(format!("NCCL_MIN_CTAS={channels}"));
-        settings_text.push(format!("NCCL_MAX_CTAS={channels}"));
-    }
-    let plugin = MeasuredNetwork::measured_for(&measurement.fabric).ok().flatten().and_then(|network| network.settings);
-    for word in plugin.iter().flat_map(|settings| settings.split_whitespace()) {
-        // Settings of the network plugin apply only to variables that nothing else sets.
-        let name = word.split('=').next().unwrap_or_default();
-        if !settings_text.iter().any(|set| set.split('=').next() == Some(name)) {
-            settings_text.push(word.to_owned());
-        }
-    }
-    // Settings that NCCL does not know force nothing.
-    let settings = Settings::parse(&settings_text.join(" ")).map(|(settings, _)| settings).unwrap_or_default();
-    let first = measurement.rows.first();
     Conditions {
-        settings,
-        dtype: first.map_or(configuration.dtype, |row| measurement.dtype(row)),
-        op: first.and_then(|row| row.op).unwrap_or(ReduceOp::Sum),
+        settings: settings(measurement),
+        dtype: configuration.dtype,
+        op: ReduceOp::Sum,
         registered: match configuration.registered {
             Windows::Plain => BufferRegistration::Plain,
             Windows::Symmetric => BufferRegistration::Symmetric,
         },
         in_network: configuration.in_network,
     }
+}
+
+/// NCCL settings of a measurement. A variable with an invalid value is ignored, and the others apply.
+fn settings(measurement: &Measurement) -> Settings {
+    let configuration = &measurement.configuration;
+    let mut variables = configuration.env.clone();
+    let mut force = |name: &str, value: String| variables.push((name.to_owned(), value));
+    if let Some(algorithm) = configuration.algorithm {
+        force("NCCL_ALGO", algorithm.name().replace('_', ""));
+    }
+    if let Some(protocol) = configuration.protocol.filter(|protocol| *protocol != Protocol::Symmetric) {
+        force("NCCL_PROTO", protocol.to_string());
+    }
+    if let Some(channels) = configuration.channels {
+        force("NCCL_MIN_CTAS", channels.to_string());
+        force("NCCL_MAX_CTAS", channels.to_string());
+    }
+    let plugin = MeasuredNetwork::measured_for(&measurement.fabric).ok().flatten().and_then(|network| network.settings);
+    for word in plugin.iter().flat_map(|settings| settings.split_whitespace()) {
+        // Settings of the network plugin apply only to variables that nothing else sets.
+        if let Some((name, value)) = word.split_once('=')
+            && !variables.iter().any(|(set, _)| set == name)
+        {
+            variables.push((name.to_owned(), value.to_owned()));
+        }
+    }
+    let mut settings = Settings::default();
+    for (name, value) in &variables {
+        let _ = settings.set(name, value);
+    }
+    settings
 }

@@ -111,6 +111,12 @@ impl Chooser {
         &self.conditions.settings
     }
 
+    /// Inputs of the library's choice other than the call and the fabric.
+    #[must_use]
+    pub fn conditions(&self) -> &Conditions {
+        &self.conditions
+    }
+
     /// Algorithms and protocols that the library can run on the fabric.
     #[must_use]
     pub fn capabilities(&self) -> LibraryCapabilities {
@@ -123,6 +129,15 @@ impl Chooser {
     /// # Errors
     /// Returns [`Unknown`] with the reason if the choice cannot be predicted.
     pub fn choose(&self, call: &Call) -> Result<Choice, Unknown> {
+        self.choose_for_elements(call, self.conditions.dtype, self.conditions.op)
+    }
+
+    /// Predicts the library's choice for a call whose element type and reduction operation differ from those of the
+    /// conditions.
+    ///
+    /// # Errors
+    /// Returns [`Unknown`] with the reason if the choice cannot be predicted.
+    pub fn choose_for_elements(&self, call: &Call, dtype: DataType, op: ReduceOp) -> Result<Choice, Unknown> {
         if call.ranks <= 1 {
             return Err(Unknown::SingleRank { library: self.library });
         }
@@ -134,16 +149,16 @@ impl Chooser {
             (_, library) if call.collective == Collective::Barrier => {
                 Err(Unknown::NotModelled { library, collective: call.collective })
             }
-            (Some(Ok(nccl)), _) => self.nccl(nccl, call),
+            (Some(Ok(nccl)), _) => self.nccl(nccl, call, dtype, op),
             (Some(Err(reason)), library) => Err(Unknown::Fabric { library, reason: *reason }),
             (None, library) => Err(Unknown::NotModelled { library, collective: call.collective }),
         }
     }
 
-    fn nccl(&self, nccl: &Nccl, call: &Call) -> Result<Choice, Unknown> {
+    fn nccl(&self, nccl: &Nccl, call: &Call, dtype: DataType, op: ReduceOp) -> Result<Choice, Unknown> {
         let Some(function) = Function::from_collective(call.collective) else { return Ok(self.choose_p2p(nccl, call)) };
-        let Conditions { settings, dtype, op, registered, .. } = &self.conditions;
-        let request = Request { function, bytes: call.bytes, dtype: *dtype, op: *op };
+        let Conditions { settings, registered, .. } = &self.conditions;
+        let request = Request { function, bytes: call.bytes, dtype, op };
         let windows = *registered == BufferRegistration::Symmetric && nccl.version.has_window_kernels();
         let selected = windows.then(|| pick_symmetric(&nccl.communicator, settings, &request)).flatten();
         if let Some(selected) = selected {

@@ -112,7 +112,7 @@ pub struct MeasuredRow {
     pub candidate: String,
     /// Name of the job.
     pub job: String,
-    /// The measured figure: a key of [`ResultRow`], with its unit.
+    /// Key of the measured figure in the study's `[[measured]]`, with its unit: `step_s`, `tokens_per_s_per_gpu`.
     pub figure: String,
     /// Measured value.
     pub measured: f64,
@@ -252,7 +252,7 @@ pub struct RankedRow {
     pub rank: usize,
     /// Name of the candidate.
     pub candidate: String,
-    /// Score in the unit of `scored_by`; less is better. Absent if it cannot run all jobs.
+    /// Score in the unit of `by`; less is better. Absent if it cannot run all jobs.
     pub score: Option<f64>,
     /// Quantity of the score.
     pub by: ScoredBy,

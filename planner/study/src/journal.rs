@@ -28,6 +28,12 @@ struct Line {
     outcome: Box<RawValue>,
 }
 
+/// The key that lines of all formats have.
+#[derive(Deserialize)]
+struct FormatNumber {
+    run: u32,
+}
+
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum OutcomeText {
@@ -121,14 +127,16 @@ enum LineContent {
 fn read_line(line: &[u8]) -> Result<LineContent, String> {
     let invalid_line = |reason: &dyn std::fmt::Display| format!("not a run of a study: {reason}");
     let text = std::str::from_utf8(line).map_err(|_| invalid_line(&"no text"))?;
+    // Other formats may have other keys.
+    match serde_json::from_str(text) {
+        Ok(FormatNumber { run }) if (1..FORMAT).contains(&run) => return Ok(LineContent::Outdated),
+        Ok(FormatNumber { run }) if run != FORMAT => {
+            return Err(format!("format {run}, and this version reads format {FORMAT}"));
+        }
+        _ => {}
+    }
     let line: Line = serde_json::from_str(text)
         .map_err(|error| invalid_line(&format!("{}, column {}", message_without_position(&error), error.column())))?;
-    if (1..FORMAT).contains(&line.run) {
-        return Ok(LineContent::Outdated);
-    }
-    if line.run != FORMAT {
-        return Err(format!("format {}, and this version reads format {FORMAT}", line.run));
-    }
     if line.sum != line.checksum() {
         return Err("damaged: its checksum does not match".to_owned());
     }

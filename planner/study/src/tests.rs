@@ -291,7 +291,7 @@ fn invalid_journal_lines_are_errors_with_line_number() {
     let completed = CompletedStudy::new(PAIR);
     let lines: Vec<String> = completed.runs.iter().map(|run| journal::line(run).unwrap()).collect();
     let insert_line = |line: &str| format!("{}{line}\n{}", lines[0], lines[1]);
-    let later_format = lines[0].replacen("\"run\":2", "\"run\":3", 1);
+    let later_format = lines[0].replacen("\"run\":2", "\"run\":3,\"hosts\":1", 1);
     let digit = lines[0].replacen("\"ranks\":4", "\"ranks\":5", 1);
     assert!(digit != lines[0]);
     let [key, other] = [0, 1].map(|index: usize| completed.runs[index].key.to_string());

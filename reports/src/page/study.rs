@@ -146,6 +146,18 @@ fn candidate_results<'a, 'b>(
     answer.results.iter().filter(move |one| one.candidate == candidate)
 }
 
+/// Term for a phase or a share of a step, given by its name in `results.json`.
+fn step_term(name: &str) -> String {
+    match name {
+        "hand_off" => "pipeline transfer".to_owned(),
+        "slowed" => "slowdown".to_owned(),
+        "updated" => "updated weights".to_owned(),
+        "word_gradients" => "embedding gradients".to_owned(),
+        "words" => "embedding".to_owned(),
+        other => other.replace('_', " "),
+    }
+}
+
 fn is_within(answer: &Answer, candidate: &str) -> bool {
     answer.ranking.iter().any(|one| one.candidate == candidate && one.meets_constraints)
 }

@@ -15,8 +15,8 @@ const SAMPLE: f64 = 34.0;
 /// Upper limit of the average character width in the legend, in pixels.
 const LETTER: f64 = 7.0;
 
-/// Class of equal links: kind, bandwidth (fastest first), lanes, out of service.
-type LinkClass = (LinkKind, std::cmp::Reverse<Option<Bandwidth>>, u16, bool);
+/// Class of equal links: kind, bandwidth (fastest first), lanes, number of failed directions.
+type LinkClass = (LinkKind, std::cmp::Reverse<Option<Bandwidth>>, u16, u8);
 
 /// Legend entry of a class of links.
 #[derive(Clone, Debug, PartialEq)]
@@ -39,22 +39,26 @@ impl Legend {
     pub(super) fn new(fabric: &Fabric, has_heat: bool, width: f64) -> Self {
         // Both directions of a link belong to the class of the faster one.
         let mut classes: BTreeMap<LinkClass, u32> = BTreeMap::new();
-        for (id, link) in fabric.links().filter(|(id, _)| id.0 % 2 == 0) {
-            let back = fabric.link(id.reverse()).bandwidth;
-            let bandwidth = link.bandwidth.zip(back).map(|(forward, back)| forward.max(back));
-            *classes.entry((link.kind, std::cmp::Reverse(bandwidth), link.lanes, link.failed)).or_default() += 1;
+        for (_, [link, back]) in fabric.link_pairs() {
+            let bandwidth = link.bandwidth.zip(back.bandwidth).map(|(forward, back)| forward.max(back));
+            let failed = u8::from(link.failed) + u8::from(back.failed);
+            *classes.entry((link.kind, std::cmp::Reverse(bandwidth), link.lanes, failed)).or_default() += 1;
         }
         let more = classes.len().saturating_sub(CLASSES);
         let mut entries: Vec<Entry> = classes
             .into_iter()
             .take(CLASSES)
-            .map(|((kind, std::cmp::Reverse(bandwidth), lanes, is_failed), count)| {
+            .map(|((kind, std::cmp::Reverse(bandwidth), lanes, failed), count)| {
                 let rate = bandwidth.map_or("unlimited".to_owned(), |bandwidth| bandwidth.to_string());
                 let lanes = if lanes > 1 { format!(" · {lanes} lanes") } else { String::new() };
-                let failed = if is_failed { " · failed" } else { "" };
-                let text = format!("{count} × {} {rate}{lanes}{failed}", kind.title());
+                let state = match failed {
+                    0 => "",
+                    1 => " · one direction failed",
+                    _ => " · failed",
+                };
+                let text = format!("{count} × {} {rate}{lanes}{state}", kind.title());
                 let width = style::link_width(bandwidth.map(Bandwidth::gb_per_s));
-                Entry { kind: Some(kind), is_failed, width, text }
+                Entry { kind: Some(kind), is_failed: failed > 0, width, text }
             })
             .collect();
         if more > 0 {

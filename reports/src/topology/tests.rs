@@ -120,6 +120,17 @@ fn a_host_shows_all_its_devices_and_links() {
 }
 
 #[test]
+fn links_with_one_failed_direction_have_a_legend_entry() {
+    let fabric = fabrics::switched();
+    let nvlinks = fabric.links().filter(|(_, link)| link.kind == LinkKind::Nvlink).map(|(id, _)| id);
+    for direction in nvlinks.take(2) {
+        let texts = texts(&draw(&fabric.with_failed_links(&[direction])));
+        let expected = "1 × NVLink 112.5 GB/s · 4 lanes · one direction failed";
+        assert!(texts.iter().any(|text| text == expected), "{texts:?}");
+    }
+}
+
+#[test]
 fn every_shape_of_fabric_is_readable() {
     for fabric in [fabrics::cube_mesh(), fabrics::rails(), fabrics::rack(), fabrics::pcie_tree()] {
         check(&draw(&fabric));

@@ -10,8 +10,11 @@ use super::event::{Events, MergedSpan};
 use super::lines::Lines;
 use super::{Summary, TraceSpan};
 
-/// Maximum number of threads per channel: the id of its first thread is the channel number times this.
+/// Number of consecutive thread ids of a channel; the first is the channel number times this.
 const THREADS: u32 = 1 << 12;
+
+/// First id of the threads that are beyond their channel's [`THREADS`]; above the ids of all channels.
+const FIRST_EXTRA_ID: u32 = (u16::MAX as u32 + 1) * THREADS;
 
 /// Threads per channel while neighbours are merged; spans that overlap in more threads are merged, too.
 const MAX_THREADS: usize = 4;
@@ -24,7 +27,8 @@ pub(super) fn write<'a>(
 ) -> io::Result<Summary> {
     let mut events = Events::new(lines);
     let most_threads = if joined > 1 { MAX_THREADS } else { usize::MAX };
-    let mut lanes = ChannelTracks { lanes: BTreeMap::new(), joined, max_threads: most_threads };
+    let mut lanes =
+        ChannelTracks { lanes: BTreeMap::new(), joined, max_threads: most_threads, next_extra_id: FIRST_EXTRA_ID };
     let mut summary = Summary::default();
     for span in spans {
         summary.spans += 1;
@@ -40,10 +44,13 @@ struct ChannelTracks<'a> {
     lanes: BTreeMap<(Rank, Channel), Vec<Thread<'a>>>,
     joined: u32,
     max_threads: usize,
+    /// Id of the next thread beyond its channel's [`THREADS`].
+    next_extra_id: u32,
 }
 
 /// Thread of a channel, and its spans that are not written yet.
 struct Thread<'a> {
+    id: u32,
     /// Latest end of the spans of this thread so far.
     end: Picos,
     waiting: Option<PendingSpans<'a>>,
@@ -68,19 +75,25 @@ impl<'a> ChannelTracks<'a> {
         let threads = self.lanes.entry((rank, channel)).or_default();
         let free = threads.iter().position(|thread| thread.end <= span.start).unwrap_or(threads.len());
         let number = free.min(self.max_threads - 1);
-        let tid = u32::from(channel.0) * THREADS + number as u32;
         if number == threads.len() {
+            let id = match u32::try_from(number).ok().filter(|number| *number < THREADS) {
+                Some(number) => u32::from(channel.0) * THREADS + number,
+                None => {
+                    self.next_extra_id += 1;
+                    self.next_extra_id - 1
+                }
+            };
             let name = match number {
                 0 => format!("channel {}", channel.0),
                 _ => format!("channel {} +{number}", channel.0),
             };
-            events.thread(rank.0, tid, &name)?;
-            threads.push(Thread { end: Picos::ZERO, waiting: None });
+            events.thread(rank.0, id, &name)?;
+            threads.push(Thread { id, end: Picos::ZERO, waiting: None });
         }
         let Some(thread) = threads.get_mut(number) else { return Ok(()) };
         let is_full = thread.waiting.as_ref().is_some_and(|waiting| waiting.count >= self.joined);
         if is_full && thread.end <= span.start {
-            thread.flush(tid, events)?;
+            thread.flush(events)?;
         }
         thread.end = thread.end.max(span.end);
         match &mut thread.waiting {
@@ -91,20 +104,18 @@ impl<'a> ChannelTracks<'a> {
     }
 
     fn finish<L: Lines>(&mut self, events: &mut Events<'_, L>) -> io::Result<()> {
-        for (&(_, channel), threads) in &mut self.lanes {
-            for (number, thread) in (0..).zip(threads) {
-                thread.flush(u32::from(channel.0) * THREADS + number, events)?;
-            }
+        for thread in self.lanes.values_mut().flatten() {
+            thread.flush(events)?;
         }
         Ok(())
     }
 }
 
 impl Thread<'_> {
-    fn flush<L: Lines>(&mut self, tid: u32, events: &mut Events<'_, L>) -> io::Result<()> {
+    fn flush<L: Lines>(&mut self, events: &mut Events<'_, L>) -> io::Result<()> {
         let Some(waiting) = self.waiting.take() else { return Ok(()) };
         if waiting.count == 1 {
-            return events.span(tid, &waiting.first);
+            return events.span(self.id, &waiting.first);
         }
         let merged = MergedSpan {
             count: waiting.count,
@@ -113,7 +124,7 @@ impl Thread<'_> {
             end: waiting.end,
             busy: waiting.busy,
         };
-        events.joined(waiting.first.rank.0, tid, &merged)
+        events.joined(waiting.first.rank.0, self.id, &merged)
     }
 }
 

@@ -1,6 +1,6 @@
 //! Traces read back: exact, with non-overlapping threads, within the budget.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::prelude::*;
 use serde_json::Value;
@@ -72,6 +72,16 @@ fn overlapping_spans_get_separate_threads() {
     let (_, text) = written(&spans, BUDGET);
     let threads: Vec<u64> = events(&text, "X").iter().map(|event| event["tid"].as_u64().unwrap()).collect();
     assert_eq!(threads, [2 << 12, (2 << 12) + 1, 2 << 12]);
+}
+
+#[test]
+fn channels_with_many_overlapping_spans_share_no_thread() {
+    let mut spans = vec![span(0, 0, 0, 10); 4098];
+    spans.push(span(0, 1, 0, 10));
+    let (summary, text) = written(&spans, BUDGET);
+    assert_eq!(summary.joined, 1);
+    let threads: BTreeSet<u64> = events(&text, "X").iter().map(|event| event["tid"].as_u64().unwrap()).collect();
+    assert_eq!(threads.len(), 4099);
 }
 
 #[test]

@@ -109,6 +109,19 @@ fn unknown_inputs_are_rejected_with_advice() {
     }
 }
 
+/// Names of results keep their old words, so that saved results are read; the page has the terms of the field.
+#[test]
+fn shares_and_phases_have_terms_of_the_field() {
+    let mut answer = study(3, 1);
+    for row in &mut answer.results {
+        row.calls[0].phase = "word_gradients".to_owned();
+    }
+    let parts = breakdown(&answer, "job 0").parts;
+    assert!(parts.iter().any(|part| part == "pipeline transfer"), "{parts:?}");
+    let html = of_study(&answer, &[]).html();
+    assert!(html.contains("embedding gradients") && !html.contains("word gradients") && !html.contains("hand-off"));
+}
+
 /// The timeline of a step ends at the end of the step and states its omitted stages; the link chart names the busiest
 /// link.
 #[test]

@@ -19,6 +19,8 @@ const FOLLOWED: usize = 8;
 #[derive(Debug)]
 pub(super) struct Deadline {
     until: Picos,
+    /// Number of the first background run, whose work is not tracked.
+    background_from: u32,
     /// Rate of each tracked capacity, and the work on it that has not begun.
     left: Vec<(Rate, Work)>,
     /// Tracked capacities of each route: bounds into `uses`, which holds positions in `left` and coefficients.
@@ -48,11 +50,14 @@ impl Deadline {
             }
             starts.push(uses.len() as u32);
         }
-        Self { until, left, starts, uses }
+        Self { until, background_from: workload.background_from, left, starts, uses }
     }
 
-    /// Records that a transfer begins to flow.
-    pub(super) fn begins(&mut self, route: RouteId, work: Work) {
+    /// Records that a transfer of a run begins to flow.
+    pub(super) fn begins(&mut self, run: u32, route: RouteId, work: Work) {
+        if run >= self.background_from {
+            return;
+        }
         let entries = self.starts[route.0 as usize] as usize..self.starts[route.0 as usize + 1] as usize;
         for &(position, coefficient) in &self.uses[entries] {
             let left = &mut self.left[position as usize].1;
@@ -97,5 +102,31 @@ fn for_each_transfer(workload: &Workload, mut visit: impl FnMut(RouteId, Work, u
                 visit(route, workload.works[run.work.entry(i)], if uniform { run.len } else { 1 });
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Pace, RouteLatency};
+    use super::*;
+    use crate::sharing::Use;
+
+    #[test]
+    fn background_transfers_leave_the_work_of_the_run() {
+        let mut workload = Workload::new();
+        let resource = workload.system.add_resource(Rate(1_000_000));
+        let route = workload.system.add_route(&[Use { resource, coefficient: WHOLE }], Rate::UNLIMITED, 1);
+        let work = Work::of_bytes(1 << 20);
+        for _ in 0..2 {
+            let passage = RouteLatency { route: Some(route), latency: Picos::ZERO };
+            workload.add_uniform_run(1, passage, work, Pace::default(), &[]);
+        }
+        workload.background_from = 1;
+        let mut deadline = Deadline::new(&workload, Picos(1));
+        let whole: Vec<Work> = deadline.unstarted().collect();
+        deadline.begins(1, route, work);
+        assert_eq!(deadline.unstarted().collect::<Vec<_>>(), whole);
+        deadline.begins(0, route, work);
+        assert_eq!(deadline.unstarted().collect::<Vec<_>>(), [Work(0)]);
     }
 }

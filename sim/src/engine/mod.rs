@@ -359,7 +359,7 @@ impl<'a> Engine<'a> {
     fn transfer(&mut self, slot: u32, route: RouteId, work: Work) {
         self.space(slot);
         if let Some(deadline) = &mut self.deadline {
-            deadline.begins(route, work);
+            deadline.begins(self.flights[slot as usize].run, route, work);
         }
         let rate = self.sharing.rate(route);
         self.bundles.join(route, rate, self.now, slot, work);

@@ -58,11 +58,18 @@ struct HeaderText<'a> {
     teams: &'a [Vec<Rank>],
 }
 
+/// The key that schedules of all versions have.
+#[derive(Deserialize)]
+struct VersionText {
+    fabricast_schedule: u32,
+}
+
 /// Schedule in file form, for reading. Programs stay unparsed, so that each run retains its location in the text.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct ScheduleText<'a> {
-    fabricast_schedule: u32,
+    #[serde(rename = "fabricast_schedule")]
+    _version: u32,
     name: String,
     call: Call,
     protocol: Protocol,
@@ -200,11 +207,14 @@ fn line(value: &impl Serialize) -> String {
 /// that do not add up, or ranks, runs, channels and chunks that do not exist.
 pub fn from_json(text: &str, source: &str) -> Result<Schedule, JsonError> {
     let reader = Reader { text, source };
-    let read: ScheduleText<'_> = serde_json::from_str(text).map_err(|error| reader.syntax(&error, 0))?;
-    if read.fabricast_schedule != VERSION {
-        let message = format!("version {} of the format; this reads version {VERSION}", read.fabricast_schedule);
+    // Other versions may have other keys.
+    if let Ok(VersionText { fabricast_schedule: version }) = serde_json::from_str(text)
+        && version != VERSION
+    {
+        let message = format!("version {version} of the format; this reads version {VERSION}");
         return Err(reader.error_at_key("fabricast_schedule", message));
     }
+    let read: ScheduleText<'_> = serde_json::from_str(text).map_err(|error| reader.syntax(&error, 0))?;
     let ranks = read.call.ranks;
     if ranks == 0 || ranks > MAX_RANKS {
         return Err(reader.error_at_key("ranks", format!("{ranks} ranks; expected 1 to {MAX_RANKS}")));
@@ -369,7 +379,12 @@ mod tests {
                 "f.json:6:18: unknown variant `push`",
             ),
             ("[[0, 0, 0, 1]]", "[[0, 3, 0, 1]]", "f.json:6:4: run 0 of rank 1 waits for run 3 of rank 0"),
-            ("\"fabricast_schedule\": 1", "\"fabricast_schedule\": 2", "f.json:1:2: version 2 of the format"),
+            // A later version may have other keys.
+            (
+                "\"fabricast_schedule\": 1",
+                "\"fabricast_schedule\": 2, \"hosts\": 3",
+                "f.json:1:2: version 2 of the format",
+            ),
             ("\"ranks\": 2", "\"ranks\": 3", "f.json:4:2: 2 programs for 3 ranks"),
             ("\"ranks\": 2", "\"ranks\": 4294967295", "4294967295 ranks; expected 1 to 1048576"),
             ("\"root\": 0", "\"root\": 2", "f.json:2:63: the root is rank 2 of 2"),

@@ -24,19 +24,17 @@ pub struct Benchmark {
     pub file: String,
 }
 
-/// Separates benchmarks (JSON) from times of collectives (manifests, and JSON of `gpu run`).
+/// Separates benchmarks (JSON) from times of collectives (manifests, and JSON of `gpu run`) by their contents.
 pub fn split(paths: &[PathBuf]) -> Result<(Vec<Benchmark>, Vec<PathBuf>), Failure> {
     let (mut benches, mut manifests) = (Vec::new(), Vec::new());
     for path in paths {
-        if path.extension().is_some_and(|extension| extension == "json") {
+        let text = read_text_file(path, Limit::LOG)?;
+        if text.trim_start().starts_with('{') && !gpu_run::is_run(&text) {
             let file = path.display().to_string();
-            let text = read_text_file(path, Limit::LOG)?;
-            if !gpu_run::is_run(&text) {
-                benches.push(Benchmark { bench: bench::read(&text, &file)?, file });
-                continue;
-            }
+            benches.push(Benchmark { bench: bench::read(&text, &file)?, file });
+        } else {
+            manifests.push(path.clone());
         }
-        manifests.push(path.clone());
     }
     Ok((benches, manifests))
 }

@@ -4,10 +4,10 @@ use std::num::NonZeroU16;
 use std::path::Path;
 
 use fabricast_collectives::strategy::Strategy;
-use fabricast_libraries::nccl::{Algo, AlgoProto, Function, MAX_CHANNELS, Proto, Settings};
+use fabricast_libraries::nccl::{Algo, AlgoProto, Function, MAX_CHANNELS, Proto};
 use fabricast_libraries::{Chooser, Conditions, Library, mpi};
 use fabricast_search::candidates::Restriction;
-use fabricast_search::export::nccl_env;
+use fabricast_search::export::nccl_env::{self, SettingsFile};
 use fabricast_search::export::nccl_tuner::{self, Buffers, CheckContext, Lookup};
 use fabricast_search::export::open_mpi::{self, Routine};
 use fabricast_search::export::{AnyTable, Finding, SavedPlan, SavedRange};
@@ -268,7 +268,7 @@ impl<'a> TableLookup<'a> {
         let nodes = setting.chooser.communicator().map_or_else(|| hosts(setting), |communicator| communicator.nodes);
         let kind = match table {
             AnyTable::NcclTuner(table) => LookupKind::Tuner(Lookup::new(table, nodes, setting.ranks())),
-            AnyTable::NcclEnv(file) => LookupKind::Chooser(Box::new(setting.chooser_with(&file.settings))),
+            AnyTable::NcclEnv(file) => LookupKind::Chooser(Box::new(setting.chooser_with(file))),
             AnyTable::OpenMpi(rules) => LookupKind::Rules(rules),
             AnyTable::Plan(plan) => LookupKind::Plan(plan),
             // Schedules are checked separately.
@@ -393,8 +393,11 @@ impl TableSelection {
 }
 
 impl CheckSetting<'_> {
-    fn chooser_with(&self, settings: &Settings) -> Chooser {
-        let conditions = Conditions { settings: settings.clone(), ..Conditions::default() };
+    /// Predictor of NCCL's choices with a settings file, under the other conditions of the check.
+    fn chooser_with(&self, file: &SettingsFile) -> Chooser {
+        let conditions = self.chooser.conditions();
+        let settings = file.settings_with_defaults(&conditions.settings);
+        let conditions = Conditions { settings, ..conditions.clone() };
         Chooser::new(self.chooser.library(), self.fabric, self.router, self.placement, conditions)
     }
 }

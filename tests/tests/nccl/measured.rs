@@ -2,12 +2,13 @@
 
 use fabricast_libraries::nccl::graph::NvlsUse;
 use fabricast_libraries::nccl::{
-    Algo, AlgoProto, Communicator, Function, Proto, Request, Unavailable, Version, kernel, max_threads,
+    Algo, AlgoProto, Communicator, Function, PatSetting, Proto, Request, Settings, Table, Unavailable, Version, kernel,
+    max_threads,
 };
 use fabricast_topologies::route::{RouteOptions, Router};
 use fabricast_topologies::{Bytes, FabricRequest, load};
 
-use super::Picker;
+use super::{Picker, communicator};
 
 const LOG: &str = include_str!("../../data/nccl/h200-2.28.9-no-nvls.txt");
 
@@ -94,6 +95,19 @@ fn unavailable_strategies_give_a_reason() {
     assert_eq!(availability(Algo::Nvls, Proto::Ll), Err(Unavailable::NoKernel));
     let gather = picker.table.cell(Function::AllGather, Algo::Pat, Proto::Simple).availability;
     assert_eq!(gather, Err(Unavailable::PatNeedsSingleRankNodes));
+}
+
+#[test]
+fn unavailable_pat_gives_its_own_reason() {
+    let availability = |sm: u32, pat: PatSetting| {
+        let settings = Settings { pat, ..Settings::default() };
+        let table = Table::new(&communicator(4, 1, sm, 2, 12.0), Version::V2_28_9, &settings);
+        table.cell(Function::AllGather, Algo::Pat, Proto::Simple).availability
+    };
+    assert_eq!(availability(90, PatSetting::Auto), Ok(()));
+    assert_eq!(availability(90, PatSetting::Off), Err(Unavailable::PatExcluded));
+    assert_eq!(availability(52, PatSetting::Auto), Err(Unavailable::PatNeedsPascal));
+    assert_eq!(availability(52, PatSetting::On), Ok(()));
 }
 
 /// Out-of-place times of an nccl-tests log: (bytes, µs).

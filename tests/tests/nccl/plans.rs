@@ -10,17 +10,22 @@ use fabricast_sim::schedule::{BufferUse, Collective};
 use fabricast_topologies::route::{RouteOptions, Router};
 use fabricast_topologies::{Bytes, FabricRequest, load};
 
-fn plan_with_library(fabric: &str, library: &str, restricted: bool, collectives: &[Collective]) -> Plan {
+/// Any strategy without in-network reduction.
+const UNRESTRICTED: Restriction = Restriction {
+    algorithms: Vec::new(),
+    protocols: Vec::new(),
+    channels: Vec::new(),
+    chunk: None,
+    in_network: InNetwork::Off,
+    library: None,
+};
+
+fn plan_with_library(fabric: &str, library: &str, restriction: &Restriction, collectives: &[Collective]) -> Plan {
     let fabric = load(&FabricRequest::new(fabric)).unwrap();
     let router = Router::new(&fabric, RouteOptions::default());
     let library: Library = library.parse().unwrap();
     let conditions = Conditions { in_network: InNetwork::Off, ..Conditions::default() };
     let chooser = Chooser::new(library, &fabric, &router, fabric.gpus(), conditions);
-    let restriction = Restriction {
-        in_network: InNetwork::Off,
-        library: restricted.then_some(LibraryCapabilities::new(library, BufferRegistration::Plain)),
-        ..Restriction::default()
-    };
     let request = PlanRequest {
         matrix: None,
         library: Some(&chooser),
@@ -34,7 +39,7 @@ fn plan_with_library(fabric: &str, library: &str, restricted: bool, collectives:
         root: 0,
         collectives,
         sizes: &[Bytes(1 << 10), Bytes(1 << 16), Bytes(1 << 22), Bytes(1 << 27)],
-        restriction: &restriction,
+        restriction,
         effort: Effort::Contenders,
     };
     plan(&request, Watcher::default()).unwrap()
@@ -43,7 +48,7 @@ fn plan_with_library(fabric: &str, library: &str, restricted: bool, collectives:
 #[test]
 fn the_pick_is_no_worse_than_the_librarys_choice() {
     for (fabric, library) in [("hgx-h200", "nccl-2.28.9"), ("l40s-pcie", "nccl"), ("dgx-v100", "open_mpi-5.0")] {
-        let plan = plan_with_library(fabric, library, false, &[Collective::AllReduce, Collective::AllGather]);
+        let plan = plan_with_library(fabric, library, &UNRESTRICTED, &[Collective::AllReduce, Collective::AllGather]);
         let with_default = plan.rows.iter().filter_map(|row| Some((row, row.library_default.as_ref()?)));
         assert!(with_default.clone().count() > 0, "{fabric}");
         for (row, default) in with_default {
@@ -60,19 +65,34 @@ fn the_pick_is_no_worse_than_the_librarys_choice() {
 
 #[test]
 fn a_library_restricts_picks_to_what_it_runs() {
-    let plan = plan_with_library("hgx-h200", "nccl-2.28.9", true, &[Collective::AllReduce, Collective::AllToAll]);
-    let library = plan.library.unwrap();
+    let library = "nccl-2.28.9";
+    let capabilities = LibraryCapabilities::new(library.parse().unwrap(), BufferRegistration::Plain);
+    let restriction = Restriction { library: Some(capabilities), ..UNRESTRICTED };
+    let plan = plan_with_library("hgx-h200", library, &restriction, &[Collective::AllReduce, Collective::AllToAll]);
     for row in &plan.rows {
         let pick = row.pick.strategy;
-        let capabilities = LibraryCapabilities::new(library, BufferRegistration::Plain);
         assert!(capabilities.runs(pick.algorithm, pick.protocol, row.collective), "{pick}");
     }
     assert!(plan.library_unknown.is_empty());
 }
 
+/// The profile's default for LL, which is also NCCL's chunk of a ring.
+#[test]
+fn the_librarys_choice_competes_if_its_chunk_is_demanded() {
+    let chunk = Some(Bytes(32 << 10));
+    let restriction = Restriction { chunk, ..UNRESTRICTED };
+    let plan = plan_with_library("hgx-h200", "nccl-2.28.9", &restriction, &[Collective::AllGather]);
+    let defaults = plan.rows.iter().filter_map(|row| row.library_default.as_ref());
+    let mut with_chunk = defaults.filter(|default| default.choice.strategy.chunk == chunk).peekable();
+    assert!(with_chunk.peek().is_some());
+    for default in with_chunk {
+        assert!(restriction.allows(&default.timed.strategy, Collective::AllGather), "{default:?}");
+    }
+}
+
 #[test]
 fn unknown_choices_are_reported_once() {
-    let plan = plan_with_library("dgx-v100", "nccl", false, &[Collective::AllReduce, Collective::Broadcast]);
+    let plan = plan_with_library("dgx-v100", "nccl", &UNRESTRICTED, &[Collective::AllReduce, Collective::Broadcast]);
     assert!(plan.rows.iter().all(|row| row.library_default.is_none()));
     assert_eq!(plan.library_unknown.len(), 1, "{:?}", plan.library_unknown);
 }

@@ -41,7 +41,8 @@ pub(super) fn unequal_hosts(fabric: &Fabric) -> Vec<Finding> {
     findings
 }
 
-/// NVLink domain of each device by [`NodeId`]: the smallest id among the devices that working NVLinks join to it.
+/// NVLink domain of each device by [`NodeId`]: the smallest id among the devices that NVLinks join to it which work in
+/// both directions.
 fn nvlink_domains(fabric: &Fabric) -> Vec<u32> {
     let mut domain: Vec<u32> = (0..fabric.node_count() as u32).collect();
     let root = |domain: &[u32], mut device: u32| {
@@ -50,8 +51,10 @@ fn nvlink_domains(fabric: &Fabric) -> Vec<u32> {
         }
         device
     };
-    for (_, link) in fabric.links().filter(|(id, link)| id.0 % 2 == 0 && link.kind == LinkKind::Nvlink && !link.failed)
-    {
+    for (_, [link, back]) in fabric.link_pairs() {
+        if link.kind != LinkKind::Nvlink || link.failed || back.failed {
+            continue;
+        }
         let (a, b) = (root(&domain, link.from.0), root(&domain, link.to.0));
         domain[a.max(b) as usize] = a.min(b);
     }

@@ -34,12 +34,7 @@ pub(super) fn split(host: &Fabric, nodes: u32, gpus: Option<u32>, spec: &Network
         );
         return Err(Error::Request(message));
     }
-    let mut builder = FabricBuilder::new(&format!("{} in {nodes} parts", host.name()));
-    builder.gpu_candidates(host.gpu_candidates().to_vec());
-    for source in host.sources() {
-        builder.add_source(source);
-    }
-    builder.set_routing(host.routing());
+    let mut builder = FabricBuilder::derived_from(host, &format!("{} in {nodes} parts", host.name()));
     if spec.nic.is_none() {
         builder
             .add_source("Sockets over the loopback interface: 3.6 GB/s each way, 40 us, measured on an 8 x H200 host");

@@ -73,15 +73,7 @@ pub fn build_with_gpus(host: &Fabric, nodes: u32, gpus: Option<u32>, network: Op
         host.clone()
     } else {
         let name = if has_all_hosts { host.name().to_owned() } else { format!("{} x{nodes}", host.name()) };
-        let mut builder = FabricBuilder::new(&name);
-        builder.gpu_candidates(host.gpu_candidates().to_vec());
-        for source in host.sources() {
-            builder.add_source(source);
-        }
-        for warning in host.warnings() {
-            builder.warn(warning);
-        }
-        builder.set_routing(host.routing());
+        let mut builder = FabricBuilder::derived_from(host, &name);
         let spec = network.cloned().unwrap_or_default();
         if !alone {
             nics::check_nics_are_specified(host, &spec)?;

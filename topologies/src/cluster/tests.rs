@@ -249,6 +249,18 @@ fn loopback_splits_one_machine_into_nodes() {
 }
 
 #[test]
+fn clusters_keep_the_warnings_of_their_host() {
+    let mut builder = FabricBuilder::reopen(preset::load("hgx-h200").unwrap());
+    builder.warn("an assumed link");
+    let host = builder.finish();
+    for kind in ["rail", "tcp-loopback"] {
+        let network = kind.parse().unwrap();
+        let fabric = build(&host, 2, Some(&network)).unwrap();
+        assert!(fabric.warnings().iter().any(|warning| warning == "an assumed link"), "{kind}");
+    }
+}
+
+#[test]
 fn impossible_clusters_are_rejected() {
     assert!(matches!(try_cluster("hgx-h200", 0, ""), Err(Error::Request(_))));
     assert!(matches!(try_cluster("hgx-h200", u32::MAX, ""), Err(Error::Request(_))));

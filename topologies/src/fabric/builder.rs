@@ -61,6 +61,17 @@ impl FabricBuilder {
         Self { fabric, host_ids: FxHashMap::default() }
     }
 
+    /// Creates a builder of a fabric that is derived from another, with another name: it has the sources, warnings,
+    /// candidate GPU models and routing settings of `fabric`, and no devices yet.
+    pub(crate) fn derived_from(fabric: &Fabric, name: &str) -> Self {
+        let mut builder = Self::new(name);
+        builder.fabric.sources.clone_from(&fabric.sources);
+        builder.fabric.warnings.clone_from(&fabric.warnings);
+        builder.fabric.gpu_candidates.clone_from(&fabric.gpu_candidates);
+        builder.fabric.routing = fabric.routing;
+        builder
+    }
+
     /// Reopens a finished fabric to add to it.
     #[must_use]
     pub fn reopen(fabric: Fabric) -> Self {

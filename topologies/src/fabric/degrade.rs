@@ -106,11 +106,8 @@ impl Fabric {
     /// Returns the sub-fabric of these devices and the links between them, renumbered in the same order.
     #[must_use]
     pub fn subfabric(&self, keep: &FxHashSet<NodeId>) -> Self {
-        let mut builder = super::FabricBuilder::new(&self.name);
-        self.sources.iter().for_each(|source| builder.add_source(source));
-        self.warnings.iter().for_each(|warning| builder.warn(warning));
+        let mut builder = super::FabricBuilder::derived_from(self, &self.name);
         builder.set_host_grid(self.host_grid.clone());
-        builder.set_routing(self.routing);
         let mut copies: FxHashMap<NodeId, NodeId> = FxHashMap::default();
         for (id, node) in self.nodes().filter(|(id, _)| keep.contains(id)) {
             let host = builder.host(self.hosts.get(node.host.0 as usize).map_or("", |host| host));
@@ -143,6 +140,17 @@ impl Fabric {
 mod tests {
     use super::*;
     use crate::{FabricRequest, load};
+
+    #[test]
+    fn subfabrics_keep_warnings_and_candidate_models() {
+        let mut builder = crate::FabricBuilder::reopen(load(&FabricRequest::new("hgx-h100")).unwrap());
+        builder.warn("a warning");
+        builder.gpu_candidates(vec!["h100-sxm".to_owned(), "h200-sxm".to_owned()]);
+        let fabric = builder.finish();
+        let part = fabric.subfabric(&fabric.gpus().iter().copied().take(2).collect());
+        assert_eq!((part.gpus().len(), part.gpu_candidates()), (2, fabric.gpu_candidates()));
+        assert_eq!((part.warnings(), part.sources()), (fabric.warnings(), fabric.sources()));
+    }
 
     #[test]
     fn scaled_network_rates_leave_other_links_unchanged() {

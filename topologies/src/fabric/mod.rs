@@ -199,6 +199,15 @@ impl Fabric {
         self.graph.raw_edges().iter().enumerate().map(|(i, edge)| (LinkId(i as u32), &edge.weight))
     }
 
+    /// All links, in id order: the id of the direction `a->b`, and the directions `a->b` and `b->a`.
+    pub fn link_pairs(&self) -> impl ExactSizeIterator<Item = (LinkId, [&Link; 2])> {
+        let (pairs, _) = self.graph.raw_edges().as_chunks::<2>();
+        pairs
+            .iter()
+            .enumerate()
+            .map(|(i, [forward, backward])| (LinkId(2 * i as u32), [&forward.weight, &backward.weight]))
+    }
+
     /// The two ends of a link direction: from, to.
     #[must_use]
     pub fn ends(&self, id: LinkId) -> (NodeId, NodeId) {

@@ -2,7 +2,8 @@
 
 use std::collections::VecDeque;
 
-use crate::{Fabric, NodeId};
+use crate::fabric::Link;
+use crate::{Fabric, LinkId, NodeId};
 
 /// Maximum number of failed links that a message names.
 const MAX_NAMED: usize = 4;
@@ -10,15 +11,21 @@ const MAX_NAMED: usize = 4;
 /// The reason why no path joins two devices.
 pub(super) fn explain_unreachable(fabric: &Fabric, from: NodeId, to: NodeId) -> String {
     let isolated = [from, to].into_iter().find(|&node| fabric.outgoing_links(node).is_empty());
-    let joined = connected(fabric, from, to, Failed::Avoided);
-    if !joined && connected(fabric, from, to, Failed::Crossed) {
-        let failed = || fabric.links().filter(|(id, link)| link.failed && id.0 % 2 == 0);
-        let mut names: Vec<String> = failed()
-            .take(MAX_NAMED)
-            .map(|(_, link)| format!("{}-{}", fabric.node(link.from).id, fabric.node(link.to).id))
-            .collect();
-        let others = failed().count().saturating_sub(MAX_NAMED);
+    let before = failed_links_before(fabric, from, |link| (link.from, link.to));
+    let fewest = before[to.0 as usize];
+    if let Some(fewest @ 1..) = fewest {
+        let after = failed_links_before(fabric, to, |link| (link.to, link.from));
+        let is_on_shortest_chain = |link: &Link| {
+            let others = before[link.from.0 as usize].zip(after[link.to.0 as usize]);
+            others.is_some_and(|(before, after)| before + 1 + after == fewest)
+        };
+        let crossed = fabric.links().filter(|(_, link)| link.failed && is_on_shortest_chain(link));
+        let mut names: Vec<String> = crossed.map(|(id, _)| failed_link_name(fabric, id)).collect();
+        // Parallel links have failed together.
+        names.dedup();
+        let others = names.len().saturating_sub(MAX_NAMED);
         if others > 0 {
+            names.truncate(MAX_NAMED);
             names.push(format!("and {others} more"));
         }
         return format!("all paths are out of service ({} failed)", names.join(", "));
@@ -26,7 +33,7 @@ pub(super) fn explain_unreachable(fabric: &Fabric, from: NodeId, to: NodeId) -> 
     if let Some(node) = isolated {
         return format!("{} has no usable link", fabric.node(node).id);
     }
-    if joined {
+    if fewest.is_some() {
         "links join them only through devices that do not forward (a GPU in use forwards over one NVLink, an AMD GPU over none, a NIC only between its host and the network) or that the options rule out"
             .to_owned()
     } else {
@@ -34,31 +41,40 @@ pub(super) fn explain_unreachable(fabric: &Fabric, from: NodeId, to: NodeId) -> 
     }
 }
 
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Failed {
-    Avoided,
-    Crossed,
+/// Name of a failed link as `--fail` takes it: `a-b`, or `a->b` if only this direction has failed.
+fn failed_link_name(fabric: &Fabric, direction: LinkId) -> String {
+    let reverse = direction.reverse();
+    let (link, separator) = match fabric.link(reverse).failed {
+        true => (direction.min(reverse), "-"),
+        false => (direction, "->"),
+    };
+    let (a, b) = fabric.ends(link);
+    format!("{}{separator}{}", fabric.node(a).id, fabric.node(b).id)
 }
 
-/// Returns true if links join two devices, whether or not the devices between them forward.
-fn connected(fabric: &Fabric, from: NodeId, to: NodeId, failed: Failed) -> bool {
+/// Returns the smallest number of failed links on a chain of links between `start` and each device, by [`NodeId`],
+/// whether or not the devices between them forward; `None` if there is no chain. `ends`: the end of a link nearer to
+/// `start`, and the other.
+fn failed_links_before(fabric: &Fabric, start: NodeId, ends: impl Fn(&Link) -> (NodeId, NodeId)) -> Vec<Option<u32>> {
     let mut neighbours = vec![Vec::new(); fabric.node_count()];
     for (_, link) in fabric.links() {
-        if !link.failed || failed == Failed::Crossed {
-            neighbours[link.from.0 as usize].push(link.to);
-        }
+        let (near, far) = ends(link);
+        neighbours[near.0 as usize].push((far, link.failed));
     }
-    let mut seen = vec![false; fabric.node_count()];
-    let mut queue = VecDeque::from([from]);
-    while let Some(node) = queue.pop_front() {
-        if node == to {
-            return true;
+    let mut counts = vec![None; fabric.node_count()];
+    // Devices in order of their count: working links first.
+    let mut queue = VecDeque::from([(start, 0)]);
+    while let Some((node, count)) = queue.pop_front() {
+        if counts[node.0 as usize].is_some() {
+            continue;
         }
-        for &next in &neighbours[node.0 as usize] {
-            if !std::mem::replace(&mut seen[next.0 as usize], true) {
-                queue.push_back(next);
+        counts[node.0 as usize] = Some(count);
+        for &(next, failed) in &neighbours[node.0 as usize] {
+            match failed {
+                true => queue.push_back((next, count + 1)),
+                false => queue.push_front((next, count)),
             }
         }
     }
-    false
+    counts
 }

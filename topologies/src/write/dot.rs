@@ -1,6 +1,6 @@
 //! Graphviz writer: hosts as boxes, one edge per link labelled with its bandwidth.
 
-use crate::fabric::{Fabric, LinkId, LinkKind, Node, NodeKind};
+use crate::fabric::{Fabric, Link, LinkKind, Node, NodeKind};
 
 /// Writes the fabric in the DOT language, for `dot`, `neato` and other Graphviz tools.
 #[must_use]
@@ -26,19 +26,22 @@ pub fn write(fabric: &Fabric) -> String {
         }
         out.push_str("  }\n");
     }
-    for id in (0..fabric.link_count() as u32).step_by(2).map(LinkId) {
-        let (link, back) = (fabric.link(id), fabric.link(id.reverse()));
+    for (_, [link, back]) in fabric.link_pairs() {
         let (a, b) = (&fabric.node(link.from).id, &fabric.node(link.to).id);
-        let rate =
-            |rate: Option<crate::Bandwidth>| rate.map_or_else(|| "unlimited".to_owned(), |rate| rate.to_string());
-        let mut label = rate(link.bandwidth);
-        if back.bandwidth != link.bandwidth {
-            label = format!("{label} / {}", rate(back.bandwidth));
+        let has_one_direction = link.failed != back.failed;
+        let rate = |direction: &Link| match direction.bandwidth {
+            _ if has_one_direction && direction.failed => "out of service".to_owned(),
+            Some(rate) => rate.to_string(),
+            None => "unlimited".to_owned(),
+        };
+        let mut label = rate(link);
+        if back.bandwidth != link.bandwidth || has_one_direction {
+            label = format!("{label} / {}", rate(back));
         }
         if link.lanes > 1 {
             label = format!("{label} ×{}", link.lanes);
         }
-        let style = if link.failed { "dotted" } else { style(link.kind) };
+        let style = if link.failed || back.failed { "dotted" } else { style(link.kind) };
         let (a, b, label) = (quoted(a), quoted(b), quoted(&label));
         out.push_str(&format!("  {a} -- {b} [label={label}, style={style}, tooltip=\"{}\"];\n", link.kind.name()));
     }

@@ -63,13 +63,15 @@ impl ProfileParameter {
         profile
     }
 
-    /// Formats the parameter's value in a profile with its unit; empty if the profile does not have the parameter.
+    /// Formats the parameter's value in a profile with its unit; empty if the profile does not have the parameter. No
+    /// profile can have an efficiency above 1, so the text says what it means.
     #[must_use]
     pub fn format_value(self, profile: &Profile) -> String {
         let mut profile = profile.clone();
         match self.value_mut(&mut profile) {
             Figure::Time(time) => time.to_string(),
             Figure::Rate(rate) => rate.to_string(),
+            Figure::Share(share) if *share > 1.0 => format!("{share:.3}, faster than the fabric describes"),
             Figure::Share(share) => format!("{share:.3}"),
             Figure::None => String::new(),
         }
@@ -139,6 +141,17 @@ impl fmt::Display for ProfileParameter {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn efficiency_above_one_is_attributed_to_the_fabric() {
+        let profile = Profile::named("nccl-2.28-h200").unwrap();
+        for parameter in [ProfileParameter::Links(LinkKind::Nvlink), ProfileParameter::Multicast] {
+            let value = parameter.value(&profile).unwrap();
+            assert_eq!(parameter.format_value(&profile), format!("{value:.3}"));
+            let text = parameter.format_value(&parameter.scale(&profile, 1.2 / value));
+            assert_eq!(text, "1.200, faster than the fabric describes", "{parameter}");
+        }
+    }
 
     #[test]
     fn scaling_a_parameter_changes_no_other() {

@@ -5,6 +5,8 @@
 //! truncated or modified entry, or one with another key, is ignored. Only a folder that nobody else can write to is
 //! used; without one, nothing is cached.
 
+use std::fs::File;
+use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
 use fabricast_study::key::Fingerprint;
@@ -65,9 +67,8 @@ fn store_in(folder: &Path, key: &str, image: &[u8]) {
     let _ = write(&folder.join(file_name(key)).with_extension("kernel"), &entry);
 }
 
-/// Writes a file into a private folder: first to a temporary file named after this process, which is then renamed. If
-/// two threads of this process write one file concurrently, a reader may see a part of an entry, which its digest
-/// reveals.
+/// Writes a file into a private folder: first to a temporary file that nobody else writes, which is then renamed, so
+/// that readers see the complete file or none.
 fn write(path: &Path, bytes: &[u8]) -> Option<()> {
     let folder = path.parent()?;
     let mut builder = std::fs::DirBuilder::new();
@@ -77,9 +78,26 @@ fn write(path: &Path, bytes: &[u8]) -> Option<()> {
     if !is_private(folder) {
         return None;
     }
-    let partial = path.with_extension(format!("{}.partial", std::process::id()));
-    std::fs::write(&partial, bytes).ok()?;
-    std::fs::rename(&partial, path).ok()
+    let (partial, mut file) = create_partial(path)?;
+    let renamed = file.write_all(bytes).and_then(|()| std::fs::rename(&partial, path));
+    if renamed.is_err() {
+        let _ = std::fs::remove_file(&partial);
+    }
+    renamed.ok()
+}
+
+/// Creates a temporary file next to `path`. Its name alone does not make it unique: threads write concurrently, and
+/// processes in containers or on other hosts may have equal ids.
+fn create_partial(path: &Path) -> Option<(PathBuf, File)> {
+    for number in 0..u32::MAX {
+        let partial = path.with_extension(format!("{}-{number}.partial", std::process::id()));
+        match File::create_new(&partial) {
+            Ok(file) => return Some((partial, file)),
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+            Err(_) => return None,
+        }
+    }
+    None
 }
 
 /// Returns true if the folder belongs to the effective user and nobody else can write to it: its contents are executed.
@@ -149,6 +167,26 @@ mod tests {
         }
         std::fs::write(&path, [&entry[..], b"x"].concat()).unwrap();
         assert_eq!(load_from(folder.path(), "a key"), None);
+    }
+
+    #[test]
+    fn concurrent_writes_of_a_file_all_succeed_and_stay_whole() {
+        let folder = folder();
+        let path = folder.path().join("kernel.failed.cu");
+        std::thread::scope(|scope| {
+            for number in 0..8_u8 {
+                let path = &path;
+                scope.spawn(move || {
+                    let content = vec![number; 1 << 16];
+                    for _ in 0..50 {
+                        assert_eq!(write(path, &content), Some(()));
+                        let found = std::fs::read(path).unwrap();
+                        assert!(found.len() == content.len() && found.iter().all(|byte| *byte == found[0]));
+                    }
+                });
+            }
+        });
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
     }
 
     #[cfg(unix)]

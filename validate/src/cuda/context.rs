@@ -1,9 +1,11 @@
 //! Primary context of a GPU: retained, made current, given peer access, and released by its last owner.
+//!
+//! Several [`Context`]s of a process may share the primary context of a GPU, and NCCL and NVSHMEM use it too. Peer
+//! access is therefore never disabled: the driver removes it with the primary context.
 #![expect(unsafe_code, reason = "driver calls")]
 
-use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use cudarc::driver::sys::{self, CUresult};
 use fabricast_topologies::Bytes;
@@ -16,13 +18,10 @@ use super::error::{CudaError, check};
 pub struct Context {
     device: Device,
     raw: sys::CUcontext,
-    /// Contexts that this one got peer access to, by ordinal; the access is disabled on release.
-    peers: Mutex<BTreeMap<usize, Weak<Context>>>,
     abandoned: AtomicBool,
 }
 
-// SAFETY: a context's handle may be used from any thread; the driver synchronizes internally, and `peers` is behind a
-// lock.
+// SAFETY: a context's handle may be used from any thread; the driver synchronizes internally.
 unsafe impl Send for Context {}
 // SAFETY: as above.
 unsafe impl Sync for Context {}
@@ -53,7 +52,7 @@ impl Context {
         // SAFETY: the device's handle comes from the driver, which writes one pointer.
         let result = unsafe { sys::cuDevicePrimaryCtxRetain(&raw mut raw, device.handle()) };
         check(result, "cuDevicePrimaryCtxRetain", Some(device.ordinal()))?;
-        Ok(Self { device, raw, peers: Mutex::default(), abandoned: AtomicBool::new(false) })
+        Ok(Self { device, raw, abandoned: AtomicBool::new(false) })
     }
 
     /// GPU that the context belongs to.
@@ -90,16 +89,12 @@ impl Context {
     ///
     /// # Errors
     /// [`CudaError::NoPeerAccess`], or a failing driver call.
-    pub fn enable_peer_access(&self, peer: &Arc<Self>) -> Result<(), CudaError> {
+    pub fn enable_peer_access(&self, peer: &Self) -> Result<(), CudaError> {
         if peer.ordinal() == self.ordinal() {
             return Ok(());
         }
         if self.device.path_to(peer.device)?.access == Access::Staged {
             return Err(CudaError::NoPeerAccess { from: self.ordinal(), to: peer.ordinal() });
-        }
-        let mut peers = self.peers.lock().unwrap_or_else(PoisonError::into_inner);
-        if peers.contains_key(&peer.ordinal()) {
-            return Ok(());
         }
         self.bind()?;
         // SAFETY: both contexts are retained; the flag must be 0.
@@ -107,9 +102,7 @@ impl Context {
         if result == CUresult::CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED {
             return Ok(());
         }
-        self.check(result, "cuCtxEnablePeerAccess")?;
-        peers.insert(peer.ordinal(), Arc::downgrade(peer));
-        Ok(())
+        self.check(result, "cuCtxEnablePeerAccess")
     }
 
     /// Returns the free memory of the GPU in bytes.
@@ -145,12 +138,6 @@ impl Drop for Context {
     fn drop(&mut self) {
         if self.bind_to_free().is_err() {
             return;
-        }
-        let peers = std::mem::take(self.peers.get_mut().unwrap_or_else(PoisonError::into_inner));
-        // A released context no longer needs its access disabled.
-        for peer in peers.into_values().filter_map(|peer| peer.upgrade()) {
-            // SAFETY: both contexts are retained.
-            let _ = unsafe { sys::cuCtxDisablePeerAccess(peer.raw) };
         }
         // SAFETY: retained once, released once. An error cannot be reported here.
         let _ = unsafe { sys::cuDevicePrimaryCtxRelease_v2(self.device.handle()) };

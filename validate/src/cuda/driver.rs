@@ -2,7 +2,7 @@
 //!
 //! cudarc resolves functions when they are called and panics if one is missing. Resolving all of them first turns an
 //! outdated driver into an error.
-#![expect(unsafe_code, reason = "a C library is loaded and asked")]
+#![expect(unsafe_code, reason = "a C library is loaded and called")]
 
 use cudarc::driver::sys;
 
@@ -13,7 +13,6 @@ use super::version::CudaVersion;
 /// Every driver function that this crate calls. All are resolved before the first call. A test checks the list against
 /// the sources.
 pub const SYMBOLS: &[&str] = &[
-    "cuCtxDisablePeerAccess",
     "cuCtxEnablePeerAccess",
     "cuCtxSetCurrent",
     "cuDeviceCanAccessPeer",
@@ -170,6 +169,13 @@ mod tests {
     fn every_called_driver_function_is_resolved_at_load() {
         let listed: std::collections::BTreeSet<_> = SYMBOLS.iter().map(|&name| name.to_owned()).collect();
         assert_eq!(called(), listed);
+    }
+
+    #[test]
+    fn no_called_function_revokes_state_that_owners_of_a_primary_context_share() {
+        for function in ["cuCtxDisablePeerAccess", "cuDevicePrimaryCtxReset_v2", "cuDevicePrimaryCtxSetFlags_v2"] {
+            assert!(!called().contains(function), "{function}");
+        }
     }
 
     #[test]

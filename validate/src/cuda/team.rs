@@ -33,7 +33,7 @@ impl std::fmt::Debug for Barrier<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
             Self::Gate(_) => "Gate",
-            Self::External(_) => "Elsewhere",
+            Self::External(_) => "External",
         })
     }
 }

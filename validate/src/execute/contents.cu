@@ -1,5 +1,5 @@
-// Contents of buffers, and whether results are right. Elements are small whole numbers, whose codes in the type of the
-// elements stand in a table, so that every type is filled and compared alike.
+// Fills buffers and checks results. Elements are small integers; a table holds the bits of each in the element type, so
+// that the same code fills and compares all types.
 typedef unsigned char u8;
 typedef unsigned int u32;
 typedef unsigned long long u64;
@@ -7,9 +7,9 @@ typedef unsigned long long u64;
 struct Rule {
     u64 seed;
     u32 ranks;
-    u32 active;  // ranks that bring more than the neutral number
-    u32 range;   // numbers from 0, or from 1 for products
-    u32 op;      // 0 sum, 1 product, 2 largest, 3 smallest
+    u32 active;  // number of ranks that contribute values other than the neutral element
+    u32 range;   // number of different values, from 0 (products: 1 or 2)
+    u32 op;      // 0 sum, 1 product, 2 maximum, 3 minimum
 };
 
 __device__ u32 number(const Rule& rule, u32 rank, u64 index) {
@@ -22,7 +22,7 @@ __device__ u32 number(const Rule& rule, u32 rank, u64 index) {
     return (u32)(x % rule.range);
 }
 
-// Elements first, first + 1, … of a rank's input.
+// Writes the elements first, first + 1, … of a rank's input.
 extern "C" __global__ void fill(u8* to, u64 first, u64 count, u32 rank, Rule rule, const u64* codes, u32 size) {
     for (u64 i = blockIdx.x * (u64)blockDim.x + threadIdx.x; i < count; i += (u64)gridDim.x * blockDim.x) {
         const u64 code = codes[number(rule, rank, first + i)];
@@ -30,9 +30,10 @@ extern "C" __global__ void fill(u8* to, u64 first, u64 count, u32 rank, Rule rul
     }
 }
 
-// Compares with the elements `first…` of `source`, or of all ranks combined where that is no rank. Of what is wrong, `wrong[0]` is
-// the first place, counted from `at`, `wrong[1]` how many; who sets `wrong[2]` first notes a place, what was found there, what was
-// expected and the contents' seed behind it.
+// Compares the elements at, at + 1, … of a result with the elements first, first + 1, … of the input of rank `source`,
+// or of the reduction of all inputs if `source` is not a rank. `wrong[0]` is the lowest index of a wrong element,
+// `wrong[1]` the number of wrong elements. The first thread that finds one sets `wrong[2]` and records its index, the
+// bits found and expected, and the seed of the contents.
 extern "C" __global__ void check(const u8* found, u64 at, u64 first, u64 count, u32 source, Rule rule, const u64* codes,
                                  u32 size, u64* wrong) {
     for (u64 i = blockIdx.x * (u64)blockDim.x + threadIdx.x; i < count; i += (u64)gridDim.x * blockDim.x) {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use fabricast_sim::schedule::{Collective, ReduceOp};
 use fabricast_topologies::Bytes;
 
-use crate::cuda::{Arguments, Context, DeviceMemory, Function, Launch, Module, Stream, compile};
+use crate::cuda::{Arguments, Context, DeviceMemory, DeviceSlice, Function, Launch, Module, Stream, compile};
 use crate::kernel::UserBuffer;
 
 use super::buffers::extent;
@@ -16,8 +16,11 @@ use super::{Buffers, ExecuteError, Job};
 
 const TEXT: &str = include_str!("contents.cu");
 
-/// Number of 64-bit words of the errors that are recorded on the GPU (`wrong` in contents.cu).
+/// Number of 64-bit words of the errors of a rank that are recorded on the GPU (`wrong` in contents.cu).
 const WORDS: usize = 7;
+
+/// Size in bytes of the recorded errors of a rank.
+const RECORD_BYTES: u64 = 8 * WORDS as u64;
 
 /// Fill byte that is not the first byte of a small number in any data type.
 const POISON: u8 = 0xab;
@@ -30,11 +33,12 @@ pub struct Contents<'a> {
     fill: Function,
     check: Function,
     codes: DeviceMemory,
+    /// Recorded errors of each rank of the call, [`WORDS`] words per rank.
     wrong: DeviceMemory,
     numbers: Numbers,
 }
 
-/// Errors recorded by the comparisons on a GPU.
+/// Errors recorded by the comparisons of a rank's results.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct RecordedErrors {
     /// Lowest index of a wrong element in any comparison, in the numbering of the call.
@@ -153,7 +157,7 @@ impl<'a> Contents<'a> {
             (0..=numbers.largest.max(numbers.range)).flat_map(|number| code(job.dtype, number).to_ne_bytes()).collect();
         let codes = DeviceMemory::new(context, Bytes(table.len() as u64))?;
         stream.upload(codes.all(), &table)?;
-        let wrong = DeviceMemory::new(context, Bytes(8 * WORDS as u64))?;
+        let wrong = DeviceMemory::new(context, Bytes(RECORD_BYTES * u64::from(job.header.call.ranks)))?;
         Ok(Self {
             job,
             buffers,
@@ -215,7 +219,7 @@ impl<'a> Contents<'a> {
         let Self { job, buffers, .. } = *self;
         self.clear_errors(stream)?;
         self.compare(rank, seed, stream)?;
-        let Some(RecordedErrors { first: index, count, .. }) = self.wrong(stream)? else { return Ok(()) };
+        let Some(RecordedErrors { first: index, count, .. }) = self.wrong(rank, stream)? else { return Ok(()) };
         let size = job.dtype.size().0;
         let origin = extent(&job.header, rank as u32, UserBuffer::Output).0;
         let parts = expected(job, rank as u32);
@@ -230,7 +234,7 @@ impl<'a> Contents<'a> {
         Err(ExecuteError::Wrong { rank, index, count, found: actual, expected: code(job.dtype, number), number })
     }
 
-    /// Clears the recorded errors.
+    /// Clears the recorded errors of all ranks.
     ///
     /// # Errors
     /// A driver call fails.
@@ -238,6 +242,7 @@ impl<'a> Contents<'a> {
         let mut words = [0; WORDS];
         words[0] = u64::MAX;
         let clean: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
+        let clean = clean.repeat(self.job.header.call.ranks as usize);
         Ok(stream.upload(self.wrong.all(), &clean)?)
     }
 
@@ -262,24 +267,30 @@ impl<'a> Contents<'a> {
                 .bytes(&self.rule(seed))
                 .pointer(self.codes.address())
                 .u32(size as u32)
-                .pointer(self.wrong.address());
+                .pointer(self.record(rank)?.address());
             // SAFETY: the arguments are those of `check`; `count` elements from this address lie in the rank's output.
             unsafe { self.check.launch(stream, Launch::without_shared_memory(264, 256), &arguments) }?;
         }
         Ok(())
     }
 
-    /// Waits, and returns the errors recorded since the last [`Self::clear_errors`]; `None` if there are none.
+    /// Recorded errors of a rank.
+    fn record(&self, rank: usize) -> Result<DeviceSlice<'_>, ExecuteError> {
+        Ok(self.wrong.part(Bytes(RECORD_BYTES * rank as u64), Bytes(RECORD_BYTES))?)
+    }
+
+    /// Waits, and returns the errors of a rank recorded since the last [`Self::clear_errors`]; `None` if there are
+    /// none.
     ///
     /// # Errors
     /// A driver call fails.
-    pub(super) fn wrong(&self, stream: &Stream) -> Result<Option<RecordedErrors>, ExecuteError> {
+    pub(super) fn wrong(&self, rank: usize, stream: &Stream) -> Result<Option<RecordedErrors>, ExecuteError> {
         let mut result = [0; 8 * WORDS];
-        stream.download(&mut result, self.wrong.all())?;
+        stream.download(&mut result, self.record(rank)?)?;
         let [first, count, _, index, found, expected, seed]: [u64; WORDS] =
             std::array::from_fn(|word| u64::from_ne_bytes(std::array::from_fn(|byte| result[8 * word + byte])));
-        let met = WrongElement { index, found, expected, seed };
-        Ok((count > 0).then_some(RecordedErrors { first, count, example: met }))
+        let example = WrongElement { index, found, expected, seed };
+        Ok((count > 0).then_some(RecordedErrors { first, count, example }))
     }
 
     /// Expected number of an element, computed as in contents.cu.

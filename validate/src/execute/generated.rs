@@ -208,6 +208,14 @@ impl Executor for Generated {
         Ok(unsafe { function.launch(stream, *launch, arguments) }?)
     }
 
+    fn waiting(&self, member: usize) -> String {
+        // One member runs all ranks that share a GPU.
+        match self.records.len() {
+            ranks if ranks > self.members.len() => format!("ranks 0 to {}", ranks - 1),
+            _ => format!("rank {member}"),
+        }
+    }
+
     fn timed_out_waits(&self) -> Vec<String> {
         let mut lost: Vec<(usize, String, String, u32)> = Vec::new();
         for (rank, record) in self.records.iter().enumerate() {

@@ -147,11 +147,11 @@ pub(super) fn check_member_series(
         }
     }
     wait(member, &stream, executor)?;
-    if let Some(RecordedErrors { count, example: WrongElement { index, found, expected, seed }, .. }) =
-        contents.wrong(&stream)?
-    {
+    for rank in ranks {
+        let Some(RecordedErrors { count, example, .. }) = contents.wrong(rank, &stream)? else { continue };
+        let WrongElement { index, found, expected, seed } = example;
         let call = (0..calls).find(|&call| seed_of(call) == seed).unwrap_or(calls);
-        return Err(ExecuteError::WrongInSeries { rank: member.rank, calls, call, index, count, found, expected });
+        return Err(ExecuteError::WrongInSeries { rank, calls, call, index, count, found, expected });
     }
     Ok(member.barrier()?)
 }

@@ -1,4 +1,4 @@
-// The headers of NVSHMEM's device library. The compiler at run time has no headers of the host: those of libcu++ stand in.
+// Headers of NVSHMEM's device library. NVRTC has no host headers, so those of libcu++ replace them.
 #include <cuda/std/type_traits>
 #include <cuda/std/cstdint>
 namespace std {
@@ -12,7 +12,7 @@ using namespace cuda::std;
 #include <cooperative_groups.h>
 #include <cuda_awbarrier.h>
 #include <cuda_pipeline.h>
-// The library's names are mangled with `unsigned long` for 64 bits, as compilers of the host have it.
+// The library's symbols are mangled with `unsigned long` for 64-bit integers, as host compilers define them.
 #define uint64_t unsigned long
 #define int64_t long
 #include <nvshmem.h>

@@ -1,8 +1,16 @@
-// What every generated kernel is made of. The generator defines before this text:
-//   RANKS, THREADS (of a block at most), UNROLL (words of a thread and tile), ROWS (operands in the parameters, or 0),
-//   ROW (length of a row where every channel has one, all of one body; or 0), CHANNELS,
-//   CARRIER (0 packets, 1 lines, 2 flags), TYPE, OP, ALIGNED (chunks of the caller's begin on 16 bytes),
-//   FLUSHES (of a tile at most), GROUPED (1: several tiles of a block are in a phase together), RESIDENT (blocks that a multiprocessor must hold), SHARED (1: several ranks are on this device).
+// Common code of all generated kernels. The generator defines before this text:
+//   RANKS, CHANNELS: number of ranks and of channels
+//   THREADS: largest number of threads of a block
+//   UNROLL: words per thread and tile
+//   ROWS: number of operands in the kernel parameters; 0 if they are in memory
+//   ROW: length of a row if every channel has one row and all have the same body; otherwise 0
+//   CARRIER: 0 packets, 1 lines, 2 flags
+//   TYPE, OP: element type and reduction operation, as numbered below
+//   ALIGNED: 1 if the chunks of the caller's buffers are aligned to 16 bytes
+//   FLUSHES: largest number of flushes of a tile
+//   GROUPED: 1 if several tiles of a block share a phase
+//   RESIDENT: number of blocks that must be co-resident on a multiprocessor
+//   SHARED: 1 if several ranks share this device
 typedef unsigned char u8;
 typedef unsigned short u16;
 typedef unsigned int u32;
@@ -11,22 +19,22 @@ typedef signed char s8;
 typedef int s32;
 typedef long long s64;
 
-// One rank's parameters.
+// Parameters of a rank.
 struct Params {
-    u64 arena[RANKS];  // every rank's arena, as this rank reaches it
-    u64 table;         // operands, where they do not fit in here
-    u64 watch;         // records of blocks that gave up waiting, in memory that the host sees
-    u64 patience;      // nanoseconds until a block gives up
-    u64 tell;          // ranks that want to know that this one has entered, a bit each
-    u64 enter;         // ranks that must have entered before this one begins
-    u64 close;         // ranks that must have entered before this one ends
-    u64 self;          // this rank
-    u64 ready;         // offsets in an arena: calls that ranks are known to have entered,
-    u64 ticks;         // what was flushed,
-    u64 parity;        // and from the slots of even calls to those of odd ones
-    u64 items;         // tiles of a block and call, at most
-    u64 split;         // blocks that share a channel
-    u64 together;      // tiles of a block that are in a phase together
+    u64 arena[RANKS];  // addresses of all ranks' arenas, valid on this rank's device
+    u64 table;         // operand table, if the operands do not fit into the parameters
+    u64 watch;         // records of blocks whose waits timed out, in host memory
+    u64 patience;      // time limit of a wait, in nanoseconds
+    u64 tell;          // bit mask of the ranks to signal when this rank enters a call
+    u64 enter;         // bit mask of the ranks that must have entered before this one starts
+    u64 close;         // bit mask of the ranks that must have entered before this one ends
+    u64 self;          // number of this rank
+    u64 ready;         // offset in an arena: last call that each rank has entered
+    u64 ticks;         // offset in an arena: flush counters
+    u64 parity;        // distance from the slots of even calls to those of odd calls, in bytes
+    u64 items;         // largest number of tiles of a block in a call
+    u64 split;         // number of blocks that share a channel
+    u64 together;      // number of tiles of a block that share a phase
     u64 rows[ROWS > 0 ? ROWS : 1];
 };
 
@@ -36,7 +44,7 @@ struct Params {
 #define OPERAND(i) (((const u64*)p.table)[(i)])
 #endif
 
-// ---- words: what a thread moves at once
+// ---- words: the unit that a thread loads and stores
 
 #if CARRIER == 0
 #define LANES 2  // 8 bytes of data and 8 of flags: a packet
@@ -47,7 +55,7 @@ struct Word {
     u32 x[LANES];
 };
 
-// Where a word of a chunk lies, from its start.
+// Offset of a word from the start of its chunk, and its width, in bytes.
 struct Span {
     u64 offset;
     u32 width;
@@ -57,8 +65,8 @@ __device__ __forceinline__ Span span_of(u32 word) {
 #if CARRIER == 0
     return Span{(u64)word * 8, 8};
 #elif CARRIER == 1
-    // A warp has four lines of 128 bytes. Every eighth thread has the line's flag in the upper half of its 16 bytes; the
-    // others' data come first, then the lower halves of the four.
+    // A warp handles four lines of 128 bytes. Every eighth thread stores the flag of its line in the upper half of its
+    // 16 bytes. The data of the other threads come first in the chunk, then the lower halves of these four.
     const u32 warp = word >> 5, lane = word & 31;
     const u64 base = (u64)warp * 480;
     return (lane & 7) == 7 ? Span{base + 448 + (lane >> 3) * 8, 8} : Span{base + (lane - (lane >> 3)) * 16, 16};
@@ -69,7 +77,7 @@ __device__ __forceinline__ Span span_of(u32 word) {
 
 __device__ __forceinline__ u64 pair(u32 low, u32 high) { return (u64)high << 32 | low; }
 
-// The part of a word that a chunk still has, byte by byte; small rather than fast.
+// Loads and stores the part of a word that lies inside the chunk, byte by byte: optimized for code size, not speed.
 __device__ __forceinline__ void load_bytes(u64 from, u32 count, u64& low, u64& high) {
 #pragma unroll 1
     for (u32 i = 0; i < count; ++i) {
@@ -119,7 +127,7 @@ __device__ __forceinline__ void store(u64 base, u64 bytes, Span s, Word v) {
     store_bytes(base + s.offset, left(bytes, s), pair(v.x[0], v.x[1]), pair(v.x[LANES - 2], v.x[LANES - 1]));
 }
 
-// ---- sums: OP 0 sum, 1 product, 2 largest, 3 smallest
+// ---- reductions: OP 0 sum, 1 product, 2 maximum, 3 minimum
 
 template <typename T> __device__ __forceinline__ T combine(T a, T b) {
     if (OP == 0) return (T)(a + b);
@@ -134,7 +142,7 @@ template <> __device__ __forceinline__ double combine<double>(double a, double b
     return OP == 0 ? a + b : OP == 1 ? a * b : OP == 2 ? fmax(a, b) : fmin(a, b);
 }
 
-// Integers narrower than 32 bits, side by side.
+// Reduces integers narrower than 32 bits, packed in a 32-bit word.
 template <typename T> __device__ __forceinline__ u32 combine_narrow(u32 a, u32 b) {
     u32 all = 0;
     const int bits = sizeof(T) * 8;
@@ -157,7 +165,7 @@ __device__ __forceinline__ u32 combine_f16(u32 a, u32 b) {
 
 __device__ __forceinline__ u32 combine_bf16(u32 a, u32 b) {
     u32 r;
-    // GPUs before sm_90 have no addition of bfloat16: a·1 + b and a·b − 0 round once as well.
+    // GPUs before sm_90 cannot add bfloat16: the fused a·1 + b and a·b − 0 also round once.
     if (OP == 0) asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(r) : "r"(a), "r"(0x3f803f80u), "r"(b));
     if (OP == 1) asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(r) : "r"(a), "r"(b), "r"(0x80008000u));
     if (OP == 2) asm("max.bf16x2 %0, %1, %2;" : "=r"(r) : "r"(a), "r"(b));
@@ -231,13 +239,13 @@ __device__ __forceinline__ Word reduce(Word a, Word b) {
 
 // ---- waiting
 
-// Where a block is, and since when it waits in vain.
+// Position of a block in its work, and the start of its current wait.
 struct Here {
-    u64 call;   // which call this is, from 1
-    u64 since;  // 0: it does not wait; LOST: it has given up
-    u32 block;  // of the rank
-    u32 item;   // tiles that the block has begun in this call
-    u32 line;   // of the body
+    u64 call;   // number of the call, from 1
+    u64 since;  // start of the wait; 0: not waiting; LOST: timed out
+    u32 block;  // number of the block in its rank
+    u32 item;   // number of tiles that the block has started in this call
+    u32 line;   // line of the body
 };
 #define LOST 1
 
@@ -247,7 +255,8 @@ __device__ __forceinline__ u64 now() {
     return t;
 }
 
-// Looked at after every 65,536 vain looks: since when, or LOST. A record of four numbers stays for the host.
+// Called after every 65,536 unsuccessful polls. Returns the start of the wait, or LOST after the time limit, with a
+// record of four numbers for the host.
 __device__ __noinline__ u64 waiting_since(u64 since, u64 patience, u64 records, u32 line, u32 operand, u32 item) {
     if (since == LOST) return LOST;
     const u64 time = now();
@@ -282,7 +291,7 @@ __device__ __forceinline__ void wait_for(const Params& p, Here& h, u64 flag, u64
     NO_LONGER_WAITING;
 }
 
-// ---- packets and lines: data that tell of their own arrival
+// ---- packets and lines: data with embedded flags
 
 #if CARRIER == 0
 struct Packet {
@@ -314,7 +323,7 @@ __device__ __forceinline__ Packet peek(u64 slot, u32 word) {
     asm volatile("ld.volatile.global.v2.u64 {%0, %1}, [%2];" : "=l"(k.x), "=l"(k.y) : "l"(slot + (u64)word * 16) : "memory");
     return k;
 }
-// A line is here when its flag is, for a warp reads a line at once; all threads of the warp ask together.
+// A line has arrived when its flag has, because a warp reads a line in one access. All threads of the warp take part.
 __device__ __forceinline__ bool is_here(Packet k, u32 flag) {
     return __all_sync(0xffffffffu, (threadIdx.x & 7) != 7 || k.y == pair(flag, flag));
 }
@@ -343,15 +352,16 @@ __device__ __forceinline__ Word take(const Params& p, Here& h, Packet k, u64 slo
 }
 #endif
 
-// The value of a flag: calls, items of a call, flushes of an item.
+// Value of a flag: counts calls, items of a call and flushes of an item.
 __device__ __forceinline__ u64 tick(const Params& p, const Here& h, u32 flush) {
     return (h.call * p.items + h.item) * FLUSHES + flush + 1;
 }
 
-// ---- one call after the other
+// ---- consecutive calls
 
-// A call may be launched while the one before it still runs, so that launching takes no time of its own (programmatic dependent
-// launch). Nothing is touched before that one is done; then the next one may come. Nothing happens where it was not launched so.
+// Programmatic dependent launch: a call may be launched while the previous one runs, which hides the launch time. Waits
+// for the end of the previous call before any memory access, then permits the launch of the next call. Calls that were
+// launched otherwise are not affected.
 __device__ __forceinline__ void after_the_call_before() {
 #if __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.wait;" ::: "memory");
@@ -361,7 +371,7 @@ __device__ __forceinline__ void after_the_call_before() {
 
 // ---- tiles
 
-// The tiles of a block that are in a phase together, from `first`.
+// Iterates over the tiles of a block that share a phase, from `first`.
 #if GROUPED
 #define TOGETHER ((u32)p.together)
 #define EACH_TILE for (u32 tile = first, more = TOGETHER; more > 0 && tile < tiles; tile += (u32)p.split, --more)
@@ -370,7 +380,7 @@ __device__ __forceinline__ void after_the_call_before() {
 #define EACH_TILE for (u32 tile = first, more = 1; more > 0; --more)
 #endif
 
-// The words of a thread in a tile, and which of them there are.
+// Words of a thread in a tile; `on` is true for those inside the chunk, rounded up to a warp.
 __device__ __forceinline__ void words_of(u32 tile, u32 words, u32 (&word)[UNROLL], bool (&on)[UNROLL]) {
 #pragma unroll
     for (int u = 0; u < UNROLL; ++u) {

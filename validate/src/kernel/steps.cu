@@ -1,25 +1,25 @@
 
-// A step: what is done with which memory. Every block does it with its own part of the bytes, so blocks need not wait for
-// each other, and each has signals of its own.
+// A step: an operation and its memory. Every block processes its own part of the bytes and has its own signals, so
+// blocks do not wait for each other.
 struct Row {
     u32 kind;    // 0 send, 1 await, 2 copy, 3 reduce
-    u32 peer;    // of a send
-    u64 signal;  // of a send or an await: the first block's, in the own heap
-    u64 left;    // what is sent, copied or reduced
-    u64 right;   // the other operand
-    u64 to;      // where to; of a send in the own heap, whose place at the peer is meant
-    u64 bytes;
+    u32 peer;    // destination rank of a send
+    u64 signal;  // signal of the first block, for sends and awaits: an address in this rank's heap
+    u64 left;    // source of a send or copy, first operand of a reduction
+    u64 right;   // second operand of a reduction
+    u64 to;      // destination; for a send, the symmetric address in this rank's heap
+    u64 bytes;   // size
 };
 
-// One rank's parameters.
+// Parameters of a rank.
 struct Plan {
-    u64 rows;
-    u64 count;
-    u64 calls;      // a word for every block: calls so far
-    u64 ready;      // a word for every rank and block: the call that it entered
-    u64 senders;    // ranks that send to this one, a bit each
-    u64 receivers;  // ranks that this one sends to
-    u64 self;
+    u64 rows;       // address of the steps
+    u64 count;      // number of steps
+    u64 calls;      // one word per block: number of completed calls
+    u64 ready;      // one word per rank and block: last call that it has entered
+    u64 senders;    // bit mask of the ranks that send to this one
+    u64 receivers;  // bit mask of the ranks that this one sends to
+    u64 self;       // number of this rank
 };
 
 __device__ __forceinline__ unsigned long* word_of(u64 address) { return (unsigned long*)address; }
@@ -40,7 +40,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) run_kernel(const __grid_co
         const u64 words = (r.bytes + 15) / 16, each = (words + blocks - 1) / blocks;
         const u64 first = min(block * each, words), last = min(first + each, words);
         const u64 begin = first * 16, bytes = min(last * 16, r.bytes) - min(begin, r.bytes);
-        // A message of nothing still comes: its first block tells.
+        // An empty message is signalled as well, by the first block.
         const bool speaks = bytes > 0 || block == 0;
         if (r.kind == 0 && speaks) {
             nvshmemx_putmem_signal_block((void*)(r.to + begin), (void*)(r.left + begin), bytes, word_of(r.signal + block * 8),

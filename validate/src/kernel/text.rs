@@ -36,8 +36,9 @@ pub(super) fn text(
 
 /// Returns the source that precedes a kernel's own functions: title, constants and [`PRELUDE`].
 pub(super) fn prelude(title: &str, constants: &Constants) -> String {
-    let mut text =
-        format!("// {title}\n// Generated; the table of operands says which buffers the numbers stand for.\n");
+    let mut text = format!(
+        "// {title}\n// Generated. The operand table of a rank holds addresses and sizes of the numbered operands.\n"
+    );
     for (name, value) in constants {
         let _ = writeln!(text, "#define {name} {value}ull");
     }
@@ -177,8 +178,8 @@ fn frame(text: &mut String, bodies: usize) {
     let _ = write!(
         text,
         r#"
-// A block's part of the call: rows of its channel, one after the other. A row is the number of its body and of its operands,
-// its words, then its operands; the first entries say where each channel's rows begin, and where they end.
+// Runs a block's share of a call: the rows of its channel, in order. A row holds the number of its body, its numbers of
+// operands and of words, and its operands. The first entries of the table are the bounds of each channel's rows.
 __device__ __forceinline__ void run(const Params& p, u32 block) {{
     Here h = {{0, 0, block, 0, 0}};
     after_the_call_before();
@@ -213,7 +214,7 @@ __device__ __forceinline__ void run(const Params& p, u32 block) {{
 }}
 
 #if SHARED
-// The ranks of this device, one after the other in the grid.
+// All ranks of this device, in consecutive parts of the grid.
 extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT) run_kernel(const Params* all, u32 blocks) {{
     run(all[blockIdx.x / blocks], blockIdx.x % blocks);
 }}

@@ -130,18 +130,33 @@ impl Settings {
     /// # Errors
     /// Returns [`SettingError`] for a known name with an invalid value, or for a word without `=`.
     pub fn parse(text: &str) -> Result<(Self, Vec<String>), SettingError> {
-        let (mut settings, mut unknown) = (Self::default(), Vec::new());
-        for word in words(text) {
-            let (name, value) = word.split_once('=').ok_or_else(|| SettingError::NotASetting(word.clone()))?;
-            if !settings.set(name.trim(), value.trim())? {
-                unknown.push(name.trim().to_owned());
-            }
-        }
+        let mut settings = Self::default();
+        let unknown = settings.apply(text)?;
         Ok((settings, unknown))
     }
 
+    /// Sets the variables of a text in the form that [`Self::parse`] reads, and leaves all others as they are. Returns
+    /// the names that are unknown or not modelled.
+    ///
+    /// # Errors
+    /// Returns [`SettingError`] for a known name with an invalid value, or for a word without `=`. The variables before
+    /// it are set.
+    pub fn apply(&mut self, text: &str) -> Result<Vec<String>, SettingError> {
+        let mut unknown = Vec::new();
+        for word in words(text) {
+            let (name, value) = word.split_once('=').ok_or_else(|| SettingError::NotASetting(word.clone()))?;
+            if !self.set(name.trim(), value.trim())? {
+                unknown.push(name.trim().to_owned());
+            }
+        }
+        Ok(unknown)
+    }
+
     /// Sets one variable; returns false if the name is not known.
-    fn set(&mut self, name: &str, value: &str) -> Result<bool, SettingError> {
+    ///
+    /// # Errors
+    /// Returns [`SettingError`] if the value is invalid. The settings are then unchanged.
+    pub fn set(&mut self, name: &str, value: &str) -> Result<bool, SettingError> {
         let invalid = |expected| SettingError::Value { name: name.to_owned(), value: value.to_owned(), expected };
         let number = || value.parse::<u64>().map_err(|_| invalid("a whole number"));
         let channels = || {
@@ -198,11 +213,13 @@ impl Settings {
                 if values.len() > self.thresholds.len() {
                     return Err(invalid(expected));
                 }
-                for (threshold, text) in self.thresholds.iter_mut().zip(values) {
+                let mut thresholds = [None; 6];
+                for (threshold, text) in thresholds.iter_mut().zip(values) {
                     let bytes: i64 = text.parse().map_err(|_| invalid(expected))?;
                     // A value of −2 selects NCCL's default.
                     *threshold = u64::try_from(bytes).ok();
                 }
+                self.thresholds = thresholds;
             }
             _ => return Ok(false),
         }
@@ -329,6 +346,20 @@ mod tests {
     fn threshold_of_minus_two_keeps_the_default() {
         let (settings, _) = Settings::parse("NCCL_THREAD_THRESHOLDS='16 -2 128'").unwrap();
         assert_eq!(settings.thresholds, [Some(16), None, Some(128), None, None, None]);
+    }
+
+    #[test]
+    fn applied_settings_replace_whole_variables_and_leave_others() {
+        let text = "NCCL_PROTO=simple NCCL_MIN_CTAS=8 NCCL_THREAD_THRESHOLDS='16 32 64'";
+        let (mut settings, _) = Settings::parse(text).unwrap();
+        let unknown = settings.apply("NCCL_ALGO=Ring NCCL_THREAD_THRESHOLDS=128 NCCL_DEBUG=INFO").unwrap();
+        assert_eq!(unknown, ["NCCL_DEBUG"]);
+        let expected = "NCCL_PROTO=simple NCCL_MIN_CTAS=8 NCCL_ALGO=Ring NCCL_THREAD_THRESHOLDS=128";
+        assert_eq!(settings, Settings::parse(expected).unwrap().0);
+        for (name, value) in [("NCCL_THREAD_THRESHOLDS", "1 x"), ("NCCL_PROTO", "LL9"), ("NCCL_MIN_CTAS", "0")] {
+            assert!(settings.set(name, value).is_err(), "{name}");
+        }
+        assert_eq!(settings, Settings::parse(expected).unwrap().0);
     }
 
     #[test]

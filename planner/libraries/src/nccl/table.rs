@@ -27,14 +27,23 @@ pub enum Unavailable {
     #[error("needs a network that reduces (CollNet)")]
     NoCollNet,
     /// NVLS is off, or there are no NVSwitches that reduce and multicast.
-    #[error("needs NVSwitches that reduce and multicast")]
+    #[error("NVLS is off, or there are no NVSwitches that reduce and multicast")]
     NoNvls,
-    /// The number of nodes does not suit the algorithm: NVLSTree needs several nodes, and NVLS a single one.
+    /// NVLS needs a single node.
     #[error("the switches of one node reach its GPUs only")]
-    WrongNodes,
-    /// PAT is not used: nodes have several ranks or GPUs older than Pascal, or NCCL_PAT_ENABLE excludes it.
+    NvlsNeedsOneNode,
+    /// NVLSTree needs several nodes.
+    #[error("NVLSTree needs several nodes")]
+    NvlsTreeNeedsSeveralNodes,
+    /// NCCL_PAT_ENABLE=0 excludes PAT.
+    #[error("excluded by NCCL_PAT_ENABLE")]
+    PatExcluded,
+    /// PAT is not used by default if a node has several ranks.
     #[error("PAT needs one rank per node")]
     PatNeedsSingleRankNodes,
+    /// PAT is not used by default on GPUs older than Pascal.
+    #[error("PAT needs Pascal GPUs or later")]
+    PatNeedsPascal,
     /// LL128 needs stores of 128 bytes to arrive atomically, which these paths or GPUs do not guarantee.
     #[error("LL128 is not safe over these paths or GPUs")]
     UnsafeLl128,
@@ -139,8 +148,8 @@ impl<'a> Model<'a> {
         if !has_kernel(function, algo, proto) || (algo == Algo::Pat && self.rules.pat == Pat::Missing) {
             return absent(Unavailable::NoKernel, Picos::ZERO);
         }
-        if algo == Algo::Pat && !self.pat_fits() {
-            return absent(Unavailable::PatNeedsSingleRankNodes, Picos::ZERO);
+        if let (Algo::Pat, Err(reason)) = (algo, self.pat_availability()) {
+            return absent(reason, Picos::ZERO);
         }
         let latency = Picos::from_us(self.latency(function, algo, proto));
         match self
@@ -368,14 +377,15 @@ impl<'a> Model<'a> {
         if proto == Proto::Simple { 3.0 * overhead } else { overhead }
     }
 
-    fn pat_fits(&self) -> bool {
+    fn pat_availability(&self) -> Result<(), Unavailable> {
         match self.settings.pat {
-            PatSetting::Off => false,
-            PatSetting::On => true,
-            // By default, PAT is used with one rank per node on Pascal GPUs and later.
-            PatSetting::Auto => {
-                self.communicator.nodes == self.communicator.ranks && self.communicator.capability.0 >= 60
+            PatSetting::Off => Err(Unavailable::PatExcluded),
+            PatSetting::On => Ok(()),
+            PatSetting::Auto if self.communicator.nodes < self.communicator.ranks => {
+                Err(Unavailable::PatNeedsSingleRankNodes)
             }
+            PatSetting::Auto if self.communicator.capability.0 < 60 => Err(Unavailable::PatNeedsPascal),
+            PatSetting::Auto => Ok(()),
         }
     }
 
@@ -384,9 +394,9 @@ impl<'a> Model<'a> {
             return Err(Unavailable::Excluded);
         }
         match algo {
-            Algo::NvlsTree if self.communicator.nodes <= 1 => return Err(Unavailable::WrongNodes),
+            Algo::NvlsTree if self.communicator.nodes <= 1 => return Err(Unavailable::NvlsTreeNeedsSeveralNodes),
             // Between nodes, the switches would need a network that reduces.
-            Algo::Nvls if self.communicator.nodes > 1 => return Err(Unavailable::WrongNodes),
+            Algo::Nvls if self.communicator.nodes > 1 => return Err(Unavailable::NvlsNeedsOneNode),
             // Maximum number of ranks per node whose blocks the NVLS kernels distinguish (NCCL_MAX_NVLS_ARITY).
             Algo::Nvls if function != Function::AllReduce && self.communicator.max_ranks_per_node > 32 => {
                 return Err(Unavailable::NoKernel);

@@ -23,9 +23,9 @@
 //! ```
 //!
 //! Models with a gated feed-forward count as Llama-like, with RMS norms and rotary embedding; others as GPT-like, with
-//! LayerNorm, biases and dropout. At H100's `stream` efficiency the predicted time is 0.98 to 1.12 of the measured one
-//! for layers of four models and for three output layers, and 0.85 for Hugging Face's Llama, which rotates halves;
-//! compiled 0.69 to 1.15 (`planner/data/h200-steps/eager.py` and eager.jsonl, PyTorch 2.11; the test below).
+//! LayerNorm, biases and dropout. At H100's `stream` efficiency the predicted time is 0.91 to 1.04 of the measured one
+//! for layers of four models and for three output layers, and 0.80 for Hugging Face's Llama, which rotates halves;
+//! compiled 0.64 to 0.98 (`planner/data/h200-steps/eager.py` and eager.jsonl, PyTorch 2.11; the test below).
 
 use fabricast_workload::job::{Dropout, KernelFusion, Training};
 

@@ -89,6 +89,19 @@ pub struct SettingsFile {
     pub ignored: Vec<(u32, String)>,
     /// Names whose values have lists by function, with their lines, from 1.
     pub by_function: Vec<(u32, String)>,
+    /// All assignments, separated by spaces, as [`Settings::parse`] reads them.
+    assignments: String,
+}
+
+impl SettingsFile {
+    /// Returns the settings of the file, and those of `defaults` for the variables that it does not set.
+    #[must_use]
+    pub fn settings_with_defaults(&self, defaults: &Settings) -> Settings {
+        let mut settings = defaults.clone();
+        // Does not fail, because the same assignments were parsed when the file was read.
+        let _ = settings.apply(&self.assignments);
+        settings
+    }
 }
 
 /// Returns findings about settings that a version of NCCL does not read.
@@ -144,9 +157,10 @@ pub fn read(text: &str, source: &str) -> Result<SettingsFile, TableError> {
         }
         assignments.push(assignment);
     }
-    let parsed = Settings::parse(&assignments.join(" "));
+    let assignments = assignments.join(" ");
+    let parsed = Settings::parse(&assignments);
     let (settings, _) = parsed.map_err(|error| TableError::new_for_file(source, error.to_string()))?;
-    Ok(SettingsFile { settings, ignored, by_function })
+    Ok(SettingsFile { settings, ignored, by_function, assignments })
 }
 
 #[cfg(test)]

@@ -83,12 +83,11 @@ impl<'a> Search<'a> {
     }
 
     /// Normalizes a strategy's chunk: removes it if the profile has no chunks, or if it equals the profile's default.
+    /// A chunk that the restriction demands is retained, because all candidates state it.
     pub(super) fn normalize_chunk(&self, strategy: Strategy) -> Strategy {
         let default = self.request.profile.protocol(strategy.protocol).chunk;
-        let chunk = match (default, strategy.chunk) {
-            (Some(default), Some(chosen)) if chosen != default => Some(chosen),
-            _ => None,
-        };
+        let is_demanded = strategy.chunk == self.request.restriction.chunk;
+        let chunk = strategy.chunk.filter(|&chunk| is_demanded || default.is_some_and(|default| chunk != default));
         Strategy { chunk, ..strategy }
     }
 

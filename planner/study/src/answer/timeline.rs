@@ -12,7 +12,7 @@ use fabricast_perf::step::{Activity, Timeline, Track};
 /// Timeline of the stages of a step.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct TimelineRow {
-    /// Kind of step: `step`, or `with prompts` and `without prompts` for inference.
+    /// Kind of step: `step`, or for inference `with prompts` (with prefill) and `without prompts` (decode only).
     pub step: String,
     /// Number of omitted stages.
     #[serde(default)]

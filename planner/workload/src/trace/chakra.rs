@@ -30,7 +30,7 @@ use fabricast_topologies::{Bytes, Picos, SourceLocation};
 use rustc_hash::FxHashMap;
 
 use super::messages::{Endpoint, Messages, message};
-use super::wire::{Field, Reader, Value, WireError};
+use super::wire::{Field, Reader, Value, WireError, zigzag};
 use super::{Call, Event, EventKind, MAX_EVENTS, Processor, Trace};
 use crate::job::JobError;
 
@@ -56,7 +56,7 @@ struct Node {
     kind: u64,
     after: Vec<u64>,
     micros: u64,
-    numbers: BTreeMap<String, u64>,
+    numbers: BTreeMap<String, i128>,
     group: String,
     on: Processor,
     offset: usize,
@@ -142,17 +142,22 @@ fn node(message: &mut Reader<'_>) -> Result<Node, WireError> {
     Ok(node)
 }
 
-/// Reads an `AttributeProto` into its node: name in field 1, unsigned integers in 7, 9, 11 and 13, signed ones in 15
-/// and 17, fixed-width ones in 19 to 25, booleans in 27, text in 29.
+/// Reads an `AttributeProto` into its node: name in field 1; `int32` in 7, `int64` in 9, `uint32` in 11, `uint64` in
+/// 13, `sint32` in 15, `sint64` in 17; `fixed32`, `fixed64`, `sfixed32` and `sfixed64` in 19 to 25; `bool` in 27; text
+/// in 29.
 fn attribute(message: &mut Reader<'_>, node: &mut Node) -> Result<(), WireError> {
     let (mut name, mut number, mut text) = (String::new(), None, None);
     while let Some(Field { number: field, value, .. }) = message.field()? {
         match (field, value) {
             (1, Value::Bytes(bytes)) => name = String::from_utf8_lossy(bytes).into_owned(),
-            (7 | 9 | 11 | 13 | 27, Value::Varint(value)) => number = Some(value),
-            (15 | 17, Value::Varint(value)) => number = Some(value >> 1),
-            (19 | 23, Value::Fixed32(value)) => number = Some(u64::from(value)),
-            (21 | 25, Value::Fixed64(value)) => number = Some(value),
+            (7, Value::Varint(value)) => number = Some(i128::from(value as i32)),
+            (9, Value::Varint(value)) => number = Some(i128::from(value as i64)),
+            (11 | 13 | 27, Value::Varint(value)) => number = Some(i128::from(value)),
+            (15 | 17, Value::Varint(value)) => number = Some(i128::from(zigzag(value))),
+            (19, Value::Fixed32(value)) => number = Some(i128::from(value)),
+            (21, Value::Fixed64(value)) => number = Some(i128::from(value)),
+            (23, Value::Fixed32(value)) => number = Some(i128::from(value as i32)),
+            (25, Value::Fixed64(value)) => number = Some(i128::from(value as i64)),
             (29, Value::Bytes(bytes)) => text = Some(String::from_utf8_lossy(bytes).into_owned()),
             _ => {}
         }
@@ -197,7 +202,7 @@ struct TraceBuilder<'a> {
     /// Number of collectives that each rank has made in a group so far.
     call_counts: BTreeMap<(String, u32), usize>,
     /// Messages recorded so far, by sender, receiver and tag.
-    messages: FxHashMap<(u32, u32, u64), Messages>,
+    messages: FxHashMap<(u32, u32, i128), Messages>,
     idle: u64,
 }
 
@@ -262,16 +267,16 @@ impl TraceBuilder<'_> {
         self.events.len() as u32 - 1
     }
 
-    fn number(&self, rank: u32, node: &Node, name: &str) -> Result<u64, JobError> {
+    fn number(&self, rank: u32, node: &Node, name: &str) -> Result<i128, JobError> {
         let value = node.numbers.get(name).copied();
         value.ok_or_else(|| self.fail(rank, node, &format!("no attribute `{name}` that is a number")))
     }
 
     fn size(&self, rank: u32, node: &Node) -> Result<u64, JobError> {
-        match self.number(rank, node, "comm_size")? {
-            bytes if bytes < 1 << 56 => Ok(bytes),
-            bytes => Err(self.fail(rank, node, &format!("comm_size {bytes} is too large"))),
-        }
+        let bytes = self.number(rank, node, "comm_size")?;
+        let fault = if bytes < 0 { "negative" } else { "too large" };
+        let size = u64::try_from(bytes).ok().filter(|size| *size < 1 << 56);
+        size.ok_or_else(|| self.fail(rank, node, &format!("comm_size {bytes} is {fault}")))
     }
 
     fn call(&mut self, rank: u32, node: &Node) -> Result<u32, JobError> {
@@ -478,6 +483,50 @@ mod tests {
         let error = read(&[RING[0], &changed, RING[2], RING[3], RING[4], RING[5], RING[6], RING[7]]).unwrap_err();
         let expected = "a message of 147456 bytes here, and of 131072 in the trace of rank 0";
         assert!(error.to_string().starts_with("t.1.et: byte ") && error.to_string().ends_with(expected), "{error}");
+    }
+
+    /// Encodes an `AttributeProto` of a name and one more field.
+    fn encoded_attribute(name: &str, field: &[u8]) -> Vec<u8> {
+        [&[0x0a, name.len() as u8][..], name.as_bytes(), field].concat()
+    }
+
+    /// A number of each type of Chakra, as Google's protobuf library writes it.
+    #[test]
+    fn numbers_of_attributes_keep_their_sign() {
+        let minus_one = [&[0xff_u8; 9][..], &[0x01][..]].concat();
+        let cases: [(&[u8], &[u8], i128); 11] = [
+            (&[0x38], &minus_one, -1),
+            (&[0x48], &minus_one, -1),
+            (&[0x58], &[0x03], 3),
+            (&[0x68], &minus_one, i128::from(u64::MAX)),
+            (&[0x78], &[0x01], -1),
+            (&[0x88, 0x01], &[0x06], 3),
+            (&[0x88, 0x01], &minus_one, i128::from(i64::MIN)),
+            (&[0x9d, 0x01], &[0xff; 4], i128::from(u32::MAX)),
+            (&[0xa9, 0x01], &[0xff; 8], i128::from(u64::MAX)),
+            (&[0xbd, 0x01], &[0xff; 4], -1),
+            (&[0xc9, 0x01], &[0xff; 8], -1),
+        ];
+        for (tag, value, expected) in cases {
+            let mut node = Node::default();
+            let bytes = encoded_attribute("comm_tag", &[tag, value].concat());
+            attribute(&mut Reader::new(&bytes), &mut node).unwrap();
+            assert_eq!(node.numbers.get("comm_tag"), Some(&expected), "{tag:x?} {value:x?}");
+        }
+    }
+
+    #[test]
+    fn negative_sizes_are_rejected() {
+        // Node 1, an all_reduce of -4 bytes (sint64), after empty metadata.
+        let mut node = vec![0x08, 1, 0x18, 7];
+        for attribute in [encoded_attribute("comm_type", &[0x38, 0]), encoded_attribute("comm_size", &[0x88, 0x01, 7])]
+        {
+            node.extend([0x52, attribute.len() as u8]);
+            node.extend(attribute);
+        }
+        let file = [&[0, node.len() as u8][..], &node[..]].concat();
+        let error = read(&[&file]).unwrap_err().to_string();
+        assert!(error.ends_with("comm_size -4 is negative"), "{error}");
     }
 
     #[test]

@@ -14,7 +14,8 @@
 //! appearance.
 //!
 //! The n-th call of a communicator is the same call on all of its ranks, and the calls of a rank are in stream order. A
-//! log contains no computation. `count` is that of one rank; sends are matched with their receives in order.
+//! log contains no computation. `count` is that of one rank; sends are matched with their receives in order, and both
+//! must have the same size.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -340,10 +341,25 @@ impl<'a> Groups<'a> {
                     _ => (Endpoint::Receiver, peer, global),
                 };
                 let next = events.len() as u32;
-                messages.entry((communicator, from, to)).or_default().next(side, next).unwrap_or_else(|| {
-                    events.push(event(call, message(from, to, call.bytes), source));
-                    next
-                })
+                match messages.entry((communicator, from, to)).or_default().next(side, next) {
+                    None => {
+                        events.push(event(call, message(from, to, call.bytes), source));
+                        next
+                    }
+                    // A send and its receive have the same size (nccl.h, `ncclRecv`).
+                    Some(known) => {
+                        let other = events.get(known as usize);
+                        let other = other.and_then(|event| Some((event.kind.call()?.bytes.0, event.location.line)));
+                        if let Some((bytes, line)) = other.filter(|(bytes, _)| *bytes != call.bytes) {
+                            return Err(fail(format!(
+                                "{}: a message of {} bytes from rank {from} to rank {to} here, and of {bytes} bytes \
+                                 on line {line}",
+                                call.name, call.bytes
+                            )));
+                        }
+                        known
+                    }
+                }
             };
             let stream = streams.entry((global, call.stream)).or_default();
             let message = matches!(call.name, "Send" | "Recv").then_some((call.handle, call.number));
@@ -479,6 +495,10 @@ mod tests {
             (init.clone() + &valid_line.replace("[nranks=2]", ""), "log:3: AllReduce: no `[nranks"),
             (init.clone() + &valid_line.replace("0xa", "0xc"), "log:3: AllReduce: the ranks of comm 0xc"),
             (init.clone() + &line(0, "0xa", 2, "Send", 0, 8, 5), "log:3: Send: there is no rank 5"),
+            (
+                init.clone() + &line(0, "0xa", 2, "Send", 0, 8, 1) + &line(1, "0xb", 2, "Recv", 0, 9, 0),
+                "log:4: Recv: a message of 18 bytes from rank 0 to rank 1 here, and of 16 bytes on line 3",
+            ),
             (valid_line.clone() + &line(1, "0xb", 4, "AllReduce", 0, 8, 0), "log:1: AllReduce: comm 0xa has 2 of 4"),
         ] {
             let error = read_nccl_log(&text, "log").unwrap_err().to_string();

@@ -4,7 +4,7 @@ use fabricast_perf::step::Share;
 use fabricast_study::answer::{Answer, JobKind, ResultRow};
 
 use super::super::Lines;
-use super::is_within;
+use super::{is_within, step_term};
 use crate::chart::{Axis, Bar, BarChart, Figure, Line, LineChart, Quantity, Role, Scale};
 use crate::format;
 
@@ -79,7 +79,7 @@ pub(super) fn pareto_lines(answer: &Answer, job: &str) -> Option<Lines> {
         }
         let tokens =
             row.tokens_per_s.map_or_else(String::new, |rate| format!("{} tokens/s, ", format::significant(rate)));
-        details.push(format!("{tokens}bottleneck: {}", row.bottleneck));
+        details.push(format!("{tokens}bottleneck: {}", step_term(&row.bottleneck)));
         if !row.fits {
             details.push("does not fit its memory".to_owned());
         }
@@ -136,7 +136,7 @@ pub fn breakdown(answer: &Answer, job: &str) -> BarChart {
             .into(),
         axis: Axis::linear(Quantity::Time),
         bars: bars.collect(),
-        parts: parts.iter().map(|part| part.replace('_', "-")).collect(),
+        parts: parts.iter().map(|part| step_term(part)).collect(),
     }
 }
 

@@ -9,6 +9,7 @@ use fabricast_topologies::{Bytes, Picos};
 
 use super::super::plan::busbw;
 use super::super::{Block, Lines, Picture};
+use super::step_term;
 use super::tables::{number, text};
 use crate::chart::Figure;
 use crate::format;
@@ -118,7 +119,7 @@ fn table(row: &ResultRow, comparison: &LibraryComparison) -> Table {
         let tone = if gain.is_some_and(|gain| gain > MIN_DIFFERENCE) { Emphasis::Good } else { Emphasis::Plain };
         let time = |us: f64| Value::Time(Picos::from_us(us));
         table.row(vec![
-            Value::text(call.phase.replace('_', " ")).into(),
+            Value::text(step_term(&call.phase)).into(),
             Value::text(call.dimension.replace('_', " ")).into(),
             Value::text(&call.collective).into(),
             Value::Bytes(Bytes(call.bytes)).into(),

@@ -5,6 +5,7 @@ use fabricast_topologies::{Bytes, Picos};
 
 use super::super::Block;
 use super::charts::sort_results;
+use super::step_term;
 use super::tables::{number, share, text};
 use crate::chart::{Axis, Bar, BarChart, Quantity};
 use crate::format;
@@ -100,7 +101,7 @@ fn calls_table(rows: &[&ResultRow]) -> Table {
             let CallRow { phase, dimension: among, collective, bytes, ranks, groups, times, pick, time_us } = one;
             table.row(vec![
                 Value::text(&row.candidate).into(),
-                Value::text(phase.replace('_', " ")).into(),
+                Value::text(step_term(phase)).into(),
                 Value::text(among.replace('_', " ")).into(),
                 Value::text(collective).into(),
                 Value::Bytes(Bytes(*bytes)).into(),

@@ -2,7 +2,7 @@
 
 use fabricast_study::answer::{Answer, RankedRow, ResultRow, ScoredBy, SensitivityRow};
 
-use super::candidate_results;
+use super::{candidate_results, step_term};
 use crate::format;
 
 /// Maximum number of sets of candidates with their own jobs that are described in sentences.
@@ -163,8 +163,8 @@ fn bound_by(answer: &Answer, first: &RankedRow) -> String {
     match rows.as_slice() {
         [] => String::new(),
         [one] => {
-            let (name, binds) = (&first.candidate, &one.bottleneck);
-            format!("The bottleneck of {name} is {binds}; exposed communication is {} % of a step.", share(one))
+            let (name, bottleneck) = (&first.candidate, step_term(&one.bottleneck));
+            format!("The bottleneck of {name} is {bottleneck}; exposed communication is {} % of a step.", share(one))
         }
         [largest, .., smallest] => format!(
             "Exposed communication of {} is {} % ({}) to {} % ({}) of a step.",

@@ -2,7 +2,7 @@
 
 use fabricast_study::answer::{Answer, CandidateRow, JobKind, JobRow, ModelRow, RankedRow, ResultRow, ScoreRow};
 
-use super::{candidate_results, price};
+use super::{candidate_results, price, step_term};
 use crate::format;
 use crate::table::{Cell, Column, Emphasis, Table, Unit, Value};
 
@@ -124,7 +124,7 @@ pub(super) fn results(answer: &Answer) -> Table {
             number("cost_to_train", &format!("{money} to train")) => |row: &ResultRow| optional_number(row.cost_to_train),
             text("slo_violations", "SLO violations") => |row: &ResultRow| words(&row.slo_violations),
             text("would_fit", "changes that would fit") => |row: &ResultRow| words(&row.would_fit),
-            text("bottleneck", "bottleneck") => |row: &ResultRow| Value::text(&row.bottleneck).into(),
+            text("bottleneck", "bottleneck") => |row: &ResultRow| Value::text(step_term(&row.bottleneck)).into(),
         ],
     )
 }

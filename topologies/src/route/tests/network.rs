@@ -129,6 +129,24 @@ fn failures_are_routed_around_or_reported() {
     assert_eq!(fabric.with_failed("n0/nic3").unwrap().gpus(), fabric.gpus());
 }
 
+/// Failed links that lie on no short path between the two devices are not named, and directions are.
+#[test]
+fn missing_routes_name_the_failed_links_between_the_devices() {
+    let host = preset::load("hgx-h200").unwrap();
+    let cases: [(&[&str], &str); 3] = [
+        (&["gpu3-nvswitch0", "gpu3-pcie_switch3"], "gpu3-nvswitch0, gpu3-pcie_switch3"),
+        (&["nvswitch0->gpu3", "pcie_switch3->gpu3"], "nvswitch0->gpu3, pcie_switch3->gpu3"),
+        (&["gpu0-nvswitch0", "gpu7", "gpu3-nvswitch0", "pcie_switch3->gpu3"], "gpu3-nvswitch0, pcie_switch3->gpu3"),
+    ];
+    for (failed, expected) in cases {
+        let broken = failed.iter().fold(host.clone(), |fabric, name| fabric.with_failed(name).unwrap());
+        let router = Router::new(&broken, RouteOptions::default());
+        let error = router.path(find_device(&broken, "gpu2"), find_device(&broken, "gpu3")).unwrap_err();
+        let Error::Unreachable { reason, .. } = &error else { panic!("{error}") };
+        assert_eq!(*reason, format!("all paths are out of service ({expected} failed)"));
+    }
+}
+
 #[test]
 fn slowed_links_keep_their_ids_and_lower_the_bandwidth() {
     let fabric = load_cluster("hgx-h200", 2, "rail");

@@ -1,6 +1,8 @@
 //! Reader of files written by `gpu bench`.
 
 use fabricast_topologies::SourceLocation;
+use serde::Deserialize;
+use serde_json::Value;
 
 use super::{Bench, Point};
 
@@ -74,10 +76,17 @@ impl BenchFileError {
     /// Source location of a syntax error. `None` for errors that concern the whole file or a point.
     pub fn location(&self) -> Option<&SourceLocation> {
         match self {
-            Self::Syntax { location: place, .. } => Some(place),
+            Self::Syntax { location, .. } => Some(location),
             _ => None,
         }
     }
+}
+
+/// Keys by which files of other formats and versions are recognized, whatever else they contain.
+#[derive(Deserialize)]
+struct Identification {
+    format: Option<Value>,
+    version: Option<Value>,
 }
 
 /// Parses and validates the text of a benchmark file. `source` names the file in errors.
@@ -86,6 +95,16 @@ impl BenchFileError {
 /// The text is not a benchmark file of this format and version, the machine has no GPU, or a point has an invalid GPU,
 /// time or rate.
 pub fn read(text: &str, source: &str) -> Result<Bench, BenchFileError> {
+    let source_name = || source.to_owned();
+    if let Ok(Identification { format, version }) = serde_json::from_str(text) {
+        if let Some(found) = format.as_ref().and_then(Value::as_str).filter(|found| *found != FORMAT) {
+            return Err(BenchFileError::Format { source_name: source_name(), found: found.to_owned() });
+        }
+        let version = version.and_then(|version| u32::try_from(version.as_u64()?).ok());
+        if let Some(found) = version.filter(|found| *found != VERSION) {
+            return Err(BenchFileError::Version { source_name: source_name(), found });
+        }
+    }
     let bench: Bench = serde_json::from_str(text).map_err(|error| {
         let reason = error.to_string();
         let suffix = format!(" at line {} column {}", error.line(), error.column());
@@ -99,13 +118,6 @@ pub fn read(text: &str, source: &str) -> Result<Bench, BenchFileError> {
             reason: reason.strip_suffix(&suffix).unwrap_or(&reason).to_owned(),
         }
     })?;
-    let source_name = || source.to_owned();
-    if bench.format != FORMAT {
-        return Err(BenchFileError::Format { source_name: source_name(), found: bench.format });
-    }
-    if bench.version != VERSION {
-        return Err(BenchFileError::Version { source_name: source_name(), found: bench.version });
-    }
     let count = bench.probe.devices.len();
     if count == 0 {
         return Err(BenchFileError::NoGpus { source_name: source_name() });
@@ -161,6 +173,15 @@ mod tests {
         let text = serde_json::to_string_pretty(&bench()).unwrap();
         assert_eq!(read(&text, "bench.json").unwrap(), bench());
         assert_eq!(bench().csv().lines().nth(1), Some("blocks,shift_1,0,1,4,512,1048576,5.25,5,6.125,199.729"));
+    }
+
+    #[test]
+    fn other_formats_and_versions_are_named_whatever_they_contain() {
+        let error = |text: &str| read(text, "x.json").unwrap_err().to_string();
+        let run = error(r#"{"format": "fabricast-run/2", "fabricast_gpu_run": 2, "rows": []}"#);
+        assert!(run.contains("`format` is `fabricast-run/2`, expected `fabricast-bench`"), "{run}");
+        let later = error(r#"{"format": "fabricast-bench", "version": 2, "machines": []}"#);
+        assert_eq!(later, "x.json: `version` is 2, this program reads 1");
     }
 
     #[test]

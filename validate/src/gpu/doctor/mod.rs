@@ -32,7 +32,7 @@ pub use pairs::PairVerdict;
 pub struct Diagnosis {
     /// Description of the machine.
     pub machine: String,
-    /// Name of the fabric that was compared with.
+    /// Name of the fabric that rates are compared with: the detected one if the named one describes another machine.
     pub fabric: String,
     /// Date of the measurement.
     pub date: String,
@@ -161,7 +161,7 @@ pub fn judge(bench: &Bench, named: Option<&Fabric>) -> Result<Diagnosis> {
     findings.sort_by_key(|finding| (finding.severity, finding.fault));
     Ok(Diagnosis {
         machine: bench.machine.clone(),
-        fabric: named.unwrap_or(&detected).name().to_owned(),
+        fabric: fabric.name().to_owned(),
         date: bench.date.clone(),
         pairs,
         hosts,

@@ -304,6 +304,7 @@ fn fabric_of_another_machine_is_detected() {
     for (name, gpus) in cases {
         let diagnosis = preset(&healthy_machine(4), name, gpus);
         assert!(diagnosis.findings.iter().all(|finding| finding.fault == Fault::WrongTopology), "{name}: {diagnosis}");
+        assert_eq!(diagnosis.fabric, diagnose_own_fabric(&healthy_machine(4)).fabric, "{name}");
         assert!(!diagnosis.is_healthy(), "{name}");
     }
     // Equal GPUs with slower links.

@@ -41,6 +41,7 @@ pub(in crate::measured) fn read(text: &str, source: &str) -> Result<Vec<Table>, 
     })?;
     let mut lines = Lines::new(text);
     let mut tables: Vec<Table> = Vec::new();
+    // Cycle and size of the last row of the last table; `None` if that is not the previous entry.
     let mut before: Option<(u64, u64)> = None;
     for raw in raws {
         let line = lines.line_number(raw);
@@ -57,14 +58,19 @@ pub(in crate::measured) fn read(text: &str, source: &str) -> Result<Vec<Table>, 
         let key = (entry.num_cycle, entry.size);
         match row(&entry, line) {
             // Both sides of one size are consecutive.
-            Ok(row) => match (table.rows.last_mut().filter(|_| before == Some(key)), row.in_place) {
-                (Some(last), Some(in_place)) if last.in_place.is_none() => last.in_place = Some(in_place),
-                (Some(last), None) if last.out_of_place.is_none() => last.out_of_place = row.out_of_place,
-                _ => table.rows.push(row),
-            },
-            Err(reason) => table.rejected.push(Rejected { line, reason }),
+            Ok(row) => {
+                match (table.rows.last_mut().filter(|_| before == Some(key)), row.in_place) {
+                    (Some(last), Some(in_place)) if last.in_place.is_none() => last.in_place = Some(in_place),
+                    (Some(last), None) if last.out_of_place.is_none() => last.out_of_place = row.out_of_place,
+                    _ => table.rows.push(row),
+                }
+                before = Some(key);
+            }
+            Err(reason) => {
+                table.rejected.push(Rejected { line, reason });
+                before = None;
+            }
         }
-        before = Some(key);
     }
     if tables.is_empty() {
         return Err(MeasuredError::invalid(

@@ -5,7 +5,7 @@ use fabricast_sim::profile::Launch;
 use fabricast_sim::schedule::Collective;
 use proptest::prelude::*;
 
-use crate::measured::{LibraryName, P2pChannels, Table, read_log};
+use crate::measured::{LibraryName, P2pChannels, Table, Timing, read_log};
 
 macro_rules! log {
     ($name:literal) => {
@@ -192,6 +192,22 @@ fn rccl_tests_are_read() {
         let error = read_log(text, "log").unwrap_err().to_string();
         assert!(error.contains(expected), "{text}: {error}");
     }
+}
+
+#[test]
+fn rejected_side_of_rccl_tests_leaves_other_sizes_unchanged() {
+    let entry = |size: u64, in_place: u32, wrong: u32| {
+        format!(
+            r#"{{"name":"AllReduce","ranks":2,"size":{size},"inPlace":{in_place},"time":{size},"wrong":"{wrong}"}}"#
+        )
+    };
+    // The sides of 1024 bytes in place and 2048 bytes out of place have wrong results.
+    let entries = [entry(1024, 0, 0), entry(1024, 1, 3), entry(2048, 0, 3), entry(2048, 1, 0)];
+    let table = one(&format!("[\n{}\n]", entries.join(",\n")));
+    let time = |side: Option<Timing>| side.map(|timing| timing.time.us());
+    let rows: Vec<_> = table.rows.iter().map(|row| (row.bytes.0, time(row.out_of_place), time(row.in_place))).collect();
+    assert_eq!(rows, [(1024, Some(1024.0), None), (2048, None, Some(2048.0))]);
+    assert_eq!(table.rejected.iter().map(|rejected| rejected.line).collect::<Vec<_>>(), [3, 4]);
 }
 
 proptest! {

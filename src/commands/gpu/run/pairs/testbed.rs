@@ -128,7 +128,10 @@ impl PairsTestbed {
                 run_check(&memory, &library.executor(&memory, job)?)
             }
             (_, Some(library), _) => run_check(&buffers, &library.executor(&buffers, job)?),
-            (_, None, _) => Ok(()),
+            (variant, None, _) => {
+                let reason = format!("{} has no communicator or processes", variant.name());
+                Err(ExecuteError::Unsupported { executor: "the test bench", reason })
+            }
         }
     }
 }
