@@ -38,7 +38,7 @@ const MAX_OPERATIONS: u64 = 1 << 17;
 /// Folded workload with replaceable amounts.
 #[derive(Debug)]
 pub struct Template {
-    /// Number of chunks of one block.
+    /// Number of chunks of one group.
     chunks: u32,
     /// Number of loop iterations of the program.
     rounds: u32,
@@ -81,9 +81,9 @@ struct LoopSizes {
 
 /// Blocks of a schedule that are known to have a template's program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum EqualBlocks {
+enum EqualGroups {
     All,
-    /// Only the first block.
+    /// Only the first group.
     First,
 }
 
@@ -215,10 +215,10 @@ impl Template {
         Some(Self { chunks, rounds, framing, workload, tasks, passage_tasks, spans, capacities, routes, chain, codes })
     }
 
-    /// Returns the division of a schedule whose blocks have this program, up to the number of loops; `None` for other
+    /// Returns the division of a schedule whose groups have this program, up to the number of loops; `None` for other
     /// schedules.
-    fn loop_sizes(&self, header: &Header, blocks: u16) -> Option<LoopSizes> {
-        let per_loop = (self.chunks / self.rounds).checked_mul(blocks.into())?;
+    fn loop_sizes(&self, header: &Header, groups: u16) -> Option<LoopSizes> {
+        let per_loop = (self.chunks / self.rounds).checked_mul(groups.into())?;
         let sizes = loop_sizes(header)?;
         let chunks = header.layout.chunks();
         let last = header.layout.segments().last()?.parts;
@@ -226,13 +226,13 @@ impl Template {
         is_whole.then_some(LoopSizes { loops: chunks / per_loop, ..sizes })
     }
 
-    /// Returns true if a schedule's blocks have this program, including the number of loops.
+    /// Returns true if a schedule's groups have this program, including the number of loops.
     #[must_use]
-    pub fn fits(&self, header: &Header, blocks: u16) -> bool {
-        self.loop_sizes(header, blocks).is_some_and(|cut| cut.loops == self.rounds && cut.full == cut.last)
+    pub fn fits(&self, header: &Header, groups: u16) -> bool {
+        self.loop_sizes(header, groups).is_some_and(|cut| cut.loops == self.rounds && cut.full == cut.last)
     }
 
-    /// Lower bound on the device time of a schedule whose blocks have this program, up to the number of loops; no
+    /// Lower bound on the device time of a schedule whose groups have this program, up to the number of loops; no
     /// simulation is faster. It is the maximum of three bounds: the critical path of the first loops, each operation
     /// sharing only with those equivalent to it; the load on each capacity in all loops; and sequences of messages in
     /// all loops.
@@ -240,36 +240,36 @@ impl Template {
     /// A template of one loop applies to schedules of one loop, a template of two loops to those with two or more.
     /// `None` if no bound is known.
     #[must_use]
-    pub fn lower_bound(&self, header: &Header, blocks: u16, profile: &Profile) -> Option<Picos> {
-        self.block_lower_bound(header, blocks, EqualBlocks::All, profile)
+    pub fn lower_bound(&self, header: &Header, groups: u16, profile: &Profile) -> Option<Picos> {
+        self.group_lower_bound(header, groups, EqualGroups::All, profile)
     }
 
-    /// Variant of [`Self::lower_bound`] if only the first of `blocks` blocks is known to have this program; the others only
+    /// Variant of [`Self::lower_bound`] if only the first of `groups` groups is known to have this program; the others only
     /// slow it down.
     #[must_use]
-    pub fn first_block_lower_bound(&self, header: &Header, blocks: u16, profile: &Profile) -> Option<Picos> {
-        self.block_lower_bound(header, blocks, EqualBlocks::First, profile)
+    pub fn first_group_lower_bound(&self, header: &Header, groups: u16, profile: &Profile) -> Option<Picos> {
+        self.group_lower_bound(header, groups, EqualGroups::First, profile)
     }
 
-    fn block_lower_bound(
+    fn group_lower_bound(
         &self,
         header: &Header,
-        blocks: u16,
-        equal_blocks: EqualBlocks,
+        groups: u16,
+        equal_groups: EqualGroups,
         profile: &Profile,
     ) -> Option<Picos> {
-        let cut = self.loop_sizes(header, blocks)?;
+        let cut = self.loop_sizes(header, groups)?;
         if cut.loops < self.rounds || (self.rounds == 1 && cut.loops > 1) {
             return None;
         }
-        let equal_blocks = match equal_blocks {
-            EqualBlocks::All => blocks,
-            EqualBlocks::First => 1,
+        let equal_groups = match equal_groups {
+            EqualGroups::All => groups,
+            EqualGroups::First => 1,
         };
         let operation_costs = OperationCosts::new(profile, header);
-        let full = self.amounts(&operation_costs, cut.full, equal_blocks);
+        let full = self.amounts(&operation_costs, cut.full, equal_groups);
         // Chunks of the last loop may be smaller; the critical path is that of the first loops.
-        let last = (cut.full != cut.last).then(|| self.amounts(&operation_costs, cut.last, equal_blocks));
+        let last = (cut.full != cut.last).then(|| self.amounts(&operation_costs, cut.last, equal_groups));
         let chain_amounts = last.as_ref().filter(|_| cut.loops <= self.rounds);
         let times = self.chain.times(self, &full, chain_amounts, operation_costs.startup(), cut.loops);
         let passed = self.capacities.iter().zip(&times.first_flows).map(|(capacity, &first)| {
@@ -288,13 +288,13 @@ impl Template {
     pub fn run(
         &self,
         header: &Header,
-        blocks: u16,
+        groups: u16,
         profile: &Profile,
         watch: Watch<'_>,
     ) -> Result<TemplateTime, EngineError> {
         let operation_costs = OperationCosts::new(profile, header);
         let size = header.layout.size(0);
-        let amounts = self.amounts(&operation_costs, size, blocks);
+        let amounts = self.amounts(&operation_costs, size, groups);
         let startup = operation_costs.startup();
         let paces = self.workload.paces.iter().map(|pace| {
             let task = amounts.pace(pace.software.0 as u32);

@@ -88,11 +88,11 @@ pub enum Folding {
     /// Fold if the symmetry is proved on the actual fabric.
     #[default]
     WhereProved,
-    /// Like [`Self::WhereProved`], and equal thread blocks are not even lowered: for a time, costs and utilisations
-    /// only. The generator's claim of symmetry ([`Symmetry`](crate::schedule::Symmetry)) is then trusted. Of the
-    /// channels' own capacities those of the first block are listed. (Equals [`Self::WhereProved`] if spans or
-    /// background traffic are requested, and for several schedules unless all have the same number of blocks.)
-    BlocksFirst,
+    /// Like [`Self::WhereProved`], and only the first of equal groups of thread blocks is lowered: for a time, costs and
+    /// utilisations only. The generator's claim of symmetry ([`Symmetry`](crate::schedule::Symmetry)) is then trusted.
+    /// Of the channels' own capacities those of the first group are listed. (Equals [`Self::WhereProved`] if spans or
+    /// background traffic are requested, and for several schedules unless all have the same number of groups.)
+    GroupsFirst,
     /// Simulate every operation: no folding, no skipped steady states.
     Off,
 }
@@ -179,16 +179,16 @@ pub fn simulate_concurrent(
         if parties.len() > 1 && watch.recording == Recording::End { Recording::RunEnds } else { watch.recording };
     let steady_states = match surroundings.folding {
         Folding::Off => SteadyStates::Simulate,
-        Folding::WhereProved | Folding::BlocksFirst => watch.steady_states,
+        Folding::WhereProved | Folding::GroupsFirst => watch.steady_states,
     };
     let watch = Watch { recording, steady_states, ..watch };
-    let (mut lowered, blocks) = match surroundings.folding {
-        Folding::BlocksFirst if watch.recording != Recording::Spans && surroundings.background.is_empty() => {
-            lower::lower_first_blocks(parties)?
+    let (mut lowered, groups) = match surroundings.folding {
+        Folding::GroupsFirst if watch.recording != Recording::Spans && surroundings.background.is_empty() => {
+            lower::lower_first_groups(parties)?
         }
         _ => (lower::lower(parties)?, None),
     };
-    let operations = lowered.workload.operation_count() * blocks.unwrap_or(1);
+    let operations = lowered.workload.operation_count() * groups.unwrap_or(1);
     lowered.workload.background_from = lowered.workload.runs.len() as u32;
     flows::add(surroundings.background, setting, &mut lowered)?;
     // The recorded load covers all capacities.
@@ -196,7 +196,7 @@ pub fn simulate_concurrent(
         lowered.workload.remove_idle_capacities();
     }
     let folded = match surroundings.folding {
-        Folding::WhereProved | Folding::BlocksFirst => fold::fold(&lowered.workload),
+        Folding::WhereProved | Folding::GroupsFirst => fold::fold(&lowered.workload),
         Folding::Off => None,
     };
     let WorkloadRun { outcome, records, folded: run_folded } = run(&lowered.workload, folded.as_ref(), watch)?;
@@ -213,7 +213,7 @@ pub fn simulate_concurrent(
     let band = band(parties, mode, decides);
     costs.software += launch;
     let simulated = run_folded.map_or(&lowered.workload, |folded| &folded.workload).operation_count();
-    let is_folded = run_folded.is_some() || blocks.is_some() || outcome.skipped > 0;
+    let is_folded = run_folded.is_some() || groups.is_some() || outcome.skipped > 0;
     let fold_factor = is_folded.then(|| operations as f64 / (simulated - outcome.skipped).max(1) as f64);
     let critical_path = critical::critical_path(&lowered.workload, &spans);
     let Lowered { workload, resources, traffic, rank_starts, .. } = lowered;

@@ -263,7 +263,7 @@ impl SimulateArgs {
     /// Policy for simulating one representative of equal operations.
     pub fn folding(&self) -> Folding {
         // The simulator uses `WhereProved` if spans, background traffic or several schedules need it.
-        if self.no_fold { Folding::Off } else { Folding::BlocksFirst }
+        if self.no_fold { Folding::Off } else { Folding::GroupsFirst }
     }
 
     /// Detail that the simulation must record.

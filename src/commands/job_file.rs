@@ -17,7 +17,7 @@ use crate::output::Output;
 /// Maximum number of Chakra traces of a job; each rank has one trace.
 const MAX_FILES: u32 = 1 << 17;
 
-/// Contents of a job file.
+/// Parsed `--job` file: either a job description or a trace of events.
 pub enum JobFile {
     /// Job as in studies, whose parallelism is still to be chosen, and the study's kernel efficiencies.
     Job(Box<Job>, EfficiencyOverrides),

@@ -70,7 +70,7 @@ proptest! {
         let (first_gpus, second_gpus) = numbers.split_at(2 * split);
         let calls = [call(&testbed, &first, first_gpus), call(&testbed, &second, second_gpus)];
         let times = concurrent_times(&testbed, &calls, Folding::Off);
-        for folding in [Folding::WhereProved, Folding::BlocksFirst] {
+        for folding in [Folding::WhereProved, Folding::GroupsFirst] {
             prop_assert_eq!(&times, &concurrent_times(&testbed, &calls, folding));
         }
         let [a, b] = calls;
@@ -89,7 +89,7 @@ proptest! {
         let router = testbed.router();
         let setting = |placement| Environment { fabric: &testbed.fabric, router: &router, placement, profile: &testbed.profile, delays: &[] };
         let instances = groups.each_ref().map(|group| ScheduleInstance { generator: generator.as_ref(), setting: setting(group) });
-        let [unfolded, first_blocks] = [Folding::Off, Folding::BlocksFirst].map(|folding| {
+        let [unfolded, first_blocks] = [Folding::Off, Folding::GroupsFirst].map(|folding| {
             let options = SimulationOptions { folding, ..SimulationOptions::default() };
             simulate_concurrent(&instances, LaunchMode::default(), options, Watch::default()).unwrap()
         });

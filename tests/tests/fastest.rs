@@ -50,7 +50,7 @@ fn simulate_row(testbed: &Testbed, (row, requested): (&Row, Bytes), strategy: St
         ..strategy.shape(call, &testbed.profile, testbed.per_host(), &capabilities)
     };
     let generator = generator(strategy.algorithm, &shape).ok()?;
-    match testbed.run_without_recording(generator.as_ref(), Folding::BlocksFirst, None) {
+    match testbed.run_without_recording(generator.as_ref(), Folding::GroupsFirst, None) {
         Ok(timeline) => Some(timeline.time),
         // The fabric does not connect two ranks that the schedule connects.
         Err(SimulateError::Lower(LowerError::Unreachable(_))) => None,

@@ -70,7 +70,7 @@ fn check_first_blocks(
     unfolded: &Timeline,
 ) -> Result<(), TestCaseError> {
     let end = unfolded.time - unfolded.launch;
-    let first_blocks = testbed.run_without_recording(generator, Folding::BlocksFirst, Some(end)).unwrap();
+    let first_blocks = testbed.run_without_recording(generator, Folding::GroupsFirst, Some(end)).unwrap();
     prop_assert_eq!(
         (first_blocks.time, first_blocks.costs, first_blocks.operations),
         (unfolded.time, unfolded.costs, unfolded.operations)
@@ -83,7 +83,7 @@ fn check_first_blocks(
     };
     prop_assert_eq!(listed_count(&first_blocks), listed_count(unfolded));
     if let Some(too_early) = end.0.checked_sub(1).map(Picos).filter(|_| unfolded.operations > 0) {
-        let abandoned = testbed.run_without_recording(generator, Folding::BlocksFirst, Some(too_early));
+        let abandoned = testbed.run_without_recording(generator, Folding::GroupsFirst, Some(too_early));
         let is_abandoned = matches!(abandoned, Err(SimulateError::Engine(EngineError::Abandoned { .. })));
         // Operations that end at their start finish before the time limit is checked.
         let startup = testbed.profile.protocol(generator.header().protocol).startup;
@@ -202,8 +202,8 @@ proptest! {
             case.generator()
         };
         let print = |channels: u16| Outline::new(&*generator(channels), setting).map(|outline| outline.print());
-        if let Some(four) = print(4).filter(|four| four.blocks() == 4 && channels >= 4) {
-            prop_assert_eq!(print(channels), Some(four.with_blocks(channels)));
+        if let Some(four) = print(4).filter(|four| four.groups() == 4 && channels >= 4) {
+            prop_assert_eq!(print(channels), Some(four.with_groups(channels)));
         }
         if template.algorithm.is_channel_independent(template.collective) {
             let (single, several) = (generator(1), generator(channels));

@@ -56,12 +56,12 @@ proptest! {
             case.shape.threads = threads;
             let generator = case.generator();
             let print = Outline::new(&*generator, setting).map(|outline| outline.print());
-            let print = print.filter(|print| print.single_block() == outline.print().single_block());
-            let Some(print) = print.filter(|print| template.fits(generator.header(), print.blocks())) else { continue };
-            let predicted = template.run(generator.header(), print.blocks(), &testbed.profile, Watch::default()).unwrap();
+            let print = print.filter(|print| print.single_group() == outline.print().single_group());
+            let Some(print) = print.filter(|print| template.fits(generator.header(), print.groups())) else { continue };
+            let predicted = template.run(generator.header(), print.groups(), &testbed.profile, Watch::default()).unwrap();
             let simulated = testbed.run_without_recording(&*generator, Folding::Off, None).unwrap();
             if !template.is_exact() {
-                let bound = template.lower_bound(generator.header(), print.blocks(), &testbed.profile);
+                let bound = template.lower_bound(generator.header(), print.groups(), &testbed.profile);
                 prop_assert!(bound.is_none_or(|bound| bound <= simulated.time - simulated.launch));
                 continue;
             }
@@ -69,7 +69,7 @@ proptest! {
             prop_assert_eq!(predicted.bytes, simulated.costs.bandwidth + simulated.costs.waiting);
             let busiest = Utilization::busiest(&simulated.utilization).map(|one| (one.resource, one.fraction));
             prop_assert_eq!(predicted.busiest.filter(|one| one.1 > 0.0), busiest.filter(|one| one.1 > 0.0));
-            let bound = template.lower_bound(generator.header(), print.blocks(), &testbed.profile);
+            let bound = template.lower_bound(generator.header(), print.groups(), &testbed.profile);
             prop_assert!(bound.is_none_or(|bound| bound <= predicted.end), "{bound:?} and {:?}", predicted.end);
         }
     }

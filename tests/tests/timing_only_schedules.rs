@@ -57,7 +57,7 @@ proptest! {
         let timing_only = timing_generator(case.algorithm, &case.shape, buffers).unwrap();
         prop_assert_eq!(rank_traffic(&*full, &testbed.profile), rank_traffic(&*timing_only, &testbed.profile));
         let expected = testbed.run_without_recording(&*full, Folding::Off, None);
-        for folding in [Folding::Off, Folding::WhereProved, Folding::BlocksFirst] {
+        for folding in [Folding::Off, Folding::WhereProved, Folding::GroupsFirst] {
             match (&expected, testbed.run_without_recording(&*timing_only, folding, None)) {
                 (Ok(expected), Ok(actual)) => {
                     prop_assert_eq!((actual.time, actual.costs, actual.operations), (expected.time, expected.costs, expected.operations));

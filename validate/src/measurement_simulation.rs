@@ -18,7 +18,8 @@ use crate::measured::Row;
 use crate::measured::manifest::Measurement;
 use crate::measured_strategy::{Strategies, call};
 
-/// Parts of a simulation that depend on neither the row nor the profile.
+/// Simulation environment of a measurement (router and fabric capabilities), shared by all of its rows and all
+/// profiles.
 pub(crate) struct MeasurementSimulation<'a> {
     pub measurement: &'a Measurement,
     pub router: Router<'a>,

@@ -103,7 +103,7 @@ impl<DB: DrawingBackend> Canvas<DB> {
         Self { area, drop }
     }
 
-    /// Paints the whole sheet in one colour.
+    /// Fills the whole canvas with one colour.
     pub(crate) fn fill(&self, colour: RGBColor) -> Result<(), ChartError> {
         self.area.fill(&colour).map_err(|error| ChartError::Draw(error.to_string()))
     }

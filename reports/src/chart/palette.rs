@@ -32,7 +32,7 @@ pub(crate) const GRID: RGBColor = RGBColor(228, 232, 236);
 pub(crate) const FINE_GRID: RGBColor = RGBColor(243, 245, 247);
 /// Colour of the axis line.
 pub(crate) const AXIS: RGBColor = RGBColor(140, 149, 159);
-/// Colour of the broad line under the selected points.
+/// Highlight colour under the line and the points of the selected strategy.
 pub(crate) const PICK: RGBColor = RGBColor(255, 223, 128);
 /// Colour of a shaded band.
 pub(crate) const BAND: RGBColor = RGBColor(221, 229, 238);

@@ -236,7 +236,7 @@ fn price_multiplicity(candidate: &CandidateRow) -> Option<String> {
     Some(format!("{}: {} × {}", candidate.name, price.count?, price.item.as_ref()?))
 }
 
-/// Sources of the figures of fabrics, each once.
+/// Data sources of the candidates' fabrics without duplicates, as `fabric: source`.
 fn fabric_sources(answer: &Answer) -> Vec<String> {
     let mut listed: Vec<(&str, &str)> = Vec::new();
     for candidate in &answer.candidates {

@@ -38,7 +38,7 @@ struct Line {
     waiting: VecDeque<Ticket>,
     /// Number of operations that have flowed or are flowing.
     passed: u32,
-    /// True if an operation of the line is flowing.
+    /// True while an operation on this ordered connection transfers data.
     flows: bool,
     /// End of the last operation that flowed, and the costs of its chain; `None` if there was none.
     last: Option<(Picos, ChainCosts)>,

@@ -1,12 +1,14 @@
-//! Folds equal thread blocks before lowering: lowers the first block and multiplies its shared traffic by the number of
-//! blocks.
+//! Folds equal groups of thread blocks before lowering: lowers the first group and multiplies its shared traffic by the
+//! number of groups.
 //!
-//! Most algorithms do the same on every thread block, with other chunks of the same sizes. If that holds run for run,
-//! corresponding runs of all blocks wait for corresponding runs, use the same routes, cost their block the same and
-//! compete with the same traffic: that of their own channel on the channel's capacity, that of all channels on every
-//! other capacity. They therefore start, flow and end at the same times, by the argument of [`crate::fold`]. Only one
-//! block's channels (one; two if blocks are split) are lowered, and their use of shared capacities is multiplied by the
-//! number of blocks. This saves the lowering, which dominates the simulation time of an all-to-all on 32 channels.
+//! Most algorithms do the same on every thread block, with other chunks of the same sizes; rings and trees over several
+//! NICs do the same on every p-th block, where p is the number of rank orders. A group consists of p consecutive blocks,
+//! with the smallest p for which groups are equal. If they are equal run for run, corresponding runs of all groups wait
+//! for corresponding runs, use the same routes, cost their block the same and compete with the same traffic: that of
+//! their own channel on the channel's capacity, that of all channels on every other capacity. They therefore start, flow
+//! and end at the same times, by the argument of [`crate::fold`]. Only one group's channels are lowered, and their use of
+//! shared capacities is multiplied by the number of groups. This saves the lowering, which dominates the simulation time
+//! of an all-to-all on 32 channels.
 //!
 //! If ranks are rotations of each other ([`Symmetry`]), one representative is examined and its program is rotated for
 //! the others. Their chunk numbers then differ from the actual ones, but not their sizes.
@@ -15,65 +17,99 @@ use super::{Lowered, Resource, payload, size_walk};
 use crate::schedule::{Dependency, Header, Program, Rank, Run, ScheduleGenerator, StoredPrograms, Symmetry, Walk};
 use crate::sharing::{ResourceId, RouteId, System, Use};
 
-/// Limit on the total runs of the examined ranks; above it blocks are not compared.
+/// Limit on the total runs of the examined ranks; above it groups are not compared.
 const MAX_RUNS: usize = 1 << 24;
 
 /// Largest run, in operations, whose sizes are compared one by one.
 const MAX_OPERATIONS: u32 = 1 << 10;
 
-/// First block of a schedule whose blocks are all equal.
+/// First group of blocks of a schedule whose groups are all equal.
 #[derive(Debug)]
-pub(crate) struct RepresentativeBlock<'a> {
+pub(crate) struct RepresentativeGroup<'a> {
     header: &'a Header,
-    blocks: u16,
-    /// Programs of the first block, by rank.
+    groups: u16,
+    /// Programs of the first group, by rank.
     programs: Vec<Program>,
 }
 
-/// Position of a run in its rank's program: its block and its number there.
+/// Division of a schedule's channels into equal groups of consecutive channels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Grouping {
+    groups: u16,
+    /// Number of channels of a group.
+    channels: u16,
+}
+
+impl Grouping {
+    /// Returns the divisions of a schedule's channels into two or more groups of whole blocks, smallest groups first.
+    fn all(header: &Header) -> impl Iterator<Item = Self> {
+        let split = header.blocks.split.channels();
+        let blocks = header.channels / split;
+        let is_whole = blocks * split == header.channels;
+        (1..=blocks / 2).filter(move |period| is_whole && blocks.is_multiple_of(*period)).map(move |period| Self {
+            groups: blocks / period,
+            channels: period * split,
+        })
+    }
+}
+
+/// Position of a run in its rank's program: its group and its number there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct RunPosition {
-    block: u16,
-    /// Index among the rank's runs in that block.
+    group: u16,
+    /// Index among the rank's runs in that group.
     number: u32,
 }
 
-impl<'a> RepresentativeBlock<'a> {
-    /// Finds the first block, if all blocks of the schedule are equal; `None` if they differ or there is only one.
+impl<'a> RepresentativeGroup<'a> {
+    /// Finds the first group of the division with the smallest equal groups; `None` if there is no such division. The
+    /// program of one rank determines the division, and those of all ranks must agree with it.
     pub(crate) fn find(generator: &'a dyn ScheduleGenerator) -> Option<Self> {
         let header = generator.header();
-        let blocks = header.channels / header.blocks.split.channels();
-        if blocks < 2 || blocks * header.blocks.split.channels() != header.channels {
-            return None;
-        }
         let symmetry = Symmetry::for_equal_chunks(generator);
-        let block_programs = first_blocks(generator, blocks, &symmetry)?;
-        let programs = match symmetry.rotation_count() {
-            1 => block_programs,
-            _ => rotate_programs(&block_programs, header.call.ranks, &symmetry)
-                .or_else(|| first_blocks(generator, blocks, &Symmetry::None))?,
+        let grouping = {
+            let mut scratch = Program::default();
+            let program = generator.read(symmetry.representatives(header.call.ranks).next()?, &mut scratch);
+            Grouping::all(header).find(|&grouping| has_equal_groups(header, grouping, program))?
         };
-        Some(Self { header, blocks, programs })
+        let group_programs = first_groups(generator, grouping, &symmetry)?;
+        let programs = match symmetry.rotation_count() {
+            1 => group_programs,
+            _ => rotate_programs(&group_programs, header.call.ranks, &symmetry)
+                .or_else(|| first_groups(generator, grouping, &Symmetry::None))?,
+        };
+        Some(Self { header, groups: grouping.groups, programs })
     }
 
-    /// Returns the programs of the first block, by rank.
+    /// Returns the programs of the first group, by rank.
     pub(crate) fn into_programs(self) -> Vec<Program> {
         self.programs
     }
 
-    /// Returns the first block as a schedule to lower.
+    /// Returns the first group as a schedule to lower.
     pub(crate) fn schedule(&self) -> StoredPrograms<'_> {
         StoredPrograms { header: self.header, programs: &self.programs }
     }
 
-    /// Returns the number of blocks that this one represents.
-    pub(crate) fn blocks(&self) -> u64 {
-        u64::from(self.blocks)
+    /// Returns the number of groups that this one represents.
+    pub(crate) fn groups(&self) -> u64 {
+        u64::from(self.groups)
     }
 }
 
-/// Multiplies the shared traffic of lowered first blocks by the number of blocks that each represents.
-pub(crate) fn multiply_shared_traffic(blocks: u64, lowered: &mut Lowered) {
+/// Returns true if the runs of all groups of a program are equivalent, dependencies aside.
+fn has_equal_groups(header: &Header, grouping: Grouping, program: &Program) -> bool {
+    let Some(positions) = locate_runs(grouping, program) else { return false };
+    let firsts: Vec<&Run> =
+        program.runs().iter().zip(&positions).filter(|(_, position)| position.group == 0).map(|(run, _)| run).collect();
+    program.runs().iter().zip(&positions).all(|(run, position)| {
+        let first = firsts.get(position.number as usize);
+        first.is_some_and(|first| position.group == 0 || are_equivalent(header, grouping, run, first))
+    })
+}
+
+/// Multiplies the shared traffic of lowered first groups by the number of groups that each represents.
+pub(crate) fn multiply_shared_traffic(groups: u64, lowered: &mut Lowered) {
     let shared =
         |id: ResourceId, resources: &[Resource]| !matches!(resources.get(id.0 as usize), Some(Resource::Lane(..)));
     let one = std::mem::take(&mut lowered.workload.system);
@@ -81,7 +117,7 @@ pub(crate) fn multiply_shared_traffic(blocks: u64, lowered: &mut Lowered) {
     for id in (0..one.resource_count() as u32).map(ResourceId) {
         all.add_resource(one.capacity(id));
         if shared(id, &lowered.resources) {
-            lowered.traffic.multiply(id, blocks);
+            lowered.traffic.multiply(id, groups);
         }
     }
     let mut uses: Vec<Use> = Vec::new();
@@ -89,7 +125,7 @@ pub(crate) fn multiply_shared_traffic(blocks: u64, lowered: &mut Lowered) {
         uses.clear();
         uses.extend(one.uses(route).map(|mut used| {
             if shared(used.resource, &lowered.resources) {
-                used.coefficient = used.coefficient.saturating_mul(blocks);
+                used.coefficient = used.coefficient.saturating_mul(groups);
             }
             used
         }));
@@ -99,9 +135,9 @@ pub(crate) fn multiply_shared_traffic(blocks: u64, lowered: &mut Lowered) {
     lowered.workload.system = all;
 }
 
-/// Returns the first block's program of each representative rank, in order; `None` if blocks differ or there are more
+/// Returns the first group's program of each representative rank, in order; `None` if groups differ or there are more
 /// than [`MAX_RUNS`] runs.
-fn first_blocks(generator: &dyn ScheduleGenerator, blocks: u16, symmetry: &Symmetry) -> Option<Vec<Program>> {
+fn first_groups(generator: &dyn ScheduleGenerator, grouping: Grouping, symmetry: &Symmetry) -> Option<Vec<Program>> {
     let header = generator.header();
     let ranks = header.call.ranks;
     let representatives: Vec<Rank> = symmetry.representatives(ranks).collect();
@@ -122,11 +158,11 @@ fn first_blocks(generator: &dyn ScheduleGenerator, blocks: u16, symmetry: &Symme
         if runs > MAX_RUNS || program.is_truncated() {
             return None;
         }
-        positions.by_representative.push(locate_runs(header, blocks, program)?);
+        positions.by_representative.push(locate_runs(grouping, program)?);
     }
     representatives
         .iter()
-        .map(|&rank| first_block(header, generator.read(rank, &mut scratch), rank, &positions))
+        .map(|&rank| first_group(header, grouping, generator.read(rank, &mut scratch), rank, &positions))
         .collect()
 }
 
@@ -155,42 +191,47 @@ impl RunPositions {
     }
 }
 
-/// Returns the position of each run of a program; `None` if blocks have different numbers of runs.
-fn locate_runs(header: &Header, blocks: u16, program: &Program) -> Option<Vec<RunPosition>> {
-    let split = header.blocks.split.channels();
-    let mut counts = vec![0u32; usize::from(blocks)];
+/// Returns the position of each run of a program; `None` if groups have different numbers of runs.
+fn locate_runs(grouping: Grouping, program: &Program) -> Option<Vec<RunPosition>> {
+    let mut counts = vec![0u32; usize::from(grouping.groups)];
     let locate_run = |run: &Run| {
-        let block = run.channel.0 / split;
-        let count = counts.get_mut(usize::from(block))?;
+        let group = run.channel.0 / grouping.channels;
+        let count = counts.get_mut(usize::from(group))?;
         *count += 1;
-        Some(RunPosition { block, number: *count - 1 })
+        Some(RunPosition { group, number: *count - 1 })
     };
     let positions: Option<Vec<RunPosition>> = program.runs().iter().map(locate_run).collect();
     let are_equal = counts.windows(2).all(|pair| pair[0] == pair[1]);
     positions.filter(|_| are_equal)
 }
 
-/// Returns the runs of a rank's first block, with dependencies numbered within the block; `None` if the runs of another
-/// block differ.
-fn first_block(header: &Header, program: &Program, rank: Rank, positions: &RunPositions) -> Option<Program> {
+/// Returns the runs of a rank's first group, with dependencies numbered within the group; `None` if the runs of another
+/// group differ.
+fn first_group(
+    header: &Header,
+    grouping: Grouping,
+    program: &Program,
+    rank: Rank,
+    positions: &RunPositions,
+) -> Option<Program> {
     let rank_positions = positions.rank_positions(rank)?;
     let position_of =
         |dependency: &Dependency| positions.rank_positions(dependency.rank)?.get(dependency.run as usize).copied();
-    let firsts: Vec<usize> = (0..rank_positions.len()).filter(|&run| rank_positions[run].block == 0).collect();
+    let firsts: Vec<usize> = (0..rank_positions.len()).filter(|&run| rank_positions[run].group == 0).collect();
     for (number, (run, &position)) in program.runs().iter().zip(rank_positions).enumerate() {
-        if position.block == 0 {
-            // The first block needs no comparison, but its dependencies must lie within it.
+        if position.group == 0 {
+            // The first group needs no comparison, but its dependencies must lie within it.
             if program
                 .dependencies(number)
                 .iter()
-                .any(|awaited| position_of(awaited).is_none_or(|awaited_position| awaited_position.block != 0))
+                .any(|awaited| position_of(awaited).is_none_or(|awaited_position| awaited_position.group != 0))
             {
                 return None;
             }
             continue;
         }
         let first = *firsts.get(position.number as usize)?;
-        if !are_equivalent(header, run, program.runs().get(first)?) {
+        if !are_equivalent(header, grouping, run, program.runs().get(first)?) {
             return None;
         }
         let (awaited, awaited_first) = (program.dependencies(number), program.dependencies(first));
@@ -200,26 +241,26 @@ fn first_block(header: &Header, program: &Program, rank: Rank, positions: &RunPo
         for (a, b) in awaited.iter().zip(awaited_first) {
             let (awaited_position, first_awaited_position) = (position_of(a)?, position_of(b)?);
             let same = (a.rank, a.start, a.step) == (b.rank, b.start, b.step);
-            if !same || awaited_position != (RunPosition { block: position.block, ..first_awaited_position }) {
+            if !same || awaited_position != (RunPosition { group: position.group, ..first_awaited_position }) {
                 return None;
             }
         }
     }
-    let mut block_program = Program::default();
+    let mut group_program = Program::default();
     for first in firsts {
         let awaited = program.dependencies(first).iter();
         let awaited =
             awaited.map(|dependency| Some(Dependency { run: position_of(dependency)?.number, ..*dependency }));
-        block_program.push(*program.runs().get(first)?, &awaited.collect::<Option<Vec<_>>>()?);
+        group_program.push(*program.runs().get(first)?, &awaited.collect::<Option<Vec<_>>>()?);
     }
-    Some(block_program)
+    Some(group_program)
 }
 
-/// Returns true if runs of different blocks do the same with chunks of the same sizes.
-fn are_equivalent(header: &Header, a: &Run, b: &Run) -> bool {
-    let split = header.blocks.split.channels();
-    let done =
-        |run: &Run| (run.len, run.kind, run.peer, run.span, run.src_buffer, run.dst_buffer, run.channel.0 % split);
+/// Returns true if runs of different groups do the same with chunks of the same sizes.
+fn are_equivalent(header: &Header, grouping: Grouping, a: &Run, b: &Run) -> bool {
+    let done = |run: &Run| {
+        (run.len, run.kind, run.peer, run.span, run.src_buffer, run.dst_buffer, run.channel.0 % grouping.channels)
+    };
     done(a) == done(b) && (!a.kind.moves_data() || a.len == 0 || are_as_large(header, a, b))
 }
 
@@ -340,11 +381,43 @@ mod tests {
         let (ranks, channels, runs) = (2048, 64, 129);
         assert!(ranks as usize * usize::from(channels) * runs as usize > MAX_RUNS);
         let round = round(Layout::equal(Bytes(1 << 30), ranks), (ranks, channels, runs));
-        let one = RepresentativeBlock::find(&round).unwrap();
-        assert_eq!((one.blocks(), one.programs.len()), (u64::from(channels), ranks as usize));
+        let one = RepresentativeGroup::find(&round).unwrap();
+        assert_eq!((one.groups(), one.programs.len()), (u64::from(channels), ranks as usize));
         assert!(one.programs.iter().all(|program| program.runs().len() == runs as usize));
         assert_eq!(one.programs[7].runs()[0].peer, Walk::fixed(8));
-        assert!(round.read.into_inner() <= 2);
+        assert!(round.read.into_inner() <= 3);
+    }
+
+    /// Schedule whose channels alternate between the next and the previous rank.
+    struct Alternating(Round);
+
+    impl ScheduleGenerator for Alternating {
+        fn header(&self) -> &Header {
+            &self.0.header
+        }
+
+        fn program(&self, rank: Rank, program: &mut Program) {
+            let ranks = self.0.header.call.ranks;
+            let mut all = Program::default();
+            self.0.program(rank, &mut all);
+            for run in all.runs() {
+                let distance = if run.channel.0.is_multiple_of(2) { 1 } else { ranks - 1 };
+                program.push(Run { peer: Walk::fixed((rank.0 + distance) % ranks), ..*run }, &[]);
+            }
+        }
+    }
+
+    /// The first group has the first two channels; with an odd number of channels no groups are equal.
+    #[test]
+    fn channels_that_alternate_form_groups_of_two() {
+        let alternating = |channels: u16| Alternating(round(Layout::equal(Bytes(1 << 30), 4), (4, channels, 3)));
+        let six = alternating(6);
+        let group = RepresentativeGroup::find(&six).unwrap();
+        assert_eq!(group.groups(), 3);
+        let peers = |program: &Program| program.runs().iter().map(|run| run.peer.at(0)).collect::<Vec<_>>();
+        assert_eq!(group.programs.iter().map(peers).collect::<Vec<_>>()[1], [2, 2, 2, 0, 0, 0]);
+        assert!(RepresentativeGroup::find(&alternating(5)).is_none());
+        assert!(RepresentativeGroup::find(&alternating(2)).is_none());
     }
 
     /// A layout of many equal segments, as of an all_to_allv with equal blocks, is even, so few programs are read.
@@ -353,8 +426,8 @@ mod tests {
         let ranks = 2048;
         let segment = Segment { bytes: Bytes(1 << 20), parts: 1 };
         let round = round(Layout::new(vec![segment; ranks as usize]), (ranks, 4, 1));
-        assert!(RepresentativeBlock::find(&round).is_some() && round.header.layout.is_even());
-        assert!(round.read.into_inner() <= 2);
+        assert!(RepresentativeGroup::find(&round).is_some() && round.header.layout.is_even());
+        assert!(round.read.into_inner() <= 3);
     }
 
     /// In a layout of a million segments, only those that a run passes are examined.

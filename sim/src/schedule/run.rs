@@ -277,7 +277,7 @@ pub struct Run {
     pub kind: OpKind,
     /// Channel that executes the operations.
     pub channel: Channel,
-    /// The other rank; the own rank for local operations; the team for multicast.
+    /// Peer rank of each operation; for local operations the executing rank, for multicast operations the team.
     pub peer: Walk,
     /// Buffer that the operations read.
     pub src_buffer: Buffer,

@@ -22,20 +22,20 @@ pub(super) struct Capacity {
 /// Kind of load that an operation puts on a capacity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum LoadKind {
-    /// A coefficient, multiplied by the number of blocks.
+    /// A coefficient, multiplied by the number of groups.
     Shared,
     /// A coefficient on a capacity of the block itself.
     Own,
     /// Busy time of the block in the passes of a task, given by the task's number.
     Passes(u32),
-    /// Proxy time of a task, given by the task's number, multiplied by the number of blocks.
+    /// Proxy time of a task, given by the task's number, multiplied by the number of groups.
     Posts(u32),
 }
 
 /// Owner of a capacity, which determines the kind of load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum CapacityOwner {
-    /// Shared by all blocks.
+    /// Shared by all groups.
     Shared,
     Block,
     Proxy,
@@ -78,7 +78,7 @@ pub(super) struct Amounts {
     pub works: Vec<Work>,
     /// Costs of an operation of each task, by task number.
     operation_costs: Vec<OperationCost>,
-    blocks: u64,
+    groups: u64,
 }
 
 impl Amounts {
@@ -99,19 +99,19 @@ impl Amounts {
     fn coefficient(&self, kind: LoadKind, times: u64) -> u64 {
         let cost = |task: u32, part: fn(&OperationCost) -> u64| self.operation_cost(task).map_or(0, part);
         match kind {
-            LoadKind::Shared => times.saturating_mul(self.blocks),
+            LoadKind::Shared => times.saturating_mul(self.groups),
             LoadKind::Own => times,
             LoadKind::Passes(task) => times.saturating_mul(cost(task, |cost| cost.lane.unwrap_or_default())),
             LoadKind::Posts(task) => {
-                times.saturating_mul(cost(task, |cost| cost.crossing.proxy)).saturating_mul(self.blocks)
+                times.saturating_mul(cost(task, |cost| cost.crossing.proxy)).saturating_mul(self.groups)
             }
         }
     }
 }
 
 impl Template {
-    /// Returns the costs and amounts for a chunk size and a number of equal blocks.
-    pub(super) fn amounts(&self, operation_costs: &OperationCosts<'_>, size: ChunkSize, blocks: u16) -> Amounts {
+    /// Returns the costs and amounts for a chunk size and a number of equal groups.
+    pub(super) fn amounts(&self, operation_costs: &OperationCosts<'_>, size: ChunkSize, groups: u16) -> Amounts {
         let on_wire = |span: u32| match span {
             0 => Work(0),
             span => self.framing.on_wire(Work::of_chunks(size, span)),
@@ -124,7 +124,7 @@ impl Template {
         Amounts {
             works: self.spans.iter().map(|&span| on_wire(span)).collect(),
             operation_costs: costs,
-            blocks: blocks.into(),
+            groups: groups.into(),
         }
     }
 

@@ -1,28 +1,28 @@
-//! Outline of a schedule: the programs of its first block, generated once, with a fingerprint.
+//! Outline of a schedule: the programs of its first group, generated once, with a fingerprint.
 
 use std::sync::{Arc, OnceLock};
 
 use super::loop_sizes;
 use crate::fold::{Colours, Signature};
-use crate::lower::{Environment, ScheduleInstance, find_representative_block, size_walk};
+use crate::lower::{Environment, ScheduleInstance, find_representative_group, size_walk};
 use crate::schedule::{Header, Program, Rank, Schedule, ScheduleGenerator, StoredPrograms};
 
-/// Key of a template: valid for all schedules whose blocks have this program.
+/// Key of a template: valid for all schedules whose groups have this program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Fingerprint {
     program: Signature,
-    /// Number of blocks of the schedule.
-    blocks: u16,
-    /// Number of chunks of one block.
+    /// Number of groups of the schedule.
+    groups: u16,
+    /// Number of chunks of one group.
     pub(super) chunks: u32,
 }
 
-/// Programs of a schedule, only those of its first block if all blocks are equivalent. Templates for each protocol are
+/// Programs of a schedule, only those of its first group if all groups are equivalent. Templates for each protocol are
 /// derived from it.
 #[derive(Debug)]
 pub struct Outline {
     pub(super) header: Header,
-    /// Programs of the first block, or of the whole schedule if its blocks differ, by rank.
+    /// Programs of the first group, or of the whole schedule if its groups differ, by rank.
     pub(super) programs: Vec<Program>,
     pub(super) known: OutlineSummary,
     /// Numbers of chunks that operations move, each once.
@@ -56,19 +56,19 @@ impl Outline {
         if !loop_sizes(header).is_some_and(|sizes| sizes.full == sizes.last) || !setting.delays.is_empty() {
             return None;
         }
-        let one = find_representative_block(&ScheduleInstance { generator, setting })
-            .map(|one| (one.blocks() as u16, one.into_programs()));
-        let (blocks, programs) = one.map_or_else(|| Some((1, written(generator)?)), Some)?;
+        let one = find_representative_group(&ScheduleInstance { generator, setting })
+            .map(|one| (one.groups() as u16, one.into_programs()));
+        let (groups, programs) = one.map_or_else(|| Some((1, written(generator)?)), Some)?;
         let stored = StoredPrograms { header, programs: &programs };
         let spans = distinct_spans(&stored)?;
         if let Some(known) = known {
             return Some(Self { header: header.clone(), programs, known: known.clone(), spans });
         }
         let chunks = header.layout.chunks();
-        if !chunks.is_multiple_of(blocks.into()) {
+        if !chunks.is_multiple_of(groups.into()) {
             return None;
         }
-        let print = Fingerprint { program: schedule_signature(&stored), blocks, chunks: chunks / u32::from(blocks) };
+        let print = Fingerprint { program: schedule_signature(&stored), groups, chunks: chunks / u32::from(groups) };
         Some(Self { header: header.clone(), programs, known: OutlineSummary { print, colours: Arc::default() }, spans })
     }
 
@@ -105,28 +105,28 @@ fn written(generator: &dyn ScheduleGenerator) -> Option<Vec<Program>> {
 }
 
 impl Fingerprint {
-    /// Returns the fingerprint with another number of blocks, each with its own chunks.
+    /// Returns the fingerprint with another number of groups, each with its own chunks.
     #[must_use]
-    pub fn with_blocks(self, blocks: u16) -> Self {
-        Self { blocks, ..self }
+    pub fn with_groups(self, groups: u16) -> Self {
+        Self { groups, ..self }
     }
 
-    /// Returns the fingerprint of one block, the key of a template.
+    /// Returns the fingerprint of one group, the key of a template.
     #[must_use]
-    pub fn single_block(self) -> Self {
-        Self { blocks: 1, ..self }
+    pub fn single_group(self) -> Self {
+        Self { groups: 1, ..self }
     }
 
     /// Returns the number of chunks of the schedule.
     #[must_use]
     pub fn chunks(self) -> u32 {
-        self.chunks * u32::from(self.blocks)
+        self.chunks * u32::from(self.groups)
     }
 
-    /// Returns the number of equivalent blocks of the schedule.
+    /// Returns the number of equivalent groups of the schedule.
     #[must_use]
-    pub fn blocks(self) -> u16 {
-        self.blocks
+    pub fn groups(self) -> u16 {
+        self.groups
     }
 }
 

@@ -20,7 +20,7 @@ pub struct ParameterEstimate {
     low: f64,
     /// Upper end of the 80 % interval, in `unit`.
     high: f64,
-    /// Unit; empty for fractions and numbers.
+    /// Unit of `value`, `low` and `high`; empty for fractions and counts.
     unit: &'static str,
 }
 

@@ -67,7 +67,8 @@ impl<'a> BestCandidate<'a> {
         vec![(self.name.to_owned(), Picture::from_fabric(caption, self.fabric, &Options::default()))]
     }
 
-    /// The library's default choices in the steps of each job.
+    /// Compares the selected strategies with the library default for each job: job name and comparison, without jobs
+    /// that cannot be compared.
     fn library_defaults(&self, study: &Study, answer: &Answer) -> Vec<(String, LibraryComparison)> {
         let compare = |job: &Job| {
             Some((job.name().to_owned(), library_comparison::compare(study, job, self.row(job, answer)?, self.fabric)?))

@@ -69,7 +69,7 @@ pub fn run(file: &Path, args: &TableArgs, output: &Output) -> Result<(), Failure
     checked.write(output)
 }
 
-/// Selection of a table for a call.
+/// Strategy that a tuning table selects for a call.
 enum TableSelection {
     /// Strategy with the channel count of the table. Small calls may use fewer channels.
     Strategy { strategy: Strategy, channels: u16 },

@@ -11,7 +11,7 @@ pub(super) struct TwinClasses<'s> {
     shape: &'s Shape,
     /// First device of the class of each device.
     first: Vec<u32>,
-    /// Members of the class of each first device, in ascending order; empty for other devices.
+    /// By device: members of its class in ascending order if it is the first of them; otherwise empty.
     members: Vec<Vec<u32>>,
 }
 

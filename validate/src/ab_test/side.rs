@@ -14,10 +14,7 @@ use crate::kernel::Devices;
 use crate::nccl::Nccl;
 use crate::nvshmem::Channel;
 
-/// Serves the parent process until the parent ends.
-///
-/// # Errors
-/// A message, if the process was not started by `gpu prove`.
+/// Runs the trials that the parent process requests, until its end request or an error; then waits to be terminated.
 pub fn serve() -> Result<(), String> {
     let channel = Channel::to_parent().map_err(|_| "this is started by `gpu prove` alone".to_owned())?;
     let channel = Shared(Mutex::new(channel));

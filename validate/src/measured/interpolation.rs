@@ -28,7 +28,8 @@ pub(crate) fn monotone_lower_envelope(sweep: &[(Bytes, Picos)]) -> Vec<(Bytes, P
     envelope
 }
 
-/// Interpolates the time at a size between two points; `None` if the points have the same size.
+/// Interpolates log(time) linearly in log(size) between two measured points; `None` unless `after` is larger than
+/// `before`.
 fn interpolate(before: (Bytes, Picos), size: Bytes, after: (Bytes, Picos)) -> Option<Picos> {
     let ln = |value: u64| (value.max(1) as f64).ln();
     let length = ln(after.0.0) - ln(before.0.0);

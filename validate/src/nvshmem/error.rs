@@ -79,7 +79,7 @@ pub enum NvshmemError {
         rank: usize,
         /// Operation that failed.
         operation: &'static str,
-        /// Error message of the operating system.
+        /// Message of the operating system, or of the serializer of the request.
         reason: String,
     },
     /// A process ended unexpectedly.

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use fabricast_libraries::nccl::Function;
 use fabricast_search::export::nccl_tuner::{Buffers, Lookup, Row, Table};
 
-/// Properties of a call by which rows are found, in the terms of the table.
+/// Lookup key of a tuner-table row: the properties of a call that rows match.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TableQuery {
     /// Collective of the call.

@@ -178,7 +178,8 @@ impl Graph {
         representatives(&self.wiring, &self.ranks, None)
     }
 
-    /// End devices of searches from one device to any other.
+    /// Devices at which the minimum-cut searches from `start` end: one per set of interchangeable devices, or one per
+    /// colour if the graph is large.
     fn ends(&self, start: u32) -> Vec<u32> {
         if self.twins.count() * self.wiring.wires.len() <= MAX_CUT_SEARCH_WORK {
             return self.twins.others(start);

@@ -115,7 +115,7 @@ impl ConcurrentCalls<'_> {
             Some(ScheduleInstance { generator: generator.as_ref(), setting })
         });
         let instances: Vec<ScheduleInstance<'_>> = instances.collect();
-        let options = SimulationOptions { folding: Folding::BlocksFirst, ..SimulationOptions::default() };
+        let options = SimulationOptions { folding: Folding::GroupsFirst, ..SimulationOptions::default() };
         simulate_concurrent(&instances, calls.mode, options, Watch::default())
             .map(|timeline| timeline.instance_times)
             .map_err(|source| PlanError::Simulation {

@@ -4,7 +4,7 @@
 //! They therefore cover all groups even if only a representative was simulated, and whole calls even if only a part was
 //! timed.
 
-use fabricast_sim::lower::{Environment, Resource, ScheduleInstance, lower_first_blocks};
+use fabricast_sim::lower::{Environment, Resource, ScheduleInstance, lower_first_groups};
 use fabricast_sim::quantity::WORK_PER_BYTE;
 use fabricast_sim::schedule::ScheduleGenerator;
 use fabricast_sim::sharing::ResourceId;
@@ -80,7 +80,7 @@ impl StepTraffic<'_> {
                 ScheduleInstance { generator, setting }
             };
             let instances: Vec<ScheduleInstance<'_>> = groups.into_iter().map(instance).collect();
-            let Ok((lowered, _)) = lower_first_blocks(&instances) else { return };
+            let Ok((lowered, _)) = lower_first_groups(&instances) else { return };
             for (id, resource) in (0..).zip(&lowered.resources) {
                 if let Resource::Link(link) = *resource {
                     let carried = lowered.traffic.resource_work(ResourceId(id)).0 as f64 / WORK_PER_BYTE as f64;

@@ -68,7 +68,7 @@ impl SteadyState {
         }
     }
 
-    /// Seconds from a request's start to its last token.
+    /// Mean end-to-end latency of a request in seconds, from arrival (queueing included) to the last output token.
     pub(super) fn request_seconds(&self) -> f64 {
         let [with_prefill, without_prefill] = self.times().map(|time| time.0 as f64 / 1e12);
         with_prefill * (self.batch.steps_to_first_token + self.batch.steps_with_prefill)

@@ -3,7 +3,7 @@
 use fabricast_sim::schedule::ScheduleGenerator;
 use fabricast_topologies::Picos;
 
-use super::templates::BlockTemplate;
+use super::templates::GroupTemplate;
 
 /// Strategy whose schedule was examined.
 pub(super) struct Examined {
@@ -19,7 +19,7 @@ pub(super) enum ExaminationDepth {
     /// Only the first channel was examined, as a schedule of one channel.
     FirstChannel,
     /// The whole schedule was examined; `None` if it has no template.
-    Whole(Option<BlockTemplate>),
+    Whole(Option<GroupTemplate>),
 }
 
 impl Examined {

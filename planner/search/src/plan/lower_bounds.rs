@@ -10,7 +10,7 @@ use fabricast_sim::schedule::{Call, Header, Processor, TrafficMatrix};
 use fabricast_topologies::Picos;
 
 use super::PlanRequest;
-use super::templates::BlockTemplate;
+use super::templates::GroupTemplate;
 use fabricast_collectives::algorithm::facts::{Count, LowerBoundCounts, lower_bound_counts};
 use fabricast_collectives::bound::{Bounds, InNetwork, RateEfficiency, Sharing, minimum_traffic};
 use fabricast_collectives::strategy::Strategy;
@@ -63,10 +63,10 @@ impl LowerBounds<'_> {
     }
 
     /// Variant of [`Self::traffic_bound`] with the schedule's header and template.
-    pub(super) fn template_bound(&self, strategy: Strategy, header: &Header, block_template: &BlockTemplate) -> Picos {
-        let bound = block_template
+    pub(super) fn template_bound(&self, strategy: Strategy, header: &Header, group_template: &GroupTemplate) -> Picos {
+        let bound = group_template
             .template()
-            .and_then(|template| template.lower_bound(header, block_template.blocks, self.request.profile));
+            .and_then(|template| template.lower_bound(header, group_template.groups, self.request.profile));
         self.device_bound(strategy, bound.unwrap_or_default())
     }
 
@@ -75,10 +75,10 @@ impl LowerBounds<'_> {
         &self,
         strategy: Strategy,
         header: &Header,
-        block_template: &BlockTemplate,
+        group_template: &GroupTemplate,
     ) -> Picos {
-        let (template, profile) = (block_template.template(), self.request.profile);
-        let bound = template.and_then(|template| template.first_block_lower_bound(header, strategy.channels, profile));
+        let (template, profile) = (group_template.template(), self.request.profile);
+        let bound = template.and_then(|template| template.first_group_lower_bound(header, strategy.channels, profile));
         self.device_bound(strategy, bound.unwrap_or_default())
     }
 

@@ -82,8 +82,8 @@ struct Sample<K> {
     value: K,
 }
 
-/// Finds the sizes in a range at which `value_at` changes, to the byte, by bisection. If the middle has a third value,
-/// both halves are searched.
+/// Appends to `starts` the sizes between `a` and `b`, to the byte, at which `value_at` changes, by bisection. Changes
+/// between two samples of equal value are not found.
 fn bisect_changes<K: Copy + PartialEq>(
     value_at: &impl Fn(Bytes) -> Option<K>,
     a: Sample<K>,

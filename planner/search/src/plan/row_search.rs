@@ -17,7 +17,7 @@ use super::lower_bounds::LowerBounds;
 use super::search_space::omission_reason;
 use super::simulated_candidates::SimulatedCandidates;
 use super::speculative::{Outcome, SpeculativeRuns, StrategyRun};
-use super::templates::{BlockTemplate, Templates};
+use super::templates::{GroupTemplate, Templates};
 use super::{Busiest, Effort, PlanError, PlanRequest, Preference, Row, TimedStrategy};
 use crate::candidates::candidates;
 use fabricast_collectives::algorithm::{self, Shape, Unsupported};
@@ -284,7 +284,7 @@ impl<'a> Search<'a> {
         Ok(examined)
     }
 
-    fn template(&self, strategy: Strategy, times: u16, header: &Header) -> Result<Option<BlockTemplate>, PlanError> {
+    fn template(&self, strategy: Strategy, times: u16, header: &Header) -> Result<Option<GroupTemplate>, PlanError> {
         self.templates.template(&self.call, strategy, times, header).map_err(|error| self.failed(strategy, error))
     }
 
@@ -321,23 +321,23 @@ impl<'a> Search<'a> {
             time_limit.map(|time_limit| Picos(time_limit.0.saturating_sub(launch.added(mode.gpus_per_host).0)));
         let watch = Watch { interrupt: watcher.interrupt, until: on_device, ..Watch::default() };
         let header = examined.generator.header();
-        let block_template = match &examined.extent {
+        let group_template = match &examined.extent {
             ExaminationDepth::FirstRank | ExaminationDepth::FirstChannel => None,
-            ExaminationDepth::Whole(block_template) => block_template.as_ref(),
+            ExaminationDepth::Whole(group_template) => group_template.as_ref(),
         };
-        let template = block_template.and_then(|block_template| {
-            Some((block_template.template().filter(|template| template.is_exact())?, block_template.blocks))
+        let template = group_template.and_then(|group_template| {
+            Some((group_template.template().filter(|template| template.is_exact())?, group_template.groups))
         });
-        let timed = match template.filter(|(template, blocks)| template.fits(header, *blocks)) {
-            Some((template, blocks)) => {
-                template.run(header, blocks, request.profile, watch).map_err(SimulateError::Engine).map(|timed| {
+        let timed = match template.filter(|(template, groups)| template.fits(header, *groups)) {
+            Some((template, groups)) => {
+                template.run(header, groups, request.profile, watch).map_err(SimulateError::Engine).map(|timed| {
                     let busiest = timed.busiest.map(|(resource, fraction)| Busiest { resource, fraction });
                     let band = mode.band(header, request.profile, timed.end, timed.bytes);
                     (launch.call_time(timed.end, mode.host_work(header)), band, busiest)
                 })
             }
             None => {
-                let options = SimulationOptions { folding: Folding::BlocksFirst, ..SimulationOptions::default() };
+                let options = SimulationOptions { folding: Folding::GroupsFirst, ..SimulationOptions::default() };
                 simulate(examined.generator.as_ref(), request.setting(), mode, options, watch)
                     .map(|timeline| (timeline.time, timeline.band, Busiest::from_timeline(&timeline)))
             }

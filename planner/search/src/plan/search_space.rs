@@ -36,7 +36,7 @@ pub struct Competing {
     pub protocols: Vec<Protocol>,
 }
 
-/// Strategies that do not compete, with the reason.
+/// Strategies excluded from the search space, with the reason.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Excluded {
     /// The algorithm does not run on the fabric over any protocol.

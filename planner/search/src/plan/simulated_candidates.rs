@@ -65,9 +65,9 @@ impl SimulatedCandidates {
         })
     }
 
-    /// Finds a pruned strategy that has fewer channels than the selected one or the runner-up, and may be within
-    /// [`MIN_CHANNEL_SPEEDUP`] of its pair's fastest. It would then represent the pair. Returns its index in `pruned`
-    /// and the time limit for its simulation.
+    /// Finds a pruned strategy with the algorithm and protocol of the selected strategy or of the runner-up but fewer
+    /// channels, whose lower bound is within [`MIN_CHANNEL_SPEEDUP`] of the fastest with that algorithm and protocol.
+    /// Returns its index in `pruned` and the time limit of its simulation.
     pub(super) fn find_preferable_pruned(&self, pruned: &[(Picos, Strategy)]) -> Option<(usize, Picos)> {
         let mut pairs: Vec<(TimedStrategy, Picos)> =
             self.pairs.iter().filter_map(|pair| Some((best(pair)?, preference_limit(pair)?))).collect();

@@ -62,13 +62,13 @@ pub(super) struct Templates<'a> {
     rank_bound: Option<RankBound<'a>>,
 }
 
-/// Template, and the number of blocks that it represents.
-pub(super) struct BlockTemplate {
+/// Template, and the number of groups that it represents.
+pub(super) struct GroupTemplate {
     shared: Shared<Option<Template>>,
-    pub(super) blocks: u16,
+    pub(super) groups: u16,
 }
 
-impl BlockTemplate {
+impl GroupTemplate {
     pub(super) fn template(&self) -> Option<&Template> {
         self.shared.get().and_then(Option::as_ref)
     }
@@ -103,7 +103,7 @@ impl<'a> Templates<'a> {
         strategy: Strategy,
         times: u16,
         header: &Header,
-    ) -> Result<Option<BlockTemplate>, SimulateError> {
+    ) -> Result<Option<GroupTemplate>, SimulateError> {
         // Templates of an all_to_allv are valid only for equal blocks.
         let is_uneven = call.collective == Collective::AllToAllV && !header.layout.is_even();
         if strategy.channels > self.max_exclusive_channels || is_uneven {
@@ -135,11 +135,11 @@ impl<'a> Templates<'a> {
         strategy: Strategy,
         loops: u32,
         room: RoomLog2,
-    ) -> Result<Option<BlockTemplate>, SimulateError> {
+    ) -> Result<Option<GroupTemplate>, SimulateError> {
         let Some((key, summary, fingerprint)) = self.fingerprint(call, strategy, loops, room) else {
             return Ok(None);
         };
-        let shared = entry(&self.templates, (strategy.protocol, fingerprint.single_block(), loops));
+        let shared = entry(&self.templates, (strategy.protocol, fingerprint.single_group(), loops));
         if shared.get().is_none() {
             let reduced = Strategy { channels: key.channels, ..strategy };
             let outline = match self.outlines.get(&key) {
@@ -152,7 +152,7 @@ impl<'a> Templates<'a> {
                 shared.get_or_init(|| template);
             }
         }
-        Ok(Some(BlockTemplate { shared, blocks: fingerprint.blocks() }))
+        Ok(Some(GroupTemplate { shared, groups: fingerprint.groups() }))
     }
 
     /// Returns the key of the outline that describes a strategy's schedule, independent of chunks and protocol, with
@@ -169,8 +169,8 @@ impl<'a> Templates<'a> {
         if channels > ENOUGH_CHANNELS {
             let reduced = Strategy { channels: ENOUGH_CHANNELS, ..strategy };
             let (key, summary, fingerprint) = self.fingerprint(call, reduced, loops, room)?;
-            if fingerprint.blocks() == ENOUGH_CHANNELS {
-                return Some((key, summary, fingerprint.with_blocks(channels)));
+            if fingerprint.groups() == ENOUGH_CHANNELS {
+                return Some((key, summary, fingerprint.with_groups(channels)));
             }
         }
         let key = Key { collective: call.collective, algorithm, channels, loops, room };

@@ -105,7 +105,7 @@ pub fn traffic(job: &Training, layout: &Layout) -> Vec<GroupCall> {
     calls
 }
 
-/// Bytes of a micro-batch's activations between layers, on a rank that processes all of its tokens.
+/// Bytes of a micro-batch's activations at a layer boundary, on one context-parallel rank without sequence parallelism.
 pub fn activation_bytes(job: &Training, layout: &Layout) -> u64 {
     job.precision.bytes() * job.micro_batch * job.model.seq / u64::from(layout.degrees.context) * job.model.hidden
 }

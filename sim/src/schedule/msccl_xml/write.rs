@@ -72,7 +72,7 @@ struct Steps {
     /// For each operation, the step that sends or executes it, and the step that receives it.
     send_step: Vec<u32>,
     receive_step: Vec<u32>,
-    /// The last step of each other thread block of the GPU that a step waits for, as (thread block, step).
+    /// By step: dependencies on other thread blocks of the same GPU, as (thread block, last step awaited there).
     after: Lists<(u32, u32)>,
     /// Dependencies that no thread block can wait for, as (operation, dependency).
     unsignalled: Vec<(u32, u32)>,

@@ -10,7 +10,7 @@ use fabricast_libraries::mpi;
 /// Rules, and the strategies of the plan that they cannot express.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FromPlan {
-    /// Rules of the plan's collectives.
+    /// Dynamic rules of Open MPI's `coll_tuned` for the plan's collectives.
     pub rules: Rules,
     /// Strategies that the rules cannot express.
     pub dropped: Vec<Dropped>,
