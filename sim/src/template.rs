@@ -100,11 +100,13 @@ impl Template {
         setting: Environment<'_>,
     ) -> Result<Option<Self>, SimulateError> {
         let header = &Header { protocol, ..outline.header.clone() };
-        let generator = &StoredPrograms { header, programs: &outline.programs };
+        let classes = outline.classes.as_deref();
+        let generator = &StoredPrograms { header, programs: &outline.programs, classes };
         if !Latency::is_separable(setting.fabric) {
             return Ok(None);
         }
-        let (mut lowered, tasks, codes) = lower::lower_for_any_size(ScheduleInstance { generator, setting })?;
+        let party = ScheduleInstance { generator, setting };
+        let Some((mut lowered, tasks, codes)) = lower::lower_for_any_size(party, classes)? else { return Ok(None) };
         lowered.workload.background_from = lowered.workload.runs.len() as u32;
         let framing = Framing::new(setting.profile.protocol(header.protocol).wire_efficiency);
         let mut spans_by_work = BTreeMap::from([(Work(0), 0)]);

@@ -1,5 +1,7 @@
 //! Simulates schedules on a fabric and returns the result: the main entry point of this crate.
 
+use std::sync::Arc;
+
 use fabricast_topologies::Picos;
 
 use crate::critical::{self, CriticalStep};
@@ -7,7 +9,7 @@ use crate::engine::{self, Costs, EngineError, Outcome, Recording, SteadyStates, 
 use crate::flows::{self, Flow};
 use crate::fold::{self, Folded};
 use crate::load::{LoadOverTime, load_over_time};
-use crate::lower::{self, Environment, Lowered, ScheduleInstance};
+use crate::lower::{self, Environment, LowerError, Lowered, RankClasses, ScheduleInstance};
 use crate::profile::{Bottleneck, CallTraits, HostWork, Launch, PredictionInterval, Processes, Profile};
 use crate::schedule::{Header, Rank, ScheduleGenerator};
 use crate::sharing::System;
@@ -182,13 +184,14 @@ pub fn simulate_concurrent(
         Folding::WhereProved | Folding::GroupsFirst => watch.steady_states,
     };
     let watch = Watch { recording, steady_states, ..watch };
-    let (mut lowered, groups) = match surroundings.folding {
+    let LoweredParties { mut lowered, groups, classes } = match surroundings.folding {
         Folding::GroupsFirst if watch.recording != Recording::Spans && surroundings.background.is_empty() => {
-            lower::lower_first_groups(parties)?
+            lower_first_groups(parties)?
         }
-        _ => (lower::lower(parties)?, None),
+        _ => LoweredParties { lowered: lower::lower(parties)?, groups: None, classes: None },
     };
-    let operations = lowered.workload.operation_count() * groups.unwrap_or(1);
+    let class_size = classes.as_ref().map_or(1, |classes| u64::from(classes.size()));
+    let operations = lowered.workload.operation_count() * groups.unwrap_or(1) * class_size;
     lowered.workload.background_from = lowered.workload.runs.len() as u32;
     flows::add(surroundings.background, setting, &mut lowered)?;
     // The recorded load covers all capacities.
@@ -213,13 +216,14 @@ pub fn simulate_concurrent(
     let band = band(parties, mode, decides);
     costs.software += launch;
     let simulated = run_folded.map_or(&lowered.workload, |folded| &folded.workload).operation_count();
-    let is_folded = run_folded.is_some() || groups.is_some() || outcome.skipped > 0;
+    let is_folded = run_folded.is_some() || groups.is_some() || classes.is_some() || outcome.skipped > 0;
     let fold_factor = is_folded.then(|| operations as f64 / (simulated - outcome.skipped).max(1) as f64);
     let critical_path = critical::critical_path(&lowered.workload, &spans);
     let Lowered { workload, resources, traffic, rank_starts, .. } = lowered;
     drop(folded);
     // The system is a small part of a large workload, and nothing else is needed any more.
     let system = only_system(workload);
+    let utilization = utilization(&system, &resources, &traffic, outcome.end);
     Ok(Timeline {
         time,
         instance_times: party_times,
@@ -230,12 +234,36 @@ pub fn simulate_concurrent(
         operations,
         fold_factor,
         events: outcome.events,
-        utilization: utilization(&system, &resources, &traffic, outcome.end),
+        utilization: match &classes {
+            Some(classes) => classes.expand_utilization(utilization),
+            None => utilization,
+        },
         critical_path,
         spans,
         load,
         rank_starts,
     })
+}
+
+/// Lowered schedules, and what they represent.
+struct LoweredParties {
+    lowered: Lowered,
+    /// Number of groups of blocks that each first group represents; `None` if all blocks are lowered.
+    groups: Option<u64>,
+    /// Classes of ranks of which only representatives are lowered; `None` if all ranks are.
+    classes: Option<Arc<RankClasses>>,
+}
+
+/// Lowers the first groups of blocks, for a single schedule on the first rank of each class only.
+fn lower_first_groups(parties: &[ScheduleInstance<'_>]) -> Result<LoweredParties, LowerError> {
+    if let &[party] = parties
+        && let Some(classes) = RankClasses::find(&party)
+        && let Some((lowered, groups)) = lower::lower_first_ranks(party, &classes)?
+    {
+        return Ok(LoweredParties { lowered, groups: Some(groups), classes: Some(classes) });
+    }
+    let (lowered, groups) = lower::lower_first_groups(parties)?;
+    Ok(LoweredParties { lowered, groups, classes: None })
 }
 
 /// Records of a run, expanded to the whole workload.

@@ -10,10 +10,10 @@
 //!
 //! # Example
 //!
-//! Plans an all_reduce of 1 GiB on eight H200. The NVSwitches reduce and multicast, which is fastest for this size.
+//! Plans an all_reduce of 1 GiB on eight H200: the pick is within 1 % of the fastest candidate, and no schedule is faster
+//! than the lower bound.
 //!
 //! ```
-//! use fabricast_collectives::algorithm::Algorithm;
 //! use fabricast_search::candidates::Restriction;
 //! use fabricast_search::plan::{Effort, PlanRequest, Watcher, plan};
 //! use fabricast_sim::LaunchMode;
@@ -34,8 +34,8 @@
 //! };
 //! let plan = plan(&request, Watcher::default())?;
 //! let row = &plan.rows[0];
-//! assert_eq!(row.pick.strategy.algorithm, Algorithm::Nvls);
 //! assert!(row.bound.time <= row.fastest.time && row.fastest.time <= row.pick.time);
+//! assert!(row.pick.time.0 as f64 <= 1.01 * row.fastest.time.0 as f64);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 #![warn(missing_docs)]

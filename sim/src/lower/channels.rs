@@ -13,7 +13,7 @@
 //! If ranks are rotations of each other ([`Symmetry`]), one representative is examined and its program is rotated for
 //! the others. Their chunk numbers then differ from the actual ones, but not their sizes.
 
-use super::{Lowered, Resource, payload, size_walk};
+use super::{Lowered, RankClasses, Resource, payload, size_walk};
 use crate::schedule::{Dependency, Header, Program, Rank, Run, ScheduleGenerator, StoredPrograms, Symmetry, Walk};
 use crate::sharing::{ResourceId, RouteId, System, Use};
 
@@ -27,8 +27,9 @@ const MAX_OPERATIONS: u32 = 1 << 10;
 #[derive(Debug)]
 pub(crate) struct RepresentativeGroup<'a> {
     header: &'a Header,
+    classes: Option<&'a RankClasses>,
     groups: u16,
-    /// Programs of the first group, by rank.
+    /// Programs of the first group, by rank or by class of ranks.
     programs: Vec<Program>,
 }
 
@@ -46,10 +47,9 @@ impl Grouping {
         let split = header.blocks.split.channels();
         let blocks = header.channels / split;
         let is_whole = blocks * split == header.channels;
-        (1..=blocks / 2).filter(move |period| is_whole && blocks.is_multiple_of(*period)).map(move |period| Self {
-            groups: blocks / period,
-            channels: period * split,
-        })
+        (1..=blocks / 2)
+            .filter(move |period| is_whole && blocks.is_multiple_of(*period))
+            .map(move |period| Self { groups: blocks / period, channels: period * split })
     }
 }
 
@@ -63,8 +63,9 @@ struct RunPosition {
 
 impl<'a> RepresentativeGroup<'a> {
     /// Finds the first group of the division with the smallest equal groups; `None` if there is no such division. The
-    /// program of one rank determines the division, and those of all ranks must agree with it.
-    pub(crate) fn find(generator: &'a dyn ScheduleGenerator) -> Option<Self> {
+    /// program of one rank determines the division, and those of all ranks must agree with it. With `classes`, the
+    /// programs are those of the representatives.
+    pub(crate) fn find(generator: &'a dyn ScheduleGenerator, classes: Option<&'a RankClasses>) -> Option<Self> {
         let header = generator.header();
         let symmetry = Symmetry::for_equal_chunks(generator);
         let grouping = {
@@ -73,22 +74,22 @@ impl<'a> RepresentativeGroup<'a> {
             Grouping::all(header).find(|&grouping| has_equal_groups(header, grouping, program))?
         };
         let group_programs = first_groups(generator, grouping, &symmetry)?;
-        let programs = match symmetry.rotation_count() {
-            1 => group_programs,
-            _ => rotate_programs(&group_programs, header.call.ranks, &symmetry)
-                .or_else(|| first_groups(generator, grouping, &Symmetry::None))?,
+        let rotated = rotate_programs(&group_programs, header.call.ranks, &symmetry, classes);
+        let programs = match rotated {
+            Some(programs) => programs,
+            None => only_representatives(first_groups(generator, grouping, &Symmetry::None)?, classes)?,
         };
-        Some(Self { header, groups: grouping.groups, programs })
+        Some(Self { header, classes, groups: grouping.groups, programs })
     }
 
-    /// Returns the programs of the first group, by rank.
+    /// Returns the programs of the first group, by rank or by class of ranks.
     pub(crate) fn into_programs(self) -> Vec<Program> {
         self.programs
     }
 
     /// Returns the first group as a schedule to lower.
     pub(crate) fn schedule(&self) -> StoredPrograms<'_> {
-        StoredPrograms { header: self.header, programs: &self.programs }
+        StoredPrograms { header: self.header, programs: &self.programs, classes: self.classes }
     }
 
     /// Returns the number of groups that this one represents.
@@ -166,15 +167,40 @@ fn first_groups(generator: &dyn ScheduleGenerator, grouping: Grouping, symmetry:
         .collect()
 }
 
-/// Rotates the representatives' programs to those of all ranks; `None` if one cannot be rotated.
-fn rotate_programs(representatives: &[Program], ranks: u32, symmetry: &Symmetry) -> Option<Vec<Program>> {
-    let mut programs = vec![Program::default(); ranks as usize];
+/// Rotates the representatives' programs to those of all ranks, or of the first rank of each class; `None` if one cannot
+/// be rotated.
+fn rotate_programs(
+    representatives: &[Program],
+    ranks: u32,
+    symmetry: &Symmetry,
+    classes: Option<&RankClasses>,
+) -> Option<Vec<Program>> {
+    let index = |rank: Rank| match classes {
+        Some(classes) => classes.representative_index(rank),
+        None => Some(rank.0),
+    };
+    let count = classes.map_or(ranks as usize, |classes| classes.representatives().len());
+    let mut programs = vec![Program::default(); count];
     for (rank, program) in symmetry.representatives(ranks).zip(representatives) {
+        if symmetry.rotation_count() == 1 {
+            if let Some(index) = index(rank) {
+                programs.get_mut(index as usize)?.clone_from(program);
+            }
+            continue;
+        }
         for turn in 0..symmetry.rotation_count() {
-            *programs.get_mut(symmetry.rotate(rank, turn).0 as usize)? = symmetry.rotate_program(program, turn)?;
+            if let Some(index) = index(symmetry.rotate(rank, turn)) {
+                *programs.get_mut(index as usize)? = symmetry.rotate_program(program, turn)?;
+            }
         }
     }
     Some(programs)
+}
+
+/// Returns the programs of the first rank of each class, or of all ranks without classes.
+fn only_representatives(mut by_rank: Vec<Program>, classes: Option<&RankClasses>) -> Option<Vec<Program>> {
+    let Some(classes) = classes else { return Some(by_rank) };
+    classes.representatives().iter().map(|rank| by_rank.get_mut(rank.0 as usize).map(std::mem::take)).collect()
 }
 
 /// Positions of the runs of all ranks.
@@ -381,7 +407,7 @@ mod tests {
         let (ranks, channels, runs) = (2048, 64, 129);
         assert!(ranks as usize * usize::from(channels) * runs as usize > MAX_RUNS);
         let round = round(Layout::equal(Bytes(1 << 30), ranks), (ranks, channels, runs));
-        let one = RepresentativeGroup::find(&round).unwrap();
+        let one = RepresentativeGroup::find(&round, None).unwrap();
         assert_eq!((one.groups(), one.programs.len()), (u64::from(channels), ranks as usize));
         assert!(one.programs.iter().all(|program| program.runs().len() == runs as usize));
         assert_eq!(one.programs[7].runs()[0].peer, Walk::fixed(8));
@@ -412,12 +438,12 @@ mod tests {
     fn channels_that_alternate_form_groups_of_two() {
         let alternating = |channels: u16| Alternating(round(Layout::equal(Bytes(1 << 30), 4), (4, channels, 3)));
         let six = alternating(6);
-        let group = RepresentativeGroup::find(&six).unwrap();
+        let group = RepresentativeGroup::find(&six, None).unwrap();
         assert_eq!(group.groups(), 3);
         let peers = |program: &Program| program.runs().iter().map(|run| run.peer.at(0)).collect::<Vec<_>>();
         assert_eq!(group.programs.iter().map(peers).collect::<Vec<_>>()[1], [2, 2, 2, 0, 0, 0]);
-        assert!(RepresentativeGroup::find(&alternating(5)).is_none());
-        assert!(RepresentativeGroup::find(&alternating(2)).is_none());
+        assert!(RepresentativeGroup::find(&alternating(5), None).is_none());
+        assert!(RepresentativeGroup::find(&alternating(2), None).is_none());
     }
 
     /// A layout of many equal segments, as of an all_to_allv with equal blocks, is even, so few programs are read.
@@ -426,7 +452,7 @@ mod tests {
         let ranks = 2048;
         let segment = Segment { bytes: Bytes(1 << 20), parts: 1 };
         let round = round(Layout::new(vec![segment; ranks as usize]), (ranks, 4, 1));
-        assert!(RepresentativeGroup::find(&round).is_some() && round.header.layout.is_even());
+        assert!(RepresentativeGroup::find(&round, None).is_some() && round.header.layout.is_even());
         assert!(round.read.into_inner() <= 3);
     }
 

@@ -3,7 +3,7 @@
 use fabricast_topologies::route::{BufferLocation, Ecmp};
 
 use super::channels::{RepresentativeGroup, multiply_shared_traffic};
-use super::{LowerError, Lowered, ScheduleInstance, lower};
+use super::{LowerError, Lowered, RankClasses, ScheduleInstance, lower, lower_representatives};
 use crate::schedule::StoredPrograms;
 
 /// Lowers schedules that share a fabric. If the groups of every schedule are equal, only first groups are lowered, and
@@ -18,6 +18,26 @@ pub fn lower_first_groups(parties: &[ScheduleInstance<'_>]) -> Result<(Lowered, 
         Some(ones) => Ok((ones.lower(parties)?, Some(ones.groups()))),
         None => Ok((lower(parties)?, None)),
     }
+}
+
+/// Lowers one rank of each class of a schedule, and of equal groups of blocks only the first. Returns the number of
+/// groups that it represents; `None` if the traffic cannot be divided.
+///
+/// # Errors
+/// [`LowerError`], as [`lower`].
+pub(crate) fn lower_first_ranks(
+    party: ScheduleInstance<'_>,
+    classes: &RankClasses,
+) -> Result<Option<(Lowered, u64)>, LowerError> {
+    let Some(group) = find_representative_group(&party, Some(classes)) else {
+        return Ok(lower_representatives(party, classes)?.map(|lowered| (lowered, 1)));
+    };
+    let generator = &group.schedule();
+    let lowered = lower_representatives(ScheduleInstance { generator, ..party }, classes)?;
+    Ok(lowered.map(|mut lowered| {
+        multiply_shared_traffic(group.groups(), &mut lowered);
+        (lowered, group.groups())
+    }))
 }
 
 /// First groups of several schedules.
@@ -38,7 +58,7 @@ impl<'a> FirstGroups<'a> {
             let is_same_schedule = |first: &&ScheduleInstance<'a>| std::ptr::addr_eq(first.generator, party.generator);
             let number = firsts.iter().position(is_same_schedule).unwrap_or(firsts.len());
             if number == firsts.len() {
-                groups.groups.push(find_representative_group(party)?);
+                groups.groups.push(find_representative_group(party, None)?);
                 firsts.push(party);
             }
             groups.party_groups.push(number);
@@ -66,9 +86,12 @@ impl<'a> FirstGroups<'a> {
 }
 
 /// Returns the group that represents all groups of a schedule; `None` unless they are equal and use the same routes.
-pub(crate) fn find_representative_group<'a>(party: &ScheduleInstance<'a>) -> Option<RepresentativeGroup<'a>> {
+pub(crate) fn find_representative_group<'a>(
+    party: &ScheduleInstance<'a>,
+    classes: Option<&'a RankClasses>,
+) -> Option<RepresentativeGroup<'a>> {
     let options = party.setting.router.options();
     // Hashed ECMP selects routes per channel, and managed memory migrates on first touch, which depends on the channel.
     let by_channel = matches!(options.ecmp, Ecmp::Hashed { .. }) || options.buffers == BufferLocation::Managed;
-    if by_channel { None } else { RepresentativeGroup::find(party.generator) }
+    if by_channel { None } else { RepresentativeGroup::find(party.generator, classes) }
 }

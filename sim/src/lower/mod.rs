@@ -20,6 +20,7 @@ mod pass_sharing;
 mod passages;
 mod pieces;
 mod rank_bound;
+mod rank_classes;
 mod rank_traffic;
 mod sum_destination;
 mod traffic;
@@ -43,8 +44,8 @@ use concurrent_peers::Partners;
 use connection_order::ConnectionLines;
 use device_demand::DeviceDemand;
 pub(crate) use devices::{Devices, PlaceholderRecovery};
-pub(crate) use first_groups::find_representative_group;
 pub use first_groups::lower_first_groups;
+pub(crate) use first_groups::{find_representative_group, lower_first_ranks};
 pub(crate) use network::{Crossing, Latency};
 use operation_cost::RunCosts;
 pub(crate) use operation_cost::{OperationCost, OperationCosts, Start, Tasks};
@@ -52,6 +53,7 @@ use pass_sharing::PassSharing;
 use passages::Passages;
 use pieces::{Pieces, Ranges, RunWork};
 pub use rank_bound::RankBound;
+pub(crate) use rank_classes::RankClasses;
 pub use rank_traffic::rank_traffic;
 use sum_destination::SumDestinations;
 pub use traffic::Traffic;
@@ -144,7 +146,18 @@ pub struct ScheduleInstance<'a> {
 /// # Errors
 /// [`LowerError`]: ranks without devices or paths, missing teams, runs that do not exist, or too many runs.
 pub fn lower(parties: &[ScheduleInstance<'_>]) -> Result<Lowered, LowerError> {
-    lower_with(parties, &mut Tables::default())
+    lower_with(parties, None, &mut Tables::default())
+}
+
+/// Lowers the representatives of a schedule's ranks, with the traffic of all; `None` if the classes do not divide it.
+///
+/// # Errors
+/// [`LowerError`].
+pub(crate) fn lower_representatives(
+    party: ScheduleInstance<'_>,
+    classes: &RankClasses,
+) -> Result<Option<Lowered>, LowerError> {
+    lower_with(&[party], Some(classes), &mut Tables::default()).map(|lowered| classes.merge_capacities(lowered))
 }
 
 /// Lowers a schedule into a template for calls of any size that divide into chunks the same way. Costs that depend on
@@ -155,20 +168,30 @@ pub fn lower(parties: &[ScheduleInstance<'_>]) -> Result<Lowered, LowerError> {
 /// [`LowerError`].
 pub(crate) fn lower_for_any_size(
     party: ScheduleInstance<'_>,
-) -> Result<(Lowered, Tasks, PlaceholderRecovery), LowerError> {
+    classes: Option<&RankClasses>,
+) -> Result<Option<(Lowered, Tasks, PlaceholderRecovery)>, LowerError> {
     let mut tables = Tables { tasks: Some(Tasks::default()), ..Tables::default() };
-    let lowered = lower_with(&[party], &mut tables)?;
-    Ok((lowered, tables.tasks.unwrap_or_default(), tables.codes))
+    let lowered = lower_with(&[party], classes, &mut tables)?;
+    let lowered = match classes {
+        Some(classes) => classes.merge_capacities(lowered),
+        None => Some(lowered),
+    };
+    Ok(lowered.map(|lowered| (lowered, tables.tasks.unwrap_or_default(), tables.codes)))
 }
 
-fn lower_with(parties: &[ScheduleInstance<'_>], tables: &mut Tables) -> Result<Lowered, LowerError> {
+/// Lowers all ranks of all parties, or only the representatives of the single party's classes.
+fn lower_with(
+    parties: &[ScheduleInstance<'_>],
+    classes: Option<&RankClasses>,
+    tables: &mut Tables,
+) -> Result<Lowered, LowerError> {
     for ScheduleInstance { generator, setting } in parties {
         let (ranks, devices) = (generator.header().call.ranks, setting.placement.len());
         if devices < ranks as usize {
             return Err(LowerError::TooFewDevices { ranks, devices });
         }
     }
-    let surveys: Vec<Survey> = parties.iter().map(Survey::new).collect::<Result<_, _>>()?;
+    let surveys: Vec<Survey<'_>> = parties.iter().map(|party| Survey::new(party, classes)).collect::<Result<_, _>>()?;
     let crowd = DeviceDemand::new(parties, surveys.iter().any(|survey| survey.has_local_work));
     let startup =
         |party: &ScheduleInstance<'_>| OperationCosts::new(party.setting.profile, party.generator.header()).startup();
@@ -184,7 +207,7 @@ fn lower_with(parties: &[ScheduleInstance<'_>], tables: &mut Tables) -> Result<L
 /// Appends the ranks of one party to those already lowered.
 fn add_party(
     party: ScheduleInstance<'_>,
-    survey: &Survey,
+    survey: &Survey<'_>,
     crowd: &DeviceDemand,
     tables: &mut Tables,
     lowered: &mut Lowered,
@@ -206,7 +229,7 @@ fn add_party(
         (Partners::default(), PassSharing::default(), ConnectionLines::default());
     let mut destinations = SumDestinations::default();
     let first_start = setting.delays.iter().copied().min().unwrap_or(Picos::ZERO);
-    for rank in (0..header.call.ranks).map(Rank) {
+    for rank in survey.ranks(header) {
         passages.next_rank();
         let program = generator.read(rank, &mut scratch);
         let delay = setting.delays.get(rank.0 as usize).copied().unwrap_or(Picos::ZERO);
@@ -262,7 +285,9 @@ fn add_party(
 
 /// Facts about all ranks that lowering the first rank needs. Programs are generated twice instead of cached: at 65,536
 /// ranks storing them is slower than generating them.
-struct Survey {
+struct Survey<'a> {
+    /// Classes of ranks of which only representatives are lowered; `None` if all ranks are.
+    classes: Option<&'a RankClasses>,
     /// Number of the first run of each rank, followed by the total number of runs.
     rank_starts: Vec<u32>,
     /// True if any rank copies or reduces within its memory, in addition to transfers.
@@ -275,9 +300,13 @@ struct Survey {
     sums: Destination,
 }
 
-impl Survey {
-    fn new(ScheduleInstance { generator, setting }: &ScheduleInstance<'_>) -> Result<Self, LowerError> {
+impl<'a> Survey<'a> {
+    fn new(
+        ScheduleInstance { generator, setting }: &ScheduleInstance<'_>,
+        classes: Option<&'a RankClasses>,
+    ) -> Result<Self, LowerError> {
         let mut survey = Self {
+            classes,
             rank_starts: vec![0],
             has_local_work: false,
             channels: Vec::new(),
@@ -289,7 +318,7 @@ impl Survey {
         survey.sums = if effort.depends_on_sum_destinations() { Destination::Stored } else { Destination::Forwarded };
         let mut scratch = Program::default();
         let mut runs = 0;
-        for rank in (0..generator.header().call.ranks).map(Rank) {
+        for rank in survey.ranks(generator.header()) {
             let program = generator.read(rank, &mut scratch);
             runs += program.runs().len() as u32;
             if program.is_truncated() || runs as usize > Schedule::MAX_RUNS {
@@ -312,8 +341,21 @@ impl Survey {
         Ok(survey)
     }
 
+    /// Returns the ranks that are lowered.
+    fn ranks(&self, header: &Header) -> impl Iterator<Item = Rank> + use<'a> {
+        let representatives = self.classes.map(RankClasses::representatives);
+        let all = if representatives.is_none() { header.call.ranks } else { 0 };
+        representatives.unwrap_or_default().iter().copied().chain((0..all).map(Rank))
+    }
+
+    /// Returns the dependency on the lowered rank that represents the awaited one, by its index.
+    fn on_lowered(&self, dependency: Dependency) -> Option<Dependency> {
+        self.classes.map_or(Some(dependency), |classes| classes.on_representative(dependency))
+    }
+
     /// Returns the channel of the run that a dependency names; `None` if channels are not recorded.
     fn channel(&self, dependency: Dependency) -> Option<Channel> {
+        let dependency = self.on_lowered(dependency)?;
         let first = self.rank_starts.get(dependency.rank.0 as usize)?;
         self.channels.get(first.checked_add(dependency.run)? as usize).copied()
     }
@@ -321,6 +363,7 @@ impl Survey {
     /// Converts a dependency to an edge between runs of the whole workload, where the party's runs start at
     /// `first_run`. `None` if the dependency names a run that does not exist.
     fn edge(&self, dependency: Dependency, first_run: u32) -> Option<Edge> {
+        let dependency = self.on_lowered(dependency)?;
         let rank = dependency.rank.0 as usize;
         let (&first, &end) = (self.rank_starts.get(rank)?, self.rank_starts.get(rank + 1)?);
         let run = first.checked_add(dependency.run).filter(|&run| run < end)?;

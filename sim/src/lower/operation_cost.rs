@@ -230,7 +230,7 @@ impl<'a> OperationCosts<'a> {
     }
 
     /// Returns [`Role::Forward`] if a run sends what other ranks sent on its channel, and [`Role::Send`] otherwise.
-    pub(super) fn role(&self, rank: Rank, run: &Run, waits: &[Dependency], survey: &Survey) -> Role {
+    pub(super) fn role(&self, rank: Rank, run: &Run, waits: &[Dependency], survey: &Survey<'_>) -> Role {
         let arrives = |wait: &Dependency| wait.rank != rank && survey.channel(*wait).is_none_or(|c| c == run.channel);
         let passes_on = run.src_buffer != Buffer::Input && waits.iter().any(arrives);
         if passes_on { Role::Forward } else { Role::Send }

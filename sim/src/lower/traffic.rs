@@ -29,6 +29,20 @@ impl Traffic {
         }
     }
 
+    /// Returns the traffic of capacities that represent others. `target`: representative of a capacity, with the
+    /// numerator and the denominator of the part of its traffic that counts.
+    pub(super) fn merged(&self, count: usize, target: impl Fn(ResourceId) -> Option<(ResourceId, u64, u64)>) -> Self {
+        let mut passed = vec![Work(0); count];
+        for (id, work) in (0..).map(ResourceId).zip(&self.passed) {
+            if let Some((representative, times, parts)) = target(id)
+                && let Some(total) = passed.get_mut(representative.0 as usize)
+            {
+                total.0 += work.0 * u128::from(times) / u128::from(parts.max(1));
+            }
+        }
+        Self { passed }
+    }
+
     /// Returns the traffic of a capacity.
     #[must_use]
     pub fn resource_work(&self, resource: ResourceId) -> Work {

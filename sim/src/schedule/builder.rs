@@ -7,6 +7,7 @@ use super::{
     Blocks, BufferUse, Call, Channel, ChunkRef, Collective, Dependency, Layout, OpId, Operation, Protocol, Rank, Run,
     RunId, Symmetry, TeamId, TrafficMatrix,
 };
+use crate::lower::RankClasses;
 use fabricast_topologies::Bytes;
 use serde::{Deserialize, Serialize};
 
@@ -138,6 +139,15 @@ pub trait ScheduleGenerator {
 pub(crate) struct StoredPrograms<'a> {
     pub header: &'a Header,
     pub programs: &'a [Program],
+    /// Classes of ranks whose representatives' programs are stored; `None` if those of all ranks are.
+    pub classes: Option<&'a RankClasses>,
+}
+
+impl StoredPrograms<'_> {
+    fn stored(&self, rank: Rank) -> Option<&Program> {
+        let index = self.classes.map_or(Some(rank.0), |classes| classes.representative_index(rank))?;
+        self.programs.get(index as usize)
+    }
 }
 
 impl ScheduleGenerator for StoredPrograms<'_> {
@@ -146,14 +156,14 @@ impl ScheduleGenerator for StoredPrograms<'_> {
     }
 
     fn program(&self, rank: Rank, program: &mut Program) {
-        if let Some(stored) = self.programs.get(rank.0 as usize) {
+        if let Some(stored) = self.stored(rank) {
             program.clone_from(stored);
         }
     }
 
     fn read<'a>(&'a self, rank: Rank, scratch: &'a mut Program) -> &'a Program {
         scratch.clear();
-        self.programs.get(rank.0 as usize).unwrap_or(scratch)
+        self.stored(rank).unwrap_or(scratch)
     }
 }
 

@@ -17,12 +17,13 @@ pub struct RotationDigit {
 }
 
 impl RotationDigit {
-    fn digit(self, rank: u32) -> u32 {
+    /// Returns the digit of a rank.
+    pub(crate) fn digit(self, rank: u32) -> u32 {
         rank / self.stride.max(1) % self.length.max(1)
     }
 
     /// The rank whose digit is larger by `amount` (modulo the length).
-    fn rotate(self, rank: u32, amount: u32) -> u32 {
+    pub(crate) fn rotate(self, rank: u32, amount: u32) -> u32 {
         let (digit, length) = (u64::from(self.digit(rank)), u64::from(self.length.max(1)));
         let rotated = (digit + u64::from(amount)) % length;
         (u64::from(rank) - digit * u64::from(self.stride) + rotated * u64::from(self.stride)) as u32

@@ -4,7 +4,7 @@ use std::sync::{Arc, OnceLock};
 
 use super::loop_sizes;
 use crate::fold::{Colours, Signature};
-use crate::lower::{Environment, ScheduleInstance, find_representative_group, size_walk};
+use crate::lower::{Environment, RankClasses, ScheduleInstance, find_representative_group, size_walk};
 use crate::schedule::{Header, Program, Rank, Schedule, ScheduleGenerator, StoredPrograms};
 
 /// Key of a template: valid for all schedules whose groups have this program.
@@ -22,8 +22,10 @@ pub struct Fingerprint {
 #[derive(Debug)]
 pub struct Outline {
     pub(super) header: Header,
-    /// Programs of the first group, or of the whole schedule if its groups differ, by rank.
+    /// Programs of the first group, or of the whole schedule if its groups differ, by rank or by class of ranks.
     pub(super) programs: Vec<Program>,
+    /// Classes of ranks that behave alike; `None` if each rank has its own program.
+    pub(super) classes: Option<Arc<RankClasses>>,
     pub(super) known: OutlineSummary,
     /// Numbers of chunks that operations move, each once.
     pub(super) spans: Vec<u32>,
@@ -56,20 +58,23 @@ impl Outline {
         if !loop_sizes(header).is_some_and(|sizes| sizes.full == sizes.last) || !setting.delays.is_empty() {
             return None;
         }
-        let one = find_representative_group(&ScheduleInstance { generator, setting })
-            .map(|one| (one.groups() as u16, one.into_programs()));
-        let (groups, programs) = one.map_or_else(|| Some((1, written(generator)?)), Some)?;
-        let stored = StoredPrograms { header, programs: &programs };
+        let party = ScheduleInstance { generator, setting };
+        let classes = RankClasses::find(&party);
+        let one =
+            find_representative_group(&party, classes.as_deref()).map(|one| (one.groups() as u16, one.into_programs()));
+        let (groups, programs) = one.map_or_else(|| Some((1, written(generator, classes.as_deref())?)), Some)?;
+        let stored = StoredPrograms { header, programs: &programs, classes: classes.as_deref() };
         let spans = distinct_spans(&stored)?;
         if let Some(known) = known {
-            return Some(Self { header: header.clone(), programs, known: known.clone(), spans });
+            return Some(Self { header: header.clone(), programs, classes, known: known.clone(), spans });
         }
         let chunks = header.layout.chunks();
         if !chunks.is_multiple_of(groups.into()) {
             return None;
         }
         let print = Fingerprint { program: schedule_signature(&stored), groups, chunks: chunks / u32::from(groups) };
-        Some(Self { header: header.clone(), programs, known: OutlineSummary { print, colours: Arc::default() }, spans })
+        let known = OutlineSummary { print, colours: Arc::default() };
+        Some(Self { header: header.clone(), programs, classes, known, spans })
     }
 
     /// Returns the number of runs in the programs of all ranks.
@@ -91,8 +96,15 @@ impl Outline {
     }
 }
 
-/// Generates the programs of all ranks; `None` if there are more than [`Schedule::MAX_RUNS`] runs.
-fn written(generator: &dyn ScheduleGenerator) -> Option<Vec<Program>> {
+/// Ranks whose programs an outline has.
+fn outlined_ranks<'a>(header: &Header, classes: Option<&'a RankClasses>) -> impl Iterator<Item = Rank> + use<'a> {
+    let all = if classes.is_none() { header.call.ranks } else { 0 };
+    classes.map(RankClasses::representatives).unwrap_or_default().iter().copied().chain((0..all).map(Rank))
+}
+
+/// Generates the programs of all ranks, or of the first rank of each class; `None` if there are more than
+/// [`Schedule::MAX_RUNS`] runs.
+fn written(generator: &dyn ScheduleGenerator, classes: Option<&RankClasses>) -> Option<Vec<Program>> {
     let mut scratch = Program::default();
     // A clone has no excess capacity.
     let mut runs = 0;
@@ -101,7 +113,7 @@ fn written(generator: &dyn ScheduleGenerator) -> Option<Vec<Program>> {
         runs += program.runs().len();
         (!program.is_truncated() && runs <= Schedule::MAX_RUNS).then(|| program.clone())
     };
-    (0..generator.header().call.ranks).map(Rank).map(write).collect()
+    outlined_ranks(generator.header(), classes).map(write).collect()
 }
 
 impl Fingerprint {
@@ -131,7 +143,7 @@ impl Fingerprint {
 }
 
 /// Returns a hash of call, block split, teams and programs, without bytes and chunk indices.
-fn schedule_signature(generator: &dyn ScheduleGenerator) -> Signature {
+fn schedule_signature(generator: &StoredPrograms<'_>) -> Signature {
     let header = generator.header();
     let call = &header.call;
     let mut signature = Signature::new();
@@ -144,9 +156,10 @@ fn schedule_signature(generator: &dyn ScheduleGenerator) -> Signature {
         signature = team.iter().fold(signature.with(team.len() as u64), |all, rank| all.with(rank.0.into()));
     }
     let mut scratch = Program::default();
-    for rank in (0..call.ranks).map(Rank) {
+    signature = signature.with(generator.classes.map_or(1, RankClasses::size).into());
+    for rank in outlined_ranks(header, generator.classes) {
         let program = generator.read(rank, &mut scratch);
-        signature = signature.with(program.runs().len() as u64);
+        signature = signature.with(rank.0.into()).with(program.runs().len() as u64);
         for (number, run) in program.runs().iter().enumerate() {
             let peer = run.peer;
             let location_bits = u64::from(run.channel.0) << 48
@@ -172,12 +185,12 @@ fn schedule_signature(generator: &dyn ScheduleGenerator) -> Signature {
 }
 
 /// Returns the distinct numbers of chunks that operations move; `None` if an operation's chunks are not contiguous.
-fn distinct_spans(generator: &dyn ScheduleGenerator) -> Option<Vec<u32>> {
+fn distinct_spans(generator: &StoredPrograms<'_>) -> Option<Vec<u32>> {
     let header = generator.header();
     let chunks = header.layout.chunks();
     let mut spans = Vec::new();
     let mut scratch = Program::default();
-    for rank in (0..header.call.ranks).map(Rank) {
+    for rank in outlined_ranks(header, generator.classes) {
         let program = generator.read(rank, &mut scratch);
         for run in program.runs().iter().filter(|run| run.kind.moves_data() && run.len > 0) {
             if run.span == 0 || (size_walk(run).at(0) % chunks).checked_add(run.span)? > chunks {

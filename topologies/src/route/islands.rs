@@ -84,6 +84,16 @@ impl Islands {
         LinkId(pair * 2 + (link & 1))
     }
 
+    /// Number of islands.
+    pub fn count(&self) -> usize {
+        self.island_shapes.len()
+    }
+
+    /// Number of ports of an island, each with its own link to the network.
+    pub fn port_count(&self, island: u32) -> u32 {
+        self.port_start[island as usize + 1] - self.port_start[island as usize]
+    }
+
     /// The link direction from a port of an island to the network.
     pub fn port(&self, island: u32, port: u32) -> LinkId {
         LinkId(self.ports[(self.port_start[island as usize] + port) as usize])

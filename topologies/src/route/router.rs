@@ -10,6 +10,7 @@ use super::cut_off_ports::CutOffPorts;
 use super::island_routes::IslandRoute;
 use super::islands::Islands;
 use super::network::Network;
+use super::orbits::OrbitCache;
 use super::participants::{Participants, RelaySet};
 use super::path::{Hop, Path, PathTable, Share, Staging, Summary};
 use super::segment::{MAX_PATHS, Segment, bandwidth_key, picos, to_bandwidth};
@@ -30,6 +31,7 @@ pub struct Router<'f> {
     pub(super) network: Network,
     pub(super) cut_off_ports: OnceLock<CutOffPorts>,
     pub(super) names: OnceLock<Vec<u64>>,
+    pub(super) orbits: OrbitCache,
     relays: OnceLock<bool>,
     /// Rank of each device; `u32::MAX` for devices that are no ranks.
     ranks: OnceLock<Vec<u32>>,
@@ -78,6 +80,7 @@ impl<'f> Router<'f> {
             network: Network::new(fabric, listed),
             cut_off_ports: OnceLock::new(),
             names,
+            orbits: OrbitCache::default(),
             relays,
             ranks,
         }
@@ -230,7 +233,7 @@ impl<'f> Router<'f> {
     }
 
     /// The rank of a device; `None` if it is no rank.
-    fn rank(&self, device: NodeId) -> Option<u32> {
+    pub(super) fn rank(&self, device: NodeId) -> Option<u32> {
         let ranks = self.ranks.get_or_init(|| {
             let mut ranks = vec![u32::MAX; self.fabric.node_count()];
             for (&gpu, rank) in self.fabric.gpus().iter().zip(0..) {

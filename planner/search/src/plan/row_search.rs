@@ -175,7 +175,10 @@ impl<'a> Search<'a> {
                             .is_some_and(|known| known.is_whole() && known.lower_bound <= lower_bound)
                 };
                 let &(_, next) = queue.iter().find(is_ready)?;
-                Some(StrategyRun { strategy: next, time_limit: simulated.time_limit(next).filter(|_| prune) })
+                // Without a limit, a candidate that cannot win might run longer than all others together.
+                let time_limit = simulated.time_limit(next);
+                let is_bounded = !prune || time_limit.is_some();
+                is_bounded.then(|| StrategyRun { strategy: next, time_limit: time_limit.filter(|_| prune) })
             });
             let outcome = match outcome {
                 Ok(outcome) => outcome,

@@ -4,6 +4,7 @@
 mod alike;
 mod machines;
 mod network;
+mod orbits;
 mod properties;
 mod small;
 mod transit;

@@ -1,0 +1,217 @@
+//! Folds ranks before lowering: lowers one rank of each class of ranks that a symmetry of schedule and fabric maps to
+//! each other.
+//!
+//! A generator declares rotations of ranks that leave its schedule unchanged ([`Symmetry`]). A rotation, or a multiple
+//! of it, that is also a symmetry of the fabric ([`Orbits`]) maps routes to routes, so all ranks of a class behave
+//! alike: corresponding operations start, flow and end at the same times. Only representatives are lowered. Each
+//! capacity of an orbit carries an equal part of the traffic of the class, so one capacity represents the orbit, and the
+//! coefficient of a representative's operation is multiplied by the ranks per class and divided by the capacities per
+//! orbit. Rates are the same to the last unit, as in [`crate::fold`].
+//!
+//! The time and memory of lowering and folding then depend on the size of the class of hosts that differ, such as the
+//! hosts of one leaf switch, and not on the number of hosts.
+
+use std::sync::Arc;
+
+use fabricast_topologies::NodeId;
+use fabricast_topologies::route::{BufferLocation, Orbits};
+use rustc_hash::FxHashMap;
+
+use super::{Lowered, Resource, ScheduleInstance};
+use crate::schedule::{Dependency, Processor, Rank, RotationDigit, Symmetry};
+use crate::sharing::{ResourceId, RouteId, System, Use};
+use crate::utilization::Utilization;
+
+/// Classes of ranks that behave alike.
+#[derive(Clone, Debug)]
+pub(crate) struct RankClasses {
+    /// First rank of each class, in ascending order.
+    representatives: Vec<Rank>,
+    /// Index in `representatives` of each rank's class.
+    classes: Vec<u32>,
+    /// Number of ranks of each class.
+    size: u32,
+    orbits: Arc<Orbits>,
+}
+
+/// Rotations by a multiple of a digit's step.
+#[derive(Clone, Copy)]
+struct SubRotation {
+    digit: RotationDigit,
+    /// Divisor of the digit's length.
+    step: u32,
+}
+
+impl RankClasses {
+    /// Returns the classes of a schedule on its fabric; `None` if no two ranks are known to behave alike.
+    pub(crate) fn find(party: &ScheduleInstance<'_>) -> Option<Arc<Self>> {
+        let (header, setting) = (party.generator.header(), party.setting);
+        let ranks = header.call.ranks;
+        let placement = setting.placement.get(..ranks as usize)?;
+        let is_simple = setting.delays.is_empty()
+            && header.blocks.processor == Processor::Device
+            && setting.router.options().buffers == BufferLocation::Device;
+        let Symmetry::Rotations(digits) = Symmetry::for_equal_chunks(party.generator) else { return None };
+        if !is_simple {
+            return None;
+        }
+        let images = |rotation: SubRotation| -> Option<Vec<NodeId>> {
+            let image = |rank| placement.get(rotation.digit.rotate(rank, rotation.step) as usize).copied();
+            (0..ranks).map(image).collect()
+        };
+        // Of each digit the smallest rotation that is a symmetry of the fabric.
+        let smallest = |&digit: &RotationDigit| {
+            let steps = (1..=digit.length / 2).filter(|&step| digit.length.is_multiple_of(step));
+            let mut rotations = steps.map(|step| SubRotation { digit, step });
+            rotations.find(|&rotation| {
+                images(rotation).is_some_and(|images| setting.router.orbits(placement, &[images]).is_some())
+            })
+        };
+        let rotations: Vec<SubRotation> = digits.iter().filter_map(smallest).collect();
+        if rotations.is_empty() {
+            return None;
+        }
+        let all_images: Vec<Vec<NodeId>> = rotations.iter().map(|&rotation| images(rotation)).collect::<Option<_>>()?;
+        let orbits = setting.router.orbits(placement, &all_images)?;
+        let representative = |rank: u32| {
+            rotations.iter().fold(rank, |rank, rotation| {
+                let digit = rotation.digit.digit(rank);
+                rank - (digit - digit % rotation.step) * rotation.digit.stride
+            })
+        };
+        let mut representatives = Vec::new();
+        let mut classes: Vec<u32> = Vec::with_capacity(ranks as usize);
+        for rank in 0..ranks {
+            // A representative has the smallest number of its class.
+            let first = representative(rank);
+            classes.push(if first == rank {
+                representatives.push(Rank(rank));
+                representatives.len() as u32 - 1
+            } else {
+                *classes.get(first as usize)?
+            });
+        }
+        let size = rotations.iter().map(|rotation| rotation.digit.length / rotation.step).product();
+        Some(Arc::new(Self { representatives, classes, size, orbits }))
+    }
+
+    /// First rank of each class, in ascending order.
+    pub(crate) fn representatives(&self) -> &[Rank] {
+        &self.representatives
+    }
+
+    /// Returns the index among the representatives of a rank's class; `None` if there is no such rank.
+    pub(crate) fn class(&self, rank: Rank) -> Option<u32> {
+        self.classes.get(rank.0 as usize).copied()
+    }
+
+    /// Returns the index of a representative; `None` for other ranks.
+    pub(crate) fn representative_index(&self, rank: Rank) -> Option<u32> {
+        self.class(rank).filter(|&class| self.representatives.get(class as usize) == Some(&rank))
+    }
+
+    /// Returns the dependency with the representative of the awaited rank, by its index.
+    pub(super) fn on_representative(&self, dependency: Dependency) -> Option<Dependency> {
+        Some(Dependency { rank: Rank(self.class(dependency.rank)?), ..dependency })
+    }
+
+    /// Returns the number of ranks of each class.
+    pub(crate) fn size(&self) -> u32 {
+        self.size
+    }
+
+    /// Returns the capacity that represents a capacity, and the number that it represents.
+    fn orbit(&self, resource: Resource) -> (Resource, u32) {
+        let node = |make: fn(NodeId) -> Resource, node: NodeId| {
+            let orbit = self.orbits.of_node(node);
+            (make(orbit.representative), orbit.size)
+        };
+        match resource {
+            Resource::Link(link) => {
+                let orbit = self.orbits.of_link(link);
+                (Resource::Link(orbit.representative), orbit.size)
+            }
+            Resource::Memory(at) => node(Resource::Memory, at),
+            Resource::Crossbar(at) => node(Resource::Crossbar, at),
+            Resource::Processors(at) => node(Resource::Processors, at),
+            Resource::CopyEngines(at) => node(Resource::CopyEngines, at),
+            Resource::Proxy(at) => node(Resource::Proxy, at),
+            Resource::Lane(rank, channel) => {
+                let first = self.class(rank).and_then(|class| self.representatives.get(class as usize));
+                (Resource::Lane(first.copied().unwrap_or(rank), channel), self.size)
+            }
+        }
+    }
+
+    /// Replaces the capacities that the representatives use by those that represent their orbits, with the traffic of
+    /// all ranks. `None` if a coefficient is not a whole number, which no symmetry permits.
+    pub(super) fn merge_capacities(&self, mut lowered: Lowered) -> Option<Lowered> {
+        let one = std::mem::take(&mut lowered.workload.system);
+        let mut all = System::new();
+        let mut known: FxHashMap<Resource, ResourceId> = FxHashMap::default();
+        let mut resources = Vec::new();
+        let mut merged: Vec<Merged> = Vec::with_capacity(lowered.resources.len());
+        for (id, &resource) in (0..).map(ResourceId).zip(&lowered.resources) {
+            let (representative, capacities) = self.orbit(resource);
+            let id = *known.entry(representative).or_insert_with(|| {
+                resources.push(representative);
+                all.add_resource(one.capacity(id))
+            });
+            merged.push(Merged { id, capacities });
+        }
+        let mut uses: Vec<Use> = Vec::new();
+        for route in (0..one.route_count() as u32).map(RouteId) {
+            uses.clear();
+            for used in one.uses(route) {
+                let Merged { id, capacities } = *merged.get(used.resource.0 as usize)?;
+                let coefficient = self.share(used.coefficient.into(), capacities)?;
+                let coefficient = u64::try_from(coefficient).ok()?;
+                match uses.iter_mut().find(|known| known.resource == id) {
+                    Some(known) => known.coefficient = known.coefficient.saturating_add(coefficient),
+                    None => uses.push(Use { resource: id, coefficient }),
+                }
+            }
+            let (cap, weight) = one.cap_and_weight(route);
+            all.add_folded_route(&uses, cap, weight, one.solo(route));
+        }
+        lowered.traffic = lowered.traffic.merged(resources.len(), |id| {
+            let Merged { id, capacities } = merged.get(id.0 as usize)?;
+            Some((*id, u64::from(self.size), u64::from(*capacities)))
+        });
+        (lowered.workload.system, lowered.resources) = (all, resources);
+        Some(lowered)
+    }
+
+    /// Returns the part of each of `capacities` capacities in a load that every rank of a class has.
+    fn share(&self, load: u128, capacities: u32) -> Option<u128> {
+        let total = load * u128::from(self.size);
+        total.is_multiple_of(capacities.into()).then(|| total / u128::from(capacities))
+    }
+
+    /// Adds the utilization of the capacities that others represent; channels' own capacities are not added.
+    pub(crate) fn expand_utilization(&self, representatives: Vec<Utilization>) -> Vec<Utilization> {
+        let mut all = Vec::with_capacity(representatives.len());
+        for one in representatives {
+            let mut add = |resource| all.push(Utilization { resource, ..one });
+            let mut add_nodes =
+                |make: fn(NodeId) -> Resource, at| self.orbits.node_members(at).for_each(|at| add(make(at)));
+            match one.resource {
+                Resource::Link(link) => self.orbits.link_members(link).for_each(|link| add(Resource::Link(link))),
+                Resource::Memory(at) => add_nodes(Resource::Memory, at),
+                Resource::Crossbar(at) => add_nodes(Resource::Crossbar, at),
+                Resource::Processors(at) => add_nodes(Resource::Processors, at),
+                Resource::CopyEngines(at) => add_nodes(Resource::CopyEngines, at),
+                Resource::Proxy(at) => add_nodes(Resource::Proxy, at),
+                lane @ Resource::Lane(..) => add(lane),
+            }
+        }
+        all
+    }
+}
+
+/// Capacity that represents a capacity of the lowered ranks, and the number that it represents.
+#[derive(Clone, Copy)]
+struct Merged {
+    id: ResourceId,
+    capacities: u32,
+}
