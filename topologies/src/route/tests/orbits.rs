@@ -91,7 +91,7 @@ proptest! {
             let router = Router::with_link_listing(&fabric, RouteOptions::default(), listing);
             let images = rotated(&fabric, hosts % nodes as usize);
             let found =
-                (router.orbits(fabric.gpus(), &[images.clone()]), router.permutation(fabric.gpus(), &images));
+                (router.orbits(fabric.gpus(), std::slice::from_ref(&images)), router.permutation(fabric.gpus(), &images));
             let (Some(orbits), Some(permutation)) = found
             else {
                 return Ok(());
