@@ -186,7 +186,7 @@ pub fn simulate_concurrent(
     let watch = Watch { recording, steady_states, ..watch };
     let LoweredParties { mut lowered, groups, classes } = match surroundings.folding {
         Folding::GroupsFirst if watch.recording != Recording::Spans && surroundings.background.is_empty() => {
-            lower_first_groups(parties)?
+            lower_first_of_equals(parties)?
         }
         _ => LoweredParties { lowered: lower::lower(parties)?, groups: None, classes: None },
     };
@@ -255,7 +255,7 @@ struct LoweredParties {
 }
 
 /// Lowers the first groups of blocks, for a single schedule on the first rank of each class only.
-fn lower_first_groups(parties: &[ScheduleInstance<'_>]) -> Result<LoweredParties, LowerError> {
+fn lower_first_of_equals(parties: &[ScheduleInstance<'_>]) -> Result<LoweredParties, LowerError> {
     if let &[party] = parties
         && let Some(classes) = RankClasses::find(&party)
         && let Some((lowered, groups)) = lower::lower_first_ranks(party, &classes)?

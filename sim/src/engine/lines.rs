@@ -81,8 +81,8 @@ impl Lines {
         Self::with(workload, Rule::FirstCome { levels: OnceCell::new(), seen })
     }
 
-    /// Creates lines that repeat the order in which operations flowed on these, if it was recorded; otherwise lines of
-    /// the same rule.
+    /// Creates lines that repeat the order in which operations flowed on these, if it was recorded; otherwise lines with
+    /// an equal rule.
     pub(super) fn repeated(self, workload: &Workload) -> Self {
         match self.rule {
             Rule::FirstCome { seen: Some(seen), .. } => Self::with(workload, Rule::Known(seen)),

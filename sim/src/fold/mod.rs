@@ -35,7 +35,7 @@ use crate::spans::Spans;
 use rounds::Rounds;
 pub(crate) use signature::Signature;
 
-/// Maximum number of refinement rounds for a workload of many runs. A symmetric schedule is stable after a handful; in
+/// Maximum number of refinement rounds for a workload with a large number of runs. A symmetric schedule is stable after a handful; in
 /// one whose runs wait for each other the effect of a local defect advances by one neighbour per round.
 const MAX_ROUNDS: usize = 48;
 

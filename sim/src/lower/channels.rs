@@ -68,16 +68,13 @@ impl<'a> RepresentativeGroup<'a> {
     pub(crate) fn find(generator: &'a dyn ScheduleGenerator, classes: Option<&'a RankClasses>) -> Option<Self> {
         let header = generator.header();
         let symmetry = Symmetry::for_equal_chunks(generator);
-        let grouping = {
-            let mut scratch = Program::default();
-            let program = generator.read(symmetry.representatives(header.call.ranks).next()?, &mut scratch);
-            Grouping::all(header).find(|&grouping| has_equal_groups(header, grouping, program))?
-        };
-        let group_programs = first_groups(generator, grouping, &symmetry)?;
-        let rotated = rotate_programs(&group_programs, header.call.ranks, &symmetry, classes);
-        let programs = match rotated {
-            Some(programs) => programs,
-            None => only_representatives(first_groups(generator, grouping, &Symmetry::None)?, classes)?,
+        let (grouping, group_programs) = first_groups(generator, &symmetry)?;
+        let programs = match symmetry.rotation_count() {
+            1 => group_programs,
+            _ => match rotate_programs(&group_programs, header.call.ranks, &symmetry, classes) {
+                Some(programs) => programs,
+                None => only_representatives(first_groups(generator, &Symmetry::None)?.1, classes)?,
+            },
         };
         Some(Self { header, classes, groups: grouping.groups, programs })
     }
@@ -124,21 +121,18 @@ pub(crate) fn multiply_shared_traffic(groups: u64, lowered: &mut Lowered) {
     let mut uses: Vec<Use> = Vec::new();
     for route in (0..one.route_count() as u32).map(RouteId) {
         uses.clear();
-        uses.extend(one.uses(route).map(|mut used| {
-            if shared(used.resource, &lowered.resources) {
-                used.coefficient = used.coefficient.saturating_mul(groups);
-            }
-            used
+        uses.extend(one.uses(route).map(|used| match shared(used.resource, &lowered.resources) {
+            true => Use { coefficient: used.coefficient.saturating_mul(groups), ..used },
+            false => used,
         }));
-        let (cap, weight) = one.cap_and_weight(route);
-        all.add_folded_route(&uses, cap, weight, one.solo(route));
+        all.add_route_of(&one, route, &uses);
     }
     lowered.workload.system = all;
 }
 
-/// Returns the first group's program of each representative rank, in order; `None` if groups differ or there are more
-/// than [`MAX_RUNS`] runs.
-fn first_groups(generator: &dyn ScheduleGenerator, grouping: Grouping, symmetry: &Symmetry) -> Option<Vec<Program>> {
+/// Returns the division into groups that the first program determines, and the first group's program of each
+/// representative rank, in order; `None` if groups differ or there are more than [`MAX_RUNS`] runs.
+fn first_groups(generator: &dyn ScheduleGenerator, symmetry: &Symmetry) -> Option<(Grouping, Vec<Program>)> {
     let header = generator.header();
     let ranks = header.call.ranks;
     let representatives: Vec<Rank> = symmetry.representatives(ranks).collect();
@@ -153,18 +147,22 @@ fn first_groups(generator: &dyn ScheduleGenerator, grouping: Grouping, symmetry:
     }
     let mut scratch = Program::default();
     let mut runs = 0;
+    let mut known = None;
     for &rank in &representatives {
         let program = generator.read(rank, &mut scratch);
         runs += program.runs().len();
         if runs > MAX_RUNS || program.is_truncated() {
             return None;
         }
+        let smallest = || Grouping::all(header).find(|&grouping| has_equal_groups(header, grouping, program));
+        let grouping = known.or_else(smallest)?;
+        known = Some(grouping);
         positions.by_representative.push(locate_runs(grouping, program)?);
     }
-    representatives
-        .iter()
-        .map(|&rank| first_group(header, grouping, generator.read(rank, &mut scratch), rank, &positions))
-        .collect()
+    let grouping = known?;
+    let program = |&rank| first_group(header, grouping, generator.read(rank, &mut scratch), rank, &positions);
+    let programs = representatives.iter().map(program).collect::<Option<_>>()?;
+    Some((grouping, programs))
 }
 
 /// Rotates the representatives' programs to those of all ranks, or of the first rank of each class; `None` if one cannot
@@ -182,12 +180,6 @@ fn rotate_programs(
     let count = classes.map_or(ranks as usize, |classes| classes.representatives().len());
     let mut programs = vec![Program::default(); count];
     for (rank, program) in symmetry.representatives(ranks).zip(representatives) {
-        if symmetry.rotation_count() == 1 {
-            if let Some(index) = index(rank) {
-                programs.get_mut(index as usize)?.clone_from(program);
-            }
-            continue;
-        }
         for turn in 0..symmetry.rotation_count() {
             if let Some(index) = index(symmetry.rotate(rank, turn)) {
                 *programs.get_mut(index as usize)? = symmetry.rotate_program(program, turn)?;
@@ -411,7 +403,7 @@ mod tests {
         assert_eq!((one.groups(), one.programs.len()), (u64::from(channels), ranks as usize));
         assert!(one.programs.iter().all(|program| program.runs().len() == runs as usize));
         assert_eq!(one.programs[7].runs()[0].peer, Walk::fixed(8));
-        assert!(round.read.into_inner() <= 3);
+        assert!(round.read.into_inner() <= 2);
     }
 
     /// Schedule whose channels alternate between the next and the previous rank.
@@ -446,14 +438,14 @@ mod tests {
         assert!(RepresentativeGroup::find(&alternating(2), None).is_none());
     }
 
-    /// A layout of many equal segments, as of an all_to_allv with equal blocks, is even, so few programs are read.
+    /// A layout of equal segments, as of an all_to_allv with equal blocks, is even, so few programs are read.
     #[test]
     fn equal_segments_make_an_even_layout() {
         let ranks = 2048;
         let segment = Segment { bytes: Bytes(1 << 20), parts: 1 };
         let round = round(Layout::new(vec![segment; ranks as usize]), (ranks, 4, 1));
         assert!(RepresentativeGroup::find(&round, None).is_some() && round.header.layout.is_even());
-        assert!(round.read.into_inner() <= 3);
+        assert!(round.read.into_inner() <= 2);
     }
 
     /// In a layout of a million segments, only those that a run passes are examined.

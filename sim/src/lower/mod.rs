@@ -229,7 +229,7 @@ fn add_party(
         (Partners::default(), PassSharing::default(), ConnectionLines::default());
     let mut destinations = SumDestinations::default();
     let first_start = setting.delays.iter().copied().min().unwrap_or(Picos::ZERO);
-    for rank in survey.ranks(header) {
+    for rank in RankClasses::lowered_ranks(survey.classes, header.call.ranks) {
         passages.next_rank();
         let program = generator.read(rank, &mut scratch);
         let delay = setting.delays.get(rank.0 as usize).copied().unwrap_or(Picos::ZERO);
@@ -318,7 +318,7 @@ impl<'a> Survey<'a> {
         survey.sums = if effort.depends_on_sum_destinations() { Destination::Stored } else { Destination::Forwarded };
         let mut scratch = Program::default();
         let mut runs = 0;
-        for rank in survey.ranks(generator.header()) {
+        for rank in RankClasses::lowered_ranks(classes, generator.header().call.ranks) {
             let program = generator.read(rank, &mut scratch);
             runs += program.runs().len() as u32;
             if program.is_truncated() || runs as usize > Schedule::MAX_RUNS {
@@ -339,13 +339,6 @@ impl<'a> Survey<'a> {
             }
         }
         Ok(survey)
-    }
-
-    /// Returns the ranks that are lowered.
-    fn ranks(&self, header: &Header) -> impl Iterator<Item = Rank> + use<'a> {
-        let representatives = self.classes.map(RankClasses::representatives);
-        let all = if representatives.is_none() { header.call.ranks } else { 0 };
-        representatives.unwrap_or_default().iter().copied().chain((0..all).map(Rank))
     }
 
     /// Returns the dependency on the lowered rank that represents the awaited one, by its index.

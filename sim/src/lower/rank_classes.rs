@@ -55,24 +55,21 @@ impl RankClasses {
         if !is_simple {
             return None;
         }
-        let images = |rotation: SubRotation| -> Option<Vec<NodeId>> {
-            let image = |rank| placement.get(rotation.digit.rotate(rank, rotation.step) as usize).copied();
-            (0..ranks).map(image).collect()
-        };
-        // Of each digit the smallest rotation that is a symmetry of the fabric.
+        // Of each digit the smallest rotation that is a symmetry of the fabric, with the images of the ranks.
         let smallest = |&digit: &RotationDigit| {
-            let steps = (1..=digit.length / 2).filter(|&step| digit.length.is_multiple_of(step));
-            let mut rotations = steps.map(|step| SubRotation { digit, step });
-            rotations.find(|&rotation| {
-                images(rotation).is_some_and(|images| setting.router.orbits(placement, &[images]).is_some())
+            let mut steps = (1..=digit.length / 2).filter(|&step| digit.length.is_multiple_of(step));
+            steps.find_map(|step| {
+                let image = |rank| placement.get(digit.rotate(rank, step) as usize).copied();
+                let images = (0..ranks).map(image).collect::<Option<Vec<NodeId>>>()?;
+                setting.router.orbits(placement, std::slice::from_ref(&images))?;
+                Some((SubRotation { digit, step }, images))
             })
         };
-        let rotations: Vec<SubRotation> = digits.iter().filter_map(smallest).collect();
+        let (rotations, images): (Vec<SubRotation>, Vec<Vec<NodeId>>) = digits.iter().filter_map(smallest).unzip();
         if rotations.is_empty() {
             return None;
         }
-        let all_images: Vec<Vec<NodeId>> = rotations.iter().map(|&rotation| images(rotation)).collect::<Option<_>>()?;
-        let orbits = setting.router.orbits(placement, &all_images)?;
+        let orbits = setting.router.orbits(placement, &images)?;
         let representative = |rank: u32| {
             rotations.iter().fold(rank, |rank, rotation| {
                 let digit = rotation.digit.digit(rank);
@@ -93,6 +90,12 @@ impl RankClasses {
         }
         let size = rotations.iter().map(|rotation| rotation.digit.length / rotation.step).product();
         Some(Arc::new(Self { representatives, classes, size, orbits }))
+    }
+
+    /// Returns the ranks that are lowered: the first of each class, or all of `ranks` without classes.
+    pub(crate) fn lowered_ranks(classes: Option<&Self>, ranks: u32) -> impl Iterator<Item = Rank> {
+        let all = if classes.is_none() { ranks } else { 0 };
+        classes.map(Self::representatives).unwrap_or_default().iter().copied().chain((0..all).map(Rank))
     }
 
     /// First rank of each class, in ascending order.
@@ -171,8 +174,7 @@ impl RankClasses {
                     None => uses.push(Use { resource: id, coefficient }),
                 }
             }
-            let (cap, weight) = one.cap_and_weight(route);
-            all.add_folded_route(&uses, cap, weight, one.solo(route));
+            all.add_route_of(&one, route, &uses);
         }
         lowered.traffic = lowered.traffic.merged(resources.len(), |id| {
             let Merged { id, capacities } = merged.get(id.0 as usize)?;

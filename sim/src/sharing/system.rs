@@ -210,6 +210,12 @@ impl System {
         self.starts[route as usize] as usize..self.starts[route as usize + 1] as usize
     }
 
+    /// Adds a route of another system with other uses. It keeps its cap, its weight and the rate of a single transfer.
+    pub(crate) fn add_route_of(&mut self, other: &Self, route: RouteId, uses: &[Use]) -> RouteId {
+        let (cap, weight) = other.cap_and_weight(route);
+        self.add_folded_route(uses, cap, weight, other.solo(route))
+    }
+
     /// Returns a copy in which routes use only the capacities that `retain` selects. A route keeps the limit that the
     /// others set for a single transfer. Ids stay the same.
     pub(crate) fn with_only(&self, retain: impl Fn(ResourceId) -> bool) -> Self {

@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock};
 use super::loop_sizes;
 use crate::fold::{Colours, Signature};
 use crate::lower::{Environment, RankClasses, ScheduleInstance, find_representative_group, size_walk};
-use crate::schedule::{Header, Program, Rank, Schedule, ScheduleGenerator, StoredPrograms};
+use crate::schedule::{Header, Program, Schedule, ScheduleGenerator, StoredPrograms};
 
 /// Key of a template: valid for all schedules whose groups have this program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -96,12 +96,6 @@ impl Outline {
     }
 }
 
-/// Ranks whose programs an outline has.
-fn outlined_ranks<'a>(header: &Header, classes: Option<&'a RankClasses>) -> impl Iterator<Item = Rank> + use<'a> {
-    let all = if classes.is_none() { header.call.ranks } else { 0 };
-    classes.map(RankClasses::representatives).unwrap_or_default().iter().copied().chain((0..all).map(Rank))
-}
-
 /// Generates the programs of all ranks, or of the first rank of each class; `None` if there are more than
 /// [`Schedule::MAX_RUNS`] runs.
 fn written(generator: &dyn ScheduleGenerator, classes: Option<&RankClasses>) -> Option<Vec<Program>> {
@@ -113,7 +107,7 @@ fn written(generator: &dyn ScheduleGenerator, classes: Option<&RankClasses>) -> 
         runs += program.runs().len();
         (!program.is_truncated() && runs <= Schedule::MAX_RUNS).then(|| program.clone())
     };
-    outlined_ranks(generator.header(), classes).map(write).collect()
+    RankClasses::lowered_ranks(classes, generator.header().call.ranks).map(write).collect()
 }
 
 impl Fingerprint {
@@ -157,7 +151,7 @@ fn schedule_signature(generator: &StoredPrograms<'_>) -> Signature {
     }
     let mut scratch = Program::default();
     signature = signature.with(generator.classes.map_or(1, RankClasses::size).into());
-    for rank in outlined_ranks(header, generator.classes) {
+    for rank in RankClasses::lowered_ranks(generator.classes, header.call.ranks) {
         let program = generator.read(rank, &mut scratch);
         signature = signature.with(rank.0.into()).with(program.runs().len() as u64);
         for (number, run) in program.runs().iter().enumerate() {
@@ -190,7 +184,7 @@ fn distinct_spans(generator: &StoredPrograms<'_>) -> Option<Vec<u32>> {
     let chunks = header.layout.chunks();
     let mut spans = Vec::new();
     let mut scratch = Program::default();
-    for rank in outlined_ranks(header, generator.classes) {
+    for rank in RankClasses::lowered_ranks(generator.classes, header.call.ranks) {
         let program = generator.read(rank, &mut scratch);
         for run in program.runs().iter().filter(|run| run.kind.moves_data() && run.len > 0) {
             if run.span == 0 || (size_walk(run).at(0) % chunks).checked_add(run.span)? > chunks {

@@ -115,7 +115,7 @@ impl Fabric {
                 copies.insert(id, copy);
             }
         }
-        for (id, link) in self.links().filter(|(id, _)| id.0 % 2 == 0) {
+        for (id, [link, _]) in self.link_pairs() {
             if let (Some(&a), Some(&b)) = (copies.get(&link.from), copies.get(&link.to)) {
                 builder.copy_link(self, id, a, b);
             }

@@ -132,8 +132,8 @@ pub(super) struct Permutation {
 }
 
 impl Router<'_> {
-    /// Returns the orbits under symmetries of the fabric, each given by the image of every device of `placement`, in
-    /// the same order. `None` if one of them is no symmetry, or if flows are hashed, since their paths depend on ids.
+    /// Returns the orbits under symmetries of the fabric, each given by the images of the devices of `placement`, in
+    /// their order. `None` if one of them is no symmetry, or if flows are hashed, since their paths depend on ids.
     #[must_use]
     pub fn orbits(&self, placement: &[NodeId], images: &[Vec<NodeId>]) -> Option<Arc<Orbits>> {
         if self.options.ecmp != Ecmp::Averaged {

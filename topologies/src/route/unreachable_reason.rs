@@ -52,8 +52,8 @@ fn failed_link_name(fabric: &Fabric, direction: LinkId) -> String {
     format!("{}{separator}{}", fabric.node(a).id, fabric.node(b).id)
 }
 
-/// Returns the smallest number of failed links on a chain of links between `start` and each device, by [`NodeId`],
-/// whether or not the devices between them forward; `None` if there is no chain. `ends`: the end of a link nearer to
+/// Returns the smallest number of failed links on a chain of links between `start` and each device, by [`NodeId`].
+/// Devices between them need not forward. `None` if there is no chain. `ends`: the end of a link nearer to
 /// `start`, and the other.
 fn failed_links_before(fabric: &Fabric, start: NodeId, ends: impl Fn(&Link) -> (NodeId, NodeId)) -> Vec<Option<u32>> {
     let mut neighbours = vec![Vec::new(); fabric.node_count()];

@@ -11,8 +11,8 @@
 //!
 //! # Example
 //!
-//! An all_reduce on two hosts of four ranks. Each host is a team, whose switches reduce and multicast. Only ranks at
-//! the same position exchange data between hosts.
+//! An all_reduce on two hosts of four ranks. Each host is a team, whose switches reduce and multicast. Ranks
+//! exchange data between hosts only with those at their own position.
 //!
 //! ```
 //! use fabricast_collectives::algorithm::{Algorithm, Shape, generator};

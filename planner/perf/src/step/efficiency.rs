@@ -189,8 +189,8 @@ impl Efficiency {
         }
     }
 
-    /// Time to transfer bytes from or to another memory whose links have bandwidth `rate`. Links are assumed to reach
-    /// the same fraction of their rate as memory-bound kernels reach of the memory bandwidth.
+    /// Time to transfer bytes from or to another memory whose links have bandwidth `rate`. Assumes that links reach
+    /// the fraction of their rate that memory-bound kernels reach of the memory bandwidth.
     pub(crate) fn transfer_time(&self, bytes: Bytes, rate: Bandwidth) -> Picos {
         Picos((bytes.0 as f64 / (rate.0 as f64 * self.memory) * 1e12).round() as u64) + self.start
     }

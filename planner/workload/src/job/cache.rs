@@ -106,7 +106,7 @@ fn activations(job: &LoadedServing<'_>, layout: &Layout) -> u64 {
 }
 
 /// Largest number of concurrent requests that fit memories of these sizes, summed over all replicas. All replicas have
-/// the same number; 0 if none fits.
+/// equally many; 0 if none fits.
 pub(super) fn max_concurrent_requests(job: &Serving, layout: &Layout, memories: MemoryLimits) -> u64 {
     let replicas = u64::from(layout.degrees.data);
     let footprint = |concurrent_requests: u64| serving_footprint(&LoadedServing { job, concurrent_requests }, layout);

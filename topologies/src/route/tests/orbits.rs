@@ -107,7 +107,7 @@ proptest! {
                     (Ok((summary, hops)), Ok((image_summary, image_hops))) => {
                         prop_assert_eq!(summary, image_summary);
                         let image = |link: LinkId| LinkId(permutation.links[link.0 as usize]);
-                        // A representative's image stands for the same links as the representative at the image.
+                        // The image of a representative belongs to the class of links that the representative at the image has.
                         let canonical = |link: LinkId| match router.represented_links(link) {
                             Some(members) => members[0],
                             None => link,

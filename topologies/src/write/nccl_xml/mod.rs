@@ -70,15 +70,15 @@ pub fn unrepresented_state(fabric: &Fabric) -> Vec<String> {
     let half =
         fabric.links().filter(|(id, _)| failed(*id) && !failed(id.reverse())).map(|(id, _)| fabric.link_name(id));
     let alive = |id: NodeId| !fabric.outgoing_links(id).is_empty();
-    let socket = fabric.links().filter(|(id, link)| {
-        id.0 % 2 == 0 && link.kind == LinkKind::Upi && link.failed && alive(link.from) && alive(link.to)
-    });
+    let socket = fabric
+        .link_pairs()
+        .filter(|(_, [link, _])| link.kind == LinkKind::Upi && link.failed && alive(link.from) && alive(link.to));
     let socket = socket.map(|(id, _)| fabric.link_name(id));
     let idle: FxHashSet<NodeId> = fabric.idle_gpus().into_iter().collect();
-    let relays = fabric.links().filter(|(id, link)| {
+    let relays = fabric.link_pairs().filter(|(_, [link, _])| {
         let ends = [link.from, link.to];
         let is_gpu = |id: &NodeId| fabric.node(*id).kind == NodeKind::Gpu;
-        id.0 % 2 == 0 && !link.failed && ends.iter().all(is_gpu) && ends.iter().any(|end| idle.contains(end))
+        !link.failed && ends.iter().all(is_gpu) && ends.iter().any(|end| idle.contains(end))
     });
     let relays = relays.count();
     settings

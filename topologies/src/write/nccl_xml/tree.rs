@@ -97,7 +97,7 @@ impl Tree {
             }
         }
         let up: FxHashMap<NodeId, Option<LinkId>> = self.children.values().flatten().copied().collect();
-        for (id, link) in fabric.links().filter(|(id, link)| id.0 % 2 == 0 && !link.failed) {
+        for (id, [link, _]) in fabric.link_pairs().filter(|(_, [link, _])| !link.failed) {
             let kinds = [fabric.node(link.from).kind, fabric.node(link.to).kind];
             let in_tree = [link.from, link.to]
                 .iter()

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::BenchError;
 use crate::cuda::{Context, Function, Module, compile};
 
-/// CUDA C source of three kernels: a copy by 16-byte stores with eight in flight per thread, flags sent back and forth,
+/// CUDA C source of three kernels: a copy by 16-byte stores with eight outstanding per thread, flags sent back and forth,
 /// and an empty kernel.
 const SOURCE: &str = r#"
 typedef unsigned long long u64;
