@@ -1,6 +1,8 @@
 //! Ring orders: the sequence of ranks in each ring.
 
-use fabricast_sim::schedule::{Rank, Symmetry};
+use std::iter;
+
+use fabricast_sim::schedule::{Rank, RotationDigit, Symmetry};
 
 use super::{Shape, Unsupported};
 
@@ -72,12 +74,12 @@ impl Order {
     }
 }
 
-/// Rotation by one rank on a single host, or by one host on several; none if some ring order is not invariant under it.
+/// Rotation by one rank on a single host, or by one host on several. Where ring orders change direction from one host to
+/// the next, the rotation by two; none if some order is not invariant under that either.
 pub(super) fn rotations(shape: &Shape, orders: &[Order]) -> Symmetry {
-    let digit = shape.rotation();
-    if orders.iter().all(|order| order.is_invariant(digit.stride)) {
-        Symmetry::Rotations(vec![digit])
-    } else {
-        Symmetry::None
-    }
+    let one = shape.rotation();
+    let two = (one.length > 2 && one.length.is_multiple_of(2))
+        .then(|| RotationDigit { stride: 2 * one.stride, length: one.length / 2 });
+    let found = iter::once(one).chain(two).find(|digit| orders.iter().all(|order| order.is_invariant(digit.stride)));
+    found.map_or(Symmetry::None, |digit| Symmetry::Rotations(vec![digit]))
 }
