@@ -1,4 +1,4 @@
-//! End-to-end tests of studies: ranking, sensitivity, and journal of runs.
+//! End-to-end tests of studies: ranking, sensitivity, and candidates that cannot run a job.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize};
@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize};
 use fabricast_topologies::{Fabric, FabricRequest, load};
 use rustc_hash::FxHashMap;
 
-use super::answer::{Answer, ResultRow, build_answer};
+use super::answer::{Answer, build_answer};
 use super::cases::Cases;
 use super::key::Key;
 use super::*;
@@ -16,9 +16,13 @@ mod assumptions;
 mod costs;
 mod documentation;
 mod job_assignment;
+mod journals;
+mod library_defaults;
 mod memory;
+mod placements;
 mod published;
 mod sharded;
+mod traces;
 mod violations;
 
 /// Study of which all runs have been executed.
@@ -256,77 +260,6 @@ fn unreachable_tier_is_an_error_with_location() {
 }
 
 #[test]
-fn truncated_journal_resumes_to_the_same_answer() {
-    let completed = CompletedStudy::new(PAIR);
-    let text: String = completed.runs.iter().map(|run| journal::line(run).unwrap()).collect();
-    let expected = serde_json::to_string(&completed.answer()).unwrap();
-    let mut last_count = None;
-    for cut in 0..=text.len() {
-        let restored = journal::read(&text.as_bytes()[..cut], "runs.jsonl").unwrap();
-        let complete = text[..cut].matches('\n').count();
-        // A line that lacks only its line break counts.
-        let ends_at_newline = text.as_bytes().get(cut) == Some(&b'\n');
-        assert_eq!(restored.runs.len(), complete + usize::from(ends_at_newline), "{cut}");
-        assert_eq!(
-            restored.incomplete_line.is_some(),
-            !ends_at_newline && cut > 0 && !text[..cut].ends_with('\n'),
-            "{cut}"
-        );
-        assert!(restored.runs == completed.runs[..restored.runs.len()] && restored.complete_bytes <= cut);
-        // The same number of runs yields the same answer.
-        if last_count.replace(restored.runs.len()) == Some(restored.runs.len()) {
-            continue;
-        }
-        assert_eq!(completed.answer_from_runs(&restored.runs).is_some(), restored.runs.len() == completed.runs.len());
-        let missing =
-            completed.runs.iter().filter(|run| restored.runs.iter().all(|other| other.key != run.key)).cloned();
-        let runs: Vec<Run> = restored.runs.iter().cloned().chain(missing).collect();
-        assert_eq!(runs.len(), completed.runs.len());
-        assert_eq!(serde_json::to_string(&completed.answer_from_runs(&runs).unwrap()).unwrap(), expected);
-    }
-}
-
-#[test]
-fn invalid_journal_lines_are_errors_with_line_number() {
-    let completed = CompletedStudy::new(PAIR);
-    let lines: Vec<String> = completed.runs.iter().map(|run| journal::line(run).unwrap()).collect();
-    let insert_line = |line: &str| format!("{}{line}\n{}", lines[0], lines[1]);
-    let later_format = lines[0].replacen("\"run\":2", "\"run\":3,\"hosts\":1", 1);
-    let digit = lines[0].replacen("\"ranks\":4", "\"ranks\":5", 1);
-    assert!(digit != lines[0]);
-    let [key, other] = [0, 1].map(|index: usize| completed.runs[index].key.to_string());
-    let moved = lines[0].replacen(&key, &other, 1);
-    let retitled = lines[0].replacen(&completed.runs[0].title, "another title", 1);
-    assert!(moved != lines[0] && retitled != lines[0]);
-    for (line, expected) in [
-        ("", "runs.jsonl:2: not a run of a study"),
-        ("{\"a\":1}", "runs.jsonl:2: not a run of a study"),
-        ("hello", "runs.jsonl:2: not a run of a study: expected value, column 1"),
-        (&lines[0][..lines[0].len() / 2], "runs.jsonl:2: not a run of a study"),
-        (later_format.trim_end(), "runs.jsonl:2: format 3, and this version reads format 2"),
-        (digit.trim_end(), "runs.jsonl:2: damaged"),
-        // Outcome under the key of another run.
-        (moved.trim_end(), "runs.jsonl:2: damaged"),
-        (retitled.trim_end(), "runs.jsonl:2: damaged"),
-    ] {
-        let error = journal::read(insert_line(line).as_bytes(), "runs.jsonl").unwrap_err().to_string();
-        assert!(error.starts_with(expected), "{line}: {error}");
-    }
-    let error = journal::read(b"\xff\xfe\n", "runs.jsonl").unwrap_err().to_string();
-    assert!(error.contains("no text"), "{error}");
-    assert_eq!(journal::read(b"\xff\xfe", "r").unwrap().incomplete_line, Some(1));
-    assert_eq!(journal::read(b"", "r").unwrap(), journal::Journal::default());
-    assert_eq!(journal::read(lines.concat().as_bytes(), "r").unwrap().runs, completed.runs);
-    // The checksum of the earlier format did not cover the key, so its lines are dropped and their runs execute again.
-    let outdated = lines.concat().replacen("\"run\":2", "\"run\":1", 1);
-    let restored = journal::read(outdated.as_bytes(), "r").unwrap();
-    assert_eq!(
-        (restored.runs.as_slice(), restored.outdated, restored.complete_bytes),
-        (&completed.runs[1..], 1, outdated.len())
-    );
-}
-
-#[test]
 fn own_prices_override_shipped_prices() {
     let entry = |item: &str, currency: &str| {
         format!(
@@ -376,234 +309,5 @@ fn invalid_settings_are_errors_with_location() {
     ] {
         let error = read_study(&format!("{PAIR}[sensitivity]\n{line}\n"), "s.toml").unwrap_err().to_string();
         assert!(error.starts_with(expected), "{line}: {error}");
-    }
-}
-
-/// Trace of four ranks: two compute in parallel, then all join an all-reduce.
-const TRACE: &str = "collective,ranks,bytes,time_us\ncompute,0-1,,900\ncompute,,,100\nall_reduce,,64MiB\n";
-const TRACED: &str = "[[candidate]]\nname = \"two\"\nfabric = \"hgx-h100\"\nnodes = 2\ngpus = 2\nprice_usd = 100000\n\
-    [[candidate]]\nname = \"one\"\nfabric = \"hgx-h100\"\ngpus = 8\nprice_usd = 100000\n\
-    [[candidate]]\nname = \"small\"\nfabric = \"hgx-h100\"\ngpus = 2\nprice_usd = 1000\n\
-    [[job]]\nname = \"log\"\nkind = \"trace\"\nfile = \"t.csv\"\nranks = 4\nweight = 2\n";
-
-fn trace_files(trace: &str) -> impl Fn(&str) -> Result<Vec<(String, Vec<u8>)>, String> {
-    move |name| Ok(vec![(format!("in/{name}"), trace.as_bytes().to_vec())])
-}
-
-/// A trace has the completion time that it has alone on the same fabric, costs that share of an hour, and has no
-/// tokens; a candidate with too few GPUs is reported.
-#[test]
-fn traces_run_as_jobs() {
-    let completed = CompletedStudy::with_traces(TRACED, &trace_files(TRACE));
-    let answer = completed.answer();
-    assert_eq!(answer.scored_by(), answer::ScoredBy::CostPerStep);
-    let trace = fabricast_workload::trace::read_table(TRACE, "t", 4).unwrap();
-    for (name, number) in [("two", 0), ("one", 1)] {
-        let fabric = &completed.fabrics[number];
-        let router = fabricast_topologies::route::Router::new(fabric, Default::default());
-        let profile = fabricast_sim::profile::Profile::for_fabric(fabric).unwrap();
-        let simulated = fabricast_perf::communication::SimulatedCosts::new(&router, &profile, fabric.gpus());
-        let outcome =
-            fabricast_perf::replay::replay(&trace, &simulated, fabric.gpus().len(), Default::default(), "t").unwrap();
-        let row = answer.results.iter().find(|row| row.candidate == name).unwrap();
-        assert_eq!((row.step_time_s, row.ranks), (outcome.time.0 as f64 / 1e12, 4));
-        assert!(
-            (row.exposed_comm_share - (1.0 - 1e-3 / row.step_time_s)).abs() < 1e-9 && row.step_s["waiting"] == 0.0,
-            "{row:?}"
-        );
-        assert!(row.total_comm_share <= row.exposed_comm_share + 1e-9 && row.fits, "{row:?}");
-        assert!((row.step_s.values().sum::<f64>() / row.step_time_s - 1.0).abs() < 1e-9);
-        let hour = 100_000.0 / completed.study.assumptions.hours();
-        assert!((row.cost_per_step.unwrap() / (hour * row.step_time_s / 3600.0) - 1.0).abs() < 1e-9);
-        assert_eq!((row.cost_per_million_tokens, row.tokens_per_s, row.memory_gb), (None, None, None));
-    }
-    let order: Vec<_> =
-        answer.ranking.iter().map(|ranked| (ranked.candidate.as_str(), ranked.meets_constraints)).collect();
-    assert_eq!(order, [("one", true), ("two", true), ("small", false)]);
-    let small = &answer.ranking[2];
-    assert!(
-        small.score.is_none() && small.violations.concat().contains("ranks 0 to 3, and the fabric has 2 GPUs"),
-        "{small:?}"
-    );
-    let text = serde_json::to_string(&answer).unwrap();
-    assert_eq!(Answer::read(&text, "r").unwrap(), answer);
-    // Time without computation and without active calls is waiting, not communication.
-    let idle = "collective,ranks,bytes,time_us,start_us\ncompute,0,,100,0\nall_reduce,0-3,1MiB,,400\n";
-    let idle = CompletedStudy::with_traces(TRACED, &trace_files(idle)).answer().results.remove(0);
-    assert!((idle.step_s["waiting"] - 3e-4).abs() < 1e-12 && idle.bottleneck == "waiting", "{idle:?}");
-    assert_eq!(idle.exposed_comm_share, idle.total_comm_share);
-    // With additional token jobs, candidates with too few GPUs still have results for those.
-    let mixed = CompletedStudy::with_traces(
-        &format!("{TRACED}{}", &PAIR[PAIR.find("[[job]]").unwrap()..]),
-        &trace_files(TRACE),
-    )
-    .answer();
-    assert_eq!((mixed.scored_by(), mixed.results.len()), (answer::ScoredBy::CostPerUnit, 8));
-}
-
-/// Keys of traces depend on their events, not on their file.
-#[test]
-fn trace_keys_depend_on_content_only() {
-    let key = |text: &str, trace: &str| {
-        let study = read_study_with(text, "s", &|name| Err(name.to_owned()), &trace_files(trace)).unwrap();
-        key::job_key(&study.jobs[0])
-    };
-    let base = key(TRACED, TRACE);
-    assert_eq!(
-        base,
-        key(&TRACED.replace("t.csv", "u.csv").replace("weight = 2", ""), &format!("# a comment\n{TRACE}"))
-    );
-    for other in ["64MiB", "900", "0-1"].map(|part| TRACE.replace(part, if part == "0-1" { "0-2" } else { "65" })) {
-        assert_ne!(base, key(TRACED, &other), "{other}");
-    }
-    assert_ne!(base, key(&format!("{TRACED}collectives = \"any\"\n"), TRACE));
-}
-
-#[test]
-fn invalid_traces_are_errors_with_location() {
-    let error_message = |text: &str, trace: &str| {
-        let no_files = |name: &str| Err(format!("no {name}"));
-        let error = match trace {
-            "" => read_study_with(text, "s.toml", &|name| Err(name.to_owned()), &no_files),
-            contents => read_study_with(text, "s.toml", &|name| Err(name.to_owned()), &trace_files(contents)),
-        };
-        error.unwrap_err().to_string()
-    };
-    assert_eq!(error_message(TRACED, ""), "s.toml:20:8: file: no t.csv");
-    assert!(error_message(TRACED, &TRACE.replace("900", "long")).starts_with("in/t.csv:2:14: time_us: `long` is not"));
-    assert!(error_message(&TRACED.replace("ranks = 4", ""), TRACE).starts_with("in/t.csv:3:1: no ranks on this line"));
-    for (line, expected) in [
-        ("global_batch = 8", "global_batch: only valid for jobs of kind training, and this one is trace"),
-        ("parallel = \"auto\"", "parallel: only valid for jobs of kind training or inference"),
-        ("tpot_s = 1", "tpot_s: only valid for jobs of kind inference"),
-    ] {
-        let error = error_message(&format!("{TRACED}{line}\n"), TRACE);
-        assert!(error.starts_with("s.toml:23:") && error.contains(expected), "{error}");
-    }
-    let error = error_message(&TRACED.replace("file = \"t.csv\"", ""), TRACE);
-    assert!(error.contains("missing field `file`"), "{error}");
-    let error = error_message(&format!("{MACHINES}{JOB}file = \"t.csv\"\n"), TRACE);
-    assert!(error.contains("file: only valid for jobs of kind trace, and this one is training"), "{error}");
-}
-
-/// Explicit placement in order equals the default, in the answer and in keys. Another placement changes both, and the
-/// link loads follow it.
-#[test]
-fn placement_is_part_of_key_and_answer() {
-    let run_study = |placement: &str| {
-        let jobs = [
-            "global_batch = 8\nparallel = { tp = 2 }",
-            "kind = \"inference\"\nprompt_tokens = 300\noutput_tokens = 20\nconcurrency = 8\nkv_tier = \"peer\"\nparallel = { tp = 2 }",
-        ];
-        let model = "model = { layers = 2, hidden = 2048, heads = 8, vocab = 512, seq = 512 }";
-        let machine = "[[candidate]]\nname = \"two\"\nfabric = \"hgx-h100\"\nnodes = 2\ngpus = 2\n";
-        let jobs =
-            jobs.iter().enumerate().map(|(i, job)| format!("[[job]]\nname = \"j{i}\"\n{model}\n{placement}{job}\n"));
-        CompletedStudy::new(&format!("{machine}{}", jobs.collect::<String>()))
-    };
-    let json =
-        |completed: &CompletedStudy| serde_json::to_string(&Answer { jobs: Vec::new(), ..completed.answer() }).unwrap();
-    let plain = run_study("");
-    for placement in ["placement = [0, 1, 2, 3]\n", "placement = \"0-3\"\n", "placement = \"block\"\n"] {
-        let same = run_study(placement);
-        assert_eq!(same.cases.study(), plain.cases.study());
-        assert_eq!(json(&same), json(&plain));
-        assert!(same.answer().jobs.iter().all(|job| job.placement.is_none()));
-    }
-    let cyclic = run_study("placement = \"cyclic\"\n");
-    assert_ne!(cyclic.cases.study(), plain.cases.study());
-    let answers = [plain.answer(), cyclic.answer()];
-    for (near, far) in answers[0].results.iter().zip(&answers[1].results) {
-        assert!(far.step_time_s > near.step_time_s, "{far:?} {near:?}");
-        for (near_call, far_call) in near.calls.iter().zip(&far.calls) {
-            assert_eq!(
-                (near_call.bytes, near_call.ranks, near_call.groups, near_call.times),
-                (far_call.bytes, far_call.ranks, far_call.groups, far_call.times)
-            );
-        }
-    }
-    assert_eq!(answers[1].jobs[0].placement.as_deref(), Some("cyclic"));
-    // Only tensor-parallel calls of the inference job cross hosts, and only with cyclic placement.
-    let cable_load = |completed: &CompletedStudy| -> f64 {
-        let (fabric, job) = (&completed.fabrics[0], &completed.study.jobs[1]);
-        let load = link_utilization::compute_utilization(job, &completed.answer().results[1], fabric).unwrap();
-        let cables = fabric.links().filter(|(_, link)| link.kind == fabricast_topologies::LinkKind::Infiniband);
-        cables.map(|(id, _)| load[id.0 as usize]).sum()
-    };
-    assert!(cable_load(&plain) == 0.0 && cable_load(&cyclic) > 0.0, "{} {}", cable_load(&plain), cable_load(&cyclic));
-}
-
-#[test]
-fn invalid_placements_are_rejected_before_runs() {
-    let error_message = |placement: &str| {
-        let text = PAIR.replacen("parallel = { tp = 2 }", &format!("placement = {placement}\nparallel = \"auto\""), 1);
-        let study = read_study(&text, "s.toml").unwrap();
-        let fabrics: Vec<_> = study.candidates.iter().map(|candidate| load(&candidate.fabric).unwrap()).collect();
-        match check(&study, &fabrics) {
-            Err(error @ StudyError::Job { .. }) => error.to_string(),
-            other => panic!("{other:?}"),
-        }
-    };
-    assert!(
-        error_message("[0, 9, 1, 2]")
-            .starts_with("s.toml:17:17: placement: GPU 9 of rank 1: the candidate has 4 GPUs, 0 to 3")
-    );
-    assert!(error_message("\"0-4\"").starts_with("s.toml:17:13: placement: 5 ranks, and the candidate has 4 GPUs"));
-    assert!(error_message("\"0-4\"").ends_with("(candidate `two`)"));
-}
-
-/// Every call of a result has a library default: equal strategies have equal times, the step with the picks is that of
-/// the result, and curves contain the message sizes of the step with times above the lower bounds.
-#[test]
-fn library_defaults_are_compared_with_picks() {
-    let completed = CompletedStudy::new(
-        &PAIR.replace("parallel = { tp = 2 }", "placement = \"cyclic\"\nparallel = { tp = 2, sequence = true }"),
-    );
-    let answer = completed.answer();
-    for (number, row) in answer.results.iter().enumerate() {
-        let (job, fabric) = (&completed.study.jobs[number % 2], &completed.fabrics[number / 2]);
-        let comparison = library_comparison::compare(&completed.study, job, row, fabric).unwrap();
-        assert_eq!(comparison.calls.len(), row.calls.len());
-        assert!(
-            (comparison.step_s.0 / row.step_time_s - 1.0).abs() < 1e-6,
-            "{} {}",
-            comparison.step_s.0,
-            row.step_time_s
-        );
-        let mut slower = 0.0;
-        for (call, default) in row.calls.iter().zip(&comparison.calls) {
-            let default = default.as_ref().unwrap();
-            assert!(
-                (default.strategy != call.pick || default.time_us == call.time_us) && !default.name.is_empty(),
-                "{default:?} {call:?}"
-            );
-            slower += (default.time_us - call.time_us) * call.times / 1e6;
-        }
-        // Hidden calls cost nothing more; exposed ones cost at most the difference.
-        assert!(
-            comparison.step_s.1 - comparison.step_s.0 <= slower.max(0.0) + 1e-9,
-            "{:?} {slower}",
-            comparison.step_s
-        );
-        assert!(!comparison.curves.is_empty() && comparison.curves.len() <= 3);
-        for curve in &comparison.curves {
-            let sizes: Vec<_> = curve.plan.rows.iter().map(|row| row.bytes).collect();
-            assert!(sizes.is_sorted() && curve.sizes.iter().all(|size| sizes.contains(size)), "{sizes:?}");
-            for row in &curve.plan.rows {
-                let (low, high) = (row.pick.low_us.unwrap(), row.pick.high_us.unwrap());
-                assert!(
-                    low <= row.pick.time_us && row.pick.time_us <= high && row.bound_us.unwrap() <= row.pick.time_us
-                );
-            }
-        }
-        // The schedule shown is that of the heaviest call of the step.
-        let shown = comparison.shown.unwrap();
-        let heaviest = row.calls.iter().max_by(|a, b| (a.time_us * a.times).total_cmp(&(b.time_us * b.times))).unwrap();
-        assert_eq!((shown.bytes.0, shown.pick), (heaviest.bytes, heaviest.pick));
-        assert_eq!(shown.schedule.header().call.collective.to_string(), heaviest.collective);
-        fabricast_sim::verify::verify(&shown.schedule, &fabricast_sim::verify::VerifyOptions::default()).unwrap();
-        // A result of another job yields nothing.
-        let without_calls = ResultRow { calls: Vec::new(), ..row.clone() };
-        assert!(library_comparison::compare(&completed.study, job, &without_calls, fabric).is_none());
     }
 }
