@@ -19,7 +19,7 @@
 //! ```
 //! use fabricast_planner::{Algorithm, Plan, PlanRequest, Strategy, plan};
 //! use fabricast_search::candidates::Restriction;
-//! use fabricast_search::plan::{Effort, Watcher, simulate_strategies};
+//! use fabricast_search::plan::{Effort, StrategyCall, Watcher, simulate_strategies};
 //! use fabricast_sim::LaunchMode;
 //! use fabricast_sim::profile::Profile;
 //! use fabricast_sim::schedule::{BufferUse, Collective, Protocol};
@@ -37,9 +37,9 @@
 //!     restriction: &restriction, library: None, effort: Effort::Contenders,
 //! };
 //! let Plan { rows, .. } = plan(&request, Watcher::default())?;
-//! let ring =
+//! let strategy =
 //!     Strategy { algorithm: Algorithm::Ring, protocol: Protocol::Simple, channels: 1, threads: None, chunk: None };
-//! let calls = [(Collective::AllReduce, Bytes(1 << 20), ring)];
+//! let calls = [StrategyCall { collective: Collective::AllReduce, bytes: Bytes(1 << 20), strategy }];
 //! let ring = simulate_strategies(&request, &calls, Watcher::default())?.remove(0)?;
 //! assert!(rows[0].bound.time <= rows[0].fastest.time && rows[0].fastest.time <= ring.time);
 //! # Ok::<(), Box<dyn std::error::Error>>(())

@@ -21,7 +21,7 @@ use crate::engine::{self, EngineError, Pace, Passages, PerOp, RouteLatency, Watc
 use crate::fold;
 use crate::lower::{
     self, Environment, Framing, Latency, Lowered, OperationCosts, PlaceholderRecovery, Resource, ScheduleInstance,
-    Tasks, payload,
+    SizelessLowering, Tasks, payload,
 };
 use crate::profile::Profile;
 use crate::quantity::Work;
@@ -106,7 +106,8 @@ impl Template {
             return Ok(None);
         }
         let party = ScheduleInstance { generator, setting };
-        let Some((mut lowered, tasks, codes)) = lower::lower_for_any_size(party, classes)? else { return Ok(None) };
+        let Some(lowering) = lower::lower_for_any_size(party, classes)? else { return Ok(None) };
+        let SizelessLowering { mut lowered, tasks, codes } = lowering;
         lowered.workload.background_from = lowered.workload.runs.len() as u32;
         let framing = Framing::new(setting.profile.protocol(header.protocol).wire_efficiency);
         let mut spans_by_work = BTreeMap::from([(Work(0), 0)]);

@@ -5,6 +5,7 @@ use fabricast_reports::format;
 use fabricast_reports::share::{self, Part};
 use fabricast_reports::table::{Column, Table, Unit, Value};
 use fabricast_search::plan::{algbw_gb_per_s, busbw_gb_per_s};
+use fabricast_sim::profile::TimeInterval;
 use fabricast_sim::schedule::{Header, ScheduleGenerator};
 use fabricast_sim::{SimulationOptions, Timeline, simulate};
 use fabricast_topologies::route::Router;
@@ -183,7 +184,7 @@ pub struct Answer {
     #[serde(skip)]
     time: Picos,
     #[serde(skip)]
-    band: (Picos, Picos),
+    band: TimeInterval,
     #[serde(skip)]
     bound: Picos,
     #[serde(skip)]
@@ -221,9 +222,9 @@ impl Answer {
         };
         let call = header.call;
         let costs = timeline.costs;
-        let (low, high) = timeline.band.around(timeline.time);
+        let TimeInterval { low, high } = timeline.band.around(timeline.time);
         // The interval does not extend below the lower bound, which holds for any software.
-        let band = (low.max(bound.time).min(timeline.time), high);
+        let band = TimeInterval { low: low.max(bound.time).min(timeline.time), high };
         let part = |name: &str, time| Part { name: name.to_owned(), time };
         Self {
             algorithm: header.name.clone(),
@@ -235,8 +236,8 @@ impl Answer {
             memory_exceeded: None,
             verified: None,
             time_us: timeline.time.us(),
-            low_us: band.0.us(),
-            high_us: band.1.us(),
+            low_us: band.low.us(),
+            high_us: band.high.us(),
             algbw_gb_per_s: algbw_gb_per_s(header.size(), timeline.time),
             busbw_gb_per_s: busbw_gb_per_s(call.collective, header.size(), timeline.time, call.ranks),
             bound_us: bound.time.us(),
@@ -283,8 +284,8 @@ impl Answer {
         ];
         let results = [
             (Column::new("time_us", "time", Unit::Micros), Value::Time(self.time)),
-            (Column::new("low_us", "low", Unit::Micros), Value::Time(self.band.0)),
-            (Column::new("high_us", "high", Unit::Micros), Value::Time(self.band.1)),
+            (Column::new("low_us", "low", Unit::Micros), Value::Time(self.band.low)),
+            (Column::new("high_us", "high", Unit::Micros), Value::Time(self.band.high)),
             (Column::new("algbw_gb_per_s", "algbw", Unit::GbPerS), Value::Rate(self.algbw_gb_per_s)),
             (Column::new("busbw_gb_per_s", "busbw", Unit::GbPerS), Value::Rate(self.busbw_gb_per_s)),
             (Column::new("bound_us", "bound", Unit::Micros), Value::Time(self.bound)),

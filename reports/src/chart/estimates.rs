@@ -69,9 +69,16 @@ impl EstimatesTable {
     }
 }
 
-/// Returns low end, value and high end of an interval as fractions (0 to 1) of the largest end among parameters of the
-/// same unit and table.
-fn bar(estimate: &ParameterEstimate, estimates: &[ParameterEstimate]) -> Option<(f64, f64, f64)> {
+/// Interval of an estimate as fractions (0 to 1) of the largest end among parameters of the same unit and table.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct IntervalBar {
+    low: f64,
+    value: f64,
+    high: f64,
+}
+
+/// Returns the bar of an estimate; `None` if all ends are 0.
+fn bar(estimate: &ParameterEstimate, estimates: &[ParameterEstimate]) -> Option<IntervalBar> {
     let table_of = |name: &str| name.rsplit_once('.').map_or(String::new(), |(table, _)| table.replace(".pass", ""));
     let same_table = estimates
         .iter()
@@ -79,7 +86,11 @@ fn bar(estimate: &ParameterEstimate, estimates: &[ParameterEstimate]) -> Option<
     let ends = same_table.flat_map(|other| [other.high.abs(), other.low.abs()]).filter(|end| end.is_finite());
     let largest = ends.fold(0.0, f64::max);
     let part = |value: f64| (value / largest).clamp(0.0, 1.0);
-    (largest > 0.0).then(|| (part(estimate.low), part(estimate.value), part(estimate.high)))
+    (largest > 0.0).then(|| IntervalBar {
+        low: part(estimate.low),
+        value: part(estimate.value),
+        high: part(estimate.high),
+    })
 }
 
 impl Drawing for EstimatesTable {
@@ -128,7 +139,7 @@ impl Drawing for EstimatesTable {
                 figure(&format!("{value:.3}"), right, y, label)?;
             }
             canvas.text(&estimate.unit, (FIGURES[2] + 8.0, y), head)?;
-            if let Some((low, value, high)) = bar(estimate, &self.estimates) {
+            if let Some(IntervalBar { low, value, high }) = bar(estimate, &self.estimates) {
                 let x = |part: f64| BARS.0 + part * (BARS.1 - BARS.0);
                 let stroke = Stroke { colour: palette::series(0).0, width: 3.0 };
                 canvas.line(&[(x(low), y), (x(high), y)], stroke)?;
@@ -162,8 +173,11 @@ mod tests {
             ..EstimatesTable::default()
         };
         // The largest end in this table is 4.
-        assert_eq!(bar(&table.estimates[0], &table.estimates), Some((0.125, 0.25, 0.5)));
-        assert_eq!(bar(&table.estimates[2], &table.estimates), Some((0.25, 0.5, 1.0)));
+        assert_eq!(
+            bar(&table.estimates[0], &table.estimates),
+            Some(IntervalBar { low: 0.125, value: 0.25, high: 0.5 })
+        );
+        assert_eq!(bar(&table.estimates[2], &table.estimates), Some(IntervalBar { low: 0.25, value: 0.5, high: 1.0 }));
         let svg = String::from_utf8(table.render(Format::Svg).unwrap()).unwrap();
         assert!(svg.contains("protocol.ll.pass.send") && svg.contains("2.000"));
         assert!(EstimatesTable::default().render(Format::Svg).is_err());

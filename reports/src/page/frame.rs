@@ -98,18 +98,27 @@ pub(super) fn series_class(series: usize) -> String {
 pub(super) fn area_legend(names: &[String], markup: &mut Markup) -> Vec<String> {
     let classes: Vec<String> = (0..names.len()).map(series_class).collect();
     let keys = names.iter().zip(&classes);
-    legend(keys.map(|(name, class)| (name.as_str(), class.as_str(), "M1 1H15V13H1Z".to_owned())), markup);
+    legend(keys.map(|(name, class)| LegendEntry { name, class, path: "M1 1H15V13H1Z".to_owned() }), markup);
     classes
 }
 
+/// Entry of a legend.
+pub(super) struct LegendEntry<'a> {
+    pub name: &'a str,
+    /// Style sheet class of the series.
+    pub class: &'a str,
+    /// SVG path of the sample, in 20 × 14 pixels.
+    pub path: String,
+}
+
 /// Writes a legend of buttons that show and hide the series of their number.
-pub(super) fn legend<'a>(entries: impl Iterator<Item = (&'a str, &'a str, String)>, markup: &mut Markup) {
+pub(super) fn legend<'a>(entries: impl Iterator<Item = LegendEntry<'a>>, markup: &mut Markup) {
     markup.open("div", &[("class", "legend"), ("role", "group"), ("aria-label", "Series: press to hide or show")]);
-    for (number, (name, class, key)) in entries.enumerate() {
+    for (number, LegendEntry { name, class, path }) in entries.enumerate() {
         let number = number.to_string();
         markup.open("button", &[("type", "button"), ("aria-pressed", "true"), ("data-series", &number)]);
         markup.open("svg", &[("class", "key"), ("viewBox", "0 0 20 14"), ("aria-hidden", "true")]);
-        markup.empty("path", &[("class", class), ("d", &key)]);
+        markup.empty("path", &[("class", class), ("d", &path)]);
         markup.close();
         markup.text("span", &[], name);
         markup.close();

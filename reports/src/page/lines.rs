@@ -1,7 +1,7 @@
 //! Interactive chart of lines and points over two axes: each point has a tooltip.
 
 use super::Lines;
-use super::frame::{FigureText, PlotLabel, PlotSize, figure, legend, plot, series_class};
+use super::frame::{FigureText, LegendEntry, PlotLabel, PlotSize, figure, legend, plot, series_class};
 use crate::chart::axis::Span;
 use crate::chart::palette::{self, Marker};
 use crate::chart::{Band, BandColour, Line, LineChart, Role};
@@ -112,7 +112,11 @@ impl<'a> Sheet<'a> {
     }
 
     fn write(&self, lines: &Lines, markup: &mut Markup) {
-        let keys = self.entries.iter().map(|entry| (entry.name, entry.class.as_str(), entry.key.path()));
+        let keys = self.entries.iter().map(|entry| LegendEntry {
+            name: entry.name,
+            class: &entry.class,
+            path: entry.key.path(),
+        });
         legend(keys, markup);
         let size = PlotSize { width: WIDTH, height: HEIGHT };
         plot(size, PlotLabel { title: &self.chart.title, things: "point" }, markup, |markup| self.draw(lines, markup));

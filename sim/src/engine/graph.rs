@@ -26,6 +26,15 @@ struct Gathering {
     chain_costs: ChainCosts,
 }
 
+/// An operation for which some of several awaited operations are done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct PartialWait {
+    pub run: u32,
+    pub index: u32,
+    /// Number of operations that are still awaited.
+    pub missing: u32,
+}
+
 const NONE: u32 = u32::MAX;
 const DONE: u32 = u32::MAX - 1;
 
@@ -154,10 +163,10 @@ impl Waiting {
         Arrival::Last(chain_costs)
     }
 
-    /// Returns the operations for which some of several awaited operations are done: run, index, number of the others
-    /// that are still awaited.
-    pub(super) fn partial(&self) -> impl Iterator<Item = (u32, u32, u32)> + '_ {
-        self.gatherings.iter().filter(|one| one.run != NONE).map(|one| (one.run, one.index, one.missing))
+    /// Returns the operations for which some of several awaited operations are done.
+    pub(super) fn partial(&self) -> impl Iterator<Item = PartialWait> + '_ {
+        let gatherings = self.gatherings.iter().filter(|one| one.run != NONE);
+        gatherings.map(|&Gathering { run, index, missing, .. }| PartialWait { run, index, missing })
     }
 
     /// Returns the number of awaited operations done so far, by dependent run.

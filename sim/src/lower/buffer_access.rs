@@ -34,6 +34,14 @@ pub(super) struct BufferAccess {
     pub writes_target: bool,
 }
 
+/// First chunk that an operation reads or writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct OperationEnd {
+    rank: Rank,
+    buffer: Buffer,
+    chunk: u32,
+}
+
 impl BufferAccess {
     /// Determines the accesses of a run of `rank` with dependencies `waits`.
     pub fn new(call: &Call, results: Results, rank: Rank, run: &Run, waits: &[Dependency]) -> Self {
@@ -55,21 +63,15 @@ impl BufferAccess {
     }
 
     /// Returns the remaining accesses if chunks that were read before are on the device already, as are those that the
-    /// run writes.
-    fn at_first_touch(
-        self,
-        header: &Header,
-        ends: [(Rank, Buffer, u32); 2],
-        run: &Run,
-        touched: &mut MigratedChunks,
-    ) -> Self {
+    /// run writes. `ends`: source and destination.
+    fn at_first_touch(self, header: &Header, ends: [OperationEnd; 2], run: &Run, touched: &mut MigratedChunks) -> Self {
         let is_callers = |buffer: Buffer| {
             buffer == Buffer::Input || (buffer == Buffer::Output && header.call.buffers == BufferUse::InPlace)
         };
         let contents = Contents::new(&header.call, &header.layout);
         // In place, received data lies where contributions may have been.
         let brings = |rank: Rank, chunk: u32| contents.is_none_or(|contents| contents.has_input(rank.0, chunk));
-        let mut first = |wanted: bool, (rank, buffer, chunk): (Rank, Buffer, u32)| {
+        let mut first = |wanted: bool, OperationEnd { rank, buffer, chunk }: OperationEnd| {
             let mut is_new = false;
             if wanted && is_callers(buffer) {
                 for chunk in (0..run.span).map(|i| chunk.wrapping_add(i)).filter(|&chunk| brings(rank, chunk)) {
@@ -78,11 +80,11 @@ impl BufferAccess {
             }
             is_new
         };
-        let [source, (target, buffer, chunk)] = ends;
-        let added_to = if run.kind == OpKind::PutReduceInput { Buffer::Input } else { buffer };
+        let [source, target] = ends;
+        let added_to = if run.kind == OpKind::PutReduceInput { Buffer::Input } else { target.buffer };
         Self {
             reads_source: first(self.reads_source, source),
-            reads_target: first(self.reads_target, (target, added_to, chunk)),
+            reads_target: first(self.reads_target, OperationEnd { buffer: added_to, ..target }),
             writes_target: false,
         }
     }
@@ -122,7 +124,10 @@ impl RunBufferAccess {
             let peer = Rank(run.peer.at(index));
             let source = if run.kind.reads_peer() { peer } else { rank };
             let target = if run.kind.writes_peer() { peer } else { rank };
-            let ends = [(source, run.src_buffer, run.src.at(index)), (target, run.dst_buffer, run.dst.at(index))];
+            let ends = [
+                OperationEnd { rank: source, buffer: run.src_buffer, chunk: run.src.at(index) },
+                OperationEnd { rank: target, buffer: run.dst_buffer, chunk: run.dst.at(index) },
+            ];
             access.at_first_touch(header, ends, run, touched)
         };
         let each: Vec<BufferAccess> = (0..run.len).map(access_of).collect();

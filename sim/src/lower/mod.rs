@@ -160,6 +160,16 @@ pub(crate) fn lower_representatives(
     lower_with(&[party], Some(classes), &mut Tables::default()).map(|lowered| classes.merge_capacities(lowered))
 }
 
+/// Result of [`lower_for_any_size`].
+pub(crate) struct SizelessLowering {
+    /// Workload with placeholders for the costs that depend on the size.
+    pub lowered: Lowered,
+    /// Tasks that the placeholders identify.
+    pub tasks: Tasks,
+    /// Recovery of placeholders from the costs of the workload.
+    pub codes: PlaceholderRecovery,
+}
+
 /// Lowers a schedule into a template for calls of any size that divide into chunks the same way. Costs that depend on
 /// the size are replaced by placeholders that identify an entry of [`Tasks`]: software times, lane coefficients, and
 /// the latency and proxy coefficient of operations that leave their host.
@@ -169,14 +179,15 @@ pub(crate) fn lower_representatives(
 pub(crate) fn lower_for_any_size(
     party: ScheduleInstance<'_>,
     classes: Option<&RankClasses>,
-) -> Result<Option<(Lowered, Tasks, PlaceholderRecovery)>, LowerError> {
+) -> Result<Option<SizelessLowering>, LowerError> {
     let mut tables = Tables { tasks: Some(Tasks::default()), ..Tables::default() };
     let lowered = lower_with(&[party], classes, &mut tables)?;
     let lowered = match classes {
         Some(classes) => classes.merge_capacities(lowered),
         None => Some(lowered),
     };
-    Ok(lowered.map(|lowered| (lowered, tables.tasks.unwrap_or_default(), tables.codes)))
+    let (tasks, codes) = (tables.tasks.unwrap_or_default(), tables.codes);
+    Ok(lowered.map(|lowered| SizelessLowering { lowered, tasks, codes }))
 }
 
 /// Lowers all ranks of all parties, or only the representatives of the single party's classes.

@@ -99,15 +99,24 @@ pub struct CallTraits {
     pub decides: Bottleneck,
 }
 
+/// Ends of a prediction interval, as times.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TimeInterval {
+    /// Lower end.
+    pub low: Picos,
+    /// Upper end.
+    pub high: Picos,
+}
+
 impl PredictionInterval {
     /// Interval of zero width around the prediction.
     pub const NONE: Self = Self { low: 1.0, high: 1.0 };
 
-    /// Returns the lower and the upper end of the interval around a predicted time.
+    /// Returns the interval around a predicted time.
     #[must_use]
-    pub fn around(self, time: Picos) -> (Picos, Picos) {
+    pub fn around(self, time: Picos) -> TimeInterval {
         let times = |factor: f64| Picos((time.0 as f64 * factor).round() as u64);
-        (times(self.low), times(self.high))
+        TimeInterval { low: times(self.low), high: times(self.high) }
     }
 
     /// Returns the interval with its logarithmic width multiplied by `times`.

@@ -23,7 +23,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::schedule::{Collective, Processor, Protocol};
 pub use band::{
-    Bottleneck, CallTraits, FittedTraits, PredictionInterval, PredictionIntervals, RegimeBand, WideningFactors,
+    Bottleneck, CallTraits, FittedTraits, PredictionInterval, PredictionIntervals, RegimeBand, TimeInterval,
+    WideningFactors,
 };
 pub use file::Software;
 pub(crate) use message::time_at_rate;

@@ -11,7 +11,7 @@ use fabricast_search::export::nccl_env::{self, SettingsFile};
 use fabricast_search::export::nccl_tuner::{self, Buffers, CheckContext, Lookup};
 use fabricast_search::export::open_mpi::{self, Routine};
 use fabricast_search::export::{AnyTable, Finding, SavedPlan, SavedRange};
-use fabricast_search::plan::{Effort, Plan, PlanRequest, Watcher, plan, simulate_strategies};
+use fabricast_search::plan::{Effort, Plan, PlanRequest, StrategyCall, Watcher, plan, simulate_strategies};
 use fabricast_sim::profile::Launch;
 use fabricast_sim::schedule::{BufferUse, Call, Collective, Protocol, Rank};
 use fabricast_topologies::Bytes;
@@ -187,12 +187,14 @@ impl CheckSetting<'_> {
             selection => selection,
         });
         let selections: Vec<TableSelection> = selections.collect();
-        let strategies = planned.rows.iter().zip(&selections).filter_map(|(row, selection)| match selection {
-            TableSelection::Strategy { strategy, .. } => Some((row.collective, row.bytes, *strategy)),
+        let calls = planned.rows.iter().zip(&selections).filter_map(|(row, selection)| match selection {
+            TableSelection::Strategy { strategy, .. } => {
+                Some(StrategyCall { collective: row.collective, bytes: row.bytes, strategy: *strategy })
+            }
             _ => None,
         });
-        let strategies: Vec<(Collective, Bytes, Strategy)> = strategies.collect();
-        let mut priced = simulate_strategies(&request, &strategies, Watcher::default())?.into_iter();
+        let calls: Vec<StrategyCall> = calls.collect();
+        let mut priced = simulate_strategies(&request, &calls, Watcher::default())?.into_iter();
         let rows = planned.rows.iter().zip(selections).map(|(row, selection)| {
             let default = row.library_default.as_ref().map(|default| default.timed);
             let (selected, time, reason) = match selection {

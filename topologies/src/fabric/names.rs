@@ -98,7 +98,7 @@ impl Fabric {
         let mut near = Vec::new();
         if text.len() <= MAX_LINK_NAME_LENGTH {
             for (ends, number) in parse_link_number(text) {
-                for (a, b, directed) in parse_link_ends(ends) {
+                for LinkEnds { a, b, directed } in parse_link_ends(ends) {
                     match (self.find(a), self.find(b)) {
                         (Some(a), Some(b)) => {
                             let links = self.numbered_links(a, b, directed, number);
@@ -149,11 +149,21 @@ fn parse_link_number(text: &str) -> impl Iterator<Item = (&str, Option<usize>)> 
     std::iter::once((text, None)).chain(with_number)
 }
 
-/// Interpretations of `a->b` and `a-b` as two ids; the flag is true for a single direction.
-fn parse_link_ends(text: &str) -> impl Iterator<Item = (&str, &str, bool)> {
-    let arrows = text.match_indices("->").map(|(i, _)| (&text[..i], &text[i + 2..], true));
-    let dashes = text.match_indices('-').map(|(i, _)| (&text[..i], &text[i + 1..], false));
-    arrows.chain(dashes).map(|(a, b, directed)| (a.trim(), b.trim(), directed))
+/// Ends of a link as its name states them.
+struct LinkEnds<'a> {
+    a: &'a str,
+    b: &'a str,
+    /// True for the direction from `a` to `b` only.
+    directed: bool,
+}
+
+/// Interpretations of `a->b` and `a-b` as two ids.
+fn parse_link_ends(text: &str) -> impl Iterator<Item = LinkEnds<'_>> {
+    let ends =
+        move |a: usize, b: usize, directed: bool| LinkEnds { a: text[..a].trim(), b: text[b..].trim(), directed };
+    let arrows = text.match_indices("->").map(move |(i, _)| ends(i, i + 2, true));
+    let dashes = text.match_indices('-').map(move |(i, _)| ends(i, i + 1, false));
+    arrows.chain(dashes)
 }
 
 #[cfg(test)]

@@ -57,15 +57,37 @@ const SMS: [(u32, [u32; 6]); 3] =
     [(108, [14, 14, 28, 42, 56, 98]), (114, [14, 14, 30, 46, 62, 114]), (132, [16, 26, 32, 60, 64, 132])];
 
 /// Compute and memory slices of the profiles of a large board.
-const LARGE: [(u32, u32); 6] = [(1, 1), (1, 2), (2, 2), (3, 4), (4, 4), (7, 8)];
+const LARGE: [Slices; 6] =
+    [Slices::new(1, 1), Slices::new(1, 2), Slices::new(2, 2), Slices::new(3, 4), Slices::new(4, 4), Slices::new(7, 8)];
 /// Compute and memory slices of the profiles of a small board.
-const SMALL: [(u32, u32); 3] = [(1, 1), (2, 2), (4, 4)];
+const SMALL: [Slices; 3] = [Slices::new(1, 1), Slices::new(2, 2), Slices::new(4, 4)];
+
+/// Numbers of slices of a board or a profile.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Slices {
+    compute: u32,
+    memory: u32,
+}
+
+impl Slices {
+    const fn new(compute: u32, memory: u32) -> Self {
+        Self { compute, memory }
+    }
+}
+
+/// MIG profile of a board.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct BoardProfile {
+    slices: Slices,
+    /// GB in the name of the profile.
+    gigabytes: u32,
+}
 
 impl InstanceShare {
     /// Number of SMs of the instance on a board with `total` SMs.
     pub fn sms(&self, total: u32) -> u32 {
         let listed = SMS.iter().find(|&&(board, _)| board == total && self.compute_slices == 7);
-        let row = LARGE.iter().position(|&slices| slices == (self.compute, self.memory));
+        let row = LARGE.iter().position(|&slices| slices == Slices::new(self.compute, self.memory));
         let listed = listed.zip(row).and_then(|((_, sms), row)| sms.get(row).copied());
         // SMs come in pairs.
         listed.unwrap_or_else(|| {
@@ -115,10 +137,11 @@ impl Board {
     /// # Errors
     /// A message that states which profiles do not fit.
     pub fn instance_shares(&self, profiles: &[MigProfile]) -> Result<Vec<InstanceShare>, String> {
-        let (compute_slices, memory_slices) = self.slices();
+        let Slices { compute: compute_slices, memory: memory_slices } = self.slices();
+        let share =
+            |Slices { compute, memory }: Slices| InstanceShare { compute, compute_slices, memory, memory_slices };
         let parts = profiles.iter().filter_map(|profile| self.profile_slices(*profile));
-        let parts: Vec<InstanceShare> =
-            parts.map(|(compute, memory)| InstanceShare { compute, compute_slices, memory, memory_slices }).collect();
+        let parts: Vec<InstanceShare> = parts.map(share).collect();
         let profile_list: Vec<String> = profiles.iter().map(ToString::to_string).collect();
         let profile_list = profile_list.join(" + ");
         let sum = |slices: fn(&InstanceShare) -> u32| parts.iter().map(slices).sum::<u32>();
@@ -135,43 +158,42 @@ impl Board {
         }
     }
 
-    /// Numbers of compute and memory slices of the board.
-    fn slices(&self) -> (u32, u32) {
-        if self.gigabytes.len() == 4 { (7, 8) } else { (4, 4) }
+    /// Slices of the whole board.
+    fn slices(&self) -> Slices {
+        if self.gigabytes.len() == 4 { Slices::new(7, 8) } else { Slices::new(4, 4) }
     }
 
-    /// The profiles of the board: compute slices, memory slices, GB in the name.
-    fn profiles(&self) -> impl Iterator<Item = (u32, u32, u32)> + '_ {
-        let (_, memory_slices) = self.slices();
-        let pattern: &[(u32, u32)] = if memory_slices == 8 { &LARGE } else { &SMALL };
+    /// The profiles of the board.
+    fn profiles(&self) -> impl Iterator<Item = BoardProfile> + '_ {
+        let pattern: &[Slices] = if self.slices().memory == 8 { &LARGE } else { &SMALL };
         // Sizes double from the smallest to the whole.
-        pattern.iter().filter_map(|&(compute, memory)| {
-            let gigabytes = self.gigabytes.get(memory.ilog2() as usize)?;
-            Some((compute, memory, *gigabytes))
+        pattern.iter().filter_map(|&slices| {
+            let gigabytes = *self.gigabytes.get(slices.memory.ilog2() as usize)?;
+            Some(BoardProfile { slices, gigabytes })
         })
     }
 
-    /// Compute and memory slices of a profile; `None` if the board does not have the profile.
-    fn profile_slices(&self, profile: MigProfile) -> Option<(u32, u32)> {
-        let mut named =
-            self.profiles().filter(|&(compute, _, gb)| (compute, gb) == (profile.slices, profile.gigabytes));
-        let (compute, memory, _) = named.next()?;
-        let extends = profile.media == MediaEngines::Default || self.has_media_variant(compute, memory);
-        extends.then_some((compute, memory))
+    /// Slices of a profile; `None` if the board does not have the profile.
+    fn profile_slices(&self, profile: MigProfile) -> Option<Slices> {
+        let is_named =
+            |known: &BoardProfile| (known.slices.compute, known.gigabytes) == (profile.slices, profile.gigabytes);
+        let BoardProfile { slices, .. } = self.profiles().find(is_named)?;
+        let extends = profile.media == MediaEngines::Default || self.has_media_variant(slices);
+        extends.then_some(slices)
     }
 
     /// Returns true if a profile has a variant with `+me`: the smallest one, and on A30 also the next.
-    fn has_media_variant(&self, compute: u32, memory: u32) -> bool {
-        (compute, memory) == (1, 1) || (self.name == "A30" && compute == 2)
+    fn has_media_variant(&self, slices: Slices) -> bool {
+        slices == Slices::new(1, 1) || (self.name == "A30" && slices.compute == 2)
     }
 
     /// Names of all profiles of the board, including the variants with `+me`.
     fn names(&self) -> Vec<String> {
         let mut names = Vec::new();
-        for (slices, memory, gigabytes) in self.profiles() {
-            let usual = MigProfile { slices, gigabytes, media: MediaEngines::Default };
+        for BoardProfile { slices, gigabytes } in self.profiles() {
+            let usual = MigProfile { slices: slices.compute, gigabytes, media: MediaEngines::Default };
             names.push(usual.to_string());
-            if self.has_media_variant(slices, memory) {
+            if self.has_media_variant(slices) {
                 names.push(MigProfile { media: MediaEngines::Extended, ..usual }.to_string());
             }
         }

@@ -132,18 +132,28 @@ fn regimes(rows: &[&LeftOut]) -> (PredictionInterval, Vec<RegimeBand>) {
     (usual, all.filter_map(regime).collect())
 }
 
-/// Returns the intervals derived from left-out rows, their coverage, and the coverage of each hold-out.
+/// Result of [`evaluate_intervals`].
+pub(super) struct IntervalEvaluation {
+    /// Intervals derived from left-out rows.
+    pub bands: PredictionIntervals,
+    /// Cross-validated coverage of the intervals.
+    pub coverage: Coverage,
+    /// Hold-outs with their coverage.
+    pub held_out: Vec<HeldOut>,
+}
+
+/// Derives intervals from left-out rows, and evaluates their coverage of these rows and of each hold-out.
 pub(super) fn evaluate_intervals(
     rows: &[LeftOut],
     held_out: Vec<(HeldOut, Vec<LeftOut>)>,
     known: FittedTraits,
     before: WideningFactors,
-) -> (PredictionIntervals, Coverage, Vec<HeldOut>) {
+) -> IntervalEvaluation {
     let (bands, coverage) = intervals(rows, &held_out, known, before);
     let covered =
         |(held_out, rows): (HeldOut, Vec<LeftOut>)| HeldOut { coverage: coverage_beyond(&bands, &rows), ..held_out };
     let held_out = held_out.into_iter().map(covered).collect();
-    (bands, coverage, held_out)
+    IntervalEvaluation { bands, coverage, held_out }
 }
 
 /// Returns the intervals derived from left-out rows, and their cross-validated coverage. The widening beyond known

@@ -42,7 +42,7 @@ use crate::compare::Coverage;
 use crate::measured::manifest::{Measurement, Role};
 use crate::measurement_simulation::MeasurementSimulation;
 use cases::{Cases, Device};
-use cross::Rows;
+use cross::{IntervalEvaluation, Rows};
 use fit::Fit;
 use points::{Point, points};
 use solve::Start;
@@ -195,7 +195,7 @@ pub fn calibrate(task: CalibrationRequest<'_>) -> Result<Calibration, CalibrateE
     let left_out = rows.left_out(&profile);
     let hold_out = |selection| hold_out::predict(selection, &fit);
     let held_out: Vec<_> = task.hold_out.iter().map(hold_out).collect();
-    let (bands, coverage, held_out) =
+    let IntervalEvaluation { bands, coverage, held_out } =
         cross::evaluate_intervals(&left_out, held_out, fitted_traits(&selected), task.base.bands.widening);
     profile.bands = bands;
     let cross_validated = left_out.iter().map(|row| row.residual).collect();

@@ -3,7 +3,7 @@
 use fabricast_topologies::route::RouteOptions;
 
 use super::cases::Cases;
-use super::cross;
+use super::cross::{self, IntervalEvaluation};
 use super::fit::{Fit, residuals};
 use super::parameters::{MessageCost, Parameter};
 use super::points::{Point, Version, points};
@@ -44,19 +44,20 @@ pub fn calibrate_network(task: CalibrationRequest<'_>) -> Result<Calibration, Ca
     if points.len() < parameters.len() + 1 {
         return Err(CalibrateError::TooFewRows { rows: points.len(), parameters: parameters.len() + 1 });
     }
-    let (mut profile, minimum, rate) = fit_network(&cases, &points, &parameters, task.base);
+    let NetworkFit { mut profile, minimum, rate } = fit_network(&cases, &points, &parameters, task.base);
     let residuals = errors(&cases, &points, &profile);
     let without = |hold_out: &HoldOut| {
         let (left_out, remaining): (Vec<&Point>, Vec<&Point>) =
             points.iter().partition(|point| hold_out.leaves_out(point));
-        let refitted = (!remaining.is_empty())
-            .then(|| fit_network(&cases, &remaining, &determined_message_costs(&remaining, task.base), task.base).0);
+        let refitted = (!remaining.is_empty()).then(|| {
+            fit_network(&cases, &remaining, &determined_message_costs(&remaining, task.base), task.base).profile
+        });
         hold_out::predict_held_out(hold_out, &cases, &left_out, refitted.as_ref().unwrap_or(task.base))
     };
     let held_out: Vec<_> = task.hold_out.iter().map(without).collect();
     // Intervals are derived from the rows that were fitted to: there are too few to leave some out.
     let rows = cross::predict_rows(&cases, &points, &profile);
-    let (bands, coverage, held_out) =
+    let IntervalEvaluation { bands, coverage, held_out } =
         cross::evaluate_intervals(&rows, held_out, fitted_traits(&selected), task.base.bands.widening);
     profile.bands = bands;
     Ok(Calibration {
@@ -73,14 +74,17 @@ pub fn calibrate_network(task: CalibrationRequest<'_>) -> Result<Calibration, Ca
     })
 }
 
-/// Returns the profile fitted to points, the minimum of the message costs, and the estimate of the NIC efficiency;
-/// `None` if NICs limit too few points to fit the efficiency.
-fn fit_network(
-    cases: &Cases<'_>,
-    points: &[&Point],
-    parameters: &[Parameter],
-    base: &Profile,
-) -> (Profile, Minimum, Option<Estimate>) {
+/// Result of [`fit_network`].
+struct NetworkFit {
+    profile: Profile,
+    /// Minimum of the message costs.
+    minimum: Minimum,
+    /// Estimate of the NIC efficiency; `None` if NICs limit too few points to fit it.
+    rate: Option<Estimate>,
+}
+
+/// Fits the NIC efficiency and the message costs to points.
+fn fit_network(cases: &Cases<'_>, points: &[&Point], parameters: &[Parameter], base: &Profile) -> NetworkFit {
     let (base, rate) = fit_nic_efficiency(cases, points, base);
     // The strategy is least certain for rows without a library version.
     let named = |point: &&Point| point.version == Version::Named;
@@ -88,7 +92,7 @@ fn fit_network(
     let selected = if versioned.len() > parameters.len() { versioned } else { points.to_vec() };
     let (profile, minimum) =
         Fit { cases, points: selected, base: &base, parameters, prior: Prior::Open }.run(Start::Far);
-    (profile, minimum, rate)
+    NetworkFit { profile, minimum, rate }
 }
 
 /// Fits the NIC efficiency to the points that the NICs limit. The efficiency is unchanged if there are too few such

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use fabricast_collectives::strategy::Strategy;
 use fabricast_search::candidates::Restriction;
 use fabricast_search::plan::{Effort, PlanError, PlanRequest, TimedStrategy, Watcher, plan};
-use fabricast_sim::profile::Profile;
+use fabricast_sim::profile::{Profile, TimeInterval};
 use fabricast_sim::schedule::BufferUse;
 use fabricast_topologies::Bytes;
 
@@ -85,7 +85,7 @@ impl<'a> Predictor<'a> {
     fn predict_with_strategy(&self, row: &Row, strategy: Strategy) -> Option<TimedStrategy> {
         let schedule = self.rerun.schedule(strategy, row, self.profile)?;
         let Simulated { time, band, busiest, .. } = self.rerun.simulate(&*schedule, self.profile)?;
-        let (low, high) = band.around(time);
+        let TimeInterval { low, high } = band.around(time);
         Some(TimedStrategy { strategy, time, low, high, busiest, measured: None })
     }
 

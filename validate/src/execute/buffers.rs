@@ -1,12 +1,11 @@
 //! The caller's buffers of every rank.
 
-use fabricast_sim::schedule::{BufferUse, Collective, Header};
 use fabricast_topologies::Bytes;
 
 use std::sync::Arc;
 
 use crate::cuda::{CudaError, DeviceAddress, DeviceMemory, DeviceSlice};
-use crate::kernel::{Addresses, UserBuffer};
+use crate::kernel::{Addresses, BufferExtent, UserBuffer};
 use crate::nccl::{Nccl, WindowMemory};
 
 use super::{ExecuteError, Job, Testbed};
@@ -43,20 +42,6 @@ impl Memory {
             Self::Window(memory) => memory.address(),
         }
     }
-}
-
-/// First byte and length of a rank's buffer within the whole data of the call, in which the blocks of all ranks follow
-/// each other.
-pub(super) fn extent(header: &Header, rank: u32, buffer: UserBuffer) -> (u64, u64) {
-    let call = &header.call;
-    let (total, ranks) = (header.layout.bytes().0, u64::from(call.ranks.max(1)));
-    let own_block = match (call.collective, buffer) {
-        _ if call.buffers == BufferUse::InPlace => false,
-        (Collective::AllGather | Collective::Gather, UserBuffer::Input)
-        | (Collective::ReduceScatter | Collective::Scatter, UserBuffer::Output) => true,
-        _ => false,
-    };
-    if own_block { (total / ranks * u64::from(rank), total / ranks) } else { (0, total) }
 }
 
 impl Buffers {
@@ -124,8 +109,8 @@ impl Buffers {
     /// Part of a rank's buffer that a job uses.
     pub(super) fn part(&self, job: &Job, rank: usize, buffer: UserBuffer) -> Result<DeviceSlice<'_>, ExecuteError> {
         let memories = if job.in_place() || buffer == UserBuffer::Output { &self.outputs } else { &self.inputs };
-        let (_, bytes) = extent(&job.header, rank as u32, buffer);
-        Ok(memories[rank].part(self.offset, Bytes(bytes))?)
+        let BufferExtent { length, .. } = BufferExtent::new(&job.header, rank as u32, buffer);
+        Ok(memories[rank].part(self.offset, Bytes(length))?)
     }
 
     /// Part of a rank's buffer: `bytes` bytes that begin at byte `start` of the whole data of the call.
@@ -138,7 +123,7 @@ impl Buffers {
         bytes: Bytes,
     ) -> Result<DeviceSlice<'_>, ExecuteError> {
         let memories = if job.in_place() || buffer == UserBuffer::Output { &self.outputs } else { &self.inputs };
-        let origin = extent(&job.header, rank as u32, buffer).0;
+        let origin = BufferExtent::new(&job.header, rank as u32, buffer).start;
         Ok(memories[rank].part(Bytes(self.offset.0 + start.0 - origin), bytes)?)
     }
 

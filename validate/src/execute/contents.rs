@@ -8,9 +8,8 @@ use fabricast_sim::schedule::{Collective, ReduceOp};
 use fabricast_topologies::Bytes;
 
 use crate::cuda::{Arguments, Context, DeviceMemory, DeviceSlice, Function, Launch, Module, Stream, compile};
-use crate::kernel::UserBuffer;
+use crate::kernel::{BufferExtent, UserBuffer};
 
-use super::buffers::extent;
 use super::codes::{Numbers, code};
 use super::{Buffers, ExecuteError, Job};
 
@@ -107,22 +106,35 @@ fn expected(job: &Job, rank: u32) -> Vec<Expected> {
                 first: block_start,
             })
             .collect(),
-        Collective::AllToAllV => pairs(job)
-            .filter(|pair| pair.2 == rank)
-            .map(|(at, from, _, count)| Expected { start: at, count, source: Some(from), first: at })
+        Collective::AllToAllV => pair_blocks(job)
+            .filter(|block| block.receiver == rank)
+            .map(|PairBlock { first, sender, count, .. }| Expected { start: first, count, source: Some(sender), first })
             .collect(),
         _ => Vec::new(),
     }
 }
 
-/// First element, sender, receiver and number of elements of each block of an all_to_allv.
-fn pairs(job: &Job) -> impl Iterator<Item = (u64, u32, u32, u64)> {
+/// Block of an all_to_allv.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct PairBlock {
+    /// First element, in the numbering of the call.
+    first: u64,
+    /// Number of elements.
+    count: u64,
+    /// Rank that sends the block.
+    sender: u32,
+    /// Rank that receives the block.
+    receiver: u32,
+}
+
+/// Iterates over the blocks of an all_to_allv, by sender, then by receiver.
+fn pair_blocks(job: &Job) -> impl Iterator<Item = PairBlock> {
     let (size, ranks) = (job.dtype.size().0, job.header.call.ranks.max(1));
     let mut offset = 0;
     job.header.layout.segments().iter().zip(0u32..).map(move |(segment, pair)| {
-        let first = offset;
-        offset += segment.bytes.0 / size;
-        (first, pair / ranks, pair % ranks, segment.bytes.0 / size)
+        let (first, count) = (offset, segment.bytes.0 / size);
+        offset += count;
+        PairBlock { first, count, sender: pair / ranks, receiver: pair % ranks }
     })
 }
 
@@ -198,7 +210,7 @@ impl<'a> Contents<'a> {
         }
         let size = job.dtype.size().0;
         let input = buffers.part(job, rank, UserBuffer::Input)?;
-        let before = first * size - extent(&job.header, rank as u32, UserBuffer::Input).0;
+        let before = first * size - BufferExtent::new(&job.header, rank as u32, UserBuffer::Input).start;
         let arguments = Arguments::new()
             .pointer(input.address().plus(Bytes(before)))
             .u64(first)
@@ -221,7 +233,7 @@ impl<'a> Contents<'a> {
         self.compare(rank, seed, stream)?;
         let Some(RecordedErrors { first: index, count, .. }) = self.wrong(rank, stream)? else { return Ok(()) };
         let size = job.dtype.size().0;
-        let origin = extent(&job.header, rank as u32, UserBuffer::Output).0;
+        let origin = BufferExtent::new(&job.header, rank as u32, UserBuffer::Output).start;
         let parts = expected(job, rank as u32);
         let mut actual = vec![0; size as usize];
         stream.download(&mut actual, buffers.element(rank, index * size - origin, size)?)?;
@@ -256,7 +268,7 @@ impl<'a> Contents<'a> {
         let Self { job, buffers, .. } = *self;
         let size = job.dtype.size().0;
         let output = buffers.part(job, rank, UserBuffer::Output)?;
-        let origin = extent(&job.header, rank as u32, UserBuffer::Output).0;
+        let origin = BufferExtent::new(&job.header, rank as u32, UserBuffer::Output).start;
         for part in expected(job, rank as u32).iter().filter(|part| part.count > 0) {
             let arguments = Arguments::new()
                 .pointer(output.address().plus(Bytes(part.start * size - origin)))

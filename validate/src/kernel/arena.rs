@@ -9,7 +9,7 @@
 
 use super::body::Operand;
 use super::program::UserChunk;
-use super::{Alignment, GridShape, Kernel, UserBuffer};
+use super::{Alignment, BufferExtent, GridShape, Kernel, UserBuffer};
 
 /// Bytes of kernel parameters that every driver supports (CUDA C Programming Guide, kernel parameters).
 const MAX_PARAMETER_BYTES: u64 = 4096;
@@ -91,7 +91,7 @@ impl Kernel {
             UserChunk::Input(chunk) => (buffers.input, UserBuffer::Input, chunk),
             UserChunk::Output(chunk) => (buffers.output, UserBuffer::Output, chunk),
         };
-        base + self.cut.start(chunk) - self.extent(rank, buffer).0
+        base + self.cut.start(chunk) - BufferExtent::new(&self.header, rank, buffer).start
     }
 
     /// Operand table of a rank: for each channel the begin and end index of its rows, then the rows. A row is the index

@@ -164,6 +164,17 @@ struct RoundRows {
     rows: Vec<(u32, Vec<Operand>)>,
 }
 
+/// Numbers of 16-byte words of a kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct WordCounts {
+    /// Number of channels.
+    channels: u32,
+    /// Words of the channel with most words.
+    max_channel: u64,
+    /// Words of the round with most words.
+    max_round: u64,
+}
+
 /// A kernel before its source text, independent of addresses and of the number of threads.
 #[derive(Clone, Debug)]
 pub struct Kernel {
@@ -364,8 +375,7 @@ impl Kernel {
         self.copied.clone()
     }
 
-    /// Number of channels, number of words of the channel with most words, and number of words of the largest round.
-    fn word_counts(&self) -> (u32, u64, u64) {
+    fn word_counts(&self) -> WordCounts {
         let channels = u32::from(self.header.channels.max(1));
         let mut words = vec![0u64; channels as usize];
         for round in &self.rounds {
@@ -373,24 +383,8 @@ impl Kernel {
                 *sum += round.words;
             }
         }
-        let largest = self.rounds.iter().map(|round| round.words).max().unwrap_or(0);
-        (channels, words.into_iter().max().unwrap_or(0), largest)
-    }
-
-    /// Offset of the first byte of a rank's buffer, in the byte numbering of the call, and length of the buffer in
-    /// bytes.
-    #[must_use]
-    pub fn extent(&self, rank: u32, buffer: UserBuffer) -> (u64, u64) {
-        let call = &self.header.call;
-        let (total, ranks) = (self.header.layout.bytes().0, u64::from(call.ranks));
-        let block = (total / ranks * u64::from(rank), total / ranks);
-        let own_block = match (call.collective, buffer) {
-            _ if call.buffers == BufferUse::InPlace => false,
-            (Collective::AllGather | Collective::Gather, UserBuffer::Input)
-            | (Collective::ReduceScatter | Collective::Scatter, UserBuffer::Output) => true,
-            _ => false,
-        };
-        if own_block { block } else { (0, total) }
+        let max_round = self.rounds.iter().map(|round| round.words).max().unwrap_or(0);
+        WordCounts { channels, max_channel: words.into_iter().max().unwrap_or(0), max_round }
     }
 
     /// Returns the CUDA source for a GPU of the given compute capability × 10.
@@ -450,13 +444,13 @@ impl Kernel {
     /// Number of thread blocks per rank with the given shape.
     #[must_use]
     pub fn blocks(&self, shape: GridShape) -> u32 {
-        self.word_counts().0 * shape.split
+        self.word_counts().channels * shape.split
     }
 
     /// Number of tiles of the round with most words, with the given shape.
     #[must_use]
     pub fn tiles(&self, shape: GridShape) -> u64 {
-        self.word_counts().2.div_ceil(u64::from(shape.threads) * u64::from(shape.unroll))
+        self.word_counts().max_round.div_ceil(u64::from(shape.threads) * u64::from(shape.unroll))
     }
 
     /// Order in which blocks may take their tiles through the phases.
@@ -526,6 +520,37 @@ pub enum UserBuffer {
     Input,
     /// Output of the call.
     Output,
+}
+
+/// Bytes of a call that a buffer of a rank holds, in the byte numbering of the call: the data of all ranks, one block
+/// after the other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BufferExtent {
+    /// Offset of the first byte.
+    pub start: u64,
+    /// Number of bytes.
+    pub length: u64,
+}
+
+impl BufferExtent {
+    /// Returns the extent of a buffer of `rank`.
+    #[must_use]
+    pub fn new(header: &Header, rank: u32, buffer: UserBuffer) -> Self {
+        let call = &header.call;
+        let (total, ranks) = (header.layout.bytes().0, u64::from(call.ranks.max(1)));
+        let own_block = match (call.collective, buffer) {
+            _ if call.buffers == BufferUse::InPlace => false,
+            (Collective::AllGather | Collective::Gather, UserBuffer::Input)
+            | (Collective::ReduceScatter | Collective::Scatter, UserBuffer::Output) => true,
+            _ => false,
+        };
+        let block = total / ranks;
+        if own_block {
+            Self { start: block * u64::from(rank), length: block }
+        } else {
+            Self { start: 0, length: total }
+        }
+    }
 }
 
 /// Alignment of the caller's chunks.

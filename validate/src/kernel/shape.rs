@@ -1,6 +1,6 @@
 //! Numbers of blocks, threads and words of a kernel, chosen by measurement.
 
-use super::{Alignment, Carrier, Devices, Kernel, Tiles, Variant};
+use super::{Alignment, Carrier, Devices, Kernel, Tiles, Variant, WordCounts};
 
 /// Largest chunk in bytes of a one-sided schedule that packets carry. Measured on 4 × H200 for all_reduce, all_gather,
 /// reduce_scatter and all_to_all (validate/runs/2026-11-21-4xh200).
@@ -59,7 +59,7 @@ impl Kernel {
     /// Returns the shape for a GPU on which at most `max_blocks` blocks of a rank are co-resident.
     #[must_use]
     pub fn shape(&self, max_blocks: u32) -> GridShape {
-        let (channels, words, largest) = self.word_counts();
+        let WordCounts { channels, max_channel: words, max_round: largest } = self.word_counts();
         let one_by_one = self.carrier == Carrier::Flags && self.tiles == Tiles::OneByOne;
         // If tiles run one by one, two blocks per multiprocessor hide each other's waits, given enough work.
         let overlaps = one_by_one && self.flushes > 1 && max_blocks >= MAX_BLOCKS_ONE_PER_SM - 4;

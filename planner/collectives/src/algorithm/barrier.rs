@@ -45,7 +45,7 @@ use super::lane::Lane;
 use super::linear::Star;
 use super::peers::Peers;
 use super::power_of_two::{Phase, PowerOfTwoMapping};
-use super::rooted::Tree;
+use super::rooted::{ParentEdge, Tree};
 use super::tree::Binomial;
 use super::{Algorithm, Shape, Unsupported};
 
@@ -120,7 +120,9 @@ impl Barrier {
         let joined = Dependency::on_operation(at.rank(), 0, 0);
         let (parent, release) = match tree.parent(at.rank) {
             None => (at.wait(0), joined),
-            Some((parent, index)) => (at.signal(parent), Dependency::on_operation(Rank(parent), 2 + index, 0)),
+            Some(ParentEdge { parent, index }) => {
+                (at.signal(parent), Dependency::on_operation(Rank(parent), 2 + index, 0))
+            }
         };
         program.push(parent, &[joined]);
         for child in children {

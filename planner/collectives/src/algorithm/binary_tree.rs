@@ -30,7 +30,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
-use super::rooted::Tree;
+use super::rooted::{ParentEdge, Tree};
 
 /// Binary tree over `ranks` positions, filled level by level.
 #[derive(Clone, Copy, Debug)]
@@ -52,11 +52,11 @@ impl Tree for BinaryTree {
         children.into_iter().filter(|&child| child < u64::from(self.ranks)).map(|child| child as u32).collect()
     }
 
-    fn parent(&self, position: u32) -> Option<(u32, u32)> {
+    fn parent(&self, position: u32) -> Option<ParentEdge> {
         // The first half of a level are first children, the second half second children.
         let width = Self::width(position) as u32;
         let above = width / 2;
         let index = u32::from(position >= width - 1 + above);
-        (position > 0).then(|| (position - (1 + index) * above, index))
+        (position > 0).then(|| ParentEdge { parent: position - (1 + index) * above, index })
     }
 }

@@ -30,7 +30,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
-use super::rooted::Tree;
+use super::rooted::{ParentEdge, Tree};
 
 /// Maximum number of chains.
 const CHAINS: u32 = 4;
@@ -66,11 +66,14 @@ impl Tree for Chains {
         }
     }
 
-    fn parent(&self, position: u32) -> Option<(u32, u32)> {
+    fn parent(&self, position: u32) -> Option<ParentEdge> {
         if position == 0 {
             return None;
         }
         let chain = (0..self.chains()).find(|&chain| self.head(chain) == position);
-        Some(chain.map_or((position - 1, 0), |chain| (0, chain)))
+        Some(match chain {
+            Some(index) => ParentEdge { parent: 0, index },
+            None => ParentEdge { parent: position - 1, index: 0 },
+        })
     }
 }

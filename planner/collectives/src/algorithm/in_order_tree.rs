@@ -33,7 +33,7 @@ use fabricast_sim::schedule::{Buffer, Dependency, Header, Program, Rank, Schedul
 
 use super::cut::{Chunking, check_chunks, lane_channel};
 use super::lane::Lane;
-use super::rooted::{Stream, Tree, TreePlacement};
+use super::rooted::{ParentEdge, Stream, Tree, TreePlacement};
 use super::{Algorithm, Shape, Unsupported};
 
 /// In-order tree. The last rank is position 0; any other rank r is position r + 1.
@@ -42,9 +42,9 @@ pub(super) struct InOrder {
     pub(super) ranks: u32,
 }
 
-/// Parent of a position with the position's index among its children, and the children of the position.
+/// Edge from a position to its parent, and the children of the position.
 struct TreeNode {
-    parent: Option<(u32, u32)>,
+    parent: Option<ParentEdge>,
     children: Vec<u32>,
 }
 
@@ -73,7 +73,8 @@ impl InOrder {
             }
             for ((from, len), index) in ranges.into_iter().zip(0..) {
                 if (from..from + len).contains(&rank) {
-                    (first, size, parent) = (from, len, Some((to_position(top), index)));
+                    parent = Some(ParentEdge { parent: to_position(top), index });
+                    (first, size) = (from, len);
                     break;
                 }
             }
@@ -86,7 +87,7 @@ impl Tree for InOrder {
         self.find(position).children
     }
 
-    fn parent(&self, position: u32) -> Option<(u32, u32)> {
+    fn parent(&self, position: u32) -> Option<ParentEdge> {
         self.find(position).parent
     }
 }

@@ -31,7 +31,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
-use super::rooted::Tree;
+use super::rooted::{ParentEdge, Tree};
 
 /// Radix of the tree.
 const RADIX: u32 = 4;
@@ -64,7 +64,7 @@ impl Tree for Knomial {
         all.filter(|&child| child < u64::from(self.ranks)).map(|child| child as u32).collect()
     }
 
-    fn parent(&self, position: u32) -> Option<(u32, u32)> {
+    fn parent(&self, position: u32) -> Option<ParentEdge> {
         if position == 0 {
             return None;
         }
@@ -72,6 +72,6 @@ impl Tree for Knomial {
         let digit = position as u64 / weight % u64::from(RADIX);
         let parent = (u64::from(position) - digit * weight) as u32;
         let index = self.children(parent).iter().position(|&child| child == position)?;
-        Some((parent, index as u32))
+        Some(ParentEdge { parent, index: index as u32 })
     }
 }

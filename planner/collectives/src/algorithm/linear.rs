@@ -29,7 +29,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
-use super::rooted::Tree;
+use super::rooted::{ParentEdge, Tree};
 
 /// Tree of one level: position 0 is the parent of all others.
 #[derive(Clone, Copy, Debug)]
@@ -46,7 +46,7 @@ impl Tree for Star {
         if position == 0 { self.ranks - 1 } else { 0 }
     }
 
-    fn parent(&self, position: u32) -> Option<(u32, u32)> {
-        position.checked_sub(1).map(|index| (0, index))
+    fn parent(&self, position: u32) -> Option<ParentEdge> {
+        position.checked_sub(1).map(|index| ParentEdge { parent: 0, index })
     }
 }

@@ -36,6 +36,15 @@ use super::lane::{Chunks, Lane};
 use super::ring::copy_part;
 use super::{Algorithm, Shape, Unsupported};
 
+/// Edge of a tree from a position to its parent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct ParentEdge {
+    /// Parent of the position.
+    pub(super) parent: u32,
+    /// Index of the position among the children of its parent.
+    pub(super) index: u32,
+}
+
 /// Tree of positions with root 0.
 pub(super) trait Tree {
     /// Children of a position in the order in which they are served; their number is [`Self::count`].
@@ -46,8 +55,8 @@ pub(super) trait Tree {
         self.children(position).len() as u32
     }
 
-    /// Parent of a position, and the index of the position among its children; `None` for position 0.
-    fn parent(&self, position: u32) -> Option<(u32, u32)>;
+    /// Edge from a position to its parent; `None` for position 0.
+    fn parent(&self, position: u32) -> Option<ParentEdge>;
 }
 
 /// Order in which a rank sends a chunk to its children.
@@ -120,7 +129,7 @@ impl<T: Tree> TreePlacement<T> {
         let lane_run = first_run(position) + lane * children.len() as u32;
         let src = (if position == 0 { root.buffer } else { Buffer::Output }, stream.walk);
         let available = match self.tree.parent(position) {
-            Some((parent, index)) => {
+            Some(ParentEdge { parent, index }) => {
                 let run = first_run(parent) + lane * self.tree.count(parent) + index;
                 Some(Dependency::shifted(self.rank(parent), run, 0))
             }
@@ -156,7 +165,7 @@ impl<T: Tree> TreePlacement<T> {
             program.push(Run { span: stream.span, ..run }, awaited);
         };
         match self.tree.parent(position) {
-            Some((parent, index)) => {
+            Some(ParentEdge { parent, index }) => {
                 let (kind, dst) =
                     if index == 0 { (OpKind::PutReduceInput, sum_chunks(parent)) } else { (OpKind::Put, slot(index)) };
                 let src = if count == 0 { (Buffer::Input, stream.walk) } else { sum_chunks(position) };
@@ -248,7 +257,7 @@ mod tests {
             children += tree.count(position);
             assert_eq!(tree.children(position).len() as u32, tree.count(position));
             let (mut above, mut steps) = (position, 0);
-            while let Some((parent, index)) = tree.parent(above) {
+            while let Some(ParentEdge { parent, index }) = tree.parent(above) {
                 assert_eq!(tree.children(parent)[index as usize], above, "{position} of {ranks}");
                 (above, steps) = (parent, steps + 1);
                 assert!(steps < ranks, "{position} of {ranks} is in a circle");

@@ -93,7 +93,7 @@ impl ScheduleGenerator for SplitTree {
                 .placement
                 .tree
                 .parent(position)
-                .map(|(parent, index)| Dependency::shifted(self.placement.rank(parent), run(index), 0));
+                .map(|edge| Dependency::shifted(self.placement.rank(edge.parent), run(edge.index), 0));
             let mut send = |index: u32, to: Option<u32>, half: u32| {
                 let chunks = self.cut.over_loops(half, lane);
                 let (to, len) = to.map_or((rank, 0), |to| (self.placement.rank(to), self.cut.loops));

@@ -45,7 +45,7 @@ use super::cut::{Chunking, lane_channel};
 use super::host_trees::{TreeNeighbours, host_tree};
 use super::lane::Lane;
 use super::rails::Rails;
-use super::rooted::Tree;
+use super::rooted::{ParentEdge, Tree};
 use super::{Algorithm, Shape, Unsupported};
 
 /// Schedule generator of the double binary tree all_reduce.
@@ -211,9 +211,9 @@ impl Tree for Binomial {
         child_count(position, self.ranks)
     }
 
-    fn parent(&self, position: u32) -> Option<(u32, u32)> {
+    fn parent(&self, position: u32) -> Option<ParentEdge> {
         let (parent, bit) = parent_and_bit(position);
-        (position > 0).then(|| (parent, self.child_index(bit, self.count(parent))))
+        (position > 0).then(|| ParentEdge { parent, index: self.child_index(bit, self.count(parent)) })
     }
 }
 

@@ -173,7 +173,7 @@ impl Split {
             Function::Broadcast | Function::Reduce => (request.bytes.0, 1),
         };
         let blocks = if request.function.is_blockwise() { ranks } else { 1 };
-        let (channels, bytes) = match version.rules().channel_split {
+        let part = match version.rules().channel_split {
             ChannelSplit::Evenly => split_evenly(rank_bytes, max),
             ChannelSplit::Cells => split_by_cells(rank_bytes, max, per_byte),
             ChannelSplit::Traffic(min_traffic) if proto == Proto::Ll => {
@@ -181,57 +181,65 @@ impl Split {
             }
             ChannelSplit::Traffic(min_traffic) => split_by_traffic(rank_bytes, max, per_byte, min_traffic.0),
         };
-        Self { channels: channels as u16, max_bytes: bytes.min(rank_bytes).saturating_mul(blocks) }
+        Self { channels: part.channels as u16, max_bytes: part.max.min(rank_bytes).saturating_mul(blocks) }
     }
 }
 
 /// Granularity of a channel's part, bytes.
 const GRAIN: u64 = 16;
 
-/// Returns the number of channels that receive work, and the bytes of the largest part: equal parts in multiples of 16
-/// bytes.
-fn split_evenly(rank_bytes: u64, max_channels: u64) -> (u64, u64) {
+/// Parts of a rank's bytes, or of cells of several bytes, on channels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Parts {
+    /// Number of channels that receive work.
+    channels: u64,
+    /// Bytes or cells of the largest part.
+    max: u64,
+}
+
+/// Returns the parts, in bytes, of an equal division into multiples of 16 bytes.
+fn split_evenly(rank_bytes: u64, max_channels: u64) -> Parts {
     let each = rank_bytes.div_ceil(max_channels).div_ceil(GRAIN).max(1) * GRAIN;
-    (rank_bytes.div_ceil(each).max(1), each)
+    Parts { channels: rank_bytes.div_ceil(each).max(1), max: each }
 }
 
 /// Variant of [`split_evenly`] with cells of 16 bytes and at least 512 bytes of traffic per channel.
-fn split_by_cells(rank_bytes: u64, max_channels: u64, per_byte: u64) -> (u64, u64) {
+fn split_by_cells(rank_bytes: u64, max_channels: u64, per_byte: u64) -> Parts {
     const MIN_TRAFFIC: u64 = 512;
     let share = (rank_bytes.saturating_mul(per_byte) / max_channels).max(MIN_TRAFFIC);
     let per_cell = GRAIN * per_byte;
     let cells = rank_bytes.div_ceil(GRAIN).max(1);
     let each = cells.min(share.div_ceil(per_cell));
     let first = if max_channels == 1 { cells } else { cells.min(share / per_cell) };
-    let (cells, channels) = distribute_cells(cells, max_channels, first, each);
-    (channels, cells * GRAIN)
+    let parts = distribute_cells(cells, max_channels, first, each);
+    Parts { max: parts.max * GRAIN, ..parts }
 }
 
 /// Variant of [`split_evenly`] with cells of the minimum traffic of a channel.
-fn split_by_traffic(rank_bytes: u64, max_channels: u64, per_byte: u64, min_traffic: u64) -> (u64, u64) {
+fn split_by_traffic(rank_bytes: u64, max_channels: u64, per_byte: u64, min_traffic: u64) -> Parts {
     let traffic = rank_bytes.saturating_mul(per_byte).max(min_traffic);
     let per_channel = (traffic / max_channels).div_ceil(GRAIN) * GRAIN;
     let cell = min_traffic.div_ceil(per_byte).div_ceil(GRAIN) * GRAIN;
     let cells = rank_bytes.div_ceil(cell).max(1);
     let each = cells.min(per_channel.div_ceil(cell * per_byte)).max(1);
     let first = if max_channels == 1 { cells } else { each };
-    let (max_cells, channels) = distribute_cells(cells, max_channels, first, each);
-    (channels, max_cells.saturating_mul(cell))
+    let parts = distribute_cells(cells, max_channels, first, each);
+    Parts { max: parts.max.saturating_mul(cell), ..parts }
 }
 
-/// Returns the number of cells of the largest channel, and the number of channels. The first channel has `first` cells,
-/// the following ones `each`, the last the remainder. If this needs more than `max_channels` channels, all but the
-/// first share the remaining cells equally, and the last also has the rest of the division.
-fn distribute_cells(cells: u64, max_channels: u64, first: u64, each: u64) -> (u64, u64) {
+/// Returns the parts in cells. The first channel has `first` cells, the following ones `each`, the last the remainder.
+/// If this needs more than `max_channels` channels, all but the first share the remaining cells equally, and the last
+/// also has the rest of the division.
+fn distribute_cells(cells: u64, max_channels: u64, first: u64, each: u64) -> Parts {
     let remaining = cells - first;
     let lead = u64::from(first > 0);
     let channels = lead + remaining.div_ceil(each);
     if channels <= max_channels {
-        return (first.max(each.min(remaining)), channels);
+        return Parts { channels, max: first.max(each.min(remaining)) };
     }
     let others = max_channels - lead;
     let share = remaining / others;
-    (first.max(share + remaining % others), max_channels)
+    Parts { channels: max_channels, max: first.max(share + remaining % others) }
 }
 
 struct Chunking<'a> {
@@ -289,13 +297,23 @@ impl Chunking<'_> {
         let speed = self.table.cell(Function::AllReduce, Algo::Nvls, Proto::Simple).bandwidth;
         let slow = self.communicator.nodes > 1 && speed < SLOW;
         let limit = if slow { 32 << 10 } else { self.communicator.nvls_shape(self.version, self.settings).chunk.0 };
-        lower_to_limits(max_chunk.min(limit), bytes, self.heads(), &[(64, 64 << 10), (8, 32 << 10), (2, 16 << 10)])
+        let limits = [
+            ChunkLimit { rounds: 64, chunk: 64 << 10 },
+            ChunkLimit { rounds: 8, chunk: 32 << 10 },
+            ChunkLimit { rounds: 2, chunk: 16 << 10 },
+        ];
+        lower_to_limits(max_chunk.min(limit), bytes, self.heads(), &limits)
     }
 
     fn nvls_tree(&self, bytes: u64) -> u64 {
         let shape = self.communicator.nvls_shape(self.version, self.settings);
-        let steps = [(32, 256 << 10), (16, 128 << 10), (4, 64 << 10), (1, 32 << 10)];
-        lower_to_limits(shape.chunk.0.min(shape.tree_chunk.0), bytes, self.heads(), &steps)
+        let limits = [
+            ChunkLimit { rounds: 32, chunk: 256 << 10 },
+            ChunkLimit { rounds: 16, chunk: 128 << 10 },
+            ChunkLimit { rounds: 4, chunk: 64 << 10 },
+            ChunkLimit { rounds: 1, chunk: 32 << 10 },
+        ];
+        lower_to_limits(shape.chunk.0.min(shape.tree_chunk.0), bytes, self.heads(), &limits)
     }
 
     fn tree_ll128(&self, max_chunk: u64, bytes: u64) -> u64 {
@@ -325,13 +343,21 @@ fn halve_while(chunk: u64, floor: u64, test: impl Fn(u64) -> bool) -> u64 {
     chunk
 }
 
-/// Lowers a chunk, in bytes, to the maximum chunk of each of `limits` (rounds, maximum chunk) whose number of rounds
-/// the bytes do not fill.
-fn lower_to_limits(chunk: u64, bytes: u64, heads: u64, limits: &[(u64, u64)]) -> u64 {
+/// Largest chunk of a call whose bytes do not fill a number of rounds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct ChunkLimit {
+    /// Number of rounds, of one chunk per head.
+    rounds: u64,
+    /// Largest chunk, in bytes.
+    chunk: u64,
+}
+
+/// Lowers a chunk, in bytes, to each of `limits` whose number of rounds the bytes do not fill.
+fn lower_to_limits(chunk: u64, bytes: u64, heads: u64, limits: &[ChunkLimit]) -> u64 {
     limits.iter().fold(
         chunk,
-        |chunk, &(rounds, limit)| {
-            if bytes < rounds * heads * chunk { chunk.min(limit) } else { chunk }
+        |chunk, limit| {
+            if bytes < limit.rounds * heads * chunk { chunk.min(limit.chunk) } else { chunk }
         },
     )
 }

@@ -2,7 +2,7 @@
 
 use fabricast_topologies::Picos;
 
-use crate::step::{Activity, Share, Timeline, Track};
+use crate::step::{Activity, Share, Timeline, TimelinePart, Track};
 use crate::time::scaled;
 
 /// Time of a stream's step, by component: computation, communication by dimension, and pipeline bubble.
@@ -78,25 +78,38 @@ impl StreamStep {
                 now = timeline.add_sequence(
                     track,
                     now,
-                    &[(Activity::Embedding, 0, self.first.0), (Activity::Tensor, 0, self.first.1)],
+                    &[
+                        TimelinePart { activity: Activity::Embedding, index: 0, time: self.first.0 },
+                        TimelinePart { activity: Activity::Tensor, index: 0, time: self.first.1 },
+                    ],
                 );
             }
-            for number in stage * self.layers / self.stages..(stage + 1) * self.layers / self.stages {
+            for index in stage * self.layers / self.stages..(stage + 1) * self.layers / self.stages {
                 let TimeShares { compute, tensor, expert, .. } = self.layer;
                 let parts = [(Activity::Compute, compute), (Activity::Tensor, tensor), (Activity::Expert, expert)];
-                now = timeline.add_sequence(track, now, &parts.map(|(activity, time)| (activity, number, time)));
+                now = timeline.add_sequence(
+                    track,
+                    now,
+                    &parts.map(|(activity, time)| TimelinePart { activity, index, time }),
+                );
             }
             if stage + 1 < self.stages {
-                now = timeline.add_sequence(track, now, &[(Activity::PipelineTransfer, stage, self.pipeline_transfer)]);
+                let transfer =
+                    TimelinePart { activity: Activity::PipelineTransfer, index: stage, time: self.pipeline_transfer };
+                now = timeline.add_sequence(track, now, &[transfer]);
             } else {
                 now = timeline.add_sequence(
                     track,
                     now,
-                    &[(Activity::Logits, 0, self.last.0), (Activity::Tensor, 0, self.last.1)],
+                    &[
+                        TimelinePart { activity: Activity::Logits, index: 0, time: self.last.0 },
+                        TimelinePart { activity: Activity::Tensor, index: 0, time: self.last.1 },
+                    ],
                 );
             }
         }
-        timeline.add_sequence(Track::Stage(0), now, &[(Activity::Bubble, 0, self.time_shares().bubble)]);
+        let bubble = TimelinePart { activity: Activity::Bubble, index: 0, time: self.time_shares().bubble };
+        timeline.add_sequence(Track::Stage(0), now, &[bubble]);
         timeline
     }
 }

@@ -20,7 +20,7 @@ use super::optimizer::optimizer_time;
 use super::peak_rates::PeakRates;
 use super::single_gpu::single_gpu_time;
 use super::step_result::{Share, Step};
-use super::timeline::{Activity, Timeline, Track};
+use super::timeline::{Activity, Timeline, TimelinePart, Track};
 use crate::communication::{CommunicationCostModel, Exchange};
 use crate::time::scaled;
 use fabricast_search::plan::PlanError;
@@ -84,7 +84,7 @@ impl<'a> SequentialStep<'a> {
             let count = bytes.div_ceil(BUFFER_BYTES).max(1);
             Ok::<_, PlanError>(scaled(time(collective, bytes.div_ceil(count).next_multiple_of(16 * gpus))?, count))
         };
-        let parameter_count = parameters(job, layout).0 + parameters(job, layout).1;
+        let parameter_count = parameters(job, layout).total();
         let tokens = job.micro_batch * job.model.seq * gpus;
         let outputs = tokens * job.model.vocab * job.precision.bytes();
         let gradients = (parameter_count * u64::from(job.gradient_bits)).div_ceil(8);
@@ -135,11 +135,13 @@ impl<'a> SequentialStep<'a> {
     pub(super) fn timeline(&self) -> Timeline {
         let mut timeline = Timeline::default();
         let mut begin = Picos::ZERO;
-        for micro in 0..self.micro {
-            let parts: Vec<_> = self.each.iter().map(|&(activity, _, time)| (activity, micro, time)).collect();
+        for index in 0..self.micro {
+            let part_of = |&(activity, _, time): &(Activity, Share, Picos)| TimelinePart { activity, index, time };
+            let parts: Vec<TimelinePart> = self.each.iter().map(part_of).collect();
             begin = timeline.add_sequence(Track::Stage(0), begin, &parts);
         }
-        timeline.add_sequence(Track::Stage(0), begin, &[(Activity::Optimizer, 0, self.optimizer)]);
+        let optimizer = TimelinePart { activity: Activity::Optimizer, index: 0, time: self.optimizer };
+        timeline.add_sequence(Track::Stage(0), begin, &[optimizer]);
         timeline
     }
 }

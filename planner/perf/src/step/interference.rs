@@ -45,6 +45,25 @@ fn tail(scheduling: BlockScheduling, sm_usage: SmUsage) -> f64 {
     }
 }
 
+/// Additional time of kernels and calls that overlap, compared with the kernels alone.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct OverlapCost {
+    /// Time of the calls that is not hidden behind the kernels.
+    pub exposed: Picos,
+    /// Slowdown of the kernels by the calls, and by their division into pieces.
+    pub slowdown: Picos,
+}
+
+impl OverlapCost {
+    pub(super) fn plus(self, other: Self) -> Self {
+        Self { exposed: self.exposed + other.exposed, slowdown: self.slowdown + other.slowdown }
+    }
+
+    pub(super) fn times(self, n: u64) -> Self {
+        Self { exposed: scaled(self.exposed, n), slowdown: scaled(self.slowdown, n) }
+    }
+}
+
 /// Call that overlaps with kernels, and their slowdown if it overlaps from its begin to its end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct OverlappedCall {
@@ -108,16 +127,16 @@ impl OverlappedCall {
         Self { slowdown: Picos(slowdown as u64), ..self }
     }
 
-    /// Returns the slowdown of `work` that overlaps with the call, and the exposed rest of the call.
-    pub(super) fn work(self, work: Picos) -> (Picos, Picos) {
+    /// Returns the cost of the overlap of the call with `work`.
+    pub(super) fn cost(self, work: Picos) -> OverlapCost {
         let Self { call, slowdown } = self;
         if work + slowdown >= call {
-            return (slowdown, Picos::ZERO);
+            return OverlapCost { exposed: Picos::ZERO, slowdown };
         }
         // The work ends first, so only a part of the call overlapped.
         let partial_slowdown = u128::from(work.0) * u128::from(slowdown.0) / u128::from((call - slowdown).0.max(1));
         let partial_slowdown = Picos(partial_slowdown as u64).min(call - work);
-        (partial_slowdown, call - work - partial_slowdown)
+        OverlapCost { exposed: call - work - partial_slowdown, slowdown: partial_slowdown }
     }
 }
 
@@ -258,7 +277,7 @@ mod tests {
             let sm_usage = SmUsage { extent, ..build_sm_usage(sms, memory) };
             let overlap = |call: u64| OverlappedCall::new(Picos(call), sm_usage, &kernels, &CURVE, &speeds);
             let total = |overlapped_call: OverlappedCall| {
-                let (slowdown, exposed) = overlapped_call.work(Picos(work));
+                let OverlapCost { exposed, slowdown } = overlapped_call.cost(Picos(work));
                 Picos(work) + slowdown + exposed
             };
             let overlapped_call = overlap(call);

@@ -4,12 +4,12 @@ use fabricast_topologies::{Bytes, Picos};
 
 use super::call_costs::CallCosts;
 use super::efficiency::Efficiency;
-use super::interference::OverlappedCall;
+use super::interference::{OverlapCost, OverlappedCall};
 use super::kernel::{Kernel, PassKernels};
 use super::kernels::{embedding, fsdp_copy, layer, logits, tensor_parallel_gemms};
 use super::peak_rates::PeakRates;
 use super::stream_overlap::{GradientStreams, OverlappedLayers};
-use super::tensor_overlap::{OverlapCost, TensorParallelGemms};
+use super::tensor_overlap::TensorParallelGemms;
 use crate::time::scaled;
 use fabricast_search::plan::PlanError;
 use fabricast_workload::job::{Dimension, Overlap, Phase, Training, activation_bytes, traffic};
@@ -125,11 +125,12 @@ impl LayerTime {
             })?;
             pass_time.context_all = context.call;
             // Keys and values of the next round arrive while this one is computed.
-            (pass_time.slowed, pass_time.context) = match job.overlap {
-                Overlap::On => context.work(pass_time.compute),
-                Overlap::Off => (Picos::ZERO, context.call),
+            let context_overlap = match job.overlap {
+                Overlap::On => context.cost(pass_time.compute),
+                Overlap::Off => OverlapCost { exposed: context.call, slowdown: Picos::ZERO },
             };
-            pass_time.slowed += gemm_overlap.slowdown;
+            pass_time.context = context_overlap.exposed;
+            pass_time.slowed = context_overlap.slowdown + gemm_overlap.slowdown;
             let mut streams = GradientStreams::default();
             for call in
                 overlapped_phases.iter().flat_map(|&overlapped_phase| call_costs.phase_calls(overlapped_phase, None))
@@ -157,8 +158,8 @@ fn model_chunk_time(job: &Training, kinds: &[(&LayerTime, u64)]) -> [PassTime; 2
         (chunk.data, chunk.slowed) = match job.overlap {
             Overlap::On => {
                 let kinds = kinds.iter().map(|(kind, n)| (overlapped(kind), *n));
-                let (data, hidden) = OverlappedLayers::exposed_and_slowdown(kinds, chunk.total());
-                (data, chunk.slowed + hidden)
+                let cost = OverlappedLayers::cost(kinds, chunk.total());
+                (cost.exposed, chunk.slowed + cost.slowdown)
             }
             Overlap::Off => (chunk.data_all, chunk.slowed),
         };

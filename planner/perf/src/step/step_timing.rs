@@ -13,10 +13,12 @@ use super::peak_rates::PeakRates;
 use super::pipeline::{Pass, Pipeline, StageTime, TimedPass};
 use super::single_gpu::single_gpu_time;
 use super::step_result::{Share, Step, TimeError};
-use super::timeline::{Activity, Interval, Timeline, Track};
+use super::timeline::{Activity, Interval, Timeline, TimelinePart, Track};
 use crate::communication::CommunicationCostModel;
 use crate::time::scaled;
-use fabricast_workload::job::{Dimension, JobError, Layout, Overlap, Phase, Training, Zero, parameters, traffic};
+use fabricast_workload::job::{
+    Dimension, JobError, Layout, Overlap, ParameterCounts, Phase, Training, Zero, parameters, traffic,
+};
 
 /// Largest number of forward passes in a pipeline schedule that is computed pass by pass.
 const MAX_PASSES: u64 = 4_000_000;
@@ -93,7 +95,7 @@ impl<'a> StepTiming<'a> {
         let shard_size = |parameters: u64, replicas: u64| {
             parameters.div_ceil(if job.zero == Zero::None { 1 } else { replicas.max(1) })
         };
-        let (shared, experts) = parameters(job, layout);
+        let ParameterCounts { shared, experts } = parameters(job, layout);
         let local_parameters = shard_size(shared, u64::from(layout.size(Dimension::Data)))
             + shard_size(experts, u64::from(layout.size(Dimension::ExpertData)));
         let update_time = optimizer_time(job, local_parameters, speeds, &slowest_curve);
@@ -232,24 +234,19 @@ impl<'a> StepTiming<'a> {
         let StepEnd { updated_exposed, .. } = self.step_end(&stage_times)?;
         for ((stage, time), done) in (0..).zip(&stage_times).zip(self.gradient_completion_times(&stage_times)) {
             let (track, communication) = (Track::Stage(stage), Track::Communication(stage));
+            let part = |activity: Activity, time: Picos| TimelinePart { activity, index: 0, time };
             // Rest of the weights that the previous step sent.
-            timeline.add_sequence(
-                communication,
-                Picos::ZERO,
-                &[(Activity::Weights, 0, self.weight_gather - updated_exposed)],
-            );
+            let rest = part(Activity::Weights, self.weight_gather - updated_exposed);
+            timeline.add_sequence(communication, Picos::ZERO, &[rest]);
             for (index, (begin, end)) in (0..).zip(self.reduction_intervals(time)) {
                 timeline.add(communication, Interval { activity: Activity::Gradients, index, chunk: 0, begin, end });
             }
             if stage == 0 || stage + 1 == stage_times.len() as u64 {
-                timeline.add_sequence(
-                    communication,
-                    done - self.embedding_gradients,
-                    &[(Activity::Gradients, 0, self.embedding_gradients)],
-                );
+                let gradients = part(Activity::Gradients, self.embedding_gradients);
+                timeline.add_sequence(communication, done - self.embedding_gradients, &[gradients]);
             }
-            let end = timeline.add_sequence(track, done, &[(Activity::Optimizer, 0, self.optimizer_time)]);
-            timeline.add_sequence(communication, end, &[(Activity::Weights, 0, updated_exposed)]);
+            let end = timeline.add_sequence(track, done, &[part(Activity::Optimizer, self.optimizer_time)]);
+            timeline.add_sequence(communication, end, &[part(Activity::Weights, updated_exposed)]);
         }
         Ok(timeline)
     }

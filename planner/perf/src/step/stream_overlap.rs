@@ -9,7 +9,7 @@
 use fabricast_topologies::Picos;
 
 use super::call_costs::CallCosts;
-use super::interference::OverlappedCall;
+use super::interference::{OverlapCost, OverlappedCall};
 use fabricast_workload::job::{Dimension, Overlap, ReductionStreams, Training};
 
 /// Gradient and weight communication that overlaps with a pass, by stream.
@@ -59,20 +59,20 @@ pub(super) struct OverlappedLayers {
 }
 
 impl OverlappedLayers {
-    /// Exposed time of the communication of all layers that overlaps with `work`, and the slowdown of that work. All
-    /// but one layer's communication can hide.
-    pub(super) fn exposed_and_slowdown(
-        kinds: impl Iterator<Item = (Self, u64)> + Clone,
-        work: Picos,
-    ) -> (Picos, Picos) {
+    /// Returns the cost of the overlap of the communication of all layers with `work`. All but one layer's
+    /// communication can hide.
+    pub(super) fn cost(kinds: impl Iterator<Item = (Self, u64)> + Clone, work: Picos) -> OverlapCost {
         let kinds = kinds.filter(|(_, layers)| *layers > 0);
         let total =
             kinds.clone().fold(OverlappedCall::default(), |sum, (one, layers)| sum.plus(one.each.times(layers)));
-        let (slowdown, unhidden) = total.work(work);
+        let OverlapCost { exposed: unhidden, slowdown } = total.cost(work);
         let longest_layer = kinds.clone().map(|(one, _)| one.each.call).max().unwrap_or_default();
         let exposed = (unhidden + longest_layer).min(total.call);
-        let hidden = OverlappedCall { call: total.call - unhidden, slowdown }.partial_slowdown(total.call - exposed);
-        (exposed + kinds.map(|(one, _)| one.last).max().unwrap_or_default(), hidden)
+        let hidden = OverlappedCall { call: total.call - unhidden, slowdown };
+        OverlapCost {
+            exposed: exposed + kinds.map(|(one, _)| one.last).max().unwrap_or_default(),
+            slowdown: hidden.partial_slowdown(total.call - exposed),
+        }
     }
 }
 
@@ -102,7 +102,7 @@ mod tests {
             let each = overlapped(within).concurrent_with(overlapped(among));
             let overlapped_layers = OverlappedLayers { each, last: Picos(within.min(among)) };
             let kinds = std::iter::once((overlapped_layers, layers));
-            let exposed = |work: u64| OverlappedLayers::exposed_and_slowdown(kinds.clone(), Picos(work)).0.0;
+            let exposed = |work: u64| OverlappedLayers::cost(kinds.clone(), Picos(work)).exposed.0;
             prop_assert_eq!(exposed(0), communication_end(layers, 0, (within, among)));
             let exact = communication_end(layers, work, (within, among)) - work;
             let limit = exact + within.max(among) + layers;

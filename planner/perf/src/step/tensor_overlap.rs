@@ -28,6 +28,7 @@ use fabricast_topologies::{Bytes, Picos};
 
 use super::block_scheduling::BlockScheduling;
 use super::call_costs::CallCosts;
+use super::interference::OverlapCost;
 use crate::time::scaled;
 use fabricast_search::plan::PlanError;
 use fabricast_workload::job::{Dimension, GroupCall, Phase};
@@ -49,25 +50,6 @@ const WGRAD_EXPOSED: f64 = 0.91;
 
 /// Number of splits of a GEMM whose output is reduce-scattered (NeMo's `num_splits`).
 const SPLITS: u64 = 4;
-
-/// Additional time of GEMMs and calls that overlap, compared with the GEMMs alone.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct OverlapCost {
-    /// Time of the calls that is not hidden behind the GEMMs.
-    pub exposed: Picos,
-    /// Slowdown of the GEMMs by the calls and by the division into pieces.
-    pub slowdown: Picos,
-}
-
-impl OverlapCost {
-    fn plus(self, other: Self) -> Self {
-        Self { exposed: self.exposed + other.exposed, slowdown: self.slowdown + other.slowdown }
-    }
-
-    fn times(self, n: u64) -> Self {
-        Self { exposed: scaled(self.exposed, n), slowdown: scaled(self.slowdown, n) }
-    }
-}
 
 /// GEMMs of a layer that tensor-parallel ranks divide. The first and the second form one part of the layer, the third
 /// and the fourth another.

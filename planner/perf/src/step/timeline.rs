@@ -109,6 +109,17 @@ impl Interval {
     }
 }
 
+/// One of several consecutive intervals on a track.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct TimelinePart {
+    /// Activity during the interval.
+    pub activity: Activity,
+    /// Index as in [`Interval::index`].
+    pub index: u64,
+    /// Duration of the interval.
+    pub time: Picos,
+}
+
 /// Track of a timeline, identified by the index of its pipeline stage, from 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Track {
@@ -152,10 +163,9 @@ impl Timeline {
         last.map(|interval| interval.end).max().unwrap_or_default()
     }
 
-    /// Appends consecutive intervals, given by activity, index and duration, to a track from `begin` on. Returns the
-    /// end of the last one.
-    pub(crate) fn add_sequence(&mut self, track: Track, begin: Picos, parts: &[(Activity, u64, Picos)]) -> Picos {
-        parts.iter().fold(begin, |begin, &(activity, index, time)| {
+    /// Appends consecutive intervals to a track from `begin` on. Returns the end of the last one.
+    pub(crate) fn add_sequence(&mut self, track: Track, begin: Picos, parts: &[TimelinePart]) -> Picos {
+        parts.iter().fold(begin, |begin, &TimelinePart { activity, index, time }| {
             self.add(track, Interval { activity, index, chunk: 0, begin, end: begin + time });
             begin + time
         })
@@ -229,8 +239,9 @@ mod tests {
         let mut timeline = Timeline::default();
         for stage in 0..stages {
             for track in [Track::Stage(stage), Track::Communication(stage)] {
-                let parts: Vec<_> =
-                    (0..intervals).map(|index| (Activity::Forward, index, Picos(1 + index % 3))).collect();
+                let parts: Vec<TimelinePart> = (0..intervals)
+                    .map(|index| TimelinePart { activity: Activity::Forward, index, time: Picos(1 + index % 3) })
+                    .collect();
                 timeline.add_sequence(track, Picos(stage), &parts);
             }
         }

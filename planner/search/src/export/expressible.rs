@@ -76,10 +76,10 @@ pub fn choose_entries<K: Clone + PartialEq>(
     let mut ranges = SizeRange::merge(entries);
     let extents = extents(plan);
     for_each_end(&mut ranges, |range, end| {
-        let Some(&(_, first, last)) = extents.iter().find(|extent| extent.0 == range.collective) else { return };
+        let Some(extent) = extents.iter().find(|extent| extent.collective == range.collective) else { return };
         match end {
-            End::First => range.min_bytes = first,
-            End::Last => range.max_bytes = last,
+            End::First => range.min_bytes = extent.min_bytes,
+            End::Last => range.max_bytes = extent.max_bytes,
         }
     });
     let outside = plan.outside_ranges.iter().filter_map(|range| {
@@ -110,9 +110,12 @@ pub fn choose_entries<K: Clone + PartialEq>(
 }
 
 /// First and last row size of each collective.
-fn extents(plan: &SavedPlan) -> Vec<(Collective, Bytes, Bytes)> {
-    let rows = plan.rows.chunk_by(|a, b| a.collective == b.collective);
-    rows.filter_map(|rows| Some((rows.first()?.collective, rows.first()?.bytes, rows.last()?.bytes))).collect()
+fn extents(plan: &SavedPlan) -> Vec<SizeRange<()>> {
+    let extent = |rows: &[SavedRow]| {
+        let (first, last) = (rows.first()?, rows.last()?);
+        Some(SizeRange { collective: first.collective, min_bytes: first.bytes, max_bytes: last.bytes, key: () })
+    };
+    plan.rows.chunk_by(|a, b| a.collective == b.collective).filter_map(extent).collect()
 }
 
 /// Merges adjacent ranges that have the same key.

@@ -39,7 +39,7 @@ pub use measured::{MEASURED_NOISE, Measured, Measurements};
 pub use preference::{MAX_OVERLAP, Preference};
 pub use ranges::{LAST_BYTES, Range, SizeRange};
 pub use row_search::Watcher;
-pub use search::{lower_bound, plan, plan_table, plan_with_bounds, simulate_strategies};
+pub use search::{StrategyCall, lower_bound, plan, plan_table, plan_with_bounds, simulate_strategies};
 pub use search_space::{Competing, Excluded, SearchSpace};
 pub use simulated_candidates::{preference_limit_for, same_pair};
 

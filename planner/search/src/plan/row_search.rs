@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicUsize};
 
 use fabricast_sim::engine::{EngineError, Watch};
-use fabricast_sim::profile::PredictionInterval;
+use fabricast_sim::profile::{PredictionInterval, TimeInterval};
 use fabricast_sim::schedule::{Call, Collective, Header, TrafficMatrix};
 use fabricast_sim::{Folding, SimulateError, SimulationOptions, simulate};
 use fabricast_topologies::{Bytes, Picos};
@@ -365,7 +365,7 @@ impl<'a> Search<'a> {
         band: PredictionInterval,
         busiest: Option<Busiest>,
     ) -> TimedStrategy {
-        let (low, high) = band.around(time);
+        let TimeInterval { low, high } = band.around(time);
         // No interval extends below the lower bound.
         TimedStrategy { strategy, time, low: low.max(self.bound.time).min(time), high, busiest, measured: None }
     }

@@ -74,6 +74,17 @@ pub fn lower_bound(
     Ok(search.examine(strategy)?.ok().map(|examined| examined.lower_bound))
 }
 
+/// A strategy to simulate, and the call that uses it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StrategyCall {
+    /// Collective of the call.
+    pub collective: Collective,
+    /// Message size of the call.
+    pub bytes: Bytes,
+    /// Strategy of the call.
+    pub strategy: Strategy,
+}
+
 /// Simulates the given strategies for their calls, on all threads. Strategies without a schedule have the reason
 /// instead.
 ///
@@ -81,12 +92,12 @@ pub fn lower_bound(
 /// [`PlanError`]: a simulation that cannot run.
 pub fn simulate_strategies(
     request: &PlanRequest<'_>,
-    calls: &[(Collective, Bytes, Strategy)],
+    calls: &[StrategyCall],
     watcher: Watcher<'_>,
 ) -> Result<Vec<Result<TimedStrategy, Unsupported>>, PlanError> {
     let (bounds, abilities) = (request.bounds(), request.fabric_capabilities());
     let templates = Templates::new(request, abilities);
-    let results = calls.par_iter().with_max_len(1).map(|&(collective, bytes, strategy)| {
+    let results = calls.par_iter().with_max_len(1).map(|&StrategyCall { collective, bytes, strategy }| {
         let search = Search::new(&templates, abilities, &bounds, collective, bytes);
         search.simulate(search.normalize_chunk(strategy), watcher)
     });

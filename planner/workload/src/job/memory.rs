@@ -87,13 +87,30 @@ impl Footprint {
     }
 }
 
-/// Number of parameters of a rank on the stage with the most: those shared by all tokens, and those of its experts.
-pub fn parameters(job: &Training, layout: &Layout) -> (u64, u64) {
-    let stages = layout.fullest_stages().map(|stage| stage_parameters(job, layout, stage));
-    stages.into_iter().max_by_key(|(shared, experts)| shared + experts).unwrap_or_default()
+/// Numbers of parameters of a rank.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ParameterCounts {
+    /// Parameters that all tokens use.
+    pub shared: u64,
+    /// Parameters of the rank's experts.
+    pub experts: u64,
 }
 
-fn stage_parameters(job: &Training, layout: &Layout, stage: u32) -> (u64, u64) {
+impl ParameterCounts {
+    /// Total number of parameters.
+    #[must_use]
+    pub fn total(&self) -> u64 {
+        self.shared + self.experts
+    }
+}
+
+/// Number of parameters of a rank on the stage with the most.
+pub fn parameters(job: &Training, layout: &Layout) -> ParameterCounts {
+    let stages = layout.fullest_stages().map(|stage| stage_parameters(job, layout, stage));
+    stages.into_iter().max_by_key(ParameterCounts::total).unwrap_or_default()
+}
+
+fn stage_parameters(job: &Training, layout: &Layout, stage: u32) -> ParameterCounts {
     rank_parameters(
         &job.model,
         layout,
@@ -113,15 +130,17 @@ pub(super) fn stage_embedding_parameters(model: &Model, layout: &Layout, stage: 
     }
 }
 
-/// Number of parameters of a rank for `layers` layers and `others` parameters outside them: those shared by all tokens,
-/// and those of experts.
-pub(super) fn rank_parameters(model: &Model, layout: &Layout, layers: u64, others: u64) -> (u64, u64) {
+/// Number of parameters of a rank for `layers` layers and `others` parameters outside them.
+pub(super) fn rank_parameters(model: &Model, layout: &Layout, layers: u64, others: u64) -> ParameterCounts {
     let degrees = layout.degrees;
     let model = model.sharded_over(degrees.tensor);
     let replicated = layers * model.replicated_layer_parameters();
     let sharded = layers * model.shared_layer_parameters() - replicated + others;
     let experts = layers * model.expert_layer_parameters() / u64::from(degrees.expert);
-    (sharded.div_ceil(u64::from(degrees.tensor)) + replicated, experts.div_ceil(degrees.expert_tensor().into()))
+    ParameterCounts {
+        shared: sharded.div_ceil(u64::from(degrees.tensor)) + replicated,
+        experts: experts.div_ceil(degrees.expert_tensor().into()),
+    }
 }
 
 /// Returns the footprint of the rank with the most GPU memory use, with the largest host memory use of any stage.
@@ -134,7 +153,7 @@ pub fn footprint(job: &Training, layout: &Layout) -> Footprint {
 }
 
 fn stage_footprint(job: &Training, layout: &Layout, stage: u32) -> Footprint {
-    let (shared, experts) = stage_parameters(job, layout, stage);
+    let ParameterCounts { shared, experts } = stage_parameters(job, layout, stage);
     let [replicas, expert_replicas] =
         [Dimension::Data, Dimension::ExpertData].map(|dimension| u64::from(layout.size(dimension)));
     let shard_bytes = |bytes: u64, is_sharded: bool| {
@@ -163,7 +182,7 @@ fn stage_footprint(job: &Training, layout: &Layout, stage: u32) -> Footprint {
 /// Bytes of weights that a sharded rank holds unsharded: those of the current layer and of the next one, which is
 /// prefetched (as in PyTorch's FSDP2).
 fn gathered_weight_bytes(job: &Training, layout: &Layout, stage: u32) -> u64 {
-    let (shared, experts) = rank_parameters(&job.model, layout, 1, 0);
+    let ParameterCounts { shared, experts } = rank_parameters(&job.model, layout, 1, 0);
     let sharded = |parameters: u64, dimension: Dimension| if layout.size(dimension) > 1 { parameters } else { 0 };
     let (shared, experts) = (sharded(shared, Dimension::Data), sharded(experts, Dimension::ExpertData));
     layout.stage_layers(&job.model, stage).min(2) * job.precision.bytes() * (shared + experts)
@@ -442,7 +461,7 @@ mod tests {
                 "parallel = {{ tp = {tp} }}\nmodel = {{ layers = 4, hidden = 1024, heads = 8, vocab = 512, seq = 512, latent = {{ q_lora_rank = 96, \
                  kv_lora_rank = 64, qk_nope_head_dim = 32, qk_rope_head_dim = 16, v_head_dim = 24 }} }}\n"
             ));
-            parameters(&job, &Layout::specified_by(&job, tp).unwrap().unwrap()).0
+            parameters(&job, &Layout::specified_by(&job, tp).unwrap().unwrap()).shared
         };
         let replicated = 4 * (1024 * (96 + 64 + 16) + 96 + 64);
         assert_eq!(tensor_parameters(8), (tensor_parameters(1) - replicated) / 8 + replicated);

@@ -151,10 +151,7 @@ impl Training {
             (Some(mib), _) => return Bytes(u64::from(mib) << 20),
             (None, Zero::None) if layout.is_pure_data_parallel() => return Bytes(DDP_BUCKET),
             (None, Zero::None | Zero::Optimizer | Zero::Gradients) => megatron_bucket(layout),
-            (None, Zero::Weights) => {
-                let (shared, experts) = rank_parameters(&self.model, layout, 1, 0);
-                shared + experts
-            }
+            (None, Zero::Weights) => rank_parameters(&self.model, layout, 1, 0).total(),
         };
         Bytes(parameters.saturating_mul(self.gradient_bytes()))
     }

@@ -19,7 +19,7 @@ use fabricast_sim::schedule::Collective;
 use fabricast_topologies::Bytes;
 
 use super::layout::SequenceParallelism;
-use super::memory::{rank_parameters, stage_embedding_parameters};
+use super::memory::{ParameterCounts, rank_parameters, stage_embedding_parameters};
 use super::{Accumulate, Dimension, Layout, Training, WeightLifetime, Zero};
 
 /// Phase of a step in which a call happens.
@@ -205,7 +205,7 @@ fn end_stage_calls(job: &Training, layout: &Layout, calls: &mut Vec<GroupCall>) 
 fn data_parallel_calls(job: &Training, layout: &Layout, calls: &mut Vec<GroupCall>) {
     let degrees = layout.degrees;
     let tensor = u64::from(degrees.tensor);
-    let (shared, experts) = rank_parameters(&job.model, layout, 1, 0);
+    let ParameterCounts { shared, experts } = rank_parameters(&job.model, layout, 1, 0);
     let embedding_parameters = |stage| stage_embedding_parameters(&job.model, layout, stage).div_ceil(tensor);
     let gradient = |parameters: u64| (parameters * u64::from(job.gradient_bits)).div_ceil(8);
     let weight = |parameters: u64| parameters * job.precision.bytes();
@@ -504,7 +504,7 @@ mod tests {
                 "parallel = {{ tp = 8, cp = 2 }}\nmodel = {{ layers = 4, hidden = 1024, heads = 8, kv_heads = {kv_heads}, vocab = 512, seq = 256 }}\n"
             ));
             let layout = Layout::specified_by(&job, 16).unwrap().unwrap();
-            (bytes(&job, &layout, Dimension::Context), rank_parameters(&job.model, &layout, 1, 0).0)
+            (bytes(&job, &layout, Dimension::Context), rank_parameters(&job.model, &layout, 1, 0).shared)
         };
         assert_eq!(
             (bytes_and_parameters(8).0, bytes_and_parameters(2).0),

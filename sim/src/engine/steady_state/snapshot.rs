@@ -8,6 +8,7 @@
 use fabricast_topologies::Picos;
 
 use super::super::costs::ChainCosts;
+use super::super::graph::PartialWait;
 use super::super::{Engine, Event};
 use super::{Period, Progress};
 use crate::quantity::Work;
@@ -172,10 +173,10 @@ impl Engine<'_> {
     }
 
     fn write_waiting(&self, writer: &mut Writer<'_>) {
-        let mut gatherings: Vec<(u32, u32, u32)> = self.waiting.partial().collect();
+        let mut gatherings: Vec<PartialWait> = self.waiting.partial().collect();
         gatherings.sort_unstable();
         writer.word(gatherings.len() as u64);
-        for (run, index, missing) in gatherings {
+        for PartialWait { run, index, missing } in gatherings {
             writer.operation(run, index);
             writer.word(missing.into());
         }

@@ -37,12 +37,21 @@ pub(super) enum HazardResult {
     Cycle(Vec<u32>),
 }
 
-/// Makes transfers wait for other accesses to the memory of their receivers. `access_steps` has the steps at which each
-/// operation reads its source and writes its destination.
+/// Steps at which an operation accesses memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct AccessSteps {
+    /// Step that reads the source.
+    pub reads_at: u32,
+    /// Step that writes the destination.
+    pub writes_at: u32,
+}
+
+/// Makes transfers wait for other accesses to the memory of their receivers. `access_steps` has the steps of each
+/// operation.
 pub(super) fn add_hazard_dependencies(
     steps: &Steps<'_>,
     draft: &mut Draft,
-    access_steps: &[(u32, u32)],
+    access_steps: &[AccessSteps],
     buffers: BufferUse,
 ) -> Result<HazardResult, FormatError> {
     let schedule = step_schedule(steps);
@@ -65,7 +74,7 @@ pub(super) fn add_hazard_dependencies(
     };
     let pairs: Vec<(u32, u32)> = unordered
         .iter()
-        .map(|c| (last_use_step(steps, draft, access_steps, *c), access_steps[c.transfer as usize].1))
+        .map(|c| (last_use_step(steps, draft, access_steps, *c), access_steps[c.transfer as usize].writes_at))
         .collect();
     let implied = precedes_each(&step_graph, &step_order, &pairs);
     let mut changed = false;
@@ -80,9 +89,9 @@ pub(super) fn add_hazard_dependencies(
 }
 
 /// The step after which the earlier operation of a conflict no longer uses the memory of the transfer's receiver.
-fn last_use_step(steps: &Steps<'_>, draft: &Draft, access_steps: &[(u32, u32)], conflict: Conflict) -> u32 {
+fn last_use_step(steps: &Steps<'_>, draft: &Draft, access_steps: &[AccessSteps], conflict: Conflict) -> u32 {
     let receiver = draft.ops[conflict.transfer as usize].peer;
-    let (reads_at, writes_at) = access_steps[conflict.earlier as usize];
+    let AccessSteps { reads_at, writes_at } = access_steps[conflict.earlier as usize];
     if steps.block(writes_at).gpu == receiver { writes_at } else { reads_at }
 }
 
@@ -99,10 +108,10 @@ fn step_schedule(steps: &Steps<'_>) -> Schedule {
 }
 
 /// Accesses to a receiver's memory that precede a transfer's, in the order of the steps.
-fn conflicts(draft: &Draft, access_steps: &[(u32, u32)], order: &Order, buffers: BufferUse) -> Vec<Conflict> {
+fn conflicts(draft: &Draft, access_steps: &[AccessSteps], order: &Order, buffers: BufferUse) -> Vec<Conflict> {
     // Every operation acts where it reads and where it writes; within one step, arriving data comes first.
     let mut accesses: Vec<(u32, bool, u32, bool)> = Vec::with_capacity(access_steps.len() * 2);
-    for (op, &(reads_at, writes_at)) in access_steps.iter().enumerate() {
+    for (op, &AccessSteps { reads_at, writes_at }) in access_steps.iter().enumerate() {
         let same_step = reads_at == writes_at;
         accesses.push((order.positions[reads_at as usize], true, op as u32, false));
         accesses.push((order.positions[writes_at as usize], same_step, op as u32, true));
@@ -147,7 +156,7 @@ fn deadlock(steps: &Steps<'_>, cycle: &Cycle) -> FormatError {
 }
 
 /// Reports a dependency cycle that arises only from merging each send with its receive.
-fn merged_cycle(access_steps: &[(u32, u32)], cycle: &Cycle) -> HazardResult {
+fn merged_cycle(access_steps: &[AccessSteps], cycle: &Cycle) -> HazardResult {
     let steps = cycle.0.iter().map(|op| access_steps[op.0 as usize]);
-    HazardResult::Cycle(steps.filter(|(sends, receives)| sends != receives).map(|(_, receives)| receives).collect())
+    HazardResult::Cycle(steps.filter(|step| step.reads_at != step.writes_at).map(|step| step.writes_at).collect())
 }

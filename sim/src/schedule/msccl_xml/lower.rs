@@ -20,7 +20,7 @@
 
 use rustc_hash::FxHashSet;
 
-use super::hazards::{self, HazardResult};
+use super::hazards::{self, AccessSteps, HazardResult};
 use super::pair::{NONE, Steps};
 use super::parse::{Algo, Gpu, StepKind};
 use crate::schedule::chunk_numbering::{ChunkNumbering, ChunksPerGpu, FileChunk, same_memory};
@@ -132,7 +132,7 @@ struct Lowering<'a> {
     first_op: Vec<u32>,
     last_op: Vec<u32>,
     /// Steps at which each operation reads and writes.
-    access_steps: Vec<(u32, u32)>,
+    access_steps: Vec<AccessSteps>,
     /// Next free scratch slot of each GPU.
     next_slot: Vec<u64>,
     /// Receiving steps whose data stays in the FIFO until they execute.
@@ -261,7 +261,7 @@ impl Lowering<'_> {
             for (op, writes_at) in operations {
                 let transfers = op.kind.is_transfer();
                 let id = self.draft.push(op);
-                self.access_steps.push((number, writes_at));
+                self.access_steps.push(AccessSteps { reads_at: number, writes_at });
                 let first = &mut self.first_op[number as usize];
                 *first = (*first).min(id);
                 self.last_op[number as usize] = id;

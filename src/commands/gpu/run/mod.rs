@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use fabricast_sim::engine::Watch;
-use fabricast_sim::profile::Profile;
+use fabricast_sim::profile::{Profile, TimeInterval};
 use fabricast_sim::schedule::Schedule;
 use fabricast_sim::{SimulationOptions, simulate};
 use fabricast_topologies::route::Router;
@@ -203,7 +203,7 @@ impl RunContext<'_> {
         let environment = setup::environment(self.fabric, self.router, placement, profile, &[]);
         let options = SimulationOptions { folding: fabricast_sim::Folding::WhereProved, background: &[] };
         let timeline = simulate(schedule, environment, mode, options, Watch::default())?;
-        let (low, high) = timeline.band.around(timeline.time);
+        let TimeInterval { low, high } = timeline.band.around(timeline.time);
         Ok(Predicted { time: timeline.time, low, high })
     }
 }

@@ -12,26 +12,34 @@ const MAX_NVLINKS: u64 = 18;
 pub(super) enum Domain {
     /// GPUs on an NVSwitch: index and number of links of each.
     Switched(Vec<(usize, u16)>),
-    /// Pairs of GPUs with direct links: both indices and the number of links.
-    Direct(Vec<(usize, usize, u16)>),
+    /// Pairs of GPUs with direct links.
+    Direct(Vec<NvlinkCount>),
 }
 
-/// Number of NVLinks of pairs of GPUs, given by their indices.
-pub(super) type Counts = [(usize, usize, u16)];
+/// Number of NVLinks between two GPUs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct NvlinkCount {
+    /// Index of one GPU among the devices of the matrix.
+    pub a: usize,
+    /// Index of the other GPU.
+    pub b: usize,
+    /// Number of NVLinks; 0 if there is none.
+    pub count: u16,
+}
 
 /// The domains of these GPUs; GPUs without NVLinks are in none.
-pub(super) fn find_domains(gpus: &[usize], counts: &Counts) -> Vec<Domain> {
-    let linked: Vec<(usize, usize, u16)> = counts.iter().copied().filter(|&(_, _, count)| count > 0).collect();
+pub(super) fn find_domains(gpus: &[usize], counts: &[NvlinkCount]) -> Vec<Domain> {
+    let linked: Vec<NvlinkCount> = counts.iter().copied().filter(|pair| pair.count > 0).collect();
     let mut domains_by_gpu: BTreeMap<usize, usize> = gpus.iter().map(|&gpu| (gpu, gpu)).collect();
-    for &(a, b, _) in &linked {
+    for &NvlinkCount { a, b, .. } in &linked {
         let (Some(&x), Some(&y)) = (domains_by_gpu.get(&a), domains_by_gpu.get(&b)) else { continue };
         for domain in domains_by_gpu.values_mut().filter(|domain| **domain == x.max(y)) {
             *domain = x.min(y);
         }
     }
-    let mut pairs_by_domain: BTreeMap<usize, Vec<(usize, usize, u16)>> = BTreeMap::new();
+    let mut pairs_by_domain: BTreeMap<usize, Vec<NvlinkCount>> = BTreeMap::new();
     for pair in linked {
-        pairs_by_domain.entry(domains_by_gpu.get(&pair.0).copied().unwrap_or(pair.0)).or_default().push(pair);
+        pairs_by_domain.entry(domains_by_gpu.get(&pair.a).copied().unwrap_or(pair.a)).or_default().push(pair);
     }
     let alone = pairs_by_domain.len() == 1;
     pairs_by_domain
@@ -44,9 +52,9 @@ pub(super) fn find_domains(gpus: &[usize], counts: &Counts) -> Vec<Domain> {
 /// switch if every two of them are joined, each pair by the smaller of their numbers of links, and the links of a GPU
 /// to all its peers would exceed [`MAX_NVLINKS`] if they were direct. Two GPUs joined by this maximum are on a switch
 /// if they are the only domain; several such pairs have bridges.
-fn switched(pairs: &Counts, alone: bool) -> Option<Vec<(usize, u16)>> {
+fn switched(pairs: &[NvlinkCount], alone: bool) -> Option<Vec<(usize, u16)>> {
     let mut links: BTreeMap<usize, u16> = BTreeMap::new();
-    for &(a, b, count) in pairs {
+    for &NvlinkCount { a, b, count } in pairs {
         for gpu in [a, b] {
             let max_links = links.entry(gpu).or_default();
             *max_links = (*max_links).max(count);
@@ -55,15 +63,15 @@ fn switched(pairs: &Counts, alone: bool) -> Option<Vec<(usize, u16)>> {
     let peers = links.len() as u64 - 1;
     let link_count = |gpu: usize| links.get(&gpu).copied().unwrap_or_default();
     let all_joined = pairs.len() as u64 == (peers + 1) * peers / 2;
-    let matches_minimum = pairs.iter().all(|&(a, b, count)| count == link_count(a).min(link_count(b)));
+    let matches_minimum = pairs.iter().all(|pair| pair.count == link_count(pair.a).min(link_count(pair.b)));
     let max_links = u64::from(links.values().copied().max()?);
     let exceeds_direct_links = max_links * peers > MAX_NVLINKS || (max_links >= MAX_NVLINKS && (alone || peers > 1));
     (all_joined && matches_minimum && exceeds_direct_links).then(|| links.into_iter().collect())
 }
 
 /// Evidence from the link counts: the number of links of the GPU with the most, and whether they are bridges.
-pub(super) fn evidence(counts: &Counts) -> Evidence {
-    let mut gpus: Vec<usize> = counts.iter().flat_map(|&(a, b, _)| [a, b]).collect();
+pub(super) fn evidence(counts: &[NvlinkCount]) -> Evidence {
+    let mut gpus: Vec<usize> = counts.iter().flat_map(|pair| [pair.a, pair.b]).collect();
     gpus.sort_unstable();
     gpus.dedup();
     let (mut nvlinks, mut bridged) = (0, true);
@@ -75,7 +83,7 @@ pub(super) fn evidence(counts: &Counts) -> Evidence {
             }
             Domain::Direct(pairs) => {
                 let mut sums: BTreeMap<usize, (u32, u32)> = BTreeMap::new();
-                for (gpu, count) in pairs.iter().flat_map(|&(a, b, count)| [(a, count), (b, count)]) {
+                for (gpu, count) in pairs.iter().flat_map(|pair| [(pair.a, pair.count), (pair.b, pair.count)]) {
                     let sum = sums.entry(gpu).or_default();
                     *sum = (sum.0 + u32::from(count), sum.1 + 1);
                 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
 
-use super::domains::{self, Domain};
+use super::domains::{self, Domain, NvlinkCount};
 use super::listing::{ListedGpu, Listing};
 use super::matrix::{Device, Matrix, Relation};
 use crate::error::{Origin, Result};
@@ -104,8 +104,8 @@ fn gpu_indices(matrix: &Matrix) -> Vec<usize> {
     (0..matrix.devices.len()).filter(|&i| matrix.devices.get(i).is_some_and(|device| device.is_gpu)).collect()
 }
 
-/// Number of NVLinks of each pair of GPUs; 0 if there is none.
-fn nvlink_counts(matrix: &Matrix) -> Vec<(usize, usize, u16)> {
+/// Number of NVLinks of each pair of GPUs.
+fn nvlink_counts(matrix: &Matrix) -> Vec<NvlinkCount> {
     let gpus = gpu_indices(matrix);
     let mut counts = Vec::with_capacity(gpus.len() * gpus.len() / 2);
     for (i, &a) in gpus.iter().enumerate() {
@@ -114,7 +114,7 @@ fn nvlink_counts(matrix: &Matrix) -> Vec<(usize, usize, u16)> {
                 Some(Relation::NvLink(count)) => count,
                 _ => 0,
             };
-            counts.push((a, b, count));
+            counts.push(NvlinkCount { a, b, count });
         }
     }
     counts
@@ -350,7 +350,7 @@ fn add_nvlinks(
         let bandwidth = Bandwidth(generation.nvlink.0 * u64::from(count)).min(Bandwidth::MAX);
         LinkSpec::symmetric(LinkKind::Nvlink, bandwidth, latency).lanes(count)
     };
-    if counts.iter().any(|&(_, _, count)| count > 0) {
+    if counts.iter().any(|pair| pair.count > 0) {
         warnings.add(format!("NVLink is assumed to run at its signalling rate, {} a link each way", generation.nvlink));
     }
     let host = builder.host(DEFAULT_HOST);
@@ -366,7 +366,7 @@ fn add_nvlinks(
                 }
             }
             Domain::Direct(pairs) => {
-                for (a, b, count) in pairs {
+                for NvlinkCount { a, b, count } in pairs {
                     if let (Some(a), Some(b)) = (vertex(a), vertex(b)) {
                         builder.link(a, b, &bonded(count, NVLINK_DIRECT));
                     }

@@ -12,9 +12,8 @@ use fabricast_topologies::Bytes;
 
 use super::rank::Rank;
 use crate::cuda::{Arguments, DeviceAddress, DeviceSlice, Function, Launch, Module, Stream, compile};
-use crate::execute::buffers::extent;
 use crate::execute::{ExecuteError, Executor, Job};
-use crate::kernel::{Alignment, COMBINE_THREADS, Location, Step, Steps, UserBuffer, combine_text};
+use crate::kernel::{Alignment, BufferExtent, COMBINE_THREADS, Location, Step, Steps, UserBuffer, combine_text};
 use crate::nvshmem::{Element, Signal, SourceAndDestination, SymmetricMemory};
 
 /// Layout of the symmetric memory of an executor of steps, as byte offsets.
@@ -54,7 +53,8 @@ impl ArenaLayout {
         match spot {
             Location::User(buffer, offset) => {
                 let base = if buffer == UserBuffer::Input { self.input } else { self.output };
-                base.plus(Bytes(offset.0.wrapping_sub(extent(&job.header, peer as u32, buffer).0)))
+                let origin = BufferExtent::new(&job.header, peer as u32, buffer).start;
+                base.plus(Bytes(offset.0.wrapping_sub(origin)))
             }
             Location::Slot(offset) => arena.plus(self.slots).plus(offset),
             Location::Scratch(offset) => arena.plus(self.scratch).plus(offset),

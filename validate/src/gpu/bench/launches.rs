@@ -36,12 +36,12 @@ pub(super) fn measure(lab: &BenchSetup, bench: &mut Bench) -> Result<(), BenchEr
             (&graph, [Kind::LaunchGraph, Kind::LaunchGraphCall, Kind::LaunchGraphWait]),
         ] {
             let [each, call, wait] = kinds;
-            let (gpu_times, host_times) = timed.back_to_back(work, LAUNCHES)?;
+            let LaunchTimes { gpu: gpu_times, host: host_times } = timed.back_to_back(work, LAUNCHES)?;
             bench.points.push(on_gpu(point(each, Load::Alone, &gpu_times, Bytes(0))));
             bench.points.push(on_gpu(point(call, Load::Alone, &host_times, Bytes(0))));
             bench.points.push(on_gpu(point(wait, Load::Alone, &timed.one_by_one(work)?, Bytes(0))));
         }
-        let (times, _) = timed.back_to_back(&nodes, 5)?;
+        let times = timed.back_to_back(&nodes, 5)?.gpu;
         let times: Vec<Picos> = times.into_iter().map(|time| Picos(time.0 / u64::from(NODES))).collect();
         bench.points.push(on_gpu(point(Kind::GraphNode, Load::Alone, &times, Bytes(0))));
     }
@@ -51,6 +51,14 @@ pub(super) fn measure(lab: &BenchSetup, bench: &mut Bench) -> Result<(), BenchEr
 fn launch(gpu: &Gpu, stream: &Stream) -> Result<(), CudaError> {
     // SAFETY: the kernel has no parameters and accesses no memory.
     unsafe { gpu.kernels.nothing.launch(stream, Launch::without_shared_memory(1, 32), &Arguments::new()) }
+}
+
+/// Times of launches back to back, per round.
+struct LaunchTimes {
+    /// Time per launch on the GPU.
+    gpu: Vec<Picos>,
+    /// Time per call on the host.
+    host: Vec<Picos>,
 }
 
 /// Measurement of launches on one stream of a GPU.
@@ -65,15 +73,10 @@ impl LaunchTimer<'_> {
         self.watchdog.wait_for(self.stream, &|| format!("GPU {}, empty kernels", self.gpu.context.ordinal()))
     }
 
-    /// Runs `launches` launches back to back in each round. Returns, per round, the time per launch on the GPU and the
-    /// time per call on the host.
-    fn back_to_back(
-        &self,
-        work: &dyn Fn() -> Result<(), CudaError>,
-        launches: u32,
-    ) -> Result<(Vec<Picos>, Vec<Picos>), BenchError> {
+    /// Runs `launches` launches back to back in each round.
+    fn back_to_back(&self, work: &dyn Fn() -> Result<(), CudaError>, launches: u32) -> Result<LaunchTimes, BenchError> {
         let (start, end) = (Event::timing(&self.gpu.context)?, Event::timing(&self.gpu.context)?);
-        let (mut gpu_times, mut host_times) = (Vec::new(), Vec::new());
+        let mut times = LaunchTimes { gpu: Vec::new(), host: Vec::new() };
         for round in 0..=ROUNDS {
             self.stream.record(&start)?;
             let begin = Instant::now();
@@ -84,11 +87,11 @@ impl LaunchTimer<'_> {
             self.stream.record(&end)?;
             self.wait()?;
             if round > 0 {
-                gpu_times.push(Picos(end.since(&start)?.0 / u64::from(launches)));
-                host_times.push(Picos::from_ns(elapsed.as_nanos() as f64 / f64::from(launches)));
+                times.gpu.push(Picos(end.since(&start)?.0 / u64::from(launches)));
+                times.host.push(Picos::from_ns(elapsed.as_nanos() as f64 / f64::from(launches)));
             }
         }
-        Ok((gpu_times, host_times))
+        Ok(times)
     }
 
     /// Time of each launch from the call until the host sees its completion.

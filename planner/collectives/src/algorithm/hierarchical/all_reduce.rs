@@ -35,7 +35,7 @@ use fabricast_sim::schedule::{
     Buffer, BufferUse, Dependency, Header, OpKind, Program, Rank, Run, ScheduleGenerator, Symmetry, Walk,
 };
 
-use super::{Levels, rounds};
+use super::{LaneLoop, Levels, rounds};
 use crate::algorithm::cut::Chunking;
 use crate::algorithm::lane::Lane;
 use crate::algorithm::{Algorithm, Shape, Unsupported};
@@ -203,7 +203,7 @@ impl ScheduleGenerator for AllReduce {
 
     fn program(&self, rank: Rank, program: &mut Program) {
         let mut runs = self.runs(0);
-        for (at, lane, round) in rounds(&self.header, &self.cut, rank) {
+        for LaneLoop { at, lane, round } in rounds(&self.header, &self.cut, rank) {
             let at = Round { at, runs, lane, round };
             self.write_inside(at, program);
             self.write_between(at, program);

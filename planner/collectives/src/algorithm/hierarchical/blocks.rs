@@ -37,7 +37,7 @@ use fabricast_sim::schedule::{
 };
 
 use super::sum::Sum;
-use super::{Levels, RankLocation, rounds};
+use super::{LaneLoop, Levels, RankLocation, rounds};
 use crate::algorithm::cut::Chunking;
 use crate::algorithm::lane::Lane;
 use crate::algorithm::ring::copy_part;
@@ -111,7 +111,7 @@ impl ScheduleGenerator for AllGather {
     }
 
     fn program(&self, rank: Rank, program: &mut Program) {
-        for (at, lane, round) in rounds(&self.header, &self.cut, rank) {
+        for LaneLoop { at, lane, round } in rounds(&self.header, &self.cut, rank) {
             self.write_loop(at, lane, round, program);
         }
         copy_part(&self.header, &self.cut, rank.0, rank.0, program);
@@ -208,7 +208,7 @@ impl ScheduleGenerator for ReduceScatter {
     }
 
     fn program(&self, rank: Rank, program: &mut Program) {
-        for (at, lane, round) in rounds(&self.header, &self.cut, rank) {
+        for LaneLoop { at, lane, round } in rounds(&self.header, &self.cut, rank) {
             self.write_loop(at, lane, round, program);
         }
     }

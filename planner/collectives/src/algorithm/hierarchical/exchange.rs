@@ -38,7 +38,7 @@ use fabricast_sim::schedule::{
     Buffer, BufferUse, Dependency, Header, OpKind, Program, Rank, ScheduleGenerator, Symmetry, Walk,
 };
 
-use super::{Levels, RankLocation, rounds};
+use super::{LaneLoop, Levels, RankLocation, rounds};
 use crate::algorithm::cut::{Chunking, check_chunks};
 use crate::algorithm::lane::{Chunks, Lane};
 use crate::algorithm::ring::copy_part;
@@ -190,7 +190,7 @@ impl ScheduleGenerator for AllToAll {
     }
 
     fn program(&self, rank: Rank, program: &mut Program) {
-        for (at, lane, round) in rounds(&self.header, &self.cut, rank) {
+        for LaneLoop { at, lane, round } in rounds(&self.header, &self.cut, rank) {
             self.write_loop(at, lane, round, program);
         }
         copy_part(&self.header, &self.cut, rank.0, rank.0, program);

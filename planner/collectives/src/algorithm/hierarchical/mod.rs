@@ -38,12 +38,22 @@ pub(super) use exchange::AllToAll;
 pub(super) use rooted::{Broadcast, Reduce};
 pub(super) use uneven::AllToAllV;
 
-/// Iterates over the loops of a rank's program in writing order: the rank on its channel, the lane, the round.
-fn rounds(header: &Header, cut: &Chunking, rank: Rank) -> impl Iterator<Item = (Lane, u32, u32)> + use<> {
+/// Loop of a rank's program on one lane.
+#[derive(Clone, Copy, Debug)]
+struct LaneLoop {
+    /// The rank on its channel.
+    at: Lane,
+    lane: u32,
+    /// Index of the loop, from 0.
+    round: u32,
+}
+
+/// Iterates over the loops of a rank's program in writing order.
+fn rounds(header: &Header, cut: &Chunking, rank: Rank) -> impl Iterator<Item = LaneLoop> + use<> {
     let (channels, loops) = (header.channels, cut.loops);
     (0..cut.lanes).flat_map(move |lane| {
         let at = Lane { rank: rank.0, channel: lane_channel(channels, lane) };
-        (0..loops).map(move |round| (at, lane, round))
+        (0..loops).map(move |round| LaneLoop { at, lane, round })
     })
 }
 

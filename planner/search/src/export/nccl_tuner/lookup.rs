@@ -59,22 +59,36 @@ struct Segment {
 
 const NONE: u32 = u32::MAX;
 
+/// Row of a table that matches the communicator.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct LayerRow {
+    /// Layer of the row.
+    key: Key,
+    /// Index into the entries of the lookup.
+    entry: u32,
+    /// Smallest message size, in bytes.
+    min_bytes: u64,
+    /// Largest message size, in bytes.
+    max_bytes: u64,
+}
+
 impl Lookup {
     /// Creates the lookup for a communicator of `nodes` nodes and `ranks` ranks. O(n log n) for n rows.
     #[must_use]
     pub fn new(table: &Table, nodes: u32, ranks: u32) -> Self {
-        let mut rows: Vec<(Key, u32, u64, u64)> = Vec::new();
+        let mut rows: Vec<LayerRow> = Vec::new();
         let mut lookup = Self::default();
         for (index, row) in table.rows.iter().enumerate().filter(|(_, row)| row.matches(nodes, ranks)) {
             let key = Key { function: row.function, pipe_ops: row.pipe_ops, buffers: row.buffers };
-            rows.push((key, lookup.entries.len() as u32, row.min_bytes.0, row.max_bytes.0));
+            let entry = lookup.entries.len() as u32;
+            rows.push(LayerRow { key, entry, min_bytes: row.min_bytes.0, max_bytes: row.max_bytes.0 });
             let Ok(index) = u32::try_from(index) else { break };
             lookup.entries.push(TableEntry { algo: row.algo, proto: row.proto, channels: row.channels, row: index });
         }
         // The sort is stable: rows of a layer stay in file order.
-        rows.sort_by_key(|row| row.0);
-        for layer in rows.chunk_by(|a, b| a.0 == b.0) {
-            let Some(&(key, ..)) = layer.first() else { continue };
+        rows.sort_by_key(|row| row.key);
+        for layer in rows.chunk_by(|a, b| a.key == b.key) {
+            let Some(&LayerRow { key, .. }) = layer.first() else { continue };
             let from = lookup.segments.len() as u32;
             build_segments(layer, &mut lookup.segments);
             lookup.layers.push((key, Span { start: from, end: lookup.segments.len() as u32 }));
@@ -150,20 +164,20 @@ impl Lookup {
 }
 
 /// Cuts the sizes of a layer into segments, each with the first row that matches it.
-fn build_segments(layer: &[(Key, u32, u64, u64)], segments: &mut Vec<Segment>) {
+fn build_segments(layer: &[LayerRow], segments: &mut Vec<Segment>) {
     let start = segments.len();
-    let mut rows_by_start: Vec<(u64, u32, u64)> = layer.iter().map(|&(_, entry, min, max)| (min, entry, max)).collect();
-    rows_by_start.sort_unstable();
-    let ends = layer.iter().filter_map(|&(.., max)| max.checked_add(1));
-    let mut boundaries: Vec<u64> = layer.iter().map(|&(_, _, min, _)| min).chain(ends).collect();
+    let mut rows_by_start = layer.to_vec();
+    rows_by_start.sort_unstable_by_key(|row| (row.min_bytes, row.entry));
+    let ends = layer.iter().filter_map(|row| row.max_bytes.checked_add(1));
+    let mut boundaries: Vec<u64> = layer.iter().map(|row| row.min_bytes).chain(ends).collect();
     boundaries.sort_unstable();
     boundaries.dedup();
     // Rows that contain the current size, the first in the file on top.
     let mut active: BinaryHeap<Reverse<(u32, u64)>> = BinaryHeap::new();
     let mut pending = rows_by_start.into_iter().peekable();
     for first in boundaries {
-        while let Some((_, entry, max)) = pending.next_if(|row| row.0 == first) {
-            active.push(Reverse((entry, max)));
+        while let Some(row) = pending.next_if(|row| row.min_bytes == first) {
+            active.push(Reverse((row.entry, row.max_bytes)));
         }
         while active.peek().is_some_and(|Reverse((_, max))| *max < first) {
             active.pop();
