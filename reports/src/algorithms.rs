@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use fabricast_collectives::algorithm::Algorithm;
 use fabricast_collectives::algorithm::facts::{AlgorithmProperties, Exact, Time, Traffic, facts};
-use fabricast_collectives::capabilities::{FabricCapabilities, Hosts};
+use fabricast_collectives::capabilities::{FabricCapabilities, HostLinks, Hosts};
 use fabricast_collectives::strategy::check_combination;
 use fabricast_sim::schedule::{Collective, Protocol};
 
@@ -17,6 +17,7 @@ const ONE_HOST: FabricCapabilities = FabricCapabilities {
     multicast: Ok(8),
     ranks: 8,
     nics_per_host: 0,
+    host_links: HostLinks::Other,
 };
 const SEVERAL_HOSTS: FabricCapabilities = FabricCapabilities {
     hosts: Hosts::Several,
@@ -25,6 +26,7 @@ const SEVERAL_HOSTS: FabricCapabilities = FabricCapabilities {
     multicast: Ok(8),
     ranks: 16,
     nics_per_host: 8,
+    host_links: HostLinks::Other,
 };
 
 const INTRODUCTION: &str = "\

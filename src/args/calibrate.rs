@@ -38,14 +38,16 @@ pub struct CalibrateArgs {
     pub date: Option<String>,
     /// Fit a network only and write it as a network, for example `efa-p5`
     ///
-    /// Costs of GPUs and launches stay as they are. The fit uses rows of several hosts whose network is the shipped one
+    /// Costs of GPUs and launches are those of --profile, or of the shipped profile of each machine. The interval is from
+    /// clusters that are held out, one at a time. The fit uses rows of several hosts whose network is the shipped one
     /// of this name, or all rows of several hosts if none has it.
     #[arg(long, value_name = "NAME", help_heading = "Software")]
     pub network: Option<String>,
     /// Rows held out for validation, for example gpus=2 or protocol=ll; may be repeated
     ///
     /// A second fit leaves these rows out and predicts them. Keys: gpus=2, nodes=4,
-    /// collective=all_gather,reduce_scatter, protocol=ll.
+    /// collective=all_gather,reduce_scatter, protocol=ll, cluster=TEXT (part of the manifest's `cluster`, or of
+    /// `hardware` where there is none).
     #[arg(long, value_name = "WHAT=…")]
     pub hold_out: Vec<HoldOut>,
     /// Draw errors, and parameters with their intervals, to this file (.svg or .png)

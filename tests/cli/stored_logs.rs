@@ -144,7 +144,7 @@ fn processes_without_mpi_are_separate_runs() {
 #[test]
 fn the_first_line_reports_that_rccl_is_not_modelled() {
     let run = run_log("compare mi300x-vf-rccl1562.txt --fabric mi300x --collective all_reduce --no-explain");
-    assert!(run.stdout.starts_with("RCCL is not modelled"), "{}", run.stdout);
+    assert!(run.stdout.starts_with("RCCL's choices are not modelled"), "{}", run.stdout);
     let value = json("compare mi300x-vf-rccl1562.txt --fabric mi300x");
     let last = value["rows"].as_array().unwrap().last().unwrap();
     let predicted = last["predicted_us"].as_f64().unwrap();
@@ -158,17 +158,16 @@ fn the_first_line_reports_that_rccl_is_not_modelled() {
     assert!(first.ends_with("RCCL is not modelled: the bound and our own schedules only"), "{first}");
 }
 
+/// NCCL 2.26 sends to each peer on two channels, which the log's machines show: their exchanges are as fast as predicted.
 #[test]
-fn uniformly_slow_machines_are_reported_with_channels_per_peer_as_cause() {
+fn two_channels_per_peer_explain_exchanges_that_do_not_fill_the_nics() {
     let arguments = "compare h20-vm-321-alltoall.txt --fabric hgx-h100 --nodes 2 --collective all_to_all";
     let value = json(arguments);
     let rows = value["rows"].as_array().unwrap();
-    let slow = rows.iter().filter(|row| row["verdict"] == "slow").count();
-    assert!(slow >= 8, "{value}");
-    let cause = value["groups"][0]["cause"].as_str().unwrap();
-    assert!(cause.contains("2 p2p channels per peer") && cause.contains("NCCL_NCHANNELS_PER_NET_PEER=4"), "{cause}");
+    assert!(rows.iter().all(|row| row["verdict"] == "expected" && row["channels"] == 4), "{value}");
+    let bias = value["summary"]["bias"].as_f64().unwrap();
+    assert!((-0.2..0.2).contains(&bias), "{value}");
     let text = run_log(&format!("{arguments} --no-explain")).stdout;
-    assert!(text.contains("slow: 44 % over") && text.contains("NCCL_NCHANNELS_PER_NET_PEER"), "{text}");
     assert!(text.contains("the log's GPUs are NVIDIA H20-3e"), "{text}");
 }
 

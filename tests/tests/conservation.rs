@@ -8,7 +8,8 @@ use fabricast_collectives::bound::{Bounds, RateEfficiency};
 use fabricast_sim::lower::Resource;
 use fabricast_sim::profile::{ChannelLimit, Profile, largest_message};
 use fabricast_sim::schedule::{
-    BlockSplit, Buffer, BufferUse, Collective, Dependency, OpKind, Operation, Protocol, Rank, RunId, Schedule,
+    BlockSplit, Buffer, BufferUse, ChunkMessages, Collective, Dependency, OpKind, Operation, Protocol, Rank, RunId,
+    Schedule,
 };
 use fabricast_sim::sharing::WHOLE;
 use fabricast_sim::{Folding, Timeline};
@@ -197,8 +198,9 @@ impl<'a> Ledger<'a> {
         let protocol = self.schedule.header().protocol;
         let costs = self.testbed.profile.protocol(protocol);
         let bytes = (payload - 1e-9).ceil().max(0.0);
-        // Serialized messages of one connection are not sliced.
-        let slices = if self.is_serialized(op) { 1 } else { costs.slices };
+        // Serialized messages of one connection are not sliced, and neither are chunks that are one message.
+        let is_whole = self.schedule.header().blocks.chunk_messages == ChunkMessages::One;
+        let slices = if self.is_serialized(op) || is_whole { 1 } else { costs.slices };
         let slice = (bytes / f64::from(slices)).ceil().min(largest_message(protocol).0 as f64).max(1.0);
         let network = &self.testbed.profile.network;
         let scanned = self.flag_read_load(payload);

@@ -2,6 +2,7 @@
 //! any claimed symmetry; and runs with symmetric ranks are folded.
 
 use fabricast_collectives::algorithm::{Algorithm, Shape};
+use fabricast_collectives::capabilities::Hosts;
 use fabricast_sim::critical::CriticalStep;
 use fabricast_sim::engine::{EngineError, Span};
 use fabricast_sim::lower::{Environment, Resource};
@@ -205,7 +206,8 @@ proptest! {
         if let Some(four) = print(4).filter(|four| four.groups() == 4 && channels >= 4) {
             prop_assert_eq!(print(channels), Some(four.with_groups(channels)));
         }
-        if template.algorithm.is_channel_independent(template.collective) {
+        let hosts = Hosts::from_counts(testbed.ranks(), testbed.per_host());
+        if template.algorithm.is_channel_independent(template.collective, hosts) {
             let (single, several) = (generator(1), generator(channels));
             for rank in (0..testbed.ranks()).map(Rank) {
                 prop_assert_eq!(first_channel(&*single, rank), first_channel(&*several, rank));

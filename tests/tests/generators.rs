@@ -88,7 +88,7 @@ fn streaming_algorithms_use_the_same_chunks_for_any_rank_count() {
             generator(algorithm, &shape).unwrap().header().layout.chunks()
         };
         if collective.has_variable_size() && collective != Collective::SendRecv {
-            assert_eq!(algorithm.is_pipelined(collective), chunks(32) == chunks(64), "{algorithm} {collective}");
+            assert_eq!(algorithm.is_pipelined(collective), chunks(32) == chunks(128), "{algorithm} {collective}");
         }
     }
 }

@@ -122,6 +122,52 @@ proptest! {
     }
 }
 
+/// Sends of one pair take turns of a copy, a step and a fence: the block is done with a message once the proxy can see
+/// it. With several peers on one channel, the copies of one overlap with the waits of the others.
+#[test]
+fn a_pair_waits_for_fences_and_peers_of_a_channel_share_its_copies() {
+    let fence = Picos(5_000_000);
+    let network = NetworkCosts { fence, ..NetworkCosts::FREE };
+    let profile = |network| Profile { network, ..Profile::named("nccl-2.28-h200").unwrap() };
+    let chunk = 128 << 10;
+    let time = |collective, gpus, network: NetworkCosts, loops: u64| {
+        let testbed = Testbed { profile: profile(network), ..testbed("hgx-h200", gpus, 2, network) };
+        let (ranks, buffers) = (testbed.ranks(), BufferUse::OutOfPlace);
+        let blocks = if collective == Collective::SendRecv { 1 } else { u64::from(ranks) };
+        let call = Call { collective, bytes: Bytes(chunk * loops * blocks), ranks, root: Rank(0), buffers };
+        let channels = if collective == Collective::SendRecv { 1 } else { 2 };
+        let shape =
+            Shape { channels, chunk: Some(Bytes(chunk)), ranks_per_node: gpus, ..Shape::new(call, Protocol::Simple) };
+        let case = Case { algorithm: Algorithm::Direct, shape };
+        testbed.run(&*case.generator(), Folding::WhereProved).unwrap().time.0
+    };
+    let each =
+        |collective, gpus, network| (time(collective, gpus, network, 65) - time(collective, gpus, network, 1)) / 64;
+    let [alone, without] = [network, NetworkCosts::FREE].map(|network| each(Collective::SendRecv, 1, network));
+    assert!(alone.abs_diff(without + fence.0) < alone / 100, "{alone} {without}");
+    // Eight peers: the channel's rate is that of its copies, which is more than that of a pair.
+    let [shared, free] = [network, NetworkCosts::FREE].map(|network| each(Collective::AllToAll, 8, network));
+    assert!(shared < 8 * alone * 3 / 4 && shared <= free + fence.0 / 8, "{shared} {free} {alone}");
+}
+
+/// A chunk of a ring is sent slice by slice, a chunk of a chain as one message: the proxy works twice for the former.
+#[test]
+fn rings_send_slices_and_chains_send_chunks() {
+    let network = NetworkCosts { message: Picos(50_000_000), ..NetworkCosts::FREE };
+    let time = |collective, network: NetworkCosts| {
+        let profile = Profile { network, ..Profile::named("nccl-2.28-h200").unwrap() };
+        let testbed = Testbed { profile, ..testbed("hgx-h200", 1, 2, network) };
+        let call = Call { collective, bytes: Bytes(64 << 10), ranks: 2, root: Rank(0), buffers: BufferUse::OutOfPlace };
+        let case = Case { algorithm: Algorithm::Ring, shape: Shape::new(call, Protocol::Simple) };
+        testbed.run(&*case.generator(), Folding::WhereProved).unwrap().time.0
+    };
+    let messages = |collective| {
+        let added = time(collective, network) - time(collective, NetworkCosts::FREE);
+        (added as f64 / network.message.0 as f64).round()
+    };
+    assert_eq!([Collective::AllGather, Collective::Broadcast].map(messages), [2.0, 1.0]);
+}
+
 /// A message is sent when it is complete: the passes of its block come first, for at most one slot of the
 /// connection's buffer.
 #[test]

@@ -2,8 +2,9 @@
 //! and multicast.
 
 use fabricast_topologies::route::{BufferLocation, PeerAccess, Router};
-use fabricast_topologies::{Fabric, NodeId, fabric::NodeKind};
+use fabricast_topologies::{Fabric, LinkKind, NodeId, fabric::NodeKind};
 
+use crate::algorithm::mesh;
 use crate::bound::InNetwork;
 
 /// Number of hosts that the ranks occupy: one or several.
@@ -13,6 +14,16 @@ pub enum Hosts {
     One,
     /// Ranks span several hosts.
     Several,
+}
+
+/// Links between the ranks of a host.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum HostLinks {
+    /// Every pair of ranks has links of its own, at least three ranks per host.
+    Pairs,
+    /// Switches, PCIe, or links between some pairs only.
+    #[default]
+    Other,
 }
 
 impl Hosts {
@@ -75,6 +86,8 @@ pub struct FabricCapabilities {
     pub ranks: u32,
     /// Number of NICs per host; 0 if all ranks are in one NVLink island.
     pub nics_per_host: u32,
+    /// Links between the ranks of a host.
+    pub host_links: HostLinks,
 }
 
 impl FabricCapabilities {
@@ -112,7 +125,15 @@ impl FabricCapabilities {
             multicast,
             ranks,
             nics_per_host: nics_per_host(fabric, router, placement),
+            host_links: host_links(fabric, placement, ranks_per_node),
         }
+    }
+
+    /// Number of rings that together use all links of a single host's ranks equally; 0 if one ring can.
+    #[must_use]
+    pub fn rings_over_all_links(&self) -> u32 {
+        let has_mesh = self.hosts == Hosts::One && self.host_links == HostLinks::Pairs;
+        if has_mesh { mesh::ring_count(self.ranks) } else { 0 }
     }
 
     /// Number of ranks of a multicast team; 0 if multicast is not available.
@@ -120,6 +141,24 @@ impl FabricCapabilities {
     pub fn ranks_per_team(&self) -> u32 {
         self.multicast.unwrap_or(0)
     }
+}
+
+/// Determines the links between the ranks of a host, if they are equal on all hosts, used or not: a failed link has the
+/// same consequences on every host.
+fn host_links(fabric: &Fabric, placement: &[NodeId], ranks_per_node: u32) -> HostLinks {
+    let per_host = if ranks_per_node == 0 { placement.len() } else { ranks_per_node as usize };
+    let has_pairs = |host: &[NodeId]| {
+        host.iter().enumerate().all(|(index, &device)| {
+            let links = fabric.outgoing_links(device).into_iter();
+            let near = links.filter(|&link| fabric.link(link).kind == LinkKind::Nvlink).map(|link| fabric.ends(link).1);
+            let near: Vec<NodeId> = near.collect();
+            host.iter().enumerate().all(|(other, peer)| other == index || near.contains(peer))
+        })
+    };
+    let is_even = per_host > 2 && placement.len().is_multiple_of(per_host);
+    let mut hosts = fabric.gpus().chunk_by(|&one, &other| fabric.node(one).host == fabric.node(other).host);
+    let has_mesh = is_even && placement.chunks(per_host).all(has_pairs) && hosts.all(has_pairs);
+    if has_mesh { HostLinks::Pairs } else { HostLinks::Other }
 }
 
 /// Number of NICs of the first rank's host; 0 if all ranks are in one island and need no network.

@@ -54,7 +54,7 @@ impl Strategy {
             reduction_device: profile.processor(call.collective),
             ..Shape::new(call, self.protocol)
         }
-        .with_nics(self.algorithm, abilities.nics_per_host)
+        .with_ring_orders(self.algorithm, abilities.nics_per_host, abilities.host_links)
     }
 
     /// Returns true if a step moves one slot of a connection's buffer, as in double trees and along chains. Other rings

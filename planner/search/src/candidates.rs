@@ -81,6 +81,19 @@ pub(crate) fn channel_counts(software: Software, bytes: Bytes) -> &'static [u16]
     }
 }
 
+/// Default channel counts of rings: on hosts whose ranks are linked in pairs, also those that use all links equally.
+pub(crate) fn ring_channel_counts(abilities: &FabricCapabilities, software: Software, bytes: Bytes) -> Vec<u16> {
+    let usual = channel_counts(software, bytes);
+    let rings = u16::try_from(abilities.rings_over_all_links()).unwrap_or(0);
+    let max = usual.last().copied().unwrap_or(1);
+    let mut counts: Vec<u16> =
+        usual.iter().copied().chain([rings, rings.saturating_mul(2)]).filter(|&count| count <= max).collect();
+    counts.retain(|&count| count > 0);
+    counts.sort_unstable();
+    counts.dedup();
+    counts
+}
+
 /// Returns all strategies for a collective of `bytes` bytes with a software within a restriction, in a fixed order.
 #[must_use]
 pub fn candidates(
@@ -93,10 +106,15 @@ pub fn candidates(
     let mut strategies = Vec::new();
     for algorithm in Algorithm::ALL {
         for protocol in protocols(collective, algorithm, abilities, restriction) {
+            let rings;
             let channels: &[u16] = match (protocol, restriction.channels.as_slice()) {
                 // The signals of a barrier are not divided.
                 _ if collective == Collective::Barrier => &CHANNELS[..1],
                 (_, []) if restriction.library.and_then(LibraryCapabilities::max_channels) == Some(1) => &CHANNELS[..1],
+                (_, []) if algorithm == Algorithm::Ring => {
+                    rings = ring_channel_counts(abilities, software, bytes);
+                    &rings
+                }
                 (_, []) => channel_counts(software, bytes),
                 (_, requested) => requested,
             };

@@ -105,7 +105,7 @@ pub(super) const ACCURACIES: [Accuracy; 9] = [
         models: &["H100"],
         software: BRIDGE,
         count: 7,
-        error_percent: [31.3, 61.1],
+        error_percent: [30.7, 61.1],
         bias: -25.8,
     },
     Accuracy {
@@ -125,8 +125,8 @@ pub(super) const ACCURACIES: [Accuracy; 9] = [
         models: &["GB200", "GB300"],
         software: BRIDGE,
         count: 13,
-        error_percent: [8.8, 23.6],
-        bias: -2.4,
+        error_percent: [8.6, 26.0],
+        bias: 0.2,
     },
     Accuracy {
         work: Work::Serving,
@@ -155,7 +155,7 @@ pub(super) const ACCURACIES: [Accuracy; 9] = [
         models: &["H100", "H200", "B200", "GB200"],
         software: TENSORRT,
         count: 65,
-        error_percent: [16.4, 40.9],
+        error_percent: [16.8, 40.9],
         bias: -14.0,
     },
 ];

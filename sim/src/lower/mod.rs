@@ -47,7 +47,7 @@ pub(crate) use devices::{Devices, PlaceholderRecovery};
 pub use first_groups::lower_first_groups;
 pub(crate) use first_groups::{find_representative_group, lower_first_ranks};
 pub(crate) use network::{Crossing, Latency};
-use operation_cost::RunCosts;
+use operation_cost::{ConnectionExtent, RunCosts};
 pub(crate) use operation_cost::{OperationCost, OperationCosts, Start, Tasks};
 use pass_sharing::PassSharing;
 use passages::Passages;
@@ -215,6 +215,27 @@ fn lower_with(
     Ok(lowered)
 }
 
+/// Returns the extent of the connection that determines a run's costs: of messages in turn the one to their peer, of
+/// others the one from the rank that they wait for.
+fn connection_extent(
+    setting: &Environment<'_>,
+    rank: Rank,
+    run: &Run,
+    order: Order,
+    waits: &[Dependency],
+) -> ConnectionExtent {
+    let island = |rank: Rank| setting.placement.get(rank.0 as usize).map(|&device| setting.router.island_of(device));
+    let other = match order {
+        Order::InTurn => Some(Rank(run.peer.at(0))),
+        Order::Free => waits.iter().map(|wait| wait.rank).find(|&other| other != rank),
+    };
+    if other.is_none_or(|other| island(other) == island(rank)) {
+        ConnectionExtent::Host
+    } else {
+        ConnectionExtent::Network
+    }
+}
+
 /// Appends the ranks of one party to those already lowered.
 fn add_party(
     party: ScheduleInstance<'_>,
@@ -256,6 +277,7 @@ fn add_party(
             let role = operation_costs.role(rank, run, dependencies, survey);
             let task = OperationCosts::task(run, role, order, partners.count(program, rank, number as u32));
             let task = task.with_shared(pass_sharing.get(number as u32)).with_destination(destinations.get(number));
+            let task = task.with_extent(connection_extent(&setting, rank, run, order, dependencies));
             let on_wire = |i: u32| workload.works[work.work.entry(i)];
             let run_costs = match &mut tables.tasks {
                 None => {
@@ -511,7 +533,7 @@ impl Framing {
         whole_bytes(Work(on_wire.0 * u128::from(self.efficiency) / u128::from(Self::ONE)))
     }
 
-    /// Scales a coefficient up, for transfers that reach only this fraction of a capacity.
+    /// Scales a coefficient up, for transfers that extent only this fraction of a capacity.
     fn scale_coefficient(self, coefficient: u64) -> u64 {
         (coefficient * Self::ONE).div_ceil(self.efficiency)
     }

@@ -14,7 +14,8 @@ use crate::profile::{
 };
 use crate::quantity::Work;
 use crate::schedule::{
-    BlockSplit, Buffer, BufferUse, Collective, Dependency, Header, OpKind, Processor, Protocol, Rank, Run,
+    BlockSplit, Buffer, BufferUse, ChunkMessages, Collective, Dependency, Header, OpKind, Processor, Protocol, Rank,
+    Run,
 };
 use crate::sharing::WHOLE;
 
@@ -31,6 +32,8 @@ pub(crate) struct OperationCosts<'a> {
     workplace: Processor,
     /// Payload of a message, if operations are parts of one; `None` if each operation is a message.
     message: Option<Bytes>,
+    /// Division of a chunk into messages.
+    chunk_messages: ChunkMessages,
     /// Number of threads of a thread block.
     threads: u16,
     /// Number of threads for even and for odd channels: the halves of a split block.
@@ -61,9 +64,27 @@ pub(crate) struct Task {
     shared: SharedPasses,
     /// Destination of the data that the operation produces.
     destination: Destination,
+    /// Extent of the connection: for messages in turn the one that they leave on, for others the one that the awaited
+    /// data arrives on.
+    extent: ConnectionExtent,
+}
+
+/// Extent of a connection.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) enum ConnectionExtent {
+    /// Within a host, or irrelevant to the costs.
+    #[default]
+    Host,
+    /// Over a network.
+    Network,
 }
 
 impl Task {
+    /// Returns the task with another extent of its connection.
+    pub fn with_extent(self, extent: ConnectionExtent) -> Self {
+        Self { extent, ..self }
+    }
+
     /// Returns the task with other work in the same passes.
     pub fn with_shared(self, shared: SharedPasses) -> Self {
         Self { shared, ..self }
@@ -203,6 +224,7 @@ impl<'a> OperationCosts<'a> {
             messages: profile.messages.as_ref(),
             workplace: header.blocks.processor,
             message: header.blocks.message,
+            chunk_messages: header.blocks.chunk_messages,
             threads,
             lane_threads,
             split: header.blocks.split,
@@ -303,7 +325,17 @@ impl<'a> OperationCosts<'a> {
     pub fn task(run: &Run, role: Role, order: Order, partners: u32) -> Task {
         let turns = if order == Order::InTurn { run.len } else { 1 };
         let (half, shared) = ((run.channel.0 % 2) as u8, SharedPasses::None);
-        Task { kind: run.kind, role, order, half, turns, partners, shared, destination: Destination::Forwarded }
+        Task {
+            kind: run.kind,
+            role,
+            order,
+            half,
+            turns,
+            partners,
+            shared,
+            destination: Destination::Forwarded,
+            extent: ConnectionExtent::Host,
+        }
     }
 
     /// Returns true if blocks work in passes, so that an operation's lane use depends on its bytes.
@@ -313,7 +345,7 @@ impl<'a> OperationCosts<'a> {
 
     /// Computes the costs of an operation with payload `bytes` and `on_wire` on the wire.
     pub fn operation_cost(&self, task: Task, bytes: Bytes, on_wire: Work) -> OperationCost {
-        let Task { kind, role, order, half, turns, partners, shared, destination } = task;
+        let Task { kind, role, order, half, turns, partners, shared, destination, extent } = task;
         let partners = partners.min(self.max_partners);
         let threads = self.lane_threads[usize::from(half % 2)];
         let operation =
@@ -333,7 +365,13 @@ impl<'a> OperationCosts<'a> {
                 self.costs.exchange_software(work, Bytes(bytes.0.saturating_mul(partners.into())))
             }
             kind if kind.is_transfer() && is_source => self.costs.source_software(work),
-            kind if kind.is_transfer() => self.costs.software(BlockWork { role: role_before, ..work }),
+            kind if kind.is_transfer() => {
+                let work = BlockWork { role: role_before, ..work };
+                match (extent, self.chunk_messages) {
+                    (ConnectionExtent::Network, ChunkMessages::Slices) => self.costs.software_after_network(work),
+                    _ => self.costs.software(work),
+                }
+            }
             // Copy between a device's memory and host memory.
             OpKind::Copy if self.workplace == Processor::Host => {
                 self.messages.map_or(Picos::ZERO, |messages| messages.launch)
@@ -365,7 +403,19 @@ impl<'a> OperationCosts<'a> {
             _ => self.costs.busy(work),
         };
         let spacing = match order {
-            Order::InTurn if pairs => Picos(self.costs.exchange_spacing(work, turns).0.saturating_mul(partners.into())),
+            Order::InTurn if pairs => {
+                let alone = self.costs.exchange_spacing(work, turns);
+                let all = |one: Picos| Picos(one.0.saturating_mul(partners.into()));
+                match extent {
+                    ConnectionExtent::Host => all(alone),
+                    // A block is done with a message once the proxy can see it. Peers of one block have warps of their
+                    // own, so that the waits of one overlap with the copies of the others.
+                    ConnectionExtent::Network => {
+                        let visible = alone + self.network.visible_after(self.protocol);
+                        visible.max(all(busy.unwrap_or_default()))
+                    }
+                }
+            }
             Order::InTurn => self.costs.spacing(work, self.message),
             Order::Free => Picos::ZERO,
         };
@@ -374,11 +424,13 @@ impl<'a> OperationCosts<'a> {
             u64::try_from(passed.div_ceil(on_wire.0.max(1))).unwrap_or(u64::MAX)
         });
         let crossing = if self.may_cross_hosts_at_cost(kind) {
-            // Consecutive chunks (trees, chains) have a slot each; chunks of rings are sent slice by slice (NCCL 2.30.7
-            // src/device/all_reduce.h: `ProtoSimple<1, 1>` of trees and NVLS, chunk and slice steps of rings).
+            // Consecutive chunks (trees, chains) and those of sends have a slot each; chunks of rings are sent slice by
+            // slice (NCCL 2.30.7 src/device/all_reduce.h: `ProtoSimple<1, 1>` of trees and NVLS, chunk and slice steps
+            // of rings; src/device/sendrecv.h).
             let message = match (self.message, order) {
                 (Some(bytes), _) => Message::Whole(bytes),
                 (None, Order::InTurn) => Message::Slices(1),
+                (None, Order::Free) if self.chunk_messages == ChunkMessages::One => Message::Slices(1),
                 (None, Order::Free) => Message::Slices(self.costs.slices),
             };
             let letter = self.messages.map(|_| bytes);

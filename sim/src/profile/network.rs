@@ -16,7 +16,7 @@
 //! | all others | a counter after a fence | proxy's counter, after a flush before Hopper | fence, post, arrive, flush |
 //!
 //! Messages of one connection are pipelined (up to eight slots), so a sequence of them incurs the latency once and the
-//! proxy's time for each.
+//! proxy's time for each. A block that sends to one peer only also incurs the fence for each.
 //!
 //! Source: NCCL 2.30.7 src/transport/net.cc (`sendProxyProgress`, `recvProxyProgress`; buffer locations of each
 //! protocol: `sendProxyConnect`; `needFlush`), src/proxy.cc (one progress thread per rank of a communicator).
@@ -37,7 +37,8 @@ pub struct NetworkCosts {
     pub arrive: Picos,
     /// Time until the NIC's writes are visible in GPU memory: a read through the NIC, on GPUs before Hopper.
     pub flush: Picos,
-    /// Time of the sending proxy for each message.
+    /// Time of the sending proxy for each message: posting it, testing its completion and returning its slot. A ring
+    /// sends a message, or one for each slice, per step, so that small all_gathers take at least this time per step.
     pub message: Picos,
     /// Rate at which the proxy reads flags interleaved with data in host memory, counting both; `None` means no cost.
     pub scan: Option<Bandwidth>,
@@ -82,6 +83,12 @@ impl NetworkCosts {
             Notification::CounterThenFlags => self.fence + self.post,
             Notification::Counters => self.fence + self.post + self.arrive,
         }
+    }
+
+    /// Time until the proxy can see a message of a protocol; none if it reads flags.
+    #[must_use]
+    pub fn visible_after(&self, protocol: Protocol) -> Picos {
+        if notification(protocol) == Notification::Flags { Picos::ZERO } else { self.fence }
     }
 
     /// Additional latency of a message on receiving GPUs that need a flush.

@@ -23,10 +23,12 @@ use super::{PredictionInterval, Profile};
 const DEFAULT_NETWORK: (&str, &str) = ("infiniband-ndr", include_str!("../../profiles/networks/infiniband-ndr.toml"));
 
 /// Shipped networks; the default is last, so that it is the last choice.
-const SHIPPED: [(&str, &str); 5] = [
+const SHIPPED: [(&str, &str); 7] = [
     ("efa-p4de", include_str!("../../profiles/networks/efa-p4de.toml")),
     ("efa-p5", include_str!("../../profiles/networks/efa-p5.toml")),
     ("slingshot-gh200", include_str!("../../profiles/networks/slingshot-gh200.toml")),
+    ("tcpx", include_str!("../../profiles/networks/tcpx.toml")),
+    ("tcpxo", include_str!("../../profiles/networks/tcpxo.toml")),
     ("sockets-loopback", include_str!("../../profiles/networks/sockets-loopback.toml")),
     DEFAULT_NETWORK,
 ];
@@ -127,8 +129,9 @@ impl MeasuredNetwork {
     /// Returns true if the network was certainly measured on machines like this one.
     fn is_measured_on(&self, machine: &MachineNetwork) -> bool {
         let may_have_transport = match self.transport {
-            // The cost of verbs does not depend on the rate or number of NICs.
-            Transport::Infiniband => return machine.compute_capability == self.compute_capability,
+            // The cost of verbs depends on neither GPUs nor the rate or number of NICs.
+            Transport::Infiniband => return true,
+            Transport::Tcpx | Transport::Tcpxo => machine.is_ethernet,
             Transport::Efa => !machine.is_infiniband,
             Transport::Slingshot => machine.has_c2c && !machine.is_infiniband,
             Transport::Sockets => machine.is_loopback,
@@ -311,9 +314,9 @@ mod tests {
             let profile = Profile::for_fabric(&fabric).unwrap();
             (profile.name, (profile.links.network * 1e4).round())
         };
-        for (preset, network) in [("hgx-h100", Some(MeasuredNetwork::default_network().unwrap())), ("dgx-a100", None)] {
+        for preset in ["hgx-h100", "dgx-a100"] {
             let profile = Profile::for_fabric(&load(&FabricRequest::new(preset)).unwrap()).unwrap();
-            let profile = network.map_or(profile.clone(), |network| profile.with_network(&network));
+            let profile = profile.with_network(&MeasuredNetwork::default_network().unwrap());
             let (name, reached) = (profile.name, profile.links.network);
             let hundred = |more: &str| profile_of(preset, &format!("rail,nics_per_node=8,nic=100Gb/s{more}"), 2);
             let as_roce = |payload: f64| (reached / (4096.0 / 4122.0) * payload / (payload + 82.0) * 1e4).round();
@@ -322,7 +325,7 @@ mod tests {
             assert_eq!(hundred(",link=ethernet,mtu=9000"), (format!("{name} on roce (mtu 9000)"), as_roce(4096.0)));
         }
         let (name, reached) = profile_of("hgx-h100", "rail,nics_per_node=8,nic=400Gb/s,link=ethernet", 2);
-        assert!(name.ends_with(" on infiniband-ndr on roce (mtu 1500)") && reached == 9100.0, "{name} {reached}");
+        assert!(name.ends_with(" on infiniband-ndr on roce (mtu 1500)") && reached == 9259.0, "{name} {reached}");
         let (name, reached) = profile_of("hgx-h100", "rail,nics_per_node=32,nic=100Gb/s,link=ethernet", 2);
         assert!(name.ends_with(" on efa-p5") && reached == 9800.0, "{name} {reached}");
         assert!(!profile_of("hgx-h100", "rail,nics_per_node=8,nic=100Gb/s,link=ethernet", 1).0.contains("roce"));
@@ -340,7 +343,11 @@ mod tests {
         };
         for (preset, network, name) in [
             ("hgx-h100", "rail,nic=200Gb/s", "infiniband-ndr"),
-            ("hgx-h100", "rail,nic=200Gb/s,link=ethernet", "infiniband-ndr"),
+            ("hgx-h100", "rail,nic=200Gb/s,link=ethernet", "tcpxo"),
+            ("hgx-h100", "rail,nic=200Gb/s,link=ethernet,mtu=9000", "infiniband-ndr"),
+            ("hgx-h100", "rail,nics_per_node=4,nic=200Gb/s,link=ethernet", "tcpx"),
+            ("hgx-h100", "rail,nic=400Gb/s,link=ethernet", "infiniband-ndr"),
+            ("dgx-a100", "rail,nic=200Gb/s,link=ethernet", "infiniband-ndr"),
             ("gh200", "rail", "slingshot-gh200"),
             ("gh200", "rail,nics_per_node=4,nic=200Gb/s", "slingshot-gh200"),
             ("gh200", "rail,link=infiniband", "infiniband-ndr"),

@@ -271,6 +271,15 @@ impl ProtocolCosts {
         Picos(self.step_time(work).0.saturating_sub(self.hidden(work).0)) + self.preceding_receive(work)
     }
 
+    /// Variant of [`Self::software`] on a rank whose data arrives over a network. A block receives the slices as they
+    /// arrive, and only the last one remains when all data is there.
+    #[must_use]
+    pub fn software_after_network(&self, work: BlockWork) -> Picos {
+        let slice = Bytes(work.bytes.0.div_ceil(u64::from(self.slices.max(1))));
+        let received = self.preceding_receive(BlockWork { bytes: slice, ..work });
+        Picos(self.step_time(work).0.saturating_sub(self.hidden(work).0)) + received
+    }
+
     /// Software time on a rank that receives nothing in the whole call.
     #[must_use]
     pub fn source_software(&self, work: BlockWork) -> Picos {

@@ -17,6 +17,11 @@ pub enum Transport {
     Efa,
     /// HPE Slingshot: hosts whose GPUs are attached to CPUs by C2C; its NIC rate is not unique.
     Slingshot,
+    /// Google's GPUDirect-TCPX: TCP whose payload goes straight to the GPU. Detected by two H100 per Ethernet NIC of
+    /// 200 Gb/s; RoCE machines with such NICs must state their MTU.
+    Tcpx,
+    /// Google's GPUDirect-TCPXO (FasTrak), its successor. Detected as TCPX is, with one H100 per NIC.
+    Tcpxo,
     /// TCP sockets between parts of one host.
     Sockets,
 }
@@ -27,6 +32,8 @@ impl Transport {
             Self::Infiniband => "infiniband",
             Self::Efa => "efa",
             Self::Slingshot => "slingshot",
+            Self::Tcpx => "tcpx",
+            Self::Tcpxo => "tcpxo",
             Self::Sockets => "sockets",
         }
     }
@@ -40,6 +47,8 @@ pub(super) struct MachineNetwork {
     pub(super) nics_per_gpu: f64,
     /// True if the NICs are declared as InfiniBand.
     pub(super) is_infiniband: bool,
+    /// True if the NICs are declared as Ethernet, without the MTU of RoCE.
+    pub(super) is_ethernet: bool,
     /// True if GPUs are attached to CPUs by C2C.
     pub(super) has_c2c: bool,
     /// True if the hosts are parts of one machine (loopback).
@@ -75,6 +84,7 @@ impl MachineNetwork {
             nic,
             nics_per_gpu: nics.len() as f64 / gpus.len() as f64,
             is_infiniband: nics.iter().any(|nic| nic.link == Some(LinkKind::Infiniband)),
+            is_ethernet: nics.iter().any(|nic| nic.link == Some(LinkKind::Ethernet) && nic.mtu.is_none()),
             has_c2c: fabric.links().any(|(_, link)| link.kind == LinkKind::C2c),
             is_loopback: nics.iter().any(|nic| nic.model.as_deref() == Some(LOOPBACK_NIC)),
         })

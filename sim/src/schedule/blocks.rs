@@ -16,6 +16,9 @@ pub struct Blocks {
     /// message of its own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<Bytes>,
+    /// Division of a chunk for another host into messages.
+    #[serde(default, skip_serializing_if = "ChunkMessages::is_slices")]
+    pub chunk_messages: ChunkMessages,
     /// Processor that executes the ranks' operations.
     #[serde(default, skip_serializing_if = "Processor::is_device")]
     #[serde(rename = "workplace")]
@@ -36,6 +39,23 @@ pub enum Processor {
 impl Processor {
     fn is_device(&self) -> bool {
         *self == Self::Device
+    }
+}
+
+/// Division of a chunk for another host into messages.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ChunkMessages {
+    /// A message per slice of the protocol, as in NCCL's rings, whose chunks have several slots of a connection's buffer.
+    #[default]
+    Slices,
+    /// One message: a chunk has one slot, as in NCCL's trees, chains, PAT and sends.
+    One,
+}
+
+impl ChunkMessages {
+    fn is_slices(&self) -> bool {
+        *self == Self::Slices
     }
 }
 

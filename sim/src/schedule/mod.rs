@@ -30,7 +30,7 @@ mod symmetry;
 mod text;
 mod units;
 
-pub use blocks::{BlockSplit, Blocks, Processor};
+pub use blocks::{BlockSplit, Blocks, ChunkMessages, Processor};
 pub(crate) use builder::StoredPrograms;
 pub use builder::{Header, Program, Schedule, ScheduleError, ScheduleGenerator};
 pub use call::{BufferUse, Call, Collective, DataType, Protocol, ReduceOp, UnknownName};

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use fabricast_reports::table::{Column, Table, TextOptions, Unit, Value, stacked};
-use fabricast_validate::calibrate::Residual;
+use fabricast_validate::calibrate::{LeftOutUnit, Residual};
 use fabricast_validate::compare::{Coverage, Summary};
 
 use super::figure::{self, ParameterEstimate};
@@ -78,7 +78,11 @@ pub fn lines(answer: &Answer<'_>) -> Vec<ErrorLine> {
         lines.push(ErrorLine { label: format!("{label}, chosen by the library"), summary: chosen, coverage: None });
         lines.push(ErrorLine { label: format!("{label}, all"), summary: all, coverage: Some(coverage) });
     };
-    push_left_out("a fifth held out and predicted".to_owned(), &calibration.cross_validated, calibration.coverage);
+    let unit = match calibration.left_out {
+        LeftOutUnit::Fifth => "a fifth",
+        LeftOutUnit::Cluster => "a cluster",
+    };
+    push_left_out(format!("{unit} held out and predicted"), &calibration.cross_validated, calibration.coverage);
     for held_out in &calibration.held_out {
         push_left_out(
             format!("held out and predicted: {}", held_out.selection),

@@ -20,9 +20,9 @@ pub fn comparison_text(answer: &Answer<'_>, rows: Option<RowChoice>, options: &T
     let rccl_note = match rccl_count {
         0 => "",
         all if all == answer.measurements.len() => {
-            "RCCL is not modelled: times are next to the fastest of our own schedules · "
+            "RCCL's choices are not modelled: times are next to its fastest algorithm and protocol · "
         }
-        _ => "RCCL is not modelled, its times are next to the fastest of our own schedules · ",
+        _ => "RCCL's choices are not modelled, its times are next to its fastest algorithm and protocol · ",
     };
     let mut text = format!(
         "{rccl_note}{} · error median {} %, mean {} %, p90 {} %, bias {} % · {} % inside the 80 % prediction interval · profile {}\n",

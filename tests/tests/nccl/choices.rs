@@ -4,12 +4,12 @@ use fabricast_collectives::algorithm::Algorithm;
 use fabricast_collectives::bound::InNetwork;
 use fabricast_libraries::nccl::Pattern;
 use fabricast_libraries::nccl::{
-    Communicator, Function, Proto, Request, Settings, SymmetricKernel, Version, p2p, pick_symmetric,
+    Communicator, Function, Nic, NicDistance, Proto, Request, Settings, SymmetricKernel, Version, p2p, pick_symmetric,
 };
 use fabricast_libraries::{BufferRegistration, Chooser, Conditions, Library, LibraryCapabilities, Unknown};
 use fabricast_sim::schedule::{BufferUse, Call, Collective, Protocol, Rank};
 use fabricast_topologies::route::{RouteOptions, Router};
-use fabricast_topologies::{Bytes, Fabric, FabricRequest, load};
+use fabricast_topologies::{Bandwidth, Bytes, Fabric, FabricRequest, load};
 use proptest::prelude::*;
 
 use super::{communicator, graph};
@@ -77,6 +77,29 @@ fn sends_divide_channels_among_peers() {
     assert_eq!((sends(16 * KIB, 7).per_peer, sends(16 * KIB, 7).proto), (1, Proto::Ll));
     assert_eq!((sends(MIB, 7).per_peer, sends(MIB, 7).channels), (4, 28));
     assert_eq!(sends(512 * MIB, 1).per_peer, 32);
+}
+
+/// NCCL 2.30.7 src/graph/paths.cc and src/include/channel.h: ⌈NIC ÷ 14 GB/s⌉ channels per peer, halved until all
+/// batches of eight peers have channels of their own; the eight ranks of a host share them, and only Simple has buffers
+/// over a network. On two hosts of eight GPUs, messages of more than 256 KiB use four channels.
+#[test]
+fn peers_of_a_host_share_their_channels_over_a_network() {
+    let sends = |nodes: u32, per_node: u32, gb_per_s: u64, variables: &str, bytes| {
+        let mut comm = communicator(nodes, per_node, 90, 8, 45.0);
+        let bandwidth = Bandwidth(gb_per_s * 1_000_000_000);
+        comm.nic = Some(Nic { bandwidth, distance: NicDistance::Switches });
+        let (settings, _) = Settings::parse(variables).unwrap();
+        let sends = p2p(&comm, Version::V2_30_7, &settings, Bytes(bytes), nodes * per_node - 1);
+        assert_eq!(sends.proto, Proto::Simple);
+        (sends.per_peer, sends.channels)
+    };
+    let of_two_hosts = |bytes| sends(2, 8, 48, "", bytes);
+    assert_eq!([1, 128 * KIB, 256 * KIB, MIB].map(of_two_hosts), [(1, 2), (1, 2), (2, 4), (4, 8)]);
+    assert_eq!(sends(2, 8, 48, "NCCL_NCHANNELS_PER_NET_PEER=1", MIB), (1, 2));
+    assert_eq!(sends(2, 8, 48, "NCCL_NCHANNELS_PER_NET_PEER=2", MIB), (2, 4));
+    assert_eq!(sends(2, 8, 24, "", MIB), (2, 4));
+    assert_eq!(sends(8, 8, 48, "", MIB), (2, 16));
+    assert_eq!(sends(16, 8, 48, "", MIB), (1, 16));
 }
 
 /// From times of 2.28.3 on two H200 (validate/runs/2026-11-23-2xh200-sends): with 16 channels a peer of two gets 8,

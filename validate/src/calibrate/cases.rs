@@ -5,13 +5,16 @@
 //! The end of a run depends on its protocol's costs and on the links. Start-up shifts the whole run, and launch costs
 //! are added afterwards. Runs are therefore cached by protocol costs without start-up, links and network.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use fabricast_collectives::strategy::Strategy;
-use fabricast_sim::profile::{LaunchCosts, LinkEfficiency, NetworkCosts, Profile, ProtocolCosts};
+use fabricast_sim::profile::{
+    LaunchCosts, LinkEfficiency, MeasuredNetwork, NetworkCosts, Profile, ProfileError, ProtocolCosts,
+};
 use fabricast_sim::schedule::{Call, Protocol, ScheduleGenerator};
-use fabricast_topologies::Picos;
+use fabricast_topologies::{Fabric, Picos};
 use rayon::prelude::*;
 
 use crate::measured::Row;
@@ -27,9 +30,44 @@ pub(super) struct Device {
     pub bytes: Picos,
 }
 
+/// Profile of a machine's GPUs, for a fit of the network alone.
+#[derive(Clone, Debug)]
+pub(super) struct MachineProfile {
+    profile: Profile,
+    /// NIC efficiency with this machine's packets ÷ that with InfiniBand's.
+    packets: f64,
+}
+
+impl MachineProfile {
+    /// Returns the shipped profile of a fabric's GPUs.
+    ///
+    /// # Errors
+    /// Only for an invalid shipped file.
+    pub(super) fn for_fabric(fabric: &Fabric) -> Result<Self, ProfileError> {
+        let profile = Profile::for_fabric(fabric)?;
+        let network = MeasuredNetwork::for_machine(fabric)?;
+        let packets = network.map_or(1.0, |network| profile.links.network / network.efficiency);
+        Ok(Self { profile, packets })
+    }
+
+    /// Returns the machine's profile.
+    pub(super) fn profile(&self) -> &Profile {
+        &self.profile
+    }
+
+    /// Returns the machine's profile with the network of `fitted`.
+    fn with_network_of(&self, fitted: &Profile) -> Profile {
+        let mut profile = Profile { network: fitted.network, ..self.profile.clone() };
+        profile.links.network = (fitted.links.network * self.packets).min(1.0);
+        profile
+    }
+}
+
 /// A schedule that measured rows ran, on the fabric of its measurement.
 struct Case<'a> {
     rerun: &'a MeasurementSimulation<'a>,
+    /// Costs of the GPUs; `None` for those of the fitted profile.
+    machine: Option<Arc<MachineProfile>>,
     strategy: Strategy,
     call: Call,
     schedule: Box<dyn ScheduleGenerator + Send + Sync>,
@@ -59,6 +97,7 @@ impl<'a> Cases<'a> {
     pub fn add(
         &mut self,
         rerun: &'a MeasurementSimulation<'a>,
+        machine: Option<&Arc<MachineProfile>>,
         strategy: Strategy,
         row: &Row,
         profile: &Profile,
@@ -72,7 +111,7 @@ impl<'a> Cases<'a> {
             return existing;
         }
         let schedule = rerun.schedule(strategy, row, profile)?;
-        self.cases.push(Case { rerun, strategy, call, schedule });
+        self.cases.push(Case { rerun, machine: machine.cloned(), strategy, call, schedule });
         Some(self.cases.len() - 1)
     }
 
@@ -134,7 +173,14 @@ impl Case<'_> {
         self.schedule.header().protocol
     }
 
+    /// Returns the fitted profile, or the machine's own with the network of the fitted profile.
+    fn profile<'p>(&self, fitted: &'p Profile) -> Cow<'p, Profile> {
+        let own = self.machine.as_ref().map(|machine| machine.with_network_of(fitted));
+        own.map_or(Cow::Borrowed(fitted), Cow::Owned)
+    }
+
     fn startup(&self, profile: &Profile) -> Picos {
+        let profile = self.machine.as_ref().map_or(profile, |machine| machine.profile());
         let costs = profile.protocol(self.protocol());
         let header = self.schedule.header();
         costs.startup(header.call.collective, header.blocks.threads.unwrap_or(costs.threads), header.concurrent_peers())
@@ -142,7 +188,7 @@ impl Case<'_> {
 
     /// Simulates the run without start-up and launch costs; zero if the schedule cannot run.
     fn simulate(&self, profile: &Profile) -> Device {
-        let mut bare = profile.clone();
+        let mut bare = self.profile(profile).into_owned();
         bare.launches = [[LaunchCosts::default(); 2]; 2];
         if let Some(costs) = bare.protocols.get_mut(self.protocol() as usize) {
             *costs = without_startup(costs);

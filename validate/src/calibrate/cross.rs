@@ -182,7 +182,7 @@ fn intervals(
                 HoldOut::Collectives(_) => bands.widening.collective = times,
                 HoldOut::Ranks(_) => bands.widening.gpus = times,
                 HoldOut::Nodes(_) => bands.widening.nodes = times,
-                HoldOut::Protocols(_) => {}
+                HoldOut::Protocols(_) | HoldOut::Cluster(_) => {}
             }
         }
     }

@@ -18,11 +18,16 @@ pub enum HoldOut {
     Collectives(Vec<Collective>),
     /// Rows of these protocols.
     Protocols(Vec<Protocol>),
+    /// Rows of clusters whose name, or whose hardware's description, contains a text.
+    Cluster(String),
 }
 
 /// Error: a text that does not describe a hold-out.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` cannot be held out: expected gpus=N[,N], nodes=N[,N], collective=C[,C] or protocol=P[,P]")]
+#[error(
+    "`{0}` cannot be held out: expected gpus=N[,N], nodes=N[,N], collective=C[,C], protocol=P[,P] or \
+         cluster=TEXT"
+)]
 pub struct UnknownHoldOut(pub String);
 
 impl FromStr for HoldOut {
@@ -39,6 +44,7 @@ impl FromStr for HoldOut {
             "nodes" => parse_list(values).map(Self::Nodes),
             "collective" => parse_list(values).map(Self::Collectives),
             "protocol" => parse_list(values).map(Self::Protocols),
+            "cluster" => Some(values.trim().to_owned()).filter(|text| !text.is_empty()).map(Self::Cluster),
             _ => None,
         }
         .ok_or_else(unknown)
@@ -56,6 +62,7 @@ impl fmt::Display for HoldOut {
             Self::Nodes(nodes) => write_list(f, "nodes", nodes),
             Self::Collectives(collectives) => write_list(f, "collective", collectives),
             Self::Protocols(protocols) => write_list(f, "protocol", protocols),
+            Self::Cluster(text) => write!(f, "cluster={text}"),
         }
     }
 }
@@ -67,6 +74,7 @@ impl HoldOut {
             Self::Nodes(nodes) => nodes.contains(&point.nodes),
             Self::Collectives(collectives) => collectives.contains(&point.collective),
             Self::Protocols(protocols) => protocols.contains(&point.protocol),
+            Self::Cluster(text) => point.cluster.contains(text.as_str()),
         }
     }
 }

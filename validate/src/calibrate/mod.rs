@@ -44,7 +44,7 @@ use crate::measurement_simulation::MeasurementSimulation;
 use cases::{Cases, Device};
 use cross::{IntervalEvaluation, Rows};
 use fit::Fit;
-use points::{Point, points};
+use points::{GpuCosts, Point, points};
 use solve::Start;
 
 /// Reason that a profile cannot be fitted.
@@ -96,6 +96,15 @@ pub struct HeldOut {
     pub coverage: Coverage,
 }
 
+/// Rows that each fit of a cross-validation leaves out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LeftOutUnit {
+    /// A fifth of the rows.
+    Fifth,
+    /// All rows of a cluster.
+    Cluster,
+}
+
 /// Result of a calibration.
 #[derive(Clone, Debug)]
 pub struct Calibration {
@@ -109,8 +118,10 @@ pub struct Calibration {
     pub fitted: Vec<Residual>,
     /// Errors of the rows that only launch costs were fitted to.
     pub launches: Vec<Residual>,
-    /// Errors of all rows, each predicted by a fit without it. Empty if the network alone is calibrated.
+    /// Errors of all rows, each predicted by a fit without it; empty if the network alone is calibrated to one cluster.
     pub cross_validated: Vec<Residual>,
+    /// Rows that each fit of the cross-validation leaves out.
+    pub left_out: LeftOutUnit,
     /// Coverage of the cross-validated rows by intervals from the other folds.
     pub coverage: Coverage,
     /// Results of the requested hold-outs, in their order.
@@ -150,7 +161,7 @@ pub fn calibrate(task: CalibrationRequest<'_>) -> Result<Calibration, CalibrateE
     let to_check = rows(Role::Check);
     let reruns: Vec<MeasurementSimulation<'_>> =
         measurements().map(|measurement| MeasurementSimulation::new(measurement, RouteOptions::default())).collect();
-    let (mut selected, cases) = points(&reruns, base);
+    let (mut selected, cases) = points(&reruns, base, GpuCosts::Fitted);
     if !task.prior.weights_rows() {
         selected.iter_mut().for_each(|point| point.weight = 1.0);
     }
@@ -206,6 +217,7 @@ pub fn calibrate(task: CalibrationRequest<'_>) -> Result<Calibration, CalibrateE
         fitted,
         launches,
         cross_validated,
+        left_out: LeftOutUnit::Fifth,
         coverage,
         held_out,
         without_strategy,

@@ -1,20 +1,24 @@
-//! Calibration of the network alone: costs of messages between hosts, with fixed GPU and launch costs.
+//! Calibration of the network alone: costs of messages between hosts, with the GPU and launch costs of the shipped
+//! profile of each machine.
 
 use fabricast_topologies::route::RouteOptions;
+
+use std::collections::BTreeSet;
 
 use super::cases::Cases;
 use super::cross::{self, IntervalEvaluation};
 use super::fit::{Fit, residuals};
 use super::parameters::{MessageCost, Parameter};
-use super::points::{Point, Version, points};
+use super::points::{GpuCosts, Point, Version, points};
 use super::prior::Prior;
 use super::solve::{Minimum, Start};
 use super::{
-    CalibrateError, Calibration, CalibrationRequest, Estimate, HoldOut, errors, estimate, fitted_traits, hold_out,
+    CalibrateError, Calibration, CalibrationRequest, Estimate, LeftOutUnit, errors, estimate, fitted_traits, hold_out,
 };
 use crate::measured::manifest::{Measurement, Role};
 use crate::measurement_simulation::MeasurementSimulation;
 use fabricast_sim::profile::Profile;
+use fabricast_sim::schedule::Collective;
 
 /// Fits the network costs to the rows of `task.device` that span several hosts; measurements of single hosts are
 /// ignored.
@@ -31,7 +35,13 @@ pub fn calibrate_network(task: CalibrationRequest<'_>) -> Result<Calibration, Ca
         .iter()
         .map(|measurement| MeasurementSimulation::new(measurement, RouteOptions::default()))
         .collect();
-    let (mut selected, cases) = points(&reruns, task.base);
+    // A base that is not the shipped profile of the first machine was chosen for its GPU costs.
+    let shipped = task.device.first().and_then(|measurement| Profile::for_fabric(&measurement.fabric).ok());
+    let gpu_costs = match shipped.is_some_and(|profile| profile.protocols == task.base.protocols) {
+        true => GpuCosts::OfMachines,
+        false => GpuCosts::Fitted,
+    };
+    let (mut selected, cases) = points(&reruns, task.base, gpu_costs);
     selected.retain(|point| {
         point.spans_hosts() && reruns.get(point.row_index.0).is_some_and(|rerun| rerun.measurement.role == Role::Fit)
     });
@@ -46,17 +56,33 @@ pub fn calibrate_network(task: CalibrationRequest<'_>) -> Result<Calibration, Ca
     }
     let NetworkFit { mut profile, minimum, rate } = fit_network(&cases, &points, &parameters, task.base);
     let residuals = errors(&cases, &points, &profile);
-    let without = |hold_out: &HoldOut| {
-        let (left_out, remaining): (Vec<&Point>, Vec<&Point>) =
-            points.iter().partition(|point| hold_out.leaves_out(point));
+    // Rows that are left out, and the profile fitted to the others.
+    let without = |leaves_out: &dyn Fn(&Point) -> bool| {
+        let (left_out, remaining): (Vec<&Point>, Vec<&Point>) = points.iter().partition(|point| leaves_out(point));
         let refitted = (!remaining.is_empty()).then(|| {
             fit_network(&cases, &remaining, &determined_message_costs(&remaining, task.base), task.base).profile
         });
-        hold_out::predict_held_out(hold_out, &cases, &left_out, refitted.as_ref().unwrap_or(task.base))
+        (left_out, refitted.unwrap_or_else(|| task.base.clone()))
     };
-    let held_out: Vec<_> = task.hold_out.iter().map(without).collect();
-    // Intervals are derived from the rows that were fitted to: there are too few to leave some out.
-    let rows = cross::predict_rows(&cases, &points, &profile);
+    let held_out = task.hold_out.iter().map(|hold_out| {
+        let (left_out, refitted) = without(&|point| hold_out.leaves_out(point));
+        hold_out::predict_held_out(hold_out, &cases, &left_out, &refitted)
+    });
+    let held_out: Vec<_> = held_out.collect();
+    // Clusters on one network differ by more than the rows of one cluster, so intervals are derived from the rows of
+    // clusters that were left out. A single cluster leaves only the rows that were fitted to.
+    let clusters: BTreeSet<&str> = points.iter().map(|point| &*point.cluster).collect();
+    let (rows, cross_validated) = if clusters.len() > 1 {
+        let left_out = clusters.into_iter().flat_map(|cluster| {
+            let (left_out, refitted) = without(&|point| *point.cluster == *cluster);
+            cross::predict_rows(&cases, &left_out, &refitted)
+        });
+        let left_out: Vec<_> = left_out.collect();
+        let residuals = left_out.iter().map(|row| row.residual).collect();
+        (left_out, residuals)
+    } else {
+        (cross::predict_rows(&cases, &points, &profile), Vec::new())
+    };
     let IntervalEvaluation { bands, coverage, held_out } =
         cross::evaluate_intervals(&rows, held_out, fitted_traits(&selected), task.base.bands.widening);
     profile.bands = bands;
@@ -66,7 +92,8 @@ pub fn calibrate_network(task: CalibrationRequest<'_>) -> Result<Calibration, Ca
         profile,
         fitted: residuals,
         launches: Vec::new(),
-        cross_validated: Vec::new(),
+        cross_validated,
+        left_out: LeftOutUnit::Cluster,
         coverage,
         held_out,
         without_strategy,
@@ -124,10 +151,13 @@ fn fit_nic_efficiency(cases: &Cases<'_>, points: &[&Point], base: &Profile) -> (
 /// Fraction of a NIC slowdown that a row must show to count as limited by the NICs.
 const LIMITED: f64 = 0.8;
 
-/// Message costs that points depend on and the profile has.
+/// Message costs that points determine and the profile has. The time of the proxy thread per message is that of a CPU and
+/// shows only in collectives whose proxies send many messages; otherwise it is unchanged.
 pub(super) fn determined_message_costs(points: &[&Point], base: &Profile) -> Vec<Parameter> {
-    let costs = MessageCost::FITTED.map(Parameter::Message).into_iter();
-    costs
+    let sends_many = points.iter().any(|point| point.collective != Collective::AllReduce);
+    let costs = MessageCost::FITTED.into_iter().filter(|cost| sends_many || *cost != MessageCost::Message);
+    let parameters = costs.map(Parameter::Message);
+    parameters
         .filter(|&parameter| parameter.applies(base) && points.iter().any(|point| point.depends_on(parameter)))
         .collect()
 }
@@ -137,9 +167,10 @@ mod tests {
     use std::sync::Arc;
 
     use fabricast_collectives::algorithm::Algorithm;
-    use fabricast_sim::schedule::{Collective, Protocol};
+    use fabricast_sim::schedule::Protocol;
     use fabricast_topologies::{FabricRequest, Picos};
 
+    use super::super::HoldOut;
     use super::super::tests::{measurement, timed};
     use super::*;
 

@@ -95,9 +95,9 @@ pub enum MessageCost {
 }
 
 impl MessageCost {
-    /// Message costs that times of whole collectives determine. A flush cannot be separated from an arrival, and the
-    /// proxy's time per message is hidden behind the transfer unless messages are many and small.
-    pub(super) const FITTED: [Self; 4] = [Self::Post, Self::Fence, Self::Arrive, Self::Scan];
+    /// Message costs that times of whole collectives determine. A flush cannot be separated from an arrival. The proxy's
+    /// time per message shows in rings and exchanges of small messages, which the proxy sends one after another.
+    pub(super) const FITTED: [Self; 5] = [Self::Post, Self::Fence, Self::Arrive, Self::Message, Self::Scan];
 
     fn name(self) -> &'static str {
         match self {

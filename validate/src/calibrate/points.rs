@@ -1,11 +1,13 @@
 //! Measured rows with the schedules they ran, ready for prediction with any profile.
 
+use std::sync::Arc;
+
 use fabricast_sim::LaunchMode;
-use fabricast_sim::profile::{Bottleneck, CallTraits, HostWork, Profile};
+use fabricast_sim::profile::{Bottleneck, CallTraits, HostWork, LaunchCosts, Profile};
 use fabricast_sim::schedule::{Collective, Protocol};
 use fabricast_topologies::{Fabric, LinkKind, Picos};
 
-use super::cases::{Cases, Device};
+use super::cases::{Cases, Device, MachineProfile};
 use super::parameters::{LaunchCost, Parameter};
 use crate::measured::{Row, interpolation};
 use crate::measurement_simulation::MeasurementSimulation;
@@ -21,6 +23,8 @@ pub(super) struct Point {
     pub protocol: Protocol,
     pub ranks: u32,
     pub nodes: u32,
+    /// Name of the measured cluster, or description of its hardware; empty if the manifest has none.
+    pub cluster: Arc<str>,
     /// Origin of the library version: named or assumed.
     pub version: Version,
     pub mode: LaunchMode,
@@ -31,6 +35,17 @@ pub(super) struct Point {
     pub concurrent_peers: u16,
     /// Index of the schedule in [`Cases`].
     pub case: usize,
+    /// Launch costs of the machine; `None` for those of the fitted profile.
+    pub launch: Option<LaunchCosts>,
+}
+
+/// GPU and launch costs that points are predicted with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum GpuCosts {
+    /// Those of the fitted profile.
+    Fitted,
+    /// Those of the shipped profile of each machine's GPUs: a network is fitted to machines with different GPUs.
+    OfMachines,
 }
 
 /// Origin of the library version of a measurement.
@@ -54,14 +69,27 @@ impl Nvlinks {
 }
 
 /// Returns the rows whose strategies are known, with their schedules.
-pub(super) fn points<'a>(reruns: &'a [MeasurementSimulation<'a>], base: &Profile) -> (Vec<Point>, Cases<'a>) {
+pub(super) fn points<'a>(
+    reruns: &'a [MeasurementSimulation<'a>],
+    base: &Profile,
+    gpu_costs: GpuCosts,
+) -> (Vec<Point>, Cases<'a>) {
     let (mut points, mut cases) = (Vec::new(), Cases::new());
     for (number, rerun) in reruns.iter().enumerate() {
+        let machine = match gpu_costs {
+            GpuCosts::Fitted => None,
+            GpuCosts::OfMachines => MachineProfile::for_fabric(&rerun.measurement.fabric).ok().map(Arc::new),
+        };
+        let base = machine.as_ref().map_or(base, |machine| machine.profile());
+        let mode = rerun.mode();
+        let notes = &rerun.measurement.notes;
+        let cluster: Arc<str> = notes.cluster.as_deref().or(notes.hardware.as_deref()).unwrap_or_default().into();
+        let launch = machine.as_ref().map(|machine| machine.profile().launch(mode.launch, mode.processes));
         let strategies = rerun.strategies();
         let weights = row_weights(&rerun.measurement.rows);
         for ((row_number, row), weight) in rerun.measurement.rows.iter().enumerate().zip(weights) {
             let Some(strategy) = strategies.strategy(row).filter(|_| row.measured() > Picos::ZERO) else { continue };
-            let Some(case) = cases.add(rerun, strategy, row, base) else { continue };
+            let Some(case) = cases.add(rerun, machine.as_ref(), strategy, row, base) else { continue };
             points.push(Point {
                 row_index: (number, row_number),
                 measured: row.measured(),
@@ -70,11 +98,13 @@ pub(super) fn points<'a>(reruns: &'a [MeasurementSimulation<'a>], base: &Profile
                 protocol: strategy.protocol,
                 ranks: rerun.measurement.fabric.gpus().len() as u32,
                 nodes: rerun.measurement.configuration.nodes,
+                cluster: Arc::clone(&cluster),
                 version: match rerun.measurement.configuration.library {
                     Some(_) => Version::Named,
                     None => Version::Assumed,
                 },
-                mode: rerun.mode(),
+                mode,
+                launch,
                 nvlinks: Nvlinks::in_fabric(&rerun.measurement.fabric),
                 multicasts: cases.multicasts(case),
                 concurrent_peers: cases.concurrent_peers(case),
@@ -119,7 +149,7 @@ impl Point {
 
     /// Bottleneck of the predicted call: launch floor, latency or bytes.
     pub fn regime(&self, device: Device, profile: &Profile) -> Bottleneck {
-        let added = profile.launch(self.mode.launch, self.mode.processes).added(self.mode.gpus_per_host);
+        let added = self.launch_costs(profile).added(self.mode.gpus_per_host);
         Bottleneck::classify(self.predicted(device, profile), device.time + added, device.bytes)
     }
 
@@ -132,7 +162,11 @@ impl Point {
     /// Predicted time of the call, given its device time.
     pub fn predicted(&self, device: Device, profile: &Profile) -> Picos {
         let work = HostWork::for_call(self.mode.gpus_per_host, self.collective, self.protocol, self.ranks);
-        profile.launch(self.mode.launch, self.mode.processes).call_time(device.time, work)
+        self.launch_costs(profile).call_time(device.time, work)
+    }
+
+    fn launch_costs(&self, profile: &Profile) -> LaunchCosts {
+        self.launch.unwrap_or_else(|| profile.launch(self.mode.launch, self.mode.processes))
     }
 
     /// Returns true if a parameter can change the prediction.

@@ -12,7 +12,7 @@ use fabricast_topologies::route::RouteOptions;
 use fabricast_topologies::{Bytes, Fabric, FabricRequest, Picos, SourceLocation};
 
 use super::fit::Fit;
-use super::points::points;
+use super::points::{GpuCosts, points};
 use super::solve::{Problem, Start};
 use super::{CalibrateError, Calibration, CalibrationRequest, Estimate, HoldOut, Parameter, Prior, calibrate};
 use crate::measured::manifest::{Configuration, Measurement, Notes, Registered, Role};
@@ -68,7 +68,7 @@ pub(super) fn timed(
     let fabrics = measurements.clone();
     let reruns: Vec<MeasurementSimulation<'_>> =
         fabrics.iter().map(|one| MeasurementSimulation::new(one, RouteOptions::default())).collect();
-    let (points, cases) = points(&reruns, profile);
+    let (points, cases) = points(&reruns, profile, GpuCosts::Fitted);
     let devices = cases.run(&points.iter().map(|point| point.case).collect::<Vec<_>>(), profile);
     for (number, (point, device)) in points.iter().zip(devices).enumerate() {
         let time = Picos((point.predicted(device, profile).0 as f64 * noise(number)).round() as u64);
@@ -147,7 +147,7 @@ fn worst_on_two_gpus(device: &[Measurement]) -> f64 {
     let base = Prior::Proportional.start(&base());
     let reruns: Vec<MeasurementSimulation<'_>> =
         device.iter().map(|one| MeasurementSimulation::new(one, RouteOptions::default())).collect();
-    let (points, cases) = points(&reruns, &base);
+    let (points, cases) = points(&reruns, &base, GpuCosts::Fitted);
     let all: Vec<_> = points.iter().collect();
     let parameters = super::determined_parameters(&all, &base);
     let fit = Fit { cases: &cases, points: all, base: &base, parameters: &parameters, prior: Prior::Proportional };
@@ -314,7 +314,7 @@ fn identifiable_combinations_come_back() {
     let reruns: Vec<MeasurementSimulation<'_>> =
         measurements.iter().map(|one| MeasurementSimulation::new(one, RouteOptions::default())).collect();
     let base = base();
-    let (points, cases) = points(&reruns, &base);
+    let (points, cases) = points(&reruns, &base, GpuCosts::Fitted);
     let all: Vec<_> = points.iter().collect();
     let parameters = super::determined_parameters(&all, &base);
     let fit = Fit { cases: &cases, points: all, base: &base, parameters: &parameters, prior: Prior::Open };
@@ -354,7 +354,7 @@ fn cached_cases_equal_whole_simulations() {
     let measurements = measurements_by_gpu_count([8, 4, 2]);
     let reruns: Vec<MeasurementSimulation<'_>> =
         measurements.iter().map(|one| MeasurementSimulation::new(one, RouteOptions::default())).collect();
-    let (points, cases) = points(&reruns, &profile);
+    let (points, cases) = points(&reruns, &profile, GpuCosts::Fitted);
     for point in points.iter().step_by(7) {
         let device = cases.run(&[point.case], &profile)[0];
         let rerun = &reruns[point.row_index.0];

@@ -40,6 +40,9 @@ const NCCL_PROTOCOLS: [Protocol; 3] = [Protocol::Ll, Protocol::Ll128, Protocol::
 /// NCCL's symmetric kernels (src/device/symmetric): all-to-all exchange in one step or two.
 const SYMMETRIC: [Algorithm; 2] = [Algorithm::OneShot, Algorithm::TwoShot];
 
+/// Algorithms that RCCL runs; collectives without one are pairs of sends and receives.
+const RCCL_ALGORITHMS: [Algorithm; 3] = [Algorithm::Ring, Algorithm::Tree, Algorithm::Direct];
+
 /// Returns true for measurements of RCCL, whose choices and kernels are not modelled: those that name RCCL, and those
 /// on non-NVIDIA GPUs that name no library which runs there.
 #[must_use]
@@ -55,10 +58,10 @@ pub fn is_rccl(measurement: &Measurement) -> bool {
 impl LibraryChoice for FastestPlanned {
     fn restriction(&self, ChoiceRequest { measurement, .. }: ChoiceRequest<'_>) -> Restriction {
         let name = measurement.configuration.library.as_ref().map_or(LibraryName::Nccl, |library| library.name);
-        // RCCL is not modelled, and NCCL does not run on other vendors' GPUs: fall back to the fastest of our own
-        // schedules.
+        // RCCL's choices are not modelled, and NCCL does not run on other vendors' GPUs.
         if is_rccl(measurement) {
-            return Restriction::default();
+            let (algorithms, protocols) = (RCCL_ALGORITHMS.to_vec(), NCCL_PROTOCOLS.to_vec());
+            return Restriction { algorithms, protocols, ..Restriction::default() };
         }
         let (mut algorithms, mut protocols) = match name {
             LibraryName::Nccl => (NCCL_ALGORITHMS.to_vec(), NCCL_PROTOCOLS.to_vec()),

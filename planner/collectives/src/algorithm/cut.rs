@@ -48,7 +48,12 @@ impl Chunking {
     /// Divides the buffer into one block per rank, as block collectives need, then by loop, then by lane. Blocks need
     /// not be whole bytes, so all loops are equal, with chunks no larger than the full size.
     pub(super) fn by_blocks(shape: &Shape) -> Result<(Self, Layout), Unsupported> {
-        let (bytes, lanes, blocks) = (shape.call.bytes.0, u32::from(shape.channels), shape.call.ranks);
+        Self::by_blocks_in_lanes(shape, shape.channels.into())
+    }
+
+    /// Variant of [`Self::by_blocks`] with a number of lanes that differs from that of the channels.
+    pub(super) fn by_blocks_in_lanes(shape: &Shape, lanes: u32) -> Result<(Self, Layout), Unsupported> {
+        let (bytes, blocks) = (shape.call.bytes.0, shape.call.ranks);
         let per_loop = u64::from(lanes) * u64::from(blocks);
         let loop_bytes = shape.chunk.map_or(u64::MAX, |chunk| chunk.0.saturating_mul(per_loop));
         let loops = bytes.div_ceil(loop_bytes).max(1);

@@ -5,7 +5,8 @@
 //! **Direct** has one step. Time on equal links of latency L and bandwidth B: L + (n−1)/n·bytes/B, for send_recv L +
 //! bytes/B. All puts of a loop are concurrent; the chunk of the next loop follows the previous one on its connection.
 //! One run per rank, lane and host, or with several loops one per peer. In place, all_to_all and send_recv go through
-//! scratch, because arriving data would overwrite data not yet sent; they need a run per peer.
+//! scratch, because arriving data would overwrite data not yet sent; they need a run per peer. In an all_to_all, a
+//! gather and a scatter over several hosts, the channels are divided among the hosts (`host_channels`).
 //!
 //! **Pairwise** has n − 1 steps: in step k a rank sends to the rank k after it and receives from the rank k before it,
 //! and starts the next step once its own message has arrived. The last partner of a loop is followed by the first
@@ -41,10 +42,11 @@ use fabricast_sim::schedule::{
     Symmetry, Walk,
 };
 
-use super::cut::{Chunking, lane_channel};
+use super::cut::Chunking;
+use super::host_channels::HostChannels;
 use super::lane::Lane;
 use super::peers::Peers;
-use super::ring::copy_part;
+use super::ring::copy_lane;
 use super::{Algorithm, Shape, Unsupported};
 
 /// Schedule generator of direct and pairwise exchanges.
@@ -52,6 +54,7 @@ pub(super) struct Direct {
     header: Header,
     partners: PartnerOrder,
     cut: Chunking,
+    channels: HostChannels,
     peers: Peers,
     rotation: RotationDigit,
 }
@@ -80,9 +83,15 @@ impl Direct {
             PartnerOrder::Concurrent => Algorithm::Direct,
             PartnerOrder::Sequential => Algorithm::Pairwise,
         };
+        let exchanges =
+            matches!(shape.call.collective, Collective::AllToAll | Collective::Gather | Collective::Scatter);
+        let channels = match partners {
+            PartnerOrder::Concurrent if exchanges => HostChannels::divided_among_hosts(shape),
+            _ => HostChannels::shared_by_hosts(shape),
+        };
         let (cut, layout) = match shape.call.collective {
-            Collective::SendRecv => Chunking::by_loops(shape, u32::from(shape.channels), 1)?,
-            _ => Chunking::by_blocks(shape)?,
+            Collective::SendRecv => Chunking::by_loops(shape, channels.lanes(), 1)?,
+            _ => Chunking::by_blocks_in_lanes(shape, channels.lanes())?,
         };
         let crosses = matches!(shape.call.collective, Collective::AllToAll | Collective::SendRecv);
         let in_place = shape.call.buffers == BufferUse::InPlace;
@@ -91,13 +100,15 @@ impl Direct {
             header: shape.header(algorithm, layout, scratch),
             partners,
             cut,
+            channels,
             peers: Peers::new(shape),
             rotation: shape.rotation(),
         })
     }
 
-    fn lane(&self, rank: Rank, lane: u32) -> Lane {
-        Lane { rank: rank.0, channel: lane_channel(self.header.channels, lane) }
+    /// Returns the channel of a lane for messages to a host at this distance, or from one at this distance to here.
+    fn lane(&self, rank: Rank, distance: u32, lane: u32) -> Lane {
+        Lane { rank: rank.0, channel: self.channels.channel(distance, lane) }
     }
 
     /// Writes puts to all peers.
@@ -109,13 +120,13 @@ impl Direct {
             // Last non-empty run so far and its length.
             let mut before: Option<(u32, u32)> = None;
             for round in 0..self.cut.loops {
-                for (peers, len) in self.peers.walks(rank.0) {
+                for (distance, (peers, len)) in (0..).zip(self.peers.walks(rank.0)) {
                     let chunks = |part| match part {
                         Part::Sender => Walk::fixed(self.cut.chunk(rank.0, round, lane)),
                         Part::Receiver => self.cut.over_parts(peers, round, lane),
                     };
                     let (src, dst) = ((Buffer::Input, chunks(src)), (Buffer::Output, chunks(dst)));
-                    let run = self.lane(rank, lane).put(len, peers, src, dst);
+                    let run = self.lane(rank, distance, lane).put(len, peers, src, dst);
                     let number = program.runs().len() as u32;
                     match self.partners {
                         PartnerOrder::Concurrent => {
@@ -144,7 +155,8 @@ impl Direct {
                     Part::Receiver => self.cut.over_loops(target, lane),
                 };
                 let (src, dst) = ((Buffer::Input, chunks(src)), (Buffer::Output, chunks(dst)));
-                let run = self.lane(rank, lane).put(self.cut.loops, Walk::fixed(target), src, dst);
+                let at = self.lane(rank, self.peers.offset_host_distance(offset), lane);
+                let run = at.put(self.cut.loops, Walk::fixed(target), src, dst);
                 let number = program.runs().len() as u32;
                 program.push(run, &[Dependency::shifted(rank, number, -1)]);
             }
@@ -153,10 +165,10 @@ impl Direct {
 
     /// Writes puts of one part to one rank over all loops. They must be the first runs of the program.
     fn put_part(&self, rank: Rank, to: u32, part: u32, dst: Buffer, program: &mut Program) {
+        let distance = self.peers.host_distance(rank.0, to);
         for lane in 0..self.cut.lanes {
-            let chunks = self.cut.over_loops(part, lane);
-            let run =
-                self.lane(rank, lane).put(self.cut.loops, Walk::fixed(to), (Buffer::Input, chunks), (dst, chunks));
+            let (chunks, at) = (self.cut.over_loops(part, lane), self.lane(rank, distance, lane));
+            let run = at.put(self.cut.loops, Walk::fixed(to), (Buffer::Input, chunks), (dst, chunks));
             program.push(run, &[Dependency::shifted(rank, lane, -1)]);
         }
     }
@@ -167,7 +179,6 @@ impl Direct {
         let loops = self.cut.loops;
         let others = self.peers.offsets().len() as u32;
         for lane in 0..self.cut.lanes {
-            let at = self.lane(rank, lane);
             let first_run = lane * 2 * others;
             let run_number = |offset: u32| first_run + offset - 1;
             for offset in self.peers.offsets() {
@@ -180,11 +191,13 @@ impl Direct {
                     // The first partner of a loop follows the last partner of the previous loop.
                     PartnerOrder::Sequential => Dependency::shifted(rank, run_number(others), -1),
                 };
+                let at = self.lane(rank, self.peers.offset_host_distance(offset), lane);
                 program.push(at.put(loops, Walk::fixed(target), src, dst), &[order]);
             }
             for offset in self.peers.offsets() {
                 let source = self.peers.source(rank.0, offset);
                 let chunks = self.cut.over_loops(source, lane);
+                let at = self.lane(rank, self.peers.offset_host_distance(offset), lane);
                 let copy = at.local(OpKind::Copy, loops, (Buffer::Scratch, chunks), (Buffer::Output, chunks));
                 let arrived = Dependency::shifted(Rank(source), run_number(offset), 0);
                 let sent = Dependency::shifted(rank, run_number(self.peers.opposite(offset)), 0);
@@ -203,7 +216,7 @@ impl Direct {
             for lane in 0..self.cut.lanes {
                 let chunks = self.cut.over_loops(0, lane);
                 let (src, dst) = ((Buffer::Scratch, chunks), (Buffer::Output, chunks));
-                let copy = self.lane(rank, lane).local(OpKind::Copy, self.cut.loops, src, dst);
+                let copy = self.lane(rank, 0, lane).local(OpKind::Copy, self.cut.loops, src, dst);
                 program.push(copy, &[Dependency::shifted(Rank(previous), lane, 0), Dependency::shifted(rank, lane, 0)]);
             }
         }
@@ -234,7 +247,10 @@ impl ScheduleGenerator for Direct {
             _ => false,
         };
         if copies_own_block {
-            copy_part(&self.header, &self.cut, rank.0, rank.0, program);
+            for lane in 0..self.cut.lanes {
+                let at = self.lane(rank, 0, lane);
+                copy_lane(&self.header, &self.cut, at, lane, rank.0..rank.0 + 1, program);
+            }
         }
     }
 

@@ -5,7 +5,8 @@ use fabricast_sim::schedule::{
     Buffer, BufferUse, Collective, Header, Layout, OpKind, Program, Segment, TrafficMatrix, Walk,
 };
 
-use super::cut::{check_chunks, check_loops, lane_channel};
+use super::cut::{check_chunks, check_loops};
+use super::host_channels::HostChannels;
 use super::lane::Lane;
 use super::{Algorithm, Shape, Unsupported};
 
@@ -13,6 +14,7 @@ use super::{Algorithm, Shape, Unsupported};
 #[derive(Clone, Debug)]
 pub(super) struct MatrixCut {
     ranks: u32,
+    channels: HostChannels,
     pub(super) lanes: u32,
     layout: Layout,
     /// Maximum number of loops over any block.
@@ -25,9 +27,14 @@ pub(super) struct MatrixCut {
 impl MatrixCut {
     /// Creates the division for a shape, and the header of its schedule with scratch of `scratch` times the call's
     /// chunks.
-    pub(super) fn new(shape: &Shape, algorithm: Algorithm, scratch: u32) -> Result<(Self, Header), Unsupported> {
+    pub(super) fn new(
+        shape: &Shape,
+        algorithm: Algorithm,
+        channels: HostChannels,
+        scratch: u32,
+    ) -> Result<(Self, Header), Unsupported> {
         let matrix = checked_matrix(shape)?;
-        let (ranks, lanes) = (shape.call.ranks, u32::from(shape.channels));
+        let (ranks, lanes) = (shape.call.ranks, channels.lanes());
         let full = shape.chunk.map_or(u64::MAX, |chunk| chunk.0.saturating_mul(lanes.into()));
         let mut chunks = 0u64;
         let mut segments = Vec::with_capacity((ranks as usize).pow(2));
@@ -50,7 +57,7 @@ impl MatrixCut {
             if row.iter().enumerate().all(has_equal_parts) { parts } else { 0 }
         });
         let even_parts = even_parts.collect();
-        Ok((Self { ranks, lanes, layout, max_loops, even_parts }, header))
+        Ok((Self { ranks, channels, lanes, layout, max_loops, even_parts }, header))
     }
 
     fn segment(&self, from: u32, to: u32) -> usize {
@@ -98,7 +105,7 @@ impl MatrixCut {
             return;
         }
         for lane in 0..self.lanes {
-            let at = Lane { rank, channel: lane_channel(header.channels, lane) };
+            let at = Lane { rank, channel: self.channels.channel(0, lane) };
             let chunks = self.over_loops(rank, rank, lane);
             let (src, dst) = ((Buffer::Input, chunks), (Buffer::Output, chunks));
             program.push(at.local(OpKind::Copy, self.loops(rank, rank), src, dst), &[]);

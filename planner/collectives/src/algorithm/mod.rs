@@ -3,7 +3,8 @@
 //! Rules common to all algorithms:
 //! - An operation waits for the data that it moves, for memory that it would overwrite, and, if two ranks exchange
 //!   several chunks on one channel, for the previous chunk. Everything else is concurrent.
-//! - Bytes are divided into *lanes* (one per channel; trees have at least two), and lanes into *loops* of at most
+//! - Bytes are divided into *lanes* (one per channel; trees have at least two, and
+//!   direct exchanges over several hosts fewer), and lanes into *loops* of at most
 //!   [`Shape::chunk`] bytes per chunk. All chunks of a loop have exactly the same size.
 //! - Input is read in place, the result is built in the output, and intermediate data that fits in neither goes to
 //!   scratch.
@@ -46,6 +47,7 @@ pub mod facts;
 mod grid;
 mod halving_doubling;
 mod hierarchical;
+mod host_channels;
 mod host_trees;
 mod in_order_tree;
 mod knomial;
@@ -54,6 +56,7 @@ mod linear;
 mod linear_sync;
 mod local;
 mod matrix_cut;
+pub(crate) mod mesh;
 mod neighbours;
 mod nvls;
 mod nvls_tree;
@@ -86,6 +89,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::bound::InNetwork;
+use crate::capabilities::Hosts;
 use direct::PartnerOrder;
 use ring::BlockNumbering;
 use rooted::{ChildOrder, Rooted, Tree};
@@ -237,11 +241,16 @@ impl Algorithm {
     }
 
     /// Returns true if the first of several channels performs the operations of a single-channel schedule, with smaller
-    /// chunks. Exceptions: a double tree runs both trees on a single channel, and reduce_then_scatter sends the buffer
-    /// as one message on a single channel but as many on several.
+    /// chunks. Exceptions: a double tree runs both trees on a single channel, reduce_then_scatter sends the buffer as
+    /// one message on a single channel but as many on several, and a direct exchange divides its channels among hosts.
     #[must_use]
-    pub fn is_channel_independent(self, collective: Collective) -> bool {
-        (self, collective) != (Self::Tree, AllReduce) && self != Self::ReduceThenScatter
+    pub fn is_channel_independent(self, collective: Collective, hosts: Hosts) -> bool {
+        match self {
+            Self::Tree => collective != AllReduce,
+            Self::ReduceThenScatter => false,
+            Self::Direct => hosts == Hosts::One || !collective.is_pairwise(),
+            _ => true,
+        }
     }
 
     /// Number of schedule channels per channel of a strategy: trees reduce on one and copy on another, which the two

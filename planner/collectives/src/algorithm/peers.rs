@@ -25,6 +25,16 @@ impl Peers {
         1..self.hosts * self.per_host
     }
 
+    /// Number of hosts from that of `rank` to that of `other`, cyclically.
+    pub(super) fn host_distance(self, rank: u32, other: u32) -> u32 {
+        (other / self.per_host + self.hosts - rank / self.per_host) % self.hosts
+    }
+
+    /// Number of hosts to the rank at an offset, cyclically.
+    pub(super) fn offset_host_distance(self, offset: u32) -> u32 {
+        offset / self.per_host
+    }
+
     /// The rank at an offset from `rank`.
     pub(super) fn target(self, rank: u32, offset: u32) -> u32 {
         let host = (rank / self.per_host + offset / self.per_host) % self.hosts;

@@ -3,7 +3,8 @@
 //! The NICs of a host are its rails; rail i connects NIC i of every host. Channel c enters a host at rail c, leaves it
 //! at the previous rail, and traverses the next host in reverse, entering it where it left the first. With an even
 //! number of hosts, every rail carries the same number of channels in each direction, and no message changes rails
-//! between hosts. If there are fewer rails than ranks, further channels start at the next rank of a rail.
+//! between hosts. If there are fewer rails than ranks, further channels start at the next rank of a rail. An even number of ranks per host that
+//! are linked in pairs are traversed on paths that use all links equally ([`super::mesh`]).
 //!
 //! Source: NCCL 2.30.7 src/graph/search.cc (`ncclTopoSearchRecNet`: each channel starts at another NIC; crossNic 2:
 //! alternating hosts), src/graph/connect.cc (`ncclTopoPostset` swaps odd and even rings on odd hosts). Reversing in
@@ -12,6 +13,9 @@
 
 use fabricast_sim::schedule::Rank;
 
+use super::mesh;
+use crate::capabilities::HostLinks;
+
 /// Assignment of the ranks of equal hosts to rails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Rails {
@@ -19,6 +23,8 @@ pub(crate) struct Rails {
     per_host: u32,
     /// Number of rails per host, a divisor of the number of ranks per host.
     rails: u32,
+    /// Links between the ranks of a host.
+    host_links: HostLinks,
 }
 
 impl Rails {
@@ -27,7 +33,12 @@ impl Rails {
     pub(crate) fn new(per_host: u32, nics: u32) -> Self {
         let divides = |rails: &u32| per_host.is_multiple_of(*rails);
         let max_rails = if nics == 0 { per_host } else { nics.min(per_host) };
-        Self { per_host, rails: (1..=max_rails).rev().find(divides).unwrap_or(1) }
+        Self { per_host, rails: (1..=max_rails).rev().find(divides).unwrap_or(1), host_links: HostLinks::Other }
+    }
+
+    /// Returns the assignment for hosts with these links between their ranks.
+    pub(crate) fn with_host_links(self, host_links: HostLinks) -> Self {
+        Self { host_links, ..self }
     }
 
     /// Position at which channel `lane` enters a host.
@@ -44,6 +55,9 @@ impl Rails {
     /// Ranks of a host in the order of channel `lane`, from entry to exit.
     fn chain(self, lane: u32) -> Vec<u32> {
         let entry = self.entry(lane);
+        if self.host_links == HostLinks::Pairs && self.per_host.is_multiple_of(2) {
+            return mesh::path(self.per_host, entry);
+        }
         let round = |step: u32| (entry + step) % self.per_host;
         let exit = if self.rails > 1 {
             // Exit at the previous rail, at the rank of the same index in it.

@@ -155,7 +155,8 @@ impl ScheduleGenerator for Ring {
             for lane in 0..self.cut.lanes {
                 let order = self.order(lane);
                 let own_part = if self.is_by_position(order) { order.position(rank.0) } else { rank.0 };
-                copy_lane(&self.header, &self.cut, rank, lane, own_part..own_part + 1, program);
+                let at = Lane { rank: rank.0, channel: lane_channel(self.header.channels, lane) };
+                copy_lane(&self.header, &self.cut, at, lane, own_part..own_part + 1, program);
             }
         }
     }
@@ -173,16 +174,23 @@ pub(super) fn copy_part(header: &Header, cut: &Chunking, rank: u32, part: u32, p
 /// Variant of [`copy_part`] for several parts, which must be contiguous as in a buffer divided by loops.
 pub(super) fn copy_parts(header: &Header, cut: &Chunking, rank: u32, parts: Range<u32>, program: &mut Program) {
     for lane in 0..cut.lanes {
-        copy_lane(header, cut, Rank(rank), lane, parts.clone(), program);
+        let at = Lane { rank, channel: lane_channel(header.channels, lane) };
+        copy_lane(header, cut, at, lane, parts.clone(), program);
     }
 }
 
-/// Variant of [`copy_parts`] for one lane.
-fn copy_lane(header: &Header, cut: &Chunking, rank: Rank, lane: u32, parts: Range<u32>, program: &mut Program) {
+/// Variant of [`copy_parts`] for one lane, on the channel of `at`.
+pub(super) fn copy_lane(
+    header: &Header,
+    cut: &Chunking,
+    at: Lane,
+    lane: u32,
+    parts: Range<u32>,
+    program: &mut Program,
+) {
     if header.call.buffers == BufferUse::InPlace {
         return;
     }
-    let at = Lane { rank: rank.0, channel: lane_channel(header.channels, lane) };
     let chunks = cut.over_loops(parts.start, lane);
     let copy = at.local(OpKind::Copy, cut.loops, (Buffer::Input, chunks), (Buffer::Output, chunks));
     program.push(Run { span: parts.end - parts.start, ..copy }, &[]);

@@ -1,14 +1,15 @@
 //! Parameters of a strategy other than its algorithm, and reasons why a schedule may not exist.
 
 use fabricast_sim::schedule::{
-    Blocks, Call, Collective, Header, Layout, Processor, Program, Protocol, Rank, RotationDigit, Schedule,
-    TrafficMatrix,
+    Blocks, Call, ChunkMessages, Collective, Header, Layout, Processor, Program, Protocol, Rank, RotationDigit,
+    Schedule, TrafficMatrix,
 };
 use fabricast_topologies::Bytes;
 
 use super::facts::Count;
 use super::rails::Rails;
-use super::{Algorithm, cut};
+use super::{Algorithm, cut, mesh};
+use crate::capabilities::HostLinks;
 
 /// Parameters of a strategy other than its algorithm.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -65,15 +66,18 @@ impl Shape {
         }
     }
 
-    /// Distributes the shape over `nics_per_node` NICs per host, if the algorithm's channels can use different rails;
-    /// 0: hosts are not connected by NICs.
+    /// Distributes the channels over `nics_per_node` NICs per host and over the links of a host's ranks, as far as the
+    /// algorithm's channels can use different ones; 0: hosts are not connected by NICs.
     #[must_use]
-    pub fn with_nics(self, algorithm: Algorithm, nics_per_node: u32) -> Self {
-        if nics_per_node == 0 {
-            return self;
-        }
+    pub fn with_ring_orders(self, algorithm: Algorithm, nics_per_node: u32, host_links: HostLinks) -> Self {
         let orders = match algorithm {
-            Algorithm::Ring => Rails::new(self.ranks_per_node, nics_per_node).orders(self.call.ranks),
+            Algorithm::Ring if nics_per_node > 0 => {
+                Rails::new(self.ranks_per_node, nics_per_node).with_host_links(host_links).orders(self.call.ranks)
+            }
+            Algorithm::Ring if host_links == HostLinks::Pairs && self.ranks_per_host() == self.call.ranks => {
+                let rings = mesh::rings(self.call.ranks).into_iter();
+                rings.map(|ring| ring.into_iter().map(Rank).collect()).collect()
+            }
             _ => Vec::new(),
         };
         Self { nics_per_node, orders, ..self }
@@ -85,7 +89,12 @@ impl Shape {
             call: self.call,
             protocol: self.protocol,
             channels: self.channels,
-            blocks: Blocks { threads: self.threads, message: self.message, ..Blocks::default() },
+            blocks: Blocks {
+                threads: self.threads,
+                message: self.message,
+                chunk_messages: chunk_messages(algorithm, self.call.collective),
+                ..Blocks::default()
+            },
             layout,
             scratch_chunks,
             teams: Vec::new(),
@@ -225,4 +234,16 @@ pub enum Unsupported {
         Schedule::MAX_RUNS
     )]
     TooManyRuns,
+}
+/// Division of an algorithm's chunks into messages: rings send slices (NCCL 2.30.7 src/include/collectives.h,
+/// `ALLREDUCE_SLICESTEPS` and similar against `BROADCAST_SLICESTEPS`; src/device/all_reduce.h, `ProtoSimple<1, 1>`).
+fn chunk_messages(algorithm: Algorithm, collective: Collective) -> ChunkMessages {
+    match algorithm {
+        Algorithm::Ring | Algorithm::GridRing | Algorithm::Hierarchical
+            if !collective.is_one_way() && !collective.is_pairwise() =>
+        {
+            ChunkMessages::Slices
+        }
+        _ => ChunkMessages::One,
+    }
 }

@@ -39,8 +39,8 @@
 
 use fabricast_sim::schedule::{Buffer, Dependency, Header, Program, Rank, ScheduleGenerator, Symmetry, Walk};
 
-use super::cut::lane_channel;
 use super::direct::PartnerOrder;
+use super::host_channels::HostChannels;
 use super::lane::Lane;
 use super::matrix_cut::MatrixCut;
 use super::peers::Peers;
@@ -51,6 +51,7 @@ pub(super) struct Uneven {
     header: Header,
     partners: PartnerOrder,
     cut: MatrixCut,
+    channels: HostChannels,
     peers: Peers,
 }
 
@@ -60,8 +61,12 @@ impl Uneven {
             PartnerOrder::Concurrent => Algorithm::Direct,
             PartnerOrder::Sequential => Algorithm::Pairwise,
         };
-        let (cut, header) = MatrixCut::new(shape, algorithm, 0)?;
-        Ok(Self { header, partners, cut, peers: Peers::new(shape) })
+        let channels = match partners {
+            PartnerOrder::Concurrent => HostChannels::divided_among_hosts(shape),
+            PartnerOrder::Sequential => HostChannels::shared_by_hosts(shape),
+        };
+        let (cut, header) = MatrixCut::new(shape, algorithm, channels, 0)?;
+        Ok(Self { header, partners, cut, channels, peers: Peers::new(shape) })
     }
 
     /// The other ranks in the order in which they are sent to.
@@ -71,18 +76,19 @@ impl Uneven {
 
     /// Writes puts to all peers if every block has the same number of loops: one run per host and loop, as in an
     /// all_to_all.
-    fn write_by_host(&self, at: Lane, lane: u32, loops: u32, program: &mut Program) {
+    fn write_by_host(&self, rank: Rank, lane: u32, loops: u32, program: &mut Program) {
         // Last non-empty run so far and its length.
         let mut before: Option<(u32, u32)> = None;
         for round in 0..loops {
-            for (peers, len) in self.peers.walks(at.rank) {
-                let chunks = self.cut.over_peers(at.rank, peers, round, lane);
+            for (distance, (peers, len)) in (0..).zip(self.peers.walks(rank.0)) {
+                let at = self.lane(rank, distance, lane);
+                let chunks = self.cut.over_peers(rank.0, peers, round, lane);
                 let put = at.put(len, peers, (Buffer::Input, chunks), (Buffer::Output, chunks));
                 let number = program.runs().len() as u32;
-                let turn = before.map(|(run, len)| Dependency { rank: at.rank(), run, start: len as i32 - 1, step: 1 });
+                let turn = before.map(|(run, len)| Dependency { rank, run, start: len as i32 - 1, step: 1 });
                 let awaited = match self.partners {
                     PartnerOrder::Concurrent => [None, None],
-                    PartnerOrder::Sequential => [Some(Dependency::shifted(at.rank(), number, -1)), turn],
+                    PartnerOrder::Sequential => [Some(Dependency::shifted(rank, number, -1)), turn],
                 };
                 program.push(put, &awaited.into_iter().flatten().collect::<Vec<_>>());
                 before = if len > 0 { Some((number, len)) } else { before };
@@ -90,34 +96,40 @@ impl Uneven {
         }
     }
 
-    fn write_concurrent(&self, at: Lane, lane: u32, program: &mut Program) {
-        if let Some(1) = self.cut.even_loops(at.rank) {
-            return self.write_by_host(at, lane, 1, program);
+    fn lane(&self, rank: Rank, distance: u32, lane: u32) -> Lane {
+        Lane { rank: rank.0, channel: self.channels.channel(distance, lane) }
+    }
+
+    fn write_concurrent(&self, rank: Rank, lane: u32, program: &mut Program) {
+        if let Some(1) = self.cut.even_loops(rank.0) {
+            return self.write_by_host(rank, lane, 1, program);
         }
-        for to in self.others(at.rank) {
-            let loops = self.cut.loops(at.rank, to);
+        for to in self.others(rank.0) {
+            let loops = self.cut.loops(rank.0, to);
             if loops > 0 {
-                let chunks = self.cut.over_loops(at.rank, to, lane);
+                let at = self.lane(rank, self.peers.host_distance(rank.0, to), lane);
+                let chunks = self.cut.over_loops(rank.0, to, lane);
                 let put = at.put(loops, Walk::fixed(to), (Buffer::Input, chunks), (Buffer::Output, chunks));
                 let number = program.runs().len() as u32;
-                program.push(put, &[Dependency::shifted(at.rank(), number, -1)]);
+                program.push(put, &[Dependency::shifted(rank, number, -1)]);
             }
         }
     }
 
-    fn write_sequential(&self, at: Lane, lane: u32, program: &mut Program) {
-        if let Some(loops) = self.cut.even_loops(at.rank) {
-            return self.write_by_host(at, lane, loops, program);
+    fn write_sequential(&self, rank: Rank, lane: u32, program: &mut Program) {
+        if let Some(loops) = self.cut.even_loops(rank.0) {
+            return self.write_by_host(rank, lane, loops, program);
         }
-        let others: Vec<(u32, u32)> = self.others(at.rank).map(|to| (to, self.cut.loops(at.rank, to))).collect();
+        let at = self.lane(rank, 0, lane);
+        let others: Vec<(u32, u32)> = self.others(rank.0).map(|to| (to, self.cut.loops(rank.0, to))).collect();
         let max_loops = others.iter().map(|&(_, loops)| loops).max().unwrap_or(0);
         let mut before: Option<Dependency> = None;
         for round in 0..max_loops {
             for &(to, _) in others.iter().filter(|&&(_, loops)| round < loops) {
-                let chunk = Walk::fixed(self.cut.chunk(at.rank, to, round, lane));
+                let chunk = Walk::fixed(self.cut.chunk(rank.0, to, round, lane));
                 let put = at.put(1, Walk::fixed(to), (Buffer::Input, chunk), (Buffer::Output, chunk));
                 let run = program.push(put, before.as_slice());
-                before = Some(Dependency::on_operation(at.rank(), run, 0));
+                before = Some(Dependency::on_operation(rank, run, 0));
             }
         }
     }
@@ -130,10 +142,9 @@ impl ScheduleGenerator for Uneven {
 
     fn program(&self, rank: Rank, program: &mut Program) {
         for lane in 0..self.cut.lanes {
-            let at = Lane { rank: rank.0, channel: lane_channel(self.header.channels, lane) };
             match self.partners {
-                PartnerOrder::Concurrent => self.write_concurrent(at, lane, program),
-                PartnerOrder::Sequential => self.write_sequential(at, lane, program),
+                PartnerOrder::Concurrent => self.write_concurrent(rank, lane, program),
+                PartnerOrder::Sequential => self.write_sequential(rank, lane, program),
             }
         }
         self.cut.copy_own_block(&self.header, rank.0, program);

@@ -1,24 +1,27 @@
 //! Sends and receives, and the collectives composed of them: channels per peer, and the choice of LL.
 //!
 //! NCCL 2.30.7 `src/graph/paths.cc` (`ncclTopoComputeP2pChannels`), `src/enqueue.cc` (`scheduleP2pTasksToPlan`,
-//! `addP2pToPlan`). Peers are visited in rounds of eight; all of them share the thread blocks. Up to 2.28 the protocol
-//! is chosen before the number of parts, by the capacity of all channels of a peer: on eight GPUs, sends of 512 KiB
-//! still use LL.
+//! `addP2pToPlan`). Peers are visited in rounds of eight; between
+//! nodes these share their channels. Up to 2.28 the protocol is chosen
+//! before the number of parts, by the capacity of all channels of a peer: on eight GPUs, sends of 512 KiB still use LL.
+//! Connections over a network have buffers for Simple only (src/transport/net.cc, NCCL_ALLOC_P2P_NET_LL_BUFFERS).
 
 use fabricast_topologies::Bytes;
 
-use super::communicator::Communicator;
+use super::communicator::{Communicator, Nic};
 use super::index::Proto;
 use super::nvls_shape::MAX_CHANNELS;
 use super::settings::{LinkDistance, Settings};
-use super::version::{SendParts, Version};
+use super::version::{NetworkChannels, SendParts, Version};
 
 /// Maximum bytes per channel of sends with LL (NCCL_P2P_LL_THRESHOLD).
 const LL_BYTES: u64 = 16 << 10;
 /// Number of slots of a connection's buffer (NCCL_STEPS).
 const STEPS: u64 = 8;
-/// Network bandwidth per channel of sends (NCCL_P2P_PER_CHANNEL_NET_BW), GB/s.
-const NET_GBPS: f64 = 14.0;
+/// Network bandwidth per channel of sends (NCCL_P2P_PER_CHANNEL_NET_BW), in GB/s.
+const NET_GB_PER_S: f64 = 14.0;
+/// Number of peers in a batch, which share their channels (NCCL_MAX_DEV_WORK_P2P_PER_BATCH).
+const BATCH: u32 = 8;
 /// Chunk sizes in bytes, by [`LinkDistance`] (`ncclParamP2pNvlChunkSize` and similar).
 const CHUNKS: [u64; 3] = [512 << 10, 128 << 10, 128 << 10];
 
@@ -38,7 +41,7 @@ pub struct P2p {
 /// Predicts the launch parameters of concurrent sends of `bytes` to each of `peers` peers.
 #[must_use]
 pub fn p2p(communicator: &Communicator, version: Version, settings: &Settings, bytes: Bytes, peers: u32) -> P2p {
-    let limits = ChannelLimits::new(communicator, settings);
+    let limits = ChannelLimits::new(communicator, version, settings);
     let max = limits.per_peer;
     let min = min_channels_per_peer(communicator, limits);
     let multi_node = communicator.nodes > 1;
@@ -63,8 +66,8 @@ pub fn p2p(communicator: &Communicator, version: Version, settings: &Settings, b
     };
     let threshold = settings.p2p_ll_threshold.map_or(LL_BYTES, |setting| setting.0);
     let select_proto = |channels: u16| match bytes.0 <= threshold.saturating_mul(channels.into()) {
-        true => Proto::Ll,
-        false => Proto::Simple,
+        true if !multi_node => Proto::Ll,
+        _ => Proto::Simple,
     };
     let (proto, per_peer) = match version.rules().send_parts {
         SendParts::AfterProtocol => {
@@ -76,7 +79,12 @@ pub fn p2p(communicator: &Communicator, version: Version, settings: &Settings, b
             (select_proto(per_peer), per_peer)
         }
     };
-    let channels = u64::from(per_peer).saturating_mul(u64::from(peers.max(1))).min(u64::from(limits.total)) as u16;
+    // Between nodes, all peers of a batch share their channels; a rank is one of its own batch.
+    let batches = match multi_node && peers > 1 {
+        true => (peers + 1).div_ceil(communicator.max_ranks_per_node.clamp(1, BATCH)),
+        false => peers.max(1),
+    };
+    let channels = u64::from(per_peer).saturating_mul(batches.into()).min(limits.total.into()) as u16;
     let chunk = step(proto) / (lines(proto) * if multi_node { network_pieces(proto, bytes, step(proto)) } else { 1 });
     P2p { proto, per_peer, channels, chunk: Bytes(chunk.max(1)) }
 }
@@ -108,23 +116,42 @@ fn min_channels_per_peer(communicator: &Communicator, limits: ChannelLimits) -> 
 #[derive(Clone, Copy, Debug)]
 struct ChannelLimits {
     total: u16,
+    /// Equal for all peers, those on the same node included: the minimum over all paths.
     per_peer: u16,
 }
 
 impl ChannelLimits {
-    fn new(communicator: &Communicator, settings: &Settings) -> Self {
+    fn new(communicator: &Communicator, version: Version, settings: &Settings) -> Self {
         let max = settings.max_p2p_channels.unwrap_or(MAX_CHANNELS);
         let min = settings.min_p2p_channels.unwrap_or(1);
         let channels = communicator.channels(settings).min(max).max(min).min(MAX_CHANNELS);
+        let total = channels.next_power_of_two();
         let inside = match (communicator.nvlinks, communicator.max_ranks_per_node) {
             (_, 0 | 1) => MAX_CHANNELS,
             (0, _) => 2,
             (links, _) => links.saturating_mul(2),
         };
-        let between = match (communicator.nodes, communicator.nic) {
-            (0 | 1, _) | (_, None) => MAX_CHANNELS,
-            (_, Some(nic)) => ((nic.bandwidth.gb_per_s() / NET_GBPS) as u16).max(2),
+        let network = match (communicator.nodes, communicator.nic) {
+            (0 | 1, _) | (_, None) => None,
+            (_, Some(nic)) => Some(network_channels(communicator.ranks, nic, total, version, settings)),
         };
-        Self { total: channels.next_power_of_two(), per_peer: channels.min(inside).min(between).next_power_of_two() }
+        let mut per_peer = channels.min(inside).min(network.unwrap_or(MAX_CHANNELS)).next_power_of_two();
+        if let (Some(_), None) = (network, settings.channels_per_net_peer) {
+            let batches = communicator.ranks.div_ceil(BATCH);
+            while u32::from(per_peer) * batches > u32::from(total) && per_peer > 1 {
+                per_peer /= 2;
+            }
+        }
+        Self { total, per_peer }
     }
+}
+
+/// Number of channels to a peer on another node, before it is limited by other paths.
+fn network_channels(ranks: u32, nic: Nic, total: u16, version: Version, settings: &Settings) -> u16 {
+    let by_version = || match version.rules().network_channels {
+        NetworkChannels::ByRate => (nic.bandwidth.gb_per_s().floor() / NET_GB_PER_S).ceil() as u16,
+        NetworkChannels::AtMostTwo if 2 * ranks > 4 * u32::from(total) => 1,
+        NetworkChannels::AtMostTwo => 2,
+    };
+    settings.channels_per_net_peer.unwrap_or_else(by_version).max(1)
 }

@@ -46,6 +46,8 @@ pub struct Settings {
     pub min_p2p_channels: Option<u16>,
     /// Maximum number of channels of sends and receives (NCCL_MAX_P2P_NCHANNELS).
     pub max_p2p_channels: Option<u16>,
+    /// Number of channels to a peer on another node (NCCL_NCHANNELS_PER_NET_PEER).
+    pub channels_per_net_peer: Option<u16>,
     /// Use of NVLS (NCCL_NVLS_ENABLE).
     pub nvls: NvlsSetting,
     /// Number of channels of NVLS (NCCL_NVLS_NCHANNELS).
@@ -172,6 +174,7 @@ impl Settings {
             "NCCL_MAX_CTAS" | "NCCL_MAX_NCHANNELS" => self.max_channels = channels()?,
             "NCCL_MIN_P2P_NCHANNELS" => self.min_p2p_channels = channels()?,
             "NCCL_MAX_P2P_NCHANNELS" => self.max_p2p_channels = channels()?,
+            "NCCL_NCHANNELS_PER_NET_PEER" => self.channels_per_net_peer = channels()?,
             "NCCL_NVLS_NCHANNELS" => self.nvls_channels = channels()?,
             "NCCL_NVLS_ENABLE" => {
                 self.nvls = match value {

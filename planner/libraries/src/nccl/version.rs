@@ -190,6 +190,15 @@ pub(super) enum SendParts {
     BeforeProtocol,
 }
 
+/// Rule for the number of channels to a peer on another node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum NetworkChannels {
+    /// Two, or one if there are more than two ranks per channel.
+    AtMostTwo,
+    /// As many as fill the NIC at 14 GB/s each.
+    ByRate,
+}
+
 /// Rules that differ between versions.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Rules {
@@ -209,6 +218,7 @@ pub(super) struct Rules {
     pub tree_threads: TreeThreads,
     pub channel_split: ChannelSplit,
     pub send_parts: SendParts,
+    pub network_channels: NetworkChannels,
     pub pat: Pat,
 }
 
@@ -255,6 +265,7 @@ const ENQUEUE_2_28: Rules = Rules {
     ll128_gpus: Ll128Gpus::Equal,
     channel_split: ChannelSplit::Traffic(Bytes(16 << 10)),
     send_parts: SendParts::AfterProtocol,
+    network_channels: NetworkChannels::AtMostTwo,
     ..ENQUEUE
 };
 
@@ -276,6 +287,7 @@ const ENQUEUE: Rules = Rules {
     tree_threads: TreeThreads::All,
     channel_split: ChannelSplit::Traffic(Bytes(32 << 10)),
     send_parts: SendParts::BeforeProtocol,
+    network_channels: NetworkChannels::ByRate,
     pat: Pat::Known,
 };
 

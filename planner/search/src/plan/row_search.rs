@@ -250,7 +250,7 @@ impl<'a> Search<'a> {
     fn refine(&self, strategy: Strategy, examined: &mut Examined) -> Result<(), PlanError> {
         let header = examined.generator.header();
         if let (ExaminationDepth::FirstRank, true) =
-            (&examined.extent, strategy.algorithm.is_channel_independent(self.call.collective))
+            (&examined.extent, strategy.algorithm.is_channel_independent(self.call.collective, self.capabilities.hosts))
         {
             let template = self.template(Strategy { channels: 1, ..strategy }, strategy.channels, header)?;
             if let Some(template) = &template {

@@ -8,7 +8,7 @@ use fabricast_sim::schedule::{Collective, Protocol};
 use fabricast_topologies::Bytes;
 
 use super::{PlanError, PlanRequest, Row};
-use crate::candidates::{channel_counts, min_bytes, protocols};
+use crate::candidates::{channel_counts, min_bytes, protocols, ring_channel_counts};
 use fabricast_collectives::algorithm::{Algorithm, Unsupported};
 use fabricast_collectives::strategy::{Mismatch, check_combination};
 use fabricast_libraries::Library;
@@ -207,7 +207,7 @@ impl SearchSpace {
             return;
         }
         let software = request.profile.software();
-        self.channels.extend(channel_counts(software, Bytes::MAX));
+        self.channels.extend(ring_channel_counts(&request.fabric_capabilities(), software, Bytes::MAX));
         let smallest = request.sizes.iter().copied().min().unwrap_or(Bytes::MAX);
         if software == Software::Kernels {
             let small_counts = channel_counts(software, smallest);

@@ -122,6 +122,8 @@ pub enum Role {
 pub struct Notes {
     /// Machines that were measured.
     pub hardware: Option<String>,
+    /// Name of the cluster, if several measurements of one describe its hardware differently.
+    pub cluster: Option<String>,
     /// Origin of the measured times.
     pub source: Option<String>,
     /// Software versions and flags.

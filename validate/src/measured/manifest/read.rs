@@ -16,7 +16,7 @@ use super::{LAUNCHES, PROCESSES, REGISTERED, ROLES};
 use crate::measured::{Library, MeasuredError};
 
 /// The keys of a `[[measurement]]`, in the order of the documentation.
-const KEYS: [&str; 22] = [
+const KEYS: [&str; 23] = [
     "file",
     "fabric",
     "nodes",
@@ -35,6 +35,7 @@ const KEYS: [&str; 22] = [
     "role",
     "dtype",
     "env",
+    "cluster",
     "hardware",
     "source",
     "software",
@@ -122,6 +123,7 @@ impl Reader<'_> {
                 "role" => entry.role = field.choice(&ROLES)?,
                 "dtype" => entry.dtype = Some(field.word::<DataType>()?),
                 "env" => entry.env = field.settings()?,
+                "cluster" => entry.notes.cluster = Some(field.text()?.to_owned()),
                 "hardware" => entry.notes.hardware = Some(field.text()?.to_owned()),
                 "source" => entry.notes.source = Some(field.text()?.to_owned()),
                 "software" => entry.notes.software = Some(field.text()?.to_owned()),
@@ -251,7 +253,7 @@ mod tests {
     fn every_key_is_read() {
         let rest = "collective = \"allreduce\"\nalgorithm = \"ring\"\nprotocol = \"ll\"\nlibrary = \"nccl-2.28.9\"\n\
                     nvls = false\nchannels = 8\nregistered = \"symmetric\"\nlaunch = \"stream\"\nprocesses = \"single\"\n\
-                    role = \"check\"\ndtype = \"bf16\"\nenv = \"A=1 B=x=y\"\nhardware = \"h\"\nsource = \"s\"\n\
+                    role = \"check\"\ndtype = \"bf16\"\nenv = \"A=1 B=x=y\"\ncluster = \"c\"\nhardware = \"h\"\nsource = \"s\"\n\
                     software = \"w\"\nnote = \"n\"\ngpu = \"h200\"\n\
                     network = { kind = \"torus\", nics_per_node = 8, nic = \"400 Gb/s\", dimensions = [1, 2], oversubscription = 1.5 }\n";
         let text = format!("{MINIMAL}{rest}");

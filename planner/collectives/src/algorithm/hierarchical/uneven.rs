@@ -34,6 +34,7 @@ use fabricast_sim::schedule::{Buffer, Dependency, Header, Program, Rank, Run, Sc
 
 use super::Levels;
 use crate::algorithm::cut::lane_channel;
+use crate::algorithm::host_channels::HostChannels;
 use crate::algorithm::lane::Lane;
 use crate::algorithm::matrix_cut::MatrixCut;
 use crate::algorithm::{Algorithm, Shape, Unsupported};
@@ -71,7 +72,7 @@ struct BlockPut {
 impl AllToAllV {
     pub(in crate::algorithm) fn new(shape: &Shape) -> Result<Self, Unsupported> {
         let levels = Levels::new(shape)?;
-        let (cut, header) = MatrixCut::new(shape, Algorithm::Hierarchical, 1)?;
+        let (cut, header) = MatrixCut::new(shape, Algorithm::Hierarchical, HostChannels::shared_by_hosts(shape), 1)?;
         Ok(Self { header, cut, levels })
     }
 
