@@ -155,7 +155,7 @@ pub(super) const ACCURACIES: [Accuracy; 9] = [
         models: &["H100", "H200", "B200", "GB200"],
         software: TENSORRT,
         count: 65,
-        error_percent: [16.8, 40.9],
+        error_percent: [16.4, 40.9],
         bias: -14.0,
     },
 ];
