@@ -203,7 +203,7 @@ pub fn chooser(
     strategy: &StrategyArgs,
 ) -> Chooser {
     // Settings made by the network plugin.
-    let plugin = MeasuredNetwork::measured_for(router.fabric()).ok().flatten().and_then(|network| network.settings);
+    let plugin = MeasuredNetwork::for_machine(router.fabric()).ok().flatten().and_then(|network| network.settings);
     let plugin_settings = plugin.and_then(|text| Settings::parse(&text).ok()).map(|(settings, _)| settings);
     let conditions = Conditions {
         settings: plugin_settings.unwrap_or_default(),

@@ -110,7 +110,7 @@ fn settings(measurement: &Measurement) -> Settings {
         force("NCCL_MIN_CTAS", channels.to_string());
         force("NCCL_MAX_CTAS", channels.to_string());
     }
-    let plugin = MeasuredNetwork::measured_for(&measurement.fabric).ok().flatten().and_then(|network| network.settings);
+    let plugin = MeasuredNetwork::for_machine(&measurement.fabric).ok().flatten().and_then(|network| network.settings);
     for word in plugin.iter().flat_map(|settings| settings.split_whitespace()) {
         // Settings of the network plugin apply only to variables that nothing else sets.
         if let Some((name, value)) = word.split_once('=')

@@ -533,7 +533,7 @@ impl Framing {
         whole_bytes(Work(on_wire.0 * u128::from(self.efficiency) / u128::from(Self::ONE)))
     }
 
-    /// Scales a coefficient up, for transfers that extent only this fraction of a capacity.
+    /// Scales a coefficient up, for transfers that reach only this fraction of a capacity.
     fn scale_coefficient(self, coefficient: u64) -> u64 {
         (coefficient * Self::ONE).div_ceil(self.efficiency)
     }

@@ -126,8 +126,8 @@ impl NetworkCosts {
 }
 
 impl MeasuredNetwork {
-    /// Returns true if the network was certainly measured on machines like this one.
-    fn is_measured_on(&self, machine: &MachineNetwork) -> bool {
+    /// Returns true if the network applies to a machine: it was measured on machines like it, or it is the default.
+    fn applies_to(&self, machine: &MachineNetwork) -> bool {
         let may_have_transport = match self.transport {
             // The cost of verbs depends on neither GPUs nor the rate or number of NICs.
             Transport::Infiniband => return true,
@@ -164,21 +164,9 @@ impl MeasuredNetwork {
     /// # Errors
     /// Only for an invalid shipped file.
     pub fn for_machine(fabric: &Fabric) -> Result<Option<Self>, ProfileError> {
-        match (Self::measured_for(fabric)?, MachineNetwork::from_fabric(fabric)) {
-            (Some(network), _) => Ok(Some(network)),
-            (None, Some(_)) => Self::default_network().map(Some),
-            (None, None) => Ok(None),
-        }
-    }
-
-    /// Network measured on machines like this one; `None` if there is no measurement or no network.
-    ///
-    /// # Errors
-    /// Only for an invalid shipped file.
-    pub fn measured_for(fabric: &Fabric) -> Result<Option<Self>, ProfileError> {
         let Some(machine) = MachineNetwork::from_fabric(fabric) else { return Ok(None) };
         let shipped = Self::shipped()?;
-        Ok(shipped.into_iter().find(|network| network.is_measured_on(&machine)))
+        Ok(shipped.into_iter().find(|network| network.applies_to(&machine)))
     }
 
     /// The network of a profile, labelled as measured on this fabric's machines; `None` if the fabric has no network.
@@ -192,7 +180,7 @@ impl MeasuredNetwork {
             compute_capability: machine.compute_capability,
             nic: machine.nic,
             nics_per_gpu: machine.nics_per_gpu,
-            transport: Self::measured_for(fabric).ok().flatten().map(|network| network.transport).unwrap_or_default(),
+            transport: Self::for_machine(fabric).ok().flatten().map(|network| network.transport).unwrap_or_default(),
             efficiency: profile.links.network,
             settings: None,
             costs: profile.network,
@@ -255,16 +243,12 @@ impl Profile {
     /// # Errors
     /// Only for an invalid shipped file.
     pub(super) fn with_network_of_fabric(self, fabric: &Fabric) -> Result<Self, ProfileError> {
-        Ok(match (MeasuredNetwork::measured_for(fabric)?, MachineNetwork::from_fabric(fabric)) {
-            // An MPI's profile includes the cost of its messages.
-            (Some(network), _) if self.messages.is_some() && network.name != DEFAULT_NETWORK.0 => self,
-            (_, Some(_)) if self.messages.is_some() => self.with_packets(Packets::for_fabric(fabric)),
-            // The efficiency of other networks was measured with their own packets.
-            (Some(network), _) if network.name != DEFAULT_NETWORK.0 => self.with_network(&network),
-            (Some(network), _) => self.with_network(&network).with_packets(Packets::for_fabric(fabric)),
-            (None, Some(_)) => self.with_packets(Packets::for_fabric(fabric)),
-            (None, None) => self,
-        })
+        let Some(network) = MeasuredNetwork::for_machine(fabric)? else { return Ok(self) };
+        // An MPI's profile includes the cost of its messages.
+        let profile = if self.messages.is_some() { self } else { self.with_network(&network) };
+        // The efficiency of other networks was measured with their own packets.
+        let is_default = network.name == DEFAULT_NETWORK.0;
+        Ok(if is_default { profile.with_packets(Packets::for_fabric(fabric)) } else { profile })
     }
 
     /// Returns the profile, whose network is InfiniBand's, with other packets; NIC and driver costs are the same for

@@ -131,7 +131,7 @@ pub fn run(args: &CalibrateArgs, output: &Output) -> Result<(), Failure> {
 
 /// Settings of the network plugin on the machine of a fabric, if its network was measured.
 fn settings(fabric: &Fabric) -> Option<String> {
-    MeasuredNetwork::measured_for(fabric).ok().flatten()?.settings
+    MeasuredNetwork::for_machine(fabric).ok().flatten()?.settings
 }
 
 /// Returns the measurements of several hosts on the named shipped network, or all of several hosts if none is on it.

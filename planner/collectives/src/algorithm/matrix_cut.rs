@@ -14,7 +14,7 @@ use super::{Algorithm, Shape, Unsupported};
 #[derive(Clone, Debug)]
 pub(super) struct MatrixCut {
     ranks: u32,
-    channels: HostChannels,
+    pub(super) channels: HostChannels,
     pub(super) lanes: u32,
     layout: Layout,
     /// Maximum number of loops over any block.

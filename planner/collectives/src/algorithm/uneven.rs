@@ -51,7 +51,6 @@ pub(super) struct Uneven {
     header: Header,
     partners: PartnerOrder,
     cut: MatrixCut,
-    channels: HostChannels,
     peers: Peers,
 }
 
@@ -66,7 +65,7 @@ impl Uneven {
             PartnerOrder::Sequential => HostChannels::shared_by_hosts(shape),
         };
         let (cut, header) = MatrixCut::new(shape, algorithm, channels, 0)?;
-        Ok(Self { header, partners, cut, channels, peers: Peers::new(shape) })
+        Ok(Self { header, partners, cut, peers: Peers::new(shape) })
     }
 
     /// The other ranks in the order in which they are sent to.
@@ -97,7 +96,7 @@ impl Uneven {
     }
 
     fn lane(&self, rank: Rank, distance: u32, lane: u32) -> Lane {
-        Lane { rank: rank.0, channel: self.channels.channel(distance, lane) }
+        Lane { rank: rank.0, channel: self.cut.channels.channel(distance, lane) }
     }
 
     fn write_concurrent(&self, rank: Rank, lane: u32, program: &mut Program) {

@@ -10,6 +10,7 @@ use fabricast_topologies::Bytes;
 use super::{PlanError, PlanRequest, Row};
 use crate::candidates::{channel_counts, min_bytes, protocols, ring_channel_counts};
 use fabricast_collectives::algorithm::{Algorithm, Unsupported};
+use fabricast_collectives::capabilities::FabricCapabilities;
 use fabricast_collectives::strategy::{Mismatch, check_combination};
 use fabricast_libraries::Library;
 
@@ -189,11 +190,11 @@ impl SearchSpace {
                 }
             }
         }
-        space.add_channels(request);
+        space.add_channels(request, &abilities);
         space
     }
 
-    fn add_channels(&mut self, request: &PlanRequest<'_>) {
+    fn add_channels(&mut self, request: &PlanRequest<'_>, abilities: &FabricCapabilities) {
         let restriction = request.restriction;
         if let (Some(offer), Some(_)) = (restriction.library, request.library) {
             self.excluded.push(Excluded::UnselectableChannels(offer.library));
@@ -207,7 +208,7 @@ impl SearchSpace {
             return;
         }
         let software = request.profile.software();
-        self.channels.extend(ring_channel_counts(&request.fabric_capabilities(), software, Bytes::MAX));
+        self.channels.extend(ring_channel_counts(abilities, software, Bytes::MAX));
         let smallest = request.sizes.iter().copied().min().unwrap_or(Bytes::MAX);
         if software == Software::Kernels {
             let small_counts = channel_counts(software, smallest);
