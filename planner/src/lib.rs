@@ -38,7 +38,7 @@
 //! };
 //! let Plan { rows, .. } = plan(&request, Watcher::default())?;
 //! let strategy =
-//!     Strategy { algorithm: Algorithm::Ring, protocol: Protocol::Simple, channels: 1, threads: None, chunk: None };
+//!     Strategy::new(Algorithm::Ring, Protocol::Simple, 1);
 //! let calls = [StrategyCall { collective: Collective::AllReduce, bytes: Bytes(1 << 20), strategy }];
 //! let ring = simulate_strategies(&request, &calls, Watcher::default())?.remove(0)?;
 //! assert!(rows[0].bound.time <= rows[0].fastest.time && rows[0].fastest.time <= ring.time);

@@ -85,12 +85,13 @@ const LINKS: [Named<LinkEfficiency, f64>; 6] = [
 ];
 
 /// Times among the costs of messages between hosts, by their names in profile files.
-const NETWORK_TIMES: [Named<NetworkCosts, Picos>; 5] = [
+const NETWORK_TIMES: [Named<NetworkCosts, Picos>; 6] = [
     ("post", |costs| &mut costs.post),
     ("fence", |costs| &mut costs.fence),
     ("arrive", |costs| &mut costs.arrive),
     ("flush", |costs| &mut costs.flush),
     ("message", |costs| &mut costs.message),
+    ("rendezvous", |costs| &mut costs.rendezvous),
 ];
 
 /// Times among the costs of two-sided messages, by their names in profile files.

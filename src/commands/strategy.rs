@@ -97,16 +97,13 @@ pub fn single(
         ));
     }
     let chosen = Strategy {
-        algorithm,
-        protocol,
-        channels: single_value(
-            "--channels",
-            None,
-            Some(&strategy.channels),
-            picked.map_or(1, |picked| picked.channels),
-        )?,
         threads: picked.and_then(|picked| picked.threads),
         chunk: strategy.chunk.or(picked.and_then(|picked| picked.chunk)),
+        ..Strategy::new(
+            algorithm,
+            protocol,
+            single_value("--channels", None, Some(&strategy.channels), picked.map_or(1, |picked| picked.channels))?,
+        )
     };
     let shape = Shape {
         grid: fabric.host_grid().to_vec(),

@@ -63,7 +63,7 @@ fn strategies(collective: Collective, channels: Vec<u16>) -> impl Iterator<Item 
     let algorithms = Algorithm::ALL.into_iter().filter(move |algorithm| algorithm.supports(collective));
     let pairs = algorithms.flat_map(|algorithm| Protocol::ALL.map(|protocol| (algorithm, protocol)));
     pairs.flat_map(move |(algorithm, protocol)| {
-        let strategy = move |channels| Strategy { algorithm, protocol, channels, threads: None, chunk: None };
+        let strategy = move |channels| Strategy::new(algorithm, protocol, channels);
         channels.clone().into_iter().map(strategy)
     })
 }

@@ -4,6 +4,7 @@
 use std::collections::HashMap;
 
 use fabricast_collectives::algorithm::{Algorithm, Shape, generator};
+use fabricast_collectives::capabilities::HostLinks;
 use fabricast_sim::lower::rank_traffic;
 use fabricast_sim::profile::Profile;
 use fabricast_sim::schedule::{
@@ -99,6 +100,7 @@ pub(crate) fn cases(max_ranks: u32) -> impl Strategy<Value = Case> {
         3 => Just(0u32),
         1 => Just(1),
         1 => Just(2),
+        2 => Just(3),
     ];
     let seed = prop_oneof![1 => Just(0u64), 4 => any::<u64>()];
     let call =
@@ -130,11 +132,17 @@ pub(crate) fn cases(max_ranks: u32) -> impl Strategy<Value = Case> {
                 ranks_per_team: team_size(algorithm, ranks, per_host),
                 grid: if grid { host_grid(ranks / per_host.max(1)) } else { Vec::new() },
                 orders: match orders {
-                    0 => Vec::new(),
+                    0 | 3 => Vec::new(),
                     1 => vec![permuted(ranks, &keys)],
                     _ => vec![(0..ranks).map(Rank).collect(), (0..ranks).rev().map(Rank).collect()],
                 },
                 ..Shape::new(call, protocol)
+            };
+            // Rings and channels as on hosts with NICs, or with links between all pairs of GPUs.
+            let shape = match orders {
+                3 if seed % 2 == 0 => shape.with_ring_orders(algorithm, per_host.clamp(1, 4), HostLinks::Other),
+                3 => shape.with_ring_orders(algorithm, per_host, HostLinks::Pairs),
+                _ => shape,
             };
             Case { algorithm, shape: with_matrix(shape, seed) }
         },

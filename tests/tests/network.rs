@@ -18,9 +18,19 @@ use crate::testbed::Testbed;
 pub(crate) fn costs() -> impl Strategy<Value = NetworkCosts> {
     let time = || (0u64..20_000_000).prop_map(Picos);
     let scan = prop_oneof![Just(None), (1_000_000_000u64..20_000_000_000).prop_map(|rate| Some(Bandwidth(rate)))];
-    (time(), time(), time(), time(), time(), scan).prop_map(|(post, fence, arrive, flush, message, scan)| {
-        NetworkCosts { post, fence, arrive, flush, message, scan }
-    })
+    let eager = prop_oneof![Just(None), (0u64..40_000).prop_map(|bytes| Some(Bytes(bytes)))];
+    (time(), time(), time(), time(), time(), scan, time(), eager).prop_map(
+        |(post, fence, arrive, flush, message, scan, rendezvous, eager)| NetworkCosts {
+            post,
+            fence,
+            arrive,
+            flush,
+            message,
+            scan,
+            rendezvous,
+            eager,
+        },
+    )
 }
 
 fn testbed(preset: &str, gpus: u32, nodes: u32, network: NetworkCosts) -> Testbed {
@@ -64,7 +74,7 @@ fn rate(testbed: &Testbed) -> f64 {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(100))]
 
-    /// k messages of c bytes on each of n channels: L + the wait of one message + n·k times the longer of t and c/B,
+    /// k messages of c bytes on each of n channels: L + the wait of one message, with a rendezvous if it is large + n·k times the longer of t and c/B,
     /// because a GPU has one proxy for all its channels. GPUs before Hopper wait for a flush if a counter signals the
     /// data.
     #[test]
@@ -87,8 +97,12 @@ proptest! {
             _ => waits(&[network.fence, network.post, network.arrive]) + before_hopper * network.flush.0 as f64,
         };
         let on_wire = bytes as f64 / rate(&testbed);
+        let rendezvous = match network.eager {
+            Some(eager) if bytes > eager.0 => network.rendezvous.0 as f64,
+            _ => 0.0,
+        };
         let per_message = (network.message.0 as f64 + scan.floor()).max(on_wire);
-        let expected = path(&testbed) + waits + per_message * loops as f64 * f64::from(channels);
+        let expected = path(&testbed) + waits + rendezvous + per_message * loops as f64 * f64::from(channels);
         // The proxy's time per byte, in nanoseconds, is counted in parts of WHOLE and rounded up; so are shares of
         // it.
         let tolerance = 2.0 * bytes as f64 * 1e3 / WHOLE as f64 + 2.0;

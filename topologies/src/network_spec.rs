@@ -93,6 +93,9 @@ pub struct NetworkSpec {
     pub link: Option<LinkKind>,
     /// MTU of Ethernet (largest IP packet) in bytes, 576 to 65,535. Default 1500; jumbo frames have 9000.
     pub mtu: Option<u32>,
+    /// Number of hosts of each NVLink domain that are part of the cluster, 1 or more, where a preset is a rack of
+    /// several hosts. By default all of them are, and racks fill in order.
+    pub nodes_per_domain: Option<u32>,
 }
 
 keys!(NetworkSpec {
@@ -108,6 +111,7 @@ keys!(NetworkSpec {
     ecmp,
     link,
     mtu,
+    nodes_per_domain,
 });
 
 impl NetworkSpec {
@@ -134,6 +138,7 @@ impl NetworkSpec {
             "tiers" => check_range(self.tiers, 1, 8),
             "groups" => check_range(self.groups, 1, 65_536),
             "ecmp" => check_range(self.ecmp, 1, 256),
+            "nodes_per_domain" => check_range(self.nodes_per_domain, 1, 65_536),
             "radix" => check_range(self.radix, 2, 4096),
             "mtu" => check_range(self.mtu, 576, 65_535),
             "oversubscription" if self.oversubscription.is_some_and(|x| !(0.01..=1000.0).contains(&x)) => {

@@ -52,7 +52,7 @@ fn forced_strategy(configuration: &Configuration) -> Option<Strategy> {
     let is_fabricast = configuration.library.as_ref().is_some_and(|library| library.name == LibraryName::Fabricast);
     let (algorithm, protocol, channels) =
         (configuration.algorithm?, configuration.protocol?, configuration.channels.filter(|_| is_fabricast)?);
-    Some(Strategy { algorithm, protocol, channels, threads: None, chunk: None })
+    Some(Strategy::new(algorithm, protocol, channels))
 }
 
 /// Call that a row measured. It is in place only if the row has no out-of-place time.

@@ -30,6 +30,12 @@ pub struct Strategy {
 const MAX_PIECES: u64 = 64;
 
 impl Strategy {
+    /// Creates a strategy with the default threads and chunk of its protocol.
+    #[must_use]
+    pub fn new(algorithm: Algorithm, protocol: Protocol, channels: u16) -> Self {
+        Self { algorithm, protocol, channels, threads: None, chunk: None }
+    }
+
     /// Returns the shape of a call with this strategy. The chunk defaults to the profile's. Hosts have `ranks_per_node`
     /// ranks.
     #[must_use]

@@ -170,11 +170,8 @@ impl Chooser {
                 _ => return Err(Unknown::NoSchedule { library: self.library, name }),
             };
             let strategy = Strategy {
-                algorithm,
-                protocol: Protocol::Symmetric,
-                channels: selected.blocks,
                 threads: Some(SYMMETRIC_THREADS),
-                chunk: None,
+                ..Strategy::new(algorithm, Protocol::Symmetric, selected.blocks)
             };
             return Ok(Choice { strategy, name, max_channels: selected.blocks, expected: Some(selected.time) });
         }
@@ -189,11 +186,9 @@ impl Chooser {
             .ok_or_else(|| Unknown::NoSchedule { library: self.library, name: name.clone() })?;
         let kernel = kernel(&nccl.communicator, nccl.version, settings, &nccl.table, &request, algo_and_proto);
         let strategy = Strategy {
-            algorithm,
-            protocol: selected.proto.to_protocol(),
-            channels: kernel.channels,
             threads: Some(kernel.threads),
             chunk: Some(kernel.chunk),
+            ..Strategy::new(algorithm, selected.proto.to_protocol(), kernel.channels)
         };
         Ok(Choice { strategy, name, max_channels: kernel.max_channels, expected: Some(selected.time) })
     }
@@ -226,11 +221,9 @@ impl Chooser {
             max_channels,
         );
         Some(Strategy {
-            algorithm: algo_and_proto.algo.to_algorithm()?,
-            protocol: algo_and_proto.proto.to_protocol(),
-            channels: kernel.channels,
             threads: Some(kernel.threads),
             chunk: Some(kernel.chunk),
+            ..Strategy::new(algo_and_proto.algo.to_algorithm()?, algo_and_proto.proto.to_protocol(), kernel.channels)
         })
     }
 
@@ -265,11 +258,9 @@ impl Chooser {
         };
         let send = p2p(&nccl.communicator, nccl.version, &self.conditions.settings, Bytes(bytes), peers);
         let strategy = Strategy {
-            algorithm: Algorithm::Direct,
-            protocol: send.proto.to_protocol(),
-            channels: send.channels,
             threads: Some(SEND_THREADS),
             chunk: Some(send.chunk),
+            ..Strategy::new(Algorithm::Direct, send.proto.to_protocol(), send.channels)
         };
         let name = format!("SendRecv {}", send.proto);
         Choice { strategy, name, max_channels: send.channels, expected: None }

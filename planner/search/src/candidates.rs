@@ -119,11 +119,8 @@ pub fn candidates(
                 (_, requested) => requested,
             };
             strategies.extend(channels.iter().map(|&channels| Strategy {
-                algorithm,
-                protocol,
-                channels,
-                threads: None,
                 chunk: restriction.chunk,
+                ..Strategy::new(algorithm, protocol, channels)
             }));
         }
     }

@@ -98,7 +98,11 @@ impl Crossing {
             let passed = Work::passed(BLOCK_TIME, busy).0.saturating_mul(u128::from(WHOLE));
             u64::try_from(passed.div_ceil(on_wire.0)).unwrap_or(u64::MAX)
         };
-        Self { latency: network.latency(protocol) + fill, flush: network.flush(protocol), proxy, two_sided_bytes: None }
+        let message_on_wire =
+            u128::from(whole_bytes(on_wire).0) * u128::from(message.0) / u128::from(work.bytes.0.max(1));
+        let rendezvous = network.rendezvous(Bytes(u64::try_from(message_on_wire).unwrap_or(u64::MAX)));
+        let latency = network.latency(protocol) + rendezvous + fill;
+        Self { latency, flush: network.flush(protocol), proxy, two_sided_bytes: None }
     }
 
     /// Placeholder of the costs of a task with this code of its proxy coefficient.

@@ -5,7 +5,7 @@
 //! message of c bytes is therefore, in addition to the cost of its protocol inside a host,
 //!
 //! ```text
-//! latency:  filling the buffer (the block's passes over the message) + fence + post + path + arrive + flush
+//! latency:  filling the buffer (the block's passes over the message) + fence + post + rendezvous + path + arrive + flush
 //! bytes:    longest of c ÷ its share of the links, the block's passes, and the proxy's message + wire bytes ÷ scan
 //! ```
 //!
@@ -15,10 +15,13 @@
 //! | ll128 | a counter after a fence | by the flags | fence, post |
 //! | all others | a counter after a fence | proxy's counter, after a flush before Hopper | fence, post, arrive, flush |
 //!
+//! A transport that sends large messages by rendezvous first exchanges a request with the receiver's NIC. Later messages
+//! of the connection overlap with it.
+//!
 //! Messages of one connection are pipelined (up to eight slots), so a sequence of them incurs the latency once and the
 //! proxy's time for each. A block that sends to one peer only also incurs the fence for each.
 //!
-//! Source: NCCL 2.30.7 src/transport/net.cc (`sendProxyProgress`, `recvProxyProgress`; buffer locations of each
+//! Source: libfabric fi_cxi(7) (`FI_CXI_RDZV_THRESHOLD`), aws-ofi-nccl include/nccl_ofi_param.h (`EAGER_MAX_SIZE`); NCCL 2.30.7 src/transport/net.cc (`sendProxyProgress`, `recvProxyProgress`; buffer locations of each
 //! protocol: `sendProxyConnect`; `needFlush`), src/proxy.cc (one progress thread per rank of a communicator).
 
 use fabricast_topologies::{Bandwidth, Bytes, Picos};
@@ -42,6 +45,10 @@ pub struct NetworkCosts {
     pub message: Picos,
     /// Rate at which the proxy reads flags interleaved with data in host memory, counting both; `None` means no cost.
     pub scan: Option<Bandwidth>,
+    /// Additional latency of messages larger than `eager`: the exchange of the transport's rendezvous.
+    pub rendezvous: Picos,
+    /// Size of the largest message, with its framing, that is sent without a rendezvous; `None`: all are.
+    pub eager: Option<Bytes>,
 }
 
 /// Method by which the sending proxy and the receiver of a message detect its data.
@@ -73,6 +80,8 @@ impl NetworkCosts {
         flush: Picos::ZERO,
         message: Picos::ZERO,
         scan: None,
+        rendezvous: Picos::ZERO,
+        eager: None,
     };
 
     /// Latency of a message beyond its path, once its buffer is full, on GPUs that need no flush.
@@ -83,6 +92,12 @@ impl NetworkCosts {
             Notification::CounterThenFlags => self.fence + self.post,
             Notification::Counters => self.fence + self.post + self.arrive,
         }
+    }
+
+    /// Additional latency of a message that has `on_wire` bytes with its framing.
+    #[must_use]
+    pub fn rendezvous(&self, on_wire: Bytes) -> Picos {
+        if self.eager.is_some_and(|eager| on_wire > eager) { self.rendezvous } else { Picos::ZERO }
     }
 
     /// Time until the proxy can see a message of a protocol; none if it reads flags.
@@ -137,7 +152,16 @@ mod tests {
         flush: Picos(4),
         message: Picos(500_000),
         scan: Some(Bandwidth(1_000_000_000)),
+        rendezvous: Picos(7),
+        eager: Some(Bytes(16 << 10)),
     };
+
+    #[test]
+    fn only_messages_larger_than_eager_ones_have_a_rendezvous() {
+        assert_eq!([16 << 10, (16 << 10) + 1].map(|bytes| COSTS.rendezvous(Bytes(bytes))), [Picos(0), Picos(7)]);
+        let never = NetworkCosts { eager: None, ..COSTS };
+        assert_eq!(never.rendezvous(Bytes(u64::MAX)), Picos::ZERO);
+    }
 
     #[test]
     fn latency_depends_on_the_notification_method() {

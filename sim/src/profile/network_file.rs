@@ -69,6 +69,8 @@ pub(super) struct NetworkFile {
     flush: String,
     message: String,
     scan: Option<String>,
+    rendezvous: Option<String>,
+    eager: Option<String>,
 }
 
 #[derive(Deserialize)]
@@ -106,6 +108,8 @@ impl NetworkFile {
             flush: time("flush", &self.flush)?,
             message: time("message", &self.message)?,
             scan: reader.optional("network.scan", self.scan.as_deref())?,
+            rendezvous: reader.optional("network.rendezvous", self.rendezvous.as_deref())?.unwrap_or_default(),
+            eager: reader.optional("network.eager", self.eager.as_deref())?,
         })
     }
 }
@@ -121,7 +125,10 @@ impl NetworkCosts {
             ("message", self.message),
         ];
         write_times(&times, out)?;
-        self.scan.map_or(Ok(()), |rate| write_rates(&[("scan", rate)], out))
+        self.scan.map_or(Ok(()), |rate| write_rates(&[("scan", rate)], out))?;
+        let Some(eager) = self.eager else { return Ok(()) };
+        write_times(&[("rendezvous", self.rendezvous)], out)?;
+        writeln!(out, "eager = \"{} B\"", eager.0)
     }
 }
 

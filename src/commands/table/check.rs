@@ -304,13 +304,7 @@ impl<'a> TableLookup<'a> {
                 let schedule_algorithm =
                     modelled.filter_map(|(_, algorithm)| mpi::equivalent_schedule(algorithm, collective)).next();
                 match schedule_algorithm {
-                    Some(algorithm) => TableSelection::from_strategy(Strategy {
-                        algorithm,
-                        protocol: Protocol::Simple,
-                        channels: 1,
-                        threads: None,
-                        chunk: None,
-                    }),
+                    Some(algorithm) => TableSelection::from_strategy(Strategy::new(algorithm, Protocol::Simple, 1)),
                     None => {
                         let name = routine.algorithm(rule.algorithm).unwrap_or("unknown");
                         let selected = SelectedStrategy { algorithm: name.to_owned(), protocol: None, channels: None };
@@ -331,7 +325,7 @@ impl<'a> TableLookup<'a> {
     /// Selection of a range in fabricast's table. For NCCL, the range is looked up as a cell of NCCL's tables.
     fn range(&self, call: &Call, range: &SavedRange) -> TableSelection {
         let (algorithm, protocol, channels) = (range.algorithm, range.protocol, range.channels);
-        let strategy = Strategy { algorithm, protocol, channels, threads: None, chunk: None };
+        let strategy = Strategy::new(algorithm, protocol, channels);
         let is_nccl = matches!(self.setting.chooser.library(), Library::Nccl(_));
         let cell = (
             Function::from_collective(call.collective),
@@ -382,7 +376,7 @@ impl<'a> TableLookup<'a> {
             None => {
                 let channels = channels.unwrap_or(1);
                 let protocol = answer.proto.to_protocol();
-                TableSelection::from_strategy(Strategy { algorithm, protocol, channels, threads: None, chunk: None })
+                TableSelection::from_strategy(Strategy::new(algorithm, protocol, channels))
             }
         }
     }

@@ -51,7 +51,11 @@ pub fn build_with_gpus(host: &Fabric, nodes: u32, gpus: Option<u32>, network: Op
     if nodes == 0 {
         return Err(Error::Request("a cluster has 1 host or more, not 0".to_owned()));
     }
-    let template = template::Template::new(host)?;
+    let mut template = template::Template::new(host)?;
+    let preset_hosts = template.hosts();
+    if let Some(nodes_per_domain) = network.and_then(|network| network.nodes_per_domain) {
+        template.restrict_hosts(nodes_per_domain)?;
+    }
     let nics = network.and_then(|network| network.nics_per_node).unwrap_or(0);
     let per_host = template.vertices_per_host() + u64::from(nics);
     if u64::from(nodes) * per_host > MAX_DEVICES {
@@ -67,7 +71,7 @@ pub fn build_with_gpus(host: &Fabric, nodes: u32, gpus: Option<u32>, network: Op
         let spec = network.cloned().unwrap_or_default();
         return loopback::split(host, nodes, gpus, &spec);
     }
-    let has_all_hosts = nodes as usize == template.hosts();
+    let has_all_hosts = nodes as usize == preset_hosts && template.hosts() == preset_hosts;
     let alone = nodes == 1 || (network.is_none() && nodes as usize <= template.hosts());
     let mut fabric = if has_all_hosts && alone {
         host.clone()

@@ -46,6 +46,25 @@ impl<'f> Template<'f> {
         self.hosts.len()
     }
 
+    /// Restricts each copy to its first `nodes` hosts.
+    ///
+    /// # Errors
+    /// [`Error::Request`] if the template has fewer hosts.
+    pub fn restrict_hosts(&mut self, nodes: u32) -> Result<()> {
+        let hosts = self.hosts.len();
+        if nodes as usize > hosts {
+            let message = format!(
+                "nodes_per_domain: an NVLink domain of {} has {hosts} host{}, not {nodes}",
+                self.fabric.name(),
+                if hosts == 1 { "" } else { "s" }
+            );
+            return Err(Error::Request(message));
+        }
+        self.hosts.truncate(nodes as usize);
+        self.members.truncate(nodes as usize);
+        Ok(())
+    }
+
     pub fn vertices_per_host(&self) -> u64 {
         self.fabric.node_count().div_ceil(self.hosts.len()).max(1) as u64
     }

@@ -84,6 +84,24 @@ fn racks_fill_in_order() {
 }
 
 #[test]
+fn nodes_per_domain_leaves_hosts_of_racks_out() {
+    let fabric = cluster("gb300-nvl72", 32, "rail,nodes_per_domain=16");
+    assert_eq!((fabric.gpus().len(), ids(&fabric, NodeKind::Nvswitch).len()), (128, 2));
+    assert_eq!(class(&fabric, "n0/gpu0", "n15/gpu3"), PathClass::Nvl);
+    assert_eq!(class(&fabric, "n15/gpu3", "n16/gpu0"), PathClass::Net);
+    assert_eq!(class(&fabric, "n16/gpu0", "n31/gpu0"), PathClass::Nvl);
+    for switch in ids(&fabric, NodeKind::Nvswitch) {
+        assert_eq!(fabric.outgoing_links(fabric.find(&switch).unwrap()).len(), 64);
+    }
+    // As many hosts as a rack has, in two racks.
+    assert_eq!(ids(&cluster("gb300-nvl72", 18, "rail,nodes_per_domain=9"), NodeKind::Nvswitch).len(), 2);
+    let error = try_cluster("gb300-nvl72", 40, "rail,nodes_per_domain=19").unwrap_err().to_string();
+    assert!(error.contains("an NVLink domain of gb300-nvl72 has 18 hosts, not 19"), "{error}");
+    let error = try_cluster("hgx-h200", 4, "rail,nodes_per_domain=2").unwrap_err().to_string();
+    assert!(error.contains("has 1 host, not 2"), "{error}");
+}
+
+#[test]
 fn mnnvl_joins_hosts_in_one_nvlink_domain() {
     let fabric = cluster("hgx-h200", 4, "mnnvl");
     assert_eq!(ids(&fabric, NodeKind::Nvswitch), ["nvswitch0"]);

@@ -152,10 +152,16 @@ fn fit_nic_efficiency(cases: &Cases<'_>, points: &[&Point], base: &Profile) -> (
 const LIMITED: f64 = 0.8;
 
 /// Message costs that points determine and the profile has. The time of the proxy thread per message is that of a CPU and
-/// shows only in collectives whose proxies send many messages; otherwise it is unchanged.
+/// shows only in collectives whose proxies send many messages; otherwise it is unchanged. On transports with
+/// a rendezvous, only exchanges between pairs, whose blocks wait for the GPU's fence, distinguish the two.
 pub(super) fn determined_message_costs(points: &[&Point], base: &Profile) -> Vec<Parameter> {
     let sends_many = points.iter().any(|point| point.collective != Collective::AllReduce);
-    let costs = MessageCost::FITTED.into_iter().filter(|cost| sends_many || *cost != MessageCost::Message);
+    let exchanges = points.iter().any(|point| point.collective.is_pairwise());
+    let costs = MessageCost::FITTED.into_iter().filter(|cost| match cost {
+        MessageCost::Message => sends_many,
+        MessageCost::Fence => exchanges || base.network.eager.is_none(),
+        _ => true,
+    });
     let parameters = costs.map(Parameter::Message);
     parameters
         .filter(|&parameter| parameter.applies(base) && points.iter().any(|point| point.depends_on(parameter)))

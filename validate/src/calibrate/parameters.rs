@@ -92,12 +92,15 @@ pub enum MessageCost {
     Message,
     /// `scan`: rate at which the proxy reads flags in host memory.
     Scan,
+    /// `rendezvous`: additional latency of large messages.
+    Rendezvous,
 }
 
 impl MessageCost {
     /// Message costs that times of whole collectives determine. A flush cannot be separated from an arrival. The proxy's
     /// time per message shows in rings and exchanges of small messages, which the proxy sends one after another.
-    pub(super) const FITTED: [Self; 5] = [Self::Post, Self::Fence, Self::Arrive, Self::Message, Self::Scan];
+    pub(super) const FITTED: [Self; 6] =
+        [Self::Post, Self::Fence, Self::Arrive, Self::Message, Self::Scan, Self::Rendezvous];
 
     fn name(self) -> &'static str {
         match self {
@@ -107,6 +110,7 @@ impl MessageCost {
             Self::Flush => "flush",
             Self::Message => "message",
             Self::Scan => "scan",
+            Self::Rendezvous => "rendezvous",
         }
     }
 
@@ -118,6 +122,7 @@ impl MessageCost {
             Self::Arrive => Some(&mut costs.arrive),
             Self::Flush => Some(&mut costs.flush),
             Self::Message => Some(&mut costs.message),
+            Self::Rendezvous => Some(&mut costs.rendezvous),
             Self::Scan => None,
         }
     }
@@ -125,7 +130,7 @@ impl MessageCost {
     /// Returns true if messages of a protocol have this cost.
     pub(super) fn applies_to(self, protocol: Protocol) -> bool {
         match self {
-            Self::Post | Self::Message => true,
+            Self::Post | Self::Message | Self::Rendezvous => true,
             Self::Fence => protocol != Protocol::Ll,
             Self::Arrive | Self::Flush => !matches!(protocol, Protocol::Ll | Protocol::Ll128),
             Self::Scan => protocol == Protocol::Ll,
@@ -386,6 +391,7 @@ impl Parameter {
         let (protocol, cost) = match self {
             Self::Protocol(protocol, cost) => (protocol, cost),
             Self::Message(MessageCost::Scan) => return profile.network.scan.is_some(),
+            Self::Message(MessageCost::Rendezvous) => return profile.network.eager.is_some(),
             Self::Launch(_, _, LaunchCost::FloorOneWay) => return self.get(profile) > 0.0,
             _ => return true,
         };

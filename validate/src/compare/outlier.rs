@@ -150,7 +150,7 @@ mod tests {
             measurement: 0,
             line: 1,
             bytes: Bytes(bytes),
-            strategy: Strategy { algorithm, protocol: Protocol::Ll, channels: 1, threads: None, chunk: None },
+            strategy: Strategy::new(algorithm, Protocol::Ll, 1),
             measured: Picos(measured),
             predicted: Picos(predicted),
             low: Picos(predicted),

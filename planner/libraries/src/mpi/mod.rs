@@ -174,7 +174,7 @@ pub(super) fn choose(version: Version, call: &Call) -> Result<Choice, NoEquivale
         collective => fixed_decision(version, call).ok_or(NoEquivalent::Collective(collective))?,
     };
     let algorithm = equivalent_algorithm(version, call, chosen).ok_or(NoEquivalent::Algorithm(chosen))?;
-    let strategy = Strategy { algorithm, protocol: PROTOCOL, channels: 1, threads: None, chunk: None };
+    let strategy = Strategy::new(algorithm, PROTOCOL, 1);
     Ok(Choice { strategy, name: chosen.name().to_owned(), max_channels: strategy.channels, expected: None })
 }
 

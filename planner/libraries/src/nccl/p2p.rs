@@ -79,10 +79,10 @@ pub fn p2p(communicator: &Communicator, version: Version, settings: &Settings, b
             (select_proto(per_peer), per_peer)
         }
     };
-    // Between nodes, all peers of a batch share their channels; a rank is one of its own batch.
-    let batches = match multi_node && peers > 1 {
-        true => (peers + 1).div_ceil(communicator.max_ranks_per_node.clamp(1, BATCH)),
-        false => peers.max(1),
+    // Between nodes, all peers of a batch share their channels. A rank is one of a batch with others of its own node.
+    let batches = match (multi_node && peers > 1, communicator.max_ranks_per_node) {
+        (false, _) | (true, 0 | 1) => peers.max(1),
+        (true, per_node) => (peers + 1).div_ceil(per_node.min(BATCH)),
     };
     let channels = u64::from(per_peer).saturating_mul(batches.into()).min(limits.total.into()) as u16;
     let chunk = step(proto) / (lines(proto) * if multi_node { network_pieces(proto, bytes, step(proto)) } else { 1 });

@@ -59,7 +59,7 @@ impl<'a> EstimatedCosts<'a> {
     fn software(&self) -> [Picos; 2] {
         let network = self.profile.network;
         let near = self.profile.protocol(Protocol::Simple).min_software();
-        [near, near + network.post + network.fence + network.arrive]
+        [near, near + network.post + network.fence + network.arrive + network.message]
     }
 
     /// Returns the paths of the group whose first rank is `begin`; `None` if the group has fewer than two ranks or

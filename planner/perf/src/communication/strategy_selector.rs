@@ -267,7 +267,7 @@ impl StrategySelector<'_> {
             CandidateClass::ALL.into_iter().filter(|&class| class != CandidateClass::Pat).collect();
         let best = best_among(&others, None)?;
         let (algorithm, protocol) = (Algorithm::Pat, Protocol::Simple);
-        let pat = request.with_strategy(Strategy { algorithm, protocol, channels: 1, threads: None, chunk: None });
+        let pat = request.with_strategy(Strategy::new(algorithm, protocol, 1));
         if best.is_some_and(|best| best.time <= self.timer.link_bound(groups, pat)) {
             return Ok(best);
         }

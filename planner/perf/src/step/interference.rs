@@ -245,7 +245,7 @@ mod tests {
     #[test]
     fn copy_engines_occupy_no_sms_and_streams_lose_bandwidth() {
         let sm_usage = |protocol| {
-            let strategy = Strategy { algorithm: Algorithm::Ring, protocol, channels: 24, threads: None, chunk: None };
+            let strategy = Strategy::new(Algorithm::Ring, protocol, 24);
             let exchange =
                 Exchange { dimension: Dimension::Data, collective: Collective::AllGather, bytes: Bytes(1000) };
             SmUsage::new(&strategy, &exchange, 2, CallExtent::Inside)

@@ -57,11 +57,9 @@ impl SavedPick {
     #[must_use]
     pub fn strategy(&self) -> Strategy {
         Strategy {
-            algorithm: self.algorithm,
-            protocol: self.protocol,
-            channels: self.channels,
             threads: self.threads,
             chunk: self.chunk.map(Bytes),
+            ..Strategy::new(self.algorithm, self.protocol, self.channels)
         }
     }
 }

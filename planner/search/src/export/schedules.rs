@@ -35,7 +35,8 @@ pub fn write<K: Send, E: Send>(
     let translate = |_: &SavedRow, pick: &SavedPick| {
         let supported = format.protocol(pick.protocol);
         let (algorithm, protocol, channels, threads) = (pick.algorithm, pick.protocol, pick.channels, pick.threads);
-        let strategy = Strategy { algorithm, protocol, channels, threads, chunk: pick.chunk.map(Bytes) };
+        let strategy =
+            Strategy { threads, chunk: pick.chunk.map(Bytes), ..Strategy::new(algorithm, protocol, channels) };
         if supported == protocol { Ok(strategy) } else { Err(format!("{} runs no {protocol}", format.name())) }
     };
     let Choices { ranges, mut dropped } =

@@ -96,8 +96,7 @@ mod tests {
     use fabricast_collectives::strategy::Strategy;
 
     fn timed(low: u64, time: u64, high: u64) -> TimedStrategy {
-        let strategy =
-            Strategy { algorithm: Algorithm::Ring, protocol: Protocol::Ll, channels: 1, threads: None, chunk: None };
+        let strategy = Strategy::new(Algorithm::Ring, Protocol::Ll, 1);
         TimedStrategy { strategy, time: Picos(time), low: Picos(low), high: Picos(high), busiest: None, measured: None }
     }
 

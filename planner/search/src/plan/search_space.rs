@@ -232,13 +232,7 @@ mod tests {
 
     #[test]
     fn only_oversized_simulations_are_omitted() {
-        let strategy = Strategy {
-            algorithm: Algorithm::Ring,
-            protocol: Protocol::Simple,
-            channels: 1,
-            threads: None,
-            chunk: None,
-        };
+        let strategy = Strategy::new(Algorithm::Ring, Protocol::Simple, 1);
         let failed = |source: SimulateError| {
             omission_reason(PlanError::Simulation {
                 strategy,

@@ -141,7 +141,7 @@ mod tests {
     use fabricast_collectives::strategy::Strategy;
 
     fn timed(protocol: Protocol, time: u64, width: u64) -> TimedStrategy {
-        let strategy = Strategy { algorithm: Algorithm::Ring, protocol, channels: 1, threads: None, chunk: None };
+        let strategy = Strategy::new(Algorithm::Ring, protocol, 1);
         let (low, high) = (Picos(time * (100 - width) / 100), Picos(time * (100 + width) / 100));
         TimedStrategy { strategy, time: Picos(time), low, high, busiest: None, measured: None }
     }

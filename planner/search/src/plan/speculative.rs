@@ -92,7 +92,7 @@ mod tests {
     use fabricast_collectives::algorithm::Algorithm;
 
     fn ring(channels: u16) -> Strategy {
-        Strategy { algorithm: Algorithm::Ring, protocol: Protocol::Simple, channels, threads: None, chunk: None }
+        Strategy::new(Algorithm::Ring, Protocol::Simple, channels)
     }
 
     fn limit_run(strategy: Strategy, time_limit: Option<Picos>) -> StrategyRun {

@@ -71,7 +71,7 @@ impl ExecutorVariant {
     /// Strategy that NCCL is forced to; `None` for other variants.
     fn strategy(self) -> Option<Strategy> {
         let Self::NcclForced(algorithm, protocol) = self else { return None };
-        Some(Strategy { algorithm, protocol, channels: 2, threads: None, chunk: None })
+        Some(Strategy::new(algorithm, protocol, 2))
     }
 
     /// Name of the variant, such as `kernels flags` or `nccl-forced ring ll`.

@@ -70,7 +70,8 @@ pub(super) fn schedules(context: &RunContext<'_>, output: &Output) -> Result<Vec
     if let Some(path) = &args.plan {
         let row = |row: &SavedRow| {
             let SavedPick { algorithm, protocol, channels, threads, chunk, .. } = row.pick;
-            let strategy = Strategy { algorithm, protocol, channels, threads, chunk: chunk.map(Bytes) };
+            let strategy =
+                Strategy { threads, chunk: chunk.map(Bytes), ..Strategy::new(algorithm, protocol, channels) };
             schedule(context, row.collective, row.bytes, strategy, None)
         };
         let plan = read_plan(path)?;

@@ -41,7 +41,7 @@ fn link_load_matches_simulation_of_all_groups() {
         (Dimension::Data, Collective::AllToAll, Algorithm::Direct, Protocol::Simple, 8),
     ];
     for (dimension, collective, algorithm, protocol, channels) in cases {
-        let strategy = Strategy { algorithm, protocol, channels, threads: None, chunk: None };
+        let strategy = Strategy::new(algorithm, protocol, channels);
         let exchange = Exchange { dimension, collective, bytes: Bytes(48 << 20) };
         let link_load = simulated.load(&layout, &[timed_call(exchange, strategy, CallCount::Calls(3.0))]);
         let groups: Vec<Vec<NodeId>> = layout.groups(dimension).iter().map(|group| simulated.devices(group)).collect();
@@ -99,7 +99,7 @@ fn equivalent_links_carry_equal_load_and_bound_holds() {
             (Collective::ReduceScatter, Algorithm::Pat),
             (Collective::AllReduce, Algorithm::Tree),
         ] {
-            let strategy = Strategy { algorithm, protocol: Protocol::Simple, channels: 8, threads: None, chunk: None };
+            let strategy = Strategy::new(algorithm, Protocol::Simple, 8);
             let exchange = Exchange { dimension: Dimension::Data, collective, bytes: Bytes(64 << 20) };
             let (all, ..) = compute(LinkListing::All, exchange, strategy);
             let (representative, lower_bound, time) = compute(LinkListing::Representatives, exchange, strategy);
@@ -128,8 +128,7 @@ fn pipeline_transfers_load_links_in_both_directions() {
     let profile = Profile::for_fabric(&fabric).unwrap();
     let simulated = SimulatedCosts::new(&router, &profile, fabric.gpus());
     let layout = Layout { degrees: Degrees { pipeline: 4, tensor: 2, ..Degrees::default() } };
-    let strategy =
-        Strategy { algorithm: Algorithm::Direct, protocol: Protocol::Simple, channels: 1, threads: None, chunk: None };
+    let strategy = Strategy::new(Algorithm::Direct, Protocol::Simple, 1);
     let exchange = Exchange { dimension: Dimension::Pipeline, collective: Collective::SendRecv, bytes: Bytes(1 << 20) };
     let count = CallCount::PipelineTransfers { forward: 6.0, backward: 6.0, wrap_around: 3.0 };
     let load = simulated.load(&layout, &[timed_call(exchange, strategy, count)]);

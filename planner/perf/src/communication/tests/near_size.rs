@@ -27,7 +27,7 @@ fn nearby_sizes_are_within_one_percent_of_simulation() {
         let collective = Collective::AllGather;
         let groups = simulated.placement().concurrent_groups(&layout.groups(Dimension::Data), collective);
         let (algorithm, protocol) = (Algorithm::Pat, Protocol::Simple);
-        let strategy = Strategy { algorithm, protocol, channels: 8, threads: None, chunk: None };
+        let strategy = Strategy::new(algorithm, protocol, 8);
         let call = |kib: u64| CallWithStrategy { collective, bytes: Bytes(kib * 1024 * 520), strategy };
         let simulate = |kib| slowest(&simulated, &groups, call(kib));
         let known = KnownTime::AllGroups(SizedTime { bytes: call(64).bytes, time: simulate(64) });

@@ -17,7 +17,7 @@ fn error(
     group: &[NodeId],
     (algorithm, collective, protocol, kib): (Algorithm, Collective, Protocol, u64),
 ) -> f64 {
-    let strategy = Strategy { algorithm, protocol, channels: 8, threads: None, chunk: None };
+    let strategy = Strategy::new(algorithm, protocol, 8);
     let call = CallWithStrategy { collective, bytes: Bytes(kib * 1024 * group.len() as u64), strategy };
     let groups = [group.to_vec()];
     let extrapolated = extrapolated_time(simulated, &groups, call).unwrap();
@@ -57,7 +57,7 @@ fn extrapolated_pat_is_within_4_5_percent() {
         let groups = [group];
         with_machine(fabric, |machine| {
             let (algorithm, protocol) = (Algorithm::Pat, Protocol::Simple);
-            let strategy = Strategy { algorithm, protocol, channels: 16, threads: None, chunk: None };
+            let strategy = Strategy::new(algorithm, protocol, 16);
             let (collective, bytes) = (Collective::ReduceScatter, Bytes(kib * 1024 * groups[0].len() as u64));
             let call = CallWithStrategy { collective, bytes, strategy };
             let extrapolated = extrapolated_time(machine.simulated, &groups, call)?;
@@ -99,8 +99,7 @@ fn extrapolated_concurrent_rings_are_within_1_percent() {
             {
                 let groups =
                     machine.simulated.placement().concurrent_groups(&layout.groups(Dimension::Data), collective);
-                let strategy =
-                    Strategy { algorithm: Algorithm::Ring, protocol, channels: 8, threads: None, chunk: None };
+                let strategy = Strategy::new(Algorithm::Ring, protocol, 8);
                 let bytes = Bytes((1 << 20) * groups[0].len() as u64);
                 let call = CallWithStrategy { collective, bytes, strategy };
                 let extrapolated = extrapolated_time(machine.simulated, &groups, call);
