@@ -72,9 +72,7 @@ impl LibraryCapabilities {
 /// NCCL's kernels (`src/device/generate.py`, 2.30.7): collectives with rings, trees, NVLS and PAT; sends and receives;
 /// kernels on symmetric windows.
 fn nccl(algorithm: Algorithm, collective: Collective) -> bool {
-    use Collective::{
-        AllGather, AllReduce, AllToAll, AllToAllV, Broadcast, Gather, Reduce, ReduceScatter, Scatter, SendRecv,
-    };
+    use Collective::{AllGather, AllReduce, AllToAll, AllToAllV, Gather, ReduceScatter, Scatter, SendRecv};
     match algorithm {
         Algorithm::Ring => runs_rings(collective),
         Algorithm::Tree | Algorithm::NvlsTree | Algorithm::OneShot | Algorithm::TwoShot => collective == AllReduce,
