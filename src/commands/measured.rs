@@ -160,14 +160,17 @@ impl MeasurementFilter<'_> {
         };
         let Some(library) = &measurement.configuration.library else {
             let nearest = Profile::nearest(&measurement.fabric, Software::Nccl)?.library;
-            let nearest = nearest.strip_prefix("nccl-").unwrap_or_default();
-            return Ok(matches!(requested, Library::Nccl(_)) && is_release(nearest));
+            return Ok(match requested {
+                Library::Nccl(_) => nearest.strip_prefix("nccl-").is_some_and(is_release),
+                Library::Rccl(_) => nearest.strip_prefix("rccl-").is_some_and(is_release),
+                Library::OpenMpi(_) => false,
+            });
         };
         Ok(match (library.name, requested) {
-            (LibraryName::Nccl, Library::Nccl(_)) | (LibraryName::OpenMpi, Library::OpenMpi(_)) => {
-                is_release(&library.version)
-            }
-            (LibraryName::Nccl | LibraryName::OpenMpi, _) => false,
+            (LibraryName::Nccl, Library::Nccl(_))
+            | (LibraryName::Rccl, Library::Rccl(_))
+            | (LibraryName::OpenMpi, Library::OpenMpi(_)) => is_release(&library.version),
+            (LibraryName::Nccl | LibraryName::Rccl | LibraryName::OpenMpi, _) => false,
             _ => self.restriction.library.is_none(),
         })
     }

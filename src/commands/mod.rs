@@ -39,6 +39,7 @@ mod trace;
 mod verified;
 
 use fabricast_libraries::Library;
+use fabricast_libraries::rccl::RcclHosts;
 use fabricast_reports::format::grouped;
 use fabricast_reports::table::Table;
 use fabricast_sim::profile::Profile;
@@ -59,12 +60,18 @@ fn format_count(count: u64, noun: &str) -> String {
     format!("{} {noun}{}", grouped(count), if count == 1 { "" } else { "s" })
 }
 
-/// Name of a profile. A note is added if the GPUs need RCCL, which is not modelled. Profiles of MPI libraries are valid
-/// on any GPU.
+/// Name of a profile. A note is added if the GPUs need RCCL and its choices on their hosts are not predicted. Profiles
+/// of MPI libraries are valid on any GPU.
 fn profile_and_library(profile: &Profile, fabric: &Fabric) -> String {
-    let is_modelled = profile.messages.is_some() || Library::NEWEST_NCCL.runs_on(fabric, fabric.gpus());
-    let note = if is_modelled { "" } else { " · RCCL is not modelled: schedules of our own at these costs" };
+    let gpus = fabric.gpus();
+    let is_predicted = profile.messages.is_some() || has_predicted_library(fabric, gpus);
+    let note = if is_predicted { "" } else { " · RCCL's choices are not predicted on these hosts" };
     format!("{}{note}", profile.name)
+}
+
+/// Returns true if the choices of the GPUs' library are predicted: NCCL's, or RCCL's on the hosts that it has tables for.
+fn has_predicted_library(fabric: &Fabric, placement: &[NodeId]) -> bool {
+    Library::NEWEST_NCCL.runs_on(fabric, placement) || RcclHosts::from_fabric(fabric, placement).is_ok()
 }
 
 /// Checks that the root is a rank.

@@ -161,17 +161,18 @@ fn heading(plan: &Plan, request: &PlanRequest<'_>, hosts: u32) -> String {
         _ => String::new(),
     };
     let ranks = format_count(plan.ranks.into(), "rank");
-    let rccl_note = match is_library_unmodelled(request) {
-        true => " · RCCL is not modelled: the bound and our own schedules only",
+    let rccl_note = match is_library_unpredicted(request) {
+        true => " · RCCL's choices are not predicted on these hosts: the bound and our own schedules only",
         false => "",
     };
     format!("{collective_label}{} · {hosts_label}{ranks} · profile {}{rccl_note}", plan.fabric, plan.profile)
 }
 
-/// Returns true if the GPUs' library is not modelled (AMD GPUs with RCCL) and no other library is requested.
-fn is_library_unmodelled(request: &PlanRequest<'_>) -> bool {
+/// Returns true if the choices of the GPUs' library are not predicted (RCCL on some hosts) and no other library is
+/// requested.
+fn is_library_unpredicted(request: &PlanRequest<'_>) -> bool {
     let is_other = request.library.is_some_and(|chooser| matches!(chooser.library(), Library::OpenMpi(_)));
-    !is_other && !Library::NEWEST_NCCL.runs_on(request.fabric, request.placement)
+    !is_other && !super::has_predicted_library(request.fabric, request.placement)
 }
 
 fn field<'a>(column: Column, cell: impl Fn(&Row) -> Cell + 'a) -> Field<'a> {

@@ -142,20 +142,25 @@ fn processes_without_mpi_are_separate_runs() {
 }
 
 #[test]
-fn the_first_line_reports_that_rccl_is_not_modelled() {
+fn rccl_is_predicted_on_hosts_of_eight_and_others_are_reported() {
     let run = run_log("compare mi300x-vf-rccl1562.txt --fabric mi300x --collective all_reduce --no-explain");
-    assert!(run.stdout.starts_with("RCCL's choices are not modelled"), "{}", run.stdout);
+    assert!(!run.stdout.contains("not predicted"), "{}", run.stdout);
     let value = json("compare mi300x-vf-rccl1562.txt --fabric mi300x");
     let last = value["rows"].as_array().unwrap().last().unwrap();
     let predicted = last["predicted_us"].as_f64().unwrap();
     // Over all links of the mesh, not around a single ring: 801 µs measured.
     assert!((600.0..1000.0).contains(&predicted), "{last}");
-    assert_eq!(value["groups"][0]["modelled"], false);
+    assert_eq!(value["groups"][0]["modelled"], true);
     let value = json("compare rccl-tests-json.json --fabric mi300x");
+    assert_eq!(value["groups"][0]["modelled"], false);
     assert_eq!(rows(&value), [1 << 20, 1 << 24, 1 << 27, 1 << 30].map(|bytes| (bytes, 2, 1)));
-    let plan = run_log("plan --fabric mi300x --collective all_reduce --sizes 1MiB..1MiB");
-    let first = plan.stdout.lines().next().unwrap();
-    assert!(first.ends_with("RCCL is not modelled: the bound and our own schedules only"), "{first}");
+    let first_line = |fabric: &str| {
+        let plan = run_log(&format!("plan --fabric {fabric} --collective all_reduce --sizes 1MiB..1MiB"));
+        plan.stdout.lines().next().unwrap_or_default().to_owned()
+    };
+    let first = first_line("mi250x");
+    assert!(first.ends_with("not predicted on these hosts: the bound and our own schedules only"), "{first}");
+    assert!(!first_line("mi300x").contains("not predicted"));
 }
 
 /// NCCL 2.26 sends to each peer on two channels, which the log's machines show: their exchanges are as fast as predicted.

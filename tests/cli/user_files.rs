@@ -192,8 +192,8 @@ fn specs_without_a_gpu_model_use_no_other_gpus_profile() {
 }
 
 #[test]
-fn simulations_on_amd_gpus_report_that_rccl_is_not_modelled() {
-    let call = "--fabric mi300x --collective all_reduce --algorithm ring --protocol simple";
+fn simulations_report_hosts_on_which_rccl_is_not_predicted() {
+    let call = "--fabric mi250x --collective all_reduce --algorithm ring --protocol simple";
     for arguments in [
         format!("simulate {call} --bytes 1MiB"),
         format!("simulate {call} --bytes 1MiB --group 0-3 --group 4-7"),
@@ -203,10 +203,12 @@ fn simulations_on_amd_gpus_report_that_rccl_is_not_modelled() {
         let run = run_in(folder.path(), &arguments);
         assert_eq!(run.code, 0, "{arguments}: {run:?}");
         let first = run.stdout.lines().next().unwrap();
-        assert!(first.contains("RCCL is not modelled"), "{arguments}: {first}");
+        assert!(first.contains("RCCL's choices are not predicted"), "{arguments}: {first}");
     }
-    let run = run_in(&cases(), &format!("simulate {} --bytes 1MiB", call.replace("mi300x", "hgx-h100")));
-    assert!(!run.stdout.contains("RCCL"), "{}", run.stdout);
+    for other in ["hgx-h100", "mi300x"] {
+        let run = run_in(&cases(), &format!("simulate {} --bytes 1MiB", call.replace("mi250x", other)));
+        assert!(!run.stdout.contains("not predicted"), "{}", run.stdout);
+    }
 }
 
 /// Correct files with the expected output of `fabric show` for each.

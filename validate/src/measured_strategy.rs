@@ -2,7 +2,7 @@
 
 use fabricast_collectives::strategy::Strategy;
 use fabricast_libraries::nccl::{Settings, Version};
-use fabricast_libraries::{BufferRegistration, Chooser, Conditions, Library};
+use fabricast_libraries::{BufferRegistration, Chooser, Conditions, Library, rccl};
 use fabricast_sim::profile::MeasuredNetwork;
 use fabricast_sim::schedule::{BufferUse, Call, Protocol, Rank, ReduceOp};
 use fabricast_topologies::route::Router;
@@ -21,7 +21,7 @@ impl<'a> Strategies<'a> {
     /// unknown, only strategies that fabricast ran itself are known.
     #[must_use]
     pub fn new(measurement: &'a Measurement, router: &Router<'_>) -> Self {
-        let chooser = library(&measurement.configuration).map(|library| {
+        let chooser = library(measurement).map(|library| {
             let placement = measurement.fabric.gpus();
             let conditions = conditions(measurement);
             Chooser::new(library, &measurement.fabric, router, placement, conditions)
@@ -67,11 +67,18 @@ pub fn call(measurement: &Measurement, row: &Row) -> Call {
     }
 }
 
-/// Library whose selection rules apply: the measured version of NCCL or the nearest known one, and the newest NCCL if
-/// none is named. `None` for other libraries.
-fn library(configuration: &Configuration) -> Option<Library> {
-    match &configuration.library {
-        None => Some(Library::Nccl(Version::NEWEST)),
+/// Library whose selection rules apply: the measured version of NCCL or RCCL, or the nearest known one. If none is
+/// named, the newest one of the GPUs' vendor. `None` for other libraries.
+fn library(measurement: &Measurement) -> Option<Library> {
+    let rccl = |version: &str| Library::Rccl(rccl::Version::nearest(version).unwrap_or(rccl::Version::NEWEST));
+    let of_vendor = Library::from_vendor(&measurement.fabric, measurement.fabric.gpus());
+    match &measurement.configuration.library {
+        None => Some(of_vendor),
+        Some(library) if library.name == LibraryName::Rccl => Some(rccl(&library.version)),
+        // rccl-tests prints the name of NCCL.
+        Some(library) if library.name == LibraryName::Nccl && matches!(of_vendor, Library::Rccl(_)) => {
+            Some(rccl(&library.version))
+        }
         Some(library) if library.name == LibraryName::Nccl => {
             Some(Library::Nccl(Version::nearest(&library.version).unwrap_or(Version::NEWEST)))
         }

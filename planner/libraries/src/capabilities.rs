@@ -45,6 +45,7 @@ impl LibraryCapabilities {
                     && nccl_protocol(version, algorithm, protocol, self.registered)
                     && self.has_cell(algorithm, protocol, collective)
             }
+            Library::Rccl(_) => rccl(algorithm, protocol, collective),
             Library::OpenMpi(_) => protocol == mpi::PROTOCOL && open_mpi(algorithm, collective),
         }
     }
@@ -62,7 +63,7 @@ impl LibraryCapabilities {
     #[must_use]
     pub fn max_channels(self) -> Option<u16> {
         match self.library {
-            Library::Nccl(_) => None,
+            Library::Nccl(_) | Library::Rccl(_) => None,
             Library::OpenMpi(_) => Some(1),
         }
     }
@@ -71,16 +72,38 @@ impl LibraryCapabilities {
 /// NCCL's kernels (`src/device/generate.py`, 2.30.7): collectives with rings, trees, NVLS and PAT; sends and receives;
 /// kernels on symmetric windows.
 fn nccl(algorithm: Algorithm, collective: Collective) -> bool {
-    use Collective::{
-        AllGather, AllReduce, AllToAll, AllToAllV, Broadcast, Gather, Reduce, ReduceScatter, Scatter, SendRecv,
-    };
+    use Collective::{AllGather, AllReduce, AllToAll, AllToAllV, Gather, ReduceScatter, Scatter, SendRecv};
     match algorithm {
-        Algorithm::Ring => matches!(collective, AllReduce | AllGather | ReduceScatter | Broadcast | Reduce),
+        Algorithm::Ring => runs_rings(collective),
         Algorithm::Tree | Algorithm::NvlsTree | Algorithm::OneShot | Algorithm::TwoShot => collective == AllReduce,
         Algorithm::Nvls => matches!(collective, AllReduce | AllGather | ReduceScatter),
         Algorithm::Pat => matches!(collective, AllGather | ReduceScatter),
         Algorithm::Direct => {
             matches!(collective, AllToAll | AllToAllV | Gather | Scatter | SendRecv | AllGather | ReduceScatter)
+        }
+        _ => false,
+    }
+}
+
+/// Collectives that have kernels of rings in NCCL and RCCL.
+fn runs_rings(collective: Collective) -> bool {
+    use Collective::{AllGather, AllReduce, Broadcast, Reduce, ReduceScatter};
+    matches!(collective, AllReduce | AllGather | ReduceScatter | Broadcast | Reduce)
+}
+
+/// RCCL's kernels (`src/device/generate.py`, 2.21.5): rings and trees with LL, LL128 and Simple; sends, which also
+/// compose small all_gather (`src/rccl_wrap.cc`, 2.27.7); MSCCL's all-pairs all_reduce, which `two_shot` over peers'
+/// buffers represents.
+fn rccl(algorithm: Algorithm, protocol: Protocol, collective: Collective) -> bool {
+    use Collective::{AllGather, AllReduce, AllToAll, AllToAllV, Gather, Scatter, SendRecv};
+    let is_fifo = matches!(protocol, Protocol::Ll | Protocol::Ll128 | Protocol::Simple);
+    match algorithm {
+        Algorithm::Ring => is_fifo && runs_rings(collective),
+        Algorithm::Tree => is_fifo && collective == AllReduce,
+        Algorithm::TwoShot => protocol == Protocol::Symmetric && collective == AllReduce,
+        Algorithm::Direct => {
+            matches!(protocol, Protocol::Ll | Protocol::Simple)
+                && matches!(collective, AllGather | AllToAll | AllToAllV | Gather | Scatter | SendRecv)
         }
         _ => false,
     }

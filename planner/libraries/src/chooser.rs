@@ -12,7 +12,8 @@ use super::nccl::{
     Algo, AlgoProto, Cells, Communicator, Function, NvlsSetting, Proto, Request, SYMMETRIC_THREADS, Settings,
     SymmetricKernel, Table, Version, kernel, kernel_with_max_channels, p2p, pick, pick_symmetric, working_channels,
 };
-use super::{Choice, Library, LibraryCapabilities, Unknown, mpi};
+use super::rccl::RcclHosts;
+use super::{Choice, Library, LibraryCapabilities, Unknown, mpi, rccl};
 use fabricast_collectives::algorithm::Algorithm;
 use fabricast_collectives::bound::InNetwork;
 use fabricast_collectives::strategy::Strategy;
@@ -50,7 +51,18 @@ const SEND_THREADS: u16 = 640;
 pub struct Chooser {
     library: Library,
     conditions: Conditions,
-    nccl: Option<Result<Nccl, SearchNotModelled>>,
+    rules: Rules,
+}
+
+/// Facts on which the choices of a library depend, besides the call.
+#[derive(Clone, Debug)]
+enum Rules {
+    /// NCCL's communicator and table.
+    Nccl(Result<Box<Nccl>, SearchNotModelled>),
+    /// RCCL's hosts.
+    Rccl(rccl::Version, Result<RcclHosts, rccl::HostsNotModelled>),
+    /// Version of Open MPI.
+    OpenMpi(mpi::Version),
 }
 
 #[derive(Clone, Debug)]
@@ -70,20 +82,29 @@ impl Chooser {
         placement: &[NodeId],
         conditions: Conditions,
     ) -> Self {
-        let nccl = match library {
-            Library::OpenMpi(_) => None,
+        let rules = match library {
+            Library::OpenMpi(version) => Rules::OpenMpi(version),
+            Library::Rccl(version) => Rules::Rccl(version, RcclHosts::from_fabric(fabric, placement)),
             Library::Nccl(version) => {
                 let off = conditions.in_network == InNetwork::Off
                     || conditions.settings.nvls == NvlsSetting::Off
                     || router.options().p2p == PeerAccess::Off;
                 let nvls = if off { NvlsUse::Off } else { NvlsUse::Allowed };
-                Some(Communicator::from_fabric(fabric, router, placement, nvls).map(|communicator| {
+                Rules::Nccl(Communicator::from_fabric(fabric, router, placement, nvls).map(|communicator| {
                     let table = Table::new(&communicator, version, &conditions.settings);
-                    Nccl { version, communicator, table }
+                    Box::new(Nccl { version, communicator, table })
                 }))
             }
         };
-        Self { library, conditions, nccl }
+        Self { library, conditions, rules }
+    }
+
+    /// NCCL's facts; `None` for other libraries and for fabrics on which NCCL's search is not modelled.
+    fn nccl(&self) -> Option<&Nccl> {
+        match &self.rules {
+            Rules::Nccl(nccl) => nccl.as_deref().ok(),
+            Rules::Rccl(..) | Rules::OpenMpi(_) => None,
+        }
     }
 
     /// Library whose choices are predicted.
@@ -95,14 +116,14 @@ impl Chooser {
     /// NCCL's view of the fabric; `None` for other libraries and for fabrics on which NCCL's search is not modelled.
     #[must_use]
     pub fn communicator(&self) -> Option<&Communicator> {
-        self.nccl.as_ref().and_then(|nccl| nccl.as_ref().ok()).map(|nccl| &nccl.communicator)
+        self.nccl().map(|nccl| &nccl.communicator)
     }
 
     /// NCCL's expected latency and bandwidth of each algorithm and protocol on the fabric; `None` for other libraries
     /// and for fabrics on which NCCL's search is not modelled.
     #[must_use]
     pub fn table(&self) -> Option<&Table> {
-        self.nccl.as_ref().and_then(|nccl| nccl.as_ref().ok()).map(|nccl| &nccl.table)
+        self.nccl().map(|nccl| &nccl.table)
     }
 
     /// NCCL settings (environment variables) with which choices are predicted.
@@ -141,21 +162,26 @@ impl Chooser {
         if call.ranks <= 1 {
             return Err(Unknown::SingleRank { library: self.library });
         }
-        match (&self.nccl, self.library) {
-            (None, Library::OpenMpi(version)) => {
-                mpi::choose(version, call).map_err(|unknown| unknown.to_unknown(self.library))
-            }
-            // NCCL has no barrier.
-            (_, library) if call.collective == Collective::Barrier => {
+        let library = self.library;
+        match &self.rules {
+            Rules::OpenMpi(version) => mpi::choose(*version, call).map_err(|unknown| unknown.to_unknown(library)),
+            // NCCL and RCCL have no barrier.
+            _ if call.collective == Collective::Barrier => {
                 Err(Unknown::NotModelled { library, collective: call.collective })
             }
-            (Some(Ok(nccl)), _) => self.nccl(nccl, call, dtype, op),
-            (Some(Err(reason)), library) => Err(Unknown::Fabric { library, reason: *reason }),
-            (None, library) => Err(Unknown::NotModelled { library, collective: call.collective }),
+            Rules::Nccl(Ok(nccl)) => self.choose_nccl(nccl, call, dtype, op),
+            Rules::Nccl(Err(reason)) => Err(Unknown::Fabric { library, reason: *reason }),
+            Rules::Rccl(version, Ok(hosts)) => {
+                let pick = rccl::choose(*hosts, *version, &self.conditions.settings, call, dtype, op);
+                let pick = pick.ok_or(Unknown::NothingAllowed { library })?;
+                let max_channels = pick.strategy.channels;
+                Ok(Choice { strategy: pick.strategy, name: pick.name, max_channels, expected: pick.expected })
+            }
+            Rules::Rccl(_, Err(reason)) => Err(Unknown::Hosts { library, reason: *reason }),
         }
     }
 
-    fn nccl(&self, nccl: &Nccl, call: &Call, dtype: DataType, op: ReduceOp) -> Result<Choice, Unknown> {
+    fn choose_nccl(&self, nccl: &Nccl, call: &Call, dtype: DataType, op: ReduceOp) -> Result<Choice, Unknown> {
         let Some(function) = Function::from_collective(call.collective) else { return Ok(self.choose_p2p(nccl, call)) };
         let Conditions { settings, registered, .. } = &self.conditions;
         let request = Request { function, bytes: call.bytes, dtype, op };
@@ -202,7 +228,7 @@ impl Chooser {
         algo_and_proto: AlgoProto,
         channels: Option<NonZeroU16>,
     ) -> Option<Strategy> {
-        let nccl = self.nccl.as_ref()?.as_ref().ok()?;
+        let nccl = self.nccl()?;
         let Conditions { settings, dtype, op, .. } = &self.conditions;
         let request = Request {
             function: Function::from_collective(call.collective)?,
@@ -231,7 +257,7 @@ impl Chooser {
     /// fills, and no more than its search found. Also true if NCCL's limit is not known.
     #[must_use]
     pub fn can_use_channels(&self, call: &Call, strategy: &Strategy) -> bool {
-        let Some(Ok(nccl)) = &self.nccl else { return true };
+        let Some(nccl) = self.nccl() else { return true };
         let cell = (
             Function::from_collective(call.collective),
             Algo::from_algorithm(strategy.algorithm),

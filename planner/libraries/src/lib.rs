@@ -6,6 +6,7 @@
 //!
 //! ```text
 //! Fabric ─► nccl::graph (channels, speeds) ─► nccl::Communicator ─► nccl::Table ─► Choice
+//! Fabric ─► rccl::RcclHosts ─► rccl::Estimates, byte ranges, MSCCL's files ──────► Choice
 //! ranks, bytes ─► mpi (switch points) ───────────────────────────────────────────► Choice
 //! ```
 //!
@@ -44,6 +45,7 @@ mod capabilities;
 mod chooser;
 pub mod mpi;
 pub mod nccl;
+pub mod rccl;
 
 use std::fmt;
 use std::str::FromStr;
@@ -59,6 +61,8 @@ use fabricast_collectives::strategy::Strategy;
 pub enum Library {
     /// NVIDIA's NCCL.
     Nccl(nccl::Version),
+    /// AMD's RCCL.
+    Rccl(rccl::Version),
     /// Open MPI with its `tuned` component, on GPU memory.
     OpenMpi(mpi::Version),
 }
@@ -87,6 +91,14 @@ pub enum Unknown {
         library: Library,
         /// Property of the fabric that is not modelled.
         reason: nccl::graph::SearchNotModelled,
+    },
+    /// The choice depends on a property of the hosts that is not modelled.
+    #[error("{library}: {reason}")]
+    Hosts {
+        /// Library whose choice was requested.
+        library: Library,
+        /// Property of the hosts that is not modelled.
+        reason: rccl::HostsNotModelled,
     },
     /// The settings exclude every algorithm and protocol.
     #[error("{library}: its settings exclude every algorithm for this call")]
@@ -122,13 +134,23 @@ impl Library {
     /// Library that `nccl` without a version number means: the newest release of NCCL.
     pub const NEWEST_NCCL: Self = Self::Nccl(nccl::Version::NEWEST);
 
-    /// Returns true if the library runs on these devices; NCCL runs only on NVIDIA GPUs.
+    /// Library that `rccl` without a version number means: the newest release of RCCL that is modelled.
+    pub const NEWEST_RCCL: Self = Self::Rccl(rccl::Version::NEWEST);
+
+    /// Returns true if the library runs on these devices: NCCL on NVIDIA's GPUs only, RCCL on all others.
     #[must_use]
     pub fn runs_on(self, fabric: &Fabric, devices: &[NodeId]) -> bool {
         match self {
             Self::Nccl(_) => !nccl::graph::are_not_nvidia(fabric, devices),
+            Self::Rccl(_) => nccl::graph::are_not_nvidia(fabric, devices),
             Self::OpenMpi(_) => true,
         }
+    }
+
+    /// The vendor's own library on these devices, in its newest version.
+    #[must_use]
+    pub fn from_vendor(fabric: &Fabric, devices: &[NodeId]) -> Self {
+        if Self::NEWEST_RCCL.runs_on(fabric, devices) { Self::NEWEST_RCCL } else { Self::NEWEST_NCCL }
     }
 }
 
@@ -136,6 +158,7 @@ impl fmt::Display for Library {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let name = match self {
             Self::Nccl(version) => format!("nccl-{version}"),
+            Self::Rccl(version) => format!("rccl-{version}"),
             Self::OpenMpi(version) => format!("open_mpi-{version}"),
         };
         f.pad(&name)
@@ -146,11 +169,16 @@ impl fmt::Display for Library {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum UnknownLibrary {
     /// The text is not the name of a library.
-    #[error("`{0}` is not a library: expected nccl, nccl-2.28.9, nccl-2.30, nccl-2.31, open_mpi-4.1 or open_mpi-5.0")]
+    #[error(
+        "`{0}` is not a library: expected nccl, nccl-2.28.9, nccl-2.30, nccl-2.31, rccl, rccl-2.27.7, open_mpi-4.1 or open_mpi-5.0"
+    )]
     Name(String),
     /// The version of NCCL is not known.
     #[error(transparent)]
     Nccl(#[from] nccl::UnknownVersion),
+    /// The version of RCCL is not known.
+    #[error(transparent)]
+    Rccl(#[from] rccl::UnknownVersion),
     /// The version of Open MPI is not known.
     #[error(transparent)]
     OpenMpi(#[from] mpi::UnknownVersion),
@@ -159,7 +187,7 @@ pub enum UnknownLibrary {
 impl FromStr for Library {
     type Err = UnknownLibrary;
 
-    /// Parses `nccl`, `nccl-2.28.9`, `open_mpi-5.0`.
+    /// Parses `nccl`, `nccl-2.28.9`, `rccl-2.27.7`, `open_mpi-5.0`.
     fn from_str(text: &str) -> Result<Self, UnknownLibrary> {
         let lower = text.to_ascii_lowercase();
         let (name, version) =
@@ -169,6 +197,8 @@ impl FromStr for Library {
             (_, Some("")) => Err(UnknownLibrary::Name(text.to_owned())),
             ("nccl", None) => Ok(Self::NEWEST_NCCL),
             ("nccl", Some(version)) => Ok(Self::Nccl(version.parse()?)),
+            ("rccl", None) => Ok(Self::NEWEST_RCCL),
+            ("rccl", Some(version)) => Ok(Self::Rccl(version.parse()?)),
             ("open_mpi" | "openmpi" | "ompi", None) => Ok(Self::OpenMpi(mpi::Version::NEWEST)),
             ("open_mpi" | "openmpi" | "ompi", Some(version)) => Ok(Self::OpenMpi(version.parse()?)),
             _ => Err(UnknownLibrary::Name(text.to_owned())),
@@ -182,11 +212,12 @@ mod tests {
 
     #[test]
     fn library_names_round_trip() {
-        for text in ["nccl-2.28.9", "nccl-2.30.7", "nccl-2.31.0", "open_mpi-4.1", "open_mpi-5.0"] {
+        for text in ["nccl-2.28.9", "nccl-2.30.7", "nccl-2.31.0", "rccl-2.27.7", "open_mpi-4.1", "open_mpi-5.0"] {
             assert_eq!(text.parse::<Library>().unwrap().to_string(), text);
         }
         assert_eq!("nccl".parse(), Ok(Library::NEWEST_NCCL));
-        for wrong in ["", "rccl", "nccl-", "nccl-1", "open_mpi-", "ompi-", "open_mpi-3", "mpich"] {
+        assert_eq!("rccl".parse(), Ok(Library::NEWEST_RCCL));
+        for wrong in ["", "rccl-", "rccl-2.9", "nccl-", "nccl-1", "open_mpi-", "ompi-", "open_mpi-3", "mpich"] {
             assert!(wrong.parse::<Library>().is_err(), "{wrong}");
         }
     }

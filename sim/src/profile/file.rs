@@ -12,13 +12,15 @@ use super::reader::{ProfileError, Reader};
 use super::{ChannelLimit, LaunchCosts, LinkEfficiency, Passes, Profile, ProtocolCosts};
 
 /// Names of the shipped profiles, and the texts of their files.
-const SHIPPED: [(&str, &str); 9] = [
+const SHIPPED: [(&str, &str); 11] = [
     ("nccl-2.28-h200", include_str!("../../profiles/nccl-2.28-h200.toml")),
     ("nccl-2.29-h100", include_str!("../../profiles/nccl-2.29-h100.toml")),
     ("nccl-2.27-a100", include_str!("../../profiles/nccl-2.27-a100.toml")),
     ("nccl-2.29-b200", include_str!("../../profiles/nccl-2.29-b200.toml")),
     ("nccl-2.29-gb200", include_str!("../../profiles/nccl-2.29-gb200.toml")),
     ("nccl-2.27-l40s", include_str!("../../profiles/nccl-2.27-l40s.toml")),
+    ("rccl-2.22-mi300x", include_str!("../../profiles/rccl-2.22-mi300x.toml")),
+    ("rccl-2.27-mi355x", include_str!("../../profiles/rccl-2.27-mi355x.toml")),
     ("kernels-h200", include_str!("../../profiles/kernels-h200.toml")),
     ("kernels-h100", include_str!("../../profiles/kernels-h100.toml")),
     ("open_mpi-5.0", include_str!("../../profiles/open_mpi-5.0.toml")),
@@ -419,13 +421,18 @@ mod tests {
             ("hgx-b200", "nccl-2.29-b200"),
             ("gb200-nvl72", "nccl-2.29-gb200"),
             ("l40s-pcie", "nccl-2.27-l40s"),
+            ("mi300x", "rccl-2.22-mi300x"),
+            ("mi355x", "rccl-2.27-mi355x"),
         ] {
             assert_eq!(profile_name(preset), name, "{preset}");
         }
         // Another model of the generation, then other generations.
-        for (preset, near) in
-            [("hgx-b300", "nccl-2.29-b200"), ("gh200", "nccl-2.28-h200"), ("dgx-v100", "nccl-2.27-a100")]
-        {
+        for (preset, near) in [
+            ("hgx-b300", "nccl-2.29-b200"),
+            ("gh200", "nccl-2.28-h200"),
+            ("dgx-v100", "nccl-2.27-a100"),
+            ("mi325x", "rccl-2.22-mi300x"),
+        ] {
             assert_eq!(profile_name(preset), format!("{near} (derived)"), "{preset}");
         }
     }

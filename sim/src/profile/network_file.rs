@@ -3,7 +3,8 @@
 //! The cost of a network does not depend on the GPUs, nor that of GPUs on the network. A GPU profile is therefore
 //! combined with the network of the machine in question. The shipped networks are in `sim/profiles/networks`. A network
 //! measured on machines with the same GPUs, NICs and NICs per GPU applies, unless the machine is declared to have
-//! another one ([`Transport`]). InfiniBand applies to all other machines with such GPUs, at any NIC rate. Any other
+//! another one ([`Transport`]). RCCL's verbs apply to AMD's GPUs, InfiniBand to all other machines with such GPUs, at any
+//! NIC rate. Any other
 //! machine uses the profile's own network; a profile without one has InfiniBand's. Both use RoCE packets if the links
 //! are Ethernet.
 
@@ -23,12 +24,13 @@ use super::{PredictionInterval, Profile};
 const DEFAULT_NETWORK: (&str, &str) = ("infiniband-ndr", include_str!("../../profiles/networks/infiniband-ndr.toml"));
 
 /// Shipped networks; the default is last, so that it is the last choice.
-const SHIPPED: [(&str, &str); 7] = [
+const SHIPPED: [(&str, &str); 8] = [
     ("efa-p4de", include_str!("../../profiles/networks/efa-p4de.toml")),
     ("efa-p5", include_str!("../../profiles/networks/efa-p5.toml")),
     ("slingshot-gh200", include_str!("../../profiles/networks/slingshot-gh200.toml")),
     ("tcpx", include_str!("../../profiles/networks/tcpx.toml")),
     ("tcpxo", include_str!("../../profiles/networks/tcpxo.toml")),
+    ("rccl-verbs", include_str!("../../profiles/networks/rccl-verbs.toml")),
     ("sockets-loopback", include_str!("../../profiles/networks/sockets-loopback.toml")),
     DEFAULT_NETWORK,
 ];
@@ -138,6 +140,7 @@ impl MeasuredNetwork {
         let may_have_transport = match self.transport {
             // The cost of verbs depends on neither GPUs nor the rate or number of NICs.
             Transport::Infiniband => return true,
+            Transport::RcclVerbs => return machine.is_amd() && !machine.is_loopback,
             Transport::Tcpx | Transport::Tcpxo => machine.is_ethernet,
             Transport::Efa => !machine.is_infiniband,
             Transport::Slingshot => machine.has_c2c && !machine.is_infiniband,
@@ -254,8 +257,7 @@ impl Profile {
         // An MPI's profile includes the cost of its messages.
         let profile = if self.messages.is_some() { self } else { self.with_network(&network) };
         // The efficiency of other networks was measured with their own packets.
-        let is_default = network.name == DEFAULT_NETWORK.0;
-        Ok(if is_default { profile.with_packets(Packets::for_fabric(fabric)) } else { profile })
+        Ok(if network.transport.uses_verbs() { profile.with_packets(Packets::for_fabric(fabric)) } else { profile })
     }
 
     /// Returns the profile, whose network is InfiniBand's, with other packets; NIC and driver costs are the same for
@@ -346,6 +348,8 @@ mod tests {
             ("hgx-h100", "rail,nics_per_node=32,nic=100Gb/s,link=infiniband", "infiniband-ndr"),
             ("dgx-a100", "rail,nics_per_node=4,nic=100Gb/s,link=ethernet", "efa-p4de"),
             ("dgx-a100", "rail,nics_per_node=4,nic=100Gb/s,link=infiniband", "infiniband-ndr"),
+            ("mi300x", "rail,nic=400Gb/s,link=ethernet", "rccl-verbs"),
+            ("mi355x", "rail,nic=400Gb/s", "rccl-verbs"),
             ("hgx-h200", "tcp-loopback", "sockets-loopback"),
             ("hgx-h200", "rail,nics_per_node=2,nic=28.8Gb/s", "infiniband-ndr"),
         ] {

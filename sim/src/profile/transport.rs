@@ -12,6 +12,8 @@ pub enum Transport {
     /// InfiniBand verbs, also used by RoCE.
     #[default]
     Infiniband,
+    /// InfiniBand verbs used by RCCL: hosts of AMD's GPUs.
+    RcclVerbs,
     /// AWS EFA. Detected by its unusual number of NICs per host; InfiniBand machines with that number must state their
     /// link type.
     Efa,
@@ -26,10 +28,19 @@ pub enum Transport {
     Sockets,
 }
 
+/// Lowest number of a compute capability that is the name of an AMD architecture: gfx900.
+const AMD: u32 = 900;
+
 impl Transport {
+    /// Returns true if messages are InfiniBand's or RoCE's packets.
+    pub(super) fn uses_verbs(self) -> bool {
+        matches!(self, Self::Infiniband | Self::RcclVerbs)
+    }
+
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Infiniband => "infiniband",
+            Self::RcclVerbs => "rccl_verbs",
             Self::Efa => "efa",
             Self::Slingshot => "slingshot",
             Self::Tcpx => "tcpx",
@@ -56,6 +67,11 @@ pub(super) struct MachineNetwork {
 }
 
 impl MachineNetwork {
+    /// Returns true if the GPUs are AMD's.
+    pub(super) fn is_amd(&self) -> bool {
+        self.compute_capability >= AMD
+    }
+
     /// Characteristics of a fabric; `None` unless several hosts are connected by NICs.
     pub(super) fn from_fabric(fabric: &Fabric) -> Option<Self> {
         let gpus = fabric.gpus();

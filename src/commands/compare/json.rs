@@ -3,7 +3,7 @@
 use fabricast_sim::profile::{Launch, Processes};
 use fabricast_sim::schedule::Collective;
 use fabricast_topologies::Bytes;
-use fabricast_validate::compare::{Compared, Explanation, Group, Regret, is_rccl};
+use fabricast_validate::compare::{Compared, Explanation, Group, Regret, has_unpredicted_rccl};
 use fabricast_validate::measured::manifest::{Measurement, Registered, Role};
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -95,7 +95,7 @@ struct GroupJson<'a> {
     explanation: Option<ExplanationJson<'a>>,
     /// Setting that may have slowed the group down.
     cause: Option<String>,
-    /// False if the library's choices are not modelled; the strategies are then fabricast's fastest ones.
+    /// False if the library's choices are not predicted; the strategies are then fabricast's fastest ones.
     modelled: bool,
 }
 
@@ -254,7 +254,7 @@ fn group_json<'a>(answer: &Answer<'a>, group: &'a Group) -> Option<GroupJson<'a>
         faster: group.faster,
         explanation: group.explanation.as_ref().map(ExplanationJson::from),
         cause: group.cause.map(|cause| cause.to_string()),
-        modelled: !is_rccl(first),
+        modelled: !has_unpredicted_rccl(first),
     })
 }
 

@@ -2,7 +2,7 @@
 
 use fabricast_reports::format::percent;
 use fabricast_reports::table::{Cell, Column, Emphasis, Table, TextOptions, Unit, Value, stacked};
-use fabricast_validate::compare::{Compared, Regret, Summary, Verdict, is_rccl};
+use fabricast_validate::compare::{Compared, Regret, Summary, Verdict, has_unpredicted_rccl};
 use fabricast_validate::measured::LogContext;
 use fabricast_validate::measured::manifest::{Role, launch_name, processes_name};
 
@@ -16,13 +16,15 @@ pub fn comparison_text(answer: &Answer<'_>, rows: Option<RowChoice>, options: &T
     let mut profiles = answer.comparison.profiles.clone();
     profiles.sort_unstable();
     profiles.dedup();
-    let rccl_count = answer.measurements.iter().filter(|measurement| is_rccl(measurement)).count();
+    let rccl_count = answer.measurements.iter().filter(|measurement| has_unpredicted_rccl(measurement)).count();
     let rccl_note = match rccl_count {
         0 => "",
         all if all == answer.measurements.len() => {
-            "RCCL's choices are not modelled: times are next to its fastest algorithm and protocol · "
+            "RCCL's choices are not predicted on these hosts: times are next to its fastest algorithm and protocol · "
         }
-        _ => "RCCL's choices are not modelled, its times are next to its fastest algorithm and protocol · ",
+        _ => {
+            "RCCL's choices are not predicted on some hosts, its times are next to its fastest algorithm and protocol · "
+        }
     };
     let mut text = format!(
         "{rccl_note}{} · error median {} %, mean {} %, p90 {} %, bias {} % · {} % inside the 80 % prediction interval · profile {}\n",

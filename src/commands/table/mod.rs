@@ -42,7 +42,7 @@ pub fn run(args: &TableArgs, output: &Output) -> Result<(), Failure> {
             "name a file for the table with -o",
         ));
     }
-    if let (Some(library @ Library::OpenMpi(_)), true) = (plan.library, to.is_nccl()) {
+    if let (Some(library @ (Library::OpenMpi(_) | Library::Rccl(_))), true) = (plan.library, to.is_nccl()) {
         return Err(Failure::input_with_help(
             format!("the plan is for {library}: it does not contain NCCL's choices and times"),
             "plan with --library nccl-2.28.9, for example",

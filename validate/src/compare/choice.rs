@@ -2,6 +2,7 @@
 
 use fabricast_collectives::algorithm::Algorithm;
 use fabricast_libraries::Library;
+use fabricast_libraries::rccl::RcclHosts;
 use fabricast_search::candidates::Restriction;
 use fabricast_sim::schedule::Protocol;
 
@@ -43,10 +44,16 @@ const SYMMETRIC: [Algorithm; 2] = [Algorithm::OneShot, Algorithm::TwoShot];
 /// Algorithms that RCCL runs; collectives without one are pairs of sends and receives.
 const RCCL_ALGORITHMS: [Algorithm; 3] = [Algorithm::Ring, Algorithm::Tree, Algorithm::Direct];
 
-/// Returns true for measurements of RCCL, whose choices and kernels are not modelled: those that name RCCL, and those
-/// on non-NVIDIA GPUs that name no library which runs there.
+/// Returns true for measurements of RCCL on hosts for which its choices are not predicted.
 #[must_use]
-pub fn is_rccl(measurement: &Measurement) -> bool {
+pub fn has_unpredicted_rccl(measurement: &Measurement) -> bool {
+    let fabric = &measurement.fabric;
+    is_rccl(measurement) && RcclHosts::from_fabric(fabric, fabric.gpus()).is_err()
+}
+
+/// Returns true for measurements of RCCL: those that name RCCL, and those on non-NVIDIA GPUs that name no library which
+/// runs there.
+fn is_rccl(measurement: &Measurement) -> bool {
     let fabric = &measurement.fabric;
     match measurement.configuration.library.as_ref().map(|library| library.name) {
         Some(LibraryName::Rccl) => true,
@@ -58,7 +65,7 @@ pub fn is_rccl(measurement: &Measurement) -> bool {
 impl LibraryChoice for FastestPlanned {
     fn restriction(&self, ChoiceRequest { measurement, .. }: ChoiceRequest<'_>) -> Restriction {
         let name = measurement.configuration.library.as_ref().map_or(LibraryName::Nccl, |library| library.name);
-        // RCCL's choices are not modelled, and NCCL does not run on other vendors' GPUs.
+        // Where RCCL's choices are not predicted. NCCL does not run on other vendors' GPUs.
         if is_rccl(measurement) {
             let (algorithms, protocols) = (RCCL_ALGORITHMS.to_vec(), NCCL_PROTOCOLS.to_vec());
             return Restriction { algorithms, protocols, ..Restriction::default() };

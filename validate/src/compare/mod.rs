@@ -23,7 +23,7 @@ use fabricast_topologies::route::RouteOptions;
 use fabricast_topologies::{Bytes, Picos, SourceLocation};
 use rayon::prelude::*;
 
-pub use choice::{ChoiceRequest, FastestPlanned, LibraryChoice, is_rccl};
+pub use choice::{ChoiceRequest, FastestPlanned, LibraryChoice, has_unpredicted_rccl};
 pub use explanation::Explanation;
 pub use group::{Coverage, Group, Summary};
 pub use knob::ProfileParameter;

@@ -52,10 +52,24 @@ impl Rails {
         self.per_host
     }
 
+    /// Returns true if paths over the ranks of a host can use all links equally.
+    fn has_mesh(self) -> bool {
+        self.host_links == HostLinks::Pairs && self.per_host.is_multiple_of(2)
+    }
+
+    /// Ranks of a host in the order of a chain that begins at `entry` and may end anywhere: along a path that uses all
+    /// links equally with the paths of other entries, or in turn.
+    pub(crate) fn path(self, entry: u32) -> Vec<u32> {
+        match self.has_mesh() {
+            true => mesh::path(self.per_host, entry),
+            false => (0..self.per_host).map(|step| (entry + step) % self.per_host).collect(),
+        }
+    }
+
     /// Ranks of a host in the order of channel `lane`, from entry to exit.
     fn chain(self, lane: u32) -> Vec<u32> {
         let entry = self.entry(lane);
-        if self.host_links == HostLinks::Pairs && self.per_host.is_multiple_of(2) {
+        if self.has_mesh() {
             return mesh::path(self.per_host, entry);
         }
         let round = |step: u32| (entry + step) % self.per_host;

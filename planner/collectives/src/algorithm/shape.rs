@@ -36,6 +36,8 @@ pub struct Shape {
     pub orders: Vec<Vec<Rank>>,
     /// Number of NICs per host over which trees are distributed; 0: one per rank.
     pub nics_per_node: u32,
+    /// Links between the ranks of a host, over which chains of trees are distributed.
+    pub host_links: HostLinks,
     /// Bytes from each rank to each rank in an all_to_allv; `None` for other collectives.
     pub matrix: Option<TrafficMatrix>,
     /// Location of the reduction. In host memory, reductions are preceded and followed by copies.
@@ -58,6 +60,7 @@ impl Shape {
             grid: Vec::new(),
             orders: Vec::new(),
             nics_per_node: 0,
+            host_links: HostLinks::Other,
             reduction_device: Processor::Device,
             matrix: match call.collective {
                 Collective::AllToAllV => TrafficMatrix::even(call.ranks, call.bytes).ok(),
@@ -80,7 +83,7 @@ impl Shape {
             }
             _ => Vec::new(),
         };
-        Self { nics_per_node, orders, ..self }
+        Self { nics_per_node, orders, host_links, ..self }
     }
 
     pub(super) fn header(&self, algorithm: Algorithm, layout: Layout, scratch_chunks: u32) -> Header {

@@ -47,6 +47,7 @@ use super::lane::Lane;
 use super::rails::Rails;
 use super::rooted::{ParentEdge, Tree};
 use super::{Algorithm, Shape, Unsupported};
+use crate::capabilities::HostLinks;
 
 /// Schedule generator of the double binary tree all_reduce.
 pub(super) struct DoubleTree {
@@ -55,6 +56,28 @@ pub(super) struct DoubleTree {
     hosts: u32,
     per_host: u32,
     rails: Rails,
+    /// Chains of a host by their first rank.
+    chains: Vec<Chain>,
+}
+
+/// Order of the ranks of a host along a chain.
+struct Chain {
+    /// Ranks by position.
+    ranks: Vec<u32>,
+    /// Positions by rank.
+    positions: Vec<u32>,
+}
+
+impl Chain {
+    fn new(ranks: Vec<u32>) -> Self {
+        let mut positions = vec![0; ranks.len()];
+        for (position, &rank) in (0..).zip(&ranks) {
+            if let Some(slot) = positions.get_mut(rank as usize) {
+                *slot = position;
+            }
+        }
+        Self { ranks, positions }
+    }
 }
 
 /// Runs of a lane, in this order on every rank: up, local reduction of the second child's data, down to the first
@@ -76,22 +99,29 @@ impl DoubleTree {
         header.blocks.split = BlockSplit::ReduceAndCopy;
         let channels = header.channels.checked_mul(Algorithm::Tree.channels_per_block());
         header.channels = channels.ok_or(Unsupported::TooManyChunks { chunks: u64::MAX })?;
-        Ok(Self { header, cut, hosts, per_host, rails: Rails::new(per_host, shape.nics_per_node) })
+        let links = if hosts > 1 { shape.host_links } else { HostLinks::Other };
+        let rails = Rails::new(per_host, shape.nics_per_node).with_host_links(links);
+        let chains = (0..per_host).map(|first| Chain::new(rails.path(first))).collect();
+        Ok(Self { header, cut, hosts, per_host, rails, chains })
     }
 
-    /// Rotation of a lane's chains, in positions. With several hosts, each pair of lanes starts its chains at the next
-    /// rail; on one host all chains are equal, as in NCCL (validate/data/h200-node/graph.xml).
-    fn rotation(&self, lane: u32) -> u32 {
-        if self.hosts > 1 { self.rails.entry(lane / 2) } else { 0 }
+    /// Chain of a lane. With several hosts, each pair of lanes starts its chains at the next rail; on one host all
+    /// chains are equal, as in NCCL (validate/data/h200-node/graph.xml). If every pair of a host's ranks has links of its
+    /// own, the chains use all of them, as those of RCCL's ring orders do (src/graph/rome_models.cc, model 81).
+    fn chain(&self, lane: u32) -> Option<&Chain> {
+        let first = if self.hosts > 1 { self.rails.entry(lane / 2) } else { 0 };
+        self.chains.get(first as usize)
     }
 
     /// The rank of a host at a position of the lane's chain.
     fn rank_at(&self, host: u32, link: u32, lane: u32) -> u32 {
-        host * self.per_host + (link + self.rotation(lane)) % self.per_host
+        let local = self.chain(lane).and_then(|chain| chain.ranks.get(link as usize)).copied();
+        host * self.per_host + local.unwrap_or(link)
     }
 
     fn chain_position(&self, rank: u32, lane: u32) -> u32 {
-        (rank % self.per_host + self.per_host - self.rotation(lane)) % self.per_host
+        let local = rank % self.per_host;
+        self.chain(lane).and_then(|chain| chain.positions.get(local as usize)).copied().unwrap_or(local)
     }
 
     fn children(&self, rank: u32, lane: u32) -> [Option<u32>; 2] {
@@ -226,4 +256,44 @@ fn child_count(position: u32, ranks: u32) -> u32 {
 /// Parent of a position other than 0, and the bit by which they differ.
 fn parent_and_bit(position: u32) -> (u32, u32) {
     (position & position.wrapping_sub(1), position.trailing_zeros())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use fabricast_sim::schedule::{BufferUse, Call, Collective, Protocol};
+    use fabricast_topologies::Bytes;
+
+    use super::*;
+
+    /// Uses of each link direction up the chains of two hosts, by 2 × `per_host` lanes.
+    fn uses(per_host: u32, host_links: HostLinks) -> BTreeMap<(u32, u32), u32> {
+        let (collective, buffers) = (Collective::AllReduce, BufferUse::OutOfPlace);
+        let call = Call { collective, bytes: Bytes(1 << 20), ranks: 2 * per_host, root: Rank(0), buffers };
+        let channels = 2 * per_host as u16;
+        let shape = Shape { ranks_per_node: per_host, channels, host_links, ..Shape::new(call, Protocol::Simple) };
+        let trees = DoubleTree::new(&shape).unwrap();
+        let mut uses = BTreeMap::new();
+        for lane in 0..u32::from(channels) {
+            for rank in 0..2 * per_host {
+                let parent = trees.neighbours(rank, lane).parent.map(|(parent, _)| parent);
+                if let Some(parent) = parent.filter(|parent| parent / per_host == rank / per_host) {
+                    *uses.entry((rank, parent)).or_default() += 1;
+                }
+            }
+        }
+        uses
+    }
+
+    #[test]
+    fn chains_of_linked_pairs_use_every_link_direction_equally() {
+        for per_host in [4, 6, 8] {
+            let pairs = uses(per_host, HostLinks::Pairs);
+            assert_eq!(pairs.len() as u32, 2 * per_host * (per_host - 1));
+            assert!(pairs.values().all(|&count| count == 2), "{pairs:?}");
+            // A switch joins all ranks: chains go around.
+            assert_eq!(uses(per_host, HostLinks::Other).len() as u32, 2 * per_host);
+        }
+    }
 }

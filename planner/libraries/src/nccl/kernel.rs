@@ -104,11 +104,8 @@ pub fn kernel_with_max_channels(
     if algo.is_nvls() {
         channels = communicator.nvls_shape(version, settings).channels;
     } else {
-        let justified_bytes = |channels: u16, threads: u32| u64::from(channels) * u64::from(threads) * threshold;
-        while channels >= 2 && bytes < justified_bytes(channels, threads) {
-            channels -= 1;
-        }
-        while bytes < justified_bytes(channels, threads) && threads > 0 && threads.is_multiple_of(128) {
+        channels = justified_channels(bytes, channels, threads, threshold);
+        while bytes < justified_bytes(channels, threads, threshold) && threads > 0 && threads.is_multiple_of(128) {
             threads /= 2;
         }
     }
@@ -142,6 +139,20 @@ pub fn kernel_with_max_channels(
     }
 }
 
+/// Bytes that justify some channels of some threads each, at `threshold` bytes per thread.
+fn justified_bytes(channels: u16, threads: u32, threshold: u64) -> u64 {
+    u64::from(channels) * u64::from(threads) * threshold
+}
+
+/// Number of channels, up to `channels`, that a call's bytes justify at `threshold` bytes per thread.
+pub(crate) fn justified_channels(bytes: u64, channels: u16, threads: u32, threshold: u64) -> u16 {
+    let mut channels = channels;
+    while channels >= 2 && bytes < justified_bytes(channels, threads, threshold) {
+        channels -= 1;
+    }
+    channels
+}
+
 /// Returns how many of `channels` channels receive work, by their traffic, without other limits (for example with a
 /// tuner's number).
 #[must_use]
@@ -155,6 +166,17 @@ pub fn working_channels(
     Split::new(communicator, version, request, proto, channels).channels
 }
 
+/// Variant of [`working_channels`] for `ranks` ranks and any rule.
+pub(crate) fn channels_with_work(
+    split: ChannelSplit,
+    ranks: u32,
+    request: &Request,
+    proto: Proto,
+    channels: u16,
+) -> u16 {
+    Split::by_rule(split, ranks, request, proto, channels).channels
+}
+
 /// Distribution of a call's bytes over channels.
 struct Split {
     channels: u16,
@@ -164,7 +186,11 @@ struct Split {
 
 impl Split {
     fn new(communicator: &Communicator, version: Version, request: &Request, proto: Proto, max_channels: u16) -> Self {
-        let ranks = u64::from(communicator.ranks.max(1));
+        Self::by_rule(version.rules().channel_split, communicator.ranks, request, proto, max_channels)
+    }
+
+    fn by_rule(rule: ChannelSplit, ranks: u32, request: &Request, proto: Proto, max_channels: u16) -> Self {
+        let ranks = u64::from(ranks.max(1));
         let max = u64::from(max_channels.max(1));
         // Bytes of a rank's own part, and bytes through a channel per byte of it.
         let (rank_bytes, per_byte) = match request.function {
@@ -173,7 +199,7 @@ impl Split {
             Function::Broadcast | Function::Reduce => (request.bytes.0, 1),
         };
         let blocks = if request.function.is_blockwise() { ranks } else { 1 };
-        let part = match version.rules().channel_split {
+        let part = match rule {
             ChannelSplit::Evenly => split_evenly(rank_bytes, max),
             ChannelSplit::Cells => split_by_cells(rank_bytes, max, per_byte),
             ChannelSplit::Traffic(min_traffic) if proto == Proto::Ll => {

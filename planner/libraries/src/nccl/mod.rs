@@ -22,11 +22,15 @@ mod version;
 pub use channel_graph::{ChannelPaths, Graph, Graphs, Pattern};
 pub use communicator::{Communicator, Cpu, Nic, NicDistance};
 pub use index::{Algo, AlgoProto, Function, Proto};
+pub(crate) use kernel::{channels_with_work, justified_channels};
+pub(crate) use p2p::{ChannelLimits, PeerChannels, SendHosts};
+pub(crate) use version::{ChannelSplit, SendParts};
+
 pub use kernel::{Kernel, kernel, kernel_with_max_channels, max_threads, working_channels};
 pub use lists::{ListError, Lists};
 pub use nvls_shape::{MAX_CHANNELS, NvlsShape};
 pub use p2p::{P2p, p2p};
-pub use settings::{LinkDistance, NvlsSetting, PatSetting, SettingError, Settings, Windows};
+pub use settings::{LinkDistance, Msccl, NvlsSetting, PatSetting, SettingError, Settings, Windows};
 pub use symmetric::{SYMMETRIC_THREADS, SymmetricKernel, SymmetricPick, pick_symmetric};
 pub use table::{Cell, Cells, Table, Unavailable, has_kernel};
 pub use time::{Pick, Request, expected_time, pick};

@@ -42,51 +42,96 @@ pub struct P2p {
 #[must_use]
 pub fn p2p(communicator: &Communicator, version: Version, settings: &Settings, bytes: Bytes, peers: u32) -> P2p {
     let limits = ChannelLimits::new(communicator, version, settings);
-    let max = limits.per_peer;
-    let min = min_channels_per_peer(communicator, limits);
-    let multi_node = communicator.nodes > 1;
-    let distance = match (multi_node, communicator.nvlinks) {
+    let distance = match (communicator.nodes > 1, communicator.nvlinks) {
         (true, _) => LinkDistance::Network,
         (false, 0) => LinkDistance::Pcie,
         (false, _) => LinkDistance::Nvlink,
     };
-    let simple_step = settings.p2p_chunks[distance as usize].map_or(CHUNKS[distance as usize], |setting| setting.0);
-    let step = |proto| match proto {
-        Proto::Simple => simple_step,
-        proto => settings.buffer(proto).0 / STEPS,
+    let hosts = SendHosts {
+        ranks: communicator.ranks,
+        ranks_per_node: communicator.max_ranks_per_node,
+        distance,
+        limits,
+        parts: version.rules().send_parts,
+        sharing: PeerChannels::SharedByBatch,
     };
-    let parts = |proto| {
-        let step = step(proto);
-        let (min_part, max_part) = if multi_node { (step / 2, step) } else { (step / 8, step * 32) };
-        let mut parts = bytes.0.div_ceil(min_part.max(1)).clamp(1, u64::from(min)) as u16;
-        while bytes.0.div_ceil(u64::from(parts)) > max_part && parts <= max / 2 {
-            parts *= 2;
-        }
-        parts
-    };
-    let threshold = settings.p2p_ll_threshold.map_or(LL_BYTES, |setting| setting.0);
-    let select_proto = |channels: u16| match bytes.0 <= threshold.saturating_mul(channels.into()) {
-        true if !multi_node => Proto::Ll,
-        _ => Proto::Simple,
-    };
-    let (proto, per_peer) = match version.rules().send_parts {
-        SendParts::AfterProtocol => {
-            let proto = select_proto(max);
-            (proto, parts(proto))
-        }
-        SendParts::BeforeProtocol => {
-            let per_peer = parts(Proto::Simple);
-            (select_proto(per_peer), per_peer)
-        }
-    };
-    // Between nodes, all peers of a batch share their channels. A rank is one of a batch with others of its own node.
-    let batches = match (multi_node && peers > 1, communicator.max_ranks_per_node) {
-        (false, _) | (true, 0 | 1) => peers.max(1),
-        (true, per_node) => (peers + 1).div_ceil(per_node.min(BATCH)),
-    };
-    let channels = u64::from(per_peer).saturating_mul(batches.into()).min(limits.total.into()) as u16;
-    let chunk = step(proto) / (lines(proto) * if multi_node { network_pieces(proto, bytes, step(proto)) } else { 1 });
-    P2p { proto, per_peer, channels, chunk: Bytes(chunk.max(1)) }
+    hosts.divide(settings, bytes, peers)
+}
+
+/// Ranks that send to each other, and the rules for the division of their sends.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SendHosts {
+    /// Number of ranks.
+    pub ranks: u32,
+    /// Number of ranks on a node.
+    pub ranks_per_node: u32,
+    /// Most distant kind of connection.
+    pub distance: LinkDistance,
+    /// Maximum numbers of channels.
+    pub limits: ChannelLimits,
+    /// Order of the decisions on protocol and parts.
+    pub parts: SendParts,
+    /// Use of channels by several peers.
+    pub sharing: PeerChannels,
+}
+
+/// Use of the channels of sends over the network by several peers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum PeerChannels {
+    /// All peers of a batch share their channels.
+    SharedByBatch,
+    /// Each peer has channels of its own.
+    Own,
+}
+
+impl SendHosts {
+    /// Divides concurrent sends of `bytes` to each of `peers` peers over channels.
+    pub(crate) fn divide(&self, settings: &Settings, bytes: Bytes, peers: u32) -> P2p {
+        let (limits, distance) = (self.limits, self.distance);
+        let max = limits.per_peer;
+        let min = min_channels_per_peer(self.ranks, limits);
+        let multi_node = distance == LinkDistance::Network;
+        let simple_step = settings.p2p_chunks[distance as usize].map_or(CHUNKS[distance as usize], |setting| setting.0);
+        let step = |proto| match proto {
+            Proto::Simple => simple_step,
+            proto => settings.buffer(proto).0 / STEPS,
+        };
+        let parts = |proto| {
+            let step = step(proto);
+            let (min_part, max_part) = if multi_node { (step / 2, step) } else { (step / 8, step * 32) };
+            let mut parts = bytes.0.div_ceil(min_part.max(1)).clamp(1, u64::from(min)) as u16;
+            while bytes.0.div_ceil(u64::from(parts)) > max_part && parts <= max / 2 {
+                parts *= 2;
+            }
+            parts
+        };
+        let threshold = settings.p2p_ll_threshold.map_or(LL_BYTES, |setting| setting.0);
+        let select_proto = |channels: u16| match bytes.0 <= threshold.saturating_mul(channels.into()) {
+            true if !multi_node => Proto::Ll,
+            _ => Proto::Simple,
+        };
+        let (proto, per_peer) = match self.parts {
+            SendParts::AfterProtocol => {
+                let proto = select_proto(max);
+                (proto, parts(proto))
+            }
+            SendParts::BeforeProtocol => {
+                let per_peer = parts(Proto::Simple);
+                (select_proto(per_peer), per_peer)
+            }
+        };
+        // Between nodes, all peers of a batch share their channels. A rank is one of a batch with others of its own node.
+        // Peers with one channel each run in parallel, as the warps of a batch do.
+        let shared = self.sharing == PeerChannels::SharedByBatch || per_peer == 1;
+        let batches = match self.ranks_per_node {
+            per_node if multi_node && peers > 1 && per_node > 1 && shared => (peers + 1).div_ceil(per_node.min(BATCH)),
+            _ => peers.max(1),
+        };
+        let channels = u64::from(per_peer).saturating_mul(batches.into()).min(limits.total.into()) as u16;
+        let chunk =
+            step(proto) / (lines(proto) * if multi_node { network_pieces(proto, bytes, step(proto)) } else { 1 });
+        P2p { proto, per_peer, channels, chunk: Bytes(chunk.max(1)) }
+    }
 }
 
 /// Number of pieces into which a step is divided for the network.
@@ -104,9 +149,9 @@ fn lines(proto: Proto) -> u64 {
 }
 
 /// Number of channels per peer if each peer is to have channels of its own.
-fn min_channels_per_peer(communicator: &Communicator, limits: ChannelLimits) -> u16 {
+fn min_channels_per_peer(ranks: u32, limits: ChannelLimits) -> u16 {
     let mut count = limits.per_peer;
-    while u32::from(count) * communicator.ranks > u32::from(limits.total) && count > 1 {
+    while u32::from(count) * ranks > u32::from(limits.total) && count > 1 {
         count /= 2;
     }
     count
@@ -114,10 +159,12 @@ fn min_channels_per_peer(communicator: &Communicator, limits: ChannelLimits) -> 
 
 /// Maximum numbers of channels, both powers of two.
 #[derive(Clone, Copy, Debug)]
-struct ChannelLimits {
-    total: u16,
-    /// Equal for all peers, those on the same node included: the minimum over all paths.
-    per_peer: u16,
+pub(crate) struct ChannelLimits {
+    /// Maximum number of channels of all peers together.
+    pub total: u16,
+    /// Maximum number of channels of a peer. Equal for all peers, those on the same node included: the minimum over all
+    /// paths.
+    pub per_peer: u16,
 }
 
 impl ChannelLimits {

@@ -75,6 +75,18 @@ pub struct Settings {
     pub p2p_chunks: [Option<Bytes>; 3],
     /// Use of registered windows by symmetric kernels (NCCL_WIN_ENABLE).
     pub windows: Windows,
+    /// Use of MSCCL's kernels by RCCL (RCCL_MSCCL_ENABLE).
+    pub msccl: Msccl,
+}
+
+/// Use of MSCCL's kernels by RCCL.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Msccl {
+    /// MSCCL's kernels run the calls for which RCCL has a file.
+    #[default]
+    On,
+    /// MSCCL's kernels do not run.
+    Off,
 }
 
 /// Most distant kind of connection between GPUs that send to each other.
@@ -198,6 +210,13 @@ impl Settings {
                     _ => return Err(invalid("0 or 1")),
                 }
             }
+            "RCCL_MSCCL_ENABLE" => {
+                self.msccl = match value {
+                    "0" => Msccl::Off,
+                    "1" => Msccl::On,
+                    _ => return Err(invalid("0 or 1")),
+                }
+            }
             "NCCL_NTHREADS" => self.threads = Some(number()?.min(u64::from(u32::MAX)) as u32),
             "NCCL_LL128_NTHREADS" => self.ll128_threads = Some(number()?.min(u64::from(u32::MAX)) as u32),
             "NCCL_LL_BUFFSIZE" => self.buffers[0] = bytes()?,
@@ -275,7 +294,7 @@ impl Settings {
         bounded(self.ll128_threads, max / 4, max, max)
     }
 
-    pub(super) fn thread_threshold(&self, algo: Algo, proto: Proto) -> Option<u64> {
+    pub(crate) fn thread_threshold(&self, algo: Algo, proto: Proto) -> Option<u64> {
         match algo {
             Algo::Tree => self.thresholds[proto as usize],
             Algo::Ring => self.thresholds[3 + proto as usize],

@@ -117,7 +117,7 @@ pub(super) enum NvlsTreeTime {
 
 /// Distribution of a call's bytes over channels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum ChannelSplit {
+pub(crate) enum ChannelSplit {
     /// Evenly over all channels that the thresholds allow.
     Evenly,
     /// In cells of 16 bytes, with at least 512 bytes of traffic per channel.
@@ -182,7 +182,7 @@ pub(super) enum RingThreads {
 
 /// Order of the decisions on the protocol (LL or Simple) and on the number of parts of a send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum SendParts {
+pub(crate) enum SendParts {
     /// Protocol first: LL up to its threshold × the maximum number of channels per peer. Parts then have at least an
     /// eighth of the protocol's own step (8 KiB, 64 KiB).
     AfterProtocol,

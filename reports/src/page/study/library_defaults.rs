@@ -51,6 +51,7 @@ fn first_ranked_result<'a>(answer: &'a Answer, job: &str) -> Option<&'a ResultRo
 fn name(library: Library) -> String {
     match library {
         Library::Nccl(version) => format!("NCCL {version}"),
+        Library::Rccl(version) => format!("RCCL {version}"),
         Library::OpenMpi(version) => format!("Open MPI {version}"),
     }
 }

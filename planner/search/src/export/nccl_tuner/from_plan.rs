@@ -28,7 +28,7 @@ impl FromPlan {
     /// overlaps.
     #[must_use]
     pub fn new(plan: &SavedPlan) -> Self {
-        let is_nccl = !matches!(plan.library, Some(Library::OpenMpi(_)));
+        let is_nccl = !matches!(plan.library, Some(Library::OpenMpi(_) | Library::Rccl(_)));
         let default_cell = |range: &SavedRange| cell(range.collective, &range.pick()).ok().filter(|_| is_nccl);
         let expressible::Choices { ranges, dropped } = expressible::choose_entries(
             plan,
@@ -60,7 +60,7 @@ impl FromPlan {
 /// Variant of [`cell`] for a row of a plan. Fails for plans made for another library, whose times do not apply to NCCL.
 fn plan_cell(plan: &SavedPlan, row: &SavedRow, pick: &SavedPick) -> Result<Cell, String> {
     match plan.library {
-        Some(library @ Library::OpenMpi(_)) => Err(format!("the plan is for {library}")),
+        Some(library @ (Library::OpenMpi(_) | Library::Rccl(_))) => Err(format!("the plan is for {library}")),
         _ => cell(row.collective, pick),
     }
 }

@@ -1,0 +1,98 @@
+//! Versions of RCCL, and the differences between their choices as data.
+
+use std::fmt;
+use std::str::FromStr;
+
+/// Version of RCCL whose selection is known. It has the number of the NCCL that it was forked from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Version {
+    /// 2.21.5, ROCm 6.3: MSCCL's kernels also for a process with several GPUs.
+    V2_21_5,
+    /// 2.22.3, ROCm 6.4. Its tables are assumed to be those of 2.21.5, since its sources were not read.
+    V2_22_3,
+    /// 2.26.6, ROCm 7.0: byte ranges of LL and LL128 on several hosts; gfx950.
+    V2_26_6,
+    /// 2.27.7, ROCm 7.1 and 7.2: longer byte ranges, channels by byte ranges, MSCCL++ off.
+    V2_27_7,
+    /// 2.28.3, ROCm 7.11 and 7.12: fewer channels on gfx950.
+    V2_28_3,
+}
+
+/// Error for a version of RCCL that is not known.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("RCCL {0} is not modelled: expected 2.21.5, 2.22.3, 2.26.6, 2.27.7 or 2.28.3")]
+pub struct UnknownVersion(pub String);
+
+impl Version {
+    /// All versions, oldest first.
+    pub const ALL: [Self; 5] = [Self::V2_21_5, Self::V2_22_3, Self::V2_26_6, Self::V2_27_7, Self::V2_28_3];
+
+    /// Newest version.
+    pub const NEWEST: Self = Self::V2_28_3;
+
+    fn number(self) -> &'static str {
+        match self {
+            Self::V2_21_5 => "2.21.5",
+            Self::V2_22_3 => "2.22.3",
+            Self::V2_26_6 => "2.26.6",
+            Self::V2_27_7 => "2.27.7",
+            Self::V2_28_3 => "2.28.3",
+        }
+    }
+
+    /// Version that represents a measured one: the newest one that is not later, the oldest one for those before it.
+    /// `None` if the text is not a version number.
+    #[must_use]
+    pub fn nearest(number: &str) -> Option<Self> {
+        let release = release(number)?;
+        let not_later = |version: &Self| self::release(version.number()).is_some_and(|known| known <= release);
+        Some(Self::ALL.into_iter().rev().find(not_later).unwrap_or(Self::V2_21_5))
+    }
+}
+
+/// Major and minor number of a version.
+fn release(number: &str) -> Option<(u32, u32)> {
+    let mut parts = number.split(['.', '-', '+']).map_while(|part| part.parse().ok());
+    Some((parts.next()?, parts.next()?))
+}
+
+impl fmt::Display for Version {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.number())
+    }
+}
+
+impl FromStr for Version {
+    type Err = UnknownVersion;
+
+    /// Parses `2.27`, `2.27.7`, `2.27.7-HEAD`.
+    fn from_str(text: &str) -> Result<Self, UnknownVersion> {
+        let known = Self::ALL.into_iter().find(|version| release(version.number()) == release(text));
+        known.ok_or_else(|| UnknownVersion(text.to_owned()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_round_trip_and_others_map_to_the_one_before() {
+        for version in Version::ALL {
+            assert_eq!(version.to_string().parse(), Ok(version));
+        }
+        assert_eq!("2.27.7-HEAD".parse(), Ok(Version::V2_27_7));
+        for wrong in ["", "2", "2.24", "3.1", "newest"] {
+            assert!(wrong.parse::<Version>().is_err(), "{wrong}");
+        }
+        for (number, nearest) in [
+            ("2.18.6", Version::V2_21_5),
+            ("2.24.3", Version::V2_22_3),
+            ("2.30.4", Version::V2_28_3),
+            ("2.27.7-HEAD:96a25b5", Version::V2_27_7),
+        ] {
+            assert_eq!(Version::nearest(number), Some(nearest), "{number}");
+        }
+        assert_eq!(Version::nearest("newest"), None);
+    }
+}
