@@ -253,8 +253,8 @@ mod tests {
         let settings = ["fabric=dgx-a100", "collective=all_gather", "bytes=64KiB", "algorithm=ring", "protocol=simple"]
             .map(|setting| setting.split_once('=').map(|(name, value)| (name, Setting::value(value))).unwrap());
         let generated = Request::new(&["schedule", "generate"], &[], &settings).unwrap().run(&Arc::default()).unwrap();
-        let schedule =
-            generated.result.unwrap().replacen("\"collective\": \"all_gather\"", "\"collective\": \"all_to_all\"", 1);
+        // The first message goes to a wrong rank.
+        let schedule = generated.result.unwrap().replacen("\"peer\":1", "\"peer\":2", 1);
         std::fs::write(&file, schedule).unwrap();
         let error =
             Request::new(&["schedule", "verify"], &[file.into()], &[]).unwrap().run(&Arc::default()).unwrap_err();
