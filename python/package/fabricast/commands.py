@@ -67,32 +67,32 @@ def plan(
         nodes: Number of hosts; a preset or file of one host is replicated.
         gpus: GPUs in use per host; default: all.
         network: Network between hosts: a kind and settings, e.g. `rail,nics_per_node=8,nic=400Gb/s`.
-        gpu_model: GPU model if the fabric file has none: a name of `list gpus` The name that nvidia-smi or
+        gpu_model: GPU model if the fabric file has none: a name of `list gpus`. The name that nvidia-smi or
             rocm-smi prints is accepted too.
-        mig: Split a GPU into MIG instances, for example `gpu0=3g.71gb,4g.71gb`; may be repeated Each instance
-            is a rank in place of the GPU. Several GPUs at once: `gpu[0-7]=7g.141gb`.
+        mig: Split a GPU into MIG instances, for example `gpu0=3g.71gb,4g.71gb`; may be repeated. Each
+            instance is a rank in place of the GPU. Several GPUs at once: `gpu[0-7]=7g.141gb`.
         no_p2p: Disable GPU peer-to-peer access: GPUs of a host communicate through host memory.
-        ecmp: Load balancing over equal-cost network paths: `averaged`, `hashed` or `hashed=SEED` `averaged`
+        ecmp: Load balancing over equal-cost network paths: `averaged`, `hashed` or `hashed=SEED`. `averaged`
             spreads each flow evenly over all equal-cost paths. `hashed` selects one path by a hash of the
             flow's endpoints, so flows may collide. Default: averaged.
         no_gdr: Disable GPUDirect RDMA: network traffic passes through host memory.
-        ranks_per_gpu: Ranks per GPU or MIG instance under MPS, 1 to 48; default: 1 These ranks share the
+        ranks_per_gpu: Ranks per GPU or MIG instance under MPS, 1 to 48; default: 1. These ranks share the
             memory, links, SMs and copy engines of the GPU.
-        buffers: Location of send and receive buffers; default: device `device`: GPU memory. `pinned`,
+        buffers: Location of send and receive buffers; default: device. `device`: GPU memory. `pinned`,
             `pageable`: host memory. `managed`: unified memory, whose pages start on the CPU and move to the
             GPU when first read, at the rate of a prefetch. `grace`: CPU memory over NVLink-C2C. `peer=gpu0`:
             memory of another GPU.
-        collective: Collective, for example all_reduce; on `plan`, `all` for all with arbitrary sizes Values,
+        collective: Collective, for example all_reduce; on `plan`, `all` for all with arbitrary sizes. Values,
             with the meaning of nccl-tests: all_reduce, all_gather, reduce_scatter, broadcast, reduce,
             all_to_all, gather, scatter, send_recv, all_to_allv (with ``matrix``), barrier. `halo` (with
             ``grid``) is an all_to_allv between neighbours.
-        bytes: Message size, for example 4096, 64K, 64KiB or 64KB (64,000 bytes) The definition is that of
+        bytes: Message size, for example 4096, 64K, 64KiB or 64KB (64,000 bytes). The definition is that of
             nccl-tests: the larger of a rank's send and receive buffers. For all_to_allv it is the total that
             the matrix is scaled to; for halo, the size of a face.
-        sizes: Several message sizes, both ends included [default: 1KiB..1GiB by factors of 2].
-        dtype: Element type, for example f32 or bf16 Sizes are rounded down to whole elements, as in
+        sizes: Several message sizes, both ends included [default: 1KiB..1GiB by factors of 2]
+        dtype: Element type, for example f32 or bf16. Sizes are rounded down to whole elements, as in
             nccl-tests. Without a type, sizes are used as given.
-        op: Reduction: sum, prod, max or min All are bound by memory bandwidth and have the same predicted
+        op: Reduction: sum, prod, max or min. All are bound by memory bandwidth and have the same predicted
             time. Default: sum.
         root: Root rank of broadcast, reduce, gather and scatter. Default: 0.
         in_place: Use the same buffer for input and output.
@@ -104,7 +104,7 @@ def plan(
         channels: Numbers of channels, comma-separated, 1 to 1024; a channel is one thread block.
         chunk: Maximum chunk size of a step, for example 512KiB; default: the protocol's.
         no_nvls: Disable NVLink SHARP (reduction and multicast in NVSwitches).
-        library: Library to plan for and compare with, for example `nccl-2.28.9`; `none` for no library
+        library: Library to plan for and compare with, for example `nccl-2.28.9`; `none` for no library.
             Restricts the candidates to those that the library can run, and shows the library's default choice
             (`simulate` runs that choice if no strategy is given). Examples: `nccl`, `nccl-2.30`,
             `open_mpi-5.0`. Default: the profile's library is shown and restricts nothing.
@@ -114,14 +114,14 @@ def plan(
         processes: Process layout: one process or thread per GPU, or one process per host. Default: per_gpu.
         fail: Take a link (`a->b`, `a-b`) or a device out of service; may be repeated.
         slow: Reduce a link to a fraction of its bandwidth, e.g. `gpu0-nvswitch0=0.5`; may be repeated.
-        job: Job whose calls are planned, weighted by their counts: TOML, CSV, NCCL log or Chakra TOML: a job
+        job: Job whose calls are planned, weighted by their counts: TOML, CSV, NCCL log or Chakra. TOML: a job
             as in studies. CSV: calls and computations of ranks (columns collective, bytes, time_us, ranks,
             count, name, after, start_us). NCCL log: NCCL_DEBUG=INFO, NCCL_DEBUG_SUBSYS=INIT,COLL. Chakra: any
-            one of NAME.0.et, NAME.1.et, ….
-        measured: Manifest of measured times, which replace predicted ones; may be repeated The format is that
-            of `compare`. Measurements count if their ranks, hosts and launch mode are those of the plan.
+            one of NAME.0.et, NAME.1.et, …
+        measured: Manifest of measured times, which replace predicted ones; may be repeated. The format is
+            that of `compare`. Measurements count if their ranks, hosts and launch mode are those of the plan.
         chart: Draw time and bus bandwidth against size, a line per strategy (.svg or .png).
-        output: Write the result to a file instead of standard output For `study`, `man`, and `table` with a
+        output: Write the result to a file instead of standard output. For `study`, `man`, and `table` with a
             format of several files, this is a folder, which is created if missing.
         force: Overwrite existing files, including files changed since or not written by fabricast.
         threads: Number of threads; default: all cores. Results do not depend on it.
@@ -245,32 +245,32 @@ def simulate(
         nodes: Number of hosts; a preset or file of one host is replicated.
         gpus: GPUs in use per host; default: all.
         network: Network between hosts: a kind and settings, e.g. `rail,nics_per_node=8,nic=400Gb/s`.
-        gpu_model: GPU model if the fabric file has none: a name of `list gpus` The name that nvidia-smi or
+        gpu_model: GPU model if the fabric file has none: a name of `list gpus`. The name that nvidia-smi or
             rocm-smi prints is accepted too.
-        mig: Split a GPU into MIG instances, for example `gpu0=3g.71gb,4g.71gb`; may be repeated Each instance
-            is a rank in place of the GPU. Several GPUs at once: `gpu[0-7]=7g.141gb`.
+        mig: Split a GPU into MIG instances, for example `gpu0=3g.71gb,4g.71gb`; may be repeated. Each
+            instance is a rank in place of the GPU. Several GPUs at once: `gpu[0-7]=7g.141gb`.
         no_p2p: Disable GPU peer-to-peer access: GPUs of a host communicate through host memory.
-        ecmp: Load balancing over equal-cost network paths: `averaged`, `hashed` or `hashed=SEED` `averaged`
+        ecmp: Load balancing over equal-cost network paths: `averaged`, `hashed` or `hashed=SEED`. `averaged`
             spreads each flow evenly over all equal-cost paths. `hashed` selects one path by a hash of the
             flow's endpoints, so flows may collide. Default: averaged.
         no_gdr: Disable GPUDirect RDMA: network traffic passes through host memory.
-        ranks_per_gpu: Ranks per GPU or MIG instance under MPS, 1 to 48; default: 1 These ranks share the
+        ranks_per_gpu: Ranks per GPU or MIG instance under MPS, 1 to 48; default: 1. These ranks share the
             memory, links, SMs and copy engines of the GPU.
-        buffers: Location of send and receive buffers; default: device `device`: GPU memory. `pinned`,
+        buffers: Location of send and receive buffers; default: device. `device`: GPU memory. `pinned`,
             `pageable`: host memory. `managed`: unified memory, whose pages start on the CPU and move to the
             GPU when first read, at the rate of a prefetch. `grace`: CPU memory over NVLink-C2C. `peer=gpu0`:
             memory of another GPU.
-        collective: Collective, for example all_reduce; on `plan`, `all` for all with arbitrary sizes Values,
+        collective: Collective, for example all_reduce; on `plan`, `all` for all with arbitrary sizes. Values,
             with the meaning of nccl-tests: all_reduce, all_gather, reduce_scatter, broadcast, reduce,
             all_to_all, gather, scatter, send_recv, all_to_allv (with ``matrix``), barrier. `halo` (with
             ``grid``) is an all_to_allv between neighbours.
-        bytes: Message size, for example 4096, 64K, 64KiB or 64KB (64,000 bytes) The definition is that of
+        bytes: Message size, for example 4096, 64K, 64KiB or 64KB (64,000 bytes). The definition is that of
             nccl-tests: the larger of a rank's send and receive buffers. For all_to_allv it is the total that
             the matrix is scaled to; for halo, the size of a face.
-        sizes: Several message sizes, both ends included [default: 1KiB..1GiB by factors of 2].
-        dtype: Element type, for example f32 or bf16 Sizes are rounded down to whole elements, as in
+        sizes: Several message sizes, both ends included [default: 1KiB..1GiB by factors of 2]
+        dtype: Element type, for example f32 or bf16. Sizes are rounded down to whole elements, as in
             nccl-tests. Without a type, sizes are used as given.
-        op: Reduction: sum, prod, max or min All are bound by memory bandwidth and have the same predicted
+        op: Reduction: sum, prod, max or min. All are bound by memory bandwidth and have the same predicted
             time. Default: sum.
         root: Root rank of broadcast, reduce, gather and scatter. Default: 0.
         in_place: Use the same buffer for input and output.
@@ -282,7 +282,7 @@ def simulate(
         channels: Numbers of channels, comma-separated, 1 to 1024; a channel is one thread block.
         chunk: Maximum chunk size of a step, for example 512KiB; default: the protocol's.
         no_nvls: Disable NVLink SHARP (reduction and multicast in NVSwitches).
-        library: Library to plan for and compare with, for example `nccl-2.28.9`; `none` for no library
+        library: Library to plan for and compare with, for example `nccl-2.28.9`; `none` for no library.
             Restricts the candidates to those that the library can run, and shows the library's default choice
             (`simulate` runs that choice if no strategy is given). Examples: `nccl`, `nccl-2.30`,
             `open_mpi-5.0`. Default: the profile's library is shown and restricts nothing.
@@ -295,29 +295,29 @@ def simulate(
         schedule: Schedule file to run instead of a strategy: fabricast's JSON, MSCCL XML or MSCCL++ plan.
         no_verify: Skip the proof that schedules compute their collective without races and deadlocks.
         flows: Timed flows to run instead of a collective: CSV with the header `src,dst,bytes,start_us`.
-        job: Job to run instead of a collective: CSV, NCCL log or Chakra traces CSV: calls and computations of
-            ranks (columns collective, bytes, time_us, ranks, count, name, after, start_us). NCCL log:
-            NCCL_DEBUG=INFO, NCCL_DEBUG_SUBSYS=INIT,COLL. Chakra: any one of NAME.0.et, NAME.1.et, ….
+        job: Job to run instead of a collective: CSV, NCCL log or Chakra traces. CSV: calls and computations
+            of ranks (columns collective, bytes, time_us, ranks, count, name, after, start_us). NCCL log:
+            NCCL_DEBUG=INFO, NCCL_DEBUG_SUBSYS=INIT,COLL. Chakra: any one of NAME.0.et, NAME.1.et, …
         background: Background flows that share the fabric with the run, in the format of ``flows``.
         straggler: Delay the start of a GPU, for example `gpu5=20us`; may be repeated.
-        group: Ranks of a group that runs the call, for example `0-3,8`; may be repeated All groups run the
+        group: Ranks of a group that runs the call, for example `0-3,8`; may be repeated. All groups run the
             call concurrently and share the fabric, as the tensor-parallel groups of a job do.
-        call: Concurrent call, for example `all_gather:ranks=0-3,bytes=1MiB`; may be repeated All calls start
+        call: Concurrent call, for example `all_gather:ranks=0-3,bytes=1MiB`; may be repeated. All calls start
             at the same time and share the fabric, as grouped calls of NCCL do. A value is a collective and
             settings that override the other flags, for example
             `all_gather:ranks=0-3,bytes=1MiB,algorithm=ring`. Keys: ranks (default: all; calls may share
             ranks), bytes, algorithm, protocol, channels, chunk, root, matrix, grid.
         no_fold: Simulate every operation, even if ranks are proved to be interchangeable.
-        trace: Write a Chrome trace for Perfetto: a track per rank and channel, link utilization Operations of
-            large runs are merged to keep the file below 50 MB.
-        critical_path: Show the critical path: the dependent operations whose durations add up to the time
+        trace: Write a Chrome trace for Perfetto: a track per rank and channel, link utilization. Operations
+            of large runs are merged to keep the file below 50 MB.
+        critical_path: Show the critical path: the dependent operations whose durations add up to the time.
             Needs about 120 bytes of memory per simulated operation, as ``trace`` and
             ``utilization_over_time`` do.
         utilization_over_time: Show the utilization of the N busiest resources over time [default N: 10]
             Resources are links, memories and switches. The N busiest channels are added if the profile limits
             channels.
         breakdown: Break the times of all ``sizes`` down by cost parameter of the profile (.svg or .png).
-        output: Write the result to a file instead of standard output For `study`, `man`, and `table` with a
+        output: Write the result to a file instead of standard output. For `study`, `man`, and `table` with a
             format of several files, this is a folder, which is created if missing.
         force: Overwrite existing files, including files changed since or not written by fabricast.
         threads: Number of threads; default: all cores. Results do not depend on it.
@@ -425,12 +425,12 @@ def compare(
         comparison.summary["median"]
 
     Args:
-        files: Measurements: manifests (TOML), JSON of `gpu run`, or nccl-tests logs A log is the text that
+        files: Measurements: manifests (TOML), JSON of `gpu run`, or nccl-tests logs. A log is the text that
             nccl-tests prints, its JSON (-J), or CSV with the header `bytes,time_us`.
         fabric: Fabric: preset (`fabric list`), spec (TOML), NCCL topology (XML), `nvidia-smi topo -m`.
         nodes: Number of hosts; default: the hosts listed in the log, else 1.
         gpus: GPUs in use per host; default: derived from the ranks in the log, else all.
-        gpu_model: GPU model if the fabric file has none: a name of `list gpus` The name that nvidia-smi or
+        gpu_model: GPU model if the fabric file has none: a name of `list gpus`. The name that nvidia-smi or
             rocm-smi prints is accepted too.
         network: Network between hosts: a kind and settings, e.g. `rail,nics_per_node=8,nic=400Gb/s`.
         collective: Collective, if the log does not name it, for example all_reduce.
@@ -448,10 +448,10 @@ def compare(
         no_gdr: Disable GPUDirect RDMA: network traffic passes through host memory.
         max_error: Exit with 1 if the median absolute relative error is larger, for example 0.1 for 10 %.
         no_explain: Skip the search for the profile parameter that would explain a group's error.
-        rows: Rows shown as text; JSON and CSV have all Default: all rows of a single group, and of several
+        rows: Rows shown as text; JSON and CSV have all. Default: all rows of a single group, and of several
             groups the rows outside their prediction interval.
         chart: Draw measured against predicted times, and residuals by size (.svg or .png).
-        output: Write the result to a file instead of standard output For `study`, `man`, and `table` with a
+        output: Write the result to a file instead of standard output. For `study`, `man`, and `table` with a
             format of several files, this is a folder, which is created if missing.
         force: Overwrite existing files, including files changed since or not written by fabricast.
         threads: Number of threads; default: all cores. Results do not depend on it.
@@ -520,30 +520,30 @@ def calibrate(
         fit.fit["median"]
 
     Args:
-        manifests: Measurements: manifests (TOML), JSON of `gpu run` or `gpu bench`, or one study Device costs
-            are fitted to the first manifest or `gpu run` file, together with the launch costs of its launch
-            modes. Later ones only add launch costs of modes that the first does not have. A `gpu bench` file
-            adds the rates of copy engines and PCIe. A single study file with measured steps is accepted
-            instead; the efficiency curve of kernels is then fitted.
-        profile: Starting profile of the fit: a shipped name or a file; default: best match for the GPUs
+        manifests: Measurements: manifests (TOML), JSON of `gpu run` or `gpu bench`, or one study. Device
+            costs are fitted to the first manifest or `gpu run` file, together with the launch costs of its
+            launch modes. Later ones only add launch costs of modes that the first does not have. A `gpu
+            bench` file adds the rates of copy engines and PCIe. A single study file with measured steps is
+            accepted instead; the efficiency curve of kernels is then fitted.
+        profile: Starting profile of the fit: a shipped name or a file; default: best match for the GPUs.
             Parameters that no row determines keep the values of this profile.
-        prior: Prior of device costs around the starting profile: `open`, `plain` or `proportional` `open`:
+        prior: Prior of device costs around the starting profile: `open`, `plain` or `proportional`. `open`:
             parameters are free; for data that determine nearly all of them. `plain`: as `open`, with equal
             weights of all rows and no preference for undetermined combinations; for data with several numbers
             of GPUs. `proportional`: all times differ from the starting profile by a common factor, single
             parameters only on clear evidence; for few rows of another device. Default: open.
         name: Name of the new profile; default: the name of the starting profile.
         date: Date of the measurements, for example 2026-11-20; default: the starting profile's date.
-        network: Fit a network only and write it as a network, for example `efa-p5` Costs of GPUs and launches
-            are those of ``profile``, or of the shipped profile of each machine. The interval is from clusters
-            that are held out, one at a time. The fit uses rows of several hosts whose network is the shipped
-            one of this name, or all rows of several hosts if none has it.
-        hold_out: Rows held out for validation, for example gpus=2 or protocol=ll; may be repeated A second
+        network: Fit a network only and write it as a network, for example `efa-p5`. Costs of GPUs and
+            launches are those of ``profile``, or of the shipped profile of each machine. The interval is from
+            clusters that are held out, one at a time. The fit uses rows of several hosts whose network is the
+            shipped one of this name, or all rows of several hosts if none has it.
+        hold_out: Rows held out for validation, for example gpus=2 or protocol=ll; may be repeated. A second
             fit leaves these rows out and predicts them. Keys: gpus=2, nodes=4,
             collective=all_gather,reduce_scatter, protocol=ll, cluster=TEXT (part of the manifest's `cluster`,
             or of `hardware` where there is none).
         chart: Draw errors, and parameters with their intervals, to this file (.svg or .png).
-        output: Write the result to a file instead of standard output For `study`, `man`, and `table` with a
+        output: Write the result to a file instead of standard output. For `study`, `man`, and `table` with a
             format of several files, this is a folder, which is created if missing.
         force: Overwrite existing files, including files changed since or not written by fabricast.
         threads: Number of threads; default: all cores. Results do not depend on it.
@@ -591,15 +591,15 @@ def study(
         study.ranking[0]["candidate"]
 
     Args:
-        study: Study file (TOML): candidates, jobs, constraints, sensitivities and assumptions ```template```
+        study: Study file (TOML): candidates, jobs, constraints, sensitivities and assumptions. ```template```
             writes an example. With `-o DIR` the folder receives results.json, a page (index.html), the
             ranking as text and as a table (ranking.txt, ranking.csv), and runs.jsonl, which gets a line as
             each run ends. The same command resumes: only missing runs are computed.
         template: Write an example study file.
-        shard: Compute every N-th run only, starting at run I, into the folder of `-o`, e.g. `2/4` Divides a
+        shard: Compute every N-th run only, starting at run I, into the folder of `-o`, e.g. `2/4`. Divides a
             study among N machines; ``merge`` combines the results.
         merge: Merge the results of shards of the same study from these folders; goes after STUDY.
-        output: Write the result to a file instead of standard output For `study`, `man`, and `table` with a
+        output: Write the result to a file instead of standard output. For `study`, `man`, and `table` with a
             format of several files, this is a folder, which is created if missing.
         force: Overwrite existing files, including files changed since or not written by fabricast.
         threads: Number of threads; default: all cores. Results do not depend on it.
@@ -644,7 +644,7 @@ def verify(
     Args:
         file: Schedule file: fabricast's JSON, an MSCCL algorithm (XML) or an MSCCL++ plan (JSON).
         fifo_depth: Maximum number of unread transfers per connection, as in FIFO protocols.
-        output: Write the result to a file instead of standard output For `study`, `man`, and `table` with a
+        output: Write the result to a file instead of standard output. For `study`, `man`, and `table` with a
             format of several files, this is a folder, which is created if missing.
         force: Overwrite existing files, including files changed since or not written by fabricast.
         threads: Number of threads; default: all cores. Results do not depend on it.
