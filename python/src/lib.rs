@@ -8,8 +8,8 @@ mod table;
 mod value;
 
 use std::ffi::OsString;
-use std::sync::Arc;
 use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use arrow_array::RecordBatchIterator;
@@ -23,6 +23,18 @@ use crate::value::Json;
 
 /// Poll interval of Python's signal handlers while a command runs.
 const POLL: Duration = Duration::from_millis(20);
+
+/// Maximum of the flag `threads`.
+const MAX_THREADS: usize = 1024;
+
+/// Process that called the first command.
+static FIRST_PROCESS: OnceLock<u32> = OnceLock::new();
+
+/// Returns true in a process that was forked after a command. The threads of rayon's global pool exist only in the process
+/// that started them, so commands of other processes need a pool of their own.
+fn is_forked() -> bool {
+    *FIRST_PROCESS.get_or_init(std::process::id) != std::process::id()
+}
 
 /// Flags as Python passes them: the name with dashes, and its values, or none for a switch.
 type PythonFlags = Vec<(String, Option<Vec<OsString>>)>;
@@ -39,10 +51,14 @@ fn run(
     settings: PythonFlags,
 ) -> PyResult<(Option<String>, Vec<String>)> {
     let words: Vec<&str> = command.iter().map(String::as_str).collect();
-    let settings: Vec<(&str, Setting)> = settings
+    let mut settings: Vec<(&str, Setting)> = settings
         .iter()
         .map(|(name, values)| (name.as_str(), values.clone().map_or(Setting::Switch, Setting::Values)))
         .collect();
+    if is_forked() && settings.iter().all(|(name, _)| *name != "threads") {
+        let threads = std::thread::available_parallelism().map_or(1, usize::from).min(MAX_THREADS);
+        settings.push(("threads", Setting::value(threads.to_string())));
+    }
     let request = Request::new(&words, &positionals, &settings).map_err(|error| to_exception(py, error))?;
     let Answer { result, warnings } = run_interruptibly(py, move |control| request.run(control))?;
     Ok((result, warnings))
@@ -61,7 +77,7 @@ fn run_interruptibly<T: Send + 'static>(
         let _ = sender.send(work(&for_work));
     })?;
     // A receiver is not shared between threads, which `detach` demands of what its closure uses.
-    let receiver = std::sync::Mutex::new(receiver);
+    let receiver = Mutex::new(receiver);
     loop {
         let received = py.detach(|| {
             receiver.lock().map_or(Err(RecvTimeoutError::Disconnected), |receiver| receiver.recv_timeout(POLL))

@@ -1,6 +1,7 @@
 """Errors, warnings, and the end of a command by Ctrl-C."""
 
 import _thread
+import multiprocessing
 import pickle
 import threading
 import time
@@ -135,3 +136,15 @@ def test_results_of_threads_equal_those_of_one() -> None:
     for thread in threads:
         thread.join()
     assert len(set(results.values())) == 1
+
+
+def plan_text() -> str:
+    return fabricast.plan("dgx-a100", collective="all_gather", sizes="1KiB..1MiB:4").json
+
+
+@pytest.mark.skipif("fork" not in multiprocessing.get_all_start_methods(), reason="no fork")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_commands_run_in_forked_processes() -> None:
+    expected = plan_text()
+    with multiprocessing.get_context("fork").Pool(1) as pool:
+        assert pool.apply_async(plan_text).get(timeout=60) == expected
