@@ -160,6 +160,41 @@ impl Document {
         }
     }
 
+    /// Returns the kind of document that a value of the key `format` names.
+    pub fn from_format(format: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|document| document.format() == format)
+    }
+
+    /// Keys of the document's main list, whose items are the rows of its table; a document has one of them. Empty: the
+    /// document as a whole is the only row.
+    pub fn row_lists(self) -> &'static [&'static str] {
+        match self {
+            Self::Simulation | Self::Verification => &[],
+            Self::Breakdown
+            | Self::Comparison
+            | Self::Presets
+            | Self::FabricCheck
+            | Self::Run
+            | Self::Pairs
+            | Self::AbTest
+            | Self::List
+            | Self::Plan
+            | Self::PlanDiff
+            | Self::JobPlan
+            | Self::TableCheck
+            | Self::Schemas => &["rows"],
+            Self::Calibration | Self::BenchmarkParameters => &["parameters"],
+            Self::EfficiencyFit => &["steps"],
+            Self::ConcurrentCalls => &["calls", "groups"],
+            Self::Explanation => &["departures"],
+            Self::Flows => &["flows"],
+            Self::Replay => &["events"],
+            Self::Study => &["results"],
+            Self::Probe => &["devices"],
+            Self::Diagnosis => &["pairs"],
+        }
+    }
+
     /// Returns a document with this content, whose keys follow `format`.
     pub fn with<T: Serialize + JsonSchema>(self, content: &T) -> Tagged<'_, T> {
         Tagged { format: self.format(), content }
@@ -213,6 +248,10 @@ mod tests {
         for document in Document::ALL {
             let name = document.name();
             assert_eq!(Document::from_str(name, false), Ok(document));
+            assert_eq!(Document::from_format(document.format()), Some(document));
+            let schema = document.schema().to_value();
+            let is_list = |key: &&str| schema["properties"][*key]["items"].is_object();
+            assert!(document.row_lists().iter().all(is_list), "{name}");
             assert!(document.format().starts_with(&format!("fabricast-{name}/")), "{name}");
         }
     }

@@ -22,6 +22,8 @@ pub enum Failure {
         message: String,
         /// Suggested fix.
         help: Option<String>,
+        /// Source location of the error, if there is one.
+        location: Option<Box<SourceLocation>>,
         /// Excerpt of the text around the error, if the text is available.
         excerpt: Option<Box<Excerpt>>,
     },
@@ -36,12 +38,13 @@ pub enum Failure {
 impl Failure {
     /// Creates an input failure without a source location.
     pub fn input(message: impl Into<String>) -> Self {
-        Self::Input { message: shorten_words(&message.into()), help: None, excerpt: None }
+        Self::Input { message: shorten_words(&message.into()), help: None, location: None, excerpt: None }
     }
 
     /// Creates an input failure with a suggested fix.
     pub fn input_with_help(message: impl Into<String>, help: impl Into<String>) -> Self {
-        Self::Input { message: shorten_words(&message.into()), help: Some(help.into()), excerpt: None }
+        let (message, help) = (shorten_words(&message.into()), Some(help.into()));
+        Self::Input { message, help, location: None, excerpt: None }
     }
 
     /// Creates an input failure with a source location, whose line is shown if the file can be read again.
@@ -50,7 +53,8 @@ impl Failure {
             let text = read_text_file(Path::new(&location.source), Limit::SCHEDULE).ok()?;
             Excerpt::new(&text, location).map(Box::new)
         });
-        Self::Input { message: shorten_words(&message.into()), help, excerpt }
+        let location = location.cloned().map(Box::new);
+        Self::Input { message: shorten_words(&message.into()), help, location, excerpt }
     }
 
     /// Adds a suggested fix, unless there is one.
@@ -61,9 +65,13 @@ impl Failure {
         self
     }
 
-    /// Prefixes the message with the file name, unless it contains it.
+    /// Prefixes the message with the file name, unless it contains it. The file is the location of the error, unless it
+    /// has one.
     pub fn with_file(mut self, path: &Path) -> Self {
         let name = path.display().to_string();
+        if let Self::Input { location: location @ None, .. } = &mut self {
+            *location = Some(Box::new(SourceLocation::from_source(&name)));
+        }
         match &mut self {
             Self::Failed(message) | Self::Input { message, .. } if !message.contains(&name) => {
                 *message = format!("{name}: {message}");
@@ -160,6 +168,7 @@ impl From<fabricast_sim::SimulateError> for Failure {
         use fabricast_sim::engine::EngineError;
         use fabricast_sim::lower::LowerError;
         match error {
+            error if error.is_interrupt() => Self::Interrupted,
             E::Engine(deadlock @ EngineError::Deadlock { .. }) => Self::Failed(deadlock.to_string()),
             E::Lower(LowerError::Unreachable(error)) => Self::from(error)
                 .or_with_help("`fabricast fabric check` lists unconnected devices; --fail removes links and devices"),

@@ -2,6 +2,8 @@
 
 use std::borrow::Cow;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use fabricast_reports::table::{Style, TextOptions};
 use fabricast_topologies::visible::{visible_in_strings, visible_lines};
@@ -10,6 +12,7 @@ use crate::args::GlobalArgs;
 use crate::failure::Failure;
 use crate::files::{self, Replace, Staged};
 use crate::output_format::{Format, PathKind};
+use crate::request::Control;
 use crate::terminal::{self, Colours, write_stderr};
 
 /// File that is written together with a result.
@@ -41,6 +44,8 @@ pub struct Output {
     pub verbosity: Verbosity,
     /// Policy for replacing existing files.
     pub replace: Replace,
+    /// Caller in this process, which receives results and warnings in place of standard output and standard error.
+    caller: Option<Arc<Control>>,
 }
 
 impl Output {
@@ -61,7 +66,38 @@ impl Output {
             _ => Verbosity::Normal,
         };
         let replace = if flags.force { Replace::All } else { Replace::Own };
-        Ok(Self { format: flags.format, file: flags.output.clone(), verbosity, replace })
+        Ok(Self { format: flags.format, file: flags.output.clone(), verbosity, replace, caller: None })
+    }
+
+    /// Creates the output of JSON to a caller in this process.
+    pub fn for_caller(caller: Arc<Control>) -> Self {
+        let (format, verbosity, replace) = (Format::Json, Verbosity::Normal, Replace::Own);
+        Self { format, file: None, verbosity, replace, caller: Some(caller) }
+    }
+
+    /// Returns this output with a caller in this process as its destination.
+    pub fn to_caller(&self, caller: Arc<Control>) -> Self {
+        Self { caller: Some(caller), ..self.clone() }
+    }
+
+    /// Flag by which the caller stops the command; `None` on the command line, where signals end the process.
+    pub fn interrupt(&self) -> Option<&AtomicBool> {
+        self.caller.as_deref().map(Control::flag)
+    }
+
+    /// Returns [`Failure::Interrupted`] if the caller has stopped the command.
+    pub fn check_interrupt(&self) -> Result<(), Failure> {
+        match self.interrupt() {
+            Some(flag) if flag.load(Ordering::Relaxed) => Err(Failure::Interrupted),
+            _ => Ok(()),
+        }
+    }
+
+    /// Passes a result to the caller in this process, if there is one.
+    pub fn pass_to_caller(&self, text: &str) {
+        if let Some(caller) = &self.caller {
+            caller.set_result(text);
+        }
     }
 
     /// Returns this output with standard output as its destination.
@@ -71,26 +107,28 @@ impl Output {
 
     /// Writes a warning to standard error, unless quiet.
     pub fn warn(&self, message: &str) {
-        if self.verbosity > Verbosity::Quiet {
+        if let Some(caller) = &self.caller {
+            caller.add_warning(message);
+        } else if self.verbosity > Verbosity::Quiet {
             write_stderr(&format!("warning: {message}"));
         }
     }
 
     /// Writes a detail to standard error, if verbose.
     pub fn detail(&self, message: &str) {
-        if self.verbosity == Verbosity::Verbose {
+        if self.verbosity == Verbosity::Verbose && self.caller.is_none() {
             write_stderr(message);
         }
     }
 
     /// Returns true if progress may be shown: on a terminal, unless quiet.
     pub fn shows_progress(&self) -> bool {
-        self.verbosity > Verbosity::Quiet && terminal::is_error_shown()
+        self.verbosity > Verbosity::Quiet && self.caller.is_none() && terminal::is_error_shown()
     }
 
     /// Style of tables: colours and the terminal's width on a terminal, plain and unlimited elsewhere.
     pub fn text_options(&self) -> TextOptions {
-        if self.file.is_some() || !terminal::is_output_shown() {
+        if self.file.is_some() || self.caller.is_some() || !terminal::is_output_shown() {
             return TextOptions::default();
         }
         TextOptions { style: Style::Colour, width: terminal::width(), ..TextOptions::default() }
@@ -133,6 +171,7 @@ impl Output {
         mut staged: Vec<Staged>,
         commit: impl FnOnce(&[Staged]) -> Result<(), Failure>,
     ) -> Result<(), Failure> {
+        self.check_interrupt()?;
         let text = format!("{}\n", text.trim_end_matches('\n'));
         let coloured = self.format == Format::Text && self.text_options().style == Style::Colour;
         // Files may be shown on a terminal, so control characters are made visible. JSON uses its own escapes, which
@@ -149,7 +188,8 @@ impl Output {
             .map(|file| Staged::new(file.path, file.content, self.replace));
         staged.extend(files.collect::<Result<Vec<_>, _>>()?);
         commit(&staged)?;
-        if self.file.is_some() {
+        self.pass_to_caller(&text);
+        if self.file.is_some() || self.caller.is_some() {
             return Ok(());
         }
         let colours = if coloured { Colours::Own } else { Colours::None };

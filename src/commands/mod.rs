@@ -27,7 +27,7 @@ mod plan_job;
 mod plan_json;
 pub mod report;
 pub mod schedule;
-mod schedule_file;
+pub mod schedule_file;
 pub mod schema;
 pub mod simulate;
 mod simulation_progress;
@@ -45,8 +45,30 @@ use fabricast_reports::table::Table;
 use fabricast_sim::profile::Profile;
 use fabricast_topologies::{Fabric, NodeId};
 
-use crate::args::CallArgs;
+use crate::args::{CallArgs, Command, PlanCommand};
 use crate::failure::Failure;
+use crate::output::Output;
+
+/// Runs a command.
+pub fn run(command: &Command, output: &Output) -> Result<(), Failure> {
+    match command {
+        Command::Fabric(command) => fabric::run(command, output),
+        Command::Simulate(args) => simulate::run(args, output),
+        Command::Schedule(command) => schedule::run(command, output),
+        Command::Plan(PlanCommand::Make(args)) => plan::run(args, output),
+        Command::Plan(PlanCommand::Diff(args)) => plan_diff::run(args, output),
+        Command::Table(args) => table::run(args, output),
+        Command::Compare(args) => compare::run(args, output),
+        Command::Calibrate(args) => calibrate::run(args, output),
+        Command::Study(args) => study::run(args, output),
+        Command::Report(args) => report::run(args, output),
+        Command::Gpu(command) => gpu::run(command, output),
+        Command::List(command) => list::run(command, output),
+        Command::Schema(args) => schema::run(args, output),
+        Command::Completions(args) => completions::run(args, output),
+        Command::Man => man::run(output),
+    }
+}
 
 /// Formats a table as CSV.
 fn csv(table: &Table) -> Result<String, Failure> {

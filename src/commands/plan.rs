@@ -84,7 +84,7 @@ pub fn run(args: &PlanArgs, output: &Output) -> Result<(), Failure> {
     let total = (collectives.len() * sizes.len()) as u64;
     let rows_done = AtomicUsize::new(0);
     let position = || Position { done: rows_done.load(Ordering::Relaxed) as u64, total };
-    let watcher = Watcher { rows_done: Some(&rows_done), ..Watcher::default() };
+    let watcher = Watcher { interrupt: output.interrupt(), rows_done: Some(&rows_done) };
     let plan =
         run_control::with_progress(output, "planning", position, || plan_table(&request, &measurements, watcher))?;
     for (_, reason) in &plan.left_out {

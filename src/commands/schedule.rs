@@ -53,7 +53,8 @@ pub fn run(command: &ScheduleCommand, output: &Output) -> Result<(), Failure> {
     }
 }
 
-fn write(schedule: &Schedule, to: ScheduleFormat, output: &Output) -> Result<(), Failure> {
+/// Writes a schedule in a format, and warns if the format lacks its protocol.
+pub fn write(schedule: &Schedule, to: ScheduleFormat, output: &Output) -> Result<(), Failure> {
     let to = match to {
         ScheduleFormat::Json => Format::Json,
         ScheduleFormat::MscclXml => Format::MscclXml,
@@ -101,7 +102,8 @@ pub struct Refutation<'a> {
     fault: &'a Fault,
 }
 
-fn prove(schedule: &Schedule, fifo_depth: Option<u32>, output: &Output) -> Result<(), Failure> {
+/// Verifies a schedule and writes the proof or the first fault.
+pub fn prove(schedule: &Schedule, fifo_depth: Option<u32>, output: &Output) -> Result<(), Failure> {
     match verify(schedule, &VerifyOptions { fifo_depth }) {
         Ok(verified) => match output.format {
             crate::output_format::Format::Json => {

@@ -11,10 +11,14 @@ use crate::failure::Failure;
 /// Reads a schedule file of any supported format.
 pub fn read(path: &Path) -> Result<Schedule, Failure> {
     let name = path.display().to_string();
-    let text = fabricast_topologies::read::read_text_file(path, Limit::SCHEDULE)?;
-    format::read(&text, &name).map_err(|error| {
+    parse(&fabricast_topologies::read::read_text_file(path, Limit::SCHEDULE)?, &name)
+}
+
+/// Parses the text of a schedule file. `name` names it in errors.
+pub fn parse(text: &str, name: &str) -> Result<Schedule, Failure> {
+    format::read(text, name).map_err(|error| {
         let failure = Failure::input_at(error.to_string(), None, Some(&error.location));
-        if Format::detect(&text) != Format::Json || text.contains("\"fabricast_schedule\"") {
+        if Format::detect(text) != Format::Json || text.contains("\"fabricast_schedule\"") {
             return failure;
         }
         failure.or_with_help(

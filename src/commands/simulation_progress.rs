@@ -12,6 +12,6 @@ pub fn with_progress<T>(output: &Output, recording: Recording, work: impl FnOnce
     let progress = Progress::default();
     let position =
         || Position { done: progress.done.load(Ordering::Relaxed), total: progress.total.load(Ordering::Relaxed) };
-    let watcher = Watch { progress: Some(&progress), recording, ..Watch::default() };
+    let watcher = Watch { interrupt: output.interrupt(), progress: Some(&progress), recording, ..Watch::default() };
     run_control::with_progress(output, "simulating", position, || work(watcher))
 }

@@ -132,7 +132,7 @@ pub fn run(args: &CalibrateArgs, path: &Path, output: &Output) -> Result<(), Fai
     };
     let table = toml(&fit, path);
     let additional_file = output.file.as_deref().map(|path| AdditionalFile { path, content: table.as_bytes() });
-    Output { file: None, ..output.clone() }.write_with(&written, additional_file)
+    output.to_stdout().write_with(&written, additional_file)
 }
 
 /// The fitted parameters as the `[efficiency]` table of a study.

@@ -126,7 +126,7 @@ pub fn run(args: &CalibrateArgs, output: &Output) -> Result<(), Failure> {
     let pictures = pictures.map(|(path, picture)| AdditionalFile { path, content: picture });
     let profiles = output.file.as_deref().map(|path| AdditionalFile { path, content: profile.as_bytes() });
     let additional_files: Vec<_> = profiles.into_iter().chain(pictures).collect();
-    Output { file: None, ..output.clone() }.write_with_files(&written, &additional_files)
+    output.to_stdout().write_with_files(&written, &additional_files)
 }
 
 /// Settings of the network plugin on the machine of a fabric, if its network was measured.

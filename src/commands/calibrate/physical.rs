@@ -101,7 +101,7 @@ pub fn run(args: &CalibrateArgs, benches: &[Benchmark], output: &Output) -> Resu
     };
     let text = profile.to_toml();
     let additional_file = output.file.as_deref().map(|path| AdditionalFile { path, content: text.as_bytes() });
-    Output { file: None, ..output.clone() }.write_with(&written, additional_file)
+    output.to_stdout().write_with(&written, additional_file)
 }
 
 fn line(estimate: &BenchmarkFigure) -> String {

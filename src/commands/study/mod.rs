@@ -65,8 +65,10 @@ pub fn run(args: &StudyArgs, output: &Output) -> Result<(), Failure> {
     let Some(folder) = folder else {
         return output.write(&format_answer(&answer, output, &output.text_options())?);
     };
+    let results = output::json(&answer)?;
+    output.pass_to_caller(&results);
     let files = [
-        ("results.json", output::json(&answer)?),
+        ("results.json", results),
         ("index.html", page::BestCandidateDetails::new(study, &answer, fabrics).page(&answer).html()),
         ("ranking.txt", visible_lines(&text::page(&answer, &TextOptions::default())).into_owned()),
         ("ranking.csv", super::csv(&results::csv(&answer))?),
@@ -113,7 +115,8 @@ fn run_missing_cases(
     if missing.len() < selected.len() {
         output.detail(&format!("{} of {} runs are cached", selected.len() - missing.len(), selected.len()));
     }
-    let (done, stop, write_failure) = (AtomicUsize::new(0), AtomicBool::new(false), Mutex::new(None));
+    let (done, own_stop, write_failure) = (AtomicUsize::new(0), AtomicBool::new(false), Mutex::new(None));
+    let stop = output.interrupt().unwrap_or(&own_stop);
     let ended = |run: &Run| {
         if let Err(failure) = log.add(run) {
             stop.store(true, Ordering::Relaxed);
@@ -122,12 +125,16 @@ fn run_missing_cases(
     };
     let position = || Position { done: done.load(Ordering::Relaxed) as u64, total: missing.len() as u64 };
     let load = |request: &FabricRequest| loaded.load(request);
-    let watch = Watch { ended: &ended, done: &done, stop: &stop };
+    let watch = Watch { ended: &ended, done: &done, stop };
     let result = run_control::with_progress(output, "running jobs", position, || {
         fabricast_study::run(&loaded.study, &loaded.fabrics, cases, &missing, &load, &watch)
     });
     match write_failure.into_inner().unwrap_or_else(PoisonError::into_inner) {
         Some(failure) => Err(failure),
-        None => Ok(result?),
+        None => {
+            let runs = result?;
+            output.check_interrupt()?;
+            Ok(runs)
+        }
     }
 }

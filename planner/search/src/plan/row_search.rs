@@ -3,7 +3,7 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
-use std::sync::atomic::{AtomicBool, AtomicUsize};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use fabricast_sim::engine::{EngineError, Watch};
 use fabricast_sim::profile::{PredictionInterval, TimeInterval};
@@ -36,6 +36,13 @@ pub struct Watcher<'a> {
     pub interrupt: Option<&'a AtomicBool>,
     /// Counter of the rows done so far; `None` if progress is not counted.
     pub rows_done: Option<&'a AtomicUsize>,
+}
+
+impl Watcher<'_> {
+    /// Returns true if the caller has stopped the search.
+    pub(super) fn is_interrupted(&self) -> bool {
+        self.interrupt.is_some_and(|flag| flag.load(Ordering::Relaxed))
+    }
 }
 
 /// Search of the best strategy of a call.
@@ -139,6 +146,9 @@ impl<'a> Search<'a> {
             } else {
                 break;
             };
+            if watcher.is_interrupted() {
+                return Err(self.failed(strategy, EngineError::Interrupted.into()));
+            }
             let known = match examined.entry(strategy) {
                 std::collections::hash_map::Entry::Occupied(known) => known.into_mut(),
                 std::collections::hash_map::Entry::Vacant(entry) => match self.examine_first_rank(strategy)? {

@@ -1,0 +1,226 @@
+"""Writes package/fabricast/commands.py from the definition of the command line.
+
+Run after a flag has changed: ``python generate.py`` in an environment with the wheel. A test compares the file.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import sys
+import textwrap
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+FILE = Path(__file__).parent / "package" / "fabricast" / "commands.py"
+WIDTH = 110
+
+
+@dataclass(frozen=True)
+class Function:
+    """Function of a command: its name, the command's words, and what the flags do not say."""
+
+    name: str
+    command: list[str]
+    summary: str
+    returns: str
+    raises: str
+    example: str
+
+
+SYNTAX = "Wrong flags or input, with file, line and column where they are in a file."
+
+FUNCTIONS = [
+    Function(
+        "plan",
+        ["plan"],
+        "Selects the fastest strategy for each collective and size, and shows its distance from the lower bound.",
+        "A row for each collective and size: collective, bytes, algorithm, protocol, channels, time_us, low_us and high_us "
+        "(80 % prediction interval), busbw_gb_per_s, bound_us, bound_share, bottleneck, runner_up, library_default, fastest. "
+        "Attributes: fabric, profile, ranks, ranges and others.",
+        SYNTAX,
+        'plan = fabricast.plan("hgx-h200", collective="all_reduce", sizes="1KiB..1GiB:32")\n'
+        'plan.to_pandas()[["bytes", "algorithm", "protocol", "time_us"]]',
+    ),
+    Function(
+        "simulate",
+        ["simulate"],
+        "Simulates one call, schedule, list of flows or job on a fabric.",
+        "The run as attributes and as the only row: time_us, low_us and high_us (80 % prediction interval), algbw_gb_per_s, "
+        "busbw_gb_per_s, bound_us, bottleneck, cost_us (software, latency, bandwidth, waiting), links. With ``flows``, ``job``, "
+        "``call`` or ``group``: a row for each flow, event, call or group.",
+        SYNTAX + " A schedule that is wrong (exit code 1).",
+        'run = fabricast.simulate("hgx-h200", collective="all_reduce", bytes="1MiB", algorithm="ring", protocol="ll128")\n'
+        "run.time_us, run.cost_us",
+    ),
+    Function(
+        "compare",
+        ["compare"],
+        "Compares measured with predicted times and explains the differences.",
+        "A row for each measurement: file, collective, ranks, nodes, bytes, algorithm, protocol, launch, measured_us, "
+        "predicted_us, low_us, high_us, error (predicted/measured - 1), verdict. Attributes: summary, groups, rejected and "
+        "others.",
+        SYNTAX + " A median error above ``max_error`` (exit code 1, with the comparison as ``result``).",
+        'comparison = fabricast.compare("all_reduce.txt", fabric="hgx-h200", no_nvls=True)\n'
+        'comparison.summary["median"]',
+    ),
+    Function(
+        "calibrate",
+        ["calibrate"],
+        "Fits a cost profile to measurements. ``output`` receives the profile.",
+        "A row for each fitted parameter: name, value, low, high, unit. Attributes: profile, fit, held_out, band and others. "
+        "Of a study: a row for each measured step, and the figures of the efficiency curve.",
+        SYNTAX,
+        'fit = fabricast.calibrate("manifest.toml", output="my-profile.toml")\n'
+        'fit.fit["median"]',
+    ),
+    Function(
+        "study",
+        ["study"],
+        "Compares machines for training and inference jobs: time, memory, cost and bottlenecks.",
+        "A row for each candidate and job: candidate, job, ranks, step_time_s, tokens_per_s, exposed_comm_share, memory_gib, "
+        "fits, cost_per_hour, cost_per_million_tokens, bottleneck and others. Attributes: ranking, candidates, jobs and others. "
+        "The file's example as a str with ``template``; None with ``shard``, which only writes the folder of ``output``.",
+        SYNTAX,
+        'study = fabricast.study("examples/training-70b.toml")\n'
+        'study.ranking[0]["candidate"]',
+    ),
+    Function(
+        "verify",
+        ["schedule", "verify"],
+        "Proves that a schedule file computes its collective, without races and deadlocks.",
+        "A row: ok (true) and operations, the number of verified operations.",
+        SYNTAX + " A schedule that is wrong: exit code 1, and ``error.result.fault`` has operation, rank, chunk, found and "
+        "expected.",
+        'fabricast.verify("ring.xml").operations',
+    ),
+]
+
+TYPES = {"integer": "int", "number": "float", "size": "int | str", "path": "PathType", "text": "str"}
+
+
+def load_extension() -> Any:
+    """Loads the extension module alone: the package around it imports the file that is written here."""
+    package = importlib.util.find_spec("fabricast")
+    if package is None or not package.submodule_search_locations:
+        raise SystemExit("fabricast is not installed: pip install ./python")
+    for folder in package.submodule_search_locations:
+        for file in Path(folder).glob("_fabricast.*"):
+            if file.suffix in (".so", ".pyd"):
+                spec = importlib.util.spec_from_file_location("_fabricast", file)
+                assert spec is not None and spec.loader is not None
+                module = importlib.util.module_from_spec(spec)
+                spec.loader.exec_module(module)
+                return module
+    raise SystemExit("the extension module is missing")
+
+
+def annotation(flag: dict[str, Any]) -> str:
+    """Returns the type of a keyword, with its default."""
+    if flag["kind"] == "switch":
+        return "bool = False"
+    one = TYPES[flag["value"]]
+    if flag["choices"] and flag["value"] == "text":
+        one = "Literal[" + ", ".join(f'"{choice}"' for choice in flag["choices"]) + "]"
+    if flag["name"] == "fabric":
+        one = "PathType | Fabric"
+    if flag["name"] in ("schedule", "file") and flag["value"] == "path":
+        one = "PathType | Schedule"
+    if flag["kind"] == "list":
+        one = f"{one} | Sequence[{one}]"
+    if flag["kind"] == "optional value":
+        one = f"{one} | bool"
+    return one if flag["is_required"] else f"{one} | None = None"
+
+
+def description(flag: dict[str, Any]) -> str:
+    """Returns the help of a keyword as one line."""
+    paragraphs = [" ".join(paragraph.split()) for paragraph in flag["help"].split("\n\n")]
+    text = " ".join(one if one.endswith((".", "]")) else f"{one}." for one in paragraphs)
+    text = re.sub(r"--([a-z][a-z-]*)", lambda match: f"``{match[1].replace('-', '_')}``", text)
+    text = text.replace("….", "…")
+    default = flag["default"]
+    return f"{text} Default: {default}." if default and "efault" not in text else text
+
+
+def wrapped(text: str, indent: str, hanging: str = "") -> str:
+    """Wraps a paragraph."""
+    return textwrap.fill(
+        text, WIDTH, initial_indent=indent, subsequent_indent=indent + hanging, break_long_words=False, break_on_hyphens=False
+    )
+
+
+def function(one: Function, flags: list[dict[str, Any]]) -> str:
+    """Returns the code of a function."""
+    leading = [flag for flag in flags if flag["is_positional"] or flag["name"] == "fabric" and flag["is_required"]]
+    keywords = [flag for flag in flags if flag not in leading]
+    python = {flag["name"]: flag["name"].replace("-", "_") for flag in flags}
+    parameters = [f"    {python[flag['name']]}: {annotation(flag)}," for flag in leading]
+    parameters += ["    *,"] + [f"    {python[flag['name']]}: {annotation(flag)}," for flag in keywords]
+    arguments = [
+        wrapped(f"{python[flag['name']]}: {description(flag)}", " " * 8, " " * 4) for flag in [*leading, *keywords]
+    ]
+    positionals = ", ".join(
+        f"*several({python[flag['name']]})" if flag["kind"] == "list" else f"*given({python[flag['name']]})"
+        for flag in flags
+        if flag["is_positional"]
+    )
+    named = [f'            "{python[flag["name"]]}": {python[flag["name"]]},' for flag in flags if not flag["is_positional"]]
+    body = [
+        f"    return {'any_result' if one.name == 'study' else 'result'}(",
+        "        [" + ", ".join(f'"{word}"' for word in one.command) + "],",
+        f"        [{positionals}],",
+        "        {",
+        *named,
+        "        },",
+        "    )",
+    ]
+    example = textwrap.indent(one.example, " " * 8)
+    returned = "Any" if one.name == "study" else "Result"
+    return "\n".join(
+        [
+            f"def {one.name}(",
+            *parameters,
+            f") -> {returned}:",
+            f'    """{one.summary}',
+            "",
+            f"    Example::\n\n{example}",
+            "",
+            "    Args:",
+            *arguments,
+            "",
+            "    Returns:",
+            wrapped(one.returns, " " * 8),
+            "",
+            "    Raises:",
+            wrapped(f"FabricastError: {one.raises}", " " * 8, " " * 4),
+            '    """',
+            *body,
+        ]
+    )
+
+
+def generate(extension: Any) -> str:
+    """Returns the text of commands.py."""
+    heading = '''"""Commands as functions. Written by generate.py from the definition of the command line: do not edit."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+from ._call import PathType, any_result, given, result, several
+from ._result import Result
+
+if TYPE_CHECKING:
+    from ._fabric import Fabric
+    from ._schedule import Schedule
+'''
+    functions = [function(one, extension.command_flags(one.command)) for one in FUNCTIONS]
+    return heading + "\n\n" + "\n\n\n".join(functions) + "\n"
+
+
+if __name__ == "__main__":
+    FILE.write_text(generate(load_extension()), encoding="utf-8")
+    print(f"wrote {FILE}", file=sys.stderr)

@@ -1,0 +1,102 @@
+"""Calls of commands: Python values to flags."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from typing import Any, Union
+
+from . import _fabricast
+from ._result import FabricastError, Result, warn
+
+PathType = Union[str, "os.PathLike[str]"]
+
+
+def text(value: object) -> str:
+    """Returns a value as the command line spells it.
+
+    Raises:
+        TypeError: The value is no text, path or number.
+    """
+    if isinstance(value, str):
+        return value
+    if isinstance(value, os.PathLike):
+        path = os.fspath(value)
+        return path if isinstance(path, str) else os.fsdecode(path)
+    if isinstance(value, bool) or not isinstance(value, (int, float)) and not hasattr(value, "__index__"):
+        raise TypeError(f"expected text, a path or a number, not {type(value).__name__}: {value!r}")
+    return repr(float(value)) if isinstance(value, float) else str(int(value))
+
+
+def run(command: Sequence[str], positionals: Sequence[object], flags: Mapping[str, object]) -> str | None:
+    """Runs a command and returns its text. ``None`` and ``False`` omit a flag, ``True`` gives it without a value.
+
+    Raises:
+        FabricastError: The command failed.
+    """
+    from ._fabric import Fabric
+    from ._schedule import Schedule
+
+    flags = dict(flags)
+    fabric = flags.get("fabric")
+    if isinstance(fabric, Fabric):
+        own = {name: value for name, value in fabric._flags.items() if value not in (None, False)}
+        twice = [name for name in own if flags.get(name) not in (None, False)]
+        if twice:
+            raise FabricastError(f"the Fabric has {', '.join(twice)} already: expected it once")
+        flags.update(own, fabric=fabric._name)
+    with ExitStack() as stack:
+
+        def word(value: object) -> str:
+            if not isinstance(value, Schedule):
+                return text(value)
+            folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="fabricast-"))
+            path = os.path.join(folder, "schedule.json")
+            with open(path, "w", encoding="utf-8") as file:
+                file.write(value.export())
+            return path
+
+        settings: list[tuple[str, list[str] | None]] = []
+        for name, value in flags.items():
+            if value is None or value is False:
+                continue
+            values = None if value is True else [word(one) for one in several(value)]
+            settings.append((name.replace("_", "-"), values))
+        result, warnings = _fabricast.run(list(command), [word(value) for value in positionals], settings)
+    for warning in warnings:
+        warn(warning)
+    return result
+
+
+def several(value: Any) -> Sequence[Any]:
+    """Returns a list or tuple as it is, and any other value as a list of one."""
+    return value if isinstance(value, (list, tuple)) else [value]
+
+
+def result(command: Sequence[str], positionals: Sequence[object], flags: Mapping[str, object]) -> Result:
+    """Runs a command that returns a JSON document.
+
+    Raises:
+        FabricastError: The command failed.
+    """
+    document = run(command, positionals, flags)
+    if document is None:
+        raise FabricastError("the command has no result", exit_code=1)
+    return Result(document)
+
+
+def given(value: object) -> Sequence[object]:
+    """Returns the value as a list, empty without one."""
+    return [] if value is None else [value]
+
+
+def any_result(command: Sequence[str], positionals: Sequence[object], flags: Mapping[str, object]) -> Any:
+    """Runs a command that returns a JSON document, another text, or only files.
+
+    Raises:
+        FabricastError: The command failed.
+    """
+    text = run(command, positionals, flags)
+    return Result(text) if text is not None and text.startswith("{") else text

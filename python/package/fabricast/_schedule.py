@@ -1,0 +1,103 @@
+"""Schedules of collective calls."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from . import _fabricast
+from ._call import PathType, run
+from ._result import Result, warn
+
+if TYPE_CHECKING:
+    from ._fabric import Fabric
+
+
+class Schedule:
+    """Schedule: the operations of all ranks for one call of a collective.
+
+    Example::
+
+        >>> schedule = fabricast.Schedule.build("hgx-h200", collective="all_gather", bytes="1MiB", algorithm="ring", protocol="simple")
+        >>> schedule.verify().ok
+        True
+        >>> text = schedule.export("msccl-xml")
+    """
+
+    def __init__(self, file: _fabricast.ScheduleFile) -> None:
+        self._file = file
+        summary = file.summary()
+        self.name: str = summary[0]
+        """Name: the algorithm, or that of the file."""
+        self.collective: str = summary[1]
+        """Collective, as nccl-tests names it."""
+        self.bytes: int = summary[2]
+        """Size of the call in bytes: the larger buffer of a rank."""
+        self.ranks: int = summary[3]
+        """Number of ranks."""
+        self.channels: int = summary[4]
+        """Number of channels."""
+        self.protocol: str = summary[5]
+        """Protocol."""
+        self.operations: int = summary[6]
+        """Number of operations."""
+
+    @classmethod
+    def read(cls, path: PathType) -> Schedule:
+        """Reads a file: fabricast's JSON, an MSCCL algorithm (XML) or an MSCCL++ execution plan (JSON).
+
+        Raises:
+            FabricastError: The file is no schedule; with line and column.
+        """
+        return cls(_fabricast.ScheduleFile.read(os.fspath(path)))
+
+    @classmethod
+    def parse(cls, text: str, name: str = "<schedule>") -> Schedule:
+        """Parses the text of such a file. ``name`` names it in errors.
+
+        Raises:
+            FabricastError: The text is no schedule; with line and column.
+        """
+        return cls(_fabricast.ScheduleFile.parse(text, name))
+
+    @classmethod
+    def build(cls, fabric: PathType | Fabric, **flags: object) -> Schedule:
+        """Builds the schedule of a strategy on a fabric. Keywords are the flags of ``fabricast schedule generate``:
+        ``collective``, ``bytes``, ``algorithm``, ``protocol``, ``channels``, ``chunk``, ``root``, ``nodes`` and others.
+
+        Raises:
+            FabricastError: The strategy does not exist, or does not fit the fabric.
+        """
+        text = run(["schedule", "generate"], [], {**flags, "fabric": fabric, "to": "json"})
+        return cls.parse(text or "", "<schedule generate>")
+
+    def verify(self, fifo_depth: int | None = None) -> Result:
+        """Proves that the schedule computes its collective, without races and deadlocks.
+
+        Args:
+            fifo_depth: Maximum number of unread transfers per connection, as in FIFO protocols.
+
+        Returns:
+            A row: ``ok`` (true) and ``operations``, the number of verified operations.
+
+        Raises:
+            FabricastError: The schedule is wrong. ``error.result.fault`` has operation, rank, chunk, found and expected.
+        """
+        return Result(self._file.verify(fifo_depth) or "{}")
+
+    def export(self, to: str = "json") -> str:
+        """Text of the schedule in a format: ``"json"`` (lossless), ``"msccl-xml"`` or ``"mscclpp"``.
+
+        Raises:
+            FabricastError: The format cannot express the schedule.
+        """
+        text, warnings = self._file.write(to)
+        for warning in warnings:
+            warn(warning)
+        return text or ""
+
+    def __repr__(self) -> str:
+        return (
+            f"<Schedule {self.name}: {self.collective} of {self.bytes} bytes, {self.ranks} ranks, "
+            f"{self.channels} channels, {self.protocol}, {self.operations} operations>"
+        )

@@ -1,0 +1,669 @@
+"""Commands as functions. Written by generate.py from the definition of the command line: do not edit."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+from ._call import PathType, any_result, given, result, several
+from ._result import Result
+
+if TYPE_CHECKING:
+    from ._fabric import Fabric
+    from ._schedule import Schedule
+
+
+def plan(
+    fabric: PathType | Fabric,
+    *,
+    nodes: int | None = None,
+    gpus: int | None = None,
+    network: str | None = None,
+    gpu_model: str | None = None,
+    mig: str | Sequence[str] | None = None,
+    no_p2p: bool = False,
+    ecmp: str | None = None,
+    no_gdr: bool = False,
+    ranks_per_gpu: int | None = None,
+    buffers: str | None = None,
+    collective: str | None = None,
+    bytes: int | str | None = None,
+    sizes: str | None = None,
+    dtype: str | None = None,
+    op: str | None = None,
+    root: int | None = None,
+    in_place: bool = False,
+    matrix: PathType | None = None,
+    grid: str | None = None,
+    periodic: bool = False,
+    algorithm: str | Sequence[str] | None = None,
+    protocol: str | Sequence[str] | None = None,
+    channels: int | Sequence[int] | None = None,
+    chunk: int | str | None = None,
+    no_nvls: bool = False,
+    library: str | None = None,
+    registered: Literal["plain", "symmetric"] | None = None,
+    profile: str | None = None,
+    launch: Literal["graph", "stream"] | None = None,
+    processes: Literal["per_gpu", "single"] | None = None,
+    fail: str | Sequence[str] | None = None,
+    slow: str | Sequence[str] | None = None,
+    job: PathType | None = None,
+    measured: PathType | Sequence[PathType] | None = None,
+    chart: PathType | None = None,
+    output: PathType | None = None,
+    force: bool = False,
+    threads: int | None = None,
+) -> Result:
+    """Selects the fastest strategy for each collective and size, and shows its distance from the lower bound.
+
+    Example::
+
+        plan = fabricast.plan("hgx-h200", collective="all_reduce", sizes="1KiB..1GiB:32")
+        plan.to_pandas()[["bytes", "algorithm", "protocol", "time_us"]]
+
+    Args:
+        fabric: Fabric: preset (`fabric list`), spec (TOML), NCCL topology (XML), `nvidia-smi topo -m`.
+        nodes: Number of hosts; a preset or file of one host is replicated.
+        gpus: GPUs in use per host; default: all.
+        network: Network between hosts: a kind and settings, e.g. `rail,nics_per_node=8,nic=400Gb/s`.
+        gpu_model: GPU model if the fabric file has none: a name of `list gpus`. The name that nvidia-smi or
+            rocm-smi prints is accepted too.
+        mig: Split a GPU into MIG instances, for example `gpu0=3g.71gb,4g.71gb`; may be repeated. Each
+            instance is a rank in place of the GPU. Several GPUs at once: `gpu[0-7]=7g.141gb`.
+        no_p2p: Disable GPU peer-to-peer access: GPUs of a host communicate through host memory.
+        ecmp: Load balancing over equal-cost network paths: `averaged`, `hashed` or `hashed=SEED`. `averaged`
+            spreads each flow evenly over all equal-cost paths. `hashed` selects one path by a hash of the
+            flow's endpoints, so flows may collide. Default: averaged.
+        no_gdr: Disable GPUDirect RDMA: network traffic passes through host memory.
+        ranks_per_gpu: Ranks per GPU or MIG instance under MPS, 1 to 48; default: 1. These ranks share the
+            memory, links, SMs and copy engines of the GPU.
+        buffers: Location of send and receive buffers; default: device. `device`: GPU memory. `pinned`,
+            `pageable`: host memory. `managed`: unified memory, whose pages start on the CPU and move to the
+            GPU when first read, at the rate of a prefetch. `grace`: CPU memory over NVLink-C2C. `peer=gpu0`:
+            memory of another GPU.
+        collective: Collective, for example all_reduce; on `plan`, `all` for all with arbitrary sizes. Values,
+            with the meaning of nccl-tests: all_reduce, all_gather, reduce_scatter, broadcast, reduce,
+            all_to_all, gather, scatter, send_recv, all_to_allv (with ``matrix``), barrier. `halo` (with
+            ``grid``) is an all_to_allv between neighbours.
+        bytes: Message size, for example 4096, 64K, 64KiB or 64KB (64,000 bytes). The definition is that of
+            nccl-tests: the larger of a rank's send and receive buffers. For all_to_allv it is the total that
+            the matrix is scaled to; for halo, the size of a face.
+        sizes: Several message sizes, both ends included [default: 1KiB..1GiB by factors of 2]
+        dtype: Element type, for example f32 or bf16. Sizes are rounded down to whole elements, as in
+            nccl-tests. Without a type, sizes are used as given.
+        op: Reduction: sum, prod, max or min. All are bound by memory bandwidth and have the same predicted
+            time. Default: sum.
+        root: Root rank of broadcast, reduce, gather and scatter. Default: 0.
+        in_place: Use the same buffer for input and output.
+        matrix: Matrix of all_to_allv: CSV of sizes, a line per sender, a column per receiver.
+        grid: Rank grid of halo: one to three side lengths, fastest-varying first, for example 4x2x1.
+        periodic: Periodic grid boundaries: the ends of each dimension are neighbours.
+        algorithm: Algorithms, comma-separated, for example ring or tree; docs/algorithms.md lists them.
+        protocol: Protocols, comma-separated: ll, ll128, simple, symmetric, copy_engine.
+        channels: Numbers of channels, comma-separated, 1 to 1024; a channel is one thread block.
+        chunk: Maximum chunk size of a step, for example 512KiB; default: the protocol's.
+        no_nvls: Disable NVLink SHARP (reduction and multicast in NVSwitches).
+        library: Library to plan for and compare with, for example `nccl-2.28.9`; `none` for no library.
+            Restricts the candidates to those that the library can run, and shows the library's default choice
+            (`simulate` runs that choice if no strategy is given). Examples: `nccl`, `nccl-2.30`,
+            `open_mpi-5.0`. Default: the profile's library is shown and restricts nothing.
+        registered: Registration of the library's buffers. Default: plain.
+        profile: Cost profile: `ideal`, a shipped name, or a file; default: best match for the GPUs.
+        launch: Launch mode of calls. Default: graph.
+        processes: Process layout: one process or thread per GPU, or one process per host. Default: per_gpu.
+        fail: Take a link (`a->b`, `a-b`) or a device out of service; may be repeated.
+        slow: Reduce a link to a fraction of its bandwidth, e.g. `gpu0-nvswitch0=0.5`; may be repeated.
+        job: Job whose calls are planned, weighted by their counts: TOML, CSV, NCCL log or Chakra. TOML: a job
+            as in studies. CSV: calls and computations of ranks (columns collective, bytes, time_us, ranks,
+            count, name, after, start_us). NCCL log: NCCL_DEBUG=INFO, NCCL_DEBUG_SUBSYS=INIT,COLL. Chakra: any
+            one of NAME.0.et, NAME.1.et, …
+        measured: Manifest of measured times, which replace predicted ones; may be repeated. The format is
+            that of `compare`. Measurements count if their ranks, hosts and launch mode are those of the plan.
+        chart: Draw time and bus bandwidth against size, a line per strategy (.svg or .png).
+        output: Write the result to a file instead of standard output. For `study`, `man`, and `table` with a
+            format of several files, this is a folder, which is created if missing.
+        force: Overwrite existing files, including files changed since or not written by fabricast.
+        threads: Number of threads; default: all cores. Results do not depend on it.
+
+    Returns:
+        A row for each collective and size: collective, bytes, algorithm, protocol, channels, time_us, low_us
+        and high_us (80 % prediction interval), busbw_gb_per_s, bound_us, bound_share, bottleneck, runner_up,
+        library_default, fastest. Attributes: fabric, profile, ranks, ranges and others.
+
+    Raises:
+        FabricastError: Wrong flags or input, with file, line and column where they are in a file.
+    """
+    return result(
+        ["plan"],
+        [],
+        {
+            "fabric": fabric,
+            "nodes": nodes,
+            "gpus": gpus,
+            "network": network,
+            "gpu_model": gpu_model,
+            "mig": mig,
+            "no_p2p": no_p2p,
+            "ecmp": ecmp,
+            "no_gdr": no_gdr,
+            "ranks_per_gpu": ranks_per_gpu,
+            "buffers": buffers,
+            "collective": collective,
+            "bytes": bytes,
+            "sizes": sizes,
+            "dtype": dtype,
+            "op": op,
+            "root": root,
+            "in_place": in_place,
+            "matrix": matrix,
+            "grid": grid,
+            "periodic": periodic,
+            "algorithm": algorithm,
+            "protocol": protocol,
+            "channels": channels,
+            "chunk": chunk,
+            "no_nvls": no_nvls,
+            "library": library,
+            "registered": registered,
+            "profile": profile,
+            "launch": launch,
+            "processes": processes,
+            "fail": fail,
+            "slow": slow,
+            "job": job,
+            "measured": measured,
+            "chart": chart,
+            "output": output,
+            "force": force,
+            "threads": threads,
+        },
+    )
+
+
+def simulate(
+    fabric: PathType | Fabric,
+    *,
+    nodes: int | None = None,
+    gpus: int | None = None,
+    network: str | None = None,
+    gpu_model: str | None = None,
+    mig: str | Sequence[str] | None = None,
+    no_p2p: bool = False,
+    ecmp: str | None = None,
+    no_gdr: bool = False,
+    ranks_per_gpu: int | None = None,
+    buffers: str | None = None,
+    collective: str | None = None,
+    bytes: int | str | None = None,
+    sizes: str | None = None,
+    dtype: str | None = None,
+    op: str | None = None,
+    root: int | None = None,
+    in_place: bool = False,
+    matrix: PathType | None = None,
+    grid: str | None = None,
+    periodic: bool = False,
+    algorithm: str | Sequence[str] | None = None,
+    protocol: str | Sequence[str] | None = None,
+    channels: int | Sequence[int] | None = None,
+    chunk: int | str | None = None,
+    no_nvls: bool = False,
+    library: str | None = None,
+    registered: Literal["plain", "symmetric"] | None = None,
+    profile: str | None = None,
+    launch: Literal["graph", "stream"] | None = None,
+    processes: Literal["per_gpu", "single"] | None = None,
+    fail: str | Sequence[str] | None = None,
+    slow: str | Sequence[str] | None = None,
+    schedule: PathType | Schedule | None = None,
+    no_verify: bool = False,
+    flows: PathType | None = None,
+    job: PathType | None = None,
+    background: PathType | None = None,
+    straggler: str | Sequence[str] | None = None,
+    group: str | Sequence[str] | None = None,
+    call: str | Sequence[str] | None = None,
+    no_fold: bool = False,
+    trace: PathType | None = None,
+    critical_path: bool = False,
+    utilization_over_time: int | bool | None = None,
+    breakdown: PathType | None = None,
+    output: PathType | None = None,
+    force: bool = False,
+    threads: int | None = None,
+) -> Result:
+    """Simulates one call, schedule, list of flows or job on a fabric.
+
+    Example::
+
+        run = fabricast.simulate("hgx-h200", collective="all_reduce", bytes="1MiB", algorithm="ring", protocol="ll128")
+        run.time_us, run.cost_us
+
+    Args:
+        fabric: Fabric: preset (`fabric list`), spec (TOML), NCCL topology (XML), `nvidia-smi topo -m`.
+        nodes: Number of hosts; a preset or file of one host is replicated.
+        gpus: GPUs in use per host; default: all.
+        network: Network between hosts: a kind and settings, e.g. `rail,nics_per_node=8,nic=400Gb/s`.
+        gpu_model: GPU model if the fabric file has none: a name of `list gpus`. The name that nvidia-smi or
+            rocm-smi prints is accepted too.
+        mig: Split a GPU into MIG instances, for example `gpu0=3g.71gb,4g.71gb`; may be repeated. Each
+            instance is a rank in place of the GPU. Several GPUs at once: `gpu[0-7]=7g.141gb`.
+        no_p2p: Disable GPU peer-to-peer access: GPUs of a host communicate through host memory.
+        ecmp: Load balancing over equal-cost network paths: `averaged`, `hashed` or `hashed=SEED`. `averaged`
+            spreads each flow evenly over all equal-cost paths. `hashed` selects one path by a hash of the
+            flow's endpoints, so flows may collide. Default: averaged.
+        no_gdr: Disable GPUDirect RDMA: network traffic passes through host memory.
+        ranks_per_gpu: Ranks per GPU or MIG instance under MPS, 1 to 48; default: 1. These ranks share the
+            memory, links, SMs and copy engines of the GPU.
+        buffers: Location of send and receive buffers; default: device. `device`: GPU memory. `pinned`,
+            `pageable`: host memory. `managed`: unified memory, whose pages start on the CPU and move to the
+            GPU when first read, at the rate of a prefetch. `grace`: CPU memory over NVLink-C2C. `peer=gpu0`:
+            memory of another GPU.
+        collective: Collective, for example all_reduce; on `plan`, `all` for all with arbitrary sizes. Values,
+            with the meaning of nccl-tests: all_reduce, all_gather, reduce_scatter, broadcast, reduce,
+            all_to_all, gather, scatter, send_recv, all_to_allv (with ``matrix``), barrier. `halo` (with
+            ``grid``) is an all_to_allv between neighbours.
+        bytes: Message size, for example 4096, 64K, 64KiB or 64KB (64,000 bytes). The definition is that of
+            nccl-tests: the larger of a rank's send and receive buffers. For all_to_allv it is the total that
+            the matrix is scaled to; for halo, the size of a face.
+        sizes: Several message sizes, both ends included [default: 1KiB..1GiB by factors of 2]
+        dtype: Element type, for example f32 or bf16. Sizes are rounded down to whole elements, as in
+            nccl-tests. Without a type, sizes are used as given.
+        op: Reduction: sum, prod, max or min. All are bound by memory bandwidth and have the same predicted
+            time. Default: sum.
+        root: Root rank of broadcast, reduce, gather and scatter. Default: 0.
+        in_place: Use the same buffer for input and output.
+        matrix: Matrix of all_to_allv: CSV of sizes, a line per sender, a column per receiver.
+        grid: Rank grid of halo: one to three side lengths, fastest-varying first, for example 4x2x1.
+        periodic: Periodic grid boundaries: the ends of each dimension are neighbours.
+        algorithm: Algorithms, comma-separated, for example ring or tree; docs/algorithms.md lists them.
+        protocol: Protocols, comma-separated: ll, ll128, simple, symmetric, copy_engine.
+        channels: Numbers of channels, comma-separated, 1 to 1024; a channel is one thread block.
+        chunk: Maximum chunk size of a step, for example 512KiB; default: the protocol's.
+        no_nvls: Disable NVLink SHARP (reduction and multicast in NVSwitches).
+        library: Library to plan for and compare with, for example `nccl-2.28.9`; `none` for no library.
+            Restricts the candidates to those that the library can run, and shows the library's default choice
+            (`simulate` runs that choice if no strategy is given). Examples: `nccl`, `nccl-2.30`,
+            `open_mpi-5.0`. Default: the profile's library is shown and restricts nothing.
+        registered: Registration of the library's buffers. Default: plain.
+        profile: Cost profile: `ideal`, a shipped name, or a file; default: best match for the GPUs.
+        launch: Launch mode of calls. Default: graph.
+        processes: Process layout: one process or thread per GPU, or one process per host. Default: per_gpu.
+        fail: Take a link (`a->b`, `a-b`) or a device out of service; may be repeated.
+        slow: Reduce a link to a fraction of its bandwidth, e.g. `gpu0-nvswitch0=0.5`; may be repeated.
+        schedule: Schedule file to run instead of a strategy: fabricast's JSON, MSCCL XML or MSCCL++ plan.
+        no_verify: Skip the proof that schedules compute their collective without races and deadlocks.
+        flows: Timed flows to run instead of a collective: CSV with the header `src,dst,bytes,start_us`.
+        job: Job to run instead of a collective: CSV, NCCL log or Chakra traces. CSV: calls and computations
+            of ranks (columns collective, bytes, time_us, ranks, count, name, after, start_us). NCCL log:
+            NCCL_DEBUG=INFO, NCCL_DEBUG_SUBSYS=INIT,COLL. Chakra: any one of NAME.0.et, NAME.1.et, …
+        background: Background flows that share the fabric with the run, in the format of ``flows``.
+        straggler: Delay the start of a GPU, for example `gpu5=20us`; may be repeated.
+        group: Ranks of a group that runs the call, for example `0-3,8`; may be repeated. All groups run the
+            call concurrently and share the fabric, as the tensor-parallel groups of a job do.
+        call: Concurrent call, for example `all_gather:ranks=0-3,bytes=1MiB`; may be repeated. All calls start
+            at the same time and share the fabric, as grouped calls of NCCL do. A value is a collective and
+            settings that override the other flags, for example
+            `all_gather:ranks=0-3,bytes=1MiB,algorithm=ring`. Keys: ranks (default: all; calls may share
+            ranks), bytes, algorithm, protocol, channels, chunk, root, matrix, grid.
+        no_fold: Simulate every operation, even if ranks are proved to be interchangeable.
+        trace: Write a Chrome trace for Perfetto: a track per rank and channel, link utilization. Operations
+            of large runs are merged to keep the file below 50 MB.
+        critical_path: Show the critical path: the dependent operations whose durations add up to the time.
+            Needs about 120 bytes of memory per simulated operation, as ``trace`` and
+            ``utilization_over_time`` do.
+        utilization_over_time: Show the utilization of the N busiest resources over time [default N: 10]
+            Resources are links, memories and switches. The N busiest channels are added if the profile limits
+            channels.
+        breakdown: Break the times of all ``sizes`` down by cost parameter of the profile (.svg or .png).
+        output: Write the result to a file instead of standard output. For `study`, `man`, and `table` with a
+            format of several files, this is a folder, which is created if missing.
+        force: Overwrite existing files, including files changed since or not written by fabricast.
+        threads: Number of threads; default: all cores. Results do not depend on it.
+
+    Returns:
+        The run as attributes and as the only row: time_us, low_us and high_us (80 % prediction interval),
+        algbw_gb_per_s, busbw_gb_per_s, bound_us, bottleneck, cost_us (software, latency, bandwidth, waiting),
+        links. With ``flows``, ``job``, ``call`` or ``group``: a row for each flow, event, call or group.
+
+    Raises:
+        FabricastError: Wrong flags or input, with file, line and column where they are in a file. A schedule
+            that is wrong (exit code 1).
+    """
+    return result(
+        ["simulate"],
+        [],
+        {
+            "fabric": fabric,
+            "nodes": nodes,
+            "gpus": gpus,
+            "network": network,
+            "gpu_model": gpu_model,
+            "mig": mig,
+            "no_p2p": no_p2p,
+            "ecmp": ecmp,
+            "no_gdr": no_gdr,
+            "ranks_per_gpu": ranks_per_gpu,
+            "buffers": buffers,
+            "collective": collective,
+            "bytes": bytes,
+            "sizes": sizes,
+            "dtype": dtype,
+            "op": op,
+            "root": root,
+            "in_place": in_place,
+            "matrix": matrix,
+            "grid": grid,
+            "periodic": periodic,
+            "algorithm": algorithm,
+            "protocol": protocol,
+            "channels": channels,
+            "chunk": chunk,
+            "no_nvls": no_nvls,
+            "library": library,
+            "registered": registered,
+            "profile": profile,
+            "launch": launch,
+            "processes": processes,
+            "fail": fail,
+            "slow": slow,
+            "schedule": schedule,
+            "no_verify": no_verify,
+            "flows": flows,
+            "job": job,
+            "background": background,
+            "straggler": straggler,
+            "group": group,
+            "call": call,
+            "no_fold": no_fold,
+            "trace": trace,
+            "critical_path": critical_path,
+            "utilization_over_time": utilization_over_time,
+            "breakdown": breakdown,
+            "output": output,
+            "force": force,
+            "threads": threads,
+        },
+    )
+
+
+def compare(
+    files: PathType | Sequence[PathType],
+    *,
+    fabric: PathType | Fabric | None = None,
+    nodes: int | None = None,
+    gpus: int | None = None,
+    gpu_model: str | None = None,
+    network: str | None = None,
+    collective: str | None = None,
+    algorithm: str | None = None,
+    protocol: str | None = None,
+    channels: int | None = None,
+    dtype: str | None = None,
+    library: str | None = None,
+    launch: Literal["graph", "stream"] | None = None,
+    processes: Literal["per_gpu", "single"] | None = None,
+    registered: Literal["plain", "symmetric"] | None = None,
+    no_nvls: bool = False,
+    profile: str | None = None,
+    no_p2p: bool = False,
+    no_gdr: bool = False,
+    max_error: float | None = None,
+    no_explain: bool = False,
+    rows: Literal["all", "outside", "none"] | None = None,
+    chart: PathType | None = None,
+    output: PathType | None = None,
+    force: bool = False,
+    threads: int | None = None,
+) -> Result:
+    """Compares measured with predicted times and explains the differences.
+
+    Example::
+
+        comparison = fabricast.compare("all_reduce.txt", fabric="hgx-h200", no_nvls=True)
+        comparison.summary["median"]
+
+    Args:
+        files: Measurements: manifests (TOML), JSON of `gpu run`, or nccl-tests logs. A log is the text that
+            nccl-tests prints, its JSON (-J), or CSV with the header `bytes,time_us`.
+        fabric: Fabric: preset (`fabric list`), spec (TOML), NCCL topology (XML), `nvidia-smi topo -m`.
+        nodes: Number of hosts; default: the hosts listed in the log, else 1.
+        gpus: GPUs in use per host; default: derived from the ranks in the log, else all.
+        gpu_model: GPU model if the fabric file has none: a name of `list gpus`. The name that nvidia-smi or
+            rocm-smi prints is accepted too.
+        network: Network between hosts: a kind and settings, e.g. `rail,nics_per_node=8,nic=400Gb/s`.
+        collective: Collective, if the log does not name it, for example all_reduce.
+        algorithm: Forced algorithm (NCCL_ALGO), for example ring; default: the library's choice.
+        protocol: Forced protocol (NCCL_PROTO), for example ll128; default: the library's choice.
+        channels: Forced number of channels, 1 to 1024; default: the library's choice.
+        dtype: Element type, if the log does not name it, for example f32 or bf16.
+        library: Library and version, for example nccl-2.28.9; default: that of the log.
+        launch: Launch mode, if the log does not name it.
+        processes: Process layout, if the log does not show it: one process or thread per GPU, or per host.
+        registered: Registration of buffers with the library.
+        no_nvls: Disable NVLink SHARP (reduction and multicast in NVSwitches).
+        profile: Cost profile: `ideal`, a shipped name, or a file; default: best match for the GPUs.
+        no_p2p: Disable GPU peer-to-peer access: GPUs of a host communicate through host memory.
+        no_gdr: Disable GPUDirect RDMA: network traffic passes through host memory.
+        max_error: Exit with 1 if the median absolute relative error is larger, for example 0.1 for 10 %.
+        no_explain: Skip the search for the profile parameter that would explain a group's error.
+        rows: Rows shown as text; JSON and CSV have all. Default: all rows of a single group, and of several
+            groups the rows outside their prediction interval.
+        chart: Draw measured against predicted times, and residuals by size (.svg or .png).
+        output: Write the result to a file instead of standard output. For `study`, `man`, and `table` with a
+            format of several files, this is a folder, which is created if missing.
+        force: Overwrite existing files, including files changed since or not written by fabricast.
+        threads: Number of threads; default: all cores. Results do not depend on it.
+
+    Returns:
+        A row for each measurement: file, collective, ranks, nodes, bytes, algorithm, protocol, launch,
+        measured_us, predicted_us, low_us, high_us, error (predicted/measured - 1), verdict. Attributes:
+        summary, groups, rejected and others.
+
+    Raises:
+        FabricastError: Wrong flags or input, with file, line and column where they are in a file. A median
+            error above ``max_error`` (exit code 1, with the comparison as ``result``).
+    """
+    return result(
+        ["compare"],
+        [*several(files)],
+        {
+            "fabric": fabric,
+            "nodes": nodes,
+            "gpus": gpus,
+            "gpu_model": gpu_model,
+            "network": network,
+            "collective": collective,
+            "algorithm": algorithm,
+            "protocol": protocol,
+            "channels": channels,
+            "dtype": dtype,
+            "library": library,
+            "launch": launch,
+            "processes": processes,
+            "registered": registered,
+            "no_nvls": no_nvls,
+            "profile": profile,
+            "no_p2p": no_p2p,
+            "no_gdr": no_gdr,
+            "max_error": max_error,
+            "no_explain": no_explain,
+            "rows": rows,
+            "chart": chart,
+            "output": output,
+            "force": force,
+            "threads": threads,
+        },
+    )
+
+
+def calibrate(
+    manifests: PathType | Sequence[PathType],
+    *,
+    profile: str | None = None,
+    prior: str | None = None,
+    name: str | None = None,
+    date: str | None = None,
+    network: str | None = None,
+    hold_out: str | Sequence[str] | None = None,
+    chart: PathType | None = None,
+    output: PathType | None = None,
+    force: bool = False,
+    threads: int | None = None,
+) -> Result:
+    """Fits a cost profile to measurements. ``output`` receives the profile.
+
+    Example::
+
+        fit = fabricast.calibrate("manifest.toml", output="my-profile.toml")
+        fit.fit["median"]
+
+    Args:
+        manifests: Measurements: manifests (TOML), JSON of `gpu run` or `gpu bench`, or one study. Device
+            costs are fitted to the first manifest or `gpu run` file, together with the launch costs of its
+            launch modes. Later ones only add launch costs of modes that the first does not have. A `gpu
+            bench` file adds the rates of copy engines and PCIe. A single study file with measured steps is
+            accepted instead; the efficiency curve of kernels is then fitted.
+        profile: Starting profile of the fit: a shipped name or a file; default: best match for the GPUs.
+            Parameters that no row determines keep the values of this profile.
+        prior: Prior of device costs around the starting profile: `open`, `plain` or `proportional`. `open`:
+            parameters are free; for data that determine nearly all of them. `plain`: as `open`, with equal
+            weights of all rows and no preference for undetermined combinations; for data with several numbers
+            of GPUs. `proportional`: all times differ from the starting profile by a common factor, single
+            parameters only on clear evidence; for few rows of another device. Default: open.
+        name: Name of the new profile; default: the name of the starting profile.
+        date: Date of the measurements, for example 2026-11-20; default: the starting profile's date.
+        network: Fit a network only and write it as a network, for example `efa-p5`. Costs of GPUs and
+            launches are those of ``profile``, or of the shipped profile of each machine. The interval is from
+            clusters that are held out, one at a time. The fit uses rows of several hosts whose network is the
+            shipped one of this name, or all rows of several hosts if none has it.
+        hold_out: Rows held out for validation, for example gpus=2 or protocol=ll; may be repeated. A second
+            fit leaves these rows out and predicts them. Keys: gpus=2, nodes=4,
+            collective=all_gather,reduce_scatter, protocol=ll, cluster=TEXT (part of the manifest's `cluster`,
+            or of `hardware` where there is none).
+        chart: Draw errors, and parameters with their intervals, to this file (.svg or .png).
+        output: Write the result to a file instead of standard output. For `study`, `man`, and `table` with a
+            format of several files, this is a folder, which is created if missing.
+        force: Overwrite existing files, including files changed since or not written by fabricast.
+        threads: Number of threads; default: all cores. Results do not depend on it.
+
+    Returns:
+        A row for each fitted parameter: name, value, low, high, unit. Attributes: profile, fit, held_out,
+        band and others. Of a study: a row for each measured step, and the figures of the efficiency curve.
+
+    Raises:
+        FabricastError: Wrong flags or input, with file, line and column where they are in a file.
+    """
+    return result(
+        ["calibrate"],
+        [*several(manifests)],
+        {
+            "profile": profile,
+            "prior": prior,
+            "name": name,
+            "date": date,
+            "network": network,
+            "hold_out": hold_out,
+            "chart": chart,
+            "output": output,
+            "force": force,
+            "threads": threads,
+        },
+    )
+
+
+def study(
+    study: PathType | None = None,
+    *,
+    template: bool = False,
+    shard: str | None = None,
+    merge: PathType | Sequence[PathType] | None = None,
+    output: PathType | None = None,
+    force: bool = False,
+    threads: int | None = None,
+) -> Any:
+    """Compares machines for training and inference jobs: time, memory, cost and bottlenecks.
+
+    Example::
+
+        study = fabricast.study("examples/training-70b.toml")
+        study.ranking[0]["candidate"]
+
+    Args:
+        study: Study file (TOML): candidates, jobs, constraints, sensitivities and assumptions. ```template```
+            writes an example. With `-o DIR` the folder receives results.json, a page (index.html), the
+            ranking as text and as a table (ranking.txt, ranking.csv), and runs.jsonl, which gets a line as
+            each run ends. The same command resumes: only missing runs are computed.
+        template: Write an example study file.
+        shard: Compute every N-th run only, starting at run I, into the folder of `-o`, e.g. `2/4`. Divides a
+            study among N machines; ``merge`` combines the results.
+        merge: Merge the results of shards of the same study from these folders; goes after STUDY.
+        output: Write the result to a file instead of standard output. For `study`, `man`, and `table` with a
+            format of several files, this is a folder, which is created if missing.
+        force: Overwrite existing files, including files changed since or not written by fabricast.
+        threads: Number of threads; default: all cores. Results do not depend on it.
+
+    Returns:
+        A row for each candidate and job: candidate, job, ranks, step_time_s, tokens_per_s,
+        exposed_comm_share, memory_gib, fits, cost_per_hour, cost_per_million_tokens, bottleneck and others.
+        Attributes: ranking, candidates, jobs and others. The file's example as a str with ``template``; None
+        with ``shard``, which only writes the folder of ``output``.
+
+    Raises:
+        FabricastError: Wrong flags or input, with file, line and column where they are in a file.
+    """
+    return any_result(
+        ["study"],
+        [*given(study)],
+        {
+            "template": template,
+            "shard": shard,
+            "merge": merge,
+            "output": output,
+            "force": force,
+            "threads": threads,
+        },
+    )
+
+
+def verify(
+    file: PathType | Schedule,
+    *,
+    fifo_depth: int | None = None,
+    output: PathType | None = None,
+    force: bool = False,
+    threads: int | None = None,
+) -> Result:
+    """Proves that a schedule file computes its collective, without races and deadlocks.
+
+    Example::
+
+        fabricast.verify("ring.xml").operations
+
+    Args:
+        file: Schedule file: fabricast's JSON, an MSCCL algorithm (XML) or an MSCCL++ plan (JSON).
+        fifo_depth: Maximum number of unread transfers per connection, as in FIFO protocols.
+        output: Write the result to a file instead of standard output. For `study`, `man`, and `table` with a
+            format of several files, this is a folder, which is created if missing.
+        force: Overwrite existing files, including files changed since or not written by fabricast.
+        threads: Number of threads; default: all cores. Results do not depend on it.
+
+    Returns:
+        A row: ok (true) and operations, the number of verified operations.
+
+    Raises:
+        FabricastError: Wrong flags or input, with file, line and column where they are in a file. A schedule
+            that is wrong: exit code 1, and ``error.result.fault`` has operation, rank, chunk, found and
+            expected.
+    """
+    return result(
+        ["schedule", "verify"],
+        [*given(file)],
+        {
+            "fifo_depth": fifo_depth,
+            "output": output,
+            "force": force,
+            "threads": threads,
+        },
+    )

@@ -1,0 +1,95 @@
+//! Entry point of the `fabricast` program: parses arguments, runs the command, reports its failure.
+
+use std::process::ExitCode;
+use std::time::Instant;
+
+use clap::{CommandFactory, FromArgMatches};
+use fabricast_topologies::visible::is_hidden;
+use miette::{GraphicalReportHandler, GraphicalTheme};
+
+use crate::args::{Cli, Command};
+use crate::failure::{DisplayedFailure, Failure};
+use crate::output::Output;
+use crate::terminal::{self, Colours};
+use crate::{commands, files, run_control};
+
+/// Runs the command that the arguments of this process name, and returns its exit code: 0 done, 1 failed, 2 bad input or
+/// usage, 3 no GPU, 130 stopped by Ctrl-C, 143 by SIGTERM.
+#[must_use]
+pub fn main() -> ExitCode {
+    let (definition, colours) = definition();
+    let parsed = definition.try_get_matches().and_then(|matches| Cli::from_arg_matches(&matches));
+    let cli = match parsed {
+        Ok(cli) => cli,
+        Err(error) => return report_clap_error(&error, colours),
+    };
+    if matches!(cli.command, Command::Gpu(_)) {
+        // Must precede the start of any thread. A failure is reported by the code that needs the reservation.
+        let _ = fabricast_validate::nccl::reserve();
+    }
+    match run(&cli) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            let code = failure.code();
+            files::discard();
+            report(&failure);
+            fabricast_validate::cuda::exit_if_hanging(code);
+            ExitCode::from(code)
+        }
+    }
+}
+
+fn run(cli: &Cli) -> Result<(), Failure> {
+    if let Some(threads) = cli.global.threads {
+        rayon::ThreadPoolBuilder::new()
+            .num_threads(threads.into())
+            .build_global()
+            .map_err(|error| Failure::Failed(format!("cannot start {threads} threads: {error}")))?;
+    }
+    run_control::stop_on_signals();
+    let started = Instant::now();
+    let output = Output::new(&cli.global, cli.command.output_kind())?;
+    commands::run(&cli.command, &output)?;
+    output.detail(&format!("took {:.3} s", started.elapsed().as_secs_f64()));
+    Ok(())
+}
+
+/// Command-line definition, with colours if both outputs are terminals. Arguments with control characters disable
+/// colours, so that their sequences cannot pass for clap's.
+fn definition() -> (clap::Command, Colours) {
+    let is_visible = std::env::args_os().all(|argument| !argument.to_string_lossy().contains(is_hidden));
+    match is_visible && terminal::is_output_shown() && terminal::is_error_shown() {
+        true => (Cli::command(), Colours::Own),
+        false => (Cli::command().styles(clap::builder::Styles::plain()), Colours::None),
+    }
+}
+
+/// Prints clap's message, which quotes arguments verbatim. Help texts go to standard output as results, errors to
+/// standard error.
+fn report_clap_error(error: &clap::Error, colours: Colours) -> ExitCode {
+    let text = error.render().ansi().to_string();
+    if error.use_stderr() {
+        terminal::write_stderr_coloured(text.trim_end(), colours);
+        return ExitCode::from(2);
+    }
+    // A failure to print cannot be reported.
+    let _ = terminal::print(&text, colours);
+    ExitCode::SUCCESS
+}
+
+/// Reports a failure on standard error, with the offending line if there is one. Lines are wrapped only on a terminal;
+/// elsewhere the message is one line for programs.
+pub(crate) fn report(failure: &Failure) {
+    let terminal = terminal::is_error_shown();
+    let theme = if terminal { GraphicalTheme::unicode() } else { GraphicalTheme::unicode_nocolor() };
+    let handler = GraphicalReportHandler::new_themed(theme)
+        .with_width(terminal::width().map_or(110, usize::from))
+        .with_wrap_lines(terminal)
+        .with_links(false);
+    let failure = DisplayedFailure::new(failure);
+    let mut text = String::new();
+    if handler.render_report(&mut text, &failure).is_err() {
+        text = failure.to_string();
+    }
+    terminal::write_stderr_coloured(text.trim_end(), if terminal { Colours::Own } else { Colours::None });
+}
