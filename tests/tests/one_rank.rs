@@ -26,7 +26,8 @@ fn case(
 ) -> Case {
     let buffers = BufferUse::OutOfPlace;
     let call = Call { collective, bytes: Bytes(bytes), ranks: testbed.ranks(), root: Rank(0), buffers };
-    Case { algorithm, shape: Shape { channels, ranks_per_node: testbed.per_host(), ..Shape::new(call, protocol) } }
+    let shape = Shape { channels, ranks_per_node: testbed.per_host(), nics_per_node: 8, ..Shape::new(call, protocol) };
+    Case { algorithm, shape }
 }
 
 /// Lower bound from one rank, without start-up; `None` if one rank gives no bound.

@@ -213,7 +213,7 @@ mod tests {
     #[test]
     fn command_line_syntax_covers_every_key() {
         let text = "torus,nics_per_node=8,nic=400Gb/s,nic_latency=1.3us,switch_latency=300ns,oversubscription=2,tiers=2,\
-                    radix=64,groups=3,dimensions=4x4x2,ecmp=8,link=ethernet,mtu=9000";
+                    radix=64,groups=3,dimensions=4x4x2,ecmp=8,link=ethernet,mtu=9000,nodes_per_domain=16";
         let spec: NetworkSpec = text.parse().unwrap();
         assert_eq!(spec.kind, NetworkKind::Torus);
         assert_eq!(spec.nic, Some(Bandwidth(50_000_000_000)));

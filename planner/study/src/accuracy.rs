@@ -125,8 +125,8 @@ pub(super) const ACCURACIES: [Accuracy; 9] = [
         models: &["GB200", "GB300"],
         software: BRIDGE,
         count: 13,
-        error_percent: [8.6, 26.0],
-        bias: 0.2,
+        error_percent: [8.8, 23.6],
+        bias: -2.4,
     },
     Accuracy {
         work: Work::Serving,

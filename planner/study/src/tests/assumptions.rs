@@ -2,9 +2,9 @@
 
 use super::*;
 
-/// NCCL does not support AMD GPUs: any strategy is allowed there, and the answer notes it.
+/// Each machine has the library of its vendor: AMD GPUs those of RCCL, whose choices are no faster than any strategy.
 #[test]
-fn unsupported_libraries_allow_any_strategy() {
+fn machines_use_the_library_of_their_vendor() {
     let study = |collectives: &str| {
         let answer = CompletedStudy::new(&format!(
             "[[candidate]]\nname = \"amd\"\nfabric = \"mi300x\"\n[[candidate]]\nname = \"nvidia\"\nfabric = \"hgx-h100\"\n\
@@ -18,11 +18,10 @@ fn unsupported_libraries_allow_any_strategy() {
     };
     let (library_times, library_notes, notes) = study("library");
     let (any_times, any_notes, _) = study("any");
-    assert_eq!(library_times[0], any_times[0]);
+    assert!(library_times[0] >= any_times[0], "{library_times:?} {any_times:?}");
     assert!(library_times[1] > any_times[1]);
-    assert_eq!((library_notes, any_notes), (vec![1, 0], vec![0, 0]));
-    let note = notes.iter().find(|note| note.contains("does not run on these GPUs")).unwrap();
-    assert!(note.starts_with("nccl-") && note.ends_with(": amd"), "{note}");
+    assert_eq!((library_notes, any_notes), (vec![0, 0], vec![0, 0]));
+    assert!(!notes.iter().any(|note| note.contains("does not run on these GPUs")), "{notes:?}");
 }
 
 /// Offloaded data uses CPU memory: a Grace CPU has 120 GB for its GPU in GH200; L40S hosts do not state their memory.
