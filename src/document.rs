@@ -49,6 +49,8 @@ pub enum Document {
     JobPlan,
     /// Verification of a schedule.
     Verification,
+    /// Check of a schedule's certificate.
+    Certificate,
     /// Simulation of a call.
     Simulation,
     /// Rows in which a plan differs from the library's choice.
@@ -63,7 +65,7 @@ pub enum Document {
 
 impl Document {
     /// All kinds of documents, in the order of their commands.
-    pub const ALL: [Self; 25] = [
+    pub const ALL: [Self; 26] = [
         Self::Presets,
         Self::FabricCheck,
         Self::Simulation,
@@ -72,6 +74,7 @@ impl Document {
         Self::Breakdown,
         Self::Replay,
         Self::Verification,
+        Self::Certificate,
         Self::Plan,
         Self::PlanDiff,
         Self::JobPlan,
@@ -114,6 +117,7 @@ impl Document {
             Self::PlanDiff => "fabricast-plan-diff/2",
             Self::JobPlan => "fabricast-job-plan/2",
             Self::Verification => "fabricast-verification/2",
+            Self::Certificate => "fabricast-certificate/1",
             Self::Simulation => "fabricast-simulation/2",
             Self::Explanation => "fabricast-explanation/2",
             Self::TableCheck => "fabricast-table-check/2",
@@ -152,6 +156,7 @@ impl Document {
             Self::PlanDiff => "plan diff",
             Self::JobPlan => "plan --job",
             Self::Verification => "schedule verify",
+            Self::Certificate => "schedule certify",
             Self::Simulation => "simulate",
             Self::Explanation => "table --explain",
             Self::TableCheck => "table --check",

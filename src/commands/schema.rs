@@ -26,7 +26,7 @@ use super::list::GpuJson;
 use super::plan_diff::Diff;
 use super::plan_job::PlanJobJson;
 use super::plan_json::PlanJson;
-use super::schedule::VerificationJson;
+use super::schedule::{CertificateJson, VerificationJson};
 use super::simulate::Answer as Simulation;
 use super::table::explain::Explained;
 use super::table::report::CheckedJson;
@@ -100,6 +100,7 @@ impl Document {
             Self::PlanDiff => self.object::<Diff<'_>>(),
             Self::JobPlan => self.object::<PlanJobJson<'_>>(),
             Self::Verification => self.object::<VerificationJson<'_>>(),
+            Self::Certificate => self.object::<CertificateJson>(),
             Self::Simulation => self.object::<Simulation>(),
             Self::Explanation => self.object::<Explained<'_>>(),
             Self::TableCheck => self.object::<CheckedJson<'_>>(),

@@ -41,5 +41,5 @@ pub mod algorithm;
 pub mod bound;
 pub mod capabilities;
 mod flow;
-mod packing;
+pub mod packing;
 pub mod strategy;
