@@ -3,12 +3,14 @@
 use fabricast_topologies::Picos;
 
 use super::batch::seconds;
-use super::request_round::{SteadyState, WeightedTime, steady_batch, sum};
+use super::request_round::{SteadyState, WeightedTime, steady_batch, stream_load, sum};
+use super::steady_state::SteadyBatch;
 use super::step_costs::StepCosts;
 use super::stream_step::StreamStep;
 use super::traffic::traffic;
 use crate::communication::{CallCount, Exchange, StepCall};
 use crate::step::{Step, Timeline};
+use crate::time::scaled;
 use fabricast_search::plan::PlanError;
 use fabricast_workload::job::{Arrivals, Layout, LoadedServing, MemoryCheck, Phase, Serving};
 
@@ -53,12 +55,22 @@ pub fn simulate_service(
         weighted(with_prefill, round.batch.steps_with_prefill),
         weighted(without_prefill, round.batch.steps_without_prefill),
     );
-    let later_tokens = job.output_tokens - 1;
-    let tpot = (later_tokens > 0).then(|| Picos(decode_time.0 / later_tokens.max(1)));
-    let time_to_first_token = sum(
+    let spread_ttft = sum(
         weighted(with_prefill, round.batch.steps_to_first_token),
         weighted(round.other_step(), round.batch.wait_for_last_step),
     );
+    let latency = spread_ttft + decode_time;
+    let later_tokens = job.output_tokens - 1;
+    let time_to_first_token = match job.arrivals {
+        Arrivals::FixedConcurrency { .. } | Arrivals::AutoConcurrency { .. } if later_tokens > 0 => {
+            // Later tokens cannot be faster than in steps without prefill.
+            let max_ttft = latency - scaled(without_prefill, later_tokens);
+            spread_ttft.max(group_time(job, layout, costs, &round)?.min(max_ttft))
+        }
+        _ => spread_ttft,
+    };
+    let decode_time = latency - time_to_first_token;
+    let tpot = (later_tokens > 0).then(|| Picos(decode_time.0 / later_tokens.max(1)));
     let (requests, seconds, ttft) = match job.arrivals {
         Arrivals::FixedConcurrency { .. } | Arrivals::AutoConcurrency { .. } => {
             (job.concurrent_requests, round.request_seconds(), Some(time_to_first_token))
@@ -68,7 +80,7 @@ pub fn simulate_service(
     let service = Service {
         ttft,
         tpot,
-        latency: time_to_first_token + decode_time,
+        latency,
         tokens_per_s: requests as f64 * job.output_tokens as f64 / seconds.max(1e-12),
         with_prefill,
         without_prefill: (round.batch.steps_without_prefill > 0.0).then_some(without_prefill),
@@ -77,6 +89,17 @@ pub fn simulate_service(
         memory_check: None,
     };
     Ok((step, service))
+}
+
+/// Time of the step that prefills a group of requests; 0 if a prompt fills a step alone.
+fn group_time(
+    job: &LoadedServing<'_>,
+    layout: &Layout,
+    costs: &StepCosts<'_>,
+    round: &SteadyState,
+) -> Result<Picos, PlanError> {
+    let Some(mix) = SteadyBatch::group_step(&stream_load(job, &round.streams)) else { return Ok(Picos::ZERO) };
+    Ok(costs.step(job, layout, &mix, 1.0, round.streams.per_replica)?.time_shares().time())
 }
 
 /// Returns the timelines of a stream's step with prefill and of one without, consistent with the times of

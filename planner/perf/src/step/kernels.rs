@@ -253,7 +253,7 @@ pub(super) fn fsdp_copy(job: &Training, call: &GroupCall) -> Option<Kernel> {
 mod tests {
     use super::*;
     use crate::step::optimizer;
-    use fabricast_workload::job::{Job, read_job, traffic};
+    use fabricast_workload::job::{Job, KernelFusion, read_job, traffic};
 
     fn flops(kernels: &[Kernel]) -> u128 {
         kernels.iter().map(|kernel| kernel.flops.0).sum()
@@ -261,6 +261,7 @@ mod tests {
 
     fn read(text: &str) -> Training {
         match read_job(text, "j").unwrap() {
+            Job::Training(job) if !text.contains("kernels =") => Training { fusion: KernelFusion::Fused, ..job },
             Job::Training(job) => job,
             other => panic!("{other:?}"),
         }

@@ -152,12 +152,22 @@ fn measured_rows(study: &Study, rows: &[JobResult]) -> Vec<MeasuredRow> {
         let job = study.jobs.get(step.job)?;
         // (Rejected jobs have no prediction; the ranking contains the reason.)
         let run = rows.get(step.candidate * study.jobs.len() + step.job)?.as_ref()?.as_ref().ok();
+        let predicted = run.and_then(|run| step.figure.read_row(job, run));
+        // Every figure scales with the step time, rates inversely.
+        let scaled = |end: fn(&ResultRow) -> Option<f64>| {
+            let factor = run.and_then(|run| Some(end(run)? / run.step_time_s))?;
+            Some(if step.figure.is_rate() { predicted? / factor } else { predicted? * factor })
+        };
+        let ends = [scaled(|run| run.step_time_low_s), scaled(|run| run.step_time_high_s)];
+        let [low, high] = if step.figure.is_rate() { [ends[1], ends[0]] } else { ends };
         Some(MeasuredRow {
+            low,
+            high,
             candidate: candidate_name(study, step.candidate),
             job: job.name().to_owned(),
             figure: step.figure.key().to_owned(),
             measured: step.value,
-            predicted: run.and_then(|run| step.figure.read_row(job, run)),
+            predicted,
         })
     };
     study.measured.iter().filter_map(measured_row).collect()

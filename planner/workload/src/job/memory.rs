@@ -11,8 +11,8 @@
 use fabricast_topologies::Bytes;
 
 use super::{
-    Accumulate, Attention, Dimension, Dropout, KernelFusion, Layout, Model, Recompute, Tier, Training, WeightLifetime,
-    Zero,
+    Accumulate, Attention, Dimension, Dropout, KernelFusion, Layout, Model, OptimizerDevice, Recompute, Tier, Training,
+    WeightLifetime, Zero,
 };
 
 /// Memory use of a rank, by content.
@@ -162,10 +162,15 @@ fn stage_footprint(job: &Training, layout: &Layout, stage: u32) -> Footprint {
         Bytes(part(shared, replicas) + part(experts, expert_replicas))
     };
     let gathers_per_pass = job.weight_lifetime(layout) == WeightLifetime::Pass;
-    let state = shard_bytes(job.precision.state_bytes(), job.zero > Zero::None);
+    let state = shard_bytes(job.state_bytes(), job.zero > Zero::None);
     let (optimizer, host) = match job.optimizer_tier {
         Tier::Hbm | Tier::Peer => (state, Bytes(0)),
         Tier::Host => (Bytes(0), state),
+    };
+    // The update on the CPU reads gradients there.
+    let host = match job.optimizer_device {
+        OptimizerDevice::Cpu => Bytes(host.0 + shard_bytes(job.gradient_bytes(), job.zero > Zero::None).0),
+        OptimizerDevice::Gpu => host,
     };
     let Bytes(weights) = shard_bytes(job.precision.bytes(), gathers_per_pass);
     Footprint {
@@ -221,8 +226,9 @@ fn activations(job: &Training, layout: &Layout, stage: u32) -> Bytes {
         (0, Dropout::On) => tokens * job.model.hidden / degrees.token_shares() * in_flight,
         _ => 0,
     };
-    // Logits, and their gradient in 32 bits.
-    let logits = 4 * tokens * (job.model.hidden + job.model.vocab) / u64::from(degrees.tensor);
+    // Logits, and their gradient in 32 bits, of one piece of the tokens.
+    let loss_tokens = tokens.div_ceil(job.loss_chunks.max(1));
+    let logits = 4 * loss_tokens * (job.model.hidden + job.model.vocab) / u64::from(degrees.tensor);
     let logits = if is_last { logits } else { 0 };
     Bytes(chunk * retained_chunks + recomputed + embedding_mask + logits)
 }

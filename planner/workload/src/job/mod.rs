@@ -16,6 +16,7 @@
 
 mod cache;
 mod error;
+mod framework;
 mod groups;
 mod layout;
 mod memory;
@@ -31,6 +32,7 @@ mod training;
 
 pub use cache::{MemoryCheck, check_memory, serving_footprint};
 pub use error::JobError;
+pub use framework::{Framework, FrameworkKind, find_framework, frameworks};
 pub use groups::GroupShape;
 pub use groups::{Dimension, Order};
 pub use layout::{Degrees, EndAccounting, ExpertSharding, Layout, SequenceParallelism};
@@ -45,7 +47,10 @@ pub use tier::Tier;
 pub use trace::TraceJob;
 pub use traffic::activation_bytes;
 pub use traffic::{GroupCall, Phase, traffic};
-pub use training::{Attention, Dropout, FlashKernel, KernelFusion, Overlap, Processes, Recompute, Training};
+pub use training::{
+    Attention, Dropout, FlashKernel, KernelFusion, LaunchMode, MasterWeights, OptimizerDevice, Overlap, Processes,
+    Recompute, Training,
+};
 
 use std::borrow::Cow;
 
@@ -202,16 +207,6 @@ impl Precision {
             Self::Nvfp4 => (4.0 + 8.0 / 16.0) / 8.0,
             Self::Fp8 => 1.0,
             other => other.bytes() as f64,
-        }
-    }
-
-    /// Returns the bytes of optimizer states per parameter: Adam's two moments, and a 32-bit master weight if weights
-    /// have lower precision (Rajbhandari et al., ZeRO, section 3.1: K = 12).
-    #[must_use]
-    pub fn state_bytes(self) -> u64 {
-        match self {
-            Self::Fp32 => 8,
-            Self::Bf16 | Self::Fp16 | Self::Fp8 | Self::Nvfp4 => 12,
         }
     }
 }

@@ -29,8 +29,8 @@ use training::FlashText;
 use super::groups::Order;
 use super::layout::{Degrees, EndAccounting, ExpertSharding, SequenceParallelism};
 use super::{
-    Accumulate, CollectiveCandidates, Job, JobError, JobSpans, KernelFusion, KvPrecision, Parallel, Precision,
-    Processes, Recompute, Tier,
+    Accumulate, CollectiveCandidates, Job, JobError, JobSpans, KernelFusion, KvPrecision, LaunchMode, OptimizerDevice,
+    Parallel, Precision, Processes, Recompute, Tier,
 };
 
 use crate::trace::Contents;
@@ -92,6 +92,7 @@ pub struct JobText {
     kind: Option<Spanned<String>>,
     model: Option<Spanned<ModelText>>,
     precision: Option<Spanned<Precision>>,
+    framework: Option<Spanned<String>>,
     parallel: Option<Spanned<ParallelText>>,
     placement: Option<Spanned<PlacementText>>,
     #[serde(default)]
@@ -104,6 +105,11 @@ pub struct JobText {
     zero: Option<Spanned<u8>>,
     shard: Option<Spanned<u64>>,
     optimizer_tier: Option<Spanned<Tier>>,
+    optimizer_device: Option<Spanned<OptimizerDevice>>,
+    moment_bits: Option<Spanned<u32>>,
+    master_weights: Option<Spanned<bool>>,
+    loss_chunks: Option<Spanned<u64>>,
+    launch: Option<Spanned<LaunchMode>>,
     reshard_after_forward: Option<Spanned<bool>>,
     accumulate: Option<Spanned<Accumulate>>,
     bucket_mb: Option<Spanned<u64>>,

@@ -30,6 +30,16 @@ pub struct Training {
     /// Memory tier of the optimizer states. The GPU updates them in any tier; outside HBM they are transferred for the
     /// update.
     pub optimizer_tier: Tier,
+    /// Device that computes the optimizer update.
+    pub optimizer_device: OptimizerDevice,
+    /// Bits of each of Adam's two moments.
+    pub moment_bits: u32,
+    /// 32-bit copy of narrower weights.
+    pub master_weights: MasterWeights,
+    /// Number of pieces in which logits and loss are computed, each of which is freed before the next; at least 1.
+    pub loss_chunks: u64,
+    /// Launch of the step's kernels by the host.
+    pub launch: LaunchMode,
     /// Time at which gathered weights are released; `None` for the default of [`Training::weight_lifetime`].
     pub reshard: Option<Reshard>,
     /// Accumulation of gradients; `None` for the default of [`Training::gradient_accumulation`].
@@ -71,6 +81,14 @@ pub struct Training {
 }
 
 impl Training {
+    /// Bytes of optimizer state per parameter: Adam's two moments, and a 32-bit master copy of narrower weights
+    /// (Rajbhandari et al., ZeRO, section 3.1: K = 12).
+    #[must_use]
+    pub fn state_bytes(&self) -> u64 {
+        let has_master = self.precision.bytes() < 4 && self.master_weights == MasterWeights::Kept;
+        u64::from(self.moment_bits.div_ceil(8)) * 2 + if has_master { 4 } else { 0 }
+    }
+
     /// Returns the job with recomputation off, which describes the layers that are not recomputed; `None` if all layers
     /// have the same setting.
     #[must_use]
@@ -117,6 +135,38 @@ impl Training {
     pub fn recomputed_stage_layers(&self, layout: &Layout, stage: u32) -> u64 {
         (0..layout.degrees.interleave).map(|chunk| self.recomputed_chunk_layers(layout, stage, chunk)).sum()
     }
+}
+
+/// Device that computes the optimizer update.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum OptimizerDevice {
+    /// The GPU, in any memory tier of the state.
+    #[default]
+    Gpu,
+    /// The CPU next to the GPU, from its own memory, as DeepSpeed's CPUAdam.
+    Cpu,
+}
+
+/// 32-bit copy of 16-bit weights that the optimizer updates.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum MasterWeights {
+    /// The optimizer keeps a copy.
+    #[default]
+    Kept,
+    /// The optimizer updates the weights in place.
+    Absent,
+}
+
+/// Launch of the kernels of a step by the host.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum LaunchMode {
+    /// One call per kernel, on a stream.
+    #[default]
+    Stream,
+    /// One call for a captured CUDA graph.
+    Graph,
 }
 
 /// Processes that drive the GPUs of a host.
@@ -188,6 +238,9 @@ pub enum KernelFusion {
     Compiled,
     /// One kernel per operator of the model's code (eager mode).
     Eager,
+    /// Not stated: the middle of the fastest (fused) and the slowest (eager) software.
+    #[serde(skip)]
+    Unspecified,
 }
 
 /// Dropout on the outputs of layers.

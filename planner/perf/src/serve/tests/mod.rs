@@ -67,6 +67,7 @@ const H100: PeakRates = PeakRates {
     sms: Some(132),
     block_scheduling: BlockScheduling::Persistent,
     offload_bandwidth: None,
+    host_memory_bandwidth: None,
 };
 
 fn specified_layout(job: &Serving) -> Layout {

@@ -8,7 +8,7 @@ use serde::Deserialize;
 use serde::de::Visitor;
 use toml::Spanned;
 
-use super::super::{Arrivals, JobError, JobSpans, Limits, Serving};
+use super::super::{Arrivals, FrameworkKind, JobError, JobSpans, Limits, Serving};
 use super::{JobText, KindKey, MAX_TOTAL, ParallelText, Validator, kind_key, overflow_bound};
 
 /// Largest data-parallel degree of a job with a batch of requests: more than any machine has.
@@ -77,6 +77,7 @@ impl JobText {
         let parallel = self.parallel(check)?;
         let placement = self.placement(check)?;
         self.check_degrees(check, &parallel, &placement)?;
+        let software = self.software(check, FrameworkKind::Inference)?;
         let job = Serving {
             name: self.name.get_ref().clone(),
             precision: self.precision(),
@@ -84,7 +85,7 @@ impl JobText {
             output_tokens,
             arrivals,
             max_batched_tokens: match &self.max_batched_tokens {
-                None => Serving::MAX_BATCHED_TOKENS,
+                None => software.max_batched_tokens.unwrap_or(Serving::MAX_BATCHED_TOKENS),
                 Some(tokens) => check.count("max_batched_tokens", tokens)?,
             },
             prefix_hit: check.number_in_range("prefix_hit", &self.prefix_hit, 0.0..=1.0, 0.0)?,
@@ -99,7 +100,7 @@ impl JobText {
                 "gpu_memory_utilization",
                 &self.gpu_memory_utilization,
                 0.01..=1.0,
-                Serving::MEMORY_SHARE,
+                software.gpu_memory_utilization.unwrap_or(Serving::MEMORY_SHARE),
             )?,
             parallel,
             placement,
@@ -128,7 +129,7 @@ impl JobText {
 
     fn arrivals(&self, check: Validator<'_>, spans: &JobSpans) -> Result<Arrivals, JobError> {
         let max_num_seqs = match &self.max_num_seqs {
-            None => Serving::MAX_NUM_SEQS,
+            None => self.software(check, FrameworkKind::Inference)?.max_num_seqs.unwrap_or(Serving::MAX_NUM_SEQS),
             Some(limit) => check.count("max_num_seqs", limit)?,
         };
         match (&self.concurrency, &self.requests) {

@@ -1,0 +1,147 @@
+//! Software by name: the values of a job's keys that it sets.
+//!
+//! One table, [`frameworks`], holds them with their sources (`planner/workload/data/frameworks.toml`). A job states its
+//! software as `framework = "NAME"` or `"NAME@VERSION"`; keys that the job states itself take precedence.
+
+use std::sync::OnceLock;
+
+use serde::Deserialize;
+
+use super::{KernelFusion, LaunchMode, Processes};
+
+/// Work that software is for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum FrameworkKind {
+    /// Training.
+    #[default]
+    Training,
+    /// Inference.
+    Inference,
+}
+
+impl FrameworkKind {
+    /// Returns the name in messages.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Training => "training",
+            Self::Inference => "inference",
+        }
+    }
+}
+
+/// Values of a job's keys that software sets; absent values are the defaults of jobs.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Framework {
+    /// Name by which jobs state it.
+    pub name: String,
+    /// Other names.
+    #[serde(default)]
+    pub aliases: Vec<String>,
+    /// Work that it is for.
+    #[serde(default)]
+    pub kind: FrameworkKind,
+    /// First version with these values; `None` for the first version.
+    pub since: Option<String>,
+    /// Fusion of elementwise and normalization kernels.
+    pub kernels: Option<KernelFusion>,
+    /// True if attention is one fused kernel.
+    pub flash_attention: Option<bool>,
+    /// Bits of a gradient in communication.
+    pub gradient_bits: Option<u32>,
+    /// Bits of each of Adam's moments.
+    pub moment_bits: Option<u32>,
+    /// True if a 32-bit copy of narrower weights is kept.
+    pub master_weights: Option<bool>,
+    /// Pieces in which logits and loss are computed.
+    pub loss_chunks: Option<u64>,
+    /// True if communication overlaps with independent computation.
+    pub overlap: Option<bool>,
+    /// Gradient bucket size in MiB.
+    pub bucket_mb: Option<u32>,
+    /// Processes that drive the GPUs of a host.
+    pub processes: Option<Processes>,
+    /// Launch of the step's kernels.
+    pub launch: Option<LaunchMode>,
+    /// Largest number of requests in a step.
+    pub max_num_seqs: Option<u64>,
+    /// Largest number of tokens in a step.
+    pub max_batched_tokens: Option<u64>,
+    /// Share of a GPU's memory that may be filled.
+    pub gpu_memory_utilization: Option<f64>,
+    /// Files of the software, or publications, from which the values were read.
+    pub source: String,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    framework: Vec<Framework>,
+}
+
+/// All entries of the table, in the order of the data file; versions of a framework ascend.
+#[must_use]
+pub fn frameworks() -> &'static [Framework] {
+    static FRAMEWORKS: OnceLock<Vec<Framework>> = OnceLock::new();
+    // A test reads the built-in file, so it always parses here.
+    FRAMEWORKS.get_or_init(|| {
+        toml::from_str::<File>(include_str!("../../data/frameworks.toml"))
+            .map(|file| file.framework)
+            .unwrap_or_default()
+    })
+}
+
+/// Finds the entry for `NAME` or `NAME@VERSION`: the last one that the version includes, or the last without version.
+/// `None` if no framework has this name.
+#[must_use]
+pub fn find_framework(name: &str) -> Option<&'static Framework> {
+    let (name, version) = match name.split_once('@') {
+        Some((name, version)) => (name, Some(version)),
+        None => (name, None),
+    };
+    let entries: Vec<&Framework> = frameworks()
+        .iter()
+        .filter(|entry| entry.name == name || entry.aliases.iter().any(|alias| alias == name))
+        .collect();
+    let is_included = |entry: &&&Framework| match (version, entry.since.as_deref()) {
+        (Some(version), Some(since)) => numbers(version) >= numbers(since),
+        _ => true,
+    };
+    entries.iter().rfind(is_included).or(entries.first()).copied()
+}
+
+/// Numbers of a version, which compare like versions.
+fn numbers(version: &str) -> Vec<u64> {
+    version.split(|c: char| !c.is_ascii_digit()).filter_map(|part| part.parse().ok()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn built_in_table_is_read_and_unambiguous() {
+        let file: File = toml::from_str(include_str!("../../data/frameworks.toml")).unwrap();
+        assert_eq!(file.framework.len(), frameworks().len());
+        for entry in frameworks() {
+            assert!(!entry.source.is_empty(), "{}", entry.name);
+            for name in std::iter::once(&entry.name).chain(&entry.aliases) {
+                assert_eq!(find_framework(name).unwrap().name, entry.name, "{name}");
+            }
+            let same = frameworks().iter().filter(|other| other.name == entry.name);
+            assert!(same.is_sorted_by_key(|entry| entry.since.as_deref().map(numbers)), "{}", entry.name);
+        }
+        assert_eq!(find_framework("fortran"), None);
+    }
+
+    #[test]
+    fn version_selects_the_last_entry_that_includes_it() {
+        let kernels = |name: &str| find_framework(name).unwrap().kernels;
+        assert_eq!(kernels("fms-fsdp"), Some(KernelFusion::Compiled));
+        assert_eq!(kernels("fms-fsdp@2024-08"), Some(KernelFusion::Compiled));
+        assert_eq!(kernels("fms-fsdp@2024-04"), Some(KernelFusion::Eager));
+        assert_eq!(kernels("fms-fsdp@2020"), Some(KernelFusion::Eager));
+    }
+}
