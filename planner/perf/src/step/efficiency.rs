@@ -217,7 +217,9 @@ fn gpu_curves(fabric: &Fabric) -> impl Iterator<Item = (GpuCurve, f64)> {
             _ => has_unknown = true,
         }
     }
-    let kinds: Vec<_> = kinds.into_iter().chain(has_unknown.then_some(&unknown)).collect();
+    let mut kinds: Vec<_> = kinds.into_iter().chain(has_unknown.then_some(&unknown)).collect();
+    // The oldest first, which wins between equal rates.
+    kinds.sort_by_key(|figures| figures.compute_capability.unwrap_or(0));
     let curves: Vec<_> = kinds
         .into_iter()
         .map(|figures| {
