@@ -44,7 +44,7 @@ fn presets_have_names_and_sizes() {
         "mi325x",
         "mi355x",
         "dgx-a100-40gb",
-        "hgx-h20",
+        "hgx-h20-96gb",
         "hgx-h800",
         "rtx5090-pcie",
     ] {

@@ -27,7 +27,7 @@ presets![
     "hgx-b200",
     "hgx-b300",
     "hgx-h100",
-    "hgx-h20",
+    "hgx-h20-96gb",
     "hgx-h200",
     "hgx-h800",
     "l40s-pcie",

@@ -26,7 +26,7 @@ fn gpu_pairs_have_the_classes_of_their_machine() {
     let expected: &[(&str, &[(PathClass, usize)])] = &[
         ("hgx-h200", &[(Nvl, 56)]),
         ("hgx-b300", &[(Nvl, 56)]),
-        ("hgx-h20", &[(Nvl, 56)]),
+        ("hgx-h20-96gb", &[(Nvl, 56)]),
         ("hgx-h800", &[(Nvl, 56)]),
         ("dgx-a100", &[(Nvl, 56)]),
         ("dgx-a100-40gb", &[(Nvl, 56)]),
