@@ -30,6 +30,15 @@ pub enum Verbosity {
     Verbose,
 }
 
+/// Width of tables on a terminal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TableWidth {
+    /// Columns that do not fit the terminal are hidden.
+    Terminal,
+    /// All columns are shown.
+    Unlimited,
+}
+
 /// Destination and format of results.
 #[derive(Clone, Debug)]
 pub struct Output {
@@ -41,6 +50,8 @@ pub struct Output {
     pub verbosity: Verbosity,
     /// Policy for replacing existing files.
     pub replace: Replace,
+    /// Width of tables on a terminal.
+    pub width: TableWidth,
 }
 
 impl Output {
@@ -60,8 +71,9 @@ impl Output {
             (_, true) => Verbosity::Verbose,
             _ => Verbosity::Normal,
         };
+        let width = if flags.wide { TableWidth::Unlimited } else { TableWidth::Terminal };
         let replace = if flags.force { Replace::All } else { Replace::Own };
-        Ok(Self { format: flags.format, file: flags.output.clone(), verbosity, replace })
+        Ok(Self { format: flags.format, file: flags.output.clone(), verbosity, replace, width })
     }
 
     /// Returns this output with standard output as its destination.
@@ -93,7 +105,8 @@ impl Output {
         if self.file.is_some() || !terminal::is_output_shown() {
             return TextOptions::default();
         }
-        TextOptions { style: Style::Colour, width: terminal::width(), ..TextOptions::default() }
+        let width = terminal::width().filter(|_| self.width == TableWidth::Terminal);
+        TextOptions { style: Style::Colour, width, ..TextOptions::default() }
     }
 
     /// Returns an error if an additional output file cannot be written, or is the result's own file.
