@@ -5,14 +5,13 @@
 use std::sync::Arc;
 
 use fabricast_collectives::bound::InNetwork;
-use fabricast_collectives::strategy::Strategy;
 use fabricast_topologies::fabric::NodeKind;
 use fabricast_topologies::route::{GpuDirect, PeerAccess, RouteOptions};
 use fabricast_topologies::{Fabric, LinkId, LinkKind, NodeId};
 
 use super::candidates::nics_of_first_host;
 use super::cause::{Cause, Device, Extent};
-use crate::measured::manifest::{Configuration, Measurement};
+use crate::measured::manifest::Measurement;
 
 /// A measurement as it would have run under a cause.
 pub(super) struct Hypothesis {
@@ -27,6 +26,8 @@ pub(super) struct Hypothesis {
 pub(super) enum Choice {
     /// The library chooses again, because it sees the cause.
     Library,
+    /// As [`Self::Library`], but calls whose choice is not modelled, or that the library cannot run, have no time.
+    Known,
     /// The predicted strategies run, because the library does not see the cause. NCCL reads the rates that PCIe links
     /// support, not the rates in effect (2.30.7, `max_link_speed` and `max_link_width` in src/graph/xml.cc).
     Unchanged,
@@ -37,13 +38,6 @@ impl Hypothesis {
     pub fn undisturbed(measurement: &Measurement, routes: RouteOptions) -> Self {
         let described = Measurement { rows: Vec::new(), rejected: Vec::new(), ..measurement.clone() };
         Self { measurement: described, routes, choice: Choice::Library }
-    }
-
-    /// A predicted strategy with the settings of the hypothesis, for calls whose choice is not modelled.
-    pub fn forced(&self, predicted: Strategy) -> Strategy {
-        let Configuration { algorithm, protocol, .. } = self.measurement.configuration;
-        let (algorithm, protocol) = (algorithm.unwrap_or(predicted.algorithm), protocol.unwrap_or(predicted.protocol));
-        Strategy { algorithm, protocol, ..predicted }
     }
 }
 
@@ -89,6 +83,7 @@ pub(super) fn apply(cause: &Cause, measurement: &Measurement, routes: RouteOptio
             degraded = fabric.with_slowed_links(&links, 1.0 / f64::from(divisor.max(1)));
         }
         Cause::Strategy { algorithm, protocol } => {
+            hypothesis.choice = Choice::Known;
             configuration.algorithm = algorithm.or(configuration.algorithm);
             configuration.protocol = protocol.or(configuration.protocol);
         }

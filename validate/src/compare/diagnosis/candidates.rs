@@ -86,7 +86,10 @@ fn settings(measurement: &Measurement, rows: &[&Compared]) -> Vec<Cause> {
     let protocols = PROTOCOLS.into_iter().map(Some).filter(|_| configuration.protocol.is_none());
     for algorithm in [None].into_iter().chain(algorithms) {
         for protocol in [None].into_iter().chain(protocols.clone()) {
-            if algorithm.is_some() || protocol.is_some() {
+            // NVLS has kernels for Simple only (NCCL 2.30.7, src/device/generate.py).
+            let uses_switches = algorithm.is_some_and(|algorithm| algorithm.in_network() == InNetwork::Allowed);
+            let exists = !uses_switches || protocol.is_none_or(|protocol| protocol == Protocol::Simple);
+            if exists && (algorithm.is_some() || protocol.is_some()) {
                 causes.push(Cause::Strategy { algorithm, protocol });
             }
         }

@@ -2,8 +2,9 @@
 //!
 //! The gap of a row is |ln(measured ÷ predicted)| in units of the scatter that its prediction interval states, so that
 //! rows with sure predictions count more. A hypothesis is a fault of the fabric, a setting of the library or another
-//! launch mode ([`Cause`]); all rows of the group are predicted again under it. What it makes worse at other sizes
-//! counts against it. A hypothesis is a hint with a command that confirms or refutes it, not a proof.
+//! launch mode ([`Cause`]); rows of the slow sizes and of the others are predicted again under it. It is credited with
+//! the gap of the slow sizes that it closes; what it makes worse at other sizes counts against it, and what it improves
+//! there, which may be scatter, is not credited. A hypothesis is a hint with a command that confirms or refutes it.
 
 mod apply;
 mod candidates;
@@ -40,10 +41,10 @@ const SIMILAR: f64 = 0.1;
 const MAX_CAUSES: usize = 3;
 /// Smallest number of sizes of a slow range whose cause is sought.
 const MIN_SIZES: usize = 3;
-/// Largest number of rows that are simulated for each hypothesis.
-const MAX_ROWS: usize = 12;
-/// Largest number of simulation events of the undisturbed prediction of all these rows.
-const MAX_EVENTS: u64 = 1_000_000;
+/// Largest number of rows of slow sizes, and of other rows, that are simulated for each hypothesis.
+const MAX_ROWS: usize = 7;
+/// Largest number of simulation events of the undisturbed prediction of the slow rows, and of the other rows.
+const MAX_EVENTS: u64 = 500_000;
 /// Largest ratio of the events of a hypothesis to [`MAX_EVENTS`]: faults that break the symmetry of a fabric need more.
 const MAX_EVENT_RATIO: u64 = 4;
 /// Width of an 80 % interval of a normal distribution, in standard deviations.
@@ -56,14 +57,15 @@ struct Case<'a> {
     compared: &'a Compared,
     row: &'a Row,
     deviation: f64,
+    is_slow: bool,
 }
 
 /// Ranks the hypotheses that explain a slow group, the likeliest first. Empty if the group is not slow or if no
 /// hypothesis closes enough of its gap.
-pub(super) fn causes(
-    request: &Request<'_>,
+pub(super) fn causes<'a>(
+    request: &Request<'a>,
     group: &Group,
-    rows: &[Compared],
+    rows: &'a [Compared],
 ) -> Result<Vec<RankedCause>, CompareError> {
     let is_slow = group.ranges.iter().any(|range| range.finding == Finding::Slow && range.sizes >= MIN_SIZES);
     let first = group.measurements.first().and_then(|&first| request.measurements.get(first));
@@ -72,25 +74,34 @@ pub(super) fn causes(
         return Ok(Vec::new());
     }
     let profile = profile(request, measurement)?;
-    let usable = || group.rows.iter().filter_map(|&row| rows.get(row)).filter(|row| row.outlier.is_none());
-    let mut sampled: Vec<&Compared> = usable().collect();
-    sampled.sort_by_key(|row| (row.bytes, row.line));
-    let sampled = super::explanation::sample_evenly(&sampled, MAX_ROWS);
-    let cases: Vec<Case<'_>> = sampled.into_iter().filter_map(|compared| case(request, compared)).collect();
+    let mut usable: Vec<&Compared> =
+        group.rows.iter().filter_map(|&row| rows.get(row)).filter(|row| row.outlier.is_none()).collect();
+    usable.sort_by_key(|row| (row.bytes, row.line));
+    let is_slow = |row: &Compared| {
+        let mut slow = group.ranges.iter().filter(|range| range.finding == Finding::Slow);
+        slow.any(|range| (range.min..=range.max).contains(&row.bytes))
+    };
+    let (slow, other): (Vec<&Compared>, Vec<&Compared>) = usable.into_iter().partition(|row| is_slow(row));
+    let sample = |rows: &[&'a Compared], is_slow| -> Vec<Case<'a>> {
+        let sampled = super::explanation::sample_evenly(rows, MAX_ROWS);
+        sampled.into_iter().filter_map(|compared| case(request, compared, is_slow)).collect()
+    };
+    let (slow, other) = (sample(&slow, true), sample(&other, false));
     let undisturbed = Hypothesis::undisturbed(measurement, request.routes);
     let simulation = MeasurementSimulation::new(&undisturbed.measurement, undisturbed.routes);
-    let cases = affordable(cases, &simulation, &profile);
+    let mut cases = affordable(slow, &simulation, &profile);
     let gap: f64 = cases.iter().map(|case| case.gap(case.compared.predicted.0)).sum();
     if cases.len() < MIN_SIZES || gap <= 0.0 {
         return Ok(Vec::new());
     }
+    cases.extend(affordable(other, &simulation, &profile));
     let candidates = candidates::candidates(measurement, &cases.iter().map(|case| case.compared).collect::<Vec<_>>());
     let mut ranked: Vec<RankedCause> = candidates
         .into_par_iter()
         .filter_map(|cause| {
             let hypothesis = apply::apply(&cause, measurement, request.routes)?;
-            let remaining = remaining_gap(&hypothesis, &cases, &profile)?;
-            Some(RankedCause { cause, closed: 1.0 - remaining / gap })
+            let closed = closed_gap(&hypothesis, &cases, &profile)?;
+            Some(RankedCause { cause, closed: closed / gap })
         })
         .filter(|ranked| ranked.closed >= MIN_CLOSED)
         .collect();
@@ -110,11 +121,11 @@ pub(super) fn causes(
     Ok(causes)
 }
 
-fn case<'a>(request: &Request<'a>, compared: &'a Compared) -> Option<Case<'a>> {
+fn case<'a>(request: &Request<'a>, compared: &'a Compared, is_slow: bool) -> Option<Case<'a>> {
     let rows: &'a [Row] = &request.measurements.get(compared.measurement)?.rows;
     let row = rows.iter().find(|row| row.line == compared.line)?;
     let width = (compared.high.0.max(1) as f64 / compared.low.0.max(1) as f64).ln();
-    Some(Case { compared, row, deviation: (width / INTERVAL).max(MIN_DEVIATION) })
+    Some(Case { compared, row, deviation: (width / INTERVAL).max(MIN_DEVIATION), is_slow })
 }
 
 impl Case<'_> {
@@ -148,15 +159,17 @@ fn run(
     simulation.simulate(&*simulation.schedule(strategy, case.row, profile)?, profile)
 }
 
-/// Sum of the rows' gaps under a hypothesis; `None` if a row cannot be simulated under it.
-fn remaining_gap(hypothesis: &Hypothesis, cases: &[Case<'_>], profile: &Profile) -> Option<f64> {
+/// Gap of the slow rows that a hypothesis closes, less the gap that it adds to other rows; `None` if a row cannot be
+/// simulated under it.
+fn closed_gap(hypothesis: &Hypothesis, cases: &[Case<'_>], profile: &Profile) -> Option<f64> {
     let simulation = MeasurementSimulation::new(&hypothesis.measurement, hypothesis.routes);
     let strategies = simulation.strategies();
     let (mut events, mut sum) = (0u64, 0.0);
     for case in cases {
         let predicted = case.compared.strategy;
         let strategy = match hypothesis.choice {
-            Choice::Library => strategies.strategy(case.row).unwrap_or_else(|| hypothesis.forced(predicted)),
+            Choice::Library => strategies.strategy(case.row).unwrap_or(predicted),
+            Choice::Known => strategies.strategy(case.row)?,
             Choice::Unchanged => predicted,
         };
         let run = run(&simulation, strategy, case, profile)?;
@@ -164,7 +177,8 @@ fn remaining_gap(hypothesis: &Hypothesis, cases: &[Case<'_>], profile: &Profile)
         if events > MAX_EVENTS * MAX_EVENT_RATIO {
             return None;
         }
-        sum += case.gap(run.time.0);
+        let closed = case.gap(case.compared.predicted.0) - case.gap(run.time.0);
+        sum += if case.is_slow { closed } else { closed.min(0.0) };
     }
     Some(sum)
 }
