@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// Each machine has the library of its vendor: AMD GPUs those of RCCL, whose choices are no faster than any strategy.
+/// Each machine uses the library of its vendor, whose choices are no faster than the fastest strategy.
 #[test]
 fn machines_use_the_library_of_their_vendor() {
     let study = |collectives: &str| {
