@@ -66,7 +66,7 @@ pub struct RequestError {
     /// Exit code of the command: 1 failed, 2 bad input or usage, 3 no GPU, 130 stopped by [`Control::stop`].
     pub exit_code: u8,
     /// Result and warnings before the failure, such as the fault of a schedule that failed its verification.
-    pub answer: Answer,
+    pub answer: Box<Answer>,
 }
 
 /// Connection to a running command: stops it and receives its result.
@@ -168,7 +168,7 @@ impl RequestError {
             help: help.map(|help| visible_lines(help).into_owned()),
             location: location.cloned(),
             exit_code: failure.code(),
-            answer,
+            answer: Box::new(answer),
         }
     }
 }

@@ -98,7 +98,7 @@ fn to_exception(py: Python<'_>, error: RequestError) -> PyErr {
     let file = location.map(|location| location.source.clone());
     let line = location.map(|location| location.line).filter(|line| *line > 0);
     let column = location.map(|location| location.column).filter(|column| *column > 0);
-    let Answer { result, warnings } = error.answer;
+    let Answer { result, warnings } = *error.answer;
     let arguments = (error.message, error.help, file, line, column, error.exit_code, result);
     // Warnings precede the exception; one that a filter turns into an exception takes its place.
     let raised = warnings
