@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use arrow_array::RecordBatchIterator;
 use arrow_array::ffi_stream::FFI_ArrowArrayStream;
+use fabricast::Document;
 use fabricast::request::{Answer, Control, FlagKind, FlagValue, Request, RequestError, Setting, flags};
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
@@ -121,13 +122,11 @@ struct Table {
 
 #[pymethods]
 impl Table {
-    /// Creates the table of the main list of a JSON document, or of the named list.
+    /// Creates the table of a list of a JSON document, or with `None` of the document as its only row.
     #[new]
-    #[pyo3(signature = (document, list = None))]
     fn new(py: Python<'_>, document: &str, list: Option<&str>) -> PyResult<Self> {
         py.detach(|| {
             let document: Json = serde_json::from_str(document)?;
-            let list = list.or_else(|| table::main_list(&document));
             table::table(&document, list)
         })
         .map(|batch| Self { batch })
@@ -157,11 +156,13 @@ impl Table {
     }
 }
 
-/// Returns the key of a JSON document's main list, or `None` if the document as a whole is its only row.
+/// Returns the key of the main list of a document with this `format` and these keys, or `None` if the document as a whole
+/// is its only row.
 #[pyfunction]
-fn main_list(document: &str) -> PyResult<Option<&'static str>> {
-    let document: Json = serde_json::from_str(document).map_err(|error| PyValueError::new_err(error.to_string()))?;
-    Ok(table::main_list(&document))
+fn main_list(format: Option<&str>, keys: Vec<String>) -> Option<&'static str> {
+    // The documents without a format are fabrics.
+    let lists = format.and_then(Document::from_format).map_or(&["links"][..], Document::row_lists);
+    lists.iter().copied().find(|list| keys.iter().any(|key| key == list))
 }
 
 /// Returns the flags of a command as dictionaries, from which `commands.py` is generated.

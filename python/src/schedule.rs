@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use fabricast::request::{Answer, ScheduleFile};
+use fabricast_sim::schedule::Header;
 use pyo3::prelude::*;
 
 use crate::{run_interruptibly, to_exception};
@@ -46,12 +47,51 @@ impl Schedule {
         Ok((result, warnings))
     }
 
-    /// Name, collective, bytes, ranks, channels, protocol and number of operations.
-    fn summary(&self) -> (String, &'static str, u64, u32, u16, &'static str, u32) {
-        let header = self.file.schedule().header();
-        let call = header.call;
-        let operations = self.file.schedule().operation_count();
-        let protocol = header.protocol.name();
-        (header.name.clone(), call.collective.name(), call.bytes.0, call.ranks, header.channels, protocol, operations)
+    /// Name: the algorithm, or that of the file.
+    #[getter]
+    fn name(&self) -> &str {
+        &self.header().name
+    }
+
+    /// Collective, as nccl-tests names it.
+    #[getter]
+    fn collective(&self) -> &'static str {
+        self.header().call.collective.name()
+    }
+
+    /// Size of the call in bytes.
+    #[getter]
+    fn bytes(&self) -> u64 {
+        self.header().call.bytes.0
+    }
+
+    /// Number of ranks.
+    #[getter]
+    fn ranks(&self) -> u32 {
+        self.header().call.ranks
+    }
+
+    /// Number of channels.
+    #[getter]
+    fn channels(&self) -> u16 {
+        self.header().channels
+    }
+
+    /// Protocol.
+    #[getter]
+    fn protocol(&self) -> &'static str {
+        self.header().protocol.name()
+    }
+
+    /// Number of operations.
+    #[getter]
+    fn operations(&self) -> u32 {
+        self.file.schedule().operation_count()
+    }
+}
+
+impl Schedule {
+    fn header(&self) -> &Header {
+        self.file.schedule().header()
     }
 }

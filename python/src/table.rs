@@ -33,14 +33,6 @@ pub enum TableError {
     Arrow(#[from] ArrowError),
 }
 
-/// Returns the key of the list that is the table of a document, and `None` if the document as a whole is its only row.
-pub fn main_list(document: &Json) -> Option<&'static str> {
-    let kind = document.get("format").and_then(Json::text).and_then(Document::from_format);
-    // The documents without a format are fabrics.
-    let lists = kind.map_or(&["links"][..], Document::row_lists);
-    lists.iter().copied().find(|key| document.get(key).is_some())
-}
-
 /// Returns a list of a document as a table, or with `None` the document as its only row.
 ///
 /// # Errors

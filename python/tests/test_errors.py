@@ -3,9 +3,11 @@
 import _thread
 import multiprocessing
 import pickle
+import signal
 import threading
 import time
 import warnings
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -87,6 +89,15 @@ def long_plan() -> fabricast.Result:
     return fabricast.plan("hgx-h200", nodes=128, collective="all", sizes="1KiB..16GiB:1.1")
 
 
+@pytest.fixture
+def ctrl_c_raises() -> Iterator[None]:
+    """Ctrl-C raises KeyboardInterrupt, also in a process that was started in the background, which ignores it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("ctrl_c_raises")
 def test_ctrl_c_stops_a_command() -> None:
     timer = threading.Timer(1, _thread.interrupt_main)
     timer.start()

@@ -94,7 +94,7 @@ class Result:
     def __init__(self, text: str) -> None:
         self._text = text
         self._document: dict[str, Any] = json.loads(text)
-        self._list = main_list(text)
+        self._list = main_list(self._document.get("format"), list(self._document))
 
     @property
     def json(self) -> str:

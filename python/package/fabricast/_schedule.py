@@ -26,20 +26,19 @@ class Schedule:
 
     def __init__(self, file: _fabricast.ScheduleFile) -> None:
         self._file = file
-        summary = file.summary()
-        self.name: str = summary[0]
+        self.name: str = file.name
         """Name: the algorithm, or that of the file."""
-        self.collective: str = summary[1]
+        self.collective: str = file.collective
         """Collective, as nccl-tests names it."""
-        self.bytes: int = summary[2]
+        self.bytes: int = file.bytes
         """Size of the call in bytes: the larger buffer of a rank."""
-        self.ranks: int = summary[3]
+        self.ranks: int = file.ranks
         """Number of ranks."""
-        self.channels: int = summary[4]
+        self.channels: int = file.channels
         """Number of channels."""
-        self.protocol: str = summary[5]
+        self.protocol: str = file.protocol
         """Protocol."""
-        self.operations: int = summary[6]
+        self.operations: int = file.operations
         """Number of operations."""
 
     @classmethod
