@@ -18,7 +18,6 @@ use crate::args::{Cli, Command};
 use crate::commands;
 use crate::failure::Failure;
 use crate::output::Output;
-use crate::output_format::Format;
 pub use flags::{Flag, FlagKind, FlagValue, flags};
 pub use schedule_file::{ScheduleFile, ScheduleFileFormat};
 
@@ -125,8 +124,7 @@ impl Request {
             words.push("--".into());
             words.extend(positionals.iter().cloned());
         }
-        let mut cli = Cli::try_parse_from(words).map_err(|error| usage_error(&error))?;
-        cli.global.format = Format::Json;
+        let cli = Cli::try_parse_from(words).map_err(|error| usage_error(&error))?;
         match cli.command {
             // GPU commands start helper processes of this program and reserve GPUs before its threads start.
             Command::Gpu(_) => Err(Failure::input("gpu commands need a process of their own: run `fabricast gpu`")),

@@ -69,20 +69,16 @@ pub fn call(measurement: &Measurement, row: &Row) -> Call {
 
 /// Library whose selection rules apply: the measured version of NCCL or RCCL, or the nearest known one. If none is
 /// named, the newest one of the GPUs' vendor. `None` for other libraries.
-fn library(measurement: &Measurement) -> Option<Library> {
-    let rccl = |version: &str| Library::Rccl(rccl::Version::nearest(version).unwrap_or(rccl::Version::NEWEST));
+pub(crate) fn library(measurement: &Measurement) -> Option<Library> {
     let of_vendor = Library::from_vendor(&measurement.fabric, measurement.fabric.gpus());
-    match &measurement.configuration.library {
-        None => Some(of_vendor),
-        Some(library) if library.name == LibraryName::Rccl => Some(rccl(&library.version)),
+    let Some(library) = &measurement.configuration.library else { return Some(of_vendor) };
+    match (library.name, of_vendor) {
         // rccl-tests prints the name of NCCL.
-        Some(library) if library.name == LibraryName::Nccl && matches!(of_vendor, Library::Rccl(_)) => {
-            Some(rccl(&library.version))
+        (LibraryName::Rccl, _) | (LibraryName::Nccl, Library::Rccl(_)) => {
+            Some(Library::Rccl(rccl::Version::nearest(&library.version).unwrap_or(rccl::Version::NEWEST)))
         }
-        Some(library) if library.name == LibraryName::Nccl => {
-            Some(Library::Nccl(Version::nearest(&library.version).unwrap_or(Version::NEWEST)))
-        }
-        Some(_) => None,
+        (LibraryName::Nccl, _) => Some(Library::Nccl(Version::nearest(&library.version).unwrap_or(Version::NEWEST))),
+        _ => None,
     }
 }
 

@@ -5,12 +5,13 @@ use std::num::NonZeroU16;
 
 use fabricast_sim::schedule::{Call, Collective, DataType, Protocol, ReduceOp};
 use fabricast_topologies::route::{PeerAccess, Router};
-use fabricast_topologies::{Bytes, Fabric, NodeId};
+use fabricast_topologies::{Fabric, NodeId};
 
 use super::nccl::graph::{NvlsUse, SearchNotModelled};
 use super::nccl::{
     Algo, AlgoProto, Cells, Communicator, Function, NvlsSetting, Proto, Request, SYMMETRIC_THREADS, Settings,
-    SymmetricKernel, Table, Version, kernel, kernel_with_max_channels, p2p, pick, pick_symmetric, working_channels,
+    SymmetricKernel, Table, Version, bytes_per_peer, kernel, kernel_with_max_channels, p2p, pick, pick_symmetric,
+    working_channels,
 };
 use super::rccl::RcclHosts;
 use super::{Choice, Library, LibraryCapabilities, Unknown, mpi, rccl};
@@ -277,12 +278,8 @@ impl Chooser {
 
     /// NCCL's choice for sends and receives, with all peers concurrent.
     fn choose_p2p(&self, nccl: &Nccl, call: &Call) -> Choice {
-        let ranks = u64::from(call.ranks.max(1));
-        let (bytes, peers) = match call.collective {
-            Collective::SendRecv => (call.bytes.0, 1),
-            _ => (call.bytes.0.div_ceil(ranks), call.ranks.saturating_sub(1).max(1)),
-        };
-        let send = p2p(&nccl.communicator, nccl.version, &self.conditions.settings, Bytes(bytes), peers);
+        let (bytes, peers) = bytes_per_peer(call);
+        let send = p2p(&nccl.communicator, nccl.version, &self.conditions.settings, bytes, peers);
         let strategy = Strategy {
             threads: Some(SEND_THREADS),
             chunk: Some(send.chunk),

@@ -21,8 +21,9 @@
 //! Messages of one connection are pipelined (up to eight slots), so a sequence of them incurs the latency once and the
 //! proxy's time for each. A block that sends to one peer only also incurs the fence for each.
 //!
-//! Source: libfabric fi_cxi(7) (`FI_CXI_RDZV_THRESHOLD`), aws-ofi-nccl include/nccl_ofi_param.h (`EAGER_MAX_SIZE`); NCCL 2.30.7 src/transport/net.cc (`sendProxyProgress`, `recvProxyProgress`; buffer locations of each
-//! protocol: `sendProxyConnect`; `needFlush`), src/proxy.cc (one progress thread per rank of a communicator).
+//! Source: NCCL 2.30.7 src/transport/net.cc (`sendProxyProgress`, `recvProxyProgress`; buffer locations of each
+//! protocol: `sendProxyConnect`; `needFlush`), src/proxy.cc (one progress thread per rank of a communicator). Rendezvous:
+//! libfabric fi_cxi(7) (`FI_CXI_RDZV_THRESHOLD`), aws-ofi-nccl include/nccl_ofi_param.h (`EAGER_MAX_SIZE`).
 
 use fabricast_topologies::{Bandwidth, Bytes, Picos};
 

@@ -3,10 +3,9 @@
 //! The cost of a network does not depend on the GPUs, nor that of GPUs on the network. A GPU profile is therefore
 //! combined with the network of the machine in question. The shipped networks are in `sim/profiles/networks`. A network
 //! measured on machines with the same GPUs, NICs and NICs per GPU applies, unless the machine is declared to have
-//! another one ([`Transport`]). RCCL's verbs apply to AMD's GPUs, InfiniBand to all other machines with such GPUs, at any
-//! NIC rate. Any other
-//! machine uses the profile's own network; a profile without one has InfiniBand's. Both use RoCE packets if the links
-//! are Ethernet.
+//! another one ([`Transport`]). RCCL's verbs apply to AMD's GPUs, InfiniBand to all other machines with such GPUs, at
+//! any NIC rate. Any other machine uses the profile's own network; a profile without one has InfiniBand's. Both use RoCE
+//! packets if the links are Ethernet.
 
 use std::fmt::Write as _;
 
@@ -140,7 +139,7 @@ impl MeasuredNetwork {
         let may_have_transport = match self.transport {
             // The cost of verbs depends on neither GPUs nor the rate or number of NICs.
             Transport::Infiniband => return true,
-            Transport::RcclVerbs => return machine.is_amd() && !machine.is_loopback,
+            Transport::RcclVerbs => return machine.is_amd && !machine.is_loopback,
             Transport::Tcpx | Transport::Tcpxo => machine.is_ethernet,
             Transport::Efa => !machine.is_infiniband,
             Transport::Slingshot => machine.has_c2c && !machine.is_infiniband,

@@ -28,9 +28,6 @@ pub enum Transport {
     Sockets,
 }
 
-/// Lowest number of a compute capability that is the name of an AMD architecture: gfx900.
-const AMD: u32 = 900;
-
 impl Transport {
     /// Returns true if messages are InfiniBand's or RoCE's packets.
     pub(super) fn uses_verbs(self) -> bool {
@@ -60,6 +57,8 @@ pub(super) struct MachineNetwork {
     pub(super) is_infiniband: bool,
     /// True if the NICs are declared as Ethernet, without the MTU of RoCE.
     pub(super) is_ethernet: bool,
+    /// True if the GPUs are AMD's.
+    pub(super) is_amd: bool,
     /// True if GPUs are attached to CPUs by C2C.
     pub(super) has_c2c: bool,
     /// True if the hosts are parts of one machine (loopback).
@@ -67,11 +66,6 @@ pub(super) struct MachineNetwork {
 }
 
 impl MachineNetwork {
-    /// Returns true if the GPUs are AMD's.
-    pub(super) fn is_amd(&self) -> bool {
-        self.compute_capability >= AMD
-    }
-
     /// Characteristics of a fabric; `None` unless several hosts are connected by NICs.
     pub(super) fn from_fabric(fabric: &Fabric) -> Option<Self> {
         let gpus = fabric.gpus();
@@ -101,6 +95,7 @@ impl MachineNetwork {
             nics_per_gpu: nics.len() as f64 / gpus.len() as f64,
             is_infiniband: nics.iter().any(|nic| nic.link == Some(LinkKind::Infiniband)),
             is_ethernet: nics.iter().any(|nic| nic.link == Some(LinkKind::Ethernet) && nic.mtu.is_none()),
+            is_amd: gpus.iter().any(|&gpu| fabric.node(gpu).is_amd()),
             has_c2c: fabric.links().any(|(_, link)| link.kind == LinkKind::C2c),
             is_loopback: nics.iter().any(|nic| nic.model.as_deref() == Some(LOOPBACK_NIC)),
         })

@@ -152,8 +152,8 @@ fn fit_nic_efficiency(cases: &Cases<'_>, points: &[&Point], base: &Profile) -> (
 const LIMITED: f64 = 0.8;
 
 /// Message costs that points determine and the profile has. The time of the proxy thread per message is that of a CPU and
-/// shows only in collectives whose proxies send many messages; otherwise it is unchanged. On transports with
-/// a rendezvous, only exchanges between pairs, whose blocks wait for the GPU's fence, distinguish the two.
+/// shows only in collectives whose proxies send many messages; otherwise it is unchanged. Only exchanges between pairs,
+/// whose blocks wait for the GPU's fence, distinguish it from the latency of a rendezvous.
 pub(super) fn determined_message_costs(points: &[&Point], base: &Profile) -> Vec<Parameter> {
     let sends_many = points.iter().any(|point| point.collective != Collective::AllReduce);
     let exchanges = points.iter().any(|point| point.collective.is_pairwise());

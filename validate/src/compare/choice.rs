@@ -8,6 +8,7 @@ use fabricast_sim::schedule::Protocol;
 
 use crate::measured::manifest::{Measurement, Registered};
 use crate::measured::{LibraryName, Row};
+use crate::measured_strategy::library;
 
 /// A row whose strategy is not fully forced by its measurement.
 #[derive(Clone, Copy)]
@@ -51,15 +52,9 @@ pub fn has_unpredicted_rccl(measurement: &Measurement) -> bool {
     is_rccl(measurement) && RcclHosts::from_fabric(fabric, fabric.gpus()).is_err()
 }
 
-/// Returns true for measurements of RCCL: those that name RCCL, and those on non-NVIDIA GPUs that name no library which
-/// runs there.
+/// Returns true for measurements of RCCL.
 fn is_rccl(measurement: &Measurement) -> bool {
-    let fabric = &measurement.fabric;
-    match measurement.configuration.library.as_ref().map(|library| library.name) {
-        Some(LibraryName::Rccl) => true,
-        None | Some(LibraryName::Nccl) => !Library::NEWEST_NCCL.runs_on(fabric, fabric.gpus()),
-        Some(_) => false,
-    }
+    matches!(library(measurement), Some(Library::Rccl(_)))
 }
 
 impl LibraryChoice for FastestPlanned {

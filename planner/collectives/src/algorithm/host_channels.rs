@@ -56,11 +56,13 @@ mod tests {
 
     #[test]
     fn hosts_have_channels_of_their_own_as_long_as_there_are_enough() {
-        let exchange = |ranks, ranks_per_node, channels| {
+        let shape = |ranks, ranks_per_node, channels| {
             let (collective, buffers) = (Collective::AllToAll, BufferUse::OutOfPlace);
             let call = Call { collective, bytes: Bytes(1 << 20), ranks, root: Rank(0), buffers };
-            let shape = Shape { channels, ranks_per_node, nics_per_node: 1, ..Shape::new(call, Protocol::Simple) };
-            HostChannels::divided_among_hosts(&shape)
+            Shape { channels, ranks_per_node, nics_per_node: 1, ..Shape::new(call, Protocol::Simple) }
+        };
+        let exchange = |ranks, ranks_per_node, channels| {
+            HostChannels::divided_among_hosts(&shape(ranks, ranks_per_node, channels))
         };
         let lanes = |channels: HostChannels, distance| {
             (0..channels.lanes()).map(|lane| channels.channel(distance, lane)).collect::<Vec<_>>()
@@ -73,5 +75,10 @@ mod tests {
         assert_eq!(lanes(one_rank_each, 1), [0, 1, 2, 3]);
         let three_peers = exchange(4, 1, 6);
         assert_eq!([1, 2, 3].map(|distance| lanes(three_peers, distance)), [[0, 3], [1, 4], [2, 5]]);
+        let shared = HostChannels::shared_by_hosts(&shape(16, 8, 4));
+        assert_eq!((shared.lanes(), shared.channel(3, 2)), (4, 2));
+        // Hosts that NVLink joins have no NICs between them.
+        let one_domain = HostChannels::divided_among_hosts(&Shape { nics_per_node: 0, ..shape(72, 4, 32) });
+        assert_eq!((one_domain.lanes(), one_domain.channel(17, 31)), (32, 31));
     }
 }

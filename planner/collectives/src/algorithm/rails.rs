@@ -69,20 +69,14 @@ impl Rails {
     /// Ranks of a host in the order of channel `lane`, from entry to exit.
     fn chain(self, lane: u32) -> Vec<u32> {
         let entry = self.entry(lane);
-        if self.has_mesh() {
-            return mesh::path(self.per_host, entry);
+        let path = self.path(entry);
+        if self.has_mesh() || self.rails == 1 {
+            return path;
         }
-        let round = |step: u32| (entry + step) % self.per_host;
-        let exit = if self.rails > 1 {
-            // Exit at the previous rail, at the rank of the same index in it.
-            let (round, rail) = (lane / self.rails, lane % self.rails);
-            self.entry(round * self.rails + (rail + self.rails - 1) % self.rails)
-        } else {
-            round(self.per_host - 1)
-        };
-        let between = (1..self.per_host).map(round).filter(|&rank| rank != exit);
-        let last = (exit != entry).then_some(exit);
-        std::iter::once(entry).chain(between).chain(last).collect()
+        // Exit at the previous rail, at the rank of the same index in it.
+        let (round, rail) = (lane / self.rails, lane % self.rails);
+        let exit = self.entry(round * self.rails + (rail + self.rails - 1) % self.rails);
+        path.into_iter().filter(|&rank| rank != exit).chain([exit]).collect()
     }
 
     /// Returns ring orders over `ranks`, one per channel until they repeat; empty for a single host.

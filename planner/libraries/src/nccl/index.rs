@@ -57,6 +57,17 @@ impl Function {
     /// All functions, in NCCL's order.
     pub const ALL: [Self; 5] = [Self::Broadcast, Self::Reduce, Self::AllGather, Self::ReduceScatter, Self::AllReduce];
 
+    /// Number of sequential steps of a ring of `ranks` ranks in the cost models of NCCL and RCCL (`nsteps` in
+    /// `src/graph/tuning.cc`).
+    pub(crate) fn ring_steps(self, ranks: u32) -> f64 {
+        let ranks = f64::from(ranks);
+        match self {
+            Self::AllReduce => 2.0 * (ranks - 1.0),
+            Self::AllGather | Self::ReduceScatter => ranks - 1.0,
+            Self::Broadcast | Self::Reduce => ranks,
+        }
+    }
+
     /// Returns the function of a collective; `None` for those composed of sends and receives.
     #[must_use]
     pub fn from_collective(collective: Collective) -> Option<Self> {

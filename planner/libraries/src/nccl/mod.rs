@@ -22,10 +22,6 @@ mod version;
 pub use channel_graph::{ChannelPaths, Graph, Graphs, Pattern};
 pub use communicator::{Communicator, Cpu, Nic, NicDistance};
 pub use index::{Algo, AlgoProto, Function, Proto};
-pub(crate) use kernel::{channels_with_work, justified_channels};
-pub(crate) use p2p::{ChannelLimits, PeerChannels, SendHosts};
-pub(crate) use version::{ChannelSplit, SendParts};
-
 pub use kernel::{Kernel, kernel, kernel_with_max_channels, max_threads, working_channels};
 pub use lists::{ListError, Lists};
 pub use nvls_shape::{MAX_CHANNELS, NvlsShape};
@@ -35,3 +31,7 @@ pub use symmetric::{SYMMETRIC_THREADS, SymmetricKernel, SymmetricPick, pick_symm
 pub use table::{Cell, Cells, Table, Unavailable, has_kernel};
 pub use time::{Pick, Request, expected_time, pick};
 pub use version::{UnknownVersion, Version};
+
+pub(crate) use kernel::{channels_with_work, justified_channels};
+pub(crate) use p2p::{ChannelLimits, PeerChannels, SendHosts, bytes_per_peer};
+pub(crate) use version::{ChannelSplit, SendParts};

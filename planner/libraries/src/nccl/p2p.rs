@@ -6,6 +6,7 @@
 //! before the number of parts, by the capacity of all channels of a peer: on eight GPUs, sends of 512 KiB still use LL.
 //! Connections over a network have buffers for Simple only (src/transport/net.cc, NCCL_ALLOC_P2P_NET_LL_BUFFERS).
 
+use fabricast_sim::schedule::{Call, Collective};
 use fabricast_topologies::Bytes;
 
 use super::communicator::{Communicator, Nic};
@@ -56,6 +57,14 @@ pub fn p2p(communicator: &Communicator, version: Version, settings: &Settings, b
         sharing: PeerChannels::SharedByBatch,
     };
     hosts.divide(settings, bytes, peers)
+}
+
+/// Bytes that a rank sends to each peer in a call of sends, and the number of its peers.
+pub(crate) fn bytes_per_peer(call: &Call) -> (Bytes, u32) {
+    match call.collective {
+        Collective::SendRecv => (call.bytes, 1),
+        _ => (Bytes(call.bytes.0.div_ceil(call.ranks.max(1).into())), call.ranks.saturating_sub(1).max(1)),
+    }
 }
 
 /// Ranks that send to each other, and the rules for the division of their sends.

@@ -172,12 +172,7 @@ impl<'a> Model<'a> {
 
     /// Number of sequential steps of a ring.
     fn steps(&self, function: Function) -> f64 {
-        let ranks = f64::from(self.communicator.ranks);
-        match function {
-            Function::AllReduce => 2.0 * (ranks - 1.0),
-            Function::AllGather | Function::ReduceScatter => ranks - 1.0,
-            Function::Broadcast | Function::Reduce => ranks,
-        }
+        function.ring_steps(self.communicator.ranks)
     }
 
     /// Bandwidth in bytes of the call's size, GB/s.

@@ -17,9 +17,11 @@ use fabricast_topologies::{Bytes, Picos};
 use super::hosts::{Architecture, RcclHosts};
 use super::sends::sends;
 use super::time::Estimates;
+use super::tuning::ByteRange;
 use super::version::Version;
 use crate::nccl::{
-    Algo, AlgoProto, ChannelSplit, Function, Msccl, Proto, Request, Settings, channels_with_work, justified_channels,
+    Algo, AlgoProto, ChannelSplit, Function, Msccl, Proto, Request, Settings, bytes_per_peer, channels_with_work,
+    justified_channels,
 };
 use fabricast_collectives::algorithm::Algorithm;
 use fabricast_collectives::strategy::Strategy;
@@ -90,22 +92,13 @@ pub fn choose(
     if let Some(msccl) = msccl(hosts, settings, call, dtype) {
         return Some(msccl);
     }
-    let peers = match call.collective {
-        Collective::SendRecv => 1,
-        _ => hosts.ranks() - 1,
-    };
-    let blocks = match call.collective {
-        Collective::SendRecv => 1,
-        _ => u64::from(hosts.ranks()),
-    };
     let send = |name: &str| {
-        let parts = sends(hosts, version, settings, Bytes(call.bytes.0.div_ceil(blocks)), peers);
+        let (bytes, peers) = bytes_per_peer(call);
+        let parts = sends(hosts, version, settings, bytes, peers);
         let strategy = Strategy {
-            algorithm: Algorithm::Direct,
-            protocol: parts.proto.to_protocol(),
-            channels: parts.channels,
             threads: Some(THREADS),
             chunk: Some(parts.chunk),
+            ..Strategy::new(Algorithm::Direct, parts.proto.to_protocol(), parts.channels)
         };
         RcclPick { strategy, name: format!("{name} {}", parts.proto), expected: None }
     };
@@ -138,13 +131,8 @@ pub fn choose(
         protocol_by_range(hosts, version, &estimates, function, call.bytes).filter(|_| is_free).unwrap_or(proto);
     let request = Request { function, bytes: call.bytes, dtype, op };
     let channels = channels(hosts, version, &estimates, settings, &request, AlgoProto { algo, proto });
-    let strategy = Strategy {
-        algorithm: algo.to_algorithm()?,
-        protocol: proto.to_protocol(),
-        channels,
-        threads: Some(THREADS),
-        chunk: None,
-    };
+    let strategy =
+        Strategy { threads: Some(THREADS), ..Strategy::new(algo.to_algorithm()?, proto.to_protocol(), channels) };
     Some(RcclPick { strategy, name: format!("{algo} {proto}"), expected: Some(Picos((time * 1e6) as u64)) })
 }
 
@@ -167,15 +155,12 @@ fn msccl(hosts: RcclHosts, settings: &Settings, call: &Call, dtype: DataType) ->
             && elements > 0
             && elements.is_multiple_of(file.chunks)
     })?;
-    let is_exchange = call.collective == Collective::AllToAll;
-    let strategy = Strategy {
-        algorithm: if is_exchange { Algorithm::Direct } else { Algorithm::TwoShot },
+    let (algorithm, protocol) = match call.collective {
+        Collective::AllToAll => (Algorithm::Direct, file.proto.to_protocol()),
         // The blocks of all-pairs all_reduce write to all peers before they wait for any of them.
-        protocol: if is_exchange { file.proto.to_protocol() } else { Protocol::Symmetric },
-        channels: file.blocks,
-        threads: Some(THREADS),
-        chunk: None,
+        _ => (Algorithm::TwoShot, Protocol::Symmetric),
     };
+    let strategy = Strategy { threads: Some(THREADS), ..Strategy::new(algorithm, protocol, file.blocks) };
     Some(RcclPick { strategy, name: format!("MSCCL {name} {}", file.proto), expected: None })
 }
 
@@ -224,15 +209,14 @@ fn protocol_by_range(
     (own <= up_to).then_some(Proto::Ll)
 }
 
-/// Bytes of a rank's part above and up to which RCCL runs some channels on gfx950 (`channelThresholds`).
+/// Bytes of a rank's part for which RCCL runs some channels on gfx950 (`channelThresholds`).
 struct ChannelRange {
-    above: u64,
-    up_to: u64,
+    bytes: ByteRange,
     channels: u16,
 }
 
 const fn channel_range(above: u64, up_to: u64, channels: u16) -> ChannelRange {
-    ChannelRange { above, up_to, channels }
+    ChannelRange { bytes: ByteRange { above, up_to }, channels }
 }
 
 const REDUCE_SCATTER_CHANNELS: [ChannelRange; 9] = [
@@ -267,12 +251,10 @@ fn channels(
     request: &Request,
     AlgoProto { algo, proto }: AlgoProto,
 ) -> u16 {
-    let own = ranged_bytes(hosts, request.function, request.bytes);
     let (min, max) = (settings.min_channels.unwrap_or(1), settings.max_channels.unwrap_or(u16::MAX));
     let is_set = settings.min_channels.is_some() || settings.max_channels.is_some();
     let available = hosts.channels(version).max(min).min(max);
     let ranks = u64::from(hosts.ranks());
-    let is_block = matches!(request.function, Function::AllGather | Function::ReduceScatter);
     let per_thread = match (algo, proto) {
         (Algo::Ring, Proto::Ll) => 8 * ranks,
         (_, Proto::Ll | Proto::Ll128) => 8,
@@ -288,8 +270,8 @@ fn channels(
         Function::AllGather => &ALL_GATHER_CHANNELS,
         _ => &[],
     };
-    let own = if is_block { request.bytes.0.div_ceil(ranks) } else { own };
-    let range = ranges.iter().find(|range| own > range.above && own <= range.up_to);
+    let own = request.bytes.0.div_ceil(ranks);
+    let range = ranges.iter().find(|range| range.bytes.contains(own));
     if let Some(range) = range.filter(|range| (min..=max).contains(&range.channels)) {
         channels = range.channels;
     }

@@ -66,11 +66,7 @@ impl Estimates {
             return None;
         }
         let (ranks, hosts) = (f64::from(self.hosts.ranks()), f64::from(self.hosts.hosts));
-        let steps = match function {
-            Function::AllReduce => 2.0 * (ranks - 1.0),
-            Function::AllGather | Function::ReduceScatter => ranks - 1.0,
-            Function::Broadcast | Function::Reduce => ranks,
-        };
+        let steps = function.ring_steps(self.hosts.ranks());
         let ratios = if self.hosts.hosts <= 2 { &self.tuning.ratio_to_two_hosts } else { &self.tuning.ratio_beyond };
         let mut bandwidth = self.hosts.total_gb_per_s() * ratios[index][p];
         let is_chain = matches!(function, Function::Broadcast | Function::Reduce);
