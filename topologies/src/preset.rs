@@ -15,6 +15,7 @@ macro_rules! presets {
 presets![
     "a100-pcie",
     "dgx-a100",
+    "dgx-a100-40gb",
     "dgx-v100",
     "gb10",
     "gb200-nvl72",
@@ -26,7 +27,9 @@ presets![
     "hgx-b200",
     "hgx-b300",
     "hgx-h100",
+    "hgx-h20-96gb",
     "hgx-h200",
+    "hgx-h800",
     "l40s-pcie",
     "mi250x",
     "mi300x",
@@ -34,6 +37,7 @@ presets![
     "mi355x",
     "rtx-pro-6000-pcie",
     "rtx4090-pcie",
+    "rtx5090-pcie",
 ];
 
 /// The names of all presets, in alphabetical order.

@@ -10,7 +10,8 @@ use crate::error::{Error, Result};
 use crate::fabric::{FabricBuilder, Figures, GpuFigures, LinkKind, NodeId, NodeKind, SwitchFigures};
 
 /// The model that figures name, if the table has it and its compute capability does not contradict the figures.
-pub(crate) fn find_model(figures: &GpuFigures) -> Option<&'static GpuModel> {
+#[must_use]
+pub fn find_model(figures: &GpuFigures) -> Option<&'static GpuModel> {
     let candidates = name::find(figures.model.as_deref()?);
     let fits =
         |model: &&&GpuModel| figures.compute_capability.is_none_or(|capability| capability == model.compute_capability);

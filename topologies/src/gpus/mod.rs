@@ -8,6 +8,7 @@ mod fill;
 pub mod name;
 
 pub use evidence::{Evidence, Vendor};
+pub use fill::find_model;
 pub(crate) use fill::{complete, generation, identify, identify_amd, identify_capability, model_by_pci_id, set_model};
 
 use std::sync::OnceLock;
@@ -52,6 +53,12 @@ pub struct GpuModel {
     pub fp8_tflops: Option<f64>,
     /// Dense 4-bit tensor throughput in TFLOP/s, without sparsity.
     pub fp4_tflops: Option<f64>,
+    /// 16-bit throughput of large GEMMs as measured, in TFLOP/s.
+    pub gemm_tflops: Option<f64>,
+    /// 8-bit throughput of large GEMMs as measured, in TFLOP/s, where it is far from twice `gemm_tflops`.
+    pub fp8_gemm_tflops: Option<f64>,
+    /// Power limit of the board in watts.
+    pub power_w: Option<f64>,
     /// Documents and tool outputs from which the figures were read.
     pub source: Vec<String>,
     /// Figures that could not be verified in a public document, by their keys in the data file.
@@ -147,6 +154,9 @@ struct Entry {
     bf16_tflops: Option<f64>,
     fp8_tflops: Option<f64>,
     fp4_tflops: Option<f64>,
+    gemm_tflops: Option<f64>,
+    fp8_gemm_tflops: Option<f64>,
+    power_w: Option<f64>,
     source: Vec<String>,
     #[serde(default)]
     unverified: Vec<String>,
@@ -176,6 +186,9 @@ fn read(text: &str) -> Result<Vec<GpuModel>, String> {
             bf16_tflops: entry.bf16_tflops,
             fp8_tflops: entry.fp8_tflops,
             fp4_tflops: entry.fp4_tflops,
+            gemm_tflops: entry.gemm_tflops,
+            fp8_gemm_tflops: entry.fp8_gemm_tflops,
+            power_w: entry.power_w,
             source: entry.source,
             unverified: entry.unverified,
         })

@@ -30,7 +30,7 @@ fn instances_replace_their_gpu_with_their_share_of_it() {
     let part = figures(&fabric, "gpu1:0");
     assert_eq!(part.model.as_deref(), Some("H200 SXM MIG 3g.71gb"));
     assert_eq!((part.sm_count, part.copy_engines), (Some(60), Some(3)));
-    assert_eq!((part.memory, part.memory_bandwidth), (Some(Bytes(70_500_000_000)), Some(Bandwidth(2_400_000_000_000))));
+    assert_eq!((part.memory, part.memory_bandwidth), (Some(Bytes(75_054_940_160)), Some(Bandwidth(2_400_000_000_000))));
     assert_eq!(figures(&fabric, "gpu1:1").sm_count, Some(64));
     assert_eq!(figures(&fabric, "gpu7:0").memory_bandwidth, figures(&fabric, "gpu0").memory_bandwidth);
     assert!(check::check(&fabric).iter().all(|finding| finding.severity == check::Severity::Note));

@@ -26,7 +26,10 @@ fn gpu_pairs_have_the_classes_of_their_machine() {
     let expected: &[(&str, &[(PathClass, usize)])] = &[
         ("hgx-h200", &[(Nvl, 56)]),
         ("hgx-b300", &[(Nvl, 56)]),
+        ("hgx-h20-96gb", &[(Nvl, 56)]),
+        ("hgx-h800", &[(Nvl, 56)]),
         ("dgx-a100", &[(Nvl, 56)]),
+        ("dgx-a100-40gb", &[(Nvl, 56)]),
         ("gh200", &[(Nvl, 12)]),
         ("gb200-nvl72", &[(Nvl, 72 * 71)]),
         ("mi300x", &[(Nvl, 56)]),
@@ -36,6 +39,7 @@ fn gpu_pairs_have_the_classes_of_their_machine() {
         ("l40s-pcie", &[(Pix, 8), (Phb, 16), (Sys, 32)]),
         ("rtx-pro-6000-pcie", &[(Pix, 8), (Phb, 16), (Sys, 32)]),
         ("rtx4090-pcie", &[(Phb, 24), (Sys, 32)]),
+        ("rtx5090-pcie", &[(Phb, 24), (Sys, 32)]),
         ("a100-pcie", &[(Nvl, 8), (Phb, 16), (Sys, 32)]),
     ];
     for (name, classes) in expected {
