@@ -48,6 +48,10 @@ pub struct GpuJson<'a> {
     fp8_tflops: Option<f64>,
     /// Dense 4-bit rate, in TFLOP/s.
     fp4_tflops: Option<f64>,
+    /// Measured 16-bit rate of large GEMMs, in TFLOP/s.
+    gemm_tflops: Option<f64>,
+    /// Power limit, in watts.
+    power_w: Option<f64>,
     /// Sources of the figures.
     source: &'a [String],
     /// Keys of figures that no public document confirms.
@@ -70,6 +74,8 @@ impl<'a> GpuJson<'a> {
             bf16_tflops: model.bf16_tflops,
             fp8_tflops: model.fp8_tflops,
             fp4_tflops: model.fp4_tflops,
+            gemm_tflops: model.gemm_tflops,
+            power_w: model.power_w,
             source: &model.source,
             unverified: &model.unverified,
         }

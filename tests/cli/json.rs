@@ -43,6 +43,10 @@ fn presets_have_names_and_sizes() {
         "mi250x",
         "mi325x",
         "mi355x",
+        "dgx-a100-40gb",
+        "hgx-h20-96gb",
+        "hgx-h800",
+        "rtx5090-pcie",
     ] {
         assert!(names.contains(&name), "{name}");
     }

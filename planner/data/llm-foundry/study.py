@@ -38,7 +38,7 @@ for row in rows:
     name = f"{row['model']}, {tokens} tokens"
     print(
         "[[job]]",
-        f'name = "{name}, {gpus} GPUs"\ncandidates = ["{gpus} GPUs"]',
+        f'name = "{name}, {gpus} GPUs"\nframework = "llm-foundry"\ncandidates = ["{gpus} GPUs"]',
         f"global_batch = {batch}\nmicro_batch = {micro}",
         f"model = {{ layers = {layers}, hidden = {hidden}, heads = {heads}, vocab = 50368, seq = {tokens} }}",
         f'precision = "{precision}"\nkernels = "eager"\ndropout = false\nflash_attention = 1\nzero = 3\ngradient_bits = {16 if pure else 32}\nrecompute = "{row["recompute"]}"',

@@ -73,7 +73,7 @@ for row in rows:
     sequence = ("true" if number["tp"] > 1 else "false") + (", etp = 1" if number["tp"] > 1 and number["ep"] > 1 else "")
     print(
         "[[job]]",
-        f'name = "{name}"\ncandidates = ["{number["gpus"]} {gpu.upper()}"]',
+        f'name = "{name}"\nframework = "megatron-bridge"\ncandidates = ["{number["gpus"]} {gpu.upper()}"]',
         f"global_batch = {number['batch']}\nmicro_batch = {number['micro']}",
         f"model = {{ {text} }}",
         f'{placement}precision = "{row["precision"].removeprefix("mx")}"\nflash_attention = true\n{bucket}zero = {3 if number["fsdp"] else 1}\ngradient_bits = 16'

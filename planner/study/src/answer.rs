@@ -118,6 +118,12 @@ pub struct MeasuredRow {
     pub measured: f64,
     /// Predicted value; absent if the job has no such figure, such as a decode-only step where all steps carry prefill.
     pub predicted: Option<f64>,
+    /// Lower end of the predicted value.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub low: Option<f64>,
+    /// Upper end of the predicted value.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub high: Option<f64>,
 }
 
 impl MeasuredRow {

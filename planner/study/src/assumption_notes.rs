@@ -1,14 +1,16 @@
 //! Assumptions behind the figures of a job on a machine: properties that the fabric does not state, or requests that it
 //! cannot satisfy.
 
-use fabricast_perf::step::{Machine, divisible_batch};
-use fabricast_workload::job::{Attention, CollectiveCandidates, Job, Recompute, Tier};
+use super::answer::ResultRow;
+use fabricast_perf::step::{Efficiency, GemmEvidence, Machine, divisible_batch};
+use fabricast_workload::job::{Attention, CollectiveCandidates, Job, LoadedServing, Recompute, Tier};
 
 /// Returns the assumptions of a run, each a sentence without its period. They name no candidates or jobs, because runs
 /// are cached and reused for others.
 pub(super) fn assumption_notes(job: &Job, machine: &Machine<'_>) -> Vec<String> {
     let machine_notes = [other_library(job, machine), unknown_memory(job, machine), idle_gpus(job, machine)];
-    machine_notes.into_iter().chain([ineffective_recompute(job)]).flatten().collect()
+    let others = [ineffective_recompute(job), unstated_software(job), derived_curve(machine)];
+    machine_notes.into_iter().chain(others).flatten().collect()
 }
 
 /// Notes that selective recomputation has no effect with flash attention, which never stores the scores.
@@ -17,6 +19,38 @@ fn ineffective_recompute(job: &Job) -> Option<String> {
     let is_ineffective = job.recompute == Recompute::Selective && job.attention != Attention::Unfused;
     is_ineffective
         .then(|| "recompute = \"selective\" has no effect: flash_attention already recomputes attention".to_owned())
+}
+
+/// Notes that some requests of a fixed concurrency wait because the memory does not hold their keys and values.
+pub(super) fn waiting_requests(job: &Job, row: &ResultRow) -> Option<String> {
+    let Job::Inference(job) = job else { return None };
+    let running = row.concurrent_requests.filter(|_| row.fits)?;
+    let waiting = LoadedServing { job, concurrent_requests: running }.waiting_requests();
+    (waiting > 0).then(|| {
+        format!(
+            "{running} of {} concurrent requests run: the memory or max_num_seqs admits no more, and TTFT includes the wait of the others",
+            running + waiting
+        )
+    })
+}
+
+/// Notes that the job does not state its software.
+fn unstated_software(job: &Job) -> Option<String> {
+    let Job::Training(job) = job else { return None };
+    job.fusion.is_none().then(|| {
+        "neither the job nor its framework states `kernels`: the step time is the middle of fused and eager ones, and the memory that of fused ones"
+            .to_owned()
+    })
+}
+
+/// Notes that the GEMM throughput of the GPUs was not measured.
+fn derived_curve(machine: &Machine<'_>) -> Option<String> {
+    let basis = match Efficiency::evidence(machine.router.fabric()) {
+        GemmEvidence::Steps | GemmEvidence::Measured => return None,
+        GemmEvidence::PowerLimit => "derived from another board of the generation by the power limit",
+        GemmEvidence::Assumed => "assumed to be the usual share of the peak",
+    };
+    Some(format!("the GEMM throughput of these GPUs was not measured: it is {basis}"))
 }
 
 /// Notes that the layout search left GPUs idle.

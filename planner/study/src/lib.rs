@@ -68,6 +68,7 @@ mod read;
 mod result_row;
 mod run;
 pub mod setting;
+mod step_interval;
 #[cfg(test)]
 mod tests;
 mod value_limits;

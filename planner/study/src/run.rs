@@ -9,12 +9,14 @@ use fabricast_topologies::{Fabric, NodeId};
 use rayon::prelude::*;
 use rustc_hash::FxHashMap;
 
+use super::accuracy::Work;
 use super::answer::{CallRow, LoadRow, ResultRow, TimelineRow};
-use super::assumption_notes::assumption_notes;
+use super::assumption_notes::{assumption_notes, waiting_requests};
 use super::cases::{Cases, RunSpec};
 use super::key::Key;
 use super::result_row::{MissingMemory, TrainingRun};
 use super::setting::{Load, SettingEffect};
+use super::step_interval::{StepInterval, spread, training_interval};
 use super::{Candidate, MachineSize, Study, UnitCount, link_utilization, result_row};
 use fabricast_perf::communication::{SimulatedCosts, StepCall};
 use fabricast_perf::serve::{self, ServiceRun, best_service, service_without_memory_limit, step_timelines};
@@ -254,7 +256,8 @@ pub fn run(
 /// Predicts a job on a machine; the row has the assumptions behind its figures as notes.
 fn run_job(job: &Job, machine: &Machine<'_>) -> Result<ResultRow, TimeError> {
     let row = run_without_notes(job, machine)?;
-    Ok(ResultRow { notes: assumption_notes(job, machine), ..row })
+    let notes = assumption_notes(job, machine).into_iter().chain(waiting_requests(job, &row)).collect();
+    Ok(ResultRow { notes, ..row })
 }
 
 fn run_without_notes(job: &Job, machine: &Machine<'_>) -> Result<ResultRow, TimeError> {
@@ -272,6 +275,7 @@ fn run_without_notes(job: &Job, machine: &Machine<'_>) -> Result<ResultRow, Time
             let timeline = best_step_timeline(job, machine, &step)?;
             let run = TrainingRun { ranks, hosts, step: &step, footprint, missing, single_host_time };
             let row = result_row::training_row(job, &run);
+            let row = training_interval(job, machine, &step).apply(row);
             let (calls, load) = calls_and_load(machine, &step, &step_calls(job, &step.layout))?;
             Ok(ResultRow { timelines: vec![TimelineRow::new("step", timeline)], calls, load, ..row })
         }
@@ -285,13 +289,16 @@ fn run_without_notes(job: &Job, machine: &Machine<'_>) -> Result<ResultRow, Time
                 Ok(service_without_memory_limit(job, host)?.tokens_per_s)
             });
             let (calls, load) = calls_and_load(machine, &step, &serve::calls(&loaded, &step.layout))?;
+            let spread = spread(Work::of_serving(job), machine);
+            let row = StepInterval::around(step.time, spread)
+                .apply(result_row::inference_row(job, ranks, &step, &footprint, &service));
             Ok(ResultRow {
                 timelines,
                 calls,
                 load,
                 efficiency_node: single_host
                     .map(|throughput| service.tokens_per_s / (throughput * hosts.max(1) as f64)),
-                ..result_row::inference_row(job, ranks, &step, &footprint, &service)
+                ..row
             })
         }
         Job::Trace(job) => {

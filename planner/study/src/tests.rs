@@ -4,6 +4,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize};
 
 use fabricast_topologies::{Fabric, FabricRequest, load};
+use fabricast_workload::job::{KernelFusion, LaunchMode};
 use rustc_hash::FxHashMap;
 
 use super::answer::{Answer, build_answer};
@@ -40,7 +41,8 @@ impl CompletedStudy {
     }
 
     pub(crate) fn with_traces(text: &str, traces: Traces<'_>) -> Self {
-        let study = read_study_with(text, "folder/s.toml", &|name| Err(format!("no {name}")), traces).unwrap();
+        let mut study = read_study_with(text, "folder/s.toml", &|name| Err(format!("no {name}")), traces).unwrap();
+        state_software(&mut study.jobs);
         let fabrics: Vec<_> = study.candidates.iter().map(|candidate| load(&candidate.fabric).unwrap()).collect();
         check(&study, &fabrics).unwrap();
         let cases = Cases::new(&study, &fabrics, &load_fabric).unwrap();
@@ -63,6 +65,17 @@ impl CompletedStudy {
 
     pub(crate) fn answer(&self) -> Answer {
         self.answer_from_runs(&self.runs).unwrap()
+    }
+}
+
+/// Jobs that state no software get fused kernels that are launched as a graph: these tests are not about software.
+fn state_software(jobs: &mut [Job]) {
+    for job in jobs {
+        if let Job::Training(job) = job
+            && job.fusion.is_none()
+        {
+            (job.fusion, job.launch) = (Some(KernelFusion::Fused), LaunchMode::Graph);
+        }
     }
 }
 

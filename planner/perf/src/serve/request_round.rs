@@ -105,10 +105,9 @@ impl SteadyState {
     }
 }
 
-/// Returns the request streams of the schedulers, and the steady-state batch of one stream.
-pub(super) fn steady_batch(job: &LoadedServing<'_>, layout: &Layout) -> (Streams, SteadyBatch) {
-    let streams = Streams::new(job, layout);
-    let load = Load {
+/// Returns the load of one request stream.
+pub(super) fn stream_load(job: &LoadedServing<'_>, streams: &Streams) -> Load {
+    Load {
         prompt: job.new_tokens() as f64,
         output: job.output_tokens as f64,
         requests: streams.requests,
@@ -117,7 +116,13 @@ pub(super) fn steady_batch(job: &LoadedServing<'_>, layout: &Layout) -> (Streams
             Arrivals::FixedConcurrency { .. } | Arrivals::AutoConcurrency { .. } => StartTimes::Spread,
             Arrivals::Batch { .. } => StartTimes::Simultaneous,
         },
-    };
+    }
+}
+
+/// Returns the request streams of the schedulers, and the steady-state batch of one stream.
+pub(super) fn steady_batch(job: &LoadedServing<'_>, layout: &Layout) -> (Streams, SteadyBatch) {
+    let streams = Streams::new(job, layout);
+    let load = stream_load(job, &streams);
     // Replicas that share experts and have requests.
     let sharing_replicas = f64::from(layout.degrees.expert) * active_replica_share(job, layout);
     (streams, SteadyBatch::new(&load).in_lockstep(&load, sharing_replicas))

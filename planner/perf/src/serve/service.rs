@@ -3,14 +3,16 @@
 use fabricast_topologies::Picos;
 
 use super::batch::seconds;
-use super::request_round::{SteadyState, WeightedTime, steady_batch, sum};
+use super::request_round::{SteadyState, WeightedTime, steady_batch, stream_load, sum};
+use super::steady_state::{SteadyBatch, StepTokens};
 use super::step_costs::StepCosts;
 use super::stream_step::StreamStep;
 use super::traffic::traffic;
 use crate::communication::{CallCount, Exchange, StepCall};
 use crate::step::{Step, Timeline};
+use crate::time::scaled;
 use fabricast_search::plan::PlanError;
-use fabricast_workload::job::{Arrivals, Layout, LoadedServing, MemoryCheck, Phase, Serving};
+use fabricast_workload::job::{Arrivals, Layout, Lengths, LoadedServing, MemoryCheck, Phase, Serving};
 
 /// Latency and throughput of an inference job.
 #[derive(Clone, Debug, PartialEq)]
@@ -53,22 +55,47 @@ pub fn simulate_service(
         weighted(with_prefill, round.batch.steps_with_prefill),
         weighted(without_prefill, round.batch.steps_without_prefill),
     );
-    let later_tokens = job.output_tokens - 1;
-    let tpot = (later_tokens > 0).then(|| Picos(decode_time.0 / later_tokens.max(1)));
-    let time_to_first_token = sum(
+    let spread_ttft = sum(
         weighted(with_prefill, round.batch.steps_to_first_token),
         weighted(round.other_step(), round.batch.wait_for_last_step),
     );
+    let later_tokens = job.output_tokens - 1;
+    // A request that arrives while others run waits for the end of a step: of a group, right after the step that ended its
+    // predecessor, otherwise in the middle of one, on average.
+    let running = |group: f64| (round.streams.requests - group).clamp(0.0, 1.0);
+    let (prefill_time, decode_time) = match (job.arrivals, job.lengths) {
+        (Arrivals::Batch { .. }, _) => (spread_ttft, decode_time),
+        (_, Lengths::Varied) => (spread_ttft + part(round.other_step(), running(1.0) / 2.0), decode_time),
+        (_, Lengths::Equal) => {
+            let group = SteadyBatch::group_step(&stream_load(job, &round.streams));
+            let group_time = group.map_or(Ok(Picos::ZERO), |mix| step_time(job, layout, costs, &round, &mix))?;
+            let decode = StepTokens { decode: round.streams.requests, ..StepTokens::default() };
+            let decode_step = step_time(job, layout, costs, &round, &decode)?;
+            let prefill = spread_ttft.max(group_time);
+            let wait = part(round.other_step(), running(group.map_or(1.0, |mix| mix.chunks)));
+            // Later tokens are no faster than in steps without prefill.
+            (prefill + wait, (spread_ttft + decode_time - prefill).max(scaled(decode_step, later_tokens)))
+        }
+    };
+    let outside_steps = match job.arrivals {
+        Arrivals::Batch { .. } => Picos::ZERO,
+        Arrivals::FixedConcurrency { .. } | Arrivals::AutoConcurrency { .. } => job.host.request,
+    };
+    let running_seconds = round.request_seconds() + outside_steps.0 as f64 / 1e12;
+    let queueing = running_seconds * job.waiting_requests() as f64 / job.concurrent_requests.max(1) as f64;
+    let time_to_first_token = prefill_time + outside_steps + Picos((queueing * 1e12).round() as u64);
+    let latency = time_to_first_token + decode_time;
+    let tpot = (later_tokens > 0).then(|| Picos(decode_time.0 / later_tokens.max(1)));
     let (requests, seconds, ttft) = match job.arrivals {
         Arrivals::FixedConcurrency { .. } | Arrivals::AutoConcurrency { .. } => {
-            (job.concurrent_requests, round.request_seconds(), Some(time_to_first_token))
+            (job.concurrent_requests, running_seconds, Some(time_to_first_token))
         }
         Arrivals::Batch { requests, .. } => (requests, seconds(job, layout, costs, requests, &round)?, None),
     };
     let service = Service {
         ttft,
         tpot,
-        latency: time_to_first_token + decode_time,
+        latency,
         tokens_per_s: requests as f64 * job.output_tokens as f64 / seconds.max(1e-12),
         with_prefill,
         without_prefill: (round.batch.steps_without_prefill > 0.0).then_some(without_prefill),
@@ -77,6 +104,22 @@ pub fn simulate_service(
         memory_check: None,
     };
     Ok((step, service))
+}
+
+/// Part of a time, by a factor from 0 to 1.
+fn part(time: Picos, factor: f64) -> Picos {
+    Picos((time.0 as f64 * factor).round() as u64)
+}
+
+/// Time of a step of one stream with these tokens.
+fn step_time(
+    job: &LoadedServing<'_>,
+    layout: &Layout,
+    costs: &StepCosts<'_>,
+    round: &SteadyState,
+    mix: &StepTokens,
+) -> Result<Picos, PlanError> {
+    Ok(costs.step(job, layout, mix, 1.0, round.streams.per_replica)?.time_shares().time())
 }
 
 /// Returns the timelines of a stream's step with prefill and of one without, consistent with the times of

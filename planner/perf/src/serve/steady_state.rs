@@ -17,6 +17,11 @@
 //! Both cases agree at their boundary. Numbers of requests are means and may be fractional. A request waits for the end
 //! of the step in which its prompt ends, `⌈n⌉ - n` steps.
 //!
+//! **Groups.** The times of all requests together do not depend on whether starts are spread, but those of their parts do.
+//! Requests of equal length that start together stay together in groups that share a step of prefill
+//! ([`SteadyBatch::group_step`]): their TTFT is the time of that step, and they are interrupted less often later. Requests
+//! of varied lengths soon start at different times.
+//!
 //! **Replicas that share experts** run in lockstep, since tokens of all meet in every layer (vLLM,
 //! `vllm/v1/engine/core.py`, `DPEngineCoreProc`: idle replicas run dummy steps). Each starts prompts when its own
 //! requests make room, so a step lasts as long as that of the most loaded replica. If a fraction `f` of a replica's
@@ -218,6 +223,23 @@ impl SteadyBatch {
             steps_without_prefill: output - 1.0 - (prefill_steps - first),
             chunks: first,
             wait_for_last_step: 0.0,
+        })
+    }
+
+    /// Composition of the step that prefills requests that started together; `None` if a prompt fills a step alone.
+    ///
+    /// Requests of a fixed concurrency start together, and those of equal length end together: of as many as fit a step
+    /// next to the decode tokens of the others, `x = (budget - c) / (P - 1)`, the successors arrive at once.
+    #[must_use]
+    pub fn group_step(load: &Load) -> Option<StepTokens> {
+        let Load { prompt, requests, budget, .. } = *load;
+        let group = ((budget - requests) / (prompt - 1.0).max(1.0)).min(requests);
+        (group > 1.0).then(|| StepTokens {
+            decode: requests - group,
+            prefill: group * prompt,
+            chunks: group,
+            finished_prefills: group,
+            ..StepTokens::default()
         })
     }
 

@@ -64,13 +64,18 @@ impl StepCosts<'_> {
             matching.map(|(call, &time)| scaled(time, call.count)).sum()
         };
         let stages = u64::from(layout.degrees.pipeline);
+        let device = TimeShares {
+            compute: self.work(&layer(job, layout, mix, chunks)),
+            tensor: total(Phase::LayerForward, Some(Dimension::Tensor)),
+            expert: total(Phase::LayerForward, Some(Dimension::Expert)),
+            ..TimeShares::default()
+        };
+        // A layer takes at least the time to launch its kernels. Steps without prefill are one CUDA graph.
+        let host = if mix.prefill > 0.0 { job.host.prefill_layer } else { Picos::ZERO };
         Ok(StreamStep {
-            layer: TimeShares {
-                compute: self.work(&layer(job, layout, mix, chunks)),
-                tensor: total(Phase::LayerForward, Some(Dimension::Tensor)),
-                expert: total(Phase::LayerForward, Some(Dimension::Expert)),
-                ..TimeShares::default()
-            },
+            // (A negative difference of times is 0.)
+            layer: TimeShares { launch: host - device.time(), ..device },
+            host_time: job.host.step,
             first: (self.work(&embedding(job, mix)), total(Phase::Embedding, None)),
             last: (self.work(&logits(job, layout, mix)), total(Phase::Logits, None)),
             pipeline_transfer: if stages > 1 { total(Phase::PipelineTransfer, None) } else { Picos::ZERO },

@@ -13,16 +13,18 @@ pub(super) struct TimeShares {
     pub expert: Picos,
     pub pipeline_transfer: Picos,
     pub bubble: Picos,
+    pub launch: Picos,
 }
 
 impl TimeShares {
-    pub(super) fn shares(self) -> [(Share, Picos); 5] {
+    pub(super) fn shares(self) -> [(Share, Picos); 6] {
         [
             (Share::Compute, self.compute),
             (Share::Tensor, self.tensor),
             (Share::Expert, self.expert),
             (Share::PipelineTransfer, self.pipeline_transfer),
             (Share::Bubble, self.bubble),
+            (Share::Launch, self.launch),
         ]
     }
 
@@ -42,6 +44,8 @@ pub(super) struct StreamStep {
     pub last: (Picos, Picos),
     /// Time of one point-to-point transfer between adjacent stages.
     pub pipeline_transfer: Picos,
+    /// Host time before the next step, in which the GPUs wait.
+    pub host_time: Picos,
     pub stages: u64,
     pub layers: u64,
     /// Number of concurrent streams of a replica; a mean, which need not be an integer.
@@ -58,12 +62,13 @@ impl StreamStep {
             expert: scaled(layer.expert, layers),
             pipeline_transfer: scaled(self.pipeline_transfer, stages.saturating_sub(1)),
             bubble: Picos::ZERO,
+            launch: scaled(layer.launch, layers) + self.host_time,
         };
         if stages <= 1 {
             return sequential;
         }
         let slowest = scaled(layer.time(), layers / stages) + (first.0 + first.1).max(last.0 + last.1);
-        let total = Picos((slowest.0 as f64 * self.streams).round() as u64);
+        let total = Picos((slowest.0 as f64 * self.streams).round() as u64) + self.host_time;
         // A negative difference of times is 0.
         TimeShares { bubble: total - sequential.time(), ..sequential }
     }
@@ -85,8 +90,13 @@ impl StreamStep {
                 );
             }
             for index in stage * self.layers / self.stages..(stage + 1) * self.layers / self.stages {
-                let TimeShares { compute, tensor, expert, .. } = self.layer;
-                let parts = [(Activity::Compute, compute), (Activity::Tensor, tensor), (Activity::Expert, expert)];
+                let TimeShares { compute, tensor, expert, launch, .. } = self.layer;
+                let parts = [
+                    (Activity::Compute, compute),
+                    (Activity::Tensor, tensor),
+                    (Activity::Expert, expert),
+                    (Activity::Launch, launch),
+                ];
                 now = timeline.add_sequence(
                     track,
                     now,
@@ -109,7 +119,8 @@ impl StreamStep {
             }
         }
         let bubble = TimelinePart { activity: Activity::Bubble, index: 0, time: self.time_shares().bubble };
-        timeline.add_sequence(Track::Stage(0), now, &[bubble]);
+        let host = TimelinePart { activity: Activity::Launch, index: self.layers, time: self.host_time };
+        timeline.add_sequence(Track::Stage(0), now, &[bubble, host]);
         timeline
     }
 }

@@ -8,12 +8,14 @@
 //! and its derivative reduces the gradients when all of them are complete.
 //!
 //! Forward passes are launched by one Python thread per GPU, serialized by the interpreter lock; backward passes by C++
-//! threads in parallel. A launch occupies its thread for [`LAUNCH_TIME`].
+//! threads in parallel. A launch occupies its thread for [`LAUNCH_TIME`], and passes take at least the host time of a process
+//! that drives one GPU ([`pass_times`]).
 
 use fabricast_sim::schedule::Collective;
 use fabricast_topologies::{Bytes, Picos};
 
 use super::efficiency::Efficiency;
+use super::host_launch::pass_times;
 use super::kernel::{Kernel, PassKernels};
 use super::kernels::{embedding, layers, logits};
 use super::optimizer::optimizer_time;
@@ -70,6 +72,9 @@ impl<'a> SequentialStep<'a> {
         };
         let (forward, forward_launch) = sum_passes(|passes| &passes.forward);
         let (backward, backward_launch) = sum_passes(|passes| &passes.backward);
+        // At least the host time of a process that drives one GPU.
+        let [forward_host, backward_host] = pass_times(job);
+        let (forward_launch, backward_launch) = (forward_launch.max(forward_host), backward_launch.max(backward_host));
         // The first GPU computes the loss of all sequences.
         let scale_to_all = |kernel: &Kernel| Kernel { bytes: Bytes(kernel.bytes.0 * gpus), ..*kernel };
         let loss: Vec<Kernel> = loss.iter().map(scale_to_all).collect();

@@ -1,4 +1,4 @@
-//! Kernel times from one efficiency curve per GPU generation, for all kernels and jobs.
+//! Kernel times from one efficiency curve per GPU model, for all kernels and jobs.
 //!
 //! ```text
 //! GEMMs      start + max(operations / (matrix × peak), bytes / (memory × bandwidth))
@@ -34,9 +34,11 @@
 //! jobs had a kernel fusion setting. Boards of 1,000 and 1,200 W reach half of their peak, boards of 1,400 W two
 //! thirds.
 
-use fabricast_topologies::fabric::Figures;
+use fabricast_topologies::fabric::{Figures, GpuFigures};
+use fabricast_topologies::gpus::{find_model, model};
 use fabricast_topologies::{Bandwidth, Bytes, Fabric, Picos};
 
+use super::gpu_efficiency::{GemmEvidence, GemmShare};
 use super::kernel::{Kernel, KernelKind};
 use super::peak_rates::PeakRates;
 
@@ -61,8 +63,7 @@ pub struct Efficiency {
 
 impl Default for Efficiency {
     fn default() -> Self {
-        let [(_, oldest, _), ..] = GENERATIONS;
-        oldest
+        AMPERE
     }
 }
 
@@ -81,6 +82,9 @@ const TILE_OVERHEAD_BYTES: f64 = 500.0;
 
 /// Memory efficiency of a grouped GEMM relative to a single GEMM; fitted together with [`TILE_OVERHEAD_BYTES`].
 const EXPERTS_MEMORY: f64 = 0.85;
+
+const AMPERE: Efficiency =
+    Efficiency { matrix: 0.715, attention: 0.63, memory: 0.80, stream: 0.80, start: Picos(5_000_000), spread: 0.0 };
 
 const HOPPER: Efficiency = Efficiency {
     matrix: 0.7161,
@@ -113,41 +117,134 @@ enum StreamModel {
 /// to its own steps is 2 % higher (`planner/data/h200-steps/h100.toml`).
 const HOPPER_STREAMS: StreamModel = StreamModel::PerSm(HOPPER.stream * 4.8e12 / 132.0);
 
-/// Curve and throughput model of each GPU generation, with the first compute capability to which they apply, as major ×
-/// 10 + minor; ascending.
-const GENERATIONS: [(u32, Efficiency, StreamModel); 4] = [
-    (
-        0,
-        Efficiency { matrix: 0.715, attention: 0.63, memory: 0.80, stream: 0.80, start: Picos(5_000_000), spread: 0.0 },
-        StreamModel::MemoryFraction,
-    ),
-    (90, HOPPER, HOPPER_STREAMS),
-    (100, BLACKWELL, StreamModel::MemoryFraction),
-    (103, Efficiency { matrix: 0.6442, attention: 0.5952, ..BLACKWELL }, StreamModel::MemoryFraction),
+/// Efficiency curve of a range of compute capabilities.
+struct Generation {
+    /// First compute capability, as major × 10 + minor; AMD: the gfx number.
+    first: u32,
+    /// Curve of the models that ran the steps, or, without steps, of a model whose GEMMs would reach their peak.
+    curve: Efficiency,
+    streams: StreamModel,
+    /// Models that ran the steps that set the curve, the first of which represents their share of the peak in GEMMs.
+    models: &'static [&'static str],
+}
+
+/// Curve without steps, of a model whose GEMMs would reach their peak: `matrix` relative to the GEMM benchmark as on
+/// H100 (0.7161 / 0.799), `attention` as on A100 (0.63 / 0.848).
+const WITHOUT_STEPS: Efficiency = Efficiency { matrix: 0.896, attention: 0.743, ..HOPPER };
+
+/// Generations in ascending order.
+const GENERATIONS: [Generation; 7] = [
+    Generation {
+        first: 0,
+        curve: AMPERE,
+        streams: StreamModel::MemoryFraction,
+        models: &["A100 SXM 80GB", "A100 SXM 40GB", "A800 SXM 80GB", "A800 SXM 40GB"],
+    },
+    Generation { first: 89, curve: WITHOUT_STEPS, streams: HOPPER_STREAMS, models: &[] },
+    Generation {
+        first: 90,
+        curve: HOPPER,
+        streams: HOPPER_STREAMS,
+        models: &["H100 SXM", "H100 SXM 94GB", "H100 SXM 96GB", "H200 SXM", "H800 SXM", "GH200 96GB", "GH200 144GB"],
+    },
+    Generation { first: 100, curve: BLACKWELL, streams: StreamModel::MemoryFraction, models: &["B200 SXM", "GB200"] },
+    Generation {
+        first: 103,
+        curve: Efficiency { matrix: 0.6442, attention: 0.5952, ..BLACKWELL },
+        streams: StreamModel::MemoryFraction,
+        models: &["B300 SXM", "GB300"],
+    },
+    Generation { first: 110, curve: WITHOUT_STEPS, streams: HOPPER_STREAMS, models: &[] },
+    Generation {
+        first: 900,
+        curve: Efficiency { memory: 0.79, ..WITHOUT_STEPS },
+        streams: HOPPER_STREAMS,
+        models: &[],
+    },
 ];
 
+impl Generation {
+    /// Share of the peak in GEMMs to which `matrix` and `attention` of the curve belong.
+    fn reference_share(&self) -> f64 {
+        let reference = self.models.first().and_then(|name| GemmShare::of_model(model(name)?));
+        reference.map_or(1.0, |reference| reference.share)
+    }
+}
+
+/// Curve of a GPU, and the basis of its GEMM throughput.
+struct GpuCurve {
+    curve: Efficiency,
+    evidence: GemmEvidence,
+}
+
+impl GpuCurve {
+    fn new(figures: &GpuFigures) -> Self {
+        let capability = figures.compute_capability.unwrap_or(0);
+        let Some(generation) = GENERATIONS.iter().rfind(|generation| generation.first <= capability) else {
+            return Self { curve: Efficiency::default(), evidence: GemmEvidence::Assumed };
+        };
+        let known = find_model(figures);
+        let has_steps = match known {
+            Some(model) => generation.models.contains(&model.name.as_str()),
+            None => !generation.models.is_empty(),
+        };
+        let GemmShare { share, evidence } = GemmShare::new(figures);
+        let (scale, evidence) = match (has_steps, known) {
+            (true, Some(_)) => (1.0, GemmEvidence::Steps),
+            (true, None) => (1.0, GemmEvidence::Assumed),
+            (false, _) => (share / generation.reference_share(), evidence),
+        };
+        let Efficiency { matrix, attention, .. } = generation.curve;
+        let stream = match (generation.streams, figures.sm_count, figures.memory_bandwidth) {
+            (StreamModel::PerSm(each), Some(sms), Some(memory)) => {
+                (f64::from(sms) * each / memory.0.max(1) as f64).min(generation.curve.memory)
+            }
+            _ => generation.curve.stream,
+        };
+        let curve = Efficiency { matrix: matrix * scale, attention: attention * scale, stream, ..generation.curve };
+        Self { curve, evidence }
+    }
+}
+
+/// Curves of the different GPUs of a fabric.
+fn gpu_curves(fabric: &Fabric) -> impl Iterator<Item = (GpuCurve, f64)> {
+    let mut kinds: Vec<&GpuFigures> = Vec::new();
+    let unknown = GpuFigures::default();
+    let mut has_unknown = false;
+    for &gpu in fabric.gpus() {
+        match &fabric.node(gpu).figures {
+            Figures::Gpu(figures) if !kinds.contains(&figures.as_ref()) => kinds.push(figures),
+            Figures::Gpu(_) => {}
+            _ => has_unknown = true,
+        }
+    }
+    let mut kinds: Vec<_> = kinds.into_iter().chain(has_unknown.then_some(&unknown)).collect();
+    // Between equal rates the oldest wins, then the one with the slowest memory.
+    kinds.sort_by_key(|figures| (figures.compute_capability.unwrap_or(0), figures.memory_bandwidth));
+    let curves: Vec<_> = kinds
+        .into_iter()
+        .map(|figures| {
+            let curve = GpuCurve::new(figures);
+            let rate = curve.curve.matrix * figures.bf16_tflops.unwrap_or(0.0);
+            (curve, rate)
+        })
+        .collect();
+    curves.into_iter()
+}
+
 impl Efficiency {
-    /// Returns the curve of a fabric's GPUs: that of their generation, or of the latest earlier one with measured
-    /// steps. With several generations it is that of the oldest; GPUs without a compute capability get the default.
+    /// Returns the curve of a fabric's GPUs. With several models it is that of the model with the lowest GEMM rate, and
+    /// of the oldest if their rates are not known.
     #[must_use]
     pub fn new(fabric: &Fabric) -> Self {
-        let figures = || {
-            fabric.gpus().iter().map(|&gpu| match &fabric.node(gpu).figures {
-                Figures::Gpu(figures) => Some(figures),
-                _ => None,
-            })
-        };
-        let oldest = figures().map(|figures| figures.and_then(|gpu| gpu.compute_capability).unwrap_or(0)).min();
-        let Some((_, curve, streams)) = GENERATIONS.iter().rfind(|(from, ..)| *from <= oldest.unwrap_or(0)) else {
-            return Self::default();
-        };
-        let StreamModel::PerSm(each) = streams else { return *curve };
-        let stream_fraction =
-            |sms: u32, memory: Bandwidth| (f64::from(sms) * each / memory.0.max(1) as f64).min(curve.memory);
-        let fractions = figures()
-            .flatten()
-            .filter_map(|figures| Some(stream_fraction(figures.sm_count?, figures.memory_bandwidth?)));
-        Self { stream: fractions.min_by(f64::total_cmp).unwrap_or(curve.stream), ..*curve }
+        let slowest = gpu_curves(fabric).min_by(|(_, a), (_, b)| a.total_cmp(b));
+        slowest.map_or_else(Self::default, |(gpu, _)| gpu.curve)
+    }
+
+    /// Returns the weakest basis of the GEMM throughput of a fabric's GPUs.
+    #[must_use]
+    pub fn evidence(fabric: &Fabric) -> GemmEvidence {
+        gpu_curves(fabric).map(|(gpu, _)| gpu.evidence).max().unwrap_or(GemmEvidence::Assumed)
     }
 
     /// Returns the curve of the slowest of `gpus` GPUs, which determines the step. GEMMs, attention and elementwise
@@ -240,6 +337,7 @@ mod tests {
                 sms: Some(108),
                 block_scheduling: BlockScheduling::Dynamic,
                 offload_bandwidth: None,
+                host_memory_bandwidth: None,
             },
         );
         let efficiency = |flops: u128, bytes: u64| {
@@ -271,6 +369,7 @@ mod tests {
             sms: None,
             block_scheduling: BlockScheduling::Dynamic,
             offload_bandwidth: None,
+            host_memory_bandwidth: None,
         };
         let ms = |kind, flops: u128, bytes| {
             let kernel = Kernel { kind, flops: Flops(flops), bytes: Bytes(bytes) };
@@ -303,6 +402,34 @@ mod tests {
         assert_eq!(Efficiency { stream: 0.0, ..h100 }, Efficiency { stream: 0.0, ..h200 });
         assert_eq!(curve("dgx-a100").stream, Efficiency::default().stream);
         assert_eq!(curve("hgx-b200").stream, BLACKWELL.stream);
+    }
+
+    /// Boards without steps differ from those with steps by their GEMM benchmark; AMD's numbers select no NVIDIA curve.
+    #[test]
+    fn models_without_steps_follow_their_gemm_benchmark() {
+        let curve = |preset: &str| Efficiency::new(&fabricast_topologies::preset::load(preset).unwrap());
+        let pcie = curve("h100-pcie");
+        assert!((pcie.matrix / HOPPER.matrix - 495.9 / 756.0 / (790.6 / 989.5)).abs() < 1e-9, "{pcie:?}");
+        assert!((pcie.attention / HOPPER.attention - pcie.matrix / HOPPER.matrix).abs() < 1e-9);
+        let mi300x = curve("mi300x");
+        assert!((mi300x.matrix - 0.896 * 668.4 / 1307.4).abs() < 1e-9 && mi300x.memory == 0.79, "{mi300x:?}");
+        assert!(mi300x.stream <= mi300x.memory);
+        // Ada: half the tensor rate at twice the peak fraction.
+        let (rtx4090, l40s) = (curve("rtx4090-pcie"), curve("l40s-pcie"));
+        let ratio = l40s.matrix * 362.0 / (rtx4090.matrix * 165.2);
+        assert!((1.4..1.8).contains(&ratio), "{ratio}");
+        for (preset, evidence) in [
+            ("hgx-h200", GemmEvidence::Steps),
+            ("mi300x", GemmEvidence::Measured),
+            ("h100-nvl", GemmEvidence::PowerLimit),
+            ("gb10", GemmEvidence::Assumed),
+        ] {
+            assert_eq!(
+                Efficiency::evidence(&fabricast_topologies::preset::load(preset).unwrap()),
+                evidence,
+                "{preset}"
+            );
+        }
     }
 
     /// A GPU without a compute capability counts as the oldest, whatever the other GPUs are.
@@ -372,6 +499,7 @@ mod tests {
             sms: Some(132),
             block_scheduling: BlockScheduling::Persistent,
             offload_bandwidth: None,
+            host_memory_bandwidth: None,
         };
         let mut errors = Vec::new();
         for line in lines.map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap()) {

@@ -33,7 +33,7 @@ use fabricast_workload::job::{Dropout, KernelFusion, Training};
 const FP32_BYTES: u64 = 4;
 
 /// Bytes moved in the forward and in the backward pass.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(super) struct PassBytes {
     pub forward: u64,
     pub backward: u64,
@@ -42,6 +42,11 @@ pub(super) struct PassBytes {
 impl PassBytes {
     const fn new(forward: u64, backward: u64) -> Self {
         Self { forward, backward }
+    }
+
+    /// Mean of the traffic of two implementations.
+    pub(super) fn mean(self, other: Self) -> Self {
+        Self { forward: (self.forward + other.forward) / 2, backward: (self.backward + other.backward) / 2 }
     }
 
     fn times(self, elements: u64) -> Self {
@@ -56,7 +61,7 @@ pub(super) struct HeadElements {
     pub keys: u64,
 }
 
-/// Computes the memory traffic of a job's elementwise and normalization kernels.
+/// Computes the memory traffic of a job's elementwise and normalization kernels with one kind of fusion.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ElementwiseTraffic {
     /// Bytes per element in the job's compute precision.
@@ -68,9 +73,9 @@ pub(super) struct ElementwiseTraffic {
 }
 
 impl ElementwiseTraffic {
-    pub(super) fn new(job: &Training) -> Self {
+    pub(super) fn new(job: &Training, fusion: KernelFusion) -> Self {
         let (gated, biases) = (job.model.ffn_matrices == 3, job.model.biases);
-        Self { e: job.precision.bytes(), fusion: job.fusion, gated, biases, dropout: job.dropout }
+        Self { e: job.precision.bytes(), fusion, gated, biases, dropout: job.dropout }
     }
 
     /// Traffic of the normalization of `elements` elements.

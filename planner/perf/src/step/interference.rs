@@ -165,6 +165,7 @@ mod tests {
         sms: Some(100),
         block_scheduling: BlockScheduling::Dynamic,
         offload_bandwidth: None,
+        host_memory_bandwidth: None,
     };
 
     const MEASURED: &str = include_str!("../../../data/h200-steps/overlap.jsonl");

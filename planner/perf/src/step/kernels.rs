@@ -11,9 +11,12 @@
 
 use fabricast_topologies::Bytes;
 
-use super::elementwise::{ElementwiseTraffic, HeadElements, PassBytes};
+use super::elementwise::{HeadElements, PassBytes};
 use super::kernel::{GemmShape, Kernel, KernelKind, PassKernels};
-use fabricast_workload::job::{Attention, Flops, GroupCall, Layout, Phase, Recompute, Training};
+use super::software_traffic::SoftwareTraffic;
+use fabricast_workload::job::{
+    Accumulate, Attention, Flops, GroupCall, Layout, Phase, Recompute, Training, rank_parameters,
+};
 
 /// Kernels of a layer, for one micro-batch on one rank.
 #[must_use]
@@ -24,9 +27,11 @@ pub fn layer(job: &Training, layout: &Layout) -> PassKernels {
     let elements = tokens * model.hidden / degrees.token_shares();
     let h = model.hidden;
     let mut passes = PassKernels::default();
-    let software = ElementwiseTraffic::new(job);
-    let (norm, residual) = (software.norm(elements), software.residual(elements));
+    let software = SoftwareTraffic::new(job);
+    let (norm, residual) =
+        (software.bytes(|kernels| kernels.norm(elements)), software.bytes(|kernels| kernels.residual(elements)));
 
+    passes.add_stream(gradient_addition(job, layout, rank_parameters(&job.model, layout, 1, 0).total()));
     passes.add_stream(norm);
     projections(job, layout, tokens, &mut passes);
     let core = attention(job, layout, tokens);
@@ -34,7 +39,7 @@ pub fn layer(job: &Training, layout: &Layout) -> PassKernels {
     passes.backward.extend_from_slice(&core.backward);
     let heads =
         HeadElements { queries: tokens * model.query_width() / tensor, keys: tokens * model.key_width() / tensor };
-    passes.add_stream(software.heads(heads, tokens * h / tensor));
+    passes.add_stream(software.bytes(|kernels| kernels.heads(heads, tokens * h / tensor)));
     passes.add_weight_gemm(
         job,
         KernelKind::Gemm,
@@ -69,7 +74,7 @@ pub fn layer(job: &Training, layout: &Layout) -> PassKernels {
             GemmShape { m: tokens, n: shared * (model.ffn_matrices - 1), k: h },
             1,
         );
-        passes.add_stream(software.activation(tokens * shared, tokens * h));
+        passes.add_stream(software.bytes(|kernels| kernels.activation(tokens * shared, tokens * h)));
         passes.add_weight_gemm(job, KernelKind::Gemm, GemmShape { m: tokens, n: h, k: shared }, 1);
     }
     // The experts of a rank share its tokens evenly.
@@ -79,7 +84,7 @@ pub fn layer(job: &Training, layout: &Layout) -> PassKernels {
         _ => passes.add_experts(job, GemmShape { m: rows, n, k }, matrices),
     };
     add_gemms(&mut passes, f * (model.ffn_matrices - 1), h);
-    passes.add_stream(software.activation(routed * f, routed * h));
+    passes.add_stream(software.bytes(|kernels| kernels.activation(routed * f, routed * h)));
     // The input of the last GEMM is the last saved activation.
     let saved = passes.forward.len();
     add_gemms(&mut passes, h, f);
@@ -89,7 +94,7 @@ pub fn layer(job: &Training, layout: &Layout) -> PassKernels {
         + elements
         + routed * f
         + elements;
-    passes.add_stream(software.biases(biased));
+    passes.add_stream(software.bytes(|kernels| kernels.biases(biased)));
 
     match (job.recompute, job.attention) {
         (Recompute::Full, _) => passes.backward.prepend(&passes.forward.clone()),
@@ -127,7 +132,7 @@ fn projections(job: &Training, layout: &Layout, tokens: u64, passes: &mut PassKe
         1,
     );
     let (e, normed) = (job.precision.bytes(), local_tokens * latent.normalized_width());
-    passes.add_stream(ElementwiseTraffic::new(job).norm(normed));
+    passes.add_stream(SoftwareTraffic::new(job).bytes(|software| software.norm(normed)));
     passes.add_weight_gemm(
         job,
         KernelKind::Gemm,
@@ -165,6 +170,20 @@ impl PrependKernels for Vec<Kernel> {
     }
 }
 
+/// Traffic of the kernels that add the weight gradients of a micro-batch to those of the step, on average over
+/// micro-batches. Sharded gradients are added in shards, after their reduction, and the first micro-batch adds nothing.
+fn gradient_addition(job: &Training, layout: &Layout, parameters: u64) -> PassBytes {
+    let micro_batches = layout.micro_batches(job).max(1);
+    let bytes = match job.gradient_accumulation(layout) {
+        Accumulate::Whole => job.gradient_addition.added_bytes(job.precision.bytes()) * parameters,
+        Accumulate::Shards => 0,
+    };
+    PassBytes {
+        forward: 0,
+        backward: (u128::from(bytes) * u128::from(micro_batches - 1) / u128::from(micro_batches)) as u64,
+    }
+}
+
 /// Kernels of attention between the projections: scores, softmax, values.
 fn attention(job: &Training, layout: &Layout, tokens: u64) -> PassKernels {
     let model = &job.model.sharded_over(layout.degrees.tensor);
@@ -177,9 +196,9 @@ fn attention(job: &Training, layout: &Layout, tokens: u64) -> PassKernels {
         Attention::Unfused => {
             let scores = heads * rows * model.seq;
             passes.add_gemm(KernelKind::Gemm16Bit, GemmShape { m: rows, n: model.seq, k: score }, e, heads);
-            let [normalised, dropped] = ElementwiseTraffic::new(job).attention_scores(scores);
-            passes.add_stream(normalised);
-            passes.add_stream(dropped);
+            for bytes in SoftwareTraffic::new(job).kernels(|software| software.attention_scores(scores)) {
+                passes.add_stream(bytes);
+            }
             passes.add_gemm(KernelKind::Gemm16Bit, GemmShape { m: rows, n: value, k: model.seq }, e, heads);
         }
         Attention::Flash(by) => {
@@ -227,7 +246,9 @@ pub fn logits(job: &Training, layout: &Layout) -> PassKernels {
         GemmShape { m: tokens, n: model.vocab / tensor, k: model.hidden },
         1,
     );
-    for bytes in ElementwiseTraffic::new(job).logits(tokens * model.vocab / tensor) {
+    passes.add_stream(gradient_addition(job, layout, model.vocab * model.hidden / tensor));
+    let scores = tokens * model.vocab / tensor;
+    for bytes in SoftwareTraffic::new(job).kernels(|software| software.logits(scores)) {
         passes.add_stream(bytes);
     }
     passes
@@ -253,7 +274,7 @@ pub(super) fn fsdp_copy(job: &Training, call: &GroupCall) -> Option<Kernel> {
 mod tests {
     use super::*;
     use crate::step::optimizer;
-    use fabricast_workload::job::{Job, read_job, traffic};
+    use fabricast_workload::job::{Job, KernelFusion, read_job, traffic};
 
     fn flops(kernels: &[Kernel]) -> u128 {
         kernels.iter().map(|kernel| kernel.flops.0).sum()
@@ -261,6 +282,7 @@ mod tests {
 
     fn read(text: &str) -> Training {
         match read_job(text, "j").unwrap() {
+            Job::Training(job) if !text.contains("kernels =") => Training { fusion: Some(KernelFusion::Fused), ..job },
             Job::Training(job) => job,
             other => panic!("{other:?}"),
         }
@@ -387,7 +409,15 @@ mod tests {
             layer(&job, &layout).backward.iter().map(|one| one.bytes.0).sum()
         };
         // 16 bits more are read, and 16 more are written.
-        assert_eq!(bytes("gradient_bits = 32\n") - bytes(""), 4 * 12 * 1024 * 1024);
+        let parameters = 12 * 1024 * 1024;
+        assert_eq!(bytes("gradient_bits = 32\n") - bytes(""), 4 * parameters);
+        // A kernel of its own reads what the GEMM writes, in 63 of 64 micro-batches.
+        let per_parameter = |addition: &str| {
+            let added = bytes(&format!("gradient_addition = \"{addition}\"\n")) - bytes("");
+            added as f64 / parameters as f64 * 64.0 / 63.0
+        };
+        assert!((per_parameter("kernel") - 4.0).abs() < 0.01 && (per_parameter("copies") - 18.0).abs() < 0.05);
+        assert_eq!(bytes("zero = 3\ngradient_addition = \"kernel\"\n"), bytes("zero = 3\n"));
     }
 
     #[test]

@@ -109,7 +109,33 @@ impl Machine<'_> {
         data: &OffloadedData<'_>,
     ) -> Result<PeakRates, JobError> {
         let bandwidth = offload_bandwidth(data, self.router, self.ranks, self.simulated.host_classes(), &spans.tier)?;
-        Ok(PeakRates { offload_bandwidth: bandwidth, ..PeakRates::new(self.router.fabric(), precision, spans)? })
+        let host_memory_bandwidth =
+            (data.tier == Tier::Host).then(|| self.host_memory_bandwidth(data.placement)).flatten();
+        let rates = PeakRates::new(self.router.fabric(), precision, spans)?;
+        Ok(PeakRates { offload_bandwidth: bandwidth, host_memory_bandwidth, ..rates })
+    }
+
+    /// Smallest share of a rank in the memory bandwidth of the CPU next to its GPU; `None` if CPUs do not state it or
+    /// there are none.
+    fn host_memory_bandwidth(&self, placement: &Placement) -> Option<Bandwidth> {
+        let share = |cpu: &NodeId, ranks: u64| match &self.router.fabric().node(*cpu).figures {
+            Figures::Cpu(figures) => figures.memory_bandwidth.map(|rate| Bandwidth(rate.0 / ranks.max(1))),
+            _ => None,
+        };
+        let shares: Option<Vec<Bandwidth>> =
+            self.ranks_by_cpu(placement).iter().map(|(cpu, &ranks)| share(cpu, ranks)).collect();
+        shares?.into_iter().min()
+    }
+
+    /// Number of ranks of each CPU, on hosts that differ in wiring.
+    fn ranks_by_cpu(&self, placement: &Placement) -> FxHashMap<NodeId, u64> {
+        let fabric = self.router.fabric();
+        let mut ranks_by_cpu: FxHashMap<NodeId, u64> = FxHashMap::default();
+        let hosts = gpus_by_host(Tier::Host, placement, fabric, self.ranks, self.simulated.host_classes());
+        for cpu in hosts.iter().flatten().filter_map(|&gpu| self.router.nearest_cpu(gpu).ok()) {
+            *ranks_by_cpu.entry(cpu).or_default() += 1;
+        }
+        ranks_by_cpu
     }
 }
 

@@ -1,11 +1,11 @@
 //! Kernels of the optimizer update, and its duration.
 
-use fabricast_topologies::{Bytes, Picos};
+use fabricast_topologies::{Bandwidth, Bytes, Picos};
 
 use super::efficiency::Efficiency;
 use super::kernel::Kernel;
 use super::peak_rates::PeakRates;
-use fabricast_workload::job::Training;
+use fabricast_workload::job::{MasterWeights, OptimizerDevice, Training};
 
 /// Bytes of a 32-bit number.
 const FP32_BYTES: u64 = 4;
@@ -15,19 +15,41 @@ const FP32_BYTES: u64 = 4;
 /// writes the state. Narrower weights are written from the state. Gradients are set to zero.
 #[must_use]
 pub fn optimizer(job: &Training, parameters: u64) -> Vec<Kernel> {
-    let (weight, gradient, state) = (job.precision.bytes(), job.gradient_bytes(), job.precision.state_bytes());
+    let (weight, gradient, state) = (job.precision.bytes(), job.gradient_bytes(), job.state_bytes());
     let stream = |bytes: u64| Kernel::stream(parameters * bytes);
     let normed = if gradient < FP32_BYTES { gradient + FP32_BYTES } else { gradient };
     // 32-bit weights are updated in place, in addition to the state.
-    let (masters, narrowed) = if weight < FP32_BYTES { (0, FP32_BYTES + weight) } else { (2 * weight, 0) };
+    // So are narrower ones without a 32-bit copy.
+    let (masters, narrowed) = match job.master_weights {
+        MasterWeights::Kept if weight < FP32_BYTES => (0, FP32_BYTES + weight),
+        MasterWeights::Kept | MasterWeights::Absent => (2 * weight, 0),
+    };
     let kernels = [normed, FP32_BYTES + 2 * state + masters, narrowed, gradient];
     kernels.into_iter().filter(|&bytes| bytes > 0).map(stream).collect()
 }
 
+/// Memory bandwidth of a CPU that does not state its own, shared by the ranks of eight GPUs on two CPUs: eight channels of
+/// DDR4-3200 each, as on hosts of A100 (AMD EPYC 7003, data sheet).
+const ASSUMED_CPU_BANDWIDTH: Bandwidth = Bandwidth(204_800_000_000 / 4);
+
+/// Share of the host memory bandwidth that Adam on a CPU reaches: 10 billion parameters in 2.57 s on two Xeon 8168 with
+/// 256 GB/s (ZeRO-Offload, arXiv 2101.06840, table 4).
+const CPU_ADAM_EFFICIENCY: f64 = 0.43;
+
 /// Duration of the optimizer update of a rank's own shard: its kernels, or the transfer of an offloaded state if that
-/// is longer.
+/// is longer. On the CPU, gradients are sent there, the update runs at the rank's share of the host memory's bandwidth,
+/// and weights are sent back, one after the other.
 pub(super) fn optimizer_time(job: &Training, parameters: u64, speeds: &PeakRates, curve: &Efficiency) -> Picos {
+    if job.optimizer_device == OptimizerDevice::Cpu {
+        let sent = Bytes(parameters * (job.gradient_bytes() + job.precision.bytes()));
+        let transfers = speeds.offload_bandwidth.map_or(Picos::ZERO, |rate| curve.transfer_time(sent, rate));
+        // The gradient is read, and the state read and written (DeepSpeed, csrc/includes/cpu_adam.h).
+        let moved = parameters * (job.gradient_bytes() + 2 * job.state_bytes());
+        let share = speeds.host_memory_bandwidth.unwrap_or(ASSUMED_CPU_BANDWIDTH);
+        let seconds = moved as f64 / (share.0.max(1) as f64 * CPU_ADAM_EFFICIENCY);
+        return transfers + Picos((seconds * 1e12).round() as u64);
+    }
     let kernels = curve.total(&optimizer(job, parameters), speeds);
-    let state = Bytes(parameters * job.precision.state_bytes());
+    let state = Bytes(parameters * job.state_bytes());
     kernels.max(speeds.offload_bandwidth.map_or(Picos::ZERO, |rate| curve.transfer_time(state, rate)))
 }

@@ -1,6 +1,7 @@
 //! Peak rates of a GPU: operations per second at the precision of a job, and memory bandwidth.
 
-use fabricast_topologies::fabric::Figures;
+use fabricast_topologies::fabric::{Figures, GpuFigures};
+use fabricast_topologies::gpus::find_model;
 use fabricast_topologies::{Bandwidth, Fabric};
 
 use super::block_scheduling::BlockScheduling;
@@ -29,6 +30,8 @@ pub struct PeakRates {
     /// Bandwidth to offloaded state, for reads and for concurrent writes; `None` if all data is in the GPU's own
     /// memory.
     pub offload_bandwidth: Option<Bandwidth>,
+    /// Share of a rank in the memory bandwidth of its CPU; `None` if it is not known or nothing is stored there.
+    pub host_memory_bandwidth: Option<Bandwidth>,
 }
 
 impl PeakRates {
@@ -63,12 +66,11 @@ impl PeakRates {
                     return refuse("has no units for bf16: expected precision = \"fp16\"");
                 }
                 Precision::Bf16 | Precision::Fp16 => 1.0,
-                Precision::Fp8 if has_fp8(capability) => 2.0,
+                Precision::Fp8 if has_fp8(capability) => fp8_factor(figures),
                 Precision::Fp8 => {
                     return refuse("has no units for 8-bit floating point: expected precision = \"bf16\" or \"fp16\"");
                 }
-                Precision::Nvfp4 if capability == BLACKWELL_ULTRA => 6.0,
-                Precision::Nvfp4 if (100..FIRST_GFX).contains(&capability) => 4.0,
+                Precision::Nvfp4 if (100..FIRST_GFX).contains(&capability) => nvfp4_factor(figures, capability),
                 Precision::Nvfp4 if has_fp8(capability) => {
                     return refuse(
                         "has no units for 4-bit floating point of NVFP4: expected precision = \"fp8\" or \"bf16\"",
@@ -92,6 +94,7 @@ impl PeakRates {
                 sms: figures.sm_count,
                 block_scheduling: BlockScheduling::new(capability),
                 offload_bandwidth: None,
+                host_memory_bandwidth: None,
             };
             slowest = Some(slowest.map_or(rates, |other| Self {
                 flops_per_s: rates.flops_per_s.min(other.flops_per_s),
@@ -102,6 +105,7 @@ impl PeakRates {
                 sms: rates.sms.zip(other.sms).map(|(a, b)| a.min(b)),
                 block_scheduling: rates.block_scheduling.min(other.block_scheduling),
                 offload_bandwidth: None,
+                host_memory_bandwidth: None,
             }));
         }
         slowest.ok_or_else(|| JobError::at(&spans.job, format!("fabric `{}` has no GPU", fabric.name())))
@@ -118,6 +122,18 @@ impl PeakRates {
     }
 }
 
+/// 8-bit rate relative to the 16-bit rate: twice, or as measured where libraries reach less.
+fn fp8_factor(figures: &GpuFigures) -> f64 {
+    find_model(figures).and_then(|model| Some(model.fp8_gemm_tflops? / model.gemm_tflops?)).unwrap_or(2.0)
+}
+
+/// NVFP4 peak relative to the 16-bit peak: that of the model, or of its generation. GeForce boards have half the 16-bit
+/// rate with accumulation in 32 bits, but the full rate in 4 bits.
+fn nvfp4_factor(figures: &GpuFigures, capability: u32) -> f64 {
+    let of_model = find_model(figures).and_then(|model| Some(model.fp4_tflops? / model.bf16_tflops?));
+    of_model.unwrap_or(if capability == BLACKWELL_ULTRA { 6.0 } else { 4.0 })
+}
+
 /// Smallest value of `compute_capability` that is an AMD gfx number.
 const FIRST_GFX: u32 = 600;
 
@@ -130,9 +146,13 @@ fn has_fp8(capability: u32) -> bool {
 
 /// Speed of FlashAttention-2 relative to the newest attention kernel. On Ampere, FlashAttention-2 is the newest. It
 /// does not use the new units of Hopper and reaches 35 % of the peak there (Shah et al., arXiv 2407.08608, abstract),
-/// where the curve's cuDNN reaches 54 % with many keys.
+/// where the curve's cuDNN reaches 54 % with many keys. It is the newest on Ada and workstation Blackwell as well, whose
+/// matrix instructions are those of Ampere, and on AMD.
 fn flash_attention_2_speed(capability: u32) -> f64 {
-    if capability < 90 { 1.0 } else { 0.65 }
+    match capability {
+        90..110 => 0.65,
+        _ => 1.0,
+    }
 }
 
 /// Rate of 8-bit GEMMs with exact accumulation relative to the default: Hopper's matrix units accumulate with reduced

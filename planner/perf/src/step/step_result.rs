@@ -26,7 +26,7 @@ pub enum Share {
     PipelineTransfer,
     /// Pipeline bubble: idle time while waiting for other stages.
     Bubble,
-    /// Kernel launch time on the host where one process drives all GPUs.
+    /// Kernel launch time on the host that the GPU waits for.
     Launch,
 }
 

@@ -5,6 +5,7 @@ use fabricast_topologies::Picos;
 use super::call_costs::CallCosts;
 use super::efficiency::Efficiency;
 use super::gradients::Buckets;
+use super::host_launch::host_time;
 use super::interference::OverlappedCall;
 use super::kernels::layer;
 use super::optimizer::optimizer_time;
@@ -17,7 +18,7 @@ use super::timeline::{Activity, Interval, Timeline, TimelinePart, Track};
 use crate::communication::CommunicationCostModel;
 use crate::time::scaled;
 use fabricast_workload::job::{
-    Dimension, JobError, Layout, Overlap, ParameterCounts, Phase, Training, Zero, parameters, traffic,
+    Dimension, JobError, Layout, Overlap, ParameterCounts, Phase, StatePartition, Training, parameters, traffic,
 };
 
 /// Largest number of forward passes in a pipeline schedule that is computed pass by pass.
@@ -52,6 +53,8 @@ struct StepEnd {
     slowest: usize,
     /// Time at which the gradients of that stage are reduced.
     gradients_done: Picos,
+    /// Time by which the host launches the step more slowly than the GPU executes it.
+    launch: Picos,
     /// Exposed part of [`StepTiming::weight_gather`]; the rest overlaps with the first forward passes of the next step.
     updated_exposed: Picos,
     time: Picos,
@@ -92,12 +95,9 @@ impl<'a> StepTiming<'a> {
             overlap: job.overlap,
             buckets: (job.overlap == Overlap::On).then_some(buckets),
         };
-        let shard_size = |parameters: u64, replicas: u64| {
-            parameters.div_ceil(if job.zero == Zero::None { 1 } else { replicas.max(1) })
-        };
         let ParameterCounts { shared, experts } = parameters(job, layout);
-        let local_parameters = shard_size(shared, u64::from(layout.size(Dimension::Data)))
-            + shard_size(experts, u64::from(layout.size(Dimension::ExpertData)));
+        let local_parameters = job.local_state_parameters(layout, Dimension::Data, shared)
+            + job.local_state_parameters(layout, Dimension::ExpertData, experts);
         let update_time = optimizer_time(job, local_parameters, speeds, &slowest_curve);
         let weight_gather = call_costs.phase_time(Phase::UpdatedWeights, None)?;
         let embedding_gradients = call_costs.phase_time(Phase::EmbeddingGradients, None)?;
@@ -167,21 +167,21 @@ impl<'a> StepTiming<'a> {
             let place = self.job.spans.parallel.clone();
             return Err(JobError { location: place, message: "no stage".to_owned(), help: None }.into());
         };
-        // Weights for the next step arrive during its first forward pass.
+        // Weights for the next step arrive during its first forward pass. Broadcast tensors are awaited.
         let first: Picos = self.stage_passes(slowest).iter().map(|[forward, _]| forward.total()).sum();
-        let updated_exposed =
-            if self.job.overlap == Overlap::On { self.weight_gather - first } else { self.weight_gather };
-        Ok(StepEnd {
-            slowest,
-            gradients_done,
-            updated_exposed,
-            time: gradients_done + self.optimizer_time + updated_exposed,
-        })
+        let updated_exposed = match (self.job.overlap, self.job.state_partition) {
+            (Overlap::On, StatePartition::Shards) => self.weight_gather - first,
+            (Overlap::On, StatePartition::Tensors) | (Overlap::Off, _) => self.weight_gather,
+        };
+        let device_time = gradients_done + self.optimizer_time + updated_exposed;
+        // (A negative difference of times is 0.)
+        let launch = host_time(self.job, self.layout) - device_time;
+        Ok(StepEnd { slowest, gradients_done, launch, updated_exposed, time: device_time + launch })
     }
 
     pub(super) fn step(&self) -> Result<Step, TimeError> {
         let stage_times = self.pipeline.run();
-        let StepEnd { slowest, gradients_done, updated_exposed, time: total } = self.step_end(&stage_times)?;
+        let StepEnd { slowest, gradients_done, launch, updated_exposed, time: total } = self.step_end(&stage_times)?;
         let time = stage_times.get(slowest).cloned().unwrap_or_default();
         let (micro, degrees) = (self.layout.micro_batches(self.job), self.layout.degrees);
         let pass_time = self
@@ -199,6 +199,7 @@ impl<'a> StepTiming<'a> {
             (Share::Data, pass_time.data + (gradients_done - time.end) + updated_exposed),
             (Share::PipelineTransfer, time.transfer),
             (Share::Bubble, time.end - time.busy - time.transfer),
+            (Share::Launch, launch),
         ];
         let transfers = if degrees.pipeline > 1 {
             scaled(self.pipeline.transfer, 2 * micro * u64::from(degrees.interleave))
@@ -231,7 +232,7 @@ impl<'a> StepTiming<'a> {
             timeline.add(track, Interval { activity, index, chunk, begin, end });
             timeline.add(track, Interval { activity: Activity::PipelineTransfer, index, chunk, begin: end, end: free });
         });
-        let StepEnd { updated_exposed, .. } = self.step_end(&stage_times)?;
+        let StepEnd { slowest, launch, updated_exposed, .. } = self.step_end(&stage_times)?;
         for ((stage, time), done) in (0..).zip(&stage_times).zip(self.gradient_completion_times(&stage_times)) {
             let (track, communication) = (Track::Stage(stage), Track::Communication(stage));
             let part = |activity: Activity, time: Picos| TimelinePart { activity, index: 0, time };
@@ -246,7 +247,10 @@ impl<'a> StepTiming<'a> {
                 timeline.add_sequence(communication, done - self.embedding_gradients, &[gradients]);
             }
             let end = timeline.add_sequence(track, done, &[part(Activity::Optimizer, self.optimizer_time)]);
-            timeline.add_sequence(communication, end, &[part(Activity::Weights, updated_exposed)]);
+            let end = timeline.add_sequence(communication, end, &[part(Activity::Weights, updated_exposed)]);
+            if stage == slowest as u64 {
+                timeline.add_sequence(track, end, &[part(Activity::Launch, launch)]);
+            }
         }
         Ok(timeline)
     }

@@ -15,9 +15,11 @@ use crate::accuracy::accuracy_statements;
 use crate::cases::Cases;
 use crate::cost::{Terms, add_costs};
 use crate::key::Key;
+use crate::measured::Figure;
 use crate::rank::{JobResult, Ranked, rank};
 use crate::run::Outcome;
 use crate::setting::Setting;
+use crate::step_interval::TTFT_SPREAD;
 use crate::{Band, CURRENCY, Candidate, MachineSize, MeasuredStep, Payment, Price, Study, UnitCount};
 use fabricast_workload::job::{Arrivals, Job, Model, Parallel, Precision, Recompute, Training};
 
@@ -152,12 +154,27 @@ fn measured_rows(study: &Study, rows: &[JobResult]) -> Vec<MeasuredRow> {
         let job = study.jobs.get(step.job)?;
         // (Rejected jobs have no prediction; the ranking contains the reason.)
         let run = rows.get(step.candidate * study.jobs.len() + step.job)?.as_ref()?.as_ref().ok();
+        let predicted = run.and_then(|run| step.figure.read_row(job, run));
+        // Every figure scales with the step time, rates inversely.
+        let scaled = |end: fn(&ResultRow) -> Option<f64>| {
+            let factor = run.and_then(|run| Some(end(run)? / run.step_time_s))?;
+            Some(if step.figure.is_rate() { predicted? / factor } else { predicted? * factor })
+        };
+        let ends = [scaled(|run| run.step_time_low_s), scaled(|run| run.step_time_high_s)];
+        let ends = match step.figure {
+            // Waiting and host time do not scale with steps.
+            Figure::Ttft => [1.0 - TTFT_SPREAD, 1.0 + TTFT_SPREAD].map(|factor| Some(predicted? * factor)),
+            _ => ends,
+        };
+        let [low, high] = if step.figure.is_rate() { [ends[1], ends[0]] } else { ends };
         Some(MeasuredRow {
+            low,
+            high,
             candidate: candidate_name(study, step.candidate),
             job: job.name().to_owned(),
             figure: step.figure.key().to_owned(),
             measured: step.value,
-            predicted: run.and_then(|run| step.figure.read_row(job, run)),
+            predicted,
         })
     };
     study.measured.iter().filter_map(measured_row).collect()
@@ -285,7 +302,7 @@ fn job_row(study: &Study, number: usize, job: &Job) -> JobRow {
         Some(count) => format!("{}, {count} of {} layers", recompute(job.recompute), job.model.layers),
     };
     let (concurrency, requests) = match served.map(|job| job.arrivals) {
-        Some(Arrivals::FixedConcurrency { concurrency }) => (Some(concurrency), None),
+        Some(Arrivals::FixedConcurrency { concurrency, .. }) => (Some(concurrency), None),
         Some(Arrivals::Batch { requests, .. }) => (None, Some(requests)),
         Some(Arrivals::AutoConcurrency { .. }) | None => (None, None),
     };

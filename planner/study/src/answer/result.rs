@@ -24,6 +24,12 @@ pub struct ResultRow {
     pub micro_batches: u64,
     /// Step time in seconds; mean for inference, total for a trace.
     pub step_time_s: f64,
+    /// Lower end of the step time, with the fastest software if the job does not state its own; absent for traces.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub step_time_low_s: Option<f64>,
+    /// Upper end of the step time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub step_time_high_s: Option<f64>,
     /// Training or output tokens per second over all GPUs; absent for traces.
     pub tokens_per_s: Option<f64>,
     /// Sequences or requests per second; absent for traces.
@@ -144,6 +150,8 @@ impl ResultRow {
             parallel: None,
             micro_batches: 0,
             step_time_s: 0.0,
+            step_time_low_s: None,
+            step_time_high_s: None,
             tokens_per_s: None,
             samples_per_s: None,
             ttft_s: None,

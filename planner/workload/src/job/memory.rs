@@ -11,8 +11,8 @@
 use fabricast_topologies::Bytes;
 
 use super::{
-    Accumulate, Attention, Dimension, Dropout, KernelFusion, Layout, Model, Recompute, Tier, Training, WeightLifetime,
-    Zero,
+    Accumulate, Attention, Dimension, Dropout, KernelFusion, Layout, Model, OptimizerDevice, Recompute, Tier, Training,
+    WeightLifetime, Zero,
 };
 
 /// Memory use of a rank, by content.
@@ -131,7 +131,8 @@ pub(super) fn stage_embedding_parameters(model: &Model, layout: &Layout, stage: 
 }
 
 /// Number of parameters of a rank for `layers` layers and `others` parameters outside them.
-pub(super) fn rank_parameters(model: &Model, layout: &Layout, layers: u64, others: u64) -> ParameterCounts {
+#[must_use]
+pub fn rank_parameters(model: &Model, layout: &Layout, layers: u64, others: u64) -> ParameterCounts {
     let degrees = layout.degrees;
     let model = model.sharded_over(degrees.tensor);
     let replicated = layers * model.replicated_layer_parameters();
@@ -162,20 +163,42 @@ fn stage_footprint(job: &Training, layout: &Layout, stage: u32) -> Footprint {
         Bytes(part(shared, replicas) + part(experts, expert_replicas))
     };
     let gathers_per_pass = job.weight_lifetime(layout) == WeightLifetime::Pass;
-    let state = shard_bytes(job.precision.state_bytes(), job.zero > Zero::None);
+    let state = Bytes(
+        job.state_bytes()
+            * (job.local_state_parameters(layout, Dimension::Data, shared)
+                + job.local_state_parameters(layout, Dimension::ExpertData, experts)),
+    );
     let (optimizer, host) = match job.optimizer_tier {
         Tier::Hbm | Tier::Peer => (state, Bytes(0)),
         Tier::Host => (Bytes(0), state),
     };
+    // The update on the CPU reads gradients there.
+    let host = match job.optimizer_device {
+        OptimizerDevice::Cpu => Bytes(host.0 + shard_bytes(job.gradient_bytes(), job.zero > Zero::None).0),
+        OptimizerDevice::Gpu => host,
+    };
     let Bytes(weights) = shard_bytes(job.precision.bytes(), gathers_per_pass);
     Footprint {
         weights: Bytes(weights + if gathers_per_pass { gathered_weight_bytes(job, layout, stage) } else { 0 }),
-        gradients: shard_bytes(job.gradient_bytes(), job.gradient_accumulation(layout) == Accumulate::Shards),
+        gradients: shard_bytes(
+            job.gradient_addition.stored_bytes(job.precision.bytes(), job.gradient_bytes()),
+            job.gradient_accumulation(layout) == Accumulate::Shards,
+        ),
         optimizer,
         activations: activations(job, layout, stage),
         kv_cache: Bytes(0),
-        runtime: RUNTIME,
+        runtime: Bytes(RUNTIME.0 + job.buffers.0),
         host,
+    }
+}
+
+/// Bytes of a logit while the loss is computed: its value and gradient in 32 bits in one place. In eager mode PyTorch has
+/// it in the computed type, its copy in 32 bits, the logarithm of the softmax and the gradient (torch/nn/functional.py,
+/// `cross_entropy`; transformers, `ForCausalLMLoss`, which converts logits to 32 bits).
+fn logit_bytes(job: &Training) -> u64 {
+    match job.fusion {
+        Some(KernelFusion::Eager) => job.precision.bytes() + 3 * 4,
+        Some(KernelFusion::Fused | KernelFusion::Compiled) | None => 4,
     }
 }
 
@@ -221,8 +244,10 @@ fn activations(job: &Training, layout: &Layout, stage: u32) -> Bytes {
         (0, Dropout::On) => tokens * job.model.hidden / degrees.token_shares() * in_flight,
         _ => 0,
     };
-    // Logits, and their gradient in 32 bits.
-    let logits = 4 * tokens * (job.model.hidden + job.model.vocab) / u64::from(degrees.tensor);
+    // Logits, and their gradient in 32 bits, of one piece of the tokens.
+    let loss_tokens = tokens.div_ceil(job.loss_chunks.max(1));
+    let logits =
+        (4 * tokens * job.model.hidden + logit_bytes(job) * loss_tokens * job.model.vocab) / u64::from(degrees.tensor);
     let logits = if is_last { logits } else { 0 };
     Bytes(chunk * retained_chunks + recomputed + embedding_mask + logits)
 }
@@ -265,7 +290,7 @@ fn layer_activation_bytes(job: &Training, layout: &Layout, recompute: Recompute)
     // In eager mode, RMS norms retain their input in 32 bits and their output, and the activation function's output is
     // retained next to the gated product.
     let unfused = match (job.fusion, model.ffn_matrices) {
-        (KernelFusion::Eager, 3) => 2 * tokens * model.hidden * (4 + e) / degrees.token_shares() + columns * e,
+        (Some(KernelFusion::Eager), 3) => 2 * tokens * model.hidden * (4 + e) / degrees.token_shares() + columns * e,
         _ => 0,
     };
     norms_and_dropouts + attention + ffn + scores + unfused

@@ -16,6 +16,7 @@
 
 mod cache;
 mod error;
+mod framework;
 mod groups;
 mod layout;
 mod memory;
@@ -31,21 +32,26 @@ mod training;
 
 pub use cache::{MemoryCheck, check_memory, serving_footprint};
 pub use error::JobError;
+use framework::expected_version;
+pub use framework::{Framework, FrameworkKind, find_framework, frameworks};
 pub use groups::GroupShape;
 pub use groups::{Dimension, Order};
 pub use layout::{Degrees, EndAccounting, ExpertSharding, Layout, SequenceParallelism};
-pub use memory::{Footprint, MemoryLimits, ParameterCounts, footprint, parameters};
+pub use memory::{Footprint, MemoryLimits, ParameterCounts, footprint, parameters, rank_parameters};
 pub use model::{Flops, Latent, Model};
 pub use placement::{Placement, parse_ranges};
 pub use read::read_job;
 pub use read::{FileResolver, JobText, format_number, name_problem, nearest, toml_error};
-pub use serving::{Arrivals, KvPrecision, Limits, LoadedServing, Serving};
-pub use sharding::{Accumulate, ReductionStreams, Reshard, WeightLifetime, Zero};
+pub use serving::{Arrivals, HostTimes, KvPrecision, Lengths, Limits, LoadedServing, Serving};
+pub use sharding::{Accumulate, ReductionStreams, Reshard, StatePartition, WeightLifetime, Zero};
 pub use tier::Tier;
 pub use trace::TraceJob;
 pub use traffic::activation_bytes;
 pub use traffic::{GroupCall, Phase, traffic};
-pub use training::{Attention, Dropout, FlashKernel, KernelFusion, Overlap, Processes, Recompute, Training};
+pub use training::{
+    Attention, Dropout, FlashKernel, GradientAddition, KernelFusion, LaunchMode, MasterWeights, OptimizerDevice,
+    Overlap, Processes, Recompute, Training,
+};
 
 use std::borrow::Cow;
 
@@ -202,16 +208,6 @@ impl Precision {
             Self::Nvfp4 => (4.0 + 8.0 / 16.0) / 8.0,
             Self::Fp8 => 1.0,
             other => other.bytes() as f64,
-        }
-    }
-
-    /// Returns the bytes of optimizer states per parameter: Adam's two moments, and a 32-bit master weight if weights
-    /// have lower precision (Rajbhandari et al., ZeRO, section 3.1: K = 12).
-    #[must_use]
-    pub fn state_bytes(self) -> u64 {
-        match self {
-            Self::Fp32 => 8,
-            Self::Bf16 | Self::Fp16 | Self::Fp8 | Self::Nvfp4 => 12,
         }
     }
 }

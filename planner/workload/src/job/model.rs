@@ -204,6 +204,17 @@ impl Model {
         self.attention_parameters() + feed_forward
     }
 
+    /// Number of parameter tensors of a layer: fused input projection and output projection of attention, matrices of the
+    /// feed-forward or of each expert, router, two norms, and as many biases as there are tensors if there are any.
+    #[must_use]
+    pub fn layer_tensors(&self) -> u64 {
+        let feed_forward = match self.experts {
+            0 => self.ffn_matrices,
+            experts => 1 + (experts + self.shared_experts) * self.ffn_matrices,
+        };
+        (2 + feed_forward + 2) * (1 + self.biases.min(1))
+    }
+
     /// Number of parameters of all routed experts of a layer; 0 if there are none.
     #[must_use]
     pub fn expert_layer_parameters(&self) -> u64 {

@@ -29,8 +29,8 @@ use training::FlashText;
 use super::groups::Order;
 use super::layout::{Degrees, EndAccounting, ExpertSharding, SequenceParallelism};
 use super::{
-    Accumulate, CollectiveCandidates, Job, JobError, JobSpans, KernelFusion, KvPrecision, Parallel, Precision,
-    Processes, Recompute, Tier,
+    Accumulate, CollectiveCandidates, GradientAddition, Job, JobError, JobSpans, KernelFusion, KvPrecision, LaunchMode,
+    Lengths, OptimizerDevice, Parallel, Precision, Processes, Recompute, StatePartition, Tier,
 };
 
 use crate::trace::Contents;
@@ -92,6 +92,7 @@ pub struct JobText {
     kind: Option<Spanned<String>>,
     model: Option<Spanned<ModelText>>,
     precision: Option<Spanned<Precision>>,
+    framework: Option<Spanned<String>>,
     parallel: Option<Spanned<ParallelText>>,
     placement: Option<Spanned<PlacementText>>,
     #[serde(default)]
@@ -103,7 +104,15 @@ pub struct JobText {
     micro_batch: Option<Spanned<u64>>,
     zero: Option<Spanned<u8>>,
     shard: Option<Spanned<u64>>,
+    zero_partition: Option<Spanned<StatePartition>>,
     optimizer_tier: Option<Spanned<Tier>>,
+    optimizer_device: Option<Spanned<OptimizerDevice>>,
+    moment_bits: Option<Spanned<u32>>,
+    master_weights: Option<Spanned<bool>>,
+    buffers_mb: Option<Spanned<u64>>,
+    gradient_addition: Option<Spanned<GradientAddition>>,
+    loss_chunks: Option<Spanned<u64>>,
+    launch: Option<Spanned<LaunchMode>>,
     reshard_after_forward: Option<Spanned<bool>>,
     accumulate: Option<Spanned<Accumulate>>,
     bucket_mb: Option<Spanned<u64>>,
@@ -121,6 +130,8 @@ pub struct JobText {
     prompt_tokens: Option<Spanned<u64>>,
     output_tokens: Option<Spanned<u64>>,
     concurrency: Option<Spanned<serving::ConcurrencyText>>,
+    lengths: Option<Spanned<Lengths>>,
+    host_time: Option<Spanned<serving::HostText>>,
     requests: Option<Spanned<u64>>,
     max_num_seqs: Option<Spanned<u64>>,
     max_batched_tokens: Option<Spanned<u64>>,
@@ -476,6 +487,7 @@ pub(crate) mod tests {
             ("precision = \"bf17\"", "job.toml:1:13", "bf16"),
             ("precision = \"nvfp4\"", "job.toml:1:13", "for inference"),
             ("zero = 4", "job.toml:1:8", "0, 1, 2 or 3"),
+            ("zero = 2\nzero_partition = \"tensors\"", "job.toml:2:18", "expected zero = 1"),
             ("zero = 2\nreshard_after_forward = true", "job.toml:2:25", "expected zero = 3"),
             ("optimizer_tier = \"disk\"", "job.toml:1:18", "hbm"),
             ("optimizer_tier = \"host\"\nprocesses = \"single\"", "job.toml:2:13", "expected optimizer_tier"),

@@ -28,6 +28,10 @@ pub struct Serving {
     pub output_tokens: u64,
     /// Arrival pattern and number of requests.
     pub arrivals: Arrivals,
+    /// Lengths of requests under a fixed concurrency.
+    pub lengths: Lengths,
+    /// Host time of the software.
+    pub host: HostTimes,
     /// Largest number of tokens in a step of a replica: vLLM's `max_num_batched_tokens`.
     pub max_batched_tokens: u64,
     /// Share of a prompt that is in the prefix cache, 0 to 1.
@@ -69,8 +73,8 @@ impl Serving {
     /// Default of vLLM's `max_num_seqs` on GPUs with 70 GiB or more, except the A100 (`vllm/engine/arg_utils.py`).
     pub const MAX_NUM_SEQS: u64 = 1024;
 
-    /// Returns the job with its number of concurrent requests. A number that the job does not fix is as large as memory
-    /// and `max_num_seqs` allow, but at least 1.
+    /// Returns the job with its number of concurrent requests: as many as memory and `max_num_seqs` allow, but at least 1.
+    /// Of a fixed concurrency the others wait ([`LoadedServing::waiting_requests`]).
     #[must_use]
     pub fn with_concurrency(&self, layout: &Layout, memories: Option<MemoryLimits>) -> LoadedServing<'_> {
         let limit_requests = |requests: u64, max_num_seqs: u64| {
@@ -78,7 +82,9 @@ impl Serving {
             requests.min(max_num_seqs.saturating_mul(layout.degrees.data.into())).min(fitting).max(1)
         };
         let concurrent_requests = match self.arrivals {
-            Arrivals::FixedConcurrency { concurrency } => concurrency,
+            Arrivals::FixedConcurrency { concurrency, max_num_seqs } => {
+                limit_requests(concurrency, max_num_seqs.unwrap_or(u64::MAX))
+            }
             Arrivals::AutoConcurrency { max_num_seqs } => limit_requests(u64::MAX, max_num_seqs),
             Arrivals::Batch { requests, max_num_seqs } => limit_requests(requests, max_num_seqs),
         };
@@ -108,10 +114,12 @@ impl Serving {
 /// Arrival pattern of requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Arrivals {
-    /// Fixed concurrency: each finished request is replaced, and start times are spread over time.
+    /// Fixed concurrency: each finished request is replaced.
     FixedConcurrency {
         /// Number of concurrent requests summed over all replicas.
         concurrency: u64,
+        /// Largest number of running requests per replica, if the job or its software states it.
+        max_num_seqs: Option<u64>,
     },
     /// Variant of [`Self::FixedConcurrency`] with as many concurrent requests as memory and SLO limits allow.
     AutoConcurrency {
@@ -128,6 +136,28 @@ pub enum Arrivals {
     },
 }
 
+/// Lengths of the requests of a fixed concurrency.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Lengths {
+    /// Prompts and outputs vary, so that requests start at different times.
+    #[default]
+    Varied,
+    /// All are equal, as in benchmarks of fixed lengths: requests that start together end together.
+    Equal,
+}
+
+/// Host time of serving software that CUDA graphs and overlap do not hide.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct HostTimes {
+    /// Time of a request outside of steps: reception, tokenization, scheduling, delivery of the first token.
+    pub request: Picos,
+    /// Time to launch the kernels of a layer in a step with prefill, which is not one CUDA graph.
+    pub prefill_layer: Picos,
+    /// Time between steps in which the GPUs wait.
+    pub step: Picos,
+}
+
 /// Inference job with its number of concurrent requests.
 #[derive(Clone, Copy, Debug)]
 pub struct LoadedServing<'a> {
@@ -135,6 +165,17 @@ pub struct LoadedServing<'a> {
     pub job: &'a Serving,
     /// Number of concurrent requests summed over all replicas.
     pub concurrent_requests: u64,
+}
+
+impl LoadedServing<'_> {
+    /// Number of requests of a fixed concurrency that wait because the memory does not hold their keys and values.
+    #[must_use]
+    pub fn waiting_requests(&self) -> u64 {
+        match self.job.arrivals {
+            Arrivals::FixedConcurrency { concurrency, .. } => concurrency.saturating_sub(self.concurrent_requests),
+            Arrivals::AutoConcurrency { .. } | Arrivals::Batch { .. } => 0,
+        }
+    }
 }
 
 impl Deref for LoadedServing<'_> {

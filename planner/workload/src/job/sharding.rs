@@ -30,6 +30,9 @@ const DDP_BUCKET: u64 = 25 << 20;
 const MEGATRON_BUCKET: u64 = 40_000_000;
 const MEGATRON_BUCKET_PER_RANK: u64 = 1_000_000;
 
+/// Parameter tensors outside of layers: embedding, last norm, output projection.
+const END_TENSORS: u64 = 3;
+
 /// States that data-parallel ranks shard instead of replicating them (Rajbhandari et al., ZeRO).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Zero {
@@ -42,6 +45,19 @@ pub enum Zero {
     Gradients,
     /// Optimizer states, gradients and weights are sharded: ZeRO-3, or FSDP with full sharding.
     Weights,
+}
+
+/// Division of optimizer states among the ranks that shard them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum StatePartition {
+    /// Equal shards of one buffer: gradients are reduced and scattered, updated weights gathered.
+    #[default]
+    Shards,
+    /// Whole parameter tensors (ZeRO-1 only): all gradients are reduced on all ranks, and each owner broadcasts its updated
+    /// tensors, after the optimizer (InternEvo, internlm/solver/optimizer/hybrid_zero_optim.py, `broadcast_params`; PyTorch,
+    /// torch/distributed/optim/zero_redundancy_optimizer.py, `_sync_params`).
+    Tensors,
 }
 
 /// Time at which gathered weights are released (FSDP's `reshard_after_forward`).
@@ -117,6 +133,31 @@ impl Training {
             Zero::None | Zero::Optimizer => ReductionStreams::One,
             Zero::Gradients | Zero::Weights => ReductionStreams::Separate,
         }
+    }
+
+    /// Number of ranks that own optimizer states as whole tensors: at most as many as a stage has parameter tensors.
+    #[must_use]
+    pub(super) fn tensor_owners(&self, layout: &Layout, dimension: Dimension) -> u64 {
+        let layers = layout.fullest_stages().into_iter().map(|stage| layout.stage_layers(&self.model, stage)).max();
+        let tensors = layers.unwrap_or_default() * self.model.layer_tensors() + END_TENSORS;
+        u64::from(layout.size(dimension)).clamp(1, tensors)
+    }
+
+    /// Number of parameters whose states the rank with the most of them has, of a total over all data-parallel ranks.
+    #[must_use]
+    pub fn local_state_parameters(&self, layout: &Layout, dimension: Dimension, total: u64) -> u64 {
+        let ranks = u64::from(layout.size(dimension)).max(1);
+        match (self.zero, self.state_partition) {
+            (Zero::None, _) => total,
+            (_, StatePartition::Shards) => total.div_ceil(ranks),
+            (_, StatePartition::Tensors) => total.div_ceil(ranks).max(self.largest_tensor(layout)).min(total),
+        }
+    }
+
+    /// Parameters of the largest tensor of a rank: the embedding or a feed-forward matrix.
+    fn largest_tensor(&self, layout: &Layout) -> u64 {
+        let tensor = u64::from(layout.degrees.tensor);
+        (self.model.vocab.max(self.model.ffn) * self.model.hidden).div_ceil(tensor)
     }
 
     /// Returns the period for which ranks of a layout hold gathered weights.

@@ -13,14 +13,15 @@
 //! there is an all_gather in each direction and a reduce_scatter; all three happen once per step if gathered weights
 //! and unsharded gradients are retained for it (job/sharding). With hybrid sharding these calls are within a replica's
 //! ranks, and an all_reduce among ranks with the same shard follows for each shard of the gradients
-//! (`torch/distributed/fsdp/_runtime_utils.py`, `_reduce_grad` of hybrid strategies).
+//! (`torch/distributed/fsdp/_runtime_utils.py`, `_reduce_grad` of hybrid strategies). Where ranks own whole tensors
+//! ([`StatePartition::Tensors`]), gradients are reduced on all ranks, and every owner broadcasts its tensors.
 
 use fabricast_sim::schedule::Collective;
 use fabricast_topologies::Bytes;
 
 use super::layout::SequenceParallelism;
 use super::memory::{ParameterCounts, rank_parameters, stage_embedding_parameters};
-use super::{Accumulate, Dimension, Layout, Training, WeightLifetime, Zero};
+use super::{Accumulate, Dimension, Layout, StatePartition, Training, WeightLifetime, Zero};
 
 /// Phase of a step in which a call happens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -225,6 +226,25 @@ fn data_parallel_calls(job: &Training, layout: &Layout, calls: &mut Vec<GroupCal
             add(dimension, Phase::Gradients, Collective::AllReduce, gradient(total));
             continue;
         }
+        if job.state_partition == StatePartition::Tensors {
+            // (All ranks reduce the gradients: among shards first, then among replicas of each part.)
+            let part = gradient(total).div_ceil(layout.size(dimension).max(1).into());
+            let collective = if layout.size(replicas) > 1 { Collective::ReduceScatter } else { Collective::AllReduce };
+            add(dimension, Phase::Gradients, collective, gradient(total));
+            if layout.size(replicas) > 1 {
+                add(replicas, Phase::Gradients, Collective::AllReduce, part);
+                add(dimension, Phase::Gradients, Collective::AllGather, gradient(total));
+            }
+            let owners = job.tensor_owners(layout, dimension);
+            calls.push(GroupCall {
+                phase: Phase::UpdatedWeights,
+                dimension,
+                collective: Collective::Broadcast,
+                bytes: Bytes(weight(total).div_ceil(owners)),
+                count: owners,
+            });
+            continue;
+        }
         let mut reduce = |phase, parameters| {
             let gradient_bytes = gradient(parameters);
             add(dimension, phase, Collective::ReduceScatter, gradient_bytes);
@@ -321,6 +341,33 @@ mod tests {
             let times = if recomputes { 3 } else { 2 };
             let layers_and_batches = 4 * 64;
             prop_assert_eq!(tensor_bytes(&latent) + layers_and_batches * times * 2 * 256 * 1024, tensor_bytes("") + layers_and_batches * times * 2 * 256 * width);
+        }
+
+        /// Owners of whole tensors broadcast as many bytes as shards gather, in at most as many calls as there are ranks or
+        /// tensors; all gradients are reduced on every rank.
+        #[test]
+        fn owners_of_whole_tensors_broadcast_all_weights(dp in 1u32..8, layers in 1u64..40, shard in any::<bool>()) {
+            let dp = 4 << dp;
+            let read = |partition: &str| job(&format!(
+                "global_batch = {dp}\nzero = 1\n{}zero_partition = \"{partition}\"\nparallel = {{ dp = {dp} }}\n\
+                 model = {{ layers = {layers}, hidden = 512, heads = 8, vocab = 512, seq = 64, gated = true }}\n",
+                if shard { "shard = 4\n" } else { "" },
+            ));
+            let (shards, tensors) = (read("shards"), read("tensors"));
+            let layout = Layout::specified_by(&tensors, dp).unwrap().unwrap();
+            let sent = |job: &Training| -> (u64, u64) {
+                let calls = traffic(job, &layout).into_iter().filter(|call| call.phase == Phase::UpdatedWeights);
+                calls.fold((0, 0), |(bytes, count), call| (bytes + call.bytes.0 * call.count, count + call.count))
+            };
+            let ((gathered, _), (broadcast, owners)) = (sent(&shards), sent(&tensors));
+            prop_assert!(broadcast >= gathered && broadcast < gathered + owners, "{broadcast} {gathered}");
+            // Seven tensors of a gated layer, and embedding, norm and output.
+            let ranks = if shard { 4 } else { u64::from(dp) };
+            prop_assert_eq!(owners, ranks.min(7 * layers + 3));
+            let gradients = traffic(&tensors, &layout).into_iter().filter(|call| call.phase == Phase::Gradients);
+            let reduced: Vec<_> = gradients.map(|call| (call.dimension, call.collective)).collect();
+            prop_assert_eq!(reduced.contains(&(Dimension::Data, Collective::AllReduce)), !shard || dp == 4);
+            prop_assert_eq!(reduced.contains(&(Dimension::Data, Collective::AllGather)), shard && dp > 4);
         }
 
         /// A pipeline transfer has 2 b s h / t bytes.

@@ -1,10 +1,11 @@
 //! Training jobs: a model with its batch, precision, parallelism and memory-saving settings.
 
+use fabricast_topologies::Bytes;
 use serde::Deserialize;
 
 use super::{
-    Accumulate, CollectiveCandidates, Degrees, JobSpans, Layout, Model, Parallel, Placement, Precision, Reshard, Tier,
-    Zero,
+    Accumulate, CollectiveCandidates, Degrees, JobSpans, Layout, Model, Parallel, Placement, Precision, Reshard,
+    StatePartition, Tier, Zero,
 };
 
 /// Training job: a model, its batch, and the configuration of the training software.
@@ -30,6 +31,22 @@ pub struct Training {
     /// Memory tier of the optimizer states. The GPU updates them in any tier; outside HBM they are transferred for the
     /// update.
     pub optimizer_tier: Tier,
+    /// Division of the optimizer states among ranks.
+    pub state_partition: StatePartition,
+    /// Device that computes the optimizer update.
+    pub optimizer_device: OptimizerDevice,
+    /// Bits of each of Adam's two moments.
+    pub moment_bits: u32,
+    /// 32-bit copy of narrower weights.
+    pub master_weights: MasterWeights,
+    /// Buffers of the software on each GPU: gathered weights in advance, buckets, temporaries of the optimizer.
+    pub buffers: Bytes,
+    /// Addition of weight gradients over micro-batches.
+    pub gradient_addition: GradientAddition,
+    /// Number of pieces in which logits and loss are computed, each of which is freed before the next; at least 1.
+    pub loss_chunks: u64,
+    /// Launch of the step's kernels by the host.
+    pub launch: LaunchMode,
     /// Time at which gathered weights are released; `None` for the default of [`Training::weight_lifetime`].
     pub reshard: Option<Reshard>,
     /// Accumulation of gradients; `None` for the default of [`Training::gradient_accumulation`].
@@ -44,8 +61,8 @@ pub struct Training {
     pub recompute_layers: Option<u64>,
     /// Attention implementation: unfused or one fused kernel.
     pub attention: Attention,
-    /// Fusion of elementwise and normalization kernels.
-    pub fusion: KernelFusion,
+    /// Fusion of elementwise and normalization kernels; `None` if neither the kernels nor the software are stated.
+    pub fusion: Option<KernelFusion>,
     /// Dropout on the outputs of layers.
     pub dropout: Dropout,
     /// Overlap of gradients, gathered weights and pipeline transfers with computation.
@@ -71,6 +88,14 @@ pub struct Training {
 }
 
 impl Training {
+    /// Bytes of optimizer state per parameter: Adam's two moments, and a 32-bit master copy of narrower weights
+    /// (Rajbhandari et al., ZeRO, section 3.1: K = 12).
+    #[must_use]
+    pub fn state_bytes(&self) -> u64 {
+        let has_master = self.precision.bytes() < 4 && self.master_weights == MasterWeights::Kept;
+        u64::from(self.moment_bits.div_ceil(8)) * 2 + if has_master { 4 } else { 0 }
+    }
+
     /// Returns the job with recomputation off, which describes the layers that are not recomputed; `None` if all layers
     /// have the same setting.
     #[must_use]
@@ -117,6 +142,76 @@ impl Training {
     pub fn recomputed_stage_layers(&self, layout: &Layout, stage: u32) -> u64 {
         (0..layout.degrees.interleave).map(|chunk| self.recomputed_chunk_layers(layout, stage, chunk)).sum()
     }
+}
+
+/// Device that computes the optimizer update.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum OptimizerDevice {
+    /// The GPU, in any memory tier of the state.
+    #[default]
+    Gpu,
+    /// The CPU next to the GPU, from its own memory, as DeepSpeed's CPUAdam.
+    Cpu,
+}
+
+/// 32-bit copy of 16-bit weights that the optimizer updates.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum MasterWeights {
+    /// The optimizer keeps a copy.
+    #[default]
+    Kept,
+    /// The optimizer updates the weights in place.
+    Absent,
+}
+
+/// Addition of a micro-batch's weight gradients to those of the step.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum GradientAddition {
+    /// By the GEMM that computes them (Megatron-LM, `gradient_accumulation_fusion`).
+    #[default]
+    Gemm,
+    /// By one kernel per tensor (PyTorch, `AccumulateGrad`).
+    Kernel,
+    /// By several kernels through copies in 32 bits: PyTorch adds into a gradient that was set to zero, which is converted and
+    /// added to a 32-bit buffer (DeepSpeed, deepspeed/runtime/bf16_optimizer.py, `update_hp_grads`).
+    Copies,
+}
+
+impl GradientAddition {
+    /// Bytes per parameter of the gradients that a rank stores: those of `e` bytes that the passes compute and their sum in
+    /// 32 bits, or otherwise a sum of `reduced` bytes.
+    #[must_use]
+    pub fn stored_bytes(self, e: u64, reduced: u64) -> u64 {
+        match self {
+            Self::Copies if e < 4 => e + 4,
+            Self::Gemm | Self::Kernel | Self::Copies => reduced,
+        }
+    }
+
+    /// Bytes per parameter and micro-batch in addition to those of the GEMM, for gradients of `e` bytes.
+    #[must_use]
+    pub fn added_bytes(self, e: u64) -> u64 {
+        match self {
+            Self::Gemm => 0,
+            // Written by the GEMM and read again.
+            Self::Kernel => 2 * e,
+            // Set to zero e, added 3 e, converted e + 4, added 12, of which the GEMM counts 8 (read and write of 32 bits).
+            Self::Copies => e + 3 * e + (e + 4) + 12 - 8,
+        }
+    }
+}
+
+/// Launch of the kernels of a step by the host.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum LaunchMode {
+    /// One call per kernel, on a stream.
+    #[default]
+    Stream,
+    /// One call for a captured CUDA graph.
+    Graph,
 }
 
 /// Processes that drive the GPUs of a host.

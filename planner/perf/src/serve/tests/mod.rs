@@ -4,6 +4,7 @@ mod batches;
 mod concurrency;
 mod degrees;
 mod drawn;
+mod latency;
 
 use fabricast_topologies::{Bandwidth, Bytes, Picos};
 use proptest::prelude::*;
@@ -15,7 +16,7 @@ use crate::step::{Activity, BlockScheduling, Efficiency, Interval, Kernel, Kerne
 use concurrency::assert_latency_throughput_tradeoff;
 use drawn::{Drawn, drawn};
 use fabricast_search::plan::PlanError;
-use fabricast_workload::job::{Degrees, Dimension, Job, Layout, LoadedServing, Phase, Serving, read_job};
+use fabricast_workload::job::{Degrees, Dimension, HostTimes, Job, Layout, LoadedServing, Phase, Serving, read_job};
 
 /// Job file of a 70B model with defaults for the keys that `lines` lack.
 fn job_text(lines: &str) -> String {
@@ -40,10 +41,10 @@ fn job_text(lines: &str) -> String {
     text
 }
 
-/// Inference job with these keys.
+/// Inference job with these keys, without host times: these tests are about GPUs.
 pub(crate) fn served(lines: &str) -> Serving {
     match read_job(&job_text(lines), "job.toml").unwrap() {
-        Job::Inference(job) => job,
+        Job::Inference(job) => Serving { host: HostTimes::default(), ..job },
         other => panic!("{other:?}"),
     }
 }
@@ -67,6 +68,7 @@ const H100: PeakRates = PeakRates {
     sms: Some(132),
     block_scheduling: BlockScheduling::Persistent,
     offload_bandwidth: None,
+    host_memory_bandwidth: None,
 };
 
 fn specified_layout(job: &Serving) -> Layout {

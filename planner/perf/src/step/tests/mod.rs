@@ -18,10 +18,14 @@ use proptest::prelude::*;
 use super::*;
 use crate::communication::{CallExtent, CommunicationCostModel, Exchange, SimulatedCosts, SmUsage};
 use fabricast_search::plan::PlanError;
-use fabricast_workload::job::{Job, Layout, Overlap, Training, read_job};
+use fabricast_workload::job::{Job, KernelFusion, LaunchMode, Layout, Overlap, Training, read_job};
 
+/// Reads a job. Without a stated choice it has fused kernels, launched as a graph: these tests are not about software.
 pub(crate) fn read(text: &str) -> Training {
     match read_job(text, "job").unwrap() {
+        Job::Training(job) if !text.contains("kernels =") => {
+            Training { fusion: Some(KernelFusion::Fused), launch: LaunchMode::Graph, ..job }
+        }
         Job::Training(job) => job,
         other => panic!("{other:?}"),
     }
@@ -126,6 +130,7 @@ pub(super) const SPEEDS: PeakRates = PeakRates {
     sms: Some(108),
     block_scheduling: BlockScheduling::Dynamic,
     offload_bandwidth: None,
+    host_memory_bandwidth: None,
 };
 
 pub(super) fn flat(text: &str, ranks: u32, bandwidth: u64) -> Step {

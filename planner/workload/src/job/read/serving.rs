@@ -8,7 +8,9 @@ use serde::Deserialize;
 use serde::de::Visitor;
 use toml::Spanned;
 
-use super::super::{Arrivals, JobError, JobSpans, Limits, Serving};
+use super::super::{
+    Arrivals, Framework, FrameworkKind, HostTimes, JobError, JobSpans, Lengths, Limits, Serving, find_framework,
+};
 use super::{JobText, KindKey, MAX_TOTAL, ParallelText, Validator, kind_key, overflow_bound};
 
 /// Largest data-parallel degree of a job with a batch of requests: more than any machine has.
@@ -16,6 +18,12 @@ const MAX_REPLICAS: u64 = 1 << 20;
 
 /// Largest data-parallel degree of a job whose concurrency is derived from memory.
 const MAX_AUTO_REPLICAS: u64 = 1 << 14;
+
+/// Software whose host times apply to jobs that name none.
+const DEFAULT_SOFTWARE: &str = "vllm";
+
+/// Valid range of host times, in milliseconds.
+const HOST_MS: RangeInclusive<f64> = 0.0..=10_000.0;
 
 /// Valid range of SLO limits, in seconds.
 const LIMITS: RangeInclusive<f64> = 1e-6..=1e6;
@@ -27,6 +35,8 @@ impl JobText {
             kind_key("prompt_tokens", &self.prompt_tokens),
             kind_key("output_tokens", &self.output_tokens),
             kind_key("concurrency", &self.concurrency),
+            kind_key("lengths", &self.lengths),
+            kind_key("host_time", &self.host_time),
             kind_key("requests", &self.requests),
             kind_key("max_num_seqs", &self.max_num_seqs),
             kind_key("max_batched_tokens", &self.max_batched_tokens),
@@ -77,14 +87,17 @@ impl JobText {
         let parallel = self.parallel(check)?;
         let placement = self.placement(check)?;
         self.check_degrees(check, &parallel, &placement)?;
+        let software = self.software(check, FrameworkKind::Inference)?;
         let job = Serving {
             name: self.name.get_ref().clone(),
             precision: self.precision(),
             prompt_tokens,
             output_tokens,
             arrivals,
+            lengths: self.lengths(check)?,
+            host: self.host_times(check, &software, model.experts)?,
             max_batched_tokens: match &self.max_batched_tokens {
-                None => Serving::MAX_BATCHED_TOKENS,
+                None => software.max_batched_tokens.unwrap_or(Serving::MAX_BATCHED_TOKENS),
                 Some(tokens) => check.count("max_batched_tokens", tokens)?,
             },
             prefix_hit: check.number_in_range("prefix_hit", &self.prefix_hit, 0.0..=1.0, 0.0)?,
@@ -99,7 +112,7 @@ impl JobText {
                 "gpu_memory_utilization",
                 &self.gpu_memory_utilization,
                 0.01..=1.0,
-                Serving::MEMORY_SHARE,
+                software.gpu_memory_utilization.unwrap_or(Serving::MEMORY_SHARE),
             )?,
             parallel,
             placement,
@@ -111,7 +124,7 @@ impl JobText {
             spans,
         };
         let max_requests = match arrivals {
-            Arrivals::FixedConcurrency { concurrency } => concurrency,
+            Arrivals::FixedConcurrency { concurrency, .. } => concurrency,
             // With a very large number of replicas, each would have memory for them.
             Arrivals::AutoConcurrency { max_num_seqs } => max_num_seqs.saturating_mul(MAX_AUTO_REPLICAS),
             Arrivals::Batch { requests, max_num_seqs } => requests.min(max_num_seqs.saturating_mul(MAX_REPLICAS)),
@@ -126,9 +139,41 @@ impl JobText {
         Ok(job)
     }
 
+    fn lengths(&self, check: Validator<'_>) -> Result<Lengths, JobError> {
+        let Some(lengths) = &self.lengths else { return Ok(Lengths::default()) };
+        match (*lengths.get_ref(), &self.requests) {
+            (Lengths::Varied, Some(_)) => {
+                let message = "lengths: requests of a batch have equal lengths: omit it, or give `concurrency`";
+                Err(check.error(lengths.span(), message.to_owned()))
+            }
+            (lengths, _) => Ok(lengths),
+        }
+    }
+
+    /// Returns the host times of the job; those that it does not state are those of its software, or of vLLM.
+    fn host_times(&self, check: Validator<'_>, software: &Framework, experts: u64) -> Result<HostTimes, JobError> {
+        let fallback = match self.framework {
+            None => find_framework(DEFAULT_SOFTWARE),
+            Some(_) => None,
+        };
+        let software = fallback.unwrap_or(software);
+        let stated = self.host_time.as_ref().map(Spanned::get_ref);
+        let time = |name: &str, stated: Option<&Option<Spanned<f64>>>, software: Option<f64>| {
+            let default = software.unwrap_or_default();
+            let milliseconds = check.number_in_range(name, stated.unwrap_or(&None), HOST_MS, default)?;
+            Ok::<_, JobError>(Picos((milliseconds * 1e9).round() as u64))
+        };
+        let layer = if experts > 0 { software.prefill_expert_layer_ms } else { software.prefill_layer_ms };
+        Ok(HostTimes {
+            request: time("request_ms", stated.map(|host| &host.request_ms), software.request_ms)?,
+            prefill_layer: time("prefill_layer_ms", stated.map(|host| &host.prefill_layer_ms), layer)?,
+            step: time("step_ms", stated.map(|host| &host.step_ms), software.step_ms)?,
+        })
+    }
+
     fn arrivals(&self, check: Validator<'_>, spans: &JobSpans) -> Result<Arrivals, JobError> {
         let max_num_seqs = match &self.max_num_seqs {
-            None => Serving::MAX_NUM_SEQS,
+            None => self.software(check, FrameworkKind::Inference)?.max_num_seqs.unwrap_or(Serving::MAX_NUM_SEQS),
             Some(limit) => check.count("max_num_seqs", limit)?,
         };
         match (&self.concurrency, &self.requests) {
@@ -137,15 +182,15 @@ impl JobText {
                 let message = "concurrency: `requests` of a batch are given as well: expected one of them";
                 Err(check.error(concurrency.span(), message.to_owned()))
             }
-            (Some(concurrency), None) => match (*concurrency.get_ref(), &self.max_num_seqs) {
-                (ConcurrencyText::Auto, _) => Ok(Arrivals::AutoConcurrency { max_num_seqs }),
-                (ConcurrencyText::Given(_), Some(limit)) => {
-                    let message = "max_num_seqs: only valid with a batch of `requests` or concurrency = \"auto\": expected one of these, or omit it";
-                    Err(check.error(limit.span(), message.to_owned()))
-                }
-                (ConcurrencyText::Given(count), None) => {
+            (Some(concurrency), None) => match *concurrency.get_ref() {
+                ConcurrencyText::Auto => Ok(Arrivals::AutoConcurrency { max_num_seqs }),
+                ConcurrencyText::Given(count) => {
                     let count = Spanned::new(concurrency.span(), count);
-                    Ok(Arrivals::FixedConcurrency { concurrency: check.count("concurrency", &count)? })
+                    let is_stated = self.max_num_seqs.is_some() || self.framework.is_some();
+                    Ok(Arrivals::FixedConcurrency {
+                        concurrency: check.count("concurrency", &count)?,
+                        max_num_seqs: is_stated.then_some(max_num_seqs),
+                    })
                 }
             },
             (None, Some(requests)) => {
@@ -157,6 +202,15 @@ impl JobText {
             }
         }
     }
+}
+
+/// Host times as written in the job file, in milliseconds.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct HostText {
+    request_ms: Option<Spanned<f64>>,
+    prefill_layer_ms: Option<Spanned<f64>>,
+    step_ms: Option<Spanned<f64>>,
 }
 
 /// Concurrent requests as written in the job file.
@@ -259,8 +313,10 @@ pub(crate) mod tests {
 
     #[test]
     fn batch_keys_are_read() {
-        assert_eq!(served("").arrivals, Arrivals::FixedConcurrency { concurrency: 32 });
+        assert_eq!(served("").arrivals, Arrivals::FixedConcurrency { concurrency: 32, max_num_seqs: None });
         assert_eq!(served("requests = 3000\n").arrivals, Arrivals::Batch { requests: 3000, max_num_seqs: 1024 });
+        let fixed = served("max_num_seqs = 5\n").arrivals;
+        assert_eq!(fixed, Arrivals::FixedConcurrency { concurrency: 32, max_num_seqs: Some(5) });
         let limited = served("requests = 3000\nmax_num_seqs = 64\n");
         assert_eq!(limited.arrivals, Arrivals::Batch { requests: 3000, max_num_seqs: 64 });
     }
@@ -284,7 +340,6 @@ pub(crate) mod tests {
             ("requests = 0", "job.toml:2:12", "from 1 to"),
             ("requests = 10\nconcurrency = 5", "job.toml:3:15", "`requests` of a batch are given as well"),
             ("requests = 10\nttft_s = 1", "job.toml:3:10", "requests are queued"),
-            ("max_num_seqs = 5", "job.toml:2:16", "only valid with a batch of `requests`"),
             ("kv_precision = \"fp4\"", "job.toml:2:16", "fp8"),
             ("tpot_s = 0", "job.toml:2:10", "tpot_s: 0 is not from"),
             ("redundant_experts = 3", "job.toml:2:21", "more than 0 experts"),

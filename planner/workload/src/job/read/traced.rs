@@ -20,6 +20,7 @@ impl JobText {
             kind_key("parallel", &self.parallel),
             kind_key("placement", &self.placement),
             kind_key("expert_skew", &self.expert_skew),
+            kind_key("framework", &self.framework),
         ]
     }
 

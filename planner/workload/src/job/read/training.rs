@@ -2,14 +2,17 @@
 
 use std::fmt;
 
+use fabricast_topologies::Bytes;
 use serde::Deserialize;
 use serde::de::{Unexpected, Visitor};
 use toml::Spanned;
 
 use super::super::{
-    Attention, Dropout, FlashKernel, JobError, JobSpans, Overlap, Precision, Processes, Reshard, Tier, Training, Zero,
+    Attention, Dropout, FlashKernel, Framework, FrameworkKind, GradientAddition, JobError, JobSpans, MasterWeights,
+    OptimizerDevice, Overlap, Precision, Processes, Reshard, StatePartition, Tier, Training, Zero, expected_version,
+    find_framework, frameworks,
 };
-use super::{JobText, KindKey, MAX_TOTAL, Validator, kind_key, overflow_bound};
+use super::{JobText, KindKey, MAX_TOTAL, Validator, kind_key, nearest, overflow_bound};
 
 /// Attention implementation that the key `flash_attention` selects: true, false, or a version.
 #[derive(Clone, Copy, Debug)]
@@ -48,8 +51,16 @@ impl JobText {
             kind_key("global_batch", &self.global_batch),
             kind_key("micro_batch", &self.micro_batch),
             kind_key("zero", &self.zero),
+            kind_key("zero_partition", &self.zero_partition),
             kind_key("shard", &self.shard),
             kind_key("optimizer_tier", &self.optimizer_tier),
+            kind_key("optimizer_device", &self.optimizer_device),
+            kind_key("moment_bits", &self.moment_bits),
+            kind_key("master_weights", &self.master_weights),
+            kind_key("buffers_mb", &self.buffers_mb),
+            kind_key("gradient_addition", &self.gradient_addition),
+            kind_key("loss_chunks", &self.loss_chunks),
+            kind_key("launch", &self.launch),
             kind_key("reshard_after_forward", &self.reshard_after_forward),
             kind_key("accumulate", &self.accumulate),
             kind_key("bucket_mb", &self.bucket_mb),
@@ -79,8 +90,9 @@ impl JobText {
             let expected = "training supports bf16, fp16, fp8 and fp32: nvfp4 is for inference";
             return Err(check.error(value.span(), format!("precision: {expected}")));
         }
+        let software = self.software(check, FrameworkKind::Training)?;
         let gradient_bits = match &self.gradient_bits {
-            None => 8 * precision.bytes() as u32,
+            None => software.gradient_bits.unwrap_or(8 * precision.bytes() as u32),
             Some(bits) if (1..=32).contains(bits.get_ref()) => *bits.get_ref(),
             Some(bits) => {
                 return Err(check.error(bits.span(), format!("gradient_bits: {} is not from 1 to 32", bits.get_ref())));
@@ -101,6 +113,33 @@ impl JobText {
             zero,
             shard: self.shard(check, zero)?,
             optimizer_tier: self.optimizer_tier.as_ref().map(|tier| *tier.get_ref()).unwrap_or_default(),
+            state_partition: self.state_partition(check, zero, software.zero_partition)?,
+            optimizer_device: self.optimizer_device(check)?,
+            moment_bits: self.moment_bits(check, software.moment_bits)?,
+            master_weights: match self.master_weights.as_ref().map(|kept| *kept.get_ref()).or(software.master_weights) {
+                None | Some(true) => MasterWeights::Kept,
+                Some(false) => MasterWeights::Absent,
+            },
+            buffers: match &self.buffers_mb {
+                Some(mib) if *mib.get_ref() == 0 => Bytes(0),
+                Some(mib) => Bytes(check.count("buffers_mb", mib)? << 20),
+                None => Bytes(u64::from(software.buffers_mb.unwrap_or_default()) << 20),
+            },
+            gradient_addition: self
+                .gradient_addition
+                .as_ref()
+                .map(|addition| *addition.get_ref())
+                .or(software.gradient_addition.map(|addition| match (addition, precision) {
+                    // DeepSpeed's optimizer of fp16 keeps no sum in 32 bits (deepspeed/runtime/fp16).
+                    (GradientAddition::Copies, Precision::Fp16) => GradientAddition::Kernel,
+                    (addition, _) => addition,
+                }))
+                .unwrap_or_default(),
+            loss_chunks: match &self.loss_chunks {
+                Some(chunks) => check.count("loss_chunks", chunks)?,
+                None => software.loss_chunks.unwrap_or(1),
+            },
+            launch: self.launch.as_ref().map(|launch| *launch.get_ref()).or(software.launch).unwrap_or_default(),
             reshard: self.reshard_after_forward.as_ref().map(|reshard| match *reshard.get_ref() {
                 true => Reshard::AfterForward,
                 false => Reshard::AfterBackward,
@@ -111,21 +150,26 @@ impl JobText {
                 .as_ref()
                 .map(|size| check.count("bucket_mb", size))
                 .transpose()?
-                .map(|mb| mb as u32),
+                .map(|mb| mb as u32)
+                .or(software.bucket_mb),
             gradient_bits,
             recompute: self.recompute.as_ref().map(|recompute| *recompute.get_ref()).unwrap_or_default(),
             recompute_layers: self.recompute_layers(check, model.layers)?,
-            attention: self.flash_attention.as_ref().map(|flash| flash.get_ref().0).unwrap_or_default(),
+            attention: match (&self.flash_attention, software.flash_attention) {
+                (Some(flash), _) => flash.get_ref().0,
+                (None, Some(true)) => Attention::Flash(FlashKernel::Newest),
+                (None, _) => Attention::default(),
+            },
             dropout: match self.dropout.as_ref().map_or(model.ffn_matrices == 2, |value| *value.get_ref()) {
                 true => Dropout::On,
                 false => Dropout::Off,
             },
-            fusion: self.kernels.as_ref().map(|kernels| *kernels.get_ref()).unwrap_or_default(),
-            overlap: overlap(&self.overlap, true),
+            fusion: self.kernels.as_ref().map(|kernels| *kernels.get_ref()).or(software.kernels),
+            overlap: overlap(&self.overlap, software.overlap.unwrap_or(true)),
             tensor_overlap: overlap(&self.tensor_overlap, false),
             placement,
             collectives: self.collectives,
-            processes: self.processes(check, zero)?,
+            processes: self.processes(check, zero, software.processes)?,
             skew: check.number_in_range("expert_skew", &self.expert_skew, 1.0..=1000.0, 1.0)?,
             weight: check.number_in_range("weight", &self.weight, 1e-9..=1e9, 1.0)?,
             train_tokens: (tokens >= 1.0).then_some(tokens as u64),
@@ -163,21 +207,63 @@ impl JobText {
         }
     }
 
-    fn processes(&self, check: Validator<'_>, zero: Zero) -> Result<Processes, JobError> {
-        let offload_tier = self.optimizer_tier.as_ref().filter(|tier| *tier.get_ref() != Tier::Hbm);
-        match &self.processes {
-            Some(processes) if *processes.get_ref() == Processes::Single && offload_tier.is_some() => {
-                let message =
-                    "processes: one process has its optimizer on the first GPU: expected optimizer_tier \"hbm\"";
-                Err(check.error(processes.span(), message.to_owned()))
-            }
-            Some(processes) if *processes.get_ref() == Processes::Single && zero > Zero::None => {
-                let message =
-                    "processes: one process has one optimizer replica, which zero cannot shard: expected zero 0";
-                Err(check.error(processes.span(), message.to_owned()))
-            }
-            processes => Ok(processes.as_ref().map(|processes| *processes.get_ref()).unwrap_or_default()),
+    /// Returns the values that the job's software sets; none if the job does not name it.
+    pub(super) fn software(&self, check: Validator<'_>, kind: FrameworkKind) -> Result<Framework, JobError> {
+        let Some(name) = &self.framework else { return Ok(Framework::default()) };
+        if let Some(expected) = expected_version(name.get_ref()) {
+            let message = format!("framework: `{}` has no known version: expected {expected}", name.get_ref());
+            return Err(check.error(name.span(), message));
         }
+        let Some(framework) = find_framework(name.get_ref()).filter(|framework| framework.kind == kind) else {
+            let known = frameworks().iter().filter(|framework| framework.kind == kind);
+            let known = known.map(|framework| framework.name.as_str());
+            let message = format!("framework: `{}` is not known for {}", name.get_ref(), kind.name());
+            let help = nearest(name.get_ref(), known.clone()).or_else(|| {
+                let mut names: Vec<&str> = known.collect();
+                names.dedup();
+                Some(format!("known: {}", names.join(", ")))
+            });
+            return Err(JobError { help, ..check.error(name.span(), message) });
+        };
+        Ok(framework.clone())
+    }
+
+    fn moment_bits(&self, check: Validator<'_>, software: Option<u32>) -> Result<u32, JobError> {
+        match &self.moment_bits {
+            None => Ok(software.unwrap_or(32)),
+            Some(bits) if matches!(*bits.get_ref(), 8 | 16 | 32) => Ok(*bits.get_ref()),
+            Some(bits) => Err(check.error(bits.span(), format!("moment_bits: {} is not 8, 16 or 32", bits.get_ref()))),
+        }
+    }
+
+    fn optimizer_device(&self, check: Validator<'_>) -> Result<OptimizerDevice, JobError> {
+        let Some(device) = &self.optimizer_device else { return Ok(OptimizerDevice::default()) };
+        let in_host = self.optimizer_tier.as_ref().is_some_and(|tier| *tier.get_ref() == Tier::Host);
+        match *device.get_ref() {
+            OptimizerDevice::Cpu if !in_host => {
+                let message =
+                    "optimizer_device: a CPU updates state in its own memory: expected optimizer_tier = \"host\"";
+                Err(check.error(device.span(), message.to_owned()))
+            }
+            device => Ok(device),
+        }
+    }
+
+    fn processes(&self, check: Validator<'_>, zero: Zero, software: Option<Processes>) -> Result<Processes, JobError> {
+        let stated = self.processes.as_ref().map(|processes| (*processes.get_ref(), processes.span()));
+        let named = software.zip(self.framework.as_ref().map(Spanned::span));
+        let Some((processes, place)) = stated.or(named) else { return Ok(Processes::default()) };
+        let is_offloaded = self.optimizer_tier.as_ref().is_some_and(|tier| *tier.get_ref() != Tier::Hbm);
+        let message = match processes {
+            Processes::Single if is_offloaded => {
+                "processes: one process has its optimizer on the first GPU: expected optimizer_tier \"hbm\""
+            }
+            Processes::Single if zero > Zero::None => {
+                "processes: one process has one optimizer replica, which zero cannot shard: expected zero 0"
+            }
+            processes => return Ok(processes),
+        };
+        Err(check.error(place, message.to_owned()))
     }
 
     /// Returns the validated number of ranks over which a replica is sharded; `None` if the key is absent.
@@ -189,6 +275,24 @@ impl JobText {
             _ if zero == Zero::None => wrong("zero 0 shards nothing: expected zero = 1, 2 or 3"),
             1 => wrong("1 rank shards nothing, which is zero 0: expected 2 or more, or zero = 0 without shard"),
             _ => check.count("shard", shard).map(|shard| Some(shard as u32)),
+        }
+    }
+
+    /// Returns the division of optimizer states; that of the software applies to the stage at which it is possible.
+    fn state_partition(
+        &self,
+        check: Validator<'_>,
+        zero: Zero,
+        software: Option<StatePartition>,
+    ) -> Result<StatePartition, JobError> {
+        match &self.zero_partition {
+            None if zero == Zero::Optimizer => Ok(software.unwrap_or_default()),
+            None => Ok(StatePartition::default()),
+            Some(partition) if *partition.get_ref() == StatePartition::Tensors && zero != Zero::Optimizer => {
+                let message = "zero_partition: only zero 1 divides states by whole tensors: expected zero = 1";
+                Err(check.error(partition.span(), message.to_owned()))
+            }
+            Some(partition) => Ok(*partition.get_ref()),
         }
     }
 

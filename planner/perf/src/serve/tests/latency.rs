@@ -1,0 +1,102 @@
+//! Tests of time to first token: host time of the software, requests that wait for memory, and equal lengths.
+
+use fabricast_topologies::Bytes;
+use fabricast_workload::job::Lengths;
+
+use super::*;
+
+fn service(job: &Serving, loaded: &LoadedServing<'_>) -> Service {
+    let flat = FlatCosts(300e9);
+    let costs = StepCosts { speeds: &H100, curve: &Efficiency::default(), collective_costs: &flat };
+    simulate_service(loaded, &specified_layout(job), &costs).unwrap().1
+}
+
+fn alone(host: HostTimes) -> Service {
+    let job = Serving { host, ..served("concurrency = 1\nprompt_tokens = 100\n") };
+    service(&job, &loaded(&job))
+}
+
+/// A short prompt takes as long as the host needs for its 80 layers, and a request its time outside of steps; decoding is
+/// one CUDA graph.
+#[test]
+fn ttft_of_a_short_prompt_is_host_time() {
+    let ms = |milliseconds: u64| Picos(milliseconds * 1_000_000_000);
+    let without = alone(HostTimes::default());
+    let with = alone(HostTimes { request: ms(7), prefill_layer: ms(2), step: Picos::ZERO });
+    let outside_layers = without.ttft.unwrap();
+    assert!(with.ttft.unwrap() > ms(167) && with.ttft.unwrap() < ms(167) + outside_layers, "{with:?} {without:?}");
+    // The rate of a closed loop of one request.
+    assert!((with.tokens_per_s * with.latency.0 as f64 / 1e12 / 500.0 - 1.0).abs() < 1e-6, "{with:?}");
+    assert_eq!(with.tpot, without.tpot);
+    // A host that is faster than the GPU is hidden.
+    let hidden = alone(HostTimes { prefill_layer: Picos(1), ..HostTimes::default() });
+    assert_eq!(hidden.ttft, without.ttft);
+    // The time between steps is added to each.
+    let slow = alone(HostTimes { step: ms(3), ..HostTimes::default() });
+    assert_eq!((slow.ttft, slow.tpot), (without.ttft.map(|time| time + ms(3)), without.tpot.map(|time| time + ms(3))));
+}
+
+/// The memory holds a part of the requests; the others wait for as long as it takes to serve them at the rate of the
+/// running ones (Little's law), and neither TPOT nor throughput change.
+#[test]
+fn requests_beyond_the_memory_wait() {
+    let job = served("concurrency = 400\n");
+    let layout = specified_layout(&job);
+    let full = job.with_concurrency(&layout, Some(Bytes(40_000_000_000).into()));
+    let running = full.concurrent_requests;
+    assert!((50..350).contains(&running) && full.waiting_requests() == 400 - running, "{running}");
+    let unqueued = served(&format!("concurrency = {running}\n"));
+    let (queued, alone) = (service(&job, &full), service(&unqueued, &loaded(&unqueued)));
+    assert_eq!((queued.tpot, queued.tokens_per_s), (alone.tpot, alone.tokens_per_s));
+    let waited = (queued.ttft.unwrap() - alone.ttft.unwrap()).0 as f64 / 1e12;
+    let expected = (400 - running) as f64 / (alone.tokens_per_s / 500.0);
+    assert!((waited / expected - 1.0).abs() < 1e-6, "{waited} {expected}");
+}
+
+/// Requests of equal length start in groups that share a step of prefill; those of varied length wait for half a step.
+#[test]
+fn equal_lengths_share_the_step_of_prefill() {
+    let job = |lengths: Lengths, concurrency: u32| Serving {
+        lengths,
+        ..served(&format!("concurrency = {concurrency}\nprompt_tokens = 500\n"))
+    };
+    let ttft = |lengths: Lengths, concurrency: u32| {
+        let job = job(lengths, concurrency);
+        service(&job, &loaded(&job)).ttft.unwrap().0 as f64
+    };
+    assert_eq!(ttft(Lengths::Equal, 1), ttft(Lengths::Varied, 1));
+    // Sixteen prompts of 500 tokens fit a step of 8,192.
+    let (group, spread) = (ttft(Lengths::Equal, 16), ttft(Lengths::Varied, 16));
+    assert!(group > 4.0 * spread, "{group} {spread}");
+    assert!((ttft(Lengths::Equal, 64) / group - 1.0).abs() < 0.1);
+}
+
+proptest! {
+    /// Equal lengths divide the time of a request otherwise: TPOT is at least a step without prefill, and more concurrent
+    /// requests reduce neither latency nor TTFT by more than rounding.
+    #[test]
+    fn groups_decode_no_faster_than_steps_without_prefill(drawn in drawn(), more in 1u64..200) {
+        let equal = |concurrency: u64| Serving { lengths: Lengths::Equal, ..Drawn { concurrency, ..drawn.clone() }.job() };
+        let (fewer, many) = (equal(drawn.concurrency), equal(drawn.concurrency + more));
+        let [few, many] = [&fewer, &many].map(|job| service(job, &loaded(job)));
+        let (streams, _) = steady_batch(&loaded(&fewer), &specified_layout(&fewer));
+        let decode = StepTokens { decode: streams.requests, ..StepTokens::default() };
+        let flat = FlatCosts(300e9);
+        let costs = StepCosts { speeds: &H100, curve: &Efficiency::default(), collective_costs: &flat };
+        let step = costs.step(&loaded(&fewer), &specified_layout(&fewer), &decode, 1.0, streams.per_replica).unwrap();
+        prop_assert!(few.tpot.is_none_or(|tpot| tpot + Picos(1) >= step.time_shares().time()), "{few:?}");
+        prop_assert!(many.latency.0 as f64 >= few.latency.0 as f64 * (1.0 - 1e-9), "{few:?} {many:?}");
+    }
+
+    /// Each part of the host time only adds to latencies, and never to the throughput.
+    #[test]
+    fn host_times_never_help(drawn in drawn(), equal in any::<bool>(), times in [0u64..20, 0..3, 0..5]) {
+        let [request, prefill_layer, step] = times.map(|milliseconds| Picos(milliseconds * 1_000_000_000));
+        let lengths = if equal { Lengths::Equal } else { Lengths::Varied };
+        let without = Serving { lengths, ..drawn.job() };
+        let with = Serving { host: HostTimes { request, prefill_layer, step }, ..without.clone() };
+        let [fast, slow] = [&without, &with].map(|job| service(job, &loaded(job)));
+        prop_assert!(slow.ttft >= fast.ttft && slow.latency >= fast.latency, "{fast:?} {slow:?}");
+        prop_assert!(slow.tokens_per_s <= fast.tokens_per_s * (1.0 + 1e-12), "{fast:?} {slow:?}");
+    }
+}
