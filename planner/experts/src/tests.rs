@@ -1,0 +1,4 @@
+//! Tests of traffic, times and bounds.
+
+mod routing;
+mod time;
