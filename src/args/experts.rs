@@ -33,10 +33,10 @@ pub struct ExpertArgs {
     /// Load of the most loaded rank relative to the mean, 1 or more [default: 1]
     #[arg(long, value_name = "FACTOR", requires = "tokens")]
     pub skew: Option<f64>,
-    /// Kernel: deepep, deepep-ll, deepep-v2, pplx, trtllm or trtllm-one-sided [default: deepep]
+    /// Kernel: deepep, deepep-ll, deepep-v2, nccl-ep-ll, pplx, trtllm or trtllm-one-sided [default: deepep]
     ///
     /// `deepep`: DeepEP's normal kernels, a token once per NVLink domain. `deepep-ll`: its low-latency kernels, a copy for
-    /// each expert. `trtllm`: TensorRT-LLM's kernels inside one NVLink domain.
+    /// each expert. `nccl-ep-ll`: NCCL EP's, a copy for each rank in a dispatch. `trtllm`: TensorRT-LLM's kernels inside one NVLink domain.
     #[arg(long, value_name = "KERNEL", requires = "tokens")]
     pub kernel: Option<ExchangeKernel>,
     /// SMs of DeepEP's normal kernels [default: 20]

@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use fabricast_experts::{
-    Exchange, ExchangeCosts, ExchangeError, ExchangeKernel, ExchangeRanks, ExchangeTime, Operation,
-    PREDICTION_INTERVAL, RoutingPattern, Timing, TokenRouting, TokenType, Traffic,
+    Exchange, ExchangeCosts, ExchangeError, ExchangeKernel, ExchangeRanks, ExchangeTime, Operation, RoutingPattern,
+    Timing, TokenRouting, TokenType, Traffic,
 };
 use fabricast_reports::share::{self, Part};
 use fabricast_reports::table::{Column, Table, Unit, Value};
@@ -231,7 +231,7 @@ impl Answer {
         };
         let traffic = Traffic::new(exchange.ranks, exchange.routing)?;
         let network = exchange.network_bandwidth(token_type, total)?;
-        let interval = PREDICTION_INTERVAL.map(|factor| Picos((total.0 as f64 * factor).round() as u64));
+        let interval = exchange.ranks.extent().prediction_interval(total);
         let (routing, ranks) = (exchange.routing, exchange.ranks);
         let json = ExchangeJson {
             collective: operation.name(),

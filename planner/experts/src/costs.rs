@@ -161,6 +161,25 @@ impl ExchangeCosts {
     }
 }
 
-/// 80 % prediction interval as factors of the predicted time: 10th and 90th percentile of measured ÷ predicted over the
-/// rows of every source, each predicted by costs that were fitted without it (`cargo run --example exchange_costs`).
-pub const PREDICTION_INTERVAL: [f64; 2] = [0.85, 1.25];
+/// Extent of an exchange, on which the width of its prediction interval depends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ExchangeExtent {
+    /// All ranks are in one NVLink domain.
+    OneDomain,
+    /// Tokens cross the network.
+    Network,
+}
+
+impl ExchangeExtent {
+    /// 80 % prediction interval of a predicted time: that times the 10th and 90th percentile of measured ÷ predicted
+    /// time, every cluster predicted by costs that were fitted without it, and all clusters of the same weight (`cargo
+    /// run --example exchange_costs`, 2026-11-27).
+    #[must_use]
+    pub fn prediction_interval(self, predicted: Picos) -> [Picos; 2] {
+        let factors = match self {
+            Self::OneDomain => [0.85, 1.25],
+            Self::Network => [0.85, 1.25],
+        };
+        factors.map(|factor: f64| Picos((predicted.0 as f64 * factor).round() as u64))
+    }
+}

@@ -120,10 +120,11 @@ pub struct Exchange<'a> {
 }
 
 /// An operation and its load on links: all that its time depends on other than costs.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct ExchangeLoad {
     operation: Operation,
     token_type: TokenType,
+    copies: Copies,
     /// Tokens of the most loaded rank.
     tokens: f64,
     /// Bytes of a token with scales, and on the wire.
@@ -165,7 +166,8 @@ impl Exchange<'_> {
         let wire_bytes = (token_bytes + header) * self.kernel.wire_factor();
         let request = LoadRequest { router: self.router, ranks: self.ranks, links: self.links, bytes: wire_bytes };
         // A combine has the transfers of the dispatch in the other direction.
-        let mut transfers = traffic.transfers(self.kernel.copies());
+        let copies = self.kernel.copies(operation);
+        let mut transfers = traffic.transfers(copies);
         if operation == Operation::Combine {
             for transfer in &mut transfers {
                 std::mem::swap(&mut transfer.from, &mut transfer.to);
@@ -175,6 +177,7 @@ impl Exchange<'_> {
         Ok(ExchangeLoad {
             operation,
             token_type,
+            copies,
             tokens: self.routing.tokens() as f64 * skew,
             token_bytes,
             wire_bytes,
@@ -189,7 +192,9 @@ impl Exchange<'_> {
     pub fn time(&self, load: &ExchangeLoad, costs: &ExchangeCosts, timing: Timing) -> ExchangeTime {
         let priced = Priced { exchange: self, load, costs };
         let micros = match self.kernel {
-            ExchangeKernel::DeepEpLowLatency | ExchangeKernel::Pplx => priced.direct_puts(),
+            ExchangeKernel::DeepEpLowLatency | ExchangeKernel::NcclEpLowLatency | ExchangeKernel::Pplx => {
+                priced.direct_puts()
+            }
             ExchangeKernel::DeepEp | ExchangeKernel::DeepEpElastic => priced.forwarded(),
             ExchangeKernel::TensorRtOneSided => priced.one_sided(),
             ExchangeKernel::TensorRtTwoSided => priced.two_sided(),
@@ -220,11 +225,12 @@ impl Exchange<'_> {
             return Ok(None);
         }
         let traffic = Traffic::new(self.ranks, self.routing)?;
-        Ok(Some(match self.kernel.copies() {
-            Copies::PerDomain => self.bandwidth(traffic.domains_per_token(), token_type, time),
-            Copies::PerRank => self.bandwidth(traffic.ranks_per_token(), token_type, time),
-            Copies::PerExpert => self.bandwidth(self.routing.top_k().into(), token_type, time),
-        }))
+        let copies = match self.kernel.reported_copies() {
+            Copies::PerDomain => traffic.domains_per_token(),
+            Copies::PerRank => traffic.ranks_per_token(),
+            Copies::PerExpert => self.routing.top_k().into(),
+        };
+        Ok(Some(self.bandwidth(copies, token_type, time)))
     }
 
     /// Bandwidth over NVLink as DeepEP reports it: copies of tokens to all ranks with one of their experts, or with a
@@ -234,7 +240,7 @@ impl Exchange<'_> {
     /// [`ExchangeError::Uneven`] if the ranks do not divide the experts.
     pub fn nvlink_bandwidth(&self, token_type: TokenType, time: Picos) -> Result<Bandwidth, ExchangeError> {
         let traffic = Traffic::new(self.ranks, self.routing)?;
-        let copies = match self.kernel.copies() {
+        let copies = match self.kernel.reported_copies() {
             Copies::PerExpert => self.routing.top_k().into(),
             Copies::PerRank | Copies::PerDomain => traffic.ranks_per_token(),
         };
@@ -295,12 +301,17 @@ impl Priced<'_> {
             + networks * self.costs.network.us()
     }
 
-    /// A copy of a token for each expert, put by a warp over NVLink or by the NIC; the receiver then packs or sums.
+    /// A copy of a token for each expert or rank, put by a warp over NVLink or by the NIC; the receiver then packs or
+    /// sums.
     ///
     /// Five rounds: local counts, grid synchronization, the flag of each expert, its poll, and the end of the grid
     /// (`internode_ll.cu`). With NVSHMEM's shared queue pairs (pplx), a second write carries the counts.
     fn direct_puts(&self) -> Micros {
-        let copies = self.load.tokens * f64::from(self.exchange.routing.top_k());
+        let per_expert = self.load.tokens * f64::from(self.exchange.routing.top_k());
+        let copies = match self.load.copies {
+            Copies::PerExpert => per_expert,
+            Copies::PerRank | Copies::PerDomain => self.load.tokens * self.load.ranks_per_token,
+        };
         let is_shared_queue = self.exchange.kernel == ExchangeKernel::Pplx;
         let mut fixed = self.fixed(1.0, 5.0, if is_shared_queue { 2.0 } else { 1.0 });
         let domains = self.exchange.ranks.domains().len() as f64;
@@ -315,7 +326,8 @@ impl Priced<'_> {
             Operation::Combine => {
                 copies * self.load.wire_bytes + self.load.tokens * 2.0 * f64::from(self.exchange.routing.hidden())
             }
-            Operation::Prepare | Operation::Dispatch => 2.0 * copies * self.load.wire_bytes,
+            // Experts of one rank have a copy each, whatever arrived.
+            Operation::Prepare | Operation::Dispatch => (copies + per_expert) * self.load.wire_bytes,
         };
         let receive = self.exchange.memory_rate().map_or(0.0, |rate| moved / (rate * MEMORY_SHARE));
         let limits = [("NVLink", self.local_us()), ("network", self.network_us())];
@@ -408,12 +420,10 @@ impl Priced<'_> {
     /// Time of the busiest link on paths between domains. Forwarding blocks send a chunk of tokens in one message, the
     /// others a token.
     fn network_us(&self) -> f64 {
-        let links = self.load.links;
-        let network_us = match self.exchange.kernel.copies() {
-            Copies::PerDomain => links.network_us / self.costs.forward_share,
-            Copies::PerRank | Copies::PerExpert => {
-                links.network_us + links.network_copies * self.costs.nic_message.us()
-            }
+        let links = &self.load.links;
+        let network_us = match self.load.copies {
+            Copies::PerDomain => links.network_us(0.0) / self.costs.forward_share,
+            Copies::PerRank | Copies::PerExpert => links.network_us(self.costs.nic_message.us()),
         };
         network_us.max(links.attachment_us)
     }

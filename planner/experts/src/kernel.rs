@@ -48,6 +48,9 @@ pub enum ExchangeKernel {
     /// DeepEP V2 (`ElasticBuffer`): tokens travel as with the normal kernels; the number of SMs is computed so that it
     /// does not limit the rate (README.md).
     DeepEpElastic,
+    /// NCCL EP's low-latency kernels (0.1.0): DeepEP's with NCCL's device API, a copy for every rank with an expert in a
+    /// dispatch and for every expert in a combine (`contrib/nccl_ep/device/low_latency.cu`).
+    NcclEpLowLatency,
     /// pplx-kernels: a copy for every expert by NVSHMEM puts (`csrc/all_to_all/internode_dispatch.cu`).
     Pplx,
     /// TensorRT-LLM's all-to-all through FIFOs in the receiver's memory, a warp per peer and channel
@@ -58,10 +61,11 @@ pub enum ExchangeKernel {
     TensorRtOneSided,
 }
 
-const KERNELS: [(ExchangeKernel, &str); 6] = [
+const KERNELS: [(ExchangeKernel, &str); 7] = [
     (ExchangeKernel::DeepEp, "deepep"),
     (ExchangeKernel::DeepEpLowLatency, "deepep-ll"),
     (ExchangeKernel::DeepEpElastic, "deepep-v2"),
+    (ExchangeKernel::NcclEpLowLatency, "nccl-ep-ll"),
     (ExchangeKernel::Pplx, "pplx"),
     (ExchangeKernel::TensorRtTwoSided, "trtllm"),
     (ExchangeKernel::TensorRtOneSided, "trtllm-one-sided"),
@@ -80,10 +84,11 @@ pub(crate) enum Copies {
 
 impl ExchangeKernel {
     /// All kernels, in the order of the documentation.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 7] = [
         Self::DeepEp,
         Self::DeepEpLowLatency,
         Self::DeepEpElastic,
+        Self::NcclEpLowLatency,
         Self::Pplx,
         Self::TensorRtTwoSided,
         Self::TensorRtOneSided,
@@ -96,19 +101,32 @@ impl ExchangeKernel {
     }
 
     /// Copies of a token between ranks.
-    pub(crate) fn copies(self) -> Copies {
-        match self {
-            Self::DeepEp | Self::DeepEpElastic => Copies::PerDomain,
-            Self::DeepEpLowLatency | Self::Pplx => Copies::PerExpert,
-            Self::TensorRtTwoSided | Self::TensorRtOneSided => Copies::PerRank,
+    pub(crate) fn copies(self, operation: Operation) -> Copies {
+        match (self, operation) {
+            (Self::DeepEp | Self::DeepEpElastic, _) => Copies::PerDomain,
+            (Self::NcclEpLowLatency, Operation::Prepare | Operation::Dispatch)
+            | (Self::TensorRtTwoSided | Self::TensorRtOneSided, _) => Copies::PerRank,
+            (Self::NcclEpLowLatency, Operation::Combine) | (Self::DeepEpLowLatency | Self::Pplx, _) => {
+                Copies::PerExpert
+            }
         }
     }
 
+    /// Copies of a token that a library's benchmark counts as its bytes.
+    pub(crate) fn reported_copies(self) -> Copies {
+        // A combine has a copy per expert where any operation has.
+        self.copies(Operation::Combine)
+    }
+
     /// Bytes that travel with a token besides elements and scales. Low latency: the token's index and padding, 16
-    /// bytes. TensorRT-LLM's dispatch: expert number and weight for each expert of the token, 4 bytes each.
+    /// bytes. NCCL EP: a token number of 4 bytes and an expert number of 2 bytes for each expert, aligned to 16
+    /// (`contrib/nccl_ep/include/common.hpp`, `DispatchHdr`). TensorRT-LLM's dispatch: expert number and weight for each expert of the token, 4 bytes each.
     pub(crate) fn header_bytes(self, operation: Operation, top_k: u32) -> f64 {
         match (self, operation) {
             (Self::DeepEpLowLatency | Self::Pplx, _) => 16.0,
+            (Self::NcclEpLowLatency, Operation::Prepare | Operation::Dispatch) => {
+                f64::from((4 + 2 * top_k).next_multiple_of(16))
+            }
             (Self::TensorRtTwoSided | Self::TensorRtOneSided, Operation::Dispatch) => 8.0 * f64::from(top_k),
             _ => 0.0,
         }

@@ -55,7 +55,7 @@ mod tests;
 mod token;
 mod traffic;
 
-pub use costs::{CostParameter, ExchangeCosts, PREDICTION_INTERVAL};
+pub use costs::{CostParameter, ExchangeCosts, ExchangeExtent};
 pub use error::ExchangeError;
 pub use exchange::{Exchange, ExchangeLoad, ExchangePart, ExchangeTime, Timing};
 pub use kernel::{ExchangeKernel, Operation};

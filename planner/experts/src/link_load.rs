@@ -19,15 +19,29 @@ pub(crate) struct LoadRequest<'a> {
     pub bytes: f64,
 }
 
+/// Load of a network link.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct NetworkLoad {
+    /// Time of the bytes at the achieved rate, in µs.
+    pub time_us: f64,
+    /// Copies of tokens that the link carries.
+    pub copies: f64,
+}
+
+impl NetworkLoad {
+    /// Returns true if no cost per copy makes `other` the slower link.
+    fn covers(&self, other: &Self) -> bool {
+        self.time_us >= other.time_us && self.copies >= other.copies
+    }
+}
+
 /// Times of the busiest links at their achieved rates, in µs.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct LinkLoad {
     /// Busiest link on paths inside domains.
     pub local_us: f64,
-    /// Busiest network link on paths between domains.
-    pub network_us: f64,
-    /// Copies of tokens that this network link carries.
-    pub network_copies: f64,
+    /// Network links on paths between domains that are the slowest at some cost per copy: one if all are alike.
+    network: Vec<NetworkLoad>,
     /// Busiest other link (PCIe) on paths between domains.
     pub attachment_us: f64,
 }
@@ -37,15 +51,27 @@ impl LinkLoad {
     pub fn scaled(self, factor: f64) -> Self {
         Self {
             local_us: self.local_us * factor,
-            network_us: self.network_us * factor,
-            network_copies: self.network_copies * factor,
+            network: self
+                .network
+                .into_iter()
+                .map(|NetworkLoad { time_us, copies }| NetworkLoad {
+                    time_us: time_us * factor,
+                    copies: copies * factor,
+                })
+                .collect(),
             attachment_us: self.attachment_us * factor,
         }
     }
 
-    fn add_network(&mut self, time_us: f64, copies: f64) {
-        if time_us > self.network_us {
-            (self.network_us, self.network_copies) = (time_us, copies);
+    /// Time of the slowest network link if each copy costs `copy_us` µs more than its bytes.
+    pub fn network_us(&self, copy_us: f64) -> f64 {
+        self.network.iter().map(|load| load.time_us + load.copies * copy_us).fold(0.0, f64::max)
+    }
+
+    pub fn add_network(&mut self, load: NetworkLoad) {
+        if load.copies > 0.0 && !self.network.iter().any(|other| other.covers(&load)) {
+            self.network.retain(|other| !load.covers(other));
+            self.network.push(load);
         }
     }
 }
@@ -86,13 +112,16 @@ impl LoadRequest<'_> {
             busiest.local_us = busiest.local_us.max(at(&local) * copy_us);
             let copies = at(&network);
             match link.kind {
-                LinkKind::Infiniband | LinkKind::Ethernet => busiest.add_network(copies * copy_us, copies),
+                LinkKind::Infiniband | LinkKind::Ethernet => {
+                    busiest.add_network(NetworkLoad { time_us: copies * copy_us, copies });
+                }
                 _ => busiest.attachment_us = busiest.attachment_us.max(copies * copy_us),
             }
         }
         for (&copies, &device) in ports.iter().zip(self.ranks.devices()).filter(|(copies, _)| **copies > 0.0) {
             if let Some(rate) = self.port_rate(device) {
-                busiest.add_network(copies * self.bytes / (rate * self.links.network), copies);
+                let time_us = copies * self.bytes / (rate * self.links.network);
+                busiest.add_network(NetworkLoad { time_us, copies });
             }
         }
         Ok(busiest)

@@ -3,6 +3,7 @@
 use fabricast_topologies::NodeId;
 use fabricast_topologies::route::{PathClass, PeerAccess, Router};
 
+use crate::costs::ExchangeExtent;
 use crate::error::ExchangeError;
 
 /// Ranks of an exchange and their NVLink domains.
@@ -67,6 +68,12 @@ impl ExchangeRanks {
     #[must_use]
     pub fn count(&self) -> u32 {
         self.devices.len() as u32
+    }
+
+    /// Extent of an exchange between the ranks.
+    #[must_use]
+    pub fn extent(&self) -> ExchangeExtent {
+        if self.domains.len() > 1 { ExchangeExtent::Network } else { ExchangeExtent::OneDomain }
     }
 
     /// Domain of a rank.

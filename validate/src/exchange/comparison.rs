@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use fabricast_experts::{
-    Exchange, ExchangeCosts, ExchangeError, ExchangeLoad, ExchangeRanks, PREDICTION_INTERVAL, TokenRouting,
+    Exchange, ExchangeCosts, ExchangeError, ExchangeExtent, ExchangeLoad, ExchangeRanks, TokenRouting,
 };
 use fabricast_sim::profile::Profile;
 use fabricast_topologies::route::{PeerAccess, RouteOptions, Router};
@@ -131,6 +131,11 @@ impl RoutedRow<'_> {
         self.exchange(measurement).time(&self.load, costs, measurement.timing).total()
     }
 
+    /// Extent of the exchange.
+    pub fn extent(&self) -> ExchangeExtent {
+        self.ranks.extent()
+    }
+
     fn exchange(&self, measurement: &ExchangeMeasurement) -> Exchange<'_> {
         Exchange {
             router: self.router,
@@ -225,13 +230,12 @@ pub fn compare(measurements: &[ExchangeMeasurement]) -> Result<ExchangeCompariso
     let machines = Machine::list(measurements)?;
     let routers: Vec<Router<'_>> = machines.iter().map(Machine::router).collect();
     let routes = Routes::new(&machines, &routers)?;
-    let [low, high] = PREDICTION_INTERVAL;
-    let scaled = |time: Picos, factor: f64| Picos((time.0 as f64 * factor).round() as u64);
     let rows: Vec<ComparedExchange> = routes
         .rows(measurements)?
         .iter()
         .map(|routed| {
             let predicted = routed.predict(measurements, &ExchangeCosts::FITTED);
+            let [low, high] = routed.extent().prediction_interval(predicted);
             ComparedExchange {
                 measurement: routed.measurement,
                 line: routed.row.line,
@@ -239,8 +243,8 @@ pub fn compare(measurements: &[ExchangeMeasurement]) -> Result<ExchangeCompariso
                 tokens: routed.row.tokens,
                 measured: routed.measured,
                 predicted,
-                low: scaled(predicted, low),
-                high: scaled(predicted, high),
+                low,
+                high,
                 bound: routed.bound,
             }
         })

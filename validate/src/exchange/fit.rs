@@ -1,19 +1,18 @@
-//! Fit of the shared costs of exchanges, and predictions of each table by costs fitted without it.
+//! Fit of the shared costs of exchanges, and predictions of each cluster by costs fitted without it.
 //!
-//! The loss is the mean of |ln(predicted ÷ measured)| of each table, weighted by the number of its rows to the power of
-//! 0.3, so that a table of a thousand rows does not decide alone. Parameters are changed one at a time by factors that
+//! The loss is the mean of |ln(predicted ÷ measured)| of each cluster, weighted by the number of its rows to the power
+//! of 0.3, so that a table of a thousand rows does not decide alone. Parameters are changed one at a time by factors that
 //! shrink when neither direction improves the loss.
 
-use fabricast_experts::{CostParameter, ExchangeCosts};
+use fabricast_experts::{CostParameter, ExchangeCosts, ExchangeExtent};
 use fabricast_topologies::Picos;
 use fabricast_topologies::route::Router;
 
 use super::comparison::{Machine, RoutedRow, Routes};
 use super::{ExchangeCompareError, ExchangeMeasurement};
-use crate::compare::Summary;
 use crate::measured::manifest::Role;
 
-/// Exponent of the number of rows in the weight of a table.
+/// Exponent of the number of rows in the weight of a cluster.
 const WEIGHT: f64 = 0.3;
 /// First factor by which parameters change.
 const FIRST_STEP: f64 = 1.15;
@@ -22,17 +21,68 @@ const PASSES: usize = 14;
 /// Loss differences below which two costs are equally good.
 const TOLERANCE: f64 = 1e-6;
 
-/// Table predicted by costs that were fitted without it.
+/// Cluster predicted by costs that were fitted without it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct HeldOut {
-    /// Name of the table.
-    pub table: String,
-    /// Costs fitted to the other tables.
+    /// Name of the cluster.
+    pub cluster: String,
+    /// Costs fitted to the other clusters.
     pub costs: ExchangeCosts,
-    /// Measured ÷ predicted time of each row.
-    pub ratios: Vec<f64>,
-    /// Error statistics.
-    pub summary: Summary,
+    /// Rows of the cluster, by measurement, then line.
+    pub rows: Vec<HeldOutRow>,
+}
+
+/// Row of a cluster that was predicted by costs fitted without it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct HeldOutRow {
+    /// Index of the measurement.
+    pub measurement: usize,
+    /// Line in the table, from 1.
+    pub line: u32,
+    /// Extent of the exchange.
+    pub extent: ExchangeExtent,
+    /// Measured time.
+    pub measured: Picos,
+    /// Predicted time.
+    pub predicted: Picos,
+}
+
+impl HeldOutRow {
+    /// Relative error of the prediction: predicted ÷ measured − 1.
+    #[must_use]
+    pub fn error(&self) -> f64 {
+        self.predicted.0 as f64 / self.measured.0.max(1) as f64 - 1.0
+    }
+
+    /// Measured ÷ predicted time.
+    #[must_use]
+    pub fn ratio(&self) -> f64 {
+        self.measured.0 as f64 / self.predicted.0.max(1) as f64
+    }
+}
+
+/// 80 % prediction interval: 10th and 90th percentile of measured ÷ predicted time over the rows of an extent. All
+/// clusters have the same weight, whatever the number of their rows; rows of a cluster share its weight.
+#[must_use]
+pub fn prediction_interval(held_out: &[HeldOut], extent: ExchangeExtent) -> [f64; 2] {
+    let own = |cluster: &HeldOut| -> Vec<f64> {
+        cluster.rows.iter().filter(|row| row.extent == extent).map(HeldOutRow::ratio).collect()
+    };
+    let mut weighted: Vec<(f64, f64)> = Vec::new();
+    for ratios in held_out.iter().map(own) {
+        let weight = 1.0 / ratios.len().max(1) as f64;
+        weighted.extend(ratios.into_iter().map(|ratio| (ratio, weight)));
+    }
+    weighted.sort_unstable_by(|a, b| a.0.total_cmp(&b.0));
+    let total: f64 = weighted.iter().map(|(_, weight)| weight).sum();
+    [0.1, 0.9].map(|share| {
+        let mut sum = 0.0;
+        let found = weighted.iter().find(|(_, weight)| {
+            sum += weight;
+            sum >= share * total
+        });
+        found.map_or(1.0, |(ratio, _)| *ratio)
+    })
 }
 
 /// Fits costs to all rows with the role `fit`.
@@ -46,7 +96,7 @@ pub fn fit(measurements: &[ExchangeMeasurement]) -> Result<ExchangeCosts, Exchan
     Ok(Fit::new(measurements, &routes.rows(measurements)?, None).run())
 }
 
-/// Predicts the rows of each table by costs fitted to the other tables.
+/// Predicts the rows of each cluster by costs fitted to the other clusters.
 ///
 /// # Errors
 /// [`ExchangeCompareError`]: there are no rows, or one of them cannot be predicted.
@@ -55,48 +105,52 @@ pub fn hold_out(measurements: &[ExchangeMeasurement]) -> Result<Vec<HeldOut>, Ex
     let routers: Vec<Router<'_>> = machines.iter().map(Machine::router).collect();
     let routes = Routes::new(&machines, &routers)?;
     let rows = routes.rows(measurements)?;
-    let mut tables: Vec<&str> = Vec::new();
+    let mut clusters: Vec<&str> = Vec::new();
     for measurement in measurements {
-        if !tables.contains(&measurement.name.as_str()) {
-            tables.push(&measurement.name);
+        if !clusters.contains(&measurement.cluster.as_str()) {
+            clusters.push(&measurement.cluster);
         }
     }
-    let held_out = tables.into_iter().map(|table| {
-        let costs = Fit::new(measurements, &rows, Some(table)).run();
-        let own = rows.iter().filter(|row| name(measurements, row) == table);
-        let ratios: Vec<f64> =
-            own.map(|row| row.measured.0 as f64 / row.predict(measurements, &costs).0.max(1) as f64).collect();
-        let summary = Summary::from_errors(ratios.iter().map(|ratio| 1.0 / ratio - 1.0));
-        HeldOut { table: table.to_owned(), costs, ratios, summary }
+    let held_out = clusters.into_iter().map(|cluster| {
+        let costs = Fit::new(measurements, &rows, Some(cluster)).run();
+        let own = rows.iter().filter(|row| cluster_name(measurements, row) == cluster);
+        let rows = own.map(|row| HeldOutRow {
+            measurement: row.measurement,
+            line: row.row.line,
+            extent: row.extent(),
+            measured: row.measured,
+            predicted: row.predict(measurements, &costs),
+        });
+        HeldOut { cluster: cluster.to_owned(), costs, rows: rows.collect() }
     });
     Ok(held_out.collect())
 }
 
-fn name<'m>(measurements: &'m [ExchangeMeasurement], row: &RoutedRow<'_>) -> &'m str {
-    measurements.get(row.measurement).map_or("", |measurement| &measurement.name)
+fn cluster_name<'m>(measurements: &'m [ExchangeMeasurement], row: &RoutedRow<'_>) -> &'m str {
+    measurements.get(row.measurement).map_or("", |measurement| &measurement.cluster)
 }
 
-/// Rows of each table that a fit uses.
+/// Rows of each cluster that a fit uses.
 struct Fit<'a> {
     measurements: &'a [ExchangeMeasurement],
-    tables: Vec<Vec<&'a RoutedRow<'a>>>,
+    clusters: Vec<Vec<&'a RoutedRow<'a>>>,
 }
 
 impl<'a> Fit<'a> {
     fn new(measurements: &'a [ExchangeMeasurement], rows: &'a [RoutedRow<'a>], without: Option<&str>) -> Self {
-        let mut tables: Vec<(&str, Vec<&RoutedRow<'_>>)> = Vec::new();
+        let mut clusters: Vec<(&str, Vec<&RoutedRow<'_>>)> = Vec::new();
         for row in rows {
-            let table = name(measurements, row);
+            let cluster = cluster_name(measurements, row);
             let is_fit = measurements.get(row.measurement).is_some_and(|measurement| measurement.role == Role::Fit);
-            if !is_fit || without == Some(table) {
+            if !is_fit || without == Some(cluster) {
                 continue;
             }
-            match tables.iter_mut().find(|(known, _)| *known == table) {
+            match clusters.iter_mut().find(|(known, _)| *known == cluster) {
                 Some((_, own)) => own.push(row),
-                None => tables.push((table, vec![row])),
+                None => clusters.push((cluster, vec![row])),
             }
         }
-        Self { measurements, tables: tables.into_iter().map(|(_, rows)| rows).collect() }
+        Self { measurements, clusters: clusters.into_iter().map(|(_, rows)| rows).collect() }
     }
 
     fn loss(&self, costs: &ExchangeCosts) -> f64 {
@@ -105,7 +159,7 @@ impl<'a> Fit<'a> {
             (predicted.max(1) as f64 / row.measured.0.max(1) as f64).ln().abs()
         };
         let (mut sum, mut weights) = (0.0, 0.0);
-        for rows in &self.tables {
+        for rows in &self.clusters {
             let count = rows.len() as f64;
             sum += rows.iter().map(error).sum::<f64>() / count * count.powf(WEIGHT);
             weights += count.powf(WEIGHT);

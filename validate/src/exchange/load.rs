@@ -118,6 +118,7 @@ impl Loader<'_> {
             timing: entry.timing.into(),
             peer_access: if entry.p2p { PeerAccess::Allowed } else { PeerAccess::Off },
             role: entry.role.into(),
+            cluster: entry.cluster.clone().unwrap_or_else(|| entry.file.clone()),
             rows,
         })
     }

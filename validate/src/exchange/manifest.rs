@@ -51,6 +51,7 @@ pub(super) struct Entry {
     pub timing: TimingName,
     #[serde(default)]
     pub role: RoleName,
+    pub cluster: Option<String>,
     #[serde(default, rename = "where")]
     pub selection: BTreeMap<String, String>,
     #[serde(rename = "hardware")]

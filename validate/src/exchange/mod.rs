@@ -2,7 +2,7 @@
 //!
 //! A manifest has a list `[[exchange]]`; each entry selects rows of a CSV table and says what they measured. [`load()`]
 //! reads it, [`compare()`] predicts every row, [`fit()`] fits [`ExchangeCosts`](fabricast_experts::ExchangeCosts) and
-//! predicts every table by costs fitted without it.
+//! predicts every cluster by costs fitted without it.
 
 mod comparison;
 mod fit;
@@ -20,7 +20,7 @@ use fabricast_topologies::{Fabric, Picos};
 
 use crate::measured::manifest::Role;
 pub use comparison::{ComparedExchange, ExchangeComparison, ExchangeGroup, compare};
-pub use fit::{HeldOut, fit, hold_out};
+pub use fit::{HeldOut, HeldOutRow, fit, hold_out, prediction_interval};
 pub use load::load;
 pub use manifest::is_manifest;
 
@@ -45,6 +45,9 @@ pub struct ExchangeMeasurement {
     pub peer_access: fabricast_topologies::route::PeerAccess,
     /// Use of the rows: fit or check.
     pub role: Role,
+    /// Source and machines of the rows; fits leave out one cluster at a time. The table's name if the manifest states
+    /// none.
+    pub cluster: String,
     /// Rows, in the order of the table.
     pub rows: Vec<ExchangeRow>,
 }

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use crate::{RoutingPattern, TokenRouting};
 
 /// All sets of `k` of the numbers 0 to `n` − 1, as bit masks.
-fn sets(n: u32, k: u32) -> impl Iterator<Item = u32> {
+pub(super) fn sets(n: u32, k: u32) -> impl Iterator<Item = u32> {
     (0u32..1 << n).filter(move |set| set.count_ones() == k)
 }
 

@@ -40,7 +40,7 @@ proptest! {
     /// No kernel is faster than the lower bound, even with links at nominal rates and as many SMs as there are.
     #[test]
     fn no_time_is_below_the_bound(
-        nodes in 1u32..5, kernel in 0usize..6, tokens in 1u64..1 << 20, limit in 1u32..9, combine in any::<bool>(),
+        nodes in 1u32..5, kernel in 0usize..ExchangeKernel::ALL.len(), tokens in 1u64..1 << 20, limit in 1u32..9, combine in any::<bool>(),
     ) {
         let kernel = ExchangeKernel::ALL[kernel];
         let needs_memory = matches!(kernel, ExchangeKernel::TensorRtOneSided | ExchangeKernel::TensorRtTwoSided);
