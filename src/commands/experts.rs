@@ -8,7 +8,7 @@ use fabricast_experts::{
 };
 use fabricast_reports::share::{self, Part};
 use fabricast_reports::table::{Column, Table, Unit, Value};
-use fabricast_sim::schedule::TrafficMatrix;
+use fabricast_sim::schedule::{ReduceOp, TrafficMatrix};
 use fabricast_topologies::route::Router;
 use fabricast_topologies::{Fabric, Picos};
 use schemars::JsonSchema;
@@ -158,6 +158,8 @@ fn check_other_flags(args: &SimulateArgs, operation: Operation) -> Result<(), Fa
         ("--matrix", call.matrix.is_some()),
         ("--grid", call.grid.is_some()),
         ("--in-place", call.in_place),
+        ("--op", call.op != ReduceOp::Sum),
+        ("--root", call.root != 0),
         ("--algorithm", !strategy.algorithm.is_empty()),
         ("--protocol", !strategy.protocol.is_empty()),
         ("--channels", !strategy.channels.is_empty()),
@@ -183,7 +185,7 @@ fn failure(error: ExchangeError) -> Failure {
     match error {
         ExchangeError::Unreachable(error) => error.into(),
         ExchangeError::SeveralDomains(_) => {
-            Failure::input_with_help(error.to_string(), "use --kernel deepep, deepep-ll or pplx")
+            Failure::input_with_help(error.to_string(), "use --kernel deepep, deepep-ll, deepep-v2, nccl-ep-ll or pplx")
         }
         other => Failure::input(other.to_string()),
     }
@@ -279,7 +281,7 @@ impl Answer {
             ),
             (Column::new("nvlink_gb_per_s", "NVLink", Unit::GbPerS), Value::Rate(json.nvlink_gb_per_s)),
             (Column::new("bound_us", "bound", Unit::Micros), Value::Time(self.bound)),
-            (Column::new("bound_share", "of peak", Unit::Percent), Value::Share(json.bound_share)),
+            (Column::new("bound_share", "of peak", Unit::Percent).spare(), Value::Share(json.bound_share)),
             (Column::new("bottleneck", "bottleneck", Unit::Text), Value::text(json.bottleneck)),
         ];
         let (columns, values): (Vec<Column>, Vec<Value>) = columns.into_iter().unzip();
@@ -310,7 +312,7 @@ impl Answer {
         let parts: Vec<Part> = parts.map(|(part, time)| Part { name: part.name().to_owned(), time }).collect();
         text.push_str(&share::bars(&parts, 40, output.text_options().glyphs));
         text.push_str(&format!(
-            "\na token: {} elements {}, {} bytes, top-{} of {} experts, {routing}: {:.2} of {}, {:.2} of {}\n",
+            "\na token: {} elements {}, {} bytes, top-{} of {} experts, {routing}\nits experts: on {:.2} of {}, in {:.2} of {}\n",
             json.hidden,
             json.token_type,
             json.token_bytes,

@@ -6,7 +6,7 @@
 use std::path::Path;
 use std::process::ExitCode;
 
-use fabricast_experts::ExchangeExtent;
+use fabricast_experts::{ExchangeExtent, Operation};
 use fabricast_validate::compare::Summary;
 use fabricast_validate::exchange::{
     ExchangeMeasurement, HeldOut, HeldOutRow, fit, hold_out, load, prediction_interval,
@@ -33,12 +33,17 @@ fn run() -> Result<(), Box<dyn std::error::Error>> {
         print(&cluster.cluster, cluster.rows.iter());
         print_measurements(cluster, &measurements);
     }
-    print("all rows", held_out.iter().flat_map(|cluster| &cluster.rows));
+    let all = || held_out.iter().flat_map(|cluster| &cluster.rows);
+    print("all rows", all());
+    let is_exchange = |row: &&HeldOutRow| {
+        measurements.get(row.measurement).is_some_and(|measurement| measurement.operation != Operation::Prepare)
+    };
+    print("dispatch and combine", all().filter(is_exchange));
     let median = |cluster: &HeldOut| Summary::from_errors(cluster.rows.iter().map(HeldOutRow::error)).median;
     let medians = Summary::from_errors(held_out.iter().map(median));
     println!("median of the clusters' medians: {:.1} %", medians.median * 100.0);
     for (name, extent) in [("one domain", ExchangeExtent::OneDomain), ("network", ExchangeExtent::Network)] {
-        let rows = || held_out.iter().flat_map(|cluster| &cluster.rows).filter(move |row| row.extent == extent);
+        let rows = || all().filter(move |row| row.extent == extent);
         print(name, rows());
         let [low, high] = prediction_interval(&held_out, extent);
         let inside = rows().filter(|row| (low..=high).contains(&row.ratio())).count();

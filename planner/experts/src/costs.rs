@@ -100,20 +100,20 @@ impl CostParameter {
 impl ExchangeCosts {
     /// Costs fitted to all tables (`cargo run --example exchange_costs`, 2026-11-27).
     pub const FITTED: Self = Self {
-        launch: Picos(4_444_000),
-        round: Picos(1_552_000),
-        peer: Picos(379_600),
-        network: Picos(3_847_000),
-        host: Picos(26_460_000),
-        load: Picos(736_000),
-        store: Picos(1_035_000),
-        warp: Bandwidth(12_390_000_000),
-        sm: Bandwidth(32_850_000_000),
-        nic_message: Picos(9_780),
-        queue_message: Picos(6_924_000),
-        signal: Picos(334_900),
-        random_share: 0.8467,
-        forward_share: 0.924,
+        launch: Picos(4_483_000),
+        round: Picos(1_637_000),
+        peer: Picos(321_500),
+        network: Picos(3_375_000),
+        host: Picos(26_450_000),
+        load: Picos(736_200),
+        store: Picos(1_058_000),
+        warp: Bandwidth(12_540_000_000),
+        sm: Bandwidth(32_880_000_000),
+        nic_message: Picos(24_610),
+        queue_message: Picos(6_818_000),
+        signal: Picos(337_500),
+        random_share: 0.8443,
+        forward_share: 0.9234,
     };
 
     /// Values before any fit, from which fits start: orders of magnitude of launches, flags and memory accesses, and no
@@ -172,13 +172,13 @@ pub enum ExchangeExtent {
 
 impl ExchangeExtent {
     /// 80 % prediction interval of a predicted time: that times the 10th and 90th percentile of measured ÷ predicted
-    /// time, every cluster predicted by costs that were fitted without it, and all clusters of the same weight (`cargo
-    /// run --example exchange_costs`, 2026-11-27).
+    /// time, every cluster predicted by costs that were fitted without it (`cargo run --example exchange_costs`,
+    /// 2026-11-27).
     #[must_use]
     pub fn prediction_interval(self, predicted: Picos) -> [Picos; 2] {
         let factors = match self {
-            Self::OneDomain => [0.85, 1.25],
-            Self::Network => [0.85, 1.25],
+            Self::OneDomain => [0.865, 1.276],
+            Self::Network => [0.763, 1.384],
         };
         factors.map(|factor: f64| Picos((predicted.0 as f64 * factor).round() as u64))
     }

@@ -23,9 +23,10 @@ const CHUNK_TOKENS: [f64; 2] = [20.0, 12.0];
 const ROUND_BYTES: f64 = 512.0;
 /// Share of a summing round that a single token needs, as its warps have the SM to themselves.
 const IDLE_ROUND: f64 = 0.25;
-/// Tokens that a block of 1024 threads examines at once, with 8 threads each (TensorRT-LLM `moePrepareKernels.cu`,
-/// `computeCountAndIndice`, top-k 5 to 8), and indices that a block moves at once (`moveIndice`).
-const PREPARE_TOKENS: [f64; 2] = [128.0, 512.0];
+/// Threads of a block that counts tokens for a rank, a power of two of them per token (TensorRT-LLM
+/// `moePrepareKernels.cu`, `computeCountAndIndice`), and of one that moves the indices for a rank (`moveIndice`).
+const COUNTING_THREADS: u32 = 1024;
+const MOVING_THREADS: u32 = 512;
 /// Time of a warp lane per element that it converts to or from NVFP4, in µs: five dependent instructions of five cycles
 /// at 1.9 GHz (load, convert, maximum or scale, round, store; `fusedMoeCommKernels.cu`, `quantize_nvfp4_sharedmem`).
 const CONVERT_US: f64 = 0.0132;
@@ -386,9 +387,9 @@ impl Priced<'_> {
     /// FIFOs with flags: half of the SMs, half of these senders, a warp per peer and channel, a token at a time.
     fn two_sided(&self) -> Micros {
         if self.load.operation == Operation::Prepare {
-            let [examined, moved] = PREPARE_TOKENS;
-            let passes =
-                (self.load.tokens / examined).ceil() + (self.load.tokens * self.load.ranks_per_token / moved).ceil();
+            let counted = f64::from(COUNTING_THREADS / self.exchange.routing.top_k().clamp(1, 32).next_power_of_two());
+            let moved = self.load.tokens * self.load.ranks_per_token / f64::from(self.exchange.ranks.count());
+            let passes = (self.load.tokens / counted).ceil() + (moved / f64::from(MOVING_THREADS)).ceil();
             let transfer = passes * self.costs.load.us();
             return Micros { fixed: self.fixed(2.0, 1.0, 0.0), transfer, bottleneck: "SMs", ..Micros::default() };
         }

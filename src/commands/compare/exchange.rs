@@ -4,7 +4,7 @@ use std::path::Path;
 
 use fabricast_experts::TokenType;
 use fabricast_reports::format::percent;
-use fabricast_reports::table::{Column, Table, Unit, Value};
+use fabricast_reports::table::{Column, Table, TextOptions, Unit, Value, stacked};
 use fabricast_topologies::read::{Limit, read_text_file};
 use fabricast_validate::compare::Summary;
 use fabricast_validate::exchange::{
@@ -14,11 +14,13 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::super::format_count;
+use super::text::signed;
 use crate::args::{CompareArgs, RowChoice};
 use crate::document::Document;
 use crate::failure::Failure;
 use crate::output::{self, Output};
 use crate::output_format::Format;
+use crate::setup;
 
 /// Returns true if the files are manifests of exchanges. All of them must be, or none.
 pub fn is_requested(args: &CompareArgs) -> Result<bool, Failure> {
@@ -87,6 +89,8 @@ struct GroupJson<'a> {
 struct Labels<'a> {
     /// Name of the table.
     file: &'a str,
+    /// Source and machines of the table; fits leave out one cluster at a time.
+    cluster: &'a str,
     /// Kernel that was measured.
     kernel: &'static str,
     /// Operation: prepare, dispatch or combine.
@@ -99,6 +103,7 @@ impl<'a> Labels<'a> {
     fn new(measurement: &'a ExchangeMeasurement) -> Self {
         Self {
             file: &measurement.name,
+            cluster: &measurement.cluster,
             kernel: measurement.kernel.name(),
             operation: measurement.operation.name(),
             token_type: TokenType::name(measurement.token_type),
@@ -132,17 +137,27 @@ struct RowJson<'a> {
 }
 
 pub fn run(args: &CompareArgs, output: &Output) -> Result<(), Failure> {
+    let refused = [
+        ("--chart", args.chart.is_some()),
+        ("--no-p2p", args.no_p2p),
+        ("--no-gdr", args.no_gdr),
+        ("--fabric", args.log.fabric.is_some()),
+    ];
+    if let Some((flag, _)) = refused.iter().find(|(_, is_given)| *is_given) {
+        return Err(Failure::input(format!("{flag} does not go with manifests of [[exchange]]")));
+    }
+    let profile = args.profile.as_deref().map(setup::named_profile).transpose()?;
     let mut measurements = Vec::new();
     for path in &args.files {
         measurements.extend(load(path)?);
     }
-    let comparison = compare(&measurements).map_err(|error| match error {
+    let comparison = compare(&measurements, profile.as_ref()).map_err(|error| match error {
         ExchangeCompareError::Profile(error) => error.into(),
         other => Failure::input(other.to_string()),
     })?;
     let written = match output.format {
         Format::Json => output::json(&Document::ExchangeComparison.with(&json(&measurements, &comparison)))?,
-        Format::Text => text(&measurements, &comparison, args.rows, output),
+        Format::Text => text(&measurements, &comparison, args.rows, &output.text_options()),
         Format::Csv => super::super::csv(&rows(&measurements, comparison.rows.iter()))?,
     };
     output.write(&written)?;
@@ -187,64 +202,135 @@ fn json<'a>(measurements: &'a [ExchangeMeasurement], comparison: &'a ExchangeCom
     }
 }
 
+/// Text: a summary line, a table of the measurements of each file, and tables of rows.
 fn text(
     measurements: &[ExchangeMeasurement],
     comparison: &ExchangeComparison,
     choice: Option<RowChoice>,
-    output: &Output,
+    options: &TextOptions,
 ) -> String {
     let summary = comparison.summary;
     let mut text = format!(
-        "{} · error median {} %, mean {} %, p90 {} % · {} % inside the 80 % prediction interval\n",
+        "{} · error median {} %, mean {} %, p90 {} %, bias {} % · {} % inside the 80 % prediction interval · profile {}\n",
         format_count(summary.rows as u64, "row"),
         percent(summary.median),
         percent(summary.mean),
         percent(summary.p90),
+        signed(summary.bias),
         percent(comparison.coverage.share()),
+        comparison.profiles.join(", "),
     );
-    let mut table = Table::new(vec![
-        Column::new("kernel", "kernel", Unit::Text),
-        Column::new("operation", "operation", Unit::Text),
-        Column::new("token_type", "type", Unit::Text),
-        Column::new("rows", "rows", Unit::Number),
-        Column::new("median", "median", Unit::Percent),
-        Column::new("p90", "p90", Unit::Percent),
-        Column::new("bias", "bias", Unit::Percent),
-        Column::new("inside", "inside", Unit::Percent),
-        Column::new("file", "file", Unit::Text),
-    ]);
-    for group in &comparison.groups {
-        let Some(measurement) = measurements.get(group.measurement) else { continue };
-        let labels = Labels::new(measurement);
-        table.row(vec![
-            Value::text(labels.kernel).into(),
-            Value::text(labels.operation).into(),
-            Value::text(labels.token_type).into(),
-            Value::Count(group.summary.rows as u64).into(),
-            Value::Share(group.summary.median).into(),
-            Value::Share(group.summary.p90).into(),
-            Value::Deviation(group.summary.bias).into(),
-            Value::Share(group.coverage.share()).into(),
-            Value::text(labels.file).into(),
-        ]);
-    }
-    text.push_str(&table.text(&output.text_options()));
-    let shown: Vec<&ComparedExchange> = match choice.unwrap_or(RowChoice::None) {
-        RowChoice::All => comparison.rows.iter().collect(),
-        RowChoice::Outside => comparison.rows.iter().filter(|row| !row.is_inside()).collect(),
-        RowChoice::None => Vec::new(),
+    text.push_str(&stacked(&group_tables(measurements, comparison), options));
+    let default = if comparison.groups.len() == 1 { RowChoice::All } else { RowChoice::Outside };
+    let is_shown = |row: &&ComparedExchange| match choice.unwrap_or(default) {
+        RowChoice::All => true,
+        RowChoice::Outside => !row.is_inside(),
+        RowChoice::None => false,
     };
-    if !shown.is_empty() {
-        text.push('\n');
-        text.push_str(&rows(measurements, shown.into_iter()).text(&output.text_options()));
-    }
+    let tables = measurements.iter().enumerate().filter_map(|(number, measurement)| {
+        let shown = comparison.rows.iter().filter(|row| row.measurement == number).filter(is_shown);
+        let mut table = row_table(shown)?;
+        let Labels { file, kernel, operation, token_type, .. } = Labels::new(measurement);
+        table.heading("");
+        let ranks = rank_range(comparison, number);
+        table.heading(format!("{kernel} {operation} {token_type} · {ranks} ranks · {file}"));
+        Some(table)
+    });
+    text.push_str(&stacked(&tables.collect::<Vec<Table>>(), options));
     text
 }
 
-/// Table of rows.
+/// Tables of measurements, one for each run of measurements of one file.
+fn group_tables(measurements: &[ExchangeMeasurement], comparison: &ExchangeComparison) -> Vec<Table> {
+    let mut tables: Vec<(&ExchangeMeasurement, Table)> = Vec::new();
+    for group in &comparison.groups {
+        let Some(measurement) = measurements.get(group.measurement) else { continue };
+        if tables
+            .last()
+            .is_none_or(|(last, _)| (&last.file, &last.cluster) != (&measurement.file, &measurement.cluster))
+        {
+            let mut table = Table::new(vec![
+                Column::new("kernel", "kernel", Unit::Text),
+                Column::new("operation", "call", Unit::Text),
+                Column::new("token_type", "type", Unit::Text),
+                Column::new("ranks", "ranks", Unit::Text),
+                Column::new("rows", "rows", Unit::Number),
+                Column::new("median", "median", Unit::Percent),
+                Column::new("p90", "p90", Unit::Percent),
+                Column::new("bias", "bias", Unit::Percent),
+                Column::new("inside", "inside", Unit::Percent),
+            ]);
+            table.heading("");
+            table.heading(match measurement.cluster == measurement.name {
+                true => measurement.name.clone(),
+                false => format!("{} · {}", measurement.cluster, measurement.name),
+            });
+            tables.push((measurement, table));
+        }
+        let labels = Labels::new(measurement);
+        if let Some((_, table)) = tables.last_mut() {
+            table.row(vec![
+                Value::text(labels.kernel).into(),
+                Value::text(labels.operation).into(),
+                Value::text(labels.token_type).into(),
+                Value::text(rank_range(comparison, group.measurement)).into(),
+                Value::Count(group.summary.rows as u64).into(),
+                Value::Share(group.summary.median).into(),
+                Value::Share(group.summary.p90).into(),
+                Value::Deviation(group.summary.bias).into(),
+                Value::Share(group.coverage.share()).into(),
+            ]);
+        }
+    }
+    tables.into_iter().map(|(_, table)| table).collect()
+}
+
+/// Numbers of ranks of the rows of a measurement: one, or smallest and largest.
+fn rank_range(comparison: &ExchangeComparison, measurement: usize) -> String {
+    let ranks = || comparison.rows.iter().filter(|row| row.measurement == measurement).map(|row| row.ranks);
+    match (ranks().min(), ranks().max()) {
+        (Some(low), Some(high)) if low < high => format!("{low}–{high}"),
+        (Some(ranks), _) => ranks.to_string(),
+        _ => String::new(),
+    }
+}
+
+/// Table of rows of one measurement; `None` if there are none.
+fn row_table<'a>(rows: impl Iterator<Item = &'a ComparedExchange>) -> Option<Table> {
+    let mut rows = rows.peekable();
+    rows.peek()?;
+    let mut table = Table::new(vec![
+        Column::new("line", "line", Unit::Number),
+        Column::new("ranks", "ranks", Unit::Number),
+        Column::new("tokens", "tokens", Unit::Number),
+        Column::new("measured_us", "measured", Unit::Micros),
+        Column::new("predicted_us", "predicted", Unit::Micros),
+        Column::new("error", "error", Unit::Percent),
+        Column::new("low_us", "low", Unit::Micros),
+        Column::new("high_us", "high", Unit::Micros),
+        Column::new("bound_us", "bound", Unit::Micros).spare(),
+    ]);
+    for row in rows {
+        table.row(vec![
+            Value::Count(row.line.into()).into(),
+            Value::Count(row.ranks.into()).into(),
+            Value::Count(row.tokens).into(),
+            Value::Time(row.measured).into(),
+            Value::Time(row.predicted).into(),
+            Value::Deviation(row.error()).into(),
+            Value::Time(row.low).into(),
+            Value::Time(row.high).into(),
+            Value::Time(row.bound).into(),
+        ]);
+    }
+    Some(table)
+}
+
+/// Table of all rows, for CSV.
 fn rows<'a>(measurements: &[ExchangeMeasurement], rows: impl Iterator<Item = &'a ComparedExchange>) -> Table {
     let mut table = Table::new(vec![
         Column::new("file", "file", Unit::Text),
+        Column::new("cluster", "cluster", Unit::Text),
         Column::new("line", "line", Unit::Number),
         Column::new("kernel", "kernel", Unit::Text),
         Column::new("operation", "operation", Unit::Text),
@@ -263,6 +349,7 @@ fn rows<'a>(measurements: &[ExchangeMeasurement], rows: impl Iterator<Item = &'a
         let labels = Labels::new(measurement);
         table.row(vec![
             Value::text(labels.file).into(),
+            Value::text(labels.cluster).into(),
             Value::Count(row.line.into()).into(),
             Value::text(labels.kernel).into(),
             Value::text(labels.operation).into(),

@@ -84,14 +84,19 @@ pub(super) struct Machine {
 
 impl Machine {
     /// All machines of the measurements; rows refer to them by [`Self::find`].
-    pub fn list(measurements: &[ExchangeMeasurement]) -> Result<Vec<Self>, ExchangeCompareError> {
+    ///
+    /// `profile`: profile of all machines; `None`: the best match for each.
+    pub fn list(
+        measurements: &[ExchangeMeasurement],
+        profile: Option<&Profile>,
+    ) -> Result<Vec<Self>, ExchangeCompareError> {
         let mut machines: Vec<Self> = Vec::new();
         for measurement in measurements {
             for row in &measurement.rows {
                 if Self::find(&machines, measurement, row).is_none() {
                     machines.push(Self {
                         fabric: Arc::clone(&row.fabric),
-                        profile: Profile::for_fabric(&row.fabric)?,
+                        profile: profile.cloned().map_or_else(|| Profile::for_fabric(&row.fabric), Ok)?,
                         peer_access: measurement.peer_access,
                     });
                 }
@@ -222,12 +227,16 @@ impl<'a> Routes<'a> {
     }
 }
 
-/// Predicts all rows by the shipped costs.
+/// Predicts all rows by the shipped costs. `profile`: profile whose link rates are used; `None`: the best match for each
+/// machine.
 ///
 /// # Errors
 /// [`ExchangeCompareError`]: there are no rows, or one of them cannot be predicted.
-pub fn compare(measurements: &[ExchangeMeasurement]) -> Result<ExchangeComparison, ExchangeCompareError> {
-    let machines = Machine::list(measurements)?;
+pub fn compare(
+    measurements: &[ExchangeMeasurement],
+    profile: Option<&Profile>,
+) -> Result<ExchangeComparison, ExchangeCompareError> {
+    let machines = Machine::list(measurements, profile)?;
     let routers: Vec<Router<'_>> = machines.iter().map(Machine::router).collect();
     let routes = Routes::new(&machines, &routers)?;
     let rows: Vec<ComparedExchange> = routes

@@ -61,8 +61,8 @@ impl HeldOutRow {
     }
 }
 
-/// 80 % prediction interval: 10th and 90th percentile of measured ÷ predicted time over the rows of an extent. All
-/// clusters have the same weight, whatever the number of their rows; rows of a cluster share its weight.
+/// 80 % prediction interval: 10th and 90th percentile of measured ÷ predicted time over the rows of an extent. Rows of a
+/// cluster share its weight, which is that of the fit.
 #[must_use]
 pub fn prediction_interval(held_out: &[HeldOut], extent: ExchangeExtent) -> [f64; 2] {
     let own = |cluster: &HeldOut| -> Vec<f64> {
@@ -70,7 +70,7 @@ pub fn prediction_interval(held_out: &[HeldOut], extent: ExchangeExtent) -> [f64
     };
     let mut weighted: Vec<(f64, f64)> = Vec::new();
     for ratios in held_out.iter().map(own) {
-        let weight = 1.0 / ratios.len().max(1) as f64;
+        let weight = (ratios.len().max(1) as f64).powf(WEIGHT - 1.0);
         weighted.extend(ratios.into_iter().map(|ratio| (ratio, weight)));
     }
     weighted.sort_unstable_by(|a, b| a.0.total_cmp(&b.0));
@@ -90,7 +90,7 @@ pub fn prediction_interval(held_out: &[HeldOut], extent: ExchangeExtent) -> [f64
 /// # Errors
 /// [`ExchangeCompareError`]: there are no rows, or one of them cannot be predicted.
 pub fn fit(measurements: &[ExchangeMeasurement]) -> Result<ExchangeCosts, ExchangeCompareError> {
-    let machines = Machine::list(measurements)?;
+    let machines = Machine::list(measurements, None)?;
     let routers: Vec<Router<'_>> = machines.iter().map(Machine::router).collect();
     let routes = Routes::new(&machines, &routers)?;
     Ok(Fit::new(measurements, &routes.rows(measurements)?, None).run())
@@ -101,7 +101,7 @@ pub fn fit(measurements: &[ExchangeMeasurement]) -> Result<ExchangeCosts, Exchan
 /// # Errors
 /// [`ExchangeCompareError`]: there are no rows, or one of them cannot be predicted.
 pub fn hold_out(measurements: &[ExchangeMeasurement]) -> Result<Vec<HeldOut>, ExchangeCompareError> {
-    let machines = Machine::list(measurements)?;
+    let machines = Machine::list(measurements, None)?;
     let routers: Vec<Router<'_>> = machines.iter().map(Machine::router).collect();
     let routes = Routes::new(&machines, &routers)?;
     let rows = routes.rows(measurements)?;

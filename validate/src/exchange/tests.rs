@@ -20,7 +20,7 @@ fn load_written(folder: &Path, manifest: &str, table: &str) -> Result<Vec<Exchan
 /// No published time is below the lower bound, which uses neither costs nor efficiencies.
 #[test]
 fn published_times_are_above_the_bound() {
-    let comparison = compare(&shipped()).unwrap();
+    let comparison = compare(&shipped(), None).unwrap();
     assert!(comparison.rows.len() > 1500);
     for row in &comparison.rows {
         assert!(row.bound <= row.measured, "{row:?}");
