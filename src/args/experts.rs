@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use fabricast_experts::{ExchangeKernel, RoutingPattern, TokenType};
+use fabricast_experts::{ExchangeKernel, RoutingPattern, TokenRouting, TokenType};
 
 /// Tokens, their routing and the kernel, of `--collective dispatch` and `combine`.
 #[derive(Clone, Debug, Args)]
@@ -50,12 +50,9 @@ pub struct ExpertArgs {
     pub write_matrix: Option<PathBuf>,
 }
 
-/// Largest number of tokens of a rank.
-const MAX_TOKENS: u64 = 1 << 30;
-/// Largest number of elements of a token.
-const MAX_HIDDEN: i64 = 1 << 20;
-/// Largest number of experts.
-const MAX_EXPERTS: i64 = 1 << 16;
+const MAX_TOKENS: u64 = TokenRouting::MAX_TOKENS;
+const MAX_HIDDEN: i64 = TokenRouting::MAX_HIDDEN as i64;
+const MAX_EXPERTS: i64 = TokenRouting::MAX_EXPERTS as i64;
 
 fn parse_routing(text: &str) -> Result<RoutingPattern, String> {
     let expected = || format!("`{text}` is not a routing: expected random, balanced or groups=8,limit=4");

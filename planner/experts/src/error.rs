@@ -8,6 +8,16 @@ pub enum ExchangeError {
     /// A number that must be positive is zero.
     #[error("the number of {0} must be more than 0")]
     Zero(&'static str),
+    /// A number exceeds the largest that is accepted.
+    #[error("{value} {what}; expected at most {max}")]
+    TooLarge {
+        /// Counted objects.
+        what: &'static str,
+        /// Number requested.
+        value: u64,
+        /// Largest number accepted.
+        max: u64,
+    },
     /// More experts per token than a token can choose from.
     #[error("top-k of {top_k}, but a token chooses among {choices} experts")]
     TopK {

@@ -37,10 +37,17 @@ pub struct TokenRouting {
 }
 
 impl TokenRouting {
+    /// Largest number of tokens of a rank.
+    pub const MAX_TOKENS: u64 = 1 << 30;
+    /// Largest number of elements of a token.
+    pub const MAX_HIDDEN: u32 = 1 << 20;
+    /// Largest number of experts.
+    pub const MAX_EXPERTS: u32 = 1 << 14;
+
     /// Describes `tokens` tokens per rank of `hidden` elements, each routed to `top_k` of `experts` experts.
     ///
     /// # Errors
-    /// [`ExchangeError`]: a number is 0, `top_k` exceeds the experts that a token can choose from, the groups do not
+    /// [`ExchangeError`]: a number is 0 or too large, `top_k` exceeds the experts that a token can choose from, the groups do not
     /// divide the experts, or their limit exceeds their number.
     pub fn new(
         tokens: u64,
@@ -49,10 +56,19 @@ impl TokenRouting {
         top_k: u32,
         pattern: RoutingPattern,
     ) -> Result<Self, ExchangeError> {
-        let counts = [(tokens, "tokens"), (hidden.into(), "hidden elements"), (experts.into(), "experts")];
-        for (count, what) in counts.into_iter().chain([(top_k.into(), "experts per token")]) {
-            if count == 0 {
+        if top_k == 0 {
+            return Err(ExchangeError::Zero("experts per token"));
+        }
+        for (what, value, max) in [
+            ("tokens", tokens, Self::MAX_TOKENS),
+            ("hidden elements", hidden.into(), Self::MAX_HIDDEN.into()),
+            ("experts", experts.into(), Self::MAX_EXPERTS.into()),
+        ] {
+            if value == 0 {
                 return Err(ExchangeError::Zero(what));
+            }
+            if value > max {
+                return Err(ExchangeError::TooLarge { what, value, max });
             }
         }
         let choices = match pattern {
@@ -146,7 +162,8 @@ impl TokenRouting {
         let full = overlaps.iter().filter(|&&experts| experts == size).count() as u32;
         let partial: Vec<u32> = overlaps.into_iter().filter(|&experts| experts < size).collect();
         let other = groups - full - partial.len() as u32;
-        let all = binomial(groups, limit);
+        let binomials = Binomials::new(groups);
+        let all = binomials.ln(groups, limit);
         // A consecutive block covers at most two groups in part.
         (0..1u32 << partial.len())
             .map(|chosen| {
@@ -157,8 +174,8 @@ impl TokenRouting {
                 remaining.map_or(0.0, |remaining| {
                     (0..=full.min(remaining))
                         .map(|j| {
-                            let sets = binomial(full, j) * binomial(other, remaining - j);
-                            sets / all * self.miss_probability(pool, partial_experts + j * size)
+                            let sets = binomials.ln(full, j) + binomials.ln(other, remaining - j);
+                            (sets - all).exp() * self.miss_probability(pool, partial_experts + j * size)
                         })
                         .sum::<f64>()
                 })
@@ -167,10 +184,24 @@ impl TokenRouting {
     }
 }
 
-/// Number of sets of `k` out of `n`; 0 if `k` exceeds `n`.
-fn binomial(n: u32, k: u32) -> f64 {
-    if k > n {
-        return 0.0;
+/// Logarithms of numbers of sets, which overflow for hundreds of groups.
+struct Binomials {
+    ln_factorials: Vec<f64>,
+}
+
+impl Binomials {
+    fn new(max: u32) -> Self {
+        let mut sum = 0.0;
+        let logarithms = (1..=max).map(|factor| {
+            sum += f64::from(factor).ln();
+            sum
+        });
+        Self { ln_factorials: std::iter::once(0.0).chain(logarithms).collect() }
     }
-    (0..k).map(f64::from).map(|i| (f64::from(n) - i) / (f64::from(k) - i)).product()
+
+    /// Logarithm of the number of sets of `k` out of `n`; −∞ if `k` exceeds `n`.
+    fn ln(&self, n: u32, k: u32) -> f64 {
+        let at = |number: u32| self.ln_factorials.get(number as usize).copied().unwrap_or(f64::NEG_INFINITY);
+        n.checked_sub(k).map_or(f64::NEG_INFINITY, |rest| at(n) - at(k) - at(rest))
+    }
 }

@@ -163,11 +163,8 @@ pub(super) struct Routes<'a> {
 impl<'a> Routes<'a> {
     pub fn new(machines: &'a [Machine], routers: &'a [Router<'a>]) -> Result<Self, ExchangeCompareError> {
         let ranks = machines.iter().zip(routers).map(|(machine, router)| {
-            ExchangeRanks::new(router, machine.fabric.gpus()).map_err(|error| ExchangeCompareError::Row {
-                file: machine.fabric.name().to_owned(),
-                line: 0,
-                error,
-            })
+            ExchangeRanks::new(router, machine.fabric.gpus())
+                .map_err(|error| ExchangeCompareError::Machine { fabric: machine.fabric.name().to_owned(), error })
         });
         Ok(Self { machines, routers, ranks: ranks.collect::<Result<_, _>>()? })
     }

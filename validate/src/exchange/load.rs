@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
 
+use fabricast_experts::ExchangeRanks;
 use fabricast_topologies::read::{Limit, read_text_file};
 use fabricast_topologies::route::PeerAccess;
 use fabricast_topologies::{Fabric, FabricRequest, Picos, SourceLocation, preset};
@@ -69,10 +70,19 @@ impl Line<'_> {
         u32::try_from(number).map_err(|_| self.error(format!("{number} is more than {}", u32::MAX)))
     }
 
+    /// Number of ranks or hosts.
+    fn rank_count(&self, count: &Count) -> Result<u32, MeasuredError> {
+        let (number, max) = (self.small_count(count)?, ExchangeRanks::MAX_RANKS);
+        if number as usize > max {
+            return Err(self.error(format!("{number} ranks or hosts; expected at most {max}")));
+        }
+        Ok(number)
+    }
+
     fn measured(&self, column: &str) -> Result<f64, MeasuredError> {
         let text = self.field(column)?;
         let value = text.parse::<f64>().ok().filter(|value| *value > 0.0 && *value <= MAX_MEASURED);
-        value.ok_or_else(|| self.error(format!("`{text}` is not a measured value above 0 ({column})")))
+        value.ok_or_else(|| self.error(format!("`{text}` is not a measured value above 0 and at most 1e12 ({column})")))
     }
 }
 
@@ -144,10 +154,10 @@ impl Loader<'_> {
     /// Fabric of the hosts of a row: stated, or as many full hosts as the ranks fill.
     fn row_fabric(&mut self, entry: &Entry, line: &Line<'_>) -> Result<Arc<Fabric>, MeasuredError> {
         let Some(ranks) = &entry.ranks else {
-            let nodes = entry.nodes.as_ref().map(|nodes| line.small_count(nodes)).transpose()?;
-            return self.fabric(entry, nodes.unwrap_or(1), entry.gpus);
+            let nodes = entry.nodes.as_ref().map_or(Ok(1), |nodes| line.rank_count(nodes))?;
+            return self.fabric(entry, nodes, entry.gpus);
         };
-        let ranks = line.small_count(ranks)?;
+        let ranks = line.rank_count(ranks)?;
         let host = self.fabric(entry, 1, entry.gpus)?.gpus().len() as u32;
         if ranks == 0 || ranks > host && !ranks.is_multiple_of(host.max(1)) {
             return Err(line.error(format!("{ranks} ranks do not fill hosts of {host} GPUs")));

@@ -98,6 +98,14 @@ pub enum ExchangeCompareError {
         /// Reason.
         error: ExchangeError,
     },
+    /// The GPUs of a machine are no ranks of an exchange.
+    #[error("{fabric}: {error}")]
+    Machine {
+        /// Name of the fabric.
+        fabric: String,
+        /// Reason.
+        error: ExchangeError,
+    },
     /// No profile can be chosen for a fabric.
     #[error(transparent)]
     Profile(#[from] ProfileError),

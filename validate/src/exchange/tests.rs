@@ -68,7 +68,7 @@ fn rows_are_selected_and_counted() {
     let empty = load_written(folder.path(), manifest, "ep,tokens,op,us\n8,1,combine,40\n").unwrap_err();
     assert!(empty.contains("selects no row"), "{empty}");
     let negative = load_written(folder.path(), manifest, "ep,tokens,op,us\n8,1,dispatch,-4\n").unwrap_err();
-    assert!(negative.contains("`-4` is not a measured value above 0 (us)"), "{negative}");
+    assert!(negative.contains("`-4` is not a measured value above 0 and at most 1e12 (us)"), "{negative}");
     let unknown = load_written(folder.path(), &manifest.replace("top_k", "topk"), table).unwrap_err();
     assert!(unknown.contains("topk"), "{unknown}");
     let kernel = load_written(folder.path(), &manifest.replace("deepep-ll", "deepep-lx"), table).unwrap_err();

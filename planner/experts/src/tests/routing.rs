@@ -69,6 +69,18 @@ fn one_group_of_all_experts_is_random_routing() {
     }
 }
 
+/// Hundreds of groups, whose sets no floating-point number counts: a token misses a group with probability 1 − l/g, and a
+/// block of all groups never.
+#[test]
+fn many_groups_have_probabilities() {
+    let (groups, limit) = (4096, 2048);
+    let routing = TokenRouting::new(1, 16, 4096, 2048, RoutingPattern::GroupLimited { groups, limit }).unwrap();
+    for (first, count, expected) in [(0, 1, 0.5), (4095, 1, 0.5), (0, 4096, 1.0)] {
+        let hit = routing.hit_probability(first, count);
+        assert!((hit - expected).abs() < 1e-9, "{first}+{count}: {hit}");
+    }
+}
+
 #[test]
 fn impossible_routings_are_errors() {
     let message = |tokens, experts, top_k, pattern| {
@@ -77,6 +89,7 @@ fn impossible_routings_are_errors() {
     let limited = |groups, limit| RoutingPattern::GroupLimited { groups, limit };
     let random = RoutingPattern::Random;
     assert_eq!(message(0, 8, 2, random), "the number of tokens must be more than 0");
+    assert_eq!(message(1 << 31, 8, 2, random), "2147483648 tokens; expected at most 1073741824");
     assert_eq!(message(1, 8, 9, random), "top-k of 9, but a token chooses among 8 experts");
     assert_eq!(message(1, 8, 5, limited(4, 2)), "top-k of 5, but a token chooses among 4 experts");
     assert_eq!(message(1, 8, 2, limited(4, 5)), "tokens may use 5 of 4 groups of experts; expected 1 to 4");
