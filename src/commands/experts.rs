@@ -10,7 +10,7 @@ use fabricast_reports::share::{self, Part};
 use fabricast_reports::table::{Column, Table, Unit, Value};
 use fabricast_sim::schedule::{ReduceOp, TrafficMatrix};
 use fabricast_topologies::route::Router;
-use fabricast_topologies::{Fabric, Picos};
+use fabricast_topologies::{Bandwidth, Fabric, Picos};
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -145,7 +145,7 @@ pub fn run(args: &SimulateArgs, operation: Operation, fabric: &Fabric, output: &
     let text = match output.format {
         Format::Json => output::json(&Document::Exchange.with(&answer.json))?,
         Format::Text => answer.text(&exchange, fabric.name(), &profile.name, output),
-        Format::Csv => super::csv(&answer.table())?,
+        Format::Csv => super::csv(&answer.csv())?,
     };
     match &flags.write_matrix {
         Some(path) => write_matrix(path, &exchange, token_type, &text, output),
@@ -192,6 +192,10 @@ fn failure(error: ExchangeError) -> Failure {
         ExchangeError::SeveralDomains(_) => {
             Failure::input_with_help(error.to_string(), "use --kernel deepep, deepep-ll, deepep-v2, nccl-ep-ll or pplx")
         }
+        ExchangeError::Uneven { experts, parts, what: "ranks" } => Failure::input_with_help(
+            error.to_string(),
+            format!("add redundant experts: --experts {}", experts.next_multiple_of(parts)),
+        ),
         other => Failure::input(other.to_string()),
     }
 }
@@ -216,6 +220,14 @@ fn matrix_csv(matrix: &TrafficMatrix) -> String {
         sizes.join(",") + "\n"
     };
     (0..matrix.ranks()).map(line).collect()
+}
+
+/// Table of one row.
+fn single_row(cells: impl IntoIterator<Item = (Column, Value)>) -> Table {
+    let (columns, values): (Vec<Column>, Vec<Value>) = cells.into_iter().unzip();
+    let mut table = Table::new(columns);
+    table.row(values.into_iter().map(Into::into).collect());
+    table
 }
 
 impl Answer {
@@ -258,7 +270,7 @@ impl Answer {
             low_us: interval[0].us(),
             high_us: interval[1].us(),
             prepare_us,
-            network_gb_per_s: network.map(|rate| rate.gb_per_s()),
+            network_gb_per_s: network.map(Bandwidth::gb_per_s),
             nvlink_gb_per_s: exchange.nvlink_bandwidth(token_type, total)?.gb_per_s(),
             bound_us: bound.us(),
             bound_share: bound.0 as f64 / total.0.max(1) as f64,
@@ -273,10 +285,33 @@ impl Answer {
         Ok(Self { json, time, interval, bound })
     }
 
+    /// Table of the times, for text.
     fn table(&self) -> Table {
+        single_row(self.times())
+    }
+
+    /// Table of the exchange and its times, for CSV.
+    fn csv(&self) -> Table {
+        let json = &self.json;
+        let text = |key, value: &str| (Column::new(key, key, Unit::Text), Value::text(value));
+        let count = |key, value: u64| (Column::new(key, key, Unit::Number), Value::Count(value));
+        let exchange = [
+            text("collective", json.collective),
+            text("kernel", json.kernel),
+            count("ranks", json.ranks.into()),
+            count("tokens", json.tokens),
+            count("hidden", json.hidden.into()),
+            count("experts", json.experts.into()),
+            count("top_k", json.top_k.into()),
+            text("token_type", json.token_type),
+        ];
+        single_row(exchange.into_iter().chain(self.times()))
+    }
+
+    fn times(&self) -> [(Column, Value); 8] {
         let json = &self.json;
         let [low, high] = self.interval;
-        let columns = [
+        [
             (Column::new("time_us", "time", Unit::Micros), Value::Time(self.time.total())),
             (Column::new("low_us", "low", Unit::Micros), Value::Time(low)),
             (Column::new("high_us", "high", Unit::Micros), Value::Time(high)),
@@ -288,11 +323,7 @@ impl Answer {
             (Column::new("bound_us", "bound", Unit::Micros), Value::Time(self.bound)),
             (Column::new("bound_share", "of peak", Unit::Percent).spare(), Value::Share(json.bound_share)),
             (Column::new("bottleneck", "bottleneck", Unit::Text), Value::text(json.bottleneck)),
-        ];
-        let (columns, values): (Vec<Column>, Vec<Value>) = columns.into_iter().unzip();
-        let mut table = Table::new(columns);
-        table.row(values.into_iter().map(Into::into).collect());
-        table
+        ]
     }
 
     fn text(&self, exchange: &Exchange<'_>, fabric: &str, profile: &str, output: &Output) -> String {

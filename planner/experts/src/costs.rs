@@ -98,7 +98,7 @@ impl CostParameter {
 }
 
 impl ExchangeCosts {
-    /// Costs fitted to all tables (`cargo run --example exchange_costs`, 2026-11-27).
+    /// Costs fitted to all tables with the role `fit` (`cargo run --example exchange_costs`, 2026-11-27).
     pub const FITTED: Self = Self {
         launch: Picos(4_483_000),
         round: Picos(1_637_000),

@@ -71,15 +71,15 @@ const KERNELS: [(ExchangeKernel, &str); 7] = [
     (ExchangeKernel::TensorRtOneSided, "trtllm-one-sided"),
 ];
 
-/// Copies of a token that a kernel sends over the network.
+/// Receivers that have a copy of a token each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Copies {
+pub(crate) enum CopyTarget {
     /// One for each expert.
-    PerExpert,
+    Expert,
     /// One for each rank with an expert of the token.
-    PerRank,
+    Rank,
     /// One for each NVLink domain with an expert of the token, forwarded there to the ranks.
-    PerDomain,
+    Domain,
 }
 
 impl ExchangeKernel {
@@ -101,19 +101,19 @@ impl ExchangeKernel {
     }
 
     /// Copies of a token between ranks.
-    pub(crate) fn copies(self, operation: Operation) -> Copies {
+    pub(crate) fn copies(self, operation: Operation) -> CopyTarget {
         match (self, operation) {
-            (Self::DeepEp | Self::DeepEpElastic, _) => Copies::PerDomain,
+            (Self::DeepEp | Self::DeepEpElastic, _) => CopyTarget::Domain,
             (Self::NcclEpLowLatency, Operation::Prepare | Operation::Dispatch)
-            | (Self::TensorRtTwoSided | Self::TensorRtOneSided, _) => Copies::PerRank,
+            | (Self::TensorRtTwoSided | Self::TensorRtOneSided, _) => CopyTarget::Rank,
             (Self::NcclEpLowLatency, Operation::Combine) | (Self::DeepEpLowLatency | Self::Pplx, _) => {
-                Copies::PerExpert
+                CopyTarget::Expert
             }
         }
     }
 
     /// Copies of a token that a library's benchmark counts as its bytes.
-    pub(crate) fn reported_copies(self) -> Copies {
+    pub(crate) fn reported_copies(self) -> CopyTarget {
         // A combine has a copy per expert where any operation has.
         self.copies(Operation::Combine)
     }

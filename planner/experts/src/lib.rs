@@ -47,6 +47,7 @@ mod costs;
 mod error;
 mod exchange;
 mod kernel;
+mod kernel_time;
 mod link_load;
 mod ranks;
 mod routing;

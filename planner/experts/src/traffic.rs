@@ -3,7 +3,7 @@
 use fabricast_sim::schedule::TrafficMatrix;
 
 use crate::error::ExchangeError;
-use crate::kernel::Copies;
+use crate::kernel::CopyTarget;
 use crate::ranks::ExchangeRanks;
 use crate::routing::TokenRouting;
 
@@ -73,7 +73,7 @@ impl<'a> Traffic<'a> {
     /// # Errors
     /// [`ExchangeError::Matrix`] if the total is too large.
     pub fn matrix(&self, token_bytes: u64) -> Result<TrafficMatrix, ExchangeError> {
-        self.matrix_of(self.transfers(Copies::PerRank), token_bytes)
+        self.matrix_of(self.transfers(CopyTarget::Rank), token_bytes)
     }
 
     /// Variant of [`Self::matrix`] in which a token crosses the network once per NVLink domain, to the rank with the
@@ -109,11 +109,11 @@ impl<'a> Traffic<'a> {
     }
 
     /// All transfers between different ranks of a kernel that sends these copies.
-    pub(crate) fn transfers(&self, copies: Copies) -> Vec<Transfer> {
+    pub(crate) fn transfers(&self, copies: CopyTarget) -> Vec<Transfer> {
         match copies {
-            Copies::PerDomain => self.network_transfers().into_iter().chain(self.forwarding_transfers()).collect(),
-            Copies::PerRank => self.pairs(|to| self.rank_hit(to)),
-            Copies::PerExpert => self.pairs(|_| f64::from(self.routing.top_k()) / f64::from(self.ranks.count())),
+            CopyTarget::Domain => self.network_transfers().into_iter().chain(self.forwarding_transfers()).collect(),
+            CopyTarget::Rank => self.pairs(|to| self.rank_hit(to)),
+            CopyTarget::Expert => self.pairs(|_| f64::from(self.routing.top_k()) / f64::from(self.ranks.count())),
         }
     }
 
