@@ -23,6 +23,10 @@ pub enum Document {
     Presets,
     /// Problems of a fabric.
     FabricCheck,
+    /// Dispatch or combine of tokens of experts.
+    Exchange,
+    /// Predicted compared with measured dispatches and combines.
+    ExchangeComparison,
     /// Completion times of simulated flows.
     Flows,
     /// Diagnosis of the GPU links of a machine.
@@ -63,11 +67,12 @@ pub enum Document {
 
 impl Document {
     /// All kinds of documents, in the order of their commands.
-    pub const ALL: [Self; 25] = [
+    pub const ALL: [Self; 27] = [
         Self::Presets,
         Self::FabricCheck,
         Self::Simulation,
         Self::ConcurrentCalls,
+        Self::Exchange,
         Self::Flows,
         Self::Breakdown,
         Self::Replay,
@@ -78,6 +83,7 @@ impl Document {
         Self::Explanation,
         Self::TableCheck,
         Self::Comparison,
+        Self::ExchangeComparison,
         Self::Study,
         Self::Calibration,
         Self::EfficiencyFit,
@@ -101,6 +107,8 @@ impl Document {
             Self::Comparison => "fabricast-comparison/2",
             Self::Presets => "fabricast-presets/2",
             Self::FabricCheck => "fabricast-fabric-check/2",
+            Self::Exchange => "fabricast-exchange/1",
+            Self::ExchangeComparison => "fabricast-exchange-comparison/1",
             Self::Flows => "fabricast-flows/2",
             Self::Diagnosis => "fabricast-diagnosis/2",
             Self::Probe => "fabricast-probe/2",
@@ -139,6 +147,8 @@ impl Document {
             Self::Comparison => "compare",
             Self::Presets => "fabric list, list presets",
             Self::FabricCheck => "fabric check",
+            Self::Exchange => "simulate --collective dispatch, combine",
+            Self::ExchangeComparison => "compare (exchanges)",
             Self::Flows => "simulate --flows",
             Self::Diagnosis => "gpu doctor",
             Self::Probe => "gpu probe",
@@ -169,9 +179,10 @@ impl Document {
     /// document as a whole is the only row.
     pub fn row_lists(self) -> &'static [&'static str] {
         match self {
-            Self::Simulation | Self::Verification => &[],
+            Self::Exchange | Self::Simulation | Self::Verification => &[],
             Self::Breakdown
             | Self::Comparison
+            | Self::ExchangeComparison
             | Self::Presets
             | Self::FabricCheck
             | Self::Run

@@ -3,6 +3,7 @@
 //! | crate | subject |
 //! |---|---|
 //! | `fabricast-collectives` | algorithms, strategies, capabilities, lower bounds |
+//! | `fabricast-experts` | dispatch and combine of experts |
 //! | `fabricast-libraries` | default choices of NCCL and Open MPI |
 //! | `fabricast-search` | the best strategy of each call, and its export |
 //! | `fabricast-workload` | jobs: parallelism, memory, traffic, traces |

@@ -3,6 +3,7 @@
 
 mod calibrate;
 mod compare;
+mod experts;
 mod gpu;
 mod gpu_prove;
 mod gpu_run;
@@ -27,6 +28,7 @@ use fabricast_sim::engine::Recording;
 use crate::output_format::{Format, PathKind};
 pub use calibrate::CalibrateArgs;
 pub use compare::{CompareArgs, LogArgs, Registered, RowChoice};
+pub use experts::ExpertArgs;
 pub use gpu::{BenchArgs, DoctorArgs, GpuCommand, ProbeArgs};
 pub use gpu_prove::GpuProveArgs;
 pub use gpu_run::{ExecutionArgs, ExecutorChoice, GpuRunArgs, ShapeChoice};
@@ -200,6 +202,8 @@ pub struct SimulateArgs {
     pub strategy: StrategyArgs,
     #[command(flatten)]
     pub library: LibraryArgs,
+    #[command(flatten)]
+    pub experts: ExpertArgs,
     #[command(flatten)]
     pub costs: CostArgs,
     #[command(flatten)]

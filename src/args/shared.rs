@@ -5,6 +5,7 @@ use std::str::FromStr;
 
 use clap::{Args, ValueEnum};
 use fabricast_collectives::algorithm::Algorithm;
+use fabricast_experts::Operation;
 use fabricast_sim::schedule::{Boundary, Collective, DataType, Protocol, ReduceOp};
 use fabricast_topologies::partition::Partition;
 use fabricast_topologies::route::{BufferLocation, Ecmp};
@@ -133,7 +134,7 @@ pub struct CallArgs {
     ///
     /// Values, with the meaning of nccl-tests: all_reduce, all_gather, reduce_scatter, broadcast, reduce, all_to_all,
     /// gather, scatter, send_recv, all_to_allv (with --matrix), barrier. `halo` (with --grid) is an all_to_allv between
-    /// neighbours.
+    /// neighbours. `dispatch` and `combine` (with --tokens, on `simulate`) exchange tokens with their experts.
     #[arg(long, value_name = "NAME", value_parser = collective_choice)]
     pub collective: Option<CollectiveChoice>,
     /// Message size, for example 4096, 64K, 64KiB or 64KB (64,000 bytes)
@@ -201,15 +202,19 @@ pub enum CollectiveChoice {
     One(Collective),
     /// An all_to_allv between neighbours on a grid.
     Halo,
+    /// Dispatch of tokens to their experts, or combine of the experts' outputs.
+    Exchange(Operation),
     /// All collectives with arbitrary sizes.
     All,
 }
 
-/// Parses a collective name, `halo` or `all`.
+/// Parses a collective name, `halo`, `dispatch`, `combine` or `all`.
 pub(super) fn collective_choice(name: &str) -> Result<CollectiveChoice, String> {
     match name {
         "all" => return Ok(CollectiveChoice::All),
         "halo" => return Ok(CollectiveChoice::Halo),
+        "dispatch" => return Ok(CollectiveChoice::Exchange(Operation::Dispatch)),
+        "combine" => return Ok(CollectiveChoice::Exchange(Operation::Combine)),
         _ => {}
     }
     name.parse().map(CollectiveChoice::One).map_err(|error: fabricast_sim::schedule::UnknownName| error.to_string())

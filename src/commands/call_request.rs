@@ -22,6 +22,10 @@ pub fn collectives(call: &CallArgs) -> Result<Vec<Collective>, Failure> {
     match call.collective {
         Some(CollectiveChoice::One(collective)) => Ok(vec![collective]),
         Some(CollectiveChoice::Halo) => Ok(vec![Collective::AllToAllV]),
+        Some(CollectiveChoice::Exchange(operation)) => Err(Failure::input_with_help(
+            format!("{} is no collective of this command", operation.name()),
+            "`simulate --collective dispatch --tokens 4096` predicts it; --write-matrix FILE gives an all_to_allv",
+        )),
         Some(CollectiveChoice::All) => {
             Ok(Collective::ALL.into_iter().filter(|collective| collective.has_variable_size()).collect())
         }

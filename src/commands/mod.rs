@@ -7,6 +7,7 @@ mod call_request;
 pub mod compare;
 pub mod completions;
 mod critical;
+mod experts;
 pub mod fabric;
 mod flows;
 pub mod gpu;

@@ -14,7 +14,9 @@ use super::breakdown::RowJson as BreakdownRow;
 use super::calibrate::curve::Json as EfficiencyFit;
 use super::calibrate::json::CalibrationJson;
 use super::calibrate::physical::Json as BenchmarkParameters;
+use super::compare::exchange::ExchangeComparisonJson;
 use super::compare::json::ComparisonJson;
+use super::experts::ExchangeJson;
 use super::fabric::{FindingJson, PresetJson};
 use super::flows::FlowsJson;
 use super::gpu::prove::answer::Answer as AbTest;
@@ -87,6 +89,8 @@ impl Document {
             Self::Comparison => self.object::<ComparisonJson<'_>>(),
             Self::Presets => self.rows::<PresetJson>(),
             Self::FabricCheck => self.rows::<FindingJson>(),
+            Self::Exchange => self.object::<ExchangeJson>(),
+            Self::ExchangeComparison => self.object::<ExchangeComparisonJson<'_>>(),
             Self::Flows => self.object::<FlowsJson<'_>>(),
             Self::Diagnosis => self.object::<Diagnosis>(),
             Self::Probe => self.object::<Probe>(),

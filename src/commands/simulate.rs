@@ -19,7 +19,7 @@ use super::load::{self, LoadJson};
 use super::memory::MemoryShortfall;
 use super::simulation_progress::with_progress;
 use super::{bottleneck, format_count, strategy, trace, verified};
-use crate::args::SimulateArgs;
+use crate::args::{CollectiveChoice, SimulateArgs};
 use crate::document::Document;
 use crate::failure::Failure;
 use crate::output::{self, AdditionalFile, Output};
@@ -40,6 +40,12 @@ pub fn run(args: &SimulateArgs, output: &Output) -> Result<(), Failure> {
     }
     if let Some(path) = &args.job {
         return super::job::run(args, path, &fabric, output);
+    }
+    if let Some(CollectiveChoice::Exchange(operation)) = args.call.collective {
+        return super::experts::run(args, operation, &fabric, output);
+    }
+    if args.experts.tokens.is_some() {
+        return Err(Failure::input("--tokens goes with --collective dispatch or combine"));
     }
     if let Some(path) = &args.breakdown {
         return super::breakdown::run(args, path, &fabric, output);

@@ -67,6 +67,7 @@ fn simulations_are_valid() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
     valid(folder, &format!("{call} --bytes 1MiB"), "simulation");
+    valid(folder, "simulate --fabric hgx-h200 --nodes 2 --collective dispatch --tokens 4096", "exchange");
     let details = "--bytes 1MiB --critical-path --utilization-over-time=3 --straggler gpu5=20us";
     let document = valid(folder, &format!("{call} {details}"), "simulation");
     assert!(document["critical_path"].is_array() && document["load"].is_object(), "{document:#}");
@@ -124,6 +125,7 @@ fn studies_comparisons_and_fits_are_valid() {
     valid(&transcripts("jobs.in"), "study study.toml", "study");
     valid(&transcripts("compare.in"), "compare manifest.toml", "comparison");
     valid(&repository().join("validate/data/h200-node"), "compare manifest.toml --profile ideal", "comparison");
+    valid(&repository().join("validate/data/clusters/ep"), "compare manifest.toml", "exchange-comparison");
     valid(&transcripts("curves.in"), "calibrate steps.toml", "efficiency-fit");
     let benchmark = repository().join("validate/runs/2026-11-21-4xh200/bench.json");
     let folder = tempfile::tempdir().unwrap();
@@ -172,7 +174,7 @@ fn documents_without_a_required_key_are_refused() {
 fn every_listed_document_has_a_schema() {
     let listed = run_json("schema");
     let rows = listed["rows"].as_array().unwrap();
-    assert_eq!(rows.len(), 25);
+    assert_eq!(rows.len(), 27);
     let text = run("schema").stdout;
     for row in rows {
         let (name, format) = (row["name"].as_str().unwrap(), row["format"].as_str().unwrap());

@@ -45,6 +45,7 @@ pub mod ab_test;
 pub mod calibrate;
 pub mod compare;
 pub mod cuda;
+pub mod exchange;
 pub mod execute;
 pub mod gpu;
 pub mod kernel;

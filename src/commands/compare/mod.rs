@@ -1,6 +1,7 @@
 //! `compare`: compares predicted with measured times.
 
 mod chart;
+pub mod exchange;
 pub mod json;
 mod text;
 
@@ -44,6 +45,9 @@ pub fn run(args: &CompareArgs, output: &Output) -> Result<(), Failure> {
         }
         None => None,
     };
+    if exchange::is_requested(args)? {
+        return exchange::run(args, output);
+    }
     let profile = args.profile.as_deref().map(setup::named_profile).transpose()?;
     let loaded = load(args)?;
     measured::warn(&loaded, output);

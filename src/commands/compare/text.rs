@@ -134,7 +134,7 @@ fn without_outliers(answer: &Answer<'_>) -> String {
     text
 }
 
-fn signed(share: f64) -> String {
+pub(super) fn signed(share: f64) -> String {
     let sign = if share > 0.0 { "+" } else { "" };
     format!("{sign}{}", percent(share))
 }

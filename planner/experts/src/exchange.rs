@@ -1,0 +1,241 @@
+//! Completion time of a dispatch or combine by a kernel, by part.
+
+use fabricast_sim::profile::LinkEfficiency;
+use fabricast_topologies::fabric::Figures;
+use fabricast_topologies::route::{PeerAccess, Router};
+use fabricast_topologies::{Bandwidth, Picos};
+
+use crate::costs::ExchangeCosts;
+use crate::error::ExchangeError;
+use crate::kernel::{CopyTarget, ExchangeKernel, Operation};
+use crate::kernel_time::{Priced, rate_us};
+use crate::link_load::{LinkLoad, LoadRequest};
+use crate::ranks::ExchangeRanks;
+use crate::routing::TokenRouting;
+use crate::token::TokenType;
+use crate::traffic::Traffic;
+
+/// Extent of a reported time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Timing {
+    /// Time on the device: of the profiler, or of a replayed graph.
+    #[default]
+    Kernel,
+    /// Time between events around single calls, with the host time of the call.
+    Host,
+}
+
+/// Part of a time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum ExchangePart {
+    /// Launches, flags and synchronization.
+    Fixed,
+    /// Movement of tokens at the rate of the slowest of links, NICs and thread blocks.
+    Transfer,
+    /// Filling and draining the buffers of forwarding blocks.
+    Fill,
+    /// Copies and sums from receive buffers after the transfer.
+    Receive,
+}
+
+impl ExchangePart {
+    /// Name of the part.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Fixed => "launch and flags",
+            Self::Transfer => "transfer",
+            Self::Fill => "buffer fill",
+            Self::Receive => "receive",
+        }
+    }
+}
+
+/// Completion time of an exchange.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ExchangeTime {
+    /// Launches, flags and synchronization.
+    pub fixed: Picos,
+    /// Movement of tokens.
+    pub transfer: Picos,
+    /// Filling and draining of buffers.
+    pub fill: Picos,
+    /// Copies from receive buffers.
+    pub receive: Picos,
+    /// Resource that limits the transfer.
+    pub bottleneck: &'static str,
+}
+
+impl ExchangeTime {
+    /// Completion time: the sum of all parts.
+    #[must_use]
+    pub fn total(&self) -> Picos {
+        self.parts().into_iter().map(|(_, time)| time).sum()
+    }
+
+    /// Parts and their times, in order of their course.
+    #[must_use]
+    pub fn parts(&self) -> [(ExchangePart, Picos); 4] {
+        [
+            (ExchangePart::Fixed, self.fixed),
+            (ExchangePart::Transfer, self.transfer),
+            (ExchangePart::Fill, self.fill),
+            (ExchangePart::Receive, self.receive),
+        ]
+    }
+}
+
+/// Exchange of tokens by a kernel on the GPUs of a fabric.
+#[derive(Clone, Copy)]
+pub struct Exchange<'a> {
+    /// Routes of the fabric.
+    pub router: &'a Router<'a>,
+    /// Ranks and their domains.
+    pub ranks: &'a ExchangeRanks,
+    /// Achieved share of nominal link rates, from a profile.
+    pub links: &'a LinkEfficiency,
+    /// Tokens of each rank and their routing.
+    pub routing: &'a TokenRouting,
+    /// Kernel that exchanges the tokens.
+    pub kernel: ExchangeKernel,
+    /// SMs of the kernel, if it lets the caller choose; `None` for its default.
+    pub sms: Option<u32>,
+}
+
+/// An operation and its load on links: all that its time depends on other than costs.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ExchangeLoad {
+    pub(crate) operation: Operation,
+    pub(crate) token_type: TokenType,
+    pub(crate) copies: CopyTarget,
+    /// Tokens of the most loaded rank.
+    pub(crate) tokens: f64,
+    /// Bytes of a token with scales, and on the wire.
+    pub(crate) token_bytes: f64,
+    pub(crate) wire_bytes: f64,
+    pub(crate) ranks_per_token: f64,
+    pub(crate) domains_per_token: f64,
+    pub(crate) links: LinkLoad,
+}
+
+impl Exchange<'_> {
+    /// Routes the tokens of an operation.
+    ///
+    /// # Errors
+    /// [`ExchangeError`]: the kernel lacks the operation or cannot reach the ranks, the ranks do not divide the
+    /// experts, or two ranks have no path.
+    pub fn load(&self, operation: Operation, token_type: TokenType) -> Result<ExchangeLoad, ExchangeError> {
+        self.check(operation)?;
+        let traffic = Traffic::new(self.ranks, self.routing)?;
+        let token_bytes = token_type.token_bytes(self.routing.hidden()) as f64;
+        let header = self.kernel.header_bytes(operation, self.routing.top_k());
+        let wire_bytes = (token_bytes + header) * self.kernel.wire_factor();
+        let request = LoadRequest { router: self.router, ranks: self.ranks, links: self.links, bytes: wire_bytes };
+        // A combine has the transfers of the dispatch in the other direction.
+        let copies = self.kernel.copies(operation);
+        let mut transfers = traffic.transfers(copies);
+        if operation == Operation::Combine {
+            for transfer in &mut transfers {
+                std::mem::swap(&mut transfer.from, &mut transfer.to);
+            }
+        }
+        let skew = self.routing.skew();
+        Ok(ExchangeLoad {
+            operation,
+            token_type,
+            copies,
+            tokens: self.routing.tokens() as f64 * skew,
+            token_bytes,
+            wire_bytes,
+            ranks_per_token: traffic.ranks_per_token(),
+            domains_per_token: traffic.domains_per_token(),
+            links: request.busiest(&transfers)?.scaled(skew),
+        })
+    }
+
+    /// Predicts the completion time of an operation.
+    #[must_use]
+    pub fn time(&self, load: &ExchangeLoad, costs: &ExchangeCosts, timing: Timing) -> ExchangeTime {
+        Priced { exchange: self, load, costs }.time(timing)
+    }
+
+    /// Mean number of NVLink domains with an expert of a token; 0 if the ranks do not divide the experts.
+    #[must_use]
+    pub fn domains_per_token(&self) -> f64 {
+        Traffic::new(self.ranks, self.routing).map_or(0.0, |traffic| traffic.domains_per_token())
+    }
+
+    /// Bandwidth over the network as DeepEP reports it: copies of tokens to all domains, or with a copy per expert all
+    /// copies, those that stay included, divided by the time. `None` if the ranks are one domain.
+    ///
+    /// # Errors
+    /// [`ExchangeError::Uneven`] if the ranks do not divide the experts.
+    pub fn network_bandwidth(&self, token_type: TokenType, time: Picos) -> Result<Option<Bandwidth>, ExchangeError> {
+        if self.ranks.domains().len() < 2 {
+            return Ok(None);
+        }
+        let traffic = Traffic::new(self.ranks, self.routing)?;
+        let copies = match self.kernel.reported_copies() {
+            CopyTarget::Domain => traffic.domains_per_token(),
+            CopyTarget::Rank => traffic.ranks_per_token(),
+            CopyTarget::Expert => self.routing.top_k().into(),
+        };
+        Ok(Some(self.bandwidth(copies, token_type, time)))
+    }
+
+    /// Bandwidth over NVLink as DeepEP reports it: copies of tokens to all ranks with one of their experts, or with a
+    /// copy per expert all copies, those that stay included, divided by the time.
+    ///
+    /// # Errors
+    /// [`ExchangeError::Uneven`] if the ranks do not divide the experts.
+    pub fn nvlink_bandwidth(&self, token_type: TokenType, time: Picos) -> Result<Bandwidth, ExchangeError> {
+        let traffic = Traffic::new(self.ranks, self.routing)?;
+        let copies = match self.kernel.reported_copies() {
+            CopyTarget::Expert => self.routing.top_k().into(),
+            CopyTarget::Rank | CopyTarget::Domain => traffic.ranks_per_token(),
+        };
+        Ok(self.bandwidth(copies, token_type, time))
+    }
+
+    fn bandwidth(&self, copies_per_token: f64, token_type: TokenType, time: Picos) -> Bandwidth {
+        let token_bytes = token_type.token_bytes(self.routing.hidden()) as f64;
+        let bytes = self.routing.tokens() as f64 * copies_per_token * token_bytes;
+        Bandwidth::from_gb_per_s(bytes / (time.us().max(1e-6) * 1e3))
+    }
+
+    fn check(&self, operation: Operation) -> Result<(), ExchangeError> {
+        let kernel = self.kernel.name();
+        if operation == Operation::Prepare && self.kernel != ExchangeKernel::TensorRtTwoSided {
+            return Err(ExchangeError::NoOperation { kernel, operation: operation.name() });
+        }
+        let needs_access = matches!(self.kernel, ExchangeKernel::TensorRtOneSided | ExchangeKernel::TensorRtTwoSided);
+        if needs_access && self.ranks.domains().len() > 1 {
+            return Err(ExchangeError::SeveralDomains(kernel));
+        }
+        Ok(())
+    }
+
+    fn figures(&self) -> Option<&fabricast_topologies::fabric::GpuFigures> {
+        let device = self.ranks.devices().first()?;
+        match &self.router.fabric().node(*device).figures {
+            Figures::Gpu(figures) => Some(figures),
+            _ => None,
+        }
+    }
+
+    /// Memory bandwidth of a GPU in bytes per µs, if it is known.
+    pub(crate) fn memory_rate(&self) -> Option<f64> {
+        self.figures()?.memory_bandwidth.map(rate_us)
+    }
+
+    /// Number of SMs of a GPU; that of H100 if it is not known.
+    pub(crate) fn sm_count(&self) -> u32 {
+        self.figures().and_then(|figures| figures.sm_count).unwrap_or(132)
+    }
+
+    /// Returns true if ranks access each other's memory.
+    #[must_use]
+    pub fn has_peer_access(&self) -> bool {
+        self.router.options().p2p == PeerAccess::Allowed
+    }
+}

@@ -1,0 +1,154 @@
+//! Time of the busiest link under given transfers.
+
+use fabricast_sim::profile::LinkEfficiency;
+use fabricast_topologies::fabric::Figures;
+use fabricast_topologies::route::Router;
+use fabricast_topologies::{Bandwidth, HostId, LinkKind, NodeId, NodeKind};
+
+use crate::error::ExchangeError;
+use crate::ranks::ExchangeRanks;
+use crate::traffic::Transfer;
+
+/// Transfers that are routed, and the nominal shares of link rates that they reach.
+#[derive(Clone, Copy)]
+pub(crate) struct LoadRequest<'a> {
+    pub router: &'a Router<'a>,
+    pub ranks: &'a ExchangeRanks,
+    pub links: &'a LinkEfficiency,
+    /// Bytes of a copy of a token on the wire.
+    pub bytes: f64,
+}
+
+/// Load of a network link.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct NetworkLoad {
+    /// Time of the bytes at the achieved rate, in µs.
+    pub time_us: f64,
+    /// Copies of tokens that the link carries.
+    pub copies: f64,
+}
+
+impl NetworkLoad {
+    /// Returns true if no cost per copy makes `other` the slower link.
+    fn covers(&self, other: &Self) -> bool {
+        self.time_us >= other.time_us && self.copies >= other.copies
+    }
+}
+
+/// Times of the busiest links at their achieved rates, in µs.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct LinkLoad {
+    /// Busiest link on paths inside domains.
+    pub local_us: f64,
+    /// Network links on paths between domains that are the slowest at some cost per copy: one if all are alike.
+    network: Vec<NetworkLoad>,
+    /// Busiest other link (PCIe) on paths between domains.
+    pub attachment_us: f64,
+}
+
+impl LinkLoad {
+    /// Load of `factor` times the copies.
+    pub fn scaled(self, factor: f64) -> Self {
+        Self {
+            local_us: self.local_us * factor,
+            network: self
+                .network
+                .into_iter()
+                .map(|NetworkLoad { time_us, copies }| NetworkLoad {
+                    time_us: time_us * factor,
+                    copies: copies * factor,
+                })
+                .collect(),
+            attachment_us: self.attachment_us * factor,
+        }
+    }
+
+    /// Time of the slowest network link if each copy costs `copy_us` µs more than its bytes.
+    pub fn network_us(&self, copy_us: f64) -> f64 {
+        self.network.iter().map(|load| load.time_us + load.copies * copy_us).fold(0.0, f64::max)
+    }
+
+    pub fn add_network(&mut self, load: NetworkLoad) {
+        if load.copies > 0.0 && !self.network.iter().any(|other| other.covers(&load)) {
+            self.network.retain(|other| !load.covers(other));
+            self.network.push(load);
+        }
+    }
+}
+
+impl LoadRequest<'_> {
+    /// Routes the transfers and returns the times of the busiest links. Ranks without a path over the network, as the
+    /// GPUs of one host without peer access, use the ports of the host's NICs in equal parts.
+    pub(crate) fn busiest(&self, transfers: &[Transfer]) -> Result<LinkLoad, ExchangeError> {
+        let fabric = self.router.fabric();
+        let mut local = vec![0.0f64; fabric.link_count()];
+        let mut network = vec![0.0f64; fabric.link_count()];
+        let mut ports = vec![0.0f64; self.ranks.devices().len()];
+        let mut hops = Vec::new();
+        for &Transfer { from, to, copies } in transfers {
+            let device = |rank: u32| self.ranks.devices().get(rank as usize).copied();
+            let (Some(source), Some(target)) = (device(from), device(to)) else { continue };
+            let is_local = self.ranks.domain(from) == self.ranks.domain(to);
+            if !is_local && fabric.node(source).host == fabric.node(target).host {
+                if let Some(port) = ports.get_mut(from as usize) {
+                    *port += copies;
+                }
+                continue;
+            }
+            hops.clear();
+            self.router.route_into(source, target, 0, &mut hops)?;
+            let loads = if is_local { &mut local } else { &mut network };
+            for hop in &hops {
+                if let Some(load) = loads.get_mut(hop.link.0 as usize) {
+                    *load += copies * hop.share.fraction();
+                }
+            }
+        }
+        let mut busiest = LinkLoad::default();
+        for (id, link) in fabric.links() {
+            let Some(bandwidth) = link.bandwidth else { continue };
+            let copy_us = self.bytes / (bandwidth.0 as f64 / 1e6 * self.links.for_kind(link.kind));
+            let at = |loads: &[f64]| loads.get(id.0 as usize).copied().unwrap_or_default();
+            busiest.local_us = busiest.local_us.max(at(&local) * copy_us);
+            let copies = at(&network);
+            match link.kind {
+                LinkKind::Infiniband | LinkKind::Ethernet => {
+                    busiest.add_network(NetworkLoad { time_us: copies * copy_us, copies });
+                }
+                _ => busiest.attachment_us = busiest.attachment_us.max(copies * copy_us),
+            }
+        }
+        for (&copies, &device) in ports.iter().zip(self.ranks.devices()).filter(|(copies, _)| **copies > 0.0) {
+            if let Some(rate) = self.port_rate(device) {
+                let time_us = copies * self.bytes / (rate * self.links.network);
+                busiest.add_network(NetworkLoad { time_us, copies });
+            }
+        }
+        Ok(busiest)
+    }
+
+    /// Part of the host's NIC ports for a device, in bytes per µs; `None` if the host has no NIC with a known rate.
+    fn port_rate(&self, device: NodeId) -> Option<f64> {
+        let fabric = self.router.fabric();
+        let host = fabric.node(device).host;
+        let sharing = self.ranks.devices().iter().filter(|&&other| fabric.node(other).host == host).count();
+        let rate = network_port_rate(self.router, |other| other == host);
+        (rate > 0.0).then(|| rate / sharing.max(1) as f64)
+    }
+}
+
+/// Sum of the rates of all NIC ports to the network on some hosts, in bytes per µs. NICs without a cable, as those of a
+/// single host, count with their line rate.
+pub(crate) fn network_port_rate(router: &Router<'_>, is_included: impl Fn(HostId) -> bool) -> f64 {
+    let fabric = router.fabric();
+    let is_network = |kind: LinkKind| matches!(kind, LinkKind::Infiniband | LinkKind::Ethernet);
+    let sum = |rates: &mut dyn Iterator<Item = Bandwidth>| rates.map(|rate| rate.0 as f64 / 1e6).sum::<f64>();
+    let is_included = &is_included;
+    let nics = || fabric.nodes().filter(move |(_, node)| node.kind == NodeKind::Nic && is_included(node.host));
+    let cables = sum(&mut nics().flat_map(|(nic, _)| fabric.outgoing_links(nic)).filter_map(|link| {
+        let link = fabric.link(link);
+        if is_network(link.kind) { link.bandwidth } else { None }
+    }));
+    let speed = |figures: &Figures| if let Figures::Nic(nic) = figures { nic.speed } else { None };
+    if cables > 0.0 { cables } else { sum(&mut nics().filter_map(|(_, node)| speed(&node.figures))) }
+}
