@@ -51,6 +51,8 @@ pub enum Document {
     Verification,
     /// Simulation of a call.
     Simulation,
+    /// Simulations of a call at several sizes or with several strategies.
+    Simulations,
     /// Rows in which a plan differs from the library's choice.
     Explanation,
     /// Predicted times of a table's choices.
@@ -63,10 +65,11 @@ pub enum Document {
 
 impl Document {
     /// All kinds of documents, in the order of their commands.
-    pub const ALL: [Self; 25] = [
+    pub const ALL: [Self; 26] = [
         Self::Presets,
         Self::FabricCheck,
         Self::Simulation,
+        Self::Simulations,
         Self::ConcurrentCalls,
         Self::Flows,
         Self::Breakdown,
@@ -115,6 +118,7 @@ impl Document {
             Self::JobPlan => "fabricast-job-plan/2",
             Self::Verification => "fabricast-verification/2",
             Self::Simulation => "fabricast-simulation/2",
+            Self::Simulations => "fabricast-simulations/1",
             Self::Explanation => "fabricast-explanation/2",
             Self::TableCheck => "fabricast-table-check/2",
             Self::Study => fabricast_study::answer::FORMAT,
@@ -153,6 +157,7 @@ impl Document {
             Self::JobPlan => "plan --job",
             Self::Verification => "schedule verify",
             Self::Simulation => "simulate",
+            Self::Simulations => "simulate (lists)",
             Self::Explanation => "table --explain",
             Self::TableCheck => "table --check",
             Self::Study => "study",
@@ -171,6 +176,7 @@ impl Document {
         match self {
             Self::Simulation | Self::Verification => &[],
             Self::Breakdown
+            | Self::Simulations
             | Self::Comparison
             | Self::Presets
             | Self::FabricCheck

@@ -33,6 +33,15 @@ pub enum Verbosity {
     Verbose,
 }
 
+/// Width of tables on a terminal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TableWidth {
+    /// Columns that do not fit the terminal are hidden.
+    Terminal,
+    /// All columns are shown.
+    Unlimited,
+}
+
 /// Destination and format of results.
 #[derive(Clone, Debug)]
 pub struct Output {
@@ -46,6 +55,8 @@ pub struct Output {
     pub replace: Replace,
     /// Caller in this process, which receives results and warnings in place of standard output and standard error.
     caller: Option<Arc<Control>>,
+    /// Width of tables on a terminal.
+    pub width: TableWidth,
 }
 
 impl Output {
@@ -65,14 +76,15 @@ impl Output {
             (_, true) => Verbosity::Verbose,
             _ => Verbosity::Normal,
         };
+        let width = if flags.wide { TableWidth::Unlimited } else { TableWidth::Terminal };
         let replace = if flags.force { Replace::All } else { Replace::Own };
-        Ok(Self { format: flags.format, file: flags.output.clone(), verbosity, replace, caller: None })
+        Ok(Self { format: flags.format, file: flags.output.clone(), verbosity, replace, caller: None, width })
     }
 
     /// Creates the output of JSON to a caller in this process.
     pub fn for_caller(caller: Arc<Control>) -> Self {
         let (format, verbosity, replace) = (Format::Json, Verbosity::Normal, Replace::Own);
-        Self { format, file: None, verbosity, replace, caller: Some(caller) }
+        Self { format, file: None, verbosity, replace, caller: Some(caller), width: TableWidth::Unlimited }
     }
 
     /// Returns this output with a caller in this process as its destination.
@@ -131,7 +143,8 @@ impl Output {
         if self.file.is_some() || self.caller.is_some() || !terminal::is_output_shown() {
             return TextOptions::default();
         }
-        TextOptions { style: Style::Colour, width: terminal::width(), ..TextOptions::default() }
+        let width = terminal::width().filter(|_| self.width == TableWidth::Terminal);
+        TextOptions { style: Style::Colour, width, ..TextOptions::default() }
     }
 
     /// Returns an error if an additional output file cannot be written, or is the result's own file.

@@ -3,6 +3,7 @@
 
 mod calibrate;
 mod compare;
+mod examples;
 mod gpu;
 mod gpu_prove;
 mod gpu_run;
@@ -27,6 +28,7 @@ use fabricast_sim::engine::Recording;
 use crate::output_format::{Format, PathKind};
 pub use calibrate::CalibrateArgs;
 pub use compare::{CompareArgs, LogArgs, Registered, RowChoice};
+pub use examples::with_examples;
 pub use gpu::{BenchArgs, DoctorArgs, GpuCommand, ProbeArgs};
 pub use gpu_prove::GpuProveArgs;
 pub use gpu_run::{ExecutionArgs, ExecutorChoice, GpuRunArgs, ShapeChoice};
@@ -69,6 +71,9 @@ pub struct GlobalArgs {
     /// For `study`, `man`, and `table` with a format of several files, this is a folder, which is created if missing.
     #[arg(short = 'o', long, value_name = "FILE", global = true)]
     pub output: Option<PathBuf>,
+    /// Show all columns of tables, however wide
+    #[arg(long, global = true)]
+    pub wide: bool,
     /// Overwrite existing files, including files changed since or not written by fabricast
     #[arg(long, global = true)]
     pub force: bool,
@@ -205,7 +210,7 @@ pub struct SimulateArgs {
     #[command(flatten)]
     pub what_if: WhatIfArgs,
     /// Schedule file to run instead of a strategy: fabricast's JSON, MSCCL XML or MSCCL++ plan
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["collective", "algorithm", "protocol", "channels", "chunk", "sizes", "root", "in_place", "matrix", "grid"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["collective", "algorithm", "protocol", "channels", "chunk", "root", "in_place", "matrix", "grid"])]
     pub schedule: Option<PathBuf>,
     #[command(flatten)]
     pub verify: VerifyArgs,
@@ -361,6 +366,9 @@ pub struct PlanArgs {
     /// The format is that of `compare`. Measurements count if their ranks, hosts and launch mode are those of the plan.
     #[arg(long, value_name = "MANIFEST", help_heading = "Software")]
     pub measured: Vec<PathBuf>,
+    /// List every candidate of each size with its time, fastest first
+    #[arg(long, help_heading = "Output", conflicts_with = "job")]
+    pub all: bool,
     /// Draw time and bus bandwidth against size, a line per strategy (.svg or .png)
     #[arg(long, value_name = "FILE", help_heading = "Output")]
     pub chart: Option<PathBuf>,

@@ -101,6 +101,7 @@ impl Document {
             Self::JobPlan => self.object::<PlanJobJson<'_>>(),
             Self::Verification => self.object::<VerificationJson<'_>>(),
             Self::Simulation => self.object::<Simulation>(),
+            Self::Simulations => self.rows::<Simulation>(),
             Self::Explanation => self.object::<Explained<'_>>(),
             Self::TableCheck => self.object::<CheckedJson<'_>>(),
             // The content has the key `format` itself.

@@ -30,6 +30,41 @@ pub struct TextOptions {
     pub width: Option<u16>,
 }
 
+impl TextOptions {
+    /// Breaks a line at words so that it fits the terminal; further lines are indented two columns more than the first.
+    /// Words longer than a line stay whole.
+    #[must_use]
+    pub fn wrap(&self, line: &str) -> String {
+        let Some(width) = self.width.map(usize::from) else { return line.to_owned() };
+        if line.chars().count() <= width {
+            return line.to_owned();
+        }
+        let margin: String = line.chars().take_while(|character| *character == ' ').collect();
+        let (mut text, mut column) = (margin.clone(), margin.len());
+        let mut is_first = true;
+        for word in line.trim_start().split(' ') {
+            let length = word.chars().count();
+            if !is_first && column + 1 + length > width {
+                text.push_str(&format!("\n{margin}  "));
+                column = margin.len() + 2;
+            } else if !is_first {
+                text.push(' ');
+                column += 1;
+            }
+            text.push_str(word);
+            column += length;
+            is_first = false;
+        }
+        text
+    }
+
+    /// Applies [`Self::wrap`] to each line of a text; a final line break stays.
+    #[must_use]
+    pub fn wrap_lines(&self, text: &str) -> String {
+        text.split('\n').map(|line| self.wrap(line)).collect::<Vec<_>>().join("\n")
+    }
+}
+
 /// Blanks between two columns: one replaces a vertical rule, the rest is padding.
 const GAP: u16 = 2;
 
@@ -119,18 +154,19 @@ pub fn stacked(tables: &[Table], look: &TextOptions) -> String {
     let mut text = String::new();
     for table in tables {
         for line in &table.heading {
-            text.push_str(&visible_lines(line));
+            text.push_str(&look.wrap_lines(&visible_lines(line)));
             text.push('\n');
         }
         text.push_str(&table.body(&layout, look));
         for line in &table.notes {
-            text.push_str(&visible_lines(line));
+            text.push_str(&look.wrap_lines(&visible_lines(line)));
             text.push('\n');
         }
     }
     if let (false, Some(first)) = (layout.hidden.is_empty(), tables.first()) {
         let titles: Vec<&str> = layout.hidden.iter().map(|&number| first.title(number)).collect();
-        text.push_str(&format!("hidden columns: {}\n", titles.join(", ")));
+        text.push_str(&look.wrap(&format!("hidden columns (--wide shows them): {}", titles.join(", "))));
+        text.push('\n');
     }
     text
 }
@@ -271,7 +307,8 @@ mod tests {
         1 MiB  two_shot     48.62       37.70         62
         1 GiB  ring         3,930       478.1         98
         profile ideal
-        hidden columns: against default, bottleneck
+        hidden columns (--wide shows them): against default,
+          bottleneck
         ");
     }
 
@@ -314,7 +351,25 @@ mod tests {
         assert!(text.contains("one_shot") && text.contains("two_shot"), "{text}");
     }
 
+    #[test]
+    fn lines_wrap_between_words() {
+        let look = TextOptions { width: Some(20), ..TextOptions::default() };
+        assert_eq!(look.wrap("as expected"), "as expected");
+        assert_eq!(look.wrap("  slow at 1 KiB to 4 MiB"), "  slow at 1 KiB to 4\n    MiB");
+        assert_eq!(look.wrap_lines("one\naverylongwordthatdoesnotfit x\n"), "one\naverylongwordthatdoesnotfit\n  x\n");
+        assert_eq!(TextOptions::default().wrap(&"word ".repeat(40)), "word ".repeat(40));
+    }
+
     proptest! {
+        /// Wrapping keeps all words in order, and only a word that is too long exceeds the width.
+        #[test]
+        fn wrapped_lines_keep_their_words(words in prop::collection::vec("[a-z]{1,12}", 1..30), width in 16_u16..80) {
+            let look = TextOptions { width: Some(width), ..TextOptions::default() };
+            let text = look.wrap(&words.join(" "));
+            prop_assert_eq!(text.split_whitespace().collect::<Vec<_>>(), words);
+            prop_assert!(text.lines().all(|line| line.chars().count() <= usize::from(width)));
+        }
+
         #[test]
         fn rows_fit_the_width_without_breaking_numbers(
             words in prop::collection::vec("[a-z ]{0,40}|\\PC{0,12}", 1..6), width in 40_u16..120

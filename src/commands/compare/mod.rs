@@ -3,6 +3,7 @@
 mod chart;
 pub mod json;
 mod text;
+mod verdict;
 
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -3,6 +3,7 @@
 //! The keys of all kinds of jobs are parsed together; keys of another kind are then rejected at their location.
 //! `read/training` and `read/serving` interpret the keys of their kind, `read/model` those of models.
 
+mod catalogue;
 mod model;
 mod placement;
 mod serving;
@@ -22,6 +23,7 @@ use serde::de::value::MapAccessDeserializer;
 use serde::de::{MapAccess, Visitor};
 use toml::Spanned;
 
+pub use catalogue::{NamedModel, named_models};
 use model::{ModelText, overflow_bound};
 use placement::PlacementText;
 use training::FlashText;
@@ -90,7 +92,9 @@ pub struct JobText {
     /// In a study: names of the candidates that the job runs on.
     pub candidates: Option<Spanned<Vec<Spanned<String>>>>,
     kind: Option<Spanned<String>>,
+    #[serde(default, deserialize_with = "catalogue::model")]
     model: Option<Spanned<ModelText>>,
+    seq: Option<Spanned<u64>>,
     precision: Option<Spanned<Precision>>,
     parallel: Option<Spanned<ParallelText>>,
     placement: Option<Spanned<PlacementText>>,

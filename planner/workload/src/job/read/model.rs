@@ -26,6 +26,9 @@ pub(super) struct ModelText {
     experts: u64,
     experts_per_token: Option<Spanned<u64>>,
     shared_experts: Option<Spanned<u64>>,
+    /// Sequence length of training if neither the job nor the keys state one.
+    #[serde(skip)]
+    default_seq: Option<u64>,
 }
 
 /// Keys of latent attention, named as in models' `config.json` (transformers, `DeepseekV3Config`).
@@ -86,10 +89,13 @@ impl JobText {
             biases: u64::from(text.biases.unwrap_or(!text.gated)),
             vocab: check.count("vocab", &text.vocab)?,
             untied_embeddings: u64::from(text.tied == Some(false)),
-            seq: match (&text.seq, seq) {
-                (Some(seq), _) => check.count("seq", seq)?,
-                (None, Some(seq)) => seq,
-                (None, None) => return Err(check.error(model.span(), "model: missing field `seq`".to_owned())),
+            seq: match (&text.seq, self.stated_seq(), seq.or(text.default_seq)) {
+                (Some(_), Some(stated), _) => {
+                    return Err(check.error(stated.span(), "seq: the model states one already".to_owned()));
+                }
+                (Some(seq), None, _) | (None, Some(seq), _) => check.count("seq", seq)?,
+                (None, None, Some(seq)) => seq,
+                (None, None, None) => return Err(check.error(model.span(), "model: missing field `seq`".to_owned())),
             },
             experts: text.experts,
             experts_per_token,
@@ -99,6 +105,11 @@ impl JobText {
 }
 
 impl ModelText {
+    /// Sets the sequence length of training if neither the job nor the keys state one.
+    pub(super) fn with_default_seq(self, seq: u64) -> Self {
+        Self { default_seq: Some(seq), ..self }
+    }
+
     fn standard_heads(
         &self,
         check: Validator<'_>,

@@ -1,0 +1,278 @@
+//! Diagnosis of slow machines: faults are injected into simulated measurements, with the scatter that the prediction
+//! intervals state, and the cause that `compare` names first is checked.
+//!
+//! Faults are built from the parts of the fabric, at other devices than those that the diagnosis assumes. A fault
+//! counts if it slows down the exact prediction by a quarter somewhere: smaller ones are inside the scatter.
+
+use std::sync::Arc;
+
+use fabricast_collectives::bound::InNetwork;
+use fabricast_sim::profile::{Launch, Processes};
+use fabricast_sim::schedule::{Collective, DataType};
+use fabricast_topologies::fabric::NodeKind;
+use fabricast_topologies::route::{GpuDirect, PeerAccess, RouteOptions};
+use fabricast_topologies::{Bytes, Fabric, FabricRequest, LinkId, LinkKind, NodeId, Picos, SourceLocation, load};
+use fabricast_validate::compare::{Comparison, Explanations, FastestPlanned, Finding, Request, compare};
+use fabricast_validate::measured::manifest::{Configuration, Measurement, Notes, Registered, Role};
+use fabricast_validate::measured::{LogContext, Row};
+
+/// Pseudo-random numbers of a seed (splitmix64).
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+
+    fn share(&mut self) -> f64 {
+        (self.next() >> 11) as f64 / (1u64 << 53) as f64
+    }
+
+    /// A normally distributed number with the standard deviation 1 (Box–Muller).
+    fn normal(&mut self) -> f64 {
+        (-2.0 * (1.0 - self.share()).ln()).sqrt() * (std::f64::consts::TAU * self.share()).cos()
+    }
+}
+
+/// Seed of this run: `PROPTEST_RNG_SEED` as for property tests, otherwise a fixed one, so that shares are reproducible.
+fn seed() -> u64 {
+    std::env::var("PROPTEST_RNG_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(50)
+}
+
+/// A machine and its call.
+#[derive(Clone, Copy, Debug)]
+struct Machine {
+    fabric: &'static str,
+    nodes: u32,
+    gpus: u32,
+    collective: Collective,
+}
+
+const MACHINES: [Machine; 8] = [
+    Machine { fabric: "hgx-h200", nodes: 1, gpus: 8, collective: Collective::AllReduce },
+    Machine { fabric: "hgx-h200", nodes: 1, gpus: 8, collective: Collective::AllGather },
+    Machine { fabric: "hgx-h100", nodes: 1, gpus: 8, collective: Collective::AllReduce },
+    Machine { fabric: "l40s-pcie", nodes: 1, gpus: 8, collective: Collective::AllReduce },
+    Machine { fabric: "hgx-h100", nodes: 2, gpus: 8, collective: Collective::AllReduce },
+    Machine { fabric: "hgx-h200", nodes: 4, gpus: 8, collective: Collective::AllGather },
+    Machine { fabric: "dgx-a100", nodes: 2, gpus: 8, collective: Collective::AllReduce },
+    Machine { fabric: "hgx-h100", nodes: 2, gpus: 8, collective: Collective::AllToAll },
+];
+
+impl Machine {
+    fn measurement(self) -> Measurement {
+        let nodes = (self.nodes > 1).then_some(self.nodes);
+        let request = FabricRequest { nodes, ..FabricRequest::new(self.fabric) };
+        let sizes = (10..=33).map(|power| Row::new(Bytes(1 << power), Picos(1), power));
+        Measurement {
+            location: SourceLocation::from_source("m"),
+            file: "log".into(),
+            name: "log".to_owned(),
+            fabric: Arc::new(load(&request).unwrap()),
+            request,
+            configuration: Configuration {
+                nodes: self.nodes,
+                gpus: self.gpus,
+                collective: self.collective,
+                algorithm: None,
+                protocol: None,
+                channels: None,
+                library: None,
+                in_network: InNetwork::Allowed,
+                registered: Registered::Plain,
+                launch: Launch::Stream,
+                processes: Processes::PerGpu,
+                dtype: DataType::F32,
+                env: Vec::new(),
+            },
+            role: Role::Fit,
+            notes: Notes::default(),
+            context: LogContext::default(),
+            rows: sizes.collect(),
+            rejected: Vec::new(),
+        }
+    }
+}
+
+/// An injected fault.
+#[derive(Clone, Copy, Debug)]
+enum Fault {
+    NvlsOff,
+    PeerAccessOff,
+    GpuDirectOff,
+    Nvlinks(f64),
+    NicsDown(usize),
+    NicSlow(f64),
+    AllNicsSlow(f64),
+    GpuPcie(f64),
+    NicPcie(f64),
+    Setting(&'static str, &'static str),
+}
+
+const FAULTS: [Fault; 22] = [
+    Fault::NvlsOff,
+    Fault::PeerAccessOff,
+    Fault::GpuDirectOff,
+    Fault::Nvlinks(0.75),
+    Fault::Nvlinks(0.5),
+    Fault::Nvlinks(0.3),
+    Fault::NicsDown(1),
+    Fault::NicsDown(4),
+    Fault::NicsDown(7),
+    Fault::NicSlow(0.5),
+    Fault::NicSlow(0.25),
+    Fault::AllNicsSlow(0.5),
+    Fault::GpuPcie(0.5),
+    Fault::GpuPcie(0.25),
+    Fault::NicPcie(0.25),
+    Fault::NicPcie(0.125),
+    Fault::Setting("NCCL_ALGO", "Tree"),
+    Fault::Setting("NCCL_PROTO", "LL"),
+    Fault::Setting("NCCL_PROTO", "Simple"),
+    Fault::Setting("NCCL_MAX_NCHANNELS", "2"),
+    Fault::Setting("NCCL_MAX_NCHANNELS", "4"),
+    Fault::Setting("NCCL_NCHANNELS_PER_NET_PEER", "1"),
+];
+
+impl Fault {
+    /// Classes of causes that name the fault.
+    fn classes(self) -> &'static [&'static str] {
+        match self {
+            Self::NvlsOff => &["nvls"],
+            Self::PeerAccessOff => &["peer_access"],
+            Self::GpuDirectOff => &["gpu_direct"],
+            Self::Nvlinks(_) => &["nvlink"],
+            Self::NicsDown(_) | Self::NicSlow(_) | Self::AllNicsSlow(_) => &["nic"],
+            Self::GpuPcie(_) | Self::NicPcie(_) => &["pcie"],
+            Self::Setting("NCCL_NCHANNELS_PER_NET_PEER", _) => &["channels_per_peer"],
+            Self::Setting("NCCL_MAX_NCHANNELS", _) => &["channels"],
+            Self::Setting(..) => &["strategy"],
+        }
+    }
+
+    /// The measurement and the routes of the faulty machine; `None` if it has no such part.
+    fn inject(self, measurement: &Measurement) -> Option<(Measurement, RouteOptions)> {
+        let (mut faulty, mut routes) = (measurement.clone(), RouteOptions::default());
+        let fabric = &*measurement.fabric;
+        let slowed = |devices: &[NodeId], kinds: &[LinkKind], part: f64| {
+            let links = devices.iter().flat_map(|&device| fabric.outgoing_links(device));
+            let chosen: Vec<LinkId> = links
+                .filter(|&link| kinds.contains(&fabric.link(link).kind))
+                .flat_map(|link| [link, link.reverse()])
+                .collect();
+            fabric.with_slowed_links(&chosen, part).map(Arc::new)
+        };
+        let last_gpu = [*fabric.gpus().last()?];
+        let nics = nics(fabric);
+        let last_nic: Vec<NodeId> = nics.last().copied().into_iter().collect();
+        match self {
+            Self::NvlsOff => faulty.configuration.in_network = InNetwork::Off,
+            Self::PeerAccessOff => routes.p2p = PeerAccess::Off,
+            Self::GpuDirectOff => routes.gdr = GpuDirect::Off,
+            Self::Nvlinks(part) => faulty.fabric = slowed(&last_gpu, &[LinkKind::Nvlink], part)?,
+            Self::NicsDown(count) => {
+                let per_host = nics.len() / measurement.configuration.nodes as usize;
+                if count >= per_host || measurement.configuration.nodes == 1 {
+                    return None;
+                }
+                // NICs of all hosts from the last one on.
+                let down: Vec<NodeId> =
+                    nics.chunks(per_host).flat_map(|host| host.iter().rev().take(count).copied()).collect();
+                faulty.fabric = Arc::new(fabric.with_failed_devices(&down));
+            }
+            Self::NicSlow(part) => faulty.fabric = slowed(&last_nic, &LinkKind::NETWORK, part)?,
+            Self::AllNicsSlow(part) => faulty.fabric = slowed(&nics, &LinkKind::NETWORK, part)?,
+            Self::GpuPcie(part) => faulty.fabric = slowed(&last_gpu, &[LinkKind::Pcie], part)?,
+            Self::NicPcie(part) => faulty.fabric = slowed(&last_nic, &[LinkKind::Pcie], part)?,
+            Self::Setting(name, value) => faulty.configuration.env.push((name.to_owned(), value.to_owned())),
+        }
+        Some((faulty, routes))
+    }
+}
+
+fn nics(fabric: &Fabric) -> Vec<NodeId> {
+    fabric.nodes().filter(|(_, node)| node.kind == NodeKind::Nic).map(|(id, _)| id).collect()
+}
+
+fn compared(measurement: &Measurement, routes: RouteOptions, explanations: Explanations) -> Comparison {
+    compare(&Request {
+        measurements: std::slice::from_ref(measurement),
+        profile: None,
+        choice: &FastestPlanned,
+        routes,
+        explanations,
+        progress: None,
+    })
+    .unwrap()
+}
+
+/// The measurement with the times of a (faulty) run, scattered as its prediction intervals state: half of the variance
+/// is common to all sizes of the machine, half is that of single rows.
+fn scattered(measurement: &Measurement, run: &Comparison, random: &mut Random) -> Measurement {
+    let common = random.normal();
+    let scatter = |row: &fabricast_validate::compare::Compared, random: &mut Random| {
+        let deviation = (row.high.0 as f64 / row.low.0 as f64).ln() / 2.563;
+        let factor = (deviation * (common + random.normal()) / std::f64::consts::SQRT_2).exp();
+        Row::new(row.bytes, Picos((row.predicted.0 as f64 * factor) as u64), row.line)
+    };
+    let rows = run.rows.iter().map(|row| scatter(row, random)).collect();
+    Measurement { rows, ..measurement.clone() }
+}
+
+#[test]
+#[ignore = "takes several minutes; the shares that it asserts are not reached yet"]
+fn injected_faults_are_named_and_sound_machines_have_no_cause() {
+    let mut random = Random(seed());
+    let (mut named, mut right, mut missed, mut sound, mut false_alarms) = (0, 0, 0, 0, 0);
+    let mut report = String::new();
+    for machine in MACHINES {
+        let described = machine.measurement();
+        let healthy = compared(&described, RouteOptions::default(), Explanations::None);
+        for _ in 0..4 {
+            let log = scattered(&described, &healthy, &mut random);
+            let found = compared(&log, RouteOptions::default(), Explanations::Wanted);
+            sound += 1;
+            if let Some(cause) = found.groups[0].causes.first() {
+                false_alarms += 1;
+                report += &format!("{machine:?} sound: {} ({:.2})\n", cause.cause, cause.closed);
+            }
+        }
+        for fault in FAULTS {
+            let Some((faulty, routes)) = fault.inject(&described) else { continue };
+            let exact = compared(&faulty, routes, Explanations::None);
+            let slows = exact.rows.iter().zip(&healthy.rows);
+            if slows.filter(|(slow, sound)| slow.predicted.0 as f64 > 1.25 * sound.predicted.0 as f64).count() < 4 {
+                continue;
+            }
+            let log = scattered(&described, &exact, &mut random);
+            let found = compared(&log, RouteOptions::default(), Explanations::Wanted);
+            let group = &found.groups[0];
+            match group.causes.first() {
+                Some(cause) if fault.classes().contains(&cause.cause.class()) => {
+                    (named, right) = (named + 1, right + 1)
+                }
+                Some(cause) => {
+                    named += 1;
+                    report += &format!("{machine:?} {fault:?}: {} ({:.2})\n", cause.cause, cause.closed);
+                }
+                None => {
+                    missed += 1;
+                    let slow = group.ranges.iter().any(|range| range.finding == Finding::Slow);
+                    report += &format!("{machine:?} {fault:?}: no cause, slow: {slow}\n");
+                }
+            }
+        }
+    }
+    let summary = format!(
+        "{right} of {named} named causes are right, {missed} faults have none; {false_alarms} of {sound} sound machines \
+         have a cause\n{report}"
+    );
+    println!("{summary}");
+    assert!(named >= 30, "{summary}");
+    assert!(right as f64 >= 0.8 * f64::from(named), "{summary}");
+    assert!(f64::from(false_alarms) <= 0.05 * f64::from(sound), "{summary}");
+}
