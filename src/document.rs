@@ -41,6 +41,10 @@ pub enum Document {
     Replay,
     /// List of the shipped GPU models.
     List,
+    /// List of the models that jobs name.
+    Models,
+    /// List of the prices that studies name.
+    Prices,
     /// Fastest strategy of each call.
     Plan,
     /// Rows in which two plans differ.
@@ -65,7 +69,7 @@ pub enum Document {
 
 impl Document {
     /// All kinds of documents, in the order of their commands.
-    pub const ALL: [Self; 26] = [
+    pub const ALL: [Self; 28] = [
         Self::Presets,
         Self::FabricCheck,
         Self::Simulation,
@@ -91,6 +95,8 @@ impl Document {
         Self::Pairs,
         Self::AbTest,
         Self::List,
+        Self::Models,
+        Self::Prices,
         Self::Schemas,
     ];
 
@@ -113,6 +119,8 @@ impl Document {
             Self::ConcurrentCalls => "fabricast-concurrent-calls/2",
             Self::Replay => "fabricast-replay/2",
             Self::List => "fabricast-list/2",
+            Self::Models => "fabricast-models/1",
+            Self::Prices => "fabricast-prices/1",
             Self::Plan => "fabricast-plan/2",
             Self::PlanDiff => "fabricast-plan-diff/2",
             Self::JobPlan => "fabricast-job-plan/2",
@@ -152,6 +160,8 @@ impl Document {
             Self::ConcurrentCalls => "simulate --group, --call",
             Self::Replay => "simulate --job",
             Self::List => "list gpus",
+            Self::Models => "list models",
+            Self::Prices => "list prices",
             Self::Plan => "plan",
             Self::PlanDiff => "plan diff",
             Self::JobPlan => "plan --job",
@@ -184,6 +194,8 @@ impl Document {
             | Self::Pairs
             | Self::AbTest
             | Self::List
+            | Self::Models
+            | Self::Prices
             | Self::Plan
             | Self::PlanDiff
             | Self::JobPlan

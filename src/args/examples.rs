@@ -3,7 +3,7 @@
 use clap::Command;
 
 /// Three examples of each command, by the words after `fabricast`; lines of a shell.
-const EXAMPLES: [(&str, [&str; 3]); 31] = [
+const EXAMPLES: [(&str, [&str; 3]); 33] = [
     (
         "",
         [
@@ -193,7 +193,19 @@ const EXAMPLES: [(&str, [&str; 3]); 31] = [
             "fabricast gpu prove tuner.csv --format csv -o proof.csv",
         ],
     ),
-    ("list", ["fabricast list gpus", "fabricast list presets", "fabricast list gpus --format json"]),
+    ("list", ["fabricast list gpus", "fabricast list models", "fabricast list prices"]),
+    (
+        "list models",
+        [
+            "fabricast list models",
+            "fabricast list models --columns name,parameters,source",
+            "fabricast list models --format json",
+        ],
+    ),
+    (
+        "list prices",
+        ["fabricast list prices", "fabricast list prices --wide", "fabricast list prices --format csv -o prices.csv"],
+    ),
     (
         "list gpus",
         ["fabricast list gpus", "fabricast list gpus --wide", "fabricast list gpus --format csv -o gpus.csv"],

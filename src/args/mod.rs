@@ -68,12 +68,15 @@ pub struct GlobalArgs {
     pub format: Format,
     /// Write the result to a file instead of standard output
     ///
-    /// For `study`, `man`, and `table` with a format of several files, this is a folder, which is created if missing.
+    /// `report` without it writes report.html. For `study`, `man`, and `table` with a format of several files, this is a folder, which is created if missing.
     #[arg(short = 'o', long, value_name = "FILE", global = true)]
     pub output: Option<PathBuf>,
-    /// Show all columns of tables, however wide
+    /// Show all columns of tables, however wide; otherwise they fit the terminal, or COLUMNS
     #[arg(long, global = true)]
     pub wide: bool,
+    /// Columns of tables to show in text, by name or JSON key, for example `size,busbw`
+    #[arg(long, value_name = "C[,C…]", value_delimiter = ',', global = true)]
+    pub columns: Vec<String>,
     /// Overwrite existing files, including files changed since or not written by fabricast
     #[arg(long, global = true)]
     pub force: bool,
@@ -115,7 +118,7 @@ pub enum Command {
     /// Probe, measure and test the GPUs of this machine
     #[command(subcommand)]
     Gpu(GpuCommand),
-    /// List shipped GPU models and presets
+    /// List shipped GPU models, language models, prices and presets
     #[command(subcommand)]
     List(ListCommand),
     /// Print the JSON Schema of a JSON document, or list the documents
@@ -144,6 +147,10 @@ impl Command {
 pub enum ListCommand {
     /// List the GPU models that --gpu-model and `model = "…"` in specs accept, with their data
     Gpus,
+    /// List the models that jobs name, as in `model = "llama-3-70b"`
+    Models,
+    /// List the prices that candidates of studies name, as in `price = "AWS p5.48xlarge on demand"`
+    Prices,
     /// List the presets (same as `fabric list`)
     Presets,
 }

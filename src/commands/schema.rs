@@ -22,7 +22,7 @@ use super::gpu::run::answer::AnswerJson as RunJson;
 use super::gpu::run::pairs::PairsJson;
 use super::groups::Answer as ConcurrentCalls;
 use super::job::JobJson;
-use super::list::GpuJson;
+use super::list::{GpuJson, ModelJson, PriceJson};
 use super::plan_diff::Diff;
 use super::plan_job::PlanJobJson;
 use super::plan_json::PlanJson;
@@ -96,6 +96,8 @@ impl Document {
             Self::ConcurrentCalls => self.object::<ConcurrentCalls>(),
             Self::Replay => self.object::<JobJson<'_>>(),
             Self::List => self.rows::<GpuJson<'_>>(),
+            Self::Models => self.rows::<ModelJson>(),
+            Self::Prices => self.rows::<PriceJson>(),
             Self::Plan => self.object::<PlanJson<'_>>(),
             Self::PlanDiff => self.object::<Diff<'_>>(),
             Self::JobPlan => self.object::<PlanJobJson<'_>>(),

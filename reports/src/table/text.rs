@@ -4,6 +4,7 @@ use comfy_table::{
     Attribute, CellAlignment, Color, ColumnConstraint, ContentArrangement, LineStyle, TableStyle, Width,
 };
 
+use fabricast_topologies::fabric::suggest_names;
 use fabricast_topologies::visible::visible_lines;
 
 use super::{Cell, Column, Emphasis, Table, Unit};
@@ -20,7 +21,7 @@ pub enum Style {
 }
 
 /// Options for the text output of a table.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TextOptions {
     /// Colour mode of the text.
     pub style: Style,
@@ -28,6 +29,8 @@ pub struct TextOptions {
     pub glyphs: Glyphs,
     /// Columns of the terminal; `None` for unlimited width.
     pub width: Option<u16>,
+    /// Columns to show, by key or title; empty for all. A table without any of them is shown whole.
+    pub columns: Vec<String>,
 }
 
 impl TextOptions {
@@ -163,6 +166,17 @@ pub fn stacked(tables: &[Table], look: &TextOptions) -> String {
             text.push('\n');
         }
     }
+    if let (false, Some(first)) = (layout.unknown.is_empty(), tables.first()) {
+        let known: Vec<&str> = first.columns.iter().map(|column| column.key.as_str()).collect();
+        let names = layout.unknown.iter().map(|name| match suggest_names(name, known.iter().copied()).first() {
+            Some(near) => format!("{name} (did you mean {near}?)"),
+            None => name.clone(),
+        });
+        let names: Vec<String> = names.collect();
+        let line = format!("no such column: {}; columns: {}", names.join(", "), known.join(", "));
+        text.push_str(&look.wrap(&visible_lines(&line)));
+        text.push('\n');
+    }
     if let (false, Some(first)) = (layout.hidden.is_empty(), tables.first()) {
         let titles: Vec<&str> = layout.hidden.iter().map(|&number| first.title(number)).collect();
         text.push_str(&look.wrap(&format!("hidden columns (--wide shows them): {}", titles.join(", "))));
@@ -175,8 +189,10 @@ pub fn stacked(tables: &[Table], look: &TextOptions) -> String {
 struct Layout {
     /// Indices of the columns that are shown, in order.
     shown: Vec<usize>,
-    /// Indices of the hidden columns, in order.
+    /// Indices of the columns that are hidden because they do not fit, in order.
     hidden: Vec<usize>,
+    /// Requested columns that the tables do not have.
+    unknown: Vec<String>,
     /// Width of every column without wrapping, in characters, by column index.
     widths: Vec<usize>,
     /// True if the shown columns get their natural widths.
@@ -188,9 +204,20 @@ impl Layout {
         let columns = tables.first().map(|table| table.columns.as_slice()).unwrap_or_default();
         let widest = |number: usize| tables.iter().map(|table| table.natural_width(number, look.glyphs)).max();
         let widths: Vec<usize> = (0..columns.len()).map(|number| widest(number).unwrap_or(0)).collect();
-        let mut layout = Self { shown: (0..columns.len()).collect(), hidden: Vec::new(), widths, fits: true };
+        let position = |name: &String| {
+            columns
+                .iter()
+                .position(|column| column.key == *name)
+                .or_else(|| columns.iter().position(|column| column.title.eq_ignore_ascii_case(name)))
+        };
+        let selected: Vec<usize> = look.columns.iter().filter_map(position).collect();
+        let unknown = look.columns.iter().filter(|name| position(name).is_none()).cloned().collect();
+        // Columns that are named are not hidden.
+        let is_selected = !selected.is_empty();
+        let shown = if is_selected { selected } else { (0..columns.len()).collect() };
+        let mut layout = Self { shown, hidden: Vec::new(), unknown, widths, fits: true };
         let Some(width) = look.width else { return layout };
-        let is_spare = |&number: &usize| columns.get(number).is_some_and(|column| column.spare);
+        let is_spare = |&number: &usize| !is_selected && columns.get(number).is_some_and(|column| column.spare);
         while layout.width() > usize::from(width) {
             let Some(position) = layout.shown.iter().rposition(is_spare) else { break };
             layout.hidden.insert(0, layout.shown.remove(position));
@@ -349,6 +376,22 @@ mod tests {
         let look = TextOptions { width: Some(30), ..TextOptions::default() };
         let text = plan().text(&look);
         assert!(text.contains("one_shot") && text.contains("two_shot"), "{text}");
+    }
+
+    #[test]
+    fn named_columns_are_shown_in_their_order() {
+        let columns = |names: &[&str]| TextOptions {
+            columns: names.iter().map(|&name| name.to_owned()).collect(),
+            ..TextOptions::default()
+        };
+        let header = |look: &TextOptions| plan().text(look).lines().next().unwrap_or_default().trim().to_owned();
+        assert_eq!(header(&columns(&["time_us", "Size"])), "time µs   size");
+        let text = plan().text(&columns(&["size", "busbw_gb_per"]));
+        assert!(
+            text.contains("no such column: busbw_gb_per (did you mean busbw_gb_per_s?); columns: bytes, "),
+            "{text}"
+        );
+        assert_eq!(header(&columns(&["nothing"])), header(&TextOptions::default()));
     }
 
     #[test]

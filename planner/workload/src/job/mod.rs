@@ -38,7 +38,7 @@ pub use memory::{Footprint, MemoryLimits, ParameterCounts, footprint, parameters
 pub use model::{Flops, Latent, Model};
 pub use placement::{Placement, parse_ranges};
 pub use read::{FileResolver, JobText, format_number, name_problem, nearest, toml_error};
-pub use read::{NamedModel, named_models, read_job};
+pub use read::{NamedModel, configuration_notes, named_models, read_job};
 pub use serving::{Arrivals, KvPrecision, Limits, LoadedServing, Serving};
 pub use sharding::{Accumulate, ReductionStreams, Reshard, WeightLifetime, Zero};
 pub use tier::Tier;

@@ -4,6 +4,7 @@
 //! `read/training` and `read/serving` interpret the keys of their kind, `read/model` those of models.
 
 mod catalogue;
+mod hugging_face;
 mod model;
 mod placement;
 mod serving;
@@ -24,6 +25,7 @@ use serde::de::{MapAccess, Visitor};
 use toml::Spanned;
 
 pub use catalogue::{NamedModel, named_models};
+pub use hugging_face::configuration_notes;
 use model::{ModelText, overflow_bound};
 use placement::PlacementText;
 use training::FlashText;
@@ -146,11 +148,16 @@ pub struct JobText {
 pub struct FileResolver<'a> {
     /// Reads the files of a trace, given the name of the first.
     pub traces: &'a dyn Fn(&str) -> Result<Vec<Contents>, String>,
+    /// Reads the configuration of a model; returns its path for errors and its text.
+    pub texts: &'a dyn Fn(&str) -> Result<(String, String), String>,
 }
 
 impl FileResolver<'_> {
     /// Resolver for jobs outside a study: every file is an error.
-    pub const NONE: Self = Self { traces: &|name| Err(format!("`{name}` cannot be searched for here")) };
+    pub const NONE: Self = Self {
+        traces: &|name| Err(format!("`{name}` cannot be searched for here")),
+        texts: &|name| Err(format!("`{name}` cannot be searched for here")),
+    };
 }
 
 /// Key that only some kinds of jobs have, and its byte range in the file; `None` if the key is absent.
@@ -236,6 +243,9 @@ impl JobText {
     /// [`JobError`] with the location: invalid values, missing keys, or keys of another kind of job.
     pub fn job(&self, origin: Origin<'_>, location: SourceLocation, files: FileResolver<'_>) -> Result<Job, JobError> {
         let check = Validator { origin };
+        if let Some(completed) = self.with_configuration(check, files)? {
+            return completed.job(origin, location, files);
+        }
         let locate = |bytes: Option<Range<usize>>| bytes.map_or_else(|| location.clone(), |bytes| origin.locate(bytes));
         let spans = JobSpans {
             model: locate(self.model.as_ref().map(Spanned::span)),
@@ -276,6 +286,23 @@ impl JobText {
             return Err(JobError::at(&job.spans().job, problem));
         }
         Ok(job)
+    }
+
+    /// Returns the job with the keys of its model's configuration; `None` if its model refers to none.
+    fn with_configuration(&self, check: Validator<'_>, files: FileResolver<'_>) -> Result<Option<Self>, JobError> {
+        let Some(model) = &self.model else { return Ok(None) };
+        let Some(hf) = &model.get_ref().hf else { return Ok(None) };
+        if let Some(key) = model.get_ref().first_key() {
+            return Err(
+                check.error(model.span(), format!("{key}: the configuration has it; expected no key next to hf"))
+            );
+        }
+        let failure = |reason: String| check.error(hf.span(), format!("hf: {reason}"));
+        let (path, text) = (files.texts)(hf.get_ref()).map_err(failure)?;
+        let keys =
+            hugging_face::model_text(&text, &hf.span()).map_err(|reason| failure(format!("{path}: {reason}")))?;
+        let completed = model.get_ref().completed_from(keys);
+        Ok(Some(Self { model: Some(Spanned::new(model.span(), completed)), ..self.clone() }))
     }
 
     /// Returns the byte range of the batch size or concurrency.
