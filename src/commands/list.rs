@@ -93,8 +93,8 @@ fn gpus(output: &Output) -> Result<(), Failure> {
         Column::new("memory_bandwidth_gb_per_s", "bandwidth", Unit::GbPerS),
         Column::new("links", "links", Unit::Number),
         Column::new("link_gb_per_s", "each way", Unit::GbPerS),
-        Column::new("pcie_generation", "PCIe", Unit::Number),
-        Column::new("bf16_tflops", "16-bit TFLOP/s", Unit::Text),
+        Column::new("pcie_generation", "PCIe", Unit::Number).spare(),
+        Column::new("bf16_tflops", "16-bit TFLOP/s", Unit::Text).spare(),
     ]);
     for model in &models {
         table.row(vec![
@@ -178,7 +178,7 @@ fn models(output: &Output) -> Result<(), Failure> {
     }
     let mut table = Table::new(vec![
         Column::new("name", "model", Unit::Text),
-        Column::new("parameters", "parameters", Unit::Text),
+        Column::new("parameters", "10⁹ parameters", Unit::Text),
         Column::new("layers", "layers", Unit::Number),
         Column::new("hidden", "hidden", Unit::Number),
         Column::new("heads", "heads", Unit::Number),
@@ -191,7 +191,7 @@ fn models(output: &Output) -> Result<(), Failure> {
     for model in &models {
         let parameters = match output.format {
             Format::Csv => model.parameters.to_string(),
-            _ => format!("{:.1}e9", model.parameters as f64 / 1e9),
+            _ => format!("{:.1}", model.parameters as f64 / 1e9),
         };
         table.row(vec![
             Value::text(&*model.name).into(),

@@ -20,9 +20,22 @@ pub fn lines(advice: &Advice, capabilities: LibraryCapabilities) -> Vec<String> 
     collectives.dedup();
     let library = capabilities.library;
     let mut lines = Vec::new();
-    for &collective in &collectives {
+    let is_right = |collective: &Collective| {
+        advice.changes.iter().all(|change| change.collective != *collective) && unknown_rows(advice, *collective) == 0
+    };
+    let (right, other): (Vec<Collective>, Vec<Collective>) = collectives.iter().partition(|one| is_right(one));
+    for &collective in &other {
         let prefix = if collectives.len() > 1 { format!("{collective}: ") } else { String::new() };
         lines.push(format!("{prefix}{}", own_choice(advice, collective, library)));
+    }
+    if !right.is_empty() {
+        let names: Vec<&str> = right.iter().map(|collective| collective.name()).collect();
+        let scope = match (collectives.len(), other.is_empty()) {
+            (1, _) => String::new(),
+            (_, true) => format!(" of all {} collectives", collectives.len()),
+            (_, false) => format!(" of {}", names.join(", ")),
+        };
+        lines.push(format!("{library}'s own choice is right at all sizes{scope}: nothing to set"));
     }
     if let Some(how) = how_to_set(advice, library) {
         lines.push(format!("how: {how}"));
@@ -43,14 +56,23 @@ pub fn lines(advice: &Advice, capabilities: LibraryCapabilities) -> Vec<String> 
 /// Sentence on the library's own choice for a collective.
 fn own_choice(advice: &Advice, collective: Collective, library: Library) -> String {
     let changes: Vec<&Improvement> = advice.changes.iter().filter(|change| change.collective == collective).collect();
+    let unknown = match unknown_rows(advice, collective) {
+        0 => String::new(),
+        unknown => format!("; it cannot be predicted at {}", format_count(unknown as u64, "size")),
+    };
     if changes.is_empty() {
-        return format!("{library}'s own choice is right at all sizes: nothing to set");
+        return format!("{library}'s own choice is right where it can be predicted{unknown}");
     }
     let rows = advice.rows.iter().filter(|row| row.collective == collective).count();
     let changed: usize = changes.iter().map(|change| change.strategies.len()).sum();
     let rest = if changed < rows { "; elsewhere its own choice is right" } else { "" };
     let ranges = listed(&changes, |change| format!("{}, {}", range(change), gain(&change.gain)));
-    format!("change {library}'s own choice: {ranges}{rest}")
+    format!("change {library}'s own choice: {ranges}{rest}{unknown}")
+}
+
+/// Number of sizes for which the library's own choice is unknown.
+fn unknown_rows(advice: &Advice, collective: Collective) -> usize {
+    advice.rows.iter().filter(|row| row.collective == collective && row.library_default.is_none()).count()
 }
 
 /// The first ranges, the others counted.

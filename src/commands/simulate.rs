@@ -340,9 +340,9 @@ impl Answer {
             (Column::new("time_us", "time", Unit::Micros), Value::Time(self.time)),
             (Column::new("low_us", "low", Unit::Micros), Value::Time(self.band.low)),
             (Column::new("high_us", "high", Unit::Micros), Value::Time(self.band.high)),
-            (Column::new("algbw_gb_per_s", "algbw", Unit::GbPerS), Value::Rate(self.algbw_gb_per_s)),
+            (Column::new("algbw_gb_per_s", "algbw", Unit::GbPerS).spare(), Value::Rate(self.algbw_gb_per_s)),
             (Column::new("busbw_gb_per_s", "busbw", Unit::GbPerS), Value::Rate(self.busbw_gb_per_s)),
-            (Column::new("bound_us", "bound", Unit::Micros), Value::Time(self.bound)),
+            (Column::new("bound_us", "bound", Unit::Micros).spare(), Value::Time(self.bound)),
             (Column::new("bound_share", "of peak", Unit::Percent), Value::Share(self.bound_share)),
             (Column::new("bottleneck", "bottleneck", Unit::Text), Value::text(&*self.bottleneck)),
         ];

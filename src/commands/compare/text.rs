@@ -29,7 +29,7 @@ pub fn comparison_text(answer: &Answer<'_>, rows: Option<RowChoice>, options: &T
     let groups = answer.comparison.groups.len();
     let is_single = groups == 1;
     let mut text = String::new();
-    text.extend(verdict::lines(answer).iter().map(|line| format!("{}\n", options.wrap(line))));
+    text.extend(verdict::lines(answer).iter().map(|line| format!("{line}\n")));
     text.push_str(&format!(
         "{rccl_note}{} · error median {} %, mean {} %, p90 {} %, bias {} % · {} % inside the 80 % prediction interval · profile {}\n",
         format_count(summary.rows as u64, "row"),
@@ -61,7 +61,9 @@ pub fn comparison_text(answer: &Answer<'_>, rows: Option<RowChoice>, options: &T
     let mut tables: Vec<Table> = Vec::new();
     if is_single {
         text.push_str(&format!("{}\n", group_name(answer, 0)));
+        text = options.wrap_lines(&text);
     } else {
+        text = options.wrap_lines(&text);
         text.push_str(&group_table(answer).text(options));
         text = format!("{}\n", text.trim_end());
     }
