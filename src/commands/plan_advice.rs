@@ -35,7 +35,12 @@ pub fn lines(advice: &Advice, capabilities: LibraryCapabilities) -> Vec<String> 
             (_, true) => format!(" of all {} collectives", collectives.len()),
             (_, false) => format!(" of {}", names.join(", ")),
         };
-        lines.push(format!("{library}'s own choice is right at all sizes{scope}: nothing to set"));
+        lines.push(match possible_gain(advice, &right) {
+            None => format!("{library}'s own choice is right at all sizes{scope}: nothing to set"),
+            Some(possible) => {
+                format!("{library}'s own choice is right at all sizes{scope}, within the model's error: {possible}")
+            }
+        });
     }
     if let Some(how) = how_to_set(advice, library) {
         lines.push(format!("how: {how}"));
@@ -100,7 +105,31 @@ fn range(improvement: &Improvement) -> String {
 
 /// Gain with its interval: `12 % faster (4 to 20 %)`.
 fn gain(Gain { predicted, min, max }: &Gain) -> String {
-    format!("{} % faster ({} to {} %)", percent(*predicted), percent(*min), percent(*max))
+    let (low, high) = (percent(*min), percent(*max));
+    let interval = if low == high { String::new() } else { format!(" ({low} to {high} %)") };
+    format!("{} % faster{interval}", percent(*predicted))
+}
+
+/// Smallest predicted gain, as a share, that is worth a trial although the intervals overlap.
+const WORTH_A_TRIAL: f64 = 0.1;
+
+/// The largest predicted gain of another strategy of the library whose interval overlaps that of its own choice; `None`
+/// if there is none that is worth a trial.
+fn possible_gain(advice: &Advice, collectives: &[Collective]) -> Option<String> {
+    let rows = advice.rows.iter().filter(|row| collectives.contains(&row.collective));
+    let gains = rows.filter_map(|row| {
+        let other = row.runner_up?;
+        let gain = row.pick.time.0 as f64 / other.time.0.max(1) as f64 - 1.0;
+        (gain >= WORTH_A_TRIAL).then_some((gain, row, other))
+    });
+    let (gain, row, other) = gains.max_by(|(a, ..), (b, ..)| a.total_cmp(b))?;
+    Some(format!(
+        "{} {} may be faster, by {} % at {} (not certain)",
+        other.strategy.algorithm,
+        other.strategy.protocol,
+        percent(gain),
+        bytes(row.bytes)
+    ))
 }
 
 /// Ways to make the library use the faster strategies; `None` if there are none.

@@ -81,13 +81,13 @@ fn deviation(range: &SizeRange) -> String {
 }
 
 fn bandwidths(range: &SizeRange) -> String {
+    let (low, high) = (gb_per_s(range.expected_low), gb_per_s(range.expected_high));
+    let interval = if low == high { String::new() } else { format!(" ({low} to {high})") };
     format!(
-        "{} GB/s bus bandwidth at {}, expected {} ({} to {})",
+        "{} GB/s bus bandwidth at {}, expected {}{interval}",
         gb_per_s(range.measured),
         bytes(range.max),
-        gb_per_s(range.expected),
-        gb_per_s(range.expected_low),
-        gb_per_s(range.expected_high)
+        gb_per_s(range.expected)
     )
 }
 

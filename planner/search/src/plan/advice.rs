@@ -49,6 +49,9 @@ pub struct Gain {
     pub max: f64,
 }
 
+/// Smallest gain that is advice, as a share: times of equal runs differ by about 1 %.
+const MIN_GAIN: f64 = 0.01;
+
 /// Software that runs a strategy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Runner {
@@ -105,15 +108,25 @@ pub fn advise(request: &PlanRequest<'_>, capabilities: LibraryCapabilities, rows
             advice.rows.push(row.clone());
             continue;
         };
-        match row.library_default.as_ref().map(|default| default.timed) {
+        let default = row.library_default.as_ref().map(|default| default.timed);
+        let best = match default {
             Some(default) if default.strategy != best.strategy => {
-                changes.push(improvement(best.strategy, Gain::new(&default, &best)));
+                let gain = Gain::new(&default, &best);
+                let is_notable = gain.predicted >= MIN_GAIN;
+                if is_notable {
+                    changes.push(improvement(best.strategy, gain));
+                }
+                if is_notable { best } else { default }
             }
-            Some(_) => {}
-            None => advice.unknown += 1,
-        }
-        if !runs(&row.fastest, row) && row.fastest.effective_time().time < best.effective_time().time {
-            kernels.push(improvement(row.fastest.strategy, Gain::new(&best, &row.fastest)));
+            Some(_) => best,
+            None => {
+                advice.unknown += 1;
+                best
+            }
+        };
+        let kernel_gain = Gain::new(&best, &row.fastest);
+        if !runs(&row.fastest, row) && kernel_gain.predicted >= MIN_GAIN {
+            kernels.push(improvement(row.fastest.strategy, kernel_gain));
         }
         let runner_up = row.pairs.iter().find(|pair| runs(pair, row) && !pair.has_same_pair(&best)).copied();
         advice.rows.push(Row { pick: best, runner_up, preference: Preference::Fastest, ..row.clone() });
