@@ -139,6 +139,9 @@ struct CauseJson {
     text: String,
     /// Fraction of the gap between measured and predicted times that the cause closes.
     closed_share: f64,
+    /// Probability of its class among the hypotheses that explain the times, if these are equally likely before the times
+    /// are known. Above 0.5, the cause is likelier than all others together.
+    probability: f64,
     /// Commands that confirm or refute the cause.
     check: String,
 }
@@ -323,8 +326,15 @@ fn range_json(range: &SizeRange) -> RangeJson {
     }
 }
 
-fn cause_json(RankedCause { cause, closed }: &RankedCause) -> CauseJson {
-    CauseJson { class: cause.class(), text: cause.to_string(), closed_share: *closed, check: cause.check() }
+fn cause_json(ranked: &RankedCause) -> CauseJson {
+    let cause = &ranked.cause;
+    CauseJson {
+        class: cause.class(),
+        text: cause.to_string(),
+        closed_share: ranked.closed,
+        probability: ranked.probability,
+        check: cause.check(),
+    }
 }
 
 impl<'a> From<&'a Explanation> for ExplanationJson<'a> {

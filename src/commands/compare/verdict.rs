@@ -99,8 +99,15 @@ fn span(range: &SizeRange) -> String {
 /// cause explains the times.
 fn reasons(group: &Group) -> Vec<String> {
     let mut lines = Vec::new();
-    for (number, RankedCause { cause, closed }) in group.causes.iter().enumerate() {
-        let label = if number == 0 { "likely cause" } else { "also possible" };
+    let is_decided = group.causes.first().is_some_and(RankedCause::is_likely);
+    for (number, RankedCause { cause, closed, .. }) in group.causes.iter().enumerate() {
+        let label = match (number, is_decided, group.causes.len()) {
+            (0, true, _) => "likely cause",
+            (0, false, 2..) => "possible causes, which these times do not separate",
+            (0, false, _) => "possible cause",
+            (_, true, _) => "also possible",
+            (_, false, _) => "or",
+        };
         lines.push(format!("{label}: {cause} (explains {} % of the gap)", percent(*closed)));
         lines.push(format!("  check: {}", cause.check()));
     }

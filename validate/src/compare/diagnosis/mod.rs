@@ -3,8 +3,9 @@
 //! A hypothesis is a fault of the fabric, a setting of the library or another launch mode ([`Cause`]). Rows of the slow
 //! sizes and of the others are predicted again under it, and compared with the measured times by the scatter that the
 //! prediction intervals state ([`evidence`]). A cause is named if it makes the times much likelier than the undisturbed
-//! prediction does, considering how many hypotheses are tried, and closes half of the gap of the slow sizes. A hypothesis
-//! is a hint with a command that confirms or refutes it.
+//! prediction does, considering how many hypotheses are tried, and closes half of the gap of the slow sizes. Times of one
+//! collective often do not separate causes that limit the same path: a cause is called likely only if it is likelier than
+//! all others together ([`RankedCause::is_likely`]). Each has a command that confirms or refutes it.
 
 mod apply;
 mod candidates;
@@ -30,6 +31,17 @@ pub struct RankedCause {
     pub cause: Cause,
     /// Share of the gap of the slow sizes that it closes, at most 1. The gap of a row is |ln(measured ÷ predicted)|.
     pub closed: f64,
+    /// Probability of its class among all hypotheses that explain the times, if these are equally likely before the times
+    /// are known.
+    pub probability: f64,
+}
+
+impl RankedCause {
+    /// Returns true if the cause is likelier than all others together. Otherwise the times do not separate it from them.
+    #[must_use]
+    pub fn is_likely(&self) -> bool {
+        self.probability > 0.5
+    }
 }
 
 /// Smallest share of the gap that a named cause closes.
@@ -90,7 +102,7 @@ pub(super) fn causes<'a>(
         .into_iter()
         .map(|trial| {
             let closed = 1.0 - slow_gap(&cases, &trial.predicted) / gap;
-            (trial.surprise, RankedCause { cause: trial.cause, closed })
+            (trial.surprise, RankedCause { cause: trial.cause, closed, probability: 0.0 })
         })
         .filter(|(surprise, ranked)| *surprise <= limit && ranked.closed >= MIN_CLOSED)
         .collect();
@@ -121,9 +133,11 @@ fn likeliest(ranked: Vec<(f64, RankedCause)>) -> Vec<RankedCause> {
         }
     }
     classes.sort_by(|a, b| b.odds.total_cmp(&a.odds));
-    let first = classes.first().map_or(0.0, |class| class.odds);
+    let (first, total) =
+        (classes.first().map_or(0.0, |class| class.odds), classes.iter().map(|class| class.odds).sum::<f64>());
     classes.retain(|class| class.odds * SIMILAR_ODDS >= first);
-    classes.into_iter().take(MAX_CAUSES).map(|class| class.cause).collect()
+    let ranked = |class: Class| RankedCause { probability: class.odds / total, ..class.cause };
+    classes.into_iter().take(MAX_CAUSES).map(ranked).collect()
 }
 
 /// Selects the rows that are simulated: slow sizes and others, those of few events, the most telling slow ones first.
