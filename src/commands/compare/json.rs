@@ -140,7 +140,7 @@ struct CauseJson {
     /// Fraction of the gap between measured and predicted times that the cause closes.
     closed_share: f64,
     /// Probability of its class among the hypotheses that explain the times, if these are equally likely before the times
-    /// are known. Above 0.5, the cause is likelier than all others together.
+    /// are known. From two thirds on, the text calls the cause likely.
     probability: f64,
     /// Commands that confirm or refute the cause.
     check: String,

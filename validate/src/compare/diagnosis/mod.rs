@@ -4,8 +4,8 @@
 //! sizes and of the others are predicted again under it, and compared with the measured times by the scatter that the
 //! prediction intervals state ([`evidence`]). A cause is named if it makes the times much likelier than the undisturbed
 //! prediction does, considering how many hypotheses are tried, and closes half of the gap of the slow sizes. Times of one
-//! collective often do not separate causes that limit the same path: a cause is called likely only if it is likelier than
-//! all others together ([`RankedCause::is_likely`]). Each has a command that confirms or refutes it.
+//! collective often do not separate causes that limit the same path: a cause is called likely only if it is twice as
+//! likely as all others together ([`RankedCause::is_likely`]). Each has a command that confirms or refutes it.
 
 mod apply;
 mod candidates;
@@ -37,13 +37,16 @@ pub struct RankedCause {
 }
 
 impl RankedCause {
-    /// Returns true if the cause is likelier than all others together. Otherwise the times do not separate it from them.
+    /// Returns true if the cause is at least twice as likely as all others together. Otherwise the times do not separate it
+    /// from them.
     #[must_use]
     pub fn is_likely(&self) -> bool {
-        self.probability > 0.5
+        self.probability >= MIN_PROBABILITY
     }
 }
 
+/// Smallest probability of a likely cause: two to one against all others.
+const MIN_PROBABILITY: f64 = 2.0 / 3.0;
 /// Smallest share of the gap that a named cause closes.
 const MIN_CLOSED: f64 = 0.5;
 /// Odds of a sound machine against one with a given fault, before its times are known. A judgement: one machine in ten
