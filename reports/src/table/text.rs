@@ -168,10 +168,13 @@ pub fn stacked(tables: &[Table], look: &TextOptions) -> String {
     }
     if let (false, Some(first)) = (layout.unknown.is_empty(), tables.first()) {
         let known: Vec<&str> = first.columns.iter().map(|column| column.key.as_str()).collect();
-        let names = layout.unknown.iter().map(|name| match suggest_names(name, known.iter().copied()).first() {
-            Some(near) => format!("{name} (did you mean {near}?)"),
-            None => name.clone(),
-        });
+        let titles = first.columns.iter().map(|column| column.title.as_str());
+        let names_and_keys: Vec<&str> = titles.chain(known.iter().copied()).collect();
+        let names =
+            layout.unknown.iter().map(|name| match suggest_names(name, names_and_keys.iter().copied()).first() {
+                Some(near) => format!("{name} (did you mean {near}?)"),
+                None => name.clone(),
+            });
         let names: Vec<String> = names.collect();
         let line = format!("no such column: {}; columns: {}", names.join(", "), known.join(", "));
         text.push_str(&look.wrap(&visible_lines(&line)));

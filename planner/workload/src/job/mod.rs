@@ -37,7 +37,7 @@ pub use layout::{Degrees, EndAccounting, ExpertSharding, Layout, SequenceParalle
 pub use memory::{Footprint, MemoryLimits, ParameterCounts, footprint, parameters};
 pub use model::{Flops, Latent, Model};
 pub use placement::{Placement, parse_ranges};
-pub use read::{FileResolver, JobText, format_number, name_problem, nearest, toml_error};
+pub use read::{FileResolver, JobText, Texts, format_number, name_problem, nearest, toml_error};
 pub use read::{NamedModel, configuration_notes, named_models, read_job};
 pub use serving::{Arrivals, KvPrecision, Limits, LoadedServing, Serving};
 pub use sharding::{Accumulate, ReductionStreams, Reshard, WeightLifetime, Zero};

@@ -143,13 +143,16 @@ pub struct JobText {
     ranks: Option<Spanned<u64>>,
 }
 
+/// Function that reads a text file by the name in the job; returns its path for errors and its text.
+pub type Texts<'a> = &'a dyn Fn(&str) -> Result<(String, String), String>;
+
 /// Access to files that jobs refer to.
 #[derive(Clone, Copy)]
 pub struct FileResolver<'a> {
     /// Reads the files of a trace, given the name of the first.
     pub traces: &'a dyn Fn(&str) -> Result<Vec<Contents>, String>,
     /// Reads the configuration of a model; returns its path for errors and its text.
-    pub texts: &'a dyn Fn(&str) -> Result<(String, String), String>,
+    pub texts: Texts<'a>,
 }
 
 impl FileResolver<'_> {
