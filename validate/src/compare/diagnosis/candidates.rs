@@ -30,7 +30,7 @@ pub(super) fn candidates(measurement: &Measurement, rows: &[&Compared]) -> Vec<C
     let (fabric, configuration) = (&*measurement.fabric, &measurement.configuration);
     let mut causes = Vec::new();
     let uses_switches = |row: &&Compared| row.strategy.algorithm.in_network() == InNetwork::Allowed;
-    if configuration.in_network == InNetwork::Allowed && rows.iter().any(|row| uses_switches(row)) {
+    if configuration.in_network == InNetwork::Allowed && rows.iter().any(uses_switches) {
         causes.push(Cause::NvlsOff);
     }
     if configuration.gpus > 1 {
