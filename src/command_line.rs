@@ -11,7 +11,7 @@ use crate::args::{Cli, Command};
 use crate::failure::{DisplayedFailure, Failure};
 use crate::output::Output;
 use crate::terminal::{self, Colours};
-use crate::{commands, files, run_control};
+use crate::{args, commands, files, run_control};
 
 /// Runs the command that the arguments of this process name, and returns its exit code: 0 done, 1 failed, 2 bad input or
 /// usage, 3 no GPU, 130 stopped by Ctrl-C, 143 by SIGTERM.
@@ -59,8 +59,8 @@ fn run(cli: &Cli) -> Result<(), Failure> {
 fn definition() -> (clap::Command, Colours) {
     let is_visible = std::env::args_os().all(|argument| !argument.to_string_lossy().contains(is_hidden));
     match is_visible && terminal::is_output_shown() && terminal::is_error_shown() {
-        true => (Cli::command(), Colours::Own),
-        false => (Cli::command().styles(clap::builder::Styles::plain()), Colours::None),
+        true => (args::with_examples(Cli::command()), Colours::Own),
+        false => (args::with_examples(Cli::command()).styles(clap::builder::Styles::plain()), Colours::None),
     }
 }
 
@@ -81,7 +81,9 @@ fn report_clap_error(error: &clap::Error, colours: Colours) -> ExitCode {
 /// elsewhere the message is one line for programs.
 pub(crate) fn report(failure: &Failure) {
     let terminal = terminal::is_error_shown();
-    let theme = if terminal { GraphicalTheme::unicode() } else { GraphicalTheme::unicode_nocolor() };
+    let mut theme = if terminal { GraphicalTheme::unicode() } else { GraphicalTheme::unicode_nocolor() };
+    // The first line begins as clap's errors do.
+    theme.characters.error = "error:".to_owned();
     let handler = GraphicalReportHandler::new_themed(theme)
         .with_width(terminal::width().map_or(110, usize::from))
         .with_wrap_lines(terminal)
@@ -91,5 +93,5 @@ pub(crate) fn report(failure: &Failure) {
     if handler.render_report(&mut text, &failure).is_err() {
         text = failure.to_string();
     }
-    terminal::write_stderr_coloured(text.trim_end(), if terminal { Colours::Own } else { Colours::None });
+    terminal::write_stderr_coloured(text.trim(), if terminal { Colours::Own } else { Colours::None });
 }

@@ -45,6 +45,10 @@ pub enum Document {
     Replay,
     /// List of the shipped GPU models.
     List,
+    /// List of the models that jobs name.
+    Models,
+    /// List of the prices that studies name.
+    Prices,
     /// Fastest strategy of each call.
     Plan,
     /// Rows in which two plans differ.
@@ -55,6 +59,8 @@ pub enum Document {
     Verification,
     /// Simulation of a call.
     Simulation,
+    /// Simulations of a call at several sizes or with several strategies.
+    Simulations,
     /// Rows in which a plan differs from the library's choice.
     Explanation,
     /// Predicted times of a table's choices.
@@ -67,10 +73,11 @@ pub enum Document {
 
 impl Document {
     /// All kinds of documents, in the order of their commands.
-    pub const ALL: [Self; 27] = [
+    pub const ALL: [Self; 30] = [
         Self::Presets,
         Self::FabricCheck,
         Self::Simulation,
+        Self::Simulations,
         Self::ConcurrentCalls,
         Self::Exchange,
         Self::Flows,
@@ -94,6 +101,8 @@ impl Document {
         Self::Pairs,
         Self::AbTest,
         Self::List,
+        Self::Models,
+        Self::Prices,
         Self::Schemas,
     ];
 
@@ -118,11 +127,14 @@ impl Document {
             Self::ConcurrentCalls => "fabricast-concurrent-calls/2",
             Self::Replay => "fabricast-replay/2",
             Self::List => "fabricast-list/2",
+            Self::Models => "fabricast-models/1",
+            Self::Prices => "fabricast-prices/1",
             Self::Plan => "fabricast-plan/2",
             Self::PlanDiff => "fabricast-plan-diff/2",
             Self::JobPlan => "fabricast-job-plan/2",
             Self::Verification => "fabricast-verification/2",
             Self::Simulation => "fabricast-simulation/2",
+            Self::Simulations => "fabricast-simulations/1",
             Self::Explanation => "fabricast-explanation/2",
             Self::TableCheck => "fabricast-table-check/2",
             Self::Study => fabricast_study::answer::FORMAT,
@@ -158,11 +170,14 @@ impl Document {
             Self::ConcurrentCalls => "simulate --group, --call",
             Self::Replay => "simulate --job",
             Self::List => "list gpus",
+            Self::Models => "list models",
+            Self::Prices => "list prices",
             Self::Plan => "plan",
             Self::PlanDiff => "plan diff",
             Self::JobPlan => "plan --job",
             Self::Verification => "schedule verify",
             Self::Simulation => "simulate",
+            Self::Simulations => "simulate (lists)",
             Self::Explanation => "table --explain",
             Self::TableCheck => "table --check",
             Self::Study => "study",
@@ -181,6 +196,7 @@ impl Document {
         match self {
             Self::Exchange | Self::Simulation | Self::Verification => &[],
             Self::Breakdown
+            | Self::Simulations
             | Self::Comparison
             | Self::ExchangeComparison
             | Self::Presets
@@ -189,6 +205,8 @@ impl Document {
             | Self::Pairs
             | Self::AbTest
             | Self::List
+            | Self::Models
+            | Self::Prices
             | Self::Plan
             | Self::PlanDiff
             | Self::JobPlan

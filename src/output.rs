@@ -33,6 +33,15 @@ pub enum Verbosity {
     Verbose,
 }
 
+/// Width of tables on a terminal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TableWidth {
+    /// Columns that do not fit the terminal are hidden.
+    Terminal,
+    /// All columns are shown.
+    Unlimited,
+}
+
 /// Destination and format of results.
 #[derive(Clone, Debug)]
 pub struct Output {
@@ -46,6 +55,10 @@ pub struct Output {
     pub replace: Replace,
     /// Caller in this process, which receives results and warnings in place of standard output and standard error.
     caller: Option<Arc<Control>>,
+    /// Width of tables on a terminal.
+    pub width: TableWidth,
+    /// Columns of tables to show; empty for all.
+    pub columns: Vec<String>,
 }
 
 impl Output {
@@ -65,14 +78,24 @@ impl Output {
             (_, true) => Verbosity::Verbose,
             _ => Verbosity::Normal,
         };
+        let width = if flags.wide { TableWidth::Unlimited } else { TableWidth::Terminal };
         let replace = if flags.force { Replace::All } else { Replace::Own };
-        Ok(Self { format: flags.format, file: flags.output.clone(), verbosity, replace, caller: None })
+        Ok(Self {
+            format: flags.format,
+            file: flags.output.clone(),
+            verbosity,
+            replace,
+            caller: None,
+            width,
+            columns: flags.columns.clone(),
+        })
     }
 
     /// Creates the output of JSON to a caller in this process.
     pub fn for_caller(caller: Arc<Control>) -> Self {
         let (format, verbosity, replace) = (Format::Json, Verbosity::Normal, Replace::Own);
-        Self { format, file: None, verbosity, replace, caller: Some(caller) }
+        let (width, columns) = (TableWidth::Unlimited, Vec::new());
+        Self { format, file: None, verbosity, replace, caller: Some(caller), width, columns }
     }
 
     /// Returns this output with a caller in this process as its destination.
@@ -98,6 +121,25 @@ impl Output {
         if let Some(caller) = &self.caller {
             caller.set_result(text);
         }
+    }
+
+    /// Returns this output with a file as its destination if `-o` names none. On the way to a caller in this process
+    /// nothing changes.
+    pub fn with_default_file(&self, name: &str) -> Result<Self, Failure> {
+        if self.file.is_some() || self.caller.is_some() {
+            return Ok(self.clone());
+        }
+        files::check(Path::new(name))?;
+        Ok(Self { file: Some(name.into()), verbosity: self.verbosity.min(Verbosity::Quiet), ..self.clone() })
+    }
+
+    /// Writes a line on what a command did to standard output, unless quiet.
+    pub fn write_message(&self, line: &str) -> Result<(), Failure> {
+        if self.verbosity == Verbosity::Quiet || self.caller.is_some() {
+            return Ok(());
+        }
+        terminal::print(&format!("{line}\n"), Colours::None)
+            .map_err(|error| Failure::input(format!("cannot write to standard output: {error}")))
     }
 
     /// Returns this output with standard output as its destination.
@@ -126,12 +168,18 @@ impl Output {
         self.verbosity > Verbosity::Quiet && self.caller.is_none() && terminal::is_error_shown()
     }
 
-    /// Style of tables: colours and the terminal's width on a terminal, plain and unlimited elsewhere.
+    /// Style of tables: colours and the terminal's width on a terminal; elsewhere plain, and unlimited unless COLUMNS is
+    /// set. Files are always plain and unlimited.
     pub fn text_options(&self) -> TextOptions {
-        if self.file.is_some() || self.caller.is_some() || !terminal::is_output_shown() {
-            return TextOptions::default();
+        let plain = TextOptions { columns: self.columns.clone(), ..TextOptions::default() };
+        if self.file.is_some() || self.caller.is_some() {
+            return plain;
         }
-        TextOptions { style: Style::Colour, width: terminal::width(), ..TextOptions::default() }
+        let is_limited = self.width == TableWidth::Terminal;
+        if !terminal::is_output_shown() {
+            return TextOptions { width: terminal::stated_width().filter(|_| is_limited), ..plain };
+        }
+        TextOptions { style: Style::Colour, width: terminal::width().filter(|_| is_limited), ..plain }
     }
 
     /// Returns an error if an additional output file cannot be written, or is the result's own file.
@@ -182,12 +230,14 @@ impl Output {
             false => visible_lines(&text),
         };
         let result = self.file.as_deref().map(|path| AdditionalFile { path, content: text.as_bytes() });
-        let files = result
-            .into_iter()
-            .chain(additional_files.iter().copied())
-            .map(|file| Staged::new(file.path, file.content, self.replace));
-        staged.extend(files.collect::<Result<Vec<_>, _>>()?);
+        let named: Vec<AdditionalFile<'_>> = result.into_iter().chain(additional_files.iter().copied()).collect();
+        let files: Vec<&Path> = named.iter().map(|file| file.path).collect();
+        let new = named.iter().map(|file| Staged::new(file.path, file.content, self.replace));
+        staged.extend(new.collect::<Result<Vec<_>, _>>()?);
         commit(&staged)?;
+        if self.shows_progress() {
+            files.iter().for_each(|path| write_stderr(&format!("wrote {}", path.display())));
+        }
         self.pass_to_caller(&text);
         if self.file.is_some() || self.caller.is_some() {
             return Ok(());

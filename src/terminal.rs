@@ -59,7 +59,12 @@ pub fn is_error_shown() -> bool {
     std::io::stderr().is_terminal()
 }
 
-/// Width of the terminal in columns, if there is one.
+/// Width of the terminal in columns: that of the environment variable COLUMNS, otherwise the terminal's, if there is one.
 pub fn width() -> Option<u16> {
-    terminal_size::terminal_size().map(|(terminal_size::Width(width), _)| width)
+    stated_width().or_else(|| terminal_size::terminal_size().map(|(terminal_size::Width(width), _)| width))
+}
+
+/// Width that the environment variable COLUMNS states, if it is a number of columns.
+pub fn stated_width() -> Option<u16> {
+    std::env::var("COLUMNS").ok()?.parse().ok().filter(|&width| width > 0)
 }

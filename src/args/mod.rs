@@ -3,6 +3,7 @@
 
 mod calibrate;
 mod compare;
+mod examples;
 mod experts;
 mod gpu;
 mod gpu_prove;
@@ -28,6 +29,7 @@ use fabricast_sim::engine::Recording;
 use crate::output_format::{Format, PathKind};
 pub use calibrate::CalibrateArgs;
 pub use compare::{CompareArgs, LogArgs, Registered, RowChoice};
+pub use examples::with_examples;
 pub use experts::ExpertArgs;
 pub use gpu::{BenchArgs, DoctorArgs, GpuCommand, ProbeArgs};
 pub use gpu_prove::GpuProveArgs;
@@ -68,9 +70,15 @@ pub struct GlobalArgs {
     pub format: Format,
     /// Write the result to a file instead of standard output
     ///
-    /// For `study`, `man`, and `table` with a format of several files, this is a folder, which is created if missing.
+    /// `report` without it writes report.html. For `study`, `man`, and `table` with a format of several files, this is a folder, which is created if missing.
     #[arg(short = 'o', long, value_name = "FILE", global = true)]
     pub output: Option<PathBuf>,
+    /// Show all columns of tables, however wide; otherwise they fit the terminal, or COLUMNS
+    #[arg(long, global = true)]
+    pub wide: bool,
+    /// Columns of tables to show in text, by name or JSON key, for example `size,busbw`
+    #[arg(long, value_name = "C[,C…]", value_delimiter = ',', global = true)]
+    pub columns: Vec<String>,
     /// Overwrite existing files, including files changed since or not written by fabricast
     #[arg(long, global = true)]
     pub force: bool,
@@ -112,7 +120,7 @@ pub enum Command {
     /// Probe, measure and test the GPUs of this machine
     #[command(subcommand)]
     Gpu(GpuCommand),
-    /// List shipped GPU models and presets
+    /// List shipped GPU models, language models, prices and presets
     #[command(subcommand)]
     List(ListCommand),
     /// Print the JSON Schema of a JSON document, or list the documents
@@ -141,6 +149,10 @@ impl Command {
 pub enum ListCommand {
     /// List the GPU models that --gpu-model and `model = "…"` in specs accept, with their data
     Gpus,
+    /// List the models that jobs name, as in `model = "llama-3-70b"`
+    Models,
+    /// List the prices that candidates of studies name, as in `price = "AWS p5.48xlarge on demand"`
+    Prices,
     /// List the presets (same as `fabric list`)
     Presets,
 }
@@ -209,7 +221,7 @@ pub struct SimulateArgs {
     #[command(flatten)]
     pub what_if: WhatIfArgs,
     /// Schedule file to run instead of a strategy: fabricast's JSON, MSCCL XML or MSCCL++ plan
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["collective", "algorithm", "protocol", "channels", "chunk", "sizes", "root", "in_place", "matrix", "grid"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["collective", "algorithm", "protocol", "channels", "chunk", "root", "in_place", "matrix", "grid"])]
     pub schedule: Option<PathBuf>,
     #[command(flatten)]
     pub verify: VerifyArgs,
@@ -365,6 +377,9 @@ pub struct PlanArgs {
     /// The format is that of `compare`. Measurements count if their ranks, hosts and launch mode are those of the plan.
     #[arg(long, value_name = "MANIFEST", help_heading = "Software")]
     pub measured: Vec<PathBuf>,
+    /// List every candidate of each size with its time, fastest first
+    #[arg(long, help_heading = "Output", conflicts_with = "job")]
+    pub all: bool,
     /// Draw time and bus bandwidth against size, a line per strategy (.svg or .png)
     #[arg(long, value_name = "FILE", help_heading = "Output")]
     pub chart: Option<PathBuf>,

@@ -15,7 +15,7 @@ pub struct CompletionsArgs {
 
 /// Returns the command definitions without hidden items, which are helper processes and fault injection.
 pub fn visible_commands() -> Command {
-    without_hidden(Cli::command())
+    without_hidden(super::with_examples(Cli::command()))
 }
 
 /// Removes hidden subcommands and arguments. Clap cannot remove either, so a command that has any is rebuilt.
@@ -27,6 +27,7 @@ fn without_hidden(command: Command) -> Command {
     let is_visible = |id: &Id| command.get_arguments().all(|flag| flag.get_id() != id || !flag.is_hide_set());
     Command::new(command.get_name().to_owned())
         .about(command.get_about().cloned().unwrap_or_default())
+        .after_help(command.get_after_help().cloned().unwrap_or_default())
         .subcommand_required(command.is_subcommand_required_set())
         .args(command.get_arguments().filter(|flag| !flag.is_hide_set()).cloned())
         .groups(command.get_groups().filter(|group| group.get_args().all(is_visible)).cloned())

@@ -194,7 +194,7 @@ fn paths(fabric: &Fabric, target: &FabricTarget, output: &Output) -> String {
     let options = output.text_options();
     let mut text = String::new();
     if gpus.len() <= MAX_GPUS_FOR_MATRIX {
-        let matrix = matrix(fabric, &router).text(&TextOptions { width: None, ..options });
+        let matrix = matrix(fabric, &router).text(&TextOptions { width: None, columns: Vec::new(), ..options.clone() });
         let width = matrix.lines().map(|line| line.chars().count()).max().unwrap_or(0);
         if options.width.is_none_or(|limit| width <= usize::from(limit)) {
             text.push_str("\npaths between GPUs: class and GB/s\n");

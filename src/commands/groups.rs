@@ -294,8 +294,8 @@ impl Answer {
                 format_count(self.calls.len() as u64, "call")
             ),
         };
+        table.heading(format!("all done after {}", format::time(self.time)));
         table.heading(heading);
-        table.note(format!("all done after {}", format::time(self.time)));
         table.text(&output.text_options())
     }
 }

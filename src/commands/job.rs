@@ -45,14 +45,14 @@ pub fn run(args: &SimulateArgs, path: &Path, fabric: &Fabric, output: &Output) -
         Format::Csv => output.write(&super::csv(&answer.events())?),
         Format::Text => {
             let mut table = answer.calls();
-            table.heading(job_file::heading(&source, trace.ranks, fabric, &profile));
             let part = |time: Picos| 100.0 * time.0 as f64 / outcome.time.0.max(1) as f64;
-            table.note(format!(
+            table.heading(format!(
                 "all done after {}; the busiest rank computes for {:.1} % of it, calls are active for {:.1} %",
                 format::time(outcome.time),
                 part(outcome.compute),
                 part(outcome.communication)
             ));
+            table.heading(job_file::heading(&source, trace.ranks, fabric, &profile));
             output.write(&table.text(&output.text_options()))
         }
     }

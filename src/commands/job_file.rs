@@ -6,7 +6,7 @@ use fabricast_sim::profile::Profile;
 use fabricast_study::{EfficiencyOverrides, read_only_job};
 use fabricast_topologies::Fabric;
 use fabricast_topologies::read::{self, Limit};
-use fabricast_workload::job::{CollectiveCandidates, Job};
+use fabricast_workload::job::{CollectiveCandidates, Job, configuration_notes};
 use fabricast_workload::trace::{self, Contents, Trace};
 
 use super::format_count;
@@ -30,7 +30,8 @@ pub fn read(path: &Path, ranks: usize, output: &Output) -> Result<JobFile, Failu
     if path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("toml")) {
         let text = read::read_text_file(path, Limit::STUDY)?;
         let traces = |name: &str| contents(&path.with_file_name(name)).map_err(|failure| failure.to_string());
-        let (job, efficiency) = read_only_job(&text, &path.display().to_string(), &traces)?;
+        let texts = |name: &str| self::text(&path.with_file_name(name), output);
+        let (job, efficiency) = read_only_job(&text, &path.display().to_string(), &texts, &traces)?;
         return Ok(JobFile::Job(Box::new(job), efficiency));
     }
     let trace = trace::read(&contents(path)?, Some(ranks as u32))?;
@@ -38,6 +39,20 @@ pub fn read(path: &Path, ranks: usize, output: &Output) -> Result<JobFile, Failu
         output.warn(reason);
     }
     Ok(JobFile::Trace(trace))
+}
+
+/// Reads a file that a job or study refers to: a price list, or the configuration of a model, whose simplifications are
+/// reported. Returns its path and text.
+pub fn text(path: &Path, output: &Output) -> Result<(String, String), String> {
+    let text = read::read_text_file(path, Limit::STUDY).map_err(|error| error.to_string())?;
+    let name = path.display().to_string();
+    if path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("json")) {
+        // A configuration that cannot be read is an error where the job refers to it.
+        for note in configuration_notes(&text).unwrap_or_default() {
+            output.warn(&format!("{name}: {note}"));
+        }
+    }
+    Ok((name, text))
 }
 
 /// Heading of a result table: job, fabric, number of ranks, profile.

@@ -1,7 +1,9 @@
-//! `list`: shipped GPU models and presets.
+//! `list`: shipped GPU models, models of jobs, prices and presets.
 
 use fabricast_reports::table::{Column, Table, Unit, Value};
+use fabricast_study::PriceUnit;
 use fabricast_topologies::gpus::{self, GpuModel};
+use fabricast_workload::job::{NamedModel, named_models};
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -15,6 +17,8 @@ use crate::output_format::Format;
 pub fn run(command: &ListCommand, output: &Output) -> Result<(), Failure> {
     match command {
         ListCommand::Gpus => gpus(output),
+        ListCommand::Models => models(output),
+        ListCommand::Prices => prices(output),
         ListCommand::Presets => fabric::list(output),
     }
 }
@@ -95,8 +99,8 @@ fn gpus(output: &Output) -> Result<(), Failure> {
         Column::new("memory_bandwidth_gb_per_s", "bandwidth", Unit::GbPerS),
         Column::new("links", "links", Unit::Number),
         Column::new("link_gb_per_s", "each way", Unit::GbPerS),
-        Column::new("pcie_generation", "PCIe", Unit::Number),
-        Column::new("bf16_tflops", "16-bit TFLOP/s", Unit::Text),
+        Column::new("pcie_generation", "PCIe", Unit::Number).spare(),
+        Column::new("bf16_tflops", "16-bit TFLOP/s", Unit::Text).spare(),
     ]);
     for model in &models {
         table.row(vec![
@@ -126,4 +130,169 @@ fn gpus(output: &Output) -> Result<(), Failure> {
         }));
     }
     output.write(&text)
+}
+
+/// JSON of a model in `list models`.
+#[derive(Serialize, JsonSchema)]
+pub struct ModelJson {
+    /// Name that jobs use.
+    name: String,
+    /// Number of parameters.
+    parameters: u64,
+    /// Number of layers.
+    layers: u64,
+    /// Hidden size.
+    hidden: u64,
+    /// Number of attention heads.
+    heads: u64,
+    /// Number of heads of keys and values.
+    kv_heads: u64,
+    /// Number of experts of a layer; 0 for dense models.
+    experts: u64,
+    /// Number of experts that a token uses.
+    experts_per_token: u64,
+    /// Sequence length of training if the job states none, in tokens.
+    seq: u64,
+    /// Simplification of the model; null if there is none.
+    note: Option<String>,
+    /// Sources of the figures.
+    source: String,
+}
+
+impl From<NamedModel> for ModelJson {
+    fn from(NamedModel { name, source, note, model }: NamedModel) -> Self {
+        Self {
+            name,
+            parameters: model.parameters(),
+            layers: model.layers,
+            hidden: model.hidden,
+            heads: model.heads,
+            kv_heads: model.kv_heads,
+            experts: model.experts,
+            experts_per_token: model.experts_per_token,
+            seq: model.seq,
+            note,
+            source,
+        }
+    }
+}
+
+fn models(output: &Output) -> Result<(), Failure> {
+    let models: Vec<ModelJson> = named_models()?.into_iter().map(ModelJson::from).collect();
+    if output.format == Format::Json {
+        return output.write_json(&Document::Models.with_rows(&models));
+    }
+    let mut table = Table::new(vec![
+        Column::new("name", "model", Unit::Text),
+        Column::new("parameters", "10⁹ parameters", Unit::Text),
+        Column::new("layers", "layers", Unit::Number),
+        Column::new("hidden", "hidden", Unit::Number),
+        Column::new("heads", "heads", Unit::Number),
+        Column::new("kv_heads", "KV heads", Unit::Number),
+        Column::new("experts", "experts", Unit::Number),
+        Column::new("experts_per_token", "per token", Unit::Number),
+        Column::new("seq", "seq", Unit::Number).spare(),
+        Column::new("source", "source", Unit::Text).spare(),
+    ]);
+    for model in &models {
+        let parameters = match output.format {
+            Format::Csv => model.parameters.to_string(),
+            _ => format!("{:.1}", model.parameters as f64 / 1e9),
+        };
+        table.row(vec![
+            Value::text(&*model.name).into(),
+            Value::text(parameters).into(),
+            Value::Count(model.layers).into(),
+            Value::Count(model.hidden).into(),
+            Value::Count(model.heads).into(),
+            Value::Count(model.kv_heads).into(),
+            Value::Count(model.experts).into(),
+            Value::Count(model.experts_per_token).into(),
+            Value::Count(model.seq).into(),
+            Value::text(&*model.source).into(),
+        ]);
+    }
+    if output.format == Format::Csv {
+        return output.write(&super::csv(&table)?);
+    }
+    for model in &models {
+        if let Some(note) = &model.note {
+            table.note(format!("{}: {note}", model.name));
+        }
+    }
+    table.note("other models: model = { hf = \"config.json\" } with a configuration of Hugging Face");
+    output.write(&table.text(&output.text_options()))
+}
+
+/// JSON of a price in `list prices`.
+#[derive(Serialize, JsonSchema)]
+pub struct PriceJson {
+    /// Name of the item, which candidates use.
+    item: String,
+    /// Lowest price seen for one unit.
+    low: f64,
+    /// Highest price seen for one unit.
+    high: f64,
+    /// Currency of the prices.
+    currency: String,
+    /// Unit of the price: `each`, `node`, `gpu`, `rack`, `hour`, `node_hour` or `gpu_hour`.
+    unit: &'static str,
+    /// Date of the price, as its source gives it.
+    date: String,
+    /// Source of the price.
+    source: String,
+}
+
+fn unit_name(unit: PriceUnit) -> &'static str {
+    match unit {
+        PriceUnit::Each => "each",
+        PriceUnit::Node => "node",
+        PriceUnit::Gpu => "gpu",
+        PriceUnit::Rack => "rack",
+        PriceUnit::Hour => "hour",
+        PriceUnit::NodeHour => "node_hour",
+        PriceUnit::GpuHour => "gpu_hour",
+    }
+}
+
+fn prices(output: &Output) -> Result<(), Failure> {
+    let prices: Vec<PriceJson> = fabricast_study::shipped()
+        .into_iter()
+        .map(|entry| PriceJson {
+            unit: unit_name(entry.unit),
+            item: entry.item,
+            low: entry.low,
+            high: entry.high,
+            currency: entry.currency,
+            date: entry.date,
+            source: entry.source,
+        })
+        .collect();
+    if output.format == Format::Json {
+        return output.write_json(&Document::Prices.with_rows(&prices));
+    }
+    let mut table = Table::new(vec![
+        Column::new("item", "price", Unit::Text),
+        Column::new("low", "low", Unit::Number),
+        Column::new("high", "high", Unit::Number),
+        Column::new("currency", "currency", Unit::Text).spare(),
+        Column::new("unit", "unit", Unit::Text),
+        Column::new("date", "date", Unit::Text),
+        Column::new("source", "source", Unit::Text).spare(),
+    ]);
+    for price in &prices {
+        table.row(vec![
+            Value::text(&*price.item).into(),
+            Value::Number(price.low).into(),
+            Value::Number(price.high).into(),
+            Value::text(&*price.currency).into(),
+            Value::text(price.unit).into(),
+            Value::text(&*price.date).into(),
+            Value::text(&*price.source).into(),
+        ]);
+    }
+    if output.format == Format::Csv {
+        return output.write(&super::csv(&table)?);
+    }
+    output.write(&table.text(&output.text_options()))
 }

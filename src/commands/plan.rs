@@ -9,7 +9,7 @@ use fabricast_reports::chart::{self, PlanChart};
 use fabricast_reports::table::{self, Cell, Column, Emphasis, Table, TextOptions, Unit, Value};
 use fabricast_search::candidates::Restriction;
 use fabricast_search::plan::{
-    Effort, Excluded, Plan, PlanRequest, Row, SearchSpace, TimedStrategy, Watcher, plan_table,
+    Advice, Effort, Excluded, Plan, PlanRequest, Row, SearchSpace, TimedStrategy, Watcher, advise, plan_table,
 };
 use fabricast_sim::schedule::{BufferUse, Collective};
 use fabricast_topologies::Fabric;
@@ -18,6 +18,8 @@ use fabricast_topologies::route::Router;
 use super::call_request;
 use super::library_default::{self, Field};
 use super::memory::MemoryShortfall;
+use super::plan_advice;
+use super::plan_candidates::{self, CandidateJson};
 use super::plan_json::{PlanInputs, PlanJson, RequestedFabric};
 use super::{bottleneck, format_count, measured};
 use crate::args::{PlanArgs, Sizes, StrategyArgs};
@@ -90,8 +92,17 @@ pub fn run(args: &PlanArgs, output: &Output) -> Result<(), Failure> {
     for (_, reason) in &plan.left_out {
         output.warn(reason);
     }
+    let candidates = args
+        .all
+        .then(|| plan_candidates::simulate(&request, chooser.as_ref(), output))
+        .transpose()?
+        .unwrap_or_default();
     let mut space = SearchSpace::new(&request);
     space.add_omitted(&plan.rows);
+    let advice =
+        offer.filter(|_| !is_library_unpredicted(&request)).map(|offer| (offer, advise(&request, offer, &plan.rows)));
+    // Without a known choice of the library there is nothing to advise.
+    let advice = advice.filter(|(_, advice)| advice.unknown < advice.rows.len());
     let answer = match output.format {
         Format::Json => output::json(&Document::Plan.with(&PlanJson::new(
             &plan,
@@ -103,12 +114,25 @@ pub fn run(args: &PlanArgs, output: &Output) -> Result<(), Failure> {
                 offer,
                 memory_shortfall: shortfall,
                 space: &space,
+                candidates: args.all.then(|| candidates.iter().map(CandidateJson::from).collect()),
+                advice: advice.as_ref().map(|(offer, advice)| plan_advice::AdviceJson::new(advice, *offer)),
             },
         )))?,
         Format::Text => {
-            let table = text(&plan, &fabric, &heading(&plan, &request, hosts), &output.text_options());
-            format!("{table}{}", describe_search(&space))
+            let options = output.text_options();
+            let heading = heading(&plan, &request, hosts);
+            let (opening, table) = match &advice {
+                Some((offer, advice)) => {
+                    let lines = plan_advice::lines(advice, *offer);
+                    let lines: String = lines.iter().map(|line| format!("{}\n", options.wrap(line))).collect();
+                    (lines, advised_text(&plan, advice, &fabric, &heading, &options))
+                }
+                None => (String::new(), text(&plan, &fabric, &heading, &options)),
+            };
+            let listed = if args.all { plan_candidates::text(&candidates, &options) } else { String::new() };
+            format!("{opening}{table}{}{listed}", options.wrap_lines(&describe_search(&space)))
         }
+        Format::Csv if args.all => super::csv(&plan_candidates::table(&candidates))?,
         Format::Csv => super::csv(&csv(&plan, &fabric))?,
     };
     match chart {
@@ -193,6 +217,13 @@ fn runner_up_slowdown(row: &Row) -> Option<f64> {
     row.runner_up.map(|second| second.time.0 as f64 / row.pick.time.0.max(1) as f64 - 1.0)
 }
 
+/// Tables of the library's best strategies, for a plan that is not restricted to it. The rows of a restricted plan are
+/// these strategies already.
+fn advised_text(plan: &Plan, advice: &Advice, fabric: &Fabric, heading: &str, options: &TextOptions) -> String {
+    let advised = Plan { rows: advice.rows.clone(), ..plan.clone() };
+    text(&advised, fabric, heading, options)
+}
+
 /// Tables of all collectives. Narrow terminals hide columns from the right.
 fn text(plan: &Plan, fabric: &Fabric, heading: &str, options: &TextOptions) -> String {
     let groups: Vec<&[Row]> = plan.rows.chunk_by(|a, b| a.collective == b.collective).collect();
@@ -206,7 +237,8 @@ fn text(plan: &Plan, fabric: &Fabric, heading: &str, options: &TextOptions) -> S
             table
         })
         .collect();
-    format!("{heading}\n{}{}", table::stacked(&tables, options), library_default::notes(plan))
+    let notes = options.wrap_lines(&library_default::notes(plan));
+    format!("{heading}\n{}{notes}", table::stacked(&tables, options))
 }
 
 fn text_fields<'a>(plan: &'a Plan, fabric: &'a Fabric) -> Vec<Field<'a>> {

@@ -12,6 +12,8 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::memory::MemoryShortfall;
+use super::plan_advice::AdviceJson;
+use super::plan_candidates::CandidateJson;
 use super::{bottleneck, library_default};
 use crate::args::PlanArgs;
 
@@ -29,6 +31,10 @@ pub struct PlanInputs<'a> {
     pub memory_shortfall: Option<MemoryShortfall>,
     /// Candidates that were considered.
     pub space: &'a SearchSpace,
+    /// All candidates with their times; `None` without `--all`.
+    pub candidates: Option<Vec<CandidateJson>>,
+    /// Advice on the library's own choice; `None` if it is unknown.
+    pub advice: Option<AdviceJson>,
 }
 
 /// Requested fabric.
@@ -89,6 +95,9 @@ pub struct PlanJson<'a> {
     /// Smallest size whose buffers exceed a GPU's memory; absent if all sizes fit.
     #[serde(skip_serializing_if = "Option::is_none")]
     memory_exceeded: Option<&'a MemoryShortfall>,
+    /// Advice: where the library's own choice is right, and what is faster elsewhere; absent if its choice is unknown.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    advice: Option<&'a AdviceJson>,
     /// Best strategies, by collective and requested size.
     rows: Vec<RowJson>,
     /// Rows at intermediate sizes, around those where the pick changes.
@@ -99,6 +108,9 @@ pub struct PlanJson<'a> {
     /// The library's default choices below the first size and above the last.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     outside_ranges: Vec<RangeJson>,
+    /// Every candidate with its time, by collective and size, fastest first; only with `--all`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    candidates: Option<&'a [CandidateJson]>,
     /// Candidates that were considered, and those that were not.
     searched: SearchedJson,
 }
@@ -242,10 +254,12 @@ impl<'a> PlanJson<'a> {
             root: Some(inputs.request.root).filter(|&root| root > 0),
             in_place: inputs.request.buffers == BufferUse::InPlace,
             memory_exceeded: inputs.memory_shortfall.as_ref(),
+            advice: inputs.advice.as_ref(),
             rows: rows(&plan.rows),
             refined_rows: rows(&plan.refined_rows),
             ranges: plan.ranges.iter().map(RangeJson::from).collect(),
             outside_ranges: plan.outside_ranges.iter().map(RangeJson::from).collect(),
+            candidates: inputs.candidates.as_deref(),
             searched: SearchedJson::new(inputs.space),
         }
     }

@@ -15,6 +15,9 @@ use crate::files;
 use crate::output::Output;
 use crate::output_format::Format;
 
+/// File of the page if `-o` names none.
+const DEFAULT_FILE: &str = "report.html";
+
 pub fn run(args: &ReportArgs, output: &Output) -> Result<(), Failure> {
     if output.format != Format::Text {
         return Err(Failure::input_with_help("a report is a page of HTML", "omit --format"));
@@ -55,8 +58,23 @@ pub fn run(args: &ReportArgs, output: &Output) -> Result<(), Failure> {
     let study_page =
         |answer: &Answer| find_details(answer).map_or_else(|| of_study(answer, &[]), |details| details.page(answer));
     let page = report(&inputs, &study_page).map_err(input_failure)?.html();
-    let Some(folder) = &args.charts else { return output.write(&page) };
-    let charts = charts(answers(&inputs).zip(&details))?;
+    let named = output.with_default_file(DEFAULT_FILE)?;
+    write(args, &page, answers(&inputs).zip(&details), &named)?;
+    if output.file.is_some() {
+        return Ok(());
+    }
+    output.write_message(&format!("wrote {DEFAULT_FILE}; -o names another file"))
+}
+
+/// Writes the page, and the charts of studies if a folder for them is named.
+fn write<'a>(
+    args: &ReportArgs,
+    page: &str,
+    answers: impl Iterator<Item = (&'a Answer, &'a Option<BestCandidateDetails>)>,
+    output: &Output,
+) -> Result<(), Failure> {
+    let Some(folder) = &args.charts else { return output.write(page) };
+    let charts = charts(answers)?;
     if charts.is_empty() {
         let message = "--charts draws the charts of studies, and none of the inputs is one";
         return Err(Failure::input_with_help(
@@ -73,7 +91,7 @@ pub fn run(args: &ReportArgs, output: &Output) -> Result<(), Failure> {
             "--force removes them; otherwise move them away or name another folder",
         )
     };
-    output.write_all(&page, &[], staged, |files| {
+    output.write_all(page, &[], staged, |files| {
         files::commit_replacing_folder(files, folder, is_chart, output.replace, foreign)
     })
 }

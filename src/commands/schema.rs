@@ -24,7 +24,7 @@ use super::gpu::run::answer::AnswerJson as RunJson;
 use super::gpu::run::pairs::PairsJson;
 use super::groups::Answer as ConcurrentCalls;
 use super::job::JobJson;
-use super::list::GpuJson;
+use super::list::{GpuJson, ModelJson, PriceJson};
 use super::plan_diff::Diff;
 use super::plan_job::PlanJobJson;
 use super::plan_json::PlanJson;
@@ -100,11 +100,14 @@ impl Document {
             Self::ConcurrentCalls => self.object::<ConcurrentCalls>(),
             Self::Replay => self.object::<JobJson<'_>>(),
             Self::List => self.rows::<GpuJson<'_>>(),
+            Self::Models => self.rows::<ModelJson>(),
+            Self::Prices => self.rows::<PriceJson>(),
             Self::Plan => self.object::<PlanJson<'_>>(),
             Self::PlanDiff => self.object::<Diff<'_>>(),
             Self::JobPlan => self.object::<PlanJobJson<'_>>(),
             Self::Verification => self.object::<VerificationJson<'_>>(),
             Self::Simulation => self.object::<Simulation>(),
+            Self::Simulations => self.rows::<Simulation>(),
             Self::Explanation => self.object::<Explained<'_>>(),
             Self::TableCheck => self.object::<CheckedJson<'_>>(),
             // The content has the key `format` itself.

@@ -53,6 +53,9 @@ pub fn run(args: &SimulateArgs, output: &Output) -> Result<(), Failure> {
     if !args.groups.is_empty() || !args.calls.is_empty() {
         return super::groups::run(args, &fabric, output);
     }
+    if super::sweep::is_requested(args) {
+        return super::sweep::run(args, &fabric, output);
+    }
     let ranks = setup::ranks(&fabric, args.fabric.ranks_per_gpu)?;
     let mode = setup::launch_mode(&args.costs, &fabric, &ranks);
     let router = Router::new(&fabric, setup::call_options(&args.fabric, &fabric)?);
@@ -60,7 +63,8 @@ pub fn run(args: &SimulateArgs, output: &Output) -> Result<(), Failure> {
     setup::sources(&fabric, &profile, output);
     let generator: Box<dyn ScheduleGenerator + Send + Sync> = match &args.schedule {
         Some(path) => {
-            let bytes = args.call.bytes.map(|size| args.call.round_to_elements(size)).transpose()?;
+            let listed = args.call.sizes.as_ref().and_then(|sizes| sizes.0.first().copied());
+            let bytes = args.call.bytes.or(listed).map(|size| args.call.round_to_elements(size)).transpose()?;
             Box::new(verified::read(path, bytes, &args.verify)?)
         }
         None => {
@@ -118,7 +122,8 @@ fn last_starter(delays: &[Picos], placement: &[NodeId]) -> Option<NodeId> {
     (*delay > Picos::ZERO).then_some(*device)
 }
 
-fn placement(gpus: &[NodeId], ranks: u32) -> Result<&[NodeId], Failure> {
+/// The first GPUs, one for each rank of a schedule.
+pub fn placement(gpus: &[NodeId], ranks: u32) -> Result<&[NodeId], Failure> {
     gpus.get(..ranks as usize).ok_or_else(|| {
         Failure::input(format!("the schedule has {ranks} ranks and the fabric has {} GPUs in use", gpus.len()))
     })
@@ -220,7 +225,7 @@ struct CostsJson {
 }
 
 impl Answer {
-    fn new(header: &Header, timeline: &Timeline, bound: &Bound, fabric: &Fabric, format: Format) -> Self {
+    pub fn new(header: &Header, timeline: &Timeline, bound: &Bound, fabric: &Fabric, format: Format) -> Self {
         // Only JSON lists links; naming half a million of them is slow.
         let (links, links_omitted) = match format {
             Format::Json => LinkJson::list(&timeline.utilization, fabric),
@@ -278,8 +283,57 @@ impl Answer {
         }
     }
 
+    /// Sets the link or cost that limits the call.
+    pub fn set_bottleneck(&mut self, bottleneck: String) {
+        self.bottleneck = bottleneck;
+    }
+
+    /// Collective and number of ranks of the call.
+    pub fn call(&self) -> (&'static str, u32) {
+        (self.collective, self.ranks)
+    }
+
+    /// Cells of a table of several simulations: size, strategy, time, bandwidth, share of the peak, bottleneck, ends of
+    /// the interval, algorithm bandwidth, bound.
+    pub fn sweep_cells(&self) -> Vec<Value> {
+        vec![
+            Value::Bytes(self.bytes),
+            Value::text(&*self.algorithm),
+            Value::text(self.protocol),
+            Value::Count(self.channels.into()),
+            Value::Time(self.time),
+            Value::Rate(self.busbw_gb_per_s),
+            Value::Share(self.bound_share),
+            Value::text(&*self.bottleneck),
+            Value::Time(self.band.low),
+            Value::Time(self.band.high),
+            Value::Rate(self.algbw_gb_per_s),
+            Value::Time(self.bound),
+        ]
+    }
+
+    /// Table of several simulations with their calls and strategies, a row each.
+    pub fn labelled_table(answers: &[Self]) -> Table {
+        let rows: Vec<Vec<(Column, Value)>> =
+            answers.iter().map(|answer| answer.fields(TableColumns::WithLabels)).collect();
+        let columns = rows.first().map(|row| row.iter().map(|(column, _)| column.clone()).collect());
+        let mut table = Table::new(columns.unwrap_or_default());
+        for row in rows {
+            table.row(row.into_iter().map(|(_, value)| value.into()).collect());
+        }
+        table
+    }
+
     /// Table with one row: the call if requested, and its results.
     fn table(&self, contents: TableColumns) -> Table {
+        let (columns, values): (Vec<Column>, Vec<Value>) = self.fields(contents).into_iter().unzip();
+        let mut table = Table::new(columns);
+        table.row(values.into_iter().map(Into::into).collect());
+        table
+    }
+
+    /// Columns of the result table with their values.
+    fn fields(&self, contents: TableColumns) -> Vec<(Column, Value)> {
         let labels = [
             (Column::new("collective", "collective", Unit::Text), Value::text(self.collective)),
             (Column::new("algorithm", "algorithm", Unit::Text), Value::text(&*self.algorithm)),
@@ -292,17 +346,14 @@ impl Answer {
             (Column::new("time_us", "time", Unit::Micros), Value::Time(self.time)),
             (Column::new("low_us", "low", Unit::Micros), Value::Time(self.band.low)),
             (Column::new("high_us", "high", Unit::Micros), Value::Time(self.band.high)),
-            (Column::new("algbw_gb_per_s", "algbw", Unit::GbPerS), Value::Rate(self.algbw_gb_per_s)),
+            (Column::new("algbw_gb_per_s", "algbw", Unit::GbPerS).spare(), Value::Rate(self.algbw_gb_per_s)),
             (Column::new("busbw_gb_per_s", "busbw", Unit::GbPerS), Value::Rate(self.busbw_gb_per_s)),
-            (Column::new("bound_us", "bound", Unit::Micros), Value::Time(self.bound)),
+            (Column::new("bound_us", "bound", Unit::Micros).spare(), Value::Time(self.bound)),
             (Column::new("bound_share", "of peak", Unit::Percent), Value::Share(self.bound_share)),
             (Column::new("bottleneck", "bottleneck", Unit::Text), Value::text(&*self.bottleneck)),
         ];
         let labels = labels.into_iter().filter(|_| contents == TableColumns::WithLabels);
-        let (columns, values): (Vec<Column>, Vec<Value>) = labels.chain(results).unzip();
-        let mut table = Table::new(columns);
-        table.row(values.into_iter().map(Into::into).collect());
-        table
+        labels.chain(results).collect()
     }
 
     fn text(&self, fabric: &str, profile: &str, output: &Output) -> String {

@@ -48,5 +48,6 @@ mod what_if;
 fn transcripts() {
     trycmd::TestCases::new()
         .register_bin("fabricast", std::path::Path::new(env!("CARGO_BIN_EXE_fabricast")))
+        .env("COLUMNS", "")
         .case("tests/cli/transcripts/*.trycmd");
 }

@@ -90,8 +90,13 @@ fn inputs_are_recognized_by_content() {
     {
         assert!(page.contains(text), "{text}");
     }
-    let printed = run_in(folder.path(), "report a");
-    assert!(printed.code == 0 && printed.stdout.starts_with("<!DOCTYPE html>"));
+    let run = run_in(folder.path(), "report a");
+    assert_eq!((run.code, run.stdout.as_str()), (0, "wrote report.html; -o names another file\n"));
+    assert!(read(folder.path(), "report.html").starts_with("<!DOCTYPE html>"));
+    let silent = run_in(folder.path(), "report a --quiet");
+    assert_eq!((silent.code, silent.stdout.as_str()), (0, ""));
+    std::fs::write(folder.path().join("report.html"), "mine").unwrap();
+    refused(folder.path(), "report a", "report.html");
 }
 
 #[test]

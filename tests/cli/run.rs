@@ -16,7 +16,7 @@ pub struct Run {
 /// The command with arguments split at blanks, in a folder.
 pub fn command(folder: &Path, arguments: &str) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_fabricast"));
-    command.args(arguments.split_whitespace()).current_dir(folder).stdin(Stdio::null());
+    command.args(arguments.split_whitespace()).current_dir(folder).stdin(Stdio::null()).env_remove("COLUMNS");
     command
 }
 

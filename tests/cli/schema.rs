@@ -59,6 +59,8 @@ fn fabrics_and_lists_are_valid() {
     valid(folder.path(), "list gpus", "list");
     valid(folder.path(), "fabric check hgx-h200", "fabric-check");
     valid(folder.path(), "schema", "schemas");
+    valid(folder.path(), "list models", "models");
+    valid(folder.path(), "list prices", "prices");
 }
 
 #[test]
@@ -71,6 +73,8 @@ fn simulations_are_valid() {
     let details = "--bytes 1MiB --critical-path --utilization-over-time=3 --straggler gpu5=20us";
     let document = valid(folder, &format!("{call} {details}"), "simulation");
     assert!(document["critical_path"].is_array() && document["load"].is_object(), "{document:#}");
+    let several = valid(folder, &format!("{call} --sizes 1KiB..1MiB:32 --protocol ll,simple"), "simulations");
+    assert_eq!(several["rows"].as_array().unwrap().len(), 6, "{several:#}");
     valid(folder, &format!("{call} --bytes 1MiB --group 0-3 --group 4-7"), "concurrent-calls");
     let calls = "--call all_gather:ranks=0-3,bytes=1MiB --call reduce_scatter:ranks=4-7,bytes=1MiB";
     valid(folder, &format!("simulate --fabric hgx-h200 {calls}"), "concurrent-calls");
@@ -174,7 +178,7 @@ fn documents_without_a_required_key_are_refused() {
 fn every_listed_document_has_a_schema() {
     let listed = run_json("schema");
     let rows = listed["rows"].as_array().unwrap();
-    assert_eq!(rows.len(), 27);
+    assert_eq!(rows.len(), 30);
     let text = run("schema").stdout;
     for row in rows {
         let (name, format) = (row["name"].as_str().unwrap(), row["format"].as_str().unwrap());

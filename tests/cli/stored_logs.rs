@@ -59,7 +59,8 @@ fn correct_logs_are_read_without_changes() {
 #[test]
 fn jobs_of_correct_logs_are_read_without_changes() {
     let run = run_log("simulate --job rccl-job.log --fabric hgx-h100");
-    assert!(run.stdout.starts_with("rccl-job.log on hgx-h100 · 2 ranks"), "{}", run.stdout);
+    assert!(run.stdout.starts_with("all done after "), "{}", run.stdout);
+    assert!(run.stdout.contains("\nrccl-job.log on hgx-h100 · 2 ranks"), "{}", run.stdout);
     for name in ["nccl-job-half-init.log", "nccl-job-half-of-ranks.log"] {
         let run = run_in(&logs(), &format!("simulate --job {name} --fabric hgx-h100"));
         assert!(run.code == 2 && run.stderr.contains("ranks 0 to 15, and the fabric has 8 GPUs"), "{name}: {run:?}");
@@ -134,7 +135,7 @@ fn processes_without_mpi_are_separate_runs() {
         let run = run_log(&format!("compare {name} --fabric hgx-h100 --no-explain"));
         let note = format!("note: {runs} separate runs (nccl-tests built without MPI=1");
         assert!(run.stdout.contains(&note) && run.stdout.contains("1 node × 1 GPU (hgx-h100)"), "{}", run.stdout);
-        assert!(run.stdout.starts_with(&format!("{rows} rows")), "{}", run.stdout);
+        assert!(run.stdout.contains(&format!("\n{rows} rows")), "{}", run.stdout);
     }
     let run = run_in(&logs(), "compare no-mpi-all-rank0.txt --fabric hgx-h100 --nodes 2 --gpus 2");
     assert_eq!(run.code, 2);

@@ -298,3 +298,26 @@ fn png_files_contain_no_text() {
     kinds.dedup();
     assert_eq!(kinds, ["IHDR", "pHYs", "IDAT", "IEND"]);
 }
+
+/// With COLUMNS, tables and notes fit that width; `--wide` shows all columns, `--columns` those that are named.
+#[test]
+fn output_fits_the_stated_width() {
+    let output = |arguments: &str, columns: &str| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_fabricast"));
+        let output = command.args(arguments.split(' ')).env("COLUMNS", columns).stdin(Stdio::null()).output().unwrap();
+        assert!(output.status.success(), "{arguments}");
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let widest = |text: &str| text.lines().map(|line| line.chars().count()).max().unwrap_or(0);
+    let plan = "plan --fabric hgx-h200 --collective all_reduce --sizes 1KiB..1GiB:32";
+    for arguments in [plan, "list gpus", "list models", "list prices", "fabric list", "schema"] {
+        let text = output(arguments, "80");
+        assert!(widest(&text) <= 80, "{arguments}: {text}");
+        assert_eq!(output(arguments, "no number"), output(arguments, ""), "{arguments}");
+    }
+    assert!(output(plan, "80").contains("hidden columns (--wide shows them): "));
+    assert!(!output(&format!("{plan} --wide"), "80").contains("hidden columns"));
+    let named = output(&format!("{plan} --columns size,busbw"), "80");
+    assert!(named.lines().any(|line| line.trim() == "size  busbw GB/s"), "{named}");
+    assert!(output(&format!("{plan} --columns size,bussbw"), "80").contains("no such column: bussbw"));
+}

@@ -15,6 +15,7 @@ mod crossovers;
 mod damaged;
 mod delays;
 mod devices;
+mod diagnosis;
 mod engine;
 mod facts;
 mod fastest;

@@ -218,6 +218,30 @@ impl Accuracy {
     }
 }
 
+/// Standard deviation of ln(time) due to the model's error, over a candidate's jobs by their weights: the errors of a
+/// candidate's jobs are taken as one. From the 90th percentile of the published figures of the class; a class without
+/// figures has the largest known error of its kind of work. Recorded traces have no error of their own.
+pub(super) fn model_error(study: &Study, fabrics: &[Fabric], candidate: usize) -> f64 {
+    let deviation = |accuracy: &Accuracy| {
+        let [_, p90] = accuracy.error_percent;
+        (1.0 + p90 / 100.0).ln() / NORMAL_P90
+    };
+    let of_job = |job: &Job| {
+        let Some(work) = Work::new(job) else { return 0.0 };
+        let known = fabrics.get(candidate).and_then(|fabric| Accuracy::new(work, fabric));
+        let of_work = ACCURACIES.iter().filter(|entry| entry.work == work).map(deviation).fold(0.0, f64::max);
+        known.map_or(of_work, deviation)
+    };
+    let (mut sum, mut weights) = (0.0, 0.0);
+    for (_, job) in study.jobs_on(candidate) {
+        (sum, weights) = (sum + job.weight() * of_job(job), weights + job.weight());
+    }
+    if weights > 0.0 { sum / weights } else { 0.0 }
+}
+
+/// 90th percentile of the absolute value of a standard normal number.
+const NORMAL_P90: f64 = 1.645;
+
 /// Joins names as `A, B and C`.
 fn join_names(names: &[&str]) -> String {
     match names {

@@ -251,6 +251,10 @@ pub struct SourceRow {
     pub source: String,
 }
 
+/// Smallest [`RankedRow::probability_best_with_errors`] of a first candidate that is called best; below, the decision is
+/// too close to call. A judgement: four in five.
+pub const DECISIVE: f64 = 0.8;
+
 /// Candidate with its rank among those with the same jobs.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct RankedRow {
@@ -278,6 +282,10 @@ pub struct RankedRow {
     /// prices.
     #[serde(default)]
     pub probability_best: Option<f64>,
+    /// Probability of the lowest score among the compared candidates, with prices anywhere in their bands and times off
+    /// by the model's error for the jobs and GPUs of each candidate; absent for a candidate that is compared with none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub probability_best_with_errors: Option<f64>,
 }
 
 /// Quantity that candidates are ranked by: a weighted geometric mean over jobs.

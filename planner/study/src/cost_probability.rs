@@ -25,7 +25,7 @@ pub struct ScoreBand {
 }
 
 impl ScoreBand {
-    fn interpolate(&self, fraction: f64) -> f64 {
+    pub(super) fn interpolate(&self, fraction: f64) -> f64 {
         self.low + (self.high - self.low) * fraction
     }
 
@@ -126,7 +126,7 @@ fn probability_others_higher(
 
 /// Points and weights of Gauss-Legendre quadrature with `count` points on [-1, 1]: roots of the polynomial by Newton's
 /// method (Abramowitz and Stegun, 25.4.29).
-fn legendre(count: usize) -> Vec<(f64, f64)> {
+pub(super) fn legendre(count: usize) -> Vec<(f64, f64)> {
     let n = count as f64;
     (0..count)
         .map(|i| {

@@ -55,6 +55,7 @@ mod assumption_notes;
 pub mod cases;
 mod cost;
 mod cost_probability;
+mod decision;
 mod job_assignment;
 pub mod journal;
 pub mod key;

@@ -26,6 +26,8 @@ pub struct Ranked {
     pub violations: Vec<String>,
     /// Probability of lowest cost in its group, with prices anywhere in their bands; `None` without prices.
     pub probability_best: Option<f64>,
+    /// Score over the price band; a point without prices. `None` if the candidate violates a constraint.
+    pub(crate) score_band: Option<ScoreBand>,
 }
 
 /// Result of a job on a candidate with costs, or the reason why it cannot run; `None` if it is not assigned to the
@@ -71,7 +73,15 @@ pub fn rank(study: &Study, sizes: &[MachineSize], rows: &[JobResult], terms: &Te
                 false => seconds(number),
             };
             let compared_with = study.assignment.first_with_same_jobs(number);
-            Ranked { candidate: number, compared_with, score, pareto: None, violations, probability_best: None }
+            Ranked {
+                candidate: number,
+                compared_with,
+                score,
+                pareto: None,
+                violations,
+                probability_best: None,
+                score_band: None,
+            }
         })
         .collect();
     // (A stable sort keeps compared candidates in study order.)
@@ -80,6 +90,11 @@ pub fn rank(study: &Study, sizes: &[MachineSize], rows: &[JobResult], terms: &Te
         for compared in ranked.chunk_by_mut(|a, b| a.compared_with == b.compared_with) {
             compute_pareto(study, compared, seconds, hourly);
         }
+    }
+    for entry in ranked.iter_mut().filter(|entry| entry.score_band.is_none()) {
+        let is_scored = entry.violations.is_empty() && entry.score.is_finite();
+        let (low, high, group) = (entry.score, entry.score, entry.candidate);
+        entry.score_band = is_scored.then_some(ScoreBand { low, high, group });
     }
     ranked.sort_by(|a, b| {
         let key = |entry: &Ranked| (entry.compared_with, !entry.violations.is_empty());
@@ -114,8 +129,10 @@ fn compute_pareto(
             Some(ScoreBand { low: band.low * hours, high: band.high * hours, group: group(study, ranked.candidate) })
         })
         .collect();
-    for (ranked, probability) in compared.iter_mut().zip(cost_probability::lowest_score_probabilities(&bands)) {
+    let probabilities = cost_probability::lowest_score_probabilities(&bands);
+    for ((ranked, probability), band) in compared.iter_mut().zip(probabilities).zip(bands) {
         ranked.probability_best = Some(probability.unwrap_or(0.0));
+        ranked.score_band = band;
     }
 }
 

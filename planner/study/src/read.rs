@@ -84,7 +84,8 @@ struct EfficiencyText {
     start: Option<Spanned<String>>,
 }
 
-/// Function that finds the price list that a study names; returns its name for errors and its text.
+/// Function that finds the price list, or the configuration of a model, that a study names; returns its name for errors
+/// and its text.
 pub type Lists<'a> = &'a dyn Fn(&str) -> Result<(String, String), String>;
 
 /// Function that reads the files of a trace by the name in the job; returns the name for errors and the bytes of each
@@ -158,7 +159,7 @@ pub fn read_study_with(text: &str, source: &str, lists: Lists<'_>, traces: Trace
     let mut jobs = Vec::new();
     names.clear();
     for entry in &parsed.job {
-        let job = entry.get_ref().job(origin, origin.locate(entry.span()), FileResolver { traces })?;
+        let job = entry.get_ref().job(origin, origin.locate(entry.span()), FileResolver { traces, texts: lists })?;
         if !names.insert(entry.get_ref().name.get_ref()) {
             return Err(reader.error_at(entry.get_ref().name.span(), format!("name: `{}` is given twice", job.name())));
         }
@@ -216,18 +217,28 @@ fn work_keys(text: &str) -> Vec<BTreeMap<String, String>> {
 ///
 /// # Errors
 /// [`JobError`]: see [`read_study_with`]; also for a study with several jobs.
-pub fn read_only_job(text: &str, source: &str, traces: Traces<'_>) -> Result<(Job, EfficiencyOverrides), JobError> {
+pub fn read_only_job(
+    text: &str,
+    source: &str,
+    texts: Lists<'_>,
+    traces: Traces<'_>,
+) -> Result<(Job, EfficiencyOverrides), JobError> {
     let lines = LineIndex::new(text);
     let origin = Origin::new(source, text).with_line_index(&lines);
     let syntax_error = |error| toml_error(origin, &error);
     if !is_study(text) {
         let job: JobText = toml::from_str(text).map_err(syntax_error)?;
-        return Ok((job.job(origin, origin.locate(0..0), FileResolver { traces })?, EfficiencyOverrides::default()));
+        return Ok((
+            job.job(origin, origin.locate(0..0), FileResolver { traces, texts })?,
+            EfficiencyOverrides::default(),
+        ));
     }
     let parsed: StudyText = toml::from_str(text).map_err(syntax_error)?;
     let efficiency = Reader { origin }.efficiency(parsed.efficiency.as_ref())?;
     match parsed.job.as_slice() {
-        [entry] => Ok((entry.get_ref().job(origin, origin.locate(entry.span()), FileResolver { traces })?, efficiency)),
+        [entry] => {
+            Ok((entry.get_ref().job(origin, origin.locate(entry.span()), FileResolver { traces, texts })?, efficiency))
+        }
         [] => Err(JobError::at(&SourceLocation::from_source(source), "no job: expected one `[[job]]`")),
         [_, second, ..] => Err(JobError {
             location: origin.locate(second.span()),

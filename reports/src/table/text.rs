@@ -4,6 +4,7 @@ use comfy_table::{
     Attribute, CellAlignment, Color, ColumnConstraint, ContentArrangement, LineStyle, TableStyle, Width,
 };
 
+use fabricast_topologies::fabric::suggest_names;
 use fabricast_topologies::visible::visible_lines;
 
 use super::{Cell, Column, Emphasis, Table, Unit};
@@ -20,7 +21,7 @@ pub enum Style {
 }
 
 /// Options for the text output of a table.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TextOptions {
     /// Colour mode of the text.
     pub style: Style,
@@ -28,6 +29,43 @@ pub struct TextOptions {
     pub glyphs: Glyphs,
     /// Columns of the terminal; `None` for unlimited width.
     pub width: Option<u16>,
+    /// Columns to show, by key or title; empty for all. A table without any of them is shown whole.
+    pub columns: Vec<String>,
+}
+
+impl TextOptions {
+    /// Breaks a line at words so that it fits the terminal; further lines are indented two columns more than the first.
+    /// Words longer than a line stay whole.
+    #[must_use]
+    pub fn wrap(&self, line: &str) -> String {
+        let Some(width) = self.width.map(usize::from) else { return line.to_owned() };
+        if line.chars().count() <= width {
+            return line.to_owned();
+        }
+        let margin: String = line.chars().take_while(|character| *character == ' ').collect();
+        let (mut text, mut column) = (margin.clone(), margin.len());
+        let mut is_first = true;
+        for word in line.trim_start().split(' ') {
+            let length = word.chars().count();
+            if !is_first && column + 1 + length > width {
+                text.push_str(&format!("\n{margin}  "));
+                column = margin.len() + 2;
+            } else if !is_first {
+                text.push(' ');
+                column += 1;
+            }
+            text.push_str(word);
+            column += length;
+            is_first = false;
+        }
+        text
+    }
+
+    /// Applies [`Self::wrap`] to each line of a text; a final line break stays.
+    #[must_use]
+    pub fn wrap_lines(&self, text: &str) -> String {
+        text.split('\n').map(|line| self.wrap(line)).collect::<Vec<_>>().join("\n")
+    }
 }
 
 /// Blanks between two columns: one replaces a vertical rule, the rest is padding.
@@ -119,18 +157,33 @@ pub fn stacked(tables: &[Table], look: &TextOptions) -> String {
     let mut text = String::new();
     for table in tables {
         for line in &table.heading {
-            text.push_str(&visible_lines(line));
+            text.push_str(&look.wrap_lines(&visible_lines(line)));
             text.push('\n');
         }
         text.push_str(&table.body(&layout, look));
         for line in &table.notes {
-            text.push_str(&visible_lines(line));
+            text.push_str(&look.wrap_lines(&visible_lines(line)));
             text.push('\n');
         }
     }
+    if let (false, Some(first)) = (layout.unknown.is_empty(), tables.first()) {
+        let known: Vec<&str> = first.columns.iter().map(|column| column.key.as_str()).collect();
+        let titles = first.columns.iter().map(|column| column.title.as_str());
+        let names_and_keys: Vec<&str> = titles.chain(known.iter().copied()).collect();
+        let names =
+            layout.unknown.iter().map(|name| match suggest_names(name, names_and_keys.iter().copied()).first() {
+                Some(near) => format!("{name} (did you mean {near}?)"),
+                None => name.clone(),
+            });
+        let names: Vec<String> = names.collect();
+        let line = format!("no such column: {}; columns: {}", names.join(", "), known.join(", "));
+        text.push_str(&look.wrap(&visible_lines(&line)));
+        text.push('\n');
+    }
     if let (false, Some(first)) = (layout.hidden.is_empty(), tables.first()) {
         let titles: Vec<&str> = layout.hidden.iter().map(|&number| first.title(number)).collect();
-        text.push_str(&format!("hidden columns: {}\n", titles.join(", ")));
+        text.push_str(&look.wrap(&format!("hidden columns (--wide shows them): {}", titles.join(", "))));
+        text.push('\n');
     }
     text
 }
@@ -139,8 +192,10 @@ pub fn stacked(tables: &[Table], look: &TextOptions) -> String {
 struct Layout {
     /// Indices of the columns that are shown, in order.
     shown: Vec<usize>,
-    /// Indices of the hidden columns, in order.
+    /// Indices of the columns that are hidden because they do not fit, in order.
     hidden: Vec<usize>,
+    /// Requested columns that the tables do not have.
+    unknown: Vec<String>,
     /// Width of every column without wrapping, in characters, by column index.
     widths: Vec<usize>,
     /// True if the shown columns get their natural widths.
@@ -152,9 +207,20 @@ impl Layout {
         let columns = tables.first().map(|table| table.columns.as_slice()).unwrap_or_default();
         let widest = |number: usize| tables.iter().map(|table| table.natural_width(number, look.glyphs)).max();
         let widths: Vec<usize> = (0..columns.len()).map(|number| widest(number).unwrap_or(0)).collect();
-        let mut layout = Self { shown: (0..columns.len()).collect(), hidden: Vec::new(), widths, fits: true };
+        let position = |name: &String| {
+            columns
+                .iter()
+                .position(|column| column.key == *name)
+                .or_else(|| columns.iter().position(|column| column.title.eq_ignore_ascii_case(name)))
+        };
+        let selected: Vec<usize> = look.columns.iter().filter_map(position).collect();
+        let unknown = look.columns.iter().filter(|name| position(name).is_none()).cloned().collect();
+        // Columns that are named are not hidden.
+        let is_selected = !selected.is_empty();
+        let shown = if is_selected { selected } else { (0..columns.len()).collect() };
+        let mut layout = Self { shown, hidden: Vec::new(), unknown, widths, fits: true };
         let Some(width) = look.width else { return layout };
-        let is_spare = |&number: &usize| columns.get(number).is_some_and(|column| column.spare);
+        let is_spare = |&number: &usize| !is_selected && columns.get(number).is_some_and(|column| column.spare);
         while layout.width() > usize::from(width) {
             let Some(position) = layout.shown.iter().rposition(is_spare) else { break };
             layout.hidden.insert(0, layout.shown.remove(position));
@@ -271,7 +337,8 @@ mod tests {
         1 MiB  two_shot     48.62       37.70         62
         1 GiB  ring         3,930       478.1         98
         profile ideal
-        hidden columns: against default, bottleneck
+        hidden columns (--wide shows them): against default,
+          bottleneck
         ");
     }
 
@@ -314,7 +381,41 @@ mod tests {
         assert!(text.contains("one_shot") && text.contains("two_shot"), "{text}");
     }
 
+    #[test]
+    fn named_columns_are_shown_in_their_order() {
+        let columns = |names: &[&str]| TextOptions {
+            columns: names.iter().map(|&name| name.to_owned()).collect(),
+            ..TextOptions::default()
+        };
+        let header = |look: &TextOptions| plan().text(look).lines().next().unwrap_or_default().trim().to_owned();
+        assert_eq!(header(&columns(&["time_us", "Size"])), "time µs   size");
+        let text = plan().text(&columns(&["size", "busbw_gb_per"]));
+        assert!(
+            text.contains("no such column: busbw_gb_per (did you mean busbw_gb_per_s?); columns: bytes, "),
+            "{text}"
+        );
+        assert_eq!(header(&columns(&["nothing"])), header(&TextOptions::default()));
+    }
+
+    #[test]
+    fn lines_wrap_between_words() {
+        let look = TextOptions { width: Some(20), ..TextOptions::default() };
+        assert_eq!(look.wrap("as expected"), "as expected");
+        assert_eq!(look.wrap("  slow at 1 KiB to 4 MiB"), "  slow at 1 KiB to 4\n    MiB");
+        assert_eq!(look.wrap_lines("one\naverylongwordthatdoesnotfit x\n"), "one\naverylongwordthatdoesnotfit\n  x\n");
+        assert_eq!(TextOptions::default().wrap(&"word ".repeat(40)), "word ".repeat(40));
+    }
+
     proptest! {
+        /// Wrapping keeps all words in order, and only a word that is too long exceeds the width.
+        #[test]
+        fn wrapped_lines_keep_their_words(words in prop::collection::vec("[a-z]{1,12}", 1..30), width in 16_u16..80) {
+            let look = TextOptions { width: Some(width), ..TextOptions::default() };
+            let text = look.wrap(&words.join(" "));
+            prop_assert_eq!(text.split_whitespace().collect::<Vec<_>>(), words);
+            prop_assert!(text.lines().all(|line| line.chars().count() <= usize::from(width)));
+        }
+
         #[test]
         fn rows_fit_the_width_without_breaking_numbers(
             words in prop::collection::vec("[a-z ]{0,40}|\\PC{0,12}", 1..6), width in 40_u16..120

@@ -3,7 +3,7 @@
 use fabricast_sim::profile::{Launch, Processes};
 use fabricast_sim::schedule::Collective;
 use fabricast_topologies::Bytes;
-use fabricast_validate::compare::{Compared, Explanation, Group, Regret, has_unpredicted_rccl};
+use fabricast_validate::compare::{Compared, Explanation, Group, RankedCause, Regret, SizeRange, has_unpredicted_rccl};
 use fabricast_validate::measured::manifest::{Measurement, Registered, Role};
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -11,6 +11,7 @@ use serde::Serialize;
 use super::super::summary::{CoverageJson, SummaryJson};
 use super::Answer;
 use super::text::distinct;
+use super::verdict;
 
 /// JSON of `compare`.
 #[derive(Serialize, JsonSchema)]
@@ -93,10 +94,56 @@ struct GroupJson<'a> {
     faster: usize,
     /// Parameter change that would explain the error; null if there is none.
     explanation: Option<ExplanationJson<'a>>,
-    /// Setting that may have slowed the group down.
+    /// Finding on the group: `slow` if a range of sizes is slow, otherwise `fast` if one is fast, otherwise `expected`.
+    verdict: &'static str,
+    /// Findings on ranges of sizes, from small to large.
+    ranges: Vec<RangeJson>,
+    /// Text of the likeliest cause, or of a setting in the log that may have slowed the group down.
     cause: Option<String>,
+    /// Simulated causes of slow sizes, the likeliest first.
+    causes: Vec<CauseJson>,
     /// False if the library's choices are not predicted; the strategies are then fabricast's fastest ones.
     modelled: bool,
+}
+
+/// Finding on neighbouring sizes.
+#[derive(Serialize, JsonSchema)]
+struct RangeJson {
+    /// Smallest size, in bytes.
+    min_bytes: Bytes,
+    /// Largest size, in bytes; bandwidths are those of this size.
+    max_bytes: Bytes,
+    /// Number of distinct sizes.
+    sizes: usize,
+    /// Finding: `expected`, `slow` or `fast`.
+    verdict: &'static str,
+    /// Median of measured time ÷ predicted time.
+    time_ratio: f64,
+    /// Measured bus bandwidth, in GB/s.
+    measured_busbw_gb_per_s: f64,
+    /// Predicted bus bandwidth, in GB/s.
+    predicted_busbw_gb_per_s: f64,
+    /// Lower end of the 80 % prediction interval of the bus bandwidth, in GB/s.
+    low_busbw_gb_per_s: f64,
+    /// Upper end of the 80 % prediction interval of the bus bandwidth, in GB/s.
+    high_busbw_gb_per_s: f64,
+}
+
+/// Simulated cause of slow sizes.
+#[derive(Serialize, JsonSchema)]
+struct CauseJson {
+    /// Class: `nvls`, `peer_access`, `gpu_direct`, `nvlink`, `nic`, `pcie`, `strategy`, `channels`, `channels_per_peer`
+    /// or `launch`.
+    class: &'static str,
+    /// The cause, in words.
+    text: String,
+    /// Fraction of the gap between measured and predicted times that the cause closes.
+    closed_share: f64,
+    /// Probability of its class among the hypotheses that explain the times, if these are equally likely before the times
+    /// are known. From two thirds on, the text calls the cause likely.
+    probability: f64,
+    /// Commands that confirm or refute the cause.
+    check: String,
 }
 
 /// Change of a profile parameter that would explain the error of a group.
@@ -145,6 +192,10 @@ struct RowJson<'a> {
     measured_us: f64,
     /// Predicted time, in µs.
     predicted_us: f64,
+    /// Measured bus bandwidth, in GB/s.
+    measured_busbw_gb_per_s: f64,
+    /// Predicted bus bandwidth, in GB/s.
+    predicted_busbw_gb_per_s: f64,
     /// Lower end of the 80 % prediction interval, in µs.
     low_us: f64,
     /// Upper end of the 80 % prediction interval, in µs.
@@ -253,9 +304,37 @@ fn group_json<'a>(answer: &Answer<'a>, group: &'a Group) -> Option<GroupJson<'a>
         slower: group.slower,
         faster: group.faster,
         explanation: group.explanation.as_ref().map(ExplanationJson::from),
-        cause: group.cause.map(|cause| cause.to_string()),
+        verdict: verdict::overall(group).name(),
+        ranges: group.ranges.iter().map(range_json).collect(),
+        cause: verdict::first_cause(group),
+        causes: group.causes.iter().map(cause_json).collect(),
         modelled: !has_unpredicted_rccl(first),
     })
+}
+
+fn range_json(range: &SizeRange) -> RangeJson {
+    RangeJson {
+        min_bytes: range.min,
+        max_bytes: range.max,
+        sizes: range.sizes,
+        verdict: range.finding.name(),
+        time_ratio: range.ratio,
+        measured_busbw_gb_per_s: range.measured,
+        predicted_busbw_gb_per_s: range.expected,
+        low_busbw_gb_per_s: range.expected_low,
+        high_busbw_gb_per_s: range.expected_high,
+    }
+}
+
+fn cause_json(ranked: &RankedCause) -> CauseJson {
+    let cause = &ranked.cause;
+    CauseJson {
+        class: cause.class(),
+        text: cause.to_string(),
+        closed_share: ranked.closed,
+        probability: ranked.probability,
+        check: cause.check(),
+    }
 }
 
 impl<'a> From<&'a Explanation> for ExplanationJson<'a> {
@@ -288,6 +367,8 @@ fn row_json<'a>(answer: &Answer<'a>, row: &Compared) -> Option<RowJson<'a>> {
         processes: configuration.processes,
         measured_us: row.measured.us(),
         predicted_us: row.predicted.us(),
+        measured_busbw_gb_per_s: row.bus_bandwidth(row.measured, measurement.bus_factor()),
+        predicted_busbw_gb_per_s: row.bus_bandwidth(row.predicted, measurement.bus_factor()),
         low_us: row.low.us(),
         high_us: row.high.us(),
         error: row.error(),

@@ -4,6 +4,7 @@ mod chart;
 pub mod exchange;
 pub mod json;
 mod text;
+mod verdict;
 
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};

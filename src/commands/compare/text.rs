@@ -2,15 +2,15 @@
 
 use fabricast_reports::format::percent;
 use fabricast_reports::table::{Cell, Column, Emphasis, Table, TextOptions, Unit, Value, stacked};
-use fabricast_validate::compare::{Compared, Regret, Summary, Verdict, has_unpredicted_rccl};
+use fabricast_validate::compare::{Compared, Finding, Group, Regret, Summary, Verdict, has_unpredicted_rccl};
 use fabricast_validate::measured::LogContext;
-use fabricast_validate::measured::manifest::{Role, launch_name, processes_name};
+use fabricast_validate::measured::manifest::{Measurement, Role, launch_name, processes_name};
 
 use super::super::format_count;
-use super::{Answer, group_name};
+use super::{Answer, group_name, verdict};
 use crate::args::RowChoice;
 
-/// Text: a summary line, a table of groups, and tables of rows.
+/// Text: verdicts and causes, error statistics of the model, a table of groups, and tables of rows.
 pub fn comparison_text(answer: &Answer<'_>, rows: Option<RowChoice>, options: &TextOptions) -> String {
     let summary = answer.comparison.summary;
     let mut profiles = answer.comparison.profiles.clone();
@@ -26,7 +26,11 @@ pub fn comparison_text(answer: &Answer<'_>, rows: Option<RowChoice>, options: &T
             "RCCL's choices are not predicted on some hosts, its times are next to its fastest algorithm and protocol · "
         }
     };
-    let mut text = format!(
+    let groups = answer.comparison.groups.len();
+    let is_single = groups == 1;
+    let mut text = String::new();
+    text.extend(verdict::lines(answer).iter().map(|line| format!("{line}\n")));
+    text.push_str(&format!(
         "{rccl_note}{} · error median {} %, mean {} %, p90 {} %, bias {} % · {} % inside the 80 % prediction interval · profile {}\n",
         format_count(summary.rows as u64, "row"),
         percent(summary.median),
@@ -35,7 +39,7 @@ pub fn comparison_text(answer: &Answer<'_>, rows: Option<RowChoice>, options: &T
         signed(summary.bias),
         percent(answer.comparison.coverage.share()),
         profiles.join(", "),
-    );
+    ));
     let remarks = distinct(answer, |context| &context.remarks);
     text.extend(remarks.iter().map(|remark| format!("note: {remark}\n")));
     let assumptions = distinct(answer, |context| &context.assumptions);
@@ -53,14 +57,13 @@ pub fn comparison_text(answer: &Answer<'_>, rows: Option<RowChoice>, options: &T
         ));
     }
     text.push_str(&without_outliers(answer));
-    let groups = answer.comparison.groups.len();
-    let is_single = groups == 1;
     let choice = rows.unwrap_or(if is_single { RowChoice::All } else { RowChoice::Outside });
     let mut tables: Vec<Table> = Vec::new();
     if is_single {
-        text.push_str(&group_name(answer, 0));
-        text.push('\n');
+        text.push_str(&format!("{}\n", group_name(answer, 0)));
+        text = options.wrap_lines(&text);
     } else {
+        text = options.wrap_lines(&text);
         text.push_str(&group_table(answer).text(options));
         text = format!("{}\n", text.trim_end());
     }
@@ -71,10 +74,6 @@ pub fn comparison_text(answer: &Answer<'_>, rows: Option<RowChoice>, options: &T
     }
     if !tables.is_empty() {
         text.push_str(&stacked(&tables, options));
-    }
-    let explanations = explanations(answer);
-    if !explanations.is_empty() {
-        text = format!("{}\n\n{}", text.trim_end(), explanations.join("\n"));
     }
     text
 }
@@ -142,6 +141,7 @@ pub(super) fn signed(share: f64) -> String {
 fn group_table(answer: &Answer<'_>) -> Table {
     let mut table = Table::new(vec![
         Column::new("group", "group", Unit::Text),
+        Column::new("verdict", "verdict", Unit::Text),
         Column::new("rows", "rows", Unit::Number),
         Column::new("median", "median", Unit::Percent),
         Column::new("mean", "mean", Unit::Percent),
@@ -155,8 +155,14 @@ fn group_table(answer: &Answer<'_>) -> Table {
             0 => Cell::from(Value::Count(0)).tone(Emphasis::Faint),
             count => Cell::from(Value::Count(count as u64)).tone(Emphasis::Doubtful),
         };
+        let overall = verdict::overall(group);
         table.row(vec![
             Value::text(group_name(answer, number)).into(),
+            Cell::from(Value::text(overall.name())).tone(match overall {
+                Finding::Expected => Emphasis::Good,
+                Finding::Slow => Emphasis::Bad,
+                Finding::Fast => Emphasis::Doubtful,
+            }),
             Value::Count(group.summary.rows as u64).into(),
             Value::Share(group.summary.median).into(),
             Value::Share(group.summary.mean).into(),
@@ -167,6 +173,12 @@ fn group_table(answer: &Answer<'_>) -> Table {
         ]);
     }
     table
+}
+
+/// Bus bandwidth ÷ algorithm bandwidth of a group's collective.
+fn bus_factor(answer: &Answer<'_>, group: &Group) -> f64 {
+    let first = group.measurements.first().and_then(|&first| answer.measurements.get(first));
+    first.map_or(1.0, Measurement::bus_factor)
 }
 
 /// Table of a group's rows; `None` if no row is selected.
@@ -184,19 +196,22 @@ fn row_table(answer: &Answer<'_>, number: usize, choice: RowChoice, is_single: b
     }
     let mut table = Table::new(vec![
         Column::new("bytes", "size", Unit::Bytes),
-        Column::new("algorithm", "algorithm", Unit::Text),
-        Column::new("protocol", "protocol", Unit::Text),
-        Column::new("channels", "channels", Unit::Number),
         Column::new("measured_us", "measured", Unit::Micros),
         Column::new("predicted_us", "predicted", Unit::Micros),
-        Column::new("error", "error", Unit::Percent),
+        Column::new("measured_busbw_gb_per_s", "busbw", Unit::GbPerS),
+        Column::new("predicted_busbw_gb_per_s", "expected", Unit::GbPerS),
         Column::new("verdict", "verdict", Unit::Text),
+        Column::new("error", "error", Unit::Percent).spare(),
+        Column::new("algorithm", "algorithm", Unit::Text).spare(),
+        Column::new("protocol", "protocol", Unit::Text).spare(),
+        Column::new("channels", "channels", Unit::Number).spare(),
         Column::new("low_us", "low", Unit::Micros).spare(),
         Column::new("high_us", "high", Unit::Micros).spare(),
     ]);
     if !is_single {
         table.heading(format!("\n{}", group_name(answer, number)));
     }
+    let factor = bus_factor(answer, group);
     for row in rows {
         let verdict = row.verdict();
         let (text, tone) = match verdict {
@@ -207,53 +222,20 @@ fn row_table(answer: &Answer<'_>, number: usize, choice: RowChoice, is_single: b
         };
         table.row(vec![
             Value::Bytes(row.bytes).into(),
+            Value::Time(row.measured).into(),
+            Value::Time(row.predicted).into(),
+            Value::Rate(row.bus_bandwidth(row.measured, factor)).into(),
+            Value::Rate(row.bus_bandwidth(row.predicted, factor)).into(),
+            Cell::from(Value::text(text)).tone(tone),
+            Value::Deviation(row.error()).into(),
             Value::text(row.strategy.algorithm.name()).into(),
             Value::text(row.strategy.protocol.name()).into(),
             Value::Count(row.strategy.channels.into()).into(),
-            Value::Time(row.measured).into(),
-            Value::Time(row.predicted).into(),
-            Value::Deviation(row.error()).into(),
-            Cell::from(Value::text(text)).tone(tone),
             Value::Time(row.low).into(),
             Value::Time(row.high).into(),
         ]);
     }
     Some(table)
-}
-
-/// Explanations of groups: a uniform slowdown at all sizes, a profile parameter that explains the error, or a setting
-/// that may be the cause.
-fn explanations(answer: &Answer<'_>) -> Vec<String> {
-    let mut lines = Vec::new();
-    for (number, group) in answer.comparison.groups.iter().enumerate() {
-        let name = group_name(answer, number);
-        let slow = group.rows.iter().filter_map(|&row| answer.comparison.rows.get(row)?.slow);
-        let mut slow: Vec<f64> = slow.collect();
-        slow.sort_unstable_by(f64::total_cmp);
-        if let (Some(min), Some(max)) = (slow.first(), slow.last()) {
-            let rows = format_count(slow.len() as u64, "row");
-            lines.push(format!(
-                "{name}: slow: {rows} are {} to {} % slower than predicted, similar at all sizes",
-                percent(*min),
-                percent(*max)
-            ));
-        }
-        if let Some(cause) = group.cause {
-            lines.push(format!("{name}: possible cause: {cause}"));
-        }
-        if let Some(explanation) = &group.explanation {
-            lines.push(format!(
-                "{name}: explained by {} being {:.2} times the profile's value ({} instead of {}); median {} % → {} %",
-                explanation.parameter,
-                explanation.factor,
-                explanation.required,
-                explanation.current,
-                signed(explanation.before),
-                signed(explanation.after),
-            ));
-        }
-    }
-    lines
 }
 
 /// Table of all rows, with the JSON keys as column names.
@@ -280,6 +262,8 @@ pub fn csv(answer: &Answer<'_>) -> Table {
         text_column("verdict"),
         number_column("outside"),
         number_column("neighbours_us"),
+        number_column("measured_busbw_gb_per_s"),
+        number_column("predicted_busbw_gb_per_s"),
     ]);
     for row in &answer.comparison.rows {
         let Some(measurement) = answer.measurements.get(row.measurement) else { continue };
@@ -304,6 +288,8 @@ pub fn csv(answer: &Answer<'_>) -> Table {
             Value::text(row.verdict().name()).into(),
             Value::Number(row.verdict().outside()).into(),
             Value::or_missing(row.outlier, Value::Time).into(),
+            Value::Rate(row.bus_bandwidth(row.measured, measurement.bus_factor())).into(),
+            Value::Rate(row.bus_bandwidth(row.predicted, measurement.bus_factor())).into(),
         ]);
     }
     table

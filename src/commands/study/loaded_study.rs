@@ -31,9 +31,7 @@ impl<'a> LoadedStudy<'a> {
         let text = fabricast_topologies::read::read_text_file(path, Limit::STUDY)?;
         let list = |name: &str| {
             let file = folder.join(name);
-            let text =
-                fabricast_topologies::read::read_text_file(&file, Limit::STUDY).map_err(|error| error.to_string())?;
-            Ok((file.display().to_string(), text))
+            job_file::text(&file, output)
         };
         let traces = |name: &str| job_file::contents(&folder.join(name)).map_err(|failure| failure.to_string());
         let study = read_study_with(&text, &path.display().to_string(), &list, &traces)?;

@@ -72,7 +72,7 @@ fn main_fields<'a>(optional_columns: &OptionalColumns) -> Vec<Field<'a>> {
             column: Column::new("ranks", "GPUs", Unit::Number),
             cell: Box::new(|row| Value::Count(row.ranks).into()),
         },
-        Field { column: Column::new("parallel", "parallel", Unit::Text), cell: Box::new(parallel) },
+        Field { column: Column::new("parallel", "parallel", Unit::Text), cell: Box::new(parallel) }.optional(),
         number("step_time_s", "step s", |row| Some(row.step_time_s)),
         number("tokens_per_s", "tokens/s", |row| row.tokens_per_s),
     ];
@@ -88,19 +88,19 @@ fn main_fields<'a>(optional_columns: &OptionalColumns) -> Vec<Field<'a>> {
         fields.push(number("tpot_s", "TPOT s", |row| row.tpot_s));
     }
     fields.extend([
-        percent("exposed_comm_share", "exposed comm", |row| Some(row.exposed_comm_share)),
+        percent("exposed_comm_share", "exposed comm", |row| Some(row.exposed_comm_share)).optional(),
         percent("total_comm_share", "comm", |row| Some(row.total_comm_share)).optional(),
         percent("efficiency", "vs 1 GPU", |row| row.efficiency).optional(),
         percent("efficiency_node", "vs 1 node", |row| row.efficiency_node).optional(),
         number("memory_gb", "memory GB", |row| row.memory_gb).optional(),
         text("fits", "fits", fits),
-        number("cost_per_hour", "USD/h", |row| row.cost_per_hour),
+        number("cost_per_hour", "USD/h", |row| row.cost_per_hour).optional(),
     ]);
     if optional_columns.step_cost {
         fields.push(number("cost_per_step", "USD/step", |row| row.cost_per_step));
     }
     fields.push(number("cost_per_million_tokens", "USD/M tokens", |row| row.cost_per_million_tokens));
-    fields.push(text("bottleneck", "bottleneck", |row| row.bottleneck.clone()));
+    fields.push(text("bottleneck", "bottleneck", |row| row.bottleneck.clone()).optional());
     fields
 }
 

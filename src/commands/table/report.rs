@@ -2,6 +2,7 @@
 
 use fabricast_collectives::strategy::Strategy;
 use fabricast_libraries::Library;
+use fabricast_reports::format::percent;
 use fabricast_reports::table::{Column, Table, Unit, Value};
 use fabricast_search::export::{Finding, Severity};
 use fabricast_sim::schedule::{Collective, Protocol};
@@ -15,6 +16,8 @@ use crate::failure::Failure;
 use crate::output::{self, Output};
 use crate::output_format::Format;
 
+/// Smallest difference of times that the first line counts, as a share.
+const NOTABLE: f64 = 0.01;
 /// Maximum number of findings shown as text; further ones are counted.
 const MAX_FINDINGS: usize = 40;
 
@@ -159,18 +162,53 @@ impl Checked<'_> {
     }
 
     fn text(&self, output: &Output) -> String {
-        let mut text = format!("{} on {} · profile {} · {}\n", self.format, self.fabric, self.profile, self.library);
+        let options = output.text_options();
+        let mut text = format!(
+            "{}\n{} on {} · profile {} · {}\n",
+            options.wrap(&self.verdict()),
+            self.format,
+            self.fabric,
+            self.profile,
+            self.library
+        );
         for (finding, message) in self.findings.iter().zip(self.finding_texts()) {
             let severity = if finding.severity == Severity::Error { "error" } else { "warning" };
-            text.push_str(&format!("{severity}: {message}\n"));
+            text.push_str(&options.wrap_lines(&format!("{severity}: {message}\n")));
         }
         if self.findings.len() > MAX_FINDINGS {
             text.push_str(&format!("and {} more; JSON has all\n", self.findings.len() - MAX_FINDINGS));
         }
         if !self.rows.is_empty() {
-            text.push_str(&self.table().text(&output.text_options()));
+            text.push_str(&self.table().text(&options));
         }
         text
+    }
+
+    /// First line: the table can be used or not, and its gain over the library's default.
+    fn verdict(&self) -> String {
+        let errors = self.findings.iter().filter(|finding| finding.severity == Severity::Error).count();
+        let invalid = self.rows.iter().filter(|row| row.reason.is_some()).count();
+        let total = format_count(self.rows.len() as u64, "size");
+        if errors + invalid > 0 {
+            let rows = format_count(errors as u64, "row");
+            return format!("unusable: {rows} of the table cannot be used, at {invalid} of {total}");
+        }
+        let ratio = |row: &Row| Some(row.library_default?.0 as f64 / row.time?.0.max(1) as f64);
+        let ratios: Vec<f64> = self.rows.iter().filter_map(ratio).collect();
+        let count = |is_counted: fn(f64) -> bool| ratios.iter().filter(|ratio| is_counted(**ratio)).count();
+        let (faster, slower) = (count(|ratio| ratio > 1.0 + NOTABLE), count(|ratio| ratio < 1.0 - NOTABLE));
+        let gain = percent(ratios.iter().copied().fold(1.0, f64::max) - 1.0);
+        let loss = percent(1.0 / ratios.iter().copied().fold(1.0, f64::min) - 1.0);
+        let library = self.library;
+        match (faster, slower) {
+            (0, 0) => format!("valid: as fast as {library}'s default at {total}"),
+            (_, 0) => format!("valid: of {total}, {faster} faster than {library}'s default (by up to {gain} %)"),
+            (0, _) => format!("valid: of {total}, {slower} slower than {library}'s default (by up to {loss} %)"),
+            _ => format!(
+                "valid: of {total}, {faster} faster than {library}'s default (by up to {gain} %), {slower} slower (by up to \
+                 {loss} %)"
+            ),
+        }
     }
 
     fn table(&self) -> Table {

@@ -56,6 +56,21 @@ impl Fabric {
         }
     }
 
+    /// Returns a copy in which these link directions have only the fraction `part` of their bandwidth; `None` if one of
+    /// them has no stated bandwidth, if there are none, or if `part` is not above 0 and at most 1.
+    #[must_use]
+    pub fn with_slowed_links(&self, links: &[LinkId], part: f64) -> Option<Self> {
+        if links.is_empty() || !(part > 0.0 && part <= 1.0) {
+            return None;
+        }
+        let mut copy = self.clone();
+        for link in links {
+            let link = copy.graph.edge_weight_mut(EdgeIndex::new(link.0 as usize))?;
+            link.bandwidth = Some(Bandwidth(((link.bandwidth?.0 as f64 * part).round() as u64).max(1)));
+        }
+        Some(copy)
+    }
+
     /// Returns a copy in which the named links (see [`Fabric::with_failed`]) have only the fraction `part` of their
     /// bandwidth.
     ///

@@ -68,7 +68,7 @@ pub(super) fn explain(
         return Ok(None);
     };
     let profile = profile(request, measurement)?;
-    let thinned = sample_evenly(&chosen);
+    let thinned = sample_evenly(&chosen, MAX_ROWS);
     let numbered =
         |&number: &usize| Some((number, MeasurementSimulation::new(request.measurements.get(number)?, request.routes)));
     let reruns: Vec<(usize, MeasurementSimulation<'_>)> = group.measurements.iter().filter_map(numbered).collect();
@@ -96,13 +96,13 @@ fn sorted(mut values: Vec<f64>) -> Vec<f64> {
     values
 }
 
-/// Selects at most [`MAX_ROWS`] rows, evenly spaced.
-fn sample_evenly<'a>(rows: &[&'a Compared]) -> Vec<&'a Compared> {
-    if rows.len() <= MAX_ROWS {
+/// Selects at most `max` rows, at least 2, evenly spaced.
+pub(super) fn sample_evenly<'a>(rows: &[&'a Compared], max: usize) -> Vec<&'a Compared> {
+    if rows.len() <= max {
         return rows.to_vec();
     }
     let last = rows.len() - 1;
-    (0..MAX_ROWS).filter_map(|n| rows.get(n * last / (MAX_ROWS - 1)).copied()).collect()
+    (0..max).filter_map(|n| rows.get(n * last / (max - 1)).copied()).collect()
 }
 
 /// Candidate parameters: costs of the protocols that ran, launch costs, and links that are the bottleneck.

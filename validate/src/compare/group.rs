@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use super::{Cause, Compared, Explanation, Verdict};
+use super::range::{self, SizeRange};
+use super::{Cause, Compared, Explanation, RankedCause, Verdict};
 use crate::measured::manifest::Measurement;
 
 /// Statistics of errors (predicted ÷ measured − 1).
@@ -60,8 +61,12 @@ pub struct Group {
     pub faster: usize,
     /// Parameter change that would explain the error of the group as a whole.
     pub explanation: Option<Explanation>,
-    /// Setting that may have slowed down the group.
-    pub cause: Option<Cause>,
+    /// Findings on ranges of sizes, from small to large.
+    pub ranges: Vec<SizeRange>,
+    /// Simulated hypotheses that explain why sizes are slow, the likeliest first.
+    pub causes: Vec<RankedCause>,
+    /// Setting that the log shows and that may have slowed down the group.
+    pub setting: Option<Cause>,
 }
 
 impl Summary {
@@ -114,7 +119,9 @@ pub(super) fn groups(measurements: &[Measurement], rows: &[Compared]) -> Vec<Gro
                     slower: 0,
                     faster: 0,
                     explanation: None,
-                    cause: None,
+                    ranges: Vec::new(),
+                    causes: Vec::new(),
+                    setting: None,
                 };
                 groups.push((row.measurement, group));
                 groups.len() - 1
@@ -135,8 +142,14 @@ pub(super) fn groups(measurements: &[Measurement], rows: &[Compared]) -> Vec<Gro
     groups
         .into_iter()
         .map(|(_, group)| {
-            let errors = group.rows.iter().filter_map(|&row| rows.get(row)).map(Compared::error);
-            Group { summary: Summary::from_errors(errors), ..group }
+            let selected: Vec<&Compared> = group.rows.iter().filter_map(|&row| rows.get(row)).collect();
+            let first = group.measurements.first().and_then(|&first| measurements.get(first));
+            let factor = first.map_or(1.0, Measurement::bus_factor);
+            Group {
+                summary: Summary::from_errors(selected.iter().map(|row| row.error())),
+                ranges: range::ranges(&selected, factor),
+                ..group
+            }
         })
         .collect()
 }

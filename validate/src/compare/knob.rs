@@ -44,6 +44,26 @@ impl ProfileParameter {
         (value > 0.0).then_some(value)
     }
 
+    /// The parameter in words, as the subject of a sentence about its value: "each step of simple took".
+    #[must_use]
+    pub fn describe(self) -> String {
+        match self {
+            Self::Startup(protocol) => format!("the start of a call with {protocol} took"),
+            Self::Step(protocol) => format!("each step of {protocol} took"),
+            Self::Channel(protocol) => format!("a channel of {protocol} moved"),
+            Self::Pass(protocol, Role::Send) => format!("a sending pass of {protocol} took"),
+            Self::Pass(protocol, Role::Forward) => format!("a forwarding pass of {protocol} took"),
+            Self::Links(LinkKind::Infiniband | LinkKind::Ethernet) => {
+                "transfers over the network reached a share of its rate of".to_owned()
+            }
+            Self::Links(kind) => format!("transfers over {} reached a share of its rate of", kind.title()),
+            Self::Multicast => "multicast in switches reached a share of the link rate of".to_owned(),
+            Self::Added(..) => "the launch added to each call".to_owned(),
+            Self::Floor(..) => "the shortest call took".to_owned(),
+            Self::FloorPerGpu(..) => "the shortest call took, per GPU of a host,".to_owned(),
+        }
+    }
+
     /// Returns true if a larger value of the parameter prolongs calls, false if a larger value shortens them.
     #[must_use]
     pub fn is_cost(self) -> bool {

@@ -1,15 +1,18 @@
 //! Comparison of predictions with measurements: errors, expected scatter and possible explanations.
 //!
 //! [`compare`] predicts every row of every measurement with the strategy that was forced, or with the choice of a
-//! [`LibraryChoice`]. An [`Explanation`] names the profile parameter whose change would explain the error of a group,
-//! with the factor.
+//! [`LibraryChoice`]. Neighbouring sizes share a [`Finding`]: as expected, slow or fast. For slow groups, faults and
+//! settings are simulated and ranked by the share of the gap that they close ([`RankedCause`]). An [`Explanation`] names
+//! the profile parameter whose change would explain the error of a group, with the factor.
 
 mod choice;
+mod diagnosis;
 mod explanation;
 mod group;
 mod knob;
 mod outlier;
 mod predict;
+mod range;
 mod regret;
 mod slow;
 mod verdict;
@@ -24,11 +27,12 @@ use fabricast_topologies::{Bytes, Picos, SourceLocation};
 use rayon::prelude::*;
 
 pub use choice::{ChoiceRequest, FastestPlanned, LibraryChoice, has_unpredicted_rccl};
+pub use diagnosis::{Cause, Device, Extent, RankedCause};
 pub use explanation::Explanation;
 pub use group::{Coverage, Group, Summary};
 pub use knob::ProfileParameter;
+pub use range::{Finding, SizeRange};
 pub use regret::Regret;
-pub use slow::Cause;
 pub use verdict::Verdict;
 
 use crate::measured::LibraryName;
@@ -92,6 +96,12 @@ pub struct Compared {
 }
 
 impl Compared {
+    /// Bus bandwidth of a time for this row, in GB/s. `factor`: bus bandwidth ÷ algorithm bandwidth of the collective.
+    #[must_use]
+    pub fn bus_bandwidth(&self, time: Picos, factor: f64) -> f64 {
+        range::bus_bandwidth(self.bytes, time, factor)
+    }
+
     /// Relative error of the prediction: predicted ÷ measured − 1.
     #[must_use]
     pub fn error(&self) -> f64 {
@@ -189,13 +199,15 @@ pub fn compare(request: &Request<'_>) -> Result<Comparison, CompareError> {
     let mut groups = group::groups(request.measurements, &rows);
     for group in &mut groups {
         let first = group.measurements.first().and_then(|&first| request.measurements.get(first));
-        group.cause = first.and_then(|first| slow::cause(first, group));
+        group.setting = first.and_then(|first| slow::setting(first, group));
     }
     if request.explanations == Explanations::Wanted {
         let explained: Vec<Option<Explanation>> =
             groups.par_iter().map(|group| explanation::explain(request, group, &rows)).collect::<Result<_, _>>()?;
-        for (group, explanation) in groups.iter_mut().zip(explained) {
-            group.explanation = explanation;
+        let causes: Vec<Vec<RankedCause>> =
+            groups.par_iter().map(|group| diagnosis::causes(request, group, &rows)).collect::<Result<_, _>>()?;
+        for ((group, explanation), causes) in groups.iter_mut().zip(explained).zip(causes) {
+            (group.explanation, group.causes) = (explanation, causes);
         }
     }
     Ok(Comparison {

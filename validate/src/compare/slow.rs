@@ -5,16 +5,15 @@
 //! its interval. Rows of one strategy are examined jointly; they count as slow if they are more than a quarter above
 //! the prediction ([`MIN_SLOWDOWN`]) and within a tenth of each other ([`MAX_RATIO_DEVIATION`]).
 
-use std::fmt;
-
 use fabricast_sim::schedule::Collective;
 use fabricast_topologies::Fabric;
 use fabricast_topologies::fabric::Figures;
 
+use super::diagnosis::Cause;
 use super::group::median;
 use super::{Compared, Group};
+use crate::measured::LibraryName;
 use crate::measured::manifest::Measurement;
-use crate::measured::{LibraryName, P2pChannels};
 
 /// Smallest median of measured ÷ predicted of rows that count as slow.
 const MIN_SLOWDOWN: f64 = 1.25;
@@ -24,35 +23,6 @@ const MAX_RATIO_DEVIATION: f64 = 0.1;
 const MIN_SHARE: f64 = 2.0 / 3.0;
 /// Minimum number of equally slow rows.
 const MIN_ROWS: usize = 3;
-
-/// Setting that may explain a slow group.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Cause {
-    /// Sends and receives between hosts use fewer channels per peer than their NICs need.
-    ChannelsPerPeer {
-        /// Channels of sends and receives that NCCL reports; `None` if the log does not state them.
-        logged: Option<P2pChannels>,
-        /// Channels per peer needed to saturate the NIC.
-        required: u16,
-    },
-}
-
-impl fmt::Display for Cause {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match *self {
-            Self::ChannelsPerPeer { logged, required } => {
-                if let Some(P2pChannels { all, per_peer }) = logged {
-                    write!(f, "NCCL reports {per_peer} p2p channels per peer ({all} in all); ")?;
-                }
-                write!(
-                    f,
-                    "a channel of sends drives some 14 GB/s of a network, so channels per peer may limit this: try \
-                     NCCL_NCHANNELS_PER_NET_PEER={required}"
-                )
-            }
-        }
-    }
-}
 
 /// Sets [`Compared::slow`] of the rows in groups that are slow as a whole.
 pub(super) fn mark(groups: &[Group], rows: &mut [Compared]) {
@@ -94,7 +64,7 @@ pub(super) fn mark(groups: &[Group], rows: &mut [Compared]) {
 }
 
 /// Returns a setting that may have slowed down a group, if most of its rows are slower than predicted.
-pub(super) fn cause(measurement: &Measurement, group: &Group) -> Option<Cause> {
+pub(super) fn setting(measurement: &Measurement, group: &Group) -> Option<Cause> {
     let configuration = &measurement.configuration;
     let is_nccl = configuration.library.as_ref().is_none_or(|library| library.name == LibraryName::Nccl);
     let is_pairwise = matches!(

@@ -1,6 +1,7 @@
 //! Plans: the best strategy for each collective and message size, its uncertainty, and its distance from the lower
 //! bound.
 
+mod advice;
 mod examination;
 mod library_default;
 mod library_table;
@@ -28,6 +29,7 @@ use fabricast_topologies::route::Router;
 use fabricast_topologies::{Bytes, Fabric, NodeId, Picos};
 
 use crate::candidates::Restriction;
+pub use advice::{Advice, Gain, Improvement, Runner, advise};
 use fabricast_collectives::algorithm::Unsupported;
 use fabricast_collectives::bound::{Bound, Bounds};
 use fabricast_collectives::capabilities::FabricCapabilities;
@@ -85,7 +87,8 @@ impl PlanRequest<'_> {
     }
 
     /// Capabilities of the fabric for the ranks.
-    fn fabric_capabilities(&self) -> FabricCapabilities {
+    #[must_use]
+    pub fn fabric_capabilities(&self) -> FabricCapabilities {
         let Self { fabric, router, placement, restriction, ranks_per_node, .. } = *self;
         FabricCapabilities::new(fabric, router, placement, ranks_per_node, restriction.in_network)
     }

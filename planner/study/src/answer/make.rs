@@ -11,9 +11,10 @@ use super::{
     Answer, AssumptionsRow, CandidateRow, ConstraintsRow, FORMAT, JobKind, JobRow, KernelsRow, MeasuredRow, ModelRow,
     PaymentMode, PriceRow, RankedRow, ResultRow, ScoreRow, ScoredBy, SensitivityRow, SourceRow,
 };
-use crate::accuracy::accuracy_statements;
+use crate::accuracy::{accuracy_statements, model_error};
 use crate::cases::Cases;
 use crate::cost::{Terms, add_costs};
+use crate::decision::{UncertainScore, lowest_score_probabilities};
 use crate::key::Key;
 use crate::measured::Figure;
 use crate::rank::{JobResult, Ranked, rank};
@@ -45,6 +46,7 @@ pub fn build_answer(
         let (_, changed_ranking) = evaluate(number, setting)?;
         sensitivities.push(sensitivity(study, cases, number, setting, &ranking, &changed_ranking));
     }
+    let likely = probabilities_with_errors(study, fabrics, &ranking);
     let priced = study.candidates.iter().any(|candidate| candidate.price.is_some());
     let scored_by =
         |candidate: usize| ScoredBy::new(priced, study.jobs_on(candidate).map(|(_, job)| matches!(job, Job::Trace(_))));
@@ -91,10 +93,32 @@ pub fn build_answer(
                 meets_constraints: ranked.violations.is_empty(),
                 violations: ranked.violations,
                 probability_best: ranked.probability_best,
+                probability_best_with_errors: likely.get(ranked.candidate).copied().flatten(),
             })
             .collect(),
         sensitivities,
     })
+}
+
+/// Probability of each candidate of the study to have the lowest score among those that it is compared with, with the
+/// model's error; `None` for those that are alone or have no score.
+fn probabilities_with_errors(study: &Study, fabrics: &[Fabric], ranking: &[Ranked]) -> Vec<Option<f64>> {
+    let mut probabilities = vec![None; study.candidates.len()];
+    for compared in ranking.chunk_by(|a, b| a.compared_with == b.compared_with).filter(|compared| compared.len() > 1) {
+        let scores: Vec<Option<UncertainScore>> = compared
+            .iter()
+            .map(|ranked| {
+                let error = model_error(study, fabrics, ranked.candidate);
+                Some(UncertainScore { band: ranked.score_band?, error })
+            })
+            .collect();
+        for (ranked, probability) in compared.iter().zip(lowest_score_probabilities(&scores)) {
+            if let Some(entry) = probabilities.get_mut(ranked.candidate) {
+                *entry = Some(probability.unwrap_or(0.0));
+            }
+        }
+    }
+    probabilities
 }
 
 /// Description of the price distribution behind `probability_best`.

@@ -40,8 +40,8 @@ pub use layout::{Degrees, EndAccounting, ExpertSharding, Layout, SequenceParalle
 pub use memory::{Footprint, MemoryLimits, ParameterCounts, footprint, parameters, rank_parameters};
 pub use model::{Flops, Latent, Model};
 pub use placement::{Placement, parse_ranges};
-pub use read::read_job;
-pub use read::{FileResolver, JobText, format_number, name_problem, nearest, toml_error};
+pub use read::{FileResolver, JobText, Texts, format_number, name_problem, nearest, toml_error};
+pub use read::{NamedModel, configuration_notes, named_models, read_job};
 pub use serving::{Arrivals, HostTimes, KvPrecision, Lengths, Limits, LoadedServing, Serving};
 pub use sharding::{Accumulate, ReductionStreams, Reshard, StatePartition, WeightLifetime, Zero};
 pub use tier::Tier;

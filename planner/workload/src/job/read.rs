@@ -3,6 +3,8 @@
 //! The keys of all kinds of jobs are parsed together; keys of another kind are then rejected at their location.
 //! `read/training` and `read/serving` interpret the keys of their kind, `read/model` those of models.
 
+mod catalogue;
+mod hugging_face;
 mod model;
 mod placement;
 mod serving;
@@ -22,6 +24,8 @@ use serde::de::value::MapAccessDeserializer;
 use serde::de::{MapAccess, Visitor};
 use toml::Spanned;
 
+pub use catalogue::{NamedModel, named_models};
+pub use hugging_face::configuration_notes;
 use model::{ModelText, overflow_bound};
 use placement::PlacementText;
 use training::FlashText;
@@ -90,7 +94,9 @@ pub struct JobText {
     /// In a study: names of the candidates that the job runs on.
     pub candidates: Option<Spanned<Vec<Spanned<String>>>>,
     kind: Option<Spanned<String>>,
+    #[serde(default, deserialize_with = "catalogue::model")]
     model: Option<Spanned<ModelText>>,
+    seq: Option<Spanned<u64>>,
     precision: Option<Spanned<Precision>>,
     framework: Option<Spanned<String>>,
     parallel: Option<Spanned<ParallelText>>,
@@ -148,16 +154,24 @@ pub struct JobText {
     ranks: Option<Spanned<u64>>,
 }
 
+/// Function that reads a text file by the name in the job; returns its path for errors and its text.
+pub type Texts<'a> = &'a dyn Fn(&str) -> Result<(String, String), String>;
+
 /// Access to files that jobs refer to.
 #[derive(Clone, Copy)]
 pub struct FileResolver<'a> {
     /// Reads the files of a trace, given the name of the first.
     pub traces: &'a dyn Fn(&str) -> Result<Vec<Contents>, String>,
+    /// Reads the configuration of a model; returns its path for errors and its text.
+    pub texts: Texts<'a>,
 }
 
 impl FileResolver<'_> {
     /// Resolver for jobs outside a study: every file is an error.
-    pub const NONE: Self = Self { traces: &|name| Err(format!("`{name}` cannot be searched for here")) };
+    pub const NONE: Self = Self {
+        traces: &|name| Err(format!("`{name}` cannot be searched for here")),
+        texts: &|name| Err(format!("`{name}` cannot be searched for here")),
+    };
 }
 
 /// Key that only some kinds of jobs have, and its byte range in the file; `None` if the key is absent.
@@ -243,6 +257,9 @@ impl JobText {
     /// [`JobError`] with the location: invalid values, missing keys, or keys of another kind of job.
     pub fn job(&self, origin: Origin<'_>, location: SourceLocation, files: FileResolver<'_>) -> Result<Job, JobError> {
         let check = Validator { origin };
+        if let Some(completed) = self.with_configuration(check, files)? {
+            return completed.job(origin, location, files);
+        }
         let locate = |bytes: Option<Range<usize>>| bytes.map_or_else(|| location.clone(), |bytes| origin.locate(bytes));
         let spans = JobSpans {
             model: locate(self.model.as_ref().map(Spanned::span)),
@@ -283,6 +300,23 @@ impl JobText {
             return Err(JobError::at(&job.spans().job, problem));
         }
         Ok(job)
+    }
+
+    /// Returns the job with the keys of its model's configuration; `None` if its model refers to none.
+    fn with_configuration(&self, check: Validator<'_>, files: FileResolver<'_>) -> Result<Option<Self>, JobError> {
+        let Some(model) = &self.model else { return Ok(None) };
+        let Some(hf) = &model.get_ref().hf else { return Ok(None) };
+        if let Some(key) = model.get_ref().first_key() {
+            return Err(
+                check.error(model.span(), format!("{key}: the configuration has it; expected no key next to hf"))
+            );
+        }
+        let failure = |reason: String| check.error(hf.span(), format!("hf: {reason}"));
+        let (path, text) = (files.texts)(hf.get_ref()).map_err(failure)?;
+        let keys =
+            hugging_face::model_text(&text, &hf.span()).map_err(|reason| failure(format!("{path}: {reason}")))?;
+        let completed = model.get_ref().completed_from(keys);
+        Ok(Some(Self { model: Some(Spanned::new(model.span(), completed)), ..self.clone() }))
     }
 
     /// Returns the byte range of the batch size or concurrency.

@@ -1,6 +1,6 @@
 //! Answer of a study in sentences: the best machine, by how much, and its bottleneck.
 
-use fabricast_study::answer::{Answer, RankedRow, ResultRow, ScoredBy, SensitivityRow};
+use fabricast_study::answer::{Answer, DECISIVE, RankedRow, ResultRow, ScoredBy, SensitivityRow};
 
 use super::{candidate_results, step_term};
 use crate::format;
@@ -97,13 +97,22 @@ fn compared_sentences(answer: &Answer, part: &[RankedRow]) -> Vec<String> {
     ));
     if let Some(second) = part.iter().filter(|one| one.meets_constraints).nth(1) {
         let more = format::percent(score(second) / score(first) - 1.0);
-        let sure = first.probability_best.map_or_else(String::new, |share| {
-            format!(
+        let best = if first.by.is_cost() { "has the lowest cost" } else { "is fastest" };
+        let sure = match (first.probability_best_with_errors, first.probability_best) {
+            (Some(share), _) => format!(
+                " With prices anywhere in their bands and the model's error, {} {best} with a probability of {} %{}.",
+                first.candidate,
+                format::percent(share),
+                if share < DECISIVE { ": too close to call" } else { "" }
+            ),
+            // Results of versions that did not count the model's error.
+            (None, Some(share)) => format!(
                 " With prices anywhere in their bands, {} has the lowest cost in {} % of cases.",
                 first.candidate,
                 format::percent(share)
-            )
-        });
+            ),
+            (None, None) => String::new(),
+        };
         sentences.push(format!(
             "Next is {} at {}, {more} % more.{sure}",
             second.candidate,

@@ -59,6 +59,12 @@ impl Measurement {
         self.configuration.nodes * self.configuration.gpus
     }
 
+    /// Bus bandwidth ÷ algorithm bandwidth of the collective on these ranks, as nccl-tests defines it.
+    #[must_use]
+    pub fn bus_factor(&self) -> f64 {
+        self.configuration.collective.busbw_factor(self.ranks())
+    }
+
     /// Element type of a row: the row's own, otherwise the configuration's.
     #[must_use]
     pub fn dtype(&self, row: &Row) -> DataType {

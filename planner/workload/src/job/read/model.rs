@@ -6,37 +6,42 @@ use toml::Spanned;
 use super::super::{JobError, Latent, Model};
 use super::{JobText, MAX_COUNT, Validator};
 
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, expecting = "a table of keys")]
 pub(super) struct ModelText {
-    layers: Spanned<u64>,
-    hidden: Spanned<u64>,
-    heads: Spanned<u64>,
-    kv_heads: Option<Spanned<u64>>,
-    latent: Option<Spanned<LatentText>>,
-    ffn: Option<Spanned<u64>>,
+    /// Configuration of Hugging Face that has the other keys.
+    pub hf: Option<Spanned<String>>,
+    pub layers: Option<Spanned<u64>>,
+    pub hidden: Option<Spanned<u64>>,
+    pub heads: Option<Spanned<u64>>,
+    pub kv_heads: Option<Spanned<u64>>,
+    pub latent: Option<Spanned<LatentText>>,
+    pub ffn: Option<Spanned<u64>>,
     #[serde(default)]
-    gated: bool,
-    biases: Option<bool>,
-    tied: Option<bool>,
-    vocab: Spanned<u64>,
-    seq: Option<Spanned<u64>>,
-    head_dim: Option<Spanned<u64>>,
+    pub gated: bool,
+    pub biases: Option<bool>,
+    pub tied: Option<bool>,
+    pub vocab: Option<Spanned<u64>>,
+    pub seq: Option<Spanned<u64>>,
+    pub head_dim: Option<Spanned<u64>>,
     #[serde(default)]
-    experts: u64,
-    experts_per_token: Option<Spanned<u64>>,
-    shared_experts: Option<Spanned<u64>>,
+    pub experts: u64,
+    pub experts_per_token: Option<Spanned<u64>>,
+    pub shared_experts: Option<Spanned<u64>>,
+    /// Sequence length of training if neither the job nor the keys state one.
+    #[serde(skip)]
+    pub default_seq: Option<u64>,
 }
 
 /// Keys of latent attention, named as in models' `config.json` (transformers, `DeepseekV3Config`).
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, expecting = "a table of keys")]
-struct LatentText {
-    q_lora_rank: Option<Spanned<u64>>,
-    kv_lora_rank: Spanned<u64>,
-    qk_nope_head_dim: Spanned<u64>,
-    qk_rope_head_dim: Spanned<u64>,
-    v_head_dim: Spanned<u64>,
+pub(super) struct LatentText {
+    pub q_lora_rank: Option<Spanned<u64>>,
+    pub kv_lora_rank: Spanned<u64>,
+    pub qk_nope_head_dim: Spanned<u64>,
+    pub qk_rope_head_dim: Spanned<u64>,
+    pub v_head_dim: Spanned<u64>,
 }
 
 /// Width of an attention head, number of KV heads, and latent attention.
@@ -51,8 +56,13 @@ impl JobText {
     pub(super) fn model(&self, check: Validator<'_>, seq: Option<u64>) -> Result<Model, JobError> {
         let model = self.required_model_key("model", &self.model, check)?;
         let text = model.get_ref();
-        let hidden = check.count("hidden", &text.hidden)?;
-        let heads = check.count("heads", &text.heads)?;
+        let required = |name: &str, value: &Option<Spanned<u64>>| match value {
+            Some(value) => check.count(name, value),
+            None => Err(check.error(model.span(), format!("missing field `{name}`"))),
+        };
+        let layers = required("layers", &text.layers)?;
+        let hidden = required("hidden", &text.hidden)?;
+        let heads = required("heads", &text.heads)?;
         let default = |value: u64| Spanned::new(model.span(), value);
         let Heads { width, kv, latent } = match &text.latent {
             Some(latent) => text.latent_heads(check, heads, latent.get_ref())?,
@@ -75,7 +85,7 @@ impl JobText {
             return Err(check.error(model.span(), format!("experts: {} is more than {MAX_COUNT}", text.experts)));
         }
         Ok(Model {
-            layers: check.count("layers", &text.layers)?,
+            layers,
             hidden,
             heads,
             head: width,
@@ -84,12 +94,15 @@ impl JobText {
             ffn: check.count("ffn", text.ffn.as_ref().unwrap_or(&default(4 * hidden)))?,
             ffn_matrices: if text.gated { 3 } else { 2 },
             biases: u64::from(text.biases.unwrap_or(!text.gated)),
-            vocab: check.count("vocab", &text.vocab)?,
+            vocab: required("vocab", &text.vocab)?,
             untied_embeddings: u64::from(text.tied == Some(false)),
-            seq: match (&text.seq, seq) {
-                (Some(seq), _) => check.count("seq", seq)?,
-                (None, Some(seq)) => seq,
-                (None, None) => return Err(check.error(model.span(), "model: missing field `seq`".to_owned())),
+            seq: match (&text.seq, self.stated_seq(), seq.or(text.default_seq)) {
+                (Some(_), Some(stated), _) => {
+                    return Err(check.error(stated.span(), "seq: the model states one already".to_owned()));
+                }
+                (Some(seq), None, _) | (None, Some(seq), _) => check.count("seq", seq)?,
+                (None, None, Some(seq)) => seq,
+                (None, None, None) => return Err(check.error(model.span(), "model: missing field `seq`".to_owned())),
             },
             experts: text.experts,
             experts_per_token,
@@ -99,6 +112,36 @@ impl JobText {
 }
 
 impl ModelText {
+    /// Name of the first key next to `hf` that the configuration has.
+    pub(super) fn first_key(&self) -> Option<&'static str> {
+        let keys = [
+            ("layers", self.layers.is_some()),
+            ("hidden", self.hidden.is_some()),
+            ("heads", self.heads.is_some()),
+            ("kv_heads", self.kv_heads.is_some()),
+            ("head_dim", self.head_dim.is_some()),
+            ("latent", self.latent.is_some()),
+            ("ffn", self.ffn.is_some()),
+            ("gated", self.gated),
+            ("tied", self.tied.is_some()),
+            ("vocab", self.vocab.is_some()),
+            ("experts", self.experts > 0),
+            ("experts_per_token", self.experts_per_token.is_some()),
+            ("shared_experts", self.shared_experts.is_some()),
+        ];
+        keys.into_iter().find(|(_, is_given)| *is_given).map(|(name, _)| name)
+    }
+
+    /// The keys of a configuration, with the sequence length and biases that are given next to it.
+    pub(super) fn completed_from(&self, configuration: Self) -> Self {
+        Self { seq: self.seq.clone(), biases: self.biases, ..configuration }
+    }
+
+    /// Sets the sequence length of training if neither the job nor the keys state one.
+    pub(super) fn with_default_seq(self, seq: u64) -> Self {
+        Self { default_seq: Some(seq), ..self }
+    }
+
     fn standard_heads(
         &self,
         check: Validator<'_>,
@@ -109,7 +152,8 @@ impl ModelText {
         let default = |value: u64| Spanned::new(model.span(), value);
         let kv = check.count("kv_heads", self.kv_heads.as_ref().unwrap_or(&default(heads)))?;
         if self.head_dim.is_none() && !hidden.is_multiple_of(heads) {
-            return Err(check.error(self.heads.span(), format!("heads: hidden {hidden} cannot be divided by {heads}")));
+            let bytes = self.heads.as_ref().map_or(model.span(), Spanned::span);
+            return Err(check.error(bytes, format!("heads: hidden {hidden} cannot be divided by {heads}")));
         }
         if !heads.is_multiple_of(kv) {
             let bytes = self.kv_heads.as_ref().map_or(model.span(), Spanned::span);

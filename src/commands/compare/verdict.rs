@@ -1,0 +1,146 @@
+//! Verdicts of a comparison in words: which sizes are as expected, slow or fast, and the likeliest cause.
+
+use fabricast_reports::format::{bytes, gb_per_s, percent, significant};
+use fabricast_validate::compare::{Cause, Explanation, Finding, Group, ProfileParameter, RankedCause, SizeRange};
+
+use super::super::format_count;
+use super::{Answer, group_name};
+
+/// Largest number of groups whose verdict is stated before the statistics.
+const MAX_GROUPS: usize = 8;
+
+/// Lines that open the text: the verdict on the machine, then the cause. Of several groups, first their numbers, then
+/// those that are not as expected.
+pub fn lines(answer: &Answer<'_>) -> Vec<String> {
+    let groups = &answer.comparison.groups;
+    if let [group] = groups.as_slice() {
+        let mut lines = findings(group);
+        lines.extend(reasons(group));
+        return lines;
+    }
+    let count = |finding| groups.iter().filter(|group| overall(group) == finding).count();
+    let parts = [(Finding::Slow, "slow"), (Finding::Fast, "fast"), (Finding::Expected, "as expected")];
+    let counts: Vec<String> = parts
+        .iter()
+        .map(|&(finding, words)| (count(finding), words))
+        .filter(|&(count, _)| count > 0)
+        .map(|(count, words)| format!("{count} {words}"))
+        .collect();
+    let mut lines = vec![format!("{}: {}", format_count(groups.len() as u64, "group"), counts.join(", "))];
+    let mut notable: Vec<(usize, &Group)> =
+        groups.iter().enumerate().filter(|(_, group)| overall(group) != Finding::Expected).collect();
+    notable.sort_by_key(|(number, group)| (overall(group) != Finding::Slow, *number));
+    for &(number, group) in notable.iter().take(MAX_GROUPS) {
+        lines.push(group_name(answer, number));
+        lines.extend(findings(group).into_iter().chain(reasons(group)).map(|line| format!("  {line}")));
+    }
+    if notable.len() > MAX_GROUPS {
+        lines.push(format!(
+            "{} more below (column verdict)",
+            format_count((notable.len() - MAX_GROUPS) as u64, "group")
+        ));
+    }
+    lines
+}
+
+/// Finding on a group: slow if a range of sizes is slow, otherwise fast if one is fast.
+pub fn overall(group: &Group) -> Finding {
+    let has = |finding| group.ranges.iter().any(|range| range.finding == finding);
+    match (has(Finding::Slow), has(Finding::Fast)) {
+        (true, _) => Finding::Slow,
+        (false, true) => Finding::Fast,
+        (false, false) => Finding::Expected,
+    }
+}
+
+/// A line per range of sizes: slow ones first, then fast ones, then those as expected. The bandwidth of expected sizes
+/// is stated if all are.
+fn findings(group: &Group) -> Vec<String> {
+    let with = |finding| group.ranges.iter().filter(move |range| range.finding == finding);
+    let mut lines: Vec<String> = with(Finding::Slow).chain(with(Finding::Fast)).map(deviation).collect();
+    let expected: Vec<&SizeRange> = with(Finding::Expected).collect();
+    match (lines.is_empty(), expected.last()) {
+        (true, Some(range)) => lines.push(format!("as expected at {}: {}", span(range), bandwidths(range))),
+        (false, Some(_)) => {
+            let spans: Vec<String> = expected.iter().map(|range| span(range)).collect();
+            lines.push(format!("as expected at {}", spans.join(" and ")));
+        }
+        (_, None) => {}
+    }
+    lines
+}
+
+fn deviation(range: &SizeRange) -> String {
+    format!(
+        "{} at {}: {}, {} times the expected time",
+        range.finding.name(),
+        span(range),
+        bandwidths(range),
+        significant(range.ratio)
+    )
+}
+
+fn bandwidths(range: &SizeRange) -> String {
+    let (low, high) = (gb_per_s(range.expected_low), gb_per_s(range.expected_high));
+    let interval = if low == high { String::new() } else { format!(" ({low} to {high})") };
+    format!(
+        "{} GB/s bus bandwidth at {}, expected {}{interval}",
+        gb_per_s(range.measured),
+        bytes(range.max),
+        gb_per_s(range.expected)
+    )
+}
+
+fn span(range: &SizeRange) -> String {
+    if range.min == range.max { bytes(range.min) } else { format!("{} to {}", bytes(range.min), bytes(range.max)) }
+}
+
+/// Causes of a group that is not as expected, with the commands that check them; the change of a parameter only if no
+/// cause explains the times.
+fn reasons(group: &Group) -> Vec<String> {
+    let mut lines = Vec::new();
+    let is_decided = group.causes.first().is_some_and(RankedCause::is_likely);
+    for (number, RankedCause { cause, closed, .. }) in group.causes.iter().enumerate() {
+        let label = match (number, is_decided, group.causes.len()) {
+            (0, true, _) => "likely cause",
+            (0, false, 2..) => "possible causes, which these times do not separate",
+            (0, false, _) => "possible cause",
+            (_, true, _) => "also possible",
+            (_, false, _) => "or",
+        };
+        lines.push(format!("{label}: {cause} (explains {} % of the gap)", percent(*closed)));
+        lines.push(format!("  check: {}", cause.check()));
+    }
+    if overall(group) == Finding::Expected || !group.causes.is_empty() {
+        return lines;
+    }
+    if let Some(cause) = &group.setting {
+        lines.push(format!("possible cause: {cause}"));
+        lines.push(format!("  check: {}", cause.check()));
+    }
+    if let Some(explanation) = &group.explanation {
+        lines.extend(last_resort(explanation));
+    }
+    lines
+}
+
+/// Change of a parameter in words, as the last resort.
+fn last_resort(Explanation { parameter, required, current, .. }: &Explanation) -> Vec<String> {
+    let mut lines = vec![format!(
+        "no simulated cause explains this; the times fit if {} {required} instead of {current} ({parameter})",
+        parameter.describe()
+    )];
+    if let ProfileParameter::Added(..) | ProfileParameter::Floor(..) | ProfileParameter::FloorPerGpu(..) = parameter {
+        lines.push(
+            "  check: CPU clock and load, and the CPUs of each process: numactl --cpunodebind, nvidia-smi topo -m"
+                .to_owned(),
+        );
+    }
+    lines
+}
+
+/// Text of a group's first cause, for JSON; `None` without a cause.
+pub fn first_cause(group: &Group) -> Option<String> {
+    let simulated: Option<&Cause> = group.causes.first().map(|ranked| &ranked.cause);
+    simulated.or(group.setting.as_ref()).map(ToString::to_string)
+}

@@ -1,0 +1,135 @@
+//! Conditions under which a cause is simulated: a degraded fabric, other routes, settings or launches.
+//!
+//! Devices of one kind are assumed to be interchangeable: a fault of one GPU or NIC is simulated at the first one.
+
+use std::sync::Arc;
+
+use fabricast_collectives::bound::InNetwork;
+use fabricast_topologies::fabric::NodeKind;
+use fabricast_topologies::route::{GpuDirect, PeerAccess, RouteOptions};
+use fabricast_topologies::{Fabric, LinkId, LinkKind, NodeId};
+
+use super::candidates::nics_of_first_host;
+use super::cause::{Cause, Device, Extent};
+use crate::measured::manifest::Measurement;
+
+/// A measurement as it would have run under a cause.
+pub(super) struct Hypothesis {
+    /// Description of the run; it has no rows.
+    pub measurement: Measurement,
+    pub routes: RouteOptions,
+    pub choice: Choice,
+}
+
+/// Origin of the strategies of a hypothesis.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Choice {
+    /// The library chooses again, because it sees the cause.
+    Library,
+    /// As [`Self::Library`], but calls whose choice is not modelled, or that the library cannot run, have no time.
+    Known,
+    /// The predicted strategies run, because the library does not see the cause. NCCL reads the rates that PCIe links
+    /// support, not the rates in effect (2.30.7, `max_link_speed` and `max_link_width` in src/graph/xml.cc).
+    Unchanged,
+}
+
+impl Hypothesis {
+    /// The measurement as it was described.
+    pub fn undisturbed(measurement: &Measurement, routes: RouteOptions) -> Self {
+        let described = Measurement { rows: Vec::new(), rejected: Vec::new(), ..measurement.clone() };
+        Self { measurement: described, routes, choice: Choice::Library }
+    }
+}
+
+/// Conditions of a measurement under a cause; `None` if the cause is not simulated or changes nothing.
+pub(super) fn apply(cause: &Cause, measurement: &Measurement, routes: RouteOptions) -> Option<Hypothesis> {
+    let mut hypothesis = Hypothesis::undisturbed(measurement, routes);
+    let fabric = &*measurement.fabric;
+    let configuration = &mut hypothesis.measurement.configuration;
+    let mut set = |names: &[&str], value: u16| {
+        configuration.env.retain(|(name, _)| !names.contains(&name.as_str()));
+        configuration.env.extend(names.iter().map(|name| ((*name).to_owned(), value.to_string())));
+    };
+    let mut degraded = None;
+    match *cause {
+        Cause::NvlsOff => configuration.in_network = InNetwork::Off,
+        Cause::PeerAccessOff => hypothesis.routes.p2p = PeerAccess::Off,
+        Cause::GpuDirectOff => hypothesis.routes.gdr = GpuDirect::Off,
+        Cause::NvlinksDown { down, links } => {
+            let gpu = *fabric.gpus().first()?;
+            let part = f64::from(links.saturating_sub(down)) / f64::from(links.max(1));
+            degraded = fabric.with_slowed_links(&links_of(fabric, gpu, &[LinkKind::Nvlink]), part);
+        }
+        Cause::NicsDown { down, extent, .. } => {
+            let nics: Vec<NodeId> = match extent {
+                Extent::One => nics_of_first_host(fabric).into_iter().take(down.into()).collect(),
+                Extent::All => nics_of_each_host(fabric, down.into()),
+            };
+            degraded = Some(fabric.with_failed_devices(&nics));
+        }
+        Cause::NicsSlow { divisor, extent } => {
+            let nics = devices(fabric, NodeKind::Nic, extent);
+            let links: Vec<LinkId> = nics.iter().flat_map(|&nic| links_of(fabric, nic, &LinkKind::NETWORK)).collect();
+            degraded = fabric.with_slowed_links(&links, 1.0 / f64::from(divisor.max(1)));
+        }
+        Cause::PcieSlow { device, divisor, extent } => {
+            hypothesis.choice = Choice::Unchanged;
+            let kind = match device {
+                Device::Gpu => NodeKind::Gpu,
+                Device::Nic => NodeKind::Nic,
+            };
+            let ends = devices(fabric, kind, extent);
+            let links: Vec<LinkId> = ends.iter().flat_map(|&end| links_of(fabric, end, &[LinkKind::Pcie])).collect();
+            degraded = fabric.with_slowed_links(&links, 1.0 / f64::from(divisor.max(1)));
+        }
+        Cause::Strategy { algorithm, protocol } => {
+            hypothesis.choice = Choice::Known;
+            configuration.algorithm = algorithm.or(configuration.algorithm);
+            configuration.protocol = protocol.or(configuration.protocol);
+        }
+        Cause::MaxChannels(count) => set(&["NCCL_MAX_CTAS"], count),
+        Cause::MaxChannelsPerPeer(count) => set(&["NCCL_NCHANNELS_PER_NET_PEER", "NCCL_MAX_P2P_NCHANNELS"], count),
+        Cause::Launch(launch, processes) => {
+            hypothesis.choice = Choice::Unchanged;
+            (configuration.launch, configuration.processes) = (launch, processes);
+        }
+        Cause::ChannelsPerPeer { .. } => return None,
+    }
+    if let Some(degraded) = degraded {
+        hypothesis.measurement.fabric = Arc::new(degraded);
+    } else if matches!(cause, Cause::NvlinksDown { .. } | Cause::NicsSlow { .. } | Cause::PcieSlow { .. }) {
+        return None;
+    }
+    Some(hypothesis)
+}
+
+/// The first device of a kind that shares its host with the first GPU, or all of the kind.
+fn devices(fabric: &Fabric, kind: NodeKind, extent: Extent) -> Vec<NodeId> {
+    let all: Vec<NodeId> = match kind {
+        NodeKind::Gpu => fabric.gpus().to_vec(),
+        _ => fabric.nodes().filter(|(_, node)| node.kind == kind).map(|(id, _)| id).collect(),
+    };
+    match (extent, kind) {
+        (Extent::All, _) => all,
+        (Extent::One, NodeKind::Nic) => nics_of_first_host(fabric).into_iter().take(1).collect(),
+        (Extent::One, _) => all.into_iter().take(1).collect(),
+    }
+}
+
+/// The first NICs of every host.
+fn nics_of_each_host(fabric: &Fabric, count: usize) -> Vec<NodeId> {
+    let mut taken = vec![0; fabric.hosts().len()];
+    let nics = fabric.nodes().filter(|(_, node)| node.kind == NodeKind::Nic);
+    let chosen = nics.filter(|(_, node)| {
+        let Some(number) = taken.get_mut(node.host.0 as usize) else { return false };
+        *number += 1;
+        *number <= count
+    });
+    chosen.map(|(id, _)| id).collect()
+}
+
+/// Both directions of the links of some kinds at a device.
+fn links_of(fabric: &Fabric, device: NodeId, kinds: &[LinkKind]) -> Vec<LinkId> {
+    let outgoing = fabric.outgoing_links(device).into_iter().filter(|&link| kinds.contains(&fabric.link(link).kind));
+    outgoing.flat_map(|link| [link, link.reverse()]).collect()
+}

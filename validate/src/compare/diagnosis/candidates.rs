@@ -1,0 +1,148 @@
+//! Causes that are possible on a machine, in the order of their likelihood.
+
+use fabricast_collectives::algorithm::Algorithm;
+use fabricast_collectives::bound::InNetwork;
+use fabricast_libraries::Library;
+use fabricast_sim::profile::{Launch, Processes};
+use fabricast_sim::schedule::{Collective, Protocol};
+use fabricast_topologies::fabric::NodeKind;
+use fabricast_topologies::{Fabric, LinkKind, NodeId};
+
+use super::super::Compared;
+use super::cause::{Cause, Device, Extent};
+use crate::measured::manifest::Measurement;
+use crate::measured_strategy::library;
+
+/// Divisors of link rates: fewer PCIe lanes halve the rate, each older generation halves it; NICs fall back to half or
+/// a quarter.
+const PCIE_DIVISORS: [u16; 4] = [2, 4, 8, 16];
+const NIC_DIVISORS: [u16; 2] = [2, 4];
+/// Limits of the number of channels that are tried.
+const CHANNELS: [u16; 5] = [1, 2, 4, 8, 16];
+
+/// Algorithms and protocols that NCCL runs by choice (`ncclAlgo_t`, `ncclProto_t` of its nccl_common.h).
+const ALGORITHMS: [Algorithm; 4] = [Algorithm::Ring, Algorithm::Tree, Algorithm::Nvls, Algorithm::NvlsTree];
+const PROTOCOLS: [Protocol; 3] = [Protocol::Ll, Protocol::Ll128, Protocol::Simple];
+
+/// Lists the causes that can slow down a measurement of these rows. Faults of single devices precede faults of all, and
+/// smaller faults larger ones.
+pub(super) fn candidates(measurement: &Measurement, rows: &[&Compared]) -> Vec<Cause> {
+    let (fabric, configuration) = (&*measurement.fabric, &measurement.configuration);
+    let mut causes = Vec::new();
+    let uses_switches = |row: &&Compared| row.strategy.algorithm.in_network() == InNetwork::Allowed;
+    if configuration.in_network == InNetwork::Allowed && rows.iter().any(uses_switches) {
+        causes.push(Cause::NvlsOff);
+    }
+    if configuration.gpus > 1 {
+        causes.push(Cause::PeerAccessOff);
+    }
+    if configuration.nodes > 1 {
+        causes.push(Cause::GpuDirectOff);
+        causes.extend(network_faults(fabric));
+    }
+    causes.extend(nvlink_faults(fabric));
+    let staged = configuration.nodes > 1 || !has_links(fabric, NodeKind::Gpu, LinkKind::Nvlink);
+    for (device, kind) in [(Device::Gpu, NodeKind::Gpu), (Device::Nic, NodeKind::Nic)] {
+        let is_used = staged && (device == Device::Gpu || configuration.nodes > 1);
+        if is_used && has_links(fabric, kind, LinkKind::Pcie) {
+            for extent in [Extent::One, Extent::All] {
+                causes.extend(PCIE_DIVISORS.map(|divisor| Cause::PcieSlow { device, divisor, extent }));
+            }
+        }
+    }
+    if matches!(library(measurement), Some(Library::Nccl(_))) {
+        causes.extend(settings(measurement, rows));
+    }
+    let described = (configuration.launch, configuration.processes);
+    for launch in [Launch::Stream, Launch::Graph] {
+        for processes in [Processes::PerGpu, Processes::Single] {
+            if (launch, processes) != described {
+                causes.push(Cause::Launch(launch, processes));
+            }
+        }
+    }
+    causes
+}
+
+/// Other choices of NCCL than the predicted ones, and limits of its channels.
+fn settings(measurement: &Measurement, rows: &[&Compared]) -> Vec<Cause> {
+    let configuration = &measurement.configuration;
+    let mut causes = Vec::new();
+    let is_pairwise = matches!(
+        configuration.collective,
+        Collective::AllToAll | Collective::AllToAllV | Collective::SendRecv | Collective::Gather | Collective::Scatter
+    );
+    let most = rows.iter().map(|row| row.strategy.channels).max().unwrap_or_default();
+    let limits = || CHANNELS.into_iter().rev().filter(move |&count| count < most);
+    if is_pairwise {
+        if configuration.nodes > 1 {
+            causes.extend(limits().map(Cause::MaxChannelsPerPeer));
+        }
+        return causes;
+    }
+    if configuration.channels.is_none() {
+        causes.extend(limits().map(Cause::MaxChannels));
+    }
+    let algorithms = ALGORITHMS.into_iter().map(Some).filter(|_| configuration.algorithm.is_none());
+    let protocols = PROTOCOLS.into_iter().map(Some).filter(|_| configuration.protocol.is_none());
+    for algorithm in [None].into_iter().chain(algorithms) {
+        for protocol in [None].into_iter().chain(protocols.clone()) {
+            // NVLS has kernels for Simple only (NCCL 2.30.7, src/device/generate.py).
+            let uses_switches = algorithm.is_some_and(|algorithm| algorithm.in_network() == InNetwork::Allowed);
+            let exists = !uses_switches || protocol.is_none_or(|protocol| protocol == Protocol::Simple);
+            if exists && (algorithm.is_some() || protocol.is_some()) {
+                causes.push(Cause::Strategy { algorithm, protocol });
+            }
+        }
+    }
+    causes
+}
+
+/// NICs that are down or slow.
+fn network_faults(fabric: &Fabric) -> Vec<Cause> {
+    let nics = nics_of_first_host(fabric).len() as u16;
+    let mut causes = Vec::new();
+    if nics > 1 {
+        causes.push(Cause::NicsDown { down: 1, nics, extent: Extent::One });
+    }
+    causes.extend(NIC_DIVISORS.map(|divisor| Cause::NicsSlow { divisor, extent: Extent::One }));
+    for down in [1, nics / 2, nics.saturating_sub(nics / 4), nics.saturating_sub(1)] {
+        let cause = Cause::NicsDown { down, nics, extent: Extent::All };
+        if down > 0 && down < nics && !causes.contains(&cause) {
+            causes.push(cause);
+        }
+    }
+    causes.extend(NIC_DIVISORS.map(|divisor| Cause::NicsSlow { divisor, extent: Extent::All }));
+    causes
+}
+
+/// NVLinks of a GPU that are down: single ones, and parts of all.
+fn nvlink_faults(fabric: &Fabric) -> Vec<Cause> {
+    let Some(&gpu) = fabric.gpus().first() else { return Vec::new() };
+    let links = nvlinks(fabric, gpu);
+    let mut causes = Vec::new();
+    for down in [1, 2, links / 6, links / 3, links / 2, links * 2 / 3, links * 5 / 6] {
+        let cause = Cause::NvlinksDown { down, links };
+        if down > 0 && down < links && !causes.contains(&cause) {
+            causes.push(cause);
+        }
+    }
+    causes
+}
+
+/// Number of NVLinks of a GPU, as its links state them.
+fn nvlinks(fabric: &Fabric, gpu: NodeId) -> u16 {
+    let links = fabric.outgoing_links(gpu).into_iter().map(|link| fabric.link(link));
+    links.filter(|link| link.kind == LinkKind::Nvlink && !link.failed).map(|link| link.lanes.max(1)).sum()
+}
+
+/// NICs of the host of the first GPU.
+pub(super) fn nics_of_first_host(fabric: &Fabric) -> Vec<NodeId> {
+    let host = fabric.gpus().first().map(|&gpu| fabric.node(gpu).host);
+    let is_nic = |node: &fabricast_topologies::fabric::Node| node.kind == NodeKind::Nic && Some(node.host) == host;
+    fabric.nodes().filter(|(_, node)| is_nic(node)).map(|(id, _)| id).collect()
+}
+
+fn has_links(fabric: &Fabric, node: NodeKind, link: LinkKind) -> bool {
+    fabric.links().any(|(_, candidate)| candidate.kind == link && fabric.node(candidate.from).kind == node)
+}

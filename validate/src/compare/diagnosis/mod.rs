@@ -1,0 +1,295 @@
+//! Causes of slow sizes: hypotheses that are simulated, and ranked by the likelihood of the measured times under them.
+//!
+//! A hypothesis is a fault of the fabric, a setting of the library or another launch mode ([`Cause`]). Rows of the slow
+//! sizes and of the others are predicted again under it, and compared with the measured times by the scatter that the
+//! prediction intervals state ([`evidence`]). A cause is named if it makes the times much likelier than the undisturbed
+//! prediction does, considering how many hypotheses are tried, and closes half of the gap of the slow sizes. Times of one
+//! collective often do not separate causes that limit the same path: a cause is called likely only if it is twice as
+//! likely as all others together ([`RankedCause::is_likely`]). Each has a command that confirms or refutes it.
+
+mod apply;
+mod candidates;
+mod cause;
+mod evidence;
+
+use fabricast_collectives::strategy::Strategy;
+use fabricast_sim::profile::Profile;
+use rayon::prelude::*;
+
+pub use cause::{Cause, Device, Extent};
+
+use super::range::Finding;
+use super::{CompareError, Compared, Group, Request, has_unpredicted_rccl, profile};
+use crate::measured::Row;
+use crate::measurement_simulation::{MeasurementSimulation, Simulated};
+use apply::{Choice, Hypothesis};
+
+/// A hypothesis that would explain why a group is slow.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RankedCause {
+    /// The hypothesis.
+    pub cause: Cause,
+    /// Share of the gap of the slow sizes that it closes, at most 1. The gap of a row is |ln(measured ÷ predicted)|.
+    pub closed: f64,
+    /// Probability of its class among all hypotheses that explain the times, if these are equally likely before the times
+    /// are known.
+    pub probability: f64,
+}
+
+impl RankedCause {
+    /// Returns true if the cause is at least twice as likely as all others together. Otherwise the times do not separate it
+    /// from them.
+    #[must_use]
+    pub fn is_likely(&self) -> bool {
+        self.probability >= MIN_PROBABILITY
+    }
+}
+
+/// Smallest probability of a likely cause: two to one against all others.
+const MIN_PROBABILITY: f64 = 2.0 / 3.0;
+/// Smallest share of the gap that a named cause closes.
+const MIN_CLOSED: f64 = 0.5;
+/// Odds of scatter against a given fault as the reason for slow sizes, before their times are known. A judgement: even
+/// odds for scatter and any fault, of which some sixty are tried.
+const SOUND_ODDS: f64 = 60.0;
+/// Largest odds of the first cause against the further ones that are named.
+const SIMILAR_ODDS: f64 = 20.0;
+/// Largest number of causes that are named.
+const MAX_CAUSES: usize = 3;
+/// Smallest number of sizes of a slow range whose cause is sought.
+const MIN_SIZES: usize = 3;
+/// Largest number of rows of slow sizes, and of other rows, that are simulated for each hypothesis.
+const MAX_SLOW_ROWS: usize = 6;
+const MAX_OTHER_ROWS: usize = 6;
+/// Number of rows that are simulated for every hypothesis, before the most promising ones are completed.
+const FIRST_ROWS: usize = 3;
+/// Largest number of simulation events of the undisturbed prediction of the slow rows, and of the other rows.
+const MAX_EVENTS: u64 = 500_000;
+/// Largest ratio of the events of a hypothesis to [`MAX_EVENTS`]: faults that break the symmetry of a fabric need more.
+const MAX_EVENT_RATIO: u64 = 4;
+
+/// A row with its prediction, its scatter and the measured row that it was predicted for.
+struct Case<'a> {
+    compared: &'a Compared,
+    row: &'a Row,
+    deviation: f64,
+    is_slow: bool,
+}
+
+/// Ranks the hypotheses that explain a slow group, the likeliest first. Empty if the group is not slow or if no
+/// hypothesis explains it.
+pub(super) fn causes<'a>(
+    request: &Request<'a>,
+    group: &Group,
+    rows: &'a [Compared],
+) -> Result<Vec<RankedCause>, CompareError> {
+    let is_slow = group.ranges.iter().any(|range| range.finding == Finding::Slow && range.sizes >= MIN_SIZES);
+    let first = group.measurements.first().and_then(|&first| request.measurements.get(first));
+    let (true, Some(measurement)) = (is_slow, first) else { return Ok(Vec::new()) };
+    if has_unpredicted_rccl(measurement) {
+        return Ok(Vec::new());
+    }
+    let profile = profile(request, measurement)?;
+    let undisturbed = Hypothesis::undisturbed(measurement, request.routes);
+    let simulation = MeasurementSimulation::new(&undisturbed.measurement, undisturbed.routes);
+    let cases = cases(request, group, rows, &simulation, &profile);
+    if cases.iter().filter(|case| case.is_slow).count() < MIN_SIZES {
+        return Ok(Vec::new());
+    }
+    let predicted: Vec<u64> = cases.iter().map(|case| case.compared.predicted.0).collect();
+    let (sound, gap) = (surprise(&cases, &predicted), slow_gap(&cases, &predicted));
+    let candidates = candidates::candidates(measurement, &cases.iter().map(|case| case.compared).collect::<Vec<_>>());
+    let trials = Trial::run(candidates, measurement, request, &cases, &profile);
+    let limit = sound - 2.0 * SOUND_ODDS.ln();
+    let ranked: Vec<(f64, RankedCause)> = trials
+        .into_iter()
+        .map(|trial| {
+            let closed = 1.0 - slow_gap(&cases, &trial.predicted) / gap;
+            (trial.surprise, RankedCause { cause: trial.cause, closed, probability: 0.0 })
+        })
+        .filter(|(surprise, ranked)| *surprise <= limit && ranked.closed >= MIN_CLOSED)
+        .collect();
+    Ok(likeliest(ranked))
+}
+
+/// The likeliest causes, one of each class. Hypotheses are equally likely before the times are known, and those of a
+/// class add up.
+fn likeliest(ranked: Vec<(f64, RankedCause)>) -> Vec<RankedCause> {
+    /// Causes of one class.
+    struct Class {
+        odds: f64,
+        surprise: f64,
+        cause: RankedCause,
+    }
+    let best = ranked.iter().map(|(surprise, _)| *surprise).fold(f64::INFINITY, f64::min);
+    let mut classes: Vec<Class> = Vec::new();
+    for (surprise, cause) in ranked {
+        let odds = ((best - surprise) / 2.0).exp();
+        match classes.iter_mut().find(|class| class.cause.cause.class() == cause.cause.class()) {
+            Some(class) => {
+                class.odds += odds;
+                if surprise < class.surprise {
+                    (class.surprise, class.cause) = (surprise, cause);
+                }
+            }
+            None => classes.push(Class { odds, surprise, cause }),
+        }
+    }
+    classes.sort_by(|a, b| b.odds.total_cmp(&a.odds));
+    let (first, total) =
+        (classes.first().map_or(0.0, |class| class.odds), classes.iter().map(|class| class.odds).sum::<f64>());
+    classes.retain(|class| class.odds * SIMILAR_ODDS >= first);
+    let ranked = |class: Class| RankedCause { probability: class.odds / total, ..class.cause };
+    classes.into_iter().take(MAX_CAUSES).map(ranked).collect()
+}
+
+/// Selects the rows that are simulated: slow sizes and others, those of few events, the most telling slow ones first.
+fn cases<'a>(
+    request: &Request<'a>,
+    group: &Group,
+    rows: &'a [Compared],
+    simulation: &MeasurementSimulation<'_>,
+    profile: &Profile,
+) -> Vec<Case<'a>> {
+    let mut usable: Vec<&Compared> =
+        group.rows.iter().filter_map(|&row| rows.get(row)).filter(|row| row.outlier.is_none()).collect();
+    usable.sort_by_key(|row| (row.bytes, row.line));
+    let is_slow = |row: &Compared| {
+        let mut slow = group.ranges.iter().filter(|range| range.finding == Finding::Slow);
+        slow.any(|range| (range.min..=range.max).contains(&row.bytes))
+    };
+    let (slow, other): (Vec<&Compared>, Vec<&Compared>) = usable.into_iter().partition(|row| is_slow(row));
+    let sample = |rows: &[&'a Compared], count, is_slow| -> Vec<Case<'a>> {
+        let sampled = super::explanation::sample_evenly(rows, count);
+        let cases = sampled.into_iter().filter_map(|compared| case(request, compared, is_slow)).collect();
+        affordable(cases, simulation, profile)
+    };
+    let slow = sample(&slow, MAX_SLOW_ROWS, true);
+    // The first rows decide which hypotheses are pursued: the ends and the middle of the slow sizes.
+    let last = slow.len().saturating_sub(1);
+    let mut order: Vec<(usize, Case<'a>)> = slow.into_iter().enumerate().collect();
+    order.sort_by_key(|(number, _)| (![0, last / 2, last].contains(number), *number));
+    let slow = order.into_iter().map(|(_, case)| case);
+    slow.chain(sample(&other, MAX_OTHER_ROWS, false)).collect()
+}
+
+fn case<'a>(request: &Request<'a>, compared: &'a Compared, is_slow: bool) -> Option<Case<'a>> {
+    let rows: &'a [Row] = &request.measurements.get(compared.measurement)?.rows;
+    let row = rows.iter().find(|row| row.line == compared.line)?;
+    Some(Case { compared, row, deviation: evidence::deviation(compared.low.0, compared.high.0), is_slow })
+}
+
+impl Case<'_> {
+    /// ln(measured ÷ predicted) for a predicted time.
+    fn ratio(&self, predicted: u64) -> f64 {
+        (self.compared.measured.0.max(1) as f64 / predicted.max(1) as f64).ln()
+    }
+}
+
+/// Surprise of the measured times of the first rows, given their times predicted under a hypothesis.
+fn surprise(cases: &[Case<'_>], predicted: &[u64]) -> f64 {
+    let residual = |(case, &time): (&Case<'_>, &u64)| evidence::Residual {
+        ratio: case.ratio(time),
+        effect: (time.max(1) as f64 / case.compared.predicted.0.max(1) as f64).ln(),
+        deviation: case.deviation,
+    };
+    evidence::surprise(&cases.iter().zip(predicted).map(residual).collect::<Vec<_>>())
+}
+
+/// Sum of the gaps of the slow rows to predicted times of all rows.
+fn slow_gap(cases: &[Case<'_>], predicted: &[u64]) -> f64 {
+    let slow = cases.iter().zip(predicted).filter(|(case, _)| case.is_slow);
+    slow.map(|(case, &time)| case.ratio(time).abs()).sum::<f64>().max(f64::MIN_POSITIVE)
+}
+
+/// Selects the rows with the fewest simulation events, up to [`MAX_EVENTS`] in total but at least [`MIN_SIZES`] rows.
+fn affordable<'a>(cases: Vec<Case<'a>>, simulation: &MeasurementSimulation<'_>, profile: &Profile) -> Vec<Case<'a>> {
+    let mut total = 0u64;
+    let mut chosen = Vec::new();
+    for case in cases {
+        let run = run(simulation, case.compared.strategy, &case, profile);
+        total = total.saturating_add(run.map_or(MAX_EVENTS, |run| run.events));
+        if chosen.len() >= MIN_SIZES && total > MAX_EVENTS {
+            break;
+        }
+        chosen.push(case);
+    }
+    chosen
+}
+
+fn run(
+    simulation: &MeasurementSimulation<'_>,
+    strategy: Strategy,
+    case: &Case<'_>,
+    profile: &Profile,
+) -> Option<Simulated> {
+    simulation.simulate(&*simulation.schedule(strategy, case.row, profile)?, profile)
+}
+
+/// A cause with the rows that were predicted under it.
+struct Trial {
+    cause: Cause,
+    hypothesis: Hypothesis,
+    /// Predicted times of the rows that were simulated, in ps.
+    predicted: Vec<u64>,
+    /// Surprise of these rows.
+    surprise: f64,
+}
+
+impl Trial {
+    /// Simulates the causes in the order of `candidates`. Those that cannot be among the named ones, by their first rows,
+    /// are dropped: the surprise does not decrease as rows are added.
+    fn run(
+        candidates: Vec<Cause>,
+        measurement: &crate::measured::manifest::Measurement,
+        request: &Request<'_>,
+        cases: &[Case<'_>],
+        profile: &Profile,
+    ) -> Vec<Self> {
+        let first = cases.get(..FIRST_ROWS).unwrap_or(cases);
+        let begin = |cause: Cause| {
+            let hypothesis = apply::apply(&cause, measurement, request.routes)?;
+            Self { cause, hypothesis, predicted: Vec::new(), surprise: 0.0 }.extended(first, profile)
+        };
+        let mut trials: Vec<Self> = candidates.into_par_iter().filter_map(begin).collect();
+        let promising = trials.iter().enumerate().min_by(|(_, a), (_, b)| a.surprise.total_cmp(&b.surprise));
+        let Some((leader, _)) = promising else { return Vec::new() };
+        let complete = |trial: Self| trial.extended(cases, profile);
+        let Some(led) = complete(trials.remove(leader)) else {
+            return trials.into_par_iter().filter_map(complete).collect();
+        };
+        let limit = led.surprise + 2.0 * SIMILAR_ODDS.ln();
+        let keep = |(number, trial): (usize, Self)| {
+            if trial.surprise > limit { None } else { complete(trial).map(|trial| (number, trial)) }
+        };
+        let mut kept: Vec<(usize, Self)> = trials.into_par_iter().enumerate().filter_map(keep).collect();
+        let place = kept.iter().position(|(number, _)| *number >= leader).unwrap_or(kept.len());
+        kept.insert(place, (leader, led));
+        kept.into_iter().map(|(_, trial)| trial).collect()
+    }
+
+    /// Simulates the rows of `cases` that have not been simulated yet; `None` if one cannot be simulated.
+    fn extended(mut self, cases: &[Case<'_>], profile: &Profile) -> Option<Self> {
+        let simulation = MeasurementSimulation::new(&self.hypothesis.measurement, self.hypothesis.routes);
+        let strategies = simulation.strategies();
+        let mut events = 0u64;
+        for case in cases.iter().skip(self.predicted.len()) {
+            let usual = case.compared.strategy;
+            let strategy = match self.hypothesis.choice {
+                Choice::Library => strategies.strategy(case.row).unwrap_or(usual),
+                Choice::Known => strategies.strategy(case.row)?,
+                Choice::Unchanged => usual,
+            };
+            let run = run(&simulation, strategy, case, profile)?;
+            events = events.saturating_add(run.events);
+            if events > MAX_EVENTS * MAX_EVENT_RATIO {
+                return None;
+            }
+            self.predicted.push(run.time.0);
+        }
+        self.surprise = surprise(cases, &self.predicted);
+        drop(strategies);
+        drop(simulation);
+        Some(self)
+    }
+}
