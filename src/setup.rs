@@ -130,7 +130,19 @@ pub fn kernels_profile(flags: &CostArgs, fabric: &Fabric) -> Result<Profile, Fai
 
 /// Variant of [`profile()`] for commands with `--library`. The default for Open MPI is the best match among MPI
 /// profiles.
+///
+/// # Errors
+/// A library that does not run on the fabric's GPUs, and errors of the profile.
 pub fn library_profile(library: &LibraryArgs, flags: &CostArgs, fabric: &Fabric) -> Result<Profile, Failure> {
+    if let Some(LibraryChoice::One(named)) = library.library
+        && !named.runs_on(fabric, fabric.gpus())
+    {
+        let own = Library::from_vendor(fabric, fabric.gpus());
+        return Err(Failure::input(format!(
+            "--library {named}: it does not run on the GPUs of fabric `{}`: expected {own}, or none",
+            fabric.name()
+        )));
+    }
     let software = match library.library {
         Some(LibraryChoice::One(Library::OpenMpi(_))) => Software::Mpi,
         _ => Software::Nccl,

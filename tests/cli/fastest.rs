@@ -1,8 +1,8 @@
-//! The fastest candidate of `plan` is never slower than any strategy run by `simulate`.
+//! The fastest candidate of `plan` is never slower than any strategy run by `simulate`; libraries that do not run are refused.
 
 use serde_json::Value;
 
-use crate::run::{json, run};
+use crate::run::{json, refused, run};
 
 fn text<'a>(value: &'a Value, key: &str) -> &'a str {
     value[key].as_str().unwrap()
@@ -81,4 +81,17 @@ fn too_large_schedules_are_listed_as_not_tried() {
     assert_eq!(plan["rows"][0]["protocol"], "symmetric");
     let shown = run(call);
     assert!(shown.stdout.contains("not tried: ring (simple, 1, 2, 4, 8, 16, 24, 32 channels)"), "{}", shown.stdout);
+}
+
+/// A library of the other vendor is refused, and the vendor's own is named.
+#[test]
+fn libraries_that_do_not_run_on_the_gpus_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    for (fabric, library, own) in [("hgx-h100", "rccl-2.27.7", "expected nccl"), ("mi300x", "nccl", "expected rccl")] {
+        for command in ["plan", "simulate"] {
+            let arguments =
+                format!("{command} --fabric {fabric} --collective all_reduce --bytes 1MiB --library {library}");
+            refused(folder.path(), &arguments, own);
+        }
+    }
 }
