@@ -48,7 +48,7 @@ pub use shared::{
 pub use shell::every_command;
 pub use shell::{CompletionsArgs, visible_commands};
 pub use sizes::Sizes;
-pub use study::{Shard, StudyArgs};
+pub use study::{Shard, SlurmArgs, StudyArgs};
 pub use table::{DiffArgs, PlanCommand, TableArgs, TableFormat};
 
 /// Predict the time of collective communication on GPU fabrics and find the best strategy

@@ -26,6 +26,45 @@ pub struct StudyArgs {
     /// Merge the results of shards of the same study from these folders; goes after STUDY
     #[arg(long, value_name = "DIR", num_args = 1.., conflicts_with_all = ["template", "shard"])]
     pub merge: Vec<PathBuf>,
+    /// Write job scripts for Slurm: an array of N tasks, a shard each, and a merge after them
+    ///
+    /// The folder of `-o` receives tasks.sbatch, merge.sbatch and submit.sh, which submits both. The merge writes the results
+    /// to the same folder; the shards are in `shards`, the logs in `logs`. The folder must be on storage that all hosts share.
+    /// Requeued tasks repeat no run that is saved. `bash submit.sh` again runs what is missing.
+    #[arg(long, value_name = "N", conflicts_with_all = ["template", "shard", "merge"], value_parser = clap::value_parser!(u32).range(1..=MAX_TASKS), help_heading = "Slurm")]
+    pub slurm: Option<u32>,
+    #[command(flatten)]
+    pub slurm_flags: SlurmArgs,
+}
+
+/// Maximum number of tasks of an array: Slurm's limit of `MaxArraySize`, less one.
+const MAX_TASKS: i64 = 4_000_000;
+
+/// Job options for Slurm.
+#[derive(Clone, Debug, Default, Args)]
+#[command(next_help_heading = "Slurm")]
+pub struct SlurmArgs {
+    /// Submit the scripts with sbatch
+    #[arg(long, requires = "slurm")]
+    pub submit: bool,
+    /// Partition of the jobs
+    #[arg(long, value_name = "NAME", requires = "slurm", value_parser = job_option)]
+    pub partition: Option<String>,
+    /// Account of the jobs
+    #[arg(long, value_name = "NAME", requires = "slurm", value_parser = job_option)]
+    pub account: Option<String>,
+    /// Time limit of each task, in Slurm's format, e.g. `30` minutes or `1:00:00`
+    #[arg(long, value_name = "TIME", requires = "slurm", value_parser = job_option)]
+    pub time: Option<String>,
+}
+
+/// Accepts a value that is one word in a line of a job script.
+fn job_option(text: &str) -> Result<String, String> {
+    let is_plain = |character: char| character.is_ascii_alphanumeric() || "-_.,:@+/".contains(character);
+    match !text.is_empty() && text.chars().all(is_plain) {
+        true => Ok(text.to_owned()),
+        false => Err("expected letters, digits and -_.,:@+/".to_owned()),
+    }
 }
 
 /// One of several shards of a study.

@@ -294,8 +294,7 @@ impl Answer {
                 format_count(self.calls.len() as u64, "call")
             ),
         };
-        table.heading(format!("all done after {}", format::time(self.time)));
-        table.heading(heading);
+        table.heading(format!("all done after {}: {heading}", format::time(self.time)));
         table.text(&output.text_options())
     }
 }

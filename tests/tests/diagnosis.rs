@@ -40,9 +40,9 @@ impl Random {
     }
 }
 
-/// Seed of this run: `PROPTEST_RNG_SEED` as for property tests, otherwise a fixed one, so that shares are reproducible.
+/// Seed of this run: `DIAGNOSIS_SEED`, otherwise a fixed one, because the shares of few faults scatter.
 fn seed() -> u64 {
-    std::env::var("PROPTEST_RNG_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(50)
+    std::env::var("DIAGNOSIS_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(50)
 }
 
 /// A machine and its call.

@@ -5,6 +5,7 @@ mod loaded_study;
 pub(super) mod page;
 mod parts;
 mod results;
+mod slurm;
 mod text;
 
 use std::path::Path;
@@ -46,6 +47,9 @@ pub fn run(args: &StudyArgs, output: &Output) -> Result<(), Failure> {
     let cases = Cases::new(study, fabrics, &load)?;
     if let Some(folder) = folder.filter(|folder| folder.exists() && !folder.is_dir()) {
         return Err(Failure::input(format!("cannot make the folder {}: expected a folder", folder.display())));
+    }
+    if let Some(tasks) = args.slurm {
+        return slurm::run(args, path, tasks, output);
     }
     let log = RunLog::open(folder, output)?;
     let selected = args.shard.map_or_else(|| cases.runs.clone(), |shard| parts::cases(&cases, shard));

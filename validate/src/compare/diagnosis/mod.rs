@@ -49,9 +49,9 @@ impl RankedCause {
 const MIN_PROBABILITY: f64 = 2.0 / 3.0;
 /// Smallest share of the gap that a named cause closes.
 const MIN_CLOSED: f64 = 0.5;
-/// Odds of scatter against a given fault as the reason for slow sizes, before their times are known. A judgement: even
-/// odds for scatter and any fault, of which some sixty are tried.
-const SOUND_ODDS: f64 = 60.0;
+/// Odds of scatter against a given fault as the reason for slow sizes, before their times are known. A judgement: ten to
+/// one against any of some sixty faults.
+const SOUND_ODDS: f64 = 600.0;
 /// Largest odds of the first cause against the further ones that are named.
 const SIMILAR_ODDS: f64 = 20.0;
 /// Largest number of causes that are named.
@@ -60,7 +60,7 @@ const MAX_CAUSES: usize = 3;
 const MIN_SIZES: usize = 3;
 /// Largest number of rows of slow sizes, and of other rows, that are simulated for each hypothesis.
 const MAX_SLOW_ROWS: usize = 6;
-const MAX_OTHER_ROWS: usize = 6;
+const MAX_OTHER_ROWS: usize = 4;
 /// Number of rows that are simulated for every hypothesis, before the most promising ones are completed.
 const FIRST_ROWS: usize = 3;
 /// Largest number of simulation events of the undisturbed prediction of the slow rows, and of the other rows.

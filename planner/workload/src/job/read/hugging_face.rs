@@ -1,7 +1,8 @@
 //! Models from the configuration of Hugging Face transformers (`model = { hf = "config.json" }`).
 //!
-//! Keys are those of the configuration classes in transformers 4.57 (`configuration_llama.py`, `configuration_mixtral.py`,
-//! `configuration_qwen3_moe.py`, `configuration_deepseek_v3.py`, `configuration_gpt_oss.py`, `configuration_gpt2.py`).
+//! Keys and families are named after the configuration classes of transformers (`configuration_llama.py`, `configuration_mixtral.py`,
+//! `configuration_qwen3_moe.py`, `configuration_deepseek_v3.py`, `configuration_gpt_oss.py`, `configuration_gpt2.py`);
+//! they and the defaults of families were not compared with a release.
 //! Keys that determine shapes are read. Keys that change neither shapes nor the amount of work are skipped. Others are
 //! named in the notes, as is what a job cannot express.
 
@@ -341,7 +342,7 @@ mod tests {
         }
     }
 
-    /// Configurations of models in the catalogue, which was typed from the papers and model cards.
+    /// Configurations in the form of transformers' give the models of the catalogue.
     #[test]
     fn configurations_give_the_models_of_the_catalogue() {
         for (name, configuration) in
