@@ -21,11 +21,16 @@ pub fn run(output: &Output) -> Result<(), Failure> {
 
 /// Returns the page of every command with its file name; the page of `fabricast` comes first.
 fn pages() -> std::io::Result<Vec<(String, String)>> {
-    let mut root = visible_commands().disable_help_subcommand(true);
+    let mut root = with_all_help(visible_commands()).disable_help_subcommand(true);
     root.build();
     let mut pages = Vec::new();
     add(&root, &mut pages)?;
     Ok(pages)
+}
+
+/// The command with flags that the short help leaves out, whose texts pages would leave out as well.
+fn with_all_help(command: Command) -> Command {
+    command.mut_args(|flag| flag.hide_short_help(false)).mut_subcommands(with_all_help)
 }
 
 fn add(command: &Command, pages: &mut Vec<(String, String)>) -> std::io::Result<()> {

@@ -86,7 +86,10 @@ fn inference_and_training_jobs_share_a_study() {
         // Concurrent requests = request rate × time per request (Little's law).
         let (requests, later_tokens) = if result["job"] == "chat" { (4608.0, 999.0) } else { (288.0, 499.0) };
         let latency = number("ttft_s") + later_tokens * number("tpot_s");
-        assert!((number("samples_per_s") * latency / requests - 1.0).abs() < 1e-6, "{result}");
+        // Waiting for the end of a step is not counted in the rate: at most a step.
+        let wait = number("prefill_step_s") / latency;
+        let law = number("samples_per_s") * latency / requests - 1.0;
+        assert!(law > -1e-6 && law < wait, "{law} {wait} {result}");
         let cost = number("cost_per_hour") / (number("tokens_per_s") * 3600.0) * 1e6;
         assert!((cost / number("cost_per_million_tokens") - 1.0).abs() < 1e-9);
         assert!(result["memory"]["kv_cache_gb"].as_f64().unwrap() > 0.0 && number("requests_that_fit") >= requests);
@@ -106,21 +109,18 @@ fn constraint_violations_are_reported() {
     let output: Value = serde_json::from_str(&run.stdout).unwrap();
     let (result, ranking) = (&output["results"][0], &output["ranking"][0]);
     assert_eq!((&result["fits"], &ranking["meets_constraints"]), (&Value::Bool(false), &Value::Bool(false)));
-    assert!(
-        result["slo_violations"][0].as_str().unwrap().starts_with("tpot_s 0.")
-            && result["memory_excess_gb"].as_f64() > Some(0.0)
-    );
-    let fitting = result["would_fit"][0].as_str().unwrap().strip_prefix("concurrency = ").unwrap();
-    assert_eq!(result["requests_that_fit"].as_u64().unwrap().to_string(), fitting);
+    // Requests that the memory does not hold wait.
+    let running = result["concurrent_requests"].as_u64().unwrap();
+    assert!(running < 800 && result["requests_that_fit"].as_u64() == Some(running), "{result}");
+    assert_eq!(result["memory_excess_gb"], Value::Null);
+    assert!(result["slo_violations"][0].as_str().unwrap().starts_with("tpot_s 0."), "{result}");
     let violations: Vec<&str> = ranking["violations"].as_array().unwrap().iter().filter_map(Value::as_str).collect();
+    assert!(violations[0].starts_with("chat: tpot_s "), "{violations:?}");
+    let notes: Vec<&str> = result["notes"].as_array().unwrap().iter().filter_map(Value::as_str).collect();
     assert!(
-        violations[0].contains("GB of memory (concurrency = ") && violations[1].starts_with("chat: tpot_s "),
-        "{violations:?}"
+        notes.iter().any(|note| note.starts_with(&format!("{running} of 800 concurrent requests run"))),
+        "{notes:?}"
     );
-    // The suggested number does fit.
-    std::fs::write(folder.path().join("s.toml"), text.replace("= 800", &format!("= {fitting}"))).unwrap();
-    let rerun: Value = serde_json::from_str(&run_in(folder.path(), "study s.toml --format json").stdout).unwrap();
-    assert_eq!(rerun["results"][0]["memory_excess_gb"], Value::Null);
     // A key of training jobs is rejected for inference.
     std::fs::write(folder.path().join("s.toml"), format!("{text}micro_batch = 1\n")).unwrap();
     refused(folder.path(), "study s.toml", "s.toml:14:15: micro_batch: only valid for jobs of kind training");
@@ -254,10 +254,10 @@ fn faults_are_shown_with_their_location() {
         (
             "parallel = \"auto\"",
             "parallel = { tp = 8, pp = 8 }",
-            "s.toml:35:12: tp 8 × pp 8 × dp 1 is 64, and there are 32",
+            "s.toml:36:12: tp 8 × pp 8 × dp 1 is 64, and there are 32",
         ),
-        ("precision = \"bf16\"", "precision = \"bf17\"", "s.toml:31:13: unknown variant"),
-        ("zero = 1", "zero = 1\nseed = 3", "s.toml:35:1: unknown field `seed`"),
+        ("precision = \"bf16\"", "precision = \"bf17\"", "s.toml:32:13: unknown variant"),
+        ("zero = 1", "zero = 1\nseed = 3", "s.toml:36:1: unknown field `seed`"),
         ("nodes = 4", "nodes = 0", "s.toml:9:9: nodes: a candidate has 1 host or more, not 0"),
         ("nodes = 4", "nodes = 4\ngpus = 9", "s.toml:10:8: "),
     ] {

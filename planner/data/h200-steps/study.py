@@ -73,6 +73,7 @@ for row in lines_of:
         turns = row["accumulate"]
         name = f"{model}, tp {tp}, dp {dp}, {requests} x {tokens}" + (f", {turns} turns" if turns > 1 else "")
         lines = [
+            'launch = "graph"',
             f"global_batch = {requests * dp * turns}",
             f"micro_batch = {requests}",
             f"model = {{ {MODELS[model]}, seq = {tokens} }}",
@@ -93,6 +94,7 @@ for row in lines_of:
         name = f"{model}, tp {tp}, {of}"
         lines = [
             'kind = "inference"',
+            "host_time = { request_ms = 0, prefill_layer_ms = 0, step_ms = 0 }",
             f"concurrency = {requests}\nprompt_tokens = {prompt}\noutput_tokens = {output}\nmax_batched_tokens = 16384",
             f"model = {{ {MODELS[model]} }}",
             'precision = "bf16"',

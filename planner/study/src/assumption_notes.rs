@@ -24,7 +24,7 @@ fn ineffective_recompute(job: &Job) -> Option<String> {
 /// Notes that some requests of a fixed concurrency wait because the memory does not hold their keys and values.
 pub(super) fn waiting_requests(job: &Job, row: &ResultRow) -> Option<String> {
     let Job::Inference(job) = job else { return None };
-    let running = row.concurrent_requests.filter(|_| row.fits)?;
+    let running = row.concurrent_requests.filter(|_| row.memory_excess_gb.is_none())?;
     let waiting = LoadedServing { job, concurrent_requests: running }.waiting_requests();
     (waiting > 0).then(|| {
         format!(

@@ -343,42 +343,42 @@ mod tests {
             "products",
             "one",
             "step_s",
-            "global_batch = 2\nflash_attention = true\nparallel = { tp = 1 }\n\
+            "launch = \"graph\"\nkernels = \"fused\"\nglobal_batch = 2\nflash_attention = true\nparallel = { tp = 1 }\n\
           model = { layers = 2, hidden = 8192, heads = 64, vocab = 32000, seq = 4096 }",
         ),
         (
             "attention",
             "one",
             "step_s",
-            "global_batch = 1\nflash_attention = true\nparallel = { tp = 1 }\n\
+            "launch = \"graph\"\nkernels = \"fused\"\nglobal_batch = 1\nflash_attention = true\nparallel = { tp = 1 }\n\
           model = { layers = 4, hidden = 1024, heads = 8, vocab = 1000, seq = 65536 }",
         ),
         (
             "between",
             "one",
             "step_s",
-            "global_batch = 8\nflash_attention = true\nparallel = { tp = 1 }\n\
+            "launch = \"graph\"\nkernels = \"fused\"\nglobal_batch = 8\nflash_attention = true\nparallel = { tp = 1 }\n\
           model = { layers = 8, hidden = 512, heads = 4, vocab = 1000, seq = 2048 }",
         ),
         (
             "memory",
             "one",
             "answer_step_s",
-            "kind = \"inference\"\nconcurrency = 8\nprompt_tokens = 900\noutput_tokens = 64\n\
+            "kind = \"inference\"\nhost_time = { request_ms = 0, prefill_layer_ms = 0, step_ms = 0 }\nconcurrency = 8\nprompt_tokens = 900\noutput_tokens = 64\n\
           max_batched_tokens = 4096\nparallel = { tp = 1 }\nmodel = { layers = 8, hidden = 8192, heads = 64, vocab = 32000 }",
         ),
         (
             "starts",
             "one",
             "answer_step_s",
-            "kind = \"inference\"\nconcurrency = 1\nprompt_tokens = 64\noutput_tokens = 8\n\
+            "kind = \"inference\"\nhost_time = { request_ms = 0, prefill_layer_ms = 0, step_ms = 0 }\nconcurrency = 1\nprompt_tokens = 64\noutput_tokens = 8\n\
           max_batched_tokens = 4096\nparallel = { tp = 1 }\nmodel = { layers = 24, hidden = 512, heads = 8, vocab = 1000 }",
         ),
         (
             "calls",
             "two",
             "step_s",
-            "global_batch = 4\nflash_attention = true\nparallel = { tp = 2 }\n\
+            "launch = \"graph\"\nkernels = \"fused\"\nglobal_batch = 4\nflash_attention = true\nparallel = { tp = 2 }\n\
           model = { layers = 4, hidden = 2048, heads = 16, vocab = 32000, seq = 1024 }",
         ),
     ];
