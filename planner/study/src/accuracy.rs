@@ -269,7 +269,13 @@ pub(super) fn accuracy_statements(study: &Study, fabrics: &[Fabric]) -> Vec<Stri
     let statement = |candidate: &Candidate, fabric: &Fabric, job: &Job| match Work::new(job) {
         Some(_) if candidate.efficiency != EfficiencyOverrides::default() => None,
         Some(work) => Some(Accuracy::new(work, fabric).map_or_else(
-            || format!("{} on {}: no published figure, with any software", work.name(), gpu_model(fabric)),
+            || {
+                format!(
+                    "{} on {}: no published figure here (docs/accuracy.md, \"Jobs as others measured them\", has more)",
+                    work.name(),
+                    gpu_model(fabric)
+                )
+            },
             |accuracy| accuracy.statement(&gpu_model(fabric)),
         )),
         None => computes(job).then(|| "kernels of a trace keep their recorded times on every GPU".to_owned()),

@@ -50,8 +50,11 @@ def plan(
     slow: str | Sequence[str] | None = None,
     job: PathType | None = None,
     measured: PathType | Sequence[PathType] | None = None,
+    all: bool = False,
     chart: PathType | None = None,
     output: PathType | None = None,
+    wide: bool = False,
+    columns: str | Sequence[str] | None = None,
     force: bool = False,
     threads: int | None = None,
 ) -> Result:
@@ -85,7 +88,8 @@ def plan(
         collective: Collective, for example all_reduce; on `plan`, `all` for all with arbitrary sizes. Values,
             with the meaning of nccl-tests: all_reduce, all_gather, reduce_scatter, broadcast, reduce,
             all_to_all, gather, scatter, send_recv, all_to_allv (with ``matrix``), barrier. `halo` (with
-            ``grid``) is an all_to_allv between neighbours.
+            ``grid``) is an all_to_allv between neighbours. `dispatch` and `combine` (with ``tokens``, on
+            `simulate`) exchange tokens with their experts.
         bytes: Message size, for example 4096, 64K, 64KiB or 64KB (64,000 bytes). The definition is that of
             nccl-tests: the larger of a rank's send and receive buffers. For all_to_allv it is the total that
             the matrix is scaled to; for halo, the size of a face.
@@ -120,9 +124,13 @@ def plan(
             one of NAME.0.et, NAME.1.et, …
         measured: Manifest of measured times, which replace predicted ones; may be repeated. The format is
             that of `compare`. Measurements count if their ranks, hosts and launch mode are those of the plan.
+        all: List every candidate of each size with its time, fastest first.
         chart: Draw time and bus bandwidth against size, a line per strategy (.svg or .png).
-        output: Write the result to a file instead of standard output. For `study`, `man`, and `table` with a
-            format of several files, this is a folder, which is created if missing.
+        output: Write the result to a file instead of standard output. `report` without it writes report.html.
+            For `study`, `man`, and `table` with a format of several files, this is a folder, which is created
+            if missing.
+        wide: Show all columns of tables, however wide; otherwise they fit the terminal, or COLUMNS.
+        columns: Columns of tables to show in text, by name or JSON key, for example `size,busbw`.
         force: Overwrite existing files, including files changed since or not written by fabricast.
         threads: Number of threads; default: all cores. Results do not depend on it.
 
@@ -173,8 +181,11 @@ def plan(
             "slow": slow,
             "job": job,
             "measured": measured,
+            "all": all,
             "chart": chart,
             "output": output,
+            "wide": wide,
+            "columns": columns,
             "force": force,
             "threads": threads,
         },
@@ -211,6 +222,16 @@ def simulate(
     no_nvls: bool = False,
     library: str | None = None,
     registered: Literal["plain", "symmetric"] | None = None,
+    tokens: int | None = None,
+    hidden: int | None = None,
+    experts: int | None = None,
+    top_k: int | None = None,
+    token_type: str | None = None,
+    routing: str | None = None,
+    skew: float | None = None,
+    kernel: str | None = None,
+    sms: int | None = None,
+    write_matrix: PathType | None = None,
     profile: str | None = None,
     launch: Literal["graph", "stream"] | None = None,
     processes: Literal["per_gpu", "single"] | None = None,
@@ -230,6 +251,8 @@ def simulate(
     utilization_over_time: int | bool | None = None,
     breakdown: PathType | None = None,
     output: PathType | None = None,
+    wide: bool = False,
+    columns: str | Sequence[str] | None = None,
     force: bool = False,
     threads: int | None = None,
 ) -> Result:
@@ -263,7 +286,8 @@ def simulate(
         collective: Collective, for example all_reduce; on `plan`, `all` for all with arbitrary sizes. Values,
             with the meaning of nccl-tests: all_reduce, all_gather, reduce_scatter, broadcast, reduce,
             all_to_all, gather, scatter, send_recv, all_to_allv (with ``matrix``), barrier. `halo` (with
-            ``grid``) is an all_to_allv between neighbours.
+            ``grid``) is an all_to_allv between neighbours. `dispatch` and `combine` (with ``tokens``, on
+            `simulate`) exchange tokens with their experts.
         bytes: Message size, for example 4096, 64K, 64KiB or 64KB (64,000 bytes). The definition is that of
             nccl-tests: the larger of a rank's send and receive buffers. For all_to_allv it is the total that
             the matrix is scaled to; for halo, the size of a face.
@@ -287,6 +311,24 @@ def simulate(
             (`simulate` runs that choice if no strategy is given). Examples: `nccl`, `nccl-2.30`,
             `open_mpi-5.0`. Default: the profile's library is shown and restricts nothing.
         registered: Registration of the library's buffers. Default: plain.
+        tokens: Tokens of each rank.
+        hidden: Elements of a token (hidden size of the model) [default: 7168]
+        experts: Experts of all ranks together [default: 256]
+        top_k: Experts of a token [default: 8]
+        token_type: Type in which tokens travel: bf16, fp8 or nvfp4 [default: fp8 for dispatch, bf16 for
+            combine]
+        routing: Routing of tokens: random, balanced, or groups=8,limit=4 [default: random] `random`: all sets
+            of experts are equally likely. `groups=G,limit=L`: a token uses experts of at most L of G equal
+            groups (node-limited routing). `balanced`: tokens are spread evenly over the ranks.
+        skew: Load of the most loaded rank relative to the mean, 1 or more [default: 1]
+        kernel: Kernel: deepep, deepep-ll, deepep-v2, nccl-ep-ll, pplx, trtllm or trtllm-one-sided [default:
+            deepep] `deepep`: DeepEP's normal kernels, a token once per NVLink domain. `deepep-ll`: its
+            low-latency kernels, a copy for each expert. `nccl-ep-ll`: NCCL EP's, a copy for each rank in a
+            dispatch. `trtllm`: TensorRT-LLM's kernels inside one NVLink domain.
+        sms: SMs of DeepEP's normal kernels [default: 20]
+        write_matrix: Write the expected bytes between ranks as a matrix of all_to_allv (CSV). A token travels
+            once to each rank with one of its experts. ```collective`` all_to_allv ``matrix`` FILE` plans,
+            verifies and simulates schedules of it.
         profile: Cost profile: `ideal`, a shipped name, or a file; default: best match for the GPUs.
         launch: Launch mode of calls. Default: graph.
         processes: Process layout: one process or thread per GPU, or one process per host. Default: per_gpu.
@@ -317,8 +359,11 @@ def simulate(
             Resources are links, memories and switches. The N busiest channels are added if the profile limits
             channels.
         breakdown: Break the times of all ``sizes`` down by cost parameter of the profile (.svg or .png).
-        output: Write the result to a file instead of standard output. For `study`, `man`, and `table` with a
-            format of several files, this is a folder, which is created if missing.
+        output: Write the result to a file instead of standard output. `report` without it writes report.html.
+            For `study`, `man`, and `table` with a format of several files, this is a folder, which is created
+            if missing.
+        wide: Show all columns of tables, however wide; otherwise they fit the terminal, or COLUMNS.
+        columns: Columns of tables to show in text, by name or JSON key, for example `size,busbw`.
         force: Overwrite existing files, including files changed since or not written by fabricast.
         threads: Number of threads; default: all cores. Results do not depend on it.
 
@@ -363,6 +408,16 @@ def simulate(
             "no_nvls": no_nvls,
             "library": library,
             "registered": registered,
+            "tokens": tokens,
+            "hidden": hidden,
+            "experts": experts,
+            "top_k": top_k,
+            "token_type": token_type,
+            "routing": routing,
+            "skew": skew,
+            "kernel": kernel,
+            "sms": sms,
+            "write_matrix": write_matrix,
             "profile": profile,
             "launch": launch,
             "processes": processes,
@@ -382,6 +437,8 @@ def simulate(
             "utilization_over_time": utilization_over_time,
             "breakdown": breakdown,
             "output": output,
+            "wide": wide,
+            "columns": columns,
             "force": force,
             "threads": threads,
         },
@@ -414,6 +471,8 @@ def compare(
     rows: Literal["all", "outside", "none"] | None = None,
     chart: PathType | None = None,
     output: PathType | None = None,
+    wide: bool = False,
+    columns: str | Sequence[str] | None = None,
     force: bool = False,
     threads: int | None = None,
 ) -> Result:
@@ -451,8 +510,11 @@ def compare(
         rows: Rows shown as text; JSON and CSV have all. Default: all rows of a single group, and of several
             groups the rows outside their prediction interval.
         chart: Draw measured against predicted times, and residuals by size (.svg or .png).
-        output: Write the result to a file instead of standard output. For `study`, `man`, and `table` with a
-            format of several files, this is a folder, which is created if missing.
+        output: Write the result to a file instead of standard output. `report` without it writes report.html.
+            For `study`, `man`, and `table` with a format of several files, this is a folder, which is created
+            if missing.
+        wide: Show all columns of tables, however wide; otherwise they fit the terminal, or COLUMNS.
+        columns: Columns of tables to show in text, by name or JSON key, for example `size,busbw`.
         force: Overwrite existing files, including files changed since or not written by fabricast.
         threads: Number of threads; default: all cores. Results do not depend on it.
 
@@ -492,6 +554,8 @@ def compare(
             "rows": rows,
             "chart": chart,
             "output": output,
+            "wide": wide,
+            "columns": columns,
             "force": force,
             "threads": threads,
         },
@@ -509,6 +573,8 @@ def calibrate(
     hold_out: str | Sequence[str] | None = None,
     chart: PathType | None = None,
     output: PathType | None = None,
+    wide: bool = False,
+    columns: str | Sequence[str] | None = None,
     force: bool = False,
     threads: int | None = None,
 ) -> Result:
@@ -543,8 +609,11 @@ def calibrate(
             collective=all_gather,reduce_scatter, protocol=ll, cluster=TEXT (part of the manifest's `cluster`,
             or of `hardware` where there is none).
         chart: Draw errors, and parameters with their intervals, to this file (.svg or .png).
-        output: Write the result to a file instead of standard output. For `study`, `man`, and `table` with a
-            format of several files, this is a folder, which is created if missing.
+        output: Write the result to a file instead of standard output. `report` without it writes report.html.
+            For `study`, `man`, and `table` with a format of several files, this is a folder, which is created
+            if missing.
+        wide: Show all columns of tables, however wide; otherwise they fit the terminal, or COLUMNS.
+        columns: Columns of tables to show in text, by name or JSON key, for example `size,busbw`.
         force: Overwrite existing files, including files changed since or not written by fabricast.
         threads: Number of threads; default: all cores. Results do not depend on it.
 
@@ -567,6 +636,8 @@ def calibrate(
             "hold_out": hold_out,
             "chart": chart,
             "output": output,
+            "wide": wide,
+            "columns": columns,
             "force": force,
             "threads": threads,
         },
@@ -579,7 +650,14 @@ def study(
     template: bool = False,
     shard: str | None = None,
     merge: PathType | Sequence[PathType] | None = None,
+    slurm: int | None = None,
+    submit: bool = False,
+    partition: str | None = None,
+    account: str | None = None,
+    time: str | None = None,
     output: PathType | None = None,
+    wide: bool = False,
+    columns: str | Sequence[str] | None = None,
     force: bool = False,
     threads: int | None = None,
 ) -> Any:
@@ -599,8 +677,20 @@ def study(
         shard: Compute every N-th run only, starting at run I, into the folder of `-o`, e.g. `2/4`. Divides a
             study among N machines; ``merge`` combines the results.
         merge: Merge the results of shards of the same study from these folders; goes after STUDY.
-        output: Write the result to a file instead of standard output. For `study`, `man`, and `table` with a
-            format of several files, this is a folder, which is created if missing.
+        slurm: Write job scripts for Slurm: an array of N tasks, a shard each, and a merge after them. The
+            folder of `-o` receives tasks.sbatch, merge.sbatch and submit.sh, which submits both. The merge
+            writes the results to the same folder; the shards are in `shards`, the logs in `logs`. The folder
+            must be on storage that all hosts share. Requeued tasks repeat no run that is saved. `bash
+            submit.sh` again runs what is missing.
+        submit: Submit the scripts with sbatch.
+        partition: Partition of the jobs.
+        account: Account of the jobs.
+        time: Time limit of each task, in Slurm's format, e.g. `30` minutes or `1:00:00`.
+        output: Write the result to a file instead of standard output. `report` without it writes report.html.
+            For `study`, `man`, and `table` with a format of several files, this is a folder, which is created
+            if missing.
+        wide: Show all columns of tables, however wide; otherwise they fit the terminal, or COLUMNS.
+        columns: Columns of tables to show in text, by name or JSON key, for example `size,busbw`.
         force: Overwrite existing files, including files changed since or not written by fabricast.
         threads: Number of threads; default: all cores. Results do not depend on it.
 
@@ -620,7 +710,14 @@ def study(
             "template": template,
             "shard": shard,
             "merge": merge,
+            "slurm": slurm,
+            "submit": submit,
+            "partition": partition,
+            "account": account,
+            "time": time,
             "output": output,
+            "wide": wide,
+            "columns": columns,
             "force": force,
             "threads": threads,
         },
@@ -632,6 +729,8 @@ def verify(
     *,
     fifo_depth: int | None = None,
     output: PathType | None = None,
+    wide: bool = False,
+    columns: str | Sequence[str] | None = None,
     force: bool = False,
     threads: int | None = None,
 ) -> Result:
@@ -644,8 +743,11 @@ def verify(
     Args:
         file: Schedule file: fabricast's JSON, an MSCCL algorithm (XML) or an MSCCL++ plan (JSON).
         fifo_depth: Maximum number of unread transfers per connection, as in FIFO protocols.
-        output: Write the result to a file instead of standard output. For `study`, `man`, and `table` with a
-            format of several files, this is a folder, which is created if missing.
+        output: Write the result to a file instead of standard output. `report` without it writes report.html.
+            For `study`, `man`, and `table` with a format of several files, this is a folder, which is created
+            if missing.
+        wide: Show all columns of tables, however wide; otherwise they fit the terminal, or COLUMNS.
+        columns: Columns of tables to show in text, by name or JSON key, for example `size,busbw`.
         force: Overwrite existing files, including files changed since or not written by fabricast.
         threads: Number of threads; default: all cores. Results do not depend on it.
 
@@ -663,6 +765,8 @@ def verify(
         {
             "fifo_depth": fifo_depth,
             "output": output,
+            "wide": wide,
+            "columns": columns,
             "force": force,
             "threads": threads,
         },

@@ -120,7 +120,7 @@ pub(super) fn pass_times(job: &Training) -> [Picos; 2] {
 
 /// Weight tensors of a layer; a matrix of all experts of a rank counts as one.
 fn layer_tensors(job: &Training) -> u64 {
-    Model { experts: job.model.experts.min(1), shared_experts: 0, ..job.model.clone() }.layer_tensors()
+    Model { experts: job.model.experts.min(1), shared_experts: 0, ..job.model }.layer_tensors()
 }
 
 /// Returns the time that the processes need to launch a step: that of the stage that takes longest.
