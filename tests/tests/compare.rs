@@ -8,14 +8,16 @@ use fabricast_search::candidates::Restriction;
 use fabricast_sim::profile::{self, Launch, Processes, Profile, Software};
 use fabricast_sim::schedule::{Collective, DataType, Protocol, ReduceOp};
 use fabricast_topologies::route::{RouteOptions, Router};
-use fabricast_topologies::{Bytes, FabricRequest, LinkKind, Picos, SourceLocation, load};
+use fabricast_topologies::{Bytes, FabricRequest, LinkKind, Picos, load};
 use fabricast_validate::compare::{
     ChoiceRequest, Comparison, Explanations, FastestPlanned, LibraryChoice, ProfileParameter, Request, Verdict, compare,
 };
-use fabricast_validate::measured::manifest::{Configuration, Measurement, Notes, Registered, Role};
-use fabricast_validate::measured::{Library, LibraryName, LogContext, Row};
+use fabricast_validate::measured::manifest::{Configuration, Measurement, Registered};
+use fabricast_validate::measured::{Library, LibraryName, Row};
 use fabricast_validate::measured_strategy::Strategies;
 use proptest::prelude::*;
+
+use crate::measurements::unmeasured;
 
 fn profile() -> Profile {
     Profile::named("nccl-2.28-h200").unwrap()
@@ -27,33 +29,22 @@ fn measurement(protocol: Protocol, sizes: std::ops::Range<u32>) -> Measurement {
     let channels = if protocol == Protocol::Simple { 32 } else { 8 };
     let request = FabricRequest::new("hgx-h200");
     let row = |power: u32| Row::new(Bytes(1 << power), Picos(1), power);
-    Measurement {
-        location: SourceLocation::from_source("m"),
-        file: "log".into(),
-        name: "log".to_owned(),
-        fabric: Arc::new(load(&request).unwrap()),
-        request,
-        configuration: Configuration {
-            nodes: 1,
-            gpus: 8,
-            collective: Collective::AllReduce,
-            algorithm: Some(Algorithm::Ring),
-            protocol: Some(protocol),
-            channels: Some(channels),
-            library: None,
-            in_network: InNetwork::Off,
-            registered: Registered::Plain,
-            launch: Launch::Graph,
-            processes: Processes::PerGpu,
-            dtype: DataType::F32,
-            env: Vec::new(),
-        },
-        role: Role::Fit,
-        notes: Notes::default(),
-        context: LogContext::default(),
-        rows: sizes.map(row).collect(),
-        rejected: Vec::new(),
-    }
+    let configuration = Configuration {
+        nodes: 1,
+        gpus: 8,
+        collective: Collective::AllReduce,
+        algorithm: Some(Algorithm::Ring),
+        protocol: Some(protocol),
+        channels: Some(channels),
+        library: None,
+        in_network: InNetwork::Off,
+        registered: Registered::Plain,
+        launch: Launch::Graph,
+        processes: Processes::PerGpu,
+        dtype: DataType::F32,
+        env: Vec::new(),
+    };
+    unmeasured(request, configuration, sizes.map(row).collect())
 }
 
 fn compare_measurements(measurements: &[Measurement], profile: &Profile, choice: &dyn LibraryChoice) -> Comparison {

@@ -11,12 +11,14 @@ use fabricast_sim::profile::{Launch, Processes, Profile, Software};
 use fabricast_sim::schedule::{Collective, DataType};
 use fabricast_topologies::fabric::NodeKind;
 use fabricast_topologies::route::{GpuDirect, PeerAccess, RouteOptions};
-use fabricast_topologies::{Bytes, Fabric, FabricRequest, LinkId, LinkKind, NodeId, Picos, SourceLocation, load};
+use fabricast_topologies::{Bytes, Fabric, FabricRequest, LinkId, LinkKind, NodeId, Picos, load};
 use fabricast_validate::compare::{
     Compared, Comparison, Explanations, FastestPlanned, Finding, Group, RankedCause, Request, compare,
 };
-use fabricast_validate::measured::manifest::{Configuration, Measurement, Notes, Registered, Role};
-use fabricast_validate::measured::{Library, LibraryName, LogContext, Row};
+use fabricast_validate::measured::manifest::{Configuration, Measurement, Registered};
+use fabricast_validate::measured::{Library, LibraryName, Row};
+
+use crate::measurements::unmeasured;
 
 /// Pseudo-random numbers of a seed (splitmix64).
 struct Random(u64);
@@ -70,33 +72,22 @@ impl Machine {
         let nodes = (self.nodes > 1).then_some(self.nodes);
         let request = FabricRequest { nodes, ..FabricRequest::new(self.fabric) };
         let sizes = (12..=32).step_by(2).map(|power| Row::new(Bytes(1 << power), Picos(1), power));
-        Measurement {
-            location: SourceLocation::from_source("m"),
-            file: "log".into(),
-            name: "log".to_owned(),
-            fabric: Arc::new(load(&request).unwrap()),
-            request,
-            configuration: Configuration {
-                nodes: self.nodes,
-                gpus: self.gpus,
-                collective: self.collective,
-                algorithm: None,
-                protocol: None,
-                channels: None,
-                library: None,
-                in_network: InNetwork::Allowed,
-                registered: Registered::Plain,
-                launch: Launch::Stream,
-                processes: Processes::PerGpu,
-                dtype: DataType::F32,
-                env: Vec::new(),
-            },
-            role: Role::Fit,
-            notes: Notes::default(),
-            context: LogContext::default(),
-            rows: sizes.collect(),
-            rejected: Vec::new(),
-        }
+        let configuration = Configuration {
+            nodes: self.nodes,
+            gpus: self.gpus,
+            collective: self.collective,
+            algorithm: None,
+            protocol: None,
+            channels: None,
+            library: None,
+            in_network: InNetwork::Allowed,
+            registered: Registered::Plain,
+            launch: Launch::Stream,
+            processes: Processes::PerGpu,
+            dtype: DataType::F32,
+            env: Vec::new(),
+        };
+        unmeasured(request, configuration, sizes.collect())
     }
 }
 

@@ -26,6 +26,7 @@ mod generators;
 mod kept_sums;
 mod logs;
 mod matrices;
+mod measurements;
 mod messages;
 mod monotone;
 mod mutation_survivors;

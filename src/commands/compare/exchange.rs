@@ -6,7 +6,6 @@ use fabricast_experts::TokenType;
 use fabricast_reports::format::percent;
 use fabricast_reports::table::{Column, Table, TextOptions, Unit, Value, stacked};
 use fabricast_topologies::read::{Limit, read_text_file};
-use fabricast_validate::compare::Summary;
 use fabricast_validate::exchange::{
     ComparedExchange, ExchangeCompareError, ExchangeComparison, ExchangeMeasurement, compare, is_manifest, load,
 };
@@ -14,6 +13,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::super::format_count;
+use super::super::summary::SummaryJson;
 use super::text::signed;
 use crate::args::{CompareArgs, RowChoice};
 use crate::document::Document;
@@ -49,28 +49,6 @@ pub struct ExchangeComparisonJson<'a> {
     groups: Vec<GroupJson<'a>>,
     /// Rows, by measurement, then line.
     rows: Vec<RowJson<'a>>,
-}
-
-/// Error statistics.
-#[derive(Serialize, JsonSchema)]
-struct SummaryJson {
-    /// Number of rows.
-    rows: usize,
-    /// Mean of the absolute error.
-    mean: f64,
-    /// Median of the absolute error.
-    median: f64,
-    /// 90th percentile of the absolute error.
-    p90: f64,
-    /// Mean of the signed error.
-    bias: f64,
-}
-
-impl From<Summary> for SummaryJson {
-    fn from(summary: Summary) -> Self {
-        let Summary { rows, mean, median, p90, bias } = summary;
-        Self { rows, mean, median, p90, bias }
-    }
 }
 
 /// Measurement and its error statistics.

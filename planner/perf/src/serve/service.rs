@@ -10,7 +10,7 @@ use super::stream_step::StreamStep;
 use super::traffic::traffic;
 use crate::communication::{CallCount, Exchange, StepCall};
 use crate::step::{Step, Timeline};
-use crate::time::scaled;
+use crate::time::{scaled, share};
 use fabricast_search::plan::PlanError;
 use fabricast_workload::job::{Arrivals, Layout, Lengths, LoadedServing, MemoryCheck, Phase, Serving};
 
@@ -65,14 +65,14 @@ pub fn simulate_service(
     let running = |group: f64| (round.streams.requests - group).clamp(0.0, 1.0);
     let (prefill_time, decode_time) = match (job.arrivals, job.lengths) {
         (Arrivals::Batch { .. }, _) => (spread_ttft, decode_time),
-        (_, Lengths::Varied) => (spread_ttft + part(round.other_step(), running(1.0) / 2.0), decode_time),
+        (_, Lengths::Varied) => (spread_ttft + share(round.other_step(), running(1.0) / 2.0), decode_time),
         (_, Lengths::Equal) => {
             let group = SteadyBatch::group_step(&stream_load(job, &round.streams));
             let group_time = group.map_or(Ok(Picos::ZERO), |mix| step_time(job, layout, costs, &round, &mix))?;
             let decode = StepTokens { decode: round.streams.requests, ..StepTokens::default() };
             let decode_step = step_time(job, layout, costs, &round, &decode)?;
             let prefill = spread_ttft.max(group_time);
-            let wait = part(round.other_step(), running(group.map_or(1.0, |mix| mix.chunks)));
+            let wait = share(round.other_step(), running(group.map_or(1.0, |mix| mix.chunks)));
             // Later tokens are no faster than in steps without prefill.
             (prefill + wait, (spread_ttft + decode_time - prefill).max(scaled(decode_step, later_tokens)))
         }
@@ -104,11 +104,6 @@ pub fn simulate_service(
         memory_check: None,
     };
     Ok((step, service))
-}
-
-/// Part of a time, by a factor from 0 to 1.
-fn part(time: Picos, factor: f64) -> Picos {
-    Picos((time.0 as f64 * factor).round() as u64)
 }
 
 /// Time of a step of one stream with these tokens.

@@ -3,7 +3,7 @@
 use fabricast_topologies::Picos;
 
 use crate::step::{Activity, Share, Timeline, TimelinePart, Track};
-use crate::time::scaled;
+use crate::time::{scaled, share};
 
 /// Time of a stream's step, by component: computation, communication by dimension, and pipeline bubble.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -68,7 +68,7 @@ impl StreamStep {
             return sequential;
         }
         let slowest = scaled(layer.time(), layers / stages) + (first.0 + first.1).max(last.0 + last.1);
-        let total = Picos((slowest.0 as f64 * self.streams).round() as u64) + self.host_time;
+        let total = share(slowest, self.streams) + self.host_time;
         // A negative difference of times is 0.
         TimeShares { bubble: total - sequential.time(), ..sequential }
     }

@@ -183,16 +183,13 @@ impl GpuCurve {
         let Some(generation) = GENERATIONS.iter().rfind(|generation| generation.first <= capability) else {
             return Self { curve: Efficiency::default(), evidence: GemmEvidence::Assumed };
         };
-        let known = find_model(figures);
-        let has_steps = match known {
-            Some(model) => generation.models.contains(&model.name.as_str()),
-            None => !generation.models.is_empty(),
-        };
-        let GemmShare { share, evidence } = GemmShare::new(figures);
-        let (scale, evidence) = match (has_steps, known) {
-            (true, Some(_)) => (1.0, GemmEvidence::Steps),
-            (true, None) => (1.0, GemmEvidence::Assumed),
-            (false, _) => (share / generation.reference_share(), evidence),
+        let (scale, evidence) = match find_model(figures) {
+            Some(model) if generation.models.contains(&model.name.as_str()) => (1.0, GemmEvidence::Steps),
+            None if !generation.models.is_empty() => (1.0, GemmEvidence::Assumed),
+            model => {
+                let GemmShare { share, evidence } = GemmShare::new(model);
+                (share / generation.reference_share(), evidence)
+            }
         };
         let Efficiency { matrix, attention, .. } = generation.curve;
         let stream = match (generation.streams, figures.sm_count, figures.memory_bandwidth) {
@@ -206,8 +203,8 @@ impl GpuCurve {
     }
 }
 
-/// Curves of the different GPUs of a fabric.
-fn gpu_curves(fabric: &Fabric) -> impl Iterator<Item = (GpuCurve, f64)> {
+/// Curves of the different GPUs of a fabric, each with its GEMM rate in TFLOP/s.
+fn gpu_curves(fabric: &Fabric) -> Vec<(GpuCurve, f64)> {
     let mut kinds: Vec<&GpuFigures> = Vec::new();
     let unknown = GpuFigures::default();
     let mut has_unknown = false;
@@ -221,15 +218,12 @@ fn gpu_curves(fabric: &Fabric) -> impl Iterator<Item = (GpuCurve, f64)> {
     let mut kinds: Vec<_> = kinds.into_iter().chain(has_unknown.then_some(&unknown)).collect();
     // Between equal rates the oldest wins, then the one with the slowest memory.
     kinds.sort_by_key(|figures| (figures.compute_capability.unwrap_or(0), figures.memory_bandwidth));
-    let curves: Vec<_> = kinds
-        .into_iter()
-        .map(|figures| {
-            let curve = GpuCurve::new(figures);
-            let rate = curve.curve.matrix * figures.bf16_tflops.unwrap_or(0.0);
-            (curve, rate)
-        })
-        .collect();
-    curves.into_iter()
+    let with_rate = |figures: &GpuFigures| {
+        let gpu = GpuCurve::new(figures);
+        let rate = gpu.curve.matrix * figures.bf16_tflops.unwrap_or(0.0);
+        (gpu, rate)
+    };
+    kinds.into_iter().map(with_rate).collect()
 }
 
 impl Efficiency {
@@ -237,14 +231,14 @@ impl Efficiency {
     /// of the oldest if their rates are not known.
     #[must_use]
     pub fn new(fabric: &Fabric) -> Self {
-        let slowest = gpu_curves(fabric).min_by(|(_, a), (_, b)| a.total_cmp(b));
+        let slowest = gpu_curves(fabric).into_iter().min_by(|(_, a), (_, b)| a.total_cmp(b));
         slowest.map_or_else(Self::default, |(gpu, _)| gpu.curve)
     }
 
     /// Returns the weakest basis of the GEMM throughput of a fabric's GPUs.
     #[must_use]
     pub fn evidence(fabric: &Fabric) -> GemmEvidence {
-        gpu_curves(fabric).map(|(gpu, _)| gpu.evidence).max().unwrap_or(GemmEvidence::Assumed)
+        gpu_curves(fabric).into_iter().map(|(gpu, _)| gpu.evidence).max().unwrap_or(GemmEvidence::Assumed)
     }
 
     /// Returns the curve of the slowest of `gpus` GPUs, which determines the step. GEMMs, attention and elementwise

@@ -15,8 +15,7 @@
 //!
 //! **Assumed**: the median of the measured models.
 
-use fabricast_topologies::fabric::GpuFigures;
-use fabricast_topologies::gpus::{GpuModel, find_model, models};
+use fabricast_topologies::gpus::{GpuModel, models};
 
 /// Exponent of the rate per SM over the power per SM; see the module comment.
 const POWER_EXPONENT: f64 = 0.64;
@@ -48,13 +47,9 @@ pub(super) struct GemmShare {
 }
 
 impl GemmShare {
-    /// Returns the share of a GPU with these figures.
-    pub(super) fn new(figures: &GpuFigures) -> Self {
-        Self::assumed_unless(find_model(figures).and_then(Self::of_model))
-    }
-
-    fn assumed_unless(known: Option<Self>) -> Self {
-        known.unwrap_or(Self { share: TYPICAL_SHARE, evidence: GemmEvidence::Assumed })
+    /// Returns the share of a model, or the usual one if nothing of it is known.
+    pub(super) fn new(model: Option<&GpuModel>) -> Self {
+        model.and_then(Self::of_model).unwrap_or(Self { share: TYPICAL_SHARE, evidence: GemmEvidence::Assumed })
     }
 
     /// Returns the share of a model; `None` if neither its rate nor its power limit is known.
@@ -81,12 +76,13 @@ fn power_scale(model: &GpuModel) -> Option<f64> {
 
 #[cfg(test)]
 mod tests {
-    use fabricast_topologies::gpus::model;
+    use fabricast_topologies::fabric::GpuFigures;
+    use fabricast_topologies::gpus::{find_model, model};
 
     use super::*;
 
     fn share(name: &str) -> GemmShare {
-        GemmShare::new(&model(name).unwrap().figures())
+        GemmShare::new(find_model(&model(name).unwrap().figures()))
     }
 
     #[test]
@@ -121,7 +117,7 @@ mod tests {
             assert!((low..high + 1e-9).contains(&share) && evidence == GemmEvidence::PowerLimit, "{name}: {share}");
         }
         assert_eq!(share("GB10").evidence, GemmEvidence::Assumed);
-        assert_eq!(GemmShare::new(&GpuFigures::default()).evidence, GemmEvidence::Assumed);
+        assert_eq!(GemmShare::new(find_model(&GpuFigures::default())).evidence, GemmEvidence::Assumed);
     }
 
     #[test]

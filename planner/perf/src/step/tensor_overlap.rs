@@ -29,7 +29,7 @@ use fabricast_topologies::{Bytes, Picos};
 use super::block_scheduling::BlockScheduling;
 use super::call_costs::CallCosts;
 use super::interference::OverlapCost;
-use crate::time::scaled;
+use crate::time::{scaled, share};
 use fabricast_search::plan::PlanError;
 use fabricast_workload::job::{Dimension, GroupCall, Phase};
 
@@ -133,10 +133,6 @@ fn all_gather_cost(gemm: Picos, call: Picos, ranks: u64) -> OverlapCost {
     let slowdown = share(gemm, PIECES_SLOWDOWN);
     let other_pieces = Picos(scaled(gemm + slowdown, ranks.max(1) - 1).0 / ranks.max(1));
     OverlapCost { exposed: call - other_pieces, slowdown }
-}
-
-fn share(time: Picos, fraction: f64) -> Picos {
-    Picos((time.0 as f64 * fraction).round() as u64)
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use std::sync::OnceLock;
 
 use serde::Deserialize;
 
-use super::{GradientAddition, KernelFusion, LaunchMode, Processes, StatePartition};
+use super::{GradientAddition, KernelFusion, LaunchMode, Precision, Processes, StatePartition};
 
 /// Work that software is for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Deserialize)]
@@ -59,6 +59,8 @@ pub struct Framework {
     pub buffers_mb: Option<u32>,
     /// Addition of weight gradients over micro-batches.
     pub gradient_addition: Option<GradientAddition>,
+    /// Addition of weight gradients over micro-batches in fp16, if it differs.
+    pub gradient_addition_fp16: Option<GradientAddition>,
     /// Pieces in which logits and loss are computed.
     pub loss_chunks: Option<u64>,
     /// True if communication overlaps with independent computation.
@@ -95,6 +97,20 @@ struct File {
     framework: Vec<Framework>,
 }
 
+impl Framework {
+    /// Values of software that is not named: none.
+    pub(super) fn unnamed() -> &'static Self {
+        static UNNAMED: OnceLock<Framework> = OnceLock::new();
+        UNNAMED.get_or_init(Self::default)
+    }
+
+    /// Addition of weight gradients over micro-batches in a precision.
+    pub(super) fn gradient_addition_in(&self, precision: Precision) -> Option<GradientAddition> {
+        let of_fp16 = self.gradient_addition_fp16.filter(|_| precision == Precision::Fp16);
+        of_fp16.or(self.gradient_addition)
+    }
+}
+
 /// All entries of the table, in the order of the data file; versions of a framework ascend.
 #[must_use]
 pub fn frameworks() -> &'static [Framework] {
@@ -107,6 +123,11 @@ pub fn frameworks() -> &'static [Framework] {
     })
 }
 
+/// Entries of all versions of a framework, by its name or another.
+fn named(name: &str) -> impl Iterator<Item = &'static Framework> {
+    frameworks().iter().filter(move |entry| entry.name == name || entry.aliases.iter().any(|alias| alias == name))
+}
+
 /// Finds the entry for `NAME` or `NAME@VERSION`: the last one that the version includes, or the last without version.
 /// `None` if no framework has this name.
 #[must_use]
@@ -115,10 +136,7 @@ pub fn find_framework(name: &str) -> Option<&'static Framework> {
         Some((name, version)) => (name, Some(version)),
         None => (name, None),
     };
-    let entries: Vec<&Framework> = frameworks()
-        .iter()
-        .filter(|entry| entry.name == name || entry.aliases.iter().any(|alias| alias == name))
-        .collect();
+    let entries: Vec<&Framework> = named(name).collect();
     let is_included = |entry: &&&Framework| match (version, entry.since.as_deref()) {
         (Some(version), Some(since)) => numbers(version) >= numbers(since),
         _ => true,
@@ -130,9 +148,7 @@ pub fn find_framework(name: &str) -> Option<&'static Framework> {
 /// release where the table has months.
 pub(super) fn expected_version(name: &str) -> Option<&'static str> {
     let (name, version) = name.split_once('@')?;
-    let months =
-        frameworks().iter().filter(|entry| entry.name == name || entry.aliases.iter().any(|alias| alias == name));
-    let has_months = months.filter_map(|entry| entry.since.as_deref()).any(is_month);
+    let has_months = named(name).filter_map(|entry| entry.since.as_deref()).any(is_month);
     let is_number = numbers(version).first().is_some_and(|&first| first < FIRST_YEAR);
     match (is_month(version), has_months) {
         (true, true) => None,

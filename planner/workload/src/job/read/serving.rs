@@ -95,7 +95,7 @@ impl JobText {
             output_tokens,
             arrivals,
             lengths: self.lengths(check)?,
-            host: self.host_times(check, &software, model.experts)?,
+            host: self.host_times(check, software, model.experts)?,
             max_batched_tokens: match &self.max_batched_tokens {
                 None => software.max_batched_tokens.unwrap_or(Serving::MAX_BATCHED_TOKENS),
                 Some(tokens) => check.count("max_batched_tokens", tokens)?,

@@ -8,9 +8,9 @@ use serde::de::{Unexpected, Visitor};
 use toml::Spanned;
 
 use super::super::{
-    Attention, Dropout, FlashKernel, Framework, FrameworkKind, GradientAddition, JobError, JobSpans, MasterWeights,
-    OptimizerDevice, Overlap, Precision, Processes, Reshard, StatePartition, Tier, Training, Zero, expected_version,
-    find_framework, frameworks,
+    Attention, Dropout, FlashKernel, Framework, FrameworkKind, JobError, JobSpans, MasterWeights, OptimizerDevice,
+    Overlap, Precision, Processes, Reshard, StatePartition, Tier, Training, Zero, expected_version, find_framework,
+    frameworks,
 };
 use super::{JobText, KindKey, MAX_TOTAL, Validator, kind_key, nearest, overflow_bound};
 
@@ -129,11 +129,7 @@ impl JobText {
                 .gradient_addition
                 .as_ref()
                 .map(|addition| *addition.get_ref())
-                .or(software.gradient_addition.map(|addition| match (addition, precision) {
-                    // DeepSpeed's optimizer of fp16 keeps no sum in 32 bits (deepspeed/runtime/fp16).
-                    (GradientAddition::Copies, Precision::Fp16) => GradientAddition::Kernel,
-                    (addition, _) => addition,
-                }))
+                .or(software.gradient_addition_in(precision))
                 .unwrap_or_default(),
             loss_chunks: match &self.loss_chunks {
                 Some(chunks) => check.count("loss_chunks", chunks)?,
@@ -208,8 +204,8 @@ impl JobText {
     }
 
     /// Returns the values that the job's software sets; none if the job does not name it.
-    pub(super) fn software(&self, check: Validator<'_>, kind: FrameworkKind) -> Result<Framework, JobError> {
-        let Some(name) = &self.framework else { return Ok(Framework::default()) };
+    pub(super) fn software(&self, check: Validator<'_>, kind: FrameworkKind) -> Result<&'static Framework, JobError> {
+        let Some(name) = &self.framework else { return Ok(Framework::unnamed()) };
         if let Some(expected) = expected_version(name.get_ref()) {
             let message = format!("framework: `{}` has no known version: expected {expected}", name.get_ref());
             return Err(check.error(name.span(), message));
@@ -225,7 +221,7 @@ impl JobText {
             });
             return Err(JobError { help, ..check.error(name.span(), message) });
         };
-        Ok(framework.clone())
+        Ok(framework)
     }
 
     fn moment_bits(&self, check: Validator<'_>, software: Option<u32>) -> Result<u32, JobError> {
